@@ -1,0 +1,65 @@
+"""The Transformer of "Attention Is All You Need" on Keras 3, faithful to tensor2tensor.
+
+Submodules load when they are first used, so that `import t2t_keras` stays cheap.
+"""
+
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING
+
+__version__ = "0.1.0"
+
+_SUBMODULES = (
+    "checkpoints",
+    "data",
+    "decoding",
+    "errors",
+    "hparams",
+    "layers",
+    "losses",
+    "metrics",
+    "optimizers",
+    "problems",
+    "registry",
+    "schedules",
+    "settings",
+    "text",
+    "training",
+    "transformer",
+)
+
+__all__ = ["Transformer", "__version__", *_SUBMODULES]
+
+if TYPE_CHECKING:
+    from t2t_keras import (
+        checkpoints as checkpoints,
+        data as data,
+        decoding as decoding,
+        errors as errors,
+        hparams as hparams,
+        layers as layers,
+        losses as losses,
+        metrics as metrics,
+        optimizers as optimizers,
+        problems as problems,
+        registry as registry,
+        schedules as schedules,
+        settings as settings,
+        text as text,
+        training as training,
+        transformer as transformer,
+    )
+    from t2t_keras.transformer import Transformer as Transformer
+
+
+def __getattr__(name: str):
+    if name in _SUBMODULES:
+        return importlib.import_module(f"{__name__}.{name}")
+    if name == "Transformer":
+        return importlib.import_module(f"{__name__}.transformer").Transformer
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return sorted([*globals(), *_SUBMODULES, "Transformer"])
