@@ -1,0 +1,103 @@
+"""T2T's variable names: the one place that knows them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+
+SCOPE = "transformer"
+PREPROCESS = "layer_prepostprocess"
+"""T2T's scope of what stands before a sub-layer; what stands after is `layer_postprocess`."""
+
+SLOTS = ("Adam", "Adam_1")
+"""T2T's names of Adam's first and second moment, below `training/<variable>/`."""
+
+
+def t2t_variables(model) -> dict[str, Any]:
+    """Maps T2T's name of every variable of a `Transformer` to the Keras variable.
+
+    An embedding table stands under its scope, e.g. `transformer/symbol_modality_23_32/shared`;
+    T2T cuts it into `weights_0`, `weights_1`, ... (see `is_table`, `split_table`).
+    """
+    named = dict(_embedding_variables(model))
+    body = f"{SCOPE}/body"
+    if model.hp.use_target_space_embedding:
+        named[f"{body}/target_space_embedding/kernel"] = model.target_space_table
+    if model.hp.pos == "emb":
+        named[f"{body}/inputs_positional_embedding"] = model.source_position.table
+        named[f"{body}/targets_positional_embedding"] = model.target_position.table
+    for stack_name, stack in (("encoder", model.encoder), ("decoder", model.decoder)):
+        for i, layer in enumerate(stack.layers):
+            named.update(_layer_variables(f"{body}/{stack_name}/layer_{i}", layer))
+        named.update(
+            _norm_variables(f"{body}/{stack_name}/{PREPROCESS}", stack.last_preprocess)
+        )
+    return named
+
+
+def _embedding_variables(model) -> Iterator[tuple[str, Any]]:
+    softmax_shared = model.softmax is model.target_embedding
+    embeddings_shared = softmax_shared or model.hp.shared_embedding
+    scopes = (
+        "shared" if embeddings_shared else "input_emb",
+        "shared" if embeddings_shared else "target_emb",
+        "shared" if softmax_shared else "softmax",
+    )
+    for embedding, scope in zip(model.embeddings, scopes, strict=True):
+        modality = f"symbol_modality_{embedding.vocab_size}_{embedding.hidden_size}"
+        yield f"{SCOPE}/{modality}/{scope}", embedding.table
+
+
+def _layer_variables(prefix: str, layer) -> dict[str, Any]:
+    named: dict[str, Any] = {}
+    for sublayer in ("self_attention", "encdec_attention", "ffn"):
+        if not hasattr(layer, sublayer):
+            continue
+        scope = f"{prefix}/{sublayer}"
+        for process_scope, side in ((PREPROCESS, "preprocess"), ("layer_postprocess", "postprocess")):
+            process = getattr(layer, f"{sublayer}_{side}")
+            named.update(_norm_variables(f"{scope}/{process_scope}", process))
+        if sublayer == "ffn":
+            for conv in (layer.ffn.conv1, layer.ffn.conv2):
+                named[f"{scope}/{conv.name}/kernel"] = conv.kernel
+                named[f"{scope}/{conv.name}/bias"] = conv.bias
+        else:
+            named.update(
+                _attention_variables(f"{scope}/multihead_attention", getattr(layer, sublayer))
+            )
+    return named
+
+
+def _attention_variables(scope: str, attention) -> dict[str, Any]:
+    named = {
+        f"{scope}/{projection.name}/kernel": projection.kernel
+        for projection in (attention.q, attention.k, attention.v, attention.output_transform)
+    }
+    if attention.max_relative_position:
+        relative = f"{scope}/dot_product_attention_relative"
+        named[f"{relative}/relative_positions_keys/embeddings"] = attention.relative_keys
+        named[f"{relative}/relative_positions_values/embeddings"] = attention.relative_values
+    return named
+
+
+def _norm_variables(scope: str, process) -> dict[str, Any]:
+    norm = process.layer_norm
+    if norm is None:
+        return {}
+    return {
+        f"{scope}/layer_norm/layer_norm_scale": norm.gamma,
+        f"{scope}/layer_norm/layer_norm_bias": norm.beta,
+    }
+
+
+def is_table(name: str) -> bool:
+    """Whether T2T stores this variable cut into `weights_i`."""
+    return "/symbol_modality_" in name
+
+
+def split_table(name: str, table: np.ndarray, shards: int) -> dict[str, np.ndarray]:
+    """Cuts [V, D] into T2T's shards: V // n rows each, one more for the first V % n."""
+    pieces = np.array_split(table, shards)
+    return {f"{name}/weights_{i}": piece for i, piece in enumerate(pieces)}

@@ -1,0 +1,163 @@
+"""Reading and writing tensor2tensor's checkpoints."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+
+from t2t_keras.checkpoints.names import SCOPE, is_table, split_table, t2t_variables
+from t2t_keras.errors import UserError
+
+_TABLE_SHARD = re.compile(r"^(.*/symbol_modality_[^/]+/[^/]+)/weights_(\d+)$")
+_SLOT = re.compile(r"/(Adam|Adam_1|Momentum|ExponentialMovingAverage|slot_\w+|v[rc]?|m|iter)$")
+
+
+def read(path: str) -> dict[str, np.ndarray]:
+    """Reads every variable of a checkpoint, embedding tables joined from their shards.
+
+    Args:
+        path: prefix such as `dir/model.ckpt-250000`, or a directory (its latest checkpoint).
+
+    Raises:
+        UserError: nothing readable there.
+    """
+    prefix = resolve(path)
+    try:
+        reader = tf.train.load_checkpoint(prefix)
+        arrays = {
+            name: reader.get_tensor(name) for name in reader.get_variable_to_shape_map()
+        }
+    except (tf.errors.OpError, ValueError, RuntimeError) as error:
+        reason = str(error).split("\n", 1)[0]
+        raise UserError(f"checkpoint {prefix} cannot be read: {reason}") from error
+    return _join_tables(arrays)
+
+
+def resolve(path: str) -> str:
+    """Returns the checkpoint prefix that `path` names: a prefix, an index file or a directory."""
+    path = path.removesuffix(".index")
+    if os.path.exists(path + ".index"):
+        return path
+    if os.path.isdir(path):
+        latest = tf.train.latest_checkpoint(path)
+        if latest:
+            return latest
+        raise UserError(f"no checkpoint in directory {path}: train first, or name another.")
+    raise UserError(f"no checkpoint at {path}: expected {path}.index, or a directory of them.")
+
+
+def write(path: str, arrays: Mapping[str, Any]) -> None:
+    """Writes variables by name, so that the files appear under their names only when complete."""
+    directory = os.path.dirname(path) or "."
+    unfinished = os.path.join(directory, f".{os.path.basename(path)}.unfinished")
+    names = sorted(arrays)
+    try:
+        os.makedirs(directory, exist_ok=True)
+        tf.raw_ops.SaveV2(
+            prefix=unfinished,
+            tensor_names=names,
+            shape_and_slices=[""] * len(names),
+            tensors=[tf.convert_to_tensor(arrays[name]) for name in names],
+        )
+        for suffix in (".data-00000-of-00001", ".index"):  # the index last: it makes it findable
+            os.replace(unfinished + suffix, path + suffix)
+    except (OSError, tf.errors.OpError) as error:
+        reason = str(error).split("\n", 1)[0]
+        raise UserError(f"checkpoint {path} cannot be written: {reason}") from error
+
+
+def load_t2t(model, path: str) -> int:
+    """Loads a tensor2tensor checkpoint into a `Transformer`.
+
+    Args:
+        model: the model; its settings must describe the network of the checkpoint.
+        path: prefix such as `dir/model.ckpt-250000`, or a directory (its latest checkpoint).
+
+    Returns:
+        The checkpoint's `global_step`, 0 if it has none.
+
+    Raises:
+        UserError: one message with every variable that is missing, extra or of another shape.
+            Optimizer slots, `global_step` and statistics may be there or not.
+    """
+    arrays = read(path)
+    assign(model, arrays, path)
+    return int(arrays.get("global_step", 0))
+
+
+def assign(model, arrays: Mapping[str, np.ndarray], source: str) -> None:
+    """Sets the model's variables from arrays by T2T's names; see `load_t2t`."""
+    named = t2t_variables(model)
+    missing = sorted(name for name in named if name not in arrays)
+    extra = sorted(
+        name
+        for name in arrays
+        if name not in named and name.startswith(SCOPE + "/") and not _SLOT.search(name)
+    )
+    misshapen = [
+        f"{name} is {list(arrays[name].shape)} there and {list(variable.shape)} here"
+        for name, variable in sorted(named.items())
+        if name in arrays and tuple(arrays[name].shape) != tuple(variable.shape)
+    ]
+    problems = [
+        f"{label}: {', '.join(names)}"
+        for label, names in (
+            ("missing", missing),
+            ("not in this model", extra),
+            ("of another shape", misshapen),
+        )
+        if names
+    ]
+    if problems:
+        raise UserError(
+            f"checkpoint {source} does not fit the model ({'; '.join(problems)}). "
+            "Use the settings and vocabulary that it was trained with."
+        )
+    for name, variable in named.items():
+        variable.assign(arrays[name])
+
+
+def save_t2t(model, path: str, extra: Mapping[str, Any] | None = None) -> None:
+    """Writes a `Transformer` as a tensor2tensor checkpoint.
+
+    Args:
+        model: the model.
+        path: prefix such as `dir/model.ckpt-0`.
+        extra: further arrays by name, for instance `global_step`. One that stands for a table
+            (its name contains `/symbol_modality_`) must already be cut into shards.
+    """
+    write(path, {**model_arrays(model), **(extra or {})})
+
+
+def model_arrays(model) -> dict[str, np.ndarray]:
+    """The model's variables by the names they have in a T2T checkpoint, tables cut."""
+    arrays: dict[str, np.ndarray] = {}
+    for name, variable in t2t_variables(model).items():
+        value = np.asarray(variable)
+        if is_table(name):
+            arrays.update(split_table(name, value, model.hp.symbol_modality_num_shards))
+        else:
+            arrays[name] = value
+    return arrays
+
+
+def _join_tables(arrays: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
+    joined: dict[str, np.ndarray] = {}
+    shards: dict[str, dict[int, np.ndarray]] = {}
+    for name, value in arrays.items():
+        match = _TABLE_SHARD.match(name)
+        if match:
+            shards.setdefault(match[1], {})[int(match[2])] = value
+        else:
+            joined[name] = value
+    for name, pieces in shards.items():
+        absent = [i for i in range(max(pieces) + 1) if i not in pieces]
+        if absent:
+            raise UserError(f"checkpoint lacks {name}/weights_{absent[0]} of {max(pieces) + 1}.")
+        joined[name] = np.concatenate([pieces[i] for i in sorted(pieces)])
+    return joined

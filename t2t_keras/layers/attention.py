@@ -1,0 +1,206 @@
+"""Multi-head attention (section 3.2 of the paper), with T2T's relative positions."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import keras
+from keras import ops
+
+from t2t_keras.layers.bias import mask_bias
+from t2t_keras.layers.dropout import Dropout
+
+
+@keras.saving.register_keras_serializable("t2t_keras")
+class MultiHeadAttention(keras.layers.Layer):
+    """Multi-head dot-product attention: T2T's `multihead_attention`.
+
+    Self-attention when called with the query alone, attention over a memory (the encoder's
+    output) when called with two tensors. Four projections without bias: q, k, v and
+    output_transform.
+
+    Args:
+        num_heads: H.
+        key_channels: depth of queries and keys over all heads; 0 means D.
+        value_channels: depth of values over all heads; 0 means D.
+        dropout: rate on the attention weights.
+        dropout_broadcast_dims: axes of [B, H, T, S] along which dropout is shared.
+        max_relative_position: if positive, self-attention adds learned embeddings of the
+            distance to keys and values, clipped at this many positions (Shaw et al. 2018;
+            T2T's `dot_product_relative`).
+        kernel_initializer: of the projections and distance embeddings.
+
+    Call arguments:
+        query: [B, T, D].
+        memory: [B, S, D]; the query itself if absent.
+        mask: boolean, True where attention may look: [B, S] or [B, T, S].
+        bias: float, added to the logits, broadcastable to [B, H, T, S]. With a mask, both count.
+        cache: keys and values to attend to, as returned by `keys_and_values`: dict of "k"
+            [B, H, S, K/H] and "v" [B, H, S, V/H]. Replaces memory.
+        return_attention_weights: also return the weights, before dropout.
+
+    Returns:
+        [B, T, D], or a pair of it and the weights [B, H, T, S] in float32.
+    """
+
+    def __init__(
+        self,
+        *,
+        num_heads: int,
+        key_channels: int = 0,
+        value_channels: int = 0,
+        dropout: float = 0.0,
+        dropout_broadcast_dims: Sequence[int] = (),
+        max_relative_position: int = 0,
+        kernel_initializer="glorot_uniform",
+        **kwargs,
+    ):
+        super().__init__(**kwargs)
+        self.num_heads = num_heads
+        self.key_channels = key_channels
+        self.value_channels = value_channels
+        self.dropout = Dropout(
+            dropout,
+            broadcast_dims=dropout_broadcast_dims,
+            dtype=self.dtype_policy,
+            name="dropout",
+        )
+        self.max_relative_position = max_relative_position
+        self.kernel_initializer = keras.initializers.get(kernel_initializer)
+        self.supports_masking = True
+
+    def build(self, query_shape, memory_shape=None):
+        hidden = query_shape[-1]
+        memory_hidden = hidden if memory_shape is None else memory_shape[-1]
+        key_channels = self.key_channels or hidden
+        value_channels = self.value_channels or hidden
+        for name, channels in (("key_channels", key_channels), ("value_channels", value_channels)):
+            if channels % self.num_heads:
+                raise ValueError(
+                    f"{name} must be a multiple of num_heads, got {channels} and {self.num_heads}."
+                )
+        self.q = self._projection("q", key_channels, hidden)
+        self.k = self._projection("k", key_channels, memory_hidden)
+        self.v = self._projection("v", value_channels, memory_hidden)
+        self.output_transform = self._projection("output_transform", hidden, value_channels)
+        if self.max_relative_position:
+            if key_channels != value_channels:
+                raise ValueError(
+                    "relative positions need equal key_channels and value_channels, got "
+                    f"{key_channels} and {value_channels}."
+                )
+            shape = (2 * self.max_relative_position + 1, key_channels // self.num_heads)
+            self.relative_keys = self.add_weight(
+                shape=shape, initializer=self.kernel_initializer.clone(), name="relative_keys"
+            )
+            self.relative_values = self.add_weight(
+                shape=shape, initializer=self.kernel_initializer.clone(), name="relative_values"
+            )
+        self.key_scale = (key_channels // self.num_heads) ** -0.5
+        self.built = True
+
+    def _projection(self, name, units, input_size):
+        dense = keras.layers.Dense(
+            units,
+            use_bias=False,
+            kernel_initializer=self.kernel_initializer.clone(),
+            dtype=self.dtype_policy,
+            name=name,
+        )
+        dense.build((None, None, input_size))
+        return dense
+
+    def call(
+        self,
+        query,
+        memory=None,
+        *,
+        mask=None,
+        bias=None,
+        cache=None,
+        training=False,
+        return_attention_weights=False,
+    ):
+        if cache is None:
+            cache = self.keys_and_values(query if memory is None else memory)
+        if mask is not None:
+            bias = mask_bias(mask) if bias is None else bias + mask_bias(mask)
+        q = self._split_heads(self.q(query)) * self.key_scale
+        weights = self._weights(q, cache["k"], bias)  # [B, H, T, S] float32
+        dropped = self.dropout(ops.cast(weights, self.compute_dtype), training=training)
+        context = ops.matmul(dropped, cache["v"])  # [B, H, T, V/H]
+        if self.max_relative_position:
+            context = context + _distance_matmul(
+                dropped, self._distance_embeddings(self.relative_values, dropped), False
+            )
+        output = self.output_transform(_join_heads(context))
+        return (output, weights) if return_attention_weights else output
+
+    def keys_and_values(self, memory):
+        """Projects [B, S, D] to {"k": [B, H, S, K/H], "v": [B, H, S, V/H]}, once for many queries."""
+        return {
+            "k": self._split_heads(self.k(memory)),
+            "v": self._split_heads(self.v(memory)),
+        }
+
+    def _weights(self, q, k, bias):
+        logits = ops.matmul(q, ops.swapaxes(k, -1, -2))  # [B, H, T, S]
+        if self.max_relative_position:
+            logits = logits + _distance_matmul(
+                q, self._distance_embeddings(self.relative_keys, logits), True
+            )
+        logits = ops.cast(logits, "float32")
+        if bias is not None:
+            logits = logits + bias
+        return ops.softmax(logits, axis=-1)
+
+    def _split_heads(self, x):
+        """[B, T, H*C] -> [B, H, T, C]."""
+        batch, length, channels = ops.shape(x)[0], ops.shape(x)[1], x.shape[-1]
+        x = ops.reshape(x, (batch, length, self.num_heads, channels // self.num_heads))
+        return ops.transpose(x, (0, 2, 1, 3))
+
+    def _distance_embeddings(self, table, attention):
+        """Rows of `table` [2m+1, C] for each pair of positions of [B, H, T, S] -> [T, S, C].
+
+        The last query stands at the last key, which holds in a whole sentence (T = S) and in a
+        step of decoding (T = 1).
+        """
+        queries, keys = ops.shape(attention)[2], ops.shape(attention)[3]
+        query_position = ops.arange(queries) + (keys - queries)
+        distance = ops.arange(keys)[None, :] - query_position[:, None]
+        m = self.max_relative_position
+        rows = ops.clip(distance, -m, m) + m
+        return ops.cast(ops.take(table, rows, axis=0), self.compute_dtype)
+
+    def compute_output_shape(self, query_shape, memory_shape=None):
+        return query_shape
+
+    def get_config(self):
+        return {
+            **super().get_config(),
+            "num_heads": self.num_heads,
+            "key_channels": self.key_channels,
+            "value_channels": self.value_channels,
+            "dropout": self.dropout.rate,
+            "dropout_broadcast_dims": list(self.dropout.broadcast_dims),
+            "max_relative_position": self.max_relative_position,
+            "kernel_initializer": keras.initializers.serialize(self.kernel_initializer),
+        }
+
+
+def _join_heads(x):
+    """[B, H, T, C] -> [B, T, H*C]."""
+    batch, heads, length, channels = ops.shape(x)[0], x.shape[1], ops.shape(x)[2], x.shape[3]
+    return ops.reshape(ops.transpose(x, (0, 2, 1, 3)), (batch, length, heads * channels))
+
+
+def _distance_matmul(x, embeddings, transpose):
+    """Multiplies every query's rows with the embeddings of its own distances.
+
+    Args:
+        x: [B, H, T, C] (transpose) or [B, H, T, S].
+        embeddings: [T, S, C].
+        transpose: contract over C, giving [B, H, T, S]; otherwise over S, giving [B, H, T, C].
+    """
+    return ops.einsum("bhtc,tsc->bhts" if transpose else "bhts,tsc->bhtc", x, embeddings)

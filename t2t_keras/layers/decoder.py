@@ -1,0 +1,186 @@
+"""The decoder: self-attention, attention over the encoder's output, feed-forward (section 3.1)."""
+
+from __future__ import annotations
+
+import keras
+from keras import ops
+
+from t2t_keras.layers.bias import causal_bias, mask_bias
+from t2t_keras.layers.stack import LayerSettings, Stack
+
+
+@keras.saving.register_keras_serializable("t2t_keras")
+class TransformerDecoderLayer(LayerSettings):
+    """Self-attention, encoder-decoder attention, feed-forward: one layer of the decoder.
+
+    Settings: see `LayerSettings`.
+
+    Call arguments:
+        x: [B, T, D].
+        memory: [B, S, D], the encoder's output.
+        bias: self-attention bias broadcastable to [B, H, T, T].
+        memory_mask: boolean [B, S], True where the source has a token.
+        memory_bias: bias of the encoder-decoder attention broadcastable to [B, H, T, S].
+        return_attention_weights: also return both weights.
+
+    Returns:
+        [B, T, D], or a triple of it, [B, H, T, T] and [B, H, T, S].
+    """
+
+    def build(self, input_shape, memory_shape):
+        self.self_attention = self.attention("self_attention", relative=True)
+        self.encdec_attention = self.attention("encdec_attention")
+        self.ffn = self.feed_forward("ffn")
+        for sublayer in ("self_attention", "encdec_attention", "ffn"):
+            self.add_processes(sublayer, input_shape)
+        self.self_attention.build(input_shape)
+        self.encdec_attention.build(input_shape, memory_shape)
+        self.ffn.build(input_shape)
+        self.built = True
+
+    def call(
+        self,
+        x,
+        memory,
+        *,
+        bias=None,
+        memory_mask=None,
+        memory_bias=None,
+        training=False,
+        return_attention_weights=False,
+    ):
+        y = self.self_attention_preprocess(x, training=training)
+        y, weights = self.self_attention(
+            y, bias=bias, training=training, return_attention_weights=True
+        )
+        x = self.self_attention_postprocess(y, x, training=training)
+
+        y = self.encdec_attention_preprocess(x, training=training)
+        y, memory_weights = self.encdec_attention(
+            y,
+            memory,
+            mask=memory_mask,
+            bias=memory_bias,
+            training=training,
+            return_attention_weights=True,
+        )
+        x = self.encdec_attention_postprocess(y, x, training=training)
+
+        y = self.ffn(self.ffn_preprocess(x, training=training), training=training)
+        x = self.ffn_postprocess(y, x, training=training)
+        return (x, weights, memory_weights) if return_attention_weights else x
+
+    def step(self, x, self_cache, memory_cache, memory_bias, bias=None):
+        """One position of K hypotheses per sentence, with cached keys and values.
+
+        The hypotheses of a sentence are queries side by side on its one memory, which is
+        never repeated.
+
+        Args:
+            x: [B, K, D], the position's input for each hypothesis.
+            self_cache: {"k", "v"} of [B*K, H, t, C]: the earlier positions.
+            memory_cache: {"k", "v"} of [B, H, S, C].
+            memory_bias: [B, 1, 1, S].
+            bias: self-attention bias, [1, 1, 1, t + 1].
+
+        Returns:
+            [B, K, D], and self_cache grown to t + 1 positions.
+        """
+        sentences, hypotheses, hidden = ops.shape(x)[0], ops.shape(x)[1], x.shape[-1]
+        y = ops.reshape(self.self_attention_preprocess(x), (-1, 1, hidden))  # [B*K, 1, D]
+        new = self.self_attention.keys_and_values(y)
+        self_cache = {name: ops.concatenate([self_cache[name], new[name]], 2) for name in new}
+        y = self.self_attention(y, cache=self_cache, bias=bias)
+        y = ops.reshape(y, (sentences, hypotheses, hidden))
+        x = self.self_attention_postprocess(y, x)
+
+        y = self.encdec_attention_preprocess(x)
+        y = self.encdec_attention(y, cache=memory_cache, bias=memory_bias)
+        x = self.encdec_attention_postprocess(y, x)
+
+        return self.ffn_postprocess(self.ffn(self.ffn_preprocess(x)), x), self_cache
+
+
+@keras.saving.register_keras_serializable("t2t_keras")
+class TransformerDecoder(Stack):
+    """`num_layers` decoder layers and a last pre-processing: T2T's `transformer_decoder`.
+
+    Embedded targets come in already shifted to the right, with their positions added.
+    Settings: see `LayerSettings`, and
+
+    Args:
+        num_layers: N.
+
+    Call arguments:
+        x: [B, T, D].
+        memory: [B, S, D], the encoder's output.
+        bias: further self-attention bias broadcastable to [B, H, T, T].
+        memory_mask: boolean [B, S], True where the source has a token.
+        causal: whether a position is kept from seeing later ones.
+        return_attention_weights: also return the weights of every layer.
+
+    Returns:
+        [B, T, D], or a triple of it, N tensors [B, H, T, T] and N tensors [B, H, T, S].
+    """
+
+    layer_class = TransformerDecoderLayer
+
+    def call(
+        self,
+        x,
+        memory,
+        *,
+        bias=None,
+        memory_mask=None,
+        causal=True,
+        training=False,
+        return_attention_weights=False,
+    ):
+        if causal:
+            future = causal_bias(ops.shape(x)[1])
+            bias = future if bias is None else bias + future
+        memory_bias = None if memory_mask is None else mask_bias(memory_mask)
+        self_weights, memory_weights = [], []
+        for layer in self.layers:
+            x, own, other = layer(
+                x,
+                memory,
+                bias=bias,
+                memory_bias=memory_bias,
+                training=training,
+                return_attention_weights=True,
+            )
+            self_weights.append(own)
+            memory_weights.append(other)
+        x = self.last_preprocess(x, training=training)
+        return (x, self_weights, memory_weights) if return_attention_weights else x
+
+    def memory_caches(self, memory) -> list[dict]:
+        """Keys and values of [B, S, D] for every layer, computed once per sentence."""
+        return [layer.encdec_attention.keys_and_values(memory) for layer in self.layers]
+
+    def empty_caches(self, rows) -> list[dict]:
+        """Self-attention caches of no positions for `rows` = B*K hypotheses: [B*K, H, 0, C]."""
+        caches = []
+        for layer in self.layers:
+            attention = layer.self_attention
+            caches.append(
+                {
+                    name: ops.zeros(
+                        (rows, attention.num_heads, 0, projection.units // attention.num_heads),
+                        dtype=self.compute_dtype,
+                    )
+                    for name, projection in (("k", attention.k), ("v", attention.v))
+                }
+            )
+        return caches
+
+    def step(self, x, self_caches, memory_caches, memory_bias, bias=None):
+        """One position through all layers; see `TransformerDecoderLayer.step`."""
+        grown = []
+        for layer, self_cache, memory_cache in zip(
+            self.layers, self_caches, memory_caches, strict=True
+        ):
+            x, cache = layer.step(x, self_cache, memory_cache, memory_bias, bias)
+            grown.append(cache)
+        return self.last_preprocess(x), grown

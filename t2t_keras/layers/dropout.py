@@ -1,0 +1,77 @@
+"""Dropout whose masks a trainer can make reproducible."""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+import keras
+from keras import ops
+
+KeepMask = Callable[[Any, float], Any]
+"""`keep_mask(shape, rate)` -> boolean tensor of `shape`, False with probability `rate`."""
+
+_scope = threading.local()
+
+
+@contextlib.contextmanager
+def keep_mask_scope(keep_mask: KeepMask) -> Iterator[None]:
+    """Makes every `Dropout` called inside draw its mask from `keep_mask`.
+
+    A training step that must be repeatable (the same after a restart, with and without XLA,
+    different on every replica) supplies its masks here. Outside such a scope `Dropout` uses
+    Keras's own random state.
+    """
+    outer = getattr(_scope, "keep_mask", None)
+    _scope.keep_mask = keep_mask
+    try:
+        yield
+    finally:
+        _scope.keep_mask = outer
+
+
+@keras.saving.register_keras_serializable("t2t_keras")
+class Dropout(keras.layers.Layer):
+    """Zeroes elements with probability `rate` in training and scales the rest by 1/(1-rate).
+
+    Args:
+        rate: probability of zeroing, in [0, 1).
+        broadcast_dims: axes along which one decision holds for all elements (T2T's
+            `*_dropout_broadcast_dims`); saves random numbers and memory.
+
+    Shapes: any in, the same out. The dtype is kept.
+    """
+
+    def __init__(self, rate: float, *, broadcast_dims: Sequence[int] = (), **kwargs):
+        super().__init__(**kwargs)
+        if not 0 <= rate < 1:
+            raise ValueError(f"Dropout rate must be in [0, 1), got {rate}.")
+        self.rate = rate
+        self.broadcast_dims = tuple(broadcast_dims)
+        self.supports_masking = True
+        self._seed = keras.random.SeedGenerator() if rate else None
+        self.built = True
+
+    def call(self, x, training=False):
+        if not training or not self.rate:
+            return x
+        shape = list(ops.shape(x))
+        for axis in self.broadcast_dims:
+            shape[axis] = 1
+        keep_mask = getattr(_scope, "keep_mask", None)
+        if keep_mask is None:
+            return keras.random.dropout(x, self.rate, noise_shape=shape, seed=self._seed)
+        keep = keep_mask(shape, self.rate)
+        return ops.where(keep, x / (1.0 - self.rate), ops.zeros_like(x))
+
+    def compute_output_shape(self, input_shape):
+        return input_shape
+
+    def get_config(self):
+        return {
+            **super().get_config(),
+            "rate": self.rate,
+            "broadcast_dims": list(self.broadcast_dims),
+        }

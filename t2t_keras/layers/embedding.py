@@ -1,0 +1,70 @@
+"""One table that embeds tokens and predicts them (section 3.4 of the paper)."""
+
+from __future__ import annotations
+
+import keras
+from keras import ops
+
+from t2t_keras.ids import PAD_ID
+
+
+@keras.saving.register_keras_serializable("t2t_keras")
+class SharedEmbedding(keras.layers.Layer):
+    """Token embedding whose table also serves as softmax matrix: T2T's symbol modality.
+
+    Rows are drawn from N(0, D^-0.5) and multiplied by sqrt(D) when looked up; padding embeds
+    to zeros. `logits` multiplies with the table transposed, without bias.
+
+    Args:
+        vocab_size: V.
+        hidden_size: D.
+        scale_by_sqrt_depth: whether lookups are multiplied by sqrt(D) (T2T's
+            `multiply_embedding_mode` "sqrt_depth").
+
+    Shapes: ids [B, T] int in, [B, T, D] out.
+    """
+
+    def __init__(
+        self,
+        *,
+        vocab_size: int,
+        hidden_size: int,
+        scale_by_sqrt_depth: bool = True,
+        **kwargs,
+    ):
+        super().__init__(**kwargs)
+        self.vocab_size = vocab_size
+        self.hidden_size = hidden_size
+        self.scale_by_sqrt_depth = scale_by_sqrt_depth
+
+    def build(self, ids_shape=None):
+        self.table = self.add_weight(
+            shape=(self.vocab_size, self.hidden_size),
+            initializer=keras.initializers.RandomNormal(stddev=self.hidden_size**-0.5),
+            name="table",
+        )
+        self.built = True
+
+    def call(self, ids):
+        x = ops.take(self.table, ids, axis=0)
+        if self.scale_by_sqrt_depth:
+            x = x * self.hidden_size**0.5
+        return x * ops.expand_dims(ops.cast(ids != PAD_ID, x.dtype), -1)
+
+    def logits(self, x):
+        """[B, T, D] -> [B, T, V], in the compute dtype."""
+        return ops.matmul(x, ops.transpose(ops.cast(self.table, x.dtype)))
+
+    def compute_mask(self, ids, previous_mask=None):
+        return ids != PAD_ID
+
+    def compute_output_shape(self, ids_shape):
+        return (*ids_shape, self.hidden_size)
+
+    def get_config(self):
+        return {
+            **super().get_config(),
+            "vocab_size": self.vocab_size,
+            "hidden_size": self.hidden_size,
+            "scale_by_sqrt_depth": self.scale_by_sqrt_depth,
+        }

@@ -1,0 +1,110 @@
+"""The encoder: a stack of self-attention and feed-forward sub-layers (section 3.1)."""
+
+from __future__ import annotations
+
+import keras
+
+from t2t_keras.layers.bias import mask_bias
+from t2t_keras.layers.stack import LayerSettings, Stack
+
+
+@keras.saving.register_keras_serializable("t2t_keras")
+class TransformerEncoderLayer(LayerSettings):
+    """Self-attention, then feed-forward, each between its pre- and post-processing.
+
+    Settings: see `LayerSettings`.
+
+    Call arguments:
+        x: [B, S, D].
+        mask: boolean [B, S], True where there is a token.
+        bias: attention bias broadcastable to [B, H, S, S]; with a mask, both count.
+        nonpadding: [B, S] of 0 and 1; the feed-forward output is zeroed where it is 0 (T2T's
+            pad remover).
+        return_attention_weights: also return the weights.
+
+    Returns:
+        [B, S, D], or a pair of it and [B, H, S, S].
+    """
+
+    def build(self, input_shape):
+        self.self_attention = self.attention("self_attention", relative=True)
+        self.ffn = self.feed_forward("ffn")
+        for sublayer in ("self_attention", "ffn"):
+            self.add_processes(sublayer, input_shape)
+        self.self_attention.build(input_shape)
+        self.ffn.build(input_shape)
+        self.built = True
+
+    def call(
+        self,
+        x,
+        *,
+        mask=None,
+        bias=None,
+        nonpadding=None,
+        training=False,
+        return_attention_weights=False,
+    ):
+        y = self.self_attention_preprocess(x, training=training)
+        y, weights = self.self_attention(
+            y, mask=mask, bias=bias, training=training, return_attention_weights=True
+        )
+        x = self.self_attention_postprocess(y, x, training=training)
+
+        y = self.ffn(self.ffn_preprocess(x, training=training), training=training)
+        if nonpadding is not None:
+            y = y * keras.ops.expand_dims(keras.ops.cast(nonpadding, y.dtype), -1)
+        x = self.ffn_postprocess(y, x, training=training)
+        return (x, weights) if return_attention_weights else x
+
+
+@keras.saving.register_keras_serializable("t2t_keras")
+class TransformerEncoder(Stack):
+    """`num_layers` encoder layers and a last pre-processing: T2T's `transformer_encoder`.
+
+    Embedded tokens come in with their positions added. Settings: see `LayerSettings`, and
+
+    Args:
+        num_layers: N.
+        remove_padding: zero the feed-forward output at padding (T2T's `use_pad_remover`);
+            needs a mask.
+
+    Call arguments:
+        x: [B, S, D].
+        mask: boolean [B, S], True where there is a token.
+        bias: further attention bias broadcastable to [B, H, S, S].
+        return_attention_weights: also return the weights of every layer.
+
+    Returns:
+        [B, S, D], or a pair of it and a list of N tensors [B, H, S, S].
+    """
+
+    layer_class = TransformerEncoderLayer
+
+    def __init__(self, *, num_layers: int, remove_padding: bool = False, **settings):
+        super().__init__(num_layers=num_layers, **settings)
+        self.remove_padding = remove_padding
+
+    def call(
+        self, x, *, mask=None, bias=None, training=False, return_attention_weights=False
+    ):
+        if mask is not None:
+            bias = mask_bias(mask) if bias is None else bias + mask_bias(mask)
+        nonpadding = mask if self.remove_padding else None
+        all_weights = []
+        for layer in self.layers:
+            x, weights = layer(
+                x,
+                bias=bias,
+                nonpadding=nonpadding,
+                training=training,
+                return_attention_weights=True,
+            )
+            all_weights.append(weights)
+        x = self.last_preprocess(x, training=training)
+        return (x, all_weights) if return_attention_weights else x
+
+    def get_config(self):
+        return {**super().get_config(), "remove_padding": self.remove_padding}
+
+

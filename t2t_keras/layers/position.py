@@ -1,0 +1,90 @@
+"""Where a token stands: sinusoids (section 3.5 of the paper) or learned vectors."""
+
+from __future__ import annotations
+
+import math
+
+import keras
+from keras import ops
+
+
+def timing_signal(length, channels: int, start=0):
+    """Sinusoids of positions start .. start+length-1: [length, channels] float32.
+
+    T2T's form: the sines of all wavelengths, then the cosines (the paper interleaves them),
+    wavelengths from 2 pi to 20000 pi in geometric progression, an odd last channel zero.
+    """
+    position = ops.cast(ops.arange(length) + start, "float32")
+    half = channels // 2
+    increment = math.log(1e4) / max(half - 1, 1)
+    inverse_timescale = ops.exp(ops.cast(ops.arange(half), "float32") * -increment)
+    angle = ops.expand_dims(position, 1) * ops.expand_dims(inverse_timescale, 0)
+    signal = ops.concatenate([ops.sin(angle), ops.cos(angle)], axis=1)
+    return ops.pad(signal, [[0, 0], [0, channels % 2]]) if channels % 2 else signal
+
+
+@keras.saving.register_keras_serializable("t2t_keras")
+class PositionEncoding(keras.layers.Layer):
+    """Adds the position to [B, T, D]: T2T's `pos` "timing" or "emb".
+
+    Args:
+        kind: "timing" for sinusoids, "emb" for a learned table.
+        max_length: rows of the learned table; later positions get nothing added, as in T2T.
+        initializer: of the learned table.
+
+    Call arguments:
+        x: [B, T, D].
+        start: position of the first column.
+
+    Returns:
+        [B, T, D].
+    """
+
+    def __init__(
+        self,
+        *,
+        kind: str = "timing",
+        max_length: int = 0,
+        initializer="glorot_uniform",
+        **kwargs,
+    ):
+        super().__init__(**kwargs)
+        if kind not in ("timing", "emb"):
+            raise ValueError(f"kind must be 'timing' or 'emb', got {kind!r}.")
+        if kind == "emb" and max_length < 1:
+            raise ValueError(f"kind 'emb' needs a max_length of 1 or more, got {max_length}.")
+        self.kind = kind
+        self.max_length = max_length
+        self.initializer = keras.initializers.get(initializer)
+        self.supports_masking = True
+
+    def build(self, input_shape):
+        if self.kind == "emb":
+            self.table = self.add_weight(
+                shape=(self.max_length, input_shape[-1]),
+                initializer=self.initializer,
+                name="table",
+            )
+        self.built = True
+
+    def call(self, x, start=0):
+        length = ops.shape(x)[1]
+        if self.kind == "timing":
+            signal = timing_signal(length, x.shape[-1], start)
+        else:
+            row = ops.arange(length) + start
+            inside = ops.cast(row < self.max_length, self.compute_dtype)
+            signal = ops.take(self.table, ops.minimum(row, self.max_length - 1), axis=0)
+            signal = signal * ops.expand_dims(inside, 1)
+        return x + ops.cast(signal, x.dtype)
+
+    def compute_output_shape(self, input_shape):
+        return input_shape
+
+    def get_config(self):
+        return {
+            **super().get_config(),
+            "kind": self.kind,
+            "max_length": self.max_length,
+            "initializer": keras.initializers.serialize(self.initializer),
+        }

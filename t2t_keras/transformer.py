@@ -1,0 +1,339 @@
+"""The Transformer: embeddings, encoder, decoder and softmax, wired from one settings object."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import keras
+from keras import ops
+
+from t2t_keras import layers
+from t2t_keras.errors import UserError, nearest
+from t2t_keras.ids import PAD_ID
+from t2t_keras.settings import HParams
+
+TARGET_SPACES = 32
+"""Rows of the target-space table, fixed in T2T."""
+
+
+@keras.saving.register_keras_serializable("t2t_keras")
+class Transformer(keras.Model):
+    """T2T's `transformer` model: source ids and target ids in, next-token logits out.
+
+    Args:
+        hp: the settings; which of them the network reads is listed in `docs/architecture.md`.
+        source_vocab_size: number of source token ids.
+        target_vocab_size: number of target token ids, V before rounding up to `vocab_divisor`.
+        target_space_id: row of the target-space table added to the source (T2T's `SpaceID`);
+            T2T's translation problems leave it at 0.
+
+    Call arguments:
+        inputs: {"inputs": [B, S] int32, "targets": [B, T] int32}; 0 is padding. Position t of
+            the result sees the targets before t.
+        return_attention_weights: also return {"encoder", "decoder", "encdec"}, each a list of
+            one [B, H, query, key] float32 tensor a layer.
+
+    Returns:
+        Logits [B, T, V] float32.
+
+    Raises:
+        UserError: a setting has a value that this network does not offer.
+    """
+
+    def __init__(
+        self,
+        hp: HParams,
+        *,
+        source_vocab_size: int,
+        target_vocab_size: int,
+        target_space_id: int = 0,
+        **kwargs: Any,
+    ):
+        super().__init__(**kwargs)
+        check_settings(hp)
+        self.hp = hp
+        self.source_vocab_size = source_vocab_size
+        self.target_vocab_size = target_vocab_size
+        self.target_space_id = target_space_id
+        self._make_embeddings()
+        self._make_stacks()
+        self.build()
+
+    def _make_embeddings(self):
+        hp = self.hp
+        source_size = _round_up(self.source_vocab_size, hp.vocab_divisor)
+        target_size = _round_up(self.target_vocab_size, hp.vocab_divisor)
+        same_size = source_size == target_size
+        share_all = hp.shared_embedding_and_softmax_weights and same_size
+        share_embeddings = share_all or (hp.shared_embedding and same_size)
+        self.source_embedding = self._embedding(
+            source_size, "shared_embedding" if share_embeddings else "source_embedding"
+        )
+        self.target_embedding = (
+            self.source_embedding
+            if share_embeddings
+            else self._embedding(target_size, "target_embedding")
+        )
+        self.softmax = (
+            self.target_embedding if share_all else self._embedding(target_size, "softmax")
+        )
+
+    def _embedding(self, vocab_size, name):
+        return layers.SharedEmbedding(
+            vocab_size=vocab_size,
+            hidden_size=self.hp.hidden_size,
+            scale_by_sqrt_depth=self.hp.multiply_embedding_mode == "sqrt_depth",
+            dtype=self.dtype_policy,
+            name=name,
+        )
+
+    def _make_stacks(self):
+        hp = self.hp
+        settings: dict[str, Any] = {
+            "num_heads": hp.num_heads,
+            "filter_size": hp.filter_size,
+            "key_channels": hp.attention_key_channels,
+            "value_channels": hp.attention_value_channels,
+            "preprocess_sequence": hp.layer_preprocess_sequence,
+            "postprocess_sequence": hp.layer_postprocess_sequence,
+            "prepostprocess_dropout": hp.layer_prepostprocess_dropout,
+            "attention_dropout": hp.attention_dropout,
+            "relu_dropout": hp.relu_dropout,
+            "prepostprocess_dropout_broadcast_dims": _axes(
+                hp.layer_prepostprocess_dropout_broadcast_dims
+            ),
+            "attention_dropout_broadcast_dims": _axes(hp.attention_dropout_broadcast_dims),
+            "relu_dropout_broadcast_dims": _axes(hp.relu_dropout_broadcast_dims),
+            "max_relative_position": (
+                hp.max_relative_position if hp.self_attention_type == "dot_product_relative" else 0
+            ),
+            "norm_epsilon": hp.norm_epsilon,
+            "kernel_initializer": kernel_initializer(hp),
+            "dtype": self.dtype_policy,
+        }
+        self.encoder = layers.TransformerEncoder(
+            num_layers=hp.num_encoder_layers or hp.num_hidden_layers,
+            remove_padding=hp.use_pad_remover,
+            name="encoder",
+            **settings,
+        )
+        self.decoder = layers.TransformerDecoder(
+            num_layers=hp.num_decoder_layers or hp.num_hidden_layers, name="decoder", **settings
+        )
+        self.source_dropout = self._input_dropout("source_dropout")
+        self.target_dropout = self._input_dropout("target_dropout")
+        self.source_position = self._position("source_position")
+        self.target_position = self._position("target_position")
+
+    def _input_dropout(self, name):
+        return layers.Dropout(
+            self.hp.layer_prepostprocess_dropout, dtype=self.dtype_policy, name=name
+        )
+
+    def _position(self, name):
+        if self.hp.pos is None:
+            return None
+        return layers.PositionEncoding(
+            kind=self.hp.pos,
+            max_length=self.hp.max_length,
+            initializer=kernel_initializer(self.hp),
+            dtype=self.dtype_policy,
+            name=name,
+        )
+
+    def build(self, input_shape=None):
+        hidden = (None, None, self.hp.hidden_size)
+        for embedding in {id(e): e for e in self.embeddings}.values():
+            embedding.build()
+        if self.hp.use_target_space_embedding:
+            self.target_space_table = self.add_weight(
+                shape=(TARGET_SPACES, self.hp.hidden_size),
+                initializer=kernel_initializer(self.hp),
+                name="target_space_embedding",
+            )
+        for position in (self.source_position, self.target_position):
+            if position is not None:
+                position.build(hidden)
+        self.encoder.build(hidden)
+        self.decoder.build(hidden, hidden)
+        self.built = True
+
+    @property
+    def embeddings(self) -> tuple[layers.SharedEmbedding, ...]:
+        """Source embedding, target embedding and softmax; shared ones are the same object."""
+        return self.source_embedding, self.target_embedding, self.softmax
+
+    def call(self, inputs, training=False, return_attention_weights=False):
+        source, targets = inputs["inputs"], inputs["targets"]
+        memory, encoder_weights = self.encode(
+            source, training=training, return_attention_weights=True
+        )
+        logits, decoder_weights, encdec_weights = self.decode(
+            targets,
+            memory,
+            source_mask=source != PAD_ID,
+            training=training,
+            return_attention_weights=True,
+        )
+        if not return_attention_weights:
+            return logits
+        weights = {
+            "encoder": encoder_weights,
+            "decoder": decoder_weights,
+            "encdec": encdec_weights,
+        }
+        return logits, weights
+
+    def encode(self, source, training=False, return_attention_weights=False):
+        """Source ids [B, S] -> memory [B, S, D] (and the encoder's attention weights)."""
+        mask = source != PAD_ID
+        x = self.source_embedding(source)
+        if self.hp.use_target_space_embedding:
+            x = x + ops.cast(self.target_space_table[self.target_space_id], x.dtype)
+        if self.source_position is not None:
+            x = self.source_position(x)
+        x = self.source_dropout(x, training=training)
+        return self.encoder(
+            x,
+            mask=mask,
+            bias=self._encoder_bias(ops.shape(source)[1]),
+            training=training,
+            return_attention_weights=return_attention_weights,
+        )
+
+    def _encoder_bias(self, length):
+        bias = layers.causal_bias(length) if self.hp.unidirectional_encoder else None
+        if self.hp.proximity_bias:
+            near = layers.proximity_bias(length)
+            bias = near if bias is None else bias + near
+        return bias
+
+    def decode(
+        self, targets, memory, source_mask=None, training=False, return_attention_weights=False
+    ):
+        """Target ids [B, T] and memory [B, S, D] -> logits [B, T, V] float32.
+
+        Args:
+            source_mask: boolean [B, S], True where the source has a token.
+            return_attention_weights: return (logits, decoder weights, encoder-decoder weights).
+        """
+        x = self.target_embedding(targets)
+        x = ops.pad(x, [[0, 0], [1, 0], [0, 0]])[:, :-1]  # position t sees tokens before t
+        if self.target_position is not None:
+            x = self.target_position(x)
+        x = self.target_dropout(x, training=training)
+        near = layers.proximity_bias(ops.shape(x)[1]) if self.hp.proximity_bias else None
+        x, own_weights, memory_weights = self.decoder(
+            x,
+            memory,
+            bias=near,
+            memory_mask=source_mask,
+            causal=self.hp.causal_decoder_self_attention,
+            training=training,
+            return_attention_weights=True,
+        )
+        logits = ops.cast(self.softmax.logits(x), "float32")
+        return (logits, own_weights, memory_weights) if return_attention_weights else logits
+
+    def decode_step(self, last_ids, position, self_caches, memory_caches, memory_bias):
+        """Logits of the next token of K hypotheses a sentence, from cached keys and values.
+
+        Args:
+            last_ids: [B, K] int32, the tokens chosen last; 0 at the first position.
+            position: scalar int32, number of tokens chosen so far.
+            self_caches: of `decoder.empty_caches`, or as returned by the step before.
+            memory_caches: of `decoder.memory_caches`.
+            memory_bias: `layers.mask_bias` of the source mask.
+
+        Returns:
+            Logits [B, K, V] float32, and the grown self_caches.
+        """
+        x = self.target_embedding(last_ids)
+        if self.target_position is not None:
+            # The position is along K here: the same for all hypotheses of a step.
+            hypotheses, hidden = ops.shape(x)[1], x.shape[-1]
+            x = ops.reshape(x, (-1, 1, hidden))
+            x = ops.reshape(self.target_position(x, start=position), (-1, hypotheses, hidden))
+        near = None
+        if self.hp.proximity_bias:
+            near = layers.proximity_bias(position + 1)[:, :, -1:]
+        x, self_caches = self.decoder.step(x, self_caches, memory_caches, memory_bias, near)
+        return ops.cast(self.softmax.logits(x), "float32"), self_caches
+
+    def get_config(self):
+        return {
+            "name": self.name,
+            "dtype": keras.dtype_policies.serialize(self.dtype_policy),
+            "hp": self.hp.to_dict(),
+            "source_vocab_size": self.source_vocab_size,
+            "target_vocab_size": self.target_vocab_size,
+            "target_space_id": self.target_space_id,
+        }
+
+    @classmethod
+    def from_config(cls, config):
+        config = dict(config)
+        config["dtype"] = keras.dtype_policies.deserialize(config["dtype"])
+        return cls(HParams.from_dict(config.pop("hp")), **config)
+
+
+_CHOICES: dict[str, tuple] = {
+    "pos": ("timing", "emb", None),
+    "self_attention_type": ("dot_product", "dot_product_relative"),
+    "ffn_layer": ("dense_relu_dense",),
+    "norm_type": ("layer",),
+    "multiply_embedding_mode": ("sqrt_depth", "none"),
+    "initializer": ("uniform_unit_scaling", "normal_unit_scaling", "orthogonal", "uniform"),
+    "symbol_dropout": (0.0,),
+}
+
+
+def check_settings(hp: HParams) -> None:
+    """Raises UserError if the network does not offer a value of `hp`."""
+    for name, allowed in _CHOICES.items():
+        value = getattr(hp, name)
+        if value not in allowed:
+            choices = ", ".join(str(choice) for choice in allowed)
+            hint = nearest(str(value), [str(choice) for choice in allowed])
+            raise UserError(f"hparam {name}={value} is not supported; allowed: {choices}.{hint}")
+    for name in ("hidden_size", "filter_size", "num_heads", "symbol_modality_num_shards"):
+        if getattr(hp, name) < 1:
+            raise UserError(f"hparam {name} must be 1 or more, got {getattr(hp, name)}.")
+    for name in ("attention_key_channels", "attention_value_channels"):
+        channels = getattr(hp, name) or hp.hidden_size
+        if channels % hp.num_heads:
+            raise UserError(
+                f"{name} (hidden_size if 0) must be a multiple of num_heads={hp.num_heads}, "
+                f"got {channels}."
+            )
+    for name in ("attention_dropout", "relu_dropout", "layer_prepostprocess_dropout"):
+        if not 0 <= getattr(hp, name) < 1:
+            raise UserError(f"hparam {name} must be in [0, 1), got {getattr(hp, name)}.")
+    for name in ("layer_preprocess_sequence", "layer_postprocess_sequence"):
+        letters = getattr(hp, name)
+        if letters != "none" and (set(letters) - set("nda") or letters.count("n") > 1):
+            raise UserError(
+                f"hparam {name} must be none, or letters of n, d, a with one n at most; got {letters}."
+            )
+    if "a" in hp.layer_preprocess_sequence.replace("none", ""):
+        raise UserError("hparam layer_preprocess_sequence has no residual to add; drop its 'a'.")
+
+
+def kernel_initializer(hp: HParams) -> keras.initializers.Initializer:
+    """T2T's `get_variable_initializer`: how every matrix but the embeddings starts."""
+    gain = hp.initializer_gain
+    if hp.initializer == "orthogonal":
+        return keras.initializers.Orthogonal(gain=gain)
+    if hp.initializer == "uniform":
+        return keras.initializers.RandomUniform(-0.1 * gain, 0.1 * gain)
+    distribution = "uniform" if hp.initializer == "uniform_unit_scaling" else "truncated_normal"
+    return keras.initializers.VarianceScaling(gain, mode="fan_avg", distribution=distribution)
+
+
+def _round_up(size: int, divisor: int) -> int:
+    return size + -size % divisor
+
+
+def _axes(broadcast_dims: str) -> list[int]:
+    """T2T's "0,1" -> [0, 1]."""
+    return [int(axis) for axis in broadcast_dims.split(",") if axis]
