@@ -1,0 +1,125 @@
+"""tensor2tensor's invertible subword encoder."""
+
+from __future__ import annotations
+
+import os
+from collections import Counter
+from collections.abc import Iterable, Sequence
+
+from t2t_keras.errors import UserError
+from t2t_keras.text import subword_builder, tokenizer, vocabulary_file
+from t2t_keras.text.escaping import ESCAPE_CHARACTERS, escape, unescape
+
+_CACHE_SIZE = 2**18
+
+
+class SubwordTextEncoder:
+    """Text to subword ids and back, without loss (T2T: `SubwordTextEncoder`).
+
+    Text is split into tokens (`tokenizer`), each token is spelled with the alphabet of the vocabulary
+    (`escaping`), and the spelling is cut, from left to right, into the longest subtokens there are.
+    Ids 0 and 1 are padding and end of sentence. Any text round-trips; no id is added at the end.
+
+    >>> encoder = SubwordTextEncoder("vocab.translate_ende_wmt32k.32768.subwords")
+    >>> encoder.encode("Hello, world!")
+    [26228, 145, 2, 178, 207]
+    """
+
+    def __init__(self, filename: str | os.PathLike[str]):
+        """Reads a vocabulary file: one subtoken a line, in single, double or no quotes.
+
+        Raises:
+            UserError: the file cannot be read or is no such vocabulary.
+        """
+        self._set_subtokens(vocabulary_file.read_subtokens(filename))
+
+    @classmethod
+    def build_from_generator(
+        cls,
+        generator: Iterable[str],
+        target_size: int,
+        max_subtoken_length: int | None = None,
+        reserved_tokens: Sequence[str] | None = None,
+    ) -> SubwordTextEncoder:
+        """Builds a vocabulary of about `target_size` subtokens from lines of text.
+
+        The result is T2T's, subtoken for subtoken, with two exceptions in which T2T's files lose an id
+        when read again: the newline is no subtoken, and a reserved token is not listed twice.
+
+        Args:
+            generator: lines of text.
+            target_size: wanted number of subtokens; the nearest reachable size is taken, or the first
+                found within 1 %.
+            max_subtoken_length: subtokens have fewer characters than this (as in T2T).
+            reserved_tokens: `<pad>`, `<EOS>` and further tokens to give the first ids to.
+
+        Raises:
+            UserError: there is no text, or an argument has an impossible value.
+        """
+        token_counts = Counter(token for line in generator for token in tokenizer.encode(line))
+        encoder = cls.__new__(cls)
+        encoder._set_subtokens(
+            subword_builder.build_to_target_size(
+                token_counts, target_size, max_subtoken_length, reserved_tokens
+            )
+        )
+        return encoder
+
+    def _set_subtokens(self, subtokens: list[str]) -> None:
+        self._subtokens = subtokens
+        self._ids = {subtoken: i for i, subtoken in enumerate(subtokens) if subtoken}
+        self._alphabet = ESCAPE_CHARACTERS.union(*subtokens)
+        self._longest = max(map(len, subtokens))
+        self._cache: dict[str, list[int]] = {}
+
+    @property
+    def vocab_size(self) -> int:
+        """Number of subtokens, the reserved ones included."""
+        return len(self._subtokens)
+
+    @property
+    def all_subtoken_strings(self) -> tuple[str, ...]:
+        """All subtokens in the order of their ids."""
+        return tuple(self._subtokens)
+
+    def subtoken(self, subtoken_id: int) -> str:
+        """Returns the subtoken with this id, "" for an id out of range."""
+        return self._subtokens[subtoken_id] if 0 <= subtoken_id < len(self._subtokens) else ""
+
+    def encode(self, text: str) -> list[int]:
+        """Returns the subtoken ids of `text`."""
+        ids: list[int] = []
+        for token in tokenizer.encode(text):
+            ids.extend(self._cache.get(token) or self._encode_token(token))
+        return ids
+
+    def decode(self, ids: Iterable[int]) -> str:
+        """Returns the text of subtoken ids; ids out of range count for nothing."""
+        spelled = "".join(map(self.subtoken, ids))
+        tokens = (unescape(token) for token in spelled.split("_"))
+        return tokenizer.decode([token for token in tokens if token])
+
+    def store_to_file(self, filename: str | os.PathLike[str]) -> None:
+        """Writes the vocabulary as T2T does, one subtoken a line in single quotes."""
+        vocabulary_file.write_lines(filename, [f"'{subtoken}'" for subtoken in self._subtokens])
+
+    def _encode_token(self, token: str) -> list[int]:
+        spelled = escape(token, self._alphabet)
+        ids = []
+        start = 0
+        while start < len(spelled):
+            for end in range(min(len(spelled), start + self._longest), start, -1):
+                subtoken_id = self._ids.get(spelled[start:end])
+                if subtoken_id is not None:
+                    break
+            else:
+                raise UserError(
+                    f"Cannot encode {token!r}: the vocabulary has no subtoken for the single "
+                    f"character {spelled[start]!r}; build it again, or add that character."
+                )
+            ids.append(subtoken_id)
+            start = end
+        if len(self._cache) >= _CACHE_SIZE:
+            self._cache.clear()
+        self._cache[token] = ids
+        return ids
