@@ -1,0 +1,240 @@
+"""Names for hparams sets and problems: the built-in ones, and those of a user's own directory."""
+
+from __future__ import annotations
+
+import importlib
+import os
+import re
+import sys
+from collections.abc import Callable, Mapping
+from typing import Any, NamedTuple, TypeVar
+
+from t2t_keras.errors import UserError, nearest
+from t2t_keras.settings import HParams, split_items
+
+_T = TypeVar("_T", bound=Callable)
+
+_sets: dict[str, Callable[[], HParams]] = {}
+_unsupported_sets: dict[str, str] = {}
+_problems: dict[str, type] = {}
+_aliases: dict[str, str] = {}
+
+
+class ProblemName(NamedTuple):
+    """A problem's name taken apart: `translate_ende_wmt32k_rev` is a reversed `..._wmt32k`."""
+
+    base: str
+    was_reversed: bool = False
+    was_copy: bool = False
+
+    def __str__(self) -> str:
+        return self.base + "_copy" * self.was_copy + "_rev" * self.was_reversed
+
+
+# Hparams sets
+
+
+def register_hparams(name_or_function: str | Callable[[], HParams]):
+    """Registers a function that returns an `HParams`, as `@register_hparams` or with a name.
+
+    Returns the function, so that one set can be derived from another. Its default name is the
+    function's. A name that is taken is a `UserError`.
+    """
+    return _register(_sets, "hparams set", name_or_function)
+
+
+def register_unsupported_hparams(reasons: Mapping[str, str]) -> None:
+    """Makes sets of T2T known by name: asking for one tells the reason why it is not here."""
+    _unsupported_sets.update(reasons)
+
+
+def list_hparams() -> list[str]:
+    """The names of all hparams sets, sorted."""
+    _import_built_in("hparams")
+    return sorted(_sets)
+
+
+def hparams(spec: str, overrides: str = "") -> HParams:
+    """The settings that `spec` names.
+
+    Args:
+        spec: what `--hparams` takes: the name of one set, and overrides `name=value` if wanted:
+            "transformer_big" or "transformer_big,batch_size=1024".
+        overrides: further overrides in T2T's grammar; see `HParams.override`.
+
+    Raises:
+        UserError: no set, two sets, an unknown or unsupported set, or a wrong override.
+    """
+    _import_built_in("hparams")
+    items = split_items(spec)
+    names = [item for item in items if "=" not in item]
+    if len(names) != 1:
+        got = f"{len(names)} ({', '.join(names)})" if names else "none"
+        raise UserError(
+            f"expected the name of one hparams set in {spec!r}, got {got}: "
+            "write a set and, after commas, name=value"
+        )
+    rest = ",".join([item for item in items if "=" in item] + [overrides] * bool(overrides.strip()))
+    return _set(names[0]).override(rest)
+
+
+def _set(name: str) -> HParams:
+    if name in _unsupported_sets and name not in _sets:
+        raise UserError(
+            f"hparams set {name!r} of tensor2tensor is not supported: {_unsupported_sets[name]}"
+        )
+    if name not in _sets:
+        raise UserError(
+            f"unknown hparams set {name!r}.{nearest(name, [*_sets, *_unsupported_sets])} {len(_sets)} sets are registered"
+        )
+    hp = _sets[name]()
+    if not isinstance(hp, HParams):
+        raise UserError(f"hparams set {name!r} must return an HParams, got {type(hp).__name__}")
+    return hp.named(name)
+
+
+# Problems
+
+
+def register_problem(name_or_class: str | type):
+    """Registers a problem class, as `@register_problem` or with a name.
+
+    The class is made as `cls(was_reversed=..., was_copy=...)` and gets its name as `name`. Its
+    default name is the class name in snake case, as T2T writes it: `TranslateEndeWmt32k` is
+    `translate_ende_wmt32k`. A name that is taken, or ends in "_rev" or "_copy", is a `UserError`.
+    """
+    return _register(_problems, "problem", name_or_class)
+
+
+def register_problem_alias(alias: str, name: str) -> None:
+    """Registers another name for the problem `name`, which may end in "_rev" or "_copy"."""
+    _check_free(_problems, "problem", alias)
+    _aliases[alias] = name
+
+
+def list_problems() -> list[str]:
+    """The names of all problems, sorted, without aliases and suffixes."""
+    _import_built_in("problems")
+    return sorted(_problems)
+
+
+def problem(name: str) -> Any:
+    """The problem of that name, alias, or either with "_rev" or "_copy" at its end (or both).
+
+    Raises:
+        UserError: the name is unknown.
+    """
+    resolved = _resolve(name)
+    return _problems[resolved.base](was_reversed=resolved.was_reversed, was_copy=resolved.was_copy)
+
+
+def resolve_problem_name(name: str) -> str:
+    """The full name of a problem: "translate_ende_rev" -> "translate_ende_wmt32k_rev"."""
+    return str(_resolve(name))
+
+
+def parse_problem_name(name: str) -> ProblemName:
+    """Takes the suffixes "_rev" and "_copy", in either order, off a problem's name."""
+    base, suffixes = name, []
+    while match := re.fullmatch(r"(.+)_(rev|copy)", base):
+        base = match[1]
+        suffixes.append(match[2])
+    for suffix in {*suffixes}:
+        if suffixes.count(suffix) > 1:
+            raise UserError(f"problem {name!r} has the suffix '_{suffix}' twice: write it once")
+    return ProblemName(base, "rev" in suffixes, "copy" in suffixes)
+
+
+def _resolve(name: str) -> ProblemName:
+    _import_built_in("problems")
+    asked = parse_problem_name(name)
+    base, was_reversed, was_copy = asked
+    if base in _aliases:
+        base, reverses, copies = parse_problem_name(_aliases[base])
+        was_reversed, was_copy = was_reversed != reverses, was_copy or copies
+    if base not in _problems:
+        known = [*_problems, *_aliases]
+        raise UserError(
+            f"unknown problem {name!r}.{nearest(asked.base, known)} "
+            f"{len(_problems)} problems are registered"
+        )
+    return ProblemName(base, was_reversed, was_copy)
+
+
+# Both
+
+
+def import_user_directory(path: str) -> None:
+    """Imports a user's package of problems and hparams sets (`--t2t_usr_dir`).
+
+    Args:
+        path: a directory with an `__init__.py`, which may import its own modules relatively.
+
+    Raises:
+        UserError: there is no such directory or no `__init__.py`, its name cannot be imported or
+            belongs to another module, or its import fails.
+    """
+    directory = os.path.abspath(os.path.expanduser(path))
+    if not os.path.isdir(directory):
+        raise UserError(
+            f"user directory {path!r} does not exist: give a directory of Python modules"
+        )
+    start = os.path.join(directory, "__init__.py")
+    if not os.path.isfile(start):
+        raise UserError(
+            f"user directory {path!r} has no __init__.py: add one that imports what it registers"
+        )
+    parent, name = os.path.split(directory)
+    if not name.isidentifier():
+        raise UserError(
+            f"user directory {path!r} must have the name of a Python package, got {name!r}"
+        )
+    for package in ("hparams", "problems"):  # so that a name taken twice is the user's mistake
+        _import_built_in(package)
+    sys.path.insert(0, parent)
+    try:
+        module = importlib.import_module(name)
+    except UserError:
+        raise
+    except Exception as error:
+        raise UserError(
+            f"importing user directory {path!r} failed: {type(error).__name__}: {error}"
+        ) from error
+    finally:
+        sys.path.remove(parent)
+    if not module.__file__ or not os.path.samefile(module.__file__, start):
+        raise UserError(
+            f"user directory {path!r} has the name of a module that is already imported: rename it"
+        )
+
+
+def default_name(name: str) -> str:
+    """T2T's snake case of a class or function name: `Translate4Ende32k` -> `translate4_ende32k`."""
+    before_words = re.sub("(.)([A-Z][a-z0-9]+)", r"\1_\2", name)
+    return re.sub("([a-z0-9])([A-Z])", r"\1_\2", before_words).lower()
+
+
+def _register(table: dict[str, Any], kind: str, name_or_object: Any):
+    def register(registered: _T, name: str | None = None) -> _T:
+        name = name or default_name(registered.__name__)
+        _check_free(table, kind, name)
+        table[name] = registered
+        if table is _problems:
+            registered.name = name  # type: ignore[attr-defined]
+        return registered
+
+    if isinstance(name_or_object, str):
+        return lambda registered: register(registered, name_or_object)
+    return register(name_or_object)
+
+
+def _check_free(table: dict[str, Any], kind: str, name: str) -> None:
+    if name in table or (table is _problems and name in _aliases):
+        raise UserError(f"{kind} {name!r} is registered already: choose another name")
+    if table is _problems and parse_problem_name(name).base != name:
+        raise UserError(f"the name of problem {name!r} must not end in '_rev' or '_copy'")
+
+
+def _import_built_in(package: str) -> None:
+    """Registers what comes with the library, on the first lookup: problems are not cheap to import."""
+    importlib.import_module(f"t2t_keras.{package}")

@@ -1,0 +1,294 @@
+"""The one immutable settings object, `HParams`, and T2T's grammar for overriding it."""
+
+from __future__ import annotations
+
+import math
+import numbers
+import re
+from collections.abc import Iterator, Mapping
+from typing import Any, NoReturn
+
+from t2t_keras.errors import UserError, nearest
+from t2t_keras.setting_table import SETTINGS, Setting, declare
+
+_BOOLEANS = {"true": True, "True": True, "1": True, "false": False, "False": False, "0": False}
+_ITEM = re.compile(r"\s*([A-Za-z][\w.]*)\s*=\s*(.*)", re.DOTALL)
+
+
+class SettingError(UserError, AttributeError):
+    """A mistake about a setting's name, value or use. (An AttributeError, so `hasattr` works.)"""
+
+
+class HParams:
+    """The settings of a model and its training: T2T's `HParams`, but immutable.
+
+    Every setting of tensor2tensor's Transformer sets is an attribute (`hp.hidden_size`), typed by
+    its default in `t2t_keras.setting_table`. Changing something makes a new object: `replace`,
+    `override`. A setting that has no effect here cannot be changed, a name that does not exist
+    cannot be read or set, and a value of another type is refused: each is a `SettingError`, a
+    `UserError` of one line. An int is accepted where a float is declared.
+
+    Two objects are equal when all their values are; `set_name` does not count.
+
+    Args:
+        set_name: the name of the set these settings come from.
+        **values: what differs from the defaults, the base model of the paper
+            (T2T's `transformer_base_v1`).
+    """
+
+    __slots__ = ("_settings", "_values", "set_name")
+
+    _settings: Mapping[str, Setting]
+    _values: Mapping[str, Any]
+    set_name: str
+
+    def __init__(self, set_name: str = "", **values: Any):
+        defaults = {name: setting.default for name, setting in SETTINGS.items()}
+        self._fill(SETTINGS, defaults, set_name)
+        if values:
+            self._fill(SETTINGS, self.replace(**values)._values, set_name)
+
+    # Reading
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("_"):  # also keeps copy and pickle from looking into an empty object
+            raise AttributeError(name)
+        self._setting(name)
+        return self._values[name]
+
+    def __iter__(self) -> Iterator[str]:
+        """The names of the settings, in alphabetical order."""
+        return iter(self._values)
+
+    def __len__(self) -> int:
+        return len(self._values)
+
+    def __contains__(self, name: object) -> bool:
+        return name in self._values
+
+    def __dir__(self) -> list[str]:
+        return sorted([*super().__dir__(), *self._values])
+
+    def to_dict(self) -> dict[str, Any]:
+        """Every setting by name, as JSON can hold it (lists, not tuples)."""
+        return {name: _plain(value) for name, value in self._values.items()}
+
+    def diff(self, other: HParams | Mapping[str, Any]) -> dict[str, tuple[Any, Any]]:
+        """What differs from `other` (settings, or values by name): name -> (mine, theirs).
+
+        A setting that only one side has counts as None on the other.
+        """
+        mine, theirs = self.to_dict(), other.to_dict() if isinstance(other, HParams) else other
+        names = sorted({*mine, *theirs})
+        pairs = {name: (mine.get(name), _plain(theirs.get(name))) for name in names}
+        return {name: pair for name, pair in pairs.items() if pair[0] != pair[1]}
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, HParams) and self._values == other._values
+
+    def __hash__(self) -> int:
+        return hash(tuple(self._values.items()))
+
+    def __repr__(self) -> str:
+        changed = {n: v for n, v in self._values.items() if v != self._settings[n].default}
+        parts = [repr(self.set_name), *(f"{n}={_plain(v)!r}" for n, v in changed.items())]
+        return f"HParams({', '.join(parts)})"
+
+    # Making another one
+
+    def replace(self, **values: Any) -> HParams:
+        """These settings with some other values.
+
+        Raises:
+            SettingError: a name is unknown, a value is of another type, or the setting has no
+                effect here and the value is not the present one.
+        """
+        new = dict(self._values)
+        for name, value in values.items():
+            setting = self._setting(name)
+            new[name] = _checked(name, setting, value)
+            if setting.inert and new[name] != self._values[name]:
+                raise SettingError(
+                    f"hparam {name!r} has no effect here ({setting.inert}): "
+                    f"leave it at {_plain(self._values[name])!r}"
+                )
+        return self._like(self._settings, new, self.set_name)
+
+    def override(self, text: str) -> HParams:
+        """These settings with T2T's override string applied: "a=1,b=x,l=[1,2]".
+
+        Bools are true, false, 1 or 0; "none" empties an optional setting. A string that contains
+        commas is written in brackets too: "attention_dropout_broadcast_dims=[0,1]".
+
+        Raises:
+            SettingError: as for `replace`, or the text cannot be read.
+        """
+        values: dict[str, Any] = {}
+        for item in split_items(text):
+            match = _ITEM.fullmatch(item)
+            if not match:
+                raise SettingError(
+                    f"cannot read {item!r} in the hparams {text!r}: write name=value"
+                )
+            name, written = match[1], match[2].strip()
+            if name in values:
+                raise SettingError(f"hparam {name!r} is set twice in {text!r}: set it once")
+            values[name] = _parsed(name, self._setting(name), written)
+        return self.replace(**values)
+
+    def named(self, set_name: str) -> HParams:
+        """The same settings as the set `set_name`."""
+        return self._like(self._settings, self._values, set_name)
+
+    def add_hparam(self, name: str, value: Any) -> HParams:
+        """These settings and a new one, typed by `value`, for the problems of a user directory.
+
+        Args:
+            name: a name that no setting has.
+            value: its default: a bool, int, float, str, or a list of one of them.
+        """
+        if name in self._settings:
+            raise SettingError(f"hparam {name!r} exists already: use replace({name}=...)")
+        elements = value if isinstance(value, list | tuple) else [value]
+        if not name.isidentifier() or not all(type(e) in (bool, int, float, str) for e in elements):
+            raise SettingError(
+                f"cannot add hparam {name!r} with the default {value!r}: "
+                "it takes a bool, int, float, str or a list of one of them"
+            )
+        setting = declare(name, value)
+        new = {**self._values, name: _checked(name, setting, value)}
+        return self._like(
+            {**self._settings, name: setting}, dict(sorted(new.items())), self.set_name
+        )
+
+    @classmethod
+    def from_dict(cls, values: Mapping[str, Any], set_name: str = "") -> HParams:
+        """The settings recorded by `to_dict`. What `values` leaves out has its default.
+
+        A record is taken as it is: settings without effect may have any value of their type.
+        """
+        new = HParams()
+        checked = {name: _checked(name, new._setting(name), v) for name, v in values.items()}
+        return cls._like(SETTINGS, {**new._values, **checked}, set_name)
+
+    @classmethod
+    def from_t2t_json(cls, values: Mapping[str, Any]) -> tuple[HParams, list[str]]:
+        """The settings in a `hparams.json` that tensor2tensor wrote beside a run.
+
+        Returns:
+            The settings, and the sorted names in `values` that do not exist here (T2T's files also
+            hold directories, step counts, and what earlier and other models had).
+        """
+        known = {name: value for name, value in values.items() if name in SETTINGS}
+        return cls.from_dict(known), sorted(set(values) - set(known))
+
+    # Immutability
+
+    def __setattr__(self, name: str, value: Any) -> NoReturn:
+        self._setting(name)
+        raise SettingError(f"settings cannot be changed in place: use replace({name}={value!r})")
+
+    def __delattr__(self, name: str) -> NoReturn:
+        raise SettingError(f"settings cannot be changed in place: {name!r} cannot be deleted")
+
+    def __reduce__(self):
+        return HParams._like, (self._settings, self._values, self.set_name)
+
+    @staticmethod
+    def _like(settings: Mapping, values: Mapping, set_name: str) -> HParams:
+        hp = HParams.__new__(HParams)
+        hp._fill(settings, values, set_name)
+        return hp
+
+    def _fill(self, settings: Mapping, values: Mapping, set_name: str) -> None:
+        object.__setattr__(self, "_settings", settings)
+        object.__setattr__(self, "_values", values)
+        object.__setattr__(self, "set_name", set_name)
+
+    def _setting(self, name: str) -> Setting:
+        if name not in self._settings:
+            raise SettingError(f"unknown hparam {name!r}.{nearest(name, self._settings)}")
+        return self._settings[name]
+
+
+def split_items(text: str) -> list[str]:
+    """Splits "a,b=[1,2],c" at the commas outside brackets; a last comma may be left over.
+
+    Raises:
+        SettingError: an item is empty, or a bracket is not closed, not opened, or within another.
+    """
+    items, depth = [""], 0
+    for char in text:
+        depth += (char == "[") - (char == "]")
+        if depth not in (0, 1):
+            break
+        if char == "," and not depth:
+            items.append("")
+        else:
+            items[-1] += char
+    if depth:
+        raise SettingError(f"the brackets in {text!r} do not match")
+    items = [item.strip() for item in items]
+    if not items[-1]:
+        items.pop()
+    if not all(items):
+        raise SettingError(f"there is nothing between two commas in {text!r}")
+    return items
+
+
+def _plain(value: Any) -> Any:
+    return list(value) if isinstance(value, tuple) else value
+
+
+def _refuse(name: str, setting: Setting, value: Any) -> NoReturn:
+    raise SettingError(f"hparam {name!r} takes {setting.description}, got {value!r}")
+
+
+def _parsed(name: str, setting: Setting, text: str) -> Any:
+    """The value that `text` writes, not yet checked."""
+    if setting.optional and text in ("none", "None"):
+        return None
+    if text.startswith("[") and text.endswith("]"):
+        inner = text[1:-1]
+        if setting.kind is str and not setting.is_list:
+            return inner
+        if not setting.is_list:
+            _refuse(name, setting, text)
+        return [
+            _parsed_scalar(name, setting, element) for element in inner.replace(",", " ").split()
+        ]
+    return _parsed_scalar(name, setting, text)
+
+
+def _parsed_scalar(name: str, setting: Setting, text: str) -> Any:
+    if setting.kind is bool:
+        return _BOOLEANS.get(text, text)
+    if setting.kind is str:
+        return text
+    try:
+        return setting.kind(text)
+    except ValueError:
+        _refuse(name, setting, text)
+
+
+def _checked(name: str, setting: Setting, value: Any) -> Any:
+    """`value` as the type that `setting` declares."""
+    if value is None and setting.optional:
+        return None
+    if setting.is_list:
+        if not isinstance(value, list | tuple):
+            _refuse(name, setting, value)
+        return tuple(_checked_scalar(name, setting, element) for element in value)
+    return _checked_scalar(name, setting, value)
+
+
+def _checked_scalar(name: str, setting: Setting, value: Any) -> Any:
+    if setting.kind in (bool, str):
+        if isinstance(value, setting.kind):
+            return value
+    elif not isinstance(value, bool):
+        if setting.kind is int and isinstance(value, numbers.Integral):
+            return int(value)
+        if setting.kind is float and isinstance(value, numbers.Real) and math.isfinite(value):
+            return float(value)
+    _refuse(name, setting, value)

@@ -1,0 +1,192 @@
+"""Names of hparams sets and problems; the grammar of problem names is T2T's utils/registry.py."""
+
+import subprocess
+import sys
+
+import pytest
+
+from t2t_keras import registry
+from t2t_keras.errors import UserError
+from t2t_keras.settings import HParams
+
+
+@pytest.fixture
+def empty(monkeypatch):
+    """A registry with two sets and two problems of its own."""
+    for table in ("_sets", "_unsupported_sets", "_problems", "_aliases"):
+        monkeypatch.setattr(registry, table, {})
+    monkeypatch.setattr(registry, "_import_built_in", lambda package: None)
+
+    @registry.register_hparams
+    def small():
+        return HParams(hidden_size=8)
+
+    @registry.register_hparams("other_name")
+    def large():
+        return small().replace(num_heads=2)
+
+    class Pair:
+        def __init__(self, was_reversed=False, was_copy=False):
+            self.flags = (was_reversed, was_copy)
+
+    @registry.register_problem
+    class TranslateEndeWmt32k(Pair):
+        pass
+
+    @registry.register_problem("by_hand")
+    class Another(Pair):
+        pass
+
+    registry.register_problem_alias("translate_ende", "translate_ende_wmt32k")
+    registry.register_problem_alias("backwards", "by_hand_rev")
+    registry.register_unsupported_hparams({"huge": "it is too big"})
+
+
+def test_sets_by_name(empty):
+    assert registry.list_hparams() == ["other_name", "small"]
+    assert registry.hparams("small").hidden_size == 8
+    assert registry.hparams("small").set_name == "small"
+    assert registry.hparams("other_name") == HParams(hidden_size=8, num_heads=2)
+    assert registry.hparams("other_name").set_name == "other_name"
+
+
+def test_set_with_overrides(empty):
+    hp = registry.hparams("small,batch_size=1024,relu_dropout_broadcast_dims=[0,1]", "num_heads=4")
+    assert (hp.batch_size, hp.relu_dropout_broadcast_dims, hp.num_heads) == (1024, "0,1", 4)
+    assert registry.hparams("batch_size=7,small").batch_size == 7
+    assert hp.set_name == "small"
+
+
+@pytest.mark.parametrize(
+    ("spec", "message"),
+    [
+        ("smal", "unknown hparams set 'smal'. Did you mean 'small'?"),
+        ("huge", "hparams set 'huge' of tensor2tensor is not supported: it is too big"),
+        ("small,other_name", "got 2 (small, other_name)"),
+        ("", "got none"),
+        ("batch_size=3", "got none"),
+        ("small,batch_sise=3", "Did you mean 'batch_size'?"),
+        ("small,batch_size=3,batch_size=4", "set twice"),
+    ],
+)
+def test_wrong_set(empty, spec, message):
+    with pytest.raises(UserError) as caught:
+        registry.hparams(spec)
+    assert message in str(caught.value)
+
+
+def test_set_that_returns_something_else(empty):
+    registry.register_hparams("nothing")(lambda: None)
+    with pytest.raises(UserError, match="must return an HParams, got NoneType"):
+        registry.hparams("nothing")
+
+
+@pytest.mark.parametrize(
+    ("name", "full_name", "flags"),
+    [
+        ("translate_ende_wmt32k", "translate_ende_wmt32k", (False, False)),
+        ("translate_ende_wmt32k_rev", "translate_ende_wmt32k_rev", (True, False)),
+        ("translate_ende_wmt32k_copy", "translate_ende_wmt32k_copy", (False, True)),
+        ("translate_ende_wmt32k_rev_copy", "translate_ende_wmt32k_copy_rev", (True, True)),
+        ("translate_ende_wmt32k_copy_rev", "translate_ende_wmt32k_copy_rev", (True, True)),
+        ("translate_ende", "translate_ende_wmt32k", (False, False)),
+        ("translate_ende_rev", "translate_ende_wmt32k_rev", (True, False)),
+        ("backwards", "by_hand_rev", (True, False)),
+        ("backwards_rev", "by_hand", (False, False)),
+        ("by_hand", "by_hand", (False, False)),
+    ],
+)
+def test_problem_names(empty, name, full_name, flags):
+    problem = registry.problem(name)
+    assert problem.flags == flags
+    assert registry.resolve_problem_name(name) == full_name
+    assert problem.name == full_name.replace("_rev", "").replace("_copy", "")
+
+
+def test_wrong_problem_names(empty):
+    assert registry.list_problems() == ["by_hand", "translate_ende_wmt32k"]
+    with pytest.raises(UserError, match="Did you mean 'translate_ende_wmt32k'"):
+        registry.problem("translate_ende_wmt23k")
+    with pytest.raises(UserError, match="suffix '_rev' twice"):
+        registry.problem("by_hand_rev_rev")
+    with pytest.raises(UserError, match="unknown problem '_rev'"):
+        registry.problem("_rev")
+
+
+def test_names_are_taken_once(empty):
+    with pytest.raises(UserError, match="hparams set 'small' is registered already"):
+        registry.register_hparams("small")(HParams)
+    with pytest.raises(UserError, match="problem 'by_hand' is registered already"):
+        registry.register_problem("by_hand")(object)
+    with pytest.raises(UserError, match="problem 'translate_ende' is registered already"):
+        registry.register_problem("translate_ende")(object)
+    with pytest.raises(UserError, match="problem 'by_hand' is registered already"):
+        registry.register_problem_alias("by_hand", "translate_ende_wmt32k")
+    with pytest.raises(UserError, match="must not end in"):
+        registry.register_problem("something_rev")(object)
+
+
+@pytest.mark.parametrize(
+    ("class_name", "name"),
+    [  # registered names of T2T problems and their classes
+        ("TranslateEndeWmt32k", "translate_ende_wmt32k"),
+        ("TranslateEnfrWmtSmall8k", "translate_enfr_wmt_small8k"),
+        ("TranslateEndeWmtBpe32k", "translate_ende_wmt_bpe32k"),
+        ("Text2textTmpdir", "text2text_tmpdir"),
+        ("TranslateEndeWmtCleanPc32k", "translate_ende_wmt_clean_pc32k"),
+        ("TranslateEndeWmtMulti64kPacked1k", "translate_ende_wmt_multi64k_packed1k"),
+        ("LanguagemodelLm1b32k", "languagemodel_lm1b32k"),
+    ],
+)
+def test_default_name(class_name, name):
+    assert registry.default_name(class_name) == name
+
+
+def test_user_directory(empty, tmp_path):
+    package = tmp_path / "my_translations"
+    package.mkdir()
+    (package / "__init__.py").write_text("from . import sets\n")
+    (package / "sets.py").write_text(
+        "from t2t_keras import registry\n"
+        "from .numbers_of_mine import SIZE\n"
+        "@registry.register_hparams\n"
+        "def my_own_set():\n"
+        "    return registry.hparams('small').replace(hidden_size=SIZE)\n"
+    )
+    (package / "numbers_of_mine.py").write_text("SIZE = 24\n")
+    registry.import_user_directory(f"{package}/")
+    registry.import_user_directory(str(package))  # a second time registers nothing twice
+    assert registry.hparams("my_own_set").hidden_size == 24
+    assert str(tmp_path) not in sys.path
+
+
+@pytest.mark.parametrize(
+    ("name", "files", "message"),
+    [
+        ("absent", None, "does not exist"),
+        ("without_init", {"a.py": ""}, "has no __init__.py"),
+        ("has-hyphen", {"__init__.py": ""}, "must have the name of a Python package"),
+        ("json", {"__init__.py": ""}, "has the name of a module that is already imported"),
+        ("breaks", {"__init__.py": "import no_such_module"}, "failed: ModuleNotFoundError: No"),
+        ("syntax", {"__init__.py": "def"}, "failed: SyntaxError"),
+    ],
+)
+def test_wrong_user_directory(empty, tmp_path, name, files, message):
+    if files is not None:
+        (tmp_path / name).mkdir()
+        for file, text in files.items():
+            (tmp_path / name / file).write_text(text)
+    with pytest.raises(UserError) as caught:
+        registry.import_user_directory(str(tmp_path / name))
+    assert message in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+def test_sets_are_found_without_importing_tensorflow():
+    code = (
+        "import sys; from t2t_keras import registry; assert 't2t_keras.hparams' not in sys.modules;"
+        "registry.hparams('transformer_base'); assert 't2t_keras.hparams' in sys.modules;"
+        "print([m for m in ('tensorflow', 'keras') if m in sys.modules])"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "[]"

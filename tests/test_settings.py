@@ -1,0 +1,195 @@
+"""HParams: T2T's override grammar (its utils/hparam.py), types, immutability, inert settings."""
+
+import copy
+import json
+import pickle
+
+import numpy as np
+import pytest
+
+from t2t_keras.errors import UserError
+from t2t_keras.settings import HParams, split_items
+
+
+@pytest.fixture
+def hp():
+    return HParams("the_set")
+
+
+def test_defaults_are_the_base_model_of_the_paper(hp):
+    # Vaswani et al. 2017, table 3, first row, and section 5.3
+    assert (hp.num_hidden_layers, hp.hidden_size, hp.filter_size, hp.num_heads) == (6, 512, 2048, 8)
+    assert (hp.layer_prepostprocess_dropout, hp.label_smoothing) == (0.1, 0.1)
+    assert (hp.optimizer_adam_beta1, hp.optimizer_adam_beta2) == (0.9, 0.98)
+    assert (hp.optimizer_adam_epsilon, hp.learning_rate_warmup_steps) == (1e-9, 4000)
+
+
+@pytest.mark.parametrize(
+    ("text", "name", "value"),
+    [
+        ("hidden_size=32", "hidden_size", 32),
+        (" hidden_size = 32 , ", "hidden_size", 32),
+        ("label_smoothing=0", "label_smoothing", 0.0),
+        ("norm_epsilon=-.54e-8", "norm_epsilon", -0.54e-8),
+        ("proximity_bias=true", "proximity_bias", True),
+        ("proximity_bias=1", "proximity_bias", True),
+        ("use_pad_remover=False", "use_pad_remover", False),
+        ("use_pad_remover=0", "use_pad_remover", False),
+        ("pos=emb", "pos", "emb"),
+        ("pos=none", "pos", None),
+        ("learning_rate_schedule=constant * linear_warmup", "learning_rate_schedule", "constant * linear_warmup"),
+        ("attention_dropout_broadcast_dims=[0,1],hidden_size=8", "attention_dropout_broadcast_dims", "0,1"),
+        ("relu_dropout_broadcast_dims=", "relu_dropout_broadcast_dims", ""),
+    ],
+)  # fmt: skip
+def test_override(hp, text, name, value):
+    changed = getattr(hp.override(text), name)
+    assert changed == value
+    assert type(changed) is type(value)
+
+
+def test_override_changes_several_and_nothing_else(hp):
+    new = hp.override("hidden_size=32,filter_size=64,pos=emb")
+    assert new.diff(hp) == {
+        "hidden_size": (32, 512),
+        "filter_size": (64, 2048),
+        "pos": ("emb", "timing"),
+    }
+    assert hp.hidden_size == 512
+    assert hp.override("") == hp
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("hiden_size=32", "unknown hparam 'hiden_size'. Did you mean 'hidden_size'?"),
+        ("hidden_size=big", "hparam 'hidden_size' takes an int, got 'big'"),
+        ("hidden_size=1.5", "hparam 'hidden_size' takes an int, got '1.5'"),
+        ("hidden_size=", "hparam 'hidden_size' takes an int, got ''"),
+        ("hidden_size=[1,2]", "hparam 'hidden_size' takes an int, got '[1,2]'"),
+        ("hidden_size=none", "hparam 'hidden_size' takes an int, got 'none'"),
+        ("label_smoothing=nan", "hparam 'label_smoothing' takes a number, got nan"),
+        ("proximity_bias=yes", "hparam 'proximity_bias' takes true or false, got 'yes'"),
+        ("hidden_size", "cannot read 'hidden_size' in the hparams 'hidden_size': write name=value"),
+        ("hidden_size=1,hidden_size=2", "hparam 'hidden_size' is set twice"),
+        ("hidden_size=1,,num_heads=2", "there is nothing between two commas"),
+        ("relu_dropout_broadcast_dims=[0,1", "the brackets in"),
+        (
+            "moe_k=4",
+            "hparam 'moe_k' has no effect here (mixture of experts is not supported): leave it at 2",
+        ),
+    ],
+)
+def test_wrong_override_is_one_line(hp, text, message):
+    with pytest.raises(UserError) as caught:
+        hp.override(text)
+    assert str(caught.value).startswith(message)
+    assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    "values",
+    [
+        {"hiden_size": 1},
+        {"hidden_size": 1.0},
+        {"hidden_size": True},
+        {"hidden_size": None},
+        {"label_smoothing": "0.1"},
+        {"proximity_bias": 1},
+        {"pos": 3},
+        {"optimizer": None},
+        {"moe_k": 3},
+    ],
+)
+def test_replace_and_constructor_check_alike(hp, values):
+    with pytest.raises(UserError):
+        hp.replace(**values)
+    with pytest.raises(UserError):
+        HParams(**values)
+
+
+def test_replace(hp):
+    new = hp.replace(hidden_size=np.int64(64), label_smoothing=0, pos=None, moe_k=2)
+    assert (new.hidden_size, new.label_smoothing, new.pos, new.moe_k) == (64, 0.0, None, 2)
+    assert type(new.hidden_size) is int
+    assert type(new.label_smoothing) is float
+    assert new == HParams(hidden_size=64, label_smoothing=0.0, pos=None)
+
+
+def test_immutable(hp):
+    with pytest.raises(UserError, match=r"use replace\(hidden_size=8\)"):
+        hp.hidden_size = 8
+    with pytest.raises(AttributeError, match="Did you mean 'hidden_size'"):
+        hp.hiden_size = 8
+    with pytest.raises(AttributeError):
+        del hp.hidden_size
+    assert hp.hidden_size == 512
+
+
+def test_reading_an_unknown_name(hp):
+    with pytest.raises(UserError, match="Did you mean 'num_heads'"):
+        _ = hp.num_head
+    assert not hasattr(hp, "num_head")
+    assert "num_heads" in hp
+    assert "num_head" not in hp
+
+
+def test_copies_are_equal(hp):
+    new = hp.replace(hidden_size=64).add_hparam("my_list", [1, 2])
+    for other in (copy.copy(new), copy.deepcopy(new), pickle.loads(pickle.dumps(new))):
+        assert other == new
+        assert hash(other) == hash(new)
+        assert other.set_name == "the_set"
+        assert other.override("my_list=[3]").my_list == (3,)
+    assert new != hp
+
+
+def test_dictionary_round_trip_keeps_even_inert_values(hp):
+    record = json.loads(json.dumps({**hp.to_dict(), "mlperf_mode": True, "pos": None}))
+    new = HParams.from_dict(record, "recorded")
+    assert new.to_dict() == record
+    assert new.set_name == "recorded"
+    assert list(new) == sorted(record)
+    with pytest.raises(UserError, match="Did you mean 'hidden_size'"):
+        HParams.from_dict({"hiden_size": 1})
+
+
+def test_diff_with_values_read_from_a_file(hp):
+    record = hp.to_dict()
+    record["hidden_size"] = 64
+    del record["pos"]
+    assert hp.diff(record) == {"hidden_size": (512, 64), "pos": ("timing", None)}
+
+
+def test_repr_shows_what_differs_from_the_defaults(hp):
+    assert repr(hp.replace(hidden_size=8)) == "HParams('the_set', hidden_size=8)"
+
+
+def test_hparams_of_an_older_tensor2tensor():
+    hp, ignored = HParams.from_t2t_json(
+        {"hidden_size": 16, "target_modality": "default", "data_dir": "/d", "moe_k": 4, "pos": None}
+    )
+    assert (hp.hidden_size, hp.moe_k, hp.pos) == (16, 4, None)
+    assert ignored == ["data_dir", "target_modality"]
+
+
+def test_added_settings_are_typed_by_their_default(hp):
+    new = hp.add_hparam("boundaries", [1, 2]).add_hparam("temperature", 1.0).add_hparam("names", [])
+    assert new.override("boundaries=[3, 4 5],temperature=2,names=[a,b]").to_dict() == {
+        **hp.to_dict(), "boundaries": [3, 4, 5], "temperature": 2.0, "names": ["a", "b"]
+    }  # fmt: skip
+    for wrong in ("boundaries=3", "boundaries=[x]", "temperature=hot"):
+        with pytest.raises(UserError):
+            new.override(wrong)
+    with pytest.raises(UserError, match="exists already"):
+        new.add_hparam("temperature", 3.0)
+    with pytest.raises(UserError, match="cannot add hparam 'when'"):
+        new.add_hparam("when", None)
+
+
+def test_split_items():
+    assert split_items("a,b=[1,2], c=x*y,") == ["a", "b=[1,2]", "c=x*y"]
+    assert split_items("  ") == []
+    for wrong in (",", "a,,b", "a=[1", "a=1]", "a=[[1]]"):
+        with pytest.raises(UserError):
+            split_items(wrong)
