@@ -1,0 +1,42 @@
+"""Constituency parsing, section 6.3 of the paper."""
+
+from t2t_keras.hparams.single_gpu import transformer_base_single_gpu
+from t2t_keras.hparams.transformer_base import transformer_base, transformer_big
+from t2t_keras.registry import register_hparams
+from t2t_keras.settings import HParams
+
+
+@register_hparams
+def transformer_parsing_base() -> HParams:
+    """T2T's set for the Penn Treebank: six layers, where the paper has four.
+
+    Its `learning_rate` says nothing, since the schedule does not contain "legacy".
+    """
+    return transformer_base().replace(
+        attention_dropout=0.2,
+        layer_prepostprocess_dropout=0.2,
+        max_length=512,
+        learning_rate_warmup_steps=16000,
+        hidden_size=1024,
+        learning_rate=0.05,
+        shared_embedding_and_softmax_weights=False,
+    )
+
+
+@register_hparams
+def transformer_parsing_big() -> HParams:
+    """T2T's set for semi-supervised parsing. Source and target share their embedding."""
+    return transformer_big().replace(
+        max_length=512,
+        learning_rate_warmup_steps=4000,
+        layer_prepostprocess_dropout=0.1,
+        learning_rate=0.05,
+    )
+
+
+@register_hparams
+def transformer_parsing_ice() -> HParams:
+    """T2T's set for Icelandic."""
+    return transformer_base_single_gpu().replace(
+        batch_size=4096, shared_embedding_and_softmax_weights=False
+    )
