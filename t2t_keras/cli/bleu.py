@@ -1,0 +1,62 @@
+"""`t2t-keras-bleu`: the BLEU of a translation, in every form."""
+
+from __future__ import annotations
+
+from absl import flags
+
+from t2t_keras.cli import app
+from t2t_keras.errors import UserError
+
+FLAGS = flags.FLAGS
+
+
+def define_flags() -> None:
+    """Defines the flags of the command."""
+    flags.DEFINE_string("translation", "", "File with one translation a line, plain or .gz.")
+    flags.DEFINE_string("reference", "", "File with the reference of each line, plain or .gz.")
+    flags.DEFINE_enum(
+        "bleu_variant", "both", ["both", "cased", "uncased"], "Which of T2T's figures to print."
+    )
+
+
+def main(rest: list[str]) -> None:
+    """Prints T2T's figures as `t2t-bleu` does, then sacreBLEU's and the paper's form."""
+    if rest:
+        raise UserError(f"unexpected argument {rest[0]!r}: every setting is a flag, see --help.")
+    hypotheses = _sentences("translation", FLAGS.translation)
+    references = _sentences("reference", FLAGS.reference)
+    if len(hypotheses) != len(references):
+        raise UserError(
+            f"{FLAGS.translation} has {len(hypotheses)} lines but {FLAGS.reference} has "
+            f"{len(references)}; BLEU needs the same sentences in both, one a line."
+        )
+    from t2t_keras.metrics import bleu
+
+    figures = bleu(references, hypotheses)
+    if FLAGS.bleu_variant != "cased":
+        print(f"BLEU_uncased = {figures.t2t_uncased:6.2f}")
+    if FLAGS.bleu_variant != "uncased":
+        print(f"BLEU_cased = {figures.t2t_cased:6.2f}")
+    print(f"sacreBLEU = {figures.sacrebleu:6.2f} ({figures.signature})")
+    print(f"BLEU_paper_style = {figures.paper_style:6.2f} (tokenised, compounds split)")
+
+
+def _sentences(flag: str, path: str) -> list[str]:
+    from t2t_keras.text import read_lines
+
+    if not path:
+        raise UserError(f"--{flag} is missing: name the file of the {flag}s.")
+    lines = read_lines(path)
+    if not lines:
+        raise UserError(f"{path} is empty: --{flag} needs one sentence a line.")
+    return lines
+
+
+def run() -> None:
+    """The console script."""
+    define_flags()
+    app.start(main)
+
+
+if __name__ == "__main__":
+    run()
