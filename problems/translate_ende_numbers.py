@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 from t2t_keras.data.problem import DatasetSplit
-from t2t_keras.data.text_problem import Text2TextProblem
+from t2t_keras.data.text_problem import PathLike, Text2TextProblem
 from t2t_keras.problems.numbers.pairs import pairs
 from t2t_keras.registry import register_problem
 
@@ -36,7 +38,9 @@ class TranslateEndeNumbers(Text2TextProblem):
         """True: every split has values of its own."""
         return True
 
-    def generate_samples(self, data_dir, tmp_dir, split):
+    def generate_samples(
+        self, data_dir: PathLike, tmp_dir: PathLike, split: str
+    ) -> Iterator[dict[str, str]]:
         """Yields `{"inputs": English, "targets": German}`; both directories are unused."""
         for english, german in pairs(split):
             yield {"inputs": english, "targets": german}
