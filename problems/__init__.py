@@ -1,0 +1,5 @@
+"""The problems that come with the library; importing this registers them."""
+
+from t2t_keras.problems import text2text_tmpdir, translate_ende_numbers, translate_multi30k
+
+__all__ = ["text2text_tmpdir", "translate_ende_numbers", "translate_multi30k"]

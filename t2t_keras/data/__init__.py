@@ -1,5 +1,19 @@
 """From raw text to batches of token ids: problems, shards, buckets."""
 
 from t2t_keras.data.batching import batching_scheme, bucket_shapes
+from t2t_keras.data.problem import DatasetSplit, Problem, SpaceID, VocabType
+from t2t_keras.data.reading import dataset
+from t2t_keras.data.text_problem import Text2TextProblem
+from t2t_keras.data.translate import TranslateProblem
 
-__all__ = ["batching_scheme", "bucket_shapes"]
+__all__ = [
+    "DatasetSplit",
+    "Problem",
+    "SpaceID",
+    "Text2TextProblem",
+    "TranslateProblem",
+    "VocabType",
+    "batching_scheme",
+    "bucket_shapes",
+    "dataset",
+]

@@ -1,0 +1,134 @@
+"""What every problem is: a name, splits of data in shards, and encoders."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+
+from t2t_keras.errors import UserError
+from t2t_keras.registry import ProblemName, default_name
+
+
+class DatasetSplit:
+    """Names of the splits, as they stand in file names (T2T's `DatasetSplit`)."""
+
+    TRAIN = "train"
+    EVAL = "dev"
+    TEST = "test"
+
+
+class VocabType:
+    """What a token is (T2T's `VocabType`)."""
+
+    CHARACTER = "character"
+    SUBWORD = "subwords"
+    TOKEN = "tokens"
+
+
+class SpaceID:
+    """Numbers of languages for T2T's target-space embedding; translation leaves both at GENERIC."""
+
+    GENERIC = 0
+    EN_CHR = 2
+    EN_TOK = 3
+    EN_BPE = 4
+    FR_CHR = 5
+    FR_TOK = 6
+    DE_CHR = 7
+    DE_TOK = 8
+    DE_BPE = 9
+    PARSE_CHR = 14
+    PARSE_TOK = 15
+
+
+class Problem:
+    """A task with its data (T2T's `Problem`). Subclasses state what their data is.
+
+    Args:
+        was_reversed: `_rev` in the name: inputs and targets change places when data is read.
+        was_copy: `_copy` in the name: targets are the inputs (after a reversal).
+    """
+
+    name: str
+    """The full name, `_rev` and `_copy` included; registration sets it on the class."""
+
+    random_seed = 429459
+    """Seed of what `generate_data` shuffles (T2T's default of `--random_seed`)."""
+
+    def __init__(self, was_reversed: bool = False, was_copy: bool = False):
+        self.was_reversed = was_reversed
+        self.was_copy = was_copy
+        self._base_name = type(self).__dict__.get("name") or default_name(type(self).__name__)
+        self.name = str(ProblemName(self._base_name, was_reversed, was_copy))
+        self._encoders: tuple[str, dict] | None = None
+
+    def dataset_filename(self) -> str:
+        """The name that begins the names of all its files: without `_rev` and `_copy`."""
+        return self._base_name
+
+    @property
+    def dataset_splits(self) -> list[dict]:
+        """The splits and their numbers of shards: 100 for training and 1 for dev, as in T2T."""
+        return [
+            {"split": DatasetSplit.TRAIN, "shards": 100},
+            {"split": DatasetSplit.EVAL, "shards": 1},
+        ]
+
+    @property
+    def vocab_filename(self) -> str | None:
+        """The name of the vocabulary file in `data_dir`; None if there is none."""
+        return None
+
+    def filepattern(self, data_dir: str | os.PathLike, split: str) -> str:
+        """Returns the glob pattern of the shards of a split."""
+        return os.path.join(data_dir, f"{self.dataset_filename()}-{split}-*")
+
+    def generate_data(self, data_dir: str | os.PathLike, tmp_dir: str | os.PathLike) -> None:
+        """Hook: writes the vocabulary and the shards of all splits into `data_dir`."""
+        raise missing_hook(self, "generate_data")
+
+    def feature_encoders(self, data_dir: str | os.PathLike) -> dict:
+        """Hook: returns the encoder of "inputs" and of "targets", before any reversal."""
+        raise missing_hook(self, "feature_encoders")
+
+    def get_feature_encoders(self, data_dir: str | os.PathLike) -> dict:
+        """Returns the encoder of "inputs" and of "targets" as the model sees them; keeps them."""
+        key = os.fspath(data_dir)
+        if self._encoders is None or self._encoders[0] != key:
+            self._encoders = (key, self.orient(self.feature_encoders(data_dir)))
+        return self._encoders[1]
+
+    @property
+    def space_ids(self) -> tuple[int, int]:
+        """Hook: the `SpaceID`s of inputs and of targets, before any reversal."""
+        return SpaceID.GENERIC, SpaceID.GENERIC
+
+    @property
+    def input_space_id(self) -> int:
+        """The space of the inputs that the model sees."""
+        return self._oriented_space_ids()["inputs"]
+
+    @property
+    def target_space_id(self) -> int:
+        """The space of the targets that the model sees: a row of its target-space embedding."""
+        return self._oriented_space_ids()["targets"]
+
+    def orient(self, features: Mapping) -> dict:
+        """Returns "inputs" and "targets" as `_rev` and `_copy` arrange them for the model."""
+        inputs, targets = features["inputs"], features["targets"]
+        if self.was_reversed:
+            inputs, targets = targets, inputs
+        if self.was_copy:
+            targets = inputs
+        return {"inputs": inputs, "targets": targets}
+
+    def _oriented_space_ids(self) -> dict[str, int]:
+        inputs, targets = self.space_ids
+        return self.orient({"inputs": inputs, "targets": targets})
+
+
+def missing_hook(problem: Problem, hook: str) -> UserError:
+    """Returns the error of a problem that does not define what it has to."""
+    return UserError(
+        f"The problem {problem.name} has no {hook}: its class {type(problem).__name__} must define it."
+    )

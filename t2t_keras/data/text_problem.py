@@ -1,0 +1,172 @@
+"""Problems that turn one text into another."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from itertools import islice
+from pathlib import Path
+
+from t2t_keras.data.problem import DatasetSplit, Problem, VocabType, missing_hook
+from t2t_keras.data.shards import shard_paths, write_shards
+from t2t_keras.errors import UserError
+from t2t_keras.ids import EOS_ID
+
+PathLike = str | os.PathLike
+
+
+class Text2TextProblem(Problem):
+    """Pairs of texts with one vocabulary for both sides (T2T's `Text2TextProblem`).
+
+    A subclass defines `is_generate_per_split` and `generate_samples`, and changes what it likes.
+    """
+
+    @property
+    def is_generate_per_split(self) -> bool:
+        """Hook: True when `generate_samples` is called for each split with samples of its own.
+
+        False: it is called once, for "train", and its samples are dealt to the shards of all splits.
+        """
+        raise missing_hook(self, "is_generate_per_split")
+
+    def generate_samples(
+        self, data_dir: PathLike, tmp_dir: PathLike, split: str
+    ) -> Iterator[dict[str, str]]:
+        """Hook: yields `{"inputs": text, "targets": text}`."""
+        raise missing_hook(self, "generate_samples")
+
+    @property
+    def vocab_type(self) -> str:
+        """`VocabType.SUBWORD`, `CHARACTER` (bytes) or `TOKEN` (a given list of words)."""
+        return VocabType.SUBWORD
+
+    @property
+    def approx_vocab_size(self) -> int:
+        """The size that the subword vocabulary is to come near."""
+        return 2**15
+
+    @property
+    def additional_reserved_tokens(self) -> list[str]:
+        """Tokens that get ids of their own, after padding and end of sentence."""
+        return []
+
+    @property
+    def oov_token(self) -> str | None:
+        """What stands for an unknown word in a `TOKEN` vocabulary."""
+        return None
+
+    @property
+    def max_samples_for_vocab(self) -> int | None:
+        """How many samples `generate_text_for_vocab` reads; None: all."""
+        return None
+
+    @property
+    def max_subtoken_length(self) -> int | None:
+        """The longest subword, in characters; None: no limit, and slow on long words."""
+        return 200
+
+    @property
+    def batch_size_means_tokens(self) -> bool:
+        """True: hparams' `batch_size` counts tokens."""
+        return True
+
+    @property
+    def use_vocab_from_other_problem(self) -> Text2TextProblem | None:
+        """The problem whose vocabulary this one shares; None: it has its own."""
+        return None
+
+    @property
+    def vocab_filename(self) -> str | None:
+        """The name of the vocabulary file in `data_dir`; None where characters need none."""
+        if self.use_vocab_from_other_problem is not None:
+            return self.use_vocab_from_other_problem.vocab_filename
+        if self.vocab_type == VocabType.SUBWORD:
+            return f"vocab.{self.dataset_filename()}.{self.approx_vocab_size}.{VocabType.SUBWORD}"
+        if self.vocab_type == VocabType.TOKEN:
+            return f"vocab.{self.dataset_filename()}.{VocabType.TOKEN}"
+        return None
+
+    def generate_text_for_vocab(self, data_dir: PathLike, tmp_dir: PathLike) -> Iterator[str]:
+        """Yields the text that the vocabulary is built from: both sides of the training samples."""
+        samples = self.generate_samples(data_dir, tmp_dir, DatasetSplit.TRAIN)
+        for sample in islice(samples, self.max_samples_for_vocab):
+            yield sample["inputs"]
+            yield sample["targets"]
+
+    def get_or_create_vocab(
+        self, data_dir: PathLike, tmp_dir: PathLike | None, force_get: bool = False
+    ):
+        """Returns the encoder; builds and stores the subword vocabulary if its file is absent.
+
+        Args:
+            data_dir: where the vocabulary file lies or goes.
+            tmp_dir: where the source files are; unused when the file exists.
+            force_get: never build; an absent file is an error.
+
+        Raises:
+            UserError: the file is absent and may not or cannot be built.
+        """
+        from t2t_keras import text
+        from t2t_keras.text.vocabulary_file import RESERVED_TOKENS
+
+        if self.use_vocab_from_other_problem is not None:
+            return self.use_vocab_from_other_problem.get_or_create_vocab(
+                data_dir, tmp_dir, force_get
+            )
+        if self.vocab_filename is None:
+            return text.ByteTextEncoder()
+        path = Path(data_dir) / self.vocab_filename
+        if self.vocab_type == VocabType.TOKEN:
+            if not path.exists():
+                raise UserError(
+                    f"{path} is absent: place the list of words of {self.name} there, one a line."
+                )
+            return text.TokenTextEncoder(path, replace_oov=self.oov_token)
+        if path.exists():
+            return text.SubwordTextEncoder(path)
+        if force_get or tmp_dir is None:
+            raise UserError(
+                f"The vocabulary {path} is absent: run "
+                f"t2t-keras-datagen --problem={self.dataset_filename()} --data_dir={data_dir} first."
+            )
+        reserved = [*RESERVED_TOKENS, *self.additional_reserved_tokens]
+        encoder = text.SubwordTextEncoder.build_from_generator(
+            self.generate_text_for_vocab(data_dir, tmp_dir),
+            self.approx_vocab_size,
+            max_subtoken_length=self.max_subtoken_length,
+            reserved_tokens=reserved,
+        )
+        partial = path.with_name(path.name + ".incomplete")
+        encoder.store_to_file(partial)
+        partial.rename(path)
+        return encoder
+
+    def feature_encoders(self, data_dir: PathLike) -> dict:
+        """Returns the one encoder for "inputs" and "targets"; its vocabulary must exist."""
+        encoder = self.get_or_create_vocab(data_dir, None, force_get=True)
+        return {"inputs": encoder, "targets": encoder}
+
+    def generate_encoded_samples(
+        self, data_dir: PathLike, tmp_dir: PathLike, split: str
+    ) -> Iterator[dict[str, list[int]]]:
+        """Yields `{"inputs": ids, "targets": ids}`, each ended by the end of sentence."""
+        encoder = self.get_or_create_vocab(data_dir, tmp_dir)
+        for sample in self.generate_samples(data_dir, tmp_dir, split):
+            yield {side: [*encoder.encode(sample[side]), EOS_ID] for side in ("inputs", "targets")}
+
+    def generate_data(self, data_dir: PathLike, tmp_dir: PathLike) -> None:
+        """Writes the vocabulary and the shards of all splits; shards that exist are left alone."""
+        splits = {
+            item["split"]: shard_paths(
+                data_dir, self.dataset_filename(), item["split"], item["shards"]
+            )
+            for item in self.dataset_splits
+        }
+        if self.is_generate_per_split:
+            jobs = splits
+        else:
+            jobs = {DatasetSplit.TRAIN: [path for paths in splits.values() for path in paths]}
+        for split, paths in jobs.items():
+            if not all(path.exists() for path in paths):
+                samples = self.generate_encoded_samples(data_dir, tmp_dir, split)
+                write_shards(samples, paths, self.random_seed)
