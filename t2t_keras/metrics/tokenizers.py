@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import itertools
 import re
 import sys
 import unicodedata
@@ -53,10 +54,9 @@ def paper_style(line: str) -> list[str]:
     line = _FULL_STOPS.sub(". ", line.translate(_TYPOGRAPHIC))
     line = re.sub(r"[\x00-\x1f]", "", " ".join(line.split()))
     words = _STANDS_ALONE.sub(r" \g<0> ", line).split()
-    following = [*words[1:], ""]
     cut = [
         f"{word[:-1]} ." if _ends_in_full_stop(word, after) else word
-        for word, after in zip(words, following, strict=True)
+        for word, after in itertools.pairwise([*words, ""])
     ]
     return _COMPOUND.sub(r"\1 ##AT##-##AT## \2", " ".join(cut)).split()
 

@@ -2,14 +2,32 @@
 
 from __future__ import annotations
 
+import functools
 import re
+import sys
 from collections.abc import Sequence
 
 from t2t_keras.text.alphanumeric import ALPHANUMERIC_RANGES
 
-_WORD = "".join(f"\\U{first:08x}-\\U{last:08x}" for first, last in ALPHANUMERIC_RANGES)
-_RUN = re.compile(f"[{_WORD}]+|[^{_WORD}]+")
-_STARTS_WORD = re.compile(f"[{_WORD}]")
+_LAST_OF_BMP = 0xFFFF
+
+
+def _runs(last: int) -> re.Pattern[str]:
+    ranges = [(first, end) for first, end in ALPHANUMERIC_RANGES if first <= last]
+    word = "".join(f"\\U{first:08x}-\\U{end:08x}" for first, end in ranges)
+    return re.compile(f"[{word}]+|[^{word}]+")
+
+
+# Python's re is several times as fast with a class within the Basic Multilingual Plane.
+_BMP_RUNS = _runs(last=_LAST_OF_BMP)
+_RUNS = _runs(last=sys.maxunicode)
+_BEYOND_BMP = re.compile("[\U00010000-\U0010ffff]")
+
+
+@functools.cache
+def _is_word(character: str) -> bool:
+    code_point = ord(character)
+    return any(first <= code_point <= end for first, end in ALPHANUMERIC_RANGES)
 
 
 def encode(text: str) -> list[str]:
@@ -20,7 +38,7 @@ def encode(text: str) -> list[str]:
     >>> encode("Hello, big world!")
     ['Hello', ', ', 'big', 'world', '!']
     """
-    runs = _RUN.findall(text)
+    runs = (_RUNS if _BEYOND_BMP.search(text) else _BMP_RUNS).findall(text)
     return runs[:1] + [run for run in runs[1:-1] if run != " "] + runs[1:][-1:]
 
 
@@ -29,7 +47,7 @@ def decode(tokens: Sequence[str]) -> str:
     pieces = []
     after_word = False
     for token in tokens:
-        is_word = _STARTS_WORD.match(token) is not None
+        is_word = _is_word(token[0])
         if is_word and after_word:
             pieces.append(" ")
         pieces.append(token)

@@ -1,0 +1,116 @@
+"""BLEU against t2t-bleu's own figures and by hand."""
+
+import json
+import math
+from pathlib import Path
+
+import pytest
+
+from t2t_keras.errors import UserError
+from t2t_keras.metrics import bleu
+from t2t_keras.metrics.tokenizers import international, paper_style
+from t2t_keras.text import read_lines
+
+SHARED = Path(__file__).parents[2] / "shared"
+
+
+@pytest.mark.skipif(not SHARED.exists(), reason="needs T2T's reference numbers in ../shared")
+def test_equals_t2t_bleu():
+    golden = SHARED / "golden/text"
+    figures = bleu(read_lines(golden / "bleu.ref.txt"), read_lines(golden / "bleu.hyp.txt"))
+    expected = json.loads((golden / "bleu.json").read_text())
+    assert figures.t2t_cased == pytest.approx(expected["cased"], abs=1e-6)
+    assert figures.t2t_uncased == pytest.approx(expected["uncased"], abs=1e-6)
+
+
+def test_a_perfect_translation():
+    figures = bleu(["One, two, three.", "Four five six."], ["One, two, three.", "Four five six."])
+    assert figures.sacrebleu == pytest.approx(100)
+    assert (figures.t2t_cased, figures.t2t_uncased) == (100, 100)
+    assert figures.paper_style == pytest.approx(100)
+    assert "case:mixed" in figures.signature
+    assert "tok:13a" in figures.signature
+
+
+def test_smoothing_by_hand():
+    # Precisions 3/4, 1/3, then 0/2 and 0/1, which count as (1/2)/2 and (1/4)/1.
+    figures = bleu(["a b c d"], ["a b x d"])
+    by_hand = 100 * (3 / 4 * 1 / 3 * 1 / 4 * 1 / 4) ** (1 / 4)
+    assert figures.t2t_cased == pytest.approx(by_hand, abs=1e-5)
+    assert figures.sacrebleu == pytest.approx(by_hand, abs=1e-9)
+    assert figures.paper_style == 0
+
+
+def test_case_by_hand():
+    figures = bleu(["A b c d"], ["a b c d"])
+    assert figures.t2t_uncased == 100
+    assert figures.t2t_cased == pytest.approx(
+        100 * (3 / 4 * 2 / 3 * 1 / 2 * 1 / 2) ** 0.25, abs=1e-5
+    )
+
+
+def test_brevity_by_hand():
+    figures = bleu(["a b c d", "a b c d e f"], ["a b c d", "a b c d"])
+    by_hand = 100 * math.exp(1 - 10 / 8)
+    assert figures.t2t_cased == pytest.approx(by_hand, abs=1e-5)
+    assert figures.sacrebleu == pytest.approx(by_hand, abs=1e-9)
+    assert figures.paper_style == pytest.approx(by_hand, abs=1e-9)
+
+
+def test_orders_without_an_ngram_are_left_out_by_t2t_only():
+    figures = bleu(["a b"], ["a b"])
+    assert figures.t2t_cased == 100
+    assert figures.sacrebleu == 0
+
+
+def test_no_output_scores_nothing():
+    figures = bleu(["a b c d"], [""])
+    assert figures.t2t_cased == figures.sacrebleu == figures.paper_style == 0
+
+
+def test_compounds_count_in_parts():
+    # ein rich ##AT##-##AT## text Format: the first 4 of 5 tokens match.
+    figures = bleu(["ein rich-text Format"], ["ein rich-text Formular"])
+    by_hand = 100 * (4 / 5 * 3 / 4 * 2 / 3 * 1 / 2) ** (1 / 4)
+    assert figures.paper_style == pytest.approx(by_hand, abs=1e-9)
+
+
+@pytest.mark.parametrize(
+    ("line", "tokens"),
+    [
+        ("Hello, world!", "Hello , world !"),
+        ("1,000.5 in 2014.", "1,000.5 in 2014."),
+        ("(a-b) 3-4 5%", "( a - b ) 3-4 5%"),
+        ("x² ½-ton 5€ a\\b", "x² ½ - ton 5 € a\\b"),
+        ("„So“ – so…", "„ So “ – so …"),
+    ],
+)
+def test_international_tokens(line, tokens):
+    assert international(line) == tokens.split()
+
+
+@pytest.mark.parametrize(
+    ("line", "tokens"),
+    [
+        ("Hallo, Welt!", "Hallo , Welt !"),
+        ("1.000,5 m kosten 3,50 €, ja.", "1.000,5 m kosten 3,50 € , ja ."),
+        ("Er sagt: „Ja“.", 'Er sagt : „ Ja " .'),
+        ("Am 3. Mai kam Dr. Ott, z.B. um 8.", "Am 3. Mai kam Dr. Ott , z.B. um 8 ."),
+        ("Nach dem Fest. Dann Ludwig XIV. Ende", "Nach dem Fest . Dann Ludwig XIV. Ende"),
+        ("das Ende. und dann 100. Mal", "das Ende. und dann 100 . Mal"),
+        ("warte ... und... los…", "warte ... und ... los ..."),
+        ("d'accord 'n' so_so", "d ' accord ' n ' so _ so"),
+        ("S-Bahn-Hof 3-4 - a", "S ##AT##-##AT## Bahn ##AT##-##AT## Hof 3 ##AT##-##AT## 4 - a"),
+        ("１５％", "15 %"),
+        ("", ""),
+    ],
+)
+def test_paper_style_tokens(line, tokens):
+    assert paper_style(line) == tokens.split()
+
+
+def test_lines_must_pair():
+    with pytest.raises(UserError, match="2 references but 1 translations"):
+        bleu(["a", "b"], ["a"])
+    with pytest.raises(UserError, match="no sentences"):
+        bleu([], [])

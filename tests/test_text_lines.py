@@ -1,0 +1,51 @@
+"""Reading text files: where lines end, and what is no text."""
+
+import gzip
+
+import pytest
+
+from t2t_keras.errors import UserError
+from t2t_keras.text import iterate_lines, read_lines
+
+
+@pytest.mark.parametrize(
+    ("content", "lines"),
+    [
+        (b"", []),
+        (b"\n", [""]),
+        (b"a\nb", ["a", "b"]),
+        (b"a\n\nb\n", ["a", "", "b"]),
+        (b"a\r\nb\r\r\n", ["a", "b\r"]),
+        ("a\u2028b\x0c\x85\rc\n".encode(), ["a\u2028b\x0c\x85\rc"]),
+        (b" a \t\n", [" a \t"]),
+    ],
+)
+def test_only_newlines_end_lines(tmp_path, content, lines):
+    (tmp_path / "text").write_bytes(content)
+    (tmp_path / "text.gz").write_bytes(gzip.compress(content))
+    assert read_lines(tmp_path / "text") == lines
+    assert read_lines(str(tmp_path / "text.gz")) == lines
+
+
+def test_names_the_line_that_is_not_utf_8(tmp_path):
+    path = tmp_path / "text"
+    path.write_bytes(b"fine\nna\xefve\n")
+    lines = iterate_lines(path)
+    assert next(lines) == "fine"
+    with pytest.raises(UserError, match=r"text, line 2: not UTF-8 \(byte 0xef at column 3\)"):
+        next(lines)
+
+
+def test_names_the_file_that_cannot_be_read(tmp_path):
+    with pytest.raises(UserError, match=r"Cannot read .*absent: No such file"):
+        read_lines(tmp_path / "absent")
+    with pytest.raises(UserError, match=r"Cannot read .*: Is a directory"):
+        read_lines(tmp_path)
+
+
+@pytest.mark.parametrize("content", [gzip.compress(b"a\n" * 999)[:-9], b"no gzip at all"])
+def test_names_the_broken_gzip_file(tmp_path, content):
+    path = tmp_path / "text.gz"
+    path.write_bytes(content)
+    with pytest.raises(UserError, match=r"text\.gz is not a whole gzip file"):
+        read_lines(path)

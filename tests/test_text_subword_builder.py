@@ -1,0 +1,128 @@
+"""Building vocabularies: by hand, by the plain form of the algorithm, and as tensor2tensor did."""
+
+import json
+import random
+from collections import Counter
+from pathlib import Path
+
+import pytest
+
+from t2t_keras.errors import UserError
+from t2t_keras.text import SubwordTextEncoder, read_lines, tokenizer
+from t2t_keras.text.escaping import ESCAPE_CHARACTERS, escape
+
+SHARED = Path(__file__).parents[2] / "shared"
+
+
+def test_one_word_by_hand():
+    # "ab_" three times. Round 1 keeps ab_ and, since b starts a cut too, b_; from round 2 on the
+    # only cut is in front of ab_, which takes all from its prefixes. Then the alphabet, 23
+    # characters that count nothing, in falling order.
+    encoder = SubwordTextEncoder.build_from_generator(["ab ab", "ab"], target_size=26)
+    characters = "updba_\\SOE><;9876543210"
+    assert encoder.all_subtoken_strings == ("<pad>_", "<EOS>_", "ab_", *characters)
+
+
+def test_subtokens_are_shorter_than_max_subtoken_length():
+    encoder = SubwordTextEncoder.build_from_generator(["ab"] * 3, 26, max_subtoken_length=3)
+    assert encoder.all_subtoken_strings[2:5] == ("ab", "_", "u")
+
+
+def plainly(lines, min_count, max_subtoken_length, reserved):
+    """T2T's four rounds without any shortcut; a reserved token is listed once."""
+    tokens = Counter(token for line in lines for token in tokenizer.encode(line))
+    alphabet = ESCAPE_CHARACTERS.union(*tokens, *reserved) - {"\n"}
+    reserved = [escape(token, alphabet) for token in reserved]
+    subtokens = set(alphabet)
+    for _ in range(4):
+        counts = Counter()
+        for token, n in tokens.items():
+            text = escape(token, alphabet)
+            start = 0
+            while start < len(text):
+                for end in range(start + 1, min(len(text), start + max_subtoken_length - 1) + 1):
+                    counts[text[start:end]] += n
+                start = max(
+                    e for e in range(start + 1, len(text) + 1) if text[start:e] in subtokens
+                )
+        kept = []
+        for candidate in sorted([s for s, n in counts.items() if n >= min_count], key=len)[::-1]:
+            n = counts[candidate]
+            if n >= min_count:
+                kept += [(n, candidate)] * (candidate not in alphabet)
+                for end in range(1, len(candidate)):
+                    counts[candidate[:end]] -= n
+        ranked = sorted(kept + [(counts[c], c) for c in alphabet], reverse=True)
+        ranked = reserved + [s for _, s in ranked if s not in reserved]
+        subtokens = set(ranked)
+    return ranked
+
+
+@pytest.mark.parametrize("max_subtoken_length", [2, 4, 1000])
+@pytest.mark.parametrize("extra", [[], ["abc", "[x]", "b"]])
+def test_shortcuts_change_nothing(max_subtoken_length, extra):
+    rng = random.Random(3)
+    reserved = ["<pad>", "<EOS>", *extra]
+    for target in (20, 40, 60):
+        lines = [
+            "".join(rng.choices("abc _\n,é", (9, 6, 4, 5, 1, 1, 1, 1), k=40)) for _ in range(8)
+        ]
+        # T2T bisects the minimum count between 1 and 1000.
+        low, high, tried = 1, 1000, []
+        while True:
+            min_count = (low + high) // 2
+            tried.append(plainly(lines, min_count, max_subtoken_length, reserved))
+            size = len(tried[-1])
+            if abs(size - target) * 100 < target or low >= high or min_count < 2:
+                break
+            low, high = (min_count + 1, high) if size > target else (low, min_count - 1)
+        expected = min(tried, key=lambda subtokens: abs(len(subtokens) - target))
+        encoder = SubwordTextEncoder.build_from_generator(
+            lines, target, max_subtoken_length, reserved
+        )
+        assert list(encoder.all_subtoken_strings) == expected
+
+
+def test_an_extra_reserved_token_has_one_id(tmp_path):
+    encoder = SubwordTextEncoder.build_from_generator(
+        ["low low low\n"], 40, reserved_tokens=["<pad>", "<EOS>", "low"]
+    )
+    assert encoder.encode("low") == [2]
+    encoder.store_to_file(tmp_path / "vocab")
+    assert SubwordTextEncoder(tmp_path / "vocab").encode("low\n") == encoder.encode("low\n")
+
+
+@pytest.mark.parametrize(
+    ("lines", "arguments", "message"),
+    [
+        ([], {}, "There is no text"),
+        ([""], {}, "There is no text"),
+        (["a"], {"target_size": 0}, "size is 0; it must be at least 1"),
+        (["a"], {"reserved_tokens": ["<EOS>", "<pad>"]}, "must begin with <pad>, <EOS>"),
+    ],
+)
+def test_refuses_what_gives_no_vocabulary(lines, arguments, message):
+    with pytest.raises(UserError, match=message):
+        SubwordTextEncoder.build_from_generator(lines, **{"target_size": 30, **arguments})
+
+
+@pytest.mark.skipif(not SHARED.exists(), reason="needs T2T's reference numbers in ../shared")
+@pytest.mark.parametrize("lines_per_language", [2000, 10000])
+def test_equals_t2t_byte_for_byte(tmp_path, lines_per_language):
+    golden = SHARED / "golden/text"
+    name, build = next(
+        (name, build)
+        for name, build in json.loads((golden / "vocab_builds.json").read_text()).items()
+        if build["lines_per_language"] == lines_per_language
+    )
+    lines = [
+        line
+        for language in ("en", "de")
+        for line in read_lines(SHARED / f"data/multi30k/train.{language}.gz")[:lines_per_language]
+    ]
+    encoder = SubwordTextEncoder.build_from_generator(
+        lines, build["target_size"], build["max_subtoken_length"]
+    )
+    encoder.store_to_file(tmp_path / name)
+    assert encoder.vocab_size == build["built_size"]
+    assert (tmp_path / name).read_bytes() == (golden / name).read_bytes()
