@@ -167,7 +167,7 @@ def _deal(examples: Iterable[Example], paths: Sequence[Path]) -> int:
     with ExitStack() as stack:
         writers = [stack.enter_context(tf.io.TFRecordWriter(str(path))) for path in paths]
         for number, features in enumerate(examples, start=1):
-            record = to_example(features, number).SerializeToString()
+            record = to_example(features, number).SerializeToString(deterministic=True)
             writers[(number - 1) % len(writers)].write(record)
     if not number:
         raise UserError(f"There is no example to write to {paths[0].parent}: the source is empty.")

@@ -155,11 +155,16 @@ class Text2TextProblem(Problem):
             yield {side: [*encoder.encode(sample[side]), EOS_ID] for side in ("inputs", "targets")}
 
     def generate_data(self, data_dir: PathLike, tmp_dir: PathLike) -> None:
-        """Writes the vocabulary and the shards of all splits; shards that exist are left alone."""
+        """Writes the vocabulary and the shards of all splits; shards that exist are left alone.
+
+        Raises:
+            UserError: a directory cannot be made or written to, or the source is not as it should.
+        """
+        make_directory(data_dir)
+        make_directory(tmp_dir, writable=False)
+        name = self.dataset_filename()
         splits = {
-            item["split"]: shard_paths(
-                data_dir, self.dataset_filename(), item["split"], item["shards"]
-            )
+            item["split"]: shard_paths(data_dir, name, item["split"], item["shards"])
             for item in self.dataset_splits
         }
         if self.is_generate_per_split:
@@ -170,3 +175,21 @@ class Text2TextProblem(Problem):
             if not all(path.exists() for path in paths):
                 samples = self.generate_encoded_samples(data_dir, tmp_dir, split)
                 write_shards(samples, paths, self.random_seed)
+
+
+def make_directory(directory: PathLike, writable: bool = True) -> None:
+    """Makes a directory unless it is there; `writable`: and checks that files can be made in it.
+
+    Raises:
+        UserError: it cannot be made or written to.
+    """
+    try:
+        Path(directory).mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise UserError(
+            f"The directory {directory} cannot be made ({error.strerror}): name another one."
+        ) from error
+    if writable and not os.access(directory, os.W_OK | os.X_OK):
+        raise UserError(
+            f"The directory {directory} is not writable: name another one or change its mode."
+        )

@@ -1,0 +1,125 @@
+"""The command t2t-keras-datagen, run as users run it."""
+
+import subprocess
+import sys
+
+import pytest
+
+from t2t_keras import registry
+from t2t_keras.cli.datagen import generate
+
+
+def run(*arguments):
+    return subprocess.run(
+        [sys.executable, "-m", "t2t_keras.cli.datagen", *map(str, arguments)],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+
+
+def read_shards(data_dir):
+    return [path.read_bytes() for path in sorted(data_dir.glob("*-of-*"))]
+
+
+@pytest.fixture
+def text(tmp_path):
+    folder = tmp_path / "text"
+    folder.mkdir()
+    for side in ("inputs", "targets"):
+        (folder / f"{side}.train.txt").write_text("one two\nthree four\nfive\n" * 100)
+        (folder / f"{side}.eval.txt").write_text("six\n")
+    return folder
+
+
+USER_PROBLEM = """
+from t2t_keras import data, registry
+
+@registry.register_problem
+class CountDown(data.Text2TextProblem):
+    vocab_type = data.VocabType.CHARACTER
+    is_generate_per_split = True
+    dataset_splits = [{"split": "train", "shards": 1}]
+
+    def generate_samples(self, data_dir, tmp_dir, split):
+        for number in range(40):
+            yield {"inputs": str(number), "targets": str(40 - number)}
+"""
+
+
+def test_writes_and_tells_what_it_wrote(text, tmp_path):
+    (tmp_path / "mine").mkdir()
+    (tmp_path / "mine" / "__init__.py").write_text(USER_PROBLEM)
+    data_dir = tmp_path / "data"
+    done = run(
+        "--problem=text2text_tmpdir_rev,count_down",
+        f"--data_dir={data_dir}",
+        f"--tmp_dir={text}",
+        f"--t2t_usr_dir={tmp_path / 'mine'}",
+    )
+    assert done.returncode == 0, done.stderr
+    lines = done.stdout.splitlines()
+    vocabulary = (data_dir / "vocab.text2text_tmpdir.32768.subwords").read_text().splitlines()
+    assert lines == [
+        f"text2text_tmpdir_rev: {text} -> {data_dir}",
+        f"  vocabulary: {len(vocabulary)} tokens in vocab.text2text_tmpdir.32768.subwords",
+        "  train: 300 examples in text2text_tmpdir-train-00000-of-00100 to 00099-of-00100",
+        "  dev: 1 examples in text2text_tmpdir-dev-00000-of-00001",
+        f"count_down: {text} -> {data_dir}",
+        "  vocabulary: 258 tokens in no file",
+        "  train: 40 examples in count_down-train-00000-of-00001",
+    ]
+
+
+def test_order_follows_the_seed(text, tmp_path):
+    done = run(
+        "--problem=text2text_tmpdir",
+        f"--data_dir={tmp_path / 'command'}",
+        f"--tmp_dir={text}",
+        "--random_seed=7",
+    )
+    assert done.returncode == 0, done.stderr
+    shards = {"command": read_shards(tmp_path / "command")}
+    for seed in (7, 429459):
+        problem = registry.problem("text2text_tmpdir")
+        generate(problem, tmp_path / str(seed), text, seed)
+        shards[seed] = read_shards(tmp_path / str(seed))
+    assert shards["command"] == shards[7]
+    assert shards[7] != shards[429459]
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"problem": ""}, "--problem is missing: give one or more of text2text_tmpdir, "),
+        ({"problem": "text2text_tmpdri"}, "Did you mean 'text2text_tmpdir'?"),
+        ({"data_dir": ""}, "--data_dir is missing"),
+        ({"data_dir": "{text}/inputs.train.txt/data"}, "cannot be made (Not a directory)"),
+        ({"tmp_dir": "{text}/nothing"}, "inputs.train.txt"),
+        ({"problme": "x"}, "unknown flag --problme. Did you mean 'problem'?"),
+    ],
+)
+def test_mistakes_end_in_one_line(text, tmp_path, changes, message):
+    flags = {"problem": "text2text_tmpdir", "data_dir": tmp_path / "data", "tmp_dir": text}
+    flags.update({name: value.format(text=text) for name, value in changes.items()})
+    done = run(*(f"--{name}={value}" for name, value in flags.items()))
+    assert done.returncode == 2
+    assert message in done.stderr.splitlines()[-1]
+    assert "Traceback" not in done.stderr
+    assert not list((tmp_path / "data").glob("*"))
+
+
+def test_help_does_not_load_tensorflow():
+    script = (
+        "import sys, t2t_keras.cli.datagen as command\n"
+        "sys.argv = ['t2t-keras-datagen', '--help']\n"
+        "try:\n"
+        "    command.run()\n"
+        "finally:\n"
+        "    print('loaded:', 'tensorflow' in sys.modules)\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", script], capture_output=True, text=True, check=False
+    )
+    assert "--tmp_dir" in done.stdout
+    assert "loaded: False" in done.stdout

@@ -1,0 +1,365 @@
+"""Problems: their names, their vocabularies, and the data they generate from raw text."""
+
+import gzip
+import tarfile
+
+import pytest
+
+from t2t_keras import registry
+from t2t_keras.data import Problem, SpaceID, Text2TextProblem, TranslateProblem, VocabType, dataset
+from t2t_keras.data.download import fetch
+from t2t_keras.data.shards import count_examples, find_shards
+from t2t_keras.data.translate import source_files
+from t2t_keras.errors import UserError
+from t2t_keras.settings import HParams
+from t2t_keras.text import ByteTextEncoder
+
+ENGLISH = ["A dog runs.", "A cat sleeps.", "Two dogs run.", "The cat and the dog.", "A man."]
+GERMAN = [
+    "Ein Hund läuft.",
+    "Eine Katze schläft.",
+    "Zwei Hunde laufen.",
+    "Katze, Hund.",
+    "Ein Mann.",
+]
+
+
+class ToyPairs(Text2TextProblem):
+    """Samples in memory, characters."""
+
+    is_generate_per_split = True
+    vocab_type = VocabType.CHARACTER
+    dataset_splits = [{"split": "train", "shards": 2}, {"split": "dev", "shards": 1}]
+
+    def generate_samples(self, data_dir, tmp_dir, split):
+        for number in range(6 if split == "train" else 3):
+            yield {"inputs": f"{split} {number}", "targets": f"{number}"}
+
+
+class ToyFiles(TranslateProblem):
+    """Two files in tmp_dir for training and dev alike."""
+
+    approx_vocab_size = 64
+    dataset_splits = [{"split": "train", "shards": 2}, {"split": "dev", "shards": 1}]
+
+    def source_data_files(self, split):
+        return [["", ("a.en", "a.de")]]
+
+
+def write_text(path, lines):
+    content = "".join(line + "\n" for line in lines).encode()
+    path.write_bytes(gzip.compress(content) if path.suffix == ".gz" else content)
+
+
+def stored(problem, split, data_dir):
+    """The (inputs, targets) texts of a split as the model sees them."""
+    hp = HParams(batch_size=64, max_length=64)
+    encoders = problem.get_feature_encoders(data_dir)
+    texts = []
+    for batch in dataset(problem, split, data_dir, hp, repeat=False):
+        for row in zip(batch["inputs"].numpy(), batch["targets"].numpy(), strict=True):
+            sides = dict(zip(("inputs", "targets"), row, strict=True))
+            ids = {side: [int(i) for i in row if i] for side, row in sides.items()}
+            assert {side: row[-1] for side, row in ids.items()} == {"inputs": 1, "targets": 1}
+            texts.append(tuple(encoders[side].decode(row[:-1]) for side, row in ids.items()))
+    return sorted(texts)
+
+
+@pytest.fixture
+def folders(tmp_path):
+    data_dir, tmp_dir = tmp_path / "data", tmp_path / "tmp"
+    tmp_dir.mkdir()
+    write_text(tmp_dir / "a.en", ENGLISH)
+    write_text(tmp_dir / "a.de", GERMAN)
+    return data_dir, tmp_dir
+
+
+# Names and directions
+
+
+@pytest.mark.parametrize(
+    ("flags", "name"),
+    [((), "toy_files"), ((True,), "toy_files_rev"), ((False, True), "toy_files_copy")],
+)
+def test_names(flags, name):
+    problem = ToyFiles(*flags)
+    assert problem.name == name
+    assert problem.dataset_filename() == "toy_files"
+    assert problem.filepattern("/data", "dev") == "/data/toy_files-dev-*"
+    assert problem.vocab_filename == "vocab.toy_files.64.subwords"
+
+
+def test_defaults_are_those_of_tensor2tensor():
+    problem = Text2TextProblem()
+    assert problem.vocab_filename == "vocab.text2_text_problem.32768.subwords"
+    assert problem.dataset_splits == [
+        {"split": "train", "shards": 100},
+        {"split": "dev", "shards": 1},
+    ]
+    assert problem.max_subtoken_length == 200
+    assert (problem.input_space_id, problem.target_space_id) == (0, 0)
+
+
+def test_reversal_swaps_encoders_and_spaces():
+    class TwoVocabularies(Problem):
+        space_ids = (SpaceID.EN_TOK, SpaceID.DE_TOK)
+
+        def feature_encoders(self, data_dir):
+            return {"inputs": "english", "targets": "german"}
+
+    plain, turned = TwoVocabularies(), TwoVocabularies(was_reversed=True)
+    assert plain.get_feature_encoders("") == {"inputs": "english", "targets": "german"}
+    assert turned.get_feature_encoders("") == {"inputs": "german", "targets": "english"}
+    assert (plain.input_space_id, plain.target_space_id) == (3, 8)
+    assert (turned.input_space_id, turned.target_space_id) == (8, 3)
+    copied = TwoVocabularies(was_copy=True)
+    assert copied.get_feature_encoders("") == {"inputs": "english", "targets": "english"}
+    assert (copied.input_space_id, copied.target_space_id) == (3, 3)
+
+
+@pytest.mark.parametrize(
+    ("base", "hook", "call"),
+    [
+        (Problem, "generate_data", lambda problem: problem.generate_data("", "")),
+        (Problem, "feature_encoders", lambda problem: problem.get_feature_encoders("")),
+        (Text2TextProblem, "is_generate_per_split", lambda problem: problem.is_generate_per_split),
+        (Text2TextProblem, "generate_samples", lambda p: p.generate_samples("", "", "dev")),
+        (TranslateProblem, "source_data_files", lambda problem: problem.source_data_files("dev")),
+    ],
+)
+def test_a_hook_that_is_not_defined(base, hook, call):
+    with pytest.raises(UserError, match=f"has no {hook}: its class {base.__name__} must define it"):
+        call(base())
+
+
+def test_problems_of_the_library_are_registered():
+    known = registry.list_problems()
+    assert {"text2text_tmpdir", "translate_ende_multi30k", "translate_enfr_multi30k"} <= {*known}
+
+
+# Vocabularies
+
+
+def test_vocabulary_is_built_once_and_then_read(folders, monkeypatch):
+    data_dir, tmp_dir = folders
+    data_dir.mkdir()
+    built = ToyFiles().get_or_create_vocab(data_dir, tmp_dir)
+    assert [path.name for path in data_dir.iterdir()] == ["vocab.toy_files.64.subwords"]
+    monkeypatch.setattr(ToyFiles, "generate_text_for_vocab", None)
+    read = ToyFiles().get_or_create_vocab(data_dir, tmp_dir)
+    assert read.all_subtoken_strings == built.all_subtoken_strings
+    assert read.decode(read.encode(GERMAN[0])) == GERMAN[0]
+
+
+def test_absent_vocabulary(folders):
+    with pytest.raises(UserError, match="run t2t-keras-datagen --problem=toy_files --data_dir="):
+        ToyFiles(was_reversed=True).get_feature_encoders(folders[0])
+
+
+def test_vocabulary_of_another_problem(folders):
+    class Borrower(ToyFiles):
+        use_vocab_from_other_problem = ToyFiles()
+
+    data_dir, tmp_dir = folders
+    Borrower().generate_data(data_dir, tmp_dir)
+    assert [path.name for path in data_dir.glob("vocab*")] == ["vocab.toy_files.64.subwords"]
+    assert Borrower().vocab_filename == "vocab.toy_files.64.subwords"
+
+
+def test_reserved_tokens_get_the_first_ids(folders):
+    class Marked(ToyFiles):
+        additional_reserved_tokens = ["<2de>"]
+
+    data_dir, tmp_dir = folders
+    data_dir.mkdir()
+    encoder = Marked().get_or_create_vocab(data_dir, tmp_dir)
+    assert encoder.all_subtoken_strings[:3] == ("<pad>_", "<EOS>_", "<2de>_")  # spelled as T2T does
+
+
+def test_words_of_a_given_list(folders):
+    class Words(ToyFiles):
+        vocab_type = VocabType.TOKEN
+        oov_token = "<UNK>"
+
+    data_dir, tmp_dir = folders
+    with pytest.raises(UserError, match=r"vocab\.words\.tokens is absent: place the list of words"):
+        Words().generate_data(data_dir, tmp_dir)
+    write_text(data_dir / "vocab.words.tokens", ["<pad>", "<EOS>", "<UNK>", "A", "dog"])
+    assert Words().get_or_create_vocab(data_dir, tmp_dir).encode("A big dog") == [3, 2, 4]
+
+
+@pytest.mark.parametrize("suffix", ["", ".gz"])
+def test_vocabulary_sample_of_a_big_file(tmp_path, suffix):
+    """T2T's rule by hand: of 3e6 bytes skip int(3 / 2) = 1 line before each; 99 characters a line
+    leave 1 of the million after 10,101 lines, so one more is taken."""
+
+    class Big(ToyFiles):
+        def source_data_files(self, split):
+            return [["", ("big" + suffix, "small")]]
+
+    lines = [f"{number:099d}" for number in range(30_000)]
+    write_text(tmp_path / ("big" + suffix), lines)
+    write_text(tmp_path / "small", [""] * 30_000)
+    taken = [line for line in Big().generate_text_for_vocab("", tmp_path) if line]
+    assert taken == lines[1::2][:10_102]
+
+
+def test_samples_for_the_vocabulary_can_be_limited():
+    class Few(ToyPairs):
+        max_samples_for_vocab = 2
+
+    assert list(Few().generate_text_for_vocab("", "")) == ["train 0", "0", "train 1", "1"]
+
+
+# Generating
+
+
+def test_generated_data_hold_the_text(folders):
+    data_dir, tmp_dir = folders
+    ToyFiles().generate_data(data_dir, tmp_dir)
+    assert stored(ToyFiles(), "train", data_dir) == sorted(zip(ENGLISH, GERMAN, strict=True))
+    turned = ToyFiles(was_reversed=True)
+    assert stored(turned, "dev", data_dir) == sorted(zip(GERMAN, ENGLISH, strict=True))
+    assert len(find_shards(data_dir, "toy_files", "train")) == 2
+
+
+def test_each_split_has_its_samples(folders):
+    ToyPairs().generate_data(*folders)
+    assert stored(ToyPairs(), "train", folders[0]) == [(f"train {n}", f"{n}") for n in range(6)]
+    assert stored(ToyPairs(), "dev", folders[0]) == [(f"dev {n}", f"{n}") for n in range(3)]
+    assert isinstance(ToyPairs().get_feature_encoders(folders[0])["inputs"], ByteTextEncoder)
+
+
+def test_one_set_of_samples_is_dealt_to_all_splits(folders):
+    class Together(ToyPairs):
+        is_generate_per_split = False
+
+    Together().generate_data(*folders)
+    assert stored(Together(), "dev", folders[0]) == [("train 2", "2"), ("train 5", "5")]
+    assert len(stored(Together(), "train", folders[0])) == 4
+
+
+def test_what_exists_is_left_alone(folders, monkeypatch):
+    data_dir, tmp_dir = folders
+    ToyPairs().generate_data(data_dir, tmp_dir)
+    before = {path: path.stat().st_mtime_ns for path in data_dir.iterdir()}
+    splits = []
+    original = ToyPairs.generate_samples
+    monkeypatch.setattr(
+        ToyPairs,
+        "generate_samples",
+        lambda self, *arguments: splits.append(arguments[-1]) or original(self, *arguments),
+    )
+    ToyPairs().generate_data(data_dir, tmp_dir)
+    assert splits == []
+    (data_dir / "toy_pairs-train-00001-of-00002").unlink()
+    ToyPairs().generate_data(data_dir, tmp_dir)
+    assert splits == ["train"]
+    dev = data_dir / "toy_pairs-dev-00000-of-00001"
+    assert dev.stat().st_mtime_ns == before[dev]
+    assert {*data_dir.iterdir()} == {*before}
+
+
+def test_a_pair_with_an_empty_side_is_no_translation(folders):
+    data_dir, tmp_dir = folders
+    write_text(tmp_dir / "a.en", [*ENGLISH[:3], " ", ENGLISH[4]])
+    ToyFiles().generate_data(data_dir, tmp_dir)
+    assert count_examples(find_shards(data_dir, "toy_files", "dev")) == 4
+
+
+def test_text2text_tmpdir(tmp_path):
+    for side, lines in (("inputs", ENGLISH), ("targets", GERMAN)):
+        write_text(tmp_path / f"{side}.train.txt", [f"  {line} " for line in lines])
+        write_text(tmp_path / f"{side}.eval.txt", lines[:2])
+    problem = registry.problem("text2text_tmpdir")
+    problem.generate_data(tmp_path / "data", tmp_path)
+    assert stored(problem, "train", tmp_path / "data") == sorted(zip(ENGLISH, GERMAN, strict=True))
+    assert stored(problem, "dev", tmp_path / "data") == sorted(
+        zip(ENGLISH[:2], GERMAN[:2], strict=True)
+    )
+    assert problem.vocab_filename == "vocab.text2text_tmpdir.32768.subwords"
+    assert len(find_shards(tmp_path / "data", "text2text_tmpdir", "train")) == 100
+
+
+@pytest.mark.parametrize(("name", "target"), [("ende", "de"), ("enfr", "fr")])
+def test_multi30k_reads_the_files_of_the_corpus(tmp_path, name, target):
+    for language, lines in (("en", ENGLISH), (target, GERMAN)):
+        for part in ("train", "val", "test_2016_flickr"):
+            write_text(tmp_path / f"{part}.{language}.gz", lines)
+    problem = registry.problem(f"translate_{name}_multi30k_rev")
+    problem.generate_data(tmp_path / "data", tmp_path)
+    expected = sorted(zip(GERMAN, ENGLISH, strict=True))
+    for split, shards in (("train", 10), ("dev", 1), ("test", 1)):
+        assert stored(problem, split, tmp_path / "data") == expected
+        found = find_shards(tmp_path / "data", f"translate_{name}_multi30k", split)
+        assert len(found) == shards
+    size = problem.approx_vocab_size
+    assert problem.vocab_filename == f"vocab.translate_{name}_multi30k.{size}.subwords"
+
+
+# Bad input
+
+
+@pytest.mark.parametrize(
+    ("german", "message"),
+    [
+        (b"eins\nzwei\n", r"a\.en has 5 lines and .*a\.de has 2: "),
+        (b"", r"a\.de is empty"),
+        (b"eins\nzw\xffei\n3\n4\n5\n", r"a\.de, line 2: not UTF-8"),
+        (None, r"a\.de is absent"),
+    ],
+)
+def test_bad_source_files(folders, german, message):
+    data_dir, tmp_dir = folders
+    (tmp_dir / "a.de").unlink()
+    if german is not None:
+        (tmp_dir / "a.de").write_bytes(german)
+    with pytest.raises(UserError, match=message):
+        ToyFiles().generate_data(data_dir, tmp_dir)
+    assert list(data_dir.iterdir()) == []
+
+
+def test_a_data_directory_that_cannot_be_made(folders, tmp_path):
+    (tmp_path / "file").touch()
+    with pytest.raises(UserError, match="cannot be made"):
+        ToyPairs().generate_data(tmp_path / "file" / "data", folders[1])
+
+
+# Fetching
+
+
+def test_absent_files_are_fetched(tmp_path):
+    remote = tmp_path / "remote"
+    remote.mkdir()
+    for name in ("a.en", "a.de"):
+        write_text(remote / name, [name])
+    urls = tuple((remote / name).as_uri() for name in ("a.en", "a.de"))
+    tmp_dir = tmp_path / "tmp"
+    tmp_dir.mkdir()
+    write_text(tmp_dir / "a.de", ["mine"])
+    english, german = source_files(tmp_dir, [urls, ("a.en", "a.de")])
+    assert (english.read_text(), german.read_text()) == ("a.en\n", "mine\n")
+    assert sorted(path.name for path in tmp_dir.iterdir()) == ["a.de", "a.en"]
+
+
+def test_an_archive_is_fetched_and_unpacked(tmp_path):
+    remote = tmp_path / "remote"
+    remote.mkdir()
+    for name in ("a.en", "a.de"):
+        write_text(remote / name, [name])
+    with tarfile.open(remote / "both.tgz", "w:gz") as archive:
+        for name in ("a.en", "a.de"):
+            archive.add(remote / name, f"inside/{name}")
+    source = [(remote / "both.tgz").as_uri(), ("inside/a.en", "inside/a.de")]
+    english, german = source_files(tmp_path / "tmp", source)
+    assert (english.read_text(), german.read_text()) == ("a.en\n", "a.de\n")
+
+
+def test_a_failed_download_tells_what_to_place_where(tmp_path):
+    url = (tmp_path / "absent.gz").as_uri()
+    target = tmp_path / "tmp" / "train.en.gz"
+    with pytest.raises(UserError) as raised:
+        fetch(url, target)
+    assert url in str(raised.value)
+    assert f"place it by hand as {target}" in str(raised.value)
+    assert list(target.parent.iterdir()) == []
