@@ -6,6 +6,7 @@ T2T's sets have T2T's names and values. Derive your own from any of them:
 
 from t2t_keras.hparams import (
     clean,
+    multi30k,
     parsing,
     relative,
     single_gpu,
@@ -18,6 +19,7 @@ from t2t_keras.hparams import (
 
 __all__ = [
     "clean",
+    "multi30k",
     "parsing",
     "relative",
     "single_gpu",

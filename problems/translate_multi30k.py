@@ -24,7 +24,7 @@ class Multi30kProblem(TranslateProblem):
 
     @property
     def approx_vocab_size(self) -> int:
-        return 2**13
+        return 2**12
 
     @property
     def dataset_splits(self) -> list[dict]:

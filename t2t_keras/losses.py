@@ -13,9 +13,7 @@ def padded_cross_entropy(logits, labels, label_smoothing: float = 0.0):
     """Sums the loss over all tokens that are not padding: T2T's `padded_cross_entropy`.
 
     The right token gets probability 1 - label_smoothing, every other one an equal share of
-    label_smoothing; the entropy of that distribution is subtracted, so the best loss is 0. The
-    smoothed targets are never made: with low = label_smoothing / (V - 1) and confidence
-    c = 1 - label_smoothing, the loss is -(c - low) log p[label] - low * sum(log p) - constant.
+    label_smoothing; the entropy of that distribution is subtracted, so the best loss is 0.
 
     Args:
         logits: [B, T, V], any float dtype; computed in float32.
@@ -26,21 +24,46 @@ def padded_cross_entropy(logits, labels, label_smoothing: float = 0.0):
         numerator, denominator: sum of token losses and number of tokens, float32 scalars. Sums,
         so that several replicas or batches can be added before dividing.
     """
-    logits = ops.cast(logits, "float32")
-    cross_entropy = ops.sparse_categorical_crossentropy(labels, logits, from_logits=True)  # [B, T]
-    if label_smoothing:
+    weights = ops.cast(labels != PAD_ID, "float32")
+    losses = _token_losses(label_smoothing)(ops.cast(logits, "float32"), labels)
+    return ops.sum(losses * weights), ops.sum(weights)
+
+
+def _token_losses(label_smoothing: float):
+    """Returns a function of logits [B, T, V] and labels [B, T] to losses [B, T].
+
+    With low = label_smoothing / (V - 1) and confidence c = 1 - label_smoothing, the loss is
+    -(c - low) log p[label] - low * sum(log p) - constant, and its gradient
+    p - low - (c - low) * onehot(label): neither needs the smoothed targets, and p is all that the
+    backward pass keeps.
+    """
+
+    @ops.custom_gradient
+    def token_losses(logits, labels):
         vocab_size = logits.shape[-1]
         confidence = 1.0 - label_smoothing
         low = label_smoothing / (vocab_size - 1)
-        best = -(
-            confidence * math.log(confidence)
-            + (vocab_size - 1) * low * math.log(low + 1e-20)
-        )
-        normaliser = ops.logsumexp(logits, axis=-1)
-        minus_sum_log_p = vocab_size * normaliser - ops.sum(logits, axis=-1)
-        cross_entropy = (confidence - low) * cross_entropy + low * minus_sum_log_p - best
-    weights = ops.cast(labels != PAD_ID, "float32")
-    return ops.sum(cross_entropy * weights), ops.sum(weights)
+        p = ops.softmax(logits, axis=-1)
+        # log sum exp, by the likeliest token, whose p is 1/V at least.
+        normaliser = ops.max(logits, axis=-1) - ops.log(ops.max(p, axis=-1))
+        label = ops.expand_dims(labels, -1)
+        log_p_label = ops.squeeze(ops.take_along_axis(logits, label, axis=-1), -1) - normaliser
+        losses = -(confidence - low) * log_p_label
+        if label_smoothing:
+            sum_log_p = ops.sum(logits, axis=-1) - vocab_size * normaliser
+            entropy = confidence * math.log(confidence)
+            entropy += (vocab_size - 1) * low * math.log(low + 1e-20)
+            losses = losses - low * sum_log_p + entropy
+
+        def backward(*upstream):
+            scale = ops.expand_dims(upstream[-1], -1)  # [B, T, 1]
+            right = ops.arange(vocab_size, dtype=labels.dtype) == label  # [B, T, V]
+            gradient = p - ops.where(right, confidence, low)
+            return gradient * scale, None
+
+        return losses, backward
+
+    return token_losses
 
 
 def token_accuracy(logits, labels):

@@ -24,6 +24,10 @@ def start(main: Callable[[list[str]], None], argv: Sequence[str] | None = None) 
     argv = list(sys.argv if argv is None else argv)
     program = os.path.basename(argv[0])
     app.define_help_flags()
+    for module, defined in list(flags.FLAGS.flags_by_module_dict().items()):
+        if module.startswith("t2t_keras."):  # so that --help shows them
+            for flag in defined:
+                flags.FLAGS.register_key_flag_for_module(argv[0], flag)
     try:
         rest = flags.FLAGS(argv)[1:]
     except flags.UnrecognizedFlagError as error:

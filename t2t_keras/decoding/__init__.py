@@ -2,5 +2,7 @@
 
 from t2t_keras.decoding.beam import beam_search
 from t2t_keras.decoding.greedy import greedy
+from t2t_keras.decoding.settings import DecodeSettings
+from t2t_keras.decoding.translator import Translation, Translator
 
-__all__ = ["beam_search", "greedy"]
+__all__ = ["DecodeSettings", "Translation", "Translator", "beam_search", "greedy"]

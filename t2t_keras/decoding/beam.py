@@ -72,8 +72,7 @@ def _beam_search(model, inputs, extra_length, alpha, beam_size: int, top_beams: 
     source = encode_source(model, inputs)
     longest_penalty = length_penalty(decode_length, alpha)
 
-    def go_on(*state):
-        beams = Beams(*state)
+    def go_on(beams):
         best_alive = beams.alive_log_p[:, 0] / longest_penalty
         if top_beams > 1:
             to_beat = tf.reduce_min(beams.finished_scores)
@@ -81,16 +80,15 @@ def _beam_search(model, inputs, extra_length, alpha, beam_size: int, top_beams: 
             to_beat = tf.reduce_max(beams.finished_scores, axis=1)
         return (beams.i < decode_length) & ~tf.reduce_all(to_beat > best_alive)
 
-    def step(*state):
-        beams = Beams(*state)
+    def step(beams):
         logits, caches = model.decode_step(
             beams.alive_ids[:, :, -1], beams.i, beams.caches, *source
         )
-        return tuple(advance(beams._replace(caches=caches), logits, alpha))
+        return advance(beams._replace(caches=caches), logits, alpha)
 
-    beams = first_beams(model, batch, beam_size)
-    beams = Beams(
-        *tf.while_loop(go_on, step, tuple(beams), shape_invariants=tuple(_invariants(beams)))
+    start = first_beams(model, batch, beam_size)
+    (beams,) = tf.while_loop(
+        go_on, lambda beams: (step(beams),), (start,), shape_invariants=(_invariants(start),)
     )
     any_finished = tf.reduce_any(beams.finished, axis=1)
     ids = tf.where(any_finished[:, None, None], beams.finished_ids, beams.alive_ids)

@@ -125,7 +125,9 @@ class MultiHeadAttention(keras.layers.Layer):
             cache = self.keys_and_values(query if memory is None else memory)
         if mask is not None:
             bias = mask_bias(mask) if bias is None else bias + mask_bias(mask)
-        q = self._split_heads(self.q(query)) * self.key_scale
+        # Scaled before the heads are split: a multiplication right before the matrix product of
+        # a decoding loop is fused by TensorFlow 2.21 on CPU in a way that returns nothing.
+        q = self._split_heads(self.q(query) * self.key_scale)
         weights = self._weights(q, cache["k"], bias)  # [B, H, T, S] float32
         dropped = self.dropout(ops.cast(weights, self.compute_dtype), training=training)
         context = ops.matmul(dropped, cache["v"])  # [B, H, T, V/H]
@@ -141,6 +143,15 @@ class MultiHeadAttention(keras.layers.Layer):
         return {
             "k": self._split_heads(self.k(memory)),
             "v": self._split_heads(self.v(memory)),
+        }
+
+    def empty_cache(self, rows):
+        """A cache of no positions: {"k": [rows, H, 0, K/H], "v": [rows, H, 0, V/H]}."""
+        return {
+            name: ops.zeros(
+                (rows, self.num_heads, 0, projection.units // self.num_heads), self.compute_dtype
+            )
+            for name, projection in (("k", self.k), ("v", self.v))
         }
 
     def _weights(self, q, k, bias):

@@ -161,22 +161,13 @@ class TransformerDecoder(Stack):
 
     def empty_caches(self, rows) -> list[dict]:
         """Self-attention caches of no positions for `rows` = B*K hypotheses: [B*K, H, 0, C]."""
-        caches = []
-        for layer in self.layers:
-            attention = layer.self_attention
-            caches.append(
-                {
-                    name: ops.zeros(
-                        (rows, attention.num_heads, 0, projection.units // attention.num_heads),
-                        dtype=self.compute_dtype,
-                    )
-                    for name, projection in (("k", attention.k), ("v", attention.v))
-                }
-            )
-        return caches
+        return [layer.self_attention.empty_cache(rows) for layer in self.layers]
 
     def step(self, x, self_caches, memory_caches, memory_bias, bias=None):
-        """One position through all layers; see `TransformerDecoderLayer.step`."""
+        """One position through all layers; see `TransformerDecoderLayer.step`.
+
+        The caches are lists with one entry a layer; self_caches starts as `empty_caches`.
+        """
         grown = []
         for layer, self_cache, memory_cache in zip(
             self.layers, self_caches, memory_caches, strict=True

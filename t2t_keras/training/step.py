@@ -47,7 +47,7 @@ class TrainStep:
         replica = tf.convert_to_tensor(context.replica_id_in_sync_group)
         seeds = tf.stack(
             [
-                tf.cast(self.seed, tf.int64) + (tf.cast(replica, tf.int64) << 32),
+                tf.constant(self.seed, tf.int64) + tf.cast(replica, tf.int64) * (1 << 32),
                 tf.cast(self.optimizer.iterations, tf.int64) * CALL_SITES,
             ]
         )

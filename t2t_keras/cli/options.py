@@ -1,0 +1,68 @@
+"""Flags that several commands share, under tensor2tensor's names."""
+
+from __future__ import annotations
+
+import os
+
+from absl import flags
+
+from t2t_keras import registry
+from t2t_keras.errors import UserError
+
+FLAGS = flags.FLAGS
+
+
+def define_problem() -> None:
+    """--problem, --data_dir and --t2t_usr_dir."""
+    flags.DEFINE_string("problem", None, "Name of the problem, such as translate_ende_numbers.")
+    flags.DEFINE_string("data_dir", None, "Directory of vocabulary and shards.")
+    define_usr_dir()
+
+
+def define_usr_dir() -> None:
+    flags.DEFINE_string("t2t_usr_dir", None, "Directory of a package that registers your own.")
+
+
+def define_hparams() -> None:
+    """--hparams_set and --hparams."""
+    flags.DEFINE_string("hparams_set", None, "Name of a set of hyperparameters.")
+    flags.DEFINE_string(
+        "hparams", "", "A set name, overrides such as batch_size=1024, or both, with commas."
+    )
+
+
+def define_decode_hparams() -> None:
+    flags.DEFINE_string("decode_hparams", "", "Such as beam_size=4,alpha=0.6,extra_length=50.")
+
+
+def required(name: str) -> str:
+    """The value of a flag that must be given; `~` is the home directory."""
+    value = getattr(FLAGS, name)
+    if not value:
+        raise UserError(f"--{name} is missing: give --{name}=...")
+    return os.path.expanduser(value)
+
+
+def reject_arguments(arguments: list[str]) -> None:
+    """Refuses what is not a flag, which a forgotten "--" makes of one."""
+    if arguments:
+        raise UserError(f"unexpected argument {arguments[0]!r}: flags are written --name=value.")
+
+
+def problem():
+    """The problem that --problem names, after loading --t2t_usr_dir."""
+    load_user_directory()
+    return registry.problem(required("problem"))
+
+
+def load_user_directory() -> None:
+    if FLAGS.t2t_usr_dir:
+        registry.import_user_directory(FLAGS.t2t_usr_dir)
+
+
+def hparams():
+    """The settings that --hparams_set and --hparams give together."""
+    spec = ",".join(part for part in (FLAGS.hparams_set, FLAGS.hparams) if part)
+    if not spec:
+        raise UserError("no hyperparameters: give --hparams=SET, such as --hparams=transformer_base.")
+    return registry.hparams(spec)
