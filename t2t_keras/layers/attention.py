@@ -187,6 +187,10 @@ class MultiHeadAttention(keras.layers.Layer):
     def compute_output_shape(self, query_shape, memory_shape=None):
         return query_shape
 
+    def compute_output_spec(self, *args, **kwargs):
+        # Traced, since what comes out depends on `return_attention_weights`.
+        return keras.Operation.compute_output_spec(self, *args, **kwargs)
+
     def get_config(self):
         return {
             **super().get_config(),

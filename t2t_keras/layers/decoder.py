@@ -27,15 +27,15 @@ class TransformerDecoderLayer(LayerSettings):
         [B, T, D], or a triple of it, [B, H, T, T] and [B, H, T, S].
     """
 
-    def build(self, input_shape, memory_shape):
+    def build(self, x_shape, memory_shape):
         self.self_attention = self.attention("self_attention", relative=True)
         self.encdec_attention = self.attention("encdec_attention")
         self.ffn = self.feed_forward("ffn")
         for sublayer in ("self_attention", "encdec_attention", "ffn"):
-            self.add_processes(sublayer, input_shape)
-        self.self_attention.build(input_shape)
-        self.encdec_attention.build(input_shape, memory_shape)
-        self.ffn.build(input_shape)
+            self.add_processes(sublayer, x_shape)
+        self.self_attention.build(x_shape)
+        self.encdec_attention.build(x_shape, memory_shape)
+        self.ffn.build(x_shape)
         self.built = True
 
     def call(
@@ -69,6 +69,9 @@ class TransformerDecoderLayer(LayerSettings):
         y = self.ffn(self.ffn_preprocess(x, training=training), training=training)
         x = self.ffn_postprocess(y, x, training=training)
         return (x, weights, memory_weights) if return_attention_weights else x
+
+    def compute_output_shape(self, x_shape, memory_shape):
+        return x_shape
 
     def step(self, x, self_cache, memory_cache, memory_bias, bias=None):
         """One position of K hypotheses per sentence, with cached keys and values.
@@ -125,6 +128,9 @@ class TransformerDecoder(Stack):
 
     layer_class = TransformerDecoderLayer
 
+    def build(self, x_shape, memory_shape):
+        self.build_layers(x_shape, memory_shape)
+
     def call(
         self,
         x,
@@ -154,6 +160,9 @@ class TransformerDecoder(Stack):
             memory_weights.append(other)
         x = self.last_preprocess(x, training=training)
         return (x, self_weights, memory_weights) if return_attention_weights else x
+
+    def compute_output_shape(self, x_shape, memory_shape):
+        return x_shape
 
     def memory_caches(self, memory) -> list[dict]:
         """Keys and values of [B, S, D] for every layer, computed once per sentence."""

@@ -26,13 +26,13 @@ class TransformerEncoderLayer(LayerSettings):
         [B, S, D], or a pair of it and [B, H, S, S].
     """
 
-    def build(self, input_shape):
+    def build(self, x_shape):
         self.self_attention = self.attention("self_attention", relative=True)
         self.ffn = self.feed_forward("ffn")
         for sublayer in ("self_attention", "ffn"):
-            self.add_processes(sublayer, input_shape)
-        self.self_attention.build(input_shape)
-        self.ffn.build(input_shape)
+            self.add_processes(sublayer, x_shape)
+        self.self_attention.build(x_shape)
+        self.ffn.build(x_shape)
         self.built = True
 
     def call(
@@ -56,6 +56,9 @@ class TransformerEncoderLayer(LayerSettings):
             y = y * keras.ops.expand_dims(keras.ops.cast(nonpadding, y.dtype), -1)
         x = self.ffn_postprocess(y, x, training=training)
         return (x, weights) if return_attention_weights else x
+
+    def compute_output_shape(self, x_shape):
+        return x_shape
 
 
 @keras.saving.register_keras_serializable("t2t_keras")
@@ -85,6 +88,9 @@ class TransformerEncoder(Stack):
         super().__init__(num_layers=num_layers, **settings)
         self.remove_padding = remove_padding
 
+    def build(self, x_shape):
+        self.build_layers(x_shape)
+
     def call(
         self, x, *, mask=None, bias=None, training=False, return_attention_weights=False
     ):
@@ -103,6 +109,9 @@ class TransformerEncoder(Stack):
             all_weights.append(weights)
         x = self.last_preprocess(x, training=training)
         return (x, all_weights) if return_attention_weights else x
+
+    def compute_output_shape(self, x_shape):
+        return x_shape
 
     def get_config(self):
         return {**super().get_config(), "remove_padding": self.remove_padding}

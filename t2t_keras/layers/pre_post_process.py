@@ -64,9 +64,9 @@ class PrePostProcess(keras.layers.Layer):
         )
         self.supports_masking = True
 
-    def build(self, input_shape, residual_shape=None):
+    def build(self, x_shape, residual_shape=None):
         if self.layer_norm is not None:
-            self.layer_norm.build(input_shape)
+            self.layer_norm.build(x_shape)
         self.built = True
 
     def call(self, x, residual=None, training=False):
@@ -81,8 +81,8 @@ class PrePostProcess(keras.layers.Layer):
                 x = x + residual
         return x
 
-    def compute_output_shape(self, input_shape, residual_shape=None):
-        return input_shape
+    def compute_output_shape(self, x_shape, residual_shape=None):
+        return x_shape
 
     def get_config(self):
         return {

@@ -114,15 +114,16 @@ class LayerSettings(keras.layers.Layer):
             name=name,
         )
 
-    def add_processes(self, sublayer: str, input_shape):
+    def add_processes(self, sublayer: str, x_shape):
         """Sets `<sublayer>_preprocess` and `<sublayer>_postprocess`, built."""
         for side in ("preprocess", "postprocess"):
             process = self.process(f"{sublayer}_{side}", self.settings[f"{side}_sequence"])
-            process.build(input_shape)
+            process.build(x_shape)
             setattr(self, process.name, process)
 
-    def compute_output_shape(self, input_shape, *other_shapes):
-        return input_shape
+    def compute_output_spec(self, *args, **kwargs):
+        # Traced, since what comes out depends on `return_attention_weights`.
+        return keras.Operation.compute_output_spec(self, *args, **kwargs)
 
     def get_config(self):
         return {**super().get_config(), **self.settings}
@@ -140,13 +141,13 @@ class Stack(LayerSettings):
         super().__init__(**settings)
         self.num_layers = num_layers
 
-    def build(self, input_shape, *other_shapes):
+    def build_layers(self, x_shape, *other_shapes):
         for i in range(self.num_layers):
             layer = self.layer_class(**self.settings, dtype=self.dtype_policy, name=f"layer_{i}")
-            layer.build(input_shape, *other_shapes)
+            layer.build(x_shape, *other_shapes)
             setattr(self, layer.name, layer)
         self.last_preprocess = self.process("last_preprocess", self.settings["preprocess_sequence"])
-        self.last_preprocess.build(input_shape)
+        self.last_preprocess.build(x_shape)
         self.built = True
 
     @property
