@@ -260,6 +260,15 @@ class Transformer(keras.Model):
         x, self_caches = self.decoder.step(x, self_caches, memory_caches, memory_bias, near)
         return ops.cast(self.softmax.logits(x), "float32"), self_caches
 
+    def description(self) -> dict[str, Any]:
+        """What a network is besides its settings, as `run.json` records it."""
+        return {
+            "hparams_set": self.hp.set_name,
+            "source_vocab_size": self.source_vocab_size,
+            "target_vocab_size": self.target_vocab_size,
+            "target_space_id": self.target_space_id,
+        }
+
     def get_config(self):
         return {
             "name": self.name,

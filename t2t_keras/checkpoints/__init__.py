@@ -1,6 +1,19 @@
 """Checkpoints: tensor2tensor's format, in and out, for its models and for our runs alike."""
 
+from t2t_keras.checkpoints.average import average, last_checkpoints
 from t2t_keras.checkpoints.names import t2t_variables
-from t2t_keras.checkpoints.t2t import load_t2t, read, resolve, save_t2t, write
+from t2t_keras.checkpoints.run_directory import load_model, read_settings, write_settings
+from t2t_keras.checkpoints.t2t import load_t2t, read, resolve, save_t2t
 
-__all__ = ["load_t2t", "read", "resolve", "save_t2t", "t2t_variables", "write"]
+__all__ = [
+    "average",
+    "last_checkpoints",
+    "load_model",
+    "load_t2t",
+    "read",
+    "read_settings",
+    "resolve",
+    "save_t2t",
+    "t2t_variables",
+    "write_settings",
+]

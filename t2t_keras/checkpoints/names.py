@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from typing import Any
 
@@ -13,6 +14,8 @@ PREPROCESS = "layer_prepostprocess"
 
 SLOTS = ("Adam", "Adam_1")
 """T2T's names of Adam's first and second moment, below `training/<variable>/`."""
+
+_SLOT = re.compile(r"/(Adam|Adam_1|Momentum|ExponentialMovingAverage|slot_\w+|v[rc]?|m|iter)$")
 
 
 def t2t_variables(model) -> dict[str, Any]:
@@ -95,6 +98,11 @@ def _norm_variables(scope: str, process) -> dict[str, Any]:
 def is_table(name: str) -> bool:
     """Whether T2T stores this variable cut into `weights_i`."""
     return "/symbol_modality_" in name
+
+
+def is_slot(name: str) -> bool:
+    """Whether this is an optimizer's variable of a model variable, of any optimizer of T2T."""
+    return _SLOT.search(name) is not None
 
 
 def split_table(name: str, table: np.ndarray, shards: int) -> dict[str, np.ndarray]:

@@ -10,15 +10,21 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from t2t_keras.checkpoints.names import SCOPE, is_table, split_table, t2t_variables
+from t2t_keras.checkpoints.names import SCOPE, is_slot, is_table, split_table, t2t_variables
 from t2t_keras.errors import UserError
 
-_TABLE_SHARD = re.compile(r"^(.*/symbol_modality_[^/]+/[^/]+)/weights_(\d+)$")
-_SLOT = re.compile(r"/(Adam|Adam_1|Momentum|ExponentialMovingAverage|slot_\w+|v[rc]?|m|iter)$")
+_TABLE_SHARD = re.compile(r"^(.*/symbol_modality_[^/]+/[^/]+)/weights_(\d+)(/[^/]+)?$")
+
+_INDEX = re.compile(r"(?P<name>.*-(?P<step>\d+))\.index$")
 
 
 def read(path: str) -> dict[str, np.ndarray]:
-    """Reads every variable of a checkpoint, embedding tables joined from their shards.
+    """Reads every variable of a checkpoint, embedding tables joined; see `read_variables`."""
+    return _join_tables(read_variables(path))
+
+
+def read_variables(path: str) -> dict[str, np.ndarray]:
+    """Reads every variable of a checkpoint by its name.
 
     Args:
         path: prefix such as `dir/model.ckpt-250000`, or a directory (its latest checkpoint).
@@ -29,26 +35,35 @@ def read(path: str) -> dict[str, np.ndarray]:
     prefix = resolve(path)
     try:
         reader = tf.train.load_checkpoint(prefix)
-        arrays = {
-            name: reader.get_tensor(name) for name in reader.get_variable_to_shape_map()
-        }
+        return {name: reader.get_tensor(name) for name in reader.get_variable_to_shape_map()}
     except (tf.errors.OpError, ValueError, RuntimeError) as error:
         reason = str(error).split("\n", 1)[0]
         raise UserError(f"checkpoint {prefix} cannot be read: {reason}") from error
-    return _join_tables(arrays)
 
 
 def resolve(path: str) -> str:
-    """Returns the checkpoint prefix that `path` names: a prefix, an index file or a directory."""
+    """Returns the checkpoint prefix that `path` names.
+
+    Args:
+        path: a prefix, an index file, or a directory: then the checkpoint that its `checkpoint`
+            file names, or else the one with the highest step.
+    """
     path = path.removesuffix(".index")
     if os.path.exists(path + ".index"):
         return path
     if os.path.isdir(path):
-        latest = tf.train.latest_checkpoint(path)
+        latest = tf.train.latest_checkpoint(path) or next(reversed(checkpoints_in(path)), None)
         if latest:
             return latest
         raise UserError(f"no checkpoint in directory {path}: train first, or name another.")
     raise UserError(f"no checkpoint at {path}: expected {path}.index, or a directory of them.")
+
+
+def checkpoints_in(directory: str, start: str = "") -> list[str]:
+    """Prefixes of the checkpoints `<start>...-<step>` in a directory, by step."""
+    found = (_INDEX.match(name) for name in os.listdir(directory) if name.startswith(start))
+    by_step = sorted((int(match["step"]), match["name"]) for match in found if match)
+    return [os.path.join(directory, name) for _, name in by_step]
 
 
 def write(path: str, arrays: Mapping[str, Any]) -> None:
@@ -97,7 +112,7 @@ def assign(model, arrays: Mapping[str, np.ndarray], source: str) -> None:
     extra = sorted(
         name
         for name in arrays
-        if name not in named and name.startswith(SCOPE + "/") and not _SLOT.search(name)
+        if name not in named and name.startswith(SCOPE + "/") and not is_slot(name)
     )
     misshapen = [
         f"{name} is {list(arrays[name].shape)} there and {list(variable.shape)} here"
@@ -152,12 +167,13 @@ def _join_tables(arrays: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
     for name, value in arrays.items():
         match = _TABLE_SHARD.match(name)
         if match:
-            shards.setdefault(match[1], {})[int(match[2])] = value
+            table = match[1] + (match[3] or "")  # a table, or an optimizer slot of one
+            shards.setdefault(table, {})[int(match[2])] = value
         else:
             joined[name] = value
     for name, pieces in shards.items():
         absent = [i for i in range(max(pieces) + 1) if i not in pieces]
         if absent:
-            raise UserError(f"checkpoint lacks {name}/weights_{absent[0]} of {max(pieces) + 1}.")
+            raise UserError(f"checkpoint lacks shard {absent[0]} of {len(pieces) + 1} of {name}.")
         joined[name] = np.concatenate([pieces[i] for i in sorted(pieces)])
     return joined

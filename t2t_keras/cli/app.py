@@ -35,6 +35,8 @@ def start(main: Callable[[list[str]], None], argv: Sequence[str] | None = None) 
         _fail(program, f"unknown flag --{error.flagname}.{hint} See {program} --help.")
     except flags.Error as error:
         _fail(program, str(error))
+    except SystemExit:
+        sys.exit(0)  # --help has answered; absl would exit with 1
     try:
         main(list(rest))
     except UserError as error:

@@ -43,16 +43,22 @@ def required(name: str) -> str:
     return os.path.expanduser(value)
 
 
+def directory(name: str) -> str | None:
+    """The value of a flag that names a place and may be absent; `~` is the home directory."""
+    value = getattr(FLAGS, name)
+    return os.path.expanduser(value) if value else None
+
+
 def reject_arguments(arguments: list[str]) -> None:
     """Refuses what is not a flag, which a forgotten "--" makes of one."""
     if arguments:
         raise UserError(f"unexpected argument {arguments[0]!r}: flags are written --name=value.")
 
 
-def problem():
-    """The problem that --problem names, after loading --t2t_usr_dir."""
+def problem(recorded: str | None = None):
+    """The problem that --problem names, or else the recorded one, after --t2t_usr_dir."""
     load_user_directory()
-    return registry.problem(required("problem"))
+    return registry.problem(FLAGS.problem or recorded or required("problem"))
 
 
 def load_user_directory() -> None:
@@ -60,9 +66,11 @@ def load_user_directory() -> None:
         registry.import_user_directory(FLAGS.t2t_usr_dir)
 
 
-def hparams():
-    """The settings that --hparams_set and --hparams give together."""
+def hparams(needed: bool = True):
+    """The settings that --hparams_set and --hparams give together; None if absent and not needed."""
     spec = ",".join(part for part in (FLAGS.hparams_set, FLAGS.hparams) if part)
+    if not spec and not needed:
+        return None
     if not spec:
-        raise UserError("no hyperparameters: give --hparams=SET, such as --hparams=transformer_base.")
+        raise UserError("no hyperparameters: give --hparams=SET, such as transformer_base.")
     return registry.hparams(spec)

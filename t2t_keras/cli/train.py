@@ -8,34 +8,36 @@ from t2t_keras.cli import app, options
 
 FLAGS = flags.FLAGS
 
-options.define_problem()
-options.define_hparams()
-options.define_decode_hparams()
-flags.DEFINE_string("output_dir", None, "Directory of the run; a run that is there goes on.")
-flags.DEFINE_string("tmp_dir", "/tmp/t2t_datagen", "Where source files are, or are put.")
-flags.DEFINE_bool("generate_data", False, "Generate the data first, if it is not there.")
-flags.DEFINE_integer("train_steps", 250000, "Steps of the whole run.", lower_bound=0)
-flags.DEFINE_integer("eval_steps", 100, "Batches of an evaluation; 0: all.", lower_bound=0)
-flags.DEFINE_integer(
-    "local_eval_frequency", 1000, "Steps between evaluations and checkpoints.", lower_bound=1
-)
-flags.DEFINE_integer(
-    "save_checkpoints_secs", 0, "Also save whenever so many seconds have passed.", lower_bound=0
-)
-flags.DEFINE_integer("keep_checkpoint_max", 20, "Checkpoints kept; 0: all.", lower_bound=0)
-flags.DEFINE_integer("random_seed", 0, "Of weights, data order and dropout.")
-flags.DEFINE_enum(
-    "xla", "auto", ["auto", "on", "off"], "Compile the step with XLA; auto: where there is a GPU."
-)
+
+def define_flags() -> None:
+    """Defines the flags of the command: T2T's, as far as they apply."""
+    options.define_problem()
+    options.define_hparams()
+    options.define_decode_hparams()
+    flags.DEFINE_string("output_dir", None, "Directory of the run; a run that is there goes on.")
+    flags.DEFINE_string("tmp_dir", "/tmp/t2t_datagen", "Where source files are, or are put.")
+    flags.DEFINE_bool("generate_data", False, "Generate the data first, if it is not there.")
+    flags.DEFINE_integer("train_steps", 250000, "Steps of the whole run.", lower_bound=0)
+    flags.DEFINE_integer("eval_steps", 100, "Batches of an evaluation; 0: all.", lower_bound=0)
+    flags.DEFINE_integer(
+        "local_eval_frequency", 1000, "Steps between evaluations and checkpoints.", lower_bound=1
+    )
+    flags.DEFINE_integer(
+        "save_checkpoints_secs", 0, "Also save whenever so many seconds passed.", lower_bound=0
+    )
+    flags.DEFINE_integer("keep_checkpoint_max", 20, "Checkpoints kept; 0: all.", lower_bound=0)
+    flags.DEFINE_integer("random_seed", 0, "Of weights, data order and dropout.")
+    flags.DEFINE_enum(
+        "xla", "auto", ["auto", "on", "off"], "Compile with XLA; auto: where there is a GPU."
+    )
 
 
 def main(arguments: list[str]) -> None:
+    """Trains from the newest checkpoint of the directory, or from the start."""
     options.reject_arguments(arguments)
     data_dir, output_dir = options.required("data_dir"), options.required("output_dir")
     problem = options.problem()
     hp = options.hparams()
-    if FLAGS.generate_data:
-        problem.generate_data(data_dir, FLAGS.tmp_dir)
 
     from t2t_keras.decoding import DecodeSettings
     from t2t_keras.training import Trainer, TrainSettings
@@ -50,11 +52,20 @@ def main(arguments: list[str]) -> None:
         xla={"auto": None, "on": True, "off": False}[FLAGS.xla],
         decode=DecodeSettings.parse(FLAGS.decode_hparams),
     )
+    if FLAGS.generate_data:
+        problem.generate_data(data_dir, FLAGS.tmp_dir)
     trainer = Trainer(problem, hp, data_dir, output_dir, settings)
-    print(f"problem {problem.name}, hparams {hp.set_name}, {trainer.model.count_params():,} parameters")
+    parameters = trainer.model.count_params()
+    print(f"problem {problem.name}, hparams {hp.set_name}, {parameters:,} parameters", flush=True)
     figures = trainer.run()
-    print("  ".join(f"{name} {value:.4f}" for name, value in figures.items()))
+    print("dev " + "  ".join(f"{name} {value:.4f}" for name, value in figures.items()))
 
 
 def run() -> None:
+    """The console script."""
+    define_flags()
     app.start(main)
+
+
+if __name__ == "__main__":
+    run()

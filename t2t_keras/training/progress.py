@@ -22,25 +22,29 @@ class Progress:
         self.every = every
         self.stream = stream or sys.stderr
         self.live = self.stream.isatty()
-        self._last_line = 0.0
+        self._last_line = -every
+        self._compiled = False
         self._seconds = 0.0
         self._steps = 0
         self._tokens = 0.0
 
     def update(self, step: int, steps: int, loss: float, rate: float, tokens: float, seconds: float):
-        """Counts `steps` more steps, which saw `tokens` target tokens in `seconds`."""
-        self._steps += steps
-        self._tokens += tokens
-        self._seconds += seconds
-        speed = self._tokens / self._seconds
-        left = (self.total - step) * self._seconds / self._steps
-        line = (
-            f"step {step}/{self.total}  loss {loss:.3f}  lr {rate:.2e}  "
-            f"{speed:,.0f} target tokens/s  {duration(left)} left"
-        )
+        """Counts `steps` more steps, which saw `tokens` target tokens in `seconds`.
+
+        The first call is left out of the speed: it compiles.
+        """
+        line = f"step {step}/{self.total}  loss {loss:.3f}  lr {rate:.2e}"
+        if self._compiled:
+            self._steps += steps
+            self._tokens += tokens
+            self._seconds += seconds
+            left = (self.total - step) * self._seconds / self._steps
+            speed = self._tokens / self._seconds
+            line += f"  {speed:,.0f} target tokens/s  {duration(left)} left"
+        self._compiled = True
         now = time.monotonic()
         if self.live:
-            bar = "#" * int(20 * step / self.total)
+            bar = "#" * (20 * step // self.total)
             self.stream.write(f"\r[{bar:<20}] {line}\033[K")
         elif now - self._last_line > self.every or step == self.total:
             self._last_line = now
@@ -51,10 +55,6 @@ class Progress:
         """Writes a line of its own."""
         self.stream.write(("\r\033[K" if self.live else "") + line + "\n")
         self.stream.flush()
-
-    def reset_speed(self):
-        """Forgets the speed so far, for instance after compiling."""
-        self._seconds, self._steps, self._tokens = 0.0, 0, 0.0
 
 
 def duration(seconds: float) -> str:

@@ -14,8 +14,10 @@ import numpy as np
 import tensorflow as tf
 
 from t2t_keras.checkpoints.names import SLOTS, is_table, split_table, t2t_variables
-from t2t_keras.checkpoints.t2t import assign, model_arrays, read, write
+from t2t_keras.checkpoints.t2t import assign, checkpoints_in, model_arrays, read, write
 from t2t_keras.errors import UserError
+
+PREFIX = "model.ckpt-"
 
 
 class RunCheckpoints:
@@ -39,8 +41,11 @@ class RunCheckpoints:
     def save(self) -> str:
         """Writes a checkpoint of the current step and returns its prefix."""
         step = int(self.optimizer.iterations)
-        prefix = os.path.join(self.directory, f"model.ckpt-{step}")
-        self.place.write(prefix + ".input")
+        prefix = os.path.join(self.directory, f"{PREFIX}{step}")
+        try:
+            self.place.write(prefix + ".input")
+        except tf.errors.OpError as error:
+            raise UserError(f"checkpoint {prefix} cannot be written: {error.message}") from error
         write(prefix, {**model_arrays(self.model), **self._optimizer_arrays(step)})
         self._write_index()
         self._remove_old()
@@ -48,17 +53,20 @@ class RunCheckpoints:
 
     def restore_latest(self) -> int:
         """Restores the newest checkpoint, if there is one, and returns its step, else 0."""
-        steps = checkpoint_steps(self.directory)
-        if not steps:
+        found = self._on_disk()
+        if not found:
             return 0
-        prefix = os.path.join(self.directory, f"model.ckpt-{steps[-1]}")
+        prefix = found[-1]
         arrays = read(prefix)
         assign(self.model, arrays, prefix)
         for name, slot in self._slots().items():
             if name not in arrays:
                 raise UserError(f"checkpoint {prefix} has no {name}: it cannot be trained on.")
             slot.assign(arrays[name])
-        self.optimizer.iterations.assign(int(arrays["global_step"]))
+        step = int(arrays["global_step"])
+        self.optimizer.iterations.assign(step)
+        if not os.path.exists(prefix + ".input.index"):
+            return step  # of tensor2tensor, which does not record it: the data starts over
         try:
             self.place.read(prefix + ".input").expect_partial()
         except tf.errors.OpError as error:
@@ -66,7 +74,7 @@ class RunCheckpoints:
                 f"checkpoint {prefix} has no readable {prefix}.input: the run's place in the "
                 "data is lost; delete the checkpoint to go on from the one before."
             ) from error
-        return steps[-1]
+        return step
 
     def _slots(self):
         """T2T's names of the optimizer's slots -> Keras variables."""
@@ -100,9 +108,12 @@ class RunCheckpoints:
                 arrays[name] = value
         return arrays
 
+    def _on_disk(self) -> list[str]:
+        return checkpoints_in(self.directory, PREFIX)
+
     def _write_index(self):
         """Writes TensorFlow's `checkpoint` file, which names the newest and all others."""
-        names = [f"model.ckpt-{step}" for step in checkpoint_steps(self.directory)]
+        names = [os.path.basename(prefix) for prefix in self._on_disk()]
         lines = [f'model_checkpoint_path: "{names[-1]}"']
         lines += [f'all_model_checkpoint_paths: "{name}"' for name in names]
         path = os.path.join(self.directory, "checkpoint")
@@ -113,18 +124,11 @@ class RunCheckpoints:
     def _remove_old(self):
         if not self.keep:
             return
-        for step in checkpoint_steps(self.directory)[: -self.keep]:
-            prefix = os.path.join(self.directory, f"model.ckpt-{step}")
+        for prefix in self._on_disk()[: -self.keep]:
             # The index first: without it nobody takes the rest for a checkpoint.
             for path in sorted(glob.glob(glob.escape(prefix) + ".*"), key=_index_first):
                 os.remove(path)
         self._write_index()
-
-
-def checkpoint_steps(directory: str) -> list[int]:
-    """Steps of the complete checkpoints in a directory, in order."""
-    found = (re.match(r"model\.ckpt-(\d+)\.index$", name) for name in os.listdir(directory))
-    return sorted(int(match[1]) for match in found if match)
 
 
 def _index_first(path: str) -> bool:

@@ -10,13 +10,13 @@ import keras
 import tensorflow as tf
 
 from t2t_keras import data, optimizers
+from t2t_keras.checkpoints import write_settings
 from t2t_keras.decoding import DecodeSettings
 from t2t_keras.errors import UserError
 from t2t_keras.settings import HParams
 from t2t_keras.training.evaluation import Evaluation
 from t2t_keras.training.progress import Progress
 from t2t_keras.training.run_checkpoint import RunCheckpoints
-from t2t_keras.training.run_directory import write_settings
 from t2t_keras.training.scalars import ScalarLog
 from t2t_keras.training.step import TrainStep
 from t2t_keras.transformer import Transformer
@@ -44,7 +44,7 @@ class TrainSettings:
     keep_checkpoint_max: int = 20
     random_seed: int = 0
     xla: bool | None = None
-    decode: DecodeSettings = DecodeSettings()
+    decode: DecodeSettings = dataclasses.field(default_factory=DecodeSettings)
 
 
 class Trainer:
@@ -92,7 +92,8 @@ class Trainer:
             if settings.xla is None
             else settings.xla,
         )
-        write_settings(output_dir, hp, run_description(problem, hp, self.model, settings))
+        run = {"problem": problem.name, "random_seed": settings.random_seed}
+        write_settings(output_dir, hp, {**self.model.description(), **run})
         self.checkpoints = RunCheckpoints(
             output_dir, self.model, optimizer, self.iterator, settings.keep_checkpoint_max
         )
@@ -168,18 +169,6 @@ class Trainer:
         self.train_log.flush()
         self.eval_log.flush()
         return figures
-
-
-def run_description(problem, hp: HParams, model: Transformer, settings: TrainSettings) -> dict:
-    """What `run.json` records of a run."""
-    return {
-        "problem": problem.name,
-        "hparams_set": hp.set_name,
-        "random_seed": settings.random_seed,
-        "source_vocab_size": model.source_vocab_size,
-        "target_vocab_size": model.target_vocab_size,
-        "target_space_id": model.target_space_id,
-    }
 
 
 def _next_multiple(step: int, of: int) -> int:

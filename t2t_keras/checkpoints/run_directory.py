@@ -1,0 +1,142 @@
+"""A run's directory: the settings beside its checkpoints, and a model made from both."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Mapping
+from typing import Any
+
+from t2t_keras.checkpoints.t2t import assign, read, resolve
+from t2t_keras.errors import UserError
+from t2t_keras.settings import HParams
+from t2t_keras.transformer import Transformer
+
+HPARAMS_FILE = "hparams.json"  # T2T's name and content
+RUN_FILE = "run.json"
+
+
+def write_settings(directory: str, hp: HParams, run: Mapping[str, Any]) -> None:
+    """Writes the settings of a new run, or checks them against those of a run that goes on.
+
+    Args:
+        directory: of the run; made if absent.
+        hp: the resolved settings.
+        run: what else decides the result: problem, set, seed, vocabulary sizes.
+
+    Raises:
+        UserError: the directory cannot be written, or holds a run with other settings; the
+            message shows each difference.
+    """
+    try:
+        os.makedirs(directory, exist_ok=True)
+        if os.path.exists(os.path.join(directory, HPARAMS_FILE)):
+            differences = _differences(directory, hp, run)
+            if differences:
+                raise UserError(
+                    f"{directory} holds a run with other settings ({'; '.join(differences)}): "
+                    "give the same ones to go on, or another --output_dir."
+                )
+        _write_json(os.path.join(directory, RUN_FILE), dict(run))
+        _write_json(os.path.join(directory, HPARAMS_FILE), hp.to_dict())
+    except OSError as error:
+        raise UserError(f"{directory} cannot be written: {error.strerror}.") from error
+
+
+def read_settings(directory: str) -> tuple[HParams | None, dict[str, Any]]:
+    """Reads the settings beside a run's or tensor2tensor's checkpoints.
+
+    Returns:
+        The settings, None if the directory has none, and what `run.json` says, empty if absent.
+    """
+    hparams_path, run_path = (os.path.join(directory, n) for n in (HPARAMS_FILE, RUN_FILE))
+    hp = None
+    if os.path.exists(hparams_path):
+        hp, _ = HParams.from_t2t_json(_read_json(hparams_path))
+    run = _read_json(run_path) if os.path.exists(run_path) else {}
+    return hp.named(run.get("hparams_set", "")) if hp else None, run
+
+
+def load_model(
+    path: str, hp: HParams | None = None, target_space_id: int | None = None
+) -> Transformer:
+    """Makes the model of a checkpoint and loads it.
+
+    Args:
+        path: checkpoint prefix, or a directory (its latest checkpoint).
+        hp: the settings, if the directory has no `hparams.json`; otherwise they must agree.
+        target_space_id: if the directory does not say.
+
+    Raises:
+        UserError: nothing readable there, no settings, settings that disagree with those of the
+            directory, or a checkpoint that does not fit them.
+    """
+    prefix = resolve(path)
+    directory = os.path.dirname(prefix)
+    recorded, run = read_settings(directory)
+    if recorded is None and hp is None:
+        raise UserError(f"{directory} has no {HPARAMS_FILE}: give --hparams_set.")
+    if recorded is not None and hp is not None:
+        differences = _listed(recorded.diff(hp))
+        if differences:
+            raise UserError(
+                f"--hparams and {directory}/{HPARAMS_FILE} disagree ({'; '.join(differences)}): "
+                "leave --hparams away, or give the same settings."
+            )
+    arrays = read(prefix)
+    source_size, target_size = vocab_sizes(arrays, prefix)
+    space = run.get("target_space_id", 0) if target_space_id is None else target_space_id
+    model = Transformer(
+        recorded or hp,  # type: ignore[arg-type]
+        source_vocab_size=run.get("source_vocab_size", source_size),
+        target_vocab_size=run.get("target_vocab_size", target_size),
+        target_space_id=space,
+    )
+    assign(model, arrays, prefix)
+    return model
+
+
+def vocab_sizes(arrays: Mapping[str, Any], source: str) -> tuple[int, int]:
+    """The sizes of the source and target vocabulary, told by the embedding tables."""
+    rows: dict[str, list[int]] = {}
+    for name, table in arrays.items():
+        parts = name.split("/")
+        if len(parts) == 3 and parts[1].startswith("symbol_modality_"):
+            rows.setdefault(parts[2], []).append(len(table))
+    for pair in (("input_emb", "target_emb"), ("shared", "softmax"), ("shared", "shared")):
+        if all(scope in rows for scope in pair):
+            return rows[pair[0]][0], rows[pair[1]][0]
+    raise UserError(f"checkpoint {source} has no embedding tables: it is no Transformer of T2T.")
+
+
+def _differences(directory: str, hp: HParams, run: Mapping[str, Any]) -> list[str]:
+    old_hp = _read_json(os.path.join(directory, HPARAMS_FILE))
+    _, old_run = read_settings(directory)
+    pairs = {
+        name: (theirs, mine) for name, (mine, theirs) in hp.diff(old_hp).items() if name in hp
+    }
+    for name, value in old_run.items():
+        if name in run and run[name] != value:
+            pairs[name] = (value, run[name])
+    return _listed(pairs)
+
+
+def _listed(pairs: Mapping[str, tuple[Any, Any]]) -> list[str]:
+    return [f"{name} was {old} and is now {new}" for name, (old, new) in pairs.items()]
+
+
+def _read_json(path: str) -> dict[str, Any]:
+    try:
+        with open(path, encoding="utf-8") as file:
+            return json.load(file)
+    except OSError as error:
+        raise UserError(f"{path} cannot be read: {error.strerror}.") from error
+    except ValueError as error:
+        raise UserError(f"{path} is not JSON: {error}.") from error
+
+
+def _write_json(path: str, value: Mapping[str, Any]) -> None:
+    with open(path + ".unfinished", "w", encoding="utf-8") as file:
+        json.dump(value, file, indent=1, sort_keys=True)
+        file.write("\n")
+    os.replace(path + ".unfinished", path)

@@ -1,0 +1,84 @@
+"""`t2t-keras-convert`: between tensor2tensor's checkpoints and Keras's files."""
+
+from __future__ import annotations
+
+import os
+
+from absl import flags
+
+from t2t_keras.cli import app, options
+from t2t_keras.errors import UserError
+
+FLAGS = flags.FLAGS
+
+
+def define_flags() -> None:
+    """Defines the flags of the command."""
+    options.define_usr_dir()
+    options.define_hparams()
+    flags.DEFINE_string(
+        "checkpoint_path", None, "What to convert: a checkpoint, its directory, or a .keras file."
+    )
+    flags.DEFINE_string(
+        "output_path", None, "The result: a name ending in .keras, or a checkpoint's prefix."
+    )
+    flags.DEFINE_integer(
+        "target_space_id", 0, "Row of the target-space table; T2T's translation uses 0."
+    )
+
+
+def main(arguments: list[str]) -> None:
+    """Reads the one, checks that every variable fits, writes the other."""
+    options.reject_arguments(arguments)
+    source, target = options.required("checkpoint_path"), options.required("output_path")
+    if source.endswith(".keras") == target.endswith(".keras"):
+        raise UserError("convert a checkpoint to a .keras file, or a .keras file to a checkpoint.")
+    options.load_user_directory()
+    given = options.hparams(needed=False)
+
+    from t2t_keras import checkpoints
+
+    if target.endswith(".keras"):
+        model = checkpoints.load_model(source, given, FLAGS.target_space_id or None)
+        save_keras(model, target)
+    else:
+        if given is not None:
+            raise UserError("a .keras file holds its own settings: leave --hparams away.")
+        model = load_keras(source)
+        checkpoints.save_t2t(model, target)
+        checkpoints.write_settings(os.path.dirname(target) or ".", model.hp, model.description())
+    print(f"{model.count_params():,} parameters written to {target}")
+
+
+def save_keras(model, path: str) -> None:
+    """Writes a `.keras` file."""
+    try:
+        model.save(path)
+    except OSError as error:
+        raise UserError(f"{path} cannot be written: {error.strerror or error}.") from error
+
+
+def load_keras(path: str):
+    """Loads a `.keras` file that holds a `Transformer`."""
+    import keras
+
+    from t2t_keras.transformer import Transformer
+
+    try:
+        model = keras.models.load_model(path, compile=False)
+    except (OSError, ValueError) as error:
+        reason = str(error).split("\n", 1)[0]
+        raise UserError(f"{path} cannot be read: {reason}") from error
+    if not isinstance(model, Transformer):
+        raise UserError(f"{path} holds a {type(model).__name__}, not a Transformer.")
+    return model
+
+
+def run() -> None:
+    """The console script."""
+    define_flags()
+    app.start(main)
+
+
+if __name__ == "__main__":
+    run()
