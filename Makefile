@@ -1,0 +1,55 @@
+# make test: style, types and tests.  make demo: a Transformer trained and scored on this machine.
+# Both make their virtual environment first, from any Python 3.10 to 3.13.
+
+VENV ?= .venv
+BIN := $(VENV)/bin
+
+DEMO ?= demo
+DEMO_HPARAMS ?= transformer_numbers
+DEMO_STEPS ?= 2000
+DEMO_EVAL_EVERY ?= 500
+DEMO_AVERAGED ?= 4
+DEMO_DECODE ?= beam_size=4,alpha=0.6
+
+# The first Python that TensorFlow supports and that can make a virtual environment.
+PYTHON ?= $(shell for python in python3 python3.13 python3.12 python3.11 python3.10; do \
+	$$python -c 'import ensurepip, sys; sys.exit(not (3, 10) <= sys.version_info < (3, 14))' \
+	2> /dev/null && echo $$python && break; done)
+
+.PHONY: test demo
+
+test: $(VENV)/installed-dev
+	$(BIN)/ruff format --check --quiet .
+	$(BIN)/ruff check --quiet .
+	rm -rf build $(VENV)/package
+	$(BIN)/pip install --quiet --no-deps --no-build-isolation --target $(VENV)/package .
+	cd $(VENV)/package && ../bin/mypy --config-file $(CURDIR)/pyproject.toml -p t2t_keras
+	$(BIN)/python -m pytest
+
+demo: $(VENV)/installed
+	$(BIN)/t2t-keras-datagen --problem=translate_ende_numbers --data_dir=$(DEMO)/data
+	$(BIN)/python -m t2t_keras.problems.numbers test $(DEMO)/test.en $(DEMO)/test.de
+	$(BIN)/t2t-keras-train --problem=translate_ende_numbers --hparams=$(DEMO_HPARAMS) \
+		--data_dir=$(DEMO)/data --output_dir=$(DEMO)/run \
+		--train_steps=$(DEMO_STEPS) --local_eval_frequency=$(DEMO_EVAL_EVERY)
+	$(BIN)/t2t-keras-avg --prefix=$(DEMO)/run --num_last_checkpoints=$(DEMO_AVERAGED) \
+		--output_path=$(DEMO)/averaged/model.ckpt
+	$(BIN)/t2t-keras-decode --data_dir=$(DEMO)/data --checkpoint_path=$(DEMO)/averaged/model.ckpt \
+		--decode_hparams=$(DEMO_DECODE) \
+		--decode_from_file=$(DEMO)/test.en --decode_to_file=$(DEMO)/test.translated.de
+	$(BIN)/t2t-keras-bleu --translation=$(DEMO)/test.translated.de --reference=$(DEMO)/test.de
+
+$(VENV)/installed: setup.cfg pyproject.toml | $(BIN)/python
+	@echo "Installing TensorFlow and what else is needed into $(VENV): 2.6 GB on disk."
+	$(BIN)/pip install --quiet --editable .
+	touch $@
+
+$(VENV)/installed-dev: setup.cfg pyproject.toml | $(BIN)/python
+	@echo "Installing TensorFlow and what else is needed into $(VENV): 2.6 GB on disk."
+	$(BIN)/pip install --quiet --editable .[dev]
+	touch $(VENV)/installed $@
+
+$(BIN)/python:
+	@test -n "$(PYTHON)" || { echo "No Python 3.10 to 3.13 found: make PYTHON=... names one." >&2; exit 1; }
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/pip install --quiet --upgrade pip
