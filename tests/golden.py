@@ -1,0 +1,96 @@
+"""Reads T2T's own numbers, in `tests/data/golden`: see `test_golden.py` for what they are."""
+
+import functools
+import json
+import re
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+import tensorflow as tf
+
+import t2t_keras as t2t
+from t2t_keras.settings import HParams
+
+FOLDER = Path(__file__).parent / "data" / "golden"
+
+MODELS = (
+    "base_prenorm",
+    "base_v1_postnorm",
+    "separate_embeddings",
+    "learned_positions",
+    "key_channels",
+    "relative",
+)
+"""Tiny models that T2T trained for 300 steps to reverse their input, without dropout."""
+
+
+class Golden(NamedTuple):
+    """One of `MODELS`: how T2T was called, and what came out."""
+
+    hp: HParams
+    vocab_size: dict[str, int]
+    extra_length: int
+    arrays: dict[str, np.ndarray]
+    checkpoint: str
+
+    def model(self, **kwargs):
+        """A new `Transformer` with T2T's weights."""
+        model = t2t.Transformer(
+            self.hp,
+            source_vocab_size=self.vocab_size["inputs"],
+            target_vocab_size=self.vocab_size["targets"],
+            **kwargs,
+        )
+        t2t.checkpoints.load_t2t(model, self.checkpoint)
+        return model
+
+    @property
+    def batch(self) -> dict[str, tf.Tensor]:
+        return {name: tf.constant(self.arrays[name]) for name in ("inputs", "targets")}
+
+    def variables(self, kind: str) -> dict[str, np.ndarray]:
+        """T2T's arrays `<kind>/<variable>` by variable, embedding tables joined."""
+        prefix = kind + "/"
+        return join_tables(
+            {n.removeprefix(prefix): a for n, a in self.arrays.items() if n.startswith(prefix)}
+        )
+
+
+@functools.cache
+def load(name: str) -> Golden:
+    folder = FOLDER / name
+    config = json.loads((folder / "config.json").read_text())
+    return Golden(
+        hp=HParams.from_dict(config["hparams"]),
+        vocab_size=config["vocab_size"],
+        extra_length=config["decode_length_extra"],
+        arrays=dict(np.load(folder / "golden.npz")),
+        checkpoint=str(folder / "model.ckpt-0"),
+    )
+
+
+def join_tables(arrays: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
+    """Joins `<table>/weights_0`, `<table>/weights_1`, ... in that order to `<table>`."""
+    joined, shards = {}, {}
+    for name, array in arrays.items():
+        table, is_shard, number = re.fullmatch(r"(.*?)(/weights_(\d+))?", name).groups()
+        if is_shard:
+            shards.setdefault(table, {})[int(number)] = array
+        else:
+            joined[name] = array
+    for table, pieces in shards.items():
+        joined[table] = np.concatenate([pieces[i] for i in range(len(pieces))])
+    return joined
+
+
+def stored(prefix: str) -> dict[str, np.ndarray]:
+    """Every variable in the files of a checkpoint, as TensorFlow reads them."""
+    reader = tf.train.load_checkpoint(prefix)
+    return {name: reader.get_tensor(name) for name in reader.get_variable_to_shape_map()}
+
+
+def up_to_eos(ids) -> list:
+    """Cuts every row along the last axis after its first end of sentence (1)."""
+    rows = [list(map(int, row)) for row in np.reshape(ids, (-1, np.shape(ids)[-1]))]
+    return [row[: row.index(1) + 1] if 1 in row else row for row in rows]

@@ -1,0 +1,244 @@
+"""The network, its training and its searches against tensor2tensor 1.15.7's own numbers.
+
+`tests/data/golden` was made by running T2T itself (float32, CPU): six tiny models with their
+logits, loss, gradients, three optimizer steps and decodes, and T2T's released test checkpoint.
+"""
+
+import functools
+import json
+
+import golden
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+
+import t2t_keras as t2t
+from t2t_keras.settings import HParams
+from t2t_keras.training import TrainStep
+
+RELATIVE = 1e-5
+"""Agreement that float32 allows: error of a tensor over its largest element."""
+
+FIRST_STEP = 4000
+"""Global step at which T2T's three optimizer steps begin."""
+
+every_model = pytest.mark.parametrize("name", golden.MODELS)
+
+
+@functools.cache
+def model_of(name):
+    """T2T's model, for tests that do not change it."""
+    return golden.load(name).model()
+
+
+def assert_near(ours, theirs, tolerance=RELATIVE):
+    ours, theirs = np.asarray(ours), np.asarray(theirs)
+    assert ours.shape == theirs.shape
+    assert np.abs(ours - theirs).max() <= tolerance * max(np.abs(theirs).max(), 1e-9)
+
+
+def forward_backward(model, batch):
+    """Loss numerator, denominator, and gradients of their quotient by T2T's names."""
+    named = t2t.checkpoints.t2t_variables(model)
+    with tf.GradientTape() as tape:
+        logits = model(batch, training=True)
+        numerator, denominator = t2t.losses.padded_cross_entropy(
+            logits, batch["targets"], model.hp.label_smoothing
+        )
+        loss = numerator / denominator
+    gradients = tape.gradient(loss, [variable.value for variable in named.values()])
+    gradients = [tf.convert_to_tensor(gradient) for gradient in gradients]
+    return numerator, denominator, dict(zip(named, gradients, strict=True))
+
+
+def golden_optimizer(hp):
+    """The optimizer of `hp` with new moments, but the learning rates from step 4000 on."""
+    optimizer = t2t.optimizers.create(hp)
+    schedule = t2t.schedules.learning_rate_schedule(hp)
+    optimizer.learning_rate = lambda: schedule(optimizer.iterations + FIRST_STEP)
+    return optimizer
+
+
+@every_model
+def test_logits(name):
+    model, case = model_of(name), golden.load(name)
+    assert_near(model(case.batch), case.arrays["logits"])
+
+
+@every_model
+def test_loss_and_every_gradient(name):
+    model, case = model_of(name), golden.load(name)
+    numerator, denominator, gradients = forward_backward(model, case.batch)
+    assert_near(numerator, case.arrays["loss_numerator"])
+    assert_near(denominator, case.arrays["loss_denominator"])
+    assert_near(numerator / denominator, case.arrays["training_loss"])
+    wanted = case.variables("grad")
+    assert gradients.keys() == wanted.keys()
+    for variable, gradient in gradients.items():
+        assert_near(gradient, wanted[variable])
+
+
+@every_model
+def test_schedule(name):
+    case = golden.load(name)
+    schedule = t2t.schedules.learning_rate_schedule(case.hp)
+    ours = [float(schedule(int(step))) for step in case.arrays["schedule_steps"]]
+    np.testing.assert_allclose(ours, case.arrays["schedule"], rtol=RELATIVE)
+    ours = [float(schedule(FIRST_STEP + i)) for i in range(3)]
+    np.testing.assert_allclose(ours, case.arrays["learning_rates"], rtol=RELATIVE)
+
+
+# Adam divides a gradient by its own magnitude, so where a gradient is itself the rounding error
+# of a sum (relative size 1e-7 and less), the size and sign of its first step are too: such an
+# element may differ by the learning rate, and the units that it feeds a little at the next step.
+# Hence two tests: from T2T's own first gradient, every element agrees; from ours, all but a few.
+
+
+@every_model
+def test_three_optimizer_steps_from_the_same_gradient(name):
+    case = golden.load(name)
+    model = case.model()
+    named = t2t.checkpoints.t2t_variables(model)
+    optimizer = golden_optimizer(case.hp)
+    first = case.variables("grad")
+    for i in range(3):
+        _, _, gradients = forward_backward(model, case.batch)
+        if i == 0:
+            gradients = {variable: tf.constant(first[variable]) for variable in gradients}
+        optimizer.apply(list(gradients.values()), list(named.values()))
+    wanted = case.variables("after3")
+    assert named.keys() == wanted.keys()
+    for variable, value in named.items():
+        np.testing.assert_allclose(value, wanted[variable], atol=1e-5, rtol=0, err_msg=variable)
+
+
+@pytest.mark.parametrize(
+    ("name", "xla"),
+    [(name, name == "relative") for name in golden.MODELS],
+)
+def test_three_compiled_training_steps(name, xla):
+    case = golden.load(name)
+    model = case.model()
+    step = TrainStep(model, golden_optimizer(case.hp), seed=0, xla=xla)
+    compiled = tf.function(lambda: step(case.batch))
+    loss, tokens = compiled()
+    assert_near(loss, case.arrays["loss_numerator"])
+    assert_near(tokens, case.arrays["loss_denominator"])
+    compiled()
+    compiled()
+    wanted = case.variables("after3")
+    errors = np.concatenate(
+        [
+            np.abs(np.asarray(value) - wanted[variable]).ravel()
+            for variable, value in t2t.checkpoints.t2t_variables(model).items()
+        ]
+    )
+    assert np.mean(errors > 1e-5) <= 1e-3
+    assert errors.max() <= 3 * case.arrays["learning_rates"].max()
+
+
+@every_model
+def test_greedy(name):
+    model, case = model_of(name), golden.load(name)
+    ids, scores = t2t.decoding.greedy(model, case.arrays["inputs"], extra_length=case.extra_length)
+    theirs = case.arrays["greedy/outputs"]
+    theirs = theirs.reshape(theirs.shape[:2])  # T2T's slow greedy returns [B, L, 1, 1]
+    assert golden.up_to_eos(ids) == golden.up_to_eos(theirs)
+    if "greedy/scores" in case.arrays:  # the slow one returns none
+        assert_near(scores, case.arrays["greedy/scores"])
+
+
+@every_model
+@pytest.mark.parametrize(("kind", "top_beams"), [("beam_top1", 1), ("beam_all", 4)])
+def test_beams(name, kind, top_beams):
+    model, case = model_of(name), golden.load(name)
+    ids, scores = t2t.decoding.beam_search(
+        model,
+        case.arrays["inputs"],
+        beam_size=4,
+        alpha=0.6,
+        extra_length=case.extra_length,
+        top_beams=top_beams,
+    )
+    assert golden.up_to_eos(ids) == golden.up_to_eos(case.arrays[f"{kind}/outputs"])
+    assert_near(np.reshape(scores, -1), np.reshape(case.arrays[f"{kind}/scores"], -1))
+
+
+def test_some_golden_has_greedy_scores():
+    assert any("greedy/scores" in golden.load(name).arrays for name in golden.MODELS)
+
+
+@every_model
+def test_saves_back_bit_for_bit(name, tmp_path):
+    path = str(tmp_path / "model.ckpt-0")
+    t2t.checkpoints.save_t2t(model_of(name), path)
+    ours, theirs = golden.stored(path), golden.stored(golden.load(name).checkpoint)
+    model_variables = {n: a for n, a in theirs.items() if n.startswith("transformer/")}
+    assert ours.keys() == model_variables.keys()
+    for variable, value in ours.items():
+        assert value.dtype == model_variables[variable].dtype
+        assert value.shape == model_variables[variable].shape
+        assert value.tobytes() == model_variables[variable].tobytes(), variable
+
+
+# T2T's released test checkpoint: `transformer_test`, `translate_ende_wmt8k`.
+
+RELEASE = golden.FOLDER / "t2t_release"
+
+
+@functools.cache
+def release():
+    hp, _ = HParams.from_t2t_json(json.loads((RELEASE / "hparams.json").read_text()))
+    expected = dict(np.load(RELEASE / "expected.npz"))
+    vocab_size = expected["logits"].shape[-1]
+    model = t2t.Transformer(
+        hp,
+        source_vocab_size=vocab_size,
+        target_vocab_size=vocab_size,
+        target_space_id=int(expected["target_space_id"]),
+    )
+    step = t2t.checkpoints.load_t2t(model, str(RELEASE / "model.ckpt-1"))
+    return model, expected, step
+
+
+def test_release_logits():
+    model, expected, _ = release()
+    assert_near(
+        model({"inputs": expected["inputs"], "targets": expected["targets"]}), expected["logits"]
+    )
+
+
+def test_release_beam():
+    model, expected, _ = release()
+    ids, scores = t2t.decoding.beam_search(
+        model, expected["inputs"], beam_size=4, alpha=0.6, extra_length=10
+    )
+    assert golden.up_to_eos(ids) == golden.up_to_eos(expected["beam_outputs"])
+    assert_near(scores[:, 0], expected["beam_scores"])
+
+
+def test_release_has_slots_and_a_step_and_saves_back_bit_for_bit(tmp_path):
+    model, _, step = release()
+    theirs = golden.stored(str(RELEASE / "model.ckpt-1"))
+    assert step == theirs["global_step"] == 1
+    assert any(name.endswith("/Adam_1") for name in theirs)
+    path = str(tmp_path / "model.ckpt-1")
+    t2t.checkpoints.save_t2t(model, path)
+    ours = golden.stored(path)
+    assert ours.keys() == {n for n in theirs if n.startswith("transformer/")}
+    assert all(value.tobytes() == theirs[variable].tobytes() for variable, value in ours.items())
+
+
+def test_release_target_space_matters():
+    """So that `test_release_logits` shows that `target_space_id` is read."""
+    model, expected, _ = release()
+    other = t2t.Transformer(
+        model.hp,
+        source_vocab_size=model.source_vocab_size,
+        target_vocab_size=model.target_vocab_size,
+        target_space_id=0,
+    )
+    t2t.checkpoints.load_t2t(other, str(RELEASE / "model.ckpt-1"))
+    inputs = {"inputs": expected["inputs"], "targets": expected["targets"]}
+    assert keras.ops.max(keras.ops.abs(other(inputs) - expected["logits"])) > 1e-3
