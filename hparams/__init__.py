@@ -7,6 +7,7 @@ T2T's sets have T2T's names and values. Derive your own from any of them:
 from t2t_keras.hparams import (
     clean,
     multi30k,
+    numbers,
     parsing,
     relative,
     single_gpu,
@@ -20,6 +21,7 @@ from t2t_keras.hparams import (
 __all__ = [
     "clean",
     "multi30k",
+    "numbers",
     "parsing",
     "relative",
     "single_gpu",

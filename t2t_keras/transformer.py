@@ -228,7 +228,6 @@ class Transformer(keras.Model):
             memory,
             bias=near,
             memory_mask=source_mask,
-            causal=self.hp.causal_decoder_self_attention,
             training=training,
             return_attention_weights=True,
         )
@@ -294,6 +293,7 @@ _CHOICES: dict[str, tuple] = {
     "multiply_embedding_mode": ("sqrt_depth", "none"),
     "initializer": ("uniform_unit_scaling", "normal_unit_scaling", "orthogonal", "uniform"),
     "symbol_dropout": (0.0,),
+    "activation_dtype": ("float32",),
 }
 
 

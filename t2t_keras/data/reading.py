@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -54,7 +54,8 @@ def dataset(
         problem: with `_rev` the sides change places.
         split: "train", "dev" or "test".
         data_dir: where `t2t-keras-datagen` wrote the shards.
-        hp: `batch_size` (tokens a replica), `max_length`, `min_length`, `min_length_bucket`,
+        hp: `batch_size` (tokens a replica), `max_input_seq_length` and `max_target_seq_length`
+            (longer sentences are cut), `max_length`, `min_length`, `min_length_bucket`,
             `length_bucket_step`, `batch_shuffle_size`, `eval_drop_long_sequences`.
         seed: of all shuffling.
         replicas: the batch sizes are multiples of it.
@@ -81,9 +82,10 @@ def dataset(
     _require_fields(paths[0])
 
     records = _records(paths, seed if shuffle else None)
-    if not any(True for _ in _examples(problem, records, buckets).take(1)):
+    limits = {"inputs": hp.max_input_seq_length, "targets": hp.max_target_seq_length}
+    if not any(True for _ in _examples(problem, records, buckets, limits).take(1)):
         raise _none_fits(problem, split, hp, buckets)
-    examples = _examples(problem, records.repeat() if repeat else records, buckets)
+    examples = _examples(problem, records.repeat() if repeat else records, buckets, limits)
     batches = _batches(examples, buckets, full=repeat)
     batches = batches.map(lambda rows: _padded(rows, buckets if pad_to_boundary else None))
     if not repeat and replicas > 1:
@@ -138,7 +140,9 @@ def _records(paths: Sequence[Path], seed: int | None) -> tf.data.Dataset:
     return records.shuffle(_RECORD_SHUFFLE, seed=seed)
 
 
-def _examples(problem: Problem, records: tf.data.Dataset, buckets: _Buckets) -> tf.data.Dataset:
+def _examples(
+    problem: Problem, records: tf.data.Dataset, buckets: _Buckets, limits: Mapping[str, int]
+) -> tf.data.Dataset:
     """`{"inputs": [S], "targets": [T], "bucket": []}` of the examples whose length is kept.
 
     S and T leave room for padding: a chunk of examples is parsed, measured and padded at once.
@@ -149,7 +153,11 @@ def _examples(problem: Problem, records: tf.data.Dataset, buckets: _Buckets) -> 
 
     def parse(chunk):
         parsed = tf.io.parse_example(chunk, {"inputs": feature, "targets": feature})
-        sides = problem.orient({side: tf.cast(ids, tf.int32) for side, ids in parsed.items()})
+        sides = {side: tf.cast(ids, tf.int32) for side, ids in parsed.items()}
+        for side, limit in limits.items():  # as T2T: cut before any reversal
+            if limit:
+                sides[side] = sides[side][:, :limit]
+        sides = problem.orient(sides)
         # T2T's length of an example: that of its longer side, end of sentence included.
         lengths = tf.maximum(sides["inputs"].row_lengths(), sides["targets"].row_lengths())
         kept = (lengths >= buckets.shortest) & (lengths <= buckets.longest)

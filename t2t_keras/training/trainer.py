@@ -83,7 +83,7 @@ class Trainer:
             target_vocab_size=encoders["targets"].vocab_size,
             target_space_id=problem.target_space_id,
         )
-        optimizer = optimizers.create(hp)
+        optimizer = optimizers.create(hp, settings.train_steps)
         self.step = TrainStep(
             self.model,
             optimizer,
