@@ -46,6 +46,7 @@ class SharedEmbedding(keras.layers.Layer):
         self.built = True
 
     def call(self, ids):
+        ids = ops.cast(ids, "int32")  # Keras builds a loaded model with float inputs
         x = ops.take(self.table, ids, axis=0)
         if self.scale_by_sqrt_depth:
             x = x * self.hidden_size**0.5
