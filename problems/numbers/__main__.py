@@ -1,6 +1,6 @@
 """Writes a split of `translate_ende_numbers` as two text files, a sentence a line.
 
-    python -m t2t_keras.problems.numbers test test.en test.de
+python -m t2t_keras.problems.numbers test test.en test.de
 """
 
 from __future__ import annotations

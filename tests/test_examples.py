@@ -1,0 +1,44 @@
+"""The examples run, learn, and survive a `.keras` file."""
+
+import importlib.util
+from pathlib import Path
+
+import keras
+import numpy as np
+
+EXAMPLES = Path(__file__).parents[1] / "examples"
+
+
+def load(name):
+    spec = importlib.util.spec_from_file_location(name, EXAMPLES / f"{name}.py")
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def saved_and_loaded(model, directory):
+    model.save(directory / "model.keras")
+    return keras.models.load_model(directory / "model.keras")
+
+
+def test_subclass_attention(tmp_path, capsys):
+    model = load("subclass_attention").main()
+    ids = np.random.default_rng(1).integers(1, 16, (64, 10))
+    logits = model(ids).numpy()
+    assert np.mean(logits.argmax(-1) == ids[:, :1]) > 0.9  # by chance: 1/15
+    printed = capsys.readouterr().out.rsplit("temperatures:", 1)[1]
+    temperatures = np.array(printed.strip(" []\n").split(), float)
+    assert temperatures.shape == (4,)
+    assert np.all(np.abs(temperatures - 1) > 0)  # a gradient reached every head's
+    np.testing.assert_array_equal(saved_and_loaded(model, tmp_path)(ids), logits)
+
+
+def test_layers_in_keras(tmp_path):
+    example = load("layers_in_keras")
+    model = example.main()
+    ids, classes = example.sentences(256)
+    logits = model(ids).numpy()
+    assert np.mean(logits.argmax(-1) == classes) > 0.9  # by chance: 1/2
+    longer = np.pad(ids, [(0, 0), (0, 5)])
+    np.testing.assert_allclose(model(longer), logits, atol=1e-5)
+    np.testing.assert_array_equal(saved_and_loaded(model, tmp_path)(ids), logits)

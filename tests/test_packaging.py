@@ -1,0 +1,128 @@
+"""What a wheel, an sdist and `setup.cfg` hold."""
+
+import configparser
+import re
+import shutil
+import subprocess
+import sys
+import tarfile
+import zipfile
+from pathlib import Path
+
+import pytest
+
+import t2t_keras
+
+ROOT = Path(__file__).parents[1]
+NOT_COPIED = shutil.ignore_patterns(".*", "*.egg-info", "__pycache__", "build", "dist", "demo")
+INSTALLED = {
+    "t2t_keras": "t2t_keras",
+    "hparams": "t2t_keras/hparams",
+    "problems": "t2t_keras/problems",
+}
+"""Folder of the repository -> where it is installed."""
+
+
+def setup_cfg():
+    parser = configparser.ConfigParser()
+    parser.read(ROOT / "setup.cfg", encoding="utf-8")
+    return parser
+
+
+def installed_modules():
+    """Paths in site-packages of all modules of the repository."""
+    for folder, installed in INSTALLED.items():
+        for path in (ROOT / folder).rglob("*.py"):
+            yield Path(installed) / path.relative_to(ROOT / folder)
+
+
+def build(source, kind, directory):
+    """Builds a "wheel" or "sdist" of a source tree with setuptools alone, and returns its path."""
+    code = "import sys; from setuptools import build_meta as b; print(getattr(b, sys.argv[1])(sys.argv[2]))"
+    directory.mkdir()
+    done = subprocess.run(
+        [sys.executable, "-c", code, f"build_{kind}", str(directory)],
+        cwd=source,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    return directory / done.stdout.splitlines()[-1]
+
+
+@pytest.fixture(scope="module")
+def wheel_and_sdist(tmp_path_factory):
+    directory = tmp_path_factory.mktemp("dist")
+    source = shutil.copytree(ROOT, directory / "source", ignore=NOT_COPIED)
+    return build(source, "wheel", directory / "w"), build(source, "sdist", directory / "s")
+
+
+def names_in(wheel):
+    with zipfile.ZipFile(wheel) as archive:
+        return set(archive.namelist())
+
+
+def test_every_package_is_listed():
+    listed = setup_cfg()["options"]["packages"].split()
+    packages = {path.parent.as_posix().replace("/", ".") for path in installed_modules()}
+    assert listed == sorted(packages)
+
+
+def test_wheel_holds_the_package_and_nothing_else(wheel_and_sdist):
+    wheel, _ = wheel_and_sdist
+    names = names_in(wheel)
+    metadata = f"t2t_keras-{t2t_keras.__version__}.dist-info/"
+    code = {name for name in names if not name.startswith(metadata)}
+    assert code == {path.as_posix() for path in installed_modules()} | {"t2t_keras/py.typed"}
+    assert any(name.startswith(metadata) and name.endswith("/LICENSE") for name in names)
+
+
+def test_wheel_declares_a_script_for_every_command(wheel_and_sdist):
+    wheel, _ = wheel_and_sdist
+    with zipfile.ZipFile(wheel) as archive:
+        (path,) = (n for n in archive.namelist() if n.endswith("/entry_points.txt"))
+        text = archive.read(path).decode()
+    scripts = dict(re.findall(r"^(t2t-keras-\w+) = ([\w.:]+)$", text, re.MULTILINE))
+    commands = {p.stem for p in (ROOT / "t2t_keras/cli").glob("*.py")} - {
+        "__init__",
+        "app",
+        "options",
+    }
+    assert scripts == {f"t2t-keras-{name}": f"t2t_keras.cli.{name}:run" for name in commands}
+
+
+def test_wheel_of_the_sdist_is_the_same(wheel_and_sdist, tmp_path):
+    wheel, sdist = wheel_and_sdist
+    with tarfile.open(sdist) as archive:
+        archive.extractall(tmp_path)
+    (source,) = tmp_path.iterdir()
+    for name in ("README.md", "CHANGELOG.md", "docs/architecture.md", "tests/test_packaging.py"):
+        assert (source / name).exists()
+    assert names_in(build(source, "wheel", tmp_path / "wheel")) == names_in(wheel)
+
+
+def test_wheel_imports_away_from_the_repository(wheel_and_sdist, tmp_path):
+    wheel, _ = wheel_and_sdist
+    with zipfile.ZipFile(wheel) as archive:
+        archive.extractall(tmp_path / "site")
+    code = (
+        "import t2t_keras as t2t; import t2t_keras.problems.numbers.pairs;"
+        "print(t2t.__file__, t2t.problems.__file__, t2t.registry.hparams('transformer_big').num_heads)"
+    )
+    done = subprocess.run(
+        [
+            sys.executable,
+            "-c",
+            f"import sys; sys.path.insert(0, {str(tmp_path / 'site')!r}); {code}",
+        ],
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    top, problems, heads = done.stdout.split()
+    assert Path(top) == tmp_path / "site/t2t_keras/__init__.py"
+    assert Path(problems) == tmp_path / "site/t2t_keras/problems/__init__.py"
+    assert heads == "16"
