@@ -37,7 +37,8 @@ class Transformer(keras.Model):
         Logits [B, T, V] float32.
 
     Raises:
-        UserError: a setting has a value that this network does not offer.
+        UserError: a setting, a vocabulary's size or the target space is none that this network
+            offers.
     """
 
     def __init__(
@@ -51,6 +52,13 @@ class Transformer(keras.Model):
     ):
         super().__init__(**kwargs)
         check_settings(hp)
+        for side, size in (("source", source_vocab_size), ("target", target_vocab_size)):
+            if size < 2:
+                raise UserError(f"{side}_vocab_size must be 2 or more (ids 0 and 1), got {size}.")
+        if not 0 <= target_space_id < TARGET_SPACES:
+            raise UserError(
+                f"target_space_id must be from 0 to {TARGET_SPACES - 1}, got {target_space_id}."
+            )
         self.hp = hp
         self.source_vocab_size = source_vocab_size
         self.target_vocab_size = target_vocab_size
@@ -196,17 +204,14 @@ class Transformer(keras.Model):
         return self.encoder(
             x,
             mask=mask,
-            bias=self._encoder_bias(ops.shape(source)[1]),
+            bias=self._proximity_bias(ops.shape(source)[1]),
+            causal=self.hp.unidirectional_encoder,
             training=training,
             return_attention_weights=return_attention_weights,
         )
 
-    def _encoder_bias(self, length):
-        bias = layers.causal_bias(length) if self.hp.unidirectional_encoder else None
-        if self.hp.proximity_bias:
-            near = layers.proximity_bias(length)
-            bias = near if bias is None else bias + near
-        return bias
+    def _proximity_bias(self, length):
+        return layers.proximity_bias(length) if self.hp.proximity_bias else None
 
     def decode(
         self, targets, memory, source_mask=None, training=False, return_attention_weights=False
@@ -222,11 +227,10 @@ class Transformer(keras.Model):
         if self.target_position is not None:
             x = self.target_position(x)
         x = self.target_dropout(x, training=training)
-        near = layers.proximity_bias(ops.shape(x)[1]) if self.hp.proximity_bias else None
         x, own_weights, memory_weights = self.decoder(
             x,
             memory,
-            bias=near,
+            bias=self._proximity_bias(ops.shape(x)[1]),
             memory_mask=source_mask,
             training=training,
             return_attention_weights=True,
@@ -294,6 +298,13 @@ _CHOICES: dict[str, tuple] = {
     "initializer": ("uniform_unit_scaling", "normal_unit_scaling", "orthogonal", "uniform"),
     "symbol_dropout": (0.0,),
     "activation_dtype": ("float32",),
+    # What follows a user cannot change, but a file of tensor2tensor may hold.
+    "attention_variables_3d": (False,),
+    "causal_decoder_self_attention": (True,),
+    "gumbel_noise_weight": (0.0,),
+    "hard_attention_k": (0,),
+    "num_area_layers": (0,),
+    "prepend_mode": ("none",),
 }
 
 
@@ -305,16 +316,19 @@ def check_settings(hp: HParams) -> None:
             choices = ", ".join(str(choice) for choice in allowed)
             hint = nearest(str(value), [str(choice) for choice in allowed])
             raise UserError(f"hparam {name}={value} is not supported; allowed: {choices}.{hint}")
-    for name in ("hidden_size", "filter_size", "num_heads", "symbol_modality_num_shards"):
+    positive = ["hidden_size", "filter_size", "num_heads", "symbol_modality_num_shards"]
+    positive += ["vocab_divisor"]
+    if hp.pos == "emb":
+        positive += ["max_length"]  # rows of the table of positions
+    if hp.self_attention_type == "dot_product_relative":
+        positive += ["max_relative_position"]
+    for name in positive:
         if getattr(hp, name) < 1:
             raise UserError(f"hparam {name} must be 1 or more, got {getattr(hp, name)}.")
-    for name in ("attention_key_channels", "attention_value_channels"):
-        channels = getattr(hp, name) or hp.hidden_size
-        if channels % hp.num_heads:
-            raise UserError(
-                f"{name} (hidden_size if 0) must be a multiple of num_heads={hp.num_heads}, "
-                f"got {channels}."
-            )
+    for name in ("num_hidden_layers", "num_encoder_layers", "num_decoder_layers"):
+        if getattr(hp, name) < 0:
+            raise UserError(f"hparam {name} must be 0 or more, got {getattr(hp, name)}.")
+    _check_channels(hp)
     for name in ("attention_dropout", "relu_dropout", "layer_prepostprocess_dropout"):
         if not 0 <= getattr(hp, name) < 1:
             raise UserError(f"hparam {name} must be in [0, 1), got {getattr(hp, name)}.")
@@ -326,6 +340,22 @@ def check_settings(hp: HParams) -> None:
             )
     if "a" in hp.layer_preprocess_sequence.replace("none", ""):
         raise UserError("hparam layer_preprocess_sequence has no residual to add; drop its 'a'.")
+
+
+def _check_channels(hp: HParams) -> None:
+    names = ("attention_key_channels", "attention_value_channels")
+    keys, values = (getattr(hp, name) or hp.hidden_size for name in names)
+    for name, channels in zip(names, (keys, values), strict=True):
+        if channels < 1 or channels % hp.num_heads:
+            raise UserError(
+                f"hparam {name} (hidden_size if 0) must be a multiple of "
+                f"num_heads={hp.num_heads}, got {channels}."
+            )
+    if hp.self_attention_type == "dot_product_relative" and keys != values:
+        raise UserError(
+            "self_attention_type=dot_product_relative needs attention_key_channels and "
+            f"attention_value_channels (hidden_size if 0) to be equal, got {keys} and {values}."
+        )
 
 
 def kernel_initializer(hp: HParams) -> keras.initializers.Initializer:

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import keras
+from keras import ops
 
-from t2t_keras.layers.bias import mask_bias
+from t2t_keras.layers.bias import causal_bias, mask_bias
 from t2t_keras.layers.stack import LayerSettings, Stack
 
 
@@ -53,7 +54,7 @@ class TransformerEncoderLayer(LayerSettings):
 
         y = self.ffn(self.ffn_preprocess(x, training=training), training=training)
         if nonpadding is not None:
-            y = y * keras.ops.expand_dims(keras.ops.cast(nonpadding, y.dtype), -1)
+            y = y * ops.expand_dims(ops.cast(nonpadding, y.dtype), -1)
         x = self.ffn_postprocess(y, x, training=training)
         return (x, weights) if return_attention_weights else x
 
@@ -76,6 +77,8 @@ class TransformerEncoder(Stack):
         x: [B, S, D].
         mask: boolean [B, S], True where there is a token.
         bias: further attention bias broadcastable to [B, H, S, S].
+        causal: whether a position sees itself and earlier ones only, padding or not (T2T's
+            `unidirectional_encoder`); a mask then serves `remove_padding` alone.
         return_attention_weights: also return the weights of every layer.
 
     Returns:
@@ -92,10 +95,22 @@ class TransformerEncoder(Stack):
         self.build_layers(x_shape)
 
     def call(
-        self, x, *, mask=None, bias=None, training=False, return_attention_weights=False
+        self,
+        x,
+        *,
+        mask=None,
+        bias=None,
+        causal=False,
+        training=False,
+        return_attention_weights=False,
     ):
-        if mask is not None:
-            bias = mask_bias(mask) if bias is None else bias + mask_bias(mask)
+        blocked = None
+        if causal:
+            blocked = causal_bias(ops.shape(x)[1])
+        elif mask is not None:
+            blocked = mask_bias(mask)
+        if blocked is not None:
+            bias = blocked if bias is None else bias + blocked
         nonpadding = mask if self.remove_padding else None
         all_weights = []
         for layer in self.layers:
@@ -115,5 +130,3 @@ class TransformerEncoder(Stack):
 
     def get_config(self):
         return {**super().get_config(), "remove_padding": self.remove_padding}
-
-

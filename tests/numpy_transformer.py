@@ -1,0 +1,167 @@
+"""T2T's Transformer in plain numpy, written from its rules alone: what the tests compare with.
+
+Float64 but for the masking, inference only, variables by T2T's names (embedding tables joined).
+"""
+
+import numpy as np
+
+MASKED = -1e9
+
+
+def logits(variables, hp, source, targets, source_vocab, target_vocab, target_space=0):
+    """[B, S] and [B, T] ids -> [B, T, V]; raises KeyError where a name is not T2T's."""
+    net = _Network(variables, hp)
+    source_table, target_table, softmax = net.tables(source_vocab, target_vocab)
+
+    x = net.embed(source_table, source)  # [B, S, D]
+    padding = np.abs(x).sum(-1) == 0
+    ignore_padding = padding[:, None, None, :] * MASKED
+    length = source.shape[1]
+    bias = lower_triangle(length) if hp.unidirectional_encoder else ignore_padding
+    if hp.proximity_bias:
+        bias = bias + proximal(length)
+    if hp.use_target_space_embedding:
+        x = x + net["body/target_space_embedding/kernel"][target_space]
+    x = net.add_positions(x, "inputs")
+    for i in range(hp.num_encoder_layers or hp.num_hidden_layers):
+        layer = f"body/encoder/layer_{i}"
+        x = net.sublayer(x, f"{layer}/self_attention", net.attention, bias=bias, relative=True)
+        x = net.sublayer(
+            x, f"{layer}/ffn", net.feed_forward, padding if hp.use_pad_remover else None
+        )
+    memory = net.process(x, hp.layer_preprocess_sequence, "body/encoder/layer_prepostprocess")
+
+    y = net.embed(target_table, targets)
+    y = np.concatenate([np.zeros_like(y[:, :1]), y[:, :-1]], axis=1)
+    length = targets.shape[1]
+    bias = lower_triangle(length)
+    if hp.proximity_bias:
+        bias = bias + proximal(length)
+    y = net.add_positions(y, "targets")
+    for i in range(hp.num_decoder_layers or hp.num_hidden_layers):
+        layer = f"body/decoder/layer_{i}"
+        y = net.sublayer(y, f"{layer}/self_attention", net.attention, bias=bias, relative=True)
+        y = net.sublayer(
+            y, f"{layer}/encdec_attention", net.attention, memory=memory, bias=ignore_padding
+        )
+        y = net.sublayer(y, f"{layer}/ffn", net.feed_forward)
+    y = net.process(y, hp.layer_preprocess_sequence, "body/decoder/layer_prepostprocess")
+    return y @ softmax.T
+
+
+def lower_triangle(length):
+    return (1 - np.tri(length))[None, None] * MASKED
+
+
+def proximal(length):
+    position = np.arange(length)
+    return -np.log1p(np.abs(position[None, :] - position[:, None]))[None, None]
+
+
+def timing_signal(length, channels):
+    timescales = channels // 2
+    increment = np.log(1e4) / max(timescales - 1, 1)
+    signal = np.zeros((length, channels))
+    for position in range(length):
+        for i in range(timescales):
+            angle = position * np.exp(-i * increment)
+            signal[position, i] = np.sin(angle)
+            signal[position, timescales + i] = np.cos(angle)
+    return signal
+
+
+def softmax(x):
+    e = np.exp(x - x.max(-1, keepdims=True))
+    return e / e.sum(-1, keepdims=True)
+
+
+class _Network:
+    def __init__(self, variables, hp):
+        self.variables = {name: np.asarray(v, np.float64) for name, v in variables.items()}
+        self.hp = hp
+
+    def __getitem__(self, name):
+        return self.variables[f"transformer/{name}"]
+
+    def tables(self, source_vocab, target_vocab):
+        hp, divisor = self.hp, self.hp.vocab_divisor
+        source_vocab += -source_vocab % divisor
+        target_vocab += -target_vocab % divisor
+        tied = hp.shared_embedding_and_softmax_weights and source_vocab == target_vocab
+        shared = tied or hp.shared_embedding
+        return (
+            self[f"symbol_modality_{source_vocab}_{hp.hidden_size}/{_or(shared, 'input_emb')}"],
+            self[f"symbol_modality_{target_vocab}_{hp.hidden_size}/{_or(shared, 'target_emb')}"],
+            self[f"symbol_modality_{target_vocab}_{hp.hidden_size}/{_or(tied, 'softmax')}"],
+        )
+
+    def embed(self, table, ids):
+        x = table[ids] * (ids != 0)[..., None]
+        return x * self.hp.hidden_size**0.5 if self.hp.multiply_embedding_mode != "none" else x
+
+    def add_positions(self, x, side):
+        length, channels = x.shape[1:]
+        if self.hp.pos == "timing":
+            return x + timing_signal(length, channels)
+        if self.hp.pos == "emb":
+            table = self[f"body/{side}_positional_embedding"][:length]
+            return x + np.pad(table, [(0, length - len(table)), (0, 0)])
+        return x
+
+    def sublayer(self, x, scope, function, *args, **kwargs):
+        y = self.process(x, self.hp.layer_preprocess_sequence, f"{scope}/layer_prepostprocess")
+        y = function(scope, y, *args, **kwargs)
+        return self.process(
+            y, self.hp.layer_postprocess_sequence, f"{scope}/layer_postprocess", residual=x
+        )
+
+    def process(self, x, sequence, scope, residual=None):
+        for letter in "" if sequence == "none" else sequence:
+            if letter == "a":
+                x = x + residual
+            if letter == "n":
+                centred = x - x.mean(-1, keepdims=True)
+                variance = (centred**2).mean(-1, keepdims=True)
+                x = centred / np.sqrt(variance + self.hp.norm_epsilon)
+                x = x * self[f"{scope}/layer_norm/layer_norm_scale"]
+                x = x + self[f"{scope}/layer_norm/layer_norm_bias"]
+        return x
+
+    def feed_forward(self, scope, x, padding=None):
+        inner = np.maximum(x @ self[f"{scope}/conv1/kernel"] + self[f"{scope}/conv1/bias"], 0)
+        y = inner @ self[f"{scope}/conv2/kernel"] + self[f"{scope}/conv2/bias"]
+        return y if padding is None else np.where(padding[..., None], 0, y)
+
+    def attention(self, scope, x, memory=None, *, bias, relative=False):
+        scope = f"{scope}/multihead_attention"
+        memory = x if memory is None else memory
+        q, k, v = (
+            self.heads(self_or_memory @ self[f"{scope}/{name}/kernel"])
+            for name, self_or_memory in (("q", x), ("k", memory), ("v", memory))
+        )
+        q = q * q.shape[-1] ** -0.5
+        scores = np.einsum("bhtc,bhsc->bhts", q, k)
+        relative = relative and self.hp.self_attention_type == "dot_product_relative"
+        if relative:
+            tables = f"{scope}/dot_product_attention_relative/relative_positions"
+            m = self.hp.max_relative_position
+            position = np.arange(x.shape[1])
+            rows = np.clip(position[None, :] - position[:, None], -m, m) + m
+            key_embeddings = self[f"{tables}_keys/embeddings"][rows]  # [T, S, C]
+            value_embeddings = self[f"{tables}_values/embeddings"][rows]
+            scores = scores + np.einsum("bhtc,tsc->bhts", q, key_embeddings)
+        # In float32 as T2T, where a logit vanishes beside -1e9: a row that may look nowhere
+        # attends evenly.
+        weights = softmax((scores.astype(np.float32) + bias.astype(np.float32)).astype(float))
+        context = np.einsum("bhts,bhsc->bhtc", weights, v)
+        if relative:
+            context = context + np.einsum("bhts,tsc->bhtc", weights, value_embeddings)
+        context = context.transpose(0, 2, 1, 3).reshape(*x.shape[:2], -1)
+        return context @ self[f"{scope}/output_transform/kernel"]
+
+    def heads(self, x):
+        return x.reshape(*x.shape[:2], self.hp.num_heads, -1).transpose(0, 2, 1, 3)
+
+
+def _or(shared, name):
+    return "shared" if shared else name

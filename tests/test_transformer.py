@@ -1,0 +1,275 @@
+"""The model's settings against a numpy Transformer, and its two ways to compute a position."""
+
+import functools
+
+import keras
+import numpy as np
+import numpy_transformer
+import pytest
+
+import t2t_keras as t2t
+from t2t_keras.errors import UserError
+from t2t_keras.layers import mask_bias
+
+SMALL = "hidden_size=16,filter_size=24,num_heads=2,num_hidden_layers=2,symbol_modality_num_shards=3"
+
+SOURCE = np.array([[5, 9, 3, 7, 6, 1], [4, 1, 0, 0, 0, 0], [1, 0, 0, 0, 0, 0], [0] * 6], np.int32)
+TARGETS = np.array([[4, 8, 0, 1, 0], [3, 9, 5, 7, 1], [1, 0, 0, 0, 0], [6, 1, 0, 0, 0]], np.int32)
+"""With an empty sentence, nothing but padding, and padding within a sentence."""
+
+VARIANTS = {
+    "prenorm": ("", 23, 23),
+    "postnorm": ("layer_preprocess_sequence=none,layer_postprocess_sequence=dan", 23, 23),
+    "norm_everywhere": ("layer_postprocess_sequence=dan", 23, 23),
+    "odd_hidden_size": ("hidden_size=15,num_heads=3", 23, 23),
+    "two_channels": ("hidden_size=2,num_heads=1", 23, 23),
+    "key_and_value_channels": ("attention_key_channels=8,attention_value_channels=24", 23, 23),
+    "depths": ("num_encoder_layers=1,num_decoder_layers=3", 23, 23),
+    "two_vocabularies": ("", 23, 31),
+    "two_vocabularies_shared_embedding": ("shared_embedding=true", 23, 31),
+    "shared_embedding": (
+        "shared_embedding=true,shared_embedding_and_softmax_weights=false",
+        23,
+        23,
+    ),
+    "nothing_shared": ("shared_embedding_and_softmax_weights=false", 23, 23),
+    "vocab_divisor": ("vocab_divisor=8", 23, 31),
+    "vocab_divisor_makes_sizes_equal": ("vocab_divisor=8", 21, 23),
+    "no_target_space": ("use_target_space_embedding=false", 23, 23),
+    "proximity_bias": ("proximity_bias=true", 23, 23),
+    "unidirectional_encoder": ("unidirectional_encoder=true", 23, 23),
+    "unidirectional_proximity": ("unidirectional_encoder=true,proximity_bias=true", 23, 23),
+    "embedding_not_multiplied": ("multiply_embedding_mode=none", 23, 23),
+    "no_positions": ("pos=none", 23, 23),
+    "learned_positions": ("pos=emb,max_length=9", 23, 23),
+    "past_learned_positions": ("pos=emb,max_length=4", 23, 23),
+    "padding_kept": ("use_pad_remover=false", 23, 23),
+    "relative": (
+        "self_attention_type=dot_product_relative,max_relative_position=2,pos=none",
+        23,
+        23,
+    ),
+    "relative_proximity": (
+        "self_attention_type=dot_product_relative,max_relative_position=3,proximity_bias=true",
+        23,
+        23,
+    ),
+}
+
+every_variant = pytest.mark.parametrize("name", VARIANTS)
+
+
+def small_model(overrides="", source_vocab=23, target_vocab=23, **kwargs):
+    """A model whose every variable is random, norms and biases too."""
+    hp = t2t.registry.hparams("transformer_base", SMALL).override(overrides)
+    model = t2t.Transformer(
+        hp, source_vocab_size=source_vocab, target_vocab_size=target_vocab, **kwargs
+    )
+    random = np.random.default_rng(0)
+    for variable in model.trainable_variables:
+        shape = tuple(variable.shape)
+        spread = shape[-1] ** -0.5 if len(shape) > 1 else 0.3
+        centre = 1.0 if variable.name == "gamma" else 0.0
+        variable.assign(centre + spread * random.normal(size=shape))
+    return model
+
+
+@functools.cache
+def variant(name):
+    overrides, source_vocab, target_vocab = VARIANTS[name]
+    return small_model(overrides, source_vocab, target_vocab, target_space_id=5)
+
+
+@every_variant
+def test_logits_equal_numpy(name):
+    model = variant(name)
+    ours = np.asarray(model({"inputs": SOURCE, "targets": TARGETS}))
+    variables = t2t.checkpoints.t2t_variables(model)
+    wanted = numpy_transformer.logits(
+        variables,
+        model.hp,
+        SOURCE,
+        TARGETS,
+        model.source_vocab_size,
+        model.target_vocab_size,
+        target_space=5,
+    )
+    assert ours.dtype == np.float32
+    np.testing.assert_allclose(ours, wanted, atol=1e-5 * np.abs(wanted).max())
+
+
+@every_variant
+def test_every_variable_has_one_t2t_name(name):
+    model = variant(name)
+    named = t2t.checkpoints.t2t_variables(model)
+    assert len({id(variable) for variable in named.values()}) == len(named)
+    assert {id(v) for v in named.values()} == {id(v) for v in model.trainable_variables}
+
+
+@every_variant
+def test_cached_decoding_equals_the_whole_sentence(name):
+    model = variant(name)
+    whole = np.asarray(model({"inputs": SOURCE, "targets": TARGETS}))
+    memory = model.encode(SOURCE)
+    memory_caches = model.decoder.memory_caches(memory)
+    caches = model.decoder.empty_caches(len(SOURCE))
+    last = np.zeros((len(SOURCE), 1), np.int32)
+    for position in range(TARGETS.shape[1]):
+        logits, caches = model.decode_step(
+            last, position, caches, memory_caches, mask_bias(SOURCE != 0)
+        )
+        np.testing.assert_allclose(logits[:, 0], whole[:, position], atol=2e-5)
+        last = TARGETS[:, position : position + 1]
+
+
+def test_padding_does_not_reach_other_tokens():
+    """Longer padding changes no logit of a token (padding weighs e^-1e9 = 0)."""
+    model = variant("prenorm")
+    longer = np.pad(SOURCE[:3], [(0, 0), (0, 4)])
+    a = model({"inputs": SOURCE[:3], "targets": TARGETS[:3]})
+    b = model({"inputs": longer, "targets": TARGETS[:3]})
+    np.testing.assert_allclose(a, b, atol=1e-5)
+
+
+def test_later_targets_do_not_reach_earlier_positions():
+    model = variant("prenorm")
+    changed = TARGETS.copy()
+    changed[:, 3:] = 7
+    a = np.asarray(model({"inputs": SOURCE, "targets": TARGETS}))
+    b = np.asarray(model({"inputs": SOURCE, "targets": changed}))
+    np.testing.assert_allclose(a[:, :4], b[:, :4], atol=1e-6)  # position 4 sees target 3
+    assert np.abs(a[:, 4] - b[:, 4]).max() > 1e-2
+
+
+def test_encode_and_decode_are_the_two_halves():
+    model = variant("prenorm")
+    memory = model.encode(SOURCE)
+    assert memory.shape == (4, 6, 16)
+    logits = model.decode(TARGETS, memory, source_mask=SOURCE != 0)
+    np.testing.assert_array_equal(logits, model({"inputs": SOURCE, "targets": TARGETS}))
+
+
+def test_attention_weights_on_request():
+    model = variant("depths")  # 1 encoder layer, 3 decoder layers
+    inputs = {"inputs": SOURCE, "targets": TARGETS}
+    logits, weights = model(inputs, return_attention_weights=True)
+    np.testing.assert_array_equal(logits, model(inputs))
+    shapes = {kind: [w.shape for w in layers] for kind, layers in weights.items()}
+    assert shapes == {
+        "encoder": [(4, 2, 6, 6)],
+        "decoder": [(4, 2, 5, 5)] * 3,
+        "encdec": [(4, 2, 5, 6)] * 3,
+    }
+    for layer in (*weights["encoder"], *weights["decoder"], *weights["encdec"]):
+        np.testing.assert_allclose(np.sum(layer, -1), 1, atol=1e-5)
+    padded = SOURCE[:3] == 0
+    for layer in (*weights["encoder"], *weights["encdec"]):
+        rows = np.asarray(layer)[:3].transpose(0, 3, 1, 2)  # [B, S, H, T]
+        assert (rows[padded] == 0).all()
+        np.testing.assert_allclose(np.asarray(layer)[3], 1 / 6, atol=1e-6)  # only padding: evenly
+    for layer in weights["decoder"]:
+        assert (np.asarray(layer)[..., ~np.tri(5, dtype=bool)] == 0).all()
+
+
+def test_every_matrix_starts_different():
+    """A shared initializer must not give two matrices the same numbers."""
+    keras.utils.set_random_seed(1)
+    hp = t2t.registry.hparams("transformer_base", SMALL)
+    model = t2t.Transformer(hp, source_vocab_size=23, target_vocab_size=23)
+    matrices = [np.asarray(v) for v in model.trainable_variables if len(v.shape) == 2]
+    first_numbers = {float(m.ravel()[0]) for m in matrices}
+    assert len(first_numbers) == len(matrices)
+
+
+def test_starting_weights_are_t2ts():
+    """N(0, D^-0.5) for the table, uniform in +-sqrt(6 / (in + out)) for matrices, zero biases."""
+    keras.utils.set_random_seed(1)
+    hp = t2t.registry.hparams(
+        "transformer_base", "hidden_size=128,filter_size=256,num_hidden_layers=1,num_heads=4"
+    )
+    model = t2t.Transformer(hp, source_vocab_size=500, target_vocab_size=500)
+    named = t2t.checkpoints.t2t_variables(model)
+    table = np.asarray(named["transformer/symbol_modality_500_128/shared"])
+    assert np.std(table) == pytest.approx(128**-0.5, rel=0.02)
+    for name, variable in named.items():
+        value = np.asarray(variable)
+        if name.endswith("/kernel"):
+            bound = (6 / sum(value.shape)) ** 0.5
+            assert 0.97 * bound < np.abs(value).max() <= bound, name
+            assert np.std(value) == pytest.approx(bound / 3**0.5, rel=0.05), name
+        elif name.endswith(("/bias", "layer_norm_bias")):
+            assert (value == 0).all(), name
+        elif name.endswith("layer_norm_scale"):
+            assert (value == 1).all(), name
+
+
+@pytest.mark.parametrize("name", t2t.registry.list_hparams())
+def test_every_set_is_a_network_that_is_offered_but_for_reduced_precision(name):
+    hp = t2t.registry.hparams(name)
+    if hp.activation_dtype == "float32":
+        t2t.transformer.check_settings(hp)
+    else:
+        with pytest.raises(UserError, match="activation_dtype"):
+            t2t.transformer.check_settings(hp)
+
+
+@pytest.mark.parametrize(
+    ("overrides", "wanted"),
+    [
+        ("hidden_size=0", "hidden_size must be 1 or more, got 0"),
+        ("num_heads=3", "multiple of num_heads=3, got 16"),
+        ("attention_key_channels=7", "attention_key_channels .* multiple of num_heads=2, got 7"),
+        ("pos=timming", "pos=timming .* timing, emb, None.*timing"),
+        ("pos=emb,max_length=0", "max_length must be 1 or more, got 0"),
+        ("self_attention_type=dot_product_relative", "max_relative_position must be 1 or more"),
+        (
+            "self_attention_type=dot_product_relative,max_relative_position=2,"
+            "attention_key_channels=8",
+            "to be equal, got 8 and 16",
+        ),
+        ("self_attention_type=local", "self_attention_type=local .* dot_product_relative"),
+        ("attention_dropout=1.0", r"attention_dropout must be in \[0, 1\), got 1.0"),
+        ("layer_postprocess_sequence=dax", "layer_postprocess_sequence .* got dax"),
+        ("layer_preprocess_sequence=na", "no residual to add"),
+        ("symbol_dropout=0.1", "symbol_dropout=0.1 is not supported; allowed: 0.0"),
+        ("num_encoder_layers=-1", "num_encoder_layers must be 0 or more, got -1"),
+        ("vocab_divisor=0", "vocab_divisor must be 1 or more, got 0"),
+    ],
+)
+def test_a_setting_that_is_not_offered_is_one_line(overrides, wanted):
+    hp = t2t.registry.hparams("transformer_base", SMALL).override(overrides)
+    with pytest.raises(UserError, match=wanted) as error:
+        t2t.Transformer(hp, source_vocab_size=23, target_vocab_size=23)
+    assert "\n" not in str(error.value)
+
+
+@pytest.mark.parametrize(
+    ("sizes", "wanted"),
+    [
+        ({"source_vocab_size": 1}, "source_vocab_size must be 2 or more"),
+        ({"target_vocab_size": 0}, "target_vocab_size must be 2 or more"),
+        ({"target_space_id": 32}, "target_space_id must be from 0 to 31, got 32"),
+        ({"target_space_id": -1}, "target_space_id must be from 0 to 31, got -1"),
+    ],
+)
+def test_a_size_that_is_not_offered_is_one_line(sizes, wanted):
+    arguments = {"source_vocab_size": 23, "target_vocab_size": 23, **sizes}
+    with pytest.raises(UserError, match=wanted):
+        t2t.Transformer(t2t.registry.hparams("transformer_base", SMALL), **arguments)
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("hard_attention_k", 2),
+        ("causal_decoder_self_attention", False),
+        ("attention_variables_3d", True),
+        ("num_area_layers", 1),
+    ],
+)
+def test_a_record_of_another_network_is_refused(name, value):
+    """`from_dict` takes what tensor2tensor recorded; the model must not act as if it were not."""
+    hp = t2t.registry.hparams("transformer_base", SMALL)
+    recorded = t2t.settings.HParams.from_dict({**hp.to_dict(), name: value})
+    with pytest.raises(UserError, match=f"{name}={value} is not supported"):
+        t2t.Transformer(recorded, source_vocab_size=23, target_vocab_size=23)
