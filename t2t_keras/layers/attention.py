@@ -55,7 +55,8 @@ class MultiHeadAttention(keras.layers.Layer):
         kernel_initializer="glorot_uniform",
         **kwargs,
     ):
-        super().__init__(**kwargs)
+        # Keras would cast the bias to float16 too, where -1e9 is minus infinity.
+        super().__init__(autocast=False, **kwargs)
         self.num_heads = num_heads
         self.key_channels = key_channels
         self.value_channels = value_channels

@@ -53,7 +53,7 @@ class LayerSettings(keras.layers.Layer):
         kernel_initializer="glorot_uniform",
         **kwargs,
     ):
-        super().__init__(**kwargs)
+        super().__init__(autocast=False, **kwargs)  # for the bias, as in MultiHeadAttention
         self.settings = {
             "num_heads": num_heads,
             "filter_size": filter_size,
