@@ -1,0 +1,145 @@
+"""The rules of the house, and that the pages about it tell the truth."""
+
+import ast
+import dataclasses
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from t2t_keras.decoding import DecodeSettings
+from t2t_keras.setting_table import SETTINGS
+
+ROOT = Path(__file__).parents[1]
+PACKAGE = ROOT / "t2t_keras"
+PAGES = [ROOT / "README.md", ROOT / "CHANGELOG.md", *sorted((ROOT / "docs").glob("*.md"))]
+COMMANDS = ["avg", "bleu", "convert", "datagen", "decode", "train"]
+KERAS_ALONE = [
+    *sorted((PACKAGE / "layers").glob("*.py")),
+    *(PACKAGE / f"{name}.py" for name in ("transformer", "losses", "schedules", "optimizers")),
+]
+
+
+def imports(path):
+    """Names of the modules that a file imports, wherever in it."""
+    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        if isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            yield node.module
+
+
+def page(name):
+    return (ROOT / "docs" / name).read_text(encoding="utf-8")
+
+
+def tables(text):
+    """The cells of all rows below the heads of Markdown tables."""
+    rows = [line.strip("|").split("|") for line in text.splitlines() if line.startswith("|")]
+    return [[cell.strip() for cell in row] for row in rows if "`" in row[0]]
+
+
+# Imports
+
+
+@pytest.mark.parametrize("path", KERAS_ALONE, ids=lambda path: path.stem)
+def test_network_imports_keras_alone(path):
+    allowed = {"keras", *sys.stdlib_module_names}
+    for name in imports(path):
+        own = name.startswith("t2t_keras")
+        assert own or name.split(".")[0] in allowed, f"{path.name} imports {name}"
+        assert not own or not re.match(r"t2t_keras\.(data|training|checkpoints|decoding|cli)", name)
+
+
+def test_importing_the_package_loads_nothing_heavy():
+    heavy = ["tensorflow", "keras", "tensorflow_text", "tensorflow_datasets", "sacrebleu", "numpy"]
+    code = f"import sys, t2t_keras; print([n for n in {heavy} if n in sys.modules])"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "[]"
+
+
+# Pages
+
+
+@pytest.mark.parametrize("path", PAGES, ids=lambda path: path.name)
+def test_pages_name_files_that_exist(path):
+    text = path.read_text(encoding="utf-8")
+    links = [link for link in re.findall(r"\]\(([^)#]+)", text) if "://" not in link]
+    missing = [link for link in links if not (path.parent / link).exists()]
+    tops = "t2t_keras|problems|hparams|tests|docs|examples|benchmarks"
+    named = re.findall(rf"`((?:{tops})/[^`*{{]*)`", text)
+    missing += [name for name in named if not (ROOT / name).exists()]
+    assert not missing
+
+
+def test_architecture_names_every_module():
+    rows = {row[0].strip("`"): row[1] for row in tables(page("architecture.md"))}
+    for path in PACKAGE.rglob("*.py"):
+        name = path.relative_to(ROOT).as_posix()
+        folder = path.parent.relative_to(ROOT).as_posix() + "/"
+        if path.name == "__init__.py":
+            continue
+        if folder == "t2t_keras/":
+            assert any(name in head for head in rows), f"{name} is not in docs/architecture.md"
+        elif folder != "t2t_keras/cli/" or path.stem not in COMMANDS:
+            assert f"`{path.name}`" in rows[folder], f"{name} is not in docs/architecture.md"
+
+
+def test_architecture_names_the_modules_that_there_are():
+    for head, text, *_ in tables(page("architecture.md")):
+        if head.endswith("/`"):
+            for name in re.findall(r"`(\w+\.py)`", text):
+                assert (ROOT / head.strip("`") / name).exists()
+
+
+@pytest.mark.parametrize(
+    "heading, files",
+    [
+        ("By the network", ["transformer.py", "checkpoints/names.py", "checkpoints/t2t.py"]),
+        ("By the data", ["data/batching.py", "data/reading.py"]),
+        ("By loss", ["optimizers.py", "schedules.py", "training/step.py"]),
+    ],
+)
+def test_architecture_lists_the_hparams_that_are_read(heading, files):
+    words = set()
+    for file in files:
+        for node in ast.walk(ast.parse((PACKAGE / file).read_text(encoding="utf-8"))):
+            if isinstance(node, ast.Attribute):
+                words.add(node.attr)
+            elif isinstance(node, ast.Constant):
+                words.add(node.value)
+    (listed,) = re.findall(rf"^{heading}.*:\n([^.]*)\.\n", page("architecture.md"), re.MULTILINE)
+    acting = {name for name, setting in SETTINGS.items() if not setting.inert}
+    assert re.findall(r"`(\w+)`", listed) == sorted(acting & words)
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_page_of_commands_lists_their_flags_and_defaults(command):
+    done = subprocess.run(
+        [sys.executable, "-m", f"t2t_keras.cli.{command}", "--help"],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    helped = {}
+    for entry in re.split(r"^  --", done.stdout, flags=re.MULTILINE)[1:]:
+        default = re.search(r"\(default: '(.*)'\)", entry)
+        helped[re.match(r"(?:\[no\])?(\w+)", entry)[1]] = default[1] if default else ""
+
+    section = page("command-line.md").split(f"\n## t2t-keras-{command}\n")[1].split("\n## ")[0]
+    documented = {}
+    for flags, default, _ in tables(section):
+        value = default.strip("`") if default.startswith("`") else ""
+        documented.update(dict.fromkeys(re.findall(r"--(\w+)", flags), value))
+    assert documented == helped
+
+
+def test_page_of_commands_lists_decode_hparams():
+    section = page("command-line.md").split("in `--decode_hparams`")[1].split("\n## ")[0]
+    documented = {name.strip("`"): default.strip("`") for name, default, _ in tables(section)}
+    fields = {
+        f.name: str(f.default).replace("False", "false") for f in dataclasses.fields(DecodeSettings)
+    }
+    assert documented == fields
