@@ -34,9 +34,7 @@ def t2t_variables(model) -> dict[str, Any]:
     for stack_name, stack in (("encoder", model.encoder), ("decoder", model.decoder)):
         for i, layer in enumerate(stack.layers):
             named.update(_layer_variables(f"{body}/{stack_name}/layer_{i}", layer))
-        named.update(
-            _norm_variables(f"{body}/{stack_name}/{PREPROCESS}", stack.last_preprocess)
-        )
+        named.update(_norm_variables(f"{body}/{stack_name}/{PREPROCESS}", stack.last_preprocess))
     return named
 
 
@@ -59,7 +57,10 @@ def _layer_variables(prefix: str, layer) -> dict[str, Any]:
         if not hasattr(layer, sublayer):
             continue
         scope = f"{prefix}/{sublayer}"
-        for process_scope, side in ((PREPROCESS, "preprocess"), ("layer_postprocess", "postprocess")):
+        for process_scope, side in (
+            (PREPROCESS, "preprocess"),
+            ("layer_postprocess", "postprocess"),
+        ):
             process = getattr(layer, f"{sublayer}_{side}")
             named.update(_norm_variables(f"{scope}/{process_scope}", process))
         if sublayer == "ffn":

@@ -112,9 +112,7 @@ def vocab_sizes(arrays: Mapping[str, Any], source: str) -> tuple[int, int]:
 def _differences(directory: str, hp: HParams, run: Mapping[str, Any]) -> list[str]:
     old_hp = _read_json(os.path.join(directory, HPARAMS_FILE))
     _, old_run = read_settings(directory)
-    pairs = {
-        name: (theirs, mine) for name, (mine, theirs) in hp.diff(old_hp).items() if name in hp
-    }
+    pairs = {name: (theirs, mine) for name, (mine, theirs) in hp.diff(old_hp).items() if name in hp}
     for name, value in old_run.items():
         if name in run and run[name] != value:
             pairs[name] = (value, run[name])

@@ -19,7 +19,9 @@ def define_flags() -> None:
     options.define_hparams()
     options.define_decode_hparams()
     flags.DEFINE_string("output_dir", None, "Directory of a run; its latest checkpoint is used.")
-    flags.DEFINE_string("checkpoint_path", None, "A certain checkpoint, such as DIR/model.ckpt-100.")
+    flags.DEFINE_string(
+        "checkpoint_path", None, "A certain checkpoint, such as DIR/model.ckpt-100."
+    )
     flags.DEFINE_string("decode_from_file", "", "Text to translate, a sentence a line.")
     flags.DEFINE_string("decode_to_file", "", "Where the translations go; named by T2T's rule.")
     flags.DEFINE_bool("decode_interactive", False, "Translate what is typed; q quits.")

@@ -28,7 +28,9 @@ class Progress:
         self._steps = 0
         self._tokens = 0.0
 
-    def update(self, step: int, steps: int, loss: float, rate: float, tokens: float, seconds: float):
+    def update(
+        self, step: int, steps: int, loss: float, rate: float, tokens: float, seconds: float
+    ):
         """Counts `steps` more steps, which saw `tokens` target tokens in `seconds`.
 
         The first call is left out of the speed: it compiles.

@@ -131,9 +131,7 @@ class Trainer:
 
     def _train(self, step: int, steps: int, progress: Progress) -> float:
         start = time.perf_counter()
-        loss, tokens = (
-            float(x) for x in self._run_steps(self.iterator, tf.constant(steps))
-        )
+        loss, tokens = (float(x) for x in self._run_steps(self.iterator, tf.constant(steps)))
         seconds = time.perf_counter() - start
         loss /= max(tokens, 1.0)
         step += steps
