@@ -6,12 +6,11 @@ import keras
 import numpy as np
 import numpy_transformer
 import pytest
+from networks import SMALL, small_model
 
 import t2t_keras as t2t
 from t2t_keras.errors import UserError
 from t2t_keras.layers import mask_bias
-
-SMALL = "hidden_size=16,filter_size=24,num_heads=2,num_hidden_layers=2,symbol_modality_num_shards=3"
 
 SOURCE = np.array([[5, 9, 3, 7, 6, 1], [4, 1, 0, 0, 0, 0], [1, 0, 0, 0, 0, 0], [0] * 6], np.int32)
 TARGETS = np.array([[4, 8, 0, 1, 0], [3, 9, 5, 7, 1], [1, 0, 0, 0, 0], [6, 1, 0, 0, 0]], np.int32)
@@ -57,21 +56,6 @@ VARIANTS = {
 }
 
 every_variant = pytest.mark.parametrize("name", VARIANTS)
-
-
-def small_model(overrides="", source_vocab=23, target_vocab=23, **kwargs):
-    """A model whose every variable is random, norms and biases too."""
-    hp = t2t.registry.hparams("transformer_base", SMALL).override(overrides)
-    model = t2t.Transformer(
-        hp, source_vocab_size=source_vocab, target_vocab_size=target_vocab, **kwargs
-    )
-    random = np.random.default_rng(0)
-    for variable in model.trainable_variables:
-        shape = tuple(variable.shape)
-        spread = shape[-1] ** -0.5 if len(shape) > 1 else 0.3
-        centre = 1.0 if variable.name == "gamma" else 0.0
-        variable.assign(centre + spread * random.normal(size=shape))
-    return model
 
 
 @functools.cache

@@ -1,0 +1,63 @@
+"""Small models with random weights, and decoding by the whole network again at every token."""
+
+import numpy as np
+import numpy_transformer
+
+import t2t_keras as t2t
+
+SMALL = "hidden_size=16,filter_size=24,num_heads=2,num_hidden_layers=2,symbol_modality_num_shards=3"
+
+
+def small_model(
+    overrides="",
+    source_vocab=23,
+    target_vocab=23,
+    model_class=t2t.Transformer,
+    seed=0,
+    spread=1.0,
+    ending=0.0,
+    **kwargs,
+):
+    """A model whose every variable is random, norms and biases too.
+
+    Args:
+        overrides: of `transformer_base` with `SMALL`.
+        spread: factor on what separates the logits; a wide one gives likely and unlikely tokens.
+        ending: how much likelier the end of sentence is made.
+    """
+    hp = t2t.registry.hparams("transformer_base", SMALL).override(overrides)
+    model = model_class(
+        hp, source_vocab_size=source_vocab, target_vocab_size=target_vocab, **kwargs
+    )
+    random = np.random.default_rng(seed)
+    for variable in model.trainable_variables:
+        shape = tuple(variable.shape)
+        deviation = shape[-1] ** -0.5 if len(shape) > 1 else 0.3
+        centre = 1.0 if variable.name == "gamma" else 0.0
+        variable.assign(centre + deviation * random.normal(size=shape))
+    norm = model.decoder.last_preprocess.layer_norm
+    if norm is not None:
+        norm.gamma.assign(norm.gamma * spread)
+        norm.beta.assign(norm.beta + ending * model.softmax.table[1])
+    return model
+
+
+def search_model(overrides="", **kwargs):
+    """A small model whose searches give varied tokens, some sentences with an end, some without."""
+    overrides = f"shared_embedding_and_softmax_weights=false,{overrides}"
+    return small_model(overrides, spread=3.0, ending=1.0, **kwargs)
+
+
+def log_probabilities(model, source, prefixes):
+    """log p of the next token after `prefixes` [B, t], by the numpy Transformer: [B, V]."""
+    targets = np.pad(np.asarray(prefixes, int).reshape(len(source), -1), [(0, 0), (0, 1)])
+    logits = numpy_transformer.logits(
+        t2t.checkpoints.t2t_variables(model),
+        model.hp,
+        np.asarray(source),
+        targets,
+        model.source_vocab_size,
+        model.target_vocab_size,
+        model.target_space_id,
+    )[:, -1]
+    return np.log(numpy_transformer.softmax(logits))

@@ -1,0 +1,153 @@
+"""Beam search against a plain one in Python that runs the whole numpy network at every token."""
+
+import numpy as np
+import pytest
+import tensorflow as tf
+from golden import up_to_eos
+from networks import log_probabilities, search_model, small_model
+from test_greedy import SOURCE
+
+import t2t_keras as t2t
+
+IMPOSSIBLE = -1e7
+
+
+class Sentence:
+    """T2T's search for one sentence: hypotheses as (score or log p, ids), best first."""
+
+    def __init__(self, beam_size):
+        self.beam_size = beam_size
+        self.alive = [(0.0, [])] + [(IMPOSSIBLE, [])] * (beam_size - 1)
+        self.finished = [(IMPOSSIBLE, None)] * beam_size
+
+    def grow(self, log_p, penalty):
+        """Takes log p of the next token of every alive hypothesis: [K, V]."""
+        vocab_size = log_p.shape[-1]
+        total = (log_p + np.array([p for p, _ in self.alive])[:, None]).ravel()
+        candidates = np.argsort(-total, kind="stable")[: 2 * self.beam_size]
+        grown = [(total[c], [*self.alive[c // vocab_size][1], c % vocab_size]) for c in candidates]
+        self.alive = [(p, ids) for p, ids in grown if ids[-1] != 1][: self.beam_size]
+        ended = [(p / penalty, ids) for p, ids in grown if ids[-1] == 1]
+        self.finished = sorted(self.finished + ended, key=lambda h: -h[0])[: self.beam_size]
+
+    def result(self):
+        """Alive hypotheses, with their plain log p, if none has finished."""
+        finished = [h for h in self.finished if h[1] is not None]
+        return finished or self.alive
+
+
+def reference(model, source, beam_size, alpha, extra_length, top_beams):
+    decode_length = source.shape[1] + extra_length
+
+    def penalty(length):
+        return ((5 + length) / 6) ** alpha
+
+    sentences = [Sentence(beam_size) for _ in source]
+    for i in range(decode_length):
+        best_alive = [s.alive[0][0] / penalty(decode_length) for s in sentences]
+        if top_beams == 1:
+            to_beat = [s.finished[0][0] for s in sentences]
+        else:
+            to_beat = [min(s.finished[-1][0] for s in sentences)] * len(sentences)
+        if all(a > b for a, b in zip(to_beat, best_alive, strict=True)):
+            break
+        prefixes = [ids for s in sentences for _, ids in s.alive]
+        log_p = log_probabilities(model, np.repeat(source, beam_size, 0), prefixes)
+        for s, rows in zip(sentences, np.split(log_p, len(source)), strict=True):
+            s.grow(rows, penalty(i + 1))
+    return [s.result()[:top_beams] for s in sentences]
+
+
+def assert_equal(ids, scores, wanted):
+    """Compares what came out with the reference, as far as hypotheses were finished at all."""
+    ids, scores = np.asarray(ids), np.asarray(scores)
+    for row, row_scores, hypotheses in zip(ids, scores, wanted, strict=True):
+        np.testing.assert_allclose(row_scores[: len(hypotheses)], [s for s, _ in hypotheses], 1e-5)
+        assert (row_scores[len(hypotheses) :] <= IMPOSSIBLE).all()
+        for sequence, (_, tokens) in zip(row, hypotheses, strict=False):
+            padded = tokens + [0] * (ids.shape[-1] - len(tokens))
+            np.testing.assert_array_equal(sequence, padded)
+
+
+@pytest.mark.parametrize("beam_size", [1, 2, 3, 4, 5])
+@pytest.mark.parametrize("top_beams", ["one", "all"])
+def test_beam_sizes(beam_size, top_beams):
+    model = search_model()
+    top_beams = 1 if top_beams == "one" else beam_size
+    ids, scores = t2t.decoding.beam_search(
+        model, SOURCE, beam_size=beam_size, alpha=0.6, extra_length=4, top_beams=top_beams
+    )
+    assert ids.dtype == tf.int32
+    assert ids.shape[:2] == scores.shape == (4, top_beams)
+    assert_equal(ids, scores, reference(model, SOURCE, beam_size, 0.6, 4, top_beams))
+
+
+@pytest.mark.parametrize("alpha", [0.0, 0.3, 1.0, 2.0])
+@pytest.mark.parametrize("extra_length", [0, 6])
+def test_length_penalty(alpha, extra_length):
+    model = search_model()
+    ids, scores = t2t.decoding.beam_search(
+        model, SOURCE, beam_size=3, alpha=alpha, extra_length=extra_length, top_beams=2
+    )
+    assert_equal(ids, scores, reference(model, SOURCE, 3, alpha, extra_length, 2))
+
+
+@pytest.mark.parametrize(
+    "overrides",
+    [
+        "num_hidden_layers=1",
+        "layer_preprocess_sequence=none,layer_postprocess_sequence=dan,num_hidden_layers=1",
+        "proximity_bias=true",
+        "pos=emb,max_length=5",
+        "self_attention_type=dot_product_relative,max_relative_position=2",
+        "self_attention_type=dot_product_relative,max_relative_position=2,num_hidden_layers=1",
+        "attention_key_channels=8,attention_value_channels=24,num_decoder_layers=3",
+        "vocab_divisor=8",
+    ],
+)
+def test_variants(overrides):
+    model = search_model(overrides)
+    ids, scores = t2t.decoding.beam_search(
+        model, SOURCE, beam_size=3, alpha=0.6, extra_length=2, top_beams=3
+    )
+    assert_equal(ids, scores, reference(model, SOURCE, 3, 0.6, 2, 3))
+
+
+def test_some_hypotheses_finish_and_some_do_not():
+    """So that the tests above cover both."""
+    wanted = reference(search_model(), SOURCE, 4, 0.6, 4, 1)
+    assert len({1 in tokens for row in wanted for _, tokens in row}) == 2
+
+
+@pytest.mark.parametrize("beam_size", [1, 4])
+def test_a_sentence_alone_equals_its_row(beam_size):
+    """The lengths chosen so that the maximum is 12 tokens for each, whatever the padding."""
+    model = search_model()
+    settings = {"beam_size": beam_size, "alpha": 0.6, "top_beams": 1}
+    ids, scores = t2t.decoding.beam_search(model, SOURCE, extra_length=6, **settings)
+    for row, length in enumerate([6, 2, 1]):
+        own_ids, own_scores = t2t.decoding.beam_search(
+            model, SOURCE[row : row + 1, :length], extra_length=12 - length, **settings
+        )
+        # The batch searches until its last sentence is done, so a sentence that stopped alone
+        # may find something better, never worse.
+        own_score, score = float(own_scores[0, 0]), float(scores[row, 0])
+        assert score > own_score or score == pytest.approx(own_score, rel=1e-5)
+        if score == pytest.approx(own_score, rel=1e-5):
+            assert up_to_eos(ids[row]) == up_to_eos(own_ids[0])
+
+
+def test_one_beam_is_greedy_as_long_as_it_has_not_finished():
+    model = small_model("shared_embedding_and_softmax_weights=false", spread=3.0)
+    greedy_ids, greedy_scores = t2t.decoding.greedy(model, SOURCE, extra_length=4)
+    ids, scores = t2t.decoding.beam_search(model, SOURCE, beam_size=1, extra_length=4)
+    alive = ~np.any(np.asarray(greedy_ids) == 1, -1) & ~np.any(np.asarray(ids[:, 0]) == 1, -1)
+    assert alive.any()
+    np.testing.assert_array_equal(ids[:, 0][alive], greedy_ids[alive])
+    np.testing.assert_allclose(scores[:, 0][alive], greedy_scores[alive], rtol=1e-5)
+
+
+@pytest.mark.parametrize(("beam_size", "top_beams"), [(4, 5), (4, 0), (0, 0)])
+def test_top_beams_that_do_not_exist(beam_size, top_beams):
+    with pytest.raises(ValueError, match=f"from 1 to beam_size={beam_size}, got {top_beams}"):
+        t2t.decoding.beam_search(None, SOURCE, beam_size=beam_size, top_beams=top_beams)
