@@ -3,11 +3,13 @@
 T2T's base differs from the paper's, so these sets do not reproduce the table's figures.
 """
 
+from typing import Any
+
 from t2t_keras.hparams.transformer_base import transformer_base
 from t2t_keras.registry import register_hparams
 from t2t_keras.settings import HParams
 
-_ROWS = {
+_ROWS: dict[str, dict[str, Any]] = {
     # (A) heads
     "transformer_h1": {"num_heads": 1},
     "transformer_h4": {"num_heads": 4},
@@ -33,7 +35,7 @@ _ROWS = {
 }
 
 
-def _register_row(name: str, change: dict) -> None:
+def _register_row(name: str, change: dict[str, Any]) -> None:
     @register_hparams(name)
     def row() -> HParams:
         return transformer_base().replace(**change)

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Callable
+from typing import Any
 
 from t2t_keras.errors import UserError, nearest
 from t2t_keras.settings import split_items
@@ -62,4 +64,8 @@ class DecodeSettings:
 
 
 _BOOLEANS = {"true": True, "1": True, "false": False, "0": False}
-_READ = {int: int, float: float, bool: lambda text: _BOOLEANS[text.lower()]}
+_READ: dict[type, Callable[[str], Any]] = {
+    int: int,
+    float: float,
+    bool: lambda text: _BOOLEANS[text.lower()],
+}

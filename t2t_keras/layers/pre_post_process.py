@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import keras
 
@@ -55,7 +56,7 @@ class PrePostProcess(keras.layers.Layer):
             dtype=self.dtype_policy,
             name="dropout",
         )
-        self.layer_norm = (
+        self.layer_norm: Any = (
             keras.layers.LayerNormalization(
                 epsilon=norm_epsilon, dtype=self.dtype_policy, name="layer_norm"
             )

@@ -91,11 +91,11 @@ class RunCheckpoints:
         return slots
 
     def _optimizer_arrays(self, step: int) -> dict[str, np.ndarray]:
-        arrays = {
+        arrays: dict[str, np.ndarray] = {
             "global_step": np.asarray(step, np.int64),
             # What T2T's Adam multiplies up: beta to the power of the coming step.
-            "training/beta1_power": np.float32(self.optimizer.beta_1 ** (step + 1)),
-            "training/beta2_power": np.float32(self.optimizer.beta_2 ** (step + 1)),
+            "training/beta1_power": np.asarray(self.optimizer.beta_1 ** (step + 1), np.float32),
+            "training/beta2_power": np.asarray(self.optimizer.beta_2 ** (step + 1), np.float32),
         }
         for name, slot in self._slots().items():
             value = np.asarray(slot)
