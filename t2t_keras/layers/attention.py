@@ -34,7 +34,10 @@ class MultiHeadAttention(keras.layers.Layer):
         query: [B, T, D].
         memory: [B, S, D]; the query itself if absent.
         mask: boolean, True where attention may look: [B, S] or [B, T, S].
+        memory_mask: boolean [B, S]; counts where `mask` is absent. Keras fills it in with the mask
+            that the memory carries.
         bias: float, added to the logits, broadcastable to [B, H, T, S]. With a mask, both count.
+            (A mask that the query carries does not reach a layer that is also given a bias.)
         cache: keys and values to attend to, as returned by `keys_and_values`: dict of "k"
             [B, H, S, K/H] and "v" [B, H, S, V/H]. Replaces memory.
         return_attention_weights: also return the weights, before dropout.
@@ -57,6 +60,8 @@ class MultiHeadAttention(keras.layers.Layer):
     ):
         # Keras would cast the bias to float16 too, where -1e9 is minus infinity.
         super().__init__(autocast=False, **kwargs)
+        if num_heads < 1:
+            raise ValueError(f"num_heads must be 1 or more, got {num_heads}.")
         self.num_heads = num_heads
         self.key_channels = key_channels
         self.value_channels = value_channels
@@ -85,6 +90,8 @@ class MultiHeadAttention(keras.layers.Layer):
         self.v = self._projection("v", value_channels, memory_hidden)
         self.output_transform = self._projection("output_transform", hidden, value_channels)
         if self.max_relative_position:
+            if memory_shape is not None:
+                raise ValueError("relative positions need self-attention, and a memory was given.")
             if key_channels != value_channels:
                 raise ValueError(
                     "relative positions need equal key_channels and value_channels, got "
@@ -117,6 +124,7 @@ class MultiHeadAttention(keras.layers.Layer):
         memory=None,
         *,
         mask=None,
+        memory_mask=None,
         bias=None,
         cache=None,
         training=False,
@@ -124,6 +132,7 @@ class MultiHeadAttention(keras.layers.Layer):
     ):
         if cache is None:
             cache = self.keys_and_values(query if memory is None else memory)
+        mask = memory_mask if mask is None else mask
         if mask is not None:
             bias = mask_bias(mask) if bias is None else bias + mask_bias(mask)
         # Scaled before the heads are split: a multiplication right before the matrix product of

@@ -18,7 +18,8 @@ class TransformerEncoderLayer(LayerSettings):
     Call arguments:
         x: [B, S, D].
         mask: boolean [B, S], True where there is a token.
-        bias: attention bias broadcastable to [B, H, S, S]; with a mask, both count.
+        bias: attention bias broadcastable to [B, H, S, S]; with a mask, both count. (A mask that x
+            carries does not reach a layer that is also given a bias.)
         nonpadding: [B, S] of 0 and 1; the feed-forward output is zeroed where it is 0 (T2T's
             pad remover).
         return_attention_weights: also return the weights.
@@ -76,7 +77,7 @@ class TransformerEncoder(Stack):
     Call arguments:
         x: [B, S, D].
         mask: boolean [B, S], True where there is a token.
-        bias: further attention bias broadcastable to [B, H, S, S].
+        bias: further attention bias broadcastable to [B, H, S, S]; give the mask with it.
         causal: whether a position sees itself and earlier ones only, padding or not (T2T's
             `unidirectional_encoder`); a mask then serves `remove_padding` alone.
         return_attention_weights: also return the weights of every layer.

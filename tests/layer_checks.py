@@ -1,0 +1,112 @@
+"""What every layer owes its Keras users, checked in one call."""
+
+import json
+
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+
+
+def random_tensor(*shape, seed=0):
+    return np.random.default_rng(seed).normal(size=shape).astype("float32")
+
+
+def outputs_of(result):
+    return [np.asarray(tf.cast(tensor, "float32")) for tensor in keras.tree.flatten(result)]
+
+
+def assert_same(ours, theirs, **tolerance):
+    ours, theirs = outputs_of(ours), outputs_of(theirs)
+    assert len(ours) == len(theirs)
+    for a, b in zip(ours, theirs, strict=True):
+        np.testing.assert_allclose(a, b, **tolerance)
+
+
+def randomise(layer):
+    """Gives every weight random values, so that no test passes by zeros and ones."""
+    for i, variable in enumerate(layer.trainable_variables):
+        variable.assign(variable + 0.3 * random_tensor(*variable.shape, seed=i))
+
+
+def check_layer(layer_class, settings, inputs, *, weights, tmp_path, call=None):
+    """Checks a layer built from `settings` on `inputs`, a tuple of arrays.
+
+    Args:
+        weights: how many trainable weights it must have.
+        call: keyword arguments of every call.
+    """
+    call = call or {}
+    layer = layer_class(**settings)
+    result = layer(*inputs, **call)
+    assert len(layer.trainable_weights) == weights
+    randomise(layer)
+    result = layer(*inputs, **call)
+    _check_settings(layer_class, layer, settings, inputs, call)
+    _check_shapes(layer, inputs, result, call)
+    _check_graphs(layer, inputs, result, call)
+    _check_saving(layer, inputs, result, call, tmp_path)
+    for policy, tolerance in (("mixed_bfloat16", 0.1), ("mixed_float16", 0.01)):
+        _check_mixed_precision(layer, inputs, result, call, policy, tolerance)
+    return layer
+
+
+def _check_settings(layer_class, layer, settings, inputs, call):
+    config = json.loads(json.dumps(layer.get_config()))
+    for name, value in settings.items():
+        wanted = list(value) if isinstance(value, tuple) else value
+        assert config[name] == wanted, name
+    again = layer_class.from_config(config)
+    assert again.get_config() == config
+    again(*inputs, **call)
+    assert [w.shape for w in again.weights] == [w.shape for w in layer.weights]
+    with pytest.raises((TypeError, ValueError), match="no_such_setting"):
+        layer_class(**settings, no_such_setting=1)
+    with pytest.raises(TypeError):
+        layer_class(*settings.values(), 1, 2)
+
+
+def _check_shapes(layer, inputs, result, call):
+    shapes = [array.shape for array in inputs]
+    first = keras.tree.flatten(result)[0]
+    assert tuple(layer.compute_output_shape(*shapes)) == first.shape
+    unknown = [(None, None, *shape[2:]) for shape in shapes]
+    assert tuple(layer.compute_output_shape(*unknown)) == (None, None, *first.shape[2:])
+    assert first.dtype == layer.compute_dtype
+
+
+def _check_graphs(layer, inputs, result, call):
+    # XLA on CPU orders sums differently; nothing else may differ.
+    for xla in (False, True):
+        compiled = tf.function(lambda: layer(*inputs, **call), jit_compile=xla)
+        assert_same(compiled(), result, atol=2e-5)
+
+
+def _check_saving(layer, inputs, result, call, tmp_path):
+    def functional(layer):
+        symbols = [
+            keras.Input((None, *array.shape[2:]), dtype=array.dtype.name) for array in inputs
+        ]
+        return keras.Model(symbols, layer(*symbols, **call))
+
+    model = functional(layer)
+    assert_same(model(list(inputs)), result, atol=1e-6)
+    path = str(tmp_path / "model.keras")
+    model.save(path)
+    loaded = keras.models.load_model(path)
+    assert_same(loaded(list(inputs)), result, atol=1e-6)
+    model.save_weights(str(tmp_path / "model.weights.h5"))
+    fresh = functional(type(layer).from_config(layer.get_config()))
+    fresh.load_weights(str(tmp_path / "model.weights.h5"))
+    assert_same(fresh(list(inputs)), result, atol=1e-6)
+
+
+def _check_mixed_precision(layer, inputs, result, call, policy, tolerance):
+    half = type(layer).from_config({**layer.get_config(), "dtype": policy})
+    half(*inputs, **call)
+    half.set_weights(layer.get_weights())
+    reduced = half(*inputs, **call)
+    assert keras.tree.flatten(reduced)[0].dtype == half.compute_dtype
+    assert all(variable.dtype == "float32" for variable in half.trainable_variables)
+    for array, wanted in zip(outputs_of(reduced), outputs_of(result), strict=True):
+        np.testing.assert_allclose(array, wanted, atol=tolerance * max(1, np.abs(wanted).max()))
