@@ -32,6 +32,8 @@ class FeedForward(keras.layers.Layer):
         **kwargs,
     ):
         super().__init__(**kwargs)
+        if filter_size < 1:
+            raise ValueError(f"filter_size must be 1 or more, got {filter_size}.")
         self.filter_size = filter_size
         self.dropout = Dropout(
             dropout,

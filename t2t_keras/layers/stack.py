@@ -139,6 +139,8 @@ class Stack(LayerSettings):
 
     def __init__(self, *, num_layers: int, **settings):
         super().__init__(**settings)
+        if num_layers < 0:
+            raise ValueError(f"num_layers must be 0 or more, got {num_layers}.")
         self.num_layers = num_layers
 
     def build_layers(self, x_shape, *other_shapes):

@@ -1,0 +1,124 @@
+"""Decoder layer and decoder stack."""
+
+import numpy as np
+import pytest
+from layer_checks import assert_same, check_layer, random_tensor
+
+from t2t_keras.layers import (
+    SharedEmbedding,
+    TransformerDecoder,
+    TransformerDecoderLayer,
+    mask_bias,
+    proximity_bias,
+)
+
+X = random_tensor(2, 5, 8)
+MEMORY = random_tensor(2, 3, 8, seed=1)
+MASK = np.array([[1, 1, 0], [1, 0, 0]], bool)
+SMALL = {"num_heads": 2, "filter_size": 12}
+POSTNORM = {"preprocess_sequence": "none", "postprocess_sequence": "dan"}
+
+
+@pytest.mark.parametrize(
+    ("settings", "weights"),
+    [
+        (SMALL, 18),
+        ({**SMALL, **POSTNORM, "key_channels": 4, "value_channels": 12}, 18),
+        ({**SMALL, "max_relative_position": 2, "attention_dropout": 0.1}, 20),
+    ],
+)
+def test_layer_contract(settings, weights, tmp_path):
+    call = {"return_attention_weights": True}
+    check_layer(
+        TransformerDecoderLayer,
+        settings,
+        (X, MEMORY),
+        weights=weights,
+        tmp_path=tmp_path,
+        call=call,
+    )
+
+
+@pytest.mark.parametrize(
+    ("settings", "weights"),
+    [({**SMALL, "num_layers": 2}, 38), ({**SMALL, **POSTNORM, "num_layers": 1}, 18)],
+)
+def test_stack_contract(settings, weights, tmp_path):
+    call = {"return_attention_weights": True}
+    check_layer(
+        TransformerDecoder, settings, (X, MEMORY), weights=weights, tmp_path=tmp_path, call=call
+    )
+
+
+def test_a_memory_of_another_depth(tmp_path):
+    memory = random_tensor(2, 3, 6)
+    check_layer(
+        TransformerDecoder, {**SMALL, "num_layers": 1}, (X, memory), weights=20, tmp_path=tmp_path
+    )
+
+
+def test_attention_weights_of_every_layer():
+    decoder = TransformerDecoder(num_layers=3, **SMALL)
+    _, own, other = decoder(X, MEMORY, memory_mask=MASK, return_attention_weights=True)
+    assert [w.shape for w in own] == [(2, 2, 5, 5)] * 3
+    assert [w.shape for w in other] == [(2, 2, 5, 3)] * 3
+    for layer in (*own, *other):
+        np.testing.assert_allclose(np.sum(layer, -1), 1, rtol=1e-5)
+    for layer in own:
+        assert (np.asarray(layer)[..., ~np.tri(5, dtype=bool)] == 0).all()
+    for layer in other:
+        assert (np.asarray(layer).transpose(0, 3, 1, 2)[~MASK] == 0).all()
+
+
+def test_causal_or_not():
+    decoder = TransformerDecoder(num_layers=2, **SMALL)
+    changed = X.copy()
+    changed[:, 3:] *= -1
+    ours, theirs = (np.asarray(decoder(x, MEMORY)) for x in (X, changed))
+    np.testing.assert_allclose(ours[:, :3], theirs[:, :3], atol=1e-6)
+    ours, theirs = (np.asarray(decoder(x, MEMORY, causal=False)) for x in (X, changed))
+    assert np.abs(ours[:, 0] - theirs[:, 0]).max() > 1e-3
+
+
+def test_the_mask_that_the_memory_carries():
+    ids = np.array([[3, 4, 0], [5, 0, 0]])
+    memory = SharedEmbedding(vocab_size=9, hidden_size=8)(ids)
+    for layer in (TransformerDecoder(num_layers=2, **SMALL), TransformerDecoderLayer(**SMALL)):
+        implicit = layer(X, memory, return_attention_weights=True)
+        explicit = layer(X, np.asarray(memory), memory_mask=ids != 0, return_attention_weights=True)
+        assert_same(implicit, explicit, atol=1e-6)
+
+
+def test_memory_mask_and_bias_say_the_same():
+    layer = TransformerDecoderLayer(**SMALL)
+    by_mask = layer(X, MEMORY, memory_mask=MASK)
+    assert_same(layer(X, MEMORY, memory_bias=mask_bias(MASK)), by_mask, atol=1e-6)
+
+
+@pytest.mark.parametrize(
+    "settings", [{}, POSTNORM, {"max_relative_position": 2}, {"key_channels": 4}]
+)
+@pytest.mark.parametrize("near", [False, True])
+def test_steps_give_what_the_whole_sentence_gives(settings, near):
+    decoder = TransformerDecoder(num_layers=2, **SMALL, **settings)
+    whole = decoder(X, MEMORY, memory_mask=MASK, bias=proximity_bias(5) if near else None)
+    memory_caches = decoder.memory_caches(MEMORY)
+    caches = decoder.empty_caches(2)
+    for i in range(5):
+        bias = proximity_bias(i + 1)[:, :, -1:] if near else None
+        step, caches = decoder.step(X[:, i : i + 1], caches, memory_caches, mask_bias(MASK), bias)
+        np.testing.assert_allclose(step[:, 0], whole[:, i], atol=1e-5)
+
+
+def test_hypotheses_of_one_sentence_do_not_meet():
+    decoder = TransformerDecoder(num_layers=2, **SMALL)
+    decoder.build(X.shape, MEMORY.shape)
+    first = random_tensor(2, 3, 8, seed=2)  # three hypotheses
+    second = random_tensor(2, 3, 8, seed=3)
+    memory_caches = decoder.memory_caches(MEMORY)
+    _, caches = decoder.step(first, decoder.empty_caches(6), memory_caches, mask_bias(MASK))
+    together, _ = decoder.step(second, caches, memory_caches, mask_bias(MASK))
+    for k in range(3):
+        alone = np.stack([first[:, k], second[:, k]], 1)  # [B, T, D]
+        whole = decoder(alone, MEMORY, memory_mask=MASK)
+        np.testing.assert_allclose(together[:, k], whole[:, 1], atol=1e-5)
