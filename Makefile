@@ -6,9 +6,9 @@ BIN := $(VENV)/bin
 
 DEMO ?= demo
 DEMO_HPARAMS ?= transformer_numbers
-DEMO_STEPS ?= 2000
-DEMO_EVAL_EVERY ?= 500
-DEMO_AVERAGED ?= 4
+DEMO_STEPS ?= 1000
+DEMO_EVAL_EVERY ?= 200
+DEMO_AVERAGED ?= 3
 DEMO_DECODE ?= beam_size=4,alpha=0.6
 
 # The first Python that TensorFlow supports and that can make a virtual environment.

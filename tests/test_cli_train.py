@@ -1,0 +1,189 @@
+"""t2t-keras-train and the commands that use its run, as their users run them."""
+
+import json
+import signal
+import subprocess
+import sys
+import time
+
+import pytest
+import toy
+
+TRAIN = ("--local_eval_frequency=10", "--eval_steps=1", "--decode_hparams=beam_size=1,extra_length=1")
+
+
+@pytest.fixture(scope="module")
+def toy_dir(tmp_path_factory):
+    directory = tmp_path_factory.mktemp("toy")
+    toy.generate(directory)
+    return directory
+
+
+def arguments(toy_dir, output_dir, steps):
+    return [
+        f"--problem={toy.PROBLEM}",
+        f"--hparams={toy.hparams(num_hidden_layers=1)}",
+        f"--data_dir={toy_dir / 'data'}",
+        f"--output_dir={output_dir}",
+        f"--train_steps={steps}",
+        *TRAIN,
+    ]
+
+
+@pytest.fixture(scope="module")
+def run(toy_dir):
+    """A short run, killed by SIGKILL in mid-training and started again."""
+    output_dir = toy_dir / "run"
+    line = [sys.executable, "-m", "t2t_keras.cli.train", *arguments(toy_dir, output_dir, 60)]
+    with subprocess.Popen(line, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as process:
+        while not (output_dir / "model.ckpt-10.index").exists():
+            assert process.poll() is None, "ended before its first checkpoint"
+            time.sleep(0.02)
+        process.send_signal(signal.SIGKILL)
+    assert not (output_dir / "model.ckpt-60.index").exists()
+    done = toy.command("train", *arguments(toy_dir, output_dir, 60))
+    assert done.returncode == 0, done.stderr
+    return output_dir, done
+
+
+def test_goes_on_after_sigkill_and_ends_normally(run):
+    output_dir, done = run
+    assert "going on after step" in done.stderr
+    assert (output_dir / "model.ckpt-60.index").exists()
+    assert done.stdout.strip().split("\n")[-1].startswith("dev loss")
+
+
+def test_decodes_a_file_in_order(toy_dir, run):
+    source, target = toy_dir / "source.txt", toy_dir / "target.txt"
+    source.write_text("a b c\n\nh\na b c\n")
+    done = toy.command(
+        "decode",
+        f"--output_dir={run[0]}",
+        f"--data_dir={toy_dir / 'data'}",
+        f"--decode_from_file={source}",
+        f"--decode_to_file={target}",
+        "--decode_hparams=beam_size=2,return_beams=true,write_beam_scores=true,extra_length=3",
+    )
+    assert done.returncode == 0, done.stderr
+    lines = target.read_text().split("\n")
+    assert len(lines) == 5
+    assert lines[0] == lines[3]
+    fields = lines[0].split("\t")
+    assert len(fields) == 4
+    assert float(fields[1]) >= float(fields[3])
+
+
+def test_decodes_what_is_typed(toy_dir, run):
+    done = toy.command(
+        "decode",
+        f"--output_dir={run[0]}",
+        f"--data_dir={toy_dir / 'data'}",
+        "--decode_interactive",
+        "--decode_hparams=beam_size=1,extra_length=1",
+        input="a b\nc\nq\nd\n",
+    )
+    assert done.returncode == 0, done.stderr
+    assert len(done.stdout.split("\n")) == 3
+
+
+def test_averages_and_converts(toy_dir, run):
+    average = toy_dir / "average" / "model.ckpt-0"
+    done = toy.command(
+        "avg", f"--prefix={run[0]}", "--num_last_checkpoints=3", f"--output_path={average}"
+    )
+    assert done.returncode == 0, done.stderr
+    keras_file = toy_dir / "model.keras"
+    done = toy.command(
+        "convert", f"--checkpoint_path={average.parent}", f"--output_path={keras_file}"
+    )
+    assert done.returncode == 0, done.stderr
+    back = toy_dir / "back" / "model.ckpt-0"
+    done = toy.command("convert", f"--checkpoint_path={keras_file}", f"--output_path={back}")
+    assert done.returncode == 0, done.stderr
+    from t2t_keras import checkpoints
+
+    one, other = checkpoints.read(str(average)), checkpoints.read(str(back))
+    assert int(one.pop("global_step")) == 60
+    assert one.keys() == other.keys()
+    assert all((one[name] == other[name]).all() for name in one)
+    written = json.loads((back.parent / "hparams.json").read_text())
+    assert written == json.loads((run[0] / "hparams.json").read_text())
+
+
+@pytest.mark.parametrize(
+    ("flags", "expected"),
+    [
+        (["--problem=text2text_tmpdi"], "Did you mean 'text2text_tmpdir'?"),
+        (["--hparams=transformer_bse"], "Did you mean 'transformer_base'?"),
+        (["--hparams=transformer_tiny,hiden_size=3"], "Did you mean 'hidden_size'?"),
+        (["--hparams=transformer_tiny,hidden_size=big"], "hidden_size"),
+        (["--hparams=transformer_tiny,hidden_size=30"], "multiple of num_heads"),
+        (["--hparams=transformer_tiny,pos=timming"], "Did you mean 'timing'?"),
+        (["--hparams=transformer_tpu"], "optimizer"),
+        (["--train_step=5"], "Did you mean 'train_steps'?"),
+        (["--train_steps=many"], "train_steps"),
+        (["--decode_hparams=beem_size=4"], "Did you mean 'beam_size'?"),
+        (["--output_dir=/proc/run"], "cannot be written"),
+        (["--data_dir=/nowhere"], "t2t-keras-datagen"),
+        (["stray"], "unexpected argument"),
+    ],
+)
+def test_train_complains_in_one_line(toy_dir, tmp_path, flags, expected):
+    done = toy.command("train", *arguments(toy_dir, tmp_path / "run", 1), *flags)
+    assert expected in toy.complaint(done)
+
+
+def test_train_names_a_truncated_shard(toy_dir, tmp_path):
+    data_dir = tmp_path / "data"
+    data_dir.mkdir()
+    for path in (toy_dir / "data").iterdir():
+        (data_dir / path.name).write_bytes(path.read_bytes())
+    shard = sorted(data_dir.glob("*train*"))[0]
+    shard.write_bytes(shard.read_bytes()[:-7])
+    done = toy.command(
+        "train", *arguments(toy_dir, tmp_path / "run", 1), f"--data_dir={data_dir}"
+    )
+    assert shard.name in toy.complaint(done)
+
+
+@pytest.mark.parametrize(
+    ("content", "expected"),
+    [(b"", "is empty"), (b"a b\nc \xff\n", "line 2: not UTF-8"), (None, "Cannot read")],
+)
+def test_decode_complains_about_its_input(toy_dir, run, tmp_path, content, expected):
+    source = tmp_path / "source.txt"
+    if content is not None:
+        source.write_bytes(content)
+    done = toy.command(
+        "decode",
+        f"--output_dir={run[0]}",
+        f"--data_dir={toy_dir / 'data'}",
+        f"--decode_from_file={source}",
+    )
+    assert expected in toy.complaint(done)
+
+
+def test_decode_names_what_does_not_fit(toy_dir, run, tmp_path):
+    source = tmp_path / "source.txt"
+    source.write_text("a\n")
+    smaller = tmp_path / "run"
+    smaller.mkdir()
+    for path in run[0].glob("model.ckpt-60.*"):
+        (smaller / path.name).write_bytes(path.read_bytes())
+    done = toy.command(
+        "decode",
+        f"--output_dir={smaller}",
+        f"--data_dir={toy_dir / 'data'}",
+        f"--problem={toy.PROBLEM}",
+        f"--hparams={toy.hparams(hidden_size=32)}",
+        f"--decode_from_file={source}",
+    )
+    assert "does not fit the model" in toy.complaint(done)
+
+
+@pytest.mark.parametrize("name", ["train", "datagen", "decode", "bleu", "avg", "convert"])
+def test_help_lists_the_flags(name):
+    done = toy.command(name, "--help")
+    assert done.returncode == 0
+    assert "--" in done.stdout
+    assert "tensorflow" not in done.stderr.lower()

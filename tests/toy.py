@@ -1,0 +1,76 @@
+"""A task that is learned in seconds: turn a row of letters round."""
+
+import random
+import subprocess
+import sys
+
+from t2t_keras import registry
+
+PROBLEM = "text2text_tmpdir"
+SETTINGS = {
+    "hidden_size": 64,
+    "filter_size": 128,
+    "batch_size": 512,
+    "batch_shuffle_size": 16,
+    "max_length": 16,
+    "length_bucket_step": 2.0,
+    "symbol_modality_num_shards": 4,
+    "attention_dropout": 0.0,
+    "relu_dropout": 0.0,
+    "layer_prepostprocess_dropout": 0.1,
+    "learning_rate_constant": 1.0,
+    "learning_rate_warmup_steps": 200,
+}
+
+
+def hparams(**changes):
+    """The toy's settings as a command line gives them."""
+    items = {**SETTINGS, **changes}.items()
+    return ",".join(["transformer_tiny", *(f"{name}={value}" for name, value in items)])
+
+
+def rows(count, seed):
+    generator = random.Random(seed)
+    return [
+        " ".join(generator.choice("abcdefgh") for _ in range(generator.randint(2, 7)))
+        for _ in range(count)
+    ]
+
+
+def write_text(directory):
+    """Writes the four files that `text2text_tmpdir` reads; dev rows are new ones."""
+    directory.mkdir()
+    train = rows(3000, seed=1)
+    held_out = [row for row in rows(300, seed=2) if row not in set(train)][:100]
+    for name, lines in (("train", train), ("eval", held_out)):
+        (directory / f"inputs.{name}.txt").write_text("\n".join(lines) + "\n")
+        (directory / f"targets.{name}.txt").write_text(
+            "\n".join(line[::-1] for line in lines) + "\n"
+        )
+    return directory
+
+
+def generate(directory):
+    """Generates the toy's data below `directory` and returns the data directory."""
+    text = write_text(directory / "text")
+    data_dir = directory / "data"
+    registry.problem(PROBLEM).generate_data(data_dir, text)
+    return data_dir
+
+
+def command(name, *arguments, **options):
+    """Runs `t2t-keras-<name>` as its users do."""
+    return subprocess.run(
+        [sys.executable, "-m", f"t2t_keras.cli.{name}", *map(str, arguments)],
+        capture_output=True,
+        text=True,
+        check=False,
+        **options,
+    )
+
+
+def complaint(done):
+    """The last line of a command that must have failed with one line and code 2."""
+    assert done.returncode == 2, done.stderr
+    assert "Traceback" not in done.stderr
+    return done.stderr.strip().split("\n")[-1]
