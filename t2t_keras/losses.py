@@ -24,6 +24,9 @@ def padded_cross_entropy(logits, labels, label_smoothing: float = 0.0):
         numerator, denominator: sum of token losses and number of tokens, float32 scalars. Sums,
         so that several replicas or batches can be added before dividing.
     """
+    if not 0 <= label_smoothing < 1:
+        raise ValueError(f"label_smoothing must be in [0, 1), got {label_smoothing}.")
+    labels = ops.convert_to_tensor(labels)
     weights = ops.cast(labels != PAD_ID, "float32")
     losses = _token_losses(label_smoothing)(ops.cast(logits, "float32"), labels)
     return ops.sum(losses * weights), ops.sum(weights)

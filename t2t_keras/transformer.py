@@ -329,7 +329,8 @@ def check_settings(hp: HParams) -> None:
         if getattr(hp, name) < 0:
             raise UserError(f"hparam {name} must be 0 or more, got {getattr(hp, name)}.")
     _check_channels(hp)
-    for name in ("attention_dropout", "relu_dropout", "layer_prepostprocess_dropout"):
+    rates = ("attention_dropout", "relu_dropout", "layer_prepostprocess_dropout")
+    for name in (*rates, "label_smoothing"):
         if not 0 <= getattr(hp, name) < 1:
             raise UserError(f"hparam {name} must be in [0, 1), got {getattr(hp, name)}.")
     for name in ("layer_preprocess_sequence", "layer_postprocess_sequence"):

@@ -215,6 +215,7 @@ def test_every_set_is_a_network_that_is_offered_but_for_reduced_precision(name):
         ("attention_dropout=1.0", r"attention_dropout must be in \[0, 1\), got 1.0"),
         ("layer_postprocess_sequence=dax", "layer_postprocess_sequence .* got dax"),
         ("layer_preprocess_sequence=na", "no residual to add"),
+        ("label_smoothing=1.0", r"label_smoothing must be in \[0, 1\), got 1.0"),
         ("symbol_dropout=0.1", "symbol_dropout=0.1 is not supported; allowed: 0.0"),
         ("num_encoder_layers=-1", "num_encoder_layers must be 0 or more, got -1"),
         ("vocab_divisor=0", "vocab_divisor must be 1 or more, got 0"),

@@ -1,0 +1,137 @@
+"""The loss against its plain formula in float64, its gradient against differences."""
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from t2t_keras.losses import padded_cross_entropy, token_accuracy
+
+LOGITS = 3 * np.random.default_rng(0).normal(size=(3, 4, 7)).astype("float32")
+LABELS = np.array([[3, 1, 6, 1], [5, 1, 0, 0], [0, 0, 0, 0]], "int32")
+
+
+def plain(logits, labels, label_smoothing):
+    """Cross-entropy with the soft targets written out, minus their entropy: T2T's formula."""
+    logits = np.asarray(logits, np.float64)
+    vocab_size = logits.shape[-1]
+    confidence, low = 1 - label_smoothing, label_smoothing / (vocab_size - 1)
+    soft = np.full(logits.shape, low)
+    np.put_along_axis(soft, labels[..., None], confidence, axis=-1)
+    log_p = logits - np.log(np.exp(logits - logits.max(-1, keepdims=True)).sum(-1, keepdims=True))
+    log_p -= logits.max(-1, keepdims=True)
+    entropy = -(confidence * np.log(confidence) + (vocab_size - 1) * low * np.log(low + 1e-20))
+    losses = -(soft * log_p).sum(-1) - entropy
+    weights = labels != 0
+    return (losses * weights).sum(), weights.sum()
+
+
+@pytest.mark.parametrize("label_smoothing", [0.0, 0.1, 0.5])
+def test_equals_the_plain_formula(label_smoothing):
+    numerator, denominator = padded_cross_entropy(LOGITS, LABELS, label_smoothing)
+    wanted, tokens = plain(LOGITS, LABELS, label_smoothing)
+    assert numerator.dtype == denominator.dtype == "float32"
+    assert float(numerator) == pytest.approx(wanted, rel=1e-5)
+    assert float(denominator) == tokens == 6
+
+
+def test_by_hand():
+    """Even logits over 4 tokens: log 4, and with smoothing 0.2 less the entropy of the target."""
+    logits, labels = np.zeros((1, 1, 4), "float32"), np.array([[2]])
+    assert float(padded_cross_entropy(logits, labels)[0]) == pytest.approx(np.log(4))
+    entropy = -(0.8 * np.log(0.8) + 0.2 * np.log(0.2 / 3))
+    smoothed = float(padded_cross_entropy(logits, labels, 0.2)[0])
+    assert smoothed == pytest.approx(np.log(4) - entropy, rel=1e-5)
+
+
+def test_the_best_loss_is_zero():
+    soft = np.array([0.02, 0.02, 0.9, 0.02, 0.02, 0.02])
+    logits = np.log(soft)[None, None].astype("float32")
+    assert float(padded_cross_entropy(logits, [[2]], 0.1)[0]) == pytest.approx(0, abs=1e-6)
+
+
+@pytest.mark.parametrize("label_smoothing", [0.0, 0.1])
+def test_gradient_equals_differences(label_smoothing):
+    logits = tf.constant(LOGITS)
+    with tf.GradientTape() as tape:
+        tape.watch(logits)
+        numerator, _ = padded_cross_entropy(logits, LABELS, label_smoothing)
+        loss = 2.5 * numerator
+    gradient = tape.gradient(loss, logits).numpy()
+    differences = np.zeros(LOGITS.shape)
+    for index in np.ndindex(LOGITS.shape):
+        step = np.zeros(LOGITS.shape)
+        step[index] = 1e-4
+        above, below = (plain(LOGITS + s * step, LABELS, label_smoothing)[0] for s in (1, -1))
+        differences[index] = 2.5 * (above - below) / 2e-4
+    np.testing.assert_allclose(gradient, differences, atol=2e-6)
+    assert (gradient[LABELS == 0] == 0).all()
+
+
+@pytest.mark.parametrize("xla", [False, True])
+def test_gradient_in_a_graph(xla):
+    def gradient(logits):
+        with tf.GradientTape() as tape:
+            tape.watch(logits)
+            numerator, denominator = padded_cross_entropy(logits, LABELS, 0.1)
+            loss = numerator / denominator
+        return loss, tape.gradient(loss, logits)
+
+    compiled = tf.function(gradient, jit_compile=xla)
+    for ours, theirs in zip(compiled(LOGITS), gradient(tf.constant(LOGITS)), strict=True):
+        np.testing.assert_allclose(ours, theirs, atol=1e-6)
+
+
+def test_nothing_but_padding_counts_nothing():
+    numerator, denominator = padded_cross_entropy(LOGITS, np.zeros((3, 4), "int32"), 0.1)
+    assert (float(numerator), float(denominator)) == (0, 0)
+
+
+@pytest.mark.parametrize("scale", [50.0, 1e4])
+def test_logits_that_exp_cannot_hold(scale):
+    logits = (scale * LOGITS).astype("float32")
+    with tf.GradientTape() as tape:
+        watched = tf.constant(logits)
+        tape.watch(watched)
+        numerator, _ = padded_cross_entropy(watched, LABELS, 0.1)
+    assert float(numerator) == pytest.approx(plain(logits, LABELS, 0.1)[0], rel=1e-5)
+    assert np.isfinite(tape.gradient(numerator, watched)).all()
+
+
+@pytest.mark.parametrize("dtype", ["bfloat16", "float16"])
+def test_half_precision_logits_are_summed_in_float32(dtype):
+    half = tf.cast(LOGITS, dtype)
+    numerator, denominator = padded_cross_entropy(half, LABELS, 0.1)
+    wanted, _ = plain(tf.cast(half, "float32").numpy(), LABELS, 0.1)
+    assert numerator.dtype == denominator.dtype == "float32"
+    assert float(numerator) == pytest.approx(wanted, rel=1e-5)
+    with tf.GradientTape() as tape:
+        tape.watch(half)
+        numerator, _ = padded_cross_entropy(half, LABELS, 0.1)
+    assert tape.gradient(numerator, half).dtype == dtype
+
+
+@pytest.mark.parametrize("dtype", ["int32", "int64"])
+def test_labels_of_either_int(dtype):
+    ours = padded_cross_entropy(LOGITS, tf.constant(LABELS, dtype), 0.1)
+    theirs = padded_cross_entropy(LOGITS, LABELS, 0.1)
+    np.testing.assert_array_equal(ours, theirs)
+    np.testing.assert_array_equal(
+        token_accuracy(LOGITS, tf.constant(LABELS, dtype)), token_accuracy(LOGITS, LABELS)
+    )
+
+
+@pytest.mark.parametrize("label_smoothing", [-0.1, 1.0])
+def test_smoothing_that_is_no_probability(label_smoothing):
+    with pytest.raises(
+        ValueError, match=rf"label_smoothing must be in \[0, 1\), got {label_smoothing}"
+    ):
+        padded_cross_entropy(LOGITS, LABELS, label_smoothing)
+
+
+def test_token_accuracy():
+    logits = np.zeros((2, 3, 5), "float32")
+    for place, token in (((0, 0), 3), ((0, 1), 1), ((1, 0), 2), ((1, 1), 4)):
+        logits[place][token] = 1  # (0, 2) and (1, 2) say 0
+    labels = np.array([[3, 4, 1], [2, 0, 0]], "int32")
+    right, tokens = token_accuracy(logits, labels)
+    assert (float(right), float(tokens)) == (2, 4)
