@@ -36,7 +36,8 @@ def read_variables(path: str) -> dict[str, np.ndarray]:
     try:
         reader = tf.train.load_checkpoint(prefix)
         return {name: reader.get_tensor(name) for name in reader.get_variable_to_shape_map()}
-    except (tf.errors.OpError, ValueError, RuntimeError) as error:
+    except (tf.errors.OpError, ValueError, RuntimeError, IndexError) as error:
+        # (A data file that is cut off is an IndexError.)
         reason = str(error).split("\n", 1)[0]
         raise UserError(f"checkpoint {prefix} cannot be read: {reason}") from error
 
@@ -162,18 +163,18 @@ def model_arrays(model) -> dict[str, np.ndarray]:
 
 
 def _join_tables(arrays: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
-    joined: dict[str, np.ndarray] = {}
-    shards: dict[str, dict[int, np.ndarray]] = {}
-    for name, value in arrays.items():
+    joined = dict(arrays)
+    shards: dict[str, dict[int, str]] = {}
+    for name in arrays:
         match = _TABLE_SHARD.match(name)
         if match:
             table = match[1] + (match[3] or "")  # a table, or an optimizer slot of one
-            shards.setdefault(table, {})[int(match[2])] = value
-        else:
-            joined[name] = value
-    for name, pieces in shards.items():
-        absent = [i for i in range(max(pieces) + 1) if i not in pieces]
-        if absent:
-            raise UserError(f"checkpoint lacks shard {absent[0]} of {len(pieces) + 1} of {name}.")
-        joined[name] = np.concatenate([pieces[i] for i in sorted(pieces)])
+            shards.setdefault(table, {})[int(match[2])] = name
+    for table, names in shards.items():
+        pieces = [arrays[names[i]] for i in sorted(names)]
+        # What makes no table stays in pieces, for `assign` to list with all else that is wrong.
+        if len(pieces) == max(names) + 1 and len({piece.shape[1:] for piece in pieces}) == 1:
+            joined[table] = np.concatenate(pieces)
+            for name in names.values():
+                del joined[name]
     return joined

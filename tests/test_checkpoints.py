@@ -1,0 +1,249 @@
+"""tensor2tensor's checkpoints: names, shards, slots, and every way in which one may not fit."""
+
+import os
+
+import golden
+import numpy as np
+import pytest
+import tensorflow as tf
+from networks import small_model
+
+import t2t_keras as t2t
+from t2t_keras.checkpoints.names import split_table
+from t2t_keras.errors import UserError
+
+TABLE = "transformer/symbol_modality_23_16/shared"
+KERNEL = "transformer/body/encoder/layer_0/ffn/conv1/kernel"
+BIAS = "transformer/body/decoder/layer_1/ffn/conv2/bias"
+
+
+@pytest.fixture(name="model", scope="module")
+def _model():
+    return small_model()
+
+
+@pytest.fixture(name="path")
+def _path(tmp_path):
+    return str(tmp_path / "model.ckpt-7")
+
+
+def write_plainly(path, arrays):
+    """By TensorFlow alone, as T2T would."""
+    names = sorted(arrays)
+    tf.raw_ops.SaveV2(
+        prefix=path,
+        tensor_names=names,
+        shape_and_slices=[""] * len(names),
+        tensors=[tf.convert_to_tensor(arrays[name]) for name in names],
+    )
+
+
+def changed(model, path, **changes):
+    """Saves `model`, then with some arrays replaced, added, or (None) taken away."""
+    t2t.checkpoints.save_t2t(model, path)
+    arrays = {**golden.stored(path), **changes.get("to", {})}
+    write_plainly(path, {name: array for name, array in arrays.items() if array is not None})
+
+
+def assert_loads(path, model):
+    fresh = small_model(seed=1)
+    step = t2t.checkpoints.load_t2t(fresh, path)
+    for ours, theirs in zip(fresh.trainable_variables, model.trainable_variables, strict=True):
+        np.testing.assert_array_equal(ours, theirs)
+    return step
+
+
+def test_round_trip_by_prefix_index_and_directory(model, path):
+    t2t.checkpoints.save_t2t(model, path, extra={"global_step": np.int64(7)})
+    for name in (path, path + ".index", os.path.dirname(path)):
+        assert assert_loads(name, model) == 7
+    assert sorted(os.listdir(os.path.dirname(path))) == [
+        "model.ckpt-7.data-00000-of-00001",
+        "model.ckpt-7.index",
+    ]
+
+
+def test_no_global_step_is_zero(model, path):
+    t2t.checkpoints.save_t2t(model, path)
+    assert assert_loads(path, model) == 0
+
+
+def test_tables_are_cut_as_in_t2t(model, path):
+    """23 rows in 3 shards: 8, 8, 7."""
+    t2t.checkpoints.save_t2t(model, path)
+    arrays = golden.stored(path)
+    shapes = [arrays[f"{TABLE}/weights_{i}"].shape for i in range(3)]
+    assert shapes == [(8, 16), (8, 16), (7, 16)]
+    assert not any(name.startswith(f"{TABLE}/weights_3") for name in arrays)
+
+
+@pytest.mark.parametrize(
+    ("rows", "shards", "sizes"),
+    [(7, 3, [3, 2, 2]), (4, 4, [1] * 4), (2, 3, [1, 1, 0]), (5, 1, [5])],
+)
+def test_shard_sizes(rows, shards, sizes):
+    """V // n rows each, one more for the first V % n."""
+    table = np.arange(rows * 2).reshape(rows, 2)
+    pieces = split_table("t", table, shards)
+    assert list(pieces) == [f"t/weights_{i}" for i in range(shards)]
+    assert [len(piece) for piece in pieces.values()] == sizes
+    np.testing.assert_array_equal(np.concatenate(list(pieces.values())), table)
+
+
+@pytest.mark.parametrize("shards", [1, 2, 16, 23])
+def test_any_number_of_shards_is_read(model, path, shards):
+    table = np.asarray(model.softmax.table)
+    pieces = {f"{TABLE}/weights_{i}": None for i in range(3)}
+    pieces.update(split_table(TABLE, table, shards))
+    changed(model, path, to=pieces)
+    assert_loads(path, model)
+
+
+def test_what_training_left_behind_is_tolerated(model, path):
+    slots = {
+        f"training/{KERNEL}/Adam": np.zeros((16, 24), "float32"),
+        f"training/{TABLE}/weights_0/Adam_1": np.zeros((8, 16), "float32"),
+        f"{KERNEL}/Adam": np.zeros((16, 24), "float32"),
+        "training/beta1_power": np.float32(0.9),
+        "global_step": np.int64(250000),
+        "losses_avg/problem_0/total_loss": np.float32(1.0),
+        "train_stats/problem_0_steps": np.int32(5),
+    }
+    changed(model, path, to=slots)
+    assert assert_loads(path, model) == 250000
+
+
+def test_everything_that_does_not_fit_is_in_one_message(model, path):
+    changed(
+        model,
+        path,
+        to={
+            KERNEL: None,
+            BIAS: np.zeros(5, "float32"),
+            "transformer/body/encoder/layer_9/ffn/conv1/bias": np.zeros(24, "float32"),
+            "transformer/body/other": np.zeros(1, "float32"),
+        },
+    )
+    before = model.get_weights()
+    with pytest.raises(UserError) as error:
+        t2t.checkpoints.load_t2t(model, path)
+    message = str(error.value)
+    assert "\n" not in message
+    assert path in message
+    assert f"missing: {KERNEL};" in message
+    assert (
+        "not in this model: transformer/body/encoder/layer_9/ffn/conv1/bias, "
+        "transformer/body/other;" in message
+    )
+    assert f"of another shape: {BIAS} is [5] there and [16] here" in message
+    for ours, theirs in zip(model.get_weights(), before, strict=True):
+        np.testing.assert_array_equal(ours, theirs)  # nothing was loaded in part
+
+
+@pytest.mark.parametrize("damage", ["gap", "other_depth"])
+def test_shards_that_make_no_table(model, path, damage):
+    wrong = None if damage == "gap" else np.zeros((8, 5), "float32")
+    changed(model, path, to={f"{TABLE}/weights_1": wrong, BIAS: None})
+    with pytest.raises(UserError) as error:
+        t2t.checkpoints.load_t2t(model, path)
+    message = str(error.value)
+    assert f"missing: {BIAS}, {TABLE};" in message
+    assert f"not in this model: {TABLE}/weights_0, " in message
+
+
+def test_a_model_of_another_vocabulary(model, path):
+    t2t.checkpoints.save_t2t(model, path)
+    other = small_model(source_vocab=25, target_vocab=25)
+    with pytest.raises(UserError) as error:
+        t2t.checkpoints.load_t2t(other, path)
+    assert "missing: transformer/symbol_modality_25_16/shared" in str(error.value)
+    assert "not in this model: transformer/symbol_modality_23_16/shared" in str(error.value)
+    assert "vocabulary" in str(error.value)
+
+
+def test_a_model_of_other_depth(model, path):
+    t2t.checkpoints.save_t2t(model, path)
+    with pytest.raises(UserError, match=r"not in this model: .*decoder/layer_1/encdec_attention"):
+        t2t.checkpoints.load_t2t(small_model("num_hidden_layers=1"), path)
+    with pytest.raises(UserError, match=r"missing: .*decoder/layer_2/encdec_attention"):
+        t2t.checkpoints.load_t2t(small_model("num_hidden_layers=3"), path)
+
+
+def test_no_checkpoint_there(model, tmp_path):
+    with pytest.raises(UserError, match=f"no checkpoint in directory {tmp_path}"):
+        t2t.checkpoints.load_t2t(model, str(tmp_path))
+    with pytest.raises(UserError, match=f"no checkpoint at {tmp_path}/model.ckpt-3"):
+        t2t.checkpoints.load_t2t(model, str(tmp_path / "model.ckpt-3"))
+
+
+@pytest.mark.parametrize(
+    ("suffix", "damage"),
+    [
+        (".index", "cut"),
+        (".index", "other"),
+        (".data-00000-of-00001", "cut"),
+        (".data-00000-of-00001", "absent"),
+    ],
+)
+def test_damaged_files(model, path, suffix, damage):
+    t2t.checkpoints.save_t2t(model, path)
+    with open(path + suffix, "rb") as file:
+        content = file.read()
+    if damage == "absent":
+        os.remove(path + suffix)
+    else:
+        with open(path + suffix, "wb") as file:
+            file.write(content[: len(content) // 2] if damage == "cut" else b"not a table")
+    with pytest.raises(UserError, match=f"checkpoint {path} cannot be read: ") as error:
+        t2t.checkpoints.load_t2t(model, path)
+    assert "\n" not in str(error.value)
+
+
+@pytest.mark.parametrize("place", ["file", "proc"])
+def test_a_place_that_cannot_be_written(model, tmp_path, place):
+    (tmp_path / "file").write_text("in the way")
+    path = f"{tmp_path}/file/model.ckpt-0" if place == "file" else "/proc/nowhere/model.ckpt-0"
+    with pytest.raises(UserError, match=f"checkpoint {path} cannot be written: ") as error:
+        t2t.checkpoints.save_t2t(model, path)
+    assert "\n" not in str(error.value)
+
+
+def test_saving_replaces_a_checkpoint_whole(model, path):
+    t2t.checkpoints.save_t2t(small_model(seed=3), path)
+    t2t.checkpoints.save_t2t(model, path)
+    assert_loads(path, model)
+
+
+def test_a_relative_path(model, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    t2t.checkpoints.save_t2t(model, "model.ckpt-0")
+    assert_loads("model.ckpt-0", model)
+    assert_loads(".", model)
+
+
+def test_half_precision_loads_and_saves_float32(model, path):
+    t2t.checkpoints.save_t2t(model, path)
+    half = small_model(seed=1, dtype="mixed_bfloat16")
+    t2t.checkpoints.load_t2t(half, path)
+    for ours, theirs in zip(half.get_weights(), model.get_weights(), strict=True):
+        assert ours.dtype == np.float32
+        np.testing.assert_array_equal(ours, theirs)
+
+
+def test_shared_embedding_has_t2ts_names():
+    """Embeddings shared, softmax apart: T2T's scopes `shared` and `softmax`."""
+    model = small_model("shared_embedding=true,shared_embedding_and_softmax_weights=false")
+    names = {n for n in t2t.checkpoints.t2t_variables(model) if "symbol_modality" in n}
+    assert names == {
+        "transformer/symbol_modality_23_16/shared",
+        "transformer/symbol_modality_23_16/softmax",
+    }
+
+
+def test_two_vocabularies_have_t2ts_names():
+    names = t2t.checkpoints.t2t_variables(small_model(source_vocab=23, target_vocab=31))
+    assert {n for n in names if "symbol_modality" in n} == {
+        "transformer/symbol_modality_23_16/input_emb",
+        "transformer/symbol_modality_31_16/target_emb",
+        "transformer/symbol_modality_31_16/softmax",
+    }
