@@ -1,0 +1,95 @@
+"""One training step: its mean over tokens, its clipping, and dropout that can be repeated."""
+
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+from networks import small_model
+from test_transformer import SOURCE, TARGETS
+
+import t2t_keras as t2t
+from t2t_keras.training import TrainStep
+
+BATCH = {"inputs": tf.constant(SOURCE), "targets": tf.constant(TARGETS)}
+NO_DROPOUT = "layer_prepostprocess_dropout=0.0,attention_dropout=0.0,relu_dropout=0.0"
+SMALLEST = "num_hidden_layers=1"
+
+
+def plain_step(model, seed=0, xla=False):
+    """A step that moves every variable by minus its gradient."""
+    return TrainStep(model, keras.optimizers.SGD(1.0), seed=seed, xla=xla)
+
+
+def gradients(model, batch=BATCH):
+    with tf.GradientTape() as tape:
+        logits = model(batch, training=True)
+        loss, tokens = t2t.losses.padded_cross_entropy(
+            logits, batch["targets"], model.hp.label_smoothing
+        )
+        mean = loss / tokens
+    values = [variable.value for variable in model.trainable_variables]
+    return [tf.convert_to_tensor(g).numpy() for g in tape.gradient(mean, values)]
+
+
+def moves(model, step, batch=BATCH):
+    before = model.get_weights()
+    result = step(batch)
+    return [old - new for old, new in zip(before, model.get_weights(), strict=True)], result
+
+
+def test_moves_by_the_gradient_of_the_mean_over_tokens():
+    model = small_model(f"{SMALLEST},{NO_DROPOUT}")
+    wanted = gradients(model)
+    moved, (loss, tokens) = moves(model, plain_step(model))
+    assert float(tokens) == np.sum(TARGETS != 0)
+    assert float(loss) > 0
+    for ours, theirs in zip(moved, wanted, strict=True):
+        np.testing.assert_allclose(ours, theirs, atol=2e-6)
+
+
+def test_clips_by_the_norm_of_all_gradients_together():
+    model = small_model(f"{SMALLEST},{NO_DROPOUT},clip_grad_norm=0.05")
+    wanted = gradients(model)
+    norm = np.sqrt(sum(np.sum(g.astype(float) ** 2) for g in wanted))
+    assert norm > 0.05
+    moved, _ = moves(model, plain_step(model))
+    for ours, theirs in zip(moved, wanted, strict=True):
+        np.testing.assert_allclose(ours, theirs * 0.05 / norm, atol=1e-6)
+
+
+def test_a_batch_of_padding_moves_nothing():
+    model = small_model(f"{SMALLEST},{NO_DROPOUT}")
+    nothing = {"inputs": BATCH["inputs"], "targets": tf.zeros_like(BATCH["targets"])}
+    moved, (loss, tokens) = moves(model, plain_step(model), nothing)
+    assert (float(loss), float(tokens)) == (0, 0)
+    assert all((move == 0).all() for move in moved)
+
+
+def losses(steps=3, seed=0, xla=False, start=0):
+    """Losses of the same batch and weights under dropout, step by step."""
+    model = small_model(f"{SMALLEST},attention_dropout=0.3,relu_dropout=0.3")
+    optimizer = keras.optimizers.SGD(0.0)
+    step = TrainStep(model, optimizer, seed=seed, xla=xla)
+    optimizer.iterations.assign(start)
+    return [float(step(BATCH)[0]) for _ in range(steps)]
+
+
+def test_dropout_is_repeated_by_seed_and_step():
+    first = losses()
+    assert len(set(first)) == 3  # every step its own masks
+    assert losses() == pytest.approx(first, rel=1e-6)
+    assert losses(2, start=1) == pytest.approx(first[1:], rel=1e-6)  # as after a restart
+    assert losses(1, seed=1)[0] != pytest.approx(first[0], rel=1e-3)
+
+
+def test_dropout_is_the_same_with_xla():
+    assert losses(2, xla=True) == pytest.approx(losses(2), rel=1e-5)
+
+
+def test_one_step_for_every_shape():
+    model = small_model(f"{SMALLEST},{NO_DROPOUT}")
+    step = plain_step(model)
+    for rows, length in ((4, 5), (2, 3), (1, 1)):
+        batch = {"inputs": BATCH["inputs"][:rows], "targets": BATCH["targets"][:rows, :length]}
+        _, tokens = step(batch)
+        assert float(tokens) == np.sum(TARGETS[:rows, :length] != 0)
