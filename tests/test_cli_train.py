@@ -9,7 +9,11 @@ import time
 import pytest
 import toy
 
-TRAIN = ("--local_eval_frequency=10", "--eval_steps=1", "--decode_hparams=beam_size=1,extra_length=1")
+TRAIN = (
+    "--local_eval_frequency=10",
+    "--eval_steps=1",
+    "--decode_hparams=beam_size=1,extra_length=1",
+)
 
 
 @pytest.fixture(scope="module")
@@ -140,9 +144,7 @@ def test_train_names_a_truncated_shard(toy_dir, tmp_path):
         (data_dir / path.name).write_bytes(path.read_bytes())
     shard = sorted(data_dir.glob("*train*"))[0]
     shard.write_bytes(shard.read_bytes()[:-7])
-    done = toy.command(
-        "train", *arguments(toy_dir, tmp_path / "run", 1), f"--data_dir={data_dir}"
-    )
+    done = toy.command("train", *arguments(toy_dir, tmp_path / "run", 1), f"--data_dir={data_dir}")
     assert shard.name in toy.complaint(done)
 
 
