@@ -15,6 +15,32 @@ from t2t_keras.settings import HParams
 TARGET_SPACES = 32
 """Rows of the target-space table, fixed in T2T."""
 
+INFERENCE_SETTINGS = (
+    "attention_key_channels",
+    "attention_value_channels",
+    "filter_size",
+    "hidden_size",
+    "layer_postprocess_sequence",
+    "layer_preprocess_sequence",
+    "max_relative_position",
+    "multiply_embedding_mode",
+    "norm_epsilon",
+    "num_decoder_layers",
+    "num_encoder_layers",
+    "num_heads",
+    "num_hidden_layers",
+    "pos",
+    "proximity_bias",
+    "self_attention_type",
+    "shared_embedding",
+    "shared_embedding_and_softmax_weights",
+    "unidirectional_encoder",
+    "use_pad_remover",
+    "use_target_space_embedding",
+    "vocab_divisor",
+)
+"""What decides the logits of a trained network; all else is of interest in training alone."""
+
 
 @keras.saving.register_keras_serializable("t2t_keras")
 class Transformer(keras.Model):

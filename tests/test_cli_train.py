@@ -189,3 +189,20 @@ def test_help_lists_the_flags(name):
     assert done.returncode == 0
     assert "--" in done.stdout
     assert "tensorflow" not in done.stderr.lower()
+
+
+def test_decode_takes_settings_that_agree_in_what_matters(toy_dir, run, tmp_path):
+    source = tmp_path / "source.txt"
+    source.write_text("a\n")
+    flags = [
+        f"--output_dir={run[0]}",
+        f"--data_dir={toy_dir / 'data'}",
+        f"--decode_from_file={source}",
+        "--decode_hparams=beam_size=1,extra_length=1",
+    ]
+    alike = toy.hparams(num_hidden_layers=1, batch_size=99)
+    assert toy.command("decode", *flags, f"--hparams={alike}").returncode == 0
+    other = toy.hparams(num_hidden_layers=1, num_heads=2)
+    assert "num_heads was 4 and is now 2" in toy.complaint(
+        toy.command("decode", *flags, f"--hparams={other}")
+    )

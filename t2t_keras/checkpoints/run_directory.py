@@ -10,7 +10,7 @@ from typing import Any
 from t2t_keras.checkpoints.t2t import assign, read, resolve
 from t2t_keras.errors import UserError
 from t2t_keras.settings import HParams
-from t2t_keras.transformer import Transformer
+from t2t_keras.transformer import INFERENCE_SETTINGS, Transformer
 
 HPARAMS_FILE = "hparams.json"  # T2T's name and content
 RUN_FILE = "run.json"
@@ -64,7 +64,8 @@ def load_model(
 
     Args:
         path: checkpoint prefix, or a directory (its latest checkpoint).
-        hp: the settings, if the directory has no `hparams.json`; otherwise they must agree.
+        hp: the settings, if the directory has no `hparams.json`; otherwise they must agree in
+            what decides the logits.
         target_space_id: if the directory does not say.
 
     Raises:
@@ -77,7 +78,8 @@ def load_model(
     if recorded is None and hp is None:
         raise UserError(f"{directory} has no {HPARAMS_FILE}: give --hparams_set.")
     if recorded is not None and hp is not None:
-        differences = _listed(recorded.diff(hp))
+        pairs = recorded.diff(hp)
+        differences = _listed({n: pairs[n] for n in INFERENCE_SETTINGS if n in pairs})
         if differences:
             raise UserError(
                 f"--hparams and {directory}/{HPARAMS_FILE} disagree ({'; '.join(differences)}): "

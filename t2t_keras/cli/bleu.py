@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from absl import flags
 
-from t2t_keras.cli import app
+from t2t_keras.cli import app, options
 from t2t_keras.errors import UserError
 
 FLAGS = flags.FLAGS
@@ -19,10 +19,9 @@ def define_flags() -> None:
     )
 
 
-def main(rest: list[str]) -> None:
+def main(arguments: list[str]) -> None:
     """Prints T2T's figures as `t2t-bleu` does, then sacreBLEU's and the paper's form."""
-    if rest:
-        raise UserError(f"unexpected argument {rest[0]!r}: every setting is a flag, see --help.")
+    options.reject_arguments(arguments)
     hypotheses = _sentences("translation", FLAGS.translation)
     references = _sentences("reference", FLAGS.reference)
     if len(hypotheses) != len(references):
