@@ -44,7 +44,7 @@ def check_layer(layer_class, settings, inputs, *, weights, tmp_path, call=None):
     result = layer(*inputs, **call)
     _check_settings(layer_class, layer, settings, inputs, call)
     _check_shapes(layer, inputs, result, call)
-    _check_graphs(layer, inputs, result, call)
+    _check_xla(layer, inputs, result, call)
     _check_saving(layer, inputs, result, call, tmp_path)
     for policy, tolerance in (("mixed_bfloat16", 0.1), ("mixed_float16", 0.01)):
         _check_mixed_precision(layer, inputs, result, call, policy, tolerance)
@@ -75,11 +75,9 @@ def _check_shapes(layer, inputs, result, call):
     assert first.dtype == layer.compute_dtype
 
 
-def _check_graphs(layer, inputs, result, call):
-    # XLA on CPU orders sums differently; nothing else may differ.
-    for xla in (False, True):
-        compiled = tf.function(lambda: layer(*inputs, **call), jit_compile=xla)
-        assert_same(compiled(), result, atol=2e-5)
+def _check_xla(layer, inputs, result, call):
+    compiled = tf.function(lambda: layer(*inputs, **call), jit_compile=True)
+    assert_same(compiled(), result, atol=2e-5)
 
 
 def _check_saving(layer, inputs, result, call, tmp_path):

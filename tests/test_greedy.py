@@ -35,11 +35,11 @@ def reference(model, source, extra_length):
     "overrides",
     [
         "",
-        "num_hidden_layers=1",
+        "num_hidden_layers=2",
         "layer_preprocess_sequence=none,layer_postprocess_sequence=dan",
-        "proximity_bias=true,num_hidden_layers=1",
+        "proximity_bias=true",
         "pos=emb,max_length=5",
-        "self_attention_type=dot_product_relative,max_relative_position=2,num_hidden_layers=1",
+        "self_attention_type=dot_product_relative,max_relative_position=2",
         "attention_key_channels=8,attention_value_channels=24,num_decoder_layers=3",
     ],
 )
@@ -55,7 +55,7 @@ def test_equals_numpy(overrides, extra_length):
 
 def test_some_sentences_end_and_some_do_not():
     """So that `test_equals_numpy` covers both."""
-    ids, _ = reference(search_model(), SOURCE, 4)
+    ids, _ = reference(search_model("num_hidden_layers=2"), SOURCE, 4)
     assert len({1 in row for row in ids.tolist()}) == 2
 
 
@@ -108,16 +108,27 @@ class HalfSharpTransformer(t2t.Transformer):
         self.decoder = HalfSharpDecoder.from_config(self.decoder.get_config())
 
 
-@pytest.mark.parametrize("dtype", ["float32", "mixed_bfloat16", "mixed_float16"])
+RELATIVE = "self_attention_type=dot_product_relative,max_relative_position=2"
+
+
 @pytest.mark.parametrize(
-    ("overrides", "model_class"),
+    ("overrides", "model_class", "dtype"),
     [
-        ("", t2t.Transformer),
-        ("proximity_bias=true", t2t.Transformer),
-        ("pos=none", t2t.Transformer),
-        ("layer_preprocess_sequence=none,layer_postprocess_sequence=dan", t2t.Transformer),
-        ("self_attention_type=dot_product_relative,max_relative_position=2", t2t.Transformer),
-        ("", HalfSharpTransformer),
+        ("", t2t.Transformer, "float32"),
+        ("proximity_bias=true", t2t.Transformer, "float32"),
+        ("pos=none", t2t.Transformer, "float32"),
+        (
+            "layer_preprocess_sequence=none,layer_postprocess_sequence=dan",
+            t2t.Transformer,
+            "float32",
+        ),
+        (RELATIVE, t2t.Transformer, "float32"),
+        ("", HalfSharpTransformer, "float32"),
+        ("", t2t.Transformer, "mixed_bfloat16"),
+        ("proximity_bias=true", t2t.Transformer, "mixed_bfloat16"),
+        (RELATIVE, t2t.Transformer, "mixed_bfloat16"),
+        ("", HalfSharpTransformer, "mixed_float16"),
+        ("proximity_bias=true", t2t.Transformer, "mixed_float16"),
     ],
 )
 def test_a_graph_of_one_layer_equals_eager(overrides, model_class, dtype):

@@ -1,5 +1,7 @@
 """One training step: its mean over tokens, its clipping, and dropout that can be repeated."""
 
+import functools
+
 import keras
 import numpy as np
 import pytest
@@ -65,19 +67,24 @@ def test_a_batch_of_padding_moves_nothing():
     assert all((move == 0).all() for move in moved)
 
 
-def losses(steps=3, seed=0, xla=False, start=0):
-    """Losses of the same batch and weights under dropout, step by step."""
+@functools.cache
+def step_with_dropout(seed=0, xla=False):
+    """A step that changes no weight."""
     model = small_model(f"{SMALLEST},attention_dropout=0.3,relu_dropout=0.3")
-    optimizer = keras.optimizers.SGD(0.0)
-    step = TrainStep(model, optimizer, seed=seed, xla=xla)
-    optimizer.iterations.assign(start)
+    return TrainStep(model, keras.optimizers.SGD(0.0), seed=seed, xla=xla)
+
+
+def losses(steps, start=0, **kwargs):
+    """Losses of one batch under the dropout of several steps."""
+    step = step_with_dropout(**kwargs)
+    step.optimizer.iterations.assign(start)
     return [float(step(BATCH)[0]) for _ in range(steps)]
 
 
 def test_dropout_is_repeated_by_seed_and_step():
-    first = losses()
+    first = losses(3)
     assert len(set(first)) == 3  # every step its own masks
-    assert losses() == pytest.approx(first, rel=1e-6)
+    assert losses(3) == pytest.approx(first, rel=1e-6)
     assert losses(2, start=1) == pytest.approx(first[1:], rel=1e-6)  # as after a restart
     assert losses(1, seed=1)[0] != pytest.approx(first[0], rel=1e-3)
 

@@ -34,7 +34,7 @@ def test_config_round_trip(name):
     assert [(w.path, w.shape) for w in again.weights] == [(w.path, w.shape) for w in model.weights]
 
 
-@pytest.mark.parametrize("name", MODELS)
+@pytest.mark.parametrize("name", ["dropout", "relative"])
 def test_weights_round_trip(name, tmp_path):
     model = small_model(MODELS[name])
     model.save_weights(str(tmp_path / "model.weights.h5"))
