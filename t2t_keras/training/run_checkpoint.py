@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import glob
 import os
-import re
 
 import numpy as np
 import tensorflow as tf
@@ -44,11 +43,11 @@ class RunCheckpoints:
         prefix = os.path.join(self.directory, f"{PREFIX}{step}")
         try:
             self.place.write(prefix + ".input")
-        except tf.errors.OpError as error:
-            raise UserError(f"checkpoint {prefix} cannot be written: {error.message}") from error
-        write(prefix, {**model_arrays(self.model), **self._optimizer_arrays(step)})
-        self._write_index()
-        self._remove_old()
+            write(prefix, {**model_arrays(self.model), **self._optimizer_arrays(step)})
+            self._write_index()
+            self._remove_old()
+        except (OSError, tf.errors.OpError) as error:
+            raise UserError(f"checkpoint {prefix} cannot be written: {error}") from error
         return prefix
 
     def restore_latest(self) -> int:
@@ -125,11 +124,7 @@ class RunCheckpoints:
         if not self.keep:
             return
         for prefix in self._on_disk()[: -self.keep]:
-            # The index first: without it nobody takes the rest for a checkpoint.
-            for path in sorted(glob.glob(glob.escape(prefix) + ".*"), key=_index_first):
+            os.remove(prefix + ".index")  # first: without it nobody takes the rest for one
+            for path in glob.glob(glob.escape(prefix) + ".*"):
                 os.remove(path)
         self._write_index()
-
-
-def _index_first(path: str) -> bool:
-    return re.search(r"model\.ckpt-\d+\.index$", path) is None

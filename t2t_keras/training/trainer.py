@@ -56,7 +56,6 @@ class Trainer:
         data_dir: where the data is.
         output_dir: where the run is; a run that is there already goes on.
         settings: how long, how often, how.
-        report: gets each line meant for a person.
 
     Raises:
         UserError: the data is absent or damaged, the directory cannot be written or holds another
@@ -84,14 +83,9 @@ class Trainer:
             target_space_id=problem.target_space_id,
         )
         optimizer = optimizers.create(hp, settings.train_steps)
-        self.step = TrainStep(
-            self.model,
-            optimizer,
-            seed=settings.random_seed,
-            xla=bool(tf.config.list_physical_devices("GPU"))
-            if settings.xla is None
-            else settings.xla,
-        )
+        has_gpu = bool(tf.config.list_physical_devices("GPU"))
+        xla = has_gpu if settings.xla is None else settings.xla
+        self.step = TrainStep(self.model, optimizer, seed=settings.random_seed, xla=xla)
         run = {"problem": problem.name, "random_seed": settings.random_seed}
         write_settings(output_dir, hp, {**self.model.description(), **run})
         self.checkpoints = RunCheckpoints(
