@@ -48,7 +48,7 @@ def dataset(
     the batches that wait in the shuffle buffer, `hp.batch_shuffle_size` of them.
 
     All shards are read through once at the start, to name one that is damaged before training is
-    under way; that takes a second for a million examples.
+    under way.
 
     Args:
         problem: with `_rev` the sides change places.

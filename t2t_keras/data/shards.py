@@ -129,8 +129,6 @@ def to_example(features: Example, number: int) -> tf.train.Example:
 def count_examples(paths: Sequence[Path]) -> int:
     """Returns the number of records in shards, after reading all of each with its checksums.
 
-    TensorFlow's reader does about a million records a second.
-
     Raises:
         UserError: a shard cannot be read to its end; it is named.
     """

@@ -1,4 +1,4 @@
-"""Keras layers of the Transformer; they need Keras alone and run on any of its backends."""
+"""Keras layers of the Transformer; they import Keras alone."""
 
 from t2t_keras.layers.attention import MultiHeadAttention
 from t2t_keras.layers.bias import causal_bias, mask_bias, proximity_bias
