@@ -1,0 +1,187 @@
+"""Packed rows: T2T's order by hand and by T2T's own packer, and that no pair is lost or cut."""
+
+import itertools
+import random
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+
+from t2t_keras.data.packing import pack
+from t2t_keras.errors import UserError
+
+SIDES = ("inputs", "targets")
+
+
+def pair(inputs, targets):
+    return {"inputs": inputs, "targets": targets}
+
+
+def of_lengths(lengths):
+    """Pairs whose every id names the pair: 2 for the first, 3 for the second, ..."""
+    return [pair([i] * a, [i] * b) for i, (a, b) in enumerate(lengths, 2)]
+
+
+def pairs_of_rows(rows):
+    """Which pairs, counted from 0, each row holds."""
+    return [[i - 2 for i in dict.fromkeys(row["inputs"]) if i] for row in rows]
+
+
+def test_two_pairs_in_a_row_by_hand():
+    examples = [pair([8, 7, 1], [4, 1]), pair([2, 3, 4, 1], [5, 6, 1])]
+    assert list(pack(examples, 7)) == [
+        {
+            "inputs": [8, 7, 1, 2, 3, 4, 1],
+            "inputs_segmentation": [1, 1, 1, 2, 2, 2, 2],
+            "inputs_position": [0, 1, 2, 0, 1, 2, 3],
+            "targets": [4, 1, 5, 6, 1],
+            "targets_segmentation": [1, 1, 2, 2, 2],
+            "targets_position": [0, 1, 0, 1, 2],
+        }
+    ]
+    assert pairs_of_rows(pack(of_lengths([(3, 2), (4, 3)]), 6)) == [[0], [1]]
+
+
+def test_spacing_by_hand():
+    examples = [pair([5, 1], [6, 7, 1]), pair([8, 1], [1]), pair([9, 1], [3, 1])]
+    assert list(pack(examples, 10, spacing=2)) == [
+        {
+            "inputs": [5, 1, 0, 0, 8, 1, 0, 0, 9, 1],
+            "inputs_segmentation": [1, 1, 0, 0, 2, 2, 0, 0, 3, 3],
+            "inputs_position": [0, 1, 0, 0, 0, 1, 0, 0, 0, 1],
+            "targets": [6, 7, 1, 0, 0, 1, 0, 0, 3, 1],
+            "targets_segmentation": [1, 1, 1, 0, 0, 2, 0, 0, 3, 3],
+            "targets_position": [0, 1, 2, 0, 0, 0, 0, 0, 0, 1],
+        }
+    ]
+    # Inputs of 2 + 2 + 2 + 2 + 2 are one too many for nine.
+    assert [row["inputs"] for row in pack(examples, 9, 2)] == [[5, 1, 0, 0, 8, 1], [9, 1]]
+
+
+def test_a_pair_goes_to_the_oldest_row_where_both_sides_fit():
+    # 0 opens a row; 1 another, for its inputs; 2 another, for its targets. 3 fits into the second
+    # and the third row and goes to the second; then 4 has room in the third alone.
+    lengths = [(9, 4), (5, 2), (1, 9), (2, 1), (4, 1)]
+    assert pairs_of_rows(pack(of_lengths(lengths), 10)) == [[0], [1, 3], [2, 4]]
+
+
+def test_ten_rows_are_open_and_the_oldest_is_done_first():
+    eleven = of_lengths([(9, 9)] * 11 + [(1, 1)] * 2)
+    rows = pack(eleven, 10)
+    # The eleventh pair closes the first row; the short ones go to the second and the third.
+    assert pairs_of_rows(rows) == [[0], [1, 11], [2, 12], *([i] for i in range(3, 11))]
+
+
+def test_rows_are_yielded_while_pairs_are_read():
+    endless = pack(({"inputs": [5, 1], "targets": [6, 1]} for _ in itertools.count()), 4)
+    assert len(list(itertools.islice(endless, 1000))) == 1000
+    read = []
+    rows = pack((read.append(i) or pair([i], [i]) for i in range(2, 100)), 1)
+    next(rows)
+    assert len(read) == 11  # ten open rows and the pair that found no place
+
+
+def test_a_pair_that_is_too_long_is_a_row_by_itself():
+    lengths = [(2, 1), (3, 12), (2, 1), (1, 1)]
+    rows = list(pack(of_lengths(lengths), 10))
+    assert pairs_of_rows(rows) == [[0, 2, 3], [1]]
+    assert rows[1] == {
+        "inputs": [3] * 3,
+        "inputs_segmentation": [1] * 3,
+        "inputs_position": [0, 1, 2],
+        "targets": [3] * 12,
+        "targets_segmentation": [1] * 12,
+        "targets_position": list(range(12)),
+    }
+
+
+# What tensor2tensor 1.15.7's pack_examples makes of the 60 pairs below, rows of 24.
+T2T_ROWS = {
+    0: [
+        *([0, 1, 8], [2, 4], [3, 7, 23], [5, 9, 12], [6, 11, 13], [10, 15, 16]),
+        *([14, 18, 20, 22, 26], [17, 21], [19, 28, 31], [24, 25, 29], [27, 33, 34, 37]),
+        *([30, 32, 49], [35, 36, 38, 42], [39, 40, 46, 52], [41, 43, 54], [44, 45]),
+        *([47, 48, 50], [51, 55], [53, 56], [57, 58], [59]),
+    ],
+    2: [
+        *([0, 1], [2, 8, 16], [3, 9, 23], [4, 6], [5, 11], [7, 12, 15], [10, 13]),
+        *([14, 18, 20], [17, 22], [19, 26], [21, 28, 31], [24, 25, 34], [27, 29, 37]),
+        *([30, 33], [32, 35, 40], [36, 38, 52], [39, 41], [42, 43, 45], [44, 46]),
+        *([47, 48], [49, 50, 56], [51, 54], [53, 57], [55, 58], [59]),
+    ],
+}
+
+
+@pytest.mark.parametrize("spacing", T2T_ROWS)
+def test_rows_are_those_of_t2t(spacing):
+    generator = random.Random(5)
+    lengths = [(generator.randint(1, 14), generator.randint(1, 14)) for _ in range(60)]
+    assert lengths[:3] == [(10, 5), (12, 6), (13, 12)]
+    assert pairs_of_rows(pack(of_lengths(lengths), 24, spacing)) == T2T_ROWS[spacing]
+
+
+@pytest.mark.parametrize(("length", "spacing"), [(32, 0), (32, 1), (17, 3), (1, 0), (256, 0)])
+def test_every_pair_is_there_once_and_whole(length, spacing):
+    generator = random.Random(length + spacing)
+
+    def ids():
+        return [generator.randint(2, 99) for _ in range(generator.randint(0, length))] + [1]
+
+    examples = [pair(ids(), ids()) for _ in range(400)]
+    found = []
+    for row in pack(examples, length, spacing):
+        pairs = {side: pairs_of_side(row, side, spacing) for side in SIDES}
+        assert len(pairs["inputs"]) == len(pairs["targets"])
+        found += [pair(*both) for both in zip(pairs["inputs"], pairs["targets"], strict=True)]
+        if len(pairs["inputs"]) > 1:
+            assert max(len(row[side]) for side in SIDES) <= length
+    assert sorted(map(repr, found)) == sorted(map(repr, examples))
+
+
+def pairs_of_side(row, side, spacing):
+    """Cuts a side of a row by its segments, checking segments, positions and spacing."""
+    ids, segments, positions = (
+        np.array(row[name]) for name in (side, f"{side}_segmentation", f"{side}_position")
+    )
+    assert ids.shape == segments.shape == positions.shape
+    starts = np.flatnonzero((positions == 0) & (segments > 0))
+    assert list(segments[starts]) == list(range(1, len(starts) + 1))
+    pairs = []
+    end = -spacing
+    for number, start in enumerate(starts, 1):
+        assert start == end + spacing
+        assert not ids[max(end, 0) : start].any()
+        assert not positions[max(end, 0) : start].any()
+        end = start + int(np.sum(segments == number))
+        assert list(positions[start:end]) == list(range(end - start))
+        assert (segments[start:end] == number).all()
+        pairs.append(ids[start:end].tolist())
+    assert end == len(ids)
+    return pairs
+
+
+def test_nothing_comes_of_nothing():
+    assert list(pack([], 10)) == []
+
+
+def test_the_pairs_given_are_not_changed():
+    examples = [pair([5, 1], [6, 1]), pair([7, 1], [8, 1])]
+    list(pack(examples, 10, 1))
+    assert examples == [pair([5, 1], [6, 1]), pair([7, 1], [8, 1])]
+
+
+@pytest.mark.parametrize(("length", "spacing"), [(0, 0), (-3, 0), (10, -1)])
+def test_lengths_that_make_no_sense(length, spacing):
+    wanted = f"packed_length must be 1 or more .* got {length} and {spacing}"
+    with pytest.raises(UserError, match=wanted):
+        list(pack([], length, spacing))
+
+
+def test_packs_without_tensorflow():
+    code = (
+        "import sys; from t2t_keras.data.packing import pack;"
+        "print(len(list(pack([{'inputs': [1], 'targets': [1]}], 4))), 'tensorflow' in sys.modules)"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.split() == ["1", "False"]
