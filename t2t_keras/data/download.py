@@ -1,43 +1,277 @@
-"""Fetching a source file once, whole or not at all."""
+"""Fetching a source file once: resumed when it breaks, checked, whole or not at all."""
 
 from __future__ import annotations
 
+import contextlib
+import fcntl
+import hashlib
+import json
 import os
-import shutil
+import socket
+import ssl
+import sys
+import time
+import urllib.error
 import urllib.request
+from collections.abc import Iterator
 from http.client import HTTPException
 from pathlib import Path
+from typing import BinaryIO, NamedTuple
 
 from t2t_keras.errors import UserError
 
 _TIMEOUT_SECONDS = 60
+_WAITS = (1, 2, 4, 8)
+"""Seconds before each further attempt; they begin anew whenever something more has arrived."""
+_BLOCK = 1 << 18
+_REPORT_SECONDS = 5
+_PASSING_STATUS = (408, 425, 429, 500, 502, 503, 504)
 
 
-def fetch(url: str, path: str | os.PathLike) -> Path:
+def fetch(
+    url: str, path: str | os.PathLike, *, size: int | None = None, sha256: str | None = None
+) -> Path:
     """Downloads `url` to `path` unless that exists, and returns `path`.
 
+    What arrives is kept as `<path>.part` until it is whole. A connection that breaks is opened
+    again, and a later call goes on where an interrupted one ended, unless the server has no parts to
+    give or its file has changed since. A second process waits for the first.
+
+    Args:
+        url: where the file is.
+        path: where it goes; a file that is there is used as it is.
+        size: bytes that the file must have; None: those that the server announces.
+        sha256: its checksum in hexadecimal; None: not checked.
+
     Raises:
-        UserError: the download failed; the message names the URL and the file to place by hand.
+        UserError: the download failed, or is not the file that was expected; the message names the
+            URL and the file to place by hand.
     """
     path = Path(path)
     if path.exists():
         return path
-    partial = path.with_name(f"{path.name}.{os.getpid()}.part")
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        with (
-            partial.open("wb") as file,
-            urllib.request.urlopen(url, timeout=_TIMEOUT_SECONDS) as response,
-        ):
-            shutil.copyfileobj(response, file)
-            expected = response.headers.get("Content-Length")
-            if expected is not None and file.tell() != int(expected):
-                raise OSError(f"got {file.tell()} bytes of {expected}")
-        partial.rename(path)
+        with _open_part(path) as file:
+            if file is not None:
+                part = _Part(url, path, file, size)
+                part.receive_all()
+                part.check(sha256)
+                os.replace(_part_name(path), path)
     except (OSError, HTTPException, ValueError) as error:
+        go_on = "run again to go on, or " if _part_name(path).exists() else ""
         raise UserError(
-            f"{url} could not be downloaded ({error}): place it by hand as {path}, then run again."
+            f"{url} could not be downloaded ({error}): {go_on}place it by hand as {path}, then run again."
         ) from error
-    finally:
-        partial.unlink(missing_ok=True)
     return path
+
+
+class Progress:
+    """Tells every few seconds how much of a file is done, on standard error; short work is silent.
+
+    Args:
+        name: what the lines begin with.
+        total: its bytes; None where they are not known.
+        done: bytes that were there before.
+    """
+
+    def __init__(self, name: str, total: int | None, done: int = 0):
+        self.name, self.total, self.before = name, total, done
+        self.start = self.last = time.monotonic()
+
+    def update(self, done: int) -> None:
+        """Says that `done` bytes of the whole are done."""
+        now = time.monotonic()
+        if now - self.last < _REPORT_SECONDS:
+            return
+        self.last = now
+        of = f" of {self.total / 1e6:,.0f}" if self.total else ""
+        speed = (done - self.before) / 1e6 / (now - self.start)
+        print(
+            f"{self.name}: {done / 1e6:,.0f}{of} MB, {speed:,.1f} MB/s", file=sys.stderr, flush=True
+        )
+
+
+class _Facts(NamedTuple):
+    """What a part is a part of: stored beside it, so that a later run knows."""
+
+    url: str
+    total: int
+    validator: str | None
+    """The server's mark of this very file: an ETag, or else the time of its last change."""
+
+
+class _Part:
+    """The open and locked file of what has arrived."""
+
+    def __init__(self, url: str, path: Path, file: BinaryIO, size: int | None):
+        self.url, self.path, self.file, self.size = url, path, file, size
+
+    def receive_all(self) -> None:
+        """Receives until the file is whole, over as many connections as that takes."""
+        failures, furthest = 0, self._arrived()
+        while True:
+            try:
+                self._receive()
+                return
+            except (OSError, HTTPException) as error:
+                if self._arrived() > furthest:
+                    failures, furthest = 0, self._arrived()
+                if failures == len(_WAITS) or not _may_pass(error, something_arrived=furthest > 0):
+                    raise
+                print(f"{self.path.name}: {error}; trying again", file=sys.stderr, flush=True)
+                time.sleep(_WAITS[failures])
+                failures += 1
+
+    def check(self, sha256: str | None) -> None:
+        """Compares the checksum, if one is given; what differs is thrown away."""
+        if sha256 is None:
+            return
+        digest = hashlib.sha256()
+        self.file.seek(0)
+        while block := self.file.read(_BLOCK):
+            digest.update(block)
+        if digest.hexdigest() != sha256:
+            self._restart()
+            raise ValueError(f"its SHA-256 is {digest.hexdigest()}, expected {sha256}")
+
+    def _receive(self) -> None:
+        """Asks once for all that is missing, and appends what comes."""
+        facts, have = self._facts(), self._arrived()
+        if facts is None:
+            have = 0
+        elif have == facts.total:
+            return
+        request = urllib.request.Request(self.url)
+        if facts and have:
+            request.add_header("Range", f"bytes={have}-")
+            if facts.validator:
+                request.add_header("If-Range", facts.validator)
+        with self._open(request) as response:
+            if response.status == 206 and not _continues(response, facts, have):
+                self._restart()
+                raise ConnectionError("the file has changed")
+            if response.status != 206:
+                have, facts = 0, self._restart(response)
+            total = facts.total if facts else None
+            progress = Progress(self.path.name, total, have)
+            while block := response.read(_BLOCK):
+                self._write(block)
+                have += len(block)
+                progress.update(have)
+        self._check_size(total)
+
+    def _open(self, request: urllib.request.Request):
+        try:
+            return urllib.request.urlopen(request, timeout=_TIMEOUT_SECONDS)
+        except urllib.error.HTTPError as error:
+            if (
+                error.code != 416
+            ):  # "range not satisfiable": the file there is shorter than the part
+                raise
+            error.close()
+            self._restart()
+            raise ConnectionError("the file has changed") from error
+
+    def _restart(self, response=None) -> _Facts | None:
+        """Empties the part; notes what the file in `response` is, if the server says how long."""
+        self.file.truncate(0)
+        _facts_name(self.path).unlink(missing_ok=True)
+        length = response.headers.get("Content-Length") if response else None
+        if length is None:
+            return None
+        if self.size not in (None, int(length)):
+            raise ValueError(f"it has {length} bytes, expected {self.size}")
+        etag = response.headers.get("ETag", "")
+        strong = etag if etag.startswith('"') else None  # a weak one does not promise equal bytes
+        facts = _Facts(self.url, int(length), strong or response.headers.get("Last-Modified"))
+        _facts_name(self.path).write_text(json.dumps(facts))
+        return facts
+
+    def _write(self, block: bytes) -> None:
+        try:
+            self.file.write(block)
+            self.file.flush()
+        except OSError as error:
+            raise UserError(
+                f"{_part_name(self.path)} cannot be written ({error.strerror}): make room for "
+                f"{self.url}, then run again."
+            ) from error
+
+    def _check_size(self, total: int | None) -> None:
+        have = self._arrived()
+        if total is not None and have != total:
+            raise ConnectionError(f"the connection broke after {have} bytes of {total}")
+        if self.size not in (None, have):
+            self._restart()
+            raise ValueError(f"it has {have} bytes, expected {self.size}")
+
+    def _arrived(self) -> int:
+        return self.file.seek(0, os.SEEK_END)
+
+    def _facts(self) -> _Facts | None:
+        """What is known of the part; None if nothing, or if it is from elsewhere."""
+        try:
+            facts = _Facts(*json.loads(_facts_name(self.path).read_text()))
+        except (OSError, ValueError, TypeError):
+            return None
+        return facts if facts.url == self.url and self._arrived() <= facts.total else None
+
+
+def _continues(response, facts: _Facts | None, have: int) -> bool:
+    """Whether the server sends the rest of the same file."""
+    if facts is None:
+        return False
+    asked = f"bytes {have}-{facts.total - 1}/{facts.total}"
+    return response.headers.get("Content-Range", "") == asked
+
+
+def _may_pass(error: Exception, something_arrived: bool) -> bool:
+    """Whether it may be otherwise in a moment."""
+    if isinstance(error, urllib.error.HTTPError):
+        return error.code in _PASSING_STATUS
+    cause = error.reason if isinstance(error, urllib.error.URLError) else error
+    if isinstance(cause, socket.gaierror):  # most often there is no network at all
+        return something_arrived
+    return isinstance(cause, (HTTPException, ConnectionError, TimeoutError, ssl.SSLError))
+
+
+@contextlib.contextmanager
+def _open_part(path: Path) -> Iterator[BinaryIO | None]:
+    """Opens and locks the part of `path`; None if another process has made `path` meanwhile."""
+    while True:
+        with _part_name(path).open("ab+") as file:
+            _lock(file, path.name)
+            if not path.exists() and not _has_name(file, _part_name(path)):
+                continue  # the process that was waited for has deleted it
+            try:
+                yield None if path.exists() else file
+            finally:
+                if _has_name(file, _part_name(path)) and not file.seek(0, os.SEEK_END):
+                    _part_name(path).unlink()
+                if not _part_name(path).exists():
+                    _facts_name(path).unlink(missing_ok=True)
+            return
+
+
+def _lock(file: BinaryIO, name: str) -> None:
+    try:
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        print(f"{name}: waiting for another process to fetch it", file=sys.stderr, flush=True)
+        fcntl.flock(file, fcntl.LOCK_EX)
+    except OSError:
+        pass  # a file system without locks; two processes at once would fail the check of the size
+
+
+def _has_name(file: BinaryIO, path: Path) -> bool:
+    """Whether an open file still has that name."""
+    return path.exists() and os.path.samestat(os.fstat(file.fileno()), path.stat())
+
+
+def _part_name(path: Path) -> Path:
+    return path.with_name(path.name + ".part")
+
+
+def _facts_name(path: Path) -> Path:
+    return path.with_name(path.name + ".part.json")

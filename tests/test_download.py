@@ -1,0 +1,332 @@
+"""Fetching: whole or not at all, over connections that break, from a server on this machine."""
+
+import contextlib
+import hashlib
+import http.server
+import json
+import multiprocessing
+import os
+import threading
+import time
+
+import pytest
+
+from t2t_keras.data import download
+from t2t_keras.data.download import Progress, fetch
+from t2t_keras.errors import UserError
+
+CONTENT = bytes(range(256)) * 4096  # 1 MiB
+
+
+class Server(http.server.ThreadingHTTPServer):
+    """Serves `content` at any path; what it does wrong is set by the test."""
+
+    def __init__(self):
+        super().__init__(("127.0.0.1", 0), Handler)
+        self.content = CONTENT
+        self.etag = '"first"'
+        self.parts = True  # whether it honours Range
+        self.cuts = []  # after how many bytes each of the next answers breaks off
+        self.statuses = []  # the next answers
+        self.announces = True  # Content-Length
+        self.delay = 0.0
+        self.requests = []  # the Range of each request, or None
+
+    @property
+    def url(self):
+        return f"http://127.0.0.1:{self.server_port}/corpus.tgz"
+
+    def handle_error(self, request, client_address):
+        pass  # a client that was killed
+
+
+class Handler(http.server.BaseHTTPRequestHandler):
+    def do_GET(self):
+        server = self.server
+        server.requests.append(self.headers.get("Range"))
+        if server.statuses:
+            self.send_error(server.statuses.pop(0))
+            return
+        start = 0
+        same = self.headers.get("If-Range") in (None, server.etag)
+        if server.parts and same and self.headers.get("Range"):
+            start = int(self.headers["Range"].removeprefix("bytes=").rstrip("-"))
+        size = len(server.content)
+        if start >= size:
+            self.send_error(416)
+            return
+        self.send_response(206 if start else 200)
+        if start:
+            self.send_header("Content-Range", f"bytes {start}-{size - 1}/{size}")
+        if server.etag:
+            self.send_header("ETag", server.etag)
+        if server.announces:
+            self.send_header("Content-Length", str(size - start))
+        self.end_headers()
+        stop = start + server.cuts.pop(0) if server.cuts else size
+        for begin in range(start, min(stop, size), 1 << 16):
+            self.wfile.write(server.content[begin : min(begin + (1 << 16), stop)])
+            time.sleep(server.delay)
+        self.close_connection = True
+
+    def log_message(self, *arguments):
+        pass
+
+
+@pytest.fixture
+def server(monkeypatch):
+    monkeypatch.setattr(download, "_WAITS", (0, 0, 0, 0))
+    monkeypatch.setenv("no_proxy", "*")
+    with Server() as running:
+        thread = threading.Thread(target=running.serve_forever, args=(0.01,), daemon=True)
+        thread.start()
+        yield running
+        running.shutdown()
+        thread.join()
+
+
+def names(folder):
+    return sorted(path.name for path in folder.iterdir())
+
+
+def test_a_file_is_fetched_once(server, tmp_path, capsys):
+    path = tmp_path / "new" / "corpus.tgz"
+    assert fetch(server.url, path) == path
+    assert path.read_bytes() == CONTENT
+    assert names(path.parent) == ["corpus.tgz"]
+    fetch(server.url, path)
+    assert server.requests == [None]
+    assert capsys.readouterr().err == ""  # quick work is silent
+
+
+def test_a_file_that_is_there_is_used_as_it_is(server, tmp_path):
+    path = tmp_path / "corpus.tgz"
+    path.write_bytes(b"mine")
+    fetch(server.url, path, size=len(CONTENT), sha256="0" * 64)
+    assert path.read_bytes() == b"mine"
+    assert server.requests == []
+
+
+def test_a_broken_connection_is_resumed(server, tmp_path, capsys):
+    server.cuts = [300_000, 200_000]
+    fetch(server.url, tmp_path / "corpus.tgz")
+    assert server.requests == [None, "bytes=300000-", "bytes=500000-"]
+    assert (tmp_path / "corpus.tgz").read_bytes() == CONTENT
+    assert names(tmp_path) == ["corpus.tgz"]
+    assert "the connection broke after 300000 bytes of 1048576" in capsys.readouterr().err
+
+
+def test_a_server_without_parts_sends_all_again(server, tmp_path):
+    server.parts, server.cuts = False, [300_000]
+    fetch(server.url, tmp_path / "corpus.tgz")
+    assert server.requests == [None, "bytes=300000-"]
+    assert (tmp_path / "corpus.tgz").read_bytes() == CONTENT
+
+
+def interrupt(server, path, monkeypatch):
+    """Leaves 300,000 bytes in the part of `path`, as a process that ends does."""
+    server.cuts = [300_000, 0, 0, 0, 0]
+    with monkeypatch.context() as patch:
+        patch.setattr(download, "_WAITS", (0,))
+        with pytest.raises(UserError, match="run again to go on, or place it by hand as"):
+            fetch(server.url, path)
+    server.cuts = []
+    server.requests.clear()
+    assert not path.exists()
+    assert path.with_name(path.name + ".part").stat().st_size == 300_000
+
+
+@pytest.mark.parametrize("etag", ['"first"', 'W/"first"', ""])
+def test_a_later_call_goes_on(server, tmp_path, monkeypatch, etag):
+    server.etag = etag
+    interrupt(server, tmp_path / "corpus.tgz", monkeypatch)
+    fetch(server.url, tmp_path / "corpus.tgz")
+    assert server.requests == ["bytes=300000-"]
+    assert (tmp_path / "corpus.tgz").read_bytes() == CONTENT
+    assert names(tmp_path) == ["corpus.tgz"]
+
+
+@pytest.mark.parametrize("etag", ['"second"', ""])
+def test_a_file_that_has_changed_is_fetched_anew(server, tmp_path, monkeypatch, etag):
+    if not etag:
+        server.etag = ""  # then only the size tells
+    interrupt(server, tmp_path / "corpus.tgz", monkeypatch)
+    server.content, server.etag = CONTENT[::-1] + b"more", etag
+    fetch(server.url, tmp_path / "corpus.tgz")
+    assert (tmp_path / "corpus.tgz").read_bytes() == server.content
+    assert server.requests[0] == "bytes=300000-"
+
+
+def test_a_file_that_has_shrunk_is_fetched_anew(server, tmp_path, monkeypatch):
+    server.etag = ""
+    interrupt(server, tmp_path / "corpus.tgz", monkeypatch)
+    server.content = b"short"
+    fetch(server.url, tmp_path / "corpus.tgz")
+    assert (tmp_path / "corpus.tgz").read_bytes() == b"short"
+
+
+def test_the_part_of_another_url_is_not_used(server, tmp_path, monkeypatch):
+    interrupt(server, tmp_path / "corpus.tgz", monkeypatch)
+    fetch(server.url + "?mirror", tmp_path / "corpus.tgz")
+    assert server.requests == [None]
+    assert (tmp_path / "corpus.tgz").read_bytes() == CONTENT
+
+
+def test_a_part_of_unknown_origin_is_not_used(server, tmp_path):
+    (tmp_path / "corpus.tgz.part").write_bytes(b"something else")
+    (tmp_path / "corpus.tgz.part.json").write_text('["half written')
+    fetch(server.url, tmp_path / "corpus.tgz")
+    assert (tmp_path / "corpus.tgz").read_bytes() == CONTENT
+    assert names(tmp_path) == ["corpus.tgz"]
+
+
+def test_a_part_that_is_whole_needs_no_server(server, tmp_path):
+    facts = [server.url, len(CONTENT), '"first"']
+    (tmp_path / "corpus.tgz.part").write_bytes(CONTENT)
+    (tmp_path / "corpus.tgz.part.json").write_text(json.dumps(facts))
+    fetch(server.url, tmp_path / "corpus.tgz")
+    assert (server.requests, names(tmp_path)) == ([], ["corpus.tgz"])
+
+
+def test_errors_that_may_pass_are_tried_again(server, tmp_path):
+    server.statuses = [503, 500, 429]
+    fetch(server.url, tmp_path / "corpus.tgz")
+    assert len(server.requests) == 4
+
+
+def test_attempts_end(server, tmp_path):
+    server.cuts = [0] * 9
+    with pytest.raises(UserError, match="the connection broke after 0 bytes of 1048576"):
+        fetch(server.url, tmp_path / "corpus.tgz")
+    assert len(server.requests) == 5
+    assert names(tmp_path) == []
+
+
+def test_attempts_do_not_end_while_something_arrives(server, tmp_path):
+    server.cuts = [100_000] * 10
+    fetch(server.url, tmp_path / "corpus.tgz")
+    assert len(server.requests) == 11
+
+
+def test_what_is_not_there_is_asked_for_once(server, tmp_path):
+    server.statuses = [404]
+    with pytest.raises(UserError) as raised:
+        fetch(server.url, tmp_path / "corpus.tgz")
+    assert "Not Found" in str(raised.value)
+    assert f"place it by hand as {tmp_path / 'corpus.tgz'}" in str(raised.value)
+    assert "go on" not in str(raised.value)
+    assert (len(server.requests), names(tmp_path)) == (1, [])
+
+
+def test_an_unannounced_length(server, tmp_path):
+    server.announces = False
+    fetch(server.url, tmp_path / "corpus.tgz")
+    assert (tmp_path / "corpus.tgz").read_bytes() == CONTENT
+    assert names(tmp_path) == ["corpus.tgz"]
+
+
+def test_an_unannounced_length_that_is_not_the_expected_one(server, tmp_path):
+    server.announces, server.cuts = False, [1000]
+    with pytest.raises(UserError, match="it has 1000 bytes, expected 1048576"):
+        fetch(server.url, tmp_path / "corpus.tgz", size=len(CONTENT))
+    assert names(tmp_path) == []
+
+
+def test_another_size_than_expected_is_refused_before_it_is_fetched(server, tmp_path):
+    with pytest.raises(UserError, match="it has 1048576 bytes, expected 7"):
+        fetch(server.url, tmp_path / "corpus.tgz", size=7)
+    assert names(tmp_path) == []
+
+
+def test_checksums(server, tmp_path):
+    digest = hashlib.sha256(CONTENT).hexdigest()
+    fetch(server.url, tmp_path / "good.tgz", sha256=digest)
+    with pytest.raises(UserError, match=f"its SHA-256 is {digest}, expected 00"):
+        fetch(server.url, tmp_path / "bad.tgz", sha256="0" * 64)
+    assert names(tmp_path) == ["good.tgz"]
+
+
+def test_a_full_disk_is_told_and_not_tried_again(server, tmp_path, monkeypatch):
+    class Full:
+        def __init__(self, file):
+            self.file = file
+
+        def __getattr__(self, name):
+            return getattr(self.file, name)
+
+        def write(self, block):
+            raise OSError(28, "No space left on device")
+
+    original = download._open_part
+
+    @contextlib.contextmanager
+    def full(path):
+        with original(path) as file:
+            yield Full(file)
+
+    monkeypatch.setattr(download, "_open_part", full)
+    with pytest.raises(UserError, match=r"\.part cannot be written \(No space left on device\)"):
+        fetch(server.url, tmp_path / "corpus.tgz")
+    assert len(server.requests) == 1
+
+
+def fetch_in_process(url, path, results):
+    try:
+        fetch(url, path)
+        results.put(hashlib.sha256(path.read_bytes()).hexdigest())
+    except Exception as error:
+        results.put(repr(error))
+
+
+def test_two_processes_fetch_it_once(server, tmp_path):
+    server.delay = 0.02  # 0.3 s for all of it
+    context = multiprocessing.get_context("fork")
+    results = context.Queue()
+    path = tmp_path / "corpus.tgz"
+    both = [
+        context.Process(target=fetch_in_process, args=(server.url, path, results)) for _ in "12"
+    ]
+    for process in both:
+        process.start()
+    digests = [results.get(timeout=30) for _ in both]
+    for process in both:
+        process.join()
+    assert digests == [hashlib.sha256(CONTENT).hexdigest()] * 2
+    assert server.requests == [None]
+    assert names(tmp_path) == ["corpus.tgz"]
+
+
+def test_a_killed_process_leaves_its_part_to_the_next(server, tmp_path):
+    server.delay = 0.05
+    context = multiprocessing.get_context("fork")
+    path = tmp_path / "corpus.tgz"
+    first = context.Process(target=fetch_in_process, args=(server.url, path, context.Queue()))
+    first.start()
+    part = tmp_path / "corpus.tgz.part"
+    while not (part.exists() and part.stat().st_size):
+        time.sleep(0.01)
+    first.kill()
+    first.join()
+    assert not path.exists()
+    server.delay = 0.0
+    fetch(server.url, path)
+    assert path.read_bytes() == CONTENT
+    assert server.requests[1].startswith("bytes=")
+
+
+def test_progress(monkeypatch, capsys):
+    clock = iter([0.0, 1.0, 6.0, 8.0, 12.0])
+    monkeypatch.setattr(download.time, "monotonic", lambda: next(clock))
+    progress = Progress("corpus.tgz", 80_000_000, done=10_000_000)
+    for done in (15_000_000, 40_000_000, 50_000_000, 70_000_000):
+        progress.update(done)
+    assert capsys.readouterr().err == (
+        "corpus.tgz: 40 of 80 MB, 5.0 MB/s\ncorpus.tgz: 70 of 80 MB, 5.0 MB/s\n"
+    )
+
+
+def test_no_directory_can_be_made(server, tmp_path):
+    (tmp_path / "file").write_text("")
+    with pytest.raises(UserError, match="could not be downloaded"):
+        fetch(server.url, tmp_path / "file" / "corpus.tgz")
+    assert os.listdir(tmp_path) == ["file"]
