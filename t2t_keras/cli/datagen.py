@@ -19,12 +19,14 @@ FLAGS = flags.FLAGS
 
 
 def define_flags() -> None:
-    """Defines the flags of the command: T2T's, as far as they apply."""
+    """Defines the flags of the command: T2T's, as far as they apply, and those of cleaning."""
     flags.DEFINE_list("problem", [], "Names of the problems to generate, separated by commas.")
     flags.DEFINE_string("data_dir", None, "Directory for vocabularies and shards.")
     flags.DEFINE_string("tmp_dir", "/tmp/t2t_datagen", "Where source files are, or are put.")
     flags.DEFINE_integer("random_seed", 429459, "Of the order of the examples.")
+    options.define_processes()
     options.define_usr_dir()
+    options.define_cleaning()
 
 
 def main(arguments: list[str]) -> None:
@@ -36,8 +38,10 @@ def main(arguments: list[str]) -> None:
         raise UserError(f"--problem is missing: give one or more of {known}.")
     problems = [registry.problem(name) for name in FLAGS.problem]
     data_dir, tmp_dir = options.required("data_dir"), os.path.expanduser(FLAGS.tmp_dir)
+    rules, processes = options.cleaning(), options.processes()
     for problem in problems:
         print(f"{problem.name}: {tmp_dir} -> {data_dir}", flush=True)
+        problem.cleaning, problem.processes = rules, processes
         generate(problem, data_dir, tmp_dir, FLAGS.random_seed)
         print(*describe(problem, data_dir), sep="\n", flush=True)
 
@@ -53,16 +57,17 @@ def generate(problem: Problem, data_dir: str, tmp_dir: str, seed: int) -> None:
 
 
 def describe(problem: Problem, data_dir: str) -> list[str]:
-    """Returns a line for the vocabulary and one for each split that lie in `data_dir`."""
-    from t2t_keras.data.shards import count_examples, find_shards
+    """Returns lines on the vocabulary and on each split that lies in `data_dir`."""
+    from t2t_keras.data import DatasetSplit
+    from t2t_keras.data.report import describe_split
 
-    size = problem.get_feature_encoders(data_dir)["targets"].vocab_size
+    encoders = problem.get_feature_encoders(data_dir)
+    size = encoders["targets"].vocab_size
     lines = [f"  vocabulary: {size} tokens in {problem.vocab_filename or 'no file'}"]
     for item in problem.dataset_splits:
-        paths = find_shards(data_dir, problem.dataset_filename(), item["split"])
-        more = f" to {paths[-1].name[-14:]}" if len(paths) > 1 else ""
-        count = count_examples(paths)
-        lines.append(f"  {item['split']}: {count} examples in {paths[0].name}{more}")
+        split = item["split"]
+        details = split == DatasetSplit.TRAIN
+        lines += describe_split(data_dir, problem.dataset_filename(), split, details)
     return lines
 
 

@@ -35,6 +35,43 @@ def define_decode_hparams() -> None:
     flags.DEFINE_string("decode_hparams", "", "Such as beam_size=4,alpha=0.6,extra_length=50.")
 
 
+def define_processes() -> None:
+    flags.DEFINE_integer(
+        "num_concurrent_processes", None, "Of the generation; all cores.", lower_bound=1
+    )
+
+
+def define_cleaning() -> None:
+    """--clean_...: which pairs the generation leaves out; by default none."""
+    flags.DEFINE_integer("clean_max_characters", 0, "Of the longer side; 0: no limit.")
+    flags.DEFINE_float("clean_max_ratio", 0.0, "Longer side over shorter; 0: no limit.")
+    flags.DEFINE_float("clean_min_letters", 0.0, "Share of letters in either side, 0 to 1.")
+    flags.DEFINE_bool("clean_copies", False, "Leave out pairs of equal sides.")
+    flags.DEFINE_bool("clean_duplicates", False, "Leave out pairs that came before.")
+
+
+def processes() -> int:
+    """How many processes generate data: those of the flag, or one for each core we may use."""
+    if FLAGS.num_concurrent_processes:
+        return FLAGS.num_concurrent_processes
+    affinity = getattr(os, "sched_getaffinity", None)  # not on every system
+    return len(affinity(0)) if affinity else os.cpu_count() or 1
+
+
+def cleaning():
+    """The rules that --clean_... give; None without any."""
+    from t2t_keras.data.cleaning import CleaningRules
+
+    rules = CleaningRules(
+        max_characters=FLAGS.clean_max_characters,
+        max_ratio=FLAGS.clean_max_ratio,
+        min_letters=FLAGS.clean_min_letters,
+        copies=FLAGS.clean_copies,
+        duplicates=FLAGS.clean_duplicates,
+    )
+    return None if rules == CleaningRules() else rules
+
+
 def required(name: str) -> str:
     """The value of a flag that must be given; `~` is the home directory."""
     value = getattr(FLAGS, name)

@@ -1,0 +1,292 @@
+"""From text to shards: in many processes, in little memory, and going on after a stop.
+
+Text is read and cleaned in one process, some thousand examples at a time, and encoded in others. The
+encoded pieces lie in `unfinished.{name}-{split}`, under names made of their text and of all that decides
+what becomes of it, so after a stop those that are there are not encoded again. When all are there,
+each shard takes its examples from every piece, shuffles them, and gets its final name.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import itertools
+import pickle
+import random
+import shutil
+import sys
+import time
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+
+from t2t_keras.data.cleaning import Cleaner
+from t2t_keras.data.index import write_index
+from t2t_keras.data.packing import pack
+from t2t_keras.data.pieces import read_segment, write_piece
+from t2t_keras.data.records import Lists, columns, frame, serialize
+from t2t_keras.data.report import Counts, write_counts
+from t2t_keras.data.workers import run_ordered
+from t2t_keras.errors import UserError
+from t2t_keras.ids import EOS_ID
+
+if TYPE_CHECKING:
+    from t2t_keras.data.text_problem import Text2TextProblem
+
+PIECE_EXAMPLES = 16384
+_WRITTEN_AT_ONCE = 8192
+_PROGRESS_SECONDS = 10
+
+Sample = Mapping[str, Any]
+
+
+class Finishing(NamedTuple):
+    """What is done with the examples of a shard before they are written."""
+
+    seed: int | None
+    """Of the shuffle; None: none."""
+    packed_length: int | None
+    """T2T's `packed_length`; None: examples are not packed."""
+    packed_spacing: int
+
+
+class ShardTable(NamedTuple):
+    """What the index of a split holds of one shard."""
+
+    sizes: np.ndarray
+    """Bytes of each serialised example, [N] uint32."""
+    lengths: dict[str, np.ndarray]
+    """Ids of its fields, [N] uint32."""
+
+
+class Generation:
+    """Writes the shards that a stream of samples goes to, their index and the counts.
+
+    Example i goes to shard i modulo their number, and each shard is shuffled, as T2T does. The result
+    depends on samples, encoders and the problem's settings alone: not on the number of processes,
+    nor on how often it was stopped.
+
+    Args:
+        problem: its settings are read.
+        split: of the samples.
+        shards: the final paths of the shards by split: of one split, or of all that share the samples.
+        encoders: of "inputs" and "targets"; None: samples are ids by field, ready to be stored.
+    """
+
+    def __init__(
+        self,
+        problem: Text2TextProblem,
+        split: str,
+        shards: Mapping[str, Sequence[Path]],
+        encoders: Mapping[str, Any] | None,
+    ):
+        self.problem = problem
+        self.split = split
+        self.shards = shards
+        self.paths = [path for paths in shards.values() for path in paths]
+        self.data_dir = self.paths[0].parent
+        self.work = unfinished_directory(self.data_dir, problem.dataset_filename(), split)
+        prefixes = {"inputs": problem.inputs_prefix, "targets": problem.targets_prefix}
+        self._coding = (encoders, prefixes)
+        self._pieces: list[Path] = []
+        self._counts = Counts()
+
+    def run(self, samples: Iterable[Sample]) -> None:
+        """Generates what is not there yet.
+
+        Raises:
+            UserError: the samples are not as they should be, or a file cannot be written.
+        """
+        try:
+            self._write_pieces(samples)
+            self._write_shards()
+        except OSError as error:
+            raise UserError(
+                f"The {self.split} data of {self.problem.name} cannot be written to "
+                f"{self.data_dir} ({error.strerror or error}): make room there or name another "
+                "directory, then run again; what is done is kept."
+            ) from error
+
+    def _write_pieces(self, samples: Iterable[Sample]) -> None:
+        start = time.monotonic()
+        said = start
+        tasks = self._missing_pieces(samples)
+        for _ in run_ordered(_make_piece, tasks, self.problem.processes, _start, self._coding):
+            seconds = time.monotonic() - start
+            if time.monotonic() - said > _PROGRESS_SECONDS:
+                said = time.monotonic()
+                kept = self._counts.kept
+                self._say(f"{kept:,} pairs read, {kept / seconds:,.0f} a second")
+        if not self._counts.kept:
+            raise UserError(
+                f"There is no example to write to {self.data_dir}: the source of the {self.split} "
+                f"data of {self.problem.name} is empty, or cleaning leaves nothing of it."
+            )
+
+    def _missing_pieces(self, samples: Iterable[Sample]) -> Iterator[tuple]:
+        """Reads the text to its end; yields what is not encoded yet."""
+        # What decides, besides its text, what is in a piece.
+        setting = pickle.dumps((self._coding, len(self.paths)), protocol=4)
+        for first, piece in self._numbered_pieces(samples):
+            texts = self._by_field(piece)
+            content = hashlib.blake2b(setting, digest_size=16)
+            content.update(repr((first, texts)).encode())
+            path = self.work / f"{first:012d}-{content.hexdigest()}"
+            self._pieces.append(path)
+            if not path.exists():
+                self.work.mkdir(exist_ok=True)
+                yield path, first, texts, len(self.paths)
+
+    def _numbered_pieces(self, samples: Iterable[Sample]) -> Iterator[tuple[int, list[Sample]]]:
+        """Pieces of samples, cleaned, with the number (from 0) of the first."""
+        problem, counts = self.problem, self._counts
+        problem.dropped.clear()
+        cleaner = Cleaner(problem.cleaning) if problem.cleaning else None
+        waiting: list[Sample] = []
+        samples = iter(samples)
+        while block := list(itertools.islice(samples, PIECE_EXAMPLES)):
+            waiting += cleaner.keep(block) if cleaner else block
+            counts.dropped = problem.dropped + (cleaner.dropped if cleaner else problem.dropped)
+            while len(waiting) >= PIECE_EXAMPLES:
+                yield self._counted(waiting[:PIECE_EXAMPLES])
+                del waiting[:PIECE_EXAMPLES]
+        if waiting:
+            yield self._counted(waiting)
+
+    def _counted(self, piece: list[Sample]) -> tuple[int, list[Sample]]:
+        first = self._counts.kept
+        self._counts.kept += len(piece)
+        return first, piece
+
+    def _by_field(self, piece: list[Sample]) -> dict[str, list]:
+        encoders, _ = self._coding
+        fields = list(piece[0] if encoders is None else encoders)
+        try:
+            return {field: [sample[field] for sample in piece] for field in fields}
+        except KeyError as error:
+            raise UserError(
+                f"A {self.split} sample of {self.problem.name} has no {error}; "
+                f"every sample needs the fields {', '.join(fields)}."
+            ) from error
+
+    def _write_shards(self) -> None:
+        problem = self.problem
+        seed = None if problem.already_shuffled else problem.random_seed
+        finishing = Finishing(seed, problem.packed_length, problem.packed_spacing)
+        finished = self._finished_shards(finishing)
+        tasks = [
+            (self._pieces, number, path, finishing)
+            for number, path in enumerate(self.paths)
+            if path not in finished
+        ]
+        tables = list(run_ordered(_make_shard, tasks, problem.processes, _start, (None, {})))
+        name = problem.dataset_filename()
+        if not finished:
+            self._write_indices(name, iter(tables))
+        write_counts(self.data_dir, name, self.split, self._counts)
+        shutil.rmtree(self.work)
+
+    def _write_indices(self, name: str, tables: Iterator[ShardTable]) -> None:
+        for split, paths in self.shards.items():
+            sizes, lengths = zip(*itertools.islice(tables, len(paths)), strict=True)
+            if {"inputs", "targets"} <= lengths[0].keys():
+                write_index(self.data_dir, name, split, list(sizes), list(lengths))
+
+    def _finished_shards(self, finishing: Finishing) -> set[Path]:
+        """The shards that an earlier call made of the same pieces; they stay as they are."""
+        made_of = repr(([path.name for path in self._pieces], finishing))
+        digest = hashlib.blake2b(made_of.encode(), digest_size=16).hexdigest()
+        note = self.work / "shards"
+        if note.exists() and note.read_text() == digest:
+            return {path for path in self.paths if path.exists()}
+        for path in self.paths:
+            path.unlink(missing_ok=True)
+        note.write_text(digest)
+        return set()
+
+    def _say(self, words: str) -> None:
+        print(f"{self.problem.name} {self.split}: {words}", file=sys.stderr, flush=True)
+
+
+def unfinished_directory(data_dir: Path, name: str, split: str) -> Path:
+    """Where the generation of a split keeps its pieces until the shards are there."""
+    return data_dir / f"unfinished.{name}-{split}"
+
+
+# What the processes do. Each is told once how text is encoded.
+
+_encoders: Mapping[str, Any] | None = None
+_prefixes: Mapping[str, str] = {}
+
+
+def _start(encoders: Mapping[str, Any] | None, prefixes: Mapping[str, str]) -> None:
+    global _encoders, _prefixes
+    _encoders, _prefixes = encoders, prefixes
+
+
+def _make_piece(path: Path, first: int, samples: Mapping[str, Sequence], shards: int) -> None:
+    """Encodes samples, given as a list for each field, and stores them; `first` is their number."""
+    if _encoders is not None:
+        samples = {
+            side: [[*encoder.encode(_prefixes[side] + text), EOS_ID] for text in samples[side]]
+            for side, encoder in _encoders.items()
+        }
+    rows = len(next(iter(samples.values())))
+    write_piece(path, columns(samples, first + 1), (first + np.arange(rows)) % shards, shards)
+
+
+def _make_shard(
+    pieces: Sequence[Path], number: int, path: Path, finishing: Finishing
+) -> ShardTable:
+    """Writes a shard under its final name when it is whole."""
+    fields = read_segment(pieces, number)
+    order = list(range(len(next(iter(fields.values())).lengths)))
+    if finishing.seed is not None:
+        random.Random(f"{finishing.seed} {path.name}").shuffle(order)
+    sizes = [np.zeros(0, np.uint32)]
+    lengths = {field: [np.zeros(0, np.uint32)] for field in fields}
+    partial = path.with_name(path.name + ".incomplete")
+    try:
+        with partial.open("wb") as file:
+            for block in _blocks(fields, np.array(order, np.int64), finishing):
+                records = serialize(block)
+                file.write(frame(records).values.data)
+                sizes.append(records.lengths.astype(np.uint32))
+                for field in fields:
+                    lengths[field].append(block[field].lengths.astype(np.uint32))
+        partial.rename(path)
+    finally:
+        partial.unlink(missing_ok=True)
+    joined = {field: np.concatenate(parts) for field, parts in lengths.items()}
+    return ShardTable(np.concatenate(sizes), joined)
+
+
+def _blocks(
+    fields: Mapping[str, Lists], order: np.ndarray, finishing: Finishing
+) -> Iterator[dict[str, Lists]]:
+    """The examples in a given order, packed if they are to be, some thousand at a time."""
+    if finishing.packed_length:
+        pairs = (
+            {field: ids[row] for field, ids in block_lists.items()}
+            for block_lists in map(_as_lists, _taken(fields, order))
+            for row in range(len(block_lists["targets"]))
+        )
+        packed = pack(pairs, finishing.packed_length, finishing.packed_spacing)
+        while examples := list(itertools.islice(packed, _WRITTEN_AT_ONCE)):
+            yield columns({field: [row[field] for row in examples] for field in examples[0]})
+    else:
+        yield from _taken(fields, order)
+
+
+def _taken(fields: Mapping[str, Lists], order: np.ndarray) -> Iterator[dict[str, Lists]]:
+    for start in range(0, len(order), _WRITTEN_AT_ONCE):
+        rows = order[start : start + _WRITTEN_AT_ONCE]
+        yield {field: lists.take(rows) for field, lists in fields.items()}
+
+
+def _as_lists(fields: Mapping[str, Lists]) -> dict[str, list[list[int]]]:
+    return {
+        field: [ids.tolist() for ids in np.split(lists.values, lists.starts[1:-1])]
+        for field, lists in fields.items()
+    }
