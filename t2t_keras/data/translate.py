@@ -1,36 +1,48 @@
-"""Problems whose data are parallel files: line N of one translates line N of the other."""
+"""Problems whose data are files of sentence pairs, mostly those of the WMT workshops."""
 
 from __future__ import annotations
 
-import gzip
 import itertools
-import os
-import tarfile
+from collections import Counter
 from collections.abc import Iterator, Sequence
-from pathlib import Path
+from typing import Any
 
-from t2t_keras.data.download import fetch
+from t2t_keras.data.pair_readers import read_pairs, require_parallel, text_size
 from t2t_keras.data.problem import DatasetSplit, missing_hook
+from t2t_keras.data.sources import local_sources, read_sources, source_files
 from t2t_keras.data.text_problem import PathLike, Text2TextProblem
 from t2t_keras.errors import UserError
 from t2t_keras.text.lines import iterate_lines
 
-_VOCAB_BUDGET = 1e6
-"""How much of each file T2T reads for the vocabulary."""
+__all__ = [
+    "TranslateProblem",
+    "TwoVocabularyProblem",
+    "read_pairs",
+    "require_parallel",
+    "source_files",
+]
+
+_SIDES = ("inputs", "targets")
 
 
 class TranslateProblem(Text2TextProblem):
-    """Translation from parallel files (T2T's `TranslateProblem`)."""
+    """Translation from files of sentence pairs (T2T's `TranslateProblem`)."""
+
+    vocab_file_budget = 1e6
+    """How many characters of each file are read for the vocabulary (T2T's `file_byte_budget`)."""
+
+    datatypes_to_clean: Sequence[str] = ()
+    """T2T's cleaning by rules for English, which is not offered: anything but empty is refused."""
 
     @property
     def is_generate_per_split(self) -> bool:
         return True
 
     def source_data_files(self, split: str) -> list:
-        """Hook: returns the sources of a split: `[url, (source file, target file)]` each.
+        """Hook: returns the sources of a split, most often `[url, (source file, target file)]` each.
 
-        Files are named relative to `tmp_dir` and may end in `.gz`. When one is absent it is fetched:
-        `url` is a tar archive that holds both, or a pair of URLs, one a file, or "" for nowhere.
+        Files are named relative to `tmp_dir`, and `url` is the archive that holds them: see
+        `t2t_keras.data.sources` for all that a source can be.
         """
         raise missing_hook(self, "source_data_files")
 
@@ -38,104 +50,127 @@ class TranslateProblem(Text2TextProblem):
         """Returns the sources that the vocabulary is built from: the training files."""
         return self.source_data_files(DatasetSplit.TRAIN)
 
+    def available(self, tmp_dir: PathLike, sources: Sequence) -> list:
+        """Hook: returns those of some sources that are to be used; default: all."""
+        return list(sources)
+
     def generate_samples(
         self, data_dir: PathLike, tmp_dir: PathLike, split: str
     ) -> Iterator[dict[str, str]]:
         """Yields the pairs of all sources of a split; a pair with an empty side is left out."""
-        for source in self.source_data_files(split):
-            for inputs, targets in read_pairs(*source_files(tmp_dir, source)):
-                if inputs and targets:
-                    yield {"inputs": inputs, "targets": targets}
+        if self.datatypes_to_clean:
+            raise UserError(
+                f"The problem {self.name} asks for T2T's cleaning of {self.datatypes_to_clean}, which "
+                "is not offered: set no datatypes_to_clean, and see --clean_max_ratio and its like."
+            )
+        sources = self.available(tmp_dir, self.source_data_files(split))
+        for inputs, targets in read_sources(tmp_dir, sources, self.dropped):
+            yield {"inputs": inputs, "targets": targets}
 
     def generate_text_for_vocab(self, data_dir: PathLike, tmp_dir: PathLike) -> Iterator[str]:
         """Yields about a million characters of each file, from lines spread over the file."""
-        for source in self.vocab_data_files():
-            paths = source_files(tmp_dir, source)
-            require_parallel(*paths)
-            for path in paths:
-                yield from _sample_lines(path)
+        return self.generate_text_of_sides(tmp_dir, (0, 1))
+
+    def generate_text_of_sides(self, tmp_dir: PathLike, sides: Sequence[int]) -> Iterator[str]:
+        """Yields what the vocabulary reads of the inputs (0), the targets (1) or both."""
+        sources = self.available(tmp_dir, self.vocab_data_files())
+        found = local_sources(tmp_dir, sources)
+        for source in found:
+            if source.kind == "text":
+                require_parallel(*source.paths)
+        for source, local in zip(sources, found, strict=True):
+            if local.kind == "text":
+                for side in sides:
+                    path = local.paths[side]
+                    lines = iterate_lines(path)
+                    yield from _spread(lines, text_size(path).bytes, self.vocab_file_budget)
+            else:
+                yield from self.spread_pairs(tmp_dir, [source], sides)
+
+    def spread_pairs(
+        self, tmp_dir: PathLike, sources: Sequence, sides: Sequence[int]
+    ) -> Iterator[str]:
+        """Yields what T2T takes for the vocabulary after writing all pairs of sources to two files."""
+
+        def pairs() -> Iterator[tuple[str, str]]:
+            return read_sources(tmp_dir, sources, Counter())
+
+        sizes = [0, 0]
+        for pair in pairs():
+            for side in sides:
+                sizes[side] += len(pair[side].encode()) + 1
+        for side in sides:
+            lines = (pair[side] for pair in pairs())
+            yield from _spread(lines, sizes[side], self.vocab_file_budget)
 
 
-def source_files(tmp_dir: PathLike, source: Sequence) -> tuple[Path, Path]:
-    """Returns the paths of a source's two files, after fetching what is absent.
+class TwoVocabularyProblem(TranslateProblem):
+    """Translation with a subword vocabulary for each language."""
+
+    @property
+    def vocab_filenames(self) -> tuple[str, str]:
+        """Hook: the names of the vocabulary files in `data_dir`, of inputs and of targets."""
+        raise missing_hook(self, "vocab_filenames")
+
+    def get_or_create_encoders(self, data_dir: PathLike, tmp_dir: PathLike) -> dict[str, Any]:
+        """Returns both encoders; builds the vocabularies that are absent."""
+        return {
+            name: _Side(self, side).get_or_create_vocab(data_dir, tmp_dir)
+            for side, name in enumerate(_SIDES)
+        }
+
+    def feature_encoders(self, data_dir: PathLike) -> dict:
+        """Returns both encoders; their vocabularies must exist."""
+        return {
+            name: _Side(self, side).get_or_create_vocab(data_dir, None, force_get=True)
+            for side, name in enumerate(_SIDES)
+        }
+
+
+class _Side(Text2TextProblem):
+    """What the vocabulary of one side of a problem needs."""
+
+    def __init__(self, problem: TwoVocabularyProblem, side: int):
+        super().__init__()
+        self._problem, self._side = problem, side
+        self.name = problem.name
+
+    def dataset_filename(self) -> str:
+        return self._problem.dataset_filename()
+
+    @property
+    def vocab_filename(self) -> str:
+        return self._problem.vocab_filenames[self._side]
+
+    @property
+    def approx_vocab_size(self) -> int:
+        return self._problem.approx_vocab_size
+
+    @property
+    def additional_reserved_tokens(self) -> list[str]:
+        return self._problem.additional_reserved_tokens
+
+    @property
+    def max_subtoken_length(self) -> int | None:
+        return self._problem.max_subtoken_length
+
+    def generate_text_for_vocab(self, data_dir: PathLike, tmp_dir: PathLike) -> Iterator[str]:
+        return self._problem.generate_text_of_sides(tmp_dir, (self._side,))
+
+
+def _spread(lines: Iterator[str], size: int, budget: float) -> Iterator[str]:
+    """Yields lines as T2T takes them for its vocabulary: evenly spaced ones, up to the budget.
 
     Args:
-        tmp_dir: the folder of the files.
-        source: `[url, (source file, target file)]`, see `TranslateProblem.source_data_files`.
-
-    Raises:
-        UserError: a file is absent and cannot be fetched.
+        lines: all lines of a file.
+        size: its bytes.
+        budget: how many characters to take.
     """
-    url, names = source
-    first, second = (Path(tmp_dir) / name for name in names)
-    if not (first.exists() and second.exists()):
-        if isinstance(url, str) and url:
-            _unpack(fetch(url, Path(tmp_dir) / os.path.basename(url)), Path(tmp_dir))
-        elif url:
-            for address, path in zip(url, (first, second), strict=True):
-                fetch(address, path)
-    for path in (first, second):
-        if not path.exists():
-            raise UserError(f"The source file {path} is absent: place it there, or see --tmp_dir.")
-    return first, second
-
-
-def read_pairs(first: Path, second: Path) -> Iterator[tuple[str, str]]:
-    """Yields the lines of two parallel files side by side, stripped as T2T strips them.
-
-    Raises:
-        UserError: see `require_parallel`; it is checked before the first pair.
-    """
-    require_parallel(first, second)
-    for one, other in zip(iterate_lines(first), iterate_lines(second), strict=True):
-        yield one.strip(), other.strip()
-
-
-def require_parallel(first: Path, second: Path) -> None:
-    """Reads two files through and checks that they can be a parallel pair.
-
-    Raises:
-        UserError: a file is absent, empty or not UTF-8, or their numbers of lines differ.
-    """
-    counts = []
-    for path in (first, second):
-        counts.append(sum(1 for _ in iterate_lines(path)))
-        if not counts[-1]:
-            raise UserError(
-                f"The source file {path} is empty: place the text there, one sentence a line."
-            )
-    if counts[0] != counts[1]:
-        raise UserError(
-            f"{first} has {counts[0]} lines and {second} has {counts[1]}: "
-            "line N of one must translate line N of the other, so both need the same number."
-        )
-
-
-def _unpack(archive: Path, directory: Path) -> None:
-    try:
-        with tarfile.open(archive) as files:
-            files.extractall(directory, filter="data")
-    except (tarfile.TarError, EOFError, OSError) as error:
-        raise UserError(
-            f"{archive} cannot be unpacked: {error}. Delete it and run again."
-        ) from error
-
-
-def _sample_lines(path: Path) -> Iterator[str]:
-    """Yields lines as T2T takes them for its vocabulary: evenly spaced ones, up to the budget."""
-    skipped = int(_text_size(path) / _VOCAB_BUDGET / 2)
-    left = _VOCAB_BUDGET
-    for line in itertools.islice(iterate_lines(path), skipped, None, skipped + 1):
+    skipped = int(size / budget / 2)
+    left = budget
+    for line in itertools.islice(lines, skipped, None, skipped + 1):
         if left <= 0:
             return
         line = line.strip()
         left -= len(line)
         yield line
-
-
-def _text_size(path: Path) -> int:
-    """The bytes of a text file, decompressed."""
-    if path.suffix != ".gz":
-        return path.stat().st_size
-    with gzip.open(path) as file:
-        return file.seek(0, os.SEEK_END)

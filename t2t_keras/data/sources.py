@@ -1,0 +1,238 @@
+"""From T2T's `[url, files]` to files in `tmp_dir`, and from those to sentence pairs.
+
+A source is one of
+
+    [url, ("a.en", "a.de")]            line N of one file translates line N of the other; `.sgm` too
+    [url, ("tsv", 3, 2, "a/*.tsv")]    tables: column of the inputs, of the targets, glob pattern
+    [url, ("tmx", "a.tmx")]            translation units
+
+with names relative to `tmp_dir`, each of which may end in `.gz`. `url` is an archive that holds the
+files, or the only file itself, or a pair of URLs, one a file. Without "://" it is the name of an
+archive that lies in `tmp_dir`; "" is none.
+"""
+
+from __future__ import annotations
+
+import glob
+import itertools
+import os
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from pathlib import Path, PurePosixPath
+from typing import NamedTuple
+
+from t2t_keras.data.archives import is_archive, unpack
+from t2t_keras.data.download import fetch
+from t2t_keras.data.known_files import KNOWN_FILES
+from t2t_keras.data.pair_readers import (
+    Pair,
+    read_pairs,
+    read_sgm,
+    read_tmx,
+    read_tsv,
+    require_parallel,
+)
+from t2t_keras.errors import UserError
+
+PathLike = str | os.PathLike
+
+
+class LocalSource(NamedTuple):
+    """A source whose files are there."""
+
+    kind: str
+    """"text", "sgm", "tsv" or "tmx"."""
+
+    paths: list[Path]
+    """Two for "text" and "sgm", one for "tmx", any number for "tsv"."""
+
+    columns: tuple[int, int] = (0, 1)
+    """Of "tsv": of the inputs and of the targets."""
+
+    def pairs(self) -> Iterator[Pair | None]:
+        """Yields stripped pairs; None for what should have been one and is not."""
+        if self.kind == "text":
+            return read_pairs(*self.paths)
+        if self.kind == "sgm":
+            return read_sgm(*self.paths)
+        if self.kind == "tmx":
+            return read_tmx(*self.paths)
+        return itertools.chain.from_iterable(read_tsv(path, *self.columns) for path in self.paths)
+
+
+def local_sources(tmp_dir: PathLike, sources: Sequence) -> list[LocalSource]:
+    """Finds the files of all sources, after fetching and unpacking what is absent.
+
+    Each archive is fetched and read at most once; one that lies in `tmp_dir` is used.
+
+    Raises:
+        UserError: a source is malformed, or a file is absent and cannot be had.
+    """
+    parsed = [_parse(source) for source in sources]
+    for url in dict.fromkeys(source.url for source in parsed):
+        _obtain(Path(tmp_dir), url, [source for source in parsed if source.url == url])
+    return [source.find(Path(tmp_dir)) for source in parsed]
+
+
+def source_files(tmp_dir: PathLike, source: Sequence) -> tuple[Path, Path]:
+    """Returns the paths of the two files of a source, after fetching what is absent.
+
+    Raises:
+        UserError: a file is absent and cannot be had, or the source is not of two files.
+    """
+    first, second = local_sources(tmp_dir, [source])[0].paths
+    return first, second
+
+
+def read_sources(tmp_dir: PathLike, sources: Sequence, dropped: Counter[str]) -> Iterator[Pair]:
+    """Yields the pairs of all sources in their order.
+
+    Args:
+        tmp_dir: the folder of the files.
+        sources: as this module describes them.
+        dropped: counts what is left out while the pairs are read: "empty" where a side is, and
+            "malformed" for rows and units that are not pairs.
+
+    Raises:
+        UserError: see `local_sources` and the readers; whether all text files are parallel is
+            checked before the first pair.
+    """
+    found = local_sources(tmp_dir, sources)
+    for source in found:
+        if source.kind == "text":
+            require_parallel(*source.paths)
+    for source in found:
+        for pair in source.pairs():
+            if pair is None:
+                dropped["malformed"] += 1
+            elif pair[0] and pair[1]:
+                yield pair
+            else:
+                dropped["empty"] += 1
+
+
+class _Source(NamedTuple):
+    """A source, taken apart."""
+
+    kind: str
+    url: str | tuple[str, ...]
+    names: tuple[str, ...]
+    columns: tuple[int, int] = (0, 1)
+
+    def find(self, tmp_dir: Path) -> LocalSource:
+        if self.kind == "tsv":
+            paths = _matches(tmp_dir, *self.names)
+        else:
+            paths = [_present(tmp_dir / name) for name in self.names]
+        return LocalSource(self.kind, paths, self.columns)
+
+    def is_wanted(self, name: str) -> bool:
+        """Whether a member of the archive is one of the files."""
+        if self.kind != "tsv":
+            return name in self.names
+        path, pattern = PurePosixPath(name), PurePosixPath(*self.names)
+        return len(path.parts) == len(pattern.parts) and path.match(str(pattern))
+
+
+def _parse(source: Sequence) -> _Source:
+    match source:
+        case [url, ["tsv", int() as first, int() as second, str() as pattern]]:
+            return _Source("tsv", url, (pattern,), (first, second))
+        case [url, ["tmx", str() as name]]:
+            return _Source("tmx", url, (name,))
+        case [[*urls], [str() as first, str() as second]]:
+            return _Source("text", tuple(urls), (first, second))
+        case [url, [str() as first, str() as second]]:
+            is_sgm = all(name.removesuffix(".gz").endswith("sgm") for name in (first, second))
+            return _Source("sgm" if is_sgm else "text", url, (first, second))
+    raise UserError(
+        f"{source!r} is no source: give [url, (source file, target file)], [url, ('tsv', source "
+        "column, target column, pattern)] or [url, ('tmx', file)]."
+    )
+
+
+def _obtain(tmp_dir: Path, url: str | tuple[str, ...], sources: list[_Source]) -> None:
+    """Fetches and unpacks what these sources, which all come from `url`, lack."""
+    if isinstance(url, tuple):
+        for source in sources:
+            for address, name in zip(url, source.names, strict=True):
+                if not _is_present(tmp_dir / name):
+                    _fetch(address, tmp_dir / name)
+        return
+    archive = _archive(tmp_dir, url)
+    lacking = [source for source in sources if _lacks_files(source, tmp_dir, archive)]
+    if not lacking:
+        return
+    if "://" in url:
+        _fetch(url, archive)
+    elif not archive.is_file():
+        holder = (
+            f", and so is {archive}, which would hold it: place one of them"
+            if url
+            else ": place it"
+        )
+        raise UserError(
+            f"The source file {_first_absent(lacking[0], tmp_dir)} is absent{holder} there, "
+            "or see --tmp_dir."
+        )
+    if is_archive(archive):
+        unpack(archive, tmp_dir, lambda name: any(source.is_wanted(name) for source in lacking))
+        _read_through.update((_state(archive), source.names) for source in lacking)
+    for source in lacking:
+        if absent := _first_absent(source, tmp_dir):
+            raise UserError(
+                f"{archive} does not hold {absent.relative_to(tmp_dir)}: place the right archive "
+                f"there (it comes from {url}), or the file itself as {absent}."
+            )
+
+
+def _fetch(url: str, path: Path) -> None:
+    size, sha256 = KNOWN_FILES.get(url, (None, None))
+    fetch(url, path, size=size, sha256=sha256)
+
+
+def _archive(tmp_dir: Path, url: str) -> Path:
+    """Where the archive lies: under the last part of its URL, with its query (as T2T has it) or not."""
+    name = os.path.basename(url)
+    with_query = tmp_dir / name
+    return with_query if with_query.is_file() else tmp_dir / name.split("?")[0]
+
+
+_read_through: set[tuple] = set()
+"""Archives and patterns: what matches has been taken out, so they need not be read again."""
+
+
+def _state(archive: Path) -> tuple:
+    status = archive.stat()
+    return str(archive), status.st_size, status.st_mtime_ns
+
+
+def _lacks_files(source: _Source, tmp_dir: Path, archive: Path) -> bool:
+    """Whether files are absent; of those that match a pattern only the archive knows."""
+    if _first_absent(source, tmp_dir):
+        return True
+    if source.kind != "tsv" or not archive.is_file() or not is_archive(archive):
+        return False
+    return (_state(archive), source.names) not in _read_through
+
+
+def _first_absent(source: _Source, tmp_dir: Path) -> Path | None:
+    if source.kind == "tsv":
+        return None if _matches(tmp_dir, *source.names) else tmp_dir / source.names[0]
+    absent = (tmp_dir / name for name in source.names if not _is_present(tmp_dir / name))
+    return next(absent, None)
+
+
+def _matches(tmp_dir: Path, pattern: str) -> list[Path]:
+    paths = map(Path, glob.glob(os.path.join(glob.escape(os.fspath(tmp_dir)), pattern)))
+    return sorted(path for path in paths if path.is_file() and path.suffix != ".part")
+
+
+def _present(path: Path) -> Path:
+    """The file itself or, where only that is there, what `gunzip` made of it."""
+    plain = path.with_suffix("") if path.suffix == ".gz" else path
+    return plain if plain.is_file() and not path.is_file() else path
+
+
+def _is_present(path: Path) -> bool:
+    return _present(path).is_file()
