@@ -1,0 +1,344 @@
+"""Generating shards: the same however many processes, and however often it was stopped."""
+
+import os
+import random
+import resource
+import signal
+import subprocess
+import sys
+import textwrap
+import time
+from pathlib import Path
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from t2t_keras.data import Text2TextProblem, VocabType, generation
+from t2t_keras.data.cleaning import CleaningRules
+from t2t_keras.data.index import read_index
+from t2t_keras.data.report import describe_split, read_counts
+from t2t_keras.errors import UserError
+
+SHARDS = [{"split": "train", "shards": 5}]
+
+
+class Digits(Text2TextProblem):
+    """Numbers and their squares, as bytes."""
+
+    is_generate_per_split = True
+    vocab_type = VocabType.CHARACTER
+    dataset_splits = SHARDS
+    numbers = 1000
+
+    def generate_samples(self, data_dir, tmp_dir, split):
+        for number in range(self.numbers):
+            yield {"inputs": str(number), "targets": str(number**2)}
+
+
+@pytest.fixture(autouse=True)
+def small_pieces(monkeypatch):
+    monkeypatch.setattr(generation, "PIECE_EXAMPLES", 64)
+
+
+def generate(problem, directory):
+    problem.generate_data(directory, directory)
+    return {path.name: path.read_bytes() for path in directory.iterdir()}
+
+
+def examples(path):
+    records = tf.data.TFRecordDataset(str(path)).as_numpy_iterator()
+    for record in records:
+        features = tf.train.Example.FromString(record).features.feature
+        yield {field: list(feature.int64_list.value) for field, feature in features.items()}
+
+
+def texts(path):
+    """The texts of the inputs of a shard in their order."""
+    return ["".join(chr(i - 2) for i in e["inputs"][:-1]) for e in examples(path)]
+
+
+def test_shards_hold_what_tensor2tensor_deals_them(tmp_path):
+    """Example i in shard i modulo 5, in an order that depends on the seed and the shard's name."""
+    generate(Digits(), tmp_path)
+    for number in range(5):
+        path = tmp_path / f"digits-train-{number:05d}-of-00005"
+        expected = [str(n) for n in range(number, 1000, 5)]
+        random.Random(f"429459 {path.name}").shuffle(expected)
+        assert texts(path) == expected
+    assert sorted(path.name for path in tmp_path.iterdir() if "-of-" not in path.name) == [
+        "counts.digits-train.json",
+        "index.digits-train.npz",
+    ]
+
+
+def test_the_number_of_processes_changes_nothing(tmp_path):
+    """The processes import this module, so what they encode is defined at its top."""
+    results = []
+    for processes in (1, 3):
+        problem = Digits()
+        problem.processes = processes
+        directory = tmp_path / str(processes)
+        directory.mkdir()
+        results.append(generate(problem, directory))
+    assert results[0] == results[1]
+
+
+def test_the_size_of_pieces_changes_no_shard(tmp_path, monkeypatch):
+    results = []
+    for size in (64, 7, 5000):
+        monkeypatch.setattr(generation, "PIECE_EXAMPLES", size)
+        directory = tmp_path / str(size)
+        directory.mkdir()
+        results.append(generate(Digits(), directory))
+    assert results[0] == results[1] == results[2]
+
+
+def test_the_index_is_what_the_shards_hold(tmp_path):
+    files = generate(Digits(), tmp_path)
+    stored = read_index(tmp_path, "digits", "train")
+    (tmp_path / "index.digits-train.npz").unlink()
+    measured = read_index(tmp_path, "digits", "train")
+    assert stored.counts.tolist() == [200] * 5
+    for field in ("counts", "offsets", "sizes"):
+        np.testing.assert_array_equal(getattr(stored, field), getattr(measured, field))
+    for side in ("inputs", "targets"):
+        np.testing.assert_array_equal(stored.lengths[side], measured.lengths[side])
+    assert len(files) == 7
+
+
+def test_prefixes_and_order(tmp_path):
+    class Ordered(Digits):
+        already_shuffled = True
+        inputs_prefix = "square "
+        name = "ordered"
+
+    generate(Ordered(), tmp_path)
+    expected = [f"square {n}" for n in range(3, 1000, 5)]
+    assert texts(tmp_path / "ordered-train-00003-of-00005") == expected
+
+
+def test_a_generator_of_ids_is_stored_as_it_is(tmp_path):
+    class Encoded(Digits):
+        name = "encoded"
+
+        def generate_encoded_samples(self, data_dir, tmp_dir, split):
+            for number in range(200):
+                yield {"inputs": [number + 2, 1], "targets": [1], "label": [number % 2]}
+
+    problem = Encoded()
+    problem.processes = 2
+    generate(problem, tmp_path)
+    stored = [e for path in sorted(tmp_path.glob("*-of-*")) for e in examples(path)]
+    assert sorted(e["inputs"][0] for e in stored) == list(range(2, 202))
+    assert all(e["label"] == [e["inputs"][0] % 2] for e in stored)
+
+
+def test_packed_problems(tmp_path):
+    class Packed(Digits):
+        name = "packed"
+        packed_length = 64
+        packed_spacing = 1
+
+    generate(Packed(), tmp_path)
+    found = []
+    for path in sorted(tmp_path.glob("*-of-*")):
+        for e in examples(path):
+            assert len(e["inputs"]) <= 64 and len(e["targets"]) <= 64
+            assert len(e["inputs_segmentation"]) == len(e["inputs_position"]) == len(e["inputs"])
+            for segment in range(1, max(e["inputs_segmentation"]) + 1):
+                ids, squares = (
+                    [
+                        i
+                        for i, s in zip(e[side], e[f"{side}_segmentation"], strict=True)
+                        if s == segment
+                    ]
+                    for side in ("inputs", "targets")
+                )
+                number, square = (int("".join(chr(i - 2) for i in x[:-1])) for x in (ids, squares))
+                assert square == number**2
+                found.append(number)
+    assert sorted(found) == list(range(1000))
+
+
+def test_what_is_left_out_is_counted_and_told(tmp_path):
+    class Gaps(Digits):
+        name = "gaps"
+
+        def generate_samples(self, data_dir, tmp_dir, split):
+            for number in range(300):
+                if number % 3 == 0:
+                    self.dropped["empty"] += 1
+                else:
+                    yield {"inputs": str(number // 30), "targets": "x"}
+
+    problem = Gaps()
+    problem.cleaning = CleaningRules(duplicates=True)
+    generate(problem, tmp_path)
+    counts = read_counts(tmp_path, "gaps", "train")
+    assert counts.kept == 10
+    assert counts.dropped == {"empty": 100, "duplicate": 190}
+    lines = describe_split(tmp_path, "gaps", "train", details=True)
+    assert lines[:3] == [
+        "  train: 10 examples in gaps-train-00000-of-00005 to 00004-of-00005",
+        "    left out: 290 (190 duplicate, 100 empty), kept: 10",
+        "    ids: 20 inputs (2.0 a pair), 20 targets (2.0 a pair)",
+    ]
+    assert lines[-1].split() == ["2", "-", "2", "10", "#" * 40]
+
+
+def test_a_sample_without_a_side(tmp_path):
+    class Half(Digits):
+        name = "half"
+
+        def generate_samples(self, data_dir, tmp_dir, split):
+            yield {"inputs": "1"}
+
+    with pytest.raises(UserError, match="train sample of half has no 'targets'"):
+        generate(Half(), tmp_path)
+
+
+def test_nothing_to_write(tmp_path):
+    problem = Digits()
+    problem.cleaning = CleaningRules(max_characters=0, max_ratio=1.0, min_letters=1.0)
+    with pytest.raises(UserError, match="is empty, or cleaning leaves nothing of it"):
+        generate(problem, tmp_path)
+    assert list(tmp_path.iterdir()) == []
+
+
+# Stopped and started again
+
+COMMAND = textwrap.dedent(
+    """
+    import os, sys, time
+    from t2t_keras.data import generation, pieces
+    from tests.test_generation import Digits
+
+    class Slow(Digits):
+        name = "slow"
+        numbers = 3000
+
+    if __name__ == "__main__":
+        generation.PIECE_EXAMPLES = 64
+        where = sys.argv[2]
+        wrapped = getattr(generation, where)
+        def slowly(*arguments):
+            time.sleep(0.1)
+            return wrapped(*arguments)
+        setattr(generation, where, slowly)
+        Slow().generate_data(sys.argv[1], sys.argv[1])
+    """
+)
+
+
+class Slow(Digits):
+    name = "slow"
+    numbers = 3000
+
+
+@pytest.mark.parametrize(
+    ("where", "killed_at"),
+    [("write_piece", "unfinished.slow-train/0*"), ("read_segment", "slow-*")],
+)
+def test_killed_and_run_again(tmp_path, monkeypatch, where, killed_at):
+    """SIGKILL among the pieces, then among the shards: what is there stays, the rest is the same."""
+    expected = tmp_path / "expected"
+    expected.mkdir()
+    whole = generate(Slow(), expected)
+    data_dir = tmp_path / "data"
+    data_dir.mkdir()
+    environment = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[1])}
+    process = subprocess.Popen(
+        [sys.executable, "-c", COMMAND, str(data_dir), where], env=environment
+    )
+    deadline = time.monotonic() + 120
+    while len(list(data_dir.glob(killed_at))) < 2 and time.monotonic() < deadline:
+        time.sleep(0.01)
+    process.send_signal(signal.SIGKILL)
+    process.wait()
+    done = {path: path.stat().st_mtime_ns for path in data_dir.glob(killed_at)}
+    assert 2 <= len(done) < (5 if where == "read_segment" else 47)
+
+    encoded, finished = [], []
+    make_piece, make_shard = generation._make_piece, generation._make_shard
+    monkeypatch.setattr(
+        generation,
+        "_make_piece",
+        lambda path, *rest: encoded.append(path) or make_piece(path, *rest),
+    )
+    monkeypatch.setattr(
+        generation,
+        "_make_shard",
+        lambda pieces, n, path, *rest: finished.append(path) or make_shard(pieces, n, path, *rest),
+    )
+    problem = Slow()
+    problem.generate_data(data_dir, data_dir)
+    if where == "write_piece":
+        assert 0 < len(encoded) <= 47 - len(done)
+    else:
+        assert encoded == [] and len(finished) == 5 - len(done)
+        assert all(path.stat().st_mtime_ns == time for path, time in done.items())
+    read_index(data_dir, "slow", "train")  # makes what the kept shards left unwritten
+    result = {path.name: path.read_bytes() for path in data_dir.iterdir()}
+    assert set(result) == set(whole)
+    assert {n: c for n, c in result.items() if "-of-" in n} == {
+        n: c for n, c in whole.items() if "-of-" in n
+    }
+
+
+def test_pieces_of_another_text_are_not_used(tmp_path, monkeypatch):
+    """A generation that was stopped, then another text: nothing of the first is left."""
+
+    class Interrupted(Digits):
+        name = "digits"
+
+        def generate_samples(self, data_dir, tmp_dir, split):
+            for sample in super().generate_samples(data_dir, tmp_dir, split):
+                if sample["inputs"] == "900":
+                    raise KeyboardInterrupt
+                yield {**sample, "targets": "other"}
+
+    with pytest.raises(KeyboardInterrupt):
+        generate(Interrupted(), tmp_path)
+    assert len(list(tmp_path.glob("unfinished.*/*"))) == 14
+    result = generate(Digits(), tmp_path)
+    (tmp_path / "again").mkdir()
+    assert result == generate(Digits(), tmp_path / "again")
+
+
+def test_no_room(tmp_path):
+    """A limit on the size of files stands for a full disk: one line, no half-written shard."""
+    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (4096, limits[1]))
+    try:
+        with pytest.raises(UserError, match=r"cannot be written to .*make room there") as raised:
+            generate(Digits(), tmp_path)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+    assert "\n" not in str(raised.value)
+    assert list(tmp_path.glob("*-of-*")) == []
+    generate(Digits(), tmp_path)
+    assert len(list(tmp_path.glob("digits-train-*-of-00005"))) == 5
+
+
+class Dying(Digits):
+    """Its encoder kills the process it runs in."""
+
+    name = "dying"
+
+    def get_or_create_encoders(self, data_dir, tmp_dir):
+        return {"inputs": Deadly(), "targets": Deadly()}
+
+
+class Deadly:
+    def encode(self, text):
+        os.kill(os.getpid(), signal.SIGKILL)
+
+
+def test_a_process_that_is_killed(tmp_path):
+    problem = Dying()
+    problem.processes = 2
+    with pytest.raises(
+        UserError, match="One of 2 processes was killed, perhaps for want of memory"
+    ):
+        generate(problem, tmp_path)
