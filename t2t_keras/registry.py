@@ -17,6 +17,7 @@ _T = TypeVar("_T", bound=Callable)
 _sets: dict[str, Callable[[], HParams]] = {}
 _unsupported_sets: dict[str, str] = {}
 _problems: dict[str, type] = {}
+_unsupported_problems: dict[str, str] = {}
 _aliases: dict[str, str] = {}
 
 
@@ -112,6 +113,11 @@ def register_problem_alias(alias: str, name: str) -> None:
     _aliases[alias] = name
 
 
+def register_unsupported_problems(reasons: Mapping[str, str]) -> None:
+    """Makes problems of T2T known by name: asking for one tells the reason why it is not here."""
+    _unsupported_problems.update(reasons)
+
+
 def list_problems() -> list[str]:
     """The names of all problems, sorted, without aliases and suffixes."""
     _import_built_in("problems")
@@ -122,7 +128,7 @@ def problem(name: str) -> Any:
     """The problem of that name, alias, or either with "_rev" or "_copy" at its end (or both).
 
     Raises:
-        UserError: the name is unknown.
+        UserError: the name is unknown, or T2T's and not supported.
     """
     resolved = _resolve(name)
     return _problems[resolved.base](was_reversed=resolved.was_reversed, was_copy=resolved.was_copy)
@@ -152,8 +158,12 @@ def _resolve(name: str) -> ProblemName:
     if base in _aliases:
         base, reverses, copies = parse_problem_name(_aliases[base])
         was_reversed, was_copy = was_reversed != reverses, was_copy or copies
+    if base in _unsupported_problems and base not in _problems:
+        raise UserError(
+            f"problem {base!r} of tensor2tensor is not supported: {_unsupported_problems[base]}"
+        )
     if base not in _problems:
-        known = [*_problems, *_aliases]
+        known = [*_problems, *_aliases, *_unsupported_problems]
         raise UserError(
             f"unknown problem {name!r}.{nearest(asked.base, known)} "
             f"{len(_problems)} problems are registered"
