@@ -278,12 +278,7 @@ def test_killed_and_run_again(tmp_path, monkeypatch, where, killed_at):
     else:
         assert encoded == [] and len(finished) == 5 - len(done)
         assert all(path.stat().st_mtime_ns == time for path, time in done.items())
-    read_index(data_dir, "slow", "train")  # makes what the kept shards left unwritten
-    result = {path.name: path.read_bytes() for path in data_dir.iterdir()}
-    assert set(result) == set(whole)
-    assert {n: c for n, c in result.items() if "-of-" in n} == {
-        n: c for n, c in whole.items() if "-of-" in n
-    }
+    assert {path.name: path.read_bytes() for path in data_dir.iterdir()} == whole
 
 
 def test_pieces_of_another_text_are_not_used(tmp_path, monkeypatch):

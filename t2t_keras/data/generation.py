@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import hashlib
 import itertools
+import os
 import pickle
 import random
 import shutil
@@ -22,7 +23,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from t2t_keras.data.cleaning import Cleaner
-from t2t_keras.data.index import write_index
+from t2t_keras.data.index import read_index, write_index
 from t2t_keras.data.packing import pack
 from t2t_keras.data.pieces import read_segment, write_piece
 from t2t_keras.data.records import Lists, columns, frame, serialize
@@ -176,19 +177,22 @@ class Generation:
         finishing = Finishing(seed, problem.packed_length, problem.packed_spacing)
         finished = self._finished_shards(finishing)
         tasks = [
-            (self._pieces, number, path, finishing)
+            (self._pieces, number, path, self.work, finishing)
             for number, path in enumerate(self.paths)
             if path not in finished
         ]
         tables = list(run_ordered(_make_shard, tasks, problem.processes, _start, (None, {})))
         name = problem.dataset_filename()
-        if not finished:
-            self._write_indices(name, iter(tables))
+        self._write_indices(name, None if finished else iter(tables))
         write_counts(self.data_dir, name, self.split, self._counts)
         shutil.rmtree(self.work)
 
-    def _write_indices(self, name: str, tables: Iterator[ShardTable]) -> None:
+    def _write_indices(self, name: str, tables: Iterator[ShardTable] | None) -> None:
+        """Stores where the examples lie; None: shards that were there have to be read for it."""
         for split, paths in self.shards.items():
+            if tables is None:
+                read_index(self.data_dir, name, split)
+                continue
             sizes, lengths = zip(*itertools.islice(tables, len(paths)), strict=True)
             if {"inputs", "targets"} <= lengths[0].keys():
                 write_index(self.data_dir, name, split, list(sizes), list(lengths))
@@ -237,27 +241,23 @@ def _make_piece(path: Path, first: int, samples: Mapping[str, Sequence], shards:
 
 
 def _make_shard(
-    pieces: Sequence[Path], number: int, path: Path, finishing: Finishing
+    pieces: Sequence[Path], number: int, path: Path, work: Path, finishing: Finishing
 ) -> ShardTable:
-    """Writes a shard under its final name when it is whole."""
+    """Writes shard `number` in the directory `work`, and to `path` when it is whole."""
     fields = read_segment(pieces, number)
     order = list(range(len(next(iter(fields.values())).lengths)))
     if finishing.seed is not None:
         random.Random(f"{finishing.seed} {path.name}").shuffle(order)
     sizes = [np.zeros(0, np.uint32)]
     lengths = {field: [np.zeros(0, np.uint32)] for field in fields}
-    partial = path.with_name(path.name + ".incomplete")
-    try:
-        with partial.open("wb") as file:
-            for block in _blocks(fields, np.array(order, np.int64), finishing):
-                records = serialize(block)
-                file.write(frame(records).values.data)
-                sizes.append(records.lengths.astype(np.uint32))
-                for field in fields:
-                    lengths[field].append(block[field].lengths.astype(np.uint32))
-        partial.rename(path)
-    finally:
-        partial.unlink(missing_ok=True)
+    with (work / path.name).open("wb") as file:
+        for block in _blocks(fields, np.array(order, np.int64), finishing):
+            records = serialize(block)
+            file.write(frame(records).values.data)
+            sizes.append(records.lengths.astype(np.uint32))
+            for field in fields:
+                lengths[field].append(block[field].lengths.astype(np.uint32))
+    os.replace(work / path.name, path)
     joined = {field: np.concatenate(parts) for field, parts in lengths.items()}
     return ShardTable(np.concatenate(sizes), joined)
 

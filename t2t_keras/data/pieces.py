@@ -14,12 +14,13 @@ from pathlib import Path
 import numpy as np
 
 from t2t_keras.data.records import Lists
+from t2t_keras.whole_file import whole_file
 
 _LENGTHS = np.dtype("<u4")
 
 
 def write_piece(path: Path, fields: Mapping[str, Lists], shard_of_row: np.ndarray, shards: int):
-    """Writes a piece under its final name when it is whole.
+    """Writes a piece.
 
     Args:
         path: where.
@@ -44,11 +45,9 @@ def write_piece(path: Path, fields: Mapping[str, Lists], shard_of_row: np.ndarra
         "rows": np.diff(bounds).tolist(),
         "bytes": [len(segment) for segment in segments],
     }
-    partial = path.with_name(path.name + ".incomplete")
-    with partial.open("wb") as file:
+    with whole_file(path) as partial, partial.open("wb") as file:
         file.write(json.dumps(header).encode() + b"\n")
         file.writelines(segments)
-    partial.rename(path)
 
 
 def read_segment(paths: Sequence[Path], shard: int) -> dict[str, Lists]:

@@ -11,6 +11,7 @@ from pathlib import Path
 import numpy as np
 
 from t2t_keras.data.index import SplitIndex, read_index
+from t2t_keras.whole_file import whole_file
 
 _WIDEST_BAR = 40
 _MOST_BARS = 16
@@ -26,11 +27,9 @@ class Counts:
 
 def write_counts(data_dir: str | os.PathLike, name: str, split: str, counts: Counts) -> None:
     """Stores the counts of a split beside its shards."""
-    path = _path(data_dir, name, split)
-    partial = path.with_name(path.name + ".incomplete")
     values = {"kept": counts.kept, "dropped": dict(counts.dropped)}
-    partial.write_text(json.dumps(values, indent=1) + "\n")
-    partial.rename(path)
+    with whole_file(_path(data_dir, name, split)) as path:
+        path.write_text(json.dumps(values, indent=1) + "\n")
 
 
 def read_counts(data_dir: str | os.PathLike, name: str, split: str) -> Counts | None:

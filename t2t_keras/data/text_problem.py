@@ -16,6 +16,7 @@ from t2t_keras.data.problem import DatasetSplit, Problem, VocabType, missing_hoo
 from t2t_keras.data.shards import shard_paths
 from t2t_keras.errors import UserError
 from t2t_keras.ids import EOS_ID
+from t2t_keras.whole_file import whole_file
 
 PathLike = str | os.PathLike
 
@@ -178,9 +179,8 @@ class Text2TextProblem(Problem):
             max_subtoken_length=self.max_subtoken_length,
             reserved_tokens=reserved,
         )
-        partial = path.with_name(path.name + ".incomplete")
-        encoder.store_to_file(partial)
-        partial.rename(path)
+        with whole_file(path) as partial:
+            encoder.store_to_file(partial)
         return encoder
 
     def feature_encoders(self, data_dir: PathLike) -> dict:
