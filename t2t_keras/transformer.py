@@ -12,6 +12,14 @@ from t2t_keras.errors import UserError, nearest
 from t2t_keras.ids import PAD_ID
 from t2t_keras.settings import HParams
 
+PACKING = (
+    "inputs_segmentation",
+    "inputs_position",
+    "targets_segmentation",
+    "targets_position",
+)
+"""What a batch of packed rows holds besides "inputs" and "targets", in T2T's names."""
+
 TARGET_SPACES = 32
 """Rows of the target-space table, fixed in T2T."""
 
@@ -55,7 +63,12 @@ class Transformer(keras.Model):
 
     Call arguments:
         inputs: {"inputs": [B, S] int32, "targets": [B, T] int32}; 0 is padding. Position t of
-            the result sees the targets before t.
+            the result sees the targets before t. Rows that hold several pairs, as
+            `data.packing.pack` makes them, come with {"inputs_segmentation", "inputs_position"
+            [B, S], "targets_segmentation", "targets_position" [B, T]} int32, and a pair sees
+            itself alone. But T2T shifts the targets of a row as a whole: where no spacing stands
+            between pairs, the first target of a pair sees the end of sentence before it, where
+            that of a row's first pair (and of decoding) sees a zero vector.
         return_attention_weights: also return {"encoder", "decoder", "encdec"}, each a list of
             one [B, H, query, key] float32 tensor a layer.
 
@@ -199,8 +212,15 @@ class Transformer(keras.Model):
 
     def call(self, inputs, training=False, return_attention_weights=False):
         source, targets = inputs["inputs"], inputs["targets"]
+        packing = dict.fromkeys(PACKING)
+        if is_packed(inputs):
+            packing = {name: inputs[name] for name in PACKING}
         memory, encoder_weights = self.encode(
-            source, training=training, return_attention_weights=True
+            source,
+            training=training,
+            return_attention_weights=True,
+            segments=packing["inputs_segmentation"],
+            position=packing["inputs_position"],
         )
         logits, decoder_weights, encdec_weights = self.decode(
             targets,
@@ -208,6 +228,9 @@ class Transformer(keras.Model):
             source_mask=source != PAD_ID,
             training=training,
             return_attention_weights=True,
+            segments=packing["targets_segmentation"],
+            source_segments=packing["inputs_segmentation"],
+            position=packing["targets_position"],
         )
         if not return_attention_weights:
             return logits
@@ -218,19 +241,32 @@ class Transformer(keras.Model):
         }
         return logits, weights
 
-    def encode(self, source, training=False, return_attention_weights=False):
-        """Source ids [B, S] -> memory [B, S, D] (and the encoder's attention weights)."""
+    def encode(
+        self,
+        source,
+        training=False,
+        return_attention_weights=False,
+        segments=None,
+        position=None,
+    ):
+        """Source ids [B, S] -> memory [B, S, D] (and the encoder's attention weights).
+
+        Args:
+            segments: [B, S] int32, of packed rows: the pair's number, 0 at padding.
+            position: [B, S] int32, of packed rows: the position within the pair.
+        """
         mask = source != PAD_ID
         x = self.source_embedding(source)
         if self.hp.use_target_space_embedding:
             x = x + ops.cast(self.target_space_table[self.target_space_id], x.dtype)
         if self.source_position is not None:
-            x = self.source_position(x)
+            x = self.source_position(x, position=position)
         x = self.source_dropout(x, training=training)
         return self.encoder(
             x,
             mask=mask,
             bias=self._proximity_bias(ops.shape(source)[1]),
+            segments=segments,
             causal=self.hp.unidirectional_encoder,
             training=training,
             return_attention_weights=return_attention_weights,
@@ -240,24 +276,37 @@ class Transformer(keras.Model):
         return layers.proximity_bias(length) if self.hp.proximity_bias else None
 
     def decode(
-        self, targets, memory, source_mask=None, training=False, return_attention_weights=False
+        self,
+        targets,
+        memory,
+        source_mask=None,
+        training=False,
+        return_attention_weights=False,
+        segments=None,
+        source_segments=None,
+        position=None,
     ):
         """Target ids [B, T] and memory [B, S, D] -> logits [B, T, V] float32.
 
         Args:
             source_mask: boolean [B, S], True where the source has a token.
             return_attention_weights: return (logits, decoder weights, encoder-decoder weights).
+            segments: [B, T] int32, of packed rows: the pair's number, 0 at padding.
+            source_segments: [B, S] int32, the same for the source; goes with segments.
+            position: [B, T] int32, of packed rows: the position within the pair.
         """
         x = self.target_embedding(targets)
         x = ops.pad(x, [[0, 0], [1, 0], [0, 0]])[:, :-1]  # position t sees tokens before t
         if self.target_position is not None:
-            x = self.target_position(x)
+            x = self.target_position(x, position=position)
         x = self.target_dropout(x, training=training)
         x, own_weights, memory_weights = self.decoder(
             x,
             memory,
             bias=self._proximity_bias(ops.shape(x)[1]),
             memory_mask=source_mask,
+            segments=segments,
+            memory_segments=source_segments,
             training=training,
             return_attention_weights=True,
         )
@@ -332,6 +381,18 @@ _CHOICES: dict[str, tuple] = {
     "num_area_layers": (0,),
     "prepend_mode": ("none",),
 }
+
+
+def is_packed(features) -> bool:
+    """Whether a batch holds packed rows.
+
+    Raises:
+        UserError: it has some of the features of packed rows, but not all.
+    """
+    absent = [name for name in PACKING if name not in features]
+    if absent and len(absent) < len(PACKING):
+        raise UserError(f"A packed batch must have {', '.join(PACKING)}; got no {absent[0]}.")
+    return not absent
 
 
 def check_settings(hp: HParams) -> None:

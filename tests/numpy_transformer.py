@@ -8,21 +8,32 @@ import numpy as np
 MASKED = -1e9
 
 
-def logits(variables, hp, source, targets, source_vocab, target_vocab, target_space=0):
-    """[B, S] and [B, T] ids -> [B, T, V]; raises KeyError where a name is not T2T's."""
+def logits(
+    variables, hp, source, targets, source_vocab, target_vocab, target_space=0, packing=None
+):
+    """[B, S] and [B, T] ids -> [B, T, V]; raises KeyError where a name is not T2T's.
+
+    Args:
+        packing: of packed rows, T2T's four features: segmentation and position of both sides.
+    """
     net = _Network(variables, hp)
     source_table, target_table, softmax = net.tables(source_vocab, target_vocab)
 
     x = net.embed(source_table, source)  # [B, S, D]
     padding = np.abs(x).sum(-1) == 0
-    ignore_padding = padding[:, None, None, :] * MASKED
+    visible = padding[:, None, None, :] * MASKED
+    memory_bias = visible
+    if packing:
+        padding = packing["inputs_segmentation"] == 0
+        visible = other_segment(packing["inputs_segmentation"], packing["inputs_segmentation"])
+        memory_bias = other_segment(packing["targets_segmentation"], packing["inputs_segmentation"])
     length = source.shape[1]
-    bias = lower_triangle(length) if hp.unidirectional_encoder else ignore_padding
+    bias = lower_triangle(length) if hp.unidirectional_encoder else visible
     if hp.proximity_bias:
         bias = bias + proximal(length)
     if hp.use_target_space_embedding:
         x = x + net["body/target_space_embedding/kernel"][target_space]
-    x = net.add_positions(x, "inputs")
+    x = net.add_positions(x, "inputs", packing)
     for i in range(hp.num_encoder_layers or hp.num_hidden_layers):
         layer = f"body/encoder/layer_{i}"
         x = net.sublayer(x, f"{layer}/self_attention", net.attention, bias=bias, relative=True)
@@ -35,14 +46,17 @@ def logits(variables, hp, source, targets, source_vocab, target_vocab, target_sp
     y = np.concatenate([np.zeros_like(y[:, :1]), y[:, :-1]], axis=1)
     length = targets.shape[1]
     bias = lower_triangle(length)
+    if packing:
+        segments = packing["targets_segmentation"]
+        bias = bias + other_segment(segments, segments)
     if hp.proximity_bias:
         bias = bias + proximal(length)
-    y = net.add_positions(y, "targets")
+    y = net.add_positions(y, "targets", packing)
     for i in range(hp.num_decoder_layers or hp.num_hidden_layers):
         layer = f"body/decoder/layer_{i}"
         y = net.sublayer(y, f"{layer}/self_attention", net.attention, bias=bias, relative=True)
         y = net.sublayer(
-            y, f"{layer}/encdec_attention", net.attention, memory=memory, bias=ignore_padding
+            y, f"{layer}/encdec_attention", net.attention, memory=memory, bias=memory_bias
         )
         y = net.sublayer(y, f"{layer}/ffn", net.feed_forward)
     y = net.process(y, hp.layer_preprocess_sequence, "body/decoder/layer_prepostprocess")
@@ -51,6 +65,10 @@ def logits(variables, hp, source, targets, source_vocab, target_vocab, target_sp
 
 def lower_triangle(length):
     return (1 - np.tri(length))[None, None] * MASKED
+
+
+def other_segment(queries, keys):
+    return (queries[:, None, :, None] != keys[:, None, None, :]) * MASKED
 
 
 def proximal(length):
@@ -99,14 +117,16 @@ class _Network:
         x = table[ids] * (ids != 0)[..., None]
         return x * self.hp.hidden_size**0.5 if self.hp.multiply_embedding_mode != "none" else x
 
-    def add_positions(self, x, side):
+    def add_positions(self, x, side, packing):
         length, channels = x.shape[1:]
         if self.hp.pos == "timing":
-            return x + timing_signal(length, channels)
-        if self.hp.pos == "emb":
+            signal = timing_signal(length, channels)
+        elif self.hp.pos == "emb":
             table = self[f"body/{side}_positional_embedding"][:length]
-            return x + np.pad(table, [(0, length - len(table)), (0, 0)])
-        return x
+            signal = np.pad(table, [(0, length - len(table)), (0, 0)])
+        else:
+            return x
+        return x + (signal[packing[f"{side}_position"]] if packing else signal)
 
     def sublayer(self, x, scope, function, *args, **kwargs):
         y = self.process(x, self.hp.layer_preprocess_sequence, f"{scope}/layer_prepostprocess")

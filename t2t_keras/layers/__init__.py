@@ -1,7 +1,7 @@
 """Keras layers of the Transformer; they import Keras alone."""
 
 from t2t_keras.layers.attention import MultiHeadAttention
-from t2t_keras.layers.bias import causal_bias, mask_bias, proximity_bias
+from t2t_keras.layers.bias import causal_bias, mask_bias, proximity_bias, segment_bias
 from t2t_keras.layers.decoder import TransformerDecoder, TransformerDecoderLayer
 from t2t_keras.layers.dropout import Dropout, keep_mask_scope
 from t2t_keras.layers.embedding import SharedEmbedding
@@ -25,5 +25,6 @@ __all__ = [
     "keep_mask_scope",
     "mask_bias",
     "proximity_bias",
+    "segment_bias",
     "timing_signal",
 ]

@@ -33,6 +33,22 @@ def causal_bias(length):
     return ops.cast(future, "float32")[None, None] * MASKED
 
 
+def segment_bias(segments, memory_segments=None):
+    """Turns the numbers of packed sequences into the bias that keeps them apart.
+
+    T2T's `attention_bias_same_segment`: padding, number 0, sees padding.
+
+    Args:
+        segments: [B, T] int, the number of the sequence that each query belongs to.
+        memory_segments: [B, S] int, the same for the keys; `segments` if absent.
+
+    Returns:
+        [B, 1, T, S] float32, 0 where both numbers are equal and -1e9 elsewhere.
+    """
+    keys = segments if memory_segments is None else memory_segments
+    return mask_bias(ops.equal(ops.expand_dims(segments, 2), ops.expand_dims(keys, 1)))
+
+
 def proximity_bias(length):
     """Returns the [1, 1, T, T] bias -log(1 + |i - j|) (T2T's `attention_bias_proximal`)."""
     position = ops.cast(ops.arange(length), "float32")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import keras
 from keras import ops
 
-from t2t_keras.layers.bias import causal_bias, mask_bias
+from t2t_keras.layers.bias import causal_bias, mask_bias, segment_bias
 from t2t_keras.layers.stack import LayerSettings, Stack
 
 
@@ -119,6 +119,10 @@ class TransformerDecoder(Stack):
         memory: [B, S, D], the encoder's output.
         bias: further self-attention bias broadcastable to [B, H, T, T].
         memory_mask: boolean [B, S], True where the source has a token.
+        segments: [B, T] int, of rows that hold several packed sequences: the number of the
+            sequence at each position, 0 at padding. A position sees those of its own number.
+        memory_segments: [B, S] int, the same for the memory; goes with segments and replaces
+            memory_mask.
         causal: whether a position is kept from seeing later ones.
         return_attention_weights: also return the weights of every layer.
 
@@ -138,14 +142,24 @@ class TransformerDecoder(Stack):
         *,
         bias=None,
         memory_mask=None,
+        segments=None,
+        memory_segments=None,
         causal=True,
         training=False,
         return_attention_weights=False,
     ):
+        if (segments is None) != (memory_segments is None):
+            raise ValueError("segments and memory_segments must be given together, got one.")
         if causal:
             future = causal_bias(ops.shape(x)[1])
             bias = future if bias is None else bias + future
-        memory_bias = None if memory_mask is None else mask_bias(memory_mask)
+        memory_bias = None
+        if segments is not None:
+            apart = segment_bias(segments)
+            bias = apart if bias is None else bias + apart
+            memory_bias = segment_bias(segments, memory_segments)
+        elif memory_mask is not None:
+            memory_bias = mask_bias(memory_mask)
         self_weights, memory_weights = [], []
         for layer in self.layers:
             x, own, other = layer(

@@ -5,7 +5,7 @@ from __future__ import annotations
 import keras
 from keras import ops
 
-from t2t_keras.layers.bias import causal_bias, mask_bias
+from t2t_keras.layers.bias import causal_bias, mask_bias, segment_bias
 from t2t_keras.layers.stack import LayerSettings, Stack
 
 
@@ -78,8 +78,12 @@ class TransformerEncoder(Stack):
         x: [B, S, D].
         mask: boolean [B, S], True where there is a token.
         bias: further attention bias broadcastable to [B, H, S, S]; give the mask with it.
+        segments: [B, S] int, of rows that hold several packed sequences: the number of the
+            sequence at each position, 0 at padding. Replaces the mask; a position sees those of
+            its own number.
         causal: whether a position sees itself and earlier ones only, padding or not (T2T's
-            `unidirectional_encoder`); a mask then serves `remove_padding` alone.
+            `unidirectional_encoder`); mask and segments then serve `remove_padding` alone, so that
+            packed sequences see earlier ones, as in T2T.
         return_attention_weights: also return the weights of every layer.
 
     Returns:
@@ -101,6 +105,7 @@ class TransformerEncoder(Stack):
         *,
         mask=None,
         bias=None,
+        segments=None,
         causal=False,
         training=False,
         return_attention_weights=False,
@@ -108,11 +113,15 @@ class TransformerEncoder(Stack):
         blocked = None
         if causal:
             blocked = causal_bias(ops.shape(x)[1])
+        elif segments is not None:
+            blocked = segment_bias(segments)
         elif mask is not None:
             blocked = mask_bias(mask)
         if blocked is not None:
             bias = blocked if bias is None else bias + blocked
-        nonpadding = mask if self.remove_padding else None
+        nonpadding = None
+        if self.remove_padding:
+            nonpadding = mask if segments is None else ops.not_equal(segments, 0)
         all_weights = []
         for layer in self.layers:
             x, weights = layer(

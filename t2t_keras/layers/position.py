@@ -14,13 +14,19 @@ def timing_signal(length, channels: int, start=0):
     T2T's form: the sines of all wavelengths, then the cosines (the paper interleaves them),
     wavelengths from 2 pi to 20000 pi in geometric progression, an odd last channel zero.
     """
-    position = ops.cast(ops.arange(length) + start, "float32")
+    return sinusoids(ops.arange(length) + start, channels)
+
+
+def sinusoids(position, channels: int):
+    """The `timing_signal` of positions of any shape [...]: [..., channels] float32."""
     half = channels // 2
     increment = math.log(1e4) / max(half - 1, 1)
     inverse_timescale = ops.exp(ops.cast(ops.arange(half), "float32") * -increment)
-    angle = ops.expand_dims(position, 1) * ops.expand_dims(inverse_timescale, 0)
-    signal = ops.concatenate([ops.sin(angle), ops.cos(angle)], axis=1)
-    return ops.pad(signal, [[0, 0], [0, channels % 2]]) if channels % 2 else signal
+    angle = ops.expand_dims(ops.cast(position, "float32"), -1) * inverse_timescale
+    signal = ops.concatenate([ops.sin(angle), ops.cos(angle)], axis=-1)
+    if channels % 2:
+        signal = ops.pad(signal, [[0, 0]] * len(position.shape) + [[0, 1]])
+    return signal
 
 
 @keras.saving.register_keras_serializable("t2t_keras")
@@ -35,6 +41,8 @@ class PositionEncoding(keras.layers.Layer):
     Call arguments:
         x: [B, T, D].
         start: position of the first column.
+        position: [B, T] int, a position for every token instead (T2T's
+            `add_timing_signal_1d_given_position`): packed rows start anew with every sequence.
 
     Returns:
         [B, T, D].
@@ -67,15 +75,16 @@ class PositionEncoding(keras.layers.Layer):
             )
         self.built = True
 
-    def call(self, x, start=0):
-        length = ops.shape(x)[1]
+    def call(self, x, start=0, position=None):
+        if position is None:
+            position = ops.arange(ops.shape(x)[1]) + start
         if self.kind == "timing":
-            signal = timing_signal(length, x.shape[-1], start)
+            signal = sinusoids(position, x.shape[-1])
         else:
-            row = ops.arange(length) + start
+            row = ops.cast(position, "int32")
             inside = ops.cast(row < self.max_length, self.compute_dtype)
             signal = ops.take(self.table, ops.minimum(row, self.max_length - 1), axis=0)
-            signal = signal * ops.expand_dims(inside, 1)
+            signal = signal * ops.expand_dims(inside, -1)
         return x + ops.cast(signal, x.dtype)
 
     def compute_output_shape(self, input_shape):

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import tensorflow as tf
-
 from t2t_keras.decoding import Translator
 from t2t_keras.decoding.translator import until_eos
 from t2t_keras.errors import UserError
 from t2t_keras.losses import padded_cross_entropy, token_accuracy
 from t2t_keras.metrics import bleu
+from t2t_keras.training.batch_function import batch_function
+from t2t_keras.transformer import is_packed
 
 
 class Evaluation:
@@ -16,7 +16,7 @@ class Evaluation:
 
     Args:
         model: a `Transformer`.
-        dataset: of {"inputs", "targets"} batches, each example once.
+        dataset: of {"inputs", "targets"} batches, or of packed ones, each example once.
         encoders: "inputs" and "targets" text encoders.
         decode_settings: for BLEU.
         steps: at most so many batches (T2T's `--eval_steps`); 0 takes all.
@@ -26,35 +26,36 @@ class Evaluation:
         self.model = model
         self.batches = dataset.take(steps) if steps else dataset
         self.translator = Translator(model, encoders, decode_settings)
-        ids = tf.TensorSpec([None, None], tf.int32)
-        self._measure = tf.function(self._sums, input_signature=[ids, ids])
+        self._measure = batch_function(self._sums)
 
     def __call__(self) -> dict[str, float]:
         """Returns "loss" (nats a token, not smoothed), "accuracy" (0 to 1) and "bleu" (0 to 100).
 
-        BLEU is sacreBLEU (13a, cased) of the decoded text against the decoded targets.
+        BLEU is sacreBLEU (13a, cased) of the decoded text against the decoded targets. Packed
+        batches give no "bleu": T2T does not decode them either.
         """
         loss = right = tokens = 0.0
         references, hypotheses = [], []
         for batch in self.batches:
-            sums = self._measure(batch["inputs"], batch["targets"])
+            sums = self._measure(batch)
             batch_loss, batch_right, batch_tokens = (float(x) for x in sums)
             loss += batch_loss
             right += batch_right
             tokens += batch_tokens
+            if is_packed(batch):
+                continue
             for targets in batch["targets"].numpy():
                 references.append(self.translator.encoders["targets"].decode(until_eos(targets)))
             hypotheses += [t.texts[0] for t in self.translator.translate_ids(batch["inputs"])]
         if not tokens:
             raise UserError("the evaluation data holds no tokens: generate it again.")
-        return {
-            "loss": loss / tokens,
-            "accuracy": right / tokens,
-            "bleu": bleu(references, hypotheses).sacrebleu,
-        }
+        figures = {"loss": loss / tokens, "accuracy": right / tokens}
+        if hypotheses:
+            figures["bleu"] = bleu(references, hypotheses).sacrebleu
+        return figures
 
-    def _sums(self, inputs, targets):
-        logits = self.model({"inputs": inputs, "targets": targets})
-        loss, tokens = padded_cross_entropy(logits, targets)
-        right, _ = token_accuracy(logits, targets)
+    def _sums(self, batch):
+        logits = self.model(batch)
+        loss, tokens = padded_cross_entropy(logits, batch["targets"])
+        right, _ = token_accuracy(logits, batch["targets"])
         return loss, right, tokens

@@ -7,6 +7,7 @@ import tensorflow as tf
 
 from t2t_keras.layers import keep_mask_scope
 from t2t_keras.losses import padded_cross_entropy
+from t2t_keras.training.batch_function import batch_function
 
 CALL_SITES = 1 << 16
 """More dropout calls than a model makes in one step; keeps their seeds apart."""
@@ -30,15 +31,12 @@ class TrainStep:
         self.optimizer = optimizer
         self.seed = seed
         optimizer.build(model.trainable_variables)
-        ids = tf.TensorSpec([None, None], tf.int32)
         seeds = tf.TensorSpec([2], tf.int64)
-        self._forward_backward = tf.function(
-            self._sums, jit_compile=xla, input_signature=[ids, ids, seeds]
-        )
+        self._forward_backward = batch_function(self._sums, seeds, jit_compile=xla)
         self._update = tf.function(self._apply, jit_compile=True)
 
     def __call__(self, batch):
-        """Trains on {"inputs": [B, S], "targets": [B, T]}.
+        """Trains on {"inputs": [B, S], "targets": [B, T]}, or on such a batch of packed rows.
 
         Returns:
             Sum of token losses and number of target tokens, float32 scalars.
@@ -51,16 +49,18 @@ class TrainStep:
                 tf.cast(self.optimizer.iterations, tf.int64) * CALL_SITES,
             ]
         )
-        gradients, loss, tokens = self._forward_backward(batch["inputs"], batch["targets"], seeds)
+        gradients, loss, tokens = self._forward_backward(batch, seeds)
         *gradients, loss, tokens = context.all_reduce("SUM", [*gradients, loss, tokens])
         self._update(gradients, tokens)
         return loss, tokens
 
-    def _sums(self, inputs, targets, seeds):
+    def _sums(self, batch, seeds):
         variables = self.model.trainable_variables
         with tf.GradientTape() as tape, keep_mask_scope(philox_keep_mask(seeds)):
-            logits = self.model({"inputs": inputs, "targets": targets}, training=True)
-            loss, tokens = padded_cross_entropy(logits, targets, self.model.hp.label_smoothing)
+            logits = self.model(batch, training=True)
+            loss, tokens = padded_cross_entropy(
+                logits, batch["targets"], self.model.hp.label_smoothing
+            )
         gradients = tape.gradient(loss, [variable.value for variable in variables])
         return [tf.convert_to_tensor(gradient) for gradient in gradients], loss, tokens
 

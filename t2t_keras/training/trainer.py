@@ -153,9 +153,9 @@ class Trainer:
 
     def _evaluate(self, step: int, progress: Progress) -> dict[str, float]:
         figures = self.evaluation()
+        bleu = f"  BLEU {figures['bleu']:.2f}" if "bleu" in figures else ""
         progress.say(
-            f"step {step}: dev loss {figures['loss']:.4f}  accuracy {figures['accuracy']:.4f}  "
-            f"BLEU {figures['bleu']:.2f}"
+            f"step {step}: dev loss {figures['loss']:.4f}  accuracy {figures['accuracy']:.4f}{bleu}"
         )
         self.eval_log.write(step, figures)
         self.train_log.flush()

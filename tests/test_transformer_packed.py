@@ -1,0 +1,336 @@
+"""Rows of several pairs: each pair as if it were alone, but for what T2T's shift lets through."""
+
+import functools
+
+import keras
+import numpy as np
+import numpy_transformer
+import pytest
+import tensorflow as tf
+from layer_checks import random_tensor
+from networks import small_model
+
+import t2t_keras as t2t
+from t2t_keras.data.packing import pack
+from t2t_keras.decoding import DecodeSettings, Translator
+from t2t_keras.errors import UserError
+from t2t_keras.layers import PositionEncoding, TransformerDecoder, TransformerEncoder, segment_bias
+
+LENGTH = 16
+PAIRS = [
+    {"inputs": [5, 9, 3, 7, 1], "targets": [4, 8, 6, 1]},
+    {"inputs": [4, 1], "targets": [3, 9, 5, 7, 2, 1]},
+    {"inputs": [2, 8, 6, 1], "targets": [6, 1]},
+    {"inputs": [7, 7, 3, 2, 9, 4, 5, 1], "targets": [8, 8, 4, 2, 3, 1]},
+    {"inputs": [1], "targets": [1]},
+    {"inputs": [3, 4, 1], "targets": [9, 2, 2, 5, 6, 3, 1]},
+]
+
+VARIANTS = {
+    "prenorm": "",
+    "postnorm": "layer_preprocess_sequence=none,layer_postprocess_sequence=dan",
+    "separate_tables": "shared_embedding_and_softmax_weights=false",
+    "learned_positions": "pos=emb,max_length=9",
+    "no_positions": "pos=none",
+    "odd_hidden_size": "hidden_size=15,num_heads=3",
+    "padding_kept": "use_pad_remover=false",
+    "proximity_bias": "proximity_bias=true",
+    "unidirectional_encoder": "unidirectional_encoder=true",
+    "relative": "self_attention_type=dot_product_relative,max_relative_position=2,pos=none",
+}
+
+every_variant = pytest.mark.parametrize("name", VARIANTS)
+
+
+@functools.cache
+def variant(name):
+    """A model of `VARIANTS`, not to be changed."""
+    return small_model(VARIANTS[name], target_space_id=5)
+
+
+def packed(spacing=0, pairs=PAIRS):
+    """A batch [rows, LENGTH] of the pairs, and where each stands: (row, number) by pair."""
+    rows = list(pack(pairs, LENGTH, spacing))
+    batch = {
+        name: np.array([row[name] + [0] * (LENGTH - len(row[name])) for row in rows], np.int32)
+        for name in rows[0]
+    }
+    places = []
+    for pair in pairs:
+        places += [
+            (r, number)
+            for r in range(len(rows))
+            for number in range(1, max(rows[r]["inputs_segmentation"]) + 1)
+            if all(
+                list(batch[side][r][batch[f"{side}_segmentation"][r] == number]) == pair[side]
+                for side in ("inputs", "targets")
+            )
+        ]
+    assert len(places) == len(pairs) == len(set(places))
+    assert len(rows) < len(pairs) - 1
+    return batch, places
+
+
+def alone(pair):
+    return {side: np.array([pair[side]], np.int32) for side in ("inputs", "targets")}
+
+
+def numpy_logits(model, batch):
+    return numpy_transformer.logits(
+        t2t.checkpoints.t2t_variables(model),
+        model.hp,
+        batch["inputs"],
+        batch["targets"],
+        model.source_vocab_size,
+        model.target_vocab_size,
+        target_space=model.target_space_id,
+        packing=batch,
+    )
+
+
+def of_pair(values, batch, place):
+    row, number = place
+    return np.asarray(values)[row][batch["targets_segmentation"][row] == number]
+
+
+@every_variant
+@pytest.mark.parametrize("spacing", [0, 2])
+def test_logits_equal_numpy(name, spacing):
+    """At every token; what the logits of padding are matters to nobody."""
+    model = variant(name)
+    batch, _ = packed(spacing)
+    tokens = batch["targets"] != 0
+    ours, wanted = np.asarray(model(batch))[tokens], numpy_logits(model, batch)[tokens]
+    np.testing.assert_allclose(ours, wanted, atol=1e-5 * np.abs(wanted).max())
+
+
+SEES_EARLIER_SOURCES = "unidirectional_encoder"
+"""T2T's encoder that looks back does so across pairs; see below."""
+
+
+@pytest.mark.parametrize("name", [name for name in VARIANTS if name != SEES_EARLIER_SOURCES])
+def test_with_spacing_a_pair_is_as_if_alone(name):
+    model = variant(name)
+    batch, places = packed(spacing=1)
+    logits = model(batch)
+    for pair, place in zip(PAIRS, places, strict=True):
+        wanted = np.asarray(model(alone(pair)))[0]
+        np.testing.assert_allclose(of_pair(logits, batch, place), wanted, atol=2e-5)
+
+
+def test_the_loss_of_a_packed_batch_is_that_of_its_pairs():
+    model = variant("prenorm")
+    batch, _ = packed(spacing=1)
+    for smoothing in (0.0, 0.1):
+        loss, tokens = t2t.losses.padded_cross_entropy(model(batch), batch["targets"], smoothing)
+        losses = [
+            t2t.losses.padded_cross_entropy(model(alone(p)), alone(p)["targets"], smoothing)
+            for p in PAIRS
+        ]
+        assert float(tokens) == sum(len(pair["targets"]) for pair in PAIRS)
+        assert float(loss) == pytest.approx(sum(float(part) for part, _ in losses), rel=1e-5)
+
+
+def test_without_spacing_a_pair_begins_with_the_end_of_the_one_before():
+    """T2T's shift: a pair is what a lone one is after an end of sentence instead of nothing."""
+    model = variant("prenorm")
+    batch, places = packed()
+    logits = model(batch)
+    first, later = 0, 0
+    for pair, place in zip(PAIRS, places, strict=True):
+        ours = of_pair(logits, batch, place)
+        after_nothing = np.asarray(model(alone(pair)))[0]
+        if place[1] == 1:
+            np.testing.assert_allclose(ours, after_nothing, atol=2e-5)
+            first += 1
+            continue
+        # The end of sentence of the pair before as a row of its own kind: given to the decoder
+        # with the segment and the position of the pair's first target.
+        shifted = {
+            **alone(pair),
+            "targets": np.array([[1, *pair["targets"]]], np.int32),
+            "inputs_segmentation": np.full((1, len(pair["inputs"])), 2, np.int32),
+            "inputs_position": np.arange(len(pair["inputs"]), dtype=np.int32)[None],
+            "targets_segmentation": np.array([[1] + [2] * len(pair["targets"])], np.int32),
+            "targets_position": np.array([[0, *range(len(pair["targets"]))]], np.int32),
+        }
+        np.testing.assert_allclose(ours, numpy_logits(model, shifted)[0, 1:], atol=2e-5)
+        assert np.abs(ours - after_nothing).max() > 1e-2
+        later += 1
+    assert (first, later) == (2, 4)
+
+
+def changed(batch, side, row, column):
+    other = {name: array.copy() for name, array in batch.items()}
+    other[side][row, column] = 11
+    return other
+
+
+def test_nothing_of_a_pair_reaches_another_but_its_last_target():
+    model = variant("prenorm")
+    batch, _ = packed()
+    segments = {side: batch[f"{side}_segmentation"][0] for side in ("inputs", "targets")}
+    assert max(segments["inputs"]) == 4
+    before = np.asarray(model(batch))
+    for side in ("inputs", "targets"):
+        for column in np.flatnonzero(segments[side] == 2):
+            after = np.asarray(model(changed(batch, side, 0, column)))
+            np.testing.assert_array_equal(after[1:], before[1:])
+            last = side == "targets" and segments[side][column + 1] == 3
+            for number in (1, 3, 4):
+                there = segments["targets"] == number
+                difference = np.abs(after - before)[0, there].max()
+                assert difference > 1e-3 if last and number == 3 else difference < 1e-5
+
+
+def test_a_unidirectional_encoder_sees_earlier_pairs_of_its_row():
+    """T2T's lower triangle alone: pairs are not kept apart there, only later ones are hidden."""
+    model = variant(SEES_EARLIER_SOURCES)
+    batch, _ = packed(spacing=1)
+    segments = batch["inputs_segmentation"][0]
+    memory = model.encode(batch["inputs"], segments=segments[None])
+    other = changed(batch, "inputs", 0, 0)
+    after = model.encode(other["inputs"], segments=segments[None])
+    difference = np.abs(np.asarray(memory) - np.asarray(after))[0].max(-1)
+    assert (difference[segments > 0] > 1e-4).all()
+    last = changed(batch, "inputs", 0, np.flatnonzero(segments == 2)[-1])
+    after = model.encode(last["inputs"], segments=segments[None])
+    np.testing.assert_allclose(after[0][segments == 1], memory[0][segments == 1], atol=1e-5)
+
+
+def test_weights_of_attention_stay_within_a_pair():
+    batch, _ = packed(spacing=1)
+    _, weights = variant("prenorm")(batch, return_attention_weights=True)
+    source, target = batch["inputs_segmentation"], batch["targets_segmentation"]
+    for name, queries, keys in (
+        ("encoder", source, source),
+        ("decoder", target, target),
+        ("encdec", target, source),
+    ):
+        same = queries[:, :, None] == keys[:, None, :]
+        for layer in weights[name]:
+            layer = np.asarray(layer).max(1)  # over heads
+            assert (layer[(queries > 0)[:, :, None] & ~same] == 0).all()
+            assert (layer[same] > 0).any()
+
+
+def test_one_pair_a_row_equals_plain_rows():
+    model = variant("prenorm")
+    longer = [{"inputs": [9] * 9 + [1], "targets": [8] * 9 + [1]}, *PAIRS]
+    rows = list(pack(longer[:1], 10)) + list(pack(longer[1:2], 10))
+    batch = {
+        name: np.array([row[name] + [0] * (10 - len(row[name])) for row in rows])
+        for name in rows[0]
+    }
+    plain = {side: batch[side] for side in ("inputs", "targets")}
+    tokens = batch["targets"] != 0
+    np.testing.assert_allclose(
+        np.asarray(model(batch))[tokens], np.asarray(model(plain))[tokens], atol=1e-5
+    )
+
+
+@pytest.mark.parametrize("dtype", ["mixed_bfloat16", "mixed_float16"])
+def test_half_precision_keeps_pairs_apart(dtype):
+    model = small_model(dtype=dtype)
+    batch, _ = packed()
+    wanted = numpy_logits(model, batch)
+    ours = np.asarray(model(batch))
+    tokens = batch["targets"] != 0
+    assert np.isfinite(ours).all()
+    tolerance = 0.1 if dtype == "mixed_bfloat16" else 0.02
+    np.testing.assert_allclose(ours[tokens], wanted[tokens], atol=tolerance * np.abs(wanted).max())
+
+
+def test_a_batch_that_is_packed_by_half_is_refused():
+    batch, _ = packed()
+    del batch["targets_position"]
+    with pytest.raises(UserError, match=r"A packed batch must have .*; got no targets_position"):
+        variant("prenorm")(batch)
+
+
+def test_a_saved_model_takes_packed_rows(tmp_path):
+    model = small_model()
+    batch, _ = packed()
+    model.save(tmp_path / "model.keras")
+    np.testing.assert_array_equal(
+        keras.models.load_model(tmp_path / "model.keras")(batch), model(batch)
+    )
+
+
+def test_a_packed_problem_s_model_decodes_plain_text():
+    """Decoding gives the network a sentence a row, as T2T: what training saw as first pairs."""
+    plain = "attention_dropout=0.0,relu_dropout=0.0,layer_prepostprocess_dropout=0.0"
+    model = small_model(f"{plain},label_smoothing=0.0", source_vocab=258, target_vocab=258)
+    encoder = t2t.text.ByteTextEncoder()
+    step = t2t.training.TrainStep(model, keras.optimizers.Adam(0.01), seed=0, xla=False)
+    lines = ["abc", "ba", "cab", "c"]
+    pairs = [{side: [*encoder.encode(line), 1] for side in ("inputs", "targets")} for line in lines]
+    batch, _ = packed(pairs=pairs, spacing=1)
+    batch = {name: tf.constant(array) for name, array in batch.items()}
+    for _ in range(150):
+        loss, tokens = step(batch)
+    assert float(loss / tokens) < 0.05
+    settings = DecodeSettings(beam_size=2, extra_length=2)
+    translated = Translator(model, {"inputs": encoder, "targets": encoder}, settings).translate(
+        lines
+    )
+    assert [translation.texts[0] for translation in translated] == lines
+
+
+def test_segment_bias_by_hand():
+    no = -1e9
+    queries, keys = np.array([[1, 2, 0]]), np.array([[1, 1, 2, 0]])
+    wanted = [[[[0, 0, no, no], [no, no, 0, no], [no, no, no, 0]]]]
+    bias = segment_bias(queries, keys)
+    np.testing.assert_array_equal(bias, wanted)
+    assert bias.dtype == "float32"
+    np.testing.assert_array_equal(
+        segment_bias(queries), [[[[0, no, no], [no, 0, no], [no, no, 0]]]]
+    )
+
+
+@pytest.mark.parametrize("settings", [{}, {"kind": "emb", "max_length": 3}])
+def test_given_positions(settings):
+    x = random_tensor(2, 5, 7)
+    position = np.array([[0, 1, 2, 0, 1], [4, 3, 0, 0, 0]])
+    layer = PositionEncoding(**settings)
+    straight = np.asarray(layer(np.zeros((1, 5, 7), "float32")))[0]
+    np.testing.assert_allclose(layer(x, position=position), x + straight[position], atol=1e-6)
+
+
+SMALL = {"num_heads": 2, "filter_size": 12, "num_layers": 2}
+X, MEMORY = random_tensor(2, 5, 8), random_tensor(2, 4, 8, seed=1)
+SEGMENTS = np.array([[1, 1, 2, 2, 0], [1, 2, 2, 2, 3]])
+MEMORY_SEGMENTS = np.array([[1, 2, 2, 0], [1, 1, 2, 3]])
+
+
+def test_an_encoder_of_its_own_keeps_segments_apart():
+    encoder = TransformerEncoder(**SMALL)
+    together = np.asarray(encoder(X, segments=SEGMENTS))
+    for row, first, last in ((0, 0, 2), (0, 2, 4), (1, 0, 1), (1, 1, 4), (1, 4, 5)):
+        part = X[row : row + 1, first:last]
+        np.testing.assert_allclose(together[row, first:last], encoder(part)[0], atol=1e-5)
+
+
+@pytest.mark.parametrize("causal", [True, False])
+def test_a_decoder_of_its_own_keeps_segments_apart(causal):
+    decoder = TransformerDecoder(**SMALL)
+    packing = {"segments": SEGMENTS, "memory_segments": MEMORY_SEGMENTS}
+    together = np.asarray(decoder(X, MEMORY, causal=causal, **packing))
+    for row in (0, 1):
+        for number in (1, 2):
+            own, other = SEGMENTS[row] == number, MEMORY_SEGMENTS[row] == number
+            apart = decoder(X[row][own][None], MEMORY[row][other][None], causal=causal)
+            np.testing.assert_allclose(together[row][own], apart[0], atol=1e-5)
+
+
+def test_segments_come_in_symbolic_models_too():
+    x, segments = keras.Input((None, 8)), keras.Input((None,), dtype="int32")
+    encoder = TransformerEncoder(**SMALL)
+    model = keras.Model([x, segments], encoder(x, segments=segments))
+    np.testing.assert_allclose(model([X, SEGMENTS]), encoder(X, segments=SEGMENTS), atol=1e-6)
+
+
+def test_segments_of_one_side_are_refused():
+    with pytest.raises(ValueError, match="must be given together"):
+        TransformerDecoder(**SMALL)(X, MEMORY, segments=SEGMENTS)
