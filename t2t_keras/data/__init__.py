@@ -4,6 +4,7 @@ from t2t_keras.data.batching import batching_scheme, bucket_shapes
 from t2t_keras.data.problem import DatasetSplit, Problem, SpaceID, VocabType
 from t2t_keras.data.reading import dataset
 from t2t_keras.data.text_problem import Text2TextProblem
+from t2t_keras.data.tfds_problem import TfdsTranslateProblem
 from t2t_keras.data.translate import TranslateProblem
 
 __all__ = [
@@ -11,6 +12,7 @@ __all__ = [
     "Problem",
     "SpaceID",
     "Text2TextProblem",
+    "TfdsTranslateProblem",
     "TranslateProblem",
     "VocabType",
     "batching_scheme",

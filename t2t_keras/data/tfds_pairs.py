@@ -1,0 +1,235 @@
+"""Sentence pairs of the translation datasets of TensorFlow Datasets (TFDS)."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from itertools import chain
+from pathlib import Path
+from typing import Any
+
+from t2t_keras.data.vocabulary_text import evenly_spaced
+from t2t_keras.errors import UserError, nearest
+
+_READ_AT_ONCE = 1024
+_READ_BUFFER = 2**20
+_INFO_FILE = "dataset_info.json"
+
+
+class TfdsPairs:
+    """The pairs of one dataset, in the order in which TFDS stored them.
+
+    A dataset that is not prepared yet is downloaded, verified and prepared by TFDS in `tmp_dir/tfds`.
+    Archives that lie in `tmp_dir` under the names they have on their server are used as they are.
+
+    Args:
+        name: `dataset/config` such as "wmt14_translate/de-en", with a version at its end if wanted
+            (":1.0.0"), or the directory of a prepared dataset. By name it is looked for in TFDS's own
+            directory (`TFDS_DATA_DIR`, else `~/tensorflow_datasets`), then in `tmp_dir/tfds`.
+        tmp_dir: where archives are and where TFDS puts what it makes.
+        languages: names of the source and the target feature, which are the languages' codes; None:
+            those that the dataset names as its supervised keys.
+
+    Raises:
+        UserError: there is no such dataset, config, version or language, or it cannot be prepared.
+    """
+
+    def __init__(
+        self, name: str, tmp_dir: str | os.PathLike, languages: Sequence[str] | None = None
+    ):
+        self._builder = _prepared_builder(name, Path(tmp_dir))
+        self.name: str = self._builder.info.full_name
+        """The full name, with the version."""
+        self.languages: tuple[str, str] = self._checked_languages(languages)
+        """The features of source and target."""
+
+    @property
+    def splits(self) -> list[str]:
+        """The names of the dataset's splits."""
+        return [str(split) for split in self._builder.info.splits]
+
+    def count(self, split: str) -> int:
+        """Returns how many pairs a split has.
+
+        Args:
+            split: in TFDS's grammar, such as "train", "train[:99%]" or "train+validation".
+
+        Raises:
+            UserError: there is no such split, or the text is not of that grammar.
+        """
+        return int(self._split(split).num_examples)
+
+    def pairs(self, split: str) -> Iterator[tuple[str, str]]:
+        """Yields source and target of each pair of a split, stripped; see `count` for `split`.
+
+        Raises:
+            UserError: there is no such split, or its files cannot be read or are not whole.
+        """
+        source, target = self.languages
+        found = 0
+        for columns in self._columns(split, self.languages, 1):
+            found += len(columns[source])
+            yield from zip(self._texts(columns[source]), self._texts(columns[target]), strict=True)
+        if found != self.count(split):
+            raise UserError(
+                f"{split} of {self.name} has {self.count(split)} pairs, but {found} are there: "
+                f"delete {self._builder.data_dir} and prepare it again."
+            )
+
+    def vocabulary_text(self, split: str, characters: int) -> Iterator[str]:
+        """Yields so many characters of each side of a split, from evenly spaced pairs."""
+        lines = self.count(split)
+        for language in self.languages:
+
+            def every(k: int, language: str = language) -> Iterator[str]:
+                columns = self._columns(split, [language], k)
+                return chain.from_iterable(self._texts(part[language]) for part in columns)
+
+            yield from evenly_spaced(every, lines, characters)
+
+    def _checked_languages(self, asked: Sequence[str] | None) -> tuple[str, str]:
+        import tensorflow_datasets as tfds
+
+        info = self._builder.info
+        features = (
+            dict(info.features) if isinstance(info.features, tfds.features.FeaturesDict) else {}
+        )
+        texts = [key for key, value in features.items() if isinstance(value, tfds.features.Text)]
+        named = asked or info.supervised_keys or ()
+        there = f"{self.name} has {', '.join(texts) or 'no text at its top level'}"
+        if len(named) != 2 or named[0] == named[1]:
+            got = ",".join(map(str, named)) or "none"
+            raise UserError(f"two languages are needed, source and target, got {got}: {there}.")
+        for language in named:
+            if language not in texts:
+                raise UserError(
+                    f"unknown language {language!r}.{nearest(language, texts)} {there}."
+                )
+        return str(named[0]), str(named[1])
+
+    def _split(self, split: str) -> Any:
+        try:
+            return self._builder.info.splits[split]
+        except Exception as error:  # its own types for slices, unknown names and bad grammar
+            known = self.splits
+            name = split.split("[")[0]
+            if name in known:
+                raise UserError(f"split {split!r} of {self.name}: {_reason(error)}.") from error
+            raise UserError(
+                f"unknown split {split!r} of {self.name}.{nearest(name, known)} "
+                f"It has {', '.join(known)}, and parts of them such as train[:99%]."
+            ) from error
+
+    def _columns(self, split: str, languages: Sequence[str], k: int) -> Iterator[dict[str, list]]:
+        """The texts, in bytes, of every k-th pair, some hundred at a time."""
+        info = self._split(split)
+        with _explained(f"{self.name} cannot be read"):
+            if self._builder.info.file_format.value == "tfrecord":
+                yield from _record_columns(info.file_instructions, languages, k)
+            else:
+                source = self._builder.as_data_source(split=split)
+                for start in range(k - 1, len(source), k * _READ_AT_ONCE):
+                    end = min(len(source), start + k * _READ_AT_ONCE)
+                    rows = source.__getitems__(range(start, end, k))
+                    yield {language: [row[language] for row in rows] for language in languages}
+
+    def _texts(self, column: Sequence[bytes]) -> list[str]:
+        try:
+            return [text.decode("utf-8").strip() for text in column]
+        except UnicodeDecodeError as error:
+            raise UserError(f"{self.name} holds text that is not UTF-8: {error}.") from error
+
+
+def _record_columns(
+    instructions: Sequence[Any], languages: Sequence[str], k: int
+) -> Iterator[dict[str, list]]:
+    """Reads TFRecord files themselves: TFDS parses one example at a time, ten times slower."""
+    import tensorflow as tf
+
+    spec = {language: tf.io.FixedLenFeature([], tf.string) for language in languages}
+    wanted = k - 1  # the number, from here on, of the next pair that is taken
+    for part in instructions:
+        records = tf.data.TFRecordDataset(os.fspath(part.filename), buffer_size=_READ_BUFFER)
+        records = records.skip(part.skip)
+        available = part.examples_in_shard - part.skip
+        if part.take >= 0:
+            available = min(available, part.take)
+            records = records.take(part.take)
+        records = records.skip(wanted).shard(k, 0).batch(_READ_AT_ONCE)
+        parsed = records.map(lambda batch: tf.io.parse_example(batch, spec)).prefetch(2)
+        for columns in parsed.as_numpy_iterator():
+            yield {language: columns[language].tolist() for language in languages}
+        wanted = (wanted - available) % k
+
+
+def _prepared_builder(name: str, tmp_dir: Path) -> Any:
+    import tensorflow_datasets as tfds
+
+    directory = Path(name).expanduser()
+    if (directory / _INFO_FILE).is_file():
+        with _explained(f"the dataset in {directory} cannot be read"):
+            return tfds.builder_from_directory(directory)
+    if directory.is_dir():
+        patterns = ("*/", "*/*/", "*/*/*/")
+        below = [path for deep in patterns for path in sorted(directory.glob(deep + _INFO_FILE))]
+        hint = f" Did you mean {str(below[0].parent)!r}?" if below else ""
+        raise UserError(f"the directory {name} holds no prepared dataset: no {_INFO_FILE}.{hint}")
+    default = _builder(name, os.environ.get("TFDS_DATA_DIR"))
+    if default.is_prepared():
+        return default
+    builder = _builder(name, tmp_dir / "tfds")
+    if builder.is_prepared():
+        return builder
+    manual_dir = str(tmp_dir)
+    with _explained(
+        f"TensorFlow Datasets cannot prepare {name}",
+        f"Archives fetched by hand go to {manual_dir}, whole and under their own names",
+    ):
+        builder.download_and_prepare(
+            download_config=tfds.download.DownloadConfig(
+                manual_dir=manual_dir, try_download_gcs=False
+            )
+        )
+    return builder
+
+
+def _builder(name: str, data_dir: str | os.PathLike | None) -> Any:
+    import tensorflow_datasets as tfds
+
+    try:
+        return tfds.builder(name, data_dir=data_dir)
+    except (
+        Exception
+    ) as error:  # ValueError, AssertionError, DatasetNotFoundError, what a config raises
+        dataset, _, config = name.split(":")[0].partition("/")
+        known = tfds.list_builders(with_community_datasets=False)
+        if dataset not in known:
+            raise UserError(
+                f"unknown dataset {name!r}: neither a directory nor one of the {len(known)} "
+                f"of TensorFlow Datasets.{nearest(dataset, known)}"
+            ) from error
+        configs = list(tfds.builder_cls(dataset).builder_configs)
+        if config and config not in configs:
+            there = f"It has {', '.join(configs)}." if configs else "It has no configs."
+            raise UserError(
+                f"unknown config {config!r} of {dataset}.{nearest(config, configs)} {there}"
+            ) from error
+        raise UserError(f"dataset {name!r}: {_reason(error)}.") from error
+
+
+@contextmanager
+def _explained(what: str, remedy: str = "") -> Iterator[None]:
+    try:
+        yield
+    except UserError:
+        raise
+    except Exception as error:  # whatever a dataset's own code and the libraries below it raise
+        end = f" {remedy}." if remedy else ""
+        raise UserError(f"{what}: {_reason(error)}.{end}") from error
+
+
+def _reason(error: Exception) -> str:
+    """The first line of an error's message, or its type if it has none."""
+    lines = str(error).strip().splitlines()
+    return lines[0].rstrip(" :.") if lines else type(error).__name__
