@@ -19,7 +19,7 @@ FLAGS = flags.FLAGS
 
 
 def define_flags() -> None:
-    """Defines the flags of the command: T2T's, as far as they apply, and those of cleaning."""
+    """Defines the flags of the command: T2T's, as far as they apply, and ours."""
     flags.DEFINE_list("problem", [], "Names of the problems to generate, separated by commas.")
     flags.DEFINE_string("data_dir", None, "Directory for vocabularies and shards.")
     flags.DEFINE_string("tmp_dir", "/tmp/t2t_datagen", "Where source files are, or are put.")
@@ -27,6 +27,7 @@ def define_flags() -> None:
     options.define_processes()
     options.define_usr_dir()
     options.define_cleaning()
+    options.define_translate_files()
 
 
 def main(arguments: list[str]) -> None:
@@ -37,6 +38,7 @@ def main(arguments: list[str]) -> None:
         known = ", ".join(registry.list_problems())
         raise UserError(f"--problem is missing: give one or more of {known}.")
     problems = [registry.problem(name) for name in FLAGS.problem]
+    options.configure(*problems)
     data_dir, tmp_dir = options.required("data_dir"), os.path.expanduser(FLAGS.tmp_dir)
     rules, processes = options.cleaning(), options.processes()
     for problem in problems:

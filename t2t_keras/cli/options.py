@@ -11,6 +11,9 @@ from t2t_keras.errors import UserError
 
 FLAGS = flags.FLAGS
 
+_FILES = ("train_files", "dev_files", "test_files")
+_TFDS = ("tfds", "languages", "tfds_splits")
+
 
 def define_problem() -> None:
     """--problem, --data_dir and --t2t_usr_dir."""
@@ -48,6 +51,88 @@ def define_cleaning() -> None:
     flags.DEFINE_float("clean_min_letters", 0.0, "Share of letters in either side, 0 to 1.")
     flags.DEFINE_bool("clean_copies", False, "Leave out pairs of equal sides.")
     flags.DEFINE_bool("clean_duplicates", False, "Leave out pairs that came before.")
+
+
+def define_translate_files() -> None:
+    """--train_files and the like: what `translate_files` is made from."""
+    flags.DEFINE_list("train_files", [], "translate_files: the source file, the target file.")
+    flags.DEFINE_list("dev_files", [], "translate_files: those of dev.")
+    flags.DEFINE_list("test_files", [], "translate_files: those of test, if there are any.")
+    flags.DEFINE_string("tfds", None, "translate_files: a dataset of TFDS instead of files.")
+    flags.DEFINE_list("languages", [], "translate_files: source and target in --tfds.")
+    flags.DEFINE_list(
+        "tfds_splits",
+        ["train", "validation", "test"],
+        "translate_files: train, dev, test in --tfds.",
+    )
+    flags.DEFINE_integer(
+        "vocab_size", 2**15, "translate_files: about so many subwords.", lower_bound=1
+    )
+
+
+def configure(*problems) -> None:
+    """Tells `translate_files`, where it is among the problems, what it is made from.
+
+    Raises:
+        UserError: flags for it are given without it, without --generate_data, or do not go together.
+    """
+    given = [f"--{name}" for name in (*_FILES, *_TFDS, "vocab_size") if FLAGS[name].present]
+    if not given:
+        return
+    from t2t_keras.problems.translate_files import TranslateFiles
+
+    ours = [problem for problem in problems if isinstance(problem, TranslateFiles)]
+    if not ours:
+        names = ", ".join(problem.name for problem in problems)
+        raise UserError(f"{given[0]} is for --problem=translate_files, got --problem={names}.")
+    if "generate_data" in FLAGS and not any(
+        FLAGS[name].value for name in ("generate_data", "on_the_fly") if name in FLAGS
+    ):
+        raise UserError(
+            f"{given[0]} says what data is generated from: give --generate_data with it, "
+            "or leave it away, for data that is there is found in --data_dir."
+        )
+    for problem in ours:
+        if FLAGS.tfds:
+            _use_tfds(problem)
+        else:
+            _use_files(problem)
+
+
+def _use_files(problem) -> None:
+    for name in _TFDS:
+        if FLAGS[name].present:
+            raise UserError(f"--{name} needs --tfds=NAME: files are named source first.")
+    for name in ("train_files", "dev_files"):
+        if not FLAGS[name].value:
+            raise UserError(f"--{name}=SOURCE,TARGET is missing, or give --tfds=NAME.")
+    problem.use_files(
+        train=_some("train_files", 2),
+        dev=_some("dev_files", 2),
+        test=_some("test_files", 2) if FLAGS.test_files else None,
+        vocab_size=FLAGS.vocab_size,
+    )
+
+
+def _use_tfds(problem) -> None:
+    for name in _FILES:
+        if FLAGS[name].present:
+            raise UserError(f"--{name} and --tfds are both given: data is made from one of them.")
+    problem.use_tfds(
+        FLAGS.tfds,
+        _some("languages", 2) if FLAGS.languages else None,
+        _some("tfds_splits", 2, 3) if FLAGS["tfds_splits"].present else None,
+        vocab_size=FLAGS.vocab_size,
+    )
+
+
+def _some(name: str, *numbers: int) -> list[str]:
+    """The value of a list flag of so many items."""
+    values = [value.strip() for value in FLAGS[name].value]
+    if len(values) not in numbers or not all(values):
+        wanted = " or ".join(map(str, numbers))
+        raise UserError(f"--{name} takes {wanted} items with a comma between, got {len(values)}.")
+    return values
 
 
 def processes() -> int:

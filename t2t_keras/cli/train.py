@@ -14,6 +14,7 @@ def define_flags() -> None:
     options.define_problem()
     options.define_hparams()
     options.define_decode_hparams()
+    options.define_translate_files()
     flags.DEFINE_string("output_dir", None, "Directory of the run; a run that is there goes on.")
     flags.DEFINE_string("tmp_dir", "/tmp/t2t_datagen", "Where source files are, or are put.")
     flags.DEFINE_bool("generate_data", False, "Generate the data first, if it is not there.")
@@ -37,6 +38,7 @@ def main(arguments: list[str]) -> None:
     options.reject_arguments(arguments)
     data_dir, output_dir = options.required("data_dir"), options.required("output_dir")
     problem = options.problem()
+    options.configure(problem)
     hp = options.hparams()
 
     from t2t_keras.decoding import DecodeSettings
