@@ -312,6 +312,20 @@ def test_an_encoder_of_its_own_keeps_segments_apart():
         np.testing.assert_allclose(together[row, first:last], encoder(part)[0], atol=1e-5)
 
 
+def test_segments_tell_the_encoder_where_padding_is():
+    settings = {**SMALL, "num_layers": 1, "preprocess_sequence": "none"}
+    settings["postprocess_sequence"] = "a"
+    kept, removed = (TransformerEncoder(**settings, remove_padding=r) for r in (False, True))
+    kept(X), removed(X)
+    kept.layer_0.ffn.set_weights([w + 0.1 for w in kept.layer_0.ffn.get_weights()])
+    removed.set_weights(kept.get_weights())
+    ours, theirs = (np.asarray(e(X, segments=SEGMENTS)) for e in (removed, kept))
+    tokens = SEGMENTS > 0
+    np.testing.assert_array_equal(ours[tokens], theirs[tokens])
+    attention = kept.layer_0.self_attention(X, bias=segment_bias(SEGMENTS))
+    np.testing.assert_allclose(ours[~tokens], (X + np.asarray(attention))[~tokens], atol=1e-5)
+
+
 @pytest.mark.parametrize("causal", [True, False])
 def test_a_decoder_of_its_own_keeps_segments_apart(causal):
     decoder = TransformerDecoder(**SMALL)
