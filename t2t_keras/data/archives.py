@@ -52,8 +52,8 @@ def unpack(archive: Path, directory: Path, is_wanted: Callable[[str], bool]) -> 
     except (NotImplementedError, RuntimeError) as error:  # zip: a method, a password
         raise UserError(f"{archive} cannot be unpacked: {error}.") from error
     finally:
-        for part in unfinished.values():
-            part.unlink(missing_ok=True)
+        for part in filter(Path.exists, unfinished.values()):
+            part.unlink()
     return found
 
 

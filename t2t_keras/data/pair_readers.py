@@ -22,6 +22,7 @@ _SEGMENT = re.compile("<seg>(.*?)</seg>")
 _ENTITIES = [
     (re.compile(pattern), character)
     for pattern, character in (
+        ("&amp;", "&"),
         ("& ?amp;", "&"),
         ("& ?apos;", "'"),
         ("& ?quot;", '"'),
@@ -29,7 +30,7 @@ _ENTITIES = [
         ("& ?gt;", ">"),
     )
 ]
-"""In this order, so that "&amp;lt;" becomes "<" as in T2T."""
+"""In this order, so that "&amp;lt;" becomes "<" and "&amp;amp;" becomes "&", as in T2T."""
 
 
 class TextSize(NamedTuple):

@@ -1,0 +1,138 @@
+"""Archives: what is wanted comes out whole, or nothing does."""
+
+import io
+import tarfile
+import zipfile
+
+import pytest
+
+from t2t_keras.data import archives
+from t2t_keras.data.archives import is_archive, unpack
+from t2t_keras.errors import UserError
+
+FILES = {
+    "training/europarl-v7.de-en.de": b"eins\nzwei\n" * 5000,
+    "training/europarl-v7.de-en.en": b"one\ntwo\n" * 5000,
+    "training/europarl-v7.fr-en.fr": bytes(range(256)) * 500,
+}
+WANTED = {"training/europarl-v7.de-en.de", "training/europarl-v7.de-en.en"}
+
+
+def write_archive(path, files, prefix=""):
+    """Writes a zip or tar archive, compressed as the name says."""
+    if path.suffix == ".zip":
+        with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as archive:
+            for name, content in files.items():
+                archive.writestr(prefix + name, content)
+        return path
+    mode = {".tgz": "w:gz", ".bz2": "w:bz2", ".xz": "w:xz", ".tar": "w"}[path.suffix]
+    with tarfile.open(path, mode) as archive:
+        folder = tarfile.TarInfo(prefix + "training")
+        folder.type = tarfile.DIRTYPE
+        archive.addfile(folder)
+        for name, content in files.items():
+            member = tarfile.TarInfo(prefix + name)
+            member.size = len(content)
+            archive.addfile(member, io.BytesIO(content))
+    return path
+
+
+def everything_in(folder):
+    return {
+        p.relative_to(folder).as_posix(): p.read_bytes() for p in folder.rglob("*") if p.is_file()
+    }
+
+
+@pytest.mark.parametrize("prefix", ["", "./"])
+@pytest.mark.parametrize("name", ["a.tar", "a.tgz", "a.tar.bz2", "a.tar.xz", "a.zip"])
+def test_only_what_is_wanted_is_unpacked(tmp_path, name, prefix):
+    archive = write_archive(tmp_path / name, FILES, prefix)
+    found = unpack(archive, tmp_path / "out", WANTED.__contains__)
+    assert {path.relative_to(tmp_path / "out").as_posix() for path in found} == WANTED
+    assert everything_in(tmp_path / "out") == {name: FILES[name] for name in WANTED}
+
+
+def test_what_is_there_stays(tmp_path):
+    archive = write_archive(tmp_path / "a.tgz", FILES)
+    mine = tmp_path / "training" / "europarl-v7.de-en.de"
+    mine.parent.mkdir()
+    mine.write_bytes(b"mine")
+    assert len(unpack(archive, tmp_path, WANTED.__contains__)) == 2
+    assert mine.read_bytes() == b"mine"
+    assert (tmp_path / "training" / "europarl-v7.de-en.en").exists()
+
+
+@pytest.mark.parametrize("name", ["a.tgz", "a.zip"])
+def test_nothing_lands_outside(tmp_path, name):
+    bad = {"../out.txt": b"1", "/tmp/t2t_keras_out.txt": b"2", "x/../../out.txt": b"3", "in": b"4"}
+    archive = write_archive(tmp_path / name, bad)
+    found = unpack(archive, tmp_path / "out", lambda name: True)
+    assert [path.name for path in found] == ["in"]
+    assert everything_in(tmp_path) == {name: archive.read_bytes(), "out/in": b"4"}
+
+
+def test_links_are_no_files(tmp_path):
+    with tarfile.open(tmp_path / "a.tgz", "w:gz") as archive:
+        link = tarfile.TarInfo("secret")
+        link.type, link.linkname = tarfile.SYMTYPE, "/etc/passwd"
+        archive.addfile(link)
+    assert unpack(tmp_path / "a.tgz", tmp_path / "out", lambda name: True) == []
+
+
+def flip(content, place):
+    return content[:place] + bytes([content[place] ^ 0x55]) + content[place + 1 :]
+
+
+@pytest.mark.parametrize(
+    ("name", "damage"),
+    [
+        ("a.tgz", lambda content: content[:-1]),
+        ("a.tgz", lambda content: content[: len(content) // 2]),
+        ("a.tgz", lambda content: flip(content, len(content) - 6)),  # the checksum
+        ("a.tgz", lambda content: flip(content, len(content) // 2)),
+        ("a.tar.bz2", lambda content: content[:-20]),
+        ("a.tar", lambda content: content[:90_000]),
+        ("a.zip", lambda content: content[:-30]),
+        ("a.zip", lambda content: flip(content, 100)),
+        ("a.tgz", lambda content: b"<html>Please accept the terms</html>"),
+    ],
+)
+def test_a_damaged_archive_gives_nothing(tmp_path, name, damage):
+    archive = write_archive(tmp_path / name, FILES)
+    archive.write_bytes(damage(archive.read_bytes()))
+    with pytest.raises(UserError) as raised:
+        unpack(archive, tmp_path / "out", WANTED.__contains__)
+    assert str(raised.value).startswith(f"{archive} cannot be read to its end (")
+    assert "delete it and run again" in str(raised.value)
+    assert not (tmp_path / "out").exists() or everything_in(tmp_path / "out") == {}
+
+
+def test_no_room(tmp_path, monkeypatch):
+    """The disk fills up in the second file: the first gets no name either."""
+
+    class Full(io.FileIO):
+        def write(self, block):
+            if "de-en.en" in self.name:
+                raise OSError(28, "No space left on device")
+            return super().write(block)
+
+    archive = write_archive(tmp_path / "a.tgz", FILES)
+    monkeypatch.setattr(archives.Path, "open", lambda path, mode: Full(str(path), mode))
+    with pytest.raises(UserError, match=r"cannot be written \(No space left on device\)"):
+        unpack(archive, tmp_path / "out", WANTED.__contains__)
+    monkeypatch.undo()
+    assert everything_in(tmp_path / "out") == {}
+
+
+def test_a_directory_that_is_a_file(tmp_path):
+    archive = write_archive(tmp_path / "a.tgz", FILES)
+    (tmp_path / "training").write_text("")
+    with pytest.raises(UserError, match=r"training/europarl-v7.*cannot be written \("):
+        unpack(archive, tmp_path, WANTED.__contains__)
+
+
+def test_what_is_an_archive(tmp_path):
+    assert is_archive(write_archive(tmp_path / "a.tgz", FILES))
+    assert is_archive(write_archive(tmp_path / "b.zip", FILES))
+    (tmp_path / "c.tgz").write_bytes(b"no archive at all" * 100)
+    assert not is_archive(tmp_path / "c.tgz")
