@@ -1,0 +1,331 @@
+"""T2T's translation problems: names, sources and sizes, as its files of 2020 to 2023 state them."""
+
+from typing import NamedTuple
+
+import pytest
+
+from t2t_keras import registry
+from t2t_keras.data import SpaceID, VocabType
+from t2t_keras.data.known_files import KNOWN_FILES
+from t2t_keras.errors import UserError
+from t2t_keras.text import ByteTextEncoder
+
+NC_V13 = "http://data.statmt.org/wmt18/translation-task/training-parallel-nc-v13.tgz"
+NC_V9 = "http://www.statmt.org/wmt14/training-parallel-nc-v9.tgz"
+COMMON_CRAWL = "http://www.statmt.org/wmt13/training-parallel-commoncrawl.tgz"
+EUROPARL = "http://www.statmt.org/wmt13/training-parallel-europarl-v7.tgz"
+UN = "http://www.statmt.org/wmt13/training-parallel-un.tgz"
+GIGA = "http://www.statmt.org/wmt10/training-giga-fren.tar"
+DEV = "http://data.statmt.org/wmt17/translation-task/dev.tgz"
+DEV_2018 = "http://data.statmt.org/wmt18/translation-task/dev.tgz"
+PARACRAWL = "https://s3.amazonaws.com/web-language-models/paracrawl/"
+MILLION = "https://s3.amazonaws.com/opennmt-trainingdata/baseline-1M-enfr.tgz"
+CZENG = (
+    "https://lindat.mff.cuni.cz/repository/xmlui/bitstream/handle/11234/1-1458/"
+    "data-plaintext-format.tar"
+)
+ENID = "https://github.com/prasastoadi/parallel-corpora-en-id/raw/master/"
+ENTN = "https://github.com/LauraMartinus/ukuxhumana/blob/master/data/en_tn/eng_tswane"
+
+ENDE = [
+    (
+        NC_V13,
+        "training-parallel-nc-v13/news-commentary-v13.de-en.en",
+        "training-parallel-nc-v13/news-commentary-v13.de-en.de",
+    ),
+    (COMMON_CRAWL, "commoncrawl.de-en.en", "commoncrawl.de-en.de"),
+    (EUROPARL, "training/europarl-v7.de-en.en", "training/europarl-v7.de-en.de"),
+]
+ENDE_DEV = [(DEV, "dev/newstest2013.en", "dev/newstest2013.de")]
+ENDE_PC = [(PARACRAWL + "release4/en-de.bicleaner07.tmx.gz", "tmx", "en-de.bicleaner07.tmx.gz")]
+ENFR = [
+    (COMMON_CRAWL, "commoncrawl.fr-en.en", "commoncrawl.fr-en.fr"),
+    (EUROPARL, "training/europarl-v7.fr-en.en", "training/europarl-v7.fr-en.fr"),
+    (NC_V9, "training/news-commentary-v9.fr-en.en", "training/news-commentary-v9.fr-en.fr"),
+    (GIGA, "giga-fren.release2.fixed.en.gz", "giga-fren.release2.fixed.fr.gz"),
+    (UN, "un/undoc.2000.fr-en.en", "un/undoc.2000.fr-en.fr"),
+]
+ENFR_DEV = [(DEV, "dev/newstest2013.en", "dev/newstest2013.fr")]
+SMALL = "baseline-1M-enfr/baseline-1M_"
+ENFR_SMALL = [(MILLION, SMALL + "train.en", SMALL + "train.fr")]
+ENFR_SMALL_DEV = [(MILLION, SMALL + "valid.en", SMALL + "valid.fr")]
+ENCS = [
+    (CZENG, "tsv", 3, 2, "data.plaintext-format/*train.gz"),
+    (
+        NC_V13,
+        "training-parallel-nc-v13/news-commentary-v13.cs-en.en",
+        "training-parallel-nc-v13/news-commentary-v13.cs-en.cs",
+    ),
+    (COMMON_CRAWL, "commoncrawl.cs-en.en", "commoncrawl.cs-en.cs"),
+    (EUROPARL, "training/europarl-v7.cs-en.en", "training/europarl-v7.cs-en.cs"),
+]
+ENCS_DEV = [(DEV, "dev/newstest2013.en", "dev/newstest2013.cs")]
+ENES = [
+    (COMMON_CRAWL, "commoncrawl.es-en.en", "commoncrawl.es-en.es"),
+    (EUROPARL, "training/europarl-v7.es-en.en", "training/europarl-v7.es-en.es"),
+    (UN, "un/undoc.2000.es-en.en", "un/undoc.2000.es-en.es"),
+    (
+        PARACRAWL + "release1/paracrawl-release1.en-es.zipporah0-dedup-clean.tgz",
+        "paracrawl-release1.en-es.zipporah0-dedup-clean.en",
+        "paracrawl-release1.en-es.zipporah0-dedup-clean.es",
+    ),
+]
+ENES_DEV = [(DEV, "dev/newstest2013.en", "dev/newstest2013.es")]
+ENET = [
+    (
+        "http://data.statmt.org/wmt18/translation-task/training-parallel-ep-v8.tgz",
+        "training/europarl-v8.et-en.en",
+        "training/europarl-v8.et-en.et",
+    ),
+    (
+        PARACRAWL + "release1/paracrawl-release1.en-et.zipporah0-dedup-clean.tgz",
+        "paracrawl-release1.en-et.zipporah0-dedup-clean.en",
+        "paracrawl-release1.en-et.zipporah0-dedup-clean.et",
+    ),
+    (
+        "http://data.statmt.org/wmt18/translation-task/rapid2016.tgz",
+        "rapid2016.en-et.en",
+        "rapid2016.en-et.et",
+    ),
+]
+ENET_DEV = [
+    (
+        "https://github.com/stefan-it/nmt-en-et/raw/master/data/newsdev2018-enet.tar.gz",
+        "newsdev2018-enet-src.en",
+        "newsdev2018-enet-ref.et",
+    )
+]
+ENRO = [
+    ("http://www.statmt.org/europarl/v7/ro-en.tgz", "europarl-v7.ro-en.en", "europarl-v7.ro-en.ro"),
+    (
+        "http://opus.nlpl.eu/download.php?f=SETIMES/v2/moses/en-ro.txt.zip",
+        "SETIMES.en-ro.en",
+        "SETIMES.en-ro.ro",
+    ),
+]
+ENRO_DEV = [
+    (
+        "http://data.statmt.org/wmt16/translation-task/dev-romanian-updated.tgz",
+        "dev/newsdev2016-roen-ref.en.sgm",
+        "dev/newsdev2016-roen-src.ro.sgm",
+    )
+]
+ENVI = [
+    (
+        "https://github.com/stefan-it/nmt-en-vi/raw/master/data/train-en-vi.tgz",
+        "train.en",
+        "train.vi",
+    )
+]
+ENVI_DEV = [
+    (
+        "https://github.com/stefan-it/nmt-en-vi/raw/master/data/dev-2012-en-vi.tgz",
+        "tst2012.en",
+        "tst2012.vi",
+    )
+]
+ENID_TRAIN = [
+    (ENID + "IWSLT17.train.en-id.tgz", "IWSLT17.train.en-id.en", "IWSLT17.train.en-id.id"),
+    (
+        ENID + "PANL-BPPT-ECO-EN-ID-150Kw.tgz",
+        "PANL-BPPT-ECO-EN-150Kw.txt",
+        "PANL-BPPT-ECO-ID-150Kw.txt",
+    ),
+    (
+        ENID + "PANL-BPPT-INT-EN-ID-150Kw.tgz",
+        "PANL-BPPT-INT-EN-150Kw.txt",
+        "PANL-BPPT-INT-ID-150Kw.txt",
+    ),
+    (
+        ENID + "PANL-BPPT-SCI-EN-ID-100Kw.tgz",
+        "PANL-BPPT-SCI-EN-100Kw.txt",
+        "PANL-BPPT-SCI-ID-100Kw.txt",
+    ),
+    (
+        ENID + "PANL-BPPT-SPO-EN-ID-100Kw.tgz",
+        "PANL-BPPT-SPO-EN-100Kw.txt",
+        "PANL-BPPT-SPO-ID-100Kw.txt",
+    ),
+]
+ENID_DEV = [
+    (
+        ENID + "IWSLT17.TED.tst2017plus.en-id.tgz",
+        "IWSLT17.TED.tst2017plus.en-id.en",
+        "IWSLT17.TED.tst2017plus.en-id.id",
+    )
+]
+ENMK = [
+    (
+        "http://nlp.ffzg.hr/data/corpora/setimes/setimes.en-mk.txt.tgz",
+        "setimes.en-mk.en.txt",
+        "setimes.en-mk.mk.txt",
+    )
+]
+ENMK_DEV = [
+    (
+        "https://github.com/stefan-it/nmt-en-mk/raw/master/data/MTE-1984-dev.enmk.tgz",
+        "MTE1984-dev.en",
+        "MTE1984-dev.mk",
+    )
+]
+ENTN_TRAIN = [(ENTN + ".train.tar.gz?raw=true", "entn_parallel.train.en", "entn_parallel.train.tn")]
+ENTN_DEV = [(ENTN + ".dev.tar.gz?raw=true", "entn_parallel.dev.en", "entn_parallel.dev.tn")]
+ENZH = [
+    (
+        NC_V13,
+        "training-parallel-nc-v13/news-commentary-v13.zh-en.en",
+        "training-parallel-nc-v13/news-commentary-v13.zh-en.zh",
+    )
+]
+CWMT = [
+    ("cwmt.tgz", "cwmt/casia2015/casia2015_en.txt", "cwmt/casia2015/casia2015_ch.txt"),
+    ("cwmt.tgz", "cwmt/casict2015/casict2015_en.txt", "cwmt/casict2015/casict2015_ch.txt"),
+    ("cwmt.tgz", "cwmt/neu2017/NEU_en.txt", "cwmt/neu2017/NEU_cn.txt"),
+    ("cwmt.tgz", "cwmt/datum2015/datum_en.txt", "cwmt/datum2015/datum_ch.txt"),
+    *(
+        ("cwmt.tgz", f"cwmt/datum2017/Book{n}_en.txt", f"cwmt/datum2017/Book{n}_cn.txt")
+        for n in range(1, 21)
+    ),
+]
+UN_ZH = [("UNv1.0.en-zh.tar.gz", "en-zh/UNv1.0.en-zh.en", "en-zh/UNv1.0.en-zh.zh")]
+ENZH_DEV = [(DEV_2018, "dev/newsdev2017-enzh-src.en.sgm", "dev/newsdev2017-enzh-ref.zh.sgm")]
+
+
+class Facts(NamedTuple):
+    train: list
+    dev: list
+    vocabulary: str | None
+    """Its file; None: bytes."""
+    packed_length: int | None = None
+    train_shards: int = 100
+
+
+def subwords(name, size=32768):
+    return f"vocab.translate_{name}.{size}.subwords"
+
+
+FACTS = {
+    "ende_wmt32k": Facts(ENDE, ENDE_DEV, subwords("ende_wmt32k")),
+    "ende_wmt32k_packed": Facts(ENDE, ENDE_DEV, subwords("ende_wmt32k"), 256),
+    "ende_wmt8k": Facts(ENDE, ENDE_DEV, subwords("ende_wmt8k", 8192)),
+    "ende_wmt8k_packed": Facts(ENDE, ENDE_DEV, subwords("ende_wmt8k", 8192), 256),
+    "ende_wmt_characters": Facts(ENDE, ENDE_DEV, None),
+    "ende_pc32k": Facts(ENDE_PC, ENDE_DEV, subwords("ende_wmt32k")),
+    "ende_wmt_pc32k": Facts(ENDE + ENDE_PC, ENDE_DEV, subwords("ende_wmt32k")),
+    "enfr_wmt32k": Facts(ENFR, ENFR_DEV, subwords("enfr_wmt32k")),
+    "enfr_wmt32k_packed": Facts(ENFR, ENFR_DEV, subwords("enfr_wmt32k"), 256),
+    "enfr_wmt8k": Facts(ENFR, ENFR_DEV, subwords("enfr_wmt8k", 8192)),
+    "enfr_wmt_characters": Facts(ENFR, ENFR_DEV, None),
+    "enfr_wmt_small32k": Facts(ENFR_SMALL, ENFR_SMALL_DEV, subwords("enfr_wmt_small32k")),
+    "enfr_wmt_small8k": Facts(ENFR_SMALL, ENFR_SMALL_DEV, subwords("enfr_wmt_small8k", 8192)),
+    "enfr_wmt_small_characters": Facts(ENFR_SMALL, ENFR_SMALL_DEV, None),
+    "encs_wmt32k": Facts(ENCS, ENCS_DEV, subwords("encs_wmt32k")),
+    "encs_wmt_characters": Facts(ENCS, ENCS_DEV, None),
+    "enes_wmt32k": Facts(ENES, ENES_DEV, subwords("enes_wmt32k")),
+    "enes_wmt32k_packed": Facts(ENES, ENES_DEV, subwords("enes_wmt32k"), 256),
+    "enes_wmt8k": Facts(ENES, ENES_DEV, subwords("enes_wmt8k", 8192)),
+    "enes_wmt8k_packed": Facts(ENES, ENES_DEV, subwords("enes_wmt8k", 8192), 256),
+    "enes_wmt_characters": Facts(ENES, ENES_DEV, None),
+    "enet_wmt32k": Facts(ENET, ENET_DEV, subwords("enet_wmt32k")),
+    "enet_wmt_characters": Facts(ENET, ENET_DEV, None),
+    "enro_wmt32k": Facts(ENRO, ENRO_DEV, subwords("enro_wmt32k")),
+    "enro_wmt8k": Facts(ENRO, ENRO_DEV, subwords("enro_wmt8k", 8192)),
+    "enro_wmt_characters": Facts(ENRO, ENRO_DEV, None),
+    "envi_iwslt32k": Facts(ENVI, ENVI_DEV, subwords("envi_iwslt32k")),
+    "enid_iwslt32k": Facts(ENID_TRAIN, ENID_DEV, subwords("enid_iwslt32k")),
+    "enmk_setimes32k": Facts(ENMK, ENMK_DEV, subwords("enmk_setimes32k")),
+    "enmk_setimes_characters": Facts(ENMK, ENMK_DEV, None),
+    "entn_rma": Facts(ENTN_TRAIN, ENTN_DEV, "vocab.entn.32768"),
+    "enzh_wmt32k": Facts(ENZH + CWMT + UN_ZH, ENZH_DEV, subwords("enzh_wmt32k")),
+    "enzh_wmt8k": Facts(ENZH, ENZH_DEV, subwords("enzh_wmt8k", 8192), train_shards=10),
+}
+
+UNSUPPORTED = {
+    "cleans text by rules for English": """ende_pc_clean32k ende_wmt_clean32k ende_wmt_clean_pc32k
+        ende_wmt_clean_pc_clean32k ende_wmt_pc_clean32k enes_wmt_clean32k""",
+    "language model of Wikipedia": """ende_wmt_multi64k ende_wmt_multi64k_packed1k enfr_wmt_multi64k
+        enfr_wmt_multi64k_packed1k enro_wmt_multi64k enro_wmt_multi_small64k
+        enro_wmt_multi_tiny64k enro_wmt_multi_tiny64k_packed1k""",
+    "back-translated": """encs_cubbitt enfr_wmt32k_with_backtranslate_en
+        enfr_wmt32k_with_backtranslate_fr""",
+    "names no files": "ende2018_wmt32k",
+}
+
+
+def flat(sources):
+    """`[url, (a, b)]` as `(url, a, b)`."""
+    return [(url, *files) for url, files in sources]
+
+
+def test_every_problem_of_t2t_is_known():
+    """Its documentation counts 51 that translate text."""
+    assert len(FACTS) + sum(len(names.split()) for names in UNSUPPORTED.values()) == 51
+    assert {f"translate_{name}" for name in FACTS} <= {*registry.list_problems()}
+
+
+@pytest.mark.parametrize("name", FACTS)
+def test_a_problem_is_that_of_t2t(name):
+    facts, problem = FACTS[name], registry.problem(f"translate_{name}")
+    assert flat(problem.source_data_files("train")) == facts.train
+    assert flat(problem.source_data_files("dev")) == facts.dev
+    assert problem.vocab_filename == facts.vocabulary
+    if facts.vocabulary is None:
+        assert problem.vocab_type == VocabType.CHARACTER
+        assert isinstance(problem.feature_encoders("")["inputs"], ByteTextEncoder)
+    else:
+        assert str(problem.approx_vocab_size) in facts.vocabulary
+    assert problem.packed_length == facts.packed_length
+    assert problem.dataset_splits == [
+        {"split": "train", "shards": facts.train_shards},
+        {"split": "dev", "shards": 1},
+    ]
+    assert (problem.input_space_id, problem.target_space_id) == (SpaceID.GENERIC, SpaceID.GENERIC)
+    assert problem.is_generate_per_split
+
+
+@pytest.mark.parametrize("name", FACTS)
+def test_a_problem_can_be_reversed(name):
+    problem = registry.problem(f"translate_{name}_rev")
+    assert problem.name == f"translate_{name}_rev"
+    assert problem.dataset_filename() == f"translate_{name}"
+    assert problem.vocab_filename == FACTS[name].vocabulary
+
+
+def test_chinese_has_its_own_vocabulary():
+    problem = registry.problem("translate_enzh_wmt8k")
+    assert problem.vocab_filenames == (
+        "vocab.translate_enzh_wmt8k.8192.subwords.en",
+        "vocab.translate_enzh_wmt8k.8192.subwords.zh",
+    )
+    assert problem.vocab_file_budget == 1e8
+
+
+@pytest.mark.parametrize("reason", UNSUPPORTED)
+def test_a_problem_that_is_not_here_says_why(reason):
+    for name in UNSUPPORTED[reason].split():
+        for suffix in ("", "_rev"):
+            with pytest.raises(UserError, match=f"'translate_{name}' of tensor2tensor.*{reason}"):
+                registry.problem(f"translate_{name}{suffix}")
+        assert f"translate_{name}" not in registry.list_problems()
+
+
+def test_an_unsupported_name_is_suggested_too():
+    with pytest.raises(UserError, match="Did you mean 'translate_encs_cubbitt'"):
+        registry.problem("translate_encs_cubbit")
+
+
+def test_reasons_can_be_registered(monkeypatch):
+    monkeypatch.setattr(registry, "_unsupported_problems", {})
+    registry.register_unsupported_problems({"toy_problem": "it is a toy"})
+    with pytest.raises(
+        UserError, match="'toy_problem' of tensor2tensor is not supported: it is a toy"
+    ):
+        registry.problem("toy_problem_rev")
+
+
+def test_checksums_are_of_files_that_problems_fetch():
+    urls = {source[0] for facts in FACTS.values() for source in facts.train + facts.dev}
+    assert {*KNOWN_FILES} <= urls
+    for size, sha256 in KNOWN_FILES.values():
+        assert size > 10_000_000
+        assert len(bytes.fromhex(sha256)) == 32
