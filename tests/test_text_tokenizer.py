@@ -1,6 +1,7 @@
 """Cutting text into tokens and joining them again, against tensor2tensor's own tokens."""
 
 import gzip
+import itertools
 import json
 import random
 import unicodedata
@@ -34,6 +35,29 @@ SHARED = Path(__file__).parents[2] / "shared"
 def test_splits_where_words_end(text, tokens):
     assert tokenizer.encode(text) == tokens
     assert tokenizer.decode(tokens) == text
+
+
+def by_character(text):
+    """T2T's rule, one character after the other."""
+    words = [any(first <= ord(c) <= last for first, last in ALPHANUMERIC_RANGES) for c in text]
+    cuts = [i for i in range(1, len(text)) if words[i] != words[i - 1]]
+    runs = [text[a:b] for a, b in zip([0, *cuts], [*cuts, len(text)], strict=True)]
+    return [run for i, run in enumerate(runs) if run and (run != " " or i in (0, len(runs) - 1))]
+
+
+def test_spaces_count_only_between_two_words():
+    for length in range(7):
+        for characters in itertools.product(" a,", repeat=length):
+            text = "".join(characters)
+            assert tokenizer.encode(text) == by_character(text)
+
+
+@pytest.mark.parametrize("characters", [" aé,—", " aé,—𝒜😀\U0001f3ff"])
+def test_random_text_is_cut_by_character(characters):
+    rng = random.Random(2)
+    for _ in range(2000):
+        text = "".join(rng.choices(characters, k=20))
+        assert tokenizer.encode(text) == by_character(text)
 
 
 def test_random_text_comes_back():

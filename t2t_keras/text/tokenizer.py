@@ -12,15 +12,16 @@ from t2t_keras.text.alphanumeric import ALPHANUMERIC_RANGES
 _LAST_OF_BMP = 0xFFFF
 
 
-def _runs(last: int) -> re.Pattern[str]:
+def _tokens(last: int) -> re.Pattern[str]:
     ranges = [(first, end) for first, end in ALPHANUMERIC_RANGES if first <= last]
     word = "".join(f"\\U{first:08x}-\\U{end:08x}" for first, end in ranges)
-    return re.compile(f"[{word}]+|[^{word}]+")
+    # A word; other characters, but no lone space before a word; unless it begins the text.
+    return re.compile(rf"[{word}]+|(?! [{word}])[^{word}]+|\A ")
 
 
 # Python's re is several times as fast with a class within the Basic Multilingual Plane.
-_BMP_RUNS = _runs(last=_LAST_OF_BMP)
-_RUNS = _runs(last=sys.maxunicode)
+_BMP_TOKENS = _tokens(last=_LAST_OF_BMP)
+_TOKENS = _tokens(last=sys.maxunicode)
 _BEYOND_BMP = re.compile("[\U00010000-\U0010ffff]")
 
 
@@ -38,8 +39,8 @@ def encode(text: str) -> list[str]:
     >>> encode("Hello, big world!")
     ['Hello', ', ', 'big', 'world', '!']
     """
-    runs = (_RUNS if _BEYOND_BMP.search(text) else _BMP_RUNS).findall(text)
-    return runs[:1] + [run for run in runs[1:-1] if run != " "] + runs[1:][-1:]
+    in_bmp = text.isascii() or not _BEYOND_BMP.search(text)
+    return (_BMP_TOKENS if in_bmp else _TOKENS).findall(text)
 
 
 def decode(tokens: Sequence[str]) -> str:
