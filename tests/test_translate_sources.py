@@ -1,0 +1,512 @@
+"""Translation problems from archives laid out as they are shipped, to sentence pairs and shards."""
+
+import gzip
+import io
+import tarfile
+import zipfile
+from pathlib import Path
+
+import pytest
+
+from t2t_keras import registry
+from t2t_keras.data import TranslateProblem, dataset, download, pair_readers, sources
+from t2t_keras.data.shards import count_examples, find_shards
+from t2t_keras.data.sources import local_sources, read_sources
+from t2t_keras.errors import UserError
+from t2t_keras.settings import HParams
+
+NEWSTEST = Path("/work/shared/data/newstest")
+CODES = {"de": "Zeile", "fr": "ligne", "cs": "řádek", "zh": "行", "ro": "rând", "es": "línea"}
+
+
+@pytest.fixture(autouse=True)
+def no_network(monkeypatch):
+    """What lies in tmp_dir is used: any request is a mistake."""
+
+    def refuse(request, **kwargs):
+        url = request if isinstance(request, str) else request.full_url
+        assert url.startswith("file:"), f"{url} was asked for"
+        return urlopen(request, **kwargs)
+
+    urlopen = download.urllib.request.urlopen
+    monkeypatch.setattr(download.urllib.request, "urlopen", refuse)
+
+
+def lines(name, language, count=8):
+    """Text that tells where it comes from: line N of each language translates line N."""
+    word = CODES.get(language, "line")
+    return [f"{word} {number} {name}." for number in range(count)]
+
+
+def text(rows):
+    return "".join(row + "\n" for row in rows).encode()
+
+
+def write_tar(path, members):
+    with tarfile.open(path, "w:gz" if path.name.endswith("gz") else "w") as archive:
+        for name, content in members.items():
+            member = tarfile.TarInfo(name)
+            member.size = len(content)
+            archive.addfile(member, io.BytesIO(content))
+
+
+def both(stem, language, name, count=8):
+    """The members `stem.en` and `stem.language` of an archive."""
+    return {f"{stem}.{code}": text(lines(name, code, count)) for code in ("en", language)}
+
+
+def wmt_archives(tmp_dir, language):
+    """What WMT ships for a language pair, small, with another pair beside it."""
+    pair, other = f"{language}-en", "ru-en"
+    nc13, nc9 = "training-parallel-nc-v13/news-commentary-v13.", "training/news-commentary-v9."
+    write_tar(
+        tmp_dir / "training-parallel-nc-v13.tgz",
+        {**both(nc13 + pair, language, "nc13"), **both(nc13 + other, "ru", "other")},
+    )
+    write_tar(
+        tmp_dir / "training-parallel-nc-v9.tgz",
+        {**both(nc9 + other, "ru", "other"), **both(nc9 + pair, language, "nc9")},
+    )
+    crawl = both(f"commoncrawl.{pair}", language, "crawl")
+    crawl[f"commoncrawl.{pair}.annotation"] = b"line 0 http://example.com\n"
+    write_tar(tmp_dir / "training-parallel-commoncrawl.tgz", crawl)
+    write_tar(
+        tmp_dir / "training-parallel-europarl-v7.tgz",
+        {
+            **both(f"training/europarl-v7.{other}", "ru", "other"),
+            **both(f"training/europarl-v7.{pair}", language, "europarl"),
+        },
+    )
+    giga = {
+        f"giga-fren.release2.fixed.{code}.gz": gzip.compress(text(lines("giga", code)))
+        for code in ("en", language)
+    }
+    write_tar(tmp_dir / "training-giga-fren.tar", giga)
+    write_tar(tmp_dir / "training-parallel-un.tgz", both(f"un/undoc.2000.{pair}", language, "un"))
+    dev = both("dev/newstest2013", language, "dev", 3)
+    write_tar(tmp_dir / "dev.tgz", {**dev, "dev/newstest2012.en": text(lines("other", "en"))})
+
+
+def samples(problem, tmp_dir, split):
+    return [
+        (sample["inputs"], sample["targets"])
+        for sample in problem.generate_samples("", tmp_dir, split)
+    ]
+
+
+def expected(language, *names, count=8):
+    return [
+        pair
+        for name in names
+        for pair in zip(lines(name, "en", count), lines(name, language, count), strict=True)
+    ]
+
+
+def stored(problem, split, data_dir):
+    """The texts of a split as the model sees them, sorted."""
+    encoders = problem.get_feature_encoders(data_dir)
+    found = []
+    hp = HParams(batch_size=4096, max_length=256)
+    for batch in dataset(problem, split, str(data_dir), hp, repeat=False):
+        for row in zip(batch["inputs"].numpy(), batch["targets"].numpy(), strict=True):
+            ids = [[int(i) for i in side if i > 1] for side in row]
+            found.append((encoders["inputs"].decode(ids[0]), encoders["targets"].decode(ids[1])))
+    return sorted(found)
+
+
+# English to German and French
+
+
+def test_german(tmp_path):
+    wmt_archives(tmp_path, "de")
+    problem = registry.problem("translate_ende_wmt32k")
+    assert samples(problem, tmp_path, "train") == expected("de", "nc13", "crawl", "europarl")
+    assert samples(problem, tmp_path, "dev") == expected("de", "dev", count=3)
+    unpacked = {path.name for path in tmp_path.rglob("*") if path.suffix in (".en", ".de", ".ru")}
+    assert {name.split(".")[0] for name in unpacked} == {
+        "news-commentary-v13",
+        "commoncrawl",
+        "europarl-v7",
+        "newstest2013",
+    }
+    assert not any("ru-en" in name for name in unpacked)  # only what is wanted
+
+
+def test_french(tmp_path):
+    wmt_archives(tmp_path, "fr")
+    problem = registry.problem("translate_enfr_wmt32k")
+    names = ("crawl", "europarl", "nc9", "giga", "un")
+    assert samples(problem, tmp_path, "train") == expected("fr", *names)
+    assert samples(problem, tmp_path, "dev") == expected("fr", "dev", count=3)
+    assert (tmp_path / "giga-fren.release2.fixed.fr.gz").exists()
+
+
+def test_german_from_archives_to_shards(tmp_path):
+    tmp_dir, data_dir = tmp_path / "tmp", tmp_path / "data"
+    tmp_dir.mkdir()
+    wmt_archives(tmp_dir, "de")
+    problem = registry.problem("translate_ende_wmt8k_rev")
+    problem.generate_data(data_dir, tmp_dir)
+    shards = find_shards(data_dir, "translate_ende_wmt8k", "train")
+    assert [len(shards), count_examples(shards)] == [100, 24]
+    assert (data_dir / "vocab.translate_ende_wmt8k.8192.subwords").exists()
+    turned = sorted((german, english) for english, german in expected("de", "dev", count=3))
+    assert stored(problem, "dev", data_dir) == turned
+
+
+def test_every_file_is_checked_once(tmp_path):
+    wmt_archives(tmp_path, "de")
+    problem = registry.problem("translate_ende_wmt32k")
+    before = pair_readers._text_size.cache_info().misses
+    assert len(list(problem.generate_text_for_vocab("", tmp_path))) == 48
+    samples(problem, tmp_path, "train")
+    samples(problem, tmp_path, "train")
+    assert pair_readers._text_size.cache_info().misses == before + 6
+
+
+def test_what_gunzip_left_is_used(tmp_path):
+    wmt_archives(tmp_path, "fr")
+    (tmp_path / "training-giga-fren.tar").unlink()
+    for code in ("en", "fr"):
+        (tmp_path / f"giga-fren.release2.fixed.{code}").write_bytes(text(lines("mine", code)))
+    problem = registry.problem("translate_enfr_wmt8k")
+    assert set(expected("fr", "mine")) < set(samples(problem, tmp_path, "train"))
+
+
+def newstest(name, language):
+    path = NEWSTEST / f"{name}.{language}"
+    older = NEWSTEST / "older" / f"{name}.{language}.gz"
+    return path.read_bytes() if path.exists() else gzip.decompress(older.read_bytes())
+
+
+@pytest.mark.skipif(not NEWSTEST.exists(), reason=f"the WMT test sets are not in {NEWSTEST}")
+@pytest.mark.parametrize(
+    ("language", "name"), [("de", "translate_ende_wmt8k"), ("fr", "translate_enfr_wmt_characters")]
+)
+def test_real_sentences(tmp_path, language, name):
+    """newstest2008 to 2012 in the places of the training corpora, 2013 as dev."""
+    pair = f"{language}-en"
+    year = "newstest2011" if language == "de" else "newstest2012"
+    places = {
+        "training-parallel-nc-v13.tgz": (
+            f"training-parallel-nc-v13/news-commentary-v13.{pair}",
+            "newstest2008",
+        ),
+        "training-parallel-nc-v9.tgz": (f"training/news-commentary-v9.{pair}", "newstest2008"),
+        "training-parallel-commoncrawl.tgz": (f"commoncrawl.{pair}", "newstest2009"),
+        "training-parallel-europarl-v7.tgz": (f"training/europarl-v7.{pair}", "newstest2010"),
+        "training-parallel-un.tgz": (f"un/undoc.2000.{pair}", year),
+        "dev.tgz": ("dev/newstest2013", "newstest2013"),
+    }
+    for archive, (stem, source) in places.items():
+        members = {f"{stem}.{code}": newstest(source, code) for code in ("en", language)}
+        write_tar(tmp_path / archive, members)
+    giga = {
+        f"giga-fren.release2.fixed.{code}.gz": gzip.compress(newstest("newstest2011", code))
+        for code in ("en", language)
+    }
+    write_tar(tmp_path / "training-giga-fren.tar", giga)
+
+    problem = registry.problem(name)
+    count = {"de": 2051 + 2525 + 2489, "fr": 2051 + 2525 + 2489 + 3003 + 3003}[language]
+    train = samples(problem, tmp_path, "train")
+    assert (len(train), sum(problem.dropped.values())) == (count, 0)
+    dev = zip(
+        newstest("newstest2013", "en").decode().split("\n"),
+        newstest("newstest2013", language).decode().split("\n"),
+        strict=True,
+    )
+    assert samples(problem, tmp_path, "dev") == [(a.strip(), b.strip()) for a, b in dev if a]
+    if problem.vocab_type == "character":
+        return
+    problem.generate_data(tmp_path / "data", tmp_path)
+    shards = find_shards(tmp_path / "data", name, "train")
+    assert count_examples(shards) == count
+    size = problem.get_feature_encoders(tmp_path / "data")["inputs"].vocab_size
+    assert abs(size - 8192) < 0.02 * 8192
+
+
+# The other forms
+
+
+def czeng(tmp_dir):
+    """CzEng's columns: name, score, Czech, English."""
+    members = {
+        f"data.plaintext-format/{part:02d}train.gz": gzip.compress(
+            "".join(
+                f"czeng-{part}-{row}\t0.9\t{czech}\t{english}\n"
+                for row, (english, czech) in enumerate(expected("cs", f"czeng{part}"))
+            ).encode()
+        )
+        for part in (1, 0)
+    }
+    members["data.plaintext-format/99etest.gz"] = gzip.compress(b"a\tb\tc\td\n")
+    write_tar(tmp_dir / "data-plaintext-format.tar", members)
+
+
+def test_czech_has_tables(tmp_path):
+    wmt_archives(tmp_path, "cs")
+    czeng(tmp_path)
+    problem = registry.problem("translate_encs_wmt_characters")
+    names = ("czeng0", "czeng1", "nc13", "crawl", "europarl")
+    assert samples(problem, tmp_path, "train") == expected("cs", *names)
+    assert not (tmp_path / "data.plaintext-format" / "99etest.gz").exists()
+
+
+def test_a_table_that_is_absent_is_taken_from_the_archive_again(tmp_path, monkeypatch):
+    wmt_archives(tmp_path, "cs")
+    czeng(tmp_path)
+    problem = registry.problem("translate_encs_wmt_characters")
+    first = samples(problem, tmp_path, "train")
+    (tmp_path / "data.plaintext-format" / "00train.gz").unlink()  # as if stopped between the two
+    monkeypatch.setattr(sources, "_read_through", set())  # a new process
+    assert samples(problem, tmp_path, "train") == first
+
+
+def by_the_rule_of_t2t(rows, budget):
+    """Lines of a file for the vocabulary (T2T's `generate_lines_for_vocab`)."""
+    skip, skipped, taken = int(len(text(rows)) / budget / 2), 0, []
+    for row in rows:
+        if skipped < skip:
+            skipped += 1
+        elif budget > 0:
+            budget -= len(row)
+            skipped = 0
+            taken.append(row)
+    return taken
+
+
+def test_czech_vocabulary_reads_all_text_and_each_file(tmp_path, monkeypatch):
+    """T2T samples the concatenation of all pairs, and then each file that is not a table."""
+    wmt_archives(tmp_path, "cs")
+    czeng(tmp_path)
+    problem = registry.problem("translate_encs_wmt32k")
+    monkeypatch.setattr(type(problem), "vocab_file_budget", 60)
+    wanted = []
+    everything = expected("cs", "czeng0", "czeng1", "nc13", "crawl", "europarl")
+    for pairs in (everything, *(expected("cs", name) for name in ("nc13", "crawl", "europarl"))):
+        for side in (0, 1):
+            wanted += by_the_rule_of_t2t([pair[side] for pair in pairs], 60)
+    assert list(problem.generate_text_for_vocab("", tmp_path)) == wanted
+    assert len(wanted) < 60
+    assert not problem.dropped
+
+
+def sgm(rows, kind):
+    head = f'<{kind} setid="newsdev" srclang="any">\n<doc docid="1">\n<p>\n'
+    body = "".join(f'<seg id="{number}">{row}</seg>\n' for number, row in enumerate(rows, 1))
+    return (head + body + f"</p>\n</doc>\n</{kind}>\n").encode()
+
+
+def test_romanian_has_a_zip_archive_and_sgm_files(tmp_path):
+    write_tar(tmp_path / "ro-en.tgz", both("europarl-v7.ro-en", "ro", "europarl"))
+    with zipfile.ZipFile(tmp_path / "en-ro.txt.zip", "w") as archive:
+        for name, content in both("SETIMES.en-ro", "ro", "setimes").items():
+            archive.writestr(name, content)
+        archive.writestr("README", "not wanted")
+    dev = {
+        "dev/newsdev2016-roen-ref.en.sgm": sgm(lines("dev", "en"), "refset"),
+        "dev/newsdev2016-roen-src.ro.sgm": sgm(lines("dev", "ro"), "srcset"),
+    }
+    write_tar(tmp_path / "dev-romanian-updated.tgz", dev)
+    problem = registry.problem("translate_enro_wmt8k")
+    assert samples(problem, tmp_path, "train") == expected("ro", "europarl", "setimes")
+    assert samples(problem, tmp_path, "dev") == expected("ro", "dev")
+    assert not (tmp_path / "README").exists()
+
+
+@pytest.mark.parametrize("query", ["", "?raw=true"])
+def test_an_archive_may_have_the_query_in_its_name_as_in_t2t(tmp_path, query):
+    write_tar(tmp_path / "eng_tswane.dev.tar.gz", both("entn_parallel.dev", "tn", "dev"))
+    (tmp_path / "eng_tswane.dev.tar.gz").rename(tmp_path / f"eng_tswane.dev.tar.gz{query}")
+    assert len(samples(registry.problem("translate_entn_rma"), tmp_path, "dev")) == 8
+
+
+def test_paracrawl_is_one_file(tmp_path):
+    units = "".join(
+        f"  <tu>\n   <tuv xml:lang='en'>\n    <seg>{a}</seg>\n   </tuv>\n"
+        f"   <tuv xml:lang='de'>\n    <seg>{b}</seg>\n   </tuv>\n  </tu>\n"
+        for a, b in expected("de", "paracrawl")
+    )
+    (tmp_path / "en-de.bicleaner07.tmx.gz").write_bytes(gzip.compress(units.encode()))
+    problem = registry.problem("translate_ende_pc32k")
+    assert samples(problem, tmp_path, "train") == expected("de", "paracrawl")
+
+
+def chinese_archives(tmp_dir, cwmt=False):
+    stem = "training-parallel-nc-v13/news-commentary-v13.zh-en"
+    write_tar(tmp_dir / "training-parallel-nc-v13.tgz", both(stem, "zh", "nc13"))
+    dev = {
+        "dev/newsdev2017-enzh-src.en.sgm": sgm(lines("dev", "en", 3), "srcset"),
+        "dev/newsdev2017-enzh-ref.zh.sgm": sgm(lines("dev", "zh", 3), "refset"),
+    }
+    write_tar(tmp_dir / "dev.tgz", dev)
+    if cwmt:
+        sources = registry.problem("translate_enzh_wmt32k").source_data_files("train")
+        names = [name for url, names in sources if url == "cwmt.tgz" for name in names]
+        members = {}
+        for number, name in enumerate(names):
+            code = "en" if name.endswith("_en.txt") else "zh"
+            members[name] = text(lines(f"cwmt{number // 2}", code, 1))
+        write_tar(tmp_dir / "cwmt.tgz", members)
+
+
+def test_chinese_has_two_vocabularies(tmp_path):
+    tmp_dir, data_dir = tmp_path / "tmp", tmp_path / "data"
+    tmp_dir.mkdir()
+    chinese_archives(tmp_dir)
+    problem = registry.problem("translate_enzh_wmt8k")
+    with pytest.raises(UserError, match=r"8192\.subwords\.en is absent: run t2t-keras-datagen"):
+        problem.feature_encoders(data_dir)
+    problem.generate_data(data_dir, tmp_dir)
+    name = "vocab.translate_enzh_wmt8k.8192.subwords"
+    assert sorted(path.name for path in data_dir.glob("vocab*")) == [f"{name}.en", f"{name}.zh"]
+    encoders = problem.get_feature_encoders(data_dir)
+    assert "行" in "".join(encoders["targets"].all_subtoken_strings)
+    assert "行" not in "".join(encoders["inputs"].all_subtoken_strings)
+    assert stored(problem, "dev", data_dir) == sorted(expected("zh", "dev", count=3))
+    turned = registry.problem("translate_enzh_wmt8k_rev")
+    assert stored(turned, "dev", data_dir) == sorted(
+        (chinese, english) for english, chinese in expected("zh", "dev", count=3)
+    )
+
+
+def test_chinese_corpora_that_are_asked_for_are_used_when_they_are_there(tmp_path, capsys):
+    chinese_archives(tmp_path, cwmt=True)
+    problem = registry.problem("translate_enzh_wmt32k")
+    names = [f"cwmt{number}" for number in range(24)]
+    pairs = expected("zh", "nc13") + expected("zh", *names, count=1)
+    assert samples(problem, tmp_path, "train") == pairs
+    samples(problem, tmp_path, "train")
+    assert capsys.readouterr().err == (
+        f"translate_enzh_wmt32k: without UNv1.0.en-zh.tar.gz, which is not in {tmp_path}\n"
+    )
+
+
+# Fetching
+
+
+class Toy(TranslateProblem):
+    """One archive of two files."""
+
+    url = ""
+    names = ("in/a.en", "in/a.de")
+
+    def source_data_files(self, split):
+        return [[self.url, self.names]]
+
+
+def remote(tmp_path, members=None):
+    """Puts the archive elsewhere and returns an empty tmp_dir."""
+    elsewhere, tmp_dir = tmp_path / "remote", tmp_path / "tmp"
+    elsewhere.mkdir()
+    tmp_dir.mkdir()
+    write_tar(elsewhere / "toy.tgz", members or both("in/a", "de", "toy"))
+    Toy.url = (elsewhere / "toy.tgz").as_uri()
+    return tmp_dir
+
+
+def test_an_archive_is_fetched_once_and_only_if_its_files_are_absent(tmp_path, monkeypatch):
+    tmp_dir = remote(tmp_path)
+    fetched = []
+    original = sources.fetch
+    monkeypatch.setattr(
+        sources, "fetch", lambda url, path, **kw: fetched.append(url) or original(url, path, **kw)
+    )
+    assert samples(Toy(), tmp_dir, "train") == expected("de", "toy")
+    (tmp_dir / "toy.tgz").unlink()
+    assert samples(Toy(), tmp_dir, "train") == expected("de", "toy")
+    assert fetched == [Toy.url]
+
+
+def test_a_download_of_another_checksum_is_refused(tmp_path, monkeypatch):
+    tmp_dir = remote(tmp_path)
+    size = (tmp_path / "remote" / "toy.tgz").stat().st_size
+    monkeypatch.setitem(sources.KNOWN_FILES, Toy.url, (size, "0" * 64))
+    with pytest.raises(UserError, match=r"its SHA-256 is .*, expected 0000"):
+        samples(Toy(), tmp_dir, "train")
+    assert list(tmp_dir.iterdir()) == []
+
+
+def test_an_archive_without_the_files(tmp_path):
+    tmp_dir = remote(tmp_path, {"in/a.en": b"one\n"})
+    with pytest.raises(UserError) as raised:
+        samples(Toy(), tmp_dir, "train")
+    assert str(raised.value) == (
+        f"{tmp_dir}/toy.tgz does not hold in/a.de: place the right archive there (it comes from "
+        f"{Toy.url}), or the file itself as {tmp_dir}/in/a.de."
+    )
+
+
+def test_a_page_instead_of_an_archive(tmp_path):
+    tmp_dir = remote(tmp_path)
+    (tmp_dir / "toy.tgz").write_text("<html>Please log in</html>")
+    with pytest.raises(
+        UserError, match=r"toy\.tgz does not hold in/a\.en: place the right archive"
+    ):
+        samples(Toy(), tmp_dir, "train")
+
+
+def test_a_damaged_archive_is_named(tmp_path):
+    tmp_dir = remote(tmp_path)
+    whole = (tmp_path / "remote" / "toy.tgz").read_bytes()
+    (tmp_dir / "toy.tgz").write_bytes(whole[:-4])
+    with pytest.raises(UserError, match=r"toy\.tgz cannot be read to its end"):
+        samples(Toy(), tmp_dir, "train")
+    assert not (tmp_dir / "in" / "a.en").exists()
+
+
+@pytest.mark.parametrize(
+    ("url", "message"),
+    [
+        ("", r"The source file .*in/a\.en is absent: place it there, or see --tmp_dir\.$"),
+        ("toy.tgz", r"in/a\.en is absent, and so is .*/toy\.tgz, which would hold it: place one"),
+    ],
+)
+def test_files_that_nobody_can_fetch(tmp_path, monkeypatch, url, message):
+    monkeypatch.setattr(Toy, "url", url)
+    with pytest.raises(UserError, match=message):
+        samples(Toy(), tmp_path, "train")
+
+
+@pytest.mark.parametrize(
+    "source",
+    [
+        "a.en",
+        ["", ("a.en",)],
+        ["", ("tsv", 1, "*.tsv")],
+        ["", ("tsv", "1", "2", "*.tsv")],
+        ["", ("a.en", "a.de", "a.fr")],
+    ],
+)
+def test_sources_that_are_none(tmp_path, source):
+    with pytest.raises(
+        UserError, match=r"is no source: give \[url, \(source file, target file\)\]"
+    ):
+        local_sources(tmp_path, [source])
+
+
+def test_all_files_are_checked_before_the_first_pair(tmp_path):
+    for name, content in {"a": "1\n", "b": "1\n", "c": "1\n2\n", "d": "1\n"}.items():
+        (tmp_path / name).write_text(content)
+    with pytest.raises(UserError, match=r"c has 2 lines and .*d has 1"):
+        next(read_sources(tmp_path, [["", ("a", "b")], ["", ("c", "d")]], {}))
+
+
+def test_cleaning_as_in_t2t_is_refused(tmp_path):
+    class Clean(Toy):
+        datatypes_to_clean = ["txt"]
+
+    with pytest.raises(
+        UserError, match=r"asks for T2T's cleaning of \['txt'\], which is not offered"
+    ):
+        samples(Clean(), tmp_path, "train")
+
+
+def test_a_table_can_be_the_file_that_is_fetched(tmp_path):
+    (tmp_path / "remote").mkdir()
+    table = tmp_path / "remote" / "titles.tsv.gz"
+    table.write_bytes(gzip.compress(b"cat\tKatze\ndog\tHund\n"))
+    source = [table.as_uri(), ("tsv", 0, 1, "titles.tsv.gz")]
+    found = list(read_sources(tmp_path / "tmp", [source], {}))
+    assert found == [("cat", "Katze"), ("dog", "Hund")]
