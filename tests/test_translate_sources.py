@@ -16,7 +16,15 @@ from t2t_keras.errors import UserError
 from t2t_keras.settings import HParams
 
 NEWSTEST = Path("/work/shared/data/newstest")
-CODES = {"de": "Zeile", "fr": "ligne", "cs": "řádek", "zh": "行", "ro": "rând", "es": "línea"}
+CODES = {
+    "de": "Zeile",
+    "fr": "ligne",
+    "cs": "řádek",
+    "zh": "行",
+    "ro": "rând",
+    "es": "línea",
+    "ru": "строка",
+}
 
 
 @pytest.fixture(autouse=True)
@@ -57,15 +65,15 @@ def both(stem, language, name, count=8):
 
 def wmt_archives(tmp_dir, language):
     """What WMT ships for a language pair, small, with another pair beside it."""
-    pair, other = f"{language}-en", "ru-en"
+    pair, other = f"{language}-en", "it-en"
     nc13, nc9 = "training-parallel-nc-v13/news-commentary-v13.", "training/news-commentary-v9."
     write_tar(
         tmp_dir / "training-parallel-nc-v13.tgz",
-        {**both(nc13 + pair, language, "nc13"), **both(nc13 + other, "ru", "other")},
+        {**both(nc13 + pair, language, "nc13"), **both(nc13 + other, "it", "other")},
     )
     write_tar(
         tmp_dir / "training-parallel-nc-v9.tgz",
-        {**both(nc9 + other, "ru", "other"), **both(nc9 + pair, language, "nc9")},
+        {**both(nc9 + other, "it", "other"), **both(nc9 + pair, language, "nc9")},
     )
     crawl = both(f"commoncrawl.{pair}", language, "crawl")
     crawl[f"commoncrawl.{pair}.annotation"] = b"line 0 http://example.com\n"
@@ -73,7 +81,7 @@ def wmt_archives(tmp_dir, language):
     write_tar(
         tmp_dir / "training-parallel-europarl-v7.tgz",
         {
-            **both(f"training/europarl-v7.{other}", "ru", "other"),
+            **both(f"training/europarl-v7.{other}", "it", "other"),
             **both(f"training/europarl-v7.{pair}", language, "europarl"),
         },
     )
@@ -122,14 +130,14 @@ def test_german(tmp_path):
     problem = registry.problem("translate_ende_wmt32k")
     assert samples(problem, tmp_path, "train") == expected("de", "nc13", "crawl", "europarl")
     assert samples(problem, tmp_path, "dev") == expected("de", "dev", count=3)
-    unpacked = {path.name for path in tmp_path.rglob("*") if path.suffix in (".en", ".de", ".ru")}
+    unpacked = {path.name for path in tmp_path.rglob("*") if path.suffix in (".en", ".de", ".it")}
     assert {name.split(".")[0] for name in unpacked} == {
         "news-commentary-v13",
         "commoncrawl",
         "europarl-v7",
         "newstest2013",
     }
-    assert not any("ru-en" in name for name in unpacked)  # only what is wanted
+    assert not any("it-en" in name for name in unpacked)  # only what is wanted
 
 
 def test_french(tmp_path):
@@ -510,3 +518,29 @@ def test_a_table_can_be_the_file_that_is_fetched(tmp_path):
     source = [table.as_uri(), ("tsv", 0, 1, "titles.tsv.gz")]
     found = list(read_sources(tmp_path / "tmp", [source], {}))
     assert found == [("cat", "Katze"), ("dog", "Hund")]
+
+
+# The page
+
+
+def test_the_new_language_pair_of_the_page_works(tmp_path, monkeypatch):
+    """Its very code, as a user's directory."""
+    page = (Path(__file__).parents[1] / "docs" / "data.md").read_text(encoding="utf-8")
+    section = page.split("## A new language pair\n")[1]
+    code = section.split("```python\n")[1].split("```")[0]
+    folder, tmp_dir = tmp_path / "usr_dir_of_the_page", tmp_path / "tmp"
+    folder.mkdir()
+    tmp_dir.mkdir()
+    (folder / "__init__.py").write_text(code)
+    monkeypatch.setattr(registry, "_problems", dict(registry._problems))
+    registry.import_user_directory(str(folder))
+    wmt_archives(tmp_dir, "ru")
+    problem = registry.problem("translate_enru_wmt32k")
+    assert samples(problem, tmp_dir, "train") == expected("ru", "nc9", "crawl")
+    assert samples(problem, tmp_dir, "dev") == expected("ru", "dev", count=3)
+    problem.generate_data(tmp_path / "data", tmp_dir)
+    turned = registry.problem("translate_enru_wmt32k_rev")
+    assert stored(turned, "dev", tmp_path / "data") == sorted(
+        (russian, english) for english, russian in expected("ru", "dev", count=3)
+    )
+    assert len([line for line in code.splitlines() if line.strip()]) <= 12
