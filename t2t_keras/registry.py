@@ -135,7 +135,7 @@ def problem(name: str) -> Any:
 
 
 def resolve_problem_name(name: str) -> str:
-    """The full name of a problem: "translate_ende_rev" -> "translate_ende_wmt32k_rev"."""
+    """The full name of a problem: "translate_ende_rev" -> "translate_ende_wmt14_rev"."""
     return str(_resolve(name))
 
 

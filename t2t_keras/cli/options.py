@@ -128,7 +128,7 @@ def _use_tfds(problem) -> None:
 
 def _some(name: str, *numbers: int) -> list[str]:
     """The value of a list flag of so many items."""
-    values = [value.strip() for value in FLAGS[name].value]
+    values = [value.strip() for value in FLAGS[name].value or []]
     if len(values) not in numbers or not all(values):
         wanted = " or ".join(map(str, numbers))
         raise UserError(f"--{name} takes {wanted} items with a comma between, got {len(values)}.")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from itertools import chain
@@ -230,6 +231,6 @@ def _explained(what: str, remedy: str = "") -> Iterator[None]:
 
 
 def _reason(error: Exception) -> str:
-    """The first line of an error's message, or its type if it has none."""
-    lines = str(error).strip().splitlines()
+    """The first line of an error's message without TensorFlow's names of operations; or its type."""
+    lines = re.sub(r"{{.*?}}| \[Op:.*", "", str(error)).strip().splitlines()
     return lines[0].rstrip(" :.") if lines else type(error).__name__

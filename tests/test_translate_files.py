@@ -1,0 +1,363 @@
+"""Problem translate_files: one's own text by flags, and what it was made from."""
+
+import gzip
+import json
+from itertools import islice
+
+import pytest
+import tensorflow as tf
+import toy
+from tfds_datasets import pair, prepare
+
+from t2t_keras import registry
+from t2t_keras.data.shards import find_shards
+from t2t_keras.errors import UserError
+from t2t_keras.problems.numbers.pairs import pairs
+
+VOCABULARY = "vocab.translate_files.subwords"
+
+
+def write(path, lines):
+    text = "".join(line + "\n" for line in lines).encode()
+    path.write_bytes(gzip.compress(text) if path.suffix == ".gz" else text)
+    return path
+
+
+@pytest.fixture
+def files(tmp_path):
+    """Rows of letters and the same backwards: pairs of files by split."""
+    folder = tmp_path / "text"
+    folder.mkdir()
+    by_split = {}
+    for seed, (split, count) in enumerate((("train", 400), ("dev", 30), ("test", 20))):
+        rows = toy.rows(count, seed)
+        source = write(folder / f"{split}.src.gz", rows)
+        by_split[split] = (source, write(folder / f"{split}.tgt", [row[::-1] for row in rows]))
+    return by_split
+
+
+def stored(data_dir, split):
+    """The texts of all examples of a split, sorted."""
+    encoders = registry.problem("translate_files").feature_encoders(data_dir)
+    found = []
+    paths = [str(path) for path in find_shards(data_dir, "translate_files", split)]
+    for record in tf.data.TFRecordDataset(paths).as_numpy_iterator():
+        features = tf.train.Example.FromString(record).features.feature
+        found.append(
+            tuple(
+                encoders[side].decode(list(features[side].int64_list.value)[:-1])
+                for side in ("inputs", "targets")
+            )
+        )
+    return sorted(found)
+
+
+def generate(data_dir, files, **options):
+    problem = registry.problem("translate_files")
+    problem.use_files(**{**files, **options})
+    problem.generate_data(data_dir, data_dir)
+    return problem
+
+
+def contents(data_dir):
+    return {path.name: path.read_bytes() for path in data_dir.iterdir()}
+
+
+# Files
+
+
+def test_files_become_shards_and_a_vocabulary(files, tmp_path):
+    rows = toy.rows(400, seed=0)
+    write(files["train"][0], [*rows[:-2], "  ", "left out"])
+    write(files["train"][1], [*(row[::-1] for row in rows[:-2]), "left out", ""])
+    problem = generate(tmp_path / "data", files, vocab_size=50)
+    assert stored(tmp_path / "data", "train") == sorted((row, row[::-1]) for row in rows[:-2])
+    for seed, split, count in ((1, "dev", 30), (2, "test", 20)):
+        expected = sorted((row, row[::-1]) for row in toy.rows(count, seed))
+        assert stored(tmp_path / "data", split) == expected
+    names = [path.name for path in find_shards(tmp_path / "data", "translate_files", "train")]
+    assert (names[0], len(names)) == ("translate_files-train-00000-of-00100", 100)
+    assert (tmp_path / "data" / VOCABULARY).exists()
+    assert problem.vocab_filename == VOCABULARY
+    samples = list(problem.generate_samples(tmp_path, tmp_path, "train"))
+    assert samples[0] == {"inputs": rows[0], "targets": rows[0][::-1]}
+    assert problem.dropped == {"empty": 2}
+
+
+def test_the_size_of_the_vocabulary_is_as_asked(files, tmp_path):
+    for path, texts in zip(
+        files["train"], zip(*islice(pairs("train"), 2000), strict=True), strict=True
+    ):
+        write(path, texts)
+    for size in (200, 400):
+        problem = generate(tmp_path / str(size), files, vocab_size=size)
+        encoder = problem.get_feature_encoders(tmp_path / str(size))["inputs"]
+        assert encoder.vocab_size == pytest.approx(size, rel=0.1)
+
+
+def test_test_may_be_left_out(files, tmp_path):
+    del files["test"]
+    problem = generate(tmp_path / "data", files)
+    assert [item["split"] for item in problem.dataset_splits] == ["train", "dev"]
+    with pytest.raises(UserError, match="holds no test data of translate_files"):
+        stored(tmp_path / "data", "test")
+
+
+def test_data_that_is_there_needs_no_files(files, tmp_path):
+    generate(tmp_path / "data", files)
+    before = contents(tmp_path / "data")
+    problem = registry.problem("translate_files_rev")
+    problem.generate_data(tmp_path / "data", tmp_path)
+    assert [item["split"] for item in problem.dataset_splits] == ["train", "dev", "test"]
+    assert contents(tmp_path / "data") == before
+    find_shards(tmp_path / "data", "translate_files", "dev")[0].unlink()
+    with pytest.raises(UserError, match="translate_files does not know what to make its data from"):
+        registry.problem("translate_files").generate_data(tmp_path / "data", tmp_path)
+
+
+def test_the_same_files_again_change_nothing(files, tmp_path):
+    generate(tmp_path / "data", files)
+    before = contents(tmp_path / "data")
+    moved = tmp_path / "moved"
+    files["train"][0].parent.rename(moved)
+    files = {split: [moved / path.name for path in pair] for split, pair in files.items()}
+    generate(tmp_path / "data", files)
+    after = contents(tmp_path / "data")
+    note = json.loads(after.pop("source.translate_files.json"))
+    assert note["dev"]["from"] == f"{moved / 'dev.src.gz'} and {moved / 'dev.tgt'}"
+    del before["source.translate_files.json"]
+    assert after == before
+
+
+def test_other_text_is_not_taken_for_what_is_there(files, tmp_path):
+    data_dir = tmp_path / "data"
+    generate(data_dir, files)
+    before = contents(data_dir)
+    other = tuple(reversed(files["train"]))
+    message = (
+        f"the train in {data_dir} of translate_files was made from .*train.src.gz and .*train.tgt, "
+    )
+    with pytest.raises(
+        UserError, match=message + "not from .*train.tgt and .*train.src.gz: delete"
+    ):
+        generate(data_dir, files, train=other)
+    with pytest.raises(
+        UserError, match=r"the dev in .* was made from .*, not from .*test.src.gz and"
+    ):
+        generate(data_dir, files, dev=files["test"])
+    with pytest.raises(UserError, match=r"the vocabulary in .* with --vocab_size=32768, not from"):
+        generate(data_dir, files, vocab_size=9)
+    write(files["test"][1], toy.rows(20, seed=9))
+    with pytest.raises(
+        UserError, match=r"the test in .*test.tgt when they held something else, not"
+    ):
+        generate(data_dir, files)
+    assert contents(data_dir) == before
+
+
+def test_shards_without_a_note_are_not_taken_for_anything(files, tmp_path):
+    generate(tmp_path / "data", files)
+    (tmp_path / "data" / "source.translate_files.json").unlink()
+    with pytest.raises(
+        UserError, match=r"the train in .* was made from something that is not known"
+    ):
+        generate(tmp_path / "data", files)
+
+
+def test_a_vocabulary_is_not_replaced_below_its_shards(files, tmp_path):
+    generate(tmp_path / "data", files)
+    (tmp_path / "data" / VOCABULARY).unlink()
+    with pytest.raises(
+        UserError, match=r"the vocabulary in .* --vocab_size=32768, not from .*=100:"
+    ):
+        generate(tmp_path / "data", files, vocab_size=100)
+
+
+def test_a_vocabulary_that_was_put_there_is_used(files, tmp_path):
+    generate(tmp_path / "one", files, vocab_size=60)
+    given = (tmp_path / "one" / VOCABULARY).read_bytes()
+    (tmp_path / "two").mkdir()
+    (tmp_path / "two" / VOCABULARY).write_bytes(given)
+    for _ in range(2):
+        generate(tmp_path / "two", files, train=files["dev"])
+        assert (tmp_path / "two" / VOCABULARY).read_bytes() == given
+
+
+def test_a_mistake_can_be_mended(files, tmp_path):
+    rows = files["dev"][1].read_text().splitlines()
+    write(files["dev"][1], rows[1:])
+    with pytest.raises(UserError, match=r"has 30 lines and .* has 29"):
+        generate(tmp_path / "data", files)
+    assert contents(tmp_path / "data") == {}
+    write(files["dev"][1], rows)
+    generate(tmp_path / "data", files)
+    with pytest.raises(UserError, match=r"Cannot read .*nothing.src"):
+        generate(tmp_path / "other", files, train=(tmp_path / "nothing.src", files["train"][1]))
+
+
+# Datasets
+
+
+@pytest.fixture(scope="module")
+def dataset(tmp_path_factory):
+    return prepare(tmp_path_factory.mktemp("prepared"))
+
+
+def test_a_dataset_by_its_directory(dataset, tmp_path):
+    problem = registry.problem("translate_files")
+    problem.use_tfds(str(dataset), ("en", "de"), vocab_size=200)
+    problem.generate_data(tmp_path / "data", tmp_path)
+    for split, part, count in (
+        ("train", "train", 200),
+        ("dev", "validation", 20),
+        ("test",) * 2 + (12,),
+    ):
+        assert stored(tmp_path / "data", split) == [pair(part, number) for number in range(count)]
+    note = json.loads((tmp_path / "data" / "source.translate_files.json").read_text())
+    assert note["dev"]["from"] == "toy_translate/1.2.0 (en-de, validation)"
+    problem.generate_data(tmp_path / "data", tmp_path)
+    problem.use_tfds(str(dataset), ("de", "en"), vocab_size=200)
+    with pytest.raises(
+        UserError, match=r"the train in .* from toy_translate/1.2.0 \(en-de, train\)"
+    ):
+        problem.generate_data(tmp_path / "data", tmp_path)
+
+
+def test_parts_of_a_dataset(dataset, tmp_path):
+    problem = registry.problem("translate_files")
+    problem.use_tfds(str(dataset), splits=("train[:90%]", "train[90%:]"))
+    problem.generate_data(tmp_path / "data", tmp_path)
+    assert [item["split"] for item in problem.dataset_splits] == ["train", "dev"]
+    train, dev = (stored(tmp_path / "data", split) for split in ("train", "dev"))
+    assert (len(train), len(dev)) == (180, 20)
+    everything = [pair("train", number)[::-1] for number in range(200)]
+    assert sorted(train + dev) == everything  # German first, as the dataset names them
+
+
+def test_a_dataset_without_dev_or_test(tmp_path, monkeypatch):
+    import tfds_datasets
+
+    monkeypatch.setattr(tfds_datasets, "SIZES", {"train": 50, "validation": 5})
+    problem = registry.problem("translate_files")
+    problem.use_tfds(str(prepare(tmp_path / "no_test")))
+    problem.generate_data(tmp_path / "data", tmp_path)
+    assert [item["split"] for item in problem.dataset_splits] == ["train", "dev"]
+
+    monkeypatch.setattr(tfds_datasets, "SIZES", {"train": 50, "test": 5})
+    problem.use_tfds(str(prepare(tmp_path / "no_dev")))
+    message = (
+        r"toy_translate/1.2.0 has no split 'validation', only train, test: .*train\[:99%\],train"
+    )
+    with pytest.raises(UserError, match=message):
+        problem.generate_data(tmp_path / "other", tmp_path)
+    problem.use_tfds(str(tmp_path / "no_dev/toy_translate/1.2.0"), splits=("train", "test", "tset"))
+    with pytest.raises(UserError, match=r"unknown split 'tset' .* Did you mean 'test'\?"):
+        problem.generate_data(tmp_path / "other", tmp_path)
+    assert not (tmp_path / "other").exists()
+
+
+# Commands
+
+
+def flags(files):
+    return [f"--{split}_files={source},{target}" for split, (source, target) in files.items()]
+
+
+def test_files_by_flags_then_training_without_them(files, tmp_path):
+    data_dir, run = tmp_path / "data", tmp_path / "run"
+    done = toy.command(
+        "datagen",
+        "--problem=translate_files",
+        f"--data_dir={data_dir}",
+        "--vocab_size=60",
+        "--num_concurrent_processes=1",
+        *flags(files),
+    )
+    assert done.returncode == 0, done.stderr
+    lines = done.stdout.splitlines()
+    assert lines[0] == f"translate_files: /tmp/t2t_datagen -> {data_dir}"
+    assert "  test: 20 examples in translate_files-test-00000-of-00001" in lines
+    done = toy.command(
+        "train",
+        "--problem=translate_files_rev",
+        f"--hparams={toy.hparams(num_hidden_layers=1)}",
+        f"--data_dir={data_dir}",
+        f"--output_dir={run}",
+        "--train_steps=2",
+        "--eval_steps=1",
+        "--decode_hparams=beam_size=1,extra_length=1",
+    )
+    assert done.returncode == 0, done.stderr
+    assert json.loads((run / "run.json").read_text())["problem"] == "translate_files_rev"
+    write(tmp_path / "input", ["a b c"])
+    done = toy.command(
+        "decode",
+        f"--data_dir={data_dir}",
+        f"--output_dir={run}",
+        f"--decode_from_file={tmp_path / 'input'}",
+        f"--decode_to_file={tmp_path / 'output'}",
+        "--decode_hparams=beam_size=1,extra_length=1",
+    )
+    assert done.returncode == 0, done.stderr
+    assert len((tmp_path / "output").read_text().splitlines()) == 1
+
+
+def test_a_dataset_by_name_and_flags(dataset, tmp_path):
+    done = toy.command(
+        "datagen",
+        "--problem=translate_files",
+        f"--data_dir={tmp_path / 'data'}",
+        f"--tmp_dir={tmp_path}",
+        "--num_concurrent_processes=1",
+        "--tfds=toy_translate:1.2.0",
+        "--languages=en,de",
+        "--tfds_splits=train[:99%],train[99%:]",
+        env={"TFDS_DATA_DIR": str(dataset.parents[1])},
+    )
+    assert done.returncode == 0, done.stderr
+    train, dev = (stored(tmp_path / "data", split) for split in ("train", "dev"))
+    assert sorted(train + dev) == [pair("train", number) for number in range(200)]
+    assert len(dev) == 2
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["--train_files=a,b"], "--dev_files=SOURCE,TARGET is missing, or give --tfds=NAME."),
+        (
+            ["--train_files=a", "--dev_files=c,d"],
+            "--train_files takes 2 items with a comma between",
+        ),
+        (["--dev_files=a,b", "--tfds=x"], "--dev_files and --tfds are both given"),
+        (["--train_files=a,b", "--dev_files=c,d", "--languages=en,de"], "--languages needs --tfds"),
+        (["--tfds=x", "--tfds_splits=train"], "--tfds_splits takes 2 or 3 items"),
+        (["--tfds=x", "--languages=en,"], "--languages takes 2 items with a comma between, got 2"),
+        (["--tfds=toy_translat"], "unknown dataset 'toy_translat'"),
+        ([], "translate_files does not know what to make its data from: give --train_files="),
+        (["--vocab_size=0"], "flag --vocab_size=0: 0 is not a positive integer"),
+        (
+            ["--problem=translate_ende_numbers", "--vocab_size=9"],
+            "--vocab_size is for --problem=translate_files, got --problem=translate_ende_numbers.",
+        ),
+    ],
+)
+def test_mistakes_end_in_one_line(tmp_path, arguments, message):
+    done = toy.command(
+        "datagen", "--problem=translate_files", f"--data_dir={tmp_path / 'data'}", *arguments
+    )
+    assert message in toy.complaint(done)
+    assert not (tmp_path / "data").exists()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["--problem=translate_files"], "--train_files says what data is generated from"),
+        (["--problem=translate_ende"], "--train_files is for --problem=translate_files, got"),
+    ],
+)
+def test_mistakes_in_training_end_in_one_line(tmp_path, arguments, message):
+    places = [f"--data_dir={tmp_path}", f"--output_dir={tmp_path / 'run'}"]
+    files = ["--train_files=a,b", "--dev_files=c,d"]
+    done = toy.command("train", *arguments, *places, *files, "--hparams=transformer_tiny")
+    assert message in toy.complaint(done)
