@@ -4,23 +4,26 @@ For one minimum count, four rounds: cut every token with the vocabulary of the r
 characters at first), count every substring that starts at a cut, and keep what is frequent enough
 once the occurrences inside longer kept subtokens are taken off. The minimum count is then bisected.
 
-The counts of the first round, where every position is a cut, bound those of all later rounds and of all
-minimum counts. So they are computed once, and later rounds look no further into a token than a
-substring can still be frequent.
+All of this happens on arrays: the frequent substrings are the nodes of a tree (`substring_tree`).
 """
 
 from __future__ import annotations
 
-from collections import defaultdict
+import re
 from collections.abc import Mapping, Sequence
+
+import numpy as np
 
 from t2t_keras.errors import UserError
 from t2t_keras.text.escaping import ESCAPE_CHARACTERS, escape
+from t2t_keras.text.substring_tree import SubstringTree
 from t2t_keras.text.vocabulary_file import RESERVED_TOKENS
 
 _ROUNDS = 4
 _LOWEST_MIN_COUNT = 1
 _HIGHEST_MIN_COUNT = 1000
+# A tree for one minimum count serves all higher ones, so each is made for some bisections ahead.
+_AHEAD = 8
 
 
 def build_to_target_size(
@@ -56,26 +59,27 @@ def build_to_target_size(
         raise UserError("There is no text to build a vocabulary from; give lines with words.")
     corpus = _Corpus(token_counts, reserved, max_subtoken_length)
 
-    def distance(subtokens: list[str]) -> int:
-        return abs(len(subtokens) - target_size)
+    def distance(counts: Mapping[str, int]) -> int:
+        return abs(len(reserved) + len(counts) - target_size)
 
     tried = []
     low, high = _LOWEST_MIN_COUNT, _HIGHEST_MIN_COUNT
     while True:
         min_count = (low + high) // 2
-        subtokens = corpus.subtokens(min_count)
-        tried.append(subtokens)
-        if distance(subtokens) * 100 < target_size or low >= high or min_count < 2:
+        counts = corpus.subtoken_counts(min_count)
+        tried.append(counts)
+        if distance(counts) * 100 < target_size or low >= high or min_count < 2:
             break
-        if len(subtokens) > target_size:
+        if len(reserved) + len(counts) > target_size:
             low = min_count + 1
         else:
             high = min_count - 1
-    return min(tried, key=distance)
+    best = min(tried, key=distance)
+    return corpus.reserved + sorted(best, key=lambda subtoken: (best[subtoken], subtoken))[::-1]
 
 
 class _Corpus:
-    """The tokens of a text, spelled, with the counts that every vocabulary search shares."""
+    """The tokens of a text, spelled, one behind the other; P characters in all."""
 
     def __init__(
         self,
@@ -83,74 +87,65 @@ class _Corpus:
         reserved: Sequence[str],
         max_subtoken_length: int | None,
     ):
-        alphabet = ESCAPE_CHARACTERS.union(*token_counts, *reserved) - {"\n"}
-        self._alphabet = alphabet
-        self._reserved = [escape(token, alphabet) for token in reserved]
-        self._tokens = [(escape(token, alphabet), n) for token, n in token_counts.items()]
-        longest = max(len(spelled) for spelled, _ in self._tokens)
-        self._max_length = longest if max_subtoken_length is None else max_subtoken_length - 1
-        self._substring_counts = self._count_substrings()
+        self._alphabet = ESCAPE_CHARACTERS.union(*token_counts, *reserved) - {"\n"}
+        self.reserved = [escape(token, self._alphabet) for token in reserved]
+        spelled = [escape(token, self._alphabet) for token in token_counts]
+        lengths = np.fromiter(map(len, spelled), np.int64, len(spelled))
+        counts = np.fromiter(token_counts.values(), np.int64, len(spelled))
+        self._text = "".join(spelled)
+        self._weights = np.repeat(counts, lengths)  # [P]
+        self._ends = np.cumsum(lengths)  # [tokens]
+        self._starts = self._ends - lengths  # [tokens]
+        self._reserved_lengths = self._find_reserved()
+        self._max_length = lengths.max() if max_subtoken_length is None else max_subtoken_length - 1
+        if self._max_length < 1:
+            self._weights[:] = 0  # nothing is counted, not even single characters
+        self._tree: SubstringTree | None = None
 
-    def subtokens(self, min_count: int) -> list[str]:
-        """Returns the vocabulary for one minimum count (T2T: `build_from_token_counts`)."""
-        reaches = [self._reach(spelled, min_count) for spelled, _ in self._tokens]
-        subtokens = self._select(self._substring_counts, min_count)
+    def subtoken_counts(self, min_count: int) -> dict[str, int]:
+        """Returns the vocabulary for one minimum count (T2T: `build_from_token_counts`).
+
+        The reserved tokens are left out. The counts are those that decide the order.
+        """
+        tree = self._tree_for(min_count)
+        counts = tree.count(np.arange(len(self._text)))
         for _ in range(_ROUNDS - 1):
-            subtokens = self._select(self._count_at_cuts(set(subtokens), reaches), min_count)
+            kept, _ = tree.select(counts, min_count)
+            counts = tree.count(self._cuts(tree.longest(kept)))
+        kept, left = tree.select(counts, min_count)
+        kept[tree.characters] = True
+        found = tree.substrings(np.flatnonzero(kept))
+        subtokens = dict.fromkeys(self._alphabet, 0) | dict(
+            zip(found, left[kept].tolist(), strict=True)
+        )
+        for token in self.reserved:
+            subtokens.pop(token, None)
         return subtokens
 
-    def _count_substrings(self) -> dict[str, int]:
-        counts: defaultdict[str, int] = defaultdict(int)
-        for spelled, n in self._tokens:
-            for start in range(len(spelled)):
-                for end in range(start + 1, min(len(spelled), start + self._max_length) + 1):
-                    counts[spelled[start:end]] += n
-        return counts
+    def _tree_for(self, min_count: int) -> SubstringTree:
+        if self._tree is None or self._tree.min_count > min_count:
+            self._tree = None  # frees its memory for the next
+            self._tree = SubstringTree(
+                self._text, self._weights, self._max_length, max(1, min_count // _AHEAD)
+            )
+        return self._tree
 
-    def _reach(self, spelled: str, min_count: int) -> list[int]:
-        """For each start, an end that no subtoken of the vocabulary starting there goes beyond."""
-        if any(reserved in spelled for reserved in self._reserved):
-            return [len(spelled)] * len(spelled)
-        counts = self._substring_counts
-        reach = []
-        end = 0
-        for start in range(len(spelled)):
-            # What is frequent from `start` is as frequent without its first character.
-            end = max(end, start + 1)
-            while end < len(spelled) and counts.get(spelled[start : end + 1], 0) >= min_count:
-                end += 1
-            reach.append(end)
-        return reach
+    def _cuts(self, lengths: np.ndarray) -> np.ndarray:
+        """Where subtokens start if each is as long as `lengths`, [P], says for its start."""
+        lengths = np.maximum(lengths, self._reserved_lengths)
+        cuts = []
+        at, ends = self._starts, self._ends
+        while len(at):
+            cuts.append(at)
+            at = at + lengths[at]
+            inside = at < ends
+            at, ends = at[inside], ends[inside]
+        return np.concatenate(cuts)
 
-    def _count_at_cuts(
-        self, vocabulary: set[str], reaches: Sequence[Sequence[int]]
-    ) -> dict[str, int]:
-        counts: defaultdict[str, int] = defaultdict(int)
-        for (spelled, n), reach in zip(self._tokens, reaches, strict=True):
-            start = 0
-            while start < len(spelled):
-                cut = start + 1
-                for end in range(start + 1, reach[start] + 1):
-                    substring = spelled[start:end]
-                    if end - start <= self._max_length:
-                        counts[substring] += n
-                    if substring in vocabulary:
-                        cut = end
-                start = cut
-        return counts
-
-    def _select(self, counts: Mapping[str, int], min_count: int) -> list[str]:
-        """Keeps frequent substrings, longest first, each taking its count off its prefixes."""
-        frequent = {substring: n for substring, n in counts.items() if n >= min_count}
-        remaining = frequent | {c: counts.get(c, 0) for c in self._alphabet}
-        kept = []
-        for substring in sorted(frequent, key=len, reverse=True):
-            n = remaining[substring]
-            if n >= min_count:
-                if substring not in self._alphabet:
-                    kept.append((n, substring))
-                for end in range(1, len(substring)):
-                    remaining[substring[:end]] -= n
-        kept.extend((remaining[c], c) for c in self._alphabet)
-        kept.sort(reverse=True)
-        return self._reserved + [s for _, s in kept if s not in self._reserved]
+    def _find_reserved(self) -> np.ndarray:
+        """The length of the longest reserved token at each place, 0 where there is none: [P]."""
+        lengths = np.zeros(len(self._text), np.int32)
+        for token in sorted(self.reserved, key=len):
+            for match in re.finditer(f"(?={re.escape(token)})", self._text):
+                lengths[match.start()] = len(token)
+        return lengths
