@@ -6,6 +6,7 @@ from itertools import islice
 
 import pytest
 import tensorflow as tf
+import tfds_datasets
 import toy
 from tfds_datasets import pair, prepare
 
@@ -148,9 +149,7 @@ def test_other_text_is_not_taken_for_what_is_there(files, tmp_path):
     with pytest.raises(UserError, match=r"the vocabulary in .* with --vocab_size=32768, not from"):
         generate(data_dir, files, vocab_size=9)
     write(files["test"][1], toy.rows(20, seed=9))
-    with pytest.raises(
-        UserError, match=r"the test in .*test.tgt when they held something else, not"
-    ):
+    with pytest.raises(UserError, match=r"the test in .*test.tgt when it held something else, not"):
         generate(data_dir, files)
     assert contents(data_dir) == before
 
@@ -223,6 +222,21 @@ def test_a_dataset_by_its_directory(dataset, tmp_path):
         problem.generate_data(tmp_path / "data", tmp_path)
 
 
+def test_another_dataset_of_the_same_name(dataset, tmp_path, monkeypatch):
+    problem = registry.problem("translate_files")
+    problem.use_tfds(str(dataset))
+    problem.generate_data(tmp_path / "data", tmp_path)
+
+    def generate_examples(self, split, size):
+        return ((n, {"de": f"anders {n}", "en": f"different {n}"}) for n in range(size))
+
+    monkeypatch.setattr(tfds_datasets.ToyTranslate, "_generate_examples", generate_examples)
+    problem.use_tfds(str(prepare(tmp_path / "other")))
+    message = r"the train in .* was made from toy_translate.* when it held something else, not from"
+    with pytest.raises(UserError, match=message):
+        problem.generate_data(tmp_path / "data", tmp_path)
+
+
 def test_parts_of_a_dataset(dataset, tmp_path):
     problem = registry.problem("translate_files")
     problem.use_tfds(str(dataset), splits=("train[:90%]", "train[90%:]"))
@@ -235,8 +249,6 @@ def test_parts_of_a_dataset(dataset, tmp_path):
 
 
 def test_a_dataset_without_dev_or_test(tmp_path, monkeypatch):
-    import tfds_datasets
-
     monkeypatch.setattr(tfds_datasets, "SIZES", {"train": 50, "validation": 5})
     problem = registry.problem("translate_files")
     problem.use_tfds(str(prepare(tmp_path / "no_test")))

@@ -55,7 +55,7 @@ def _require_same(part: str, noted: Mapping | None, wanted: Mapping, where: str)
         return
     made_from = noted["from"] if noted else "something that is not known"
     if made_from == wanted["from"]:
-        made_from += " when they held something else"
+        made_from += " when it held something else"
     raise UserError(
         f"the {part} in {where} was made from {made_from}, not from {wanted['from']}: "
         "delete vocabulary and shards there, or give another --data_dir."

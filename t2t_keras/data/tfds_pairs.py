@@ -50,6 +50,11 @@ class TfdsPairs:
         """The names of the dataset's splits."""
         return [str(split) for split in self._builder.info.splits]
 
+    @property
+    def stored_bytes(self) -> int:
+        """The size of the prepared dataset."""
+        return int(self._builder.info.dataset_size)
+
     def count(self, split: str) -> int:
         """Returns how many pairs a split has.
 

@@ -56,10 +56,10 @@ class TfdsSource:
         return self._dataset.vocabulary_text(self._splits[split], characters)
 
     def description(self, split: str) -> dict:
-        """Returns dataset, version, languages and part."""
+        """Returns dataset, version, sizes, languages and part."""
         part, dataset = self._splits[split], self._dataset
         languages = "-".join(dataset.languages)
-        identity = [dataset.name, languages, part, dataset.count(part)]
+        identity = [dataset.name, dataset.stored_bytes, languages, part, dataset.count(part)]
         return {"from": f"{dataset.name} ({languages}, {part})", "identity": identity}
 
     def _usual_splits(self) -> dict[str, str]:
