@@ -1,12 +1,13 @@
 """Archives: what is wanted comes out whole, or nothing does."""
 
 import io
+import multiprocessing
 import tarfile
 import zipfile
+from pathlib import Path
 
 import pytest
 
-from t2t_keras.data import archives
 from t2t_keras.data.archives import is_archive, unpack
 from t2t_keras.errors import UserError
 
@@ -117,7 +118,12 @@ def test_no_room(tmp_path, monkeypatch):
             return super().write(block)
 
     archive = write_archive(tmp_path / "a.tgz", FILES)
-    monkeypatch.setattr(archives.Path, "open", lambda path, mode: Full(str(path), mode))
+    original = Path.open
+    monkeypatch.setattr(
+        Path,
+        "open",
+        lambda path, mode: Full(str(path), mode) if mode == "wb" else original(path, mode),
+    )
     with pytest.raises(UserError, match=r"cannot be written \(No space left on device\)"):
         unpack(archive, tmp_path / "out", WANTED.__contains__)
     monkeypatch.undo()
@@ -136,3 +142,36 @@ def test_what_is_an_archive(tmp_path):
     assert is_archive(write_archive(tmp_path / "b.zip", FILES))
     (tmp_path / "c.tgz").write_bytes(b"no archive at all" * 100)
     assert not is_archive(tmp_path / "c.tgz")
+
+
+def test_two_processes_unpack_one_after_the_other(tmp_path):
+    archive = write_archive(tmp_path / "a.tgz", FILES)
+    context = multiprocessing.get_context("fork")
+    started, may_go_on = context.Event(), context.Event()
+
+    def slow(name):
+        started.set()
+        may_go_on.wait()
+        return name in WANTED
+
+    first = context.Process(target=unpack, args=(archive, tmp_path / "out", slow))
+    second = context.Process(target=unpack, args=(archive, tmp_path / "out", WANTED.__contains__))
+    first.start()
+    started.wait()
+    second.start()
+    second.join(0.3)
+    assert second.is_alive()
+    may_go_on.set()
+    first.join()
+    second.join()
+    assert (first.exitcode, second.exitcode) == (0, 0)
+    assert everything_in(tmp_path / "out") == {name: FILES[name] for name in WANTED}
+
+
+def test_what_a_killed_process_left_is_removed(tmp_path):
+    archive = write_archive(tmp_path / "a.tgz", FILES)
+    left = tmp_path / "out" / "training" / "europarl-v7.de-en.de.4711.part"
+    left.parent.mkdir(parents=True)
+    left.write_bytes(b"eins\nzw")
+    unpack(archive, tmp_path / "out", WANTED.__contains__)
+    assert everything_in(tmp_path / "out") == {name: FILES[name] for name in WANTED}

@@ -146,12 +146,12 @@ def test_a_later_call_goes_on(server, tmp_path, monkeypatch, etag):
     assert names(tmp_path) == ["corpus.tgz"]
 
 
-@pytest.mark.parametrize("etag", ['"second"', ""])
-def test_a_file_that_has_changed_is_fetched_anew(server, tmp_path, monkeypatch, etag):
-    if not etag:
-        server.etag = ""  # then only the size tells
+@pytest.mark.parametrize(("etag", "more"), [('"second"', b""), ("", b"more")])
+def test_a_file_that_has_changed_is_fetched_anew(server, tmp_path, monkeypatch, etag, more):
+    """The mark that the server gives tells, or else the size."""
+    server.etag = etag and server.etag
     interrupt(server, tmp_path / "corpus.tgz", monkeypatch)
-    server.content, server.etag = CONTENT[::-1] + b"more", etag
+    server.content, server.etag = CONTENT[::-1] + more, etag
     fetch(server.url, tmp_path / "corpus.tgz")
     assert (tmp_path / "corpus.tgz").read_bytes() == server.content
     assert server.requests[0] == "bytes=300000-"

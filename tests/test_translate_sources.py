@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from t2t_keras import registry
+from t2t_keras.cli.datagen import describe
 from t2t_keras.data import TranslateProblem, dataset, download, pair_readers, sources
 from t2t_keras.data.shards import count_examples, find_shards
 from t2t_keras.data.sources import local_sources, read_sources
@@ -369,6 +370,10 @@ def test_chinese_has_two_vocabularies(tmp_path):
     problem.generate_data(data_dir, tmp_dir)
     name = "vocab.translate_enzh_wmt8k.8192.subwords"
     assert sorted(path.name for path in data_dir.glob("vocab*")) == [f"{name}.en", f"{name}.zh"]
+    assert [line.split()[-1] for line in describe(problem, data_dir)[:2]] == [
+        f"{name}.en",
+        f"{name}.zh",
+    ]
     encoders = problem.get_feature_encoders(data_dir)
     assert "行" in "".join(encoders["targets"].all_subtoken_strings)
     assert "行" not in "".join(encoders["inputs"].all_subtoken_strings)

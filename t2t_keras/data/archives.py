@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import glob
 import os
 import tarfile
 import zipfile
@@ -10,7 +11,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path, PurePosixPath
 from typing import BinaryIO
 
-from t2t_keras.data.download import Progress
+from t2t_keras.data.download import Progress, lock
 from t2t_keras.errors import UserError
 
 _BLOCK = 1 << 20
@@ -21,7 +22,7 @@ def unpack(archive: Path, directory: Path, is_wanted: Callable[[str], bool]) -> 
 
     The archive is read to its end before any file gets its name, so that none comes from a damaged
     or unfinished one. A file that is there already is left alone. Members that would lie outside
-    `directory`, and those that are no plain files, are passed over.
+    `directory`, and those that are no plain files, are passed over. A second process waits.
 
     Args:
         archive: a tar archive, compressed with gzip, bzip2, xz or not at all, or a zip archive.
@@ -31,6 +32,27 @@ def unpack(archive: Path, directory: Path, is_wanted: Callable[[str], bool]) -> 
     Raises:
         UserError: the file is no archive, is damaged, or a member cannot be written.
     """
+    try:
+        with archive.open("rb") as file:
+            is_alone = lock(file, archive.name)
+            return _unpack(archive, directory, is_wanted, is_alone)
+    except (tarfile.TarError, zipfile.BadZipFile, zlib.error, EOFError, OSError) as error:
+        raise UserError(
+            f"{archive} cannot be read to its end ({error}): it is damaged or cut off, so delete it "
+            "and run again."
+        ) from error
+    except (NotImplementedError, RuntimeError) as error:  # zip: a method, a password
+        raise UserError(f"{archive} cannot be unpacked: {error}.") from error
+
+
+def is_archive(path: Path) -> bool:
+    """Whether a file is a tar or a zip archive, by its content."""
+    return zipfile.is_zipfile(path) or tarfile.is_tarfile(path)
+
+
+def _unpack(
+    archive: Path, directory: Path, is_wanted: Callable[[str], bool], is_alone: bool
+) -> list[Path]:
     found = []
     unfinished: dict[Path, Path] = {}
     try:
@@ -40,26 +62,17 @@ def unpack(archive: Path, directory: Path, is_wanted: Callable[[str], bool]) -> 
                 continue
             found.append(path)
             if not path.exists():
+                if is_alone:  # then these are of processes that were killed
+                    for part in path.parent.glob(f"{glob.escape(path.name)}.*.part"):
+                        part.unlink()
                 unfinished[path] = path.with_name(f"{path.name}.{os.getpid()}.part")
                 _write(content(), unfinished[path], archive)
         for path, part in unfinished.items():
             part.replace(path)
-    except (tarfile.TarError, zipfile.BadZipFile, zlib.error, EOFError, OSError) as error:
-        raise UserError(
-            f"{archive} cannot be read to its end ({error}): it is damaged or cut off, so delete it "
-            "and run again."
-        ) from error
-    except (NotImplementedError, RuntimeError) as error:  # zip: a method, a password
-        raise UserError(f"{archive} cannot be unpacked: {error}.") from error
     finally:
         for part in filter(Path.exists, unfinished.values()):
             part.unlink()
     return found
-
-
-def is_archive(path: Path) -> bool:
-    """Whether a file is a tar or a zip archive, by its content."""
-    return zipfile.is_zipfile(path) or tarfile.is_tarfile(path)
 
 
 def _members(archive: Path) -> Iterator[tuple[str, Callable[[], BinaryIO]]]:

@@ -92,6 +92,22 @@ class Progress:
         )
 
 
+def lock(file: BinaryIO, name: str) -> bool:
+    """Waits until no other process has locked an open file, and locks it until it is closed.
+
+    Returns:
+        False where the file system has no locks.
+    """
+    try:
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        print(f"{name}: waiting for another process that is at it", file=sys.stderr, flush=True)
+        fcntl.flock(file, fcntl.LOCK_EX)
+    except OSError:
+        return False
+    return True
+
+
 class _Facts(NamedTuple):
     """What a part is a part of: stored beside it, so that a later run knows."""
 
@@ -241,7 +257,7 @@ def _open_part(path: Path) -> Iterator[BinaryIO | None]:
     """Opens and locks the part of `path`; None if another process has made `path` meanwhile."""
     while True:
         with _part_name(path).open("ab+") as file:
-            _lock(file, path.name)
+            lock(file, path.name)
             if not path.exists() and not _has_name(file, _part_name(path)):
                 continue  # the process that was waited for has deleted it
             try:
@@ -252,16 +268,6 @@ def _open_part(path: Path) -> Iterator[BinaryIO | None]:
                 if not _part_name(path).exists():
                     _facts_name(path).unlink(missing_ok=True)
             return
-
-
-def _lock(file: BinaryIO, name: str) -> None:
-    try:
-        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        print(f"{name}: waiting for another process to fetch it", file=sys.stderr, flush=True)
-        fcntl.flock(file, fcntl.LOCK_EX)
-    except OSError:
-        pass  # a file system without locks; two processes at once would fail the check of the size
 
 
 def _has_name(file: BinaryIO, path: Path) -> bool:
