@@ -60,15 +60,32 @@ def test_writes_and_tells_what_it_wrote(text, tmp_path):
     assert done.returncode == 0, done.stderr
     lines = done.stdout.splitlines()
     vocabulary = (data_dir / "vocab.text2text_tmpdir.32768.subwords").read_text().splitlines()
-    assert lines == [
+    assert lines[:4] == [
         f"text2text_tmpdir_rev: {text} -> {data_dir}",
         f"  vocabulary: {len(vocabulary)} tokens in vocab.text2text_tmpdir.32768.subwords",
         "  train: 300 examples in text2text_tmpdir-train-00000-of-00100 to 00099-of-00100",
-        "  dev: 1 examples in text2text_tmpdir-dev-00000-of-00001",
+        "    ids: 800 inputs (2.7 a pair), 800 targets (2.7 a pair)",
+    ]
+    after = lines.index("  dev: 1 examples in text2text_tmpdir-dev-00000-of-00001")
+    assert lines[after + 1 :] == [
+        "    ids: 13 inputs (13.0 a pair), 13 targets (13.0 a pair)",
         f"count_down: {text} -> {data_dir}",
         "  vocabulary: 258 tokens in no file",
         "  train: 40 examples in count_down-train-00000-of-00001",
+        "    ids: 110 inputs (2.8 a pair), 111 targets (2.8 a pair)",
+        "    length of the longer side, pairs:",
+        "        3 -    3          40 ########################################",
+        "    rows x ids, pairs, padding:",
+        "      512 x 8              40  65.5%",
+        "    all: 65.5% padding; a batch has 2,829 ids, 1,421 of them targets",
     ]
+
+
+def test_cleaning_is_asked_for_and_counted(text, tmp_path):
+    arguments = ("--problem=text2text_tmpdir", f"--data_dir={tmp_path}", f"--tmp_dir={text}")
+    done = run(*arguments, "--clean_duplicates", "--clean_max_characters=9")
+    assert done.returncode == 0, done.stderr
+    assert "    left out: 298 (198 duplicate, 100 too long), kept: 2" in done.stdout.splitlines()
 
 
 def test_order_follows_the_seed(text, tmp_path):
@@ -96,6 +113,8 @@ def test_order_follows_the_seed(text, tmp_path):
         ({"data_dir": ""}, "--data_dir is missing"),
         ({"data_dir": "{text}/inputs.train.txt/data"}, "cannot be made (Not a directory)"),
         ({"tmp_dir": "{text}/nothing"}, "inputs.train.txt"),
+        ({"clean_max_ratio": "0.5"}, "max_ratio is 0.5; it must be 1 or more, or 0 for none"),
+        ({"num_concurrent_processes": "0"}, "0 is not a positive integer"),
         ({"problme": "x"}, "unknown flag --problme. Did you mean 'problem'?"),
     ],
 )

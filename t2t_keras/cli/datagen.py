@@ -59,17 +59,30 @@ def generate(problem: Problem, data_dir: str, tmp_dir: str, seed: int) -> None:
 
 
 def describe(problem: Problem, data_dir: str) -> list[str]:
-    """Returns lines on the vocabulary and on each split that lies in `data_dir`."""
-    from t2t_keras.data import DatasetSplit
-    from t2t_keras.data.report import describe_split
+    """Returns lines on the vocabulary and on each split that lies in `data_dir`.
 
-    encoders = problem.get_feature_encoders(data_dir)
-    size = encoders["targets"].vocab_size
-    lines = [f"  vocabulary: {size} tokens in {problem.vocab_filename or 'no file'}"]
+    Of the training data also lengths, and the padding in batches of `transformer_base`.
+    """
+    from t2t_keras.data import DatasetSplit
+    from t2t_keras.data.buckets import buckets_for, packed_buckets
+    from t2t_keras.data.index import read_index
+    from t2t_keras.data.report import describe_split, length_histogram, padding_table
+
+    name = problem.dataset_filename()
+    base, packed = registry.hparams("transformer_base"), getattr(problem, "packed_length", None)
+    buckets = packed_buckets(base, packed, True) if packed else buckets_for(base, True)
+    encoders = problem.feature_encoders(data_dir)
+    files = getattr(problem, "vocab_filenames", (problem.vocab_filename,))
+    lines = [
+        f"  vocabulary: {encoders[side].vocab_size} tokens in {file or 'no file'}"
+        for side, file in zip(("inputs", "targets"), files, strict=False)
+    ]
     for item in problem.dataset_splits:
-        split = item["split"]
-        details = split == DatasetSplit.TRAIN
-        lines += describe_split(data_dir, problem.dataset_filename(), split, details)
+        lines += describe_split(data_dir, name, item["split"])
+        if item["split"] == DatasetSplit.TRAIN:
+            lengths = read_index(data_dir, name, item["split"]).lengths
+            details = length_histogram(lengths) + padding_table(lengths, buckets)
+            lines += [f"    {line}" for line in details]
     return lines
 
 

@@ -1,4 +1,4 @@
-"""What lies in the shards of a split: pairs kept and left out, tokens, lengths."""
+"""What lies in the shards of a split: pairs kept and left out, ids, lengths, padding."""
 
 from __future__ import annotations
 
@@ -6,11 +6,13 @@ import dataclasses
 import json
 import os
 from collections import Counter
+from collections.abc import Mapping
 from pathlib import Path
 
 import numpy as np
 
-from t2t_keras.data.index import SplitIndex, read_index
+from t2t_keras.data.buckets import Buckets
+from t2t_keras.data.index import read_index
 from t2t_keras.whole_file import whole_file
 
 _WIDEST_BAR = 40
@@ -41,10 +43,8 @@ def read_counts(data_dir: str | os.PathLike, name: str, split: str) -> Counts | 
     return Counts(values["kept"], Counter(values["dropped"]))
 
 
-def describe_split(
-    data_dir: str | os.PathLike, name: str, split: str, details: bool = False
-) -> list[str]:
-    """Returns lines of text on a split: files, counts and tokens; `details`: and lengths.
+def describe_split(data_dir: str | os.PathLike, name: str, split: str) -> list[str]:
+    """Returns lines of text on a split: its files, what was kept and left out, its ids.
 
     Raises:
         UserError: its shards are absent or damaged.
@@ -57,24 +57,23 @@ def describe_split(
     if counts is not None and counts.dropped.total():
         reasons = ", ".join(f"{n:,} {reason}" for reason, n in counts.dropped.most_common())
         lines.append(f"    left out: {counts.dropped.total():,} ({reasons}), kept: {counts.kept:,}")
-    more_lines = _tokens(index) + (length_histogram(index) if details else [])
-    return lines + [f"    {line}" for line in more_lines]
-
-
-def _tokens(index: SplitIndex) -> list[str]:
     sides = [
         f"{int(lengths.sum(dtype=np.int64)):,} {side} ({lengths.mean():.1f} a pair)"
         for side, lengths in index.lengths.items()
         if len(lengths)
     ]
-    return [f"ids: {', '.join(sides)}"] if sides else []
+    return lines + ([f"    ids: {', '.join(sides)}"] if sides else [])
 
 
-def length_histogram(index: SplitIndex) -> list[str]:
-    """Returns one line for each range of lengths: the longer side's ids, the pairs, a bar."""
-    if not len(index.sizes):
+def length_histogram(lengths: Mapping[str, np.ndarray]) -> list[str]:
+    """Returns a line for each range of lengths: ids of the longer side, pairs, a bar.
+
+    Args:
+        lengths: of "inputs" and "targets", [N] each.
+    """
+    longer = np.maximum(lengths["inputs"], lengths["targets"]).astype(np.int64)
+    if not len(longer):
         return []
-    longer = np.maximum(*index.lengths.values()).astype(np.int64)
     width = max(1, -(-int(np.quantile(longer, 0.99)) // (_MOST_BARS - 1)))
     pairs = np.bincount(np.minimum(longer // width, _MOST_BARS - 1), minlength=_MOST_BARS)
     lines = ["length of the longer side, pairs:"]
@@ -83,6 +82,40 @@ def length_histogram(index: SplitIndex) -> list[str]:
         high = int(longer.max()) if number == _MOST_BARS - 1 else low + width - 1
         bar = "#" * round(_WIDEST_BAR * count / int(pairs.max()))
         lines.append(f"{low:5d} -{high:5d} {count:11,d} {bar}".rstrip())
+    return lines
+
+
+def padding_table(lengths: Mapping[str, np.ndarray], buckets: Buckets) -> list[str]:
+    """Returns a line for each bucket that has pairs: its shape, its pairs, what of it is padding.
+
+    The last line is about all: the share of padding among the positions of both sides, the ids of a
+    mean full batch, those of the targets, and how many pairs no bucket takes.
+
+    Args:
+        lengths: of "inputs" and "targets", [N] each.
+        buckets: of the settings that batches are made with.
+    """
+    inputs, targets = (lengths[side].astype(np.int64) for side in ("inputs", "targets"))
+    bucket = buckets.of(np.maximum(inputs, targets))
+    kept = bucket >= 0
+    number = len(buckets.edges)
+    pairs = np.bincount(bucket[kept], minlength=number)
+    real = np.bincount(bucket[kept], (inputs + targets)[kept], minlength=number)
+    positions = 2 * pairs * np.array(buckets.edges, np.int64)
+    lines = ["rows x ids, pairs, padding:"]
+    lines += [
+        f"{buckets.sizes[k]:5d} x {buckets.edges[k]:<5d} {pairs[k]:11,d} "
+        f"{1 - real[k] / positions[k]:6.1%}"
+        for k in np.flatnonzero(pairs)
+    ]
+    batches = float(np.sum(pairs / np.array(buckets.sizes)))
+    if batches:
+        lines.append(
+            f"all: {1 - real.sum() / positions.sum():.1%} padding; a batch has "
+            f"{real.sum() / batches:,.0f} ids, {targets[kept].sum() / batches:,.0f} of them targets"
+        )
+    if not kept.all():
+        lines.append(f"too long or too short for training: {int(np.sum(~kept)):,} pairs")
     return lines
 
 
