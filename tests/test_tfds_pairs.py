@@ -64,8 +64,8 @@ def test_languages_are_those_asked_for_or_those_the_dataset_names(prepared, tmp_
     assert [(b, a) for a, b in named.pairs("test")] == list(asked.pairs("test"))
 
 
-@pytest.mark.parametrize("split", ["train", "train[7:]", "train[:101]+train[150:]"])
-@pytest.mark.parametrize("characters", [10**6, 19 * 100, 19 * 28, 43, 32])
+@pytest.mark.parametrize("split", ["train", "train[:101]+train[150:]"])
+@pytest.mark.parametrize("characters", [10**6, 19 * 28, 43])
 def test_vocabulary_text_is_evenly_spaced_over_all_files(prepared, tmp_path, split, characters):
     dataset = TfdsPairs(str(prepared), tmp_path, ("en", "de"))
     pairs = list(dataset.pairs(split))
@@ -73,7 +73,7 @@ def test_vocabulary_text_is_evenly_spaced_over_all_files(prepared, tmp_path, spl
     k = math.ceil(19 * len(pairs) / characters)
     expected = [side for n in (0, 1) for side in [both[n] for both in pairs][k - 1 :: k]]
     assert list(dataset.vocabulary_text(split, characters)) == expected
-    assert characters < 43 or expected
+    assert expected
 
 
 def test_array_records_are_read_too(tmp_path):
