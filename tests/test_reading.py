@@ -6,7 +6,9 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from t2t_keras.data import Problem, bucket_shapes, dataset
+from t2t_keras.data import Batches, Problem, bucket_shapes, dataset
+from t2t_keras.data.packing import pack
+from t2t_keras.data.reading import plain_errors
 from t2t_keras.data.shards import shard_paths, write_shards
 from t2t_keras.errors import UserError
 from t2t_keras.settings import HParams
@@ -17,7 +19,7 @@ class Toy(Problem):
 
 
 def settings(**changes):
-    # Boundaries 4 and 8 below 12 ids; buckets of lengths to 3, 7 and 12.
+    # Buckets of lengths to 4, 6 and 12; of T2T's way, to 3, 7 and 12.
     values = {
         "batch_size": 48,
         "max_length": 12,
@@ -73,9 +75,9 @@ def test_both_sides_are_padded_with_zeros_to_the_edge(tmp_path):
     write(tmp_path, "dev", [pair(0, 5, 2), pair(1, 3, 6)])
     (batch,) = dataset(Toy(), "dev", tmp_path, settings())
     rows = {tuple(row) for row in batch["inputs"].numpy().tolist()}
-    assert rows == {(2, 2, 2, 2, 1, 0, 0), (3, 3, 1, 0, 0, 0, 0)}
+    assert rows == {(2, 2, 2, 2, 1, 0), (3, 3, 1, 0, 0, 0)}
     rows = {tuple(row) for row in batch["targets"].numpy().tolist()}
-    assert rows == {(2, 1, 0, 0, 0, 0, 0), (3, 3, 3, 3, 3, 1, 0)}
+    assert rows == {(2, 1, 0, 0, 0, 0), (3, 3, 3, 3, 3, 1)}
 
 
 def test_padding_of_tensor2tensor_is_to_the_longest_of_each_side(tmp_path):
@@ -85,12 +87,18 @@ def test_padding_of_tensor2tensor_is_to_the_longest_of_each_side(tmp_path):
     assert batch["targets"].shape == (2, 6)
 
 
-def test_buckets_are_those_of_tensor2tensor(tmp_path):
-    """A length that equals a boundary belongs to the bucket above it."""
-    write(tmp_path, "dev", [pair(number, length, 2) for number, length in enumerate((3, 4, 7, 8))])
+def test_an_example_goes_to_the_first_edge_that_holds_it(tmp_path):
+    write(tmp_path, "dev", [pair(number, length, 2) for number, length in enumerate((4, 5, 6, 7))])
     batches = dataset(Toy(), "dev", tmp_path, settings())
     found = {batch["inputs"].shape[1]: sorted(numbers([batch])) for batch in batches}
-    assert found == {3: [0], 7: [1, 2], 12: [3]}
+    assert found == {4: [0], 6: [1, 2], 12: [3]}
+
+
+def test_buckets_of_tensor2tensor(tmp_path):
+    """A length that equals a boundary belongs to the bucket above it."""
+    write(tmp_path, "dev", [pair(number, length, 2) for number, length in enumerate((3, 4, 7, 8))])
+    batches = dataset(Toy(), "dev", tmp_path, settings(), pad_to_boundary=False)
+    assert sorted(sorted(numbers([batch])) for batch in batches) == [[0], [1, 2], [3]]
 
 
 def test_one_epoch_has_every_example_once(data_dir):
@@ -140,22 +148,49 @@ def test_epochs_come_in_different_order(data_dir):
     assert order[:200] != order[200:]
 
 
-def test_an_iterator_goes_on_exactly_where_it_was_saved(data_dir, tmp_path):
-    def start():
-        return iter(dataset(Toy(), "train", data_dir, settings(), seed=7))
+def equal(one, other):
+    assert len(one) == len(other)
+    for a, b in zip(one, other, strict=True):
+        assert a.keys() == b.keys()
+        for name in a:
+            np.testing.assert_array_equal(a[name], b[name])
 
-    iterator = start()
-    for _ in range(13):
-        next(iterator)
-    saved = tf.train.Checkpoint(iterator=iterator).save(str(tmp_path / "saved"))
-    expected = [next(iterator) for _ in range(60)]
 
-    resumed = start()
-    tf.train.Checkpoint(iterator=resumed).restore(saved).assert_consumed()
-    for batch in expected:
-        found = next(resumed)
-        np.testing.assert_array_equal(found["inputs"], batch["inputs"])
-        np.testing.assert_array_equal(found["targets"], batch["targets"])
+@pytest.mark.parametrize("hparams", [{}, {"batch_shuffle_size": 0}, {"batch_size": 700}])
+def test_starting_at_a_step_equals_skipping_those_before(data_dir, hparams):
+    batches = Batches(Toy(), "train", data_dir, settings(**hparams), seed=7)
+    whole = list(batches.dataset().take(100).as_numpy_iterator())
+    for step in (1, 2, 13, 28, 29, 30, 58, 77, 99):
+        rest = batches.dataset(start_step=step).take(100 - step).as_numpy_iterator()
+        equal(list(rest), whole[step:])
+    anew = dataset(Toy(), "train", data_dir, settings(**hparams), seed=7, start_step=41)
+    equal(list(anew.take(59).as_numpy_iterator()), whole[41:])
+
+
+def test_evaluation_can_start_later_too(data_dir):
+    whole = list(dataset(Toy(), "dev", data_dir, settings()).as_numpy_iterator())
+    rest = dataset(Toy(), "dev", data_dir, settings(), start_step=5).as_numpy_iterator()
+    equal(list(rest), whole[5:])
+
+
+def test_iterators_side_by_side_do_not_disturb_each_other(data_dir):
+    batches = Batches(Toy(), "train", data_dir, settings(), seed=7)
+    expected = list(batches.dataset().take(80).as_numpy_iterator())
+    iterators = [iter(batches.dataset()), iter(batches.dataset(40))]
+    found = [[], []]
+    for _ in range(40):
+        for iterator, taken in zip(iterators, found, strict=True):
+            taken.append(next(iterator))
+    equal(found[0] + found[1], expected)
+
+
+@pytest.mark.parametrize("threads", [1, 7])
+def test_the_number_of_threads_changes_nothing(data_dir, threads):
+    options = tf.data.Options()
+    options.threading.private_threadpool_size = threads
+    batches = dataset(Toy(), "train", data_dir, settings(), seed=7)
+    found = batches.with_options(options).prefetch(3 * threads).take(90).as_numpy_iterator()
+    equal(list(found), list(batches.take(90).as_numpy_iterator()))
 
 
 def test_training_leaves_out_what_is_too_long_or_too_short(tmp_path):
@@ -186,6 +221,158 @@ def test_replicas_share_every_batch_equally(data_dir):
     evaluation = list(dataset(Toy(), "dev", data_dir, settings(), replicas=3))
     assert {batch["inputs"].shape[0] % 3 for batch in evaluation} == {0}
     assert sorted(numbers(evaluation)) == list(range(200))
+
+
+@pytest.mark.parametrize(("split", "hosts"), [("train", 2), ("train", 3), ("dev", 2), ("dev", 3)])
+@pytest.mark.parametrize("pad_to_boundary", [True, False])
+def test_hosts_share_every_batch(data_dir, split, hosts, pad_to_boundary):
+    """At each step all have the same shape, and their rows together are the batch of one reader."""
+    keywords = {"replicas": 6, "seed": 5, "pad_to_boundary": pad_to_boundary}
+    whole = dataset(Toy(), split, data_dir, settings(), **keywords).take(50)
+    shares = [
+        dataset(Toy(), split, data_dir, settings(), hosts=hosts, host=host, **keywords).take(50)
+        for host in range(hosts)
+    ]
+    whole, *shares = (list(batches.as_numpy_iterator()) for batches in (whole, *shares))
+    for step, parts in enumerate(zip(*shares, strict=True)):
+        assert len({part["inputs"].shape for part in parts}) == 1
+        joined = {side: np.concatenate([part[side] for part in parts]) for side in parts[0]}
+        equal([joined], [whole[step]])
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_two_hosts_cover_every_epoch_exactly_once(data_dir, seed):
+    """Batches of 4 divide the 200 examples of one bucket."""
+    hp = settings(batch_size=24, min_length_bucket=12)
+    counts = []
+    for host in range(2):
+        batches = dataset(Toy(), "train", data_dir, hp, seed=seed, replicas=2, hosts=2, host=host)
+        counts.append(numbers(batches.take(150).as_numpy_iterator()))
+    for epoch in range(3):
+        both = [share[100 * epoch : 100 * (epoch + 1)] for share in counts]
+        assert sorted(both[0] + both[1]) == list(range(200))
+
+
+@pytest.mark.parametrize(
+    ("keywords", "message"),
+    [
+        ({"replicas": 3, "hosts": 2}, "3 replicas cannot be shared by 2 hosts"),
+        ({"replicas": 2, "hosts": 2, "host": 2}, "host is 2; it must be from 0 to 1"),
+    ],
+)
+def test_hosts_that_do_not_fit(data_dir, keywords, message):
+    with pytest.raises(UserError, match=message):
+        dataset(Toy(), "train", data_dir, settings(), **keywords)
+
+
+def test_description_is_what_comes(data_dir):
+    batches = Batches(Toy(), "train", data_dir, settings())
+    assert batches.shapes == bucket_shapes(settings()) == [(12, 4), (8, 6), (4, 12)]
+    # 200 / 12, 8 and 4 rows of the examples of each bucket.
+    longer = LENGTHS.max(axis=1)
+    expected = sum(
+        np.sum((longer > low) & (longer <= high)) / size
+        for low, high, size in ((0, 4, 12), (4, 6, 8), (6, 12, 4))
+    )
+    assert batches.description() == (
+        f"3 batch shapes, from 12 x 4 to 4 x 12; 200 examples, {expected:.0f} batches an epoch"
+    )
+    dev = Batches(Toy(), "dev", data_dir, settings())
+    assert dev.batches_an_epoch == len(list(dev.dataset()))
+    raw = Batches(Toy(), "dev", data_dir, settings(), pad_to_boundary=False)
+    assert raw.description().startswith("batch shapes as they come; 200 examples")
+
+
+def test_only_shapes_that_come_are_counted(tmp_path):
+    write(tmp_path, "train", [pair(number, 5, 6) for number in range(20)])
+    assert Batches(Toy(), "train", tmp_path, settings()).description() == (
+        "1 batch shape, 8 x 6; 20 examples, 2 batches an epoch"
+    )
+
+
+def test_a_record_damaged_after_its_index_was_made_is_named(data_dir):
+    dataset(Toy(), "train", data_dir, settings())
+    path = data_dir / "toy-train-00001-of-00003"
+    content = bytearray(path.read_bytes())
+    content[len(content) // 2] ^= 1
+    path.write_bytes(content)
+    records = []
+    with pytest.raises(UserError) as raised, plain_errors():
+        for batch in dataset(Toy(), "train", data_dir, settings(), repeat=False):
+            records += numbers([batch])
+    number = int(str(raised.value).split()[1])
+    assert f"Example {number} of the shard {path} is damaged" in str(raised.value)
+    assert "\n" not in str(raised.value)
+    assert 20 < number < 50  # of 67
+
+
+def test_a_shard_that_vanishes_is_named(data_dir):
+    batches = dataset(Toy(), "train", data_dir, settings())
+    for path in data_dir.glob("toy-train*"):
+        path.unlink()
+    with pytest.raises(UserError, match=r"cannot be read \(No such file"), plain_errors():
+        next(iter(batches))
+
+
+class Packed(Toy):
+    """Rows of several pairs, of at most 24 ids a side."""
+
+    name = "toy"
+    packed_length = 24
+
+
+@pytest.fixture
+def packed_dir(tmp_path):
+    pairs = [pair(number, *lengths) for number, lengths in enumerate(LENGTHS)]
+    for split in ("train", "dev"):
+        write(tmp_path, split, pack(pairs, 24))
+    return tmp_path
+
+
+def unpacked(batch):
+    """The pairs of a batch of packed rows."""
+    for row in range(len(batch["inputs"])):
+        segments = {side: batch[f"{side}_segmentation"][row] for side in ("inputs", "targets")}
+        for number in range(1, segments["inputs"].max() + 1):
+            sides = {}
+            for side, segment in segments.items():
+                of_pair = segment == number
+                sides[side] = batch[side][row][of_pair].tolist()
+                positions = batch[f"{side}_position"][row][of_pair].tolist()
+                assert positions == list(range(len(positions)))
+            yield sides
+
+
+@pytest.mark.parametrize("split", ["train", "dev"])
+@pytest.mark.parametrize("flags", [{}, {"was_reversed": True}, {"was_copy": True}])
+def test_packed_rows_come_with_all_their_fields(packed_dir, split, flags):
+    """48 ids a batch: two rows a replica."""
+    problem = Packed(**flags)
+    batches = dataset(problem, split, packed_dir, settings(), repeat=False, replicas=2)
+    found = [item for batch in batches.as_numpy_iterator() for item in unpacked(batch)]
+    pairs = [problem.orient(pair(number, *both)) for number, both in enumerate(LENGTHS)]
+    key = str
+    assert sorted(found, key=key) == sorted(pairs, key=key)
+
+
+def test_packed_training_has_one_static_shape(packed_dir):
+    batches = dataset(Packed(), "train", packed_dir, settings(), replicas=4, hosts=2)
+    assert {tuple(spec.shape) for spec in batches.element_spec.values()} == {(4, 24)}
+    assert len(batches.element_spec) == 6
+    assert {spec.dtype for spec in batches.element_spec.values()} == {tf.int32}
+    assert {batch["targets_position"].shape for batch in batches.take(20)} == {(4, 24)}
+    description = Batches(Packed(), "train", packed_dir, settings()).description()
+    assert description.startswith("1 batch shape, 2 x 24; ")
+
+
+def test_shards_that_are_not_packed(data_dir):
+    with pytest.raises(UserError, match="has no inputs_segmentation, but toy is packed"):
+        dataset(Packed(), "train", data_dir, settings())
+
+
+def test_packed_rows_cannot_be_cut(packed_dir):
+    with pytest.raises(UserError, match="leave them at 0 for a packed problem"):
+        dataset(Packed(), "train", packed_dir, settings(max_input_seq_length=5))
 
 
 @pytest.mark.parametrize(

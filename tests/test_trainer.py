@@ -60,18 +60,24 @@ def test_going_on_equals_never_having_stopped(data_dir, tmp_path):
     assert any(name.endswith("/shared/Adam_1") for name in one)
 
 
+def test_files_of_older_runs_beside_a_checkpoint_are_left_out_of_account(data_dir, tmp_path):
+    """They held the data's place, as `model.ckpt-STEP.input`."""
+    trainer(data_dir, tmp_path / "run", 2).run()
+    for suffix in ("index", "data-00000-of-00001"):
+        (tmp_path / "run" / f"model.ckpt-2.input.{suffix}").write_bytes(b"old")
+    going_on = trainer(data_dir, tmp_path / "run", 3, keep_checkpoint_max=1)
+    going_on.run()
+    kept = sorted(path.name for path in (tmp_path / "run").glob("model.ckpt-*"))
+    assert kept == ["model.ckpt-3.data-00000-of-00001", "model.ckpt-3.index"]
+
+
 def test_keeps_so_many_checkpoints(data_dir, tmp_path):
     trainer(data_dir, tmp_path / "run", 8, local_eval_frequency=2, keep_checkpoint_max=2).run()
     kept = sorted(path.name for path in (tmp_path / "run").glob("model.ckpt-*"))
     assert kept == [
         f"model.ckpt-{step}{suffix}"
         for step in (6, 8)
-        for suffix in (
-            ".data-00000-of-00001",
-            ".index",
-            ".input.data-00000-of-00001",
-            ".input.index",
-        )
+        for suffix in (".data-00000-of-00001", ".index")
     ]
     assert checkpoints.resolve(str(tmp_path / "run")).endswith("model.ckpt-8")
 

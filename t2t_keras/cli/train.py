@@ -59,6 +59,7 @@ def main(arguments: list[str]) -> None:
     trainer = Trainer(problem, hp, data_dir, output_dir, settings)
     parameters = trainer.model.count_params()
     print(f"problem {problem.name}, hparams {hp.set_name}, {parameters:,} parameters", flush=True)
+    print(trainer.batches.description(), flush=True)
     figures = trainer.run()
     print("dev " + "  ".join(f"{name} {value:.4f}" for name, value in figures.items()))
 

@@ -1,13 +1,15 @@
 """From raw text to batches of token ids: problems, shards, buckets."""
 
-from t2t_keras.data.batching import batching_scheme, bucket_shapes
+from t2t_keras.data.batching import batching_scheme
+from t2t_keras.data.buckets import bucket_shapes
 from t2t_keras.data.problem import DatasetSplit, Problem, SpaceID, VocabType
-from t2t_keras.data.reading import dataset
+from t2t_keras.data.reading import Batches, dataset
 from t2t_keras.data.text_problem import Text2TextProblem
 from t2t_keras.data.tfds_problem import TfdsTranslateProblem
 from t2t_keras.data.translate import TranslateProblem
 
 __all__ = [
+    "Batches",
     "DatasetSplit",
     "Problem",
     "SpaceID",

@@ -1,4 +1,4 @@
-"""Which sentences share a batch: T2T's bucket boundaries and batch sizes.
+"""T2T's bucket boundaries and batch sizes, number for number; `buckets.py` says what is made of them.
 
 Sentences of similar length are batched together, and a batch holds about `batch_size` tokens of the
 longer side, padding included, so that short sentences come in large batches and long ones in small.
@@ -67,33 +67,6 @@ def batching_scheme(
         "max_length": max_length if drop_long_sequences else _NO_LIMIT,
         "shuffle_queue_size": 3 * (window // min(sizes)),
     }
-
-
-def bucket_shapes(hp, replicas: int = 1) -> list[tuple[int, int]]:
-    """Returns every (batch, length) shape that a training run with `hp` can see, shortest first.
-
-    A sentence shorter than a boundary is padded to one less than it, the longest to `max_length`.
-    """
-    scheme = scheme_for(hp, drop_long_sequences=True, replicas=replicas)
-    edges = [boundary - 1 for boundary in scheme["boundaries"]] + [scheme["max_length"]]
-    return [
-        (size, edge)
-        for size, edge in zip(scheme["batch_sizes"], edges, strict=True)
-        if edge >= max(1, scheme["min_length"])
-    ]
-
-
-def scheme_for(hp, drop_long_sequences: bool, replicas: int = 1) -> dict:
-    """Returns the `batching_scheme` of an hparams object."""
-    return batching_scheme(
-        batch_size=hp.batch_size,
-        max_length=hp.max_length,
-        min_length_bucket=hp.min_length_bucket,
-        length_bucket_step=hp.length_bucket_step,
-        drop_long_sequences=drop_long_sequences,
-        shard_multiplier=replicas,
-        min_length=hp.min_length,
-    )
 
 
 def _boundaries(max_length: int, first: int, step: float) -> list[int]:

@@ -1,7 +1,6 @@
-"""The checkpoints of a run: model, optimizer, step and place in the data.
+"""The checkpoints of a run: model, optimizer and step. The step is the place in the data, too.
 
-A checkpoint is T2T's: `model.ckpt-<step>` with T2T's variable names, Adam's slots among them,
-and beside it `model.ckpt-<step>.input`, the state of the data iterator.
+A checkpoint is T2T's: `model.ckpt-<step>` with T2T's variable names, Adam's slots among them.
 """
 
 from __future__ import annotations
@@ -26,15 +25,13 @@ class RunCheckpoints:
         directory: of the run.
         model: a `Transformer`.
         optimizer: its Keras Adam, built.
-        iterator: of the training dataset.
         keep: how many checkpoints stay on disk (T2T's `--keep_checkpoint_max`); 0 keeps all.
     """
 
-    def __init__(self, directory: str, model, optimizer, iterator, keep: int = 20):
+    def __init__(self, directory: str, model, optimizer, keep: int = 20):
         self.directory = directory
         self.model = model
         self.optimizer = optimizer
-        self.place = tf.train.Checkpoint(iterator=iterator)
         self.keep = keep
 
     def save(self) -> str:
@@ -42,7 +39,6 @@ class RunCheckpoints:
         step = int(self.optimizer.iterations)
         prefix = os.path.join(self.directory, f"{PREFIX}{step}")
         try:
-            self.place.write(prefix + ".input")
             write(prefix, {**model_arrays(self.model), **self._optimizer_arrays(step)})
             self._write_index()
             self._remove_old()
@@ -64,15 +60,6 @@ class RunCheckpoints:
             slot.assign(arrays[name])
         step = int(arrays["global_step"])
         self.optimizer.iterations.assign(step)
-        if not os.path.exists(prefix + ".input.index"):
-            return step  # of tensor2tensor, which does not record it: the data starts over
-        try:
-            self.place.read(prefix + ".input").expect_partial()
-        except tf.errors.OpError as error:
-            raise UserError(
-                f"checkpoint {prefix} has no readable {prefix}.input: the run's place in the "
-                "data is lost; delete the checkpoint to go on from the one before."
-            ) from error
         return step
 
     def _slots(self):

@@ -11,6 +11,7 @@ import tensorflow as tf
 
 from t2t_keras import data, optimizers
 from t2t_keras.checkpoints import write_settings
+from t2t_keras.data.reading import plain_errors
 from t2t_keras.decoding import DecodeSettings
 from t2t_keras.errors import UserError
 from t2t_keras.settings import HParams
@@ -74,8 +75,7 @@ class Trainer:
         self.output_dir = output_dir
         keras.utils.set_random_seed(settings.random_seed)
         encoders = problem.get_feature_encoders(data_dir)
-        batches = data.dataset(problem, "train", data_dir, hp, seed=settings.random_seed)
-        self.iterator = iter(batches)
+        self.batches = data.Batches(problem, "train", data_dir, hp, seed=settings.random_seed)
         self.model = Transformer(
             hp,
             source_vocab_size=encoders["inputs"].vocab_size,
@@ -89,7 +89,7 @@ class Trainer:
         run = {"problem": problem.name, "random_seed": settings.random_seed}
         write_settings(output_dir, hp, {**self.model.description(), **run})
         self.checkpoints = RunCheckpoints(
-            output_dir, self.model, optimizer, self.iterator, settings.keep_checkpoint_max
+            output_dir, self.model, optimizer, settings.keep_checkpoint_max
         )
         dev = data.dataset(problem, "dev", data_dir, hp)
         self.evaluation = Evaluation(
@@ -106,12 +106,18 @@ class Trainer:
         progress = Progress(s.train_steps)
         if step:
             progress.say(f"going on after step {step} of {self.output_dir}")
+        with plain_errors():
+            return self._run(step, progress)
+
+    def _run(self, step: int, progress: Progress) -> dict[str, float]:
+        s = self.settings
+        iterator = iter(self.batches.dataset(start_step=step))
         figures: dict[str, float] = {}
         chunk, saved = 1, time.monotonic()
         while step < s.train_steps:
             next_event = min(_next_multiple(step, s.local_eval_frequency), s.train_steps)
             steps = min(chunk, next_event - step)
-            seconds = self._train(step, steps, progress)
+            seconds = self._train(iterator, step, steps, progress)
             step += steps
             # As many steps as take about a second: seldom enough to cost nothing.
             chunk = max(1, min(1000, int(steps / seconds)))
@@ -123,9 +129,9 @@ class Trainer:
                 figures = self._evaluate(step, progress)
         return figures or self._evaluate(step, progress)
 
-    def _train(self, step: int, steps: int, progress: Progress) -> float:
+    def _train(self, iterator, step: int, steps: int, progress: Progress) -> float:
         start = time.perf_counter()
-        loss, tokens = (float(x) for x in self._run_steps(self.iterator, tf.constant(steps)))
+        loss, tokens = (float(x) for x in self._run_steps(iterator, tf.constant(steps)))
         seconds = time.perf_counter() - start
         loss /= max(tokens, 1.0)
         step += steps

@@ -1,0 +1,120 @@
+"""The shapes of batches: few, known beforehand, and no more padding than tensor2tensor's way."""
+
+import json
+from pathlib import Path
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+
+from t2t_keras.data import bucket_shapes
+from t2t_keras.data.buckets import buckets_for, packed_buckets, tensor2tensor_buckets
+
+SCHEMES = json.loads((Path(__file__).parent / "data" / "batching_schemes.json").read_text())
+
+
+def settings(**changes):
+    values = {
+        "batch_size": 4096,
+        "max_length": 256,
+        "min_length": 0,
+        "min_length_bucket": 8,
+        "length_bucket_step": 1.1,
+    }
+    return SimpleNamespace(**{**values, **changes})
+
+
+SMALL = settings(batch_size=40, max_length=10, min_length_bucket=4, length_bucket_step=2.0)
+
+
+def test_shapes_by_hand():
+    # T2T has boundaries 4 and 8 below 10, so three buckets. Between 4 and 10, with two edges left:
+    # 10 / exp(ln(10 / 4) * (1 / 2) ** 0.8) = 5.9.
+    assert bucket_shapes(SMALL) == [(10, 4), (6, 6), (4, 10)]
+    assert bucket_shapes(SMALL, replicas=2) == [(20, 4), (12, 6), (8, 10)]
+
+
+def test_default_settings_have_42_shapes():
+    shapes = bucket_shapes(settings())
+    assert len(shapes) == 42
+    assert shapes[0] == (512, 8)
+    assert shapes[-1] == (16, 256)
+
+
+def test_shapes_leave_out_buckets_that_stay_empty():
+    SMALL.min_length = 5
+    assert bucket_shapes(SMALL) == [(6, 6), (4, 10)]
+    SMALL.min_length = 0
+
+
+@pytest.mark.parametrize("case", SCHEMES["cases"], ids=lambda case: str(case[0]))
+def test_as_many_buckets_as_tensor2tensor_and_more_of_the_budget(case):
+    """For 240 settings: the number, the last edge, and rows times ids within `batch_size`."""
+    names = SCHEMES["args"]
+    args = dict(zip(names, case[0], strict=True))
+    args.pop("drop_long_sequences", None)
+    replicas = args.pop("shard_multiplier", 1)
+    hp = settings(**args)
+    ours = buckets_for(hp, drop_long=True, replicas=replicas)
+    theirs = tensor2tensor_buckets(hp, drop_long=True, replicas=replicas)
+    assert len(ours.edges) == len(theirs.edges)
+    assert ours.edges == sorted(set(ours.edges))
+    assert ours.edges[-1] == ours.longest == (hp.max_length or hp.batch_size)
+    for edge, size in zip(ours.edges, ours.sizes, strict=True):
+        rows = size // replicas
+        assert size == rows * replicas
+        assert rows == 1 or rows * edge <= hp.batch_size < (rows + 1) * edge
+
+
+def test_tensor2tensor_buckets_are_its_boundaries():
+    buckets = tensor2tensor_buckets(settings(), drop_long=True)
+    assert buckets.edges[:4] == [7, 8, 9, 10]
+    assert buckets.sizes[:4] == [420, 420, 315, 315]
+    assert (buckets.edges[-1], buckets.sizes[-1], buckets.longest) == (256, 15, 256)
+
+
+def test_lengths_go_to_the_first_edge_that_holds_them():
+    lengths = np.array([1, 4, 5, 6, 7, 10, 11, 300], np.uint32)
+    assert buckets_for(SMALL, drop_long=True).of(lengths).tolist() == [0, 0, 1, 1, 2, 2, -1, -1]
+    longer = buckets_for(SMALL, drop_long=False)
+    assert longer.edges[:6] == [4, 6, 10, 20, 40, 80]
+    assert longer.sizes[:6] == [10, 6, 4, 2, 1, 1]
+    assert longer.of(lengths).tolist() == [0, 0, 1, 1, 2, 2, 3, 7]
+
+
+def test_packed_rows_have_one_bucket():
+    assert packed_buckets(settings(), 256, drop_long=True, replicas=2)[:2] == ([256], [32])
+    assert packed_buckets(settings(batch_size=100), 256, drop_long=True).sizes == [1]
+
+
+def padding_share(lengths, buckets, to_longest):
+    """Of both sides; `to_longest` of each batch, of examples in random order, or to the edge."""
+    generator = np.random.RandomState(0)
+    real = positions = 0
+    bucket = buckets.of(lengths.max(axis=1))
+    for number, (size, edge) in enumerate(zip(buckets.sizes, buckets.edges, strict=True)):
+        rows = generator.permutation(lengths[bucket == number])
+        rows = rows[: len(rows) // size * size].reshape(-1, size, 2)
+        real += rows.sum()
+        widths = rows.max(axis=1).sum() if to_longest else 2 * edge * len(rows)
+        positions += size * widths
+    return 1 - real / positions
+
+
+@pytest.mark.parametrize(
+    ("mean", "spread", "ratio_spread"),
+    [(27, 0.6, 0.19), (28, 0.6, 0.25), (35, 0.6, 0.17), (15, 0.35, 0.15)],
+)
+def test_padding_is_not_more_than_that_of_tensor2tensor(mean, spread, ratio_spread):
+    """Lengths like those of news in word pieces (German, French, small pieces) and of captions.
+
+    T2T's shapes are thousands there. Log-normal lengths, and ratios of the sides likewise.
+    """
+    generator = np.random.RandomState(1)
+    middle = np.log(mean) - spread**2 / 2 + spread * generator.randn(400_000)
+    half = ratio_spread / 2 * generator.randn(400_000)
+    sides = np.exp(middle[:, None] + np.stack([half, -half], axis=1))
+    lengths = np.maximum(2, np.round(sides)).astype(np.int64)
+    ours = padding_share(lengths, buckets_for(settings(), True), to_longest=False)
+    theirs = padding_share(lengths, tensor2tensor_buckets(settings(), True), to_longest=True)
+    assert 0.05 < ours < theirs
