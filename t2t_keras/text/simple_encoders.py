@@ -4,15 +4,20 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING
 
 from t2t_keras.errors import UserError
 from t2t_keras.text import vocabulary_file
+from t2t_keras.text.tensor_encoder import TensorEncoder
 from t2t_keras.text.vocabulary_file import RESERVED_TOKENS
+
+if TYPE_CHECKING:
+    from t2t_keras.text.graph import ByteGraph, TokenGraph
 
 _RESERVED = len(RESERVED_TOKENS)
 
 
-class ByteTextEncoder:
+class ByteTextEncoder(TensorEncoder):
     """UTF-8 bytes as ids 2 to 257 (T2T: `ByteTextEncoder`)."""
 
     vocab_size = _RESERVED + 256
@@ -29,6 +34,11 @@ class ByteTextEncoder:
         """
         return b"".join(map(self._bytes, ids)).decode("utf-8", "replace")
 
+    def _make_graph(self) -> ByteGraph:
+        from t2t_keras.text.graph import ByteGraph
+
+        return ByteGraph()
+
     def _bytes(self, byte_id: int) -> bytes:
         if not 0 <= byte_id < self.vocab_size:
             raise UserError(
@@ -39,7 +49,7 @@ class ByteTextEncoder:
         return bytes([byte_id - _RESERVED])
 
 
-class TokenTextEncoder:
+class TokenTextEncoder(TensorEncoder):
     """Tokens between white space as ids (T2T: `TokenTextEncoder`)."""
 
     def __init__(
@@ -93,6 +103,12 @@ class TokenTextEncoder:
     def store_to_file(self, filename: str | os.PathLike[str]) -> None:
         """Writes the vocabulary, one token a line."""
         vocabulary_file.write_lines(filename, self._tokens)
+
+    def _make_graph(self) -> TokenGraph:
+        from t2t_keras.text.graph import TokenGraph
+
+        replacement = None if self._replace_oov is None else self._ids[self._replace_oov]
+        return TokenGraph(self._tokens, self._ids, replacement)
 
     def _id(self, token: str) -> int:
         found = self._ids.get(token)

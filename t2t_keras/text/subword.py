@@ -5,15 +5,20 @@ from __future__ import annotations
 import os
 from collections import Counter
 from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING, Any
 
 from t2t_keras.errors import UserError
 from t2t_keras.text import subword_builder, tokenizer, vocabulary_file
 from t2t_keras.text.escaping import ESCAPE_CHARACTERS, escape, unescape
+from t2t_keras.text.tensor_encoder import TensorEncoder
+
+if TYPE_CHECKING:
+    from t2t_keras.text.graph import SubwordGraph
 
 _CACHE_SIZE = 2**18
 
 
-class SubwordTextEncoder:
+class SubwordTextEncoder(TensorEncoder):
     """Text to subword ids and back, without loss (T2T: `SubwordTextEncoder`).
 
     Text is split into tokens (`tokenizer`), each token is spelled with the alphabet of the vocabulary
@@ -102,6 +107,17 @@ class SubwordTextEncoder:
     def store_to_file(self, filename: str | os.PathLike[str]) -> None:
         """Writes the vocabulary as T2T does, one subtoken a line in single quotes."""
         vocabulary_file.write_lines(filename, [f"'{subtoken}'" for subtoken in self._subtokens])
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {"subtokens": self._subtokens}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self._set_subtokens(state["subtokens"])
+
+    def _make_graph(self) -> SubwordGraph:
+        from t2t_keras.text.graph import SubwordGraph
+
+        return SubwordGraph(self._subtokens, self._ids, self._alphabet)
 
     def _encode_token(self, token: str) -> list[int]:
         spelled = escape(token, self._alphabet)

@@ -1,0 +1,171 @@
+"""The encoders as `tf.Module`s: text to ids and back inside a graph, a tf.data pipeline or a SavedModel.
+
+Core TensorFlow alone, so a SavedModel loads without tensorflow-text. What an operation of TensorFlow
+takes for a letter or for white space depends on its version; here both are spelled out.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+
+import tensorflow as tf
+
+from t2t_keras.text.alphanumeric import ALPHANUMERIC_RANGES
+from t2t_keras.text.escaping import escape, unescape
+from t2t_keras.text.graph_subwords import SubwordCutter, SubwordJoiner, segments, splits_of
+from t2t_keras.text.vocabulary_file import RESERVED_TOKENS
+
+_STRINGS = tf.TensorSpec([None], tf.string)
+_IDS = tf.RaggedTensorSpec([None, None], tf.int32)
+_RESERVED = len(RESERVED_TOKENS)
+_BYTES = [token.encode() for token in RESERVED_TOKENS] + [bytes([byte]) for byte in range(256)]
+_CPU = "CPU:0"  # strings are nowhere else
+
+# What `str.split` splits at.
+_SPACES = "\t-\r\x1c-\x20\x85\xa0\u1680\u2000-\u200a\u2028\u2029\u202f\u205f\u3000"
+_WORD = "".join(f"{chr(first)}-{chr(last)}" for first, last in ALPHANUMERIC_RANGES)
+_MARK = b"\xff"  # is in no UTF-8
+_SURROGATES = re.compile("[\ud800-\udfff]")  # nor are these
+
+
+class SubwordGraph(tf.Module):
+    """`SubwordTextEncoder` in a graph."""
+
+    def __init__(self, subtokens: Sequence[str], ids: dict[str, int], alphabet: frozenset[str]):
+        """Takes the subtokens by id, the ids of those to look for, and the characters of all."""
+        super().__init__()
+        self._cutter = SubwordCutter(ids, alphabet)
+        self._joiner = SubwordJoiner(subtokens)
+        # Most tokens are one subtoken: they need no cutting.
+        whole = {}
+        for subtoken, i in ids.items():
+            token = unescape(subtoken[:-1])
+            if token and escape(token, alphabet) == subtoken and not _SURROGATES.search(token):
+                whole[token] = i
+        self._ids = _table(whole)
+
+    @tf.function(input_signature=[_STRINGS])
+    def encode(self, strings: tf.Tensor) -> tf.RaggedTensor:
+        """Returns `[B, None]` int32 ids of `[B]` strings. Bytes that are not UTF-8 are left out."""
+        with tf.device(_CPU):
+            tokens, splits = _tokens(_valid(strings))
+            ids = self._ids.lookup(tokens)
+            is_whole = ids >= 0
+            cut = tf.where(~is_whole)
+            pieces, piece_splits = self._cutter(tf.gather_nd(tokens, cut))
+            lengths = tf.tensor_scatter_nd_update(
+                tf.ones_like(ids), cut, piece_splits[1:] - piece_splits[:-1]
+            )
+            places = splits_of(lengths)
+            shift = tf.gather_nd(places, cut) - piece_splits[:-1]
+            count = tf.size(pieces)
+            piece_places = tf.range(count) + tf.gather(shift, segments(piece_splits, count))
+            whole_places = tf.boolean_mask(places[:-1], is_whole)
+            at = tf.concat([whole_places, piece_places], 0)
+            values = tf.concat([tf.boolean_mask(ids, is_whole), pieces], 0)
+            flat = tf.scatter_nd(at[:, tf.newaxis], values, places[-1][tf.newaxis])
+            return _ragged(flat, tf.gather(places, splits))
+
+    @tf.function(input_signature=[_IDS])
+    def decode(self, ids: tf.RaggedTensor) -> tf.Tensor:
+        """Returns `[B]` strings. Ids out of range count for nothing, a surrogate shows as U+FFFD."""
+        with tf.device(_CPU):
+            return self._joiner(ids.flat_values, tf.cast(ids.row_splits, tf.int32))
+
+
+class ByteGraph(tf.Module):
+    """`ByteTextEncoder` in a graph."""
+
+    @tf.function(input_signature=[_STRINGS])
+    def encode(self, strings: tf.Tensor) -> tf.RaggedTensor:
+        """Returns `[B, None]` int32 ids of `[B]` strings. Bytes that are not UTF-8 are left out."""
+        with tf.device(_CPU):
+            strings = _valid(strings)
+            every = tf.io.decode_raw(tf.strings.reduce_join(strings)[tf.newaxis], tf.uint8)[0]
+            splits = splits_of(tf.strings.length(strings))
+            return _ragged(tf.cast(every, tf.int32) + _RESERVED, splits)
+
+    @tf.function(input_signature=[_IDS])
+    def decode(self, ids: tf.RaggedTensor) -> tf.Tensor:
+        """Returns `[B]` strings, with U+FFFD for what is not UTF-8; refuses ids out of range."""
+        with tf.device(_CPU):
+            flat = ids.flat_values
+            is_known = (flat >= 0) & (flat < len(_BYTES))
+            wrong = tf.boolean_mask(flat, ~is_known)[:1]
+            message = f"Byte id out of range; 0 to {len(_BYTES) - 1} are allowed:"
+            with tf.control_dependencies(
+                [tf.debugging.Assert(tf.equal(tf.size(wrong), 0), [message, wrong])]
+            ):
+                joined = _joined(ids.with_flat_values(tf.gather(_BYTES, flat)), "")
+            return tf.strings.unicode_transcode(joined, "UTF-8", "UTF-8", errors="replace")
+
+
+class TokenGraph(tf.Module):
+    """`TokenTextEncoder` in a graph."""
+
+    def __init__(self, tokens: Sequence[str], ids: dict[str, int], replacement: int | None):
+        """Takes the tokens by id, their ids, and the id for all other tokens if they have one."""
+        super().__init__()
+        self._tokens = tf.constant(tokens)
+        self._ids = _table(ids)
+        self._replacement = replacement
+
+    @tf.function(input_signature=[_STRINGS])
+    def encode(self, strings: tf.Tensor) -> tf.RaggedTensor:
+        """Returns `[B, None]` int32 ids of `[B]` strings; an unknown token needs a replacement."""
+        with tf.device(_CPU):
+            tokens = tf.strings.split(
+                tf.strings.regex_replace(_valid(strings), f"[{_SPACES}]", " ")
+            )
+            ids = self._ids.lookup(tokens.flat_values)
+            if self._replacement is None:
+                unknown = tf.boolean_mask(tokens.flat_values, ids < 0)[:1]
+                message = "Token not in the vocabulary, which has no replacement for it:"
+                tf.debugging.Assert(tf.equal(tf.size(unknown), 0), [message, unknown])
+            else:
+                ids = tf.where(ids < 0, self._replacement, ids)
+            return tokens.with_flat_values(ids)
+
+    @tf.function(input_signature=[_IDS])
+    def decode(self, ids: tf.RaggedTensor) -> tf.Tensor:
+        """Returns `[B]` strings, spaces between the tokens; an unknown id 7 shows as `ID_7`."""
+        with tf.device(_CPU):
+            flat = ids.flat_values
+            last = tf.size(self._tokens) - 1
+            is_known = (flat >= 0) & (flat <= last)
+            tokens = tf.gather(self._tokens, tf.clip_by_value(flat, 0, last))
+            unknown = tf.strings.join(["ID_", tf.strings.as_string(flat)])
+            return _joined(ids.with_flat_values(tf.where(is_known, tokens, unknown)), " ")
+
+
+def _valid(strings: tf.Tensor) -> tf.Tensor:
+    return tf.strings.unicode_transcode(strings, "UTF-8", "UTF-8", errors="ignore")
+
+
+def _tokens(strings: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
+    """Cuts strings as `tokenizer.encode` does; returns all tokens and their splits, `[B + 1]` int32."""
+    marked = tf.strings.regex_replace(strings, f"[^{_WORD}]+", _MARK + rb"\0" + _MARK)
+    parts = tf.strings.split(marked, _MARK)
+    flat = parts.flat_values
+    # What is between marks has neighbours; they are empty only where the string begins or ends.
+    is_empty = tf.equal(flat, "")
+    edge = tf.ones([1], tf.bool)
+    beside_edge = tf.concat([edge, is_empty[:-1]], 0) | tf.concat([is_empty[1:], edge], 0)
+    is_token = ~is_empty & (tf.not_equal(flat, " ") | beside_edge[: tf.size(flat)])
+    splits = tf.gather(splits_of(tf.cast(is_token, tf.int32)), parts.row_splits)
+    return tf.boolean_mask(flat, is_token), splits
+
+
+def _table(ids: dict[str, int]) -> tf.lookup.StaticHashTable:
+    keys = tf.constant(list(ids), tf.string)
+    values = tf.constant(list(ids.values()), tf.int32)
+    return tf.lookup.StaticHashTable(tf.lookup.KeyValueTensorInitializer(keys, values), -1)
+
+
+def _ragged(flat: tf.Tensor, splits: tf.Tensor) -> tf.RaggedTensor:
+    return tf.RaggedTensor.from_row_splits(flat, tf.cast(splits, tf.int64), validate=False)
+
+
+def _joined(strings: tf.RaggedTensor, separator: str) -> tf.Tensor:
+    return tf.strings.reduce_join(strings, axis=1, separator=separator)

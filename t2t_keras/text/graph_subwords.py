@@ -1,0 +1,297 @@
+"""Words to subtoken ids and back with operations of core TensorFlow, many at once.
+
+Text is one flat array of characters, whatever its rows, and every operation works on the whole of it,
+in time that grows no faster than n log n.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import tensorflow as tf
+
+from t2t_keras.text import substring_table
+from t2t_keras.text.alphanumeric import ALPHANUMERIC_RANGES
+from t2t_keras.text.escaping import UNDEFINED
+
+_BACKSLASH, _UNDERSCORE, _U, _SEMICOLON, _ZERO, _NINE, _SPACE = map(ord, "\\_u;09 ")
+_END_OF_ROW = -1
+_LAST_CODE_POINT = 0x10FFFF
+_DIGITS = len(str(_LAST_CODE_POINT))
+_POWERS_OF_TEN = [10**n for n in range(_DIGITS)]
+_LONGEST_NUMBER = 4300  # Python's `int` reads no more digits
+
+
+def segments(splits: tf.Tensor, size: tf.Tensor) -> tf.Tensor:
+    """Returns `[size]` int32: in which row each item is, for `[rows + 1]` splits from 0 to `size`."""
+    begun = tf.math.unsorted_segment_sum(tf.ones_like(splits[1:-1]), splits[1:-1], size + 1)
+    return tf.cumsum(begun)[:size]
+
+
+def splits_of(lengths: tf.Tensor) -> tf.Tensor:
+    """Returns `[rows + 1]`: where rows of these lengths begin, and where the last one ends."""
+    return tf.concat([tf.zeros([1], lengths.dtype), tf.cumsum(lengths)], 0)
+
+
+class SubwordCutter:
+    """Spells words with the alphabet of a vocabulary, and cuts them into the longest subtokens."""
+
+    def __init__(self, ids: dict[str, int], alphabet: frozenset[str]):
+        """Takes the subtokens with their ids, and the characters that need no escape."""
+        # A spelling has one underscore, at its end.
+        usable = {subtoken: i for subtoken, i in ids.items() if "_" not in subtoken[:-1]}
+        table = substring_table.build(usable, alphabet)
+        numbers = table.numbers
+        plain = {ord(c): numbers[c] for c in alphabet - set("\\_\n")}
+        by_code_point = np.zeros(max(plain) + 2, np.int32)  # the last stands for all beyond
+        by_code_point[list(plain)] = list(plain.values())
+        self._numbers = tf.constant(by_code_point)
+        self._digits = tf.constant([numbers[c] for c in "0123456789"])
+        self._backslash, self._underscore = numbers["\\"], numbers["_"]
+        self._u, self._semicolon = numbers["u"], numbers[";"]
+        self._base = tf.constant(table.base)
+        self._owner = tf.constant(table.owner)
+        self._joined = tf.constant(table.joined)
+        self._last_slot = len(table.owner) - 1
+        self._first_beginning = table.first_beginning
+        self._match_id = tf.constant(table.match_id)
+        self._match_length = tf.constant(table.match_length)
+        self._levels = table.levels
+        self._may_fail = not alphabet - {"\n"} <= ids.keys()
+
+    def __call__(self, words: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
+        """Cuts `[N]` words, non-empty valid UTF-8.
+
+        Returns:
+            The ids of the subtokens of all words, int32, and the splits into words, `[N + 1]` int32.
+
+        Raises:
+            tf.errors.InvalidArgumentError: the vocabulary lacks a character.
+        """
+        spelled, word_splits = self._spell(words)
+        size = tf.size(spelled)
+        ids, lengths = self._longest_matches(spelled)
+        is_cut = _reached(word_splits, tf.range(size) + lengths)
+        if self._may_fail:
+            failed = tf.where(is_cut & (ids < 0))[:1, 0]
+            word = tf.searchsorted(word_splits, tf.cast(failed, tf.int32), side="right") - 1
+            message = "Cannot encode a word; the vocabulary lacks a subtoken for a character of it:"
+            tf.debugging.Assert(tf.equal(tf.size(failed), 0), [message, tf.gather(words, word)])
+        id_splits = tf.gather(splits_of(tf.cast(is_cut, tf.int32)), word_splits)
+        return tf.boolean_mask(ids, is_cut), id_splits
+
+    def _spell(self, words: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
+        """Returns the numbers of the characters of all spellings, and their splits into words."""
+        decoded = tf.strings.unicode_decode(words, "UTF-8")
+        characters = decoded.flat_values
+        splits = tf.cast(decoded.row_splits, tf.int32)
+        beyond = tf.size(self._numbers) - 1
+        numbers = tf.gather(self._numbers, tf.minimum(characters, beyond))
+        escaped = tf.where(tf.equal(numbers, 0))
+        escapes, escape_lengths = self._escapes(tf.gather_nd(characters, escaped))
+
+        lengths = tf.tensor_scatter_nd_update(tf.ones_like(numbers), escaped, escape_lengths)
+        ends = splits[1:, tf.newaxis]
+        lengths = tf.tensor_scatter_nd_add(lengths, ends - 1, tf.ones_like(ends[:, 0]))
+        places = splits_of(lengths)
+        word_splits = tf.gather(places, splits)
+
+        escape_splits = splits_of(escape_lengths)
+        within = tf.size(escapes)
+        shift = tf.gather_nd(places, escaped) - escape_splits[:-1]
+        escape_places = tf.range(within) + tf.gather(shift, segments(escape_splits, within))
+        at = tf.concat([places[:-1], escape_places, word_splits[1:] - 1], 0)
+        underscores = tf.fill(tf.shape(words), self._underscore)
+        # An escaped character has number 0, to which that of its backslash is added.
+        values = tf.concat([numbers, escapes, underscores], 0)
+        return tf.scatter_nd(at[:, tf.newaxis], values, places[-1][tf.newaxis]), word_splits
+
+    def _escapes(self, characters: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
+        """Returns the numbers of the characters of the escapes, flat, and the length of each."""
+        is_backslash = tf.equal(characters, _BACKSLASH)
+        is_short = is_backslash | tf.equal(characters, _UNDERSCORE)
+        digits = tf.reduce_sum(
+            tf.cast(characters[:, tf.newaxis] >= [0, *_POWERS_OF_TEN[1:]], tf.int32), 1
+        )
+        lengths = tf.where(is_short, 2, digits + 2)
+        splits = splits_of(lengths)
+        row = segments(splits, splits[-1])
+        offset = tf.range(splits[-1]) - tf.gather(splits, row)
+        from_end = tf.gather(lengths, row) - 1 - offset
+        power = tf.gather(_POWERS_OF_TEN, tf.clip_by_value(from_end - 1, 0, _DIGITS - 1))
+        digit = tf.gather(self._digits, tf.gather(characters, row) // power % 10)
+        long = tf.where(tf.equal(from_end, 0), self._semicolon, digit)
+        short = tf.where(tf.gather(is_backslash, row), self._backslash, self._u)
+        symbol = tf.where(tf.gather(is_short, row), short, long)
+        return tf.where(tf.equal(offset, 0), self._backslash, symbol), lengths
+
+    def _longest_matches(self, spelled: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
+        """Returns id and length of the longest subtoken from each place on; -1 and 0 if none."""
+        size = tf.size(spelled)
+        blocks = [tf.concat([spelled, tf.zeros([2**self._levels], tf.int32)], 0)]
+        for level in range(self._levels - 1):
+            half = 2**level
+            blocks.append(self._join(blocks[-1][:-half], blocks[-1][half:]))
+        start = end = tf.range(size)
+        beginning = tf.zeros_like(start)
+        for level in reversed(range(self._levels)):
+            if level == self._levels - 1:
+                joined = blocks[level][:size]
+            else:
+                block = tf.gather(blocks[level], end)
+                joined = tf.where(tf.equal(end, start), block, self._join(beginning, block))
+            is_longer = joined >= self._first_beginning
+            beginning = tf.where(is_longer, joined, beginning)
+            end = tf.where(is_longer, end + 2**level, end)
+        return tf.gather(self._match_id, beginning), tf.gather(self._match_length, beginning)
+
+    def _join(self, first: tf.Tensor, second: tf.Tensor) -> tf.Tensor:
+        """Returns the numbers of joined strings, as `SubstringTable` tells."""
+        slot = tf.bitwise.bitwise_and(tf.gather(self._base, first) + second, self._last_slot)
+        is_known = tf.equal(tf.gather(self._owner, slot), first)
+        return tf.where(is_known, tf.gather(self._joined, slot), 0)
+
+
+def _reached(starts: tf.Tensor, following: tf.Tensor) -> tf.Tensor:
+    """Marks the places that are reached from `starts` by going on to `following[place]` repeatedly.
+
+    The n-th round goes 2^n steps at once.
+    """
+
+    def mark(marked: tf.Tensor, places: tf.Tensor) -> tf.Tensor:
+        return tf.tensor_scatter_nd_update(
+            marked, places[:, tf.newaxis], tf.ones_like(places, tf.bool)
+        )
+
+    def go_on(marked: tf.Tensor, following: tf.Tensor, _: tf.Tensor):
+        more = mark(marked, tf.boolean_mask(following, marked))
+        grew = tf.reduce_any(tf.not_equal(more, marked))
+        return more, tf.gather(following, following), grew
+
+    size = tf.size(following)
+    marked = mark(tf.zeros([size + 1], tf.bool), starts)
+    following = tf.concat([following, size[tf.newaxis]], 0)
+    marked, _, _ = tf.while_loop(
+        lambda marked, following, grew: grew, go_on, (marked, following, tf.constant(True))
+    )
+    return marked[:-1]
+
+
+class SubwordJoiner:
+    """Puts the subtokens of ids together, takes the escapes out, and sets spaces between words."""
+
+    def __init__(self, subtokens: Sequence[str]):
+        """Takes the subtokens in the order of their ids."""
+        rows = [[ord(c) for c in subtoken] for subtoken in subtokens]
+        rows += [[], [_END_OF_ROW]]
+        self._no_subtoken, self._end_of_row = len(rows) - 2, len(rows) - 1
+        self._characters = tf.constant([c for row in rows for c in row], tf.int32)
+        self._lengths = tf.constant([len(row) for row in rows], tf.int32)
+        self._begins = splits_of(self._lengths)[:-1]
+        bounds = [bound for first, last in ALPHANUMERIC_RANGES for bound in (first, last + 1)]
+        self._word_bounds = tf.constant(bounds, tf.int32)
+
+    def __call__(self, ids: tf.Tensor, splits: tf.Tensor) -> tf.Tensor:
+        """Returns `[B]` strings for flat int32 ids and their splits, `[B + 1]` int32."""
+        characters, text_splits = self._spelled(ids, splits)
+        is_break = tf.equal(characters, _UNDERSCORE) | tf.equal(characters, _END_OF_ROW)
+        begins = tf.where(tf.concat([[True], is_break[:-1]], 0)[: tf.size(is_break)] & ~is_break)
+        characters, is_dropped = _unescape(characters)
+
+        before_word = self._spaced(tf.gather_nd(characters, begins), begins, text_splits)
+        spaces = tf.fill(tf.shape(before_word)[:1], _SPACE)
+        characters = tf.tensor_scatter_nd_update(characters, before_word, spaces)
+        is_dropped |= tf.tensor_scatter_nd_update(
+            is_break, before_word, tf.zeros_like(spaces, tf.bool)
+        )
+        kept = tf.boolean_mask(characters, ~is_dropped)
+        kept_splits = tf.gather(splits_of(tf.cast(~is_dropped, tf.int32)), text_splits)
+        text = tf.RaggedTensor.from_row_splits(kept, kept_splits, validate=False)
+        return tf.strings.unicode_encode(text, "UTF-8")
+
+    def _spelled(self, ids: tf.Tensor, splits: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
+        """Returns the characters of all subtokens, `_END_OF_ROW` after each row, and the splits."""
+        is_known = (ids >= 0) & (ids < self._no_subtoken)
+        ids = tf.where(is_known, ids, self._no_subtoken)
+        rows = tf.size(splits) - 1
+        closed_splits = splits + tf.range(rows + 1)
+        at = tf.range(tf.size(ids)) + segments(splits, tf.size(ids))
+        closed = tf.tensor_scatter_nd_update(
+            tf.fill(closed_splits[-1][tf.newaxis], self._end_of_row), at[:, tf.newaxis], ids
+        )
+        id_splits = splits_of(tf.gather(self._lengths, closed))
+        size = id_splits[-1]
+        shift = tf.gather(self._begins, closed) - id_splits[:-1]
+        place = tf.range(size) + tf.gather(shift, segments(id_splits, size))
+        return tf.gather(self._characters, place), tf.gather(id_splits, closed_splits)
+
+    def _spaced(self, first: tf.Tensor, begins: tf.Tensor, text_splits: tf.Tensor) -> tf.Tensor:
+        """Returns the places, `[N, 1]`, of underscores to replace by spaces.
+
+        Args:
+            first: the first character of each token.
+            begins: `[tokens, 1]` int64, where they are.
+            text_splits: where the rows are.
+        """
+        is_word = tf.searchsorted(self._word_bounds, first, side="right") % 2 > 0
+        row = tf.searchsorted(text_splits, tf.cast(begins[:, 0], tf.int32), side="right")
+        follows = is_word[1:] & is_word[:-1] & tf.equal(row[1:], row[:-1])
+        return tf.boolean_mask(begins[1:], follows) - 1
+
+
+def _unescape(characters: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
+    r"""Replaces the backslash of each escape by what it stands for, and marks the rest of it.
+
+    Every second backslash of a run belongs to the one before. The last one, if it has none after it,
+    opens `\u`, `\10;` or nothing.
+    """
+    places = tf.where(tf.equal(characters, _BACKSLASH))[:, 0]
+    none = tf.zeros([1], tf.bool)
+    follows = tf.concat([none, tf.equal(places[1:], places[:-1] + 1)], 0)[: tf.size(places)]
+    run_begins = tf.boolean_mask(places, ~follows)
+    run = tf.cumsum(tf.cast(~follows, tf.int32)) - 1
+    opens = tf.equal((places - tf.gather(run_begins, run)) % 2, 0)
+    opening = tf.boolean_mask(places, opens)
+    after = tf.gather(characters, opening + 1)  # there is one: the end of the row
+    pairs = tf.boolean_mask(opening, tf.equal(after, _BACKSLASH))
+    underscores = tf.boolean_mask(opening, tf.equal(after, _U))
+    numbers, code_points, number_places = _numeric_escapes(characters, opening)
+
+    dropped = tf.concat([pairs + 1, underscores + 1, number_places], 0)[:, tf.newaxis]
+    is_dropped = tf.tensor_scatter_nd_update(
+        tf.zeros_like(characters, tf.bool), dropped, tf.ones_like(dropped[:, 0], tf.bool)
+    )
+    at = tf.concat([underscores, numbers], 0)[:, tf.newaxis]
+    values = tf.concat([tf.fill(tf.shape(underscores), _UNDERSCORE), code_points], 0)
+    return tf.tensor_scatter_nd_update(characters, at, values), is_dropped
+
+
+def _numeric_escapes(
+    characters: tf.Tensor, opening: tf.Tensor
+) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
+    """Finds the backslashes in front of digits and a semicolon.
+
+    Returns:
+        Their places, the code points that they stand for, and the places of all digits and semicolons.
+    """
+    is_digit = (characters >= _ZERO) & (characters <= _NINE)
+    others = tf.where(~is_digit)[:, 0]
+    # The first of the others after a backslash, which is one itself.
+    ends = tf.gather(others, tf.searchsorted(others, opening, side="right"))
+    ends_number = tf.equal(tf.gather(characters, ends), _SEMICOLON) & (ends > opening + 1)
+    places = tf.boolean_mask(opening, ends_number)
+    lengths = tf.boolean_mask(ends, ends_number) - places
+    splits = tf.cast(splits_of(lengths), tf.int32)
+    size = splits[-1]
+    row = segments(splits, size)
+    at = tf.cast(tf.range(size) - tf.gather(splits, row), tf.int64) + tf.gather(places + 1, row)
+    power = tf.gather(places + lengths, row) - at - 1  # -1 for the semicolon
+    digit = tf.where(power < 0, 0, tf.gather(characters, at) - _ZERO)
+    value = digit * tf.gather(_POWERS_OF_TEN, tf.clip_by_value(power, 0, _DIGITS - 1))
+    is_too_large = (power >= _DIGITS) & (digit > 0)
+    count = tf.size(places)
+    code_points = tf.math.unsorted_segment_sum(value, row, count)
+    beyond = tf.math.unsorted_segment_sum(tf.cast(is_too_large, tf.int32), row, count)
+    is_undefined = (beyond > 0) | (code_points > _LAST_CODE_POINT) | (lengths - 1 > _LONGEST_NUMBER)
+    return places, tf.where(is_undefined, ord(UNDEFINED), code_points), at
