@@ -54,10 +54,10 @@ class SubstringTree:
             at, nodes = at[goes_on], nodes[goes_on]
             if length >= max_length or not len(at):
                 break
-            keys = nodes * alphabet_size + characters[at + length]
-            frequent, kept, nodes = _number_frequent(
-                keys, (stop - first) * alphabet_size, weights[at], min_count
-            )
+            bound = (stop - first) * alphabet_size
+            integers = np.int32 if bound < 2**31 else np.int64
+            keys = nodes.astype(integers) * alphabet_size + characters[at + length]
+            frequent, kept, nodes = _number_frequent(keys, bound, weights[at], min_count)
             at = at[kept]
             level_parents = first + frequent // alphabet_size
             first, stop = stop, stop + len(frequent)
@@ -125,11 +125,11 @@ class SubstringTree:
 
 
 def _numbered(text: str) -> np.ndarray:
-    """The characters as numbers from 0 on, in the order of their code points: [P] int64."""
+    """The characters as numbers from 0 on, in the order of their code points: [P] int32."""
     code_points = np.frombuffer(text.encode("utf-32-le", "surrogatepass"), np.uint32)
     occurs = np.zeros(int(code_points.max()) + 1, bool)
     occurs[code_points] = True
-    return (np.cumsum(occurs) - 1)[code_points]
+    return (np.cumsum(occurs, dtype=np.int32) - 1)[code_points]
 
 
 def _number_frequent(
@@ -138,7 +138,7 @@ def _number_frequent(
     """Numbers the keys that occur at least `min_count` times.
 
     Args:
-        keys: [n] int64, below `bound`.
+        keys: [n] integers, below `bound`.
         bound: how many keys are possible.
         weights: [n] int64, what each counts.
         min_count: at least 1.
@@ -153,5 +153,5 @@ def _number_frequent(
         distinct, inverse = np.unique(keys, return_inverse=True)
     frequent = np.bincount(inverse, weights, minlength=len(distinct)) >= min_count
     kept = frequent[inverse]
-    numbers = np.cumsum(frequent) - 1
+    numbers = np.cumsum(frequent, dtype=np.int32) - 1
     return distinct[frequent], kept, numbers[inverse[kept]]

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import functools
+import itertools
 import re
 import sys
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Iterable, Sequence
 
 from t2t_keras.text.alphanumeric import ALPHANUMERIC_RANGES
 
@@ -41,6 +43,11 @@ def encode(text: str) -> list[str]:
     """
     in_bmp = text.isascii() or not _BEYOND_BMP.search(text)
     return (_BMP_TOKENS if in_bmp else _TOKENS).findall(text)
+
+
+def count(lines: Iterable[str]) -> Counter[str]:
+    """Counts the tokens of lines, each encoded by itself."""
+    return Counter(itertools.chain.from_iterable(map(encode, lines)))
 
 
 def decode(tokens: Sequence[str]) -> str:

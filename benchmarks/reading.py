@@ -1,0 +1,102 @@
+"""How quickly batches are read from shards, and how much of them is padding, beside T2T's scheme.
+
+    python benchmarks/reading.py --data_dir DIR --name PROBLEM --hparams transformer_base
+
+The same batches are read three times: at first with their checksums, then without, then to count
+what is in them. Nothing else runs meanwhile. Padding is the share of both sides' positions.
+"""
+
+import argparse
+import os
+import resource
+import time
+
+os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
+
+from t2t_keras import registry
+from t2t_keras.data import Batches, Problem
+from t2t_keras.data.index import read_index
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+    parser.add_argument("--data_dir", required=True, help="where the shards are")
+    parser.add_argument("--name", required=True, help="what their names begin with")
+    parser.add_argument("--split", default="train", help="%(default)s unless given")
+    parser.add_argument("--hparams", default="transformer_base", help="settings of the batches")
+    parser.add_argument("--replicas", type=int, default=1, help="%(default)s unless given")
+    parser.add_argument("--batches", type=int, default=2000, help="%(default)s unless given")
+    arguments = parser.parse_args()
+
+    import tensorflow as tf
+
+    tf.zeros([1])
+    print(f"{os.cpu_count()} cores, load {os.getloadavg()[0]:.1f}; with TensorFlow {memory()}")
+    start = time.perf_counter()
+    index = read_index(arguments.data_dir, arguments.name, arguments.split)
+    size = sum(path.stat().st_size for path in index.paths)
+    print(
+        f"index of {len(index.sizes):,} pairs in {len(index.paths)} shards of {size / 1e6:,.0f} MB: "
+        f"{time.perf_counter() - start:.2f} s, {memory()}"
+    )
+    del index
+    for ours in (True, False):
+        measure(arguments, ours)
+
+
+def measure(arguments: argparse.Namespace, ours: bool) -> None:
+    """Prints what one way of making batches costs and gives."""
+    problem = Problem()
+    problem.dataset_filename = lambda: arguments.name
+    start = time.perf_counter()
+    batches = Batches(
+        problem,
+        arguments.split,
+        arguments.data_dir,
+        registry.hparams(arguments.hparams),
+        replicas=arguments.replicas,
+        repeat=True,
+        shuffle=True,
+        pad_to_boundary=ours,
+    )
+    next(iter(batches.dataset()))
+    print(f"\n{'Ours' if ours else 'T2T'}: {batches.description()}")
+    print(f"  first batch after {time.perf_counter() - start:.2f} s")
+    times = [read(batches, arguments.batches) for _ in range(2)]
+
+    pairs = ids = targets = positions = 0
+    shapes = set()
+    for batch in batches.dataset().take(arguments.batches).as_numpy_iterator():
+        shapes.add(tuple(side.shape for side in batch.values()))
+        positions += sum(side.size for side in batch.values())
+        real = {name: int((side != 0).sum()) for name, side in batch.items()}
+        ids += sum(real.values())
+        targets += real["targets"]
+        pairs += int((batch["targets"][:, 0] != 0).sum())
+    for what, (seconds, busy) in zip(("with", "without"), times, strict=True):
+        print(
+            f"  {what} checksums: {targets / seconds:,.0f} target ids/s, {pairs / seconds:,.0f} pairs/s, "
+            f"{arguments.batches / seconds:,.0f} batches/s, "
+            f"{targets / busy:,.0f} target ids for each second of a core"
+        )
+    print(
+        f"  padding {1 - ids / positions:.2%}; a batch has {ids / arguments.batches:,.0f} ids, "
+        f"{targets / arguments.batches:,.0f} of them targets; {len(shapes)} shapes; {memory()}"
+    )
+
+
+def read(batches: Batches, number: int) -> tuple[float, float]:
+    """Reads batches and returns the seconds that passed and those that all cores were busy."""
+    start, busy = time.perf_counter(), time.process_time()
+    for _ in batches.dataset().take(number):
+        pass
+    return time.perf_counter() - start, time.process_time() - busy
+
+
+def memory() -> str:
+    """The most memory that this process has had."""
+    return f"{resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024:,.0f} MB at most"
+
+
+if __name__ == "__main__":
+    main()
