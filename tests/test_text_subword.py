@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from t2t_keras.errors import UserError
-from t2t_keras.text import SubwordTextEncoder
+from t2t_keras.text import SubwordTextEncoder, subword
 from t2t_keras.text.escaping import escape, unescape
 
 SHARED = Path(__file__).parents[2] / "shared"
@@ -123,6 +123,35 @@ def test_stores_what_it_loads(encoder, tmp_path):
 
 def test_pickles(encoder):
     assert pickle.loads(pickle.dumps(encoder)).encode("lower") == encoder.encode("lower")
+
+
+def test_a_pickle_holds_the_vocabulary_alone(encoder):
+    size = len(pickle.dumps(encoder))
+    encoder.encode(" ".join(f"low{i}" for i in range(1000)))
+    assert len(pickle.dumps(encoder)) == size
+
+
+def test_remembers_a_bounded_number_of_tokens(encoder, monkeypatch):
+    monkeypatch.setattr(subword, "_REMEMBERED", 10)
+    texts = [f"low, {i} lower {i + 1}" for i in range(100)]
+    expected = [pickle.loads(pickle.dumps(encoder)).encode(text) for text in texts]
+    assert [encoder.encode(text) for text in texts] == expected
+    assert max(len(encoder._recent), len(encoder._earlier)) == 10
+
+
+def test_does_not_forget_tokens_that_keep_coming(encoder, monkeypatch):
+    monkeypatch.setattr(subword, "_REMEMBERED", 10)
+    encoder.encode("lower")
+    cut = []
+    monkeypatch.setattr(encoder, "_encode_token", lambda token: cut.append(token) or (2,))
+    for i in range(100):
+        assert len(encoder.encode(f"lower {i}")) == 4
+    assert cut == [str(i) for i in range(100)]
+
+
+def test_does_not_remember_long_tokens(encoder):
+    encoder.encode("l" * 10_000)
+    assert not encoder._recent
 
 
 @pytest.mark.parametrize(

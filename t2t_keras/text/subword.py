@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-from collections import Counter
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -15,7 +14,9 @@ from t2t_keras.text.tensor_encoder import TensorEncoder
 if TYPE_CHECKING:
     from t2t_keras.text.graph import SubwordGraph
 
-_CACHE_SIZE = 2**18
+_REMEMBERED = 2**17  # tokens
+_LONGEST_REMEMBERED = 64  # characters
+_START = 3  # characters
 
 
 class SubwordTextEncoder(TensorEncoder):
@@ -61,11 +62,10 @@ class SubwordTextEncoder(TensorEncoder):
         Raises:
             UserError: there is no text, or an argument has an impossible value.
         """
-        token_counts = Counter(token for line in generator for token in tokenizer.encode(line))
         encoder = cls.__new__(cls)
         encoder._set_subtokens(
             subword_builder.build_to_target_size(
-                token_counts, target_size, max_subtoken_length, reserved_tokens
+                tokenizer.count(generator), target_size, max_subtoken_length, reserved_tokens
             )
         )
         return encoder
@@ -74,8 +74,12 @@ class SubwordTextEncoder(TensorEncoder):
         self._subtokens = subtokens
         self._ids = {subtoken: i for i, subtoken in enumerate(subtokens) if subtoken}
         self._alphabet = ESCAPE_CHARACTERS.union(*subtokens)
-        self._longest = max(map(len, subtokens))
-        self._cache: dict[str, list[int]] = {}
+        self._longest: dict[str, int] = {}  # of the subtokens with the same start
+        for subtoken in self._ids:
+            start = subtoken[:_START]
+            self._longest[start] = max(self._longest.get(start, 0), len(subtoken))
+        self._recent: dict[str, tuple[int, ...]] = {}
+        self._earlier: dict[str, tuple[int, ...]] = {}
 
     @property
     def vocab_size(self) -> int:
@@ -94,8 +98,9 @@ class SubwordTextEncoder(TensorEncoder):
     def encode(self, text: str) -> list[int]:
         """Returns the subtoken ids of `text`."""
         ids: list[int] = []
+        known = self._recent.get
         for token in tokenizer.encode(text):
-            ids.extend(self._cache.get(token) or self._encode_token(token))
+            ids += known(token) or self._remember(token)
         return ids
 
     def decode(self, ids: Iterable[int]) -> str:
@@ -119,23 +124,33 @@ class SubwordTextEncoder(TensorEncoder):
 
         return SubwordGraph(self._subtokens, self._ids, self._alphabet)
 
-    def _encode_token(self, token: str) -> list[int]:
+    def _remember(self, token: str) -> tuple[int, ...]:
+        """Encodes a token that is not among the recent ones.
+
+        When these are many, they become the earlier ones; from there a token that comes again moves
+        back. So memory is bounded, and what keeps coming is never forgotten.
+        """
+        ids = self._earlier.get(token) or self._encode_token(token)
+        if len(token) <= _LONGEST_REMEMBERED:
+            if len(self._recent) >= _REMEMBERED:
+                self._earlier, self._recent = self._recent, {}
+            self._recent[token] = ids
+        return ids
+
+    def _encode_token(self, token: str) -> tuple[int, ...]:
         spelled = escape(token, self._alphabet)
         ids = []
         start = 0
         while start < len(spelled):
-            for end in range(min(len(spelled), start + self._longest), start, -1):
-                subtoken_id = self._ids.get(spelled[start:end])
-                if subtoken_id is not None:
-                    break
-            else:
-                raise UserError(
-                    f"Cannot encode {token!r}: the vocabulary has no subtoken for the single "
-                    f"character {spelled[start]!r}; build it again, or add that character."
-                )
+            # Without a longer subtoken that starts so, shorter ones remain.
+            end = start + self._longest.get(spelled[start : start + _START], _START - 1)
+            while (subtoken_id := self._ids.get(spelled[start:end])) is None:
+                end -= 1
+                if end == start:
+                    raise UserError(
+                        f"Cannot encode {token!r}: the vocabulary has no subtoken for the single "
+                        f"character {spelled[start]!r}; build it again, or add that character."
+                    )
             ids.append(subtoken_id)
             start = end
-        if len(self._cache) >= _CACHE_SIZE:
-            self._cache.clear()
-        self._cache[token] = ids
-        return ids
+        return tuple(ids)
