@@ -12,7 +12,7 @@ import os
 import sys
 import time
 import zipfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
@@ -149,21 +149,11 @@ def _offsets(counts: np.ndarray, sizes: np.ndarray) -> np.ndarray:
 
 def _measure(paths: Sequence[Path], what: str) -> list[dict[str, np.ndarray]]:
     """Reads shards to their ends: "sizes", "inputs" and "targets" of each, [n] uint32."""
-    tables = []
-    next_line = time.monotonic() + _QUIET_SECONDS
-    for number, path in enumerate(paths):
-        if time.monotonic() > next_line:
-            next_line = time.monotonic() + _QUIET_SECONDS
-            print(f"{what}: {number} of {len(paths)} shards read", file=sys.stderr, flush=True)
-        tables.append(_measure_shard(path))
-    return tables
-
-
-def _measure_shard(path: Path) -> dict[str, np.ndarray]:
     import tensorflow as tf
 
     feature = tf.io.RaggedFeature(tf.int64, row_splits_dtype=tf.int64)
 
+    @tf.function(input_signature=[tf.TensorSpec([None], tf.string)])
     def measure(records):
         parsed = tf.io.parse_example(records, dict.fromkeys(SIDES, feature))
         return {
@@ -171,12 +161,25 @@ def _measure_shard(path: Path) -> dict[str, np.ndarray]:
             **{side: parsed[side].row_lengths() for side in SIDES},
         }
 
+    tables = []
+    next_line = time.monotonic() + _QUIET_SECONDS
+    for number, path in enumerate(paths):
+        if time.monotonic() > next_line:
+            next_line = time.monotonic() + _QUIET_SECONDS
+            print(f"{what}: {number} of {len(paths)} shards read", file=sys.stderr, flush=True)
+        tables.append(_measure_shard(path, measure))
+    return tables
+
+
+def _measure_shard(path: Path, measure: Callable) -> dict[str, np.ndarray]:
+    import tensorflow as tf
+
     chunks = tf.data.TFRecordDataset(str(path), buffer_size=READ_BUFFER).batch(_MEASURED_AT_ONCE)
     columns: dict[str, list] = {"sizes": [], **{side: [] for side in SIDES}}
     try:
-        for chunk in chunks.map(measure, num_parallel_calls=tf.data.AUTOTUNE).as_numpy_iterator():
-            for field, column in columns.items():
-                column.append(chunk[field].astype(np.uint32))
+        for records in chunks.prefetch(1):
+            for field, numbers in measure(records).items():
+                columns[field].append(numbers.numpy().astype(np.uint32))
     except tf.errors.InvalidArgumentError:
         raise not_examples(path) from None
     except tf.errors.OpError:
