@@ -1,0 +1,302 @@
+"""Encoding and decoding inside a graph: equal to the encoders of single texts, on everything."""
+
+import gzip
+import json
+import pickle
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+import tensorflow as tf
+from hypothesis import given, settings, strategies as st
+
+from t2t_keras.errors import UserError
+from t2t_keras.text import ByteTextEncoder, SubwordTextEncoder, TokenTextEncoder
+
+SHARED = Path(__file__).parents[2] / "shared"
+needs_shared = pytest.mark.skipif(
+    not SHARED.exists(), reason="needs T2T's vocabulary and texts in ../shared"
+)
+
+LINES = [
+    "Zwei junge Männer, low lower lowest.",
+    "a_b \\u \\10; 12;34 C:\\new 日本語の 日本 ½ e\u0301t <EOS> 😀",
+    'lowland, "slow" — 3.14 (low-lying) ..., low',
+]
+SUBWORDS = SubwordTextEncoder.build_from_generator(LINES * 5, 150)
+TOKENS = TokenTextEncoder(vocab_list=["low", "日本", "<UNK>"], replace_oov="<UNK>")
+BYTES = ByteTextEncoder()
+ENCODERS = [SUBWORDS, TOKENS, BYTES]
+
+# 𑼄 (U+11F04) is a letter since Unicode 15, which RE2 knows and the tokenizer does not.
+PIECES = [
+    *" aZ9_\\u1;\n\r\t\0<>é日😀\u0301\u2028\u3000\xa0〓",
+    " " * 2,
+    "𑼄",
+    "\\10;",
+    "low",
+    "日本",
+]
+CHARACTERS = st.sampled_from(PIECES) | st.characters(exclude_categories=["Cs"])
+TEXTS = st.lists(st.lists(CHARACTERS, max_size=20).map("".join), max_size=8)
+ESCAPING = [
+    i for i, s in enumerate(SUBWORDS.all_subtoken_strings) if set(s) <= set("\\_u;0123456789")
+]
+
+fast = settings(max_examples=150, deadline=None, database=None)
+
+
+def encoded(encoder, texts):
+    return encoder.encode_tensor(tf.constant(texts, tf.string)).to_list()
+
+
+def ragged(rows):
+    flat = tf.constant([i for row in rows for i in row], tf.int32)
+    return tf.RaggedTensor.from_row_lengths(flat, [len(row) for row in rows])
+
+
+def decoded(encoder, rows):
+    return [text.decode() for text in encoder.decode_tensor(ragged(rows)).numpy()]
+
+
+def shown(text):
+    """UTF-8 has no surrogates."""
+    return re.sub("[\ud800-\udfff]", "\ufffd", text)
+
+
+def by_name(encoder):
+    return type(encoder).__name__
+
+
+# Equality
+
+
+@pytest.mark.parametrize("encoder", ENCODERS, ids=by_name)
+def test_any_text_has_the_ids_of_python(encoder):
+    @fast
+    @given(TEXTS)
+    def check(texts):
+        ids = [encoder.encode(text) for text in texts]
+        assert encoded(encoder, texts) == ids
+        assert decoded(encoder, ids) == [encoder.decode(row) for row in ids]
+
+    check()
+
+
+@pytest.mark.parametrize("encoder", ENCODERS, ids=by_name)
+def test_bytes_that_are_no_utf8_are_left_out(encoder):
+    odd = st.sampled_from(
+        [b"\xff", b"\xc3", b"\xa4", b"\xed\xa0\x80", b"\xf4\x90\x80\x80", b"\xc0\x80"]
+    )
+
+    @fast
+    @given(st.lists(st.lists(odd | st.binary(max_size=3) | st.just("ä ".encode())).map(b"".join)))
+    def check(texts):
+        assert encoded(encoder, texts) == [
+            encoder.encode(t.decode("utf-8", "ignore")) for t in texts
+        ]
+
+    check()
+
+
+@pytest.mark.parametrize("encoder", [SUBWORDS, TOKENS], ids=by_name)
+def test_any_ids_have_the_text_of_python(encoder):
+    anything = st.integers(-(2**31), 2**31 - 1) | st.integers(-1, encoder.vocab_size)
+    ids = anything | st.sampled_from(ESCAPING)
+
+    @settings(fast, max_examples=400)
+    @given(st.lists(st.lists(ids, max_size=30), max_size=8))
+    def check(rows):
+        assert decoded(encoder, rows) == [shown(encoder.decode(row)) for row in rows]
+
+    check()
+
+
+@fast
+@given(st.lists(st.lists(st.integers(0, 257) | st.sampled_from([197, 197, 239, 162, 0, 1]))))
+def test_any_bytes_have_the_text_of_python(rows):
+    assert decoded(BYTES, rows) == [BYTES.decode(row) for row in rows]
+
+
+def test_every_code_point():
+    code_points = [c for c in range(0x110000) if not 0xD800 <= c <= 0xDFFF]
+    size = 2**17
+    texts = ["".join(map(chr, code_points[i : i + size])) for i in range(0, len(code_points), size)]
+    ids = [np.array(SUBWORDS.encode(text), np.int32) for text in texts]
+    got = SUBWORDS.encode_tensor(tf.constant(texts))
+    np.testing.assert_array_equal(got.row_lengths(), [len(row) for row in ids])
+    np.testing.assert_array_equal(got.flat_values, np.concatenate(ids))
+    assert [text.decode() for text in SUBWORDS.decode_tensor(got).numpy()] == texts
+
+
+def test_tokens_end_at_the_white_space_of_python():
+    code_points = [c for c in range(0x110000) if not 0xD800 <= c <= 0xDFFF]
+    text = "".join(f"low{chr(c)}low " for c in code_points)
+    assert encoded(TOKENS, [text]) == [TOKENS.encode(text)]
+
+
+@pytest.mark.parametrize(
+    "spelling", ["\\55296;", "\\0057;", "\\1114112;", "\\;", "\\9\\", "\\\\\\u", "\\99999999;"]
+)
+@pytest.mark.parametrize("ending", ["", "_", "__low_"])
+def test_odd_escapes(spelling, ending):
+    single = {s: i for i, s in enumerate(SUBWORDS.all_subtoken_strings)}
+    row = [single[c] for c in spelling + ending]
+    rows = [row, [], row, row[:-1], row[1:]]
+    assert decoded(SUBWORDS, rows) == [shown(SUBWORDS.decode(row)) for row in rows]
+
+
+@pytest.mark.parametrize("digits", [4300, 4301])
+def test_numbers_longer_than_python_reads(digits):
+    single = {s: i for i, s in enumerate(SUBWORDS.all_subtoken_strings)}
+    row = [single[c] for c in "\\" + "10".rjust(digits, "0") + ";_"]
+    assert decoded(SUBWORDS, [row]) == [SUBWORDS.decode(row)] == ["\n" if digits == 4300 else "〓"]
+
+
+def test_many_escapes_take_no_longer_than_other_text():
+    texts = [chr(0x10000 + i) * 60 for i in range(2000)]  # a million ids; not with squared effort
+    ids = SUBWORDS.encode_tensor(tf.constant(texts))
+    assert [text.decode() for text in SUBWORDS.decode_tensor(ids).numpy()] == texts
+
+
+@needs_shared
+def test_equals_t2t_on_every_case():
+    with gzip.open(SHARED / "golden/text/subword_cases.json.gz", "rt", encoding="utf-8") as file:
+        cases = json.load(file)
+    encoder = SubwordTextEncoder(
+        SHARED / "golden/t2t_release/vocab.translate_ende_wmt32k.32768.subwords"
+    )
+    assert encoded(encoder, [case["text"] for case in cases]) == [case["ids"] for case in cases]
+    assert decoded(encoder, [case["ids"] for case in cases]) == [case["decoded"] for case in cases]
+
+
+@needs_shared
+@pytest.mark.parametrize("size", ["first10000.4096", "first2000.1024"])
+def test_equals_python_on_real_lines(size):
+    encoder = SubwordTextEncoder(SHARED / f"golden/text/vocab.multi30k_{size}.subwords")
+    lines = []
+    for language in ("de", "en", "fr"):
+        path = SHARED / f"data/multi30k/val.{language}.gz"
+        lines += gzip.open(path, "rt", encoding="utf-8").read().split("\n")
+    ids = [encoder.encode(line) for line in lines]
+    assert encoded(encoder, lines) == ids
+    assert decoded(encoder, ids) == lines
+
+
+# Where it can be used
+
+
+def test_shapes_and_types():
+    ids = SUBWORDS.encode_tensor(tf.constant(["low", ""]))
+    assert (ids.dtype, ids.row_splits.dtype) == (tf.int32, tf.int64)
+    assert ids.to_list() == [SUBWORDS.encode("low"), []]
+    assert encoded(SUBWORDS, []) == []
+    assert decoded(SUBWORDS, []) == []
+    dense = SUBWORDS.decode_tensor(tf.constant([[*SUBWORDS.encode("low"), 1, 0]]))
+    assert dense.numpy().tolist() == [b"low<EOS><pad>"]
+    short_splits = ids.with_row_splits_dtype(tf.int32)
+    assert SUBWORDS.decode_tensor(short_splits).numpy().tolist() == [b"low", b""]
+
+
+@pytest.mark.parametrize("encoder", ENCODERS, ids=by_name)
+def test_works_in_a_pipeline_and_is_made_when_first_needed(encoder):
+    encoder = pickle.loads(pickle.dumps(encoder))
+    assert "graph" not in vars(encoder)
+
+    @tf.function
+    def there_and_back(strings):
+        return encoder.decode_tensor(encoder.encode_tensor(strings))
+
+    texts = ["low lower", "日本 <UNK>", "", "x"] * 3
+    data = tf.data.Dataset.from_tensor_slices(texts).batch(5)
+    got = [text.decode() for batch in data.map(there_and_back) for text in batch.numpy()]
+    assert got == [encoder.decode(encoder.encode(text)) for text in texts]
+    again = pickle.loads(pickle.dumps(encoder))
+    assert "graph" in vars(encoder) and "graph" not in vars(again)
+    assert encoded(again, texts) == encoded(encoder, texts)
+
+
+@pytest.mark.parametrize("encoder", ENCODERS, ids=by_name)
+def test_a_saved_model_needs_tensorflow_alone(encoder, tmp_path):
+    class Server(tf.Module):
+        def __init__(self):
+            super().__init__()
+            self.text = encoder.graph
+
+        @tf.function(input_signature=[tf.TensorSpec([None], tf.string)])
+        def serve(self, strings):
+            ids = encoder.encode_tensor(strings)
+            return {"ids": ids.to_tensor(), "text": encoder.decode_tensor(ids)}
+
+    tf.saved_model.save(Server(), str(tmp_path))
+    code = f"""
+import json, sys
+sys.modules["tensorflow_text"] = sys.modules["t2t_keras"] = None
+import tensorflow as tf
+server = tf.saved_model.load({str(tmp_path)!r})
+out = server.serve(tf.constant(json.loads(sys.argv[1])))
+ids = server.text.encode(tf.constant(["low lower"])).to_list()
+print(json.dumps([out["ids"].numpy().tolist(), [t.decode() for t in out["text"].numpy()], ids]))
+"""
+    texts = [*LINES, "\u2028_ \\10; 𑼄"]
+    command = [sys.executable, "-c", code, json.dumps(texts)]
+    done = subprocess.run(command, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    ids, back, direct = json.loads(done.stdout)
+    want = [encoder.encode(text) for text in texts]
+    assert ids == [row + [0] * (len(ids[0]) - len(row)) for row in want]
+    assert back == [encoder.decode(row) for row in want]
+    assert direct == [encoder.encode("low lower")]
+
+
+# Mistakes
+
+
+@pytest.mark.parametrize("strings", ["low", [["low"]], [1, 2]])
+def test_refuses_what_is_no_vector_of_strings(strings):
+    with pytest.raises(
+        UserError, match=r"encode_tensor got .*; it takes a vector of strings, \[B\]"
+    ):
+        SUBWORDS.encode_tensor(tf.constant(strings))
+
+
+@pytest.mark.parametrize("ids", [[1, 2], [[1.0]], [[[1]]]])
+def test_refuses_what_is_no_rows_of_ids(ids):
+    with pytest.raises(UserError, match=r"decode_tensor got .*; it takes rows of int32, ragged"):
+        SUBWORDS.decode_tensor(tf.constant(ids))
+
+
+def test_says_what_cannot_be_encoded(tmp_path):
+    subtokens = ["<pad>", "<EOS>", "ab_", "c", "_", "long_", *"\\u;0123456789"]
+    (tmp_path / "vocab").write_text("".join(f"'{s}'\n" for s in subtokens))
+    encoder = SubwordTextEncoder(tmp_path / "vocab")
+    assert encoded(encoder, ["ab", "c long", "é"]) == [
+        encoder.encode(t) for t in ("ab", "c long", "é")
+    ]
+    with pytest.raises(UserError, match="single character 'b'"):
+        encoder.encode_tensor(tf.constant(["ab", "c cb", "ab"]))
+    with pytest.raises(tf.errors.InvalidArgumentError, match=r"Cannot encode a word.*\n?.*cb"):
+        list(tf.data.Dataset.from_tensors(["ab", "c cb"]).map(encoder.encode_tensor))
+
+
+def test_says_which_token_or_byte_is_unknown():
+    encoder = TokenTextEncoder(vocab_list=["cat"])
+    with pytest.raises(UserError, match="Token 'dog' is not in the vocabulary"):
+        encoder.encode_tensor(tf.constant(["cat", "cat dog"]))
+    with pytest.raises(UserError, match="Byte id 258 is out of range"):
+        BYTES.decode_tensor(tf.constant([[5, 258]]))
+    graph_of = tf.function(BYTES.decode_tensor)
+    with pytest.raises(tf.errors.InvalidArgumentError, match="Byte id out of range; 0 to 257"):
+        graph_of(tf.constant([[-1]]))
+
+
+def test_the_benchmark_finds_no_difference():
+    root = Path(__file__).parents[1]
+    command = [sys.executable, root / "benchmarks/text_in_graph.py", root / "LICENSE"]
+    command += ["--lines=100", "--target_size=200", "--batch=30", "--repeats=1"]
+    done = subprocess.run(list(map(str, command)), capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    assert "decode, map" in done.stdout
