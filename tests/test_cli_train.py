@@ -130,6 +130,8 @@ def test_averages_and_converts(toy_dir, run):
         (["--output_dir=/proc/run"], "cannot be written"),
         (["--data_dir=/nowhere"], "t2t-keras-datagen"),
         (["stray"], "unexpected argument"),
+        (["--on_the_fly", "--generate_data"], "leave out it or --generate_data"),
+        (["--on_the_fly", "--tmp_dir=/nowhere"], "/nowhere"),
     ],
 )
 def test_train_complains_in_one_line(toy_dir, tmp_path, flags, expected):
@@ -137,12 +139,25 @@ def test_train_complains_in_one_line(toy_dir, tmp_path, flags, expected):
     assert expected in toy.complaint(done)
 
 
+def test_trains_on_text_without_shards(toy_dir, tmp_path):
+    line = [*arguments(toy_dir, tmp_path / "run", 2), f"--tmp_dir={toy_dir / 'text'}"]
+    done = toy.command("train", *line, "--on_the_fly", f"--data_dir={tmp_path / 'data'}")
+    assert done.returncode == 0, done.stderr
+    assert "2 batch shapes, from 64 x 8 to 32 x 16; text is encoded as it is read" in done.stdout
+    assert [path.suffix for path in (tmp_path / "data").iterdir()] == [".subwords"]
+
+
+def test_says_which_shapes_will_come(run):
+    _, done = run
+    assert "\n1 batch shape, 64 x 8; 3,000 examples, 47 batches an epoch\n" in done.stdout
+
+
 def test_train_names_a_truncated_shard(toy_dir, tmp_path):
     data_dir = tmp_path / "data"
     data_dir.mkdir()
     for path in (toy_dir / "data").iterdir():
         (data_dir / path.name).write_bytes(path.read_bytes())
-    shard = sorted(data_dir.glob("*train*"))[0]
+    shard = sorted(data_dir.glob("*train-0*"))[0]
     shard.write_bytes(shard.read_bytes()[:-7])
     done = toy.command("train", *arguments(toy_dir, tmp_path / "run", 1), f"--data_dir={data_dir}")
     assert shard.name in toy.complaint(done)

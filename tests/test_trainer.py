@@ -60,6 +60,35 @@ def test_going_on_equals_never_having_stopped(data_dir, tmp_path):
     assert any(name.endswith("/shared/Adam_1") for name in one)
 
 
+def test_text_on_the_fly_goes_on_exactly_too(data_dir, tmp_path):
+    """Without shards; the vocabulary is built where there is none."""
+    text = toy.write_text(tmp_path / "text")
+    empty = tmp_path / "data"
+
+    def run(name, steps):
+        going = Trainer(
+            registry.problem(toy.PROBLEM),
+            registry.hparams(toy.hparams(num_hidden_layers=1)),
+            str(empty),
+            str(tmp_path / name),
+            TrainSettings(train_steps=steps, eval_steps=1, decode=DECODE),
+            str(text),
+        )
+        return going.run()
+
+    whole = run("whole", 7)
+    run("parts", 4)
+    assert run("parts", 7) == whole
+    assert [path.name[:5] for path in empty.iterdir()] == ["vocab"]
+    one, other = (
+        checkpoints.read(str(tmp_path / name / "model.ckpt-7")) for name in ("whole", "parts")
+    )
+    for name in one:
+        np.testing.assert_array_equal(one[name], other[name], err_msg=name)
+    with pytest.raises(UserError, match="on_the_fly was True and is now False"):
+        trainer(data_dir, tmp_path / "parts", 8)
+
+
 def test_files_of_older_runs_beside_a_checkpoint_are_left_out_of_account(data_dir, tmp_path):
     """They held the data's place, as `model.ckpt-STEP.input`."""
     trainer(data_dir, tmp_path / "run", 2).run()

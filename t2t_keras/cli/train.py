@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import os
+
 from absl import flags
 
 from t2t_keras.cli import app, options
+from t2t_keras.errors import UserError
 
 FLAGS = flags.FLAGS
 
@@ -18,6 +21,7 @@ def define_flags() -> None:
     flags.DEFINE_string("output_dir", None, "Directory of the run; a run that is there goes on.")
     flags.DEFINE_string("tmp_dir", "/tmp/t2t_datagen", "Where source files are, or are put.")
     flags.DEFINE_bool("generate_data", False, "Generate the data first, if it is not there.")
+    flags.DEFINE_bool("on_the_fly", False, "Read the text in --tmp_dir itself: no shards needed.")
     flags.DEFINE_integer("train_steps", 250000, "Steps of the whole run.", lower_bound=0)
     flags.DEFINE_integer("eval_steps", 100, "Batches of an evaluation; 0: all.", lower_bound=0)
     flags.DEFINE_integer(
@@ -40,6 +44,8 @@ def main(arguments: list[str]) -> None:
     problem = options.problem()
     options.configure(problem)
     hp = options.hparams()
+    if FLAGS.on_the_fly and FLAGS.generate_data:
+        raise UserError("--on_the_fly needs no generated data: leave out it or --generate_data.")
 
     from t2t_keras.decoding import DecodeSettings
     from t2t_keras.training import Trainer, TrainSettings
@@ -56,7 +62,8 @@ def main(arguments: list[str]) -> None:
     )
     if FLAGS.generate_data:
         problem.generate_data(data_dir, FLAGS.tmp_dir)
-    trainer = Trainer(problem, hp, data_dir, output_dir, settings)
+    tmp_dir = os.path.expanduser(FLAGS.tmp_dir) if FLAGS.on_the_fly else None
+    trainer = Trainer(problem, hp, data_dir, output_dir, settings, tmp_dir)
     parameters = trainer.model.count_params()
     print(f"problem {problem.name}, hparams {hp.set_name}, {parameters:,} parameters", flush=True)
     print(trainer.batches.description(), flush=True)

@@ -1,6 +1,6 @@
 """Which sentences share a batch, and the few shapes that batches have.
 
-T2T pads each side to the longest of its batch, so its shapes are as many as its batches. Here both
+T2T pads each side to the longest of its batch, so nobody knows its shapes before they come. Here both
 sides are padded to the edge of the bucket: as many shapes as T2T has buckets, 42 for the base model, all
 known beforehand. That wastes no more than T2T's way, because the edges stand elsewhere: T2T's grow by
 a tenth each; these by less up to about a hundred ids, where most sentences are, and by more beyond.

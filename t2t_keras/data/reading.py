@@ -97,7 +97,7 @@ class Batches:
         repeat: endless or once; by default endless for training.
         shuffle: by default for training.
         pad_to_boundary: False takes T2T's own buckets and pads each side to the longest of its
-            batch, as T2T does, which gives thousands of shapes.
+            batch, as T2T does, so that shapes are known when they come.
 
     Raises:
         UserError: shards are absent, missing or damaged, no example fits the length limits, or the
@@ -119,13 +119,13 @@ class Batches:
         shuffle: bool | None = None,
         pad_to_boundary: bool = True,
     ):
-        _require_shares(replicas, hosts, host)
+        require_shares(replicas, hosts, host)
         training = split == DatasetSplit.TRAIN
         self.endless = training if repeat is None else repeat
         shuffle = training if shuffle is None else shuffle
         self._problem = problem
         self._packed_length = getattr(problem, "packed_length", None)
-        self._limits = _limits(hp, self._packed_length)
+        self._limits = length_limits(hp, self._packed_length)
         self._replicas, self._hosts, self._host = replicas, hosts, host
         drop_long = training or hp.eval_drop_long_sequences
         self.buckets = self._choose_buckets(hp, drop_long, pad_to_boundary)
@@ -284,16 +284,22 @@ def describe_shapes(shapes: list[tuple[int, int]] | None) -> str:
 
 @contextlib.contextmanager
 def plain_errors() -> Iterator[None]:
-    """Turns what TensorFlow makes of a `UserError` while batches are read into that again."""
+    """Turns what TensorFlow makes of a `UserError` while batches are read into that again.
+
+    A check in a graph that failed becomes one, too.
+    """
     import tensorflow as tf
 
     try:
         yield
-    except tf.errors.UnknownError as error:
-        found = re.search(r"UserError: (.*)", error.message)
-        if found is None:
-            raise
-        raise UserError(found[1].strip()) from error
+    except (tf.errors.UnknownError, tf.errors.InvalidArgumentError) as error:
+        raised = re.search(r"UserError: (.*)", error.message)
+        failed = re.search(r"assertion failed: \[(.*?)\] \[(.*?)\]", error.message)
+        if raised:
+            raise UserError(raised[1].strip()) from error
+        if failed:
+            raise UserError(f"{failed[1]} {failed[2]}") from error
+        raise
 
 
 def none_fits(problem: Problem, split: str, hp, buckets: Buckets) -> UserError:
@@ -305,7 +311,8 @@ def none_fits(problem: Problem, split: str, hp, buckets: Buckets) -> UserError:
     )
 
 
-def _limits(hp, packed_length: int | None) -> Mapping[str, int]:
+def length_limits(hp, packed_length: int | None) -> Mapping[str, int]:
+    """Returns how many ids of each stored side are taken; 0: all."""
     limits = {"inputs": hp.max_input_seq_length, "targets": hp.max_target_seq_length}
     if packed_length and any(limits.values()):
         raise UserError(
@@ -315,7 +322,8 @@ def _limits(hp, packed_length: int | None) -> Mapping[str, int]:
     return limits
 
 
-def _require_shares(replicas: int, hosts: int, host: int) -> None:
+def require_shares(replicas: int, hosts: int, host: int) -> None:
+    """Checks that hosts can share the rows of every batch."""
     if hosts < 1 or replicas < 1 or replicas % hosts:
         raise UserError(
             f"{replicas} replicas cannot be shared by {hosts} hosts: their number must be a multiple."

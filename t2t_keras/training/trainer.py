@@ -11,6 +11,7 @@ import tensorflow as tf
 
 from t2t_keras import data, optimizers
 from t2t_keras.checkpoints import write_settings
+from t2t_keras.data.on_the_fly import TextBatches
 from t2t_keras.data.reading import plain_errors
 from t2t_keras.decoding import DecodeSettings
 from t2t_keras.errors import UserError
@@ -57,6 +58,7 @@ class Trainer:
         data_dir: where the data is.
         output_dir: where the run is; a run that is there already goes on.
         settings: how long, how often, how.
+        tmp_dir: where source files are; given, they are read on the fly, and no shards are needed.
 
     Raises:
         UserError: the data is absent or damaged, the directory cannot be written or holds another
@@ -70,12 +72,16 @@ class Trainer:
         data_dir: str,
         output_dir: str,
         settings: TrainSettings = TrainSettings(),
+        tmp_dir: str | None = None,
     ):
         self.settings = settings
         self.output_dir = output_dir
         keras.utils.set_random_seed(settings.random_seed)
+        self.batches, dev = (
+            _batches(problem, split, data_dir, tmp_dir, hp, settings.random_seed)
+            for split in ("train", "dev")
+        )
         encoders = problem.get_feature_encoders(data_dir)
-        self.batches = data.Batches(problem, "train", data_dir, hp, seed=settings.random_seed)
         self.model = Transformer(
             hp,
             source_vocab_size=encoders["inputs"].vocab_size,
@@ -86,14 +92,17 @@ class Trainer:
         has_gpu = bool(tf.config.list_physical_devices("GPU"))
         xla = has_gpu if settings.xla is None else settings.xla
         self.step = TrainStep(self.model, optimizer, seed=settings.random_seed, xla=xla)
-        run = {"problem": problem.name, "random_seed": settings.random_seed}
+        run = {
+            "problem": problem.name,
+            "random_seed": settings.random_seed,
+            "on_the_fly": tmp_dir is not None,
+        }
         write_settings(output_dir, hp, {**self.model.description(), **run})
         self.checkpoints = RunCheckpoints(
             output_dir, self.model, optimizer, settings.keep_checkpoint_max
         )
-        dev = data.dataset(problem, "dev", data_dir, hp)
         self.evaluation = Evaluation(
-            self.model, dev, encoders, settings.decode, settings.eval_steps
+            self.model, dev.dataset(), encoders, settings.decode, settings.eval_steps
         )
         self.train_log = ScalarLog(output_dir)
         self.eval_log = ScalarLog(f"{output_dir}/eval")
@@ -167,6 +176,12 @@ class Trainer:
         self.train_log.flush()
         self.eval_log.flush()
         return figures
+
+
+def _batches(problem, split: str, data_dir: str, tmp_dir: str | None, hp: HParams, seed: int):
+    if tmp_dir is None:
+        return data.Batches(problem, split, data_dir, hp, seed=seed)
+    return TextBatches(problem, split, data_dir, tmp_dir, hp, seed=seed)
 
 
 def _next_multiple(step: int, of: int) -> int:

@@ -1,0 +1,308 @@
+"""Batches of token ids from raw text, without shards: encoded in the graph while training runs."""
+
+from __future__ import annotations
+
+import itertools
+import os
+import random
+from collections.abc import Iterable, Iterator, Mapping
+from typing import TYPE_CHECKING
+
+from t2t_keras.data.buckets import Buckets, bucket_shapes, buckets_for
+from t2t_keras.data.cleaning import Cleaner
+from t2t_keras.data.problem import DatasetSplit
+from t2t_keras.data.reading import (
+    describe_shapes,
+    length_limits,
+    none_fits,
+    plain_errors,
+    require_shares,
+)
+from t2t_keras.data.text_problem import Text2TextProblem, make_directory
+from t2t_keras.errors import UserError
+from t2t_keras.ids import EOS_ID
+
+if TYPE_CHECKING:
+    import tensorflow as tf
+
+SHUFFLED_AT_ONCE = 2**16
+"""Pairs that wait to be taken in random order; with shards it is all of them."""
+
+_ENCODED_AT_ONCE = 256  # encoding and measuring in chunks is several times as fast as one by one
+
+
+def dataset(
+    problem: Text2TextProblem,
+    split: str,
+    data_dir: str | os.PathLike,
+    tmp_dir: str | os.PathLike,
+    hp,
+    *,
+    seed: int = 0,
+    replicas: int = 1,
+    hosts: int = 1,
+    host: int = 0,
+    start_step: int = 0,
+    repeat: bool | None = None,
+    shuffle: bool | None = None,
+) -> tf.data.Dataset:
+    """Returns the batches of a split: `TextBatches(...).dataset(start_step)`, see there."""
+    batches = TextBatches(
+        problem,
+        split,
+        data_dir,
+        tmp_dir,
+        hp,
+        seed=seed,
+        replicas=replicas,
+        hosts=hosts,
+        host=host,
+        repeat=repeat,
+        shuffle=shuffle,
+    )
+    return batches.dataset(start_step)
+
+
+class TextBatches:
+    """The batches of a split, made of the text that the problem generates.
+
+    Their shapes and what may be in them are those of `Batches`. The order is another: text is
+    read in its own order again in each epoch, pairs are mixed among 65,536 and batches among
+    `hp.batch_shuffle_size`. It depends on the seed alone, but to start at a later step all that
+    comes before is read and encoded again.
+
+    Args:
+        problem: its `generate_samples` is called for each epoch; with `_rev` the sides change places.
+        split: "train", "dev" or "test".
+        data_dir: where the vocabulary is, or is put if it must be built.
+        tmp_dir: where the source files are, or are put.
+        hp: see `Batches`.
+        seed: of all shuffling.
+        replicas: of all hosts; the batch sizes are multiples of it.
+        hosts: how many programs read together; each encodes all and keeps its rows of every batch.
+        host: which of them this one is, from 0.
+        repeat: endless or once; by default endless for training.
+        shuffle: by default for training.
+
+    Raises:
+        UserError: the text is absent, the problem has no text or packs it, no example fits the
+            length limits, or the hosts cannot share the replicas.
+    """
+
+    def __init__(
+        self,
+        problem: Text2TextProblem,
+        split: str,
+        data_dir: str | os.PathLike,
+        tmp_dir: str | os.PathLike,
+        hp,
+        *,
+        seed: int = 0,
+        replicas: int = 1,
+        hosts: int = 1,
+        host: int = 0,
+        repeat: bool | None = None,
+        shuffle: bool | None = None,
+    ):
+        require_shares(replicas, hosts, host)
+        _require_text(problem)
+        training = split == DatasetSplit.TRAIN
+        self.endless = training if repeat is None else repeat
+        self._shuffle = training if shuffle is None else shuffle
+        self._problem, self._split = problem, split
+        self._directories = data_dir, tmp_dir
+        self._hp, self._seed = hp, seed
+        self._replicas, self._hosts, self._host = replicas, hosts, host
+        self._limits = length_limits(hp, None)
+        self.buckets = buckets_for(hp, training or hp.eval_drop_long_sequences, replicas)
+        self._encoders = _encoders(problem, data_dir, tmp_dir)
+        self._require_examples()
+
+    @property
+    def shapes(self) -> list[tuple[int, int]]:
+        """The shapes (rows, length) that full batches can have."""
+        return bucket_shapes(self._hp, self._replicas)
+
+    def description(self) -> str:
+        """Says how many shapes there are, in a line."""
+        return f"{describe_shapes(self.shapes)}; text is encoded as it is read"
+
+    def dataset(self, start_step: int = 0) -> tf.data.Dataset:
+        """Returns the batches from number `start_step` on; those before are made and left out.
+
+        Returns:
+            A dataset of `{"inputs": [B, S], "targets": [B, S]}`, int32, 0 for padding.
+        """
+        import tensorflow as tf
+
+        batches = _batches(self._examples(self.endless), self.buckets, full=self.endless)
+        if self._shuffle and self._hp.batch_shuffle_size:
+            batches = batches.shuffle(
+                self._hp.batch_shuffle_size, seed=self._seed, reshuffle_each_iteration=False
+            )
+        batches = batches.skip(start_step)
+        return batches.map(self._finished).prefetch(tf.data.AUTOTUNE)
+
+    def _examples(self, endless: bool) -> tf.data.Dataset:
+        """`{"inputs": [S], "targets": [T], "bucket": []}` of the examples whose length is kept.
+
+        S and T leave room for padding: a chunk of texts is encoded, measured and padded at once.
+        """
+        import tensorflow as tf
+
+        strings = tf.TensorSpec([None], tf.string)
+
+        def texts(epoch):
+            return tf.data.Dataset.from_generator(
+                self._texts, args=[epoch], output_signature=(strings, strings)
+            )
+
+        epochs = tf.data.Dataset.range(2**62 if endless else 1)
+        chunks = epochs.flat_map(texts)
+        encoded = chunks.map(self._encoded, num_parallel_calls=tf.data.AUTOTUNE, deterministic=True)
+        return encoded.unbatch()
+
+    def _texts(self, epoch: int) -> Iterator[tuple[list[bytes], list[bytes]]]:
+        """The texts of both sides, some hundred pairs at a time."""
+        samples: Iterable[Mapping[str, str]] = _samples(
+            self._problem, *self._directories, self._split
+        )
+        if self._shuffle:
+            samples = _mixed(samples, random.Random(f"{self._seed} {epoch}"))
+        sides = {"inputs": self._problem.inputs_prefix, "targets": self._problem.targets_prefix}
+        samples = iter(samples)
+        while chunk := list(itertools.islice(samples, _ENCODED_AT_ONCE)):
+            inputs, targets = (
+                [(prefix + sample[side]).encode("utf-8", "ignore") for sample in chunk]
+                for side, prefix in sides.items()
+            )
+            yield inputs, targets
+
+    def _encoded(self, inputs: tf.Tensor, targets: tf.Tensor) -> dict[str, tf.Tensor]:
+        import tensorflow as tf
+
+        sides = {}
+        for side, texts in (("inputs", inputs), ("targets", targets)):
+            end = tf.fill([tf.size(texts), 1], EOS_ID)
+            ids = tf.concat([self._encoders[side].encode_tensor(texts), end], axis=1)
+            limit = self._limits[side]  # as T2T: cut before any reversal
+            sides[side] = ids[:, :limit] if limit else ids
+        sides = self._problem.orient(sides)
+        # T2T's length of an example: that of its longer side, end of sentence included.
+        lengths = tf.maximum(sides["inputs"].row_lengths(), sides["targets"].row_lengths())
+        kept = (lengths >= self.buckets.shortest) & (lengths <= self.buckets.longest)
+        edges = tf.constant(self.buckets.edges, tf.int64)
+        bucket = tf.searchsorted(edges, tf.boolean_mask(lengths, kept), out_type=tf.int64)
+        rows = {side: tf.ragged.boolean_mask(ids, kept).to_tensor() for side, ids in sides.items()}
+        return {**rows, "bucket": bucket}
+
+    def _finished(self, rows: Mapping[str, tf.Tensor]) -> dict[str, tf.Tensor]:
+        """Pads a batch to its bucket's edge and takes this host's rows."""
+        import tensorflow as tf
+
+        length = tf.constant(self.buckets.edges)[rows["bucket"][0]]
+        batch = {}
+        for side in ("inputs", "targets"):
+            ids = rows[side][:, :length]
+            number, width = tf.unstack(tf.shape(ids))
+            fill = -number % self._replicas
+            ids = tf.pad(ids, [[0, fill], [0, length - width]])
+            share = (number + fill) // self._hosts
+            batch[side] = ids[self._host * share : (self._host + 1) * share]
+        return batch
+
+    def _require_examples(self) -> None:
+        problem, split = self._problem, self._split
+        if next(_samples(problem, *self._directories, split), None) is None:
+            raise UserError(f"The {split} text of {problem.name} is empty: see --tmp_dir.")
+        shuffle, self._shuffle = self._shuffle, False
+        with plain_errors():
+            found = any(True for _ in self._examples(endless=False).take(1))
+        self._shuffle = shuffle
+        if not found:
+            raise none_fits(problem, split, self._hp, self.buckets)
+
+
+def _encoders(
+    problem: Text2TextProblem, data_dir: str | os.PathLike, tmp_dir: str | os.PathLike
+) -> dict:
+    make_directory(data_dir, writable=False)
+    try:
+        return problem.get_or_create_encoders(data_dir, tmp_dir)
+    except OSError as error:
+        raise UserError(
+            f"The vocabulary of {problem.name} cannot be written to {data_dir} "
+            f"({error.strerror}): name another directory or change its mode."
+        ) from error
+
+
+def _samples(
+    problem: Text2TextProblem, data_dir: str | os.PathLike, tmp_dir: str | os.PathLike, split: str
+) -> Iterator[Mapping[str, str]]:
+    """The samples that the shards of a split would hold."""
+    if problem.is_generate_per_split:
+        yield from _cleaned(problem, problem.generate_samples(data_dir, tmp_dir, split))
+        return
+    shards = {item["split"]: item["shards"] for item in problem.dataset_splits}
+    before = list(itertools.takewhile(lambda other: other != split, shards))
+    first, total = sum(shards[other] for other in before), sum(shards.values())
+    samples = problem.generate_samples(data_dir, tmp_dir, DatasetSplit.TRAIN)
+    for number, sample in enumerate(_cleaned(problem, samples)):
+        if first <= number % total < first + shards[split]:
+            yield sample
+
+
+def _cleaned(
+    problem: Text2TextProblem, samples: Iterable[Mapping[str, str]]
+) -> Iterator[Mapping[str, str]]:
+    if not problem.cleaning:
+        yield from samples
+        return
+    cleaner = Cleaner(problem.cleaning)
+    samples = iter(samples)
+    while block := list(itertools.islice(samples, _ENCODED_AT_ONCE)):
+        yield from cleaner.keep(block)
+
+
+def _mixed(
+    samples: Iterable[Mapping[str, str]], generator: random.Random
+) -> Iterator[Mapping[str, str]]:
+    """The samples in random order, as far as so many of them at a time allow."""
+    waiting: list[Mapping[str, str]] = []
+    for sample in samples:
+        if len(waiting) < SHUFFLED_AT_ONCE:
+            waiting.append(sample)
+            continue
+        place = int(generator.random() * SHUFFLED_AT_ONCE)
+        waiting[place], sample = sample, waiting[place]
+        yield sample
+    generator.shuffle(waiting)
+    yield from waiting
+
+
+def _batches(examples: tf.data.Dataset, buckets: Buckets, full: bool) -> tf.data.Dataset:
+    """Batches of examples of one bucket each; `full` leaves out those below its size."""
+    import tensorflow as tf
+
+    def size(bucket):
+        return tf.constant(buckets.sizes, tf.int64)[bucket]
+
+    return examples.group_by_window(
+        key_func=lambda example: example["bucket"],
+        reduce_func=lambda bucket, rows: rows.padded_batch(size(bucket), drop_remainder=full),
+        window_size_func=size,
+    )
+
+
+def _require_text(problem: Text2TextProblem) -> None:
+    encodes = getattr(type(problem), "generate_encoded_samples", None)
+    if encodes is not Text2TextProblem.generate_encoded_samples:
+        raise UserError(
+            f"{problem.name} does not encode text as others do, so it cannot be read on the fly: "
+            "generate its data with t2t-keras-datagen and leave --on_the_fly out."
+        )
+    if problem.packed_length:
+        raise UserError(
+            f"{problem.name} packs several pairs into a row, which is not done on the fly: generate "
+            "its data with t2t-keras-datagen and leave --on_the_fly out."
+        )

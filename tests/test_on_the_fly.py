@@ -1,0 +1,248 @@
+"""Batches from raw text: what shards would hold, in static shapes, repeatable from any step."""
+
+from collections import Counter
+
+import numpy as np
+import pytest
+import tensorflow as tf
+import toy
+
+from t2t_keras import registry
+from t2t_keras.data import Text2TextProblem, VocabType, bucket_shapes, on_the_fly
+from t2t_keras.data.cleaning import CleaningRules
+from t2t_keras.data.on_the_fly import TextBatches
+from t2t_keras.data.reading import dataset, plain_errors
+from t2t_keras.errors import UserError
+from t2t_keras.settings import HParams
+
+TEXT = [
+    ("a b c d", "d c b a"),
+    ("one", "eno"),
+    ("x y z", "z y x"),
+    ("Grüße — 世界", "!"),
+    ("", "q"),
+] * 9
+
+
+class Letters(Text2TextProblem):
+    """Bytes of `TEXT`, pair i once with i at its end, in one stream for all splits."""
+
+    name = "letters"
+    is_generate_per_split = False
+    vocab_type = VocabType.CHARACTER
+    text = TEXT
+
+    @property
+    def dataset_splits(self):
+        return [{"split": "train", "shards": 4}, {"split": "dev", "shards": 1}]
+
+    def generate_samples(self, data_dir, tmp_dir, split):
+        for number, (inputs, targets) in enumerate(self.text):
+            yield {"inputs": f"{inputs} {number}", "targets": f"{targets}{number}"}
+
+
+class TwoStreams(Letters):
+    is_generate_per_split = True
+
+
+def settings(**changes):
+    values = {
+        "batch_size": 60,
+        "max_length": 20,
+        "min_length_bucket": 6,
+        "length_bucket_step": 1.5,
+        "batch_shuffle_size": 3,
+    }
+    return HParams(**{**values, **changes})
+
+
+def read(problem, split, tmp_path, hp=None, **keywords):
+    return on_the_fly.dataset(problem, split, tmp_path, tmp_path, hp or settings(), **keywords)
+
+
+def pairs(batches):
+    """What is in batches, without padding: a count of (inputs, targets)."""
+    found = Counter()
+    for batch in batches.as_numpy_iterator():
+        for row in zip(*batch.values(), strict=True):
+            sides = tuple(tuple(ids[ids != 0].tolist()) for ids in row)
+            found[sides] += sides != ((), ())
+    return +found
+
+
+@pytest.mark.parametrize("problem", [Letters, TwoStreams])
+@pytest.mark.parametrize("split", ["train", "dev"])
+@pytest.mark.parametrize(
+    ("flags", "changes"),
+    [
+        ({}, {}),
+        ({"was_reversed": True}, {"max_input_seq_length": 7}),
+        ({"was_copy": True}, {"min_length": 5, "max_target_seq_length": 4}),
+    ],
+)
+def test_an_epoch_is_what_the_shards_hold(tmp_path, problem, split, flags, changes):
+    made = problem(**flags)
+    made.generate_data(tmp_path, tmp_path)
+    hp = settings(**changes)
+    expected = pairs(dataset(made, split, tmp_path, hp, repeat=False))
+    assert expected
+    assert pairs(read(made, split, tmp_path, hp, repeat=False)) == expected
+
+
+def test_endless_batches_are_full_and_of_announced_shapes(tmp_path):
+    batches = TextBatches(TwoStreams(), "train", tmp_path, tmp_path, settings())
+    found = {
+        tuple(tuple(side.shape) for side in batch.values()) for batch in batches.dataset().take(60)
+    }
+    announced = bucket_shapes(settings())
+    assert batches.shapes == announced
+    assert found <= {(shape, shape) for shape in announced}
+    assert len(found) > 2
+    assert batches.description() == (
+        f"{len(announced)} batch shapes, from 10 x 6 to 3 x 20; text is encoded as it is read"
+    )
+
+
+def test_each_epoch_has_every_pair_once_in_another_order(tmp_path):
+    """One bucket, whose batches of three divide the 36 pairs that are short enough."""
+    hp = settings(min_length_bucket=20, batch_shuffle_size=0)
+    batches = list(read(TwoStreams(), "train", tmp_path, hp).take(36).as_numpy_iterator())
+    epochs = [np.concatenate([b["inputs"] for b in batches[i : i + 12]]) for i in (0, 12, 24)]
+    orders = [[tuple(row) for row in epoch.tolist()] for epoch in epochs]
+    assert len(set(orders[0])) == 36
+    assert sorted(orders[0]) == sorted(orders[1]) == sorted(orders[2])
+    assert len({tuple(order) for order in orders}) == 3
+
+
+def equal(one, other):
+    for a, b in zip(one, other, strict=True):
+        for side in a:
+            np.testing.assert_array_equal(a[side], b[side])
+
+
+def test_starting_at_a_step_equals_skipping_those_before(tmp_path):
+    whole = list(read(TwoStreams(), "train", tmp_path, seed=3).take(40).as_numpy_iterator())
+    for step in (1, 29):
+        rest = read(TwoStreams(), "train", tmp_path, seed=3, start_step=step).take(40 - step)
+        equal(list(rest.as_numpy_iterator()), whole[step:])
+    again = read(TwoStreams(), "train", tmp_path, seed=3)
+    for _ in range(2):
+        equal(list(again.take(40).as_numpy_iterator()), whole)
+    other = list(read(TwoStreams(), "train", tmp_path, seed=4).take(40).as_numpy_iterator())
+    assert any(
+        a["inputs"].tolist() != b["inputs"].tolist() for a, b in zip(whole, other, strict=True)
+    )
+
+
+def test_a_buffer_smaller_than_the_text_loses_nothing(tmp_path, monkeypatch):
+    expected = pairs(read(TwoStreams(), "train", tmp_path, repeat=False))
+    monkeypatch.setattr(on_the_fly, "SHUFFLED_AT_ONCE", 7)
+    assert pairs(read(TwoStreams(), "train", tmp_path, repeat=False)) == expected
+
+
+@pytest.mark.parametrize("split", ["train", "dev"])
+def test_hosts_share_every_batch(tmp_path, split):
+    keywords = {"replicas": 4, "seed": 5}
+    whole = list(read(TwoStreams(), split, tmp_path, **keywords).take(20).as_numpy_iterator())
+    shares = [
+        read(TwoStreams(), split, tmp_path, hosts=2, host=host, **keywords).take(20)
+        for host in range(2)
+    ]
+    for batch, *parts in zip(whole, *(share.as_numpy_iterator() for share in shares), strict=True):
+        assert len({part["inputs"].shape for part in parts}) == 1
+        joined = {side: np.concatenate([part[side] for part in parts]) for side in batch}
+        equal([joined], [batch])
+
+
+def test_prefixes_and_cleaning_are_those_of_the_generation(tmp_path):
+    class Prefixed(Letters):
+        inputs_prefix = "> "
+        cleaning = CleaningRules(max_characters=9)
+
+    Prefixed().generate_data(tmp_path, tmp_path)
+    expected = pairs(dataset(Prefixed(), "train", tmp_path, settings(), repeat=False))
+    found = pairs(read(Prefixed(), "train", tmp_path, repeat=False))
+    assert found == expected
+    assert all(bytes(id - 2 for id in inputs[:2]) == b"> " for inputs, _ in found)
+
+
+def test_a_vocabulary_is_built_and_real_words_come_back(tmp_path):
+    text_dir = toy.write_text(tmp_path / "text")
+    problem = registry.problem(toy.PROBLEM)
+    hp = registry.hparams(toy.hparams())
+    data_dir = tmp_path / "data"
+    data_dir.mkdir()
+    batches = on_the_fly.dataset(problem, "dev", data_dir, text_dir, hp)
+    assert [path.name for path in data_dir.iterdir()] == [problem.vocab_filename]
+    encoder = problem.get_feature_encoders(data_dir)["inputs"]
+    lines = [encoder.decode(ids[:-1]) for ids, _ in pairs(batches).elements()]
+    assert sorted(lines) == sorted((text_dir / "inputs.eval.txt").read_text().split("\n")[:-1])
+
+
+class Packed(Letters):
+    packed_length = 50
+
+
+class OwnIds(Letters):
+    def generate_encoded_samples(self, data_dir, tmp_dir, split):
+        yield {"inputs": [2, 1], "targets": [3, 1]}
+
+
+class Nothing(Letters):
+    text = []
+
+
+class Words(Letters):
+    vocab_type = VocabType.TOKEN
+    text = [("known", "known"), ("strange", "known")]
+
+    def generate_samples(self, data_dir, tmp_dir, split):
+        for inputs, targets in self.text:
+            yield {"inputs": inputs, "targets": targets}
+
+    is_generate_per_split = True
+
+
+@pytest.mark.parametrize(
+    ("problem", "changes", "message"),
+    [
+        (Packed, {}, "packs several pairs into a row"),
+        (OwnIds, {}, "does not encode text as others do"),
+        (Nothing, {}, "The train text of nothing is empty"),
+        (Letters, {"max_length": 1, "min_length_bucket": 1}, "so none is left: raise max_length"),
+    ],
+)
+def test_what_cannot_be_read_on_the_fly(tmp_path, problem, changes, message):
+    with pytest.raises(UserError, match=message):
+        read(problem(), "train", tmp_path, settings(**changes))
+
+
+def test_a_word_that_is_not_in_the_list_is_named(tmp_path):
+    (tmp_path / Words().vocab_filename).write_text("<pad>\n<EOS>\nknown\n")
+    with (
+        pytest.raises(UserError, match=r"no replacement for it: \"?strange") as raised,
+        plain_errors(),
+    ):
+        list(read(Words(), "dev", tmp_path))
+    assert "\n" not in str(raised.value)
+
+
+def test_an_error_in_the_text_reaches_the_user_as_it_is(tmp_path):
+    class Broken(TwoStreams):
+        def generate_samples(self, data_dir, tmp_dir, split):
+            for _ in range(300):
+                yield {"inputs": "a", "targets": "b"}
+            raise UserError("line 301 of the text is not UTF-8.")
+
+    batches = read(Broken(), "dev", tmp_path)
+    with pytest.raises(UserError, match=r"^line 301 of the text is not UTF-8\.$"), plain_errors():
+        for _ in batches:
+            pass
+
+
+def test_tensors_are_int32(tmp_path):
+    spec = read(Letters(), "train", tmp_path).element_spec
+    assert {side: tensor.dtype for side, tensor in spec.items()} == {
+        "inputs": tf.int32,
+        "targets": tf.int32,
+    }
