@@ -1,27 +1,10 @@
-"""Shards: their names, their contents, and what is said of damaged ones."""
+"""Shards: their names, their number, and what is said of damaged ones."""
 
 import pytest
-import tensorflow as tf
 
-from t2t_keras.data.shards import (
-    count_examples,
-    find_shards,
-    read_records,
-    shard_paths,
-    to_example,
-    write_shards,
-)
+from t2t_keras.data.shards import count_examples, find_shards, shard_paths
 from t2t_keras.errors import UserError
-
-
-def examples(count):
-    return [{"inputs": [number + 2, 1], "targets": [number + 2, 3, 1]} for number in range(count)]
-
-
-def first_ids(path):
-    """The first input id of each example, read with TensorFlow's protocol buffer alone."""
-    parsed = [tf.train.Example.FromString(record) for record in read_records(path)]
-    return [example.features.feature["inputs"].int64_list.value[0] for example in parsed]
+from tests.shard_files import write_shards
 
 
 def test_names_are_those_of_tensor2tensor(tmp_path):
@@ -30,79 +13,14 @@ def test_names_are_those_of_tensor2tensor(tmp_path):
     assert names[-1] == "translate_ende-train-00099-of-00100"
 
 
-def test_examples_are_dealt_round_robin_and_nothing_else_is_left(tmp_path):
-    paths = shard_paths(tmp_path, "toy", "train", 3)
-    assert write_shards(examples(8), paths, seed=1) == 8
-    assert sorted(tmp_path.iterdir()) == paths
-    assert [sorted(first_ids(path)) for path in paths] == [[2, 5, 8], [3, 6, 9], [4, 7]]
-    assert count_examples(paths) == 8
-
-
-def test_fields_are_int64_lists(tmp_path):
-    paths = shard_paths(tmp_path, "toy", "dev", 1)
-    write_shards([{"inputs": [7, 2**40, 1], "targets": [1]}], paths, seed=1)
-    (record,) = read_records(paths[0])
-    features = tf.train.Example.FromString(record).features.feature
-    assert {name: list(feature.int64_list.value) for name, feature in features.items()} == {
-        "inputs": [7, 2**40, 1],
-        "targets": [1],
-    }
-
-
-def test_shuffle_depends_on_the_seed_alone(tmp_path):
-    orders = []
-    for folder, seed in (("a", 1), ("b", 1), ("c", 2)):
-        (tmp_path / folder).mkdir()
-        paths = shard_paths(tmp_path / folder, "toy", "train", 1)
-        write_shards(examples(50), paths, seed)
-        orders.append(first_ids(paths[0]))
-    assert orders[0] == orders[1]
-    assert orders[0] != orders[2]
-    assert sorted(orders[0]) == sorted(orders[2]) == list(range(2, 52))
-
-
-def test_no_file_of_a_final_name_until_all_are_whole(tmp_path):
-    paths = shard_paths(tmp_path, "toy", "train", 2)
-
-    def interrupted():
-        yield from examples(5)
-        assert not any(path.exists() for path in paths)
-        raise KeyboardInterrupt
-
-    with pytest.raises(KeyboardInterrupt):
-        write_shards(interrupted(), paths, seed=1)
-    assert list(tmp_path.iterdir()) == []
-
-
-def test_an_empty_field_is_refused_with_the_number_of_its_example(tmp_path):
-    bad = [*examples(2), {"inputs": [], "targets": [1]}]
-    with pytest.raises(UserError, match=r"^Example 3 has an empty field 'inputs'"):
-        write_shards(bad, shard_paths(tmp_path, "toy", "dev", 1), seed=1)
-    assert list(tmp_path.iterdir()) == []
-
-
-@pytest.mark.parametrize("ids", [["word"], [1.5], [2**63]])
-def test_only_integers_are_stored(ids):
-    with pytest.raises(UserError, match=r"^Example 4 holds something else than 64-bit integers"):
-        to_example({"inputs": ids}, 4)
-
-
-def test_no_example_at_all(tmp_path):
-    with pytest.raises(UserError, match="no example"):
-        write_shards([], shard_paths(tmp_path, "toy", "dev", 1), seed=1)
-    assert list(tmp_path.iterdir()) == []
-
-
-def test_a_directory_that_does_not_exist(tmp_path):
-    with pytest.raises(UserError, match="cannot be written"):
-        write_shards(examples(1), shard_paths(tmp_path / "none", "toy", "dev", 1), seed=1)
-
-
 @pytest.fixture
 def three_shards(tmp_path):
-    paths = shard_paths(tmp_path, "toy", "train", 3)
-    write_shards(examples(9), paths, seed=1)
-    return paths
+    examples = [{"inputs": [number + 2, 1], "targets": [3, 1]} for number in range(9)]
+    return write_shards(tmp_path, "toy", "train", examples, shards=3)
+
+
+def test_examples_are_counted(three_shards):
+    assert count_examples(three_shards) == 9
 
 
 def test_a_truncated_shard_is_named(three_shards):
