@@ -70,14 +70,14 @@ def pairs(batches):
     return +found
 
 
-@pytest.mark.parametrize("problem", [Letters, TwoStreams])
-@pytest.mark.parametrize("split", ["train", "dev"])
 @pytest.mark.parametrize(
-    ("flags", "changes"),
+    ("problem", "split", "flags", "changes"),
     [
-        ({}, {}),
-        ({"was_reversed": True}, {"max_input_seq_length": 7}),
-        ({"was_copy": True}, {"min_length": 5, "max_target_seq_length": 4}),
+        (Letters, "train", {}, {}),
+        (Letters, "dev", {"was_reversed": True}, {"max_input_seq_length": 7}),
+        (TwoStreams, "train", {"was_reversed": True}, {"max_input_seq_length": 7}),
+        (TwoStreams, "dev", {"was_copy": True}, {"max_target_seq_length": 4}),
+        (Letters, "train", {"was_copy": True}, {"min_length": 5}),
     ],
 )
 def test_an_epoch_is_what_the_shards_hold(tmp_path, problem, split, flags, changes):
