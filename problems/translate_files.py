@@ -57,7 +57,7 @@ class TranslateFiles(PairSourceProblem):
         """Says which dataset the data is generated from.
 
         Args:
-            name: see `t2t_keras.data.tfds_pairs.TfdsPairs`.
+            name: see `t2t_keras.data.sources.tfds_pairs.TfdsPairs`.
             languages: source and target; None: those that the dataset names.
             splits: train, dev and, if wanted, test in TFDS's grammar; None: "train", "validation", and
                 "test" if there is one.

@@ -11,8 +11,8 @@ import time
 
 import pytest
 
-from t2t_keras.data import download
-from t2t_keras.data.download import Progress, fetch
+from t2t_keras.data.sources import download
+from t2t_keras.data.sources.download import Progress, fetch
 from t2t_keras.errors import UserError
 
 CONTENT = bytes(range(256)) * 4096  # 1 MiB

@@ -8,7 +8,7 @@ import sys
 import numpy as np
 import pytest
 
-from t2t_keras.data.packing import pack
+from t2t_keras.data.generation.packing import pack
 from t2t_keras.errors import UserError
 
 SIDES = ("inputs", "targets")
@@ -180,7 +180,7 @@ def test_lengths_that_make_no_sense(length, spacing):
 
 def test_packs_without_tensorflow():
     code = (
-        "import sys; from t2t_keras.data.packing import pack;"
+        "import sys; from t2t_keras.data.generation.packing import pack;"
         "print(len(list(pack([{'inputs': [1], 'targets': [1]}], 4))), 'tensorflow' in sys.modules)"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)

@@ -6,8 +6,9 @@ from collections import Counter
 
 import pytest
 
-from t2t_keras.data import pair_readers
-from t2t_keras.data.pair_readers import (
+from t2t_keras.data.sources import pair_readers
+from t2t_keras.data.sources.data_files import read_sources
+from t2t_keras.data.sources.pair_readers import (
     TextSize,
     read_pairs,
     read_sgm,
@@ -16,7 +17,6 @@ from t2t_keras.data.pair_readers import (
     require_parallel,
     text_size,
 )
-from t2t_keras.data.sources import read_sources
 from t2t_keras.errors import UserError
 
 

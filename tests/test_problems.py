@@ -7,8 +7,8 @@ import pytest
 
 from t2t_keras import registry
 from t2t_keras.data import Problem, SpaceID, Text2TextProblem, TranslateProblem, VocabType, dataset
-from t2t_keras.data.download import fetch
 from t2t_keras.data.shards import count_examples, find_shards
+from t2t_keras.data.sources.download import fetch
 from t2t_keras.data.translate import source_files
 from t2t_keras.errors import UserError
 from t2t_keras.settings import HParams

@@ -7,7 +7,7 @@ import pytest
 import tensorflow as tf
 
 from t2t_keras.data import Batches, Problem, bucket_shapes, dataset
-from t2t_keras.data.packing import pack
+from t2t_keras.data.generation.packing import pack
 from t2t_keras.data.reading import plain_errors
 from t2t_keras.errors import UserError
 from t2t_keras.settings import HParams

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from t2t_keras.data.records import Lists, columns, frame, serialize
+from t2t_keras.data.generation.records import Lists, columns, frame, serialize
 from t2t_keras.errors import UserError
 
 

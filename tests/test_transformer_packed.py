@@ -11,7 +11,7 @@ from layer_checks import random_tensor
 from networks import small_model
 
 import t2t_keras as t2t
-from t2t_keras.data.packing import pack
+from t2t_keras.data.generation.packing import pack
 from t2t_keras.decoding import DecodeSettings, Translator
 from t2t_keras.errors import UserError
 from t2t_keras.layers import PositionEncoding, TransformerDecoder, TransformerEncoder, segment_bias

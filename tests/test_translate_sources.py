@@ -10,9 +10,10 @@ import pytest
 
 from t2t_keras import registry
 from t2t_keras.cli.datagen import describe
-from t2t_keras.data import TranslateProblem, dataset, download, pair_readers, sources
+from t2t_keras.data import TranslateProblem, dataset
 from t2t_keras.data.shards import count_examples, find_shards
-from t2t_keras.data.sources import local_sources, read_sources
+from t2t_keras.data.sources import data_files, download, pair_readers
+from t2t_keras.data.sources.data_files import local_sources, read_sources
 from t2t_keras.errors import UserError
 from t2t_keras.settings import HParams
 
@@ -268,7 +269,7 @@ def test_a_table_that_is_absent_is_taken_from_the_archive_again(tmp_path, monkey
     problem = registry.problem("translate_encs_wmt_characters")
     first = samples(problem, tmp_path, "train")
     (tmp_path / "data.plaintext-format" / "00train.gz").unlink()  # as if stopped between the two
-    monkeypatch.setattr(sources, "_read_through", set())  # a new process
+    monkeypatch.setattr(data_files, "_read_through", set())  # a new process
     assert samples(problem, tmp_path, "train") == first
 
 
@@ -422,9 +423,11 @@ def remote(tmp_path, members=None):
 def test_an_archive_is_fetched_once_and_only_if_its_files_are_absent(tmp_path, monkeypatch):
     tmp_dir = remote(tmp_path)
     fetched = []
-    original = sources.fetch
+    original = data_files.fetch
     monkeypatch.setattr(
-        sources, "fetch", lambda url, path, **kw: fetched.append(url) or original(url, path, **kw)
+        data_files,
+        "fetch",
+        lambda url, path, **kw: fetched.append(url) or original(url, path, **kw),
     )
     assert samples(Toy(), tmp_dir, "train") == expected("de", "toy")
     (tmp_dir / "toy.tgz").unlink()
@@ -435,7 +438,7 @@ def test_an_archive_is_fetched_once_and_only_if_its_files_are_absent(tmp_path, m
 def test_a_download_of_another_checksum_is_refused(tmp_path, monkeypatch):
     tmp_dir = remote(tmp_path)
     size = (tmp_path / "remote" / "toy.tgz").stat().st_size
-    monkeypatch.setitem(sources.KNOWN_FILES, Toy.url, (size, "0" * 64))
+    monkeypatch.setitem(data_files.KNOWN_FILES, Toy.url, (size, "0" * 64))
     with pytest.raises(UserError, match=r"its SHA-256 is .*, expected 0000"):
         samples(Toy(), tmp_dir, "train")
     assert list(tmp_dir.iterdir()) == []

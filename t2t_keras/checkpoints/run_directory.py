@@ -5,12 +5,14 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
 from t2t_keras.checkpoints.t2t import assign, read, resolve
 from t2t_keras.errors import UserError
 from t2t_keras.settings import HParams
 from t2t_keras.transformer import INFERENCE_SETTINGS, Transformer
+from t2t_keras.whole_file import whole_file
 
 HPARAMS_FILE = "hparams.json"  # T2T's name and content
 RUN_FILE = "run.json"
@@ -136,7 +138,5 @@ def _read_json(path: str) -> dict[str, Any]:
 
 
 def _write_json(path: str, value: Mapping[str, Any]) -> None:
-    with open(path + ".unfinished", "w", encoding="utf-8") as file:
-        json.dump(value, file, indent=1, sort_keys=True)
-        file.write("\n")
-    os.replace(path + ".unfinished", path)
+    with whole_file(Path(path)) as partial:
+        partial.write_text(json.dumps(value, indent=1, sort_keys=True) + "\n", "utf-8")

@@ -65,8 +65,8 @@ def describe(problem: Problem, data_dir: str) -> list[str]:
     """
     from t2t_keras.data import DatasetSplit
     from t2t_keras.data.buckets import buckets_for, packed_buckets
+    from t2t_keras.data.generation.report import describe_split, length_histogram, padding_table
     from t2t_keras.data.index import read_index
-    from t2t_keras.data.report import describe_split, length_histogram, padding_table
 
     name = problem.dataset_filename()
     base, packed = registry.hparams("transformer_base"), getattr(problem, "packed_length", None)

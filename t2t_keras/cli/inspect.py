@@ -43,8 +43,8 @@ def main(arguments: list[str]) -> None:
 
 def _describe_data(problem: Problem, hp, data_dir: str) -> list[str]:
     from t2t_keras import data
+    from t2t_keras.data.generation.report import describe_split, length_histogram, padding_table
     from t2t_keras.data.index import read_index
-    from t2t_keras.data.report import describe_split, length_histogram, padding_table
 
     split, name = FLAGS.split, problem.dataset_filename()
     batches = data.Batches(problem, split, data_dir, hp, seed=FLAGS.random_seed)

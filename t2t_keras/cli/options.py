@@ -145,7 +145,7 @@ def processes() -> int:
 
 def cleaning():
     """The rules that --clean_... give; None without any."""
-    from t2t_keras.data.cleaning import CleaningRules
+    from t2t_keras.data.generation.cleaning import CleaningRules
 
     rules = CleaningRules(
         max_characters=FLAGS.clean_max_characters,

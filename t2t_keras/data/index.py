@@ -18,9 +18,10 @@ from typing import NamedTuple
 
 import numpy as np
 
-from t2t_keras.data.records import FOOTER_BYTES, HEADER_BYTES
+from t2t_keras.data.generation.records import FOOTER_BYTES, HEADER_BYTES
 from t2t_keras.data.shards import READ_BUFFER, count_examples, find_shards
 from t2t_keras.errors import UserError
+from t2t_keras.whole_file import whole_file
 
 SIDES = ("inputs", "targets")
 
@@ -89,13 +90,8 @@ def write_index(
     counts, all_sizes, all_lengths = _joined(sizes, lengths)
     columns = {"counts": counts, "sizes": all_sizes, **all_lengths}
     path = _index_path(data_dir, name, split)
-    partial = path.with_name(f"{path.name}.{os.getpid()}.incomplete")
-    try:
-        with partial.open("wb") as file:
-            np.savez(file, **{field: _smallest(column) for field, column in columns.items()})  # type: ignore[arg-type]
-        partial.replace(path)
-    finally:
-        partial.unlink(missing_ok=True)
+    with whole_file(path) as partial, partial.open("wb") as file:
+        np.savez(file, **{field: _smallest(column) for field, column in columns.items()})  # type: ignore[arg-type]
 
 
 _Stored = tuple[np.ndarray, np.ndarray, dict[str, np.ndarray]]  # counts, sizes, lengths

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING
 
 from t2t_keras.data.buckets import Buckets, bucket_shapes, buckets_for
-from t2t_keras.data.cleaning import Cleaner
+from t2t_keras.data.generation.cleaning import Cleaner
 from t2t_keras.data.problem import DatasetSplit
 from t2t_keras.data.reading import (
     describe_shapes,

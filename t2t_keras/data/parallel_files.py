@@ -9,8 +9,8 @@ from functools import lru_cache
 from itertools import islice
 from pathlib import Path
 
-from t2t_keras.data.pair_readers import read_pairs, require_parallel, text_size
-from t2t_keras.data.vocabulary_text import evenly_spaced
+from t2t_keras.data.sources.pair_readers import read_pairs, require_parallel, text_size
+from t2t_keras.data.sources.vocabulary_text import evenly_spaced
 from t2t_keras.text.lines import iterate_lines
 
 _READ_AT_ONCE = 2**20

@@ -10,6 +10,7 @@ from t2t_keras.data.pair_source import PairSource
 from t2t_keras.data.problem import DatasetSplit
 from t2t_keras.data.text_problem import PathLike, Text2TextProblem
 from t2t_keras.errors import UserError
+from t2t_keras.whole_file import whole_file
 
 _VOCABULARY = "vocabulary"
 
@@ -70,11 +71,8 @@ def _read(path: Path) -> dict[str, dict]:
 
 
 def _write(path: Path, note: Mapping) -> None:
-    partial = path.with_name(path.name + ".incomplete")
     try:
-        partial.write_text(json.dumps(note, indent=1, ensure_ascii=False) + "\n", "utf-8")
-        partial.replace(path)
+        with whole_file(path) as partial:
+            partial.write_text(json.dumps(note, indent=1, ensure_ascii=False) + "\n", "utf-8")
     except OSError as error:
         raise UserError(f"{path} cannot be written: {error.strerror or error}.") from error
-    finally:
-        partial.unlink(missing_ok=True)

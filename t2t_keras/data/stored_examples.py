@@ -9,8 +9,8 @@ from pathlib import Path
 
 import numpy as np
 
+from t2t_keras.data.generation.records import FOOTER_BYTES, HEADER_BYTES, Lists, frame
 from t2t_keras.data.index import SplitIndex
-from t2t_keras.data.records import FOOTER_BYTES, HEADER_BYTES, Lists, frame
 from t2t_keras.errors import UserError
 
 

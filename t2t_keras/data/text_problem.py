@@ -10,8 +10,8 @@ from itertools import islice
 from pathlib import Path
 from typing import Any
 
-from t2t_keras.data.cleaning import CleaningRules
-from t2t_keras.data.generation import Generation, unfinished_directory
+from t2t_keras.data.generation.cleaning import CleaningRules
+from t2t_keras.data.generation.shard_generation import Generation, unfinished_directory
 from t2t_keras.data.problem import DatasetSplit, Problem, VocabType, missing_hook
 from t2t_keras.data.shards import shard_paths
 from t2t_keras.errors import UserError

@@ -6,8 +6,8 @@ from collections.abc import Iterator, Mapping, Sequence
 
 from t2t_keras.data.pair_source import PairSource, PairSourceProblem, with_shards
 from t2t_keras.data.problem import DatasetSplit, missing_hook
+from t2t_keras.data.sources.tfds_pairs import TfdsPairs
 from t2t_keras.data.text_problem import PathLike
-from t2t_keras.data.tfds_pairs import TfdsPairs
 from t2t_keras.errors import UserError
 
 USUAL_SPLITS = {

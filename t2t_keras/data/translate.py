@@ -7,9 +7,9 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from t2t_keras.data.pair_readers import read_pairs, require_parallel, text_size
 from t2t_keras.data.problem import DatasetSplit, missing_hook
-from t2t_keras.data.sources import local_sources, read_sources, source_files
+from t2t_keras.data.sources.data_files import local_sources, read_sources, source_files
+from t2t_keras.data.sources.pair_readers import read_pairs, require_parallel, text_size
 from t2t_keras.data.text_problem import PathLike, Text2TextProblem
 from t2t_keras.errors import UserError
 from t2t_keras.text.lines import iterate_lines
@@ -42,7 +42,7 @@ class TranslateProblem(Text2TextProblem):
         """Hook: returns the sources of a split, most often `[url, (source file, target file)]` each.
 
         Files are named relative to `tmp_dir`, and `url` is the archive that holds them: see
-        `t2t_keras.data.sources` for all that a source can be.
+        `t2t_keras.data.sources.data_files` for all that a source can be.
         """
         raise missing_hook(self, "source_data_files")
 

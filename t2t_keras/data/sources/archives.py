@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path, PurePosixPath
 from typing import BinaryIO
 
-from t2t_keras.data.download import Progress, lock
+from t2t_keras.data.sources.download import Progress, lock
 from t2t_keras.errors import UserError
 
 _BLOCK = 1 << 20

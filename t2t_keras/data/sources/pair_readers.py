@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
 
-from t2t_keras.data.download import Progress
+from t2t_keras.data.sources.download import Progress
 from t2t_keras.errors import UserError
 from t2t_keras.text.lines import iterate_lines
 

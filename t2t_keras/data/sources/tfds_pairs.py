@@ -10,7 +10,7 @@ from itertools import chain
 from pathlib import Path
 from typing import Any
 
-from t2t_keras.data.vocabulary_text import evenly_spaced
+from t2t_keras.data.sources.vocabulary_text import evenly_spaced
 from t2t_keras.errors import UserError, nearest
 
 _READ_AT_ONCE = 1024

@@ -22,13 +22,13 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from t2t_keras.data.cleaning import Cleaner
+from t2t_keras.data.generation.cleaning import Cleaner
+from t2t_keras.data.generation.packing import pack
+from t2t_keras.data.generation.pieces import read_segment, write_piece
+from t2t_keras.data.generation.records import Lists, columns, frame, serialize
+from t2t_keras.data.generation.report import Counts, write_counts
+from t2t_keras.data.generation.workers import run_ordered
 from t2t_keras.data.index import read_index, write_index
-from t2t_keras.data.packing import pack
-from t2t_keras.data.pieces import read_segment, write_piece
-from t2t_keras.data.records import Lists, columns, frame, serialize
-from t2t_keras.data.report import Counts, write_counts
-from t2t_keras.data.workers import run_ordered
 from t2t_keras.errors import UserError
 from t2t_keras.ids import EOS_ID
 

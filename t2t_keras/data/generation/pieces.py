@@ -13,7 +13,7 @@ from pathlib import Path
 
 import numpy as np
 
-from t2t_keras.data.records import Lists
+from t2t_keras.data.generation.records import Lists
 from t2t_keras.whole_file import whole_file
 
 _LENGTHS = np.dtype("<u4")

@@ -21,10 +21,10 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path, PurePosixPath
 from typing import NamedTuple
 
-from t2t_keras.data.archives import is_archive, unpack
-from t2t_keras.data.download import fetch
-from t2t_keras.data.known_files import KNOWN_FILES
-from t2t_keras.data.pair_readers import (
+from t2t_keras.data.sources.archives import is_archive, unpack
+from t2t_keras.data.sources.download import fetch
+from t2t_keras.data.sources.known_files import KNOWN_FILES
+from t2t_keras.data.sources.pair_readers import (
     Pair,
     read_pairs,
     read_sgm,

@@ -1,0 +1,1 @@
+"""From sentence pairs to shards: cleaned, encoded in many processes, packed, shuffled, counted."""
