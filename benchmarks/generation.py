@@ -23,6 +23,7 @@ from pathlib import Path
 from t2t_keras.text import SubwordTextEncoder, iterate_lines
 
 SHARDS = 100
+EVERYBODY = (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)
 
 
 def main() -> None:
@@ -46,16 +47,16 @@ def main() -> None:
         load = ", ".join(f"{load:.1f}" for load in os.getloadavg())
         print(f"{args.pairs:,} pairs, {megabytes:.1f} MB of text. Load average: {load}.")
         print(
-            f"{'':22}{'seconds':>9}{'pairs/s':>11}{'a process':>11}{'MB/s':>7}{'largest process':>18}"
+            f"{'':24}{'seconds':>9}{'pairs/s':>10}{'MB/s':>7}"
+            f"{'pairs a CPU second':>20}{'largest process':>17}"
         )
         for way in args.ways.split(","):
             figures = run_apart(way, directory, args.pairs)
-            processes = int(way) if way.isdigit() else 1
-            name = f"t2t_keras, {way} processes" if way.isdigit() else way
-            rate = args.pairs / figures["seconds"]
+            name = f"t2t_keras, processes: {way}" if way.isdigit() else way
             print(
-                f"{name:22}{figures['seconds']:9.1f}{rate:11,.0f}{rate / processes:11,.0f}"
-                f"{megabytes / figures['seconds']:7.1f}{figures['megabytes']:15,.0f} MB",
+                f"{name:24}{figures['seconds']:9.1f}{args.pairs / figures['seconds']:10,.0f}"
+                f"{megabytes / figures['seconds']:7.1f}"
+                f"{args.pairs / figures['cpu_seconds']:20,.0f}{figures['megabytes']:14,.0f} MB",
                 flush=True,
             )
 
@@ -84,17 +85,23 @@ def run_apart(way: str, directory: Path, pairs: int) -> dict[str, float]:
 
 
 def measure(way: str, directory: Path, pairs: int) -> dict[str, float]:
-    """Generates by one way; returns seconds and the memory of the largest process."""
+    """Generates by one way; returns seconds, CPU seconds, and the largest process's memory."""
     data_dir = directory / f"data.{way}"
     data_dir.mkdir()
     prepared = {"sentencepiece": prepare_sentencepiece, "t2t": prepare_t2t}.get(way, prepare_ours)
     generate = prepared(way, directory, data_dir)
-    start = time.monotonic()
+    start, cpu_start = time.monotonic(), cpu_seconds()
     generate()
-    seconds = time.monotonic() - start
+    seconds, cpu = time.monotonic() - start, cpu_seconds() - cpu_start
     shutil.rmtree(data_dir)
-    usages = map(resource.getrusage, (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN))
-    return {"seconds": seconds, "megabytes": max(usage.ru_maxrss for usage in usages) / 1024}
+    largest = max(resource.getrusage(who).ru_maxrss for who in EVERYBODY)
+    return {"seconds": seconds, "cpu_seconds": cpu, "megabytes": largest / 1024}
+
+
+def cpu_seconds() -> float:
+    """What this process and those that it has started and ended have used."""
+    usages = map(resource.getrusage, EVERYBODY)
+    return sum(usage.ru_utime + usage.ru_stime for usage in usages)
 
 
 def prepare_ours(way: str, directory: Path, data_dir: Path):
