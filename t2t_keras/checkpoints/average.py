@@ -2,71 +2,87 @@
 
 from __future__ import annotations
 
-import os
-import shutil
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 
+from t2t_keras.checkpoints.average_settings import choose_place, require_alike
 from t2t_keras.checkpoints.names import SCOPE, is_slot
-from t2t_keras.checkpoints.run_directory import HPARAMS_FILE, RUN_FILE
-from t2t_keras.checkpoints.t2t import checkpoints_in, read_variables, write
+from t2t_keras.checkpoints.t2t import each_variable, resolve, variable_shapes, write
 from t2t_keras.errors import UserError
 
+STEP = "global_step"
 
-def average(prefixes: Sequence[str], output: str) -> None:
+
+def average(prefixes: Sequence[str], output: str) -> int:
     """Writes the mean of the model variables of checkpoints, with their settings beside it.
 
-    Optimizer slots are left out: the result is for decoding. Its `global_step` is the last
-    checkpoint's.
+    The result is for inference alone: it has no optimizer slots, and `run.json` beside it says so
+    and names the checkpoints. The sums are float64, the result float32. Memory is 12 bytes a
+    parameter and one variable, however many checkpoints there are.
 
     Args:
-        prefixes: the checkpoints, such as `dir/model.ckpt-1000`.
+        prefixes: the checkpoints, such as `dir/model.ckpt-1000`, of our runs or T2T's.
         output: prefix of the result.
 
+    Returns:
+        The `global_step` of the result: that of the newest checkpoint. (T2T writes 0.)
+
     Raises:
-        UserError: a checkpoint cannot be read, or differs in names or shapes from the first.
+        UserError: a checkpoint cannot be read, or differs from the first in names, shapes or in
+            settings that decide the logits; or `output` cannot be written, or is among others
+            that it must not be mixed with.
     """
-    sums: dict[str, np.ndarray] = {}
+    prefixes = [resolve(prefix) for prefix in prefixes]
+    _require_different(prefixes)
+    shapes = {prefix: _model_shapes(prefix) for prefix in prefixes}
+    for prefix in prefixes[1:]:
+        _require_shapes(shapes[prefixes[0]], shapes[prefix], prefixes[0], prefix)
+    require_alike(prefixes)
+    place = choose_place(output, prefixes)
+
+    sums = {name: np.zeros(shape, np.float64) for name, shape in shapes[prefixes[0]].items()}
     step = 0
     for prefix in prefixes:
-        arrays = read_variables(prefix)
-        step = int(arrays.get("global_step", 0))
-        arrays = {n: a for n, a in arrays.items() if n.startswith(SCOPE + "/") and not is_slot(n)}
-        sums = sums or {name: np.zeros(a.shape, np.float64) for name, a in arrays.items()}
-        _require_alike(sums, arrays, prefixes[0], prefix)
-        for name, array in arrays.items():
-            sums[name] += array
-    mean = {name: (total / len(prefixes)).astype(np.float32) for name, total in sums.items()}
-    write(output, {**mean, "global_step": np.asarray(step, np.int64)})
-    for name in (HPARAMS_FILE, RUN_FILE):
-        source = os.path.join(os.path.dirname(prefixes[-1]), name)
-        target = os.path.join(os.path.dirname(output), name)
-        if os.path.exists(source) and not os.path.exists(target):
-            shutil.copyfile(source, target)
+        for name, array in each_variable(prefix, lambda name: name in sums or name == STEP):
+            if name == STEP:
+                step = max(step, int(array))
+            else:
+                sums[name] += array
+    mean = {name: (sums.pop(name) / len(prefixes)).astype(np.float32) for name in list(sums)}
+    place.write_settings()
+    write(output, {**mean, STEP: np.asarray(step, np.int64)})
+    place.point_to_result()
+    return step
 
 
-def last_checkpoints(prefix: str, count: int) -> list[str]:
-    """The `count` newest checkpoints whose names begin with `prefix`, oldest first.
-
-    Args:
-        prefix: a directory, or a directory and the beginning of a name (T2T's `--prefix`).
-
-    Raises:
-        UserError: there are fewer.
-    """
-    directory, start = (prefix, "") if os.path.isdir(prefix) else os.path.split(prefix)
-    found = checkpoints_in(directory, start) if os.path.isdir(directory) else []
-    if len(found) < count:
-        raise UserError(f"{prefix} has {len(found)} checkpoints, {count} were asked for.")
-    return found[-count:]
+def _require_different(prefixes: Sequence[str]) -> None:
+    if not prefixes:
+        raise UserError("there is no checkpoint to average: name one or more.")
+    for number, prefix in enumerate(prefixes):
+        if prefix in prefixes[:number]:
+            raise UserError(f"checkpoint {prefix} is named twice: name each one once.")
 
 
-def _require_alike(sums, arrays, first: str, other: str) -> None:
-    for name in sorted({*sums, *arrays}):
-        shapes = [list(a[name].shape) if name in a else "absent" for a in (sums, arrays)]
-        if shapes[0] != shapes[1]:
+def _model_shapes(prefix: str) -> dict[str, list[int]]:
+    shapes = variable_shapes(prefix)
+    ours = {
+        name: list(shape)
+        for name, shape in shapes.items()
+        if name.startswith(SCOPE + "/") and not is_slot(name)
+    }
+    if not ours:
+        raise UserError(
+            f"checkpoint {prefix} has no variable {SCOPE}/...: it is no Transformer of T2T."
+        )
+    return ours
+
+
+def _require_shapes(first: Mapping, other: Mapping, first_prefix: str, prefix: str) -> None:
+    for name in sorted({*first, *other}):
+        here, there = (shapes.get(name, "absent") for shapes in (other, first))
+        if here != there:
             raise UserError(
-                f"{first} and {other} are of different models: {name} is {shapes[0]} in the "
-                f"first and {shapes[1]} in the second."
+                f"checkpoint {prefix} is of another model than {first_prefix}: {name} is {here}, "
+                f"not {there}."
             )

@@ -17,6 +17,9 @@ from t2t_keras.whole_file import whole_file
 HPARAMS_FILE = "hparams.json"  # T2T's name and content
 RUN_FILE = "run.json"
 
+INFERENCE_ONLY = "inference_only"
+"""In `run.json` beside averages: nothing here can be trained on."""
+
 
 def write_settings(directory: str, hp: HParams, run: Mapping[str, Any]) -> None:
     """Writes the settings of a new run, or checks them against those of a run that goes on.
@@ -27,9 +30,14 @@ def write_settings(directory: str, hp: HParams, run: Mapping[str, Any]) -> None:
         run: what else decides the result: problem, set, seed, vocabulary sizes.
 
     Raises:
-        UserError: the directory cannot be written, or holds a run with other settings; the
-            message shows each difference.
+        UserError: the directory cannot be written, holds averages, or a run with other settings;
+            the message shows each difference.
     """
+    if read_settings(directory)[1].get(INFERENCE_ONLY):
+        raise UserError(
+            f"{directory} holds averages of checkpoints, which are for inference only and cannot "
+            "be trained on: name the directory of the run itself, or a new one."
+        )
     try:
         os.makedirs(directory, exist_ok=True)
         if os.path.exists(os.path.join(directory, HPARAMS_FILE)):

@@ -5,7 +5,8 @@ from __future__ import annotations
 import contextlib
 import os
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -13,6 +14,7 @@ import tensorflow as tf
 
 from t2t_keras.checkpoints.names import SCOPE, is_slot, is_table, split_table, t2t_variables
 from t2t_keras.errors import UserError
+from t2t_keras.whole_file import whole_file
 
 _TABLE_SHARD = re.compile(r"^(.*/symbol_modality_[^/]+/[^/]+)/weights_(\d+)(/[^/]+)?$")
 
@@ -114,6 +116,12 @@ def checkpoints_in(directory: str, start: str = "") -> list[str]:
     return [os.path.join(directory, name) for _, name in by_step]
 
 
+def step_in_name(prefix: str) -> int:
+    """The step that a name such as `dir/model.ckpt-1000` ends in; 0 without one."""
+    digits = re.search(r"-(\d+)$", prefix)
+    return int(digits[1]) if digits else 0
+
+
 def write(path: str, arrays: Mapping[str, Any]) -> None:
     """Writes variables by name, so that the files appear under their names only when complete."""
     directory = os.path.dirname(path) or "."
@@ -132,6 +140,22 @@ def write(path: str, arrays: Mapping[str, Any]) -> None:
     except (OSError, tf.errors.OpError) as error:
         reason = str(error).split("\n", 1)[0]
         raise UserError(f"checkpoint {path} cannot be written: {reason}") from error
+
+
+def write_state(directory: str, names: Sequence[str]) -> None:
+    """Writes TensorFlow's `checkpoint` file.
+
+    Args:
+        names: of the checkpoints there, oldest first; the last is what the directory stands for.
+    """
+    lines = [f'model_checkpoint_path: "{names[-1]}"']
+    lines += [f'all_model_checkpoint_paths: "{name}"' for name in names]
+    path = Path(directory) / "checkpoint"
+    try:
+        with whole_file(path) as partial:
+            partial.write_text("\n".join(lines) + "\n", "utf-8")
+    except OSError as error:
+        raise UserError(f"{path} cannot be written: {error.strerror}.") from error
 
 
 def load_t2t(model, path: str) -> int:

@@ -13,11 +13,14 @@ FLAGS = flags.FLAGS
 
 
 def define_flags() -> None:
-    """Defines the flags of the command: those of T2T's `avg_checkpoints`."""
+    """Defines the flags of the command: those of T2T's `avg_checkpoints`, and by time and steps."""
     flags.DEFINE_list("checkpoints", [], "The checkpoints to average, separated by commas.")
     flags.DEFINE_integer(
         "num_last_checkpoints", 0, "Average so many of the newest with --prefix.", lower_bound=0
     )
+    flags.DEFINE_integer("min_steps", 0, "None of fewer steps.", lower_bound=0)
+    flags.DEFINE_integer("max_steps", 0, "None of more steps; 0: no limit.", lower_bound=0)
+    flags.DEFINE_float("minutes", 0.0, "Written at least so far apart.", lower_bound=0.0)
     flags.DEFINE_string("prefix", "", "A directory, or what stands before the names, or both.")
     flags.DEFINE_string("output_path", "/tmp/averaged.ckpt", "Prefix of the result.")
 
@@ -25,24 +28,39 @@ def define_flags() -> None:
 def main(arguments: list[str]) -> None:
     """Averages and says what."""
     options.reject_arguments(arguments)
-    if bool(FLAGS.checkpoints) == bool(FLAGS.num_last_checkpoints):
-        raise UserError("give either --checkpoints=A,B,... or --num_last_checkpoints=N.")
+    chosen_by = [
+        f"--{name}"
+        for name in ("num_last_checkpoints", "min_steps", "max_steps", "minutes")
+        if FLAGS[name].value
+    ]
+    if bool(FLAGS.checkpoints) == bool(chosen_by):
+        also = f", not --checkpoints and {chosen_by[0]}" if chosen_by else ""
+        raise UserError(
+            "say which: --checkpoints=A,B,... or --num_last_checkpoints=N, or those between "
+            f"--min_steps and --max_steps{also}."
+        )
     prefix, output = options.directory("prefix") or "", options.required("output_path")
+    if chosen_by and not prefix:
+        raise UserError(f"{chosen_by[0]} needs --prefix=DIRECTORY.")
 
     from t2t_keras import checkpoints
 
     if FLAGS.checkpoints:
         paths = [
             os.path.join(prefix, name) if os.path.isdir(prefix) else prefix + name
-            for name in FLAGS.checkpoints
+            for name in (name.strip() for name in FLAGS.checkpoints)
         ]
-        paths = [checkpoints.resolve(path) for path in paths]
+        paths = [checkpoints.resolve(os.path.expanduser(path)) for path in paths]
     else:
-        if not prefix:
-            raise UserError("--num_last_checkpoints needs --prefix=DIRECTORY.")
-        paths = checkpoints.last_checkpoints(prefix, FLAGS.num_last_checkpoints)
-    checkpoints.average(paths, output)
-    print(f"the mean of {', '.join(paths)} is in {output}")
+        paths = checkpoints.last_checkpoints(
+            prefix,
+            FLAGS.num_last_checkpoints,
+            min_steps=FLAGS.min_steps,
+            max_steps=FLAGS.max_steps,
+            minutes=FLAGS.minutes,
+        )
+    step = checkpoints.average(paths, output)
+    print(f"the mean of {', '.join(paths)} is in {output}, at step {step}")
 
 
 def run() -> None:

@@ -1,0 +1,343 @@
+"""Averages of checkpoints: the mean, what is refused, what is chosen, what stands beside."""
+
+import json
+import os
+
+import golden
+import numpy as np
+import pytest
+from networks import SMALL, small_model
+
+import t2t_keras as t2t
+from t2t_keras.checkpoints import average, is_whole, last_checkpoints
+from t2t_keras.checkpoints.t2t import model_arrays, write
+from t2t_keras.errors import UserError
+
+TABLE = "transformer/symbol_modality_23_16/shared"
+KERNEL = "transformer/body/encoder/layer_0/ffn/conv1/kernel"
+DATA = ".data-00000-of-00001"
+
+
+def like_a_run(directory, arrays, step, hp=None, run=None):
+    """A checkpoint with the optimizer's variables, and settings beside it."""
+    extra = {
+        "global_step": np.int64(step),
+        "training/beta1_power": np.float32(0.5),
+        **{f"training/{name}/Adam": array for name, array in arrays.items()},
+    }
+    prefix = str(directory / f"model.ckpt-{step}")
+    write(prefix, {**arrays, **extra})
+    if hp is not None:
+        (directory / "hparams.json").write_text(json.dumps(hp.to_dict()))
+        (directory / "run.json").write_text(json.dumps(run or {"problem": "p"}))
+    return prefix
+
+
+@pytest.fixture(scope="module")
+def models():
+    return [small_model(seed=seed) for seed in range(6)]
+
+
+@pytest.fixture(name="directory")
+def _directory(tmp_path, models):
+    """A run with checkpoints of the steps 10 to 60, ten minutes apart."""
+    directory = tmp_path / "run"
+    directory.mkdir()
+    for number, model in enumerate(models, 1):
+        prefix = like_a_run(directory, model_arrays(model), 10 * number, model.hp)
+        os.utime(prefix + ".index", (600.0 * number, 600.0 * number))
+    return directory
+
+
+def prefixes(directory, *steps):
+    return [str(directory / f"model.ckpt-{step}") for step in steps]
+
+
+def cut(prefix):
+    """Takes the last byte from the data of a checkpoint."""
+    size = os.path.getsize(prefix + DATA)
+    os.truncate(prefix + DATA, size - 1)
+
+
+def test_mean_of_the_model_variables_alone(directory, models, tmp_path):
+    """As NumPy computes it in float64, rounded once."""
+    output = str(tmp_path / "averaged" / "model.ckpt")
+    assert average(prefixes(directory, 50, 10, 30), output) == 50
+    stored = golden.stored(output)
+    assert int(stored.pop("global_step")) == 50
+    expected = [model_arrays(models[i]) for i in (4, 0, 2)]
+    assert stored.keys() == expected[0].keys()
+    for name, mean in stored.items():
+        exact = np.mean([arrays[name] for arrays in expected], axis=0, dtype=np.float64)
+        assert mean.dtype == np.float32
+        np.testing.assert_array_equal(mean, exact.astype(np.float32), err_msg=name)
+
+
+def test_sums_are_float64(tmp_path):
+    """In float32, 1e8 + 1 is 1e8, and the mean would be 0."""
+    values = [1e8, 1.0, -1e8, 3.0]
+    paths = [
+        like_a_run(tmp_path, {KERNEL: np.full([1], v, np.float32)}, n) for n, v in enumerate(values)
+    ]
+    average(paths, str(tmp_path / "mean"))
+    np.testing.assert_array_equal(golden.stored(str(tmp_path / "mean"))[KERNEL], [1.0])
+
+
+@pytest.mark.parametrize("name", ["base_prenorm", "t2t_release"])
+def test_a_checkpoint_of_t2t(name, tmp_path):
+    """One alone is its own mean; T2T's release is in two data files."""
+    [index] = (golden.FOLDER / name).glob("*.index")
+    source = str(index)[: -len(".index")]
+    assert is_whole(source)
+    average([source], str(tmp_path / "model.ckpt"))
+    one, other = golden.stored(source), golden.stored(str(tmp_path / "model.ckpt"))
+    compared = [n for n in other if n != "global_step"]
+    assert len(compared) > 20
+    for variable in compared:
+        np.testing.assert_array_equal(one[variable], other[variable], err_msg=variable)
+
+
+# Beside it
+
+
+def test_result_is_marked_and_the_model_made_from_it(directory, models, tmp_path):
+    averaged = tmp_path / "averaged"
+    sources = prefixes(directory, 10, 20)
+    average(sources, str(averaged / "model.ckpt"))
+    assert json.loads((averaged / "run.json").read_text()) == {
+        "problem": "p",
+        "inference_only": True,
+        "averages": {"model.ckpt": sources},
+    }
+    hp = json.loads((averaged / "hparams.json").read_text())
+    assert hp == json.loads((directory / "hparams.json").read_text())
+    assert (
+        t2t.checkpoints.load_model(str(averaged)).count_params() == models[0].count_params()
+    )  # the directory alone names it
+
+
+def test_nothing_is_trained_where_averages_are(directory, models, tmp_path):
+    average(prefixes(directory, 10, 20), str(tmp_path / "averaged" / "model.ckpt"))
+    with pytest.raises(UserError, match=r"averaged holds averages .* cannot be trained on"):
+        t2t.checkpoints.write_settings(str(tmp_path / "averaged"), models[0].hp, {"problem": "p"})
+
+
+def test_several_averages_in_a_directory(directory, tmp_path):
+    averaged = tmp_path / "averaged"
+    for last in (20, 30, 30):
+        average(prefixes(directory, 10, last), str(averaged / f"model.ckpt-{last}"))
+    run = json.loads((averaged / "run.json").read_text())
+    assert list(run["averages"]) == ["model.ckpt-20", "model.ckpt-30"]
+    assert t2t.checkpoints.resolve(str(averaged)) == str(averaged / "model.ckpt-30")
+    other = tmp_path / "other"
+    other.mkdir()
+    model = small_model("num_heads=4")
+    sources = [like_a_run(other, model_arrays(model), 5, model.hp)]
+    with pytest.raises(UserError, match=r"averaged holds another model .*: num_heads is 2, not 4"):
+        average(sources, str(averaged / "model.ckpt-5"))
+
+
+def test_another_average_in_its_place_brings_its_settings(directory, tmp_path):
+    output = str(tmp_path / "averaged.ckpt")
+    average(prefixes(directory, 10), output)
+    assert (tmp_path / "hparams.json").exists()
+    bare = tmp_path / "bare"
+    bare.mkdir()
+    average([like_a_run(bare, model_arrays(small_model("num_heads=4")), 5)], output)
+    assert not (tmp_path / "hparams.json").exists()
+
+
+def test_a_run_is_left_as_it_is(directory):
+    before = {p.name: p.read_bytes() for p in directory.iterdir()}
+    average(prefixes(directory, 10, 20), str(directory / "averaged.ckpt"))
+    after = {p.name: p.read_bytes() for p in directory.iterdir()}
+    assert {name: after.pop(name) for name in before} == before
+    assert sorted(after) == [f"averaged.ckpt{suffix}" for suffix in (DATA, ".index")]
+
+
+@pytest.mark.parametrize(
+    ("name", "expected"),
+    [
+        ("model.ckpt-15", "would be taken for a checkpoint of the run"),
+        ("model.ckpt-10", "is one of the checkpoints to average"),
+        ("../run/model.ckpt-20", "is one of the checkpoints to average"),
+    ],
+)
+def test_output_that_would_be_mistaken(directory, name, expected):
+    with pytest.raises(UserError, match=expected):
+        average(prefixes(directory, 10, 20), str(directory / name))
+
+
+# What is refused
+
+
+@pytest.mark.parametrize(
+    ("changes", "expected"),
+    [
+        ({KERNEL: np.zeros((3, 2), "f4")}, rf"{KERNEL} is \[3, 2\], not \[16, 24\]\."),
+        ({KERNEL: None}, rf"{KERNEL} is absent, not \[16, 24\]\."),
+        ({TABLE + "/x": np.zeros(1, "f4")}, rf"{TABLE}/x is \[1\], not absent\."),
+    ],
+)
+def test_other_shapes_and_names(directory, models, changes, expected, tmp_path):
+    arrays = {**model_arrays(models[0]), **changes}
+    arrays = {name: array for name, array in arrays.items() if array is not None}
+    [odd] = prefixes(directory, 30)
+    write(odd, arrays)
+    with pytest.raises(UserError, match=f"{odd} is of another model than .*-10: {expected}") as e:
+        average(prefixes(directory, 10, 20, 30, 40), str(tmp_path / "averaged"))
+    assert "\n" not in str(e.value)
+    assert not (tmp_path / "averaged.index").exists()
+
+
+@pytest.mark.parametrize(
+    ("overrides", "run", "expected"),
+    [
+        ("num_heads=4", None, "num_heads is 4, not 2"),  # of the same shapes
+        ("", {"problem": "p_rev"}, "problem is p_rev, not p"),
+        ("learning_rate_warmup_steps=9", None, None),  # of no interest in inference
+    ],
+)
+def test_other_settings(directory, models, tmp_path, overrides, run, expected):
+    other = tmp_path / "other"
+    other.mkdir()
+    hp = t2t.registry.hparams("transformer_base", SMALL).override(overrides)
+    paths = [*prefixes(directory, 10), like_a_run(other, model_arrays(models[0]), 5, hp, run)]
+    output = str(tmp_path / "averaged" / "model.ckpt")
+    if expected is None:
+        assert average(paths, output) == 10
+        return
+    with pytest.raises(UserError, match=f"{paths[1]} is of another model than .*: {expected}"):
+        average(paths, output)
+
+
+def test_what_is_no_model(tmp_path):
+    write(str(tmp_path / "model.ckpt-1"), {"lstm/kernel": np.zeros(3, "f4")})
+    with pytest.raises(UserError, match="is no Transformer of T2T"):
+        average([str(tmp_path / "model.ckpt-1")], str(tmp_path / "averaged"))
+
+
+def test_a_checkpoint_named_twice(directory, tmp_path):
+    with pytest.raises(UserError, match=r"model\.ckpt-10 is named twice"):
+        average(prefixes(directory, 10, 20, 10), str(tmp_path / "averaged"))
+
+
+def test_a_damaged_checkpoint_that_was_named(directory, tmp_path):
+    [damaged] = prefixes(directory, 20)
+    cut(damaged)
+    with pytest.raises(UserError, match=f"checkpoint {damaged} cannot be read: "):
+        average(prefixes(directory, 10, 20), str(tmp_path / "averaged"))
+
+
+# What is chosen
+
+
+@pytest.mark.parametrize(
+    ("wanted", "steps"),
+    [
+        ({"count": 3}, [40, 50, 60]),
+        ({"min_steps": 20, "max_steps": 40}, [20, 30, 40]),
+        ({"count": 2, "max_steps": 45}, [30, 40]),
+        ({"count": 2, "min_steps": 30}, [50, 60]),
+        ({"minutes": 10}, [10, 20, 30, 40, 50, 60]),
+        ({"minutes": 20}, [20, 40, 60]),
+        ({"minutes": 11, "count": 2}, [40, 60]),
+        ({"minutes": 10.5}, [10, 20, 30, 40, 50, 60]),  # less than 5 % short
+        ({"minutes": 50, "min_steps": 10}, [10, 60]),
+    ],
+)
+def test_chosen_by_number_steps_and_minutes(directory, wanted, steps):
+    assert last_checkpoints(str(directory), **wanted) == prefixes(directory, *steps)
+
+
+def test_damaged_ones_are_passed_over_with_a_warning(directory, capsys):
+    damaged = prefixes(directory, 60, 40)
+    cut(damaged[0])
+    os.remove(damaged[1] + DATA)
+    assert last_checkpoints(str(directory), 3) == prefixes(directory, 20, 30, 50)
+    warnings = capsys.readouterr().err.strip().split("\n")
+    assert len(warnings) == 2
+    for prefix, warning in zip(damaged, warnings, strict=True):
+        assert warning.startswith(f"warning: checkpoint {prefix} cannot be read: ")
+        assert warning.endswith("; it is left out")
+
+
+def test_the_time_of_a_damaged_one_does_not_count(directory):
+    [damaged] = prefixes(directory, 60)
+    cut(damaged)
+    assert last_checkpoints(str(directory), minutes=20) == prefixes(directory, 10, 30, 50)
+
+
+def test_names_that_begin_otherwise_are_left_alone(directory, models):
+    t2t.checkpoints.save_t2t(models[0], str(directory / "other-70"))
+    start = str(directory / "model.ckpt")
+    assert last_checkpoints(start, 2) == prefixes(directory, 50, 60)
+
+
+@pytest.mark.parametrize(
+    ("wanted", "expected"),
+    [
+        ({"count": 7}, "has 6 whole checkpoints, 7 were asked for"),
+        ({"count": 3, "minutes": 30}, "2 whole checkpoints at least 30 minutes apart, 3 were"),
+        ({"min_steps": 61}, "0 whole checkpoints of 61 or more steps, one or more were"),
+        ({"max_steps": 9}, "0 whole checkpoints of 0 to 9 steps, one or more were"),
+    ],
+)
+def test_too_few(directory, wanted, expected):
+    with pytest.raises(UserError, match=expected):
+        last_checkpoints(str(directory), **wanted)
+
+
+def test_a_directory_that_is_not_there(tmp_path):
+    with pytest.raises(UserError, match="has 0 whole checkpoints"):
+        last_checkpoints(str(tmp_path / "nowhere" / "model"), 1)
+
+
+# Whole or not
+
+
+@pytest.fixture(name="prefix")
+def _prefix(tmp_path):
+    random = np.random.default_rng(0)
+    shapes = {"a": (4, 5), "b": (3,), "global_step": ()}
+    path = str(tmp_path / "model.ckpt-1")
+    write(path, {name: random.normal(size=shape) for name, shape in shapes.items()})
+    return path
+
+
+def test_a_checkpoint_is_whole(prefix):
+    assert is_whole(prefix)
+
+
+@pytest.mark.parametrize("suffix", [DATA, ".index"])
+def test_cut_anywhere_it_is_not_whole(prefix, suffix):
+    for length in reversed(range(os.path.getsize(prefix + suffix))):
+        os.truncate(prefix + suffix, length)
+        assert not is_whole(prefix), length
+
+
+@pytest.mark.parametrize("suffix", [DATA, ".index"])
+def test_a_file_is_missing(prefix, suffix):
+    os.remove(prefix + suffix)
+    assert not is_whole(prefix)
+
+
+def test_no_changed_bit_goes_unnoticed(prefix):
+    """In the data every one; in the index those that no reader looks at may pass, as harmless."""
+    before = golden.stored(prefix)
+    for suffix in (DATA, ".index"):
+        path = prefix + suffix
+        with open(path, "rb") as file:
+            content = file.read()
+        for place in range(len(content)):
+            changed = bytearray(content)
+            changed[place] ^= 1 << place % 8
+            with open(path, "wb") as file:
+                file.write(changed)
+            if is_whole(prefix):
+                assert suffix == ".index", place
+                after = golden.stored(prefix)
+                assert after.keys() == before.keys(), place
+                assert all((after[name] == before[name]).all() for name in after), place
+        with open(path, "wb") as file:
+            file.write(content)
