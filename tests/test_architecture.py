@@ -15,7 +15,7 @@ from t2t_keras.setting_table import SETTINGS
 ROOT = Path(__file__).parents[1]
 PACKAGE = ROOT / "t2t_keras"
 PAGES = [ROOT / "README.md", ROOT / "CHANGELOG.md", *sorted((ROOT / "docs").glob("*.md"))]
-COMMANDS = ["avg", "bleu", "convert", "datagen", "decode", "inspect", "train"]
+COMMANDS = ["avg", "bleu", "convert", "datagen", "decode", "eval", "inspect", "train"]
 KERAS_ALONE = [
     *sorted((PACKAGE / "layers").glob("*.py")),
     *(PACKAGE / f"{name}.py" for name in ("transformer", "losses", "schedules", "optimizers")),

@@ -198,7 +198,7 @@ def test_decode_names_what_does_not_fit(toy_dir, run, tmp_path):
     assert "does not fit the model" in toy.complaint(done)
 
 
-@pytest.mark.parametrize("name", ["train", "datagen", "decode", "bleu", "avg", "convert"])
+@pytest.mark.parametrize("name", ["train", "datagen", "decode", "eval", "bleu", "avg", "convert"])
 def test_help_lists_the_flags(name):
     done = toy.command(name, "--help")
     assert done.returncode == 0

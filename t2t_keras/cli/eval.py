@@ -1,0 +1,192 @@
+"""`t2t-keras-eval`: loss, accuracy, perplexity and BLEU of one checkpoint, or of all of a run."""
+
+from __future__ import annotations
+
+import math
+import os
+import sys
+import time
+from collections.abc import Iterator
+
+from absl import flags
+
+from t2t_keras.cli import app, options
+from t2t_keras.errors import UserError
+
+FLAGS = flags.FLAGS
+
+_SECONDS_TO_SLEEP = 2.0
+
+
+def define_flags() -> None:
+    """Defines the flags of the command: T2T's, as far as they apply."""
+    options.define_problem()
+    options.define_hparams()
+    options.define_decode_hparams()
+    flags.DEFINE_string("output_dir", None, "Directory of a run; all its checkpoints in turn.")
+    flags.DEFINE_string(
+        "checkpoint_path", None, "A certain checkpoint, such as DIR/model.ckpt-100, instead."
+    )
+    flags.DEFINE_integer("eval_steps", 100, "Batches of an evaluation; 0: all.", lower_bound=0)
+    flags.DEFINE_bool("eval_use_test_set", False, "Evaluate on test instead of dev.")
+    flags.DEFINE_integer(
+        "min_steps", 0, "Of --output_dir: no checkpoint of fewer steps.", lower_bound=0
+    )
+    flags.DEFINE_float(
+        "eval_timeout_mins",
+        0.0,
+        "Of --output_dir: wait so long for another checkpoint.",
+        lower_bound=0.0,
+    )
+
+
+def main(arguments: list[str]) -> None:
+    """Evaluates each checkpoint: a line, and scalars for TensorBoard beside it."""
+    options.reject_arguments(arguments)
+    data_dir = options.required("data_dir")
+    given = options.directory("checkpoint_path")
+    directory = "" if given else options.required("output_dir")
+    if given and (FLAGS.min_steps or FLAGS.eval_timeout_mins or FLAGS.output_dir):
+        raise UserError(
+            "--checkpoint_path names one checkpoint: leave out --output_dir, --min_steps and "
+            "--eval_timeout_mins, which are for all of a run."
+        )
+
+    from t2t_keras import checkpoints
+
+    if given:
+        prefixes = iter([checkpoints.resolve(given)])
+    else:
+        prefixes = readable(checkpoints_of_run(directory, FLAGS.min_steps, FLAGS.eval_timeout_mins))
+    evaluate = None
+    for prefix in prefixes:
+        evaluate = evaluate or CheckpointEvaluation(prefix, data_dir)
+        evaluate(prefix)
+    if evaluate is None:
+        least = f" of {FLAGS.min_steps} or more steps" if FLAGS.min_steps else ""
+        raise UserError(f"{directory} has no checkpoint{least} that can be read.")
+
+
+class CheckpointEvaluation:
+    """Evaluates checkpoints of one model on the same batches.
+
+    Args:
+        prefix: of the first; the directory says what problem and settings it has.
+        data_dir: vocabulary and shards.
+    """
+
+    def __init__(self, prefix: str, data_dir: str):
+        from t2t_keras import checkpoints, data
+        from t2t_keras.cli.decode import require_vocabulary
+        from t2t_keras.decoding import DecodeSettings
+        from t2t_keras.training import Evaluation
+
+        settings = DecodeSettings.parse(FLAGS.decode_hparams)
+        given = options.hparams(needed=False)
+        _, run = checkpoints.read_settings(os.path.dirname(prefix))
+        problem = options.problem(run.get("problem"))
+        encoders = problem.get_feature_encoders(data_dir)
+        self.split = "test" if FLAGS.eval_use_test_set else "dev"
+        space = run.get("target_space_id", problem.target_space_id)
+        self.model = checkpoints.load_model(prefix, given, space)
+        require_vocabulary(self.model, encoders, data_dir)
+        batches = data.dataset(problem, self.split, data_dir, given or self.model.hp)
+        self.evaluation = Evaluation(self.model, batches, encoders, settings, FLAGS.eval_steps)
+        self.log = log_of(os.path.dirname(prefix), self.split)
+
+    def __call__(self, prefix: str) -> None:
+        """Evaluates one, prints its line and writes its scalars."""
+        from t2t_keras import checkpoints
+        from t2t_keras.data.reading import plain_errors
+
+        step = checkpoints.load_t2t(self.model, prefix)
+        with plain_errors():
+            figures = self.evaluation()
+        print(f"step {step}: {self.split} {line(figures)}", flush=True)
+        if self.log:
+            self.log.write(step, figures)
+            self.log.flush()
+
+
+def line(figures: dict[str, float]) -> str:
+    """The figures of an evaluation, in words."""
+    words = [
+        f"loss {figures['loss']:.4f}",
+        f"accuracy {figures['accuracy']:.4f}",
+        f"perplexity {perplexity(figures['loss']):.4f}",
+    ]
+    if "bleu" in figures:
+        words.append(f"BLEU {figures['bleu']:.2f}")
+    return "  ".join(words)
+
+
+def perplexity(loss: float) -> float:
+    """e to the loss; infinite where that is more than a float holds."""
+    try:
+        return math.exp(loss)
+    except OverflowError:
+        return math.inf
+
+
+def log_of(directory: str, split: str):
+    """Where the scalars go: `eval` as in training, `eval_test` for test; None: cannot be written."""
+    import tensorflow as tf
+
+    from t2t_keras.training.scalars import ScalarLog
+
+    folder = os.path.join(directory, "eval" if split == "dev" else f"eval_{split}")
+    try:
+        return ScalarLog(folder)
+    except tf.errors.OpError:
+        warn(f"{folder} cannot be written: no scalars for TensorBoard")
+        return None
+
+
+def checkpoints_of_run(directory: str, min_steps: int, wait_minutes: float) -> Iterator[str]:
+    """Yields each checkpoint of a run, by step; then those that come, until none does in time."""
+    from t2t_keras import checkpoints
+    from t2t_keras.checkpoints.t2t import checkpoints_in, step_in_name
+
+    seen: set[str] = set()
+    last = time.monotonic()
+    while True:
+        found = checkpoints_in(directory, "model.ckpt-") if os.path.isdir(directory) else []
+        if not found and not wait_minutes:
+            found = [checkpoints.resolve(directory)]  # such as an average without a step
+        new = [p for p in found if p not in seen and step_in_name(p) >= min_steps]
+        if new:
+            seen.add(new[0])
+            yield new[0]
+            last = time.monotonic()
+        elif time.monotonic() - last < wait_minutes * 60:
+            time.sleep(_SECONDS_TO_SLEEP)
+        else:
+            return
+
+
+def readable(prefixes: Iterator[str]) -> Iterator[str]:
+    """Leaves out, with a warning, what is damaged or has been removed meanwhile."""
+    from t2t_keras.checkpoints.t2t import require_whole
+
+    for prefix in prefixes:
+        try:
+            require_whole(prefix)
+        except UserError as error:
+            warn(f"{error}; it is left out")
+        else:
+            yield prefix
+
+
+def warn(message: str) -> None:
+    """One line on standard error."""
+    print(f"warning: {message}", file=sys.stderr, flush=True)
+
+
+def run() -> None:
+    """The console script."""
+    define_flags()
+    app.start(main)
+
+
+if __name__ == "__main__":
+    run()
