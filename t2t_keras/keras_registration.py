@@ -10,7 +10,12 @@ import importlib.abc
 import importlib.util
 import sys
 
-_MODULES = ("t2t_keras.layers", "t2t_keras.schedules", "t2t_keras.transformer")
+_MODULES = (
+    "t2t_keras.layers",
+    "t2t_keras.optimizers",
+    "t2t_keras.schedules",
+    "t2t_keras.transformer",
+)
 
 
 def follow_keras() -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -15,7 +15,10 @@ PREPROCESS = "layer_prepostprocess"
 SLOTS = ("Adam", "Adam_1")
 """T2T's names of Adam's first and second moment, below `training/<variable>/`."""
 
-_SLOT = re.compile(r"/(Adam|Adam_1|Momentum|ExponentialMovingAverage|slot_\w+|v[rc]?|m|iter)$")
+_SLOT = re.compile(
+    r"/((Adam|AdamW|Adafactor|Momentum|YellowFin|Adagrad|Ftrl|RMSProp)(_\d+)?"
+    r"|ExponentialMovingAverage|slot_\w+|v[rc]?|m|iter)$"
+)
 
 
 def t2t_variables(model) -> dict[str, Any]:
@@ -36,6 +39,31 @@ def t2t_variables(model) -> dict[str, Any]:
             named.update(_layer_variables(f"{body}/{stack_name}/layer_{i}", layer))
         named.update(_norm_variables(f"{body}/{stack_name}/{PREPROCESS}", stack.last_preprocess))
     return named
+
+
+def trainable_names(model) -> list[str]:
+    """T2T's name of each trainable variable of a `Transformer`, in their order."""
+    names = {id(variable): name for name, variable in t2t_variables(model).items()}
+    return [names[id(variable)] for variable in model.trainable_variables]
+
+
+def slot_variables(model, slots: Mapping[str, Sequence[Any]]) -> dict[str, Any]:
+    """Maps T2T's names of an optimizer's slots to the Keras variables.
+
+    The slots of an embedding table stand under its scope, as the table does in `t2t_variables`, and
+    are cut along their first axis as it is.
+
+    Args:
+        model: a `Transformer`.
+        slots: what `t2t_slots()` of an optimizer of `t2t_keras.optimizers` returns.
+    """
+    names = trainable_names(model)
+    return {
+        f"training/{name}/{kind}": slot
+        for kind, of_kind in slots.items()
+        for name, slot in zip(names, of_kind, strict=True)
+        if slot is not None
+    }
 
 
 def _embedding_variables(model) -> Iterator[tuple[str, Any]]:

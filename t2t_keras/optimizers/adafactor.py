@@ -1,0 +1,207 @@
+"""Adafactor as T2T has it: a second moment of rows and columns instead of one of every weight."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from typing import Any
+
+import keras
+from keras import ops
+
+from t2t_keras.errors import UserError, nearest
+from t2t_keras.optimizers.dense_gradient import dense_gradient
+from t2t_keras.optimizers.slots import Slots, new_slot
+
+EPSILON_1 = 1e-30
+"""Added to a squared gradient (T2T's `epsilon1`)."""
+
+EPSILON_2 = 1e-3
+"""The least size that a variable counts with (T2T's `epsilon2`)."""
+
+_TABLE = re.compile(r"(^|/)(shared_embedding|source_embedding|target_embedding|softmax)/table$")
+
+_Array = Any
+_Tensor = Any
+_Variable = Any
+
+
+@keras.saving.register_keras_serializable("t2t_keras")
+class Adafactor(keras.optimizers.Optimizer):
+    """Adafactor (https://arxiv.org/abs/1804.04235; T2T's "adafactor", utils/adafactor.py).
+
+    All in float32. The second moment of a variable of two and more dimensions is kept as the means
+    over its last and over its last but one; the update is clipped by its root mean square; the
+    learning rate is relative to the root mean square of the variable.
+
+    Args:
+        learning_rate: a float or a schedule; T2T's sets give it one.
+        beta_1: decay of the mean of updates; 0 keeps none (T2T's `optimizer_adafactor_beta1`).
+        beta_2: decay of the second moment where `decay_type` is "adam".
+        decay_type: how the second moment decays at update t = 1, 2, ...: "pow", by
+            1 - t^-memory_exponent, or "adam", by beta_2 with Adam's correction of the start.
+        memory_exponent: see `decay_type`.
+        clipping_threshold: the largest root mean square of an update, before the learning rate;
+            None for any.
+        factored: whether rows and columns stand for the second moment of a matrix.
+        multiply_by_parameter_scale: whether the learning rate is relative to the variable.
+        table_shards: into how many pieces by rows T2T cuts an embedding table of a `Transformer`
+            (`symbol_modality_num_shards`). Each is a variable of its own to T2T, with its own
+            columns, clipping and size.
+        **kwargs: as for every Keras optimizer.
+
+    Raises:
+        UserError: the decay type is unknown.
+    """
+
+    def __init__(
+        self,
+        learning_rate=0.001,
+        *,
+        beta_1: float = 0.0,
+        beta_2: float = 0.999,
+        decay_type: str = "pow",
+        memory_exponent: float = 0.8,
+        clipping_threshold: float | None = 1.0,
+        factored: bool = True,
+        multiply_by_parameter_scale: bool = True,
+        table_shards: int = 1,
+        **kwargs,
+    ):
+        super().__init__(learning_rate=learning_rate, **kwargs)
+        if decay_type not in _DECAYS:
+            raise UserError(
+                f"unknown optimizer_adafactor_decay_type {decay_type!r}."
+                f"{nearest(decay_type, _DECAYS)} Known: {', '.join(_DECAYS)}"
+            )
+        self.beta_1 = beta_1
+        self.beta_2 = beta_2
+        self.decay_type = decay_type
+        self.memory_exponent = memory_exponent
+        self.clipping_threshold = clipping_threshold
+        self.factored = factored
+        self.multiply_by_parameter_scale = multiply_by_parameter_scale
+        self.table_shards = table_shards
+
+    def build(self, variables):
+        """Makes the slots of these Keras variables.
+
+        They are `m`, of the variable's shape; `vr` and `vc`, without its last and its last but one
+        dimension, or else `v`. The `vc` of a table of several shards has those of all, joined.
+        """
+        if self.built:
+            return
+        super().build(variables)
+        self.shards = [
+            min(self.table_shards, variable.shape[0]) if _TABLE.search(variable.path) else 1
+            for variable in variables
+        ]
+        slots = []
+        for variable, shards in zip(variables, self.shards, strict=True):
+            shapes = self._slot_shapes(tuple(variable.shape), shards)
+            slots.append({n: new_slot(self, variable, n, shape) for n, shape in shapes.items()})
+        self.slots = Slots(variables, slots)
+
+    def _slot_shapes(self, shape: tuple[int, ...], shards: int) -> dict[str, tuple[int, ...]]:
+        shapes = {"m": shape} if self.beta_1 else {}
+        if not self.factored or len(shape) < 2:
+            return {**shapes, "v": shape}
+        *outer, rows, columns = shape
+        return {**shapes, "vr": (*outer, rows), "vc": (*outer, shards * columns)}
+
+    def update_step(self, gradient, variable, learning_rate):
+        """Updates a variable from its gradient."""
+        place = self.slots.place(variable)
+        shards = self.shards[place]
+        kept = {"value": variable, **self.slots.by_variable[place]}
+        old = {name: _cut(ops.cast(tensor, "float32"), shards) for name, tensor in kept.items()}
+        gradient = ops.cast(dense_gradient(gradient, variable), "float32")
+        gradients = _cut(gradient, shards)
+        rate = ops.cast(learning_rate, "float32")
+        decay = _DECAYS[self.decay_type](self, ops.cast(self.iterations, "float32") + 1.0)
+        updated = [
+            self._updated(piece, {name: old[name][i] for name in old}, rate, decay)
+            for i, piece in enumerate(gradients)
+        ]
+        for name, holder in kept.items():
+            new = _joined([of_piece[name] for of_piece in updated])
+            self.assign(holder, ops.cast(new, holder.dtype))
+
+    def _updated(
+        self, gradient: _Tensor, old: dict[str, _Tensor], rate: _Tensor, decay: _Tensor
+    ) -> dict[str, _Tensor]:
+        """The new value and slots of one variable of T2T's."""
+        squared = ops.square(gradient) + EPSILON_1
+        new = {}
+        if "v" in old:
+            new["v"] = decay * old["v"] + (1.0 - decay) * squared
+            step = gradient * ops.rsqrt(new["v"])
+        else:
+            new["vr"] = decay * old["vr"] + (1.0 - decay) * ops.mean(squared, -1)
+            new["vc"] = decay * old["vc"] + (1.0 - decay) * ops.mean(squared, -2)
+            mean = ops.mean(new["vr"], -1, keepdims=True)
+            step = gradient * ops.expand_dims(ops.rsqrt(new["vr"] / mean), -1)
+            step = step * ops.expand_dims(ops.rsqrt(new["vc"]), -2)
+        if self.clipping_threshold is not None:
+            step = step / ops.maximum(1.0, _size(step) / self.clipping_threshold)
+        if self.multiply_by_parameter_scale:
+            rate = rate * ops.maximum(_size(old["value"]), EPSILON_2)
+        step = rate * step
+        if "m" in old:
+            new["m"] = step = self.beta_1 * old["m"] + (1.0 - self.beta_1) * step
+        new["value"] = old["value"] - step
+        return new
+
+    def t2t_slots(self) -> dict[str, list[_Variable | None]]:
+        """T2T's slot names -> for each variable, in their order, its slot or None."""
+        return self.slots.by_t2t_name("Adafactor")
+
+    def t2t_scalars(self) -> dict[str, _Array]:
+        """T2T has no other variables."""
+        return {}
+
+    def get_config(self) -> dict[str, Any]:
+        names = (
+            "beta_1",
+            "beta_2",
+            "decay_type",
+            "memory_exponent",
+            "clipping_threshold",
+            "factored",
+            "multiply_by_parameter_scale",
+            "table_shards",
+        )
+        return {**super().get_config(), **{name: getattr(self, name) for name in names}}
+
+
+def _pow_decay(optimizer: Adafactor, update: _Tensor) -> _Tensor:
+    return 1.0 - ops.power(update, -optimizer.memory_exponent)
+
+
+def _adam_decay(optimizer: Adafactor, update: _Tensor) -> _Tensor:
+    beta = ops.cast(optimizer.beta_2, "float32")
+    return beta * (1.0 - ops.power(beta, update - 1.0)) / (1.0 - ops.power(beta, update))
+
+
+_DECAYS: dict[str, Callable[[Adafactor, _Tensor], _Tensor]] = {
+    "pow": _pow_decay,
+    "adam": _adam_decay,
+}
+
+
+def _cut(tensor: _Tensor, pieces: int) -> list[_Tensor]:
+    """Cuts along the first axis, as `checkpoints.names.split_table` does."""
+    if pieces == 1:
+        return [tensor]
+    size, longer = divmod(tensor.shape[0], pieces)
+    ends = [size * i + min(i, longer) for i in range(1, pieces)]
+    return ops.split(tensor, ends, axis=0)
+
+
+def _joined(pieces: list[_Tensor]) -> _Tensor:
+    return pieces[0] if len(pieces) == 1 else ops.concatenate(pieces, axis=0)
+
+
+def _size(tensor: _Tensor) -> _Tensor:
+    """The root of the mean square."""
+    return ops.sqrt(ops.mean(ops.square(tensor)))

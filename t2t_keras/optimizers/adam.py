@@ -1,0 +1,129 @@
+"""T2T's kinds of Adam: the update is Keras's, which has epsilon beside the root as TensorFlow 1."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import keras
+from keras import ops
+
+from t2t_keras.errors import UserError
+from t2t_keras.optimizers.dense_gradient import dense_gradient
+
+_Variable = Any
+_Array = Any
+
+
+@keras.saving.register_keras_serializable("t2t_keras")
+class Adam(keras.optimizers.Adam):
+    """Adam (T2T's "true_adam", and "adam": LazyAdam, equal to it for T2T's dense gradients).
+
+    The arguments are those of `keras.optimizers.Adam`.
+    """
+
+    slot_prefix = "Adam"
+
+    def update_step(self, gradient, variable, learning_rate):
+        """Updates a variable from its gradient."""
+        super().update_step(dense_gradient(gradient, variable), variable, learning_rate)
+
+    def t2t_slots(self) -> dict[str, list[_Variable | None]]:
+        """T2T's slot names -> the slot of each variable, in their order: both moments."""
+        return {
+            self.slot_prefix: self.kept_for_variables("_momentum"),
+            f"{self.slot_prefix}_1": self.kept_for_variables("_velocity"),
+        }
+
+    def kept_for_variables(self, ending: str) -> list[_Variable]:
+        """The optimizer's variables whose names end so, in the order of the model's variables."""
+        return [variable for variable in self.variables if variable.name.endswith(ending)]
+
+    def t2t_scalars(self) -> dict[str, _Array]:
+        """T2T's other variables: both betas to the power of the coming update, float32."""
+        coming = int(self.iterations) + 1
+        return {
+            f"training/beta{i}_power": ops.convert_to_numpy(ops.cast(beta**coming, "float32"))
+            for i, beta in ((1, self.beta_1), (2, self.beta_2))
+        }
+
+
+@keras.saving.register_keras_serializable("t2t_keras")
+class MultistepAdam(Adam):
+    """Adam on the mean gradient of several batches (T2T's "multistep_adam").
+
+    Each of those gradients is already divided by the tokens of its own batch. Updates count as
+    steps, for the moments and the betas' powers; batches count for the learning rate, where
+    `FactorSchedule` divides by their number.
+
+    Somebody must take the mean: a training step that calls `update_step` with it, or Keras, with
+    `gradient_accumulation_steps` of the same number.
+
+    Args:
+        accumulate_steps: batches for each update (T2T's `optimizer_multistep_accumulate_steps`).
+        **kwargs: as for `keras.optimizers.Adam`.
+    """
+
+    def __init__(self, *, accumulate_steps: int, **kwargs):
+        super().__init__(**kwargs)
+        self.accumulate_steps = accumulate_steps
+
+    def apply(self, grads, trainable_variables=None):
+        """Adds a batch's gradients and, at every n-th batch, updates; Keras's `fit` calls it.
+
+        Raises:
+            UserError: nobody takes the mean.
+        """
+        if self.accumulate_steps not in (1, self.gradient_accumulation_steps):
+            raise UserError(
+                f"this optimizer updates after every {self.accumulate_steps} batches "
+                "(optimizer_multistep_accumulate_steps) but Keras would after every "
+                f"{self.gradient_accumulation_steps or 1}: for model.fit, create it with "
+                f"gradient_accumulation_steps={self.accumulate_steps}"
+            )
+        super().apply(grads, trainable_variables)
+
+    def t2t_slots(self) -> dict[str, list[_Variable | None]]:
+        """As for Adam, and the sum of gradients so far if Keras holds it."""
+        slots = super().t2t_slots()
+        if self.gradient_accumulation_steps:
+            slots["Adam_2"] = self.kept_for_variables("_gradient_accumulator")
+        return slots
+
+    def t2t_scalars(self) -> dict[str, _Array]:
+        """As for Adam, and `iter` if Keras counts: 0 before the batch that brings an update."""
+        scalars = super().t2t_scalars()
+        if self.gradient_accumulation_steps:
+            (batches,) = self.kept_for_variables("iteration")
+            phase = (int(batches) + 1) % self.gradient_accumulation_steps
+            scalars["training/iter"] = ops.convert_to_numpy(ops.cast(phase, "int32"))
+        return scalars
+
+    def get_config(self) -> dict[str, Any]:
+        return {**super().get_config(), "accumulate_steps": self.accumulate_steps}
+
+
+@keras.saving.register_keras_serializable("t2t_keras")
+class AdamW(Adam):
+    """Adam after a decay of every variable (T2T's "adam_w").
+
+    At each update, a variable first loses `decay` of its value, whatever the learning rate
+    (Keras's own `AdamW` multiplies the two).
+
+    Args:
+        decay: T2T's `weight_decay`.
+        **kwargs: as for `keras.optimizers.Adam`.
+    """
+
+    slot_prefix = "AdamW"
+
+    def __init__(self, *, decay: float, **kwargs):
+        super().__init__(**kwargs)
+        self.decay = decay
+
+    def update_step(self, gradient, variable, learning_rate):
+        """Decays a variable and then updates it from its gradient."""
+        self.assign_sub(variable, ops.multiply(variable, self.decay))
+        super().update_step(gradient, variable, learning_rate)
+
+    def get_config(self) -> dict[str, Any]:
+        return {**super().get_config(), "decay": self.decay}

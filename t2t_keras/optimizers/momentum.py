@@ -1,0 +1,76 @@
+"""Gradient descent with and without momentum, as TensorFlow 1 has them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import keras
+from keras import ops
+
+from t2t_keras.optimizers.dense_gradient import dense_gradient
+from t2t_keras.optimizers.slots import Slots, new_slot
+
+_Variable = Any
+_Array = Any
+
+
+@keras.saving.register_keras_serializable("t2t_keras")
+class Momentum(keras.optimizers.Optimizer):
+    """Gradient descent along a decaying sum of gradients (T2T's "momentum").
+
+    The learning rate multiplies that sum, as in TensorFlow 1, and not each gradient as it is added,
+    as in `keras.optimizers.SGD`: the two differ as soon as the rate changes.
+
+    Args:
+        learning_rate: a float or a schedule.
+        momentum: what remains of the sum at each update (T2T's `optimizer_momentum_momentum`).
+        nesterov: whether to look one step ahead (T2T's `optimizer_momentum_nesterov`).
+        **kwargs: as for every Keras optimizer.
+    """
+
+    def __init__(self, learning_rate=0.01, *, momentum: float = 0.9, nesterov=False, **kwargs):
+        super().__init__(learning_rate=learning_rate, **kwargs)
+        self.momentum = momentum
+        self.nesterov = nesterov
+
+    def build(self, variables):
+        """Makes the slots of these Keras variables: for each the sum of its gradients."""
+        if self.built:
+            return
+        super().build(variables)
+        sums = [{"sum": new_slot(self, variable, "sum", variable.shape)} for variable in variables]
+        self.slots = Slots(variables, sums)
+
+    def update_step(self, gradient, variable, learning_rate):
+        """Updates a variable from its gradient."""
+        kept = self.slots[variable]["sum"]
+        gradient = ops.cast(dense_gradient(gradient, variable), "float32")
+        rate = ops.cast(learning_rate, "float32")
+        total = self.momentum * ops.convert_to_tensor(kept) + gradient
+        direction = gradient + self.momentum * total if self.nesterov else total
+        self.assign(kept, total)
+        self.assign_sub(variable, ops.cast(rate * direction, variable.dtype))
+
+    def t2t_slots(self) -> dict[str, list[_Variable | None]]:
+        """T2T's slot names -> the slot of each variable, in their order."""
+        return self.slots.by_t2t_name("Momentum")
+
+    def t2t_scalars(self) -> dict[str, _Array]:
+        """T2T has no other variables."""
+        return {}
+
+    def get_config(self) -> dict[str, Any]:
+        return {**super().get_config(), "momentum": self.momentum, "nesterov": self.nesterov}
+
+
+@keras.saving.register_keras_serializable("t2t_keras")
+class SGD(keras.optimizers.SGD):
+    """Plain gradient descent (T2T's "sgd"); the arguments are those of `keras.optimizers.SGD`."""
+
+    def t2t_slots(self) -> dict[str, list[_Variable | None]]:
+        """T2T keeps nothing for a variable."""
+        return {}
+
+    def t2t_scalars(self) -> dict[str, _Array]:
+        """T2T has no other variables."""
+        return {}
