@@ -2,37 +2,83 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
 import keras
 import tensorflow as tf
 
+from t2t_keras.checkpoints import t2t_variables
+from t2t_keras.ids import PAD_ID
 from t2t_keras.layers import keep_mask_scope
 from t2t_keras.losses import padded_cross_entropy
+from t2t_keras.optimizers import with_weight_decay
+from t2t_keras.training.accumulation import Accumulator
 from t2t_keras.training.batch_function import batch_function
+from t2t_keras.training.loss_scale import LossScale
+from t2t_keras.training.moving_average import MovingAverage
 
 CALL_SITES = 1 << 16
 """More dropout calls than a model makes in one step; keeps their seeds apart."""
+
+
+class StepSums(NamedTuple):
+    """What a step counts, over all replicas: float32 scalars."""
+
+    loss: tf.Tensor  # sum of token losses
+    tokens: tf.Tensor  # target tokens
+    source_tokens: tf.Tensor
+    positions: tf.Tensor  # of both sides, padding included
+    gradient_norm: tf.Tensor  # before clipping; of batches that bring no update: -1
 
 
 class TrainStep:
     """Updates a `Transformer` from one batch at a time.
 
     The gradient is that of the summed loss divided by the number of target tokens of all
-    replicas, so that every token counts alike wherever it stands.
+    replicas, so that every token counts alike wherever it stands. To it `weight_decay` is added;
+    then it is clipped.
+
+    All variables made here and by the optimizer belong under the strategy's scope. A step is called
+    as it is or, replica by replica, by `strategy.run`.
 
     Args:
         model: the `Transformer`.
         optimizer: a Keras optimizer; built here.
         seed: of the dropout masks, which depend on it, the step, the replica and the call site.
         xla: whether forward and backward are compiled by XLA.
+        learning_rate: of the number of the batch; the optimizer's own if absent.
+        accumulate: how many batches make an update, by the mean of their gradients.
+        ema: decay of a moving average of the weights; 0: none.
+        scale_loss: for float16: scales the loss, and leaves out updates that overflow.
     """
 
-    def __init__(self, model, optimizer: keras.optimizers.Optimizer, *, seed: int, xla: bool):
+    def __init__(
+        self,
+        model,
+        optimizer: keras.optimizers.Optimizer,
+        *,
+        seed: int,
+        xla: bool,
+        learning_rate: Callable[[Any], Any] | None = None,
+        accumulate: int = 1,
+        ema: float = 0.0,
+        scale_loss: bool = False,
+    ):
         self.model = model
         self.optimizer = optimizer
         self.seed = seed
-        optimizer.build(model.trainable_variables)
-        seeds = tf.TensorSpec([2], tf.int64)
-        self._forward_backward = batch_function(self._sums, seeds, jit_compile=xla)
+        self.accumulate = accumulate
+        self._learning_rate = learning_rate
+        self.variables = list(model.trainable_variables)
+        names = {id(variable): name for name, variable in t2t_variables(model).items()}
+        self.names = [names[id(variable)] for variable in self.variables]
+        optimizer.build(self.variables)
+        self.accumulator = Accumulator(self.variables) if accumulate > 1 else None
+        self.average = MovingAverage(self.variables, ema) if ema else None
+        self.loss_scale = LossScale() if scale_loss else None
+        seeds, scale = tf.TensorSpec([2], tf.int64), tf.TensorSpec([], tf.float32)
+        self._forward_backward = batch_function(self._sums, seeds, scale, jit_compile=xla)
         self._update = tf.function(self._apply, jit_compile=True)
 
     def __call__(self, batch):
@@ -41,34 +87,106 @@ class TrainStep:
         Returns:
             Sum of token losses and number of target tokens, float32 scalars.
         """
+        sums = self.update(batch)
+        return sums.loss, sums.tokens
+
+    def update(self, batch) -> StepSums:
+        """Trains on a batch, with the gradients accumulated before."""
         context = tf.distribute.get_replica_context()
-        replica = tf.convert_to_tensor(context.replica_id_in_sync_group)
+        gradients, sums = self.forward_backward(batch)
+        if self.accumulator is None:
+            *gradients, sums = context.all_reduce("SUM", [*gradients, sums])
+            divisor = self._divisor(sums)
+        else:
+            sums = context.all_reduce("SUM", sums)
+            gradients = self.accumulator.taken(gradients, self._divisor(sums))
+            gradients = context.all_reduce("SUM", gradients)
+            divisor = tf.constant(float(self.accumulate))
+        norm = self._update(gradients, divisor, self.learning_rate())
+        finite = tf.constant(True)
+        if self.loss_scale is not None:
+            finite = tf.math.is_finite(norm)
+            self.loss_scale.update(finite)
+        self.optimizer.iterations.assign_add(tf.cast(finite, self.optimizer.iterations.dtype))
+        return StepSums(*tf.unstack(sums), norm)
+
+    def add(self, batch) -> StepSums:
+        """Keeps the gradients of a batch for the coming update."""
+        gradients, sums = self.forward_backward(batch)
+        sums = tf.distribute.get_replica_context().all_reduce("SUM", sums)
+        self.accumulator.add(gradients, self._divisor(sums))
+        return StepSums(*tf.unstack(sums), tf.constant(-1.0))
+
+    def forward_backward(self, batch):
+        """Gradients of the (scaled) sum of token losses, and the sums of this replica [4]."""
+        replica = tf.convert_to_tensor(tf.distribute.get_replica_context().replica_id_in_sync_group)
         seeds = tf.stack(
             [
                 tf.constant(self.seed, tf.int64) + tf.cast(replica, tf.int64) * (1 << 32),
-                tf.cast(self.optimizer.iterations, tf.int64) * CALL_SITES,
+                self.step() * CALL_SITES,
             ]
         )
-        gradients, loss, tokens = self._forward_backward(batch, seeds)
-        *gradients, loss, tokens = context.all_reduce("SUM", [*gradients, loss, tokens])
-        self._update(gradients, tokens)
-        return loss, tokens
+        return self._forward_backward(batch, seeds, self._scale())
 
-    def _sums(self, batch, seeds):
-        variables = self.model.trainable_variables
+    def step(self):
+        """Batches trained on, an int64 scalar (T2T's `global_step`)."""
+        updates = _int64(self.optimizer.iterations)
+        if self.loss_scale is not None:
+            updates = updates + _int64(self.loss_scale.skipped)
+        if self.accumulator is None:
+            return updates
+        return updates * self.accumulate + _int64(self.accumulator.batches)
+
+    def learning_rate(self):
+        """Of the coming update, a float32 scalar."""
+        if self._learning_rate is None:
+            return tf.convert_to_tensor(self.optimizer.learning_rate)
+        return tf.convert_to_tensor(self._learning_rate(self.step()))
+
+    def _scale(self):
+        return tf.constant(1.0) if self.loss_scale is None else self.loss_scale.scale.value
+
+    def _divisor(self, sums):
+        return tf.maximum(sums[1], 1.0) * self._scale()
+
+    def _sums(self, batch, seeds, scale):
         with tf.GradientTape() as tape, keep_mask_scope(philox_keep_mask(seeds)):
             logits = self.model(batch, training=True)
             loss, tokens = padded_cross_entropy(
                 logits, batch["targets"], self.model.hp.label_smoothing
             )
-        gradients = tape.gradient(loss, [variable.value for variable in variables])
-        return [tf.convert_to_tensor(gradient) for gradient in gradients], loss, tokens
+            scaled = loss if self.loss_scale is None else loss * scale
+        gradients = tape.gradient(scaled, [variable.value for variable in self.variables])
+        source_tokens = tf.math.count_nonzero(batch["inputs"] != PAD_ID, dtype=tf.int32)
+        positions = tf.size(batch["inputs"]) + tf.size(batch["targets"])
+        counts = [tf.cast(count, tf.float32) for count in (source_tokens, positions)]
+        gradients = [tf.convert_to_tensor(gradient) for gradient in gradients]
+        return gradients, tf.stack([loss, tokens, *counts])
 
-    def _apply(self, gradients, tokens):
-        gradients = [gradient / tf.maximum(tokens, 1.0) for gradient in gradients]
-        if self.model.hp.clip_grad_norm:
-            gradients, _ = tf.clip_by_global_norm(gradients, self.model.hp.clip_grad_norm)
-        self.optimizer.apply(gradients, self.model.trainable_variables)
+    def _apply(self, gradients, divisor, learning_rate):
+        """Updates the weights; returns the norm of all gradients together."""
+        hp = self.model.hp
+        gradients = [gradient / divisor for gradient in gradients]
+        gradients = with_weight_decay(gradients, self.variables, self.names, hp.weight_decay)
+        norm = tf.linalg.global_norm(gradients)
+        if hp.clip_grad_norm:
+            gradients, _ = tf.clip_by_global_norm(gradients, hp.clip_grad_norm, norm)
+
+        def assign():
+            for gradient, variable in zip(gradients, self.variables, strict=True):
+                self.optimizer.update_step(gradient, variable, learning_rate)
+            if self.average is not None:
+                self.average.update()
+
+        if self.loss_scale is None:
+            assign()
+        else:
+            tf.cond(tf.math.is_finite(norm), assign, lambda: None)
+        return norm
+
+
+def _int64(variable):
+    return tf.cast(tf.convert_to_tensor(variable.value), tf.int64)
 
 
 def philox_keep_mask(seeds):

@@ -1,0 +1,88 @@
+"""Which devices and hosts train together: T2T's `--worker_gpu` and `--schedule`, by TensorFlow."""
+
+from __future__ import annotations
+
+import json
+import os
+from typing import NamedTuple
+
+import tensorflow as tf
+
+from t2t_keras.errors import UserError, nearest
+
+KINDS = ("auto", "none", "mirrored", "multi_worker")
+
+
+class Distribution(NamedTuple):
+    """A strategy and where this program stands in it."""
+
+    strategy: tf.distribute.Strategy
+    replicas: int  # of all hosts; each computes its rows of every batch
+    hosts: int  # programs that train together
+    host: int  # which of them this one is, from 0
+
+    @property
+    def local_replicas(self) -> int:
+        """Replicas of this host."""
+        return self.replicas // self.hosts
+
+    @property
+    def is_chief(self) -> bool:
+        """Whether this is the host that writes what all have in common."""
+        return self.host == 0
+
+
+def distribution(kind: str = "auto") -> Distribution:
+    """Makes the strategy of a kind.
+
+    "mirrored" takes all devices of this host: its GPUs or, without any, its CPUs (of which there
+    are several where TensorFlow was told so). "multi_worker" takes those of all hosts that the
+    environment variable TF_CONFIG lists; TensorFlow must not have been used before. "auto" is
+    "multi_worker" where TF_CONFIG is set, else "mirrored" where there are several devices, else
+    "none".
+
+    Raises:
+        UserError: the kind is unknown, or TF_CONFIG is absent or wrong.
+    """
+    if kind not in KINDS:
+        raise UserError(
+            f"distribute is {kind!r}.{nearest(kind, KINDS)} Allowed: {', '.join(KINDS)}."
+        )
+    if kind == "auto" and os.environ.get("TF_CONFIG"):
+        kind = "multi_worker"
+    if kind == "multi_worker":
+        return _multi_worker()
+    if kind == "none":
+        return Distribution(tf.distribute.get_strategy(), 1, 1, 0)
+    devices = tf.config.list_logical_devices("GPU") or tf.config.list_logical_devices("CPU")
+    if kind == "auto" and len(devices) == 1:
+        return Distribution(tf.distribute.get_strategy(), 1, 1, 0)
+    strategy = tf.distribute.MirroredStrategy([device.name for device in devices])
+    return Distribution(strategy, len(devices), 1, 0)
+
+
+def _multi_worker() -> Distribution:
+    hosts, host = _hosts(os.environ.get("TF_CONFIG", ""))
+    try:
+        strategy = tf.distribute.MultiWorkerMirroredStrategy()
+    except RuntimeError as error:
+        raise UserError(f"the hosts of TF_CONFIG cannot train together: {error}") from error
+    return Distribution(strategy, strategy.num_replicas_in_sync, hosts, host)
+
+
+def _hosts(config: str) -> tuple[int, int]:
+    """How many hosts TF_CONFIG lists, and which of them this one is; a chief is the first."""
+    try:
+        read = json.loads(config)
+        cluster, task = read["cluster"], read["task"]
+        place = [
+            (kind, i) for kind in ("chief", "worker") for i in range(len(cluster.get(kind, ())))
+        ]
+        return len(place), place.index((task["type"], int(task["index"])))
+    except (ValueError, KeyError, TypeError, AttributeError):
+        raise UserError(
+            "distribute=multi_worker needs the environment variable TF_CONFIG on every host, like "
+            '{"cluster": {"worker": ["host1:2222", "host2:2222"]}, '
+            '"task": {"type": "worker", "index": 0}}; '
+            f"got {config or 'nothing'}."
+        ) from None

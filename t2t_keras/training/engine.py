@@ -1,0 +1,282 @@
+"""Model, optimizer and compiled step, on one device or on many."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+from collections.abc import Iterator, Sequence
+from typing import Any, NamedTuple
+
+import keras
+import numpy as np
+import tensorflow as tf
+
+from t2t_keras import optimizers
+from t2t_keras.errors import UserError, nearest
+from t2t_keras.schedules import learning_rate_schedule
+from t2t_keras.settings import HParams
+from t2t_keras.training.distribution import distribution
+from t2t_keras.training.step import StepSums, TrainStep
+from t2t_keras.transformer import PACKING, Transformer
+
+PRECISIONS = ("float32", "bfloat16", "float16")
+
+
+@dataclasses.dataclass(frozen=True)
+class EngineSettings:
+    """How a model is trained, whatever it is trained on.
+
+    Args:
+        random_seed: of the first weights and of dropout.
+        xla: whether XLA compiles forward and backward; None: where there is a GPU.
+        precision: of activations and matrix products; weights, softmax, normalisation and loss are
+            float32 in any case. None: `hp.activation_dtype`.
+        distribute: see `distribution`.
+        remat: whether each layer is computed again in the backward pass instead of being kept.
+        ema: decay of a moving average of the weights; 0: none.
+    """
+
+    random_seed: int = 0
+    xla: bool | None = None
+    precision: str | None = None
+    distribute: str = "auto"
+    remat: bool = False
+    ema: float = 0.0
+
+
+class Totals(NamedTuple):
+    """Sums over steps and all replicas."""
+
+    loss: float  # sum of token losses
+    tokens: float  # target tokens, without padding
+    source_tokens: float
+    positions: float  # of both sides, padding included
+    gradient_norm: float  # of the last update, before clipping
+
+
+class Engine:
+    """Trains a `Transformer`.
+
+    A step is a batch, as in T2T: with `optimizer_multistep_accumulate_steps` = n the weights change
+    at every n-th.
+
+    Going on where another engine stopped takes the model's variables, the optimizer's slots,
+    `state()` and then `step`, which also sets the optimizer's counter.
+
+    Args:
+        hp: the hyperparameters.
+        source_vocab_size, target_vocab_size, target_space_id: see `Transformer`.
+        settings: see `EngineSettings`. With several hosts nothing may have used TensorFlow before.
+        train_steps: length of the run, for the schedules that decay towards its end.
+
+    Attributes:
+        model, optimizer: made here, the weights random by the seed.
+        strategy: under which all variables are made.
+        replicas: devices of all hosts; each batch holds rows for all.
+        hosts, host: how many programs train together, and which of them this one is.
+        is_chief: whether this one is the first of them.
+
+    Raises:
+        UserError: a setting is none that is offered.
+    """
+
+    def __init__(
+        self,
+        hp: HParams,
+        *,
+        source_vocab_size: int,
+        target_vocab_size: int,
+        target_space_id: int = 0,
+        settings: EngineSettings = EngineSettings(),
+        train_steps: int | None = None,
+    ):
+        precision = _precision(hp, settings)
+        if not 0 <= settings.ema < 1:
+            raise UserError(f"ema must be 0 (none) or more and less than 1, got {settings.ema}.")
+        self.settings = settings
+        self._place = distribution(settings.distribute)
+        self.strategy = self._place.strategy
+        self.replicas, self.hosts, self.host = self._place[1:]
+        self.is_chief = self._place.is_chief
+        has_gpu = bool(tf.config.list_physical_devices("GPU"))
+        self.xla = has_gpu if settings.xla is None else settings.xla
+        keras.utils.set_random_seed(settings.random_seed)
+        with self.strategy.scope():
+            self.model = Transformer(
+                hp,
+                source_vocab_size=source_vocab_size,
+                target_vocab_size=target_vocab_size,
+                target_space_id=target_space_id,
+                **_policy(precision),
+            )
+            self.optimizer = optimizers.create(hp, train_steps)
+            self._step = TrainStep(
+                self.model,
+                self.optimizer,
+                seed=settings.random_seed,
+                xla=self.xla,
+                learning_rate=learning_rate_schedule(hp, train_steps),
+                accumulate=_accumulate(hp),
+                ema=settings.ema,
+                scale_loss=precision == "float16",
+            )
+        self._last_norm = 0.0
+        with tf.device("CPU:0"):
+            self._last_shape = tf.Variable(tf.zeros([2, 2], tf.int32), trainable=False)
+        self._run_steps = tf.function(self._steps)
+        self._run_ahead = tf.function(self._ahead)
+
+    @property
+    def step(self) -> int:
+        """Batches trained on (T2T's `global_step`)."""
+        return int(self._step.step())
+
+    @step.setter
+    def step(self, step: int) -> None:
+        updates, batches = divmod(step, self._step.accumulate)
+        if self._step.loss_scale is not None:
+            updates -= int(self._step.loss_scale.skipped.value)
+        self.optimizer.iterations.assign(updates)
+        if self._step.accumulator is not None:
+            self._step.accumulator.batches.assign(batches)
+
+    @property
+    def learning_rate(self) -> float:
+        """The learning rate of the coming step."""
+        return float(self._step.learning_rate())
+
+    def train(self, iterator, steps: int) -> Totals:
+        """Trains on the next batches.
+
+        Args:
+            iterator: of a `tf.data.Dataset` of this host's rows of the batches of all replicas.
+            steps: how many batches.
+
+        Raises:
+            UserError: a batch does not fit into memory.
+        """
+        try:
+            *sums, norm = self._run_steps(iterator, tf.constant(steps))
+        except tf.errors.ResourceExhaustedError as error:
+            raise self._out_of_memory() from error
+        if norm >= 0 or np.isnan(norm):
+            self._last_norm = float(norm)
+        return Totals(*(float(total) for total in sums), self._last_norm)
+
+    def state(self) -> dict[str, Any]:
+        """What is neither the model's nor among the optimizer's slots, by name.
+
+        Returns:
+            Variables: with `shape`, `assign` and a value for numpy. None of them changes its shape.
+        """
+        parts: dict[str, Any] = {}
+        if self._step.loss_scale is not None:
+            parts |= self._step.loss_scale.state()
+        if self._step.average is not None:
+            parts |= self._step.average.state(self._step.names)
+        return parts
+
+    @contextlib.contextmanager
+    def evaluation_weights(self) -> Iterator[None]:
+        """The model holds the moving average of its weights inside, if there is one."""
+        average = self._step.average
+        with contextlib.nullcontext() if average is None else average.in_place():
+            yield
+
+    def programs(self, shapes: Sequence[tuple[int, int]] | None = None) -> str:
+        """Says what is compiled: "42 programs (one a batch shape), XLA on".
+
+        Args:
+            shapes: (rows, length) of all batches there will be, if known.
+        """
+        if not self.xla:
+            return "1 graph for all batch shapes, XLA off"
+        if shapes is None:
+            return "1 program a batch shape, XLA on"
+        return f"{len(shapes)} programs (one a batch shape), XLA on"
+
+    def compile_ahead(self, shapes: Sequence[tuple[int, int]], packed: bool = False) -> None:
+        """Runs forward and backward once in every shape, which changes nothing.
+
+        Args:
+            shapes: (rows, length) of the batches of all replicas.
+            packed: whether batches hold packed rows.
+        """
+        names = ("inputs", "targets", *(PACKING if packed else ()))
+        for rows, length in shapes:
+            ids = tf.ones([rows // self.hosts, length], tf.int32)
+            self._run_ahead(dict.fromkeys(names, ids))
+
+    def _ahead(self, batch):
+        @tf.autograph.experimental.do_not_convert
+        def run(batch):
+            return self._step.forward_backward(self._share(batch))[1]
+
+        return self.strategy.run(run, args=(batch,))
+
+    def _steps(self, iterator, steps):
+        totals, norm = tf.zeros([4], tf.float64), tf.constant(-1.0)
+        for _ in tf.range(steps):
+            batch = next(iterator)
+            self._last_shape.assign([tf.shape(batch["inputs"]), tf.shape(batch["targets"])])
+            *sums, new_norm = self._one(batch)
+            totals += tf.cast(tf.stack(sums), tf.float64)
+            norm = tf.where(new_norm < 0, norm, new_norm)
+        return (*tf.unstack(totals), norm)
+
+    @tf.autograph.experimental.do_not_convert
+    def _one(self, batch) -> StepSums:
+        """One step on all replicas of this host."""
+        accumulator = self._step.accumulator
+        if accumulator is None:
+            return self._on_replicas(self._step.update, batch)
+        return tf.cond(
+            accumulator.batches.value == self._step.accumulate - 1,
+            lambda: self._on_replicas(self._step.update, batch),
+            lambda: self._on_replicas(self._step.add, batch),
+        )
+
+    def _on_replicas(self, step, batch) -> StepSums:
+        sums = self.strategy.run(lambda batch: step(self._share(batch)), args=(batch,))
+        return StepSums(*(self.strategy.experimental_local_results(x)[0] for x in sums))
+
+    def _share(self, batch):
+        """The rows of a replica among those of this host."""
+        count = self._place.local_replicas
+        if count == 1:
+            return batch
+        replica = tf.distribute.get_replica_context().replica_id_in_sync_group
+        replica = tf.convert_to_tensor(replica) - self.host * count
+        rows = tf.shape(batch["targets"])[0] // count
+        return {name: ids[replica * rows : (replica + 1) * rows] for name, ids in batch.items()}
+
+    def _out_of_memory(self) -> UserError:
+        inputs, targets = self._last_shape.numpy()
+        rows = targets[0] // self._place.local_replicas
+        lower = "batch_size (or raise optimizer_multistep_accumulate_steps in its place)"
+        return UserError(
+            f"a batch of {rows} x {inputs[1]} source and {rows} x {targets[1]} target ids "
+            f"does not fit into the memory of a device: lower {lower}, max_length"
+            f"{'' if self.settings.remat else ', or train with remat'}."
+        )
+
+
+def _precision(hp: HParams, settings: EngineSettings) -> str:
+    precision = settings.precision or hp.activation_dtype
+    if precision not in PRECISIONS:
+        raise UserError(
+            f"precision is {precision!r}.{nearest(precision, PRECISIONS)} "
+            f"Allowed: {', '.join(PRECISIONS)}."
+        )
+    return precision
+
+
+def _policy(precision: str) -> dict[str, str]:
+    return {"dtype": "float32" if precision == "float32" else f"mixed_{precision}"}
+
+
+def _accumulate(hp: HParams) -> int:
+    """How many batches make an update: T2T reads the setting with one optimizer alone."""
+    if hp.optimizer != "multistep_adam":
+        return 1
+    return max(1, hp.optimizer_multistep_accumulate_steps)
