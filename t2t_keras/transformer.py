@@ -9,6 +9,7 @@ from keras import ops
 
 from t2t_keras import layers
 from t2t_keras.errors import UserError, nearest
+from t2t_keras.fit import TokenFit
 from t2t_keras.ids import PAD_ID
 from t2t_keras.settings import HParams
 
@@ -51,8 +52,10 @@ INFERENCE_SETTINGS = (
 
 
 @keras.saving.register_keras_serializable("t2t_keras")
-class Transformer(keras.Model):
+class Transformer(TokenFit):
     """T2T's `transformer` model: source ids and target ids in, next-token logits out.
+
+    Compiled without a loss, `fit` trains it on T2T's (`fit.py`).
 
     Args:
         hp: the settings; which of them the network reads is listed in `docs/architecture.md`.

@@ -19,7 +19,7 @@ COMMANDS = ["avg", "bleu", "convert", "datagen", "decode", "eval", "inspect", "t
 KERAS_ALONE = [
     *sorted((PACKAGE / "layers").glob("*.py")),
     *sorted((PACKAGE / "optimizers").glob("*.py")),
-    *(PACKAGE / f"{name}.py" for name in ("transformer", "losses", "schedules")),
+    *(PACKAGE / f"{name}.py" for name in ("fit", "transformer", "losses", "schedules")),
 ]
 
 

@@ -1,0 +1,112 @@
+"""Keras callbacks for plain `model.fit`: checkpoints of a run, and BLEU on dev."""
+
+from __future__ import annotations
+
+import keras
+
+from t2t_keras.checkpoints import write_settings
+from t2t_keras.errors import UserError
+from t2t_keras.training.run_checkpoint import RunCheckpoints
+
+
+class SaveCheckpoints(keras.callbacks.Callback):
+    """Saves what T2T and the commands read, and a run can go on from.
+
+    A checkpoint is of the model, the optimizer and the step, by T2T's names, and stands beside the
+    settings in the run's directory. With `prepare_fit` and a dataset from the restored step on,
+    the losses after a restart are those of a run that was not interrupted:
+
+        saving = SaveCheckpoints(model, directory, every=1000)
+        batches = t2t_keras.data.dataset(..., start_step=saving.restore())
+        model.fit(batches, callbacks=[saving], ...)
+
+    Args:
+        model: a `Transformer`, compiled with one of `t2t_keras.optimizers`.
+        directory: of the run; made if absent.
+        every: steps between checkpoints; 0 saves at the end of an epoch alone.
+        keep: how many of the newest stay on disk; 0 keeps all.
+
+    Raises:
+        UserError: the directory holds a run with other settings or cannot be written, or the
+            optimizer is none that can be saved so.
+    """
+
+    def __init__(self, model, directory: str, *, every: int = 0, keep: int = 20):
+        super().__init__()
+        if every < 0:
+            raise UserError(f"every must be 0 or more steps, got {every}.")
+        self.every = every
+        self._run = _Run(model)
+        write_settings(directory, model.hp, model.description())
+        self._checkpoints = RunCheckpoints(directory, self._run, keep)
+
+    def restore(self) -> int:
+        """Restores the newest checkpoint; returns its step, 0 if there is none."""
+        found = self._checkpoints.restore_latest({"global_step": 0})
+        step = int(found["global_step"]) if found else 0
+        self._run.optimizer.iterations.assign(step)
+        return step
+
+    def on_train_batch_end(self, batch, logs=None):
+        # Which may be several steps, by `steps_per_execution`: at the first end past a multiple.
+        if self.every and self._run.step // self.every > self._saved // self.every:
+            self._save()
+
+    def on_train_begin(self, logs=None):
+        self._saved = self._run.step
+
+    def on_epoch_end(self, epoch, logs=None):
+        self._save()
+
+    def _save(self):
+        self._checkpoints.save({})
+        self._saved = self._run.step
+
+
+class EvaluateOnDev(keras.callbacks.Callback):
+    """Adds "val_loss", "val_accuracy" and "val_bleu" to what an epoch reports.
+
+    Callbacks that come later in the list, `keras.callbacks.EarlyStopping` say, can watch them.
+
+    Args:
+        evaluation: a `training.Evaluation` of the model.
+        every: epochs between evaluations.
+    """
+
+    def __init__(self, evaluation, every: int = 1):
+        super().__init__()
+        if every < 1:
+            raise UserError(f"every must be 1 or more epochs, got {every}.")
+        self.evaluation = evaluation
+        self.every = every
+
+    def on_epoch_end(self, epoch, logs=None):
+        if logs is not None and (epoch + 1) % self.every == 0:
+            logs.update({f"val_{name}": value for name, value in self.evaluation().items()})
+
+
+class _Run:
+    """What `RunCheckpoints` asks of an engine."""
+
+    def __init__(self, model):
+        optimizer = getattr(model, "optimizer", None)
+        if not hasattr(optimizer, "t2t_slots"):
+            raise UserError(
+                "only a model compiled with an optimizer of t2t_keras.optimizers can be saved as a "
+                f"run, got {type(optimizer).__name__}."
+            )
+        if optimizer.gradient_accumulation_steps:
+            raise UserError(
+                "what Keras has summed up by gradient_accumulation_steps is not saved: train with "
+                "t2t-keras-train."
+            )
+        self.model = model
+        self.optimizer = optimizer
+        optimizer.build(model.trainable_variables)
+
+    @property
+    def step(self) -> int:
+        return int(self.optimizer.iterations)
+
+    def state(self):
+        return {}

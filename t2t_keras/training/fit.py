@@ -1,0 +1,34 @@
+"""Plain `model.fit` that does what the trainer's step does."""
+
+from __future__ import annotations
+
+import tensorflow as tf
+
+from t2t_keras.training.step import CALL_SITES, philox_keep_mask
+
+
+def prepare_fit(model, seed: int = 0) -> None:
+    """Makes `fit` draw dropout as the trainer does, and weigh the tokens of all replicas alike.
+
+    Without it, masks are Keras's: not repeated after a restart, and the same on all replicas. To
+    be called after `compile`; it holds for all later calls of `fit`.
+
+    Args:
+        model: a `Transformer`, compiled without a loss.
+        seed: of the masks, which depend on it, the step, the replica and the call site.
+    """
+
+    def masks():
+        context = tf.distribute.get_replica_context()
+        replica = tf.convert_to_tensor(context.replica_id_in_sync_group)
+        return philox_keep_mask(
+            tf.stack(
+                [
+                    tf.constant(seed, tf.int64) + tf.cast(replica, tf.int64) * (1 << 32),
+                    tf.cast(model.optimizer.iterations, tf.int64) * CALL_SITES,
+                ]
+            )
+        )
+
+    model.dropout_masks = masks
+    model.sum_over_replicas = lambda x: tf.distribute.get_replica_context().all_reduce("SUM", x)

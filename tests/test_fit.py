@@ -1,0 +1,299 @@
+"""Plain Keras `compile` and `fit`: the trainer's losses, and callbacks that save and score."""
+
+import subprocess
+import sys
+import textwrap
+from pathlib import Path
+
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+import toy
+from networks import small_model
+from test_training_step import NO_DROPOUT, packed_toy
+
+import t2t_keras as t2t
+from t2t_keras.checkpoints import load_model
+from t2t_keras.decoding import DecodeSettings
+from t2t_keras.training import Evaluation, TrainStep
+from t2t_keras.training.callbacks import EvaluateOnDev, SaveCheckpoints
+from t2t_keras.training.fit import prepare_fit
+
+DROPOUT = "attention_dropout=0.3,relu_dropout=0.3"
+CLIPPED = f"{NO_DROPOUT},clip_grad_norm=0.05"
+BASE = "num_hidden_layers=1,learning_rate_warmup_steps=20"
+SIDES = {"source_vocab": "inputs", "target_vocab": "targets"}
+SEED = 3
+STEPS = 4
+
+
+@pytest.fixture(scope="module")
+def shards(tmp_path_factory):
+    return toy.generate(tmp_path_factory.mktemp("toy"))
+
+
+@pytest.fixture(scope="module")
+def problem():
+    return t2t.registry.problem(toy.PROBLEM)
+
+
+@pytest.fixture(scope="module")
+def encoders(problem, shards):
+    return problem.get_feature_encoders(shards)
+
+
+@pytest.fixture(scope="module")
+def batches(problem, shards):
+    """Batches of several shapes: a split's, from a step on."""
+    hp = t2t.registry.hparams(*toy.hparams(batch_size=96, min_length_bucket=4).split(",", 1))
+    return lambda split="train", start_step=0: t2t.data.dataset(
+        problem, split, shards, hp, start_step=start_step
+    )
+
+
+@pytest.fixture(scope="module")
+def make(encoders):
+    """Makes a model from overrides, always the same."""
+    sizes = {side: encoders[name].vocab_size for side, name in SIDES.items()}
+    return lambda overrides: small_model(f"{BASE},{overrides}", **sizes)
+
+
+@pytest.fixture(scope="module")
+def compiled(make):
+    def compiled(overrides, **kwargs):
+        model = make(overrides)
+        model.compile(t2t.optimizers.create(model.hp), **kwargs)
+        return model
+
+    return compiled
+
+
+class Losses(keras.callbacks.Callback):
+    """The loss of each step, where Keras gives means since the beginning of an epoch."""
+
+    def __init__(self):
+        super().__init__()
+        self.losses = []
+
+    def on_train_batch_begin(self, batch, logs=None):
+        self.model.reset_metrics()
+
+    def on_train_batch_end(self, batch, logs=None):
+        self.losses.append(logs["loss"])
+
+
+def fitted_losses(model, batches, steps=STEPS, callbacks=()):
+    seen = Losses()
+    fit(model, batches, steps_per_epoch=steps, callbacks=[seen, *callbacks])
+    return seen.losses
+
+
+def fit(model, batches, **kwargs):
+    return model.fit(batches, shuffle=False, verbose=0, **kwargs).history
+
+
+def assert_same_weights(ours, theirs):
+    for a, b in zip(ours.get_weights(), theirs.get_weights(), strict=True):
+        np.testing.assert_allclose(a, b, atol=5e-6)
+
+
+# The same as our step
+
+
+def test_batches_have_several_shapes(batches):
+    shapes = {tuple(batch["targets"].shape) for batch in batches().take(STEPS)}
+    assert len(shapes) > 1
+
+
+@pytest.mark.parametrize("overrides", [DROPOUT, CLIPPED])
+def test_losses_and_weights_are_those_of_our_step(overrides, batches, make):
+    ours = make(overrides)
+    step = TrainStep(ours, t2t.optimizers.create(ours.hp), seed=SEED, xla=False)
+    sums = [step.update(batch) for batch in batches().take(STEPS)]
+    wanted = [float(step.loss / step.tokens) for step in sums]
+    assert len(set(wanted)) == STEPS
+
+    model = make(overrides)
+    clip = model.hp.clip_grad_norm
+    if clip:
+        assert all(float(step.gradient_norm) > 2 * clip for step in sums)
+    clipping = {"global_clipnorm": clip} if clip else {}
+    model.compile(t2t.optimizers.create(model.hp, **clipping))
+    if overrides == DROPOUT:
+        prepare_fit(model, SEED)
+    assert fitted_losses(model, batches()) == pytest.approx(wanted, rel=2e-6)
+    assert_same_weights(model, ours)
+
+
+def test_losses_are_the_same_with_xla(batches, compiled):
+    batch = batches().take(1).cache().repeat()
+    losses = []
+    for jit_compile in (False, True):
+        model = compiled(DROPOUT, jit_compile=jit_compile)
+        prepare_fit(model, SEED)
+        losses.append(fitted_losses(model, batch, 3))
+    assert losses[0] == pytest.approx(losses[1], rel=1e-5)
+
+
+def test_two_replicas_learn_as_one():
+    program = """
+        import sys
+        sys.path.insert(0, sys.argv[1])
+        import numpy as np
+        import tensorflow as tf
+        two = [tf.config.LogicalDeviceConfiguration()] * 2
+        tf.config.set_logical_device_configuration(tf.config.list_physical_devices("CPU")[0], two)
+        import t2t_keras as t2t
+        from networks import small_model
+        from test_training_step import NO_DROPOUT
+        from test_transformer import SOURCE, TARGETS
+        from t2t_keras.training.fit import prepare_fit
+
+        targets = np.where(np.arange(len(TARGETS))[:, None] < 2, TARGETS, TARGETS * (np.arange(TARGETS.shape[1]) < 1))
+        batch = {"inputs": SOURCE, "targets": targets}
+        dataset = tf.data.Dataset.from_tensors(batch).repeat(4)
+
+        def fitted(strategy, prepare):
+            with strategy.scope():
+                model = small_model(f"num_hidden_layers=1,learning_rate_warmup_steps=9,{NO_DROPOUT}")
+                model.compile(t2t.optimizers.create(model.hp))
+            if prepare:
+                prepare_fit(model)
+            history = model.fit(dataset, verbose=0).history
+            return model.get_weights(), history, model.evaluate(dataset, verbose=0)
+
+        mirrored = tf.distribute.MirroredStrategy(["CPU:0", "CPU:1"])
+        one, two = fitted(tf.distribute.get_strategy(), False), fitted(mirrored, True)
+        print(max(np.abs(a - b).max() for a, b in zip(one[0], two[0])))
+        for name, value in one[1].items():
+            np.testing.assert_allclose(two[1][name], value, rtol=1e-5)
+        np.testing.assert_allclose(two[2], one[2], rtol=1e-5)
+        try:
+            fitted(mirrored, False)
+        except t2t.errors.UserError as error:
+            print(error)
+    """
+    done = subprocess.run(
+        [sys.executable, "-c", textwrap.dedent(program), str(Path(__file__).parent)],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    difference, complaint = done.stdout.strip().split("\n")
+    assert float(difference) < 1e-5
+    assert "prepare_fit" in complaint
+
+
+# What Keras reports
+
+
+def test_reports_means_over_tokens_as_our_evaluation_does(batches, make, encoders):
+    model = make(NO_DROPOUT)
+    model.compile(keras.optimizers.SGD(0.0))
+    evaluation = Evaluation(model, batches("dev"), encoders, DecodeSettings(beam_size=1), steps=2)
+    seen = []
+    later = keras.callbacks.LambdaCallback(on_epoch_end=lambda epoch, logs: seen.append(dict(logs)))
+    callbacks = [EvaluateOnDev(evaluation, every=2), later]
+    history = fit(model, batches(), steps_per_epoch=2, epochs=2, callbacks=callbacks)
+    figures = evaluation()
+    assert figures.keys() == {"loss", "accuracy", "bleu"}
+    assert "val_bleu" not in seen[0]
+    for name, value in figures.items():
+        assert seen[1][f"val_{name}"] == history[f"val_{name}"][0] == pytest.approx(value)
+
+    measured = model.evaluate(evaluation.batches, verbose=0, return_dict=True)
+    assert measured["loss"] == pytest.approx(figures["loss"], rel=1e-5)
+    assert measured["accuracy"] == pytest.approx(figures["accuracy"], rel=1e-5)
+    assert measured["perplexity"] == pytest.approx(np.exp(figures["loss"]), rel=1e-4)
+
+    loss = tokens = right = 0.0
+    for batch in batches().take(2):
+        logits = model(batch)
+        sums = t2t.losses.padded_cross_entropy(logits, batch["targets"], model.hp.label_smoothing)
+        loss, tokens = loss + float(sums[0]), tokens + float(sums[1])
+        right += float(t2t.losses.token_accuracy(logits, batch["targets"])[0])
+    assert history["loss"][0] == pytest.approx(loss / tokens, rel=1e-5)
+    assert history["accuracy"][0] == pytest.approx(right / tokens, rel=1e-5)
+
+
+def test_fits_packed_rows():
+    batch, _ = packed_toy(30)
+    model = small_model(f"{BASE},{NO_DROPOUT}")
+    model.compile(keras.optimizers.Adam(0.02))
+    losses = fitted_losses(model, tf.data.Dataset.from_tensors(batch).repeat(), 30)
+    assert losses[-1] < 0.8 * losses[0]
+
+
+def test_another_loss_makes_it_any_keras_model(batches, compiled):
+    loss = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
+    model = compiled(NO_DROPOUT, loss=loss, metrics=["accuracy"])
+    batch = next(iter(batches()))
+    history = fit(model, tf.data.Dataset.from_tensors((batch, batch["targets"])))
+    assert history.keys() == {"loss", "accuracy"}
+    wanted = loss(batch["targets"], compiled(NO_DROPOUT)(batch))
+    assert history["loss"] == pytest.approx([float(wanted)], rel=1e-5)
+
+
+def test_a_saved_model_goes_on(tmp_path, batches, compiled):
+    model = compiled(NO_DROPOUT)
+    fit(model, batches(), steps_per_epoch=2)
+    model.save(tmp_path / "model.keras")
+    again = keras.models.load_model(tmp_path / "model.keras")
+    rest = [fitted_losses(m, batches(start_step=2), 3) for m in (model, again)]
+    assert rest[0] == pytest.approx(rest[1], rel=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("overrides", "message"),
+    [
+        ("clip_grad_norm=2.0", "create it with global_clipnorm=2.0"),
+        ("weight_decay=0.1", "weight_decay is 0.1: set it to 0"),
+    ],
+)
+def test_what_fit_would_leave_out_is_an_error(overrides, message, batches, compiled):
+    with pytest.raises(t2t.errors.UserError, match=message):
+        fit(compiled(overrides), batches(), steps_per_epoch=1)
+
+
+def test_weights_of_tokens_are_an_error(batches, compiled):
+    batch = next(iter(batches()))
+    data = tf.data.Dataset.from_tensors((batch, batch["targets"], tf.ones([len(batch["targets"])])))
+    with pytest.raises(t2t.errors.UserError, match="weighs all tokens alike"):
+        fit(compiled(NO_DROPOUT), data)
+
+
+# Callbacks
+
+
+def test_a_restarted_fit_repeats_the_losses_of_one_that_went_on(tmp_path, batches, compiled):
+    def run(directory, until):
+        model = compiled(DROPOUT)
+        saving = SaveCheckpoints(model, str(directory), every=2)
+        step = saving.restore()
+        prepare_fit(model, SEED)
+        return fitted_losses(model, batches(start_step=step), until - step, [saving]), model
+
+    whole, model = run(tmp_path / "whole", 6)
+    first, _ = run(tmp_path / "parts", 4)
+    second, again = run(tmp_path / "parts", 6)
+    assert first + second == whole
+    assert len(second) == 2
+    for ours, theirs in zip(model.get_weights(), again.get_weights(), strict=True):
+        np.testing.assert_array_equal(ours, theirs)
+    names = {path.name for path in (tmp_path / "whole").glob("*.index")}
+    assert names == {f"model.ckpt-{step}.index" for step in (2, 4, 6)}
+    loaded = load_model(str(tmp_path / "whole"))
+    batch = next(iter(batches()))
+    np.testing.assert_array_equal(loaded(batch), model(batch))
+
+
+def test_only_our_optimizers_can_be_saved(tmp_path, make):
+    model = make(NO_DROPOUT)
+    model.compile(keras.optimizers.Adam())
+    with pytest.raises(t2t.errors.UserError, match="only a model compiled with an optimizer of"):
+        SaveCheckpoints(model, str(tmp_path))
+    model.compile(t2t.optimizers.create(model.hp, gradient_accumulation_steps=2))
+    with pytest.raises(t2t.errors.UserError, match="gradient_accumulation_steps is not saved"):
+        SaveCheckpoints(model, str(tmp_path))
