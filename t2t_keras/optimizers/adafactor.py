@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import keras
@@ -113,24 +113,31 @@ class Adafactor(keras.optimizers.Optimizer):
         """Updates a variable from its gradient."""
         place = self.slots.place(variable)
         shards = self.shards[place]
+        longer = variable.shape[0] % shards if shards > 1 else 0
         kept = {"value": variable, **self.slots.by_variable[place]}
-        old = {name: _cut(ops.cast(tensor, "float32"), shards) for name, tensor in kept.items()}
+        old = {name: _cut(ops.cast(x, "float32"), shards, longer) for name, x in kept.items()}
         gradient = ops.cast(dense_gradient(gradient, variable), "float32")
-        gradients = _cut(gradient, shards)
         rate = ops.cast(learning_rate, "float32")
         decay = _DECAYS[self.decay_type](self, ops.cast(self.iterations, "float32") + 1.0)
-        updated = [
-            self._updated(piece, {name: old[name][i] for name in old}, rate, decay)
-            for i, piece in enumerate(gradients)
+        new = [
+            self._updated(block, {name: old[name][i] for name in old}, rate, decay)
+            for i, block in enumerate(_cut(gradient, shards, longer))
         ]
         for name, holder in kept.items():
-            new = _joined([of_piece[name] for of_piece in updated])
-            self.assign(holder, ops.cast(new, holder.dtype))
+            joined = _joined([of_block[name] for of_block in new], holder.shape)
+            self.assign(holder, ops.cast(joined, holder.dtype))
 
     def _updated(
         self, gradient: _Tensor, old: dict[str, _Tensor], rate: _Tensor, decay: _Tensor
     ) -> dict[str, _Tensor]:
-        """The new value and slots of one variable of T2T's."""
+        """The new values and slots of equally long variables of T2T's, side by side.
+
+        Args:
+            gradient: [N, ...], of N variables.
+            old: what they hold, N of each.
+            rate: the learning rate.
+            decay: of the second moment.
+        """
         squared = ops.square(gradient) + EPSILON_1
         new = {}
         if "v" in old:
@@ -189,19 +196,30 @@ _DECAYS: dict[str, Callable[[Adafactor, _Tensor], _Tensor]] = {
 }
 
 
-def _cut(tensor: _Tensor, pieces: int) -> list[_Tensor]:
-    """Cuts along the first axis, as `checkpoints.names.split_table` does."""
-    if pieces == 1:
-        return [tensor]
-    size, longer = divmod(tensor.shape[0], pieces)
-    ends = [size * i + min(i, longer) for i in range(1, pieces)]
-    return ops.split(tensor, ends, axis=0)
+def _cut(tensor: _Tensor, pieces: int, longer: int) -> list[_Tensor]:
+    """Cuts along the first axis into pieces: [N, ...] of `longer` pieces, and [N, ...] of the rest.
+
+    Pieces are of one length, or the first `longer` of one more than the rest, as
+    `checkpoints.names.split_table` cuts a table.
+    """
+    length, *inner = tuple(tensor.shape) or (1,)
+    size, rest = divmod(length, pieces)
+    if not longer:
+        return [ops.reshape(tensor, (pieces, size, *inner))]
+    middle = longer * size + rest
+    return [
+        ops.reshape(tensor[:middle], (longer, middle // longer, *inner)),
+        ops.reshape(tensor[middle:], (pieces - longer, size, *inner)),
+    ]
 
 
-def _joined(pieces: list[_Tensor]) -> _Tensor:
-    return pieces[0] if len(pieces) == 1 else ops.concatenate(pieces, axis=0)
+def _joined(blocks: list[_Tensor], shape: Sequence[int]) -> _Tensor:
+    """Undoes `_cut`."""
+    flat = [ops.reshape(block, (-1, *block.shape[2:])) for block in blocks]
+    return ops.reshape(flat[0] if len(flat) == 1 else ops.concatenate(flat), tuple(shape))
 
 
 def _size(tensor: _Tensor) -> _Tensor:
-    """The root of the mean square."""
-    return ops.sqrt(ops.mean(ops.square(tensor)))
+    """[N, ...] -> the root of the mean square of each of the N, [N, 1, ...]."""
+    axes = tuple(range(1, len(tensor.shape)))
+    return ops.sqrt(ops.mean(ops.square(tensor), axis=axes, keepdims=True))
