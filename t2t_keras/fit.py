@@ -76,7 +76,7 @@ class TokenFit(keras.Model):
         strategy = getattr(self, "distribute_strategy", None)
         replicas = strategy.num_replicas_in_sync if strategy else 1
         # Of mixed_float16, around what the user gave.
-        optimizer = getattr(self.optimizer, "inner_optimizer", self.optimizer)
+        optimizer: Any = getattr(self.optimizer, "inner_optimizer", self.optimizer)
         if clip and optimizer.global_clipnorm != clip:
             raise UserError(
                 f"fit clips gradients in the optimizer, and hparam clip_grad_norm is {clip}: "

@@ -1,5 +1,8 @@
 """The benchmarks run, and check what they compare."""
 
+import json
+import re
+import statistics
 import subprocess
 import sys
 from pathlib import Path
@@ -37,3 +40,32 @@ def test_says_how_few_lines_there_are(text):
     done = run("encode", text, text, "--lines=1000000")
     assert done.returncode == 1
     assert "different lines; --lines=1000000 wants more" in done.stderr
+
+
+def test_training_steps_are_measured_and_other_libraries_named(tmp_path):
+    table = tmp_path / "steps.json"
+    done = run(
+        "train_step",
+        "--shapes=tiny:2x8",
+        "--vocab=300",
+        "--steps=2",
+        "--precisions=float32",
+        "--ways=ours,marian,opennmt",
+        "--opennmt_python=false",
+        f"--json={table}",
+    )
+    assert done.returncode == 0, done.stderr
+    assert "Marian, PyTorch left out: no Python given" in done.stderr
+    assert "OpenNMT-tf tiny 2x8 float32 left out: exit code 1" in done.stderr
+    peak, ours, failed = json.loads(table.read_text())["results"]
+    assert peak["rates"][0] > 1e9
+    assert failed["failure"]
+    assert len(ours["seconds"]) == 2
+    (row,) = re.findall(
+        r"^\| tiny \| 2 x 8 \| float32 \| t2t_keras \| ([\d,]+) ", done.stdout, re.M
+    )
+    rate = ours["tokens"] / statistics.median(ours["seconds"])
+    assert int(row.replace(",", "")) == pytest.approx(rate, abs=0.5)
+    # Of a layer: 4 matrices of D x D in attention, 2 in feed-forward, and the decoder's other attention.
+    weights = 2 * (4 + 4 + 4) * 128**2 + 2 * (2 + 2) * 128 * 512 + 300 * 128
+    assert ours["operations_a_position"] == 3 * weights

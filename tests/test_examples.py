@@ -1,6 +1,7 @@
 """The examples run, learn, and survive a `.keras` file."""
 
 import importlib.util
+import re
 from pathlib import Path
 
 import keras
@@ -42,3 +43,13 @@ def test_layers_in_keras(tmp_path):
     longer = np.pad(ids, [(0, 0), (0, 5)])
     np.testing.assert_allclose(model(longer), logits, atol=1e-5)
     np.testing.assert_array_equal(saved_and_loaded(model, tmp_path)(ids), logits)
+
+
+def test_fit(tmp_path, capsys):
+    example = load("fit")
+    example.main(str(tmp_path))
+    assert float(re.findall(r"val_accuracy: (\S+)", capsys.readouterr().out)[-1]) > 0.9
+    steps = {path.stem for path in (tmp_path / "run").glob("*.index")}
+    assert steps == {f"model.ckpt-{150 * epoch}" for epoch in range(1, 5)}
+    example.main(str(tmp_path), epochs=4)  # nothing is left to do
+    assert "Epoch" not in capsys.readouterr().out

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import keras
+import numpy as np
 
 from t2t_keras.checkpoints import write_settings
 from t2t_keras.errors import UserError
@@ -42,7 +45,7 @@ class SaveCheckpoints(keras.callbacks.Callback):
 
     def restore(self) -> int:
         """Restores the newest checkpoint; returns its step, 0 if there is none."""
-        found = self._checkpoints.restore_latest({"global_step": 0})
+        found = self._checkpoints.restore_latest({"global_step": np.asarray(0)})
         step = int(found["global_step"]) if found else 0
         self._run.optimizer.iterations.assign(step)
         return step
@@ -89,7 +92,7 @@ class _Run:
     """What `RunCheckpoints` asks of an engine."""
 
     def __init__(self, model):
-        optimizer = getattr(model, "optimizer", None)
+        optimizer: Any = getattr(model, "optimizer", None)
         if not hasattr(optimizer, "t2t_slots"):
             raise UserError(
                 "only a model compiled with an optimizer of t2t_keras.optimizers can be saved as a "

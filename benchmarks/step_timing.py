@@ -1,0 +1,47 @@
+"""How each program that `train_step.py` starts is told what to measure, and answers; it needs Python alone."""
+
+import json
+import resource
+import sys
+import time
+from collections.abc import Callable
+from typing import Any
+
+LABEL_SMOOTHING = 0.1
+DROPOUT = 0.1
+LEARNING_RATE = 1e-4
+
+
+def answer(make_step: Callable[[dict[str, Any]], tuple[Callable[[], Any], dict[str, Any]]]) -> None:
+    """Times the step that `make_step` makes of the command line's JSON, and prints JSON.
+
+    `make_step(spec)` returns a function that takes one step and waits for its end, and facts that
+    are added to the answer.
+    """
+    spec = json.loads(sys.argv[1])
+    step, facts = make_step(spec)
+    loaded = peak_megabytes()
+    start = time.perf_counter()
+    step()
+    first = time.perf_counter() - start
+    step()  # some libraries compile or settle once more
+    seconds, cpu_seconds = [], []
+    for _ in range(spec["steps"]):
+        start, cpu_start = time.perf_counter(), time.process_time()
+        step()
+        seconds.append(time.perf_counter() - start)
+        cpu_seconds.append(time.process_time() - cpu_start)
+    result = {
+        "first_seconds": first,
+        "seconds": seconds,
+        "cpu_seconds": cpu_seconds,
+        "tokens": spec["rows"] * spec["length"],
+        "loaded_megabytes": loaded,
+        "peak_megabytes": peak_megabytes(),
+    }
+    print(json.dumps({**result, **facts}))
+
+
+def peak_megabytes() -> float:
+    """The most memory that this process has had."""
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024

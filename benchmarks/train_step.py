@@ -1,0 +1,199 @@
+"""Target tokens a second and memory of a training step, beside other libraries on the same shapes.
+
+    python benchmarks/train_step.py --torch_python=DIR/bin/python --opennmt_python=DIR/bin/python \\
+        --keras_hub_python=DIR/bin/python --json=steps.json
+
+A step is forward, backward and Adam's update, with dropout and label smoothing of 0.1, on sentences
+without padding, one table for both languages and the softmax. Each way of taking it runs in a process
+of its own: two steps to warm up, then several that are timed. In every round all ways take their
+turn; the table has the median of all steps of all rounds, the fastest, and the CPU seconds of all
+cores together, which other work on the machine changes least. "peak" is the rate of matrix products that
+TensorFlow reaches on this machine at the same precision, and a way's share of it counts 6 operations
+for each position and weight that it is multiplied with (attention's scores left out: see
+`t2t_keras/training/matrix_peak.py`). Memory is the most that the process had, and what of it was
+there before the first step: libraries, weights, Adam's state where it is made early.
+
+Other libraries stand in environments of their own (PyTorch with transformers; OpenNMT-tf 2 with its
+TensorFlow; keras-hub); a way whose Python is not given or that fails is left out with a word.
+
+With --data_dir and --problem, ours also trains on the first batches of real shards, buckets and
+padding included, where only real target tokens count.
+"""
+
+import argparse
+import json
+import os
+import statistics
+import subprocess
+import sys
+from pathlib import Path
+
+HERE = Path(__file__).parent
+MODELS = {
+    "tiny": {"layers": 2, "hidden": 128, "filter": 512, "heads": 4},
+    "base": {"layers": 6, "hidden": 512, "filter": 2048, "heads": 8},
+    "big": {"layers": 6, "hidden": 1024, "filter": 4096, "heads": 16},
+}
+WAYS = {
+    "ours": ("t2t_keras", False),
+    "ours_xla": ("t2t_keras", True),
+    "marian": ("marian", False),
+    "marian_compiled": ("marian", True),
+    "opennmt": ("opennmt", False),
+    "keras_hub": ("keras_hub", False),
+    "keras_hub_xla": ("keras_hub", True),
+}
+NAMES = {
+    "ours": "t2t_keras",
+    "ours_xla": "t2t_keras, XLA",
+    "marian": "Marian, PyTorch",
+    "marian_compiled": "Marian, torch.compile",
+    "opennmt": "OpenNMT-tf",
+    "keras_hub": "KerasHub layers",
+    "keras_hub_xla": "KerasHub layers, XLA",
+}
+TIMEOUT = 900
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    shapes = "model:rows x tokens a side, such as base:32x64"
+    parser.add_argument("--shapes", default="base:32x64,big:8x64", help=f"{shapes} (%(default)s)")
+    parser.add_argument("--precisions", default="float32,bfloat16", help="(%(default)s)")
+    parser.add_argument("--ways", default=",".join(WAYS), help="(%(default)s)")
+    parser.add_argument("--vocab", type=int, default=33708, help="(%(default)s)")
+    parser.add_argument("--steps", type=int, default=5, help="timed in each process (%(default)s)")
+    parser.add_argument("--rounds", type=int, default=1, help="(%(default)s)")
+    parser.add_argument("--torch_python", help="a Python with torch and transformers")
+    parser.add_argument("--opennmt_python", help="a Python with OpenNMT-tf")
+    parser.add_argument("--keras_hub_python", help="a Python with keras-hub")
+    parser.add_argument("--data_dir", help="shards to train on, too")
+    parser.add_argument("--problem", help="their problem")
+    parser.add_argument("--batches", type=int, default=20, help="of them (%(default)s)")
+    parser.add_argument("--json", help="where to write all that was measured")
+    args = parser.parse_args()
+    pythons = {
+        "t2t_keras": sys.executable,
+        "marian": args.torch_python,
+        "opennmt": args.opennmt_python,
+        "keras_hub": args.keras_hub_python,
+    }
+    results: list[dict] = []
+    for number in range(args.rounds):
+        for precision in args.precisions.split(","):
+            add(results, sys.executable, "t2t_keras", spec_of(args, "peak", "tiny:1x1", precision))
+            for shape in args.shapes.split(","):
+                for way in args.ways.split(","):
+                    library, _ = WAYS[way]
+                    if not pythons[library]:
+                        if not number:
+                            print(f"{NAMES[way]} left out: no Python given", file=sys.stderr)
+                        continue
+                    add(results, pythons[library], library, spec_of(args, way, shape, precision))
+                    if args.data_dir and library == "t2t_keras":
+                        real = {
+                            key: getattr(args, key) for key in ("data_dir", "problem", "batches")
+                        }
+                        spec = {**spec_of(args, way, shape, precision), **real}
+                        add(results, pythons[library], library, {**spec, "steps": 2})
+            if args.json:
+                machine = {"cores": os.cpu_count(), "command": sys.argv, "results": results}
+                Path(args.json).write_text(json.dumps(machine, indent=1) + "\n")
+    print_table(results)
+
+
+def spec_of(args: argparse.Namespace, way: str, shape: str, precision: str) -> dict:
+    """What one process is to measure."""
+    model, size = shape.split(":")
+    rows, length = map(int, size.split("x"))
+    return {
+        **MODELS[model],
+        "way": way,
+        "model": model,
+        "precision": precision,
+        "compiled": way in WAYS and WAYS[way][1],
+        "rows": rows,
+        "length": length,
+        "vocab": args.vocab,
+        "steps": 3 if way == "peak" else args.steps,
+    }
+
+
+def add(results: list[dict], python: str, library: str, spec: dict) -> None:
+    """Measures in a process of its own, and adds what it tells, or why it failed."""
+    command = [python, str(HERE / f"step_of_{library}.py"), json.dumps(spec)]
+    load = os.getloadavg()[0]
+    try:
+        done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=TIMEOUT)
+    except subprocess.TimeoutExpired:
+        failure = f"not done after {TIMEOUT} seconds"
+    else:
+        if done.returncode == 0:
+            told = json.loads(done.stdout.splitlines()[-1])
+            results.append({**spec, **told, "load_before": load})
+            seconds = statistics.median(told["seconds"])
+            print(f"{describe(spec)}: {seconds:.3f} s, load {load:.1f}", file=sys.stderr)
+            return
+        lines = done.stderr.strip().splitlines() or [f"exit code {done.returncode}"]
+        failure = lines[-1][:200]
+    print(f"{describe(spec)} left out: {failure}", file=sys.stderr)
+    results.append({**spec, "failure": failure})
+
+
+def describe(spec: dict) -> str:
+    name = NAMES.get(spec["way"], spec["way"])
+    where = spec.get("problem") or f"{spec['rows']}x{spec['length']}"
+    return f"{name} {spec['model']} {where} {spec['precision']}"
+
+
+def print_table(results: list[dict]) -> None:
+    """The median of each way over all rounds, one row each."""
+    grouped: dict[tuple, list[dict]] = {}
+    for result in results:
+        if "failure" not in result:
+            key = (result["precision"], result["model"], result.get("problem"), result["rows"])
+            grouped.setdefault((*key, result["length"], result["way"]), []).append(result)
+    peaks = {
+        key[0]: statistics.median(rate for result in group for rate in result["rates"])
+        for key, group in grouped.items()
+        if key[-1] == "peak"
+    }
+    operations = {
+        key[1]: group[0]["operations_a_position"]
+        for key, group in grouped.items()
+        if "operations_a_position" in group[0]
+    }
+    for precision, rate in peaks.items():
+        print(f"Matrix products, {precision}: {rate / 1e9:,.0f} GFLOP/s.")
+    print(
+        "| model | batch | precision | | target tokens/s | step, fastest (s) | CPU (s) | of peak | first (s) | memory (GB) |"
+    )
+    print("|---|---|---|---|---|---|---|---|---|---|")
+    for (precision, model, problem, rows, length, way), group in grouped.items():
+        if way == "peak":
+            continue
+        steps = [s for result in group for s in result["seconds"]]
+        seconds = statistics.median(steps)
+        cpu = statistics.median(s for result in group for s in result["cpu_seconds"])
+        tokens, positions = rows * length, 2 * rows * length
+        if problem:
+            tokens, positions = group[0]["totals"][1], group[0]["totals"][3]
+        share = "-"
+        if model in operations and precision in peaks:
+            share = f"{operations[model] * positions / seconds / peaks[precision]:.0%}"
+        first = statistics.median(result["first_seconds"] for result in group)
+        peak, loaded = (
+            max(result[f"{name}_megabytes"] for result in group) / 1000
+            for name in ("peak", "loaded")
+        )
+        print(
+            f"| {model} | {problem or f'{rows} x {length}'} | {precision} | {NAMES[way]} "
+            f"| {tokens / seconds:,.0f} | {seconds:.3f}, {min(steps):.3f} | {cpu:.2f} | {share} | {first:.0f} "
+            f"| {peak:.1f} ({loaded:.1f} before) |"
+        )
+
+
+if __name__ == "__main__":
+    main()
