@@ -1,18 +1,24 @@
-"""A whole run in small: learning, going on where it stopped, what it writes."""
+"""A whole run in small: learning, going on where it stopped, ending, what it writes."""
 
 import json
+import os
+import signal
+import sys
 
 import numpy as np
 import pytest
-import tensorflow as tf
 import toy
 
 from t2t_keras import checkpoints, registry
 from t2t_keras.decoding import DecodeSettings, Translator
 from t2t_keras.errors import UserError
-from t2t_keras.training import Trainer, TrainSettings
+from t2t_keras.training import EarlyStopping, EngineSettings, Trainer, TrainSettings
+
+sys.path.append(str(toy.ROOT / "benchmarks"))
+from restarts import losses
 
 DECODE = DecodeSettings(beam_size=1, extra_length=2)
+SMALL = toy.hparams(num_hidden_layers=1, hidden_size=32, filter_size=32)
 
 
 @pytest.fixture(scope="module")
@@ -20,19 +26,65 @@ def data_dir(tmp_path_factory):
     return str(toy.generate(tmp_path_factory.mktemp("toy")))
 
 
-def trainer(data_dir, output_dir, steps, hparams="", **settings):
-    settings = {"local_eval_frequency": 1000, "eval_steps": 0, "decode": DECODE, **settings}
+def trainer(data_dir, output_dir, steps, hparams=SMALL, tmp_dir=None, engine=None, **settings):
+    settings = {"eval_steps": 1, "log_step_count_steps": 3, "decode": DECODE, **settings}
     return Trainer(
         registry.problem(toy.PROBLEM),
-        registry.hparams(hparams or toy.hparams(num_hidden_layers=1)),
-        data_dir,
+        registry.hparams(hparams),
+        str(data_dir),
         str(output_dir),
-        TrainSettings(train_steps=steps, **settings),
+        TrainSettings(train_steps=steps, engine=EngineSettings(**(engine or {})), **settings),
+        tmp_dir,
     )
 
 
+def after(going, steps, act):
+    """Makes a trainer call `act` when so many steps are done."""
+    train = going.engine.train
+
+    def train_and_act(iterator, count):
+        totals = train(iterator, count)
+        if going.engine.step >= steps:
+            act()
+        return totals
+
+    going.engine.train = train_and_act
+    return going
+
+
+def interrupt():
+    os.kill(os.getpid(), signal.SIGTERM)
+
+
+def ending(directory):
+    return json.loads((directory / "run.json").read_text())["starts"][-1]["ended"]
+
+
+def assert_same(one, other, step):
+    """The same run, bit for bit: variables, curve of the loss, evaluations."""
+    arrays, others = (
+        checkpoints.read(str(directory / f"model.ckpt-{step}")) for directory in (one, other)
+    )
+    assert arrays.keys() == others.keys()
+    for name, array in arrays.items():
+        np.testing.assert_array_equal(array, others[name], err_msg=name)
+    assert losses(one) == losses(other)
+    assert len(losses(one)) == step // 3
+    for file in ("evaluations.jsonl", "best"):
+        assert (one / file).read_text() == (other / file).read_text()
+
+
+@pytest.fixture(scope="module")
+def whole(data_dir, tmp_path_factory):
+    """A run of 12 steps that nothing stopped."""
+    directory = tmp_path_factory.mktemp("whole")
+    figures = trainer(data_dir, directory, 12, local_eval_frequency=5).run()
+    return directory, figures
+
+
 def test_learns_to_turn_rows_round(data_dir, tmp_path):
-    figures = trainer(data_dir, tmp_path / "run", 1100, toy.hparams()).run()
+    hparams = toy.hparams(learning_rate_warmup_steps=100)
+    figures = trainer(data_dir, tmp_path / "run", 800, hparams, eval_steps=0).run()
     assert figures["accuracy"] > 0.98
     assert figures["bleu"] > 90
     assert figures["loss"] < 0.1
@@ -44,108 +96,161 @@ def test_learns_to_turn_rows_round(data_dir, tmp_path):
         assert [t.texts[0] for t in translated] == ["c b a", "g h", "d f e d"]
 
 
-def test_going_on_equals_never_having_stopped(data_dir, tmp_path):
-    whole = trainer(data_dir, tmp_path / "whole", 12)
-    whole.run()
-    trainer(data_dir, tmp_path / "parts", 5).run()
-    parts = trainer(data_dir, tmp_path / "parts", 12)
-    parts.run()
-    one, other = (
-        checkpoints.read(str(tmp_path / name / "model.ckpt-12")) for name in ("whole", "parts")
-    )
-    assert one.keys() == other.keys()
-    for name in one:
-        np.testing.assert_array_equal(one[name], other[name], err_msg=name)
-    assert int(one["global_step"]) == 12
-    assert any(name.endswith("/shared/Adam_1") for name in one)
+def test_a_run_that_was_told_to_stop_goes_on_as_if_it_had_not(data_dir, tmp_path, whole, capsys):
+    """In the midst of a mean of the loss, in an evaluation, after one."""
+    going = after(trainer(data_dir, tmp_path, 12, local_eval_frequency=5), 4, interrupt)
+    assert going.run() == {}
+    first = going.engine.step  # steps are bundled by the time they take
+    assert first in (4, 5)
+    line = f"stopped by SIGTERM after step {first}, which is saved"
+    assert capsys.readouterr().err.strip().split("\n")[-1] == ending(tmp_path) == line
+
+    going = trainer(data_dir, tmp_path, 12, local_eval_frequency=5)
+    evaluation = going.evaluation
+
+    def evaluate(done):
+        interrupt()
+        return evaluation(done)
+
+    going.evaluation = evaluate
+    assert going.run() == {}
+    assert "after step 5" in ending(tmp_path)
+
+    after(trainer(data_dir, tmp_path, 12, local_eval_frequency=5), 7, interrupt).run()
+    assert not (tmp_path / "model.ckpt-12.index").exists()
+    going = trainer(data_dir, tmp_path, 12, local_eval_frequency=5, compile_ahead=True)
+    assert going.run() == whole[1]
+    assert_same(whole[0], tmp_path, 12)
+    starts = json.loads((tmp_path / "run.json").read_text())["starts"]
+    assert [start["from_step"] for start in starts] == [0, first, 5, starts[2]["step"]]
 
 
-def test_text_on_the_fly_goes_on_exactly_too(data_dir, tmp_path):
+def test_a_finished_run_is_not_evaluated_again(data_dir, whole):
+    again = trainer(data_dir, whole[0], 12, local_eval_frequency=5)
+    again.evaluation = None
+    assert again.run() == whole[1]
+
+
+def test_text_on_the_fly_goes_on_exactly_too(tmp_path):
     """Without shards; the vocabulary is built where there is none."""
-    text = toy.write_text(tmp_path / "text")
-    empty = tmp_path / "data"
-
-    def run(name, steps):
-        going = Trainer(
-            registry.problem(toy.PROBLEM),
-            registry.hparams(toy.hparams(num_hidden_layers=1)),
-            str(empty),
-            str(tmp_path / name),
-            TrainSettings(train_steps=steps, eval_steps=1, decode=DECODE),
-            str(text),
-        )
-        return going.run()
-
-    whole = run("whole", 7)
-    run("parts", 4)
-    assert run("parts", 7) == whole
+    text, empty = str(toy.write_text(tmp_path / "text")), tmp_path / "data"
+    expected = trainer(empty, tmp_path / "whole", 6, tmp_dir=text).run()
+    after(trainer(empty, tmp_path / "parts", 6, tmp_dir=text), 4, interrupt).run()
+    assert trainer(empty, tmp_path / "parts", 6, tmp_dir=text).run() == expected
     assert [path.name[:5] for path in empty.iterdir()] == ["vocab"]
-    one, other = (
-        checkpoints.read(str(tmp_path / name / "model.ckpt-7")) for name in ("whole", "parts")
-    )
-    for name in one:
-        np.testing.assert_array_equal(one[name], other[name], err_msg=name)
+    assert_same(tmp_path / "whole", tmp_path / "parts", 6)
     with pytest.raises(UserError, match="on_the_fly was True and is now False"):
-        trainer(data_dir, tmp_path / "parts", 8)
+        trainer(toy.generate(tmp_path / "shards"), tmp_path / "parts", 8)
 
 
-def test_files_of_older_runs_beside_a_checkpoint_are_left_out_of_account(data_dir, tmp_path):
-    """They held the data's place, as `model.ckpt-STEP.input`."""
-    trainer(data_dir, tmp_path / "run", 2).run()
-    for suffix in ("index", "data-00000-of-00001"):
-        (tmp_path / "run" / f"model.ckpt-2.input.{suffix}").write_bytes(b"old")
-    going_on = trainer(data_dir, tmp_path / "run", 3, keep_checkpoint_max=1)
-    going_on.run()
-    kept = sorted(path.name for path in (tmp_path / "run").glob("model.ckpt-*"))
-    assert kept == ["model.ckpt-3.data-00000-of-00001", "model.ckpt-3.index"]
+@pytest.mark.parametrize(
+    ("hparams", "engine"),
+    [
+        ("optimizer=multistep_adam,optimizer_multistep_accumulate_steps=3", {"ema": 0.9}),
+        ("optimizer=adafactor", {"precision": "float16"}),
+    ],
+)
+def test_all_that_is_kept_between_steps_is_in_a_checkpoint(data_dir, tmp_path, hparams, engine):
+    def make(directory):
+        return trainer(data_dir, directory, 9, f"{SMALL},{hparams}", engine=engine)
+
+    expected = make(tmp_path / "whole").run()
+    after(make(tmp_path / "parts"), 4, interrupt).run()
+    assert make(tmp_path / "parts").run() == expected
+    assert_same(tmp_path / "whole", tmp_path / "parts", 9)
 
 
-def test_keeps_so_many_checkpoints(data_dir, tmp_path):
-    trainer(data_dir, tmp_path / "run", 8, local_eval_frequency=2, keep_checkpoint_max=2).run()
-    kept = sorted(path.name for path in (tmp_path / "run").glob("model.ckpt-*"))
-    assert kept == [
-        f"model.ckpt-{step}{suffix}"
-        for step in (6, 8)
-        for suffix in (".data-00000-of-00001", ".index")
-    ]
-    assert checkpoints.resolve(str(tmp_path / "run")).endswith("model.ckpt-8")
+def test_stops_early_and_names_the_best(data_dir, tmp_path, capsys):
+    stopping = EarlyStopping(steps=2, metric="accuracy", delta=1.0)
+    going = trainer(
+        data_dir,
+        tmp_path,
+        20,
+        local_eval_frequency=2,
+        early_stopping=stopping,
+        best_metric="accuracy",
+        keep_checkpoint_max=1,
+    )
+    figures = going.run()
+    assert figures.keys() == {"loss", "accuracy", "bleu"}
+    assert "accuracy of dev has not improved by 1.0 for 2 steps" in ending(tmp_path)
+    rows = [json.loads(row) for row in (tmp_path / "evaluations.jsonl").read_text().splitlines()]
+    assert [row["step"] for row in rows] == [2, 4]
+    best = max(rows, key=lambda row: row["accuracy"])["step"]
+    assert (tmp_path / "best").read_text() == f"model.ckpt-{best}\n"
+    assert (tmp_path / f"model.ckpt-{best}.index").exists()
 
 
-def test_writes_settings_and_scalars(data_dir, tmp_path):
-    trainer(data_dir, tmp_path / "run", 2).run()
-    run = json.loads((tmp_path / "run" / "run.json").read_text())
+def test_saves_by_seconds_too(data_dir, tmp_path):
+    going = trainer(data_dir, tmp_path, 9, save_checkpoints_secs=1e-9)
+    going.run()
+    steps = {int(path.stem.split("-")[1]) for path in tmp_path.glob("model.ckpt-*.index")}
+    assert {1, 3, 6, 9} <= steps  # at the ends of all bundles of steps
+
+
+def test_begins_with_the_weights_of_another_run(data_dir, tmp_path, whole):
+    warm = trainer(data_dir, tmp_path, 0, warm_start_from=str(whole[0]))
+    figures = warm.run()
+    assert figures == whole[1]
+    assert warm.engine.step == 0
+    arrays = checkpoints.read(str(tmp_path / "model.ckpt-0"))
+    assert not np.any(arrays[next(name for name in arrays if name.endswith("/Adam"))])
+
+
+def test_writes_settings_scalars_and_what_ran(data_dir, tmp_path, whole):
+    run = json.loads((whole[0] / "run.json").read_text())
     assert run["problem"] == toy.PROBLEM
     assert run["hparams_set"] == "transformer_tiny"
-    hp = json.loads((tmp_path / "run" / "hparams.json").read_text())
-    assert hp["hidden_size"] == 64
-    for folder, tags in ((".", [b"loss", b"learning_rate"]), ("eval", [b"bleu", b"accuracy"])):
-        [events] = (tmp_path / "run" / folder).glob("events.*")
-        written = b"".join(tf.data.TFRecordDataset(str(events)).as_numpy_iterator())
-        for tag in [*tags, b"scalars"]:
-            assert tag in written
+    start = run["starts"][0]
+    assert start["versions"]["t2t_keras"]
+    assert (start["replicas"], start["devices"], start["from_step"]) == (1, ["CPU"], 0)
+    assert ending(whole[0]) == "done: step 12"
+    hp = json.loads((whole[0] / "hparams.json").read_text())
+    assert hp["hidden_size"] == 32
+    written = {}
+    for folder in (".", "eval"):
+        for events in (whole[0] / folder).glob("events.*"):
+            written[folder] = written.get(folder, b"") + events.read_bytes()
+    for tag in (b"loss", b"learning_rate", b"gradient_norm", b"tokens_per_second", b"scalars"):
+        assert tag in written["."]
+    for tag in (b"bleu", b"accuracy"):
+        assert tag in written["eval"]
 
 
-def test_other_settings_are_refused_with_the_difference(data_dir, tmp_path):
-    trainer(data_dir, tmp_path / "run", 1)
-    with pytest.raises(UserError, match="filter_size was 128 and is now 256"):
-        trainer(data_dir, tmp_path / "run", 1, toy.hparams(filter_size=256))
+def test_says_what_it_runs_on(data_dir, tmp_path):
+    lines = "\n".join(trainer(data_dir, tmp_path, 1).description())
+    for words in (
+        "1 batch shape, 64 x 8",
+        "XLA off",
+        "1 replica, CPU; float32",
+        "GFLOP/s",
+        "keras 3",
+    ):
+        assert words in lines
+
+
+def test_other_settings_are_refused_with_the_difference(data_dir, whole):
+    with pytest.raises(UserError, match="filter_size was 32 and is now 256"):
+        trainer(data_dir, whole[0], 1, toy.hparams(filter_size=256))
     with pytest.raises(UserError, match="random_seed was 0 and is now 5"):
-        trainer(data_dir, tmp_path / "run", 1, random_seed=5)
+        trainer(data_dir, whole[0], 1, engine={"random_seed": 5})
+    with pytest.raises(UserError, match=r"ema was 0\.0 and is now 0\.9"):
+        trainer(data_dir, whole[0], 1, engine={"ema": 0.9})
 
 
 def test_a_loss_that_is_no_number_stops_the_run_with_advice(data_dir, tmp_path):
-    broken = trainer(data_dir, tmp_path / "run", 3)
-    broken.model.softmax.table.assign(broken.model.softmax.table * np.nan)
-    with pytest.raises(UserError, match="learning_rate_warmup_steps"):
+    broken = trainer(data_dir, tmp_path, 6, local_eval_frequency=2)
+    table = broken.model.softmax.table
+    after(broken, 3, lambda: table.assign(table * np.nan))
+    with pytest.raises(UserError, match=r"learning_rate_warmup_steps.*warm_start_from=.*ckpt-2"):
         broken.run()
+    assert "the loss became nan before step" in ending(tmp_path)
+    assert checkpoints.resolve(str(tmp_path)).endswith("model.ckpt-2")
 
 
-def test_xla_and_no_xla_train_alike(data_dir, tmp_path):
-    for name, xla in (("plain", False), ("xla", True)):
-        trainer(data_dir, tmp_path / name, 3, xla=xla, eval_steps=1).run()
-    one, other = (
-        checkpoints.read(str(tmp_path / name / "model.ckpt-3")) for name in ("plain", "xla")
-    )
+def test_xla_and_no_xla_train_alike(data_dir, tmp_path, whole):
+    trainer(data_dir, tmp_path, 5, engine={"xla": True}).run()
+    one, other = (checkpoints.read(str(path / "model.ckpt-5")) for path in (whole[0], tmp_path))
     for name, value in one.items():
-        if "/Adam" not in name and name.startswith("transformer/"):
+        if name.startswith("transformer/"):
             np.testing.assert_allclose(other[name], value, atol=1e-5, err_msg=name)

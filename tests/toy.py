@@ -3,9 +3,11 @@
 import random
 import subprocess
 import sys
+from pathlib import Path
 
 from t2t_keras import registry
 
+ROOT = Path(__file__).parents[1]
 PROBLEM = "text2text_tmpdir"
 SETTINGS = {
     "hidden_size": 64,
@@ -39,7 +41,7 @@ def rows(count, seed):
 
 def write_text(directory):
     """Writes the four files that `text2text_tmpdir` reads; dev rows are new ones."""
-    directory.mkdir()
+    directory.mkdir(parents=True)
     train = rows(3000, seed=1)
     held_out = [row for row in rows(300, seed=2) if row not in set(train)][:100]
     for name, lines in (("train", train), ("eval", held_out)):

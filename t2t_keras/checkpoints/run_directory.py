@@ -27,7 +27,8 @@ def write_settings(directory: str, hp: HParams, run: Mapping[str, Any]) -> None:
     Args:
         directory: of the run; made if absent.
         hp: the resolved settings.
-        run: what else decides the result: problem, set, seed, vocabulary sizes.
+        run: what else decides the result: problem, set, seed, vocabulary sizes. What `run.json`
+            says besides stays in it.
 
     Raises:
         UserError: the directory cannot be written, holds averages, or a run with other settings;
@@ -47,7 +48,7 @@ def write_settings(directory: str, hp: HParams, run: Mapping[str, Any]) -> None:
                     f"{directory} holds a run with other settings ({'; '.join(differences)}): "
                     "give the same ones to go on, or another --output_dir."
                 )
-        _write_json(os.path.join(directory, RUN_FILE), dict(run))
+        _write_json(os.path.join(directory, RUN_FILE), {**read_settings(directory)[1], **run})
         _write_json(os.path.join(directory, HPARAMS_FILE), hp.to_dict())
     except OSError as error:
         raise UserError(f"{directory} cannot be written: {error.strerror}.") from error

@@ -28,12 +28,61 @@ def define_flags() -> None:
         "local_eval_frequency", 1000, "Steps between evaluations and checkpoints.", lower_bound=1
     )
     flags.DEFINE_integer(
+        "log_step_count_steps", 100, "Steps between points of TensorBoard.", lower_bound=1
+    )
+    flags.DEFINE_integer(
         "save_checkpoints_secs", 0, "Also save whenever so many seconds passed.", lower_bound=0
     )
     flags.DEFINE_integer("keep_checkpoint_max", 20, "Checkpoints kept; 0: all.", lower_bound=0)
+    flags.DEFINE_float(
+        "keep_checkpoint_every_n_hours",
+        0.0,
+        "One of so many hours for good; 0: none.",
+        lower_bound=0,
+    )
+    _define_early_stopping()
+    flags.DEFINE_string("warm_start_from", None, "A checkpoint; its weights begin a new run.")
     flags.DEFINE_integer("random_seed", 0, "Of weights, data order and dropout.")
+    _define_engine()
+
+
+def _define_early_stopping() -> None:
+    figures = ["loss", "accuracy", "bleu"]
+    flags.DEFINE_enum("best_metric", "loss", figures, "What of dev tells the best checkpoint.")
+    flags.DEFINE_integer(
+        "eval_early_stopping_steps", None, "Stop after so many without gain.", lower_bound=1
+    )
+    flags.DEFINE_enum("eval_early_stopping_metric", "loss", figures, "What must gain, of dev.")
+    flags.DEFINE_float("eval_early_stopping_metric_delta", 0.1, "How much is a gain.")
+    flags.DEFINE_bool(
+        "eval_early_stopping_metric_minimize", None, "Whether less is better; of the loss it is."
+    )
+
+
+def _define_engine() -> None:
+    flags.DEFINE_enum(
+        "distribute",
+        "auto",
+        ["auto", "none", "mirrored", "multi_worker"],
+        "One device, all of this host, or those of all hosts in TF_CONFIG.",
+    )
+    flags.DEFINE_enum(
+        "precision",
+        None,
+        ["float32", "bfloat16", "float16"],
+        "Of activations; by default the hparam activation_dtype.",
+    )
     flags.DEFINE_enum(
         "xla", "auto", ["auto", "on", "off"], "Compile with XLA; auto: where there is a GPU."
+    )
+    flags.DEFINE_bool("compile_ahead", False, "Compile for all batch shapes before the first step.")
+    flags.DEFINE_bool("remat", False, "Less memory: compute each layer again for its gradient.")
+    flags.DEFINE_float(
+        "ema",
+        0.0,
+        "Evaluate a moving average of this decay; 0: none.",
+        lower_bound=0,
+        upper_bound=1,
     )
 
 
@@ -47,17 +96,37 @@ def main(arguments: list[str]) -> None:
     if FLAGS.on_the_fly and FLAGS.generate_data:
         raise UserError("--on_the_fly needs no generated data: leave out it or --generate_data.")
 
+    if FLAGS.xla == "on" or (FLAGS.xla == "auto" and os.path.exists("/dev/nvidia0")):
+        _keep_compiled(output_dir)
+
     from t2t_keras.decoding import DecodeSettings
-    from t2t_keras.training import Trainer, TrainSettings
+    from t2t_keras.training import EarlyStopping, EngineSettings, Trainer, TrainSettings
 
     settings = TrainSettings(
         train_steps=FLAGS.train_steps,
         local_eval_frequency=FLAGS.local_eval_frequency,
         eval_steps=FLAGS.eval_steps,
+        log_step_count_steps=FLAGS.log_step_count_steps,
         save_checkpoints_secs=FLAGS.save_checkpoints_secs,
         keep_checkpoint_max=FLAGS.keep_checkpoint_max,
-        random_seed=FLAGS.random_seed,
-        xla={"auto": None, "on": True, "off": False}[FLAGS.xla],
+        keep_checkpoint_every_n_hours=FLAGS.keep_checkpoint_every_n_hours,
+        best_metric=FLAGS.best_metric,
+        early_stopping=EarlyStopping(
+            steps=FLAGS.eval_early_stopping_steps,
+            metric=FLAGS.eval_early_stopping_metric,
+            delta=FLAGS.eval_early_stopping_metric_delta,
+            minimize=FLAGS.eval_early_stopping_metric_minimize,
+        ),
+        warm_start_from=options.directory("warm_start_from"),
+        compile_ahead=FLAGS.compile_ahead,
+        engine=EngineSettings(
+            random_seed=FLAGS.random_seed,
+            xla={"auto": None, "on": True, "off": False}[FLAGS.xla],
+            precision=FLAGS.precision,
+            distribute=FLAGS.distribute,
+            remat=FLAGS.remat,
+            ema=FLAGS.ema,
+        ),
         decode=DecodeSettings.parse(FLAGS.decode_hparams),
     )
     if FLAGS.generate_data:
@@ -65,10 +134,21 @@ def main(arguments: list[str]) -> None:
     tmp_dir = os.path.expanduser(FLAGS.tmp_dir) if FLAGS.on_the_fly else None
     trainer = Trainer(problem, hp, data_dir, output_dir, settings, tmp_dir)
     parameters = trainer.model.count_params()
-    print(f"problem {problem.name}, hparams {hp.set_name}, {parameters:,} parameters", flush=True)
-    print(trainer.batches.description(), flush=True)
+    if trainer.engine.is_chief:
+        print(f"problem {problem.name}, hparams {hp.set_name}, {parameters:,} parameters")
+        print("\n".join(trainer.description()), flush=True)
     figures = trainer.run()
-    print("dev " + "  ".join(f"{name} {value:.4f}" for name, value in figures.items()))
+    if figures and trainer.engine.is_chief:
+        print("dev " + "  ".join(f"{name} {value:.4f}" for name, value in figures.items()))
+
+
+def _keep_compiled(output_dir: str) -> None:
+    """Makes XLA keep what it compiles beside the run; TensorFlow reads this when it is imported."""
+    given = os.environ.get("TF_XLA_FLAGS", "")
+    if "persistent_cache_directory" not in given:
+        cache = os.path.join(os.path.abspath(output_dir), "xla_cache")
+        flag = f"--tf_xla_persistent_cache_directory={cache}"
+        os.environ["TF_XLA_FLAGS"] = f"{given} {flag}".strip()
 
 
 def run() -> None:

@@ -115,7 +115,7 @@ class TextBatches:
         self._replicas, self._hosts, self._host = replicas, hosts, host
         self._limits = length_limits(hp, None)
         self.buckets = buckets_for(hp, training or hp.eval_drop_long_sequences, replicas)
-        self._encoders = _encoders(problem, data_dir, tmp_dir)
+        self._encoders = stored_encoders(problem, data_dir, tmp_dir)
         self._require_examples()
 
     @property
@@ -223,9 +223,10 @@ class TextBatches:
             raise none_fits(problem, split, self._hp, self.buckets)
 
 
-def _encoders(
+def stored_encoders(
     problem: Text2TextProblem, data_dir: str | os.PathLike, tmp_dir: str | os.PathLike
 ) -> dict:
+    """Returns the problem's encoders as they are stored; a vocabulary that is absent is built."""
     make_directory(data_dir, writable=False)
     try:
         return problem.get_or_create_encoders(data_dir, tmp_dir)

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from t2t_keras.decoding import Translator
-from t2t_keras.decoding.translator import until_eos
 from t2t_keras.errors import UserError
 from t2t_keras.losses import padded_cross_entropy, token_accuracy
 from t2t_keras.metrics import bleu
@@ -28,11 +29,14 @@ class Evaluation:
         self.translator = Translator(model, encoders, decode_settings)
         self._measure = batch_function(self._sums)
 
-    def __call__(self) -> dict[str, float]:
+    def __call__(self, done: Callable[[], None] | None = None) -> dict[str, float]:
         """Returns "loss" (nats a token, not smoothed), "accuracy" (0 to 1) and "bleu" (0 to 100).
 
         BLEU is sacreBLEU (13a, cased) of the decoded text against the decoded targets. Packed
         batches give no "bleu": T2T does not decode them either.
+
+        Args:
+            done: called after every batch.
         """
         loss = right = tokens = 0.0
         references, hypotheses = [], []
@@ -42,11 +46,13 @@ class Evaluation:
             loss += batch_loss
             right += batch_right
             tokens += batch_tokens
-            if is_packed(batch):
-                continue
-            for targets in batch["targets"].numpy():
-                references.append(self.translator.encoders["targets"].decode(until_eos(targets)))
-            hypotheses += [t.texts[0] for t in self.translator.translate_ids(batch["inputs"])]
+            if not is_packed(batch):
+                references += [
+                    self.translator.text(targets) for targets in batch["targets"].numpy()
+                ]
+                hypotheses += [t.texts[0] for t in self.translator.translate_ids(batch["inputs"])]
+            if done:
+                done()
         if not tokens:
             raise UserError("the evaluation data holds no tokens: generate it again.")
         figures = {"loss": loss / tokens, "accuracy": right / tokens}

@@ -1,21 +1,35 @@
-"""The checkpoints of a run: model, optimizer and step. The step is the place in the data, too.
+"""The checkpoints of a run: all that it needs to go on. The step is the place in the data, too.
 
-A checkpoint is T2T's: `model.ckpt-<step>` with T2T's variable names, Adam's slots among them.
+A checkpoint is T2T's: `model.ckpt-<step>` with T2T's names of variables and optimizer slots. What T2T
+has no name for stands beside them.
 """
 
 from __future__ import annotations
 
 import glob
 import os
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
 
 import numpy as np
-import tensorflow as tf
 
-from t2t_keras.checkpoints.names import SLOTS, is_table, split_table, t2t_variables
-from t2t_keras.checkpoints.t2t import assign, checkpoints_in, model_arrays, read, write
+from t2t_keras.checkpoints.names import is_table, split_table, t2t_variables
+from t2t_keras.checkpoints.t2t import (
+    assign,
+    checkpoints_in,
+    model_arrays,
+    read,
+    step_in_name,
+    write,
+    write_state,
+)
 from t2t_keras.errors import UserError
+from t2t_keras.whole_file import whole_file
 
 PREFIX = "model.ckpt-"
+BEST_FILE = "best"
 
 
 class RunCheckpoints:
@@ -23,95 +37,188 @@ class RunCheckpoints:
 
     Args:
         directory: of the run.
-        model: a `Transformer`.
-        optimizer: its Keras Adam, built.
-        keep: how many checkpoints stay on disk (T2T's `--keep_checkpoint_max`); 0 keeps all.
+        engine: the `Engine`: model, optimizer and what it keeps besides.
+        keep: how many of the newest checkpoints stay on disk (T2T's `--keep_checkpoint_max`);
+            0: all.
+        keep_every_hours: one of so many hours stays for good (T2T's
+            `--keep_checkpoint_every_n_hours`); 0: none.
+        run_started: seconds since 1970, from which these hours count.
     """
 
-    def __init__(self, directory: str, model, optimizer, keep: int = 20):
+    def __init__(
+        self,
+        directory: str,
+        engine,
+        keep: int = 20,
+        keep_every_hours: float = 0,
+        run_started: float = 0,
+    ):
         self.directory = directory
-        self.model = model
-        self.optimizer = optimizer
+        self.engine = engine
         self.keep = keep
+        self.keep_every_hours = keep_every_hours
+        self.run_started = run_started
+        self.newest = ""
+        """Prefix of the checkpoint saved or restored last; empty: there is none."""
+        self._damaged: set[str] = set()
 
-    def save(self) -> str:
-        """Writes a checkpoint of the current step and returns its prefix."""
-        step = int(self.optimizer.iterations)
-        prefix = os.path.join(self.directory, f"{PREFIX}{step}")
-        try:
-            write(prefix, {**model_arrays(self.model), **self._optimizer_arrays(step)})
-            self._write_index()
-            self._remove_old()
-        except (OSError, tf.errors.OpError) as error:
-            raise UserError(f"checkpoint {prefix} cannot be written: {error}") from error
-        return prefix
+    def save(self, extra: Mapping[str, Any]) -> None:
+        """Writes a checkpoint of the current step, unless there is one, and removes old ones.
 
-    def restore_latest(self) -> int:
-        """Restores the newest checkpoint, if there is one, and returns its step, else 0."""
-        found = self._on_disk()
-        if not found:
-            return 0
-        prefix = found[-1]
-        arrays = read(prefix)
-        assign(self.model, arrays, prefix)
+        Args:
+            extra: arrays by name that belong to it, too.
+        """
+        step = self.engine.step
+        prefix = self.prefix(step)
+        if prefix == self.newest:
+            return
+        arrays = model_arrays(self.engine.model)
         for name, slot in self._slots().items():
+            arrays.update(self._pieces(name, np.asarray(slot)))
+        arrays.update(self.engine.optimizer.t2t_scalars())
+        arrays.update({name: np.asarray(v) for name, v in self._engine_state().items()})
+        write(prefix, {**arrays, **extra, "global_step": np.asarray(step, np.int64)})
+        self.newest = prefix
+        self._damaged.discard(prefix)
+        self.remove_old()
+
+    def restore_latest(self, extra: Mapping[str, Any]) -> dict[str, Any] | None:
+        """Restores the newest checkpoint that can be read to its end.
+
+        A warning on standard error names those that cannot.
+
+        Args:
+            extra: as for `save`; what is given there stands for what a checkpoint has not.
+
+        Returns:
+            The arrays of `extra` as they were, or None if there is no checkpoint.
+
+        Raises:
+            UserError: there are checkpoints, but none can be read; or one is of another model.
+        """
+        found = self._on_disk()
+        errors = []
+        for prefix in reversed(found):
+            try:
+                arrays = read(prefix)
+            except UserError as error:
+                errors.append(str(error))
+                print(f"warning: {error}; it is left out", file=sys.stderr, flush=True)
+                self._damaged.add(prefix)
+                continue
+            self._assign(prefix, arrays)
+            self.newest = prefix
+            return {name: arrays.get(name, default) for name, default in extra.items()}
+        if errors:
+            raise UserError(
+                f"none of the {len(found)} checkpoints in {self.directory} can be read; the first: "
+                f"{errors[-1]}. Remove them to begin anew."
+            )
+        return None
+
+    def prefix(self, step: int) -> str:
+        """Where the checkpoint of a step is."""
+        return os.path.join(self.directory, f"{PREFIX}{step}")
+
+    def name_best(self, step: int) -> None:
+        """Makes the checkpoint of `step` the best: the file `best` names it, and it stays on disk."""
+        path = Path(self.directory) / BEST_FILE
+        try:
+            with whole_file(path) as partial:
+                partial.write_text(f"{PREFIX}{step}\n", "utf-8")
+        except OSError as error:
+            raise UserError(f"{path} cannot be written: {error.strerror}.") from error
+
+    def best(self) -> str:
+        """Prefix of the best checkpoint, empty if none is named or it is not there."""
+        path = Path(self.directory) / BEST_FILE
+        if not path.exists():
+            return ""
+        prefix = os.path.join(self.directory, path.read_text("utf-8").strip())
+        return prefix if os.path.exists(prefix + ".index") else ""
+
+    def remove_old(self) -> None:
+        """Removes what need not be kept, and writes the file `checkpoint`."""
+        try:
+            kept = [prefix for prefix in self._on_disk() if prefix not in self._damaged]
+            if self.keep:
+                for prefix in self._old(kept[: -self.keep]):
+                    _remove(prefix)
+                    kept.remove(prefix)
+            names = [os.path.basename(prefix) for prefix in kept]
+            if names:
+                write_state(self.directory, names)
+        except OSError as error:
+            raise UserError(f"{self.directory} cannot be written: {error.strerror}.") from error
+
+    def clear_unfinished(self) -> None:
+        """Removes what a process that was killed left behind in the midst of writing or removing."""
+        whole = set(checkpoints_in(self.directory, PREFIX))
+        escaped = glob.escape(self.directory)
+        leftovers = glob.glob(f"{escaped}/.{PREFIX}*.unfinished*")
+        leftovers += glob.glob(f"{escaped}/*.incomplete")
+        for path in glob.glob(f"{escaped}/{PREFIX}*.data-00000-of-00001"):
+            prefix = path.removesuffix(".data-00000-of-00001")
+            if prefix not in whole and prefix == self.prefix(step_in_name(prefix)):
+                leftovers.append(path)
+        for path in leftovers:
+            os.remove(path)
+
+    def _old(self, candidates: list[str]) -> list[str]:
+        """Those of the candidates, by step, that need not be kept for good."""
+        old = []
+        best = self.best()
+        last_kept = self.run_started
+        for prefix in candidates:
+            written = os.path.getmtime(prefix + ".index")
+            if self.keep_every_hours and written - last_kept >= 3600 * self.keep_every_hours:
+                last_kept = written
+            elif prefix != best:
+                old.append(prefix)
+        return old
+
+    def _engine_state(self) -> dict[str, Any]:
+        return {f"engine/{name}": variable for name, variable in self.engine.state().items()}
+
+    def _slots(self) -> dict[str, Any]:
+        """T2T's names of the optimizer's slots -> Keras variables."""
+        variables = self.engine.model.trainable_variables
+        places = {id(variable): place for place, variable in enumerate(variables)}
+        named = {}
+        for name, variable in t2t_variables(self.engine.model).items():
+            for slot_name, slots in self.engine.optimizer.t2t_slots().items():
+                slot = slots[places[id(variable)]]
+                if slot is not None:
+                    named[f"training/{name}/{slot_name}"] = slot
+        return named
+
+    def _pieces(self, name: str, value: np.ndarray) -> dict[str, np.ndarray]:
+        """A slot as T2T has it: that of a table cut as the table is."""
+        if not is_table(name):
+            return {name: value}
+        table, kind = name.rsplit("/", 1)
+        shards = self.engine.model.hp.symbol_modality_num_shards
+        pieces = split_table(table, value, shards)
+        return {f"{piece}/{kind}": part for piece, part in pieces.items()}
+
+    def _assign(self, prefix: str, arrays: Mapping[str, np.ndarray]) -> None:
+        assign(self.engine.model, arrays, prefix)
+        for name, variable in {**self._slots(), **self._engine_state()}.items():
             if name not in arrays:
                 raise UserError(f"checkpoint {prefix} has no {name}: it cannot be trained on.")
-            slot.assign(arrays[name])
-        step = int(arrays["global_step"])
-        self.optimizer.iterations.assign(step)
-        return step
-
-    def _slots(self):
-        """T2T's names of the optimizer's slots -> Keras variables."""
-        by_kind = [
-            [v for v in self.optimizer.variables if v.path.endswith(kind)]
-            for kind in ("_momentum", "_velocity")
-        ]
-        slots = {}
-        variables = self.model.trainable_variables
-        for name, variable in t2t_variables(self.model).items():
-            index = next(i for i, other in enumerate(variables) if other is variable)
-            for slot, of_kind in zip(SLOTS, by_kind, strict=True):
-                slots[f"training/{name}/{slot}"] = of_kind[index]
-        return slots
-
-    def _optimizer_arrays(self, step: int) -> dict[str, np.ndarray]:
-        arrays: dict[str, np.ndarray] = {
-            "global_step": np.asarray(step, np.int64),
-            # What T2T's Adam multiplies up: beta to the power of the coming step.
-            "training/beta1_power": np.asarray(self.optimizer.beta_1 ** (step + 1), np.float32),
-            "training/beta2_power": np.asarray(self.optimizer.beta_2 ** (step + 1), np.float32),
-        }
-        for name, slot in self._slots().items():
-            value = np.asarray(slot)
-            if is_table(name):
-                table, kind = name.rsplit("/", 1)
-                shards = self.model.hp.symbol_modality_num_shards
-                for piece_name, piece in split_table(table, value, shards).items():
-                    arrays[f"{piece_name}/{kind}"] = piece
-            else:
-                arrays[name] = value
-        return arrays
+            value = arrays[name]
+            if tuple(value.shape) != tuple(variable.shape):
+                raise UserError(
+                    f"checkpoint {prefix} does not fit: {name} is {list(value.shape)} there and "
+                    f"{list(variable.shape)} here."
+                )
+            variable.assign(value)
 
     def _on_disk(self) -> list[str]:
         return checkpoints_in(self.directory, PREFIX)
 
-    def _write_index(self):
-        """Writes TensorFlow's `checkpoint` file, which names the newest and all others."""
-        names = [os.path.basename(prefix) for prefix in self._on_disk()]
-        lines = [f'model_checkpoint_path: "{names[-1]}"']
-        lines += [f'all_model_checkpoint_paths: "{name}"' for name in names]
-        path = os.path.join(self.directory, "checkpoint")
-        with open(path + ".unfinished", "w", encoding="utf-8") as file:
-            file.write("\n".join(lines) + "\n")
-        os.replace(path + ".unfinished", path)
 
-    def _remove_old(self):
-        if not self.keep:
-            return
-        for prefix in self._on_disk()[: -self.keep]:
-            os.remove(prefix + ".index")  # first: without it nobody takes the rest for one
-            for path in glob.glob(glob.escape(prefix) + ".*"):
-                os.remove(path)
-        self._write_index()
+def _remove(prefix: str) -> None:
+    os.remove(prefix + ".index")  # first: without it nobody takes the rest for one
+    for path in glob.glob(glob.escape(prefix) + ".*"):
+        os.remove(path)

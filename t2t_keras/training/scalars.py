@@ -9,10 +9,14 @@ _SCALAR = b"\n\x09\n\x07scalars\x20\x01"
 
 
 class ScalarLog:
-    """Writes named numbers by step to an event file in a directory."""
+    """Writes named numbers by step to an event file in a directory; without one, nowhere."""
 
-    def __init__(self, directory: str):
-        self._writer = tf.summary.create_file_writer(directory)
+    def __init__(self, directory: str | None):
+        self._writer = (
+            tf.summary.create_file_writer(directory)
+            if directory is not None
+            else tf.summary.create_noop_writer()
+        )
 
     def write(self, step: int, values: dict[str, float]) -> None:
         with self._writer.as_default(step):

@@ -3,25 +3,32 @@
 from __future__ import annotations
 
 import dataclasses
-import math
 import time
 
-import keras
 import tensorflow as tf
 
-from t2t_keras import data, optimizers
-from t2t_keras.checkpoints import write_settings
-from t2t_keras.data.on_the_fly import TextBatches
+from t2t_keras import data
+from t2t_keras.checkpoints import load_t2t, write_settings
+from t2t_keras.data.on_the_fly import TextBatches, stored_encoders
 from t2t_keras.data.reading import plain_errors
 from t2t_keras.decoding import DecodeSettings
 from t2t_keras.errors import UserError
 from t2t_keras.settings import HParams
+from t2t_keras.training.early_stopping import EarlyStopping, require_metric
+from t2t_keras.training.engine import Engine, EngineSettings
 from t2t_keras.training.evaluation import Evaluation
-from t2t_keras.training.progress import Progress
+from t2t_keras.training.evaluation_history import EvaluationHistory
+from t2t_keras.training.hosts import Hosts
+from t2t_keras.training.loss_record import LossRecord
+from t2t_keras.training.matrix_peak import matrix_peak, operations_a_position
+from t2t_keras.training.progress import Progress, Speed
 from t2t_keras.training.run_checkpoint import RunCheckpoints
+from t2t_keras.training.run_record import RunRecord, versions
 from t2t_keras.training.scalars import ScalarLog
-from t2t_keras.training.step import TrainStep
-from t2t_keras.transformer import Transformer
+from t2t_keras.training.stop_requests import StopRequests
+
+LOSSES = "run/losses"
+"""The name of the state of `LossRecord` in a checkpoint."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -32,25 +39,39 @@ class TrainSettings:
         train_steps: steps of the whole run, those before a restart included.
         local_eval_frequency: steps between evaluations; a checkpoint is written at each.
         eval_steps: batches of an evaluation; 0 takes all.
+        log_step_count_steps: steps between the points of TensorBoard's curves.
         save_checkpoints_secs: also write a checkpoint whenever so many seconds have passed; 0: no.
-        keep_checkpoint_max: checkpoints kept on disk; 0 keeps all.
-        random_seed: of weights, data order and dropout.
-        xla: compile forward and backward with XLA; None: where there is a GPU.
+        keep_checkpoint_max: newest checkpoints kept on disk; 0 keeps all. The best one is kept
+            besides.
+        keep_checkpoint_every_n_hours: keep one of so many hours for good; 0: none.
+        best_metric: the figure of dev that tells the best checkpoint: "loss", "accuracy", "bleu".
+        early_stopping: when evaluation ends the run.
+        warm_start_from: a checkpoint of ours or T2T's whose weights a new run begins with.
+        compile_ahead: compile for all shapes before the first step.
+        engine: devices, precision, seed and so on.
         decode: how evaluation decodes.
     """
 
     train_steps: int = 250000
     local_eval_frequency: int = 1000
     eval_steps: int = 100
+    log_step_count_steps: int = 100
     save_checkpoints_secs: float = 0
     keep_checkpoint_max: int = 20
-    random_seed: int = 0
-    xla: bool | None = None
+    keep_checkpoint_every_n_hours: float = 0
+    best_metric: str = "loss"
+    early_stopping: EarlyStopping = dataclasses.field(default_factory=EarlyStopping)
+    warm_start_from: str | None = None
+    compile_ahead: bool = False
+    engine: EngineSettings = dataclasses.field(default_factory=EngineSettings)
     decode: DecodeSettings = dataclasses.field(default_factory=DecodeSettings)
 
 
 class Trainer:
     """Trains a problem with a set of hyperparameters in a directory of its own.
+
+    Of several hosts, each runs one; the first writes and evaluates, and all must see its
+    directory.
 
     Args:
         problem: a `Problem` whose data has been generated.
@@ -76,113 +97,323 @@ class Trainer:
     ):
         self.settings = settings
         self.output_dir = output_dir
-        keras.utils.set_random_seed(settings.random_seed)
-        self.batches, dev = (
-            _batches(problem, split, data_dir, tmp_dir, hp, settings.random_seed)
-            for split in ("train", "dev")
-        )
+        _require_metrics(problem, settings)
+        if tmp_dir is not None:
+            stored_encoders(problem, data_dir, tmp_dir)
         encoders = problem.get_feature_encoders(data_dir)
-        self.model = Transformer(
+        # Before all else of TensorFlow: hosts must be joined before its first operation.
+        self.engine = engine = Engine(
             hp,
             source_vocab_size=encoders["inputs"].vocab_size,
             target_vocab_size=encoders["targets"].vocab_size,
             target_space_id=problem.target_space_id,
+            settings=settings.engine,
+            train_steps=settings.train_steps,
         )
-        optimizer = optimizers.create(hp, settings.train_steps)
-        has_gpu = bool(tf.config.list_physical_devices("GPU"))
-        xla = has_gpu if settings.xla is None else settings.xla
-        self.step = TrainStep(self.model, optimizer, seed=settings.random_seed, xla=xla)
-        run = {
-            "problem": problem.name,
-            "random_seed": settings.random_seed,
-            "on_the_fly": tmp_dir is not None,
-        }
-        write_settings(output_dir, hp, {**self.model.description(), **run})
+        self.model = engine.model
+        if engine.hosts > 1:
+            _require_updates(hp, settings)
+        self._packed = bool(getattr(problem, "packed_length", None))
+        seed = settings.engine.random_seed
+        shares = engine.replicas, engine.hosts, engine.host
+        self.batches = _batches(problem, "train", data_dir, tmp_dir, hp, seed, *shares)
+        dev = _batches(problem, "dev", data_dir, tmp_dir, hp, seed)
+        self._begin_record(problem, hp, on_the_fly=tmp_dir is not None)
         self.checkpoints = RunCheckpoints(
-            output_dir, self.model, optimizer, settings.keep_checkpoint_max
+            output_dir,
+            engine,
+            settings.keep_checkpoint_max,
+            settings.keep_checkpoint_every_n_hours,
+            self.record.first_started,
         )
         self.evaluation = Evaluation(
             self.model, dev.dataset(), encoders, settings.decode, settings.eval_steps
         )
-        self.train_log = ScalarLog(output_dir)
-        self.eval_log = ScalarLog(f"{output_dir}/eval")
-        self._run_steps = tf.function(self._steps)
+        self._hosts = Hosts(engine)
+        self._losses = LossRecord(settings.log_step_count_steps)
+        self._peak = matrix_peak(self.model.compute_dtype) if engine.is_chief else 0.0
+        self._speed = Speed(operations_a_position(self.model), self._peak * _devices(engine))
+        self._progress = Progress(
+            settings.train_steps,
+            self._speed,
+            getattr(self.batches, "batches_an_epoch", None),
+            quiet=not engine.is_chief,
+        )
+        self._stop = StopRequests()
+
+    def description(self) -> list[str]:
+        """What the run is and what it runs on, for its first lines."""
+        engine, precision = self.engine, self.model.compute_dtype
+        names = ", ".join(f"{name} {version}" for name, version in versions().items())
+        hosts = f" on {engine.hosts} hosts" if engine.hosts > 1 else ""
+        return [
+            self.batches.description(),
+            engine.programs(self.batches.shapes),
+            f"{engine.replicas} {_plural('replica', engine.replicas)}{hosts}, "
+            f"{', '.join(_device_names())}; {precision}, of which matrix products reach "
+            f"{self._peak / 1e9:,.0f} GFLOP/s a device",
+            names,
+        ]
 
     def run(self) -> dict[str, float]:
-        """Trains from the newest checkpoint to `train_steps`; returns the last evaluation."""
-        s = self.settings
-        step = self.checkpoints.restore_latest()
-        progress = Progress(s.train_steps)
-        if step:
-            progress.say(f"going on after step {step} of {self.output_dir}")
-        with plain_errors():
-            return self._run(step, progress)
+        """Trains from the newest checkpoint to `train_steps`, or until it is stopped.
 
-    def _run(self, step: int, progress: Progress) -> dict[str, float]:
+        SIGTERM, SIGINT and early stopping end it as reaching `train_steps` does: a checkpoint is
+        there, and what ended it is said in a line.
+
+        Returns:
+            The figures of the last evaluation; empty without any.
+
+        Raises:
+            UserError: the loss is no number or diverges, data is damaged, a file cannot be
+                written.
+        """
+        with plain_errors(), self._stop:
+            step = self._restore()
+            self._progress.say(
+                f"going on after step {step} of {self.output_dir}" if step else "starting anew"
+            )
+            self.history = EvaluationHistory(self.output_dir, step, self.engine.is_chief)
+            self._log_to_tensorboard()
+            self.record.note(from_step=step, ended="")
+            try:
+                ended = self._run(step)
+            except _StopRequested:
+                ended = self._stopped()
+            except UserError as error:
+                self.record.note(step=self.engine.step, ended=str(error))
+                raise
+            self.record.note(step=self.engine.step, ended=ended)
+            self._progress.say(ended)
+        steps = sorted(self.history.figures)
+        return self.history.figures[steps[-1]] if steps else {}
+
+    def _run(self, step: int) -> str:
+        """Trains; returns why it ended."""
         s = self.settings
+        if s.compile_ahead:
+            self.engine.compile_ahead(self.batches.shapes, self._packed)
         iterator = iter(self.batches.dataset(start_step=step))
-        figures: dict[str, float] = {}
         chunk, saved = 1, time.monotonic()
-        while step < s.train_steps:
-            next_event = min(_next_multiple(step, s.local_eval_frequency), s.train_steps)
-            steps = min(chunk, next_event - step)
-            seconds = self._train(iterator, step, steps, progress)
+        while True:
+            if step >= s.train_steps or (step and step % s.local_eval_frequency == 0):
+                self._save()
+                saved = time.monotonic()
+                self._evaluate(step)
+                if s.early_stopping.reached(*self.history.of(s.early_stopping.metric)):
+                    return self._plateau(step)
+            if step >= s.train_steps:
+                return f"done: step {step}"
+            every = (s.local_eval_frequency, s.log_step_count_steps)
+            stop = min(s.train_steps, *((step // n + 1) * n for n in every))
+            steps = min(chunk, stop - step)
+            seconds = self._train(iterator, step, steps)
             step += steps
             # As many steps as take about a second: seldom enough to cost nothing.
-            chunk = max(1, min(1000, int(steps / seconds)))
-            evaluate = step == next_event
-            if evaluate or 0 < s.save_checkpoints_secs < time.monotonic() - saved:
-                self.checkpoints.save()
-                saved = time.monotonic()
-            if evaluate:
-                figures = self._evaluate(step, progress)
-        return figures or self._evaluate(step, progress)
-
-    def _train(self, iterator, step: int, steps: int, progress: Progress) -> float:
-        start = time.perf_counter()
-        loss, tokens = (float(x) for x in self._run_steps(iterator, tf.constant(steps)))
-        seconds = time.perf_counter() - start
-        loss /= max(tokens, 1.0)
-        step += steps
-        rate = float(self.step.optimizer.learning_rate)
-        if not math.isfinite(loss):
-            raise UserError(
-                f"the loss became {loss} before step {step}: lower the learning rate (or raise "
-                "learning_rate_warmup_steps), set clip_grad_norm, and restart from "
-                f"the last checkpoint in {self.output_dir}."
+            chunk, save, leave = self._hosts.agree(
+                chief=[
+                    max(1, min(1000, int(steps / seconds))),
+                    0 < s.save_checkpoints_secs < time.monotonic() - saved,
+                ],
+                any_host=[bool(self._stop.name)],
             )
-        progress.update(step, steps, loss, rate, tokens, seconds)
-        self.train_log.write(
-            step,
-            {"loss": loss, "learning_rate": rate, "target_tokens_per_second": tokens / seconds},
-        )
+            if self._can_save() and (save or leave):
+                self._save()
+                saved = time.monotonic()
+                if leave:
+                    return self._stopped()
+
+    def _train(self, iterator, step: int, steps: int) -> float:
+        start = time.perf_counter()
+        totals = self.engine.train(iterator, steps)
+        seconds = time.perf_counter() - start
+        step += steps
+        loss = totals.loss / max(totals.tokens, 1.0)
+        mean = self._losses.add(step, totals)
+        norm = totals.gradient_norm
+        if self.model.compute_dtype == "float16":
+            norm = 0.0  # infinite in the steps that loss scaling leaves out
+        trouble = self._losses.trouble(step, loss, norm)
+        if trouble:
+            raise UserError(
+                f"{trouble}. Lower the learning rate, raise learning_rate_warmup_steps or set "
+                "clip_grad_norm, and begin another --output_dir"
+                + (f" (--warm_start_from={newest})" if (newest := self.checkpoints.newest) else "")
+                + "."
+            )
+        rate = self.engine.learning_rate
+        self._speed.add(steps, totals, seconds)
+        self._progress.update(step, loss, rate)
+        if mean:
+            self.train_log.write(
+                step,
+                {
+                    "loss": mean.loss,
+                    "learning_rate": rate,
+                    "gradient_norm": totals.gradient_norm,
+                    **self._speed.figures(),
+                },
+            )
         return seconds
 
-    def _steps(self, iterator, steps):
-        loss, tokens = 0.0, 0.0
-        for _ in tf.range(steps):
-            step_loss, step_tokens = self.step(next(iterator))
-            loss += step_loss
-            tokens += step_tokens
-        return loss, tokens
-
-    def _evaluate(self, step: int, progress: Progress) -> dict[str, float]:
-        figures = self.evaluation()
-        bleu = f"  BLEU {figures['bleu']:.2f}" if "bleu" in figures else ""
-        progress.say(
-            f"step {step}: dev loss {figures['loss']:.4f}  accuracy {figures['accuracy']:.4f}{bleu}"
+    def _evaluate(self, step: int) -> None:
+        """Evaluates, unless that was done before the run was stopped at this step."""
+        if step in self.history.figures:
+            return
+        figures = {}
+        if self.engine.is_chief:
+            with self.engine.evaluation_weights():
+                figures = self.evaluation(self._leave_if_asked)
+        figures = self._hosts.figures(figures)
+        self.history.add(step, figures)
+        best = self.history.best(self.settings.best_metric)
+        words = f"dev loss {figures['loss']:.4f}  accuracy {figures['accuracy']:.4f}"
+        words += f"  BLEU {figures['bleu']:.2f}" if "bleu" in figures else ""
+        self._progress.say(
+            f"step {step}: {words}" + ("  (the best so far)" if best == step else "")
         )
-        self.eval_log.write(step, figures)
-        self.train_log.flush()
-        self.eval_log.flush()
-        return figures
+        if self.engine.is_chief:
+            if best == step:
+                self.checkpoints.name_best(step)
+                self.checkpoints.remove_old()
+            self.eval_log.write(step, figures)
+            self.train_log.flush()
+            self.eval_log.flush()
+
+    def _leave_if_asked(self) -> None:
+        if self._stop.name and self.engine.hosts == 1:
+            raise _StopRequested
+
+    def _stopped(self) -> str:
+        step = self.engine.step
+        return f"stopped by {self._stop.name or 'another host'} after step {step}, which is saved"
+
+    def _plateau(self, step: int) -> str:
+        s = self.settings.early_stopping
+        best = self.history.best(self.settings.best_metric) or step
+        return (
+            f"stopped after step {step}: {s.metric} of dev has not improved by {s.delta} for "
+            f"{s.steps} steps; the best checkpoint by {self.settings.best_metric} is "
+            f"{self.checkpoints.prefix(best)}"
+        )
+
+    def _can_save(self) -> bool:
+        """Not where each of several hosts holds gradients of its own until the next update."""
+        return self.engine.hosts == 1 or not self.engine.between_updates
+
+    def _save(self) -> None:
+        if self.engine.is_chief:
+            self.train_log.flush()  # or points before it could be lost, and not come again
+            self.checkpoints.save({LOSSES: self._losses.state()})
+
+    def _restore(self) -> int:
+        """Restores the newest checkpoint, or begins with the weights asked for; returns the step."""
+        if self.engine.is_chief:
+            self.checkpoints.clear_unfinished()
+        extra = self.checkpoints.restore_latest({LOSSES: self._losses.state(), "global_step": 0})
+        if extra is not None:
+            self.engine.step = int(extra["global_step"])
+            self._losses.restore(extra[LOSSES])
+            if self.engine.is_chief:
+                self.checkpoints.remove_old()
+        elif self.settings.warm_start_from:
+            load_t2t(self.model, self.settings.warm_start_from)
+        step = self.engine.step
+        if self._hosts.agree(chief=[step], any_host=[])[0] != step:
+            raise UserError(
+                f"host {self.engine.host} is at step {step} of {self.output_dir}, the first host "
+                "is not: all hosts must see the same --output_dir."
+            )
+        return step
+
+    def _begin_record(self, problem, hp: HParams, on_the_fly: bool) -> None:
+        s = self.settings.engine
+        run = {
+            "problem": problem.name,
+            "random_seed": s.random_seed,
+            "on_the_fly": on_the_fly,
+            "precision": self.model.compute_dtype,
+            "ema": s.ema,
+        }
+        engine = self.engine
+        if engine.is_chief:
+            write_settings(self.output_dir, hp, {**self.model.description(), **run})
+        self.record = RunRecord(
+            self.output_dir,
+            engine.is_chief,
+            replicas=engine.replicas,
+            hosts=engine.hosts,
+            devices=_device_names(),
+            parameters=self.model.count_params(),
+            programs=engine.programs(self.batches.shapes),
+        )
+        before = self.record.earlier[-1]["replicas"] if self.record.earlier else engine.replicas
+        if before != engine.replicas and engine.is_chief:
+            Progress(0, Speed()).say(
+                f"warning: this run had {before} replicas before and has {engine.replicas} now: "
+                "its batches are of another size from here on"
+            )
+
+    def _log_to_tensorboard(self) -> None:
+        chief = self.engine.is_chief
+        self.train_log = ScalarLog(self.output_dir if chief else None)
+        self.eval_log = ScalarLog(f"{self.output_dir}/eval" if chief else None)
 
 
-def _batches(problem, split: str, data_dir: str, tmp_dir: str | None, hp: HParams, seed: int):
+class _StopRequested(Exception):
+    """Leaves an evaluation."""
+
+
+def _require_metrics(problem, settings: TrainSettings) -> None:
+    require_metric(settings.best_metric)
+    wanted = {settings.best_metric}
+    if settings.early_stopping.steps is not None:
+        wanted.add(settings.early_stopping.metric)
+    if "bleu" in wanted and getattr(problem, "packed_length", None):
+        raise UserError(f"{problem.name} is packed, so there is no bleu: name loss or accuracy.")
+
+
+def _require_updates(hp: HParams, settings: TrainSettings) -> None:
+    """Checks that there is an update before each checkpoint that several hosts must write."""
+    batches = hp.optimizer_multistep_accumulate_steps if hp.optimizer == "multistep_adam" else 1
+    for name in ("local_eval_frequency", "train_steps"):
+        value = getattr(settings, name)
+        if batches and value % batches:
+            raise UserError(
+                f"{name} must be a multiple of optimizer_multistep_accumulate_steps={batches} "
+                f"with several hosts, got {value}."
+            )
+
+
+def _batches(
+    problem,
+    split: str,
+    data_dir: str,
+    tmp_dir: str | None,
+    hp: HParams,
+    seed: int,
+    replicas: int = 1,
+    hosts: int = 1,
+    host: int = 0,
+) -> data.Batches | TextBatches:
+    place = {"seed": seed, "replicas": replicas, "hosts": hosts, "host": host}
     if tmp_dir is None:
-        return data.Batches(problem, split, data_dir, hp, seed=seed)
-    return TextBatches(problem, split, data_dir, tmp_dir, hp, seed=seed)
+        return data.Batches(problem, split, data_dir, hp, **place)  # type: ignore[arg-type]
+    return TextBatches(problem, split, data_dir, tmp_dir, hp, **place)  # type: ignore[arg-type]
 
 
-def _next_multiple(step: int, of: int) -> int:
-    return (step // of + 1) * of
+def _device_names() -> list[str]:
+    devices = tf.config.list_physical_devices("GPU") or tf.config.list_physical_devices("CPU")
+    return [
+        tf.config.experimental.get_device_details(device).get("device_name", device.device_type)
+        for device in devices
+    ]
+
+
+def _devices(engine) -> int:
+    """How many devices of their own compute: logical ones on a processor share it."""
+    return engine.replicas if tf.config.list_physical_devices("GPU") else engine.hosts
+
+
+def _plural(word: str, number: int) -> str:
+    return word if number == 1 else word + "s"

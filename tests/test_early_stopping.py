@@ -1,0 +1,63 @@
+"""When evaluations say that it is enough; the rule is that of T2T's `has_metric_plateaued`."""
+
+import pytest
+
+from t2t_keras.errors import UserError
+from t2t_keras.training.early_stopping import EarlyStopping
+from t2t_keras.training.evaluation_history import EvaluationHistory
+
+STEPS = [100, 200, 300, 400, 500]
+
+
+@pytest.mark.parametrize(
+    ("settings", "values", "reached"),
+    [
+        # The loss of 200 steps ago is that of step 300: 0.1 less since then is enough to go on.
+        ({}, [5.0, 4.0, 3.0, 2.95, 2.91], True),
+        ({}, [5.0, 4.0, 3.0, 2.95, 2.89], False),
+        ({}, [5.0, 4.0, 3.0, 2.80, 3.50], False),  # it was better in between
+        ({}, [3.0, 3.0, 3.5, 4.0, 4.5], True),
+        ({"delta": 0.05}, [5.0, 4.0, 3.0, 2.95, 2.94], False),
+        ({"steps": 400}, [3.0, 3.0, 3.0, 3.0, 2.95], True),
+        ({"steps": 401}, [3.0, 3.0, 3.0, 3.0, 3.0], False),  # no evaluation is so long ago
+        ({"steps": None}, [3.0, 3.0, 3.0, 3.0, 3.0], False),
+        ({"metric": "bleu"}, [5.0, 9.0, 20.0, 20.05, 20.0], True),
+        ({"metric": "bleu"}, [5.0, 9.0, 20.0, 20.2, 20.0], False),
+        ({"metric": "bleu", "minimize": True}, [5.0, 9.0, 20.0, 20.2, 21.0], True),
+        ({"minimize": False}, [5.0, 4.0, 3.0, 2.0, 1.0], True),
+    ],
+)
+def test_stops_when_nothing_was_better_for_so_many_steps(settings, values, reached):
+    assert EarlyStopping(**{"steps": 200, **settings}).reached(STEPS, values) is reached
+
+
+def test_does_not_stop_before_it_has_seen_enough():
+    stopping = EarlyStopping(steps=200)
+    assert not stopping.reached([], [])
+    assert not stopping.reached(STEPS[:2], [3.0, 3.0])
+
+
+def test_settings_that_mean_nothing():
+    with pytest.raises(UserError, match="Did you mean 'bleu'"):
+        EarlyStopping(metric="blue")
+    with pytest.raises(UserError, match="1 or more, got 0"):
+        EarlyStopping(steps=0)
+
+
+def test_history_is_read_up_to_the_step_that_a_run_goes_on_from(tmp_path):
+    history = EvaluationHistory(str(tmp_path), 0)
+    for step, loss, bleu in ((10, 3.0, 1.0), (20, 2.0, 3.0), (30, 2.0, 3.0), (40, 1.0, 2.0)):
+        history.add(step, {"loss": loss, "bleu": bleu})
+    assert (history.best("loss"), history.best("bleu")) == (40, 20)
+    assert history.best("accuracy") is None
+    again = EvaluationHistory(str(tmp_path), 30)
+    assert again.of("loss") == ([10, 20, 30], [3.0, 2.0, 2.0])
+    again.add(40, {"loss": 5.0})
+    assert EvaluationHistory(str(tmp_path), 99).of("loss")[1] == [3.0, 2.0, 2.0, 5.0]
+    assert EvaluationHistory(str(tmp_path), 99).of("bleu")[0] == [10, 20, 30]
+
+
+def test_history_that_somebody_has_edited(tmp_path):
+    (tmp_path / "evaluations.jsonl").write_text("step 3\n")
+    with pytest.raises(UserError, match=r"evaluations\.jsonl cannot be read"):
+        EvaluationHistory(str(tmp_path), 9)

@@ -1,0 +1,187 @@
+"""Checkpoints of a run: nothing half-written is taken for one, and the right ones are kept."""
+
+import os
+
+import keras
+import numpy as np
+import pytest
+from networks import small_model
+
+from t2t_keras import checkpoints, optimizers
+from t2t_keras.errors import UserError
+from t2t_keras.training import RunCheckpoints
+
+LOSSES = {"run/losses": np.arange(5.0)}
+
+
+class Run:
+    """What checkpoints need of an engine."""
+
+    def __init__(self, overrides="num_hidden_layers=1", seed=0):
+        self.model = small_model(overrides, seed=seed)
+        self.optimizer = optimizers.create(self.model.hp)
+        self.optimizer.build(self.model.trainable_variables)
+        self.average = keras.Variable(np.zeros((3, 2), np.float32), trainable=False)
+        self.step = 0
+
+    def state(self):
+        return {"transformer/symbol_modality_23_16/shared/ema": self.average}
+
+
+@pytest.fixture(scope="module")
+def run():
+    return Run()
+
+
+def saved(run, directory, steps, **settings):
+    """Checkpoints of these steps, each a second younger than the one before."""
+    kept = RunCheckpoints(str(directory), run, **settings)
+    for step in steps:
+        run.step = step
+        run.average.assign(np.full((3, 2), step))
+        kept.save(LOSSES)
+        os.utime(kept.prefix(step) + ".index", (step, step))
+    return kept
+
+
+def steps_on_disk(directory):
+    return sorted(int(path.stem.split("-")[1]) for path in directory.glob("model.ckpt-*.index"))
+
+
+def test_restores_all_that_was_saved(run, tmp_path):
+    slots = [slot for slot in run.optimizer.variables if slot.shape]
+    for number, slot in enumerate(slots):
+        slot.assign(np.full(slot.shape, number))
+    saved(run, tmp_path, [7])
+    other = Run(seed=1)
+    found = RunCheckpoints(str(tmp_path), other).restore_latest({**LOSSES, "global_step": 0})
+    assert found["global_step"] == 7
+    np.testing.assert_array_equal(found["run/losses"], LOSSES["run/losses"])
+    for one, two in zip(
+        run.model.trainable_variables, other.model.trainable_variables, strict=True
+    ):
+        np.testing.assert_array_equal(one, two)
+    for number, slot in enumerate(slot for slot in other.optimizer.variables if slot.shape):
+        np.testing.assert_array_equal(slot, np.full(slot.shape, number))
+    np.testing.assert_array_equal(other.average, np.full((3, 2), 7))
+    assert checkpoints.load_t2t(small_model("num_hidden_layers=1"), str(tmp_path)) == 7
+
+
+def test_nothing_there_is_a_new_run(run, tmp_path):
+    assert RunCheckpoints(str(tmp_path), run).restore_latest(LOSSES) is None
+
+
+def cut(path):
+    path.write_bytes(path.read_bytes()[:-100])
+
+
+def change(path):
+    content = bytearray(path.read_bytes())
+    content[len(content) // 2] ^= 1
+    path.write_bytes(content)
+
+
+@pytest.mark.parametrize(
+    ("damage", "suffix"),
+    [
+        (cut, "data-00000-of-00001"),
+        (change, "data-00000-of-00001"),
+        (os.remove, "data-00000-of-00001"),
+        (cut, "index"),
+        (change, "index"),
+        (lambda path: path.write_bytes(b""), "index"),
+    ],
+)
+def test_a_damaged_checkpoint_is_left_out_for_the_newest_whole_one(
+    run, tmp_path, capsys, damage, suffix
+):
+    saved(run, tmp_path, [2, 4, 6])
+    for step in (4, 6):
+        damage(tmp_path / f"model.ckpt-{step}.{suffix}")
+    again = RunCheckpoints(str(tmp_path), run, keep=2)
+    assert again.restore_latest({"global_step": 0})["global_step"] == 2
+    assert again.newest.endswith("model.ckpt-2")
+    warnings = capsys.readouterr().err.splitlines()
+    assert len(warnings) == 2
+    assert all(line.startswith("warning: checkpoint") for line in warnings)
+    assert "model.ckpt-6" in warnings[0]
+    again.remove_old()
+    assert checkpoints.resolve(str(tmp_path)).endswith("model.ckpt-2")
+    run.step = 4  # it comes again
+    again.save(LOSSES)
+    assert checkpoints.is_whole(again.prefix(4))
+    assert checkpoints.resolve(str(tmp_path)).endswith("model.ckpt-4")
+
+
+def test_a_run_is_not_begun_anew_over_damaged_checkpoints(run, tmp_path, capsys):
+    saved(run, tmp_path, [2])
+    cut(tmp_path / "model.ckpt-2.data-00000-of-00001")
+    with pytest.raises(UserError, match="none of the 1 checkpoints"):
+        RunCheckpoints(str(tmp_path), run).restore_latest(LOSSES)
+
+
+def test_what_a_killed_process_left_is_removed_and_nothing_else(run, tmp_path):
+    kept = saved(run, tmp_path, [2])
+    (tmp_path / "model.ckpt-2.input.index").write_bytes(b"of others")
+    whole = sorted(path.name for path in tmp_path.iterdir())
+    for name in (
+        ".model.ckpt-3.unfinished.data-00000-of-00001",
+        ".model.ckpt-3.unfinished.index",
+        ".model.ckpt-3.unfinished.data-00000-of-00001.tempstate123",
+        "model.ckpt-1.data-00000-of-00001",
+        "evaluations.jsonl.77.incomplete",
+    ):
+        (tmp_path / name).write_bytes(b"half")
+    assert kept.restore_latest({"global_step": 0})["global_step"] == 2
+    kept.clear_unfinished()
+    assert sorted(path.name for path in tmp_path.iterdir()) == whole
+
+
+def test_keeps_the_newest_and_the_best(run, tmp_path):
+    kept = saved(run, tmp_path, [2, 4], keep=2)
+    kept.name_best(2)
+    assert (tmp_path / "best").read_text() == "model.ckpt-2\n"
+    saved(run, tmp_path, [6, 8], keep=2)
+    assert steps_on_disk(tmp_path) == [2, 6, 8]
+    kept.name_best(8)
+    saved(run, tmp_path, [10], keep=2)
+    assert steps_on_disk(tmp_path) == [8, 10]
+    assert len(list(tmp_path.glob("model.ckpt-*"))) == 4
+
+
+def test_keeps_one_of_so_many_hours_for_good(run, tmp_path):
+    hour = 3600
+    steps = [step * hour // 2 for step in range(1, 12)]  # written every half hour
+    saved(run, tmp_path, steps, keep=2, keep_every_hours=2)
+    assert [step // (hour // 2) for step in steps_on_disk(tmp_path)] == [4, 8, 10, 11]
+
+
+def test_a_slot_that_is_missing_is_named(run, tmp_path):
+    checkpoints.save_t2t(run.model, str(tmp_path / "model.ckpt-5"), {"global_step": np.int64(5)})
+    with pytest.raises(
+        UserError, match=r"has no training/transformer/.*/Adam: it cannot be trained"
+    ):
+        RunCheckpoints(str(tmp_path), run).restore_latest({})
+
+
+def test_slots_of_a_table_are_cut_with_it_and_come_back(tmp_path):
+    """As T2T has them; Adafactor's columns are kept for each piece."""
+    first = Run("num_hidden_layers=1,optimizer=adafactor")
+    slots = [variable for variable in first.optimizer.variables if variable.shape]
+    for number, slot in enumerate(slots):
+        slot.assign(np.random.default_rng(number).uniform(size=slot.shape))
+    saved(first, tmp_path, [3])
+    shapes = {
+        tuple(name.split("/")[-2:]): value.shape
+        for name, value in checkpoints.t2t.read_variables(str(tmp_path)).items()
+        if name.startswith("training/transformer/symbol_modality_23_16/shared/")
+    }
+    assert {name[1] for name in shapes} == {"Adafactor", "Adafactor_1"}
+    assert [shapes[f"weights_{i}", "Adafactor"] for i in range(3)] == [(8,), (8,), (7,)]
+    assert [shapes[f"weights_{i}", "Adafactor_1"] for i in range(3)] == [(16,)] * 3
+    second = Run("num_hidden_layers=1,optimizer=adafactor", seed=1)
+    RunCheckpoints(str(tmp_path), second).restore_latest({})
+    pairs = zip(first.optimizer.variables, second.optimizer.variables, strict=True)
+    assert len(slots) > 5
+    for one, two in pairs:
+        np.testing.assert_array_equal(one, two, err_msg=one.path)
