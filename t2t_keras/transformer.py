@@ -63,6 +63,10 @@ class Transformer(TokenFit):
         target_vocab_size: number of target token ids, V before rounding up to `vocab_divisor`.
         target_space_id: row of the target-space table added to the source (T2T's `SpaceID`);
             T2T's translation problems leave it at 0.
+        remat: whether training computes each layer again in the backward pass (see
+            `layers.Stack`).
+        dtype: the Keras policy; `hp.activation_dtype` "bfloat16" and "float16" stand for
+            "mixed_bfloat16" and "mixed_float16".
 
     Call arguments:
         inputs: {"inputs": [B, S] int32, "targets": [B, T] int32}; 0 is padding. Position t of
@@ -90,10 +94,14 @@ class Transformer(TokenFit):
         source_vocab_size: int,
         target_vocab_size: int,
         target_space_id: int = 0,
+        remat: bool = False,
         **kwargs: Any,
     ):
-        super().__init__(**kwargs)
         check_settings(hp)
+        if hp.activation_dtype != "float32":
+            kwargs.setdefault("dtype", f"mixed_{hp.activation_dtype}")
+        # Each layer casts what it needs; of an embedding table that is a few rows.
+        super().__init__(autocast=False, **kwargs)
         for side, size in (("source", source_vocab_size), ("target", target_vocab_size)):
             if size < 2:
                 raise UserError(f"{side}_vocab_size must be 2 or more (ids 0 and 1), got {size}.")
@@ -105,6 +113,7 @@ class Transformer(TokenFit):
         self.source_vocab_size = source_vocab_size
         self.target_vocab_size = target_vocab_size
         self.target_space_id = target_space_id
+        self.remat = remat
         self._make_embeddings()
         self._make_stacks()
         self.build()
@@ -159,6 +168,7 @@ class Transformer(TokenFit):
             ),
             "norm_epsilon": hp.norm_epsilon,
             "kernel_initializer": kernel_initializer(hp),
+            "remat": self.remat,
             "dtype": self.dtype_policy,
         }
         self.encoder = layers.TransformerEncoder(
@@ -218,25 +228,28 @@ class Transformer(TokenFit):
         packing = dict.fromkeys(PACKING)
         if is_packed(inputs):
             packing = {name: inputs[name] for name in PACKING}
-        memory, encoder_weights = self.encode(
+        memory = self.encode(
             source,
             training=training,
-            return_attention_weights=True,
+            return_attention_weights=return_attention_weights,
             segments=packing["inputs_segmentation"],
             position=packing["inputs_position"],
         )
-        logits, decoder_weights, encdec_weights = self.decode(
+        if return_attention_weights:
+            memory, encoder_weights = memory
+        logits = self.decode(
             targets,
             memory,
             source_mask=source != PAD_ID,
             training=training,
-            return_attention_weights=True,
+            return_attention_weights=return_attention_weights,
             segments=packing["targets_segmentation"],
             source_segments=packing["inputs_segmentation"],
             position=packing["targets_position"],
         )
         if not return_attention_weights:
             return logits
+        logits, decoder_weights, encdec_weights = logits
         weights = {
             "encoder": encoder_weights,
             "decoder": decoder_weights,
@@ -303,7 +316,7 @@ class Transformer(TokenFit):
         if self.target_position is not None:
             x = self.target_position(x, position=position)
         x = self.target_dropout(x, training=training)
-        x, own_weights, memory_weights = self.decoder(
+        x = self.decoder(
             x,
             memory,
             bias=self._proximity_bias(ops.shape(x)[1]),
@@ -311,10 +324,12 @@ class Transformer(TokenFit):
             segments=segments,
             memory_segments=source_segments,
             training=training,
-            return_attention_weights=True,
+            return_attention_weights=return_attention_weights,
         )
-        logits = ops.cast(self.softmax.logits(x), "float32")
-        return (logits, own_weights, memory_weights) if return_attention_weights else logits
+        if not return_attention_weights:
+            return ops.cast(self.softmax.logits(x), "float32")
+        x, own_weights, memory_weights = x
+        return ops.cast(self.softmax.logits(x), "float32"), own_weights, memory_weights
 
     def decode_step(self, last_ids, position, self_caches, memory_caches, memory_bias):
         """Logits of the next token of K hypotheses a sentence, from cached keys and values.
@@ -358,6 +373,7 @@ class Transformer(TokenFit):
             "source_vocab_size": self.source_vocab_size,
             "target_vocab_size": self.target_vocab_size,
             "target_space_id": self.target_space_id,
+            "remat": self.remat,
         }
 
     @classmethod
@@ -375,7 +391,7 @@ _CHOICES: dict[str, tuple] = {
     "multiply_embedding_mode": ("sqrt_depth", "none"),
     "initializer": ("uniform_unit_scaling", "normal_unit_scaling", "orthogonal", "uniform"),
     "symbol_dropout": (0.0,),
-    "activation_dtype": ("float32",),
+    "activation_dtype": ("float32", "bfloat16", "float16"),
     # What follows a user cannot change, but a file of tensor2tensor may hold.
     "attention_variables_3d": (False,),
     "causal_decoder_self_attention": (True,),

@@ -113,6 +113,7 @@ class TransformerDecoder(Stack):
 
     Args:
         num_layers: N.
+        remat: see `Stack`.
 
     Call arguments:
         x: [B, T, D].
@@ -162,16 +163,19 @@ class TransformerDecoder(Stack):
             memory_bias = mask_bias(memory_mask)
         self_weights, memory_weights = [], []
         for layer in self.layers:
-            x, own, other = layer(
+            x = self.run_layer(
+                layer,
                 x,
                 memory,
                 bias=bias,
                 memory_bias=memory_bias,
                 training=training,
-                return_attention_weights=True,
+                return_attention_weights=return_attention_weights,
             )
-            self_weights.append(own)
-            memory_weights.append(other)
+            if return_attention_weights:
+                x, own, other = x
+                self_weights.append(own)
+                memory_weights.append(other)
         x = self.last_preprocess(x, training=training)
         return (x, self_weights, memory_weights) if return_attention_weights else x
 

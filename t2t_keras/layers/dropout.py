@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import copy
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
@@ -11,7 +12,10 @@ import keras
 from keras import ops
 
 KeepMask = Callable[[Any, float], Any]
-"""`keep_mask(shape, rate)` -> boolean tensor of `shape`, False with probability `rate`."""
+"""`keep_mask(shape, rate)` -> boolean tensor of `shape`, False with probability `rate`.
+
+What such an object counts it must keep in attributes (see `rematerialised`).
+"""
 
 _scope = threading.local()
 
@@ -30,6 +34,25 @@ def keep_mask_scope(keep_mask: KeepMask) -> Iterator[None]:
         yield
     finally:
         _scope.keep_mask = outer
+
+
+def rematerialised(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Makes a function of tensors forget its inner ones and compute them again for the gradient.
+
+    Both times the dropout masks are the same. That needs a `keep_mask_scope`: outside of one the
+    function is returned as it is.
+    """
+    keep_mask = getattr(_scope, "keep_mask", None)
+    if keep_mask is None:
+        return function
+    masks = [keep_mask, copy.copy(keep_mask)]  # the copy has counted the calls before this one
+
+    def run(*tensors):
+        first = len(masks) == 2
+        with keep_mask_scope(masks.pop(0) if first else copy.copy(masks[0])):
+            return function(*tensors)
+
+    return keras.remat(run)
 
 
 @keras.saving.register_keras_serializable("t2t_keras")

@@ -21,7 +21,7 @@ class SharedEmbedding(keras.layers.Layer):
         scale_by_sqrt_depth: whether lookups are multiplied by sqrt(D) (T2T's
             `multiply_embedding_mode` "sqrt_depth").
 
-    Shapes: ids [B, T] int in, [B, T, D] out.
+    Shapes: ids [B, T] int in, [B, T, D] out; scaled in float32, whatever the compute dtype.
     """
 
     def __init__(
@@ -32,7 +32,7 @@ class SharedEmbedding(keras.layers.Layer):
         scale_by_sqrt_depth: bool = True,
         **kwargs,
     ):
-        super().__init__(**kwargs)
+        super().__init__(autocast=False, **kwargs)  # rows are cast, not the table
         self.vocab_size = vocab_size
         self.hidden_size = hidden_size
         self.scale_by_sqrt_depth = scale_by_sqrt_depth
@@ -50,7 +50,8 @@ class SharedEmbedding(keras.layers.Layer):
         x = ops.take(self.table, ids, axis=0)
         if self.scale_by_sqrt_depth:
             x = x * self.hidden_size**0.5
-        return x * ops.expand_dims(ops.cast(ids != PAD_ID, x.dtype), -1)
+        x = x * ops.expand_dims(ops.cast(ids != PAD_ID, x.dtype), -1)
+        return ops.cast(x, self.compute_dtype)
 
     def logits(self, x):
         """[B, T, D] -> [B, T, V], in the compute dtype."""

@@ -71,6 +71,7 @@ class TransformerEncoder(Stack):
 
     Args:
         num_layers: N.
+        remat: see `Stack`.
         remove_padding: zero the feed-forward output at padding (T2T's `use_pad_remover`);
             needs a mask.
 
@@ -124,14 +125,17 @@ class TransformerEncoder(Stack):
             nonpadding = mask if segments is None else ops.not_equal(segments, 0)
         all_weights = []
         for layer in self.layers:
-            x, weights = layer(
+            x = self.run_layer(
+                layer,
                 x,
                 bias=bias,
                 nonpadding=nonpadding,
                 training=training,
-                return_attention_weights=True,
+                return_attention_weights=return_attention_weights,
             )
-            all_weights.append(weights)
+            if return_attention_weights:
+                x, weights = x
+                all_weights.append(weights)
         x = self.last_preprocess(x, training=training)
         return (x, all_weights) if return_attention_weights else x
 

@@ -45,7 +45,7 @@ class PositionEncoding(keras.layers.Layer):
             `add_timing_signal_1d_given_position`): packed rows start anew with every sequence.
 
     Returns:
-        [B, T, D].
+        [B, T, D]; added in float32, whatever the compute dtype.
     """
 
     def __init__(
@@ -56,7 +56,7 @@ class PositionEncoding(keras.layers.Layer):
         initializer="glorot_uniform",
         **kwargs,
     ):
-        super().__init__(**kwargs)
+        super().__init__(autocast=False, **kwargs)
         if kind not in ("timing", "emb"):
             raise ValueError(f"kind must be 'timing' or 'emb', got {kind!r}.")
         if kind == "emb" and max_length < 1:
@@ -82,10 +82,11 @@ class PositionEncoding(keras.layers.Layer):
             signal = sinusoids(position, x.shape[-1])
         else:
             row = ops.cast(position, "int32")
-            inside = ops.cast(row < self.max_length, self.compute_dtype)
+            inside = ops.cast(row < self.max_length, "float32")
             signal = ops.take(self.table, ops.minimum(row, self.max_length - 1), axis=0)
             signal = signal * ops.expand_dims(inside, -1)
-        return x + ops.cast(signal, x.dtype)
+        x = ops.cast(x, "float32") + ops.cast(signal, "float32")
+        return ops.cast(x, self.compute_dtype)
 
     def compute_output_shape(self, input_shape):
         return input_shape

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 import keras
 
 from t2t_keras.layers.attention import MultiHeadAttention
+from t2t_keras.layers.dropout import rematerialised
 from t2t_keras.layers.feed_forward import FeedForward
 from t2t_keras.layers.pre_post_process import PrePostProcess
 
@@ -132,13 +133,16 @@ class LayerSettings(keras.layers.Layer):
 class Stack(LayerSettings):
     """`num_layers` layers of `layer_class`, then a last pre-processing (T2T's final norm).
 
-    The layers are attributes `layer_0`, `layer_1`, ... and, in order, `layers`.
+    The layers are attributes `layer_0`, `layer_1`, ... and, in order, `layers`. With `remat`, in
+    training, what is inside a layer is not kept for the backward pass but computed again
+    (under a `keep_mask_scope`, and where no attention weights are asked for).
     """
 
     layer_class: type[LayerSettings]
 
-    def __init__(self, *, num_layers: int, **settings):
+    def __init__(self, *, num_layers: int, remat: bool = False, **settings):
         super().__init__(**settings)
+        self.remat = remat
         if num_layers < 0:
             raise ValueError(f"num_layers must be 0 or more, got {num_layers}.")
         self.num_layers = num_layers
@@ -152,9 +156,24 @@ class Stack(LayerSettings):
         self.last_preprocess.build(x_shape)
         self.built = True
 
+    def run_layer(self, layer, *tensors, training, return_attention_weights, **others):
+        """Calls a layer, whose inputs that have a gradient are `tensors`."""
+
+        def call(*tensors):
+            return layer(
+                *tensors,
+                training=training,
+                return_attention_weights=return_attention_weights,
+                **others,
+            )
+
+        if self.remat and training and not return_attention_weights:
+            call = rematerialised(call)
+        return call(*tensors)
+
     @property
     def layers(self) -> list:
         return [getattr(self, f"layer_{i}") for i in range(self.num_layers)]
 
     def get_config(self):
-        return {**super().get_config(), "num_layers": self.num_layers}
+        return {**super().get_config(), "num_layers": self.num_layers, "remat": self.remat}

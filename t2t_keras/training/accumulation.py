@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import keras
+import numpy as np
 import tensorflow as tf
 
 
@@ -36,3 +37,50 @@ class Accumulator:
             total.assign(tf.zeros_like(gradient))
         self.batches.assign(tf.zeros_like(self.batches.value))
         return taken
+
+    def state(self, names, strategy: tf.distribute.Strategy) -> dict[str, SumOfReplicas]:
+        """The sums of all replicas of this host, by name.
+
+        Args:
+            names: of the model's variables.
+            strategy: under whose scope this was made.
+        """
+        return {
+            f"{name}/gradients": SumOfReplicas(total, strategy)
+            for name, total in zip(names, self.sums, strict=True)
+        }
+
+
+class SumOfReplicas:
+    """A variable that stands for the sum of its values on the replicas of this host.
+
+    What is assigned goes to the first replica of all hosts, and zero to the others. With several
+    replicas it is therefore another order in which the sum goes on.
+    """
+
+    def __init__(self, variable: keras.Variable, strategy: tf.distribute.Strategy):
+        self._variable = variable
+        self._strategy = strategy
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """The shape of the sum."""
+        return tuple(self._variable.shape)
+
+    def __array__(self, dtype=None, copy=None) -> np.ndarray:
+        parts = self._strategy.experimental_local_results(self._variable.value)
+        total = np.asarray(parts[0]).copy()
+        for part in parts[1:]:
+            total += np.asarray(part)
+        return total if dtype is None else total.astype(dtype)
+
+    def assign(self, value) -> None:
+        """Sets the sum; to be called on every host."""
+        value = tf.convert_to_tensor(value, tf.float32)
+
+        def put():
+            replica = tf.distribute.get_replica_context().replica_id_in_sync_group
+            is_first = tf.equal(tf.convert_to_tensor(replica), 0)
+            self._variable.assign(tf.where(is_first, value, tf.zeros_like(value)))
+
+        self._strategy.run(put)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import json
 import os
 from typing import NamedTuple
@@ -57,10 +58,16 @@ def distribution(kind: str = "auto") -> Distribution:
     devices = tf.config.list_logical_devices("GPU") or tf.config.list_logical_devices("CPU")
     if kind == "auto" and len(devices) == 1:
         return Distribution(tf.distribute.get_strategy(), 1, 1, 0)
-    strategy = tf.distribute.MirroredStrategy([device.name for device in devices])
+    strategy = _mirrored(tuple(device.name for device in devices))
     return Distribution(strategy, len(devices), 1, 0)
 
 
+@functools.cache  # two in a process number their messages alike and take each other's
+def _mirrored(devices: tuple[str, ...]) -> tf.distribute.Strategy:
+    return tf.distribute.MirroredStrategy(devices)
+
+
+@functools.cache
 def _multi_worker() -> Distribution:
     hosts, host = _hosts(os.environ.get("TF_CONFIG", ""))
     try:

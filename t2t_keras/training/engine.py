@@ -107,7 +107,8 @@ class Engine:
                 source_vocab_size=source_vocab_size,
                 target_vocab_size=target_vocab_size,
                 target_space_id=target_space_id,
-                **_policy(precision),
+                remat=settings.remat,
+                dtype="float32" if precision == "float32" else f"mixed_{precision}",
             )
             self.optimizer = optimizers.create(hp, train_steps)
             self._step = TrainStep(
@@ -135,10 +136,16 @@ class Engine:
     def step(self, step: int) -> None:
         updates, batches = divmod(step, self._step.accumulate)
         if self._step.loss_scale is not None:
-            updates -= int(self._step.loss_scale.skipped.value)
+            updates -= int(np.asarray(self._step.loss_scale.skipped))
         self.optimizer.iterations.assign(updates)
         if self._step.accumulator is not None:
             self._step.accumulator.batches.assign(batches)
+
+    @property
+    def between_updates(self) -> bool:
+        """Whether gradients have been accumulated that no update has used yet."""
+        accumulator = self._step.accumulator
+        return accumulator is not None and int(np.asarray(accumulator.batches)) > 0
 
     @property
     def learning_rate(self) -> float:
@@ -166,6 +173,9 @@ class Engine:
     def state(self) -> dict[str, Any]:
         """What is neither the model's nor among the optimizer's slots, by name.
 
+        Between two updates, the gradients of the hosts besides this one are not in it: several
+        hosts that accumulate gradients save after an update (`between_updates`).
+
         Returns:
             Variables: with `shape`, `assign` and a value for numpy. None of them changes its shape.
         """
@@ -174,6 +184,8 @@ class Engine:
             parts |= self._step.loss_scale.state()
         if self._step.average is not None:
             parts |= self._step.average.state(self._step.names)
+        if self._step.accumulator is not None:
+            parts |= self._step.accumulator.state(self._step.names, self.strategy)
         return parts
 
     @contextlib.contextmanager
@@ -269,10 +281,6 @@ def _precision(hp: HParams, settings: EngineSettings) -> str:
             f"Allowed: {', '.join(PRECISIONS)}."
         )
     return precision
-
-
-def _policy(precision: str) -> dict[str, str]:
-    return {"dtype": "float32" if precision == "float32" else f"mixed_{precision}"}
 
 
 def _accumulate(hp: HParams) -> int:

@@ -6,6 +6,7 @@ import contextlib
 from collections.abc import Iterator
 
 import keras
+import numpy as np
 import tensorflow as tf
 
 
@@ -51,7 +52,7 @@ class MovingAverage:
     @contextlib.contextmanager
     def in_place(self) -> Iterator[None]:
         """The model holds the averages inside; nothing happens before the first update."""
-        if not int(self.updates.value):
+        if not int(np.asarray(self.updates)):
             yield
             return
         weights = [tf.identity(variable.value) for variable in self.variables]

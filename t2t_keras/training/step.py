@@ -160,7 +160,10 @@ class TrainStep:
         source_tokens = tf.math.count_nonzero(batch["inputs"] != PAD_ID, dtype=tf.int32)
         positions = tf.size(batch["inputs"]) + tf.size(batch["targets"])
         counts = [tf.cast(count, tf.float32) for count in (source_tokens, positions)]
-        gradients = [tf.convert_to_tensor(gradient) for gradient in gradients]
+        gradients = [  # whose shape a table's gradient does not know
+            tf.ensure_shape(tf.convert_to_tensor(gradient), variable.shape)
+            for gradient, variable in zip(gradients, self.variables, strict=True)
+        ]
         return gradients, tf.stack([loss, tokens, *counts])
 
     def _apply(self, gradients, divisor, learning_rate):
@@ -195,15 +198,18 @@ def philox_keep_mask(seeds):
     Args:
         seeds: [2] int64; the n-th mask asked for uses [seeds[0], seeds[1] + n].
     """
-    calls = 0
+    return _PhiloxKeepMask(seeds)
 
-    def keep_mask(shape, rate):
-        nonlocal calls
-        seed = seeds + tf.constant([0, calls], tf.int64)
-        calls += 1
+
+class _PhiloxKeepMask:
+    def __init__(self, seeds):
+        self.seeds = seeds
+        self.calls = 0
+
+    def __call__(self, shape, rate):
+        seed = self.seeds + tf.constant([0, self.calls], tf.int64)
+        self.calls += 1
         bits = tf.random.stateless_uniform(
             shape, seed, minval=None, maxval=None, dtype=tf.uint32, alg="philox"
         )
         return bits >= tf.constant(int(rate * 2**32), tf.uint32)
-
-    return keep_mask

@@ -1,0 +1,159 @@
+"""Trains on several replicas and on one, in a process of its own: `test_distribution.py` runs it.
+
+TensorFlow's devices are fixed at its first operation, so that no test can change them.
+Writes what it finds, numbers by name, as JSON to the file named by its last argument.
+"""
+
+import json
+import sys
+
+import numpy as np
+
+SMALL = (
+    "hidden_size=16,filter_size=24,num_heads=2,num_hidden_layers=1,symbol_modality_num_shards=3,"
+    "learning_rate_schedule=constant,learning_rate_constant=0.5,optimizer=sgd"
+)
+PLAIN = "attention_dropout=0.0,relu_dropout=0.0,layer_prepostprocess_dropout=0.0"
+ACCUMULATED = (
+    "optimizer=multistep_adam,optimizer_multistep_accumulate_steps=3,learning_rate_constant=0.01"
+)
+VOCAB = 23
+
+
+def batches(count, rows=4, length=7):
+    """Batches of which the first half has many more target tokens than the second."""
+    random = np.random.default_rng(3)
+    for _ in range(count):
+        inputs = random.integers(2, VOCAB, (rows, length), np.int32)
+        targets = random.integers(2, VOCAB, (rows, length), np.int32)
+        targets[rows // 2 :, 2:] = 0
+        yield {"inputs": inputs, "targets": targets}
+
+
+def iterator(some, host=0, hosts=1):
+    import tensorflow as tf
+
+    share = [{name: np.split(ids, hosts)[host] for name, ids in batch.items()} for batch in some]
+    spec = {name: tf.TensorSpec([None, None], tf.int32) for name in share[0]}
+    return iter(tf.data.Dataset.from_generator(lambda: iter(share), output_signature=spec))
+
+
+def engine(overrides, **settings):
+    import t2t_keras as t2t
+    from t2t_keras.training import Engine, EngineSettings
+
+    hp = t2t.registry.hparams("transformer_base", SMALL).override(PLAIN).override(overrides)
+    return Engine(
+        hp, source_vocab_size=VOCAB, target_vocab_size=VOCAB, settings=EngineSettings(**settings)
+    )
+
+
+def flat(variables):
+    return np.concatenate([np.ravel(np.asarray(variable)) for variable in variables])
+
+
+def weights(trained):
+    return flat(trained.model.trainable_variables)
+
+
+def disagreement(trained):
+    """The largest difference of a variable between replicas."""
+    state = trained.state().values()
+    kept = [*trained.model.variables, *trained.optimizer.variables, *state]
+    largest = 0.0
+    for variable in kept:
+        if not hasattr(variable, "value"):
+            continue  # accumulated gradients: each replica has its own
+        first, *others = trained.strategy.experimental_local_results(variable.value)
+        for other in others:
+            largest = max(largest, float(np.abs(np.asarray(first) - np.asarray(other)).max()))
+    return largest
+
+
+def trained_alike(overrides, steps, kind, **settings):
+    """Trains on all replicas and on one; returns what differs."""
+    many = engine(overrides, distribute=kind, **settings)
+    start = weights(many)
+    some = list(batches(steps))
+    theirs = many.train(iterator(some, many.host, many.hosts), steps)
+    one = engine(overrides, distribute="none", **settings)
+    same_start = bool((weights(one) == start).all())
+    ours = one.train(iterator(some), steps)
+    figures = {
+        "replicas": many.replicas,
+        "hosts": many.hosts,
+        "step": many.step,
+        "same start": same_start,
+        "moved": float(np.abs(weights(one) - start).max()),
+        "difference": float(np.abs(weights(many) - weights(one)).max()),
+        "disagreement": disagreement(many),
+        "totals": [list(theirs), list(ours)],
+        "checksum": float(weights(many).astype(np.float64).sum()),
+    }
+    with many.evaluation_weights(), one.evaluation_weights():
+        figures["average difference"] = float(np.abs(weights(many) - weights(one)).max())
+    return figures
+
+
+def masks(kind):
+    """The loss of the same rows on each replica, with dropout and without."""
+    figures = {}
+    for name, dropout in (("dropout", "layer_prepostprocess_dropout=0.3"), ("none", "")):
+        many = engine(dropout, distribute=kind)
+        batch = {side: ids[:1] for side, ids in next(batches(1)).items()}
+        sums = many.strategy.run(lambda m=many, b=batch: m._step.forward_backward(b)[1])
+        parts = many.strategy.experimental_local_results(sums)
+        figures[name] = [float(part[0]) for part in parts]
+    return figures
+
+
+def interrupted(kind):
+    """Goes on between two updates, in another engine; returns how much that changes."""
+    some = list(batches(7))
+    whole = engine(ACCUMULATED, distribute=kind)
+    whole.train(iterator(some), 7)
+    first = engine(ACCUMULATED, distribute=kind)
+    first.train(iterator(some), 4)
+    second = engine(ACCUMULATED, distribute=kind, random_seed=5)
+    kept = [*first.model.variables, *first.optimizer.variables, *first.state().values()]
+    places = [*second.model.variables, *second.optimizer.variables, *second.state().values()]
+    for place, value in zip(places, kept, strict=True):
+        place.assign(np.asarray(value))
+    second.step = first.step
+    second.train(iterator(some[4:]), 3)
+    return {
+        "difference": float(np.abs(weights(whole) - weights(second)).max()),
+        "accumulated": float(
+            max(
+                np.abs(np.asarray(a) - np.asarray(b)).max()
+                for a, b in zip(whole.state().values(), second.state().values(), strict=True)
+            )
+        ),
+        "steps": [whole.step, second.step],
+        "between updates": whole.between_updates,
+    }
+
+
+def main():
+    kind, path = sys.argv[1:]
+    every = "clip_grad_norm=0.5,weight_decay=0.01"
+    if kind == "mirrored":
+        import tensorflow as tf
+
+        tf.config.set_logical_device_configuration(
+            tf.config.list_physical_devices("CPU")[0], [tf.config.LogicalDeviceConfiguration()] * 2
+        )
+        figures = {
+            "plain": trained_alike(every, 3, "auto", ema=0.5, xla=True),
+            "accumulated": trained_alike(f"{ACCUMULATED},{every}", 7, "mirrored", remat=True),
+            "masks": masks("mirrored"),
+            "interrupted": interrupted("mirrored"),
+        }
+    else:
+        figures = {"plain": trained_alike(f"{every},{ACCUMULATED}", 7, "auto", ema=0.5)}
+    with open(path, "w", encoding="utf-8") as file:
+        json.dump(figures, file)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,242 @@
+"""The engine on one device: precision, accumulation, moving average, going on, memory."""
+
+import gc
+
+import numpy as np
+import pytest
+import replicas
+import tensorflow as tf
+
+import t2t_keras as t2t
+from t2t_keras.errors import UserError
+from t2t_keras.training import Engine, EngineSettings, TrainStep
+
+DROPOUT = "layer_prepostprocess_dropout=0.2,attention_dropout=0.2,relu_dropout=0.2"
+ACCUMULATED = (
+    "optimizer=multistep_adam,optimizer_multistep_accumulate_steps=3,learning_rate_constant=0.01"
+)
+BATCHES = list(replicas.batches(8))
+
+
+def engine(overrides="", **settings):
+    return replicas.engine(overrides, distribute="none", **settings)
+
+
+def train(trained, batches):
+    return trained.train(replicas.iterator(batches), len(batches))
+
+
+def restored(trained, overrides, **settings):
+    """Another engine with all that the first one holds."""
+    other = engine(overrides, random_seed=trained.settings.random_seed, **settings)
+    assert list(other.state()) == list(trained.state())
+    for of in (
+        lambda e: e.model.variables,
+        lambda e: [slot for slots in e.optimizer.t2t_slots().values() for slot in slots],
+        lambda e: e.state().values(),
+    ):
+        for place, value in zip(of(other), of(trained), strict=True):
+            assert tuple(place.shape) == np.asarray(value).shape
+            place.assign(np.asarray(value))
+    other.step = trained.step
+    return other
+
+
+@pytest.mark.parametrize(
+    ("overrides", "settings"),
+    [
+        (f"{ACCUMULATED},{DROPOUT}", {"ema": 0.9, "random_seed": 3}),
+        (f"optimizer=adam,learning_rate_constant=0.01,{DROPOUT}", {"precision": "float16"}),
+    ],
+)
+def test_goes_on_bit_for_bit(overrides, settings):
+    whole = engine(overrides, **settings)
+    train(whole, BATCHES[:4])
+    second = restored(whole, overrides, **{k: v for k, v in settings.items() if k != "random_seed"})
+    assert second.step == 4
+    assert second.learning_rate == whole.learning_rate
+    figures = [train(e, BATCHES[4:]) for e in (whole, second)]
+    assert figures[0] == figures[1]
+    assert whole.step == second.step == 8
+    for ours, theirs in zip(
+        [*whole.model.variables, *whole.state().values()],
+        [*second.model.variables, *second.state().values()],
+        strict=True,
+    ):
+        np.testing.assert_array_equal(np.asarray(ours), np.asarray(theirs))
+
+
+def test_accumulates_as_one_update_by_the_mean_gradient():
+    """Three batches of unequal tokens: the mean of their gradients, each by its own tokens."""
+    overrides = "optimizer=multistep_adam,optimizer_multistep_accumulate_steps=2,clip_grad_norm=0.7"
+    trained = engine(overrides + ",learning_rate_constant=0.01")
+    before = replicas.weights(trained)
+    first, second = (dict(batch) for batch in BATCHES[:2])
+    second = {side: ids[:1] for side, ids in second.items()}
+    gradients = [mean_gradient(trained.model, batch) for batch in (first, second)]
+    train(trained, [first])
+    np.testing.assert_array_equal(replicas.weights(trained), before)
+    assert trained.between_updates
+    totals = train(trained, [second])
+    assert not trained.between_updates
+    wanted = np.mean(gradients, axis=0)
+    norm = np.linalg.norm(wanted)
+    assert totals.gradient_norm == pytest.approx(norm, rel=1e-5)
+    assert norm > 0.7
+    # Adam's first moment after one update is a tenth of the clipped gradient.
+    moments = replicas.flat(trained.optimizer.t2t_slots()["Adam"])
+    np.testing.assert_allclose(moments, 0.1 * wanted * 0.7 / norm, atol=1e-7)
+    assert int(trained.optimizer.iterations) == 1
+    schedule = t2t.schedules.learning_rate_schedule(trained.model.hp)
+    assert trained.learning_rate == pytest.approx(float(schedule(2)))
+
+
+def mean_gradient(model, batch):
+    with tf.GradientTape() as tape:
+        logits = model(batch, training=True)
+        loss, tokens = t2t.losses.padded_cross_entropy(
+            logits, batch["targets"], model.hp.label_smoothing
+        )
+        mean = loss / tokens
+    values = [variable.value for variable in model.trainable_variables]
+    return replicas.flat([tf.convert_to_tensor(g) for g in tape.gradient(mean, values)])
+
+
+def test_the_learning_rate_counts_batches_as_t2t_does():
+    """T2T divides the global step by the batches of an update."""
+    overrides = f"{ACCUMULATED},learning_rate_schedule=linear_warmup,learning_rate_warmup_steps=10"
+    trained = engine(overrides)
+    rates = []
+    for batch in BATCHES[:4]:
+        rates.append(trained.learning_rate)
+        train(trained, [batch])
+    np.testing.assert_allclose(rates, [0, 1 / 30, 2 / 30, 3 / 30], rtol=1e-6)
+
+
+def test_moving_average_of_the_weights():
+    trained = engine(ema=0.75)
+    with trained.evaluation_weights():
+        start = replicas.weights(trained)
+    np.testing.assert_array_equal(start, replicas.weights(trained))
+    average = None
+    for batch in BATCHES[:3]:
+        train(trained, [batch])
+        now = replicas.weights(trained)
+        average = now if average is None else 0.75 * average + 0.25 * now
+    with trained.evaluation_weights():
+        np.testing.assert_allclose(replicas.weights(trained), average, atol=1e-6)
+    np.testing.assert_array_equal(replicas.weights(trained), now)
+    assert np.abs(average - now).max() > 1e-3
+
+
+def test_float16_scales_the_loss_and_leaves_out_what_overflows():
+    trained = engine(precision="float16")
+    scale = trained.state()["loss_scale"]
+    scale.assign(2.0**40)
+    before = replicas.weights(trained)
+    totals = train(trained, BATCHES[:1])
+    assert not np.isfinite(totals.gradient_norm)
+    np.testing.assert_array_equal(replicas.weights(trained), before)
+    assert float(np.asarray(scale)) == 2.0**39
+    assert (trained.step, int(trained.optimizer.iterations)) == (1, 0)
+    scale.assign(1024.0)
+    trained.state()["loss_scale_good_updates"].assign(1999)
+    totals = train(trained, BATCHES[:1])
+    assert 0 < totals.gradient_norm < 100
+    assert float(np.asarray(scale)) == 2048.0
+    assert np.abs(replicas.weights(trained) - before).max() > 1e-3
+    assert (trained.step, int(trained.optimizer.iterations)) == (2, 1)
+
+
+def norms_and_losses(precision):
+    trained = engine("num_hidden_layers=2", precision=precision)
+    totals = [train(trained, [batch]) for batch in BATCHES[:3]]
+    return [t.loss / t.tokens for t in totals], totals[0].gradient_norm
+
+
+def test_bfloat16_is_near_float32():
+    (losses, norm), (wanted, wanted_norm) = map(norms_and_losses, ("bfloat16", "float32"))
+    assert losses == pytest.approx(wanted, rel=5e-3)
+    assert losses != wanted
+    assert norm == pytest.approx(wanted_norm, rel=0.02)
+
+
+def test_what_stays_float32_in_bfloat16():
+    hp = t2t.registry.hparams("transformer_base", replicas.SMALL)
+    model = t2t.Transformer(
+        hp.override("activation_dtype=bfloat16"), source_vocab_size=23, target_vocab_size=23
+    )
+    assert model.dtype_policy.name == "mixed_bfloat16"
+    assert {variable.dtype for variable in model.trainable_variables} == {"float32"}
+    batch = BATCHES[0]
+    logits, weights = model(batch, return_attention_weights=True)
+    assert logits.dtype == "float32"
+    assert {w.dtype.name for of_layer in weights.values() for w in of_layer} == {"float32"}
+    row_sums = tf.reduce_sum(weights["decoder"][0], -1)
+    np.testing.assert_allclose(row_sums, np.ones(row_sums.shape), atol=1e-6)
+    # Scaled in float32, then rounded once: not the scaled value of a rounded table.
+    embedded = model.source_embedding(batch["inputs"])
+    assert embedded.dtype == "bfloat16"
+    rows = np.asarray(model.source_embedding.table)[batch["inputs"]] * np.float32(16**0.5)
+    np.testing.assert_array_equal(embedded, tf.cast(rows, tf.bfloat16))
+
+
+def test_the_settings_choose_the_precision_unless_told():
+    assert engine("activation_dtype=bfloat16").model.compute_dtype == "bfloat16"
+    told = engine("activation_dtype=bfloat16", precision="float32")
+    assert told.model.compute_dtype == "float32"
+    with pytest.raises(UserError, match=r"precision is 'bfloat'.*Did you mean.*bfloat16.*float16"):
+        engine(precision="bfloat")
+
+
+@pytest.mark.parametrize("xla", [False, True])
+def test_rematerialised_layers_give_the_same_gradients(xla):
+    batch = {side: tf.constant(ids) for side, ids in BATCHES[0].items()}
+    gradients, sums, passes = [], [], []
+    for remat in (False, True):
+        trained = engine(DROPOUT, remat=remat)
+        step = TrainStep(trained.model, trained.optimizer, seed=1, xla=xla)
+        layer = trained.model.decoder.layer_0
+        calls = counted(layer.ffn)
+        of_remat, of_sums = tf.function(step.forward_backward)(batch)
+        gradients.append(replicas.flat(of_remat))
+        sums.append(of_sums)
+        passes.append(len(calls))
+    assert passes == [1, 2]
+    np.testing.assert_allclose(sums[1], sums[0], rtol=1e-6)
+    np.testing.assert_allclose(gradients[1], gradients[0], atol=5e-6 if xla else 1e-7)
+
+
+def counted(layer):
+    calls, call = [], layer.call
+    layer.call = lambda *args, **kwargs: calls.append(1) or call(*args, **kwargs)
+    return calls
+
+
+def test_compiling_ahead_changes_nothing():
+    trained = engine(DROPOUT, xla=True)
+    before = replicas.weights(trained)
+    trained.compile_ahead([(4, 7), (2, 9)])
+    np.testing.assert_array_equal(replicas.weights(trained), before)
+    assert trained.step == 0
+    assert trained.programs([(4, 7), (2, 9)]) == "2 programs (one a batch shape), XLA on"
+    assert engine().programs([(4, 7)]) == "1 graph for all batch shapes, XLA off"
+
+
+def test_too_large_a_batch_says_what_to_lower():
+    trained = engine()
+    length = 1 << 17  # attention weights of 2^35 numbers
+    ids = np.ones((1, length), np.int32)
+    with pytest.raises(UserError, match=rf"1 x {length} source.*does not fit.*lower batch_size"):
+        train(trained, [{"inputs": ids, "targets": ids[:, :8]}])
+    gc.collect()
+
+
+def test_a_wrong_decay_of_the_average():
+    with pytest.raises(UserError, match="ema must be"):
+        Engine(
+            t2t.registry.hparams("transformer_base", replicas.SMALL),
+            source_vocab_size=23,
+            target_vocab_size=23,
+            settings=EngineSettings(ema=1.0),
+        )
