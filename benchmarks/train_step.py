@@ -37,6 +37,7 @@ MODELS = {
 WAYS = {
     "ours": ("t2t_keras", False),
     "ours_xla": ("t2t_keras", True),
+    "ours_remat": ("t2t_keras", False),
     "marian": ("marian", False),
     "marian_compiled": ("marian", True),
     "opennmt": ("opennmt", False),
@@ -46,6 +47,7 @@ WAYS = {
 NAMES = {
     "ours": "t2t_keras",
     "ours_xla": "t2t_keras, XLA",
+    "ours_remat": "t2t_keras, remat",
     "marian": "Marian, PyTorch",
     "marian_compiled": "Marian, torch.compile",
     "opennmt": "OpenNMT-tf",
@@ -156,7 +158,7 @@ def print_table(results: list[dict]) -> None:
             key = (result["precision"], result["model"], result.get("problem"), result["rows"])
             grouped.setdefault((*key, result["length"], result["way"]), []).append(result)
     peaks = {
-        key[0]: statistics.median(rate for result in group for rate in result["rates"])
+        key[0]: max(rate for result in group for rate in result["rates"])
         for key, group in grouped.items()
         if key[-1] == "peak"
     }
