@@ -84,6 +84,7 @@ class PositionEncoding(keras.layers.Layer):
             row = ops.cast(position, "int32")
             inside = ops.cast(row < self.max_length, "float32")
             signal = ops.take(self.table, ops.minimum(row, self.max_length - 1), axis=0)
+            signal = ops.cast(signal, "float32")
             signal = signal * ops.expand_dims(inside, -1)
         x = ops.cast(x, "float32") + ops.cast(signal, "float32")
         return ops.cast(x, self.compute_dtype)
