@@ -82,7 +82,7 @@ def main() -> None:
         "opennmt": args.opennmt_python,
         "keras_hub": args.keras_hub_python,
     }
-    results: list[dict] = []
+    results = Results(args.json)
     for number in range(args.rounds):
         for precision in args.precisions.split(","):
             add(results, sys.executable, "t2t_keras", spec_of(args, "peak", "tiny:1x1", precision))
@@ -100,10 +100,21 @@ def main() -> None:
                         }
                         spec = {**spec_of(args, way, shape, precision), **real}
                         add(results, pythons[library], library, {**spec, "steps": 2})
-            if args.json:
-                machine = {"cores": os.cpu_count(), "command": sys.argv, "results": results}
-                Path(args.json).write_text(json.dumps(machine, indent=1) + "\n")
     print_table(results)
+
+
+class Results(list):
+    """What was measured, also in a file, whenever something is added."""
+
+    def __init__(self, path: str | None):
+        super().__init__()
+        self._path = path
+
+    def append(self, result: dict) -> None:
+        super().append(result)
+        if self._path:
+            told = {"cores": os.cpu_count(), "command": sys.argv, "results": self}
+            Path(self._path).write_text(json.dumps(told, indent=1) + "\n")
 
 
 def spec_of(args: argparse.Namespace, way: str, shape: str, precision: str) -> dict:
@@ -123,7 +134,7 @@ def spec_of(args: argparse.Namespace, way: str, shape: str, precision: str) -> d
     }
 
 
-def add(results: list[dict], python: str, library: str, spec: dict) -> None:
+def add(results: Results, python: str, library: str, spec: dict) -> None:
     """Measures in a process of its own, and adds what it tells, or why it failed."""
     command = [python, str(HERE / f"step_of_{library}.py"), json.dumps(spec)]
     load = os.getloadavg()[0]
@@ -135,8 +146,9 @@ def add(results: list[dict], python: str, library: str, spec: dict) -> None:
         if done.returncode == 0:
             told = json.loads(done.stdout.splitlines()[-1])
             results.append({**spec, **told, "load_before": load})
-            seconds = statistics.median(told["seconds"])
-            print(f"{describe(spec)}: {seconds:.3f} s, load {load:.1f}", file=sys.stderr)
+            seconds, cpu = (statistics.median(told[name]) for name in ("seconds", "cpu_seconds"))
+            line = f"{describe(spec)}: {seconds:.3f} s, {cpu:.3f} CPU s, load {load:.1f}"
+            print(line, file=sys.stderr, flush=True)
             return
         lines = done.stderr.strip().splitlines() or [f"exit code {done.returncode}"]
         failure = lines[-1][:200]
