@@ -40,7 +40,7 @@ class Adam(keras.optimizers.Adam):
 
     def t2t_scalars(self) -> dict[str, _Array]:
         """T2T's other variables: both betas to the power of the coming update, float32."""
-        coming = int(self.iterations) + 1
+        coming = int(ops.convert_to_numpy(self.iterations)) + 1
         return {
             f"training/beta{i}_power": ops.convert_to_numpy(ops.cast(beta**coming, "float32"))
             for i, beta in ((1, self.beta_1), (2, self.beta_2))

@@ -18,6 +18,7 @@ class Hosts:
 
     def __init__(self, engine):
         self._engine = engine
+        self._sum_of_hosts = tf.function(self._exchange)
 
     def agree(self, chief: Sequence[float], any_host: Sequence[float]) -> list[int]:
         """Returns the first host's `chief`, then 1 or 0 for each of `any_host` that some host has."""
@@ -37,6 +38,9 @@ class Hosts:
         """The sums over all hosts."""
         if self._engine.hosts == 1:
             return values
+        return [float(x) for x in self._sum_of_hosts(tf.constant(values, tf.float64))]
+
+    def _exchange(self, values: tf.Tensor) -> tf.Tensor:
         strategy = self._engine.strategy
         local = self._engine.replicas // self._engine.hosts
 
@@ -45,5 +49,5 @@ class Hosts:
             first = context.replica_id_in_sync_group % local == 0
             return context.all_reduce("SUM", tf.where(first, values, tf.zeros_like(values)))
 
-        summed = strategy.run(of_replicas, args=(tf.constant(values, tf.float64),))
-        return [float(x) for x in strategy.experimental_local_results(summed)[0]]
+        summed = strategy.run(of_replicas, args=(values,))
+        return strategy.experimental_local_results(summed)[0]

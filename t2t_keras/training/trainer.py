@@ -8,7 +8,7 @@ import time
 import tensorflow as tf
 
 from t2t_keras import data
-from t2t_keras.checkpoints import load_t2t, write_settings
+from t2t_keras.checkpoints import load_t2t, resolve, write_settings
 from t2t_keras.data.on_the_fly import TextBatches, stored_encoders
 from t2t_keras.data.reading import plain_errors
 from t2t_keras.decoding import DecodeSettings
@@ -98,6 +98,8 @@ class Trainer:
         self.settings = settings
         self.output_dir = output_dir
         _require_metrics(problem, settings)
+        if settings.warm_start_from:
+            resolve(settings.warm_start_from)
         if tmp_dir is not None:
             stored_encoders(problem, data_dir, tmp_dir)
         encoders = problem.get_feature_encoders(data_dir)
@@ -170,9 +172,7 @@ class Trainer:
         """
         with plain_errors(), self._stop:
             step = self._restore()
-            self._progress.say(
-                f"going on after step {step} of {self.output_dir}" if step else "starting anew"
-            )
+            self._progress.say(self._beginning(step))
             self.history = EvaluationHistory(self.output_dir, step, self.engine.is_chief)
             self._log_to_tensorboard()
             self.record.note(from_step=step, ended="")
@@ -181,8 +181,10 @@ class Trainer:
             except _StopRequested:
                 ended = self._stopped()
             except UserError as error:
-                self.record.note(step=self.engine.step, ended=str(error))
+                self.record.note(ended=str(error))
                 raise
+            except (tf.errors.UnavailableError, tf.errors.AbortedError) as error:
+                raise self._host_lost() from error
             self.record.note(step=self.engine.step, ended=ended)
             self._progress.say(ended)
         steps = sorted(self.history.figures)
@@ -192,7 +194,7 @@ class Trainer:
         """Trains; returns why it ended."""
         s = self.settings
         if s.compile_ahead:
-            self.engine.compile_ahead(self.batches.shapes, self._packed)
+            self.engine.compile_ahead(self.batches.shapes or [], self._packed)
         iterator = iter(self.batches.dataset(start_step=step))
         chunk, saved = 1, time.monotonic()
         while True:
@@ -288,6 +290,14 @@ class Trainer:
         step = self.engine.step
         return f"stopped by {self._stop.name or 'another host'} after step {step}, which is saved"
 
+    def _host_lost(self) -> UserError:
+        message = (
+            f"another host of this run has ended or cannot be reached: start all {self.engine.hosts} "
+            f"again, and they go on from the newest checkpoint in {self.output_dir}"
+        )
+        self.record.note(ended=message)
+        return UserError(message + ".")
+
     def _plateau(self, step: int) -> str:
         s = self.settings.early_stopping
         best = self.history.best(self.settings.best_metric) or step
@@ -325,6 +335,12 @@ class Trainer:
                 "is not: all hosts must see the same --output_dir."
             )
         return step
+
+    def _beginning(self, step: int) -> str:
+        if self.checkpoints.newest:
+            return f"going on after step {step} of {self.output_dir}"
+        warm = self.settings.warm_start_from
+        return f"beginning with the weights of {warm}" if warm else "beginning anew"
 
     def _begin_record(self, problem, hp: HParams, on_the_fly: bool) -> None:
         s = self.settings.engine
