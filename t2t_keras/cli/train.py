@@ -21,6 +21,7 @@ def define_flags() -> None:
     flags.DEFINE_string("output_dir", None, "Directory of the run; a run that is there goes on.")
     flags.DEFINE_string("tmp_dir", "/tmp/t2t_datagen", "Where source files are, or are put.")
     flags.DEFINE_bool("generate_data", False, "Generate the data first, if it is not there.")
+    options.define_processes()
     flags.DEFINE_bool("on_the_fly", False, "Read the text in --tmp_dir itself: no shards needed.")
     flags.DEFINE_integer("train_steps", 250000, "Steps of the whole run.", lower_bound=0)
     flags.DEFINE_integer("eval_steps", 100, "Batches of an evaluation; 0: all.", lower_bound=0)
@@ -130,6 +131,7 @@ def main(arguments: list[str]) -> None:
         decode=DecodeSettings.parse(FLAGS.decode_hparams),
     )
     if FLAGS.generate_data:
+        problem.processes = options.processes()
         problem.generate_data(data_dir, FLAGS.tmp_dir)
     tmp_dir = os.path.expanduser(FLAGS.tmp_dir) if FLAGS.on_the_fly else None
     trainer = Trainer(problem, hp, data_dir, output_dir, settings, tmp_dir)
