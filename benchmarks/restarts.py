@@ -43,7 +43,9 @@ def main() -> None:
         subprocess.run([*command, f"--output_dir={directory / 'whole'}"], check=True, **QUIET)
         seconds = time.monotonic() - start
         print(f"{args.train_steps} steps without a stop: {seconds:.0f} s", flush=True)
-        killed = run_killed(command, directory / "killed", args.kills, seconds, args.seed)
+        killed = run_killed(
+            command, directory / "killed", args.kills, args.train_steps, seconds, args.seed
+        )
         differences = compare(directory / "whole", directory / "killed")
         print("\n".join(differences) or f"After {killed} kills, equal to the run without a stop.")
         sys.exit(bool(differences) or killed < args.kills)
@@ -82,10 +84,20 @@ def arguments(directory: Path, args: argparse.Namespace) -> list[str]:
     ]
 
 
-def run_killed(command: list[str], output_dir: Path, kills: int, seconds: float, seed: int) -> int:
+def run_killed(
+    command: list[str], output_dir: Path, kills: int, steps: int, seconds: float, seed: int
+) -> int:
     """Trains to the end in spite of kills; returns how many there were.
 
     One kill in four comes before the first step; the others so soon after it that all find time.
+
+    Args:
+        command: without the directory of the run.
+        output_dir: that directory.
+        kills: how many there shall be.
+        steps: of the whole run.
+        seconds: that the run takes without a stop.
+        seed: of the moments.
     """
     moments = random.Random(seed)
     command = [*command, f"--output_dir={output_dir}"]
@@ -104,10 +116,14 @@ def run_killed(command: list[str], output_dir: Path, kills: int, seconds: float,
                     lines = until_training(process)
                     starting = time.monotonic() - start
                     patience = moments.uniform(0, 2 * max(1.0, (seconds - starting) / kills))
-                try:
-                    process.wait(patience)
-                except subprocess.TimeoutExpired:
-                    process.kill()
+                limit = steps * (killed + 1) / (kills + 2)
+                end = time.monotonic() + patience
+                while process.poll() is None and time.monotonic() < end:
+                    time.sleep(0.01)
+                    if newest(output_dir) > limit:  # or the end would come before the last kill
+                        end = min(end, time.monotonic() + moments.uniform(0, 0.2))
+                        limit = steps
+                process.kill()
             error = b"".join([*lines, process.stderr.read()]).decode()
         if process.returncode == 0:
             return killed

@@ -1,6 +1,7 @@
 """t2t-keras-train and the commands that use its run, as their users run them."""
 
 import json
+import re
 import signal
 import subprocess
 import sys
@@ -36,25 +37,46 @@ def arguments(toy_dir, output_dir, steps):
 
 @pytest.fixture(scope="module")
 def run(toy_dir):
-    """A short run, killed by SIGKILL in mid-training and started again."""
+    """A short run, stopped by SIGTERM in mid-training and started again; both as they ended."""
     output_dir = toy_dir / "run"
     line = [sys.executable, "-m", "t2t_keras.cli.train", *arguments(toy_dir, output_dir, 60)]
-    with subprocess.Popen(line, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as process:
+    with subprocess.Popen(
+        line, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    ) as process:
         while not (output_dir / "model.ckpt-10.index").exists():
             assert process.poll() is None, "ended before its first checkpoint"
             time.sleep(0.02)
-        process.send_signal(signal.SIGKILL)
+        process.send_signal(signal.SIGTERM)
+        stdout, stderr = process.communicate()
+    stopped = subprocess.CompletedProcess(line, process.returncode, stdout, stderr)
     assert not (output_dir / "model.ckpt-60.index").exists()
     done = toy.command("train", *arguments(toy_dir, output_dir, 60))
     assert done.returncode == 0, done.stderr
-    return output_dir, done
+    return output_dir, done, stopped
 
 
-def test_goes_on_after_sigkill_and_ends_normally(run):
-    output_dir, done = run
-    assert "going on after step" in done.stderr
+def test_saves_and_leaves_after_sigterm(run):
+    _, done, stopped = run
+    assert stopped.returncode == 0, stopped.stderr
+    last = stopped.stderr.strip().split("\n")[-1]
+    (step,) = re.findall(r"^stopped by SIGTERM after step (\d+), which is saved$", last)
+    assert 10 <= int(step) < 60
+    assert f"going on after step {step} of {run[0]}\n" in done.stderr
+
+
+def test_ends_normally(run):
+    output_dir, done, _ = run
     assert (output_dir / "model.ckpt-60.index").exists()
+    assert done.stderr.strip().split("\n")[-1] == "done: step 60"
     assert done.stdout.strip().split("\n")[-1].startswith("dev loss")
+
+
+def test_is_the_same_after_three_kills(tmp_path):
+    script = toy.ROOT / "benchmarks" / "restarts.py"
+    line = [sys.executable, script, "--kills=3", "--train_steps=200", f"--directory={tmp_path}"]
+    done = subprocess.run(line, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "After 3 kills, equal to the run without a stop." in done.stdout
 
 
 def test_decodes_a_file_in_order(toy_dir, run):
@@ -132,6 +154,8 @@ def test_averages_and_converts(toy_dir, run):
         (["stray"], "unexpected argument"),
         (["--on_the_fly", "--generate_data"], "leave out it or --generate_data"),
         (["--on_the_fly", "--tmp_dir=/nowhere"], "/nowhere"),
+        (["--warm_start_from=/nowhere"], "no checkpoint at /nowhere"),
+        (["--distribute=multi_worker"], "TF_CONFIG"),
     ],
 )
 def test_train_complains_in_one_line(toy_dir, tmp_path, flags, expected):
@@ -148,7 +172,7 @@ def test_trains_on_text_without_shards(toy_dir, tmp_path):
 
 
 def test_says_which_shapes_will_come(run):
-    _, done = run
+    done = run[1]
     assert "\n1 batch shape, 64 x 8; 3,000 examples, 47 batches an epoch\n" in done.stdout
 
 
