@@ -168,7 +168,7 @@ class Engine:
             raise self._out_of_memory() from error
         if norm >= 0 or np.isnan(norm):
             self._last_norm = float(norm)
-        return Totals(*(float(total) for total in sums), self._last_norm)
+        return Totals._make([*(float(total) for total in sums), self._last_norm])
 
     def state(self) -> dict[str, Any]:
         """What is neither the model's nor among the optimizer's slots, by name.

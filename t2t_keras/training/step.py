@@ -74,7 +74,7 @@ class TrainStep:
         names = {id(variable): name for name, variable in t2t_variables(model).items()}
         self.names = [names[id(variable)] for variable in self.variables]
         optimizer.build(self.variables)
-        self.accumulator = Accumulator(self.variables) if accumulate > 1 else None
+        self.accumulator: Any = Accumulator(self.variables) if accumulate > 1 else None
         self.average = MovingAverage(self.variables, ema) if ema else None
         self.loss_scale = LossScale() if scale_loss else None
         seeds, scale = tf.TensorSpec([2], tf.int64), tf.TensorSpec([], tf.float32)
@@ -108,14 +108,14 @@ class TrainStep:
             finite = tf.math.is_finite(norm)
             self.loss_scale.update(finite)
         self.optimizer.iterations.assign_add(tf.cast(finite, self.optimizer.iterations.dtype))
-        return StepSums(*tf.unstack(sums), norm)
+        return StepSums._make([*tf.unstack(sums), norm])
 
     def add(self, batch) -> StepSums:
         """Keeps the gradients of a batch for the coming update."""
         gradients, sums = self.forward_backward(batch)
         sums = tf.distribute.get_replica_context().all_reduce("SUM", sums)
         self.accumulator.add(gradients, self._divisor(sums))
-        return StepSums(*tf.unstack(sums), tf.constant(-1.0))
+        return StepSums._make([*tf.unstack(sums), tf.constant(-1.0)])
 
     def forward_backward(self, batch):
         """Gradients of the (scaled) sum of token losses, and the sums of this replica [4]."""
