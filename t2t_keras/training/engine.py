@@ -117,7 +117,8 @@ class Engine:
                 seed=settings.random_seed,
                 xla=self.xla,
                 learning_rate=learning_rate_schedule(hp, train_steps),
-                accumulate=_accumulate(hp),
+                # T2T reads the setting with one optimizer alone.
+                accumulate=getattr(self.optimizer, "accumulate_steps", 1),
                 ema=settings.ema,
                 scale_loss=precision == "float16",
             )
@@ -140,6 +141,11 @@ class Engine:
         self.optimizer.iterations.assign(updates)
         if self._step.accumulator is not None:
             self._step.accumulator.batches.assign(batches)
+
+    @property
+    def batches_an_update(self) -> int:
+        """How many batches the gradient of an update is the mean of."""
+        return self._step.accumulate
 
     @property
     def between_updates(self) -> bool:
@@ -281,10 +287,3 @@ def _precision(hp: HParams, settings: EngineSettings) -> str:
             f"Allowed: {', '.join(PRECISIONS)}."
         )
     return precision
-
-
-def _accumulate(hp: HParams) -> int:
-    """How many batches make an update: T2T reads the setting with one optimizer alone."""
-    if hp.optimizer != "multistep_adam":
-        return 1
-    return max(1, hp.optimizer_multistep_accumulate_steps)

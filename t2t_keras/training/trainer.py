@@ -114,7 +114,7 @@ class Trainer:
         )
         self.model = engine.model
         if engine.hosts > 1:
-            _require_updates(hp, settings)
+            _require_updates(engine.batches_an_update, settings)
         self._packed = bool(getattr(problem, "packed_length", None))
         seed = settings.engine.random_seed
         shares = engine.replicas, engine.hosts, engine.host
@@ -389,12 +389,11 @@ def _require_metrics(problem, settings: TrainSettings) -> None:
         raise UserError(f"{problem.name} is packed, so there is no bleu: name loss or accuracy.")
 
 
-def _require_updates(hp: HParams, settings: TrainSettings) -> None:
+def _require_updates(batches: int, settings: TrainSettings) -> None:
     """Checks that there is an update before each checkpoint that several hosts must write."""
-    batches = hp.optimizer_multistep_accumulate_steps if hp.optimizer == "multistep_adam" else 1
     for name in ("local_eval_frequency", "train_steps"):
         value = getattr(settings, name)
-        if batches and value % batches:
+        if value % batches:
             raise UserError(
                 f"{name} must be a multiple of optimizer_multistep_accumulate_steps={batches} "
                 f"with several hosts, got {value}."
