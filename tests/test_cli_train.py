@@ -145,7 +145,10 @@ def test_averages_and_converts(toy_dir, run):
         (["--hparams=transformer_tiny,hidden_size=big"], "hidden_size"),
         (["--hparams=transformer_tiny,hidden_size=30"], "multiple of num_heads"),
         (["--hparams=transformer_tiny,pos=timming"], "Did you mean 'timing'?"),
-        (["--hparams=transformer_tpu"], "optimizer"),
+        (
+            ["--hparams=transformer_tiny,optimizer=yellow_fin"],
+            "optimizer=yellow_fin is not supported",
+        ),
         (["--train_step=5"], "Did you mean 'train_steps'?"),
         (["--train_steps=many"], "train_steps"),
         (["--decode_hparams=beem_size=4"], "Did you mean 'beam_size'?"),
