@@ -17,7 +17,7 @@ from t2t_keras.data.sources.data_files import local_sources, read_sources
 from t2t_keras.errors import UserError
 from t2t_keras.settings import HParams
 
-NEWSTEST = Path("/work/shared/data/newstest")
+NEWSTEST = Path(__file__).parents[2] / "shared/data/newstest"
 CODES = {
     "de": "Zeile",
     "fr": "ligne",
