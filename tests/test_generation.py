@@ -179,12 +179,13 @@ def test_what_is_left_out_is_counted_and_told(tmp_path):
     counts = read_counts(tmp_path, "gaps", "train")
     assert counts.kept == 10
     assert counts.dropped == {"empty": 100, "duplicate": 190}
-    assert describe_split(tmp_path, "gaps", "train") == [
+    index = read_index(tmp_path, "gaps", "train")
+    assert describe_split("train", index, counts) == [
         "  train: 10 examples in gaps-train-00000-of-00005 to 00004-of-00005",
         "    left out: 290 (190 duplicate, 100 empty), kept: 10",
         "    ids: 20 inputs (2.0 a pair), 20 targets (2.0 a pair)",
     ]
-    assert length_histogram(read_index(tmp_path, "gaps", "train").lengths) == [
+    assert length_histogram(index.lengths) == [
         "length of the longer side, pairs:",
         f"    2 -    2          10 {'#' * 40}",
     ]

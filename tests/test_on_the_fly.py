@@ -56,8 +56,9 @@ def settings(**changes):
     return HParams(**{**values, **changes})
 
 
-def read(problem, split, tmp_path, hp=None, **keywords):
-    return on_the_fly.dataset(problem, split, tmp_path, tmp_path, hp or settings(), **keywords)
+def read(problem, split, tmp_path, hp=None, start_step=0, **keywords):
+    batches = TextBatches(problem, split, tmp_path, tmp_path, hp or settings(), **keywords)
+    return batches.dataset(start_step)
 
 
 def pairs(batches):
@@ -172,7 +173,7 @@ def test_a_vocabulary_is_built_and_real_words_come_back(tmp_path):
     hp = registry.hparams(toy.hparams())
     data_dir = tmp_path / "data"
     data_dir.mkdir()
-    batches = on_the_fly.dataset(problem, "dev", data_dir, text_dir, hp)
+    batches = TextBatches(problem, "dev", data_dir, text_dir, hp).dataset()
     assert [path.name for path in data_dir.iterdir()] == [problem.vocab_filename]
     encoder = problem.get_feature_encoders(data_dir)["inputs"]
     lines = [encoder.decode(ids[:-1]) for ids, _ in pairs(batches).elements()]

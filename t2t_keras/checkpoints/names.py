@@ -12,9 +12,6 @@ SCOPE = "transformer"
 PREPROCESS = "layer_prepostprocess"
 """T2T's scope of what stands before a sub-layer; what stands after is `layer_postprocess`."""
 
-SLOTS = ("Adam", "Adam_1")
-"""T2T's names of Adam's first and second moment, below `training/<variable>/`."""
-
 _SLOT = re.compile(
     r"/((Adam|AdamW|Adafactor|Momentum|YellowFin|Adagrad|Ftrl|RMSProp)(_\d+)?"
     r"|ExponentialMovingAverage|slot_\w+|v[rc]?|m|iter)$"

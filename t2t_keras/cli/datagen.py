@@ -65,7 +65,12 @@ def describe(problem: Problem, data_dir: str) -> list[str]:
     """
     from t2t_keras.data import DatasetSplit
     from t2t_keras.data.buckets import buckets_for, packed_buckets
-    from t2t_keras.data.generation.report import describe_split, length_histogram, padding_table
+    from t2t_keras.data.generation.report import (
+        describe_split,
+        length_histogram,
+        padding_table,
+        read_counts,
+    )
     from t2t_keras.data.index import read_index
 
     name = problem.dataset_filename()
@@ -78,10 +83,11 @@ def describe(problem: Problem, data_dir: str) -> list[str]:
         for side, file in zip(("inputs", "targets"), files, strict=False)
     ]
     for item in problem.dataset_splits:
-        lines += describe_split(data_dir, name, item["split"])
-        if item["split"] == DatasetSplit.TRAIN:
-            lengths = read_index(data_dir, name, item["split"]).lengths
-            details = length_histogram(lengths) + padding_table(lengths, buckets)
+        split = item["split"]
+        index = read_index(data_dir, name, split)
+        lines += describe_split(split, index, read_counts(data_dir, name, split))
+        if split == DatasetSplit.TRAIN:
+            details = length_histogram(index.lengths) + padding_table(index.lengths, buckets)
             lines += [f"    {line}" for line in details]
     return lines
 

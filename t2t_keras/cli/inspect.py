@@ -43,7 +43,12 @@ def main(arguments: list[str]) -> None:
 
 def _describe_data(problem: Problem, hp, data_dir: str) -> list[str]:
     from t2t_keras import data
-    from t2t_keras.data.generation.report import describe_split, length_histogram, padding_table
+    from t2t_keras.data.generation.report import (
+        describe_split,
+        length_histogram,
+        padding_table,
+        read_counts,
+    )
     from t2t_keras.data.index import read_index
 
     split, name = FLAGS.split, problem.dataset_filename()
@@ -51,7 +56,7 @@ def _describe_data(problem: Problem, hp, data_dir: str) -> list[str]:
     index = read_index(data_dir, name, split)
     lines = [
         f"problem {problem.name}, hparams {hp.set_name}",
-        *describe_split(data_dir, name, split),
+        *describe_split(split, index, read_counts(data_dir, name, split)),
         batches.description(),
         *length_histogram(index.lengths),
         *padding_table(index.lengths, batches.buckets),

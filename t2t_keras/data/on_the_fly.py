@@ -31,38 +31,6 @@ SHUFFLED_AT_ONCE = 2**16
 _ENCODED_AT_ONCE = 256  # encoding and measuring in chunks is several times as fast as one by one
 
 
-def dataset(
-    problem: Text2TextProblem,
-    split: str,
-    data_dir: str | os.PathLike,
-    tmp_dir: str | os.PathLike,
-    hp,
-    *,
-    seed: int = 0,
-    replicas: int = 1,
-    hosts: int = 1,
-    host: int = 0,
-    start_step: int = 0,
-    repeat: bool | None = None,
-    shuffle: bool | None = None,
-) -> tf.data.Dataset:
-    """Returns the batches of a split: `TextBatches(...).dataset(start_step)`, see there."""
-    batches = TextBatches(
-        problem,
-        split,
-        data_dir,
-        tmp_dir,
-        hp,
-        seed=seed,
-        replicas=replicas,
-        hosts=hosts,
-        host=host,
-        repeat=repeat,
-        shuffle=shuffle,
-    )
-    return batches.dataset(start_step)
-
-
 class TextBatches:
     """The batches of a split, made of the text that the problem generates.
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import tensorflow as tf
 
-from t2t_keras.training.step import CALL_SITES, philox_keep_mask
+from t2t_keras.training.step import mask_seeds, philox_keep_mask
 
 
 def prepare_fit(model, seed: int = 0) -> None:
@@ -19,16 +19,7 @@ def prepare_fit(model, seed: int = 0) -> None:
     """
 
     def masks():
-        context = tf.distribute.get_replica_context()
-        replica = tf.convert_to_tensor(context.replica_id_in_sync_group)
-        return philox_keep_mask(
-            tf.stack(
-                [
-                    tf.constant(seed, tf.int64) + tf.cast(replica, tf.int64) * (1 << 32),
-                    tf.cast(model.optimizer.iterations, tf.int64) * CALL_SITES,
-                ]
-            )
-        )
+        return philox_keep_mask(mask_seeds(seed, model.optimizer.iterations))
 
     model.dropout_masks = masks
     model.sum_over_replicas = lambda x: tf.distribute.get_replica_context().all_reduce("SUM", x)

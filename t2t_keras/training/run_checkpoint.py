@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from t2t_keras.checkpoints.names import is_table, split_table, t2t_variables
+from t2t_keras.checkpoints.names import is_table, slot_variables, split_table
 from t2t_keras.checkpoints.t2t import (
     assign,
     checkpoints_in,
@@ -182,15 +182,7 @@ class RunCheckpoints:
 
     def _slots(self) -> dict[str, Any]:
         """T2T's names of the optimizer's slots -> Keras variables."""
-        variables = self.engine.model.trainable_variables
-        places = {id(variable): place for place, variable in enumerate(variables)}
-        named = {}
-        for name, variable in t2t_variables(self.engine.model).items():
-            for slot_name, slots in self.engine.optimizer.t2t_slots().items():
-                slot = slots[places[id(variable)]]
-                if slot is not None:
-                    named[f"training/{name}/{slot_name}"] = slot
-        return named
+        return slot_variables(self.engine.model, self.engine.optimizer.t2t_slots())
 
     def _pieces(self, name: str, value: np.ndarray) -> dict[str, np.ndarray]:
         """A slot as T2T has it: that of a table cut as the table is."""

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 import keras
 import tensorflow as tf
 
-from t2t_keras.checkpoints import t2t_variables
+from t2t_keras.checkpoints.names import trainable_names
 from t2t_keras.ids import PAD_ID
 from t2t_keras.layers import keep_mask_scope
 from t2t_keras.losses import padded_cross_entropy
@@ -71,8 +71,7 @@ class TrainStep:
         self.accumulate = accumulate
         self._learning_rate = learning_rate
         self.variables = list(model.trainable_variables)
-        names = {id(variable): name for name, variable in t2t_variables(model).items()}
-        self.names = [names[id(variable)] for variable in self.variables]
+        self.names = trainable_names(model)
         optimizer.build(self.variables)
         self.accumulator: Any = Accumulator(self.variables) if accumulate > 1 else None
         self.average = MovingAverage(self.variables, ema) if ema else None
@@ -119,14 +118,7 @@ class TrainStep:
 
     def forward_backward(self, batch):
         """Gradients of the (scaled) sum of token losses, and the sums of this replica [4]."""
-        replica = tf.convert_to_tensor(tf.distribute.get_replica_context().replica_id_in_sync_group)
-        seeds = tf.stack(
-            [
-                tf.constant(self.seed, tf.int64) + tf.cast(replica, tf.int64) * (1 << 32),
-                self.step() * CALL_SITES,
-            ]
-        )
-        return self._forward_backward(batch, seeds, self._scale())
+        return self._forward_backward(batch, mask_seeds(self.seed, self.step()), self._scale())
 
     def step(self):
         """Batches trained on, an int64 scalar (T2T's `global_step`)."""
@@ -190,6 +182,17 @@ class TrainStep:
 
 def _int64(variable):
     return tf.cast(tf.convert_to_tensor(variable.value), tf.int64)
+
+
+def mask_seeds(seed: int, step):
+    """The seeds [2] int64 of the dropout masks of a step on this replica."""
+    replica = tf.convert_to_tensor(tf.distribute.get_replica_context().replica_id_in_sync_group)
+    return tf.stack(
+        [
+            tf.constant(seed, tf.int64) + tf.cast(replica, tf.int64) * (1 << 32),
+            tf.cast(step, tf.int64) * CALL_SITES,
+        ]
+    )
 
 
 def philox_keep_mask(seeds):

@@ -12,7 +12,7 @@ from pathlib import Path
 import numpy as np
 
 from t2t_keras.data.buckets import Buckets
-from t2t_keras.data.index import read_index
+from t2t_keras.data.index import SplitIndex
 from t2t_keras.whole_file import whole_file
 
 _WIDEST_BAR = 40
@@ -43,17 +43,11 @@ def read_counts(data_dir: str | os.PathLike, name: str, split: str) -> Counts | 
     return Counts(values["kept"], Counter(values["dropped"]))
 
 
-def describe_split(data_dir: str | os.PathLike, name: str, split: str) -> list[str]:
-    """Returns lines of text on a split: its files, what was kept and left out, its ids.
-
-    Raises:
-        UserError: its shards are absent or damaged.
-    """
-    index = read_index(data_dir, name, split)
+def describe_split(split: str, index: SplitIndex, counts: Counts | None) -> list[str]:
+    """Returns lines of text on a split: its files, what was kept and left out, its ids."""
     first, last = index.paths[0].name, index.paths[-1].name
     more = f" to {last[-14:]}" if len(index.paths) > 1 else ""
     lines = [f"  {split}: {len(index.sizes):,} examples in {first}{more}"]
-    counts = read_counts(data_dir, name, split)
     if counts is not None and counts.dropped.total():
         reasons = ", ".join(f"{n:,} {reason}" for reason, n in counts.dropped.most_common())
         lines.append(f"    left out: {counts.dropped.total():,} ({reasons}), kept: {counts.kept:,}")
