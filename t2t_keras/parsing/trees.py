@@ -1,0 +1,168 @@
+"""Constituency trees in brackets, `(TOP (NP (NN tea)))`: read leniently, written strictly."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Iterable, Iterator
+from typing import NamedTuple
+
+from t2t_keras.errors import UserError
+from t2t_keras.text.lines import iterate_lines
+
+ROOT = "TOP"
+"""The label of the root of a tree that is written by this library."""
+
+ROOT_LABELS = frozenset({"", "TOP", "ROOT", "S1"})
+"""Labels of the outermost bracket that say no more than that a tree begins."""
+
+_TOKEN = re.compile(  # (tag word), ( or (label, ), word
+    r"\(\s*([^\s()]+)\s+([^\s()]+)\s*\)|\(\s*([^\s()]*)|(\))|([^\s()]+)", re.ASCII
+)
+_PRETERMINAL, _OPENING, _CLOSING = 2, 3, 4
+_ESCAPES = {"(": "-LRB-", ")": "-RRB-"}
+
+
+class Tree(NamedTuple):
+    """A phrase or, over a word, its tag. `str(tree)` writes it in brackets, on one line."""
+
+    label: str
+    """Of a phrase, such as "NP", or of a word, such as "NN"; "" for a bracket without a label."""
+
+    children: tuple[Tree | str, ...]
+    """The phrases and tags of a phrase; the one word of a tag."""
+
+    @property
+    def is_tag(self) -> bool:
+        """Whether this is a tag with its word (a preterminal)."""
+        return len(self.children) == 1 and isinstance(self.children[0], str)
+
+    def brackets(self) -> Iterator[tuple[str, str | None, bool]]:
+        """Yields label, word and whether it closes of what opens (no word), tags a word, closes (no word)."""
+        stack: list[tuple[Tree, bool]] = [(self, False)]
+        while stack:
+            node, closes = stack.pop()
+            if not closes and node.is_tag:
+                yield node.label, str(node.children[0]), False
+                continue
+            yield node.label, None, closes
+            if not closes:
+                stack.append((node, True))
+                stack += [(child, False) for child in reversed(node.subtrees)]
+
+    @property
+    def subtrees(self) -> list[Tree]:
+        """The children that are no words."""
+        return [child for child in self.children if isinstance(child, Tree)]
+
+    def tagged_words(self) -> list[tuple[str, str]]:
+        """Returns the words, each after its tag: `[("DT", "the"), ("NN", "tea")]`."""
+        return [(label, word) for label, word, _ in self.brackets() if word is not None]
+
+    def __str__(self) -> str:
+        """The tree on one line; a bracket in a word or label is written as -LRB- or -RRB-."""
+        pieces = []
+        for label, word, closes in self.brackets():
+            if closes:
+                pieces.append(")")
+            elif word is None:
+                pieces.append(f" ({_escaped(label)}")
+            else:
+                pieces.append(f" ({_escaped(label)} {_escaped(word)})")
+        return "".join(pieces)[1:]
+
+
+def parse_tree(text: str) -> Tree:
+    """Returns the one tree that a text holds; see `iterate_trees`.
+
+    Raises:
+        UserError: the brackets are not those of one tree.
+    """
+    trees = read_trees(text)
+    if len(trees) != 1:
+        raise UserError(f"Expected one tree in brackets, got {len(trees)} in {text[:60]!r}.")
+    return trees[0]
+
+
+def read_trees(text: str) -> list[Tree]:
+    """Returns all trees of a text; see `iterate_trees`."""
+    return list(iterate_trees(text.split("\n"), "the text"))
+
+
+def read_tree_file(path: str | os.PathLike[str]) -> Iterator[Tree]:
+    """Yields the trees of a file, plain or `.gz`; see `iterate_trees`.
+
+    Raises:
+        UserError: the file cannot be read, or its brackets are not those of trees.
+    """
+    return iterate_trees(iterate_lines(path), os.fspath(path))
+
+
+def iterate_trees(lines: Iterable[str], name: str) -> Iterator[Tree]:
+    """Yields the trees of some lines: one a line, many on a line, or one over many lines.
+
+    The outermost bracket may have any label or none. A bracket may be empty, as in the `(())` that
+    some parsers write for a sentence they cannot parse.
+
+    Args:
+        lines: see above; words are separated by white space of ASCII.
+        name: where they are from, for errors.
+
+    Raises:
+        UserError: a bracket is missing or too many, a word stands beside other words or phrases, or
+            text outside of brackets. The line is named.
+    """
+    open_: list[tuple[str, list[Tree | str]]] = []
+    first = number = 0
+    for number, line in enumerate(lines, start=1):
+        for match in _TOKEN.finditer(line):
+            kind = match.lastindex
+            if kind == _PRETERMINAL:
+                closed = Tree(match[1], (match[2],))
+            elif kind == _OPENING:
+                if not open_:
+                    first = number
+                elif match[3] in ROOT_LABELS and open_[-1][0] not in ROOT_LABELS:
+                    raise UserError(
+                        f"{name}, line {number}: ({match[3]} begins a tree inside the tree that "
+                        f"begins on line {first}: add the closing brackets that are missing there."
+                    )
+                open_.append((match[3], []))
+                continue
+            elif kind == _CLOSING:
+                if not open_:
+                    raise UserError(
+                        f"{name}, line {number}: a closing bracket too many at column "
+                        f"{match.start() + 1}: remove it or open what it closes."
+                    )
+                label, children = open_.pop()
+                closed = Tree(label, tuple(children))
+                if not closed.is_tag and len(closed.subtrees) != len(children):
+                    raise UserError(
+                        f"{name}, line {number}: ({label} holds a word beside something else: give "
+                        "every word a bracket of its own with its tag."
+                    )
+            elif not open_:
+                raise UserError(
+                    f"{name}, line {number}: {match[5]!r} is outside of all brackets: expected trees "
+                    "such as (TOP (NP (NN tea)))."
+                )
+            else:
+                open_[-1][1].append(match[5])
+                continue
+            if open_:
+                open_[-1][1].append(closed)
+            else:
+                yield closed
+    if open_:
+        raise UserError(
+            f"{name}, line {first}: the tree that begins here is not closed by the end, line "
+            f"{number}: {len(open_)} closing bracket(s) are missing."
+        )
+
+
+def _escaped(word: str) -> str:
+    for bracket, escape in _ESCAPES.items():
+        if bracket in word:
+            word = word.replace(bracket, escape)
+    return word
