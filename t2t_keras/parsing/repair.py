@@ -1,0 +1,218 @@
+"""From words and tags back to a tree, whatever a model wrote."""
+
+from __future__ import annotations
+
+import dataclasses
+import re
+from typing import NamedTuple
+
+from t2t_keras.parsing.labels import PHRASES, TAGS, UNKNOWN_TAG, bare_label
+from t2t_keras.parsing.trees import ROOT, Tree
+
+_SPACE = re.compile(r"\s+", re.ASCII)  # words may hold other spaces
+_NO_SYMBOL = re.compile(r"[()]|^/?$|^<(pad|EOS)>$")
+_PUNCTUATION_TAGS = frozenset({"-LRB-", "-RRB-", "HYPH", "NFP", "SYM"})
+_SYMBOLIC_WORDS = frozenset({"%", "&"})  # tagged as words
+
+
+@dataclasses.dataclass(frozen=True)
+class Repairs:
+    """What had to be done to make a tree of some words and tags; true if anything."""
+
+    closings_added: int = 0
+    """Phrases that were not closed where they had to be."""
+
+    closings_dropped: int = 0
+    """Closing symbols of phrases that were not open."""
+
+    phrases_dropped: int = 0
+    """Phrases without a word."""
+
+    tags_added: int = 0
+    """Words that had no tag and got XX."""
+
+    tags_dropped: int = 0
+    """Tags that had no word."""
+
+    symbols_dropped: int = 0
+    """Symbols that can be neither tag nor phrase."""
+
+    def __add__(self, other: Repairs) -> Repairs:
+        pairs = zip(dataclasses.astuple(self), dataclasses.astuple(other), strict=True)
+        return Repairs(*(one + another for one, another in pairs))
+
+    def __bool__(self) -> bool:
+        return any(dataclasses.astuple(self))
+
+
+def to_tree(words: str, tags: str) -> str:
+    """Returns words and tags as a tree in brackets, on one line: the inverse of `linearize`.
+
+    Never fails: see `repair_tree`, which also counts what it repairs.
+    """
+    return str(repair_tree(words, tags)[0])
+
+
+def repair_tree(words: str, tags: str) -> tuple[Tree, Repairs]:
+    """Returns the tree of words and tags, with the root `TOP`, and what had to be repaired for it.
+
+    If every phrase is closed and there are as many tags as words, nothing is repaired. (A label that
+    is both a tag and a phrase in one tree is ambiguous, as in T2T.) Otherwise a symbol is a phrase if
+    the Penn Treebank says so or if it is closed somewhere; phrases that are not closed are closed
+    with the phrase around them; a closing symbol of nothing open is dropped; words and tags that are
+    not as many are aligned by their punctuation; and phrases without a word are dropped. The words
+    of the tree are always those that were given.
+
+    Args:
+        words: separated by spaces, such as "I see".
+        tags: as `linearize` writes them, such as "S NP PRP /NP VP VBP /VP /S".
+    """
+    given = _split(words)
+    symbols = _split(tags)
+    usable = [symbol for symbol in symbols if not _NO_SYMBOL.search(symbol)]
+    repairs = Repairs(symbols_dropped=len(symbols) - len(usable))
+    events = _exact(usable)
+    if events is None or sum(event.is_tag for event in events) != len(given):
+        events, closings = _balanced(usable)
+        repairs += closings
+    tagged = [event.label for event in events if event.is_tag]
+    tag_of_word = _align(given, tagged)
+    aligned = sum(tag is not None for tag in tag_of_word)
+    tree, emptied = _build(events, given, tag_of_word)
+    repairs += Repairs(
+        phrases_dropped=emptied,
+        tags_added=len(given) - aligned,
+        tags_dropped=len(tagged) - aligned,
+    )
+    return tree, repairs
+
+
+class _Event(NamedTuple):
+    label: str
+    is_tag: bool = False
+    closes: bool = False
+
+
+def _split(text: str) -> list[str]:
+    return [word for word in _SPACE.split(text) if word]
+
+
+def _exact(symbols: list[str]) -> list[_Event] | None:
+    """Reads what is not closed as tags; None: something is closed that is not open."""
+    events = [_Event(symbol, is_tag=True) for symbol in symbols]
+    open_: list[int] = []
+    for place, symbol in enumerate(symbols):
+        if not symbol.startswith("/"):
+            open_.append(place)
+            continue
+        label = symbol[1:]
+        while open_ and (symbols[open_[-1]] != label or open_[-1] == place - 1):
+            open_.pop()
+        if not open_:
+            return None
+        events[open_.pop()] = _Event(label)
+        events[place] = _Event(label, closes=True)
+    return events
+
+
+def _balanced(symbols: list[str]) -> tuple[list[_Event], Repairs]:
+    """Reads as phrases what are some by their labels, and closes each of them once."""
+    closed = {symbol[1:] for symbol in symbols if symbol.startswith("/")} - TAGS
+    events: list[_Event] = []
+    open_: list[str] = []
+    added = dropped = 0
+    for symbol in symbols:
+        label = symbol[1:]
+        if symbol.startswith("/"):
+            if label not in open_:
+                dropped += 1
+                continue
+            while open_[-1] != label:
+                events.append(_Event(open_.pop(), closes=True))
+                added += 1
+            events.append(_Event(open_.pop(), closes=True))
+        elif symbol in closed or bare_label(symbol) in PHRASES:
+            open_.append(symbol)
+            events.append(_Event(symbol))
+        else:
+            events.append(_Event(symbol, is_tag=True))
+    events += [_Event(label, closes=True) for label in reversed(open_)]
+    return events, Repairs(closings_added=added + len(open_), closings_dropped=dropped)
+
+
+def _build(
+    events: list[_Event], words: list[str], tag_of_word: list[int | None]
+) -> tuple[Tree, int]:
+    """Returns the tree, and how many of its phrases got no word and are left out.
+
+    A word without a tag stands beside the word before it.
+    """
+    word_of_tag = {tag: word for word, tag in enumerate(tag_of_word) if tag is not None}
+    stack: list[list[Tree | str]] = [[]]
+    emptied = 0
+    tag = word = 0
+
+    def add_untagged() -> None:
+        nonlocal word
+        while word < len(words) and tag_of_word[word] is None:
+            stack[-1].append(Tree(UNKNOWN_TAG, (words[word],)))
+            word += 1
+
+    add_untagged()
+    for label, is_tag, closes in events:
+        if is_tag:
+            if tag in word_of_tag:
+                stack[-1].append(Tree(label, (words[word],)))
+                word += 1
+                add_untagged()
+            tag += 1
+        elif not closes:
+            stack.append([])
+        else:
+            children = stack.pop()
+            if children:
+                stack[-1].append(Tree(label, tuple(children)))
+            emptied += not children
+    return Tree(ROOT, tuple(stack[0])), emptied
+
+
+def _align(words: list[str], tags: list[str]) -> list[int | None]:
+    """Returns for each word which tag is its own, if any, in rising order.
+
+    Of all alignments of as many pairs as can be, or nearly, it is the one in which punctuation
+    stands most often under its tag, and what is left over stands as late as can be.
+    """
+    n, m = len(words), len(tags)
+    if n == m or not n or not m or m > 2 * n:  # and where there is nothing to be saved
+        return [k if k < m else None for k in range(n)]
+    marks = [_is_mark(word) for word in words]
+    mark_tags = [tag in _PUNCTUATION_TAGS or not any(map(str.isalpha, tag)) for tag in tags]
+    best = [[_GAP * (i + k) for k in range(m + 1)] for i in range(n + 1)]
+    for i in range(n):
+        above, row = best[i], best[i + 1]
+        for k in range(m):
+            if marks[i] != mark_tags[k]:
+                cost = _MISMATCH
+            else:
+                cost = _OTHER_MARK if marks[i] and words[i] != tags[k] else 0
+            row[k + 1] = min(above[k] + cost, above[k + 1] + _GAP, row[k] + _GAP)
+    result: list[int | None] = [None] * n
+    i, k = n, m
+    while i and k:
+        if best[i][k] == best[i - 1][k] + _GAP:
+            i -= 1
+        elif best[i][k] == best[i][k - 1] + _GAP:
+            k -= 1
+        else:
+            i, k = i - 1, k - 1
+            result[i] = k
+    return result
+
+
+_OTHER_MARK, _GAP, _MISMATCH = 1, 2, 3
+
+
+def _is_mark(word: str) -> bool:
+    if word in _PUNCTUATION_TAGS:
+        return True
+    return word not in _SYMBOLIC_WORDS and not any(map(str.isalnum, word))
