@@ -1,6 +1,8 @@
 """The problems that come with the library; importing this registers them."""
 
 from t2t_keras.problems import (
+    parsing_gum,
+    parsing_wsj,
     text2text_tmpdir,
     translate_encs,
     translate_ende,
@@ -21,6 +23,8 @@ from t2t_keras.problems import (
 )
 
 __all__ = [
+    "parsing_gum",
+    "parsing_wsj",
     "text2text_tmpdir",
     "translate_encs",
     "translate_ende",

@@ -2,6 +2,7 @@
 
 from t2t_keras.data.batching import batching_scheme
 from t2t_keras.data.buckets import bucket_shapes
+from t2t_keras.data.parsing_problem import ParsingProblem
 from t2t_keras.data.problem import DatasetSplit, Problem, SpaceID, VocabType
 from t2t_keras.data.reading import Batches, dataset
 from t2t_keras.data.text_problem import Text2TextProblem
@@ -11,6 +12,7 @@ from t2t_keras.data.translate import TranslateProblem
 __all__ = [
     "Batches",
     "DatasetSplit",
+    "ParsingProblem",
     "Problem",
     "SpaceID",
     "Text2TextProblem",

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 from t2t_keras.errors import UserError
 from t2t_keras.registry import ProblemName, default_name
@@ -97,6 +97,27 @@ class Problem:
         if self._encoders is None or self._encoders[0] != key:
             self._encoders = (key, self.orient(self.feature_encoders(data_dir)))
         return self._encoders[1]
+
+    @property
+    def quality_metric(self) -> str:
+        """Hook: the name of the figure that `quality` gives, among those of an evaluation."""
+        return "bleu"
+
+    def quality(
+        self, inputs: Sequence[str], references: Sequence[str], outputs: Sequence[str]
+    ) -> float:
+        """Hook: returns how good the texts are that a model wrote for some inputs: 0 to 100."""
+        from t2t_keras.metrics import bleu
+
+        return bleu(references, outputs).sacrebleu
+
+    def format_output(self, inputs: str, outputs: str) -> str:
+        """Hook: returns what a user gets for the text that a model wrote for an input."""
+        return outputs
+
+    def format_report(self) -> str:
+        """Hook: returns a line on what `format_output` has done so far, or ""."""
+        return ""
 
     @property
     def space_ids(self) -> tuple[int, int]:

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import dataclasses
 import re
+from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
-from t2t_keras.parsing.labels import PHRASES, TAGS, UNKNOWN_TAG, bare_label
-from t2t_keras.parsing.trees import ROOT, Tree
+from t2t_keras.parsing.labels import PHRASES, TAG_OF_MARK, TAGS, UNKNOWN_TAG, bare_label
+from t2t_keras.parsing.trees import ROOT, Bracket, Tree, build_trees
 
-_SPACE = re.compile(r"\s+", re.ASCII)  # words may hold other spaces
+_WORD = re.compile(r"\S+", re.ASCII)  # words may hold other spaces
 _NO_SYMBOL = re.compile(r"[()]|^/?$|^<(pad|EOS)>$")
 _PUNCTUATION_TAGS = frozenset({"-LRB-", "-RRB-", "HYPH", "NFP", "SYM"})
 _SYMBOLIC_WORDS = frozenset({"%", "&"})  # tagged as words
@@ -29,7 +30,7 @@ class Repairs:
     """Phrases without a word."""
 
     tags_added: int = 0
-    """Words that had no tag and got XX."""
+    """Words that had no tag and got XX or, punctuation, its own."""
 
     tags_dropped: int = 0
     """Tags that had no word."""
@@ -38,14 +39,18 @@ class Repairs:
     """Symbols that can be neither tag nor phrase."""
 
     def __add__(self, other: Repairs) -> Repairs:
-        pairs = zip(dataclasses.astuple(self), dataclasses.astuple(other), strict=True)
-        return Repairs(*(one + another for one, another in pairs))
+        return Repairs(**{name: n + getattr(other, name) for name, n in vars(self).items()})
 
     def __bool__(self) -> bool:
-        return any(dataclasses.astuple(self))
+        return any(vars(self).values())
+
+    def __str__(self) -> str:
+        """Such as "closings added: 2, tags dropped: 1"."""
+        counts = vars(self).items()
+        return ", ".join(f"{name.replace('_', ' ')}: {n}" for name, n in counts if n)
 
 
-def to_tree(words: str, tags: str) -> str:
+def to_tree(words: str | Iterable[str], tags: str | Iterable[str]) -> str:
     """Returns words and tags as a tree in brackets, on one line: the inverse of `linearize`.
 
     Never fails: see `repair_tree`, which also counts what it repairs.
@@ -53,38 +58,41 @@ def to_tree(words: str, tags: str) -> str:
     return str(repair_tree(words, tags)[0])
 
 
-def repair_tree(words: str, tags: str) -> tuple[Tree, Repairs]:
+def repair_tree(words: str | Iterable[str], tags: str | Iterable[str]) -> tuple[Tree, Repairs]:
     """Returns the tree of words and tags, with the root `TOP`, and what had to be repaired for it.
 
-    If every phrase is closed and there are as many tags as words, nothing is repaired. (A label that
-    is both a tag and a phrase in one tree is ambiguous, as in T2T.) Otherwise a symbol is a phrase if
-    the Penn Treebank says so or if it is closed somewhere; phrases that are not closed are closed
-    with the phrase around them; a closing symbol of nothing open is dropped; words and tags that are
-    not as many are aligned by their punctuation; and phrases without a word are dropped. The words
-    of the tree are always those that were given.
+    If every phrase is closed and there are as many tags as words, nothing is repaired. (A label
+    that is both a tag and a phrase in one tree is ambiguous, as in T2T.) Otherwise a symbol is a
+    phrase if it is one in the Penn Treebank or is closed somewhere; phrases that are not closed
+    are closed with the phrase around them; what closes nothing is dropped; words and tags that
+    are not as many are aligned by their punctuation; and phrases without a word are dropped. The
+    words of the tree are always those that were given.
 
     Args:
-        words: separated by spaces, such as "I see".
+        words: separated by spaces, such as "I see", or one by one.
         tags: as `linearize` writes them, such as "S NP PRP /NP VP VBP /VP /S".
     """
     given = _split(words)
     symbols = _split(tags)
     usable = [symbol for symbol in symbols if not _NO_SYMBOL.search(symbol)]
-    repairs = Repairs(symbols_dropped=len(symbols) - len(usable))
     events = _exact(usable)
+    added = dropped = 0
     if events is None or sum(event.is_tag for event in events) != len(given):
-        events, closings = _balanced(usable)
-        repairs += closings
+        events, added, dropped = _balanced(usable)
     tagged = [event.label for event in events if event.is_tag]
     tag_of_word = _align(given, tagged)
     aligned = sum(tag is not None for tag in tag_of_word)
-    tree, emptied = _build(events, given, tag_of_word)
-    repairs += Repairs(
-        phrases_dropped=emptied,
+    tree = Tree(ROOT, build_trees(_brackets(events, given, tag_of_word)))
+    phrases = sum(event.closes for event in events)
+    kept = sum(closes for *_, closes in tree.brackets()) - 1 if given else 0
+    return tree, Repairs(
+        closings_added=added,
+        closings_dropped=dropped,
+        phrases_dropped=phrases - kept,
         tags_added=len(given) - aligned,
         tags_dropped=len(tagged) - aligned,
+        symbols_dropped=len(symbols) - len(usable),
     )
-    return tree, repairs
 
 
 class _Event(NamedTuple):
@@ -93,8 +101,9 @@ class _Event(NamedTuple):
     closes: bool = False
 
 
-def _split(text: str) -> list[str]:
-    return [word for word in _SPACE.split(text) if word]
+def _split(text: str | Iterable[str]) -> list[str]:
+    joined = text if isinstance(text, str) else " ".join(text)
+    return _WORD.findall(joined)
 
 
 def _exact(symbols: list[str]) -> list[_Event] | None:
@@ -115,8 +124,8 @@ def _exact(symbols: list[str]) -> list[_Event] | None:
     return events
 
 
-def _balanced(symbols: list[str]) -> tuple[list[_Event], Repairs]:
-    """Reads as phrases what are some by their labels, and closes each of them once."""
+def _balanced(symbols: list[str]) -> tuple[list[_Event], int, int]:
+    """Reads as phrases what are some by their labels; returns closings added and dropped, too."""
     closed = {symbol[1:] for symbol in symbols if symbol.startswith("/")} - TAGS
     events: list[_Event] = []
     open_: list[str] = []
@@ -137,43 +146,43 @@ def _balanced(symbols: list[str]) -> tuple[list[_Event], Repairs]:
         else:
             events.append(_Event(symbol, is_tag=True))
     events += [_Event(label, closes=True) for label in reversed(open_)]
-    return events, Repairs(closings_added=added + len(open_), closings_dropped=dropped)
+    return events, added + len(open_), dropped
 
 
-def _build(
+def _brackets(
     events: list[_Event], words: list[str], tag_of_word: list[int | None]
-) -> tuple[Tree, int]:
-    """Returns the tree, and how many of its phrases got no word and are left out.
+) -> Iterator[Bracket]:
+    """Yields the events with the words of the tags, without tags that have none.
 
-    A word without a tag stands beside the word before it.
+    A word without a tag goes to the phrase of the word before it; punctuation to that of the word
+    after it or, at the end, to the outermost phrase.
     """
-    word_of_tag = {tag: word for word, tag in enumerate(tag_of_word) if tag is not None}
-    stack: list[list[Tree | str]] = [[]]
-    emptied = 0
+    has_word = set(tag_of_word)
+    last = len(events) - 1
     tag = word = 0
 
-    def add_untagged() -> None:
+    def untagged(marks: bool) -> Iterator[Bracket]:
         nonlocal word
         while word < len(words) and tag_of_word[word] is None:
-            stack[-1].append(Tree(UNKNOWN_TAG, (words[word],)))
+            if _is_mark(words[word]) and not marks:
+                return
+            yield TAG_OF_MARK.get(words[word], UNKNOWN_TAG), words[word], False
             word += 1
 
-    add_untagged()
-    for label, is_tag, closes in events:
-        if is_tag:
-            if tag in word_of_tag:
-                stack[-1].append(Tree(label, (words[word],)))
-                word += 1
-                add_untagged()
-            tag += 1
-        elif not closes:
-            stack.append([])
-        else:
-            children = stack.pop()
-            if children:
-                stack[-1].append(Tree(label, tuple(children)))
-            emptied += not children
-    return Tree(ROOT, tuple(stack[0])), emptied
+    yield from untagged(marks=False)
+    for place, (label, is_tag, closes) in enumerate(events):
+        if not is_tag:
+            if closes and place == last:
+                yield from untagged(marks=True)
+            yield label, None, closes
+            continue
+        if tag in has_word:
+            yield from untagged(marks=True)
+            yield label, words[word], False
+            word += 1
+            yield from untagged(marks=False)
+        tag += 1
+    yield from untagged(marks=True)
 
 
 def _align(words: list[str], tags: list[str]) -> list[int | None]:

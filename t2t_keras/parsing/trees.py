@@ -23,6 +23,10 @@ _PRETERMINAL, _OPENING, _CLOSING = 2, 3, 4
 _ESCAPES = {"(": "-LRB-", ")": "-RRB-"}
 
 
+Bracket = tuple[str, str | None, bool]
+"""Label, word of a tag (None of a phrase), whether it closes: see `Tree.brackets`."""
+
+
 class Tree(NamedTuple):
     """A phrase or, over a word, its tag. `str(tree)` writes it in brackets, on one line."""
 
@@ -37,8 +41,12 @@ class Tree(NamedTuple):
         """Whether this is a tag with its word (a preterminal)."""
         return len(self.children) == 1 and isinstance(self.children[0], str)
 
-    def brackets(self) -> Iterator[tuple[str, str | None, bool]]:
-        """Yields label, word and whether it closes of what opens (no word), tags a word, closes (no word)."""
+    def brackets(self) -> Iterator[Bracket]:
+        """Yields (label, word, closes) of all brackets, in the order in which they are written.
+
+        Of a phrase that opens ("NP", None, False), of a tag with its word ("NN", "tea", False), of
+        a phrase that closes ("NP", None, True).
+        """
         stack: list[tuple[Tree, bool]] = [(self, False)]
         while stack:
             node, closes = stack.pop()
@@ -72,6 +80,21 @@ class Tree(NamedTuple):
         return "".join(pieces)[1:]
 
 
+def build_trees(brackets: Iterable[Bracket]) -> tuple[Tree, ...]:
+    """Returns the trees of matching brackets, as `Tree.brackets` gives them; no empty phrases."""
+    stack: list[list[Tree]] = [[]]
+    for label, word, closes in brackets:
+        if word is not None:
+            stack[-1].append(Tree(label, (word,)))
+        elif not closes:
+            stack.append([])
+        else:
+            children = stack.pop()
+            if children:
+                stack[-1].append(Tree(label, tuple(children)))
+    return tuple(stack[0])
+
+
 def parse_tree(text: str) -> Tree:
     """Returns the one tree that a text holds; see `iterate_trees`.
 
@@ -98,7 +121,7 @@ def read_tree_file(path: str | os.PathLike[str]) -> Iterator[Tree]:
     return iterate_trees(iterate_lines(path), os.fspath(path))
 
 
-def iterate_trees(lines: Iterable[str], name: str) -> Iterator[Tree]:
+def iterate_trees(lines: Iterable[str], name: str, first_line: int = 1) -> Iterator[Tree]:
     """Yields the trees of some lines: one a line, many on a line, or one over many lines.
 
     The outermost bracket may have any label or none. A bracket may be empty, as in the `(())` that
@@ -107,6 +130,7 @@ def iterate_trees(lines: Iterable[str], name: str) -> Iterator[Tree]:
     Args:
         lines: see above; words are separated by white space of ASCII.
         name: where they are from, for errors.
+        first_line: the number of the first of them, for errors.
 
     Raises:
         UserError: a bracket is missing or too many, a word stands beside other words or phrases, or
@@ -114,7 +138,7 @@ def iterate_trees(lines: Iterable[str], name: str) -> Iterator[Tree]:
     """
     open_: list[tuple[str, list[Tree | str]]] = []
     first = number = 0
-    for number, line in enumerate(lines, start=1):
+    for number, line in enumerate(lines, first_line):
         for match in _TOKEN.finditer(line):
             kind = match.lastindex
             if kind == _PRETERMINAL:
@@ -122,7 +146,7 @@ def iterate_trees(lines: Iterable[str], name: str) -> Iterator[Tree]:
             elif kind == _OPENING:
                 if not open_:
                     first = number
-                elif match[3] in ROOT_LABELS and open_[-1][0] not in ROOT_LABELS:
+                elif match[3] in ROOT_LABELS and (open_[-1][1] or open_[-1][0] not in ROOT_LABELS):
                     raise UserError(
                         f"{name}, line {number}: ({match[3]} begins a tree inside the tree that "
                         f"begins on line {first}: add the closing brackets that are missing there."
@@ -144,8 +168,8 @@ def iterate_trees(lines: Iterable[str], name: str) -> Iterator[Tree]:
                     )
             elif not open_:
                 raise UserError(
-                    f"{name}, line {number}: {match[5]!r} is outside of all brackets: expected trees "
-                    "such as (TOP (NP (NN tea)))."
+                    f"{name}, line {number}: {match[5]!r} is outside of all brackets: expected "
+                    "trees such as (TOP (NP (NN tea)))."
                 )
             else:
                 open_[-1][1].append(match[5])

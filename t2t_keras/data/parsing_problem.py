@@ -1,0 +1,132 @@
+"""Problems whose inputs are words and whose targets are the tags and brackets of a parse tree."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+from t2t_keras.data.problem import DatasetSplit, missing_hook
+from t2t_keras.data.shards import shard_paths
+from t2t_keras.data.text_problem import PathLike, Text2TextProblem
+from t2t_keras.parsing import Repairs, Tree, linearize, read_tree_file, repair_tree
+from t2t_keras.parsing.corpora import TreeCorpus, require_corpora
+from t2t_keras.parsing.stripping import strip_for_parsing, with_tags
+
+
+class ParsingProblem(Text2TextProblem):
+    """Constituency parsing, section 6.3 of the paper, on files of bracketed trees in `--tmp_dir`.
+
+    Trees are read leniently, without traces and functional tags, and linearised as T2T does. One
+    vocabulary serves both sides, as in T2T's `wsj_parsing`: its `transformer_parsing_big` shares
+    the embedding, and with a set that does not, words and tags still have tables of their own.
+    """
+
+    def __init__(self, was_reversed: bool = False, was_copy: bool = False):
+        super().__init__(was_reversed, was_copy)
+        self.formatted = self.repaired = 0
+        self.repairs = Repairs()
+        """Of how many outputs `format_output` made trees, how many needed repairs, and which."""
+
+    @property
+    def is_generate_per_split(self) -> bool:
+        return True
+
+    @property
+    def dataset_splits(self) -> list[dict]:
+        """10 shards for training, as for parsing in T2T's early versions, and 1 for each other."""
+        return [
+            {"split": DatasetSplit.TRAIN, "shards": 10},
+            {"split": DatasetSplit.EVAL, "shards": 1},
+            {"split": DatasetSplit.TEST, "shards": 1},
+        ]
+
+    def corpora(self, split: str) -> Sequence[TreeCorpus]:
+        """Hook: returns the corpora that make up a split, all of them needed."""
+        raise missing_hook(self, "corpora")
+
+    def tree_files(self, tmp_dir: PathLike, split: str) -> list[list[Path]]:
+        """Returns the files of each corpus of a split.
+
+        Raises:
+            UserError: a corpus has none; it says which files are expected.
+        """
+        return require_corpora(tmp_dir, self.corpora(split), f"The {split} data of {self.name}")
+
+    def prepare(self, tree: Tree) -> Tree | None:
+        """Hook: returns a tree as it is to be learned; None leaves it out."""
+        return strip_for_parsing(tree)
+
+    def generate_data(self, data_dir: PathLike, tmp_dir: PathLike) -> None:
+        """Writes the vocabulary and the shards; see `Text2TextProblem`.
+
+        Raises:
+            UserError: files are absent, which is checked first, or their brackets are wrong.
+        """
+        for item in self.dataset_splits:
+            paths = shard_paths(data_dir, self.dataset_filename(), item["split"], item["shards"])
+            if not all(path.exists() for path in paths):
+                self.tree_files(tmp_dir, item["split"])
+        super().generate_data(data_dir, tmp_dir)
+
+    def generate_samples(
+        self, data_dir: PathLike, tmp_dir: PathLike, split: str
+    ) -> Iterator[dict[str, str]]:
+        """Yields words and tags of all trees of a split; a tree without words is left out."""
+        for path in itertools.chain.from_iterable(self.tree_files(tmp_dir, split)):
+            yield from self.samples_of(read_tree_file(path))
+
+    def samples_of(self, trees: Iterator[Tree]) -> Iterator[dict[str, str]]:
+        """Yields the words and tags of trees."""
+        for tree in trees:
+            prepared = self.prepare(tree)
+            words, tags = linearize(prepared) if prepared else ("", "")
+            if words and tags:
+                yield {"inputs": words, "targets": tags}
+            else:
+                self.dropped["empty"] += 1
+
+    @property
+    def quality_metric(self) -> str:
+        """F1 of the trees; BLEU of what the model writes if that is words."""
+        return super().quality_metric if self._writes_words else "f1"
+
+    def quality(
+        self, inputs: Sequence[str], references: Sequence[str], outputs: Sequence[str]
+    ) -> float:
+        """Returns EVALB's F1 (0 to 100) of the trees that words and tags make; see `repair_tree`.
+
+        Of the outputs the phrases count alone: EVALB leaves out a sentence in which a comma, say,
+        has the tag of a word, so each word has its right tag here.
+        """
+        if self._writes_words:
+            return super().quality(inputs, references, outputs)
+        from t2t_keras.metrics import parsing_f1
+
+        gold, predicted = [], []
+        for words, reference, output in zip(inputs, references, outputs, strict=True):
+            gold.append(repair_tree(words, reference)[0])
+            tags = [tag for tag, _ in gold[-1].tagged_words()]
+            predicted.append(with_tags(repair_tree(words, output)[0], tags))
+        return parsing_f1(gold, predicted).f1
+
+    def format_output(self, inputs: str, outputs: str) -> str:
+        """Returns the tree of words (`inputs`) and tags (`outputs`), repaired if need be."""
+        if self._writes_words:
+            return outputs
+        tree, repairs = repair_tree(inputs, outputs)
+        self.formatted += 1
+        self.repaired += bool(repairs)
+        self.repairs += repairs
+        return str(tree)
+
+    def format_report(self) -> str:
+        """Returns a line on how many outputs were repaired, and how."""
+        if not self.formatted:
+            return ""
+        line = f"{self.repaired} of {self.formatted} trees were repaired"
+        return f"{line} ({self.repairs})" if self.repaired else line
+
+    @property
+    def _writes_words(self) -> bool:
+        return self.was_reversed or self.was_copy

@@ -1,0 +1,266 @@
+"""Problems of parsing: the files they read, what becomes of the trees, and their F1."""
+
+import gzip
+
+import pytest
+import toy
+from random_trees import sentences
+
+from t2t_keras import registry
+from t2t_keras.errors import UserError
+from t2t_keras.metrics import parsing_f1
+from t2t_keras.parsing import linearize, parse_tree, strip_for_parsing, to_tree
+
+SPLITS = ("train", "dev", "test")
+TINY = (
+    "transformer_parsing_base,hidden_size=16,filter_size=16,num_heads=2,num_hidden_layers=1,"
+    "batch_size=256,max_length=64,length_bucket_step=2.0,learning_rate_warmup_steps=20"
+)
+
+
+def write(path, trees):
+    """A tree a line."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    content = "".join(tree + "\n" for tree in trees).encode()
+    path.write_bytes(gzip.compress(content) if path.suffix == ".gz" else content)
+
+
+def write_section(folder, trees):
+    """Two files as the Penn Treebank has them: the root has no label, trees are indented."""
+    folder.mkdir(parents=True)
+    for number, part in enumerate((trees[::2], trees[1::2])):
+        texts = [f"\n( {tree[6:-1].replace(' (', chr(10) + '    (')} )\n" for tree in part]
+        (folder / f"wsj_{folder.name}0{number}.mrg").write_text("".join(texts))
+
+
+def samples(problem, tmp_dir, split):
+    return list(problem.generate_samples(tmp_dir, tmp_dir, split))
+
+
+def pair(tree):
+    words, tags = linearize(strip_for_parsing(parse_tree(tree)))
+    return {"inputs": words, "targets": tags}
+
+
+@pytest.fixture(scope="module")
+def treebank(tmp_path_factory):
+    """Splits of GUM's form."""
+    folder = tmp_path_factory.mktemp("treebank")
+    for seed, (split, count) in enumerate(zip(SPLITS, (300, 30, 20), strict=True)):
+        write(folder / f"{split}.trees.gz", sentences(count, seed))
+    return folder
+
+
+@pytest.fixture(scope="module")
+def data_dir(treebank, tmp_path_factory):
+    data_dir = tmp_path_factory.mktemp("data")
+    registry.problem("parsing_english_gum").generate_data(data_dir, treebank)
+    return data_dir
+
+
+# Files
+
+
+@pytest.mark.parametrize("place", ["", "wsj", "treebank_3/parsed/mrg/wsj", "MRG/WSJ"])
+def test_sections_of_the_penn_treebank(tmp_path, place, capfd):
+    by_section = {number: sentences(4, number) for number in range(25)}
+    for number, trees in by_section.items():
+        write_section(tmp_path / place / f"{number:02}", trees)
+    problem = registry.problem("parsing_english_ptb16k")
+    in_order = {
+        n: [pair(tree) for tree in trees[::2] + trees[1::2]] for n, trees in by_section.items()
+    }
+    assert samples(problem, tmp_path, "train") == [
+        sample for number in range(2, 22) for sample in in_order[number]
+    ]
+    assert samples(problem, tmp_path, "dev") == in_order[22]
+    assert samples(problem, tmp_path, "test") == in_order[23]
+    assert capfd.readouterr().err == ""
+
+
+def test_a_section_that_is_absent_is_told(tmp_path, capfd):
+    for number in (2, *range(4, 21)):
+        write_section(tmp_path / f"{number:02}", sentences(2, number))
+    assert len(samples(registry.problem("parsing_english_ptb16k"), tmp_path, "train")) == 36
+    assert capfd.readouterr().err == f"warning: {tmp_path} has no section 03, 21: read without\n"
+
+
+@pytest.mark.parametrize("name", ["wsj.train.trees", "wsjTrain.trees.gz", "02-21.10way.clean"])
+def test_files_of_a_tree_a_line(tmp_path, name):
+    trees = sentences(5, seed=1)
+    write(tmp_path / name, trees)
+    problem = registry.problem("parsing_english_ptb16k")
+    assert samples(problem, tmp_path, "train") == [pair(tree) for tree in trees]
+
+
+def test_directories_of_such_files(tmp_path):
+    trees = sentences(6, seed=1)
+    for part in range(3):
+        write(tmp_path / "train" / f"{part}.trees.gz", trees[2 * part :][:2])
+    problem = registry.problem("parsing_english_gum")
+    assert samples(problem, tmp_path, "train") == [pair(tree) for tree in trees]
+
+
+@pytest.mark.parametrize(
+    "name, there, expected",
+    [
+        (
+            "parsing_english_ptb16k",
+            [],
+            "train data of parsing_english_ptb16k needs trees in brackets, such as (TOP (NP (NN tea))), "
+            "in {}; absent: wsj.train.trees or wsjTrain.trees or 02-21.10way.clean (a tree a line) or "
+            "sections 02 to 21 (02/*.mrg, also below wsj, ",
+        ),
+        (
+            "parsing_english_ptb16k",
+            ["wsj.train.trees"],
+            "absent: wsj.dev.trees or wsjEval.trees or ",
+        ),
+        (
+            "parsing_english_semisup32k",
+            ["wsj.train.trees", "berkeley_parser.trees"],
+            "absent: high_confidence.trees (a tree a line). Place them there, plain or .gz, or give "
+            "another --tmp_dir.",
+        ),
+        ("wsj_parsing", [], "absent: wsjTrain.trees (a tree a line)."),
+        (
+            "parsing_english_gum",
+            ["train.trees", "test.trees"],
+            "absent: dev.trees (a tree a line).",
+        ),
+    ],
+)
+def test_absent_files_are_told_before_anything_is_written(tmp_path, name, there, expected):
+    for file in there:
+        write(tmp_path / file, sentences(3, seed=0))
+    with pytest.raises(UserError) as error:
+        registry.problem(name).generate_data(tmp_path / "data", tmp_path)
+    assert expected.format(tmp_path) in str(error.value)
+    assert "\n" not in str(error.value)
+    assert not (tmp_path / "data").exists()
+
+
+def test_the_command_tells_a_wrong_bracket_in_a_line(tmp_path):
+    for split in SPLITS:
+        write(tmp_path / f"{split}.trees", ["(TOP (NP (NN a)))", "(TOP (NP (NN b))"])
+    flags = [f"--data_dir={tmp_path}", f"--tmp_dir={tmp_path}", "--problem=parsing_english_gum"]
+    done = toy.command("datagen", *flags)
+    assert done.returncode == 2
+    assert (
+        f"{tmp_path}/train.trees, line 2: the tree that begins here is not closed"
+        in toy.complaint(done)
+    )
+
+
+# What becomes of the trees
+
+
+def test_trees_come_back_from_the_shards(treebank, data_dir):
+    from t2t_keras.data import dataset
+    from t2t_keras.settings import HParams
+
+    problem = registry.problem("parsing_english_gum")
+    encoders = problem.get_feature_encoders(data_dir)
+    found = []
+    hp = HParams(batch_size=512, max_length=256)
+    for batch in dataset(problem, "dev", data_dir, hp, repeat=False):
+        for row in zip(batch["inputs"].numpy(), batch["targets"].numpy(), strict=True):
+            words, tags = (
+                encoders[side].decode([int(i) for i in ids if i > 1])
+                for side, ids in zip(("inputs", "targets"), row, strict=True)
+            )
+            found.append(to_tree(words, tags))
+    gold = gzip.decompress((treebank / "dev.trees.gz").read_bytes()).decode().splitlines()
+    assert sorted(found) == sorted(str(strip_for_parsing(parse_tree(tree))) for tree in gold)
+    assert encoders["inputs"] is encoders["targets"]
+
+
+def test_trees_without_words_are_left_out_and_counted(tmp_path):
+    write(tmp_path / "train.trees", ["(())", "(ROOT (NP (NN a)))", "( (S (-NONE- 0)) )"])
+    problem = registry.problem("parsing_english_gum")
+    assert samples(problem, tmp_path, "train") == [{"inputs": "a", "targets": "NP NN /NP"}]
+    assert problem.dropped == {"empty": 2}
+
+
+def test_semi_supervised_training_data(tmp_path):
+    gold, sure, parsed = (sentences(n, seed) for n, seed in ((5, 1), (7, 2), (11, 3)))
+    for split in SPLITS:
+        write(tmp_path / f"wsj.{split}.trees", gold)
+    write(tmp_path / "high_confidence.trees.gz", sure)
+    write(tmp_path / "berkeley_parser" / "00.trees", parsed)
+    problem = registry.problem("parsing_english_semisup32k")
+    assert samples(problem, tmp_path, "train") == [pair(tree) for tree in gold + sure + parsed]
+    assert samples(problem, tmp_path, "dev") == [pair(tree) for tree in gold]
+    text = list(problem.generate_text_for_vocab(tmp_path, tmp_path))
+    assert text == [
+        pair(tree)[side] for tree in gold + sure + parsed for side in ("inputs", "targets")
+    ]
+    assert (problem.approx_vocab_size, problem.dataset_splits[0]["shards"]) == (2**15, 100)
+
+
+def test_vocabulary_of_a_large_corpus_is_from_all_over_it(tmp_path):
+    from t2t_keras.parsing.corpora import spaced_trees
+
+    trees = [f"(TOP (NN w{number:03}))" for number in range(100)]
+    write(tmp_path / "a.trees", trees[:50])
+    write(tmp_path / "b.trees", ["", *trees[50:]])
+    files = [tmp_path / "a.trees", tmp_path / "b.trees"]
+    found = [str(tree) for tree in spaced_trees(files, len("".join(trees)) // 10)]
+    assert found == trees[::10]
+
+
+def test_t2ts_problem_strips_the_outermost_bracket_alone(tmp_path):
+    write(tmp_path / "wsjTrain.trees", ["(TOP (S (NP-SBJ (PRP I)) (VP (VBP see))))", "(S (NN a))"])
+    problem = registry.problem("wsj_parsing")
+    assert samples(problem, tmp_path, "train") == [
+        {"inputs": "I see", "targets": "S NP-SBJ PRP /NP-SBJ VP VBP /VP /S"},
+        {"inputs": "a", "targets": "NN"},
+    ]
+    assert list(problem.generate_text_for_vocab(tmp_path, tmp_path))[2:] == ["a", "NN"]
+    (tmp_path / "wsj.train.text.txt").write_text("of T2T\n" * 1500)
+    (tmp_path / "wsj.train.tags.txt").write_text("IN NN\n" * 1500)
+    assert list(problem.generate_text_for_vocab(tmp_path, tmp_path)) == ["of T2T", "IN NN"] * 1000
+    assert problem.vocab_filename == "vocab.wsj_parsing.32768.subwords"
+
+
+# Outputs
+
+
+def test_an_output_becomes_a_tree_and_repairs_are_counted():
+    problem = registry.problem("parsing_english_gum")
+    assert problem.format_report() == ""
+    assert problem.format_output("a cup", "NP DT NN /NP") == "(TOP (NP (DT a) (NN cup)))"
+    assert problem.format_report() == "0 of 1 trees were repaired"
+    assert problem.format_output("a cup", "NP DT NN") == "(TOP (NP (DT a) (NN cup)))"
+    assert problem.format_report() == "1 of 2 trees were repaired (closings added: 1)"
+    reverse = registry.problem("parsing_english_gum_rev")
+    assert reverse.format_output("NP NN /NP", "cup") == "cup"
+    assert reverse.quality_metric == "bleu"
+
+
+def test_quality_is_f1_of_the_phrases():
+    problem = registry.problem("parsing_english_gum")
+    words = ["the cat , a cup", "tea"]
+    gold = ["NP NP DT NN /NP , NP DT NN /NP /NP", "NP NN /NP"]
+    assert problem.quality_metric == "f1"
+    assert problem.quality(words, gold, gold) == 100
+    flat = ["NP DT NN NN DT NN /NP", "NP NN /NP"]  # and a comma that is tagged as a word
+    assert problem.quality(words, gold, flat) == pytest.approx(200 * 2 / (4 + 2))
+    figures = parsing_f1(*(list(map(to_tree, words, tags)) for tags in (gold, flat)))
+    assert figures.errors == 1
+    assert problem.quality(words, gold, ["", "VP"]) == 0
+
+
+def test_training_and_evaluation_by_f1(data_dir, tmp_path):
+    flags = [f"--data_dir={data_dir}", "--problem=parsing_english_gum", f"--output_dir={tmp_path}"]
+    decoding = "--decode_hparams=beam_size=1,extra_length=20"
+    steps = ["--train_steps=2", "--local_eval_frequency=1", "--eval_steps=1"]
+    train = toy.command("train", *flags, f"--hparams={TINY}", *steps, "--best_metric=f1", decoding)
+    assert train.returncode == 0, train.stderr
+    assert "  F1 " in train.stdout and "BLEU" not in train.stdout
+    done = toy.command("eval", *flags, "--eval_steps=1", "--eval_use_test_set", decoding)
+    assert done.returncode == 0, done.stderr
+    assert "  F1 " in done.stdout
+    wrong = toy.command("train", *flags, f"--hparams={TINY}", *steps, "--best_metric=bleu")
+    assert wrong.returncode == 2
+    assert "parsing_english_gum has no bleu: name loss, accuracy or f1." in toy.complaint(wrong)

@@ -1,0 +1,127 @@
+"""From words and tags back to trees, whole ones and broken ones."""
+
+import time
+
+import pytest
+from hypothesis import given, strategies as st
+from random_trees import trees
+
+from t2t_keras.metrics import parsing_f1
+from t2t_keras.parsing import Repairs, linearize, parse_tree, repair_tree, to_tree
+
+SENTENCE = "(TOP (S (NP (DT the) (JJ old) (NN cat)) (, ,) (VP (VBD sat) (ADVP (RB up))) (. .)))"
+WORDS, TAGS = linearize(SENTENCE)
+
+symbols = st.sampled_from(
+    [
+        "S",
+        "NP",
+        "VP",
+        "/S",
+        "/NP",
+        "/VP",
+        "/X",
+        "DT",
+        "NN",
+        ",",
+        ".",
+        "X",
+        "-LRB-",
+        "NP-SBJ",
+        "/NP-SBJ",
+        "(",
+        "/",
+        "<EOS>",
+        "é",
+    ]
+)
+
+
+@given(trees)
+def test_linearized_trees_come_back_without_repairs(tree):
+    words, tags = linearize(tree)
+    assert repair_tree(words, tags) == (tree, Repairs())
+
+
+def test_labels_that_no_treebank_knows_come_back():
+    text = "(TOP (A (B (c d)) (NPP (NN e) (VP f))) (g h))"
+    assert to_tree(*linearize(text)) == text
+
+
+@given(st.lists(st.text("ab.,()é\u00a0", min_size=1), max_size=8), st.lists(symbols, max_size=40))
+def test_whatever_is_written_becomes_a_tree_of_the_words(words, tags):
+    tree, repairs = repair_tree(" ".join(words), " ".join(tags))
+    escaped = [word.replace("(", "-LRB-").replace(")", "-RRB-") for word in words]
+    assert [word for _, word in parse_tree(str(tree)).tagged_words()] == escaped
+    assert not any(not bracket.children for bracket in below(tree))
+    again, more = repair_tree(*linearize(tree))
+    assert (str(again), bool(more)) == (str(tree), False)
+    assert bool(repairs) or linearize(tree)[1].split() == tags
+
+
+@pytest.mark.parametrize(
+    "tags, tree, repairs",
+    [
+        (TAGS, SENTENCE, Repairs()),
+        (
+            "S NP DT JJ NN /NP , VP VBD ADVP RB /VP . /S",
+            SENTENCE,
+            Repairs(closings_added=1),
+        ),
+        ("S NP DT JJ NN /NP , VP VBD ADVP RB /ADVP /VP .", SENTENCE, Repairs(closings_added=1)),
+        (f"{TAGS} /S /VP", SENTENCE, Repairs(closings_dropped=2)),
+        (TAGS.replace("/NP", "/NP /PP /NP"), SENTENCE, Repairs(closings_dropped=2)),
+        (TAGS.replace("NN", "NN PP /PP"), SENTENCE, Repairs(phrases_dropped=1)),
+        (TAGS.replace("NN", "NN ( <pad> /"), SENTENCE, Repairs(symbols_dropped=3)),
+        (TAGS.replace(" .", ""), SENTENCE, Repairs(tags_added=1)),
+        (TAGS.replace("RB", "RB RB"), SENTENCE, Repairs(tags_dropped=1)),
+        # The comma tells that a word before it lacks its tag, or has one too many.
+        (TAGS.replace("JJ NN", "JJ"), SENTENCE.replace("NN", "XX"), Repairs(tags_added=1)),
+        (TAGS.replace("JJ", "JJ NN"), SENTENCE, Repairs(tags_dropped=1)),
+        (
+            "",
+            "(TOP (XX the) (XX old) (XX cat) (, ,) (XX sat) (XX up) (. .))",
+            Repairs(tags_added=7),
+        ),
+    ],
+)
+def test_repairs_by_hand(tags, tree, repairs):
+    assert (to_tree(WORDS, tags), repair_tree(WORDS, tags)[1]) == (tree, repairs)
+
+
+def test_words_and_tags_may_come_one_by_one():
+    assert to_tree(WORDS.split(), TAGS.split()) == SENTENCE
+
+
+def test_no_words_make_an_empty_tree():
+    assert to_tree("", "S NP NN /NP /S") == "(TOP)"
+    assert repair_tree("", "NN")[1] == Repairs(tags_dropped=1)
+
+
+def test_repaired_trees_can_be_scored():
+    figures = parsing_f1([SENTENCE], [to_tree(WORDS, TAGS.replace(" /ADVP", ""))])
+    assert (figures.errors, figures.f1) == (0, 100)
+
+
+def test_counts_add_up_and_say_what_they_are():
+    total = Repairs(closings_added=2) + Repairs(closings_added=1, tags_dropped=4)
+    assert total == Repairs(closings_added=3, tags_dropped=4)
+    assert str(total) == "closings added: 3, tags dropped: 4"
+    assert not Repairs() and total
+
+
+def test_long_nonsense_takes_no_time():
+    words = " ".join(["word", ","] * 200)
+    start = time.perf_counter()
+    for tags in ("NP " * 3000, "NN " * 3000, "/NP " * 3000, "S NP NN /VP " * 200):
+        repair_tree(words, tags)
+    assert time.perf_counter() - start < 5
+
+
+def below(tree):
+    """All phrases below the root."""
+    nodes = list(tree.subtrees)
+    while nodes:
+        node = nodes.pop()
+        yield node
+        nodes += node.subtrees
