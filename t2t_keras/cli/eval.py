@@ -1,4 +1,4 @@
-"""`t2t-keras-eval`: loss, accuracy, perplexity and BLEU of one checkpoint, or of all of a run."""
+"""`t2t-keras-eval`: loss, accuracy, perplexity and BLEU or F1 of one checkpoint, or of all of a run."""
 
 from __future__ import annotations
 
@@ -91,7 +91,9 @@ class CheckpointEvaluation:
         self.model = checkpoints.load_model(prefix, given, space)
         require_vocabulary(self.model, encoders, data_dir)
         batches = data.dataset(problem, self.split, data_dir, given or self.model.hp)
-        self.evaluation = Evaluation(self.model, batches, encoders, settings, FLAGS.eval_steps)
+        self.evaluation = Evaluation(
+            self.model, batches, encoders, settings, FLAGS.eval_steps, problem
+        )
         self.log = log_of(os.path.dirname(prefix), self.split)
 
     def __call__(self, prefix: str) -> None:
@@ -110,14 +112,14 @@ class CheckpointEvaluation:
 
 def line(figures: dict[str, float]) -> str:
     """The figures of an evaluation, in words."""
+    from t2t_keras.training.early_stopping import in_words
+
     words = [
         f"loss {figures['loss']:.4f}",
         f"accuracy {figures['accuracy']:.4f}",
         f"perplexity {perplexity(figures['loss']):.4f}",
     ]
-    if "bleu" in figures:
-        words.append(f"BLEU {figures['bleu']:.2f}")
-    return "  ".join(words)
+    return "  ".join(words) + in_words(figures)
 
 
 def perplexity(loss: float) -> float:

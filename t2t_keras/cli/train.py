@@ -48,7 +48,7 @@ def define_flags() -> None:
 
 
 def _define_early_stopping() -> None:
-    figures = ["loss", "accuracy", "bleu"]
+    figures = ["loss", "accuracy", "bleu", "f1"]
     flags.DEFINE_enum("best_metric", "loss", figures, "What of dev tells the best checkpoint.")
     flags.DEFINE_integer(
         "eval_early_stopping_steps", None, "Stop after so many without gain.", lower_bound=1

@@ -1,4 +1,4 @@
-"""Keras callbacks for plain `model.fit`: checkpoints of a run, and BLEU on dev."""
+"""Keras callbacks for plain `model.fit`: checkpoints of a run, and BLEU or F1 on dev."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ class SaveCheckpoints(keras.callbacks.Callback):
 
 
 class EvaluateOnDev(keras.callbacks.Callback):
-    """Adds "val_loss", "val_accuracy" and "val_bleu" to what an epoch reports.
+    """Adds "val_loss", "val_accuracy" and "val_bleu" (or "val_f1") to what an epoch reports.
 
     Callbacks that come later in the list, `keras.callbacks.EarlyStopping` say, can watch them.
 

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from t2t_keras.errors import UserError, nearest
 
-METRICS = {"loss": True, "accuracy": False, "bleu": False}
+METRICS = {"loss": True, "accuracy": False, "bleu": False, "f1": False}
 """The figures of an evaluation; whether less is better."""
 
 
@@ -20,8 +20,8 @@ class EarlyStopping:
 
     Args:
         steps: how long; None: never.
-        metric: "loss", "accuracy" or "bleu".
-        delta: how much better, in units of the metric (BLEU: 0 to 100).
+        metric: "loss", "accuracy", or what the problem has of "bleu" and "f1".
+        delta: how much better, in units of the metric (BLEU and F1: 0 to 100).
         minimize: whether less is better; None: of the loss, yes, of the others, no.
     """
 
@@ -48,6 +48,17 @@ class EarlyStopping:
             values[start] - value if less else value - values[start] for value in values[start:]
         )
         return all(gain < self.delta for gain in gains)
+
+
+QUALITIES = {"bleu": "BLEU", "f1": "F1"}
+"""Those that need decoding; how they are written in lines for people."""
+
+
+def in_words(figures: Mapping[str, float]) -> str:
+    """The figure of an evaluation that needed decoding, such as "  BLEU 27.30"; "" without any."""
+    return "".join(
+        f"  {title} {figures[name]:.2f}" for name, title in QUALITIES.items() if name in figures
+    )
 
 
 def require_metric(name: str) -> None:

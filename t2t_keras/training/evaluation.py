@@ -1,13 +1,14 @@
-"""How good a model is on held-out data: loss, accuracy, and BLEU of real translations."""
+"""How good a model is on held-out data: loss, accuracy, and BLEU or F1 of what it writes."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 
+from t2t_keras.data import Problem
 from t2t_keras.decoding import Translator
+from t2t_keras.decoding.translator import until_eos
 from t2t_keras.errors import UserError
 from t2t_keras.losses import padded_cross_entropy, token_accuracy
-from t2t_keras.metrics import bleu
 from t2t_keras.training.batch_function import batch_function
 from t2t_keras.transformer import is_packed
 
@@ -19,27 +20,38 @@ class Evaluation:
         model: a `Transformer`.
         dataset: of {"inputs", "targets"} batches, or of packed ones, each example once.
         encoders: "inputs" and "targets" text encoders.
-        decode_settings: for BLEU.
+        decode_settings: for BLEU or F1.
         steps: at most so many batches (T2T's `--eval_steps`); 0 takes all.
+        problem: whose `quality` tells how good texts are; None: BLEU does.
     """
 
-    def __init__(self, model, dataset, encoders, decode_settings, steps: int = 0):
+    def __init__(
+        self,
+        model,
+        dataset,
+        encoders,
+        decode_settings,
+        steps: int = 0,
+        problem: Problem | None = None,
+    ):
         self.model = model
+        self.problem = problem or Problem()
         self.batches = dataset.take(steps) if steps else dataset
         self.translator = Translator(model, encoders, decode_settings)
         self._measure = batch_function(self._sums)
 
     def __call__(self, done: Callable[[], None] | None = None) -> dict[str, float]:
-        """Returns "loss" (nats a token, not smoothed), "accuracy" (0 to 1) and "bleu" (0 to 100).
+        """Returns "loss" (nats a token, not smoothed), "accuracy" (0 to 1), "bleu" or "f1".
 
-        BLEU is sacreBLEU (13a, cased) of the decoded text against the decoded targets. Packed
-        batches give no "bleu": T2T does not decode them either.
+        BLEU (0 to 100) is sacreBLEU (13a, cased) of the decoded text against the decoded targets;
+        a problem of parsing has F1 (0 to 100) instead. Packed batches give neither: T2T does not
+        decode them either.
 
         Args:
             done: called after every batch.
         """
         loss = right = tokens = 0.0
-        references, hypotheses = [], []
+        inputs, references, outputs = [], [], []
         for batch in self.batches:
             sums = self._measure(batch)
             batch_loss, batch_right, batch_tokens = (float(x) for x in sums)
@@ -47,17 +59,18 @@ class Evaluation:
             right += batch_right
             tokens += batch_tokens
             if not is_packed(batch):
-                references += [
-                    self.translator.text(targets) for targets in batch["targets"].numpy()
-                ]
-                hypotheses += [t.texts[0] for t in self.translator.translate_ids(batch["inputs"])]
+                source = self.translator.encoders["inputs"]
+                inputs += [source.decode(until_eos(ids)) for ids in batch["inputs"].numpy()]
+                references += [self.translator.text(ids) for ids in batch["targets"].numpy()]
+                outputs += [t.texts[0] for t in self.translator.translate_ids(batch["inputs"])]
             if done:
                 done()
         if not tokens:
             raise UserError("the evaluation data holds no tokens: generate it again.")
         figures = {"loss": loss / tokens, "accuracy": right / tokens}
-        if hypotheses:
-            figures["bleu"] = bleu(references, hypotheses).sacrebleu
+        if outputs:
+            quality = self.problem.quality(inputs, references, outputs)
+            figures[self.problem.quality_metric] = quality
         return figures
 
     def _sums(self, batch):

@@ -14,7 +14,8 @@ from t2t_keras.data.reading import plain_errors
 from t2t_keras.decoding import DecodeSettings
 from t2t_keras.errors import UserError
 from t2t_keras.settings import HParams
-from t2t_keras.training.early_stopping import EarlyStopping, require_metric
+from t2t_keras.training.distribution import distribution
+from t2t_keras.training.early_stopping import QUALITIES, EarlyStopping, in_words, require_metric
 from t2t_keras.training.engine import Engine, EngineSettings
 from t2t_keras.training.evaluation import Evaluation
 from t2t_keras.training.evaluation_history import EvaluationHistory
@@ -26,6 +27,7 @@ from t2t_keras.training.run_checkpoint import RunCheckpoints
 from t2t_keras.training.run_record import RunRecord, versions
 from t2t_keras.training.scalars import ScalarLog
 from t2t_keras.training.stop_requests import StopRequests
+from t2t_keras.training.update_size import fit_to_update
 
 LOSSES = "run/losses"
 """The name of the state of `LossRecord` in a checkpoint."""
@@ -44,7 +46,7 @@ class TrainSettings:
         keep_checkpoint_max: newest checkpoints kept on disk; 0 keeps all. The best one is kept
             besides.
         keep_checkpoint_every_n_hours: keep one of so many hours for good; 0: none.
-        best_metric: the figure of dev that tells the best checkpoint: "loss", "accuracy", "bleu".
+        best_metric: the figure of dev that tells the best checkpoint; see `EarlyStopping`.
         early_stopping: when evaluation ends the run.
         warm_start_from: a checkpoint of ours or T2T's whose weights a new run begins with.
         compile_ahead: compile for all shapes before the first step.
@@ -104,6 +106,13 @@ class Trainer:
             stored_encoders(problem, data_dir, tmp_dir)
         encoders = problem.get_feature_encoders(data_dir)
         # Before all else of TensorFlow: hosts must be joined before its first operation.
+        place = distribution(settings.engine.distribute)
+        seed, shares = settings.engine.random_seed, place[1:]
+        self.batches, self.update_size = fit_to_update(
+            lambda hp: _batches(problem, "train", data_dir, tmp_dir, hp, seed, *shares),
+            hp,
+            place.replicas,
+        )
         self.engine = engine = Engine(
             hp,
             source_vocab_size=encoders["inputs"].vocab_size,
@@ -111,14 +120,12 @@ class Trainer:
             target_space_id=problem.target_space_id,
             settings=settings.engine,
             train_steps=settings.train_steps,
+            batches_a_step=self.update_size.batches,
         )
         self.model = engine.model
         if engine.hosts > 1:
-            _require_updates(engine.batches_an_update, settings)
+            _require_updates(engine.steps_an_update, settings)
         self._packed = bool(getattr(problem, "packed_length", None))
-        seed = settings.engine.random_seed
-        shares = engine.replicas, engine.hosts, engine.host
-        self.batches = _batches(problem, "train", data_dir, tmp_dir, hp, seed, *shares)
         dev = _batches(problem, "dev", data_dir, tmp_dir, hp, seed)
         self._begin_record(problem, hp, on_the_fly=tmp_dir is not None)
         self.checkpoints = RunCheckpoints(
@@ -129,7 +136,7 @@ class Trainer:
             self.record.first_started,
         )
         self.evaluation = Evaluation(
-            self.model, dev.dataset(), encoders, settings.decode, settings.eval_steps
+            self.model, dev.dataset(), encoders, settings.decode, settings.eval_steps, problem
         )
         self._hosts = Hosts(engine)
         self._losses = LossRecord(settings.log_step_count_steps)
@@ -138,7 +145,7 @@ class Trainer:
         self._progress = Progress(
             settings.train_steps,
             self._speed,
-            getattr(self.batches, "batches_an_epoch", None),
+            self._steps_an_epoch(),
             quiet=not engine.is_chief,
         )
         self._stop = StopRequests()
@@ -148,14 +155,22 @@ class Trainer:
         engine, precision = self.engine, self.model.compute_dtype
         names = ", ".join(f"{name} {version}" for name, version in versions().items())
         hosts = f" on {engine.hosts} hosts" if engine.hosts > 1 else ""
+        size = self.update_size
+        number = f"{size.batches} {_plural('batch', size.batches, 'batches')}"
+        update = [f"{number} an update, about {size.tokens:,.0f} target tokens"]
         return [
             self.batches.description(),
+            *(update if size.tokens else []),
             engine.programs(self.batches.shapes),
             f"{engine.replicas} {_plural('replica', engine.replicas)}{hosts}, "
             f"{', '.join(_device_names())}; {precision}, of which matrix products reach "
             f"{self._peak / 1e9:,.0f} GFLOP/s a device",
             names,
         ]
+
+    def _steps_an_epoch(self) -> float | None:
+        batches = getattr(self.batches, "batches_an_epoch", None)
+        return batches and batches / self.update_size.batches
 
     def run(self) -> dict[str, float]:
         """Trains from the newest checkpoint to `train_steps`, or until it is stopped.
@@ -195,7 +210,7 @@ class Trainer:
         s = self.settings
         if s.compile_ahead:
             self.engine.compile_ahead(self.batches.shapes or [], self._packed)
-        iterator = iter(self.batches.dataset(start_step=step))
+        iterator = iter(self.batches.dataset(start_step=step * self.update_size.batches))
         chunk, saved = 1, time.monotonic()
         while True:
             if step >= s.train_steps or (step and step % s.local_eval_frequency == 0):
@@ -270,7 +285,7 @@ class Trainer:
         self.history.add(step, figures)
         best = self.history.best(self.settings.best_metric)
         words = f"dev loss {figures['loss']:.4f}  accuracy {figures['accuracy']:.4f}"
-        words += f"  BLEU {figures['bleu']:.2f}" if "bleu" in figures else ""
+        words += in_words(figures)
         self._progress.say(
             f"step {step}: {words}" + ("  (the best so far)" if best == step else "")
         )
@@ -364,7 +379,7 @@ class Trainer:
             programs=engine.programs(self.batches.shapes),
         )
         before = self.record.earlier[-1]["replicas"] if self.record.earlier else engine.replicas
-        if before != engine.replicas and engine.is_chief:
+        if before != engine.replicas and engine.is_chief and not self.update_size.tokens:
             Progress(0, Speed()).say(
                 f"warning: this run had {before} replicas before and has {engine.replicas} now: "
                 "its batches are of another size from here on"
@@ -385,8 +400,16 @@ def _require_metrics(problem, settings: TrainSettings) -> None:
     wanted = {settings.best_metric}
     if settings.early_stopping.steps is not None:
         wanted.add(settings.early_stopping.metric)
-    if "bleu" in wanted and getattr(problem, "packed_length", None):
-        raise UserError(f"{problem.name} is packed, so there is no bleu: name loss or accuracy.")
+    packed = getattr(problem, "packed_length", None)
+    for name in sorted(wanted & {*QUALITIES}):
+        if packed:
+            raise UserError(
+                f"{problem.name} is packed, so there is no {name}: name loss or accuracy."
+            )
+        if name != problem.quality_metric:
+            raise UserError(
+                f"{problem.name} has no {name}: name loss, accuracy or {problem.quality_metric}."
+            )
 
 
 def _require_updates(batches: int, settings: TrainSettings) -> None:
@@ -430,5 +453,5 @@ def _devices(engine) -> int:
     return engine.replicas if tf.config.list_physical_devices("GPU") else engine.hosts
 
 
-def _plural(word: str, number: int) -> str:
-    return word if number == 1 else word + "s"
+def _plural(word: str, number: int, several: str = "") -> str:
+    return word if number == 1 else several or word + "s"
