@@ -1,6 +1,7 @@
 """Every setting of tensor2tensor's Transformer sets: its name, default, type, and whether it acts.
 
-The defaults are T2T's `transformer_base_v1`, the base model of "Attention Is All You Need".
+The defaults are T2T's `transformer_base_v1`, the base model of "Attention Is All You Need". Two
+settings are ours: `restricted_neighborhood` and `tokens_per_update`.
 Settings that this project does not act on keep their names and values, so that a set reads as in
 T2T and its files can be compared; each states why, and nobody can change it unnoticed.
 """
@@ -52,6 +53,15 @@ _BATCHES = {
     "max_input_seq_length": 0,  # 0: not truncated
     "max_target_seq_length": 0,
 }
+
+OURS = {
+    # Of the target, without padding, on all replicas; a step is then an update, and its batches are
+    # as many and as large (up to batch_size) as it takes. 0: a step is one batch, as in T2T.
+    "tokens_per_update": 0,
+    # How many positions each one sees, itself included, where self_attention_type is "restricted".
+    "restricted_neighborhood": 0,
+}
+"""What T2T's sets do not have."""
 
 _NETWORK = {
     "num_hidden_layers": 6,
@@ -193,7 +203,7 @@ _INERT: dict[str, dict[str, Any]] = {
         "scheduled_sampling_warmup_schedule": "exp",
         "scheduled_sampling_warmup_steps": 50000,
     },
-    "decoding is greedy or by beam search": {
+    "it is one of --decode_hparams": {
         "sampling_keep_top_k": -1,
         "sampling_method": "argmax",
         "sampling_temp": 1.0,
@@ -254,7 +264,7 @@ def declare(name: str, default: Any, inert: str = "") -> Setting:
 
 
 def _table() -> dict[str, Setting]:
-    acting = (_BATCHES, _NETWORK, _EMBEDDING, _REGULARISATION, _OPTIMIZER, _LEARNING_RATE)
+    acting = (_BATCHES, OURS, _NETWORK, _EMBEDDING, _REGULARISATION, _OPTIMIZER, _LEARNING_RATE)
     table = {name: declare(name, value) for group in acting for name, value in group.items()}
     for reason, group in _INERT.items():
         table.update({name: declare(name, value, reason) for name, value in group.items()})

@@ -141,6 +141,8 @@ class Batches:
         self._plan = make(longer, self.buckets, seed, shuffle, mix)
         if not self._plan.examples:
             raise none_fits(problem, split, hp, self.buckets)
+        kept = self.buckets.of(longer) >= 0
+        self._target_tokens = int(np.sum(sides["targets"], where=kept, dtype=np.int64))
         self._lengths = None if pad_to_boundary or self._packed_length else sides
         self._stored = StoredExamples(index)
         if self._packed_length:
@@ -156,6 +158,11 @@ class Batches:
         """How many batches an epoch has; on the average when endless."""
         plan = self._plan
         return len(plan) if isinstance(plan, OncePlan) else plan.batches_an_epoch
+
+    @property
+    def target_tokens_a_batch(self) -> float:
+        """How many target tokens, without padding, a batch of all replicas has on the average."""
+        return self._target_tokens / self.batches_an_epoch
 
     @property
     def shapes(self) -> list[tuple[int, int]] | None:

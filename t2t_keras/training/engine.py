@@ -58,7 +58,7 @@ class Engine:
     """Trains a `Transformer`.
 
     A step is a batch, as in T2T: with `optimizer_multistep_accumulate_steps` = n the weights change
-    at every n-th.
+    at every n-th. With `batches_a_step` a step is an update, by the tokens of that many batches.
 
     Going on where another engine stopped takes the model's variables, the optimizer's slots,
     `state()` and then `step`, which also sets the optimizer's counter.
@@ -68,6 +68,7 @@ class Engine:
         source_vocab_size, target_vocab_size, target_space_id: see `Transformer`.
         settings: see `EngineSettings`. With several hosts nothing may have used TensorFlow before.
         train_steps: length of the run, for the schedules that decay towards its end.
+        batches_a_step: how many batches stand for one that is too large for a device.
 
     Attributes:
         model, optimizer: made here, the weights random by the seed.
@@ -89,11 +90,13 @@ class Engine:
         target_space_id: int = 0,
         settings: EngineSettings = EngineSettings(),
         train_steps: int | None = None,
+        batches_a_step: int = 1,
     ):
         precision = _precision(hp, settings)
         if not 0 <= settings.ema < 1:
             raise UserError(f"ema must be 0 (none) or more and less than 1, got {settings.ema}.")
         self.settings = settings
+        self.batches_a_step = batches_a_step
         self._place = distribution(settings.distribute)
         self.strategy = self._place.strategy
         self.replicas, self.hosts, self.host = self._place[1:]
@@ -116,9 +119,10 @@ class Engine:
                 self.optimizer,
                 seed=settings.random_seed,
                 xla=self.xla,
-                learning_rate=learning_rate_schedule(hp, train_steps),
+                learning_rate=self._learning_rate_of(learning_rate_schedule(hp, train_steps)),
                 # T2T reads the setting with one optimizer alone.
-                accumulate=getattr(self.optimizer, "accumulate_steps", 1),
+                accumulate=batches_a_step * getattr(self.optimizer, "accumulate_steps", 1),
+                join=batches_a_step > 1,
                 ema=settings.ema,
                 scale_loss=precision == "float16",
             )
@@ -128,14 +132,18 @@ class Engine:
         self._run_steps = tf.function(self._steps)
         self._run_ahead = tf.function(self._ahead)
 
+    def _learning_rate_of(self, schedule):
+        """The schedule, which counts steps, by the number of the batch."""
+        return lambda batch: schedule(batch // self.batches_a_step)
+
     @property
     def step(self) -> int:
-        """Batches trained on (T2T's `global_step`)."""
-        return int(self._step.step())
+        """Steps done (T2T's `global_step`)."""
+        return int(self._step.step()) // self.batches_a_step
 
     @step.setter
     def step(self, step: int) -> None:
-        updates, batches = divmod(step, self._step.accumulate)
+        updates, batches = divmod(step * self.batches_a_step, self._step.accumulate)
         if self._step.loss_scale is not None:
             updates -= int(np.asarray(self._step.loss_scale.skipped))
         self.optimizer.iterations.assign(updates)
@@ -143,9 +151,9 @@ class Engine:
             self._step.accumulator.batches.assign(batches)
 
     @property
-    def batches_an_update(self) -> int:
-        """How many batches the gradient of an update is the mean of."""
-        return self._step.accumulate
+    def steps_an_update(self) -> int:
+        """How many steps bring one update."""
+        return self._step.accumulate // self.batches_a_step
 
     @property
     def between_updates(self) -> bool:
@@ -163,13 +171,13 @@ class Engine:
 
         Args:
             iterator: of a `tf.data.Dataset` of this host's rows of the batches of all replicas.
-            steps: how many batches.
+            steps: how many, of `batches_a_step` batches each.
 
         Raises:
             UserError: a batch does not fit into memory.
         """
         try:
-            *sums, norm = self._run_steps(iterator, tf.constant(steps))
+            *sums, norm = self._run_steps(iterator, tf.constant(steps * self.batches_a_step))
         except tf.errors.ResourceExhaustedError as error:
             raise self._out_of_memory() from error
         if norm >= 0 or np.isnan(norm):
@@ -190,7 +198,7 @@ class Engine:
             parts |= self._step.loss_scale.state()
         if self._step.average is not None:
             parts |= self._step.average.state(self._step.names)
-        if self._step.accumulator is not None:
+        if self.steps_an_update > 1:
             parts |= self._step.accumulator.state(self._step.names, self.strategy)
         return parts
 
@@ -232,9 +240,9 @@ class Engine:
 
         return self.strategy.run(run, args=(batch,))
 
-    def _steps(self, iterator, steps):
+    def _steps(self, iterator, batches):
         totals, norm = tf.zeros([4], tf.float64), tf.constant(-1.0)
-        for _ in tf.range(steps):
+        for _ in tf.range(batches):
             batch = next(iterator)
             self._last_shape.assign([tf.shape(batch["inputs"]), tf.shape(batch["targets"])])
             *sums, new_norm = self._one(batch)
@@ -271,7 +279,9 @@ class Engine:
     def _out_of_memory(self) -> UserError:
         inputs, targets = self._last_shape.numpy()
         rows = targets[0] // self._place.local_replicas
-        lower = "batch_size (or raise optimizer_multistep_accumulate_steps in its place)"
+        lower = "batch_size"
+        if not self.model.hp.tokens_per_update:
+            lower += " (or raise optimizer_multistep_accumulate_steps in its place)"
         return UserError(
             f"a batch of {rows} x {inputs[1]} source and {rows} x {targets[1]} target ids "
             f"does not fit into the memory of a device: lower {lower}, max_length"

@@ -49,6 +49,7 @@ class TrainStep:
         xla: whether forward and backward are compiled by XLA.
         learning_rate: of the number of the batch; the optimizer's own if absent.
         accumulate: how many batches make an update, by the mean of their gradients.
+        join: by the gradient of their tokens together instead, as if they were one batch.
         ema: decay of a moving average of the weights; 0: none.
         scale_loss: for float16: scales the loss, and leaves out updates that overflow.
     """
@@ -62,6 +63,7 @@ class TrainStep:
         xla: bool,
         learning_rate: Callable[[Any], Any] | None = None,
         accumulate: int = 1,
+        join: bool = False,
         ema: float = 0.0,
         scale_loss: bool = False,
     ):
@@ -73,7 +75,7 @@ class TrainStep:
         self.variables = list(model.trainable_variables)
         self.names = trainable_names(model)
         optimizer.build(self.variables)
-        self.accumulator: Any = Accumulator(self.variables) if accumulate > 1 else None
+        self.accumulator: Any = Accumulator(self.variables, join) if accumulate > 1 else None
         self.average = MovingAverage(self.variables, ema) if ema else None
         self.loss_scale = LossScale() if scale_loss else None
         seeds, scale = tf.TensorSpec([2], tf.int64), tf.TensorSpec([], tf.float32)
@@ -95,12 +97,11 @@ class TrainStep:
         gradients, sums = self.forward_backward(batch)
         if self.accumulator is None:
             *gradients, sums = context.all_reduce("SUM", [*gradients, sums])
-            divisor = self._divisor(sums)
+            divisor = tf.maximum(sums[1], 1.0) * self._scale()
         else:
             sums = context.all_reduce("SUM", sums)
-            gradients = self.accumulator.taken(gradients, self._divisor(sums))
+            gradients, divisor = self.accumulator.taken(gradients, sums[1], self._scale())
             gradients = context.all_reduce("SUM", gradients)
-            divisor = tf.constant(float(self.accumulate))
         norm = self._update(gradients, divisor, self.learning_rate())
         finite = tf.constant(True)
         if self.loss_scale is not None:
@@ -113,7 +114,7 @@ class TrainStep:
         """Keeps the gradients of a batch for the coming update."""
         gradients, sums = self.forward_backward(batch)
         sums = tf.distribute.get_replica_context().all_reduce("SUM", sums)
-        self.accumulator.add(gradients, self._divisor(sums))
+        self.accumulator.add(gradients, sums[1], self._scale())
         return StepSums._make([*tf.unstack(sums), tf.constant(-1.0)])
 
     def forward_backward(self, batch):
@@ -137,9 +138,6 @@ class TrainStep:
 
     def _scale(self):
         return tf.constant(1.0) if self.loss_scale is None else self.loss_scale.scale.value
-
-    def _divisor(self, sums):
-        return tf.maximum(sums[1], 1.0) * self._scale()
 
     def _sums(self, batch, seeds, scale):
         with tf.GradientTape() as tape, keep_mask_scope(philox_keep_mask(seeds)):

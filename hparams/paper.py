@@ -1,0 +1,104 @@
+"""The models of "Attention Is All You Need" by the names of its tables, with the paper's values.
+
+Where T2T's sets stand on its later base model, these stand on its first one, which is the paper's. An
+update takes about 25,000 source and 25,000 target tokens (section 5.1) on any number of devices:
+`batch_size` is what one device computes at once, and the trainer sums as many batches as it takes.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from t2t_keras.hparams.transformer_base import transformer_base_v1
+from t2t_keras.registry import register_hparams
+from t2t_keras.settings import HParams
+
+
+@register_hparams
+def paper_base() -> HParams:
+    """The base model: sections 3 and 5.
+
+    T2T adds a learned vector, the same for all sentences, to every source embedding; the paper
+    does not.
+    """
+    return transformer_base_v1().replace(tokens_per_update=25000, use_target_space_embedding=False)
+
+
+@register_hparams
+def paper_base_enfr() -> HParams:
+    """The base model, English to French."""
+    return paper_base()
+
+
+@register_hparams
+def paper_big() -> HParams:
+    """The big model, the last row of table 3."""
+    return paper_base().replace(
+        hidden_size=1024, filter_size=4096, num_heads=16, layer_prepostprocess_dropout=0.3
+    )
+
+
+@register_hparams
+def paper_big_enfr() -> HParams:
+    """The big model, English to French: dropout 0.1 (section 6.1)."""
+    return paper_big().replace(layer_prepostprocess_dropout=0.1)
+
+
+@register_hparams
+def paper_parsing_wsj() -> HParams:
+    """Four layers of 1024, section 6.3, on the Wall Street Journal alone.
+
+    The paper chose dropout, "both attention and residual", on section 22 and does not print it: it is
+    that of T2T's `transformer_parsing_base`. Trees are longer than sentences, hence `max_length`.
+    """
+    return paper_parsing_semisup().replace(attention_dropout=0.2, layer_prepostprocess_dropout=0.2)
+
+
+@register_hparams
+def paper_parsing_semisup() -> HParams:
+    """The same with millions of parsed sentences: dropout as in T2T's `transformer_parsing_big`."""
+    return paper_base().replace(num_hidden_layers=4, hidden_size=1024, max_length=512)
+
+
+TABLE_3: dict[str, dict[str, Any]] = {
+    "base": {},
+    # (A) heads, with as many channels in all
+    "a_h1": {"num_heads": 1},
+    "a_h4": {"num_heads": 4},
+    "a_h16": {"num_heads": 16},
+    "a_h32": {"num_heads": 32},
+    # (B) channels of the keys: eight heads of 16 and of 32
+    "b_dk16": {"attention_key_channels": 8 * 16},
+    "b_dk32": {"attention_key_channels": 8 * 32},
+    # (C) size; eight heads, so that d_k and d_v are 32 at 256 and 128 at 1024
+    "c_n2": {"num_hidden_layers": 2},
+    "c_n4": {"num_hidden_layers": 4},
+    "c_n8": {"num_hidden_layers": 8},
+    "c_d256": {"hidden_size": 256},
+    "c_d1024": {"hidden_size": 1024},
+    "c_ff1024": {"filter_size": 1024},
+    "c_ff4096": {"filter_size": 4096},
+    # (D) residual dropout and label smoothing
+    "d_dropout0": {"layer_prepostprocess_dropout": 0.0},
+    "d_dropout2": {"layer_prepostprocess_dropout": 0.2},
+    "d_smoothing0": {"label_smoothing": 0.0},
+    "d_smoothing2": {"label_smoothing": 0.2},
+    # (E) learned positions
+    "e_learned": {"pos": "emb"},
+}
+"""The rows of table 3 but the last, which is `paper_big`: what each changes of the base model."""
+
+
+def _register_row(name: str, change: dict[str, Any]) -> None:
+    @register_hparams(f"paper_table3_{name}")
+    def row() -> HParams:
+        return paper_base().replace(**change)
+
+
+for _name, _change in TABLE_3.items():
+    _register_row(_name, _change)
+
+
+@register_hparams
+def paper_table3_big() -> HParams:
+    return paper_big()
