@@ -1,0 +1,142 @@
+"""`t2t-keras-paper`: the rows of the paper's tables: what they are, what they cost, running them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from absl import flags
+
+from t2t_keras import paper, registry
+from t2t_keras.cli import app, options
+from t2t_keras.errors import UserError, nearest
+
+FLAGS = flags.FLAGS
+
+
+def define_flags() -> None:
+    """Defines the flags of the command."""
+    flags.DEFINE_string("data_dir", None, "run: directory of vocabulary and shards.")
+    flags.DEFINE_string("output_dir", None, "run: directory of the experiment, a new or begun one.")
+    flags.DEFINE_string("tmp_dir", "/tmp/t2t_datagen", "run: where source files are, or are put.")
+    flags.DEFINE_string("problem", None, "run: other data than the row's.")
+    flags.DEFINE_integer(
+        "train_steps", None, "run, cost: other updates than the row's.", lower_bound=1
+    )
+    flags.DEFINE_string(
+        "hparams", "", "run, cost: overrides of the row's, such as batch_size=2048."
+    )
+    flags.DEFINE_string("train_flags", "", "run: more flags of t2t-keras-train, in quotes.")
+    flags.DEFINE_float("utilization", 0.3, "cost: how much of a device's peak training reaches.")
+    options.define_usr_dir()
+
+
+def main(arguments: list[str]) -> None:
+    """Does what the first argument says with those after it."""
+    action, *names = arguments or [""]
+    if action not in _ACTIONS:
+        raise UserError(
+            f"unknown action {action!r}.{nearest(action, _ACTIONS)} Write one of "
+            f"{', '.join(_ACTIONS)}, such as t2t-keras-paper show paper_base."
+        )
+    _ACTIONS[action](names)
+
+
+def list_rows(names: Sequence[str]) -> None:
+    """Prints every row with the paper's figures."""
+    options.reject_arguments(list(names))
+    width = max(map(len, paper.ROWS))
+    for row in paper.ROWS.values():
+        figures = ", ".join(f"{name} {value:g}" for name, value in row.paper.items())
+        print(f"{row.name:{width}}  {row.place:24}  {figures}")
+
+
+def show(names: Sequence[str]) -> None:
+    """Prints all that defines rows."""
+    from t2t_keras.paper.cost import power
+
+    for row in _rows("show", names):
+        base, hp = registry.hparams("transformer_base_v1"), registry.hparams(row.name)
+        differences = [
+            f"{name}={value}" for name, (value, _) in hp.diff(base).items() if name in hp
+        ]
+        figures = [f"{name} {value:g}" for name, value in row.paper.items()]
+        figures += [f"{row.paper_parameters:g} million parameters"] * bool(row.paper_parameters)
+        figures += [f"{power(row.paper_flops)} operations"] * bool(row.paper_flops)
+        judged = f"the last {row.averaged} checkpoints, {row.apart:,} updates apart, averaged"
+        print(f"{row.name} ({row.place}): {', '.join(figures)}")
+        print(f"  data      {row.problem}, about {row.vocab_size:,} tokens, judged on {row.split}")
+        print(f"  settings  transformer_base_v1 with {', '.join(differences)}")
+        print(
+            f"  training  {row.updates:,} updates of about {hp.tokens_per_update:,} target tokens"
+        )
+        print(f"  judged    {judged if row.averaged > 1 else 'the last checkpoint'}")
+        print(f"  decoding  {row.decode_hparams}")
+
+
+def show_cost(names: Sequence[str]) -> None:
+    """Prints what rows cost."""
+    from t2t_keras.paper.cost import describe
+
+    for number, row in enumerate(_rows("cost", names)):
+        price = paper.cost(row, FLAGS.hparams, FLAGS.train_steps)
+        print(*[""] * bool(number), *describe(row, price, FLAGS.utilization), sep="\n")
+
+
+def run_row(names: Sequence[str]) -> None:
+    """Runs a row to its figures."""
+    from t2t_keras.paper.experiment import Experiment, ExperimentSettings
+    from t2t_keras.paper.results import table
+
+    rows = _rows("run", names)
+    if len(rows) > 1:
+        raise UserError(f"run takes one row at a time, got {len(rows)}: {', '.join(names)}.")
+    output_dir = options.required("output_dir")
+    settings = ExperimentSettings(
+        data_dir=options.required("data_dir"),
+        output_dir=output_dir,
+        tmp_dir=options.required("tmp_dir"),
+        problem=FLAGS.problem or "",
+        train_steps=FLAGS.train_steps or 0,
+        hparams=FLAGS.hparams,
+        train_flags=FLAGS.train_flags,
+        t2t_usr_dir=options.directory("t2t_usr_dir") or "",
+    )
+    Experiment(rows[0], settings).run()
+    print(*table([output_dir]), sep="\n")
+
+
+def show_results(names: Sequence[str]) -> None:
+    """Prints the paper's figures beside those of experiments."""
+    from t2t_keras.paper.results import table
+
+    if not names:
+        raise UserError("results needs a directory: t2t-keras-paper results DIRECTORY.")
+    print(*table(names), sep="\n")
+
+
+_ACTIONS = {
+    "list": list_rows,
+    "show": show,
+    "run": run_row,
+    "cost": show_cost,
+    "results": show_results,
+}
+
+
+def _rows(action: str, names: Sequence[str]) -> list[paper.Row]:
+    if not names:
+        raise UserError(
+            f"{action} needs the name of a row: t2t-keras-paper {action} paper_base, "
+            "or another of t2t-keras-paper list."
+        )
+    return [paper.row(name) for name in names]
+
+
+def run() -> None:
+    """The console script."""
+    define_flags()
+    app.start(main)
+
+
+if __name__ == "__main__":
+    run()

@@ -1,0 +1,209 @@
+"""What a row of the paper costs, by formula: operations, memory, hours."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+
+from t2t_keras import registry
+from t2t_keras.errors import UserError
+from t2t_keras.paper.parameters import Parameters, count_parameters, matrices
+from t2t_keras.paper.rows import Row
+from t2t_keras.settings import HParams
+
+REAL_SHARE = 0.75
+"""Target tokens of a batch for each of its `batch_size`, about: what padding leaves."""
+
+TRAINING = 3
+"""Operations of a training step for each of its forward pass: two products a matrix go back."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Device:
+    """An accelerator.
+
+    Args:
+        name: usual one.
+        teraflops: dense matrix products at `precision`, as its maker says; of the P100, as the
+            paper says (section 6.1, note 5).
+        precision: of these.
+        memory: GB.
+    """
+
+    name: str
+    teraflops: float
+    precision: str
+    memory: int
+
+
+DEVICES = (
+    Device("P100", 9.5, "float32", 16),
+    Device("V100", 125, "float16", 32),
+    Device("A100", 312, "bfloat16", 80),
+    Device("H100", 989, "bfloat16", 80),
+    Device("H200", 989, "bfloat16", 141),
+)
+
+
+@dataclasses.dataclass(frozen=True)
+class Cost:
+    """The cost of a training.
+
+    Args:
+        parameters: of the model.
+        source_flops, target_flops: of the forward pass, for a source and a target token.
+        updates: of the run.
+        source_tokens, target_tokens: of an update.
+        batches: that make an update on one device.
+        state_bytes: weights, their gradients, Adam's moments, and gradients of earlier batches.
+        activation_bytes: at least, of one batch: what the backward pass needs, float32.
+    """
+
+    parameters: Parameters
+    source_flops: float
+    target_flops: float
+    updates: int
+    source_tokens: int
+    target_tokens: int
+    batches: int
+    state_bytes: float
+    activation_bytes: float
+
+    @property
+    def update_flops(self) -> float:
+        """Of one update."""
+        source = self.source_tokens * self.source_flops
+        return TRAINING * (source + self.target_tokens * self.target_flops)
+
+    @property
+    def run_flops(self) -> float:
+        """Of the whole training."""
+        return self.updates * self.update_flops
+
+    def hours(self, device: Device, utilization: float, devices: int = 1) -> float:
+        """How long the training takes.
+
+        Args:
+            device: on which.
+            utilization: how much of its peak the training reaches, 0 to 1.
+            devices: how many of them.
+        """
+        if not 0 < utilization <= 1:
+            raise UserError(f"utilization must be more than 0 and 1 at most, got {utilization}.")
+        return self.run_flops / (device.teraflops * 1e12 * utilization * devices) / 3600
+
+
+def cost(row: Row, overrides: str = "", updates: int | None = None) -> Cost:
+    """The cost of a row.
+
+    Args:
+        row: of the paper.
+        overrides: of its settings, as `--hparams` takes them.
+        updates: of the training; the row's unless given.
+
+    Raises:
+        UserError: an override is wrong.
+    """
+    hp = registry.hparams(row.name, overrides)
+    tokens = hp.tokens_per_update or round(REAL_SHARE * hp.batch_size)
+    batches = max(1, round(tokens / (REAL_SHARE * hp.batch_size)))
+    parameters = count_parameters(hp, row.vocab_size, row.vocab_size)
+    source, target = forward_flops(hp, row.vocab_size, row.source_length, row.target_length)
+    copies = 4 + (batches > 1)  # weights, gradients, two moments; the sum of gradients
+    return Cost(
+        parameters=parameters,
+        source_flops=source,
+        target_flops=target,
+        updates=row.updates if updates is None else updates,
+        source_tokens=round(tokens * row.source_length / row.target_length),
+        target_tokens=tokens,
+        batches=batches,
+        state_bytes=4.0 * copies * parameters.total,
+        activation_bytes=4.0 * hp.batch_size * kept_elements(hp, row.vocab_size, row.target_length),
+    )
+
+
+def forward_flops(
+    hp: HParams, vocab_size: int, source_length: int, target_length: int
+) -> tuple[float, float]:
+    """Floating-point operations of the forward pass for a source token and for a target token.
+
+    2 for each element of a matrix that the token's vector is multiplied with; and, in attention, 2
+    for each channel of a query and of a value and each position that is attended to (also those
+    that a mask hides). Sums, norms, softmax and looking up tables are left out.
+    """
+    attention, feed_forward = matrices(hp)
+    channels = attention // (2 * hp.hidden_size)  # of a key and a value
+    memory = hp.hidden_size * channels  # keys and values of the source in the decoder
+    encoder_layers = hp.num_encoder_layers or hp.num_hidden_layers
+    decoder_layers = hp.num_decoder_layers or hp.num_hidden_layers
+    source = encoder_layers * (attention + feed_forward + channels * source_length)
+    source += decoder_layers * memory
+    target = decoder_layers * (
+        2 * attention - memory + feed_forward + channels * (source_length + target_length)
+    )
+    target += hp.hidden_size * vocab_size
+    return 2.0 * source, 2.0 * target
+
+
+def kept_elements(hp: HParams, vocab_size: int, length: int) -> float:
+    """Numbers that the backward pass needs, at least, for one position of source and of target.
+
+    Of a layer: inputs and outputs of its matrices, attention's weights, what norms and residuals
+    pass on; of the softmax: logits, their logarithms and their gradient.
+    """
+    channels = matrices(hp)[0] // (2 * hp.hidden_size)
+    weights = hp.num_heads * length
+    encoder = 2 * channels + weights + hp.filter_size + 6 * hp.hidden_size
+    decoder = 4 * channels + 2 * weights + hp.filter_size + 9 * hp.hidden_size
+    encoder_layers = hp.num_encoder_layers or hp.num_hidden_layers
+    decoder_layers = hp.num_decoder_layers or hp.num_hidden_layers
+    return encoder_layers * encoder + decoder_layers * decoder + 3.0 * vocab_size
+
+
+def describe(row: Row, price: Cost, utilization: float) -> list[str]:
+    """The cost in lines of text."""
+    p = price.parameters
+    millions = f"{p.total / 1e6:.1f} million at a vocabulary of {row.vocab_size:,}"
+    if row.paper_parameters:
+        off = 100 * (p.total / 1e6 / row.paper_parameters - 1)
+        millions += f" (paper: {row.paper_parameters:g}, {off:+.1f} %)"
+    lines = [
+        f"{row.name} ({row.place})",
+        f"parameters   {millions}",
+        f"             encoder {p.encoder / 1e6:.1f}, decoder {p.decoder / 1e6:.1f}, "
+        f"tables {(p.tables + p.positions) / 1e6:.1f}",
+        f"operations   {power(TRAINING * price.source_flops)} a source token and "
+        f"{power(TRAINING * price.target_flops)} a target token, forward and backward, in sentences "
+        f"of {row.source_length} and {row.target_length} tokens",
+        f"             {power(price.update_flops)} an update of {price.source_tokens:,} and "
+        f"{price.target_tokens:,} tokens, {power(price.run_flops)} a run of {price.updates:,}",
+    ]
+    if row.paper_flops:
+        lines.append(
+            f"             {power(row.paper_flops)} by the paper's estimate, hours x 8 GPUs x 9.5 "
+            f"TFLOP/s, of which ours is {100 * price.run_flops / row.paper_flops:.0f} %"
+        )
+    lines += [
+        f"memory       {price.state_bytes / 1e9:.1f} GB for weights, gradients and moments; "
+        f"{price.activation_bytes / 1e9:.1f} GB at least for a batch in float32, "
+        f"{price.batches} of which make an update on one device",
+        f"hours, if training reaches {100 * utilization:g} % of the peak",
+        "  device   TFLOP/s             GB   1 device   8 devices",
+    ]
+    lines += [
+        f"  {d.name:6} {d.teraflops:9,.1f} {d.precision:8} {d.memory:6} "
+        f"{_hours(price.hours(d, utilization)):>10} {_hours(price.hours(d, utilization, 8)):>11}"
+        for d in DEVICES
+    ]
+    return lines
+
+
+def power(number: float) -> str:
+    """A large number as the paper writes it: 3.3e18."""
+    return f"{number:.1e}".replace("e+", "e")
+
+
+def _hours(hours: float) -> str:
+    digits = max(0, 1 - math.floor(math.log10(hours))) if 0 < hours < 10 else 0
+    return f"{hours:,.{digits}f}"

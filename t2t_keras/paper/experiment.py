@@ -1,0 +1,363 @@
+"""A row of the paper run from raw data to its figure, in stages that a second start goes on with."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import os
+import shlex
+import sys
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+from t2t_keras import registry
+from t2t_keras.errors import UserError
+from t2t_keras.paper.programs import Programs, locked
+from t2t_keras.paper.rows import BLEU, DEV, F1, PERPLEXITY, Row
+from t2t_keras.whole_file import whole_file
+
+RECORD_FILE = "experiment.json"
+RESULT_FILE = "result.json"
+LOCK_FILE = ".lock"
+
+_EVALUATED_BATCHES = 8
+_SPARE_CHECKPOINTS = 5  # of stops, which are not averaged
+
+
+@dataclasses.dataclass(frozen=True)
+class ExperimentSettings:
+    """Where a row is run, and what is different from the paper.
+
+    Args:
+        data_dir: vocabulary and shards.
+        output_dir: all else.
+        tmp_dir: source files.
+        problem: instead of the row's; "": the row's.
+        train_steps: instead of the row's; 0: the row's.
+        hparams: overrides of the row's settings.
+        train_flags: further flags of `t2t-keras-train`.
+        t2t_usr_dir: a user's own problems; "": none.
+    """
+
+    data_dir: str
+    output_dir: str
+    tmp_dir: str
+    problem: str = ""
+    train_steps: int = 0
+    hparams: str = ""
+    train_flags: str = ""
+    t2t_usr_dir: str = ""
+
+
+class Stage:
+    """A step on the way.
+
+    Args:
+        name: for messages.
+        done: whether what it makes is there, whole.
+        run: makes it.
+    """
+
+    def __init__(self, name: str, done: Callable[[], bool], run: Callable[[], None]):
+        self.name = name
+        self.done = done
+        self.run = run
+
+
+class Experiment:
+    """A row of the paper in a directory.
+
+    Args:
+        row: of the paper.
+        settings: where, and what is different.
+
+    Raises:
+        UserError: the problem or an override is wrong.
+    """
+
+    def __init__(self, row: Row, settings: ExperimentSettings):
+        self.row = row
+        self.settings = settings
+        self._stage = ""
+        if settings.t2t_usr_dir:
+            registry.import_user_directory(settings.t2t_usr_dir)
+        registry.hparams(row.name, settings.hparams)
+        self.problem = registry.problem(settings.problem or row.problem)
+        self.steps = settings.train_steps or row.updates
+        self.apart = min(row.apart, max(1, self.steps // row.averaged))
+        self.averaged = min(row.averaged, -(-self.steps // self.apart))
+        splits = [item["split"] for item in self.problem.dataset_splits]
+        self.split = row.split if row.split in splits else DEV
+        self.directory = Path(settings.output_dir)
+        self.run_directory = self.directory / "run"
+        self.last_checkpoint = self.run_directory / f"model.ckpt-{self.steps}"
+        self.average = self.directory / "averaged" / "model.ckpt"
+        self.inputs = self.directory / "inputs.txt"
+        self.references = self.directory / "references.txt"
+        self.outputs = self.directory / "outputs.txt"
+        self.evaluation = self.directory / "evaluation.txt"
+        self.result = self.directory / RESULT_FILE
+
+    @property
+    def averaged_steps(self) -> list[int]:
+        """Those of the checkpoints that are averaged: the last one, and evaluations before it."""
+        before = (self.steps - 1) // self.apart
+        steps = [self.apart * n for n in range(before - self.averaged + 2, before + 1)]
+        return [*steps, self.steps]
+
+    @property
+    def checkpoint(self) -> Path:
+        """The one that is judged."""
+        return self.average if self.averaged > 1 else self.last_checkpoint
+
+    def stages(self) -> list[Stage]:
+        """Those of this row, in order."""
+        stages = [
+            Stage("datagen", self._data_is_there, self._datagen),
+            Stage("texts", self.inputs.exists, self._texts),
+            Stage("train", self._is_trained, self._train),
+        ]
+        if self.averaged > 1:
+            stages.append(Stage("average", self._is_averaged, self._average))
+        stages.append(Stage("decode", self.outputs.exists, self._decode))
+        if PERPLEXITY in self.row.paper:
+            stages.append(Stage("evaluate", self.evaluation.exists, self._evaluate))
+        stages.append(Stage("score", self.result.exists, self._score))
+        return stages
+
+    def run(self) -> dict[str, float]:
+        """Runs the stages whose result is not there; returns the figures.
+
+        SIGTERM and Ctrl-C end the stage as its own command would, and then exit as a shell does
+        (143, 130); the same experiment started again goes on there. Where another start is still at
+        work, this one waits for it.
+
+        Raises:
+            UserError: the directory cannot be written or holds another experiment, or a stage has
+                failed.
+        """
+        try:
+            self.directory.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise UserError(f"{self.directory} cannot be written: {error.strerror}.") from error
+        with locked(self.directory / LOCK_FILE) as lock, Programs(lock) as self._programs:
+            self._begin_record()
+            for stage in self.stages():
+                self._stage = stage.name
+                if stage.done():
+                    _say(f"{stage.name}: done")
+                    continue
+                self._stop_if_asked()
+                stage.run()
+                self._stop_if_asked()
+                if not stage.done():
+                    raise UserError(
+                        f"the stage {stage.name} ended before it was done: the same command goes on."
+                    )
+        return json.loads(self.result.read_text("utf-8"))["figures"]
+
+    # What is there
+
+    def _data_is_there(self) -> bool:
+        from t2t_keras.data.shards import shard_paths
+
+        problem, data_dir = self.problem, self.settings.data_dir
+        name = problem.dataset_filename()
+        vocabularies = getattr(problem, "vocab_filenames", (problem.vocab_filename,))
+        paths = [Path(data_dir) / file for file in vocabularies if file]
+        for item in problem.dataset_splits:
+            paths += shard_paths(data_dir, name, item["split"], item["shards"])
+        return all(path.exists() for path in paths)
+
+    def _is_trained(self) -> bool:
+        starts = _read_json(self.run_directory / "run.json").get("starts", [])
+        ended = [start.get("ended") for start in starts]
+        there = self.last_checkpoint.with_name(self.last_checkpoint.name + ".index").exists()
+        return there and f"done: step {self.steps}" in ended
+
+    def _is_averaged(self) -> bool:
+        index = self.average.with_name(self.average.name + ".index")
+        return index.exists() and (self.average.parent / "checkpoint").exists()
+
+    # What makes it
+
+    def _datagen(self) -> None:
+        self._command(
+            "datagen",
+            problem=self.problem.name,
+            data_dir=self.settings.data_dir,
+            tmp_dir=self.settings.tmp_dir,
+        )
+
+    def _texts(self) -> None:
+        s = self.settings
+        arguments = [self.problem.name, self.split, s.data_dir, s.tmp_dir]
+        arguments += [str(self.inputs), str(self.references)]
+        arguments += [s.t2t_usr_dir] if s.t2t_usr_dir else []
+        self._program(["t2t_keras.paper.held_out", *arguments])
+
+    def _train(self) -> None:
+        self._command(
+            "train",
+            *shlex.split(self.settings.train_flags),
+            problem=self.problem.name,
+            data_dir=self.settings.data_dir,
+            output_dir=self.run_directory,
+            hparams=",".join(part for part in (self.row.name, self.settings.hparams) if part),
+            train_steps=self.steps,
+            local_eval_frequency=self.apart,
+            keep_checkpoint_max=self.averaged + _SPARE_CHECKPOINTS,
+            eval_steps=_EVALUATED_BATCHES,
+        )
+
+    def _average(self) -> None:
+        self._command(
+            "avg",
+            prefix=self.run_directory,
+            checkpoints=",".join(f"model.ckpt-{step}" for step in self.averaged_steps),
+            output_path=self.average,
+            usr_dir=False,
+        )
+
+    def _decode(self) -> None:
+        self._command(
+            "decode",
+            problem=self.problem.name,
+            data_dir=self.settings.data_dir,
+            checkpoint_path=self.checkpoint,
+            decode_from_file=self.inputs,
+            decode_to_file=self.outputs,
+            decode_hparams=self.row.decode_hparams,
+        )
+
+    def _evaluate(self) -> None:
+        with whole_file(self.evaluation) as partial:
+            self._command(
+                "eval",
+                output=partial,
+                problem=self.problem.name,
+                data_dir=self.settings.data_dir,
+                checkpoint_path=self.checkpoint,
+                eval_steps=0,
+                decode_hparams="beam_size=1",
+            )
+            self._stop_if_asked()
+
+    def _score(self) -> None:
+        from t2t_keras.text import read_lines
+
+        references, outputs = (read_lines(str(p)) for p in (self.references, self.outputs))
+        figures = _figures(self.problem, references, outputs)
+        if self.evaluation.exists():
+            figures[PERPLEXITY] = _perplexity(self.evaluation.read_text("utf-8"))
+        result = {**self._record(), "split": self.split, "figures": figures}
+        with whole_file(self.result) as partial:
+            partial.write_text(json.dumps(result, indent=1) + "\n", "utf-8")
+        _say("score: " + ", ".join(f"{name} {value:.2f}" for name, value in figures.items()))
+
+    # Programs
+
+    def _command(
+        self,
+        name: str,
+        *flags: str,
+        output: Path | None = None,
+        usr_dir: bool = True,
+        **values: Any,
+    ) -> None:
+        """Runs `t2t-keras-<name>`."""
+        if usr_dir and self.settings.t2t_usr_dir:
+            values["t2t_usr_dir"] = self.settings.t2t_usr_dir
+        written = [*(f"--{flag}={value}" for flag, value in values.items()), *flags]
+        self._program([f"t2t_keras.cli.{name}", *written], output)
+
+    def _program(self, words: Sequence[str], output: Path | None = None) -> None:
+        _say(f"{self._stage}: {_as_typed(words)}")
+        code = self._programs.run([sys.executable, "-m", *words], output)
+        if self._programs.signal is not None or code == 0:
+            return
+        if code == 2:
+            sys.exit(2)  # it has said what is wrong
+        ended = f"was killed by signal {-code}" if code < 0 else f"ended with code {code}"
+        raise UserError(f"{_as_typed(words[:1])} {ended}: the same command goes on there.")
+
+    def _stop_if_asked(self) -> None:
+        number = self._programs.signal
+        if number is not None:
+            print(
+                f"stopped by {number.name} in the stage {self._stage}: the same command goes on",
+                file=sys.stderr,
+                flush=True,
+            )
+            sys.exit(128 + number)
+
+    # The record
+
+    def _record(self) -> dict[str, Any]:
+        s = self.settings
+        return {
+            "row": self.row.name,
+            "problem": self.problem.name,
+            "train_steps": self.steps,
+            "hparams": s.hparams,
+            "data_dir": os.path.abspath(s.data_dir),
+        }
+
+    def _begin_record(self) -> None:
+        """Writes what this experiment is, or checks that it is the one that is there."""
+        path, record = self.directory / RECORD_FILE, self._record()
+        before = _read_json(path)
+        different = [
+            f"{name} was {before.get(name)} and is now {value}"
+            for name, value in record.items()
+            if before and before.get(name) != value
+        ]
+        if different:
+            raise UserError(
+                f"{self.directory} holds another experiment ({'; '.join(different)}): "
+                "give the same flags to go on, or another --output_dir."
+            )
+        try:
+            with whole_file(path) as partial:
+                partial.write_text(json.dumps(record, indent=1) + "\n", "utf-8")
+        except OSError as error:
+            raise UserError(f"{path} cannot be written: {error.strerror}.") from error
+
+
+def _figures(problem, references: list[str], outputs: list[str]) -> dict[str, float]:
+    """What the paper measures, and what makes it comparable today."""
+    from t2t_keras import metrics
+
+    if problem.quality_metric == "f1":
+        return {F1: metrics.parsing_f1(references, outputs).f1}
+    bleu = metrics.bleu(references, outputs)
+    return {BLEU: bleu.paper_style, "sacreBLEU": bleu.sacrebleu}
+
+
+def _perplexity(printed: str) -> float:
+    """That of the line of `t2t-keras-eval`."""
+    words = printed.split()
+    return float(words[words.index("perplexity") + 1])
+
+
+def _as_typed(words: Sequence[str]) -> str:
+    """How a user would type a program."""
+    module, *arguments = words
+    if module.startswith("t2t_keras.cli."):
+        return shlex.join([f"t2t-keras-{module.removeprefix('t2t_keras.cli.')}", *arguments])
+    return shlex.join(["python", "-m", module, *arguments])
+
+
+def _say(line: str) -> None:
+    print(line, flush=True)
+
+
+def _read_json(path: Path) -> dict[str, Any]:
+    """What a JSON file holds; nothing if it is not there."""
+    try:
+        return json.loads(path.read_text("utf-8"))
+    except FileNotFoundError:
+        return {}
+    except (OSError, ValueError) as error:
+        raise UserError(f"{path} cannot be read: {error}.") from error

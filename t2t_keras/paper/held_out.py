@@ -1,0 +1,64 @@
+"""The sentences of a split that a model has not seen, as text, and what should come of them.
+
+A program of its own, since some data is read with TensorFlow:
+`python -m t2t_keras.paper.held_out PROBLEM SPLIT DATA_DIR TMP_DIR INPUTS REFERENCES [USR_DIR]`.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import sys
+from pathlib import Path
+
+from t2t_keras import registry
+from t2t_keras.errors import UserError
+from t2t_keras.whole_file import whole_file
+
+
+def write_held_out(
+    problem_name: str, split: str, data_dir: str, tmp_dir: str, inputs: Path, references: Path
+) -> int:
+    """Writes two files of a line each sentence, and returns how many; `inputs` is there last.
+
+    References are what `t2t-keras-decode` would write for the right targets: text, or trees.
+
+    Raises:
+        UserError: the problem has no text, or what it has cannot be read.
+    """
+    problem = registry.problem(problem_name)
+    if not problem.is_generate_per_split:
+        raise UserError(f"{problem_name} has no text of {split} alone: its shards divide its data.")
+    count = 0
+    with (
+        whole_file(inputs) as partial_inputs,
+        whole_file(references) as partial_references,
+        partial_inputs.open("w", encoding="utf-8") as input_file,
+        partial_references.open("w", encoding="utf-8") as reference_file,
+    ):
+        for sample in problem.generate_samples(data_dir, tmp_dir, split):
+            pair = problem.orient(sample)
+            source, target = (" ".join(pair[side].split()) for side in ("inputs", "targets"))
+            print(source, file=input_file)
+            print(problem.format_output(source, target), file=reference_file)
+            count += 1
+        if not count:
+            raise UserError(f"the {split} data of {problem_name} holds no sentences.")
+    return count
+
+
+def main(arguments: list[str]) -> None:
+    """The program."""
+    problem, split, data_dir, tmp_dir, inputs, references, *directories = arguments
+    try:
+        for directory in directories:
+            registry.import_user_directory(directory)
+        count = write_held_out(problem, split, data_dir, tmp_dir, Path(inputs), Path(references))
+    except UserError as error:
+        print(f"{split} of {problem}: {error}", file=sys.stderr)
+        sys.exit(2)
+    print(f"{count:,} sentences of {split} in {inputs}")
+
+
+if __name__ == "__main__":
+    with contextlib.suppress(KeyboardInterrupt):
+        main(sys.argv[1:])

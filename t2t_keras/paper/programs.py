@@ -1,0 +1,91 @@
+"""Programs run one after the other: signals are passed on, and two starts do not mix."""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import IO, Any
+
+SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
+
+
+class Programs:
+    """Runs programs; as a `with` block, for SIGTERM, SIGINT and SIGHUP to reach them alone.
+
+    Each has a process group of its own, so that Ctrl-C comes once, and ends as it does by itself.
+
+    Args:
+        lock: an open file that stays locked as long as a program lives, even without this one.
+    """
+
+    def __init__(self, lock: IO[str]):
+        self.signal: signal.Signals | None = None
+        """The first that came."""
+        self._lock = lock
+        self._running: subprocess.Popen | None = None
+        self._before: dict[signal.Signals, Any] = {}
+
+    def __enter__(self) -> Programs:
+        for number in SIGNALS:
+            if signal.getsignal(number) is not signal.SIG_IGN:  # as nohup makes SIGHUP
+                self._before[number] = signal.signal(number, self._pass_on)
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        for number, handler in self._before.items():
+            signal.signal(number, handler)
+
+    def run(self, command: Sequence[str], output: Path | None = None) -> int:
+        """Runs a program to its end, and returns its exit code; negative: the signal that killed it.
+
+        Args:
+            command: the program and its arguments.
+            output: a file for what it prints; by default it prints where we do.
+        """
+        sys.stdout.flush()
+        with contextlib.ExitStack() as stack:
+            printed = stack.enter_context(output.open("wb")) if output else None
+            self._running = subprocess.Popen(
+                command,
+                stdin=subprocess.DEVNULL,
+                stdout=printed,
+                start_new_session=True,
+                pass_fds=[self._lock.fileno()],
+            )
+            if self.signal is not None:  # it came before there was a program to pass it on to
+                self._running.send_signal(self.signal)
+            code = self._running.wait()
+            self._running = None
+        return code
+
+    def _pass_on(self, number: int, frame: Any) -> None:
+        self.signal = self.signal or signal.Signals(number)
+        if self._running is not None:
+            self._running.send_signal(number)
+
+
+@contextlib.contextmanager
+def locked(path: Path) -> Iterator[IO[str]]:
+    """Yields a file that nobody else has locked; waits, and says so, while somebody has."""
+    with path.open("a+", encoding="utf-8") as file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            file.seek(0)
+            print(
+                f"waiting for what was started before (process {file.read().strip()}) and is still "
+                f"at work in {path.parent}",
+                file=sys.stderr,
+                flush=True,
+            )
+            fcntl.flock(file, fcntl.LOCK_EX)
+        file.truncate(0)
+        file.write(f"{os.getpid()}\n")
+        file.flush()
+        yield file

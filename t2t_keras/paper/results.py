@@ -1,0 +1,99 @@
+"""The paper's figures beside ours, as far as these are there."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import Any
+
+from t2t_keras.errors import UserError
+from t2t_keras.paper.experiment import RECORD_FILE, RESULT_FILE
+from t2t_keras.paper.rows import ROWS, Row
+
+_HEAD = ("row", "figure", "paper", "ours", "difference", "how")
+
+
+def table(directories: Iterable[str]) -> list[str]:
+    """Lines of a Markdown table of the experiments in directories and those below them.
+
+    Raises:
+        UserError: a directory has none, or a file cannot be read.
+    """
+    lines = [_line(_HEAD), _line(["---"] * len(_HEAD))]
+    for directory in directories:
+        found = sorted(_experiments(Path(directory).expanduser()), key=_by_row)
+        if not found:
+            raise UserError(
+                f"{directory} holds no experiment: name the --output_dir of t2t-keras-paper run, "
+                "or the directory above several."
+            )
+        for path in found:
+            lines += map(_line, _rows(path))
+    return lines
+
+
+def _experiments(directory: Path) -> Iterator[Path]:
+    """Directories of experiments: this one, and two levels of those below."""
+    for pattern in (RECORD_FILE, f"*/{RECORD_FILE}", f"*/*/{RECORD_FILE}"):
+        yield from (path.parent for path in directory.glob(pattern))
+
+
+def _by_row(directory: Path) -> tuple[int, str]:
+    name = _read(directory / RECORD_FILE)["row"]
+    return [*ROWS, name].index(name), str(directory)
+
+
+def _rows(directory: Path) -> Iterator[list[str]]:
+    record = _read(directory / RECORD_FILE)
+    row = ROWS.get(record["row"])
+    paper = row.paper if row else {}
+    if not (directory / RESULT_FILE).exists():
+        how = _how(record, row, f"step {_newest_step(directory):,} so far")
+        yield from (
+            [record["row"], name, f"{value:g}", "", "", how] for name, value in paper.items()
+        )
+        return
+    result = _read(directory / RESULT_FILE)
+    how = _how(record, row, result["split"])
+    figures = result["figures"]
+    for name in [*paper, *(name for name in figures if name not in paper)]:
+        ours, theirs = figures.get(name), paper.get(name)
+        yield [
+            record["row"],
+            name,
+            "" if theirs is None else f"{theirs:g}",
+            "" if ours is None else f"{ours:.2f}",
+            "" if ours is None or theirs is None else f"{ours - theirs:+.2f}",
+            how,
+        ]
+
+
+def _how(record: dict[str, Any], row: Row | None, more: str) -> str:
+    """On what, how long, and what is different from the row."""
+    steps = f"{record['train_steps']:,}"
+    if row and record["train_steps"] != row.updates:
+        steps += f" of {row.updates:,}"
+    parts = [record["problem"], more, f"{steps} updates", record["hparams"]]
+    return ", ".join(part for part in parts if part)
+
+
+def _newest_step(directory: Path) -> int:
+    steps = [
+        int(match[1])
+        for path in (directory / "run").glob("model.ckpt-*.index")
+        if (match := re.fullmatch(r"model\.ckpt-(\d+)\.index", path.name))
+    ]
+    return max(steps, default=0)
+
+
+def _read(path: Path) -> dict[str, Any]:
+    try:
+        return json.loads(path.read_text("utf-8"))
+    except (OSError, ValueError) as error:
+        raise UserError(f"{path} cannot be read: {error}.") from error
+
+
+def _line(cells: Iterable[str]) -> str:
+    return f"| {' | '.join(cells)} |"

@@ -1,0 +1,175 @@
+"""Every row of the paper's tables 2, 3 and 4: data, settings, decoding, and what the paper got."""
+
+from __future__ import annotations
+
+import dataclasses
+
+from t2t_keras.errors import UserError, nearest
+
+DEV, TEST = "dev", "test"
+"""Splits of data; of WMT 2014, newstest2013 and newstest2014."""
+
+PERPLEXITY, BLEU, F1 = "perplexity", "BLEU", "F1"
+"""What the paper prints of a row."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Row:
+    """A row of a table.
+
+    Args:
+        name: of the row, and of its hparams set.
+        place: where the paper has it.
+        problem: the data, by our name.
+        split: what it is judged on: "dev" or "test".
+        updates: the length of the training.
+        vocab_size: tokens of the vocabulary, about.
+        averaged: the last so many checkpoints are averaged; 1: none are.
+        apart: updates between these.
+        paper: figures that the paper prints, by name.
+        paper_parameters: millions, as the paper prints them; 0: it prints none.
+        paper_flops: the paper's estimate of the training's cost; 0: it prints none.
+        beam_size, alpha, extra_length: of the decoding.
+        source_length, target_length: tokens of a sentence on the average, for the estimate of cost.
+    """
+
+    name: str
+    place: str
+    problem: str
+    split: str
+    updates: int
+    vocab_size: int
+    averaged: int
+    apart: int
+    paper: dict[str, float]
+    paper_parameters: float = 0
+    paper_flops: float = 0
+    beam_size: int = 4
+    alpha: float = 0.6
+    extra_length: int = 50
+    source_length: int = 30
+    target_length: int = 30
+
+    @property
+    def decode_hparams(self) -> str:
+        """The decoding as `--decode_hparams` takes it."""
+        return f"beam_size={self.beam_size},alpha={self.alpha},extra_length={self.extra_length}"
+
+    @property
+    def is_parsing(self) -> bool:
+        """Whether trees are written."""
+        return F1 in self.paper
+
+
+_ENDE, _ENFR = "translate_ende_wmt14", "translate_enfr_wmt14"
+
+# Ten minutes, at 0.4 and 1.0 seconds an update on the paper's machine (section 5.2).
+_BASE = {"updates": 100_000, "averaged": 5, "apart": 1_500}
+_BIG = {"updates": 300_000, "averaged": 20, "apart": 600}
+
+
+def _translation(name: str, problem: str, bleu: float, flops: float, size: dict, **more) -> Row:
+    return Row(
+        name=name,
+        place="table 2",
+        problem=problem,
+        split=TEST,
+        vocab_size=37_000 if problem == _ENDE else 32_000,
+        paper={BLEU: bleu},
+        paper_flops=flops,
+        **size,
+        **more,
+    )
+
+
+def _parsing(name: str, place: str, problem: str, vocab_size: int, f1: float) -> Row:
+    return Row(
+        name=name,
+        place=place,
+        problem=problem,
+        split=TEST,
+        vocab_size=vocab_size,
+        paper={F1: f1},
+        beam_size=21,
+        alpha=0.3,
+        extra_length=300,
+        source_length=30,
+        target_length=75,
+        **_BASE,  # type: ignore[arg-type]
+    )
+
+
+def _variation(
+    name: str, letter: str, ppl: float, bleu: float, millions: float, updates: int
+) -> Row:
+    """Of table 3: on newstest2013, and without averaging (section 6.2)."""
+    return Row(
+        name=f"paper_table3_{name}",
+        place=f"table 3 {letter}".strip(),
+        problem=_ENDE,
+        split=DEV,
+        updates=updates,
+        vocab_size=37_000,
+        averaged=1,
+        apart=5_000,
+        paper={PERPLEXITY: ppl, BLEU: bleu},
+        paper_parameters=millions,
+    )
+
+
+_TABLE_2_AND_4 = [
+    _translation("paper_base", _ENDE, 27.3, 3.3e18, _BASE, paper_parameters=65),
+    _translation("paper_base_enfr", _ENFR, 38.1, 3.3e18, _BASE),
+    _translation("paper_big", _ENDE, 28.4, 2.3e19, _BIG, paper_parameters=213),
+    _translation("paper_big_enfr", _ENFR, 41.8, 2.3e19, _BIG),
+    _parsing("paper_parsing_wsj", "table 4, WSJ only", "parsing_english_ptb16k", 16_384, 91.3),
+    _parsing(
+        "paper_parsing_semisup",
+        "table 4, semi-supervised",
+        "parsing_english_semisup32k",
+        32_768,
+        92.7,
+    ),
+]
+
+_TABLE_3 = [
+    _variation(name, letter, ppl, bleu, millions, 300_000 if name == "big" else 100_000)
+    for name, letter, ppl, bleu, millions in (
+        ("base", "", 4.92, 25.8, 65),
+        ("a_h1", "(A)", 5.29, 24.9, 0),
+        ("a_h4", "(A)", 5.00, 25.5, 0),
+        ("a_h16", "(A)", 4.91, 25.8, 0),
+        ("a_h32", "(A)", 5.01, 25.4, 0),
+        ("b_dk16", "(B)", 5.16, 25.1, 58),
+        ("b_dk32", "(B)", 5.01, 25.4, 60),
+        ("c_n2", "(C)", 6.11, 23.7, 36),
+        ("c_n4", "(C)", 5.19, 25.3, 50),
+        ("c_n8", "(C)", 4.88, 25.5, 80),
+        ("c_d256", "(C)", 5.75, 24.5, 28),
+        ("c_d1024", "(C)", 4.66, 26.0, 168),
+        ("c_ff1024", "(C)", 5.12, 25.4, 53),
+        ("c_ff4096", "(C)", 4.75, 26.2, 90),
+        ("d_dropout0", "(D)", 5.77, 24.6, 0),
+        ("d_dropout2", "(D)", 4.95, 25.5, 0),
+        ("d_smoothing0", "(D)", 4.67, 25.3, 0),
+        ("d_smoothing2", "(D)", 5.47, 25.7, 0),
+        ("e_learned", "(E)", 4.92, 25.7, 0),
+        ("big", "", 4.33, 26.4, 213),
+    )
+]
+
+ROWS: dict[str, Row] = {row.name: row for row in (*_TABLE_2_AND_4, *_TABLE_3)}
+"""The rows by name."""
+
+
+def row(name: str) -> Row:
+    """The row of a name.
+
+    Raises:
+        UserError: there is none.
+    """
+    if name not in ROWS:
+        raise UserError(
+            f"unknown row {name!r}.{nearest(name, ROWS)} t2t-keras-paper list shows all {len(ROWS)}."
+        )
+    return ROWS[name]

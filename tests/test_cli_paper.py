@@ -1,0 +1,270 @@
+"""t2t-keras-paper, and a row of the paper on toy data, killed in every stage."""
+
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+
+import pytest
+import toy
+
+from t2t_keras import paper
+from t2t_keras.errors import UserError
+from t2t_keras.paper import experiment, results
+from t2t_keras.paper.experiment import Experiment, ExperimentSettings
+
+TINY = (
+    "num_hidden_layers=1,hidden_size=16,filter_size=16,num_heads=2,batch_size=512,"
+    "tokens_per_update=600,max_length=16,length_bucket_step=2.0"
+)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "expected"),
+    [
+        (["list"], r"paper_table3_a_h1 +table 3 \(A\) +perplexity 5.29, BLEU 24.9"),
+        (["show", "paper_big"], "300,000 updates of about 25,000 target tokens"),
+        (["cost", "paper_base", "paper_big"], r"P100 +9\.5 float32 +16 +93 +12\n"),
+    ],
+)
+def test_answers_at_once_and_without_tensorflow(arguments, expected):
+    code = (
+        "import sys\n"
+        "from t2t_keras.cli import paper\n"
+        f"sys.argv = ['t2t-keras-paper', *{arguments}]\n"
+        "try:\n    paper.run()\n"
+        "finally:\n    print(sorted({'tensorflow', 'keras'} & set(sys.modules)))"
+    )
+    before = os.times()
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    after = os.times()
+    assert done.returncode == 0, done.stderr
+    assert re.search(expected, done.stdout)
+    assert done.stdout.endswith("[]\n")
+    used = after.children_user + after.children_system
+    assert used - before.children_user - before.children_system < 2
+
+
+@pytest.mark.parametrize(
+    ("arguments", "expected"),
+    [
+        ([], "unknown action ''"),
+        (["cots", "paper_base"], "Did you mean 'cost'"),
+        (["show"], "show needs the name of a row"),
+        (["show", "paper_bse"], "unknown row 'paper_bse'. Did you mean 'paper_base'"),
+        (["list", "paper_base"], "unexpected argument 'paper_base'"),
+        (["cost", "paper_base", "--utilization=0"], "utilization must be more than 0"),
+        (["cost", "paper_base", "--hparams=batch=1"], "unknown hparam 'batch'"),
+        (["run", "paper_base", "paper_big"], "one row at a time"),
+        (["run", "paper_base", "--data_dir=d"], "--output_dir is missing"),
+        (["results"], "results needs a directory"),
+        (["results", "nowhere"], "nowhere holds no experiment"),
+    ],
+)
+def test_mistakes_end_in_a_line(arguments, expected, tmp_path):
+    assert expected in toy.complaint(toy.command("paper", *arguments, cwd=tmp_path))
+
+
+# Running
+
+
+@pytest.fixture(scope="module")
+def tried(tmp_path_factory):
+    """A row on toy data whose every stage was stopped; the starts' codes, output and errors."""
+    directory = tmp_path_factory.mktemp("paper")
+    text = toy.write_text(directory / "text")
+    output_dir = directory / "out"
+    line = [
+        *(sys.executable, "-m", "t2t_keras.cli.paper", "run", "paper_base"),
+        *(f"--tmp_dir={text}", f"--data_dir={directory / 'data'}", f"--output_dir={output_dir}"),
+        *(f"--problem={toy.PROBLEM}", "--train_steps=12", f"--hparams={TINY}"),
+        "--train_flags=--eval_steps=1 --decode_hparams=beam_size=1,extra_length=1",
+    ]
+    starts = [
+        _start(line, directory, "datagen", signal.SIGTERM),
+        _start(line, directory, "texts", signal.SIGKILL),
+        _start(line, directory, "train", signal.SIGTERM, output_dir / "run/model.ckpt-2.index"),
+        _start(line, directory, "average", signal.SIGINT),
+        _start(line, directory, "decode", signal.SIGTERM),
+        _start(line, directory),
+        _start(line, directory),
+    ]
+    return output_dir, starts
+
+
+def _start(line, directory, stage="", number=None, after=None):
+    """Starts it, sends a signal when a stage has begun and a file is there, and waits."""
+    files = [directory / name for name in ("stdout", "stderr")]
+    with files[0].open("w") as out, files[1].open("w") as err:
+        process = subprocess.Popen(line, stdout=out, stderr=err)
+        while stage and process.poll() is None:
+            begun = f"\n{stage}: t2t-" in "\n" + files[0].read_text()
+            begun = begun or f"\n{stage}: python" in "\n" + files[0].read_text()
+            if begun and (after is None or after.exists()):
+                process.send_signal(number)
+                break
+            time.sleep(0.02)
+        code = process.wait(timeout=120)
+    return code, *(file.read_text() for file in files)
+
+
+def test_is_stopped_in_every_stage(tried):
+    _, starts = tried
+    assert [code for code, *_ in starts] == [143, -9, 143, 130, 143, 0, 0]
+    for (_, _, stderr), stage in zip(
+        starts, ["datagen", None, "train", "average", "decode"], strict=False
+    ):
+        if stage:
+            last = stderr.strip().split("\n")[-1]
+            assert re.fullmatch(
+                rf"stopped by SIG\w+ in the stage {stage}: the same command goes on", last
+            )
+
+
+def test_goes_on_where_it_was(tried):
+    _, starts = tried
+    outputs = [stdout for _, stdout, _ in starts]
+    assert "datagen: done" in outputs[2]
+    assert "texts: done" in outputs[3]
+    assert "going on after step" in starts[3][2]
+    assert "train: done" in outputs[4]
+    assert "average: done" in outputs[5]
+    stages = ["datagen", "texts", "train", "average", "decode", "score"]
+    assert outputs[6].startswith("".join(f"{stage}: done\n" for stage in stages))
+
+
+def test_averages_the_last_evaluations(tried):
+    output_dir, starts = tried
+    run = json.loads((output_dir / "averaged" / "run.json").read_text())
+    (sources,) = run["averages"].values()
+    # 12 // 5 updates apart, and the last one
+    assert [source.rsplit("-")[-1] for source in sources] == ["4", "6", "8", "10", "12"]
+    assert "2 batches an update, about 5" in starts[3][1]
+
+
+def test_gives_the_figures(tried):
+    output_dir, starts = tried
+    assert len((output_dir / "outputs.txt").read_text().splitlines()) == 100
+    result = json.loads((output_dir / "result.json").read_text())
+    assert result["split"] == "dev"  # this problem has no test data
+    assert result["figures"].keys() == {"BLEU", "sacreBLEU"}
+    (line,) = results.table([str(output_dir.parent)])[2:3]
+    assert line in starts[6][1]
+    assert line.startswith(f"| paper_base | BLEU | 27.3 | {result['figures']['BLEU']:.2f} | -")
+    assert "dev, 12 of 100,000 updates" in line
+
+
+def test_other_settings_need_another_directory(tried):
+    output_dir, _ = tried
+    done = toy.command(
+        "paper",
+        *("run", "paper_base", f"--data_dir={output_dir.parent / 'data'}"),
+        *(f"--output_dir={output_dir}", "--train_steps=13", f"--problem={toy.PROBLEM}"),
+        f"--hparams={TINY}",
+    )
+    assert "train_steps was 12 and is now 13" in toy.complaint(done)
+
+
+def test_what_is_wrong_in_a_stage_is_said_once(tmp_path):
+    done = toy.command(
+        "paper",
+        *("run", "paper_base", f"--problem={toy.PROBLEM}", f"--tmp_dir={tmp_path / 'nothing'}"),
+        *(f"--data_dir={tmp_path / 'data'}", f"--output_dir={tmp_path / 'out'}"),
+    )
+    assert "inputs.train.txt" in toy.complaint(done)
+    lines = results.table([str(tmp_path)])
+    assert lines[2].startswith("| paper_base | BLEU | 27.3 |  |  | text2text_tmpdir, step 0 so far")
+
+
+# Without programs
+
+
+class Pretended:
+    """Stands for `Programs`: writes what each program would."""
+
+    signal = None
+
+    def __init__(self, lock):
+        self.commands = []
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *error):
+        pass
+
+    def run(self, command, output=None):
+        name = command[2].rsplit(".")[-1]
+        flags = dict(word[2:].split("=", 1) for word in command[3:] if word.startswith("--"))
+        self.commands.append((name, flags))
+        getattr(self, name)(flags, output)
+        return 0
+
+    def datagen(self, flags, output):
+        pass
+
+    def train(self, flags, output):
+        from pathlib import Path
+
+        directory = Path(flags["output_dir"])
+        directory.mkdir()
+        steps = flags["train_steps"]
+        (directory / f"model.ckpt-{steps}.index").touch()
+        starts = [{"ended": f"done: step {steps}"}]
+        (directory / "run.json").write_text(json.dumps({"starts": starts}))
+
+    def decode(self, flags, output):
+        with open(flags["decode_to_file"], "w") as file:
+            file.write("ein Haus ist hier .\n")
+
+    def eval(self, flags, output):
+        output.write_text(
+            "step 7: dev loss 1.6094  accuracy 0.5000  perplexity 5.0000  BLEU 1.00\n"
+        )
+
+
+def test_a_variation_is_judged_on_dev_without_averaging(tmp_path, monkeypatch):
+    """Section 6.2 of the paper: newstest2013, no checkpoint averaging; and a perplexity."""
+    monkeypatch.setattr(experiment, "Programs", Pretended)
+    settings = ExperimentSettings(str(tmp_path / "data"), str(tmp_path / "out"), str(tmp_path))
+    tried = Experiment(paper.row("paper_table3_c_n4"), settings)
+    monkeypatch.setattr(tried, "_data_is_there", lambda: True)
+    tried.directory.mkdir()
+    for path in (tried.inputs, tried.references):
+        path.write_text("ein Haus ist hier .\n")
+    figures = tried.run()
+    assert figures == {
+        "BLEU": pytest.approx(100),
+        "sacreBLEU": pytest.approx(100),
+        "perplexity": 5.0,
+    }
+    (_, train), (_, decode), (_, evaluate) = tried._programs.commands
+    assert train["hparams"] == "paper_table3_c_n4"
+    assert train["train_steps"] == "100000"
+    assert train["keep_checkpoint_max"] == "6"
+    last = str(tmp_path / "out" / "run" / "model.ckpt-100000")
+    assert decode["checkpoint_path"] == evaluate["checkpoint_path"] == last
+    assert decode["decode_hparams"] == "beam_size=4,alpha=0.6,extra_length=50"
+    assert tried.split == "dev"
+    assert [line.split(" | ")[1:5] for line in results.table([str(tmp_path)])[2:4]] == [
+        ["perplexity", "5.19", "5.00", "-0.19"],
+        ["BLEU", "25.3", "100.00", "+74.70"],
+    ]
+
+
+def test_the_paper_averages_what_ten_minutes_lie_between():
+    settings = ExperimentSettings("data", "out", "tmp")
+    steps = Experiment(paper.row("paper_base"), settings).averaged_steps
+    assert steps == [94_500, 96_000, 97_500, 99_000, 100_000]
+    steps = Experiment(paper.row("paper_big"), settings).averaged_steps
+    assert steps == list(range(288_600, 300_001, 600))
+    few = ExperimentSettings("data", "out", "tmp", train_steps=3)
+    assert Experiment(paper.row("paper_base"), few).averaged_steps == [1, 2, 3]
+
+
+def test_an_unknown_problem_is_an_error():
+    with pytest.raises(UserError, match="unknown problem"):
+        Experiment(paper.row("paper_base"), ExperimentSettings("d", "o", "t", problem="nothing"))
