@@ -1,0 +1,277 @@
+"""A `Transformer` as a model of CTranslate2, an engine for CPU and GPU without TensorFlow.
+
+`t2t_keras.serving.CTranslate2Translator` runs what is written here, on text.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from t2t_keras.errors import UserError, nearest
+from t2t_keras.ids import PAD_ID
+from t2t_keras.serving.ctranslate2_text import (
+    EOS,
+    PAD,
+    check_encoder,
+    import_ctranslate2,
+    tokens,
+    write_encoders,
+)
+
+POSITIONS = 2048
+"""Rows of the table of positions, which CTranslate2 wants written out; it refuses longer sequences."""
+
+
+def export_ctranslate2(
+    model, encoders: Mapping[str, Any], directory: str, quantization: str | None = None
+) -> None:
+    """Writes a model for CTranslate2, with what is needed to encode and decode text.
+
+    The network is the same function of the ids: positions from 0 on, sines first, a first step from
+    a zero vector, padding that embeds to zero. Its search and its scores are not T2T's; see
+    `t2t_keras.serving.CTranslate2Translator`, which chooses by T2T's.
+
+    Args:
+        model: a `Transformer`.
+        encoders: "inputs" and "targets" text encoders, as `Problem.get_feature_encoders` gives.
+        directory: to write; must be absent or empty.
+        quantization: CTranslate2's name of a type for the weights, such as "int8"; float32 unless
+            given.
+
+    Raises:
+        UserError: the package `ctranslate2` is absent, a setting, an encoder or a type of weights
+            that it cannot hold, a vocabulary of another size than the model's, or a directory that
+            cannot be written.
+    """
+    specs, types = _specs_and_types()
+    if quantization is not None and quantization not in types:
+        raise UserError(
+            f"CTranslate2 has no quantization {quantization!r}; allowed: {', '.join(types)}."
+            f"{nearest(quantization, types)}"
+        )
+    _check_model(model)
+    check_encoder("inputs", encoders["inputs"], model.source_vocab_size)
+    check_encoder("targets", encoders["targets"], model.target_vocab_size)
+    spec = _spec(model, encoders, specs)
+    spec.validate()
+    try:
+        spec.optimize(quantization)
+    except RuntimeError as error:  # bfloat16 needs PyTorch
+        raise UserError(f"--quantization={quantization}: {error}.") from error
+    target = Path(directory)
+    partial = target.with_name(f"{target.name}.{os.getpid()}.incomplete")
+    try:
+        if target.is_dir() and any(target.iterdir()):
+            raise UserError(f"{directory} is not empty: name a new directory, or empty it.")
+        partial.mkdir(parents=True)
+        spec.save(str(partial))
+        positions = None if _relative(model.hp) else _rows_of_positions(model.hp)
+        write_encoders(partial, encoders, positions)
+        os.replace(partial, target)
+    except OSError as error:
+        raise UserError(f"{directory} cannot be written: {error.strerror}.") from error
+    finally:
+        shutil.rmtree(partial, ignore_errors=True)
+
+
+def _specs_and_types():
+    import_ctranslate2()
+    from ctranslate2.specs import model_spec, transformer_spec
+
+    return transformer_spec, model_spec.ACCEPTED_MODEL_TYPES
+
+
+def _check_model(model) -> None:
+    """Refuses what CTranslate2's Transformer cannot do."""
+    hp = model.hp
+    hidden = hp.hidden_size
+    before, after = _norms(hp)
+    refused = [
+        (
+            (before, after) not in (("n", "a"), ("", "an")),
+            "the pair of layer_preprocess_sequence and layer_postprocess_sequence: only "
+            "n with da, or none with dan",
+            f"{hp.layer_preprocess_sequence} with {hp.layer_postprocess_sequence}",
+        ),
+        (hp.proximity_bias, "proximity_bias", hp.proximity_bias),
+        (hp.unidirectional_encoder, "unidirectional_encoder", hp.unidirectional_encoder),
+        (
+            hp.self_attention_type == "restricted",
+            "restricted self-attention",
+            "self_attention_type=restricted",
+        ),
+        (
+            _relative(hp) and hp.pos is not None,
+            "relative and absolute positions together: only pos=none with dot_product_relative",
+            f"pos={hp.pos}",
+        ),
+        (
+            hidden % hp.num_heads,
+            f"a hidden_size that is no multiple of num_heads={hp.num_heads}",
+            hidden,
+        ),
+        *(
+            (
+                getattr(hp, name) > hidden,
+                f"{name} greater than hidden_size={hidden}",
+                getattr(hp, name),
+            )
+            for name in ("attention_key_channels", "attention_value_channels")
+        ),
+        *(
+            (not stack.layers, f"an {name} of no layers", 0)
+            for name, stack in (("encoder", model.encoder), ("decoder", model.decoder))
+        ),
+    ]
+    for condition, what, got in refused:
+        if condition:
+            raise UserError(
+                f"CTranslate2 does not offer {what}; got {got}: export a SavedModel instead."
+            )
+
+
+def _norms(hp) -> tuple[str, str]:
+    """The letters before and after a sub-layer that act when nothing is dropped out."""
+    sequences = (hp.layer_preprocess_sequence, hp.layer_postprocess_sequence)
+    before, after = (s.replace("none", "").replace("d", "") for s in sequences)
+    return before, after
+
+
+def _relative(hp) -> bool:
+    return hp.self_attention_type == "dot_product_relative"
+
+
+def _rows_of_positions(hp) -> int:
+    return max(POSITIONS, hp.max_length) if hp.pos == "emb" else POSITIONS
+
+
+def _spec(model, encoders: Mapping[str, Any], specs):
+    """The specification of the model, filled."""
+    hp = model.hp
+    settings = {
+        "num_heads": hp.num_heads,
+        "pre_norm": _norms(hp)[0] == "n",
+        "relative_position": _relative(hp),
+    }
+    spec = specs.TransformerSpec(
+        specs.TransformerEncoderSpec(len(model.encoder.layers), **settings),
+        specs.TransformerDecoderSpec(len(model.decoder.layers), **settings),
+    )
+    spec.decoder.start_from_zero_embedding = True
+    source, target, softmax = _embeddings(model)
+    spec.encoder.embeddings[0].weight = source
+    spec.decoder.embeddings.weight = target
+    spec.decoder.projection.weight = softmax
+    scaled = hp.multiply_embedding_mode == "sqrt_depth"
+    spec.encoder.scale_embeddings = spec.decoder.scale_embeddings = scaled
+    if not _relative(hp):
+        space = _target_space(model)
+        spec.encoder.position_encodings.encodings = _positions(hp, model.source_position) + space
+        spec.decoder.position_encodings.encodings = _positions(hp, model.target_position)
+    _fill_stack(spec.encoder, model.encoder, hp)
+    _fill_stack(spec.decoder, model.decoder, hp)
+
+    for register, encoder, table in (
+        (spec.register_source_vocabulary, encoders["inputs"], source),
+        (spec.register_target_vocabulary, encoders["targets"], softmax),
+    ):
+        register(tokens(encoder, len(table)))
+    config = spec.config
+    config.bos_token = config.decoder_start_token = config.unk_token = PAD
+    config.eos_token = EOS
+    config.add_source_eos = True
+    config.layer_norm_epsilon = hp.norm_epsilon
+    return spec
+
+
+def _embeddings(model) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Tables [V, D] of source, target and softmax; padding has a row of zeros where it is looked up,
+    and its own in the softmax."""
+    source, target, softmax = (_array(e.table) for e in model.embeddings)
+    source[PAD_ID] = 0.0
+    target[PAD_ID] = 0.0
+    if _relative(model.hp):  # no table of positions to add it to
+        scaled = model.hp.multiply_embedding_mode == "sqrt_depth"
+        source += _target_space(model) / (model.hp.hidden_size**0.5 if scaled else 1.0)
+    return source, target, softmax
+
+
+def _target_space(model) -> np.ndarray:
+    """What is added to every source position: [D]."""
+    if not model.hp.use_target_space_embedding:
+        return np.zeros(model.hp.hidden_size, np.float32)
+    return _array(model.target_space_table)[model.target_space_id]
+
+
+def _positions(hp, position) -> np.ndarray:
+    """What a `PositionEncoding`, or none, adds to the positions: [rows, D]."""
+    from t2t_keras.layers import timing_signal
+
+    rows = _rows_of_positions(hp)
+    if hp.pos == "timing":
+        return _array(timing_signal(rows, hp.hidden_size))
+    table = np.zeros((rows, hp.hidden_size), np.float32)
+    if position is not None:
+        table[: hp.max_length] = _array(position.table)
+    return table
+
+
+def _fill_stack(spec, stack, hp) -> None:
+    for layer_spec, layer in zip(spec.layer, stack.layers, strict=True):
+        _fill_attention(layer_spec.self_attention, layer.self_attention, own=True)
+        _fill_norm(layer_spec.self_attention, layer, "self_attention", hp)
+        if hasattr(layer, "encdec_attention"):
+            _fill_attention(layer_spec.attention, layer.encdec_attention, own=False)
+            _fill_norm(layer_spec.attention, layer, "encdec_attention", hp)
+        for linear, dense in (("linear_0", layer.ffn.conv1), ("linear_1", layer.ffn.conv2)):
+            getattr(layer_spec.ffn, linear).weight = _array(dense.kernel).T
+            getattr(layer_spec.ffn, linear).bias = _array(dense.bias)
+        _fill_norm(layer_spec.ffn, layer, "ffn", hp)
+    if stack.last_preprocess.layer_norm is not None:
+        _set_norm(spec.layer_norm, stack.last_preprocess.layer_norm)
+
+
+def _fill_attention(spec, attention, own: bool) -> None:
+    heads = attention.num_heads
+    size = attention.output_transform.units // heads  # of a head in CTranslate2: D/H
+    q, k, v = (
+        _widened(_array(dense.kernel), heads, size).T
+        for dense in (attention.q, attention.k, attention.v)
+    )
+    output = _widened(_array(attention.output_transform.kernel).T, heads, size)
+    joined = [np.concatenate([q, k, v])] if own else [q, np.concatenate([k, v])]
+    for linear, weight in zip(spec.linear, [*joined, output], strict=True):
+        linear.weight = weight
+    spec.queries_scale = np.float32(attention.key_scale)
+    if attention.max_relative_position:
+        spec.relative_position_keys = _widened(_array(attention.relative_keys), 1, size)
+        spec.relative_position_values = _widened(_array(attention.relative_values), 1, size)
+
+
+def _widened(matrix: np.ndarray, heads: int, size: int) -> np.ndarray:
+    """[N, H*C] -> [N, H*size], each head filled up with zeros, which change no product."""
+    by_head = matrix.reshape(len(matrix), heads, -1)
+    return np.pad(by_head, [(0, 0), (0, 0), (0, size - by_head.shape[2])]).reshape(len(matrix), -1)
+
+
+def _fill_norm(spec, layer, sublayer: str, hp) -> None:
+    side = "preprocess" if _norms(hp)[0] == "n" else "postprocess"
+    _set_norm(spec.layer_norm, getattr(layer, f"{sublayer}_{side}").layer_norm)
+
+
+def _set_norm(spec, norm) -> None:
+    spec.gamma = _array(norm.gamma)
+    spec.beta = _array(norm.beta)
+
+
+def _array(tensor) -> np.ndarray:
+    """A float32 copy: CTranslate2 quantizes in place."""
+    from keras import ops
+
+    return np.array(ops.convert_to_numpy(tensor), np.float32)

@@ -1,0 +1,159 @@
+"""Text in and text out, whatever a served model takes."""
+
+from __future__ import annotations
+
+import itertools
+import re
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple, Protocol
+
+import numpy as np
+
+from t2t_keras.errors import UserError
+from t2t_keras.ids import EOS_ID, PAD_ID
+from t2t_keras.serving.grpc_model import GrpcModel
+from t2t_keras.serving.rest_model import RestModel
+from t2t_keras.serving.signature import Signature
+
+DEFAULT_SIGNATURE = "serving_default"
+EXAMPLE_INPUT = "input"
+"""What T2T's exports call their serialised `tf.train.Example`s."""
+
+
+class Answer(NamedTuple):
+    """What a model makes of one text."""
+
+    texts: list[str]
+    """Hypotheses, best first."""
+    scores: list[float]
+    """Of each."""
+    truncated: bool
+    """Whether only a first part of the text was translated."""
+
+
+class Model(Protocol):
+    """What answers: a `RestModel`, `GrpcModel` or `SavedModel`."""
+
+    def signature(self, name: str) -> Signature: ...
+
+    def predict(
+        self, name: str, signature: Signature, inputs: Mapping[str, Sequence[bytes]]
+    ) -> dict[str, Any]: ...
+
+    def close(self) -> None: ...
+
+
+def connect(server: str, name: str, timeout: float = 10.0) -> Model:
+    """The model that TensorFlow Serving serves under a name.
+
+    Args:
+        server: "HOST:PORT" for gRPC, "http://HOST:PORT" or https for REST.
+        name: of the model.
+        timeout: seconds that a request may take.
+
+    Raises:
+        UserError: the address is neither. Whether a server is there, the first request tells.
+    """
+    if re.fullmatch(r"https?://[^/\s]+/?", server):
+        return RestModel(server, name, timeout)
+    if re.fullmatch(r"[^/\s]+:\d{1,5}", server):
+        return GrpcModel(server, name, timeout)
+    raise UserError(
+        f"--server must be HOST:PORT for gRPC or http://HOST:PORT for REST, got {server!r}."
+    )
+
+
+class TextClient:
+    """Translates text with a model that takes text, or the ids of T2T's exports.
+
+    Args:
+        model: what answers.
+        signature: the name of the function that is called.
+        encoders: "inputs" and "targets" text encoders; needed where the signature takes serialised
+            Examples, as those of T2T's exports do.
+
+    Raises:
+        UserError: the model has no such signature or none for text, or encoders are missing.
+    """
+
+    def __init__(
+        self,
+        model: Model,
+        signature: str = DEFAULT_SIGNATURE,
+        encoders: Mapping[str, Any] | None = None,
+    ):
+        self.model = model
+        self.name = signature
+        self.signature = model.signature(signature)
+        self.encoders = encoders
+        self.takes_examples = self.signature.inputs == {EXAMPLE_INPUT: True}
+        self._outputs = ("outputs" if self.takes_examples else "translations", "scores")
+        takes_text = list(self.signature.inputs.values()) == [True]
+        if not takes_text or not set(self._outputs) <= set(self.signature.outputs):
+            raise UserError(
+                f"signature {signature!r} takes {_listed(self.signature.inputs)} and returns "
+                f"{_listed(self.signature.outputs)}: name one that takes text alone, such as "
+                "--signature_name=translate, or T2T's Examples."
+            )
+        if self.takes_examples and encoders is None:
+            raise UserError(
+                f"signature {signature!r} takes T2T's Examples, which need a vocabulary: give "
+                "--problem and --data_dir, or --signature_name=translate if the model has it."
+            )
+
+    def translate(self, texts: Sequence[str | bytes]) -> list[Answer]:
+        """Translates texts with one request.
+
+        Args:
+            texts: strings, or their bytes, which need not be UTF-8.
+
+        Raises:
+            UserError: no answer in time, or one that cannot be read.
+        """
+        (key,) = self.signature.inputs
+        encoded = self._examples(texts) if self.takes_examples else [_bytes(t) for t in texts]
+        outputs = self.model.predict(self.name, self.signature, {key: encoded})
+        try:
+            return self._answers(outputs, len(texts))
+        except (KeyError, TypeError, ValueError) as error:
+            raise UserError(f"the answer cannot be read: {error!r}.") from error
+
+    def _answers(self, outputs: Mapping[str, Any], count: int) -> list[Answer]:
+        found, scores = (outputs[name] for name in self._outputs)
+        truncated = outputs.get("truncated", [False] * count)
+        if not len(found) == len(scores) == len(truncated) == count:
+            raise ValueError(f"{len(found)} translations and {len(scores)} scores of {count} texts")
+        answers = []
+        for hypotheses, values, cut in zip(found, scores, truncated, strict=True):
+            if self.takes_examples and np.ndim(values) == 0:
+                hypotheses = [hypotheses]
+            texts = [self._text(hypothesis) for hypothesis in hypotheses]
+            answers.append(Answer(texts, [float(v) for v in np.atleast_1d(values)], bool(cut)))
+        return answers
+
+    def _examples(self, texts: Sequence[str | bytes]) -> list[bytes]:
+        from t2t_keras.data.generation import records
+
+        encode = self.encoders["inputs"].encode  # type: ignore[index]
+        ids = [[*encode(_string(text).strip()), EOS_ID] for text in texts]
+        rows = records.serialize(records.columns({"inputs": ids}))
+        return [rows.values[a:b].tobytes() for a, b in itertools.pairwise(rows.starts)]
+
+    def _text(self, hypothesis) -> str:
+        if not self.takes_examples:
+            return _string(hypothesis)
+        ids = [int(i) for i in hypothesis]
+        end = next((n for n, i in enumerate(ids) if i in (PAD_ID, EOS_ID)), len(ids))
+        return self.encoders["targets"].decode(ids[:end])  # type: ignore[index]
+
+
+def _bytes(text: str | bytes) -> bytes:
+    return text if isinstance(text, bytes) else text.encode("utf-8", "surrogateescape")
+
+
+def _string(text: str | bytes) -> str:
+    return _bytes(text).decode("utf-8", "ignore")
+
+
+def _listed(names) -> str:
+    return ", ".join(sorted(names)) or "nothing"

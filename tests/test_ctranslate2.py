@@ -1,0 +1,290 @@
+"""Models for CTranslate2: T2T's numbers and our translations, by the package from PyPI."""
+
+import functools
+import json
+import subprocess
+import sys
+
+import golden
+import numpy as np
+import pytest
+from networks import search_model, small_model
+
+from t2t_keras.decoding import DecodeSettings, Translator
+from t2t_keras.errors import UserError
+from t2t_keras.export.ctranslate2 import POSITIONS, export_ctranslate2
+from t2t_keras.serving import CTranslate2Translator
+from t2t_keras.serving.ctranslate2_text import read_encoders, tokens
+from t2t_keras.text import ByteTextEncoder, SubwordTextEncoder, TokenTextEncoder
+
+ctranslate2 = pytest.importorskip("ctranslate2", reason="the package ctranslate2 is not installed")
+
+every_model = pytest.mark.parametrize("name", golden.MODELS)
+
+
+def words(vocab_size=23):
+    """Encoders whose text is the ids: "w5 w6"."""
+    encoder = TokenTextEncoder(vocab_list=[f"w{i}" for i in range(2, vocab_size)])
+    return {"inputs": encoder, "targets": encoder}
+
+
+def rows(ids):
+    """Rows of ids without their end of sentence, as CTranslate2's tokens."""
+    return [[f"w{i}" for i in row if i not in (0, 1)] for row in golden.up_to_eos(ids)]
+
+
+@functools.cache
+def model_of(name):
+    return golden.load(name).model()
+
+
+@pytest.fixture(scope="module")
+def directory_of(tmp_path_factory):
+    """The exported T2T model of a name."""
+
+    @functools.cache
+    def export(name):
+        directory = str(tmp_path_factory.mktemp(name) / "model")
+        export_ctranslate2(model_of(name), words(), directory)
+        return directory
+
+    return export
+
+
+# The network and the searches against T2T's numbers.
+
+
+@every_model
+def test_log_probabilities_are_those_of_t2t(name, directory_of):
+    case = golden.load(name)
+    logits = case.arrays["logits"].reshape(*case.arrays["targets"].shape[:2], -1)
+    log_p = logits - np.log(np.exp(logits).sum(-1, keepdims=True))
+    engine = ctranslate2.Translator(directory_of(name))
+    found = engine.score_batch(rows(case.arrays["inputs"]), rows(case.arrays["targets"]))
+    targets = golden.up_to_eos(case.arrays["targets"])
+    for result, ids, p in zip(found, targets, log_p, strict=True):
+        assert ids[-1] == 1
+        wanted = [p[t, i] for t, i in enumerate(ids)]
+        np.testing.assert_allclose(result.log_probs, wanted, atol=2e-5)
+
+
+@every_model
+def test_greedy_search_gives_the_tokens_of_t2t(name, directory_of):
+    case = golden.load(name)
+    inputs, outputs = case.arrays["inputs"], case.arrays["greedy/outputs"]
+    engine = ctranslate2.Translator(directory_of(name))
+    found = engine.translate_batch(
+        rows(inputs),
+        beam_size=1,
+        max_decoding_length=inputs.shape[1] + case.extra_length,
+        min_decoding_length=0,
+    )
+    wanted = rows(outputs.reshape(len(inputs), -1))
+    for source, result, tokens_of_t2t in zip(rows(inputs), found, wanted, strict=True):
+        assert result.hypotheses[0] == (tokens_of_t2t if source else [])
+
+
+@every_model
+def test_beam_search_gives_the_translations_and_scores_of_t2t(name, directory_of):
+    case = golden.load(name)
+    lines = [" ".join(row) for row in rows(case.arrays["inputs"])]
+    found = CTranslate2Translator(directory_of(name)).translate(
+        lines, extra_length=case.extra_length, batch_size=len(lines)
+    )
+    wanted = rows(case.arrays["beam_top1/outputs"].reshape(len(lines), -1))
+    scores = case.arrays["beam_top1/scores"].ravel()
+    for line, answer, row, score in zip(lines, found, wanted, scores, strict=True):
+        if line:  # an empty one does not reach the model
+            assert answer[0][0] == " ".join(row)
+            assert answer[0][1] == pytest.approx(score, abs=2e-5)
+
+
+# Against our own translations, of random models with every kind of output.
+
+
+def random_lines(count, seed=0, vocab_size=23):
+    random = np.random.default_rng(seed)
+    lengths = random.integers(1, 9, count)
+    return [" ".join(f"w{i}" for i in random.integers(2, vocab_size, n)) for n in lengths]
+
+
+@pytest.mark.parametrize(
+    "overrides",
+    [
+        "",
+        "layer_preprocess_sequence=none,layer_postprocess_sequence=dan",
+        "multiply_embedding_mode=none,use_target_space_embedding=false,vocab_divisor=8",
+        "attention_key_channels=8,attention_value_channels=12",
+        "pos=none",
+    ],
+)
+def test_translations_are_ours(overrides, tmp_path):
+    model = search_model(overrides)
+    export_ctranslate2(model, words(), str(tmp_path / "model"))
+    lines = random_lines(40)
+    ours = Translator(model, words(), DecodeSettings(beam_size=1, extra_length=5, batch_size=64))
+    theirs = CTranslate2Translator(str(tmp_path / "model")).translate(
+        lines, beam_size=1, extra_length=5, batch_size=64
+    )
+    for line, mine, other in zip(lines, ours.translate(lines), theirs, strict=True):
+        assert other[0][0] == mine.texts[0], line
+        assert other[0][1] == pytest.approx(mine.scores[0], abs=1e-4)
+
+
+def test_n_best_comes_ranked_by_t2ts_score(directory_of):
+    translator = CTranslate2Translator(directory_of("base_prenorm"))
+    line, alpha = "w5 w6 w7", 1.0
+    [found] = translator.translate([line], beam_size=4, alpha=alpha, top_beams=4)
+    assert len({text for text, _ in found}) == 4
+    assert [score for _, score in found] == sorted((score for _, score in found), reverse=True)
+    sources, targets = [line.split()] * 4, [text.split() for text, _ in found]
+    for (_, score), result in zip(
+        found, translator.engine.score_batch(sources, targets), strict=True
+    ):
+        penalty = ((5 + len(result.log_probs)) / 6) ** alpha  # with the end of sentence
+        assert score == pytest.approx(sum(result.log_probs) / penalty, abs=1e-4)
+
+
+def test_order_of_lines_stays_and_an_empty_line_has_an_empty_translation(directory_of):
+    translator = CTranslate2Translator(directory_of("base_prenorm"))
+    lines = ["w5 w6", "", "w7 w8 w9 w10", " w6 "]
+    found = [answer[0] for answer in translator.translate(lines, batch_size=2)]
+    assert [text for text, _ in found] == ["w6 w5", "", "w10 w9 w8 w7", "w6"]
+    assert found[1][1] == 0
+    assert translator.translate([]) == []
+
+
+def test_eight_bit_weights_are_smaller_and_translate_the_same(directory_of, tmp_path):
+    model = model_of("base_v1_postnorm")
+    export_ctranslate2(model, words(), str(tmp_path / "int8"), quantization="int8")
+    lines = ["w5 w6 w7 w8", "w20 w4", "w9 w9 w3"]
+    exact = CTranslate2Translator(directory_of("base_v1_postnorm")).translate(lines)
+    found = CTranslate2Translator(str(tmp_path / "int8")).translate(lines)
+    assert [answer[0][0] for answer in found] == [answer[0][0] for answer in exact]
+    for answer, wanted in zip(found, exact, strict=True):
+        assert answer[0][1] == pytest.approx(wanted[0][1], abs=0.1)
+        assert answer[0][1] != wanted[0][1]
+    with open(tmp_path / "int8" / "config.json") as file:
+        assert json.load(file)["layer_norm_epsilon"] == model.hp.norm_epsilon
+
+
+def test_translates_without_tensorflow(directory_of):
+    code = (
+        "import sys; from t2t_keras.serving import CTranslate2Translator as T; "
+        f"print(T({directory_of('base_prenorm')!r}).translate(['w5 w6 w7'])[0][0][0], "
+        "'tensorflow' in sys.modules)"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout == "w7 w6 w5 False\n"
+
+
+# Tokens and encoders.
+
+
+def test_every_id_has_a_token_of_its_own(tmp_path):
+    vocabulary = tmp_path / "vocab"
+    vocabulary.write_text("'<pad>_'\n'<EOS>_'\n'a'\n''\n'<id 3>'\n'\\'\n'_'\n'\u2028'\n", "utf-8")
+    found = tokens(SubwordTextEncoder(vocabulary), 10)
+    assert found == [
+        "<pad>", "<EOS>", "a", "<id 3>", "<id 4>", "\\", "_", "\u2028", "<id 8>", "<id 9>",
+    ]  # fmt: skip
+    of_bytes = tokens(ByteTextEncoder(), 258)
+    assert len(set(of_bytes)) == 258
+    assert of_bytes[2 + ord("A")] == "A"
+    assert of_bytes[2 + 0xE4] == f"<id {2 + 0xE4}>"
+
+
+def test_encoders_come_back(tmp_path):
+    model = small_model(source_vocab=258, target_vocab=23)
+    target = TokenTextEncoder(vocab_list=[f"w{i}" for i in range(2, 23)], replace_oov="w2")
+    directory = str(tmp_path / "model")
+    export_ctranslate2(model, {"inputs": ByteTextEncoder(), "targets": target}, directory)
+    encoders, positions = read_encoders(directory)
+    assert encoders["inputs"].encode("ä") == ByteTextEncoder().encode("ä")
+    assert encoders["targets"].encode("w5 unheard") == [5, 2]
+    assert positions == POSITIONS
+    [[(text, _)]] = CTranslate2Translator(directory).translate(["ä"], beam_size=1)
+    assert text
+
+
+def test_subword_vocabulary_is_kept_as_t2t_writes_it(tmp_path):
+    text = ["the cat sat on the mat", "a cat_and\\dog"] * 50
+    encoder = SubwordTextEncoder.build_from_generator(text, 60)
+    size = encoder.vocab_size
+    model = small_model(source_vocab=size, target_vocab=size)
+    export_ctranslate2(model, {"inputs": encoder, "targets": encoder}, str(tmp_path / "model"))
+    stored = SubwordTextEncoder(tmp_path / "model" / "inputs.subwords")
+    assert stored.all_subtoken_strings == encoder.all_subtoken_strings
+    ours = Translator(
+        model,
+        {"inputs": encoder, "targets": encoder},
+        DecodeSettings(beam_size=1, extra_length=3, batch_size=8),
+    )
+    lines = ["the mat", "cat_\\dog, \u4f60!", "on a dog"]
+    theirs = CTranslate2Translator(str(tmp_path / "model")).translate(
+        lines, beam_size=1, extra_length=3, batch_size=8
+    )
+    assert [answer[0][0] for answer in theirs] == [t.texts[0] for t in ours.translate(lines)]
+
+
+# What is refused.
+
+
+@pytest.mark.parametrize(
+    ("overrides", "words_of_message"),
+    [
+        ("proximity_bias=true", "proximity_bias; got True"),
+        ("unidirectional_encoder=true", "unidirectional_encoder; got True"),
+        (
+            "self_attention_type=dot_product_relative,max_relative_position=4",
+            "relative and absolute positions together",
+        ),
+        ("layer_postprocess_sequence=dan", "got n with dan"),
+        ("attention_key_channels=32", "attention_key_channels greater than hidden_size=16; got 32"),
+        ("num_encoder_layers=0,num_hidden_layers=0", "an encoder of no layers"),
+    ],
+)
+def test_refuses_what_ctranslate2_has_not(overrides, words_of_message, tmp_path):
+    with pytest.raises(UserError, match=words_of_message) as caught:
+        export_ctranslate2(small_model(overrides), words(), str(tmp_path / "model"))
+    assert "\n" not in str(caught.value)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_refuses_other_vocabularies_types_and_directories(tmp_path):
+    model = search_model()
+    with pytest.raises(UserError, match="inputs has 30 tokens and the model 23"):
+        export_ctranslate2(model, words(30), str(tmp_path / "model"))
+    with pytest.raises(UserError, match=r"'int9'.*Did you mean 'int"):
+        export_ctranslate2(model, words(), str(tmp_path / "model"), quantization="int9")
+
+    class Other(TokenTextEncoder):
+        """An encoder of one's own."""
+
+    encoders = {**words(), "targets": Other(vocab_list=[f"w{i}" for i in range(2, 23)])}
+    with pytest.raises(UserError, match="encoder of the targets is a Other"):
+        export_ctranslate2(model, encoders, str(tmp_path / "model"))
+    (tmp_path / "file").write_text("")
+    with pytest.raises(UserError, match="is not empty"):
+        export_ctranslate2(model, words(), str(tmp_path))
+    with pytest.raises(UserError, match="cannot be written"):
+        export_ctranslate2(model, words(), str(tmp_path / "file" / "model"))
+    assert [path.name for path in tmp_path.iterdir()] == ["file"]
+
+
+def test_translator_refuses_what_it_cannot_do(directory_of, tmp_path):
+    with pytest.raises(UserError, match="is no model of t2t-keras-export"):
+        CTranslate2Translator(str(tmp_path))
+    with pytest.raises(UserError, match="cannot be loaded by CTranslate2"):
+        CTranslate2Translator(directory_of("base_prenorm"), compute_type="int3")
+    translator = CTranslate2Translator(directory_of("base_prenorm"))
+    with pytest.raises(UserError, match=f"line 2 has {POSITIONS + 1} tokens.*{POSITIONS}"):
+        translator.translate(["w5", "w5 " * POSITIONS])
+    with pytest.raises(UserError, match="top_beams must be from 1 to beam_size=4, got 5"):
+        translator.translate(["w5"], top_beams=5)
+
+
+def test_says_that_the_package_is_missing(monkeypatch, tmp_path):
+    monkeypatch.setitem(sys.modules, "ctranslate2", None)
+    with pytest.raises(UserError, match=r"pip install 't2t-keras\[ctranslate2\]'"):
+        export_ctranslate2(search_model(), words(), str(tmp_path / "model"))
