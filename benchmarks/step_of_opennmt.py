@@ -11,28 +11,7 @@ from step_timing import DROPOUT, LABEL_SMOOTHING, LEARNING_RATE, answer
 
 
 def make_step(spec):
-    if spec["precision"] != "float32":
-        tf.keras.mixed_precision.set_global_policy(f"mixed_{spec['precision']}")
-    model = opennmt.models.Transformer(
-        opennmt.inputters.WordEmbedder(embedding_size=spec["hidden"]),
-        opennmt.inputters.WordEmbedder(embedding_size=spec["hidden"]),
-        num_layers=spec["layers"],
-        num_units=spec["hidden"],
-        num_heads=spec["heads"],
-        ffn_inner_dim=spec["filter"],
-        dropout=DROPOUT,
-        attention_dropout=DROPOUT,
-        ffn_dropout=DROPOUT,
-        share_embeddings=opennmt.models.EmbeddingsSharingLevel.ALL,
-    )
-    with tempfile.NamedTemporaryFile("w", suffix=".vocab") as file:
-        file.write("".join(f"{token}\n" for token in ["<blank>", "<s>", "</s>"]))
-        file.writelines(f"token{i}\n" for i in range(spec["vocab"] - 4))  # and one for unknown
-        file.flush()
-        model.initialize(
-            {"source_vocabulary": file.name, "target_vocabulary": file.name},
-            params={"label_smoothing": LABEL_SMOOTHING, "average_loss_in_time": True},
-        )
+    model = make_model(spec)
     optimizer = opennmt.optimizers.make_optimizer("Adam", LEARNING_RATE)
     shape = [spec["rows"], spec["length"]]
     ids = [tf.random.uniform(shape, 3, spec["vocab"], tf.int64) for _ in range(2)]
@@ -57,6 +36,32 @@ def make_step(spec):
 
     versions = f"OpenNMT-tf {opennmt.__version__}, TensorFlow {tf.__version__}"
     return step, {"versions": versions, "parameters": model.count_params()}
+
+
+def make_model(spec, **params):
+    if spec["precision"] != "float32":
+        tf.keras.mixed_precision.set_global_policy(f"mixed_{spec['precision']}")
+    model = opennmt.models.Transformer(
+        opennmt.inputters.WordEmbedder(embedding_size=spec["hidden"]),
+        opennmt.inputters.WordEmbedder(embedding_size=spec["hidden"]),
+        num_layers=spec["layers"],
+        num_units=spec["hidden"],
+        num_heads=spec["heads"],
+        ffn_inner_dim=spec["filter"],
+        dropout=DROPOUT,
+        attention_dropout=DROPOUT,
+        ffn_dropout=DROPOUT,
+        share_embeddings=opennmt.models.EmbeddingsSharingLevel.ALL,
+    )
+    with tempfile.NamedTemporaryFile("w", suffix=".vocab") as file:
+        file.write("".join(f"{token}\n" for token in ["<blank>", "<s>", "</s>"]))
+        file.writelines(f"token{i}\n" for i in range(spec["vocab"] - 4))  # and one for unknown
+        file.flush()
+        model.initialize(
+            {"source_vocabulary": file.name, "target_vocabulary": file.name},
+            params={"label_smoothing": LABEL_SMOOTHING, "average_loss_in_time": True, **params},
+        )
+    return model
 
 
 if __name__ == "__main__":

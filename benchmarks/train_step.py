@@ -21,19 +21,11 @@ padding included, where only real target tokens count.
 """
 
 import argparse
-import json
-import os
 import statistics
-import subprocess
 import sys
-from pathlib import Path
 
-HERE = Path(__file__).parent
-MODELS = {
-    "tiny": {"layers": 2, "hidden": 128, "filter": 512, "heads": 4},
-    "base": {"layers": 6, "hidden": 512, "filter": 2048, "heads": 8},
-    "big": {"layers": 6, "hidden": 1024, "filter": 4096, "heads": 16},
-}
+from processes import MODELS, Results, measured
+
 WAYS = {
     "ours": ("t2t_keras", False),
     "ours_xla": ("t2t_keras", True),
@@ -54,7 +46,6 @@ NAMES = {
     "keras_hub": "KerasHub layers",
     "keras_hub_xla": "KerasHub layers, XLA",
 }
-TIMEOUT = 900
 
 
 def main() -> None:
@@ -103,20 +94,6 @@ def main() -> None:
     print_table(results)
 
 
-class Results(list):
-    """What was measured, also in a file, whenever something is added."""
-
-    def __init__(self, path: str | None):
-        super().__init__()
-        self._path = path
-
-    def append(self, result: dict) -> None:
-        super().append(result)
-        if self._path:
-            told = {"cores": os.cpu_count(), "command": sys.argv, "results": self}
-            Path(self._path).write_text(json.dumps(told, indent=1) + "\n")
-
-
 def spec_of(args: argparse.Namespace, way: str, shape: str, precision: str) -> dict:
     """What one process is to measure."""
     model, size = shape.split(":")
@@ -136,24 +113,14 @@ def spec_of(args: argparse.Namespace, way: str, shape: str, precision: str) -> d
 
 def add(results: Results, python: str, library: str, spec: dict) -> None:
     """Measures in a process of its own, and adds what it tells, or why it failed."""
-    command = [python, str(HERE / f"step_of_{library}.py"), json.dumps(spec)]
-    load = os.getloadavg()[0]
-    try:
-        done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=TIMEOUT)
-    except subprocess.TimeoutExpired:
-        failure = f"not done after {TIMEOUT} seconds"
-    else:
-        if done.returncode == 0:
-            told = json.loads(done.stdout.splitlines()[-1])
-            results.append({**spec, **told, "load_before": load})
-            seconds, cpu = (statistics.median(told[name]) for name in ("seconds", "cpu_seconds"))
-            line = f"{describe(spec)}: {seconds:.3f} s, {cpu:.3f} CPU s, load {load:.1f}"
-            print(line, file=sys.stderr, flush=True)
-            return
-        lines = done.stderr.strip().splitlines() or [f"exit code {done.returncode}"]
-        failure = lines[-1][:200]
-    print(f"{describe(spec)} left out: {failure}", file=sys.stderr)
-    results.append({**spec, "failure": failure})
+    told = measured(python, f"step_of_{library}.py", spec)
+    results.append({**spec, **told})
+    if "failure" in told:
+        print(f"{describe(spec)} left out: {told['failure']}", file=sys.stderr)
+        return
+    seconds, cpu = (statistics.median(told[name]) for name in ("seconds", "cpu_seconds"))
+    line = f"{describe(spec)}: {seconds:.3f} s, {cpu:.3f} CPU s, load {told['load_before']:.1f}"
+    print(line, file=sys.stderr, flush=True)
 
 
 def describe(spec: dict) -> str:

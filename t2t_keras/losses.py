@@ -60,9 +60,12 @@ def _token_losses(label_smoothing: float):
 
         def backward(*upstream):
             scale = ops.expand_dims(upstream[-1], -1)  # [B, T, 1]
-            right = ops.arange(vocab_size, dtype=labels.dtype) == label  # [B, T, V]
-            gradient = p - ops.where(right, confidence, low)
-            return gradient * scale, None
+            right = (ops.take_along_axis(p, label, axis=-1) - confidence) * scale
+            rows = ops.reshape((p - low) * scale, (-1, vocab_size))
+            columns = ops.cast(ops.reshape(label, (-1,)), "int32")
+            at = ops.stack([ops.arange(ops.shape(rows)[0]), columns], axis=-1)
+            gradient = ops.scatter_update(rows, at, ops.reshape(right, (-1,)))
+            return ops.reshape(gradient, ops.shape(p)), None
 
         return losses, backward
 

@@ -40,6 +40,7 @@ INFERENCE_SETTINGS = (
     "num_hidden_layers",
     "pos",
     "proximity_bias",
+    "restricted_neighborhood",
     "self_attention_type",
     "shared_embedding",
     "shared_embedding_and_softmax_weights",
@@ -77,7 +78,8 @@ class Transformer(TokenFit):
             between pairs, the first target of a pair sees the end of sentence before it, where
             that of a row's first pair (and of decoding) sees a zero vector.
         return_attention_weights: also return {"encoder", "decoder", "encdec"}, each a list of
-            one [B, H, query, key] float32 tensor a layer.
+            one [B, H, query, key] float32 tensor a layer; restricted self-attention has [B, H,
+            query, r] (see `layers.RestrictedAttention`).
 
     Returns:
         Logits [B, T, V] float32.
@@ -166,6 +168,7 @@ class Transformer(TokenFit):
             "max_relative_position": (
                 hp.max_relative_position if hp.self_attention_type == "dot_product_relative" else 0
             ),
+            "neighborhood": hp.restricted_neighborhood if _is_restricted(hp) else 0,
             "norm_epsilon": hp.norm_epsilon,
             "kernel_initializer": kernel_initializer(hp),
             "remat": self.remat,
@@ -331,30 +334,72 @@ class Transformer(TokenFit):
         x, own_weights, memory_weights = x
         return ops.cast(self.softmax.logits(x), "float32"), own_weights, memory_weights
 
-    def decode_step(self, last_ids, position, self_caches, memory_caches, memory_bias):
+    def encode_source(self, source):
+        """What every `decode_step` needs of source ids [B, S], whatever the hypotheses.
+
+        Returns:
+            "memory_caches": a list with a layer's keys and values {"k", "v"} [B, H, S, C] each, and
+            "memory_bias": [B, 1, 1, S].
+        """
+        memory = self.encode(source)
+        return {
+            "memory_caches": self.decoder.memory_caches(memory),
+            "memory_bias": layers.mask_bias(source != PAD_ID),
+        }
+
+    def empty_caches(self, batch):
+        """The caches of a first `decode_step` for B sentences."""
+        return self.decoder.empty_caches(batch)
+
+    def decode_step(self, last_ids, position, caches, source, ancestors=None):
         """Logits of the next token of K hypotheses a sentence, from cached keys and values.
+
+        A hypothesis that goes on from another needs no copy of its keys and values: it says
+        which were those of its ancestor at every position.
 
         Args:
             last_ids: [B, K] int32, the tokens chosen last; 0 at the first position.
             position: scalar int32, number of tokens chosen so far.
-            self_caches: of `decoder.empty_caches`, or as returned by the step before.
-            memory_caches: of `decoder.memory_caches`.
-            memory_bias: `layers.mask_bias` of the source mask.
+            caches: of `empty_caches`, or as returned by the step before: a list with a layer's
+                {"k", "v"} [B, H, position * K, C] each.
+            source: of `encode_source`.
+            ancestors: [B, K, position + 1] int32, the number from 0 to K - 1 of the hypothesis
+                that each one was at each position, the present one included. Absent: each has
+                always been itself.
 
         Returns:
-            Logits [B, K, V] float32, and the grown self_caches.
+            Logits [B, K, V] float32, and the grown caches.
         """
+        hypotheses = last_ids.shape[1]
         x = self.target_embedding(last_ids)
         if self.target_position is not None:
             # The position is along K here: the same for all hypotheses of a step.
-            hypotheses, hidden = ops.shape(x)[1], x.shape[-1]
+            hidden = x.shape[-1]
             x = ops.reshape(x, (-1, 1, hidden))
             x = ops.reshape(self.target_position(x, start=position), (-1, hypotheses, hidden))
-        near = None
+        bias = self._hypothesis_bias(hypotheses, position, ancestors)
+        distance = None
+        if self.hp.max_relative_position or _is_restricted(self.hp):
+            distance = ops.repeat(ops.arange(position + 1) - position, hypotheses)
+            distance = ops.tile(distance[None], (hypotheses, 1))
+        x, caches = self.decoder.step(
+            x, caches, source["memory_caches"], source["memory_bias"], bias, distance
+        )
+        return ops.cast(self.softmax.logits(x), "float32"), caches
+
+    def _hypothesis_bias(self, hypotheses, position, ancestors):
+        """Bias of K hypotheses on (position + 1) * K keys, broadcastable to [B, H, K, keys]."""
+        bias = None
+        if hypotheses > 1:
+            if ancestors is None:
+                ancestors = ops.tile(ops.arange(hypotheses)[None, :, None], (1, 1, position + 1))
+            own = ops.expand_dims(ancestors, -1) == ops.arange(hypotheses)  # [B, K, t, K]
+            bias = layers.mask_bias(ops.reshape(own, (-1, hypotheses, (position + 1) * hypotheses)))
         if self.hp.proximity_bias:
-            near = layers.proximity_bias(position + 1)[:, :, -1:]
-        x, self_caches = self.decoder.step(x, self_caches, memory_caches, memory_bias, near)
-        return ops.cast(self.softmax.logits(x), "float32"), self_caches
+            near = layers.proximity_bias(position + 1)[:, :, -1:]  # [1, 1, 1, t]
+            near = ops.repeat(near, hypotheses, axis=-1)
+            bias = near if bias is None else bias + near
+        return bias
 
     def description(self) -> dict[str, Any]:
         """What a network is besides its settings, as `run.json` records it."""
@@ -364,6 +409,18 @@ class Transformer(TokenFit):
             "target_vocab_size": self.target_vocab_size,
             "target_space_id": self.target_space_id,
         }
+
+    def export(
+        self, filepath, format="tf_saved_model", verbose=None, input_signature=None, **kwargs
+    ):
+        """Keras's `export`, of logits for ids of any shape unless `input_signature` says otherwise.
+
+        `t2t_keras.export` makes a SavedModel that decodes, and takes text.
+        """
+        if input_signature is None:
+            ids = keras.InputSpec(shape=(None, None), dtype="int32")
+            input_signature = [{"inputs": ids, "targets": ids}]
+        return super().export(filepath, format, verbose, input_signature, **kwargs)
 
     def get_config(self):
         return {
@@ -385,7 +442,7 @@ class Transformer(TokenFit):
 
 _CHOICES: dict[str, tuple] = {
     "pos": ("timing", "emb", None),
-    "self_attention_type": ("dot_product", "dot_product_relative"),
+    "self_attention_type": ("dot_product", "dot_product_relative", "restricted"),
     "ffn_layer": ("dense_relu_dense",),
     "norm_type": ("layer",),
     "multiply_embedding_mode": ("sqrt_depth", "none"),
@@ -428,6 +485,9 @@ def check_settings(hp: HParams) -> None:
         positive += ["max_length"]  # rows of the table of positions
     if hp.self_attention_type == "dot_product_relative":
         positive += ["max_relative_position"]
+    if _is_restricted(hp):
+        positive += ["restricted_neighborhood"]
+        _check_restricted(hp)
     for name in positive:
         if getattr(hp, name) < 1:
             raise UserError(f"hparam {name} must be 1 or more, got {getattr(hp, name)}.")
@@ -462,6 +522,23 @@ def _check_channels(hp: HParams) -> None:
         raise UserError(
             "self_attention_type=dot_product_relative needs attention_key_channels and "
             f"attention_value_channels (hidden_size if 0) to be equal, got {keys} and {values}."
+        )
+
+
+def _is_restricted(hp: HParams) -> bool:
+    return hp.self_attention_type == "restricted"
+
+
+def _check_restricted(hp: HParams) -> None:
+    """Raises UserError where what is set besides needs all pairs of positions."""
+    for name in ("proximity_bias", "unidirectional_encoder"):
+        if getattr(hp, name):
+            raise UserError(f"self_attention_type=restricted needs {name}=false, got true.")
+    name = "attention_dropout_broadcast_dims"
+    if not set(_axes(getattr(hp, name))) <= {0, 1}:
+        raise UserError(
+            f"self_attention_type=restricted takes {name} of 0 and 1 (batch, heads), got "
+            f"{getattr(hp, name)}."
         )
 
 

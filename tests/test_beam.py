@@ -127,12 +127,8 @@ def test_a_sentence_alone_equals_its_row():
         own_ids, own_scores = t2t.decoding.beam_search(
             model, SOURCE[row : row + 1, :length], extra_length=12 - length, **settings
         )
-        # The batch searches until its last sentence is done, so a sentence that stopped alone
-        # may find something better, never worse.
-        own_score, score = float(own_scores[0, 0]), float(scores[row, 0])
-        assert score > own_score or score == pytest.approx(own_score, rel=1e-5)
-        if score == pytest.approx(own_score, rel=1e-5):
-            assert up_to_eos(ids[row]) == up_to_eos(own_ids[0])
+        np.testing.assert_allclose(own_scores, scores[row : row + 1], rtol=1e-5)
+        assert up_to_eos(ids[row]) == up_to_eos(own_ids[0])
 
 
 def test_one_beam_is_greedy_as_long_as_it_has_not_finished():
@@ -149,3 +145,89 @@ def test_one_beam_is_greedy_as_long_as_it_has_not_finished():
 def test_top_beams_that_do_not_exist(beam_size, top_beams):
     with pytest.raises(ValueError, match=f"from 1 to beam_size={beam_size}, got {top_beams}"):
         t2t.decoding.beam_search(None, SOURCE, beam_size=beam_size, top_beams=top_beams)
+
+
+def searches(**settings):
+    """Beam search and greedy search with the same settings: ids [B, L] and scores [B] each."""
+    model = search_model()
+    ids, scores = t2t.decoding.beam_search(model, SOURCE, beam_size=3, **settings)
+    yield np.asarray(ids[:, 0]), np.asarray(scores[:, 0])
+    ids, scores = t2t.decoding.greedy(model, SOURCE, **settings)
+    yield np.asarray(ids), np.asarray(scores)
+
+
+def lengths_of(ids):
+    """Tokens of each row, its end of sentence included."""
+    return [len(row) if 1 in row else int(np.count_nonzero(row)) for row in up_to_eos(ids)]
+
+
+def test_a_maximum_length_for_each_sentence():
+    limits = [7, 1, 0, 12]
+    for together, _ in searches(max_lengths=limits):
+        assert (np.array(lengths_of(together)) <= limits).all()
+        assert lengths_of(together)[1:3] == [1, 0]
+    for row in (0, 1, 3):
+        ids, scores = t2t.decoding.beam_search(
+            search_model(), SOURCE, beam_size=4, max_lengths=limits
+        )
+        alone, own = t2t.decoding.beam_search(
+            search_model(), SOURCE[row : row + 1], beam_size=4, max_lengths=limits[row : row + 1]
+        )
+        np.testing.assert_allclose(own, scores[row : row + 1], rtol=1e-5)
+        assert lengths_of(ids[row]) == lengths_of(alone[0])
+        np.testing.assert_array_equal(ids[row, 0, : alone.shape[2]], alone[0, 0])
+
+
+def test_a_length_of_six_more_is_a_maximum_of_twelve():
+    for free, limited in zip(searches(extra_length=6), searches(max_lengths=[12] * 4), strict=True):
+        np.testing.assert_array_equal(free[0], limited[0])
+        np.testing.assert_array_equal(free[1], limited[1])
+
+
+def test_minimum_length():
+    free, _ = next(searches(extra_length=4))
+    assert min(lengths_of(free)) < 5
+    for ids, _ in searches(extra_length=4, min_length=5):
+        assert not np.any(ids[:, :5] == 1)
+    ids, _ = t2t.decoding.greedy(small_model(ending=10.0), SOURCE, extra_length=4, min_length=5)
+    assert lengths_of(ids) == [6] * 4
+
+
+def test_prefix():
+    """Each row begins as it is told and goes on as the model finds best."""
+    prefix = np.array([[7, 3, 8], [9, 0, 0], [0, 0, 0], [4, 4, 0]])
+    for (ids, scores), (free, free_scores) in zip(
+        searches(extra_length=4, prefix=prefix), searches(extra_length=4), strict=True
+    ):
+        for row, forced in zip(ids, prefix, strict=True):
+            forced = forced[forced != 0]
+            np.testing.assert_array_equal(row[: len(forced)], forced)
+        assert up_to_eos(ids[2]) == up_to_eos(free[2])
+        np.testing.assert_allclose(scores[2], free_scores[2], rtol=1e-5)
+
+
+def test_what_was_found_as_prefix_is_found_again():
+    for (ids, scores), search in zip(
+        searches(extra_length=4), (t2t.decoding.beam_search, t2t.decoding.greedy), strict=True
+    ):
+        beam = {"beam_size": 3} if search is t2t.decoding.beam_search else {}
+        again, again_scores = search(
+            search_model(), SOURCE, extra_length=4, prefix=ids[:, :2], **beam
+        )
+        again = np.asarray(again).reshape(4, -1)
+        np.testing.assert_array_equal(again[:, : ids.shape[1]], ids)
+        np.testing.assert_allclose(np.ravel(again_scores), scores, rtol=1e-5)
+
+
+def test_scores_of_what_was_found():
+    """Beam search's score, without its penalty, is what `score` says of its output."""
+    model = search_model()
+    for ids, scores in searches(extra_length=4):
+        targets = np.where(np.cumsum(ids == 1, -1) - (ids == 1) > 0, 0, ids)
+        log_p = np.asarray(t2t.decoding.score(model, SOURCE, targets))
+        length = np.array(lengths_of(ids))
+        penalty = np.where([1 in row for row in ids], ((5 + length) / 6) ** 0.6, 1)
+        close = np.isclose(scores, log_p, rtol=1e-4) | np.isclose(
+            scores, log_p / penalty, rtol=1e-4
+        )
+        assert close.all()

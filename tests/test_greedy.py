@@ -6,7 +6,7 @@ import tensorflow as tf
 from networks import log_probabilities, search_model, small_model
 
 import t2t_keras as t2t
-from t2t_keras.decoding.state import cache_invariants, encode_source
+from t2t_keras.decoding.state import open_shapes
 
 SOURCE = np.array([[5, 9, 3, 7, 6, 1], [4, 1, 0, 0, 0, 0], [1, 0, 0, 0, 0, 0], [0] * 6], np.int32)
 """With an empty sentence, and one of nothing but padding."""
@@ -136,19 +136,19 @@ def test_a_graph_of_one_layer_equals_eager(overrides, model_class, dtype):
     targets = tf.constant([[7, 3, 8, 1], [9, 1, 0, 0], [5, 5, 5, 5], [1, 0, 0, 0]])
 
     def step(position, logits, caches, source):
-        last = targets[:, position - 1 : position] if position > 0 else tf.zeros([4, 1], tf.int32)
-        step_logits, caches = model.decode_step(last, position, caches, *source)
+        last = targets[:, position - 1] if position > 0 else tf.zeros([4], tf.int32)
+        step_logits, caches = model.decode_step(last[:, None], position, caches, source)
         return position + 1, tf.concat([logits, step_logits], 1), caches
 
     @tf.function
     def in_a_graph():
-        source = encode_source(model, tf.constant(SOURCE))
-        caches = model.decoder.empty_caches(4)
+        source = model.encode_source(tf.constant(SOURCE))
+        caches = model.empty_caches(4)
         start = (0, tf.zeros([4, 0, 23]), caches)
         invariants = (
             tf.TensorShape([]),
             tf.TensorShape([4, None, 23]),
-            cache_invariants(caches),
+            open_shapes(caches, 2),
         )
         return tf.while_loop(
             lambda position, *_: position < 5,

@@ -110,15 +110,21 @@ def test_steps_give_what_the_whole_sentence_gives(settings, near):
         np.testing.assert_allclose(step[:, 0], whole[:, i], atol=1e-5)
 
 
-def test_hypotheses_of_one_sentence_do_not_meet():
-    decoder = TransformerDecoder(num_layers=2, **SMALL)
+@pytest.mark.parametrize("settings", [{}, {"max_relative_position": 2}])
+def test_hypotheses_see_those_positions_that_the_bias_shows(settings):
+    """Three hypotheses of two positions; at the second, all go on from one of the first."""
+    decoder = TransformerDecoder(num_layers=2, **SMALL, **settings)
     decoder.build(X.shape, MEMORY.shape)
-    first = random_tensor(2, 3, 8, seed=2)  # three hypotheses
+    first = random_tensor(2, 3, 8, seed=2)
     second = random_tensor(2, 3, 8, seed=3)
-    memory_caches = decoder.memory_caches(MEMORY)
-    _, caches = decoder.step(first, decoder.empty_caches(6), memory_caches, mask_bias(MASK))
-    together, _ = decoder.step(second, caches, memory_caches, mask_bias(MASK))
+    origin = [2, 0, 2]
+    source = (decoder.memory_caches(MEMORY), mask_bias(MASK))
+    own = np.eye(3, dtype=bool)[None]  # each sees itself alone
+    distances = np.zeros((3, 3), int), np.tile([-1] * 3 + [0] * 3, (3, 1))
+    _, caches = decoder.step(first, decoder.empty_caches(2), *source, mask_bias(own), distances[0])
+    seen = np.concatenate([own[:, origin], own], 2)  # [1, 3, 6]
+    together, _ = decoder.step(second, caches, *source, mask_bias(seen), distances[1])
     for k in range(3):
-        alone = np.stack([first[:, k], second[:, k]], 1)  # [B, T, D]
+        alone = np.stack([first[:, origin[k]], second[:, k]], 1)  # [B, T, D]
         whole = decoder(alone, MEMORY, memory_mask=MASK)
         np.testing.assert_allclose(together[:, k], whole[:, 1], atol=1e-5)

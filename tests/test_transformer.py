@@ -10,7 +10,6 @@ from networks import SMALL, small_model
 
 import t2t_keras as t2t
 from t2t_keras.errors import UserError
-from t2t_keras.layers import mask_bias
 
 SOURCE = np.array([[5, 9, 3, 7, 6, 1], [4, 1, 0, 0, 0, 0], [1, 0, 0, 0, 0, 0], [0] * 6], np.int32)
 TARGETS = np.array([[4, 8, 0, 1, 0], [3, 9, 5, 7, 1], [1, 0, 0, 0, 0], [6, 1, 0, 0, 0]], np.int32)
@@ -94,16 +93,33 @@ def test_every_variable_has_one_t2t_name(name):
 def test_cached_decoding_equals_the_whole_sentence(name):
     model = variant(name)
     whole = np.asarray(model({"inputs": SOURCE, "targets": TARGETS}))
-    memory = model.encode(SOURCE)
-    memory_caches = model.decoder.memory_caches(memory)
-    caches = model.decoder.empty_caches(len(SOURCE))
+    source = model.encode_source(SOURCE)
+    caches = model.empty_caches(len(SOURCE))
     last = np.zeros((len(SOURCE), 1), np.int32)
     for position in range(TARGETS.shape[1]):
-        logits, caches = model.decode_step(
-            last, position, caches, memory_caches, mask_bias(SOURCE != 0)
-        )
+        logits, caches = model.decode_step(last, position, caches, source)
         np.testing.assert_allclose(logits[:, 0], whole[:, position], atol=2e-5)
         last = TARGETS[:, position : position + 1]
+
+
+@every_variant
+def test_hypotheses_that_go_on_from_others(name):
+    """Two hypotheses a sentence; at the third position both go on from the second."""
+    model = variant(name)
+    sentences = len(SOURCE)
+    source, caches = model.encode_source(SOURCE), model.empty_caches(sentences)
+    tokens = np.random.default_rng(5).integers(2, 11, (3, sentences, 2), np.int32)
+    ancestors = [[[0], [1]], [[0, 0], [1, 1]], [[1, 1, 0], [1, 1, 1]]]
+    last = np.zeros((sentences, 2), np.int32)
+    for position in range(3):
+        past = np.tile(np.array(ancestors[position], np.int32), (sentences, 1, 1))
+        logits, caches = model.decode_step(last, position, caches, source, past)
+        last = tokens[position]
+    for k, (at_first, at_second) in enumerate([(1, 0), (1, 1)]):
+        targets = np.stack([tokens[0, :, at_first], tokens[1, :, at_second]], 1)
+        targets = np.pad(targets, [(0, 0), (0, 1)], constant_values=2)
+        whole = np.asarray(model({"inputs": SOURCE, "targets": targets}))
+        np.testing.assert_allclose(logits[:, k], whole[:, 2], atol=2e-5)
 
 
 def test_padding_does_not_reach_other_tokens():

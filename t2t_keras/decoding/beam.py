@@ -6,23 +6,50 @@ from typing import Any, NamedTuple
 
 import tensorflow as tf
 
-from t2t_keras.decoding.state import as_ids, cache_invariants, encode_source
-from t2t_keras.ids import EOS_ID
+from t2t_keras.decoding.state import (
+    as_ids,
+    forced_ids,
+    gather_rows,
+    open_shapes,
+    output_limits,
+    put_rows,
+    time_to_leave,
+)
+from t2t_keras.ids import EOS_ID, PAD_ID
 
 INFINITY = 1e7
 """T2T's score of what cannot be chosen, negated."""
 
 
 class Beams(NamedTuple):
-    """The state of the search. i tokens have been chosen, and a first 0 stands before them."""
+    """The hypotheses of b sentences. i tokens have been chosen, and a first 0 stands before them."""
 
-    i: Any  # scalar int32
-    alive_ids: Any  # [B, K, i + 1] int32, best first
-    alive_log_p: Any  # [B, K] float32, sums of log-probabilities
-    finished_ids: Any  # [B, K, i + 1] int32, 0 after the end of sentence
-    finished_scores: Any  # [B, K] float32, -INFINITY where `finished` is False
-    finished: Any  # [B, K] bool
-    caches: list[dict[str, Any]]  # per layer {"k", "v"}: [B*K, H, i, C]
+    alive_ids: Any  # [b, K, i + 1] int32, best first
+    alive_log_p: Any  # [b, K] float32, sums of log-probabilities
+    ancestors: Any  # [b, K, i] int32, which of the K each alive one was at each position
+    finished_ids: Any  # [b, K, i + 1] int32, 0 after the end of sentence
+    finished_scores: Any  # [b, K] float32, -INFINITY where `finished` is False
+    finished: Any  # [b, K] bool
+
+
+class Live(NamedTuple):
+    """All that is kept of the sentences still searched."""
+
+    rows: Any  # [b] int32, their places in the batch
+    beams: Beams
+    caches: list[dict[str, Any]]  # per layer {"k", "v"}: [b, H, i * K, C]
+    source: Any  # of `model.encode_source`
+    limits: Any  # [b] int32, the most tokens
+    forced: Any  # [b, longest] int32, tokens to choose, 0 where free; () if all are
+
+
+class Search(NamedTuple):
+    """The state of the loop."""
+
+    i: Any  # scalar int32, tokens chosen
+    live: Live
+    ids: Any  # [B, K', longest] int32, results of those that have left
+    scores: Any  # [B, K'] float32
 
 
 def beam_search(
@@ -33,67 +60,111 @@ def beam_search(
     alpha: float = 0.6,
     extra_length: int = 50,
     top_beams: int = 1,
+    max_lengths=None,
+    min_length: int = 0,
+    prefix=None,
 ):
     """Decodes with beam search (section 6.1 of the paper; T2T's `beam_search`).
 
-    A finished hypothesis of n tokens scores log p / ((5 + n) / 6)^alpha. The search ends when no
-    alive hypothesis of any sentence can beat the best finished one (with top_beams > 1: the
-    worst finished one of the whole batch), or at the maximum length. A sentence without a
-    finished hypothesis returns its alive ones with their plain log p, as in T2T.
+    A finished hypothesis of n tokens scores log p / ((5 + n) / 6)^alpha. The search of a sentence
+    ends when no alive hypothesis can beat its best finished one (with top_beams > 1: its worst
+    finished one), or at its maximum length. A sentence without a finished hypothesis returns its
+    alive ones with their plain log p, as in T2T. What is found does not depend on the other
+    sentences, save by the padded length S.
 
     Args:
-        model: a `Transformer`.
+        model: a `Transformer` or an `Ensemble`.
         inputs: [B, S] source ids with their end of sentence, padded with 0.
         beam_size: K.
-        alpha: weight of the length penalty.
+        alpha: weight of the length penalty, 0 or more.
         extra_length: at most S + extra_length tokens come out, S with padding.
-        top_beams: how many hypotheses to return, at most K.
+        top_beams: K', how many hypotheses to return, at most K.
+        max_lengths: [B] int, the most tokens of each output, instead of S + extra_length.
+        min_length: tokens that must stand before the end of sentence.
+        prefix: [B, P] int, padded with 0: the tokens that outputs begin with.
 
     Returns:
-        ids [B, top_beams, L] int32, best first, 0 after the first end of sentence, and scores
-        [B, top_beams] float32.
+        ids [B, K', L] int32, best first, 0 after the first end of sentence, and scores
+        [B, K'] float32.
     """
     if not 1 <= top_beams <= beam_size:
         raise ValueError(f"top_beams must be from 1 to beam_size={beam_size}, got {top_beams}.")
+    inputs = as_ids(inputs)
     return _beam_search(
         model,
-        as_ids(inputs),
-        tf.convert_to_tensor(extra_length, tf.int32),
+        inputs,
+        output_limits(inputs, extra_length, max_lengths),
         tf.convert_to_tensor(alpha, tf.float32),
+        None if prefix is None else as_ids(prefix),
         beam_size,
         top_beams,
+        min_length,
     )
 
 
 @tf.function(reduce_retracing=True)
-def _beam_search(model, inputs, extra_length, alpha, beam_size: int, top_beams: int):
-    batch, source_length = tf.unstack(tf.shape(inputs))
-    decode_length = source_length + extra_length
-    source = encode_source(model, inputs)
-    longest_penalty = length_penalty(decode_length, alpha)
+def _beam_search(
+    model, inputs, limits, alpha, prefix, beam_size: int, top_beams: int, min_length: int
+):
+    batch, longest = tf.shape(inputs)[0], tf.maximum(tf.reduce_max(limits), 1)
 
-    def go_on(beams):
-        best_alive = beams.alive_log_p[:, 0] / longest_penalty
-        if top_beams > 1:
-            to_beat = tf.reduce_min(beams.finished_scores)
-        else:
-            to_beat = tf.reduce_max(beams.finished_scores, axis=1)
-        return (beams.i < decode_length) & ~tf.reduce_all(to_beat > best_alive)
-
-    def step(beams):
+    def step(search):
+        live, beams = search.live, search.live.beams
+        own = tf.tile(tf.range(beam_size)[None, :, None], [tf.size(live.rows), 1, 1])
+        beams = beams._replace(ancestors=tf.concat([beams.ancestors, own], 2))
         logits, caches = model.decode_step(
-            beams.alive_ids[:, :, -1], beams.i, beams.caches, *source
+            beams.alive_ids[:, :, -1], search.i, live.caches, live.source, beams.ancestors
         )
-        return advance(beams._replace(caches=caches), logits, alpha)
+        forced = None if prefix is None else live.forced[:, search.i]
+        beams = advance(beams, search.i, logits, alpha, forced, min_length)
+        return leave(
+            search._replace(i=search.i + 1, live=live._replace(beams=beams, caches=caches))
+        )
 
-    start = first_beams(model, batch, beam_size)
-    (beams,) = tf.while_loop(
-        go_on, lambda beams: (step(beams),), (start,), shape_invariants=(_invariants(start),)
+    def leave(search):
+        """Takes out of the search what is done."""
+        beams, limits = search.live.beams, search.live.limits
+        best_alive = beams.alive_log_p[:, 0] / length_penalty(limits, alpha)
+        to_beat = beams.finished_scores[:, 0 if top_beams == 1 else -1]
+        at_limit = search.i >= limits
+        done = at_limit | (to_beat > best_alive)
+        return tf.cond(
+            time_to_leave(done, at_limit), lambda: take_out(search, done), lambda: search
+        )
+
+    def take_out(search, done):
+        leaving, staying = (tf.cast(tf.where(mask)[:, 0], tf.int32) for mask in (done, ~done))
+        rows = tf.gather(search.live.rows, leaving)
+        ids, scores = results(gather_rows(search.live.beams, leaving))
+        return search._replace(
+            live=gather_rows(search.live, staying),
+            ids=put_rows(search.ids, rows, ids[:, :top_beams, 1:]),
+            scores=put_rows(search.scores, rows, scores[:, :top_beams]),
+        )
+
+    live = Live(
+        rows=tf.range(batch),
+        beams=first_beams(batch, beam_size),
+        caches=model.empty_caches(batch),
+        source=model.encode_source(inputs),
+        limits=limits,
+        forced=() if prefix is None else forced_ids(prefix, limits),
     )
-    any_finished = tf.reduce_any(beams.finished, axis=1)
-    ids = tf.where(any_finished[:, None, None], beams.finished_ids, beams.alive_ids)
-    scores = tf.where(any_finished[:, None], beams.finished_scores, beams.alive_log_p)
-    return ids[:, :top_beams, 1:], scores[:, :top_beams]
+    start = leave(
+        Search(
+            i=tf.constant(0),
+            live=live,
+            ids=tf.fill([batch, top_beams, longest], PAD_ID),
+            scores=tf.zeros([batch, top_beams]),
+        )
+    )
+    (search,) = tf.while_loop(
+        lambda search: tf.size(search.live.rows) > 0,
+        lambda search: (step(search),),
+        (start,),
+        shape_invariants=(_invariants(start),),
+    )
+    return search.ids[:, :, : search.i], search.scores
 
 
 def length_penalty(length, alpha):
@@ -101,73 +172,99 @@ def length_penalty(length, alpha):
     return tf.pow((5.0 + tf.cast(length, tf.float32)) / 6.0, alpha)
 
 
-def first_beams(model, batch, beam_size: int) -> Beams:
+def first_beams(batch, beam_size: int) -> Beams:
     """The state before the first token: one hypothesis a sentence, the others impossible."""
     nothing = tf.zeros([batch, beam_size, 1], tf.int32)
     log_p = tf.constant([[0.0] + [-INFINITY] * (beam_size - 1)])
     return Beams(
-        i=tf.constant(0),
         alive_ids=nothing,
         alive_log_p=tf.tile(log_p, [batch, 1]),
+        ancestors=tf.zeros([batch, beam_size, 0], tf.int32),
         finished_ids=nothing,
         finished_scores=tf.fill([batch, beam_size], -INFINITY),
         finished=tf.zeros([batch, beam_size], tf.bool),
-        caches=model.decoder.empty_caches(batch * beam_size),
     )
 
 
-def advance(beams: Beams, logits, alpha) -> Beams:
-    """Chooses the next token of every hypothesis from its logits [B, K, V]."""
-    beam_size, vocab_size = beams.alive_log_p.shape[1], logits.shape[-1]
-    log_p = tf.nn.log_softmax(logits) + beams.alive_log_p[:, :, None]  # [B, K, V]
-    penalty = length_penalty(beams.i + 1, alpha)
-    flat = tf.reshape(log_p / penalty, [-1, beam_size * vocab_size])  # [B, K, V] -> [B, K*V]
+def results(beams: Beams):
+    """The ids [b, K, i + 1] of what was found, and its scores [b, K]."""
+    any_finished = tf.reduce_any(beams.finished, axis=1)
+    ids = tf.where(any_finished[:, None, None], beams.finished_ids, beams.alive_ids)
+    return ids, tf.where(any_finished[:, None], beams.finished_scores, beams.alive_log_p)
+
+
+def advance(beams: Beams, i, logits, alpha, forced=None, min_length: int = 0) -> Beams:
+    """Chooses token number i of every hypothesis from its logits [b, K, V].
+
+    Args:
+        forced: [b] int32, tokens that must come next; 0 where any may.
+    """
+    beam_size = beams.alive_log_p.shape[1]
+    tokens, log_p = candidates(logits, beam_size, i, forced, min_length)  # [b, K, n]
+    number = log_p.shape[2]
+    penalty = length_penalty(i + 1, alpha)
+    flat = tf.reshape((log_p + beams.alive_log_p[:, :, None]) / penalty, [-1, beam_size * number])
     # 2K candidates: even if K of them end here, K stay alive.
-    scores, chosen = tf.math.top_k(flat, 2 * beam_size)  # [B, 2K]
-    origin = chosen // vocab_size
-    token = chosen % vocab_size
-    ids = tf.concat([_gather(beams.alive_ids, origin), token[:, :, None]], 2)  # [B, 2K, i + 2]
+    scores, chosen = tf.math.top_k(flat, 2 * beam_size)  # [b, 2K]
+    origin = chosen // number
+    token = _gather(tf.reshape(tokens, [-1, beam_size * number]), chosen)
+    ids = tf.concat([_gather(beams.alive_ids, origin), token[:, :, None]], 2)  # [b, 2K, i + 2]
     ends = token == EOS_ID
 
     alive_scores = scores + tf.where(ends, -INFINITY, 0.0)
-    _, kept = tf.math.top_k(alive_scores, beam_size)  # [B, K]
-    kept_origin = _gather(origin, kept)
+    _, kept = tf.math.top_k(alive_scores, beam_size)  # [b, K]
 
     all_scores = tf.concat([beams.finished_scores, scores + tf.where(ends, 0.0, -INFINITY)], 1)
     all_ids = tf.concat([tf.pad(beams.finished_ids, [[0, 0], [0, 0], [0, 1]]), ids], 1)
-    finished_scores, best = tf.math.top_k(all_scores, beam_size)  # of [B, 3K]
+    finished_scores, best = tf.math.top_k(all_scores, beam_size)  # of [b, 3K]
     return Beams(
-        i=beams.i + 1,
         alive_ids=_gather(ids, kept),
         alive_log_p=_gather(scores * penalty, kept),
+        ancestors=_gather(beams.ancestors, _gather(origin, kept)),
         finished_ids=_gather(all_ids, best),
         finished_scores=finished_scores,
         finished=_gather(tf.concat([beams.finished, ends], 1), best),
-        caches=_gather_caches(beams.caches, kept_origin),
     )
 
 
+def candidates(logits, beam_size: int, i, forced, min_length: int):
+    """The 2K likeliest tokens of every hypothesis: tokens [b, K, 2K] and their log p.
+
+    More cannot be among the 2K best of a sentence, so that only these few are ever normalised and
+    compared. They stand in the order of the vocabulary, which decides among equals as in T2T.
+    """
+    vocab_size = logits.shape[-1]
+    normaliser = tf.reduce_logsumexp(logits, -1, keepdims=True)
+    allowed = logits
+    if min_length:
+        too_early = tf.where(i < min_length, -INFINITY, 0.0)
+        allowed = logits + too_early * tf.one_hot(EOS_ID, vocab_size)
+    best, tokens = tf.math.top_k(allowed, min(2 * beam_size, vocab_size))
+    order = tf.argsort(tokens)
+    tokens = tf.gather(tokens, order, batch_dims=2)
+    log_p = tf.gather(best, order, batch_dims=2) - normaliser
+    if forced is not None:
+        only = tf.gather(logits, forced, axis=2, batch_dims=1)[:, :, None] - normaliser
+        first = tf.range(tokens.shape[2]) == 0
+        free = (forced == PAD_ID)[:, None, None]
+        tokens = tf.where(free, tokens, tf.where(first, forced[:, None, None], PAD_ID))
+        log_p = tf.where(free, log_p, tf.where(first, only, -INFINITY))
+    return tokens, log_p
+
+
 def _gather(values, index):
-    """values [B, N, ...] at index [B, M] -> [B, M, ...]."""
+    """values [b, N, ...] at index [b, M] -> [b, M, ...]."""
     return tf.gather(values, index, axis=1, batch_dims=1)
 
 
-def _gather_caches(caches, origin):
-    """Reorders caches of [B*K, ...] so that each hypothesis has that of its origin [B, K]."""
-    batch, beam_size = tf.unstack(tf.shape(origin))
-    rows = tf.reshape(origin + beam_size * tf.range(batch)[:, None], [-1])  # [B*K]
-    return [{name: tf.gather(array, rows) for name, array in cache.items()} for cache in caches]
-
-
-def _invariants(beams: Beams) -> Beams:
-    sequences = tf.TensorShape([None, beams.alive_ids.shape[1], None])
-    scores = tf.TensorShape([None, beams.alive_ids.shape[1]])
-    return Beams(
+def _invariants(search: Search) -> Search:
+    """Sentences leave (axis 0), ids grow (2), and so do caches (2) and nothing of the source."""
+    live = search.live
+    return Search(
         i=tf.TensorShape([]),
-        alive_ids=sequences,
-        alive_log_p=scores,
-        finished_ids=sequences,
-        finished_scores=scores,
-        finished=scores,
-        caches=cache_invariants(beams.caches),
+        live=open_shapes(live, 0)._replace(
+            beams=open_shapes(live.beams, 0, 2), caches=open_shapes(live.caches, 0, 2)
+        ),
+        ids=search.ids.shape,
+        scores=search.scores.shape,
     )

@@ -1,37 +1,67 @@
-"""What greedy and beam search share: the encoded source and the caches of a step."""
+"""What all searches share: limits of length, sentences that are done, ids in and out."""
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import Any
 
 import tensorflow as tf
 
 from t2t_keras.ids import EOS_ID, PAD_ID
-from t2t_keras.layers import mask_bias
+
+SHARE_TO_LEAVE = 8
+"""Sentences that are done leave the batch when they are one in so many of those in it."""
 
 
-class Source(NamedTuple):
-    """What every step looks at and none changes."""
-
-    memory_caches: list[dict[str, Any]]  # per layer {"k", "v"}: [B, H, S, C]
-    memory_bias: Any  # [B, 1, 1, S]
-
-
-def encode_source(model, ids) -> Source:
-    """Runs the encoder on [B, S] ids and projects its output for every decoder layer."""
-    memory = model.encode(ids)
-    return Source(model.decoder.memory_caches(memory), mask_bias(ids != PAD_ID))
+def output_limits(inputs, extra_length, max_lengths):
+    """The most tokens of each output, [B] int32: S + extra_length (T2T's), or `max_lengths`."""
+    batch, source_length = tf.unstack(tf.shape(inputs))
+    if max_lengths is None:
+        return tf.fill([batch], tf.maximum(source_length + tf.cast(extra_length, tf.int32), 0))
+    return tf.ensure_shape(tf.cast(max_lengths, tf.int32), [None]) + tf.zeros([batch], tf.int32)
 
 
-def cache_invariants(caches: list[dict[str, Any]]) -> list[dict[str, tf.TensorShape]]:
-    """The shapes that stay fixed while caches grow: [rows, H, t, C] with rows and t open."""
-    return [
-        {
-            name: tf.TensorShape([None, array.shape[1], None, array.shape[3]])
-            for name, array in cache.items()
-        }
-        for cache in caches
-    ]
+def forced_ids(prefix, limits):
+    """`prefix` [B, P] as wide as the longest output, 0 where a token is free."""
+    longest = tf.maximum(tf.reduce_max(limits), 1)
+    prefix = as_ids(prefix)[:, :longest]
+    return tf.pad(prefix, [[0, 0], [0, longest - tf.shape(prefix)[1]]])
+
+
+def time_to_leave(done, urgent):
+    """Whether sentences that are done [b] should leave the batch: all of them, or enough.
+
+    Args:
+        done: [b] bool; what was found for such a sentence stays as it is.
+        urgent: [b] bool; such a sentence must not go on.
+    """
+    number = tf.math.count_nonzero(done, dtype=tf.int32)
+    enough = number * SHARE_TO_LEAVE >= tf.size(done)
+    return (number > 0) & (enough | tf.reduce_any(urgent))
+
+
+def gather_rows(state, rows):
+    """The rows [n] of every tensor of a nested structure."""
+    return tf.nest.map_structure(lambda tensor: tf.gather(tensor, rows), state)
+
+
+def open_shapes(state, *axes: int):
+    """The shapes of a nested structure of tensors, with certain axes (where there are) left open.
+
+    That is what `tf.while_loop` wants to know of a state that grows, or whose sentences leave.
+    """
+
+    def shape(tensor):
+        sizes = list(tensor.shape)
+        return tf.TensorShape([None if n in axes else size for n, size in enumerate(sizes)])
+
+    return tf.nest.map_structure(shape, state)
+
+
+def put_rows(results, rows, values):
+    """Writes values [n, ..., w] into the rows [n] of results [B, ..., L], from the left."""
+    missing = tf.shape(results)[-1] - tf.shape(values)[-1]
+    padding = [[0, 0]] * (len(values.shape) - 1) + [[0, missing]]
+    return tf.tensor_scatter_nd_update(results, rows[:, None], tf.pad(values, padding))
 
 
 def clear_after_eos(ids):
@@ -41,6 +71,6 @@ def clear_after_eos(ids):
     return tf.where(before > 0, PAD_ID, ids)
 
 
-def as_ids(ids):
+def as_ids(ids) -> Any:
     """Converts anything array-like to int32 token ids."""
     return tf.cast(tf.convert_to_tensor(ids), tf.int32)

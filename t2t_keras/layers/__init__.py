@@ -9,6 +9,7 @@ from t2t_keras.layers.encoder import TransformerEncoder, TransformerEncoderLayer
 from t2t_keras.layers.feed_forward import FeedForward
 from t2t_keras.layers.position import PositionEncoding, timing_signal
 from t2t_keras.layers.pre_post_process import PrePostProcess
+from t2t_keras.layers.restricted_attention import RestrictedAttention
 
 __all__ = [
     "Dropout",
@@ -16,6 +17,7 @@ __all__ = [
     "MultiHeadAttention",
     "PositionEncoding",
     "PrePostProcess",
+    "RestrictedAttention",
     "SharedEmbedding",
     "TransformerDecoder",
     "TransformerDecoderLayer",

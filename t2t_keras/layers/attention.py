@@ -40,6 +40,8 @@ class MultiHeadAttention(keras.layers.Layer):
             (A mask that the query carries does not reach a layer that is also given a bias.)
         cache: keys and values to attend to, as returned by `keys_and_values`: dict of "k"
             [B, H, S, K/H] and "v" [B, H, S, V/H]. Replaces memory.
+        distance: [T, S] int, how far each key stands after each query, for relative positions;
+            if absent, the last query stands at the last key.
         return_attention_weights: also return the weights, before dropout.
 
     Returns:
@@ -127,6 +129,7 @@ class MultiHeadAttention(keras.layers.Layer):
         memory_mask=None,
         bias=None,
         cache=None,
+        distance=None,
         training=False,
         return_attention_weights=False,
     ):
@@ -135,61 +138,74 @@ class MultiHeadAttention(keras.layers.Layer):
         mask = memory_mask if mask is None else mask
         if mask is not None:
             bias = mask_bias(mask) if bias is None else bias + mask_bias(mask)
-        # Scaled before the heads are split: a multiplication right before the matrix product of
-        # a decoding loop is fused by TensorFlow 2.21 on CPU in a way that returns nothing.
-        q = self._split_heads(self.q(query) * self.key_scale)
-        weights = self._weights(q, cache["k"], bias)  # [B, H, T, S] float32
-        dropped = self.dropout(ops.cast(weights, self.compute_dtype), training=training)
-        context = ops.matmul(dropped, cache["v"])  # [B, H, T, V/H]
-        if self.max_relative_position:
-            context = context + _distance_matmul(
-                dropped, self._distance_embeddings(self.relative_values, dropped), False
-            )
-        output = self.output_transform(_join_heads(context))
+        q = self._heads(self.q, query, self.key_scale)
+        context, weights = self._attend(q, cache["k"], cache["v"], bias, distance, training)
+        output = self._joined(context, query)
         return (output, weights) if return_attention_weights else output
 
     def keys_and_values(self, memory):
         """Projects [B, S, D] to {"k": [B, H, S, K/H], "v": [B, H, S, V/H]}, once for many queries."""
         return {
-            "k": self._split_heads(self.k(memory)),
-            "v": self._split_heads(self.v(memory)),
+            "k": self._heads(self.k, memory),
+            "v": self._heads(self.v, memory),
         }
 
-    def empty_cache(self, rows):
-        """A cache of no positions: {"k": [rows, H, 0, K/H], "v": [rows, H, 0, V/H]}."""
+    def empty_cache(self, batch):
+        """A cache of no positions: {"k": [B, H, 0, K/H], "v": [B, H, 0, V/H]}."""
         return {
             name: ops.zeros(
-                (rows, self.num_heads, 0, projection.units // self.num_heads), self.compute_dtype
+                (batch, self.num_heads, 0, projection.units // self.num_heads), self.compute_dtype
             )
             for name, projection in (("k", self.k), ("v", self.v))
         }
 
-    def _weights(self, q, k, bias):
-        logits = ops.matmul(q, ops.swapaxes(k, -1, -2))  # [B, H, T, S]
+    def _attend(self, q, k, v, bias, distance, training):
+        """[..., T, K/H] to [..., S, K/H] and [..., S, V/H]: [..., T, V/H] and the weights."""
+        weights = self._weights(q, k, bias, distance)  # [..., T, S] float32
+        dropped = self.dropout(ops.cast(weights, self.compute_dtype), training=training)
+        context = ops.matmul(dropped, v)
+        if self.max_relative_position:
+            context = context + _distance_matmul(
+                dropped, self._distance_embeddings(self.relative_values, dropped, distance), False
+            )
+        return context, weights
+
+    def _weights(self, q, k, bias, distance):
+        logits = ops.matmul(q, ops.swapaxes(k, -1, -2))  # [..., T, S]
         if self.max_relative_position:
             logits = logits + _distance_matmul(
-                q, self._distance_embeddings(self.relative_keys, logits), True
+                q, self._distance_embeddings(self.relative_keys, logits, distance), True
             )
         logits = ops.cast(logits, "float32")
         if bias is not None:
             logits = logits + bias
         return ops.softmax(logits, axis=-1)
 
-    def _split_heads(self, x):
-        """[B, T, H*C] -> [B, H, T, C]."""
-        batch, length, channels = ops.shape(x)[0], ops.shape(x)[1], x.shape[-1]
-        x = ops.reshape(x, (batch, length, self.num_heads, channels // self.num_heads))
-        return ops.transpose(x, (0, 2, 1, 3))
+    def _heads(self, projection, x, scale=None):
+        """Projects [B, T, D] and splits it into heads: [B, H, T, C]."""
+        # As rows of a matrix, which takes a graph of unknown sizes far fewer operations.
+        y = projection(ops.reshape(x, (-1, x.shape[-1])))  # [B*T, H*C]
+        if scale is not None:
+            # Before the heads are split: a multiplication right before the matrix product of a
+            # decoding loop is fused by TensorFlow 2.21 on CPU in a way that returns nothing.
+            y = y * scale
+        y = ops.reshape(y, (*_sizes(x), self.num_heads, projection.units // self.num_heads))
+        return ops.transpose(y, (0, 2, 1, 3))
 
-    def _distance_embeddings(self, table, attention):
-        """Rows of `table` [2m+1, C] for each pair of positions of [B, H, T, S] -> [T, S, C].
+    def _joined(self, context, query):
+        """Joins the heads of [B, H, T, C] and projects them to the shape of the query."""
+        rows = ops.transpose(context, (0, 2, 1, 3))
+        rows = ops.reshape(rows, (-1, context.shape[1] * context.shape[3]))  # [B*T, H*C]
+        output = self.output_transform(rows)
+        return ops.reshape(output, (*_sizes(query), output.shape[-1]))
 
-        The last query stands at the last key, which holds in a whole sentence (T = S) and in a
-        step of decoding (T = 1).
-        """
-        queries, keys = ops.shape(attention)[2], ops.shape(attention)[3]
-        query_position = ops.arange(queries) + (keys - queries)
-        distance = ops.arange(keys)[None, :] - query_position[:, None]
+    def _distance_embeddings(self, table, attention, distance):
+        """Rows of `table` [2m+1, C] for each pair of positions of [B, H, T, S] -> [T, S, C]."""
+        if distance is None:
+            # The last query stands at the last key: in a whole sentence they are the same.
+            queries, keys = ops.shape(attention)[2], ops.shape(attention)[3]
+            query_position = ops.arange(queries) + (keys - queries)
+            distance = ops.arange(keys)[None, :] - query_position[:, None]
         m = self.max_relative_position
         rows = ops.clip(distance, -m, m) + m
         return ops.cast(ops.take(table, rows, axis=0), self.compute_dtype)
@@ -214,18 +230,18 @@ class MultiHeadAttention(keras.layers.Layer):
         }
 
 
-def _join_heads(x):
-    """[B, H, T, C] -> [B, T, H*C]."""
-    batch, heads, length, channels = ops.shape(x)[0], x.shape[1], ops.shape(x)[2], x.shape[3]
-    return ops.reshape(ops.transpose(x, (0, 2, 1, 3)), (batch, length, heads * channels))
+def _sizes(x):
+    """B and T of [B, T, D], for a reshape; B is left to it where it can be."""
+    length = x.shape[1]
+    return (-1, length) if length else (ops.shape(x)[0], ops.shape(x)[1])
 
 
 def _distance_matmul(x, embeddings, transpose):
     """Multiplies every query's rows with the embeddings of its own distances.
 
     Args:
-        x: [B, H, T, C] (transpose) or [B, H, T, S].
+        x: [..., T, C] (transpose) or [..., T, S].
         embeddings: [T, S, C].
-        transpose: contract over C, giving [B, H, T, S]; otherwise over S, giving [B, H, T, C].
+        transpose: contract over C, giving [..., T, S]; otherwise over S, giving [..., T, C].
     """
-    return ops.einsum("bhtc,tsc->bhts" if transpose else "bhts,tsc->bhtc", x, embeddings)
+    return ops.einsum("...tc,tsc->...ts" if transpose else "...ts,tsc->...tc", x, embeddings)

@@ -19,13 +19,18 @@ class TransformerDecoderLayer(LayerSettings):
         x: [B, T, D].
         memory: [B, S, D], the encoder's output.
         bias: self-attention bias broadcastable to [B, H, T, T].
+        segments: [B, T] int, of packed rows where self-attention is restricted (see
+            `RestrictedAttention`).
         memory_mask: boolean [B, S], True where the source has a token.
         memory_bias: bias of the encoder-decoder attention broadcastable to [B, H, T, S].
         return_attention_weights: also return both weights.
 
     Returns:
-        [B, T, D], or a triple of it, [B, H, T, T] and [B, H, T, S].
+        [B, T, D], or a triple of it, [B, H, T, T] ([B, H, T, r] where self-attention is
+        restricted) and [B, H, T, S].
     """
+
+    causal_neighborhood = True
 
     def build(self, x_shape, memory_shape):
         self.self_attention = self.attention("self_attention", relative=True)
@@ -44,14 +49,16 @@ class TransformerDecoderLayer(LayerSettings):
         memory,
         *,
         bias=None,
+        segments=None,
         memory_mask=None,
         memory_bias=None,
         training=False,
         return_attention_weights=False,
     ):
+        packing = {} if segments is None else {"segments": segments}
         y = self.self_attention_preprocess(x, training=training)
         y, weights = self.self_attention(
-            y, bias=bias, training=training, return_attention_weights=True
+            y, bias=bias, training=training, return_attention_weights=True, **packing
         )
         x = self.self_attention_postprocess(y, x, training=training)
 
@@ -73,35 +80,36 @@ class TransformerDecoderLayer(LayerSettings):
     def compute_output_shape(self, x_shape, memory_shape):
         return x_shape
 
-    def step(self, x, self_cache, memory_cache, memory_bias, bias=None):
+    def step(self, x, self_cache, memory_cache, memory_bias, bias=None, distance=None):
         """One position of K hypotheses per sentence, with cached keys and values.
 
-        The hypotheses of a sentence are queries side by side on its one memory, which is
-        never repeated.
+        The hypotheses of a sentence are queries side by side on its one memory, and on the
+        positions of all of them: which of these a hypothesis sees is for the bias to say.
 
         Args:
             x: [B, K, D], the position's input for each hypothesis.
-            self_cache: {"k", "v"} of [B*K, H, t, C]: the earlier positions.
+            self_cache: {"k", "v"} of [B, H, S, C]: the earlier positions, t times K of them.
             memory_cache: {"k", "v"} of [B, H, S, C].
             memory_bias: [B, 1, 1, S].
-            bias: self-attention bias, [1, 1, 1, t + 1].
+            bias: self-attention bias, broadcastable to [B, H, K, S + K].
+            distance: see `MultiHeadAttention`; [K, S + K].
 
         Returns:
-            [B, K, D], and self_cache grown to t + 1 positions.
+            [B, K, D], and self_cache grown by K keys and values.
         """
-        sentences, hypotheses, hidden = ops.shape(x)[0], ops.shape(x)[1], x.shape[-1]
-        y = ops.reshape(self.self_attention_preprocess(x), (-1, 1, hidden))  # [B*K, 1, D]
-        new = self.self_attention.keys_and_values(y)
+        y = self.self_attention_preprocess(x)
+        new = self.self_attention.keys_and_values(y)  # [B, H, K, C]
         self_cache = {name: ops.concatenate([self_cache[name], new[name]], 2) for name in new}
-        y = self.self_attention(y, cache=self_cache, bias=bias)
-        y = ops.reshape(y, (sentences, hypotheses, hidden))
+        y = self.self_attention(y, cache=self_cache, bias=bias, distance=distance)
         x = self.self_attention_postprocess(y, x)
 
         y = self.encdec_attention_preprocess(x)
         y = self.encdec_attention(y, cache=memory_cache, bias=memory_bias)
         x = self.encdec_attention_postprocess(y, x)
 
-        return self.ffn_postprocess(self.ffn(self.ffn_preprocess(x)), x), self_cache
+        rows = ops.reshape(x, (-1, x.shape[-1]))
+        rows = self.ffn_postprocess(self.ffn(self.ffn_preprocess(rows)), rows)
+        return ops.reshape(rows, (-1, *x.shape[1:])), self_cache
 
 
 @keras.saving.register_keras_serializable("t2t_keras")
@@ -124,11 +132,13 @@ class TransformerDecoder(Stack):
             sequence at each position, 0 at padding. A position sees those of its own number.
         memory_segments: [B, S] int, the same for the memory; goes with segments and replaces
             memory_mask.
-        causal: whether a position is kept from seeing later ones.
+        causal: whether a position is kept from seeing later ones. Always, where self-attention
+            is restricted.
         return_attention_weights: also return the weights of every layer.
 
     Returns:
-        [B, T, D], or a triple of it, N tensors [B, H, T, T] and N tensors [B, H, T, S].
+        [B, T, D], or a triple of it, N tensors [B, H, T, T] ([B, H, T, r] where self-attention
+        is restricted) and N tensors [B, H, T, S].
     """
 
     layer_class = TransformerDecoderLayer
@@ -151,13 +161,18 @@ class TransformerDecoder(Stack):
     ):
         if (segments is None) != (memory_segments is None):
             raise ValueError("segments and memory_segments must be given together, got one.")
-        if causal:
+        if self.restricted and not causal:
+            raise ValueError("a decoder with a neighborhood must be causal.")
+        if causal and not self.restricted:
             future = causal_bias(ops.shape(x)[1])
             bias = future if bias is None else bias + future
-        memory_bias = None
+        memory_bias, packing = None, {}
         if segments is not None:
-            apart = segment_bias(segments)
-            bias = apart if bias is None else bias + apart
+            if self.restricted:
+                packing = {"segments": segments}
+            else:
+                apart = segment_bias(segments)
+                bias = apart if bias is None else bias + apart
             memory_bias = segment_bias(segments, memory_segments)
         elif memory_mask is not None:
             memory_bias = mask_bias(memory_mask)
@@ -171,6 +186,7 @@ class TransformerDecoder(Stack):
                 memory_bias=memory_bias,
                 training=training,
                 return_attention_weights=return_attention_weights,
+                **packing,
             )
             if return_attention_weights:
                 x, own, other = x
@@ -186,11 +202,11 @@ class TransformerDecoder(Stack):
         """Keys and values of [B, S, D] for every layer, computed once per sentence."""
         return [layer.encdec_attention.keys_and_values(memory) for layer in self.layers]
 
-    def empty_caches(self, rows) -> list[dict]:
-        """Self-attention caches of no positions for `rows` = B*K hypotheses: [B*K, H, 0, C]."""
-        return [layer.self_attention.empty_cache(rows) for layer in self.layers]
+    def empty_caches(self, batch) -> list[dict]:
+        """Self-attention caches of no positions for B sentences: [B, H, 0, C]."""
+        return [layer.self_attention.empty_cache(batch) for layer in self.layers]
 
-    def step(self, x, self_caches, memory_caches, memory_bias, bias=None):
+    def step(self, x, self_caches, memory_caches, memory_bias, bias=None, distance=None):
         """One position through all layers; see `TransformerDecoderLayer.step`.
 
         The caches are lists with one entry a layer; self_caches starts as `empty_caches`.
@@ -199,6 +215,6 @@ class TransformerDecoder(Stack):
         for layer, self_cache, memory_cache in zip(
             self.layers, self_caches, memory_caches, strict=True
         ):
-            x, cache = layer.step(x, self_cache, memory_cache, memory_bias, bias)
+            x, cache = layer.step(x, self_cache, memory_cache, memory_bias, bias, distance)
             grown.append(cache)
         return self.last_preprocess(x), grown

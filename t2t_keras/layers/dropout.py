@@ -87,7 +87,7 @@ class Dropout(keras.layers.Layer):
         if keep_mask is None:
             return keras.random.dropout(x, self.rate, noise_shape=shape, seed=self._seed)
         keep = keep_mask(shape, self.rate)
-        return ops.where(keep, x / (1.0 - self.rate), ops.zeros_like(x))
+        return ops.where(keep, x / (1.0 - self.rate), ops.zeros((), x.dtype))
 
     def compute_output_shape(self, input_shape):
         return input_shape

@@ -20,12 +20,14 @@ class TransformerEncoderLayer(LayerSettings):
         mask: boolean [B, S], True where there is a token.
         bias: attention bias broadcastable to [B, H, S, S]; with a mask, both count. (A mask that x
             carries does not reach a layer that is also given a bias.)
+        segments: [B, S] int, of packed rows where attention is restricted (see
+            `RestrictedAttention`).
         nonpadding: [B, S] of 0 and 1; the feed-forward output is zeroed where it is 0 (T2T's
             pad remover).
         return_attention_weights: also return the weights.
 
     Returns:
-        [B, S, D], or a pair of it and [B, H, S, S].
+        [B, S, D], or a pair of it and [B, H, S, S] ([B, H, S, r] where attention is restricted).
     """
 
     def build(self, x_shape):
@@ -43,13 +45,15 @@ class TransformerEncoderLayer(LayerSettings):
         *,
         mask=None,
         bias=None,
+        segments=None,
         nonpadding=None,
         training=False,
         return_attention_weights=False,
     ):
+        packing = {} if segments is None else {"segments": segments}
         y = self.self_attention_preprocess(x, training=training)
         y, weights = self.self_attention(
-            y, mask=mask, bias=bias, training=training, return_attention_weights=True
+            y, mask=mask, bias=bias, training=training, return_attention_weights=True, **packing
         )
         x = self.self_attention_postprocess(y, x, training=training)
 
@@ -84,11 +88,12 @@ class TransformerEncoder(Stack):
             its own number.
         causal: whether a position sees itself and earlier ones only, padding or not (T2T's
             `unidirectional_encoder`); mask and segments then serve `remove_padding` alone, so that
-            packed sequences see earlier ones, as in T2T.
+            packed sequences see earlier ones, as in T2T. Not where attention is restricted.
         return_attention_weights: also return the weights of every layer.
 
     Returns:
-        [B, S, D], or a pair of it and a list of N tensors [B, H, S, S].
+        [B, S, D], or a pair of it and a list of N tensors [B, H, S, S] ([B, H, S, r] where
+        attention is restricted).
     """
 
     layer_class = TransformerEncoderLayer
@@ -111,9 +116,13 @@ class TransformerEncoder(Stack):
         training=False,
         return_attention_weights=False,
     ):
-        blocked = None
+        if causal and self.restricted:
+            raise ValueError("an encoder with a neighborhood cannot be causal.")
+        blocked, packing = None, {}
         if causal:
             blocked = causal_bias(ops.shape(x)[1])
+        elif segments is not None and self.restricted:
+            packing = {"segments": segments}
         elif segments is not None:
             blocked = segment_bias(segments)
         elif mask is not None:
@@ -132,6 +141,7 @@ class TransformerEncoder(Stack):
                 nonpadding=nonpadding,
                 training=training,
                 return_attention_weights=return_attention_weights,
+                **packing,
             )
             if return_attention_weights:
                 x, weights = x

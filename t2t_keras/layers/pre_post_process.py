@@ -8,6 +8,7 @@ from typing import Any
 import keras
 
 from t2t_keras.layers.dropout import Dropout
+from t2t_keras.layers.layer_norm import LayerNorm
 
 
 @keras.saving.register_keras_serializable("t2t_keras")
@@ -57,9 +58,7 @@ class PrePostProcess(keras.layers.Layer):
             name="dropout",
         )
         self.layer_norm: Any = (
-            keras.layers.LayerNormalization(
-                epsilon=norm_epsilon, dtype=self.dtype_policy, name="layer_norm"
-            )
+            LayerNorm(epsilon=norm_epsilon, dtype=self.dtype_policy, name="layer_norm")
             if "n" in letters
             else None
         )

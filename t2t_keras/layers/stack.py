@@ -10,6 +10,7 @@ from t2t_keras.layers.attention import MultiHeadAttention
 from t2t_keras.layers.dropout import rematerialised
 from t2t_keras.layers.feed_forward import FeedForward
 from t2t_keras.layers.pre_post_process import PrePostProcess
+from t2t_keras.layers.restricted_attention import RestrictedAttention
 
 
 class LayerSettings(keras.layers.Layer):
@@ -28,11 +29,16 @@ class LayerSettings(keras.layers.Layer):
         prepostprocess_dropout_broadcast_dims, attention_dropout_broadcast_dims,
             relu_dropout_broadcast_dims: axes along which each dropout is shared.
         max_relative_position: if positive, self-attention uses relative positions.
+        neighborhood: if positive, self-attention is restricted to so many positions (see
+            `RestrictedAttention`).
         norm_epsilon: of the layer normalisation.
         kernel_initializer: of every matrix.
 
     To change a part, subclass and override `attention`, `feed_forward` or `process`.
     """
+
+    causal_neighborhood = False
+    """Whether a restricted neighbourhood is what came before."""
 
     def __init__(
         self,
@@ -50,6 +56,7 @@ class LayerSettings(keras.layers.Layer):
         attention_dropout_broadcast_dims: Sequence[int] = (),
         relu_dropout_broadcast_dims: Sequence[int] = (),
         max_relative_position: int = 0,
+        neighborhood: int = 0,
         norm_epsilon: float = 1e-6,
         kernel_initializer="glorot_uniform",
         **kwargs,
@@ -69,6 +76,7 @@ class LayerSettings(keras.layers.Layer):
             "attention_dropout_broadcast_dims": list(attention_dropout_broadcast_dims),
             "relu_dropout_broadcast_dims": list(relu_dropout_broadcast_dims),
             "max_relative_position": max_relative_position,
+            "neighborhood": neighborhood,
             "norm_epsilon": norm_epsilon,
             "kernel_initializer": keras.initializers.serialize(
                 keras.initializers.get(kernel_initializer)
@@ -79,17 +87,27 @@ class LayerSettings(keras.layers.Layer):
     def attention(self, name: str, relative: bool = False) -> MultiHeadAttention:
         """Makes the attention of a sub-layer; `relative` where it is self-attention."""
         s = self.settings
-        return MultiHeadAttention(
-            num_heads=s["num_heads"],
-            key_channels=s["key_channels"],
-            value_channels=s["value_channels"],
-            dropout=s["attention_dropout"],
-            dropout_broadcast_dims=s["attention_dropout_broadcast_dims"],
-            max_relative_position=s["max_relative_position"] if relative else 0,
-            kernel_initializer=s["kernel_initializer"],
-            dtype=self.dtype_policy,
-            name=name,
-        )
+        settings = {
+            "num_heads": s["num_heads"],
+            "key_channels": s["key_channels"],
+            "value_channels": s["value_channels"],
+            "dropout": s["attention_dropout"],
+            "dropout_broadcast_dims": s["attention_dropout_broadcast_dims"],
+            "max_relative_position": s["max_relative_position"] if relative else 0,
+            "kernel_initializer": s["kernel_initializer"],
+            "dtype": self.dtype_policy,
+            "name": name,
+        }
+        if relative and self.restricted:
+            return RestrictedAttention(
+                neighborhood=s["neighborhood"], causal=self.causal_neighborhood, **settings
+            )
+        return MultiHeadAttention(**settings)
+
+    @property
+    def restricted(self) -> bool:
+        """Whether self-attention is restricted to a neighbourhood."""
+        return self.settings["neighborhood"] > 0
 
     def feed_forward(self, name: str) -> FeedForward:
         """Makes the feed-forward network."""

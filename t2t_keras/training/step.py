@@ -210,7 +210,10 @@ class _PhiloxKeepMask:
     def __call__(self, shape, rate):
         seed = self.seeds + tf.constant([0, self.calls], tf.int64)
         self.calls += 1
-        bits = tf.random.stateless_uniform(
-            shape, seed, minval=None, maxval=None, dtype=tf.uint32, alg="philox"
+        # 16 bits decide for an element: half the random numbers, and 0.1 is 0.100006.
+        size = tf.reduce_prod(shape)
+        words = tf.random.stateless_uniform(
+            [(size + 1) // 2], seed, minval=None, maxval=None, dtype=tf.uint32, alg="philox"
         )
-        return bits >= tf.constant(int(rate * 2**32), tf.uint32)
+        bits = tf.reshape(tf.bitcast(words, tf.uint16), [-1])[:size]
+        return tf.reshape(bits >= tf.constant(round(rate * 2**16), tf.uint16), shape)

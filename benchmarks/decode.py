@@ -1,0 +1,129 @@
+"""Translated tokens a second of our beam search, beside other libraries on the same shapes.
+
+    python benchmarks/decode.py TEXT --torch_python=DIR/bin/python --opennmt_python=DIR/bin/python \\
+        --json=decode.json
+
+The lines of a text are cut into subwords, sorted by length and put into batches; a model with
+random weights translates each batch to as many tokens as its longest sentence has (rounded up to a
+multiple of 8), no fewer and no more, so that all do the same work. (A trained model ends sentences early, which lets ours leave
+those alone that are done: not measured here.) Every library runs in a process of its own: one
+round to warm up (compile, trace), then rounds that are timed; the table has the median round.
+CTranslate2 runs the export of our own model, in float32 and with weights in 8 bits, and the
+export of OpenNMT-tf's, as its own converter makes it.
+
+The time of one sentence is the median over batches of one sentence each.
+"""
+
+import argparse
+import statistics
+import sys
+from pathlib import Path
+
+from processes import MODELS, Results, measured
+
+WAYS = {
+    "ours": ("t2t_keras", "t2t_keras"),
+    "marian": ("marian", "Marian, PyTorch"),
+    "opennmt": ("opennmt", "OpenNMT-tf"),
+    "ctranslate2": ("ctranslate2", "CTranslate2, our export"),
+    "ctranslate2_int8": ("ctranslate2", "CTranslate2, our export, int8"),
+    "ctranslate2_opennmt": ("ctranslate2", "CTranslate2, OpenNMT-tf's export"),
+}
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("text", type=Path, help="a sentence a line")
+    parser.add_argument("--sentences", type=int, default=96, help="of it (%(default)s)")
+    parser.add_argument("--subwords", type=int, default=8000, help="made of it (%(default)s)")
+    parser.add_argument("--model", default="base", choices=MODELS, help="(%(default)s)")
+    parser.add_argument("--vocab", type=int, default=33708, help="(%(default)s)")
+    parser.add_argument("--batches", default="1,32", help="sentences in a batch (%(default)s)")
+    parser.add_argument("--beams", default="1,4", help="(%(default)s)")
+    parser.add_argument("--precisions", default="float32", help="of ours (%(default)s)")
+    parser.add_argument("--ways", default=",".join(WAYS), help="(%(default)s)")
+    parser.add_argument("--rounds", type=int, default=3, help="timed (%(default)s)")
+    parser.add_argument("--torch_python", help="a Python with torch and transformers")
+    parser.add_argument("--opennmt_python", help="a Python with OpenNMT-tf and ctranslate2")
+    parser.add_argument("--json", help="where to write all that was measured")
+    args = parser.parse_args()
+    pythons = {
+        "t2t_keras": sys.executable,
+        "ctranslate2": sys.executable,
+        "marian": args.torch_python,
+        "opennmt": args.opennmt_python,
+    }
+    lines = sentences(args.text, args.sentences, args.subwords)
+    results = Results(args.json)
+    for size in map(int, args.batches.split(",")):
+        # As many sentences one by one would take long: every size-th of them stands for all.
+        chosen = lines if size > 1 else lines[:: max(1, len(lines) // 12)]
+        batches = [chosen[start : start + size] for start in range(0, len(chosen), size)]
+        for beam in map(int, args.beams.split(",")):
+            for way in args.ways.split(","):
+                library, name = WAYS[way]
+                python = args.opennmt_python if way.endswith("_opennmt") else pythons[library]
+                if not python:
+                    print(f"{name} left out: no Python given", file=sys.stderr)
+                    continue
+                for precision in args.precisions.split(",") if way == "ours" else ["float32"]:
+                    spec = {
+                        **MODELS[args.model],
+                        "way": way,
+                        "precision": precision,
+                        "vocab": args.vocab,
+                        "beam": beam,
+                        "batches": batches,
+                        "rounds": args.rounds,
+                    }
+                    told = measured(python, f"decode_of_{library}.py", spec)
+                    results.append({**spec, "batches": len(batches), "size": size, **told})
+                    print(describe(results[-1]), file=sys.stderr, flush=True)
+    print_table(results)
+
+
+def sentences(path: Path, number: int, subwords: int) -> list[list[int]]:
+    """Lines spread evenly over a text, as ids with their end of sentence, the shortest first."""
+    import t2t_keras as t2t
+
+    lines = t2t.text.read_lines(path)
+    encoder = t2t.text.SubwordTextEncoder.build_from_generator(lines, subwords)
+    lines = lines[:: max(1, len(lines) // number)][:number]
+    return sorted(([*encoder.encode(line), 1] for line in lines), key=len)
+
+
+def describe(result: dict) -> str:
+    name = f"{WAYS[result['way']][1]}, {result['precision']}"
+    where = f"batch {result['size']}, beam {result['beam']}"
+    if "failure" in result:
+        return f"{name}, {where} left out: {result['failure']}"
+    return f"{name}, {where}: {rate(result):,.0f} tokens/s, load {result['load_before']:.1f}"
+
+
+def rate(result: dict) -> float:
+    """Target tokens a second in the median round."""
+    return result["tokens"] / statistics.median(map(sum, result["seconds"]))
+
+
+def print_table(results: list[dict]) -> None:
+    print(
+        "| batch | beam | | precision | target tokens/s | sentences/s | a batch, median (s) "
+        "| start and first round (s) | memory (GB) |"
+    )
+    print("|---|---|---|---|---|---|---|---|---|")
+    for result in results:
+        if "failure" in result:
+            continue
+        total = statistics.median(map(sum, result["seconds"]))
+        batch = statistics.median(statistics.median(times) for times in result["seconds"])
+        print(
+            f"| {result['size']} | {result['beam']} | {WAYS[result['way']][1]} | {result['precision']} "
+            f"| {rate(result):,.0f} | {result['sentences'] / total:.2f} | {batch:.3f} "
+            f"| {result['first_seconds']:.1f} | {result['peak_megabytes'] / 1000:.1f} |"
+        )
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,61 @@
+"""Beam search of CTranslate2 on our export or on OpenNMT-tf's; started by `decode.py`."""
+
+import multiprocessing
+import os
+import tempfile
+
+import ctranslate2
+from decode_timing import ALPHA, answer
+
+
+def make_decode(spec):
+    with tempfile.TemporaryDirectory() as parent:
+        directory = os.path.join(parent, "model")
+        # In a process of its own, so that its memory is not counted.
+        export = multiprocessing.get_context("spawn").Process(
+            target=export_opennmt if spec["way"].endswith("_opennmt") else export_ours,
+            args=(spec, directory),
+        )
+        export.start()
+        export.join()
+        compute_type = "int8" if spec["way"].endswith("_int8") else "float32"
+        translator = ctranslate2.Translator(
+            directory, intra_threads=len(os.sched_getaffinity(0)), compute_type=compute_type
+        )
+
+    word = "token" if spec["way"].endswith("_opennmt") else "word"
+
+    def decode(batch, length):
+        sentences = [[f"{word}{i}" for i in ids] for ids in batch]
+        results = translator.translate_batch(
+            sentences,
+            beam_size=spec["beam"],
+            length_penalty=ALPHA,
+            min_decoding_length=length,
+            max_decoding_length=length,
+        )
+        return sum(len(result.hypotheses[0]) for result in results)
+
+    versions = f"CTranslate2 {ctranslate2.__version__}, {translator.compute_type}"
+    return decode, {"versions": versions}
+
+
+def export_ours(spec, directory):
+    from decode_of_t2t_keras import make_model
+
+    import t2t_keras as t2t
+    from t2t_keras.export.ctranslate2 import export_ctranslate2
+
+    words = [f"word{i}" for i in range(2, spec["vocab"])]
+    encoder = t2t.text.TokenTextEncoder(None, vocab_list=words)
+    export_ctranslate2(make_model(spec), {"inputs": encoder, "targets": encoder}, directory)
+
+
+def export_opennmt(spec, directory):
+    from step_of_opennmt import make_model
+
+    ctranslate2.converters.OpenNMTTFConverter(make_model(spec)).convert(directory)
+
+
+if __name__ == "__main__":
+    answer(make_decode)

@@ -1,0 +1,233 @@
+"""Restricted self-attention: each position sees those around it (section 4 of the paper)."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import keras
+from keras import ops
+
+from t2t_keras.layers.attention import MultiHeadAttention
+from t2t_keras.layers.bias import MASKED, mask_bias
+
+OUTSIDE = -1e30
+"""Added to the logits of what is no neighbour: also a row that is all padding attends in its
+neighbourhood alone. (Minus infinity would make no number of the rows that fill a block up.)"""
+
+SMALLEST_BLOCK = 32
+"""Queries in a block at least: what smaller ones save, the overhead of small products costs."""
+
+
+@keras.saving.register_keras_serializable("t2t_keras")
+class RestrictedAttention(MultiHeadAttention):
+    """Self-attention to a neighbourhood of r positions: the paper's "self-attention (restricted)".
+
+    Has the weights of `MultiHeadAttention` under the same names, and equals it where a mask hides
+    from each position all but its neighbourhood. But it works in blocks of queries, each beside
+    the window of keys that they see, in O(r n D) time and O((r H + D) n) memory: no tensor has
+    n x n elements.
+
+    Args:
+        neighborhood: r, how many positions each one sees (fewer at the ends of the sequence):
+            itself, r // 2 before it and (r - 1) // 2 after it.
+        causal: whether these are itself and the r - 1 before it, as in a decoder.
+        dropout_broadcast_dims: 0 and 1 alone, the batch and the heads.
+        num_heads, key_channels, value_channels, dropout, max_relative_position,
+            kernel_initializer: see `MultiHeadAttention`.
+
+    Call arguments:
+        query: [B, T, D].
+        mask: boolean [B, T], True where attention may look. A position whose neighbours are all
+            hidden attends to them evenly.
+        bias: float, added to the logits, broadcastable to [B, H, 1, T]: of keys, not of pairs.
+            With a mask, both count. (A mask that the query carries does not reach a layer that is
+            also given a bias.)
+        segments: [B, T] int, of rows that hold several packed sequences: the number of the
+            sequence at each position, 0 at padding. A position sees those of its own number.
+        cache: keys and values of steps of decoding (see `MultiHeadAttention`). Then all of it is
+            gone through, the neighbourhood is that of `distance`, and the bias may be of pairs.
+        distance: [T, S] int, how far each key of the cache stands after each query; if absent,
+            the last query stands at the last key.
+        return_attention_weights: also return the weights, before dropout.
+
+    Returns:
+        [B, T, D], or a pair of it and the weights [B, H, T, r] in float32: those of position i
+        stand in the order of what it sees, i - r // 2 first (i - r + 1 if causal), with 0 outside
+        the sequence. With a cache they are [B, H, T, S].
+    """
+
+    def __init__(self, *, num_heads: int, neighborhood: int, causal: bool = False, **kwargs):
+        super().__init__(num_heads=num_heads, **kwargs)
+        if neighborhood < 1:
+            raise ValueError(f"neighborhood must be 1 or more, got {neighborhood}.")
+        if not set(self.dropout.broadcast_dims) <= {0, 1}:
+            raise ValueError(
+                "dropout_broadcast_dims of restricted attention may be 0 and 1 (batch, heads), "
+                f"got {list(self.dropout.broadcast_dims)}."
+            )
+        self.neighborhood = neighborhood
+        self.causal = causal
+
+    def build(self, query_shape):
+        super().build(query_shape)
+
+    def call(
+        self,
+        query,
+        *,
+        mask=None,
+        bias=None,
+        segments=None,
+        cache=None,
+        distance=None,
+        training=False,
+        return_attention_weights=False,
+    ):
+        if cache is not None:
+            if distance is None:
+                distance = _distances(ops.shape(query)[1], ops.shape(cache["k"])[2])
+            near = _outside_bias(distance, *self._sides)
+            return super().call(
+                query,
+                mask=mask,
+                bias=near if bias is None else bias + near,
+                cache=cache,
+                distance=distance,
+                training=training,
+                return_attention_weights=return_attention_weights,
+            )
+        blocks = _Blocks(ops.shape(query)[1], *self._sides)
+        keys = self.keys_and_values(query)
+        context, weights = self._attend(
+            blocks.queries(self._heads(self.q, query, self.key_scale)),
+            blocks.windows(keys["k"]),
+            blocks.windows(keys["v"]),
+            _bias(blocks, mask, bias, segments),
+            blocks.distances(),
+            training,
+        )
+        output = self._joined(blocks.joined(context), query)
+        if not return_attention_weights:
+            return output
+        return output, blocks.neighbours(weights)
+
+    @property
+    def _sides(self):
+        """How many positions before and after its own each one sees."""
+        r = self.neighborhood
+        return (r - 1, 0) if self.causal else (r // 2, (r - 1) // 2)
+
+    def compute_output_shape(self, query_shape):
+        return query_shape
+
+    def get_config(self):
+        return {**super().get_config(), "neighborhood": self.neighborhood, "causal": self.causal}
+
+
+class _Blocks:
+    """How a sequence of n positions is cut into blocks of queries and windows of keys.
+
+    Block m has the c positions from m c on, and its window the W = before + c + after positions
+    from m c - before on. Some of both may lie outside the sequence.
+
+    Args:
+        length: n, an int, or a tensor where it is not known yet.
+        before, after: how far a position sees to each side.
+    """
+
+    def __init__(self, length: Any, before: int, after: int):
+        self.length = length
+        self.sides = before, after
+        self.size = max(SMALLEST_BLOCK, before + after + 1)  # c
+        if isinstance(length, int):
+            furthest = max(length - 1, 0)
+            before, after = min(before, furthest), min(after, furthest)
+            self.size = min(self.size, max(furthest, before + after) + 1)
+        self.before, self.after = before, after
+        self.width = before + self.size + after  # W
+        self.count = (length + self.size - 1) // self.size  # m
+
+    def queries(self, x):
+        """[B, H, n, C] -> [B, H, m, c, C]."""
+        return self._cut(x, 0, self.count, 0)
+
+    def windows(self, x, fill=0):
+        """[B, H, n, C] -> [B, H, m, W, C], with `fill` outside the sequence."""
+        # From `before` places to the left: each block, and the beginning of the next.
+        x = self._cut(x, self.before, self.count + 1, fill)
+        batch, heads, _, size, channels = ops.shape(x)
+        rest = self.before + self.after
+        # (The gradient of x[...] is far slower than that of `slice`.)
+        own = ops.slice(x, (0, 0, 0, 0, 0), (batch, heads, self.count, size, channels))
+        next_ = ops.slice(x, (0, 0, 1, 0, 0), (batch, heads, self.count, rest, channels))
+        return ops.concatenate([own, next_], 3)
+
+    def of_keys(self, x, fill=0):
+        """[B, H, 1, n] -> [B, H, m, 1, W], with `fill` outside the sequence."""
+        return ops.swapaxes(self.windows(ops.swapaxes(x, 2, 3), fill), 3, 4)
+
+    def _cut(self, x, before, count, fill):
+        """Pads [B, H, n, C], `before` places in front, to [B, H, count, c, C]."""
+        batch, heads, length, channels = ops.shape(x)
+        after = count * self.size - length - before
+        x = ops.pad(x, [[0, 0], [0, 0], [before, after], [0, 0]], constant_values=fill)
+        return ops.reshape(x, (batch, heads, count, self.size, channels))
+
+    def joined(self, x):
+        """[B, H, m, c, C] -> [B, H, n, C]."""
+        batch, heads, _, _, channels = ops.shape(x)
+        x = ops.reshape(x, (batch, heads, self.count * self.size, channels))
+        return ops.slice(x, (0, 0, 0, 0), (batch, heads, self.length, channels))
+
+    def distances(self):
+        """How far each place of a window stands after each query of its block: [c, W] int."""
+        return _distances(self.size, self.width) + self.after
+
+    def neighbours(self, weights):
+        """Takes the r that each query sees out of [B, H, m, c, W]: [B, H, n, r]."""
+        # Each row's begin one place after those of the row above: with rows one place longer,
+        # below them.
+        batch, heads = ops.shape(weights)[:2]
+        flat = ops.reshape(weights, (batch, heads, self.count, self.size * self.width))
+        flat = ops.pad(flat, [[0, 0], [0, 0], [0, 0], [0, self.size]])
+        rows = ops.reshape(flat, (batch, heads, self.count, self.size, self.width + 1))
+        near = self.joined(rows[..., : self.before + 1 + self.after])
+        before, after = self.sides
+        missing = [before - self.before, after - self.after]
+        return ops.pad(near, [[0, 0], [0, 0], [0, 0], missing])
+
+
+def _bias(blocks, mask, bias, segments):
+    """What is added to the logits, broadcastable to [B, H, m, c, W]."""
+    if bias is None:
+        bias = ops.zeros((1, 1, 1, blocks.length))
+    elif len(bias.shape) != 4 or bias.shape[2] != 1:
+        raise ValueError(
+            f"the bias of restricted attention must be [B, H, 1, T], got shape {bias.shape}: "
+            "of keys, not of pairs of positions."
+        )
+    if mask is not None:
+        if len(mask.shape) != 2:
+            raise ValueError(
+                f"the mask of restricted attention must be [B, T], got shape {mask.shape}."
+            )
+        bias = bias + mask_bias(mask)
+    bias = blocks.of_keys(bias, OUTSIDE)  # [B, H, m, 1, W]
+    bias = bias + _outside_bias(blocks.distances(), blocks.before, blocks.after)
+    if segments is not None:
+        segments = segments[:, None, :, None]  # [B, 1, n, 1]
+        own = blocks.queries(segments)  # [B, 1, m, c, 1]
+        others = blocks.of_keys(ops.swapaxes(segments, 2, 3))  # [B, 1, m, 1, W]
+        bias = bias + ops.cast(ops.not_equal(own, others), "float32") * MASKED
+    return bias
+
+
+def _distances(queries, keys):
+    """How far each key stands after each query, the last of both at one place: [T, S] int."""
+    return ops.arange(keys)[None, :] - (ops.arange(queries) + (keys - queries))[:, None]
+
+
+def _outside_bias(distances, before, after):
+    """Float32 of the shape of `distances`, 0 for neighbours."""
+    near = ops.logical_and(distances >= -before, distances <= after)
+    return ops.where(near, 0.0, OUTSIDE)
