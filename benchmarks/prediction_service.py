@@ -69,7 +69,9 @@ class ServedModel:
             return self.loaded.signatures[name](**inputs)
         except tf.errors.OpError as error:
             codes = {code.value[0]: code for code in grpc.StatusCode}
-            raise Refused(codes[error.error_code], error.message) from error
+            # Before it, Python says where in its own code a graph was made.
+            message = error.message.split("<stack traces unavailable>\n")[-1]
+            raise Refused(codes[error.error_code], message) from error
         except (TypeError, ValueError) as error:
             raise Refused(grpc.StatusCode.INVALID_ARGUMENT, str(error)) from error
 

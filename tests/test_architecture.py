@@ -15,7 +15,19 @@ from t2t_keras.setting_table import SETTINGS
 ROOT = Path(__file__).parents[1]
 PACKAGE = ROOT / "t2t_keras"
 PAGES = [ROOT / "README.md", ROOT / "CHANGELOG.md", *sorted((ROOT / "docs").glob("*.md"))]
-COMMANDS = ["avg", "bleu", "convert", "datagen", "decode", "eval", "inspect", "train"]
+COMMANDS = [
+    "avg",
+    "bleu",
+    "convert",
+    "datagen",
+    "decode",
+    "eval",
+    "export",
+    "inspect",
+    "parseval",
+    "query",
+    "train",
+]
 KERAS_ALONE = [
     *sorted((PACKAGE / "layers").glob("*.py")),
     *sorted((PACKAGE / "optimizers").glob("*.py")),

@@ -123,15 +123,15 @@ class CTranslate2Translator:
 
     def _best(self, result, alpha: float, top_beams: int) -> list[tuple[str, float]]:
         """T2T's choice among CTranslate2's hypotheses."""
-        found = []
+        ended, cut = [], []
         for hypothesis, log_p in zip(result.hypotheses, result.scores, strict=True):
             ids = [self._target_ids.get(token, PAD_ID) for token in hypothesis]
-            ended = ids[-1:] == [EOS_ID] or not ids
-            score = log_p / ((5 + len(ids)) / 6) ** alpha
-            found.append((ended, score if ended else log_p, ids))
-        ended = [h for h in found if h[0]] or found
-        best = sorted(ended, key=lambda h: -h[1])[:top_beams]
-        return [(self._text(ids), score) for _, score, ids in best]
+            if ids[-1:] == [EOS_ID] or not ids:
+                ended.append((log_p / ((5 + len(ids)) / 6) ** alpha, ids))
+            else:
+                cut.append((log_p, ids))
+        best = sorted(ended or cut, key=lambda h: -h[0])[:top_beams]
+        return [(self._text(ids), score) for score, ids in best]
 
     def _text(self, ids: list[int]) -> str:
         end = next((n for n, i in enumerate(ids) if i in (PAD_ID, EOS_ID)), len(ids))

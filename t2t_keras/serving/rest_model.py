@@ -122,4 +122,4 @@ class RestModel:
 
 
 def _types(definition: Mapping[str, Any], side: str) -> dict[str, str]:
-    return {name: tensor["dtype"] for name, tensor in definition.get(side, {}).items()}
+    return {name: tensor.get("dtype", "") for name, tensor in definition.get(side, {}).items()}

@@ -65,12 +65,18 @@ class SavedModel:
         try:
             outputs = self._loaded.signatures[name](**tensors)
         except tf.errors.OpError as error:
-            reason = str(error.message).split("\n", 1)[0]
-            raise UserError(f"{self.directory}: {reason}") from error
+            raise UserError(f"{self.directory}: {_reason(error.message)}") from error
         return {key: tensor.numpy() for key, tensor in outputs.items()}
 
     def close(self) -> None:
         """Does nothing: the model goes with this object."""
+
+
+def _reason(message: str) -> str:
+    """What TensorFlow says beside where it happened."""
+    where = ("Graph execution error", "Detected at ", "<stack traces", " ", "\t")
+    lines = [line for line in message.split("\n") if line and not line.startswith(where)]
+    return (lines or [message])[0]
 
 
 def _version(directory: str) -> str:

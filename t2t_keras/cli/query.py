@@ -1,0 +1,95 @@
+"""`t2t-keras-query`: translates with a model that is served, or with a SavedModel."""
+
+from __future__ import annotations
+
+import io
+import sys
+
+from absl import flags
+
+from t2t_keras.cli import app, options
+from t2t_keras.errors import UserError
+
+FLAGS = flags.FLAGS
+
+
+def define_flags() -> None:
+    """Defines the flags of the command: those of T2T's query client, and two of ours."""
+    options.define_problem()
+    flags.DEFINE_string(
+        "server", None, "HOST:PORT of TensorFlow Serving's gRPC, or http://HOST:PORT of its REST."
+    )
+    flags.DEFINE_string("servable_name", None, "Name of the served model.")
+    flags.DEFINE_string("saved_model", None, "Directory of a SavedModel, instead of a server.")
+    flags.DEFINE_string(
+        "signature_name", "serving_default", "Which of the model's functions is called."
+    )
+    flags.DEFINE_string("inputs_once", None, "Translate this and end.")
+    flags.DEFINE_integer("timeout_secs", 10, "Seconds that a request may take.", lower_bound=1)
+
+
+def main(arguments: list[str]) -> None:
+    """Translates the text of --inputs_once, or each line of standard input."""
+    options.reject_arguments(arguments)
+    check_where()
+    encoders = find_encoders()
+
+    from t2t_keras.serving import SavedModel, TextClient, connect
+
+    path = options.directory("saved_model")
+    model = (
+        SavedModel(path) if path else connect(FLAGS.server, FLAGS.servable_name, FLAGS.timeout_secs)
+    )
+    client = TextClient(model, FLAGS.signature_name, encoders)
+    if FLAGS.inputs_once is not None:
+        answer(client, FLAGS.inputs_once)
+        return
+    if isinstance(sys.stdin, io.TextIOWrapper):
+        sys.stdin.reconfigure(errors="surrogateescape")  # bytes go to the model as they are
+    prompt = "> " if sys.stdin.isatty() else ""
+    while True:
+        try:
+            line = input(prompt)
+        except EOFError:
+            break
+        answer(client, line)
+    model.close()
+
+
+def check_where() -> None:
+    """Refuses anything but --server with --servable_name, or --saved_model."""
+    if FLAGS.saved_model and (FLAGS.server or FLAGS.servable_name):
+        raise UserError("--saved_model takes the place of --server and --servable_name: give one.")
+    if not FLAGS.saved_model and not FLAGS.server:
+        raise UserError("give --server=HOST:PORT and --servable_name=NAME, or --saved_model=DIR.")
+    if not FLAGS.saved_model:
+        options.required("servable_name")
+
+
+def find_encoders():
+    """The encoders of --problem; None where neither it nor --data_dir is given."""
+    if not FLAGS.problem and not FLAGS.data_dir:
+        return None
+    problem = options.problem()
+    return problem.get_feature_encoders(options.required("data_dir"))
+
+
+def answer(client, text: str) -> None:
+    """Prints hypotheses and scores, separated by tabs as T2T's decoder does."""
+    [found] = client.translate([text])
+    if found.truncated:
+        print("too long: only its first part is translated", file=sys.stderr)
+    fields = []
+    for hypothesis, score in zip(found.texts, found.scores, strict=True):
+        fields += [hypothesis.replace("\n", " ").replace("\t", " "), f"{score:.3f}"]
+    print("\t".join(fields), flush=True)
+
+
+def run() -> None:
+    """The console script."""
+    define_flags()
+    app.start(main)
+
+
+if __name__ == "__main__":
+    run()
