@@ -20,8 +20,8 @@ trees = st.builds(Tree, st.just("TOP"), st.lists(_phrases, min_size=1, max_size=
 _RULES = {
     "S": ["(S {NP} {VP} (. .))"],
     "NP": ["(NP-SBJ {DT} {NN})", "(NP {DT} {NN} {PP})", "(NP {DT} {NN})", "(NP {NN})"],
-    "VP": ["(VP {VBZ} {NP})", "(VP {VBZ})", "(VP {VBZ} {NP} {PP})"],
-    "PP": ["(PP (IN in) {NP})", "(PP (IN by) {NP})"],
+    "VP": ["(VP {VBZ} {NP})", "(VP {VBZ})", "(VP {VBZ} {NP} (PP (IN by) {NP}))"],
+    "PP": ["(PP (IN in) {NP})", "(PP (IN on) {NP})"],
     "DT": ["(DT the)", "(DT a)"],
     "NN": ["(NN tea)", "(NN cup)", "(NN cat)", "(NN house)"],
     "VBZ": ["(VBZ sees)", "(VBZ takes)", "(VBZ drinks)"],
@@ -29,11 +29,11 @@ _RULES = {
 
 
 def sentences(count, seed):
-    """Trees in brackets, with the root ROOT."""
+    """Trees in brackets, with the root ROOT. Words tell what stands where."""
     generator = random.Random(seed)
 
     def expand(symbol, depth):
-        rules = _RULES[symbol][-1:] if depth > 5 else _RULES[symbol]
+        rules = _RULES[symbol][-1:] if depth > 3 else _RULES[symbol]
         text = generator.choice(rules)
         for name in _RULES:
             while f"{{{name}}}" in text:

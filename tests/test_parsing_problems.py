@@ -7,14 +7,22 @@ import toy
 from random_trees import sentences
 
 from t2t_keras import registry
+from t2t_keras.cli import eval as command
+from t2t_keras.data import dataset
+from t2t_keras.decoding import DecodeSettings
 from t2t_keras.errors import UserError
 from t2t_keras.metrics import parsing_f1
 from t2t_keras.parsing import linearize, parse_tree, strip_for_parsing, to_tree
+from t2t_keras.parsing.corpora import spaced_trees
+from t2t_keras.settings import HParams
+from t2t_keras.training import EarlyStopping, Trainer, TrainSettings
 
 SPLITS = ("train", "dev", "test")
-TINY = (
-    "transformer_parsing_base,hidden_size=16,filter_size=16,num_heads=2,num_hidden_layers=1,"
-    "batch_size=256,max_length=64,length_bucket_step=2.0,learning_rate_warmup_steps=20"
+SMALL = (
+    "transformer_parsing_base,hidden_size=64,filter_size=128,num_heads=4,num_hidden_layers=2,"
+    "batch_size=1024,max_length=128,length_bucket_step=1.5,learning_rate_warmup_steps=100,"
+    "learning_rate_constant=0.6,attention_dropout=0.0,relu_dropout=0.0,"
+    "layer_prepostprocess_dropout=0.0"
 )
 
 
@@ -46,7 +54,7 @@ def pair(tree):
 def treebank(tmp_path_factory):
     """Splits of GUM's form."""
     folder = tmp_path_factory.mktemp("treebank")
-    for seed, (split, count) in enumerate(zip(SPLITS, (300, 30, 20), strict=True)):
+    for seed, (split, count) in enumerate(zip(SPLITS, (2000, 60, 20), strict=True)):
         write(folder / f"{split}.trees.gz", sentences(count, seed))
     return folder
 
@@ -156,9 +164,6 @@ def test_the_command_tells_a_wrong_bracket_in_a_line(tmp_path):
 
 
 def test_trees_come_back_from_the_shards(treebank, data_dir):
-    from t2t_keras.data import dataset
-    from t2t_keras.settings import HParams
-
     problem = registry.problem("parsing_english_gum")
     encoders = problem.get_feature_encoders(data_dir)
     found = []
@@ -199,8 +204,6 @@ def test_semi_supervised_training_data(tmp_path):
 
 
 def test_vocabulary_of_a_large_corpus_is_from_all_over_it(tmp_path):
-    from t2t_keras.parsing.corpora import spaced_trees
-
     trees = [f"(TOP (NN w{number:03}))" for number in range(100)]
     write(tmp_path / "a.trees", trees[:50])
     write(tmp_path / "b.trees", ["", *trees[50:]])
@@ -251,16 +254,30 @@ def test_quality_is_f1_of_the_phrases():
     assert problem.quality(words, gold, ["", "VP"]) == 0
 
 
-def test_training_and_evaluation_by_f1(data_dir, tmp_path):
-    flags = [f"--data_dir={data_dir}", "--problem=parsing_english_gum", f"--output_dir={tmp_path}"]
-    decoding = "--decode_hparams=beam_size=1,extra_length=20"
-    steps = ["--train_steps=2", "--local_eval_frequency=1", "--eval_steps=1"]
-    train = toy.command("train", *flags, f"--hparams={TINY}", *steps, "--best_metric=f1", decoding)
-    assert train.returncode == 0, train.stderr
-    assert "  F1 " in train.stdout and "BLEU" not in train.stdout
-    done = toy.command("eval", *flags, "--eval_steps=1", "--eval_use_test_set", decoding)
-    assert done.returncode == 0, done.stderr
-    assert "  F1 " in done.stdout
-    wrong = toy.command("train", *flags, f"--hparams={TINY}", *steps, "--best_metric=bleu")
-    assert wrong.returncode == 2
-    assert "parsing_english_gum has no bleu: name loss, accuracy or f1." in toy.complaint(wrong)
+def test_learns_to_parse(data_dir, tmp_path, capsys):
+    problem, hp = registry.problem("parsing_english_gum"), registry.hparams(SMALL)
+    settings = TrainSettings(
+        train_steps=300,
+        local_eval_frequency=300,
+        eval_steps=0,
+        best_metric="f1",
+        decode=DecodeSettings(beam_size=1, extra_length=60),
+    )
+    figures = Trainer(problem, hp, str(data_dir), str(tmp_path), settings).run()
+    assert figures.keys() == {"loss", "accuracy", "f1"}
+    assert figures["f1"] > 70
+    assert f"  F1 {figures['f1']:.2f}  (the best so far)" in capsys.readouterr().err
+    assert command.line(figures).endswith(f"  F1 {figures['f1']:.2f}")
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        TrainSettings(best_metric="bleu"),
+        TrainSettings(early_stopping=EarlyStopping(steps=1, metric="bleu")),
+    ],
+)
+def test_there_is_no_bleu_of_trees(data_dir, tmp_path, settings):
+    problem, hp = registry.problem("parsing_english_gum"), registry.hparams(SMALL)
+    with pytest.raises(UserError, match="_gum has no bleu: name loss, accuracy or f1"):
+        Trainer(problem, hp, str(data_dir), str(tmp_path), settings)
