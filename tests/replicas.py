@@ -38,13 +38,17 @@ def iterator(some, host=0, hosts=1):
     return iter(tf.data.Dataset.from_generator(lambda: iter(share), output_signature=spec))
 
 
-def engine(overrides, **settings):
+def engine(overrides, batches_a_step=1, **settings):
     import t2t_keras as t2t
     from t2t_keras.training import Engine, EngineSettings
 
     hp = t2t.registry.hparams("transformer_base", SMALL).override(PLAIN).override(overrides)
     return Engine(
-        hp, source_vocab_size=VOCAB, target_vocab_size=VOCAB, settings=EngineSettings(**settings)
+        hp,
+        source_vocab_size=VOCAB,
+        target_vocab_size=VOCAB,
+        settings=EngineSettings(**settings),
+        batches_a_step=batches_a_step,
     )
 
 
@@ -70,13 +74,13 @@ def disagreement(trained):
     return largest
 
 
-def trained_alike(overrides, steps, kind, **settings):
+def trained_alike(overrides, steps, kind, batches_a_step=1, **settings):
     """Trains on all replicas and on one; returns what differs."""
-    many = engine(overrides, distribute=kind, **settings)
+    many = engine(overrides, batches_a_step, distribute=kind, **settings)
     start = weights(many)
-    some = list(batches(steps))
+    some = list(batches(steps * batches_a_step))
     theirs = many.train(iterator(some, many.host, many.hosts), steps)
-    one = engine(overrides, distribute="none", **settings)
+    one = engine(overrides, batches_a_step, distribute="none", **settings)
     same_start = bool((weights(one) == start).all())
     ours = one.train(iterator(some), steps)
     figures = {
@@ -146,6 +150,7 @@ def main():
         figures = {
             "plain": trained_alike(every, 3, "auto", ema=0.5, xla=True),
             "accumulated": trained_alike(f"{ACCUMULATED},{every}", 7, "mirrored", remat=True),
+            "joined": trained_alike(every, 3, "mirrored", batches_a_step=2),
             "masks": masks("mirrored"),
             "interrupted": interrupted("mirrored"),
         }

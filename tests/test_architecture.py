@@ -24,6 +24,7 @@ COMMANDS = [
     "eval",
     "export",
     "inspect",
+    "paper",
     "parseval",
     "query",
     "train",

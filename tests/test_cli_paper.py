@@ -11,7 +11,7 @@ import time
 import pytest
 import toy
 
-from t2t_keras import paper
+from t2t_keras import paper, registry
 from t2t_keras.errors import UserError
 from t2t_keras.paper import experiment, results
 from t2t_keras.paper.experiment import Experiment, ExperimentSettings
@@ -253,6 +253,20 @@ def test_a_variation_is_judged_on_dev_without_averaging(tmp_path, monkeypatch):
         ["perplexity", "5.19", "5.00", "-0.19"],
         ["BLEU", "25.3", "100.00", "+74.70"],
     ]
+
+
+def test_trees_are_judged_by_their_phrases():
+    """As `t2t-keras-eval` does: a wrong tag of a comma does not leave the sentence out."""
+    problem = registry.problem("parsing_english_gum")
+    gold = "(TOP (S (NP (PRP I)) (, ,) (VP (VBP see))))"
+    wrong_tag = "(TOP (S (NP (PRP I)) (NN ,) (VP (VBP see))))"
+    cut = "(TOP (S (NP (PRP I))))"
+    figures = experiment._figures(problem, [gold] * 3, [gold, wrong_tag, ""])
+    assert figures == {"F1": 100, "F1, own tags": 100}
+    figures = experiment._figures(problem, [gold] * 2, [wrong_tag, cut])
+    assert figures == {"F1": 100, "F1, own tags": 0}
+    flat = "(TOP (S (PRP I) (, ,) (VP (VBP see))))"
+    assert experiment._figures(problem, [gold], [flat])["F1"] == 80  # 2 of 2 and of 3
 
 
 def test_the_paper_averages_what_ten_minutes_lie_between():

@@ -89,6 +89,10 @@ def test_two_replicas_accumulate_as_one_device_does(mirrored):
     assert_alike(mirrored["accumulated"], steps=7)
 
 
+def test_two_replicas_join_batches_as_one_device_does(mirrored):
+    assert_alike(mirrored["joined"], steps=3)
+
+
 def test_every_replica_has_its_own_dropout(mirrored):
     first, second = mirrored["masks"]["dropout"]
     assert abs(first - second) > 0.01
