@@ -1,5 +1,6 @@
-"""Figures that judge output: BLEU of translations."""
+"""Figures that judge output: BLEU of translations, F1 of parse trees."""
 
 from t2t_keras.metrics.bleu import Bleu, bleu
+from t2t_keras.metrics.parsing_f1 import ParsedSentence, ParsingF1, ParsingFigures, parsing_f1
 
-__all__ = ["Bleu", "bleu"]
+__all__ = ["Bleu", "ParsedSentence", "ParsingF1", "ParsingFigures", "bleu", "parsing_f1"]

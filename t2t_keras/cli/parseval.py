@@ -1,0 +1,120 @@
+"""`t2t-keras-parseval`: how well predicted trees agree with gold ones, as EVALB prints it."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import sys
+from typing import TYPE_CHECKING
+
+from absl import flags
+
+from t2t_keras.cli import app, options
+from t2t_keras.errors import UserError
+
+if TYPE_CHECKING:
+    from t2t_keras.metrics import ParsingF1
+
+FLAGS = flags.FLAGS
+
+_STATUS = {"valid": 0, "error": 1, "skipped": 2}
+_TOLD = 10
+
+
+def define_flags() -> None:
+    """Defines the flags of the command."""
+    flags.DEFINE_string("gold", "", "File of the right trees, plain or .gz.")
+    flags.DEFINE_string("predicted", "", "File of as many predicted trees, plain or .gz.")
+    flags.DEFINE_bool("per_sentence", False, "Also print the figures of each sentence.")
+    flags.DEFINE_bool("json", False, "Print JSON.")
+
+
+def main(arguments: list[str]) -> None:
+    """Prints EVALB's summary, and on standard error what is wrong with trees."""
+    options.reject_arguments(arguments)
+    gold, predicted = _trees("gold"), _trees("predicted")
+    if len(gold) != len(predicted):
+        raise UserError(
+            f"{FLAGS.gold} has {len(gold)} trees but {FLAGS.predicted} has {len(predicted)}; "
+            "F1 needs the same sentences in both. In a file of one tree a line an empty line "
+            "is a tree too."
+        )
+    from t2t_keras.metrics import parsing_f1
+
+    figures = parsing_f1(gold, predicted)
+    _tell_roots("gold", gold)
+    _tell_roots("predicted", predicted)
+    _tell_errors(figures)
+    print(_as_json(figures) if FLAGS.json else _as_text(figures))
+
+
+def _trees(flag: str) -> list[str]:
+    from t2t_keras.metrics.brackets import trees_of_lines
+    from t2t_keras.text import read_lines
+
+    path = options.required(flag)
+    trees = trees_of_lines(read_lines(path))
+    if not trees:
+        raise UserError(f"{path} is empty: --{flag} needs one tree for each sentence.")
+    return trees
+
+
+def _tell_roots(flag: str, trees: list[str]) -> None:
+    """Roots that other programs write and COLLINS.prm does not delete make figures too good."""
+    from t2t_keras.metrics.brackets import root_label
+
+    others = [label for label in map(root_label, trees) if label in ("", "ROOT", "S1")]
+    if others:
+        print(
+            f"note: {len(others)} trees of --{flag} have the root {others[0]!r}, which counts as "
+            "a bracket; only TOP does not",
+            file=sys.stderr,
+        )
+
+
+def _tell_errors(figures: ParsingF1) -> None:
+    errors = [
+        f"{number} : {sentence.reason}"
+        for number, sentence in enumerate(figures.by_sentence, start=1)
+        if sentence.status == "error"
+    ]
+    for line in errors[:_TOLD]:
+        print(line, file=sys.stderr)
+    if len(errors) > _TOLD:
+        print(f"and {len(errors) - _TOLD} more errors", file=sys.stderr)
+
+
+def _as_json(figures: ParsingF1) -> str:
+    printed = dataclasses.asdict(figures)
+    sentences = printed.pop("by_sentence")
+    if FLAGS.per_sentence:
+        printed["by_sentence"] = sentences
+    return json.dumps(printed, indent=2, ensure_ascii=False)
+
+
+def _as_text(figures: ParsingF1) -> str:
+    lines = []
+    if FLAGS.per_sentence:
+        lines += [
+            "  Sent.                        Matched  Bracket   Cross        Correct Tag",
+            " ID  Len.  Stat. Recal  Prec.  Bracket gold test Bracket Words  Tags Accracy",
+            "=" * 76,
+        ]
+        lines += [
+            f"{number:4}  {s.length:3}    {_STATUS[s.status]}  {s.recall:6.2f} {s.precision:6.2f}"
+            f"   {s.matched:3}    {s.gold:3}  {s.predicted:3}    {s.crossing:3}"
+            f"   {s.words:4}  {s.correct_tags:4}   {s.tagging_accuracy:6.2f}"
+            for number, s in enumerate(figures.by_sentence, start=1)
+        ]
+        lines += ["=" * 76, ""]
+    return "\n".join([*lines, str(figures)])
+
+
+def run() -> None:
+    """The console script."""
+    define_flags()
+    app.start(main)
+
+
+if __name__ == "__main__":
+    run()

@@ -1,0 +1,248 @@
+"""Labelled bracketing: how well predicted trees agree with gold ones, as EVALB counts."""
+
+from __future__ import annotations
+
+import dataclasses
+import operator
+from collections import Counter
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+from t2t_keras.errors import UserError
+from t2t_keras.metrics.brackets import Brackets, read_brackets
+
+if TYPE_CHECKING:
+    from t2t_keras.parsing.trees import Tree
+
+_SHORT = 40
+
+
+@dataclasses.dataclass(frozen=True)
+class ParsedSentence:
+    """What EVALB counts in a sentence: nothing unless it is valid."""
+
+    status: str
+    """`valid`, `skipped` (nothing was predicted) or `error`."""
+
+    reason: str
+    """Why it is not valid; empty if it is."""
+
+    length: int
+    """Words of the gold tree, punctuation included, traces not."""
+
+    matched: int = 0
+    """Brackets of the same label around the same words."""
+
+    gold: int = 0
+    """Brackets of the gold tree."""
+
+    predicted: int = 0
+    """Brackets of the predicted tree."""
+
+    crossing: int = 0
+    """Brackets of the predicted tree that begin or end inside one of the gold tree."""
+
+    words: int = 0
+    """Words without punctuation."""
+
+    correct_tags: int = 0
+    """How many of `words` have the same tag in both trees."""
+
+    @property
+    def recall(self) -> float:
+        return _percent(self.matched, self.gold)
+
+    @property
+    def precision(self) -> float:
+        return _percent(self.matched, self.predicted)
+
+    @property
+    def tagging_accuracy(self) -> float:
+        return _percent(self.correct_tags, self.words)
+
+
+@dataclasses.dataclass(frozen=True)
+class ParsingFigures:
+    """EVALB's summary of some sentences, in per cent of what is valid unless it says otherwise."""
+
+    recall: float
+    """Of the gold brackets: predicted ones of the same label around the same words."""
+
+    precision: float
+    """Of the predicted brackets: the same."""
+
+    f1: float
+    """The harmonic mean of both; 0 where EVALB prints `nan`."""
+
+    complete_match: float
+    """Sentences with exactly the brackets of the gold tree."""
+
+    average_crossing: float
+    """Brackets of a predicted tree that begin or end inside one of the gold tree, not per cent."""
+
+    no_crossing: float
+    """Sentences without such a bracket."""
+
+    two_or_less_crossing: float
+    """Sentences with at most two."""
+
+    tagging_accuracy: float
+    """Words, punctuation left out, with the tag of the gold tree."""
+
+    sentences: int
+    """All of them: valid, skipped and errors."""
+
+    skipped: int
+    """Those whose predicted tree has no words but punctuation, if any."""
+
+    errors: int
+    """Those whose two trees do not have the same words, or one is no tree."""
+
+    valid: int
+    """Those that the figures above are of."""
+
+    def __str__(self) -> str:
+        """The lines of EVALB's summary."""
+        return "\n".join(
+            (
+                f"Number of sentence        = {self.sentences:6}",
+                f"Number of Error sentence  = {self.errors:6}",
+                f"Number of Skip  sentence  = {self.skipped:6}",
+                f"Number of Valid sentence  = {self.valid:6}",
+                f"Bracketing Recall         = {self.recall:6.2f}",
+                f"Bracketing Precision      = {self.precision:6.2f}",
+                f"Bracketing FMeasure       = {self.f1:6.2f}",
+                f"Complete match            = {self.complete_match:6.2f}",
+                f"Average crossing          = {self.average_crossing:6.2f}",
+                f"No crossing               = {self.no_crossing:6.2f}",
+                f"2 or less crossing        = {self.two_or_less_crossing:6.2f}",
+                f"Tagging accuracy          = {self.tagging_accuracy:6.2f}",
+            )
+        )
+
+
+@dataclasses.dataclass(frozen=True)
+class ParsingF1(ParsingFigures):
+    """EVALB's summary of all sentences, with that of the short ones and each by itself."""
+
+    up_to_40: ParsingFigures
+    """The same of sentences of at most 40 words."""
+
+    by_sentence: tuple[ParsedSentence, ...] = dataclasses.field(repr=False)
+    """What was counted in each sentence."""
+
+    def __str__(self) -> str:
+        """EVALB's summary, as it prints it."""
+        return f"-- All --\n{super().__str__()}\n\n-- len<={_SHORT} --\n{self.up_to_40}"
+
+
+def parsing_f1(
+    gold_trees: Sequence[str | Tree], predicted_trees: Sequence[str | Tree]
+) -> ParsingF1:
+    """Scores predicted trees as EVALB does with its parameters COLLINS.prm.
+
+    The root TOP, traces and punctuation do not count, functional tags neither; ADVP and PRT are
+    the same. A root that is not TOP counts. Sentences whose words differ are errors, of any number
+    (EVALB stops at its twelfth message), and trees may be of any size.
+
+    Args:
+        gold_trees: the right trees, each a string such as `(TOP (NP (NN rain)))` or a `Tree`.
+        predicted_trees: as many, in the same order. One without words is skipped; one that is no
+            tree is an error in the figures, never an exception.
+
+    Raises:
+        UserError: the two differ in number, or are empty.
+    """
+    for name, trees in (("gold_trees", gold_trees), ("predicted_trees", predicted_trees)):
+        if isinstance(trees, str):
+            raise UserError(f"{name} is one string; give a list of trees, each a string or Tree.")
+    if len(gold_trees) != len(predicted_trees):
+        raise UserError(
+            f"{len(gold_trees)} gold trees but {len(predicted_trees)} predicted ones; "
+            "F1 needs one for each sentence in both, in the same order."
+        )
+    if not gold_trees:
+        raise UserError("There are no trees to score; F1 needs at least one.")
+    sentences = tuple(
+        _compare(read_brackets(str(gold)), read_brackets(str(predicted)))
+        for gold, predicted in zip(gold_trees, predicted_trees, strict=True)
+    )
+    short = [sentence for sentence in sentences if sentence.length <= _SHORT]
+    return ParsingF1(
+        **_summary(sentences), up_to_40=ParsingFigures(**_summary(short)), by_sentence=sentences
+    )
+
+
+def _compare(gold: Brackets, predicted: Brackets) -> ParsedSentence:
+    if not predicted.words:
+        return ParsedSentence("skipped", "no words are predicted", gold.length)
+    reason = _mismatch(gold, predicted)
+    if reason:
+        return ParsedSentence("error", reason, gold.length)
+    gold_counts, predicted_counts = Counter(gold.spans), Counter(predicted.spans)
+    return ParsedSentence(
+        "valid",
+        "",
+        gold.length,
+        matched=(gold_counts & predicted_counts).total(),
+        gold=len(gold.spans),
+        predicted=len(predicted.spans),
+        crossing=_crossing(gold, predicted),
+        words=len(gold.words),
+        correct_tags=sum(map(operator.eq, gold.tags, predicted.tags)),
+    )
+
+
+def _mismatch(gold: Brackets, predicted: Brackets) -> str:
+    """Why the trees cannot be compared, or nothing."""
+    if gold.fault:
+        return f"gold tree: {gold.fault}"
+    if predicted.fault:
+        return f"predicted tree: {predicted.fault}"
+    if len(gold.words) != len(predicted.words):
+        return f"Length unmatch ({len(gold.words)}|{len(predicted.words)})"
+    for word, other in zip(gold.words, predicted.words, strict=True):
+        if word != other:
+            return f"Words unmatch ({word}|{other})"
+    return ""
+
+
+def _crossing(gold: Brackets, predicted: Brackets) -> int:
+    gold_spans = {(start, end) for start, end, _ in gold.spans}
+    crossing = 0
+    for start, end, _ in predicted.spans:
+        if (start, end) in gold_spans:
+            continue  # then none of the gold brackets crosses it, for they do not cross each other
+        crossing += any(
+            first < start < last < end or start < first < end < last for first, last in gold_spans
+        )
+    return crossing
+
+
+def _summary(sentences: Sequence[ParsedSentence]) -> dict[str, Any]:
+    """The fields of `ParsingFigures`."""
+    valid = [sentence for sentence in sentences if sentence.status == "valid"]
+    matched = sum(sentence.matched for sentence in valid)
+    recall = _percent(matched, sum(sentence.gold for sentence in valid))
+    precision = _percent(matched, sum(sentence.predicted for sentence in valid))
+    complete = sum(s.matched == s.gold == s.predicted for s in valid)
+    return {
+        "recall": recall,
+        "precision": precision,
+        "f1": 2 * precision * recall / (precision + recall) if matched else 0.0,
+        "complete_match": _percent(complete, len(valid)),
+        "average_crossing": sum(s.crossing for s in valid) / max(1, len(valid)),
+        "no_crossing": _percent(sum(s.crossing == 0 for s in valid), len(valid)),
+        "two_or_less_crossing": _percent(sum(s.crossing <= 2 for s in valid), len(valid)),
+        "tagging_accuracy": _percent(
+            sum(s.correct_tags for s in valid), sum(s.words for s in valid)
+        ),
+        "sentences": len(sentences),
+        "skipped": sum(sentence.status == "skipped" for sentence in sentences),
+        "errors": sum(sentence.status == "error" for sentence in sentences),
+        "valid": len(valid),
+    }
+
+
+def _percent(part: int, whole: int) -> float:
+    return 100.0 * part / whole if whole else 0.0
