@@ -1,7 +1,8 @@
-"""`t2t-keras-decode`: translates a file, or line by line as they are typed."""
+"""`t2t-keras-decode`: translates a file, or line by line as they are typed; or scores pairs."""
 
 from __future__ import annotations
 
+import hashlib
 import os
 import sys
 
@@ -12,6 +13,11 @@ from t2t_keras.errors import UserError
 
 FLAGS = flags.FLAGS
 
+_STANDARD = "-"  # input or output
+_EXIT_CODES = {"SIGINT": 130, "SIGTERM": 143}  # a shell's
+_BROKEN_PIPE = 141
+_RESULTS = {"decode_from_file": "translations", "score_file": "scores"}
+
 
 def define_flags() -> None:
     """Defines the flags of the command: T2T's, as far as they apply."""
@@ -20,100 +26,90 @@ def define_flags() -> None:
     options.define_decode_hparams()
     flags.DEFINE_string("output_dir", None, "Directory of a run; its latest checkpoint is used.")
     flags.DEFINE_string(
-        "checkpoint_path", None, "A certain checkpoint, such as DIR/model.ckpt-100."
+        "checkpoint_path",
+        None,
+        "A certain checkpoint, such as DIR/model.ckpt-100; several, with commas, are an ensemble.",
     )
-    flags.DEFINE_string("decode_from_file", "", "Text to translate, a sentence a line.")
-    flags.DEFINE_string("decode_to_file", "", "Where the translations go; named by T2T's rule.")
+    flags.DEFINE_string(
+        "decode_from_file", "", "Text to translate, a sentence a line; -: standard input."
+    )
+    flags.DEFINE_string(
+        "decode_to_file", "", "Where the result goes, named by T2T's rule; -: standard output."
+    )
+    flags.DEFINE_string(
+        "decode_prefix_file", "", "What each translation begins with, a line each: whole words."
+    )
+    flags.DEFINE_string("score_file", "", "Score lines of source, tab and target; -: as above.")
     flags.DEFINE_bool("decode_interactive", False, "Translate what is typed; q quits.")
 
 
 def main(arguments: list[str]) -> None:
-    """Loads the checkpoint, then translates the file or what is typed."""
+    """Loads the checkpoint, then translates or scores the file, or translates what is typed."""
     options.reject_arguments(arguments)
     data_dir = options.required("data_dir")
-    path = options.directory("checkpoint_path") or options.required("output_dir")
-    if bool(FLAGS.decode_from_file) == FLAGS.decode_interactive:
-        raise UserError("give either --decode_from_file=FILE or --decode_interactive.")
-    source = options.directory("decode_from_file")
-    lines = read_source(source) if source else []
-
-    from t2t_keras import checkpoints
-    from t2t_keras.decoding import DecodeSettings, Translator
-
-    settings = DecodeSettings.parse(FLAGS.decode_hparams)
-    given = options.hparams(needed=False)
-    recorded, run = checkpoints.read_settings(os.path.dirname(checkpoints.resolve(path)))
-    problem = options.problem(run.get("problem"))
-    encoders = problem.get_feature_encoders(data_dir)
-    model = checkpoints.load_model(path, given, run.get("target_space_id", problem.target_space_id))
-    require_vocabulary(model, encoders, data_dir)
-    translator = Translator(model, encoders, settings)
-    if source:
-        set_name = (recorded or given).set_name or "hparams"
-        target = options.directory("decode_to_file") or (
-            f"{source}.transformer.{set_name}.{problem.name}"
-            f".beam{settings.beam_size}.alpha{settings.alpha}.decodes"
+    if not FLAGS.checkpoint_path:
+        options.required("output_dir")
+    modes = [name for name in _MODES if FLAGS[name].value]
+    if len(modes) != 1:
+        raise UserError(
+            "give one of --decode_from_file=FILE, --decode_interactive and --score_file=FILE."
         )
-        translate_file(translator, lines, target)
-    else:
-        translate_interactively(translator)
+    if FLAGS.decode_prefix_file and modes != ["decode_from_file"]:
+        raise UserError("--decode_prefix_file goes with --decode_from_file.")
+    if FLAGS.score_file not in ("", _STANDARD) and not FLAGS.decode_to_file:
+        raise UserError("--decode_to_file is missing: the scores of --score_file go there.")
+    if FLAGS.decode_from_file == FLAGS.decode_prefix_file == _STANDARD:
+        raise UserError("sentences and prefixes cannot both be standard input: name a file.")
+    for name in ("decode_from_file", "decode_prefix_file", "score_file"):
+        require_readable(options.directory(name))
+
+    from t2t_keras.decoding import DecodeSettings
+
+    _MODES[modes[0]](data_dir, DecodeSettings.parse(FLAGS.decode_hparams))
 
 
-def read_source(path: str) -> list[str]:
-    """The lines to translate."""
-    from t2t_keras.text import read_lines
+def require_readable(path: str | None) -> None:
+    """Refuses what is no file, before anything heavy is loaded."""
+    if path and path != _STANDARD and (os.path.isdir(path) or not os.path.exists(path)):
+        from t2t_keras.text import iterate_lines
 
-    lines = read_lines(path)
-    if not lines:
-        raise UserError(f"{path} is empty: --decode_from_file needs one sentence a line.")
-    return lines
+        next(iterate_lines(path), None)
 
 
-def require_vocabulary(model, encoders, data_dir: str) -> None:
-    """Refuses a vocabulary of another size than the model's."""
-    sizes = (("inputs", model.source_vocab_size), ("targets", model.target_vocab_size))
-    for side, size in sizes:
-        if encoders[side].vocab_size != size:
-            raise UserError(
-                f"the vocabulary of the {side} in {data_dir} has {encoders[side].vocab_size} "
-                f"tokens and the checkpoint {size}: give the data the model was trained on."
-            )
+def translate_file(data_dir: str, settings) -> None:
+    """Translates the lines of --decode_from_file."""
+    job = Job("decode_from_file", settings)
+    loaded = Loaded(data_dir)
+    translator = loaded.translator(settings, job.progress.warn)
+
+    def texts(lines, skip, done):
+        for translation in translator.translate_lines(lines, skip, done):
+            yield format_translation(translation, settings)
+
+    default = (
+        f"{job.source.path}.transformer.{loaded.set_name}.{loaded.problem.name}"
+        f".beam{settings.beam_size}.alpha{settings.alpha}.decodes"
+    )
+    job.run(texts, translator.by_length, loaded, default)
 
 
-def translate_file(translator, lines: list[str], target: str) -> None:
-    """Translates lines into a file, which appears under its name when complete."""
-    unfinished = target + ".unfinished"
-    try:
-        with open(unfinished, "w", encoding="utf-8", errors="replace") as file:
-            for translation in translator.translate(lines, done=lambda n: show(n, len(lines))):
-                file.write(format_translation(translation, translator.settings) + "\n")
-        os.replace(unfinished, target)
-    except OSError as error:
-        raise UserError(f"{target} cannot be written: {error.strerror}.") from error
-    print(f"{len(lines)} translations in {target}")
+def score_file(data_dir: str, settings) -> None:
+    """Scores the lines of --score_file."""
+    from t2t_keras.decoding import PairScorer
+
+    job = Job("score_file", settings)
+    loaded = Loaded(data_dir)
+    scorer = PairScorer(loaded.model, loaded.encoders, settings, job.progress.warn)
+
+    def texts(lines, skip, done):
+        return (f"{loss:.6f}" for loss in scorer.score_lines(lines, skip, done))
+
+    job.run(texts, scorer.by_length, loaded, default=_STANDARD)
 
 
-def show(done: int, total: int) -> None:
-    """Tells how far it is: one line, rewritten on a terminal."""
-    if sys.stderr.isatty():
-        sys.stderr.write(f"\r{done}/{total} sentences" + ("\n" if done == total else ""))
-        sys.stderr.flush()
-
-
-def format_translation(translation, settings) -> str:
-    """One output line: the text, or all beams, with scores where asked, as T2T writes them."""
-    texts = [text.replace("\n", " ") for text in translation.texts]
-    if settings.return_beams or settings.write_beam_scores:  # tabs separate fields
-        texts = [text.replace("\t", " ") for text in texts]
-    if settings.write_beam_scores:
-        texts = [
-            f"{text}\t{score:.2f}" for text, score in zip(texts, translation.scores, strict=True)
-        ]
-    return "\t".join(texts)
-
-
-def translate_interactively(translator) -> None:
+def translate_interactively(data_dir: str, settings) -> None:
     """Translates each line of standard input until it ends or says q."""
+    translator = Loaded(data_dir).translator(settings)
     prompt = "> " if sys.stdin.isatty() else ""
     while True:
         try:
@@ -127,7 +123,150 @@ def translate_interactively(translator) -> None:
             return
         if line.strip():
             [translation] = translator.translate([line])
-            print(format_translation(translation, translator.settings), flush=True)
+            print(format_translation(translation, settings), flush=True)
+
+
+_MODES = {
+    "decode_from_file": translate_file,
+    "decode_interactive": translate_interactively,
+    "score_file": score_file,
+}
+
+
+class Loaded:
+    """The model that the flags name, and what goes with it.
+
+    Args:
+        data_dir: of the vocabulary.
+    """
+
+    def __init__(self, data_dir: str):
+        from t2t_keras import checkpoints
+        from t2t_keras.decoding import Ensemble
+
+        names = (FLAGS.checkpoint_path or FLAGS.output_dir).split(",")
+        self.prefixes = [checkpoints.resolve(os.path.expanduser(name.strip())) for name in names]
+        given = options.hparams(needed=False)
+        beside = [checkpoints.read_settings(os.path.dirname(prefix)) for prefix in self.prefixes]
+        recorded, run = beside[0]
+        self.problem = options.problem(run.get("problem"))
+        self.encoders = self.problem.get_feature_encoders(data_dir)
+        models = []
+        for prefix, (_, run) in zip(self.prefixes, beside, strict=True):
+            space = run.get("target_space_id", self.problem.target_space_id)
+            models.append(checkpoints.load_model(prefix, given, space))
+            require_vocabulary(models[-1], self.encoders, data_dir)
+        self.model = Ensemble(models) if len(models) > 1 else models[0]
+        self.set_name = (recorded or given).set_name or "hparams"
+
+    def translator(self, settings, report=None):
+        """Translates with this model, into what the problem makes of text."""
+        from t2t_keras.decoding import Translator
+
+        return Translator(
+            self.model, self.encoders, settings, report, format_output=self.problem.format_output
+        )
+
+    def description(self) -> dict[str, str]:
+        """Which weights these are."""
+        names = [f"{os.path.basename(path)} {_digest(path + '.index')}" for path in self.prefixes]
+        return {"problem": self.problem.name, "checkpoint": ", ".join(names)}
+
+
+def _digest(path: str) -> str:
+    with open(path, "rb") as file:  # of a checkpoint's index, which holds checksums of its data
+        return hashlib.sha256(file.read()).hexdigest()[:16]
+
+
+def require_vocabulary(model, encoders, data_dir: str) -> None:
+    """Refuses a vocabulary of another size than the model's."""
+    sizes = (("inputs", model.source_vocab_size), ("targets", model.target_vocab_size))
+    for side, size in sizes:
+        if encoders[side].vocab_size != size:
+            raise UserError(
+                f"the vocabulary of the {side} in {data_dir} has {encoders[side].vocab_size} "
+                f"tokens and the checkpoint {size}: give the data the model was trained on."
+            )
+
+
+class Job:
+    """A line of output for each line of a source.
+
+    Args:
+        flag: which names the source.
+        settings: of the decoding.
+    """
+
+    def __init__(self, flag: str, settings):
+        from t2t_keras.decoding.line_progress import LineProgress
+        from t2t_keras.decoding.source_lines import SourceLines
+
+        self.flag = flag
+        self.settings = settings
+        self.progress = LineProgress()
+        self.source = SourceLines(options.required(flag), self.progress.warn)
+        prefixes = options.directory("decode_prefix_file")
+        self.prefixes = SourceLines(prefixes, self.progress.warn) if prefixes else None
+        if self.source.is_file:
+            content = self.source.content
+            if not content.lines:
+                raise UserError(f"{self.source.path} is empty: --{flag} needs one sentence a line.")
+            self.progress.expect(content.lines, content.text_bytes)
+
+    def run(self, results, by_length, loaded: Loaded, default: str) -> None:
+        """Writes the results that are not there yet, until the end or a signal."""
+        from t2t_keras.decoding.line_files import ResumableFile, line_output
+        from t2t_keras.decoding.line_jobs import write_results
+        from t2t_keras.training.stop_requests import StopRequests
+
+        path = options.directory("decode_to_file")
+        path = path or (default if self.source.is_file else _STANDARD)
+        made_from = self._made_from(loaded)
+        output = line_output(path, made_from, self.progress.say)
+        to_file = isinstance(output, ResumableFile)
+        with StopRequests() as stop:
+            try:
+                complete = write_results(
+                    results,
+                    by_length.first_of_window,
+                    self.source,
+                    self.prefixes,
+                    output,
+                    self.progress,
+                    leave=lambda: bool(stop.name),
+                )
+            except BrokenPipeError:  # nobody reads on
+                os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+                sys.exit(_BROKEN_PIPE)
+        if not complete:
+            later = "; the same command goes on there" if to_file and made_from else ""
+            self.progress.say(f"stopped by {stop.name} after line {output.lines:,}{later}")
+            sys.exit(_EXIT_CODES[stop.name])
+        if loaded.problem.format_report():
+            self.progress.say(loaded.problem.format_report())
+        if to_file:
+            print(f"{output.lines} {_RESULTS[self.flag]} in {path}")
+
+    def _made_from(self, loaded: Loaded):
+        """What decides the output; None: text that cannot be read again."""
+        texts = {"source": self.source, "prefixes": self.prefixes}
+        given = {name: text for name, text in texts.items() if text}
+        if not all(text.is_file for text in given.values()):
+            return None
+        contents = {name: str(text.content) for name, text in given.items()}
+        return {"flag": self.flag, **contents, **loaded.description(), **self.settings.deciding()}
+
+
+def format_translation(translation, settings) -> str:
+    """One output line: the text, or all beams, with scores where asked, as T2T writes them."""
+    texts = [text.replace("\n", " ") for text in translation.texts]
+    if settings.return_beams or settings.write_beam_scores:  # tabs separate fields
+        texts = [text.replace("\t", " ") for text in texts]
+    if settings.write_beam_scores:
+        texts = [
+            f"{text}\t{score:.2f}" for text, score in zip(texts, translation.scores, strict=True)
+        ]
+    return "\t".join(texts)
 
 
 def run() -> None:

@@ -28,19 +28,31 @@ def iterate_lines(path: str | os.PathLike[str]) -> Iterator[str]:
         UserError: the file cannot be read or decompressed, or a line (which is named) is not UTF-8.
     """
     name = os.fspath(path)
+    for number, line in enumerate(iterate_raw_lines(path), start=1):
+        yield _decode(line, name, number)
+
+
+def iterate_raw_lines(path: str | os.PathLike[str]) -> Iterator[bytes]:
+    """Yields the lines that `iterate_lines` yields as the bytes that they are."""
+    name = os.fspath(path)
     try:
         with gzip.open(name, "rb") if name.endswith(".gz") else open(name, "rb") as file:
-            for number, line in enumerate(file, start=1):
-                yield _decode(line, name, number)
+            for line in file:
+                yield without_end(line)
     except (gzip.BadGzipFile, EOFError, zlib.error) as error:
         raise UserError(f"{name} is not a whole gzip file: {error}.") from error
     except OSError as error:
         raise UserError(f"Cannot read {name}: {error.strerror or error}.") from error
 
 
+def without_end(line: bytes) -> bytes:
+    r"""A line without its "\n" or "\r\n"."""
+    return line.removesuffix(b"\n").removesuffix(b"\r")
+
+
 def _decode(line: bytes, name: str, number: int) -> str:
     try:
-        return line.removesuffix(b"\n").removesuffix(b"\r").decode("utf-8")
+        return line.decode("utf-8")
     except UnicodeDecodeError as error:
         byte = line[error.start]
         raise UserError(

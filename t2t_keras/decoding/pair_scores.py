@@ -1,0 +1,122 @@
+"""How likely a model finds given translations: T2T's `--score_file`."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import NamedTuple
+
+from t2t_keras.decoding.by_length import BatchLimits, ByLength, Done, Report
+from t2t_keras.decoding.scoring import score
+from t2t_keras.decoding.settings import DecodeSettings
+from t2t_keras.decoding.source_lines import Line
+from t2t_keras.decoding.translator import WINDOW, encoded, pad, warn
+from t2t_keras.errors import UserError
+from t2t_keras.ids import EOS_ID
+
+_LOGITS = 8
+"""Scoring holds the logits of all positions at once: fewer tokens go than in a search."""
+
+
+class Pair(NamedTuple):
+    """A source and its target as a model takes them."""
+
+    number: int
+    source: list[int]  # both with the end of sentence; none: left out
+    target: list[int]
+    text_bytes: int
+
+
+class PairScore(NamedTuple):
+    """How likely a target is."""
+
+    loss: float  # nats a token; nan: not scored
+    tokens: int
+
+
+class PairScorer:
+    """Scores lines of the form "source<TAB>target".
+
+    Args:
+        model: a `Transformer` or an `Ensemble`.
+        encoders: "inputs" and "targets" text encoders.
+        settings: `max_input_size`, here of either side, and how batches are made.
+        report: is told, in one line each, what is too long and what does not fit into memory; by
+            default, standard error is.
+    """
+
+    def __init__(
+        self, model, encoders, settings: DecodeSettings | None = None, report: Report | None = None
+    ):
+        self.model = model
+        self.encoders = encoders
+        self.settings = settings or DecodeSettings()
+        self.report = report or warn
+        limits = BatchLimits(
+            self.settings.batch_size, self.settings.batch_tokens // _LOGITS, WINDOW
+        )
+        self.by_length = ByLength(self, limits, self.report)
+
+    def score_lines(
+        self, lines: Iterable[Line], skip: int = 0, done: Callable[[Done], None] | None = None
+    ) -> Iterator[float]:
+        """Yields the mean loss of each target's tokens, end of sentence included, not smoothed.
+
+        Args:
+            lines: however many.
+            skip: scores that are not wanted, at the beginning.
+            done: called after every batch.
+
+        Raises:
+            UserError: a line without a tab, or with more than one.
+        """
+        results = self.by_length.results(map(self._pair, lines), skip, done)
+        return (result.loss for result in results)
+
+    # What `ByLength` asks for.
+
+    def size(self, pair: Pair) -> int:
+        """Tokens of the longer side."""
+        return max(len(pair.source), len(pair.target))
+
+    def order(self, pair: Pair) -> int:
+        """Longest first."""
+        return -self.size(pair)
+
+    def run(self, pairs: Sequence[Pair], longest: int) -> list[PairScore]:
+        """Scores a batch."""
+        sources, targets = (pad(side) for side in zip(*(pair[1:3] for pair in pairs), strict=True))
+        log_p = score(self.model, sources, targets).numpy()
+        return [
+            PairScore(-float(sum_) / len(pair.target), len(pair.target))
+            for sum_, pair in zip(log_p, pairs, strict=True)
+        ]
+
+    def without(self, pair: Pair) -> PairScore:
+        """No score."""
+        return PairScore(math.nan, 0)
+
+    def tokens(self, result: PairScore) -> int:
+        """Those of the target."""
+        return result.tokens
+
+    def _pair(self, line: Line) -> Pair:
+        sides = line.text.split("\t")
+        if len(sides) != 2:
+            raise UserError(
+                f"line {line.number} has {len(sides) - 1} tabs: a line to score is "
+                "SOURCE<TAB>TARGET."
+            )
+        source, target = (
+            [*encoded(self.encoders[name], text, line.number), EOS_ID]
+            for name, text in zip(("inputs", "targets"), sides, strict=True)
+        )
+        most = self.settings.max_input_size
+        longer = max(len(source), len(target))
+        if 0 < most < longer:
+            self.report(
+                f"line {line.number} has {longer:,} tokens, more than max_input_size={most}: "
+                "it is not scored"
+            )
+            source = target = []
+        return Pair(line.number, source, target, line.text_bytes)

@@ -1,0 +1,179 @@
+"""t2t-keras-decode as its users run it: files, pipes, stops, scores, ensembles, and mistakes."""
+
+import signal
+import subprocess
+import sys
+import time
+
+import networks
+import pytest
+import toy
+
+from t2t_keras import checkpoints, registry
+from t2t_keras.decoding import DecodeSettings, Ensemble, PairScorer, Translator
+from t2t_keras.decoding.source_lines import Line
+
+
+@pytest.fixture(scope="module")
+def base(tmp_path_factory):
+    """Data, and runs `one` and `two` of random models."""
+    directory = tmp_path_factory.mktemp("toy")
+    toy.generate(directory)
+    size = encoders(directory)["inputs"].vocab_size
+    for seed, name in enumerate(("one", "two")):
+        model = networks.small_model(
+            "num_hidden_layers=1", size, size, seed=seed, spread=2.0, ending=1.0
+        )
+        run = {**model.description(), "problem": toy.PROBLEM}
+        checkpoints.write_settings(str(directory / name), model.hp, run)
+        checkpoints.save_t2t(model, str(directory / name / "model.ckpt-7"))
+    return directory
+
+
+def encoders(base):
+    return registry.problem(toy.PROBLEM).get_feature_encoders(base / "data")
+
+
+def load(base, name="one"):
+    return checkpoints.load_model(str(base / name))
+
+
+def arguments(base, hparams, *flags, run="one"):
+    return [
+        f"--data_dir={base / 'data'}",
+        f"--checkpoint_path={base / run}",
+        f"--decode_hparams={hparams}",
+        *map(str, flags),
+    ]
+
+
+def decode(base, hparams, *flags, run="one", **options):
+    return toy.command("decode", *arguments(base, hparams, *flags, run=run), **options)
+
+
+def translations(base, lines, model=None, prefixes=None, **settings):
+    translator = Translator(model or load(base), encoders(base), DecodeSettings(**settings))
+    return [t.texts[0] for t in translator.translate(lines, prefixes)]
+
+
+def test_a_file_with_all_that_may_be_wrong_in_it(base):
+    """The name is T2T's; bytes that are no text, long lines and empty ones keep their place."""
+    source = base / "source.txt"
+    source.write_bytes(b"a b c\n\n\xffa b\na b c d e f g h a b c d e f\nno newline: a")
+    done = decode(
+        base,
+        "beam_size=2,extra_length=3,max_input_size=12",
+        f"--decode_from_file={source}",
+    )
+    assert done.returncode == 0, done.stderr
+    warnings = [line for line in done.stderr.splitlines() if line.startswith("warning: ")]
+    assert warnings[0].startswith(f"warning: line 3 of {source} is not UTF-8")
+    assert [line.split(" has ")[0] for line in warnings[1:]] == [
+        "warning: line 4",
+        "warning: line 5",
+    ]
+    [target] = base.glob("source.txt.transformer.*")
+    assert target.name == (
+        f"source.txt.transformer.transformer_base.{toy.PROBLEM}.beam2.alpha0.6.decodes"
+    )
+    assert done.stdout == f"5 translations in {target}\n"
+    lines = ["a b c", "", "a b", "a b c d e f g h a b c d e f", "no newline: a"]
+    settings = {"beam_size": 2, "extra_length": 3, "max_input_size": 12}
+    assert target.read_text().split("\n") == [*translations(base, lines, **settings), ""]
+
+
+def test_pipes_prefixes_and_ensembles(base):
+    (base / "prefixes").write_text("c\n\nb a\n")
+    both = f"one,{base / 'two' / 'model.ckpt-7'}"
+    done = decode(
+        base,
+        "beam_size=2,extra_length=3",
+        "--decode_from_file=-",
+        f"--decode_prefix_file={base / 'prefixes'}",
+        run=both,
+        input="a b\nc d e\nf\n",
+    )
+    assert done.returncode == 0, done.stderr
+    model = Ensemble([load(base, name) for name in ("one", "two")])
+    wanted = translations(
+        base, ["a b", "c d e", "f"], model, ["c", "", "b a"], beam_size=2, extra_length=3
+    )
+    assert done.stdout.split("\n") == [*wanted, ""]
+    assert wanted[2].startswith("b a")
+
+
+def test_a_stopped_run_goes_on(base):
+    """SIGTERM ends with the code of a shell; what comes after is what would have come."""
+    lines = toy.rows(6000, seed=9)
+    source, target = base / "long.txt", base / "long.out"
+    source.write_text("\n".join(lines) + "\n")
+    flags = [f"--decode_from_file={source}", f"--decode_to_file={target}"]
+    hparams = "beam_size=1,extra_length=1"
+    line = [sys.executable, "-m", "t2t_keras.cli.decode", *arguments(base, hparams, *flags)]
+    unfinished = base / "long.out.unfinished"
+    with subprocess.Popen(line, stderr=subprocess.PIPE, text=True) as process:
+        while process.poll() is None and not (unfinished.exists() and unfinished.stat().st_size):
+            time.sleep(0.01)
+        process.send_signal(signal.SIGTERM)
+        told = process.communicate()[1].strip().split("\n")[-1]
+    assert process.returncode == 143
+    there = unfinished.read_bytes().count(b"\n")
+    assert 0 < there < 6000
+    assert told == f"stopped by SIGTERM after line {there:,}; the same command goes on there"
+    assert not target.exists()
+
+    done = decode(base, hparams + ",batch_size=500", *flags)
+    assert done.returncode == 0, done.stderr
+    assert f"going on after line {there:,} of {unfinished}\n" in done.stderr
+    wanted = translations(base, lines, beam_size=1, extra_length=1)
+    assert target.read_text().split("\n") == [*wanted, ""]
+    assert not list(base.glob("long.out.*"))
+
+
+def test_scores_of_given_translations(base):
+    pairs = base / "pairs.tsv"
+    pairs.write_text("a b\tb a\nc\t\nd e f\tf e d\n")
+    done = decode(base, "", f"--score_file={pairs}", f"--decode_to_file={base / 'scores'}")
+    assert done.returncode == 0, done.stderr
+    assert done.stdout == f"3 scores in {base / 'scores'}\n"
+    scorer = PairScorer(load(base), encoders(base))
+    lines = [Line(n, text) for n, text in enumerate(pairs.read_text().splitlines(), start=1)]
+    wanted = [f"{loss:.6f}\n" for loss in scorer.score_lines(lines)]
+    assert (base / "scores").read_text() == "".join(wanted)
+
+
+def test_a_reader_that_leaves_is_no_error(base):
+    line = arguments(base, "beam_size=1,extra_length=1", "--decode_from_file=-")
+    with subprocess.Popen(
+        [sys.executable, "-m", "t2t_keras.cli.decode", *line],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    ) as process:
+        process.stdout.close()
+        process.stdout = None
+        _, told = process.communicate("a b\n")
+    assert process.returncode == 141
+    assert "Error" not in told
+
+
+@pytest.mark.parametrize(
+    ("flags", "expected"),
+    [
+        ([], "give one of --decode_from_file=FILE, --decode_interactive and --score_file=FILE"),
+        (["--decode_from_file=x", "--decode_interactive"], "give one of"),
+        (["--score_file=x"], "--decode_to_file is missing"),
+        (["--decode_interactive", "--decode_prefix_file=x"], "goes with --decode_from_file"),
+        (["--decode_from_file=-", "--decode_prefix_file=-"], "cannot both be standard input"),
+        (["--decode_from_file=/nowhere"], "Cannot read /nowhere"),
+        (["--decode_from_file=/"], "Cannot read /: Is a directory"),
+    ],
+)
+def test_complains_in_one_line(base, flags, expected):
+    assert expected in toy.complaint(decode(base, "", *flags, input=""))
+
+
+def test_complains_about_one_of_several_checkpoints(base):
+    done = decode(base, "", "--decode_from_file=-", run=f"one,{base}/three", input="")
+    assert f"no checkpoint at {base}/three" in toy.complaint(done)

@@ -1,0 +1,144 @@
+"""Files of a line for each line of a source: begun, gone on with, begun anew, and streams."""
+
+import gzip
+import json
+import os
+
+import pytest
+
+from t2t_keras.decoding.line_files import ResumableFile, Stream, line_output
+from t2t_keras.decoding.source_lines import SourceLines, numbered
+from t2t_keras.errors import UserError
+
+MADE_FROM = {"source": "3 lines abc", "beam_size": 4}
+
+
+@pytest.fixture
+def path(tmp_path):
+    return tmp_path / "out"
+
+
+def unfinished(path, *lines, made_from=MADE_FROM):
+    """Leaves a file with some lines."""
+    output = ResumableFile(str(path), made_from, pytest.fail)
+    for line in lines:
+        output.write(line)
+    output.flush()
+
+
+def test_a_file_is_there_when_it_is_complete(path):
+    output = ResumableFile(str(path), MADE_FROM, pytest.fail)
+    output.write("ä\nb")
+    output.write("")
+    assert not path.exists()
+    output.complete()
+    assert path.read_text("utf-8") == "ä b\n\n"
+    assert output.lines == 2
+    assert os.listdir(path.parent) == ["out"]
+
+
+def test_goes_on_after_the_whole_lines(path):
+    unfinished(path, "a", "b")
+    with open(f"{path}.unfinished", "ab") as file:
+        file.write(b"half a li")
+    told = []
+    output = ResumableFile(str(path), MADE_FROM, told.append)
+    assert output.lines == 2
+    assert told == [f"going on after line 2 of {path}.unfinished"]
+    output.write("c")
+    output.complete()
+    assert path.read_text() == "a\nb\nc\n"
+    assert os.listdir(path.parent) == ["out"]
+
+
+@pytest.mark.parametrize(
+    ("before", "now", "why"),
+    [
+        (MADE_FROM, {**MADE_FROM, "beam_size": 1}, "beam_size was 4 and is now 1"),
+        (MADE_FROM, None, "it cannot be told whether standard input is the same"),
+        (None, MADE_FROM, "nothing tells what it was made from"),
+        ({**MADE_FROM, "old": 1}, MADE_FROM, "old was 1 and is now None"),
+    ],
+)
+def test_begins_anew_for_something_else(path, before, now, why):
+    unfinished(path, "a", "b", made_from=before)
+    told = []
+    output = ResumableFile(str(path), now, told.append)
+    assert told == [f"{path}.unfinished is begun anew: {why}"]
+    assert output.lines == 0
+    output.write("c")
+    output.complete()
+    assert path.read_text() == "c\n"
+    assert os.listdir(path.parent) == ["out"]
+
+
+@pytest.mark.parametrize("record", ["", "{", "[]", "\udcff"])
+def test_begins_anew_when_the_record_is_damaged(path, record):
+    unfinished(path, "a")
+    with open(f"{path}.unfinished.json", "wb") as file:
+        file.write(record.encode("utf-8", "surrogateescape"))
+    told = []
+    assert ResumableFile(str(path), MADE_FROM, told.append).lines == 0
+    assert "nothing tells" in told[0]
+    with open(f"{path}.unfinished.json", encoding="utf-8") as file:
+        assert json.load(file) == MADE_FROM
+
+
+def test_a_file_that_cannot_be_written(tmp_path):
+    with pytest.raises(UserError, match="out cannot be written: No such file or directory"):
+        ResumableFile(str(tmp_path / "absent" / "out"), MADE_FROM, pytest.fail)
+    with pytest.raises(UserError, match="is a directory: name a file in it"):
+        line_output(str(tmp_path), MADE_FROM, pytest.fail)
+
+
+def test_pipes_are_written_at_once():
+    reading, writing = os.pipe()
+    stream = line_output(f"/dev/fd/{writing}", MADE_FROM, pytest.fail)
+    assert isinstance(stream, Stream)
+    stream.write("a\nb")
+    stream.flush()
+    assert os.read(reading, 99) == b"a b\n"
+    os.close(reading)
+    stream.write("c")
+    with pytest.raises(BrokenPipeError):
+        stream.flush()
+    with pytest.raises(BrokenPipeError):
+        stream.complete()
+
+
+# The lines of a source
+
+
+def test_bytes_that_are_not_utf_8_are_left_out_and_told(tmp_path):
+    (tmp_path / "source").write_bytes(b"a\n\nna\xefve\r\n\xff\nlast")
+    told = []
+    source = SourceLines(str(tmp_path / "source"), told.append)
+    assert list(source) == ["a", "", "nave", "", "last"]
+    assert told == [
+        f"line {n} of {tmp_path / 'source'} is not UTF-8: the bytes that are not are left out"
+        for n in (3, 4)
+    ]
+
+
+def test_content_is_the_same_in_gzip(tmp_path):
+    (tmp_path / "source").write_bytes(b"a\nbc\n")
+    (tmp_path / "source.gz").write_bytes(gzip.compress(b"a\nbc"))
+    plain, packed = (
+        SourceLines(str(tmp_path / name), pytest.fail) for name in ("source", "source.gz")
+    )
+    assert plain.content == packed.content
+    assert plain.content[:2] == (2, 3)
+    assert str(plain.content).startswith("2 lines ")
+    (tmp_path / "other").write_bytes(b"ab\nc\n")
+    assert SourceLines(str(tmp_path / "other"), pytest.fail).content != plain.content
+
+
+@pytest.mark.parametrize(("lines", "fewer"), [("a\nb\n", "prefixes"), ("", "source")])
+def test_as_many_prefixes_as_lines(tmp_path, lines, fewer):
+    (tmp_path / "source").write_text(lines)
+    (tmp_path / "prefixes").write_text("c\n")
+    both = [SourceLines(str(tmp_path / name), pytest.fail) for name in ("source", "prefixes")]
+    with pytest.raises(UserError, match=f"{fewer} ends after {len(lines) // 4:,} lines"):
+        list(numbered(*both))
+    (tmp_path / "source").write_text("a\n")
+    assert [tuple(line) for line in numbered(*both)] == [(1, "a", "c")]

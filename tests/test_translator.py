@@ -1,0 +1,201 @@
+"""From text to text: neighbours, T2T's batches, long lines, prefixes, sampling, scores."""
+
+import math
+
+import numpy as np
+import pytest
+import tensorflow as tf
+from networks import log_probabilities, search_model, small_model
+
+from t2t_keras import decoding
+from t2t_keras.decoding import DecodeSettings, Ensemble, PairScorer, Translator, translator
+from t2t_keras.decoding.source_lines import Line
+from t2t_keras.errors import UserError
+from t2t_keras.text import TokenTextEncoder
+
+ENCODER = TokenTextEncoder(vocab_list=[f"w{n}" for n in range(2, 23)])
+ENCODERS = {"inputs": ENCODER, "targets": ENCODER}
+_RANDOM = np.random.default_rng(3)
+LINES = [
+    " ".join(f"w{n}" for n in _RANDOM.integers(2, 23, length)) for length in (3, 9, 1, 5, 0, 14, 3)
+]
+
+
+def make(settings=None, model=None, report=pytest.fail, **kwargs):
+    settings = DecodeSettings(**{"extra_length": 5, **(settings or {})})
+    return Translator(model or search_model(), ENCODERS, settings, report, **kwargs)
+
+
+def same(one, other):
+    assert [t.texts for t in one] == [t.texts for t in other]
+    assert [t.lengths for t in one] == [t.lengths for t in other]
+    np.testing.assert_allclose([t.scores for t in one], [t.scores for t in other], rtol=1e-5)
+
+
+@pytest.mark.parametrize(
+    "settings", [{"beam_size": 3, "return_beams": True}, {"beam_size": 1, "min_length": 4}]
+)
+def test_a_line_is_translated_alike_whatever_its_neighbours(settings):
+    together = make(settings).translate(LINES)
+    same(together, [make(settings).translate([line])[0] for line in LINES])
+    same(together, make({**settings, "batch_size": 2}).translate(LINES))
+    same(together, make(settings).translate(LINES[::-1])[::-1])
+    assert len({t.texts[0] for t in together}) > 3
+    limits = [len(line.split()) + 1 + 5 for line in LINES]
+    longest = [max(t.lengths) for t in together]
+    assert all(n <= limit for n, limit in zip(longest, limits, strict=True))
+    assert any(n == limit for n, limit in zip(longest, limits, strict=True))
+
+
+def test_t2t_s_batches():
+    """Sorted by words, the longest first, so many at once, and as long as the longest lets."""
+    order = sorted(range(7), key=lambda i: -len(LINES[i].split()))
+    wanted = {}
+    for rows in (order[:3], order[3:6], order[6:]):
+        ids = translator.pad([[*ENCODER.encode(LINES[i]), 1] for i in rows])
+        found = decoding.beam_search(search_model(), ids, beam_size=2, extra_length=5)
+        for i, best, score in zip(rows, found[0].numpy(), found[1].numpy(), strict=True):
+            wanted[i] = (ENCODER.decode(translator.until_eos(best[0])), score[0])
+    settings = {"beam_size": 2, "t2t_batches": True, "batch_size": 3}
+    translated = make(settings).translate(LINES)
+    assert [t.texts[0] for t in translated] == [wanted[i][0] for i in range(7)]
+    np.testing.assert_allclose(
+        [t.scores[0] for t in translated], [wanted[i][1] for i in range(7)], rtol=1e-5
+    )
+    assert [t.texts for t in translated] != [
+        t.texts for t in make({"beam_size": 2}).translate(LINES)
+    ]
+
+
+def test_long_lines_are_cut_or_skipped_and_told():
+    told = []
+    settings = {"beam_size": 2, "max_input_size": 6, "write_beam_scores": True}
+    cut = make(settings, report=told.append).translate(LINES)
+    assert told == [
+        "line 2 has 10 tokens, more than max_input_size=6: it is cut",
+        "line 6 has 15 tokens, more than max_input_size=6: it is cut",
+    ]
+    shorter = [" ".join(line.split()[:5]) for line in LINES]
+    same(cut, make({"beam_size": 2}).translate(shorter))
+
+    told.clear()
+    settings |= {"long_inputs": "skip", "return_beams": True}
+    skipped = make(settings, report=told.append).translate(LINES)
+    assert [line.split(": ")[1] for line in told] == ["it is skipped"] * 2
+    assert skipped[1] == skipped[5] == (["", ""], [0.0, 0.0], [0, 0])
+    kept = [i for i in range(7) if i not in (1, 5)]
+    same([skipped[i] for i in kept], make(settings).translate([LINES[i] for i in kept]))
+
+
+@pytest.mark.parametrize("beam_size", [1, 3])
+def test_translations_begin_with_their_prefixes(beam_size):
+    prefixes = ["w3 w9", "", "w2", "", "w8 w8 w8", "", ""]
+    free = make({"beam_size": beam_size}).translate(LINES)
+    forced = make({"beam_size": beam_size}).translate(LINES, prefixes)
+    for translation, prefix in zip(forced, prefixes, strict=True):
+        assert translation.texts[0].startswith(prefix)
+    rows = [i for i, prefix in enumerate(prefixes) if not prefix]
+    same([forced[i] for i in rows], [free[i] for i in rows])
+    same(
+        forced,
+        [
+            make({"beam_size": beam_size}).translate([line], [prefix])[0]
+            for line, prefix in zip(LINES, prefixes, strict=True)
+        ],
+    )
+    with pytest.raises(ValueError, match="shorter"):
+        make().translate(LINES, prefixes[:3])
+
+
+def test_sampling():
+    def drawn(**settings):
+        settings = {"beam_size": 1, "sampling_method": "random", **settings}
+        return make(settings).translate(["w4 w5 w6"] * 40)
+
+    def texts(**settings):
+        return [t.texts[0] for t in drawn(**settings)]
+
+    assert texts() == texts()
+    assert texts() != texts(sampling_seed=1)
+    assert len(set(texts())) > 30
+    best = make({"beam_size": 1}).translate(["w4 w5 w6"])[0]
+    assert set(texts(sampling_keep_top_k=1)) == {best.texts[0]}
+    assert set(texts(sampling_keep_top_p=1e-6)) == {best.texts[0]}
+    assert len(set(texts(sampling_temp=0.01))) < 5
+    assert drawn(sampling_keep_top_k=1)[0].scores == pytest.approx(best.scores, rel=1e-5)
+
+
+def test_sampling_goes_on_as_it_would_have():
+    settings = {"beam_size": 1, "sampling_method": "random", "batch_size": 3}
+    lines = [Line(n, text) for n, text in enumerate(LINES, start=1)]
+    whole = list(make(settings).translate_lines(lines))
+    for skip in (1, 4, 6):
+        assert list(make(settings).translate_lines(lines, skip)) == whole[skip:]
+
+
+def test_an_ensemble_of_twice_the_same_is_that_one():
+    twice = Ensemble([search_model(), search_model()])
+    same(make({"beam_size": 2}, twice).translate(LINES), make({"beam_size": 2}).translate(LINES))
+
+
+def test_formats_what_was_decoded():
+    plain = make({"beam_size": 2, "return_beams": True})
+    both = make(
+        {"beam_size": 2, "return_beams": True},
+        format_output=lambda inputs, text: f"{inputs}|{text}",
+    )
+    for line, raw, made in zip(LINES, plain.translate(LINES), both.translate(LINES), strict=True):
+        assert made.texts == [f"{line}|{text}" for text in raw.texts]
+
+
+def test_names_the_line_that_has_no_ids():
+    with pytest.raises(UserError, match="line 2: Token 'unknown' is not in the vocabulary"):
+        make().translate(["w3", "unknown"])
+
+
+def test_ids_are_those_of_lines():
+    ids = translator.pad([[*ENCODER.encode(line), 1] for line in LINES])
+    same(make().translate_ids(tf.constant(np.pad(ids, [(0, 0), (0, 3)]))), make().translate(LINES))
+
+
+# Scores of given pairs
+
+
+def scorer(report=pytest.fail, **settings):
+    return PairScorer(search_model(), ENCODERS, DecodeSettings(**settings), report)
+
+
+def test_scores_are_mean_losses_of_the_target_s_tokens():
+    """Against the Transformer in NumPy, a token at a time."""
+    pairs = [("w4 w5", "w6 w7 w8"), ("w9", ""), ("w3 w3 w3 w3", " w2 ")]
+    wanted = []
+    for source, target in pairs:
+        source, target = ([*ENCODER.encode(side), 1] for side in (source, target))
+        log_p = [
+            log_probabilities(search_model(), [source], [target[:t]])[0, target[t]]
+            for t in range(len(target))
+        ]
+        wanted.append(-np.mean(log_p))
+    lines = [Line(n, "\t".join(pair)) for n, pair in enumerate(pairs, start=1)]
+    np.testing.assert_allclose(list(scorer().score_lines(lines)), wanted, rtol=1e-4)
+    alone = [next(scorer(batch_size=1).score_lines([line])) for line in lines]
+    np.testing.assert_allclose(alone, wanted, rtol=1e-4)
+
+
+def test_a_pair_that_is_too_long_has_no_score():
+    told = []
+    lines = [Line(1, "w3\tw4 w5 w6"), Line(2, "w3\tw4")]
+    first, second = scorer(told.append, max_input_size=3).score_lines(lines)
+    assert math.isnan(first) and second > 0
+    assert told == ["line 1 has 4 tokens, more than max_input_size=3: it is not scored"]
+
+
+@pytest.mark.parametrize(("text", "tabs"), [("w3 w4", 0), ("w3\tw4\tw5", 2)])
+def test_a_line_to_score_has_one_tab(text, tabs):
+    with pytest.raises(UserError, match=f"line 1 has {tabs} tabs"):
+        list(scorer().score_lines([Line(1, text)]))
+
+
+def test_models_that_do_not_fit_together():
+    with pytest.raises(UserError, match="vocabularies of the same sizes"):
+        Ensemble([search_model(), small_model(source_vocab=24, target_vocab=24)])
