@@ -106,6 +106,17 @@ def test_one_line_for_a_bad_command(arguments, message):
     assert done.stderr.count("\n") == 1
 
 
+def test_says_nothing_when_nobody_reads_on(files):
+    gold = files / "twelve"
+    command = [sys.executable, "-m", "t2t_keras.cli.parseval", f"--gold={gold}"]
+    with subprocess.Popen(
+        [*command, f"--predicted={gold}"], stdout=subprocess.PIPE, stderr=subprocess.PIPE
+    ) as process:
+        process.stdout.close()
+        assert process.stderr.read() == b""
+    assert process.returncode == 0
+
+
 def test_scoring_imports_nothing_heavy(files):
     script = f"""
 import sys
