@@ -1,0 +1,103 @@
+"""`t2t-keras-export`: a trained model for servers, as a SavedModel or for CTranslate2."""
+
+from __future__ import annotations
+
+import os
+
+from absl import flags
+
+from t2t_keras.cli import app, options
+from t2t_keras.errors import UserError
+
+FLAGS = flags.FLAGS
+
+_OF_SAVED_MODEL = ("version", "precision", "default_signature", "warm_up", "decode_hparams")
+
+
+def define_flags() -> None:
+    """Defines the flags of the command: T2T's, as far as they apply, and how to serve."""
+    options.define_problem()
+    options.define_hparams()
+    options.define_decode_hparams()
+    flags.DEFINE_string("output_dir", None, "Directory of a run; its latest checkpoint is used.")
+    flags.DEFINE_string(
+        "checkpoint_path",
+        None,
+        "A certain checkpoint, such as DIR/model.ckpt-100; several, with commas, are an ensemble.",
+    )
+    flags.DEFINE_string("export_dir", None, "Where it goes; DIR/export beside the checkpoint.")
+    flags.DEFINE_enum(
+        "format", "saved_model", ["saved_model", "ctranslate2"], "Who is to serve it."
+    )
+    flags.DEFINE_integer("version", None, "Of the SavedModel; the next free number.", lower_bound=0)
+    flags.DEFINE_enum(
+        "precision",
+        None,
+        ["float32", "bfloat16", "float16"],
+        "Of the weights and of computing with them; that of the model.",
+    )
+    flags.DEFINE_string(
+        "default_signature", "translate", "What a client gets that names no signature."
+    )
+    flags.DEFINE_bool("warm_up", True, "Add requests for the server to try when it starts.")
+
+
+def main(arguments: list[str]) -> None:
+    """Loads the checkpoint and writes it in the format asked for."""
+    options.reject_arguments(arguments)
+    data_dir = options.required("data_dir")
+    if not FLAGS.checkpoint_path:
+        options.required("output_dir")
+    given = [f"--{name}" for name in _OF_SAVED_MODEL if FLAGS[name].present]
+    if FLAGS.format != "saved_model" and given:
+        raise UserError(f"{given[0]} is for --format=saved_model, got --format={FLAGS.format}.")
+
+    from t2t_keras.cli.decode import Loaded
+    from t2t_keras.decoding import DecodeSettings
+
+    settings = DecodeSettings.parse(FLAGS.decode_hparams)
+    loaded = Loaded(data_dir)
+    beside = os.path.join(os.path.dirname(loaded.prefixes[0]), "export")
+    directory = options.directory("export_dir") or beside
+    if FLAGS.format == "ctranslate2":
+        to_ctranslate2(loaded, directory)
+    else:
+        to_saved_model(loaded, directory, settings)
+
+
+def to_saved_model(loaded, directory: str, settings) -> None:
+    """Writes the next version and says what it offers."""
+    from t2t_keras.export import SIGNATURES, export_saved_model
+
+    path = export_saved_model(
+        loaded.model,
+        loaded.encoders,
+        directory,
+        settings,
+        version=FLAGS.version,
+        precision=FLAGS.precision,
+        default_signature=FLAGS.default_signature,
+        warm_up=FLAGS.warm_up,
+    )
+    others = ", ".join(name for name in SIGNATURES if name != FLAGS.default_signature)
+    print(f"{path} has the signatures {FLAGS.default_signature} (serving_default), {others}")
+
+
+def to_ctranslate2(loaded, directory: str) -> None:
+    """Writes a directory that CTranslate2 loads."""
+    from t2t_keras.export.ctranslate2 import export_ctranslate2
+
+    if len(loaded.prefixes) > 1:
+        raise UserError("CTranslate2 has no ensembles: name one --checkpoint_path.")
+    export_ctranslate2(loaded.model, loaded.encoders, directory)
+    print(f"{directory} is a model of CTranslate2")
+
+
+def run() -> None:
+    """The console script."""
+    define_flags()
+    app.start(main)
+
+
+if __name__ == "__main__":
+    run()

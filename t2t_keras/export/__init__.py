@@ -1,0 +1,6 @@
+"""From a trained model to what serves it: a SavedModel that takes text."""
+
+from t2t_keras.export.saved_model import export_saved_model
+from t2t_keras.export.served import SIGNATURES, ServedTransformer
+
+__all__ = ["SIGNATURES", "ServedTransformer", "export_saved_model"]

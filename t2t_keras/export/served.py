@@ -1,0 +1,283 @@
+"""What a SavedModel offers: text to text, ids to ids, scores of pairs, and T2T's own signature."""
+
+from __future__ import annotations
+
+import tensorflow as tf
+
+from t2t_keras.decoding import DecodeSettings, Ensemble, beam_search, greedy, score
+from t2t_keras.errors import UserError
+from t2t_keras.export.batches import in_batches
+from t2t_keras.ids import EOS_ID, PAD_ID
+
+SIGNATURES = (
+    "translate",
+    "translate_with_options",
+    "translate_ids",
+    "score",
+    "serialized_example",
+)
+"""Of every SavedModel; one of them is `serving_default`, too."""
+
+SCORED_TOKENS = 2048
+"""Pairs are scored together as long as there are no more tokens, of which each has V logits."""
+
+# What `str.strip` takes away.
+_SPACE = "[\t-\r\x1c-\x20\x85\xa0\u1680\u2000-\u200a\u2028\u2029\u202f\u205f\u3000]"
+_EDGES = f"^{_SPACE}+|{_SPACE}+$"
+
+_TEXTS = tf.TensorSpec([None], tf.string)
+_IDS = tf.TensorSpec([None, None], tf.int32)
+_ROWS = tf.RaggedTensorSpec([None, None], tf.int32, row_splits_dtype=tf.int64)
+_REAL = tf.TensorSpec([], tf.float32)
+_WHOLE = tf.TensorSpec([], tf.int32)
+
+
+class ServedTransformer(tf.Module):
+    """A `Transformer` with its encoders, as functions of tensors that can be saved.
+
+    Every function takes a request of any size, B rows, and decodes as many at once as `batch_size`
+    and `batch_tokens` let. A row's result does not depend on the others, nor does the length of its
+    output: as many tokens as its own input has, end of sentence included, and `extra_length` more.
+
+    White space at both ends of a text is taken away, bytes that are no UTF-8 are left out, and of
+    more than `max_input_size` tokens only the first are read; `truncated`, [B] bool, tells of it.
+
+    Args:
+        model: the `Transformer`, or an `Ensemble`.
+        encoders: "inputs" and "targets" text encoders.
+        settings: how to decode; N, the number of hypotheses returned, is `beam_size` with
+            `return_beams`, else 1.
+
+    Raises:
+        UserError: settings that a server does not offer, or a vocabulary of another size than the
+            model's.
+    """
+
+    def __init__(self, model, encoders, settings: DecodeSettings | None = None):
+        super().__init__(name="transformer")
+        settings = settings or DecodeSettings()
+        require_offered(settings)
+        require_vocabulary(model, encoders)
+        # What stands in attributes is saved: the variables and tables that functions use, not
+        # the Keras model, which would have itself traced with inputs of its own choice.
+        models = model.models if isinstance(model, Ensemble) else [model]
+        self._weights = [variable.value for each in models for variable in each.weights]
+        self._graphs = [encoders[side].graph for side in ("inputs", "targets")]
+        self._parts = _Parts(model, encoders, settings)
+
+    def signatures(self) -> dict:
+        """The functions by their names in a SavedModel."""
+        return {name: getattr(self, name) for name in SIGNATURES}
+
+    @tf.function(input_signature=[_TEXTS])
+    def translate(self, text):
+        """Texts [B] -> `translation` [B], `translations` [B, N], `scores` [B, N], `truncated`."""
+        s = self._parts.settings
+        return self._parts.translate(text, s.alpha, s.extra_length)
+
+    @tf.function(input_signature=[_TEXTS, _REAL, _WHOLE])
+    def translate_with_options(self, text, alpha, extra_length):
+        """The same with two scalars that are otherwise fixed: `alpha` and `extra_length`."""
+        with tf.control_dependencies(self._parts.require_options(alpha, extra_length)):
+            text = tf.identity(text)
+        return self._parts.translate(text, alpha, extra_length)
+
+    @tf.function(input_signature=[_IDS])
+    def translate_ids(self, source_ids):
+        """[B, S] ids, end of sentence included, then 0 -> `target_ids` [B, N, L], `scores` [B, N].
+
+        Target ids have 0 after their end of sentence.
+        """
+        source_ids = tf.pad(source_ids, [[0, 0], [0, 1]])  # one column at least
+        place = tf.range(1, tf.shape(source_ids)[1] + 1)
+        lengths = tf.reduce_max(tf.where(source_ids != PAD_ID, place, 0), 1)
+        rows = tf.RaggedTensor.from_tensor(source_ids, lengths)
+        ids, scores, truncated = self._parts.translate_rows(rows)
+        return {"target_ids": ids, "scores": scores, "truncated": truncated}
+
+    @tf.function(input_signature=[_TEXTS, _TEXTS])
+    def score(self, source, target):
+        """Pairs of texts -> `log_probability` [B] of the targets, their `tokens` [B], `truncated`.
+
+        Both count the end of sentence.
+        """
+        return self._parts.score(source, target)
+
+    @tf.function(input_signature=[tf.TensorSpec([None], tf.string, name="input")])
+    def serialized_example(self, examples):
+        """T2T's: `tf.train.Example`s with `inputs` ids [B] -> `outputs`, `scores`.
+
+        `outputs` is [B, L] int32 and `scores` [B] float32, with N > 1 [B, N, L] and [B, N].
+        `batch_prediction_key` [B, 1] int32 is that of the example, 0 without one.
+        """
+        features = tf.io.parse_example(
+            examples,
+            {
+                "inputs": tf.io.RaggedFeature(tf.int64, row_splits_dtype=tf.int64),
+                "batch_prediction_key": tf.io.FixedLenFeature([1], tf.int64, [0]),
+            },
+        )
+        rows = tf.cast(features["inputs"], tf.int32)
+        ids, scores, _ = self._parts.translate_rows(rows)
+        if self._parts.hypotheses == 1:
+            ids, scores = ids[:, 0], scores[:, 0]
+        key = tf.cast(features["batch_prediction_key"], tf.int32)
+        return {"outputs": ids, "scores": scores, "batch_prediction_key": key}
+
+
+class _Parts:
+    """What the functions share; no Module, so that nothing in it is saved for its own sake."""
+
+    def __init__(self, model, encoders, settings: DecodeSettings):
+        self.model = model
+        self.encoders = encoders
+        self.settings = settings
+        self.hypotheses = settings.beam_size if settings.return_beams else 1
+        self.limit = settings.max_input_size if settings.max_input_size > 0 else tf.int32.max
+        self.rows = settings.batch_size or tf.int32.max
+        self.tokens = (settings.batch_tokens or tf.int32.max) // settings.beam_size
+        # One function, so that the search is in the SavedModel once.
+        self.search = tf.function(self._search, input_signature=[_ROWS, _REAL, _WHOLE])
+
+    def require_options(self, alpha, extra_length):
+        """Assertions that keep a client from asking for more than there may be."""
+        most = max(self.limit, self.settings.extra_length)
+        return [
+            tf.debugging.Assert(alpha >= 0.0, ["alpha must be 0 or more, got", alpha]),
+            tf.debugging.Assert(
+                (extra_length >= 0) & (extra_length <= most),
+                [f"extra_length must be from 0 to {most}, got", extra_length],
+            ),
+        ]
+
+    def translate(self, text, alpha, extra_length):
+        rows, truncated = self.encode("inputs", text)
+        ids, scores = self.search(rows, alpha, extra_length)
+        texts = self.texts(ids)
+        return {
+            "translation": texts[:, 0],
+            "translations": texts,
+            "scores": scores,
+            "truncated": truncated,
+        }
+
+    def translate_rows(self, rows):
+        """Rows of ids [B, None] -> ids [B, N, L], scores [B, N], truncated [B].
+
+        A row of nothing is an empty sentence.
+        """
+        is_empty = rows.row_lengths() == 0
+        ends = tf.fill(tf.shape(tf.boolean_mask(is_empty, is_empty)), EOS_ID)
+        ends = tf.RaggedTensor.from_row_lengths(ends, tf.cast(is_empty, tf.int64))
+        with tf.control_dependencies([self._require_known(rows)]):
+            rows, truncated = cut(tf.concat([rows, ends], 1), self.limit)
+        ids, scores = self.search(rows, self.settings.alpha, self.settings.extra_length)
+        return ids, scores, truncated
+
+    def _require_known(self, rows):
+        flat, size = rows.flat_values, self.model.source_vocab_size
+        unknown = tf.boolean_mask(flat, (flat < 0) | (flat >= size))[:1]
+        message = f"Source id out of range; 0 to {size - 1} are allowed:"
+        return tf.debugging.Assert(tf.equal(tf.size(unknown), 0), [message, unknown])
+
+    def encode(self, side, text):
+        """Texts [B] -> ids [B, None] with their end of sentence, and which were cut [B]."""
+        text = tf.strings.unicode_transcode(text, "UTF-8", "UTF-8", errors="ignore")
+        ids = self.encoders[side].encode_tensor(tf.strings.regex_replace(text, _EDGES, ""))
+        ends = tf.fill([tf.size(text), 1], EOS_ID)
+        return cut(tf.concat([ids, ends], 1), self.limit)
+
+    def texts(self, ids):
+        """Ids [B, N, L] up to their first end of sentence or padding -> texts [B, N]."""
+        batch, hypotheses, length = tf.unstack(tf.shape(ids))
+        ids = tf.reshape(ids, [batch * hypotheses, length])
+        ended = tf.cast((ids == EOS_ID) | (ids == PAD_ID), tf.int32)
+        lengths = tf.reduce_sum(tf.cast(tf.cumsum(ended, 1) == 0, tf.int64), 1)
+        rows = tf.RaggedTensor.from_tensor(ids, lengths)
+        texts = self.encoders["targets"].decode_tensor(rows)
+        return tf.reshape(texts, [batch, self.hypotheses])
+
+    def _search(self, sources, alpha, extra_length):
+        """Rows of ids [B, None] -> ids [B, N, L], scores [B, N]."""
+        s, n = self.settings, self.hypotheses
+        lengths = tf.cast(sources.row_lengths(), tf.int32)
+
+        def run(rows):
+            ids = tf.gather(sources, rows).to_tensor()
+            limits = {
+                "max_lengths": tf.gather(lengths, rows) + extra_length,
+                "min_length": s.min_length,
+            }
+            if s.beam_size == 1:
+                outputs, scores = greedy(self.model, ids, **limits)
+                return outputs[:, None], scores[:, None]
+            return beam_search(
+                self.model, ids, beam_size=s.beam_size, alpha=alpha, top_beams=n, **limits
+            )
+
+        empty = [tf.zeros([0, n, 0], tf.int32), tf.zeros([0, n])]
+        return in_batches(run, lengths, empty, most_rows=self.rows, most_tokens=self.tokens)
+
+    def score(self, source, target):
+        same = tf.debugging.Assert(
+            tf.equal(tf.size(source), tf.size(target)),
+            ["There must be as many targets as sources:", tf.size(source), tf.size(target)],
+        )
+        with tf.control_dependencies([same]):
+            sources, source_cut = self.encode("inputs", source)
+            targets, target_cut = self.encode("targets", target)
+        tokens = tf.cast(targets.row_lengths(), tf.int32)
+
+        def run(rows):
+            pair = [tf.gather(ids, rows).to_tensor() for ids in (sources, targets)]
+            return [score(self.model, *pair)]
+
+        lengths = tf.maximum(tf.cast(sources.row_lengths(), tf.int32), tokens)
+        (log_p,) = in_batches(
+            run,
+            lengths,
+            [tf.zeros([0])],
+            most_rows=self.rows,
+            most_tokens=min(self.tokens, SCORED_TOKENS),
+        )
+        return {"log_probability": log_p, "tokens": tokens, "truncated": source_cut | target_cut}
+
+
+def cut(rows, limit: int):
+    """Cuts rows of ids [B, None] to `limit` ids, the last one the end of sentence.
+
+    Returns:
+        The rows, and which have been cut, [B] bool.
+    """
+    truncated = rows.row_lengths() > limit
+    rows = rows[:, :limit]
+    last = tf.boolean_mask(rows.row_splits[1:] - 1, truncated)
+    ends = tf.fill(tf.shape(last), EOS_ID)
+    flat = tf.tensor_scatter_nd_update(rows.flat_values, last[:, None], ends)
+    return rows.with_flat_values(flat), truncated
+
+
+def require_offered(settings: DecodeSettings) -> None:
+    """Raises UserError if a served model cannot decode in this way."""
+    for name, only in (
+        ("sampling_method", "argmax"),
+        ("long_inputs", "cut"),
+        ("t2t_batches", False),
+    ):
+        value = getattr(settings, name)
+        if value != only:
+            raise UserError(
+                f"decode hparam {name} must be {only} in an export, got {value}: t2t-keras-decode "
+                "offers the rest."
+            )
+
+
+def require_vocabulary(model, encoders) -> None:
+    """Raises UserError if a vocabulary has another size than the model's."""
+    sizes = (("inputs", model.source_vocab_size), ("targets", model.target_vocab_size))
+    for side, size in sizes:
+        if encoders[side].vocab_size != size:
+            raise UserError(
+                f"the vocabulary of the {side} has {encoders[side].vocab_size} tokens and the "
+                f"model {size}: give the one that it was trained with."
+            )

@@ -1,0 +1,133 @@
+"""t2t-keras-export on a run and on its average, loaded where there is no t2t_keras."""
+
+import json
+import shutil
+import subprocess
+import sys
+
+import pytest
+import toy
+
+LINES = ["a b c", "h g f e d", "", "b b  a", "c"]
+DECODE = "--decode_hparams=beam_size=2,extra_length=3,alpha=0.7"
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory):
+    """A run of two steps."""
+    directory = tmp_path_factory.mktemp("toy")
+    toy.generate(directory)
+    done = toy.command(
+        "train",
+        f"--problem={toy.PROBLEM}",
+        f"--hparams={toy.hparams(num_hidden_layers=1)}",
+        f"--data_dir={directory / 'data'}",
+        f"--output_dir={directory / 'run'}",
+        "--train_steps=2",
+        "--local_eval_frequency=2",
+        "--eval_steps=1",
+        DECODE,
+    )
+    assert done.returncode == 0, done.stderr
+    return directory
+
+
+@pytest.fixture(scope="module")
+def exported(run):
+    done = export(run, f"--output_dir={run / 'run'}", DECODE)
+    assert done.returncode == 0, done.stderr
+    return done
+
+
+def export(directory, *arguments):
+    return toy.command("export", f"--data_dir={directory / 'data'}", *arguments)
+
+
+def translations(path):
+    """What a process says that has TensorFlow and a path."""
+    program = f"""
+import json, sys
+sys.modules["t2t_keras"] = None
+import tensorflow as tf
+loaded = tf.saved_model.load({str(path)!r})
+out = loaded.signatures["serving_default"](text=tf.constant({LINES!r}))
+print(json.dumps([text.decode() for text in out["translation"].numpy()]))
+"""
+    done = subprocess.run([sys.executable, "-I", "-c", program], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    return json.loads(done.stdout)
+
+
+def test_says_what_it_has_written(run, exported):
+    path = run / "run" / "export" / "1"
+    assert exported.stdout == (
+        f"{path} has the signatures translate (serving_default), translate_with_options, "
+        "translate_ids, score, serialized_example\n"
+    )
+    assert sorted(p.name for p in path.iterdir()) == [
+        "assets",
+        "assets.extra",
+        "fingerprint.pb",
+        "saved_model.pb",
+        "variables",
+    ]
+
+
+def test_text_is_that_of_the_decode_command(run, exported, tmp_path):
+    (tmp_path / "source.txt").write_text("".join(line + "\n" for line in LINES))
+    done = toy.command(
+        "decode",
+        f"--output_dir={run / 'run'}",
+        f"--data_dir={run / 'data'}",
+        f"--decode_from_file={tmp_path / 'source.txt'}",
+        f"--decode_to_file={tmp_path / 'target.txt'}",
+        DECODE,
+    )
+    assert done.returncode == 0, done.stderr
+    wanted = (tmp_path / "target.txt").read_text().split("\n")[:-1]
+    assert translations(run / "run" / "export" / "1") == wanted
+
+
+def test_a_checkpoint_without_a_run(run, exported, tmp_path):
+    """As of T2T: no `run.json`, so the problem must be named."""
+    for file in (run / "run").glob("model.ckpt-2.*"):
+        shutil.copy(file, tmp_path)
+    shutil.copy(run / "run" / "hparams.json", tmp_path)
+    checkpoint = f"--checkpoint_path={tmp_path / 'model.ckpt-2'}"
+    assert "--problem is missing" in toy.complaint(export(run, checkpoint))
+    done = export(
+        run,
+        checkpoint,
+        f"--problem={toy.PROBLEM}",
+        f"--export_dir={tmp_path / 'served'}",
+        "--version=20",
+        "--precision=bfloat16",
+        "--default_signature=serialized_example",
+        "--nowarm_up",
+    )
+    assert done.returncode == 0, done.stderr
+    path = tmp_path / "served" / "20"
+    assert done.stdout.startswith(f"{path} has the signatures serialized_example (serving_default)")
+    assert not (path / "assets.extra").exists()
+    variables = "variables/variables.data-00000-of-00001"
+    size, half = ((p / variables).stat().st_size for p in (run / "run" / "export" / "1", path))
+    assert half < 0.6 * size
+
+
+@pytest.mark.parametrize(
+    ("flags", "expected"),
+    [
+        (["--output_dir={run}", "--version=1"], "/1 is there: name another version"),
+        (["--output_dir={run}", "--precision=int8"], "--precision=int8: value should be one of"),
+        (["--output_dir={run}", "--format=onnx"], "--format=onnx: value should be one of"),
+        (
+            ["--output_dir={run}", "--format=ctranslate2", "--version=3"],
+            "--version is for --format=saved_model, got --format=ctranslate2",
+        ),
+        (["--output_dir={run}", "--export_directory=x"], "Did you mean 'export_dir'?"),
+        ([], "--output_dir is missing"),
+    ],
+)
+def test_complains_in_one_line(run, exported, flags, expected):
+    done = export(run, *(flag.format(run=run / "run") for flag in flags))
+    assert expected in toy.complaint(done)

@@ -1,0 +1,534 @@
+"""A SavedModel: its texts are those of `Translator`, and no text of a client harms it."""
+
+import json
+import subprocess
+import sys
+
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+from networks import small_model
+from serving_protocol import read_warm_up
+from test_transformer import SOURCE, TARGETS
+
+import t2t_keras as t2t
+from t2t_keras.decoding import DecodeSettings, Translator
+from t2t_keras.errors import UserError
+from t2t_keras.export import SIGNATURES, ServedTransformer, export_saved_model
+from t2t_keras.export.saved_model import in_precision
+from t2t_keras.text import ByteTextEncoder, SubwordTextEncoder, TokenTextEncoder
+
+CORPUS = ["Zwei junge Männer, low lower lowest.", "lowland, slow 3.14; 日本語の 日本 Straße"]
+SUBWORDS = SubwordTextEncoder.build_from_generator(CORPUS * 5, 130)
+ENCODERS = {"inputs": SUBWORDS, "targets": SUBWORDS}
+LINES = [
+    *CORPUS,
+    "",
+    "low",
+    "\u3000 low\tlower \x1f",
+    "Männer Männer, 日本",
+    "😀\x00\x07 a_b\\",
+    "lowest 3.14",
+]
+SETTINGS = DecodeSettings(beam_size=3, extra_length=3, return_beams=True, max_input_size=24)
+
+
+def make_model(encoder=SUBWORDS, **kwargs):
+    """Some of its searches end, some reach their limit."""
+    size = encoder.vocab_size
+    overrides = "shared_embedding_and_softmax_weights=false,num_hidden_layers=1"
+    settings = {"source_vocab": size, "target_vocab": size, "spread": 2.0, "ending": 1.0}
+    return small_model(overrides, **{**settings, **kwargs})
+
+
+@pytest.fixture(scope="module")
+def model():
+    return make_model()
+
+
+@pytest.fixture(scope="module")
+def path(model, tmp_path_factory):
+    directory = tmp_path_factory.mktemp("export")
+    return export_saved_model(model, ENCODERS, directory, SETTINGS)
+
+
+@pytest.fixture(scope="module")
+def loaded(path):
+    return tf.saved_model.load(path)
+
+
+@pytest.fixture(scope="module")
+def serve(loaded):
+    """Calls a signature of the loaded model with NumPy in and out."""
+
+    def call(signature, **inputs):
+        outputs = loaded.signatures[signature](**{k: tf.constant(v) for k, v in inputs.items()})
+        return {name: tensor.numpy() for name, tensor in outputs.items()}
+
+    return call
+
+
+def texts(array):
+    return [[text.decode() for text in row] for row in array]
+
+
+def python_translations(model, lines, settings=SETTINGS, encoders=ENCODERS):
+    """One line at a time, so that no line is padded."""
+    translator = Translator(model, encoders, settings)
+    return [next(iter(translator.translate([line]))) for line in lines]
+
+
+# Signatures
+
+
+def test_signatures(loaded):
+    def described(specs):
+        return {name: (spec.dtype.name, spec.shape.as_list()) for name, spec in specs.items()}
+
+    n = SETTINGS.beam_size
+    text = ("string", [None])
+    found = {"scores": ("float32", [None, n]), "truncated": ("bool", [None])}
+    translated = {"translation": text, "translations": ("string", [None, n]), **found}
+    options = {"alpha": ("float32", []), "extra_length": ("int32", [])}
+    wanted = {
+        "serving_default": ({"text": text}, translated),
+        "translate": ({"text": text}, translated),
+        "translate_with_options": ({"text": text, **options}, translated),
+        "translate_ids": (
+            {"source_ids": ("int32", [None, None])},
+            {"target_ids": ("int32", [None, n, None]), **found},
+        ),
+        "score": (
+            {"source": text, "target": text},
+            {
+                "log_probability": ("float32", [None]),
+                "tokens": ("int32", [None]),
+                "truncated": ("bool", [None]),
+            },
+        ),
+        "serialized_example": (
+            {"input": text},
+            {
+                "outputs": ("int32", [None, n, None]),
+                "scores": ("float32", [None, n]),
+                "batch_prediction_key": ("int32", [None, 1]),
+            },
+        ),
+    }
+    assert set(loaded.signatures) == {"serving_default", *SIGNATURES}
+    for name, function in loaded.signatures.items():
+        inputs = described(function.structured_input_signature[1])
+        assert (inputs, described(function.structured_outputs)) == wanted[name]
+
+
+def test_text_is_that_of_the_translator(model, serve):
+    got = serve("serving_default", text=LINES)
+    wanted = python_translations(model, LINES)
+    assert texts(got["translations"]) == [w.texts for w in wanted]
+    assert [t.decode() for t in got["translation"]] == [w.texts[0] for w in wanted]
+    np.testing.assert_allclose(got["scores"], [w.scores for w in wanted], rtol=1e-4)
+    lengths = [len(SUBWORDS.encode(line.strip())) + 1 for line in LINES]
+    assert got["truncated"].tolist() == [n > SETTINGS.max_input_size for n in lengths]
+    assert 0 < sum(got["truncated"]) < len(LINES)
+    assert len({w.texts[0] for w in wanted}) > 4
+
+
+def test_all_lines_at_once_by_the_translator(model, serve):
+    wanted = list(Translator(model, ENCODERS, SETTINGS).translate(LINES))
+    assert texts(serve("translate", text=LINES)["translations"]) == [w.texts for w in wanted]
+
+
+def test_ids(model, serve):
+    rows = [[*SUBWORDS.encode(line.strip()), 1] for line in LINES]
+    ids = tf.ragged.constant(rows, tf.int32).to_tensor()
+    got = serve("translate_ids", source_ids=ids)
+    text = serve("translate", text=LINES)
+    np.testing.assert_array_equal(got["scores"], text["scores"])
+    np.testing.assert_array_equal(got["truncated"], text["truncated"])
+    row = next(i for i, cut in enumerate(got["truncated"]) if not cut and len(rows[i]) > 3)
+    wanted, _ = t2t.decoding.beam_search(
+        model, [rows[row]], beam_size=3, extra_length=3, top_beams=3
+    )
+    np.testing.assert_array_equal(got["target_ids"][row][:, : wanted.shape[2]], wanted[0])
+    assert not got["target_ids"][row][:, wanted.shape[2] :].any()
+
+
+def test_a_row_of_no_ids_is_an_empty_sentence(serve):
+    got = serve("translate_ids", source_ids=np.array([[0, 0], [1, 0]], np.int32))
+    np.testing.assert_array_equal(got["target_ids"][0], got["target_ids"][1])
+    got = serve("translate_ids", source_ids=np.zeros([1, 0], np.int32))
+    assert got["target_ids"].shape[:2] == (1, 3)
+
+
+@pytest.mark.parametrize("wrong", [SUBWORDS.vocab_size, -1])
+def test_ids_out_of_range(serve, wrong):
+    with pytest.raises(tf.errors.InvalidArgumentError, match="Source id out of range; 0 to "):
+        serve("translate_ids", source_ids=np.array([[5, wrong, 1]], np.int32))
+
+
+def test_score(model, serve):
+    targets = ["low", "Männer", *CORPUS, "", "a", "", "日本"]
+    got = serve("score", source=LINES, target=targets)
+    for n, (line, target) in enumerate(zip(LINES, targets, strict=True)):
+        source = [*SUBWORDS.encode(line.strip()), 1]
+        target = [*SUBWORDS.encode(target.strip()), 1]
+        cut = max(len(source), len(target)) > SETTINGS.max_input_size
+        assert got["truncated"][n] == cut
+        if not cut:
+            (wanted,) = t2t.decoding.score(model, [source], [target])
+            assert got["log_probability"][n] == pytest.approx(float(wanted), rel=1e-4)
+            assert got["tokens"][n] == len(target)
+    assert (got["tokens"] <= SETTINGS.max_input_size).all()
+
+
+def test_score_wants_as_many_targets(serve):
+    with pytest.raises(tf.errors.InvalidArgumentError, match="as many targets as sources"):
+        serve("score", source=["low", "low"], target=["low"])
+
+
+def test_options(model, serve):
+    for alpha, extra_length in ((0.0, 0), (1.5, 9)):
+        settings = DecodeSettings(
+            beam_size=3,
+            alpha=alpha,
+            extra_length=extra_length,
+            return_beams=True,
+            max_input_size=24,
+        )
+        got = serve(
+            "translate_with_options",
+            text=LINES,
+            alpha=np.float32(alpha),
+            extra_length=np.int32(extra_length),
+        )
+        wanted = python_translations(model, LINES, settings)
+        assert texts(got["translations"]) == [w.texts for w in wanted]
+
+
+@pytest.mark.parametrize(
+    ("alpha", "extra_length", "message"),
+    [
+        (-0.1, 0, "alpha must be 0 or more"),
+        (float("nan"), 0, "alpha must be 0 or more"),
+        (0.6, 25, "extra_length must be from 0 to 24"),
+        (0.6, -1, "extra_length must be from 0 to 24"),
+    ],
+)
+def test_options_out_of_range(serve, alpha, extra_length, message):
+    with pytest.raises(tf.errors.InvalidArgumentError, match=message):
+        serve(
+            "translate_with_options",
+            text=["low"],
+            alpha=np.float32(alpha),
+            extra_length=np.int32(extra_length),
+        )
+
+
+def example(ids, **others):
+    features = {"inputs": ids, **others}
+    lists = {name: tf.train.Int64List(value=values) for name, values in features.items()}
+    return tf.train.Example(
+        features=tf.train.Features(
+            feature={name: tf.train.Feature(int64_list=values) for name, values in lists.items()}
+        )
+    ).SerializeToString()
+
+
+def test_serialized_examples(serve):
+    rows = [[*SUBWORDS.encode("low"), 1], [*SUBWORDS.encode("Männer lowest"), 1], []]
+    examples = [
+        example(rows[0]),
+        example(rows[1], batch_prediction_key=[7], targets=[3, 1]),
+        example([], batch_prediction_key=[8]),
+    ]
+    got = serve("serialized_example", input=examples)
+    wanted = serve("translate_ids", source_ids=tf.ragged.constant(rows, tf.int32).to_tensor())
+    np.testing.assert_array_equal(got["outputs"], wanted["target_ids"])
+    np.testing.assert_array_equal(got["scores"], wanted["scores"])
+    assert got["batch_prediction_key"].tolist() == [[0], [7], [8]]
+    with pytest.raises(tf.errors.InvalidArgumentError, match="Could not parse"):
+        serve("serialized_example", input=[b"no example"])
+
+
+# What clients may send
+
+
+def test_requests_of_any_size(serve):
+    """More than are decoded at once, in an order of their own; and none."""
+    lines = LINES[3:6] * 40
+    got = serve("translate", text=lines)["translation"]
+    few = serve("translate", text=LINES[3:6])["translation"]
+    assert got.tolist() == few.tolist() * 40
+    none = serve("translate", text=np.array([], object).astype("S"))
+    assert {name: array.shape for name, array in none.items()} == {
+        "translation": (0,),
+        "translations": (0, 3),
+        "scores": (0, 3),
+        "truncated": (0,),
+    }
+    assert serve("translate_ids", source_ids=np.zeros([0, 4], np.int32))["scores"].shape == (0, 3)
+    empty = np.array([], object).astype("S")
+    assert serve("score", source=empty, target=empty)["tokens"].shape == (0,)
+
+
+def test_hostile_texts(serve):
+    words = "low Männer, lowest 3.14 "
+    texts = {
+        "empty": b"",
+        "spaces": b" " * 10_000,
+        "white space": "\u3000\t\n\x85".encode() * 2_500,
+        "not UTF-8": b"\xff\xfe low \xc3",
+        "control characters": bytes(range(32)),
+        "a megabyte": (words * (2**20 // len(words.encode()))).encode(),
+        "a megabyte of one word": b"x" * 2**20,
+        "a megabyte of no letters": "日😀".encode() * 150_000,
+    }
+    got = serve("translate", text=list(texts.values()))
+    by_name = dict(zip(texts, got["translation"], strict=True))
+    assert by_name["spaces"] == by_name["white space"] == by_name["empty"]
+    truncated = dict(zip(texts, got["truncated"], strict=True))
+    assert [name for name, cut in truncated.items() if cut] == [
+        name for name in texts if name.startswith("a megabyte") or name == "control characters"
+    ]
+    alone = serve("translate", text=["low"])["translation"]
+    assert by_name["not UTF-8"] == alone[0]
+    for text in got["translation"]:
+        text.decode()
+
+
+# Encoders, greedy search, precision
+
+
+def test_words_and_greedy_search():
+    encoder = TokenTextEncoder(vocab_list=["low", "日本", "<UNK>"], replace_oov="<UNK>")
+    model = make_model(encoder)
+    encoders = {"inputs": encoder, "targets": encoder}
+    settings = DecodeSettings(beam_size=1, extra_length=4, min_length=2)
+    lines = ["low", "日本 low x", ""]
+    module = ServedTransformer(model, encoders, settings)
+    got = module.translate(tf.constant(lines))
+    wanted = python_translations(model, lines, settings, encoders)
+    assert texts(got["translations"].numpy()) == [w.texts for w in wanted]
+
+
+def test_bytes_and_another_default(tmp_path):
+    encoder = ByteTextEncoder()
+    model = make_model(encoder)
+    encoders = {"inputs": encoder, "targets": encoder}
+    settings = DecodeSettings(beam_size=1, extra_length=4, batch_size=2)
+    path = export_saved_model(model, encoders, tmp_path, settings, default_signature="score")
+    loaded = tf.saved_model.load(path)
+    lines = ["low", "日本 low x", ""]
+    got = loaded.signatures["translate"](text=tf.constant(lines))
+    wanted = python_translations(model, lines, settings, encoders)
+    assert texts(got["translations"].numpy()) == [w.texts for w in wanted]
+    ids = tf.constant([example([2, 3, 1])])
+    assert loaded.signatures["serialized_example"](input=ids)["outputs"].shape.rank == 2
+    default = loaded.signatures["serving_default"]
+    assert "log_probability" in default.structured_outputs
+    for signature, inputs in read_warm_up(path):
+        loaded.signatures[signature](**inputs)
+
+
+@pytest.mark.parametrize("precision", ["bfloat16", "float16"])
+def test_half_precision_scores(model, serve, precision):
+    half = ServedTransformer(in_precision(model, precision), ENCODERS, SETTINGS)
+    targets = tf.constant(["low"] * len(LINES))
+    got = half.score(tf.constant(LINES), targets)["log_probability"]
+    wanted = serve("score", source=LINES, target=targets)["log_probability"]
+    assert not np.array_equal(got, wanted)
+    np.testing.assert_allclose(got, wanted, rtol={"bfloat16": 0.05, "float16": 0.005}[precision])
+    assert {v.dtype for v in model.weights} == {"float32"}
+
+
+def test_half_precision(model, path, tmp_path):
+    half = export_saved_model(
+        model, ENCODERS, tmp_path, SETTINGS, precision="bfloat16", warm_up=False
+    )
+
+    def weights(path):
+        reader = tf.train.load_checkpoint(f"{path}/variables/variables")
+        types = reader.get_variable_to_dtype_map()
+        return [types[name] for name in types if name.startswith("_weights/")]
+
+    assert len(weights(half)) == len(model.weights)
+    assert set(weights(half)) == {tf.bfloat16}
+    assert set(weights(path)) == {tf.float32}
+    loaded = tf.saved_model.load(half)
+    found = loaded.signatures["translate"](text=tf.constant(LINES))
+    assert found["scores"].dtype == tf.float32
+    copy = in_precision(model, "bfloat16")
+    wanted = python_translations(copy, LINES)
+    assert texts(found["translations"].numpy()) == [w.texts for w in wanted]
+
+
+# Directories and their files
+
+
+def test_loads_with_tensorflow_alone(path, serve, tmp_path):
+    program = f"""
+import json, sys
+sys.modules["t2t_keras"] = sys.modules["tensorflow_text"] = None
+import tensorflow as tf
+lines = json.loads(sys.argv[1])
+loaded = tf.saved_model.load({path!r})
+found = loaded.signatures["serving_default"](text=tf.constant(lines))["translation"].numpy()
+json.dump([text.decode() for text in found], open({str(tmp_path / "found.json")!r}, "w"))
+print(loaded.translate(tf.constant(lines))["translation"].numpy().tolist() == found.tolist())
+"""
+    done = subprocess.run(
+        [sys.executable, "-I", "-c", program, json.dumps(LINES)], capture_output=True, text=True
+    )
+    assert done.stdout.strip() == "True", done.stderr
+    wanted = serve("translate", text=LINES)["translation"]
+    assert json.loads((tmp_path / "found.json").read_text()) == [t.decode() for t in wanted]
+
+
+def test_versions(tmp_path, monkeypatch):
+    """What is saved does not matter here."""
+    monkeypatch.setattr(
+        "t2t_keras.export.saved_model.tf.saved_model.save",
+        lambda module, path, signatures: open(f"{path}/saved_model.pb", "w").close(),
+    )
+    model = make_model()
+
+    def export(**options):
+        return export_saved_model(model, ENCODERS, tmp_path / "served", warm_up=False, **options)
+
+    assert export() == str(tmp_path / "served" / "1")
+    (tmp_path / "served" / "notes").mkdir()
+    assert export(version=7) == str(tmp_path / "served" / "7")
+    assert export().endswith("/8")
+    assert export(version=0).endswith("/0")
+    with pytest.raises(UserError, match="served/7 is there: name another version"):
+        export(version=7)
+    with pytest.raises(UserError, match="version must be 0 or more, got -1"):
+        export(version=-1)
+    assert sorted(p.name for p in (tmp_path / "served").iterdir()) == ["0", "1", "7", "8", "notes"]
+
+
+def test_nothing_is_left_of_an_export_that_failed(tmp_path, monkeypatch):
+    def fail(*arguments):
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr("t2t_keras.export.saved_model.tf.saved_model.save", fail)
+    with pytest.raises(UserError, match="1 cannot be written: No space left on device"):
+        export_saved_model(make_model(), ENCODERS, tmp_path)
+    assert not list(tmp_path.iterdir())
+    (tmp_path / "file").touch()
+    with pytest.raises(UserError, match="file cannot be read"):
+        export_saved_model(make_model(), ENCODERS, tmp_path / "file")
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"default_signature": "translat"}, "Did you mean 'translate'?"),
+        ({"precision": "int8"}, "precision must be one of float32, bfloat16, float16, got 'int8'"),
+        ({"settings": DecodeSettings(long_inputs="skip")}, "long_inputs must be cut in an export"),
+        ({"settings": DecodeSettings(t2t_batches=True)}, "t2t_batches must be False in an export"),
+        (
+            {"settings": DecodeSettings(beam_size=1, sampling_method="random")},
+            "sampling_method must be argmax in an export",
+        ),
+        (
+            {"encoders": {"inputs": ByteTextEncoder(), "targets": SUBWORDS}},
+            "the vocabulary of the inputs has 258 tokens and the model",
+        ),
+    ],
+)
+def test_refuses(options, message, tmp_path):
+    with pytest.raises(UserError) as error:
+        export_saved_model(make_model(), directory=tmp_path, **{"encoders": ENCODERS, **options})
+    assert message in str(error.value)
+    assert not list(tmp_path.iterdir())
+
+
+# Warm-up
+
+
+def test_warm_up_requests_can_be_answered(path, loaded):
+    asked = {}
+    for signature, inputs in read_warm_up(path):
+        function = loaded.signatures[signature]
+        specs = function.structured_input_signature[1]
+        assert {n: (t.dtype, t.shape.rank) for n, t in inputs.items()} == {
+            n: (s.dtype, s.shape.rank) for n, s in specs.items()
+        }
+        function(**inputs)
+        sizes = asked.setdefault(signature, [])
+        sizes.append(max((t.shape[0] for t in inputs.values() if t.shape.rank), default=0))
+    assert set(asked) == set(SIGNATURES) - {"serialized_example"}
+    assert set(asked["translate"]) == {1, 8}
+
+
+def test_warm_up_is_what_the_protocol_says(path):
+    """By the messages of the package tensorflow-serving-api, where it is."""
+    api = pytest.importorskip("tensorflow_serving.apis.prediction_log_pb2")
+    records = tf.data.TFRecordDataset(f"{path}/assets.extra/tf_serving_warmup_requests")
+    for record, (signature, inputs) in zip(
+        records.as_numpy_iterator(), read_warm_up(path), strict=True
+    ):
+        request = api.PredictionLog.FromString(record).predict_log.request
+        assert request.model_spec.signature_name == signature
+        assert set(request.inputs) == set(inputs)
+        for name, tensor in inputs.items():
+            np.testing.assert_array_equal(tf.make_ndarray(request.inputs[name]), tensor.numpy())
+
+
+def test_an_ensemble(model):
+    ensemble = t2t.decoding.Ensemble([model, make_model(seed=1)])
+    module = ServedTransformer(in_precision(ensemble, "float32"), ENCODERS, SETTINGS)
+    got = texts(module.translate(tf.constant(LINES[3:]))["translations"].numpy())
+    assert got == [w.texts for w in python_translations(ensemble, LINES[3:])]
+    assert got != [w.texts for w in python_translations(model, LINES[3:])]
+    saved = {id(variable) for variable in module.variables}
+    needed = module.translate.get_concrete_function().variables
+    assert len(needed) > len(model.weights)
+    assert {id(variable) for variable in needed} <= saved
+
+
+# The functions without a SavedModel, and Keras's own ways
+
+
+def test_functions_without_a_saved_model(model, serve):
+    module = ServedTransformer(model, ENCODERS, SETTINGS)
+    got = module.translate(tf.constant(LINES))
+    wanted = serve("translate", text=LINES)
+    assert got["translations"].numpy().tolist() == wanted["translations"].tolist()
+
+
+def test_keras_export(tmp_path):
+    model = small_model()
+    inputs = {"inputs": SOURCE, "targets": TARGETS}
+    np.savez(tmp_path / "inputs.npz", **inputs)
+    model.export(str(tmp_path / "model"), verbose=False)
+    program = f"""
+import sys
+sys.modules["t2t_keras"] = None
+import numpy as np
+import tensorflow as tf
+loaded = tf.saved_model.load({str(tmp_path / "model")!r})
+given = {{n: tf.constant(a, tf.int32) for n, a in np.load({str(tmp_path / "inputs.npz")!r}).items()}}
+np.save({str(tmp_path / "logits.npy")!r}, loaded.serve(given))
+"""
+    done = subprocess.run([sys.executable, "-I", "-c", program], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    np.testing.assert_allclose(np.load(tmp_path / "logits.npy"), model(inputs), atol=1e-5)
+
+
+def test_keras_export_with_a_signature_of_ones_own(tmp_path):
+    model = small_model()
+    ids = keras.InputSpec(shape=(None, 4), dtype="int32")
+    model.export(
+        str(tmp_path / "model"),
+        verbose=False,
+        input_signature=[{"inputs": ids, "targets": ids}],
+    )
+    loaded = tf.saved_model.load(str(tmp_path / "model"))
+    given = tf.ones([2, 4], tf.int32)
+    assert loaded.serve({"inputs": given, "targets": given}).shape == (2, 4, 23)
+    with pytest.raises(TypeError, match="Can not cast"):
+        given = tf.ones([2, 5], tf.int32)
+        loaded.serve({"inputs": given, "targets": given})
