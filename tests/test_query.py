@@ -403,3 +403,27 @@ def test_command_takes_t2ts_flags_for_t2ts_signature(versions, tmp_path):
 )
 def test_command_says_what_is_wrong(arguments, words):
     assert words in toy.complaint(toy.command("query", *arguments))
+
+
+# The measurement.
+
+
+def test_load_and_hostile_input_leave_the_server_alive(versions):
+    script = toy.ROOT / "benchmarks" / "serving.py"
+    done = subprocess.run(
+        [
+            sys.executable,
+            script,
+            f"--saved_model={versions / '10'}",
+            "--requests=60",
+            "--threads=4",
+        ],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "60 requests from 4 threads" in done.stdout
+    assert "errors: 0; answers that changed: 0" in done.stdout
+    assert "1 MB of text: 1050000 characters, cut" in done.stdout
+    assert "empty: 0 characters" in done.stdout
