@@ -16,6 +16,7 @@ from t2t_keras.export.ctranslate2 import POSITIONS, export_ctranslate2
 from t2t_keras.serving import CTranslate2Translator
 from t2t_keras.serving.ctranslate2_text import read_encoders, tokens
 from t2t_keras.text import ByteTextEncoder, SubwordTextEncoder, TokenTextEncoder
+from t2t_keras.transformer import INFERENCE_SETTINGS
 
 ctranslate2 = pytest.importorskip("ctranslate2", reason="the package ctranslate2 is not installed")
 
@@ -113,9 +114,9 @@ def random_lines(count, seed=0, vocab_size=23):
     [
         "",
         "layer_preprocess_sequence=none,layer_postprocess_sequence=dan",
-        "multiply_embedding_mode=none,use_target_space_embedding=false,vocab_divisor=8",
+        "multiply_embedding_mode=none,use_target_space_embedding=false,vocab_divisor=8,norm_epsilon=0.1",
         "attention_key_channels=8,attention_value_channels=12",
-        "pos=none",
+        "pos=none,num_encoder_layers=2",
     ],
 )
 def test_translations_are_ours(overrides, tmp_path):
@@ -233,6 +234,7 @@ def test_subword_vocabulary_is_kept_as_t2t_writes_it(tmp_path):
 @pytest.mark.parametrize(
     ("overrides", "words_of_message"),
     [
+        ("self_attention_type=restricted,restricted_neighborhood=4", "got restricted"),
         ("proximity_bias=true", "proximity_bias; got True"),
         ("unidirectional_encoder=true", "unidirectional_encoder; got True"),
         (
@@ -249,6 +251,21 @@ def test_refuses_what_ctranslate2_has_not(overrides, words_of_message, tmp_path)
         export_ctranslate2(small_model(overrides), words(), str(tmp_path / "model"))
     assert "\n" not in str(caught.value)
     assert list(tmp_path.iterdir()) == []
+
+
+def test_every_setting_that_decides_the_logits_is_expressed_or_refused():
+    """A new one must be looked at here, and added."""
+    expressed = {
+        "attention_key_channels", "attention_value_channels", "filter_size", "hidden_size",
+        "layer_postprocess_sequence", "layer_preprocess_sequence", "max_relative_position",
+        "multiply_embedding_mode", "norm_epsilon", "num_decoder_layers", "num_encoder_layers",
+        "num_heads", "num_hidden_layers", "pos", "self_attention_type", "shared_embedding",
+        "shared_embedding_and_softmax_weights", "use_pad_remover", "use_target_space_embedding",
+        "vocab_divisor",
+    }  # fmt: skip
+    refused = {"proximity_bias", "unidirectional_encoder"}
+    of_what_is_refused = {"restricted_neighborhood"}
+    assert set(INFERENCE_SETTINGS) == expressed | refused | of_what_is_refused
 
 
 def test_refuses_other_vocabularies_types_and_directories(tmp_path):
