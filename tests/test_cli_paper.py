@@ -279,6 +279,13 @@ def test_the_paper_averages_what_ten_minutes_lie_between():
     assert Experiment(paper.row("paper_base"), few).averaged_steps == [1, 2, 3]
 
 
-def test_an_unknown_problem_is_an_error():
+def test_what_cannot_be_read_is_an_error(tmp_path):
+    quote = ExperimentSettings("d", str(tmp_path), "t", train_flags="--remat '")
+    with pytest.raises(UserError, match=r"--train_flags cannot be read \(No closing quotation\)"):
+        Experiment(paper.row("paper_base"), quote)
+    (tmp_path / "file").touch()
+    settings = ExperimentSettings("d", str(tmp_path / "file"), "t")
+    with pytest.raises(UserError, match="file cannot be written"):
+        Experiment(paper.row("paper_base"), settings).run()
     with pytest.raises(UserError, match="unknown problem"):
         Experiment(paper.row("paper_base"), ExperimentSettings("d", "o", "t", problem="nothing"))

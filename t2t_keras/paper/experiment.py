@@ -83,6 +83,7 @@ class Experiment:
         if settings.t2t_usr_dir:
             registry.import_user_directory(settings.t2t_usr_dir)
         registry.hparams(row.name, settings.hparams)
+        self._train_flags = _split(settings.train_flags)
         self.problem = registry.problem(settings.problem or row.problem)
         self.steps = settings.train_steps or row.updates
         self.apart = min(row.apart, max(1, self.steps // row.averaged))
@@ -115,7 +116,7 @@ class Experiment:
         """Those of this row, in order."""
         stages = [
             Stage("datagen", self._data_is_there, self._datagen),
-            Stage("texts", self.inputs.exists, self._texts),
+            Stage("texts", self._texts_are_there, self._texts),
             Stage("train", self._is_trained, self._train),
         ]
         if self.averaged > 1:
@@ -142,6 +143,8 @@ class Experiment:
         except OSError as error:
             raise UserError(f"{self.directory} cannot be written: {error.strerror}.") from error
         with locked(self.directory / LOCK_FILE) as lock, Programs(lock) as self._programs:
+            for leftover in self.directory.glob("*.incomplete"):  # of what was killed
+                leftover.unlink()
             self._begin_record()
             for stage in self.stages():
                 self._stage = stage.name
@@ -169,6 +172,9 @@ class Experiment:
         for item in problem.dataset_splits:
             paths += shard_paths(data_dir, name, item["split"], item["shards"])
         return all(path.exists() for path in paths)
+
+    def _texts_are_there(self) -> bool:
+        return self.inputs.exists() and self.references.exists()
 
     def _is_trained(self) -> bool:
         starts = _read_json(self.run_directory / "run.json").get("starts", [])
@@ -200,7 +206,7 @@ class Experiment:
     def _train(self) -> None:
         self._command(
             "train",
-            *shlex.split(self.settings.train_flags),
+            *self._train_flags,
             problem=self.problem.name,
             data_dir=self.settings.data_dir,
             output_dir=self.run_directory,
@@ -323,6 +329,14 @@ class Experiment:
                 partial.write_text(json.dumps(record, indent=1) + "\n", "utf-8")
         except OSError as error:
             raise UserError(f"{path} cannot be written: {error.strerror}.") from error
+
+
+def _split(flags: str) -> list[str]:
+    """Flags as a shell would split them."""
+    try:
+        return shlex.split(flags)
+    except ValueError as error:
+        raise UserError(f"--train_flags cannot be read ({error}): got {flags!r}.") from error
 
 
 def _figures(problem, references: list[str], outputs: list[str]) -> dict[str, float]:

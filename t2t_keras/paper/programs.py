@@ -12,6 +12,8 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import IO, Any
 
+from t2t_keras.errors import UserError
+
 SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 
 
@@ -72,8 +74,16 @@ class Programs:
 
 @contextlib.contextmanager
 def locked(path: Path) -> Iterator[IO[str]]:
-    """Yields a file that nobody else has locked; waits, and says so, while somebody has."""
-    with path.open("a+", encoding="utf-8") as file:
+    """Yields a file that nobody else has locked; waits, and says so, while somebody has.
+
+    Raises:
+        UserError: it cannot be written.
+    """
+    try:
+        opened = path.open("a+", encoding="utf-8")
+    except OSError as error:
+        raise UserError(f"{path.parent} cannot be written: {error.strerror}.") from error
+    with opened as file:
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
