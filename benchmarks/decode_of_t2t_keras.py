@@ -41,7 +41,6 @@ def make_model(spec):
     model = t2t.Transformer(
         hp, source_vocab_size=spec["vocab"], target_vocab_size=spec["vocab"], dtype=dtype
     )
-    model.build()
     return model
 
 

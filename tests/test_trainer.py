@@ -7,6 +7,7 @@ import sys
 
 import numpy as np
 import pytest
+import tensorflow as tf
 import toy
 
 from t2t_keras import checkpoints, registry
@@ -78,7 +79,8 @@ def assert_same(one, other, step):
 def whole(data_dir, tmp_path_factory):
     """A run of 12 steps that nothing stopped."""
     directory = tmp_path_factory.mktemp("whole")
-    figures = trainer(data_dir, directory, 12, local_eval_frequency=5).run()
+    settings = {"local_eval_frequency": 5, "attention_images": True}
+    figures = trainer(data_dir, directory, 12, **settings).run()
     return directory, figures
 
 
@@ -213,8 +215,18 @@ def test_writes_settings_scalars_and_what_ran(data_dir, tmp_path, whole):
             written[folder] = written.get(folder, b"") + events.read_bytes()
     for tag in (b"loss", b"learning_rate", b"gradient_norm", b"tokens_per_second", b"scalars"):
         assert tag in written["."]
-    for tag in (b"bleu", b"accuracy"):
+    for tag in (b"bleu", b"accuracy", b"encoder/layer_0", b"encdec/layer_0"):
         assert tag in written["eval"]
+
+
+@pytest.mark.parametrize("error", [tf.errors.UnavailableError, tf.errors.AbortedError])
+def test_a_host_that_is_gone_is_said_in_a_line(data_dir, tmp_path, error):
+    def lose_it():
+        raise error(None, None, "Socket closed")
+
+    with pytest.raises(UserError, match="another host of this run has ended.*start all 1 again"):
+        after(trainer(data_dir, tmp_path, 12), 1, lose_it).run()
+    assert ending(tmp_path).startswith("another host of this run")
 
 
 def test_says_what_it_runs_on(data_dir, tmp_path):

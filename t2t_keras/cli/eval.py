@@ -134,11 +134,11 @@ def log_of(directory: str, split: str):
     """Where the scalars go: `eval` as in training, `eval_test` for test; None: cannot be written."""
     import tensorflow as tf
 
-    from t2t_keras.training.scalars import ScalarLog
+    from t2t_keras.training.event_log import EventLog
 
     folder = os.path.join(directory, "eval" if split == "dev" else f"eval_{split}")
     try:
-        return ScalarLog(folder)
+        return EventLog(folder)
     except tf.errors.OpError:
         warn(f"{folder} cannot be written: no scalars for TensorBoard")
         return None

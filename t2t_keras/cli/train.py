@@ -31,6 +31,9 @@ def define_flags() -> None:
     flags.DEFINE_integer(
         "log_step_count_steps", 100, "Steps between points of TensorBoard.", lower_bound=1
     )
+    flags.DEFINE_bool(
+        "attention_images", False, "Draw the attention in a sentence of dev for TensorBoard."
+    )
     flags.DEFINE_integer(
         "save_checkpoints_secs", 0, "Also save whenever so many seconds passed.", lower_bound=0
     )
@@ -120,6 +123,7 @@ def main(arguments: list[str]) -> None:
         ),
         warm_start_from=options.directory("warm_start_from"),
         compile_ahead=FLAGS.compile_ahead,
+        attention_images=FLAGS.attention_images,
         engine=EngineSettings(
             random_seed=FLAGS.random_seed,
             xla={"auto": None, "on": True, "off": False}[FLAGS.xla],

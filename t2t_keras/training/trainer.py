@@ -14,18 +14,19 @@ from t2t_keras.data.reading import plain_errors
 from t2t_keras.decoding import DecodeSettings
 from t2t_keras.errors import UserError
 from t2t_keras.settings import HParams
+from t2t_keras.training.attention_images import attention_images
 from t2t_keras.training.distribution import distribution
 from t2t_keras.training.early_stopping import QUALITIES, EarlyStopping, in_words, require_metric
 from t2t_keras.training.engine import Engine, EngineSettings
 from t2t_keras.training.evaluation import Evaluation
 from t2t_keras.training.evaluation_history import EvaluationHistory
+from t2t_keras.training.event_log import EventLog
 from t2t_keras.training.hosts import Hosts
 from t2t_keras.training.loss_record import LossRecord
 from t2t_keras.training.matrix_peak import matrix_peak, operations_a_position
 from t2t_keras.training.progress import Progress, Speed
 from t2t_keras.training.run_checkpoint import RunCheckpoints
 from t2t_keras.training.run_record import RunRecord, versions
-from t2t_keras.training.scalars import ScalarLog
 from t2t_keras.training.stop_requests import StopRequests
 from t2t_keras.training.update_size import fit_to_update
 
@@ -50,6 +51,7 @@ class TrainSettings:
         early_stopping: when evaluation ends the run.
         warm_start_from: a checkpoint of ours or T2T's whose weights a new run begins with.
         compile_ahead: compile for all shapes before the first step.
+        attention_images: draw the attention in a sentence of dev for TensorBoard, at evaluations.
         engine: devices, precision, seed and so on.
         decode: how evaluation decodes.
     """
@@ -65,6 +67,7 @@ class TrainSettings:
     early_stopping: EarlyStopping = dataclasses.field(default_factory=EarlyStopping)
     warm_start_from: str | None = None
     compile_ahead: bool = False
+    attention_images: bool = False
     engine: EngineSettings = dataclasses.field(default_factory=EngineSettings)
     decode: DecodeSettings = dataclasses.field(default_factory=DecodeSettings)
 
@@ -281,6 +284,9 @@ class Trainer:
         if self.engine.is_chief:
             with self.engine.evaluation_weights():
                 figures = self.evaluation(self._leave_if_asked)
+                if self.settings.attention_images:
+                    batch = next(iter(self.evaluation.batches))
+                    self.eval_log.write_images(step, attention_images(self.model, batch))
         figures = self._hosts.figures(figures)
         self.history.add(step, figures)
         best = self.history.best(self.settings.best_metric)
@@ -387,8 +393,8 @@ class Trainer:
 
     def _log_to_tensorboard(self) -> None:
         chief = self.engine.is_chief
-        self.train_log = ScalarLog(self.output_dir if chief else None)
-        self.eval_log = ScalarLog(f"{self.output_dir}/eval" if chief else None)
+        self.train_log = EventLog(self.output_dir if chief else None)
+        self.eval_log = EventLog(f"{self.output_dir}/eval" if chief else None)
 
 
 class _StopRequested(Exception):
