@@ -224,7 +224,7 @@ def test_a_host_that_is_gone_is_said_in_a_line(data_dir, tmp_path, error):
     def lose_it():
         raise error(None, None, "Socket closed")
 
-    with pytest.raises(UserError, match="another host of this run has ended.*start all 1 again"):
+    with pytest.raises(UserError, match=r"another host of this run has ended.*start all 1 again"):
         after(trainer(data_dir, tmp_path, 12), 1, lose_it).run()
     assert ending(tmp_path).startswith("another host of this run")
 
