@@ -15,7 +15,7 @@ from t2t_keras.errors import UserError
 from t2t_keras.ids import EOS_ID
 
 _LOGITS = 8
-"""Scoring holds the logits of all positions at once: fewer tokens go than in a search."""
+"""Scoring holds the logits of all positions at once: so many times fewer than a search has."""
 
 
 class Pair(NamedTuple):
@@ -53,7 +53,9 @@ class PairScorer:
         self.settings = settings or DecodeSettings()
         self.report = report or warn
         limits = BatchLimits(
-            self.settings.batch_size, self.settings.batch_tokens // _LOGITS, WINDOW
+            items=self.settings.batch_size,
+            tokens=-(-self.settings.batch_tokens // _LOGITS),
+            window=WINDOW,
         )
         self.by_length = ByLength(self, limits, self.report)
 

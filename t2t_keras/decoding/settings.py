@@ -56,7 +56,7 @@ class DecodeSettings:
     alpha: float = 0.6
     extra_length: int = 100
     min_length: int = 0
-    batch_size: int = 0
+    batch_size: int = 64
     batch_tokens: int = 16384
     t2t_batches: bool = False
     max_input_size: int = 2048

@@ -61,7 +61,9 @@ class SourceLines:
         """Whether it can be read again."""
         if self.path == STANDARD_INPUT:
             return False
-        return os.path.isfile(self.path) or os.path.isdir(self.path) or not os.path.exists(self.path)
+        return (
+            os.path.isfile(self.path) or os.path.isdir(self.path) or not os.path.exists(self.path)
+        )
 
     @functools.cached_property
     def content(self) -> Content:
