@@ -1,8 +1,22 @@
 """From a model and source ids to target ids, and from text to text."""
 
 from t2t_keras.decoding.beam import beam_search
+from t2t_keras.decoding.ensemble import Ensemble
 from t2t_keras.decoding.greedy import greedy
+from t2t_keras.decoding.pair_scores import PairScorer
+from t2t_keras.decoding.sampling import sample
+from t2t_keras.decoding.scoring import score
 from t2t_keras.decoding.settings import DecodeSettings
 from t2t_keras.decoding.translator import Translation, Translator
 
-__all__ = ["DecodeSettings", "Translation", "Translator", "beam_search", "greedy"]
+__all__ = [
+    "DecodeSettings",
+    "Ensemble",
+    "PairScorer",
+    "Translation",
+    "Translator",
+    "beam_search",
+    "greedy",
+    "sample",
+    "score",
+]
