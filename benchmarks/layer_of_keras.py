@@ -28,8 +28,13 @@ def main() -> None:
     loaded = peak_megabytes()
     x = batch_of(spec)
     result = {"versions": f"TensorFlow {tf.__version__}, Keras {keras.__version__}"}
+    memory = tf.config.experimental
     for name, run in passes.items():  # training needs more memory than forward: the peak grows
-        result[name] = {**timed(run, x, spec["steps"]), "megabytes": peak_megabytes() - loaded}
+        before = memory.get_memory_info("CPU:0")["current"]
+        memory.reset_memory_stats("CPU:0")
+        result[name] = timed(run, x, spec["steps"])
+        tensors = memory.get_memory_info("CPU:0")["peak"] - before
+        result[name] |= {"megabytes": peak_megabytes() - loaded, "tensor_megabytes": tensors / 1e6}
     if spec["compare"] and spec["layer"] == "restricted":
         result["difference"] = difference(layer, x, spec)
     print(json.dumps(result))

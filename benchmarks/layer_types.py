@@ -8,7 +8,8 @@ are measured at the first depth, and all depths at --length_of_depths. Each meas
 of its own, first forward, then forward and backward ("training": gradients of input and weights), in
 float32; in every round all layers take their turn. Times are the median of all steps of all rounds,
 with the CPU seconds of all cores, which other work on the machine changes least. Memory is the most
-that the process had beyond what it had before, with libraries loaded and used.
+that the tensors of a pass had at once, as TensorFlow counts, and the most that the process had beyond
+what it had before with libraries loaded and used, in which TensorFlow's allocator keeps some to itself.
 
 "Multiplications" are counted by formula, projections of attention included. "Path" is how many
 steps a signal takes from the first position to the last, through as many layers of the kind as that
@@ -33,6 +34,12 @@ LAYERS = {
     "separable": "convolution, separable",
 }
 PASSES = ("forward", "training")
+KINDS = {
+    "seconds": "time",
+    "cpu_seconds": "CPU",
+    "tensor_megabytes": "tensors",
+    "megabytes": "process",
+}
 
 
 def main() -> None:
@@ -149,7 +156,8 @@ def summary(results: list[dict]) -> list[dict]:
             for kind in ("seconds", "cpu_seconds"):
                 steps = [s for result in group for s in result[way][kind]]
                 row[f"{way}_{kind}"] = statistics.median(steps)
-            row[f"{way}_megabytes"] = statistics.median(g[way]["megabytes"] for g in group)
+            for kind in ("tensor_megabytes", "megabytes"):
+                row[f"{way}_{kind}"] = statistics.median(g[way][kind] for g in group)
         rows.append(row)
     return rows
 
@@ -157,15 +165,19 @@ def summary(results: list[dict]) -> list[dict]:
 def print_table(rows: list[dict]) -> None:
     print(
         "| layer | n | d | multiplications (million) | sequential steps | path "
-        "| forward, CPU (ms) | training, CPU (ms) | memory, forward, training (MB) |"
+        "| forward, CPU (ms) | training, CPU (ms) "
+        "| forward: tensors, process (MB) | training: tensors, process (MB) |"
     )
-    print("|---|---|---|---|---|---|---|---|---|")
+    print("|---|---|---|---|---|---|---|---|---|---|")
     for row in rows:
         times = " | ".join(
             f"{1000 * row[f'{way}_seconds']:,.1f}, {1000 * row[f'{way}_cpu_seconds']:,.1f}"
             for way in PASSES
         )
-        memory = ", ".join(f"{row[f'{way}_megabytes']:,.0f}" for way in PASSES)
+        memory = " | ".join(
+            f"{row[f'{way}_tensor_megabytes']:,.0f}, {row[f'{way}_megabytes']:,.0f}"
+            for way in PASSES
+        )
         print(
             f"| {LAYERS[row['layer']]} | {row['length']} | {row['depth']} "
             f"| {row['multiplications'] / 1e6:,.2f} | {row['sequential']} | {row['path']} "
@@ -211,7 +223,7 @@ def plot(rows: list[dict], args: argparse.Namespace) -> None:
     panels = [
         ("multiplications (million)", "length", "multiplications", 1e-6),
         ("training step (ms)", "length", "training_seconds", 1e3),
-        ("memory of a training step (MB)", "length", "training_megabytes", 1),
+        ("tensors of a training step (MB)", "length", "training_tensor_megabytes", 1),
         ("training step (ms)", "depth", "training_seconds", 1e3),
     ]
     figure, grid = plt.subplots(2, 2, figsize=(9, 6.4), layout="constrained")

@@ -69,3 +69,28 @@ def test_training_steps_are_measured_and_other_libraries_named(tmp_path):
     # Of a layer: 4 matrices of D x D in attention, 2 in feed-forward, and the decoder's other attention.
     weights = 2 * (4 + 4 + 4) * 128**2 + 2 * (2 + 2) * 128 * 512 + 300 * 128
     assert ours["operations_a_position"] == 3 * weights
+
+
+def test_kinds_of_layers_are_measured_counted_and_drawn(tmp_path):
+    pytest.importorskip("matplotlib")
+    table, curves = tmp_path / "layers.json", tmp_path / "layers.svg"
+    done = run(
+        "layer_types",
+        "--layers=self_attention,restricted",
+        "--lengths=40",
+        "--depths=8",
+        "--neighborhood=4",
+        "--steps=2",
+        "--rounds=1",
+        f"--json={table}",
+        f"--plot={curves}",
+    )
+    assert done.returncode == 0, done.stderr
+    full, restricted = json.loads(table.read_text())["results"]
+    assert len(full["training"]["seconds"]) == len(restricted["forward"]["cpu_seconds"]) == 2
+    assert restricted["difference"] < 1e-6
+    # 4 matrices of 8 x 8 for 40 positions, and 2 products with the 4 that each one sees.
+    count = (4 * 40 * 8 * 8 + 2 * 40 * 4 * 8) / 1e6
+    assert f"| self-attention, restricted | 40 | 8 | {count:.2f} | 1 | 20 | " in done.stdout
+    assert "Full over restricted, r = 4, n = 40, d = 8: time " in done.stdout
+    assert "self-attention, restricted" in curves.read_text()

@@ -107,11 +107,6 @@ def _check_model(model) -> None:
         (hp.proximity_bias, "proximity_bias", hp.proximity_bias),
         (hp.unidirectional_encoder, "unidirectional_encoder", hp.unidirectional_encoder),
         (
-            hp.self_attention_type == "restricted",
-            "restricted self-attention",
-            "self_attention_type=restricted",
-        ),
-        (
             _relative(hp) and hp.pos is not None,
             "relative and absolute positions together: only pos=none with dot_product_relative",
             f"pos={hp.pos}",

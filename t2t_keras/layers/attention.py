@@ -244,4 +244,7 @@ def _distance_matmul(x, embeddings, transpose):
         embeddings: [T, S, C].
         transpose: contract over C, giving [..., T, S]; otherwise over S, giving [..., T, C].
     """
-    return ops.einsum("...tc,tsc->...ts" if transpose else "...ts,tsc->...tc", x, embeddings)
+    # Not "...": its gradient would have a tensor of [..., T, S, C].
+    rest = "bhm"[: len(x.shape) - 2]
+    equation = f"{rest}tc,tsc->{rest}ts" if transpose else f"{rest}ts,tsc->{rest}tc"
+    return ops.einsum(equation, x, embeddings)

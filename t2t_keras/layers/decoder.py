@@ -163,7 +163,10 @@ class TransformerDecoder(Stack):
             raise ValueError("segments and memory_segments must be given together, got one.")
         if self.restricted and not causal:
             raise ValueError("a decoder with a neighborhood must be causal.")
-        if causal and not self.restricted:
+        if self.restricted:
+            if bias is None:  # a bias keeps out the mask that x carries, as the causal one does
+                bias = ops.zeros((1, 1, 1, ops.shape(x)[1]))
+        elif causal:
             future = causal_bias(ops.shape(x)[1])
             bias = future if bias is None else bias + future
         memory_bias, packing = None, {}

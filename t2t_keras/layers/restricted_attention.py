@@ -43,7 +43,8 @@ class RestrictedAttention(MultiHeadAttention):
             With a mask, both count. (A mask that the query carries does not reach a layer that is
             also given a bias.)
         segments: [B, T] int, of rows that hold several packed sequences: the number of the
-            sequence at each position, 0 at padding. A position sees those of its own number.
+            sequence at each position, 0 at padding. Replaces the mask; a position sees those of
+            its own number.
         cache: keys and values of steps of decoding (see `MultiHeadAttention`). Then all of it is
             gone through, the neighbourhood is that of `distance`, and the bias may be of pairs.
         distance: [T, S] int, how far each key of the cache stands after each query; if absent,
@@ -206,7 +207,7 @@ def _bias(blocks, mask, bias, segments):
             f"the bias of restricted attention must be [B, H, 1, T], got shape {bias.shape}: "
             "of keys, not of pairs of positions."
         )
-    if mask is not None:
+    if mask is not None and segments is None:
         if len(mask.shape) != 2:
             raise ValueError(
                 f"the mask of restricted attention must be [B, T], got shape {mask.shape}."
