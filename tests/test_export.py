@@ -460,7 +460,7 @@ def test_warm_up_requests_can_be_answered(path, loaded):
         sizes = asked.setdefault(signature, [])
         sizes.append(max((t.shape[0] for t in inputs.values() if t.shape.rank), default=0))
     assert set(asked) == set(SIGNATURES) - {"serialized_example"}
-    assert set(asked["translate"]) == {1, 8}
+    assert set(asked["translate"]) == {1, 4}
 
 
 def test_warm_up_is_what_the_protocol_says(path):

@@ -14,8 +14,8 @@ from t2t_keras.ids import EOS_ID
 FILE = "assets.extra/tf_serving_warmup_requests"
 """Where TensorFlow Serving looks, below the directory of a version."""
 
-_LENGTHS = (4, 16, 48)  # subtokens
-_BATCH_SIZES = (1, 8)
+_LENGTHS = (4, 24)  # subtokens
+_BATCH_SIZES = (1, 4)
 
 
 def write_warm_up(path: Path, requests: Iterator[tuple[str, Mapping[str, Any]]]) -> None:
