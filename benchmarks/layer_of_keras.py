@@ -16,6 +16,7 @@ from step_timing import peak_megabytes
 from t2t_keras.layers import MultiHeadAttention, RestrictedAttention, mask_bias
 
 HEAD = 64  # depth of an attention head, as in the paper
+ALONE = "_alone"  # attention without its projections
 
 
 def main() -> None:
@@ -44,6 +45,7 @@ def make_layer(spec):
     """The layer of a spec, built, from [B, n, d] to the same."""
     depth, kernel = spec["depth"], spec["kernel"]
     heads = max(1, depth // HEAD)
+    kind = spec["layer"].removesuffix(ALONE)
     layers = {
         "self_attention": lambda: MultiHeadAttention(num_heads=heads),
         "restricted": lambda: RestrictedAttention(
@@ -55,9 +57,21 @@ def make_layer(spec):
         "dilated": lambda: keras.layers.Conv1D(depth, kernel, padding="same", dilation_rate=kernel),
         "separable": lambda: keras.layers.SeparableConv1D(depth, kernel, padding="same"),
     }
-    layer = layers[spec["layer"]]()
+    layer = layers[kind]()
     layer.build((spec["batch"], None, depth))
+    if kind != spec["layer"]:
+        layer.q = layer.k = layer.v = layer.output_transform = Same(depth)
     return layer
+
+
+class Same:
+    """Stands for a projection and leaves all as it is."""
+
+    def __init__(self, units):
+        self.units = units
+
+    def __call__(self, x):
+        return x
 
 
 def batch_of(spec):

@@ -2,14 +2,15 @@
 
     python benchmarks/layer_types.py --json=layers.json --plot=docs/layer_types.svg
 
-The kinds: self-attention; self-attention restricted to a neighbourhood of r; a plain recurrent
-layer and an LSTM; convolutions of kernel k, contiguous, dilated (by k) and separable. All lengths
-are measured at the first depth, and all depths at --length_of_depths. Each measurement is a process
-of its own, first forward, then forward and backward ("training": gradients of input and weights), in
-float32; in every round all layers take their turn. Times are the median of all steps of all rounds,
+The kinds: self-attention; self-attention restricted to a neighbourhood of r; both without the four
+projections that they have in common (so the paper counts); a plain recurrent layer and an LSTM;
+convolutions of kernel k, contiguous, dilated (by k) and separable. All lengths are measured at the
+first depth, and all depths at --length_of_depths. Each measurement is a process of its own, first
+forward, then forward and backward ("training": gradients of input and weights), in float32; in every round all layers take their turn. Times are the median of all steps of all rounds,
 with the CPU seconds of all cores, which other work on the machine changes least. Memory is the most
-that the tensors of a pass had at once, as TensorFlow counts, and the most that the process had beyond
-what it had before with libraries loaded and used, in which TensorFlow's allocator keeps some to itself.
+that the process had beyond what it had before, with libraries loaded and used; TensorFlow's allocator
+keeps some of it to itself. Of the two kinds of attention it is also told how much their tensors took
+at most, as TensorFlow counts those of more than 256 KiB.
 
 "Multiplications" are counted by formula, projections of attention included. "Path" is how many
 steps a signal takes from the first position to the last, through as many layers of the kind as that
@@ -26,7 +27,9 @@ from processes import Results, measured
 
 LAYERS = {
     "self_attention": "self-attention",
-    "restricted": "self-attention, restricted",
+    "restricted": "restricted self-attention",
+    "self_attention_alone": "self-attention without projections",
+    "restricted_alone": "restricted without projections",
     "recurrent": "recurrent",
     "lstm": "recurrent, LSTM",
     "convolution": "convolution",
@@ -34,11 +37,12 @@ LAYERS = {
     "separable": "convolution, separable",
 }
 PASSES = ("forward", "training")
+SMALLEST = 0.01  # a curve's lowest value, on scales that have no 0
 KINDS = {
     "seconds": "time",
     "cpu_seconds": "CPU",
     "tensor_megabytes": "tensors",
-    "megabytes": "process",
+    "megabytes": "memory",
 }
 
 
@@ -110,6 +114,8 @@ def multiplications(layer: str, n: int, d: int, r: int, k: int) -> int:
     return {
         "self_attention": 4 * n * d**2 + 2 * n**2 * d,
         "restricted": 4 * n * d**2 + 2 * min(r, n) * n * d,
+        "self_attention_alone": 2 * n**2 * d,
+        "restricted_alone": 2 * min(r, n) * n * d,
         "recurrent": 2 * n * d**2,
         "lstm": 8 * n * d**2,
         "convolution": k * n * d**2,
@@ -128,7 +134,8 @@ def path(layer: str, n: int, r: int, k: int) -> int:
             reached += (k - 1) // 2 * k**layers
             layers += 1
         return layers
-    reach = {"self_attention": n, "restricted": r // 2}.get(layer, (k - 1) // 2)
+    reach = {"self_attention": n, "restricted": r // 2}
+    reach = reach.get(layer.removesuffix("_alone"), (k - 1) // 2)
     return math.ceil((n - 1) / reach)
 
 
@@ -166,18 +173,15 @@ def print_table(rows: list[dict]) -> None:
     print(
         "| layer | n | d | multiplications (million) | sequential steps | path "
         "| forward, CPU (ms) | training, CPU (ms) "
-        "| forward: tensors, process (MB) | training: tensors, process (MB) |"
+        "| memory: forward, training (MB) |"
     )
-    print("|---|---|---|---|---|---|---|---|---|---|")
+    print("|---|---|---|---|---|---|---|---|---|")
     for row in rows:
         times = " | ".join(
             f"{1000 * row[f'{way}_seconds']:,.1f}, {1000 * row[f'{way}_cpu_seconds']:,.1f}"
             for way in PASSES
         )
-        memory = " | ".join(
-            f"{row[f'{way}_tensor_megabytes']:,.0f}, {row[f'{way}_megabytes']:,.0f}"
-            for way in PASSES
-        )
+        memory = ", ".join(f"{row[f'{way}_megabytes']:,.0f}" for way in PASSES)
         print(
             f"| {LAYERS[row['layer']]} | {row['length']} | {row['depth']} "
             f"| {row['multiplications'] / 1e6:,.2f} | {row['sequential']} | {row['path']} "
@@ -187,22 +191,19 @@ def print_table(rows: list[dict]) -> None:
 
 def print_comparison(rows: list[dict]) -> None:
     """How much less restricted attention takes than full attention."""
-    full = {(r["length"], r["depth"]): r for r in rows if r["layer"] == "self_attention"}
+    found = {(row["layer"], row["length"], row["depth"]): row for row in rows}
     for row in rows:
         size = row["length"], row["depth"]
-        if row["layer"] != "restricted" or size not in full:
+        full = found.get((row["layer"].replace("restricted", "self_attention"), *size))
+        if not row["layer"].startswith("restricted") or not full:
             continue
         shares = []
         for way in PASSES:
-            for kind, what in (
-                ("seconds", "time"),
-                ("cpu_seconds", "CPU"),
-                ("megabytes", "memory"),
-            ):
+            for kind, what in KINDS.items():
                 key = f"{way}_{kind}"
-                shares.append(f"{what} {full[size][key] / max(row[key], 1e-9):.1f} ({way})")
+                shares.append(f"{what} {full[key] / max(row[key], 1e-9):.1f} ({way})")
         print(
-            f"\nFull over restricted, r = {row['neighborhood']}, n = {size[0]}, d = {size[1]}: "
+            f"\nFull over {LAYERS[row['layer']]}, r = {row['neighborhood']}, n = {size[0]}, d = {size[1]}: "
             f"{', '.join(shares)}"
         )
         if row["difference"] is not None:
@@ -223,7 +224,7 @@ def plot(rows: list[dict], args: argparse.Namespace) -> None:
     panels = [
         ("multiplications (million)", "length", "multiplications", 1e-6),
         ("training step (ms)", "length", "training_seconds", 1e3),
-        ("tensors of a training step (MB)", "length", "training_tensor_megabytes", 1),
+        ("memory of a training step (MB)", "length", "training_megabytes", 1),
         ("training step (ms)", "depth", "training_seconds", 1e3),
     ]
     figure, grid = plt.subplots(2, 2, figsize=(9, 6.4), layout="constrained")
@@ -232,8 +233,10 @@ def plot(rows: list[dict], args: argparse.Namespace) -> None:
             ("depth", first_depth) if against == "length" else ("length", args.length_of_depths)
         )
         for layer in args.layers.split(","):
+            if layer.endswith("_alone"):
+                continue
             points = [
-                (row[against], unit * row[value])
+                (row[against], max(unit * row[value], SMALLEST))
                 for row in rows
                 if row["layer"] == layer and row[fixed] == at
             ]

@@ -91,6 +91,6 @@ def test_kinds_of_layers_are_measured_counted_and_drawn(tmp_path):
     assert restricted["difference"] < 1e-6
     # 4 matrices of 8 x 8 for 40 positions, and 2 products with the 4 that each one sees.
     count = (4 * 40 * 8 * 8 + 2 * 40 * 4 * 8) / 1e6
-    assert f"| self-attention, restricted | 40 | 8 | {count:.2f} | 1 | 20 | " in done.stdout
-    assert "Full over restricted, r = 4, n = 40, d = 8: time " in done.stdout
-    assert "self-attention, restricted" in curves.read_text()
+    assert f"| restricted self-attention | 40 | 8 | {count:.2f} | 1 | 20 | " in done.stdout
+    assert "Full over restricted self-attention, r = 4, n = 40, d = 8: time " in done.stdout
+    assert "restricted self-attention" in curves.read_text()
