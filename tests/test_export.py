@@ -312,23 +312,36 @@ def test_words_and_greedy_search():
     assert texts(got["translations"].numpy()) == [w.texts for w in wanted]
 
 
-def test_bytes_and_another_default(tmp_path):
+def test_bytes_in_bfloat16_with_another_default(path, tmp_path):
     encoder = ByteTextEncoder()
     model = make_model(encoder)
     encoders = {"inputs": encoder, "targets": encoder}
     settings = DecodeSettings(beam_size=1, extra_length=4, batch_size=2)
-    path = export_saved_model(model, encoders, tmp_path, settings, default_signature="score")
-    loaded = tf.saved_model.load(path)
+    half_path = export_saved_model(
+        model, encoders, tmp_path, settings, precision="bfloat16", default_signature="score"
+    )
+    types = stored_types(half_path)
+    assert types == [tf.bfloat16] * len(model.weights)
+    assert set(stored_types(path)) == {tf.float32}
+
+    loaded = tf.saved_model.load(half_path)
     lines = ["low", "日本 low x", ""]
     got = loaded.signatures["translate"](text=tf.constant(lines))
-    wanted = python_translations(model, lines, settings, encoders)
+    half = in_precision(model, "bfloat16")
+    wanted = python_translations(half, lines, settings, encoders)
     assert texts(got["translations"].numpy()) == [w.texts for w in wanted]
+    assert got["scores"].dtype == tf.float32
     ids = tf.constant([example([2, 3, 1])])
     assert loaded.signatures["serialized_example"](input=ids)["outputs"].shape.rank == 2
-    default = loaded.signatures["serving_default"]
-    assert "log_probability" in default.structured_outputs
-    for signature, inputs in read_warm_up(path):
+    assert "log_probability" in loaded.signatures["serving_default"].structured_outputs
+    for signature, inputs in read_warm_up(half_path):
         loaded.signatures[signature](**inputs)
+
+
+def stored_types(path):
+    """Of the weights in a SavedModel's files."""
+    types = tf.train.load_checkpoint(f"{path}/variables/variables").get_variable_to_dtype_map()
+    return [types[name] for name in types if name.startswith("_weights/")]
 
 
 @pytest.mark.parametrize("precision", ["bfloat16", "float16"])
@@ -340,27 +353,6 @@ def test_half_precision_scores(model, serve, precision):
     assert not np.array_equal(got, wanted)
     np.testing.assert_allclose(got, wanted, rtol={"bfloat16": 0.05, "float16": 0.005}[precision])
     assert {v.dtype for v in model.weights} == {"float32"}
-
-
-def test_half_precision(model, path, tmp_path):
-    half = export_saved_model(
-        model, ENCODERS, tmp_path, SETTINGS, precision="bfloat16", warm_up=False
-    )
-
-    def weights(path):
-        reader = tf.train.load_checkpoint(f"{path}/variables/variables")
-        types = reader.get_variable_to_dtype_map()
-        return [types[name] for name in types if name.startswith("_weights/")]
-
-    assert len(weights(half)) == len(model.weights)
-    assert set(weights(half)) == {tf.bfloat16}
-    assert set(weights(path)) == {tf.float32}
-    loaded = tf.saved_model.load(half)
-    found = loaded.signatures["translate"](text=tf.constant(LINES))
-    assert found["scores"].dtype == tf.float32
-    copy = in_precision(model, "bfloat16")
-    wanted = python_translations(copy, LINES)
-    assert texts(found["translations"].numpy()) == [w.texts for w in wanted]
 
 
 # Directories and their files
@@ -500,7 +492,7 @@ def test_functions_without_a_saved_model(model, serve):
 
 
 def test_keras_export(tmp_path):
-    model = small_model()
+    model = small_model("num_hidden_layers=1")
     inputs = {"inputs": SOURCE, "targets": TARGETS}
     np.savez(tmp_path / "inputs.npz", **inputs)
     model.export(str(tmp_path / "model"), verbose=False)
@@ -519,7 +511,7 @@ np.save({str(tmp_path / "logits.npy")!r}, loaded.serve(given))
 
 
 def test_keras_export_with_a_signature_of_ones_own(tmp_path):
-    model = small_model()
+    model = small_model("num_hidden_layers=1")
     ids = keras.InputSpec(shape=(None, 4), dtype="int32")
     model.export(
         str(tmp_path / "model"),
