@@ -9,6 +9,8 @@ from t2t_keras.errors import UserError
 from t2t_keras.ids import EOS_ID, PAD_ID
 from t2t_keras.serving.ctranslate2_text import import_ctranslate2, read_encoders, tokens
 
+_MORE = 2  # hypotheses asked for, as a multiple of the beam: 3 and more found no better ones
+
 
 class CTranslate2Translator:
     """Translates lines of text with what `t2t-keras-export --format=ctranslate2` has written.
@@ -17,18 +19,19 @@ class CTranslate2Translator:
     log-probabilities, but
     - it ranks finished ones by their sum over length^`length_penalty`, T2T by their sum over
       ((5 + length) / 6)^alpha, the end of sentence counted in both;
-    - it ends when `beam_size` * `patience` hypotheses have finished, T2T when no hypothesis that is
-      alive can overtake the best finished one;
+    - it ends when the likeliest hypothesis and as many as asked for have finished, without a
+      penalty, or `beam_size` * `patience`, with one; T2T when no hypothesis that is alive can
+      overtake the best finished one;
     - an end of sentence finishes a hypothesis if it is among the `beam_size` best continuations, in
       T2T's search among the 2 * `beam_size` best;
     - at the length limit the hypotheses that have not ended count as finished, in T2T's only where
       none has;
     - an empty line has an empty translation, and the model is not asked.
 
-    This class has CTranslate2 find more hypotheses than asked for (`patience`), drops those without
-    an end, and ranks by T2T's score. What is left of the differences: the third and the last, and
-    sentences whose best hypothesis would end after `patience` times `beam_size` others.
-    Greedy search (`beam_size` 1) has no such differences.
+    This class asks for twice `beam_size` hypotheses without a penalty, drops those without an end,
+    and ranks the others by T2T's score. The second, the third and the last difference are left; of
+    a thousand sentences, three had another translation. Greedy search (`beam_size` 1) has only the
+    last.
 
     Args:
         directory: of the model.
@@ -62,7 +65,6 @@ class CTranslate2Translator:
         extra_length: int = 50,
         batch_size: int = 32,
         top_beams: int = 1,
-        patience: float = 2.0,
     ) -> list[list[tuple[str, float]]]:
         """Translates every line; the result has the order of the input.
 
@@ -73,8 +75,6 @@ class CTranslate2Translator:
             extra_length: an output may be this much longer than its input.
             batch_size: sentences decoded at once, of about the same length.
             top_beams: how many hypotheses of a line, at most K.
-            patience: CTranslate2 goes on until K * patience hypotheses have finished. 1 is its own
-                rule: quicker, and less often T2T's result.
 
         Returns:
             For each line (text, score) of its hypotheses, best first. A greedy score is the sum of
@@ -86,17 +86,14 @@ class CTranslate2Translator:
         """
         if not 1 <= top_beams <= beam_size:
             raise UserError(f"top_beams must be from 1 to beam_size={beam_size}, got {top_beams}.")
-        if patience < 1 or batch_size < 1:
-            raise UserError(
-                f"patience and batch_size must be 1 or more, got {patience} and {batch_size}."
-            )
+        if batch_size < 1:
+            raise UserError(f"batch_size must be 1 or more, got {batch_size}.")
         sources = [self._tokens(line, number) for number, line in enumerate(lines, start=1)]
         limits = [self._limit(len(source) + 1 + extra_length) for source in sources]
         by_length = sorted(range(len(lines)), key=lambda i: -len(sources[i]))
         batches = [by_length[i : i + batch_size] for i in range(0, len(lines), batch_size)]
-        search = _Search(self.engine, beam_size, patience)
         running = [
-            search.start([sources[i] for i in rows], max(limits[i] for i in rows))
+            self._search([sources[i] for i in rows], beam_size, max(limits[i] for i in rows))
             for rows in batches
         ]
         results: dict[int, list[tuple[str, float]]] = {}
@@ -104,7 +101,7 @@ class CTranslate2Translator:
             for row, future in zip(rows, futures, strict=True):
                 result = future.result()
                 if max(map(len, result.hypotheses)) > limits[row]:  # it had a longer one's limit
-                    [future] = search.start([sources[row]], limits[row])
+                    [future] = self._search([sources[row]], beam_size, limits[row])
                     result = future.result()
                 results[row] = self._best(result, alpha if beam_size > 1 else 0, top_beams)
         return [results[i] for i in range(len(lines))]
@@ -121,6 +118,23 @@ class CTranslate2Translator:
     def _limit(self, length: int) -> int:
         return max(1, length if self.positions is None else min(length, self.positions))
 
+    def _search(self, sources: list[list[str]], beam_size: int, limit: int):
+        """Begins to decode sentences, to at most `limit` tokens each; returns one future for each."""
+        more = _MORE if beam_size > 1 else 1
+        return self.engine.translate_batch(
+            sources,
+            beam_size=beam_size,
+            num_hypotheses=more * beam_size,
+            patience=more,
+            length_penalty=0,
+            max_input_length=0,
+            min_decoding_length=0,
+            max_decoding_length=limit,
+            return_scores=True,
+            return_end_token=True,
+            asynchronous=True,
+        )
+
     def _best(self, result, alpha: float, top_beams: int) -> list[tuple[str, float]]:
         """T2T's choice among CTranslate2's hypotheses."""
         ended, cut = [], []
@@ -136,28 +150,3 @@ class CTranslate2Translator:
     def _text(self, ids: list[int]) -> str:
         end = next((n for n, i in enumerate(ids) if i in (PAD_ID, EOS_ID)), len(ids))
         return self.encoders["targets"].decode(ids[:end])
-
-
-class _Search:
-    """CTranslate2's search, as near to T2T's as it goes."""
-
-    def __init__(self, engine, beam_size: int, patience: float):
-        self.engine = engine
-        self.beam_size = beam_size
-        self.hypotheses = 1 if beam_size == 1 else round(beam_size * patience)
-
-    def start(self, sources: list[list[str]], limit: int):
-        """Begins to decode sentences, to at most `limit` tokens each; returns one future for each."""
-        return self.engine.translate_batch(
-            sources,
-            beam_size=self.beam_size,
-            num_hypotheses=self.hypotheses,
-            patience=self.hypotheses / self.beam_size,
-            length_penalty=0,
-            max_input_length=0,
-            min_decoding_length=0,
-            max_decoding_length=limit,
-            return_scores=True,
-            return_end_token=True,
-            asynchronous=True,
-        )
