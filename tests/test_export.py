@@ -1,6 +1,7 @@
 """A SavedModel: its texts are those of `Translator`, and no text of a client harms it."""
 
 import json
+import re
 import subprocess
 import sys
 
@@ -15,7 +16,7 @@ from test_transformer import SOURCE, TARGETS
 import t2t_keras as t2t
 from t2t_keras.decoding import DecodeSettings, Translator
 from t2t_keras.errors import UserError
-from t2t_keras.export import SIGNATURES, ServedTransformer, export_saved_model
+from t2t_keras.export import SIGNATURES, ServedTransformer, export_saved_model, served
 from t2t_keras.export.saved_model import in_precision
 from t2t_keras.text import ByteTextEncoder, SubwordTextEncoder, TokenTextEncoder
 
@@ -295,6 +296,12 @@ def test_hostile_texts(serve):
     assert by_name["not UTF-8"] == alone[0]
     for text in got["translation"]:
         text.decode()
+
+
+def test_white_space_is_what_python_strips():
+    pattern = re.compile(served._SPACE)
+    characters = list(map(chr, range(0x110000)))
+    assert [c for c in characters if pattern.match(c)] == [c for c in characters if c.isspace()]
 
 
 # Encoders, greedy search, precision

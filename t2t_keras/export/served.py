@@ -36,8 +36,8 @@ class ServedTransformer(tf.Module):
     """A `Transformer` with its encoders, as functions of tensors that can be saved.
 
     Every function takes a request of any size, B rows, and decodes as many at once as `batch_size`
-    and `batch_tokens` let. A row's result does not depend on the others, nor does the length of its
-    output: as many tokens as its own input has, end of sentence included, and `extra_length` more.
+    and `batch_tokens` let. A row's result does not depend on the others: its output has at most as
+    many tokens as its own input, end of sentence included, and `extra_length` more.
 
     White space at both ends of a text is taken away, bytes that are no UTF-8 are left out, and of
     more than `max_input_size` tokens only the first are read; `truncated`, [B] bool, tells of it.
