@@ -93,9 +93,9 @@ def test_says_what_each_batch_has_done_when_its_results_are_there():
     for result in work.results(items(3, 1, 5, 2, 7), done=lambda d: done.append((d, list(seen)))):
         seen.append(result)
     assert done == [
-        (Done(2, 80, 16), [6]),
-        (Done(2, 30, 6), [6, 2, 10, 4]),
-        (Done(1, 70, 14), [6, 2, 10, 4, 14]),
+        (Done(2, 80, 16, [(3, 10), (1, 6)]), [6]),
+        (Done(2, 30, 6, [(4, 4), (2, 2)]), [6, 2, 10, 4]),
+        (Done(1, 70, 14, [(5, 14)]), [6, 2, 10, 4, 14]),
     ]
 
 
@@ -118,6 +118,15 @@ def test_skips_results(fixed):
             assert all(batch in whole for batch, _ in work.batches)
         else:
             assert sum(len(batch) for batch, _ in work.batches) == 8 - skip
+
+
+@pytest.mark.parametrize("fixed", [False, True])
+def test_works_on_what_is_not_known(fixed):
+    work = Doubled()
+    limits = by_length(work, items=2, window=4, fixed=fixed)
+    results = list(limits.results(items(1, 8, 2, 7, 3), known={2, 4, 1}))
+    assert results == [-1, -1, 4, -1, 6]
+    assert [batch for batch, _ in work.batches] == ([[2, 1], [3]] if fixed else [[2], [3]])
 
 
 def test_a_batch_too_large_for_memory_is_halved():

@@ -124,7 +124,7 @@ def test_a_stopped_run_goes_on(base):
 
     done = decode(base, hparams + ",batch_size=500", *flags)
     assert done.returncode == 0, done.stderr
-    assert f"going on after line {there:,} of {unfinished}\n" in done.stderr
+    assert f"going on after line {there:,} of {unfinished}" in done.stderr
     wanted = translations(base, lines, beam_size=1, extra_length=1)
     assert target.read_text().split("\n") == [*wanted, ""]
     assert not list(base.glob("long.out.*"))
@@ -138,7 +138,7 @@ def test_scores_of_given_translations(base):
     assert done.stdout == f"3 scores in {base / 'scores'}\n"
     scorer = PairScorer(load(base), encoders(base))
     lines = [Line(n, text) for n, text in enumerate(pairs.read_text().splitlines(), start=1)]
-    wanted = [f"{loss:.6f}\n" for loss in scorer.score_lines(lines)]
+    wanted = [f"{score.loss:.6f}\n" for score in scorer.score_lines(lines)]
     assert (base / "scores").read_text() == "".join(wanted)
 
 

@@ -51,6 +51,41 @@ def test_goes_on_after_the_whole_lines(path):
     assert os.listdir(path.parent) == ["out"]
 
 
+def test_lines_out_of_turn_are_kept(path):
+    output = ResumableFile(str(path), MADE_FROM, pytest.fail)
+    for number, line in ((1, "a"), (4, "d\nd"), (3, "c")):
+        if number == 1:
+            output.write(line)
+        output.keep(number, line)
+    output.flush()
+    with open(f"{path}.unfinished.ahead", "ab") as file:
+        file.write(b'[5, "half a li')
+    told = []
+    again = ResumableFile(str(path), MADE_FROM, told.append)
+    assert told == [f"going on after line 1 of {path}.unfinished, with 2 later ones"]
+    assert again.ahead == {4: "d\nd", 3: "c"}
+    again.keep(6, "f")
+    again.flush()
+    last = ResumableFile(str(path), MADE_FROM, told.append)
+    assert last.ahead == {4: "d\nd", 3: "c", 6: "f"}
+    for line in ("b", "c", "d\nd", "e", "f"):
+        last.write(line)
+    last.flush()
+    assert os.path.getsize(f"{path}.unfinished.ahead") == 0
+    last.complete()
+    assert path.read_text() == "a\nb\nc\nd d\ne\nf\n"
+    assert os.listdir(path.parent) == ["out"]
+
+
+def test_only_lines_out_of_turn_are_kept_too(path):
+    output = ResumableFile(str(path), MADE_FROM, pytest.fail)
+    output.keep(2, "b")
+    output.flush()
+    assert ResumableFile(str(path), MADE_FROM, lambda line: None).ahead == {2: "b"}
+    assert ResumableFile(str(path), {"source": "other"}, lambda line: None).ahead == {}
+    assert os.path.getsize(f"{path}.unfinished.ahead") == 0
+
+
 @pytest.mark.parametrize(
     ("before", "now", "why"),
     [

@@ -125,6 +125,8 @@ def test_sampling_goes_on_as_it_would_have():
     whole = list(make(settings).translate_lines(lines))
     for skip in (1, 4, 6):
         assert list(make(settings).translate_lines(lines, skip)) == whole[skip:]
+    again = list(make(settings).translate_lines(lines, known={1, 2, 6}))
+    assert [again[i] for i in (2, 3, 4, 6)] == [whole[i] for i in (2, 3, 4, 6)]
 
 
 def test_an_ensemble_of_twice_the_same_is_that_one():
@@ -173,8 +175,9 @@ def test_scores_are_mean_losses_of_the_target_s_tokens():
         ]
         wanted.append(-np.mean(log_p))
     lines = [Line(n, "\t".join(pair)) for n, pair in enumerate(pairs, start=1)]
-    np.testing.assert_allclose(list(scorer().score_lines(lines)), wanted, rtol=1e-4)
-    alone = [next(scorer(batch_size=1).score_lines([line])) for line in lines]
+    together = [score.loss for score in scorer().score_lines(lines)]
+    np.testing.assert_allclose(together, wanted, rtol=1e-4)
+    alone = [next(scorer(batch_size=1).score_lines([line])).loss for line in lines]
     np.testing.assert_allclose(alone, wanted, rtol=1e-4)
 
 
@@ -182,7 +185,7 @@ def test_a_pair_that_is_too_long_has_no_score():
     told = []
     lines = [Line(1, "w3\tw4 w5 w6"), Line(2, "w3\tw4")]
     first, second = scorer(told.append, max_input_size=3).score_lines(lines)
-    assert math.isnan(first) and second > 0
+    assert math.isnan(first.loss) and second.loss > 0
     assert told == ["line 1 has 4 tokens, more than max_input_size=3: it is not scored"]
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import hashlib
 import os
 import sys
@@ -82,15 +83,12 @@ def translate_file(data_dir: str, settings) -> None:
     loaded = Loaded(data_dir)
     translator = loaded.translator(settings, job.progress.warn)
 
-    def texts(lines, skip, done):
-        for translation in translator.translate_lines(lines, skip, done):
-            yield format_translation(translation, settings)
-
     default = (
         f"{job.source.path}.transformer.{loaded.set_name}.{loaded.problem.name}"
         f".beam{settings.beam_size}.alpha{settings.alpha}.decodes"
     )
-    job.run(texts, translator.by_length, loaded, default)
+    as_text = functools.partial(format_translation, settings=settings)
+    job.run(translator.translate_lines, as_text, translator.by_length, loaded, default)
 
 
 def score_file(data_dir: str, settings) -> None:
@@ -100,11 +98,13 @@ def score_file(data_dir: str, settings) -> None:
     job = Job("score_file", settings)
     loaded = Loaded(data_dir)
     scorer = PairScorer(loaded.model, loaded.encoders, settings, job.progress.warn)
-
-    def texts(lines, skip, done):
-        return (f"{loss:.6f}" for loss in scorer.score_lines(lines, skip, done))
-
-    job.run(texts, scorer.by_length, loaded, default=_STANDARD)
+    job.run(
+        scorer.score_lines,
+        lambda score: f"{score.loss:.6f}",
+        scorer.by_length,
+        loaded,
+        default=_STANDARD,
+    )
 
 
 def translate_interactively(data_dir: str, settings) -> None:
@@ -213,7 +213,7 @@ class Job:
                 raise UserError(f"{self.source.path} is empty: --{flag} needs one sentence a line.")
             self.progress.expect(content.lines, content.text_bytes)
 
-    def run(self, results, by_length, loaded: Loaded, default: str) -> None:
+    def run(self, results, as_text, by_length, loaded: Loaded, default: str) -> None:
         """Writes the results that are not there yet, until the end or a signal."""
         from t2t_keras.decoding.line_files import ResumableFile, line_output
         from t2t_keras.decoding.line_jobs import write_results
@@ -228,6 +228,7 @@ class Job:
             try:
                 complete = write_results(
                     results,
+                    as_text,
                     by_length.first_of_window,
                     self.source,
                     self.prefixes,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from typing import Any, NamedTuple, Protocol
 
 import tensorflow as tf
@@ -18,6 +18,7 @@ class Done(NamedTuple):
     lines: int
     text_bytes: int  # of the lines
     tokens: int  # made, or scored
+    made: list[tuple[int, Any]]  # numbers of items and their results
 
 
 class Work(Protocol):
@@ -83,6 +84,7 @@ class ByLength:
         items: Iterable[Any],
         skip: int = 0,
         done: Callable[[Done], None] | None = None,
+        known: Collection[int] = (),
     ) -> Iterator[Any]:
         """Yields the result of every item but the first `skip`, as soon as none before is missing.
 
@@ -90,33 +92,46 @@ class ByLength:
             items: in any order of length. They are taken a window at a time.
             skip: results that are not wanted.
             done: called after every batch, when what it made ready has been yielded.
+            known: numbers of items whose results are not needed: nothing is done with them.
         """
         for window in windows(items, self.limits.window):
-            yield from self._results_of_window(window, min(skip, len(window)), done)
+            yield from self._results_of_window(window, min(skip, len(window)), done, known)
             skip -= min(skip, len(window))
 
-    def _results_of_window(self, items, skip, done):
-        wanted = range(skip, len(items))
-        results = {i: self.work.without(items[i]) for i in wanted if not self.work.size(items[i])}
-        coming = iter(wanted)
+    def _results_of_window(self, items, skip, done, known):
+        coming = iter(range(skip, len(items)))
+        needed = {
+            i
+            for i in range(skip, len(items))
+            if self.work.size(items[i]) and items[i].number not in known
+        }
+        results = {
+            i: self.work.without(items[i]) for i in range(skip, len(items)) if i not in needed
+        }
         awaited = next(coming, None)
-        for batch in [[], *self._batches(items, skip)]:
+        for batch in [[], *self._batches(items, needed)]:
             rows = [items[i] for i in batch]
             made = self._run(rows, max(map(self.work.size, rows))) if batch else []
-            results.update((i, result) for i, result in zip(batch, made, strict=True) if i >= skip)
+            results.update((i, r) for i, r in zip(batch, made, strict=True) if i in needed)
             while awaited in results:
                 yield results.pop(awaited)
                 awaited = next(coming, None)
             if batch and done:
-                text_bytes = sum(item.text_bytes for item in rows)
-                done(Done(len(rows), text_bytes, sum(map(self.work.tokens, made))))
+                done(
+                    Done(
+                        lines=len(rows),
+                        text_bytes=sum(item.text_bytes for item in rows),
+                        tokens=sum(map(self.work.tokens, made)),
+                        made=[(item.number, r) for item, r in zip(rows, made, strict=True)],
+                    )
+                )
 
-    def _batches(self, items, skip) -> list[list[int]]:
-        first = 0 if self.limits.fixed else skip
-        rows = [i for i in range(first, len(items)) if self.work.size(items[i])]
+    def _batches(self, items, needed) -> list[list[int]]:
+        sizes = {i: self.work.size(item) for i, item in enumerate(items)}
+        rows = [i for i, size in sizes.items() if i in needed or (size and self.limits.fixed)]
         rows.sort(key=lambda i: self.work.order(items[i]))
-        batches = plan([(i, self.work.size(items[i])) for i in rows], self.limits)
-        return [batch for batch in batches if max(batch) >= skip]
+        batches = plan([(i, sizes[i]) for i in rows], self.limits)
+        return [batch for batch in batches if not needed.isdisjoint(batch)]
 
     def _run(self, items, longest):
         """Works on a batch, or, where memory does not hold it, on its halves."""

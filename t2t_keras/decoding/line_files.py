@@ -40,6 +40,8 @@ class Stream:
         self.name = "standard output" if name == STANDARD_OUTPUT else name
         self.lines = 0
         """Those that are there already."""
+        self.ahead: dict[int, str] = {}
+        """Nothing: see `ResumableFile`."""
         with _plain_errors(name):
             self._file = sys.stdout.buffer if name == STANDARD_OUTPUT else open(name, "wb")
 
@@ -48,6 +50,9 @@ class Stream:
         with _plain_errors(self.name):
             self._file.write(as_line(line))
         self.lines += 1
+
+    def keep(self, number: int, line: str) -> None:
+        """Nothing: what is written to a stream cannot be gone on with."""
 
     def flush(self) -> None:
         """Lets go of what was written."""
@@ -62,9 +67,9 @@ class Stream:
 class ResumableFile:
     """Lines of a file that gets its name when it is complete.
 
-    Until then it grows as `PATH.unfinished`, and `PATH.unfinished.json` says what its lines are made
-    from. Opened again for the same, it goes on after the whole lines that are there; otherwise it
-    says why not and is empty.
+    Until then it grows as `PATH.unfinished`, `PATH.unfinished.ahead` has lines that came out of turn,
+    and `PATH.unfinished.json` says what the lines are made from. Opened again for the same, it goes on
+    with the whole lines that are there; otherwise it says why not and is empty.
 
     Args:
         path: of the file.
@@ -79,7 +84,10 @@ class ResumableFile:
         self.name = path
         self.lines = 0
         """Those that are there already."""
+        self.ahead: dict[int, str] = {}
+        """Later lines, by number from 1, of the run before."""
         self._unfinished = Path(path + ".unfinished")
+        self._kept = Path(path + ".unfinished.ahead")
         self._record = Path(path + ".unfinished.json")
         if os.path.isdir(path):
             raise UserError(f"{path} is a directory: name a file in it.")
@@ -90,14 +98,20 @@ class ResumableFile:
                     report(f"{self._unfinished} is begun anew: {why_not}")
                 else:
                     self.lines = _keep_whole_lines(self._unfinished)
-                    report(f"going on after line {self.lines:,} of {self._unfinished}")
-            if not self.lines:
+                    self.ahead = _read_kept(self._kept, self.lines)
+                    if self.lines or self.ahead:
+                        more = f", with {len(self.ahead):,} later ones" if self.ahead else ""
+                        report(f"going on after line {self.lines:,} of {self._unfinished}{more}")
+            if not self.lines and not self.ahead:
                 self._unfinished.write_bytes(b"")
+                self._kept.write_bytes(b"")
                 self._record.unlink(missing_ok=True)
                 if made_from is not None:
                     with whole_file(self._record) as partial:
                         partial.write_text(json.dumps(made_from, indent=1) + "\n", "utf-8")
             self._file = open(self._unfinished, "ab")
+            self._ahead = open(self._kept, "ab")
+            self._waiting = max(self.ahead, default=0)
 
     def write(self, line: str) -> None:
         """Adds a line."""
@@ -105,16 +119,28 @@ class ResumableFile:
             self._file.write(as_line(line))
         self.lines += 1
 
+    def keep(self, number: int, line: str) -> None:
+        """Notes a line, by its number, that cannot be written yet; what is written is passed over."""
+        if number > self.lines and number not in self.ahead:
+            with _plain_errors(self.name):
+                self._ahead.write(as_line(json.dumps([number, line])))
+            self._waiting = max(self._waiting, number)
+
     def flush(self) -> None:
-        """Puts into the file what was written."""
+        """Puts into the files what was written and noted."""
         with _plain_errors(self.name):
             self._file.flush()
+            if self._waiting <= self.lines:  # all that was noted is written
+                self._ahead.truncate(0)
+            self._ahead.flush()
 
     def complete(self) -> None:
         """Gives the file its name."""
         with _plain_errors(self.name):
             self._file.close()
+            self._ahead.close()
             os.replace(self._unfinished, self.name)
+            self._kept.unlink(missing_ok=True)
             self._record.unlink(missing_ok=True)
 
     def _why_not(self, made_from: Mapping[str, Any] | None) -> str:
@@ -148,6 +174,18 @@ def _keep_whole_lines(path: Path) -> int:
                 size += len(line)
         file.truncate(size)
     return lines
+
+
+def _read_kept(path: Path, lines: int) -> dict[int, str]:
+    """The lines noted out of turn, but for those that are among the first `lines`."""
+    if not path.exists():
+        return {}
+    _keep_whole_lines(path)
+    try:
+        kept = dict(json.loads(row) for row in path.read_text("utf-8").splitlines())
+    except (TypeError, ValueError):  # damaged: they are made again
+        return {}
+    return {number: line for number, line in kept.items() if number > lines}
 
 
 @contextlib.contextmanager

@@ -3,19 +3,21 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
+from typing import Any
 
 from t2t_keras.decoding.by_length import Done
 from t2t_keras.decoding.line_files import LineOutput
 from t2t_keras.decoding.line_progress import LineProgress
 from t2t_keras.decoding.source_lines import Line, SourceLines, numbered
 
-Results = Callable[[Iterable[Line], int, Callable[[Done], None]], Iterator[str]]
-"""`results(lines, skip, done)`: see `ByLength.results`."""
+Results = Callable[[Iterable[Line], int, Callable[[Done], None], Collection[int]], Iterator[Any]]
+"""`results(lines, skip, done, known)`: see `ByLength.results`."""
 
 
 def write_results(
     results: Results,
+    as_text: Callable[[Any], str],
     first_of_window: Callable[[int], int],
     source: SourceLines,
     prefixes: SourceLines | None,
@@ -27,6 +29,7 @@ def write_results(
 
     Args:
         results: makes them.
+        as_text: makes a line of one.
         first_of_window: of `ByLength`, which works on whole windows.
         source: the lines.
         prefixes: what goes with them.
@@ -37,15 +40,17 @@ def write_results(
     Returns:
         Whether the output is complete.
     """
-    there = output.lines
+    there, known = output.lines, output.ahead
 
     def coming():
         for line in numbered(source, prefixes):
-            if line.number <= there:
+            if line.number <= there or line.number in known:
                 progress.skip(1, line.text_bytes)
             yield line
 
     def done(batch: Done) -> None:
+        for number, result in batch.made:
+            output.keep(number, as_text(result))
         output.flush()
         progress.update(batch)
         if leave():
@@ -53,8 +58,9 @@ def write_results(
 
     first = first_of_window(there)
     try:
-        for text in results(itertools.islice(coming(), first, None), there - first, done):
-            output.write(text)
+        lines = itertools.islice(coming(), first, None)
+        for number, result in enumerate(results(lines, there - first, done, known), there + 1):
+            output.write(known[number] if number in known else as_text(result))
     except _Left:
         return False
     finally:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from typing import NamedTuple
 
 from t2t_keras.decoding.by_length import BatchLimits, ByLength, Done, Report
@@ -60,20 +60,24 @@ class PairScorer:
         self.by_length = ByLength(self, limits, self.report)
 
     def score_lines(
-        self, lines: Iterable[Line], skip: int = 0, done: Callable[[Done], None] | None = None
-    ) -> Iterator[float]:
+        self,
+        lines: Iterable[Line],
+        skip: int = 0,
+        done: Callable[[Done], None] | None = None,
+        known: Collection[int] = (),
+    ) -> Iterator[PairScore]:
         """Yields the mean loss of each target's tokens, end of sentence included, not smoothed.
 
         Args:
             lines: however many.
             skip: scores that are not wanted, at the beginning.
             done: called after every batch.
+            known: numbers of lines that are not to be scored: nan comes for them.
 
         Raises:
             UserError: a line without a tab, or with more than one.
         """
-        results = self.by_length.results(map(self._pair, lines), skip, done)
-        return (result.loss for result in results)
+        return self.by_length.results(map(self._pair, lines), skip, done, known)
 
     # What `ByLength` asks for.
 

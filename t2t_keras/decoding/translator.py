@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import sys
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -94,6 +94,7 @@ class Translator:
         lines: Iterable[Line],
         skip: int = 0,
         done: Callable[[Done], None] | None = None,
+        known: Collection[int] = (),
     ) -> Iterator[Translation]:
         """Yields the translations in the order of the lines, however many there are.
 
@@ -104,8 +105,9 @@ class Translator:
         Args:
             skip: translations that are not wanted, at the beginning.
             done: called after every batch.
+            known: numbers of lines that are not to be translated: empty hypotheses come for them.
         """
-        return self.by_length.results(map(self._sentence, lines), skip, done)
+        return self.by_length.results(map(self._sentence, lines), skip, done, known)
 
     def translate_ids(self, ids) -> list[Translation]:
         """Translates source ids [B, S] with their ends of sentences, padded with 0."""
