@@ -34,6 +34,11 @@ def rows(ids):
     return [[f"w{i}" for i in row if i not in (0, 1)] for row in golden.up_to_eos(ids)]
 
 
+def one_thread(directory, **options):
+    """A translator of one thread: several wait for one another where other tests run."""
+    return CTranslate2Translator(directory, intra_threads=1, **options)
+
+
 @functools.cache
 def model_of(name):
     return golden.load(name).model()
@@ -60,7 +65,7 @@ def test_log_probabilities_are_those_of_t2t(name, directory_of):
     case = golden.load(name)
     logits = case.arrays["logits"].reshape(*case.arrays["targets"].shape[:2], -1)
     log_p = logits - np.log(np.exp(logits).sum(-1, keepdims=True))
-    engine = ctranslate2.Translator(directory_of(name))
+    engine = ctranslate2.Translator(directory_of(name), intra_threads=1)
     found = engine.score_batch(rows(case.arrays["inputs"]), rows(case.arrays["targets"]))
     targets = golden.up_to_eos(case.arrays["targets"])
     for result, ids, p in zip(found, targets, log_p, strict=True):
@@ -73,7 +78,7 @@ def test_log_probabilities_are_those_of_t2t(name, directory_of):
 def test_greedy_search_gives_the_tokens_of_t2t(name, directory_of):
     case = golden.load(name)
     inputs, outputs = case.arrays["inputs"], case.arrays["greedy/outputs"]
-    engine = ctranslate2.Translator(directory_of(name))
+    engine = ctranslate2.Translator(directory_of(name), intra_threads=1)
     found = engine.translate_batch(
         rows(inputs),
         beam_size=1,
@@ -89,7 +94,7 @@ def test_greedy_search_gives_the_tokens_of_t2t(name, directory_of):
 def test_beam_search_gives_the_translations_and_scores_of_t2t(name, directory_of):
     case = golden.load(name)
     lines = [" ".join(row) for row in rows(case.arrays["inputs"])]
-    found = CTranslate2Translator(directory_of(name)).translate(
+    found = one_thread(directory_of(name)).translate(
         lines, extra_length=case.extra_length, batch_size=len(lines)
     )
     wanted = rows(case.arrays["beam_top1/outputs"].reshape(len(lines), -1))
@@ -124,7 +129,7 @@ def test_translations_are_ours(overrides, tmp_path):
     export_ctranslate2(model, words(), str(tmp_path / "model"))
     lines = random_lines(40)
     ours = Translator(model, words(), DecodeSettings(beam_size=1, extra_length=5, batch_size=64))
-    theirs = CTranslate2Translator(str(tmp_path / "model")).translate(
+    theirs = one_thread(str(tmp_path / "model")).translate(
         lines, beam_size=1, extra_length=5, batch_size=64
     )
     for line, mine, other in zip(lines, ours.translate(lines), theirs, strict=True):
@@ -133,7 +138,7 @@ def test_translations_are_ours(overrides, tmp_path):
 
 
 def test_n_best_comes_ranked_by_t2ts_score(directory_of):
-    translator = CTranslate2Translator(directory_of("base_prenorm"))
+    translator = one_thread(directory_of("base_prenorm"))
     line, alpha = "w5 w6 w7", 1.0
     [found] = translator.translate([line], beam_size=4, alpha=alpha, top_beams=4)
     assert len({text for text, _ in found}) == 4
@@ -147,7 +152,7 @@ def test_n_best_comes_ranked_by_t2ts_score(directory_of):
 
 
 def test_order_of_lines_stays_and_an_empty_line_has_an_empty_translation(directory_of):
-    translator = CTranslate2Translator(directory_of("base_prenorm"))
+    translator = one_thread(directory_of("base_prenorm"))
     lines = ["w5 w6", "", "w7 w8 w9 w10", " w6 "]
     found = [answer[0] for answer in translator.translate(lines, batch_size=2)]
     assert [text for text, _ in found] == ["w6 w5", "", "w10 w9 w8 w7", "w6"]
@@ -159,8 +164,8 @@ def test_eight_bit_weights_are_smaller_and_translate_the_same(directory_of, tmp_
     model = model_of("base_v1_postnorm")
     export_ctranslate2(model, words(), str(tmp_path / "int8"), quantization="int8")
     lines = ["w5 w6 w7 w8", "w20 w4", "w9 w9 w3"]
-    exact = CTranslate2Translator(directory_of("base_v1_postnorm")).translate(lines)
-    found = CTranslate2Translator(str(tmp_path / "int8")).translate(lines)
+    exact = one_thread(directory_of("base_v1_postnorm")).translate(lines)
+    found = one_thread(str(tmp_path / "int8")).translate(lines)
     assert [answer[0][0] for answer in found] == [answer[0][0] for answer in exact]
     for answer, wanted in zip(found, exact, strict=True):
         assert answer[0][1] == pytest.approx(wanted[0][1], abs=0.1)
@@ -204,7 +209,7 @@ def test_encoders_come_back(tmp_path):
     assert encoders["inputs"].encode("ä") == ByteTextEncoder().encode("ä")
     assert encoders["targets"].encode("w5 unheard") == [5, 2]
     assert positions == POSITIONS
-    [[(text, _)]] = CTranslate2Translator(directory).translate(["ä"], beam_size=1)
+    [[(text, _)]] = one_thread(directory).translate(["ä"], beam_size=1)
     assert text
 
 
@@ -222,7 +227,7 @@ def test_subword_vocabulary_is_kept_as_t2t_writes_it(tmp_path):
         DecodeSettings(beam_size=1, extra_length=3, batch_size=8),
     )
     lines = ["the mat", "cat_\\dog, \u4f60!", "on a dog"]
-    theirs = CTranslate2Translator(str(tmp_path / "model")).translate(
+    theirs = one_thread(str(tmp_path / "model")).translate(
         lines, beam_size=1, extra_length=3, batch_size=8
     )
     assert [answer[0][0] for answer in theirs] == [t.texts[0] for t in ours.translate(lines)]
@@ -291,10 +296,10 @@ def test_refuses_other_vocabularies_types_and_directories(tmp_path):
 
 def test_translator_refuses_what_it_cannot_do(directory_of, tmp_path):
     with pytest.raises(UserError, match="is no model of t2t-keras-export"):
-        CTranslate2Translator(str(tmp_path))
+        one_thread(str(tmp_path))
     with pytest.raises(UserError, match="cannot be loaded by CTranslate2"):
-        CTranslate2Translator(directory_of("base_prenorm"), compute_type="int3")
-    translator = CTranslate2Translator(directory_of("base_prenorm"))
+        one_thread(directory_of("base_prenorm"), compute_type="int3")
+    translator = one_thread(directory_of("base_prenorm"))
     with pytest.raises(UserError, match=f"line 2 has {POSITIONS + 1} tokens.*{POSITIONS}"):
         translator.translate(["w5", "w5 " * POSITIONS])
     with pytest.raises(UserError, match="top_beams must be from 1 to beam_size=4, got 5"):
