@@ -114,6 +114,17 @@ def test_a_checkpoint_without_a_run(run, exported, tmp_path):
     assert half < 0.6 * size
 
 
+def test_ctranslate2(run, tmp_path):
+    ctranslate2 = pytest.importorskip("ctranslate2")
+    flags = ["--format=ctranslate2", f"--export_dir={tmp_path / 'model'}"]
+    done = export(run, f"--output_dir={run / 'run'}", *flags)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout == f"{tmp_path / 'model'} is a model of CTranslate2\n"
+    assert ctranslate2.contains_model(str(tmp_path / "model"))
+    two = f"--checkpoint_path={run / 'run'},{run / 'run'}"
+    assert "CTranslate2 has no ensembles" in toy.complaint(export(run, two, *flags))
+
+
 @pytest.mark.parametrize(
     ("flags", "expected"),
     [
