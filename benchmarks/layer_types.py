@@ -232,6 +232,10 @@ def plot(rows: list[dict], args: argparse.Namespace) -> None:
         fixed, at = (
             ("depth", first_depth) if against == "length" else ("length", args.length_of_depths)
         )
+        ticks = sorted({row[against] for row in rows if row[fixed] == at})
+        if not ticks:
+            axes.set_axis_off()
+            continue
         for layer in args.layers.split(","):
             if layer.endswith("_alone"):
                 continue
@@ -247,6 +251,8 @@ def plot(rows: list[dict], args: argparse.Namespace) -> None:
         axes.set_xlabel(
             f"{'n' if against == 'length' else 'd'} ({'d' if fixed == 'depth' else 'n'} = {at})"
         )
+        axes.set_xticks(ticks, [str(tick) for tick in ticks])
+        axes.set_xticks([], minor=True)
         axes.grid(alpha=0.3)
     figure.legend(*grid[0, 0].get_legend_handles_labels(), loc="outside lower center", ncols=4)
     figure.savefig(args.plot, metadata={"Date": None})
