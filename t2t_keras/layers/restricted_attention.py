@@ -69,10 +69,12 @@ class RestrictedAttention(MultiHeadAttention):
         self.neighborhood = neighborhood
         self.causal = causal
 
-    def build(self, query_shape):
+    # There is no memory.
+
+    def build(self, query_shape):  # type: ignore[override]
         super().build(query_shape)
 
-    def call(
+    def call(  # type: ignore[override]
         self,
         query,
         *,
@@ -117,9 +119,6 @@ class RestrictedAttention(MultiHeadAttention):
         """How many positions before and after its own each one sees."""
         r = self.neighborhood
         return (r - 1, 0) if self.causal else (r // 2, (r - 1) // 2)
-
-    def compute_output_shape(self, query_shape):
-        return query_shape
 
     def get_config(self):
         return {**super().get_config(), "neighborhood": self.neighborhood, "causal": self.causal}
