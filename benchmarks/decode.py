@@ -64,8 +64,9 @@ def main() -> None:
         for beam in map(int, args.beams.split(",")):
             for way in args.ways.split(","):
                 library, name = WAYS[way]
-                python = args.opennmt_python if way.endswith("_opennmt") else pythons[library]
-                if not python:
+                python = pythons[library]
+                exporter = args.opennmt_python if way.endswith("_opennmt") else python
+                if not python or not exporter:
                     print(f"{name} left out: no Python given", file=sys.stderr)
                     continue
                 for precision in args.precisions.split(",") if way == "ours" else ["float32"]:
@@ -77,6 +78,7 @@ def main() -> None:
                         "beam": beam,
                         "batches": batches,
                         "rounds": args.rounds,
+                        "exporter_python": exporter,
                     }
                     told = measured(python, f"decode_of_{library}.py", spec)
                     results.append({**spec, "batches": len(batches), "size": size, **told})

@@ -1,7 +1,9 @@
 """Beam search of CTranslate2 on our export or on OpenNMT-tf's; started by `decode.py`."""
 
-import multiprocessing
+import json
 import os
+import subprocess
+import sys
 import tempfile
 
 import ctranslate2
@@ -11,13 +13,9 @@ from decode_timing import ALPHA, answer
 def make_decode(spec):
     with tempfile.TemporaryDirectory() as parent:
         directory = os.path.join(parent, "model")
-        # In a process of its own, so that its memory is not counted.
-        export = multiprocessing.get_context("spawn").Process(
-            target=export_opennmt if spec["way"].endswith("_opennmt") else export_ours,
-            args=(spec, directory),
-        )
-        export.start()
-        export.join()
+        # In a process of its own: its memory is not counted, and OpenNMT-tf has another Python.
+        command = [spec["exporter_python"], __file__, json.dumps(spec), directory]
+        subprocess.run(command, check=True, stdout=subprocess.DEVNULL)
         compute_type = "int8" if spec["way"].endswith("_int8") else "float32"
         translator = ctranslate2.Translator(
             directory, intra_threads=len(os.sched_getaffinity(0)), compute_type=compute_type
@@ -54,8 +52,18 @@ def export_ours(spec, directory):
 def export_opennmt(spec, directory):
     from step_of_opennmt import make_model
 
-    ctranslate2.converters.OpenNMTTFConverter(make_model(spec)).convert(directory)
+    model = make_model(spec)
+    model.create_variables()
+    ctranslate2.converters.OpenNMTTFConverter(model).convert(directory)
+
+
+def export(spec, directory):
+    opennmt = spec["way"].endswith("_opennmt")
+    (export_opennmt if opennmt else export_ours)(spec, directory)
 
 
 if __name__ == "__main__":
-    answer(make_decode)
+    if len(sys.argv) > 2:
+        export(json.loads(sys.argv[1]), sys.argv[2])
+    else:
+        answer(make_decode)

@@ -1,5 +1,6 @@
 """A training step of OpenNMT-tf 2; started by `train_step.py`."""
 
+import atexit
 import os
 import tempfile
 
@@ -53,7 +54,8 @@ def make_model(spec, **params):
         ffn_dropout=DROPOUT,
         share_embeddings=opennmt.models.EmbeddingsSharingLevel.ALL,
     )
-    with tempfile.NamedTemporaryFile("w", suffix=".vocab") as file:
+    with tempfile.NamedTemporaryFile("w", suffix=".vocab", delete=False) as file:
+        atexit.register(os.unlink, file.name)
         file.write("".join(f"{token}\n" for token in ["<blank>", "<s>", "</s>"]))
         file.writelines(f"token{i}\n" for i in range(spec["vocab"] - 4))  # and one for unknown
         file.flush()

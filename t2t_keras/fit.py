@@ -10,7 +10,7 @@ import keras
 from keras import ops
 
 from t2t_keras.errors import UserError
-from t2t_keras.layers import keep_mask_scope
+from t2t_keras.layers.dropout import keep_mask_scope
 from t2t_keras.layers.dropout import KeepMask
 from t2t_keras.losses import padded_cross_entropy, token_accuracy
 from t2t_keras.settings import HParams

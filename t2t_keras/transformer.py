@@ -351,7 +351,11 @@ class Transformer(TokenFit):
         """The caches of a first `decode_step` for B sentences."""
         return self.decoder.empty_caches(batch)
 
-    def decode_step(self, last_ids, position, caches, source, ancestors=None):
+    def softmax_matrix(self):
+        """[D, V], what every `decode_step` multiplies with; made once, it need not be again."""
+        return self.softmax.matrix()
+
+    def decode_step(self, last_ids, position, caches, source, ancestors=None, softmax_matrix=None):
         """Logits of the next token of K hypotheses a sentence, from cached keys and values.
 
         A hypothesis that goes on from another needs no copy of its keys and values: it says
@@ -366,6 +370,7 @@ class Transformer(TokenFit):
             ancestors: [B, K, position + 1] int32, the number from 0 to K - 1 of the hypothesis
                 that each one was at each position, the present one included. Absent: each has
                 always been itself.
+            softmax_matrix: of `softmax_matrix`.
 
         Returns:
             Logits [B, K, V] float32, and the grown caches.
@@ -385,7 +390,8 @@ class Transformer(TokenFit):
         x, caches = self.decoder.step(
             x, caches, source["memory_caches"], source["memory_bias"], bias, distance
         )
-        return ops.cast(self.softmax.logits(x), "float32"), caches
+        logits = self.softmax.logits(ops.reshape(x, (-1, x.shape[-1])), softmax_matrix)
+        return ops.cast(ops.reshape(logits, (-1, hypotheses, logits.shape[-1])), "float32"), caches
 
     def _hypothesis_bias(self, hypotheses, position, ancestors):
         """Bias of K hypotheses on (position + 1) * K keys, broadcastable to [B, H, K, keys]."""

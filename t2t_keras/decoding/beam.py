@@ -107,13 +107,19 @@ def _beam_search(
     model, inputs, limits, alpha, prefix, beam_size: int, top_beams: int, min_length: int
 ):
     batch, longest = tf.shape(inputs)[0], tf.maximum(tf.reduce_max(limits), 1)
+    matrix = model.softmax_matrix()
 
     def step(search):
         live, beams = search.live, search.live.beams
         own = tf.tile(tf.range(beam_size)[None, :, None], [tf.size(live.rows), 1, 1])
         beams = beams._replace(ancestors=tf.concat([beams.ancestors, own], 2))
         logits, caches = model.decode_step(
-            beams.alive_ids[:, :, -1], search.i, live.caches, live.source, beams.ancestors
+            beams.alive_ids[:, :, -1],
+            search.i,
+            live.caches,
+            live.source,
+            beams.ancestors,
+            matrix,
         )
         forced = None if prefix is None else live.forced[:, search.i]
         beams = advance(beams, search.i, logits, alpha, forced, min_length)

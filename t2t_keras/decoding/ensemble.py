@@ -42,11 +42,21 @@ class Ensemble:
         """One of `Transformer.empty_caches` for each model."""
         return [model.empty_caches(batch) for model in self.models]
 
-    def decode_step(self, last_ids, position, caches, source, ancestors=None):
+    def softmax_matrix(self):
+        """One of `Transformer.softmax_matrix` for each model."""
+        return [model.softmax_matrix() for model in self.models]
+
+    def decode_step(self, last_ids, position, caches, source, ancestors=None, softmax_matrix=None):
         """See `Transformer.decode_step`: log-probabilities [B, K, V], and the grown caches."""
         steps = [
-            model.decode_step(last_ids, position, own_caches, own_source, ancestors)
-            for model, own_caches, own_source in zip(self.models, caches, source, strict=True)
+            model.decode_step(last_ids, position, own_caches, own_source, ancestors, own_matrix)
+            for model, own_caches, own_source, own_matrix in zip(
+                self.models,
+                caches,
+                source,
+                softmax_matrix or [None] * len(self.models),
+                strict=True,
+            )
         ]
         return _mean_log_p([logits for logits, _ in steps]), [grown for _, grown in steps]
 

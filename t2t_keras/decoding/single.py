@@ -60,11 +60,14 @@ def follow(model, inputs, limits, prefix, min_length: int, choose: Choose):
         log-probability of what was chosen.
     """
     batch, longest = tf.shape(inputs)[0], tf.maximum(tf.reduce_max(limits), 1)
+    matrix = model.softmax_matrix()
 
     def step(search):
         live = search.live
         last = live.ids[:, -1][:, None]
-        logits, caches = model.decode_step(last, search.i, live.caches, live.source)
+        logits, caches = model.decode_step(
+            last, search.i, live.caches, live.source, softmax_matrix=matrix
+        )
         logits = logits[:, 0]  # [b, 1, V] -> [b, V]
         allowed = logits
         if min_length:

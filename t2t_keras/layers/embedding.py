@@ -53,9 +53,17 @@ class SharedEmbedding(keras.layers.Layer):
         x = x * ops.expand_dims(ops.cast(ids != PAD_ID, x.dtype), -1)
         return ops.cast(x, self.compute_dtype)
 
-    def logits(self, x):
-        """[B, T, D] -> [B, T, V], in the compute dtype."""
-        return ops.matmul(x, ops.transpose(ops.cast(self.table, x.dtype)))
+    def matrix(self):
+        """The table transposed, [D, V], in the compute dtype."""
+        return ops.transpose(ops.cast(self.table, self.compute_dtype))
+
+    def logits(self, x, matrix=None):
+        """[B, T, D] -> [B, T, V], in the compute dtype.
+
+        Args:
+            matrix: what `matrix` has returned; a loop that is given it does not transpose again.
+        """
+        return ops.matmul(x, self.matrix() if matrix is None else matrix)
 
     def compute_mask(self, ids, previous_mask=None):
         return ids != PAD_ID
