@@ -9,10 +9,9 @@ from typing import Any
 import keras
 from keras import ops
 
+from t2t_keras import losses  # the module: Keras may be imported, and so this, from there
 from t2t_keras.errors import UserError
-from t2t_keras.layers.dropout import keep_mask_scope
-from t2t_keras.layers.dropout import KeepMask
-from t2t_keras.losses import padded_cross_entropy, token_accuracy
+from t2t_keras.layers.dropout import KeepMask, keep_mask_scope
 from t2t_keras.settings import HParams
 
 
@@ -56,8 +55,8 @@ class TokenFit(keras.Model):
             self._check_optimizer()
         targets = x["targets"] if y is None else y
         smoothing = self.hp.label_smoothing if training else 0.0
-        loss, tokens = padded_cross_entropy(y_pred, targets, smoothing)
-        self._token_means.update(loss, token_accuracy(y_pred, targets)[0], tokens)
+        loss, tokens = losses.padded_cross_entropy(y_pred, targets, smoothing)
+        self._token_means.update(loss, losses.token_accuracy(y_pred, targets)[0], tokens)
         if self.sum_over_replicas:
             tokens = self.sum_over_replicas(tokens)
         return loss / ops.maximum(tokens, 1.0)

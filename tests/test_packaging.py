@@ -126,3 +126,11 @@ def test_wheel_imports_away_from_the_repository(wheel_and_sdist, tmp_path):
     assert Path(top) == tmp_path / "site/t2t_keras/__init__.py"
     assert Path(problems) == tmp_path / "site/t2t_keras/problems/__init__.py"
     assert heads == "16"
+
+
+@pytest.mark.parametrize("module", ["layers", "losses", "optimizers", "schedules"])
+def test_any_module_can_be_the_first_that_is_imported(module):
+    """Though Keras, once imported, has all of ours imported that hold its classes."""
+    program = f"import t2t_keras.{module}, sys; assert 't2t_keras.transformer' in sys.modules"
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, check=False)
+    assert done.returncode == 0, done.stderr.decode()

@@ -7,12 +7,12 @@ from typing import Any
 
 import keras
 
+from t2t_keras import schedules  # the module: Keras may be imported, and so this, from there
 from t2t_keras.errors import UserError, nearest
 from t2t_keras.optimizers.adafactor import Adafactor
 from t2t_keras.optimizers.adam import Adam, AdamW, MultistepAdam
 from t2t_keras.optimizers.momentum import SGD, Momentum
 from t2t_keras.registry import default_name
-from t2t_keras.schedules import learning_rate_schedule
 from t2t_keras.settings import HParams
 
 
@@ -51,7 +51,9 @@ def create(
         )
     make, settings = _MAKERS[name]
     return make(
-        learning_rate=learning_rate_schedule(hp, train_steps), **settings(hp), **keras_arguments
+        learning_rate=schedules.learning_rate_schedule(hp, train_steps),
+        **settings(hp),
+        **keras_arguments,
     )
 
 
