@@ -108,7 +108,7 @@ def test_order_follows_the_seed(text, tmp_path):
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"problem": ""}, "--problem is missing: give one or more of text2text_tmpdir, "),
+        ({"problem": ""}, "--problem is missing: give one or more of parsing_english_gum, "),
         ({"problem": "text2text_tmpdri"}, "Did you mean 'text2text_tmpdir'?"),
         ({"data_dir": ""}, "--data_dir is missing"),
         ({"data_dir": "{text}/inputs.train.txt/data"}, "cannot be made (Not a directory)"),

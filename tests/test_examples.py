@@ -50,6 +50,6 @@ def test_fit(tmp_path, capsys):
     example.main(str(tmp_path))
     assert float(re.findall(r"val_accuracy: (\S+)", capsys.readouterr().out)[-1]) > 0.9
     steps = {path.stem for path in (tmp_path / "run").glob("*.index")}
-    assert steps == {f"model.ckpt-{150 * epoch}" for epoch in range(1, 5)}
+    assert steps == {f"model.ckpt-{200 * epoch}" for epoch in range(1, 5)}
     example.main(str(tmp_path), epochs=4)  # nothing is left to do
     assert "Epoch" not in capsys.readouterr().out
