@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import functools
-import hashlib
 import os
 import sys
 
 from absl import flags
 
-from t2t_keras.cli import app, options
+from t2t_keras.cli import app, options, trained_model
 from t2t_keras.errors import UserError
 
 FLAGS = flags.FLAGS
@@ -22,15 +21,8 @@ _RESULTS = {"decode_from_file": "translations", "score_file": "scores"}
 
 def define_flags() -> None:
     """Defines the flags of the command: T2T's, as far as they apply."""
-    options.define_problem()
-    options.define_hparams()
+    trained_model.define_flags()
     options.define_decode_hparams()
-    flags.DEFINE_string("output_dir", None, "Directory of a run; its latest checkpoint is used.")
-    flags.DEFINE_string(
-        "checkpoint_path",
-        None,
-        "A certain checkpoint, such as DIR/model.ckpt-100; several, with commas, are an ensemble.",
-    )
     flags.DEFINE_string(
         "decode_from_file", "", "Text to translate, a sentence a line; -: standard input."
     )
@@ -47,9 +39,7 @@ def define_flags() -> None:
 def main(arguments: list[str]) -> None:
     """Loads the checkpoint, then translates or scores the file, or translates what is typed."""
     options.reject_arguments(arguments)
-    data_dir = options.required("data_dir")
-    if not FLAGS.checkpoint_path:
-        options.required("output_dir")
+    data_dir = trained_model.require_flags()
     modes = [name for name in _MODES if FLAGS[name].value]
     if len(modes) != 1:
         raise UserError(
@@ -80,7 +70,7 @@ def require_readable(path: str | None) -> None:
 def translate_file(data_dir: str, settings) -> None:
     """Translates the lines of --decode_from_file."""
     job = Job("decode_from_file", settings)
-    loaded = Loaded(data_dir)
+    loaded = trained_model.TrainedModel(data_dir)
     translator = loaded.translator(settings, job.progress.warn)
 
     default = (
@@ -96,7 +86,7 @@ def score_file(data_dir: str, settings) -> None:
     from t2t_keras.decoding import PairScorer
 
     job = Job("score_file", settings)
-    loaded = Loaded(data_dir)
+    loaded = trained_model.TrainedModel(data_dir)
     scorer = PairScorer(loaded.model, loaded.encoders, settings, job.progress.warn)
     job.run(
         scorer.score_lines,
@@ -109,7 +99,7 @@ def score_file(data_dir: str, settings) -> None:
 
 def translate_interactively(data_dir: str, settings) -> None:
     """Translates each line of standard input until it ends or says q."""
-    translator = Loaded(data_dir).translator(settings)
+    translator = trained_model.TrainedModel(data_dir).translator(settings)
     prompt = "> " if sys.stdin.isatty() else ""
     while True:
         try:
@@ -131,62 +121,6 @@ _MODES = {
     "decode_interactive": translate_interactively,
     "score_file": score_file,
 }
-
-
-class Loaded:
-    """The model that the flags name, and what goes with it.
-
-    Args:
-        data_dir: of the vocabulary.
-    """
-
-    def __init__(self, data_dir: str):
-        from t2t_keras import checkpoints
-        from t2t_keras.decoding import Ensemble
-
-        names = (FLAGS.checkpoint_path or FLAGS.output_dir).split(",")
-        self.prefixes = [checkpoints.resolve(os.path.expanduser(name.strip())) for name in names]
-        given = options.hparams(needed=False)
-        beside = [checkpoints.read_settings(os.path.dirname(prefix)) for prefix in self.prefixes]
-        recorded, run = beside[0]
-        self.problem = options.problem(run.get("problem"))
-        self.encoders = self.problem.get_feature_encoders(data_dir)
-        models = []
-        for prefix, (_, run) in zip(self.prefixes, beside, strict=True):
-            space = run.get("target_space_id", self.problem.target_space_id)
-            models.append(checkpoints.load_model(prefix, given, space))
-            require_vocabulary(models[-1], self.encoders, data_dir)
-        self.model = Ensemble(models) if len(models) > 1 else models[0]
-        self.set_name = (recorded or given).set_name or "hparams"
-
-    def translator(self, settings, report=None):
-        """Translates with this model, into what the problem makes of text."""
-        from t2t_keras.decoding import Translator
-
-        return Translator(
-            self.model, self.encoders, settings, report, format_output=self.problem.format_output
-        )
-
-    def description(self) -> dict[str, str]:
-        """Which weights these are."""
-        names = [f"{os.path.basename(path)} {_digest(path + '.index')}" for path in self.prefixes]
-        return {"problem": self.problem.name, "checkpoint": ", ".join(names)}
-
-
-def _digest(path: str) -> str:
-    with open(path, "rb") as file:  # of a checkpoint's index, which holds checksums of its data
-        return hashlib.sha256(file.read()).hexdigest()[:16]
-
-
-def require_vocabulary(model, encoders, data_dir: str) -> None:
-    """Refuses a vocabulary of another size than the model's."""
-    sizes = (("inputs", model.source_vocab_size), ("targets", model.target_vocab_size))
-    for side, size in sizes:
-        if encoders[side].vocab_size != size:
-            raise UserError(
-                f"the vocabulary of the {side} in {data_dir} has {encoders[side].vocab_size} "
-                f"tokens and the checkpoint {size}: give the data the model was trained on."
-            )
 
 
 class Job:
@@ -213,7 +147,9 @@ class Job:
                 raise UserError(f"{self.source.path} is empty: --{flag} needs one sentence a line.")
             self.progress.expect(content.lines, content.text_bytes)
 
-    def run(self, results, as_text, by_length, loaded: Loaded, default: str) -> None:
+    def run(
+        self, results, as_text, by_length, loaded: trained_model.TrainedModel, default: str
+    ) -> None:
         """Writes the results that are not there yet, until the end or a signal."""
         from t2t_keras.decoding.line_files import ResumableFile, line_output
         from t2t_keras.decoding.line_jobs import write_results
@@ -248,7 +184,7 @@ class Job:
         if to_file:
             print(f"{output.lines} {_RESULTS[self.flag]} in {path}")
 
-    def _made_from(self, loaded: Loaded):
+    def _made_from(self, loaded: trained_model.TrainedModel):
         """What decides the output; None: text that cannot be read again."""
         texts = {"source": self.source, "prefixes": self.prefixes}
         given = {name: text for name, text in texts.items() if text}

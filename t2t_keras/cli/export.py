@@ -6,7 +6,7 @@ import os
 
 from absl import flags
 
-from t2t_keras.cli import app, options
+from t2t_keras.cli import app, options, trained_model
 from t2t_keras.errors import UserError
 
 FLAGS = flags.FLAGS
@@ -16,15 +16,8 @@ _OF_SAVED_MODEL = ("version", "precision", "default_signature", "warm_up", "deco
 
 def define_flags() -> None:
     """Defines the flags of the command: T2T's, as far as they apply, and how to serve."""
-    options.define_problem()
-    options.define_hparams()
+    trained_model.define_flags()
     options.define_decode_hparams()
-    flags.DEFINE_string("output_dir", None, "Directory of a run; its latest checkpoint is used.")
-    flags.DEFINE_string(
-        "checkpoint_path",
-        None,
-        "A certain checkpoint, such as DIR/model.ckpt-100; several, with commas, are an ensemble.",
-    )
     flags.DEFINE_string("export_dir", None, "Where it goes; DIR/export beside the checkpoint.")
     flags.DEFINE_enum(
         "format", "saved_model", ["saved_model", "ctranslate2"], "Who is to serve it."
@@ -45,18 +38,15 @@ def define_flags() -> None:
 def main(arguments: list[str]) -> None:
     """Loads the checkpoint and writes it in the format asked for."""
     options.reject_arguments(arguments)
-    data_dir = options.required("data_dir")
-    if not FLAGS.checkpoint_path:
-        options.required("output_dir")
+    data_dir = trained_model.require_flags()
     given = [f"--{name}" for name in _OF_SAVED_MODEL if FLAGS[name].present]
     if FLAGS.format != "saved_model" and given:
         raise UserError(f"{given[0]} is for --format=saved_model, got --format={FLAGS.format}.")
 
-    from t2t_keras.cli.decode import Loaded
     from t2t_keras.decoding import DecodeSettings
 
     settings = DecodeSettings.parse(FLAGS.decode_hparams)
-    loaded = Loaded(data_dir)
+    loaded = trained_model.TrainedModel(data_dir)
     beside = os.path.join(os.path.dirname(loaded.prefixes[0]), "export")
     directory = options.directory("export_dir") or beside
     if FLAGS.format == "ctranslate2":

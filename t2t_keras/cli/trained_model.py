@@ -1,0 +1,89 @@
+"""The trained model that flags name, for the commands that use one."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+
+from absl import flags
+
+from t2t_keras.cli import options
+from t2t_keras.errors import UserError
+
+FLAGS = flags.FLAGS
+
+
+def define_flags() -> None:
+    """Defines the flags that name a problem, its data, a run and its checkpoints."""
+    options.define_problem()
+    options.define_hparams()
+    flags.DEFINE_string("output_dir", None, "Directory of a run; its latest checkpoint is used.")
+    flags.DEFINE_string(
+        "checkpoint_path",
+        None,
+        "A certain checkpoint, such as DIR/model.ckpt-100; several, with commas, are an ensemble.",
+    )
+
+
+def require_flags() -> str:
+    """Refuses flags that name no model; returns the directory of the vocabulary."""
+    data_dir = options.required("data_dir")
+    if not FLAGS.checkpoint_path:
+        options.required("output_dir")
+    return data_dir
+
+
+class TrainedModel:
+    """The model that the flags name, and what goes with it.
+
+    Args:
+        data_dir: of the vocabulary.
+    """
+
+    def __init__(self, data_dir: str):
+        from t2t_keras import checkpoints
+        from t2t_keras.decoding import Ensemble
+
+        names = (FLAGS.checkpoint_path or FLAGS.output_dir).split(",")
+        self.prefixes = [checkpoints.resolve(os.path.expanduser(name.strip())) for name in names]
+        given = options.hparams(needed=False)
+        beside = [checkpoints.read_settings(os.path.dirname(prefix)) for prefix in self.prefixes]
+        recorded, run = beside[0]
+        self.problem = options.problem(run.get("problem"))
+        self.encoders = self.problem.get_feature_encoders(data_dir)
+        models = []
+        for prefix, (_, run) in zip(self.prefixes, beside, strict=True):
+            space = run.get("target_space_id", self.problem.target_space_id)
+            models.append(checkpoints.load_model(prefix, given, space))
+            require_vocabulary(models[-1], self.encoders, data_dir)
+        self.model = Ensemble(models) if len(models) > 1 else models[0]
+        self.set_name = (recorded or given).set_name or "hparams"
+
+    def translator(self, settings, report=None):
+        """Translates with this model, into what the problem makes of text."""
+        from t2t_keras.decoding import Translator
+
+        return Translator(
+            self.model, self.encoders, settings, report, format_output=self.problem.format_output
+        )
+
+    def description(self) -> dict[str, str]:
+        """Which weights these are."""
+        names = [f"{os.path.basename(path)} {_digest(path + '.index')}" for path in self.prefixes]
+        return {"problem": self.problem.name, "checkpoint": ", ".join(names)}
+
+
+def _digest(path: str) -> str:
+    with open(path, "rb") as file:  # of a checkpoint's index, which holds checksums of its data
+        return hashlib.sha256(file.read()).hexdigest()[:16]
+
+
+def require_vocabulary(model, encoders, data_dir: str) -> None:
+    """Refuses a vocabulary of another size than the model's."""
+    sizes = (("inputs", model.source_vocab_size), ("targets", model.target_vocab_size))
+    for side, size in sizes:
+        if encoders[side].vocab_size != size:
+            raise UserError(
+                f"the vocabulary of the {side} in {data_dir} has {encoders[side].vocab_size} "
+                f"tokens and the checkpoint {size}: give the data the model was trained on."
+            )
