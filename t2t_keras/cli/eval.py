@@ -77,8 +77,8 @@ class CheckpointEvaluation:
 
     def __init__(self, prefix: str, data_dir: str):
         from t2t_keras import checkpoints, data
-        from t2t_keras.cli.trained_model import require_vocabulary
         from t2t_keras.decoding import DecodeSettings
+        from t2t_keras.text.vocabulary_size import require_vocabulary
         from t2t_keras.training import Evaluation
 
         settings = DecodeSettings.parse(FLAGS.decode_hparams)

@@ -8,7 +8,6 @@ import os
 from absl import flags
 
 from t2t_keras.cli import options
-from t2t_keras.errors import UserError
 
 FLAGS = flags.FLAGS
 
@@ -43,6 +42,7 @@ class TrainedModel:
     def __init__(self, data_dir: str):
         from t2t_keras import checkpoints
         from t2t_keras.decoding import Ensemble
+        from t2t_keras.text.vocabulary_size import require_vocabulary
 
         names = (FLAGS.checkpoint_path or FLAGS.output_dir).split(",")
         self.prefixes = [checkpoints.resolve(os.path.expanduser(name.strip())) for name in names]
@@ -76,14 +76,3 @@ class TrainedModel:
 def _digest(path: str) -> str:
     with open(path, "rb") as file:  # of a checkpoint's index, which holds checksums of its data
         return hashlib.sha256(file.read()).hexdigest()[:16]
-
-
-def require_vocabulary(model, encoders, data_dir: str) -> None:
-    """Refuses a vocabulary of another size than the model's."""
-    sizes = (("inputs", model.source_vocab_size), ("targets", model.target_vocab_size))
-    for side, size in sizes:
-        if encoders[side].vocab_size != size:
-            raise UserError(
-                f"the vocabulary of the {side} in {data_dir} has {encoders[side].vocab_size} "
-                f"tokens and the checkpoint {size}: give the data the model was trained on."
-            )

@@ -7,18 +7,18 @@ from typing import Any, NamedTuple
 import tensorflow as tf
 
 from t2t_keras.decoding.state import (
+    INFINITY,
     as_ids,
     forced_ids,
     gather_rows,
+    longest_output,
+    not_too_early,
     open_shapes,
     output_limits,
     put_rows,
     time_to_leave,
 )
 from t2t_keras.ids import EOS_ID, PAD_ID
-
-INFINITY = 1e7
-"""T2T's score of what cannot be chosen, negated."""
 
 
 class Beams(NamedTuple):
@@ -106,7 +106,7 @@ def beam_search(
 def _beam_search(
     model, inputs, limits, alpha, prefix, beam_size: int, top_beams: int, min_length: int
 ):
-    batch, longest = tf.shape(inputs)[0], tf.maximum(tf.reduce_max(limits), 1)
+    batch, longest = tf.shape(inputs)[0], longest_output(limits)
     matrix = model.softmax_matrix()
 
     def step(search):
@@ -154,7 +154,7 @@ def _beam_search(
         caches=model.empty_caches(batch),
         source=model.encode_source(inputs),
         limits=limits,
-        forced=() if prefix is None else forced_ids(prefix, limits),
+        forced=forced_ids(prefix, longest),
     )
     start = leave(
         Search(
@@ -241,10 +241,7 @@ def candidates(logits, beam_size: int, i, forced, min_length: int):
     """
     vocab_size = logits.shape[-1]
     normaliser = tf.reduce_logsumexp(logits, -1, keepdims=True)
-    allowed = logits
-    if min_length:
-        too_early = tf.where(i < min_length, -INFINITY, 0.0)
-        allowed = logits + too_early * tf.one_hot(EOS_ID, vocab_size)
+    allowed = not_too_early(logits, i, min_length)
     best, tokens = tf.math.top_k(allowed, min(2 * beam_size, vocab_size))
     order = tf.argsort(tokens)
     tokens = tf.gather(tokens, order, batch_dims=2)

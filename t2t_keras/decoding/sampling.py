@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import tensorflow as tf
 
-from t2t_keras.decoding.beam import INFINITY
 from t2t_keras.decoding.single import follow
-from t2t_keras.decoding.state import as_ids, output_limits
+from t2t_keras.decoding.state import INFINITY, as_ids, output_limits
 
 
 def sample(

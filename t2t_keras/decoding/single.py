@@ -7,11 +7,12 @@ from typing import Any, NamedTuple
 
 import tensorflow as tf
 
-from t2t_keras.decoding.beam import INFINITY
 from t2t_keras.decoding.state import (
     clear_after_eos,
     forced_ids,
     gather_rows,
+    longest_output,
+    not_too_early,
     open_shapes,
     put_rows,
     time_to_leave,
@@ -59,7 +60,7 @@ def follow(model, inputs, limits, prefix, min_length: int, choose: Choose):
         ids [B, L] int32, 0 after the first end of sentence, and scores [B] float32, the model's
         log-probability of what was chosen.
     """
-    batch, longest = tf.shape(inputs)[0], tf.maximum(tf.reduce_max(limits), 1)
+    batch, longest = tf.shape(inputs)[0], longest_output(limits)
     matrix = model.softmax_matrix()
 
     def step(search):
@@ -69,11 +70,7 @@ def follow(model, inputs, limits, prefix, min_length: int, choose: Choose):
             last, search.i, live.caches, live.source, softmax_matrix=matrix
         )
         logits = logits[:, 0]  # [b, 1, V] -> [b, V]
-        allowed = logits
-        if min_length:
-            too_early = tf.where(search.i < min_length, -INFINITY, 0.0)
-            allowed = logits + too_early * tf.one_hot(EOS_ID, logits.shape[-1])
-        token = choose(allowed, live.rows, search.i)
+        token = choose(not_too_early(logits, search.i, min_length), live.rows, search.i)
         if prefix is not None:
             forced = live.forced[:, search.i]
             token = tf.where(forced == PAD_ID, token, forced)
@@ -111,22 +108,28 @@ def follow(model, inputs, limits, prefix, min_length: int, choose: Choose):
         caches=model.empty_caches(batch),
         source=model.encode_source(inputs),
         limits=limits,
-        forced=() if prefix is None else forced_ids(prefix, limits),
+        forced=forced_ids(prefix, longest),
     )
     start = leave(
         Search(tf.constant(0), live, tf.fill([batch, longest], PAD_ID), tf.zeros([batch]))
-    )
-    growing = {"ids": open_shapes(live.ids, 0, 1), "caches": open_shapes(live.caches, 0, 2)}
-    invariants = Search(
-        i=tf.TensorShape([]),
-        live=open_shapes(live, 0)._replace(**growing),
-        ids=start.ids.shape,
-        scores=start.scores.shape,
     )
     (search,) = tf.while_loop(
         lambda search: tf.size(search.live.rows) > 0,
         lambda search: (step(search),),
         (start,),
-        shape_invariants=(invariants,),
+        shape_invariants=(_invariants(start),),
     )
     return clear_after_eos(search.ids[:, : search.i]), search.scores
+
+
+def _invariants(search: Search) -> Search:
+    """Sentences leave (axis 0), ids grow (1), and so do caches (2)."""
+    live = search.live
+    return Search(
+        i=tf.TensorShape([]),
+        live=open_shapes(live, 0)._replace(
+            ids=open_shapes(live.ids, 0, 1), caches=open_shapes(live.caches, 0, 2)
+        ),
+        ids=search.ids.shape,
+        scores=search.scores.shape,
+    )

@@ -8,6 +8,9 @@ import tensorflow as tf
 
 from t2t_keras.ids import EOS_ID, PAD_ID
 
+INFINITY = 1e7
+"""T2T's score of what cannot be chosen, negated."""
+
 SHARE_TO_LEAVE = 8
 """Sentences that are done leave the batch when they are one in so many of those in it."""
 
@@ -20,11 +23,25 @@ def output_limits(inputs, extra_length, max_lengths):
     return tf.ensure_shape(tf.cast(max_lengths, tf.int32), [None]) + tf.zeros([batch], tf.int32)
 
 
-def forced_ids(prefix, limits):
-    """`prefix` [B, P] as wide as the longest output, 0 where a token is free."""
-    longest = tf.maximum(tf.reduce_max(limits), 1)
-    prefix = as_ids(prefix)[:, :longest]
+def longest_output(limits):
+    """The width of results: 1 or more, which a scatter wants."""
+    return tf.maximum(tf.reduce_max(limits), 1)
+
+
+def forced_ids(prefix, longest):
+    """`prefix` [B, P] as wide as the longest output, 0 where a token is free; () without one."""
+    if prefix is None:
+        return ()
+    prefix = prefix[:, :longest]
     return tf.pad(prefix, [[0, 0], [0, longest - tf.shape(prefix)[1]]])
+
+
+def not_too_early(logits, i, min_length: int):
+    """Logits [..., V] of token number i, without an end of sentence before `min_length` tokens."""
+    if not min_length:
+        return logits
+    too_early = tf.where(i < min_length, -INFINITY, 0.0)
+    return logits + too_early * tf.one_hot(EOS_ID, logits.shape[-1])
 
 
 def time_to_leave(done, urgent):

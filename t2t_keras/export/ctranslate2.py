@@ -18,11 +18,12 @@ from t2t_keras.ids import PAD_ID
 from t2t_keras.serving.ctranslate2_text import (
     EOS,
     PAD,
-    check_encoder,
     import_ctranslate2,
+    require_storable,
     tokens,
     write_encoders,
 )
+from t2t_keras.text.vocabulary_size import require_vocabulary
 
 POSITIONS = 2048
 """Rows of the table of positions, which CTranslate2 wants written out; it refuses longer sequences."""
@@ -56,8 +57,8 @@ def export_ctranslate2(
             f"{nearest(quantization, types)}"
         )
     _check_model(model)
-    check_encoder("inputs", encoders["inputs"], model.source_vocab_size)
-    check_encoder("targets", encoders["targets"], model.target_vocab_size)
+    require_vocabulary(model, encoders)
+    require_storable(encoders)
     spec = _spec(model, encoders, specs)
     spec.validate()
     try:

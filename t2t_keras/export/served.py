@@ -8,6 +8,7 @@ from t2t_keras.decoding import DecodeSettings, Ensemble, beam_search, greedy, sc
 from t2t_keras.errors import UserError
 from t2t_keras.export.batches import in_batches
 from t2t_keras.ids import EOS_ID, PAD_ID
+from t2t_keras.text.vocabulary_size import require_vocabulary
 
 SIGNATURES = (
     "translate",
@@ -269,15 +270,4 @@ def require_offered(settings: DecodeSettings) -> None:
             raise UserError(
                 f"decode hparam {name} must be {only} in an export, got {value}: t2t-keras-decode "
                 "offers the rest."
-            )
-
-
-def require_vocabulary(model, encoders) -> None:
-    """Raises UserError if a vocabulary has another size than the model's."""
-    sizes = (("inputs", model.source_vocab_size), ("targets", model.target_vocab_size))
-    for side, size in sizes:
-        if encoders[side].vocab_size != size:
-            raise UserError(
-                f"the vocabulary of the {side} has {encoders[side].vocab_size} tokens and the "
-                f"model {size}: give the one that it was trained with."
             )

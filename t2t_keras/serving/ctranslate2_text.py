@@ -51,19 +51,15 @@ def tokens(encoder, size: int) -> list[str]:
     return list(taken)
 
 
-def check_encoder(side: str, encoder, vocab_size: int) -> None:
-    """Raises UserError if an encoder is of another size than the model's or cannot be stored."""
-    if encoder.vocab_size != vocab_size:
-        raise UserError(
-            f"the vocabulary of the {side} has {encoder.vocab_size} tokens and the model "
-            f"{vocab_size}: give the data the model was trained on."
-        )
-    if _kind(encoder) is None:
-        names = ", ".join(kind.__name__ for kind in _KINDS.values())
-        raise UserError(
-            f"the encoder of the {side} is a {type(encoder).__name__}, which cannot be stored "
-            f"beside a model of CTranslate2; allowed: {names}."
-        )
+def require_storable(encoders: Mapping[str, Any]) -> None:
+    """Raises UserError if an encoder cannot be stored."""
+    for side, encoder in encoders.items():
+        if _kind(encoder) is None:
+            names = ", ".join(kind.__name__ for kind in _KINDS.values())
+            raise UserError(
+                f"the encoder of the {side} is a {type(encoder).__name__}, which cannot be stored "
+                f"beside a model of CTranslate2; allowed: {names}."
+            )
 
 
 def write_encoders(directory: Path, encoders: Mapping[str, Any], positions: int | None) -> None:
@@ -76,7 +72,7 @@ def write_encoders(directory: Path, encoders: Mapping[str, Any], positions: int 
             text[side]["file"] = f"{side}.{kind}"
             encoder.store_to_file(directory / text[side]["file"])
         if kind == "tokens":
-            text[side]["replace_oov"] = encoder._replace_oov
+            text[side]["replace_oov"] = encoder.replace_oov
     (directory / ENCODERS_FILE).write_text(json.dumps(text, indent=2) + "\n", encoding="utf-8")
 
 

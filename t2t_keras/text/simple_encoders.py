@@ -76,7 +76,7 @@ class TokenTextEncoder(TensorEncoder):
         else:
             raise UserError("TokenTextEncoder got no tokens: give vocab_filename or vocab_list.")
         self._ids = {token: i for i, token in enumerate(self._tokens)}
-        self._replace_oov = replace_oov
+        self.replace_oov = replace_oov
         if replace_oov is not None and replace_oov not in self._ids:
             raise UserError(
                 f"replace_oov is {replace_oov!r}, which is not in the vocabulary; add it there."
@@ -107,16 +107,16 @@ class TokenTextEncoder(TensorEncoder):
     def _make_graph(self) -> TokenGraph:
         from t2t_keras.text.graph import TokenGraph
 
-        replacement = None if self._replace_oov is None else self._ids[self._replace_oov]
+        replacement = None if self.replace_oov is None else self._ids[self.replace_oov]
         return TokenGraph(self._tokens, self._ids, replacement)
 
     def _id(self, token: str) -> int:
         found = self._ids.get(token)
         if found is not None:
             return found
-        if self._replace_oov is None:
+        if self.replace_oov is None:
             raise UserError(
                 f"Token {token!r} is not in the vocabulary of {self.vocab_size} tokens; "
                 "add it, or name a replacement for unknown tokens."
             )
-        return self._ids[self._replace_oov]
+        return self._ids[self.replace_oov]
