@@ -67,7 +67,7 @@ def test_draws_the_lengths(data_dir, tmp_path):
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (("dta",), "cannot inspect 'dta': write t2t-keras-inspect data --problem=... Did you mean"),
+        (("dta",), "cannot inspect 'dta'. Did you mean 'data'? Write one of data, "),
         ((), "cannot inspect ''"),
         (("data", "x"), "unexpected argument 'x'"),
         (("data",), "--data_dir is missing"),
