@@ -10,7 +10,7 @@ from typing import Any
 
 from t2t_keras.checkpoints.t2t import assign, read, resolve
 from t2t_keras.errors import UserError
-from t2t_keras.setting_table import OURS
+from t2t_keras.setting_table import SETTINGS
 from t2t_keras.settings import HParams
 from t2t_keras.transformer import INFERENCE_SETTINGS, Transformer
 from t2t_keras.whole_file import whole_file
@@ -124,10 +124,12 @@ def vocab_sizes(arrays: Mapping[str, Any], source: str) -> tuple[int, int]:
 
 
 def _differences(directory: str, hp: HParams, run: Mapping[str, Any]) -> list[str]:
-    recorded = _read_json(os.path.join(directory, HPARAMS_FILE))
-    old_hp = {**OURS, **recorded}  # T2T and earlier versions lack ours
-    _, old_run = read_settings(directory)
-    pairs = {name: (theirs, mine) for name, (mine, theirs) in hp.diff(old_hp).items() if name in hp}
+    old_hp, old_run = read_settings(directory)  # what T2T and earlier versions lack has its default
+    pairs = {
+        name: (theirs, mine)
+        for name, (mine, theirs) in hp.diff(old_hp or {}).items()
+        if not SETTINGS[name].inert
+    }
     for name, value in old_run.items():
         if name in run and run[name] != value:
             pairs[name] = (value, run[name])

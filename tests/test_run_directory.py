@@ -1,0 +1,42 @@
+"""The settings beside checkpoints, of a run or of tensor2tensor, when a training goes on."""
+
+import shutil
+
+import golden
+import pytest
+
+from t2t_keras import checkpoints, registry
+from t2t_keras.errors import UserError
+
+OLD = (
+    "transformer_test,learning_rate_schedule=legacy,learning_rate=0.2,learning_rate_constant=1,"
+    "learning_rate_warmup_steps=8000,optimizer_adam_beta2=0.98"
+)
+"""What `transformer_test` was when T2T trained its released test checkpoint."""
+
+
+@pytest.fixture
+def directory(tmp_path):
+    """T2T's, whose `hparams.json` is older than half of the settings."""
+    shutil.copy(golden.FOLDER / "t2t_release" / "hparams.json", tmp_path)
+    return str(tmp_path)
+
+
+def test_a_run_of_t2t_goes_on_with_its_settings(directory):
+    hp = registry.hparams(OLD)
+    checkpoints.write_settings(directory, hp, {"problem": "translate_ende_wmt8k"})
+    assert checkpoints.read_settings(directory) == (hp, {"problem": "translate_ende_wmt8k"})
+
+
+def test_the_settings_that_differ_from_those_of_t2t_are_named(directory):
+    with pytest.raises(UserError) as caught:
+        checkpoints.write_settings(directory, registry.hparams(OLD + ",num_heads=4"), {})
+    assert "other settings (num_heads was 2 and is now 4): give the same" in str(caught.value)
+
+
+def test_settings_without_effect_may_differ(directory):
+    """T2T's old file has another `moe_loss_coef` than its sets have today."""
+    recorded, _ = checkpoints.read_settings(directory)
+    hp = registry.hparams(OLD)
+    assert recorded.moe_loss_coef != hp.moe_loss_coef
+    checkpoints.write_settings(directory, hp, {})
