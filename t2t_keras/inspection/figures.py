@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from typing import TYPE_CHECKING
 
 from t2t_keras.errors import UserError
@@ -23,6 +24,21 @@ def empty_figure(width: float, height: float) -> Figure:
             "figures need matplotlib, which is not installed: pip install t2t-keras[plot]."
         ) from error
     return Figure(figsize=(width, height), layout="constrained")
+
+
+def require_figure(path: str) -> None:
+    """Refuses a figure that could not be saved, before anything heavy is loaded.
+
+    Raises:
+        UserError: matplotlib is not installed, or the name's end is none of its formats.
+    """
+    formats = empty_figure(1, 1).canvas.get_supported_filetypes()
+    ending = os.path.splitext(path)[1].removeprefix(".").lower()
+    if ending not in formats:
+        raise UserError(
+            f"a figure cannot be written as {path!r}: its name must end in .png, .svg or another "
+            f"of {', '.join(sorted(formats))}."
+        )
 
 
 def save_figure(figure: Figure, path: str) -> None:

@@ -1,0 +1,126 @@
+"""Token ids as a reader sees them: as text, and which of them make a word."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator, Sequence
+from typing import NamedTuple
+
+from t2t_keras.ids import EOS_ID
+from t2t_keras.text import ByteTextEncoder, SubwordTextEncoder
+from t2t_keras.text.escaping import unescape
+
+END = "</s>"
+"""How the end of sentence is shown."""
+
+SPACE = "\u2423"
+"""How a space is shown in a token that has nothing else."""
+
+NOTHING = "\u00b7"
+"""How a subtoken is shown that does no more than end a word."""
+
+
+class Tokens(NamedTuple):
+    """The tokens of a text, the end of sentence among them."""
+
+    text: str
+    """All of it, without the end of sentence."""
+
+    tokens: list[str]
+    """Each as text."""
+
+    words: list[int]
+    """For each the number of its word, from 0."""
+
+    word_texts: list[str]
+    """The words."""
+
+    def by_words(self) -> Tokens:
+        """The same with a token for each word."""
+        texts = self.word_texts
+        return self._replace(tokens=texts, words=list(range(len(texts))))
+
+
+def shown_tokens(encoder, ids: Sequence[int], split_at_space: bool = False) -> Tokens:
+    """Shows token ids.
+
+    A word is a token of T2T's tokenizer, which separates letters and digits from what stands
+    between them; of bytes, what white space separates; of a list of words, one of them.
+
+    Args:
+        encoder: a text encoder.
+        ids: with or without an end of sentence.
+        split_at_space: of subwords, a word goes on until white space, as in "/NP".
+    """
+    words = list(_words(encoder, ids, split_at_space))
+    return Tokens(
+        text=encoder.decode([i for i in ids if i != EOS_ID]),
+        tokens=[token for word in words for token in word.tokens],
+        words=[number for number, word in enumerate(words) for _ in word.tokens],
+        word_texts=[word.text for word in words],
+    )
+
+
+class _Word(NamedTuple):
+    text: str
+    tokens: list[str]
+
+
+def _words(encoder, ids: Sequence[int], split_at_space: bool) -> Iterator[_Word]:
+    for ends, group in itertools.groupby(ids, key=lambda i: i == EOS_ID):
+        if ends:
+            yield from (_Word(END, [END]) for _ in group)
+        elif isinstance(encoder, SubwordTextEncoder):
+            tokens = _subword_tokens(encoder, list(group))
+            yield from _join_at_space(tokens) if split_at_space else map(_stripped, tokens)
+        elif isinstance(encoder, ByteTextEncoder):
+            yield from _byte_words(encoder, list(group))
+        else:
+            for i in group:
+                text = _shown(encoder.decode([i]))
+                yield _Word(text, [text])
+
+
+def _subword_tokens(encoder: SubwordTextEncoder, ids: Sequence[int]) -> Iterator[_Word]:
+    """The tokens of T2T's tokenizer, with the spaces that belong to them."""
+    pieces, tokens = "", []
+    for i in ids:
+        piece = encoder.subtoken(i) or f"ID_{i}_"  # a row that fills the model's table up
+        pieces += piece
+        tokens.append(_shown(unescape(piece.removesuffix("_"))))
+        if piece.endswith("_"):
+            yield _Word(unescape(pieces[:-1]), tokens)
+            pieces, tokens = "", []
+    if tokens:
+        yield _Word(unescape(pieces), tokens)
+
+
+def _join_at_space(words: Iterator[_Word]) -> Iterator[_Word]:
+    """Joins tokens of T2T's tokenizer unless white space stands between them."""
+    joined = _Word("", [])
+    for word in words:
+        # A lone space between letters or digits is no token.
+        letters = joined.text[-1:].isalnum() and word.text[:1].isalnum()
+        if joined.tokens and (letters or joined.text[-1:].isspace() or word.text[:1].isspace()):
+            yield _stripped(joined)
+            joined = word
+        else:
+            joined = _Word(joined.text + word.text, joined.tokens + word.tokens)
+    if joined.tokens:
+        yield _stripped(joined)
+
+
+def _byte_words(encoder: ByteTextEncoder, ids: Sequence[int]) -> Iterator[_Word]:
+    for _, group in itertools.groupby(ids, key=lambda i: encoder.decode([i]).isspace()):
+        word = list(group)
+        # A byte that is a part of a character shows as U+FFFD.
+        yield _Word(_shown(encoder.decode(word)), [_shown(encoder.decode([i])) for i in word])
+
+
+def _stripped(word: _Word) -> _Word:
+    return word._replace(text=_shown(word.text))
+
+
+def _shown(text: str) -> str:
+    """Without the spaces around it, unless it has nothing else."""
+    return text.strip() or SPACE * len(text) or NOTHING
