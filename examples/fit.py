@@ -31,7 +31,7 @@ class TurnRound(t2t.data.Text2TextProblem):
             yield {"inputs": row, "targets": row[::-1]}
 
 
-def main(directory: str, epochs: int = 4) -> keras.Model:
+def main(directory: str, epochs: int = 4, model_class=t2t.Transformer) -> keras.Model:
     """Trains in a directory, and prints loss and BLEU."""
     data_dir, run_dir = Path(directory, "data"), Path(directory, "run")
     problem = TurnRound()
@@ -46,7 +46,7 @@ def main(directory: str, epochs: int = 4) -> keras.Model:
         learning_rate_warmup_steps=100,
     )
     keras.utils.set_random_seed(1)  # the same weights to begin with, every time
-    model = t2t.Transformer(
+    model = model_class(
         hp,
         source_vocab_size=encoders["inputs"].vocab_size,
         target_vocab_size=encoders["targets"].vocab_size,

@@ -89,6 +89,11 @@ class Transformer(TokenFit):
             offers.
     """
 
+    encoder_class = layers.TransformerEncoder
+    """What the encoder is made of; a subclass may name its own, as of `decoder_class`."""
+
+    decoder_class = layers.TransformerDecoder
+
     def __init__(
         self,
         hp: HParams,
@@ -174,13 +179,13 @@ class Transformer(TokenFit):
             "remat": self.remat,
             "dtype": self.dtype_policy,
         }
-        self.encoder = layers.TransformerEncoder(
+        self.encoder = self.encoder_class(
             num_layers=hp.num_encoder_layers or hp.num_hidden_layers,
             remove_padding=hp.use_pad_remover,
             name="encoder",
             **settings,
         )
-        self.decoder = layers.TransformerDecoder(
+        self.decoder = self.decoder_class(
             num_layers=hp.num_decoder_layers or hp.num_hidden_layers, name="decoder", **settings
         )
         self.source_dropout = self._input_dropout("source_dropout")

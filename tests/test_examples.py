@@ -7,6 +7,8 @@ from pathlib import Path
 import keras
 import numpy as np
 
+import t2t_keras as t2t
+
 EXAMPLES = Path(__file__).parents[1] / "examples"
 
 
@@ -53,3 +55,21 @@ def test_fit(tmp_path, capsys):
     assert steps == {f"model.ckpt-{200 * epoch}" for epoch in range(1, 5)}
     example.main(str(tmp_path), epochs=4)  # nothing is left to do
     assert "Epoch" not in capsys.readouterr().out
+
+
+def test_own_transformer(tmp_path, monkeypatch):
+    monkeypatch.syspath_prepend(EXAMPLES)
+    example = load("own_transformer")
+    monkeypatch.setattr(example.fit, "STEPS_AN_EPOCH", 20)
+    model = example.main(str(tmp_path), epochs=1)
+    temperatures = [layer.self_attention.temperature.numpy() for layer in model.encoder.layers]
+    assert np.all(np.abs(np.array(temperatures) - 1) > 0)  # a gradient reached every head's
+
+    batch = {"inputs": np.array([[100, 34, 101, 1]]), "targets": np.array([[101, 34, 100, 1]])}
+    logits = model(batch).numpy()
+    again = example.TemperatureTransformer(
+        model.hp, source_vocab_size=258, target_vocab_size=258, name="again"
+    )
+    assert t2t.checkpoints.load_t2t(again, str(tmp_path / "run")) == 20
+    np.testing.assert_array_equal(again(batch), logits)
+    np.testing.assert_array_equal(saved_and_loaded(model, tmp_path)(batch), logits)

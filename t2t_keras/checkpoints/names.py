@@ -22,7 +22,9 @@ def t2t_variables(model) -> dict[str, Any]:
     """Maps T2T's name of every variable of a `Transformer` to the Keras variable.
 
     An embedding table stands under its scope, e.g. `transformer/symbol_modality_23_32/shared`;
-    T2T cuts it into `weights_0`, `weights_1`, ... (see `is_table`, `split_table`).
+    T2T cuts it into `weights_0`, `weights_1`, ... (see `is_table`, `split_table`). What T2T does not
+    have, a subclass's own weights, stands under its place in the model, such as
+    `transformer/body/encoder/layer_0/self_attention/temperature`.
     """
     named = dict(_embedding_variables(model))
     body = f"{SCOPE}/body"
@@ -35,6 +37,10 @@ def t2t_variables(model) -> dict[str, Any]:
         for i, layer in enumerate(stack.layers):
             named.update(_layer_variables(f"{body}/{stack_name}/layer_{i}", layer))
         named.update(_norm_variables(f"{body}/{stack_name}/{PREPROCESS}", stack.last_preprocess))
+    of_t2t = {id(variable) for variable in named.values()}
+    for variable in model.trainable_variables:
+        if id(variable) not in of_t2t:
+            named[f"{body}/{variable.path.partition('/')[2]}"] = variable
     return named
 
 
