@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime
 import json
+import os
 import platform
 import shlex
 import sys
@@ -40,6 +41,7 @@ class RunRecord:
                 "command": shlex.join(sys.argv),
                 "versions": versions(),
                 "host": platform.node(),
+                "process": os.getpid(),
                 **facts,
             }
         )

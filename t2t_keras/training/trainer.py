@@ -24,6 +24,7 @@ from t2t_keras.training.event_log import EventLog
 from t2t_keras.training.hosts import Hosts
 from t2t_keras.training.loss_record import LossRecord
 from t2t_keras.training.matrix_peak import matrix_peak, operations_a_position
+from t2t_keras.training.phase_times import PhaseTimes
 from t2t_keras.training.progress import Progress, Speed
 from t2t_keras.training.run_checkpoint import RunCheckpoints
 from t2t_keras.training.run_record import RunRecord, versions
@@ -152,6 +153,8 @@ class Trainer:
             quiet=not engine.is_chief,
         )
         self._stop = StopRequests()
+        self._times = PhaseTimes()
+        self._trained = False
 
     def description(self) -> list[str]:
         """What the run is and what it runs on, for its first lines."""
@@ -189,7 +192,8 @@ class Trainer:
                 written.
         """
         with plain_errors(), self._stop:
-            step = self._restore()
+            with self._times.of("restoring"):
+                step = self._restore()
             self._progress.say(self._beginning(step))
             self.history = EvaluationHistory(self.output_dir, step, self.engine.is_chief)
             self._log_to_tensorboard()
@@ -199,11 +203,11 @@ class Trainer:
             except _StopRequested:
                 ended = self._stopped()
             except UserError as error:
-                self.record.note(ended=str(error))
+                self._note(ended=str(error))
                 raise
             except (tf.errors.UnavailableError, tf.errors.AbortedError) as error:
                 raise self._host_lost() from error
-            self.record.note(step=self.engine.step, ended=ended)
+            self._note(step=self.engine.step, ended=ended)
             self._progress.say(ended)
         steps = sorted(self.history.figures)
         return self.history.figures[steps[-1]] if steps else {}
@@ -212,14 +216,17 @@ class Trainer:
         """Trains; returns why it ended."""
         s = self.settings
         if s.compile_ahead:
-            self.engine.compile_ahead(self.batches.shapes or [], self._packed)
+            with self._times.of("compilation"):
+                self.engine.compile_ahead(self.batches.shapes or [], self._packed)
         iterator = iter(self.batches.dataset(start_step=step * self.update_size.batches))
         chunk, saved = 1, time.monotonic()
         while True:
             if step >= s.train_steps or (step and step % s.local_eval_frequency == 0):
                 self._save()
                 saved = time.monotonic()
-                self._evaluate(step)
+                with self._times.of("evaluation"):
+                    self._evaluate(step)
+                self._note(step=step)
                 if s.early_stopping.reached(*self.history.of(s.early_stopping.metric)):
                     return self._plateau(step)
             if step >= s.train_steps:
@@ -242,11 +249,15 @@ class Trainer:
                 saved = time.monotonic()
                 if leave:
                     return self._stopped()
+                self._note(step=step)
 
     def _train(self, iterator, step: int, steps: int) -> float:
         start = time.perf_counter()
         totals = self.engine.train(iterator, steps)
         seconds = time.perf_counter() - start
+        # The first call compiles.
+        self._times.add("training" if self._trained else "compilation", seconds)
+        self._trained = True
         step += steps
         loss = totals.loss / max(totals.tokens, 1.0)
         mean = self._losses.add(step, totals)
@@ -316,7 +327,7 @@ class Trainer:
             f"another host of this run has ended or cannot be reached: start all {self.engine.hosts} "
             f"again, and they go on from the newest checkpoint in {self.output_dir}"
         )
-        self.record.note(ended=message)
+        self._note(ended=message)
         return UserError(message + ".")
 
     def _plateau(self, step: int) -> str:
@@ -334,8 +345,13 @@ class Trainer:
 
     def _save(self) -> None:
         if self.engine.is_chief:
-            self.train_log.flush()  # or points before it could be lost, and not come again
-            self.checkpoints.save({LOSSES: self._losses.state()})
+            with self._times.of("saving"):
+                self.train_log.flush()  # or points before it could be lost, and not come again
+                self.checkpoints.save({LOSSES: self._losses.state()})
+
+    def _note(self, **facts) -> None:
+        """Adds facts to this start in `run.json`, and how long it has spent on what."""
+        self.record.note(seconds=self._times.rounded(), **facts)
 
     def _restore(self) -> int:
         """Restores the newest checkpoint, or begins with the weights asked for; returns the step."""
@@ -383,6 +399,7 @@ class Trainer:
             devices=_device_names(),
             parameters=self.model.count_params(),
             programs=engine.programs(self.batches.shapes),
+            train_steps=self.settings.train_steps,
         )
         before = self.record.earlier[-1]["replicas"] if self.record.earlier else engine.replicas
         if before != engine.replicas and engine.is_chief and not self.update_size.tokens:
