@@ -36,6 +36,12 @@ def installed_modules():
             yield Path(installed) / path.relative_to(ROOT / folder)
 
 
+def installed_data():
+    """Paths in site-packages of what is no module."""
+    pages = (ROOT / "t2t_keras/inspection/page").iterdir()
+    return {"t2t_keras/py.typed", *(path.relative_to(ROOT).as_posix() for path in pages)}
+
+
 def build(source, kind, directory):
     """Builds a "wheel" or "sdist" of a source tree with setuptools alone, and returns its path."""
     code = "import sys; from setuptools import build_meta as b; print(getattr(b, sys.argv[1])(sys.argv[2]))"
@@ -74,7 +80,7 @@ def test_wheel_holds_the_package_and_nothing_else(wheel_and_sdist):
     names = names_in(wheel)
     metadata = f"t2t_keras-{t2t_keras.__version__}.dist-info/"
     code = {name for name in names if not name.startswith(metadata)}
-    assert code == {path.as_posix() for path in installed_modules()} | {"t2t_keras/py.typed"}
+    assert code == {path.as_posix() for path in installed_modules()} | installed_data()
     assert any(name.startswith(metadata) and name.endswith("/LICENSE") for name in names)
 
 

@@ -1,0 +1,72 @@
+/** A new element with properties, among them `class`, and children: elements or texts. */
+function element(name, properties = {}, ...children) {
+  const made = document.createElement(name);
+  for (const [key, value] of Object.entries(properties)) {
+    if (key === "class") made.className = value;
+    else if (key in made) made[key] = value;
+    else made.setAttribute(key, value);
+  }
+  made.append(...children);
+  return made;
+}
+
+function byId(id) {
+  return document.getElementById(id);
+}
+
+/** Fills a fieldset with radio buttons or checkboxes that look like one row of buttons. */
+function addChoices(fieldset, type, values, changed) {
+  for (const { value, text, label } of values) {
+    const input = element("input", { type, name: fieldset.id, value });
+    if (label) input.setAttribute("aria-label", label);
+    input.addEventListener("change", () => changed(value, input.checked));
+    fieldset.append(element("label", {}, input, element("span", {}, text)));
+  }
+  fieldset.hidden = values.length < 2;
+}
+
+function setChoices(fieldset, chosen) {
+  for (const input of fieldset.querySelectorAll("input")) input.checked = chosen(input.value);
+}
+
+/**
+ * Makes columns of buttons one stop of the Tab key, with the arrow keys, Home and End inside.
+ */
+function addArrowKeys(columns) {
+  const enter = (c, r) => {
+    columns.flat().forEach((button) => (button.tabIndex = -1));
+    const button = columns[c][Math.max(0, Math.min(r, columns[c].length - 1))];
+    button.tabIndex = 0;
+    return button;
+  };
+  columns.forEach((column, c) =>
+    column.forEach((button, r) => {
+      button.tabIndex = c + r === 0 ? 0 : -1;
+      button.addEventListener("focus", () => enter(c, r));
+      button.addEventListener("keydown", (event) => {
+        const [toColumn, toRow] = {
+          ArrowUp: [c, r - 1],
+          ArrowDown: [c, r + 1],
+          ArrowLeft: [c - 1, r],
+          ArrowRight: [c + 1, r],
+          Home: [c, 0],
+          End: [c, column.length - 1],
+        }[event.key] ?? [-1, 0];
+        if (!columns[toColumn]?.[0]?.getClientRects().length || event.ctrlKey || event.altKey || event.metaKey) return;
+        event.preventDefault();
+        enter(toColumn, toRow).focus();
+      });
+    }),
+  );
+}
+
+/** A canvas made `width` x `height` CSS pixels large and empty; returns its context. */
+function clearCanvas(canvas, width, height) {
+  const scale = window.devicePixelRatio || 1;
+  canvas.width = Math.round(width * scale);
+  canvas.height = Math.round(height * scale);
+  canvas.style.height = `${height}px`;
+  const context = canvas.getContext("2d");
+  context.scale(scale, scale);
+  return context;
+}

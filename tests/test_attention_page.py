@@ -1,0 +1,476 @@
+"""The page of attention in a real Chromium: what a reader sees, points at and presses."""
+
+import copy
+import re
+import time
+
+import numpy as np
+import pytest
+
+from t2t_keras.inspection.attention_page import attention_page
+from tests import chromium
+
+SOURCE = ["the", "cat", "s", "sleep", "</s>"]
+TARGET = ["die", "kat", "zen", "schlafen", "</s>"]
+WORDS = [0, 1, 1, 2, 3]
+HARMFUL = [
+    "</script><script>harmed = 1</script>",
+    "<img src=x onerror=harmed=1>",
+    "<!--<script>",
+    "&lt;b&gt; & \u2028 \"'`${harmed=1}$title",
+    "]]>",
+]
+TREE = "(TOP (S (NP (DT the) (NNS cats)) (VP (VBP sleep))))"
+TAB, ENTER, ESCAPE, RIGHT, DOWN = (
+    ("Tab", 9),
+    ("Enter", 13),
+    ("Escape", 27),
+    ("ArrowRight", 39),
+    ("ArrowDown", 40),
+)
+
+
+def side(tokens, word_texts):
+    return {
+        "text": " ".join(word_texts[:-1]),
+        "tokens": tokens,
+        "words": WORDS,
+        "word_texts": word_texts,
+    }
+
+
+def candidate(parent, token, text, score, **fate):
+    return {
+        "parent": parent,
+        "token": token,
+        "text": text,
+        "log_p": 1.5 * score,
+        "score": score,
+        "kept": False,
+        "ended": False,
+    } | fate
+
+
+SEARCH = {
+    "alpha": 0.6,
+    "beam_size": 2,
+    "steps": [
+        {
+            "candidates": [
+                candidate(0, "das", "das", -0.4, kept=True),
+                candidate(0, "die", "die", -0.5, kept=True),
+                candidate(0, "es", "es", -2.5),
+            ]
+        },
+        {
+            "candidates": [
+                candidate(1, "kat", "die kat", -0.6, kept=True),
+                candidate(0, "</s>", "das", -0.7, kept=True, ended=True),
+                candidate(0, "haus", "das haus", -0.8, kept=True),
+            ]
+        },
+        {
+            "candidates": [
+                candidate(0, "</s>", "die kat", -0.65, kept=True, ended=True),
+                candidate(1, "</s>", "das haus", -0.95, ended=True),
+            ]
+        },
+    ],
+    "finished": [
+        {"text": "die kat", "score": -0.65, "step": 3},
+        {"text": "das", "score": -0.7, "step": 2},
+    ],
+    "stopped": "Nothing that goes on can beat the best.",
+}
+
+
+def sharp_heads():
+    """[3, 5, 5]: each token at itself, each at the first, each at the second and third by halves."""
+    first, halves = np.zeros((5, 5)), np.zeros((5, 5))
+    first[:, 0] = 1
+    halves[:, 1:3] = 0.5
+    return np.stack([np.eye(5), first, halves])
+
+
+def blurred_heads():
+    """[3, 5, 5]: whole words have other weights than their tokens."""
+    heads = np.full((3, 5, 5), 0.2)
+    heads[0, 1] = [0.6, 0.1, 0.1, 0.2, 0]
+    heads[0, 2] = [0.2, 0.3, 0.4, 0.1, 0]
+    return heads
+
+
+def sample(**changes):
+    causal = np.broadcast_to(np.eye(5)[[0, 0, 1, 2, 3]], (2, 3, 5, 5))
+    return {
+        "title": "a model",
+        "source": side(SOURCE, ["the", "cats", "sleep", "</s>"]),
+        "target": side(TARGET, ["die", "katzen", "schlafen", "</s>"]),
+        "attention": {
+            "encoder": np.stack([blurred_heads(), sharp_heads()]).tolist(),
+            "decoder": causal.tolist(),
+            "encdec": np.stack([sharp_heads(), sharp_heads()[:, ::-1]]).tolist(),
+        },
+        "tree": None,
+        "search": None,
+    } | changes
+
+
+@pytest.fixture(scope="module")
+def page():
+    try:
+        with chromium.browser() as opened:
+            yield opened
+    except chromium.NoChromium as reason:
+        pytest.skip(str(reason))
+
+
+@pytest.fixture
+def show(page, tmp_path):
+    """Opens the page of some data in the browser, and holds that nothing goes wrong in it."""
+
+    def show(data, address=""):
+        path = tmp_path / "page.html"
+        path.write_text(attention_page(data), "utf-8")
+        page.open(path, address)
+        return page
+
+    page.size(1280, 1000)
+    page.call("Emulation.setEmulatedMedia", features=[])
+    page.point_at(1, 1)
+    yield show
+    assert not page.events("Runtime.exceptionThrown")
+    assert not page.events("Log.entryAdded")  # such as what the page's policy refused
+    asked = {event["request"]["url"] for event in page.events("Network.requestWillBeSent")}
+    assert {url.split("#")[0] for url in asked} <= {(tmp_path / "page.html").as_uri()}
+
+
+def word(side_of_page, number):
+    return f"document.querySelectorAll('#{side_of_page} button')[{number}]"
+
+
+def choice(group, value):
+    return f"document.querySelector('#{group} input[value=\"{value}\"]').parentElement"
+
+
+def texts(page, selector):
+    return page.evaluate(f"[...document.querySelectorAll('{selector}')].map(e => e.textContent)")
+
+
+def told(page):
+    return page.evaluate("document.querySelector('#told').textContent")
+
+
+def numbers(page):
+    """The table of the word in focus: token -> mean and the weight of every head."""
+    rows = page.evaluate(
+        "[...document.querySelectorAll('#table tbody tr')].map(row => ["
+        "row.querySelector('bdi').textContent, ...[...row.querySelectorAll('td')].map(c => c.textContent)])"
+    )
+    return {name: [float(number) for number in row] for name, *row in rows}
+
+
+def colour_of_head(page, shot, head):
+    """What the bottom edge of its button shows."""
+    left, _, right, bottom = page.box(choice("heads", head))
+    return shot[round(bottom) - 2, round((left + right) / 2)].astype(int)
+
+
+def places(page, x):
+    """Where lines pass at the share x of the way, [query, key] of y, and that column of pixels."""
+    rows = [
+        np.array([page.middle(word(name, i))[1] for i in range(5)]) for name in ("queries", "keys")
+    ]
+    left, _, right, _ = page.box("document.querySelector('#picture')")
+    return rows[0][:, None] * (1 - x) + rows[1] * x, round(left + x * (right - left))
+
+
+def strongest(shot, column, y):
+    """The pixel near a place that differs most from the paper."""
+    near = shot[round(y) - 2 : round(y) + 3, column].astype(int)
+    return near[np.abs(near - shot[2, 2]).sum(1).argmax()]
+
+
+# What is drawn
+
+
+@pytest.mark.parametrize("head", [0, 1, 2])
+@pytest.mark.parametrize("theme", ["light", "dark"])
+def test_lines_are_where_weights_are_and_as_opaque_as_these(show, head, theme):
+    page = show(sample(), f"attention=encoder&text=subwords&layer=1&heads={head}&theme={theme}")
+    shot = page.screenshot()
+    paper, colour = shot[2, 2].astype(int), colour_of_head(page, shot, head)
+    assert (paper.mean() < 60) == (theme == "dark")
+    assert np.ptp(colour) > 60  # no grey
+    weights = sharp_heads()[head]
+    y, column = places(page, 0.4)
+    drawn, empty = y[weights > 0], 0
+    for q, k in np.ndindex(5, 5):
+        seen = strongest(shot, column, y[q, k])
+        if weights[q, k]:
+            wanted = paper + weights[q, k] * (colour - paper)
+            assert np.abs(seen - wanted).max() <= 12, (q, k)
+        elif np.abs(drawn - y[q, k]).min() > 4:
+            assert (seen == paper).all(), (q, k)
+            empty += 1
+    assert empty >= 8
+
+
+def test_heads_that_are_not_chosen_are_not_drawn(show):
+    page = show(sample(), "attention=encoder&text=subwords&layer=1")
+    page.click(choice("heads", 1))
+    page.click(choice("heads", 2))
+    page.point_at(1, 1)
+    shot = page.screenshot()
+    y, column = places(page, 0.4)
+    assert (strongest(shot, column, y[4, 0]) == shot[2, 2]).all()
+    assert (strongest(shot, column, y[4, 4]) != shot[2, 2]).any()
+    assert page.evaluate("location.hash").split("&")[2] == "heads=0"
+    (none,) = (b for b in (0, 1) if texts(page, "#heads button")[b] == "none")
+    page.click(f"document.querySelectorAll('#heads button')[{none}]")
+    page.point_at(1, 1)
+    shot = page.screenshot()
+    assert all((strongest(shot, column, y[q, q]) == shot[2, 2]).all() for q in range(5))
+
+
+def test_pointing_at_a_word_shows_its_lines_alone(show):
+    page = show(sample(), "attention=encoder&text=subwords&layer=1&heads=0,1")
+    before = page.screenshot()
+    page.point_at(*page.middle(word("queries", 4)))
+    shot = page.screenshot()
+    paper = shot[2, 2]
+    y, column = places(page, 0.4)
+    assert (strongest(shot, column, y[4, 0]) != paper).any()
+    assert (strongest(shot, column, y[4, 4]) != paper).any()
+    for query in range(4):
+        assert (strongest(before, column, y[query, query]) != paper).any()
+        assert (strongest(shot, column, y[query, query]) == paper).all()
+    assert told(page) == "“</s>” looks at the 0.50, </s> 0.50 (layer 1, mean of the heads shown)"
+    assert numbers(page) == {"the": [0.5, 0, 1], "</s>": [0.5, 1, 0]} | {
+        token: [0, 0, 0] for token in SOURCE[1:4]
+    }
+    _, top, right, bottom = map(round, page.box(word("keys", 0)))
+    band = shot[(top + bottom) // 2, right - 6].astype(int)  # the second half is head 1's
+    assert np.abs(band - paper).max() > 60
+    page.point_at(1, 1)
+    assert np.array_equal(page.screenshot(), before)
+
+
+def test_pointing_at_a_word_that_is_looked_at_shows_who_looks(show):
+    page = show(sample(), "attention=encoder&text=subwords&layer=1&heads=1")
+    page.point_at(*page.middle(word("keys", 0)))
+    assert told(page) == "“the” is looked at by the 1.00, cat 1.00, s 1.00 (layer 1, head 1)"
+    page.point_at(*page.middle(word("keys", 1)))
+    assert told(page) == "“cat” is looked at by nothing (layer 1, head 1)"
+
+
+def test_whole_words_are_the_sum_of_keys_and_the_mean_of_queries(show):
+    page = show(sample(), "attention=encoder&layer=0&heads=0&word=1")
+    assert texts(page, "#queries bdi") == ["the", "cats", "sleep", "</s>"]
+    by_hand = {  # cat and s look at "the" with 0.6 and 0.2, at cat and s with 0.1 + 0.1 and 0.3 + 0.4
+        "the": [0.4, 0.4],
+        "cats": [0.45, 0.45],
+        "sleep": [0.15, 0.15],
+        "</s>": [0, 0],
+    }
+    assert numbers(page) == by_hand
+    page.click(choice("units", "subwords"))
+    assert texts(page, "#queries bdi") == SOURCE
+    page.click(word("queries", 1))
+    assert [row[0] for row in numbers(page).values()] == [0.6, 0.2, 0.1, 0.1, 0]
+
+
+def test_kinds_and_layers_can_be_chosen(show):
+    page = show(sample(), "text=subwords&heads=0")
+    page.click(choice("kinds", "encdec"))
+    assert texts(page, "#queries bdi") == TARGET and texts(page, "#keys bdi") == SOURCE
+    page.point_at(*page.middle(word("queries", 0)))
+    assert told(page).startswith("“die” looks at </s> 1.00 (layer 1")
+    page.click(choice("layers", 0))
+    page.point_at(*page.middle(word("queries", 0)))
+    assert told(page).startswith("“die” looks at the 1.00 (layer 0")
+    page.click(choice("kinds", "decoder"))
+    page.point_at(*page.middle(word("queries", 2)))
+    assert texts(page, "#keys bdi") == TARGET and told(page).startswith("“zen” looks at kat 1.00")
+    assert page.evaluate("location.hash") == (
+        "#attention=decoder&layer=0&heads=0&text=subwords&view=lines"
+    )
+
+
+def test_small_pictures_choose_a_head_of_a_layer(show):
+    page = show(sample(), "attention=encoder&text=subwords")
+    assert page.evaluate("document.querySelectorAll('#overview button').length") == 6
+    page.click("document.querySelector('[aria-label=\"layer 1, head 2\"]')")
+    page.point_at(*page.middle(word("queries", 0)))
+    assert told(page) == "“the” looks at cat 0.50, s 0.50 (layer 1, head 2)"
+
+
+def test_heat_map_is_dark_where_weights_are(show):
+    page = show(sample(), "attention=encoder&text=subwords&layer=1&heads=0&view=heat-map")
+    shot = page.screenshot()
+    left, _, right, _ = page.box("document.querySelector('#picture')")
+    for q, k in np.ndindex(5, 5):
+        y = page.middle(word("queries", q))[1]
+        seen = shot[round(y), round(left + (k + 0.5) / 5 * (right - left))]
+        assert (seen == shot[2, 2]).all() == (q != k)
+    page.point_at(left + 5, page.middle(word("queries", 3))[1])
+    assert told(page) == "“sleep” looks at sleep 1.00 (layer 1, head 0)"
+
+
+def test_colours_follow_the_system_and_the_switch(show):
+    page = show(sample())
+    shade = page.screenshot()[2, 2].mean()
+    assert shade > 240
+    dark = [{"name": "prefers-color-scheme", "value": "dark"}]
+    page.call("Emulation.setEmulatedMedia", features=dark)
+    page.drawn()
+    assert page.screenshot()[2, 2].mean() < 60
+    page.evaluate(
+        "(s => { s.value = 'light'; s.dispatchEvent(new Event('change')); })(document.querySelector('#theme'))"
+    )
+    page.drawn()
+    assert page.screenshot()[2, 2].mean() == shade
+
+
+# Who uses it
+
+
+def test_keyboard_reaches_words_and_shows_where_it_is(show):
+    page = show(sample(), "attention=encoder&text=subwords&layer=1&heads=0")
+    page.evaluate("document.querySelector('#heads button:last-child').focus()")
+    page.press(*TAB)
+    assert told(page) == "“the” looks at the 1.00 (layer 1, head 0)"
+    page.press(*DOWN)
+    assert told(page).startswith("“cat” looks at cat")
+    ring = "getComputedStyle(document.activeElement).outline"
+    assert "solid 2px" in page.evaluate(ring)
+    page.press(*RIGHT)
+    assert told(page).startswith("“cat” is looked at by cat")
+    page.press(*ENTER)
+    page.evaluate("document.activeElement.blur()")
+    page.drawn()
+    assert told(page).startswith("“cat” is looked at by cat")
+    assert page.evaluate(f"{word('keys', 1)}.getAttribute('aria-pressed')") == "true"
+    assert page.evaluate("location.hash").endswith("looked-at=1")
+    page.press(*ESCAPE)
+    assert told(page) == "The numbers of the word that you choose stand here."
+
+
+def test_everything_that_can_be_used_has_a_name(show):
+    page = show(sample(tree=TREE, search=SEARCH), "word=0")
+    nodes = page.call("Accessibility.getFullAXTree")["nodes"]
+    named = {
+        role: [n.get("name", {}).get("value", "") for n in nodes if n["role"]["value"] == role]
+        for role in ("button", "radio", "checkbox", "combobox", "table", "status", "image")
+    }
+    for role in ("button", "radio", "checkbox", "combobox", "image"):
+        assert named[role] and all(named[role]), role
+    assert "the" in named["button"] and "layer 0, head 2" in named["button"]
+    assert "head 1" in named["checkbox"]
+    assert len(named["table"]) == 4  # numbers, heads, candidates, what was finished
+
+
+def test_fits_a_phone(show):
+    data = sample(tree=TREE, search=SEARCH)
+    page = show(data)
+    page.size(360, 740, mobile=True)
+    page.drawn()
+    assert page.evaluate("document.documentElement.scrollWidth") <= 360
+    page.evaluate(f"{word('queries', 1)}.scrollIntoView({{block: 'center'}})")
+    page.click(word("queries", 1))
+    assert told(page).startswith("“cats” looks at")
+    _, top, _, bottom = page.box("document.querySelector('#told')")
+    assert 0 < top < bottom < 740  # the numbers are in sight
+
+
+def test_text_of_users_stays_text(show):
+    data = sample(title=HARMFUL[0], tree=f"(S {HARMFUL[1].replace(' ', '')} {HARMFUL[2]})")
+    data["source"] = side(HARMFUL, HARMFUL[:4])
+    data["search"] = copy.deepcopy(SEARCH)
+    data["search"]["stopped"] = HARMFUL[1]
+    data["search"]["finished"][0]["text"] = HARMFUL[0]
+    data["search"]["steps"][0]["candidates"][0] |= {"token": HARMFUL[1], "text": HARMFUL[0]}
+    page = show(data, "attention=encoder&text=subwords&word=0")
+    assert page.evaluate("typeof harmed") == "undefined"
+    assert page.evaluate("document.querySelectorAll('img').length") == 0
+    assert page.evaluate("document.scripts.length") == 2
+    assert texts(page, "#queries bdi") == texts(page, "#keys bdi") == HARMFUL
+    assert texts(page, "h1") == [page.evaluate("document.title")] == [HARMFUL[0]]
+    assert HARMFUL[1] in texts(page, ".steps bdi")
+    assert HARMFUL[2] in texts(page, "#tree text")
+
+
+def test_page_names_no_other_file_and_forbids_itself_any():
+    html = attention_page(sample(tree=TREE, search=SEARCH))
+    assert not re.search(r"""\s(src|href)=|@import|url\(|fetch\(|XMLHttpRequest|WebSocket""", html)
+    assert "default-src 'none'" in html
+
+
+def test_weights_of_other_tokens_are_refused():
+    data = sample()
+    data["attention"]["encdec"][1][2][4].pop()
+    with pytest.raises(ValueError, match="'encdec' is not of 5 x 5 tokens"):
+        attention_page(data)
+
+
+# Tree and search
+
+
+def test_parse_tree_is_drawn(show):
+    page = show(sample(tree=TREE))
+    placed = page.evaluate(
+        "[...document.querySelectorAll('#tree text')].map(t => [t.textContent, +t.getAttribute('x'), +t.getAttribute('y')])"
+    )
+    x, y = ({name: place[i] for name, *place in placed} for i in (0, 1))
+    assert x["the"] == x["DT"] < x["cats"] == x["NNS"] < x["sleep"]
+    assert x["NP"] == pytest.approx((x["DT"] + x["NNS"]) / 2)
+    assert y["TOP"] < y["S"] < y["NP"] == y["VP"] < y["DT"] < y["the"] == y["cats"] == y["sleep"]
+    assert texts(page, "#tree code") == [TREE]
+    assert len(texts(page, "#tree line")) == 9
+
+
+def test_beam_search_is_shown_step_by_step(show):
+    page = show(sample(search=SEARCH))
+    section = texts(page, "#search")[0]
+    assert "Stopped after 3 steps. Nothing that goes on can beat the best." in section
+    cells = page.evaluate(
+        "[...document.querySelectorAll('.steps tbody tr')].map(r => [...r.cells].slice(1).map(c => c.textContent))"
+    )
+    assert cells == [
+        ["das-0.40kept", "kat-0.60kept", "</s>-0.65ended"],
+        ["die-0.50kept", "</s>-0.70ended", "</s>-0.95dropped"],
+        ["es-2.50dropped", "haus-0.80kept", ""],
+    ]
+    assert texts(page, ".path bdi") == ["kat", "</s>", "die"]  # by rank: the way to the best
+    page.evaluate("document.querySelector('#search').scrollIntoView()")
+    page.point_at(*page.middle("document.querySelectorAll('.steps .candidate')[8 - 1]"))
+    assert texts(page, ".path bdi") == ["das", "haus"]
+    assert texts(page, "#search [role=status]") == [
+        "Step 2, kept: “das haus”, log p -1.200, score -0.800"
+    ]
+    assert texts(page, ".finished tbody td") == ["-0.650", "3", "die kat", "-0.700", "2", "das"]
+
+
+# Size
+
+
+def test_sixty_tokens_eight_heads_and_six_layers_are_quick(show):
+    rng = np.random.default_rng(1)
+    logits = 2 * rng.standard_normal((6, 8, 60, 60))
+    weights = np.exp(logits) / np.exp(logits).sum(-1, keepdims=True)
+    tokens = [f"word{i}" for i in range(60)]
+    one = {"text": "", "tokens": tokens, "words": list(range(60)), "word_texts": tokens}
+    attention = dict.fromkeys(("encoder", "decoder", "encdec"), weights.round(4).tolist())
+    data = sample(source=one, target=one, attention=attention)
+    begun = time.monotonic()
+    page = show(data)
+    page.drawn()
+    assert time.monotonic() - begun < 5
+    hovers = []
+    for i in range(9):
+        x, y = page.middle(word("queries", i))
+        begun = time.monotonic()
+        page.point_at(x, y)
+        hovers.append(time.monotonic() - begun)
+        assert told(page).startswith(f"“word{i}” looks at word{weights[5, :, i].mean(0).argmax()} ")
+    assert np.median(hovers) < 0.4  # two frames and what was drawn in them
