@@ -1,0 +1,62 @@
+"""`t2t-keras-inspect run`: how runs went or are going, alone or side by side."""
+
+from __future__ import annotations
+
+import os
+import time
+from pathlib import Path
+
+from absl import flags
+
+from t2t_keras.cli import options
+from t2t_keras.errors import UserError
+from t2t_keras.whole_file import whole_file
+
+FLAGS = flags.FLAGS
+
+
+def define_flags() -> None:
+    """This subject has no flags of its own."""
+
+
+def main(arguments: list[str]) -> None:
+    """Prints what directories of runs tell, and writes the page if it is asked for.
+
+    Args:
+        arguments: the directories.
+    """
+    _check(arguments)
+    options.load_user_directory()
+    path = options.directory("html")
+
+    from t2t_keras.inspection.run_page import run_page
+    from t2t_keras.inspection.run_text import run_text
+    from t2t_keras.inspection.runs import read_run
+
+    runs = [read_run(directory) for directory in arguments]
+    now = time.time()
+    print(*run_text(runs, now), sep="\n")
+    if path:
+        _write(run_page(runs, now), path)
+        print(f"\npage: {path}")
+
+
+def _check(directories: list[str]) -> None:
+    if not directories:
+        raise UserError("no run is named: write t2t-keras-inspect run DIR, or several directories.")
+    seen: dict[str, str] = {}
+    for directory in directories:
+        place = os.path.realpath(os.path.expanduser(directory))
+        if place in seen:
+            raise UserError(f"{directory} and {seen[place]} are the same run: name it once.")
+        seen[place] = directory
+
+
+def _write(page: str, path: str) -> None:
+    if os.path.isdir(path):
+        raise UserError(f"--html={path} is a directory: name a file.")
+    try:
+        with whole_file(Path(path)) as partial:
+            partial.write_text(page, "utf-8")
+    except OSError as error:
+        raise UserError(f"--html={path} cannot be written: {error.strerror}.") from error
