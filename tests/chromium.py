@@ -86,7 +86,11 @@ def browser():
         log = Path(profile) / "log"
         with open(log, "wb") as file:
             process = subprocess.Popen(
-                arguments, env=environment, stdin=subprocess.DEVNULL, stdout=file, stderr=file
+                arguments,
+                env={**environment, "TMPDIR": profile},
+                stdin=subprocess.DEVNULL,
+                stdout=file,
+                stderr=file,
             )
         try:
             with contextlib.closing(Page(_address_of_page(process, log))) as page:

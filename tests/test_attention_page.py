@@ -18,7 +18,7 @@ HARMFUL = [
     "<img src=x onerror=harmed=1>",
     "<!--<script>",
     "&lt;b&gt; & \u2028 \"'`${harmed=1}$title",
-    "]]>",
+    "</script x",
 ]
 TREE = "(TOP (S (NP (DT the) (NNS cats)) (VP (VBP sleep))))"
 TAB, ENTER, ESCAPE, RIGHT, DOWN = (
@@ -372,10 +372,13 @@ def test_everything_that_can_be_used_has_a_name(show):
 
 def test_fits_a_phone(show):
     data = sample(tree=TREE, search=SEARCH)
+    data["source"] = side([*SOURCE[:3], "long" * 99, "</s>"], ["the", "cats", "long" * 99, "</s>"])
     page = show(data)
     page.size(360, 740, mobile=True)
     page.drawn()
     assert page.evaluate("document.documentElement.scrollWidth") <= 360
+    left, _, right, _ = page.box("document.querySelector('#picture')")
+    assert 0 < left < right - 80 < right < 360
     page.evaluate(f"{word('queries', 1)}.scrollIntoView({{block: 'center'}})")
     page.click(word("queries", 1))
     assert told(page).startswith("“cats” looks at")
@@ -454,13 +457,14 @@ def test_beam_search_is_shown_step_by_step(show):
 # Size
 
 
-def test_sixty_tokens_eight_heads_and_six_layers_are_quick(show):
+@pytest.mark.parametrize("layers, length", [(6, 60), (1, 256)])
+def test_long_sentences_and_many_heads_are_quick(show, layers, length):
     rng = np.random.default_rng(1)
-    logits = 2 * rng.standard_normal((6, 8, 60, 60))
+    logits = 2 * rng.standard_normal((layers, 8, length, length))
     weights = np.exp(logits) / np.exp(logits).sum(-1, keepdims=True)
-    tokens = [f"word{i}" for i in range(60)]
-    one = {"text": "", "tokens": tokens, "words": list(range(60)), "word_texts": tokens}
-    attention = dict.fromkeys(("encoder", "decoder", "encdec"), weights.round(4).tolist())
+    tokens = [f"word{i}" for i in range(length)]
+    one = {"text": "", "tokens": tokens, "words": list(range(length)), "word_texts": tokens}
+    attention = {"encoder": weights.round(4).tolist()}
     data = sample(source=one, target=one, attention=attention)
     begun = time.monotonic()
     page = show(data)
@@ -472,5 +476,6 @@ def test_sixty_tokens_eight_heads_and_six_layers_are_quick(show):
         begun = time.monotonic()
         page.point_at(x, y)
         hovers.append(time.monotonic() - begun)
-        assert told(page).startswith(f"“word{i}” looks at word{weights[5, :, i].mean(0).argmax()} ")
-    assert np.median(hovers) < 0.4  # two frames and what was drawn in them
+        greatest = weights[-1, :, i].mean(0).argmax()
+        assert told(page).startswith(f"“word{i}” looks at word{greatest} ")
+    assert np.median(hovers) < 0.75  # two frames, and what was drawn in them

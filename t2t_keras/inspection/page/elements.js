@@ -60,13 +60,16 @@ function addArrowKeys(columns) {
   );
 }
 
-/** A canvas made `width` x `height` CSS pixels large and empty; returns its context. */
+/**
+ * A canvas made `width` x `height` CSS pixels large and empty; returns its context, which draws at
+ * once: kept for later, ten thousand lines would be drawn again for every part of the page.
+ */
 function clearCanvas(canvas, width, height) {
   const scale = window.devicePixelRatio || 1;
   canvas.width = Math.round(width * scale);
   canvas.height = Math.round(height * scale);
   canvas.style.height = `${height}px`;
-  const context = canvas.getContext("2d");
+  const context = canvas.getContext("2d", { willReadFrequently: true });
   context.scale(scale, scale);
   return context;
 }

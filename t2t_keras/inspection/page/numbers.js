@@ -15,10 +15,10 @@ function numbersOf(scene, focus) {
 
 /** The word's numbers in one sentence, which screen readers say. */
 function sentenceOf(scene, focus, rows) {
-  const word = scene[focus.side][focus.index];
+  const word = shortened(scene[focus.side][focus.index], 40);
   const verb = focus.side === "queries" ? "looks at" : "is looked at by";
   const greatest = rows.slice(0, 3).filter((row) => row.mean >= 0.005);
-  const told = greatest.map((row) => `${row.text} ${row.mean.toFixed(2)}`).join(", ");
+  const told = greatest.map((row) => `${shortened(row.text, 40)} ${row.mean.toFixed(2)}`).join(", ");
   const heads = scene.heads.length === 1 ? `head ${scene.heads[0]}` : "mean of the heads shown";
   return `“${word}” ${verb} ${told || "nothing"} (layer ${scene.layer}, ${heads})`;
 }

@@ -5,6 +5,7 @@ let reached = null;
 /** The buttons of the words, by side, and the whole picture as it is without a focus. */
 let buttons = { queries: [], keys: [] };
 let whole = null;
+let drawnWidth = 0;
 
 /** All that a picture is drawn from. */
 function sceneNow() {
@@ -202,6 +203,7 @@ function drawPicture(scene) {
     ? HEAT_MAP_HEAD + row * queries.length
     : row * Math.max(queries.length, keys.length);
   const paint = heatMap ? drawHeatMap : drawLines;
+  drawnWidth = width;
   if (focus) {
     paint(clearCanvas(byId("picture"), width, height), scene);
     return;
@@ -283,7 +285,9 @@ function start() {
     if (event.key === "Escape") change({ kept: null });
   });
   addEventListener("hashchange", restart);
-  new ResizeObserver(() => soon(redraw)).observe(byId("figure"));
+  new ResizeObserver(() => {
+    if (byId("picture").clientWidth !== drawnWidth) soon(redraw);
+  }).observe(byId("figure"));
   matchMedia("(prefers-color-scheme: dark)").addEventListener("change", restart);
   for (const side of ["source", "target"]) {
     const text = element("bdi", {}, DATA[side].text);

@@ -2,6 +2,9 @@
 const LEAST = 1 / 255;
 const LEAST_OF_ALL = 0.02;
 
+/** How long all lines may be together, in pixels: about a third of a second. */
+const LENGTH_OF_ALL = 3e6;
+
 /** Calls `draw(query, key, weight)` for the weights of a matrix, all or one word's, from the least up. */
 function eachWeight(matrix, { queries, keys }, focus, least, draw) {
   const numKeys = keys.length;
@@ -17,6 +20,21 @@ function eachWeight(matrix, { queries, keys }, focus, least, draw) {
   }
 }
 
+/** The least weight that is drawn of all words: more where there are too many lines. */
+function leastOfAll(scene) {
+  const { width, row, heads, matrices } = scene;
+  const lines = [];
+  for (const head of heads) {
+    eachWeight(matrices[head], scene, null, LEAST_OF_ALL, (q, k, weight) => {
+      lines.push([weight, Math.hypot(width, (q - k) * row)]);
+    });
+  }
+  lines.sort((a, b) => b[0] - a[0]);
+  let length = 0;
+  const first = lines.find((line) => (length += line[1]) > LENGTH_OF_ALL);
+  return first ? first[0] : LEAST_OF_ALL;
+}
+
 /**
  * Lines from queries to keys in the colours of the heads, as opaque as the weights. The heads' lines
  * begin a little below each other, so that equal ones do not hide each other.
@@ -24,7 +42,7 @@ function eachWeight(matrix, { queries, keys }, focus, least, draw) {
 function drawLines(context, scene) {
   const { width, row, heads, colours, matrices, focus } = scene;
   const gap = Math.min(2.5, (row - 8) / heads.length);
-  const least = focus ? LEAST : LEAST_OF_ALL;
+  const least = focus ? LEAST : leastOfAll(scene);
   const thickness = Math.max(1, Math.min(2, gap));
   heads.forEach((head, n) => {
     const shift = row / 2 + (n - (heads.length - 1) / 2) * gap;

@@ -31,7 +31,7 @@ function showSearch(search) {
   const { steps, finished } = search;
   section.hidden = false;
   const buttons = new Map();
-  const told = element("p", { class: "told", role: "status" });
+  const told = element("p", { role: "status" });
   const result = resultOf(search);
   const light = (chosen) => {
     const path = chosen ? pathTo(steps, chosen.step, chosen.candidate) : new Set();
@@ -79,8 +79,8 @@ function showSearch(search) {
       search.stopped,
     ),
     searchLegend(),
-    told,
     element("div", { class: "scroll", role: "region", "aria-label": "Candidates by step" }, table),
+    told,
     finishedTable(finished),
   );
   light(result);
