@@ -1,5 +1,6 @@
 """A whole run in small: learning, going on where it stopped, ending, what it writes."""
 
+import datetime
 import json
 import os
 import signal
@@ -77,11 +78,18 @@ def assert_same(one, other, step):
 
 @pytest.fixture(scope="module")
 def whole(data_dir, tmp_path_factory):
-    """A run of 12 steps that nothing stopped."""
+    """A run of 12 steps that nothing stopped; its record as each evaluation began."""
     directory = tmp_path_factory.mktemp("whole")
-    settings = {"local_eval_frequency": 5, "attention_images": True}
-    figures = trainer(data_dir, directory, 12, **settings).run()
-    return directory, figures
+    going = trainer(data_dir, directory, 12, local_eval_frequency=5, attention_images=True)
+    measure, starts = going.evaluation, []
+
+    def evaluate(done):
+        starts.append(json.loads((directory / "run.json").read_text())["starts"][0])
+        return measure(done)
+
+    evaluate.batches = measure.batches
+    going.evaluation = evaluate
+    return directory, going.run(), starts
 
 
 def test_learns_to_turn_rows_round(data_dir, tmp_path):
@@ -207,6 +215,9 @@ def test_writes_settings_scalars_and_what_ran(data_dir, tmp_path, whole):
     assert start["versions"]["t2t_keras"]
     assert (start["replicas"], start["devices"], start["from_step"]) == (1, ["CPU"], 0)
     assert ending(whole[0]) == "done: step 12"
+    assert (start["train_steps"], start["process"]) == (12, os.getpid())
+    assert {*start["seconds"]} == {"restoring", "compilation", "training", "evaluation", "saving"}
+    assert min(start["seconds"].values()) >= 0
     hp = json.loads((whole[0] / "hparams.json").read_text())
     assert hp["hidden_size"] == 32
     written = {}
@@ -217,6 +228,25 @@ def test_writes_settings_scalars_and_what_ran(data_dir, tmp_path, whole):
         assert tag in written["."]
     for tag in (b"bleu", b"accuracy", b"encoder/layer_0", b"encdec/layer_0"):
         assert tag in written["eval"]
+
+
+def test_records_how_far_it_is_and_what_took_how_long_while_it_trains(whole):
+    """As `run.json` says it in the evaluations of steps 5, 10 and 12."""
+    last = json.loads((whole[0] / "run.json").read_text())["starts"][0]
+    first, second, third = whole[2]
+    assert "seconds" not in first and "step" not in first
+    assert [start["step"] for start in (second, third, last)] == [5, 10, 12]
+    assert second["ended"] == third["ended"] == ""
+    for earlier, later in (
+        (second["seconds"], third["seconds"]),
+        (third["seconds"], last["seconds"]),
+    ):
+        for phase in ("training", "evaluation", "saving"):
+            assert later[phase] > earlier[phase] > 0
+        for phase in ("compilation", "restoring"):
+            assert later[phase] == earlier[phase] >= 0
+    times = [datetime.datetime.fromisoformat(last[key]) for key in ("started", "noted")]
+    assert sum(last["seconds"].values()) < (times[1] - times[0]).total_seconds() + 1
 
 
 @pytest.mark.parametrize("error", [tf.errors.UnavailableError, tf.errors.AbortedError])
