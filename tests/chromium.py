@@ -46,6 +46,10 @@ SECONDS = 60
 """The most that anything may take."""
 
 
+class NoChromium(Exception):
+    """There is none, or pip's lacks a library of the system: the message says which."""
+
+
 def command(profile):
     """The command that starts a Chromium, and its environment; None if there is none."""
     found = os.environ.get("CHROMIUM") or next(filter(None, map(shutil.which, NAMES)), None)
@@ -69,10 +73,6 @@ def command(profile):
 def _free_port():
     with socket.create_server(("127.0.0.1", 0)) as server:
         return server.getsockname()[1]
-
-
-class NoChromium(Exception):
-    """There is none, or pip's lacks a library of the system: the message says which."""
 
 
 @contextlib.contextmanager
@@ -106,7 +106,8 @@ def _address_of_page(process, log):
     while time.monotonic() < until and process.poll() is None:
         found = re.search(rb"DevTools listening on ws://([\d.:]+)/", log.read_bytes())
         if found:
-            with urllib.request.urlopen(f"http://{found[1].decode()}/json") as answer:
+            direct = urllib.request.build_opener(urllib.request.ProxyHandler({}))
+            with direct.open(f"http://{found[1].decode()}/json") as answer:
                 pages = [target for target in json.load(answer) if target["type"] == "page"]
             if pages:
                 return pages[0]["webSocketDebuggerUrl"]
