@@ -1,0 +1,387 @@
+"""Every code block of README.md and docs/ does what the page says, in the order of the page.
+
+Commands run as they stand, in a shell, but for what `PAGES` replaces: fewer steps of smaller networks.
+Blocks that cannot run say so in a comment, and why; their flags and names must exist all the same.
+"""
+
+import contextlib
+import gzip
+import json
+import os
+import re
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import NamedTuple
+
+import golden
+import numpy as np
+import pytest
+import shard_files
+import toy
+import warm_server
+from markdown_blocks import LANGUAGES, ROOT, blocks, commands, indented_lines
+
+ALL = ["README.md", *sorted(f"docs/{path.name}" for path in (ROOT / "docs").glob("*.md"))]
+ONE_STEP = (
+    "--train_steps=1 --local_eval_frequency=1 --eval_steps=1 "
+    "--decode_hparams=beam_size=2,extra_length=0"
+)
+TINY = "num_hidden_layers=1,hidden_size=16,filter_size=16,num_heads=2,batch_size=512"
+QUICK_DECODING = "beam_size=2,extra_length=0"
+
+
+class Page(NamedTuple):
+    """How the blocks of a page are run."""
+
+    replace: dict[str, str] = {}
+    """What is made smaller, everywhere on the page."""
+
+    after: str = ""
+    """The page whose files are there at the beginning."""
+
+    files: tuple[str, ...] = ()
+    """Files that the reader has: see `write_file`."""
+
+    prepare: Callable[[Path], None] = lambda directory: None
+    """Puts what else the reader has into the directory."""
+
+
+def write_file(path):
+    """Writes what a reader has of his own: text, a sentence a line, or trees."""
+    lines = toy.rows(40, seed=len(path.name))
+    if ".trees" in path.name:
+        lines = [f"(TOP (S (NP (NN {line.split()[0]})) (VP (VB x))))" for line in lines]
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with (gzip.open if path.suffix == ".gz" else open)(path, "wt") as file:
+        file.write("\n".join(lines) + "\n")
+
+
+def write_t2t_release(directory):
+    """T2T's released checkpoint and shards of numbers, with a made-up vocabulary of its size."""
+    train = directory / "t2t_train"
+    shutil.copytree(golden.FOLDER / "t2t_release", train)
+    expected = np.load(train / "expected.npz")
+    size = expected["logits"].shape[-1]
+    characters = [*"Helo!abcdfgh ,.\\_u;0123456789"]
+    subwords = [
+        "<pad>",
+        "<EOS>",
+        *characters,
+        *(f"{i}_" for i in range(size - len(characters) - 2)),
+    ]
+    (directory / "t2t_data").mkdir()
+    vocabulary = directory / "t2t_data" / "vocab.translate_ende_wmt8k.8192.subwords"
+    vocabulary.write_text("".join(f"'{subword}'\n" for subword in subwords))
+    sides = zip(*(expected[side].tolist() for side in ("inputs", "targets")), strict=True)
+    rows = [{"inputs": ids(i), "targets": ids(t)} for i, t in sides]
+    for split, shards in (("train", 100), ("dev", 1)):
+        shard_files.write_shards(
+            directory / "t2t_data", "translate_ende_wmt8k", split, rows, shards
+        )
+
+
+def ids(row):
+    return [int(number) for number in row if number]
+
+
+PAGES = {
+    "README.md": Page(
+        replace={
+            "--hparams=transformer_numbers": f"--hparams=transformer_numbers,{TINY}",
+            "--train_steps=1000 --local_eval_frequency=200": ONE_STEP,
+            "--num_last_checkpoints=3": "--num_last_checkpoints=1",
+            "--decode_to_file": f"--decode_hparams={QUICK_DECODING} --decode_to_file",
+            'hparams("transformer_numbers")': f'hparams("transformer_numbers,{TINY}")',
+            "beam_size=4, alpha=0.6, extra_length=50": "beam_size=4, alpha=0.6, extra_length=1",
+        }
+    ),
+    "docs/command-line.md": Page(
+        after="README.md",
+        replace={"--num_last_checkpoints=5 --minutes=10": "--num_last_checkpoints=1"},
+    ),
+    "docs/data.md": Page(
+        files=("train.en.gz", "train.de.gz", "dev.en", "dev.de", "test.en", "test.de")
+        + ("raw/test.trees.gz",),
+        replace={
+            "--vocab_size=8000": "--vocab_size=100",
+        },
+    ),
+    "docs/extending.md": Page(
+        replace={
+            "--hparams=transformer_sorting": f"--hparams=transformer_sorting,{TINY}",
+            "--train_steps=1000 --local_eval_frequency=250": ONE_STEP,
+            "--decode_from_file": f"--decode_hparams={QUICK_DECODING} --decode_from_file",
+        }
+    ),
+    "docs/from-tensor2tensor.md": Page(
+        files=("test.en",),
+        prepare=write_t2t_release,
+        replace={
+            "--decode_to_file": f"--decode_hparams={QUICK_DECODING} --decode_to_file",
+            "--export_dir": f"--nowarm_up --decode_hparams={QUICK_DECODING} --export_dir",
+        },
+    ),
+    "docs/inspect.md": Page(after="README.md"),
+    "docs/serving.md": Page(
+        after="README.md",
+        files=("source.en",),
+        replace={
+            "--decode_hparams=beam_size=4,alpha=0.6,extra_length=50": "--nowarm_up "
+            f"--decode_hparams={QUICK_DECODING}",
+            "beam_size=4, alpha=0.6, return_beams=True": "beam_size=2, extra_length=0",
+        },
+    ),
+}
+
+
+# Running
+
+
+@pytest.fixture(scope="module")
+def programs(tmp_path_factory):
+    """A directory of our commands and `python`, quick to start; see `warm_server`."""
+    folder = tmp_path_factory.mktemp("programs")
+    address = str(folder / "socket")
+    client = f"#!{sys.executable} -IS\n" + warm_server.CLIENT.format(address=address)
+    for name in (*console_scripts(), "python"):
+        (folder / name).write_text(client)
+        (folder / name).chmod(0o755)
+    server = subprocess.Popen([sys.executable, warm_server.__file__, address], cwd=ROOT)
+    for _ in range(600):
+        if os.path.exists(address) or server.poll() is not None:
+            break
+        time.sleep(0.1)
+    assert os.path.exists(address), "the server did not start"
+    yield folder
+    server.send_signal(signal.SIGTERM)
+    server.wait()
+
+
+@pytest.fixture(scope="module")
+def run_page(programs, tmp_path_factory):
+    """Runs the blocks of a page, once, and returns the directory in which it did."""
+    done = {}
+
+    def run(name):
+        if name not in done:
+            done[name] = None  # should it fail, so will those after it
+            page = PAGES.get(name, Page())
+            directory = tmp_path_factory.mktemp(Path(name).stem)
+            if page.after:
+                shutil.copytree(run(page.after), directory, dirs_exist_ok=True, symlinks=True)
+            with contextlib.suppress(FileExistsError):
+                (directory / "examples").symlink_to(ROOT / "examples")
+            for file in page.files:
+                write_file(directory / file)
+            page.prepare(directory)
+            for block in blocks(name):
+                if not is_left_out(block):
+                    run_block(block, page, directory, programs)
+            done[name] = directory
+        assert done[name], f"{name} has failed"
+        return done[name]
+
+    return run
+
+
+def run_block(block, page, directory, programs):
+    code = block.code
+    for old, new in page.replace.items():
+        code = code.replace(old, new)
+    environment = {**os.environ, "PATH": f"{programs}:{os.environ['PATH']}", "HOME": str(directory)}
+    program = {"python": [programs / "python", "-c"], "sh": ["bash", "-e", "-o", "pipefail", "-c"]}
+    done = subprocess.run(
+        [*program[block.language], code],
+        cwd=directory,
+        env=environment,
+        capture_output=True,
+        text=True,
+    )
+    assert done.returncode == 0, f"{block.place}\n{code}\n{done.stdout}\n{done.stderr}"
+
+
+def is_left_out(block):
+    """Whether a block is no program, says that it is not run, or takes its time by design."""
+    if block.language not in ("sh", "python") or block.not_run or block.file:
+        return True
+    words = commands(block.code) if block.language == "sh" else []
+    return bool(words) and all(one[1:2] and "benchmarks/" in one[1] for one in words)
+
+
+def console_scripts():
+    return re.findall(r"^\s+(t2t-keras-\w+) =", (ROOT / "setup.cfg").read_text(), re.MULTILINE)
+
+
+@pytest.mark.parametrize("name", [name for name in ALL if not all(map(is_left_out, blocks(name)))])
+def test_blocks_run(name, run_page):
+    run_page(name)
+
+
+# Blocks that are not run
+
+
+CHECK = """
+import json, os, sys
+from absl import flags
+from t2t_keras import registry
+from t2t_keras.cli import options
+import importlib
+
+def check(argv):
+    module = importlib.import_module("t2t_keras.cli." + argv[0].removeprefix("t2t-keras-"))
+    module.define_flags()
+    FLAGS = flags.FLAGS
+    FLAGS(argv)
+    own = "t2t_usr_dir" in FLAGS and FLAGS.t2t_usr_dir
+    if "problem" in FLAGS and FLAGS.problem and not own:
+        names = FLAGS.problem if isinstance(FLAGS.problem, list) else [FLAGS.problem]
+        for name in names:
+            registry.resolve_problem_name(name)
+    if "hparams_set" in FLAGS and not own:
+        options.hparams(needed=False)
+    if "decode_hparams" in FLAGS:
+        from t2t_keras.decoding import DecodeSettings
+        DecodeSettings.parse(FLAGS.decode_hparams)
+
+for place, argv in json.load(sys.stdin):
+    if not os.fork():
+        try:
+            check(argv)
+        except Exception as error:
+            print(place, " ".join(argv), error, sep=": ", flush=True)
+        os._exit(0)
+    os.wait()
+"""
+
+
+def test_commands_that_are_not_run_have_flags_that_exist(programs):
+    given = []
+    for name in ALL:
+        for block in blocks(name):
+            if block.language == "sh" and is_left_out(block):
+                for words in commands(block.code):
+                    while re.match(r"\w+=", words[0]):  # of the environment
+                        words = words[1:]
+                    if words[0].startswith("t2t-keras-"):
+                        given.append((block.place, words))
+                    else:
+                        check_other_command(words)
+    done = subprocess.run(
+        [programs / "python", "-c", CHECK],
+        input=json.dumps(given),
+        capture_output=True,
+        text=True,
+        cwd=ROOT,
+    )
+    assert (done.returncode, done.stdout) == (0, ""), done.stdout + done.stderr
+
+
+def check_other_command(words):
+    """That what is not a command of ours names what there is in the repository."""
+    program, *rest = words
+    if program == "make":
+        targets = re.findall(r"^(\w+):", (ROOT / "Makefile").read_text(), re.MULTILINE)
+        assert set(rest) <= set(targets), words
+    elif program == "pip":
+        extras = {extra for word in rest for extra in re.findall(r"\[(\w+)\]", word)}
+        offered = re.findall(r"^(\w+) =\n", (ROOT / "setup.cfg").read_text(), re.MULTILINE)
+        assert extras <= set(offered), words
+    elif program == "python" and rest[0] != "-m":
+        source = (ROOT / rest[0]).read_text()
+        for flag in (word.split("=")[0] for word in rest if word.startswith("--")):
+            assert f'"{flag}"' in source, words
+
+
+# Pages
+
+
+@pytest.mark.parametrize("name", ALL)
+def test_every_block_names_its_language(name):
+    for block in blocks(name):
+        assert block.language in LANGUAGES, f"{block.place}: ```{block.language}"
+    programs = "t2t-keras-|python|pip|make|docker|curl|git"
+    for lines in indented_lines(name):
+        assert not re.match(rf"\s+({programs})\b", lines), f"{name}: fence as sh: {lines}"
+
+
+@pytest.mark.parametrize("name", PAGES)
+def test_what_a_page_replaces_is_there(name):
+    run = "".join(block.code for block in blocks(name) if not is_left_out(block))
+    assert [old for old in PAGES[name].replace if old not in run] == []
+
+
+@pytest.mark.parametrize("name", ALL)
+def test_files_are_shown_as_they_are(name):
+    for block in blocks(name):
+        if block.file:
+            assert block.code in (ROOT / block.file).read_text(), block.place
+
+
+# Flags of T2T
+
+
+def test_what_is_said_of_flags_of_t2t_is_so():
+    """Those that are the same exist here, others do not, and what stands in their place does."""
+    ours = our_flags()
+    every = set().union(*ours.values())
+    told = set()
+    of_section = {"t2t-trainer": "train", "t2t-datagen": "datagen", "t2t-decoder": "decode"}
+    page = (ROOT / "docs/from-tensor2tensor.md").read_text().split("\n## Flags\n")[1]
+    for section in page.split("\n## ")[0].split("\n### Of ")[1:]:
+        default = of_section.get(section.split("\n")[0])
+        for row in re.findall(r"^\| (`--.*) \|$", section, re.MULTILINE):
+            theirs, here = row.split(" | ")
+            flags = set(re.findall(r"--([\w-]+)", theirs))
+            named = set(re.findall(r"--([\w-]+)", here)) - {"flag"}
+            assert named <= every | {"hp_NAME"}, row
+            commands_named = re.findall(r"`t2t-keras-(\w+)`", here)
+            told |= flags
+            if here.startswith("the same"):
+                for command in commands_named or [default]:
+                    assert flags <= ours[command], (command, row)
+            elif default:
+                assert not flags & ours[default], row
+    assert len(told) > 100
+    if FLAGS_OF_T2T.exists():
+        given = set(re.findall(r"^--(\w+)=", FLAGS_OF_T2T.read_text(), re.MULTILINE))
+        assert given - told == set()
+
+
+FLAGS_OF_T2T = ROOT.parent / "shared/golden/t2t_release/transformer_test_ckpt/flags.txt"
+"""What `t2t-trainer` was called with, as it writes it beside a checkpoint."""
+
+
+def our_flags():
+    """The flags of each command; tests/test_architecture.py holds the page to `--help`."""
+    page = (ROOT / "docs/command-line.md").read_text()
+    sections = re.split(r"^## t2t-keras-(\w+)$", page, flags=re.MULTILINE)[1:]
+    return {
+        name: set(
+            re.findall(r"--(\w+)", "".join(re.findall(r"^\| (`--[^|]*)\|", text, re.MULTILINE)))
+        )
+        for name, text in zip(sections[::2], sections[1::2], strict=True)
+    }
+
+
+# The API
+
+
+def test_the_page_of_the_api_is_that_of_the_docstrings(monkeypatch):
+    """Otherwise: python docs/generate_api.py"""
+    monkeypatch.syspath_prepend(ROOT / "docs")
+    import generate_api
+
+    assert generate_api.page() == (ROOT / "docs/api.md").read_text(encoding="utf-8")
+
+
+def test_every_public_name_has_a_docstring():
+    page = (ROOT / "docs/api.md").read_text(encoding="utf-8")
+    for entry in page.split("\n### ")[1:]:
+        name, *lines = entry.strip().split("\n")
+        words = [line for line in lines if line and not line.startswith(f"`{name}")]
+        assert words, name

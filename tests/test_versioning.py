@@ -1,0 +1,61 @@
+"""What every released version made is still there, and still means the same: see docs/versioning.md."""
+
+import json
+import shutil
+
+import keras
+import make_release
+import numpy as np
+import pytest
+
+import t2t_keras as t2t
+
+RELEASES = sorted(make_release.DATA.glob("release_*"))
+
+every_release = pytest.mark.parametrize("release", RELEASES, ids=lambda path: path.name)
+
+
+def assert_logits(model, release):
+    stored = np.load(release / "logits.npz")
+    batch = {name: stored[name] for name in make_release.SIDES}
+    np.testing.assert_allclose(model(batch), stored["logits"], rtol=1e-4, atol=1e-4)
+
+
+def test_the_first_release_is_stored():
+    assert RELEASES[0].name == "release_0.1.0"
+
+
+@every_release
+def test_its_checkpoint_gives_the_same_logits(release):
+    model = t2t.checkpoints.load_model(str(release))
+    assert_logits(model, release)
+
+
+@every_release
+def test_its_keras_file_gives_the_same_logits(release):
+    assert_logits(keras.models.load_model(release / "model.keras"), release)
+
+
+@every_release
+def test_its_shards_hold_the_same_examples(release, tmp_path):
+    data_dir = shutil.copytree(release, tmp_path / "data")  # lest an index be written
+    rows = json.loads((release / "rows.json").read_text())
+    assert make_release.read_rows(data_dir) == sorted(rows, key=lambda row: row["inputs"])
+
+
+@every_release
+def test_its_names_are_there(release):
+    then, now = json.loads((release / "names.json").read_text()), make_release.names()
+    for kind in then:
+        assert set(then[kind]) <= set(now[kind]), kind
+    for name, values in then["sets"].items():
+        later = set(now["settings"]) - set(then["settings"])
+        kept = {key: value for key, value in now["sets"][name].items() if key not in later}
+        assert json.loads(json.dumps(kept)) == values, name
+
+
+def test_a_release_is_made_as_those_that_are_stored(tmp_path):
+    make_release.main(tmp_path / "new")
+    made = {path.name for path in (tmp_path / "new").iterdir()}
+    assert made == {path.name for path in RELEASES[-1].iterdir()}
+    assert_logits(t2t.checkpoints.load_model(str(tmp_path / "new")), tmp_path / "new")

@@ -1,0 +1,110 @@
+"""Runs Python commands in forks of a process that has imported what is slow to import.
+
+`python warm_server.py SOCKET` listens; a client sends {"argv", "directory", "environment",
+"parse_only"} and its three standard files, and gets the exit code. `argv` is a command line of
+`t2t-keras-...` or of `python`, with a script, `-m`, `-c` or `-` (standard input).
+"""
+
+import array
+import gc
+import json
+import os
+import runpy
+import signal
+import socket
+import sys
+import traceback
+
+CLIENT = """\
+import array, json, os, socket, sys
+with socket.socket(socket.AF_UNIX) as connection:
+    connection.connect({address!r})
+    request = [os.path.basename(sys.argv[0]), *sys.argv[1:]], os.getcwd(), dict(os.environ)
+    files = [(socket.SOL_SOCKET, socket.SCM_RIGHTS, array.array("i", [0, 1, 2]))]
+    connection.sendmsg([(json.dumps(request) + "\\n").encode()], files)
+    sys.exit(int(connection.makefile().readline() or 1))
+"""
+"""The program that stands for each command on the path of a shell."""
+
+SLOW = ("keras", "tensorflow_text", "t2t_keras.training", "t2t_keras.export", "t2t_keras.problems")
+
+
+def serve(address):
+    """Answers each client by a fork, until it is ended."""
+    for name in SLOW:
+        __import__(name)
+    gc.freeze()
+    signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # forks are not waited for here
+    with socket.socket(socket.AF_UNIX) as listening:
+        listening.bind(address)
+        listening.listen()
+        while True:
+            connection, _ = listening.accept()
+            if not os.fork():
+                listening.close()
+                return answer(connection)
+            connection.close()
+
+
+def answer(connection):
+    """Runs one command, in a fork of its own so that there is an exit code to send."""
+    signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+    message, files = receive(connection)
+    if child := os.fork():
+        code = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+        connection.sendall(f"{code if code >= 0 else 128 - code}\n".encode())
+        os._exit(0)
+    connection.close()
+    for number, file in enumerate(files):
+        os.dup2(file, number)
+        os.close(file)
+    argv, directory, environment = message
+    os.chdir(directory)
+    os.environ.clear()
+    os.environ.update(environment)
+    try:
+        run(argv)
+        code = 0
+    except SystemExit as left:
+        code = left.code if isinstance(left.code, int) else int(left.code is not None)
+        if isinstance(left.code, str):
+            print(left.code, file=sys.stderr)
+    except BaseException:
+        traceback.print_exc()
+        code = 1
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(code)  # what the interpreter takes apart at its end was the server's
+
+
+def receive(connection):
+    """The request and the numbers of the client's three files."""
+    files = array.array("i")
+    data, others, _, _ = connection.recvmsg(1 << 16, socket.CMSG_LEN(3 * files.itemsize))
+    files.frombytes(others[0][2])
+    while not data.endswith(b"\n"):
+        data += connection.recv(1 << 16)
+    return json.loads(data), files
+
+
+def run(argv):
+    """Becomes the command."""
+    name, *rest = argv
+    sys.argv = argv
+    if name.startswith("t2t-keras-"):
+        runpy.run_module(f"t2t_keras.cli.{name.removeprefix('t2t-keras-')}", run_name="__main__")
+    elif rest[:1] == ["-m"]:
+        sys.argv = rest[1:]
+        runpy.run_module(rest[1], run_name="__main__", alter_sys=True)
+    elif rest[:1] in (["-"], ["-c"]):
+        code = sys.stdin.read() if rest[0] == "-" else rest[1]
+        sys.argv = ["-", *rest[1:]]
+        exec(compile(code, "<block>", "exec"), {"__name__": "__main__"})
+    else:
+        sys.argv = rest
+        sys.path.insert(0, os.path.dirname(os.path.abspath(rest[0])))
+        runpy.run_path(rest[0], run_name="__main__")
+
+
+if __name__ == "__main__":
+    serve(sys.argv[1])
