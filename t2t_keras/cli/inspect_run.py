@@ -26,8 +26,8 @@ def main(arguments: list[str]) -> None:
         arguments: the directories.
     """
     _check(arguments)
+    path = options.file_to_write("html")
     options.load_user_directory()
-    path = options.directory("html")
 
     from t2t_keras.inspection.run_page import run_page
     from t2t_keras.inspection.run_text import run_text
@@ -53,8 +53,6 @@ def _check(directories: list[str]) -> None:
 
 
 def _write(page: str, path: str) -> None:
-    if os.path.isdir(path):
-        raise UserError(f"--html={path} is a directory: name a file.")
     try:
         with whole_file(Path(path)) as partial:
             partial.write_text(page, "utf-8")

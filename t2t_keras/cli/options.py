@@ -171,6 +171,16 @@ def directory(name: str) -> str | None:
     return os.path.expanduser(value) if value else None
 
 
+def file_to_write(name: str) -> str | None:
+    """The value of a flag that names a file to be written, refused at once if it cannot be."""
+    path = directory(name)
+    if path and os.path.isdir(path):
+        raise UserError(f"--{name}={path} is a directory: name a file.")
+    if path and not os.path.isdir(os.path.dirname(path) or "."):
+        raise UserError(f"--{name}={path}: there is no directory {os.path.dirname(path)}.")
+    return path
+
+
 def reject_arguments(arguments: list[str]) -> None:
     """Refuses what is not a flag, which a forgotten "--" makes of one."""
     if arguments:
