@@ -62,7 +62,7 @@ def attention_page(data: dict[str, Any]) -> str:
     return self_contained(
         "attention.html",
         title=data["title"],
-        styles=["attention.css"],
+        styles=["common.css", "attention.css"],
         scripts=_SCRIPTS,
         data={**data, "attention": attention},
     )

@@ -21,7 +21,7 @@ from t2t_keras.inspection.run_tables import (
 from t2t_keras.inspection.runs import Run
 from t2t_keras.inspection.self_contained import self_contained
 
-_STYLES = ("attention.css", "run.css")
+_STYLES = ("common.css", "run.css")
 _PHASES = (*PHASES.values(), OTHER)
 _AXES = {"step": "steps", "hours": "hours"}
 _SAMPLE = (
