@@ -136,15 +136,19 @@ def test_hours_leave_out_what_lies_between_starts(tmp_path):
 def test_a_run_in_progress_tells_how_long_it_takes_yet(tmp_path):
     run = write_run(tmp_path)
     change_start(run, ended="", process=os.getpid(), train_steps=1000)
+    read = read_run(str(run))
     words = f"running as process {os.getpid()}, 5:00 of training left"
-    assert state(read_run(str(run)), NOW) == words  # 600 steps, 2 a second
+    assert state(read, NOW) == words  # 600 steps, 2 a second
+    assert told([read])["starts"][1][-1] == "running"
 
 
 def test_a_run_that_was_killed_is_not_taken_for_one_in_progress(tmp_path):
     run = write_run(tmp_path)
     gone = ran(tmp_path)
     change_start(run, ended="", process=gone)
-    words = state(read_run(str(run)), time.time())
+    read = read_run(str(run))
+    assert told([read])["starts"][1][-1] == "not recorded"
+    words = state(read, time.time())
     assert words.startswith(f"ended without a word, perhaps killed: process {gone} is gone; ")
     assert words.endswith("seconds ago")
 

@@ -250,7 +250,7 @@ def _starts(run: Run, of_run: str) -> Table:
             f"{start.get('from_step', 0):,}",
             f"{start['step']:,}" if "step" in start else NOTHING,
             duration(_length(start)),
-            start.get("ended") or NOTHING,
+            start.get("ended") or ("running" if run.is_running else "not recorded"),
         ]
         for start in run.starts
     ]
