@@ -19,12 +19,13 @@ from pathlib import Path
 from typing import NamedTuple
 
 import golden
-import numpy as np
 import pytest
-import shard_files
+import t2t_release
 import toy
 import warm_server
-from markdown_blocks import LANGUAGES, ROOT, blocks, commands, indented_lines
+from markdown_blocks import LANGUAGES, ROOT, Block, blocks, commands, indented_lines
+
+from t2t_keras.text import SubwordTextEncoder
 
 ALL = ["README.md", *sorted(f"docs/{path.name}" for path in (ROOT / "docs").glob("*.md"))]
 ONE_STEP = (
@@ -61,34 +62,6 @@ def write_file(path):
         file.write("\n".join(lines) + "\n")
 
 
-def write_t2t_release(directory):
-    """T2T's released checkpoint and shards of numbers, with a made-up vocabulary of its size."""
-    train = directory / "t2t_train"
-    shutil.copytree(golden.FOLDER / "t2t_release", train)
-    expected = np.load(train / "expected.npz")
-    size = expected["logits"].shape[-1]
-    characters = [*"Helo!abcdfgh ,.\\_u;0123456789"]
-    subwords = [
-        "<pad>",
-        "<EOS>",
-        *characters,
-        *(f"{i}_" for i in range(size - len(characters) - 2)),
-    ]
-    (directory / "t2t_data").mkdir()
-    vocabulary = directory / "t2t_data" / "vocab.translate_ende_wmt8k.8192.subwords"
-    vocabulary.write_text("".join(f"'{subword}'\n" for subword in subwords))
-    sides = zip(*(expected[side].tolist() for side in ("inputs", "targets")), strict=True)
-    rows = [{"inputs": ids(i), "targets": ids(t)} for i, t in sides]
-    for split, shards in (("train", 100), ("dev", 1)):
-        shard_files.write_shards(
-            directory / "t2t_data", "translate_ende_wmt8k", split, rows, shards
-        )
-
-
-def ids(row):
-    return [int(number) for number in row if number]
-
-
 PAGES = {
     "README.md": Page(
         replace={
@@ -120,7 +93,7 @@ PAGES = {
     ),
     "docs/from-tensor2tensor.md": Page(
         files=("test.en",),
-        prepare=write_t2t_release,
+        prepare=t2t_release.write,
         replace={
             "--decode_to_file": f"--decode_hparams={QUICK_DECODING} --decode_to_file",
             "--export_dir": f"--nowarm_up --decode_hparams={QUICK_DECODING} --export_dir",
@@ -322,7 +295,36 @@ def test_files_are_shown_as_they_are(name):
             assert block.code in (ROOT / block.file).read_text(), block.place
 
 
-# Flags of T2T
+# From tensor2tensor
+
+
+@pytest.mark.skipif(
+    not t2t_release.RELEASED.exists(), reason="needs T2T's released vocabulary in ../shared"
+)
+def test_the_model_that_t2t_released_translates_as_t2t_did(run_page, programs):
+    """Text in, text out, by the checkpoint that the page makes for German."""
+    directory = run_page("docs/from-tensor2tensor.md")
+    encoder = SubwordTextEncoder(directory / "t2t_data" / t2t_release.VOCABULARY)
+    case = t2t_release.expected()
+    sentences = [encoder.decode(row[:-1]) for row in map(t2t_release.ids, case["inputs"])]
+    (directory / "released.en").write_text("\n".join(sentences) + "\n")
+    code = (
+        "t2t-keras-decode --problem=translate_ende_wmt8k --data_dir=t2t_data "
+        "--checkpoint_path=german/model.ckpt-1 --decode_from_file=released.en "
+        "--decode_to_file=released.de "
+        "--decode_hparams=beam_size=4,alpha=0.6,extra_length=10,t2t_batches=true"
+    )
+    run_block(Block("the test", "sh", code, "", ""), Page(), directory, programs)
+    theirs = [encoder.decode(row) for row in golden.up_to_eos(case["beam_outputs"])]
+    assert (directory / "released.de").read_text().splitlines() == theirs
+
+
+def test_a_model_of_t2t_translates_without_the_released_vocabulary(programs, tmp_path):
+    name = "docs/from-tensor2tensor.md"
+    t2t_release.write(tmp_path, made_up=True)
+    write_file(tmp_path / "test.en")
+    run_block(blocks(name)[0], PAGES[name], tmp_path, programs)
+    assert len((tmp_path / "test.de").read_text().splitlines()) == 40
 
 
 def test_what_is_said_of_flags_of_t2t_is_so():
@@ -347,13 +349,10 @@ def test_what_is_said_of_flags_of_t2t_is_so():
             elif default:
                 assert not flags & ours[default], row
     assert len(told) > 100
-    if FLAGS_OF_T2T.exists():
-        given = set(re.findall(r"^--(\w+)=", FLAGS_OF_T2T.read_text(), re.MULTILINE))
+    trained_with = t2t_release.RELEASED / "transformer_test_ckpt/flags.txt"
+    if trained_with.exists():
+        given = set(re.findall(r"^--(\w+)=", trained_with.read_text(), re.MULTILINE))
         assert given - told == set()
-
-
-FLAGS_OF_T2T = ROOT.parent / "shared/golden/t2t_release/transformer_test_ckpt/flags.txt"
-"""What `t2t-trainer` was called with, as it writes it beside a checkpoint."""
 
 
 def our_flags():
