@@ -15,7 +15,7 @@ from run_files import BEGUN, change_start, events_file, start, write_events, wri
 
 from t2t_keras import checkpoints
 from t2t_keras.errors import UserError
-from t2t_keras.inspection.run_curves import thinned
+from t2t_keras.inspection.run_curves import best, thinned
 from t2t_keras.inspection.run_tables import evaluations, names, seconds_by_phase, state, tables
 from t2t_keras.inspection.run_text import run_text
 from t2t_keras.inspection.runs import Point, read_run
@@ -346,6 +346,13 @@ def test_draws_curves_by_hand():
     both = [[(0, 1.0), (2, 1.0)], [(1, 3.0), (2, 1.0), (3, float("nan"))]]
     assert text_chart(both, ".1f", width=3, height=3)[:3] == ["3.0 | 2", "    |", "1.0 |112"]
     assert text_chart([[(7, 1.0)], []], ".1f") == []
+
+
+def test_what_is_no_number_is_not_the_best():
+    curve = [Point(step, 0.0, value) for step, value in enumerate((float("nan"), 2.0, 1.0, 2.0))]
+    assert best(curve, less_is_better=True).step == 2
+    assert best(curve, less_is_better=False).step == 1
+    assert best(curve[:1], less_is_better=True) is None
 
 
 def test_a_curve_with_few_points_left_looks_the_same():

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
@@ -55,9 +56,10 @@ def _chart(kind: _Kind, curves: Sequence[Mapping[str, Sequence[Point]]]) -> Char
 
 
 def best(points: Sequence[Point], less_is_better: bool) -> Point | None:
-    """The best point of a curve, the first of equals; None: it has none."""
+    """The best point of a curve, the first of equals; None: it has none that is a number."""
     sign = 1 if less_is_better else -1
-    return min(points, key=lambda point: sign * point.value, default=None)
+    numbers = [point for point in points if not math.isnan(point.value)]
+    return min(numbers, key=lambda point: sign * point.value, default=None)
 
 
 def in_words(chart: Chart, points: Sequence[Point]) -> str:

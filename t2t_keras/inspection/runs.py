@@ -185,7 +185,7 @@ def _no_directory(directory: str) -> UserError:
 
 
 def _no_run(path: Path) -> UserError:
-    below = [child for child in sorted(path.iterdir()) if child.is_dir() and _holds_run(child)]
+    below = [child for child in sorted(path.glob("*/")) if _holds_run(child)]
     hint = f" There is one in {below[0]}." if below else ""
     return UserError(
         f"{path} holds no run: there is neither run.json nor a checkpoint nor an event file of "
