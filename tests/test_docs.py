@@ -384,3 +384,20 @@ def test_every_public_name_has_a_docstring():
         name, *lines = entry.strip().split("\n")
         words = [line for line in lines if line and not line.startswith(f"`{name}")]
         assert words, name
+
+
+# Links
+
+
+@pytest.mark.parametrize("name", ["CHANGELOG.md", *ALL])
+def test_links_lead_to_headings_that_there_are(name):
+    """That the files exist, tests/test_architecture.py tells."""
+    page = ROOT / name
+    for path, heading in re.findall(r"\]\(([^)#:]*)#([^)]+)\)", page.read_text(encoding="utf-8")):
+        assert heading in headings(page.parent / path if path else page), f"{path}#{heading}"
+
+
+def headings(page):
+    """The names that GitHub gives the headings of a page."""
+    titles = re.findall(r"^#+ (.+)$", page.read_text(encoding="utf-8"), re.MULTILINE)
+    return {re.sub(r"[^\w\- ]", "", title.lower()).replace(" ", "-") for title in titles}
