@@ -1,11 +1,17 @@
 """The command t2t-keras-inspect, run as users run it."""
 
+import golden
+import numpy as np
 import pytest
 
-from t2t_keras import data, registry
+from t2t_keras import checkpoints, data, registry
+from t2t_keras.decoding import beam_search
+from t2t_keras.decoding.translator import until_eos
+from t2t_keras.inspection.attention import KINDS
 from tests import toy
 
 SETTINGS = toy.hparams(min_length_bucket=4)
+ATTENTION = ("attention", "--data_dir=x", "--output_dir=y", "--text=a")
 
 
 @pytest.fixture(scope="module")
@@ -64,9 +70,73 @@ def test_draws_the_lengths(data_dir, tmp_path):
     assert "text2text_tmpdir, train" in picture.read_text()
 
 
+@pytest.fixture(scope="module")
+def t2t_model(tmp_path_factory):
+    """T2T's released checkpoint, and a directory with a vocabulary of its size."""
+    data_dir = tmp_path_factory.mktemp("vocabulary")
+    subtokens = ["<pad>", "<EOS>", *"_\\0123456789;u abc"]
+    subtokens += [f"x{n}_" for n in range(8190 - len(subtokens))]
+    path = data_dir / "vocab.translate_ende_wmt8k.8192.subwords"
+    path.write_text("".join(f"'{subtoken}'\n" for subtoken in subtokens))
+    return golden.RELEASE / "model.ckpt-1", data_dir
+
+
+def test_attention_of_a_checkpoint_of_t2t(t2t_model, tmp_path):
+    checkpoint, data_dir = t2t_model
+    pytest.importorskip("matplotlib")
+    done = toy.command(
+        "inspect",
+        "attention",
+        "--problem=translate_ende_wmt8k",
+        f"--data_dir={data_dir}",
+        f"--checkpoint_path={checkpoint}",
+        "--text=x7 abc x9",
+        "--decode_hparams=beam_size=2,extra_length=1",
+        f"--npz={tmp_path / 'a.npz'}",
+        f"--html={tmp_path / 'a.html'}",
+        f"--plot={tmp_path / 'a.svg'}",
+        "--attention=encoder",
+        "--layer=1",
+        "--heads=2",
+        "--words=abc",
+    )
+    assert done.returncode == 0, done.stderr
+    model = checkpoints.load_model(str(checkpoint), target_space_id=0)
+    encoders = registry.problem("translate_ende_wmt8k").get_feature_encoders(data_dir)
+    source = [*encoders["inputs"].encode("x7 abc x9"), 1]
+    [[ids]], [[score]] = (
+        tensor.numpy() for tensor in beam_search(model, [source], beam_size=2, extra_length=1)
+    )
+    text = encoders["targets"].decode(until_eos(ids))
+    stored = np.load(tmp_path / "a.npz")
+    assert str(stored["target_text"]) == text
+    assert stored["source_tokens"].tolist() == ["x7", "a", "b", "c", "·", "x9", "</s>"]
+    assert stored["source_words"].tolist() == [0, 1, 1, 1, 1, 2, 3]
+    batch = {"inputs": np.array([source]), "targets": ids[None, ids != 0]}
+    _, weights = model(batch, return_attention_weights=True)
+    for kind in KINDS:
+        wanted = np.concatenate([np.asarray(layer) for layer in weights[kind]])
+        np.testing.assert_allclose(stored[kind], wanted, atol=1e-6)
+    lines = done.stdout.splitlines()
+    assert lines[0] == "source: x7 abc x9"
+    assert lines[1] == f"target: {text}"
+    assert lines[2].startswith(f"score {score:.3f} after ")
+    assert "<title>translate_ende_wmt8k, model.ckpt-1</title>" in (tmp_path / "a.html").read_text()
+    assert "encoder self-attention, layer 1" in (tmp_path / "a.svg").read_text()
+
+
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
+        (("attention", "--data_dir=x", "--output_dir=y"), "--text is missing"),
+        (("attention", "--split=dev"), "--split is for t2t-keras-inspect data: with attention it"),
+        (("data", "--text=a"), "--text is for t2t-keras-inspect attention: with data it has no"),
+        (("data", "--html=a"), "--html is for t2t-keras-inspect attention"),
+        ((*ATTENTION, "--heads=1"), "--heads is for --plot=FILE, which is missing"),
+        ((*ATTENTION, "--heads=a", "--plot=a.png"), "--heads takes numbers from 1"),
+        ((*ATTENTION, "--html=/none/a.html"), "--html=/none/a.html: there is no directory /none"),
+        ((*ATTENTION, "--npz=/"), "--npz=/ is a directory"),
+        ((*ATTENTION, "--target_text=b", "--decode_hparams=alpha=1"), "--target_text is given"),
         (("dta",), "cannot inspect 'dta'. Did you mean 'data'? Write one of data, "),
         ((), "cannot inspect ''"),
         (("data", "x"), "unexpected argument 'x'"),

@@ -1,0 +1,129 @@
+"""Attention as lines from word to word, as in the paper's figures 3 to 5."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from t2t_keras.errors import UserError, nearest
+from t2t_keras.inspection.attention import KINDS, AttentionData
+from t2t_keras.inspection.figures import empty_figure
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+NAMES = {
+    "encoder": "encoder self-attention",
+    "decoder": "decoder self-attention",
+    "encdec": "encoder-decoder attention",
+}
+
+_COLUMNS = 4  # of heads
+_FAINTEST = 0.02  # weight that is drawn
+
+
+def attention_figure(
+    data: AttentionData,
+    kind: str = "encdec",
+    layer: int | None = None,
+    heads: Sequence[int] | None = None,
+    words: Sequence[str] | None = None,
+) -> Figure:
+    """Draws one layer: a line from every query, on the left, to every key, as strong as its weight.
+
+    Without `words`, each head has a picture of its own (figures 4 and 5 of the paper). With some,
+    what these alone attend to is in one picture, each head in its colour (figure 3).
+
+    Args:
+        data: of tokens or, by `AttentionData.by_words`, of whole words.
+        kind: one of `KINDS`.
+        layer: its number, from 1 as on the page; None is the last.
+        heads: their numbers, from 1; None is all.
+        words: queries that are drawn, as `data` has them, each wherever it stands; None is all.
+
+    Raises:
+        UserError: no such kind, layer, head or word; matplotlib is not installed.
+    """
+    if kind not in KINDS:
+        raise UserError(
+            f"no attention {kind!r}; allowed: {', '.join(KINDS)}.{nearest(kind, KINDS)}"
+        )
+    weights = data.weights(kind)
+    count, of_layer = weights.shape[:2]
+    layer = count if layer is None else layer
+    if not 1 <= layer <= count:
+        raise UserError(f"no layer {layer}: the {kind} attention has layers 1 to {count}.")
+    heads = range(1, of_layer + 1) if heads is None else heads
+    for head in heads:
+        if not 1 <= head <= of_layer:
+            raise UserError(f"no head {head}: a layer has heads 1 to {of_layer}.")
+    queries, keys = (side.tokens for side in data.sides(kind))
+    drawn = _places(queries, words)
+    weights = weights[layer - 1]
+    title = f"{NAMES[kind]}, layer {layer}"
+
+    pictures = [list(heads)] if words is not None else [[head] for head in heads]
+    columns = min(_COLUMNS, len(pictures))
+    rows = -(-len(pictures) // columns)
+    longest = max(len(queries), len(keys))
+    width = 1 + 0.1 * (max(map(len, queries)) + max(map(len, keys)))
+    figure = empty_figure(max(4.0, columns * (width + 0.3)), rows * (0.22 * longest + 0.5) + 0.4)
+    figure.suptitle(f"{data.title}: {title}" if data.title else title, fontsize=10)
+    for number, picture in enumerate(pictures):
+        axes = figure.add_subplot(rows, columns, number + 1)
+        _write_words(axes, queries, keys, longest)
+        for place, head in enumerate(picture):
+            _draw_lines(
+                axes, weights[head - 1], drawn, _colour(head), place - (len(picture) - 1) / 2
+            )
+        axes.set_title(_named(picture), fontsize=9)
+    return figure
+
+
+def _places(queries: Sequence[str], words: Sequence[str] | None) -> list[int]:
+    if words is None:
+        return list(range(len(queries)))
+    for word in words:
+        if word not in queries:
+            raise UserError(
+                f"{word!r} is none of the words that attend: {', '.join(dict.fromkeys(queries))}."
+                f"{nearest(word, queries)}"
+            )
+    return [place for place, query in enumerate(queries) if query in words]
+
+
+def _write_words(axes: Axes, queries: Sequence[str], keys: Sequence[str], longest: int) -> None:
+    for x, align, texts in ((0, "right", queries), (1, "left", keys)):
+        for y, text in enumerate(texts):
+            shift = 0.02 if x else -0.02
+            # Dollar signs would begin a formula.
+            axes.text(x + shift, y, text.replace("$", r"\$"), ha=align, va="center", fontsize=8)
+    axes.set(xlim=(0, 1), ylim=(longest - 0.5, -0.5))
+    axes.axis("off")
+
+
+def _draw_lines(
+    axes: Axes, weights: np.ndarray, queries: Sequence[int], colour: str, beside: float
+) -> None:
+    """Draws weights [query, key]; `beside` keeps the lines of several heads apart."""
+    for query in queries:
+        for key in np.flatnonzero(weights[query] >= _FAINTEST):
+            axes.plot(
+                [0, 1],
+                [query + 0.06 * beside, key + 0.06 * beside],
+                color=colour,
+                alpha=float(min(1, weights[query, key])),
+                linewidth=1.5,
+                solid_capstyle="butt",
+            )
+
+
+def _colour(head: int) -> str:
+    return f"C{(head - 1) % 10}"
+
+
+def _named(heads: Sequence[int]) -> str:
+    return f"head{'s' * (len(heads) > 1)} {', '.join(map(str, heads))}"

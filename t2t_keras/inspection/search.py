@@ -1,0 +1,262 @@
+"""The beam search of one sentence, step by step: what `decoding/beam.py` does, written down."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+import tensorflow as tf
+
+from t2t_keras.decoding import DecodeSettings, greedy
+from t2t_keras.decoding.beam import (
+    Beams,
+    advance,
+    candidates,
+    first_beams,
+    length_penalty,
+    results,
+)
+from t2t_keras.decoding.state import INFINITY
+from t2t_keras.decoding.translator import until_eos
+from t2t_keras.ids import EOS_ID
+from t2t_keras.inspection.tokens import shown_tokens
+
+
+class Candidate(NamedTuple):
+    """A hypothesis with one token more, among the 2K best of a step."""
+
+    parent: int
+    """Which hypothesis it goes on from: the number among those that the step before kept and that
+    had not ended, best first."""
+
+    ids: list[int]
+    """All its tokens."""
+
+    token: str
+    """The last one, as `shown_tokens` shows it."""
+
+    text: str
+    """All its tokens as text, without the end of sentence."""
+
+    log_p: float
+    """The sum of the log-probabilities of its tokens."""
+
+    score: float
+    """`log_p` over the length penalty: what candidates are ranked by."""
+
+    kept: bool
+    """Whether it is among the K best that go on or, if it ended, the K best that have ended."""
+
+    ended: bool
+    """Whether the token is the end of sentence."""
+
+
+class Finished(NamedTuple):
+    """A hypothesis that has ended."""
+
+    ids: list[int]
+    text: str
+    score: float
+
+    step: int
+    """In which step, from 1: its tokens, end of sentence included."""
+
+
+@dataclasses.dataclass(frozen=True)
+class SearchTrace:
+    """A beam search of one sentence."""
+
+    beam_size: int
+    alpha: float
+    limit: int
+    """The most tokens that could come out."""
+
+    steps: list[list[Candidate]]
+    """The candidates of each step, best first. Those that cannot be chosen are left out, such as
+    an end of sentence that is too early."""
+
+    finished: list[Finished]
+    """The K best that have ended, best first; fewer where fewer have."""
+
+    stopped: str
+    """Why there was no further step, in a sentence."""
+
+    ids: list[int]
+    """What was found."""
+
+    score: float
+    """Its score; its `log_p` where nothing had ended."""
+
+    def to_json(self) -> dict[str, Any]:
+        """All that a page shows."""
+        return {
+            "alpha": self.alpha,
+            "beam_size": self.beam_size,
+            "steps": [{"candidates": [_without_ids(c) for c in step]} for step in self.steps],
+            "finished": [_without_ids(hypothesis) for hypothesis in self.finished],
+            "stopped": self.stopped,
+        }
+
+
+def decode(
+    model, encoder, source_ids: Sequence[int], settings: DecodeSettings
+) -> tuple[list[int], SearchTrace | None]:
+    """Translates one sentence as `t2t-keras-decode` does.
+
+    Args:
+        model: a `Transformer` or an `Ensemble`.
+        encoder: of the targets.
+        source_ids: with their end of sentence.
+        settings: how to decode; not by sampling.
+
+    Returns:
+        The ids, with an end of sentence if there is one, and the search; none if `beam_size` is 1.
+    """
+    limit = len(source_ids) + settings.extra_length
+    if settings.beam_size == 1:
+        [ids], _ = greedy(
+            model, [list(source_ids)], max_lengths=[limit], min_length=settings.min_length
+        )
+        return _up_to_eos(ids.numpy()), None
+    search = trace_beam_search(
+        model,
+        encoder,
+        source_ids,
+        beam_size=settings.beam_size,
+        alpha=settings.alpha,
+        max_length=limit,
+        min_length=settings.min_length,
+    )
+    return search.ids, search
+
+
+def trace_beam_search(
+    model,
+    encoder,
+    source_ids: Sequence[int],
+    *,
+    beam_size: int = 4,
+    alpha: float = 0.6,
+    max_length: int,
+    min_length: int = 0,
+) -> SearchTrace:
+    """Searches as `beam_search` does, one sentence, and keeps what it saw.
+
+    Args:
+        model: a `Transformer` or an `Ensemble`.
+        encoder: of the targets, for text.
+        source_ids: with their end of sentence.
+        beam_size: K.
+        alpha: weight of the length penalty.
+        max_length: the most tokens of the output.
+        min_length: tokens that must stand before the end of sentence.
+    """
+    trace = SearchTrace(beam_size, alpha, max_length, [], [], "", [], 0.0)
+    weight = tf.constant(alpha, tf.float32)
+    beams = first_beams(1, beam_size)
+    caches = model.empty_caches(1)
+    source = model.encode_source(tf.constant([list(source_ids)], tf.int32))
+    own = tf.range(beam_size)[None, :, None]
+    i = 0
+    while not (stopped := _why_stop(beams, i, max_length, weight)):
+        beams = beams._replace(ancestors=tf.concat([beams.ancestors, own], 2))
+        position = tf.constant(i)
+        last = beams.alive_ids[:, :, -1]
+        logits, caches = model.decode_step(last, position, caches, source, beams.ancestors)
+        after = advance(beams, position, logits, weight, None, min_length)
+        tokens, log_p = candidates(logits, beam_size, position, None, min_length)
+        trace.steps.append(_seen(beams, after, tokens, log_p, position, weight, encoder))
+        beams = after
+        i += 1
+    [ids], [scores] = (tensor.numpy() for tensor in results(beams))
+    return dataclasses.replace(
+        trace,
+        finished=_finished(beams, encoder),
+        stopped=stopped,
+        ids=_up_to_eos(ids[0, 1:]),
+        score=float(scores[0]),
+    )
+
+
+def _why_stop(beams: Beams, i: int, limit: int, alpha) -> str:
+    """Why the search ends after i tokens; "" if it does not."""
+    possible = float(beams.alive_log_p[0, 0] / length_penalty(limit, alpha))
+    best = float(beams.finished_scores[0, 0])
+    ended = bool(tf.reduce_any(beams.finished))
+    if best > possible:
+        return (
+            f"Nothing that goes on can beat the score {best:.3f} of the best that has ended: at "
+            f"{limit} tokens, the most allowed, the likeliest would have {possible:.3f} at best."
+        )
+    if i >= limit and ended:
+        return f"It was at {limit} tokens, the most allowed."
+    if i >= limit:
+        return (
+            f"It was at {limit} tokens, the most allowed, and nothing had ended: the likeliest "
+            "was taken as it was."
+        )
+    return ""
+
+
+def _seen(beams: Beams, after: Beams, tokens, log_p, i, alpha, encoder) -> list[Candidate]:
+    """The candidates between two states of the search.
+
+    Args:
+        beams, after: one sentence before and after the step.
+        tokens, log_p: of `candidates`, [1, K, n].
+        i: the number of the step, from 0.
+    """
+    beam_size, number = tokens.shape[1:]
+    summed = log_p + beams.alive_log_p[:, :, None]
+    scores = tf.reshape(summed / length_penalty(i + 1, alpha), [-1])
+    best, chosen = (tensor.numpy() for tensor in tf.math.top_k(scores, 2 * beam_size))
+    summed, tokens = np.reshape(summed, -1), np.reshape(tokens, -1)
+    before = beams.alive_ids[0].numpy()
+    alive = {tuple(ids) for ids in after.alive_ids[0].numpy()}
+    finished = {tuple(ids) for ids in after.finished_ids[0][after.finished[0]].numpy()}
+    seen = []
+    for score, place in zip(best, chosen, strict=True):
+        if summed[place] <= -INFINITY / 2:
+            continue
+        token = int(tokens[place])
+        ids = [*map(int, before[place // number]), token]
+        ended = token == EOS_ID
+        seen.append(
+            Candidate(
+                parent=int(place // number),
+                ids=ids[1:],
+                token=shown_tokens(encoder, [token]).tokens[0],
+                text=encoder.decode(until_eos(ids[1:])),
+                log_p=float(summed[place]),
+                score=float(score),
+                kept=tuple(ids) in (finished if ended else alive),
+                ended=ended,
+            )
+        )
+    return seen
+
+
+def _finished(beams: Beams, encoder) -> list[Finished]:
+    found = []
+    for row, score, finished in zip(
+        beams.finished_ids[0].numpy(),
+        beams.finished_scores[0].numpy(),
+        beams.finished[0].numpy(),
+        strict=True,
+    ):
+        if finished and score > -INFINITY / 2:
+            ids = _up_to_eos(row[1:])
+            found.append(Finished(ids, encoder.decode(until_eos(ids)), float(score), len(ids)))
+    return found
+
+
+def _up_to_eos(ids) -> list[int]:
+    """The ids up to the first end of sentence, with it."""
+    before = until_eos(ids)
+    return [*before, *([EOS_ID] if EOS_ID in ids[len(before) : len(before) + 1] else [])]
+
+
+def _without_ids(hypothesis: Candidate | Finished) -> dict[str, Any]:
+    return {name: value for name, value in hypothesis._asdict().items() if name != "ids"}

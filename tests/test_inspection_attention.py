@@ -1,0 +1,184 @@
+"""What heads attend to: the model's weights, laid out for a text and its translation."""
+
+import json
+
+import networks
+import numpy as np
+import pytest
+
+from t2t_keras import registry
+from t2t_keras.decoding import DecodeSettings, Ensemble
+from t2t_keras.errors import UserError
+from t2t_keras.inspection.attention import KINDS, MOST_TOKENS, attention_data, attention_weights
+from t2t_keras.text import SubwordTextEncoder, TokenTextEncoder
+
+SYMBOLS = ["S", "NP", "VP", "PRP", "VBP", "NN", "/S", "/NP", "/VP"]
+WORDS = TokenTextEncoder(vocab_list=["I", "see", "rain", *SYMBOLS, *"abcdefghi"])  # 23 with 0, 1
+ENCODERS = {"inputs": WORDS, "targets": WORDS}
+SOURCE, TARGET = [5, 9, 3, 7, 6, 8, 1], [7, 3, 9, 1]
+QUICK = DecodeSettings(extra_length=2, beam_size=2)
+
+
+@pytest.fixture(scope="module")
+def model():
+    return networks.search_model("num_encoder_layers=2")
+
+
+def data_of(model, text="a b c", target="c b", **options):
+    return attention_data(model, ENCODERS, text, target, **options)
+
+
+@pytest.mark.parametrize(
+    "overrides",
+    ["num_encoder_layers=2", "self_attention_type=dot_product_relative,max_relative_position=3"],
+)
+def test_weights_are_those_of_the_model(overrides):
+    model = networks.search_model(overrides)
+    batch = {"inputs": np.array([SOURCE]), "targets": np.array([TARGET])}
+    _, wanted = model(batch, return_attention_weights=True)
+    weights = attention_weights(model, SOURCE, TARGET)
+    shapes = {"encoder": (7, 7), "decoder": (4, 4), "encdec": (4, 7)}
+    for kind in KINDS:
+        assert weights[kind].shape == (len(wanted[kind]), 2, *shapes[kind])
+        for layer, of_model in zip(weights[kind], wanted[kind], strict=True):
+            np.testing.assert_array_equal(layer, np.asarray(of_model)[0])
+        np.testing.assert_allclose(weights[kind].sum(-1), 1, rtol=1e-6)
+    assert not np.triu(weights["decoder"], 1).any()
+
+
+@pytest.mark.parametrize("r", [3, 4, 9])
+def test_restricted_attention_is_laid_out_among_all_positions(r):
+    """In the first layer it is full attention with the neighbours' weights made to sum to 1."""
+    full = networks.search_model()
+    model = networks.small_model(
+        "shared_embedding_and_softmax_weights=false,num_hidden_layers=1,"
+        f"self_attention_type=restricted,restricted_neighborhood={r}"
+    )
+    model.set_weights(full.get_weights())
+    weights = attention_weights(model, SOURCE, TARGET)
+    of_full = attention_weights(full, SOURCE, TARGET)
+    for kind, before, after in (("encoder", r // 2, (r - 1) // 2), ("decoder", r - 1, 0)):
+        position = np.arange(of_full[kind].shape[-1])
+        distance = position[None] - position[:, None]
+        near = of_full[kind] * ((distance >= -before) & (distance <= after))
+        wanted = near / near.sum(-1, keepdims=True)
+        np.testing.assert_allclose(weights[kind], wanted, atol=1e-6)
+
+
+def test_a_translation_that_is_given(model):
+    data = data_of(model)
+    ids = {"source": [*WORDS.encode("a b c"), 1], "target": [*WORDS.encode("c b"), 1]}
+    weights = attention_weights(model, ids["source"], ids["target"])
+    for kind in KINDS:
+        np.testing.assert_array_equal(data.weights(kind), weights[kind])
+    assert data.source.tokens == ["a", "b", "c", "</s>"]
+    assert data.target.text == "c b" and data.target.tokens == ["c", "b", "</s>"]
+    assert data.search is None and data.tree is None
+    assert [len(side.tokens) for side in data.sides("encdec")] == [3, 4]
+
+
+def test_a_translation_that_is_found(model):
+    data = data_of(model, target=None, settings=QUICK)
+    best = data.search.ids
+    weights = attention_weights(model, [*WORDS.encode("a b c"), 1], best)
+    np.testing.assert_array_equal(data.encdec, weights["encdec"])
+    assert data.target.text == WORDS.decode([i for i in best if i != 1])
+    assert data.search.limit == 4 + 2
+
+
+def test_words_get_the_sum_over_keys_and_the_mean_over_queries(tmp_path):
+    path = tmp_path / "vocabulary"
+    path.write_text("".join(f"'{s}'\n" for s in ["<pad>", "<EOS>", *"0123456789\\u;_ab"]))
+    subwords = SubwordTextEncoder(path)
+    model = networks.small_model("num_hidden_layers=1", 18, 18)
+    encoders = {"inputs": subwords, "targets": subwords}
+    data = attention_data(model, encoders, "ab a", "b ba")
+    words = data.by_words()
+    assert words.source.tokens == ["ab", "a", "</s>"]
+    assert words.target.tokens == ["b", "ba", "</s>"]
+    # "ab a" is a b _ a _ </s>, "b ba" is b _ b a _ </s>.
+    by_key = np.stack(
+        [data.encdec[..., :3].sum(-1), data.encdec[..., 3:5].sum(-1), data.encdec[..., 5]], -1
+    )
+    wanted = np.stack(
+        [by_key[:, :, :2].mean(2), by_key[:, :, 2:5].mean(2), by_key[:, :, 5]], axis=2
+    )
+    np.testing.assert_allclose(words.encdec, wanted, atol=1e-6)
+    for kind in KINDS:
+        np.testing.assert_allclose(words.weights(kind).sum(-1), 1, rtol=1e-5)
+
+
+@pytest.mark.parametrize(
+    "target",
+    [
+        "S NP PRP /NP VP VBP NP NN /NP /VP /S",
+        "(TOP (S (NP (PRP I)) (VP (VBP see) (NP (NN rain)))))",
+    ],
+)
+def test_parsing_has_the_tree(model, target):
+    problem = registry.problem("parsing_english_gum")
+    data = data_of(model, "I see rain", target, problem=problem)
+    assert data.tree == "(TOP (S (NP (PRP I)) (VP (VBP see) (NP (NN rain)))))"
+    assert data.target.tokens == ["S", "NP", "PRP", "/NP", "VP", "VBP", "NP", "NN", "/NP"] + [
+        "/VP",
+        "/S",
+        "</s>",
+    ]
+
+
+def test_of_parsing_whatever_is_found_makes_a_tree(model):
+    problem = registry.problem("parsing_english_gum")
+    data = data_of(model, "I see rain", None, problem=problem, settings=QUICK)
+    assert data.tree == problem.format_output("I see rain", data.target.text)
+    assert data.search is not None
+
+
+def test_numpy_reads_it_again(model, tmp_path):
+    data = data_of(model, target=None, settings=QUICK, title="a title")
+    path = tmp_path / "attention.npz"
+    data.save(path)
+    stored = np.load(path)
+    for kind in KINDS:
+        np.testing.assert_array_equal(stored[kind], data.weights(kind))
+    assert stored["source_tokens"].tolist() == data.source.tokens
+    assert stored["target_words"].tolist() == data.target.words
+    assert str(stored["title"]) == "a title" and str(stored["tree"]) == ""
+    assert json.loads(str(stored["search"])) == json.loads(json.dumps(data.search.to_json()))
+
+
+def test_json_is_what_the_page_takes(model):
+    data = data_of(model, title="a title")
+    page = json.loads(json.dumps(data.to_json()))
+    assert page["title"] == "a title" and page["search"] is None and page["tree"] is None
+    assert page["source"]["tokens"] == ["a", "b", "c", "</s>"]
+    assert page["source"]["words"] == [0, 1, 2, 3]
+    for kind in KINDS:
+        np.testing.assert_allclose(page["attention"][kind], data.weights(kind), atol=5.1e-5)
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"text": "a unknown"}, "text: Token 'unknown' is not in the vocabulary"),
+        ({"target": "unknown"}, "target text: Token 'unknown'"),
+        ({"text": "a " * MOST_TOKENS}, f"the text has {MOST_TOKENS + 1} tokens"),
+        (
+            {"settings": DecodeSettings(return_beams=True)},
+            "decode hparam return_beams has no effect on attention",
+        ),
+    ],
+)
+def test_wrong_input(model, options, message):
+    with pytest.raises(UserError, match=message):
+        data_of(model, **options)
+
+
+def test_a_tree_of_other_words_is_refused(model):
+    problem = registry.problem("parsing_english_gum")
+    with pytest.raises(UserError, match="the tree's words are 'see' and those of the text 'rain'"):
+        data_of(model, "rain", "(TOP (S (VP (VBP see))))", problem=problem)
+
+
+def test_an_ensemble_is_refused(model):
+    with pytest.raises(UserError, match="several models have no attention in common"):
+        data_of(Ensemble([model, model]))

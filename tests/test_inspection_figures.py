@@ -1,0 +1,87 @@
+"""Figures of attention: the lines are where the weights are, and as strong."""
+
+import numpy as np
+import pytest
+
+from t2t_keras.errors import UserError
+from t2t_keras.inspection.attention import AttentionData
+from t2t_keras.inspection.attention_figure import attention_figure
+from t2t_keras.inspection.figures import require_figure, save_figure
+from t2t_keras.inspection.tokens import Tokens
+
+pytest.importorskip("matplotlib")
+
+SOURCE = Tokens("big $dog", ["big", "$dog", "</s>"], [0, 1, 2], ["big", "$dog", "</s>"])
+TARGET = Tokens("Hund", ["Hund", "</s>"], [0, 1], ["Hund", "</s>"])
+
+
+@pytest.fixture(scope="module")
+def data():
+    random = np.random.default_rng(0)
+
+    def weights(queries, keys):
+        drawn = random.dirichlet(np.ones(keys), (2, 3, queries))  # two layers of three heads
+        return drawn.astype(np.float32)
+
+    return AttentionData("toy", SOURCE, TARGET, weights(3, 3), weights(2, 2), weights(2, 3))
+
+
+def lines(axes):
+    """(query, key) of each line, from where it begins and ends, and its strength."""
+    return {
+        tuple(round(float(y)) for y in line.get_ydata()): line.get_alpha() for line in axes.lines
+    }
+
+
+def test_a_head_has_a_picture_with_a_line_for_every_weight(data):
+    figure = attention_figure(data, "encdec", layer=1)
+    assert [axes.get_title() for axes in figure.axes] == ["head 1", "head 2", "head 3"]
+    for head, axes in enumerate(figure.axes):
+        drawn = lines(axes)
+        for (query, key), weight in np.ndenumerate(data.encdec[0, head]):
+            assert drawn.pop((query, key), 0) == pytest.approx(weight if weight >= 0.02 else 0)
+        assert not drawn
+        written = [(text.get_text(), *text.get_position()) for text in axes.texts]
+        assert [text for text, x, _ in written if x < 0.5] == ["Hund", "</s>"]
+        assert [text for text, x, _ in written if x > 0.5] == ["big", r"\$dog", "</s>"]
+        assert [y for _, x, y in written if x > 0.5] == [0, 1, 2]
+
+
+def test_some_words_have_one_picture_with_a_colour_a_head(data):
+    figure = attention_figure(data, "encoder", heads=[1, 3], words=["big"])
+    [axes] = figure.axes
+    assert axes.get_title() == "heads 1, 3"
+    colours = {line.get_color() for line in axes.lines}
+    assert len(colours) == 2
+    assert {query for query, _ in lines(axes)} == {0}
+    strong = data.encoder[1][[0, 2], 0] >= 0.02
+    assert len(axes.lines) == strong.sum()
+
+
+@pytest.mark.parametrize("ending", ["png", "svg"])
+def test_is_written(data, tmp_path, ending):
+    path = tmp_path / f"figure.{ending}"
+    require_figure(str(path))
+    save_figure(attention_figure(data, "decoder"), str(path))
+    content = path.read_bytes()
+    assert content.startswith(b"\x89PNG") if ending == "png" else b"</svg>" in content
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"kind": "encoders"}, "no attention 'encoders'.* Did you mean 'encoder'?"),
+        ({"layer": 3}, "no layer 3: the encdec attention has layers 1 to 2"),
+        ({"heads": [0]}, "no head 0: a layer has heads 1 to 3"),
+        ({"words": ["Hunt"]}, "'Hunt' is none of the words that attend: Hund, </s>. Did you mean"),
+    ],
+)
+def test_wrong_input(data, options, message):
+    with pytest.raises(UserError, match=message):
+        attention_figure(data, **options)
+
+
+@pytest.mark.parametrize("path", ["figure", "figure.docx"])
+def test_a_name_without_a_known_end_is_refused(path):
+    with pytest.raises(UserError, match=f"a figure cannot be written as '{path}'"):
+        require_figure(path)
