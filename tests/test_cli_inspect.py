@@ -133,7 +133,7 @@ def test_attention_of_a_checkpoint_of_t2t(t2t_model, tmp_path):
         (("data", "--text=a"), "--text is for t2t-keras-inspect attention: with data it has no"),
         (("data", "--html=a"), "--html is for t2t-keras-inspect attention"),
         ((*ATTENTION, "--heads=1"), "--heads is for --plot=FILE, which is missing"),
-        ((*ATTENTION, "--heads=a", "--plot=a.png"), "--heads takes numbers from 1"),
+        ((*ATTENTION, "--heads=a", "--plot=a.png"), "--heads takes numbers from 0"),
         ((*ATTENTION, "--html=/none/a.html"), "--html=/none/a.html: there is no directory /none"),
         ((*ATTENTION, "--npz=/"), "--npz=/ is a directory"),
         ((*ATTENTION, "--target_text=b", "--decode_hparams=alpha=1"), "--target_text is given"),

@@ -34,8 +34,8 @@ def lines(axes):
 
 
 def test_a_head_has_a_picture_with_a_line_for_every_weight(data):
-    figure = attention_figure(data, "encdec", layer=1)
-    assert [axes.get_title() for axes in figure.axes] == ["head 1", "head 2", "head 3"]
+    figure = attention_figure(data, "encdec", layer=0)
+    assert [axes.get_title() for axes in figure.axes] == ["head 0", "head 1", "head 2"]
     for head, axes in enumerate(figure.axes):
         drawn = lines(axes)
         for (query, key), weight in np.ndenumerate(data.encdec[0, head]):
@@ -48,9 +48,9 @@ def test_a_head_has_a_picture_with_a_line_for_every_weight(data):
 
 
 def test_some_words_have_one_picture_with_a_colour_a_head(data):
-    figure = attention_figure(data, "encoder", heads=[1, 3], words=["big"])
+    figure = attention_figure(data, "encoder", heads=[0, 2], words=["big"])
     [axes] = figure.axes
-    assert axes.get_title() == "heads 1, 3"
+    assert axes.get_title() == "heads 0, 2"
     colours = {line.get_color() for line in axes.lines}
     assert len(colours) == 2
     assert {query for query, _ in lines(axes)} == {0}
@@ -71,8 +71,8 @@ def test_is_written(data, tmp_path, ending):
     ("options", "message"),
     [
         ({"kind": "encoders"}, "no attention 'encoders'.* Did you mean 'encoder'?"),
-        ({"layer": 3}, "no layer 3: the encdec attention has layers 1 to 2"),
-        ({"heads": [0]}, "no head 0: a layer has heads 1 to 3"),
+        ({"layer": 2}, "no layer 2: the encdec attention has layers 0 to 1"),
+        ({"heads": [3]}, "no head 3: a layer has heads 0 to 2"),
         ({"words": ["Hunt"]}, "'Hunt' is none of the words that attend: Hund, </s>. Did you mean"),
     ],
 )

@@ -24,8 +24,8 @@ def define_flags() -> None:
     flags.DEFINE_enum(
         "attention", "encdec", ["encoder", "decoder", "encdec"], "attention: which, of --plot."
     )
-    flags.DEFINE_integer("layer", None, "attention: of --plot, from 1; the last.", lower_bound=1)
-    flags.DEFINE_list("heads", [], "attention: of --plot, from 1; all.")
+    flags.DEFINE_integer("layer", None, "attention: of --plot, from 0; the last.", lower_bound=0)
+    flags.DEFINE_list("heads", [], "attention: of --plot, from 0; all.")
     flags.DEFINE_list("words", [], "attention: of --plot, the words that attend; all.")
     flags.DEFINE_bool("subwords", False, "attention: of --plot, subwords instead of whole words.")
 
@@ -82,7 +82,7 @@ def _heads() -> list[int] | None:
     """The value of --heads; None is all."""
     for value in FLAGS.heads:
         if not value.strip().isdecimal():
-            raise UserError(f"--heads takes numbers from 1 with commas between, got {value!r}.")
+            raise UserError(f"--heads takes numbers from 0 with commas between, got {value!r}.")
     return list(map(int, FLAGS.heads)) or None
 
 

@@ -40,8 +40,8 @@ def attention_figure(
     Args:
         data: of tokens or, by `AttentionData.by_words`, of whole words.
         kind: one of `KINDS`.
-        layer: its number, from 1 as on the page; None is the last.
-        heads: their numbers, from 1; None is all.
+        layer: its number, from 0 as on the page; None is the last.
+        heads: their numbers, from 0; None is all.
         words: queries that are drawn, as `data` has them, each wherever it stands; None is all.
 
     Raises:
@@ -53,16 +53,16 @@ def attention_figure(
         )
     weights = data.weights(kind)
     count, of_layer = weights.shape[:2]
-    layer = count if layer is None else layer
-    if not 1 <= layer <= count:
-        raise UserError(f"no layer {layer}: the {kind} attention has layers 1 to {count}.")
-    heads = range(1, of_layer + 1) if heads is None else heads
+    layer = count - 1 if layer is None else layer
+    if not 0 <= layer < count:
+        raise UserError(f"no layer {layer}: the {kind} attention has layers 0 to {count - 1}.")
+    heads = range(of_layer) if heads is None else heads
     for head in heads:
-        if not 1 <= head <= of_layer:
-            raise UserError(f"no head {head}: a layer has heads 1 to {of_layer}.")
+        if not 0 <= head < of_layer:
+            raise UserError(f"no head {head}: a layer has heads 0 to {of_layer - 1}.")
     queries, keys = (side.tokens for side in data.sides(kind))
     drawn = _places(queries, words)
-    weights = weights[layer - 1]
+    weights = weights[layer]
     title = f"{NAMES[kind]}, layer {layer}"
 
     pictures = [list(heads)] if words is not None else [[head] for head in heads]
@@ -77,7 +77,7 @@ def attention_figure(
         _write_words(axes, queries, keys, longest)
         for place, head in enumerate(picture):
             _draw_lines(
-                axes, weights[head - 1], drawn, _colour(head), place - (len(picture) - 1) / 2
+                axes, weights[head], drawn, _colour(head), place - (len(picture) - 1) / 2
             )
         axes.set_title(_named(picture), fontsize=9)
     return figure
@@ -122,7 +122,7 @@ def _draw_lines(
 
 
 def _colour(head: int) -> str:
-    return f"C{(head - 1) % 10}"
+    return f"C{head % 10}"
 
 
 def _named(heads: Sequence[int]) -> str:
