@@ -356,11 +356,19 @@ class Transformer(TokenFit):
         """The caches of a first `decode_step` for B sentences."""
         return self.decoder.empty_caches(batch)
 
-    def softmax_matrix(self):
-        """[D, V], what every `decode_step` multiplies with; made once, it need not be again."""
-        return self.softmax.matrix()
+    def step_kernels(self):
+        """What every `decode_step` multiplies with; made once, it need not be again.
 
-    def decode_step(self, last_ids, position, caches, source, ancestors=None, softmax_matrix=None):
+        Returns:
+            "softmax": of `SharedEmbedding.matrix`, and "self_attention": of
+            `TransformerDecoder.joint_kernels`.
+        """
+        return {
+            "softmax": self.softmax.matrix(),
+            "self_attention": self.decoder.joint_kernels(),
+        }
+
+    def decode_step(self, last_ids, position, caches, source, ancestors=None, kernels=None):
         """Logits of the next token of K hypotheses a sentence, from cached keys and values.
 
         A hypothesis that goes on from another needs no copy of its keys and values: it says
@@ -375,10 +383,11 @@ class Transformer(TokenFit):
             ancestors: [B, K, position + 1] int32, the number from 0 to K - 1 of the hypothesis
                 that each one was at each position, the present one included. Absent: each has
                 always been itself.
-            softmax_matrix: of `softmax_matrix`.
+            kernels: of `step_kernels`.
 
         Returns:
-            Logits [B, K, V] float32, and the grown caches.
+            Logits [B, K, V] float32, and the grown caches. With `kernels`, V is rounded up to a
+            multiple of 64; see `SharedEmbedding.matrix`.
         """
         hypotheses = last_ids.shape[1]
         x = self.target_embedding(last_ids)
@@ -393,9 +402,16 @@ class Transformer(TokenFit):
             distance = ops.repeat(ops.arange(position + 1) - position, hypotheses)
             distance = ops.tile(distance[None], (hypotheses, 1))
         x, caches = self.decoder.step(
-            x, caches, source["memory_caches"], source["memory_bias"], bias, distance
+            x,
+            caches,
+            source["memory_caches"],
+            source["memory_bias"],
+            bias,
+            distance,
+            kernels and kernels["self_attention"],
         )
-        logits = self.softmax.logits(ops.reshape(x, (-1, x.shape[-1])), softmax_matrix)
+        rows = ops.reshape(x, (-1, x.shape[-1]))
+        logits = self.softmax.logits(rows, kernels and kernels["softmax"])
         return ops.cast(ops.reshape(logits, (-1, hypotheses, logits.shape[-1])), "float32"), caches
 
     def _hypothesis_bias(self, hypotheses, position, ancestors):

@@ -1,5 +1,6 @@
 """t2t-keras-paper, and a row of the paper on toy data, killed in every stage."""
 
+import functools
 import json
 import os
 import re
@@ -99,7 +100,9 @@ def _start(line, directory, stage="", number=None, after=None):
     """Starts it, sends a signal when a stage has begun and a file is there, and waits."""
     files = [directory / name for name in ("stdout", "stderr")]
     with files[0].open("w") as out, files[1].open("w") as err:
-        process = subprocess.Popen(line, stdout=out, stderr=err)
+        # Tests that run in the background of a shell have been told to ignore SIGINT.
+        listen = functools.partial(signal.signal, signal.SIGINT, signal.SIG_DFL)
+        process = subprocess.Popen(line, stdout=out, stderr=err, preexec_fn=listen)
         while stage and process.poll() is None:
             begun = f"\n{stage}: t2t-" in "\n" + files[0].read_text()
             begun = begun or f"\n{stage}: python" in "\n" + files[0].read_text()

@@ -90,15 +90,20 @@ def test_every_variable_has_one_t2t_name(name):
 
 
 @every_variant
-def test_cached_decoding_equals_the_whole_sentence(name):
+@pytest.mark.parametrize("with_kernels", [False, True])
+def test_cached_decoding_equals_the_whole_sentence(name, with_kernels):
     model = variant(name)
     whole = np.asarray(model({"inputs": SOURCE, "targets": TARGETS}))
     source = model.encode_source(SOURCE)
     caches = model.empty_caches(len(SOURCE))
     last = np.zeros((len(SOURCE), 1), np.int32)
+    kernels = model.step_kernels() if with_kernels else None
+    vocab_size = whole.shape[-1]
     for position in range(TARGETS.shape[1]):
-        logits, caches = model.decode_step(last, position, caches, source)
-        np.testing.assert_allclose(logits[:, 0], whole[:, position], atol=2e-5)
+        logits, caches = model.decode_step(last, position, caches, source, kernels=kernels)
+        np.testing.assert_allclose(logits[:, 0, :vocab_size], whole[:, position], atol=2e-5)
+        assert logits.shape[-1] == (64 if with_kernels else vocab_size)
+        np.testing.assert_allclose(logits[..., vocab_size:], -1e9)
         last = TARGETS[:, position : position + 1]
 
 

@@ -6,13 +6,13 @@ from typing import Any, NamedTuple
 
 import tensorflow as tf
 
+from t2t_keras.decoding.likeliest import likeliest
 from t2t_keras.decoding.state import (
     INFINITY,
     as_ids,
     forced_ids,
     gather_rows,
     longest_output,
-    not_too_early,
     open_shapes,
     output_limits,
     put_rows,
@@ -107,7 +107,7 @@ def _beam_search(
     model, inputs, limits, alpha, prefix, beam_size: int, top_beams: int, min_length: int
 ):
     batch, longest = tf.shape(inputs)[0], longest_output(limits)
-    matrix = model.softmax_matrix()
+    kernels = model.step_kernels()
 
     def step(search):
         live, beams = search.live, search.live.beams
@@ -119,7 +119,7 @@ def _beam_search(
             live.caches,
             live.source,
             beams.ancestors,
-            matrix,
+            kernels,
         )
         forced = None if prefix is None else live.forced[:, search.i]
         beams = advance(beams, search.i, logits, alpha, forced, min_length)
@@ -234,15 +234,15 @@ def advance(beams: Beams, i, logits, alpha, forced=None, min_length: int = 0) ->
 
 
 def candidates(logits, beam_size: int, i, forced, min_length: int):
-    """The 2K likeliest tokens of every hypothesis: tokens [b, K, 2K] and their log p.
+    """The 2K likeliest tokens of every hypothesis (or a few more): [b, K, n], and their log p.
 
     More cannot be among the 2K best of a sentence, so that only these few are ever normalised and
     compared. They stand in the order of the vocabulary, which decides among equals as in T2T.
     """
-    vocab_size = logits.shape[-1]
-    normaliser = tf.reduce_logsumexp(logits, -1, keepdims=True)
-    allowed = not_too_early(logits, i, min_length)
-    best, tokens = tf.math.top_k(allowed, min(2 * beam_size, vocab_size))
+    # One more, where the end of sentence may not be among them.
+    best, tokens, normaliser = likeliest(logits, 2 * beam_size + bool(min_length))
+    if min_length:
+        best = tf.where((tokens == EOS_ID) & (i < min_length), -INFINITY, best)
     order = tf.argsort(tokens)
     tokens = tf.gather(tokens, order, batch_dims=2)
     log_p = tf.gather(best, order, batch_dims=2) - normaliser

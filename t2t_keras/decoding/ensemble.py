@@ -42,19 +42,19 @@ class Ensemble:
         """One of `Transformer.empty_caches` for each model."""
         return [model.empty_caches(batch) for model in self.models]
 
-    def softmax_matrix(self):
-        """One of `Transformer.softmax_matrix` for each model."""
-        return [model.softmax_matrix() for model in self.models]
+    def step_kernels(self):
+        """One of `Transformer.step_kernels` for each model."""
+        return [model.step_kernels() for model in self.models]
 
-    def decode_step(self, last_ids, position, caches, source, ancestors=None, softmax_matrix=None):
+    def decode_step(self, last_ids, position, caches, source, ancestors=None, kernels=None):
         """See `Transformer.decode_step`: log-probabilities [B, K, V], and the grown caches."""
         steps = [
-            model.decode_step(last_ids, position, own_caches, own_source, ancestors, own_matrix)
-            for model, own_caches, own_source, own_matrix in zip(
+            model.decode_step(last_ids, position, own_caches, own_source, ancestors, own_kernels)
+            for model, own_caches, own_source, own_kernels in zip(
                 self.models,
                 caches,
                 source,
-                softmax_matrix or [None] * len(self.models),
+                kernels or [None] * len(self.models),
                 strict=True,
             )
         ]

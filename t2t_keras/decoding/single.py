@@ -61,13 +61,13 @@ def follow(model, inputs, limits, prefix, min_length: int, choose: Choose):
         log-probability of what was chosen.
     """
     batch, longest = tf.shape(inputs)[0], longest_output(limits)
-    matrix = model.softmax_matrix()
+    kernels = model.step_kernels()
 
     def step(search):
         live = search.live
         last = live.ids[:, -1][:, None]
         logits, caches = model.decode_step(
-            last, search.i, live.caches, live.source, softmax_matrix=matrix
+            last, search.i, live.caches, live.source, kernels=kernels
         )
         logits = logits[:, 0]  # [b, 1, V] -> [b, V]
         token = choose(not_too_early(logits, search.i, min_length), live.rows, search.i)

@@ -40,6 +40,7 @@ class MultiHeadAttention(keras.layers.Layer):
             (A mask that the query carries does not reach a layer that is also given a bias.)
         cache: keys and values to attend to, as returned by `keys_and_values`: dict of "k"
             [B, H, S, K/H] and "v" [B, H, S, V/H]. Replaces memory.
+        queries: [B, H, T, K/H], "q" of `projections`. Replaces the projection of the query.
         distance: [T, S] int, how far each key stands after each query, for relative positions;
             if absent, the last query stands at the last key.
         return_attention_weights: also return the weights, before dropout.
@@ -129,17 +130,19 @@ class MultiHeadAttention(keras.layers.Layer):
         memory_mask=None,
         bias=None,
         cache=None,
+        queries=None,
         distance=None,
         training=False,
         return_attention_weights=False,
     ):
         if cache is None:
             cache = self.keys_and_values(query if memory is None else memory)
+        if queries is None:
+            queries = self._heads(self.q, query, self.key_scale)
         mask = memory_mask if mask is None else mask
         if mask is not None:
             bias = mask_bias(mask) if bias is None else bias + mask_bias(mask)
-        q = self._heads(self.q, query, self.key_scale)
-        context, weights = self._attend(q, cache["k"], cache["v"], bias, distance, training)
+        context, weights = self._attend(queries, cache["k"], cache["v"], bias, distance, training)
         output = self._joined(context, query)
         return (output, weights) if return_attention_weights else output
 
@@ -149,6 +152,31 @@ class MultiHeadAttention(keras.layers.Layer):
             "k": self._heads(self.k, memory),
             "v": self._heads(self.v, memory),
         }
+
+    def joint_kernel(self):
+        """The kernels of q, k and v side by side, [D, 3 K], for many calls of `projections`.
+
+        None where values have another depth than keys, or a subclass makes keys and values in a
+        way of its own.
+        """
+        own_way = type(self).keys_and_values is not MultiHeadAttention.keys_and_values
+        if own_way or self.k.units != self.v.units:
+            return None
+        kernels = [self.q.kernel * self.key_scale, self.k.kernel, self.v.kernel]
+        return ops.cast(ops.concatenate(kernels, 1), self.compute_dtype)
+
+    def projections(self, x, joint_kernel=None):
+        """Projects [B, T, D] for attention to itself: {"q", "k", "v"} of [B, H, T, C].
+
+        Args:
+            joint_kernel: what `joint_kernel` has returned: one product takes the place of three.
+        """
+        if joint_kernel is None:
+            return {"q": self._heads(self.q, x, self.key_scale), **self.keys_and_values(x)}
+        joint = ops.matmul(ops.reshape(x, (-1, x.shape[-1])), joint_kernel)  # [B*T, 3 K]
+        heads = (*_sizes(x), 3, self.num_heads, self.k.units // self.num_heads)
+        joint = ops.transpose(ops.reshape(joint, heads), (2, 0, 3, 1, 4))  # [3, B, H, T, C]
+        return dict(zip(("q", "k", "v"), ops.unstack(joint, 3), strict=True))
 
     def empty_cache(self, batch):
         """A cache of no positions: {"k": [B, H, 0, K/H], "v": [B, H, 0, V/H]}."""

@@ -80,7 +80,16 @@ class TransformerDecoderLayer(LayerSettings):
     def compute_output_shape(self, x_shape, memory_shape):
         return x_shape
 
-    def step(self, x, self_cache, memory_cache, memory_bias, bias=None, distance=None):
+    def step(
+        self,
+        x,
+        self_cache,
+        memory_cache,
+        memory_bias,
+        bias=None,
+        distance=None,
+        joint_kernel=None,
+    ):
         """One position of K hypotheses per sentence, with cached keys and values.
 
         The hypotheses of a sentence are queries side by side on its one memory, and on the
@@ -93,14 +102,16 @@ class TransformerDecoderLayer(LayerSettings):
             memory_bias: [B, 1, 1, S].
             bias: self-attention bias, broadcastable to [B, H, K, S + K].
             distance: see `MultiHeadAttention`; [K, S + K].
+            joint_kernel: of the self-attention, see `MultiHeadAttention.projections`.
 
         Returns:
             [B, K, D], and self_cache grown by K keys and values.
         """
         y = self.self_attention_preprocess(x)
-        new = self.self_attention.keys_and_values(y)  # [B, H, K, C]
+        new = self.self_attention.projections(y, joint_kernel)  # [B, H, K, C]
+        queries = new.pop("q")
         self_cache = {name: ops.concatenate([self_cache[name], new[name]], 2) for name in new}
-        y = self.self_attention(y, cache=self_cache, bias=bias, distance=distance)
+        y = self.self_attention(y, queries=queries, cache=self_cache, bias=bias, distance=distance)
         x = self.self_attention_postprocess(y, x)
 
         y = self.encdec_attention_preprocess(x)
@@ -209,15 +220,35 @@ class TransformerDecoder(Stack):
         """Self-attention caches of no positions for B sentences: [B, H, 0, C]."""
         return [layer.self_attention.empty_cache(batch) for layer in self.layers]
 
-    def step(self, x, self_caches, memory_caches, memory_bias, bias=None, distance=None):
+    def joint_kernels(self) -> list:
+        """The `MultiHeadAttention.joint_kernel` of every layer's self-attention."""
+        return [layer.self_attention.joint_kernel() for layer in self.layers]
+
+    def step(
+        self,
+        x,
+        self_caches,
+        memory_caches,
+        memory_bias,
+        bias=None,
+        distance=None,
+        joint_kernels=None,
+    ):
         """One position through all layers; see `TransformerDecoderLayer.step`.
 
-        The caches are lists with one entry a layer; self_caches starts as `empty_caches`.
+        The caches are lists with one entry a layer; self_caches starts as `empty_caches`, and
+        joint_kernels, if given, are those of `joint_kernels`.
         """
         grown = []
-        for layer, self_cache, memory_cache in zip(
-            self.layers, self_caches, memory_caches, strict=True
+        for layer, self_cache, memory_cache, joint_kernel in zip(
+            self.layers,
+            self_caches,
+            memory_caches,
+            joint_kernels or [None] * len(self.layers),
+            strict=True,
         ):
-            x, cache = layer.step(x, self_cache, memory_cache, memory_bias, bias, distance)
+            x, cache = layer.step(
+                x, self_cache, memory_cache, memory_bias, bias, distance, joint_kernel
+            )
             grown.append(cache)
         return self.last_preprocess(x), grown

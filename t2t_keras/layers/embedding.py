@@ -3,9 +3,14 @@
 from __future__ import annotations
 
 import keras
+import numpy as np
 from keras import ops
 
 from t2t_keras.ids import PAD_ID
+from t2t_keras.layers.bias import MASKED
+
+BLOCK = 64
+"""Decoding computes logits of a multiple of so many tokens, and finds the best of them by blocks."""
 
 
 @keras.saving.register_keras_serializable("t2t_keras")
@@ -54,16 +59,29 @@ class SharedEmbedding(keras.layers.Layer):
         return ops.cast(x, self.compute_dtype)
 
     def matrix(self):
-        """The table transposed, [D, V], in the compute dtype."""
-        return ops.transpose(ops.cast(self.table, self.compute_dtype))
+        """What many calls of `logits` share: {"kernel": [D, V'], "bias": [V']}.
+
+        V' is V rounded up to a multiple of `BLOCK`; the logits of what is no token are -1e9
+        (minus infinity in float16).
+        """
+        missing = -self.vocab_size % BLOCK
+        kernel = ops.transpose(ops.cast(self.table, self.compute_dtype))
+        bias = np.pad(np.zeros(self.vocab_size), (0, missing), constant_values=MASKED)
+        return {
+            "kernel": ops.pad(kernel, [[0, 0], [0, missing]]),
+            "bias": ops.cast(ops.convert_to_tensor(bias, "float32"), self.compute_dtype),
+        }
 
     def logits(self, x, matrix=None):
         """[B, T, D] -> [B, T, V], in the compute dtype.
 
         Args:
-            matrix: what `matrix` has returned; a loop that is given it does not transpose again.
+            matrix: what `matrix` has returned. Faster where there are many calls, and then
+                [B, T, V'] comes out.
         """
-        return ops.matmul(x, self.matrix() if matrix is None else matrix)
+        if matrix is None:
+            return ops.matmul(x, ops.transpose(ops.cast(self.table, self.compute_dtype)))
+        return ops.matmul(x, matrix["kernel"]) + matrix["bias"]
 
     def compute_mask(self, ids, previous_mask=None):
         return ids != PAD_ID
