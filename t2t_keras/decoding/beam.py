@@ -110,16 +110,9 @@ def _beam_search(
     kernels = model.step_kernels()
 
     def step(search):
-        live, beams = search.live, search.live.beams
-        own = tf.tile(tf.range(beam_size)[None, :, None], [tf.size(live.rows), 1, 1])
-        beams = beams._replace(ancestors=tf.concat([beams.ancestors, own], 2))
-        logits, caches = model.decode_step(
-            beams.alive_ids[:, :, -1],
-            search.i,
-            live.caches,
-            live.source,
-            beams.ancestors,
-            kernels,
+        live = search.live
+        beams, logits, caches = next_logits(
+            model, live.beams, search.i, live.caches, live.source, kernels
         )
         forced = None if prefix is None else live.forced[:, search.i]
         beams = advance(beams, search.i, logits, alpha, forced, min_length)
@@ -130,7 +123,7 @@ def _beam_search(
     def leave(search):
         """Takes out of the search what is done."""
         beams, limits = search.live.beams, search.live.limits
-        best_alive = beams.alive_log_p[:, 0] / length_penalty(limits, alpha)
+        best_alive = best_possible(beams, limits, alpha)
         to_beat = beams.finished_scores[:, 0 if top_beams == 1 else -1]
         at_limit = search.i >= limits
         done = at_limit | (to_beat > best_alive)
@@ -192,11 +185,30 @@ def first_beams(batch, beam_size: int) -> Beams:
     )
 
 
+def best_possible(beams: Beams, limits, alpha):
+    """The best score [b] that an alive hypothesis can still end with: at the limit [b], as it is."""
+    return beams.alive_log_p[:, 0] / length_penalty(limits, alpha)
+
+
 def results(beams: Beams):
     """The ids [b, K, i + 1] of what was found, and its scores [b, K]."""
     any_finished = tf.reduce_any(beams.finished, axis=1)
     ids = tf.where(any_finished[:, None, None], beams.finished_ids, beams.alive_ids)
     return ids, tf.where(any_finished[:, None], beams.finished_scores, beams.alive_log_p)
+
+
+def next_logits(model, beams: Beams, i, caches, source, kernels):
+    """The logits [b, K, V] of token number i, and what they leave behind.
+
+    Returns:
+        `beams`, whose hypotheses are now their own ancestors at position i, logits, grown caches.
+    """
+    batch, beam_size = tf.shape(beams.alive_log_p)[0], beams.alive_log_p.shape[1]
+    own = tf.tile(tf.range(beam_size)[None, :, None], [batch, 1, 1])
+    beams = beams._replace(ancestors=tf.concat([beams.ancestors, own], 2))
+    last = beams.alive_ids[:, :, -1]
+    logits, caches = model.decode_step(last, i, caches, source, beams.ancestors, kernels)
+    return beams, logits, caches
 
 
 def advance(beams: Beams, i, logits, alpha, forced=None, min_length: int = 0) -> Beams:
@@ -206,14 +218,7 @@ def advance(beams: Beams, i, logits, alpha, forced=None, min_length: int = 0) ->
         forced: [b] int32, tokens that must come next; 0 where any may.
     """
     beam_size = beams.alive_log_p.shape[1]
-    tokens, log_p = candidates(logits, beam_size, i, forced, min_length)  # [b, K, n]
-    number = log_p.shape[2]
-    penalty = length_penalty(i + 1, alpha)
-    flat = tf.reshape((log_p + beams.alive_log_p[:, :, None]) / penalty, [-1, beam_size * number])
-    # 2K candidates: even if K of them end here, K stay alive.
-    scores, chosen = tf.math.top_k(flat, 2 * beam_size)  # [b, 2K]
-    origin = chosen // number
-    token = _gather(tf.reshape(tokens, [-1, beam_size * number]), chosen)
+    origin, token, scores = ranked(beams, i, logits, alpha, forced, min_length)
     ids = tf.concat([_gather(beams.alive_ids, origin), token[:, :, None]], 2)  # [b, 2K, i + 2]
     ends = token == EOS_ID
 
@@ -225,12 +230,29 @@ def advance(beams: Beams, i, logits, alpha, forced=None, min_length: int = 0) ->
     finished_scores, best = tf.math.top_k(all_scores, beam_size)  # of [b, 3K]
     return Beams(
         alive_ids=_gather(ids, kept),
-        alive_log_p=_gather(scores * penalty, kept),
+        alive_log_p=_gather(scores * length_penalty(i + 1, alpha), kept),
         ancestors=_gather(beams.ancestors, _gather(origin, kept)),
         finished_ids=_gather(all_ids, best),
         finished_scores=finished_scores,
         finished=_gather(tf.concat([beams.finished, ends], 1), best),
     )
+
+
+def ranked(beams: Beams, i, logits, alpha, forced, min_length: int):
+    """The 2K best of what the K hypotheses can become by token number i, best first.
+
+    Even if K of them end here, K stay alive.
+
+    Returns:
+        [b, 2K] each: the hypothesis that it goes on from, the token, and the score.
+    """
+    beam_size = beams.alive_log_p.shape[1]
+    tokens, log_p = candidates(logits, beam_size, i, forced, min_length)  # [b, K, n]
+    number = log_p.shape[2]
+    summed = log_p + beams.alive_log_p[:, :, None]
+    flat = tf.reshape(summed / length_penalty(i + 1, alpha), [-1, beam_size * number])
+    scores, chosen = tf.math.top_k(flat, 2 * beam_size)
+    return chosen // number, _gather(tf.reshape(tokens, [-1, beam_size * number]), chosen), scores
 
 
 def candidates(logits, beam_size: int, i, forced, min_length: int):

@@ -23,6 +23,7 @@ NAMES = {
 
 _COLUMNS = 4  # of heads
 _FAINTEST = 0.02  # weight that is drawn
+_APART = 0.12  # rows, between the lines of heads in one picture
 
 
 def attention_figure(
@@ -71,14 +72,13 @@ def attention_figure(
     longest = max(len(queries), len(keys))
     width = 1 + 0.1 * (max(map(len, queries)) + max(map(len, keys)))
     figure = empty_figure(max(4.0, columns * (width + 0.3)), rows * (0.22 * longest + 0.5) + 0.4)
-    figure.suptitle(f"{data.title}: {title}" if data.title else title, fontsize=10)
+    figure.suptitle(f"{data.title}\n{title}" if data.title else title, fontsize=9)
     for number, picture in enumerate(pictures):
         axes = figure.add_subplot(rows, columns, number + 1)
         _write_words(axes, queries, keys, longest)
         for place, head in enumerate(picture):
-            _draw_lines(
-                axes, weights[head], drawn, _colour(head), place - (len(picture) - 1) / 2
-            )
+            beside = (place - (len(picture) - 1) / 2) * min(_APART, 0.8 / len(picture))
+            _draw_lines(axes, weights[head], drawn, _colour(head), beside)
         axes.set_title(_named(picture), fontsize=9)
     return figure
 
@@ -108,12 +108,12 @@ def _write_words(axes: Axes, queries: Sequence[str], keys: Sequence[str], longes
 def _draw_lines(
     axes: Axes, weights: np.ndarray, queries: Sequence[int], colour: str, beside: float
 ) -> None:
-    """Draws weights [query, key]; `beside` keeps the lines of several heads apart."""
+    """Draws weights [query, key], lower by a part of a row, which keeps several heads apart."""
     for query in queries:
         for key in np.flatnonzero(weights[query] >= _FAINTEST):
             axes.plot(
                 [0, 1],
-                [query + 0.06 * beside, key + 0.06 * beside],
+                [query + beside, key + beside],
                 color=colour,
                 alpha=float(min(1, weights[query, key])),
                 linewidth=1.5,

@@ -6,16 +6,17 @@ import dataclasses
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
-import numpy as np
 import tensorflow as tf
 
 from t2t_keras.decoding import DecodeSettings, greedy
 from t2t_keras.decoding.beam import (
     Beams,
     advance,
-    candidates,
+    best_possible,
     first_beams,
     length_penalty,
+    next_logits,
+    ranked,
     results,
 )
 from t2t_keras.decoding.state import INFINITY
@@ -156,18 +157,15 @@ def trace_beam_search(
     trace = SearchTrace(beam_size, alpha, max_length, [], [], "", [], 0.0)
     weight = tf.constant(alpha, tf.float32)
     beams = first_beams(1, beam_size)
-    caches = model.empty_caches(1)
+    caches, kernels = model.empty_caches(1), model.step_kernels()
     source = model.encode_source(tf.constant([list(source_ids)], tf.int32))
-    own = tf.range(beam_size)[None, :, None]
     i = 0
     while not (stopped := _why_stop(beams, i, max_length, weight)):
-        beams = beams._replace(ancestors=tf.concat([beams.ancestors, own], 2))
         position = tf.constant(i)
-        last = beams.alive_ids[:, :, -1]
-        logits, caches = model.decode_step(last, position, caches, source, beams.ancestors)
+        beams, logits, caches = next_logits(model, beams, position, caches, source, kernels)
+        best = ranked(beams, position, logits, weight, None, min_length)
         after = advance(beams, position, logits, weight, None, min_length)
-        tokens, log_p = candidates(logits, beam_size, position, None, min_length)
-        trace.steps.append(_seen(beams, after, tokens, log_p, position, weight, encoder))
+        trace.steps.append(_seen(beams, after, best, length_penalty(i + 1, weight), encoder))
         beams = after
         i += 1
     [ids], [scores] = (tensor.numpy() for tensor in results(beams))
@@ -182,7 +180,7 @@ def trace_beam_search(
 
 def _why_stop(beams: Beams, i: int, limit: int, alpha) -> str:
     """Why the search ends after i tokens; "" if it does not."""
-    possible = float(beams.alive_log_p[0, 0] / length_penalty(limit, alpha))
+    possible = float(best_possible(beams, limit, alpha)[0])
     best = float(beams.finished_scores[0, 0])
     ended = bool(tf.reduce_any(beams.finished))
     if best > possible:
@@ -200,39 +198,35 @@ def _why_stop(beams: Beams, i: int, limit: int, alpha) -> str:
     return ""
 
 
-def _seen(beams: Beams, after: Beams, tokens, log_p, i, alpha, encoder) -> list[Candidate]:
-    """The candidates between two states of the search.
+def _seen(beams: Beams, after: Beams, best, penalty, encoder) -> list[Candidate]:
+    """The candidates between two states of the search of one sentence.
 
     Args:
-        beams, after: one sentence before and after the step.
-        tokens, log_p: of `candidates`, [1, K, n].
-        i: the number of the step, from 0.
+        beams, after: before and after the step.
+        best: of `ranked`.
+        penalty: what its scores have been divided by.
     """
-    beam_size, number = tokens.shape[1:]
-    summed = log_p + beams.alive_log_p[:, :, None]
-    scores = tf.reshape(summed / length_penalty(i + 1, alpha), [-1])
-    best, chosen = (tensor.numpy() for tensor in tf.math.top_k(scores, 2 * beam_size))
-    summed, tokens = np.reshape(summed, -1), np.reshape(tokens, -1)
     before = beams.alive_ids[0].numpy()
     alive = {tuple(ids) for ids in after.alive_ids[0].numpy()}
     finished = {tuple(ids) for ids in after.finished_ids[0][after.finished[0]].numpy()}
     seen = []
-    for score, place in zip(best, chosen, strict=True):
-        if summed[place] <= -INFINITY / 2:
+    for parent, token, score in zip(*(tensor[0].numpy() for tensor in best), strict=True):
+        log_p = float(score * penalty)
+        if log_p <= -INFINITY / 2:
             continue
-        token = int(tokens[place])
-        ids = [*map(int, before[place // number]), token]
+        ids = (*before[parent], token)
         ended = token == EOS_ID
+        chosen = [int(i) for i in ids[1:]]
         seen.append(
             Candidate(
-                parent=int(place // number),
-                ids=ids[1:],
-                token=shown_tokens(encoder, [token]).tokens[0],
-                text=encoder.decode(until_eos(ids[1:])),
-                log_p=float(summed[place]),
+                parent=int(parent),
+                ids=chosen,
+                token=shown_tokens(encoder, chosen[-1:]).tokens[0],
+                text=encoder.decode(until_eos(chosen)),
+                log_p=log_p,
                 score=float(score),
-                kept=tuple(ids) in (finished if ended else alive),
-                ended=ended,
+                kept=ids in (finished if ended else alive),
+                ended=bool(ended),
             )
         )
     return seen
