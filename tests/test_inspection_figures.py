@@ -50,9 +50,10 @@ def test_a_head_has_a_picture_with_a_line_for_every_weight(data):
 def test_some_words_have_one_picture_with_a_colour_a_head(data):
     figure = attention_figure(data, "encoder", heads=[0, 2], words=["big"])
     [axes] = figure.axes
-    assert axes.get_title() == "heads 0, 2"
-    colours = {line.get_color() for line in axes.lines}
-    assert len(colours) == 2
+    [legend] = figure.legends
+    named = {line.get_label(): line.get_color() for line in legend.get_lines()}
+    assert list(named) == ["head 0", "head 2"]
+    assert {line.get_color() for line in axes.lines} == set(named.values())
     assert {query for query, _ in lines(axes)} == {0}
     strong = data.encoder[1][[0, 2], 0] >= 0.02
     assert len(axes.lines) == strong.sum()

@@ -79,7 +79,10 @@ def attention_figure(
         for place, head in enumerate(picture):
             beside = (place - (len(picture) - 1) / 2) * min(_APART, 0.8 / len(picture))
             _draw_lines(axes, weights[head], drawn, _colour(head), beside)
-        axes.set_title(_named(picture), fontsize=9)
+        if len(picture) == 1:
+            axes.set_title(f"head {picture[0]}", fontsize=9)
+        else:
+            _write_legend(figure, picture)
     return figure
 
 
@@ -121,9 +124,12 @@ def _draw_lines(
             )
 
 
+def _write_legend(figure: Figure, heads: Sequence[int]) -> None:
+    from matplotlib.lines import Line2D
+
+    lines = [Line2D([], [], color=_colour(head), label=f"head {head}") for head in heads]
+    figure.legend(handles=lines, loc="outside lower center", ncols=_COLUMNS, fontsize=8)
+
+
 def _colour(head: int) -> str:
     return f"C{head % 10}"
-
-
-def _named(heads: Sequence[int]) -> str:
-    return f"head{'s' * (len(heads) > 1)} {', '.join(map(str, heads))}"
