@@ -1,5 +1,8 @@
 """The command t2t-keras-inspect, run as users run it."""
 
+import importlib.util
+import sys
+
 import golden
 import numpy as np
 import pytest
@@ -7,7 +10,9 @@ import pytest
 from t2t_keras import checkpoints, data, registry
 from t2t_keras.decoding import beam_search
 from t2t_keras.decoding.translator import until_eos
+from t2t_keras.errors import UserError
 from t2t_keras.inspection.attention import KINDS
+from t2t_keras.inspection.figures import require_figure
 from tests import toy
 
 SETTINGS = toy.hparams(min_length_bucket=4)
@@ -83,7 +88,8 @@ def t2t_model(tmp_path_factory):
 
 def test_attention_of_a_checkpoint_of_t2t(t2t_model, tmp_path):
     checkpoint, data_dir = t2t_model
-    pytest.importorskip("matplotlib")
+    plot = [f"--plot={tmp_path / 'a.svg'}", "--attention=encoder", "--layer=0", "--heads=1"]
+    draws = importlib.util.find_spec("matplotlib") is not None
     done = toy.command(
         "inspect",
         "attention",
@@ -94,11 +100,7 @@ def test_attention_of_a_checkpoint_of_t2t(t2t_model, tmp_path):
         "--decode_hparams=beam_size=2,extra_length=1",
         f"--npz={tmp_path / 'a.npz'}",
         f"--html={tmp_path / 'a.html'}",
-        f"--plot={tmp_path / 'a.svg'}",
-        "--attention=encoder",
-        "--layer=1",
-        "--heads=2",
-        "--words=abc",
+        *([*plot, "--words=abc"] if draws else []),
     )
     assert done.returncode == 0, done.stderr
     model = checkpoints.load_model(str(checkpoint), target_space_id=0)
@@ -120,9 +122,17 @@ def test_attention_of_a_checkpoint_of_t2t(t2t_model, tmp_path):
     lines = done.stdout.splitlines()
     assert lines[0] == "source: x7 abc x9"
     assert lines[1] == f"target: {text}"
-    assert lines[2].startswith(f"score {score:.3f} after ")
+    assert lines[2] == f"log p {score:.3f} after 8 steps of beam search"
+    assert "nothing had ended" in lines[3]
     assert "<title>translate_ende_wmt8k, model.ckpt-1</title>" in (tmp_path / "a.html").read_text()
-    assert "encoder self-attention, layer 1" in (tmp_path / "a.svg").read_text()
+    if draws:
+        assert "encoder self-attention, layer 0" in (tmp_path / "a.svg").read_text()
+
+
+def test_figures_without_matplotlib_say_what_to_install(monkeypatch):
+    monkeypatch.setitem(sys.modules, "matplotlib.figure", None)
+    with pytest.raises(UserError, match=r"pip install t2t-keras\[plot\]"):
+        require_figure("a.png")
 
 
 @pytest.mark.parametrize(

@@ -101,7 +101,9 @@ def _tell(data) -> None:
     if data.tree:
         print(f"tree: {data.tree}")
     if data.search:
-        print(f"score {data.search.score:.3f} after {len(data.search.steps)} steps of beam search")
+        figure = "score" if data.search.finished else "log p"
+        steps = len(data.search.steps)
+        print(f"{figure} {data.search.score:.3f} after {steps} steps of beam search")
         print(data.search.stopped)
 
 
