@@ -4,25 +4,16 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
-import tensorflow as tf
-
-from t2t_keras.decoding import DecodeSettings, greedy
-from t2t_keras.decoding.beam import (
-    Beams,
-    advance,
-    best_possible,
-    first_beams,
-    length_penalty,
-    next_logits,
-    ranked,
-    results,
-)
-from t2t_keras.decoding.state import INFINITY
-from t2t_keras.decoding.translator import until_eos
 from t2t_keras.ids import EOS_ID
 from t2t_keras.inspection.tokens import shown_tokens
+
+if TYPE_CHECKING:
+    from t2t_keras.decoding import DecodeSettings
+    from t2t_keras.decoding.beam import Beams
+
+# Decoding imports TensorFlow: where it is used, for the subjects that need none.
 
 
 class Candidate(NamedTuple):
@@ -115,6 +106,8 @@ def decode(
     Returns:
         The ids, with an end of sentence if there is one, and the search; none if `beam_size` is 1.
     """
+    from t2t_keras.decoding import greedy
+
     limit = len(source_ids) + settings.extra_length
     if settings.beam_size == 1:
         [ids], _ = greedy(
@@ -154,6 +147,17 @@ def trace_beam_search(
         max_length: the most tokens of the output.
         min_length: tokens that must stand before the end of sentence.
     """
+    import tensorflow as tf
+
+    from t2t_keras.decoding.beam import (
+        advance,
+        first_beams,
+        length_penalty,
+        next_logits,
+        ranked,
+        results,
+    )
+
     trace = SearchTrace(beam_size, alpha, max_length, [], [], "", [], 0.0)
     weight = tf.constant(alpha, tf.float32)
     beams = first_beams(1, beam_size)
@@ -180,9 +184,11 @@ def trace_beam_search(
 
 def _why_stop(beams: Beams, i: int, limit: int, alpha) -> str:
     """Why the search ends after i tokens; "" if it does not."""
+    from t2t_keras.decoding.beam import best_possible
+
     possible = float(best_possible(beams, limit, alpha)[0])
     best = float(beams.finished_scores[0, 0])
-    ended = bool(tf.reduce_any(beams.finished))
+    ended = bool(beams.finished.numpy().any())
     if best > possible:
         return (
             f"Nothing that goes on can beat the score {best:.3f} of the best that has ended: at "
@@ -206,6 +212,9 @@ def _seen(beams: Beams, after: Beams, best, penalty, encoder) -> list[Candidate]
         best: of `ranked`.
         penalty: what its scores have been divided by.
     """
+    from t2t_keras.decoding.state import INFINITY
+    from t2t_keras.decoding.translator import until_eos
+
     before = beams.alive_ids[0].numpy()
     alive = {tuple(ids) for ids in after.alive_ids[0].numpy()}
     finished = {tuple(ids) for ids in after.finished_ids[0][after.finished[0]].numpy()}
@@ -233,6 +242,9 @@ def _seen(beams: Beams, after: Beams, best, penalty, encoder) -> list[Candidate]
 
 
 def _finished(beams: Beams, encoder) -> list[Finished]:
+    from t2t_keras.decoding.state import INFINITY
+    from t2t_keras.decoding.translator import until_eos
+
     found = []
     for row, score, finished in zip(
         beams.finished_ids[0].numpy(),
@@ -248,6 +260,8 @@ def _finished(beams: Beams, encoder) -> list[Finished]:
 
 def _up_to_eos(ids) -> list[int]:
     """The ids up to the first end of sentence, with it."""
+    from t2t_keras.decoding.translator import until_eos
+
     before = until_eos(ids)
     return [*before, *([EOS_ID] if EOS_ID in ids[len(before) : len(before) + 1] else [])]
 
