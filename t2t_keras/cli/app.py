@@ -8,6 +8,7 @@ from collections.abc import Callable, Sequence
 
 from absl import app, flags
 
+from t2t_keras.cli import t2t_flags
 from t2t_keras.errors import UserError, nearest
 
 
@@ -31,6 +32,8 @@ def start(main: Callable[[list[str]], None], argv: Sequence[str] | None = None) 
     try:
         rest = flags.FLAGS(argv)[1:]
     except flags.UnrecognizedFlagError as error:
+        if error.flagname in t2t_flags.INSTEAD:
+            _fail(program, t2t_flags.explain(argv, list(flags.FLAGS)))
         hint = nearest(error.flagname, list(flags.FLAGS))
         _fail(program, f"unknown flag --{error.flagname}.{hint} See {program} --help.")
     except flags.Error as error:
