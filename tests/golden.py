@@ -1,4 +1,7 @@
-"""Reads T2T's own numbers, in `tests/data/golden`: see `test_golden.py` for what they are."""
+"""Reads T2T's own numbers, in `tests/data/golden`: see `test_golden.py` for what they are.
+
+TensorFlow is imported where it is used: `golden_on_jax.py` has none.
+"""
 
 import functools
 import json
@@ -7,12 +10,20 @@ from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
-import tensorflow as tf
 
 import t2t_keras as t2t
 from t2t_keras.settings import HParams
 
 FOLDER = Path(__file__).parent / "data" / "golden"
+
+RELATIVE = 1e-5
+"""Agreement that float32 allows: error of a tensor over its largest element."""
+
+FIRST_STEP = 4000
+"""Global step at which T2T's three optimizer steps begin."""
+
+RELEASE = FOLDER / "t2t_release"
+"""T2T's released test checkpoint: `transformer_test`, `translate_ende_wmt8k`."""
 
 MODELS = (
     "base_prenorm",
@@ -23,6 +34,13 @@ MODELS = (
     "relative",
 )
 """Tiny models that T2T trained for 300 steps to reverse their input, without dropout."""
+
+
+def relative_error(ours, theirs) -> float:
+    """What `RELATIVE` allows; of tensors of the same shape."""
+    ours, theirs = np.asarray(ours), np.asarray(theirs)
+    assert ours.shape == theirs.shape
+    return float(np.abs(ours - theirs).max() / max(np.abs(theirs).max(), 1e-9))
 
 
 class Golden(NamedTuple):
@@ -36,17 +54,24 @@ class Golden(NamedTuple):
 
     def model(self, **kwargs):
         """A new `Transformer` with T2T's weights."""
-        model = t2t.Transformer(
+        model = self.new_model(**kwargs)
+        t2t.checkpoints.load_t2t(model, self.checkpoint)
+        return model
+
+    def new_model(self, **kwargs):
+        """A new `Transformer` with weights of its own."""
+        return t2t.Transformer(
             self.hp,
             source_vocab_size=self.vocab_size["inputs"],
             target_vocab_size=self.vocab_size["targets"],
             **kwargs,
         )
-        t2t.checkpoints.load_t2t(model, self.checkpoint)
-        return model
 
     @property
-    def batch(self) -> dict[str, tf.Tensor]:
+    def batch(self) -> dict:
+        """The ids of both sides, tensors of TensorFlow."""
+        import tensorflow as tf
+
         return {name: tf.constant(self.arrays[name]) for name in ("inputs", "targets")}
 
     def variables(self, kind: str) -> dict[str, np.ndarray]:
@@ -70,6 +95,20 @@ def load(name: str) -> Golden:
     )
 
 
+def new_release_model():
+    """A new `Transformer` of the settings of `RELEASE`, and what T2T makes with its weights."""
+    hp, _ = HParams.from_t2t_json(json.loads((RELEASE / "hparams.json").read_text()))
+    expected = dict(np.load(RELEASE / "expected.npz"))
+    vocab_size = expected["logits"].shape[-1]
+    model = t2t.Transformer(
+        hp,
+        source_vocab_size=vocab_size,
+        target_vocab_size=vocab_size,
+        target_space_id=int(expected["target_space_id"]),
+    )
+    return model, expected
+
+
 def join_tables(arrays: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
     """Joins `<table>/weights_0`, `<table>/weights_1`, ... in that order to `<table>`."""
     joined, shards = {}, {}
@@ -86,6 +125,8 @@ def join_tables(arrays: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
 
 def stored(prefix: str) -> dict[str, np.ndarray]:
     """Every variable in the files of a checkpoint, as TensorFlow reads them."""
+    import tensorflow as tf
+
     reader = tf.train.load_checkpoint(prefix)
     return {name: reader.get_tensor(name) for name in reader.get_variable_to_shape_map()}
 

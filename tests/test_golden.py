@@ -5,7 +5,6 @@ logits, loss, gradients, three optimizer steps and decodes, and T2T's released t
 """
 
 import functools
-import json
 
 import golden
 import keras
@@ -14,14 +13,7 @@ import pytest
 import tensorflow as tf
 
 import t2t_keras as t2t
-from t2t_keras.settings import HParams
 from t2t_keras.training import TrainStep
-
-RELATIVE = 1e-5
-"""Agreement that float32 allows: error of a tensor over its largest element."""
-
-FIRST_STEP = 4000
-"""Global step at which T2T's three optimizer steps begin."""
 
 every_model = pytest.mark.parametrize("name", golden.MODELS)
 
@@ -32,10 +24,8 @@ def model_of(name):
     return golden.load(name).model()
 
 
-def assert_near(ours, theirs, tolerance=RELATIVE):
-    ours, theirs = np.asarray(ours), np.asarray(theirs)
-    assert ours.shape == theirs.shape
-    assert np.abs(ours - theirs).max() <= tolerance * max(np.abs(theirs).max(), 1e-9)
+def assert_near(ours, theirs):
+    assert golden.relative_error(ours, theirs) <= golden.RELATIVE
 
 
 def forward_backward(model, batch):
@@ -56,7 +46,7 @@ def golden_optimizer(hp):
     """The optimizer of `hp` with new moments, but the learning rates from step 4000 on."""
     optimizer = t2t.optimizers.create(hp)
     schedule = t2t.schedules.learning_rate_schedule(hp)
-    optimizer.learning_rate = lambda: schedule(optimizer.iterations + FIRST_STEP)
+    optimizer.learning_rate = lambda: schedule(optimizer.iterations + golden.FIRST_STEP)
     return optimizer
 
 
@@ -98,9 +88,9 @@ def test_schedule(name):
     case = golden.load(name)
     schedule = t2t.schedules.learning_rate_schedule(case.hp)
     ours = [float(schedule(int(step))) for step in case.arrays["schedule_steps"]]
-    np.testing.assert_allclose(ours, case.arrays["schedule"], rtol=RELATIVE)
-    ours = [float(schedule(FIRST_STEP + i)) for i in range(3)]
-    np.testing.assert_allclose(ours, case.arrays["learning_rates"], rtol=RELATIVE)
+    np.testing.assert_allclose(ours, case.arrays["schedule"], rtol=golden.RELATIVE)
+    ours = [float(schedule(golden.FIRST_STEP + i)) for i in range(3)]
+    np.testing.assert_allclose(ours, case.arrays["learning_rates"], rtol=golden.RELATIVE)
 
 
 # Adam divides a gradient by its own magnitude, so where a gradient is itself the rounding error
@@ -193,23 +183,13 @@ def test_saves_back_bit_for_bit(name, tmp_path):
         assert value.tobytes() == model_variables[variable].tobytes(), variable
 
 
-# T2T's released test checkpoint: `transformer_test`, `translate_ende_wmt8k`.
-
-RELEASE = golden.FOLDER / "t2t_release"
+# T2T's released test checkpoint
 
 
 @functools.cache
 def release():
-    hp, _ = HParams.from_t2t_json(json.loads((RELEASE / "hparams.json").read_text()))
-    expected = dict(np.load(RELEASE / "expected.npz"))
-    vocab_size = expected["logits"].shape[-1]
-    model = t2t.Transformer(
-        hp,
-        source_vocab_size=vocab_size,
-        target_vocab_size=vocab_size,
-        target_space_id=int(expected["target_space_id"]),
-    )
-    step = t2t.checkpoints.load_t2t(model, str(RELEASE / "model.ckpt-1"))
+    model, expected = golden.new_release_model()
+    step = t2t.checkpoints.load_t2t(model, str(golden.RELEASE / "model.ckpt-1"))
     return model, expected, step
 
 
@@ -231,7 +211,7 @@ def test_release_beam():
 
 def test_release_has_slots_and_a_step_and_saves_back_bit_for_bit(tmp_path):
     model, _, step = release()
-    theirs = golden.stored(str(RELEASE / "model.ckpt-1"))
+    theirs = golden.stored(str(golden.RELEASE / "model.ckpt-1"))
     assert step == theirs["global_step"] == 1
     assert any(name.endswith("/Adam_1") for name in theirs)
     path = str(tmp_path / "model.ckpt-1")
@@ -250,6 +230,6 @@ def test_release_target_space_matters():
         target_vocab_size=model.target_vocab_size,
         target_space_id=0,
     )
-    t2t.checkpoints.load_t2t(other, str(RELEASE / "model.ckpt-1"))
+    t2t.checkpoints.load_t2t(other, str(golden.RELEASE / "model.ckpt-1"))
     inputs = {"inputs": expected["inputs"], "targets": expected["targets"]}
     assert keras.ops.max(keras.ops.abs(other(inputs) - expected["logits"])) > 1e-3

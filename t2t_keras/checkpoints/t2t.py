@@ -1,4 +1,8 @@
-"""Reading and writing tensor2tensor's checkpoints."""
+"""Reading and writing tensor2tensor's checkpoints.
+
+TensorFlow is imported where its files are read or written: setting a model's variables from arrays
+(`assign`) does without, whatever Keras runs on.
+"""
 
 from __future__ import annotations
 
@@ -10,7 +14,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import tensorflow as tf
 
 from t2t_keras.checkpoints.names import SCOPE, is_slot, is_table, split_table, t2t_variables
 from t2t_keras.errors import UserError
@@ -46,6 +49,8 @@ def each_variable(
     Args:
         wanted: tells by the name whether to read a variable.
     """
+    import tensorflow as tf
+
     prefix = resolve(path)
     with _told(prefix):
         reader = tf.train.load_checkpoint(prefix)
@@ -56,6 +61,8 @@ def each_variable(
 
 def variable_shapes(path: str) -> dict[str, list[int]]:
     """The shape of every variable of a checkpoint, by its name; values are not read."""
+    import tensorflow as tf
+
     prefix = resolve(path)
     with _told(prefix):
         return tf.train.load_checkpoint(prefix).get_variable_to_shape_map()
@@ -83,6 +90,8 @@ def require_whole(prefix: str) -> None:
 
 @contextlib.contextmanager
 def _told(prefix: str) -> Iterator[None]:
+    import tensorflow as tf
+
     try:
         yield
     except (tf.errors.OpError, ValueError, RuntimeError, IndexError) as error:
@@ -102,6 +111,8 @@ def resolve(path: str) -> str:
     if os.path.exists(path + ".index"):
         return path
     if os.path.isdir(path):
+        import tensorflow as tf
+
         latest = tf.train.latest_checkpoint(path) or next(reversed(checkpoints_in(path)), None)
         if latest:
             return latest
@@ -124,6 +135,8 @@ def step_in_name(prefix: str) -> int:
 
 def write(path: str, arrays: Mapping[str, Any]) -> None:
     """Writes variables by name, so that the files appear under their names only when complete."""
+    import tensorflow as tf
+
     directory = os.path.dirname(path) or "."
     unfinished = os.path.join(directory, f".{os.path.basename(path)}.unfinished")
     names = sorted(arrays)

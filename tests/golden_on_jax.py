@@ -1,0 +1,192 @@
+"""The network, its gradients and its updates on Keras's JAX backend, beside T2T's numbers.
+
+    KERAS_BACKEND=jax PYTHONPATH=examples python tests/golden_on_jax.py GIVEN
+
+`test_jax.py` writes the file GIVEN, what only TensorFlow can read or make: here it is not needed.
+Prints JSON: the errors of each model (`golden.relative_error`).
+"""
+
+import functools
+import json
+import sys
+
+import golden
+import jax
+import keras
+import networks
+import numpy as np
+import numpy_transformer
+import on_jax
+
+import t2t_keras as t2t
+from t2t_keras.checkpoints.names import trainable_names
+
+DIFFERENTIATED = ("key_channels", "relative")
+"""Models whose gradients are compared. (Of each, T2T's own are 2 to 8 millionths off.)"""
+
+UPDATED = "base_prenorm"
+"""The model that is also trained and decoded."""
+
+POSITIONS = 2
+"""How many are decoded step by step."""
+
+PACKED = {
+    "inputs": np.array([[5, 9, 3, 7, 6, 8, 1], [4, 1, 0, 0, 0, 0, 0]], np.int32),
+    "targets": np.array([[7, 3, 9, 9, 4, 1], [6, 8, 1, 0, 0, 0]], np.int32),
+    "inputs_segmentation": np.array([[1, 1, 1, 2, 2, 2, 2], [1, 1, 0, 0, 0, 0, 0]], np.int32),
+    "inputs_position": np.array([[0, 1, 2, 0, 1, 2, 3], [0, 1, 0, 0, 0, 0, 0]], np.int32),
+    "targets_segmentation": np.array([[1, 1, 2, 2, 2, 2], [1, 1, 1, 0, 0, 0]], np.int32),
+    "targets_position": np.array([[0, 1, 0, 1, 2, 3], [0, 1, 2, 0, 0, 0]], np.int32),
+}
+
+
+QUICKLY = {"xla_backend_optimization_level": 0}
+"""For what takes longer to compile than to run."""
+
+
+def main() -> None:
+    assert keras.backend.backend() == "jax"
+    given = dict(np.load(sys.argv[1]))
+    errors = {name: forward_errors(name, part(given, name)) for name in golden.MODELS}
+    for name in DIFFERENTIATED:
+        errors[name]["gradients"] = gradient_error(name, part(given, name))
+    errors[UPDATED] |= update_errors(part(given, UPDATED))
+    errors[UPDATED] |= decoding_errors(part(given, UPDATED))
+    errors["release"] = {"logits": release_error(part(given, "release"))}
+    errors["packed"] = {"logits": packed_error()}
+    print(json.dumps(errors))
+
+
+def part(given, name):
+    """The arrays of a model by what stands after its name."""
+    return {n.removeprefix(f"{name}/"): a for n, a in given.items() if n.startswith(f"{name}/")}
+
+
+def forward_errors(name, given):
+    """Of logits, loss and the weights of attention."""
+    case = golden.load(name)
+    model = model_with(case.new_model(), given)
+    batch = batch_of(case.arrays)
+    logits, attention = model(batch, return_attention_weights=True)
+    return {
+        "logits": golden.relative_error(logits, case.arrays["logits"]),
+        "loss": golden.relative_error(
+            loss_of(logits, batch, case.hp), case.arrays["training_loss"]
+        ),
+        "attention": max(
+            golden.relative_error(weights, given[f"attention/{kind}/{layer}"])
+            for kind, layers in attention.items()
+            for layer, weights in enumerate(layers)
+        ),
+    }
+
+
+def gradient_error(name, given):
+    """Of the gradients of all variables, compiled together."""
+    case = golden.load(name)
+    model = model_with(case.new_model(), given)
+    batch = batch_of(case.arrays)
+
+    @jax.jit
+    @jax.grad
+    def run(trainable):
+        logits, _ = model.stateless_call(trainable, [], batch, training=True)
+        return loss_of(logits, batch, case.hp)
+
+    gradients = run([variable.value for variable in model.trainable_variables])
+    wanted = case.variables("grad")
+    return max(
+        golden.relative_error(gradient, wanted[variable])
+        for variable, gradient in zip(trainable_names(model), gradients, strict=True)
+    )
+
+
+def loss_of(logits, batch, hp):
+    numerator, denominator = t2t.losses.padded_cross_entropy(
+        logits, batch["targets"], hp.label_smoothing
+    )
+    return numerator / denominator
+
+
+def update_errors(given):
+    """Of three steps of the example: how many elements are off, and how far the furthest."""
+    case = golden.load(UPDATED)
+    model = model_with(case.new_model(), given)
+    optimizer = t2t.optimizers.create(case.hp)
+    schedule = t2t.schedules.learning_rate_schedule(case.hp)
+    optimizer.learning_rate = lambda: schedule(optimizer.iterations + golden.FIRST_STEP)
+    state = on_jax.initial_state(model, optimizer)
+    step = on_jax.training_step(model, optimizer)
+    for _ in range(3):
+        _, state = step(state, batch_of(case.arrays))
+    on_jax.put_back(model, optimizer, state)
+    wanted = case.variables("after3")
+    away = np.concatenate(
+        [
+            np.abs(np.asarray(variable) - wanted[name]).ravel()
+            for name, variable in t2t.checkpoints.t2t_variables(model).items()
+        ]
+    )
+    return {
+        "updates off": float(np.mean(away > golden.RELATIVE)),
+        "furthest update": float(away.max() / (3 * case.arrays["learning_rates"].max())),
+    }
+
+
+def decoding_errors(given):
+    """Of the logits of two hypotheses that are the same, decoded step by step."""
+    case = golden.load(UPDATED)
+    model = model_with(case.new_model(), given)
+    batch = batch_of(case.arrays)
+    source = model.encode_source(batch["inputs"])
+    kernels = model.step_kernels()
+    caches = model.empty_caches(len(batch["inputs"]))
+    last_ids = np.zeros((len(batch["inputs"]), 2), np.int32)
+    logits = []
+    for position in range(POSITIONS):
+        step = jax.jit(functools.partial(model.decode_step, position=position, source=source))
+        step_logits, caches = step(last_ids, caches=caches, kernels=kernels)
+        logits.append(step_logits[..., : model.target_vocab_size])
+        last_ids = np.repeat(batch["targets"][:, position, None], 2, axis=1)
+    wanted = np.repeat(case.arrays["logits"][:, :POSITIONS, None], 2, axis=2)
+    return {"decoding": golden.relative_error(np.stack(logits, 1), wanted)}
+
+
+def release_error(given):
+    model, expected = golden.new_release_model()
+    model_with(model, given)
+    return golden.relative_error(
+        jax.jit(model, compiler_options=QUICKLY)(batch_of(expected)), expected["logits"]
+    )
+
+
+def packed_error():
+    """Of packed rows where attention is restricted, beside the network in numpy."""
+    model = networks.small_model("self_attention_type=restricted,restricted_neighborhood=3")
+    logits = jax.jit(model, compiler_options=QUICKLY)(PACKED)
+    wanted = numpy_transformer.logits(
+        t2t.checkpoints.t2t_variables(model),
+        model.hp,
+        PACKED["inputs"],
+        PACKED["targets"],
+        model.source_vocab_size,
+        model.target_vocab_size,
+        packing=PACKED,
+    )
+    tokens = PACKED["targets"] != 0
+    return golden.relative_error(np.asarray(logits)[tokens], wanted[tokens])
+
+
+def model_with(model, arrays):
+    """The model, with the variables of T2T's checkpoint."""
+    variables = {n: a for n, a in arrays.items() if not n.startswith("attention/")}
+    t2t.checkpoints.t2t.assign(model, variables, "given")
+    return model
+
+
+def batch_of(arrays):
+    return {side: np.asarray(arrays[side], np.int32) for side in ("inputs", "targets")}
+
+
+if __name__ == "__main__":
+    main()

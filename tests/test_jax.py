@@ -1,0 +1,92 @@
+"""The network on Keras's JAX backend, in a process that has no TensorFlow."""
+
+import importlib.util
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import golden
+import numpy as np
+import pytest
+
+import t2t_keras as t2t
+
+if not importlib.util.find_spec("jax"):
+    pytest.skip("the package jax is not installed", allow_module_level=True)
+
+
+TESTS = Path(__file__).parent
+WITHOUT_TENSORFLOW = """
+import sys
+sys.modules |= dict.fromkeys(["tensorflow", "tensorflow_text", "tensorflow_datasets"])
+import golden_on_jax
+golden_on_jax.main()
+"""
+"""Importing a module for which None stands fails."""
+
+
+@pytest.fixture(scope="module")
+def errors(tmp_path_factory):
+    """What `golden_on_jax.py` finds."""
+    given = {}
+    for name in golden.MODELS:
+        case = golden.load(name)
+        _, attention = case.model()(case.batch, return_attention_weights=True)
+        for kind, layers in attention.items():
+            for layer, weights in enumerate(layers):
+                given[f"{name}/attention/{kind}/{layer}"] = np.asarray(weights)
+        given |= arrays(name, case.checkpoint)
+    given |= arrays("release", str(golden.RELEASE / "model.ckpt-1"))
+    path = tmp_path_factory.mktemp("jax") / "given.npz"
+    np.savez(path, **given)
+    done = subprocess.run(
+        [sys.executable, "-c", WITHOUT_TENSORFLOW, path],
+        capture_output=True,
+        text=True,
+        check=False,
+        env={
+            **os.environ,
+            "KERAS_BACKEND": "jax",
+            "JAX_PLATFORMS": "cpu",
+            "PYTHONPATH": f"{TESTS}:{TESTS.parent / 'examples'}",
+        },
+    )
+    assert done.returncode == 0, done.stderr
+    return json.loads(done.stdout.splitlines()[-1])
+
+
+def arrays(name, checkpoint):
+    """T2T's variables, each under the name of the model."""
+    read = t2t.checkpoints.read(checkpoint)
+    return {f"{name}/{variable}": array for variable, array in read.items()}
+
+
+@pytest.mark.parametrize("name", golden.MODELS)
+def test_logits_loss_and_attention(name, errors):
+    for of in ("logits", "loss", "attention"):
+        assert errors[name][of] <= golden.RELATIVE, of
+
+
+@pytest.mark.parametrize("name", ["key_channels", "relative"])
+def test_every_gradient(name, errors):
+    assert errors[name]["gradients"] <= golden.RELATIVE
+
+
+def test_three_steps_of_the_example(errors):
+    """As `test_golden.py` says of updates, a few elements may differ by the learning rate."""
+    assert errors["base_prenorm"]["updates off"] <= 1e-3
+    assert errors["base_prenorm"]["furthest update"] <= 1
+
+
+def test_decoding_step_by_step(errors):
+    assert errors["base_prenorm"]["decoding"] <= golden.RELATIVE
+
+
+def test_logits_of_the_released_checkpoint(errors):
+    assert errors["release"]["logits"] <= golden.RELATIVE
+
+
+def test_packed_rows_and_restricted_attention(errors):
+    assert errors["packed"]["logits"] <= golden.RELATIVE
