@@ -10,10 +10,7 @@ import json
 import os
 import re
 import shutil
-import signal
 import subprocess
-import sys
-import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import NamedTuple
@@ -117,23 +114,11 @@ PAGES = {
 
 
 @pytest.fixture(scope="module")
-def programs(tmp_path_factory):
-    """A directory of our commands and `python`, quick to start; see `warm_server`."""
-    folder = tmp_path_factory.mktemp("programs")
-    address = str(folder / "socket")
-    client = f"#!{sys.executable} -IS\n" + warm_server.CLIENT.format(address=address)
-    for name in (*console_scripts(), "python"):
-        (folder / name).write_text(client)
-        (folder / name).chmod(0o755)
-    server = subprocess.Popen([sys.executable, warm_server.__file__, address], cwd=ROOT)
-    for _ in range(600):
-        if os.path.exists(address) or server.poll() is not None:
-            break
-        time.sleep(0.1)
-    assert os.path.exists(address), "the server did not start"
-    yield folder
-    server.send_signal(signal.SIGTERM)
-    server.wait()
+def programs():
+    """A directory of our commands and `python`, quick to start."""
+    scripts = re.findall(r"^\s+(t2t-keras-\w+) =", (ROOT / "setup.cfg").read_text(), re.MULTILINE)
+    with warm_server.programs([*scripts, "python"]) as folder:
+        yield folder
 
 
 @pytest.fixture(scope="module")
@@ -185,10 +170,6 @@ def is_left_out(block):
         return True
     words = commands(block.code) if block.language == "sh" else []
     return bool(words) and all(one[1:2] and "benchmarks/" in one[1] for one in words)
-
-
-def console_scripts():
-    return re.findall(r"^\s+(t2t-keras-\w+) =", (ROOT / "setup.cfg").read_text(), re.MULTILINE)
 
 
 @pytest.mark.parametrize("name", [name for name in ALL if not all(map(is_left_out, blocks(name)))])

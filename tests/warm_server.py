@@ -1,19 +1,25 @@
 """Runs Python commands in forks of a process that has imported what is slow to import.
 
-`python warm_server.py SOCKET` listens; a client sends {"argv", "directory", "environment",
-"parse_only"} and its three standard files, and gets the exit code. `argv` is a command line of
-`t2t-keras-...` or of `python`, with a script, `-m`, `-c` or `-` (standard input).
+`python warm_server.py SOCKET` listens; a client sends [argv, directory, environment] and its three
+standard files, and gets the exit code. `argv` is a command line of `t2t-keras-...`, or of `python` with
+a script, `-m`, `-c` or `-` (standard input).
 """
 
 import array
+import contextlib
 import gc
 import json
 import os
 import runpy
+import select
 import signal
 import socket
+import subprocess
 import sys
+import tempfile
+import time
 import traceback
+from pathlib import Path
 
 CLIENT = """\
 import array, json, os, socket, sys
@@ -29,8 +35,26 @@ with socket.socket(socket.AF_UNIX) as connection:
 SLOW = ("keras", "tensorflow_text", "t2t_keras.training", "t2t_keras.export", "t2t_keras.problems")
 
 
+@contextlib.contextmanager
+def programs(names):
+    """A directory of programs of these names, which a server stands behind as long as it is used."""
+    with tempfile.TemporaryDirectory() as folder:  # short: so must the name of a socket be
+        address = os.path.join(folder, "socket")
+        for name in names:
+            path = Path(folder, name)
+            path.write_text(f"#!{sys.executable} -IS\n" + CLIENT.format(address=address))
+            path.chmod(0o755)
+        command = [sys.executable, __file__, address]
+        with subprocess.Popen(command, stdin=subprocess.PIPE) as server:
+            while not os.path.exists(address) and server.poll() is None:
+                time.sleep(0.05)
+            yield Path(folder)
+            server.stdin.close()
+
+
 def serve(address):
-    """Answers each client by a fork, until it is ended."""
+    """Answers each client by a fork, until standard input is closed."""
+    os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")  # as every command does
     for name in SLOW:
         __import__(name)
     gc.freeze()
@@ -38,7 +62,7 @@ def serve(address):
     with socket.socket(socket.AF_UNIX) as listening:
         listening.bind(address)
         listening.listen()
-        while True:
+        while listening in select.select([listening, sys.stdin], [], [])[0]:
             connection, _ = listening.accept()
             if not os.fork():
                 listening.close()
