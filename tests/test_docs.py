@@ -23,6 +23,7 @@ import warm_server
 from markdown_blocks import LANGUAGES, ROOT, Block, blocks, commands, indented_lines
 
 from t2t_keras.cli.t2t_flags import INSTEAD
+from t2t_keras.data import TranslateProblem
 from t2t_keras.text import SubwordTextEncoder
 
 ALL = ["README.md", *sorted(f"docs/{path.name}" for path in (ROOT / "docs").glob("*.md"))]
@@ -336,6 +337,16 @@ def test_what_is_said_of_flags_of_t2t_is_so():
     if trained_with.exists():
         given = set(re.findall(r"^--(\w+)=", trained_with.read_text(), re.MULTILINE))
         assert given - told == set()
+
+
+def test_hooks_of_problems_that_keep_their_names_are_there():
+    page = (ROOT / "docs/from-tensor2tensor.md").read_text()
+    (row,) = re.findall(
+        r"^\| `generate_samples`.*the same names and meanings \|$", page, re.MULTILINE
+    )
+    hooks = re.findall(r"`(\w+)`", row)
+    assert len(hooks) > 10
+    assert [hook for hook in hooks if not hasattr(TranslateProblem, hook)] == []
 
 
 def our_flags():
