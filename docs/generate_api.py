@@ -139,7 +139,7 @@ def signature(node: ast.FunctionDef, skip: int = 0) -> str:
     """`(x, *, y: int = 0) -> str`, without the first `skip` parameters."""
     arguments = node.args
     arguments.args = arguments.args[skip:]
-    returns = f" -> {ast.unparse(node.returns)}" if node.returns and not skip else ""
+    returns = f" -> {ast.unparse(node.returns)}" if node.returns and node.name != "__init__" else ""
     return f"({ast.unparse(arguments)}){returns}"
 
 
@@ -173,7 +173,7 @@ def members(node: ast.ClassDef) -> str:
             shown = name
         if about:
             lines.append(f"- `{shown}`: {paragraph(about.split(chr(10) * 2)[0])}\n")
-    return "\n" + "".join(lines) if lines else ""
+    return "\n**Members**\n\n" + "".join(lines) if lines else ""
 
 
 def paragraph(words: str) -> str:
