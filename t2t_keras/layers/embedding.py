@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import keras
-import numpy as np
 from keras import ops
 
 from t2t_keras.ids import PAD_ID
@@ -66,10 +65,10 @@ class SharedEmbedding(keras.layers.Layer):
         """
         missing = -self.vocab_size % BLOCK
         kernel = ops.transpose(ops.cast(self.table, self.compute_dtype))
-        bias = np.pad(np.zeros(self.vocab_size), (0, missing), constant_values=MASKED)
+        is_token = ops.arange(self.vocab_size + missing) < self.vocab_size
         return {
             "kernel": ops.pad(kernel, [[0, 0], [0, missing]]),
-            "bias": ops.cast(ops.convert_to_tensor(bias, "float32"), self.compute_dtype),
+            "bias": ops.cast(ops.where(is_token, 0.0, MASKED), self.compute_dtype),
         }
 
     def logits(self, x, matrix=None):
