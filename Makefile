@@ -1,5 +1,6 @@
 # make test: style, types and tests.  make demo: a Transformer trained and scored on this machine.
-# Both make their virtual environment first, from any Python 3.10 to 3.13.
+# make bench: the tables of docs/performance.md measured on this machine, which takes an hour and more.
+# All make their virtual environment first, from any Python 3.10 to 3.13.
 
 VENV ?= .venv
 BIN := $(VENV)/bin
@@ -11,12 +12,20 @@ DEMO_EVAL_EVERY ?= 200
 DEMO_AVERAGED ?= 3
 DEMO_DECODE ?= beam_size=4,alpha=0.6
 
+BENCH ?= bench
+BENCH_PAGE ?= docs/performance.md
+# The corpus, fetched into $(BENCH)/raw unless it is there, and its text.
+BENCH_PROBLEM ?= translate_ende_multi30k
+BENCH_TEXT ?= $(BENCH)/raw/train.en.gz $(BENCH)/raw/train.de.gz
+# Such as --quick, --only=training_step,translation or --torch_python=DIR/bin/python.
+BENCH_FLAGS ?=
+
 # The first Python that TensorFlow supports and that can make a virtual environment.
 PYTHON ?= $(shell for python in python3 python3.13 python3.12 python3.11 python3.10; do \
 	$$python -c 'import ensurepip, sys; sys.exit(not (3, 10) <= sys.version_info < (3, 14))' \
 	2> /dev/null && echo $$python && break; done)
 
-.PHONY: test demo
+.PHONY: test demo bench
 
 test: $(VENV)/installed-dev
 	$(BIN)/ruff format --check --quiet .
@@ -39,6 +48,12 @@ demo: $(VENV)/installed
 		--decode_from_file=$(DEMO)/test.en --decode_to_file=$(DEMO)/test.translated.de
 	$(BIN)/t2t-keras-bleu --translation=$(DEMO)/test.translated.de --reference=$(DEMO)/test.de
 
+bench: $(VENV)/installed-bench
+	$(BIN)/t2t-keras-datagen --problem=$(BENCH_PROBLEM) --data_dir=$(BENCH)/data --tmp_dir=$(BENCH)/raw
+	$(BIN)/python benchmarks/report.py $(BENCH_PAGE) --text $(BENCH_TEXT) \
+		--data_dir=$(BENCH)/data --problem=$(BENCH_PROBLEM) \
+		--plot=$(dir $(BENCH_PAGE))layer_types.svg $(BENCH_FLAGS)
+
 $(VENV)/installed: setup.cfg pyproject.toml | $(BIN)/python
 	@echo "Installing TensorFlow and what else is needed into $(VENV): 2.6 GB on disk."
 	$(BIN)/pip install --quiet --editable .
@@ -48,6 +63,10 @@ $(VENV)/installed-dev: setup.cfg pyproject.toml | $(BIN)/python
 	@echo "Installing TensorFlow and what else is needed into $(VENV): 2.6 GB on disk."
 	$(BIN)/pip install --quiet --editable .[dev]
 	touch $(VENV)/installed $@
+
+$(VENV)/installed-bench: $(VENV)/installed
+	$(BIN)/pip install --quiet --editable .[bench,ctranslate2,plot]
+	touch $@
 
 $(BIN)/python:
 	@test -n "$(PYTHON)" || { echo "No Python 3.10 to 3.13 found: make PYTHON=... names one." >&2; exit 1; }

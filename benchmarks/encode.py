@@ -9,6 +9,7 @@ import argparse
 import copy
 import io
 import os
+import sys
 from collections.abc import Callable
 
 import plain_t2t
@@ -43,18 +44,18 @@ def main() -> None:
         try:
             methods[name] = learn(lines, args.target_size)
         except ImportError:
-            print(f"{name} is not installed and left out.")
+            print(f"{name} left out: not installed", file=sys.stderr)
 
-    print(f"\nBest of {args.repeats}, CPU time of one core.")
-    print(f"{'':20}{'first pass':>22}{'second pass':>22}{'ids':>12}")
-    print(f"{'':20}" + 2 * f"{'lines/s':>13}{'MB/s':>9}" + f"{'a line':>12}")
+    print(f"The best of {args.repeats}, CPU time of one core; {encoder.vocab_size:,} subwords.\n")
+    print("| | lines/s, first pass | MB/s | lines/s, second pass | MB/s | ids a line |")
+    print("|---|---|---|---|---|---|")
     for name, new in methods.items():
         passes = [_two_passes(new(), lines) for _ in range(args.repeats)]
         seconds = [min(times) for times in zip(*passes, strict=True)]
         rates = [(len(lines) / s, megabytes(lines) / s) for s in seconds]
         length = sum(map(len, new()(lines))) / len(lines)
-        cells = "".join(f"{per_line:13,.0f}{per_byte:9.1f}" for per_line, per_byte in rates)
-        print(f"{name:20}{cells}{length:12.1f}", flush=True)
+        cells = " | ".join(f"{per_line:,.0f} | {per_byte:.1f}" for per_line, per_byte in rates)
+        print(f"| {name} | {cells} | {length:.1f} |", flush=True)
 
 
 def _two_passes(encode: Encode, lines: list[str]) -> tuple[float, float]:

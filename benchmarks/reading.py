@@ -31,15 +31,20 @@ def main() -> None:
     import tensorflow as tf
 
     tf.zeros([1])
-    print(f"{os.cpu_count()} cores, load {os.getloadavg()[0]:.1f}; with TensorFlow {memory()}")
+    before = memory()
     start = time.perf_counter()
     index = read_index(arguments.data_dir, arguments.name, arguments.split)
     size = sum(path.stat().st_size for path in index.paths)
     print(
-        f"index of {len(index.sizes):,} pairs in {len(index.paths)} shards of {size / 1e6:,.0f} MB: "
-        f"{time.perf_counter() - start:.2f} s, {memory()}"
+        f"{len(index.sizes):,} pairs in {len(index.paths)} shards of {size / 1e6:,.1f} MB, their index "
+        f"read in {time.perf_counter() - start:.2f} s; TensorFlow alone has {before:,.0f} MB.\n"
     )
     del index
+    print(
+        "| batches | target ids/s, with checksums | without | a second of a core | pairs/s "
+        "| padding | ids a batch, targets | shapes | first batch (s) | memory (MB) |"
+    )
+    print("|---|---|---|---|---|---|---|---|---|---|")
     for ours in (True, False):
         measure(arguments, ours)
 
@@ -60,9 +65,8 @@ def measure(arguments: argparse.Namespace, ours: bool) -> None:
         pad_to_boundary=ours,
     )
     next(iter(batches.dataset()))
-    print(f"\n{'Ours' if ours else 'T2T'}: {batches.description()}")
-    print(f"  first batch after {time.perf_counter() - start:.2f} s")
-    times = [read(batches, arguments.batches) for _ in range(2)]
+    first = time.perf_counter() - start
+    (checked, _), (seconds, busy) = (read(batches, arguments.batches) for _ in range(2))
 
     pairs = ids = targets = positions = 0
     shapes = set()
@@ -73,15 +77,12 @@ def measure(arguments: argparse.Namespace, ours: bool) -> None:
         ids += sum(real.values())
         targets += real["targets"]
         pairs += int((batch["targets"][:, 0] != 0).sum())
-    for what, (seconds, busy) in zip(("with", "without"), times, strict=True):
-        print(
-            f"  {what} checksums: {targets / seconds:,.0f} target ids/s, {pairs / seconds:,.0f} pairs/s, "
-            f"{arguments.batches / seconds:,.0f} batches/s, "
-            f"{targets / busy:,.0f} target ids for each second of a core"
-        )
     print(
-        f"  padding {1 - ids / positions:.2%}; a batch has {ids / arguments.batches:,.0f} ids, "
-        f"{targets / arguments.batches:,.0f} of them targets; {len(shapes)} shapes; {memory()}"
+        f"| {'ours' if ours else 'as T2T makes them'} | {targets / checked:,.0f} "
+        f"| {targets / seconds:,.0f} | {targets / busy:,.0f} | {pairs / seconds:,.0f} "
+        f"| {1 - ids / positions:.2%} | {ids / arguments.batches:,.0f}, "
+        f"{targets / arguments.batches:,.0f} | {len(shapes)} | {first:.2f} | {memory():,.0f} |",
+        flush=True,
     )
 
 
@@ -93,9 +94,9 @@ def read(batches: Batches, number: int) -> tuple[float, float]:
     return time.perf_counter() - start, time.process_time() - busy
 
 
-def memory() -> str:
-    """The most memory that this process has had."""
-    return f"{resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024:,.0f} MB at most"
+def memory() -> float:
+    """The most megabytes that this process has had."""
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
 
 
 if __name__ == "__main__":

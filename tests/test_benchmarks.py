@@ -1,5 +1,7 @@
 """The benchmarks run, and check what they compare."""
 
+import importlib.metadata
+import importlib.util
 import json
 import re
 import statistics
@@ -8,6 +10,7 @@ import sys
 from pathlib import Path
 
 import pytest
+import report
 
 ROOT = Path(__file__).parents[1]
 
@@ -94,3 +97,101 @@ def test_kinds_of_layers_are_measured_counted_and_drawn(tmp_path):
     assert f"| restricted self-attention | 40 | 8 | {count:.2f} | 1 | 20 | " in done.stdout
     assert "Full over restricted self-attention, r = 4, n = 40, d = 8: time " in done.stdout
     assert "restricted self-attention" in curves.read_text()
+
+
+# The page of all of them
+
+PAGE = """# Performance
+
+<!-- measured: text_encoding -->
+
+old figures
+
+<!-- end of text_encoding -->
+
+What stays.
+
+<!-- measured: reading -->
+
+figures of reading
+
+<!-- end of reading -->
+"""
+
+
+def test_a_page_gets_what_was_measured_and_keeps_the_rest(text, tmp_path):
+    page = tmp_path / "page.md"
+    page.write_text(PAGE)
+    done = run("report", page, "--quick", "--only=text_encoding,reading", "--text", text)
+    assert done.returncode == 0, done.stderr
+    assert "reading left out: give --data_dir and --problem" in done.stderr
+    written = page.read_text()
+    before, rest = written.split("<!-- measured: text_encoding -->")
+    section, after = rest.split("<!-- end of text_encoding -->")
+    assert (before, after) == (PAGE[: len(before)], PAGE[-len(after) :])
+    assert "old figures" not in section
+    command, where, *told = section.strip().split("\n\n")
+    assert command.startswith("`python benchmarks/encode.py lines.txt --lines=50000 ")
+    assert command.endswith(" --lines=150 --target_size=200 --repeats=1`")
+    assert re.search(r"^\d+ cores of .+ GB of memory, \w+; \d{4}-\d\d-\d\d, load ", where)
+    assert f"tensorflow {importlib.metadata.version('tensorflow')}" in where
+    assert "| t2t_keras | " in told[-1]
+    for library, name in {"sentencepiece": "SentencePiece", "tokenizers": "tokenizers"}.items():
+        present = importlib.util.find_spec(library)
+        assert (f"| {name} | " if present else f"{name} left out: not installed") in section
+
+
+def test_a_section_is_where_both_its_marks_are():
+    assert report.replaced(PAGE, "reading", "new\n").endswith(
+        "<!-- measured: reading -->\n\nnew\n\n<!-- end of reading -->\n"
+    )
+    for wrong in (PAGE.replace("end of reading", "end"), PAGE + PAGE):
+        with pytest.raises(ValueError, match="needs one <!-- measured: reading --> and below"):
+            report.replaced(wrong, "reading", "new")
+
+
+def test_the_page_has_a_section_for_each_benchmark():
+    page = (ROOT / "docs" / "performance.md").read_text()
+    for name in report.BENCHMARKS:
+        report.replaced(page, name, "")
+
+
+@pytest.mark.parametrize(
+    ("argument", "wanted"),
+    [
+        ("--only=readin", "no benchmark 'readin'"),
+        ("--only=translation", "needs one <!-- measured: translation -->"),
+    ],
+)
+def test_mistakes_are_told_before_anything_is_measured(argument, wanted, tmp_path):
+    page = tmp_path / "page.md"
+    page.write_text(PAGE)
+    done = run("report", page, argument)
+    assert done.returncode == 2
+    assert wanted in done.stderr.splitlines()[-1]
+    assert page.read_text() == PAGE
+
+
+# One device
+
+
+def test_steps_on_jax_are_measured_and_say_where():
+    pytest.importorskip("jax")
+    done = run(
+        "device_steps",
+        "--models=tiny",
+        "--rows=2",
+        "--length=8",
+        "--vocab=300",
+        "--steps=2",
+        "--precisions=float32",
+        "--kinds=decode",
+    )
+    assert done.returncode == 0, done.stderr
+    assert "PyTorch, torch.compile left out: no Python given" in done.stderr
+    assert "no GPU was at hand" in done.stdout or "On NVIDIA" in done.stdout
+    assert re.search(
+        r"^\| decoding \| tiny \| 2 x 8 \| float32 \| t2t_keras, JAX \| [\d,]+ \|",
+        done.stdout,
+        re.M,
+    )

@@ -14,7 +14,9 @@ import pytest
 import t2t_keras
 
 ROOT = Path(__file__).parents[1]
-NOT_COPIED = shutil.ignore_patterns(".*", "*.egg-info", "__pycache__", "build", "dist", "demo")
+NOT_COPIED = shutil.ignore_patterns(
+    ".*", "*.egg-info", "__pycache__", "build", "dist", "demo", "bench"
+)
 INSTALLED = {
     "t2t_keras": "t2t_keras",
     "hparams": "t2t_keras/hparams",

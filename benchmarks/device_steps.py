@@ -1,0 +1,142 @@
+"""A training step and a step of decoding on one device: our network on JAX, and PyTorch's.
+
+    python benchmarks/device_steps.py --torch_python=torch/bin/python --json=device.json
+
+Meant for a GPU, and TensorFlow is not needed; without a GPU it measures the CPU and says so. Both
+networks are the same: layer normalisation before each sub-layer, one table for both languages and
+the softmax, dropout and label smoothing of 0.1, Adam. PyTorch's (`torch_transformer.py`) has its
+fused attention and Adam, and runs as it is and by `torch.compile`. Ours is one `jax.jit` of
+`stateless_call`, the gradient and `stateless_apply`.
+
+A training step is forward, backward and update on rows without padding. A step of decoding gives
+four hypotheses of each sentence their next token's logits, in the middle of a search: --length
+positions of the source, half as many decoded. PyTorch's also copies the keys and values of the
+hypotheses that go on, which ours does not need. Choosing tokens is not part of it.
+
+In bfloat16 weights are float32 and products mixed; in float32 both use TensorFloat-32 where the
+device has it. "Of peak" is the share of the rate of matrix products that JAX reaches here at the
+same precision; it counts 6 operations for each position and weight in training and 2 in decoding.
+"""
+
+import argparse
+import statistics
+import sys
+
+from processes import MODELS, Results, measured
+
+WAYS = {
+    "jax": ("jax", "t2t_keras, JAX"),
+    "torch": ("torch", "PyTorch"),
+    "torch_compiled": ("torch", "PyTorch, torch.compile"),
+}
+KINDS = {"train": "training", "decode": "decoding"}
+HYPOTHESES = 4
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--models", default="base,big", help="(%(default)s)")
+    parser.add_argument("--rows", type=int, default=32, help="sentences (%(default)s)")
+    parser.add_argument("--length", type=int, default=64, help="tokens a side (%(default)s)")
+    parser.add_argument("--precisions", default="float32,bfloat16", help="(%(default)s)")
+    parser.add_argument("--kinds", default=",".join(KINDS), help="(%(default)s)")
+    parser.add_argument("--ways", default=",".join(WAYS), help="(%(default)s)")
+    parser.add_argument("--vocab", type=int, default=33708, help="(%(default)s)")
+    parser.add_argument("--steps", type=int, default=10, help="timed (%(default)s)")
+    parser.add_argument("--torch_python", help="a Python with torch")
+    parser.add_argument("--json", help="where to write all that was measured")
+    args = parser.parse_args()
+    pythons = {"jax": sys.executable, "torch": args.torch_python}
+    results = Results(args.json)
+    for precision in args.precisions.split(","):
+        add(results, sys.executable, spec_of(args, "jax", "peak", "tiny", precision))
+        for model in args.models.split(","):
+            for kind in args.kinds.split(","):
+                for way in args.ways.split(","):
+                    library, name = WAYS[way]
+                    if not pythons[library]:
+                        print(f"{name} left out: no Python given", file=sys.stderr)
+                        continue
+                    add(results, pythons[library], spec_of(args, way, kind, model, precision))
+    print_table(results)
+
+
+def spec_of(args: argparse.Namespace, way: str, kind: str, model: str, precision: str) -> dict:
+    """What one process is to measure."""
+    return {
+        **MODELS[model],
+        "way": way,
+        "kind": kind,
+        "model": model,
+        "precision": precision,
+        "compiled": way == "torch_compiled",
+        "rows": args.rows,
+        "length": args.length,
+        "hypotheses": HYPOTHESES,
+        "vocab": args.vocab,
+        "steps": args.steps,
+    }
+
+
+def add(results: Results, python: str, spec: dict) -> None:
+    """Measures in a process of its own, and adds what it tells, or why it failed."""
+    library, name = WAYS[spec["way"]]
+    kind = "peak" if spec["kind"] == "peak" else "step"
+    told = measured(python, f"device_{kind}_of_{library}.py", spec)
+    results.append({**spec, **told})
+    what = f"{name}, {spec['kind']}, {spec['model']}, {spec['precision']}"
+    if "failure" in told:
+        print(f"{what} left out: {told['failure']}", file=sys.stderr)
+        return
+    seconds = statistics.median(told["seconds"])
+    print(f"{what}: {1000 * seconds:.1f} ms", file=sys.stderr, flush=True)
+
+
+def operations(result: dict) -> float:
+    """Floating-point operations of a step, attention's products left out."""
+    hidden, inner, layers = result["hidden"], result["filter"], result["layers"]
+    feed_forward, attention = 2 * hidden * inner, 4 * hidden**2
+    encoder = layers * (attention + feed_forward)
+    # In decoding the memory's keys and values, half of an attention's matrices, are there already.
+    decoder = layers * (2 * attention + feed_forward) + result["vocab"] * hidden
+    if result["kind"] == "train":
+        return 6.0 * result["rows"] * result["length"] * (encoder + decoder)
+    decoder -= layers * attention // 2
+    return 2.0 * result["rows"] * result["hypotheses"] * decoder
+
+
+def print_table(results: list[dict]) -> None:
+    results = [result for result in results if "failure" not in result]
+    if not results:
+        sys.exit("Nothing could be measured.")
+    devices = dict.fromkeys(result["device"] for result in results)
+    has_gpu = any(result["gpu"] for result in results)
+    print(f"On {', '.join(devices)}{'' if has_gpu else ': no GPU was at hand'}.")
+    peaks = {r["precision"]: max(r["rates"]) for r in results if r["kind"] == "peak"}
+    for precision, rate in peaks.items():
+        print(f"Matrix products, {precision}: {rate / 1e12:,.2f} TFLOP/s.")
+    print(
+        "| step | model | batch | precision | | target tokens/s | step, fastest (ms) | of peak "
+        "| first (s) | memory (GB) |"
+    )
+    print("|---|---|---|---|---|---|---|---|---|---|")
+    for result in results:
+        if result["kind"] == "peak":
+            continue
+        seconds = statistics.median(result["seconds"])
+        share = "-"
+        if result["precision"] in peaks:
+            share = f"{operations(result) / seconds / peaks[result['precision']]:.0%}"
+        memory = result.get("device_megabytes") or result["peak_megabytes"]
+        print(
+            f"| {KINDS[result['kind']]} | {result['model']} | {result['rows']} x {result['length']} "
+            f"| {result['precision']} | {WAYS[result['way']][1]} | {result['made'] / seconds:,.0f} "
+            f"| {1000 * seconds:.1f}, {1000 * min(result['seconds']):.1f} | {share} "
+            f"| {result['first_seconds']:.0f} | {memory / 1000:.1f} |"
+        )
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,269 @@
+"""Runs the benchmarks one after another and writes what they tell into a page.
+
+    python benchmarks/report.py docs/performance.md --data_dir=data --problem=translate_ende_multi30k \\
+        --text raw/train.en.gz raw/train.de.gz --torch_python=torch/bin/python
+
+A section of the page stands between `<!-- measured: NAME -->` and `<!-- end of NAME -->`. All of it
+is replaced: by the command, the machine, the day and the load, the versions of ours and of those
+that it stands beside, who was left out and why, and the tables. Everything else on the page is kept, also the
+sections of benchmarks that were not run or failed. The page is written after each benchmark.
+
+Text benchmarks need --text, reading needs --data_dir and --problem; without them they are left out.
+Other libraries are measured by the Pythons that are given (see `train_step.py`) and where they are
+installed beside ours. The machine should have nothing else to do. Exit code 1 if a benchmark failed.
+"""
+
+import argparse
+import shlex
+import subprocess
+import sys
+import tempfile
+from collections.abc import Callable
+from pathlib import Path
+from typing import NamedTuple
+
+import machine
+
+from t2t_keras.whole_file import whole_file
+
+HERE = Path(__file__).parent
+OURS = ("tensorflow", "keras")
+LEFT_OUT = " left out: "
+
+
+class Inputs(NamedTuple):
+    """What the benchmarks are given, as they get it or as the page shows it."""
+
+    text: list[str]
+    data_dir: str | None
+    problem: str | None
+    plot: str | None
+    pythons: dict[str, str]
+
+    def shown(self) -> "Inputs":
+        """Places on this machine by names that mean something on others."""
+        return Inputs(
+            text=[Path(path).name for path in self.text],
+            data_dir=self.data_dir and "data",
+            problem=self.problem,
+            plot=self.plot and Path(self.plot).name,
+            pythons={name: f"{name}/bin/python" for name in self.pythons},
+        )
+
+    def flags(self, *names: str) -> list[str]:
+        """The flags that name other libraries' Pythons, of those that are given."""
+        return [f"--{name}_python={self.pythons[name]}" for name in names if name in self.pythons]
+
+    @property
+    def shards(self) -> list[str]:
+        return [f"--data_dir={self.data_dir}", f"--problem={self.problem}"]
+
+
+class Benchmark(NamedTuple):
+    """A section: the program and its arguments, as they should be and for a quick try."""
+
+    script: str
+    arguments: Callable[[Inputs], list[str]]
+    quick: str
+    needs: tuple[str, ...] = ()
+    beside: tuple[str, ...] = ()
+    """Packages that are measured beside ours, in the same Python."""
+    pythons: tuple[str, ...] = ()
+    """Names of other libraries' Pythons, see `OTHERS`."""
+
+
+OTHERS = {
+    "torch": ("torch", "transformers"),
+    "opennmt": ("OpenNMT-tf", "tensorflow", "tensorflow-cpu", "ctranslate2"),
+    "keras_hub": ("keras-hub", "keras", "tensorflow"),
+}
+"""Packages whose versions count, by whose Python they are in."""
+
+BENCHMARKS = {
+    "text_encoding": Benchmark(
+        "encode.py",
+        lambda given: [*given.text, "--lines=50000", "--target_size=8192"],
+        quick="--lines=150 --target_size=200 --repeats=1",
+        needs=("text",),
+        beside=("sentencepiece", "tokenizers"),
+    ),
+    "reading": Benchmark(
+        "reading.py",
+        lambda given: [
+            f"--data_dir={given.data_dir}",
+            f"--name={given.problem}",
+            "--hparams=transformer_base",
+        ],
+        quick="--batches=2",
+        needs=("data_dir", "problem"),
+    ),
+    "training_step": Benchmark(
+        "train_step.py",
+        lambda given: [
+            "--shapes=base:32x64,big:8x64",
+            "--steps=4",
+            *given.flags("torch", "opennmt", "keras_hub"),
+        ],
+        quick="--shapes=tiny:2x8 --vocab=300 --steps=2 --precisions=float32",
+        pythons=("torch", "opennmt", "keras_hub"),
+    ),
+    "training_on_shards": Benchmark(
+        "train_step.py",
+        lambda given: ["--shapes=base:32x64", "--ways=ours", *given.shards, "--batches=8"],
+        quick="--shapes=tiny:2x8 --steps=2 --precisions=float32 --batches=2",
+        needs=("data_dir", "problem"),
+    ),
+    "training_memory": Benchmark(
+        "train_step.py",
+        lambda given: [
+            "--shapes=base:8x64,base:32x64,base:64x64",
+            "--ways=ours,ours_remat",
+            "--precisions=float32",
+            "--steps=2",
+        ],
+        quick="--shapes=tiny:2x8 --vocab=300",
+    ),
+    "translation": Benchmark(
+        "decode.py",
+        lambda given: [given.text[-1], *given.flags("torch", "opennmt")],
+        quick="--model=tiny --vocab=300 --sentences=4 --subwords=200 --batches=2 --beams=2 --rounds=1",
+        needs=("text",),
+        beside=("ctranslate2",),
+        pythons=("torch", "opennmt"),
+    ),
+    "device_steps": Benchmark(
+        "device_steps.py",
+        lambda given: given.flags("torch"),
+        quick="--models=tiny --rows=2 --length=8 --vocab=300 --steps=2 --precisions=float32",
+        beside=("jax", "jaxlib"),
+        pythons=("torch",),
+    ),
+    "layer_types": Benchmark(
+        "layer_types.py",
+        lambda given: [
+            "--lengths=256,1024,4096",
+            "--depths=512,128",
+            "--rounds=2",
+            "--steps=3",
+            *([f"--plot={given.plot}"] if given.plot else []),
+        ],
+        quick="--lengths=40 --depths=8 --neighborhood=4 --steps=2 --rounds=1",
+    ),
+}
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("page", type=Path, help="Markdown with sections to replace")
+    parser.add_argument("--only", help=f"some of {','.join(BENCHMARKS)}; all unless given")
+    parser.add_argument("--quick", action="store_true", help="tiny sizes, to see that all runs")
+    parser.add_argument("--text", nargs="+", default=[], help="text files, plain or .gz")
+    parser.add_argument("--data_dir", help="shards to read and train on")
+    parser.add_argument("--problem", help="their problem")
+    parser.add_argument("--plot", help="a file for the curves of the kinds of layers")
+    for name, packages in OTHERS.items():
+        parser.add_argument(f"--{name}_python", help=f"a Python with {packages[0]}")
+    args = parser.parse_args()
+    pythons = {name: getattr(args, f"{name}_python") for name in OTHERS}
+    given = Inputs(
+        args.text,
+        args.data_dir,
+        args.problem,
+        args.plot,
+        {name: python for name, python in pythons.items() if python},
+    )
+    names = args.only.split(",") if args.only else list(BENCHMARKS)
+    page = args.page.read_text("utf-8")
+    for name in names:
+        if name not in BENCHMARKS:
+            parser.error(f"--only: no benchmark {name!r}; there are {', '.join(BENCHMARKS)}")
+        try:
+            replaced(page, name, "")
+        except ValueError as error:
+            parser.error(f"{args.page}: {error}")
+    failed = False
+    for name in names:
+        missing = [f"--{need}" for need in BENCHMARKS[name].needs if not getattr(given, need)]
+        if missing:
+            print(f"{name}{LEFT_OUT}give {' and '.join(missing)}", file=sys.stderr)
+            continue
+        section = measured(BENCHMARKS[name], given, args.quick)
+        if section is None:
+            print(f"{name} failed: its section stays as it is", file=sys.stderr)
+            failed = True
+            continue
+        # Read again, for somebody may have written on the page meanwhile.
+        page = replaced(args.page.read_text("utf-8"), name, section)
+        with whole_file(args.page) as partial:
+            partial.write_text(page, "utf-8")
+        print(f"{args.page}: {name} written", flush=True)
+    return int(failed)
+
+
+def replaced(page: str, name: str, section: str) -> str:
+    """The page with another text between the marks of a section.
+
+    Raises:
+        ValueError: the marks do not stand there once each, in this order.
+    """
+    marks = f"<!-- measured: {name} -->", f"<!-- end of {name} -->"
+    if [page.count(mark) for mark in marks] != [1, 1] or page.index(marks[0]) > page.index(
+        marks[1]
+    ):
+        raise ValueError(f"needs one {marks[0]} and below it one {marks[1]}")
+    before, rest = page.split(marks[0])
+    after = rest.split(marks[1])[1]
+    return f"{before}{marks[0]}\n\n{section.strip()}\n\n{marks[1]}{after}"
+
+
+def measured(benchmark: Benchmark, given: Inputs, quick: bool) -> str | None:
+    """Runs a benchmark and returns its section, or None where it failed."""
+    extra = benchmark.quick.split() if quick else []
+    command = [sys.executable, str(HERE / benchmark.script), *benchmark.arguments(given), *extra]
+    where = machine.describe()
+    print(f"Running {shlex.join(command)}", file=sys.stderr, flush=True)
+    left_out: dict[str, None] = {}
+    with tempfile.TemporaryFile("w+", encoding="utf-8") as output:
+        program = subprocess.Popen(command, stdout=output, stderr=subprocess.PIPE, text=True)
+        assert program.stderr
+        for line in program.stderr:
+            print(f"  {line}", end="", file=sys.stderr, flush=True)
+            if LEFT_OUT in line:
+                left_out[line.strip()] = None
+        if program.wait():
+            return None
+        output.seek(0)
+        told = output.read()
+    shown = ["python", f"benchmarks/{benchmark.script}", *benchmark.arguments(given.shown())]
+    lines = [f"`{shlex.join([*shown, *extra])}`", "", f"{where} {_versions(benchmark, given)}"]
+    if left_out:
+        lines += ["", f"{'; '.join(left_out)}."]
+    return "\n".join([*lines, "", markdown(told)])
+
+
+def markdown(text: str) -> str:
+    """What a benchmark printed, with an empty line between tables and sentences."""
+    lines: list[str] = []
+    for line in text.strip().splitlines():
+        if lines and lines[-1] and line and line.startswith("|") != lines[-1].startswith("|"):
+            lines.append("")
+        lines.append(line.rstrip())
+    return "\n".join(lines)
+
+
+def _versions(benchmark: Benchmark, given: Inputs) -> str:
+    """Sentences that name the versions of ours and of what is measured beside it."""
+    found = [machine.versions(sys.executable, (*OURS, *benchmark.beside))]
+    found += [
+        machine.versions(given.pythons[name], OTHERS[name])
+        for name in benchmark.pythons
+        if name in given.pythons
+    ]
+    parts = [", ".join(f"{name} {version}" for name, version in one.items()) for one in found]
+    return f"{'; beside it '.join(part for part in parts if part)}."
+
+
+if __name__ == "__main__":
+    sys.exit(main())
