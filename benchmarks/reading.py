@@ -41,7 +41,7 @@ def main() -> None:
     )
     del index
     print(
-        "| batches | target ids/s, with checksums | without | a second of a core | pairs/s "
+        "| batches | target ids/s at first | again | a second of a core | pairs/s "
         "| padding | ids a batch, targets | shapes | first batch (s) | memory (MB) |"
     )
     print("|---|---|---|---|---|---|---|---|---|---|")

@@ -126,7 +126,7 @@ BENCHMARKS = {
     "translation": Benchmark(
         "decode.py",
         lambda given: [given.text[-1], *given.flags("torch", "opennmt")],
-        quick="--model=tiny --vocab=300 --sentences=4 --subwords=200 --batches=2 --beams=2 --rounds=1",
+        quick="--model=tiny --vocab=2000 --sentences=4 --subwords=200 --batches=2 --beams=2 --rounds=1",
         needs=("text",),
         beside=("ctranslate2",),
         pythons=("torch", "opennmt"),
