@@ -368,21 +368,20 @@ class Transformer(TokenFit):
             "self_attention": self.decoder.joint_kernels(),
         }
 
-    def decode_step(self, last_ids, position, caches, source, ancestors=None, kernels=None):
+    def decode_step(self, last_ids, position, caches, source, visible=None, kernels=None):
         """Logits of the next token of K hypotheses a sentence, from cached keys and values.
 
         A hypothesis that goes on from another needs no copy of its keys and values: it says
-        which were those of its ancestor at every position.
+        which it sees. Those that none sees may be taken out, unless `keys_need_positions`.
 
         Args:
             last_ids: [B, K] int32, the tokens chosen last; 0 at the first position.
             position: scalar int32, number of tokens chosen so far.
             caches: of `empty_caches`, or as returned by the step before: a list with a layer's
-                {"k", "v"} [B, H, position * K, C] each.
+                {"k", "v"} [B, H, S, C] each, where every step has added K.
             source: of `encode_source`.
-            ancestors: [B, K, position + 1] int32, the number from 0 to K - 1 of the hypothesis
-                that each one was at each position, the present one included. Absent: each has
-                always been itself.
+            visible: [B, K, S + K] bool, the keys that each hypothesis sees, those of this step at
+                the end. Absent: each has always been itself.
             kernels: of `step_kernels`.
 
         Returns:
@@ -396,7 +395,7 @@ class Transformer(TokenFit):
             hidden = x.shape[-1]
             x = ops.reshape(x, (-1, 1, hidden))
             x = ops.reshape(self.target_position(x, start=position), (-1, hypotheses, hidden))
-        bias = self._hypothesis_bias(hypotheses, position, ancestors)
+        bias = self._hypothesis_bias(hypotheses, position, visible)
         distance = None
         if self.hp.max_relative_position or _is_restricted(self.hp):
             distance = ops.repeat(ops.arange(position + 1) - position, hypotheses)
@@ -414,14 +413,17 @@ class Transformer(TokenFit):
         logits = self.softmax.logits(rows, kernels and kernels["softmax"])
         return ops.cast(ops.reshape(logits, (-1, hypotheses, logits.shape[-1])), "float32"), caches
 
-    def _hypothesis_bias(self, hypotheses, position, ancestors):
-        """Bias of K hypotheses on (position + 1) * K keys, broadcastable to [B, H, K, keys]."""
-        bias = None
-        if hypotheses > 1:
-            if ancestors is None:
-                ancestors = ops.tile(ops.arange(hypotheses)[None, :, None], (1, 1, position + 1))
-            own = ops.expand_dims(ancestors, -1) == ops.arange(hypotheses)  # [B, K, t, K]
-            bias = layers.mask_bias(ops.reshape(own, (-1, hypotheses, (position + 1) * hypotheses)))
+    @property
+    def keys_need_positions(self):
+        """Whether a step needs the keys of all positions before it, since it counts them."""
+        hp = self.hp
+        return bool(hp.max_relative_position or hp.proximity_bias or _is_restricted(hp))
+
+    def _hypothesis_bias(self, hypotheses, position, visible):
+        """Bias of K hypotheses on the keys of a step, broadcastable to [B, H, K, keys]."""
+        if visible is None and hypotheses > 1:
+            visible = ops.tile(ops.eye(hypotheses, dtype="bool")[None], (1, 1, position + 1))
+        bias = None if visible is None else layers.mask_bias(visible)
         if self.hp.proximity_bias:
             near = layers.proximity_bias(position + 1)[:, :, -1:]  # [1, 1, 1, t]
             near = ops.repeat(near, hypotheses, axis=-1)

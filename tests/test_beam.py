@@ -8,6 +8,7 @@ from networks import log_probabilities, search_model, small_model
 from test_greedy import SOURCE
 
 import t2t_keras as t2t
+from t2t_keras.decoding import beam
 
 IMPOSSIBLE = -1e7
 
@@ -80,6 +81,43 @@ def test_beam_sizes(beam_size, top_beams):
     assert ids.dtype == tf.int32
     assert ids.shape[:2] == scores.shape == (4, top_beams)
     assert_equal(ids, scores, reference(model, SOURCE, beam_size, 0.6, 4, top_beams))
+
+
+@pytest.mark.parametrize("beam_size", [1, 4])
+def test_keys_that_nobody_sees_leave(beam_size, monkeypatch):
+    """At every step or never, the same is found."""
+    found = []
+    for steps in (1, 1000):
+        monkeypatch.setattr(beam, "PRUNED_EVERY", steps)
+        model = search_model("num_hidden_layers=2")  # a graph is made for each model
+        found.append(
+            t2t.decoding.beam_search(
+                model,
+                SOURCE,
+                beam_size=beam_size,
+                extra_length=12,
+                min_length=9,
+                top_beams=beam_size,
+            )
+        )
+    (ids, scores), (kept_ids, kept_scores) = found
+    assert ids.shape[-1] > 9
+    np.testing.assert_array_equal(ids, kept_ids)
+    np.testing.assert_allclose(scores, kept_scores, rtol=1e-5)
+
+
+def test_what_is_pruned():
+    seen = np.zeros((2, 2, 6), bool)
+    seen[0, 0, [1, 4]] = seen[0, 1, [1, 3]] = seen[1, 0, [0]] = seen[1, 1, [5]] = True
+    caches = [{"k": tf.reshape(tf.range(2 * 3 * 6 * 2.0), [2, 3, 6, 2])}]
+    beams = beam.first_beams(2, 2)._replace(visible=tf.constant(seen))
+    pruned, [cache] = beam.prune(beams, caches)
+    assert pruned.visible.numpy().astype(int).tolist() == [
+        [[1, 0, 1], [1, 1, 0]],
+        [[1, 0, 0], [0, 1, 0]],
+    ]
+    np.testing.assert_array_equal(cache["k"][0], caches[0]["k"].numpy()[0][:, [1, 3, 4]])
+    np.testing.assert_array_equal(cache["k"][1, :, :2], caches[0]["k"].numpy()[1][:, [0, 5]])
 
 
 @pytest.mark.parametrize("alpha", [0.0, 0.3, 1.0, 2.0])

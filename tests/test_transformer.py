@@ -117,8 +117,9 @@ def test_hypotheses_that_go_on_from_others(name):
     ancestors = [[[0], [1]], [[0, 0], [1, 1]], [[1, 1, 0], [1, 1, 1]]]
     last = np.zeros((sentences, 2), np.int32)
     for position in range(3):
-        past = np.tile(np.array(ancestors[position], np.int32), (sentences, 1, 1))
-        logits, caches = model.decode_step(last, position, caches, source, past)
+        seen = np.array(ancestors[position])[..., None] == np.arange(2)  # [2, position + 1, 2]
+        visible = np.tile(seen.reshape(1, 2, -1), (sentences, 1, 1))
+        logits, caches = model.decode_step(last, position, caches, source, visible)
         last = tokens[position]
     for k, (at_first, at_second) in enumerate([(1, 0), (1, 1)]):
         targets = np.stack([tokens[0, :, at_first], tokens[1, :, at_second]], 1)

@@ -21,12 +21,16 @@ from t2t_keras.decoding.state import (
 from t2t_keras.ids import EOS_ID, PAD_ID
 
 
+PRUNED_EVERY = 8
+"""So many steps apart, keys that no hypothesis sees any more leave the caches."""
+
+
 class Beams(NamedTuple):
     """The hypotheses of b sentences. i tokens have been chosen, and a first 0 stands before them."""
 
     alive_ids: Any  # [b, K, i + 1] int32, best first
     alive_log_p: Any  # [b, K] float32, sums of log-probabilities
-    ancestors: Any  # [b, K, i] int32, which of the K each alive one was at each position
+    visible: Any  # [b, K, S] bool, which of the cached keys each alive one sees
     finished_ids: Any  # [b, K, i + 1] int32, 0 after the end of sentence
     finished_scores: Any  # [b, K] float32, -INFINITY where `finished` is False
     finished: Any  # [b, K] bool
@@ -37,7 +41,7 @@ class Live(NamedTuple):
 
     rows: Any  # [b] int32, their places in the batch
     beams: Beams
-    caches: list[dict[str, Any]]  # per layer {"k", "v"}: [b, H, i * K, C]
+    caches: list[dict[str, Any]]  # per layer {"k", "v"}: [b, H, S, C]
     source: Any  # of `model.encode_source`
     limits: Any  # [b] int32, the most tokens
     forced: Any  # [b, longest] int32, tokens to choose, 0 where free; () if all are
@@ -116,9 +120,17 @@ def _beam_search(
         )
         forced = None if prefix is None else live.forced[:, search.i]
         beams = advance(beams, search.i, logits, alpha, forced, min_length)
-        return leave(
-            search._replace(i=search.i + 1, live=live._replace(beams=beams, caches=caches))
+        search = search._replace(i=search.i + 1, live=live._replace(beams=beams, caches=caches))
+        return leave(search if model.keys_need_positions else prune_now_and_then(search))
+
+    def prune_now_and_then(search):
+        live = search.live
+        beams, caches = tf.cond(
+            search.i % PRUNED_EVERY == 0,
+            lambda: prune(live.beams, live.caches),
+            lambda: (live.beams, live.caches),
         )
+        return search._replace(live=live._replace(beams=beams, caches=caches))
 
     def leave(search):
         """Takes out of the search what is done."""
@@ -178,7 +190,7 @@ def first_beams(batch, beam_size: int) -> Beams:
     return Beams(
         alive_ids=nothing,
         alive_log_p=tf.tile(log_p, [batch, 1]),
-        ancestors=tf.zeros([batch, beam_size, 0], tf.int32),
+        visible=tf.zeros([batch, beam_size, 0], tf.bool),
         finished_ids=nothing,
         finished_scores=tf.fill([batch, beam_size], -INFINITY),
         finished=tf.zeros([batch, beam_size], tf.bool),
@@ -201,14 +213,29 @@ def next_logits(model, beams: Beams, i, caches, source, kernels):
     """The logits [b, K, V] of token number i, and what they leave behind.
 
     Returns:
-        `beams`, whose hypotheses are now their own ancestors at position i, logits, grown caches.
+        `beams`, whose hypotheses now see keys of their own too, logits, grown caches.
     """
     batch, beam_size = tf.shape(beams.alive_log_p)[0], beams.alive_log_p.shape[1]
-    own = tf.tile(tf.range(beam_size)[None, :, None], [batch, 1, 1])
-    beams = beams._replace(ancestors=tf.concat([beams.ancestors, own], 2))
+    own = tf.tile(tf.eye(beam_size, dtype=tf.bool)[None], [batch, 1, 1])
+    beams = beams._replace(visible=tf.concat([beams.visible, own], 2))
     last = beams.alive_ids[:, :, -1]
-    logits, caches = model.decode_step(last, i, caches, source, beams.ancestors, kernels)
+    logits, caches = model.decode_step(last, i, caches, source, beams.visible, kernels)
     return beams, logits, caches
+
+
+def prune(beams: Beams, caches):
+    """Takes out of the caches what no alive hypothesis of a sentence sees.
+
+    Hypotheses soon have most of their past in common, so that few keys stay. All sentences keep
+    as many, the most that one needs.
+    """
+    seen = tf.reduce_any(beams.visible, axis=1)  # [b, S]
+    number = tf.reduce_max(tf.math.count_nonzero(seen, axis=1, dtype=tf.int32))
+    kept = tf.argsort(tf.cast(~seen, tf.int32), stable=True)[:, :number]
+    visible, caches = tf.nest.map_structure(
+        lambda tensor: tf.gather(tensor, kept, axis=2, batch_dims=1), (beams.visible, caches)
+    )
+    return beams._replace(visible=visible), caches
 
 
 def advance(beams: Beams, i, logits, alpha, forced=None, min_length: int = 0) -> Beams:
@@ -231,7 +258,7 @@ def advance(beams: Beams, i, logits, alpha, forced=None, min_length: int = 0) ->
     return Beams(
         alive_ids=_gather(ids, kept),
         alive_log_p=_gather(scores * length_penalty(i + 1, alpha), kept),
-        ancestors=_gather(beams.ancestors, _gather(origin, kept)),
+        visible=_gather(beams.visible, _gather(origin, kept)),
         finished_ids=_gather(all_ids, best),
         finished_scores=finished_scores,
         finished=_gather(tf.concat([beams.finished, ends], 1), best),

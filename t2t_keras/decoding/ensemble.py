@@ -46,10 +46,15 @@ class Ensemble:
         """One of `Transformer.step_kernels` for each model."""
         return [model.step_kernels() for model in self.models]
 
-    def decode_step(self, last_ids, position, caches, source, ancestors=None, kernels=None):
+    @property
+    def keys_need_positions(self):
+        """Whether those of one of the models do."""
+        return any(model.keys_need_positions for model in self.models)
+
+    def decode_step(self, last_ids, position, caches, source, visible=None, kernels=None):
         """See `Transformer.decode_step`: log-probabilities [B, K, V], and the grown caches."""
         steps = [
-            model.decode_step(last_ids, position, own_caches, own_source, ancestors, own_kernels)
+            model.decode_step(last_ids, position, own_caches, own_source, visible, own_kernels)
             for model, own_caches, own_source, own_kernels in zip(
                 self.models,
                 caches,
