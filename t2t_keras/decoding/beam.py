@@ -20,7 +20,6 @@ from t2t_keras.decoding.state import (
 )
 from t2t_keras.ids import EOS_ID, PAD_ID
 
-
 PRUNED_EVERY = 8
 """So many steps apart, keys that no hypothesis sees any more leave the caches."""
 
