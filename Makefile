@@ -60,7 +60,7 @@ $(VENV)/installed: setup.cfg pyproject.toml | $(BIN)/python
 	touch $@
 
 $(VENV)/installed-dev: setup.cfg pyproject.toml | $(BIN)/python
-	@echo "Installing TensorFlow and what else is needed into $(VENV): 2.6 GB on disk."
+	@echo "Installing TensorFlow and what else is needed into $(VENV): 4.0 GB on disk."
 	$(BIN)/pip install --quiet --editable .[dev]
 	touch $(VENV)/installed $@
 
