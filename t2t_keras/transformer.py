@@ -11,6 +11,8 @@ from t2t_keras import layers
 from t2t_keras.errors import UserError, nearest
 from t2t_keras.fit import TokenFit
 from t2t_keras.ids import PAD_ID
+from t2t_keras.layers.decoder import TransformerDecoder
+from t2t_keras.layers.encoder import TransformerEncoder
 from t2t_keras.settings import HParams
 
 PACKING = (
@@ -89,10 +91,10 @@ class Transformer(TokenFit):
             offers.
     """
 
-    encoder_class = layers.TransformerEncoder
+    encoder_class = TransformerEncoder
     """What the encoder is made of; a subclass may name its own, as of `decoder_class`."""
 
-    decoder_class = layers.TransformerDecoder
+    decoder_class = TransformerDecoder
 
     def __init__(
         self,
