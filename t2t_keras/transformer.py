@@ -11,8 +11,6 @@ from t2t_keras import layers
 from t2t_keras.errors import UserError, nearest
 from t2t_keras.fit import TokenFit
 from t2t_keras.ids import PAD_ID
-from t2t_keras.layers.decoder import TransformerDecoder
-from t2t_keras.layers.encoder import TransformerEncoder
 from t2t_keras.settings import HParams
 
 PACKING = (
@@ -91,10 +89,11 @@ class Transformer(TokenFit):
             offers.
     """
 
-    encoder_class = TransformerEncoder
-    """What the encoder is made of; a subclass may name its own, as of `decoder_class`."""
+    encoder_class = None
+    """What the encoder is made of: None is `layers.TransformerEncoder`; a subclass may name its own."""
 
-    decoder_class = TransformerDecoder
+    decoder_class = None
+    """What the decoder is made of: None is `layers.TransformerDecoder`; a subclass may name its own."""
 
     def __init__(
         self,
@@ -181,13 +180,13 @@ class Transformer(TokenFit):
             "remat": self.remat,
             "dtype": self.dtype_policy,
         }
-        self.encoder = self.encoder_class(
+        self.encoder = (self.encoder_class or layers.TransformerEncoder)(
             num_layers=hp.num_encoder_layers or hp.num_hidden_layers,
             remove_padding=hp.use_pad_remover,
             name="encoder",
             **settings,
         )
-        self.decoder = self.decoder_class(
+        self.decoder = (self.decoder_class or layers.TransformerDecoder)(
             num_layers=hp.num_decoder_layers or hp.num_hidden_layers, name="decoder", **settings
         )
         self.source_dropout = self._input_dropout("source_dropout")
