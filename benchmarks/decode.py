@@ -23,6 +23,7 @@ from processes import MODELS, Results, measured
 
 WAYS = {
     "ours": ("t2t_keras", "t2t_keras"),
+    "ours_nbest": ("t2t_keras", "t2t_keras, all hypotheses"),
     "marian": ("marian", "Marian, PyTorch"),
     "opennmt": ("opennmt", "OpenNMT-tf"),
     "ctranslate2": ("ctranslate2", "CTranslate2, our export"),
@@ -69,7 +70,8 @@ def main() -> None:
                 if not python or not exporter:
                     print(f"{name} left out: no Python given", file=sys.stderr)
                     continue
-                for precision in args.precisions.split(",") if way == "ours" else ["float32"]:
+                ours = library == "t2t_keras"
+                for precision in args.precisions.split(",") if ours else ["float32"]:
                     spec = {
                         **MODELS[args.model],
                         "way": way,

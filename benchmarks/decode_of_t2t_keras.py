@@ -14,6 +14,7 @@ import t2t_keras as t2t
 
 def make_decode(spec):
     model = make_model(spec)
+    returned = spec["beam"] if spec["way"] == "ours_nbest" else 1
 
     def decode(batch, length):
         ids = np.array(padded(batch), np.int32)
@@ -22,7 +23,7 @@ def make_decode(spec):
             outputs, _ = t2t.decoding.greedy(model, ids, **settings)
         else:
             outputs, _ = t2t.decoding.beam_search(
-                model, ids, beam_size=spec["beam"], alpha=ALPHA, **settings
+                model, ids, beam_size=spec["beam"], alpha=ALPHA, top_beams=returned, **settings
             )
         return outputs.numpy().shape[-1] * len(batch)
 

@@ -117,8 +117,7 @@ PAGES = {
 @pytest.fixture(scope="module")
 def programs():
     """A directory of our commands and `python`, quick to start."""
-    scripts = re.findall(r"^\s+(t2t-keras-\w+) =", (ROOT / "setup.cfg").read_text(), re.MULTILINE)
-    with warm_server.programs([*scripts, "python"]) as folder:
+    with warm_server.programs("python") as folder:
         yield folder
 
 

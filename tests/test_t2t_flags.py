@@ -8,7 +8,7 @@ from t2t_keras.cli.t2t_flags import explain
 def test_all_that_are_not_here_are_named_at_once():
     done = toy.command("train", "--model=transformer", "--problem=x", "--schedule", "train")
     assert toy.complaint(done) == (
-        "train.py: --model of tensor2tensor is not here: there is one model, the Transformer: leave "
+        "t2t-keras-train: --model of tensor2tensor is not here: there is one model, the Transformer: leave "
         "it out. --schedule of tensor2tensor is not here: training and evaluation take turns: leave "
         "it out, or call t2t-keras-eval or t2t-keras-decode."
     )

@@ -1,9 +1,13 @@
 """A task that is learned in seconds: turn a row of letters round."""
 
+import atexit
+import contextlib
+import functools
 import random
 import subprocess
-import sys
 from pathlib import Path
+
+import warm_server
 
 from t2t_keras import registry
 
@@ -60,10 +64,18 @@ def generate(directory):
     return data_dir
 
 
+@functools.cache
+def programs():
+    """A directory of our commands, quick to start, as long as this process lives."""
+    stack = contextlib.ExitStack()
+    atexit.register(stack.close)
+    return stack.enter_context(warm_server.programs())
+
+
 def command(name, *arguments, **options):
-    """Runs `t2t-keras-<name>` as its users do."""
+    """Runs `t2t-keras-<name>` as its users do, but that TensorFlow has been imported."""
     return subprocess.run(
-        [sys.executable, "-m", f"t2t_keras.cli.{name}", *map(str, arguments)],
+        [programs() / f"t2t-keras-{name}", *map(str, arguments)],
         capture_output=True,
         text=True,
         check=False,

@@ -10,6 +10,7 @@ import contextlib
 import gc
 import json
 import os
+import re
 import runpy
 import select
 import signal
@@ -36,8 +37,10 @@ SLOW = ("keras", "tensorflow_text", "t2t_keras.training", "t2t_keras.export", "t
 
 
 @contextlib.contextmanager
-def programs(names):
-    """A directory of programs of these names, which a server stands behind as long as it is used."""
+def programs(*others):
+    """A directory of our commands and of others, which a server stands behind as long as it is used."""
+    setup = Path(__file__).parents[1].joinpath("setup.cfg").read_text()
+    names = [*re.findall(r"^\s+(t2t-keras-\w+) =", setup, re.MULTILINE), *others]
     with tempfile.TemporaryDirectory() as folder:  # short: so must the name of a socket be
         address = os.path.join(folder, "socket")
         for name in names:
