@@ -2,6 +2,7 @@
 
 from t2t_keras.problems import (
     parsing_gum,
+    parsing_icelandic,
     parsing_wsj,
     text2text_tmpdir,
     translate_encs,
@@ -24,6 +25,7 @@ from t2t_keras.problems import (
 
 __all__ = [
     "parsing_gum",
+    "parsing_icelandic",
     "parsing_wsj",
     "text2text_tmpdir",
     "translate_encs",

@@ -109,6 +109,29 @@ def test_directories_of_such_files(tmp_path):
     assert samples(problem, tmp_path, "train") == [pair(tree) for tree in trees]
 
 
+def test_icelandic_has_its_own_vocabulary_a_side(tmp_path):
+    for split, count in (("train", 300), ("dev", 20)):
+        pairs = [pair(tree) for tree in sentences(count, seed=count)]
+        lines = [f"{line['inputs']} \t{line['targets']}" for line in pairs]
+        (tmp_path / f"parsing_{split}.pairs").write_text(
+            "\n".join([*lines, "no tree", "\tS /S", ""])
+        )
+    problem = registry.problem("parsing_icelandic16k")
+    problem.generate_data(tmp_path, tmp_path)
+    assert problem.dropped == {"empty": 2}  # of each split
+    assert len(list(tmp_path.glob("parsing_icelandic16k-train-*"))) == 10
+    encoders = problem.get_feature_encoders(tmp_path)
+    inputs = tmp_path / "ice_source.tokens.vocab.16384"
+    targets = tmp_path / "ice_target.tokens.vocab.256"
+    assert encoders["inputs"].vocab_size == len(inputs.read_text().splitlines())
+    assert encoders["targets"].vocab_size == len(targets.read_text().splitlines())
+    assert (
+        encoders["targets"].decode(encoders["targets"].encode(pairs[0]["targets"]))
+        == (pairs[0]["targets"])
+    )
+    assert (problem.input_space_id, problem.target_space_id) == (18, 19)
+
+
 @pytest.mark.parametrize(
     "name, there, expected",
     [

@@ -39,6 +39,9 @@ class SpaceID:
     DE_BPE = 9
     PARSE_CHR = 14
     PARSE_TOK = 15
+    ICE_CHAR = 17
+    ICE_TOK = 18
+    ICE_PARSE_TOK = 19
 
 
 class Problem:

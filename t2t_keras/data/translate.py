@@ -112,6 +112,11 @@ class TwoVocabularyProblem(TranslateProblem):
         """Hook: the names of the vocabulary files in `data_dir`, of inputs and of targets."""
         raise missing_hook(self, "vocab_filenames")
 
+    @property
+    def approx_vocab_sizes(self) -> tuple[int, int]:
+        """The sizes that the vocabularies are to come near, of inputs and of targets."""
+        return self.approx_vocab_size, self.approx_vocab_size
+
     def get_or_create_encoders(self, data_dir: PathLike, tmp_dir: PathLike) -> dict[str, Any]:
         """Returns both encoders; builds the vocabularies that are absent."""
         return {
@@ -144,7 +149,7 @@ class _Side(Text2TextProblem):
 
     @property
     def approx_vocab_size(self) -> int:
-        return self._problem.approx_vocab_size
+        return self._problem.approx_vocab_sizes[self._side]
 
     @property
     def additional_reserved_tokens(self) -> list[str]:
