@@ -42,6 +42,17 @@ def test_packed_rows():
     assert max(np.abs(ours[name].astype(int) - wanted[name]).max() for name in wanted) <= 1
 
 
+def test_packed_rows_with_zeros_between():
+    ids = np.array([[5, 1, 0, 9, 1, 0]], np.int32)
+    packed = {}
+    for side in BATCH:
+        packed[side] = ids
+        packed[f"{side}_segmentation"] = np.array([[1, 1, 0, 2, 2, 0]], np.int32)
+        packed[f"{side}_position"] = np.array([[0, 1, 0, 0, 1, 0]], np.int32)
+    image = attention_images(small_model(), packed)["encoder/layer_0"]
+    assert image.shape == (5 * PIXELS, (2 * 5 + 1) * PIXELS, 3)
+
+
 def test_tensorboard_finds_curves_and_pictures(tmp_path):
     log = EventLog(str(tmp_path))
     image = np.arange(2 * 3 * 3, dtype=np.uint8).reshape(2, 3, 3)

@@ -51,6 +51,17 @@ def test_a_loss_far_above_the_first_for_long_is_trouble():
     assert "above 1.5 times that of the first steps (4.00) since step 300" in said[1400]
 
 
+def test_a_loss_below_that_of_knowing_nothing_is_no_trouble():
+    """As of a run that begins with good weights, at the height of its learning rate."""
+    record = LossRecord(100, knowing_nothing=6.0)
+    for step in range(100, 6000, 100):
+        record.add(step, totals(0.02 if step == 100 else 8.9))
+        assert record.trouble(step, 8.9, 1.0) == ""
+    for step in range(6000, 7200, 100):
+        record.add(step, totals(9.1))
+    assert "that of knowing nothing (6.00) since step 5900" in record.trouble(7100, 9.1, 1.0)
+
+
 def test_a_loss_that_comes_down_again_is_no_trouble():
     record = LossRecord(100)
     for step in range(100, 6000, 100):

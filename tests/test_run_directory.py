@@ -34,6 +34,14 @@ def test_the_settings_that_differ_from_those_of_t2t_are_named(directory):
     assert "other settings (num_heads was 2 and is now 4): give the same" in str(caught.value)
 
 
+def test_settings_of_a_users_own_are_compared_too(tmp_path):
+    hp = registry.hparams(OLD).add_hparam("my_rate", 0.5)
+    for _ in range(2):
+        checkpoints.write_settings(str(tmp_path), hp, {})
+    with pytest.raises(UserError, match=r"my_rate was 0\.5 and is now 0\.25"):
+        checkpoints.write_settings(str(tmp_path), hp.replace(my_rate=0.25), {})
+
+
 def test_settings_without_effect_may_differ(directory):
     """T2T's old file has another `moe_loss_coef` than its sets have today."""
     recorded, _ = checkpoints.read_settings(directory)

@@ -3,6 +3,7 @@
 import datetime
 import json
 import os
+import shutil
 import signal
 import sys
 
@@ -15,6 +16,8 @@ from t2t_keras import checkpoints, registry
 from t2t_keras.decoding import DecodeSettings, Translator
 from t2t_keras.errors import UserError
 from t2t_keras.training import EarlyStopping, EngineSettings, Trainer, TrainSettings
+from t2t_keras.training.progress import Progress, Speed
+from t2t_keras.training.stop_requests import StopRequests
 
 sys.path.append(str(toy.ROOT / "benchmarks"))
 from restarts import losses
@@ -259,6 +262,41 @@ def test_a_host_that_is_gone_is_said_in_a_line(data_dir, tmp_path, error):
     assert ending(tmp_path).startswith("another host of this run")
 
 
+def test_data_that_is_damaged_is_recorded_as_the_end(data_dir, tmp_path):
+    def fail():
+        raise tf.errors.UnknownError(None, None, "UserError: Example 7 is damaged.\n\nin a graph")
+
+    with pytest.raises(UserError, match=r"^Example 7 is damaged\.$"):
+        after(trainer(data_dir, tmp_path, 12), 1, fail).run()
+    assert ending(tmp_path) == "Example 7 is damaged."
+
+
+def test_what_a_killed_start_left_is_put_right(data_dir, tmp_path, whole):
+    """And the checkpoint that it began with may be gone by now."""
+    directory = tmp_path / "run"
+    shutil.copytree(whole[0], directory)
+    (directory / "best").unlink()
+    going = trainer(data_dir, directory, 12, warm_start_from="gone/model.ckpt-1")
+    going.run()
+    assert (directory / "best").read_text() == (whole[0] / "best").read_text()
+    with pytest.raises(UserError, match="gone"):
+        trainer(data_dir, tmp_path / "new", 12, warm_start_from="gone/model.ckpt-1")
+
+
+@pytest.mark.parametrize("name", ["SIGTERM", "SIGHUP"])
+def test_signals_that_ask_to_stop(name):
+    with StopRequests() as stop:
+        os.kill(os.getpid(), getattr(signal, name))
+        assert stop.name == name
+
+
+def test_a_terminal_that_is_gone_ends_no_run():
+    with open(os.devnull) as unwritable:
+        progress = Progress(9, Speed(), stream=unwritable)
+        progress.update(9, 1.0, 1e-3)
+        progress.say("done")
+
+
 def test_says_what_it_runs_on(data_dir, tmp_path):
     lines = "\n".join(trainer(data_dir, tmp_path, 1).description())
     for words in (
@@ -276,6 +314,8 @@ def test_other_settings_are_refused_with_the_difference(data_dir, whole):
         trainer(data_dir, whole[0], 1, toy.hparams(filter_size=256))
     with pytest.raises(UserError, match="random_seed was 0 and is now 5"):
         trainer(data_dir, whole[0], 1, engine={"random_seed": 5})
+    with pytest.raises(UserError, match=r"random_seed must be from 0 to 2\*\*32 - 1, got -1"):
+        trainer(data_dir, whole[0], 1, engine={"random_seed": -1})
     with pytest.raises(UserError, match=r"ema was 0\.0 and is now 0\.9"):
         trainer(data_dir, whole[0], 1, engine={"ema": 0.9})
 

@@ -125,10 +125,15 @@ def vocab_sizes(arrays: Mapping[str, Any], source: str) -> tuple[int, int]:
 
 def _differences(directory: str, hp: HParams, run: Mapping[str, Any]) -> list[str]:
     old_hp, old_run = read_settings(directory)  # what T2T and earlier versions lack has its default
+    old = old_hp.to_dict() if old_hp else {}
+    added = [name for name in hp if name not in SETTINGS]
+    if added:
+        written = _read_json(os.path.join(directory, HPARAMS_FILE))
+        old |= {name: written[name] for name in added if name in written}
     pairs = {
         name: (theirs, mine)
-        for name, (mine, theirs) in hp.diff(old_hp or {}).items()
-        if not SETTINGS[name].inert
+        for name, (mine, theirs) in hp.diff(old).items()
+        if name in added or not SETTINGS[name].inert
     }
     for name, value in old_run.items():
         if name in run and run[name] != value:

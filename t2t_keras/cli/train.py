@@ -46,7 +46,13 @@ def define_flags() -> None:
     )
     _define_early_stopping()
     flags.DEFINE_string("warm_start_from", None, "A checkpoint; its weights begin a new run.")
-    flags.DEFINE_integer("random_seed", 0, "Of weights, data order and dropout.")
+    flags.DEFINE_integer(
+        "random_seed",
+        0,
+        "Of weights, data order and dropout.",
+        lower_bound=0,
+        upper_bound=2**32 - 1,
+    )
     _define_engine()
 
 
@@ -134,11 +140,12 @@ def main(arguments: list[str]) -> None:
         ),
         decode=DecodeSettings.parse(FLAGS.decode_hparams),
     )
+    tmp_dir = os.path.expanduser(FLAGS.tmp_dir)
     if FLAGS.generate_data:
         problem.processes = options.processes()
-        problem.generate_data(data_dir, FLAGS.tmp_dir)
-    tmp_dir = os.path.expanduser(FLAGS.tmp_dir) if FLAGS.on_the_fly else None
-    trainer = Trainer(problem, hp, data_dir, output_dir, settings, tmp_dir)
+        problem.generate_data(data_dir, tmp_dir)
+    source = tmp_dir if FLAGS.on_the_fly else None
+    trainer = Trainer(problem, hp, data_dir, output_dir, settings, source)
     parameters = trainer.model.count_params()
     if trainer.engine.is_chief:
         print(f"problem {problem.name}, hparams {hp.set_name}, {parameters:,} parameters")

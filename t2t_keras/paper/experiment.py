@@ -22,6 +22,14 @@ RESULT_FILE = "result.json"
 LOCK_FILE = ".lock"
 
 _EVALUATED_BATCHES = 8
+_SET_HERE = frozenset(
+    {
+        *("problem", "data_dir", "output_dir", "hparams", "hparams_set", "train_steps"),
+        *("local_eval_frequency", "save_checkpoints_secs", "keep_checkpoint_max"),
+        "eval_early_stopping_steps",
+    }
+)
+"""What of `--train_flags` would leave other checkpoints than those that are averaged."""
 _SPARE_CHECKPOINTS = 5  # of stops, which are not averaged
 
 
@@ -84,6 +92,12 @@ class Experiment:
             registry.import_user_directory(settings.t2t_usr_dir)
         registry.hparams(row.name, settings.hparams)
         self._train_flags = _split(settings.train_flags)
+        for flag in self._train_flags:
+            if (name := flag.lstrip("-").split("=")[0]) in _SET_HERE:
+                raise UserError(
+                    f"--train_flags holds --{name}, which decides what is averaged and judged: "
+                    "leave it out."
+                )
         self.problem = registry.problem(settings.problem or row.problem)
         self.steps = settings.train_steps or row.updates
         self.apart = min(row.apart, max(1, self.steps // row.averaged))

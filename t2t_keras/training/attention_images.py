@@ -22,7 +22,7 @@ def attention_images(model, batch) -> dict[str, np.ndarray]:
     """
     first = {name: np.asarray(feature)[:1] for name, feature in batch.items()}
     first["inputs"], first["targets"] = (
-        ids[:, : np.count_nonzero(ids)] for ids in (first["inputs"], first["targets"])
+        ids[:, : np.flatnonzero(ids[0])[-1] + 1] for ids in (first["inputs"], first["targets"])
     )
     length = {side: first[side].shape[1] for side in ("inputs", "targets")}
     for name in first:  # what goes with the ids of packed rows

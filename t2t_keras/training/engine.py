@@ -95,6 +95,8 @@ class Engine:
         precision = _precision(hp, settings)
         if not 0 <= settings.ema < 1:
             raise UserError(f"ema must be 0 (none) or more and less than 1, got {settings.ema}.")
+        if not 0 <= settings.random_seed < 2**32:
+            raise UserError(f"random_seed must be from 0 to 2**32 - 1, got {settings.random_seed}.")
         self.settings = settings
         self.batches_a_step = batches_a_step
         self._place = distribution(settings.distribute)
@@ -227,11 +229,19 @@ class Engine:
         Args:
             shapes: (rows, length) of the batches of all replicas.
             packed: whether batches hold packed rows.
+
+        Raises:
+            UserError: a batch does not fit into memory.
         """
         names = ("inputs", "targets", *(PACKING if packed else ()))
         for rows, length in shapes:
-            ids = tf.ones([rows // self.hosts, length], tf.int32)
-            self._run_ahead(dict.fromkeys(names, ids))
+            shape = [rows // self.hosts, length]
+            ids = tf.ones(shape, tf.int32)
+            try:
+                self._run_ahead(dict.fromkeys(names, ids))
+            except tf.errors.ResourceExhaustedError as error:
+                self._last_shape.assign([shape, shape])
+                raise self._out_of_memory() from error
 
     def _ahead(self, batch):
         @tf.autograph.experimental.do_not_convert

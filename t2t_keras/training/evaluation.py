@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+import tensorflow as tf
+
 from t2t_keras.data import Problem
 from t2t_keras.decoding import Translator
 from t2t_keras.decoding.translator import until_eos
@@ -53,7 +55,14 @@ class Evaluation:
         loss = right = tokens = 0.0
         inputs, references, outputs = [], [], []
         for batch in self.batches:
-            sums = self._measure(batch)
+            try:
+                sums = self._measure(batch)
+            except tf.errors.ResourceExhaustedError as error:
+                rows, length = batch["targets"].shape
+                raise UserError(
+                    f"{rows} x {length} target ids of the evaluation data do not fit into memory: "
+                    "lower batch_size, or set eval_drop_long_sequences=true."
+                ) from error
             batch_loss, batch_right, batch_tokens = (float(x) for x in sums)
             loss += batch_loss
             right += batch_right

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 TOO_MUCH = 1.5
-"""A loss of so many times the first one is worse than knowing nothing."""
+"""Of how many times the first loss, or that of knowing nothing if it is more, is too much."""
 
 PATIENCE = 1000
 """Steps without a better one before it counts as diverged; a high learning rate may swing back."""
@@ -32,10 +32,12 @@ class LossRecord:
 
     Args:
         every: the number.
+        knowing_nothing: the loss of a network that takes all tokens for as likely, nats a token.
     """
 
-    def __init__(self, every: int):
+    def __init__(self, every: int, knowing_nothing: float = 0.0):
         self.every = every
+        self._knowing_nothing = knowing_nothing
         self._sums = np.zeros(3)
         self._first = math.nan
         self._last_fair = 0
@@ -50,9 +52,13 @@ class LossRecord:
         mean = Mean(loss / max(tokens, 1.0), tokens, positions)
         if math.isnan(self._first):
             self._first = mean.loss
-        if mean.loss <= TOO_MUCH * self._first:
+        if mean.loss <= TOO_MUCH * self._fair:
             self._last_fair = step
         return mean
+
+    @property
+    def _fair(self) -> float:
+        return max(self._first, self._knowing_nothing)
 
     def trouble(self, step: int, loss: float, gradient_norm: float) -> str:
         """What is wrong after `step`, with the latest loss and norm; empty if nothing."""
@@ -61,9 +67,12 @@ class LossRecord:
         if not math.isfinite(gradient_norm):
             return f"the norm of the gradient became {gradient_norm} before step {step}"
         if step - self._last_fair > PATIENCE and step // self.every * self.every > self._last_fair:
+            of_what = (
+                "the first steps" if self._first >= self._knowing_nothing else "knowing nothing"
+            )
             return (
-                f"the loss has been above {TOO_MUCH} times that of the first steps "
-                f"({self._first:.2f}) since step {self._last_fair}: it diverges"
+                f"the loss has been above {TOO_MUCH} times that of {of_what} ({self._fair:.2f}) "
+                f"since step {self._last_fair}: it diverges"
             )
         return ""
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import sys
 import time
 from typing import Any
@@ -96,16 +97,19 @@ class Progress:
             return
         if self.live:
             bar = "#" * (20 * step // self.total)
-            self.stream.write(f"\r[{bar:<20}] {line}\033[K")
+            self._write(f"\r[{bar:<20}] {line}\033[K")
         elif now - self._last_line > self.every or step == self.total:
             self._last_line = now
-            self.stream.write(line + "\n")
-        self.stream.flush()
+            self._write(line + "\n")
 
     def say(self, line: str) -> None:
         """Writes a line of its own."""
         if not self.quiet:
-            self.stream.write(("\r\033[K" if self.live else "") + line + "\n")
+            self._write(("\r\033[K" if self.live else "") + line + "\n")
+
+    def _write(self, text: str) -> None:
+        with contextlib.suppress(OSError):  # the run goes on without its terminal or `tee`
+            self.stream.write(text)
             self.stream.flush()
 
 

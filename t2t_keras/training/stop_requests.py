@@ -6,14 +6,15 @@ import signal
 import threading
 from typing import Any
 
-SIGNALS = (signal.SIGTERM, signal.SIGINT)
+SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 
 
 class StopRequests:
-    """Notes SIGTERM and SIGINT inside a `with` block, where they do nothing else.
+    """Notes SIGTERM, SIGINT and SIGHUP inside a `with` block, where they do nothing else.
 
-    A second SIGINT is a `KeyboardInterrupt`, for those who cannot wait. Outside the main thread,
-    where Python allows no handlers, nothing is noted.
+    A second SIGINT is a `KeyboardInterrupt`, for those who cannot wait; a signal that is ignored,
+    as SIGHUP is by `nohup`, stays so. Outside the main thread, where Python allows no handlers,
+    nothing is noted.
     """
 
     def __init__(self) -> None:
@@ -23,7 +24,11 @@ class StopRequests:
 
     def __enter__(self) -> StopRequests:
         if threading.current_thread() is threading.main_thread():
-            self._before = {number: signal.signal(number, self._note) for number in SIGNALS}
+            self._before = {
+                number: signal.signal(number, self._note)
+                for number in SIGNALS
+                if number == signal.SIGINT or signal.getsignal(number) is not signal.SIG_IGN
+            }
         return self
 
     def __exit__(self, *error: object) -> None:

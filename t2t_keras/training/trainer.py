@@ -2,15 +2,21 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
+import math
+import os
 import time
+from collections.abc import Iterator
 
 import tensorflow as tf
 
 from t2t_keras import data
 from t2t_keras.checkpoints import load_t2t, resolve, write_settings
+from t2t_keras.checkpoints.t2t import checkpoints_in
 from t2t_keras.data.on_the_fly import TextBatches, stored_encoders
 from t2t_keras.data.reading import plain_errors
+from t2t_keras.data.sources.download import lock
 from t2t_keras.decoding import DecodeSettings
 from t2t_keras.errors import UserError
 from t2t_keras.settings import HParams
@@ -26,7 +32,7 @@ from t2t_keras.training.loss_record import LossRecord
 from t2t_keras.training.matrix_peak import matrix_peak, operations_a_position
 from t2t_keras.training.phase_times import PhaseTimes
 from t2t_keras.training.progress import Progress, Speed
-from t2t_keras.training.run_checkpoint import RunCheckpoints
+from t2t_keras.training.run_checkpoint import PREFIX, RunCheckpoints
 from t2t_keras.training.run_record import RunRecord, versions
 from t2t_keras.training.stop_requests import StopRequests
 from t2t_keras.training.update_size import fit_to_update
@@ -104,7 +110,8 @@ class Trainer:
         self.settings = settings
         self.output_dir = output_dir
         _require_metrics(problem, settings)
-        if settings.warm_start_from:
+        begun = os.path.isdir(output_dir) and checkpoints_in(output_dir, PREFIX)
+        if settings.warm_start_from and not begun:
             resolve(settings.warm_start_from)
         if tmp_dir is not None:
             stored_encoders(problem, data_dir, tmp_dir)
@@ -143,7 +150,9 @@ class Trainer:
             self.model, dev.dataset(), encoders, settings.decode, settings.eval_steps, problem
         )
         self._hosts = Hosts(engine)
-        self._losses = LossRecord(settings.log_step_count_steps)
+        self._losses = LossRecord(
+            settings.log_step_count_steps, math.log(engine.model.target_vocab_size)
+        )
         self._peak = matrix_peak(self.model.compute_dtype) if engine.is_chief else 0.0
         self._speed = Speed(operations_a_position(self.model), self._peak * _devices(engine))
         self._progress = Progress(
@@ -181,7 +190,7 @@ class Trainer:
     def run(self) -> dict[str, float]:
         """Trains from the newest checkpoint to `train_steps`, or until it is stopped.
 
-        SIGTERM, SIGINT and early stopping end it as reaching `train_steps` does: a checkpoint is
+        SIGTERM, SIGINT, SIGHUP and early stopping end it as reaching `train_steps` does: a checkpoint is
         there, and what ended it is said in a line.
 
         Returns:
@@ -191,15 +200,18 @@ class Trainer:
             UserError: the loss is no number or diverges, data is damaged, a file cannot be
                 written.
         """
-        with plain_errors(), self._stop:
+        with self._alone(), plain_errors(), self._stop:
             with self._times.of("restoring"):
                 step = self._restore()
             self._progress.say(self._beginning(step))
             self.history = EvaluationHistory(self.output_dir, step, self.engine.is_chief)
+            if self.engine.is_chief:
+                self._tidy_checkpoints()
             self._log_to_tensorboard()
             self.record.note(from_step=step, ended="")
             try:
-                ended = self._run(step)
+                with plain_errors():
+                    ended = self._run(step)
             except _StopRequested:
                 ended = self._stopped()
             except UserError as error:
@@ -211,6 +223,19 @@ class Trainer:
             self._progress.say(ended)
         steps = sorted(self.history.figures)
         return self.history.figures[steps[-1]] if steps else {}
+
+    @contextlib.contextmanager
+    def _alone(self) -> Iterator[None]:
+        """Waits for another start of the run, which may still be saving."""
+        if not self.engine.is_chief:
+            yield
+            return
+        directory = os.open(self.output_dir, os.O_RDONLY)
+        try:
+            lock(directory, self.output_dir)
+            yield
+        finally:
+            os.close(directory)
 
     def _run(self, step: int) -> str:
         """Trains; returns why it ended."""
@@ -361,8 +386,6 @@ class Trainer:
         if extra is not None:
             self.engine.step = int(extra["global_step"])
             self._losses.restore(extra[LOSSES])
-            if self.engine.is_chief:
-                self.checkpoints.remove_old()
         elif self.settings.warm_start_from:
             load_t2t(self.model, self.settings.warm_start_from)
         step = self.engine.step
@@ -372,6 +395,13 @@ class Trainer:
                 "is not: all hosts must see the same --output_dir."
             )
         return step
+
+    def _tidy_checkpoints(self) -> None:
+        """What was left to do with them when an earlier start was killed; the metric may be new."""
+        best = self.history.best(self.settings.best_metric)
+        if best is not None and os.path.exists(self.checkpoints.prefix(best) + ".index"):
+            self.checkpoints.name_best(best)
+        self.checkpoints.remove_old()
 
     def _beginning(self, step: int) -> str:
         if self.checkpoints.newest:
