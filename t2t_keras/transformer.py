@@ -11,6 +11,7 @@ from t2t_keras import layers
 from t2t_keras.errors import UserError, nearest
 from t2t_keras.fit import TokenFit
 from t2t_keras.ids import PAD_ID
+from t2t_keras.setting_table import SETTINGS
 from t2t_keras.settings import HParams
 
 PACKING = (
@@ -171,9 +172,7 @@ class Transformer(TokenFit):
             ),
             "attention_dropout_broadcast_dims": _axes(hp.attention_dropout_broadcast_dims),
             "relu_dropout_broadcast_dims": _axes(hp.relu_dropout_broadcast_dims),
-            "max_relative_position": (
-                hp.max_relative_position if hp.self_attention_type == "dot_product_relative" else 0
-            ),
+            "max_relative_position": _relative_positions(hp),
             "neighborhood": hp.restricted_neighborhood if _is_restricted(hp) else 0,
             "norm_epsilon": hp.norm_epsilon,
             "kernel_initializer": kernel_initializer(hp),
@@ -398,7 +397,7 @@ class Transformer(TokenFit):
             x = ops.reshape(self.target_position(x, start=position), (-1, hypotheses, hidden))
         bias = self._hypothesis_bias(hypotheses, position, visible)
         distance = None
-        if self.hp.max_relative_position or _is_restricted(self.hp):
+        if _relative_positions(self.hp) or _is_restricted(self.hp):
             distance = ops.repeat(ops.arange(position + 1) - position, hypotheses)
             distance = ops.tile(distance[None], (hypotheses, 1))
         x, caches = self.decoder.step(
@@ -418,7 +417,7 @@ class Transformer(TokenFit):
     def keys_need_positions(self):
         """Whether a step needs the keys of all positions before it, since it counts them."""
         hp = self.hp
-        return bool(hp.max_relative_position or hp.proximity_bias or _is_restricted(hp))
+        return bool(_relative_positions(hp) or hp.proximity_bias or _is_restricted(hp))
 
     def _hypothesis_bias(self, hypotheses, position, visible):
         """Bias of K hypotheses on the keys of a step, broadcastable to [B, H, K, keys]."""
@@ -457,6 +456,7 @@ class Transformer(TokenFit):
             "name": self.name,
             "dtype": keras.dtype_policies.serialize(self.dtype_policy),
             "hp": self.hp.to_dict(),
+            "hparams_set": self.hp.set_name,
             "source_vocab_size": self.source_vocab_size,
             "target_vocab_size": self.target_vocab_size,
             "target_space_id": self.target_space_id,
@@ -467,7 +467,17 @@ class Transformer(TokenFit):
     def from_config(cls, config):
         config = dict(config)
         config["dtype"] = keras.dtype_policies.deserialize(config["dtype"])
-        return cls(HParams.from_dict(config.pop("hp")), **config)
+        hp = _settings(config.pop("hp"), config.pop("hparams_set", ""))
+        return cls(hp, **config)
+
+
+def _settings(values: dict[str, Any], set_name: str) -> HParams:
+    """The settings that `HParams.to_dict` has recorded, those that `add_hparam` had added too."""
+    declared = {name: value for name, value in values.items() if name in SETTINGS}
+    hp = HParams.from_dict(declared, set_name)
+    for name in sorted(set(values) - set(declared)):
+        hp = hp.add_hparam(name, values[name])
+    return hp
 
 
 _CHOICES: dict[str, tuple] = {
@@ -486,6 +496,12 @@ _CHOICES: dict[str, tuple] = {
     "hard_attention_k": (0,),
     "num_area_layers": (0,),
     "prepend_mode": ("none",),
+}
+
+_BROADCAST_DIMS = {  # axes of what is dropped out
+    "attention_dropout_broadcast_dims": 4,
+    "relu_dropout_broadcast_dims": 3,
+    "layer_prepostprocess_dropout_broadcast_dims": 3,
 }
 
 
@@ -515,6 +531,7 @@ def check_settings(hp: HParams) -> None:
         positive += ["max_length"]  # rows of the table of positions
     if hp.self_attention_type == "dot_product_relative":
         positive += ["max_relative_position"]
+    _check_broadcast_dims(hp)
     if _is_restricted(hp):
         positive += ["restricted_neighborhood"]
         _check_restricted(hp)
@@ -525,6 +542,8 @@ def check_settings(hp: HParams) -> None:
         if getattr(hp, name) < 0:
             raise UserError(f"hparam {name} must be 0 or more, got {getattr(hp, name)}.")
     _check_channels(hp)
+    if hp.initializer_gain <= 0:
+        raise UserError(f"hparam initializer_gain must be more than 0, got {hp.initializer_gain}.")
     rates = ("attention_dropout", "relu_dropout", "layer_prepostprocess_dropout")
     for name in (*rates, "label_smoothing"):
         if not 0 <= getattr(hp, name) < 1:
@@ -537,6 +556,19 @@ def check_settings(hp: HParams) -> None:
             )
     if "a" in hp.layer_preprocess_sequence.replace("none", ""):
         raise UserError("hparam layer_preprocess_sequence has no residual to add; drop its 'a'.")
+
+
+def _check_broadcast_dims(hp: HParams) -> None:
+    for name, rank in _BROADCAST_DIMS.items():
+        try:
+            offered = all(-rank <= axis < rank for axis in _axes(getattr(hp, name)))
+        except ValueError:  # no number
+            offered = False
+        if not offered:
+            raise UserError(
+                f"hparam {name} takes axes from 0 to {rank - 1} with commas between, got "
+                f"{getattr(hp, name)!r}."
+            )
 
 
 def _check_channels(hp: HParams) -> None:
@@ -553,6 +585,11 @@ def _check_channels(hp: HParams) -> None:
             "self_attention_type=dot_product_relative needs attention_key_channels and "
             f"attention_value_channels (hidden_size if 0) to be equal, got {keys} and {values}."
         )
+
+
+def _relative_positions(hp: HParams) -> int:
+    """How far self-attention tells positions apart; 0: it does not."""
+    return hp.max_relative_position if hp.self_attention_type == "dot_product_relative" else 0
 
 
 def _is_restricted(hp: HParams) -> bool:

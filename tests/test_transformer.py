@@ -236,6 +236,10 @@ def test_every_set_is_a_network_that_is_offered(name):
         ("symbol_dropout=0.1", "symbol_dropout=0.1 is not supported; allowed: 0.0"),
         ("num_encoder_layers=-1", "num_encoder_layers must be 0 or more, got -1"),
         ("vocab_divisor=0", "vocab_divisor must be 1 or more, got 0"),
+        ("initializer_gain=0.0", "initializer_gain must be more than 0, got 0.0"),
+        ("relu_dropout_broadcast_dims=x", "takes axes from 0 to 2 with commas between, got 'x'"),
+        ("relu_dropout_broadcast_dims=3", "relu_dropout_broadcast_dims takes .* got '3'"),
+        ("attention_dropout_broadcast_dims=[0,4]", "axes from 0 to 3 .* got '0,4'"),
     ],
 )
 def test_a_setting_that_is_not_offered_is_one_line(overrides, wanted):
@@ -243,6 +247,12 @@ def test_a_setting_that_is_not_offered_is_one_line(overrides, wanted):
     with pytest.raises(UserError, match=wanted) as error:
         t2t.Transformer(hp, source_vocab_size=23, target_vocab_size=23)
     assert "\n" not in str(error.value)
+
+
+@pytest.mark.parametrize("kind", ["dot_product", "dot_product_relative"])
+def test_keys_need_positions_where_they_are_told_apart(kind):
+    model = small_model(f"self_attention_type={kind},max_relative_position=2")
+    assert model.keys_need_positions == (kind == "dot_product_relative")
 
 
 @pytest.mark.parametrize(

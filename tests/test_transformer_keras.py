@@ -34,6 +34,16 @@ def test_config_round_trip(name):
     assert [(w.path, w.shape) for w in again.weights] == [(w.path, w.shape) for w in model.weights]
 
 
+def test_config_has_the_set_and_what_was_added_to_it():
+    hp = t2t.registry.hparams("transformer_base", SMALL)
+    hp = hp.add_hparam("rare_words", 0.5).add_hparam("of_sides", ["a", "b"])
+    model = t2t.Transformer(hp, source_vocab_size=5, target_vocab_size=5)
+    again = t2t.Transformer.from_config(json.loads(json.dumps(model.get_config())))
+    assert again.hp == hp
+    assert again.hp.set_name == "transformer_base"
+    assert again.hp.replace(rare_words=1).rare_words == 1.0
+
+
 @pytest.mark.parametrize("name", ["dropout", "relative"])
 def test_weights_round_trip(name, tmp_path):
     model = small_model(MODELS[name])
