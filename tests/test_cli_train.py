@@ -130,6 +130,7 @@ def test_averages_and_converts(toy_dir, run):
 
     one, other = checkpoints.read(str(average)), checkpoints.read(str(back))
     assert int(one.pop("global_step")) == 60
+    assert int(other.pop("global_step")) == 0  # of the name
     assert one.keys() == other.keys()
     assert all((one[name] == other[name]).all() for name in one)
     written = json.loads((back.parent / "hparams.json").read_text())

@@ -35,19 +35,34 @@ def main(arguments: list[str]) -> None:
         raise UserError("convert a checkpoint to a .keras file, or a .keras file to a checkpoint.")
     options.load_user_directory()
     given = options.hparams(needed=False)
+    space = FLAGS.target_space_id if FLAGS["target_space_id"].present else None
 
     from t2t_keras import checkpoints
 
     if target.endswith(".keras"):
-        model = checkpoints.load_model(source, given, FLAGS.target_space_id or None)
+        model = checkpoints.load_model(source, given, space)
         save_keras(model, target)
     else:
-        if given is not None:
-            raise UserError("a .keras file holds its own settings: leave --hparams away.")
+        if given is not None or space is not None:
+            raise UserError(
+                "a .keras file holds its own settings: leave --hparams and --target_space_id away."
+            )
         model = load_keras(source)
-        checkpoints.save_t2t(model, target)
-        checkpoints.write_settings(os.path.dirname(target) or ".", model.hp, model.description())
+        save_checkpoint(model, target)
     print(f"{model.count_params():,} parameters written to {target}")
+
+
+def save_checkpoint(model, prefix: str) -> None:
+    """Writes a checkpoint of tensor2tensor, of the step that its name ends in, and its settings."""
+    import numpy as np
+
+    from t2t_keras import checkpoints
+    from t2t_keras.checkpoints.t2t import step_in_name
+
+    # First, for it refuses the directory of another run.
+    checkpoints.write_settings(os.path.dirname(prefix) or ".", model.hp, model.description())
+    step = np.asarray(step_in_name(prefix), np.int64)  # T2T's Estimator restores it
+    checkpoints.save_t2t(model, prefix, {"global_step": step})
 
 
 def save_keras(model, path: str) -> None:
@@ -66,7 +81,7 @@ def load_keras(path: str):
 
     try:
         model = keras.models.load_model(path, compile=False)
-    except (OSError, ValueError) as error:
+    except (OSError, ValueError, TypeError) as error:  # TypeError: a class that is not registered
         reason = str(error).split("\n", 1)[0]
         raise UserError(f"{path} cannot be read: {reason}") from error
     if not isinstance(model, Transformer):

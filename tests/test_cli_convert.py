@@ -1,0 +1,60 @@
+"""t2t-keras-convert: a run's checkpoint, a Keras file, and back."""
+
+import json
+
+import keras
+import pytest
+import toy
+from networks import small_model
+from run_files import write_run
+
+from t2t_keras import Transformer, checkpoints
+from t2t_keras.cli.convert import load_keras
+from t2t_keras.errors import UserError
+
+
+@pytest.fixture(scope="module")
+def keras_file(tmp_path_factory):
+    path = tmp_path_factory.mktemp("model") / "model.keras"
+    small_model("num_hidden_layers=1", target_space_id=3).save(path)
+    return path
+
+
+def convert(keras_file, output, *others):
+    return toy.command(
+        "convert", f"--checkpoint_path={keras_file}", f"--output_path={output}", *others
+    )
+
+
+def test_a_checkpoint_has_what_a_run_s_has(keras_file, tmp_path):
+    done = convert(keras_file, tmp_path / "run" / "model.ckpt-5")
+    assert done.returncode == 0, done.stderr
+    assert int(checkpoints.read(str(tmp_path / "run"))["global_step"]) == 5
+    run = json.loads((tmp_path / "run" / "run.json").read_text())
+    assert run["hparams_set"] == "transformer_base"
+    assert run["target_space_id"] == 3
+
+
+def test_another_run_stays_as_it_was(keras_file, tmp_path):
+    run = write_run(tmp_path / "run")
+    there = {path: path.read_bytes() for path in run.rglob("*") if path.is_file()}
+    done = convert(keras_file, run / "model.ckpt-5")
+    assert "holds a run with other settings" in toy.complaint(done)
+    assert {path: path.read_bytes() for path in run.rglob("*") if path.is_file()} == there
+
+
+def test_what_the_file_says_itself_is_refused(keras_file, tmp_path):
+    done = convert(keras_file, tmp_path / "model.ckpt-5", "--target_space_id=8")
+    assert "leave --hparams and --target_space_id away" in toy.complaint(done)
+
+
+def test_a_class_that_is_not_registered_is_one_line(tmp_path):
+    class Mine(Transformer):
+        pass
+
+    source = small_model("num_hidden_layers=1", model_class=Mine)
+    source.save(tmp_path / "mine.keras")
+    with pytest.raises(UserError, match=r"mine\.keras cannot be read: .*'Mine'") as error:
+        load_keras(str(tmp_path / "mine.keras"))
+    assert "\n" not in str(error.value)
+    assert keras.saving.get_registered_name(Mine) == "Mine"
