@@ -9,6 +9,7 @@ from test_greedy import SOURCE
 
 import t2t_keras as t2t
 from t2t_keras.decoding import beam
+from t2t_keras.errors import UserError
 
 IMPOSSIBLE = -1e7
 
@@ -181,8 +182,14 @@ def test_one_beam_is_greedy_as_long_as_it_has_not_finished():
 
 @pytest.mark.parametrize(("beam_size", "top_beams"), [(4, 5), (4, 0), (0, 0)])
 def test_top_beams_that_do_not_exist(beam_size, top_beams):
-    with pytest.raises(ValueError, match=f"from 1 to beam_size={beam_size}, got {top_beams}"):
+    with pytest.raises(UserError, match=f"from 1 to beam_size={beam_size}, got {top_beams}"):
         t2t.decoding.beam_search(None, SOURCE, beam_size=beam_size, top_beams=top_beams)
+
+
+@pytest.mark.parametrize("alpha", [-0.1, float("nan"), float("inf")])
+def test_a_length_penalty_that_is_none(alpha):
+    with pytest.raises(UserError, match=f"alpha must be 0 or more, got {alpha}"):
+        t2t.decoding.beam_search(None, SOURCE, alpha=alpha)
 
 
 def searches(**settings):

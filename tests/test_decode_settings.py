@@ -34,6 +34,7 @@ def test_t2t_s_names_with_the_values_that_are_done_anyway():
         ("beam_size=0", "beam_size must be 1 or more, got 0"),
         ("extra_length=-1", "extra_length must be 0 or more, got -1"),
         ("alpha=nan", "alpha must be a number, got nan"),
+        ("alpha=-0.5", "alpha must be 0 or more, got -0.5"),
         ("long_inputs=crop", "long_inputs must be cut or skip, got 'crop'"),
         ("sampling_method=randm", r"argmax or random, got 'randm'. Did you mean 'random'\?"),
         ("sampling_temp=0", "sampling_temp must be more than 0, got 0.0"),

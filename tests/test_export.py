@@ -16,9 +16,10 @@ from test_transformer import SOURCE, TARGETS
 import t2t_keras as t2t
 from t2t_keras.decoding import DecodeSettings, Translator
 from t2t_keras.errors import UserError
-from t2t_keras.export import SIGNATURES, ServedTransformer, export_saved_model, served
+from t2t_keras.export import SIGNATURES, ServedTransformer, export_saved_model
 from t2t_keras.export.saved_model import in_precision
 from t2t_keras.text import ByteTextEncoder, SubwordTextEncoder, TokenTextEncoder
+from t2t_keras.text.graph import SPACES
 
 CORPUS = ["Zwei junge Männer, low lower lowest.", "lowland, slow 3.14; 日本語の 日本 Straße"]
 SUBWORDS = SubwordTextEncoder.build_from_generator(CORPUS * 5, 130)
@@ -212,6 +213,7 @@ def test_options(model, serve):
     [
         (-0.1, 0, "alpha must be 0 or more"),
         (float("nan"), 0, "alpha must be 0 or more"),
+        (float("inf"), 0, "alpha must be 0 or more"),
         (0.6, 25, "extra_length must be from 0 to 24"),
         (0.6, -1, "extra_length must be from 0 to 24"),
     ],
@@ -299,7 +301,7 @@ def test_hostile_texts(serve):
 
 
 def test_white_space_is_what_python_strips():
-    pattern = re.compile(served._SPACE)
+    pattern = re.compile(f"[{SPACES}]")
     characters = list(map(chr, range(0x110000)))
     assert [c for c in characters if pattern.match(c)] == [c for c in characters if c.isspace()]
 
@@ -317,6 +319,14 @@ def test_words_and_greedy_search():
     got = module.translate(tf.constant(lines))
     wanted = python_translations(model, lines, settings, encoders)
     assert texts(got["translations"].numpy()) == [w.texts for w in wanted]
+
+
+def test_ids_that_fill_a_vocabulary_up_are_no_text():
+    encoder = ByteTextEncoder()
+    encoders = {"inputs": encoder, "targets": encoder}
+    parts = ServedTransformer(make_model(encoder), encoders)._parts
+    ids = [[*encoder.encode("ab"), 258, *encoder.encode("c"), 263, 1, 99]]
+    assert parts.texts(tf.constant([ids])).numpy().tolist() == [[b"abc"]]
 
 
 def test_bytes_in_bfloat16_with_another_default(path, tmp_path):

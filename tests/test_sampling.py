@@ -7,6 +7,7 @@ from test_greedy import SOURCE
 
 import t2t_keras as t2t
 from t2t_keras.decoding.sampling import keep_likeliest
+from t2t_keras.errors import UserError
 
 MANY = np.tile(SOURCE[:1], (2000, 1))
 
@@ -49,6 +50,14 @@ def test_kept_logits():
     np.testing.assert_array_equal(kept, [[1, 0, 0, 0], [0, 0, 0, 1]])
 
 
+def test_what_is_cut_off_stays_so_however_low_the_temperature():
+    logits = np.log(np.array([[0.5, 0.1, 0.3, 0.1]], np.float32)) / np.float32(1e-9)
+    for top_k, top_p in ((2, None), (0, np.float32(0.7))):
+        kept = np.asarray(keep_likeliest(logits, top_k, top_p))
+        assert kept.argmax() == 0
+        assert (kept[0, [1, 3]] < -1e38).all()
+
+
 def test_one_seed_one_draw():
     settings = {"extra_length": 4, "temperature": 2.0}
     first, again, other = (
@@ -74,5 +83,5 @@ def test_scores_are_the_models_log_probabilities():
     ],
 )
 def test_wrong_settings(settings, words):
-    with pytest.raises(ValueError, match=words):
+    with pytest.raises(UserError, match=words):
         t2t.decoding.sample(None, SOURCE, seed=0, **settings)

@@ -11,7 +11,7 @@ from t2t_keras import decoding
 from t2t_keras.decoding import DecodeSettings, Ensemble, PairScorer, Translator, translator
 from t2t_keras.decoding.source_lines import Line
 from t2t_keras.errors import UserError
-from t2t_keras.text import TokenTextEncoder
+from t2t_keras.text import ByteTextEncoder, TokenTextEncoder
 
 ENCODER = TokenTextEncoder(vocab_list=[f"w{n}" for n in range(2, 23)])
 ENCODERS = {"inputs": ENCODER, "targets": ENCODER}
@@ -45,6 +45,12 @@ def test_a_line_is_translated_alike_whatever_its_neighbours(settings):
     longest = [max(t.lengths) for t in together]
     assert all(n <= limit for n, limit in zip(longest, limits, strict=True))
     assert any(n == limit for n, limit in zip(longest, limits, strict=True))
+
+
+def test_ids_that_fill_a_vocabulary_up_are_no_text():
+    encoder = ByteTextEncoder()
+    made = Translator(None, {"inputs": encoder, "targets": encoder})
+    assert made.text([*encoder.encode("ab"), 258, *encoder.encode("c"), 263, 1, 99]) == "abc"
 
 
 def test_t2t_s_batches():

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any, NamedTuple
 
 import tensorflow as tf
@@ -18,6 +19,7 @@ from t2t_keras.decoding.state import (
     put_rows,
     time_to_leave,
 )
+from t2t_keras.errors import UserError
 from t2t_keras.ids import EOS_ID, PAD_ID
 
 PRUNED_EVERY = 8
@@ -89,9 +91,14 @@ def beam_search(
     Returns:
         ids [B, K', L] int32, best first, 0 after the first end of sentence, and scores
         [B, K'] float32.
+
+    Raises:
+        UserError: `top_beams` or `alpha` is out of range. (A tensor's value is not looked at.)
     """
     if not 1 <= top_beams <= beam_size:
-        raise ValueError(f"top_beams must be from 1 to beam_size={beam_size}, got {top_beams}.")
+        raise UserError(f"top_beams must be from 1 to beam_size={beam_size}, got {top_beams}.")
+    if not tf.is_tensor(alpha) and not 0 <= alpha < math.inf:
+        raise UserError(f"alpha must be 0 or more, got {alpha}.")
     inputs = as_ids(inputs)
     return _beam_search(
         model,

@@ -16,6 +16,10 @@ class Ensemble:
 
     Args:
         models: `Transformer`s with the same vocabularies; their sizes may differ.
+
+    Raises:
+        UserError: there is none, or they differ in the sizes of vocabularies or in how
+            `vocab_divisor` rounds that of the target.
     """
 
     def __init__(self, models: Sequence):
@@ -26,6 +30,12 @@ class Ensemble:
             written = ", ".join(f"{source} and {target}" for source, target in sizes)
             raise UserError(
                 f"models of an ensemble need vocabularies of the same sizes, got {written}."
+            )
+        logits = [model.softmax.vocab_size for model in models]
+        if len(set(logits)) > 1:
+            raise UserError(
+                "models of an ensemble need as many logits, the target vocabulary rounded up to "
+                f"vocab_divisor: got {', '.join(map(str, logits))}; leave out those that differ."
             )
         self.models = list(models)
         self.source_vocab_size, self.target_vocab_size = sizes[0]

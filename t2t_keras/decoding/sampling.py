@@ -5,7 +5,8 @@ from __future__ import annotations
 import tensorflow as tf
 
 from t2t_keras.decoding.single import follow
-from t2t_keras.decoding.state import INFINITY, as_ids, output_limits
+from t2t_keras.decoding.state import as_ids, output_limits
+from t2t_keras.errors import UserError
 
 
 def sample(
@@ -40,13 +41,16 @@ def sample(
     Returns:
         ids [B, L] int32, 0 after the first end of sentence, and scores [B] float32: the model's
         log-probability of each, whatever temperature and choice it was drawn by.
+
+    Raises:
+        UserError: `temperature`, `top_k` or `top_p` is out of range.
     """
     if temperature <= 0:
-        raise ValueError(f"temperature must be more than 0, got {temperature}.")
+        raise UserError(f"temperature must be more than 0, got {temperature}.")
     if top_k < 0:
-        raise ValueError(f"top_k must be 0 or more, got {top_k}.")
+        raise UserError(f"top_k must be 0 or more, got {top_k}.")
     if not 0 < top_p <= 1:
-        raise ValueError(f"top_p must be in (0, 1], got {top_p}.")
+        raise UserError(f"top_p must be in (0, 1], got {top_p}.")
     inputs = as_ids(inputs)
     return _sample(
         model,
@@ -79,15 +83,18 @@ def _sample(model, inputs, limits, prefix, seed, temperature, top_k: int, top_p,
 
 
 def keep_likeliest(logits, top_k: int, top_p):
-    """Makes all but the likeliest tokens impossible: those of `sample`'s top_k and top_p."""
+    """Makes all but the likeliest tokens impossible: those of `sample`'s top_k and top_p.
+
+    Logits [b, V] that were divided by a low temperature reach far: below any fixed -INFINITY.
+    """
     vocab_size = logits.shape[-1]
     if top_k and top_k < vocab_size:
         least = tf.math.top_k(logits, top_k).values[:, -1:]
-        logits = tf.where(logits < least, -INFINITY, logits)
+        logits = tf.where(logits < least, tf.float32.min, logits)
     if top_p is not None:
         ordered = tf.math.top_k(logits, vocab_size).values
         p = tf.nn.softmax(ordered)
         before = tf.cumsum(p, axis=-1, exclusive=True)  # the likeliest token always stays
-        least = tf.reduce_min(tf.where(before < top_p, ordered, INFINITY), -1, keepdims=True)
-        logits = tf.where(logits < least, -INFINITY, logits)
+        least = tf.reduce_min(tf.where(before < top_p, ordered, tf.float32.max), -1, keepdims=True)
+        logits = tf.where(logits < least, tf.float32.min, logits)
     return logits

@@ -17,7 +17,7 @@ from t2t_keras.decoding.sampling import sample
 from t2t_keras.decoding.settings import SENTENCES, DecodeSettings
 from t2t_keras.decoding.source_lines import Line
 from t2t_keras.errors import UserError
-from t2t_keras.ids import EOS_ID, PAD_ID
+from t2t_keras.ids import EOS_ID, PAD_ID, until_eos
 
 WINDOW = 2048
 """Lines that are sorted together."""
@@ -116,8 +116,12 @@ class Translator:
         return list(self.by_length.results(sentences))
 
     def text(self, ids) -> str:
-        """The text of target ids up to their end of sentence."""
-        return self.encoders["targets"].decode(until_eos(ids))
+        """The text of target ids up to their end of sentence.
+
+        What `vocab_divisor` has added to a vocabulary counts for nothing.
+        """
+        encoder = self.encoders["targets"]
+        return encoder.decode([i for i in until_eos(ids) if i < encoder.vocab_size])
 
     # What `ByLength` asks for.
 
@@ -224,13 +228,6 @@ def encoded(encoder, text: str, number: int) -> list[int]:
         return encoder.encode(text.strip())
     except UserError as error:
         raise UserError(f"line {number}: {error}") from error
-
-
-def until_eos(ids) -> list[int]:
-    """The ids before the first end of sentence or padding."""
-    ids = [int(i) for i in ids]
-    end = next((n for n, i in enumerate(ids) if i in (PAD_ID, EOS_ID)), len(ids))
-    return ids[:end]
 
 
 def pad(sequences: Sequence[Sequence[int]]) -> np.ndarray:

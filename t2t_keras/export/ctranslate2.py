@@ -64,7 +64,7 @@ def export_ctranslate2(
     try:
         spec.optimize(quantization)
     except RuntimeError as error:  # bfloat16 needs PyTorch
-        raise UserError(f"--quantization={quantization}: {error}.") from error
+        raise UserError(f"quantization {quantization!r}: {error}.") from error
     target = Path(directory)
     partial = target.with_name(f"{target.name}.{os.getpid()}.incomplete")
     try:

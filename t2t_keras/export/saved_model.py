@@ -108,7 +108,8 @@ def _save(module: ServedTransformer, path: Path, default_signature: str) -> None
 def in_precision(model, precision: str):
     """A copy of a `Transformer`, or `Ensemble`, whose weights and activations are of another type.
 
-    In half precision, softmax, normalisation, positions and logits remain in float32.
+    In half precision, softmax, normalisation and positions remain in float32; logits are computed
+    in that precision and compared in float32.
 
     Raises:
         UserError: none of `PRECISIONS`.

@@ -8,6 +8,7 @@ from t2t_keras.decoding import DecodeSettings, Ensemble, beam_search, greedy, sc
 from t2t_keras.errors import UserError
 from t2t_keras.export.batches import in_batches
 from t2t_keras.ids import EOS_ID, PAD_ID
+from t2t_keras.text.graph import SPACES
 from t2t_keras.text.vocabulary_size import require_vocabulary
 
 SIGNATURES = (
@@ -22,9 +23,7 @@ SIGNATURES = (
 SCORED_TOKENS = 2048
 """Pairs are scored together as long as there are no more tokens, of which each has V logits."""
 
-# What `str.strip` takes away.
-_SPACE = "[\t-\r\x1c-\x20\x85\xa0\u1680\u2000-\u200a\u2028\u2029\u202f\u205f\u3000]"
-_EDGES = f"^{_SPACE}+|{_SPACE}+$"
+_EDGES = f"^[{SPACES}]+|[{SPACES}]+$"  # what `str.strip` takes away
 
 _TEXTS = tf.TensorSpec([None], tf.string)
 _IDS = tf.TensorSpec([None, None], tf.int32)
@@ -144,7 +143,9 @@ class _Parts:
         """Assertions that keep a client from asking for more than there may be."""
         most = max(self.limit, self.settings.extra_length)
         return [
-            tf.debugging.Assert(alpha >= 0.0, ["alpha must be 0 or more, got", alpha]),
+            tf.debugging.Assert(
+                (alpha >= 0.0) & tf.math.is_finite(alpha), ["alpha must be 0 or more, got", alpha]
+            ),
             tf.debugging.Assert(
                 (extra_length >= 0) & (extra_length <= most),
                 [f"extra_length must be from 0 to {most}, got", extra_length],
@@ -189,13 +190,17 @@ class _Parts:
         return cut(tf.concat([ids, ends], 1), self.limit)
 
     def texts(self, ids):
-        """Ids [B, N, L] up to their first end of sentence or padding -> texts [B, N]."""
+        """Ids [B, N, L] up to their first end of sentence or padding -> texts [B, N].
+
+        What `vocab_divisor` has added to a vocabulary counts for nothing.
+        """
+        encoder = self.encoders["targets"]
         batch, hypotheses, length = tf.unstack(tf.shape(ids))
         ids = tf.reshape(ids, [batch * hypotheses, length])
         ended = tf.cast((ids == EOS_ID) | (ids == PAD_ID), tf.int32)
         lengths = tf.reduce_sum(tf.cast(tf.cumsum(ended, 1) == 0, tf.int64), 1)
         rows = tf.RaggedTensor.from_tensor(ids, lengths)
-        texts = self.encoders["targets"].decode_tensor(rows)
+        texts = encoder.decode_tensor(tf.ragged.boolean_mask(rows, rows < encoder.vocab_size))
         return tf.reshape(texts, [batch, self.hypotheses])
 
     def _search(self, sources, alpha, extra_length):

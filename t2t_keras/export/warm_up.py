@@ -36,7 +36,8 @@ def warm_up_requests(encoders, signature: str) -> Iterator[tuple[str, Mapping[st
 
     Args:
         encoders: "inputs" and "targets" text encoders.
-        signature: the one that gets a request of each kind; every other gets one.
+        signature: the one that gets a request of each kind; every other gets one, save
+            `serialized_example`, whose search is that of `translate_ids`.
     """
     random = np.random.default_rng(0)
     encoder = encoders["inputs"]

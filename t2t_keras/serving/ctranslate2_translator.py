@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from t2t_keras.errors import UserError
-from t2t_keras.ids import EOS_ID, PAD_ID
+from t2t_keras.ids import EOS_ID, PAD_ID, until_eos
 from t2t_keras.serving.ctranslate2_text import import_ctranslate2, read_encoders, tokens
 
 _MORE = 2  # hypotheses asked for, as a multiple of the beam: 3 and more found no better ones
@@ -148,5 +148,4 @@ class CTranslate2Translator:
         return [(self._text(ids), score) for score, ids in best]
 
     def _text(self, ids: list[int]) -> str:
-        end = next((n for n, i in enumerate(ids) if i in (PAD_ID, EOS_ID)), len(ids))
-        return self.encoders["targets"].decode(ids[:end])
+        return self.encoders["targets"].decode(until_eos(ids))

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple, Protocol
 import numpy as np
 
 from t2t_keras.errors import UserError
-from t2t_keras.ids import EOS_ID, PAD_ID
+from t2t_keras.ids import EOS_ID, until_eos
 from t2t_keras.serving.grpc_model import GrpcModel
 from t2t_keras.serving.rest_model import RestModel
 from t2t_keras.serving.signature import Signature
@@ -142,9 +142,7 @@ class TextClient:
     def _text(self, hypothesis) -> str:
         if not self.takes_examples:
             return _string(hypothesis)
-        ids = [int(i) for i in hypothesis]
-        end = next((n for n, i in enumerate(ids) if i in (PAD_ID, EOS_ID)), len(ids))
-        return self.encoders["targets"].decode(ids[:end])  # type: ignore[index]
+        return self.encoders["targets"].decode(until_eos(hypothesis))  # type: ignore[index]
 
 
 def _bytes(text: str | bytes) -> bytes:

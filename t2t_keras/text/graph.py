@@ -22,8 +22,9 @@ _RESERVED = len(RESERVED_TOKENS)
 _BYTES = [token.encode() for token in RESERVED_TOKENS] + [bytes([byte]) for byte in range(256)]
 _CPU = "CPU:0"  # strings are nowhere else
 
-# What `str.split` splits at.
-_SPACES = "\t-\r\x1c-\x20\x85\xa0\u1680\u2000-\u200a\u2028\u2029\u202f\u205f\u3000"
+SPACES = "\t-\r\x1c-\x20\x85\xa0\u1680\u2000-\u200a\u2028\u2029\u202f\u205f\u3000"
+"""What `str.split` splits at, and `str.strip` takes away, as the inside of a character class."""
+
 _WORD = "".join(f"{chr(first)}-{chr(last)}" for first, last in ALPHANUMERIC_RANGES)
 _MARK = b"\xff"  # is in no UTF-8
 _SURROGATES = re.compile("[\ud800-\udfff]")  # nor are these
@@ -115,9 +116,7 @@ class TokenGraph(tf.Module):
     def encode(self, strings: tf.Tensor) -> tf.RaggedTensor:
         """Returns `[B, None]` int32 ids of `[B]` strings; an unknown token needs a replacement."""
         with tf.device(_CPU):
-            tokens = tf.strings.split(
-                tf.strings.regex_replace(_valid(strings), f"[{_SPACES}]", " ")
-            )
+            tokens = tf.strings.split(tf.strings.regex_replace(_valid(strings), f"[{SPACES}]", " "))
             ids = self._ids.lookup(tokens.flat_values)
             if self._replacement is None:
                 unknown = tf.boolean_mask(tokens.flat_values, ids < 0)[:1]
