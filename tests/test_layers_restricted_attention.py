@@ -118,6 +118,7 @@ def test_masks_biases_and_segments(causal, relative):
     mask[1, [3, 17]] = False  # not at the end alone
     bias = random_tensor(2, 1, 1, length, seed=3)
     of_heads = random_tensor(1, 2, 1, length, seed=4)
+    of_rows = random_tensor(2, 1, 1, 1, seed=5)
     band = mask_bias(near(length, r, causal))
     seen = (near(length, r, causal) & mask[:, None]).any(-1)  # rows that see something
     assert not seen.all()
@@ -125,6 +126,7 @@ def test_masks_biases_and_segments(causal, relative):
         ({"mask": mask}, mask_bias(mask), seen),
         ({"mask": mask, "bias": bias}, mask_bias(mask) + bias, seen),
         ({"bias": of_heads}, of_heads, slice(None)),
+        ({"bias": of_rows}, of_rows, slice(None)),
         ({"segments": SEGMENTS}, segment_bias(SEGMENTS), slice(None)),
         ({"segments": SEGMENTS, "bias": bias}, segment_bias(SEGMENTS) + bias, slice(None)),
     ):

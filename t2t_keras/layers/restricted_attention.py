@@ -201,13 +201,13 @@ class _Blocks:
 
 def _bias(blocks, mask, bias, segments):
     """What is added to the logits, broadcastable to [B, H, m, c, W]."""
-    if bias is None:
-        bias = ops.zeros((1, 1, 1, blocks.length))
-    elif len(bias.shape) != 4 or bias.shape[2] != 1:
+    even = ops.zeros((1, 1, 1, blocks.length))
+    if bias is not None and (len(bias.shape) != 4 or bias.shape[2] != 1):
         raise ValueError(
             f"the bias of restricted attention must be [B, H, 1, T], got shape {bias.shape}: "
             "of keys, not of pairs of positions."
         )
+    bias = even if bias is None else bias + even  # as long as the sequence
     if mask is not None and segments is None:
         if len(mask.shape) != 2:
             raise ValueError(
