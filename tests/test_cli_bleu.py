@@ -29,6 +29,20 @@ def files(tmp_path):
     return tmp_path
 
 
+def test_says_nothing_when_nobody_reads_on():
+    command = [sys.executable, "-m", "t2t_keras.cli.bleu", "--help"]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
+        process.stdout.close()
+        assert process.stderr.read() == b""
+    assert process.returncode == 141
+
+
+def test_home(files, monkeypatch):
+    monkeypatch.setenv("HOME", str(files))
+    done = run("--translation=~/translation", "--reference=~/reference")
+    assert done.returncode == 0, done.stderr
+
+
 def test_prints_every_figure(files):
     done = run("--translation", files / "translation", "--reference", files / "reference")
     # By hand: precisions 3/4, 2/3, 1/2 and half a match of 1, so (1/8)^(1/4); unsmoothed 0.

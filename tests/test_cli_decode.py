@@ -1,5 +1,6 @@
 """t2t-keras-decode as its users run it: files, pipes, stops, scores, ensembles, and mistakes."""
 
+import io
 import signal
 import subprocess
 import sys
@@ -10,8 +11,11 @@ import pytest
 import toy
 
 from t2t_keras import checkpoints, registry
+from t2t_keras.cli import trained_model
+from t2t_keras.cli.decode import translate_interactively
 from t2t_keras.decoding import DecodeSettings, Ensemble, PairScorer, Translator
 from t2t_keras.decoding.source_lines import Line
+from t2t_keras.text import TokenTextEncoder
 
 
 @pytest.fixture(scope="module")
@@ -142,6 +146,27 @@ def test_scores_of_given_translations(base):
     assert (base / "scores").read_text() == "".join(wanted)
 
 
+def test_what_is_typed_goes_on_after_a_mistake(base, monkeypatch, capsys):
+    class Typed:
+        """What the flags name, with a vocabulary that does not have every word."""
+
+        def __init__(self, data_dir):
+            pass
+
+        def translator(self, settings):
+            encoder = TokenTextEncoder(vocab_list=[f"w{n}" for n in range(2, 23)])
+            model = networks.search_model()
+            return Translator(model, {"inputs": encoder, "targets": encoder}, settings)
+
+    monkeypatch.setattr(trained_model, "TrainedModel", Typed)
+    monkeypatch.setattr(sys, "stdin", io.StringIO("w3\nother\nw3\nq\n"))
+    translate_interactively("", DecodeSettings(beam_size=1, extra_length=1))
+    out, err = capsys.readouterr()
+    first, again = out.splitlines()
+    assert first == again
+    assert err.startswith("line 1: Token 'other' is not in the vocabulary")
+
+
 def test_a_reader_that_leaves_is_no_error(base):
     line = arguments(base, "beam_size=1,extra_length=1", "--decode_from_file=-")
     with subprocess.Popen(
@@ -165,6 +190,7 @@ def test_a_reader_that_leaves_is_no_error(base):
         (["--decode_from_file=x", "--decode_interactive"], "give one of"),
         (["--score_file=x"], "--decode_to_file is missing"),
         (["--decode_interactive", "--decode_prefix_file=x"], "goes with --decode_from_file"),
+        (["--decode_interactive", "--decode_to_file=x"], "leave out --decode_to_file"),
         (["--decode_from_file=-", "--decode_prefix_file=-"], "cannot both be standard input"),
         (["--decode_from_file=/nowhere"], "Cannot read /nowhere"),
         (["--decode_from_file=/"], "Cannot read /: Is a directory"),

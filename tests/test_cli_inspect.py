@@ -151,6 +151,7 @@ def test_figures_without_matplotlib_say_what_to_install(monkeypatch):
         ((), "cannot inspect ''"),
         (("data", "x"), "unexpected argument 'x'"),
         (("data",), "--data_dir is missing"),
+        (("data", "--data_dir=x", "--plot=~/none/a.png"), "there is no directory /"),
     ],
 )
 def test_mistakes_end_in_one_line(arguments, message):

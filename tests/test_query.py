@@ -1,6 +1,7 @@
 """t2t-keras-query against TensorFlow Serving's protocol, gRPC and REST, and a SavedModel."""
 
 import http.server
+import io
 import json
 import socket
 import subprocess
@@ -14,6 +15,7 @@ import pytest
 import tensorflow as tf
 import toy
 
+from t2t_keras.cli.query import answer_lines
 from t2t_keras.errors import UserError
 from t2t_keras.serving import SavedModel, TextClient, connect
 
@@ -387,6 +389,29 @@ def test_command_takes_t2ts_flags_for_t2ts_signature(versions, tmp_path):
     )
     assert done.returncode == 0, done.stderr
     assert done.stdout.startswith("a\t-")
+
+
+class Lines(io.StringIO):
+    """Standard input, typed or not."""
+
+    def __init__(self, text, typed):
+        super().__init__(text)
+        self.typed = typed
+
+    def isatty(self):
+        return self.typed
+
+
+def test_what_is_typed_goes_on_after_a_mistake(versions, monkeypatch, capsys):
+    client = TextClient(SavedModel(str(versions / "10")), "choosy")
+    monkeypatch.setattr(sys, "stdin", Lines("a\nno\nb\n", typed=True))
+    answer_lines(client)
+    out, err = capsys.readouterr()
+    assert out.replace("> ", "") == "a\t0.000\nb\t0.000\n"
+    assert "Not no." in err
+    monkeypatch.setattr(sys, "stdin", Lines("a\nno\nb\n", typed=False))
+    with pytest.raises(UserError, match="Not no"):
+        answer_lines(client)
 
 
 @pytest.mark.parametrize(

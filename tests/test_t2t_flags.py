@@ -14,6 +14,12 @@ def test_all_that_are_not_here_are_named_at_once():
     )
 
 
+def test_one_dash_and_a_file_of_flags_are_answered_too(tmp_path):
+    (tmp_path / "flags").write_text("--model=transformer\n")
+    for given in ("-model=transformer", f"--flagfile={tmp_path / 'flags'}"):
+        assert "--model of tensor2tensor is not here" in toy.complaint(toy.command("train", given))
+
+
 def test_what_a_command_has_is_not_named():
     argv = ["t2t-keras-decode", "--decode_from_file=a", "--keep_timestamp", "--keep_timestamp"]
     assert explain(argv, ["decode_from_file"]) == (

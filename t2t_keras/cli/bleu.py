@@ -22,8 +22,7 @@ def define_flags() -> None:
 def main(arguments: list[str]) -> None:
     """Prints T2T's figures as `t2t-bleu` does, then sacreBLEU's and the paper's form."""
     options.reject_arguments(arguments)
-    hypotheses = _sentences("translation", FLAGS.translation)
-    references = _sentences("reference", FLAGS.reference)
+    hypotheses, references = _sentences("translation"), _sentences("reference")
     if len(hypotheses) != len(references):
         raise UserError(
             f"{FLAGS.translation} has {len(hypotheses)} lines but {FLAGS.reference} has "
@@ -40,11 +39,10 @@ def main(arguments: list[str]) -> None:
     print(f"BLEU_paper_style = {figures.paper_style:6.2f} (tokenised, compounds split)")
 
 
-def _sentences(flag: str, path: str) -> list[str]:
+def _sentences(flag: str) -> list[str]:
     from t2t_keras.text import read_lines
 
-    if not path:
-        raise UserError(f"--{flag} is missing: name the file of the {flag}s.")
+    path = options.required(flag)
     lines = read_lines(path)
     if not lines:
         raise UserError(f"{path} is empty: --{flag} needs one sentence a line.")

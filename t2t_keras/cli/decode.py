@@ -15,7 +15,6 @@ FLAGS = flags.FLAGS
 
 _STANDARD = "-"  # input or output
 _EXIT_CODES = {"SIGINT": 130, "SIGTERM": 143}  # a shell's
-_BROKEN_PIPE = 141
 _RESULTS = {"decode_from_file": "translations", "score_file": "scores"}
 
 
@@ -44,6 +43,10 @@ def main(arguments: list[str]) -> None:
     if len(modes) != 1:
         raise UserError(
             "give one of --decode_from_file=FILE, --decode_interactive and --score_file=FILE."
+        )
+    if FLAGS.decode_interactive and FLAGS.decode_to_file:
+        raise UserError(
+            "--decode_interactive prints what it translates: leave out --decode_to_file."
         )
     if FLAGS.decode_prefix_file and modes != ["decode_from_file"]:
         raise UserError("--decode_prefix_file goes with --decode_from_file.")
@@ -111,8 +114,13 @@ def translate_interactively(data_dir: str, settings) -> None:
             continue
         if line.strip() == "q":
             return
-        if line.strip():
+        if not line.strip():
+            continue
+        try:
             [translation] = translator.translate([line])
+        except UserError as error:  # what the vocabulary cannot express
+            print(error, file=sys.stderr)
+        else:
             print(format_translation(translation, settings), flush=True)
 
 
@@ -161,20 +169,16 @@ class Job:
         output = line_output(path, made_from, self.progress.say)
         to_file = isinstance(output, ResumableFile)
         with StopRequests() as stop:
-            try:
-                complete = write_results(
-                    results,
-                    as_text,
-                    by_length.first_of_window,
-                    self.source,
-                    self.prefixes,
-                    output,
-                    self.progress,
-                    leave=lambda: bool(stop.name),
-                )
-            except BrokenPipeError:  # nobody reads on
-                os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-                sys.exit(_BROKEN_PIPE)
+            complete = write_results(
+                results,
+                as_text,
+                by_length.first_of_window,
+                self.source,
+                self.prefixes,
+                output,
+                self.progress,
+                leave=lambda: bool(stop.name),
+            )
         if not complete:
             later = "; the same command goes on there" if to_file and made_from else ""
             self.progress.say(f"stopped by {stop.name} after line {output.lines:,}{later}")

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 import os
-import sys
 import time
 from collections.abc import Iterator
 
@@ -134,6 +133,7 @@ def log_of(directory: str, split: str):
     """Where the scalars go: `eval` as in training, `eval_test` for test; None: cannot be written."""
     import tensorflow as tf
 
+    from t2t_keras.decoding.translator import warn
     from t2t_keras.training.event_log import EventLog
 
     folder = os.path.join(directory, "eval" if split == "dev" else f"eval_{split}")
@@ -169,6 +169,7 @@ def checkpoints_of_run(directory: str, min_steps: int, wait_minutes: float) -> I
 def readable(prefixes: Iterator[str]) -> Iterator[str]:
     """Leaves out, with a warning, what is damaged or has been removed meanwhile."""
     from t2t_keras.checkpoints.t2t import require_whole
+    from t2t_keras.decoding.translator import warn
 
     for prefix in prefixes:
         try:
@@ -177,11 +178,6 @@ def readable(prefixes: Iterator[str]) -> Iterator[str]:
             warn(f"{error}; it is left out")
         else:
             yield prefix
-
-
-def warn(message: str) -> None:
-    """One line on standard error."""
-    print(f"warning: {message}", file=sys.stderr, flush=True)
 
 
 def run() -> None:

@@ -42,11 +42,9 @@ def main(arguments: list[str]) -> None:
     if given and not FLAGS.plot:
         raise UserError(f"{given[0]} is for --plot=FILE, which is missing.")
     heads = _heads()
-    paths = {name: options.directory(name) for name in ("html", "npz", "plot")}
+    paths = {name: options.file_to_write(name) for name in ("html", "npz", "plot")}
     if not any(paths.values()):
         paths["html"] = _PAGE
-    for name, path in paths.items():
-        _require_place(name, path)
     if paths["plot"]:
         from t2t_keras.inspection.figures import require_figure
 
@@ -54,6 +52,7 @@ def main(arguments: list[str]) -> None:
 
     from t2t_keras.decoding import DecodeSettings
     from t2t_keras.inspection.attention import attention_data
+    from t2t_keras.inspection.attention_page import attention_page
 
     settings = DecodeSettings.parse(FLAGS.decode_hparams)
     loaded = trained_model.TrainedModel(data_dir)
@@ -68,7 +67,7 @@ def main(arguments: list[str]) -> None:
     )
     _tell(data)
     if paths["html"]:
-        _write_page(data, paths["html"])
+        options.write_page("html", paths["html"], attention_page(data.to_json()))
     if paths["npz"]:
         data.save(paths["npz"])
     if paths["plot"]:
@@ -86,14 +85,6 @@ def _heads() -> list[int] | None:
     return list(map(int, FLAGS.heads)) or None
 
 
-def _require_place(name: str, path: str | None) -> None:
-    """Refuses a file that cannot be there, before anything heavy is loaded."""
-    if path and os.path.isdir(path):
-        raise UserError(f"--{name}={path} is a directory: name a file.")
-    if path and not os.path.isdir(os.path.dirname(path) or "."):
-        raise UserError(f"--{name}={path}: there is no directory {os.path.dirname(path)}.")
-
-
 def _tell(data) -> None:
     """Prints both sides, and how the translation was found."""
     print(f"source: {data.source.text}")
@@ -105,19 +96,6 @@ def _tell(data) -> None:
         steps = len(data.search.steps)
         print(f"{figure} {data.search.score:.3f} after {steps} steps of beam search")
         print(data.search.stopped)
-
-
-def _write_page(data, path: str) -> None:
-    from pathlib import Path
-
-    from t2t_keras.inspection.attention_page import attention_page
-    from t2t_keras.whole_file import whole_file
-
-    try:
-        with whole_file(Path(path)) as partial:
-            partial.write_text(attention_page(data.to_json()), "utf-8")
-    except OSError as error:
-        raise UserError(f"--html={path} cannot be written: {error.strerror}.") from error
 
 
 def _draw(data, path: str, heads: list[int] | None) -> None:

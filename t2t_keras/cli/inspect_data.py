@@ -25,11 +25,16 @@ def define_flags() -> None:
 def main(arguments: list[str]) -> None:
     """Prints what batches look like."""
     options.reject_arguments(arguments)
-    data_dir, problem, hp = options.required("data_dir"), options.problem(), options.hparams()
-    print(*_describe(problem, hp, data_dir), sep="\n")
+    data_dir, plot = options.required("data_dir"), options.file_to_write("plot")
+    problem, hp = options.problem(), options.hparams()
+    if plot:
+        from t2t_keras.inspection.figures import require_figure
+
+        require_figure(plot)
+    print(*_describe(problem, hp, data_dir, plot), sep="\n")
 
 
-def _describe(problem: Problem, hp, data_dir: str) -> list[str]:
+def _describe(problem: Problem, hp, data_dir: str, plot: str | None) -> list[str]:
     from t2t_keras import data
     from t2t_keras.data.generation.report import (
         describe_split,
@@ -51,9 +56,9 @@ def _describe(problem: Problem, hp, data_dir: str) -> list[str]:
     ]
     if FLAGS.num_examples:
         lines += _examples(batches, problem.get_feature_encoders(data_dir), FLAGS.num_examples)
-    if FLAGS.plot:
-        _plot(index, problem.name, split, FLAGS.plot)
-        lines.append(f"lengths: {FLAGS.plot}")
+    if plot:
+        _plot(index, problem.name, split, plot)
+        lines.append(f"lengths: {plot}")
     return lines
 
 

@@ -4,13 +4,11 @@ from __future__ import annotations
 
 import os
 import time
-from pathlib import Path
 
 from absl import flags
 
 from t2t_keras.cli import options
 from t2t_keras.errors import UserError
-from t2t_keras.whole_file import whole_file
 
 FLAGS = flags.FLAGS
 
@@ -37,7 +35,7 @@ def main(arguments: list[str]) -> None:
     now = time.time()
     print(*run_text(runs, now), sep="\n")
     if path:
-        _write(run_page(runs, now), path)
+        options.write_page("html", path, run_page(runs, now))
         print(f"\npage: {path}")
 
 
@@ -50,11 +48,3 @@ def _check(directories: list[str]) -> None:
         if place in seen:
             raise UserError(f"{directory} and {seen[place]} are the same run: name it once.")
         seen[place] = directory
-
-
-def _write(page: str, path: str) -> None:
-    try:
-        with whole_file(Path(path)) as partial:
-            partial.write_text(page, "utf-8")
-    except OSError as error:
-        raise UserError(f"--html={path} cannot be written: {error.strerror}.") from error

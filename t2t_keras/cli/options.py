@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import os
+from pathlib import Path
 
 from absl import flags
 
 from t2t_keras import registry
 from t2t_keras.errors import UserError
+from t2t_keras.whole_file import whole_file
 
 FLAGS = flags.FLAGS
 
@@ -23,6 +25,7 @@ def define_problem() -> None:
 
 
 def define_usr_dir() -> None:
+    """--t2t_usr_dir."""
     flags.DEFINE_string("t2t_usr_dir", None, "Directory of a package that registers your own.")
 
 
@@ -35,10 +38,12 @@ def define_hparams() -> None:
 
 
 def define_decode_hparams() -> None:
+    """--decode_hparams."""
     flags.DEFINE_string("decode_hparams", "", "Such as beam_size=4,alpha=0.6,extra_length=50.")
 
 
 def define_processes() -> None:
+    """--num_concurrent_processes."""
     flags.DEFINE_integer(
         "num_concurrent_processes", None, "Of the generation; all cores.", lower_bound=1
     )
@@ -181,6 +186,15 @@ def file_to_write(name: str) -> str | None:
     return path
 
 
+def write_page(name: str, path: str, page: str) -> None:
+    """Writes the page that the flag asks for, whole or not at all."""
+    try:
+        with whole_file(Path(path)) as partial:
+            partial.write_text(page, "utf-8")
+    except OSError as error:
+        raise UserError(f"--{name}={path} cannot be written: {error.strerror}.") from error
+
+
 def reject_arguments(arguments: list[str]) -> None:
     """Refuses what is not a flag, which a forgotten "--" makes of one."""
     if arguments:
@@ -194,6 +208,11 @@ def problem(recorded: str | None = None):
 
 
 def load_user_directory() -> None:
+    """Imports the package of --t2t_usr_dir, which registers what is in it.
+
+    Raises:
+        UserError: there is none, or it cannot be imported.
+    """
     if FLAGS.t2t_usr_dir:
         registry.import_user_directory(FLAGS.t2t_usr_dir)
 

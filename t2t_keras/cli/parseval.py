@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import json
-import os
 import sys
 from typing import TYPE_CHECKING
 
@@ -46,7 +45,7 @@ def main(arguments: list[str]) -> None:
     _tell_roots("gold", gold)
     _tell_roots("predicted", predicted)
     _tell_errors(figures)
-    _print(_as_json(figures) if FLAGS.json else _as_text(figures))
+    print(_as_json(figures) if FLAGS.json else _as_text(figures))
 
 
 def _trees(flag: str) -> list[str]:
@@ -109,13 +108,6 @@ def _as_text(figures: ParsingF1) -> str:
         ]
         lines += ["=" * 76, ""]
     return "\n".join([*lines, str(figures)])
-
-
-def _print(text: str) -> None:
-    try:
-        print(text, flush=True)
-    except BrokenPipeError:  # `head` and the like have seen enough
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def run() -> None:

@@ -40,20 +40,14 @@ def main(arguments: list[str]) -> None:
     model = (
         SavedModel(path) if path else connect(FLAGS.server, FLAGS.servable_name, FLAGS.timeout_secs)
     )
-    client = TextClient(model, FLAGS.signature_name, encoders)
-    if FLAGS.inputs_once is not None:
-        answer(client, FLAGS.inputs_once)
-        return
-    if isinstance(sys.stdin, io.TextIOWrapper):
-        sys.stdin.reconfigure(errors="surrogateescape")  # bytes go to the model as they are
-    prompt = "> " if sys.stdin.isatty() else ""
-    while True:
-        try:
-            line = input(prompt)
-        except EOFError:
-            break
-        answer(client, line)
-    model.close()
+    try:
+        client = TextClient(model, FLAGS.signature_name, encoders)
+        if FLAGS.inputs_once is not None:
+            answer(client, FLAGS.inputs_once)
+        else:
+            answer_lines(client)
+    finally:
+        model.close()
 
 
 def check_where() -> None:
@@ -72,6 +66,24 @@ def find_encoders():
         return None
     problem = options.problem()
     return problem.get_feature_encoders(options.required("data_dir"))
+
+
+def answer_lines(client) -> None:
+    """Answers each line of standard input; of what is typed, a mistake ends no more than its line."""
+    if isinstance(sys.stdin, io.TextIOWrapper):
+        sys.stdin.reconfigure(errors="surrogateescape")  # bytes go to the model as they are
+    typed = sys.stdin.isatty()
+    while True:
+        try:
+            line = input("> " if typed else "")
+        except EOFError:
+            return
+        try:
+            answer(client, line)
+        except UserError as error:
+            if not typed:
+                raise
+            print(error, file=sys.stderr)
 
 
 def answer(client, text: str) -> None:
