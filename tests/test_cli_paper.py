@@ -182,6 +182,13 @@ def test_what_is_wrong_in_a_stage_is_said_once(tmp_path):
     assert lines[2].startswith("| paper_base | BLEU | 27.3 |  |  | text2text_tmpdir, step 0 so far")
 
 
+@pytest.mark.parametrize("content", ['{"problem": "x"}', "[]"])
+def test_a_record_of_something_else_is_one_line(tmp_path, content):
+    (tmp_path / experiment.RECORD_FILE).write_text(content)
+    with pytest.raises(UserError, match=f"{experiment.RECORD_FILE} cannot be read: "):
+        results.table([str(tmp_path)])
+
+
 # Without programs
 
 

@@ -12,6 +12,7 @@ from t2t_keras.errors import UserError
 from t2t_keras.paper.experiment import RECORD_FILE, RESULT_FILE
 from t2t_keras.paper.rows import ROWS, Row
 
+_OF_RECORD = ("row", "problem", "hparams", "train_steps")
 _HEAD = ("row", "figure", "paper", "ours", "difference", "how")
 
 
@@ -41,12 +42,12 @@ def _experiments(directory: Path) -> Iterator[Path]:
 
 
 def _by_row(directory: Path) -> tuple[int, str]:
-    name = _read(directory / RECORD_FILE)["row"]
+    name = _read(directory / RECORD_FILE, _OF_RECORD)["row"]
     return [*ROWS, name].index(name), str(directory)
 
 
 def _rows(directory: Path) -> Iterator[list[str]]:
-    record = _read(directory / RECORD_FILE)
+    record = _read(directory / RECORD_FILE, _OF_RECORD)
     row = ROWS.get(record["row"])
     paper = row.paper if row else {}
     if not (directory / RESULT_FILE).exists():
@@ -55,7 +56,7 @@ def _rows(directory: Path) -> Iterator[list[str]]:
             [record["row"], name, f"{value:g}", "", "", how] for name, value in paper.items()
         )
         return
-    result = _read(directory / RESULT_FILE)
+    result = _read(directory / RESULT_FILE, ("split", "figures"))
     how = _how(record, row, result["split"])
     figures = result["figures"]
     for name in [*paper, *(name for name in figures if name not in paper)]:
@@ -88,10 +89,13 @@ def _newest_step(directory: Path) -> int:
     return max(steps, default=0)
 
 
-def _read(path: Path) -> dict[str, Any]:
+def _read(path: Path, wanted: tuple[str, ...]) -> dict[str, Any]:
     try:
-        return json.loads(path.read_text("utf-8"))
-    except (OSError, ValueError) as error:
+        content = json.loads(path.read_text("utf-8"))
+        return {name: content[name] for name in wanted}
+    except KeyError as error:
+        raise UserError(f"{path} cannot be read: it has no {error}.") from error
+    except (OSError, ValueError, TypeError) as error:  # TypeError: JSON, but no object
         raise UserError(f"{path} cannot be read: {error}.") from error
 
 
