@@ -424,9 +424,10 @@ def test_records_of_another_kind(tmp_path, record):
 
 
 @pytest.mark.parametrize("was_reversed", [False, True])
-def test_long_sides_are_cut_before_any_reversal(tmp_path, was_reversed):
+@pytest.mark.parametrize(("limit", "targets"), [(4, 4), (0, 9), (-1, 9)])
+def test_long_sides_are_cut_before_any_reversal(tmp_path, was_reversed, limit, targets):
     write(tmp_path, "dev", [pair(0, 8, 9)])
-    limits = settings(max_input_seq_length=3, max_target_seq_length=4)
+    limits = settings(max_input_seq_length=3, max_target_seq_length=limit)
     (batch,) = dataset(Toy(was_reversed=was_reversed), "dev", tmp_path, limits)
     lengths = [int(np.count_nonzero(batch[side])) for side in ("inputs", "targets")]
-    assert lengths == ([4, 3] if was_reversed else [3, 4])
+    assert lengths == ([targets, 3] if was_reversed else [3, targets])

@@ -319,8 +319,9 @@ def none_fits(problem: Problem, split: str, hp, buckets: Buckets) -> UserError:
 
 
 def length_limits(hp, packed_length: int | None) -> Mapping[str, int]:
-    """Returns how many ids of each stored side are taken; 0: all."""
-    limits = {"inputs": hp.max_input_seq_length, "targets": hp.max_target_seq_length}
+    """Returns how many ids of each stored side are taken; 0, and any negative setting: all."""
+    settings = {"inputs": hp.max_input_seq_length, "targets": hp.max_target_seq_length}
+    limits = {side: max(0, limit) for side, limit in settings.items()}
     if packed_length and any(limits.values()):
         raise UserError(
             f"max_input_seq_length={limits['inputs']} and max_target_seq_length="
