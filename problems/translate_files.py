@@ -9,7 +9,7 @@ from t2t_keras.data.pair_source import PairSource, PairSourceProblem, with_shard
 from t2t_keras.data.parallel_files import ParallelFiles
 from t2t_keras.data.shards import shard_paths
 from t2t_keras.data.source_note import check_and_note
-from t2t_keras.data.text_problem import PathLike, make_directory
+from t2t_keras.data.text_problem import PathLike, make_directory, require_vocabulary
 from t2t_keras.data.tfds_problem import USUAL_SPLITS, TfdsSource
 from t2t_keras.errors import UserError
 from t2t_keras.registry import register_problem
@@ -109,6 +109,7 @@ class TranslateFiles(PairSourceProblem):
             UserError: the text is not known or not as it should be, or there is data of other text.
         """
         if self._files is None and self._tfds is None and self._is_generated(data_dir):
+            require_vocabulary(self, data_dir)
             return
         source = self.source(tmp_dir)
         make_directory(data_dir)

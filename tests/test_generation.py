@@ -7,6 +7,7 @@ import signal
 import subprocess
 import sys
 import textwrap
+import threading
 import time
 from pathlib import Path
 
@@ -191,15 +192,57 @@ def test_what_is_left_out_is_counted_and_told(tmp_path):
     ]
 
 
-def test_a_sample_without_a_side(tmp_path):
+def test_what_is_left_out_without_cleaning_is_counted_once(tmp_path):
+    class Ends(Digits):
+        name = "ends"
+
+        def generate_samples(self, data_dir, tmp_dir, split):
+            self.dropped["empty"] += 2
+            for number in range(shard_generation.PIECE_EXAMPLES):
+                yield {"inputs": str(number), "targets": "x"}
+            self.dropped["empty"] += 5
+
+    generate(Ends(), tmp_path)
+    assert read_counts(tmp_path, "ends", "train").dropped == {"empty": 7}
+
+
+@pytest.mark.parametrize("content", ["", '{"kept"', "[]", '{"kept": 7}', '{"dropped": {}}'])
+def test_damaged_counts_are_none(tmp_path, content):
+    (tmp_path / "counts.digits-train.json").write_text(content)
+    assert read_counts(tmp_path, "digits", "train") is None
+
+
+@pytest.mark.parametrize("vocab_type", [VocabType.CHARACTER, VocabType.SUBWORD])
+@pytest.mark.parametrize("cleaning", [None, CleaningRules(copies=True)])
+def test_a_sample_without_a_side(tmp_path, vocab_type, cleaning):
     class Half(Digits):
         name = "half"
 
         def generate_samples(self, data_dir, tmp_dir, split):
             yield {"inputs": "1"}
 
-    with pytest.raises(UserError, match="train sample of half has no 'targets'"):
-        generate(Half(), tmp_path)
+    problem = Half()
+    problem.cleaning = cleaning
+    Half.vocab_type = vocab_type
+    message = (
+        "^A train sample of half has no 'targets'; every sample needs the fields inputs, targets"
+    )
+    with pytest.raises(UserError, match=message):
+        generate(problem, tmp_path)
+
+
+def test_encoded_samples_have_the_same_fields(tmp_path):
+    class Ragged(Digits):
+        name = "ragged"
+
+        def generate_encoded_samples(self, data_dir, tmp_dir, split):
+            yield {"inputs": [2, 1], "targets": [1], "label": [0]}
+            yield {"inputs": [2, 1], "targets": [1]}
+
+    with pytest.raises(
+        UserError, match=r"no 'label'; every sample needs .* inputs, targets, label"
+    ):
+        generate(Ragged(), tmp_path)
 
 
 def test_nothing_to_write(tmp_path):
@@ -304,6 +347,59 @@ def test_pieces_of_another_text_are_not_used(tmp_path, monkeypatch):
     result = generate(Digits(), tmp_path)
     (tmp_path / "again").mkdir()
     assert result == generate(Digits(), tmp_path / "again")
+
+
+def test_two_at_once_make_the_data_once(tmp_path):
+    class Waiting(Digits):
+        name = "waiting"
+        begun = []
+        goes_on = threading.Event()
+
+        def generate_samples(self, data_dir, tmp_dir, split):
+            self.begun.append(self)
+            assert self.goes_on.wait(60)
+            yield from super().generate_samples(data_dir, tmp_dir, split)
+
+    threads = [threading.Thread(target=generate, args=(Waiting(), tmp_path)) for _ in range(2)]
+    for thread in threads:
+        thread.start()
+    threads[1].join(0.5)
+    Waiting.goes_on.set()
+    for thread in threads:
+        thread.join()
+    assert len(Waiting.begun) == 1
+    assert sorted(path.name for path in tmp_path.iterdir()) == [
+        "counts.waiting-train.json",
+        "index.waiting-train.npz",
+        *(f"waiting-train-{number:05d}-of-00005" for number in range(5)),
+    ]
+
+
+def test_an_index_of_earlier_shards_is_not_taken_for_that_of_new_ones(tmp_path, monkeypatch):
+    """The new shards have the same sizes, and their generation is stopped before the index."""
+
+    class Roots(Digits):
+        name = "digits"
+
+        def generate_samples(self, data_dir, tmp_dir, split):
+            for sample in super().generate_samples(data_dir, tmp_dir, split):
+                yield {"inputs": sample["targets"], "targets": sample["inputs"]}
+
+    generate(Digits(), tmp_path)
+    lengths = read_index(tmp_path, "digits", "train").lengths
+    for path in tmp_path.glob("*-of-*"):
+        path.unlink()
+
+    def stop(*arguments):
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
+        patch.setattr(shard_generation.Generation, "_write_indices", stop)
+        generate(Roots(), tmp_path)
+    generate(Roots(), tmp_path)
+    roots = read_index(tmp_path, "digits", "train").lengths
+    np.testing.assert_array_equal(roots["inputs"], lengths["targets"])
+    np.testing.assert_array_equal(roots["targets"], lengths["inputs"])
 
 
 def test_no_room(tmp_path):

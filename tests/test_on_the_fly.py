@@ -241,6 +241,30 @@ def test_an_error_in_the_text_reaches_the_user_as_it_is(tmp_path):
             pass
 
 
+def test_a_sample_without_a_side_is_told(tmp_path):
+    class Half(TwoStreams):
+        def generate_samples(self, data_dir, tmp_dir, split):
+            yield from [{"inputs": "a", "targets": "b"}] * 300
+            yield {"inputs": "a"}
+
+    batches = read(Half(), "dev", tmp_path)
+    message = (
+        "^A dev sample of half has no 'targets'; every sample needs the fields inputs, targets.$"
+    )
+    with pytest.raises(UserError, match=message), plain_errors():
+        list(batches)
+
+
+def test_a_negative_setting_shuffles_and_cuts_nothing(tmp_path):
+    """As 0 does."""
+    negative, zero = (
+        settings(batch_shuffle_size=n, max_input_seq_length=n, max_target_seq_length=n)
+        for n in (-1, 0)
+    )
+    batches = [read(TwoStreams(), "train", tmp_path, hp).take(5) for hp in (negative, zero)]
+    equal(*(list(b.as_numpy_iterator()) for b in batches))
+
+
 def test_tensors_are_int32(tmp_path):
     spec = read(Letters(), "train", tmp_path).element_spec
     assert {side: tensor.dtype for side, tensor in spec.items()} == {

@@ -9,6 +9,7 @@ from random_trees import sentences
 from t2t_keras import registry
 from t2t_keras.cli import eval as command
 from t2t_keras.data import dataset
+from t2t_keras.data.generation.report import read_counts
 from t2t_keras.decoding import DecodeSettings
 from t2t_keras.errors import UserError
 from t2t_keras.metrics import parsing_f1
@@ -119,6 +120,8 @@ def test_icelandic_has_its_own_vocabulary_a_side(tmp_path):
     problem = registry.problem("parsing_icelandic16k")
     problem.generate_data(tmp_path, tmp_path)
     assert problem.dropped == {"empty": 2}  # of each split
+    for split in ("train", "dev"):
+        assert read_counts(tmp_path, "parsing_icelandic16k", split).dropped == {"empty": 2}
     assert len(list(tmp_path.glob("parsing_icelandic16k-train-*"))) == 10
     encoders = problem.get_feature_encoders(tmp_path)
     inputs = tmp_path / "ice_source.tokens.vocab.16384"

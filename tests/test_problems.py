@@ -7,9 +7,10 @@ import pytest
 
 from t2t_keras import registry
 from t2t_keras.data import Problem, SpaceID, Text2TextProblem, TranslateProblem, VocabType, dataset
+from t2t_keras.data.on_the_fly import stored_encoders
 from t2t_keras.data.shards import count_examples, find_shards
 from t2t_keras.data.sources.download import fetch
-from t2t_keras.data.translate import source_files
+from t2t_keras.data.translate import TwoVocabularyProblem, source_files
 from t2t_keras.errors import UserError
 from t2t_keras.settings import HParams
 from t2t_keras.text import ByteTextEncoder
@@ -252,12 +253,56 @@ def test_what_exists_is_left_alone(folders, monkeypatch):
     )
     ToyPairs().generate_data(data_dir, tmp_dir)
     assert splits == []
-    (data_dir / "toy_pairs-train-00001-of-00002").unlink()
+    first, second = (data_dir / f"toy_pairs-train-0000{number}-of-00002" for number in range(2))
+    second.unlink()
+    with pytest.raises(UserError, match=r"holds 1 of 2 shards of toy_pairs \(train\): copy those"):
+        ToyPairs().generate_data(data_dir, tmp_dir)
+    assert first.stat().st_mtime_ns == before[first]
+    assert {*data_dir.iterdir()} == {*before} - {second}
+    first.unlink()
+    splits.clear()
     ToyPairs().generate_data(data_dir, tmp_dir)
     assert splits == ["train"]
     dev = data_dir / "toy_pairs-dev-00000-of-00001"
     assert dev.stat().st_mtime_ns == before[dev]
     assert {*data_dir.iterdir()} == {*before}
+
+
+class ToySides(TwoVocabularyProblem, ToyFiles):
+    vocab_filenames = ("toy.inputs", "toy.targets")
+
+
+@pytest.mark.parametrize(
+    ("problem", "name"),
+    [(ToyFiles, "vocab.toy_files.64.subwords"), (ToySides, "toy.targets")],
+)
+@pytest.mark.parametrize("is_whole", [True, False])
+def test_shards_without_their_vocabulary_get_no_other_one(folders, problem, name, is_whole):
+    data_dir, tmp_dir = folders
+    made = problem()
+    made.generate_data(data_dir, tmp_dir)
+    (data_dir / name).unlink()
+    if not is_whole:
+        find_shards(data_dir, made.name, "dev")[0].unlink()
+    before = {*data_dir.iterdir()}
+    message = rf"holds {made.name}-train-00000-of-00002 but not its vocabulary {name}: copy that"
+    for call in (made.generate_data, lambda *places: stored_encoders(made, *places)):
+        with pytest.raises(UserError, match=message):
+            call(data_dir, tmp_dir)
+    assert {*data_dir.iterdir()} == before
+
+
+def test_encoders_of_ones_own_need_no_vocabulary_file(folders):
+    class Bytes(ToyFiles):
+        def get_or_create_encoders(self, data_dir, tmp_dir):
+            return self.feature_encoders(data_dir)
+
+        def feature_encoders(self, data_dir):
+            return {"inputs": ByteTextEncoder(), "targets": ByteTextEncoder()}
+
+    for _ in range(2):
+        Bytes().generate_data(*folders)
+    assert list(folders[0].glob("vocab*")) == []
 
 
 def test_a_pair_with_an_empty_side_is_no_translation(folders):
@@ -279,6 +324,23 @@ def test_text2text_tmpdir(tmp_path):
     )
     assert problem.vocab_filename == "vocab.text2text_tmpdir.32768.subwords"
     assert len(find_shards(tmp_path / "data", "text2text_tmpdir", "train")) == 100
+
+
+def test_text2text_tmpdir_tokens(tmp_path):
+    for side, lines in (("inputs", ["a dog", "a bird"]), ("targets", ["ein Hund", "ein Vogel"])):
+        write_text(tmp_path / f"{side}.train.txt", lines)
+        write_text(tmp_path / f"{side}.eval.txt", lines[:1])
+    problem = registry.problem("text2text_tmpdir_tokens")
+    data_dir = tmp_path / "data"
+    with pytest.raises(UserError, match=r"Cannot read .*vocab\.txt"):
+        problem.generate_data(data_dir, tmp_path)
+    write_text(tmp_path / "vocab.txt", ["<pad>", "<EOS>", "a ", "dog", "ein", "Hund"])
+    with pytest.raises(UserError, match="run t2t-keras-datagen --problem=text2text_tmpdir_tokens"):
+        problem.get_feature_encoders(data_dir)
+    problem.generate_data(data_dir, tmp_path)
+    vocabulary = (data_dir / "vocab.text2text_tmpdir_tokens.tokens").read_text()
+    assert vocabulary.split("\n") == ["<pad>", "<EOS>", "<UNK>", "a", "dog", "ein", "Hund", ""]
+    assert stored(problem, "train", data_dir) == [("a <UNK>", "ein <UNK>"), ("a dog", "ein Hund")]
 
 
 @pytest.mark.parametrize(("name", "target"), [("ende", "de"), ("enfr", "fr")])

@@ -94,6 +94,11 @@ def write_index(
         np.savez(file, **{field: _smallest(column) for field, column in columns.items()})  # type: ignore[arg-type]
 
 
+def remove_index(data_dir: str | os.PathLike, name: str, split: str) -> None:
+    """Deletes the stored index of a split, if there is one: its shards are made anew."""
+    _index_path(data_dir, name, split).unlink(missing_ok=True)
+
+
 _Stored = tuple[np.ndarray, np.ndarray, dict[str, np.ndarray]]  # counts, sizes, lengths
 
 

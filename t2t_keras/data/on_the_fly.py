@@ -18,7 +18,12 @@ from t2t_keras.data.reading import (
     plain_errors,
     require_shares,
 )
-from t2t_keras.data.text_problem import Text2TextProblem, make_directory
+from t2t_keras.data.text_problem import (
+    Text2TextProblem,
+    make_directory,
+    require_vocabulary,
+    whole_samples,
+)
 from t2t_keras.errors import UserError
 from t2t_keras.ids import EOS_ID
 
@@ -104,7 +109,7 @@ class TextBatches:
         import tensorflow as tf
 
         batches = _batches(self._examples(self.endless), self.buckets, full=self.endless)
-        if self._shuffle and self._hp.batch_shuffle_size:
+        if self._shuffle and self._hp.batch_shuffle_size > 0:
             batches = batches.shuffle(
                 self._hp.batch_shuffle_size, seed=self._seed, reshuffle_each_iteration=False
             )
@@ -194,8 +199,13 @@ class TextBatches:
 def stored_encoders(
     problem: Text2TextProblem, data_dir: str | os.PathLike, tmp_dir: str | os.PathLike
 ) -> dict:
-    """Returns the problem's encoders as they are stored; a vocabulary that is absent is built."""
+    """Returns the problem's encoders as they are stored; a vocabulary that is absent is built.
+
+    Raises:
+        UserError: it cannot be built or written, or shards are there that were made with another.
+    """
     make_directory(data_dir, writable=False)
+    require_vocabulary(problem, data_dir)
     try:
         return problem.get_or_create_encoders(data_dir, tmp_dir)
     except OSError as error:
@@ -210,12 +220,14 @@ def _samples(
 ) -> Iterator[Mapping[str, str]]:
     """The samples that the shards of a split would hold."""
     if problem.is_generate_per_split:
-        yield from _cleaned(problem, problem.generate_samples(data_dir, tmp_dir, split))
+        samples = whole_samples(problem, split, problem.generate_samples(data_dir, tmp_dir, split))
+        yield from _cleaned(problem, samples)
         return
     shards = {item["split"]: item["shards"] for item in problem.dataset_splits}
     before = list(itertools.takewhile(lambda other: other != split, shards))
     first, total = sum(shards[other] for other in before), sum(shards.values())
-    samples = problem.generate_samples(data_dir, tmp_dir, DatasetSplit.TRAIN)
+    train = problem.generate_samples(data_dir, tmp_dir, DatasetSplit.TRAIN)
+    samples = whole_samples(problem, DatasetSplit.TRAIN, train)
     for number, sample in enumerate(_cleaned(problem, samples)):
         if first <= number % total < first + shards[split]:
             yield sample

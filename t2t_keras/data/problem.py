@@ -151,6 +151,14 @@ class Problem:
         return self.orient({"inputs": inputs, "targets": targets})
 
 
+def missing_field(problem: Problem, split: str, field: str, fields: Sequence[str]) -> UserError:
+    """Returns the error of a sample that lacks one of the fields that all have to have."""
+    return UserError(
+        f"A {split} sample of {problem.name} has no {field!r}; "
+        f"every sample needs the fields {', '.join(fields)}."
+    )
+
+
 def missing_hook(problem: Problem, hook: str) -> UserError:
     """Returns the error of a problem that does not define what it has to."""
     return UserError(

@@ -5,20 +5,32 @@ from __future__ import annotations
 import os
 import shutil
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from itertools import islice
 from pathlib import Path
 from typing import Any
 
 from t2t_keras.data.generation.cleaning import CleaningRules
-from t2t_keras.data.generation.shard_generation import Generation, unfinished_directory
-from t2t_keras.data.problem import DatasetSplit, Problem, VocabType, missing_hook
+from t2t_keras.data.generation.shard_generation import (
+    Generation,
+    generating_alone,
+    unfinished_directory,
+)
+from t2t_keras.data.problem import (
+    DatasetSplit,
+    Problem,
+    VocabType,
+    missing_field,
+    missing_hook,
+)
 from t2t_keras.data.shards import shard_paths
 from t2t_keras.errors import UserError
 from t2t_keras.ids import EOS_ID
 from t2t_keras.whole_file import whole_file
 
 PathLike = str | os.PathLike
+
+_SIDES = ("inputs", "targets")
 
 
 class Text2TextProblem(Problem):
@@ -132,7 +144,8 @@ class Text2TextProblem(Problem):
     def generate_text_for_vocab(self, data_dir: PathLike, tmp_dir: PathLike) -> Iterator[str]:
         """Yields the text that the vocabulary is built from: both sides of the training samples."""
         samples = self.generate_samples(data_dir, tmp_dir, DatasetSplit.TRAIN)
-        for sample in islice(samples, self.max_samples_for_vocab):
+        whole = whole_samples(self, DatasetSplit.TRAIN, samples)
+        for sample in islice(whole, self.max_samples_for_vocab):
             yield sample["inputs"]
             yield sample["targets"]
 
@@ -168,10 +181,7 @@ class Text2TextProblem(Problem):
         if path.exists():
             return text.SubwordTextEncoder(path)
         if force_get or tmp_dir is None:
-            raise UserError(
-                f"The vocabulary {path} is absent: run "
-                f"t2t-keras-datagen --problem={self.dataset_filename()} --data_dir={data_dir} first."
-            )
+            raise absent_vocabulary(self, data_dir)
         reserved = [*RESERVED_TOKENS, *self.additional_reserved_tokens]
         encoder = text.SubwordTextEncoder.build_from_generator(
             self.generate_text_for_vocab(data_dir, tmp_dir),
@@ -202,7 +212,8 @@ class Text2TextProblem(Problem):
         """
         encoders = self.get_or_create_encoders(data_dir, tmp_dir)
         prefixes = {"inputs": self.inputs_prefix, "targets": self.targets_prefix}
-        for sample in self.generate_samples(data_dir, tmp_dir, split):
+        samples = self.generate_samples(data_dir, tmp_dir, split)
+        for sample in whole_samples(self, split, samples):
             yield {
                 side: [*encoder.encode(prefixes[side] + sample[side]), EOS_ID]
                 for side, encoder in encoders.items()
@@ -211,10 +222,12 @@ class Text2TextProblem(Problem):
     def generate_data(self, data_dir: PathLike, tmp_dir: PathLike) -> None:
         """Writes the vocabulary and the shards of all splits; shards that exist are left alone.
 
-        A generation that was stopped goes on where it was.
+        A generation that was stopped goes on where it was. A second process waits for the first.
 
         Raises:
-            UserError: a directory cannot be made or written to, or the source is not as it should.
+            UserError: a directory cannot be made or written to, the source is not as it should, or
+                there is a part of the data that cannot be completed: some shards of a split that no
+                generation left unfinished, or shards without their vocabulary.
         """
         make_directory(data_dir)
         make_directory(tmp_dir, writable=False)
@@ -227,11 +240,14 @@ class Text2TextProblem(Problem):
             jobs = {split: {split: paths} for split, paths in splits.items()}
         else:
             jobs = {DatasetSplit.TRAIN: splits}
-        for split, shards in jobs.items():
-            if all(path.exists() for paths in shards.values() for path in paths):
-                shutil.rmtree(unfinished_directory(Path(data_dir), name, split), ignore_errors=True)
-            else:
-                self._generate(data_dir, tmp_dir, split, shards)
+        with generating_alone(Path(data_dir), name):
+            require_vocabulary(self, data_dir)
+            for split, shards in jobs.items():
+                if all(path.exists() for paths in shards.values() for path in paths):
+                    unfinished = unfinished_directory(Path(data_dir), name, split)
+                    shutil.rmtree(unfinished, ignore_errors=True)
+                else:
+                    self._generate(data_dir, tmp_dir, split, shards)
 
     def _generate(
         self, data_dir: PathLike, tmp_dir: PathLike, split: str, shards: dict[str, list[Path]]
@@ -242,7 +258,56 @@ class Text2TextProblem(Problem):
         else:
             encoders = self.get_or_create_encoders(data_dir, tmp_dir)
             samples = self.generate_samples(data_dir, tmp_dir, split)
-            Generation(self, split, shards, encoders).run(samples)
+            Generation(self, split, shards, encoders).run(whole_samples(self, split, samples))
+
+
+def whole_samples(
+    problem: Problem, split: str, samples: Iterable[Mapping[str, str]]
+) -> Iterator[Mapping[str, str]]:
+    """Yields samples of text.
+
+    Raises:
+        UserError: one has no inputs or no targets.
+    """
+    for sample in samples:
+        for side in _SIDES:
+            if side not in sample:
+                raise missing_field(problem, split, side, _SIDES)
+        yield sample
+
+
+def absent_vocabulary(problem: Text2TextProblem, data_dir: PathLike) -> UserError:
+    """Returns the error of a vocabulary that is not there and is made with the shards."""
+    return UserError(
+        f"The vocabulary {Path(data_dir) / str(problem.vocab_filename)} is absent: run "
+        f"t2t-keras-datagen --problem={problem.dataset_filename()} --data_dir={data_dir} first."
+    )
+
+
+def require_vocabulary(problem: Text2TextProblem, data_dir: PathLike) -> None:
+    """Checks that no shards lie in `data_dir` whose vocabulary is gone: a new one is another.
+
+    Raises:
+        UserError: there are such shards.
+    """
+    names = getattr(problem, "vocab_filenames", (problem.vocab_filename,))
+    absent = [name for name in names if name and not (Path(data_dir) / name).exists()]
+    shards = (
+        path.name
+        for item in problem.dataset_splits
+        for path in shard_paths(data_dir, problem.dataset_filename(), **item)
+        if path.exists()
+    )
+    shard = next(shards, None) if absent else None
+    if shard is None:
+        return
+    try:
+        problem.feature_encoders(data_dir)  # that of a subclass may need no such file
+    except UserError as error:
+        raise UserError(
+            f"{data_dir} holds {shard} but not its vocabulary {absent[0]}: copy that there, or delete "
+            f"the shards of {problem.name} to make both anew."
+        ) from error
 
 
 def make_directory(directory: PathLike, writable: bool = True) -> None:

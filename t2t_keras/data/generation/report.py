@@ -35,12 +35,18 @@ def write_counts(data_dir: str | os.PathLike, name: str, split: str, counts: Cou
 
 
 def read_counts(data_dir: str | os.PathLike, name: str, split: str) -> Counts | None:
-    """Returns the stored counts; None where there are none, as with shards of tensor2tensor."""
+    """Returns the stored counts; None where there are none, as with shards of tensor2tensor.
+
+    What is damaged counts as absent.
+    """
     path = _path(data_dir, name, split)
     if not path.exists():
         return None
-    values = json.loads(path.read_text())
-    return Counts(values["kept"], Counter(values["dropped"]))
+    try:
+        values = json.loads(path.read_text())
+        return Counts(values["kept"], Counter(values["dropped"]))
+    except (ValueError, KeyError, TypeError):
+        return None
 
 
 def describe_split(split: str, index: SplitIndex, counts: Counts | None) -> list[str]:

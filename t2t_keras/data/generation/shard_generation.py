@@ -8,6 +8,7 @@ each shard takes its examples from every piece, shuffles them, and gets its fina
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import itertools
 import os
@@ -16,6 +17,7 @@ import random
 import shutil
 import sys
 import time
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -28,9 +30,12 @@ from t2t_keras.data.generation.pieces import read_segment, write_piece
 from t2t_keras.data.generation.records import Lists, columns, frame, serialize
 from t2t_keras.data.generation.report import Counts, write_counts
 from t2t_keras.data.generation.workers import run_ordered
-from t2t_keras.data.index import read_index, write_index
+from t2t_keras.data.index import read_index, remove_index, write_index
+from t2t_keras.data.problem import missing_field
+from t2t_keras.data.sources.download import has_name, lock
 from t2t_keras.errors import UserError
 from t2t_keras.ids import EOS_ID
+from t2t_keras.whole_file import whole_file
 
 if TYPE_CHECKING:
     from t2t_keras.data.text_problem import Text2TextProblem
@@ -90,6 +95,7 @@ class Generation:
         self.work = unfinished_directory(self.data_dir, problem.dataset_filename(), split)
         prefixes = {"inputs": problem.inputs_prefix, "targets": problem.targets_prefix}
         self._coding = (encoders, prefixes)
+        self._note = self.work / "shards"
         self._pieces: list[Path] = []
         self._counts = Counts()
 
@@ -97,8 +103,10 @@ class Generation:
         """Generates what is not there yet.
 
         Raises:
-            UserError: the samples are not as they should be, or a file cannot be written.
+            UserError: some shards are there that no earlier call of ours made, the samples are not as
+                they should be, or a file cannot be written.
         """
+        self._require_own_shards()
         try:
             self._write_pieces(samples)
             self._write_shards()
@@ -108,6 +116,15 @@ class Generation:
                 f"{self.data_dir} ({error.strerror or error}): make room there or name another "
                 "directory, then run again; what is done is kept."
             ) from error
+
+    def _require_own_shards(self) -> None:
+        """Checks that shards are there only if a generation that was stopped made them."""
+        there = sum(path.exists() for path in self.paths)
+        if there and not self._note.exists():
+            raise UserError(
+                f"{self.data_dir} holds {there} of {len(self.paths)} shards of {self.problem.name} "
+                f"({', '.join(self.shards)}): copy those that are missing, or delete these to make all anew."
+            )
 
     def _write_pieces(self, samples: Iterable[Sample]) -> None:
         start = time.monotonic()
@@ -148,10 +165,10 @@ class Generation:
         samples = iter(samples)
         while block := list(itertools.islice(samples, PIECE_EXAMPLES)):
             waiting += cleaner.keep(block) if cleaner else block
-            counts.dropped = problem.dropped + (cleaner.dropped if cleaner else problem.dropped)
             while len(waiting) >= PIECE_EXAMPLES:
                 yield self._counted(waiting[:PIECE_EXAMPLES])
                 del waiting[:PIECE_EXAMPLES]
+        counts.dropped = problem.dropped + (cleaner.dropped if cleaner else Counter())
         if waiting:
             yield self._counted(waiting)
 
@@ -166,10 +183,7 @@ class Generation:
         try:
             return {field: [sample[field] for sample in piece] for field in fields}
         except KeyError as error:
-            raise UserError(
-                f"A {self.split} sample of {self.problem.name} has no {error}; "
-                f"every sample needs the fields {', '.join(fields)}."
-            ) from error
+            raise missing_field(self.problem, self.split, error.args[0], fields) from error
 
     def _write_shards(self) -> None:
         problem = self.problem
@@ -201,12 +215,14 @@ class Generation:
         """The shards that an earlier call made of the same pieces; they stay as they are."""
         made_of = repr(([path.name for path in self._pieces], finishing))
         digest = hashlib.blake2b(made_of.encode(), digest_size=16).hexdigest()
-        note = self.work / "shards"
-        if note.exists() and note.read_text() == digest:
+        if self._note.exists() and self._note.read_text() == digest:
             return {path for path in self.paths if path.exists()}
         for path in self.paths:
             path.unlink(missing_ok=True)
-        note.write_text(digest)
+        for split in self.shards:
+            remove_index(self.data_dir, self.problem.dataset_filename(), split)
+        with whole_file(self._note) as partial:
+            partial.write_text(digest)
         return set()
 
     def _say(self, words: str) -> None:
@@ -216,6 +232,33 @@ class Generation:
 def unfinished_directory(data_dir: Path, name: str, split: str) -> Path:
     """Where the generation of a split keeps its pieces until the shards are there."""
     return data_dir / f"unfinished.{name}-{split}"
+
+
+@contextlib.contextmanager
+def generating_alone(data_dir: Path, name: str) -> Iterator[None]:
+    """Waits until no other process generates the data of that name, and keeps others from it.
+
+    Raises:
+        UserError: no file can be made in `data_dir`.
+    """
+    path = data_dir / f"unfinished.{name}.lock"
+    while True:
+        try:
+            opened = path.open("ab")
+        except OSError as error:
+            raise UserError(
+                f"{path} cannot be written ({error.strerror}): make room there, change its mode, or "
+                "name another directory."
+            ) from error
+        with opened as file:
+            lock(file, f"{name} in {data_dir}")
+            if not has_name(file, path):
+                continue  # the process that was waited for has deleted it
+            try:
+                yield
+            finally:
+                path.unlink(missing_ok=True)
+            return
 
 
 # What the processes do. Each is told once how text is encoded.
@@ -257,6 +300,8 @@ def _make_shard(
             sizes.append(records.lengths.astype(np.uint32))
             for field in fields:
                 lengths[field].append(block[field].lengths.astype(np.uint32))
+        file.flush()
+        os.fsync(file.fileno())
     os.replace(work / path.name, path)
     joined = {field: np.concatenate(parts) for field, parts in lengths.items()}
     return ShardTable(np.concatenate(sizes), joined)

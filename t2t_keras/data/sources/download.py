@@ -108,6 +108,14 @@ def lock(file: BinaryIO, name: str) -> bool:
     return True
 
 
+def has_name(file: BinaryIO, path: Path) -> bool:
+    """Returns whether an open file still has that name: it may have been deleted or replaced."""
+    try:
+        return os.path.samestat(os.fstat(file.fileno()), path.stat())
+    except FileNotFoundError:
+        return False
+
+
 class _Facts(NamedTuple):
     """What a part is a part of: stored beside it, so that a later run knows."""
 
@@ -258,21 +266,16 @@ def _open_part(path: Path) -> Iterator[BinaryIO | None]:
     while True:
         with _part_name(path).open("ab+") as file:
             lock(file, path.name)
-            if not path.exists() and not _has_name(file, _part_name(path)):
+            if not path.exists() and not has_name(file, _part_name(path)):
                 continue  # the process that was waited for has deleted it
             try:
                 yield None if path.exists() else file
             finally:
-                if _has_name(file, _part_name(path)) and not file.seek(0, os.SEEK_END):
+                if has_name(file, _part_name(path)) and not file.seek(0, os.SEEK_END):
                     _part_name(path).unlink()
                 if not _part_name(path).exists():
                     _facts_name(path).unlink(missing_ok=True)
             return
-
-
-def _has_name(file: BinaryIO, path: Path) -> bool:
-    """Whether an open file still has that name."""
-    return path.exists() and os.path.samestat(os.fstat(file.fileno()), path.stat())
 
 
 def _part_name(path: Path) -> Path:
