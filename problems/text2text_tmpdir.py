@@ -56,7 +56,6 @@ class Text2textTmpdirTokens(Text2textTmpdir):
             if force_get or tmp_dir is None:
                 raise absent_vocabulary(self, data_dir)
             words = (line.strip() for line in iterate_lines(Path(tmp_dir) / "vocab.txt"))
-            listed = dict.fromkeys([self.oov_token, *filter(None, words)])
             with whole_file(path) as partial:
-                TokenTextEncoder(vocab_list=list(listed)).store_to_file(partial)
+                TokenTextEncoder(vocab_list=[self.oov_token, *words]).store_to_file(partial)
         return super().get_or_create_vocab(data_dir, tmp_dir, force_get)

@@ -16,9 +16,9 @@ from t2t_keras.checkpoints import load_t2t, resolve, write_settings
 from t2t_keras.checkpoints.t2t import checkpoints_in
 from t2t_keras.data.on_the_fly import TextBatches, stored_encoders
 from t2t_keras.data.reading import plain_errors
-from t2t_keras.data.sources.download import lock
 from t2t_keras.decoding import DecodeSettings
 from t2t_keras.errors import UserError
+from t2t_keras.file_lock import lock
 from t2t_keras.settings import HParams
 from t2t_keras.training.attention_images import attention_images
 from t2t_keras.training.distribution import distribution

@@ -32,8 +32,8 @@ from t2t_keras.data.generation.report import Counts, write_counts
 from t2t_keras.data.generation.workers import run_ordered
 from t2t_keras.data.index import read_index, remove_index, write_index
 from t2t_keras.data.problem import missing_field
-from t2t_keras.data.sources.download import has_name, lock
 from t2t_keras.errors import UserError
+from t2t_keras.file_lock import has_name, lock
 from t2t_keras.ids import EOS_ID
 from t2t_keras.whole_file import whole_file
 

@@ -11,8 +11,9 @@ from collections.abc import Callable, Iterator
 from pathlib import Path, PurePosixPath
 from typing import BinaryIO
 
-from t2t_keras.data.sources.download import Progress, lock
+from t2t_keras.data.sources.download import Progress
 from t2t_keras.errors import UserError
+from t2t_keras.file_lock import lock
 
 _BLOCK = 1 << 20
 

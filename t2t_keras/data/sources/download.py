@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import fcntl
 import hashlib
 import json
 import os
@@ -19,6 +18,7 @@ from pathlib import Path
 from typing import BinaryIO, NamedTuple
 
 from t2t_keras.errors import UserError
+from t2t_keras.file_lock import has_name, lock
 
 _TIMEOUT_SECONDS = 60
 _WAITS = (1, 2, 4, 8)
@@ -90,30 +90,6 @@ class Progress:
         print(
             f"{self.name}: {done / 1e6:,.0f}{of} MB, {speed:,.1f} MB/s", file=sys.stderr, flush=True
         )
-
-
-def lock(file: BinaryIO, name: str) -> bool:
-    """Waits until no other process has locked an open file, and locks it until it is closed.
-
-    Returns:
-        False where the file system has no locks.
-    """
-    try:
-        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        print(f"{name}: waiting for another process that is at it", file=sys.stderr, flush=True)
-        fcntl.flock(file, fcntl.LOCK_EX)
-    except OSError:
-        return False
-    return True
-
-
-def has_name(file: BinaryIO, path: Path) -> bool:
-    """Returns whether an open file still has that name: it may have been deleted or replaced."""
-    try:
-        return os.path.samestat(os.fstat(file.fileno()), path.stat())
-    except FileNotFoundError:
-        return False
 
 
 class _Facts(NamedTuple):
