@@ -17,8 +17,8 @@ class ParsingIcelandic16k(TwoVocabularyProblem):
     """Sentences and their trees as text, read from `parsing_train.pairs` and `parsing_dev.pairs`.
 
     A line holds a sentence, a tab and its tree. Outputs are text, not trees: T2T leaves open how
-    they are written. T2T multiplies the loss by 2.5 here; it is left as it is, since Adam's updates
-    do not depend on its scale.
+    they are written. T2T multiplies the loss by 2.5 here; it is left as it is, since but for
+    its epsilon Adam's updates do not depend on the scale.
     """
 
     approx_vocab_sizes = 2**14, 2**8
