@@ -43,7 +43,9 @@ def test_names_the_file_that_cannot_be_read(tmp_path):
         read_lines(tmp_path)
 
 
-@pytest.mark.parametrize("content", [gzip.compress(b"a\n" * 999)[:-9], b"no gzip at all"])
+@pytest.mark.parametrize(
+    "content", [gzip.compress(b"a\n" * 999)[:-9], b"no gzip at all"], ids=["cut short", "no gzip"]
+)
 def test_names_the_broken_gzip_file(tmp_path, content):
     path = tmp_path / "text.gz"
     path.write_bytes(content)
