@@ -203,7 +203,23 @@ def test_trees_come_back_from_the_shards(treebank, data_dir):
             found.append(to_tree(words, tags))
     gold = gzip.decompress((treebank / "dev.trees.gz").read_bytes()).decode().splitlines()
     assert sorted(found) == sorted(str(strip_for_parsing(parse_tree(tree))) for tree in gold)
-    assert encoders["inputs"] is encoders["targets"]
+    assert encoders["targets"].encode("NP /NP") == [
+        encoders["targets"].encode(symbol)[0] for symbol in ("NP", "/NP")
+    ]
+
+
+def test_a_label_that_only_dev_has_is_in_the_vocabulary(tmp_path):
+    for split, tree in zip(SPLITS, ("(NP (NN a))", "(UCP (NN a))", "(NP (FW a))"), strict=True):
+        write(tmp_path / f"{split}.trees", [f"(TOP {tree})"])
+    problem = registry.problem("parsing_english_gum")
+    problem.generate_data(tmp_path, tmp_path)
+    assert (tmp_path / "vocab.parsing_english_gum.tags.tokens").read_text().split() == [
+        *("<pad>", "<EOS>", "/NP", "/UCP", "FW", "NN", "NP", "UCP")
+    ]
+    assert "UCP" not in (tmp_path / str(problem.vocab_filename)).read_text()
+    (tmp_path / "vocab.parsing_english_gum.tags.tokens").unlink()
+    with pytest.raises(UserError, match=r"not its vocabulary .*tags\.tokens: copy that there"):
+        problem.generate_data(tmp_path, tmp_path)
 
 
 def test_trees_without_words_are_left_out_and_counted(tmp_path):

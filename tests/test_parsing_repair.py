@@ -8,6 +8,7 @@ from random_trees import trees
 
 from t2t_keras.metrics import parsing_f1
 from t2t_keras.parsing import Repairs, linearize, parse_tree, repair_tree, to_tree
+from t2t_keras.parsing.word_tags import OTHER_MARK, PERFECT, POOR, WRONG, mismatch
 
 SENTENCE = "(TOP (S (NP (DT the) (JJ old) (NN cat)) (, ,) (VP (VBD sat) (ADVP (RB up))) (. .)))"
 WORDS, TAGS = linearize(SENTENCE)
@@ -87,6 +88,48 @@ def test_whatever_is_written_becomes_a_tree_of_the_words(words, tags):
 )
 def test_repairs_by_hand(tags, tree, repairs):
     assert (to_tree(WORDS, tags), repair_tree(WORDS, tags)[1]) == (tree, repairs)
+
+
+def test_a_word_that_was_passed_over_is_found_by_the_tags_of_its_neighbours():
+    tags = "S NP NP DT NN /NP PP IN NP NN /NP /PP /NP VP VBZ ADJP JJ /ADJP /VP /S"
+    tree = repair_tree("the roof of her house is red", tags)[0]
+    assert str(tree) == (
+        "(TOP (S (NP (NP (DT the) (NN roof)) (PP (IN of) (XX her) (NP (NN house)))) "
+        "(VP (VBZ is) (ADJP (JJ red)))))"
+    )
+
+
+def test_tags_that_are_as_many_but_shifted_are_realigned_on_demand():
+    shifted = TAGS.replace("DT ", "").replace("RB", "RB RB")
+    as_read, nothing = repair_tree(WORDS, shifted)
+    assert (as_read.tagged_words()[0], nothing) == (("JJ", "the"), Repairs())
+    tree, repairs = repair_tree(WORDS, shifted, realign=True)
+    assert str(tree) == "(TOP (XX the) " + SENTENCE[len("(TOP ") :].replace("(DT the) ", "")
+    assert repairs == Repairs(tags_added=1, tags_dropped=1)
+    assert repair_tree(WORDS, TAGS, realign=True) == repair_tree(WORDS, TAGS)
+
+
+@pytest.mark.parametrize(
+    "word, tag, expected",
+    [
+        ("the", "DT", PERFECT),
+        ("The", "NN", WRONG),
+        ("cat", "NN", PERFECT),
+        ("cat", "RB", POOR),
+        ("cat", "DT", WRONG),
+        ("Cats", "NNPS", PERFECT),
+        ("running", "VBG", PERFECT),
+        ("1994", "CD", PERFECT),
+        ("?", ".", PERFECT),
+        (",", ".", OTHER_MARK),
+        (",", "NN", WRONG),
+        ("cat", ",", WRONG),
+        ("-LRB-", "-LRB-", PERFECT),
+        ("die", "ART", POOR),
+    ],
+)
+def test_how_badly_a_tag_suits_a_word(word, tag, expected):
+    assert mismatch(word, tag) == expected
 
 
 def test_words_and_tags_may_come_one_by_one():

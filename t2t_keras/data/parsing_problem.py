@@ -107,14 +107,14 @@ class ParsingProblem(Text2TextProblem):
         for words, reference, output in zip(inputs, references, outputs, strict=True):
             gold.append(repair_tree(words, reference)[0])
             tags = [tag for tag, _ in gold[-1].tagged_words()]
-            predicted.append(with_tags(repair_tree(words, output)[0], tags))
+            predicted.append(with_tags(self._tree(words, output)[0], tags))
         return parsing_f1(gold, predicted).f1
 
     def format_output(self, inputs: str, outputs: str) -> str:
         """Returns the tree of words (`inputs`) and tags (`outputs`), repaired if need be."""
         if self._writes_words:
             return outputs
-        tree, repairs = repair_tree(inputs, outputs)
+        tree, repairs = self._tree(inputs, outputs)
         self.formatted += 1
         self.repaired += bool(repairs)
         self.repairs += repairs
@@ -126,6 +126,9 @@ class ParsingProblem(Text2TextProblem):
             return ""
         line = f"{self.repaired} of {self.formatted} trees were repaired"
         return f"{line} ({self.repairs})" if self.repaired else line
+
+    def _tree(self, words: str, output: str) -> tuple[Tree, Repairs]:
+        return repair_tree(words, output, realign=True)
 
     @property
     def _writes_words(self) -> bool:
