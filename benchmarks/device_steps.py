@@ -31,6 +31,7 @@ WAYS = {
 }
 KINDS = {"train": "training", "decode": "decoding"}
 HYPOTHESES = 4
+PRODUCTS = 10
 
 
 def main() -> None:
@@ -38,20 +39,23 @@ def main() -> None:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--models", default="base,big", help="(%(default)s)")
-    parser.add_argument("--rows", type=int, default=32, help="sentences (%(default)s)")
+    parser.add_argument("--rows", type=int, help="sentences (32; 8 without a GPU)")
     parser.add_argument("--length", type=int, default=64, help="tokens a side (%(default)s)")
     parser.add_argument("--precisions", default="float32,bfloat16", help="(%(default)s)")
     parser.add_argument("--kinds", default=",".join(KINDS), help="(%(default)s)")
     parser.add_argument("--ways", default=",".join(WAYS), help="(%(default)s)")
     parser.add_argument("--vocab", type=int, default=33708, help="(%(default)s)")
-    parser.add_argument("--steps", type=int, default=10, help="timed (%(default)s)")
+    parser.add_argument("--steps", type=int, help="timed (10; 3 without a GPU)")
     parser.add_argument("--torch_python", help="a Python with torch")
     parser.add_argument("--json", help="where to write all that was measured")
     args = parser.parse_args()
     pythons = {"jax": sys.executable, "torch": args.torch_python}
     results = Results(args.json)
     for precision in args.precisions.split(","):
-        add(results, sys.executable, spec_of(args, "jax", "peak", "tiny", precision))
+        spec = {**spec_of(args, "jax", "peak", "tiny", precision), "steps": PRODUCTS}
+        peak = add(results, sys.executable, spec)
+        args.rows = args.rows or (32 if peak.get("gpu") else 8)
+        args.steps = args.steps or (10 if peak.get("gpu") else 3)
         for model in args.models.split(","):
             for kind in args.kinds.split(","):
                 for way in args.ways.split(","):
@@ -80,8 +84,8 @@ def spec_of(args: argparse.Namespace, way: str, kind: str, model: str, precision
     }
 
 
-def add(results: Results, python: str, spec: dict) -> None:
-    """Measures in a process of its own, and adds what it tells, or why it failed."""
+def add(results: Results, python: str, spec: dict) -> dict:
+    """Measures in a process of its own, adds what it tells, or why it failed, and returns that."""
     library, name = WAYS[spec["way"]]
     kind = "peak" if spec["kind"] == "peak" else "step"
     told = measured(python, f"device_{kind}_of_{library}.py", spec)
@@ -89,9 +93,10 @@ def add(results: Results, python: str, spec: dict) -> None:
     what = f"{name}, {spec['kind']}, {spec['model']}, {spec['precision']}"
     if "failure" in told:
         print(f"{what} left out: {told['failure']}", file=sys.stderr)
-        return
+        return told
     seconds = statistics.median(told["seconds"])
     print(f"{what}: {1000 * seconds:.1f} ms", file=sys.stderr, flush=True)
+    return told
 
 
 def operations(result: dict) -> float:

@@ -9,30 +9,13 @@ from t2t_keras.parsing.labels import TAG_OF_MARK, TAGS
 PERFECT, POOR, OTHER_MARK, WRONG = 0, 1, 1, 3
 
 _NOUNS = frozenset({"NN", "NNS", "NNP", "NNPS"})
-_CLOSED_TAGS = frozenset(
-    {
-        "CC",
-        "DT",
-        "EX",
-        "IN",
-        "MD",
-        "PDT",
-        "POS",
-        "PRP",
-        "PRP$",
-        "RP",
-        "TO",
-        "WDT",
-        "WP",
-        "WP$",
-        "WRB",
-    }
-)
+_CLOSED_CLASSES = "CC DT EX IN MD PDT POS PRP PRP$ RP TO WDT WP WP$ WRB"
+_CLOSED_TAGS = frozenset(_CLOSED_CLASSES.split())
 _PUNCTUATION_TAGS = frozenset({"-LRB-", "-RRB-", "HYPH", "NFP", "SYM"})
 _SYMBOLIC_WORDS = frozenset({"%", "&"})  # tagged as words
 
 # Words that there are no new ones of, under all tags that they can have.
-_TAGS_OF_CLOSED = {
+_WORDS_OF_TAGS = {
     "DT PDT": "the a an these those every each another any some no all both either neither half such",
     "DT": "this",
     "DT IN WDT RB": "that",
@@ -66,9 +49,9 @@ _TAGS_OF_CLOSED = {
         "one two three four five six seven eight nine ten hundred thousand million billion"
     ),
 }
-_CLOSED = {
+_TAGS_OF_WORD = {
     word: frozenset(tags.split())
-    for tags, words in _TAGS_OF_CLOSED.items()
+    for tags, words in _WORDS_OF_TAGS.items()
     for word in words.split()
 }
 
@@ -97,7 +80,7 @@ def mismatch(word: str, tag: str) -> int:
         return PERFECT if tag == TAG_OF_MARK.get(word, word) else OTHER_MARK
     if tag not in TAGS:
         return POOR
-    closed = _CLOSED.get(word.lower())
+    closed = _TAGS_OF_WORD.get(word.lower())
     if closed is not None:
         return PERFECT if tag in closed else WRONG
     if tag in _likely_tags(word):
