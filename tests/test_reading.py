@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from t2t_keras.data import Batches, Problem, bucket_shapes, dataset
+from t2t_keras.data import Batches, Problem, bucket_shapes, dataset, without_spare_columns
 from t2t_keras.data.generation.packing import pack
 from t2t_keras.data.reading import plain_errors
 from t2t_keras.errors import UserError
@@ -281,6 +281,26 @@ def test_description_is_what_comes(data_dir):
     assert dev.batches_an_epoch == len(list(dev.dataset()))
     raw = Batches(Toy(), "dev", data_dir, settings(), pad_to_boundary=False)
     assert raw.description().startswith("batch shapes as they come; 200 examples")
+
+
+def test_columns_that_no_row_uses_can_be_left_out():
+    padded = {
+        "inputs": [[7, 1, 0, 9, 0, 0], [8, 0, 0, 0, 0, 0]],
+        "targets": [[7, 1, 4, 5, 1, 3], [8, 0, 0, 0, 0, 0]],
+    }
+    nothing = {side: np.zeros((2, 6), int) for side in padded}
+    for batch, widths in ((padded, (4, 6)), (nothing, (1, 1))):
+        (found,) = without_spare_columns(tf.data.Dataset.from_tensors(batch))
+        for side, width in zip(("inputs", "targets"), widths, strict=True):
+            np.testing.assert_array_equal(found[side], np.array(batch[side])[:, :width])
+
+
+def test_packed_batches_keep_their_columns(packed_dir):
+    batches = dataset(Packed(), "train", packed_dir, settings())
+    trimmed = without_spare_columns(batches)
+    assert trimmed.element_spec == batches.element_spec
+    for batch, same in zip(batches.take(5), trimmed.take(5), strict=True):
+        assert all(np.array_equal(batch[name], same[name]) for name in batch)
 
 
 def test_only_shapes_that_come_are_counted(tmp_path):

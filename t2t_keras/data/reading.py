@@ -60,6 +60,30 @@ def dataset(
     return batches.dataset(start_step)
 
 
+def without_spare_columns(batches: tf.data.Dataset) -> tf.data.Dataset:
+    """Leaves out the columns that are padding in every row, of each side by itself.
+
+    For programs that take batches of any shape: `t2t-keras-train` does it without XLA. Sources are
+    padded to the length of their targets, which of parse trees is more than twice their own.
+
+    Args:
+        batches: of {"inputs": [B, S], "targets": [B, T]}; packed batches stay as they are.
+    """
+    import tensorflow as tf
+
+    def trimmed(ids):
+        used = tf.reduce_any(ids != 0, axis=0)
+        last = tf.reduce_max(tf.where(used, tf.range(tf.size(used)), 0))
+        return ids[:, : last + 1]
+
+    def finished(batch):
+        if len(batch) > len(SIDES):
+            return batch
+        return {side: trimmed(ids) for side, ids in batch.items()}
+
+    return batches.map(finished, num_parallel_calls=1, deterministic=True)
+
+
 class Batches:
     """The batches of a split, as T2T's `input_fn` makes them.
 

@@ -11,7 +11,8 @@ def prepare_fit(model, seed: int = 0) -> None:
     """Makes `fit` draw dropout as the trainer does, and weigh the tokens of all replicas alike.
 
     Without it, masks are Keras's: not repeated after a restart, and the same on all replicas. To
-    be called after `compile`; it holds for all later calls of `fit`.
+    be called after `compile`; it holds for all later calls of `fit`. A mask also depends on the shape
+    of its batch: the trainer's batches are, without XLA, those of `data.without_spare_columns`.
 
     Args:
         model: a `Transformer`, compiled without a loss.

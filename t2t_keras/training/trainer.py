@@ -243,7 +243,8 @@ class Trainer:
         if s.compile_ahead:
             with self._times.of("compilation"):
                 self.engine.compile_ahead(self.batches.shapes or [], self._packed)
-        iterator = iter(self.batches.dataset(start_step=step * self.update_size.batches))
+        batches = self.batches.dataset(start_step=step * self.update_size.batches)
+        iterator = iter(batches if self.engine.xla else data.without_spare_columns(batches))
         chunk, saved = 1, time.monotonic()
         while True:
             if step >= s.train_steps or (step and step % s.local_eval_frequency == 0):
