@@ -52,7 +52,7 @@ def main() -> None:
     pythons = {"jax": sys.executable, "torch": args.torch_python}
     results = Results(args.json)
     for precision in args.precisions.split(","):
-        spec = {**spec_of(args, "jax", "peak", "tiny", precision), "steps": PRODUCTS}
+        spec = {**spec_of(args, "jax", "peak", "tiny", precision), "rows": 1, "steps": PRODUCTS}
         peak = add(results, sys.executable, spec)
         args.rows = args.rows or (32 if peak.get("gpu") else 8)
         args.steps = args.steps or (10 if peak.get("gpu") else 3)
