@@ -8,7 +8,7 @@ from typing import Any
 
 from t2t_keras.data import DatasetSplit, VocabType
 from t2t_keras.data.parsing_problem import ParsingProblem
-from t2t_keras.data.text_problem import PathLike
+from t2t_keras.data.text_problem import PathLike, absent_vocabulary
 from t2t_keras.parsing.corpora import TreeCorpus
 from t2t_keras.registry import register_problem
 from t2t_keras.text import TokenTextEncoder
@@ -19,8 +19,8 @@ from t2t_keras.whole_file import whole_file
 class ParsingEnglishGum(ParsingProblem):
     """`train.trees`, `dev.trees` and `test.trees`, plain or `.gz`, with a vocabulary a side.
 
-    Words have one of 8 K subwords. Of tags and brackets each is one token, so that outputs are a
-    fifth shorter than in subwords, where the slash of "/NP" stands apart.
+    Words have one of 8 K subwords. Of tags and brackets each is one token, so that outputs are
+    nearly a quarter shorter than in subwords, where the slash of "/NP" stands apart.
 
     Any treebank will do. GUM, the Georgetown University Multilayer corpus
     (https://gucorpling.org/gum), has trees of about 13,000 sentences in its folder `const`.
@@ -60,7 +60,10 @@ class ParsingEnglishGum(ParsingProblem):
     def feature_encoders(self, data_dir: PathLike) -> dict:
         """Returns both encoders; their vocabularies must exist."""
         words = self.get_or_create_vocab(data_dir, None, force_get=True)
-        return {"inputs": words, "targets": TokenTextEncoder(self._tags_path(data_dir))}
+        path = self._tags_path(data_dir)
+        if not path.exists():
+            raise absent_vocabulary(self, data_dir, path.name)
+        return {"inputs": words, "targets": TokenTextEncoder(path)}
 
     def _tags_path(self, data_dir: PathLike) -> Path:
         return Path(data_dir) / self.vocab_filenames[1]

@@ -218,6 +218,8 @@ def test_a_label_that_only_dev_has_is_in_the_vocabulary(tmp_path):
     ]
     assert "UCP" not in (tmp_path / str(problem.vocab_filename)).read_text()
     (tmp_path / "vocab.parsing_english_gum.tags.tokens").unlink()
+    with pytest.raises(UserError, match=r"tags\.tokens is absent: run t2t-keras-datagen"):
+        problem.get_feature_encoders(tmp_path)
     with pytest.raises(UserError, match=r"not its vocabulary .*tags\.tokens: copy that there"):
         problem.generate_data(tmp_path, tmp_path)
 

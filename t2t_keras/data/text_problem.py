@@ -276,10 +276,18 @@ def whole_samples(
         yield sample
 
 
-def absent_vocabulary(problem: Text2TextProblem, data_dir: PathLike) -> UserError:
-    """Returns the error of a vocabulary that is not there and is made with the shards."""
+def absent_vocabulary(
+    problem: Text2TextProblem, data_dir: PathLike, filename: str | None = None
+) -> UserError:
+    """Returns the error of a vocabulary that is not there and is made with the shards.
+
+    Args:
+        problem: whose vocabulary it is.
+        data_dir: where it should be.
+        filename: its name; by default the problem's `vocab_filename`.
+    """
     return UserError(
-        f"The vocabulary {Path(data_dir) / str(problem.vocab_filename)} is absent: run "
+        f"The vocabulary {Path(data_dir) / (filename or str(problem.vocab_filename))} is absent: run "
         f"t2t-keras-datagen --problem={problem.dataset_filename()} --data_dir={data_dir} first."
     )
 
