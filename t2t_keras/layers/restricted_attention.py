@@ -90,7 +90,7 @@ class RestrictedAttention(MultiHeadAttention):
         if cache is not None:
             if distance is None:
                 distance = _distances(ops.shape(query)[1], ops.shape(cache["k"])[2])
-            near = _outside_bias(distance, *self._sides)
+            near = _outside_bias(_near(distance, *self._sides))
             return super().call(
                 query,
                 mask=mask,
@@ -129,8 +129,9 @@ class RestrictedAttention(MultiHeadAttention):
 class _Blocks:
     """How a sequence of n positions is cut into blocks of queries and windows of keys.
 
-    Block m has the c positions from m c on, and its window the W = before + c + after positions
-    from m c - before on. Some of both may lie outside the sequence.
+    Block m has the c positions from m c on, and its window the W positions from m c - before on:
+    before + c + after, made a multiple of 16 (products of matrices are quicker so). Some of both
+    may lie outside the sequence.
 
     Args:
         length: n, an int, or a tensor where it is not known yet.
@@ -140,40 +141,67 @@ class _Blocks:
     def __init__(self, length: Any, before: int, after: int):
         self.length = length
         self.sides = before, after
-        self.size = max(SMALLEST_BLOCK, before + after + 1)  # c
+        # Half a neighbourhood: measured, neither many keys out of reach nor many copies of keys.
+        self.size = max(SMALLEST_BLOCK, (before + after + 2) // 2)  # c
         if isinstance(length, int):
             furthest = max(length - 1, 0)
             before, after = min(before, furthest), min(after, furthest)
-            self.size = min(self.size, max(furthest, before + after) + 1)
+            self.size = min(self.size, furthest + 1)
         self.before, self.after = before, after
-        self.width = before + self.size + after  # W
+        self.width = -(-(before + self.size + after) // 16) * 16  # W
         self.count = (length + self.size - 1) // self.size  # m
 
     def queries(self, x):
-        """[B, H, n, C] -> [B, H, m, c, C]."""
-        return self._cut(x, 0, self.count, 0)
-
-    def windows(self, x, fill=0):
-        """[B, H, n, C] -> [B, H, m, W, C], with `fill` outside the sequence."""
-        # From `before` places to the left: each block, and the beginning of the next.
-        x = self._cut(x, self.before, self.count + 1, fill)
-        batch, heads, _, size, channels = ops.shape(x)
-        rest = self.before + self.after
-        # (The gradient of x[...] is far slower than that of `slice`.)
-        own = ops.slice(x, (0, 0, 0, 0, 0), (batch, heads, self.count, size, channels))
-        next_ = ops.slice(x, (0, 0, 1, 0, 0), (batch, heads, self.count, rest, channels))
-        return ops.concatenate([own, next_], 3)
-
-    def of_keys(self, x, fill=0):
-        """[B, H, 1, n] -> [B, H, m, 1, W], with `fill` outside the sequence."""
-        return ops.swapaxes(self.windows(ops.swapaxes(x, 2, 3), fill), 3, 4)
-
-    def _cut(self, x, before, count, fill):
-        """Pads [B, H, n, C], `before` places in front, to [B, H, count, c, C]."""
+        """[B, H, n, C] -> [B, H, m, c, C], with 0 after the sequence."""
         batch, heads, length, channels = ops.shape(x)
-        after = count * self.size - length - before
-        x = ops.pad(x, [[0, 0], [0, 0], [before, after], [0, 0]], constant_values=fill)
-        return ops.reshape(x, (batch, heads, count, self.size, channels))
+        rest = self.count * self.size - length
+        x = ops.pad(x, [[0, 0], [0, 0], [0, rest], [0, 0]])
+        return ops.reshape(x, (batch, heads, self.count, self.size, channels))
+
+    def windows(self, x):
+        """[B, H, n, C] -> [B, H, m, W, C], with copies of its ends outside the sequence.
+
+        The gradient sends nothing to the ends for their copies: whoever takes the windows gives
+        these no weight.
+        """
+
+        @ops.custom_gradient
+        def windows(x):
+            return self._gathered(x, axis=2), lambda *upstream: self._overlaid(upstream[-1])
+
+        return windows(x)
+
+    def of_keys(self, x):
+        """[B, H, 1, n] -> [B, H, m, 1, W], with copies of its ends outside the sequence."""
+        return ops.swapaxes(self._gathered(x, axis=3), 2, 3)
+
+    def _gathered(self, x, axis):
+        return ops.take(x, ops.clip(self._positions(), 0, self.length - 1), axis=axis)
+
+    def _positions(self):
+        """Of each place of each window: [m, W] int, beyond 0 and n - 1 outside the sequence."""
+        first = ops.arange(self.count) * self.size - self.before
+        return first[:, None] + ops.arange(self.width)[None, :]
+
+    def _overlaid(self, windows):
+        """The sum of what all windows hold of each position: [B, H, m, W, C] -> [B, H, n, C].
+
+        (What TensorFlow makes of the gradient of `take` adds row by row, on a GPU in any order.)
+        """
+        batch, heads, _, _, channels = ops.shape(windows)
+        steps = range(-(-self.width // self.size))
+        total = 0
+        for step in steps:  # each a part of the windows that reaches one block further
+            start = step * self.size
+            size = min(self.size, self.width - start)
+            part = ops.slice(
+                windows, (0, 0, 0, start, 0), (batch, heads, self.count, size, channels)
+            )
+            blocks = [step, len(steps) - 1 - step]
+            total += ops.pad(part, [[0, 0], [0, 0], blocks, [0, self.size - size], [0, 0]])
+        places = (self.count + len(steps) - 1) * self.size
+        total = ops.reshape(total, (batch, heads, places, channels))
+        return ops.slice(total, (0, 0, self.before, 0), (batch, heads, self.length, channels))
 
     def joined(self, x):
         """[B, H, m, c, C] -> [B, H, n, C]."""
@@ -183,7 +211,14 @@ class _Blocks:
 
     def distances(self):
         """How far each place of a window stands after each query of its block: [c, W] int."""
-        return _distances(self.size, self.width) + self.after
+        places = ops.arange(self.width) - self.before
+        return places[None, :] - ops.arange(self.size)[:, None]
+
+    def near(self):
+        """Whether a place of a window is in the sequence and near a query: boolean [m, c, W]."""
+        positions = self._positions()[:, None, :]
+        inside = ops.logical_and(positions >= 0, positions < self.length)
+        return ops.logical_and(inside, _near(self.distances(), self.before, self.after))
 
     def neighbours(self, weights):
         """Takes the r that each query sees out of [B, H, m, c, W]: [B, H, n, r]."""
@@ -201,27 +236,27 @@ class _Blocks:
 
 def _bias(blocks, mask, bias, segments):
     """What is added to the logits, broadcastable to [B, H, m, c, W]."""
-    even = ops.zeros((1, 1, 1, blocks.length))
-    if bias is not None and (len(bias.shape) != 4 or bias.shape[2] != 1):
-        raise ValueError(
-            f"the bias of restricted attention must be [B, H, 1, T], got shape {bias.shape}: "
-            "of keys, not of pairs of positions."
-        )
-    bias = even if bias is None else bias + even  # as long as the sequence
-    if mask is not None and segments is None:
-        if len(mask.shape) != 2:
-            raise ValueError(
-                f"the mask of restricted attention must be [B, T], got shape {mask.shape}."
-            )
-        bias = bias + mask_bias(mask)
-    bias = blocks.of_keys(bias, OUTSIDE)  # [B, H, m, 1, W]
-    bias = bias + _outside_bias(blocks.distances(), blocks.before, blocks.after)
+    of_pairs = _outside_bias(blocks.near())  # [m, c, W]
     if segments is not None:
         segments = segments[:, None, :, None]  # [B, 1, n, 1]
         own = blocks.queries(segments)  # [B, 1, m, c, 1]
         others = blocks.of_keys(ops.swapaxes(segments, 2, 3))  # [B, 1, m, 1, W]
-        bias = bias + ops.cast(ops.not_equal(own, others), "float32") * MASKED
-    return bias
+        of_pairs = of_pairs + ops.cast(ops.not_equal(own, others), "float32") * MASKED
+    elif mask is not None:
+        if len(mask.shape) != 2:
+            raise ValueError(
+                f"the mask of restricted attention must be [B, T], got shape {mask.shape}."
+            )
+        bias = mask_bias(mask) if bias is None else bias + mask_bias(mask)
+    if bias is None:
+        return of_pairs
+    if len(bias.shape) != 4 or bias.shape[2] != 1:
+        raise ValueError(
+            f"the bias of restricted attention must be [B, H, 1, T], got shape {bias.shape}: "
+            "of keys, not of pairs of positions."
+        )
+    bias = bias + ops.zeros((1, 1, 1, blocks.length))  # as long as the sequence
+    return blocks.of_keys(bias) + of_pairs
 
 
 def _distances(queries, keys):
@@ -229,7 +264,11 @@ def _distances(queries, keys):
     return ops.arange(keys)[None, :] - (ops.arange(queries) + (keys - queries))[:, None]
 
 
-def _outside_bias(distances, before, after):
-    """Float32 of the shape of `distances`, 0 for neighbours."""
-    near = ops.logical_and(distances >= -before, distances <= after)
+def _near(distances, before, after):
+    """Whether they are those of neighbours."""
+    return ops.logical_and(distances >= -before, distances <= after)
+
+
+def _outside_bias(near):
+    """Float32 of the shape of `near`, 0 where it is true."""
     return ops.where(near, 0.0, OUTSIDE)
