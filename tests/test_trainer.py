@@ -97,7 +97,7 @@ def whole(data_dir, tmp_path_factory):
 
 def test_learns_to_turn_rows_round(data_dir, tmp_path):
     hparams = toy.hparams(learning_rate_warmup_steps=100)
-    figures = trainer(data_dir, tmp_path / "run", 800, hparams, eval_steps=0).run()
+    figures = trainer(data_dir, tmp_path / "run", 500, hparams, eval_steps=0).run()
     assert figures["accuracy"] > 0.98
     assert figures["bleu"] > 90
     assert figures["loss"] < 0.1
