@@ -71,12 +71,12 @@ def test_ends_normally(run):
     assert done.stdout.strip().split("\n")[-1].startswith("dev loss")
 
 
-def test_is_the_same_after_two_kills(tmp_path):
+def test_is_the_same_after_three_kills(tmp_path):
     script = toy.ROOT / "benchmarks" / "restarts.py"
-    line = [sys.executable, script, "--kills=2", "--train_steps=100", f"--directory={tmp_path}"]
+    line = [sys.executable, script, "--kills=3", "--train_steps=200", f"--directory={tmp_path}"]
     done = subprocess.run(line, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
-    assert "After 2 kills, equal to the run without a stop." in done.stdout
+    assert "After 3 kills, equal to the run without a stop." in done.stdout
 
 
 def test_decodes_a_file_in_order(toy_dir, run):
