@@ -14,6 +14,7 @@ from t2t_keras.decoding.state import (
     forced_ids,
     gather_rows,
     longest_output,
+    open_graph,
     open_shapes,
     output_limits,
     put_rows,
@@ -112,7 +113,7 @@ def beam_search(
     )
 
 
-@tf.function(reduce_retracing=True)
+@open_graph
 def _beam_search(
     model, inputs, limits, alpha, prefix, beam_size: int, top_beams: int, min_length: int
 ):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import tensorflow as tf
 
 from t2t_keras.decoding.single import follow
-from t2t_keras.decoding.state import as_ids, output_limits
+from t2t_keras.decoding.state import as_ids, open_graph, output_limits
 from t2t_keras.errors import UserError
 
 
@@ -65,7 +65,7 @@ def sample(
     )
 
 
-@tf.function(reduce_retracing=True)
+@open_graph
 def _sample(model, inputs, limits, prefix, seed, temperature, top_k: int, top_p, min_length: int):
     batch = tf.shape(inputs)[0]
 

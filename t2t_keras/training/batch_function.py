@@ -26,7 +26,7 @@ def batch_function(
         if names not in graphs:
             signature = [dict.fromkeys(names, ids), *specs]
             graphs[names] = tf.function(
-                function, jit_compile=jit_compile, input_signature=signature
+                function, jit_compile=jit_compile, input_signature=signature, autograph=False
             )
         return graphs[names](dict(batch), *tensors)
 

@@ -132,7 +132,7 @@ class Engine:
         with tf.device("CPU:0"):
             self._last_shape = tf.Variable(tf.zeros([2, 2], tf.int32), trainable=False)
         self._run_steps = tf.function(self._steps)
-        self._run_ahead = tf.function(self._ahead)
+        self._run_ahead = tf.function(self._ahead, autograph=False)
 
     def _learning_rate_of(self, schedule):
         """The schedule, which counts steps, by the number of the batch."""
@@ -244,7 +244,6 @@ class Engine:
                 raise self._out_of_memory() from error
 
     def _ahead(self, batch):
-        @tf.autograph.experimental.do_not_convert
         def run(batch):
             return self._step.forward_backward(self._share(batch))[1]
 

@@ -21,6 +21,8 @@ from t2t_keras.training.moving_average import MovingAverage
 CALL_SITES = 1 << 16
 """More dropout calls than a model makes in one step; keeps their seeds apart."""
 
+_PHILOX = 1  # as TensorFlow's operations call it
+
 
 class StepSums(NamedTuple):
     """What a step counts, over all replicas: float32 scalars."""
@@ -80,7 +82,7 @@ class TrainStep:
         self.loss_scale = LossScale() if scale_loss else None
         seeds, scale = tf.TensorSpec([2], tf.int64), tf.TensorSpec([], tf.float32)
         self._forward_backward = batch_function(self._sums, seeds, scale, jit_compile=xla)
-        self._update = tf.function(self._apply, jit_compile=True)
+        self._update = tf.function(self._apply, jit_compile=True, autograph=False)
 
     def __call__(self, batch):
         """Trains on {"inputs": [B, S], "targets": [B, T]}, or on such a batch of packed rows.
@@ -204,16 +206,21 @@ def philox_keep_mask(seeds):
 
 class _PhiloxKeepMask:
     def __init__(self, seeds):
-        self.seeds = seeds
+        seeds = tf.cast(seeds, tf.uint64)
+        self.key = seeds[:1]
+        self.counter = tf.stack([tf.constant(0, tf.uint64), seeds[1]])  # its low half counts numbers
         self.calls = 0
 
     def __call__(self, shape, rate):
-        seed = self.seeds + tf.constant([0, self.calls], tf.int64)
-        self.calls += 1
         # 16 bits decide for an element: half the random numbers, and 0.1 is 0.100006.
-        size = tf.reduce_prod(shape)
-        words = tf.random.stateless_uniform(
-            [(size + 1) // 2], seed, minval=None, maxval=None, dtype=tf.uint32, alg="philox"
+        size = tf.reduce_prod(shape, keepdims=True)  # [1]
+        words = tf.raw_ops.StatelessRandomUniformFullIntV2(
+            shape=(size + 1) // 2,
+            key=self.key,
+            counter=self.counter + tf.constant([0, self.calls], tf.uint64),
+            alg=_PHILOX,
+            dtype=tf.uint32,
         )
-        bits = tf.reshape(tf.bitcast(words, tf.uint16), [-1])[:size]
+        self.calls += 1
+        bits = tf.slice(tf.reshape(tf.bitcast(words, tf.uint16), [-1]), [0], size)
         return tf.reshape(bits >= tf.constant(round(rate * 2**16), tf.uint16), shape)
