@@ -86,8 +86,7 @@ class Dropout(keras.layers.Layer):
         keep_mask = getattr(_scope, "keep_mask", None)
         if keep_mask is None:
             return keras.random.dropout(x, self.rate, noise_shape=shape, seed=self._seed)
-        keep = keep_mask(shape, self.rate)
-        return ops.where(keep, x / (1.0 - self.rate), ops.zeros((), x.dtype))
+        return _kept(keep_mask(shape, self.rate), 1.0 / (1.0 - self.rate))(x)
 
     def compute_output_shape(self, input_shape):
         return input_shape
@@ -98,3 +97,19 @@ class Dropout(keras.layers.Layer):
             "rate": self.rate,
             "broadcast_dims": list(self.broadcast_dims),
         }
+
+
+def _kept(keep, scale: float):
+    """Returns a function that scales what it keeps of x, and sets the rest to 0.
+
+    Its gradient, the same of the result's, holds nothing but `keep` for the backward pass.
+    """
+
+    @ops.custom_gradient
+    def kept(x):
+        def backward(*upstream):
+            return ops.where(keep, upstream[-1] * scale, 0)
+
+        return ops.where(keep, x * scale, 0), backward
+
+    return kept

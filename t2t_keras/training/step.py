@@ -12,7 +12,7 @@ from t2t_keras.checkpoints.names import trainable_names
 from t2t_keras.ids import PAD_ID
 from t2t_keras.layers import keep_mask_scope
 from t2t_keras.losses import padded_cross_entropy
-from t2t_keras.optimizers import with_weight_decay
+from t2t_keras.optimizers import Adam, MultistepAdam, with_weight_decay
 from t2t_keras.training.accumulation import Accumulator
 from t2t_keras.training.batch_function import batch_function
 from t2t_keras.training.loss_scale import LossScale
@@ -82,7 +82,11 @@ class TrainStep:
         self.loss_scale = LossScale() if scale_loss else None
         seeds, scale = tf.TensorSpec([2], tf.int64), tf.TensorSpec([], tf.float32)
         self._forward_backward = batch_function(self._sums, seeds, scale, jit_compile=xla)
-        self._update = tf.function(self._apply, jit_compile=True, autograph=False)
+        self._is_plain_adam = type(optimizer) in (Adam, MultistepAdam)
+        # XLA takes seconds to compile what the few operations of Adam do as fast.
+        self._update = tf.function(
+            self._apply, jit_compile=xla or not self._is_plain_adam, autograph=False
+        )
 
     def __call__(self, batch):
         """Trains on {"inputs": [B, S], "targets": [B, T]}, or on such a batch of packed rows.
@@ -152,8 +156,9 @@ class TrainStep:
         source_tokens = tf.math.count_nonzero(batch["inputs"] != PAD_ID, dtype=tf.int32)
         positions = tf.size(batch["inputs"]) + tf.size(batch["targets"])
         counts = [tf.cast(count, tf.float32) for count in (source_tokens, positions)]
+        gradients = [tf.convert_to_tensor(gradient) for gradient in gradients]
         gradients = [  # whose shape a table's gradient does not know
-            tf.ensure_shape(tf.convert_to_tensor(gradient), variable.shape)
+            gradient if gradient.shape == variable.shape else tf.ensure_shape(gradient, variable.shape)
             for gradient, variable in zip(gradients, self.variables, strict=True)
         ]
         return gradients, tf.stack([loss, tokens, *counts])
@@ -168,8 +173,11 @@ class TrainStep:
             gradients, _ = tf.clip_by_global_norm(gradients, hp.clip_grad_norm, norm)
 
         def assign():
-            for gradient, variable in zip(gradients, self.variables, strict=True):
-                self.optimizer.update_step(gradient, variable, learning_rate)
+            if self._is_plain_adam:
+                self._update_by_adam(gradients, learning_rate)
+            else:
+                for gradient, variable in zip(gradients, self.variables, strict=True):
+                    self.optimizer.update_step(gradient, variable, learning_rate)
             if self.average is not None:
                 self.average.update()
 
@@ -178,6 +186,23 @@ class TrainStep:
         else:
             tf.cond(tf.math.is_finite(norm), assign, lambda: None)
         return norm
+
+    def _update_by_adam(self, gradients, learning_rate):
+        """Updates the weights in place, by the operation that T2T's Adam is."""
+        adam = self.optimizer
+        update = tf.cast(adam.iterations.value + 1, tf.float32)
+        settings = {
+            "beta1_power": adam.beta_1**update,
+            "beta2_power": adam.beta_2**update,
+            "lr": learning_rate,
+            "beta1": tf.constant(adam.beta_1),
+            "beta2": tf.constant(adam.beta_2),
+            "epsilon": tf.constant(adam.epsilon),
+        }
+        slots = adam.t2t_slots().values()
+        for gradient, *variables in zip(gradients, self.variables, *slots, strict=True):
+            places = dict(zip(("var", "m", "v"), (v.value.handle for v in variables), strict=True))
+            tf.raw_ops.ResourceApplyAdam(grad=gradient, **places, **settings)
 
 
 def _int64(variable):
