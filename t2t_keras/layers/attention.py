@@ -135,22 +135,24 @@ class MultiHeadAttention(keras.layers.Layer):
         training=False,
         return_attention_weights=False,
     ):
+        sizes = _sizes(query)
         if cache is None:
             cache = self.keys_and_values(query if memory is None else memory)
         if queries is None:
-            queries = self._heads(self.q, query, self.key_scale)
+            queries = self._heads(self.q, query, sizes, self.key_scale)
         mask = memory_mask if mask is None else mask
         if mask is not None:
             bias = mask_bias(mask) if bias is None else bias + mask_bias(mask)
         context, weights = self._attend(queries, cache["k"], cache["v"], bias, distance, training)
-        output = self._joined(context, query)
+        output = self._joined(context, sizes)
         return (output, weights) if return_attention_weights else output
 
     def keys_and_values(self, memory):
         """Projects [B, S, D] to {"k": [B, H, S, K/H], "v": [B, H, S, V/H]}, once for many queries."""
+        sizes = _sizes(memory)
         return {
-            "k": self._heads(self.k, memory),
-            "v": self._heads(self.v, memory),
+            "k": self._heads(self.k, memory, sizes),
+            "v": self._heads(self.v, memory, sizes),
         }
 
     def joint_kernel(self):
@@ -172,7 +174,8 @@ class MultiHeadAttention(keras.layers.Layer):
             joint_kernel: what `joint_kernel` has returned: one product takes the place of three.
         """
         if joint_kernel is None:
-            return {"q": self._heads(self.q, x, self.key_scale), **self.keys_and_values(x)}
+            queries = self._heads(self.q, x, _sizes(x), self.key_scale)
+            return {"q": queries, **self.keys_and_values(x)}
         joint = ops.matmul(ops.reshape(x, (-1, x.shape[-1])), joint_kernel)  # [B*T, 3 K]
         heads = (*_sizes(x), 3, self.num_heads, self.k.units // self.num_heads)
         joint = ops.transpose(ops.reshape(joint, heads), (2, 0, 3, 1, 4))  # [3, B, H, T, C]
@@ -209,23 +212,23 @@ class MultiHeadAttention(keras.layers.Layer):
             logits = logits + bias
         return ops.softmax(logits, axis=-1)
 
-    def _heads(self, projection, x, scale=None):
-        """Projects [B, T, D] and splits it into heads: [B, H, T, C]."""
+    def _heads(self, projection, x, sizes, scale=None):
+        """Projects [B, T, D] and splits it into heads, [B, H, T, C]; `sizes` are B and T."""
         # As rows of a matrix, which takes a graph of unknown sizes far fewer operations.
         y = projection(ops.reshape(x, (-1, x.shape[-1])))  # [B*T, H*C]
         if scale is not None:
             # Before the heads are split: a multiplication right before the matrix product of a
             # decoding loop is fused by TensorFlow 2.21 on CPU in a way that returns nothing.
             y = y * scale
-        y = ops.reshape(y, (*_sizes(x), self.num_heads, projection.units // self.num_heads))
+        y = ops.reshape(y, (*sizes, self.num_heads, projection.units // self.num_heads))
         return ops.transpose(y, (0, 2, 1, 3))
 
-    def _joined(self, context, query):
-        """Joins the heads of [B, H, T, C] and projects them to the shape of the query."""
+    def _joined(self, context, sizes):
+        """Joins the heads of [B, H, T, C] and projects them: [B, T, D]; `sizes` are B and T."""
         rows = ops.transpose(context, (0, 2, 1, 3))
         rows = ops.reshape(rows, (-1, context.shape[1] * context.shape[3]))  # [B*T, H*C]
         output = self.output_transform(rows)
-        return ops.reshape(output, (*_sizes(query), output.shape[-1]))
+        return ops.reshape(output, (*sizes, output.shape[-1]))
 
     def _distance_embeddings(self, table, attention, distance):
         """Rows of `table` [2m+1, C] for each pair of positions of [B, H, T, S] -> [T, S, C]."""

@@ -101,17 +101,18 @@ class RestrictedAttention(MultiHeadAttention):
                 training=training,
                 return_attention_weights=return_attention_weights,
             )
-        blocks = _Blocks(ops.shape(query)[1], *self._sides)
+        sizes = ops.shape(query)[:2]
+        blocks = _Blocks(sizes[1], *self._sides)
         keys = self.keys_and_values(query)
         context, weights = self._attend(
-            blocks.queries(self._heads(self.q, query, self.key_scale)),
+            blocks.queries(self._heads(self.q, query, sizes, self.key_scale)),
             blocks.windows(keys["k"]),
             blocks.windows(keys["v"]),
             _bias(blocks, mask, bias, segments),
             blocks.distances(),
             training,
         )
-        output = self._joined(blocks.joined(context), query)
+        output = self._joined(blocks.joined(context), sizes)
         if not return_attention_weights:
             return output
         return output, blocks.neighbours(weights)

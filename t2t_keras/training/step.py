@@ -238,14 +238,16 @@ class _PhiloxKeepMask:
 
     def __call__(self, shape, rate):
         # 16 bits decide for an element: half the random numbers, and 0.1 is 0.100006.
-        size = tf.reduce_prod(shape, keepdims=True)  # [1]
+        even = [axis for axis, size in enumerate(shape) if isinstance(size, int) and size % 2 == 0]
+        halved = [size // 2 if [axis] == even[:1] else size for axis, size in enumerate(shape)]
         words = tf.raw_ops.StatelessRandomUniformFullIntV2(
-            shape=(size + 1) // 2,
+            shape=halved,
             key=self.key,
             counter=self.counter + tf.constant([0, self.calls], tf.uint64),
             alg=_PHILOX,
             dtype=tf.uint32,
         )
         self.calls += 1
-        bits = tf.slice(tf.reshape(tf.bitcast(words, tf.uint16), [-1]), [0], size)
-        return tf.reshape(bits >= tf.constant(round(rate * 2**16), tf.uint16), shape)
+        bits = tf.bitcast(words, tf.uint16)  # [..., 2]
+        bits = tf.reshape(bits, shape) if even else bits[..., 0]
+        return bits >= tf.constant(round(rate * 2**16), tf.uint16)
