@@ -28,7 +28,7 @@ class EngineSettings:
 
     Args:
         random_seed: of the first weights and of dropout.
-        xla: whether XLA compiles forward and backward; None: where there is a GPU.
+        xla: whether XLA compiles the step; None: where there is a GPU.
         precision: of activations and matrix products; weights, softmax, normalisation and loss are
             float32 in any case. None: `hp.activation_dtype`.
         distribute: see `distribution`.

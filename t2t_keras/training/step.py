@@ -1,4 +1,4 @@
-"""One training step: compiled forward and backward, one sum over replicas, compiled update."""
+"""One training step: forward and backward, one sum over replicas, update, each a graph."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from t2t_keras.checkpoints.names import trainable_names
 from t2t_keras.ids import PAD_ID
 from t2t_keras.layers import keep_mask_scope
 from t2t_keras.losses import padded_cross_entropy
-from t2t_keras.optimizers import Adam, MultistepAdam, with_weight_decay
+from t2t_keras.optimizers import Adam, AdamW, MultistepAdam, with_weight_decay
 from t2t_keras.training.accumulation import Accumulator
 from t2t_keras.training.batch_function import batch_function
 from t2t_keras.training.loss_scale import LossScale
@@ -48,7 +48,7 @@ class TrainStep:
         model: the `Transformer`.
         optimizer: a Keras optimizer; built here.
         seed: of the dropout masks, which depend on it, the step, the replica and the call site.
-        xla: whether forward and backward are compiled by XLA.
+        xla: whether forward, backward and update are compiled by XLA.
         learning_rate: of the number of the batch; the optimizer's own if absent.
         accumulate: how many batches make an update, by the mean of their gradients.
         join: by the gradient of their tokens together instead, as if they were one batch.
@@ -82,11 +82,7 @@ class TrainStep:
         self.loss_scale = LossScale() if scale_loss else None
         seeds, scale = tf.TensorSpec([2], tf.int64), tf.TensorSpec([], tf.float32)
         self._forward_backward = batch_function(self._sums, seeds, scale, jit_compile=xla)
-        self._is_plain_adam = type(optimizer) in (Adam, MultistepAdam)
-        # XLA takes seconds to compile what the few operations of Adam do as fast.
-        self._update = tf.function(
-            self._apply, jit_compile=xla or not self._is_plain_adam, autograph=False
-        )
+        self._update = tf.function(self._apply, jit_compile=xla, autograph=False)
 
     def __call__(self, batch):
         """Trains on {"inputs": [B, S], "targets": [B, T]}, or on such a batch of packed rows.
@@ -173,7 +169,7 @@ class TrainStep:
             gradients, _ = tf.clip_by_global_norm(gradients, hp.clip_grad_norm, norm)
 
         def assign():
-            if self._is_plain_adam:
+            if type(self.optimizer) in (Adam, AdamW, MultistepAdam):
                 self._update_by_adam(gradients, learning_rate)
             else:
                 for gradient, variable in zip(gradients, self.variables, strict=True):
@@ -188,8 +184,11 @@ class TrainStep:
         return norm
 
     def _update_by_adam(self, gradients, learning_rate):
-        """Updates the weights in place, by the operation that T2T's Adam is."""
+        """Updates the weights in place, by the operation that T2T's Adam is: one for a variable."""
         adam = self.optimizer
+        if isinstance(adam, AdamW):
+            for variable in self.variables:
+                variable.assign_sub(variable * adam.decay)
         update = tf.cast(adam.iterations.value + 1, tf.float32)
         settings = {
             "beta1_power": adam.beta_1**update,
