@@ -145,9 +145,9 @@ def base(directory: Path, opennmt_python: str | None) -> dict[str, float]:
 
 def translate_inside(directory: Path) -> dict[str, float]:
     """Calls of `Translator.translate`, in the process they are made in."""
-    import t2t_keras as t2t
-
     import toy
+
+    import t2t_keras as t2t
 
     encoders = t2t.registry.problem(toy.PROBLEM).get_feature_encoders(str(directory / "data"))
     model = t2t.checkpoints.load_model(t2t.checkpoints.resolve(str(directory / "run")))
@@ -158,7 +158,10 @@ def translate_inside(directory: Path) -> dict[str, float]:
         "another length": ROWS[1:2],
         "another batch": ROWS[1:],
     }
-    return {name: elapsed(lambda lines=lines: translator.translate(lines)) for name, lines in calls.items()}
+    return {
+        name: elapsed(lambda lines=lines: translator.translate(lines))
+        for name, lines in calls.items()
+    }
 
 
 def load_inside(directory: Path) -> dict[str, float]:

@@ -75,7 +75,7 @@ def disagreement(trained):
 
 
 def trained_alike(overrides, steps, kind, batches_a_step=1, **settings):
-    """Trains on all replicas and on one; returns what differs."""
+    """Trains on all replicas and on one; returns what differs, and the engine of all replicas."""
     many = engine(overrides, batches_a_step, distribute=kind, **settings)
     start = weights(many)
     some = list(batches(steps * batches_a_step))
@@ -96,27 +96,19 @@ def trained_alike(overrides, steps, kind, batches_a_step=1, **settings):
     }
     with many.evaluation_weights(), one.evaluation_weights():
         figures["average difference"] = float(np.abs(weights(many) - weights(one)).max())
-    return figures
+    return figures, many
 
 
-def masks(kind):
-    """The loss of the same rows on each replica, with dropout and without."""
-    figures = {}
-    for name, dropout in (("dropout", "layer_prepostprocess_dropout=0.3"), ("none", "")):
-        many = engine(dropout, distribute=kind)
-        batch = {side: ids[:1] for side, ids in next(batches(1)).items()}
-        sums = many.strategy.run(lambda m=many, b=batch: m._step.forward_backward(b)[1])
-        parts = many.strategy.experimental_local_results(sums)
-        figures[name] = [float(part[0]) for part in parts]
-    return figures
+def losses(many):
+    """The loss of the same rows on each replica."""
+    batch = {side: ids[:1] for side, ids in next(batches(1)).items()}
+    sums = many.strategy.run(lambda: many._step.forward_backward(batch)[1])
+    return [float(part[0]) for part in many.strategy.experimental_local_results(sums)]
 
 
-def interrupted(kind):
+def interrupted(whole, overrides, **settings):
     """Goes on between two updates, in another engine; returns how much that changes."""
-    some = list(batches(7))
-    whole = engine(ACCUMULATED, distribute=kind)
-    whole.train(iterator(some[:4]), 4)
-    other = engine(ACCUMULATED, distribute=kind, random_seed=5)
+    other = engine(overrides, random_seed=5, **settings)
     kept = [*whole.model.variables, *whole.optimizer.variables, *whole.state().values()]
     places = [*other.model.variables, *other.optimizer.variables, *other.state().values()]
     for place, value in zip(places, kept, strict=True):
@@ -124,7 +116,7 @@ def interrupted(kind):
     other.step = whole.step
     between_updates = whole.between_updates
     for trained in (whole, other):
-        trained.train(iterator(some[4:]), 3)
+        trained.train(iterator(list(batches(3))), 3)
     return {
         "difference": float(np.abs(weights(whole) - weights(other)).max()),
         "accumulated": float(
@@ -147,15 +139,15 @@ def main():
         tf.config.set_logical_device_configuration(
             tf.config.list_physical_devices("CPU")[0], [tf.config.LogicalDeviceConfiguration()] * 2
         )
-        figures = {
-            "plain": trained_alike(every, 3, "auto", ema=0.5, xla=True),
-            "accumulated": trained_alike(f"{ACCUMULATED},{every}", 7, "mirrored", remat=True),
-            "joined": trained_alike(every, 3, "mirrored", batches_a_step=2),
-            "masks": masks("mirrored"),
-            "interrupted": interrupted("mirrored"),
-        }
+        accumulated = f"{ACCUMULATED},{every}"
+        figures = {"plain": trained_alike(every, 3, "auto", ema=0.5, xla=True)[0]}
+        figures["accumulated"], many = trained_alike(accumulated, 7, "mirrored", remat=True)
+        figures["interrupted"] = interrupted(many, accumulated, distribute="mirrored", remat=True)
+        figures["joined"], many = trained_alike(every, 3, "mirrored", batches_a_step=2)
+        dropout = engine("layer_prepostprocess_dropout=0.3", distribute="mirrored")
+        figures["masks"] = {"dropout": losses(dropout), "none": losses(many)}
     else:
-        figures = {"plain": trained_alike(f"{every},{ACCUMULATED}", 7, "auto", ema=0.5)}
+        figures = {"plain": trained_alike(f"{every},{ACCUMULATED}", 7, "auto", ema=0.5)[0]}
     with open(path, "w", encoding="utf-8") as file:
         json.dump(figures, file)
 

@@ -31,6 +31,12 @@ def data_dir(tmp_path_factory):
     return str(toy.generate(tmp_path_factory.mktemp("toy")))
 
 
+@pytest.fixture(scope="module", autouse=True)
+def one_engine():
+    with toy.one_engine():
+        yield
+
+
 def trainer(data_dir, output_dir, steps, hparams=SMALL, tmp_dir=None, engine=None, **settings):
     settings = {"eval_steps": 1, "log_step_count_steps": 3, "decode": DECODE, **settings}
     return Trainer(

@@ -24,6 +24,12 @@ def toy_dir(tmp_path_factory):
     return directory
 
 
+@pytest.fixture(scope="module", autouse=True)
+def one_engine():
+    with toy.one_engine():
+        yield
+
+
 def hparams(**changes):
     return registry.hparams(toy.hparams(num_hidden_layers=1, hidden_size=16, **changes))
 

@@ -64,6 +64,37 @@ def generate(directory):
     return data_dir
 
 
+@contextlib.contextmanager
+def one_engine():
+    """Inside, trainers of the same settings get the same engine, put back to its first state.
+
+    So its graphs are made once. Trainers that live at the same time need other settings.
+    """
+    import numpy as np
+    import pytest
+
+    from t2t_keras.training import Engine, trainer
+
+    first_values = {}
+
+    def engine(hp, **arguments):
+        key = hp, *sorted(arguments.items())
+        if key not in first_values:
+            made = Engine(hp, **arguments)
+            variables = [*made.model.variables, *made.optimizer.variables, *made.state().values()]
+            first_values[key] = made, [(variable, np.array(variable)) for variable in variables]
+        made, values = first_values[key]
+        vars(made).pop("train", None)  # what a test may have put in its place
+        for variable, value in values:
+            variable.assign(value)
+        made.step = 0
+        return made
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(trainer, "Engine", engine)
+        yield
+
+
 @functools.cache
 def programs():
     """A directory of our commands, quick to start, as long as this process lives."""

@@ -14,7 +14,6 @@ from t2t_keras.decoding.state import (
     forced_ids,
     gather_rows,
     longest_output,
-    open_graph,
     open_shapes,
     output_limits,
     put_rows,
@@ -22,6 +21,7 @@ from t2t_keras.decoding.state import (
 )
 from t2t_keras.errors import UserError
 from t2t_keras.ids import EOS_ID, PAD_ID
+from t2t_keras.open_graph import open_graph_of_model
 
 PRUNED_EVERY = 8
 """So many steps apart, keys that no hypothesis sees any more leave the caches."""
@@ -113,7 +113,7 @@ def beam_search(
     )
 
 
-@open_graph
+@open_graph_of_model
 def _beam_search(
     model, inputs, limits, alpha, prefix, beam_size: int, top_beams: int, min_length: int
 ):

@@ -5,7 +5,8 @@ from __future__ import annotations
 import tensorflow as tf
 
 from t2t_keras.decoding.single import follow
-from t2t_keras.decoding.state import as_ids, open_graph, output_limits
+from t2t_keras.decoding.state import as_ids, output_limits
+from t2t_keras.open_graph import open_graph_of_model
 
 
 def greedy(
@@ -30,7 +31,7 @@ def greedy(
     return _greedy(model, inputs, limits, None if prefix is None else as_ids(prefix), min_length)
 
 
-@open_graph
+@open_graph_of_model
 def _greedy(model, inputs, limits, prefix, min_length: int):
     def likeliest(logits, rows, i):
         return tf.argmax(logits, -1, tf.int32)

@@ -5,8 +5,9 @@ from __future__ import annotations
 import tensorflow as tf
 
 from t2t_keras.decoding.single import follow
-from t2t_keras.decoding.state import as_ids, open_graph, output_limits
+from t2t_keras.decoding.state import as_ids, output_limits
 from t2t_keras.errors import UserError
+from t2t_keras.open_graph import open_graph_of_model
 
 
 def sample(
@@ -65,7 +66,7 @@ def sample(
     )
 
 
-@open_graph
+@open_graph_of_model
 def _sample(model, inputs, limits, prefix, seed, temperature, top_k: int, top_p, min_length: int):
     batch = tf.shape(inputs)[0]
 

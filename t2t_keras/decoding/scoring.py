@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import tensorflow as tf
 
-from t2t_keras.decoding.state import as_ids, open_graph
+from t2t_keras.decoding.state import as_ids
 from t2t_keras.ids import PAD_ID
+from t2t_keras.open_graph import open_graph_of_model
 
 
 def score(model, inputs, targets):
@@ -22,7 +23,7 @@ def score(model, inputs, targets):
     return _score(model, as_ids(inputs), as_ids(targets))
 
 
-@open_graph
+@open_graph_of_model
 def _score(model, inputs, targets):
     logits = model({"inputs": inputs, "targets": targets}, training=False)
     log_p = tf.gather(logits, targets, batch_dims=2) - tf.reduce_logsumexp(logits, -1)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 from typing import Any
 
 import tensorflow as tf
@@ -87,31 +86,6 @@ def clear_after_eos(ids):
     ended = tf.cast(ids == EOS_ID, ids.dtype)
     before = tf.cumsum(ended, axis=-1, exclusive=True)
     return tf.where(before > 0, PAD_ID, ids)
-
-
-def open_graph(function):
-    """Compiles a function of a model into one graph for tensors of all sizes.
-
-    (`tf.function` would make a graph for each size, and keep those of models that are gone.)
-
-    Args:
-        function: of a model, and of tensors and what Python has, None among it, by their places.
-            Its Python is not converted (no `autograph`).
-    """
-
-    @functools.wraps(function)
-    def call(model, *arguments):
-        graphs = vars(model).setdefault("_graphs_of_functions", {})  # not for Keras to track
-        if function not in graphs:
-            graphs[function] = tf.function(functools.partial(function, model), autograph=False)
-        specs = tf.nest.map_structure(
-            lambda x: tf.TensorSpec([None] * len(x.shape), x.dtype) if tf.is_tensor(x) else x,
-            arguments,
-        )
-        graphs[function].get_concrete_function(*specs)  # the call takes it: it is more general
-        return graphs[function](*arguments)
-
-    return call
 
 
 def as_ids(ids) -> Any:

@@ -11,7 +11,7 @@ from t2t_keras.decoding import Translator
 from t2t_keras.decoding.translator import until_eos
 from t2t_keras.errors import UserError
 from t2t_keras.losses import padded_cross_entropy, token_accuracy
-from t2t_keras.training.batch_function import batch_function
+from t2t_keras.open_graph import open_graph_of_model
 from t2t_keras.transformer import is_packed
 
 
@@ -40,7 +40,6 @@ class Evaluation:
         self.problem = problem or Problem()
         self.batches = dataset.take(steps) if steps else dataset
         self.translator = Translator(model, encoders, decode_settings)
-        self._measure = batch_function(self._sums)
 
     def __call__(self, done: Callable[[], None] | None = None) -> dict[str, float]:
         """Returns "loss" (nats a token, not smoothed), "accuracy" (0 to 1), "bleu" or "f1".
@@ -56,7 +55,7 @@ class Evaluation:
         inputs, references, outputs = [], [], []
         for batch in self.batches:
             try:
-                sums = self._measure(batch)
+                sums = _sums(self.model, batch)
             except tf.errors.ResourceExhaustedError as error:
                 rows, length = batch["targets"].shape
                 raise UserError(
@@ -82,8 +81,10 @@ class Evaluation:
             figures[self.problem.quality_metric] = quality
         return figures
 
-    def _sums(self, batch):
-        logits = self.model(batch)
-        loss, tokens = padded_cross_entropy(logits, batch["targets"])
-        right, _ = token_accuracy(logits, batch["targets"])
-        return loss, right, tokens
+
+@open_graph_of_model
+def _sums(model, batch):
+    logits = model(batch)
+    loss, tokens = padded_cross_entropy(logits, batch["targets"])
+    right, _ = token_accuracy(logits, batch["targets"])
+    return loss, right, tokens

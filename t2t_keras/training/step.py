@@ -12,9 +12,9 @@ from t2t_keras.checkpoints.names import trainable_names
 from t2t_keras.ids import PAD_ID
 from t2t_keras.layers import keep_mask_scope
 from t2t_keras.losses import padded_cross_entropy
+from t2t_keras.open_graph import open_graph
 from t2t_keras.optimizers import Adam, AdamW, MultistepAdam, with_weight_decay
 from t2t_keras.training.accumulation import Accumulator
-from t2t_keras.training.batch_function import batch_function
 from t2t_keras.training.loss_scale import LossScale
 from t2t_keras.training.moving_average import MovingAverage
 
@@ -80,8 +80,7 @@ class TrainStep:
         self.accumulator: Any = Accumulator(self.variables, join) if accumulate > 1 else None
         self.average = MovingAverage(self.variables, ema) if ema else None
         self.loss_scale = LossScale() if scale_loss else None
-        seeds, scale = tf.TensorSpec([2], tf.int64), tf.TensorSpec([], tf.float32)
-        self._forward_backward = batch_function(self._sums, seeds, scale, jit_compile=xla)
+        self._forward_backward = open_graph(self._sums, jit_compile=xla)
         self._update = tf.function(self._apply, jit_compile=xla, autograph=False)
 
     def __call__(self, batch):
@@ -121,7 +120,8 @@ class TrainStep:
 
     def forward_backward(self, batch):
         """Gradients of the (scaled) sum of token losses, and the sums of this replica [4]."""
-        return self._forward_backward(batch, mask_seeds(self.seed, self.step()), self._scale())
+        seeds = mask_seeds(self.seed, self.step())
+        return self._forward_backward(dict(batch), seeds, self._scale())
 
     def step(self):
         """Batches trained on, an int64 scalar (T2T's `global_step`)."""
@@ -153,10 +153,8 @@ class TrainStep:
         positions = tf.size(batch["inputs"]) + tf.size(batch["targets"])
         counts = [tf.cast(count, tf.float32) for count in (source_tokens, positions)]
         gradients = [tf.convert_to_tensor(gradient) for gradient in gradients]
-        gradients = [  # whose shape a table's gradient does not know
-            gradient if gradient.shape == variable.shape else tf.ensure_shape(gradient, variable.shape)
-            for gradient, variable in zip(gradients, self.variables, strict=True)
-        ]
+        for gradient, variable in zip(gradients, self.variables, strict=True):
+            gradient.set_shape(variable.shape)  # which a table's gradient does not know
         return gradients, tf.stack([loss, tokens, *counts])
 
     def _apply(self, gradients, divisor, learning_rate):
@@ -232,7 +230,8 @@ class _PhiloxKeepMask:
     def __init__(self, seeds):
         seeds = tf.cast(seeds, tf.uint64)
         self.key = seeds[:1]
-        self.counter = tf.stack([tf.constant(0, tf.uint64), seeds[1]])  # its low half counts numbers
+        # Its low half counts the numbers of one mask.
+        self.counter = tf.stack([tf.constant(0, tf.uint64), seeds[1]])
         self.calls = 0
 
     def __call__(self, shape, rate):
