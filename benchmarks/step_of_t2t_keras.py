@@ -9,8 +9,8 @@ import tensorflow as tf
 from step_timing import DROPOUT, LABEL_SMOOTHING, answer
 
 import t2t_keras as t2t
+from t2t_keras.matrix_peak import matrix_peak, operations_a_position
 from t2t_keras.training import Engine, EngineSettings
-from t2t_keras.training.matrix_peak import matrix_peak, operations_a_position
 
 
 def make_step(spec):

@@ -10,7 +10,7 @@ turn; the table has the median of all steps of all rounds, the fastest, and the 
 cores together, which other work on the machine changes least. "peak" is the rate of matrix products that
 TensorFlow reaches on this machine at the same precision, and a way's share of it counts 6 operations
 for each position and weight that it is multiplied with (attention's scores left out: see
-`t2t_keras/training/matrix_peak.py`). Memory is the most that the process had, and what of it was
+`t2t_keras/matrix_peak.py`). Memory is the most that the process had, and what of it was
 there before the first step: libraries, weights, Adam's state where it is made early.
 
 Other libraries stand in environments of their own (PyTorch with transformers; OpenNMT-tf 2 with its

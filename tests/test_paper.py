@@ -4,10 +4,10 @@ import numpy as np
 import pytest
 
 from t2t_keras import Transformer, paper, registry
+from t2t_keras.matrix_peak import operations_a_position
 from t2t_keras.paper.cost import DEVICES, forward_flops
 from t2t_keras.paper.parameters import count_parameters
 from t2t_keras.schedules import learning_rate_schedule
-from t2t_keras.training.matrix_peak import operations_a_position
 
 NAMES = list(paper.ROWS)
 

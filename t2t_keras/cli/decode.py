@@ -74,6 +74,7 @@ def translate_file(data_dir: str, settings) -> None:
     """Translates the lines of --decode_from_file."""
     job = Job("decode_from_file", settings)
     loaded = trained_model.TrainedModel(data_dir)
+    loaded.warn_if_slow()
     translator = loaded.translator(settings, job.progress.warn)
 
     default = (
@@ -90,6 +91,7 @@ def score_file(data_dir: str, settings) -> None:
 
     job = Job("score_file", settings)
     loaded = trained_model.TrainedModel(data_dir)
+    loaded.warn_if_slow()
     scorer = PairScorer(loaded.model, loaded.encoders, settings, job.progress.warn)
     job.run(
         scorer.score_lines,
@@ -102,7 +104,9 @@ def score_file(data_dir: str, settings) -> None:
 
 def translate_interactively(data_dir: str, settings) -> None:
     """Translates each line of standard input until it ends or says q."""
-    translator = trained_model.TrainedModel(data_dir).translator(settings)
+    loaded = trained_model.TrainedModel(data_dir)
+    loaded.warn_if_slow()
+    translator = loaded.translator(settings)
     prompt = "> " if sys.stdin.isatty() else ""
     while True:
         try:

@@ -59,6 +59,7 @@ def to_saved_model(loaded, directory: str, settings) -> None:
     """Writes the next version and says what it offers."""
     from t2t_keras.export import SIGNATURES, export_saved_model
 
+    loaded.warn_if_slow(FLAGS.precision)
     path = export_saved_model(
         loaded.model,
         loaded.encoders,

@@ -59,6 +59,16 @@ class TrainedModel:
         self.model = Ensemble(models) if len(models) > 1 else models[0]
         self.set_name = (recorded or given).set_name or "hparams"
 
+    def warn_if_slow(self, precision: str | None = None) -> None:
+        """Says in a line if float32 is faster here than the precision, the model's own if None."""
+        from t2t_keras.decoding.translator import warn
+        from t2t_keras.matrix_peak import slower_than_float32
+
+        models = getattr(self.model, "models", [self.model])
+        for dtype in {precision} if precision else {model.compute_dtype for model in models}:
+            if slower := slower_than_float32(dtype):
+                warn(slower)
+
     def translator(self, settings, report=None):
         """Translates with this model, into what the problem makes of text."""
         from t2t_keras.decoding import Translator

@@ -19,6 +19,7 @@ from t2t_keras.data.reading import plain_errors
 from t2t_keras.decoding import DecodeSettings
 from t2t_keras.errors import UserError
 from t2t_keras.file_lock import lock
+from t2t_keras.matrix_peak import matrix_peak, operations_a_position, slower_than_float32
 from t2t_keras.settings import HParams
 from t2t_keras.training.attention_images import attention_images
 from t2t_keras.training.distribution import distribution
@@ -29,7 +30,6 @@ from t2t_keras.training.evaluation_history import EvaluationHistory
 from t2t_keras.training.event_log import EventLog
 from t2t_keras.training.hosts import Hosts
 from t2t_keras.training.loss_record import LossRecord
-from t2t_keras.training.matrix_peak import matrix_peak, operations_a_position
 from t2t_keras.training.phase_times import PhaseTimes
 from t2t_keras.training.progress import Progress, Speed
 from t2t_keras.training.run_checkpoint import PREFIX, RunCheckpoints
@@ -171,6 +171,7 @@ class Trainer:
         names = ", ".join(f"{name} {version}" for name, version in versions().items())
         hosts = f" on {engine.hosts} hosts" if engine.hosts > 1 else ""
         size = self.update_size
+        slower = slower_than_float32(precision) if engine.is_chief else ""
         number = f"{size.batches} {_plural('batch', size.batches, 'batches')}"
         update = [f"{number} an update, about {size.tokens:,.0f} target tokens"]
         return [
@@ -180,6 +181,7 @@ class Trainer:
             f"{engine.replicas} {_plural('replica', engine.replicas)}{hosts}, "
             f"{', '.join(_device_names())}; {precision}, of which matrix products reach "
             f"{self._peak / 1e9:,.0f} GFLOP/s a device",
+            *([f"warning: {slower}"] if slower else []),
             names,
         ]
 

@@ -1,4 +1,4 @@
-"""How much of what the machine can do a training step does."""
+"""How fast the machine multiplies matrices, and how many of its operations training needs."""
 
 from __future__ import annotations
 
@@ -33,6 +33,21 @@ def matrix_peak(dtype: str) -> float:
     while time.perf_counter() < end:
         fastest = min(fastest, _seconds(product, a))
     return 2 * size**3 / fastest
+
+
+def slower_than_float32(dtype: str) -> str:
+    """Says in a sentence that this machine computes faster in float32; "" where it does not.
+
+    Args:
+        dtype: "float32", "bfloat16" or "float16", of what is computed.
+    """
+    if dtype == "float32" or matrix_peak(dtype) >= matrix_peak("float32"):
+        return ""
+    rates = [f"{matrix_peak(each) / 1e9:,.0f}" for each in (dtype, "float32")]
+    return (
+        f"{dtype} is slower than float32 on this machine: its matrix products reach "
+        f"{rates[0]} GFLOP/s, those of float32 {rates[1]}"
+    )
 
 
 def _seconds(product, a: tf.Tensor) -> float:

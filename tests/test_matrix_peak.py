@@ -1,0 +1,40 @@
+"""The machine's rate of matrix products, and which precision it is for."""
+
+import pytest
+
+from t2t_keras import matrix_peak
+from t2t_keras.cli.trained_model import TrainedModel
+
+
+@pytest.fixture
+def rates(monkeypatch):
+    rates = {"float32": 258e9, "bfloat16": 152e9, "float16": 300e9}
+    monkeypatch.setattr(matrix_peak, "matrix_peak", rates.get)
+
+
+def test_is_measured():
+    assert matrix_peak.matrix_peak("float32") > 1e8
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float16"])
+def test_what_is_faster_is_not_warned_of(rates, dtype):
+    assert matrix_peak.slower_than_float32(dtype) == ""
+
+
+def test_commands_say_that_float32_is_faster(rates, capsys):
+    class Model:
+        compute_dtype = "bfloat16"
+
+    loaded = TrainedModel.__new__(TrainedModel)
+    loaded.model = Model()
+    loaded.warn_if_slow()
+    line = (
+        "warning: bfloat16 is slower than float32 on this machine: its matrix products reach "
+        "152 GFLOP/s, those of float32 258\n"
+    )
+    assert capsys.readouterr().err == line
+    loaded.warn_if_slow("float32")
+    loaded.warn_if_slow("float16")
+    assert capsys.readouterr().err == ""
+    loaded.warn_if_slow("bfloat16")
+    assert capsys.readouterr().err == line
