@@ -33,7 +33,7 @@ test: $(VENV)/installed-dev
 	rm -rf build $(VENV)/package
 	$(BIN)/pip install --quiet --no-deps --no-build-isolation --target $(VENV)/package .
 	cd $(VENV)/package && ../bin/mypy --config-file $(CURDIR)/pyproject.toml -p t2t_keras
-	$(BIN)/python -m pytest -n 2 --dist loadfile
+	$(BIN)/python -m pytest -n 2 --dist loadfile --no-loadscope-reorder
 
 demo: $(VENV)/installed
 	$(BIN)/t2t-keras-datagen --problem=translate_ende_numbers --data_dir=$(DEMO)/data

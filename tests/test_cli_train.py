@@ -73,7 +73,7 @@ def test_ends_normally(run):
 
 def test_is_the_same_after_three_kills(tmp_path):
     script = toy.ROOT / "benchmarks" / "restarts.py"
-    line = [sys.executable, script, "--kills=3", "--train_steps=200", f"--directory={tmp_path}"]
+    line = [sys.executable, script, "--kills=3", "--train_steps=120", f"--directory={tmp_path}"]
     done = subprocess.run(line, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
     assert "After 3 kills, equal to the run without a stop." in done.stdout

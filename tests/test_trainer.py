@@ -102,8 +102,9 @@ def whole(data_dir, tmp_path_factory):
 
 
 def test_learns_to_turn_rows_round(data_dir, tmp_path):
-    hparams = toy.hparams(learning_rate_warmup_steps=100)
-    figures = trainer(data_dir, tmp_path / "run", 500, hparams, eval_steps=0).run()
+    """Of ten seeds with one thread and two, with oneDNN and without, the worst loss was WORST."""
+    hparams = toy.hparams(label_smoothing=0.0, layer_prepostprocess_dropout=0.02, batch_size=1024)
+    figures = trainer(data_dir, tmp_path / "run", 600, hparams, eval_steps=0).run()
     assert figures["accuracy"] > 0.98
     assert figures["bleu"] > 90
     assert figures["loss"] < 0.1
