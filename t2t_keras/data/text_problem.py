@@ -71,6 +71,11 @@ class Text2TextProblem(Problem):
         return VocabType.SUBWORD
 
     @property
+    def loss_multiplier(self) -> float:  # type: ignore[override]
+        """Factor on the loss in training: 2 of characters, as in T2T, else 1."""
+        return 2.0 if self.vocab_type == VocabType.CHARACTER else 1.0
+
+    @property
     def approx_vocab_size(self) -> int:
         """The size that the subword vocabulary is to come near."""
         return 2**15

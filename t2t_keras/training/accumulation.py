@@ -8,19 +8,16 @@ import tensorflow as tf
 
 
 class Accumulator:
-    """Sums of gradients, each divided by the number of tokens of its batch.
+    """Sums of the gradients of batches.
 
     A replica sums its own; the replicas' sums are added up where the update is made. Made under
     the strategy's scope.
 
     Args:
         variables: of the model.
-        join: whether the batches stand for one that was too large for a device: nothing is divided
-            until the end, and then by the tokens of all.
     """
 
-    def __init__(self, variables, join: bool = False):
-        self.join = join
+    def __init__(self, variables):
         self.tokens = keras.Variable(0.0, dtype="float32", trainable=False, name="tokens")
         self.batches = keras.Variable(0, dtype="int32", trainable=False, name="batches")
         self.sums = [
@@ -30,39 +27,23 @@ class Accumulator:
             for variable in variables
         ]
 
-    def add(self, gradients, tokens, scale) -> None:
-        """Adds the gradients of a batch.
-
-        Args:
-            gradients: of the sum of its token losses, times `scale`.
-            tokens: of the batch, on all replicas.
-            scale: of the loss.
-        """
-        divisor = self._divisor(tokens, scale)
+    def add(self, gradients, tokens) -> None:
+        """Adds what this replica has of a batch, whose tokens are those of all replicas."""
         for total, gradient in zip(self.sums, gradients, strict=True):
-            total.assign(total + gradient / divisor)
+            total.assign(total + gradient)
         self.tokens.assign(self.tokens + tokens)
         self.batches.assign(self.batches + 1)
 
-    def taken(self, gradients, tokens, scale) -> tuple[list[tf.Tensor], tf.Tensor]:
-        """Returns the sums with those of a last batch, and starts anew.
-
-        Returns:
-            The sums, and what makes the gradient of the update of them: a divisor.
-        """
-        divisor = self._divisor(tokens, scale)
-        number = tf.maximum(self.tokens + tokens, 1.0) if self.join else self.batches + 1
-        number = tf.cast(number, tf.float32)
+    def taken(self, gradients, tokens) -> tuple[list[tf.Tensor], tf.Tensor]:
+        """Returns the sums and the tokens with those of a last batch, and starts anew."""
+        tokens = self.tokens + tokens
         taken = []
         for total, gradient in zip(self.sums, gradients, strict=True):
-            taken.append(total + gradient / divisor)
+            taken.append(total + gradient)
             total.assign(tf.zeros_like(gradient))
         self.tokens.assign(tf.zeros_like(self.tokens.value))
         self.batches.assign(tf.zeros_like(self.batches.value))
-        return taken, number
-
-    def _divisor(self, tokens, scale):
-        return scale if self.join else tf.maximum(tokens, 1.0) * scale
+        return taken, tokens
 
     def state(self, names, strategy: tf.distribute.Strategy) -> dict[str, SumOfReplicas]:
         """The sums of all replicas of this host, by name.

@@ -69,6 +69,7 @@ class Engine:
         settings: see `EngineSettings`. With several hosts nothing may have used TensorFlow before.
         train_steps: length of the run, for the schedules that decay towards its end.
         batches_a_step: how many batches stand for one that is too large for a device.
+        loss_multiplier: factor on the loss that is minimised and reported (T2T's, of a problem).
 
     Attributes:
         model, optimizer: made here, the weights random by the seed.
@@ -91,6 +92,7 @@ class Engine:
         settings: EngineSettings = EngineSettings(),
         train_steps: int | None = None,
         batches_a_step: int = 1,
+        loss_multiplier: float = 1.0,
     ):
         precision = _precision(hp, settings)
         if not 0 <= settings.ema < 1:
@@ -127,6 +129,7 @@ class Engine:
                 join=batches_a_step > 1,
                 ema=settings.ema,
                 scale_loss=precision == "float16",
+                loss_multiplier=loss_multiplier,
             )
         self._last_norm = 0.0
         with tf.device("CPU:0"):

@@ -39,7 +39,7 @@ class TrainStep:
 
     The gradient is that of the summed loss divided by the number of target tokens of all
     replicas, so that every token counts alike wherever it stands. To it `weight_decay` is added;
-    then it is clipped.
+    then it is clipped. Of several batches that make an update, T2T clips each, and adds them then.
 
     All variables made here and by the optimizer belong under the strategy's scope. A step is called
     as it is or, replica by replica, by `strategy.run`.
@@ -54,6 +54,7 @@ class TrainStep:
         join: by the gradient of their tokens together instead, as if they were one batch.
         ema: decay of a moving average of the weights; 0: none.
         scale_loss: for float16: scales the loss, and leaves out updates that overflow.
+        loss_multiplier: factor on the loss, in its sum and its gradient (T2T's).
     """
 
     def __init__(
@@ -68,19 +69,24 @@ class TrainStep:
         join: bool = False,
         ema: float = 0.0,
         scale_loss: bool = False,
+        loss_multiplier: float = 1.0,
     ):
         self.model = model
         self.optimizer = optimizer
         self.seed = seed
         self.accumulate = accumulate
+        self.join = join
+        self.loss_multiplier = loss_multiplier
         self._learning_rate = learning_rate
         self.variables = list(model.trainable_variables)
         self.names = trainable_names(model)
         optimizer.build(self.variables)
-        self.accumulator: Any = Accumulator(self.variables, join) if accumulate > 1 else None
+        self.accumulator: Any = Accumulator(self.variables) if accumulate > 1 else None
+        self._clip_batches = accumulate > 1 and not join and model.hp.clip_grad_norm > 0
         self.average = MovingAverage(self.variables, ema) if ema else None
         self.loss_scale = LossScale() if scale_loss else None
         self._forward_backward = open_graph(self._sums, jit_compile=xla)
+        self._ready = tf.function(self._prepared, jit_compile=xla, autograph=False)
         self._update = tf.function(self._apply, jit_compile=xla, autograph=False)
 
     def __call__(self, batch):
@@ -95,15 +101,17 @@ class TrainStep:
     def update(self, batch) -> StepSums:
         """Trains on a batch, with the gradients accumulated before."""
         context = tf.distribute.get_replica_context()
+        rate = self.learning_rate()  # of this batch: T2T's too, where several make an update
         gradients, sums = self.forward_backward(batch)
         if self.accumulator is None:
             *gradients, sums = context.all_reduce("SUM", [*gradients, sums])
-            divisor = tf.maximum(sums[1], 1.0) * self._scale()
+            divisor = self._divisor(sums)
         else:
-            sums = context.all_reduce("SUM", sums)
-            gradients, divisor = self.accumulator.taken(gradients, sums[1], self._scale())
-            gradients = context.all_reduce("SUM", gradients)
-        norm = self._update(gradients, divisor, self.learning_rate())
+            share, sums = self._share(gradients, sums)
+            total, tokens = self.accumulator.taken(share, sums[1])
+            gradients = context.all_reduce("SUM", total)
+            divisor = tf.maximum(tokens, 1.0) if self.join else float(self.accumulate)
+        norm = self._update(gradients, tf.convert_to_tensor(divisor), rate)
         finite = tf.constant(True)
         if self.loss_scale is not None:
             finite = tf.math.is_finite(norm)
@@ -113,10 +121,24 @@ class TrainStep:
 
     def add(self, batch) -> StepSums:
         """Keeps the gradients of a batch for the coming update."""
-        gradients, sums = self.forward_backward(batch)
-        sums = tf.distribute.get_replica_context().all_reduce("SUM", sums)
-        self.accumulator.add(gradients, sums[1], self._scale())
+        share, sums = self._share(*self.forward_backward(batch))
+        self.accumulator.add(share, sums[1])
         return StepSums._make([*tf.unstack(sums), tf.constant(-1.0)])
+
+    def _share(self, gradients, sums):
+        """What this replica adds of a batch to the accumulated gradients; the sums of all replicas."""
+        context = tf.distribute.get_replica_context()
+        if self._clip_batches:
+            *gradients, sums = context.all_reduce("SUM", [*gradients, sums])
+            gradients, _ = self._ready(gradients, self._divisor(sums))
+            return [g / context.num_replicas_in_sync for g in gradients], sums
+        sums = context.all_reduce("SUM", sums)
+        divisor = self._scale() if self.join else self._divisor(sums)
+        return [gradient / divisor for gradient in gradients], sums
+
+    def _divisor(self, sums):
+        """What makes the gradient of the mean loss of that of the scaled sum."""
+        return tf.maximum(sums[1], 1.0) * self._scale()
 
     def forward_backward(self, batch):
         """Gradients of the (scaled) sum of token losses, and the sums of this replica [4]."""
@@ -147,6 +169,7 @@ class TrainStep:
             loss, tokens = padded_cross_entropy(
                 logits, batch["targets"], self.model.hp.label_smoothing
             )
+            loss = loss * self.loss_multiplier
             scaled = loss if self.loss_scale is None else loss * scale
         gradients = tape.gradient(scaled, [variable.value for variable in self.variables])
         source_tokens = tf.math.count_nonzero(batch["inputs"] != PAD_ID, dtype=tf.int32)
@@ -157,14 +180,23 @@ class TrainStep:
             gradient.set_shape(variable.shape)  # which a table's gradient does not know
         return gradients, tf.stack([loss, tokens, *counts])
 
-    def _apply(self, gradients, divisor, learning_rate):
-        """Updates the weights; returns the norm of all gradients together."""
+    def _prepared(self, gradients, divisor):
+        """The gradients with decay, clipped, and the norm of all together before it is clipped."""
         hp = self.model.hp
         gradients = [gradient / divisor for gradient in gradients]
         gradients = with_weight_decay(gradients, self.variables, self.names, hp.weight_decay)
         norm = tf.linalg.global_norm(gradients)
         if hp.clip_grad_norm:
             gradients, _ = tf.clip_by_global_norm(gradients, hp.clip_grad_norm, norm)
+        return gradients, norm
+
+    def _apply(self, gradients, divisor, learning_rate):
+        """Updates the weights; returns the norm of all gradients together."""
+        if self._clip_batches:
+            gradients = [gradient / divisor for gradient in gradients]
+            norm = tf.linalg.global_norm(gradients)
+        else:
+            gradients, norm = self._prepared(gradients, divisor)
 
         def assign():
             if type(self.optimizer) in (Adam, AdamW, MultistepAdam):

@@ -132,6 +132,7 @@ class Trainer:
             settings=settings.engine,
             train_steps=settings.train_steps,
             batches_a_step=self.update_size.batches,
+            loss_multiplier=problem.loss_multiplier,
         )
         self.model = engine.model
         if engine.hosts > 1:
@@ -151,7 +152,8 @@ class Trainer:
         )
         self._hosts = Hosts(engine)
         self._losses = LossRecord(
-            settings.log_step_count_steps, math.log(engine.model.target_vocab_size)
+            settings.log_step_count_steps,
+            math.log(engine.model.target_vocab_size) * problem.loss_multiplier,
         )
         self._peak = matrix_peak(self.model.compute_dtype) if engine.is_chief else 0.0
         self._speed = Speed(operations_a_position(self.model), self._peak * _devices(engine))
