@@ -1,4 +1,5 @@
-# make test: style, types and tests.  make demo: a Transformer trained and scored on this machine.
+# make test: style, types and tests.  make check: the same without the long tests, in a minute.
+# make demo: a Transformer trained and scored on this machine.
 # make bench: the tables of docs/performance.md measured on this machine, which takes an hour and more.
 # All make their virtual environment first, from any Python 3.10 to 3.13.
 
@@ -25,15 +26,20 @@ PYTHON ?= $(shell for python in python3 python3.13 python3.12 python3.11 python3
 	$$python -c 'import ensurepip, sys; sys.exit(not (3, 10) <= sys.version_info < (3, 14))' \
 	2> /dev/null && echo $$python && break; done)
 
-.PHONY: test demo bench
+.PHONY: test check checked demo bench
 
-test: $(VENV)/installed-dev
+test: checked
+	$(BIN)/python -m pytest -n 2 --dist loadfile --no-loadscope-reorder
+
+check: checked
+	$(BIN)/python -m pytest -n 2 --dist loadfile --no-loadscope-reorder -m "not long"
+
+checked: $(VENV)/installed-dev
 	$(BIN)/ruff format --check --quiet .
 	$(BIN)/ruff check --quiet .
 	rm -rf build $(VENV)/package
 	$(BIN)/pip install --quiet --no-deps --no-build-isolation --target $(VENV)/package .
 	cd $(VENV)/package && ../bin/mypy --config-file $(CURDIR)/pyproject.toml -p t2t_keras
-	$(BIN)/python -m pytest -n 2 --dist loadfile --no-loadscope-reorder
 
 demo: $(VENV)/installed
 	$(BIN)/t2t-keras-datagen --problem=translate_ende_numbers --data_dir=$(DEMO)/data
