@@ -15,12 +15,17 @@ from t2t_keras.text import TokenTextEncoder
 from t2t_keras.whole_file import whole_file
 
 
+UNKNOWN = "<UNK>"
+"""Stands for a tag or bracket that no training tree has."""
+
+
 @register_problem
 class ParsingEnglishGum(ParsingProblem):
     """`train.trees`, `dev.trees` and `test.trees`, plain or `.gz`, with a vocabulary a side.
 
     Words have one of 8 K subwords. Of tags and brackets each is one token, so that outputs are
-    nearly a quarter shorter than in subwords, where the slash of "/NP" stands apart.
+    nearly a quarter shorter than in subwords, where the slash of "/NP" stands apart. Both
+    vocabularies are of the training trees alone; any other tag is "<UNK>".
 
     Any treebank will do. GUM, the Georgetown University Multilayer corpus
     (https://gucorpling.org/gum), has trees of about 13,000 sentences in its folder `const`.
@@ -47,15 +52,11 @@ class ParsingEnglishGum(ParsingProblem):
         words = self.get_or_create_vocab(data_dir, tmp_dir)
         path = self._tags_path(data_dir)
         if not path.exists():
-            symbols = {
-                symbol
-                for item in self.dataset_splits  # a label that is only in dev must be written, too
-                for sample in self.generate_samples(data_dir, tmp_dir, item["split"])
-                for symbol in sample["targets"].split()
-            }
+            samples = self.generate_samples(data_dir, tmp_dir, DatasetSplit.TRAIN)
+            symbols = {symbol for sample in samples for symbol in sample["targets"].split()}
             with whole_file(path) as partial:
-                TokenTextEncoder(vocab_list=sorted(symbols)).store_to_file(partial)
-        return {"inputs": words, "targets": TokenTextEncoder(path)}
+                TokenTextEncoder(vocab_list=[UNKNOWN, *sorted(symbols)]).store_to_file(partial)
+        return {"inputs": words, "targets": _tags_encoder(path)}
 
     def feature_encoders(self, data_dir: PathLike) -> dict:
         """Returns both encoders; their vocabularies must exist."""
@@ -63,7 +64,13 @@ class ParsingEnglishGum(ParsingProblem):
         path = self._tags_path(data_dir)
         if not path.exists():
             raise absent_vocabulary(self, data_dir, path.name)
-        return {"inputs": words, "targets": TokenTextEncoder(path)}
+        return {"inputs": words, "targets": _tags_encoder(path)}
 
     def _tags_path(self, data_dir: PathLike) -> Path:
         return Path(data_dir) / self.vocab_filenames[1]
+
+
+def _tags_encoder(path: Path) -> TokenTextEncoder:
+    """Reads the vocabulary of tags; one of version 0.1.0, of all splits, has no unknown ones."""
+    known = path.read_text("utf-8").split()
+    return TokenTextEncoder(path, replace_oov=UNKNOWN if UNKNOWN in known else None)

@@ -208,15 +208,20 @@ def test_trees_come_back_from_the_shards(treebank, data_dir):
     ]
 
 
-def test_a_label_that_only_dev_has_is_in_the_vocabulary(tmp_path):
+def test_vocabularies_are_of_the_training_trees_alone(tmp_path):
     for split, tree in zip(SPLITS, ("(NP (NN a))", "(UCP (NN a))", "(NP (FW a))"), strict=True):
         write(tmp_path / f"{split}.trees", [f"(TOP {tree})"])
     problem = registry.problem("parsing_english_gum")
     problem.generate_data(tmp_path, tmp_path)
     assert (tmp_path / "vocab.parsing_english_gum.tags.tokens").read_text().split() == [
-        *("<pad>", "<EOS>", "/NP", "/UCP", "FW", "NN", "NP", "UCP")
+        *("<pad>", "<EOS>", "<UNK>", "/NP", "NN", "NP")
     ]
+    targets = problem.get_feature_encoders(tmp_path)["targets"]
+    assert targets.decode(targets.encode("UCP NN FW /UCP")) == "<UNK> NN <UNK> <UNK>"
+    [dev] = dataset(problem, "dev", tmp_path, HParams()).as_numpy_iterator()
+    assert dev["targets"][0, :4].tolist() == [2, 4, 2, 1]
     assert "UCP" not in (tmp_path / str(problem.vocab_filename)).read_text()
+    problem._encoders = None
     (tmp_path / "vocab.parsing_english_gum.tags.tokens").unlink()
     with pytest.raises(UserError, match=r"tags\.tokens is absent: run t2t-keras-datagen"):
         problem.get_feature_encoders(tmp_path)
