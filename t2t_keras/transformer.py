@@ -483,7 +483,7 @@ def _settings(values: dict[str, Any], set_name: str) -> HParams:
 _CHOICES: dict[str, tuple] = {
     "pos": ("timing", "emb", None),
     "self_attention_type": ("dot_product", "dot_product_relative", "restricted"),
-    "ffn_layer": ("dense_relu_dense",),
+    "ffn_layer": ("dense_relu_dense", "conv_hidden_relu"),  # an earlier name of the same, as in T2T
     "norm_type": ("layer",),
     "multiply_embedding_mode": ("sqrt_depth", "none"),
     "initializer": ("uniform_unit_scaling", "normal_unit_scaling", "orthogonal", "uniform"),
@@ -515,6 +515,13 @@ def is_packed(features) -> bool:
     if absent and len(absent) < len(PACKING):
         raise UserError(f"A packed batch must have {', '.join(PACKING)}; got no {absent[0]}.")
     return not absent
+
+
+def for_inference(hp: HParams) -> HParams:
+    """The settings without those that matter in training alone, where the network has not T2T's."""
+    names = ("symbol_dropout", "initializer")
+    kept = {name: SETTINGS[name].default for name in names}
+    return hp.replace(**{n: v for n, v in kept.items() if getattr(hp, n) not in _CHOICES[n]})
 
 
 def check_settings(hp: HParams) -> None:

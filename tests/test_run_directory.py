@@ -1,12 +1,15 @@
 """The settings beside checkpoints, of a run or of tensor2tensor, when a training goes on."""
 
+import json
 import shutil
 
 import golden
+import numpy as np
 import pytest
 
 from t2t_keras import checkpoints, registry
 from t2t_keras.errors import UserError
+from t2t_keras.transformer import Transformer
 
 OLD = (
     "transformer_test,learning_rate_schedule=legacy,learning_rate=0.2,learning_rate_constant=1,"
@@ -48,3 +51,23 @@ def test_settings_without_effect_may_differ(directory):
     hp = registry.hparams(OLD)
     assert recorded.moe_loss_coef != hp.moe_loss_coef
     checkpoints.write_settings(directory, hp, {})
+
+
+def test_what_matters_in_training_alone_does_not_keep_a_model_from_decoding(tmp_path):
+    for path in (golden.FOLDER / "t2t_release").iterdir():
+        shutil.copy(path, tmp_path)
+    batch = {"inputs": np.array([[5, 9, 1]]), "targets": np.array([[7, 1]])}
+    wanted = checkpoints.load_model(str(tmp_path))(batch)
+    path = tmp_path / "hparams.json"
+    changes = {
+        "symbol_dropout": 0.1,
+        "initializer": "normal",
+        "scheduled_sampling_prob": 0.5,
+        "grad_noise_scale": 0.1,
+        "ffn_layer": "conv_hidden_relu",  # T2T's earlier name of dense_relu_dense
+    }
+    path.write_text(json.dumps({**json.loads(path.read_text()), **changes}))
+    np.testing.assert_array_equal(checkpoints.load_model(str(tmp_path))(batch), wanted)
+    recorded, _ = checkpoints.read_settings(str(tmp_path))
+    with pytest.raises(UserError, match=r"symbol_dropout=0\.1 is not supported"):
+        Transformer(recorded, source_vocab_size=9, target_vocab_size=9)

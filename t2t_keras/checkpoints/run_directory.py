@@ -12,7 +12,7 @@ from t2t_keras.checkpoints.t2t import assign, read, resolve
 from t2t_keras.errors import UserError
 from t2t_keras.setting_table import SETTINGS
 from t2t_keras.settings import HParams
-from t2t_keras.transformer import INFERENCE_SETTINGS, Transformer
+from t2t_keras.transformer import INFERENCE_SETTINGS, Transformer, for_inference
 from t2t_keras.whole_file import whole_file
 
 HPARAMS_FILE = "hparams.json"  # T2T's name and content
@@ -101,7 +101,7 @@ def load_model(
     source_size, target_size = vocab_sizes(arrays, prefix)
     space = run.get("target_space_id", 0) if target_space_id is None else target_space_id
     model = Transformer(
-        recorded or hp,  # type: ignore[arg-type]
+        for_inference(recorded or hp),  # type: ignore[arg-type]
         source_vocab_size=run.get("source_vocab_size", source_size),
         target_vocab_size=run.get("target_vocab_size", target_size),
         target_space_id=space,
