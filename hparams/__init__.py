@@ -16,7 +16,6 @@ from t2t_keras.hparams import (
     table3,
     tpu,
     transformer_base,
-    unsupported,
 )
 
 __all__ = [
@@ -31,5 +30,4 @@ __all__ = [
     "table3",
     "tpu",
     "transformer_base",
-    "unsupported",
 ]

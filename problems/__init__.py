@@ -20,7 +20,6 @@ from t2t_keras.problems import (
     translate_files,
     translate_multi30k,
     translate_wmt14,
-    unsupported,
 )
 
 __all__ = [
@@ -43,5 +42,4 @@ __all__ = [
     "translate_files",
     "translate_multi30k",
     "translate_wmt14",
-    "unsupported",
 ]

@@ -14,7 +14,6 @@ from t2t_keras.registry import register_problem
 from t2t_keras.text import TokenTextEncoder
 from t2t_keras.whole_file import whole_file
 
-
 UNKNOWN = "<UNK>"
 """Stands for a tag or bracket that no training tree has."""
 

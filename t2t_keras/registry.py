@@ -6,18 +6,17 @@ import importlib
 import os
 import re
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from typing import Any, NamedTuple, TypeVar
 
+from t2t_keras import t2t_names
 from t2t_keras.errors import UserError, nearest
 from t2t_keras.settings import HParams, split_items
 
 _T = TypeVar("_T", bound=Callable)
 
 _sets: dict[str, Callable[[], HParams]] = {}
-_unsupported_sets: dict[str, str] = {}
 _problems: dict[str, type] = {}
-_unsupported_problems: dict[str, str] = {}
 _aliases: dict[str, str] = {}
 
 
@@ -42,11 +41,6 @@ def register_hparams(name_or_function: str | Callable[[], HParams]):
     function's. A name that is taken is a `UserError`.
     """
     return _register(_sets, "hparams set", name_or_function)
-
-
-def register_unsupported_hparams(reasons: Mapping[str, str]) -> None:
-    """Makes sets of T2T known by name: asking for one tells the reason why it is not here."""
-    _unsupported_sets.update(reasons)
 
 
 def list_hparams() -> list[str]:
@@ -80,14 +74,11 @@ def hparams(spec: str, overrides: str = "") -> HParams:
 
 
 def _set(name: str) -> HParams:
-    if name in _unsupported_sets and name not in _sets:
-        raise UserError(
-            f"hparams set {name!r} of tensor2tensor is not supported: {_unsupported_sets[name]}"
-        )
+    if name not in _sets and (reason := t2t_names.unsupported_set(name)):
+        raise UserError(f"hparams set {name!r} of tensor2tensor is not supported: {reason}")
     if name not in _sets:
-        raise UserError(
-            f"unknown hparams set {name!r}.{nearest(name, [*_sets, *_unsupported_sets])} {len(_sets)} sets are registered"
-        )
+        hint = nearest(name, [*_sets, *t2t_names.exact_sets()])
+        raise UserError(f"unknown hparams set {name!r}.{hint} {len(_sets)} sets are registered")
     hp = _sets[name]()
     if not isinstance(hp, HParams):
         raise UserError(f"hparams set {name!r} must return an HParams, got {type(hp).__name__}")
@@ -111,11 +102,6 @@ def register_problem_alias(alias: str, name: str) -> None:
     """Registers another name for the problem `name`, which may end in "_rev" or "_copy"."""
     _check_free(_problems, "problem", alias)
     _aliases[alias] = name
-
-
-def register_unsupported_problems(reasons: Mapping[str, str]) -> None:
-    """Makes problems of T2T known by name: asking for one tells the reason why it is not here."""
-    _unsupported_problems.update(reasons)
 
 
 def list_problems() -> list[str]:
@@ -158,12 +144,10 @@ def _resolve(name: str) -> ProblemName:
     if base in _aliases:
         base, reverses, copies = parse_problem_name(_aliases[base])
         was_reversed, was_copy = was_reversed != reverses, was_copy or copies
-    if base in _unsupported_problems and base not in _problems:
-        raise UserError(
-            f"problem {base!r} of tensor2tensor is not supported: {_unsupported_problems[base]}"
-        )
+    if base not in _problems and (reason := t2t_names.unsupported_problem(base)):
+        raise UserError(f"problem {base!r} of tensor2tensor is not supported: {reason}")
     if base not in _problems:
-        known = [*_problems, *_aliases, *_unsupported_problems]
+        known = [*_problems, *_aliases, *t2t_names.exact_problems()]
         raise UserError(
             f"unknown problem {name!r}.{nearest(asked.base, known)} "
             f"{len(_problems)} problems are registered"

@@ -12,7 +12,17 @@ gc.set_threshold(50_000, 50, 1_000)
 # Files of ten seconds and more, the longest first. They begin, since a worker takes whole files, lest one
 # be left alone with them at the end; and `make check` leaves them out.
 LONG = (
-    *("distribution", "cli_train", "trainer", "docs", "fit", "golden", "export", "engine", "examples"),
+    *(
+        "distribution",
+        "cli_train",
+        "trainer",
+        "docs",
+        "fit",
+        "golden",
+        "export",
+        "engine",
+        "examples",
+    ),
     *("text_graph", "optimizers", "on_the_fly", "golden_runs", "layers_decoder", "beam", "jax"),
     *("transformer_keras", "cli_paper", "cli_export", "training_step", "reading", "update_size"),
     *("greedy", "transformer", "layers_restricted_attention", "serving", "transformer_packed"),

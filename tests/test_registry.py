@@ -13,7 +13,7 @@ from t2t_keras.settings import HParams
 @pytest.fixture
 def empty(monkeypatch):
     """A registry with two sets and two problems of its own."""
-    for table in ("_sets", "_unsupported_sets", "_problems", "_aliases"):
+    for table in ("_sets", "_problems", "_aliases"):
         monkeypatch.setattr(registry, table, {})
     monkeypatch.setattr(registry, "_import_built_in", lambda package: None)
 
@@ -39,7 +39,6 @@ def empty(monkeypatch):
 
     registry.register_problem_alias("translate_ende", "translate_ende_wmt32k")
     registry.register_problem_alias("backwards", "by_hand_rev")
-    registry.register_unsupported_hparams({"huge": "it is too big"})
 
 
 def test_sets_by_name(empty):
@@ -61,7 +60,10 @@ def test_set_with_overrides(empty):
     ("spec", "message"),
     [
         ("smal", "unknown hparams set 'smal'. Did you mean 'small'?"),
-        ("huge", "hparams set 'huge' of tensor2tensor is not supported: it is too big"),
+        (
+            "transformer_tall",
+            "set 'transformer_tall' of tensor2tensor is not supported: it pre-trains",
+        ),
         ("small,other_name", "got 2 (small, other_name)"),
         ("", "got none"),
         ("batch_size=3", "got none"),

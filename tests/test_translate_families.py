@@ -314,15 +314,6 @@ def test_an_unsupported_name_is_suggested_too():
         registry.problem("translate_encs_cubbit")
 
 
-def test_reasons_can_be_registered(monkeypatch):
-    monkeypatch.setattr(registry, "_unsupported_problems", {})
-    registry.register_unsupported_problems({"toy_problem": "it is a toy"})
-    with pytest.raises(
-        UserError, match="'toy_problem' of tensor2tensor is not supported: it is a toy"
-    ):
-        registry.problem("toy_problem_rev")
-
-
 def test_checksums_are_of_files_that_problems_fetch():
     urls = {source[0] for facts in FACTS.values() for source in facts.train + facts.dev}
     assert {*KNOWN_FILES} <= urls
