@@ -74,7 +74,6 @@ def translate_file(data_dir: str, settings) -> None:
     """Translates the lines of --decode_from_file."""
     job = Job("decode_from_file", settings)
     loaded = trained_model.TrainedModel(data_dir)
-    loaded.warn_if_slow()
     translator = loaded.translator(settings, job.progress.warn)
 
     default = (
@@ -104,9 +103,7 @@ def score_file(data_dir: str, settings) -> None:
 
 def translate_interactively(data_dir: str, settings) -> None:
     """Translates each line of standard input until it ends or says q."""
-    loaded = trained_model.TrainedModel(data_dir)
-    loaded.warn_if_slow()
-    translator = loaded.translator(settings)
+    translator = trained_model.TrainedModel(data_dir).translator(settings)
     prompt = "> " if sys.stdin.isatty() else ""
     while True:
         try:

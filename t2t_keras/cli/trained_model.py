@@ -73,6 +73,7 @@ class TrainedModel:
         """Translates with this model, into what the problem makes of text."""
         from t2t_keras.decoding import Translator
 
+        self.warn_if_slow()
         return Translator(
             self.model, self.encoders, settings, report, format_output=self.problem.format_output
         )
