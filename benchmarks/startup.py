@@ -20,7 +20,7 @@ import tempfile
 import time
 from pathlib import Path
 
-from processes import MODELS
+from processes import MODELS, measured
 
 HERE = Path(__file__).parent
 sys.path.append(str(HERE.parent / "tests"))
@@ -125,21 +125,16 @@ def inside(name: str):
 
 
 def base(directory: Path, opennmt_python: str | None) -> dict[str, float]:
-    """The first step of the base model, ours and OpenNMT-tf's, as whole processes."""
-    spec = json.dumps({**MODELS["base"], **BASE, "way": "ours", "steps": 1})
+    """The first step of the base model, ours and OpenNMT-tf's, from the start of a process on."""
     pythons = {"t2t_keras": sys.executable, "opennmt": opennmt_python}
     seconds = {}
     for library, python in pythons.items():
         if python:
-            program = [python, str(HERE / f"step_of_{library}.py"), spec]
-            start = time.perf_counter()
-            done = subprocess.run(program, capture_output=True, text=True, check=True)
-            told = json.loads(done.stdout.splitlines()[-1])
-            # Without the steps after the first, which come at the end.
-            later = 2 * statistics.median(told["seconds"])
-            seconds[f"{library}, start to first step"] = time.perf_counter() - start - later
+            spec = {**MODELS["base"], **BASE, "way": "ours", "steps": 1, "started": time.time()}
+            told = measured(python, f"step_of_{library}.py", spec)
+            seconds[f"{library}, start to first step"] = told["since_start"]
             seconds[f"{library}, first step"] = told["first_seconds"]
-            seconds[f"{library}, later step"] = later / 2
+            seconds[f"{library}, later step"] = told["seconds"][0]
     return seconds
 
 

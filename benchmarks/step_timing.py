@@ -24,6 +24,7 @@ def answer(make_step: Callable[[dict[str, Any]], tuple[Callable[[], Any], dict[s
     start = time.perf_counter()
     step()
     first = time.perf_counter() - start
+    since_start = time.time() - spec.get("started", time.time())
     step()  # some libraries compile or settle once more
     seconds, cpu_seconds = [], []
     for _ in range(spec["steps"]):
@@ -33,6 +34,7 @@ def answer(make_step: Callable[[dict[str, Any]], tuple[Callable[[], Any], dict[s
         cpu_seconds.append(time.process_time() - cpu_start)
     result = {
         "first_seconds": first,
+        "since_start": since_start,
         "seconds": seconds,
         "cpu_seconds": cpu_seconds,
         "tokens": spec["rows"] * spec["length"],
