@@ -199,7 +199,8 @@ class TrainStep:
             gradients, norm = self._prepared(gradients, divisor)
 
         def assign():
-            if type(self.optimizer) in (Adam, AdamW, MultistepAdam):
+            kinds = (Adam, AdamW, MultistepAdam)
+            if type(self.optimizer) in kinds and not self.optimizer.amsgrad:
                 self._update_by_adam(gradients, learning_rate)
             else:
                 for gradient, variable in zip(gradients, self.variables, strict=True):
