@@ -1,4 +1,4 @@
-# make test: style, types and tests.  make check: the same without the long tests, in a minute.
+# make test: style, types and tests.  make check: the same without the long tests.
 # make demo: a Transformer trained and scored on this machine.
 # make bench: the tables of docs/performance.md measured on this machine, which takes an hour and more.
 # All make their virtual environment first, from any Python 3.10 to 3.13.

@@ -9,7 +9,7 @@ import pytest
 gc.set_threshold(50_000, 50, 1_000)
 
 
-# Files of ten seconds and more, the longest first. They begin, since a worker takes whole files, lest one
+# Files that take long, about the longest first. They begin, since a worker takes whole files, lest one
 # be left alone with them at the end; and `make check` leaves them out.
 LONG = (
     *(
