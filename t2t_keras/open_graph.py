@@ -15,7 +15,8 @@ def open_graph(function: Callable[..., Any], jit_compile: bool | None = None) ->
 
     Args:
         function: of tensors, nested ones too, and of what Python has, None among it, by their
-            places. Its own Python is not converted (no `autograph`).
+            places. Its own Python is not converted (no `autograph`). It runs as it is after
+            `tf.config.run_functions_eagerly(True)`.
         jit_compile: whether XLA compiles it (for every shape that comes).
     """
     graph = tf.function(function, jit_compile=jit_compile, autograph=False)
@@ -23,6 +24,8 @@ def open_graph(function: Callable[..., Any], jit_compile: bool | None = None) ->
     @functools.wraps(function)
     def call(*arguments):
         arguments = tf.nest.map_structure(_as_tensor, arguments)
+        if tf.config.functions_run_eagerly():
+            return function(*arguments)
         graph.get_concrete_function(*tf.nest.map_structure(_open_spec, arguments))
         return graph(*arguments)  # takes that one, since it is more general
 

@@ -3,11 +3,15 @@
 import gc
 
 import pytest
+import tensorflow as tf
 
 # Graphs are many objects, seldom garbage: to look through all of them as often as Python does takes a
 # quarter of the time.
 gc.set_threshold(50_000, 50, 1_000)
 
+# Grappler, too, takes a quarter of the time that a graph takes from its making to the end of its first
+# run, and tests run most graphs once or twice. It is on in commands that run in processes of their own.
+tf.config.optimizer.set_experimental_options({"disable_meta_optimizer": True})
 
 # Files that take long, about the longest first. They begin, since a worker takes whole files, lest one
 # be left alone with them at the end; and `make check` leaves them out.
@@ -47,9 +51,15 @@ def forget_graphs():
     TensorFlow keeps every graph with a custom gradient for good, in its registry of gradients.
     """
     yield
-    import tensorflow as tf
-
     registry = tf.RegisterGradient.__call__.__globals__["gradient_registry"]._registry
     for name in [name for name in registry if name.startswith("CustomGradient-")]:
         del registry[name]
     gc.collect()
+
+
+@pytest.fixture
+def eagerly():
+    """Runs operations one by one: for a few steps of a model whose graph is not what is tested."""
+    tf.config.run_functions_eagerly(True)
+    yield
+    tf.config.run_functions_eagerly(False)
