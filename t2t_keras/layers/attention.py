@@ -9,6 +9,7 @@ from keras import ops
 
 from t2t_keras.layers.bias import mask_bias
 from t2t_keras.layers.dropout import Dropout
+from t2t_keras.open_graph import shape_of
 
 
 @keras.saving.register_keras_serializable("t2t_keras")
@@ -264,7 +265,7 @@ class MultiHeadAttention(keras.layers.Layer):
 def _sizes(x):
     """B and T of [B, T, D], for a reshape; B is left to it where it can be."""
     length = x.shape[1]
-    return (-1, length) if length else (ops.shape(x)[0], ops.shape(x)[1])
+    return (-1, length) if length else shape_of(x)[:2]
 
 
 def _distance_matmul(x, embeddings, transpose):

@@ -11,6 +11,8 @@ from typing import Any
 import keras
 from keras import ops
 
+from t2t_keras.open_graph import shape_of
+
 KeepMask = Callable[[Any, float], Any]
 """`keep_mask(shape, rate)` -> boolean tensor of `shape`, False with probability `rate`.
 
@@ -80,7 +82,7 @@ class Dropout(keras.layers.Layer):
     def call(self, x, training=False):
         if not training or not self.rate:
             return x
-        shape = list(ops.shape(x))
+        shape = shape_of(x)
         for axis in self.broadcast_dims:
             shape[axis] = 1
         keep_mask = getattr(_scope, "keep_mask", None)

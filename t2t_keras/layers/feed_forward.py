@@ -8,6 +8,7 @@ import keras
 from keras import ops
 
 from t2t_keras.layers.dropout import Dropout
+from t2t_keras.open_graph import shape_of
 
 
 @keras.saving.register_keras_serializable("t2t_keras")
@@ -67,7 +68,7 @@ class FeedForward(keras.layers.Layer):
         # As rows of a matrix, which takes a graph of unknown sizes far fewer operations.
         rows = x if self.dropout.broadcast_dims else ops.reshape(x, (-1, x.shape[-1]))
         y = self.conv2(self.dropout(self.conv1(rows), training=training))
-        return ops.reshape(y, ops.shape(x))
+        return ops.reshape(y, shape_of(x))
 
     def compute_output_shape(self, input_shape):
         return input_shape
