@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from t2t_keras.data import TfdsTranslateProblem
+from t2t_keras.data import DatasetSplit, TfdsTranslateProblem
 from t2t_keras.registry import register_problem, register_problem_alias
 
 
@@ -15,6 +15,7 @@ class TranslateEndeWmt14(TfdsTranslateProblem):
 
     tfds_name = "wmt14_translate/de-en"
     languages = ("en", "de")
+    escaped_splits = (DatasetSplit.TEST,)
     approx_vocab_size = 37000
 
 
@@ -27,6 +28,7 @@ class TranslateEnfrWmt14(TfdsTranslateProblem):
 
     tfds_name = "wmt14_translate/fr-en"
     languages = ("en", "fr")
+    escaped_splits = (DatasetSplit.TEST,)
     approx_vocab_size = 32000
 
 

@@ -481,7 +481,7 @@ def _settings(values: dict[str, Any], set_name: str) -> HParams:
 
 
 _CHOICES: dict[str, tuple] = {
-    "pos": ("timing", "emb", None),
+    "pos": ("timing", "timing_paper", "emb", None),
     "self_attention_type": ("dot_product", "dot_product_relative", "restricted"),
     "ffn_layer": ("dense_relu_dense", "conv_hidden_relu"),  # an earlier name of the same, as in T2T
     "norm_type": ("layer",),

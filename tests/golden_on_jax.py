@@ -53,7 +53,7 @@ def main() -> None:
     errors[UPDATED] |= update_errors(part(given, UPDATED))
     errors[UPDATED] |= decoding_errors(part(given, UPDATED))
     errors["release"] = {"logits": release_error(part(given, "release"))}
-    errors["packed"] = {"logits": packed_error()}
+    errors["packed"] = {"logits": max(packed_error(pos) for pos in ("timing", "timing_paper"))}
     print(json.dumps(errors))
 
 
@@ -160,9 +160,10 @@ def release_error(given):
     )
 
 
-def packed_error():
+def packed_error(pos):
     """Of packed rows where attention is restricted, beside the network in numpy."""
-    model = networks.small_model("self_attention_type=restricted,restricted_neighborhood=3")
+    restricted = "self_attention_type=restricted,restricted_neighborhood=3"
+    model = networks.small_model(f"{restricted},pos={pos}")
     logits = jax.jit(model, compiler_options=QUICKLY)(PACKED)
     wanted = numpy_transformer.logits(
         t2t.checkpoints.t2t_variables(model),

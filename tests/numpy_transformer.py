@@ -99,6 +99,15 @@ def timing_signal(length, channels):
     return signal
 
 
+def timing_signal_of_the_paper(length, channels):
+    i = np.arange((channels + 1) // 2)
+    angles = np.arange(length)[:, None] / 10000 ** (2 * i / channels)
+    signal = np.zeros((length, channels))
+    signal[:, 0::2] = np.sin(angles)
+    signal[:, 1::2] = np.cos(angles[:, : channels // 2])
+    return signal
+
+
 def softmax(x):
     e = np.exp(x - x.max(-1, keepdims=True))
     return e / e.sum(-1, keepdims=True)
@@ -132,6 +141,8 @@ class _Network:
         length, channels = x.shape[1:]
         if self.hp.pos == "timing":
             signal = timing_signal(length, channels)
+        elif self.hp.pos == "timing_paper":
+            signal = timing_signal_of_the_paper(length, channels)
         elif self.hp.pos == "emb":
             table = self[f"body/{side}_positional_embedding"][:length]
             signal = np.pad(table, [(0, length - len(table)), (0, 0)])

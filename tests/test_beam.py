@@ -137,6 +137,7 @@ def test_length_penalty(alpha, extra_length):
         "num_hidden_layers=2",
         "layer_preprocess_sequence=none,layer_postprocess_sequence=dan",
         "proximity_bias=true",
+        "pos=timing_paper",
         "pos=emb,max_length=5",
         "self_attention_type=dot_product_relative,max_relative_position=2",
         "attention_key_channels=8,attention_value_channels=24,num_decoder_layers=3",

@@ -109,6 +109,40 @@ def test_paper_style_tokens(line, tokens):
     assert paper_style(line) == tokens.split()
 
 
+@pytest.mark.parametrize(
+    ("line", "tokens"),
+    [
+        ("L’homme qu'aujourd'hui on voit.", "L' homme qu' aujourd' hui on voit ."),
+        ("d'«art» 'on' 1'000 l' eau", "d ' « art » ' on ' 1 ' 000 l ' eau"),
+        ("'Les gens' ont dit 'fini.'", "'Les gens ' ont dit ' fini . '"),
+        ("aujourd'hui'", "aujourd' hui'"),
+        ("MM. Ott, art. 5, etc. Mrd. 3. Mai vol.", "MM. Ott , art. 5 , etc. Mrd . 3 . Mai vol ."),
+        ("arc-en-ciel 3,5", "arc-en-ciel 3,5"),
+    ],
+)
+def test_paper_style_tokens_of_french(line, tokens):
+    """As Moses's `tokenizer.perl -l fr`, whose Python port sacremoses gives the same."""
+    assert paper_style(line, "fr") == tokens.split()
+
+
+def test_french_is_scored_by_french_rules():
+    # l' eau est-là bien vue ici: the first 5 of 6 tokens match. By German rules there are nine:
+    # l ' eau est ##AT##-##AT## là bien vue ici.
+    references, hypotheses = ["l'eau est-là bien vue ici"], ["l'eau est-là bien vue hier"]
+    french = bleu(references, hypotheses, language="fr")
+    by_hand = 100 * (5 / 6 * 4 / 5 * 3 / 4 * 2 / 3) ** (1 / 4)
+    assert french.paper_style == pytest.approx(by_hand, abs=1e-9)
+    german = bleu(references, hypotheses)
+    by_hand = 100 * (8 / 9 * 7 / 8 * 6 / 7 * 5 / 6) ** (1 / 4)
+    assert german.paper_style == pytest.approx(by_hand, abs=1e-9)
+    assert (french.sacrebleu, french.t2t_cased) == (german.sacrebleu, german.t2t_cased)
+
+
+def test_a_language_without_rules():
+    with pytest.raises(UserError, match="language must be one of de, fr, got 'en'"):
+        bleu(["a"], ["a"], language="en")
+
+
 def test_lines_must_pair():
     with pytest.raises(UserError, match="2 references but 1 translations"):
         bleu(["a", "b"], ["a"])

@@ -52,6 +52,19 @@ def test_prints_every_figure(files):
     assert done.returncode == 0
 
 
+def test_french(files):
+    for name, last in (("reference", "ici"), ("translation", "là")):
+        (files / name).write_text(f"l'eau est bien vue {last}\n")
+    arguments = ("--translation", files / "translation", "--reference", files / "reference")
+    # 5 of 6 tokens (l' eau est bien vue ici), and by German rules 6 of 7
+    for language, figure, how in (
+        ("fr", 75.98, "tokenised as French"),
+        ("de", 80.91, "tokenised, compounds split"),
+    ):
+        done = run(*arguments, f"--language={language}")
+        assert done.stdout.splitlines()[3] == f"BLEU_paper_style =  {figure} ({how})"
+
+
 @pytest.mark.parametrize("variant", ["cased", "uncased"])
 def test_prints_the_wanted_variant(files, variant):
     done = run(
@@ -90,6 +103,7 @@ def test_one_line_for_a_bad_file(files, translation, message):
         (["--translaton=x"], "Did you mean 'translation'?"),
         (["x"], "unexpected argument 'x'"),
         (["--bleu_variant=x"], "<both|cased|uncased>"),
+        (["--language=en"], "<de|fr>"),
     ],
 )
 def test_one_line_for_a_bad_command(arguments, message):
@@ -118,4 +132,7 @@ finally:
 
 def test_help_lists_the_flags():
     done = run("--help")
-    assert all(f"--{flag}:" in done.stdout for flag in ("translation", "reference", "bleu_variant"))
+    assert all(
+        f"--{flag}:" in done.stdout
+        for flag in ("translation", "reference", "bleu_variant", "language")
+    )

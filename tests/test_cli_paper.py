@@ -14,6 +14,7 @@ import toy
 
 from t2t_keras import paper, registry
 from t2t_keras.errors import UserError
+from t2t_keras.metrics import bleu
 from t2t_keras.paper import experiment, results
 from t2t_keras.paper.experiment import Experiment, ExperimentSettings
 
@@ -220,7 +221,7 @@ class Pretended:
         from pathlib import Path
 
         directory = Path(flags["output_dir"])
-        directory.mkdir()
+        directory.mkdir(exist_ok=True)
         steps = flags["train_steps"]
         (directory / f"model.ckpt-{steps}.index").touch()
         starts = [{"ended": f"done: step {steps}"}]
@@ -279,14 +280,66 @@ def test_trees_are_judged_by_their_phrases():
     assert experiment._figures(problem, [gold], [flat])["F1"] == 80  # 2 of 2 and of 3
 
 
+def test_french_rows_are_judged_by_french_rules(tmp_path):
+    """An apostrophe ends a word there, and compounds stay whole."""
+    references, outputs = ["l'eau est bien vue ici"], ["l'eau est bien vue là"]
+    figures = {}
+    for name in ("paper_base", "paper_big_enfr"):
+        settings = ExperimentSettings("data", str(tmp_path), "tmp", problem=toy.PROBLEM)
+        tried = Experiment(paper.row(name), settings)
+        for path, lines in ((tried.references, references), (tried.outputs, outputs)):
+            path.write_text("\n".join(lines) + "\n")
+        tried._score()
+        figures[name] = json.loads(tried.result.read_text())["figures"]
+    assert figures["paper_base"]["BLEU"] == bleu(references, outputs).paper_style
+    assert figures["paper_big_enfr"]["BLEU"] == bleu(references, outputs, "fr").paper_style
+    assert figures["paper_base"]["BLEU"] != figures["paper_big_enfr"]["BLEU"]
+
+
 def test_the_paper_averages_what_ten_minutes_lie_between():
     settings = ExperimentSettings("data", "out", "tmp")
     steps = Experiment(paper.row("paper_base"), settings).averaged_steps
-    assert steps == [94_500, 96_000, 97_500, 99_000, 100_000]
+    assert steps == [94_000, 95_500, 97_000, 98_500, 100_000]
     steps = Experiment(paper.row("paper_big"), settings).averaged_steps
     assert steps == list(range(288_600, 300_001, 600))
-    few = ExperimentSettings("data", "out", "tmp", train_steps=3)
-    assert Experiment(paper.row("paper_base"), few).averaged_steps == [1, 2, 3]
+
+
+@pytest.mark.parametrize(
+    ("train_steps", "interval", "wanted"),
+    [
+        (3, 1, [1, 2, 3]),
+        (100, 20, [20, 40, 60, 80, 100]),
+        (102, 20, [40, 60, 80, 100, 102]),  # every second step would be too often
+        (50_000, 500, [44_000, 45_500, 47_000, 48_500, 50_000]),
+        (99_999, 1_500, [94_500, 96_000, 97_500, 99_000, 99_999]),
+    ],
+)
+def test_averaged_checkpoints_are_written_and_evenly_apart_where_that_is_cheap(
+    train_steps, interval, wanted
+):
+    settings = ExperimentSettings("data", "out", "tmp", train_steps=train_steps)
+    tried = Experiment(paper.row("paper_base"), settings)
+    assert tried.averaged_steps == wanted
+    assert tried.interval == interval
+    assert all(step % interval == 0 for step in wanted[:-1])
+
+
+def test_a_run_of_0_1_0_goes_on_with_its_settings(tmp_path, monkeypatch):
+    """Which has T2T's sinusoids under the paper's name."""
+    monkeypatch.setattr(experiment, "Programs", Pretended)
+    settings = ExperimentSettings(
+        "data", str(tmp_path), "tmp", train_steps=600, hparams="batch_size=1024"
+    )
+    tried = Experiment(paper.row("paper_base"), settings)
+    tried._programs = Pretended(None)
+    began_with = {**registry.hparams("paper_base").to_dict(), "pos": "timing"}
+    tried.run_directory.mkdir()
+    for recorded in (began_with, {**began_with, "pos": "timing_paper"}):
+        (tried.run_directory / "hparams.json").write_text(json.dumps(recorded))
+        tried._train()
+    given = [train["hparams"] for _, train in tried._programs.commands]
+    assert given == ["paper_base,batch_size=1024,pos=timing", "paper_base,batch_size=1024"]
+    assert tried._programs.commands[0][1]["keep_checkpoint_max"] == "10"
 
 
 def test_what_cannot_be_read_is_an_error(tmp_path):

@@ -122,6 +122,7 @@ def random_lines(count, seed=0, vocab_size=23):
         "multiply_embedding_mode=none,use_target_space_embedding=false,vocab_divisor=8,norm_epsilon=0.1",
         "attention_key_channels=8,attention_value_channels=12",
         "pos=none,num_encoder_layers=2",
+        "pos=timing_paper",
     ],
 )
 def test_translations_are_ours(overrides, tmp_path):

@@ -91,7 +91,9 @@ def test_every_row_has_what_the_paper_says_of_all(name):
     assert hp.learning_rate_warmup_steps == 4000
     assert hp.tokens_per_update == 25_000
     assert hp.relu_dropout == 0
-    assert hp.attention_dropout == (0.2 if name == "paper_parsing_wsj" else 0)
+    of_attention = {"paper_parsing_wsj": 0.2, "paper_parsing_semisup": 0.1}
+    assert hp.attention_dropout == of_attention.get(name, 0)
+    assert hp.pos == ("emb" if name == "paper_table3_e_learned" else "timing_paper")
     assert hp.shared_embedding_and_softmax_weights
     if "smoothing" not in name:
         assert hp.label_smoothing == 0.1
@@ -130,7 +132,11 @@ def test_heads_have_the_channels_of_table_3(name, heads, keys, values):
 def test_what_differs_between_rows():
     assert registry.hparams("paper_big").layer_prepostprocess_dropout == 0.3
     assert registry.hparams("paper_big_enfr").layer_prepostprocess_dropout == 0.1
-    assert registry.hparams("paper_table3_e_learned").pos == "emb"
+    for paper_set, t2t_set in (("wsj", "base"), ("semisup", "big")):
+        ours = registry.hparams(f"paper_parsing_{paper_set}")
+        t2ts = registry.hparams(f"transformer_parsing_{t2t_set}")
+        assert ours.attention_dropout == t2ts.attention_dropout
+        assert ours.layer_prepostprocess_dropout == t2ts.layer_prepostprocess_dropout
     assert registry.hparams("paper_table3_d_dropout0").layer_prepostprocess_dropout == 0
     assert registry.hparams("paper_table3_d_smoothing2").label_smoothing == 0.2
     parsing = registry.hparams("paper_parsing_semisup")

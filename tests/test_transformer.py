@@ -39,6 +39,8 @@ VARIANTS = {
     "unidirectional_proximity": ("unidirectional_encoder=true,proximity_bias=true", 23, 23),
     "embedding_not_multiplied": ("multiply_embedding_mode=none", 23, 23),
     "no_positions": ("pos=none", 23, 23),
+    "positions_of_the_paper": ("pos=timing_paper", 23, 23),
+    "odd_positions_of_the_paper": ("pos=timing_paper,hidden_size=15,num_heads=3", 23, 23),
     "learned_positions": ("pos=emb,max_length=9", 23, 23),
     "past_learned_positions": ("pos=emb,max_length=4", 23, 23),
     "padding_kept": ("use_pad_remover=false", 23, 23),
@@ -220,7 +222,7 @@ def test_every_set_is_a_network_that_is_offered(name):
         ("hidden_size=0", "hidden_size must be 1 or more, got 0"),
         ("num_heads=3", "multiple of num_heads=3, got 16"),
         ("attention_key_channels=7", "attention_key_channels .* multiple of num_heads=2, got 7"),
-        ("pos=timming", "pos=timming .* timing, emb, None.*timing"),
+        ("pos=timming", "pos=timming .* timing, timing_paper, emb, None.*timing"),
         ("pos=emb,max_length=0", "max_length must be 1 or more, got 0"),
         ("self_attention_type=dot_product_relative", "max_relative_position must be 1 or more"),
         (

@@ -19,6 +19,7 @@ MODELS = {
     "shared": "",
     "separate": "shared_embedding_and_softmax_weights=false",
     "dropout": "attention_dropout=0.2,relu_dropout=0.2,relu_dropout_broadcast_dims=1",
+    "paper": "pos=timing_paper",
     "learned": "pos=emb,max_length=9,use_target_space_embedding=false",
     "relative": "self_attention_type=dot_product_relative,max_relative_position=2,pos=none",
 }

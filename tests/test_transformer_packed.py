@@ -30,6 +30,7 @@ VARIANTS = {
     "prenorm": "",
     "postnorm": "layer_preprocess_sequence=none,layer_postprocess_sequence=dan",
     "separate_tables": "shared_embedding_and_softmax_weights=false",
+    "positions_of_the_paper": "pos=timing_paper",
     "learned_positions": "pos=emb,max_length=9",
     "no_positions": "pos=none",
     "odd_hidden_size": "hidden_size=15,num_heads=3",
@@ -289,7 +290,9 @@ def test_segment_bias_by_hand():
     )
 
 
-@pytest.mark.parametrize("settings", [{}, {"kind": "emb", "max_length": 3}])
+@pytest.mark.parametrize(
+    "settings", [{}, {"kind": "timing_paper"}, {"kind": "emb", "max_length": 3}]
+)
 def test_given_positions(settings):
     x = random_tensor(2, 5, 7)
     position = np.array([[0, 1, 2, 0, 1], [4, 3, 0, 0, 0]])

@@ -1,6 +1,7 @@
 """The paper's problems, from archives as WMT ships them through TFDS's own builder to shards."""
 
 import gzip
+import html
 import io
 import json
 import tarfile
@@ -43,8 +44,10 @@ def lines(texts):
 
 
 def sgm(texts):
-    """As in dev.tgz: other elements, and each segment on a line of its own."""
-    segments = [f'<seg id="{number}">{text}</seg>' for number, text in enumerate(texts, 1)]
+    """As in dev.tgz: other elements, each segment on a line of its own, and escaped."""
+    segments = [
+        f'<seg id="{number}">{html.escape(text)}</seg>' for number, text in enumerate(texts, 1)
+    ]
     return lines(['<srcset setid="newstest2014">', "<p>", *segments, "</p>", "</srcset>"])
 
 
@@ -130,7 +133,10 @@ def test_archives_become_shards(accept, tmp_path, alias, language, archives, siz
     train = {name: numbered(language, name.split(".")[0], 30) for name in archives}
     first = next(iter(train.values()))
     first["en"][3] = ""
+    first["en"][4] = "text as it is: Q&amp;A"
     dev, test = numbered(language, "newstest2013", 7), numbered(language, "newstest2014", 5)
+    dev["en"][2] = "&quot; in plain text"
+    test["en"][1], test[language][1] = 'R&D < "P&L"', "&amp; is how to write &"
     folder = tmp_path / "raw"
     folder.mkdir()
     write_archives(folder, language, train, dev, test)

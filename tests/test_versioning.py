@@ -51,7 +51,15 @@ def test_its_names_are_there(release):
     for name, values in then["sets"].items():
         later = set(now["settings"]) - set(then["settings"])
         kept = {key: value for key, value in now["sets"][name].items() if key not in later}
-        assert json.loads(json.dumps(kept)) == values, name
+        assert json.loads(json.dumps(kept)) == values | corrected(name), name
+
+
+def corrected(name):
+    """What a set of 0.1.0 had against the paper, whose values its name promises: see CHANGELOG.md."""
+    if not name.startswith("paper_") or name == "paper_table3_e_learned":
+        return {}
+    of_attention = {"attention_dropout": 0.1} if name == "paper_parsing_semisup" else {}
+    return {"pos": "timing_paper", **of_attention}
 
 
 def test_a_release_is_made_as_those_that_are_stored(tmp_path):

@@ -6,6 +6,7 @@ from absl import flags
 
 from t2t_keras.cli import app, options
 from t2t_keras.errors import UserError
+from t2t_keras.metrics.tokenizers import LANGUAGES
 
 FLAGS = flags.FLAGS
 
@@ -17,6 +18,7 @@ def define_flags() -> None:
     flags.DEFINE_enum(
         "bleu_variant", "both", ["both", "cased", "uncased"], "Which of T2T's figures to print."
     )
+    flags.DEFINE_enum("language", "de", LANGUAGES, "Whose rules the paper's BLEU follows.")
 
 
 def main(arguments: list[str]) -> None:
@@ -30,13 +32,14 @@ def main(arguments: list[str]) -> None:
         )
     from t2t_keras.metrics import bleu
 
-    figures = bleu(references, hypotheses)
+    figures = bleu(references, hypotheses, FLAGS.language)
     if FLAGS.bleu_variant != "cased":
         print(f"BLEU_uncased = {figures.t2t_uncased:6.2f}")
     if FLAGS.bleu_variant != "uncased":
         print(f"BLEU_cased = {figures.t2t_cased:6.2f}")
     print(f"sacreBLEU = {figures.sacrebleu:6.2f} ({figures.signature})")
-    print(f"BLEU_paper_style = {figures.paper_style:6.2f} (tokenised, compounds split)")
+    rules = {"de": "tokenised, compounds split", "fr": "tokenised as French"}[FLAGS.language]
+    print(f"BLEU_paper_style = {figures.paper_style:6.2f} ({rules})")
 
 
 def _sentences(flag: str) -> list[str]:

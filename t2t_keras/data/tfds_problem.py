@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+import html
+from collections.abc import Collection, Iterator, Mapping, Sequence
 
 from t2t_keras.data.pair_source import PairSource, PairSourceProblem, with_shards
 from t2t_keras.data.problem import DatasetSplit, missing_hook
@@ -25,6 +26,7 @@ class TfdsSource:
         name, tmp_dir, languages: see `TfdsPairs`.
         splits: what of the dataset, in TFDS's grammar, each of our splits is; None: the usual names,
             and no test if the dataset has none.
+        escaped: those of our splits whose entities, such as `&amp;`, are decoded.
 
     Raises:
         UserError: see `TfdsPairs`; or one of the splits is unknown.
@@ -36,11 +38,13 @@ class TfdsSource:
         tmp_dir: PathLike,
         languages: Sequence[str] | None = None,
         splits: Mapping[str, str] | None = None,
+        escaped: Collection[str] = (),
     ):
         self._dataset = TfdsPairs(name, tmp_dir, languages)
         self._splits = self._usual_splits() if splits is None else dict(splits)
         for part in self._splits.values():
             self._dataset.count(part)
+        self._escaped = escaped
 
     @property
     def splits(self) -> list[str]:
@@ -49,7 +53,10 @@ class TfdsSource:
 
     def pairs(self, split: str) -> Iterator[tuple[str, str]]:
         """Yields source and target of each pair, stripped, in the order of the stored dataset."""
-        return self._dataset.pairs(self._splits[split])
+        pairs = self._dataset.pairs(self._splits[split])
+        if split not in self._escaped:
+            return pairs
+        return ((html.unescape(source), html.unescape(target)) for source, target in pairs)
 
     def vocabulary_text(self, split: str, characters: int) -> Iterator[str]:
         """Yields so many characters of each language of a split, from evenly spaced pairs."""
@@ -90,6 +97,9 @@ class TfdsTranslateProblem(PairSourceProblem):
     tfds_splits: Mapping[str, str] = USUAL_SPLITS
     """What of the dataset, in TFDS's grammar, each split is."""
 
+    escaped_splits: Collection[str] = ()
+    """Splits that TFDS takes from `.sgm` files and leaves escaped: `&amp;` and the like are decoded."""
+
     @property
     def dataset_splits(self) -> list[dict]:
         """100 shards for training and 1 for each other split."""
@@ -100,4 +110,6 @@ class TfdsTranslateProblem(PairSourceProblem):
         for hook in ("tfds_name", "languages"):
             if not hasattr(self, hook):
                 raise missing_hook(self, hook)
-        return TfdsSource(self.tfds_name, tmp_dir, self.languages, self.tfds_splits)
+        return TfdsSource(
+            self.tfds_name, tmp_dir, self.languages, self.tfds_splits, self.escaped_splits
+        )

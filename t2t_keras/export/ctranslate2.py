@@ -212,11 +212,11 @@ def _target_space(model) -> np.ndarray:
 
 def _positions(hp, position) -> np.ndarray:
     """What a `PositionEncoding`, or none, adds to the positions: [rows, D]."""
-    from t2t_keras.layers import timing_signal
+    from t2t_keras.layers.position import SINUSOIDS, timing_signal
 
     rows = _rows_of_positions(hp)
-    if hp.pos == "timing":
-        return _array(timing_signal(rows, hp.hidden_size))
+    if hp.pos in SINUSOIDS:
+        return _array(timing_signal(rows, hp.hidden_size, kind=hp.pos))
     table = np.zeros((rows, hp.hidden_size), np.float32)
     if position is not None:
         table[: hp.max_length] = _array(position.table)

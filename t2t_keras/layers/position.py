@@ -8,17 +8,25 @@ import keras
 from keras import ops
 
 
-def timing_signal(length, channels: int, start=0):
+def timing_signal(length, channels: int, start=0, kind: str = "timing"):
     """Sinusoids of positions start .. start+length-1: [length, channels] float32.
 
-    T2T's form: the sines of all wavelengths, then the cosines (the paper interleaves them),
-    wavelengths from 2 pi to 20000 pi in geometric progression, an odd last channel zero.
+    Args:
+        length: how many positions.
+        channels: D, those of a token.
+        start: the first position.
+        kind: "timing", T2T's: the sines of all wavelengths, then the cosines, wavelengths from 2 pi
+            to exactly 20000 pi in geometric progression, an odd last channel zero. "timing_paper",
+            section 3.5: sine and cosine alternate, and the wavelengths are 2 pi 10000^(2i/D), whose
+            last is below 20000 pi.
     """
-    return sinusoids(ops.arange(length) + start, channels)
+    if kind not in SINUSOIDS:
+        raise ValueError(f"kind must be one of {', '.join(SINUSOIDS)}, got {kind!r}.")
+    return SINUSOIDS[kind](ops.arange(length) + start, channels)
 
 
-def sinusoids(position, channels: int):
-    """The `timing_signal` of positions of any shape [...]: [..., channels] float32."""
+def t2t_sinusoids(position, channels: int):
+    """T2T's `timing_signal` of positions of any shape [...]: [..., channels] float32."""
     half = channels // 2
     increment = math.log(1e4) / max(half - 1, 1)
     inverse_timescale = ops.exp(ops.cast(ops.arange(half), "float32") * -increment)
@@ -29,12 +37,26 @@ def sinusoids(position, channels: int):
     return signal
 
 
+def paper_sinusoids(position, channels: int):
+    """The paper's of positions of any shape [...]: [..., channels] float32."""
+    channel = ops.arange(channels)
+    is_cosine = channel % 2
+    exponent = ops.cast(channel - is_cosine, "float32") / channels
+    inverse_timescale = ops.exp(exponent * -math.log(1e4))
+    angle = ops.expand_dims(ops.cast(position, "float32"), -1) * inverse_timescale
+    return ops.where(ops.cast(is_cosine, "bool"), ops.cos(angle), ops.sin(angle))
+
+
+SINUSOIDS = {"timing": t2t_sinusoids, "timing_paper": paper_sinusoids}
+"""By what the hparam `pos` calls them."""
+
+
 @keras.saving.register_keras_serializable("t2t_keras")
 class PositionEncoding(keras.layers.Layer):
-    """Adds the position to [B, T, D]: T2T's `pos` "timing" or "emb".
+    """Adds the position to [B, T, D]: T2T's `pos` "timing" or "emb", or the paper's "timing_paper".
 
     Args:
-        kind: "timing" for sinusoids, "emb" for a learned table.
+        kind: "timing" or "timing_paper" for sinusoids (see `timing_signal`), "emb" for a learned table.
         max_length: rows of the learned table; later positions get nothing added, as in T2T.
         initializer: of the learned table.
 
@@ -57,8 +79,9 @@ class PositionEncoding(keras.layers.Layer):
         **kwargs,
     ):
         super().__init__(autocast=False, **kwargs)
-        if kind not in ("timing", "emb"):
-            raise ValueError(f"kind must be 'timing' or 'emb', got {kind!r}.")
+        if kind not in (*SINUSOIDS, "emb"):
+            kinds = ", ".join([*SINUSOIDS, "emb"])
+            raise ValueError(f"kind must be one of {kinds}, got {kind!r}.")
         if kind == "emb" and max_length < 1:
             raise ValueError(f"kind 'emb' needs a max_length of 1 or more, got {max_length}.")
         self.kind = kind
@@ -78,8 +101,8 @@ class PositionEncoding(keras.layers.Layer):
     def call(self, x, start=0, position=None):
         if position is None:
             position = ops.arange(ops.shape(x)[1]) + start
-        if self.kind == "timing":
-            signal = sinusoids(position, x.shape[-1])
+        if self.kind in SINUSOIDS:
+            signal = SINUSOIDS[self.kind](position, x.shape[-1])
         else:
             row = ops.cast(position, "int32")
             inside = ops.cast(row < self.max_length, "float32")

@@ -37,8 +37,14 @@ def _international_patterns() -> tuple[re.Pattern[str], re.Pattern[str], re.Patt
     )
 
 
-def paper_style(line: str) -> list[str]:
+def paper_style(line: str, language: str = "de") -> list[str]:
     """Cuts as T2T's `get_ende_bleu.sh` does: Moses for German, then compounds at their hyphens.
+
+    Args:
+        line: text, not yet cut.
+        language: "de", or "fr" for Moses for French and whole compounds, since T2T has no such
+            script: there, an apostrophe between two letters ends a word, that of a line's
+            first or last word stays with it, and abbreviations are Moses's French ones.
 
     Done as there: full-width and typographic punctuation becomes ASCII; punctuation and symbols
     stand alone; a comma stays between digits, a period between characters and runs of periods
@@ -48,17 +54,25 @@ def paper_style(line: str) -> list[str]:
     `a ##AT##-##AT## b`.
 
     Not done: Moses also escapes `&`, `<` and the like, which changes no n-gram match, and knows more
-    abbreviations (with all of them, 2 of the 9,006 German lines of newstest2012 to 2014 come out
-    otherwise); its protected patterns, and its rules for other languages.
+    German abbreviations (with all of them, 2 of the 9,006 German lines of newstest2012 to 2014 come
+    out otherwise); its protected patterns, and its rules for other languages.
     """
     line = _FULL_STOPS.sub(". ", line.translate(_TYPOGRAPHIC))
     line = re.sub(r"[\x00-\x1f]", "", " ".join(line.split()))
-    words = _STANDS_ALONE.sub(r" \g<0> ", line).split()
+    line = _STANDS_ALONE[language].sub(r" \g<0> ", line)
+    words = _ELISION.sub("' ", line).split()
+    keeps_period = _KEEPS_PERIOD[language]
     cut = [
-        f"{word[:-1]} ." if _ends_in_full_stop(word, after) else word
+        f"{word[:-1]} ." if _ends_in_full_stop(word, after, keeps_period) else word
         for word, after in itertools.pairwise([*words, ""])
     ]
-    return _COMPOUND.sub(r"\1 ##AT##-##AT## \2", " ".join(cut)).split()
+    if language == "de":
+        return _COMPOUND.sub(r"\1 ##AT##-##AT## \2", " ".join(cut)).split()
+    return " ".join(cut).split()
+
+
+LANGUAGES = ("de", "fr")
+"""Those of `paper_style`."""
 
 
 _TYPOGRAPHIC = str.maketrans(
@@ -66,26 +80,44 @@ _TYPOGRAPHIC = str.maketrans(
     ',,""""""::?)!(;~\'-<>[]%0123456789',
 ) | {ord("…"): "..."}
 _FULL_STOPS = re.compile("[。．] *")
-_STANDS_ALONE = re.compile(
-    r"""\.{2,}                   # an ellipsis
-      | [^\w\s.'`,-] | [_²³¹¼-¾] # what is neither letter nor digit
-      | '
-      | (?<=\D), | ,(?=\D|$)     # a comma that is not between digits
-    """,
-    re.VERBOSE,
-)
-_KEEPS_PERIOD = re.compile(
-    r"""[A-Za-z] | [1-9]\d?
-      | X?(?:IX|IV|V?I{0,3}) | XX | x?(?:ix|iv|v?i{0,3}) | xx
-      | Adm|Art|BSE|Buchst|Ca|Capt|Chr|Co|Col|Corp|Dr|Gen|Ltd|MwSt|Mio|Mr|Mrd|Mrs|Ms|No|Nr|Prof
-      | Rev|Sen|Sgt|St|Std|bzgl|bzw|ca|dergl|dgl|etc|evtl|ff|jun|pp|sen|sog|usw|vgl|vs
-    """,
-    re.VERBOSE,
-)
+_LETTER = r"[^\W\d_]"
+_ELISION = re.compile(rf"(?<={_LETTER})'(?={_LETTER})")
+_STANDS_ALONE = {
+    language: re.compile(
+        rf"""\.{{2,}}                # an ellipsis
+          | [^\w\s.'`,-] | [_²³¹¼-¾] # what is neither letter nor digit
+          | {apostrophe}
+          | (?<=\D), | ,(?=\D|$)     # a comma that is not between digits
+        """,
+        re.VERBOSE,
+    )
+    for language, apostrophe in (
+        ("de", "'"),
+        # between two characters that are not both letters, and after a last period
+        ("fr", rf"(?<=[\W\d_])'(?=.) | (?<={_LETTER})'(?=[\W\d_]) | (?<=\.)'$"),
+    )
+}
+_KEEPS_PERIOD = {
+    "de": re.compile(
+        r"""[A-Za-z] | [1-9]\d?
+          | X?(?:IX|IV|V?I{0,3}) | XX | x?(?:ix|iv|v?i{0,3}) | xx
+          | Adm|Art|BSE|Buchst|Ca|Capt|Chr|Co|Col|Corp|Dr|Gen|Ltd|MwSt|Mio|Mr|Mrd|Mrs|Ms|No|Nr|Prof
+          | Rev|Sen|Sgt|St|Std|bzgl|bzw|ca|dergl|dgl|etc|evtl|ff|jun|pp|sen|sog|usw|vgl|vs
+        """,
+        re.VERBOSE,
+    ),
+    "fr": re.compile(
+        r"""[A-Za-z]
+          | MM|SS|al|ann|apr|art|auj|av|boul|ca|cf|chap|contr|dir|env|etc|ex|fasc|fig|fr|fém|hab
+          | ibid|id|inf|lib|masc|ms|pl|pp|sec|sect|sing|sq|sqq|suiv|sup|suppl|tél|vb|vol|vs|éd
+        """,
+        re.VERBOSE,
+    ),
+}
 _COMPOUND = re.compile(r"(\S)-(\S)")
 
 
-def _ends_in_full_stop(word: str, after: str) -> bool:
+def _ends_in_full_stop(word: str, after: str, keeps_period: re.Pattern[str]) -> bool:
     """Whether the period of `word`, which `after` follows, is a token of its own."""
     stem = word[:-1]
     if not word.endswith(".") or not stem.strip("."):
@@ -94,6 +126,6 @@ def _ends_in_full_stop(word: str, after: str) -> bool:
         return True
     return not (
         ("." in stem and any(map(str.isalpha, stem)))
-        or _KEEPS_PERIOD.fullmatch(stem)
+        or keeps_period.fullmatch(stem)
         or after[0].islower()
     )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import math
 import os
 import shlex
 import sys
@@ -19,6 +20,7 @@ from t2t_keras.whole_file import whole_file
 
 RECORD_FILE = "experiment.json"
 RESULT_FILE = "result.json"
+HPARAMS_FILE = "hparams.json"  # of the run
 LOCK_FILE = ".lock"
 
 _EVALUATED_BATCHES = 8
@@ -31,6 +33,8 @@ _SET_HERE = frozenset(
 )
 """What of `--train_flags` would leave other checkpoints than those that are averaged."""
 _SPARE_CHECKPOINTS = 5  # of stops, which are not averaged
+_CORRECTED = ("attention_dropout", "pos")
+"""Settings that sets of the paper had otherwise in version 0.1.0."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -102,6 +106,7 @@ class Experiment:
         self.steps = settings.train_steps or row.updates
         self.apart = min(row.apart, max(1, self.steps // row.averaged))
         self.averaged = min(row.averaged, -(-self.steps // self.apart))
+        self.interval = _interval(self.steps, self.apart)
         splits = [item["split"] for item in self.problem.dataset_splits]
         self.split = row.split if row.split in splits else DEV
         self.directory = Path(settings.output_dir)
@@ -117,9 +122,11 @@ class Experiment:
     @property
     def averaged_steps(self) -> list[int]:
         """Those of the checkpoints that are averaged: the last one, and evaluations before it."""
-        before = (self.steps - 1) // self.apart
-        steps = [self.apart * n for n in range(before - self.averaged + 2, before + 1)]
-        return [*steps, self.steps]
+        before = self.steps - self.apart
+        if self.steps % self.interval:  # the last gap is a shorter one
+            before = (self.steps - 1) // self.apart * self.apart
+        earlier = [before - self.apart * n for n in range(self.averaged - 1)]
+        return [*reversed(earlier), self.steps]
 
     @property
     def checkpoint(self) -> Path:
@@ -217,17 +224,30 @@ class Experiment:
         arguments += [s.t2t_usr_dir] if s.t2t_usr_dir else []
         self._program(["t2t_keras.paper.held_out", *arguments])
 
+    def _kept(self) -> list[str]:
+        """Overrides for what the row's set had otherwise when a version before this one began the run."""
+        began_with = _read_json(self.run_directory / HPARAMS_FILE)
+        now = registry.hparams(self.row.name, self.settings.hparams).to_dict()
+        return [
+            f"{name}={began_with[name]}"
+            for name in _CORRECTED
+            if name in began_with and began_with[name] != now[name]
+        ]
+
     def _train(self) -> None:
+        spanned = 1 + (self.averaged - 1) * self.apart // self.interval
         self._command(
             "train",
             *self._train_flags,
             problem=self.problem.name,
             data_dir=self.settings.data_dir,
             output_dir=self.run_directory,
-            hparams=",".join(part for part in (self.row.name, self.settings.hparams) if part),
+            hparams=",".join(
+                [*filter(None, [self.row.name, self.settings.hparams]), *self._kept()]
+            ),
             train_steps=self.steps,
-            local_eval_frequency=self.apart,
-            keep_checkpoint_max=self.averaged + _SPARE_CHECKPOINTS,
+            local_eval_frequency=self.interval,
+            keep_checkpoint_max=spanned + _SPARE_CHECKPOINTS,
             eval_steps=_EVALUATED_BATCHES,
         )
 
@@ -268,7 +288,7 @@ class Experiment:
         from t2t_keras.text import read_lines
 
         references, outputs = (read_lines(str(p)) for p in (self.references, self.outputs))
-        figures = _figures(self.problem, references, outputs)
+        figures = _figures(self.problem, references, outputs, self.row.language)
         if self.evaluation.exists():
             figures[PERPLEXITY] = _perplexity(self.evaluation.read_text("utf-8"))
         result = {**self._record(), "split": self.split, "figures": figures}
@@ -345,6 +365,16 @@ class Experiment:
             raise UserError(f"{path} cannot be written: {error.strerror}.") from error
 
 
+def _interval(steps: int, apart: int) -> int:
+    """How often checkpoints are written for those to be averaged, `apart` from the last one on.
+
+    Where that takes more than three times as many, they are written at multiples of `apart`, and
+    the last gap is a shorter one.
+    """
+    common = math.gcd(steps, apart)
+    return common if 3 * common >= apart else apart
+
+
 def _split(flags: str) -> list[str]:
     """Flags as a shell would split them."""
     try:
@@ -353,7 +383,9 @@ def _split(flags: str) -> list[str]:
         raise UserError(f"--train_flags cannot be read ({error}): got {flags!r}.") from error
 
 
-def _figures(problem, references: list[str], outputs: list[str]) -> dict[str, float]:
+def _figures(
+    problem, references: list[str], outputs: list[str], language: str = "de"
+) -> dict[str, float]:
     """What the paper measures, and what makes it comparable today."""
     from t2t_keras import metrics
 
@@ -361,7 +393,7 @@ def _figures(problem, references: list[str], outputs: list[str]) -> dict[str, fl
         tagged = [_with_right_tags(*trees) for trees in zip(references, outputs, strict=True)]
         f1, own = (metrics.parsing_f1(references, trees).f1 for trees in (tagged, outputs))
         return {F1: f1, "F1, own tags": own}
-    bleu = metrics.bleu(references, outputs)
+    bleu = metrics.bleu(references, outputs, language)
     return {BLEU: bleu.paper_style, "sacreBLEU": bleu.sacrebleu}
 
 

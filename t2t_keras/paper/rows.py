@@ -56,6 +56,11 @@ class Row:
         return f"beam_size={self.beam_size},alpha={self.alpha},extra_length={self.extra_length}"
 
     @property
+    def language(self) -> str:
+        """Whose rules the paper's BLEU follows here: "de" or "fr"."""
+        return "fr" if self.problem == _ENFR else "de"
+
+    @property
     def is_parsing(self) -> bool:
         """Whether trees are written."""
         return F1 in self.paper
