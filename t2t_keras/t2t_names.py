@@ -289,14 +289,14 @@ def _is_of_a_user(problem: type, name: str) -> bool:
 
 
 def imports_instead(source: str) -> list[tuple[int, str, str]]:
-    """What Python code takes from tensor2tensor: line, name, and what to do instead.
+    """The names of tensor2tensor's in Python code, each with its first line and what to do instead.
 
-    These are its imports, and what it takes from the modules it imports under another name or not at
-    all here.
+    They are what it imports, and what it reads from an imported module whose counterpart lacks it:
+    `text_problems.Text2ClassProblem`.
     """
     nodes = sorted(ast.walk(ast.parse(source)), key=lambda node: getattr(node, "lineno", 0))
-    modules = {}
-    found = []
+    imported: dict[str, str] = {}
+    found: dict[str, tuple[int, str, str]] = {}
     for node in nodes:
         if isinstance(node, ast.Import | ast.ImportFrom):
             start = f"{node.module}." if isinstance(node, ast.ImportFrom) else ""
@@ -304,14 +304,14 @@ def imports_instead(source: str) -> list[tuple[int, str, str]]:
                 name = start + alias.name
                 if name.split(".")[0] == "tensor2tensor":
                     bound = alias.asname or name.split(".")[-1]
-                    modules[bound] = name
-                    found.append((node.lineno, name, _instead(name, bound)))
+                    imported[bound] = name
+                    found.setdefault(name, (node.lineno, name, _instead(name, bound)))
         elif isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name):
-            module = modules.get(node.value.id, "")
-            if module and not _is_the_same_in(module, node.attr):
+            module = imported.get(node.value.id)
+            if module and not _goes_with(module, node.attr):
                 name = f"{module}.{node.attr}"
-                found.append((node.lineno, name, _instead(name, node.attr)))
-    return found
+                found.setdefault(name, (node.lineno, name, _instead(name, node.attr)))
+    return list(found.values())
 
 
 def _instead(name: str, bound: str) -> str:
@@ -325,14 +325,12 @@ def _instead(name: str, bound: str) -> str:
     return f"from {module} import {last}" + f" as {bound}" * (last != bound)
 
 
-def _is_the_same_in(module: str, name: str) -> bool:
-    """Whether a name is in the counterpart of its module, or that has been told of as a whole."""
+def _goes_with(module: str, name: str) -> bool:
+    """Whether what is said of a module of T2T's holds for a name that is read from it."""
     place, rest = _counterpart(module)
     if not place.startswith("t2t_keras.") or rest:
         return True
-    return _counterpart(f"{module}.{name}") == (place, name) and hasattr(
-        importlib.import_module(place), name
-    )
+    return _instead(f"{module}.{name}", name) == f"from {place} import {name}"
 
 
 def _counterpart(name: str) -> tuple[str, str]:

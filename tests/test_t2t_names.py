@@ -164,7 +164,7 @@ def test_no_problem_of_ours_has_such_hooks():
         ),
         (
             "from tensor2tensor.data_generators import text_encoder as te\n"
-            "te.SubwordTextEncoder, te.EOS_ID",
+            "te.SubwordTextEncoder, te.EOS_ID, te.EOS_ID",
             ["from t2t_keras import text as te", "from t2t_keras.ids import EOS_ID"],
         ),
         (
