@@ -6,6 +6,7 @@ import importlib
 import os
 import re
 import sys
+import traceback
 from collections.abc import Callable
 from typing import Any, NamedTuple, TypeVar
 
@@ -166,7 +167,8 @@ def import_user_directory(path: str) -> None:
 
     Raises:
         UserError: there is no such directory or no `__init__.py`, its name cannot be imported or
-            belongs to another module, or its import fails.
+            belongs to another module, or its import fails; of what imports tensor2tensor, the error
+            says what to write instead.
     """
     directory = os.path.abspath(os.path.expanduser(path))
     if not os.path.isdir(directory):
@@ -186,20 +188,40 @@ def import_user_directory(path: str) -> None:
     for package in ("hparams", "problems"):  # so that a name taken twice is the user's mistake
         _import_built_in(package)
     sys.path.insert(0, parent)
+    # Code for tensor2tensor is answered where that is installed, too: its registry is not ours.
+    loaded = sys.modules.setdefault("tensor2tensor", None)  # type: ignore[arg-type]
     try:
         module = importlib.import_module(name)
     except UserError:
         raise
     except Exception as error:
-        raise UserError(
-            f"importing user directory {path!r} failed: {type(error).__name__}: {error}"
-        ) from error
+        raise _failed_import(path, directory, error) from error
     finally:
         sys.path.remove(parent)
+        if loaded is None:
+            del sys.modules["tensor2tensor"]
     if not module.__file__ or not os.path.samefile(module.__file__, start):
         raise UserError(
             f"user directory {path!r} has the name of a module that is already imported: rename it"
         )
+
+
+def _failed_import(path: str, directory: str, error: Exception) -> UserError:
+    """The error of a user directory whose import fails, with the file and line where it does."""
+    frames = traceback.extract_tb(error.__traceback__)
+    places = [frame for frame in frames if frame.filename.startswith(directory + os.sep)]
+    place = f" at {places[-1].filename}:{places[-1].lineno}" if places else ""
+    absent = (error.name or "") if isinstance(error, ModuleNotFoundError) else ""
+    if places and absent.split(".")[0] == "tensor2tensor":
+        with open(places[-1].filename, encoding="utf-8") as file:
+            told = t2t_names.imports_instead(file.read())
+        lines = "; ".join(f"line {line}, {name}: {instead}" for line, name, instead in told)
+        return UserError(
+            f"{places[-1].filename} is written for tensor2tensor. Write instead: {lines}."
+        )
+    return UserError(
+        f"importing user directory {path!r} failed{place}: {type(error).__name__}: {error}"
+    )
 
 
 def default_name(name: str) -> str:

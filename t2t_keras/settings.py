@@ -11,8 +11,10 @@ from typing import Any, NoReturn
 from t2t_keras.errors import UserError, nearest
 from t2t_keras.setting_table import SETTINGS, Setting, declare
 
-_BOOLEANS = {"true": True, "True": True, "1": True, "false": False, "False": False, "0": False}
-_ITEM = re.compile(r"\s*([A-Za-z][\w.]*)\s*=\s*(.*)", re.DOTALL)
+_BOOLEANS = {"true": True, "True": True, "false": False, "False": False}
+_ITEM = re.compile(
+    r"([A-Za-z][\w.]*)\s*=\s*(?:\[([^\]]*)\]|([^\[]*))"
+)  # name=[elements], name=value
 
 
 class SettingError(UserError, AttributeError):
@@ -117,8 +119,9 @@ class HParams:
     def override(self, text: str) -> HParams:
         """These settings with T2T's override string applied: "a=1,b=x,l=[1,2]".
 
-        Bools are true, false, 1 or 0; "none" empties an optional setting. A string that contains
-        commas is written in brackets too: "attention_dropout_broadcast_dims=[0,1]".
+        Bools are true, false or an int, 0 being false; "none" empties an optional setting. A string
+        that contains commas is written in brackets too: "attention_dropout_broadcast_dims=[0,1]".
+        Space around names and values is left off.
 
         Raises:
             SettingError: as for `replace`, or the text cannot be read.
@@ -130,10 +133,14 @@ class HParams:
                 raise SettingError(
                     f"cannot read {item!r} in the hparams {text!r}: write name=value"
                 )
-            name, written = match[1], match[2].strip()
+            name, elements, written = match.groups()
             if name in values:
                 raise SettingError(f"hparam {name!r} is set twice in {text!r}: set it once")
-            values[name] = _parsed(name, self._setting(name), written)
+            setting = self._setting(name)
+            if elements is None:
+                values[name] = _parsed(name, setting, written)
+            else:
+                values[name] = _parsed_list(name, setting, elements)
         return self.replace(**values)
 
     def named(self, set_name: str) -> HParams:
@@ -214,19 +221,19 @@ class HParams:
 def split_items(text: str) -> list[str]:
     """Splits "a,b=[1,2],c" at the commas outside brackets; a last comma may be left over.
 
+    As in T2T, a bracket ends at the first "]", and one that was not opened is a character.
+
     Raises:
-        SettingError: an item is empty, or a bracket is not closed, not opened, or within another.
+        SettingError: an item is empty, or a bracket is not closed.
     """
-    items, depth = [""], 0
+    items, inside = [""], False
     for char in text:
-        depth += (char == "[") - (char == "]")
-        if depth not in (0, 1):
-            break
-        if char == "," and not depth:
+        inside = char != "]" if inside else char == "["
+        if char == "," and not inside:
             items.append("")
         else:
             items[-1] += char
-    if depth:
+    if inside:
         raise SettingError(f"the brackets in {text!r} do not match")
     items = [item.strip() for item in items]
     if not items[-1]:
@@ -244,28 +251,22 @@ def _refuse(name: str, setting: Setting, value: Any) -> NoReturn:
     raise SettingError(f"hparam {name!r} takes {setting.description}, got {value!r}")
 
 
+def _parsed_list(name: str, setting: Setting, text: str) -> Any:
+    """The value that `text` in brackets writes, not yet checked."""
+    if setting.is_list:
+        return [_parsed(name, setting, element) for element in re.split("[ ,]", text) if element]
+    if setting.kind is not str:
+        _refuse(name, setting, f"[{text}]")
+    return text
+
+
 def _parsed(name: str, setting: Setting, text: str) -> Any:
-    """The value that `text` writes, not yet checked."""
+    """The value, or the element of a list, that `text` writes, not yet checked."""
     if setting.optional and text in ("none", "None"):
         return None
-    if text.startswith("[") and text.endswith("]"):
-        inner = text[1:-1]
-        if setting.kind is str and not setting.is_list:
-            return inner
-        if not setting.is_list:
-            _refuse(name, setting, text)
-        return [
-            _parsed_scalar(name, setting, element) for element in inner.replace(",", " ").split()
-        ]
-    return _parsed_scalar(name, setting, text)
-
-
-def _parsed_scalar(name: str, setting: Setting, text: str) -> Any:
-    if setting.kind is bool:
-        return _BOOLEANS.get(text, text)
-    if setting.kind is str:
-        return text
     try:
+        if setting.kind is bool:
+            return _BOOLEANS[text] if text in _BOOLEANS else bool(int(text))
         return setting.kind(text)
     except ValueError:
         _refuse(name, setting, text)

@@ -30,6 +30,7 @@ def test_t2t_s_names_with_the_values_that_are_done_anyway():
         ("beem_size=4", r"unknown decode hparam 'beem_size'.* Did you mean 'beam_size'\?"),
         ("beam_size=four", "beam_size takes a value of type int, got '=four'"),
         ("beam_size", "beam_size takes a value of type int, got ''"),
+        ("alpha=0,beam_size=1,alpha=0", "alpha is set twice in 'alpha=0,beam_size=1,alpha=0'"),
         ("return_beams=yes", "return_beams takes a value of type bool"),
         ("beam_size=0", "beam_size must be 1 or more, got 0"),
         ("extra_length=-1", "extra_length must be 0 or more, got -1"),

@@ -22,6 +22,7 @@ import toy
 import warm_server
 from markdown_blocks import LANGUAGES, ROOT, Block, blocks, commands, indented_lines
 
+from t2t_keras import t2t_names
 from t2t_keras.cli.t2t_flags import INSTEAD
 from t2t_keras.data import TranslateProblem
 from t2t_keras.text import SubwordTextEncoder
@@ -346,6 +347,49 @@ def test_hooks_of_problems_that_keep_their_names_are_there():
     hooks = re.findall(r"`(\w+)`", row)
     assert len(hooks) > 10
     assert [hook for hook in hooks if not hasattr(TranslateProblem, hook)] == []
+
+
+def test_the_hooks_that_are_not_called_are_on_the_page():
+    page = (ROOT / "docs/from-tensor2tensor.md").read_text()
+    table = page.split("that are not called here:\n")[1].split("\n###")[0]
+    rows = [re.findall(r"`(\w+)`", row.split(" | ")[0]) for row in table.strip().splitlines()[2:]]
+    assert rows == [list(names) for names in t2t_names.HOOKS.values()]
+
+
+def test_the_whole_file_of_the_page_is_answered_edited_and_run(programs, tmp_path):
+    shown = [block.code for block in blocks("docs/from-tensor2tensor.md")[-4:]]
+    theirs, answer, second_answer, ours = shown
+    (tmp_path / "raw").mkdir()
+    for name in ("train.en", "train.fr", "dev.en", "dev.fr"):
+        write_file(tmp_path / "raw" / f"weather.{name}")
+
+    def datagen(code):
+        (tmp_path / "mine").mkdir(exist_ok=True)
+        (tmp_path / "mine/__init__.py").write_text(code)
+        return subprocess.run(
+            [programs / "t2t-keras-datagen", "--t2t_usr_dir=mine", "--problem=translate_weather"]
+            + ["--data_dir=data", "--tmp_dir=raw"],
+            cwd=tmp_path,
+            capture_output=True,
+            text=True,
+        )
+
+    def told(code):
+        done = datagen(code)
+        assert done.returncode == 2, done.stderr
+        return done.stderr.replace(f"{tmp_path}/", "").split()
+
+    assert told(theirs) == answer.split()
+    imports, body = ours.split("\n\n\n")[0], theirs.split("\n\n\n", 1)[1]
+    assert told(f"{imports}\n\n\n{body}") == second_answer.split()
+    done = datagen(ours)
+    assert done.returncode == 0, done.stderr
+    assert "train: 40 examples in translate_weather-train-00000-of-00100" in done.stdout
+    code = (
+        "t2t-keras-inspect data --t2t_usr_dir=mine --problem=translate_weather --data_dir=data "
+        "--hparams=transformer_weather"
+    )
+    run_block(Block("the test", "sh", code, "", ""), Page(), tmp_path, programs)
 
 
 def our_flags():

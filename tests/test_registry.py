@@ -1,5 +1,6 @@
 """Names of hparams sets and problems; the grammar of problem names is T2T's utils/registry.py."""
 
+import importlib
 import subprocess
 import sys
 
@@ -169,7 +170,11 @@ def test_user_directory(empty, tmp_path):
         ("without_init", {"a.py": ""}, "has no __init__.py"),
         ("has-hyphen", {"__init__.py": ""}, "must have the name of a Python package"),
         ("json", {"__init__.py": ""}, "has the name of a module that is already imported"),
-        ("breaks", {"__init__.py": "import no_such_module"}, "failed: ModuleNotFoundError: No"),
+        (
+            "breaks",
+            {"__init__.py": "\nimport no_such_module"},
+            "/__init__.py:2: ModuleNotFoundError: No",
+        ),
         ("syntax", {"__init__.py": "def"}, "failed: SyntaxError"),
     ],
 )
@@ -182,6 +187,33 @@ def test_wrong_user_directory(empty, tmp_path, name, files, message):
         registry.import_user_directory(str(tmp_path / name))
     assert message in str(caught.value)
     assert "\n" not in str(caught.value)
+
+
+def test_a_user_directory_for_tensor2tensor_is_told_what_to_write(empty, tmp_path, monkeypatch):
+    """Where tensor2tensor is installed, too; tests/test_docs.py shows a whole file."""
+    (tmp_path / "tensor2tensor" / "utils").mkdir(parents=True)
+    for module in ("__init__", "utils/__init__", "utils/registry"):
+        (tmp_path / "tensor2tensor" / f"{module}.py").write_text("")
+    monkeypatch.syspath_prepend(tmp_path)
+    package = tmp_path / "for_t2t"
+    package.mkdir()
+    (package / "__init__.py").write_text("from . import sets\n")
+    (package / "sets.py").write_text("import os\nfrom tensor2tensor.utils import registry\n")
+    with pytest.raises(UserError) as caught:
+        registry.import_user_directory(str(package))
+    assert str(caught.value) == (
+        f"{package}/sets.py is written for tensor2tensor. Write instead: "
+        "line 2, tensor2tensor.utils.registry: from t2t_keras import registry."
+    )
+    assert "tensor2tensor" not in sys.modules
+    (package / "sets.py").write_text(
+        "try:\n    from tensor2tensor.utils import registry\n"
+        "except ImportError:\n    from t2t_keras import registry\n"
+        "registry.register_hparams('for_both')(registry.hparams)\n"
+    )
+    importlib.invalidate_caches()
+    registry.import_user_directory(str(package))
+    assert "for_both" in registry.list_hparams()
 
 
 def test_sets_are_found_without_importing_tensorflow():

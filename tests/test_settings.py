@@ -3,6 +3,7 @@
 import copy
 import json
 import pickle
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -48,6 +49,99 @@ def test_override(hp, text, name, value):
     assert type(changed) is type(value)
 
 
+# What tensor2tensor 1.15.7's own parser answers (utils/hparam.py, run alone); None: an error.
+ANSWERS_OF_T2T = {
+    "": {},
+    "steps=1_000": {"steps": 1000},
+    "steps=+5": {"steps": 5},
+    "steps=-12": {"steps": -12},
+    "steps=007": {"steps": 7},
+    "steps = 3": {"steps": 3},
+    "steps=3, rate=2,": {"steps": 3, "rate": 2.0},
+    **dict.fromkeys(["steps=1e3", "steps=1.0", "steps=0x10", "steps=", "steps=true", "steps=1 2"]),
+    **dict.fromkeys(["steps[0]=1", "steps=[1]", "steps=1,steps=1", "steps==3", "rate=1,5"]),
+    **dict.fromkeys(["steps", "steps:3", "Steps=3", "steps.x=3", "2steps=3", "_steps=3"]),
+    **dict.fromkeys(["steps=3,,rate=2", ",steps=3", "unknown=1"]),
+    "rate=1e3": {"rate": 1000.0},
+    "rate=-.54e-8": {"rate": -0.54e-8},
+    "rate=3": {"rate": 3.0},
+    "rate=1_0.5": {"rate": 10.5},
+    **dict.fromkeys(["rate=0x1", "rate=", "rate=true"]),
+    "flag=true": {"flag": True},
+    "flag=True": {"flag": True},
+    "flag=2": {"flag": True},
+    "flag=-1": {"flag": True},
+    "flag=false": {"flag": False},
+    "flag=00": {"flag": False},
+    **dict.fromkeys(["flag=TRUE", "flag=1.0", "flag=yes", "flag="]),
+    "text=a=b": {"text": "a=b"},
+    "text==3": {"text": "=3"},
+    "text=a b": {"text": "a b"},
+    "text=a]b": {"text": "a]b"},
+    "text=]": {"text": "]"},
+    "text='q'": {"text": "'q'"},
+    "text=none": {"text": "none"},
+    "text=ü;*": {"text": "ü;*"},
+    "text=": {"text": ""},
+    **dict.fromkeys(["text=a[1]", "text=[a]b", "text=[a"]),
+    "sizes=[3]": {"sizes": [3]},
+    "sizes=[3, 4 5]": {"sizes": [3, 4, 5]},
+    "sizes=[,3,,4]": {"sizes": [3, 4]},
+    "sizes=[]": {"sizes": []},
+    **dict.fromkeys(["sizes=3", "sizes[1]=3", "sizes=[1.5]", "sizes=[[1]", "sizes=[1", "sizes=[1]2"]),
+    **dict.fromkeys(["sizes=[1],sizes[0]=2", "sizes=[1\t2]"]),
+    "names=[a,b c]": {"names": ["a", "b", "c"]},
+    "names=[[a]": {"names": ["[a"]},
+    "names=[a=b]": {"names": ["a=b"]},
+    "flags=[true,2,False,0]": {"flags": [True, True, False, False]},
+    "flags=[yes]": None,
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(("text", "answer"), ANSWERS_OF_T2T.items())
+def test_override_answers_as_tensor2tensor(hp, text, answer):
+    lists = {"sizes": [1, 2], "names": ["n"], "flags": [True]}
+    for name, default in {
+        "steps": 1,
+        "rate": 1.0,
+        "flag": "0" in text or "false" in text,
+        "text": "t",
+        **lists,
+    }.items():
+        hp = hp.add_hparam(name, default)
+    if answer is None:
+        with pytest.raises(UserError) as caught:
+            hp.override(text)
+        assert "\n" not in str(caught.value)
+    else:
+        changed = hp.override(text).to_dict()
+        assert changed == {**hp.to_dict(), **answer}
+        assert [type(changed[name]) for name in answer] == [type(v) for v in answer.values()]
+
+
+@pytest.mark.parametrize(
+    ("text", "values"),
+    [
+        ("learning_rate=nan", None),
+        ("learning_rate=inf", None),
+        ("moe_k=4", None),
+        ("pos=none", {"pos": None}),
+        ("relu_dropout_broadcast_dims=[0,1]", {"relu_dropout_broadcast_dims": "0,1"}),
+        (" hidden_size=64", {"hidden_size": 64}),
+        ("pos=emb ", {"pos": "emb"}),
+    ],
+)
+def test_where_override_answers_otherwise_the_page_says_so(hp, text, values):
+    page = (Path(__file__).parents[1] / "docs/from-tensor2tensor.md").read_text(encoding="utf-8")
+    section = page.split("### In --hparams\n")[1].split("\n## ")[0]
+    assert f"`{text}`" in section
+    if values is None:
+        with pytest.raises(UserError):
+            hp.override(text)
+    else:
+        assert hp.override(text).to_dict() == {**hp.to_dict(), **values}
+
+
 def test_override_changes_several_and_nothing_else(hp):
     new = hp.override("hidden_size=32,filter_size=64,pos=emb")
     assert new.diff(hp) == {
@@ -74,6 +168,7 @@ def test_override_changes_several_and_nothing_else(hp):
         ("hidden_size=1,hidden_size=2", "hparam 'hidden_size' is set twice"),
         ("hidden_size=1,,num_heads=2", "there is nothing between two commas"),
         ("relu_dropout_broadcast_dims=[0,1", "the brackets in"),
+        ("pos=a[1]", "cannot read 'pos=a[1]' in the hparams 'pos=a[1]': write name=value"),
         (
             "moe_k=4",
             "hparam 'moe_k' has no effect here (mixture of experts is not supported): leave it at 2",
@@ -189,7 +284,8 @@ def test_added_settings_are_typed_by_their_default(hp):
 
 def test_split_items():
     assert split_items("a,b=[1,2], c=x*y,") == ["a", "b=[1,2]", "c=x*y"]
+    assert split_items("a=],b=[[1],c") == ["a=]", "b=[[1]", "c"]
     assert split_items("  ") == []
-    for wrong in (",", "a,,b", "a=[1", "a=1]", "a=[[1]]"):
+    for wrong in (",", "a,,b", "a=[1", "a=1],b=["):
         with pytest.raises(UserError):
             split_items(wrong)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping, Sequence
 
+from t2t_keras import t2t_names
 from t2t_keras.errors import UserError
 from t2t_keras.registry import ProblemName, default_name
 
@@ -67,6 +68,9 @@ class Problem:
     Args:
         was_reversed: `_rev` in the name: inputs and targets change places when data is read.
         was_copy: `_copy` in the name: targets are the inputs (after a reversal).
+
+    Raises:
+        UserError: the subclass defines hooks of T2T's that are not called here.
     """
 
     name: str
@@ -84,6 +88,11 @@ class Problem:
         self._base_name = type(self).__dict__.get("name") or default_name(type(self).__name__)
         self.name = str(ProblemName(self._base_name, was_reversed, was_copy))
         self._encoders: tuple[str, dict] | None = None
+        if hooks := t2t_names.uncalled_hooks(type(self)):
+            raise UserError(
+                f"The problem {self.name} defines hooks of tensor2tensor that are not called here, leave "
+                f"them out: {hooks}."
+            )
 
     def dataset_filename(self) -> str:
         """The name that begins the names of all its files: without `_rev` and `_copy`."""

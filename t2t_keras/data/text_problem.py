@@ -127,7 +127,7 @@ class Text2TextProblem(Problem):
 
     @property
     def batch_size_means_tokens(self) -> bool:
-        """True: hparams' `batch_size` counts tokens."""
+        """True: hparams' `batch_size` counts tokens, of every problem."""
         return True
 
     @property

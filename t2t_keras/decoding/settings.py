@@ -108,7 +108,8 @@ class DecodeSettings:
         """Reads "beam_size=4,alpha=0.6".
 
         Raises:
-            UserError: an unknown name, a value of the wrong type, or what T2T has and we do not.
+            UserError: an unknown name, one given twice, a value of the wrong type, or what T2T has and
+                we do not.
         """
         types = {field.name: type(field.default) for field in dataclasses.fields(cls)}
         values = {}
@@ -121,6 +122,8 @@ class DecodeSettings:
                     f"unknown decode hparam {name!r}; allowed: {', '.join(types)}."
                     f"{nearest(name, types)}"
                 )
+            if name in values:
+                raise UserError(f"decode hparam {name} is set twice in {text!r}: set it once.")
             try:
                 values[name] = _READ[types[name]](written)
             except (KeyError, ValueError):
