@@ -5,14 +5,24 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 PAD_ID = 0
-"""Padding. A position holding it is masked, weighs nothing in the loss and embeds to zeros."""
+"""Padding. It weighs nothing in the loss, embeds to zeros, and is masked in a source."""
 
 EOS_ID = 1
 """End of sentence. Ends every source and every target."""
 
 
 def until_eos(ids: Iterable[int]) -> list[int]:
-    """The ids before the first end of sentence or padding."""
+    """The ids before the first end of sentence; without one, those before the padding at the end.
+
+    An id 0 that other ids follow is a token, as in T2T, which a model may choose.
+    """
     ids = [int(i) for i in ids]
-    end = next((n for n, i in enumerate(ids) if i in (PAD_ID, EOS_ID)), len(ids))
-    return ids[:end]
+    return ids[: ids.index(EOS_ID)] if EOS_ID in ids else without_padding(ids)
+
+
+def without_padding(ids: Iterable[int]) -> list[int]:
+    """The ids up to the last that is no padding."""
+    ids = [int(i) for i in ids]
+    while ids and ids[-1] == PAD_ID:
+        ids.pop()
+    return ids

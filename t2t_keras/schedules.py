@@ -200,6 +200,25 @@ def _exponential(hp: _Needs) -> _Factor:
     return lambda step: _power(hp, (step - hp.learning_rate_warmup_steps) / decay)
 
 
+def _piecewise(hp: _Needs) -> _Factor:
+    """1 up to the first of `learning_rate_boundaries`, after each of them its multiple of 1."""
+    steps = [float(step) for step in hp.learning_rate_boundaries]
+    multiples = list(hp.learning_rate_multiples)
+    if not steps or steps != sorted(set(steps)) or len(steps) != len(multiples):
+        raise UserError(
+            f"{hp.who} needs learning_rate_boundaries, steps that grow, and as many "
+            f"learning_rate_multiples, got {steps} and {multiples}"
+        )
+
+    def multiple(step: _Tensor) -> _Tensor:
+        rate = ops.ones((), "float32")
+        for begins, value in zip(steps, multiples, strict=True):
+            rate = ops.where(step > begins, value, rate)
+        return rate
+
+    return multiple
+
+
 def _cosine(hp: _Needs) -> _Factor:
     cycle = hp.positive("learning_rate_cosine_cycle_steps")
     return lambda step: _half_cosine(cycle - ops.abs(cycle - ops.mod(step, 2.0 * cycle)), cycle)
@@ -248,6 +267,7 @@ _SCHEMES: dict[str, Callable[[_Needs], _Factor]] = {
     "none": _warmed_up(_no_decay),
     "noam": _noam,
     "exp": _warmed_up(_exponential),
+    "piecewise": _warmed_up(_piecewise),
     "cosine": _warmed_up(_cosine),
     "cyclelinear10x": _warmed_up(_cycle_linear_10x),
     "sqrt": _warmed_up(_sqrt),

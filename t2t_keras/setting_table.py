@@ -1,7 +1,7 @@
 """Every setting of tensor2tensor's Transformer sets: its name, default, type, and whether it acts.
 
-The defaults are T2T's `transformer_base_v1`, the base model of "Attention Is All You Need". Two
-settings are ours: `restricted_neighborhood` and `tokens_per_update`.
+The defaults are T2T's `transformer_base_v1`, the base model of "Attention Is All You Need". `OURS`
+are the settings that they do not have.
 Settings that this project does not act on keep their names and values, so that a set reads as in
 T2T and its files can be compared; each states why, and nobody can change it unnoticed.
 """
@@ -41,6 +41,10 @@ class Setting(NamedTuple):
 
 
 _OPTIONAL_KINDS: dict[str, type[Scalar]] = {"pos": str, "learning_rate_minimum": float}
+_EMPTY_LISTS: dict[str, type[Scalar]] = {
+    "learning_rate_boundaries": float,
+    "learning_rate_multiples": float,
+}
 
 _BATCHES = {
     "batch_size": 4096,  # tokens of the longer side, padding included, per replica
@@ -60,8 +64,13 @@ OURS = {
     "tokens_per_update": 0,
     # How many positions each one sees, itself included, where self_attention_type is "restricted".
     "restricted_neighborhood": 0,
+    # Whether batches are as large as T2T's, which rounds them down, and of its buckets.
+    "t2t_batches": False,
+    # Read by learning_rate_decay_scheme "piecewise"; T2T reads them too, of sets that add them.
+    "learning_rate_boundaries": [],
+    "learning_rate_multiples": [],
 }
-"""What T2T's sets do not have."""
+"""What the sets of T2T's Transformer do not have."""
 
 _NETWORK = {
     "num_hidden_layers": 6,
@@ -258,6 +267,8 @@ def declare(name: str, default: Any, inert: str = "") -> Setting:
     """Returns the setting `name` typed by its default: a bool, int, float, str or a list of one."""
     if name in _OPTIONAL_KINDS:
         return Setting(default, _OPTIONAL_KINDS[name], optional=True, inert=inert)
+    if name in _EMPTY_LISTS:
+        return Setting(tuple(default), _EMPTY_LISTS[name], inert=inert)
     if isinstance(default, list | tuple):
         return Setting(tuple(default), type(default[0]) if default else str, inert=inert)
     return Setting(default, type(default), inert=inert)

@@ -179,11 +179,15 @@ class Transformer(TokenFit):
             "remat": self.remat,
             "dtype": self.dtype_policy,
         }
+        of_encoder = dict(settings)
+        if hp.use_pad_remover:
+            shared = _axes_without_padding(settings["relu_dropout_broadcast_dims"])
+            of_encoder["relu_dropout_broadcast_dims"] = shared
         self.encoder = (self.encoder_class or layers.TransformerEncoder)(
             num_layers=hp.num_encoder_layers or hp.num_hidden_layers,
             remove_padding=hp.use_pad_remover,
             name="encoder",
-            **settings,
+            **of_encoder,
         )
         self.decoder = (self.decoder_class or layers.TransformerDecoder)(
             num_layers=hp.num_decoder_layers or hp.num_hidden_layers, name="decoder", **settings
@@ -634,3 +638,9 @@ def _round_up(size: int, divisor: int) -> int:
 def _axes(broadcast_dims: str) -> list[int]:
     """T2T's "0,1" -> [0, 1]."""
     return [int(axis) for axis in broadcast_dims.split(",") if axis]
+
+
+def _axes_without_padding(axes: list[int]) -> list[int]:
+    """Axes of [1, tokens, F], what T2T's pad remover makes of [B, T, F], as axes of the latter."""
+    same = {0: (), 1: (0, 1), 2: (2,)}
+    return sorted({axis for given in axes for axis in same[given % 3]})

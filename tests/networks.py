@@ -18,6 +18,7 @@ def small_model(
     seed=0,
     spread=1.0,
     ending=0.0,
+    padding=0.0,
     **kwargs,
 ):
     """A model whose every variable is random, norms and biases too.
@@ -26,6 +27,7 @@ def small_model(
         overrides: of `transformer_base` with `SMALL`.
         spread: factor on what separates the logits; a wide one gives likely and unlikely tokens.
         ending: how much likelier the end of sentence is made.
+        padding: the same of id 0.
     """
     hp = t2t.registry.hparams("transformer_base", SMALL).override(overrides)
     model = model_class(
@@ -40,7 +42,9 @@ def small_model(
     norm = model.decoder.last_preprocess.layer_norm
     if norm is not None:
         norm.gamma.assign(norm.gamma * spread)
-        norm.beta.assign(norm.beta + ending * model.softmax.table[1])
+        norm.beta.assign(
+            norm.beta + ending * model.softmax.table[1] + padding * model.softmax.table[0]
+        )
     return model
 
 
@@ -55,6 +59,13 @@ def search_model(overrides=""):
         base += ",num_hidden_layers=1"  # half the time to make a graph
     overrides = f"{base},{overrides}"
     return small_model(overrides, spread=3.0, ending=1.0)
+
+
+@functools.cache
+def padding_model():
+    """A model that chooses id 0 among its tokens, before and without an end. Not to be changed."""
+    overrides = "shared_embedding_and_softmax_weights=false,num_hidden_layers=1"
+    return small_model(overrides, spread=3.0, ending=1.0, padding=2.0, seed=2)
 
 
 def log_probabilities(model, source, prefixes):

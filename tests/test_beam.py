@@ -38,7 +38,9 @@ class Sentence:
         return finished or self.alive
 
 
-def reference(model, source, beam_size, alpha, extra_length, top_beams):
+def reference(
+    model, source, beam_size, alpha, extra_length, top_beams, next_log_p=log_probabilities
+):
     decode_length = source.shape[1] + extra_length
 
     def penalty(length):
@@ -54,7 +56,7 @@ def reference(model, source, beam_size, alpha, extra_length, top_beams):
         if all(a > b for a, b in zip(to_beat, best_alive, strict=True)):
             break
         prefixes = [ids for s in sentences for _, ids in s.alive]
-        log_p = log_probabilities(model, np.repeat(source, beam_size, 0), prefixes)
+        log_p = next_log_p(model, np.repeat(source, beam_size, 0), prefixes)
         for s, rows in zip(sentences, np.split(log_p, len(source)), strict=True):
             s.grow(rows, penalty(i + 1))
     return [s.result()[:top_beams] for s in sentences]
@@ -121,7 +123,7 @@ def test_what_is_pruned():
     np.testing.assert_array_equal(cache["k"][1, :, :2], caches[0]["k"].numpy()[1][:, [0, 5]])
 
 
-@pytest.mark.parametrize("alpha", [0.0, 0.3, 1.0, 2.0])
+@pytest.mark.parametrize("alpha", [0.0, 0.3, 1.0, 2.0, -0.5, -2.0])
 @pytest.mark.parametrize("extra_length", [0, 6])
 def test_length_penalty(alpha, extra_length):
     model = search_model()
@@ -129,6 +131,49 @@ def test_length_penalty(alpha, extra_length):
         model, SOURCE, beam_size=3, alpha=alpha, extra_length=extra_length, top_beams=2
     )
     assert_equal(ids, scores, reference(model, SOURCE, 3, alpha, extra_length, 2))
+
+
+class Script:
+    """A model whose next token depends on the first source id and on the position alone."""
+
+    keys_need_positions = False
+
+    def __init__(self, p):
+        self.log_p = np.log(np.array(p, np.float32))  # [source ids, positions, V]
+
+    def step_kernels(self):
+        return None
+
+    def empty_caches(self, batch):
+        return []
+
+    def encode_source(self, inputs):
+        return inputs[:, 0]
+
+    def decode_step(self, last_ids, position, caches, source, visible=None, kernels=None):
+        log_p = tf.gather(tf.constant(self.log_p), source)[:, position]
+        return tf.repeat(log_p[:, None], last_ids.shape[1], axis=1), caches
+
+
+def scripted_log_p(model, source, prefixes):
+    return model.log_p[source[:, 0], len(prefixes[0])]
+
+
+def test_with_alpha_below_0_a_neighbour_has_no_say():
+    """T2T goes on while any sentence does, and may find better: below 0 its bound is none."""
+    end, rest = [0.01, 0.97, 0.01, 0.01], [0.01, 0.01, 0.97, 0.01]
+    first = [0.005, 0.4, 0.59, 0.005]
+    model = Script([[end] * 4, [end] * 4, [first, end, end, end], [rest, rest, rest, end]])
+    source = np.array([[2], [3]])
+    settings = {"beam_size": 2, "alpha": -2.0, "extra_length": 3}
+    ids, scores = t2t.decoding.beam_search(model, source, **settings)
+    [alone] = reference(model, source[:1], 2, -2.0, 3, 1, scripted_log_p)
+    beside, other = reference(model, source, 2, -2.0, 3, 1, scripted_log_p)
+    assert_equal(ids, scores, [alone, other])
+    assert alone[0][1] == [1]
+    assert alone[0][0] == pytest.approx(np.log(0.4))
+    assert beside[0][1] == [2, 1]
+    assert beside[0][0] == pytest.approx((np.log(0.59) + np.log(0.97)) * (7 / 6) ** 2)
 
 
 @pytest.mark.parametrize(
@@ -187,9 +232,9 @@ def test_top_beams_that_do_not_exist(beam_size, top_beams):
         t2t.decoding.beam_search(None, SOURCE, beam_size=beam_size, top_beams=top_beams)
 
 
-@pytest.mark.parametrize("alpha", [-0.1, float("nan"), float("inf")])
+@pytest.mark.parametrize("alpha", [float("nan"), float("inf")])
 def test_a_length_penalty_that_is_none(alpha):
-    with pytest.raises(UserError, match=f"alpha must be 0 or more, got {alpha}"):
+    with pytest.raises(UserError, match=f"alpha must be a number, got {alpha}"):
         t2t.decoding.beam_search(None, SOURCE, alpha=alpha)
 
 
@@ -252,17 +297,42 @@ def test_prefix():
         np.testing.assert_allclose(scores[2], free_scores[2], rtol=1e-5)
 
 
-def test_what_was_found_as_prefix_is_found_again():
-    for (ids, scores), search in zip(
-        searches(extra_length=4), (t2t.decoding.beam_search, t2t.decoding.greedy), strict=True
-    ):
-        beam = {"beam_size": 3} if search is t2t.decoding.beam_search else {}
-        again, again_scores = search(
-            search_model(), SOURCE, extra_length=4, prefix=ids[:, :2], **beam
-        )
-        again = np.asarray(again).reshape(4, -1)
-        np.testing.assert_array_equal(again[:, : ids.shape[1]], ids)
-        np.testing.assert_allclose(np.ravel(again_scores), scores, rtol=1e-5)
+@pytest.mark.parametrize("top_beams", [1, 3])
+def test_a_prefix_costs_nothing_in_beam_search(top_beams):
+    """T2T's logits of tokens that are given: 0 for these, -1e9 for all others."""
+    prefix = np.array([[7, 3, 8], [9, 4, 4], [2, 2, 5], [4, 9, 6]])
+
+    def next_log_p(model, source, prefixes):
+        i = len(prefixes[0])
+        if i >= prefix.shape[1]:
+            return log_probabilities(model, source, prefixes)
+        return np.where(np.eye(23)[np.repeat(prefix[:, i], 3)] == 1, 0.0, -1e9)
+
+    model = search_model()
+    ids, scores = t2t.decoding.beam_search(
+        model, SOURCE, beam_size=3, extra_length=4, top_beams=top_beams, prefix=prefix
+    )
+    assert_equal(ids, scores, reference(model, SOURCE, 3, 0.6, 4, top_beams, next_log_p))
+
+
+def test_only_a_prefix():
+    """There are as many hypotheses as T2T has: one, and what is none."""
+    prefix = np.array([[7, 3], [9, 4], [2, 2], [4, 9]])
+    ids, scores = t2t.decoding.beam_search(
+        search_model(), SOURCE, beam_size=3, max_lengths=[2] * 4, top_beams=3, prefix=prefix
+    )
+    np.testing.assert_array_equal(ids, np.repeat(prefix[:, None], 3, axis=1))
+    np.testing.assert_allclose(scores, [[0.0, IMPOSSIBLE, IMPOSSIBLE]] * 4)
+
+
+def test_what_greedy_search_found_as_prefix_is_found_again():
+    _, (ids, scores) = searches(extra_length=4)
+    prefix = ids[:, :2]
+    again, again_scores = t2t.decoding.greedy(search_model(), SOURCE, extra_length=4, prefix=prefix)
+    np.testing.assert_array_equal(again, ids)
+    assert not np.any(prefix == 1)
+    cost = t2t.decoding.score(search_model(), SOURCE, prefix)
+    np.testing.assert_allclose(again_scores, scores - cost, rtol=1e-4)
 
 
 def test_scores_of_what_was_found():

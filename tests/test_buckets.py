@@ -20,6 +20,7 @@ def settings(**changes):
         "min_length": 0,
         "min_length_bucket": 8,
         "length_bucket_step": 1.1,
+        "t2t_batches": False,
     }
     return SimpleNamespace(**{**values, **changes})
 
@@ -64,6 +65,20 @@ def test_as_many_buckets_as_tensor2tensor_and_more_of_the_budget(case):
         rows = size // replicas
         assert size == rows * replicas
         assert rows == 1 or rows * edge <= hp.batch_size < (rows + 1) * edge
+
+
+@pytest.mark.parametrize("case", SCHEMES["cases"], ids=lambda case: str(case[0]))
+def test_batches_of_tensor2tensor(case):
+    """With `t2t_batches`, for the same settings: its sizes, and a bucket up to each boundary."""
+    values, boundaries, sizes, *_ = case
+    args = dict(zip(SCHEMES["args"], values, strict=True))
+    args.pop("drop_long_sequences")
+    replicas = args.pop("shard_multiplier")
+    hp = settings(**args, t2t_batches=True)
+    buckets = buckets_for(hp, drop_long=True, replicas=replicas)
+    assert buckets.sizes == sizes
+    assert buckets.edges[:-1] == [length - 1 for length in SCHEMES["boundaries"][boundaries]]
+    assert buckets.edges[-1] == buckets.longest == (hp.max_length or hp.batch_size)
 
 
 def test_tensor2tensor_buckets_are_its_boundaries():

@@ -1,5 +1,7 @@
 """T2T's decode hparams: those that work, those that do not, and ours."""
 
+import inspect
+
 import pytest
 
 from t2t_keras.decoding import DecodeSettings
@@ -14,6 +16,24 @@ def test_reads_all_kinds_of_values():
     assert settings.return_beams and settings.t2t_batches
     assert settings.sampling_method == "random"
     assert DecodeSettings.parse("") == DecodeSettings()
+
+
+def test_alpha_may_be_below_0():
+    assert DecodeSettings.parse("alpha=-0.5").alpha == -0.5
+
+
+def test_extra_length_is_t2t_s_wherever_none_is_given():
+    """100 in T2T's `decode_hparams`."""
+    from t2t_keras import decoding, serving
+
+    searches = (
+        decoding.greedy,
+        decoding.beam_search,
+        decoding.sample,
+        serving.CTranslate2Translator.translate,
+    )
+    defaults = [inspect.signature(search).parameters["extra_length"].default for search in searches]
+    assert {*defaults, DecodeSettings().extra_length} == {100}
 
 
 def test_t2t_s_names_with_the_values_that_are_done_anyway():
@@ -35,7 +55,6 @@ def test_t2t_s_names_with_the_values_that_are_done_anyway():
         ("beam_size=0", "beam_size must be 1 or more, got 0"),
         ("extra_length=-1", "extra_length must be 0 or more, got -1"),
         ("alpha=nan", "alpha must be a number, got nan"),
-        ("alpha=-0.5", "alpha must be 0 or more, got -0.5"),
         ("long_inputs=crop", "long_inputs must be cut or skip, got 'crop'"),
         ("sampling_method=randm", r"argmax or random, got 'randm'. Did you mean 'random'\?"),
         ("sampling_temp=0", "sampling_temp must be more than 0, got 0.0"),

@@ -9,7 +9,7 @@ import keras
 import numpy as np
 import pytest
 import tensorflow as tf
-from networks import small_model
+from networks import padding_model, small_model
 from serving_protocol import read_warm_up
 from test_transformer import SOURCE, TARGETS
 
@@ -190,7 +190,7 @@ def test_score_wants_as_many_targets(serve):
 
 
 def test_options(model, serve):
-    for alpha, extra_length in ((0.0, 0), (1.5, 9)):
+    for alpha, extra_length in ((0.0, 0), (1.5, 9), (-0.5, 4)):
         settings = DecodeSettings(
             beam_size=3,
             alpha=alpha,
@@ -208,12 +208,25 @@ def test_options(model, serve):
         assert texts(got["translations"]) == [w.texts for w in wanted]
 
 
+def test_padding_among_the_tokens_is_text_and_no_token_of_a_target():
+    encoder = TokenTextEncoder(vocab_list=[f"w{n}" for n in range(2, 23)])
+    encoders = {"inputs": encoder, "targets": encoder}
+    lines = ["w20", "w5 w6 w7", "w7 <pad> w9", "w2 w3"]
+    settings = DecodeSettings(beam_size=2, extra_length=14, max_input_size=40)
+    served = ServedTransformer(padding_model(), encoders, settings)
+    got = served.translate(tf.constant(lines))
+    wanted = python_translations(padding_model(), lines, settings, encoders)
+    assert texts([got["translation"].numpy()]) == [[w.texts[0] for w in wanted]]
+    assert any("<pad> w" in w.texts[0] for w in wanted)
+    scored = served.score(tf.constant(["w4"]), tf.constant(["w6 <pad> w8"]))
+    assert scored["tokens"].numpy().tolist() == [3]
+
+
 @pytest.mark.parametrize(
     ("alpha", "extra_length", "message"),
     [
-        (-0.1, 0, "alpha must be 0 or more"),
-        (float("nan"), 0, "alpha must be 0 or more"),
-        (float("inf"), 0, "alpha must be 0 or more"),
+        (float("nan"), 0, "alpha must be a number"),
+        (float("inf"), 0, "alpha must be a number"),
         (0.6, 25, "extra_length must be from 0 to 24"),
         (0.6, -1, "extra_length must be from 0 to 24"),
     ],

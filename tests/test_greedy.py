@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 import tensorflow as tf
-from networks import log_probabilities, search_model, small_model
+from networks import log_probabilities, padding_model, search_model, small_model
 
 import t2t_keras as t2t
 from t2t_keras.decoding.state import open_shapes
@@ -52,6 +52,15 @@ def test_equals_numpy(overrides, extra_length):
     assert ids.dtype == tf.int32
     np.testing.assert_array_equal(ids, wanted)
     np.testing.assert_allclose(scores, wanted_scores, rtol=1e-5)
+
+
+def test_padding_that_is_chosen_is_a_token():
+    """T2T's, too: it embeds to zeros, nothing masks it, and the search goes on."""
+    wanted, wanted_scores = reference(padding_model(), SOURCE, 14)
+    ids, scores = t2t.decoding.greedy(padding_model(), SOURCE, extra_length=14)
+    np.testing.assert_array_equal(ids, wanted)
+    np.testing.assert_allclose(scores, wanted_scores, rtol=1e-5)
+    assert any(0 in row[: row.index(1)] for row in wanted.tolist() if 1 in row)
 
 
 def test_some_sentences_end_and_some_do_not():

@@ -101,6 +101,19 @@ def test_buckets_of_tensor2tensor(tmp_path):
     assert sorted(sorted(numbers([batch])) for batch in batches) == [[0], [1, 2], [3]]
 
 
+@pytest.mark.parametrize("split", ["train", "dev"])
+def test_batches_of_tensor2tensor_by_a_setting(data_dir, split):
+    """The very batches; trimmed, as they are without XLA, they have its shapes, too."""
+    hp = settings(t2t_batches=True)
+    made = dataset(Toy(), split, data_dir, hp, seed=3).take(40)
+    wanted = dataset(Toy(), split, data_dir, settings(), seed=3, pad_to_boundary=False).take(40)
+    for batch, one in zip(without_spare_columns(made), wanted, strict=True):
+        for side in ("inputs", "targets"):
+            np.testing.assert_array_equal(batch[side], one[side])
+    if split == "train":
+        assert shapes(made) == set(bucket_shapes(hp))
+
+
 def test_one_epoch_has_every_example_once(data_dir):
     batches = list(dataset(Toy(), "train", data_dir, settings(), repeat=False))
     assert sorted(numbers(batches)) == list(range(200))

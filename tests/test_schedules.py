@@ -127,6 +127,11 @@ def test_factor(hp, train_steps, expected):
             {100: 0.5 + HALF / 2, 200: 0.5, 300: 0.5 - HALF / 2, 600: 0.5, 800: 1.0},
         ),
         ("cyclelinear10x", {}, {100: 3.3, 150: 1.8, 200: 0.3, 250: 1.8, 300: 3.3}),
+        (
+            "piecewise",
+            {"learning_rate_boundaries": [200, 350], "learning_rate_multiples": [0.5, 0.1]},
+            {100: 1.0, 200: 1.0, 201: 0.5, 350: 0.5, 351: 0.1, 9000: 0.1},
+        ),
     ],
 )
 def test_legacy_schemes(scheme, values, expected):
@@ -139,6 +144,28 @@ def test_legacy_schemes(scheme, values, expected):
     assert float(adam(100)) == pytest.approx(0.002 * float(sgd(100)), rel=1e-6)
     half = learning_rate_schedule(hp.replace(optimizer="sgd", learning_rate=0.5))
     assert float(half(100)) == pytest.approx(0.5 * float(sgd(100)), rel=1e-6)
+
+
+def test_piecewise_on_a_command_line_with_accumulated_gradients():
+    hp = HParams().override(
+        "optimizer=sgd,learning_rate=2.0,learning_rate_warmup_steps=0,"
+        "learning_rate_decay_scheme=piecewise,learning_rate_boundaries=[4,10],"
+        "learning_rate_multiples=[0.5,3],optimizer_multistep_accumulate_steps=2"
+    )
+    schedule = learning_rate_schedule(hp)
+    expected = {0: 2.0, 8: 2.0, 9: 1.0, 20: 1.0, 21: 6.0}
+    assert rates(schedule, expected) == pytest.approx(list(expected.values()))
+    again = type(schedule).from_config(json.loads(json.dumps(schedule.get_config())))
+    assert rates(again, expected) == rates(schedule, expected)
+
+
+def piecewise(boundaries, multiples):
+    return settings(
+        "legacy",
+        learning_rate_decay_scheme="piecewise",
+        learning_rate_boundaries=boundaries,
+        learning_rate_multiples=multiples,
+    )
 
 
 def test_adafactor_has_no_correction():
@@ -159,6 +186,9 @@ def test_adafactor_has_no_correction():
         (settings("single_cycle_cos_decay"), 100, "needs more train_steps than learning_rate_warmup_steps (100), got 100"),
         (settings("constant*linear_warmup").replace(learning_rate_warmup_steps=0), None, "needs learning_rate_warmup_steps above 0, got 0"),
         (settings("cosdecay", learning_rate_decay_steps=0), None, "needs learning_rate_decay_steps above 0, got 0"),
+        (piecewise([], []), None, "learning_rate_decay_scheme 'piecewise' needs learning_rate_boundaries, steps that grow"),
+        (piecewise([5, 3], [1, 2]), None, "as many learning_rate_multiples, got [5.0, 3.0] and [1.0, 2.0]"),
+        (piecewise([5, 8], [1]), None, "got [5.0, 8.0] and [1.0]"),
     ],
 )  # fmt: skip
 def test_wrong_schedule_is_one_line(hp, train_steps, message):

@@ -287,3 +287,57 @@ def test_a_record_of_another_network_is_refused(name, value):
     recorded = t2t.settings.HParams.from_dict({**hp.to_dict(), name: value})
     with pytest.raises(UserError, match=f"{name}={value} is not supported"):
         t2t.Transformer(recorded, source_vocab_size=23, target_vocab_size=23)
+
+
+def dropout_masks(overrides):
+    """The shapes of the masks of attention and feed-forward network, in the order of use."""
+    shapes = []
+
+    def keep_all(shape, rate):
+        shapes.append(tuple(int(size) for size in shape))
+        return np.ones(shape, bool)
+
+    model = small_model(f"num_hidden_layers=1,layer_prepostprocess_dropout=0.0,{overrides}")
+    with t2t.layers.keep_mask_scope(keep_all):
+        model({"inputs": SOURCE, "targets": TARGETS}, training=True)
+    return shapes
+
+
+def test_relative_attention_shares_no_dropout_mask():
+    """T2T's `dot_product_attention_relative` does not see `attention_dropout_broadcast_dims`."""
+    (batch, source), target = SOURCE.shape, TARGETS.shape[1]
+    shared = "attention_dropout=0.1,relu_dropout=0.0,attention_dropout_broadcast_dims=[0,1]"
+    relative = f"self_attention_type=dot_product_relative,max_relative_position=2,{shared}"
+    assert dropout_masks(shared) == [
+        (1, 1, source, source), (1, 1, target, target), (1, 1, target, source),
+    ]  # fmt: skip
+    assert dropout_masks(relative) == [
+        (batch, 2, source, source), (batch, 2, target, target), (1, 1, target, source),
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("axes", "of_encoder", "of_decoder"),
+    [
+        ("1", (1, 1, 24), ("B", 1, 24)),
+        ("[0,-2]", (1, 1, 24), (1, 1, 24)),
+        ("0", ("N", 24), (1, "T", 24)),
+        ("[1,2]", (1, 1, 1), ("B", 1, 1)),
+        ("-1", ("B", "S", 1), ("B", "T", 1)),
+    ],
+)
+def test_relu_dropout_of_the_encoder_counts_axes_as_the_pad_remover_leaves_them(
+    axes, of_encoder, of_decoder
+):
+    """T2T's makes [1, tokens, F] of [B, S, F]: axis 1 is all tokens, and axis 0 is nothing."""
+    sizes = {"B": len(SOURCE), "S": SOURCE.shape[1], "T": TARGETS.shape[1], "N": SOURCE.size}
+    wanted = [tuple(sizes.get(n, n) for n in shape) for shape in (of_encoder, of_decoder)]
+    overrides = f"attention_dropout=0.0,relu_dropout=0.1,relu_dropout_broadcast_dims={axes}"
+    assert dropout_masks(overrides) == wanted
+
+
+def test_relu_dropout_of_the_encoder_without_the_pad_remover():
+    axes = (
+        "attention_dropout=0.0,relu_dropout=0.1,relu_dropout_broadcast_dims=1,use_pad_remover=false"
+    )
+    assert dropout_masks(axes) == [(SOURCE.shape[0], 1, 24), (TARGETS.shape[0], 1, 24)]

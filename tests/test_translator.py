@@ -5,7 +5,7 @@ import math
 import numpy as np
 import pytest
 import tensorflow as tf
-from networks import log_probabilities, search_model, small_model
+from networks import log_probabilities, padding_model, search_model, small_model
 
 from t2t_keras import decoding
 from t2t_keras.decoding import DecodeSettings, Ensemble, PairScorer, Translator, translator
@@ -51,6 +51,73 @@ def test_ids_that_fill_a_vocabulary_up_are_no_text():
     encoder = ByteTextEncoder()
     made = Translator(None, {"inputs": encoder, "targets": encoder})
     assert made.text([*encoder.encode("ab"), 258, *encoder.encode("c"), 263, 1, 99]) == "abc"
+
+
+@pytest.mark.parametrize("beam_size", [1, 2])
+def test_padding_among_the_tokens_is_text(beam_size):
+    """T2T cuts at the end of sentence alone. Without one it has the padding at the end, too."""
+    search = {
+        1: decoding.greedy,
+        2: lambda *args, **kwargs: [
+            found[:, 0] for found in decoding.beam_search(*args, beam_size=2, **kwargs)
+        ],
+    }[beam_size]
+    settings = {"beam_size": beam_size, "extra_length": 14}
+    found = make(settings, padding_model()).translate(LINES)
+    inner = 0
+    for line, translation in zip(LINES, found, strict=True):
+        ids, _ = search(padding_model(), [[*ENCODER.encode(line), 1]], extra_length=14)
+        row = ids[0].numpy().tolist()
+        text = ENCODER.decode(row[: row.index(1)] if 1 in row else row)
+        text = text if 1 in row else text.removesuffix(" <pad>")
+        assert translation.texts == [text]
+        assert translation.lengths == [len(text.split()) + (1 in row)]
+        inner += "<pad>" in text
+    assert inner
+
+
+def test_hypotheses_that_do_not_exist_are_empty():
+    """At most one token, of which only the end of sentence is an end. T2T has "<pad>" twice."""
+    settings = {"beam_size": 3, "return_beams": True, "extra_length": 0}
+    [found] = make(settings).translate([""])
+    assert found.texts == ["", "", ""]
+    assert found.lengths == [1, 0, 0]
+    assert found.scores[0] > -100
+    assert max(found.scores[1:]) <= -1e7
+
+
+def test_as_many_tokens_follow_a_prefix_as_would_come_without():
+    settings = {"beam_size": 1, "extra_length": 2}
+    [found] = make(settings, padding_model()).translate(["w20"], ["w3 w9"])
+    assert found.lengths == [2 + 2 + 2]  # source, extra, prefix
+
+
+@pytest.mark.parametrize(
+    ("ids", "kept"),
+    [
+        ([5, 0, 6, 1, 0, 0], [5, 0, 6]),
+        ([5, 0, 1, 7, 1], [5, 0]),
+        ([5, 0, 1, 0], [5, 0]),
+        ([5, 0, 6], [5, 0, 6]),
+        ([5, 0, 6, 0, 0], [5, 0, 6]),  # T2T keeps these two: "<pad> <pad>"
+        ([0, 0], []),  # and of these, as of a hypothesis that does not exist
+        ([1], []),
+    ],
+)
+def test_what_of_an_output_is_text(ids, kept):
+    assert translator.until_eos(np.array(ids)) == kept
+
+
+def test_padding_within_a_source_keeps_its_place():
+    """As in a text with the token <pad>; T2T masks it where it stands."""
+    row = [*ENCODER.encode("w5 w6 <pad> w7"), 1]
+    assert 0 in row
+    translate = make({"beam_size": 2})
+    same(translate.translate_ids([[*row, 0, 0]]), translate.translate(["w5 w6 <pad> w7"]))
+    ids, scores = decoding.beam_search(search_model(), [row], beam_size=2, max_lengths=[10])
+    [found] = translate.translate_ids([[*row, 0, 0]])
+    assert found.texts == [translate.text(ids[0, 0])]
+    assert found.scores == pytest.approx(scores.numpy()[0], rel=1e-5)
 
 
 def test_t2t_s_batches():
@@ -185,6 +252,17 @@ def test_scores_are_mean_losses_of_the_target_s_tokens():
     np.testing.assert_allclose(together, wanted, rtol=1e-4)
     alone = [next(scorer(batch_size=1).score_lines([line])).loss for line in lines]
     np.testing.assert_allclose(alone, wanted, rtol=1e-4)
+
+
+def test_padding_in_a_target_weighs_nothing():
+    """T2T's loss: of what comes after it, too, the mean is over the other tokens."""
+    source, target = ([*ENCODER.encode(side), 1] for side in ("w4 w5", "w6 <pad> w8"))
+    log_p = [
+        log_probabilities(search_model(), [source], [target[:t]])[0, target[t]] for t in (0, 2, 3)
+    ]
+    [scored] = scorer().score_lines([Line(1, "w4 w5\tw6 <pad> w8")])
+    assert scored.loss == pytest.approx(-np.mean(log_p), rel=1e-4)
+    assert scored.tokens == 3
 
 
 def test_a_pair_that_is_too_long_has_no_score():

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 from absl import flags
 
 from t2t_keras.cli import options
+from t2t_keras.ids import without_padding
 
 if TYPE_CHECKING:
     from t2t_keras.data import Problem
@@ -69,7 +70,7 @@ def _examples(batches, encoders, number: int) -> list[str]:
     lines = [f"first batch: {shapes}"]
     for row in range(min(number, len(batch["inputs"]))):
         for side, encoder in encoders.items():
-            ids = [int(i) for i in batch[side][row] if i]
+            ids = without_padding(batch[side][row])
             lines += [f"  {side}: {encoder.decode(ids)}", f"    {' '.join(map(str, ids))}"]
     return lines
 

@@ -45,8 +45,9 @@ def bucket_shapes(hp, replicas: int = 1) -> list[tuple[int, int]]:
     """Returns every (batch, length) shape that a training run with `hp` can see, shortest first.
 
     There are as many as T2T has buckets with these settings. The first length is
-    `hp.min_length_bucket`, the last `hp.max_length`, and a batch has as many rows as fit into
-    `hp.batch_size` ids of one side, times the replicas.
+    `hp.min_length_bucket` (one less with `hp.t2t_batches`), the last `hp.max_length`, and a batch
+    has as many rows as fit into `hp.batch_size` ids of one side (with `hp.t2t_batches` as T2T
+    makes of that), times the replicas.
     """
     edges, sizes, shortest, _ = buckets_for(hp, drop_long=True, replicas=replicas)
     return [
@@ -58,7 +59,8 @@ def buckets_for(hp, drop_long: bool, replicas: int = 1) -> Buckets:
     """Returns the buckets whose shapes `bucket_shapes` lists.
 
     Args:
-        hp: `batch_size`, `max_length`, `min_length`, `min_length_bucket`, `length_bucket_step`.
+        hp: `batch_size`, `max_length`, `min_length`, `min_length_bucket`, `length_bucket_step`,
+            and `t2t_batches`, with which they are `tensor2tensor_buckets`.
         drop_long: whether lengths are limited; otherwise all are kept, and buckets of 2, 4, 8...
             times `max_length` follow.
         replicas: every batch size is multiplied by it.
@@ -66,6 +68,8 @@ def buckets_for(hp, drop_long: bool, replicas: int = 1) -> Buckets:
     Raises:
         UserError: a setting is out of range.
     """
+    if hp.t2t_batches:
+        return tensor2tensor_buckets(hp, drop_long, replicas)
     scheme = _scheme(hp, replicas)
     last = hp.max_length or hp.batch_size
     edges = _edges(hp.min_length_bucket, last, len(scheme["batch_sizes"]))

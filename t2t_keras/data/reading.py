@@ -113,7 +113,7 @@ class Batches:
         hp: `batch_size` (tokens a replica), `max_input_seq_length` and `max_target_seq_length`
             (longer sentences are cut), `max_length`, `min_length`, `min_length_bucket`,
             `length_bucket_step`, `eval_drop_long_sequences`, `batch_shuffle_size` (0: the batches
-            of an epoch come in the order in which they fill, not permuted).
+            of an epoch come in the order in which they fill, not permuted), `t2t_batches`.
         seed: of all permutations.
         replicas: of all hosts; the batch sizes are multiples of it.
         hosts: how many programs read together; each gets its rows of every batch.

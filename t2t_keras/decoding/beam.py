@@ -23,6 +23,9 @@ from t2t_keras.errors import UserError
 from t2t_keras.ids import EOS_ID, PAD_ID
 from t2t_keras.open_graph import open_graph_of_model
 
+NOT_FORCED = -1e9
+"""T2T's log p of another token than the one that must come: below `-INFINITY`, of no hypothesis."""
+
 PRUNED_EVERY = 8
 """So many steps apart, keys that no hypothesis sees any more leave the caches."""
 
@@ -64,7 +67,7 @@ def beam_search(
     *,
     beam_size: int = 4,
     alpha: float = 0.6,
-    extra_length: int = 50,
+    extra_length: int = 100,
     top_beams: int = 1,
     max_lengths=None,
     min_length: int = 0,
@@ -82,12 +85,14 @@ def beam_search(
         model: a `Transformer` or an `Ensemble`.
         inputs: [B, S] source ids with their end of sentence, padded with 0.
         beam_size: K.
-        alpha: weight of the length penalty, 0 or more.
+        alpha: weight of the length penalty; below 0 it favours short outputs, and a search may
+            end before the best is found.
         extra_length: at most S + extra_length tokens come out, S with padding.
         top_beams: K', how many hypotheses to return, at most K.
         max_lengths: [B] int, the most tokens of each output, instead of S + extra_length.
         min_length: tokens that must stand before the end of sentence.
-        prefix: [B, P] int, padded with 0: the tokens that outputs begin with.
+        prefix: [B, P] int, padded with 0: the tokens that outputs begin with. They cost nothing,
+            and count in the length of the penalty.
 
     Returns:
         ids [B, K', L] int32, best first, 0 after the first end of sentence, and scores
@@ -98,8 +103,8 @@ def beam_search(
     """
     if not 1 <= top_beams <= beam_size:
         raise UserError(f"top_beams must be from 1 to beam_size={beam_size}, got {top_beams}.")
-    if not tf.is_tensor(alpha) and not 0 <= alpha < math.inf:
-        raise UserError(f"alpha must be 0 or more, got {alpha}.")
+    if not tf.is_tensor(alpha) and not math.isfinite(alpha):
+        raise UserError(f"alpha must be a number, got {alpha}.")
     inputs = as_ids(inputs)
     return _beam_search(
         model,
@@ -303,11 +308,10 @@ def candidates(logits, beam_size: int, i, forced, min_length: int):
     tokens = tf.gather(tokens, order, batch_dims=2)
     log_p = tf.gather(best, order, batch_dims=2) - normaliser
     if forced is not None:
-        only = tf.gather(logits, forced, axis=2, batch_dims=1)[:, :, None] - normaliser
         first = tf.range(tokens.shape[2]) == 0
         free = (forced == PAD_ID)[:, None, None]
         tokens = tf.where(free, tokens, tf.where(first, forced[:, None, None], PAD_ID))
-        log_p = tf.where(free, log_p, tf.where(first, only, -INFINITY))
+        log_p = tf.where(free, log_p, tf.where(first, 0.0, NOT_FORCED))
     return tokens, log_p
 
 

@@ -10,7 +10,7 @@ from t2t_keras.open_graph import open_graph_of_model
 
 
 def greedy(
-    model, inputs, *, extra_length: int = 50, max_lengths=None, min_length: int = 0, prefix=None
+    model, inputs, *, extra_length: int = 100, max_lengths=None, min_length: int = 0, prefix=None
 ):
     """Decodes by taking the likeliest token at every step: T2T's `_greedy_infer`.
 
@@ -20,7 +20,7 @@ def greedy(
         extra_length: at most S + extra_length tokens come out, S with padding.
         max_lengths: [B] int, the most tokens of each output, instead of S + extra_length.
         min_length: tokens that must stand before the end of sentence.
-        prefix: [B, P] int, padded with 0: the tokens that outputs begin with.
+        prefix: [B, P] int, padded with 0: the tokens that outputs begin with, at no cost.
 
     Returns:
         ids [B, L] int32, 0 after the first end of sentence, and scores [B] float32: the sum of

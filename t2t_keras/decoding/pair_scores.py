@@ -6,13 +6,15 @@ import math
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from typing import NamedTuple
 
+import numpy as np
+
 from t2t_keras.decoding.by_length import BatchLimits, ByLength, Done, Report
 from t2t_keras.decoding.scoring import score
 from t2t_keras.decoding.settings import DecodeSettings
 from t2t_keras.decoding.source_lines import Line
 from t2t_keras.decoding.translator import WINDOW, encoded, pad, warn
 from t2t_keras.errors import UserError
-from t2t_keras.ids import EOS_ID
+from t2t_keras.ids import EOS_ID, PAD_ID
 
 _LOGITS = 8
 """Scoring holds the logits of all positions at once: so many times fewer than a search has."""
@@ -93,9 +95,10 @@ class PairScorer:
         """Scores a batch."""
         sources, targets = (pad(side) for side in zip(*(pair[1:3] for pair in pairs), strict=True))
         log_p = score(self.model, sources, targets).numpy()
+        tokens = np.count_nonzero(targets != PAD_ID, axis=1)
         return [
-            PairScore(-float(sum_) / len(pair.target), len(pair.target))
-            for sum_, pair in zip(log_p, pairs, strict=True)
+            PairScore(-float(sum_) / number, int(number))
+            for sum_, number in zip(log_p, tokens, strict=True)
         ]
 
     def without(self, pair: Pair) -> PairScore:

@@ -18,7 +18,7 @@ def sample(
     temperature: float = 1.0,
     top_k: int = 0,
     top_p: float = 1.0,
-    extra_length: int = 50,
+    extra_length: int = 100,
     max_lengths=None,
     min_length: int = 0,
     prefix=None,
@@ -37,7 +37,7 @@ def sample(
         extra_length: at most S + extra_length tokens come out, S with padding.
         max_lengths: [B] int, the most tokens of each output, instead of S + extra_length.
         min_length: tokens that must stand before the end of sentence.
-        prefix: [B, P] int, padded with 0: the tokens that outputs begin with.
+        prefix: [B, P] int, padded with 0: the tokens that outputs begin with, at no cost.
 
     Returns:
         ids [B, L] int32, 0 after the first end of sentence, and scores [B] float32: the model's

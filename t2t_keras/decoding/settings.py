@@ -17,7 +17,6 @@ SENTENCES = 32
 _CHOICES = {"long_inputs": ("cut", "skip"), "sampling_method": ("argmax", "random")}
 _LEAST = {
     "beam_size": 1,
-    "alpha": 0,
     "extra_length": 0,
     "min_length": 0,
     "batch_size": 0,
@@ -32,7 +31,7 @@ class DecodeSettings:
 
     Args:
         beam_size: K; 1 is greedy search, or sampling.
-        alpha: weight of the length penalty, 0 or more.
+        alpha: weight of the length penalty; see `beam_search`.
         extra_length: an output may be this much longer than its input. (The paper: 50.)
         min_length: tokens of an output before its end of sentence, at least.
         batch_size: sentences decoded at once, at most; 0: as many as `batch_tokens` lets.

@@ -52,7 +52,7 @@ def follow(model, inputs, limits, prefix, min_length: int, choose: Choose):
         model: a `Transformer` or an `Ensemble`.
         inputs: [B, S] int32.
         limits: [B] int32, the most tokens of each output.
-        prefix: [B, P] int32 or None, the tokens that outputs begin with.
+        prefix: [B, P] int32 or None, the tokens that outputs begin with; they cost nothing, as in T2T.
         min_length: tokens that must stand before the end of sentence.
         choose: which token comes next.
 
@@ -71,10 +71,11 @@ def follow(model, inputs, limits, prefix, min_length: int, choose: Choose):
         )
         logits = logits[:, 0]  # [b, 1, V] -> [b, V]
         token = choose(not_too_early(logits, search.i, min_length), live.rows, search.i)
+        log_p = tf.gather(logits, token, batch_dims=1) - tf.reduce_logsumexp(logits, -1)
         if prefix is not None:
             forced = live.forced[:, search.i]
             token = tf.where(forced == PAD_ID, token, forced)
-        log_p = tf.gather(logits, token, batch_dims=1) - tf.reduce_logsumexp(logits, -1)
+            log_p = tf.where(forced == PAD_ID, log_p, 0.0)
         live = live._replace(
             ids=tf.concat([live.ids, token[:, None]], 1),
             score=live.score + tf.where(live.ended, 0.0, log_p),

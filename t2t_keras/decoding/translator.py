@@ -17,7 +17,7 @@ from t2t_keras.decoding.sampling import sample
 from t2t_keras.decoding.settings import SENTENCES, DecodeSettings
 from t2t_keras.decoding.source_lines import Line
 from t2t_keras.errors import UserError
-from t2t_keras.ids import EOS_ID, PAD_ID, until_eos
+from t2t_keras.ids import EOS_ID, PAD_ID, until_eos, without_padding
 
 WINDOW = 2048
 """Lines that are sorted together."""
@@ -111,7 +111,7 @@ class Translator:
 
     def translate_ids(self, ids) -> list[Translation]:
         """Translates source ids [B, S] with their ends of sentences, padded with 0."""
-        rows = [[int(i) for i in row if i != PAD_ID] for row in np.asarray(ids)]
+        rows = [without_padding(row) for row in np.asarray(ids)]
         sentences = [Sentence(n, row, [], "") for n, row in enumerate(rows, start=1)]
         return list(self.by_length.results(sentences))
 
@@ -140,7 +140,7 @@ class Translator:
             Translation(
                 texts=[self.format_output(sentence.text, self.text(ids)) for ids in hypotheses],
                 scores=[float(score) for score in row],
-                lengths=[int(np.count_nonzero(ids)) for ids in hypotheses],
+                lengths=[len(without_padding(ids)) for ids in hypotheses],
             )
             for sentence, hypotheses, row in zip(
                 sentences, outputs.numpy(), scores.numpy(), strict=True

@@ -5,6 +5,7 @@ from __future__ import annotations
 import tensorflow as tf
 
 from t2t_keras.decoding import DecodeSettings, Ensemble, beam_search, greedy, score
+from t2t_keras.decoding.state import clear_after_eos
 from t2t_keras.errors import UserError
 from t2t_keras.export.batches import in_batches
 from t2t_keras.ids import EOS_ID, PAD_ID
@@ -88,11 +89,7 @@ class ServedTransformer(tf.Module):
 
         Target ids have 0 after their end of sentence.
         """
-        source_ids = tf.pad(source_ids, [[0, 0], [0, 1]])  # one column at least
-        place = tf.range(1, tf.shape(source_ids)[1] + 1)
-        lengths = tf.reduce_max(tf.where(source_ids != PAD_ID, place, 0), 1)
-        rows = tf.RaggedTensor.from_tensor(source_ids, lengths)
-        ids, scores, truncated = self._parts.translate_rows(rows)
+        ids, scores, truncated = self._parts.translate_rows(_without_padding(source_ids))
         return {"target_ids": ids, "scores": scores, "truncated": truncated}
 
     @tf.function(input_signature=[_TEXTS, _TEXTS])
@@ -143,9 +140,7 @@ class _Parts:
         """Assertions that keep a client from asking for more than there may be."""
         most = max(self.limit, self.settings.extra_length)
         return [
-            tf.debugging.Assert(
-                (alpha >= 0.0) & tf.math.is_finite(alpha), ["alpha must be 0 or more, got", alpha]
-            ),
+            tf.debugging.Assert(tf.math.is_finite(alpha), ["alpha must be a number, got", alpha]),
             tf.debugging.Assert(
                 (extra_length >= 0) & (extra_length <= most),
                 [f"extra_length must be from 0 to {most}, got", extra_length],
@@ -190,16 +185,15 @@ class _Parts:
         return cut(tf.concat([ids, ends], 1), self.limit)
 
     def texts(self, ids):
-        """Ids [B, N, L] up to their first end of sentence or padding -> texts [B, N].
+        """Ids [B, N, L] up to their end of sentence or the padding at the end -> texts [B, N].
 
         What `vocab_divisor` has added to a vocabulary counts for nothing.
         """
         encoder = self.encoders["targets"]
         batch, hypotheses, length = tf.unstack(tf.shape(ids))
         ids = tf.reshape(ids, [batch * hypotheses, length])
-        ended = tf.cast((ids == EOS_ID) | (ids == PAD_ID), tf.int32)
-        lengths = tf.reduce_sum(tf.cast(tf.cumsum(ended, 1) == 0, tf.int64), 1)
-        rows = tf.RaggedTensor.from_tensor(ids, lengths)
+        rows = _without_padding(clear_after_eos(ids))
+        rows = tf.ragged.boolean_mask(rows, rows != EOS_ID)
         texts = encoder.decode_tensor(tf.ragged.boolean_mask(rows, rows < encoder.vocab_size))
         return tf.reshape(texts, [batch, self.hypotheses])
 
@@ -232,13 +226,12 @@ class _Parts:
         with tf.control_dependencies([same]):
             sources, source_cut = self.encode("inputs", source)
             targets, target_cut = self.encode("targets", target)
-        tokens = tf.cast(targets.row_lengths(), tf.int32)
 
         def run(rows):
             pair = [tf.gather(ids, rows).to_tensor() for ids in (sources, targets)]
             return [score(self.model, *pair)]
 
-        lengths = tf.maximum(tf.cast(sources.row_lengths(), tf.int32), tokens)
+        lengths = tf.cast(tf.maximum(sources.row_lengths(), targets.row_lengths()), tf.int32)
         (log_p,) = in_batches(
             run,
             lengths,
@@ -246,7 +239,15 @@ class _Parts:
             most_rows=self.rows,
             most_tokens=min(self.tokens, SCORED_TOKENS),
         )
+        tokens = tf.reduce_sum(tf.cast(targets != PAD_ID, tf.int32), 1)
         return {"log_probability": log_p, "tokens": tokens, "truncated": source_cut | target_cut}
+
+
+def _without_padding(ids):
+    """Ids [B, L] -> rows [B, None] up to the last that is no padding."""
+    ids = tf.pad(ids, [[0, 0], [0, 1]])  # one column at least
+    place = tf.range(1, tf.shape(ids, tf.int64)[1] + 1)
+    return tf.RaggedTensor.from_tensor(ids, tf.reduce_max(tf.where(ids != PAD_ID, place, 0), 1))
 
 
 def cut(rows, limit: int):

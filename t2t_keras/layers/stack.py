@@ -27,7 +27,8 @@ class LayerSettings(keras.layers.Layer):
         attention_dropout: rate on attention weights.
         relu_dropout: rate inside the feed-forward network.
         prepostprocess_dropout_broadcast_dims, attention_dropout_broadcast_dims,
-            relu_dropout_broadcast_dims: axes along which each dropout is shared.
+            relu_dropout_broadcast_dims: axes along which each dropout is shared; never that of
+            attention with relative positions, as in T2T.
         max_relative_position: if positive, self-attention uses relative positions.
         neighborhood: if positive, self-attention is restricted to so many positions (see
             `RestrictedAttention`).
@@ -87,13 +88,14 @@ class LayerSettings(keras.layers.Layer):
     def attention(self, name: str, relative: bool = False) -> MultiHeadAttention:
         """Makes the attention of a sub-layer; `relative` where it is self-attention."""
         s = self.settings
+        distances = s["max_relative_position"] if relative else 0
         settings = {
             "num_heads": s["num_heads"],
             "key_channels": s["key_channels"],
             "value_channels": s["value_channels"],
             "dropout": s["attention_dropout"],
-            "dropout_broadcast_dims": s["attention_dropout_broadcast_dims"],
-            "max_relative_position": s["max_relative_position"] if relative else 0,
+            "dropout_broadcast_dims": () if distances else s["attention_dropout_broadcast_dims"],
+            "max_relative_position": distances,
             "kernel_initializer": s["kernel_initializer"],
             "dtype": self.dtype_policy,
             "name": name,

@@ -62,7 +62,7 @@ class CTranslate2Translator:
         *,
         beam_size: int = 4,
         alpha: float = 0.6,
-        extra_length: int = 50,
+        extra_length: int = 100,
         batch_size: int = 32,
         top_beams: int = 1,
     ) -> list[list[tuple[str, float]]]:
