@@ -22,8 +22,8 @@ import toy
 import warm_server
 from markdown_blocks import LANGUAGES, ROOT, Block, blocks, commands, indented_lines
 
-from t2t_keras.cli.t2t_flags import INSTEAD
 from t2t_keras.data import TranslateProblem
+from t2t_keras.t2t_names import FLAGS
 from t2t_keras.text import SubwordTextEncoder
 
 ALL = ["README.md", *sorted(f"docs/{path.name}" for path in (ROOT / "docs").glob("*.md"))]
@@ -330,8 +330,8 @@ def test_what_is_said_of_flags_of_t2t_is_so():
                     assert flags <= ours[command], (command, row)
             elif default:
                 assert not flags & ours[default], row
-                assert flags - {"hp_NAME"} <= set(INSTEAD), row
-    assert set(INSTEAD) <= told
+                assert flags - {"hp_NAME"} <= set(FLAGS), row
+    assert set(FLAGS) <= told
     trained_with = t2t_release.RELEASED / "transformer_test_ckpt/flags.txt"
     if trained_with.exists():
         given = set(re.findall(r"^--(\w+)=", trained_with.read_text(), re.MULTILINE))
