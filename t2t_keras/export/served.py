@@ -9,6 +9,7 @@ from t2t_keras.errors import UserError
 from t2t_keras.export.batches import in_batches
 from t2t_keras.ids import EOS_ID, PAD_ID
 from t2t_keras.text.graph import SPACES
+from t2t_keras.text.simple_encoders import TokenTextEncoder
 from t2t_keras.text.vocabulary_size import require_vocabulary
 
 SIGNATURES = (
@@ -49,8 +50,8 @@ class ServedTransformer(tf.Module):
             `return_beams`, else 1.
 
     Raises:
-        UserError: settings that a server does not offer, or a vocabulary of another size than the
-            model's.
+        UserError: settings that a server does not offer, or a vocabulary of more tokens than the
+            model has.
     """
 
     def __init__(self, model, encoders, settings: DecodeSettings | None = None):
@@ -192,7 +193,7 @@ class _Parts:
     def texts(self, ids):
         """Ids [B, N, L] up to their first end of sentence or padding -> texts [B, N].
 
-        What `vocab_divisor` has added to a vocabulary counts for nothing.
+        What `vocab_divisor` has added to a vocabulary of subwords counts for nothing.
         """
         encoder = self.encoders["targets"]
         batch, hypotheses, length = tf.unstack(tf.shape(ids))
@@ -200,7 +201,9 @@ class _Parts:
         ended = tf.cast((ids == EOS_ID) | (ids == PAD_ID), tf.int32)
         lengths = tf.reduce_sum(tf.cast(tf.cumsum(ended, 1) == 0, tf.int64), 1)
         rows = tf.RaggedTensor.from_tensor(ids, lengths)
-        texts = encoder.decode_tensor(tf.ragged.boolean_mask(rows, rows < encoder.vocab_size))
+        if not isinstance(encoder, TokenTextEncoder):  # see `spelled`
+            rows = tf.ragged.boolean_mask(rows, rows < encoder.vocab_size)
+        texts = encoder.decode_tensor(rows)
         return tf.reshape(texts, [batch, self.hypotheses])
 
     def _search(self, sources, alpha, extra_length):
