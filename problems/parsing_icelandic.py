@@ -17,13 +17,14 @@ class ParsingIcelandic16k(TwoVocabularyProblem):
     """Sentences and their trees as text, read from `parsing_train.pairs` and `parsing_dev.pairs`.
 
     A line holds a sentence, a tab and its tree. Outputs are text, not trees: T2T leaves open how
-    they are written. T2T multiplies the loss by 2.5 here; it is left as it is, since but for
-    its epsilon Adam's updates do not depend on the scale.
+    they are written.
     """
 
     approx_vocab_sizes = 2**14, 2**8
     vocab_filenames = "ice_source.tokens.vocab.16384", "ice_target.tokens.vocab.256"
+    table_sizes = None, 2**8  # T2T's, however many tokens the vocabulary of trees has
     max_subtoken_length = None
+    loss_multiplier = 2.5
     space_ids = SpaceID.ICE_TOK, SpaceID.ICE_PARSE_TOK
     dataset_splits = [
         {"split": DatasetSplit.TRAIN, "shards": 10},

@@ -10,7 +10,7 @@ import traceback
 from collections.abc import Callable
 from typing import Any, NamedTuple, TypeVar
 
-from t2t_keras import t2t_names
+from t2t_keras import t2t_code, t2t_names
 from t2t_keras.errors import UserError, nearest
 from t2t_keras.settings import HParams, split_items
 
@@ -214,7 +214,7 @@ def _failed_import(path: str, directory: str, error: Exception) -> UserError:
     absent = (error.name or "") if isinstance(error, ModuleNotFoundError) else ""
     if places and absent.split(".")[0] == "tensor2tensor":
         with open(places[-1].filename, encoding="utf-8") as file:
-            told = t2t_names.imports_instead(file.read())
+            told = t2t_code.imports_instead(file.read())
         lines = "; ".join(f"line {line}, {name}: {instead}" for line, name, instead in told)
         return UserError(
             f"{places[-1].filename} is written for tensor2tensor. Write instead: {lines}."

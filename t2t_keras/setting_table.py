@@ -262,6 +262,28 @@ _INERT: dict[str, dict[str, Any]] = {
     },
 }
 
+OTHER_NETWORK = (
+    "causal_decoder_self_attention",
+    "hard_attention_k",
+    "num_area_layers",
+    "position_features",
+    "prepend_mode",
+)
+"""Settings without effect here: T2T's network computes something else unless they have their defaults."""
+
+OTHER_TRAINING = (
+    "gpu_automatic_mixed_precision",
+    "grad_noise_scale",
+    "pack_dataset",
+    "scheduled_sampling_prob",
+    "split_targets_chunk_length",
+    "split_to_length",
+    "use_fixed_batch_size",
+    "weight_dtype",
+    "weight_noise",
+)
+"""Settings without effect here: T2T trains the same network otherwise unless they have their defaults."""
+
 
 def declare(name: str, default: Any, inert: str = "") -> Setting:
     """Returns the setting `name` typed by its default: a bool, int, float, str or a list of one."""

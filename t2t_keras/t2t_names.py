@@ -1,12 +1,17 @@
-"""Names of tensor2tensor's that are not here: problems and hparams sets, each with the reason, and hooks
-and modules that a user's own code names, each with what to write instead."""
+"""What tensor2tensor has and we have not, by name, each with the reason: problems, sets, models, flags, decode hparams.
+
+Nobody need take off his command line what says no more than what is done anyway: of flags and decode
+hparams, the value that does is known as well.
+"""
 
 from __future__ import annotations
 
-import ast
 import functools
-import importlib
 import re
+from collections.abc import Mapping
+from typing import NamedTuple
+
+from t2t_keras.errors import UserError, nearest
 
 _PROBLEMS = {
     "it cleans text by rules for English; generate the problem without 'clean' in its name, with "
@@ -156,86 +161,238 @@ _SETS = {
     ),
 }
 
-HOOKS = {
-    "set loss_multiplier and space_ids on the class": ("hparams", "get_hparams"),
-    "change texts in generate_samples, ids in generate_encoded_samples": (
-        "preprocess_example",
-        "preprocess",
-        "maybe_reverse_and_copy",
-        "maybe_reverse_features",
-        "maybe_copy_features",
+_MODELS = {
+    "it is the model transformer, scoring: call t2t-keras-decode with --score_file": (
+        "transformer_scorer",
     ),
-    "every example is ids of inputs and of targets": (
-        "example_reading_spec",
-        "decode_example",
-        "has_inputs",
-        "feature_info",
+    "only encoder-decoder models are supported": ("transformer_encoder", "transformer_regressor"),
+    "it is a language model, and only encoder-decoder models are supported": (
+        *("attention_lm", "attention_lm_moe", "super_lm"),
     ),
-    "define quality, which scores texts": (
-        "eval_metrics",
-        "eval_metric_fns",
-        "all_metrics_fns",
-        "eval_hooks",
-        "decode_hooks",
+    "it needs a recurrent memory": ("transformer_memory",),
+    "it is the Universal Transformer": (r"universal_transformer(_encoder)?",),
+    "it is the Evolved Transformer": ("evolved_transformer",),
+    "it is of Mesh TensorFlow": (r"mtf_.+",),
+    "it is a relative of the Transformer that is not here": (
+        *("transformer_ae", "transformer_aux", "transformer_block_parallel", "transformer_moe"),
+        *("transformer_nat", "transformer_revnet", "transformer_seq2edits", "transformer_symshard"),
+        *("transformer_vae_flow_prior", "similarity_transformer"),
     ),
-    "batches are of batch_size tokens and max_length at most, both settings": (
-        "batch_size_means_tokens",
-        "max_length",
-        "tpu_batch_size_per_shard",
+    "it is of images or video, and only text is supported": (
+        r"(autoencoder|img2img_transformer|next_frame|vqa)(_.+)?",
+        r"imagetransformer(2d|_moe)?",
+        *("cycle_gan", "glow", "resnet", "revnet", "shake_shake", "sliced_gan", "xception"),
+        *("transformer_sketch", "basic_fc_relu"),
     ),
-    "any number of processes encode what generate_samples yields": (
-        "multiprocess_generate",
-        "num_generate_tasks",
-        "prepare_to_generate",
+    "it is of reinforcement learning": (r".+_policy(_new)?",),
+    "distillation is not supported": ("distillation",),
+    "it is another network than the Transformer": (
+        r"lstm_.+",
+        r"(diagonal_)?neural_gpu|neural_(assistant|deque_model|queue_model|stack_model)",
+        *("aligned", "byte_net", "gene_expression_conv", "nas_seq2_seq", "shuffle_network"),
+        *("residual_shuffle_exchange", "slice_net", "text_cnn"),
     ),
-    "dataset_filename and dataset_splits name the files": (
-        "filepattern",
-        "training_filepaths",
-        "dev_filepaths",
-        "test_filepaths",
-        "data_filepaths",
-    ),
-    "t2t_keras.data.dataset makes the batches": (
-        "dataset",
-        "input_fn",
-        "make_estimator_input_fn",
-        "skip_random_fraction_when_training",
-    ),
-    "t2t-keras-export makes what is served": ("serving_input_fn", "export_assets"),
-    "training is of one problem": ("num_training_examples", "task_id", "set_task_id"),
 }
-"""By what to do instead: what T2T's `Problem` has, and nothing here calls."""
 
-COUNTERPARTS = {
-    "": "it has no counterpart, see docs/from-tensor2tensor.md",
-    "data_generators.generator_utils": "name archives and files in source_data_files of a "
-    "TranslateProblem, or yield text in generate_samples",
-    "data_generators.problem": "t2t_keras.data",
-    "data_generators.text_encoder": "t2t_keras.text",
-    "data_generators.text_encoder.EOS_ID": "t2t_keras.ids.EOS_ID",
-    "data_generators.text_encoder.PAD_ID": "t2t_keras.ids.PAD_ID",
-    "data_generators.text_problems": "t2t_keras.data",
-    "data_generators.text_problems.text2text_txt_iterator": "name the files in source_data_files of a "
-    "TranslateProblem",
-    "data_generators.text_problems.txt_line_iterator": "t2t_keras.text.iterate_lines",
-    "data_generators.translate": "t2t_keras.data",
-    **{
-        f"data_generators.translate_{pair}": f"t2t_keras.problems.translate_{pair}"
-        for pair in (
-            *("encs", "ende", "enes", "enet", "enfr", "enid"),
-            *("enmk", "enro", "entn", "envi", "enzh"),
-        )
+
+class Known(NamedTuple):
+    """A flag or decode hparam of T2T's that is not ours.
+
+    Attributes:
+        values: as they are written, those that ask for nothing but what is done anyway.
+        instead: what to do instead of giving it another.
+    """
+
+    values: tuple[str, ...]
+    instead: str
+
+    @property
+    def is_switch(self) -> bool:
+        """Whether it is true or false."""
+        return {"true", "false"} & {*self.values} != set()
+
+    def is_done_anyway(self, written: str) -> bool:
+        """Whether a value says what is done anyway."""
+        return any(_same(written, value) for value in self.values)
+
+
+_FLAGS: dict[str, dict[str, str | tuple[str, ...]]] = {
+    "there is one model, transformer": {"model": "transformer"},
+    "names all models, sets and problems": {"registry_help": ("true", "false")},
+    "training and evaluation take turns: leave it out, or call t2t-keras-eval or t2t-keras-decode": {
+        "schedule": ("continuous_train_and_eval", "train_and_evaluate"),
     },
-    "layers.common_hparams": 'leave it out, and begin with registry.hparams("transformer_base_v1")',
-    "layers.modalities": "leave it out, both sides are text",
-    "models": "leave it out",
-    "models.transformer": 'leave it out, and write registry.hparams("transformer_base") for '
-    "transformer.transformer_base()",
-    "utils.metrics": "leave it out, and define quality in the problem",
-    "utils.registry": "t2t_keras.registry",
-    "utils.t2t_model": "train a model of your own in Python, see docs/extending.md",
+    "--local_eval_frequency alone says when checkpoints and evaluations are: leave it out": {
+        "eval_throttle_seconds": (),
+        "iterations_per_loop": "100",
+    },
+    "all devices in sight are used: leave it out, choose them with CUDA_VISIBLE_DEVICES, or give "
+    "t2t-keras-train --distribute": {
+        "worker_gpu": "1",
+        "gpu_order": "",
+        "optionally_use_dist_strat": "false",
+    },
+    "hosts are named in TF_CONFIG, see --distribute of t2t-keras-train": {
+        "worker_replicas": "1",
+        "worker_id": "0",
+        "worker_job": "/job:localhost",
+        "ps_replicas": "0",
+        "ps_gpu": "0",
+        "ps_job": "/job:ps",
+        "sync": ("true", "false"),  # nothing is asynchronous
+        "master": "",
+        "std_server_protocol": "grpc",
+    },
+    "give t2t-keras-train --precision": {"gpu_automatic_mixed_precision": "false"},
+    # T2T no longer reads xla_compile.
+    "give t2t-keras-train --xla": {"xla_compile": "false", "xla_jit_level": ()},
+    "TensorFlow's environment variables say so": {
+        "worker_gpu_memory_fraction": "0.95",
+        "inter_op_parallelism_threads": "0",
+        "intra_op_parallelism_threads": "0",
+        "log_device_placement": "false",
+    },
+    "it is a flag of t2t-keras-eval": {"eval_use_test_set": "false", "eval_timeout_mins": ()},
+    # T2T does not read it.
+    "BLEU is always of real decoding: leave it out": {"eval_run_autoregressive": ("true", "false")},
+    "call t2t-keras-decode": {"decode_from_file": "", "decode_to_file": "", "score_file": ""},
+    "call t2t-keras-bleu": {"decode_reference": ""},
+    "call t2t-keras-export": {
+        "export_saved_model": "false",
+        "export_saved_model_api_version": "1",
+        "use_guarantee_const_getter": "false",
+    },
+    "TPUs are not supported": {
+        "use_tpu": "false",
+        "use_tpu_estimator": "false",
+        "tpu_num_shards": "8",
+        "tpu_job_name": "",
+        "tpu_infeed_sleep_secs": "",
+        "cloud_tpu_name": "",
+        "cloud_mlengine": "false",
+        "cloud_mlengine_master_type": "",
+        "cloud_mlengine_model_name": "",
+        "cloud_mlengine_model_version": "",
+        "job-dir": "",
+    },
+    "searching for hyperparameters is not supported": {
+        "hparams_range": "",
+        "autotune_objective": "",
+        "autotune_maximize": "true",
+        "autotune_max_trials": "10",
+        "autotune_parallel_trials": "1",
+    },
+    "call t2t-keras-avg with --num_last_checkpoints": {"n": ()},
+    "nothing waits for checkpoints but t2t-keras-eval with --eval_timeout_mins": {
+        "wait_minutes": "0"
+    },
+    "give t2t-keras-avg --prefix, and t2t-keras-eval --output_dir": {"model_dir": ()},
+    "call t2t-keras-eval, whose BLEU is of every checkpoint": {
+        "translations_dir": (),
+        "event_dir": (),
+        "tag_suffix": "",
+        "report_zero": "false",
+        "decoder_command": "t2t-decoder {params}",
+    },
+    "give --translation and --reference to t2t-keras-bleu, which takes no source": {"source": ()},
+    "give --decode_hparams": {"beam_size": "4", "alpha": "0.6"},
+    "reinforcement learning is not supported": {
+        "env_problem_max_env_steps": "0",
+        "env_problem_batch_size": "0",
+    },
+    "leave it out": {
+        "profile": "false",
+        "tfdbg": "false",
+        "dbgprofile": "false",
+        "parsing_path": "",
+        "timit_paths": "",
+        "locally_shard_to_cpu": "false",
+        "enable_graph_rewriter": "false",
+        "exclude_problems": "",
+        "only_list": "false",
+        "num_shards": "0",
+        "max_cases": "0",
+        "task_id": "-1",
+        "task_id_start": "-1",
+        "task_id_end": "-1",
+        "keep_timestamp": "false",
+        "decode_in_memory": "false",
+        "decode_shards": "1",
+        "disable_grappler_optimizations": "false",
+        "export_as_tfhub": "false",
+        "as_text": "false",
+    },
 }
-"""By what follows "tensor2tensor.": the module or the name to import, or what to do."""
+
+_DECODE_HPARAMS: dict[str, dict[str, str | tuple[str, ...]]] = {
+    "an output ends where its sentence does; min_length makes it longer": {
+        "force_decode_length": "false",
+        "min_length_ratio": "0.0",
+        "skip_eos_postprocess": "false",
+    },
+    "the score of an end of sentence is the model's": {"eos_penalty": "0.0"},
+    "outputs grow by one token at a time": {
+        "block_size": "0",
+        "guess_and_check_epsilon": "-1",
+        "guess_and_check_top_k": "0",
+        "insertion_parallel": "false",
+    },
+    "a step of a search works on the last position alone": {
+        "use_last_position_only": ("true", "false"),
+    },
+    "a sentence is a line": {"delimiter": r"\n"},
+    "outputs are text, in a file of a line for each input": {
+        "decode_in_memory": "false",
+        "export_extra_infer_outputs": "",
+        "identity_output": "false",
+        "log_results": "false",
+        "log_targets": "false",
+    },
+    "the flag --decode_to_file names it": {"decode_to_file": ""},
+    "t2t-keras-bleu compares with a reference": {"decode_reference": ""},
+    "every line of --decode_from_file is decoded, once": {
+        "num_decodes": "1",
+        "num_samples": "-1",
+        "shard_google_format": "false",
+        "shard_id": "0",
+        "shards": "1",
+        "shards_start_offset": "0",
+    },
+    "t2t-keras-eval waits for checkpoints and writes for TensorBoard": {
+        "decode_timeout_mins": "240",
+        "summaries_log_dir": "decode",
+    },
+    "a checkpoint is of one problem": {"multiproblem_task_id": "-1"},
+    "images and videos are not decoded": {
+        "border_percent": "2",
+        "display_decoded_images": "false",
+        "frames_per_second": "10",
+        "max_display_decodes": "5",
+        "max_display_outputs": "10",
+        "save_images": "false",
+        "vgg_ckpt_path": "",
+    },
+    "MLPerf's log is not written": {
+        "mlperf_decode_step": "0.0",
+        "mlperf_success": "false",
+        "mlperf_threshold": "25.0",
+    },
+}
+
+
+def _known(table: Mapping[str, Mapping[str, str | tuple[str, ...]]]) -> dict[str, Known]:
+    return {
+        name: Known((values,) if isinstance(values, str) else values, instead)
+        for instead, names in table.items()
+        for name, values in names.items()
+    }
+
+
+FLAGS = _known(_FLAGS)
+"""Flags of T2T's commands that ours do not have, by name."""
+
+DECODE_HPARAMS = _known(_DECODE_HPARAMS)
+"""T2T's decode hparams that are not ours, by name; `use_last_position_only` is of its first releases."""
 
 
 @functools.cache
@@ -257,6 +414,35 @@ def _reason(names: dict[str, tuple[str, ...]], name: str) -> str:
     return ""
 
 
+@functools.cache
+def unsupported_model(name: str) -> str:
+    """The reason why a model of T2T is not here; "" of any other name."""
+    return _reason(_MODELS, name)
+
+
+def require_model(name: str) -> None:
+    """Refuses any model but T2T's `transformer`.
+
+    Raises:
+        UserError: the reason, or the nearest name.
+    """
+    if name == "transformer":
+        return
+    if reason := unsupported_model(name):
+        raise UserError(f"model {name!r} of tensor2tensor is not supported: {reason}")
+    hint = nearest(name, ["transformer", *_exact(_MODELS)])
+    raise UserError(f"unknown model {name!r}.{hint} There is one model, transformer")
+
+
+def require_done_anyway(name: str, written: str) -> None:
+    """Refuses a decode hparam that T2T has and we have not, unless its value is what is done anyway."""
+    if not DECODE_HPARAMS[name].is_done_anyway(written):
+        raise UserError(
+            f"decode hparam {name} of tensor2tensor has no effect here "
+            f"({DECODE_HPARAMS[name].instead}): leave it out."
+        )
+
+
 def exact_problems() -> list[str]:
     """Names of T2T's unsupported translation problems, for the nearest match of a misspelt one."""
     return _exact(_PROBLEMS)
@@ -271,71 +457,10 @@ def _exact(names: dict[str, tuple[str, ...]]) -> list[str]:
     return [name for patterns in names.values() for name in patterns if name.isidentifier()]
 
 
-# A user's own code
-
-
-def uncalled_hooks(problem: type) -> str:
-    """The hooks of T2T's that a user's problem defines in vain, each with what to do; "" if none."""
-    found = []
-    for instead, names in HOOKS.items():
-        theirs = [name for name in names if _is_of_a_user(problem, name)]
-        found += [f"{', '.join(theirs)} ({instead})"] if theirs else []
-    return ", ".join(found)
-
-
-def _is_of_a_user(problem: type, name: str) -> bool:
-    owners = (owner.__module__ for owner in problem.__mro__ if name in vars(owner))
-    return not next(owners, "t2t_keras.").startswith("t2t_keras.")
-
-
-def imports_instead(source: str) -> list[tuple[int, str, str]]:
-    """The names of tensor2tensor's in Python code, each with its first line and what to do instead.
-
-    They are what it imports, and what it reads from an imported module whose counterpart lacks it:
-    `text_problems.Text2ClassProblem`.
-    """
-    nodes = sorted(ast.walk(ast.parse(source)), key=lambda node: getattr(node, "lineno", 0))
-    imported: dict[str, str] = {}
-    found: dict[str, tuple[int, str, str]] = {}
-    for node in nodes:
-        if isinstance(node, ast.Import | ast.ImportFrom):
-            start = f"{node.module}." if isinstance(node, ast.ImportFrom) else ""
-            for alias in node.names:
-                name = start + alias.name
-                if name.split(".")[0] == "tensor2tensor":
-                    bound = alias.asname or name.split(".")[-1]
-                    imported[bound] = name
-                    found.setdefault(name, (node.lineno, name, _instead(name, bound)))
-        elif isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name):
-            module = imported.get(node.value.id)
-            if module and not _goes_with(module, node.attr):
-                name = f"{module}.{node.attr}"
-                found.setdefault(name, (node.lineno, name, _instead(name, node.attr)))
-    return list(found.values())
-
-
-def _instead(name: str, bound: str) -> str:
-    """What to write for a name of T2T's that the code calls `bound`."""
-    place, rest = _counterpart(name)
-    if not place.startswith("t2t_keras."):
-        return place
-    if rest and not hasattr(importlib.import_module(place), rest):
-        return f"{COUNTERPARTS['']} ({place} has no {rest})"
-    module, _, last = ".".join(filter(None, [place, rest])).rpartition(".")
-    return f"from {module} import {last}" + f" as {bound}" * (last != bound)
-
-
-def _goes_with(module: str, name: str) -> bool:
-    """Whether what is said of a module of T2T's holds for a name that is read from it."""
-    place, rest = _counterpart(module)
-    if not place.startswith("t2t_keras.") or rest:
+def _same(written: str, value: str) -> bool:
+    if written.lower() == value.lower():
         return True
-    return _instead(f"{module}.{name}", name) == f"from {place} import {name}"
-
-
-def _counterpart(name: str) -> tuple[str, str]:
-    """What stands for the longest known beginning of a name of T2T's, and the rest of the name."""
-    known, rest = name.split(".")[1:], list[str]()
-    while ".".join(known) not in COUNTERPARTS:
-        rest.insert(0, known.pop())
-    return COUNTERPARTS[".".join(known)], ".".join(rest)
+    try:
+        return float(written) == float(value)
+    except ValueError:
+        return False

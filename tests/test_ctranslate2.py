@@ -138,6 +138,24 @@ def test_translations_are_ours(overrides, tmp_path):
         assert other[0][1] == pytest.approx(mine.scores[0], abs=1e-4)
 
 
+def test_ids_beyond_the_vocabulary_are_shown_as_t2t_shows_them(directory_of, tmp_path):
+    """The model has 23 rows, the list of words 10: what the whole list spells w15 is ID_15."""
+    few = str(tmp_path / "model")
+    export_ctranslate2(model_of("base_v1_postnorm"), words(10), few)
+    lines = random_lines(8, vocab_size=10)
+    texts = [
+        [text for [(text, _)] in one_thread(directory).translate(lines, extra_length=5)]
+        for directory in (directory_of("base_v1_postnorm"), few)
+    ]
+    known = {f"w{i}" for i in range(2, 10)}
+    beyond = [word for word in " ".join(texts[0]).split() if word not in known]
+    assert beyond
+    assert texts[1] == [
+        " ".join(word if word in known else "ID_" + word[1:] for word in text.split())
+        for text in texts[0]
+    ]
+
+
 def test_n_best_comes_ranked_by_t2ts_score(directory_of):
     translator = one_thread(directory_of("base_prenorm"))
     line, alpha = "w5 w6 w7", 1.0

@@ -39,7 +39,7 @@ def test_extra_length_is_t2t_s_wherever_none_is_given():
 def test_t2t_s_names_with_the_values_that_are_done_anyway():
     line = (
         r"delimiter=\n,num_samples=-1,identity_output=False,log_results=false,min_length_ratio=0.0,"
-        "eos_penalty=0,shards=1,decode_to_file=,mlperf_threshold=25"
+        "eos_penalty=0,shards=1,decode_to_file=,mlperf_threshold=25,use_last_position_only=True"
     )
     assert DecodeSettings.parse(line) == DecodeSettings()
 
@@ -48,6 +48,8 @@ def test_t2t_s_names_with_the_values_that_are_done_anyway():
     ("text", "message"),
     [
         ("beem_size=4", r"unknown decode hparam 'beem_size'.* Did you mean 'beam_size'\?"),
+        ("num_decods=4", r"unknown decode hparam 'num_decods'.* Did you mean 'num_decodes'\?"),
+        ("use_last_position_only=maybe", "last position alone.: leave it out"),
         ("beam_size=four", "beam_size takes a value of type int, got '=four'"),
         ("beam_size", "beam_size takes a value of type int, got ''"),
         ("alpha=0,beam_size=1,alpha=0", "alpha is set twice in 'alpha=0,beam_size=1,alpha=0'"),
@@ -74,7 +76,7 @@ def test_refuses_in_one_line(text, message):
 
 
 def test_every_decode_hparam_of_t2t_is_known():
-    """The names of T2T 1.15's `decode_hparams`, from its file of 2020."""
+    """The names of T2T 1.15's `decode_hparams`, from its file of 2020, and one of its first releases."""
     names = """save_images log_results extra_length min_length_ratio batch_size beam_size alpha
         eos_penalty block_size guess_and_check_top_k guess_and_check_epsilon insertion_parallel
         return_beams write_beam_scores max_input_size identity_output num_samples delimiter
@@ -82,7 +84,7 @@ def test_every_decode_hparam_of_t2t_is_known():
         shards shard_id shards_start_offset shard_google_format num_decodes force_decode_length
         display_decoded_images multiproblem_task_id frames_per_second skip_eos_postprocess
         border_percent max_display_outputs max_display_decodes vgg_ckpt_path mlperf_decode_step
-        mlperf_threshold mlperf_success export_extra_infer_outputs"""
+        mlperf_threshold mlperf_success export_extra_infer_outputs use_last_position_only"""
     for name in names.split():
         try:
             DecodeSettings.parse(f"{name}=other")

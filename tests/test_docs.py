@@ -22,9 +22,9 @@ import toy
 import warm_server
 from markdown_blocks import LANGUAGES, ROOT, Block, blocks, commands, indented_lines
 
-from t2t_keras import t2t_names
-from t2t_keras.cli.t2t_flags import INSTEAD
+from t2t_keras import t2t_code
 from t2t_keras.data import TranslateProblem
+from t2t_keras.t2t_names import FLAGS
 from t2t_keras.text import SubwordTextEncoder
 
 ALL = ["README.md", *sorted(f"docs/{path.name}" for path in (ROOT / "docs").glob("*.md"))]
@@ -331,8 +331,8 @@ def test_what_is_said_of_flags_of_t2t_is_so():
                     assert flags <= ours[command], (command, row)
             elif default:
                 assert not flags & ours[default], row
-                assert flags - {"hp_NAME"} <= set(INSTEAD), row
-    assert set(INSTEAD) <= told
+                assert flags - {"hp_NAME"} <= set(FLAGS), row
+    assert set(FLAGS) <= told
     trained_with = t2t_release.RELEASED / "transformer_test_ckpt/flags.txt"
     if trained_with.exists():
         given = set(re.findall(r"^--(\w+)=", trained_with.read_text(), re.MULTILINE))
@@ -353,7 +353,7 @@ def test_the_hooks_that_are_not_called_are_on_the_page():
     page = (ROOT / "docs/from-tensor2tensor.md").read_text()
     table = page.split("that are not called here:\n")[1].split("\n###")[0]
     rows = [re.findall(r"`(\w+)`", row.split(" | ")[0]) for row in table.strip().splitlines()[2:]]
-    assert rows == [list(names) for names in t2t_names.HOOKS.values()]
+    assert rows == [list(names) for names in t2t_code.HOOKS.values()]
 
 
 def test_the_whole_file_of_the_page_is_answered_edited_and_run(programs, tmp_path):

@@ -1,12 +1,13 @@
 """Problems of parsing: the files they read, what becomes of the trees, and their F1."""
 
 import gzip
+import json
 
 import pytest
 import toy
 from random_trees import sentences
 
-from t2t_keras import registry
+from t2t_keras import checkpoints, registry
 from t2t_keras.cli import eval as command
 from t2t_keras.data import dataset
 from t2t_keras.data.generation.report import read_counts
@@ -17,6 +18,7 @@ from t2t_keras.parsing import linearize, parse_tree, strip_for_parsing, to_tree
 from t2t_keras.parsing.corpora import spaced_trees
 from t2t_keras.settings import HParams
 from t2t_keras.training import EarlyStopping, Trainer, TrainSettings
+from t2t_keras.transformer import Transformer
 
 SPLITS = ("train", "dev", "test")
 SMALL = (
@@ -133,6 +135,43 @@ def test_icelandic_has_its_own_vocabulary_a_side(tmp_path):
         == (pairs[0]["targets"])
     )
     assert (problem.input_space_id, problem.target_space_id) == (18, 19)
+    assert problem.loss_multiplier == 2.5
+    # Whatever the file holds, the table of trees has 256 rows, as in T2T.
+    tokens = encoders["targets"].vocab_size
+    assert tokens != 256
+    sizes = {"inputs": encoders["inputs"].vocab_size, "targets": 256}
+    assert problem.vocab_sizes(tmp_path) == sizes
+    turned = registry.problem("parsing_icelandic16k_rev")
+    assert turned.vocab_sizes(tmp_path) == {"inputs": 256, "targets": sizes["inputs"]}
+    fitting = targets.read_text()
+    targets.write_text(fitting + "".join(f"'more{i}_'\n" for i in range(257 - tokens)))
+    with pytest.raises(UserError, match=r"has 257 tokens, and the table of .* has 256 rows"):
+        registry.problem("parsing_icelandic16k").vocab_sizes(tmp_path)
+    targets.write_text(fitting)
+    assert_a_checkpoint_of_t2t_decodes(tmp_path, **sizes)
+
+
+def assert_a_checkpoint_of_t2t_decodes(directory, inputs, targets):
+    hp = registry.hparams("transformer_test,num_hidden_layers=1")
+    model = Transformer(hp, source_vocab_size=inputs, target_vocab_size=targets)
+    checkpoints.save_t2t(model, str(directory / "run" / "model.ckpt-1"))
+    (directory / "run" / "hparams.json").write_text(json.dumps(hp.to_dict()))
+    (directory / "lines").write_text("tea\n")
+    done = toy.command(
+        "decode",
+        "--problem=parsing_icelandic16k",
+        f"--data_dir={directory}",
+        f"--checkpoint_path={directory / 'run'}",
+        f"--decode_from_file={directory / 'lines'}",
+        f"--decode_to_file={directory / 'out'}",
+        "--decode_hparams=beam_size=2,extra_length=2",
+    )
+    assert done.returncode == 0, done.stderr
+    assert "warning" not in done.stderr
+    assert len((directory / "out").read_text().splitlines()) == 1
+    problem, output_dir = registry.problem("parsing_icelandic16k"), str(directory / "ours")
+    begun = Trainer(problem, hp, str(directory), output_dir, TrainSettings(train_steps=0))
+    assert (begun.model.source_vocab_size, begun.model.target_vocab_size) == (inputs, targets)
 
 
 @pytest.mark.parametrize(

@@ -2,12 +2,14 @@
 
 import json
 import shutil
+from pathlib import Path
 
 import golden
 import numpy as np
 import pytest
 
 from t2t_keras import checkpoints, registry
+from t2t_keras.checkpoints.run_directory import left_out_of_t2t
 from t2t_keras.errors import UserError
 from t2t_keras.transformer import Transformer
 
@@ -53,20 +55,67 @@ def test_settings_without_effect_may_differ(directory):
     checkpoints.write_settings(directory, hp, {})
 
 
+def change(directory, **settings):
+    path = Path(directory) / "hparams.json"
+    path.write_text(json.dumps({**json.loads(path.read_text()), **settings}))
+
+
+def test_what_t2t_had_on_and_we_have_not_is_told(directory):
+    hp = registry.hparams(OLD)
+    flags = (
+        "--problem=translate_ende_wmt8k\n--worker_gpu=1\n--worker_replicas=1\n--model=transformer\n"
+    )
+    (Path(directory) / "flags.txt").write_text(flags)
+    assert left_out_of_t2t(directory, hp, "translate_ende_wmt8k", 1) == []
+    change(
+        directory,
+        grad_noise_scale=0.1,
+        scheduled_sampling_prob=0.0,  # off
+        moe_k=7,  # of an ffn_layer that is not in use
+        my_rate=0.5,
+        my_switch=False,
+        train_steps=300,
+    )
+    (Path(directory) / "flags.txt").write_text(flags.replace("gpu=1", "gpu=8"))
+    assert left_out_of_t2t(directory, hp, "translate_ende_wmt32k", 2) == [
+        "grad_noise_scale=0.1 (noise on gradients and weights is not supported)",
+        "my_rate=0.5 (there is no such setting)",
+        "--problem=translate_ende_wmt8k (it is translate_ende_wmt32k now)",
+        "--worker_gpu=8 --worker_replicas=1 (batches of a step now: 2)",
+    ]
+    mine = hp.add_hparam("my_rate", 0.5)
+    assert len(left_out_of_t2t(directory, mine, "translate_ende_wmt8k", 8)) == 1
+    checkpoints.write_settings(directory, hp, {})  # from here on it is a run of ours
+    assert left_out_of_t2t(directory, hp, "translate_ende_wmt32k", 2) == []
+
+
+def test_another_network_of_the_same_weights_is_refused(tmp_path):
+    for path in (golden.FOLDER / "t2t_release").iterdir():
+        shutil.copy(path, tmp_path)
+    change(tmp_path, hard_attention_k=5)
+    refused = (
+        r"hparams\.json has hard_attention_k=5, which is another network than here \(hard and noisy "
+        r"attention are not supported\): train a model with hard_attention_k=0"
+    )
+    with pytest.raises(UserError, match=refused):
+        checkpoints.load_model(str(tmp_path))
+    with pytest.raises(UserError, match=refused):
+        checkpoints.write_settings(str(tmp_path), registry.hparams(OLD), {})
+
+
 def test_what_matters_in_training_alone_does_not_keep_a_model_from_decoding(tmp_path):
     for path in (golden.FOLDER / "t2t_release").iterdir():
         shutil.copy(path, tmp_path)
     batch = {"inputs": np.array([[5, 9, 1]]), "targets": np.array([[7, 1]])}
     wanted = checkpoints.load_model(str(tmp_path))(batch)
-    path = tmp_path / "hparams.json"
-    changes = {
-        "symbol_dropout": 0.1,
-        "initializer": "normal",
-        "scheduled_sampling_prob": 0.5,
-        "grad_noise_scale": 0.1,
-        "ffn_layer": "conv_hidden_relu",  # T2T's earlier name of dense_relu_dense
-    }
-    path.write_text(json.dumps({**json.loads(path.read_text()), **changes}))
+    change(
+        tmp_path,
+        symbol_dropout=0.1,
+        initializer="normal",
+        scheduled_sampling_prob=0.5,
+        grad_noise_scale=0.1,
+        ffn_layer="conv_hidden_relu",  # T2T's earlier name of dense_relu_dense
+    )
     np.testing.assert_array_equal(checkpoints.load_model(str(tmp_path))(batch), wanted)
     recorded, _ = checkpoints.read_settings(str(tmp_path))
     with pytest.raises(UserError, match=r"initializer=normal is not supported"):

@@ -1,28 +1,87 @@
-"""A command line of tensor2tensor is answered with what to do. tests/test_docs.py holds the page to it."""
+"""A command line of tensor2tensor is taken, or answered with what to do. tests/test_docs.py holds the page to it."""
 
 import toy
 
-from t2t_keras.cli.t2t_flags import explain
+from t2t_keras import registry
+
+T2T = (
+    "--model=transformer --schedule=continuous_train_and_eval --worker_gpu=1 --worker_replicas=1 "
+    "--ps_replicas=0 --nosync --worker_gpu_memory_fraction=0.95 --notfdbg --xla_compile=False"
+)
+"""What T2T's users write, or its defaults."""
+
+
+def test_flags_that_say_what_is_done_anyway_are_taken():
+    for command in ("train", "decode", "eval", "export"):
+        # Without a GPU, or on one device: `train` would use all in sight.
+        done = toy.command(command, *T2T.split(), env={"CUDA_VISIBLE_DEVICES": ""})
+        assert toy.complaint(done).endswith(": --data_dir is missing: give --data_dir=...")
 
 
 def test_all_that_are_not_here_are_named_at_once():
-    done = toy.command("train", "--model=transformer", "--problem=x", "--schedule", "train")
-    assert toy.complaint(done) == (
-        "t2t-keras-train: --model of tensor2tensor is not here: there is one model, the Transformer: leave "
-        "it out. --schedule of tensor2tensor is not here: training and evaluation take turns: leave "
-        "it out, or call t2t-keras-eval or t2t-keras-decode."
+    given = "--model=transformer --schedule evaluate --tfdbg --worker_replicas=2 --problem=x"
+    assert toy.complaint(toy.command("train", *given.split())) == (
+        "t2t-keras-train: --schedule=evaluate of tensor2tensor is not here: training and evaluation take "
+        "turns: leave it out, or call t2t-keras-eval or t2t-keras-decode. --worker_replicas=2 of "
+        "tensor2tensor is not here: hosts are named in TF_CONFIG, see --distribute of "
+        "t2t-keras-train. --tfdbg=true of tensor2tensor is not here: leave it out."
     )
 
 
 def test_one_dash_and_a_file_of_flags_are_answered_too(tmp_path):
-    (tmp_path / "flags").write_text("--model=transformer\n")
-    for given in ("-model=transformer", f"--flagfile={tmp_path / 'flags'}"):
-        assert "--model of tensor2tensor is not here" in toy.complaint(toy.command("train", given))
+    (tmp_path / "flags").write_text("--schedule=test\n")
+    for given in ("-schedule=test", f"--flagfile={tmp_path / 'flags'}"):
+        assert "--schedule=test of tensor2tensor is not here" in toy.complaint(
+            toy.command("train", given)
+        )
 
 
-def test_what_a_command_has_is_not_named():
-    argv = ["t2t-keras-decode", "--decode_from_file=a", "--keep_timestamp", "--keep_timestamp"]
-    assert explain(argv, ["decode_from_file"]) == (
-        "--keep_timestamp of tensor2tensor is not here: leave it out."
+def test_another_model_is_refused_with_the_reason_or_the_nearest():
+    for command in ("train", "decode"):
+        refused = toy.complaint(toy.command(command, "--model=lstm_seq2seq"))
+        assert refused == (
+            f"t2t-keras-{command}: model 'lstm_seq2seq' of tensor2tensor is not supported: it is another "
+            "network than the Transformer"
+        )
+    misspelt = toy.complaint(toy.command("train", "--model=transfromer"))
+    assert "unknown model 'transfromer'. Did you mean 'transformer'?" in misspelt
+
+
+def test_what_a_command_has_is_its_own():
+    assert "--data_dir is missing" in toy.complaint(toy.command("decode", "--decode_from_file=a"))
+    assert "--decode_from_file=a of tensor2tensor is not here: call t2t-keras-decode" in (
+        toy.complaint(toy.command("train", "--decode_from_file=a"))
     )
-    assert explain(["program", "decode_from_file", "--problme=x"], []) == ""
+
+
+def test_hparams_as_flags_are_told_where_they_go():
+    assert "give --hparams=hidden_size=VALUE" in toy.complaint(
+        toy.command("train", "--hp_hidden_size=3")
+    )
+
+
+def test_gpus_in_sight_are_what_worker_gpu_may_say(monkeypatch):
+    from absl import flags
+
+    from t2t_keras.cli import app
+
+    monkeypatch.setattr(app.glob, "glob", lambda pattern: ["/dev/nvidia0", "/dev/nvidia1"])
+    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
+    monkeypatch.setattr(flags, "FLAGS", flags.FlagValues())
+    flags.DEFINE_string("distribute", "auto", "", flag_values=flags.FLAGS)
+    flags.FLAGS(["program"])
+    assert app._devices_used({"distribute"}) == 2
+    assert app._devices_used(set()) == 1  # as in decoding
+    flags.FLAGS.distribute = "none"
+    assert app._devices_used({"distribute"}) == 1
+    flags.FLAGS.distribute = "auto"
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "1")
+    assert app._devices_used({"distribute"}) == 1
+
+
+def test_registry_help_names_what_there_is():
+    done = toy.command("train", "--registry_help")
+    assert done.returncode == 0
+    lines = done.stdout.split("\n")
+    named = [line.strip() for line in lines if line.startswith("  ")]
+    assert named == ["transformer", *registry.list_hparams(), *registry.list_problems()]

@@ -327,6 +327,22 @@ def test_other_settings_are_refused_with_the_difference(data_dir, whole):
         trainer(data_dir, whole[0], 1, engine={"ema": 0.9})
 
 
+def test_a_run_of_t2t_goes_on_with_a_line_on_what_it_had_besides(data_dir, tmp_path, whole, capsys):
+    for path in whole[0].glob("model.ckpt-12.*"):
+        shutil.copy(path, tmp_path)
+    hp = json.loads((whole[0] / "hparams.json").read_text())
+    (tmp_path / "hparams.json").write_text(json.dumps({**hp, "weight_noise": 0.1}))
+    (tmp_path / "flags.txt").write_text("--worker_gpu=2")
+    for told in (1, 0):  # after the first start it is a run of ours
+        trainer(data_dir, tmp_path, 12)
+        lines = capsys.readouterr().err.splitlines()
+        assert [line for line in lines if "tensor2tensor" in line] == told * [
+            "warning: what tensor2tensor began here goes on without its weight_noise=0.1 (noise on "
+            "gradients and weights is not supported), --worker_gpu=2 --worker_replicas=1 (batches of "
+            "a step now: 1)"
+        ]
+
+
 def test_a_loss_that_is_no_number_stops_the_run_with_advice(data_dir, tmp_path):
     broken = trainer(data_dir, tmp_path, 6, local_eval_frequency=2)
     table = broken.model.softmax.table

@@ -10,10 +10,20 @@ from typing import Any
 
 from t2t_keras.checkpoints.t2t import assign, read, resolve
 from t2t_keras.errors import UserError
-from t2t_keras.setting_table import SETTINGS
+from t2t_keras.setting_table import OTHER_NETWORK, OTHER_TRAINING, SETTINGS
 from t2t_keras.settings import HParams
 from t2t_keras.transformer import INFERENCE_SETTINGS, Transformer, for_inference
 from t2t_keras.whole_file import whole_file
+
+_NO_SETTINGS = (
+    *("bottom", "loss", "name", "top", "weights_fn", "input_modalities", "target_modality"),
+    *("data_dir", "model_dir", "schedule", "train_steps", "eval_steps", "warm_start_from"),
+    *("std_server_protocol", "eval_freq_in_steps", "eval_timeout_mins", "eval_dir_name"),
+)
+"""What T2T writes among its settings besides: how it was started, and its modalities."""
+
+_OFF: tuple[Any, ...] = (None, False, 0, "", "none", [], {})
+"""Values of a setting that is not in use."""
 
 HPARAMS_FILE = "hparams.json"  # T2T's name and content
 RUN_FILE = "run.json"
@@ -55,6 +65,44 @@ def write_settings(directory: str, hp: HParams, run: Mapping[str, Any]) -> None:
         raise UserError(f"{directory} cannot be written: {error.strerror}.") from error
 
 
+def left_out_of_t2t(directory: str, hp: HParams, problem: str, replicas: int) -> list[str]:
+    """What a run that tensor2tensor began in a directory had, and that going on with it has not.
+
+    Args:
+        directory: of the run.
+        hp: the settings to go on with; `write_settings` writes them over those that are read here.
+        problem: the name of the problem to go on with.
+        replicas: how many batches a step will have.
+
+    Returns:
+        A phrase for each setting; none where there is no run of T2T's.
+    """
+    path = os.path.join(directory, HPARAMS_FILE)
+    if not os.path.exists(path) or os.path.exists(os.path.join(directory, RUN_FILE)):
+        return []
+    theirs = _read_json(path)
+    left_out = [
+        f"{name}={theirs[name]} ({SETTINGS[name].inert})"
+        for name in OTHER_TRAINING
+        if theirs.get(name, SETTINGS[name].default) != SETTINGS[name].default
+    ]
+    unknown = HParams.from_t2t_json(theirs)[1]
+    left_out += [
+        f"{name}={theirs[name]} (there is no such setting)"
+        for name in unknown
+        if name not in hp and name not in _NO_SETTINGS and theirs[name] not in _OFF
+    ]
+    flags = _flags_of_t2t(directory)
+    if flags.get("problem", problem) != problem:
+        left_out.append(f"--problem={flags['problem']} (it is {problem} now)")
+    gpus, workers = (flags.get(name, "1") for name in ("worker_gpu", "worker_replicas"))
+    if gpus.isdigit() and workers.isdigit() and max(1, int(gpus) * int(workers)) != replicas:
+        left_out.append(
+            f"--worker_gpu={gpus} --worker_replicas={workers} (batches of a step now: {replicas})"
+        )
+    return left_out
+
+
 def read_settings(directory: str) -> tuple[HParams | None, dict[str, Any]]:
     """Reads the settings beside a run's or tensor2tensor's checkpoints.
 
@@ -89,6 +137,8 @@ def load_model(
     recorded, run = read_settings(directory)
     if recorded is None and hp is None:
         raise UserError(f"{directory} has no {HPARAMS_FILE}: give --hparams_set.")
+    if recorded is not None:
+        _require_network(recorded, directory)
     if recorded is not None and hp is not None:
         pairs = recorded.diff(hp)
         differences = _listed({n: pairs[n] for n in INFERENCE_SETTINGS if n in pairs})
@@ -123,8 +173,30 @@ def vocab_sizes(arrays: Mapping[str, Any], source: str) -> tuple[int, int]:
     raise UserError(f"checkpoint {source} has no embedding tables: it is no Transformer of T2T.")
 
 
+def _require_network(recorded: HParams, directory: str) -> None:
+    for name in OTHER_NETWORK:
+        value, setting = getattr(recorded, name), SETTINGS[name]
+        if value != setting.default:
+            raise UserError(
+                f"{directory}/{HPARAMS_FILE} has {name}={value}, which is another network than here "
+                f"({setting.inert}): train a model with {name}={setting.default}."
+            )
+
+
+def _flags_of_t2t(directory: str) -> dict[str, str]:
+    """The flags of t2t-trainer, which it writes beside a run."""
+    path = Path(directory) / "flags.txt"
+    if not path.exists():
+        return {}
+    lines = path.read_text("utf-8", "replace").splitlines()
+    pairs = (line.removeprefix("--").partition("=") for line in lines)
+    return {name: value for name, _, value in pairs if value}
+
+
 def _differences(directory: str, hp: HParams, run: Mapping[str, Any]) -> list[str]:
     old_hp, old_run = read_settings(directory)  # what T2T and earlier versions lack has its default
+    if old_hp:
+        _require_network(old_hp, directory)
     old = old_hp.to_dict() if old_hp else {}
     added = [name for name in hp if name not in SETTINGS]
     if added:

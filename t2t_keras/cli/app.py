@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import glob
 import os
 import sys
 from collections.abc import Callable, Sequence
 
 from absl import app, flags
 
-from t2t_keras.cli import t2t_flags
+from t2t_keras import t2t_names
+from t2t_keras.cli import options
 from t2t_keras.errors import UserError, nearest
 
 _BROKEN_PIPE = 141  # a shell's
@@ -42,13 +44,13 @@ def _run(main: Callable[[list[str]], None], argv: Sequence[str] | None) -> None:
         if module.startswith("t2t_keras."):  # so that --help shows them
             for flag in defined:
                 flags.FLAGS.register_key_flag_for_module(argv[0], flag)
+    ours = _define_flags_of_t2t()
     try:
         rest = flags.FLAGS(argv)[1:]
     except flags.UnrecognizedFlagError as error:
-        if error.flagname in t2t_flags.INSTEAD:
-            # It may be written with one dash, or stand in a --flagfile.
-            named = [argv[0], f"--{error.flagname}", *argv[1:]]
-            _fail(program, t2t_flags.explain(named, list(flags.FLAGS)))
+        if error.flagname.startswith("hp_"):
+            name = error.flagname.removeprefix("hp_")
+            _fail(program, f"--{error.flagname} of tensor2tensor: give --hparams={name}=VALUE.")
         hint = nearest(error.flagname, list(flags.FLAGS))
         _fail(program, f"unknown flag --{error.flagname}.{hint} See {program} --help.")
     except flags.Error as error:
@@ -56,11 +58,62 @@ def _run(main: Callable[[list[str]], None], argv: Sequence[str] | None) -> None:
     except SystemExit:
         return  # --help has answered; absl would exit with 1
     try:
+        _require_done_anyway(ours)
+        if flags.FLAGS.registry_help:
+            print(options.registry_help())
+            return
         main(list(rest))
     except UserError as error:
         _fail(program, str(error))
     except KeyboardInterrupt:
         sys.exit(130)
+
+
+def _define_flags_of_t2t() -> set[str]:
+    """Defines the flags of T2T's that a command does not have; returns the names of those it has.
+
+    They are known so that a command line of T2T's is read as T2T reads it, and left out of --help.
+    """
+    ours = set(flags.FLAGS)
+    for name, known in t2t_names.FLAGS.items():
+        if name not in ours:
+            define = flags.DEFINE_boolean if known.is_switch else flags.DEFINE_string
+            define(name, None, f"T2T's: {known.instead}.", module_name="tensor2tensor")
+    return ours
+
+
+def _require_done_anyway(ours: set[str]) -> None:
+    """Refuses flags of T2T's that ask for something else than what is done anyway.
+
+    Args:
+        ours: names of the flags that the command has.
+
+    Raises:
+        UserError: what to do without each of them.
+    """
+    told = []
+    for name in t2t_names.FLAGS:
+        value = None if name in ours else flags.FLAGS[name].value
+        if value is None or (name == "worker_gpu" and value == str(_devices_used(ours))):
+            continue
+        if name == "model":
+            t2t_names.require_model(value)
+        known = t2t_names.FLAGS[name]
+        written = str(value).lower() if known.is_switch else value
+        if name == "worker_gpu" or not known.is_done_anyway(written):
+            told.append(f"--{name}={written} of tensor2tensor is not here: {known.instead}.")
+    if told:
+        raise UserError(" ".join(told))
+
+
+def _devices_used(ours: set[str]) -> int:
+    """How many devices the command will use: one, or all GPUs in sight where it has --distribute."""
+    if "distribute" not in ours or flags.FLAGS.distribute == "none":
+        return 1
+    gpus = len(glob.glob("/dev/nvidia[0-9]*"))
+    if (visible := os.environ.get("CUDA_VISIBLE_DEVICES")) is not None:
+        gpus = min(gpus, len(visible.split(",")) if visible else 0)
+    return max(1, gpus)
 
 
 def _fail(program: str, message: str) -> None:

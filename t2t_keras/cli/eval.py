@@ -77,7 +77,8 @@ class CheckpointEvaluation:
     def __init__(self, prefix: str, data_dir: str):
         from t2t_keras import checkpoints, data
         from t2t_keras.decoding import DecodeSettings
-        from t2t_keras.text.vocabulary_size import require_vocabulary
+        from t2t_keras.decoding.translator import warn
+        from t2t_keras.text.vocabulary_size import require_vocabulary_of_run
         from t2t_keras.training import Evaluation
 
         settings = DecodeSettings.parse(FLAGS.decode_hparams)
@@ -88,7 +89,9 @@ class CheckpointEvaluation:
         self.split = "test" if FLAGS.eval_use_test_set else "dev"
         space = run.get("target_space_id", problem.target_space_id)
         self.model = checkpoints.load_model(prefix, given, space)
-        require_vocabulary(self.model, encoders, data_dir)
+        sizes = problem.vocab_sizes(data_dir)
+        if spare := require_vocabulary_of_run(self.model, sizes, run, data_dir):
+            warn(spare)
         batches = data.dataset(problem, self.split, data_dir, given or self.model.hp)
         self.evaluation = Evaluation(
             self.model, batches, encoders, settings, FLAGS.eval_steps, problem

@@ -217,6 +217,21 @@ def load_user_directory() -> None:
         registry.import_user_directory(FLAGS.t2t_usr_dir)
 
 
+def registry_help() -> str:
+    """What T2T's --registry_help prints: the names of all models, sets and problems."""
+    if "t2t_usr_dir" in FLAGS:
+        load_user_directory()
+    kinds = {
+        "Models": ["transformer"],
+        "HParams": registry.list_hparams(),
+        "Problems": registry.list_problems(),
+    }
+    return "\n".join(
+        f"{kind} ({len(names)}):\n" + "".join(f"  {name}\n" for name in names)
+        for kind, names in kinds.items()
+    )
+
+
 def hparams(needed: bool = True):
     """The settings that --hparams_set and --hparams give together; None if absent and not needed."""
     spec = ",".join(part for part in (FLAGS.hparams_set, FLAGS.hparams) if part)

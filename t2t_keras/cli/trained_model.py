@@ -42,7 +42,8 @@ class TrainedModel:
     def __init__(self, data_dir: str):
         from t2t_keras import checkpoints
         from t2t_keras.decoding import Ensemble
-        from t2t_keras.text.vocabulary_size import require_vocabulary
+        from t2t_keras.decoding.translator import warn
+        from t2t_keras.text.vocabulary_size import require_vocabulary_of_run
 
         names = (FLAGS.checkpoint_path or FLAGS.output_dir).split(",")
         self.prefixes = [checkpoints.resolve(os.path.expanduser(name.strip())) for name in names]
@@ -51,11 +52,13 @@ class TrainedModel:
         recorded, run = beside[0]
         self.problem = options.problem(run.get("problem"))
         self.encoders = self.problem.get_feature_encoders(data_dir)
+        sizes = self.problem.vocab_sizes(data_dir)
         models = []
         for prefix, (_, run) in zip(self.prefixes, beside, strict=True):
             space = run.get("target_space_id", self.problem.target_space_id)
             models.append(checkpoints.load_model(prefix, given, space))
-            require_vocabulary(models[-1], self.encoders, data_dir)
+            if spare := require_vocabulary_of_run(models[-1], sizes, run, data_dir):
+                warn(spare)
         self.model = Ensemble(models) if len(models) > 1 else models[0]
         self.set_name = (recorded or given).set_name or "hparams"
 

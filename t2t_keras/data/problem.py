@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping, Sequence
 
-from t2t_keras import t2t_names
+from t2t_keras import t2t_code
 from t2t_keras.errors import UserError
 from t2t_keras.registry import ProblemName, default_name
 
@@ -82,13 +82,17 @@ class Problem:
     loss_multiplier: float = 1.0
     """Factor on the loss that training minimises and reports (T2T's `loss_multiplier`)."""
 
+    table_sizes: tuple[int | None, int | None] = (None, None)
+    """Rows of the embedding tables of inputs and of targets, before any reversal (T2T's `vocab_size`
+    of a problem); None: as many as the vocabulary has tokens."""
+
     def __init__(self, was_reversed: bool = False, was_copy: bool = False):
         self.was_reversed = was_reversed
         self.was_copy = was_copy
         self._base_name = type(self).__dict__.get("name") or default_name(type(self).__name__)
         self.name = str(ProblemName(self._base_name, was_reversed, was_copy))
         self._encoders: tuple[str, dict] | None = None
-        if hooks := t2t_names.uncalled_hooks(type(self)):
+        if hooks := t2t_code.uncalled_hooks(type(self)):
             raise UserError(
                 f"The problem {self.name} defines hooks of tensor2tensor that are not called here, leave "
                 f"them out: {hooks}."
@@ -129,6 +133,23 @@ class Problem:
         if self._encoders is None or self._encoders[0] != key:
             self._encoders = (key, self.orient(self.feature_encoders(data_dir)))
         return self._encoders[1]
+
+    def vocab_sizes(self, data_dir: str | os.PathLike) -> dict[str, int]:
+        """Returns the sizes of vocabularies for which a model of the problem is made.
+
+        Raises:
+            UserError: a vocabulary has more tokens than `table_sizes` allows.
+        """
+        inputs, targets = self.table_sizes
+        sizes = self.orient({"inputs": inputs, "targets": targets})
+        for side, encoder in self.get_feature_encoders(data_dir).items():
+            sizes[side] = sizes[side] or encoder.vocab_size
+            if encoder.vocab_size > sizes[side]:
+                raise UserError(
+                    f"the vocabulary of the {side} in {data_dir} has {encoder.vocab_size} tokens, and "
+                    f"the table of {self.name} has {sizes[side]} rows: make a smaller one."
+                )
+        return sizes
 
     @property
     def quality_metric(self) -> str:

@@ -7,7 +7,7 @@ import math
 from collections.abc import Callable
 from typing import Any
 
-from t2t_keras.decoding.t2t_settings import refuse_other_value
+from t2t_keras import t2t_names
 from t2t_keras.errors import UserError, nearest
 from t2t_keras.settings import split_items
 
@@ -114,12 +114,13 @@ class DecodeSettings:
         values = {}
         for item in split_items(text):
             name, equals, written = (part.strip() for part in item.partition("="))
+            if name in t2t_names.DECODE_HPARAMS:
+                t2t_names.require_done_anyway(name, written)
+                continue
             if name not in types:
-                if refuse_other_value(name, written):
-                    continue
                 raise UserError(
                     f"unknown decode hparam {name!r}; allowed: {', '.join(types)}."
-                    f"{nearest(name, types)}"
+                    f"{nearest(name, [*types, *t2t_names.DECODE_HPARAMS])}"
                 )
             if name in values:
                 raise UserError(f"decode hparam {name} is set twice in {text!r}: set it once.")

@@ -18,6 +18,7 @@ from t2t_keras.decoding.settings import SENTENCES, DecodeSettings
 from t2t_keras.decoding.source_lines import Line
 from t2t_keras.errors import UserError
 from t2t_keras.ids import EOS_ID, PAD_ID, until_eos, without_padding
+from t2t_keras.text.vocabulary_size import spelled
 
 WINDOW = 2048
 """Lines that are sorted together."""
@@ -118,10 +119,10 @@ class Translator:
     def text(self, ids) -> str:
         """The text of target ids up to their end of sentence.
 
-        What `vocab_divisor` has added to a vocabulary counts for nothing.
+        What `vocab_divisor` has added to a vocabulary of subwords counts for nothing.
         """
         encoder = self.encoders["targets"]
-        return encoder.decode([i for i in until_eos(ids) if i < encoder.vocab_size])
+        return encoder.decode(spelled(encoder, until_eos(ids)))
 
     # What `ByLength` asks for.
 

@@ -47,7 +47,7 @@ def export_ctranslate2(
 
     Raises:
         UserError: the package `ctranslate2` is absent, a setting, an encoder or a type of weights
-            that it cannot hold, a vocabulary of another size than the model's, or a directory that
+            that it cannot hold, a vocabulary of more tokens than the model has, or a directory that
             cannot be written.
     """
     specs, types = _specs_and_types()

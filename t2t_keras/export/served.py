@@ -10,6 +10,7 @@ from t2t_keras.errors import UserError
 from t2t_keras.export.batches import in_batches
 from t2t_keras.ids import EOS_ID, PAD_ID
 from t2t_keras.text.graph import SPACES
+from t2t_keras.text.simple_encoders import TokenTextEncoder
 from t2t_keras.text.vocabulary_size import require_vocabulary
 
 SIGNATURES = (
@@ -50,8 +51,8 @@ class ServedTransformer(tf.Module):
             `return_beams`, else 1.
 
     Raises:
-        UserError: settings that a server does not offer, or a vocabulary of another size than the
-            model's.
+        UserError: settings that a server does not offer, or a vocabulary of more tokens than the
+            model has.
     """
 
     def __init__(self, model, encoders, settings: DecodeSettings | None = None):
@@ -187,14 +188,16 @@ class _Parts:
     def texts(self, ids):
         """Ids [B, N, L] up to their end of sentence or the padding at the end -> texts [B, N].
 
-        What `vocab_divisor` has added to a vocabulary counts for nothing.
+        What `vocab_divisor` has added to a vocabulary of subwords counts for nothing.
         """
         encoder = self.encoders["targets"]
         batch, hypotheses, length = tf.unstack(tf.shape(ids))
         ids = tf.reshape(ids, [batch * hypotheses, length])
         rows = _without_padding(clear_after_eos(ids))
         rows = tf.ragged.boolean_mask(rows, rows != EOS_ID)
-        texts = encoder.decode_tensor(tf.ragged.boolean_mask(rows, rows < encoder.vocab_size))
+        if not isinstance(encoder, TokenTextEncoder):  # see `spelled`
+            rows = tf.ragged.boolean_mask(rows, rows < encoder.vocab_size)
+        texts = encoder.decode_tensor(rows)
         return tf.reshape(texts, [batch, self.hypotheses])
 
     def _search(self, sources, alpha, extra_length):

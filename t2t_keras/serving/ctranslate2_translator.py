@@ -6,8 +6,9 @@ from collections.abc import Sequence
 from typing import Any
 
 from t2t_keras.errors import UserError
-from t2t_keras.ids import EOS_ID, PAD_ID, until_eos
+from t2t_keras.ids import EOS_ID, until_eos
 from t2t_keras.serving.ctranslate2_text import import_ctranslate2, read_encoders, tokens
+from t2t_keras.text.vocabulary_size import spelled
 
 _MORE = 2  # hypotheses asked for, as a multiple of the beam: 3 and more found no better ones
 
@@ -139,7 +140,7 @@ class CTranslate2Translator:
         """T2T's choice among CTranslate2's hypotheses."""
         ended, cut = [], []
         for hypothesis, log_p in zip(result.hypotheses, result.scores, strict=True):
-            ids = [self._target_ids.get(token, PAD_ID) for token in hypothesis]
+            ids = [self._target_id(token) for token in hypothesis]
             if ids[-1:] == [EOS_ID] or not ids:
                 ended.append((log_p / ((5 + len(ids)) / 6) ** alpha, ids))
             else:
@@ -147,5 +148,11 @@ class CTranslate2Translator:
         best = sorted(ended or cut, key=lambda h: -h[0])[:top_beams]
         return [(self._text(ids), score) for score, ids in best]
 
+    def _target_id(self, token: str) -> int:
+        if token in self._target_ids:
+            return self._target_ids[token]
+        return int(token.strip("<id >"))  # beyond the vocabulary; see `tokens`
+
     def _text(self, ids: list[int]) -> str:
-        return self.encoders["targets"].decode(until_eos(ids))
+        encoder = self.encoders["targets"]
+        return encoder.decode(spelled(encoder, until_eos(ids)))

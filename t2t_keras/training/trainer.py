@@ -13,6 +13,7 @@ import tensorflow as tf
 
 from t2t_keras import data
 from t2t_keras.checkpoints import load_t2t, resolve, write_settings
+from t2t_keras.checkpoints.run_directory import left_out_of_t2t
 from t2t_keras.checkpoints.t2t import checkpoints_in
 from t2t_keras.data.on_the_fly import TextBatches, stored_encoders
 from t2t_keras.data.reading import plain_errors
@@ -115,7 +116,7 @@ class Trainer:
             resolve(settings.warm_start_from)
         if tmp_dir is not None:
             stored_encoders(problem, data_dir, tmp_dir)
-        encoders = problem.get_feature_encoders(data_dir)
+        encoders, sizes = problem.get_feature_encoders(data_dir), problem.vocab_sizes(data_dir)
         # Before all else of TensorFlow: hosts must be joined before its first operation.
         place = distribution(settings.engine.distribute)
         seed, shares = settings.engine.random_seed, place[1:]
@@ -126,8 +127,8 @@ class Trainer:
         )
         self.engine = engine = Engine(
             hp,
-            source_vocab_size=encoders["inputs"].vocab_size,
-            target_vocab_size=encoders["targets"].vocab_size,
+            source_vocab_size=sizes["inputs"],
+            target_vocab_size=sizes["targets"],
             target_space_id=problem.target_space_id,
             settings=settings.engine,
             train_steps=settings.train_steps,
@@ -425,7 +426,13 @@ class Trainer:
         }
         engine = self.engine
         if engine.is_chief:
+            left_out = left_out_of_t2t(self.output_dir, hp, problem.name, engine.replicas)
             write_settings(self.output_dir, hp, {**self.model.description(), **run})
+            if left_out:
+                Progress(0, Speed()).say(
+                    "warning: what tensor2tensor began here goes on without its "
+                    + ", ".join(left_out)
+                )
         self.record = RunRecord(
             self.output_dir,
             engine.is_chief,
