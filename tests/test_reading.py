@@ -398,6 +398,18 @@ def test_packed_training_has_one_static_shape(packed_dir):
     assert description.startswith("1 batch shape, 2 x 24; ")
 
 
+def test_packed_rows_in_batches_of_tensor2tensor(packed_dir):
+    """It treats them as any other, so that `max_length` counts and batches are of several shapes."""
+    hp = settings(t2t_batches=True, max_length=24)
+    batches = list(dataset(Packed(), "train", packed_dir, hp, repeat=False).as_numpy_iterator())
+    found = [item for batch in batches for item in unpacked(batch)]
+    pairs = [pair(number, *both) for number, both in enumerate(LENGTHS)]
+    assert sorted(found, key=str) == sorted(pairs, key=str)
+    most = {3: 12, 7: 6, 15: 3, 24: 2}  # boundaries 4, 8 and 16, and 48 ids
+    assert len(shapes(batches)) > 1
+    assert all(len(batch["inputs"]) <= most[batch["inputs"].shape[1]] for batch in batches)
+
+
 def test_shards_that_are_not_packed(data_dir):
     with pytest.raises(UserError, match="has no inputs_segmentation, but toy is packed"):
         dataset(Packed(), "train", data_dir, settings())

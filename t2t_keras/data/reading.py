@@ -100,7 +100,8 @@ class Batches:
     the whole split, and batches over the whole epoch.
 
     A problem whose shards are packed gives all its fields, in the one shape
-    [batch_size // packed_length * replicas, packed_length] while training.
+    [batch_size // packed_length * replicas, packed_length] while training (with `t2t_batches` in
+    T2T's buckets).
 
     Opening reads the index of the split (`index.py`); shards are read when their examples are
     needed, and each example's checksum is checked the first time. Memory is about 15 bytes an
@@ -224,7 +225,7 @@ class Batches:
         return batches.prefetch(tf.data.AUTOTUNE)
 
     def _choose_buckets(self, hp, drop_long: bool, pad_to_boundary: bool) -> Buckets:
-        if self._packed_length:
+        if self._packed_length and not hp.t2t_batches:
             return packed_buckets(hp, self._packed_length, drop_long, self._replicas)
         choose = buckets_for if pad_to_boundary else tensor2tensor_buckets
         return choose(hp, drop_long, self._replicas)
