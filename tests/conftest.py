@@ -2,6 +2,7 @@
 
 import gc
 
+import networks
 import pytest
 import tensorflow as tf
 
@@ -46,11 +47,14 @@ def pytest_collection_modifyitems(items):
 
 @pytest.fixture(scope="module", autouse=True)
 def forget_graphs():
-    """Frees the graphs that a file of tests has made.
+    """Frees the graphs that a file of tests has made; a file may ask for it sooner."""
+    yield _forget_graphs
+    _forget_graphs()
 
-    TensorFlow keeps every graph with a custom gradient for good, in its registry of gradients.
-    """
-    yield
+
+def _forget_graphs():
+    """TensorFlow keeps every graph with a custom gradient for good, in its registry of gradients."""
+    networks.search_model.cache_clear()
     registry = tf.RegisterGradient.__call__.__globals__["gradient_registry"]._registry
     for name in [name for name in registry if name.startswith("CustomGradient-")]:
         del registry[name]

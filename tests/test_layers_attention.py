@@ -16,16 +16,18 @@ MASK = np.array([[1, 1, 0], [0, 1, 1]], bool)
 @pytest.mark.parametrize(
     ("settings", "inputs", "weights"),
     [
-        ({"num_heads": 2}, (QUERY,), 4),
         ({"num_heads": 4, "key_channels": 4, "value_channels": 12}, (QUERY, MEMORY), 4),
         ({"num_heads": 2, "max_relative_position": 2}, (QUERY,), 6),
         ({"num_heads": 2, "dropout": 0.1, "dropout_broadcast_dims": (0, 1)}, (QUERY,), 4),
     ],
 )
-@pytest.mark.parametrize("return_weights", [False, True])
-def test_contract(settings, inputs, weights, return_weights, tmp_path):
-    call = {"return_attention_weights": return_weights}
+def test_contract(settings, inputs, weights, tmp_path):
+    call = {"return_attention_weights": True}
     check_layer(MultiHeadAttention, settings, inputs, weights=weights, tmp_path=tmp_path, call=call)
+
+
+def test_contract_without_weights(tmp_path):
+    check_layer(MultiHeadAttention, {"num_heads": 2}, (QUERY,), weights=4, tmp_path=tmp_path)
 
 
 def test_one_head_by_hand():

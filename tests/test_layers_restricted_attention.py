@@ -81,31 +81,31 @@ def in_order_of_neighbours(weights, r, causal):
         ),
     ],
 )
-@pytest.mark.parametrize("return_weights", [False, True])
-def test_contract(settings, weights, return_weights, tmp_path):
+def test_contract(settings, weights, tmp_path):
     check_layer(
         RestrictedAttention,
         settings,
         (random_tensor(2, 35, 8),),
         weights=weights,
         tmp_path=tmp_path,
-        call={"return_attention_weights": return_weights},
+        call={"return_attention_weights": True},
     )
 
 
 # Blocks have 32 queries or r / 2 of them: one that is not full, some that are, windows of several.
-@pytest.mark.parametrize("length", [1, 2, 7, 32, 33, 100])
 @pytest.mark.parametrize("r", [1, 2, 3, 8, 33, 65, 96, 130, 400])
 @pytest.mark.parametrize("causal", [False, True])
-def test_equals_full_attention_under_a_mask(length, r, causal):
+def test_equals_full_attention_under_a_mask(r, causal):
     ours, full = pair_of_layers(r, causal)
-    x = random_tensor(2, length, 8)
-    mask = np.repeat(near(length, r, causal), 2, axis=0)
-    wanted, full_weights = full(x, mask=mask, return_attention_weights=True)
-    output, weights = ours(x, return_attention_weights=True)
-    np.testing.assert_allclose(output, wanted, atol=2e-6)
-    assert weights.dtype == "float32"
-    np.testing.assert_allclose(weights, in_order_of_neighbours(full_weights, r, causal), atol=1e-6)
+    for length in (1, 7, 32, 33, 100):
+        x = random_tensor(2, length, 8)
+        mask = np.repeat(near(length, r, causal), 2, axis=0)
+        wanted, full_weights = full(x, mask=mask, return_attention_weights=True)
+        output, weights = ours(x, return_attention_weights=True)
+        np.testing.assert_allclose(output, wanted, atol=2e-6)
+        assert weights.dtype == "float32"
+        in_order = in_order_of_neighbours(full_weights, r, causal)
+        np.testing.assert_allclose(weights, in_order, atol=1e-6)
 
 
 @pytest.mark.parametrize("causal", [False, True])
@@ -171,10 +171,11 @@ def test_equals_full_attention_in_16_bits(policy, causal):
     assert_same(output, wanted, atol=2 * spacing * scale)
 
 
-@pytest.mark.parametrize("causal", [False, True])
-@pytest.mark.parametrize("relative", [0, 3])
-@pytest.mark.parametrize("jit_compile", [False, True])
-def test_gradients_equal_those_of_full_attention(causal, relative, jit_compile):
+@pytest.mark.parametrize(
+    ("causal", "relative", "xla"),
+    [(False, 0, False), (True, 0, True), (False, 3, True), (True, 3, False)],
+)
+def test_gradients_equal_those_of_full_attention(causal, relative, xla):
     length, r = 67, 9
     ours, full = pair_of_layers(r, causal, max_relative_position=relative)
     x = tf.constant(random_tensor(2, length, 8))
@@ -183,17 +184,16 @@ def test_gradients_equal_those_of_full_attention(causal, relative, jit_compile):
     upstream *= mask[..., None]
     pairs = near(length, r, causal) & mask[:, None]
 
-    @tf.function(jit_compile=jit_compile)
-    def gradients(layer_is_ours):
+    def gradients(layer, mask):
         with tf.GradientTape() as tape:
             tape.watch(x)
-            output = ours(x, mask=mask) if layer_is_ours else full(x, mask=pairs)
-            loss = tf.reduce_sum(output * upstream)
-        layer = ours if layer_is_ours else full
+            loss = tf.reduce_sum(layer(x, mask=mask) * upstream)
         sources = [x, *(v.value for v in layer.trainable_variables)]
         return [tf.convert_to_tensor(g) for g in tape.gradient(loss, sources)]
 
-    for mine, wanted in zip(gradients(True), gradients(False), strict=True):
+    ours_by_xla = tf.function(lambda: gradients(ours, mask), jit_compile=True)
+    found = ours_by_xla() if xla else gradients(ours, mask)
+    for mine, wanted in zip(found, gradients(full, pairs), strict=True):
         np.testing.assert_allclose(mine, wanted, atol=3e-6 * max(1, np.abs(wanted).max()))
 
 
@@ -209,7 +209,7 @@ def test_lengths_not_known_beforehand(jit_compile):
     def call(x, mask):
         return layer(x, mask=mask, return_attention_weights=True)
 
-    for length in (1, 5, 33, 70):
+    for length in (1, 33, 70):
         x, mask = random_tensor(2, length, 8), np.arange(length) < np.array([[length], [3]])
         wanted = layer(x, mask=mask, return_attention_weights=True)
         assert_same(call(x, mask), wanted, atol=2e-6)

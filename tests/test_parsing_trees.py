@@ -1,6 +1,7 @@
 """Trees in brackets, T2T's linearisation of them, and what is stripped before."""
 
 import gzip
+import itertools
 import json
 from pathlib import Path
 
@@ -151,7 +152,8 @@ def test_linearization_equals_t2ts():
 @pytest.mark.skipif(not GUM, reason="needs the GUM treebank in ../shared/data")
 @pytest.mark.parametrize("path", GUM, ids=lambda path: path.name)
 def test_a_treebank_comes_back(path):
-    for line, tree in zip(iterate_lines(path), read_tree_file(path), strict=True):
+    trees = zip(iterate_lines(path), read_tree_file(path), strict=True)
+    for line, tree in itertools.islice(trees, 2000):
         assert str(tree) == line
         stripped = strip_for_parsing(tree)
         assert t2t.parsing.repair_tree(*linearize(stripped)) == (stripped, Repairs())

@@ -9,6 +9,8 @@ import t2t_keras as t2t
 from t2t_keras.decoding.sampling import keep_likeliest
 from t2t_keras.errors import UserError
 
+pytestmark = pytest.mark.usefixtures("eagerly")
+
 MANY = np.tile(SOURCE[:1], (2000, 1))
 
 

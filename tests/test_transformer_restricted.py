@@ -20,7 +20,9 @@ def numpy_logits(model, packing=None):
 
 @pytest.mark.parametrize("neighborhood", [1, 2, 3, 50])
 def test_logits(neighborhood):
-    model = small_model(f"self_attention_type=restricted,restricted_neighborhood={neighborhood}")
+    model = small_model(
+        f"num_hidden_layers=1,self_attention_type=restricted,restricted_neighborhood={neighborhood}"
+    )
     logits = model({"inputs": SOURCE, "targets": TARGETS})
     np.testing.assert_allclose(logits, numpy_logits(model), atol=2e-5)
 
@@ -49,6 +51,7 @@ def test_packed_rows():
     np.testing.assert_allclose(logits[tokens], numpy_logits(model, packing)[tokens], atol=2e-5)
 
 
+@pytest.mark.usefixtures("eagerly")
 @pytest.mark.parametrize("search", ["greedy", "beam"])
 def test_searches_score_as_the_whole_network(search):
     model = search_model(RESTRICTED)
