@@ -34,6 +34,11 @@ def main() -> None:
     parser.add_argument("--flags", default="", help="of the command, such as --ema=0.99, by spaces")
     parser.add_argument("--seed", type=int, default=0, help="of the moments (%(default)s)")
     parser.add_argument("--directory", help="where to work; by default a temporary directory")
+    parser.add_argument(
+        "--command",
+        default=f"{sys.executable} -m t2t_keras.cli.train",
+        help="by spaces (%(default)s)",
+    )
     args = parser.parse_args()
     with tempfile.TemporaryDirectory(dir=args.directory) as name:
         directory = Path(name)
@@ -67,7 +72,8 @@ def write_text(directory: Path) -> None:
 def arguments(directory: Path, args: argparse.Namespace) -> list[str]:
     """The command, and whatever makes much happen in little time."""
     return [
-        *(sys.executable, "-m", "t2t_keras.cli.train", "--problem=text2text_tmpdir"),
+        *args.command.split(),
+        "--problem=text2text_tmpdir",
         f"--hparams={','.join(filter(None, (HPARAMS, args.hparams)))}",
         f"--data_dir={directory / 'data'}",
         f"--tmp_dir={directory}",

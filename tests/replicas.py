@@ -4,6 +4,7 @@ TensorFlow's devices are fixed at its first operation, so that no test can chang
 Writes what it finds, numbers by name, as JSON to the file named by its last argument.
 """
 
+import contextlib
 import json
 import sys
 
@@ -52,6 +53,15 @@ def engine(overrides, batches_a_step=1, **settings):
     )
 
 
+@contextlib.contextmanager
+def eagerly():
+    import tensorflow as tf
+
+    tf.config.run_functions_eagerly(True)
+    yield
+    tf.config.run_functions_eagerly(False)
+
+
 def flat(variables):
     return np.concatenate([np.ravel(np.asarray(variable)) for variable in variables])
 
@@ -75,14 +85,18 @@ def disagreement(trained):
 
 
 def trained_alike(overrides, steps, kind, batches_a_step=1, **settings):
-    """Trains on all replicas and on one; returns what differs, and the engine of all replicas."""
+    """Trains on all replicas, and on one by one operation after the other, with all it needs kept.
+
+    Returns what differs, and the engine of all replicas.
+    """
     many = engine(overrides, batches_a_step, distribute=kind, **settings)
     start = weights(many)
     some = list(batches(steps * batches_a_step))
     theirs = many.train(iterator(some, many.host, many.hosts), steps)
-    one = engine(overrides, batches_a_step, distribute="none", **settings)
-    same_start = bool((weights(one) == start).all())
-    ours = one.train(iterator(some), steps)
+    with eagerly():
+        one = engine(overrides, batches_a_step, distribute="none", **settings | {"remat": False})
+        same_start = bool((weights(one) == start).all())
+        ours = one.train(iterator(some), steps)
     figures = {
         "replicas": many.replicas,
         "hosts": many.hosts,
@@ -102,7 +116,8 @@ def trained_alike(overrides, steps, kind, batches_a_step=1, **settings):
 def losses(many):
     """The loss of the same rows on each replica."""
     batch = {side: ids[:1] for side, ids in next(batches(1)).items()}
-    sums = many.strategy.run(lambda: many._step.forward_backward(batch)[1])
+    with eagerly():
+        sums = many.strategy.run(lambda: many._step.forward_backward(batch)[1])
     return [float(part[0]) for part in many.strategy.experimental_local_results(sums)]
 
 
@@ -133,9 +148,11 @@ def interrupted(whole, overrides, **settings):
 def main():
     kind, path = sys.argv[1:]
     every = "clip_grad_norm=0.5,weight_decay=0.01"
-    if kind == "mirrored":
-        import tensorflow as tf
+    import tensorflow as tf
 
+    # Grappler takes a quarter of the time: see `conftest.py`.
+    tf.config.optimizer.set_experimental_options({"disable_meta_optimizer": True})
+    if kind == "mirrored":
         tf.config.set_logical_device_configuration(
             tf.config.list_physical_devices("CPU")[0], [tf.config.LogicalDeviceConfiguration()] * 2
         )

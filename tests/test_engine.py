@@ -1,4 +1,4 @@
-"""The engine on one device: precision, accumulation, moving average, going on, memory."""
+"""The engine on one device: precision, accumulation, moving average, memory."""
 
 import gc
 
@@ -26,46 +26,7 @@ def train(trained, batches):
     return trained.train(replicas.iterator(batches), len(batches))
 
 
-def restored(trained, overrides, **settings):
-    """Another engine with all that the first one holds."""
-    other = engine(overrides, random_seed=trained.settings.random_seed, **settings)
-    assert list(other.state()) == list(trained.state())
-    for of in (
-        lambda e: e.model.variables,
-        lambda e: [slot for slots in e.optimizer.t2t_slots().values() for slot in slots],
-        lambda e: e.state().values(),
-    ):
-        for place, value in zip(of(other), of(trained), strict=True):
-            assert tuple(place.shape) == np.asarray(value).shape
-            place.assign(np.asarray(value))
-    other.step = trained.step
-    return other
-
-
-@pytest.mark.parametrize(
-    ("overrides", "settings"),
-    [
-        (f"{ACCUMULATED},{DROPOUT}", {"ema": 0.9, "random_seed": 3}),
-        (f"optimizer=adam,learning_rate_constant=0.01,{DROPOUT}", {"precision": "float16"}),
-    ],
-)
-def test_goes_on_bit_for_bit(overrides, settings):
-    whole = engine(overrides, **settings)
-    train(whole, BATCHES[:4])
-    second = restored(whole, overrides, **{k: v for k, v in settings.items() if k != "random_seed"})
-    assert second.step == 4
-    assert second.learning_rate == whole.learning_rate
-    figures = [train(e, BATCHES[4:]) for e in (whole, second)]
-    assert figures[0] == figures[1]
-    assert whole.step == second.step == 8
-    for ours, theirs in zip(
-        [*whole.model.variables, *whole.state().values()],
-        [*second.model.variables, *second.state().values()],
-        strict=True,
-    ):
-        np.testing.assert_array_equal(np.asarray(ours), np.asarray(theirs))
-
-
+@pytest.mark.usefixtures("eagerly")
 def test_accumulates_as_one_update_by_the_mean_gradient():
     """Two batches of unequal tokens: the mean of their gradients, each clipped by itself as in T2T."""
     overrides = "optimizer=multistep_adam,optimizer_multistep_accumulate_steps=2,clip_grad_norm=0.7"
@@ -102,6 +63,7 @@ def mean_gradient(model, batch):
     return replicas.flat([tf.convert_to_tensor(g) for g in tape.gradient(mean, values)])
 
 
+@pytest.mark.usefixtures("eagerly")
 def test_the_learning_rate_counts_batches_as_t2t_does():
     """T2T divides the global step by the batches of an update."""
     overrides = f"{ACCUMULATED},learning_rate_schedule=linear_warmup,learning_rate_warmup_steps=10"
@@ -113,6 +75,7 @@ def test_the_learning_rate_counts_batches_as_t2t_does():
     np.testing.assert_allclose(rates, [0, 1 / 30, 2 / 30, 3 / 30], rtol=1e-6)
 
 
+@pytest.mark.usefixtures("eagerly")
 def test_moving_average_of_the_weights():
     trained = engine(ema=0.75)
     with trained.evaluation_weights():
@@ -129,6 +92,7 @@ def test_moving_average_of_the_weights():
     assert np.abs(average - now).max() > 1e-3
 
 
+@pytest.mark.usefixtures("eagerly")
 def test_float16_scales_the_loss_and_leaves_out_what_overflows():
     trained = engine(precision="float16")
     scale = trained.state()["loss_scale"]
@@ -149,11 +113,12 @@ def test_float16_scales_the_loss_and_leaves_out_what_overflows():
 
 
 def norms_and_losses(precision):
-    trained = engine("num_hidden_layers=2", precision=precision)
+    trained = engine(precision=precision)
     totals = [train(trained, [batch]) for batch in BATCHES[:3]]
     return [t.loss / t.tokens for t in totals], totals[0].gradient_norm
 
 
+@pytest.mark.usefixtures("eagerly")
 def test_bfloat16_is_near_float32():
     (losses, norm), (wanted, wanted_norm) = map(norms_and_losses, ("bfloat16", "float32"))
     assert losses == pytest.approx(wanted, rel=5e-3)
@@ -189,22 +154,25 @@ def test_the_settings_choose_the_precision_unless_told():
         engine(precision="bfloat")
 
 
-@pytest.mark.parametrize("xla", [False, True])
-def test_rematerialised_layers_give_the_same_gradients(xla):
+def test_rematerialised_layers_give_the_same_gradients():
+    """With XLA, as those of operations run one by one; without it: `test_distribution.py`."""
     batch = {side: tf.constant(ids) for side, ids in BATCHES[0].items()}
-    gradients, sums, passes = [], [], []
-    for remat in (False, True):
+
+    def gradients(remat, xla=False):
         trained = engine(DROPOUT, remat=remat)
         step = TrainStep(trained.model, trained.optimizer, seed=1, xla=xla)
-        layer = trained.model.decoder.layer_0
-        calls = counted(layer.ffn)
-        of_remat, of_sums = tf.function(step.forward_backward)(batch)
-        gradients.append(replicas.flat(of_remat))
-        sums.append(of_sums)
-        passes.append(len(calls))
-    assert passes == [1, 2]
-    np.testing.assert_allclose(sums[1], sums[0], rtol=1e-6)
-    np.testing.assert_allclose(gradients[1], gradients[0], atol=5e-6 if xla else 1e-7)
+        calls = counted(trained.model.decoder.layer_0.ffn)
+        found, sums = step.forward_backward(batch)
+        return replicas.flat(found), sums, len(calls)
+
+    tf.config.run_functions_eagerly(True)
+    wanted, wanted_sums, passes = gradients(False)
+    tf.config.run_functions_eagerly(False)
+    assert passes == 1
+    found, sums, passes = gradients(True, xla=True)
+    assert passes == 2
+    np.testing.assert_allclose(sums, wanted_sums, rtol=1e-6)
+    np.testing.assert_allclose(found, wanted, atol=5e-6)
 
 
 def counted(layer):
@@ -213,14 +181,10 @@ def counted(layer):
     return calls
 
 
-def test_compiling_ahead_changes_nothing():
-    trained = engine(DROPOUT, xla=True)
-    before = replicas.weights(trained)
-    trained.compile_ahead([(4, 7), (2, 9)])
-    np.testing.assert_array_equal(replicas.weights(trained), before)
-    assert trained.step == 0
-    assert trained.programs([(4, 7), (2, 9)]) == "2 programs (one a batch shape), XLA on"
-    assert engine().programs([(4, 7)]) == "1 graph for all batch shapes, XLA off"
+def test_says_how_many_programs_there_are():
+    shapes = [(4, 7), (2, 9)]
+    assert engine(xla=True).programs(shapes) == "2 programs (one a batch shape), XLA on"
+    assert engine().programs(shapes) == "1 graph for all batch shapes, XLA off"
 
 
 def test_too_large_a_batch_says_what_to_lower():

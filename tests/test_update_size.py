@@ -98,6 +98,7 @@ def test_what_cannot_be(toy_dir, changes, expected):
 # Steps
 
 
+@pytest.mark.usefixtures("eagerly")
 def test_batches_of_a_step_count_as_one():
     """Three batches of unequal tokens change the weights as one batch of all their rows does."""
     some = list(replicas.batches(6))
@@ -119,6 +120,7 @@ def test_batches_of_a_step_count_as_one():
     assert not apart.state()  # nothing is left between two steps
 
 
+@pytest.mark.usefixtures("eagerly")
 def test_the_learning_rate_counts_steps():
     overrides = "learning_rate_schedule=linear_warmup,learning_rate_warmup_steps=10"
     trained = replicas.engine(overrides, batches_a_step=2, distribute="none")

@@ -74,10 +74,16 @@ def serve(address):
 
 
 def answer(connection):
-    """Runs one command, in a fork of its own so that there is an exit code to send."""
+    """Runs one command, in a fork of its own so that there is an exit code to send.
+
+    A client that is killed takes its command with it.
+    """
     signal.signal(signal.SIGCHLD, signal.SIG_DFL)
     message, files = receive(connection)
     if child := os.fork():
+        if connection in select.select([connection, os.pidfd_open(child)], [], [])[0]:
+            os.kill(child, signal.SIGKILL)
+            os._exit(1)
         code = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
         connection.sendall(f"{code if code >= 0 else 128 - code}\n".encode())
         os._exit(0)
