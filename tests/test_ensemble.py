@@ -12,7 +12,7 @@ from t2t_keras.errors import UserError
 OTHER = "num_hidden_layers=2,hidden_size=8,shared_embedding_and_softmax_weights=false"
 
 
-def test_one_model_twice_is_that_model():
+def test_one_model_twice_is_that_model(eagerly):
     model = search_model()
     for search in (t2t.decoding.greedy, t2t.decoding.beam_search):
         ids, scores = search(model, SOURCE, extra_length=4)
@@ -21,7 +21,7 @@ def test_one_model_twice_is_that_model():
         np.testing.assert_allclose(both_scores, scores, rtol=1e-5)
 
 
-def test_probabilities_are_averaged():
+def test_probabilities_are_averaged(eagerly):
     models = [search_model(), small_model(OTHER, seed=1, spread=3.0)]
     ids, scores = t2t.decoding.greedy(Ensemble(models), SOURCE, extra_length=2)
     targets = np.asarray(ids)

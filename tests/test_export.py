@@ -322,7 +322,7 @@ def test_white_space_is_what_python_strips():
 # Encoders, greedy search, precision
 
 
-def test_words_and_greedy_search():
+def test_words_and_greedy_search(eagerly):
     encoder = TokenTextEncoder(vocab_list=["low", "日本", "<UNK>"], replace_oov="<UNK>")
     model = make_model(encoder)
     encoders = {"inputs": encoder, "targets": encoder}
@@ -375,7 +375,7 @@ def stored_types(path):
 
 
 @pytest.mark.parametrize("precision", ["bfloat16", "float16"])
-def test_half_precision_scores(model, serve, precision):
+def test_half_precision_scores(model, serve, precision, eagerly):
     half = ServedTransformer(in_precision(model, precision), ENCODERS, SETTINGS)
     targets = tf.constant(["low"] * len(LINES))
     got = half.score(tf.constant(LINES), targets)["log_probability"]
@@ -388,32 +388,44 @@ def test_half_precision_scores(model, serve, precision):
 # Directories and their files
 
 
-def test_loads_with_tensorflow_alone(path, serve, tmp_path):
+def test_load_with_tensorflow_alone(path, serve, tmp_path):
+    """What we export, and what Keras's own `export` does."""
+    model = small_model("num_hidden_layers=1")
+    inputs = {"inputs": SOURCE, "targets": TARGETS}
+    model.export(str(tmp_path / "keras"), verbose=False)
     program = f"""
 import json, sys
 sys.modules["t2t_keras"] = sys.modules["tensorflow_text"] = None
 import tensorflow as tf
-lines = json.loads(sys.argv[1])
+tf.config.optimizer.set_experimental_options({{"disable_meta_optimizer": True}})  # for one call
+lines, arrays = map(json.loads, sys.argv[1:])
 loaded = tf.saved_model.load({path!r})
 found = loaded.signatures["serving_default"](text=tf.constant(lines))["translation"].numpy()
-json.dump([text.decode() for text in found], open({str(tmp_path / "found.json")!r}, "w"))
-print(loaded.translate(tf.constant(lines))["translation"].numpy().tolist() == found.tolist())
+again = loaded.translate(tf.constant(lines))["translation"].numpy()
+given = {{name: tf.constant(array, tf.int32) for name, array in arrays.items()}}
+of_keras = tf.saved_model.load({str(tmp_path / "keras")!r})
+logits = of_keras.serve(given).numpy()
+print(json.dumps([[text.decode() for text in texts] for texts in (found, again)]))
+print(json.dumps(logits.tolist()))
 """
+    arrays = {name: array.tolist() for name, array in inputs.items()}
+    arguments = map(json.dumps, (LINES, arrays))
     done = subprocess.run(
-        [sys.executable, "-I", "-c", program, json.dumps(LINES)], capture_output=True, text=True
+        [sys.executable, "-I", "-c", program, *arguments], capture_output=True, text=True
     )
-    assert done.stdout.strip() == "True", done.stderr
-    wanted = serve("translate", text=LINES)["translation"]
-    assert json.loads((tmp_path / "found.json").read_text()) == [t.decode() for t in wanted]
+    assert done.returncode == 0, done.stderr
+    texts, logits = map(json.loads, done.stdout.splitlines())
+    wanted = [text.decode() for text in serve("translate", text=LINES)["translation"]]
+    assert texts == [wanted, wanted]
+    np.testing.assert_allclose(logits, model(inputs), atol=1e-5)
 
 
-def test_versions(tmp_path, monkeypatch):
+def test_versions(model, tmp_path, monkeypatch):
     """What is saved does not matter here."""
     monkeypatch.setattr(
         "t2t_keras.export.saved_model.tf.saved_model.save",
         lambda module, path, signatures: open(f"{path}/saved_model.pb", "w").close(),
     )
-    model = make_model()
 
     def export(**options):
         return export_saved_model(model, ENCODERS, tmp_path / "served", warm_up=False, **options)
@@ -430,17 +442,17 @@ def test_versions(tmp_path, monkeypatch):
     assert sorted(p.name for p in (tmp_path / "served").iterdir()) == ["0", "1", "7", "8", "notes"]
 
 
-def test_nothing_is_left_of_an_export_that_failed(tmp_path, monkeypatch):
+def test_nothing_is_left_of_an_export_that_failed(model, tmp_path, monkeypatch):
     def fail(*arguments):
         raise OSError(28, "No space left on device")
 
     monkeypatch.setattr("t2t_keras.export.saved_model.tf.saved_model.save", fail)
     with pytest.raises(UserError, match="1 cannot be written: No space left on device"):
-        export_saved_model(make_model(), ENCODERS, tmp_path)
+        export_saved_model(model, ENCODERS, tmp_path)
     assert not list(tmp_path.iterdir())
     (tmp_path / "file").touch()
     with pytest.raises(UserError, match="file cannot be read"):
-        export_saved_model(make_model(), ENCODERS, tmp_path / "file")
+        export_saved_model(model, ENCODERS, tmp_path / "file")
 
 
 @pytest.mark.parametrize(
@@ -460,9 +472,9 @@ def test_nothing_is_left_of_an_export_that_failed(tmp_path, monkeypatch):
         ),
     ],
 )
-def test_refuses(options, message, tmp_path):
+def test_refuses(options, message, model, tmp_path):
     with pytest.raises(UserError) as error:
-        export_saved_model(make_model(), directory=tmp_path, **{"encoders": ENCODERS, **options})
+        export_saved_model(model, directory=tmp_path, **{"encoders": ENCODERS, **options})
     assert message in str(error.value)
     assert not list(tmp_path.iterdir())
 
@@ -499,45 +511,28 @@ def test_warm_up_is_what_the_protocol_says(path):
             np.testing.assert_array_equal(tf.make_ndarray(request.inputs[name]), tensor.numpy())
 
 
-def test_an_ensemble(model):
+def test_an_ensemble(model, eagerly):
+    lines = ["low", "low lower"]
     ensemble = t2t.decoding.Ensemble([model, make_model(seed=1)])
     module = ServedTransformer(in_precision(ensemble, "float32"), ENCODERS, SETTINGS)
-    got = texts(module.translate(tf.constant(LINES[3:]))["translations"].numpy())
-    assert got == [w.texts for w in python_translations(ensemble, LINES[3:])]
-    assert got != [w.texts for w in python_translations(model, LINES[3:])]
+    translate = module.translate.get_concrete_function()  # a graph all the same
+    got = texts(translate(tf.constant(lines))["translations"].numpy())
+    assert got == [w.texts for w in python_translations(ensemble, lines)]
+    assert got != [w.texts for w in python_translations(model, lines)]
     saved = {id(variable) for variable in module.variables}
-    needed = module.translate.get_concrete_function().variables
+    needed = translate.variables
     assert len(needed) > len(model.weights)
     assert {id(variable) for variable in needed} <= saved
 
 
-# The functions without a SavedModel, and Keras's own ways
+# The functions without a SavedModel, and Keras's own way
 
 
-def test_functions_without_a_saved_model(model, serve):
+def test_functions_without_a_saved_model(model, serve, eagerly):
     module = ServedTransformer(model, ENCODERS, SETTINGS)
     got = module.translate(tf.constant(LINES))
     wanted = serve("translate", text=LINES)
     assert got["translations"].numpy().tolist() == wanted["translations"].tolist()
-
-
-def test_keras_export(tmp_path):
-    model = small_model("num_hidden_layers=1")
-    inputs = {"inputs": SOURCE, "targets": TARGETS}
-    np.savez(tmp_path / "inputs.npz", **inputs)
-    model.export(str(tmp_path / "model"), verbose=False)
-    program = f"""
-import sys
-sys.modules["t2t_keras"] = None
-import numpy as np
-import tensorflow as tf
-loaded = tf.saved_model.load({str(tmp_path / "model")!r})
-given = {{n: tf.constant(a, tf.int32) for n, a in np.load({str(tmp_path / "inputs.npz")!r}).items()}}
-np.save({str(tmp_path / "logits.npy")!r}, loaded.serve(given))
-"""
-    done = subprocess.run([sys.executable, "-I", "-c", program], capture_output=True, text=True)
-    assert done.returncode == 0, done.stderr
-    np.testing.assert_allclose(np.load(tmp_path / "logits.npy"), model(inputs), atol=1e-5)
 
 
 def test_keras_export_with_a_signature_of_ones_own(tmp_path):

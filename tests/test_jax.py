@@ -18,6 +18,9 @@ if not importlib.util.find_spec("jax"):
 
 
 TESTS = Path(__file__).parent
+ATTENDING = ("base_prenorm", "relative")
+"""Models whose weights of attention are compared with those on TensorFlow."""
+
 WITHOUT_TENSORFLOW = """
 import sys
 sys.modules |= dict.fromkeys(["tensorflow", "tensorflow_text", "tensorflow_datasets"])
@@ -33,11 +36,12 @@ def errors(tmp_path_factory):
     given = {}
     for name in golden.MODELS:
         case = golden.load(name)
-        _, attention = case.model()(case.batch, return_attention_weights=True)
-        for kind, layers in attention.items():
-            for layer, weights in enumerate(layers):
-                given[f"{name}/attention/{kind}/{layer}"] = np.asarray(weights)
         given |= arrays(name, case.checkpoint)
+        if name in ATTENDING:
+            _, attention = case.model()(case.batch, return_attention_weights=True)
+            for kind, layers in attention.items():
+                for layer, weights in enumerate(layers):
+                    given[f"{name}/attention/{kind}/{layer}"] = np.asarray(weights)
     given |= arrays("release", str(golden.RELEASE / "model.ckpt-1"))
     path = tmp_path_factory.mktemp("jax") / "given.npz"
     np.savez(path, **given)
@@ -50,6 +54,7 @@ def errors(tmp_path_factory):
             **os.environ,
             "KERAS_BACKEND": "jax",
             "JAX_PLATFORMS": "cpu",
+            "XLA_FLAGS": "--xla_backend_optimization_level=0",  # all runs shorter than it compiles
             "PYTHONPATH": f"{TESTS}:{TESTS.parent / 'examples'}",
         },
     )
@@ -64,14 +69,18 @@ def arrays(name, checkpoint):
 
 
 @pytest.mark.parametrize("name", golden.MODELS)
-def test_logits_loss_and_attention(name, errors):
-    for of in ("logits", "loss", "attention"):
+def test_logits_and_loss(name, errors):
+    for of in ("logits", "loss"):
         assert errors[name][of] <= golden.RELATIVE, of
 
 
-@pytest.mark.parametrize("name", ["key_channels", "relative"])
-def test_every_gradient(name, errors):
-    assert errors[name]["gradients"] <= golden.RELATIVE
+@pytest.mark.parametrize("name", ATTENDING)
+def test_attention(name, errors):
+    assert errors[name]["attention"] <= golden.RELATIVE
+
+
+def test_every_gradient(errors):
+    assert errors["relative"]["gradients"] <= golden.RELATIVE
 
 
 def test_three_steps_of_the_example(errors):

@@ -55,7 +55,7 @@ def test_batches_have_one_static_shape(folders):
 def test_trains_and_translates(folders):
     settings = f"--hparams={toy.hparams(max_length=32)}"
     run = f"--output_dir={folders / 'run'}"
-    done = command(folders, "train", settings, run, "--train_steps=6", "--eval_steps=2")
+    done = command(folders, "train", settings, run, "--train_steps=2", "--eval_steps=1")
     assert done.returncode == 0, done.stderr
     assert "loss" in done.stdout and "bleu" not in done.stdout
     (folders / "source").write_text("a b c\nd e\n")
@@ -65,7 +65,7 @@ def test_trains_and_translates(folders):
         run,
         f"--decode_from_file={folders / 'source'}",
         f"--decode_to_file={folders / 'translated'}",
-        "--decode_hparams=extra_length=4,beam_size=2",
+        "--decode_hparams=extra_length=4,beam_size=1",
     )
     assert done.returncode == 0, done.stderr
     assert len((folders / "translated").read_text().splitlines()) == 2

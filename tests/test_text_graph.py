@@ -11,6 +11,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import tensorflow as tf
+import toy
 from hypothesis import given, settings, strategies as st
 
 from t2t_keras.errors import UserError
@@ -46,7 +47,7 @@ ESCAPING = [
     i for i, s in enumerate(SUBWORDS.all_subtoken_strings) if set(s) <= set("\\_u;0123456789")
 ]
 
-fast = settings(max_examples=150, deadline=None, database=None)
+fast = settings(max_examples=60, deadline=None, database=None)
 
 
 def encoded(encoder, texts):
@@ -107,7 +108,7 @@ def test_any_ids_have_the_text_of_python(encoder):
     anything = st.integers(-(2**31), 2**31 - 1) | st.integers(-1, encoder.vocab_size)
     ids = anything | st.sampled_from(ESCAPING)
 
-    @settings(fast, max_examples=400)
+    @settings(fast, max_examples=150)
     @given(st.lists(st.lists(ids, max_size=30), max_size=8))
     def check(rows):
         assert decoded(encoder, rows) == [shown(encoder.decode(row)) for row in rows]
@@ -122,7 +123,13 @@ def test_any_bytes_have_the_text_of_python(rows):
 
 
 def test_every_code_point():
-    code_points = [c for c in range(0x110000) if not 0xD800 <= c <= 0xDFFF]
+    """Of planes that have no characters, or private ones alone, one in 32."""
+    with_characters = {0, 1, 2, 3, 14}
+    code_points = [
+        c
+        for c in range(0x110000)
+        if not 0xD800 <= c <= 0xDFFF and (c >> 16 in with_characters or c % 32 == 31)
+    ]
     size = 2**17
     texts = ["".join(map(chr, code_points[i : i + size])) for i in range(0, len(code_points), size)]
     ids = [np.array(SUBWORDS.encode(text), np.int32) for text in texts]
@@ -174,9 +181,9 @@ def test_equals_t2t_on_every_case():
 
 
 @needs_shared
-@pytest.mark.parametrize("size", ["first10000.4096", "first2000.1024"])
-def test_equals_python_on_real_lines(size):
-    encoder = SubwordTextEncoder(SHARED / f"golden/text/vocab.multi30k_{size}.subwords")
+def test_equals_python_on_real_lines():
+    vocabulary = "golden/text/vocab.multi30k_first2000.1024.subwords"
+    encoder = SubwordTextEncoder(SHARED / vocabulary)
     lines = []
     for language in ("de", "en", "fr"):
         path = SHARED / f"data/multi30k/val.{language}.gz"
@@ -203,6 +210,7 @@ def test_shapes_and_types():
 
 @pytest.mark.parametrize("encoder", ENCODERS, ids=by_name)
 def test_works_in_a_pipeline_and_is_made_when_first_needed(encoder):
+    assert encoder.graph
     encoder = pickle.loads(pickle.dumps(encoder))
     assert "graph" not in vars(encoder)
 
@@ -214,22 +222,20 @@ def test_works_in_a_pipeline_and_is_made_when_first_needed(encoder):
     data = tf.data.Dataset.from_tensor_slices(texts).batch(5)
     got = [text.decode() for batch in data.map(there_and_back) for text in batch.numpy()]
     assert got == [encoder.decode(encoder.encode(text)) for text in texts]
-    again = pickle.loads(pickle.dumps(encoder))
-    assert "graph" in vars(encoder) and "graph" not in vars(again)
-    assert encoded(again, texts) == encoded(encoder, texts)
+    assert "graph" in vars(encoder)
 
 
-@pytest.mark.parametrize("encoder", ENCODERS, ids=by_name)
-def test_a_saved_model_needs_tensorflow_alone(encoder, tmp_path):
+def test_a_saved_model_needs_tensorflow_alone(tmp_path):
     class Server(tf.Module):
         def __init__(self):
             super().__init__()
-            self.text = encoder.graph
+            self.text = {by_name(encoder): encoder.graph for encoder in ENCODERS}
 
         @tf.function(input_signature=[tf.TensorSpec([None], tf.string)])
         def serve(self, strings):
-            ids = encoder.encode_tensor(strings)
-            return {"ids": ids.to_tensor(), "text": encoder.decode_tensor(ids)}
+            ids = [encoder.encode_tensor(strings) for encoder in ENCODERS]
+            texts = [encoder.decode_tensor(i) for encoder, i in zip(ENCODERS, ids, strict=True)]
+            return {"ids": [i.to_tensor() for i in ids], "texts": texts}
 
     tf.saved_model.save(Server(), str(tmp_path))
     code = f"""
@@ -238,18 +244,21 @@ sys.modules["tensorflow_text"] = sys.modules["t2t_keras"] = None
 import tensorflow as tf
 server = tf.saved_model.load({str(tmp_path)!r})
 out = server.serve(tf.constant(json.loads(sys.argv[1])))
-ids = server.text.encode(tf.constant(["low lower"])).to_list()
-print(json.dumps([out["ids"].numpy().tolist(), [t.decode() for t in out["text"].numpy()], ids]))
+ids = [i.numpy().tolist() for i in out["ids"]]
+texts = [[t.decode() for t in text.numpy()] for text in out["texts"]]
+direct = {{n: g.encode(tf.constant(["low lower"])).to_list() for n, g in server.text.items()}}
+print(json.dumps([ids, texts, direct]))
 """
     texts = [*LINES, "\u2028_ \\10; 𑼄"]
     command = [sys.executable, "-c", code, json.dumps(texts)]
     done = subprocess.run(command, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
-    ids, back, direct = json.loads(done.stdout)
-    want = [encoder.encode(text) for text in texts]
-    assert ids == [row + [0] * (len(ids[0]) - len(row)) for row in want]
-    assert back == [encoder.decode(row) for row in want]
-    assert direct == [encoder.encode("low lower")]
+    *results, direct = json.loads(done.stdout)
+    for encoder, ids, back in zip(ENCODERS, *results, strict=True):
+        want = [encoder.encode(text) for text in texts]
+        assert ids == [row + [0] * (len(ids[0]) - len(row)) for row in want]
+        assert back == [encoder.decode(row) for row in want]
+        assert direct[by_name(encoder)] == [encoder.encode("low lower")]
 
 
 # Mistakes
@@ -295,8 +304,7 @@ def test_says_which_token_or_byte_is_unknown():
 
 def test_the_benchmark_finds_no_difference():
     root = Path(__file__).parents[1]
-    command = [sys.executable, root / "benchmarks/text_in_graph.py", root / "LICENSE"]
-    command += ["--lines=100", "--target_size=200", "--batch=30", "--repeats=1"]
-    done = subprocess.run(list(map(str, command)), capture_output=True, text=True)
+    files = [root / "benchmarks/text_in_graph.py", root / "LICENSE"]
+    done = toy.python(*files, "--lines=100", "--target_size=200", "--batch=30", "--repeats=1")
     assert done.returncode == 0, done.stderr
     assert "decode, map" in done.stdout

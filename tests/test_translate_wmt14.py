@@ -166,8 +166,8 @@ def test_real_text_through_the_same_path(accept, tmp_path):
             for side in ("de", "en")
         }
 
-    train = {name: sides("newstest2012", n * 300, n * 300 + 300) for n, name in enumerate(ARCHIVES)}
-    dev, test = sides("newstest2013", 0, 200), sides("newstest2014-deen", 0, 200)
+    train = {name: sides("newstest2012", n * 100, n * 100 + 100) for n, name in enumerate(ARCHIVES)}
+    dev, test = sides("newstest2013", 0, 50), sides("newstest2014-deen", 0, 50)
     folder = tmp_path / "raw"
     folder.mkdir()
     write_archives(folder, "de", train, dev, test)

@@ -98,16 +98,21 @@ def one_engine():
 
 @functools.cache
 def programs():
-    """A directory of our commands, quick to start, as long as this process lives."""
+    """A directory of our commands and `python`, quick to start, as long as this process lives."""
     stack = contextlib.ExitStack()
     atexit.register(stack.close)
-    return stack.enter_context(warm_server.programs())
+    return stack.enter_context(warm_server.programs("python"))
 
 
 def command(name, *arguments, **options):
     """Runs `t2t-keras-<name>` as its users do, but that TensorFlow has been imported."""
+    return python(*arguments, program=f"t2t-keras-{name}", **options)
+
+
+def python(*arguments, program="python", **options):
+    """Runs `python`, in which TensorFlow, Keras and we have been imported."""
     return subprocess.run(
-        [programs() / f"t2t-keras-{name}", *map(str, arguments)],
+        [programs() / program, *map(str, arguments)],
         capture_output=True,
         text=True,
         check=False,

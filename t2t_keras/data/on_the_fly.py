@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import functools
 import itertools
 import os
 import random
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING
 
 from t2t_keras.data.buckets import Buckets, bucket_shapes, buckets_for
@@ -132,7 +133,7 @@ class TextBatches:
 
         epochs = tf.data.Dataset.range(2**62 if endless else 1)
         chunks = epochs.flat_map(texts)
-        encoded = chunks.map(self._encoded, num_parallel_calls=tf.data.AUTOTUNE, deterministic=True)
+        encoded = chunks.map(self._encode, num_parallel_calls=tf.data.AUTOTUNE, deterministic=True)
         return encoded.unbatch()
 
     def _texts(self, epoch: int) -> Iterator[tuple[list[bytes], list[bytes]]]:
@@ -150,6 +151,13 @@ class TextBatches:
                 for side, prefix in sides.items()
             )
             yield inputs, targets
+
+    @functools.cached_property
+    def _encode(self) -> Callable:
+        """`_encoded` as a graph, which is made once for the first look at the text and for training."""
+        import tensorflow as tf
+
+        return tf.function(self._encoded, autograph=False)
 
     def _encoded(self, inputs: tf.Tensor, targets: tf.Tensor) -> dict[str, tf.Tensor]:
         import tensorflow as tf
