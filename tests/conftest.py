@@ -10,7 +10,7 @@ import tensorflow as tf
 gc.set_threshold(50_000, 50, 1_000)
 
 # Grappler, too, takes a quarter of the time that a graph takes from its making to the end of its first
-# run, and tests run most graphs once or twice. It is on in commands that run in processes of their own.
+# run, and tests run most graphs once or twice. It is on in processes of their own.
 tf.config.optimizer.set_experimental_options({"disable_meta_optimizer": True})
 
 # Files that take long, about the longest first. They begin, since a worker takes whole files, lest one

@@ -3,6 +3,7 @@
 import atexit
 import contextlib
 import functools
+import os
 import random
 import subprocess
 from pathlib import Path
@@ -97,14 +98,19 @@ def one_engine():
 
 @functools.cache
 def programs():
-    """A directory of our commands, quick to start, as long as this process lives."""
+    """A directory of our commands and `python`, quick to start, as long as this process lives."""
     stack = contextlib.ExitStack()
     atexit.register(stack.close)
-    return stack.enter_context(warm_server.programs())
+    return stack.enter_context(warm_server.programs("python"))
 
 
-def command(name, *arguments, **options):
-    """Runs `t2t-keras-<name>` as its users do, but that TensorFlow has been imported."""
+def command(name, *arguments, eagerly=False, **options):
+    """Runs `t2t-keras-<name>` as its users do, but that TensorFlow has been imported.
+
+    `eagerly` is without graphs: less work for a few steps of a small model.
+    """
+    if eagerly:
+        options["env"] = {**options.get("env", os.environ), warm_server.EAGERLY: "1"}
     return subprocess.run(
         [programs() / f"t2t-keras-{name}", *map(str, arguments)],
         capture_output=True,
