@@ -5,14 +5,9 @@ import gc
 import networks
 import pytest
 import tensorflow as tf
+import warm_server
 
-# Graphs are many objects, seldom garbage: to look through all of them as often as Python does takes a
-# quarter of the time.
-gc.set_threshold(50_000, 50, 1_000)
-
-# Grappler, too, takes a quarter of the time that a graph takes from its making to the end of its first
-# run, and tests run most graphs once or twice. It is on in commands that run in processes of their own.
-tf.config.optimizer.set_experimental_options({"disable_meta_optimizer": True})
+warm_server.quick_graphs()
 
 # Files that take long, about the longest first. They begin, since a worker takes whole files, lest one
 # be left alone with them at the end; and `make check` leaves them out.

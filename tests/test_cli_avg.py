@@ -22,6 +22,7 @@ def train(directory, output_dir, steps):
         "--local_eval_frequency=2",
         "--eval_steps=1",
         DECODE,
+        eagerly=True,
     )
 
 

@@ -113,7 +113,7 @@ def test_a_stopped_run_goes_on(base):
     source.write_text("\n".join(lines) + "\n")
     flags = [f"--decode_from_file={source}", f"--decode_to_file={target}"]
     hparams = "beam_size=1,extra_length=1"
-    line = [sys.executable, "-m", "t2t_keras.cli.decode", *arguments(base, hparams, *flags)]
+    line = [toy.programs() / "t2t-keras-decode", *arguments(base, hparams, *flags)]
     unfinished = base / "long.out.unfinished"
     with subprocess.Popen(line, stderr=subprocess.PIPE, text=True) as process:
         while process.poll() is None and not (unfinished.exists() and unfinished.stat().st_size):
@@ -170,7 +170,7 @@ def test_what_is_typed_goes_on_after_a_mistake(base, monkeypatch, capsys):
 def test_a_reader_that_leaves_is_no_error(base):
     line = arguments(base, "beam_size=1,extra_length=1", "--decode_from_file=-")
     with subprocess.Popen(
-        [sys.executable, "-m", "t2t_keras.cli.decode", *line],
+        [toy.programs() / "t2t-keras-decode", *line],
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,

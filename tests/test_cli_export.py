@@ -27,6 +27,7 @@ def run(tmp_path_factory):
         "--local_eval_frequency=2",
         "--eval_steps=1",
         DECODE,
+        eagerly=True,
     )
     assert done.returncode == 0, done.stderr
     return directory

@@ -79,8 +79,10 @@ def tried(tmp_path_factory):
     directory = tmp_path_factory.mktemp("paper")
     text = toy.write_text(directory / "text")
     output_dir = directory / "out"
+    python = str(toy.programs() / "python")
+    code = f"import sys; sys.executable = {python!r}; from t2t_keras.cli import paper; paper.run()"
     line = [
-        *(sys.executable, "-m", "t2t_keras.cli.paper", "run", "paper_base"),
+        *(sys.executable, "-c", code, "run", "paper_base"),
         *(f"--tmp_dir={text}", f"--data_dir={directory / 'data'}", f"--output_dir={output_dir}"),
         *(f"--problem={toy.PROBLEM}", "--train_steps=12", f"--hparams={TINY}"),
         "--train_flags=--eval_steps=1 --decode_hparams=beam_size=1,extra_length=1",

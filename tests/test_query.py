@@ -349,22 +349,14 @@ def test_command_translates_once(grpc_address):
 
 
 def test_command_translates_each_line_of_standard_input(rest_address):
-    done = subprocess.run(
-        [
-            sys.executable,
-            "-m",
-            "t2t_keras.cli.query",
-            f"--server={rest_address}",
-            "--servable_name=turner",
-        ],
-        input="ab\n\nGrüße\n".encode() + b"x" * 101 + b"\n",
-        capture_output=True,
-        check=False,
+    done = toy.command(
+        *("query", f"--server={rest_address}", "--servable_name=turner"),
+        input="ab\n\nGrüße\n" + "x" * 101 + "\n",
     )
     assert done.returncode == 0, done.stderr
-    lines = done.stdout.decode().split("\n")
+    lines = done.stdout.split("\n")
     assert [line.split("\t")[0] for line in lines] == ["ba", "", "eßürG", "x" * 101, ""]
-    assert done.stderr == b"too long: only its first part is translated\n"
+    assert done.stderr == "too long: only its first part is translated\n"
 
 
 def test_rest_needs_no_tensorflow(rest_address):
@@ -437,7 +429,7 @@ def test_load_and_hostile_input_leave_the_server_alive(versions):
     script = toy.ROOT / "benchmarks" / "serving.py"
     done = subprocess.run(
         [
-            sys.executable,
+            toy.programs() / "python",
             script,
             f"--saved_model={versions / '10'}",
             "--requests=60",

@@ -3,6 +3,7 @@
 import atexit
 import contextlib
 import functools
+import os
 import random
 import subprocess
 from pathlib import Path
@@ -104,8 +105,13 @@ def programs():
     return stack.enter_context(warm_server.programs("python"))
 
 
-def command(name, *arguments, **options):
-    """Runs `t2t-keras-<name>` as its users do, but that TensorFlow has been imported."""
+def command(name, *arguments, eagerly=False, **options):
+    """Runs `t2t-keras-<name>` as its users do, but that TensorFlow has been imported.
+
+    `eagerly` is without graphs: less work for a few steps of a small model.
+    """
+    if eagerly:
+        options["env"] = {**options.get("env", os.environ), warm_server.EAGERLY: "1"}
     return python(*arguments, program=f"t2t-keras-{name}", **options)
 
 

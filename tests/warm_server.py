@@ -1,8 +1,9 @@
 """Runs Python commands in forks of a process that has imported what is slow to import.
 
 `python warm_server.py SOCKET` listens; a client sends [argv, directory, environment] and its three
-standard files, and gets the exit code. `argv` is a command line of `t2t-keras-...`, or of `python` with
-a script, `-m`, `-c` or `-` (standard input).
+standard files, gets the number of a process, passes on to it the signals that it gets itself, and gets
+the exit code. `argv` is a command line of `t2t-keras-...`, or of `python` with a script, `-m`, `-c` or
+`-` (standard input).
 """
 
 import array
@@ -23,17 +24,30 @@ import traceback
 from pathlib import Path
 
 CLIENT = """\
-import array, json, os, socket, sys
+import array, json, os, signal, socket, sys
+numbers = signal.SIGHUP, signal.SIGINT, signal.SIGTERM
+signal.pthread_sigmask(signal.SIG_BLOCK, numbers)
 with socket.socket(socket.AF_UNIX) as connection:
     connection.connect({address!r})
     request = [os.path.basename(sys.argv[0]), *sys.argv[1:]], os.getcwd(), dict(os.environ)
     files = [(socket.SOL_SOCKET, socket.SCM_RIGHTS, array.array("i", [0, 1, 2]))]
     connection.sendmsg([(json.dumps(request) + "\\n").encode()], files)
-    sys.exit(int(connection.makefile().readline() or 1))
+    answers = connection.makefile()
+    process = int(answers.readline())
+    for number in numbers:
+        signal.signal(number, lambda number, frame: os.kill(process, number))
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, numbers)
+    sys.exit(int(answers.readline() or 1))
 """
 """The program that stands for each command on the path of a shell."""
 
-SLOW = ("keras", "tensorflow_text", "t2t_keras.training", "t2t_keras.export", "t2t_keras.problems")
+EAGERLY = "T2T_KERAS_TESTS_RUN_EAGERLY"
+"""With this in its environment, a command makes no graphs: less work for a few steps of a small model."""
+
+SLOW = (
+    *("keras", "tensorflow_text", "sacrebleu"),
+    *("t2t_keras.training", "t2t_keras.export", "t2t_keras.problems"),
+)
 
 
 @contextlib.contextmanager
@@ -60,6 +74,7 @@ def serve(address):
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")  # as every command does
     for name in SLOW:
         __import__(name)
+    quick_graphs()
     gc.freeze()
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # forks are not waited for here
     with socket.socket(socket.AF_UNIX) as listening:
@@ -73,6 +88,18 @@ def serve(address):
             connection.close()
 
 
+def quick_graphs():
+    """Leaves out what Python and TensorFlow do for graphs that live long; tests run most once or twice."""
+    import tensorflow as tf
+
+    # Graphs are many objects, seldom garbage: to look through all of them as often as Python does takes
+    # a quarter of the time.
+    gc.set_threshold(50_000, 50, 1_000)
+    # Grappler, too, takes a quarter of the time from a graph's making to the end of its first run. It is
+    # on in processes of their own, which are not forks of this one.
+    tf.config.optimizer.set_experimental_options({"disable_meta_optimizer": True})
+
+
 def answer(connection):
     """Runs one command, in a fork of its own so that there is an exit code to send.
 
@@ -81,6 +108,7 @@ def answer(connection):
     signal.signal(signal.SIGCHLD, signal.SIG_DFL)
     message, files = receive(connection)
     if child := os.fork():
+        connection.sendall(f"{child}\n".encode())
         if connection in select.select([connection, os.pidfd_open(child)], [], [])[0]:
             os.kill(child, signal.SIGKILL)
             os._exit(1)
@@ -88,6 +116,8 @@ def answer(connection):
         connection.sendall(f"{code if code >= 0 else 128 - code}\n".encode())
         os._exit(0)
     connection.close()
+    # A server in the background of a shell has been told to ignore it.
+    signal.signal(signal.SIGINT, signal.default_int_handler)
     for number, file in enumerate(files):
         os.dup2(file, number)
         os.close(file)
@@ -95,6 +125,8 @@ def answer(connection):
     os.chdir(directory)
     os.environ.clear()
     os.environ.update(environment)
+    if EAGERLY in environment:
+        sys.modules["tensorflow"].config.run_functions_eagerly(True)
     try:
         run(argv)
         code = 0

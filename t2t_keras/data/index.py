@@ -154,7 +154,7 @@ def _measure(paths: Sequence[Path], what: str) -> list[dict[str, np.ndarray]]:
 
     feature = tf.io.RaggedFeature(tf.int64, row_splits_dtype=tf.int64)
 
-    @tf.function(input_signature=[tf.TensorSpec([None], tf.string)])
+    @tf.function(input_signature=[tf.TensorSpec([None], tf.string)], autograph=False)
     def measure(records):
         parsed = tf.io.parse_example(records, dict.fromkeys(SIDES, feature))
         return {

@@ -71,20 +71,20 @@ class ServedTransformer(tf.Module):
         """The functions by their names in a SavedModel."""
         return {name: getattr(self, name) for name in SIGNATURES}
 
-    @tf.function(input_signature=[_TEXTS])
+    @tf.function(input_signature=[_TEXTS], autograph=False)
     def translate(self, text):
         """Texts [B] -> `translation` [B], `translations` [B, N], `scores` [B, N], `truncated`."""
         s = self._parts.settings
         return self._parts.translate(text, s.alpha, s.extra_length)
 
-    @tf.function(input_signature=[_TEXTS, _REAL, _WHOLE])
+    @tf.function(input_signature=[_TEXTS, _REAL, _WHOLE], autograph=False)
     def translate_with_options(self, text, alpha, extra_length):
         """The same with two scalars that are otherwise fixed: `alpha` and `extra_length`."""
         with tf.control_dependencies(self._parts.require_options(alpha, extra_length)):
             text = tf.identity(text)
         return self._parts.translate(text, alpha, extra_length)
 
-    @tf.function(input_signature=[_IDS])
+    @tf.function(input_signature=[_IDS], autograph=False)
     def translate_ids(self, source_ids):
         """[B, S] ids, end of sentence included, then 0 -> `target_ids` [B, N, L], `scores` [B, N].
 
@@ -93,7 +93,7 @@ class ServedTransformer(tf.Module):
         ids, scores, truncated = self._parts.translate_rows(_without_padding(source_ids))
         return {"target_ids": ids, "scores": scores, "truncated": truncated}
 
-    @tf.function(input_signature=[_TEXTS, _TEXTS])
+    @tf.function(input_signature=[_TEXTS, _TEXTS], autograph=False)
     def score(self, source, target):
         """Pairs of texts -> `log_probability` [B] of the targets, their `tokens` [B], `truncated`.
 
@@ -101,7 +101,7 @@ class ServedTransformer(tf.Module):
         """
         return self._parts.score(source, target)
 
-    @tf.function(input_signature=[tf.TensorSpec([None], tf.string, name="input")])
+    @tf.function(input_signature=[tf.TensorSpec([None], tf.string, name="input")], autograph=False)
     def serialized_example(self, examples):
         """T2T's: `tf.train.Example`s with `inputs` ids [B] -> `outputs`, `scores`.
 
@@ -135,7 +135,8 @@ class _Parts:
         self.rows = settings.batch_size or tf.int32.max
         self.tokens = (settings.batch_tokens or tf.int32.max) // settings.beam_size
         # One function, so that the search is in the SavedModel once.
-        self.search = tf.function(self._search, input_signature=[_ROWS, _REAL, _WHOLE])
+        signature = [_ROWS, _REAL, _WHOLE]
+        self.search = tf.function(self._search, input_signature=signature, autograph=False)
 
     def require_options(self, alpha, extra_length):
         """Assertions that keep a client from asking for more than there may be."""

@@ -46,7 +46,7 @@ class SubwordGraph(tf.Module):
                 whole[token] = i
         self._ids = _table(whole)
 
-    @tf.function(input_signature=[_STRINGS])
+    @tf.function(input_signature=[_STRINGS], autograph=False)
     def encode(self, strings: tf.Tensor) -> tf.RaggedTensor:
         """Returns `[B, None]` int32 ids of `[B]` strings. Bytes that are not UTF-8 are left out."""
         with tf.device(_CPU):
@@ -68,7 +68,7 @@ class SubwordGraph(tf.Module):
             flat = tf.scatter_nd(at[:, tf.newaxis], values, places[-1][tf.newaxis])
             return _ragged(flat, tf.gather(places, splits))
 
-    @tf.function(input_signature=[_IDS])
+    @tf.function(input_signature=[_IDS], autograph=False)
     def decode(self, ids: tf.RaggedTensor) -> tf.Tensor:
         """Returns `[B]` strings. Ids out of range count for nothing, a surrogate shows as U+FFFD."""
         with tf.device(_CPU):
@@ -78,7 +78,7 @@ class SubwordGraph(tf.Module):
 class ByteGraph(tf.Module):
     """`ByteTextEncoder` in a graph."""
 
-    @tf.function(input_signature=[_STRINGS])
+    @tf.function(input_signature=[_STRINGS], autograph=False)
     def encode(self, strings: tf.Tensor) -> tf.RaggedTensor:
         """Returns `[B, None]` int32 ids of `[B]` strings. Bytes that are not UTF-8 are left out."""
         with tf.device(_CPU):
@@ -87,7 +87,7 @@ class ByteGraph(tf.Module):
             splits = splits_of(tf.strings.length(strings))
             return _ragged(tf.cast(every, tf.int32) + _RESERVED, splits)
 
-    @tf.function(input_signature=[_IDS])
+    @tf.function(input_signature=[_IDS], autograph=False)
     def decode(self, ids: tf.RaggedTensor) -> tf.Tensor:
         """Returns `[B]` strings, with U+FFFD for what is not UTF-8; refuses ids out of range."""
         with tf.device(_CPU):
@@ -112,7 +112,7 @@ class TokenGraph(tf.Module):
         self._ids = _table(ids)
         self._replacement = replacement
 
-    @tf.function(input_signature=[_STRINGS])
+    @tf.function(input_signature=[_STRINGS], autograph=False)
     def encode(self, strings: tf.Tensor) -> tf.RaggedTensor:
         """Returns `[B, None]` int32 ids of `[B]` strings; an unknown token needs a replacement."""
         with tf.device(_CPU):
@@ -126,7 +126,7 @@ class TokenGraph(tf.Module):
                 ids = tf.where(ids < 0, self._replacement, ids)
             return tokens.with_flat_values(ids)
 
-    @tf.function(input_signature=[_IDS])
+    @tf.function(input_signature=[_IDS], autograph=False)
     def decode(self, ids: tf.RaggedTensor) -> tf.Tensor:
         """Returns `[B]` strings, spaces between the tokens; an unknown id 7 shows as `ID_7`."""
         with tf.device(_CPU):
