@@ -8,7 +8,6 @@ from typing import Any
 
 import numpy as np
 import tensorflow as tf
-from keras import ops
 
 
 def open_graph(function: Callable[..., Any], jit_compile: bool | None = None) -> Callable[..., Any]:
@@ -44,16 +43,6 @@ def open_graph_of_model(function: Callable[..., Any]) -> Callable[..., Any]:
         return graphs[function](*arguments)
 
     return call
-
-
-def shape_of(x) -> list[Any]:
-    """The sizes of a tensor: `ops.shape`, but one operation for all that a graph does not know.
-
-    Those of Keras are four for each, and most of the operations of a small model.
-    """
-    if not tf.is_tensor(x) or None not in x.shape:
-        return list(ops.shape(x))
-    return [known or size for known, size in zip(x.shape, tf.unstack(tf.shape(x)), strict=True)]
 
 
 def _as_tensor(x):

@@ -28,7 +28,11 @@ def learning_rate_schedule(hp: HParams, train_steps: int | None = None) -> Facto
         UserError: a factor or decay scheme is unknown, or lacks a setting that it needs.
     """
     names = ("hidden_size", "optimizer", "optimizer_multistep_accumulate_steps")
-    settings = {n: getattr(hp, n) for n in hp if n in names or n.startswith("learning_rate")}
+    settings = {
+        name: value
+        for name, value in hp.to_dict().items()
+        if name in names or name.startswith("learning_rate")
+    }
     return FactorSchedule({**settings, "train_steps": train_steps})
 
 
