@@ -3,7 +3,7 @@
 from collections import defaultdict
 from collections.abc import Iterable
 
-from t2t_keras.text.alphanumeric import ALPHANUMERIC_RANGES
+from t2t_keras.text.tokenizer import ALPHANUMERIC_RANGES
 from t2t_keras.text.vocabulary_file import RESERVED_TOKENS
 
 _WORD_CHARACTERS = {

@@ -24,7 +24,7 @@ from typing import NamedTuple
 
 import machine
 
-from t2t_keras.whole_file import whole_file
+from t2t_keras.files import whole_file
 
 HERE = Path(__file__).parent
 OURS = ("tensorflow", "keras")

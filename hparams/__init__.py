@@ -4,30 +4,16 @@ T2T's sets have T2T's names and values. Derive your own from any of them:
 `@register_hparams def mine(): return transformer_base().replace(hidden_size=256)`.
 """
 
-from t2t_keras.hparams import (
-    clean,
-    multi30k,
-    numbers,
-    paper,
-    parsing,
-    relative,
-    single_gpu,
-    small,
-    table3,
-    tpu,
-    transformer_base,
-)
+import sys
 
-__all__ = [
-    "clean",
-    "multi30k",
-    "numbers",
-    "paper",
-    "parsing",
-    "relative",
-    "single_gpu",
-    "small",
-    "table3",
-    "tpu",
-    "transformer_base",
-]
+from t2t_keras.hparams import ours, paper, parsing, transformer
+
+__all__ = ["ours", "paper", "parsing", "transformer"]
+
+# Modules of version 0.1.0 that these have taken in; their names go with the next release.
+_FORMER = {
+    transformer: ("clean", "relative", "single_gpu", "small", "table3", "tpu", "transformer_base"),
+    ours: ("multi30k", "numbers"),
+}
+for _module, _names in _FORMER.items():
+    sys.modules.update({f"{__name__}.{name}": _module for name in _names})

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from t2t_keras.hparams.transformer_base import transformer_base_v1
+from t2t_keras.hparams.transformer import transformer_base_v1
 from t2t_keras.registry import register_hparams
 from t2t_keras.settings import HParams
 

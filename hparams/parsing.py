@@ -1,7 +1,10 @@
 """Constituency parsing, section 6.3 of the paper."""
 
-from t2t_keras.hparams.single_gpu import transformer_base_single_gpu
-from t2t_keras.hparams.transformer_base import transformer_base, transformer_big
+from t2t_keras.hparams.transformer import (
+    transformer_base,
+    transformer_base_single_gpu,
+    transformer_big,
+)
 from t2t_keras.registry import register_hparams
 from t2t_keras.settings import HParams
 

@@ -8,10 +8,10 @@ from pathlib import Path
 from t2t_keras.data import DatasetSplit, Text2TextProblem, VocabType
 from t2t_keras.data.text_problem import PathLike, absent_vocabulary
 from t2t_keras.data.translate import read_pairs
+from t2t_keras.files import whole_file
 from t2t_keras.registry import register_problem
 from t2t_keras.text import TokenTextEncoder
 from t2t_keras.text.lines import iterate_lines
-from t2t_keras.whole_file import whole_file
 
 
 @register_problem("text2text_tmpdir")

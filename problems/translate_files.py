@@ -5,12 +5,16 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from t2t_keras.data import DatasetSplit
-from t2t_keras.data.pair_source import PairSource, PairSourceProblem, with_shards
-from t2t_keras.data.parallel_files import ParallelFiles
+from t2t_keras.data.pair_source import (
+    PairSource,
+    PairSourceProblem,
+    ParallelFiles,
+    check_and_note,
+    with_shards,
+)
 from t2t_keras.data.shards import shard_paths
-from t2t_keras.data.source_note import check_and_note
 from t2t_keras.data.text_problem import PathLike, make_directory, require_vocabulary
-from t2t_keras.data.tfds_problem import USUAL_SPLITS, TfdsSource
+from t2t_keras.data.tfds import USUAL_SPLITS, TfdsSource
 from t2t_keras.errors import UserError
 from t2t_keras.registry import register_problem
 
@@ -57,7 +61,7 @@ class TranslateFiles(PairSourceProblem):
         """Says which dataset the data is generated from.
 
         Args:
-            name: see `t2t_keras.data.sources.tfds_pairs.TfdsPairs`.
+            name: see `t2t_keras.data.tfds.TfdsPairs`.
             languages: source and target; None: those that the dataset names.
             splits: train, dev and, if wanted, test in TFDS's grammar; None: "train", "validation", and
                 "test" if there is one.

@@ -10,7 +10,7 @@ from tensorflow.core.util import event_pb2
 
 from t2t_keras import checkpoints, registry
 from t2t_keras.checkpoints.t2t import write
-from t2t_keras.training.evaluation_history import EvaluationHistory
+from t2t_keras.training.evaluation import EvaluationHistory
 
 BEGUN = 1_800_000_000
 """Seconds since 1970 when the run of `write_run` is first started."""

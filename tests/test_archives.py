@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from t2t_keras.data.sources.archives import is_archive, unpack
+from t2t_keras.data.sources.data_files import is_archive, unpack
 from t2t_keras.errors import UserError
 
 FILES = {

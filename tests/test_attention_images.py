@@ -5,8 +5,7 @@ import tensorflow as tf
 from networks import small_model
 from tensorflow.core.util import event_pb2
 
-from t2t_keras.training.attention_images import PIXELS, attention_images
-from t2t_keras.training.event_log import EventLog
+from t2t_keras.training.reporting import ATTENTION_PIXELS, EventLog, attention_images
 
 BATCH = {
     "inputs": np.array([[5, 9, 1, 0], [5, 9, 3, 1]], np.int32),
@@ -23,8 +22,8 @@ def test_a_picture_of_every_layer_shows_its_weights():
     _, weights = model(alone, return_attention_weights=True)
     for kind, (queries, keys) in stacks.items():
         image = images[f"{kind}/layer_1"]
-        assert image.shape == (queries * PIXELS, (2 * keys + 1) * PIXELS, 3)
-        cells = image[::PIXELS, ::PIXELS, 0].astype(float)
+        assert image.shape == (queries * ATTENTION_PIXELS, (2 * keys + 1) * ATTENTION_PIXELS, 3)
+        cells = image[::ATTENTION_PIXELS, ::ATTENTION_PIXELS, 0].astype(float)
         for head, columns in enumerate((cells[:, :keys], cells[:, keys + 1 :])):
             wanted = 255 * (1 - np.asarray(weights[kind][1])[0, head])
             np.testing.assert_allclose(columns, wanted, atol=1)
@@ -50,7 +49,7 @@ def test_packed_rows_with_zeros_between():
         packed[f"{side}_segmentation"] = np.array([[1, 1, 0, 2, 2, 0]], np.int32)
         packed[f"{side}_position"] = np.array([[0, 1, 0, 0, 1, 0]], np.int32)
     image = attention_images(small_model(), packed)["encoder/layer_0"]
-    assert image.shape == (5 * PIXELS, (2 * 5 + 1) * PIXELS, 3)
+    assert image.shape == (5 * ATTENTION_PIXELS, (2 * 5 + 1) * ATTENTION_PIXELS, 3)
 
 
 def test_tensorboard_finds_curves_and_pictures(tmp_path):

@@ -2,7 +2,7 @@
 
 import pytest
 
-from t2t_keras.metrics.brackets import Brackets, read_brackets, root_label, trees_of_lines
+from t2t_keras.metrics.parsing_f1 import Brackets, read_brackets, root_label, trees_of_lines
 
 
 def test_reads_what_counts():

@@ -14,7 +14,7 @@ from t2t_keras.decoding import DecodeSettings, Translator
 from t2t_keras.errors import UserError
 from t2t_keras.export.ctranslate2 import POSITIONS, export_ctranslate2
 from t2t_keras.serving import CTranslate2Translator
-from t2t_keras.serving.ctranslate2_text import read_encoders, tokens
+from t2t_keras.serving.ctranslate2 import read_encoders, tokens
 from t2t_keras.text import ByteTextEncoder, SubwordTextEncoder, TokenTextEncoder
 from t2t_keras.transformer import INFERENCE_SETTINGS
 

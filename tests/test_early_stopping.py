@@ -3,8 +3,7 @@
 import pytest
 
 from t2t_keras.errors import UserError
-from t2t_keras.training.early_stopping import EarlyStopping
-from t2t_keras.training.evaluation_history import EvaluationHistory
+from t2t_keras.training.evaluation import EarlyStopping, EvaluationHistory
 
 STEPS = [100, 200, 300, 400, 500]
 

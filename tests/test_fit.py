@@ -15,8 +15,7 @@ import t2t_keras as t2t
 from t2t_keras.checkpoints import load_model
 from t2t_keras.decoding import DecodeSettings
 from t2t_keras.training import Evaluation, TrainStep
-from t2t_keras.training.callbacks import EvaluateOnDev, SaveCheckpoints
-from t2t_keras.training.fit import prepare_fit
+from t2t_keras.training.callbacks import EvaluateOnDev, SaveCheckpoints, prepare_fit
 
 DROPOUT = "attention_dropout=0.3,relu_dropout=0.3"
 CLIPPED = f"{NO_DROPOUT},clip_grad_norm=0.05"
@@ -149,7 +148,7 @@ def test_two_replicas_learn_as_one():
         from networks import small_model
         from test_training_step import NO_DROPOUT
         from test_transformer import SOURCE, TARGETS
-        from t2t_keras.training.fit import prepare_fit
+        from t2t_keras.training.callbacks import prepare_fit
 
         targets = np.where(np.arange(len(TARGETS))[:, None] < 2, TARGETS, TARGETS * (np.arange(TARGETS.shape[1]) < 1))
         batch = {"inputs": SOURCE, "targets": targets}

@@ -6,7 +6,7 @@ import tensorflow as tf
 from networks import log_probabilities, padding_model, search_model, small_model
 
 import t2t_keras as t2t
-from t2t_keras.decoding.state import open_shapes
+from t2t_keras.decoding.search import open_shapes
 
 eagerly = pytest.mark.usefixtures("eagerly")  # for searches that share no graph
 

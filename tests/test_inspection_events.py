@@ -5,7 +5,7 @@ import pytest
 from run_files import events_file, write_events
 
 from t2t_keras.inspection.events import Event, read_events
-from t2t_keras.training.event_log import EventLog
+from t2t_keras.training.reporting import EventLog
 
 
 def test_reads_what_a_training_logs(tmp_path):

@@ -7,7 +7,7 @@ import tensorflow as tf
 from layer_checks import check_layer, random_tensor
 
 from t2t_keras.layers import Dropout, FeedForward, keep_mask_scope
-from t2t_keras.training.step import philox_keep_mask
+from t2t_keras.training.train_step import philox_keep_mask
 
 ONES = np.ones((40, 50, 60), "float32")
 

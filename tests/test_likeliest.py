@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from t2t_keras.decoding.likeliest import likeliest
+from t2t_keras.decoding.beam import likeliest
 
 
 @pytest.mark.parametrize("vocab_size", [5, 64, 200, 640, 1024])

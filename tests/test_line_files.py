@@ -6,8 +6,8 @@ import os
 
 import pytest
 
-from t2t_keras.decoding.line_files import ResumableFile, Stream, line_output
 from t2t_keras.decoding.source_lines import SourceLines, numbered
+from t2t_keras.decoding.text_files import ResumableFile, Stream, line_output
 from t2t_keras.errors import UserError
 
 MADE_FROM = {"source": "3 lines abc", "beam_size": 4}

@@ -4,9 +4,9 @@ import io
 
 import pytest
 
-from t2t_keras.decoding import line_progress
+from t2t_keras.decoding import text_files
 from t2t_keras.decoding.by_length import Done
-from t2t_keras.decoding.line_progress import LineProgress
+from t2t_keras.decoding.text_files import LineProgress
 
 
 class Terminal(io.StringIO):
@@ -23,7 +23,7 @@ def clock(monkeypatch):
         now[0] += 1
         return now[0]
 
-    monkeypatch.setattr(line_progress.time, "monotonic", tick)
+    monkeypatch.setattr(text_files.time, "monotonic", tick)
 
 
 def test_on_a_terminal_one_line_is_rewritten(clock):

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from t2t_keras.training.engine import Totals
-from t2t_keras.training.loss_record import LossRecord
+from t2t_keras.training.reporting import LossRecord
 
 
 def totals(loss, tokens=10.0):

@@ -5,8 +5,7 @@ import pytest
 
 from t2t_keras import Transformer, paper, registry
 from t2t_keras.matrix_peak import operations_a_position
-from t2t_keras.paper.cost import DEVICES, forward_flops
-from t2t_keras.paper.parameters import count_parameters
+from t2t_keras.paper.cost import DEVICES, count_parameters, forward_flops
 from t2t_keras.schedules import learning_rate_schedule
 
 NAMES = list(paper.ROWS)

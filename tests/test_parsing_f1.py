@@ -10,7 +10,7 @@ from evalb_figures import GUM_FIGURES, SENTENCES, SUMMARY
 
 from t2t_keras.errors import UserError
 from t2t_keras.metrics import parsing_f1
-from t2t_keras.metrics.brackets import read_brackets
+from t2t_keras.metrics.parsing_f1 import read_brackets
 from t2t_keras.parsing import parse_tree, read_tree_file
 
 GUM = Path(__file__).parents[2] / "shared/data/gum/dev.trees.gz"

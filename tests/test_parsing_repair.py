@@ -8,7 +8,7 @@ from random_trees import trees
 
 from t2t_keras.metrics import parsing_f1
 from t2t_keras.parsing import Repairs, linearize, parse_tree, repair_tree, to_tree
-from t2t_keras.parsing.word_tags import OTHER_MARK, PERFECT, POOR, WRONG, mismatch
+from t2t_keras.parsing.repair import OTHER_MARK, PERFECT, POOR, WRONG, mismatch
 
 SENTENCE = "(TOP (S (NP (DT the) (JJ old) (NN cat)) (, ,) (VP (VBD sat) (ADVP (RB up))) (. .)))"
 WORDS, TAGS = linearize(SENTENCE)

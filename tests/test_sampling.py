@@ -6,7 +6,7 @@ from networks import log_probabilities, search_model
 from test_greedy import SOURCE
 
 import t2t_keras as t2t
-from t2t_keras.decoding.sampling import keep_likeliest
+from t2t_keras.decoding.search import keep_likeliest
 from t2t_keras.errors import UserError
 
 pytestmark = pytest.mark.usefixtures("eagerly")

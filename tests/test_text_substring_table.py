@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings, strategies as st
 
-from t2t_keras.text import substring_table
+from t2t_keras.text.graph_subwords import build_table
 
 STRINGS = st.text(st.sampled_from("abc_") | st.characters(), min_size=1, max_size=20)
 
@@ -36,7 +36,7 @@ def longest_match(table, text):
 
 def check(vocabulary, texts):
     ids = {string: i for i, string in enumerate(sorted(vocabulary))}
-    table = substring_table.build(ids, "ab")
+    table = build_table(ids, "ab")
     assert {"a", "b", *"".join(vocabulary)} == set(table.numbers)
     for text in texts:
         matches = [text[:end] for end in range(1, len(text) + 1) if text[:end] in ids]

@@ -6,8 +6,8 @@ from collections import Counter
 import numpy as np
 import pytest
 
-from t2t_keras.text import substring_tree
-from t2t_keras.text.substring_tree import SubstringTree
+from t2t_keras.text import subword_builder
+from t2t_keras.text.subword_builder import SubstringTree
 
 
 def nodes(tree):
@@ -39,7 +39,7 @@ def test_by_hand():
 @pytest.mark.parametrize("max_length", [1, 3, 99])
 @pytest.mark.parametrize("min_count", [1, 4, 30])
 def test_equals_plain_counting(monkeypatch, few_keys, max_length, min_count):
-    monkeypatch.setattr(substring_tree, "_FEW_KEYS", few_keys)
+    monkeypatch.setattr(subword_builder, "_FEW_KEYS", few_keys)
     rng = random.Random(5)
     tokens = ["".join(rng.choices("ab𝒜\ud800", k=rng.randrange(9))) + "_" for _ in range(60)]
     weights = [rng.randrange(1, 5) for _ in tokens]

@@ -10,7 +10,7 @@ import pytest
 
 from t2t_keras.errors import UserError
 from t2t_keras.text import SubwordTextEncoder, subword
-from t2t_keras.text.escaping import escape, unescape
+from t2t_keras.text.tokenizer import escape, unescape
 
 SHARED = Path(__file__).parents[2] / "shared"
 needs_shared = pytest.mark.skipif(

@@ -9,7 +9,7 @@ import pytest
 
 from t2t_keras.errors import UserError
 from t2t_keras.text import SubwordTextEncoder, read_lines, tokenizer
-from t2t_keras.text.escaping import ESCAPE_CHARACTERS, escape
+from t2t_keras.text.tokenizer import ESCAPE_CHARACTERS, escape
 
 SHARED = Path(__file__).parents[2] / "shared"
 

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from t2t_keras.text import tokenizer
-from t2t_keras.text.alphanumeric import ALPHANUMERIC_RANGES
+from t2t_keras.text.tokenizer import ALPHANUMERIC_RANGES
 
 SHARED = Path(__file__).parents[2] / "shared"
 

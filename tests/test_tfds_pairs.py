@@ -11,7 +11,7 @@ import requests
 import tensorflow_datasets as tfds
 from tfds_datasets import SIZES, ToyTranslate, pair, prepare
 
-from t2t_keras.data.sources.tfds_pairs import TfdsPairs
+from t2t_keras.data.tfds import TfdsPairs
 from t2t_keras.errors import UserError
 
 
@@ -222,7 +222,7 @@ def test_an_archive_that_is_another(nothing_prepared, tmp_path):
 
 def test_importing_does_not_load_tensorflow():
     code = (
-        "import sys, t2t_keras.data.sources.tfds_pairs, t2t_keras.problems\n"
+        "import sys, t2t_keras.data.tfds, t2t_keras.problems\n"
         "print([name for name in ('tensorflow', 'tensorflow_datasets') if name in sys.modules])"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)

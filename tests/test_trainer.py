@@ -16,7 +16,7 @@ from t2t_keras import checkpoints, registry
 from t2t_keras.decoding import DecodeSettings, Translator
 from t2t_keras.errors import UserError
 from t2t_keras.training import EarlyStopping, Engine, EngineSettings, Trainer, TrainSettings
-from t2t_keras.training.progress import Progress, Speed
+from t2t_keras.training.reporting import Progress, Speed
 from t2t_keras.training.stop_requests import StopRequests
 
 sys.path.append(str(toy.ROOT / "benchmarks"))

@@ -2,7 +2,7 @@
 
 import pytest
 
-from t2t_keras.data.sources.vocabulary_text import evenly_spaced
+from t2t_keras.data.pair_source import evenly_spaced
 
 
 def taken(lines, characters):

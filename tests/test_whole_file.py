@@ -5,7 +5,7 @@ import platform
 
 import pytest
 
-from t2t_keras.whole_file import whole_file
+from t2t_keras.files import whole_file
 
 
 def test_an_error_leaves_what_was_there(tmp_path):

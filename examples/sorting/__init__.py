@@ -3,7 +3,7 @@
 import random
 
 from t2t_keras import data, registry
-from t2t_keras.hparams.small import transformer_tiny
+from t2t_keras.hparams.transformer import transformer_tiny
 
 
 @registry.register_problem

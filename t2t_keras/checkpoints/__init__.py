@@ -1,9 +1,8 @@
 """Checkpoints: tensor2tensor's format, in and out, for its models and for our runs alike."""
 
-from t2t_keras.checkpoints.average import average
+from t2t_keras.checkpoints.average import average, last_checkpoints
 from t2t_keras.checkpoints.names import t2t_variables
 from t2t_keras.checkpoints.run_directory import load_model, read_settings, write_settings
-from t2t_keras.checkpoints.selection import last_checkpoints
 from t2t_keras.checkpoints.t2t import is_whole, load_t2t, read, resolve, save_t2t
 
 __all__ = [

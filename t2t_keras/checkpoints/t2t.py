@@ -17,7 +17,7 @@ import numpy as np
 
 from t2t_keras.checkpoints.names import SCOPE, is_slot, is_table, split_table, t2t_variables
 from t2t_keras.errors import UserError
-from t2t_keras.whole_file import whole_file
+from t2t_keras.files import whole_file
 
 _TABLE_SHARD = re.compile(r"^(.*/symbol_modality_[^/]+/[^/]+)/weights_(\d+)(/[^/]+)?$")
 

@@ -141,8 +141,8 @@ class Job:
     """
 
     def __init__(self, flag: str, settings):
-        from t2t_keras.decoding.line_progress import LineProgress
         from t2t_keras.decoding.source_lines import SourceLines
+        from t2t_keras.decoding.text_files import LineProgress
 
         self.flag = flag
         self.settings = settings
@@ -160,8 +160,7 @@ class Job:
         self, results, as_text, by_length, loaded: trained_model.TrainedModel, default: str
     ) -> None:
         """Writes the results that are not there yet, until the end or a signal."""
-        from t2t_keras.decoding.line_files import ResumableFile, line_output
-        from t2t_keras.decoding.line_jobs import write_results
+        from t2t_keras.decoding.text_files import ResumableFile, line_output, write_results
         from t2t_keras.training.stop_requests import StopRequests
 
         path = options.directory("decode_to_file")

@@ -114,7 +114,7 @@ class CheckpointEvaluation:
 
 def line(figures: dict[str, float]) -> str:
     """The figures of an evaluation, in words."""
-    from t2t_keras.training.early_stopping import in_words
+    from t2t_keras.training.evaluation import in_words
 
     words = [
         f"loss {figures['loss']:.4f}",
@@ -137,7 +137,7 @@ def log_of(directory: str, split: str):
     import tensorflow as tf
 
     from t2t_keras.decoding.translator import warn
-    from t2t_keras.training.event_log import EventLog
+    from t2t_keras.training.reporting import EventLog
 
     folder = os.path.join(directory, "eval" if split == "dev" else f"eval_{split}")
     try:

@@ -9,7 +9,7 @@ from absl import flags
 
 from t2t_keras import registry
 from t2t_keras.errors import UserError
-from t2t_keras.whole_file import whole_file
+from t2t_keras.files import whole_file
 
 FLAGS = flags.FLAGS
 

@@ -49,7 +49,7 @@ def main(arguments: list[str]) -> None:
 
 
 def _trees(flag: str) -> list[str]:
-    from t2t_keras.metrics.brackets import trees_of_lines
+    from t2t_keras.metrics.parsing_f1 import trees_of_lines
     from t2t_keras.text import read_lines
 
     path = options.required(flag)
@@ -61,7 +61,7 @@ def _trees(flag: str) -> list[str]:
 
 def _tell_roots(flag: str, trees: list[str]) -> None:
     """Roots that other programs write and COLLINS.prm does not delete make figures too good."""
-    from t2t_keras.metrics.brackets import root_label
+    from t2t_keras.metrics.parsing_f1 import root_label
 
     others = [label for label in map(root_label, trees) if label in ("", "ROOT", "S1")]
     if others:

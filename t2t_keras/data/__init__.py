@@ -1,12 +1,11 @@
 """From raw text to batches of token ids: problems, shards, buckets."""
 
-from t2t_keras.data.batching import batching_scheme
-from t2t_keras.data.buckets import bucket_shapes
+from t2t_keras.data.buckets import batching_scheme, bucket_shapes
 from t2t_keras.data.parsing_problem import ParsingProblem
 from t2t_keras.data.problem import DatasetSplit, Problem, SpaceID, VocabType
 from t2t_keras.data.reading import Batches, dataset, without_spare_columns
 from t2t_keras.data.text_problem import Text2TextProblem
-from t2t_keras.data.tfds_problem import TfdsTranslateProblem
+from t2t_keras.data.tfds import TfdsTranslateProblem
 from t2t_keras.data.translate import TranslateProblem
 
 __all__ = [

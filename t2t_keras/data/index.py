@@ -21,7 +21,7 @@ import numpy as np
 from t2t_keras.data.generation.records import FOOTER_BYTES, HEADER_BYTES
 from t2t_keras.data.shards import READ_BUFFER, count_examples, find_shards
 from t2t_keras.errors import UserError
-from t2t_keras.whole_file import whole_file
+from t2t_keras.files import whole_file
 
 SIDES = ("inputs", "targets")
 

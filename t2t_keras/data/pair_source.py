@@ -2,11 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+import hashlib
+import json
+import math
+import os
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from functools import lru_cache
+from itertools import islice
+from pathlib import Path
 from typing import Protocol
 
 from t2t_keras.data.problem import DatasetSplit, missing_hook
+from t2t_keras.data.sources.pair_readers import read_pairs, require_parallel, text_size
 from t2t_keras.data.text_problem import PathLike, Text2TextProblem
+from t2t_keras.errors import UserError
+from t2t_keras.files import whole_file
+from t2t_keras.text.lines import iterate_lines
 
 VOCAB_CHARACTERS = 10_000_000
 """How much text of each side a vocabulary is built from."""
@@ -60,3 +71,169 @@ def with_shards(splits: Iterable[str]) -> list[dict]:
     return [
         {"split": split, "shards": 100 if split == DatasetSplit.TRAIN else 1} for split in splits
     ]
+
+
+# ----------------------------------------------------------------------------
+# A pair of text files a split, line N of one translating line N of the other.
+
+
+_READ_AT_ONCE = 2**20
+
+
+class ParallelFiles:
+    """Files that are named one by one, plain or `.gz`.
+
+    Args:
+        files: the paths of source and target, by split.
+    """
+
+    def __init__(self, files: Mapping[str, Sequence[str | os.PathLike]]):
+        self.files = {
+            split: (Path(source).expanduser(), Path(target).expanduser())
+            for split, (source, target) in files.items()
+        }
+
+    @property
+    def splits(self) -> list[str]:
+        """The splits that there are files of."""
+        return list(self.files)
+
+    def pairs(self, split: str) -> Iterator[tuple[str, str]]:
+        """Yields source and target of each line, stripped.
+
+        Raises:
+            UserError: a file cannot be read or is empty, or their numbers of lines differ.
+        """
+        return read_pairs(*self.files[split])
+
+    def vocabulary_text(self, split: str, characters: int) -> Iterator[str]:
+        """Yields so many characters of each file of a split, from evenly spaced lines."""
+        require_parallel(*self.files[split])
+        for path in self.files[split]:
+
+            def every(k: int, path: Path = path) -> Iterator[str]:
+                return (line.strip() for line in islice(iterate_lines(path), k - 1, None, k))
+
+            yield from evenly_spaced(every, text_size(path).lines, characters)
+
+    def description(self, split: str) -> dict:
+        """Returns the paths of the files and digests of their contents; see `pairs` for errors."""
+        paths = self.files[split]
+        require_parallel(*paths)
+        identity = [_digest(path, _state(path)) for path in paths]
+        return {"from": " and ".join(map(str, paths)), "identity": identity}
+
+
+def _state(path: Path) -> tuple[int, int]:
+    status = path.stat()
+    return status.st_size, status.st_mtime_ns
+
+
+@lru_cache
+def _digest(path: Path, state: tuple[int, int]) -> str:
+    """A digest of the contents; `state` is only there so that a changed file is read again."""
+    digest = hashlib.sha256()
+    with path.open("rb") as file:
+        while block := file.read(_READ_AT_ONCE):
+            digest.update(block)
+    return digest.hexdigest()
+
+
+# ----------------------------------------------------------------------------
+# A note beside generated data of what it was made from, so that nothing else is taken for it.
+
+
+_VOCABULARY = "vocabulary"
+
+
+def check_and_note(problem: Text2TextProblem, source: PairSource, data_dir: PathLike) -> None:
+    """Makes sure that what lies in `data_dir` was made from `source`, and notes what will be.
+
+    A vocabulary that the note does not mention was put there by its user and may stay.
+
+    Args:
+        problem: whose shards and vocabulary are looked for.
+        source: what new ones are to be made from.
+        data_dir: an existing directory.
+
+    Raises:
+        UserError: the vocabulary or shards of a split were made from something else.
+    """
+    name = problem.dataset_filename()
+    path = Path(data_dir) / f"source.{name}.json"
+    noted = _read(path)
+    wanted = {split: source.description(split) for split in source.splits}
+    train = wanted[DatasetSplit.TRAIN]
+    size = problem.approx_vocab_size
+    wanted[_VOCABULARY] = {
+        "from": f"{train['from']} with --vocab_size={size}",
+        "identity": [*train["identity"], size],
+    }
+    vocabulary = Path(data_dir) / str(problem.vocab_filename)
+    if vocabulary.exists() and _VOCABULARY not in noted:
+        del wanted[_VOCABULARY]
+    for part, description in wanted.items():
+        # Shards hold ids of the vocabulary, and so tell of it when its file is gone.
+        pattern = f"{name}-*-of-*" if part == _VOCABULARY else f"{name}-{part}-*-of-*"
+        there = next(Path(data_dir).glob(pattern), None) is not None
+        if there or (part == _VOCABULARY and vocabulary.exists()):
+            _require_same(part, noted.get(part), description, f"{data_dir} of {name}")
+    if noted != (new := {**noted, **wanted}):
+        _write(path, new)
+
+
+def _require_same(part: str, noted: Mapping | None, wanted: Mapping, where: str) -> None:
+    if noted and noted["identity"] == wanted["identity"]:
+        return
+    made_from = noted["from"] if noted else "something that is not known"
+    if made_from == wanted["from"]:
+        made_from += " when it held something else"
+    raise UserError(
+        f"the {part} in {where} was made from {made_from}, not from {wanted['from']}: "
+        "delete vocabulary and shards there, or give another --data_dir."
+    )
+
+
+def _read(path: Path) -> dict[str, dict]:
+    try:
+        return json.loads(path.read_text(encoding="utf-8")) if path.exists() else {}
+    except (OSError, ValueError) as error:
+        raise UserError(f"{path} cannot be read: {error}.") from error
+
+
+def _write(path: Path, note: Mapping) -> None:
+    try:
+        with whole_file(path) as partial:
+            partial.write_text(json.dumps(note, indent=1, ensure_ascii=False) + "\n", "utf-8")
+    except OSError as error:
+        raise UserError(f"{path} cannot be written: {error.strerror or error}.") from error
+
+
+# ----------------------------------------------------------------------------
+# Text for a vocabulary: so much of a corpus, from all over it.
+
+
+_MEASURED = 1000
+
+
+def evenly_spaced(
+    every: Callable[[int], Iterable[str]], lines: int, characters: int
+) -> Iterator[str]:
+    """Yields every k-th line of a text, so that about `characters` come from the whole of it.
+
+    k is chosen by the mean length of the first lines; nothing more is yielded once `characters` are
+    reached. A text that is not longer than that is yielded whole.
+
+    Args:
+        every: called with k, returns lines k, 2k, 3k, ... of the text, counted from 1.
+        lines: the number of lines of the text.
+        characters: how many are wanted.
+    """
+    first = [len(line) for line in islice(every(1), _MEASURED)]
+    expected = lines * sum(first) / max(len(first), 1)
+    left = characters
+    for line in every(max(1, math.ceil(expected / characters))):
+        if left <= 0:
+            return
+        yield line
+        left -= len(line)

@@ -11,7 +11,7 @@ from t2t_keras.data.shards import shard_paths
 from t2t_keras.data.text_problem import PathLike, Text2TextProblem
 from t2t_keras.parsing import Repairs, Tree, linearize, read_tree_file, repair_tree
 from t2t_keras.parsing.corpora import TreeCorpus, require_corpora
-from t2t_keras.parsing.stripping import strip_for_parsing, with_tags
+from t2t_keras.parsing.trees import strip_for_parsing, with_tags
 
 
 class ParsingProblem(Text2TextProblem):

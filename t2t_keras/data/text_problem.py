@@ -25,8 +25,8 @@ from t2t_keras.data.problem import (
 )
 from t2t_keras.data.shards import shard_paths
 from t2t_keras.errors import UserError
+from t2t_keras.files import whole_file
 from t2t_keras.ids import EOS_ID
-from t2t_keras.whole_file import whole_file
 
 PathLike = str | os.PathLike
 

@@ -2,10 +2,8 @@
 
 from t2t_keras.decoding.beam import beam_search
 from t2t_keras.decoding.ensemble import Ensemble
-from t2t_keras.decoding.greedy import greedy
-from t2t_keras.decoding.pair_scores import PairScorer
-from t2t_keras.decoding.sampling import sample
-from t2t_keras.decoding.scoring import score
+from t2t_keras.decoding.scoring import PairScorer, score
+from t2t_keras.decoding.search import greedy, sample
 from t2t_keras.decoding.settings import DecodeSettings
 from t2t_keras.decoding.translator import Translation, Translator
 

@@ -1,12 +1,25 @@
-"""How likely a model finds given outputs."""
+"""Log probabilities of given outputs: of ids, and of translations in text (T2T's `--score_file`)."""
 
 from __future__ import annotations
 
+import math
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from typing import NamedTuple
+
+import numpy as np
 import tensorflow as tf
 
-from t2t_keras.decoding.state import as_ids
-from t2t_keras.ids import PAD_ID
+from t2t_keras.decoding.by_length import BatchLimits, ByLength, Done, Report
+from t2t_keras.decoding.search import as_ids
+from t2t_keras.decoding.settings import DecodeSettings
+from t2t_keras.decoding.source_lines import Line
+from t2t_keras.decoding.translator import WINDOW, encoded, pad, warn
+from t2t_keras.errors import UserError
+from t2t_keras.ids import EOS_ID, PAD_ID
 from t2t_keras.open_graph import open_graph_of_model
+
+# ----------------------------------------------------------------------------
+# How likely a model finds given outputs.
 
 
 def score(model, inputs, targets):
@@ -28,3 +41,122 @@ def _score(model, inputs, targets):
     logits = model({"inputs": inputs, "targets": targets}, training=False)
     log_p = tf.gather(logits, targets, batch_dims=2) - tf.reduce_logsumexp(logits, -1)
     return tf.reduce_sum(tf.where(targets == PAD_ID, 0.0, log_p), -1)
+
+
+# ----------------------------------------------------------------------------
+# How likely a model finds given translations: T2T's `--score_file`.
+
+
+_LOGITS = 8
+"""Scoring holds the logits of all positions at once: so many times fewer than a search has."""
+
+
+class Pair(NamedTuple):
+    """A source and its target as a model takes them."""
+
+    number: int
+    source: list[int]  # both with the end of sentence; none: left out
+    target: list[int]
+    text_bytes: int
+
+
+class PairScore(NamedTuple):
+    """How likely a target is."""
+
+    loss: float  # nats a token; nan: not scored
+    tokens: int
+
+
+class PairScorer:
+    """Scores lines of the form "source<TAB>target".
+
+    Args:
+        model: a `Transformer` or an `Ensemble`.
+        encoders: "inputs" and "targets" text encoders.
+        settings: `max_input_size`, here of either side, and how batches are made.
+        report: is told, in one line each, what is too long and what does not fit into memory; by
+            default, standard error is.
+    """
+
+    def __init__(
+        self, model, encoders, settings: DecodeSettings | None = None, report: Report | None = None
+    ):
+        self.model = model
+        self.encoders = encoders
+        self.settings = settings or DecodeSettings()
+        self.report = report or warn
+        limits = BatchLimits(
+            items=self.settings.batch_size,
+            tokens=-(-self.settings.batch_tokens // _LOGITS),
+            window=WINDOW,
+        )
+        self.by_length = ByLength(self, limits, self.report)
+
+    def score_lines(
+        self,
+        lines: Iterable[Line],
+        skip: int = 0,
+        done: Callable[[Done], None] | None = None,
+        known: Collection[int] = (),
+    ) -> Iterator[PairScore]:
+        """Yields the mean loss of each target's tokens, end of sentence included, not smoothed.
+
+        Args:
+            lines: however many.
+            skip: scores that are not wanted, at the beginning.
+            done: called after every batch.
+            known: numbers of lines that are not to be scored: nan comes for them.
+
+        Raises:
+            UserError: a line without a tab, or with more than one.
+        """
+        return self.by_length.results(map(self._pair, lines), skip, done, known)
+
+    # What `ByLength` asks for.
+
+    def size(self, pair: Pair) -> int:
+        """Tokens of the longer side."""
+        return max(len(pair.source), len(pair.target))
+
+    def order(self, pair: Pair) -> int:
+        """Longest first."""
+        return -self.size(pair)
+
+    def run(self, pairs: Sequence[Pair], longest: int) -> list[PairScore]:
+        """Scores a batch."""
+        sources, targets = (pad(side) for side in zip(*(pair[1:3] for pair in pairs), strict=True))
+        log_p = score(self.model, sources, targets).numpy()
+        tokens = np.count_nonzero(targets != PAD_ID, axis=1)
+        return [
+            PairScore(-float(sum_) / number, int(number))
+            for sum_, number in zip(log_p, tokens, strict=True)
+        ]
+
+    def without(self, pair: Pair) -> PairScore:
+        """No score."""
+        return PairScore(math.nan, 0)
+
+    def tokens(self, result: PairScore) -> int:
+        """Those of the target."""
+        return result.tokens
+
+    def _pair(self, line: Line) -> Pair:
+        sides = line.text.split("\t")
+        if len(sides) != 2:
+            raise UserError(
+                f"line {line.number} has {len(sides) - 1} tabs: a line to score is "
+                "SOURCE<TAB>TARGET."
+            )
+        source, target = (
+            [*encoded(self.encoders[name], text, line.number), EOS_ID]
+            for name, text in zip(("inputs", "targets"), sides, strict=True)
+        )
+        most = self.settings.max_input_size
+        longer = max(len(source), len(target))
+        if 0 < most < longer:
+            self.report(
+                f"line {line.number} has {longer:,} tokens, more than max_input_size={most}: "
+                "it is not scored"
+            )
+            source = target = []
+        return Pair(line.number, source, target, line.text_bytes)

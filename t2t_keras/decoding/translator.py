@@ -12,8 +12,7 @@ import tensorflow as tf
 
 from t2t_keras.decoding.beam import beam_search
 from t2t_keras.decoding.by_length import BatchLimits, ByLength, Done, Report
-from t2t_keras.decoding.greedy import greedy
-from t2t_keras.decoding.sampling import sample
+from t2t_keras.decoding.search import greedy, sample
 from t2t_keras.decoding.settings import SENTENCES, DecodeSettings
 from t2t_keras.decoding.source_lines import Line
 from t2t_keras.errors import UserError

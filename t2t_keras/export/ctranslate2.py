@@ -15,7 +15,7 @@ import numpy as np
 
 from t2t_keras.errors import UserError, nearest
 from t2t_keras.ids import PAD_ID
-from t2t_keras.serving.ctranslate2_text import (
+from t2t_keras.serving.ctranslate2 import (
     EOS,
     PAD,
     import_ctranslate2,

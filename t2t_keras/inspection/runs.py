@@ -15,17 +15,16 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from t2t_keras.checkpoints.average_settings import AVERAGES
+from t2t_keras.checkpoints.average import AVERAGES
 from t2t_keras.checkpoints.names import SCOPE, is_slot
 from t2t_keras.checkpoints.run_directory import INFERENCE_ONLY, read_settings
 from t2t_keras.checkpoints.t2t import step_in_name, variable_shapes
 from t2t_keras.errors import UserError
 from t2t_keras.inspection.events import Event, read_events
 from t2t_keras.settings import HParams
-from t2t_keras.training.early_stopping import METRICS
-from t2t_keras.training.evaluation_history import EvaluationHistory
+from t2t_keras.training.evaluation import METRICS, EvaluationHistory
+from t2t_keras.training.reporting import STARTS
 from t2t_keras.training.run_checkpoint import BEST_FILE
-from t2t_keras.training.run_record import STARTS
 
 T2T_FLAGS = ("flags.txt", "flags_t2t.txt")
 """Where tensor2tensor leaves the flags of a training."""

@@ -212,7 +212,7 @@ def _seen(beams: Beams, after: Beams, best, penalty, encoder) -> list[Candidate]
         best: of `ranked`.
         penalty: what its scores have been divided by.
     """
-    from t2t_keras.decoding.state import INFINITY
+    from t2t_keras.decoding.search import INFINITY
     from t2t_keras.decoding.translator import until_eos
 
     before = beams.alive_ids[0].numpy()
@@ -242,7 +242,7 @@ def _seen(beams: Beams, after: Beams, best, penalty, encoder) -> list[Candidate]
 
 
 def _finished(beams: Beams, encoder) -> list[Finished]:
-    from t2t_keras.decoding.state import INFINITY
+    from t2t_keras.decoding.search import INFINITY
     from t2t_keras.decoding.translator import until_eos
 
     found = []

@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 from t2t_keras.ids import EOS_ID
 from t2t_keras.text import ByteTextEncoder, SubwordTextEncoder
-from t2t_keras.text.escaping import unescape
+from t2t_keras.text.tokenizer import unescape
 
 END = "</s>"
 """How the end of sentence is shown."""

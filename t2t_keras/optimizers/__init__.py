@@ -4,7 +4,7 @@ from t2t_keras.optimizers.adafactor import Adafactor
 from t2t_keras.optimizers.adam import Adam, AdamW, MultistepAdam
 from t2t_keras.optimizers.creation import create
 from t2t_keras.optimizers.momentum import SGD, Momentum
-from t2t_keras.optimizers.weight_decay import is_decayed, with_weight_decay
+from t2t_keras.optimizers.slots import is_decayed, with_weight_decay
 
 __all__ = [
     "SGD",

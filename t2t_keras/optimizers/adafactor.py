@@ -10,8 +10,7 @@ import keras
 from keras import ops
 
 from t2t_keras.errors import UserError, nearest
-from t2t_keras.optimizers.dense_gradient import dense_gradient
-from t2t_keras.optimizers.slots import Slots, new_slot
+from t2t_keras.optimizers.slots import Slots, dense_gradient, new_slot
 
 EPSILON_1 = 1e-30
 """Added to a squared gradient (T2T's `epsilon1`)."""

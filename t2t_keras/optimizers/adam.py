@@ -8,7 +8,7 @@ import keras
 from keras import ops
 
 from t2t_keras.errors import UserError
-from t2t_keras.optimizers.dense_gradient import dense_gradient
+from t2t_keras.optimizers.slots import dense_gradient
 
 _Variable = Any
 _Array = Any

@@ -7,8 +7,7 @@ from typing import Any
 import keras
 from keras import ops
 
-from t2t_keras.optimizers.dense_gradient import dense_gradient
-from t2t_keras.optimizers.slots import Slots, new_slot
+from t2t_keras.optimizers.slots import Slots, dense_gradient, new_slot
 
 _Variable = Any
 _Array = Any

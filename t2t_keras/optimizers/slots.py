@@ -1,4 +1,4 @@
-"""The slots of an optimizer: found by variable, and listed by T2T's names."""
+"""What the optimizers share: slots, gradients of tables, and T2T's weight decay."""
 
 from __future__ import annotations
 
@@ -6,8 +6,14 @@ from collections.abc import Sequence
 from typing import Any
 
 import keras
+from keras import ops
 
+_Tensor = Any
 _Variable = Any
+
+
+# ----------------------------------------------------------------------------
+# The slots of an optimizer: found by variable, and listed by T2T's names.
 
 
 class Slots:
@@ -71,3 +77,65 @@ def _appearances(variable: _Variable) -> list[_Variable]:
     if not hasattr(value, "assign"):  # an array, which changes with every update
         return [variable]
     return [variable, value, *getattr(value, "values", ())]
+
+
+# ----------------------------------------------------------------------------
+# Gradients of looked-up rows as whole tensors, which T2T makes of them too.
+
+
+def dense_gradient(gradient: _Tensor, variable: _Variable) -> _Tensor:
+    """A gradient as one tensor of the variable's shape.
+
+    Args:
+        gradient: a tensor, or what TensorFlow has where rows were looked up: rows and their
+            numbers, some more than once. (Keras's Adam would add up the squares of such rows
+            instead of squaring their sum.)
+        variable: to which it belongs.
+    """
+    if not hasattr(gradient, "indices"):
+        return gradient
+    return ops.add(ops.zeros(variable.shape, gradient.dtype), gradient)
+
+
+# ----------------------------------------------------------------------------
+# The weight decay that T2T adds to the loss, as gradients.
+
+
+def is_decayed(name: str, variable: _Variable) -> bool:
+    """Whether T2T decays a variable: every one but vectors whose name ends in "bias".
+
+    Those are the biases of feed-forward layers and of layer normalisation, not its scales.
+
+    Args:
+        name: T2T's name of the variable, as `checkpoints.t2t_variables` has it.
+        variable: the variable, or anything with its shape.
+    """
+    return not (len(variable.shape) == 1 and name.endswith("bias"))
+
+
+def with_weight_decay(
+    gradients: Sequence[_Tensor],
+    variables: Sequence[_Variable],
+    names: Sequence[str],
+    rate: float,
+) -> list[_Tensor]:
+    """The gradients of a loss to which T2T's weight decay is added (utils/optimize.py).
+
+    T2T adds `rate` / 2 times the sum of squares of the decayed variables to the mean loss per
+    token, with every optimizer, before gradients are clipped. (With "adam_w" it does that too, on
+    top of that optimizer's own decay.)
+
+    Args:
+        gradients: of the loss per token, one for each variable.
+        variables: to which they belong.
+        names: T2T's name of each variable.
+        rate: T2T's `weight_decay`.
+    """
+    if not rate:
+        return list(gradients)
+    return [
+        dense_gradient(gradient, variable) + rate * ops.cast(variable, gradient.dtype)
+        if is_decayed(name, variable)
+        else gradient
+        for gradient, variable, name in zip(gradients, variables, names, strict=True)
+    ]

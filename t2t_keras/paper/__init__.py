@@ -3,8 +3,7 @@
 Nothing here imports TensorFlow; the stages of a run are programs of their own.
 """
 
-from t2t_keras.paper.cost import Cost, cost
-from t2t_keras.paper.parameters import count_parameters
+from t2t_keras.paper.cost import Cost, cost, count_parameters
 from t2t_keras.paper.rows import ROWS, Row, row
 
 __all__ = ["ROWS", "Cost", "Row", "cost", "count_parameters", "row"]

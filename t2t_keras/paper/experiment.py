@@ -14,9 +14,9 @@ from typing import Any
 
 from t2t_keras import registry
 from t2t_keras.errors import UserError
+from t2t_keras.files import whole_file
 from t2t_keras.paper.programs import Programs, locked
 from t2t_keras.paper.rows import BLEU, DEV, F1, PERPLEXITY, Row
-from t2t_keras.whole_file import whole_file
 
 RECORD_FILE = "experiment.json"
 RESULT_FILE = "result.json"
@@ -400,7 +400,7 @@ def _figures(
 def _with_right_tags(reference: str, output: str) -> str:
     """A tree whose words have the tags of another; as it is where their words differ."""
     from t2t_keras.parsing import parse_tree
-    from t2t_keras.parsing.stripping import with_tags
+    from t2t_keras.parsing.trees import with_tags
 
     gold, tree = (
         list(parse_tree(text).tagged_words()) if text else [] for text in (reference, output)

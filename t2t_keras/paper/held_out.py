@@ -12,7 +12,7 @@ from pathlib import Path
 
 from t2t_keras import registry
 from t2t_keras.errors import UserError
-from t2t_keras.whole_file import whole_file
+from t2t_keras.files import whole_file
 
 
 def write_held_out(

@@ -1,9 +1,14 @@
 """Constituency parsing as text to text: trees, tensor2tensor's linearisation, and repair."""
 
-from t2t_keras.parsing.linearization import linearize
 from t2t_keras.parsing.repair import Repairs, repair_tree, to_tree
-from t2t_keras.parsing.stripping import strip_for_parsing
-from t2t_keras.parsing.trees import Tree, parse_tree, read_tree_file, read_trees
+from t2t_keras.parsing.trees import (
+    Tree,
+    linearize,
+    parse_tree,
+    read_tree_file,
+    read_trees,
+    strip_for_parsing,
+)
 
 __all__ = [
     "Repairs",

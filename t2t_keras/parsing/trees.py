@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import os
 import re
 from collections.abc import Iterable, Iterator
@@ -190,3 +191,111 @@ def _escaped(word: str) -> str:
         if bracket in word:
             word = word.replace(bracket, escape)
     return word
+
+
+# ----------------------------------------------------------------------------
+# The labels of the Penn Treebank and of the treebanks that follow it.
+
+
+_PHRASES = """
+ADJP ADVP CONJP FRAG INTJ LST NAC NP NX PP PRN PRT QP ROOT RRC S S1 SBAR SBARQ SINV SQ TOP UCP VP
+WHADJP WHADVP WHNP WHPP X
+"""
+
+_TAGS = """
+CC CD DT EX FW IN JJ JJR JJS LS MD NN NNP NNPS NNS PDT POS PRP PRP$ RB RBR RBS RP SYM TO UH VB VBD
+VBG VBN VBP VBZ WDT WP WP$ WRB # $ . , : '' `` -LRB- -RRB- ADD AFX GW HYPH NFP XX
+"""
+
+PHRASES = frozenset(_PHRASES.split())
+"""Of phrases."""
+
+TAGS = frozenset(_TAGS.split())
+"""Of words, with those of the English Web Treebank."""
+
+TRACE = "-NONE-"
+"""The tag of what is not a word of the sentence."""
+
+UNKNOWN_TAG = "XX"
+"""The tag of a word that has none."""
+
+TAG_OF_MARK = {
+    **{mark: mark for mark in [",", ".", ":", "``", "''", "-LRB-", "-RRB-"]},
+    **dict.fromkeys("?!", "."),
+    **dict.fromkeys([";", "--", "..."], ":"),
+}
+"""Of punctuation that has one tag only."""
+
+_FIRST_PART = re.compile("[^-=]+")
+
+
+@functools.lru_cache(4096)
+def bare_label(label: str) -> str:
+    """Takes functional tags and indices off: "NP-SBJ-1" and "NP=2" are "NP", "-LRB-" stays."""
+    match = _FIRST_PART.match(label)
+    return match[0] if match else label
+
+
+# ----------------------------------------------------------------------------
+# A tree as two lines of text, as tensor2tensor writes them.
+
+
+def linearize(tree: Tree | str) -> tuple[str, str]:
+    """Returns the words of a tree and its tags (T2T's `words_and_tags_from_wsj_tree`).
+
+    A phrase is its label, what it holds, and its label after a slash; a word is its tag alone. The
+    outermost bracket is left out, whatever its label:
+
+        linearize("(TOP (S (NP (PRP I)) (VP (VBP see))))")
+        == ("I see", "S NP PRP /NP VP VBP /VP /S")
+
+    Nothing else of the tree is left out; see `strip_for_parsing` for that.
+
+    Args:
+        tree: a tree, or one in brackets.
+
+    Raises:
+        UserError: the brackets are not those of one tree.
+    """
+    words, symbols = [], []
+    for label, word, closes in (parse_tree(tree) if isinstance(tree, str) else tree).brackets():
+        symbols.append("/" + label if closes else label)
+        if word is not None:
+            words.append(word)
+    return " ".join(words), " ".join(symbols[1:-1])
+
+
+# ----------------------------------------------------------------------------
+# Trees as parsers are trained and judged on: without traces and functional tags.
+
+
+def strip_for_parsing(tree: Tree) -> Tree | None:
+    """Returns a tree of its words and phrases alone, with the root `TOP`.
+
+    Traces (`-NONE-`) go, and phrases that hold nothing else; functional tags and indices are taken
+    off all labels; the roots TOP, ROOT, S1 and the empty one become TOP, and a tree without any
+    gets one. Words stay as they are written, `-LRB-` and `\\/` too.
+
+    Returns:
+        The tree; None if no word is left.
+    """
+    children = build_trees(
+        (bare_label(label), word, closes)
+        for label, word, closes in tree.brackets()
+        if word is None or label != TRACE
+    )
+    if not children:
+        return None
+    while len(children) == 1 and children[0].label in ROOT_LABELS and not children[0].is_tag:
+        children = tuple(children[0].subtrees)
+    return Tree(ROOT, children)
+
+
+def with_tags(tree: Tree, tags: Iterable[str]) -> Tree:
+    """Returns a tree with other tags, one for each of its words."""
+    other = iter(tags)
+    built = build_trees(
+        (label if word is None else next(other), word, closes)
+        for label, word, closes in tree.brackets()
+    )
+    return built[0] if built else tree

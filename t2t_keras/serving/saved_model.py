@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from t2t_keras.errors import UserError
-from t2t_keras.serving.signature import Signature, choose, from_types
+from t2t_keras.serving.client import Signature, choose, from_types
 
 
 class SavedModel:

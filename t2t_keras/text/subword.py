@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 from t2t_keras.errors import UserError
 from t2t_keras.text import subword_builder, tokenizer, vocabulary_file
-from t2t_keras.text.escaping import ESCAPE_CHARACTERS, escape, unescape
 from t2t_keras.text.tensor_encoder import TensorEncoder
+from t2t_keras.text.tokenizer import ESCAPE_CHARACTERS, escape, unescape
 
 if TYPE_CHECKING:
     from t2t_keras.text.graph import SubwordGraph

@@ -1,4 +1,4 @@
-"""Keras callbacks for plain `model.fit`: checkpoints of a run, and BLEU or F1 on dev."""
+"""Plain `model.fit`: checkpoints of a run, BLEU or F1 on dev, and the dropout masks of the trainer's step."""
 
 from __future__ import annotations
 
@@ -6,10 +6,15 @@ from typing import Any
 
 import keras
 import numpy as np
+import tensorflow as tf
 
 from t2t_keras.checkpoints import write_settings
 from t2t_keras.errors import UserError
 from t2t_keras.training.run_checkpoint import RunCheckpoints
+from t2t_keras.training.train_step import mask_seeds, philox_keep_mask
+
+# ----------------------------------------------------------------------------
+# Keras callbacks for plain `model.fit`: checkpoints of a run, and BLEU or F1 on dev.
 
 
 class SaveCheckpoints(keras.callbacks.Callback):
@@ -113,3 +118,26 @@ class _Run:
 
     def state(self):
         return {}
+
+
+# ----------------------------------------------------------------------------
+# Plain `model.fit` that does what the trainer's step does.
+
+
+def prepare_fit(model, seed: int = 0) -> None:
+    """Makes `fit` draw dropout as the trainer does, and weigh the tokens of all replicas alike.
+
+    Without it, masks are Keras's: not repeated after a restart, and the same on all replicas. To
+    be called after `compile`; it holds for all later calls of `fit`. A mask also depends on the shape
+    of its batch: the trainer's batches are, without XLA, those of `data.without_spare_columns`.
+
+    Args:
+        model: a `Transformer`, compiled without a loss.
+        seed: of the masks, which depend on it, the step, the replica and the call site.
+    """
+
+    def masks():
+        return philox_keep_mask(mask_seeds(seed, model.optimizer.iterations))
+
+    model.dropout_masks = masks
+    model.sum_over_replicas = lambda x: tf.distribute.get_replica_context().all_reduce("SUM", x)

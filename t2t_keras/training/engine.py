@@ -16,7 +16,7 @@ from t2t_keras.errors import UserError, nearest
 from t2t_keras.schedules import learning_rate_schedule
 from t2t_keras.settings import HParams
 from t2t_keras.training.distribution import distribution
-from t2t_keras.training.step import StepSums, TrainStep
+from t2t_keras.training.train_step import StepSums, TrainStep
 from t2t_keras.transformer import PACKING, Transformer
 
 PRECISIONS = ("float32", "bfloat16", "float16")

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import dataclasses
+import json
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
 
 import tensorflow as tf
 
 from t2t_keras.data import Problem
 from t2t_keras.decoding import Translator
 from t2t_keras.decoding.translator import until_eos
-from t2t_keras.errors import UserError
+from t2t_keras.errors import UserError, nearest
+from t2t_keras.files import whole_file
 from t2t_keras.losses import padded_cross_entropy, token_accuracy
 from t2t_keras.open_graph import open_graph_of_model
 from t2t_keras.transformer import is_packed
@@ -88,3 +92,132 @@ def _sums(model, batch):
     loss, tokens = padded_cross_entropy(logits, batch["targets"])
     right, _ = token_accuracy(logits, batch["targets"])
     return loss, right, tokens
+
+
+# ----------------------------------------------------------------------------
+# What the evaluations of a run gave, on disk as they come.
+
+
+EVALUATIONS_FILE = "evaluations.jsonl"
+
+
+class EvaluationHistory:
+    """The figures of dev by step: `evaluations.jsonl` of a run, a JSON object a line.
+
+    Args:
+        directory: of the run.
+        until: the step that the run goes on from; what is recorded of later ones does not count,
+            since it comes again.
+        write: whether `add` writes.
+    """
+
+    def __init__(self, directory: str, until: int, write: bool = True):
+        self._path = Path(directory) / EVALUATIONS_FILE
+        self._write = write
+        self.figures: dict[int, dict[str, float]] = {
+            step: figures for step, figures in self._read().items() if step <= until
+        }
+
+    def add(self, step: int, figures: dict[str, float]) -> None:
+        """Records an evaluation, safely on disk when this returns."""
+        self.figures[step] = figures
+        if not self._write:
+            return
+        lines = [json.dumps({"step": step, **self.figures[step]}) for step in sorted(self.figures)]
+        try:
+            with whole_file(self._path) as partial:
+                partial.write_text("\n".join(lines) + "\n", "utf-8")
+        except OSError as error:
+            raise UserError(f"{self._path} cannot be written: {error.strerror}.") from error
+
+    def of(self, metric: str) -> tuple[list[int], list[float]]:
+        """Steps, rising, and what `metric` was at each; evaluations without it are left out."""
+        found = [(step, self.figures[step]) for step in sorted(self.figures)]
+        pairs = [(step, figures[metric]) for step, figures in found if metric in figures]
+        return [step for step, _ in pairs], [value for _, value in pairs]
+
+    def best(self, metric: str) -> int | None:
+        """The step of the best `metric`, the first of equals; None: there is no figure of it."""
+        steps, values = self.of(metric)
+        sign = 1 if METRICS[metric] else -1
+        return (
+            min(zip((sign * value for value in values), steps, strict=True))[1] if steps else None
+        )
+
+    def _read(self) -> dict[int, dict[str, float]]:
+        if not self._path.exists():
+            return {}
+        try:
+            rows = [json.loads(line) for line in self._path.read_text("utf-8").splitlines()]
+            return {row.pop("step"): row for row in rows}
+        except (OSError, ValueError, KeyError, AttributeError) as error:
+            raise UserError(
+                f"{self._path} cannot be read ({error}): remove it to go on."
+            ) from error
+
+
+# ----------------------------------------------------------------------------
+# When the figures of evaluation say that a run has learned what it will.
+
+
+METRICS = {"loss": True, "accuracy": False, "bleu": False, "f1": False}
+"""The figures of an evaluation; whether less is better."""
+
+
+@dataclasses.dataclass(frozen=True)
+class EarlyStopping:
+    """Ends a run when a figure of dev stays about the same (T2T's `--eval_early_stopping_*`).
+
+    It ends when, from an evaluation `steps` or more steps ago on, no evaluation was better than
+    that one by `delta`.
+
+    Args:
+        steps: how long; None: never.
+        metric: "loss", "accuracy", or what the problem has of "bleu" and "f1".
+        delta: how much better, in units of the metric (BLEU and F1: 0 to 100).
+        minimize: whether less is better; None: of the loss, yes, of the others, no.
+    """
+
+    steps: int | None = None
+    metric: str = "loss"
+    delta: float = 0.1
+    minimize: bool | None = None
+
+    def __post_init__(self):
+        if self.steps is not None and self.steps < 1:
+            raise UserError(f"eval_early_stopping_steps must be 1 or more, got {self.steps}.")
+        require_metric(self.metric)
+
+    def reached(self, steps: Sequence[int], values: Sequence[float]) -> bool:
+        """Whether to stop, after evaluations at `steps` (rising) that gave `values`."""
+        if self.steps is None or not steps:
+            return False
+        long_ago = [i for i, step in enumerate(steps) if step <= steps[-1] - self.steps]
+        if not long_ago:
+            return False
+        start = long_ago[-1]
+        less = METRICS[self.metric] if self.minimize is None else self.minimize
+        gains = (
+            values[start] - value if less else value - values[start] for value in values[start:]
+        )
+        return all(gain < self.delta for gain in gains)
+
+
+QUALITIES = {"bleu": "BLEU", "f1": "F1"}
+"""Those that need decoding; how they are written in lines for people."""
+
+
+def in_words(figures: Mapping[str, float]) -> str:
+    """The figure of an evaluation that needed decoding, such as "  BLEU 27.30"; "" without any."""
+    return "".join(
+        f"  {title} {figures[name]:.2f}" for name, title in QUALITIES.items() if name in figures
+    )
+
+
+def require_metric(name: str) -> None:
+    """Raises a `UserError` unless an evaluation gives a figure of that name."""
+    if name not in METRICS:
+        raise UserError(
+            f"{name!r} is no figure of an evaluation; allowed: {', '.join(METRICS)}."
+            f"{nearest(name, METRICS)}"
+        )

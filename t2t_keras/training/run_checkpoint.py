@@ -26,7 +26,7 @@ from t2t_keras.checkpoints.t2t import (
     write_state,
 )
 from t2t_keras.errors import UserError
-from t2t_keras.whole_file import whole_file
+from t2t_keras.files import whole_file
 
 PREFIX = "model.ckpt-"
 BEST_FILE = "best"

@@ -19,22 +19,30 @@ from t2t_keras.data.on_the_fly import TextBatches, stored_encoders
 from t2t_keras.data.reading import plain_errors
 from t2t_keras.decoding import DecodeSettings
 from t2t_keras.errors import UserError
-from t2t_keras.file_lock import lock
+from t2t_keras.files import lock
 from t2t_keras.matrix_peak import matrix_peak, operations_a_position, slower_than_float32
 from t2t_keras.settings import HParams
-from t2t_keras.training.attention_images import attention_images
-from t2t_keras.training.distribution import distribution
-from t2t_keras.training.early_stopping import QUALITIES, EarlyStopping, in_words, require_metric
+from t2t_keras.training.distribution import Hosts, distribution
 from t2t_keras.training.engine import Engine, EngineSettings
-from t2t_keras.training.evaluation import Evaluation
-from t2t_keras.training.evaluation_history import EvaluationHistory
-from t2t_keras.training.event_log import EventLog
-from t2t_keras.training.hosts import Hosts
-from t2t_keras.training.loss_record import LossRecord
-from t2t_keras.training.phase_times import PhaseTimes
-from t2t_keras.training.progress import Progress, Speed
+from t2t_keras.training.evaluation import (
+    QUALITIES,
+    EarlyStopping,
+    Evaluation,
+    EvaluationHistory,
+    in_words,
+    require_metric,
+)
+from t2t_keras.training.reporting import (
+    EventLog,
+    LossRecord,
+    PhaseTimes,
+    Progress,
+    RunRecord,
+    Speed,
+    attention_images,
+    versions,
+)
 from t2t_keras.training.run_checkpoint import PREFIX, RunCheckpoints
-from t2t_keras.training.run_record import RunRecord, versions
 from t2t_keras.training.stop_requests import StopRequests
 from t2t_keras.training.update_size import fit_to_update
 

@@ -13,7 +13,7 @@ import numpy as np
 
 from t2t_keras.data.buckets import Buckets
 from t2t_keras.data.index import SplitIndex
-from t2t_keras.whole_file import whole_file
+from t2t_keras.files import whole_file
 
 _WIDEST_BAR = 40
 _MOST_BARS = 16

@@ -26,16 +26,14 @@ import numpy as np
 
 from t2t_keras.data.generation.cleaning import Cleaner
 from t2t_keras.data.generation.packing import pack
-from t2t_keras.data.generation.pieces import read_segment, write_piece
+from t2t_keras.data.generation.pieces import read_segment, run_ordered, write_piece
 from t2t_keras.data.generation.records import Lists, columns, frame, serialize
 from t2t_keras.data.generation.report import Counts, write_counts
-from t2t_keras.data.generation.workers import run_ordered
 from t2t_keras.data.index import read_index, remove_index, write_index
 from t2t_keras.data.problem import missing_field
 from t2t_keras.errors import UserError
-from t2t_keras.file_lock import has_name, lock
+from t2t_keras.files import has_name, lock, whole_file
 from t2t_keras.ids import EOS_ID
-from t2t_keras.whole_file import whole_file
 
 if TYPE_CHECKING:
     from t2t_keras.data.text_problem import Text2TextProblem

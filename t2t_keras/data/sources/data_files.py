@@ -16,14 +16,15 @@ from __future__ import annotations
 import glob
 import itertools
 import os
+import tarfile
+import zipfile
+import zlib
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path, PurePosixPath
-from typing import NamedTuple
+from typing import BinaryIO, NamedTuple
 
-from t2t_keras.data.sources.archives import is_archive, unpack
-from t2t_keras.data.sources.download import fetch
-from t2t_keras.data.sources.known_files import KNOWN_FILES
+from t2t_keras.data.sources.download import Progress, fetch
 from t2t_keras.data.sources.pair_readers import (
     Pair,
     read_pairs,
@@ -33,6 +34,7 @@ from t2t_keras.data.sources.pair_readers import (
     require_parallel,
 )
 from t2t_keras.errors import UserError
+from t2t_keras.files import lock
 
 PathLike = str | os.PathLike
 
@@ -236,3 +238,174 @@ def _present(path: Path) -> Path:
 
 def _is_present(path: Path) -> bool:
     return _present(path).is_file()
+
+
+# ----------------------------------------------------------------------------
+# Taking the wanted files out of tar and zip archives, whole or not at all.
+
+
+_BLOCK = 1 << 20
+
+
+def unpack(archive: Path, directory: Path, is_wanted: Callable[[str], bool]) -> list[Path]:
+    """Takes wanted files out of an archive and returns where they are.
+
+    The archive is read to its end before any file gets its name, so that none comes from a damaged
+    or unfinished one. A file that is there already is left alone. Members that would lie outside
+    `directory`, and those that are no plain files, are passed over. A second process waits.
+
+    Args:
+        archive: a tar archive, compressed with gzip, bzip2, xz or not at all, or a zip archive.
+        directory: the files go there, under their names in the archive.
+        is_wanted: gets the name of a member, such as "training/europarl-v7.de-en.de".
+
+    Raises:
+        UserError: the file is no archive, is damaged, or a member cannot be written.
+    """
+    try:
+        with archive.open("rb") as file:
+            is_alone = lock(file, archive.name)
+            return _unpack(archive, directory, is_wanted, is_alone)
+    except (tarfile.TarError, zipfile.BadZipFile, zlib.error, EOFError, OSError) as error:
+        raise UserError(
+            f"{archive} cannot be read to its end ({error}): it is damaged or cut off, so delete it "
+            "and run again."
+        ) from error
+    except (NotImplementedError, RuntimeError) as error:  # zip: a method, a password
+        raise UserError(f"{archive} cannot be unpacked: {error}.") from error
+
+
+def is_archive(path: Path) -> bool:
+    """Whether a file is a tar or a zip archive, by its content."""
+    return zipfile.is_zipfile(path) or tarfile.is_tarfile(path)
+
+
+def _unpack(
+    archive: Path, directory: Path, is_wanted: Callable[[str], bool], is_alone: bool
+) -> list[Path]:
+    found = []
+    unfinished: dict[Path, Path] = {}
+    try:
+        for name, content in _members(archive):
+            path = directory / name
+            if not is_wanted(name) or path in unfinished:
+                continue
+            found.append(path)
+            if not path.exists():
+                if is_alone:  # then these are of processes that were killed
+                    for part in path.parent.glob(f"{glob.escape(path.name)}.*.part"):
+                        part.unlink()
+                unfinished[path] = path.with_name(f"{path.name}.{os.getpid()}.part")
+                _write(content(), unfinished[path], archive)
+        for path, part in unfinished.items():
+            part.replace(path)
+    finally:
+        for part in filter(Path.exists, unfinished.values()):
+            part.unlink()
+    return found
+
+
+def _members(archive: Path) -> Iterator[tuple[str, Callable[[], BinaryIO]]]:
+    """Yields the name of each plain file and what opens it; at last checks the rest."""
+    if zipfile.is_zipfile(archive):
+        yield from _zip_members(archive)
+    else:
+        yield from _tar_members(archive)
+
+
+def _zip_members(archive: Path) -> Iterator[tuple[str, Callable[[], BinaryIO]]]:
+    with zipfile.ZipFile(archive) as files:
+        for member in files.infolist():
+            name = _safe_name(member.filename)
+            if name and not member.is_dir():
+                yield name, lambda member=member: files.open(member)  # type: ignore[misc]
+
+
+def _tar_members(archive: Path) -> Iterator[tuple[str, Callable[[], BinaryIO]]]:
+    progress = Progress(f"unpacking {archive.name}", archive.stat().st_size)
+    with archive.open("rb") as stored, tarfile.open(fileobj=stored) as files:
+        while (member := files.next()) is not None:
+            progress.update(stored.tell())
+            name = _safe_name(member.name)
+            if name and member.isfile():
+                yield name, lambda member=member: files.extractfile(member)  # type: ignore[misc]
+        content = files.fileobj
+        while content and content.read(_BLOCK):  # a compressed stream ends with its checksum
+            progress.update(stored.tell())
+
+
+def _safe_name(name: str) -> str | None:
+    """The name of a member without "./"; None if it would lie outside the directory."""
+    path = PurePosixPath(name)
+    if path.is_absolute() or ".." in path.parts or "\\" in name:
+        return None
+    return str(path)
+
+
+def _write(content: BinaryIO, part: Path, archive: Path) -> None:
+    """Copies a member; what goes wrong in writing is told apart from a damaged archive."""
+    with content:
+        try:
+            part.parent.mkdir(parents=True, exist_ok=True)
+            file = part.open("wb")
+        except OSError as error:
+            raise _unwritable(part, archive, error) from error
+        with file:
+            while block := content.read(_BLOCK):
+                try:
+                    file.write(block)
+                except OSError as error:
+                    raise _unwritable(part, archive, error) from error
+
+
+def _unwritable(part: Path, archive: Path, error: OSError) -> UserError:
+    return UserError(
+        f"{part} cannot be written ({error.strerror}): {archive} is to be unpacked there, so make "
+        "room or name another --tmp_dir."
+    )
+
+
+# ----------------------------------------------------------------------------
+# Sizes and checksums of archives that several problems fetch.
+
+
+KNOWN_FILES: dict[str, tuple[int, str]] = {
+    "http://data.statmt.org/wmt18/translation-task/rapid2016.tgz": (
+        161050516,
+        "41557dd5d8f0ed3a6d98bce3b798b1a9d3b68361eb99d902329ddbb943a6b55a",
+    ),
+    "http://data.statmt.org/wmt18/translation-task/training-parallel-ep-v8.tgz": (
+        246201434,
+        "953eaf7f24dcfc87eff6845d13ec6ca8acbee0ccf7edf4063b8b94e943933a96",
+    ),
+    "http://data.statmt.org/wmt18/translation-task/training-parallel-nc-v13.tgz": (
+        113157482,
+        "17992b7e919cfb754c60f4e754148bc23b80706ad0ed7b34150831a554b40c91",
+    ),
+    "http://www.statmt.org/wmt10/training-giga-fren.tar": (
+        2595102720,
+        "3ff8319f6919393520559bfbc7ad6a747ec81b3abc7be9993b338d4b017b4d9a",
+    ),
+    "http://www.statmt.org/wmt13/training-parallel-commoncrawl.tgz": (
+        918311367,
+        "c7a74e2ea01ac6c920123108627e35278d4ccb5701e15428ffa34de86fa3a9e5",
+    ),
+    "http://www.statmt.org/wmt13/training-parallel-europarl-v7.tgz": (
+        657632379,
+        "0224c7c710c8a063dfd893b0cc0830202d61f4c75c17eb8e31836103d27d96e7",
+    ),
+    "http://www.statmt.org/wmt13/training-parallel-un.tgz": (
+        2365634246,
+        "29141b5c1eba149a94f7a59d3b1a834b2e47fe0f8758d68dcd77a3d3f497ee47",
+    ),
+    "http://www.statmt.org/wmt14/training-parallel-nc-v9.tgz": (
+        80418416,
+        "cb8953f292298e6877ae433c98912b927cb0766b303f4540512ddd286c748485",
+    ),
+    "https://s3.amazonaws.com/web-language-models/paracrawl/release1/"
+    "paracrawl-release1.en-et.zipporah0-dedup-clean.tgz": (
+        78283314,
+        "1c3065a8e04a5a6d09d5d5c72ece8aeabcc418eb48cf85038bba6cdef638dc7d",
+    ),
+}
+"""Bytes and SHA-256 by URL, as TensorFlow Datasets registers them for the same archives."""

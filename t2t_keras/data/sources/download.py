@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import BinaryIO, NamedTuple
 
 from t2t_keras.errors import UserError
-from t2t_keras.file_lock import has_name, lock
+from t2t_keras.files import has_name, lock
 
 _TIMEOUT_SECONDS = 60
 _WAITS = (1, 2, 4, 8)

@@ -1,18 +1,114 @@
-"""Where results go, a line each: a file that a stopped run goes on with, or a stream."""
+"""A result for every line of a text: progress, writing in order, and resuming a stopped run."""
 
 from __future__ import annotations
 
 import contextlib
+import itertools
 import json
 import os
 import sys
-from collections.abc import Iterator, Mapping
+import time
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from t2t_keras.decoding.by_length import Report
+from t2t_keras.decoding.by_length import Done, Report
+from t2t_keras.decoding.source_lines import Line, SourceLines, numbered
 from t2t_keras.errors import UserError
-from t2t_keras.whole_file import whole_file
+from t2t_keras.files import whole_file
+from t2t_keras.training.reporting import duration
+
+# ----------------------------------------------------------------------------
+# The line that tells how far a file is.
+
+
+class LineProgress:
+    """Shows lines done, tokens a second and the time left, on one line that is rewritten.
+
+    Where the output is no terminal, a line is written every `every` seconds instead. The first
+    batch, for which TensorFlow makes its graph, does not count for the speed.
+
+    Args:
+        every: seconds between lines when the output is not a terminal.
+        stream: where to write; standard error unless given.
+    """
+
+    def __init__(self, every: float = 30.0, stream=None):
+        self.every = every
+        self.stream = stream or sys.stderr
+        self.live = self.stream.isatty()
+        self.lines = 0  # in all; 0: unknown
+        self._bytes_left = 0
+        self._done = 0
+        self._tokens = self._bytes = 0
+        self._start: float | None = None  # when the first batch was done
+        self._last = time.monotonic()
+        self._open = False  # a line that is to be rewritten
+
+    def expect(self, lines: int, text_bytes: int) -> None:
+        """Says how much there is; long lines take longer than short ones."""
+        self.lines = lines
+        self._bytes_left += text_bytes
+
+    def skip(self, lines: int, text_bytes: int) -> None:
+        """Notes what was done before."""
+        self._done += lines
+        self._bytes_left -= text_bytes
+
+    def update(self, done: Done) -> None:
+        """Counts a batch and shows it."""
+        now = time.monotonic()
+        self._done += done.lines
+        if self.lines:  # a batch that was half done before counts twice
+            self._done = min(self._done, self.lines)
+        self._bytes_left -= done.text_bytes
+        if self._start is None:
+            self._start = now
+        else:
+            self._tokens += done.tokens
+            self._bytes += done.text_bytes
+        if self.live:
+            self.stream.write(f"\r{self._bar()}{self._line(now)}\033[K")
+            self._open = True
+        elif now - self._last >= self.every:
+            self._last = now
+            self.stream.write(self._line(now) + "\n")
+        self.stream.flush()
+
+    def say(self, line: str) -> None:
+        """Writes a line of its own."""
+        self.stream.write(("\r\033[K" if self._open else "") + line + "\n")
+        self.stream.flush()
+        self._open = False
+
+    def warn(self, message: str) -> None:
+        """Writes what should not pass unnoticed."""
+        self.say(f"warning: {message}")
+
+    def end(self) -> None:
+        """Leaves the line that is rewritten."""
+        if self._open:
+            self.stream.write("\n")
+            self.stream.flush()
+            self._open = False
+
+    def _bar(self) -> str:
+        return f"[{'#' * (20 * self._done // self.lines):<20}] " if self.lines else ""
+
+    def _line(self, now: float) -> str:
+        total = f"/{self.lines:,}" if self.lines else ""
+        line = f"{self._done:,}{total} sentences"
+        seconds = now - (self._start or now)
+        if seconds and self._tokens:
+            line += f"  {self._tokens / seconds:,.0f} tokens/s"
+        if seconds and self._bytes and self.lines:
+            line += f"  {duration(max(0, self._bytes_left) * seconds / self._bytes)} left"
+        return line
+
+
+# ----------------------------------------------------------------------------
+# Where results go, a line each: a file that a stopped run goes on with, or a stream.
+
 
 STANDARD_OUTPUT = "-"
 
@@ -199,3 +295,69 @@ def _plain_errors(name: str) -> Iterator[None]:
 
 
 LineOutput = Stream | ResumableFile
+
+
+# ----------------------------------------------------------------------------
+# A result for every line of a text, written as it comes, from where an earlier run stopped.
+
+
+Results = Callable[[Iterable[Line], int, Callable[[Done], None], Collection[int]], Iterator[Any]]
+"""`results(lines, skip, done, known)`: see `ByLength.results`."""
+
+
+def write_results(
+    results: Results,
+    as_text: Callable[[Any], str],
+    first_of_window: Callable[[int], int],
+    source: SourceLines,
+    prefixes: SourceLines | None,
+    output: LineOutput,
+    progress: LineProgress,
+    leave: Callable[[], bool],
+) -> bool:
+    """Writes the results of the lines that the output does not have yet.
+
+    Args:
+        results: makes them.
+        as_text: makes a line of one.
+        first_of_window: of `ByLength`, which works on whole windows.
+        source: the lines.
+        prefixes: what goes with them.
+        output: where results go, in the order of the lines, after every batch.
+        progress: is told how far it is.
+        leave: whether to stop, asked after every batch.
+
+    Returns:
+        Whether the output is complete.
+    """
+    there, known = output.lines, output.ahead
+
+    def coming():
+        for line in numbered(source, prefixes):
+            if line.number <= there or line.number in known:
+                progress.skip(1, line.text_bytes)
+            yield line
+
+    def done(batch: Done) -> None:
+        for number, result in batch.made:
+            output.keep(number, as_text(result))
+        output.flush()
+        progress.update(batch)
+        if leave():
+            raise _Left
+
+    first = first_of_window(there)
+    try:
+        lines = itertools.islice(coming(), first, None)
+        for number, result in enumerate(results(lines, there - first, done, known), there + 1):
+            output.write(known[number] if number in known else as_text(result))
+    except _Left:
+        return False
+    finally:
+        progress.end()
+    output.complete()
+    return True
+
+
+class _Left(Exception):
+    """Leaves the work between two batches."""

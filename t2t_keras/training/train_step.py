@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import contextlib
+from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 
 import keras
+import numpy as np
 import tensorflow as tf
 
 from t2t_keras.checkpoints.names import trainable_names
@@ -14,9 +16,6 @@ from t2t_keras.layers import keep_mask_scope
 from t2t_keras.losses import padded_cross_entropy
 from t2t_keras.open_graph import open_graph
 from t2t_keras.optimizers import Adam, AdamW, MultistepAdam, with_weight_decay
-from t2t_keras.training.accumulation import Accumulator
-from t2t_keras.training.loss_scale import LossScale
-from t2t_keras.training.moving_average import MovingAverage
 
 CALL_SITES = 1 << 16
 """More dropout calls than a model makes in one step; keeps their seeds apart."""
@@ -282,3 +281,195 @@ class _PhiloxKeepMask:
         bits = tf.bitcast(words, tf.uint16)  # [..., 2]
         bits = tf.reshape(bits, shape) if even else bits[..., 0]
         return bits >= tf.constant(round(rate * 2**16), tf.uint16)
+
+
+# ----------------------------------------------------------------------------
+# Gradients of several batches in one update: T2T's MultistepAdam, on every replica by itself.
+
+
+class Accumulator:
+    """Sums of the gradients of batches.
+
+    A replica sums its own; the replicas' sums are added up where the update is made. Made under
+    the strategy's scope.
+
+    Args:
+        variables: of the model.
+    """
+
+    def __init__(self, variables):
+        self.tokens = keras.Variable(0.0, dtype="float32", trainable=False, name="tokens")
+        self.batches = keras.Variable(0, dtype="int32", trainable=False, name="batches")
+        self.sums = [
+            keras.Variable(
+                tf.zeros(variable.shape), dtype="float32", trainable=False, name="gradients"
+            )
+            for variable in variables
+        ]
+
+    def add(self, gradients, tokens) -> None:
+        """Adds what this replica has of a batch, whose tokens are those of all replicas."""
+        for total, gradient in zip(self.sums, gradients, strict=True):
+            total.assign(total + gradient)
+        self.tokens.assign(self.tokens + tokens)
+        self.batches.assign(self.batches + 1)
+
+    def taken(self, gradients, tokens) -> tuple[list[tf.Tensor], tf.Tensor]:
+        """Returns the sums and the tokens with those of a last batch, and starts anew."""
+        tokens = self.tokens + tokens
+        taken = []
+        for total, gradient in zip(self.sums, gradients, strict=True):
+            taken.append(total + gradient)
+            total.assign(tf.zeros_like(gradient))
+        self.tokens.assign(tf.zeros_like(self.tokens.value))
+        self.batches.assign(tf.zeros_like(self.batches.value))
+        return taken, tokens
+
+    def state(self, names, strategy: tf.distribute.Strategy) -> dict[str, SumOfReplicas]:
+        """The sums of all replicas of this host, by name.
+
+        Args:
+            names: of the model's variables.
+            strategy: under whose scope this was made.
+        """
+        return {
+            f"{name}/gradients": SumOfReplicas(total, strategy)
+            for name, total in zip(names, self.sums, strict=True)
+        }
+
+
+class SumOfReplicas:
+    """A variable that stands for the sum of its values on the replicas of this host.
+
+    What is assigned goes to the first replica of all hosts, and zero to the others. With several
+    replicas it is therefore another order in which the sum goes on.
+    """
+
+    def __init__(self, variable: keras.Variable, strategy: tf.distribute.Strategy):
+        self._variable = variable
+        self._strategy = strategy
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """The shape of the sum."""
+        return tuple(self._variable.shape)
+
+    def __array__(self, dtype=None, copy=None) -> np.ndarray:
+        parts = self._strategy.experimental_local_results(self._variable.value)
+        total = np.asarray(parts[0]).copy()
+        for part in parts[1:]:
+            total += np.asarray(part)
+        return total if dtype is None else total.astype(dtype)
+
+    def assign(self, value) -> None:
+        """Sets the sum; to be called on every host."""
+        value = tf.convert_to_tensor(value, tf.float32)
+
+        def put():
+            replica = tf.distribute.get_replica_context().replica_id_in_sync_group
+            is_first = tf.equal(tf.convert_to_tensor(replica), 0)
+            self._variable.assign(tf.where(is_first, value, tf.zeros_like(value)))
+
+        self._strategy.run(put)
+
+
+# ----------------------------------------------------------------------------
+# Dynamic scaling of the loss: keeps the gradients of float16 from becoming zero.
+
+
+FIRST_LOSS_SCALE = 32768.0
+"""The scale of the first update (T2T's `mixed_precision_optimizer_init_loss_scale`)."""
+
+LOSS_SCALE_DOUBLED_AFTER = 2000
+"""Updates without an overflow before the scale is doubled, as in T2T."""
+
+
+class LossScale:
+    """The factor of the loss, halved by an overflow and doubled after many updates without one.
+
+    Made under the strategy's scope; replicas keep it alike, since all see the same gradients.
+    """
+
+    def __init__(self):
+        self.scale = keras.Variable(FIRST_LOSS_SCALE, dtype="float32", trainable=False, name="loss_scale")
+        self.good = _counter("loss_scale_good_updates")
+        self.skipped = _counter("loss_scale_skipped_updates")
+
+    def update(self, finite) -> None:
+        """Takes into account whether the gradients of an update were all finite."""
+        good = tf.where(finite, self.good + 1, 0)
+        doubled = good == LOSS_SCALE_DOUBLED_AFTER
+        factor = tf.where(finite, tf.where(doubled, 2.0, 1.0), 0.5)
+        self.scale.assign(tf.maximum(self.scale * factor, 1.0))
+        self.good.assign(tf.where(doubled, tf.zeros_like(good), good))
+        self.skipped.assign(self.skipped + tf.where(finite, 0, 1))
+
+    def state(self) -> dict[str, keras.Variable]:
+        """The variables, by name."""
+        return {variable.name: variable for variable in (self.scale, self.good, self.skipped)}
+
+
+def _counter(name: str) -> keras.Variable:
+    return keras.Variable(0, dtype="int32", trainable=False, name=name)
+
+
+# ----------------------------------------------------------------------------
+# The exponential moving average of the weights.
+
+
+class MovingAverage:
+    """average = decay * average + (1 - decay) * weight after every update; the first is a copy.
+
+    Made under the strategy's scope.
+
+    Args:
+        variables: the model's.
+        decay: between 0 and 1.
+    """
+
+    def __init__(self, variables, decay: float):
+        self.variables = list(variables)
+        self.decay = decay
+        self.updates = keras.Variable(0, dtype="int64", trainable=False, name="ema_updates")
+        self.averages = [
+            keras.Variable(
+                tf.zeros(variable.shape), dtype="float32", trainable=False, name="average"
+            )
+            for variable in self.variables
+        ]
+
+    def update(self) -> None:
+        """Takes the weights of now into account."""
+        decay = tf.where(self.updates > 0, self.decay, 0.0)
+        for average, variable in zip(self.averages, self.variables, strict=True):
+            average.assign(average + (1.0 - decay) * (variable - average))
+        self.updates.assign(self.updates + 1)
+
+    def state(self, names) -> dict[str, keras.Variable]:
+        """The variables, by name.
+
+        Args:
+            names: of the model's variables.
+        """
+        averages = {
+            f"{name}/ema": average for name, average in zip(names, self.averages, strict=True)
+        }
+        return {"ema_updates": self.updates, **averages}
+
+    @contextlib.contextmanager
+    def in_place(self) -> Iterator[None]:
+        """The model holds the averages inside; nothing happens before the first update."""
+        if not int(np.asarray(self.updates)):
+            yield
+            return
+        weights = [tf.identity(variable.value) for variable in self.variables]
+        _assign(self.variables, [average.value for average in self.averages])
+        try:
+            yield
+        finally:
+            _assign(self.variables, weights)
+
+
+def _assign(variables, values) -> None:
+    for variable, value in zip(variables, values, strict=True):
+        variable.assign(tf.identity(value))

@@ -1,0 +1,50 @@
+"""Sets of our own, for corpora that train on a laptop."""
+
+from __future__ import annotations
+
+from t2t_keras.hparams.transformer import transformer_base, transformer_tiny
+from t2t_keras.registry import register_hparams
+from t2t_keras.settings import HParams
+
+# ----------------------------------------------------------------------------
+# Multi30k: 29,000 short sentences, so a small network held back by much dropout.
+
+
+@register_hparams
+def transformer_multi30k() -> HParams:
+    """4 layers of 128 and a dropout of 0.3: an hour on two cores (see `docs/results.md`)."""
+    return transformer_base().replace(
+        num_hidden_layers=4,
+        hidden_size=128,
+        filter_size=256,
+        num_heads=4,
+        layer_prepostprocess_dropout=0.3,
+        attention_dropout=0.1,
+        relu_dropout=0.1,
+        learning_rate_constant=2.0,
+        learning_rate_warmup_steps=2000,
+        batch_size=4096,
+        batch_shuffle_size=128,
+        max_length=100,
+        length_bucket_step=1.25,
+    )
+
+
+# ----------------------------------------------------------------------------
+# `translate_ende_numbers`: exact rules and clean data, learned in minutes.
+
+
+@register_hparams
+def transformer_numbers() -> HParams:
+    """The tiny network with little dropout; what `make demo` trains."""
+    return transformer_tiny().replace(
+        attention_dropout=0.0,
+        relu_dropout=0.0,
+        layer_prepostprocess_dropout=0.05,
+        learning_rate_constant=0.7,
+        learning_rate_warmup_steps=400,
+        batch_size=2048,
+        batch_shuffle_size=128,
+        max_length=32,
+        length_bucket_step=1.4,
+    )
