@@ -29,10 +29,10 @@ PYTHON ?= $(shell for python in python3 python3.13 python3.12 python3.11 python3
 .PHONY: test check checked demo bench
 
 test: checked
-	$(BIN)/python -m pytest -n 3 --dist loadfile --no-loadscope-reorder
+	$(BIN)/python -m pytest -n 2 --dist loadfile --no-loadscope-reorder
 
 check: checked
-	$(BIN)/python -m pytest -n 3 --dist loadfile --no-loadscope-reorder -m "not long"
+	$(BIN)/python -m pytest -n 2 --dist loadfile --no-loadscope-reorder -m "not long"
 
 checked: $(VENV)/installed-dev
 	$(BIN)/ruff format --check --quiet .
