@@ -40,6 +40,11 @@ def pytest_collection_modifyitems(items):
     items.sort(key=lambda item: places.get(item.path.name, len(LONG)))
 
 
+def pytest_collection_finish():
+    gc.collect()
+    gc.freeze()  # what has been imported stays: no collection looks through it again
+
+
 @pytest.fixture(scope="module", autouse=True)
 def forget_graphs():
     """Frees the graphs that a file of tests has made; a file may ask for it sooner."""

@@ -316,7 +316,10 @@ class LossRecord:
             return f"the loss became {loss} before step {step}"
         if not math.isfinite(gradient_norm):
             return f"the norm of the gradient became {gradient_norm} before step {step}"
-        if step - self._last_fair > DIVERGED_AFTER and step // self.every * self.every > self._last_fair:
+        if (
+            step - self._last_fair > DIVERGED_AFTER
+            and step // self.every * self.every > self._last_fair
+        ):
             of_what = (
                 "the first steps" if self._first >= self._knowing_nothing else "knowing nothing"
             )

@@ -391,7 +391,9 @@ class LossScale:
     """
 
     def __init__(self):
-        self.scale = keras.Variable(FIRST_LOSS_SCALE, dtype="float32", trainable=False, name="loss_scale")
+        self.scale = keras.Variable(
+            FIRST_LOSS_SCALE, dtype="float32", trainable=False, name="loss_scale"
+        )
         self.good = _counter("loss_scale_good_updates")
         self.skipped = _counter("loss_scale_skipped_updates")
 
