@@ -46,15 +46,19 @@ def pytest_collection_finish():
 
 
 @pytest.fixture(scope="module", autouse=True)
-def forget_graphs():
-    """Frees the graphs that a file of tests has made; a file may ask for it sooner."""
+def forget_graphs(request):
+    """Frees the models and graphs that a file of tests has made; a file may ask for graphs sooner."""
     yield _forget_graphs
+    for value in vars(request.module).values():
+        if hasattr(value, "cache_clear") and value.__module__ == request.module.__name__:
+            value.cache_clear()
     _forget_graphs()
 
 
 def _forget_graphs():
     """TensorFlow keeps every graph with a custom gradient for good, in its registry of gradients."""
     networks.search_model.cache_clear()
+    networks.padding_model.cache_clear()
     registry = tf.RegisterGradient.__call__.__globals__["gradient_registry"]._registry
     for name in [name for name in registry if name.startswith("CustomGradient-")]:
         del registry[name]
