@@ -61,8 +61,6 @@ def tables(text):
 @pytest.mark.parametrize("path", KERAS_ALONE, ids=lambda path: path.stem)
 def test_network_imports_keras_alone(path):
     allowed = {"keras", *sys.stdlib_module_names}
-    if path.stem == "shape":
-        allowed.add("tensorflow")  # for what Keras has no operation
     for name in imports(path):
         own = name.startswith("t2t_keras")
         assert own or name.split(".")[0] in allowed, f"{path.name} imports {name}"

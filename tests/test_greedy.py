@@ -89,7 +89,7 @@ def test_a_length_of_nothing_returns_nothing():
 
 @pytest.fixture
 def grappler():
-    """TensorFlow's graph optimiser, which `conftest.py` turns off."""
+    """TensorFlow's graph optimiser, which `warm_server.quick_graphs` turns off."""
     tf.config.optimizer.set_experimental_options({"disable_meta_optimizer": False})
     yield
     tf.config.optimizer.set_experimental_options({"disable_meta_optimizer": True})

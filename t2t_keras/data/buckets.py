@@ -130,7 +130,7 @@ def _limited(buckets: Buckets, hp, drop_long: bool, replicas: int) -> Buckets:
 
 
 # ----------------------------------------------------------------------------
-# T2T's bucket boundaries and batch sizes, number for number; `buckets.py` says what is made of them.
+# T2T's bucket boundaries and batch sizes, number for number.
 #
 # Sentences of similar length are batched together, and a batch holds about `batch_size` tokens of the
 # longer side, padding included, so that short sentences come in large batches and long ones in small.

@@ -9,7 +9,7 @@ from keras import ops
 
 from t2t_keras.layers.bias import mask_bias
 from t2t_keras.layers.dropout import Dropout
-from t2t_keras.layers.shape import shape_of
+from t2t_keras.shape import shape_of
 
 
 @keras.saving.register_keras_serializable("t2t_keras")

@@ -11,7 +11,7 @@ from typing import Any
 import keras
 from keras import ops
 
-from t2t_keras.layers.shape import shape_of
+from t2t_keras.shape import shape_of
 
 KeepMask = Callable[[Any, float], Any]
 """`keep_mask(shape, rate)` -> boolean tensor of `shape`, False with probability `rate`.

@@ -8,7 +8,7 @@ import keras
 from keras import ops
 
 from t2t_keras.layers.dropout import Dropout
-from t2t_keras.layers.shape import shape_of
+from t2t_keras.shape import shape_of
 
 
 @keras.saving.register_keras_serializable("t2t_keras")
