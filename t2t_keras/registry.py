@@ -19,6 +19,7 @@ _T = TypeVar("_T", bound=Callable)
 _sets: dict[str, Callable[[], HParams]] = {}
 _problems: dict[str, type] = {}
 _aliases: dict[str, str] = {}
+_logits_processors: dict[str, Callable[..., Callable]] = {}
 
 
 class ProblemName(NamedTuple):
@@ -156,7 +157,34 @@ def _resolve(name: str) -> ProblemName:
     return ProblemName(base, was_reversed, was_copy)
 
 
-# Both
+# Logits processors
+
+
+def register_logits_processor(name_or_function: str | Callable[..., Callable]):
+    """Registers a function of a number that returns a logits processor, for decoding by the commands.
+
+    `--decode_hparams=logits_processors=NAME:1.5` calls it with 1.5; see `decoding.beam_search` for what
+    a processor is. The default name is the function's. A name that is taken is a `UserError`.
+    """
+    return _register(_logits_processors, "logits processor", name_or_function)
+
+
+def logits_processor(name: str) -> Callable[..., Callable]:
+    """The function registered under that name.
+
+    Raises:
+        UserError: the name is unknown.
+    """
+    if name not in _logits_processors:
+        known = ", ".join(sorted(_logits_processors)) or "none"
+        raise UserError(
+            f"unknown logits processor {name!r}; registered: {known}."
+            f"{nearest(name, _logits_processors)}"
+        )
+    return _logits_processors[name]
+
+
+# All kinds
 
 
 def import_user_directory(path: str) -> None:

@@ -7,6 +7,9 @@ import numpy_transformer
 
 import t2t_keras as t2t
 
+SOURCE = np.array([[5, 9, 3, 7, 6, 1], [4, 1, 0, 0, 0, 0], [1, 0, 0, 0, 0, 0], [0] * 6], np.int32)
+"""Source ids, with an empty sentence and one of nothing but padding."""
+
 SMALL = "hidden_size=16,filter_size=24,num_heads=2,num_hidden_layers=2,symbol_modality_num_shards=3"
 
 

@@ -4,8 +4,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 from golden import up_to_eos
-from networks import log_probabilities, search_model, small_model
-from test_greedy import SOURCE
+from networks import SOURCE, log_probabilities, search_model, small_model
 
 import t2t_keras as t2t
 from t2t_keras.decoding import beam
@@ -108,8 +107,8 @@ def test_what_is_pruned():
     seen = np.zeros((2, 2, 6), bool)
     seen[0, 0, [1, 4]] = seen[0, 1, [1, 3]] = seen[1, 0, [0]] = seen[1, 1, [5]] = True
     caches = [{"k": tf.reshape(tf.range(2 * 3 * 6 * 2.0), [2, 3, 6, 2])}]
-    beams = beam.first_beams(2, 2)._replace(visible=tf.constant(seen))
-    pruned, [cache] = beam.prune(beams, caches)
+    beams = beam.BeamSearch(2).first(2)._replace(visible=tf.constant(seen))
+    pruned, [cache] = beam.without_unseen_keys(beams, caches)
     assert pruned.visible.numpy().astype(int).tolist() == [
         [[1, 0, 1], [1, 1, 0]],
         [[1, 0, 0], [0, 1, 0]],
@@ -228,67 +227,6 @@ def test_a_length_penalty_that_is_none(alpha):
         t2t.decoding.beam_search(None, SOURCE, alpha=alpha)
 
 
-def searches(**settings):
-    """Beam search and greedy search with the same settings: ids [B, L] and scores [B] each."""
-    model = search_model()
-    ids, scores = t2t.decoding.beam_search(model, SOURCE, beam_size=3, **settings)
-    yield np.asarray(ids[:, 0]), np.asarray(scores[:, 0])
-    ids, scores = t2t.decoding.greedy(model, SOURCE, **settings)
-    yield np.asarray(ids), np.asarray(scores)
-
-
-def lengths_of(ids):
-    """Tokens of each row, its end of sentence included."""
-    return [len(row) if 1 in row else int(np.count_nonzero(row)) for row in up_to_eos(ids)]
-
-
-def test_a_maximum_length_for_each_sentence():
-    limits = [7, 1, 0, 12]
-    for together, _ in searches(max_lengths=limits):
-        assert (np.array(lengths_of(together)) <= limits).all()
-        assert lengths_of(together)[1:3] == [1, 0]
-    ids, scores = t2t.decoding.beam_search(search_model(), SOURCE, beam_size=3, max_lengths=limits)
-    for row in (0, 1, 3):
-        alone, own = t2t.decoding.beam_search(
-            search_model(), SOURCE[row : row + 1], beam_size=3, max_lengths=limits[row : row + 1]
-        )
-        np.testing.assert_allclose(own, scores[row : row + 1], rtol=1e-5)
-        assert lengths_of(ids[row]) == lengths_of(alone[0])
-        np.testing.assert_array_equal(ids[row, 0, : alone.shape[2]], alone[0, 0])
-
-
-def test_a_length_of_six_more_is_a_maximum_of_twelve():
-    for free, limited in zip(searches(extra_length=6), searches(max_lengths=[12] * 4), strict=True):
-        np.testing.assert_array_equal(free[0], limited[0])
-        np.testing.assert_array_equal(free[1], limited[1])
-
-
-def test_minimum_length():
-    free, _ = next(searches(extra_length=4))
-    assert min(lengths_of(free)) < 5
-    for ids, _ in searches(extra_length=4, min_length=5):
-        assert not np.any(ids[:, :5] == 1)
-
-
-@eagerly
-def test_the_end_comes_where_it_first_may():
-    ids, _ = t2t.decoding.greedy(small_model(ending=10.0), SOURCE, extra_length=4, min_length=5)
-    assert lengths_of(ids) == [6] * 4
-
-
-def test_prefix():
-    """Each row begins as it is told and goes on as the model finds best."""
-    prefix = np.array([[7, 3, 8], [9, 0, 0], [0, 0, 0], [4, 4, 0]])
-    for (ids, scores), (free, free_scores) in zip(
-        searches(extra_length=4, prefix=prefix), searches(extra_length=4), strict=True
-    ):
-        for row, forced in zip(ids, prefix, strict=True):
-            forced = forced[forced != 0]
-            np.testing.assert_array_equal(row[: len(forced)], forced)
-        assert up_to_eos(ids[2]) == up_to_eos(free[2])
-        np.testing.assert_allclose(scores[2], free_scores[2], rtol=1e-5)
-
-
 @pytest.mark.parametrize("top_beams", [1, 3])
 def test_a_prefix_costs_nothing_in_beam_search(top_beams):
     """T2T's logits of tokens that are given: 0 for these, -1e9 for all others."""
@@ -317,25 +255,24 @@ def test_only_a_prefix():
     np.testing.assert_allclose(scores, [[0.0, IMPOSSIBLE, IMPOSSIBLE]] * 4)
 
 
-def test_what_greedy_search_found_as_prefix_is_found_again():
-    _, (ids, scores) = searches(extra_length=4)
-    prefix = ids[:, :2]
-    again, again_scores = t2t.decoding.greedy(search_model(), SOURCE, extra_length=4, prefix=prefix)
-    np.testing.assert_array_equal(again, ids)
-    assert not np.any(prefix == 1)
-    cost = t2t.decoding.score(search_model(), SOURCE, prefix)
-    np.testing.assert_allclose(again_scores, scores - cost, rtol=1e-4)
+@pytest.mark.parametrize("vocab_size", [5, 64, 200, 640, 1024])
+@pytest.mark.parametrize("values", [3, 1000], ids=["many equal", "few equal"])
+@pytest.mark.parametrize("number", [1, 8])
+def test_top_k_by_blocks_equals_that_of_all(vocab_size, values, number):
+    logits = np.random.default_rng(0).integers(0, values, (3, 2, vocab_size)).astype(np.float32)
+    logits *= 20 / values
+    best, tokens, normaliser = beam.blockwise_top_k(tf.constant(logits), number)
+    expected = np.argsort(-logits, axis=-1, kind="stable")[..., :number]
+    np.testing.assert_array_equal(tokens, expected)
+    np.testing.assert_array_equal(best, np.take_along_axis(logits, expected, -1))
+    np.testing.assert_array_equal(normaliser, tf.reduce_logsumexp(logits, -1, keepdims=True))
 
 
-def test_scores_of_what_was_found():
-    """Beam search's score, without its penalty, is what `score` says of its output."""
-    model = search_model()
-    for ids, scores in searches(extra_length=4):
-        targets = np.where(np.cumsum(ids == 1, -1) - (ids == 1) > 0, 0, ids)
-        log_p = np.asarray(t2t.decoding.score(model, SOURCE, targets))
-        length = np.array(lengths_of(ids))
-        penalty = np.where([1 in row for row in ids], ((5 + length) / 6) ** 0.6, 1)
-        close = np.isclose(scores, log_p, rtol=1e-4) | np.isclose(
-            scores, log_p / penalty, rtol=1e-4
-        )
-        assert close.all()
+def test_top_k_by_blocks_of_minus_infinity():
+    """As with the logits that fill the last block, which are minus infinity in float16."""
+    logits = np.full((1, 1, 640), -np.inf, np.float32)
+    logits[..., :4] = [1, 3, 2, 3]
+    best, tokens, normaliser = beam.blockwise_top_k(tf.constant(logits), 3)
+    assert tokens.numpy().tolist() == [[[1, 3, 2]]]
+    assert best.numpy().tolist() == [[[3, 3, 2]]]
+    np.testing.assert_allclose(normaliser, [[[np.log(np.exp([1, 3, 2, 3]).sum())]]], rtol=1e-6)

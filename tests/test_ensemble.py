@@ -2,8 +2,7 @@
 
 import numpy as np
 import pytest
-from networks import search_model, small_model
-from test_greedy import SOURCE
+from networks import SOURCE, search_model, small_model
 
 import t2t_keras as t2t
 from t2t_keras.decoding import Ensemble

@@ -5,9 +5,8 @@ import itertools
 
 import numpy as np
 import pytest
-from networks import log_probabilities, search_model, small_model
+from networks import SOURCE, log_probabilities, search_model, small_model
 from test_beam import Sentence
-from test_greedy import SOURCE
 
 import t2t_keras as t2t
 from t2t_keras.decoding import DecodeSettings, Ensemble

@@ -1,9 +1,9 @@
-"""From a model and source ids to target ids, and from text to text."""
+"""Decoding: source ids to target ids, text to text, and scores of given outputs."""
 
-from t2t_keras.decoding.beam import beam_search
 from t2t_keras.decoding.ensemble import Ensemble
+from t2t_keras.decoding.logits import SearchStep
 from t2t_keras.decoding.scoring import PairScorer, score
-from t2t_keras.decoding.search import greedy, sample
+from t2t_keras.decoding.search import beam_search, greedy, sample
 from t2t_keras.decoding.settings import DecodeSettings
 from t2t_keras.decoding.translator import Translation, Translator
 
@@ -11,6 +11,7 @@ __all__ = [
     "DecodeSettings",
     "Ensemble",
     "PairScorer",
+    "SearchStep",
     "Translation",
     "Translator",
     "beam_search",

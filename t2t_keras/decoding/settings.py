@@ -50,6 +50,8 @@ class DecodeSettings:
         sampling_keep_top_k: draw among that many likeliest tokens; 0 or less: among all.
         sampling_keep_top_p: draw among the likeliest tokens that reach this probability together.
         sampling_seed: another one draws other outputs.
+        logits_processors: functions that change the logits of every step: the name of a registered one
+            and its number, `NAME:VALUE`, or several: `[NAME:VALUE,NAME:VALUE]`.
     """
 
     beam_size: int = 4
@@ -68,6 +70,7 @@ class DecodeSettings:
     sampling_keep_top_k: int = -1
     sampling_keep_top_p: float = 1.0
     sampling_seed: int = 0
+    logits_processors: str = ""
 
     def __post_init__(self):
         for name, allowed in _CHOICES.items():

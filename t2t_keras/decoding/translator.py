@@ -5,14 +5,14 @@ from __future__ import annotations
 import itertools
 import sys
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 import tensorflow as tf
 
-from t2t_keras.decoding.beam import beam_search
 from t2t_keras.decoding.by_length import BatchLimits, ByLength, Done, Report
-from t2t_keras.decoding.search import greedy, sample
+from t2t_keras.decoding.logits import LogitsProcessor
+from t2t_keras.decoding.search import SearchOptions, decode
 from t2t_keras.decoding.settings import SENTENCES, DecodeSettings
 from t2t_keras.decoding.source_lines import Line
 from t2t_keras.errors import UserError
@@ -56,6 +56,8 @@ class Translator:
             memory; by default, standard error is.
         format_output: makes of an input and the text that was decoded for it what a user gets, as
             `Problem.format_output` does; by default, the text.
+        logits_processors: functions that change the logits of every step, after those that the settings
+            name; see `beam_search`.
     """
 
     def __init__(
@@ -65,10 +67,12 @@ class Translator:
         settings: DecodeSettings | None = None,
         report: Report | None = None,
         format_output: Callable[[str, str], str] = lambda inputs, output: output,
+        logits_processors: Sequence[LogitsProcessor] = (),
     ):
         self.model = model
         self.encoders = encoders
         self.settings = settings or DecodeSettings()
+        self.options = SearchOptions.from_settings(self.settings, logits_processors)
         self.report = report or warn
         self.format_output = format_output
         self.by_length = ByLength(self, _limits(self.settings), self.report)
@@ -170,34 +174,11 @@ class Translator:
                 limit + len(sentence.prefix)
                 for limit, sentence in zip(limits, sentences, strict=True)
             ]
-        common: dict[str, Any] = {
-            "max_lengths": np.asarray(limits, np.int32),
-            "min_length": s.min_length,
-            "prefix": prefix,
-        }
-        if s.beam_size > 1:
-            top_beams = s.beam_size if s.return_beams else 1
-            return beam_search(
-                self.model,
-                ids,
-                beam_size=s.beam_size,
-                alpha=s.alpha,
-                top_beams=top_beams,
-                **common,
-            )
-        if s.sampling_method == "random":
-            outputs, scores = sample(
-                self.model,
-                ids,
-                seed=tf.constant((s.sampling_seed << 32 | sentences[0].number) % 2**63, tf.int64),
-                temperature=s.sampling_temp,
-                top_k=max(0, s.sampling_keep_top_k),
-                top_p=s.sampling_keep_top_p,
-                **common,
-            )
-        else:
-            outputs, scores = greedy(self.model, ids, **common)
-        return outputs[:, None], scores[:, None]
+        options = self.options._replace(max_lengths=np.asarray(limits, np.int32), prefix=prefix)
+        if options.seed is not None:  # so that each batch draws its own
+            seed = (s.sampling_seed << 32 | sentences[0].number) % 2**63
+            options = options._replace(seed=tf.constant(seed, tf.int64))
+        return decode(self.model, ids, options)
 
     def _sentence(self, line: Line) -> Sentence:
         ids = [*encoded(self.encoders["inputs"], line.text, line.number), EOS_ID]

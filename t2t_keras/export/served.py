@@ -6,8 +6,8 @@ from collections.abc import Callable, Sequence
 
 import tensorflow as tf
 
-from t2t_keras.decoding import DecodeSettings, Ensemble, beam_search, greedy, score
-from t2t_keras.decoding.search import clear_after_eos
+from t2t_keras.decoding import DecodeSettings, Ensemble, score
+from t2t_keras.decoding.search import SearchOptions, decode
 from t2t_keras.errors import UserError
 from t2t_keras.ids import EOS_ID, PAD_ID
 from t2t_keras.text.graph import SPACES
@@ -131,7 +131,8 @@ class _Parts:
         self.model = model
         self.encoders = encoders
         self.settings = settings
-        self.hypotheses = settings.beam_size if settings.return_beams else 1
+        self.options = SearchOptions.from_settings(settings)
+        self.hypotheses = self.options.top_beams
         self.limit = settings.max_input_size if settings.max_input_size > 0 else tf.int32.max
         self.rows = settings.batch_size or tf.int32.max
         self.tokens = (settings.batch_tokens or tf.int32.max) // settings.beam_size
@@ -204,22 +205,15 @@ class _Parts:
 
     def _search(self, sources, alpha, extra_length):
         """Rows of ids [B, None] -> ids [B, N, L], scores [B, N]."""
-        s, n = self.settings, self.hypotheses
         lengths = tf.cast(sources.row_lengths(), tf.int32)
 
         def run(rows):
             ids = tf.gather(sources, rows).to_tensor()
-            limits = {
-                "max_lengths": tf.gather(lengths, rows) + extra_length,
-                "min_length": s.min_length,
-            }
-            if s.beam_size == 1:
-                outputs, scores = greedy(self.model, ids, **limits)
-                return outputs[:, None], scores[:, None]
-            return beam_search(
-                self.model, ids, beam_size=s.beam_size, alpha=alpha, top_beams=n, **limits
-            )
+            limits = tf.gather(lengths, rows) + extra_length
+            options = self.options._replace(alpha=alpha, max_lengths=limits)
+            return decode(self.model, ids, options)
 
+        n = self.hypotheses
         empty = [tf.zeros([0, n, 0], tf.int32), tf.zeros([0, n])]
         return in_batches(run, lengths, empty, most_rows=self.rows, most_tokens=self.tokens)
 
@@ -253,6 +247,13 @@ def _without_padding(ids):
     ids = tf.pad(ids, [[0, 0], [0, 1]])  # one column at least
     place = tf.range(1, tf.shape(ids, tf.int64)[1] + 1)
     return tf.RaggedTensor.from_tensor(ids, tf.reduce_max(tf.where(ids != PAD_ID, place, 0), 1))
+
+
+def clear_after_eos(ids):
+    """Sets everything after the first end of sentence along the last axis to padding."""
+    ended = tf.cast(ids == EOS_ID, ids.dtype)
+    before = tf.cumsum(ended, axis=-1, exclusive=True)
+    return tf.where(before > 0, PAD_ID, ids)
 
 
 def cut(rows, limit: int):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from t2t_keras.ids import EOS_ID
@@ -11,7 +11,7 @@ from t2t_keras.inspection.tokens import shown_tokens
 
 if TYPE_CHECKING:
     from t2t_keras.decoding import DecodeSettings
-    from t2t_keras.decoding.beam import Beams
+    from t2t_keras.decoding.beam import Beams, BeamSearch
 
 # Decoding imports TensorFlow: where it is used, for the subjects that need none.
 
@@ -106,14 +106,13 @@ def decode(
     Returns:
         The ids, with an end of sentence if there is one, and the search; none if `beam_size` is 1.
     """
-    from t2t_keras.decoding import greedy
+    from t2t_keras.decoding import search as searches
 
     limit = len(source_ids) + settings.extra_length
-    if settings.beam_size == 1:
-        [ids], _ = greedy(
-            model, [list(source_ids)], max_lengths=[limit], min_length=settings.min_length
-        )
-        return _up_to_eos(ids.numpy()), None
+    options = searches.SearchOptions.from_settings(settings)._replace(max_lengths=[limit])
+    if not options.beam_size:
+        ids, _ = searches.decode(model, [list(source_ids)], options)
+        return _up_to_eos(ids[0, 0].numpy()), None
     search = trace_beam_search(
         model,
         encoder,
@@ -122,6 +121,7 @@ def decode(
         alpha=settings.alpha,
         max_length=limit,
         min_length=settings.min_length,
+        logits_processors=options.logits_processors,
     )
     return search.ids, search
 
@@ -135,6 +135,7 @@ def trace_beam_search(
     alpha: float = 0.6,
     max_length: int,
     min_length: int = 0,
+    logits_processors: Sequence[Callable] = (),
 ) -> SearchTrace:
     """Searches as `beam_search` does, one sentence, and keeps what it saw.
 
@@ -146,47 +147,41 @@ def trace_beam_search(
         alpha: weight of the length penalty.
         max_length: the most tokens of the output.
         min_length: tokens that must stand before the end of sentence.
+        logits_processors: see `beam_search`.
     """
     import tensorflow as tf
 
-    from t2t_keras.decoding.beam import (
-        advance,
-        first_beams,
-        length_penalty,
-        next_logits,
-        ranked,
-        results,
-    )
+    from t2t_keras.decoding.beam import BeamSearch, length_penalty
+    from t2t_keras.decoding.loop import DecodeLoop
 
     trace = SearchTrace(beam_size, alpha, max_length, [], [], "", [], 0.0)
-    weight = tf.constant(alpha, tf.float32)
-    beams = first_beams(1, beam_size)
-    caches, kernels = model.empty_caches(1), model.step_kernels()
+    search = BeamSearch(beam_size, alpha=tf.constant(alpha, tf.float32), min_length=min_length)
+    loop = DecodeLoop(model, search, logits_processors)
+    beams, caches = search.first(1), model.empty_caches(1)
     source = model.encode_source(tf.constant([list(source_ids)], tf.int32))
     i = 0
-    while not (stopped := _why_stop(beams, i, max_length, weight)):
+    while not (stopped := _why_stop(search, beams, i, max_length)):
         position = tf.constant(i)
-        beams, logits, caches = next_logits(model, beams, position, caches, source, kernels)
-        best = ranked(beams, position, logits, weight, None, min_length)
-        after = advance(beams, position, logits, weight, None, min_length)
-        trace.steps.append(_seen(beams, after, best, length_penalty(i + 1, weight), encoder))
+        beams, logits, caches = loop.next_logits(beams, position, caches, source)
+        best = search.best_candidates(beams, logits, position)
+        after = search.advance(beams, logits, position)
+        penalty = length_penalty(i + 1, search.alpha)
+        trace.steps.append(_seen(beams, after, best, penalty, encoder))
         beams = after
         i += 1
-    [ids], [scores] = (tensor.numpy() for tensor in results(beams))
+    [ids], [scores] = (tensor.numpy() for tensor in search.results(beams))
     return dataclasses.replace(
         trace,
         finished=_finished(beams, encoder),
         stopped=stopped,
-        ids=_up_to_eos(ids[0, 1:]),
+        ids=_up_to_eos(ids[0]),
         score=float(scores[0]),
     )
 
 
-def _why_stop(beams: Beams, i: int, limit: int, alpha) -> str:
+def _why_stop(search: BeamSearch, beams: Beams, i: int, limit: int) -> str:
     """Why the search ends after i tokens; "" if it does not."""
-    from t2t_keras.decoding.beam import best_possible
-
-    possible = float(best_possible(beams, limit, alpha)[0])
+    possible = float(search.best_possible(beams, limit)[0])
     best = float(beams.finished_scores[0, 0])
     ended = bool(beams.finished.numpy().any())
     if best > possible:
@@ -209,10 +204,10 @@ def _seen(beams: Beams, after: Beams, best, penalty, encoder) -> list[Candidate]
 
     Args:
         beams, after: before and after the step.
-        best: of `ranked`.
+        best: of `BeamSearch.best_candidates`.
         penalty: what its scores have been divided by.
     """
-    from t2t_keras.decoding.search import INFINITY
+    from t2t_keras.decoding.logits import INFINITY
     from t2t_keras.decoding.translator import until_eos
 
     before = beams.alive_ids[0].numpy()
@@ -242,7 +237,7 @@ def _seen(beams: Beams, after: Beams, best, penalty, encoder) -> list[Candidate]
 
 
 def _finished(beams: Beams, encoder) -> list[Finished]:
-    from t2t_keras.decoding.search import INFINITY
+    from t2t_keras.decoding.logits import INFINITY
     from t2t_keras.decoding.translator import until_eos
 
     found = []

@@ -1,0 +1,136 @@
+"""Functions that change what a search chooses from: logits, or the candidates taken from them.
+
+A logits processor is a function `process(logits, step)` that returns other logits of the same shape. It
+runs before the logits are normalised, so that a score is a log-probability under the changed
+distribution. `beam_search`, `greedy`, `sample` and `Translator` take any number of them;
+`registry.register_logits_processor` gives one a name for `--decode_hparams=logits_processors=NAME:VALUE`.
+
+Minimum length, prefix, top-k and top-p are not processors: they narrow the choice and leave the score
+the model's own, and in beam search they touch the few best tokens instead of the whole vocabulary.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
+
+import tensorflow as tf
+
+from t2t_keras import registry
+from t2t_keras.errors import UserError
+from t2t_keras.ids import EOS_ID, PAD_ID
+
+INFINITY = 1e7
+"""T2T's score of what cannot be chosen, negated. (-inf would give NaN where scores are subtracted.)"""
+
+NOT_FORCED = -1e9
+"""T2T's log p of every token but the one that a prefix demands: below `-INFINITY`, so never kept."""
+
+
+class SearchStep(NamedTuple):
+    """The place in the search at which a logits processor is called.
+
+    Args:
+        i: number of tokens chosen so far, a scalar int32 tensor.
+        ids: these tokens, [b, K, i] int32. K is 1 in greedy and sampled decoding, and b the number of
+            sentences still searched, which falls as sentences end.
+    """
+
+    i: Any
+    ids: Any
+
+
+LogitsProcessor = Callable[[Any, SearchStep], Any]
+"""`process(logits, step)`: logits [b, K, V] float32 -> [b, K, V]. V may be rounded up to a multiple of
+64; what is added there has -1e9."""
+
+
+def process_logits(logits, processors: Sequence[LogitsProcessor], i, ids):
+    """Applies logits processors, in their order.
+
+    Args:
+        logits: [b, K, V].
+        ids: [b, K, i + 1] int32, the tokens chosen after a first 0.
+    """
+    for process in processors:
+        changed = process(logits, SearchStep(i, ids[:, :, 1:]))
+        logits = tf.ensure_shape(changed, logits.shape)
+    return logits
+
+
+def named_processors(text: str) -> tuple[LogitsProcessor, ...]:
+    """Makes the processors that the decode hparam `logits_processors` names.
+
+    Args:
+        text: "NAME:VALUE", or several as "[NAME:VALUE,NAME:VALUE]"; ":VALUE" may be left out where the
+            registered function has a default. "": none.
+
+    Raises:
+        UserError: an unknown name, a value that is no number, or a missing one.
+    """
+    items = text.strip().removeprefix("[").removesuffix("]").split(",")
+    return tuple(_named_processor(item.strip()) for item in items if item.strip())
+
+
+def _named_processor(item: str) -> LogitsProcessor:
+    name, colon, value = item.partition(":")
+    make = registry.logits_processor(name)
+    try:
+        return make(float(value)) if colon else make()
+    except (TypeError, ValueError) as error:
+        raise UserError(
+            f"logits processor {item!r} cannot be made ({error}): write {name}:NUMBER."
+        ) from error
+
+
+def forbid_early_end(values, tokens, i, min_length: int):
+    """Makes the end of sentence impossible before `min_length` tokens.
+
+    Args:
+        values: [b, K, n] float32, logits or log-probabilities.
+        tokens: [b, K, n] or [n] int32, the tokens that they belong to.
+        i: number of tokens chosen so far.
+    """
+    if not min_length:
+        return values
+    return tf.where((tokens == EOS_ID) & (i < min_length), -INFINITY, values)
+
+
+def force_prefix(tokens, log_p, forced):
+    """Replaces candidates by the token of a prefix, which costs nothing, as in T2T.
+
+    Args:
+        tokens: [b, ..., n] int32, n candidates for the next token.
+        log_p: [b, ..., n] float32.
+        forced: [b, ..., 1] int32, the token that must come next; 0 where any may.
+
+    Returns:
+        tokens and log_p. Where a token is forced, it is the first candidate, with 0.0, and the other
+        n - 1 are impossible.
+    """
+    others = tokens.shape[-1] - 1
+    is_free = forced == PAD_ID
+    forced_tokens = tf.pad(forced, [[0, 0]] * (len(forced.shape) - 1) + [[0, others]])
+    forced_log_p = [0.0] + [NOT_FORCED] * others  # [n]
+    return tf.where(is_free, tokens, forced_tokens), tf.where(is_free, log_p, forced_log_p)
+
+
+def keep_top_k_top_p(logits, top_k: int, top_p):
+    """Makes all tokens impossible but the `top_k` best, and of those all but the nucleus of `top_p`.
+
+    Args:
+        logits: [..., V], which a low temperature may have spread beyond any fixed -INFINITY.
+        top_k: 0: all.
+        top_p: probability that the tokens kept must reach together; None: all.
+    """
+    vocab_size = logits.shape[-1]
+    if top_k and top_k < vocab_size:
+        least = tf.math.top_k(logits, top_k).values[..., -1:]
+        logits = tf.where(logits < least, tf.float32.min, logits)
+    if top_p is not None:
+        ordered = tf.math.top_k(logits, vocab_size).values  # [..., V], best first
+        p = tf.nn.softmax(ordered)
+        before = tf.cumsum(p, axis=-1, exclusive=True)  # 0 for the best token, which always stays
+        least = tf.reduce_min(tf.where(before < top_p, ordered, tf.float32.max), -1, keepdims=True)
+        logits = tf.where(logits < least, tf.float32.min, logits)
+    return logits

@@ -1,0 +1,212 @@
+"""The loop under beam search, greedy and sampled decoding.
+
+It asks the model for logits, lets a strategy choose tokens by them (`BeamSearch` or `OnePath`), and takes
+sentences out of the batch when they are done. Shapes: B sentences, of which b are still searched; K
+hypotheses a sentence, of which K' are returned; i tokens chosen so far, L at the end; V tokens in the
+vocabulary; S positions of the source or of a cache; H heads of C channels.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, NamedTuple, Protocol
+
+import tensorflow as tf
+
+from t2t_keras.decoding.logits import LogitsProcessor, process_logits
+from t2t_keras.ids import PAD_ID
+
+SHARE_TO_LEAVE = 8
+"""Sentences that are done leave the batch when they are one in so many of those in it."""
+
+
+class Live(NamedTuple):
+    """The part of the loop's state that belongs to the b sentences still searched."""
+
+    rows: Any  # [b] int32, their places in the batch
+    hypotheses: Any  # of the strategy: `Beams` or `Path`, tensors [b, K, ...]
+    caches: list[
+        dict[str, Any]
+    ]  # per decoder layer {"k", "v"}: [b, H, S, C], K keys more each step
+    source: Any  # of `model.encode_source`: keys and values of the source [b, H, S, C], its mask
+    limits: Any  # [b] int32, maximum length of the output
+    forced: Any  # [b, longest] int32, the prefix, 0 where any token may come; () without a prefix
+
+
+class SearchState(NamedTuple):
+    """The state of the loop."""
+
+    i: Any  # [] int32, number of tokens chosen
+    live: Live
+    ids: Any  # [B, K', longest] int32, outputs of the sentences that have left, 0 for the others
+    scores: Any  # [B, K'] float32
+
+
+class Strategy(Protocol):
+    """The part of a search that chooses tokens. Its hypotheses are a NamedTuple of tensors [b, K, ...].
+
+    Axis 2 of these tensors may grow from step to step.
+    """
+
+    top_beams: int  # K'
+
+    def first(self, batch) -> Any:
+        """Returns the hypotheses before the first token."""
+
+    def see_own_keys(self, hypotheses) -> tuple[Any, Any, Any]:
+        """Returns the hypotheses, their ids [b, K, i + 1] and the keys that they see, or None: all."""
+
+    def advance(self, hypotheses, logits, i, rows=None, forced=None) -> Any:
+        """Returns the hypotheses after token number i, chosen by logits [b, K, V].
+
+        Args:
+            rows: [b] int32, places of the sentences in the batch.
+            forced: [b] int32, tokens that must come next; 0 where any may. None: any may everywhere.
+        """
+
+    def is_done(self, hypotheses, limits) -> Any:
+        """Returns [b] bool: True where further steps would change nothing."""
+
+    def prune(self, hypotheses, caches, i) -> tuple[Any, Any]:
+        """Returns hypotheses and caches, without keys that are not needed any more."""
+
+    def results(self, hypotheses) -> tuple[Any, Any]:
+        """Returns ids [b, K', i] and scores [b, K']."""
+
+
+class DecodeLoop:
+    """The loop of all searches: model, strategy, and sentences that leave when they are done.
+
+    Args:
+        model: a `Transformer` or an `Ensemble`.
+        strategy: chooses the tokens.
+        logits_processors: change the logits before that, in their order.
+    """
+
+    def __init__(
+        self, model, strategy: Strategy, logits_processors: Sequence[LogitsProcessor] = ()
+    ):
+        self.model = model
+        self.strategy = strategy
+        self.logits_processors = logits_processors
+        self.kernels = model.step_kernels()  # once, not at every step
+
+    def run(self, inputs, limits, prefix=None):
+        """Decodes a batch of sentences.
+
+        Args:
+            inputs: [B, S] int32, source ids.
+            limits: [B] int32, maximum length of each output.
+            prefix: [B, P] int32, padded with 0: the tokens that outputs begin with.
+
+        Returns:
+            ids [B, K', L] int32 and scores [B, K'] float32.
+        """
+        start = self.leave(self.first(inputs, limits, prefix))
+        (state,) = tf.while_loop(
+            lambda state: tf.size(state.live.rows) > 0,
+            lambda state: (self.leave(self.step(state)),),
+            (start,),
+            shape_invariants=(_invariants(start),),
+        )
+        return state.ids[:, :, : state.i], state.scores
+
+    def first(self, inputs, limits, prefix) -> SearchState:
+        """Returns the state before the first token."""
+        batch, top_beams = tf.shape(inputs)[0], self.strategy.top_beams
+        longest = tf.maximum(tf.reduce_max(limits), 1)  # a scatter wants a width of 1 or more
+        live = Live(
+            rows=tf.range(batch),
+            hypotheses=self.strategy.first(batch),
+            caches=self.model.empty_caches(batch),
+            source=self.model.encode_source(inputs),
+            limits=limits,
+            forced=_padded_prefix(prefix, longest),
+        )
+        return SearchState(
+            i=tf.constant(0),
+            live=live,
+            ids=tf.fill([batch, top_beams, longest], PAD_ID),
+            scores=tf.zeros([batch, top_beams]),
+        )
+
+    def step(self, state: SearchState) -> SearchState:
+        """Chooses token number i of every hypothesis."""
+        i, live = state.i, state.live
+        hypotheses, logits, caches = self.next_logits(live.hypotheses, i, live.caches, live.source)
+        forced = live.forced[:, i] if tf.is_tensor(live.forced) else None
+        hypotheses = self.strategy.advance(hypotheses, logits, i, live.rows, forced)
+        i = i + 1
+        if not self.model.keys_need_positions:
+            hypotheses, caches = self.strategy.prune(hypotheses, caches, i)
+        return state._replace(i=i, live=live._replace(hypotheses=hypotheses, caches=caches))
+
+    def next_logits(self, hypotheses, i, caches, source):
+        """Returns hypotheses that see their own keys of this step, logits [b, K, V], grown caches."""
+        hypotheses, ids, visible = self.strategy.see_own_keys(hypotheses)
+        logits, caches = self.model.decode_step(
+            ids[:, :, -1], i, caches, source, visible, self.kernels
+        )
+        logits = process_logits(logits, self.logits_processors, i, ids)
+        return hypotheses, logits, caches
+
+    def leave(self, state: SearchState) -> SearchState:
+        """Takes sentences that are done out of the batch, when they are enough for the copy to pay."""
+        at_limit = state.i >= state.live.limits
+        done = at_limit | self.strategy.is_done(state.live.hypotheses, state.live.limits)
+        number = tf.math.count_nonzero(done, dtype=tf.int32)
+        enough = number * SHARE_TO_LEAVE >= tf.size(done)
+        # A sentence at its limit must not go on; the results of one that is only done stay the same.
+        return tf.cond(
+            (number > 0) & (enough | tf.reduce_any(at_limit)),
+            lambda: self.take_out(state, done),
+            lambda: state,
+        )
+
+    def take_out(self, state: SearchState, done) -> SearchState:
+        """Moves the results of the sentences that are done [b] bool to their places in the batch."""
+        leaving, staying = (tf.cast(tf.where(mask)[:, 0], tf.int32) for mask in (done, ~done))
+        found = (state.live.rows, *self.strategy.results(state.live.hypotheses))
+        rows, ids, scores = _rows_of(found, leaving)
+        # [b', K', i] -> [b', K', longest], as wide as the results
+        ids = tf.pad(ids, [[0, 0], [0, 0], [0, tf.shape(state.ids)[2] - state.i]])
+        return state._replace(
+            live=_rows_of(state.live, staying),
+            ids=tf.tensor_scatter_nd_update(state.ids, rows[:, None], ids),
+            scores=tf.tensor_scatter_nd_update(state.scores, rows[:, None], scores),
+        )
+
+
+def open_shapes(state, *axes: int):
+    """Returns the shapes of a nested structure of tensors with some axes (where there are) left open.
+
+    `tf.while_loop` needs them of a state that grows, or whose sentences leave.
+    """
+
+    def shape(tensor):
+        sizes = list(tensor.shape)
+        return tf.TensorShape([None if n in axes else size for n, size in enumerate(sizes)])
+
+    return tf.nest.map_structure(shape, state)
+
+
+def _invariants(state: SearchState) -> SearchState:
+    """Sentences leave (axis 0); ids, visible keys and caches grow (axis 2); the source does not."""
+    live = open_shapes(state.live, 0)._replace(
+        hypotheses=open_shapes(state.live.hypotheses, 0, 2),
+        caches=open_shapes(state.live.caches, 0, 2),
+    )
+    return SearchState(tf.TensorShape([]), live, state.ids.shape, state.scores.shape)
+
+
+def _padded_prefix(prefix, longest):
+    """[B, P] -> [B, longest] int32, 0 where any token may come; () without a prefix."""
+    if prefix is None:
+        return ()
+    prefix = prefix[:, :longest]
+    return tf.pad(prefix, [[0, 0], [0, longest - tf.shape(prefix)[1]]])
+
+
+def _rows_of(state, rows):
+    """Takes the rows [n] of every tensor [b, ...] of a nested structure."""
+    return tf.nest.map_structure(lambda tensor: tf.gather(tensor, rows), state)
