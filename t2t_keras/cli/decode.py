@@ -1,4 +1,4 @@
-"""`t2t-keras-decode`: translates a file, or line by line as they are typed; or scores pairs."""
+"""`t2t-keras-decode`: translates a file, or lines as they are typed; or scores pairs."""
 
 from __future__ import annotations
 
@@ -23,16 +23,18 @@ def define_flags() -> None:
     trained_model.define_flags()
     options.define_decode_hparams()
     flags.DEFINE_string(
-        "decode_from_file", "", "Text to translate, a sentence a line; -: standard input."
+        "decode_from_file", "", "Text to translate, one sentence per line; -: standard input."
     )
     flags.DEFINE_string(
-        "decode_to_file", "", "Where the result goes, named by T2T's rule; -: standard output."
+        "decode_to_file", "", "Output file; by default named by T2T's rule; -: standard output."
     )
     flags.DEFINE_string(
-        "decode_prefix_file", "", "What each translation begins with, a line each: whole words."
+        "decode_prefix_file", "", "Prefixes of the translations, one per line: whole words."
     )
-    flags.DEFINE_string("score_file", "", "Score lines of source, tab and target; -: as above.")
-    flags.DEFINE_bool("decode_interactive", False, "Translate what is typed; q quits.")
+    flags.DEFINE_string(
+        "score_file", "", "Score lines of source, tab and target; -: standard input."
+    )
+    flags.DEFINE_bool("decode_interactive", False, "Translate lines as they are typed; q quits.")
 
 
 def main(arguments: list[str]) -> None:
@@ -45,9 +47,7 @@ def main(arguments: list[str]) -> None:
             "give one of --decode_from_file=FILE, --decode_interactive and --score_file=FILE."
         )
     if FLAGS.decode_interactive and FLAGS.decode_to_file:
-        raise UserError(
-            "--decode_interactive prints what it translates: leave out --decode_to_file."
-        )
+        raise UserError("--decode_interactive prints translations: leave out --decode_to_file.")
     if FLAGS.decode_prefix_file and modes != ["decode_from_file"]:
         raise UserError("--decode_prefix_file goes with --decode_from_file.")
     if FLAGS.score_file not in ("", _STANDARD) and not FLAGS.decode_to_file:
@@ -63,7 +63,7 @@ def main(arguments: list[str]) -> None:
 
 
 def require_readable(path: str | None) -> None:
-    """Refuses what is no file, before anything heavy is loaded."""
+    """Refuses a path that is not a file, before anything heavy is loaded."""
     if path and path != _STANDARD and (os.path.isdir(path) or not os.path.exists(path)):
         from t2t_keras.text import iterate_lines
 
@@ -81,7 +81,7 @@ def translate_file(data_dir: str, settings) -> None:
         f".beam{settings.beam_size}.alpha{settings.alpha}.decodes"
     )
     as_text = functools.partial(format_translation, settings=settings)
-    job.run(translator.translate_lines, as_text, translator.by_length, loaded, default)
+    job.run(translator.translate_lines, as_text, translator.batcher, loaded, default)
 
 
 def score_file(data_dir: str, settings) -> None:
@@ -95,7 +95,7 @@ def score_file(data_dir: str, settings) -> None:
     job.run(
         scorer.score_lines,
         lambda score: f"{score.loss:.6f}",
-        scorer.by_length,
+        scorer.batcher,
         loaded,
         default=_STANDARD,
     )
@@ -119,7 +119,7 @@ def translate_interactively(data_dir: str, settings) -> None:
             continue
         try:
             [translation] = translator.translate([line])
-        except UserError as error:  # what the vocabulary cannot express
+        except UserError as error:  # the vocabulary cannot express it
             print(error, file=sys.stderr)
         else:
             print(format_translation(translation, settings), flush=True)
@@ -133,16 +133,15 @@ _MODES = {
 
 
 class Job:
-    """A line of output for each line of a source.
+    """One line of output for each line of a source.
 
     Args:
-        flag: which names the source.
-        settings: of the decoding.
+        flag: the flag that names the source.
+        settings: how to decode.
     """
 
     def __init__(self, flag: str, settings):
-        from t2t_keras.decoding.source_lines import SourceLines
-        from t2t_keras.decoding.text_files import LineProgress
+        from t2t_keras.decoding.text_files import LineProgress, SourceLines
 
         self.flag = flag
         self.settings = settings
@@ -157,9 +156,9 @@ class Job:
             self.progress.expect(content.lines, content.text_bytes)
 
     def run(
-        self, results, as_text, by_length, loaded: trained_model.TrainedModel, default: str
+        self, results, as_text, batcher, loaded: trained_model.TrainedModel, default: str
     ) -> None:
-        """Writes the results that are not there yet, until the end or a signal."""
+        """Writes the results that the output does not have yet, until the end or a signal."""
         from t2t_keras.decoding.text_files import ResumableFile, line_output, write_results
         from t2t_keras.training.stop_requests import StopRequests
 
@@ -172,7 +171,7 @@ class Job:
             complete = write_results(
                 results,
                 as_text,
-                by_length.first_of_window,
+                batcher.first_of_window,
                 self.source,
                 self.prefixes,
                 output,
@@ -180,7 +179,7 @@ class Job:
                 leave=lambda: bool(stop.name),
             )
         if not complete:
-            later = "; the same command goes on there" if to_file and made_from else ""
+            later = "; rerun the command to resume" if to_file and made_from else ""
             self.progress.say(f"stopped by {stop.name} after line {output.lines:,}{later}")
             sys.exit(_EXIT_CODES[stop.name])
         if loaded.problem.format_report():
@@ -189,7 +188,7 @@ class Job:
             print(f"{output.lines} {_RESULTS[self.flag]} in {path}")
 
     def _made_from(self, loaded: trained_model.TrainedModel):
-        """What decides the output; None: text that cannot be read again."""
+        """Returns all that decides the output; None if the text cannot be read again."""
         texts = {"source": self.source, "prefixes": self.prefixes}
         given = {name: text for name, text in texts.items() if text}
         if not all(text.is_file for text in given.values()):
@@ -199,7 +198,7 @@ class Job:
 
 
 def format_translation(translation, settings) -> str:
-    """One output line: the text, or all beams, with scores where asked, as T2T writes them."""
+    """Returns a line of output as T2T writes it: the text, or all beams, with scores if asked."""
     texts = [text.replace("\n", " ") for text in translation.texts]
     if settings.return_beams or settings.write_beam_scores:  # tabs separate fields
         texts = [text.replace("\t", " ") for text in texts]

@@ -1,4 +1,4 @@
-"""Several models that decode as one."""
+"""Ensembles: several models that decode as one."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from t2t_keras.errors import UserError
 class Ensemble:
     """Models whose probabilities are averaged at every token.
 
-    It stands wherever decoding takes a model; its logits are the logarithms of the mean.
+    Decoding takes it wherever it takes a model; its logits are the logarithms of the mean.
 
     Args:
         models: `Transformer`s with the same vocabularies; their sizes may differ.
@@ -41,28 +41,28 @@ class Ensemble:
         self.source_vocab_size, self.target_vocab_size = sizes[0]
 
     def __call__(self, inputs, training=False):
-        """Log-probabilities [B, T, V] of {"inputs": [B, S], "targets": [B, T]}."""
+        """Returns log-probabilities [B, T, V] of {"inputs": [B, S], "targets": [B, T]}."""
         return _mean_log_p([model(inputs, training=training) for model in self.models])
 
     def encode_source(self, source):
-        """One of `Transformer.encode_source` for each model."""
+        """Returns a list with `Transformer.encode_source` of each model."""
         return [model.encode_source(source) for model in self.models]
 
     def empty_caches(self, batch):
-        """One of `Transformer.empty_caches` for each model."""
+        """Returns a list with `Transformer.empty_caches` of each model."""
         return [model.empty_caches(batch) for model in self.models]
 
     def step_kernels(self):
-        """One of `Transformer.step_kernels` for each model."""
+        """Returns a list with `Transformer.step_kernels` of each model."""
         return [model.step_kernels() for model in self.models]
 
     @property
     def keys_need_positions(self):
-        """Whether those of one of the models do."""
+        """True if it is for one of the models."""
         return any(model.keys_need_positions for model in self.models)
 
     def decode_step(self, last_ids, position, caches, source, visible=None, kernels=None):
-        """See `Transformer.decode_step`: log-probabilities [B, K, V], and the grown caches."""
+        """Returns log-probabilities [B, K, V] and the grown caches, as `Transformer.decode_step` does."""
         steps = [
             model.decode_step(last_ids, position, own_caches, own_source, visible, own_kernels)
             for model, own_caches, own_source, own_kernels in zip(
@@ -77,5 +77,6 @@ class Ensemble:
 
 
 def _mean_log_p(all_logits):
-    log_p = tf.stack([tf.nn.log_softmax(logits) for logits in all_logits])
+    """Returns the logarithm of the mean probability: a list of M logits [..., V] -> [..., V]."""
+    log_p = tf.stack([tf.nn.log_softmax(logits) for logits in all_logits])  # [M, ..., V]
     return tf.reduce_logsumexp(log_p, 0) - tf.math.log(float(len(all_logits)))

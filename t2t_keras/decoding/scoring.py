@@ -1,4 +1,4 @@
-"""Log probabilities of given outputs: of ids, and of translations in text (T2T's `--score_file`)."""
+"""Log-probabilities of given outputs: of ids, and of translations in text (T2T's `--score_file`)."""
 
 from __future__ import annotations
 
@@ -9,21 +9,26 @@ from typing import NamedTuple
 import numpy as np
 import tensorflow as tf
 
-from t2t_keras.decoding.by_length import BatchLimits, ByLength, Done, Report
 from t2t_keras.decoding.search import as_ids
 from t2t_keras.decoding.settings import DecodeSettings
-from t2t_keras.decoding.source_lines import Line
-from t2t_keras.decoding.translator import WINDOW, encoded, pad, warn
+from t2t_keras.decoding.translator import (
+    WINDOW,
+    BatchDone,
+    BatchLimits,
+    LengthBatcher,
+    Line,
+    Report,
+    encoded,
+    pad,
+    warn,
+)
 from t2t_keras.errors import UserError
 from t2t_keras.ids import EOS_ID, PAD_ID
 from t2t_keras.open_graph import open_graph_of_model
 
-# ----------------------------------------------------------------------------
-# How likely a model finds given outputs.
-
 
 def score(model, inputs, targets):
-    """The log-probability of each target under a model.
+    """Returns the log-probability of each target under a model.
 
     Args:
         model: a `Transformer` or an `Ensemble`.
@@ -43,27 +48,23 @@ def _score(model, inputs, targets):
     return tf.reduce_sum(tf.where(targets == PAD_ID, 0.0, log_p), -1)
 
 
-# ----------------------------------------------------------------------------
-# How likely a model finds given translations: T2T's `--score_file`.
-
-
 _LOGITS = 8
-"""Scoring holds the logits of all positions at once: so many times fewer than a search has."""
+"""Scoring has so many times fewer tokens in a batch than a search: it holds the logits of all positions."""
 
 
 class Pair(NamedTuple):
-    """A source and its target as a model takes them."""
+    """A source and its target as ids."""
 
     number: int
-    source: list[int]  # both with the end of sentence; none: left out
+    source: list[int]  # both with the end of sentence; empty: skipped
     target: list[int]
     text_bytes: int
 
 
 class PairScore(NamedTuple):
-    """How likely a target is."""
+    """The loss of a target."""
 
-    loss: float  # nats a token; nan: not scored
+    loss: float  # nats per token; nan: not scored
     tokens: int
 
 
@@ -73,9 +74,9 @@ class PairScorer:
     Args:
         model: a `Transformer` or an `Ensemble`.
         encoders: "inputs" and "targets" text encoders.
-        settings: `max_input_size`, here of either side, and how batches are made.
-        report: is told, in one line each, what is too long and what does not fit into memory; by
-            default, standard error is.
+        settings: of these `max_input_size`, here of either side, and the sizes of batches are read.
+        report: takes one line for each pair that is too long or does not fit into memory; by default
+            it goes to standard error.
     """
 
     def __init__(
@@ -90,36 +91,36 @@ class PairScorer:
             tokens=-(-self.settings.batch_tokens // _LOGITS),
             window=WINDOW,
         )
-        self.by_length = ByLength(self, limits, self.report)
+        self.batcher = LengthBatcher(self, limits, self.report)
 
     def score_lines(
         self,
         lines: Iterable[Line],
         skip: int = 0,
-        done: Callable[[Done], None] | None = None,
+        done: Callable[[BatchDone], None] | None = None,
         known: Collection[int] = (),
     ) -> Iterator[PairScore]:
-        """Yields the mean loss of each target's tokens, end of sentence included, not smoothed.
+        """Yields the mean loss of each target's tokens, end of sentence included, without label smoothing.
 
         Args:
-            lines: however many.
-            skip: scores that are not wanted, at the beginning.
+            lines: any number of them.
+            skip: number of scores to leave out at the beginning.
             done: called after every batch.
-            known: numbers of lines that are not to be scored: nan comes for them.
+            known: numbers of lines that need no score; they yield nan.
 
         Raises:
             UserError: a line without a tab, or with more than one.
         """
-        return self.by_length.results(map(self._pair, lines), skip, done, known)
+        return self.batcher.results(map(self._pair, lines), skip, done, known)
 
-    # What `ByLength` asks for.
+    # The methods of a `BatchJob`.
 
     def size(self, pair: Pair) -> int:
-        """Tokens of the longer side."""
+        """Returns the number of tokens of the longer side."""
         return max(len(pair.source), len(pair.target))
 
     def order(self, pair: Pair) -> int:
-        """Longest first."""
+        """Sorts the longest first."""
         return -self.size(pair)
 
     def run(self, pairs: Sequence[Pair], longest: int) -> list[PairScore]:
@@ -132,12 +133,12 @@ class PairScorer:
             for sum_, number in zip(log_p, tokens, strict=True)
         ]
 
-    def without(self, pair: Pair) -> PairScore:
-        """No score."""
+    def empty_result(self, pair: Pair) -> PairScore:
+        """Returns no score: nan."""
         return PairScore(math.nan, 0)
 
     def tokens(self, result: PairScore) -> int:
-        """Those of the target."""
+        """Returns the number of target tokens."""
         return result.tokens
 
     def _pair(self, line: Line) -> Pair:

@@ -1,8 +1,10 @@
-"""A result for every line of a text: progress, writing in order, and resuming a stopped run."""
+"""Text files in and out: lines read, results written in order, progress shown, stopped runs resumed."""
 
 from __future__ import annotations
 
 import contextlib
+import functools
+import hashlib
 import itertools
 import json
 import os
@@ -10,56 +12,388 @@ import sys
 import time
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
-from t2t_keras.decoding.by_length import Done, Report
-from t2t_keras.decoding.source_lines import Line, SourceLines, numbered
+from t2t_keras.decoding.translator import BatchDone, Line, Report
 from t2t_keras.errors import UserError
 from t2t_keras.files import whole_file
+from t2t_keras.text.lines import iterate_raw_lines, without_end
 from t2t_keras.training.reporting import duration
 
-# ----------------------------------------------------------------------------
-# The line that tells how far a file is.
+STANDARD = "-"
+"""The path of standard input and output."""
+
+
+class Content(NamedTuple):
+    """The content of a text file, to tell whether it is the same again."""
+
+    lines: int
+    text_bytes: int  # without the ends of lines
+    sha256: str
+
+    def __str__(self) -> str:
+        return f"{self.lines:,} lines {self.sha256[:16]}"
+
+
+class SourceLines:
+    """Lines of a UTF-8 text of any length; see `text.iterate_lines` for where they end.
+
+    Bytes that are not UTF-8 are left out, with a warning that names the line.
+
+    Args:
+        path: a file, decompressed while reading if the name ends in `.gz`; "-": standard input, which
+            can be read once, as can pipes.
+        report: takes the warnings.
+    """
+
+    def __init__(self, path: str, report: Report):
+        self.path = path
+        self.report = report
+
+    @property
+    def is_file(self) -> bool:
+        """True if it can be read again."""
+        if self.path == STANDARD:
+            return False
+        return (
+            os.path.isfile(self.path) or os.path.isdir(self.path) or not os.path.exists(self.path)
+        )
+
+    @functools.cached_property
+    def content(self) -> Content:
+        """The content of the file, which is read through for it."""
+        lines = text_bytes = 0
+        digest = hashlib.sha256()
+        for line in iterate_raw_lines(self.path):
+            lines += 1
+            text_bytes += len(line)
+            digest.update(line + b"\n")
+        return Content(lines, text_bytes, digest.hexdigest())
+
+    def __iter__(self) -> Iterator[str]:
+        standard = self.path == STANDARD
+        raw = _standard_input() if standard else iterate_raw_lines(self.path)
+        for number, line in enumerate(raw, start=1):
+            text = line.decode("utf-8", "ignore")
+            if len(text.encode("utf-8")) < len(line):
+                name = f"line {number}" + ("" if standard else f" of {self.path}")
+                self.report(f"{name} is not UTF-8: the bytes that are not are left out")
+            yield text
+
+
+def _standard_input() -> Iterator[bytes]:
+    try:
+        yield from map(without_end, sys.stdin.buffer)
+    except OSError as error:
+        raise UserError(f"Cannot read standard input: {error.strerror}.") from error
+
+
+def numbered(source: SourceLines, prefixes: SourceLines | None = None) -> Iterator[Line]:
+    """Yields the lines of a source with their numbers and their prefixes.
+
+    Raises:
+        UserError: the numbers of lines and prefixes differ.
+    """
+    if prefixes is None:
+        yield from (Line(number, text) for number, text in enumerate(source, start=1))
+        return
+    for number, (text, prefix) in enumerate(itertools.zip_longest(source, prefixes), start=1):
+        if text is None or prefix is None:
+            more, fewer = (source, prefixes) if prefix is None else (prefixes, source)
+            raise UserError(
+                f"{fewer.path} ends after {number - 1:,} lines and {more.path} does not: "
+                "a prefix, or an empty line, must stand for each line."
+            )
+        yield Line(number, text, prefix)
+
+
+def line_output(path: str, made_from: Mapping[str, Any] | None, report: Report) -> LineOutput:
+    """Returns a `ResumableFile` for a path that is or may be a file, else a `Stream`."""
+    known = os.path.isfile(path) or os.path.isdir(path) or not os.path.exists(path)
+    if path != STANDARD and known:
+        return ResumableFile(path, made_from, report)
+    return Stream(path)
+
+
+class Stream:
+    """Lines on standard output, a pipe or a device: output that cannot be resumed.
+
+    Args:
+        name: "-", or the path of a device or pipe.
+
+    Raises:
+        UserError: here and in all methods, if it cannot be written.
+        BrokenPipeError: in `write` and `flush`, if the reader has left.
+    """
+
+    def __init__(self, name: str):
+        self.name = "standard output" if name == STANDARD else name
+        self.lines = 0
+        """Number of lines written."""
+        self.ahead: dict[int, str] = {}
+        """Always empty; see `ResumableFile`."""
+        with _plain_errors(name):
+            self._file = sys.stdout.buffer if name == STANDARD else open(name, "wb")
+
+    def write(self, line: str) -> None:
+        """Adds a line."""
+        with _plain_errors(self.name):
+            self._file.write(as_line(line))
+        self.lines += 1
+
+    def keep(self, number: int, line: str) -> None:
+        """Does nothing: a stream cannot be resumed."""
+
+    def flush(self) -> None:
+        """Flushes the lines written."""
+        with _plain_errors(self.name):
+            self._file.flush()
+
+    def complete(self) -> None:
+        """Flushes the last lines."""
+        self.flush()
+
+
+class ResumableFile:
+    """Lines of a file that appears under its name when it is complete.
+
+    Until then it grows as `PATH.unfinished`; `PATH.unfinished.ahead` has lines that were decoded out of
+    order, and `PATH.unfinished.json` records what the lines are made from. Opened again with the same
+    record, it resumes after the whole lines that are there; with another one it starts over and reports
+    the difference.
+
+    Args:
+        path: the file.
+        made_from: names and values of all that decides its lines; None: unknown, so never resumed.
+        report: takes a line about an unfinished file that is there.
+
+    Raises:
+        UserError: here and in all methods, if the file cannot be written.
+    """
+
+    def __init__(self, path: str, made_from: Mapping[str, Any] | None, report: Report):
+        self.name = path
+        self.lines = 0
+        """Number of lines written, by the run before too."""
+        self.ahead: dict[int, str] = {}
+        """Later lines that the run before has decoded, by number from 1."""
+        self._unfinished = Path(path + ".unfinished")
+        self._kept = Path(path + ".unfinished.ahead")
+        self._record = Path(path + ".unfinished.json")
+        if os.path.isdir(path):
+            raise UserError(f"{path} is a directory: name a file in it.")
+        with _plain_errors(self.name):
+            if self._unfinished.exists():
+                why_not = self._why_not(made_from)
+                if why_not:
+                    report(f"starting {self._unfinished} over: {why_not}")
+                else:
+                    self.lines = _keep_whole_lines(self._unfinished)
+                    self.ahead = _read_kept(self._kept, self.lines)
+                    if self.lines or self.ahead:
+                        more = f", with {len(self.ahead):,} later ones" if self.ahead else ""
+                        report(f"resuming after line {self.lines:,} of {self._unfinished}{more}")
+            if not self.lines and not self.ahead:
+                self._unfinished.write_bytes(b"")
+                self._kept.write_bytes(b"")
+                self._record.unlink(missing_ok=True)
+                if made_from is not None:
+                    with whole_file(self._record) as partial:
+                        partial.write_text(json.dumps(made_from, indent=1) + "\n", "utf-8")
+            self._file = open(self._unfinished, "ab")
+            self._ahead = open(self._kept, "ab")
+            self._waiting = max(self.ahead, default=0)
+
+    def write(self, line: str) -> None:
+        """Adds a line."""
+        with _plain_errors(self.name):
+            self._file.write(as_line(line))
+        self.lines += 1
+
+    def keep(self, number: int, line: str) -> None:
+        """Stores a line out of order, by its number; a line that has been written is ignored."""
+        if number > self.lines and number not in self.ahead:
+            with _plain_errors(self.name):
+                self._ahead.write(as_line(json.dumps([number, line])))
+            self._waiting = max(self._waiting, number)
+
+    def flush(self) -> None:
+        """Flushes the lines written and stored."""
+        with _plain_errors(self.name):
+            self._file.flush()
+            if self._waiting <= self.lines:  # all stored lines are written
+                self._ahead.truncate(0)
+            self._ahead.flush()
+
+    def complete(self) -> None:
+        """Renames the file to its final name."""
+        with _plain_errors(self.name):
+            self._file.close()
+            self._ahead.close()
+            os.replace(self._unfinished, self.name)
+            self._kept.unlink(missing_ok=True)
+            self._record.unlink(missing_ok=True)
+
+    def _why_not(self, made_from: Mapping[str, Any] | None) -> str:
+        if made_from is None:
+            return "standard input may have changed"
+        try:
+            before = json.loads(self._record.read_text("utf-8"))
+        except (FileNotFoundError, ValueError):
+            before = None
+        if not isinstance(before, dict):
+            return "there is no record of what it was made from"
+        names = [*made_from, *(name for name in before if name not in made_from)]
+        different = [name for name in names if before.get(name) != made_from.get(name)]
+        return ", ".join(
+            f"{name} was {before.get(name)} and is now {made_from.get(name)}" for name in different
+        )
+
+
+def as_line(text: str) -> bytes:
+    """Returns the bytes of a line of UTF-8; newlines in it become spaces."""
+    return (text.replace("\n", " ") + "\n").encode("utf-8", "replace")
+
+
+def _keep_whole_lines(path: Path) -> int:
+    """Cuts off a last line without a newline; returns the number of whole lines."""
+    lines = size = 0
+    with open(path, "rb+") as file:
+        for line in file:
+            if line.endswith(b"\n"):
+                lines += 1
+                size += len(line)
+        file.truncate(size)
+    return lines
+
+
+def _read_kept(path: Path, lines: int) -> dict[int, str]:
+    """Returns the lines stored out of order, except the first `lines`."""
+    if not path.exists():
+        return {}
+    _keep_whole_lines(path)
+    try:
+        kept = dict(json.loads(row) for row in path.read_text("utf-8").splitlines())
+    except (TypeError, ValueError):  # damaged: they are decoded again
+        return {}
+    return {number: line for number, line in kept.items() if number > lines}
+
+
+@contextlib.contextmanager
+def _plain_errors(name: str) -> Iterator[None]:
+    try:
+        yield
+    except BrokenPipeError:
+        raise
+    except OSError as error:
+        raise UserError(f"{name} cannot be written: {error.strerror}.") from error
+
+
+LineOutput = Stream | ResumableFile
+
+
+Results = Callable[
+    [Iterable[Line], int, Callable[[BatchDone], None], Collection[int]], Iterator[Any]
+]
+"""`results(lines, skip, done, known)`: see `LengthBatcher.results`."""
+
+
+def write_results(
+    results: Results,
+    as_text: Callable[[Any], str],
+    first_of_window: Callable[[int], int],
+    source: SourceLines,
+    prefixes: SourceLines | None,
+    output: LineOutput,
+    progress: LineProgress,
+    leave: Callable[[], bool],
+) -> bool:
+    """Writes the results of the lines that the output does not have yet.
+
+    Args:
+        results: makes results from lines.
+        as_text: makes a line of text from a result.
+        first_of_window: `LengthBatcher.first_of_window`: whole windows are worked on.
+        source: the lines.
+        prefixes: their prefixes.
+        output: gets the results in the order of the lines, flushed after every batch.
+        progress: counts the lines.
+        leave: called after every batch; True stops.
+
+    Returns:
+        True if the output is complete.
+    """
+    there, known = output.lines, output.ahead
+
+    def coming():
+        for line in numbered(source, prefixes):
+            if line.number <= there or line.number in known:
+                progress.skip(1, line.text_bytes)
+            yield line
+
+    def done(batch: BatchDone) -> None:
+        for number, result in batch.results:
+            output.keep(number, as_text(result))
+        output.flush()
+        progress.update(batch)
+        if leave():
+            raise _Left
+
+    first = first_of_window(there)
+    try:
+        lines = itertools.islice(coming(), first, None)
+        for number, result in enumerate(results(lines, there - first, done, known), there + 1):
+            output.write(known[number] if number in known else as_text(result))
+    except _Left:
+        return False
+    finally:
+        progress.end()
+    output.complete()
+    return True
+
+
+class _Left(Exception):
+    """Raised between two batches to stop."""
 
 
 class LineProgress:
-    """Shows lines done, tokens a second and the time left, on one line that is rewritten.
+    """Shows lines done, tokens per second and time left, on one line that is rewritten.
 
-    Where the output is no terminal, a line is written every `every` seconds instead. The first
-    batch, for which TensorFlow makes its graph, does not count for the speed.
+    Where the output is not a terminal, a line is written every `every` seconds instead. The first
+    batch does not count for the speed: TensorFlow makes its graph in it.
 
     Args:
-        every: seconds between lines when the output is not a terminal.
-        stream: where to write; standard error unless given.
+        every: seconds between lines where the output is not a terminal.
+        stream: standard error by default.
     """
 
     def __init__(self, every: float = 30.0, stream=None):
         self.every = every
         self.stream = stream or sys.stderr
         self.live = self.stream.isatty()
-        self.lines = 0  # in all; 0: unknown
+        self.lines = 0  # total; 0: unknown
         self._bytes_left = 0
         self._done = 0
         self._tokens = self._bytes = 0
         self._start: float | None = None  # when the first batch was done
         self._last = time.monotonic()
-        self._open = False  # a line that is to be rewritten
+        self._open = False  # True while there is a line to rewrite
 
     def expect(self, lines: int, text_bytes: int) -> None:
-        """Says how much there is; long lines take longer than short ones."""
+        """Sets the total, in bytes too, since long lines take longer than short ones."""
         self.lines = lines
         self._bytes_left += text_bytes
 
     def skip(self, lines: int, text_bytes: int) -> None:
-        """Notes what was done before."""
+        """Counts lines done by an earlier run."""
         self._done += lines
         self._bytes_left -= text_bytes
 
-    def update(self, done: Done) -> None:
+    def update(self, done: BatchDone) -> None:
         """Counts a batch and shows it."""
         now = time.monotonic()
         self._done += done.lines
-        if self.lines:  # a batch that was half done before counts twice
+        if self.lines:  # a batch that an earlier run did half counts twice
             self._done = min(self._done, self.lines)
         self._bytes_left -= done.text_bytes
         if self._start is None:
@@ -82,11 +416,11 @@ class LineProgress:
         self._open = False
 
     def warn(self, message: str) -> None:
-        """Writes what should not pass unnoticed."""
+        """Writes a warning."""
         self.say(f"warning: {message}")
 
     def end(self) -> None:
-        """Leaves the line that is rewritten."""
+        """Ends the line that is rewritten."""
         if self._open:
             self.stream.write("\n")
             self.stream.flush()
@@ -104,260 +438,3 @@ class LineProgress:
         if seconds and self._bytes and self.lines:
             line += f"  {duration(max(0, self._bytes_left) * seconds / self._bytes)} left"
         return line
-
-
-# ----------------------------------------------------------------------------
-# Where results go, a line each: a file that a stopped run goes on with, or a stream.
-
-
-STANDARD_OUTPUT = "-"
-
-
-def line_output(path: str, made_from: Mapping[str, Any] | None, report: Report) -> LineOutput:
-    """A `Stream` or a `ResumableFile`, whichever a path is."""
-    known = os.path.isfile(path) or os.path.isdir(path) or not os.path.exists(path)
-    if path != STANDARD_OUTPUT and known:
-        return ResumableFile(path, made_from, report)
-    return Stream(path)
-
-
-class Stream:
-    """Lines on standard output, or into whatever else cannot be begun again.
-
-    Args:
-        name: "-", or the path of a device or pipe.
-
-    Raises:
-        UserError: here and in all methods, if it cannot be written.
-        BrokenPipeError: of `write` and `flush`: nobody reads on.
-    """
-
-    def __init__(self, name: str):
-        self.name = "standard output" if name == STANDARD_OUTPUT else name
-        self.lines = 0
-        """Those that are there already."""
-        self.ahead: dict[int, str] = {}
-        """Nothing: see `ResumableFile`."""
-        with _plain_errors(name):
-            self._file = sys.stdout.buffer if name == STANDARD_OUTPUT else open(name, "wb")
-
-    def write(self, line: str) -> None:
-        """Adds a line."""
-        with _plain_errors(self.name):
-            self._file.write(as_line(line))
-        self.lines += 1
-
-    def keep(self, number: int, line: str) -> None:
-        """Nothing: what is written to a stream cannot be gone on with."""
-
-    def flush(self) -> None:
-        """Lets go of what was written."""
-        with _plain_errors(self.name):
-            self._file.flush()
-
-    def complete(self) -> None:
-        """Ends."""
-        self.flush()
-
-
-class ResumableFile:
-    """Lines of a file that gets its name when it is complete.
-
-    Until then it grows as `PATH.unfinished`, `PATH.unfinished.ahead` has lines that came out of turn,
-    and `PATH.unfinished.json` says what the lines are made from. Opened again for the same, it goes on
-    with the whole lines that are there; otherwise it says why not and is empty.
-
-    Args:
-        path: of the file.
-        made_from: what decides its lines: names and plain values; None: nobody can tell.
-        report: is told what becomes of an unfinished file.
-
-    Raises:
-        UserError: here and in all methods, if the file cannot be written.
-    """
-
-    def __init__(self, path: str, made_from: Mapping[str, Any] | None, report: Report):
-        self.name = path
-        self.lines = 0
-        """Those that are there already."""
-        self.ahead: dict[int, str] = {}
-        """Later lines, by number from 1, of the run before."""
-        self._unfinished = Path(path + ".unfinished")
-        self._kept = Path(path + ".unfinished.ahead")
-        self._record = Path(path + ".unfinished.json")
-        if os.path.isdir(path):
-            raise UserError(f"{path} is a directory: name a file in it.")
-        with _plain_errors(self.name):
-            if self._unfinished.exists():
-                why_not = self._why_not(made_from)
-                if why_not:
-                    report(f"{self._unfinished} is begun anew: {why_not}")
-                else:
-                    self.lines = _keep_whole_lines(self._unfinished)
-                    self.ahead = _read_kept(self._kept, self.lines)
-                    if self.lines or self.ahead:
-                        more = f", with {len(self.ahead):,} later ones" if self.ahead else ""
-                        report(f"going on after line {self.lines:,} of {self._unfinished}{more}")
-            if not self.lines and not self.ahead:
-                self._unfinished.write_bytes(b"")
-                self._kept.write_bytes(b"")
-                self._record.unlink(missing_ok=True)
-                if made_from is not None:
-                    with whole_file(self._record) as partial:
-                        partial.write_text(json.dumps(made_from, indent=1) + "\n", "utf-8")
-            self._file = open(self._unfinished, "ab")
-            self._ahead = open(self._kept, "ab")
-            self._waiting = max(self.ahead, default=0)
-
-    def write(self, line: str) -> None:
-        """Adds a line."""
-        with _plain_errors(self.name):
-            self._file.write(as_line(line))
-        self.lines += 1
-
-    def keep(self, number: int, line: str) -> None:
-        """Notes a line, by its number, that cannot be written yet; what is written is passed over."""
-        if number > self.lines and number not in self.ahead:
-            with _plain_errors(self.name):
-                self._ahead.write(as_line(json.dumps([number, line])))
-            self._waiting = max(self._waiting, number)
-
-    def flush(self) -> None:
-        """Puts into the files what was written and noted."""
-        with _plain_errors(self.name):
-            self._file.flush()
-            if self._waiting <= self.lines:  # all that was noted is written
-                self._ahead.truncate(0)
-            self._ahead.flush()
-
-    def complete(self) -> None:
-        """Gives the file its name."""
-        with _plain_errors(self.name):
-            self._file.close()
-            self._ahead.close()
-            os.replace(self._unfinished, self.name)
-            self._kept.unlink(missing_ok=True)
-            self._record.unlink(missing_ok=True)
-
-    def _why_not(self, made_from: Mapping[str, Any] | None) -> str:
-        if made_from is None:
-            return "it cannot be told whether standard input is the same"
-        try:
-            before = json.loads(self._record.read_text("utf-8"))
-        except (FileNotFoundError, ValueError):
-            before = None
-        if not isinstance(before, dict):
-            return "nothing tells what it was made from"
-        names = [*made_from, *(name for name in before if name not in made_from)]
-        different = [name for name in names if before.get(name) != made_from.get(name)]
-        return ", ".join(
-            f"{name} was {before.get(name)} and is now {made_from.get(name)}" for name in different
-        )
-
-
-def as_line(text: str) -> bytes:
-    """The bytes of a line of UTF-8; newlines in it become spaces."""
-    return (text.replace("\n", " ") + "\n").encode("utf-8", "replace")
-
-
-def _keep_whole_lines(path: Path) -> int:
-    """Cuts off a last line without an end; returns how many whole ones there are."""
-    lines = size = 0
-    with open(path, "rb+") as file:
-        for line in file:
-            if line.endswith(b"\n"):
-                lines += 1
-                size += len(line)
-        file.truncate(size)
-    return lines
-
-
-def _read_kept(path: Path, lines: int) -> dict[int, str]:
-    """The lines noted out of turn, but for those that are among the first `lines`."""
-    if not path.exists():
-        return {}
-    _keep_whole_lines(path)
-    try:
-        kept = dict(json.loads(row) for row in path.read_text("utf-8").splitlines())
-    except (TypeError, ValueError):  # damaged: they are made again
-        return {}
-    return {number: line for number, line in kept.items() if number > lines}
-
-
-@contextlib.contextmanager
-def _plain_errors(name: str) -> Iterator[None]:
-    try:
-        yield
-    except BrokenPipeError:
-        raise
-    except OSError as error:
-        raise UserError(f"{name} cannot be written: {error.strerror}.") from error
-
-
-LineOutput = Stream | ResumableFile
-
-
-# ----------------------------------------------------------------------------
-# A result for every line of a text, written as it comes, from where an earlier run stopped.
-
-
-Results = Callable[[Iterable[Line], int, Callable[[Done], None], Collection[int]], Iterator[Any]]
-"""`results(lines, skip, done, known)`: see `ByLength.results`."""
-
-
-def write_results(
-    results: Results,
-    as_text: Callable[[Any], str],
-    first_of_window: Callable[[int], int],
-    source: SourceLines,
-    prefixes: SourceLines | None,
-    output: LineOutput,
-    progress: LineProgress,
-    leave: Callable[[], bool],
-) -> bool:
-    """Writes the results of the lines that the output does not have yet.
-
-    Args:
-        results: makes them.
-        as_text: makes a line of one.
-        first_of_window: of `ByLength`, which works on whole windows.
-        source: the lines.
-        prefixes: what goes with them.
-        output: where results go, in the order of the lines, after every batch.
-        progress: is told how far it is.
-        leave: whether to stop, asked after every batch.
-
-    Returns:
-        Whether the output is complete.
-    """
-    there, known = output.lines, output.ahead
-
-    def coming():
-        for line in numbered(source, prefixes):
-            if line.number <= there or line.number in known:
-                progress.skip(1, line.text_bytes)
-            yield line
-
-    def done(batch: Done) -> None:
-        for number, result in batch.made:
-            output.keep(number, as_text(result))
-        output.flush()
-        progress.update(batch)
-        if leave():
-            raise _Left
-
-    first = first_of_window(there)
-    try:
-        lines = itertools.islice(coming(), first, None)
-        for number, result in enumerate(results(lines, there - first, done, known), there + 1):
-            output.write(known[number] if number in known else as_text(result))
-    except _Left:
-        return False
-    finally:
-        progress.end()
-    output.complete()
-    return True
-
-
-class _Left(Exception):
-    """Leaves the work between two batches."""

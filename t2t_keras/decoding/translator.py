@@ -1,26 +1,40 @@
-"""From text to text with a trained model."""
+"""Text to text with a trained model: lines sorted by length, decoded in batches, returned in order."""
 
 from __future__ import annotations
 
 import itertools
 import sys
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 import tensorflow as tf
 
-from t2t_keras.decoding.by_length import BatchLimits, ByLength, Done, Report
 from t2t_keras.decoding.logits import LogitsProcessor
 from t2t_keras.decoding.search import SearchOptions, decode
 from t2t_keras.decoding.settings import SENTENCES, DecodeSettings
-from t2t_keras.decoding.source_lines import Line
 from t2t_keras.errors import UserError
 from t2t_keras.ids import EOS_ID, PAD_ID, until_eos, without_padding
 from t2t_keras.text.vocabulary_size import spelled
 
 WINDOW = 2048
-"""Lines that are sorted together."""
+"""Number of lines that are sorted together."""
+
+Report = Callable[[str], None]
+"""Takes a warning of one line."""
+
+
+class Line(NamedTuple):
+    """A line of text and its place."""
+
+    number: int  # from 1
+    text: str
+    prefix: str = ""  # what its translation begins with
+
+    @property
+    def text_bytes(self) -> int:
+        """The length of the text in UTF-8."""
+        return len(self.text.encode("utf-8", "ignore"))
 
 
 class Translation(NamedTuple):
@@ -32,10 +46,10 @@ class Translation(NamedTuple):
 
 
 class Sentence(NamedTuple):
-    """A line as a model takes it."""
+    """A line as ids."""
 
     number: int
-    ids: list[int]  # with the end of sentence; none: left out
+    ids: list[int]  # with the end of sentence; empty: skipped
     prefix: list[int]
     text: str
 
@@ -52,12 +66,12 @@ class Translator:
         model: a `Transformer` or an `Ensemble`.
         encoders: "inputs" and "targets" text encoders, as `Problem.get_feature_encoders` gives.
         settings: how to decode.
-        report: is told, in one line each, what is cut or skipped and what does not fit into
-            memory; by default, standard error is.
-        format_output: makes of an input and the text that was decoded for it what a user gets, as
-            `Problem.format_output` does; by default, the text.
-        logits_processors: functions that change the logits of every step, after those that the settings
-            name; see `beam_search`.
+        report: takes one line for each input that is cut, skipped or does not fit into memory; by
+            default it goes to standard error.
+        format_output: makes the result of an input and its decoded text, as
+            `Problem.format_output` does; by default, the text itself.
+        logits_processors: functions that change the logits of every step, after those that the
+            settings name; see `beam_search`.
     """
 
     def __init__(
@@ -75,7 +89,7 @@ class Translator:
         self.options = SearchOptions.from_settings(self.settings, logits_processors)
         self.report = report or warn
         self.format_output = format_output
-        self.by_length = ByLength(self, _limits(self.settings), self.report)
+        self.batcher = LengthBatcher(self, _limits(self.settings), self.report)
 
     def translate(
         self, lines: Sequence[str], prefixes: Sequence[str] | None = None
@@ -84,7 +98,7 @@ class Translator:
 
         Args:
             lines: the text to translate.
-            prefixes: what each translation begins with: whole words; empty where nothing is given.
+            prefixes: what each translation begins with: whole words, or "".
 
         Raises:
             UserError: a line that the vocabulary cannot express; the message names it.
@@ -97,44 +111,43 @@ class Translator:
         self,
         lines: Iterable[Line],
         skip: int = 0,
-        done: Callable[[Done], None] | None = None,
+        done: Callable[[BatchDone], None] | None = None,
         known: Collection[int] = (),
     ) -> Iterator[Translation]:
-        """Yields the translations in the order of the lines, however many there are.
+        """Yields the translations in the order of the lines, of which there may be any number.
 
-        Lines are decoded together with others of about their length, longest first, as in T2T,
-        but sorted within windows of `WINDOW` lines. A translation comes as soon as those before it
-        are there.
+        Lines are decoded together with others of about their length, longest first, as in T2T, but
+        sorted within windows of `WINDOW` lines. A translation is yielded as soon as all before it are.
 
         Args:
-            skip: translations that are not wanted, at the beginning.
+            skip: number of translations to leave out at the beginning.
             done: called after every batch.
-            known: numbers of lines that are not to be translated: empty hypotheses come for them.
+            known: numbers of lines that need no translation; they yield empty hypotheses.
         """
-        return self.by_length.results(map(self._sentence, lines), skip, done, known)
+        return self.batcher.results(map(self._sentence, lines), skip, done, known)
 
     def translate_ids(self, ids) -> list[Translation]:
         """Translates source ids [B, S] with their ends of sentences, padded with 0."""
         rows = [without_padding(row) for row in np.asarray(ids)]
         sentences = [Sentence(n, row, [], "") for n, row in enumerate(rows, start=1)]
-        return list(self.by_length.results(sentences))
+        return list(self.batcher.results(sentences))
 
     def text(self, ids) -> str:
-        """The text of target ids up to their end of sentence.
+        """Returns the text of target ids up to their end of sentence.
 
-        What `vocab_divisor` has added to a vocabulary of subwords counts for nothing.
+        Ids that `vocab_divisor` has added to a vocabulary of subwords have no text.
         """
         encoder = self.encoders["targets"]
         return encoder.decode(spelled(encoder, until_eos(ids)))
 
-    # What `ByLength` asks for.
+    # The methods of a `BatchJob`.
 
     def size(self, sentence: Sentence) -> int:
-        """Source tokens."""
+        """Returns the number of source tokens."""
         return len(sentence.ids)
 
     def order(self, sentence: Sentence):
-        """Longest first; in T2T's batches by words."""
+        """Sorts the longest first; in T2T's batches by words."""
         return -len(sentence.text.split() if self.settings.t2t_batches else sentence.ids)
 
     def run(self, sentences: Sequence[Sentence], longest: int) -> list[Translation]:
@@ -151,31 +164,29 @@ class Translator:
             )
         ]
 
-    def without(self, sentence: Sentence) -> Translation:
-        """Empty hypotheses."""
+    def empty_result(self, sentence: Sentence) -> Translation:
+        """Returns empty hypotheses."""
         number = self.settings.beam_size if self.settings.return_beams else 1
         return Translation([""] * number, [0.0] * number, [0] * number)
 
     def tokens(self, translation: Translation) -> int:
-        """Those of the best hypothesis."""
+        """Returns the length of the best hypothesis."""
         return translation.lengths[0]
 
     def _search(self, sentences, longest):
         s = self.settings
         ids = pad([sentence.ids for sentence in sentences])
-        limits = [
-            (longest if s.t2t_batches else len(sentence.ids)) + s.extra_length
-            for sentence in sentences
-        ]
         prefix = None
         if any(sentence.prefix for sentence in sentences):
             prefix = pad([sentence.prefix for sentence in sentences])
-            limits = [
-                limit + len(sentence.prefix)
-                for limit, sentence in zip(limits, sentences, strict=True)
-            ]
+        limits = [
+            (longest if s.t2t_batches else len(sentence.ids))
+            + s.extra_length
+            + len(sentence.prefix)
+            for sentence in sentences
+        ]
         options = self.options._replace(max_lengths=np.asarray(limits, np.int32), prefix=prefix)
-        if options.seed is not None:  # so that each batch draws its own
+        if options.seed is not None:  # other draws in each batch, the same ones when it is repeated
             seed = (s.sampling_seed << 32 | sentences[0].number) % 2**63
             options = options._replace(seed=tf.constant(seed, tf.int64))
         return decode(self.model, ids, options)
@@ -195,12 +206,12 @@ class Translator:
 
 
 def warn(message: str) -> None:
-    """One line on standard error."""
+    """Writes a warning of one line to standard error."""
     print(f"warning: {message}", file=sys.stderr, flush=True)
 
 
 def encoded(encoder, text: str, number: int) -> list[int]:
-    """The ids of a line of text.
+    """Returns the ids of a line of text.
 
     Raises:
         UserError: the encoder cannot express it.
@@ -212,7 +223,7 @@ def encoded(encoder, text: str, number: int) -> list[int]:
 
 
 def pad(sequences: Sequence[Sequence[int]]) -> np.ndarray:
-    """Puts sequences below one another: [B, longest] int32, 0 where they are shorter."""
+    """Pads sequences with 0 to the longest one: [B, longest] int32."""
     batch = np.full((len(sequences), max(map(len, sequences))), PAD_ID, np.int32)
     for row, ids in enumerate(sequences):
         batch[row, : len(ids)] = ids
@@ -228,3 +239,170 @@ def _limits(settings: DecodeSettings) -> BatchLimits:
         window=WINDOW,
         fixed=settings.sampling_method == "random",
     )
+
+
+# Batches of items of about one length, for translating and for scoring.
+
+
+class BatchDone(NamedTuple):
+    """The work done in a batch."""
+
+    lines: int
+    text_bytes: int  # of the lines
+    tokens: int  # decoded or scored
+    results: list[tuple[int, Any]]  # numbers of items and their results
+
+
+class BatchJob(Protocol):
+    """Work on items, one a line, each with its `number` (from 1) and `text_bytes`."""
+
+    def size(self, item: Any) -> int:
+        """Returns the number of tokens of an item; 0: it is skipped."""
+
+    def order(self, item: Any) -> Any:
+        """Returns the key by which items are sorted, smallest first."""
+
+    def run(self, items: Sequence[Any], longest: int) -> Sequence[Any]:
+        """Returns a result for each item; `longest` is the largest size of the batch they come from."""
+
+    def empty_result(self, item: Any) -> Any:
+        """Returns the result of an item that is skipped."""
+
+    def tokens(self, result: Any) -> int:
+        """Returns the number of tokens decoded or scored."""
+
+
+class BatchLimits(NamedTuple):
+    """The sizes of batches.
+
+    Args:
+        items: maximum number of items of a batch; 0: no limit.
+        tokens: maximum of items times the largest size among them; 0: no limit.
+        window: number of items that are sorted together; 0: all.
+        fixed: True if results depend on the batches, so that a run resumed in the middle of a
+            window must make the same batches again.
+    """
+
+    items: int = 0
+    tokens: int = 0
+    window: int = 0
+    fixed: bool = False
+
+
+class LengthBatcher:
+    """Sorts items by length within windows, runs them in batches, and yields results in order.
+
+    A batch that does not fit into memory is halved, and so are later ones of its size. An item that
+    does not fit alone has an empty result.
+
+    Args:
+        job: the work on a batch.
+        limits: the sizes of batches.
+        report: takes a line about each batch or item that does not fit into memory.
+    """
+
+    def __init__(self, job: BatchJob, limits: BatchLimits, report: Report):
+        self.job = job
+        self.limits = limits
+        self.report = report
+        self._fits = float("inf")  # tokens of a batch
+
+    def first_of_window(self, number: int) -> int:
+        """Returns the first item of the window that item `number` (from 0) belongs to."""
+        return number - number % self.limits.window if self.limits.window else 0
+
+    def results(
+        self,
+        items: Iterable[Any],
+        skip: int = 0,
+        done: Callable[[BatchDone], None] | None = None,
+        known: Collection[int] = (),
+    ) -> Iterator[Any]:
+        """Yields the result of every item but the first `skip`, as soon as all before it are there.
+
+        Args:
+            items: in any order of length. They are read one window at a time.
+            skip: number of results to leave out.
+            done: called after every batch, when the results that it completed have been yielded.
+            known: numbers of items that need no result; they yield empty ones.
+        """
+        for window in windows(items, self.limits.window):
+            yield from self._results_of_window(window, min(skip, len(window)), done, known)
+            skip -= min(skip, len(window))
+
+    def _results_of_window(self, items, skip, done, known):
+        coming = iter(range(skip, len(items)))
+        needed = {
+            i
+            for i in range(skip, len(items))
+            if self.job.size(items[i]) and items[i].number not in known
+        }
+        results = {
+            i: self.job.empty_result(items[i]) for i in range(skip, len(items)) if i not in needed
+        }
+        awaited = next(coming, None)
+        for batch in [[], *self._batches(items, needed)]:
+            rows = [items[i] for i in batch]
+            made = self._run(rows, max(map(self.job.size, rows))) if batch else []
+            results.update((i, r) for i, r in zip(batch, made, strict=True) if i in needed)
+            while awaited in results:
+                yield results.pop(awaited)
+                awaited = next(coming, None)
+            if batch and done:
+                done(
+                    BatchDone(
+                        lines=len(rows),
+                        text_bytes=sum(item.text_bytes for item in rows),
+                        tokens=sum(map(self.job.tokens, made)),
+                        results=[(item.number, r) for item, r in zip(rows, made, strict=True)],
+                    )
+                )
+
+    def _batches(self, items, needed) -> list[list[int]]:
+        sizes = {i: self.job.size(item) for i, item in enumerate(items)}
+        rows = [i for i, size in sizes.items() if i in needed or (size and self.limits.fixed)]
+        rows.sort(key=lambda i: self.job.order(items[i]))
+        batches = plan([(i, sizes[i]) for i in rows], self.limits)
+        return [batch for batch in batches if not needed.isdisjoint(batch)]
+
+    def _run(self, items, longest):
+        """Runs a batch, or its two halves where it does not fit into memory."""
+        size = max(map(self.job.size, items))
+        if len(items) == 1 or len(items) * size <= self._fits:
+            try:
+                return list(self.job.run(items, longest))
+            except (tf.errors.ResourceExhaustedError, MemoryError):
+                pass  # retried outside this block, which keeps the tensors of the failed batch alive
+            if len(items) == 1:
+                self.report(f"line {items[0].number} does not fit into memory: it is skipped")
+                return [self.job.empty_result(items[0])]
+            self._fits = size * (len(items) // 2)
+            self.report(
+                f"a batch of {len(items)} sentences of up to {size} tokens does not fit into memory: "
+                "batches of this size are halved from now on"
+            )
+        middle = (len(items) + 1) // 2
+        return [*self._run(items[:middle], longest), *self._run(items[middle:], longest)]
+
+
+def windows(items: Iterable[Any], size: int) -> Iterator[list[Any]]:
+    """Yields lists of `size` items, the last one shorter; 0: one list of all."""
+    items = iter(items)
+    while window := list(itertools.islice(items, size or None)):
+        yield window
+
+
+def plan(sizes: Iterable[tuple[int, int]], limits: BatchLimits) -> list[list[int]]:
+    """Cuts (item, size) pairs into batches of items, in their order."""
+    batches: list[list[int]] = []
+    longest = 0
+    for item, size in sizes:
+        batch = batches[-1] if batches else []
+        longest = max(longest, size)
+        full = limits.items and len(batch) == limits.items
+        too_large = limits.tokens and (len(batch) + 1) * longest > limits.tokens
+        if not batch or full or too_large:
+            batches.append([])
+            longest = size
+        batches[-1].append(item)
+    return batches

@@ -1,13 +1,22 @@
-"""Files of a line for each line of a source: begun, gone on with, begun anew, and streams."""
+"""Lines in and out: files resumed or started over, streams, sources, and progress."""
 
 import gzip
+import io
 import json
 import os
 
 import pytest
 
-from t2t_keras.decoding.source_lines import SourceLines, numbered
-from t2t_keras.decoding.text_files import ResumableFile, Stream, line_output
+from t2t_keras.decoding import text_files
+from t2t_keras.decoding.text_files import (
+    LineProgress,
+    ResumableFile,
+    SourceLines,
+    Stream,
+    line_output,
+    numbered,
+)
+from t2t_keras.decoding.translator import BatchDone
 from t2t_keras.errors import UserError
 
 MADE_FROM = {"source": "3 lines abc", "beam_size": 4}
@@ -37,14 +46,14 @@ def test_a_file_is_there_when_it_is_complete(path):
     assert os.listdir(path.parent) == ["out"]
 
 
-def test_goes_on_after_the_whole_lines(path):
+def test_resumes_after_the_whole_lines(path):
     unfinished(path, "a", "b")
     with open(f"{path}.unfinished", "ab") as file:
         file.write(b"half a li")
     told = []
     output = ResumableFile(str(path), MADE_FROM, told.append)
     assert output.lines == 2
-    assert told == [f"going on after line 2 of {path}.unfinished"]
+    assert told == [f"resuming after line 2 of {path}.unfinished"]
     output.write("c")
     output.complete()
     assert path.read_text() == "a\nb\nc\n"
@@ -62,7 +71,7 @@ def test_lines_out_of_turn_are_kept(path):
         file.write(b'[5, "half a li')
     told = []
     again = ResumableFile(str(path), MADE_FROM, told.append)
-    assert told == [f"going on after line 1 of {path}.unfinished, with 2 later ones"]
+    assert told == [f"resuming after line 1 of {path}.unfinished, with 2 later ones"]
     assert again.ahead == {4: "d\nd", 3: "c"}
     again.keep(6, "f")
     again.flush()
@@ -90,16 +99,16 @@ def test_only_lines_out_of_turn_are_kept_too(path):
     ("before", "now", "why"),
     [
         (MADE_FROM, {**MADE_FROM, "beam_size": 1}, "beam_size was 4 and is now 1"),
-        (MADE_FROM, None, "it cannot be told whether standard input is the same"),
-        (None, MADE_FROM, "nothing tells what it was made from"),
+        (MADE_FROM, None, "standard input may have changed"),
+        (None, MADE_FROM, "there is no record of what it was made from"),
         ({**MADE_FROM, "old": 1}, MADE_FROM, "old was 1 and is now None"),
     ],
 )
-def test_begins_anew_for_something_else(path, before, now, why):
+def test_starts_over_for_something_else(path, before, now, why):
     unfinished(path, "a", "b", made_from=before)
     told = []
     output = ResumableFile(str(path), now, told.append)
-    assert told == [f"{path}.unfinished is begun anew: {why}"]
+    assert told == [f"starting {path}.unfinished over: {why}"]
     assert output.lines == 0
     output.write("c")
     output.complete()
@@ -108,13 +117,13 @@ def test_begins_anew_for_something_else(path, before, now, why):
 
 
 @pytest.mark.parametrize("record", ["", "{", "[]", "\udcff"])
-def test_begins_anew_when_the_record_is_damaged(path, record):
+def test_starts_over_when_the_record_is_damaged(path, record):
     unfinished(path, "a")
     with open(f"{path}.unfinished.json", "wb") as file:
         file.write(record.encode("utf-8", "surrogateescape"))
     told = []
     assert ResumableFile(str(path), MADE_FROM, told.append).lines == 0
-    assert "nothing tells" in told[0]
+    assert "no record" in told[0]
     with open(f"{path}.unfinished.json", encoding="utf-8") as file:
         assert json.load(file) == MADE_FROM
 
@@ -177,3 +186,62 @@ def test_as_many_prefixes_as_lines(tmp_path, lines, fewer):
         list(numbered(*both))
     (tmp_path / "source").write_text("a\n")
     assert [tuple(line) for line in numbered(*both)] == [(1, "a", "c")]
+
+
+# Progress, on a terminal and elsewhere
+
+
+class Terminal(io.StringIO):
+    def isatty(self):
+        return True
+
+
+@pytest.fixture
+def clock(monkeypatch):
+    """Seconds that pass one at a time, at every batch."""
+    now = [100.0]
+
+    def tick():
+        now[0] += 1
+        return now[0]
+
+    monkeypatch.setattr(text_files.time, "monotonic", tick)
+
+
+def test_on_a_terminal_one_line_is_rewritten(clock):
+    progress = LineProgress(stream=Terminal())
+    progress.expect(lines=40, text_bytes=4000)
+    progress.skip(10, 1000)
+    progress.update(BatchDone(10, 1000, 300, []))  # of unknown speed: it made the graph
+    progress.update(BatchDone(10, 1500, 250, []))
+    progress.say("warning: line 3 is odd")
+    progress.update(BatchDone(10, 500, 150, []))
+    progress.end()
+    lines = progress.stream.getvalue().replace("\033[K", "").split("\r")
+    assert lines == [
+        "",
+        "[##########          ] 20/40 sentences",
+        "[###############     ] 30/40 sentences  250 tokens/s  0:00 left",
+        "warning: line 3 is odd\n",
+        "[####################] 40/40 sentences  200 tokens/s  0:00 left\n",
+    ]
+
+
+def test_time_left_is_that_of_the_text_left(clock):
+    progress = LineProgress(stream=Terminal())
+    progress.expect(lines=100, text_bytes=7000)
+    for _ in range(2):
+        progress.update(BatchDone(10, 500, 50, []))
+    assert progress.stream.getvalue().endswith("20/100 sentences  50 tokens/s  0:12 left\033[K")
+
+
+def test_elsewhere_a_line_comes_now_and_then(clock):
+    progress = LineProgress(every=3.0, stream=io.StringIO())
+    for _ in range(7):
+        progress.update(BatchDone(10, 500, 50, []))
+    progress.end()
+    assert progress.stream.getvalue().split("\n") == [
+        "30 sentences  50 tokens/s",
+        "60 sentences  50 tokens/s",
+        "",
+    ]
