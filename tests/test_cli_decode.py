@@ -86,24 +86,43 @@ def test_a_file_with_all_that_may_be_wrong_in_it(base):
     assert target.read_text().split("\n") == [*translations(base, lines, **settings), ""]
 
 
-def test_pipes_prefixes_and_ensembles(base):
+FORBID = """
+import tensorflow as tf
+from t2t_keras import registry
+
+@registry.register_logits_processor
+def forbid(token):
+    return lambda logits, step: tf.where(tf.range(logits.shape[-1]) == int(token), -1e9, logits)
+"""
+
+
+def test_pipes_prefixes_ensembles_and_logits_processors(base):
+    """A processor of the user's directory forbids the token that one translation begins with."""
     (base / "prefixes").write_text("c\n\nb a\n")
-    both = f"one,{base / 'two' / 'model.ckpt-7'}"
+    (base / "own").mkdir()
+    (base / "own" / "__init__.py").write_text(FORBID)
+    registry.import_user_directory(str(base / "own"))
+    lines, prefixes = ["a b", "c d e", "f"], ["c", "", "b a"]
+    model = Ensemble([load(base, name) for name in ("one", "two")])
+    settings = {"beam_size": 2, "extra_length": 3}
+    free = translations(base, lines, model, prefixes, **settings)
+    [token, *_] = [*encoders(base)["targets"].encode(free[1]), 1]  # or the end of sentence
+    processor = f"forbid:{token}"
+    wanted = translations(base, lines, model, prefixes, **settings, logits_processors=processor)
+    assert wanted[1] != free[1]
+    assert wanted[2].startswith("b a")
+
     done = decode(
         base,
-        "beam_size=2,extra_length=3",
+        f"beam_size=2,extra_length=3,logits_processors={processor}",
+        f"--t2t_usr_dir={base / 'own'}",
         "--decode_from_file=-",
         f"--decode_prefix_file={base / 'prefixes'}",
-        run=both,
-        input="a b\nc d e\nf\n",
+        run=f"one,{base / 'two' / 'model.ckpt-7'}",
+        input="".join(f"{line}\n" for line in lines),
     )
     assert done.returncode == 0, done.stderr
-    model = Ensemble([load(base, name) for name in ("one", "two")])
-    wanted = translations(
-        base, ["a b", "c d e", "f"], model, ["c", "", "b a"], beam_size=2, extra_length=3
-    )
     assert done.stdout.split("\n") == [*wanted, ""]
-    assert wanted[2].startswith("b a")
 
 
 def test_a_stopped_run_goes_on(base):

@@ -166,7 +166,7 @@ def test_encodes_for_t2ts_signature(versions, grpc_address, rest_address):
 def test_reads_several_hypotheses_of_t2ts_signature():
     class Beams:
         def signature(self, name):
-            from t2t_keras.serving.client import Signature
+            from t2t_keras.serving.models import Signature
 
             return Signature({"input": True}, ("outputs", "scores"))
 

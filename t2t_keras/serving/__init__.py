@@ -1,7 +1,7 @@
-"""Translating with an exported model: one that is served, one in this process, one of CTranslate2."""
+"""Clients of exported models: served ones, SavedModels in this process, models of CTranslate2."""
 
-from t2t_keras.serving.client import Answer, TextClient, connect
+from t2t_keras.serving.client import Answer, TextClient
 from t2t_keras.serving.ctranslate2 import CTranslate2Translator
-from t2t_keras.serving.saved_model import SavedModel
+from t2t_keras.serving.models import SavedModel, connect
 
 __all__ = ["Answer", "CTranslate2Translator", "SavedModel", "TextClient", "connect"]

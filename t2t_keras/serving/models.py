@@ -1,0 +1,355 @@
+"""Models that answer requests: behind TensorFlow Serving, over REST or gRPC, or in this process."""
+
+from __future__ import annotations
+
+import abc
+import base64
+import http.client
+import json
+import os
+import re
+import urllib.error
+import urllib.parse
+import urllib.request
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
+
+from t2t_keras.errors import UserError, nearest
+
+_SHOWN = 300  # characters of a server's message
+_ANY_SIZE = [("grpc.max_send_message_length", -1), ("grpc.max_receive_message_length", -1)]
+
+
+def connect(server: str, name: str, timeout: float = 10.0) -> Model:
+    """Returns a model that TensorFlow Serving serves. No request is sent yet.
+
+    Args:
+        server: "HOST:PORT" for gRPC, "http://HOST:PORT" or https for REST.
+        name: the name of the model.
+        timeout: seconds that a request may take.
+
+    Raises:
+        UserError: the address is neither, or the package for gRPC is missing.
+    """
+    if re.fullmatch(r"https?://[^/\s]+/?", server):
+        return RestModel(server.rstrip("/"), name, timeout)
+    if re.fullmatch(r"[^/\s]+:\d{1,5}", server):
+        return GrpcModel(server, name, timeout)
+    raise UserError(
+        f"--server must be HOST:PORT for gRPC or http://HOST:PORT for REST, got {server!r}."
+    )
+
+
+class Signature(NamedTuple):
+    """A signature of a SavedModel: names of its inputs and outputs."""
+
+    inputs: dict[str, bool]  # True for an input that takes strings
+    outputs: tuple[str, ...]
+
+
+class Model(abc.ABC):
+    """A model with signatures.
+
+    Args:
+        place: the model in the words of an error.
+    """
+
+    def __init__(self, place: str):
+        self.place = place
+
+    def signature(self, name: str) -> Signature:
+        """Returns the signature of this name.
+
+        Raises:
+            UserError: no answer, no such model or signature, or no TensorFlow Serving.
+        """
+        found = self.types()
+        if name not in found:
+            there = ", ".join(sorted(n for n in found if not n.startswith("__")))
+            raise UserError(
+                f"{self.place} has no signature {name!r}; it has: {there or 'none'}."
+                f"{nearest(name, found)}"
+            )
+        inputs, outputs = found[name]
+        return Signature({key: kind == "DT_STRING" for key, kind in inputs.items()}, tuple(outputs))
+
+    @abc.abstractmethod
+    def types(self) -> Mapping[str, tuple[Mapping[str, str], Mapping[str, str]]]:
+        """Returns, for each signature, the types of inputs and of outputs, such as "DT_STRING"."""
+
+    @abc.abstractmethod
+    def predict(
+        self, name: str, signature: Signature, inputs: Mapping[str, Sequence[bytes]]
+    ) -> dict[str, Any]:
+        """Calls a signature with strings; returns its outputs as arrays or nested lists.
+
+        Raises:
+            UserError: no answer in time, or the model refuses the inputs.
+        """
+
+    def close(self) -> None:  # noqa: B027 (most have nothing to close)
+        """Ends the connection, if there is one."""
+
+
+class ServerModel(Model):
+    """A model behind a server, and the errors of both protocols.
+
+    Args:
+        server: address.
+        name: the name of the model.
+        timeout: seconds that a request may take.
+    """
+
+    port_hint: str
+
+    def __init__(self, server: str, name: str, timeout: float):
+        super().__init__(f"{name!r} at {server}")
+        self.server = server
+        self.name = name
+        self.timeout = timeout
+
+    def timed_out(self) -> UserError:
+        """Returns the error of a request without an answer."""
+        return UserError(
+            f"{self.server} has not answered within {self.timeout:g} seconds: "
+            "raise --timeout_secs, or look at what the server does."
+        )
+
+    def no_connection(self, reason: Any) -> UserError:
+        """Returns the error of an address at which nothing listens."""
+        return UserError(
+            f"no connection to {self.server} ({reason}): does TensorFlow Serving run there, "
+            f"{self.port_hint}?"
+        )
+
+    def not_serving(self, details: str = "") -> UserError:
+        """Returns the error of an answer that TensorFlow Serving would not give."""
+        return UserError(
+            f"{self.server} does not answer as TensorFlow Serving does{details and ': '}{details}."
+        )
+
+    def refused(self, message: Any) -> UserError:
+        """Returns the error of a request that the server refuses."""
+        return UserError(f"{self.place}: {str(message)[:_SHOWN]}")
+
+
+class RestModel(ServerModel):
+    """A model behind TensorFlow Serving's REST interface; the standard library is enough for it."""
+
+    port_hint = "with --rest_api_port"
+
+    def types(self) -> dict[str, tuple[dict[str, str], dict[str, str]]]:
+        """Returns the types of all signatures."""
+
+        def of(definition, side):
+            return {key: info.get("dtype", "") for key, info in definition.get(side, {}).items()}
+
+        answer = self._ask("/metadata", None)
+        try:
+            definitions = answer["metadata"]["signature_def"]["signature_def"]
+            return {
+                name: (of(definition, "inputs"), of(definition, "outputs"))
+                for name, definition in definitions.items()
+            }
+        except (KeyError, TypeError, AttributeError) as error:
+            raise self.not_serving() from error
+
+    def predict(
+        self, name: str, signature: Signature, inputs: Mapping[str, Sequence[bytes]]
+    ) -> dict[str, Any]:
+        """Calls a signature with strings; returns its outputs as nested lists."""
+        strings = {
+            key: [{"b64": base64.b64encode(value).decode()} for value in values]
+            for key, values in inputs.items()
+        }
+        answer = self._ask(":predict", {"signature_name": name, "inputs": strings})
+        try:
+            outputs = answer["outputs"]
+        except (KeyError, TypeError) as error:
+            raise self.not_serving() from error
+        if len(signature.outputs) == 1:  # TensorFlow Serving leaves the name of a single output out
+            return {signature.outputs[0]: outputs}
+        if not isinstance(outputs, dict):
+            raise self.not_serving()
+        return outputs
+
+    def _ask(self, path: str, body: Any) -> Any:
+        """Sends a request, with a body as POST; returns the JSON of the answer."""
+        url = f"{self.server}/v1/models/{urllib.parse.quote(self.name, safe='')}{path}"
+        data = None if body is None else json.dumps(body).encode()
+        try:
+            request = urllib.request.Request(
+                url, data, {"Content-Type": "application/json"} if data else {}
+            )
+            with urllib.request.urlopen(request, timeout=self.timeout) as response:
+                return json.loads(response.read())
+        except urllib.error.HTTPError as error:
+            raise self._http_error(error) from error
+        except (http.client.HTTPException, json.JSONDecodeError, UnicodeDecodeError) as error:
+            raise self.not_serving() from error
+        except (OSError, ValueError) as error:
+            reason = getattr(error, "reason", error)
+            timed_out = isinstance(reason, TimeoutError)
+            raise self.timed_out() if timed_out else self.no_connection(reason) from error
+
+    def _http_error(self, error: urllib.error.HTTPError) -> UserError:
+        try:
+            return self.refused(json.loads(error.read())["error"])
+        except (ValueError, KeyError, TypeError, OSError):
+            return UserError(
+                f"{self.server} answers with {error.code} {error.reason}, not as TensorFlow "
+                "Serving does: is it the port of its --rest_api_port?"
+            )
+
+
+class GrpcModel(ServerModel):
+    """A model behind TensorFlow Serving's gRPC interface; needs the package tensorflow-serving-api.
+
+    Raises:
+        UserError: the package is missing.
+    """
+
+    port_hint = "and is this its gRPC port"
+
+    def __init__(self, server: str, name: str, timeout: float):
+        super().__init__(server, name, timeout)
+        try:
+            import grpc
+            from tensorflow_serving.apis import prediction_service_pb2_grpc
+        except ImportError as error:
+            raise UserError(
+                f"gRPC needs tensorflow-serving-api ({error}): pip install 't2t-keras[serving]', "
+                "or give the REST address, --server=http://HOST:8501."
+            ) from error
+        self._channel = grpc.insecure_channel(server, _ANY_SIZE)
+        self._service = prediction_service_pb2_grpc.PredictionServiceStub(self._channel)
+
+    def types(self) -> dict[str, tuple[dict[str, str], dict[str, str]]]:
+        """Returns the types of all signatures."""
+        from tensorflow.core.framework import types_pb2
+        from tensorflow_serving.apis import get_model_metadata_pb2
+
+        def of(tensors):
+            return {key: types_pb2.DataType.Name(info.dtype) for key, info in tensors.items()}
+
+        request = get_model_metadata_pb2.GetModelMetadataRequest()
+        request.model_spec.name = self.name
+        request.metadata_field.append("signature_def")
+        answer = self._call(self._service.GetModelMetadata, request)
+        found = get_model_metadata_pb2.SignatureDefMap()
+        answer.metadata["signature_def"].Unpack(found)
+        return {
+            name: (of(definition.inputs), of(definition.outputs))
+            for name, definition in found.signature_def.items()
+        }
+
+    def predict(
+        self, name: str, signature: Signature, inputs: Mapping[str, Sequence[bytes]]
+    ) -> dict[str, Any]:
+        """Calls a signature with strings; returns its outputs as arrays."""
+        import tensorflow as tf
+        from tensorflow_serving.apis import predict_pb2
+
+        request = predict_pb2.PredictRequest()
+        request.model_spec.name = self.name
+        request.model_spec.signature_name = name
+        for key, values in inputs.items():
+            tensor = tf.make_tensor_proto(list(values), tf.string, [len(values)])
+            request.inputs[key].CopyFrom(tensor)
+        answer = self._call(self._service.Predict, request)
+        return {key: tf.make_ndarray(tensor) for key, tensor in answer.outputs.items()}
+
+    def close(self) -> None:
+        """Ends the connection."""
+        self._channel.close()
+
+    def _call(self, method, request):
+        import grpc
+
+        try:
+            return method(request, self.timeout)
+        except grpc.RpcError as error:
+            code, details = error.code(), str(error.details())[:_SHOWN]
+            known = {
+                grpc.StatusCode.DEADLINE_EXCEEDED: self.timed_out(),
+                grpc.StatusCode.UNAVAILABLE: self.no_connection(details),
+                grpc.StatusCode.UNIMPLEMENTED: self.not_serving(details),
+            }
+            raise known.get(code) or self.refused(f"{details} ({code.name})") from error
+
+
+class SavedModel(Model):
+    """A SavedModel in this process, called as if it were served.
+
+    Args:
+        directory: of the SavedModel, or of its versions, of which the highest is taken, as
+            TensorFlow Serving does.
+
+    Raises:
+        UserError: there is none, or it cannot be loaded.
+    """
+
+    def __init__(self, directory: str):
+        self.directory = _version(directory)
+        super().__init__(self.directory)
+        import tensorflow as tf
+
+        try:
+            # Kept, since its functions die with it.
+            self._loaded = tf.saved_model.load(self.directory)
+        except (OSError, ValueError, tf.errors.OpError) as error:
+            reason = str(error).split("\n", 1)[0]
+            raise UserError(f"{self.directory} cannot be loaded: {reason}.") from error
+
+    def types(self) -> dict[str, tuple[dict[str, str], dict[str, str]]]:
+        """Returns the types of all signatures."""
+
+        def of(tensors):
+            return {key: f"DT_{tensor.dtype.name.upper()}" for key, tensor in tensors.items()}
+
+        return {
+            name: (of(function.structured_input_signature[1]), of(function.structured_outputs))
+            for name, function in self._loaded.signatures.items()
+        }
+
+    def predict(
+        self, name: str, signature: Signature, inputs: Mapping[str, Sequence[bytes]]
+    ) -> dict[str, Any]:
+        """Calls a signature with strings; returns its outputs as arrays."""
+        import tensorflow as tf
+
+        tensors = {
+            key: tf.constant(list(values), tf.string, [len(values)])
+            for key, values in inputs.items()
+        }
+        try:
+            outputs = self._loaded.signatures[name](**tensors)
+        except tf.errors.OpError as error:
+            raise UserError(f"{self.directory}: {_reason(error.message)}") from error
+        return {key: tensor.numpy() for key, tensor in outputs.items()}
+
+
+def _reason(message: str) -> str:
+    """Returns the message of TensorFlow without the places where it happened."""
+    where = ("Graph execution error", "Detected at ", "<stack traces", " ", "\t")
+    lines = [line for line in message.split("\n") if line and not line.startswith(where)]
+    return (lines or [message])[0]
+
+
+def _version(directory: str) -> str:
+    """Returns the directory that holds `saved_model.pb`."""
+    if os.path.isfile(os.path.join(directory, "saved_model.pb")):
+        return directory
+    try:
+        names = os.listdir(directory)
+    except OSError as error:
+        raise UserError(f"{directory} cannot be read: {error.strerror}.") from error
+    numbers = [name for name in names if name.isascii() and name.isdigit()]
+    for name in sorted(numbers, key=int, reverse=True):
+        path = os.path.join(directory, name)
+        if os.path.isfile(os.path.join(path, "saved_model.pb")):
+            return path
+    raise UserError(
+        f"{directory} holds no SavedModel and no numbered versions of one: give a directory "
+        "that t2t-keras-export has written."
+    )
