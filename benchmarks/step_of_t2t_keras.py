@@ -9,7 +9,7 @@ import tensorflow as tf
 from step_timing import DROPOUT, LABEL_SMOOTHING, answer
 
 import t2t_keras as t2t
-from t2t_keras.matrix_peak import matrix_peak, operations_a_position
+from t2t_keras.matrix_peak import flops_per_position, matrix_peak
 from t2t_keras.training import Engine, EngineSettings
 
 
@@ -26,7 +26,7 @@ def make_step(spec):
     facts = {
         "versions": f"TensorFlow {tf.__version__}",
         "parameters": sum(v.shape.num_elements() for v in engine.model.trainable_variables),
-        "operations_a_position": operations_a_position(engine.model),
+        "flops_per_position": flops_per_position(engine.model),
     }
     if spec.get("data_dir"):
         return epoch(engine, spec, facts)

@@ -142,9 +142,9 @@ def print_table(results: list[dict]) -> None:
         if key[-1] == "peak"
     }
     operations = {
-        key[1]: group[0]["operations_a_position"]
+        key[1]: group[0]["flops_per_position"]
         for key, group in grouped.items()
-        if "operations_a_position" in group[0]
+        if "flops_per_position" in group[0]
     }
     for precision, rate in peaks.items():
         print(f"Matrix products, {precision}: {rate / 1e9:,.0f} GFLOP/s.")

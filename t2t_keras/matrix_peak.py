@@ -1,4 +1,4 @@
-"""How fast the machine multiplies matrices, and how many of its operations training needs."""
+"""The peak rate of matrix products on this machine, and the operations that training needs."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ _SECONDS = 0.3
 
 @functools.cache
 def matrix_peak(dtype: str) -> float:
-    """Floating-point operations a second of square matrix products on this machine's best device.
+    """Returns floating-point operations per second of square matrix products on the best device.
 
-    Measured once, in less than a second: the fastest of several products, of a size that takes a while.
+    Measured once, in less than a second: the fastest of several products, large enough to time.
 
     Args:
         dtype: "float32", "bfloat16" or "float16".
@@ -36,17 +36,17 @@ def matrix_peak(dtype: str) -> float:
 
 
 def slower_than_float32(dtype: str) -> str:
-    """Says in a sentence that this machine computes faster in float32; "" where it does not.
+    """Returns a sentence if this machine computes faster in float32 than in a dtype, else "".
 
     Args:
-        dtype: "float32", "bfloat16" or "float16", of what is computed.
+        dtype: "float32", "bfloat16" or "float16".
     """
     if dtype == "float32" or matrix_peak(dtype) >= matrix_peak("float32"):
         return ""
     rates = [f"{matrix_peak(each) / 1e9:,.0f}" for each in (dtype, "float32")]
     return (
-        f"{dtype} is slower than float32 on this machine: its matrix products reach "
-        f"{rates[0]} GFLOP/s, those of float32 {rates[1]}"
+        f"{dtype} is slower than float32 on this machine: measured matmul peak {rates[0]} GFLOP/s, "
+        f"float32 {rates[1]} GFLOP/s"
     )
 
 
@@ -56,14 +56,13 @@ def _seconds(product, a: tf.Tensor) -> float:
     return time.perf_counter() - start
 
 
-def operations_a_position(model) -> float:
-    """Floating-point operations of a training step for each padded position, source and target alike.
+def flops_per_position(model) -> float:
+    """Returns floating-point operations of a training step per padded position of source or target.
 
-    6 for each element of a matrix that the position is multiplied with (a product and a sum, forward
-    and for both gradients): the encoder's at source positions, the decoder's and the softmax's at
-    target positions, of which there are as many. Left out is the product of positions with one
-    another in attention, L / (2 D + F) of the rest of a layer at length L: two hundredths in the base
-    model where sentences have 50 tokens.
+    They are 6 for each weight that a position is multiplied with (a product and a sum, forward and for
+    both gradients): those of the encoder at source positions, those of decoder and softmax at as many
+    target positions. Not counted are the products of positions with one another in attention,
+    L / (2 D + F) of the rest of a layer at length L: 2 % in the base model at 50 tokens.
 
     Args:
         model: a `Transformer`.

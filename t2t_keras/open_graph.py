@@ -1,4 +1,4 @@
-"""One graph for tensors of all sizes, where `tf.function` makes a graph for each."""
+"""One graph for tensors of all sizes, where `tf.function` would make a graph for each."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ import tensorflow as tf
 
 
 def open_graph(function: Callable[..., Any], jit_compile: bool | None = None) -> Callable[..., Any]:
-    """Compiles a function; all sizes share a graph, other ranks, dtypes and dictionary keys do not.
+    """Compiles a function into graphs, one for each structure, rank and dtype of its arguments.
 
     Args:
-        function: of tensors, nested ones too, and of what Python has, None among it, by their
-            places. Its own Python is not converted (no `autograph`). It runs as it is after
-            `tf.config.run_functions_eagerly(True)`.
-        jit_compile: whether XLA compiles it (for every shape that comes).
+        function: takes tensors, nested ones too, and Python values, by position. Python control flow
+            in it is not converted (no `autograph`). After `tf.config.run_functions_eagerly(True)` it
+            runs without a graph.
+        jit_compile: True compiles with XLA, once for every shape.
     """
     graph = tf.function(function, jit_compile=jit_compile, autograph=False)
 
@@ -27,17 +27,19 @@ def open_graph(function: Callable[..., Any], jit_compile: bool | None = None) ->
         if tf.config.functions_run_eagerly():
             return function(*arguments)
         graph.get_concrete_function(*tf.nest.map_structure(_open_spec, arguments))
-        return graph(*arguments)  # takes that one, since it is more general
+        return graph(*arguments)  # uses that graph, the more general one
 
     return call
 
 
 def open_graph_of_model(function: Callable[..., Any]) -> Callable[..., Any]:
-    """Makes of `function(model, *arguments)` an `open_graph` for each model, which goes with it."""
+    """Makes an `open_graph` of `function(model, *arguments)` for each model, freed with the model."""
 
     @functools.wraps(function)
     def call(model, *arguments):
-        graphs = vars(model).setdefault("_open_graphs", {})  # not for Keras to track
+        graphs = vars(model).setdefault(
+            "_open_graphs", {}
+        )  # past `__setattr__`: Keras must not track it
         if function not in graphs:
             graphs[function] = open_graph(functools.partial(function, model))
         return graphs[function](*arguments)

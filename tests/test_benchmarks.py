@@ -71,7 +71,7 @@ def test_training_steps_are_measured_and_other_libraries_named(tmp_path):
     assert int(row.replace(",", "")) == pytest.approx(rate, abs=0.5)
     # Of a layer: 4 matrices of D x D in attention, 2 in feed-forward, and the decoder's other attention.
     weights = 2 * (4 + 4 + 4) * 128**2 + 2 * (2 + 2) * 128 * 512 + 300 * 128
-    assert ours["operations_a_position"] == 3 * weights
+    assert ours["flops_per_position"] == 3 * weights
 
 
 def test_kinds_of_layers_are_measured_counted_and_drawn(tmp_path):

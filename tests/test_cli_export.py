@@ -129,12 +129,12 @@ def test_ctranslate2(run, tmp_path):
 @pytest.mark.parametrize(
     ("flags", "expected"),
     [
-        (["--output_dir={run}", "--version=1"], "/1 is there: name another version"),
+        (["--output_dir={run}", "--version=1"], "/1 exists: give another version"),
         (["--output_dir={run}", "--precision=int8"], "--precision=int8: value should be one of"),
         (["--output_dir={run}", "--format=onnx"], "--format=onnx: value should be one of"),
         (
             ["--output_dir={run}", "--format=ctranslate2", "--version=3"],
-            "--version is for --format=saved_model, got --format=ctranslate2",
+            "--version needs --format=saved_model, got --format=ctranslate2",
         ),
         (["--output_dir={run}", "--export_directory=x"], "Did you mean 'export_dir'?"),
         ([], "--output_dir is missing"),

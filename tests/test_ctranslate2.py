@@ -314,7 +314,7 @@ def test_refuses_other_vocabularies_types_and_directories(tmp_path):
 
 
 def test_translator_refuses_what_it_cannot_do(directory_of, tmp_path):
-    with pytest.raises(UserError, match="is no model of t2t-keras-export"):
+    with pytest.raises(UserError, match="is not an export of t2t-keras-export"):
         one_thread(str(tmp_path))
     with pytest.raises(UserError, match="cannot be loaded by CTranslate2"):
         one_thread(directory_of("base_prenorm"), compute_type="int3")

@@ -435,7 +435,7 @@ def test_versions(model, tmp_path, monkeypatch):
     assert export(version=7) == str(tmp_path / "served" / "7")
     assert export().endswith("/8")
     assert export(version=0).endswith("/0")
-    with pytest.raises(UserError, match="served/7 is there: name another version"):
+    with pytest.raises(UserError, match="served/7 exists: give another version"):
         export(version=7)
     with pytest.raises(UserError, match="version must be 0 or more, got -1"):
         export(version=-1)

@@ -1,4 +1,4 @@
-"""The machine's rate of matrix products, and which precision it is for."""
+"""The peak rate of matrix products, and the warning of a slower precision."""
 
 import pytest
 
@@ -29,8 +29,8 @@ def test_commands_say_that_float32_is_faster(rates, capsys):
     loaded.model = Model()
     loaded.warn_if_slow()
     line = (
-        "warning: bfloat16 is slower than float32 on this machine: its matrix products reach "
-        "152 GFLOP/s, those of float32 258\n"
+        "warning: bfloat16 is slower than float32 on this machine: measured matmul peak 152 GFLOP/s, "
+        "float32 258 GFLOP/s\n"
     )
     assert capsys.readouterr().err == line
     loaded.warn_if_slow("float32")

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from t2t_keras import Transformer, paper, registry
-from t2t_keras.matrix_peak import operations_a_position
+from t2t_keras.matrix_peak import flops_per_position
 from t2t_keras.paper.cost import DEVICES, count_parameters, forward_flops
 from t2t_keras.schedules import learning_rate_schedule
 
@@ -75,7 +75,7 @@ def test_the_formula_counts_what_a_model_has(spec):
     # Source and target of equal length, products of positions with one another left out.
     source, target = forward_flops(hp, 50, 0, 0)
     if hp.vocab_divisor == 1:
-        assert 3 * (source + target) == pytest.approx(2 * operations_a_position(model))
+        assert 3 * (source + target) == pytest.approx(2 * flops_per_position(model))
 
 
 # Settings

@@ -356,7 +356,7 @@ def test_command_translates_each_line_of_standard_input(rest_address):
     assert done.returncode == 0, done.stderr
     lines = done.stdout.split("\n")
     assert [line.split("\t")[0] for line in lines] == ["ba", "", "eßürG", "x" * 101, ""]
-    assert done.stderr == "too long: only its first part is translated\n"
+    assert done.stderr == "too long: only the first part is translated\n"
 
 
 def test_rest_needs_no_tensorflow(rest_address):

@@ -1,4 +1,4 @@
-"""`t2t-keras-export`: a trained model for servers, as a SavedModel or for CTranslate2."""
+"""`t2t-keras-export`: exports a trained model as a SavedModel or for CTranslate2."""
 
 from __future__ import annotations
 
@@ -15,24 +15,31 @@ _OF_SAVED_MODEL = ("version", "precision", "default_signature", "warm_up", "deco
 
 
 def define_flags() -> None:
-    """Defines the flags of the command: T2T's, as far as they apply, and how to serve."""
+    """Defines the flags of the command: T2T's, as far as they apply, and those of the export."""
     trained_model.define_flags()
     options.define_decode_hparams()
-    flags.DEFINE_string("export_dir", None, "Where it goes; DIR/export beside the checkpoint.")
-    flags.DEFINE_enum(
-        "format", "saved_model", ["saved_model", "ctranslate2"], "Who is to serve it."
+    flags.DEFINE_string(
+        "export_dir", None, "Output directory; by default export beside the checkpoint."
     )
-    flags.DEFINE_integer("version", None, "Of the SavedModel; the next free number.", lower_bound=0)
+    flags.DEFINE_enum(
+        "format", "saved_model", ["saved_model", "ctranslate2"], "Format of the export."
+    )
+    flags.DEFINE_integer(
+        "version",
+        None,
+        "Version number of the SavedModel; by default the next free one.",
+        lower_bound=0,
+    )
     flags.DEFINE_enum(
         "precision",
         None,
         ["float32", "bfloat16", "float16"],
-        "Of the weights and of computing with them; that of the model.",
+        "Dtype of weights and computation; by default the model's.",
     )
-    flags.DEFINE_string(
-        "default_signature", "translate", "What a client gets that names no signature."
+    flags.DEFINE_string("default_signature", "translate", "Signature of a client that names none.")
+    flags.DEFINE_bool(
+        "warm_up", True, "Add warm-up requests, which the server runs when it starts."
     )
-    flags.DEFINE_bool("warm_up", True, "Add requests for the server to try when it starts.")
 
 
 def main(arguments: list[str]) -> None:
@@ -41,7 +48,7 @@ def main(arguments: list[str]) -> None:
     data_dir = trained_model.require_flags()
     given = [f"--{name}" for name in _OF_SAVED_MODEL if FLAGS[name].present]
     if FLAGS.format != "saved_model" and given:
-        raise UserError(f"{given[0]} is for --format=saved_model, got --format={FLAGS.format}.")
+        raise UserError(f"{given[0]} needs --format=saved_model, got --format={FLAGS.format}.")
 
     from t2t_keras.decoding import DecodeSettings
 
@@ -56,7 +63,7 @@ def main(arguments: list[str]) -> None:
 
 
 def to_saved_model(loaded, directory: str, settings) -> None:
-    """Writes the next version and says what it offers."""
+    """Writes the next version and prints its signatures."""
     from t2t_keras.export import SIGNATURES, export_saved_model
 
     loaded.warn_if_slow(FLAGS.precision)
@@ -79,7 +86,7 @@ def to_ctranslate2(loaded, directory: str) -> None:
     from t2t_keras.export.ctranslate2 import export_ctranslate2
 
     if len(loaded.prefixes) > 1:
-        raise UserError("CTranslate2 has no ensembles: name one --checkpoint_path.")
+        raise UserError("CTranslate2 has no ensembles: give one checkpoint in --checkpoint_path.")
     export_ctranslate2(loaded.model, loaded.encoders, directory)
     print(f"{directory} is a model of CTranslate2")
 

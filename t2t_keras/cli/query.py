@@ -14,18 +14,20 @@ FLAGS = flags.FLAGS
 
 
 def define_flags() -> None:
-    """Defines the flags of the command: those of T2T's query client, and two of ours."""
+    """Defines the flags of the command: those of T2T's query client, and two more."""
     options.define_problem()
     flags.DEFINE_string(
         "server", None, "HOST:PORT of TensorFlow Serving's gRPC, or http://HOST:PORT of its REST."
     )
     flags.DEFINE_string("servable_name", None, "Name of the served model.")
-    flags.DEFINE_string("saved_model", None, "Directory of a SavedModel, instead of a server.")
     flags.DEFINE_string(
-        "signature_name", "serving_default", "Which of the model's functions is called."
+        "saved_model", None, "Directory of a SavedModel to use instead of a server."
     )
-    flags.DEFINE_string("inputs_once", None, "Translate this and end.")
-    flags.DEFINE_integer("timeout_secs", 10, "Seconds that a request may take.", lower_bound=1)
+    flags.DEFINE_string("signature_name", "serving_default", "Signature of the model to call.")
+    flags.DEFINE_string(
+        "inputs_once", None, "Text to translate; default: each line of standard input."
+    )
+    flags.DEFINE_integer("timeout_secs", 10, "Seconds before a request times out.", lower_bound=1)
 
 
 def main(arguments: list[str]) -> None:
@@ -51,9 +53,9 @@ def main(arguments: list[str]) -> None:
 
 
 def check_where() -> None:
-    """Refuses anything but --server with --servable_name, or --saved_model."""
+    """Raises UserError unless --server with --servable_name is given, or --saved_model."""
     if FLAGS.saved_model and (FLAGS.server or FLAGS.servable_name):
-        raise UserError("--saved_model takes the place of --server and --servable_name: give one.")
+        raise UserError("--saved_model replaces --server and --servable_name: give one.")
     if not FLAGS.saved_model and not FLAGS.server:
         raise UserError("give --server=HOST:PORT and --servable_name=NAME, or --saved_model=DIR.")
     if not FLAGS.saved_model:
@@ -61,7 +63,7 @@ def check_where() -> None:
 
 
 def find_encoders():
-    """The encoders of --problem; None where neither it nor --data_dir is given."""
+    """Returns the encoders of --problem; None if neither it nor --data_dir is given."""
     if not FLAGS.problem and not FLAGS.data_dir:
         return None
     problem = options.problem()
@@ -69,7 +71,7 @@ def find_encoders():
 
 
 def answer_lines(client) -> None:
-    """Answers each line of standard input; of what is typed, a mistake ends no more than its line."""
+    """Translates each line of standard input; an error ends the command unless lines are typed."""
     if isinstance(sys.stdin, io.TextIOWrapper):
         sys.stdin.reconfigure(errors="surrogateescape")  # bytes go to the model as they are
     typed = sys.stdin.isatty()
@@ -87,10 +89,10 @@ def answer_lines(client) -> None:
 
 
 def answer(client, text: str) -> None:
-    """Prints hypotheses and scores, separated by tabs as T2T's decoder does."""
+    """Prints hypotheses and scores, separated by tabs, as T2T's decoder does."""
     [found] = client.translate([text])
     if found.truncated:
-        print("too long: only its first part is translated", file=sys.stderr)
+        print("too long: only the first part is translated", file=sys.stderr)
     fields = []
     for hypothesis, score in zip(found.texts, found.scores, strict=True):
         fields += [hypothesis.replace("\n", " ").replace("\t", " "), f"{score:.3f}"]

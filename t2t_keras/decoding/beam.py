@@ -40,7 +40,7 @@ class Beams(NamedTuple):
 
 @dataclasses.dataclass(frozen=True)
 class BeamSearch:
-    """The strategy of beam search, for `search.decode_loop`.
+    """The strategy of beam search, for `loop.DecodeLoop`.
 
     Args:
         beam_size: K, both of alive and of finished hypotheses.
@@ -147,9 +147,9 @@ class BeamSearch:
         return tokens, log_p
 
     def is_done(self, beams: Beams, limits):
-        """Returns [b] bool, True where no alive hypothesis can beat the finished ones any more.
+        """Returns [b] bool, True where no alive hypothesis can beat the finished one that counts.
 
-        To be beaten is the best finished one, or the worst if several are returned.
+        That is the best finished one, or the worst if several are returned.
         """
         best_alive = self.best_possible(beams, limits)
         to_beat = beams.finished_scores[:, 0 if self.top_beams == 1 else -1]

@@ -48,7 +48,9 @@ class Strategy(Protocol):
     Axis 2 of these tensors may grow from step to step.
     """
 
-    top_beams: int  # K'
+    @property
+    def top_beams(self) -> int:
+        """K', the number of hypotheses that are returned."""
 
     def first(self, batch) -> Any:
         """Returns the hypotheses before the first token."""

@@ -52,11 +52,7 @@ class Sentence(NamedTuple):
     ids: list[int]  # with the end of sentence; empty: skipped
     prefix: list[int]
     text: str
-
-    @property
-    def text_bytes(self) -> int:
-        """The length of the text in UTF-8."""
-        return len(self.text.encode("utf-8", "ignore"))
+    text_bytes: int = 0
 
 
 class Translator:
@@ -202,7 +198,7 @@ class Translator:
                 + ("it is cut" if cut else "it is skipped")
             )
             ids = [*ids[: most - 1], EOS_ID] if cut else []
-        return Sentence(line.number, ids, prefix, line.text)
+        return Sentence(line.number, ids, prefix, line.text, line.text_bytes)
 
 
 def warn(message: str) -> None:

@@ -1,6 +1,6 @@
-"""A `Transformer` as a model of CTranslate2, an engine for CPU and GPU without TensorFlow.
+"""Export to CTranslate2, an inference engine for CPU and GPU without TensorFlow.
 
-`t2t_keras.serving.CTranslate2Translator` runs what is written here, on text.
+`t2t_keras.serving.CTranslate2Translator` translates with such an export.
 """
 
 from __future__ import annotations
@@ -26,29 +26,29 @@ from t2t_keras.serving.ctranslate2 import (
 from t2t_keras.text.vocabulary_size import require_vocabulary
 
 POSITIONS = 2048
-"""Rows of the table of positions, which CTranslate2 wants written out; it refuses longer sequences."""
+"""Rows of the table of positions that CTranslate2 stores; it refuses longer sequences."""
 
 
 def export_ctranslate2(
     model, encoders: Mapping[str, Any], directory: str, quantization: str | None = None
 ) -> None:
-    """Writes a model for CTranslate2, with what is needed to encode and decode text.
+    """Writes a model for CTranslate2, with its text encoders.
 
-    The network is the same function of the ids: positions from 0 on, sines first, a first step from
-    a zero vector, padding that embeds to zero. Its search and its scores are not T2T's; see
-    `t2t_keras.serving.CTranslate2Translator`, which chooses by T2T's.
+    The network computes the same logits: positions start at 0, sines first, the first step gets a
+    zero vector, padding embeds to zero. CTranslate2's search and scores are not T2T's; see
+    `t2t_keras.serving.CTranslate2Translator`, which chooses by T2T's scores.
 
     Args:
         model: a `Transformer`.
         encoders: "inputs" and "targets" text encoders, as `Problem.get_feature_encoders` gives.
-        directory: to write; must be absent or empty.
+        directory: the output directory; must be absent or empty.
         quantization: CTranslate2's name of a type for the weights, such as "int8"; float32 unless
             given.
 
     Raises:
-        UserError: the package `ctranslate2` is absent, a setting, an encoder or a type of weights
-            that it cannot hold, a vocabulary of more tokens than the model has, or a directory that
-            cannot be written.
+        UserError: the package `ctranslate2` is missing; a setting, an encoder or a type of weights
+            is not supported; a vocabulary has more tokens than the model; or the directory cannot be
+            written.
     """
     specs, types = _specs_and_types()
     if quantization is not None and quantization not in types:
@@ -69,7 +69,7 @@ def export_ctranslate2(
     partial = target.with_name(f"{target.name}.{os.getpid()}.incomplete")
     try:
         if target.is_dir() and any(target.iterdir()):
-            raise UserError(f"{directory} is not empty: name a new directory, or empty it.")
+            raise UserError(f"{directory} is not empty: give a new directory, or empty it.")
         partial.mkdir(parents=True)
         spec.save(str(partial))
         positions = None if _relative(model.hp) else _rows_of_positions(model.hp)
@@ -89,7 +89,7 @@ def _specs_and_types():
 
 
 def _check_model(model) -> None:
-    """Refuses what CTranslate2's Transformer cannot do."""
+    """Raises UserError for settings that CTranslate2 does not support."""
     hp = model.hp
     hidden = hp.hidden_size
     before, after = _norms(hp)
@@ -133,12 +133,12 @@ def _check_model(model) -> None:
     for condition, what, got in refused:
         if condition:
             raise UserError(
-                f"CTranslate2 does not offer {what}; got {got}: export a SavedModel instead."
+                f"CTranslate2 does not support {what}; got {got}: export a SavedModel instead."
             )
 
 
 def _norms(hp) -> tuple[str, str]:
-    """The letters before and after a sub-layer that act when nothing is dropped out."""
+    """Returns the letters of the pre- and post-process sequences that act without dropout."""
     sequences = (hp.layer_preprocess_sequence, hp.layer_postprocess_sequence)
     before, after = (s.replace("none", "").replace("d", "") for s in sequences)
     return before, after
@@ -153,7 +153,7 @@ def _rows_of_positions(hp) -> int:
 
 
 def _spec(model, encoders: Mapping[str, Any], specs):
-    """The specification of the model, filled."""
+    """Returns CTranslate2's specification of the model, with its weights."""
     hp = model.hp
     settings = {
         "num_heads": hp.num_heads,
@@ -192,8 +192,9 @@ def _spec(model, encoders: Mapping[str, Any], specs):
 
 
 def _embeddings(model) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Tables [V, D] of source, target and softmax; padding has a row of zeros where it is looked up,
-    and its own in the softmax."""
+    """Returns the tables [V, D] of source, target and softmax.
+
+    The row of padding is zero in the first two, where it is looked up."""
     source, target, softmax = (_array(e.table) for e in model.embeddings)
     source[PAD_ID] = 0.0
     target[PAD_ID] = 0.0
@@ -204,14 +205,14 @@ def _embeddings(model) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
 
 
 def _target_space(model) -> np.ndarray:
-    """What is added to every source position: [D]."""
+    """Returns the target-space embedding, which is added to every source position: [D]."""
     if not model.hp.use_target_space_embedding:
         return np.zeros(model.hp.hidden_size, np.float32)
     return _array(model.target_space_table)[model.target_space_id]
 
 
 def _positions(hp, position) -> np.ndarray:
-    """What a `PositionEncoding`, or none, adds to the positions: [rows, D]."""
+    """Returns the position encodings, zeros where there are none: [rows, D]."""
     from t2t_keras.layers.position import SINUSOIDS, timing_signal
 
     rows = _rows_of_positions(hp)
@@ -256,7 +257,7 @@ def _fill_attention(spec, attention, own: bool) -> None:
 
 
 def _widened(matrix: np.ndarray, heads: int, size: int) -> np.ndarray:
-    """[N, H*C] -> [N, H*size], each head filled up with zeros, which change no product."""
+    """[N, H*C] -> [N, H*size]: each head padded with zeros, which change no product."""
     by_head = matrix.reshape(len(matrix), heads, -1)
     return np.pad(by_head, [(0, 0), (0, 0), (0, size - by_head.shape[2])]).reshape(len(matrix), -1)
 
@@ -272,7 +273,7 @@ def _set_norm(spec, norm) -> None:
 
 
 def _array(tensor) -> np.ndarray:
-    """A float32 copy: CTranslate2 quantizes in place."""
+    """Returns a float32 copy, since CTranslate2 quantizes in place."""
     from keras import ops
 
     return np.array(ops.convert_to_numpy(tensor), np.float32)

@@ -1,4 +1,4 @@
-"""A SavedModel in a numbered directory, as TensorFlow Serving wants it."""
+"""Writing a SavedModel: numbered versions for TensorFlow Serving, precision, warm-up requests."""
 
 from __future__ import annotations
 
@@ -35,25 +35,24 @@ def export_saved_model(
 ) -> str:
     """Writes `directory/<version>`, which loads with TensorFlow alone (T2T: `t2t-exporter`).
 
-    The directory appears under its name when it is complete, so a server may watch.
+    The directory appears under its name when it is complete, so a server may watch its parent.
 
     Args:
         model: a `Transformer` or an `Ensemble`.
         encoders: "inputs" and "targets" text encoders, as `Problem.get_feature_encoders` gives.
-        directory: holds the versions; made if absent.
+        directory: the parent of the versions; made if missing.
         settings: how to decode; see `ServedTransformer`.
-        version: its number, 0 or more; by default one more than the highest there, or 1.
-        precision: type of the weights stored and of what is computed with them, one of
-            `PRECISIONS`; by default those of the model.
-        default_signature: which of `SIGNATURES` is called where a client names none.
-        warm_up: whether to add requests for TensorFlow Serving to try at the start.
+        version: the number of the version, 0 or more; by default one more than the highest there, or 1.
+        precision: dtype of weights and computation, one of `PRECISIONS`; by default the model's.
+        default_signature: the one of `SIGNATURES` that a client gets that names none.
+        warm_up: True adds requests that TensorFlow Serving runs at its start.
 
     Returns:
         The path of the version.
 
     Raises:
-        UserError: a version that is there, a name or number that is none of those allowed, or a
-            directory that cannot be written.
+        UserError: the version exists, a name or number is not allowed, or the directory cannot be
+            written.
     """
     if default_signature not in SIGNATURES:
         raise UserError(
@@ -88,7 +87,7 @@ def _new_version(directory: Path, version: int | None) -> Path:
         raise UserError(f"version must be 0 or more, got {version}.")
     target = directory / str(version)
     if target.exists():
-        raise UserError(f"{target} is there: name another version, or none for the next free one.")
+        raise UserError(f"{target} exists: give another version, or none for the next free one.")
     return target
 
 
@@ -108,13 +107,13 @@ def _save(module: ServedTransformer, path: Path, default_signature: str) -> None
 
 
 def in_precision(model, precision: str):
-    """A copy of a `Transformer`, or `Ensemble`, whose weights and activations are of another type.
+    """Returns a copy of a `Transformer` or `Ensemble` with weights and activations of another dtype.
 
-    In half precision, softmax, normalisation and positions remain in float32; logits are computed
-    in that precision and compared in float32.
+    In half precision, softmax, normalisation and positions stay in float32; logits are computed
+    in half precision and compared in float32.
 
     Raises:
-        UserError: none of `PRECISIONS`.
+        UserError: the precision is not one of `PRECISIONS`.
     """
     if precision not in PRECISIONS:
         raise UserError(f"precision must be one of {', '.join(PRECISIONS)}, got {precision!r}.")
@@ -127,12 +126,11 @@ def in_precision(model, precision: str):
     return copy
 
 
-# ----------------------------------------------------------------------------
-# Requests with which TensorFlow Serving tries a model before it says that it is ready.
+# Warm-up requests: TensorFlow Serving runs them before it reports a model as ready.
 
 
 WARM_UP_FILE = "assets.extra/tf_serving_warmup_requests"
-"""Where TensorFlow Serving looks, below the directory of a version."""
+"""The file of warm-up requests in the directory of a version."""
 
 _LENGTHS = (4, 24)  # subtokens
 _BATCH_SIZES = (1, 4)
@@ -142,8 +140,8 @@ def write_warm_up(path: Path, requests: Iterator[tuple[str, Mapping[str, Any]]])
     """Writes a TFRecord file of `PredictionLog`s.
 
     Args:
-        path: of the file; its directory is made.
-        requests: name of a signature, and its inputs by name.
+        path: the file; its directory is made.
+        requests: pairs of a signature's name and its inputs by name.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
     with tf.io.TFRecordWriter(str(path)) as writer:
@@ -152,12 +150,12 @@ def write_warm_up(path: Path, requests: Iterator[tuple[str, Mapping[str, Any]]])
 
 
 def warm_up_requests(encoders, signature: str) -> Iterator[tuple[str, Mapping[str, Any]]]:
-    """Requests for each signature: texts of random subtokens, short and long, one and several.
+    """Yields requests for each signature: texts of random subtokens, short and long, one and several.
 
     Args:
         encoders: "inputs" and "targets" text encoders.
-        signature: the one that gets a request of each kind; every other gets one, save
-            `serialized_example`, whose search is that of `translate_ids`.
+        signature: the one that gets a request of each kind; every other gets one, except
+            `serialized_example`, which shares its search with `translate_ids`.
     """
     random = np.random.default_rng(0)
     encoder = encoders["inputs"]
@@ -188,16 +186,16 @@ def _inputs(signature: str, encoders, rows: list[list[int]]) -> dict[str, Any]:
 
 
 def serialized_example(ids: list[int]) -> bytes:
-    """The ids of a text as T2T's clients send them."""
+    """Returns the ids of a text as T2T's clients send them."""
     feature = tf.train.Feature(int64_list=tf.train.Int64List(value=ids))
     features = tf.train.Features(feature={"inputs": feature})
     return tf.train.Example(features=features).SerializeToString()
 
 
 def prediction_log(signature: str, inputs: Mapping[str, Any]) -> bytes:
-    """A serialised `tensorflow.serving.PredictionLog` of a call of `Predict`.
+    """Returns a serialized `tensorflow.serving.PredictionLog` of a call of `Predict`.
 
-    Its fields are written by their numbers, which spares the package tensorflow-serving-api.
+    Its fields are written by number, so that the package tensorflow-serving-api is not needed.
     """
     model_spec = _field(3, signature.encode())
     request = _field(1, model_spec)
@@ -209,7 +207,7 @@ def prediction_log(signature: str, inputs: Mapping[str, Any]) -> bytes:
 
 
 def _field(number: int, content: bytes) -> bytes:
-    """A field of a protocol buffer that holds a string or a message."""
+    """Returns a field of a protocol buffer that holds a string or a message."""
     return bytes([number << 3 | 2]) + _varint(len(content)) + content
 
 

@@ -1,4 +1,4 @@
-"""What a SavedModel offers: text to text, ids to ids, scores of pairs, and T2T's own signature."""
+"""The signatures of a SavedModel: text to text, ids to ids, scores of pairs, and T2T's own."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ SIGNATURES = (
     "score",
     "serialized_example",
 )
-"""Of every SavedModel; one of them is `serving_default`, too."""
+"""The signatures of every SavedModel; one of them is `serving_default`, too."""
 
 SCORED_TOKENS = 2048
-"""Pairs are scored together as long as there are no more tokens, of which each has V logits."""
+"""Maximum number of tokens scored together, each of which has V logits."""
 
-_EDGES = f"^[{SPACES}]+|[{SPACES}]+$"  # what `str.strip` takes away
+_EDGES = f"^[{SPACES}]+|[{SPACES}]+$"  # what `str.strip` removes
 
 _TEXTS = tf.TensorSpec([None], tf.string)
 _IDS = tf.TensorSpec([None, None], tf.int32)
@@ -38,12 +38,12 @@ _WHOLE = tf.TensorSpec([], tf.int32)
 class ServedTransformer(tf.Module):
     """A `Transformer` with its encoders, as functions of tensors that can be saved.
 
-    Every function takes a request of any size, B rows, and decodes as many at once as `batch_size`
-    and `batch_tokens` let. A row's result does not depend on the others: its output has at most as
-    many tokens as its own input, end of sentence included, and `extra_length` more.
+    Every function takes a request of any number of rows, B, and decodes as many at once as `batch_size`
+    and `batch_tokens` allow. The result of a row does not depend on the others: its output has at most
+    `extra_length` tokens more than its own input, end of sentence included.
 
-    White space at both ends of a text is taken away, bytes that are no UTF-8 are left out, and of
-    more than `max_input_size` tokens only the first are read; `truncated`, [B] bool, tells of it.
+    White space at both ends of a text and bytes that are not UTF-8 are removed. Only the first
+    `max_input_size` tokens are read; `truncated`, [B] bool, is True where there were more.
 
     Args:
         model: the `Transformer`, or an `Ensemble`.
@@ -52,8 +52,8 @@ class ServedTransformer(tf.Module):
             `return_beams`, else 1.
 
     Raises:
-        UserError: settings that a server does not offer, or a vocabulary of more tokens than the
-            model has.
+        UserError: settings that an export does not support, or a vocabulary of more tokens than
+            the model has.
     """
 
     def __init__(self, model, encoders, settings: DecodeSettings | None = None):
@@ -61,15 +61,15 @@ class ServedTransformer(tf.Module):
         settings = settings or DecodeSettings()
         require_offered(settings)
         require_vocabulary(model, encoders)
-        # What stands in attributes is saved: the variables and tables that functions use, not
-        # the Keras model, which would have itself traced with inputs of its own choice.
+        # Attributes are saved. They hold the variables and tables that the functions use, and not the
+        # Keras model, which would be traced with inputs of Keras's choice.
         models = model.models if isinstance(model, Ensemble) else [model]
         self._weights = [variable.value for each in models for variable in each.weights]
         self._graphs = [encoders[side].graph for side in ("inputs", "targets")]
         self._parts = _Parts(model, encoders, settings)
 
     def signatures(self) -> dict:
-        """The functions by their names in a SavedModel."""
+        """Returns the functions by their names in a SavedModel."""
         return {name: getattr(self, name) for name in SIGNATURES}
 
     @tf.function(input_signature=[_TEXTS], autograph=False)
@@ -80,7 +80,7 @@ class ServedTransformer(tf.Module):
 
     @tf.function(input_signature=[_TEXTS, _REAL, _WHOLE], autograph=False)
     def translate_with_options(self, text, alpha, extra_length):
-        """The same with two scalars that are otherwise fixed: `alpha` and `extra_length`."""
+        """Like `translate`, with the scalars `alpha` and `extra_length` of the request."""
         with tf.control_dependencies(self._parts.require_options(alpha, extra_length)):
             text = tf.identity(text)
         return self._parts.translate(text, alpha, extra_length)
@@ -125,7 +125,7 @@ class ServedTransformer(tf.Module):
 
 
 class _Parts:
-    """What the functions share; no Module, so that nothing in it is saved for its own sake."""
+    """The code that the functions share; not a Module, so that nothing in it is saved by itself."""
 
     def __init__(self, model, encoders, settings: DecodeSettings):
         self.model = model
@@ -141,7 +141,7 @@ class _Parts:
         self.search = tf.function(self._search, input_signature=signature, autograph=False)
 
     def require_options(self, alpha, extra_length):
-        """Assertions that keep a client from asking for more than there may be."""
+        """Returns assertions on the options of a request."""
         most = max(self.limit, self.settings.extra_length)
         return [
             tf.debugging.Assert(tf.math.is_finite(alpha), ["alpha must be a number, got", alpha]),
@@ -165,7 +165,7 @@ class _Parts:
     def translate_rows(self, rows):
         """Rows of ids [B, None] -> ids [B, N, L], scores [B, N], truncated [B].
 
-        A row of nothing is an empty sentence.
+        A row without ids is an empty sentence.
         """
         is_empty = rows.row_lengths() == 0
         ends = tf.fill(tf.shape(tf.boolean_mask(is_empty, is_empty)), EOS_ID)
@@ -191,7 +191,7 @@ class _Parts:
     def texts(self, ids):
         """Ids [B, N, L] up to their end of sentence or the padding at the end -> texts [B, N].
 
-        What `vocab_divisor` has added to a vocabulary of subwords counts for nothing.
+        Ids that `vocab_divisor` has added to a vocabulary of subwords have no text.
         """
         encoder = self.encoders["targets"]
         batch, hypotheses, length = tf.unstack(tf.shape(ids))
@@ -260,7 +260,7 @@ def cut(rows, limit: int):
     """Cuts rows of ids [B, None] to `limit` ids, the last one the end of sentence.
 
     Returns:
-        The rows, and which have been cut, [B] bool.
+        The rows, and [B] bool, True where one has been cut.
     """
     truncated = rows.row_lengths() > limit
     rows = rows[:, :limit]
@@ -271,7 +271,7 @@ def cut(rows, limit: int):
 
 
 def require_offered(settings: DecodeSettings) -> None:
-    """Raises UserError if a served model cannot decode in this way."""
+    """Raises UserError for settings that an export does not support."""
     for name, only in (
         ("sampling_method", "argmax"),
         ("long_inputs", "cut"),
@@ -280,13 +280,9 @@ def require_offered(settings: DecodeSettings) -> None:
         value = getattr(settings, name)
         if value != only:
             raise UserError(
-                f"decode hparam {name} must be {only} in an export, got {value}: t2t-keras-decode "
-                "offers the rest."
+                f"decode hparam {name} must be {only} in an export, got {value}: only "
+                "t2t-keras-decode has the other values."
             )
-
-
-# ----------------------------------------------------------------------------
-# Rows of a request of any size, a bounded number at a time, inside a graph.
 
 
 def in_batches(
@@ -297,18 +293,17 @@ def in_batches(
     most_rows: int,
     most_tokens: int,
 ) -> list[tf.Tensor]:
-    """Runs a function on rows of about the same length together, the longest first.
+    """Runs a function on a request of any size, in batches of rows of about the same length.
 
     Args:
         run: takes the numbers of b rows, [b] int32, and returns tensors [b, ...].
-        lengths: [B] int32, tokens of each row; B may be 0.
-        empty: what `run` would return for no rows; an axis of size 0 may have any size.
-        most_rows: rows taken at once.
-        most_tokens: and so many tokens, padding included; a longer row is taken alone.
+        lengths: [B] int32, number of tokens of each row; B may be 0.
+        empty: the results of `run` for no rows; an axis of size 0 may have any size.
+        most_rows: maximum number of rows of a batch.
+        most_tokens: maximum number of tokens of a batch, padding included; a longer row is run alone.
 
     Returns:
-        The results of all rows in their order, [B, ...]. Where axes differ between batches, 0
-        fills up.
+        The results of all rows in their order, [B, ...], padded with 0 where batches differ in size.
     """
     order = tf.argsort(lengths, direction="DESCENDING", stable=True)
     descending = tf.gather(lengths, order)
@@ -334,7 +329,7 @@ def in_batches(
 
 
 def _stacked(first, second):
-    """[a, ...] and [b, ...] -> [a + b, ...]; the other axes are as long as the longer one."""
+    """[a, ...] and [b, ...] -> [a + b, ...], the other axes padded to the longer one."""
     size = tf.maximum(tf.shape(first)[1:], tf.shape(second)[1:])
     return tf.concat([_filled(first, size), _filled(second, size)], 0)
 

@@ -18,7 +18,7 @@ _MORE = 2  # hypotheses asked for, as a multiple of the beam: 3 and more found n
 
 
 class CTranslate2Translator:
-    """Translates lines of text with what `t2t-keras-export --format=ctranslate2` has written.
+    """Translates lines of text with an export of `t2t-keras-export --format=ctranslate2`.
 
     CTranslate2's own beam search is not T2T's. It grows the same hypotheses, by the same sums of
     log-probabilities, but
@@ -34,18 +34,18 @@ class CTranslate2Translator:
     - an empty line has an empty translation, and the model is not asked.
 
     This class asks for twice `beam_size` hypotheses without a penalty, drops those without an end,
-    and ranks the others by T2T's score. The second, the third and the last difference are left; of
-    a thousand sentences, three had another translation. Greedy search (`beam_size` 1) has only the
+    and ranks the others by T2T's score. The second, the third and the last difference remain: three
+    of a thousand sentences had another translation. Greedy decoding (`beam_size` 1) has only the
     last.
 
     Args:
-        directory: of the model.
-        **options: of `ctranslate2.Translator`, such as device="cuda", compute_type="int8",
+        directory: the directory of the model.
+        **options: options of `ctranslate2.Translator`, such as device="cuda", compute_type="int8",
             inter_threads=2.
 
     Raises:
         UserError: the package `ctranslate2` is absent, the directory holds no such model, or an
-            option is none that this machine offers.
+            option is one that this machine does not offer.
     """
 
     def __init__(self, directory: str, **options: Any):
@@ -75,11 +75,11 @@ class CTranslate2Translator:
 
         Args:
             lines: the text to translate.
-            beam_size: K; 1 is greedy search.
+            beam_size: K; 1: greedy decoding.
             alpha: weight of T2T's length penalty.
             extra_length: an output may be this much longer than its input.
-            batch_size: sentences decoded at once, of about the same length.
-            top_beams: how many hypotheses of a line, at most K.
+            batch_size: number of sentences decoded at once, of about the same length.
+            top_beams: number of hypotheses of a line, at most K.
 
         Returns:
             For each line (text, score) of its hypotheses, best first. A greedy score is the sum of
@@ -105,7 +105,8 @@ class CTranslate2Translator:
         for rows, futures in zip(batches, running, strict=True):
             for row, future in zip(rows, futures, strict=True):
                 result = future.result()
-                if max(map(len, result.hypotheses)) > limits[row]:  # it had a longer one's limit
+                # Decoded with the limit of a longer one.
+                if max(map(len, result.hypotheses)) > limits[row]:
                     [future] = self._search([sources[row]], beam_size, limits[row])
                     result = future.result()
                 results[row] = self._best(result, alpha if beam_size > 1 else 0, top_beams)
@@ -124,7 +125,7 @@ class CTranslate2Translator:
         return max(1, length if self.positions is None else min(length, self.positions))
 
     def _search(self, sources: list[list[str]], beam_size: int, limit: int):
-        """Begins to decode sentences, to at most `limit` tokens each; returns one future for each."""
+        """Starts decoding sentences, to at most `limit` tokens each; returns a future for each."""
         more = _MORE if beam_size > 1 else 1
         return self.engine.translate_batch(
             sources,
@@ -141,7 +142,7 @@ class CTranslate2Translator:
         )
 
     def _best(self, result, alpha: float, top_beams: int) -> list[tuple[str, float]]:
-        """T2T's choice among CTranslate2's hypotheses."""
+        """Returns the hypotheses of CTranslate2 that T2T would choose, best first."""
         ended, cut = [], []
         for hypothesis, log_p in zip(result.hypotheses, result.scores, strict=True):
             ids = [self._target_id(token) for token in hypothesis]
@@ -162,12 +163,11 @@ class CTranslate2Translator:
         return encoder.decode(spelled(encoder, until_eos(ids)))
 
 
-# ----------------------------------------------------------------------------
-# How text becomes the tokens of a CTranslate2 model, kept beside it.
+# The encoders, stored beside the model, and the tokens of CTranslate2.
 
 
 ENCODERS_FILE = "encoders.json"
-"""In the directory of the model: kind and file of both encoders, and how many positions there are."""
+"""File in the directory of the model: kind and file of both encoders, and the number of positions."""
 
 PAD, EOS = RESERVED_TOKENS
 
@@ -175,7 +175,7 @@ _KINDS = {"subwords": SubwordTextEncoder, "tokens": TokenTextEncoder, "bytes": B
 
 
 def import_ctranslate2():
-    """Returns the package `ctranslate2`, or raises UserError where it is absent."""
+    """Returns the package `ctranslate2`, or raises UserError if it is missing."""
     try:
         import ctranslate2
     except ImportError as error:
@@ -186,9 +186,9 @@ def import_ctranslate2():
 
 
 def tokens(encoder, size: int) -> list[str]:
-    """One string for each of `size` ids, all different: CTranslate2 knows ids by these alone.
+    """Returns `size` different strings, one for each id: CTranslate2 knows ids by these alone.
 
-    They are the subtokens or words where these can be told apart, and `<id 7>` elsewhere.
+    They are the subtokens or words where these are unique, and `<id 7>` elsewhere.
     """
     taken = {PAD: PAD_ID, EOS: EOS_ID}
     for i in range(len(taken), size):
@@ -216,7 +216,7 @@ def require_storable(encoders: Mapping[str, Any]) -> None:
 
 
 def write_encoders(directory: Path, encoders: Mapping[str, Any], positions: int | None) -> None:
-    """Writes "inputs" and "targets" encoders and the number of positions (None: no end)."""
+    """Writes "inputs" and "targets" encoders and the number of positions (None: no limit)."""
     text: dict[str, Any] = {"positions": positions}
     for side in ("inputs", "targets"):
         encoder, kind = encoders[side], _kind(encoders[side])
@@ -230,10 +230,10 @@ def write_encoders(directory: Path, encoders: Mapping[str, Any], positions: int 
 
 
 def read_encoders(directory: str) -> tuple[dict[str, Any], int | None]:
-    """What `write_encoders` has written.
+    """Reads the files of `write_encoders`.
 
     Raises:
-        UserError: the directory holds none of it.
+        UserError: they are missing or cannot be read.
     """
     try:
         with open(os.path.join(directory, ENCODERS_FILE), encoding="utf-8") as file:
@@ -242,7 +242,7 @@ def read_encoders(directory: str) -> tuple[dict[str, Any], int | None]:
         return encoders, text["positions"]
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise UserError(
-            f"{directory} is no model of t2t-keras-export --format=ctranslate2: "
+            f"{directory} is not an export of t2t-keras-export --format=ctranslate2: "
             f"{ENCODERS_FILE} cannot be read ({error})."
         ) from error
 

@@ -87,8 +87,8 @@ class Model(abc.ABC):
             UserError: no answer in time, or the model refuses the inputs.
         """
 
-    def close(self) -> None:  # noqa: B027 (most have nothing to close)
-        """Ends the connection, if there is one."""
+    def close(self) -> None:  # noqa: B027 - only gRPC has something to close
+        """Closes the connection, if there is one."""
 
 
 class ServerModel(Model):
@@ -260,7 +260,7 @@ class GrpcModel(ServerModel):
         return {key: tf.make_ndarray(tensor) for key, tensor in answer.outputs.items()}
 
     def close(self) -> None:
-        """Ends the connection."""
+        """Closes the connection."""
         self._channel.close()
 
     def _call(self, method, request):

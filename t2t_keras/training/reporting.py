@@ -32,12 +32,12 @@ class Speed:
     The first call compiles.
 
     Args:
-        operations_a_position: of a training step, see `operations_a_position`.
+        flops_per_position: of a training step, see `flops_per_position`.
         peak: operations a second that the devices are capable of; 0: unknown.
     """
 
-    def __init__(self, operations_a_position: float = 0.0, peak: float = 0.0):
-        self._operations, self._peak = operations_a_position, peak
+    def __init__(self, flops_per_position: float = 0.0, peak: float = 0.0):
+        self._operations, self._peak = flops_per_position, peak
         self._compiled = False
         self._seconds = self._steps = self._tokens = self._positions = 0.0
 

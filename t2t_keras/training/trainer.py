@@ -20,7 +20,7 @@ from t2t_keras.data.reading import plain_errors
 from t2t_keras.decoding import DecodeSettings
 from t2t_keras.errors import UserError
 from t2t_keras.files import lock
-from t2t_keras.matrix_peak import matrix_peak, operations_a_position, slower_than_float32
+from t2t_keras.matrix_peak import flops_per_position, matrix_peak, slower_than_float32
 from t2t_keras.settings import HParams
 from t2t_keras.training.distribution import Hosts, distribution
 from t2t_keras.training.engine import Engine, EngineSettings
@@ -165,7 +165,7 @@ class Trainer:
             math.log(engine.model.target_vocab_size) * problem.loss_multiplier,
         )
         self._peak = matrix_peak(self.model.compute_dtype) if engine.is_chief else 0.0
-        self._speed = Speed(operations_a_position(self.model), self._peak * _devices(engine))
+        self._speed = Speed(flops_per_position(self.model), self._peak * _devices(engine))
         self._progress = Progress(
             settings.train_steps,
             self._speed,
