@@ -21,6 +21,7 @@ __all__ = [
     "list_problems",
     "problem",
     "register_hparams",
+    "register_logits_processor",
     "register_problem",
 ]
 
@@ -180,7 +181,7 @@ def register_logits_processor(name_or_function: str | Callable[..., Callable]):
 
 
 def logits_processor(name: str) -> Callable[..., Callable]:
-    """The function registered under that name.
+    """Returns the function registered under a name.
 
     Raises:
         UserError: the name is unknown.
