@@ -185,7 +185,7 @@ def test_variants(overrides):
 
 
 def test_some_hypotheses_finish_and_some_do_not():
-    """So that the tests above cover both."""
+    """The tests above cover both."""
     wanted = reference(search_model(), SOURCE, 4, 0.6, 4, 1)
     assert len({1 in tokens for row in wanted for _, tokens in row}) == 2
 

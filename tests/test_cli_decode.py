@@ -167,7 +167,7 @@ def test_scores_of_given_translations(base):
 
 def test_what_is_typed_goes_on_after_a_mistake(base, monkeypatch, capsys):
     class Typed:
-        """What the flags name, with a vocabulary that does not have every word."""
+        """The model of the flags, with a vocabulary that lacks words."""
 
         def __init__(self, data_dir):
             pass

@@ -45,7 +45,7 @@ def export(directory, *arguments):
 
 
 def translations(path):
-    """What a process says that has TensorFlow and a path."""
+    """Returns the output of a process that has TensorFlow and a path."""
     program = f"""
 import json, sys
 sys.modules["t2t_keras"] = None

@@ -369,7 +369,7 @@ def test_bytes_in_bfloat16_with_another_default(path, tmp_path):
 
 
 def stored_types(path):
-    """Of the weights in a SavedModel's files."""
+    """Returns the size of the weights in a SavedModel's files."""
     types = tf.train.load_checkpoint(f"{path}/variables/variables").get_variable_to_dtype_map()
     return [types[name] for name in types if name.startswith("_weights/")]
 
@@ -389,7 +389,7 @@ def test_half_precision_scores(model, serve, precision, eagerly):
 
 
 def test_load_with_tensorflow_alone(path, serve, tmp_path):
-    """What we export, and what Keras's own `export` does."""
+    """Both our export and Keras's own `export`."""
     model = small_model("num_hidden_layers=1")
     inputs = {"inputs": SOURCE, "targets": TARGETS}
     model.export(str(tmp_path / "keras"), verbose=False)
@@ -421,7 +421,7 @@ print(json.dumps(logits.tolist()))
 
 
 def test_versions(model, tmp_path, monkeypatch):
-    """What is saved does not matter here."""
+    """The content of the SavedModel does not matter here."""
     monkeypatch.setattr(
         "t2t_keras.export.saved_model.tf.saved_model.save",
         lambda module, path, signatures: open(f"{path}/saved_model.pb", "w").close(),

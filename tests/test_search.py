@@ -56,7 +56,7 @@ def test_padding_that_is_chosen_is_a_token():
 
 
 def test_some_sentences_end_and_some_do_not():
-    """So that `test_equals_numpy` covers both."""
+    """`test_equals_numpy` covers both."""
     ids, _ = reference(search_model("num_hidden_layers=2"), SOURCE, 4)
     assert len({1 in row for row in ids.tolist()}) == 2
 
@@ -256,7 +256,7 @@ def grappler():
 
 
 class HalfSharpAttention(t2t.layers.MultiHeadAttention):
-    """What a user may write: other weights from the same queries and keys."""
+    """Attention of a user, with other weights from the same queries and keys."""
 
     def keys_and_values(self, memory):
         projected = super().keys_and_values(memory)

@@ -103,10 +103,10 @@ class BeamSearch:
         all_ids = tf.concat([tf.pad(beams.finished_ids, [[0, 0], [0, 0], [0, 1]]), ids], 1)
         finished_scores, best = tf.math.top_k(all_scores, self.beam_size)
         return Beams(
-            alive_ids=_take(ids, kept),
+            alive_ids=_take(ids, kept),  # [b, 2K, i + 2] -> [b, K, i + 2]
             alive_log_p=_take(scores * length_penalty(i + 1, self.alpha), kept),
-            visible=_take(beams.visible, _take(parent, kept)),
-            finished_ids=_take(all_ids, best),
+            visible=_take(beams.visible, _take(parent, kept)),  # [b, K, S] -> [b, K, S]
+            finished_ids=_take(all_ids, best),  # [b, 3K, i + 2] -> [b, K, i + 2]
             finished_scores=finished_scores,
             finished=_take(tf.concat([beams.finished, ends], 1), best),
         )

@@ -24,7 +24,7 @@ class CTranslate2Translator:
     log-probabilities, but
     - it ranks finished ones by their sum over length^`length_penalty`, T2T by their sum over
       ((5 + length) / 6)^alpha, the end of sentence counted in both;
-    - it ends when the likeliest hypothesis and as many as asked for have finished, without a
+    - it ends when the most likely hypothesis and as many as asked for have finished, without a
       penalty, or `beam_size` * `patience`, with one; T2T when no hypothesis that is alive can
       overtake the best finished one;
     - an end of sentence finishes a hypothesis if it is among the `beam_size` best continuations, in
