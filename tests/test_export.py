@@ -369,7 +369,7 @@ def test_bytes_in_bfloat16_with_another_default(path, tmp_path):
 
 
 def stored_types(path):
-    """Returns the size of the weights in a SavedModel's files."""
+    """Returns the dtypes of the weights in the files of a SavedModel."""
     types = tf.train.load_checkpoint(f"{path}/variables/variables").get_variable_to_dtype_map()
     return [types[name] for name in types if name.startswith("_weights/")]
 
