@@ -10,6 +10,9 @@ PAD_ID = 0
 EOS_ID = 1
 """End of sentence. Ends every source and every target."""
 
+RESERVED_TOKENS = ("<pad>", "<EOS>")
+"""The first entries of every vocabulary, at `PAD_ID` and `EOS_ID`."""
+
 
 def until_eos(ids: Iterable[int]) -> list[int]:
     """The ids before the first end of sentence; without one, those before the padding at the end.

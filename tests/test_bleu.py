@@ -8,7 +8,7 @@ import pytest
 
 from t2t_keras.errors import UserError
 from t2t_keras.metrics import bleu
-from t2t_keras.metrics.tokenizers import international, paper_style
+from t2t_keras.metrics.bleu import international, paper_style
 from t2t_keras.text import read_lines
 
 SHARED = Path(__file__).parents[2] / "shared"

@@ -19,7 +19,7 @@ from t2t_keras.data import Text2TextProblem, VocabType
 from t2t_keras.data.generation import shard_generation
 from t2t_keras.data.generation.cleaning import CleaningRules
 from t2t_keras.data.generation.report import describe_split, length_histogram, read_counts
-from t2t_keras.data.index import read_index
+from t2t_keras.data.shards import read_index
 from t2t_keras.errors import UserError
 
 SHARDS = [{"split": "train", "shards": 5}]
@@ -259,7 +259,6 @@ COMMAND = textwrap.dedent(
     """
     import os, sys, time
     from t2t_keras.data.generation import shard_generation
-    from t2t_keras.data.generation import pieces
     from tests.test_generation import Digits
 
     class Slow(Digits):

@@ -11,11 +11,11 @@ from t2t_keras import checkpoints, registry
 from t2t_keras.cli import eval as command
 from t2t_keras.data import dataset
 from t2t_keras.data.generation.report import read_counts
+from t2t_keras.data.parsing_problem import spaced_trees
 from t2t_keras.decoding import DecodeSettings
 from t2t_keras.errors import UserError
 from t2t_keras.metrics import parsing_f1
 from t2t_keras.parsing import linearize, parse_tree, strip_for_parsing, to_tree
-from t2t_keras.parsing.corpora import spaced_trees
 from t2t_keras.settings import HParams
 from t2t_keras.training import EarlyStopping, Trainer, TrainSettings
 from t2t_keras.transformer import Transformer

@@ -6,7 +6,7 @@ from absl import flags
 
 from t2t_keras.cli import app, options
 from t2t_keras.errors import UserError
-from t2t_keras.metrics.tokenizers import LANGUAGES
+from t2t_keras.metrics.bleu import LANGUAGES
 
 FLAGS = flags.FLAGS
 

@@ -71,7 +71,7 @@ def describe(problem: Problem, data_dir: str) -> list[str]:
         padding_table,
         read_counts,
     )
-    from t2t_keras.data.index import read_index
+    from t2t_keras.data.shards import read_index
 
     name = problem.dataset_filename()
     base, packed = registry.hparams("transformer_base"), getattr(problem, "packed_length", None)

@@ -1,23 +1,39 @@
-"""TFRecord shards as T2T names them, so that either program reads the other's.
+"""The shards of a split: TFRecord files under T2T's names, their index, and examples read by number.
 
-`{name}-{split}-00000-of-00100` holds serialised `tf.Example`s with int64 lists, one a sentence pair.
+`{name}-{split}-00000-of-00100` holds serialised `tf.Example`s with int64 lists, one per sentence pair, so
+that T2T reads our shards and we T2T's. The index says where each example lies and how long its sides are:
+with it a reader takes examples in any order and knows beforehand which of them share a batch. The
+generation stores it beside the shards, as `index.{name}-{split}.npz`; for shards of tensor2tensor it is
+made when they are read for the first time.
 """
 
 from __future__ import annotations
 
+import contextlib
 import os
 import re
-from collections.abc import Sequence
+import sys
+import threading
+import time
+import zipfile
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
+import numpy as np
+
+from t2t_keras.data.generation.records import FOOTER_BYTES, HEADER_BYTES, Lists, frame
 from t2t_keras.errors import UserError
+from t2t_keras.files import whole_file
 
 if TYPE_CHECKING:
     import tensorflow as tf
 
+SIDES = ("inputs", "targets")
 READ_BUFFER = 2**20
 _COUNTED_AT_ONCE = 4096
+_MEASURED_AT_ONCE = 2048
+_QUIET_SECONDS = 5  # reading the shards tells how far it is once it takes longer
 
 
 def shard_paths(data_dir: str | os.PathLike, name: str, split: str, shards: int) -> list[Path]:
@@ -88,3 +104,261 @@ def _unreadable(path: Path, error: tf.errors.OpError) -> UserError:
         f"The shard {path} {what} ({reason}): "
         "copy it again, or delete the shards of its split and run t2t-keras-datagen again."
     )
+
+
+class SplitIndex(NamedTuple):
+    """The N examples of a split, in the order of its shards."""
+
+    paths: list[Path]
+    """The shards."""
+    counts: np.ndarray
+    """Examples of each shard: [shards] int64."""
+    offsets: np.ndarray
+    """The first byte of each serialised example within its shard: [N] int64."""
+    sizes: np.ndarray
+    """The bytes of each serialised example: [N] uint32."""
+    lengths: dict[str, np.ndarray]
+    """The ids of "inputs" and of "targets" as stored, end of sentence included: [N] uint32 each."""
+
+
+def read_index(data_dir: str | os.PathLike, name: str, split: str) -> SplitIndex:
+    """Returns the index of the shards of a split.
+
+    A stored one is used if the shards have the sizes that it gives them; nothing of them is read
+    then. Otherwise they are read to their ends, with their checksums, and the index is stored if
+    the directory can be written.
+
+    Raises:
+        UserError: shards are absent or missing, or one of those that had to be read is damaged or
+            holds something else than int64 lists called inputs and targets.
+    """
+    paths = find_shards(data_dir, name, split)
+    stored = _load(_index_path(data_dir, name, split))
+    if stored is None or not _matches(paths, *stored[:2]):
+        measured = _measure(paths, f"{name}-{split}")
+        sizes = [table["sizes"] for table in measured]
+        lengths = [{side: table[side] for side in SIDES} for table in measured]
+        with contextlib.suppress(OSError):
+            write_index(data_dir, name, split, sizes, lengths)
+        stored = _joined(sizes, lengths)
+    counts, all_sizes, all_lengths = stored
+    return SplitIndex(paths, counts, _offsets(counts, all_sizes), all_sizes, all_lengths)
+
+
+def write_index(
+    data_dir: str | os.PathLike,
+    name: str,
+    split: str,
+    sizes: Sequence[np.ndarray],
+    lengths: Sequence[Mapping[str, np.ndarray]],
+) -> None:
+    """Stores the index of shards that have just been written or read.
+
+    Args:
+        data_dir: where the shards are.
+        name: the problem's file name.
+        split: of the shards.
+        sizes: for each shard, the bytes of its serialised examples: [n] integers.
+        lengths: for each shard, the ids of "inputs" and of "targets": [n] integers each.
+
+    Raises:
+        OSError: it cannot be written; what was there is as it was.
+    """
+    counts, all_sizes, all_lengths = _joined(sizes, lengths)
+    columns = {"counts": counts, "sizes": all_sizes, **all_lengths}
+    path = _index_path(data_dir, name, split)
+    with whole_file(path) as partial, partial.open("wb") as file:
+        np.savez(file, **{field: _smallest(column) for field, column in columns.items()})  # type: ignore[arg-type]
+
+
+def remove_index(data_dir: str | os.PathLike, name: str, split: str) -> None:
+    """Deletes the stored index of a split, if there is one: its shards are made anew."""
+    _index_path(data_dir, name, split).unlink(missing_ok=True)
+
+
+_Stored = tuple[np.ndarray, np.ndarray, dict[str, np.ndarray]]  # counts, sizes, lengths
+
+
+def _index_path(data_dir: str | os.PathLike, name: str, split: str) -> Path:
+    # Not `{name}-{split}...`: tensor2tensor takes every file of such a name for a shard.
+    return Path(data_dir) / f"index.{name}-{split}.npz"
+
+
+def _joined(sizes: Sequence[np.ndarray], lengths: Sequence[Mapping[str, np.ndarray]]) -> _Stored:
+    return (
+        np.array([len(shard) for shard in sizes], np.int64),
+        np.concatenate(sizes).astype(np.uint32),
+        {
+            side: np.concatenate([shard[side] for shard in lengths]).astype(np.uint32)
+            for side in SIDES
+        },
+    )
+
+
+def _load(path: Path) -> _Stored | None:
+    """What is stored; None if there is nothing that can be used."""
+    try:
+        with path.open("rb") as file, np.load(file, allow_pickle=False) as columns:
+            counts = columns["counts"].astype(np.int64)
+            sizes, *sides = (columns[field].astype(np.uint32) for field in ("sizes", *SIDES))
+    except (OSError, EOFError, KeyError, ValueError, zipfile.BadZipFile):
+        return None
+    if not all(len(column) == counts.sum() for column in (sizes, *sides)):
+        return None
+    return counts, sizes, dict(zip(SIDES, sides, strict=True))
+
+
+def _matches(paths: Sequence[Path], counts: np.ndarray, sizes: np.ndarray) -> bool:
+    """Whether each shard has as many bytes as its examples take."""
+    framed = np.concatenate([[0], np.cumsum(sizes, dtype=np.int64)])
+    ends = np.cumsum(counts)
+    expected = framed[ends] - framed[ends - counts] + (HEADER_BYTES + FOOTER_BYTES) * counts
+    return expected.tolist() == [path.stat().st_size for path in paths]
+
+
+def _offsets(counts: np.ndarray, sizes: np.ndarray) -> np.ndarray:
+    ends = np.cumsum(sizes, dtype=np.int64)
+    ends += (HEADER_BYTES + FOOTER_BYTES) * np.arange(1, len(ends) + 1)
+    shard_ends = np.concatenate([[0], ends])[np.cumsum(counts)[:-1]]
+    starts = ends - sizes - FOOTER_BYTES
+    starts[counts[0] :] -= np.repeat(shard_ends, counts[1:])
+    return starts
+
+
+def _measure(paths: Sequence[Path], what: str) -> list[dict[str, np.ndarray]]:
+    """Reads shards to their ends: "sizes", "inputs" and "targets" of each, [n] uint32."""
+    import tensorflow as tf
+
+    feature = tf.io.RaggedFeature(tf.int64, row_splits_dtype=tf.int64)
+
+    @tf.function(input_signature=[tf.TensorSpec([None], tf.string)], autograph=False)
+    def measure(records):
+        parsed = tf.io.parse_example(records, dict.fromkeys(SIDES, feature))
+        return {
+            "sizes": tf.strings.length(records),
+            **{side: parsed[side].row_lengths() for side in SIDES},
+        }
+
+    tables = []
+    next_line = time.monotonic() + _QUIET_SECONDS
+    for number, path in enumerate(paths):
+        if time.monotonic() > next_line:
+            next_line = time.monotonic() + _QUIET_SECONDS
+            print(f"{what}: {number} of {len(paths)} shards read", file=sys.stderr, flush=True)
+        tables.append(_measure_shard(path, measure))
+    return tables
+
+
+def _measure_shard(path: Path, measure: Callable) -> dict[str, np.ndarray]:
+    import tensorflow as tf
+
+    chunks = tf.data.TFRecordDataset(str(path), buffer_size=READ_BUFFER).batch(_MEASURED_AT_ONCE)
+    columns: dict[str, list] = {"sizes": [], **{side: [] for side in SIDES}}
+    try:
+        for records in chunks.prefetch(1):
+            for field, numbers in measure(records).items():
+                columns[field].append(numbers.numpy().astype(np.uint32))
+    except tf.errors.InvalidArgumentError:
+        raise not_examples(path) from None
+    except tf.errors.OpError:
+        count_examples([path])  # says what is wrong with the file
+        raise
+    none = [np.zeros(0, np.uint32)]
+    table = {field: np.concatenate(column or none) for field, column in columns.items()}
+    if not all(table[side].all() for side in SIDES):
+        raise not_examples(path)
+    return table
+
+
+def not_examples(path: Path) -> UserError:
+    """Returns the error of a shard that holds something else than text problems store."""
+    return UserError(
+        f"The shard {path} does not hold tf.Examples with the int64 lists inputs and "
+        "targets: check that it comes from t2t-keras-datagen or t2t-datagen."
+    )
+
+
+def _smallest(column: np.ndarray) -> np.ndarray:
+    """The same numbers in the narrowest unsigned type that holds them."""
+    return column.astype(np.min_scalar_type(int(column.max(initial=0))))
+
+
+class StoredExamples:
+    """Reads examples by their numbers.
+
+    An example's checksums are checked when it is read for the first time. Shards are opened when
+    they are needed and stay open. Several threads may read at once, and the files are waited
+    for without Python's lock. About 7 bytes an example are kept in memory.
+
+    Args:
+        index: of the split.
+    """
+
+    def __init__(self, index: SplitIndex):
+        self._files: dict[int, int] = {}
+        self.paths = index.paths
+        self._first = np.concatenate([[0], np.cumsum(index.counts)])
+        self._places = _smallest(index.offsets - HEADER_BYTES)
+        self._sizes = _smallest(index.sizes + (HEADER_BYTES + FOOTER_BYTES))
+        self._checked = np.zeros(len(index.sizes), bool)
+        self._lock = threading.Lock()
+
+    def read(self, rows: np.ndarray) -> list[bytes]:
+        """Returns the serialised examples of some rows.
+
+        Raises:
+            UserError: one cannot be read, or is not what was written; shard and example are named.
+        """
+        shards = np.searchsorted(self._first, rows, side="right") - 1
+        places, sizes = self._places[rows].tolist(), self._sizes[rows].tolist()
+        try:
+            files = {shard: self._file(shard) for shard in set(shards.tolist())}
+            framed = [
+                os.pread(files[shard], size, place)
+                for shard, place, size in zip(shards.tolist(), places, sizes, strict=True)
+            ]
+        except OSError as error:
+            path = self.paths[shards[0]]
+            raise UserError(
+                f"The shards at {path.parent} cannot be read ({error.strerror}): see that "
+                "they are there, and that as many files may be open (ulimit -n)."
+            ) from error
+        new = ~self._checked[rows]
+        if new.any():
+            self._check(rows[new], [framed[i] for i in np.flatnonzero(new)])
+        return [record[HEADER_BYTES:-FOOTER_BYTES] for record in framed]
+
+    def place(self, row: int) -> tuple[Path, int]:
+        """Returns the shard of an example and its number there, from 1."""
+        shard = int(np.searchsorted(self._first, row, side="right")) - 1
+        return self.paths[shard], row - int(self._first[shard]) + 1
+
+    def __del__(self):
+        for file in self._files.values():
+            os.close(file)
+
+    def _file(self, shard: int) -> int:
+        with self._lock:
+            if shard not in self._files:
+                self._files[shard] = os.open(self.paths[shard], os.O_RDONLY)
+            return self._files[shard]
+
+    def _check(self, rows: np.ndarray, framed: Sequence[bytes]) -> None:
+        """Compares records with what they would be if they were written now."""
+        parts = [record[HEADER_BYTES:-FOOTER_BYTES] for record in framed]
+        lengths = np.array([len(part) for part in parts], np.int64)
+        content = Lists(np.frombuffer(b"".join(parts), np.uint8), lengths)
+        expected = frame(content)
+        if expected.values.tobytes() != b"".join(framed):
+            starts = expected.starts
+            for number, (row, record) in enumerate(zip(rows.tolist(), framed, strict=True)):
+                if expected.values[starts[number] : starts[number + 1]].tobytes() != record:
+                    raise self._damaged(row)
+        self._checked[rows] = True
+
+    def _damaged(self, row: int) -> UserError:
+        path, number = self.place(row)
+        return UserError(
+            f"Example {number} of the shard {path} is damaged: copy the shard again, or delete the "
+            "shards of its split and run t2t-keras-datagen again."
+        )

@@ -168,7 +168,7 @@ class Text2TextProblem(Problem):
             UserError: the file is absent and may not or cannot be built.
         """
         from t2t_keras import text
-        from t2t_keras.text.vocabulary_file import RESERVED_TOKENS
+        from t2t_keras.ids import RESERVED_TOKENS
 
         if self.use_vocab_from_other_problem is not None:
             return self.use_vocab_from_other_problem.get_or_create_vocab(

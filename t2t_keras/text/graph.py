@@ -11,9 +11,9 @@ from collections.abc import Sequence
 
 import tensorflow as tf
 
+from t2t_keras.ids import RESERVED_TOKENS
 from t2t_keras.text.graph_subwords import SubwordCutter, SubwordJoiner, segments, splits_of
 from t2t_keras.text.tokenizer import ALPHANUMERIC_RANGES, escape, unescape
-from t2t_keras.text.vocabulary_file import RESERVED_TOKENS
 
 _STRINGS = tf.TensorSpec([None], tf.string)
 _IDS = tf.RaggedTensorSpec([None, None], tf.int32)

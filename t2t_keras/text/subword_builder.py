@@ -15,8 +15,8 @@ from collections.abc import Iterator, Mapping, Sequence
 import numpy as np
 
 from t2t_keras.errors import UserError
+from t2t_keras.ids import RESERVED_TOKENS
 from t2t_keras.text.tokenizer import ESCAPE_CHARACTERS, escape
-from t2t_keras.text.vocabulary_file import RESERVED_TOKENS
 
 _ROUNDS = 4
 _LOWEST_MIN_COUNT = 1

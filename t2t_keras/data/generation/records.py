@@ -9,13 +9,16 @@ from __future__ import annotations
 
 import functools
 import itertools
+import json
 from array import array
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
 
 from t2t_keras.errors import UserError
+from t2t_keras.files import whole_file
 
 HEADER_BYTES = 12
 """What stands before each record in a TFRecord file: its length and the checksum of that."""
@@ -24,6 +27,7 @@ FOOTER_BYTES = 4
 """What stands after each record: its checksum."""
 
 _CHECKSUMS_AT_ONCE = 2048
+_LENGTHS = np.dtype("<u4")
 
 
 class Lists(NamedTuple):
@@ -198,3 +202,64 @@ def _after_bits(registers: np.ndarray, bits: int) -> np.ndarray:
         last = np.where(registers & np.uint32(1), np.uint32(0x82F63B78), np.uint32(0))
         registers = registers >> np.uint32(1) ^ last
     return registers
+
+
+def write_piece(path: Path, fields: Mapping[str, Lists], shard_of_row: np.ndarray, shards: int):
+    """Writes a piece.
+
+    Args:
+        path: where.
+        fields: the examples.
+        shard_of_row: [N], the shard that each example goes to.
+        shards: their number.
+    """
+    order = np.argsort(shard_of_row, kind="stable")
+    bounds = np.searchsorted(shard_of_row[order], np.arange(shards + 1)).tolist()
+    types = {name: _smallest_type(lists.values) for name, lists in fields.items()}
+    fields = {name: lists.take(order) for name, lists in fields.items()}
+    segments = []
+    for first, last in itertools.pairwise(bounds):
+        parts = []
+        for name, lists in fields.items():
+            start, end = lists.starts[[first, last]]
+            parts.append(lists.lengths[first:last].astype(_LENGTHS).tobytes())
+            parts.append(lists.values[start:end].astype(types[name]).tobytes())
+        segments.append(b"".join(parts))
+    header = {
+        "types": {name: dtype.str for name, dtype in types.items()},
+        "rows": np.diff(bounds).tolist(),
+        "bytes": [len(segment) for segment in segments],
+    }
+    with whole_file(path) as partial, partial.open("wb") as file:
+        file.write(json.dumps(header).encode() + b"\n")
+        file.writelines(segments)
+
+
+def read_segment(paths: Sequence[Path], shard: int) -> dict[str, Lists]:
+    """Returns the examples of a shard that are in some pieces, in the order of these."""
+    parts: dict[str, list[Lists]] = {}
+    for path in paths:
+        with path.open("rb") as file:
+            header = json.loads(file.readline())
+            file.seek(sum(header["bytes"][:shard]), 1)
+            for name, dtype in header["types"].items():
+                lengths = _read(file, _LENGTHS, header["rows"][shard])
+                values = _read(file, np.dtype(dtype), int(lengths.sum()))
+                parts.setdefault(name, []).append(Lists(values, lengths))
+    return {
+        name: Lists(
+            np.concatenate([lists.values for lists in pieces]),
+            np.concatenate([lists.lengths for lists in pieces]).astype(np.int64),
+        )
+        for name, pieces in parts.items()
+    }
+
+
+def _read(file, dtype: np.dtype, count: int) -> np.ndarray:
+    return np.frombuffer(file.read(dtype.itemsize * count), dtype, count)
+
+
+def _smallest_type(values: np.ndarray) -> np.dtype:
+    if values.min(initial=0) < 0:
+        return np.dtype("<i8")
+    return np.dtype(np.min_scalar_type(int(values.max(initial=0)))).newbyteorder("<")

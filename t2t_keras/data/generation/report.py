@@ -12,7 +12,7 @@ from pathlib import Path
 import numpy as np
 
 from t2t_keras.data.buckets import Buckets
-from t2t_keras.data.index import SplitIndex
+from t2t_keras.data.shards import SplitIndex
 from t2t_keras.files import whole_file
 
 _WIDEST_BAR = 40

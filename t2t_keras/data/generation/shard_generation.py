@@ -11,26 +11,37 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import itertools
+import multiprocessing
+import multiprocessing.connection
 import os
 import pickle
 import random
 import shutil
 import sys
+import threading
 import time
-from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections import Counter, deque
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import Future, ProcessPoolExecutor
+from concurrent.futures.process import BrokenProcessPool
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 import numpy as np
 
 from t2t_keras.data.generation.cleaning import Cleaner
 from t2t_keras.data.generation.packing import pack
-from t2t_keras.data.generation.pieces import read_segment, run_ordered, write_piece
-from t2t_keras.data.generation.records import Lists, columns, frame, serialize
+from t2t_keras.data.generation.records import (
+    Lists,
+    columns,
+    frame,
+    read_segment,
+    serialize,
+    write_piece,
+)
 from t2t_keras.data.generation.report import Counts, write_counts
-from t2t_keras.data.index import read_index, remove_index, write_index
 from t2t_keras.data.problem import missing_field
+from t2t_keras.data.shards import read_index, remove_index, write_index
 from t2t_keras.errors import UserError
 from t2t_keras.files import has_name, lock, whole_file
 from t2t_keras.ids import EOS_ID
@@ -43,6 +54,7 @@ _WRITTEN_AT_ONCE = 8192
 _PROGRESS_SECONDS = 10
 
 Sample = Mapping[str, Any]
+_T = TypeVar("_T")
 
 
 class Finishing(NamedTuple):
@@ -333,3 +345,64 @@ def _as_lists(fields: Mapping[str, Lists]) -> dict[str, list[list[int]]]:
         field: [ids.tolist() for ids in np.split(lists.values, lists.starts[1:-1])]
         for field, lists in fields.items()
     }
+
+
+def run_ordered(
+    function: Callable[..., _T],
+    arguments: Iterable[tuple],
+    processes: int,
+    start: Callable[..., None],
+    start_arguments: tuple,
+) -> Iterator[_T]:
+    """Yields `function(*item)` for each item of `arguments`, in their order.
+
+    Items are taken when a process is about to be free, so what waits in memory does not grow with
+    their number. A single item, or `processes` = 1, is done in this process.
+
+    Args:
+        function: defined at the top of a module, as `start`.
+        arguments: what to call it with.
+        processes: how many work at once.
+        start: is called with `start_arguments` in each process before its first item.
+
+    Raises:
+        UserError: a process was killed; or what `function` raises.
+    """
+    items = iter(arguments)
+    first = list(itertools.islice(items, 2))
+    items = itertools.chain(first, items)
+    if processes == 1 or len(first) < 2:
+        start(*start_arguments)
+        for item in items:
+            yield function(*item)
+        return
+    # A fork of a process that runs TensorFlow's threads could hang, so each begins anew.
+    context = multiprocessing.get_context("spawn")
+    pool = ProcessPoolExecutor(processes, context, _begin, (start, start_arguments))
+    waiting: deque[Future] = deque()
+    try:
+        for item in items:
+            waiting.append(pool.submit(function, *item))
+            if len(waiting) > 2 * processes:
+                yield waiting.popleft().result()
+        while waiting:
+            yield waiting.popleft().result()
+    except BrokenProcessPool as error:
+        raise UserError(
+            f"One of {processes} processes was killed, perhaps for want of memory: "
+            "run again with fewer, see --num_concurrent_processes; what is done is kept."
+        ) from error
+    finally:
+        pool.shutdown(cancel_futures=True)
+
+
+def _begin(start: Callable[..., None], start_arguments: tuple[Any, ...]) -> None:
+    threading.Thread(target=_end_with_parent, daemon=True).start()
+    start(*start_arguments)
+
+
+def _end_with_parent() -> None:
+    parent = multiprocessing.parent_process()
+    assert parent is not None
+    multiprocessing.connection.wait([parent.sentinel])
+    os._exit(1)
