@@ -183,16 +183,16 @@ def test_a_pickle_holds_the_vocabulary_alone(encoder):
     assert len(pickle.dumps(encoder)) == size
 
 
-def test_remembers_a_bounded_number_of_tokens(encoder, monkeypatch):
-    monkeypatch.setattr(encoders, "_REMEMBERED", 10)
+def test_caches_a_bounded_number_of_tokens(encoder, monkeypatch):
+    monkeypatch.setattr(encoders, "_CACHED", 10)
     texts = [f"low, {i} lower {i + 1}" for i in range(100)]
     expected = [pickle.loads(pickle.dumps(encoder)).encode(text) for text in texts]
     assert [encoder.encode(text) for text in texts] == expected
     assert max(len(encoder._recent), len(encoder._earlier)) == 10
 
 
-def test_does_not_forget_tokens_that_keep_coming(encoder, monkeypatch):
-    monkeypatch.setattr(encoders, "_REMEMBERED", 10)
+def test_keeps_frequent_tokens_cached(encoder, monkeypatch):
+    monkeypatch.setattr(encoders, "_CACHED", 10)
     encoder.encode("lower")
     cut = []
     monkeypatch.setattr(encoder, "_encode_token", lambda token: cut.append(token) or (2,))
@@ -201,9 +201,14 @@ def test_does_not_forget_tokens_that_keep_coming(encoder, monkeypatch):
     assert cut == [str(i) for i in range(100)]
 
 
-def test_does_not_remember_long_tokens(encoder):
+def test_does_not_cache_long_tokens(encoder):
     encoder.encode("l" * 10_000)
     assert not encoder._recent
+
+
+def test_a_byte_order_mark_is_no_part_of_the_vocabulary(tmp_path):
+    write(tmp_path / "vocab", ["\ufeff<pad>", *HAND_MADE[1:]], quote="")
+    assert SubwordTextEncoder(tmp_path / "vocab").encode("lower, low") == [2, 8, 4, 5, 3]
 
 
 @pytest.mark.parametrize(

@@ -2,6 +2,8 @@
 
 import json
 import random
+import string
+import time
 from collections import Counter
 from pathlib import Path
 
@@ -62,7 +64,8 @@ def plainly(lines, min_count, max_subtoken_length, reserved):
 
 @pytest.mark.parametrize("max_subtoken_length", [2, 4, 1000])
 @pytest.mark.parametrize("extra", [[], ["abc", "[x]", "b"]])
-def test_shortcuts_change_nothing(max_subtoken_length, extra):
+def test_shortcuts_change_nothing(monkeypatch, max_subtoken_length, extra):
+    monkeypatch.setattr(subword_builder, "_CUTS_SIDE_BY_SIDE", 3)
     rng = random.Random(3)
     reserved = ["<pad>", "<EOS>", *extra]
     for target in (20, 40, 60):
@@ -108,6 +111,20 @@ def test_refuses_what_gives_no_vocabulary(lines, arguments, message):
         SubwordTextEncoder.build_from_generator(lines, **{"target_size": 30, **arguments})
 
 
+@pytest.mark.parametrize(
+    ("token", "max_subtoken_length"),
+    [("a" * 20_000, None), ("".join(random.Random(0).choices(string.hexdigits, k=200_000)), 200)],
+    ids=["one letter", "random letters"],
+)
+def test_time_is_linear_in_the_length_of_a_token(token, max_subtoken_length):
+    start = time.process_time()
+    encoder = SubwordTextEncoder.build_from_generator(
+        ["the cat sat on the mat"] * 500 + [token], 300, max_subtoken_length
+    )
+    assert encoder.decode(encoder.encode(token)) == token
+    assert time.process_time() - start < 12  # 2 s; with the square of the length, a minute
+
+
 @pytest.mark.skipif(not SHARED.exists(), reason="needs T2T's reference numbers in ../shared")
 @pytest.mark.parametrize("lines_per_language", [2000, 10000])
 def test_equals_t2t_byte_for_byte(tmp_path, lines_per_language):
@@ -138,8 +155,15 @@ def nodes(tree):
 
 
 def counts(tree, places):
-    found = tree.count(np.array(places))
-    return dict(zip(tree.substrings(nodes(tree)), found.tolist(), strict=True))
+    """The counts of nodes, and of the shorter substrings that occur at the same places."""
+    found = tree.count(np.array(places)).tolist()
+    strings = tree.substrings(nodes(tree))
+    above = [len(strings[parent]) if parent >= 0 else 0 for parent in tree._parents]
+    return {
+        string[:end]: n
+        for string, n, shortest in zip(strings, found, above, strict=True)
+        for end in range(shortest + 1, len(string) + 1)
+    }
 
 
 def test_tree_by_hand():
@@ -150,10 +174,10 @@ def test_tree_by_hand():
     assert counts(tree, [0, 3]) == {"a": 3, "b": 2, "_": 0, "ab": 3, "b_": 2, "ab_": 3}
 
     kept, left = tree.select(tree.count(np.arange(5)), min_count=3)
-    assert tree.substrings(np.flatnonzero(kept)) == ["b_", "ab_"]
-    # ab_ leaves nothing of ab and a, b_ nothing of b.
+    assert tree.substrings(np.flatnonzero(kept)) == ["ab_", "b_"]
+    # ab_ leaves nothing of a, b_ nothing of b; ab, which occurs where ab_ does, is no node.
     remaining = dict(zip(tree.substrings(nodes(tree)), left.tolist(), strict=True))
-    assert remaining == {"a": 0, "b": 0, "_": 5, "ab": 0, "b_": 5, "ab_": 3}
+    assert remaining == {"a": 0, "b": 0, "_": 5, "b_": 5, "ab_": 3}
     assert tree.longest(kept).tolist() == [3, 2, 1, 2, 1]
     assert tree.substrings(tree.characters) == ["_", "a", "b"]
 
@@ -165,6 +189,7 @@ def test_tree_equals_plain_counting(monkeypatch, few_keys, max_length, min_count
     monkeypatch.setattr(subword_builder, "_FEW_KEYS", few_keys)
     rng = random.Random(5)
     tokens = ["".join(rng.choices("ab𝒜\ud800", k=rng.randrange(9))) + "_" for _ in range(60)]
+    tokens += ["abb" * 9 + "_", "a" * 20 + "_", "𝒜bba" * 4 + "abba_"]
     weights = [rng.randrange(1, 5) for _ in tokens]
     everywhere, at_starts = Counter(), Counter()
     for token, n in zip(tokens, weights, strict=True):

@@ -1,4 +1,4 @@
-"""BLEU in the forms that tensor2tensor, the paper and today's papers report."""
+"""BLEU as tensor2tensor, the Transformer paper and recent papers report it."""
 
 from __future__ import annotations
 
@@ -25,32 +25,32 @@ class Bleu:
     """BLEU of one translation of a corpus, each figure from 0 to 100."""
 
     sacrebleu: float
-    """Cased corpus BLEU on untokenised text (13a), to be compared between papers."""
+    """Cased corpus BLEU of untokenised text (13a), comparable between papers."""
 
     signature: str
-    """How sacreBLEU computed its figure."""
+    """sacreBLEU's signature: version and settings."""
 
     t2t_cased: float
-    """What T2T's `t2t-bleu` calls BLEU_cased (international tokenisation)."""
+    """BLEU_cased of T2T's `t2t-bleu` (international tokenisation)."""
 
     t2t_uncased: float
-    """What `t2t-bleu` calls BLEU_uncased."""
+    """BLEU_uncased of `t2t-bleu`."""
 
     paper_style: float
-    """Tokenised as Moses does, German compounds split, unsmoothed: near the paper's figures, which are
-    about 0.7 higher than sacreBLEU's; `paper_style` says how near."""
+    """Moses tokenisation, German compounds split, unsmoothed: close to the paper's figures, which are about
+    0.7 higher than sacreBLEU's; `paper_style` says how close."""
 
 
 def bleu(references: Sequence[str], hypotheses: Sequence[str], language: str = "de") -> Bleu:
-    """Scores one translation against one reference a sentence, in plain text.
+    """Scores one translation of a corpus against one reference per sentence, in plain text.
 
     Args:
-        references, hypotheses: a sentence each.
-        language: whose rules `paper_style` follows: "de", those of T2T's script, which it has for
-            every language, or "fr".
+        references, hypotheses: one sentence per item.
+        language: the rules of `paper_style`: "de", those that T2T's script has for every language, or
+            "fr".
 
     Raises:
-        UserError: the two differ in length, or are empty; there are no rules for the language.
+        UserError: the two differ in length or are empty, or there are no rules for the language.
     """
     if language not in LANGUAGES:
         allowed = ", ".join(LANGUAGES)
@@ -82,7 +82,7 @@ def bleu(references: Sequence[str], hypotheses: Sequence[str], language: str = "
 def _unsmoothed(
     references: Sequence[str], hypotheses: Sequence[str], tokenize: Callable[[str], list[str]]
 ) -> BLEUScore:
-    """BLEU without smoothing, as multi-bleu computes it, with its n-gram counts."""
+    """Returns BLEU without smoothing, as multi-bleu computes it, with its n-gram counts."""
     from sacrebleu.metrics import BLEU
 
     def join(lines: Sequence[str]) -> list[str]:
@@ -93,10 +93,10 @@ def _unsmoothed(
 
 
 def _t2t_score(references: Sequence[str], hypotheses: Sequence[str]) -> float:
-    """T2T's `compute_bleu`, in the single precision that it returns.
+    """Returns T2T's `compute_bleu`, in single precision as there.
 
-    The k-th order without a match counts half a match, a quarter and so on; an order without a
-    single n-gram counts as a precision of 1, where sacreBLEU gives up.
+    The first order without a match counts as half a match, the second as a quarter, and so on. An order
+    without any n-gram counts as a precision of 1; sacreBLEU returns 0 then.
     """
     import numpy as np
 
@@ -114,15 +114,15 @@ def _t2t_score(references: Sequence[str], hypotheses: Sequence[str]) -> float:
     return 100 * float(np.float32(math.exp(log_precisions / _MAX_ORDER + brevity)))
 
 
-# Tokenizations.
+# Tokenizations: BLEU depends on them.
 
 
 def international(line: str) -> list[str]:
-    """Cuts as mteval-v14 with `--international-tokenization`, in the form of tensor2tensor.
+    """Tokenizes as mteval-v14 with `--international-tokenization`, in the form of tensor2tensor.
 
-    Symbols stand alone; so does punctuation, except between digits or at a digit before the end of
-    the line. Unlike sacreBLEU's `intl`, and like T2T, only decimal digits are digits here, and the
-    backslash is no punctuation.
+    Symbols are tokens of their own; so is punctuation, except between digits and after a digit at the
+    end of the line. Unlike in sacreBLEU's `intl`, and as in T2T, only decimal digits are digits and the
+    backslash is not punctuation.
     """
     after_nondigit, before_nondigit, symbol = _international_patterns()
     line = after_nondigit.sub(r"\1 \2 ", line)
@@ -132,12 +132,13 @@ def international(line: str) -> list[str]:
 
 @functools.cache
 def _international_patterns() -> tuple[re.Pattern[str], re.Pattern[str], re.Pattern[str]]:
-    by_kind: dict[str, list[str]] = {"P": [], "S": []}
-    for character in map(chr, range(sys.maxunicode + 1)):
-        kind = unicodedata.category(character)[0]
-        if kind in by_kind and character != "\\":
-            by_kind[kind].append(re.escape(character))
-    punctuation, symbols = ("".join(by_kind[kind]) for kind in "PS")
+    # As ranges: `re` compares with every one of thousands of single characters in turn.
+    ranges: dict[str, list[str]] = {"P": [], "S": []}
+    for kind, run in itertools.groupby(range(sys.maxunicode + 1), _kind):
+        if kind in ranges:
+            code_points = list(run)
+            ranges[kind].append(f"\\U{code_points[0]:08x}-\\U{code_points[-1]:08x}")
+    punctuation, symbols = ("".join(ranges[kind]) for kind in "PS")
     return (
         re.compile(rf"([^\d])([{punctuation}])"),
         re.compile(rf"([{punctuation}])([^\d])"),
@@ -145,11 +146,16 @@ def _international_patterns() -> tuple[re.Pattern[str], re.Pattern[str], re.Patt
     )
 
 
+def _kind(code_point: int) -> str:
+    """Returns the first letter of the Unicode category of a character; "" for the backslash."""
+    return "" if code_point == ord("\\") else unicodedata.category(chr(code_point))[0]
+
+
 def paper_style(line: str, language: str = "de") -> list[str]:
-    """Cuts as T2T's `get_ende_bleu.sh` does: Moses for German, then compounds at their hyphens.
+    """Tokenizes as T2T's `get_ende_bleu.sh`: Moses for German, then compounds are split at hyphens.
 
     Args:
-        line: text, not yet cut.
+        line: untokenised text.
         language: "de", or "fr" for Moses for French and whole compounds, since T2T has no such
             script: there, an apostrophe between two letters ends a word, that of a line's
             first or last word stays with it, and abbreviations are Moses's French ones.
@@ -180,7 +186,7 @@ def paper_style(line: str, language: str = "de") -> list[str]:
 
 
 LANGUAGES = ("de", "fr")
-"""Those of `paper_style`."""
+"""The languages of `paper_style`."""
 
 
 _TYPOGRAPHIC = str.maketrans(
@@ -226,7 +232,7 @@ _COMPOUND = re.compile(r"(\S)-(\S)")
 
 
 def _ends_in_full_stop(word: str, after: str, keeps_period: re.Pattern[str]) -> bool:
-    """Whether the period of `word`, which `after` follows, is a token of its own."""
+    """Returns True if the period of `word`, which is followed by `after`, is a token of its own."""
     stem = word[:-1]
     if not word.endswith(".") or not stem.strip("."):
         return False

@@ -19,15 +19,15 @@ if TYPE_CHECKING:
     from t2t_keras.text.graph import ByteGraph, SubwordGraph, TokenGraph
 
 _RESERVED = len(RESERVED_TOKENS)
-_REMEMBERED = 2**17  # tokens
-_LONGEST_REMEMBERED = 64  # characters
+_CACHED = 2**17  # tokens
+_LONGEST_CACHED = 64  # characters
 _START = 3  # characters
 
 
 class TensorEncoder(abc.ABC):
-    """An encoder of single texts that also takes tensors, with equal results.
+    """Base class of text encoders: single texts, or tensors in a graph, with the same results.
 
-    `graph` is made when first needed and not pickled.
+    `graph` is built when first used and is not pickled.
     """
 
     @abc.abstractmethod
@@ -40,14 +40,14 @@ class TensorEncoder(abc.ABC):
 
     @abc.abstractmethod
     def _make_graph(self) -> Any:
-        """Makes what `graph` holds."""
+        """Returns the `tf.Module` that `graph` caches."""
 
     @functools.cached_property
     def graph(self) -> Any:
         """The encoder as a `tf.Module` with the functions `encode` and `decode`.
 
         A `tf.Module` that is saved with `tf.saved_model.save` and calls `encode_tensor` or `decode_tensor`
-        must hold it as an attribute, for the sake of its lookup table. Loading needs TensorFlow alone.
+        must keep it as an attribute, because of its lookup table. Loading needs TensorFlow alone.
         """
         import tensorflow as tf
 
@@ -58,7 +58,7 @@ class TensorEncoder(abc.ABC):
         """Encodes `[B]` strings, eagerly or in a graph.
 
         Args:
-            strings: UTF-8; bytes that are not are left out, as in T2T.
+            strings: UTF-8; invalid bytes are dropped, as in T2T.
 
         Returns:
             Ids, `[B, None]` int32.
@@ -86,10 +86,10 @@ class TensorEncoder(abc.ABC):
         """Decodes rows of ids, eagerly or in a graph.
 
         Args:
-            ids: int32, ragged `[B, None]` or dense `[B, L]`; nothing is special about 0 and 1.
+            ids: int32, ragged `[B, None]` or dense `[B, L]`; 0 and 1 are decoded like other ids.
 
         Returns:
-            UTF-8, `[B]` strings. A surrogate, which UTF-8 does not have, shows as U+FFFD.
+            UTF-8, `[B]` strings; surrogates become U+FFFD.
 
         Raises:
             UserError: other shapes or types, or `decode` refuses an id. Within a graph,
@@ -123,11 +123,11 @@ class ByteTextEncoder(TensorEncoder):
     vocab_size = _RESERVED + 256
 
     def encode(self, text: str) -> list[int]:
-        """Returns one id a byte."""
+        """Returns one id per byte."""
         return [byte + _RESERVED for byte in text.encode("utf-8")]
 
     def decode(self, ids: Iterable[int]) -> str:
-        """Returns the text; ids 0 and 1 show as `<pad>` and `<EOS>`, broken UTF-8 as U+FFFD.
+        """Returns the text; ids 0 and 1 become `<pad>` and `<EOS>`, invalid UTF-8 U+FFFD.
 
         Raises:
             UserError: an id is not in 0 to 257.
@@ -150,7 +150,7 @@ class ByteTextEncoder(TensorEncoder):
 
 
 class TokenTextEncoder(TensorEncoder):
-    """Tokens between white space as ids (T2T: `TokenTextEncoder`)."""
+    """Ids of tokens separated by white space (T2T: `TokenTextEncoder`)."""
 
     def __init__(
         self,
@@ -158,15 +158,15 @@ class TokenTextEncoder(TensorEncoder):
         vocab_list: Sequence[str] | None = None,
         replace_oov: str | None = None,
     ):
-        """Takes its tokens from a file or from a list, one of the two.
+        """Takes the tokens from a file or from a list.
 
         Args:
             vocab_filename: a file with one token a line, `<pad>` and `<EOS>` first.
             vocab_list: tokens to put after `<pad>` and `<EOS>`.
-            replace_oov: the token to read instead of a token that is not listed.
+            replace_oov: the token that stands for unknown tokens.
 
         Raises:
-            UserError: the file is no such vocabulary, or `replace_oov` is not a token of it.
+            UserError: the file is not a vocabulary, or `replace_oov` is not in it.
         """
         if vocab_filename is not None:
             self._tokens = lines.read_tokens(vocab_filename)
@@ -184,11 +184,11 @@ class TokenTextEncoder(TensorEncoder):
 
     @property
     def vocab_size(self) -> int:
-        """Number of tokens, the reserved ones included."""
+        """The number of tokens, including the reserved ones."""
         return len(self._tokens)
 
     def encode(self, text: str) -> list[int]:
-        """Returns one id a token.
+        """Returns one id per token.
 
         Raises:
             UserError: a token is not in the vocabulary and there is no `replace_oov`.
@@ -196,12 +196,12 @@ class TokenTextEncoder(TensorEncoder):
         return [self._id(token) for token in text.split()]
 
     def decode(self, ids: Iterable[int]) -> str:
-        """Returns the tokens with single spaces between them; an unknown id 7 shows as `ID_7`."""
+        """Returns the tokens, joined by single spaces; an unknown id 7 becomes `ID_7`."""
         known = range(len(self._tokens))
         return " ".join(self._tokens[i] if i in known else f"ID_{i}" for i in ids)
 
     def store_to_file(self, filename: str | os.PathLike[str]) -> None:
-        """Writes the vocabulary, one token a line."""
+        """Writes the vocabulary, one token per line."""
         lines.write_lines(filename, self._tokens)
 
     def _make_graph(self) -> TokenGraph:
@@ -223,11 +223,12 @@ class TokenTextEncoder(TensorEncoder):
 
 
 class SubwordTextEncoder(TensorEncoder):
-    """Text to subword ids and back, without loss (T2T: `SubwordTextEncoder`).
+    """Subword ids of text and back, without loss (T2T: `SubwordTextEncoder`).
 
-    Text is split into tokens (`tokenizer`), each token is spelled with the alphabet of the vocabulary
-    (`escaping`), and the spelling is cut, from left to right, into the longest subtokens there are.
-    Ids 0 and 1 are padding and end of sentence. Any text round-trips; no id is added at the end.
+    Text is split into tokens (`tokenizer.encode`), each token is escaped (`tokenizer.escape`) so that it
+    consists of characters of the vocabulary alone, and then cut from left to right into the longest
+    subtokens that match. Ids 0 and 1 are padding and end of sentence. Any text round-trips; no id is
+    added at the end.
 
     >>> encoder = SubwordTextEncoder("vocab.translate_ende_wmt32k.32768.subwords")
     >>> encoder.encode("Hello, world!")
@@ -235,10 +236,10 @@ class SubwordTextEncoder(TensorEncoder):
     """
 
     def __init__(self, filename: str | os.PathLike[str]):
-        """Reads a vocabulary file: one subtoken a line, in single, double or no quotes.
+        """Reads a vocabulary file: one subtoken per line, in single, double or no quotes.
 
         Raises:
-            UserError: the file cannot be read or is no such vocabulary.
+            UserError: the file cannot be read or is not a vocabulary.
         """
         self._set_subtokens(lines.read_subtokens(filename))
 
@@ -259,8 +260,9 @@ class SubwordTextEncoder(TensorEncoder):
             generator: lines of text.
             target_size: wanted number of subtokens; the nearest reachable size is taken, or the first
                 found within 1 %.
-            max_subtoken_length: subtokens have fewer characters than this (as in T2T).
-            reserved_tokens: `<pad>`, `<EOS>` and further tokens to give the first ids to.
+            max_subtoken_length: subtokens have fewer characters than this (as in T2T); None: at most
+                1,000 characters.
+            reserved_tokens: the tokens with the first ids: `<pad>`, `<EOS>` and others.
 
         Raises:
             UserError: there is no text, or an argument has an impossible value.
@@ -277,16 +279,17 @@ class SubwordTextEncoder(TensorEncoder):
         self._subtokens = subtokens
         self._ids = {subtoken: i for i, subtoken in enumerate(subtokens) if subtoken}
         self._alphabet = ESCAPE_CHARACTERS.union(*subtokens)
-        self._longest: dict[str, int] = {}  # of the subtokens with the same start
+        lengths: dict[str, set[int]] = {}
         for subtoken in self._ids:
-            start = subtoken[:_START]
-            self._longest[start] = max(self._longest.get(start, 0), len(subtoken))
+            lengths.setdefault(subtoken[:_START], {1, 2}).add(len(subtoken))
+        # Lengths to try at a place, longest first, by the characters that begin there.
+        self._lengths = {start: sorted(found, reverse=True) for start, found in lengths.items()}
         self._recent: dict[str, tuple[int, ...]] = {}
         self._earlier: dict[str, tuple[int, ...]] = {}
 
     @property
     def vocab_size(self) -> int:
-        """Number of subtokens, the reserved ones included."""
+        """The number of subtokens, including the reserved ones."""
         return len(self._subtokens)
 
     @property
@@ -303,17 +306,17 @@ class SubwordTextEncoder(TensorEncoder):
         ids: list[int] = []
         known = self._recent.get
         for token in tokenizer.encode(text):
-            ids += known(token) or self._remember(token)
+            ids += known(token) or self._encode_uncached(token)
         return ids
 
     def decode(self, ids: Iterable[int]) -> str:
-        """Returns the text of subtoken ids; ids out of range count for nothing."""
+        """Returns the text of subtoken ids; ids out of range are ignored."""
         spelled = "".join(map(self.subtoken, ids))
         tokens = (unescape(token) for token in spelled.split("_"))
         return tokenizer.decode([token for token in tokens if token])
 
     def store_to_file(self, filename: str | os.PathLike[str]) -> None:
-        """Writes the vocabulary as T2T does, one subtoken a line in single quotes."""
+        """Writes the vocabulary as T2T does, one subtoken per line in single quotes."""
         lines.write_lines(filename, [f"'{subtoken}'" for subtoken in self._subtokens])
 
     def __getstate__(self) -> dict[str, Any]:
@@ -327,15 +330,15 @@ class SubwordTextEncoder(TensorEncoder):
 
         return SubwordGraph(self._subtokens, self._ids, self._alphabet)
 
-    def _remember(self, token: str) -> tuple[int, ...]:
-        """Encodes a token that is not among the recent ones.
+    def _encode_uncached(self, token: str) -> tuple[int, ...]:
+        """Encodes a token that is not in the first cache, `_recent`.
 
-        When these are many, they become the earlier ones; from there a token that comes again moves
-        back. So memory is bounded, and what keeps coming is never forgotten.
+        A full first cache becomes the second, `_earlier`, from where tokens that occur again move back. So
+        memory is bounded, and frequent tokens stay cached.
         """
         ids = self._earlier.get(token) or self._encode_token(token)
-        if len(token) <= _LONGEST_REMEMBERED:
-            if len(self._recent) >= _REMEMBERED:
+        if len(token) <= _LONGEST_CACHED:
+            if len(self._recent) >= _CACHED:
                 self._earlier, self._recent = self._recent, {}
             self._recent[token] = ids
         return ids
@@ -345,17 +348,17 @@ class SubwordTextEncoder(TensorEncoder):
         ids = []
         start = 0
         while start < len(spelled):
-            # Without a longer subtoken that starts so, shorter ones remain.
-            end = start + self._longest.get(spelled[start : start + _START], _START - 1)
-            while (subtoken_id := self._ids.get(spelled[start:end])) is None:
-                end -= 1
-                if end == start:
-                    raise UserError(
-                        f"Cannot encode {token!r}: the vocabulary has no subtoken for the single "
-                        f"character {spelled[start]!r}; build it again, or add that character."
-                    )
+            for length in self._lengths.get(spelled[start : start + _START], (2, 1)):
+                subtoken_id = self._ids.get(spelled[start : start + length])
+                if subtoken_id is not None:
+                    break
+            else:
+                raise UserError(
+                    f"Cannot encode {token!r}: the vocabulary has no subtoken for the single "
+                    f"character {spelled[start]!r}; build it again, or add that character."
+                )
             ids.append(subtoken_id)
-            start = end
+            start += length
         return tuple(ids)
 
 
@@ -363,7 +366,7 @@ _TABLES = {"inputs": "source_vocab_size", "targets": "target_vocab_size"}
 
 
 def require_vocabulary(model, encoders: Mapping[str, Any]) -> None:
-    """Refuses encoders of more tokens than the model has rows in its tables.
+    """Checks that the embedding tables of a model have a row for every token of the encoders.
 
     Args:
         model: a `Transformer` or an `Ensemble`.
@@ -381,14 +384,14 @@ def require_vocabulary(model, encoders: Mapping[str, Any]) -> None:
 def require_vocabulary_of_run(
     model, sizes: Mapping[str, int], run: Mapping[str, Any], data_dir: str
 ) -> str:
-    """Refuses vocabularies of other sizes than a model was trained with.
+    """Checks that vocabularies have the sizes that a model was trained with.
 
-    Beside T2T's checkpoints nothing tells these sizes but tables. They may have more rows than there
-    are tokens: those that `vocab_divisor` adds, or more, which deserves a word.
+    With T2T's checkpoints the embedding tables alone tell these sizes, and they may have more rows than
+    there are tokens: `vocab_divisor` adds some; for more than that a warning is returned.
 
     Args:
         model: a `Transformer`.
-        sizes: what the problem makes of its vocabularies: see `Problem.vocab_sizes`.
+        sizes: of the vocabularies of "inputs" and "targets": see `Problem.vocab_sizes`.
         run: `run.json` beside the model.
         data_dir: where the vocabularies are.
 
@@ -411,7 +414,7 @@ def require_vocabulary_of_run(
 
 
 def spelled(encoder, ids: list[int]) -> list[int]:
-    """The ids that have a text: those of a table's further rows have `ID_7` in a list of words, as in T2T."""
+    """Returns the ids that have a text; with a list of words all, as T2T shows an unknown id as `ID_7`."""
     if isinstance(encoder, TokenTextEncoder):
         return ids
     return [i for i in ids if i < encoder.vocab_size]
