@@ -73,7 +73,7 @@ class EndlessPlan(Plan):
 
     def __init__(self, lengths: np.ndarray, buckets: Buckets, seed: int, shuffle: bool, mix: bool):
         super().__init__(lengths, buckets, seed, shuffle, mix)
-        self.batches_an_epoch = float(np.sum(self._counts / self.sizes))
+        self.batches_per_epoch = float(np.sum(self._counts / self.sizes))
         """How many there are on the average."""
         self._lock = threading.Lock()
         self._epoch = _Epoch(0, 0, 0, np.zeros(0, np.int64), np.zeros(0, np.int64))
@@ -87,8 +87,8 @@ class EndlessPlan(Plan):
     def epoch_of(self, step: int) -> int:
         """Returns the epoch, from 0, that fills batch number `step`, from 0."""
         # Each bucket lags behind the average by less than one batch.
-        low = max(0, int(step / self.batches_an_epoch) - 1)
-        high = int((step + len(self.members) + 1) / self.batches_an_epoch) + 1
+        low = max(0, int(step / self.batches_per_epoch) - 1)
+        high = int((step + len(self.members) + 1) / self.batches_per_epoch) + 1
         while high - low > 1:
             middle = (low + high) // 2
             if self.batches_before(middle) > step:

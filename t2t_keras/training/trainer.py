@@ -197,7 +197,7 @@ class Trainer:
         ]
 
     def _steps_an_epoch(self) -> float | None:
-        batches = getattr(self.batches, "batches_an_epoch", None)
+        batches = getattr(self.batches, "batches_per_epoch", None)
         return batches and batches / self.update_size.batches
 
     def run(self) -> dict[str, float]:
@@ -257,7 +257,7 @@ class Trainer:
             with self._times.of("compilation"):
                 self.engine.compile_ahead(self.batches.shapes or [], self._packed)
         batches = self.batches.dataset(start_step=step * self.update_size.batches)
-        iterator = iter(batches if self.engine.xla else data.without_spare_columns(batches))
+        iterator = iter(batches if self.engine.xla else data.trim_padding(batches))
         chunk, saved = 1, time.monotonic()
         while True:
             if step >= s.train_steps or (step and step % s.local_eval_frequency == 0):
