@@ -497,7 +497,7 @@ def test_files_that_nobody_can_fetch(tmp_path, monkeypatch, url, message):
 )
 def test_sources_that_are_none(tmp_path, source):
     with pytest.raises(
-        UserError, match=r"is no source: give \[url, \(source file, target file\)\]"
+        UserError, match=r"is not a source: give \[url, \(source file, target file\)\]"
     ):
         local_sources(tmp_path, [source])
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import random
 from typing import TYPE_CHECKING
 
@@ -22,7 +21,7 @@ def define_flags() -> None:
     """Defines the flags of the command: T2T's, as far as they apply, and ours."""
     flags.DEFINE_list("problem", [], "Names of the problems to generate, separated by commas.")
     flags.DEFINE_string("data_dir", None, "Directory for vocabularies and shards.")
-    flags.DEFINE_string("tmp_dir", "/tmp/t2t_datagen", "Where source files are, or are put.")
+    options.define_tmp_dir()
     flags.DEFINE_integer("random_seed", 429459, "Of the order of the examples.")
     options.define_processes()
     options.define_usr_dir()
@@ -39,7 +38,7 @@ def main(arguments: list[str]) -> None:
         raise UserError(f"--problem is missing: give one or more of {known}.")
     problems = [registry.problem(name) for name in FLAGS.problem]
     options.configure(*problems)
-    data_dir, tmp_dir = options.required("data_dir"), os.path.expanduser(FLAGS.tmp_dir)
+    data_dir, tmp_dir = options.required("data_dir"), options.tmp_dir()
     rules, processes = options.cleaning(), options.processes()
     for problem in problems:
         print(f"{problem.name}: {tmp_dir} -> {data_dir}", flush=True)

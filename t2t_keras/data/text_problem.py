@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import shutil
+import sys
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from itertools import islice
@@ -249,10 +250,24 @@ class Text2TextProblem(Problem):
             require_vocabulary(self, data_dir)
             for split, shards in jobs.items():
                 if all(path.exists() for paths in shards.values() for path in paths):
+                    self._tell_unused_settings(split, data_dir)
                     unfinished = unfinished_directory(Path(data_dir), name, split)
                     shutil.rmtree(unfinished, ignore_errors=True)
                 else:
                     self._generate(data_dir, tmp_dir, split, shards)
+
+    def _tell_unused_settings(self, split: str, data_dir: PathLike) -> None:
+        """Prints a line if shards that are there may have been made with other settings than asked for."""
+        unused = ["cleaning (--clean_...)"] if self.cleaning else []
+        if self.random_seed != type(self).random_seed:
+            unused.append(f"random_seed={self.random_seed}")
+        if unused:
+            print(
+                f"{self.name}: {data_dir} has the {split} shards already, so {' and '.join(unused)} "
+                "has no effect on them: delete them to make them again",
+                file=sys.stderr,
+                flush=True,
+            )
 
     def _generate(
         self, data_dir: PathLike, tmp_dir: PathLike, split: str, shards: dict[str, list[Path]]
