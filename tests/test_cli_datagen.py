@@ -64,15 +64,15 @@ def test_writes_and_tells_what_it_wrote(text, tmp_path):
         f"text2text_tmpdir_rev: {text} -> {data_dir}",
         f"  vocabulary: {len(vocabulary)} tokens in vocab.text2text_tmpdir.32768.subwords",
         "  train: 300 examples in text2text_tmpdir-train-00000-of-00100 to 00099-of-00100",
-        "    ids: 800 inputs (2.7 a pair), 800 targets (2.7 a pair)",
+        "    ids: 800 inputs (2.7 per pair), 800 targets (2.7 per pair)",
     ]
     after = lines.index("  dev: 1 examples in text2text_tmpdir-dev-00000-of-00001")
     assert lines[after + 1 :] == [
-        "    ids: 13 inputs (13.0 a pair), 13 targets (13.0 a pair)",
+        "    ids: 13 inputs (13.0 per pair), 13 targets (13.0 per pair)",
         f"count_down: {text} -> {data_dir}",
         "  vocabulary: 258 tokens in no file",
         "  train: 40 examples in count_down-train-00000-of-00001",
-        "    ids: 110 inputs (2.8 a pair), 111 targets (2.8 a pair)",
+        "    ids: 110 inputs (2.8 per pair), 111 targets (2.8 per pair)",
         "    length of the longer side, pairs:",
         "        3 -    3          40 ########################################",
         "    rows x ids, pairs, padding:",

@@ -184,7 +184,7 @@ def test_what_is_left_out_is_counted_and_told(tmp_path):
     assert describe_split("train", index, counts) == [
         "  train: 10 examples in gaps-train-00000-of-00005 to 00004-of-00005",
         "    left out: 290 (190 duplicate, 100 empty), kept: 10",
-        "    ids: 20 inputs (2.0 a pair), 20 targets (2.0 a pair)",
+        "    ids: 20 inputs (2.0 per pair), 20 targets (2.0 per pair)",
     ]
     assert length_histogram(index.lengths) == [
         "length of the longer side, pairs:",

@@ -2,6 +2,7 @@
 
 import gzip
 import json
+import os
 from itertools import islice
 
 import pytest
@@ -150,7 +151,9 @@ def test_other_text_is_not_taken_for_what_is_there(files, tmp_path):
     with pytest.raises(UserError, match=r"the vocabulary in .* with --vocab_size=32768, not from"):
         generate(data_dir, files, vocab_size=9)
     write(files["test"][1], toy.rows(20, seed=9))
-    with pytest.raises(UserError, match=r"the test in .*test.tgt when it held something else, not"):
+    with pytest.raises(
+        UserError, match=r"the test in .*test.tgt when its contents were different, not"
+    ):
         generate(data_dir, files)
     assert contents(data_dir) == before
 
@@ -158,9 +161,7 @@ def test_other_text_is_not_taken_for_what_is_there(files, tmp_path):
 def test_shards_without_a_note_are_not_taken_for_anything(files, tmp_path):
     generate(tmp_path / "data", files)
     (tmp_path / "data" / "source.translate_files.json").unlink()
-    with pytest.raises(
-        UserError, match=r"the train in .* was made from something that is not known"
-    ):
+    with pytest.raises(UserError, match=r"the train in .* was made from an unknown source"):
         generate(tmp_path / "data", files)
 
 
@@ -233,7 +234,9 @@ def test_another_dataset_of_the_same_name(dataset, tmp_path, monkeypatch):
 
     monkeypatch.setattr(tfds_datasets.ToyTranslate, "_generate_examples", generate_examples)
     problem.use_tfds(str(prepare(tmp_path / "other")))
-    message = r"the train in .* was made from toy_translate.* when it held something else, not from"
+    message = (
+        r"the train in .* was made from toy_translate.* when its contents were different, not from"
+    )
     with pytest.raises(UserError, match=message):
         problem.generate_data(tmp_path / "data", tmp_path)
 
@@ -288,7 +291,7 @@ def test_files_by_flags_then_training_without_them(files, tmp_path):
     )
     assert done.returncode == 0, done.stderr
     lines = done.stdout.splitlines()
-    assert lines[0] == f"translate_files: /tmp/t2t_datagen -> {data_dir}"
+    assert lines[0] == f"translate_files: /tmp/t2t_datagen-{os.getuid()} -> {data_dir}"
     assert "  test: 20 examples in translate_files-test-00000-of-00001" in lines
     done = toy.command(
         "train",

@@ -514,7 +514,7 @@ def test_cleaning_as_in_t2t_is_refused(tmp_path):
         datatypes_to_clean = ["txt"]
 
     with pytest.raises(
-        UserError, match=r"asks for T2T's cleaning of \['txt'\], which is not offered"
+        UserError, match=r"asks for T2T's cleaning of \['txt'\], which is not supported"
     ):
         samples(Clean(), tmp_path, "train")
 

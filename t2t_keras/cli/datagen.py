@@ -1,4 +1,4 @@
-"""`t2t-keras-datagen`: a vocabulary and TFRecord shards from raw text."""
+"""`t2t-keras-datagen`: makes a vocabulary and TFRecord shards from raw text."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def define_flags() -> None:
     flags.DEFINE_list("problem", [], "Names of the problems to generate, separated by commas.")
     flags.DEFINE_string("data_dir", None, "Directory for vocabularies and shards.")
     options.define_tmp_dir()
-    flags.DEFINE_integer("random_seed", 429459, "Of the order of the examples.")
+    flags.DEFINE_integer("random_seed", 429459, "Seed of the order of the examples.")
     options.define_processes()
     options.define_usr_dir()
     options.define_cleaning()
@@ -30,7 +30,7 @@ def define_flags() -> None:
 
 
 def main(arguments: list[str]) -> None:
-    """Generates each problem and prints what lies in the data directory afterwards."""
+    """Generates the data of each problem and prints what is in the data directory afterwards."""
     options.reject_arguments(arguments)
     options.load_user_directory()
     if not FLAGS.problem:
@@ -48,7 +48,7 @@ def main(arguments: list[str]) -> None:
 
 
 def generate(problem: Problem, data_dir: str, tmp_dir: str, seed: int) -> None:
-    """Generates one problem, with the random numbers of its hooks seeded as T2T seeds them."""
+    """Generates the data of one problem, with the random numbers of its hooks seeded as in T2T."""
     import numpy as np
 
     random.seed(seed)
@@ -58,9 +58,9 @@ def generate(problem: Problem, data_dir: str, tmp_dir: str, seed: int) -> None:
 
 
 def describe(problem: Problem, data_dir: str) -> list[str]:
-    """Returns lines on the vocabulary and on each split that lies in `data_dir`.
+    """Returns lines on the vocabulary and on each split in `data_dir`.
 
-    Of the training data also lengths, and the padding in batches of `transformer_base`.
+    For the training data also lengths, and the padding in batches of `transformer_base`.
     """
     from t2t_keras.data import DatasetSplit
     from t2t_keras.data.buckets import buckets_for, packed_buckets

@@ -1,4 +1,4 @@
-"""Problems whose inputs are words and whose targets are the tags and brackets of a parse tree."""
+"""Constituency parsing as text to text: words in, tags and brackets out; corpora of trees."""
 
 from __future__ import annotations
 
@@ -25,18 +25,18 @@ _EXAMPLE = "(TOP (NP (NN tea)))"
 
 
 class ParsingProblem(Text2TextProblem):
-    """Constituency parsing, section 6.3 of the paper, on files of bracketed trees in `--tmp_dir`.
+    """Constituency parsing, section 6.3 of the paper, of files of bracketed trees in `--tmp_dir`.
 
-    Trees are read leniently, without traces and functional tags, and linearised as T2T does. One
-    vocabulary serves both sides, as in T2T's `wsj_parsing`: its `transformer_parsing_big` shares
-    the embedding, and with a set that does not, words and tags still have tables of their own.
+    Trees are read leniently, without traces and functional tags, and linearised as in T2T. Both sides
+    have one vocabulary, as in T2T's `wsj_parsing`: its `transformer_parsing_big` shares the embedding;
+    with a set that does not, words and tags have tables of their own.
     """
 
     def __init__(self, was_reversed: bool = False, was_copy: bool = False):
         super().__init__(was_reversed, was_copy)
         self.formatted = self.repaired = 0
         self.repairs = Repairs()
-        """Of how many outputs `format_output` made trees, how many needed repairs, and which."""
+        """The repairs of `format_output`, with the number of its trees and of those that were repaired."""
 
     @property
     def is_generate_per_split(self) -> bool:
@@ -52,26 +52,26 @@ class ParsingProblem(Text2TextProblem):
         ]
 
     def corpora(self, split: str) -> Sequence[TreeCorpus]:
-        """Hook: returns the corpora that make up a split, all of them needed."""
+        """Hook: returns the corpora of a split, all of them required."""
         raise missing_hook(self, "corpora")
 
     def tree_files(self, tmp_dir: PathLike, split: str) -> list[list[Path]]:
         """Returns the files of each corpus of a split.
 
         Raises:
-            UserError: a corpus has none; it says which files are expected.
+            UserError: a corpus has no files; it names the expected ones.
         """
         return require_corpora(tmp_dir, self.corpora(split), f"The {split} data of {self.name}")
 
     def prepare(self, tree: Tree) -> Tree | None:
-        """Hook: returns a tree as it is to be learned; None leaves it out."""
+        """Hook: returns a tree as it is learned; None: it is left out."""
         return strip_for_parsing(tree)
 
     def generate_data(self, data_dir: PathLike, tmp_dir: PathLike) -> None:
         """Writes the vocabulary and the shards; see `Text2TextProblem`.
 
         Raises:
-            UserError: files are absent, which is checked first, or their brackets are wrong.
+            UserError: files are absent, which is checked first, or their brackets do not match.
         """
         for item in self.dataset_splits:
             paths = shard_paths(data_dir, self.dataset_filename(), item["split"], item["shards"])
@@ -98,16 +98,16 @@ class ParsingProblem(Text2TextProblem):
 
     @property
     def quality_metric(self) -> str:
-        """F1 of the trees; BLEU of what the model writes if that is words."""
+        """F1 of the trees; BLEU if the model writes words."""
         return super().quality_metric if self._writes_words else "f1"
 
     def quality(
         self, inputs: Sequence[str], references: Sequence[str], outputs: Sequence[str]
     ) -> float:
-        """Returns EVALB's F1 (0 to 100) of the trees that words and tags make; see `repair_tree`.
+        """Returns EVALB's F1 (0 to 100) of the trees made from words and tags; see `repair_tree`.
 
-        Of the outputs the phrases count alone: EVALB leaves out a sentence in which a comma, say,
-        has the tag of a word, so each word has its right tag here.
+        Only the phrases of the outputs are scored: each word gets its gold tag, because EVALB leaves out
+        sentences in which, say, a comma has the tag of a word.
         """
         if self._writes_words:
             return super().quality(inputs, references, outputs)
@@ -131,7 +131,7 @@ class ParsingProblem(Text2TextProblem):
         return str(tree)
 
     def format_report(self) -> str:
-        """Returns a line on how many outputs were repaired, and how."""
+        """Returns a line on the number and kinds of repaired outputs."""
         if not self.formatted:
             return ""
         line = f"{self.repaired} of {self.formatted} trees were repaired"
@@ -147,19 +147,19 @@ class ParsingProblem(Text2TextProblem):
 
 @dataclasses.dataclass(frozen=True)
 class TreeCorpus:
-    """The trees of a split: the first of its files that is there, or else its sections.
+    """The trees of a split: the first of its files that exists, or else its sections.
 
     Args:
-        names: of files relative to `--tmp_dir`; each may be a directory of `.trees` or `.mrg` files
-            instead, by its name without `.trees`, and all may be `.gz`.
-        sections: numbers of directories of the Wall Street Journal, such as `range(2, 22)`.
+        names: of files relative to `--tmp_dir`; instead of each there may be a directory of `.trees` or
+            `.mrg` files, with its name without `.trees`; all may be `.gz`.
+        sections: section numbers of the Wall Street Journal, such as `range(2, 22)`.
     """
 
     names: tuple[str, ...]
     sections: range = range(0)
 
     def find(self, directory: str | os.PathLike) -> list[Path]:
-        """Returns its files, in their order; none if there are none."""
+        """Returns the files in order; an empty list if there are none."""
         directory = Path(directory)
         for name in self.names:
             folder = directory / name.removesuffix(".trees")
@@ -171,8 +171,8 @@ class TreeCorpus:
         return self._files_of_sections(directory)
 
     def describe(self) -> str:
-        """Returns in words what `find` looks for."""
-        words = " or ".join(self.names) + " (a tree a line)"
+        """Returns a description of the files that `find` looks for."""
+        words = " or ".join(self.names) + " (one tree per line)"
         if self.sections:
             below = ", ".join(place for place in _PLACES_OF_SECTIONS if place)
             words += (
@@ -186,7 +186,9 @@ class TreeCorpus:
             absent = [f"{number:02}" for number, found in files.items() if not found]
             if len(absent) < len(files):
                 if absent:
-                    _warn(f"{directory / place} has no section {', '.join(absent)}: read without")
+                    _warn(
+                        f"{directory / place} has no section {', '.join(absent)}: reading without it"
+                    )
                 return [file for found in files.values() for file in found]
         return []
 
@@ -201,7 +203,7 @@ def require_corpora(
     """Returns the files of each corpus.
 
     Raises:
-        UserError: some have none; it says which files are expected.
+        UserError: some have none; it names the expected files.
     """
     found = [corpus.find(directory) for corpus in corpora]
     absent = [c.describe() for c, files in zip(corpora, found, strict=True) if not files]
@@ -214,7 +216,7 @@ def require_corpora(
 
 
 def spaced_trees(files: Sequence[Path], characters: int) -> Iterator[Tree]:
-    """Yields evenly spaced trees of some files, about so many characters of them in brackets."""
+    """Yields evenly spaced trees of some files, about this many characters of brackets in total."""
     blocks = ((file, *block) for file in files for block in _blocks(file))
     step = max(1, math.ceil(sum(map(_characters, files)) / characters))
     for number, (file, first_line, lines) in enumerate(blocks):
@@ -223,7 +225,7 @@ def spaced_trees(files: Sequence[Path], characters: int) -> Iterator[Tree]:
 
 
 def _blocks(file: Path) -> Iterator[tuple[int, list[str]]]:
-    """Yields the lines of each tree, unread, after the number of the first: a tenth of the work."""
+    """Yields the number of the first line of each tree, and its lines, ten times as fast as parsing."""
     block: list[str] = []
     depth = 0
     for number, line in enumerate(iterate_lines(file), start=1):

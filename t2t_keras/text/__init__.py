@@ -1,4 +1,4 @@
-"""Text to ids and back, as tensor2tensor does it."""
+"""Text encoders with tensor2tensor's vocabularies and ids; text files by line."""
 
 from t2t_keras.text.encoders import ByteTextEncoder, SubwordTextEncoder, TokenTextEncoder
 from t2t_keras.text.lines import iterate_lines, read_lines
