@@ -104,7 +104,7 @@ def test_packed_rows_have_one_bucket():
 
 
 def padding_share(lengths, buckets, to_longest):
-    """Of both sides; `to_longest` of each batch, of examples in random order, or to the edge."""
+    """Padding of both sides: `to_longest` of each batch, of examples in random order, or to the edge."""
     generator = np.random.RandomState(0)
     real = positions = 0
     bucket = buckets.of(lengths.max(axis=1))

@@ -1,4 +1,4 @@
-"""Generating shards: the same however many processes, and however often it was stopped."""
+"""Generation of shards: independent of the number of processes and of interruptions."""
 
 import os
 import random
@@ -438,6 +438,6 @@ def test_a_process_that_is_killed(tmp_path):
     problem = Dying()
     problem.processes = 2
     with pytest.raises(
-        UserError, match="One of 2 processes was killed, perhaps for want of memory"
+        UserError, match="One of 2 processes was killed, perhaps for lack of memory"
     ):
         generate(problem, tmp_path)

@@ -27,7 +27,7 @@ def of_lengths(lengths):
 
 
 def pairs_of_rows(rows):
-    """Which pairs, counted from 0, each row holds."""
+    """The pairs, counted from 0, of each row."""
     return [[i - 2 for i in dict.fromkeys(row["inputs"]) if i] for row in rows]
 
 

@@ -1,4 +1,4 @@
-"""Which examples share batch number `step`: nothing lost, nothing twice, the same wherever one starts."""
+"""The examples of batch number `step`: none lost or repeated, the same from any start."""
 
 from collections import Counter
 

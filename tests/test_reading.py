@@ -1,4 +1,4 @@
-"""Batches from shards: their shapes, what is in them, their order, and going on after a stop."""
+"""Batches from shards: their shapes, contents and order, resuming, and errors about shards."""
 
 import shutil
 from collections import Counter
@@ -353,7 +353,7 @@ def test_a_record_damaged_after_its_index_was_made_is_named(own_dir):
 
 
 class OfTenIds(Toy):
-    """Of the ids 0 to 9 as inputs and 0 to 19 as targets, whatever is stored."""
+    """`Toy` with vocabularies of the ids 0 to 9 for inputs and 0 to 19 for targets."""
 
     name = "toy"
 

@@ -124,7 +124,7 @@ def test_any_bytes_have_the_text_of_python(rows):
 
 
 def test_every_code_point():
-    """Of planes that have no characters, or private ones alone, one in 32."""
+    """One code point in 32 of planes without characters, or with private ones alone."""
     with_characters = {0, 1, 2, 3, 14}
     code_points = [
         c

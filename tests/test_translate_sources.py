@@ -31,7 +31,7 @@ CODES = {
 
 @pytest.fixture(autouse=True)
 def no_network(monkeypatch):
-    """What lies in tmp_dir is used: any request is a mistake."""
+    """Files in tmp_dir are used: any request is an error."""
 
     def refuse(request, **kwargs):
         url = request if isinstance(request, str) else request.full_url
@@ -66,7 +66,7 @@ def both(stem, language, name, count=8):
 
 
 def wmt_archives(tmp_dir, language):
-    """What WMT ships for a language pair, small, with another pair beside it."""
+    """A small version of WMT's archives for a language pair, with another pair beside it."""
     pair, other = f"{language}-en", "it-en"
     nc13, nc9 = "training-parallel-nc-v13/news-commentary-v13.", "training/news-commentary-v9."
     write_tar(

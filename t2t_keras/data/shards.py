@@ -10,6 +10,7 @@ they are read for the first time.
 from __future__ import annotations
 
 import contextlib
+import functools
 import os
 import re
 import sys
@@ -109,7 +110,7 @@ class SplitIndex(NamedTuple):
     """The N examples of a split, in the order of its shards."""
 
     path: Path
-    """Where the index is stored, or would be."""
+    """The path of the stored index."""
     paths: list[Path]
     """The shards."""
     counts: np.ndarray
@@ -253,9 +254,7 @@ def _measure_shard(path: Path) -> dict[str, np.ndarray]:
         for records in chunks.prefetch(1):
             sizes = tf.strings.length(records).numpy()
             columns["sizes"].append(sizes.astype(np.uint32))
-            examples = _parsed(
-                records.numpy().tolist(), lambda row, first=first: (path, first + row)
-            )
+            examples = _parsed(records.numpy().tolist(), functools.partial(_numbered, path, first))
             for side, ids in examples.items():
                 columns[side].append(ids.lengths.astype(np.uint32))
             first += len(sizes)
@@ -278,15 +277,19 @@ def _parsed(records: Sequence[bytes], place: Callable[[int], tuple[Path, int]]) 
     """
     import tensorflow as tf
 
-    feature = tf.io.RaggedFeature(tf.int64, row_splits_dtype=tf.int64)
-    try:
+    def parse(batch: Sequence[bytes]) -> dict[str, tf.RaggedTensor]:
+        feature = tf.io.RaggedFeature(tf.int64, row_splits_dtype=tf.int64)
         with tf.device("CPU:0"):
-            parsed = tf.io.parse_example(records, dict.fromkeys(SIDES, feature))
+            return tf.io.parse_example(batch, dict.fromkeys(SIDES, feature))
+
+    try:
+        parsed = parse(records)
     except tf.errors.InvalidArgumentError:
-        if len(records) == 1:
-            raise _not_an_example(*place(0)) from None
         for row, record in enumerate(records):
-            _parsed([record], lambda _, row=row: place(row))
+            try:
+                parse([record])
+            except tf.errors.InvalidArgumentError:
+                raise _not_an_example(*place(row)) from None
         raise
     examples = {
         side: Lists(ids.flat_values.numpy(), np.diff(ids.row_splits.numpy()))
@@ -296,6 +299,10 @@ def _parsed(records: Sequence[bytes], place: Callable[[int], tuple[Path, int]]) 
         if not ids.lengths.all():
             raise _not_an_example(*place(int(np.argmin(ids.lengths))))
     return examples
+
+
+def _numbered(path: Path, first: int, row: int) -> tuple[Path, int]:
+    return path, first + row
 
 
 def _not_an_example(path: Path, number: int) -> UserError:

@@ -95,13 +95,13 @@ class ParsingFigures:
     """The number of all sentences: valid, skipped and errors."""
 
     skipped: int
-    """Those whose predicted tree has no words but punctuation, if any."""
+    """Sentences whose predicted tree has no words except punctuation."""
 
     errors: int
-    """Those whose two trees do not have the same words, or one is no tree."""
+    """Sentences whose two trees have different words, or one of which is not a tree."""
 
     valid: int
-    """Those that the figures above are of."""
+    """Sentences that the figures above are computed of."""
 
     def __str__(self) -> str:
         """The lines of EVALB's summary."""

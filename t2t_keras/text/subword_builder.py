@@ -234,7 +234,7 @@ class SubstringTree:
             grows = np.bincount(numbers, minlength=len(prefix)) == occurrences[prefix]
             branches = ~grows | (length == 1)
             above, nodes = nodes[prefix], nodes[prefix]
-            first, size = size, size + np.count_nonzero(branches)
+            first, size = size, size + int(np.count_nonzero(branches))
             nodes[branches] = np.arange(first, size)
             lengths[nodes] = length + 1
             self._deepest[at] = nodes[numbers]

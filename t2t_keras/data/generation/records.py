@@ -21,10 +21,10 @@ from t2t_keras.errors import UserError
 from t2t_keras.files import whole_file
 
 HEADER_BYTES = 12
-"""What stands before each record in a TFRecord file: its length and the checksum of that."""
+"""Bytes before each record in a TFRecord file: its length and the checksum of the length."""
 
 FOOTER_BYTES = 4
-"""What stands after each record: its checksum."""
+"""Bytes after each record: its checksum."""
 
 _CHECKSUMS_AT_ONCE = 2048
 _LENGTHS = np.dtype("<u4")
@@ -34,17 +34,17 @@ class Lists(NamedTuple):
     """N lists of integers, or of bytes, in two arrays."""
 
     values: np.ndarray
-    """All lists, one after the other: [sum of lengths], int64 or bytes as uint8."""
+    """All lists, concatenated: [sum of lengths], int64, or uint8 for bytes."""
     lengths: np.ndarray
     """[N] int64."""
 
     @property
     def starts(self) -> np.ndarray:
-        """Where each list begins in `values`, and the end of the last: [N + 1] int64."""
+        """The start of each list in `values`, and the end of the last: [N + 1] int64."""
         return np.concatenate([[0], np.cumsum(self.lengths)])
 
     def take(self, rows: np.ndarray) -> Lists:
-        """The lists of some rows, in their order."""
+        """Returns the lists of some rows, in their order."""
         lengths = self.lengths[rows]
         ends = np.cumsum(lengths)
         shifts = self.starts[rows] - (ends - lengths)
@@ -189,7 +189,7 @@ def _crc_tables() -> tuple[np.ndarray, np.ndarray]:
 
 @functools.cache
 def _crc_starts(size: int) -> np.ndarray:
-    """What a register of ones has become after each number of zero bytes: [size] uint32."""
+    """Returns the register, initially ones, after each number of zero bytes: [size] uint32."""
     table = [int(entry) for entry in _after_bits(np.arange(256, dtype=np.uint32), 8)]
     registers = [0xFFFFFFFF]
     while len(registers) < size:
@@ -205,13 +205,16 @@ def _after_bits(registers: np.ndarray, bits: int) -> np.ndarray:
 
 
 def write_piece(path: Path, fields: Mapping[str, Lists], shard_of_row: np.ndarray, shards: int):
-    """Writes a piece.
+    """Writes encoded examples on their way to the shards: a piece.
+
+    A piece is a line of JSON, the header, then for each shard its examples: for each field the lengths
+    of all of them, then their values.
 
     Args:
-        path: where.
+        path: of the piece.
         fields: the examples.
-        shard_of_row: [N], the shard that each example goes to.
-        shards: their number.
+        shard_of_row: [N], the shard of each example.
+        shards: the number of shards.
     """
     order = np.argsort(shard_of_row, kind="stable")
     bounds = np.searchsorted(shard_of_row[order], np.arange(shards + 1)).tolist()
@@ -236,7 +239,7 @@ def write_piece(path: Path, fields: Mapping[str, Lists], shard_of_row: np.ndarra
 
 
 def read_segment(paths: Sequence[Path], shard: int) -> dict[str, Lists]:
-    """Returns the examples of a shard that are in some pieces, in the order of these."""
+    """Returns the examples of one shard in some pieces, in the order of the pieces."""
     parts: dict[str, list[Lists]] = {}
     for path in paths:
         with path.open("rb") as file:

@@ -31,7 +31,7 @@ _ENTITIES = [
         ("& ?gt;", ">"),
     )
 ]
-"""In this order, so that "&amp;lt;" becomes "<" and "&amp;amp;" becomes "&", as in T2T."""
+"""Replaced in this order, so that "&amp;lt;" becomes "<" and "&amp;amp;" becomes "&", as in T2T."""
 
 
 class TextSize(NamedTuple):
