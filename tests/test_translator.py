@@ -6,7 +6,7 @@ from typing import NamedTuple
 import numpy as np
 import pytest
 import tensorflow as tf
-from networks import log_probabilities, padding_model, search_model, small_model
+from networks import log_probabilities, padding_model, search_model
 
 from t2t_keras import decoding
 from t2t_keras.decoding import DecodeSettings, Ensemble, PairScorer, Translator, translator
@@ -278,11 +278,6 @@ def test_a_pair_that_is_too_long_has_no_score():
 def test_a_line_to_score_has_one_tab(text, tabs):
     with pytest.raises(UserError, match=f"line 1 has {tabs} tabs"):
         list(scorer().score_lines([Line(1, text)]))
-
-
-def test_models_that_do_not_fit_together():
-    with pytest.raises(UserError, match="vocabularies of the same sizes"):
-        Ensemble([search_model(), small_model(source_vocab=24, target_vocab=24)])
 
 
 # Batches of about one length: order, limits, memory
