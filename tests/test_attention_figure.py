@@ -5,8 +5,11 @@ import pytest
 
 from t2t_keras.errors import UserError
 from t2t_keras.inspection.attention import AttentionData
-from t2t_keras.inspection.attention_figure import attention_figure
-from t2t_keras.inspection.figures import require_figure, save_figure
+from t2t_keras.inspection.attention_figure import (
+    attention_figure,
+    require_figure,
+    save_figure,
+)
 from t2t_keras.inspection.tokens import Tokens
 
 pytest.importorskip("matplotlib")
