@@ -1,1 +1,1 @@
-"""Spelled-out numbers in English and German: the rules behind `translate_ende_numbers`."""
+"""Spelled-out numbers in English and German: corpus of the problem `translate_ende_numbers`."""
