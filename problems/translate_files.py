@@ -1,10 +1,11 @@
-"""Text of one's own, named by flags: files, or a dataset of TensorFlow Datasets."""
+"""Problems on your own text: files or a TFDS dataset named by flags, and files with T2T's names."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from pathlib import Path
 
-from t2t_keras.data import DatasetSplit
+from t2t_keras.data import DatasetSplit, Text2TextProblem, VocabType
 from t2t_keras.data.pair_source import (
     PairSource,
     PairSourceProblem,
@@ -13,10 +14,19 @@ from t2t_keras.data.pair_source import (
     with_shards,
 )
 from t2t_keras.data.shards import shard_paths
-from t2t_keras.data.text_problem import PathLike, make_directory, require_vocabulary
+from t2t_keras.data.text_problem import (
+    PathLike,
+    absent_vocabulary,
+    make_directory,
+    require_vocabulary,
+)
 from t2t_keras.data.tfds import USUAL_SPLITS, TfdsSource
+from t2t_keras.data.translate import read_pairs
 from t2t_keras.errors import UserError
+from t2t_keras.files import whole_file
 from t2t_keras.registry import register_problem
+from t2t_keras.text import TokenTextEncoder
+from t2t_keras.text.lines import iterate_lines
 
 _Files = Sequence[PathLike]
 
@@ -139,3 +149,50 @@ class TranslateFiles(PairSourceProblem):
             return False
         self._splits = there
         return True
+
+
+@register_problem("text2text_tmpdir")
+class Text2textTmpdir(Text2TextProblem):
+    """Pairs of lines of `inputs.{train,eval}.txt` and `targets.{train,eval}.txt` (T2T's name)."""
+
+    TRAIN_FILES = ("inputs.train.txt", "targets.train.txt")
+    EVAL_FILES = ("inputs.eval.txt", "targets.eval.txt")
+
+    @property
+    def is_generate_per_split(self) -> bool:
+        return True
+
+    def generate_samples(
+        self, data_dir: PathLike, tmp_dir: PathLike, split: str
+    ) -> Iterator[dict[str, str]]:
+        files = self.TRAIN_FILES if split == DatasetSplit.TRAIN else self.EVAL_FILES
+        for inputs, targets in read_pairs(*(Path(tmp_dir) / name for name in files)):
+            yield {"inputs": inputs, "targets": targets}
+
+
+@register_problem("text2text_tmpdir_tokens")
+class Text2textTmpdirTokens(Text2textTmpdir):
+    """The same with the words of `vocab.txt` as its vocabulary, one a line (T2T's name).
+
+    `<pad>`, `<EOS>` and `<UNK>`, which stands for all other words, need not be among them.
+    """
+
+    vocab_type = VocabType.TOKEN
+    oov_token = "<UNK>"
+
+    def get_or_create_vocab(
+        self, data_dir: PathLike, tmp_dir: PathLike | None, force_get: bool = False
+    ):
+        """Returns the encoder; takes the words from `tmp_dir` if `data_dir` has none yet.
+
+        Raises:
+            UserError: there are none, or none may be taken.
+        """
+        path = Path(data_dir) / str(self.vocab_filename)
+        if not path.exists():
+            if force_get or tmp_dir is None:
+                raise absent_vocabulary(self, data_dir)
+            words = (line.strip() for line in iterate_lines(Path(tmp_dir) / "vocab.txt"))
+            with whole_file(path) as partial:
+                TokenTextEncoder(vocab_list=[self.oov_token, *words]).store_to_file(partial)
+        return super().get_or_create_vocab(data_dir, tmp_dir, force_get)

@@ -329,7 +329,7 @@ def test_only_words(corpus):
 
 
 def test_problem():
-    from t2t_keras.problems.translate_ende_numbers import TranslateEndeNumbers
+    from t2t_keras.problems.numbers import TranslateEndeNumbers
 
     problem = TranslateEndeNumbers()
     assert problem.is_generate_per_split

@@ -7,7 +7,7 @@ from t2t_keras.settings import HParams
 from tests import toy
 
 MODULE = """
-from t2t_keras.problems.text2text_tmpdir import Text2textTmpdir
+from t2t_keras.problems.translate_files import Text2textTmpdir
 from t2t_keras.registry import register_problem
 
 

@@ -1,0 +1,218 @@
+"""Parsing problems: the Wall Street Journal (section 6.3 of the paper), free treebanks, Icelandic."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+from t2t_keras.data import DatasetSplit, SpaceID, VocabType
+from t2t_keras.data.parsing_problem import ParsingProblem
+from t2t_keras.data.text_problem import PathLike, absent_vocabulary
+from t2t_keras.data.translate import TwoVocabularyProblem, read_pairs
+from t2t_keras.files import whole_file
+from t2t_keras.parsing import Tree
+from t2t_keras.parsing.corpora import TreeCorpus, spaced_trees
+from t2t_keras.registry import register_problem
+from t2t_keras.text import TokenTextEncoder
+from t2t_keras.text.lines import iterate_lines
+
+_VOCAB_CHARACTERS = 40_000_000
+"""How much of each corpus a vocabulary is built from, brackets included."""
+
+_WSJ = {
+    DatasetSplit.TRAIN: TreeCorpus(
+        ("wsj.train.trees", "wsjTrain.trees", "02-21.10way.clean"), range(2, 22)
+    ),
+    DatasetSplit.EVAL: TreeCorpus(
+        ("wsj.dev.trees", "wsjEval.trees", "22.auto.clean"), range(22, 23)
+    ),
+    DatasetSplit.TEST: TreeCorpus(
+        ("wsj.test.trees", "wsjTest.trees", "23.auto.clean"), range(23, 24)
+    ),
+}
+
+
+@register_problem
+class ParsingEnglishPtb16k(ParsingProblem):
+    """The Penn Treebank alone, about 40,000 sentences: sections 2-21, 22 for dev, 23 for test.
+
+    The paper's "WSJ only" with its vocabulary of 16 K tokens, here one for words and tags.
+    """
+
+    approx_vocab_size = 2**14
+
+    def corpora(self, split: str) -> Sequence[TreeCorpus]:
+        return [_WSJ[split]]
+
+
+@register_problem
+class ParsingEnglishSemisup32k(ParsingProblem):
+    """The Penn Treebank and about 17 million sentences that parsers have parsed, 32 K tokens.
+
+    The paper's "semi-supervised" setting, with the high-confidence and the BerkeleyParser corpus
+    of Vinyals et al. (2015), "Grammar as a Foreign Language".
+    """
+
+    approx_vocab_size = 2**15
+    dataset_splits = [
+        {"split": DatasetSplit.TRAIN, "shards": 100},
+        {"split": DatasetSplit.EVAL, "shards": 1},
+        {"split": DatasetSplit.TEST, "shards": 1},
+    ]
+
+    def corpora(self, split: str) -> Sequence[TreeCorpus]:
+        parsed = [TreeCorpus(("high_confidence.trees",)), TreeCorpus(("berkeley_parser.trees",))]
+        return [_WSJ[split], *(parsed if split == DatasetSplit.TRAIN else [])]
+
+    def generate_text_for_vocab(self, data_dir: PathLike, tmp_dir: PathLike) -> Iterator[str]:
+        """Yields words and tags of evenly spaced trees of each corpus; of the smallest, all."""
+        for files in self.tree_files(tmp_dir, DatasetSplit.TRAIN):
+            for sample in self.samples_of(spaced_trees(files, _VOCAB_CHARACTERS)):
+                yield sample["inputs"]
+                yield sample["targets"]
+
+
+@register_problem
+class WsjParsing(ParsingProblem):
+    """T2T's problem, on its files `wsjTrain.trees` and `wsjEval.trees`, with nothing stripped.
+
+    The outermost bracket of every tree is left out, whatever its label. The vocabulary is built
+    from the first 1000 lines of `wsj.train.text.txt` and `wsj.train.tags.txt` or, where these are
+    absent, from the first 1000 trees.
+    """
+
+    VOCAB_FILES = ("wsj.train.text.txt", "wsj.train.tags.txt")
+
+    approx_vocab_size = 2**15
+    max_samples_for_vocab = 1000
+    dataset_splits = [
+        {"split": DatasetSplit.TRAIN, "shards": 100},
+        {"split": DatasetSplit.EVAL, "shards": 1},
+    ]
+
+    def corpora(self, split: str) -> Sequence[TreeCorpus]:
+        return [TreeCorpus(("wsjTrain.trees" if split == DatasetSplit.TRAIN else "wsjEval.trees",))]
+
+    def prepare(self, tree: Tree) -> Tree:
+        """Returns the tree as it is."""
+        return tree
+
+    def generate_text_for_vocab(self, data_dir: PathLike, tmp_dir: PathLike) -> Iterator[str]:
+        """Yields T2T's files line by line, if they are there."""
+        words, tags = (Path(tmp_dir) / name for name in self.VOCAB_FILES)
+        if words.exists() or tags.exists():
+            pairs = itertools.islice(read_pairs(words, tags), self.max_samples_for_vocab)
+            yield from itertools.chain.from_iterable(pairs)
+        else:
+            yield from super().generate_text_for_vocab(data_dir, tmp_dir)
+
+
+# Treebanks of your own, such as GUM
+
+
+UNKNOWN = "<UNK>"
+"""Stands for a tag or bracket that no training tree has."""
+
+
+@register_problem
+class ParsingEnglishGum(ParsingProblem):
+    """`train.trees`, `dev.trees` and `test.trees`, plain or `.gz`, with a vocabulary a side.
+
+    Words have one of 8 K subwords. Of tags and brackets each is one token, so that outputs are
+    nearly a quarter shorter than in subwords, where the slash of "/NP" stands apart. Both
+    vocabularies are of the training trees alone; any other tag is "<UNK>".
+
+    Any treebank will do. GUM, the Georgetown University Multilayer corpus
+    (https://gucorpling.org/gum), has trees of about 13,000 sentences in its folder `const`.
+    """
+
+    approx_vocab_size = 2**13
+
+    @property
+    def vocab_filenames(self) -> tuple[str, str]:
+        """The names of the vocabulary files in `data_dir`: of words, and of tags and brackets."""
+        tags = f"vocab.{self.dataset_filename()}.tags.{VocabType.TOKEN}"
+        return str(self.vocab_filename), tags
+
+    def corpora(self, split: str) -> Sequence[TreeCorpus]:
+        return [TreeCorpus((f"{split}.trees",))]
+
+    def generate_text_for_vocab(self, data_dir: PathLike, tmp_dir: PathLike) -> Iterator[str]:
+        """Yields the words of all training trees."""
+        for sample in self.generate_samples(data_dir, tmp_dir, DatasetSplit.TRAIN):
+            yield sample["inputs"]
+
+    def get_or_create_encoders(self, data_dir: PathLike, tmp_dir: PathLike) -> dict[str, Any]:
+        """Returns both encoders; builds the vocabularies that are absent."""
+        words = self.get_or_create_vocab(data_dir, tmp_dir)
+        path = self._tags_path(data_dir)
+        if not path.exists():
+            samples = self.generate_samples(data_dir, tmp_dir, DatasetSplit.TRAIN)
+            symbols = {symbol for sample in samples for symbol in sample["targets"].split()}
+            with whole_file(path) as partial:
+                TokenTextEncoder(vocab_list=[UNKNOWN, *sorted(symbols)]).store_to_file(partial)
+        return {"inputs": words, "targets": _tags_encoder(path)}
+
+    def feature_encoders(self, data_dir: PathLike) -> dict:
+        """Returns both encoders; their vocabularies must exist."""
+        words = self.get_or_create_vocab(data_dir, None, force_get=True)
+        path = self._tags_path(data_dir)
+        if not path.exists():
+            raise absent_vocabulary(self, data_dir, path.name)
+        return {"inputs": words, "targets": _tags_encoder(path)}
+
+    def _tags_path(self, data_dir: PathLike) -> Path:
+        return Path(data_dir) / self.vocab_filenames[1]
+
+
+def _tags_encoder(path: Path) -> TokenTextEncoder:
+    """Reads the vocabulary of tags; one of version 0.1.0, of all splits, has no unknown ones."""
+    known = path.read_text("utf-8").split()
+    return TokenTextEncoder(path, replace_oov=UNKNOWN if UNKNOWN in known else None)
+
+
+# Icelandic
+
+
+@register_problem("parsing_icelandic16k")
+class ParsingIcelandic16k(TwoVocabularyProblem):
+    """Sentences and their trees as text, read from `parsing_train.pairs` and `parsing_dev.pairs`.
+
+    A line holds a sentence, a tab and its tree. Outputs are text, not trees: T2T leaves open how
+    they are written.
+    """
+
+    approx_vocab_sizes = 2**14, 2**8
+    vocab_filenames = "ice_source.tokens.vocab.16384", "ice_target.tokens.vocab.256"
+    table_sizes = None, 2**8  # T2T's, however many tokens the vocabulary of trees has
+    max_subtoken_length = None
+    loss_multiplier = 2.5
+    space_ids = SpaceID.ICE_TOK, SpaceID.ICE_PARSE_TOK
+    dataset_splits = [
+        {"split": DatasetSplit.TRAIN, "shards": 10},
+        {"split": DatasetSplit.EVAL, "shards": 1},
+    ]
+
+    def generate_samples(
+        self, data_dir: PathLike, tmp_dir: PathLike, split: str
+    ) -> Iterator[dict[str, str]]:
+        """Yields the pairs of a file; one with an empty side, or without a tab, is left out."""
+        for inputs, targets in _pairs(tmp_dir, split):
+            if inputs and targets:
+                yield {"inputs": inputs, "targets": targets}
+            else:
+                self.dropped["empty"] += 1
+
+    def generate_text_of_sides(self, tmp_dir: PathLike, sides: Sequence[int]) -> Iterator[str]:
+        """Yields the inputs (0), the targets (1) or both of all training pairs."""
+        for pair in _pairs(tmp_dir, DatasetSplit.TRAIN):
+            for side in sides:
+                yield pair[side]
+
+
+def _pairs(tmp_dir: PathLike, split: str) -> Iterator[tuple[str, str]]:
+    for line in iterate_lines(Path(tmp_dir) / f"parsing_{split}.pairs"):
+        inputs, _, targets = line.partition("\t")
+        yield inputs.strip(), targets.strip()
