@@ -113,8 +113,10 @@ _UNITS = {noun.english: noun for name in ("measures", "time") for noun in NOUNS[
 _TIME = sorted(noun.english for noun in NOUNS["time"])
 _LARGEST = {"kilometre": 2_000, "metre": 9_999, "kilogram": 999, "litre": 999, "percent": 200}
 _LARGEST |= {"hour": 48, "week": 60, "month": 30}  # of other units 99
-_TWO_UNITS_OF_TIME = (("hour", "minute", 59), ("minute", "second", 59), ("day", "hour", 23))
-_TWO_UNITS_OF_TIME += (("week", "day", 6), ("year", "month", 11))
+_TWO_UNITS_OF_TIME = (
+    *(("hour", "minute", 59), ("minute", "second", 59), ("day", "hour", 23)),
+    *(("week", "day", 6), ("year", "month", 11)),
+)
 _PARTS_OF_DAY = {  # hours
     ("in the morning", "morgens"): range(5, 10),
     ("in the afternoon", "nachmittags"): range(1, 6),
@@ -227,8 +229,8 @@ def _age(rng: Random, value: Value) -> Pair:
     """Words an age: she is twenty-one years old, sie ist einundzwanzig Jahre alt."""
     who = rng.choice(SUBJECTS)
     source, target = counted(value[0], _UNITS["year"])
-    source, target = f"{who.english_is} {source} old.", f"{who.german_is} {target['acc']} alt."
-    return _finish(rng, f"{who.english} {source}", f"{who.german} {target}")
+    source = f"{who.english} {who.english_is} {source} old."
+    return _finish(rng, source, f"{who.german} {who.german_is} {target['acc']} alt.")
 
 
 def _draw_population(rng: Random) -> Value:

@@ -121,7 +121,7 @@ def read_run(directory: str) -> Run:
     _require_run(path)
     hparams, facts = read_settings(directory)
     if not facts:
-        facts = flags_of_t2t(directory)
+        facts.update(flags_of_t2t(directory))
         hparams = hparams and hparams.named(facts.get("hparams_set", ""))
     training = read_events(directory)
     if "global_step/sec" in training:  # T2T's
