@@ -19,7 +19,7 @@ from t2t_keras.text import TokenTextEncoder
 from t2t_keras.text.lines import iterate_lines
 
 _VOCAB_CHARACTERS = 40_000_000
-"""How much of each corpus a vocabulary is built from, brackets included."""
+"""Limit of each corpus for building a vocabulary, brackets included."""
 
 _WSJ = {
     DatasetSplit.TRAIN: TreeCorpus(
@@ -36,9 +36,9 @@ _WSJ = {
 
 @register_problem
 class ParsingEnglishPtb16k(ParsingProblem):
-    """The Penn Treebank alone, about 40,000 sentences: sections 2-21, 22 for dev, 23 for test.
+    """Penn Treebank, about 40,000 sentences: sections 2-21, 22 for dev, 23 for test.
 
-    The paper's "WSJ only" with its vocabulary of 16 K tokens, here one for words and tags.
+    The paper's "WSJ only" with a vocabulary of 16 K tokens, here shared by words and tags.
     """
 
     approx_vocab_size = 2**14
@@ -49,10 +49,10 @@ class ParsingEnglishPtb16k(ParsingProblem):
 
 @register_problem
 class ParsingEnglishSemisup32k(ParsingProblem):
-    """The Penn Treebank and about 17 million sentences that parsers have parsed, 32 K tokens.
+    """Penn Treebank and about 17 million automatically parsed sentences, 32 K tokens.
 
-    The paper's "semi-supervised" setting, with the high-confidence and the BerkeleyParser corpus
-    of Vinyals et al. (2015), "Grammar as a Foreign Language".
+    The paper's "semi-supervised" setting, with the high-confidence and BerkeleyParser corpora of
+    Vinyals et al. (2015), "Grammar as a Foreign Language".
     """
 
     approx_vocab_size = 2**15
@@ -67,7 +67,7 @@ class ParsingEnglishSemisup32k(ParsingProblem):
         return [_WSJ[split], *(parsed if split == DatasetSplit.TRAIN else [])]
 
     def generate_text_for_vocab(self, data_dir: PathLike, tmp_dir: PathLike) -> Iterator[str]:
-        """Yields words and tags of evenly spaced trees of each corpus; of the smallest, all."""
+        """Yields words and tags of evenly spaced trees of each corpus, all of the smallest."""
         for files in self.tree_files(tmp_dir, DatasetSplit.TRAIN):
             for sample in self.samples_of(spaced_trees(files, _VOCAB_CHARACTERS)):
                 yield sample["inputs"]
@@ -76,11 +76,11 @@ class ParsingEnglishSemisup32k(ParsingProblem):
 
 @register_problem
 class WsjParsing(ParsingProblem):
-    """T2T's problem, on its files `wsjTrain.trees` and `wsjEval.trees`, with nothing stripped.
+    """T2T's problem on its files `wsjTrain.trees` and `wsjEval.trees`, with nothing stripped.
 
-    The outermost bracket of every tree is left out, whatever its label. The vocabulary is built
-    from the first 1000 lines of `wsj.train.text.txt` and `wsj.train.tags.txt` or, where these are
-    absent, from the first 1000 trees.
+    The outermost bracket of every tree is dropped, whatever its label. The vocabulary is built
+    from the first 1000 lines of `wsj.train.text.txt` and `wsj.train.tags.txt` or, without them,
+    from the first 1000 trees.
     """
 
     VOCAB_FILES = ("wsj.train.text.txt", "wsj.train.tags.txt")
@@ -96,11 +96,11 @@ class WsjParsing(ParsingProblem):
         return [TreeCorpus(("wsjTrain.trees" if split == DatasetSplit.TRAIN else "wsjEval.trees",))]
 
     def prepare(self, tree: Tree) -> Tree:
-        """Returns the tree as it is."""
+        """Returns the tree unchanged."""
         return tree
 
     def generate_text_for_vocab(self, data_dir: PathLike, tmp_dir: PathLike) -> Iterator[str]:
-        """Yields T2T's files line by line, if they are there."""
+        """Yields the lines of T2T's files, or samples without them."""
         words, tags = (Path(tmp_dir) / name for name in self.VOCAB_FILES)
         if words.exists() or tags.exists():
             pairs = itertools.islice(read_pairs(words, tags), self.max_samples_for_vocab)
@@ -113,18 +113,18 @@ class WsjParsing(ParsingProblem):
 
 
 UNKNOWN = "<UNK>"
-"""Stands for a tag or bracket that no training tree has."""
+"""Token for tags and brackets that are in no training tree."""
 
 
 @register_problem
 class ParsingEnglishGum(ParsingProblem):
-    """`train.trees`, `dev.trees` and `test.trees`, plain or `.gz`, with a vocabulary a side.
+    """Trees in `train.trees`, `dev.trees` and `test.trees`, plain or `.gz`, with two vocabularies.
 
-    Words have one of 8 K subwords. Of tags and brackets each is one token, so that outputs are
-    nearly a quarter shorter than in subwords, where the slash of "/NP" stands apart. Both
-    vocabularies are of the training trees alone; any other tag is "<UNK>".
+    Words have 8 K subwords; each tag or bracket is one token, so that outputs are nearly a quarter
+    shorter than in subwords, where the slash of "/NP" is separate. Both vocabularies come from the
+    training trees alone; other tags are "<UNK>".
 
-    Any treebank will do. GUM, the Georgetown University Multilayer corpus
+    Any treebank can be used. GUM, the Georgetown University Multilayer corpus
     (https://gucorpling.org/gum), has trees of about 13,000 sentences in its folder `const`.
     """
 
@@ -132,7 +132,7 @@ class ParsingEnglishGum(ParsingProblem):
 
     @property
     def vocab_filenames(self) -> tuple[str, str]:
-        """The names of the vocabulary files in `data_dir`: of words, and of tags and brackets."""
+        """File names of the vocabularies of words, and of tags and brackets."""
         tags = f"vocab.{self.dataset_filename()}.tags.{VocabType.TOKEN}"
         return str(self.vocab_filename), tags
 
@@ -145,7 +145,7 @@ class ParsingEnglishGum(ParsingProblem):
             yield sample["inputs"]
 
     def get_or_create_encoders(self, data_dir: PathLike, tmp_dir: PathLike) -> dict[str, Any]:
-        """Returns both encoders; builds the vocabularies that are absent."""
+        """Returns both encoders; builds absent vocabularies."""
         words = self.get_or_create_vocab(data_dir, tmp_dir)
         path = self._tags_path(data_dir)
         if not path.exists():
@@ -168,7 +168,7 @@ class ParsingEnglishGum(ParsingProblem):
 
 
 def _tags_encoder(path: Path) -> TokenTextEncoder:
-    """Reads the vocabulary of tags; one of version 0.1.0, of all splits, has no unknown ones."""
+    """Reads the vocabulary of tags; those of version 0.1.0, of all splits, have no "<UNK>"."""
     known = path.read_text("utf-8").split()
     return TokenTextEncoder(path, replace_oov=UNKNOWN if UNKNOWN in known else None)
 
@@ -178,15 +178,14 @@ def _tags_encoder(path: Path) -> TokenTextEncoder:
 
 @register_problem("parsing_icelandic16k")
 class ParsingIcelandic16k(TwoVocabularyProblem):
-    """Sentences and their trees as text, read from `parsing_train.pairs` and `parsing_dev.pairs`.
+    """T2T's parsing of Icelandic: lines of sentence, tab and tree in `parsing_{train,dev}.pairs`.
 
-    A line holds a sentence, a tab and its tree. Outputs are text, not trees: T2T leaves open how
-    they are written.
+    Outputs are text, not trees: T2T does not define their format.
     """
 
     approx_vocab_sizes = 2**14, 2**8
     vocab_filenames = "ice_source.tokens.vocab.16384", "ice_target.tokens.vocab.256"
-    table_sizes = None, 2**8  # T2T's, however many tokens the vocabulary of trees has
+    table_sizes = None, 2**8  # T2T's, independent of the size of the vocabulary of trees
     max_subtoken_length = None
     loss_multiplier = 2.5
     space_ids = SpaceID.ICE_TOK, SpaceID.ICE_PARSE_TOK
@@ -198,7 +197,7 @@ class ParsingIcelandic16k(TwoVocabularyProblem):
     def generate_samples(
         self, data_dir: PathLike, tmp_dir: PathLike, split: str
     ) -> Iterator[dict[str, str]]:
-        """Yields the pairs of a file; one with an empty side, or without a tab, is left out."""
+        """Yields the pairs of a file without those that have an empty side or no tab."""
         for inputs, targets in _pairs(tmp_dir, split):
             if inputs and targets:
                 yield {"inputs": inputs, "targets": targets}

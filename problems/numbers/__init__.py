@@ -12,17 +12,17 @@ from t2t_keras.registry import register_problem
 
 @register_problem
 class TranslateEndeNumbers(Text2TextProblem):
-    """Numbers, dates, times, prices and phrases made of them, in English and German words.
+    """Numbers, dates, times, prices and phrases with them, in English and German words.
 
-    24,000 pairs for training, 500 for dev, 500 for test, the same every time. What dev and test
-    spell is spelled in no training sentence of the same kind, and 345 kept for test is kept there as
-    a cardinal, an ordinal and a count alike (`pairs.split_of`): a good score shows that the
-    rules were learned. Each English sentence has one German translation, so BLEU 100 is possible.
+    24,000 pairs for training, 500 for dev, 500 for test, the same every time. Values in dev and test
+    are in no training sentence of the same family of phrases (`pairs.split_of`), so that a good score
+    shows that the rules were learned. Each English sentence has one German translation: BLEU 100
+    is possible.
     """
 
     @property
     def approx_vocab_size(self) -> int:
-        """About 512 subwords, so that long German numbers fall into a few pieces."""
+        """About 512 subwords: long German numbers become a few pieces."""
         return 2**9
 
     @property
@@ -35,7 +35,7 @@ class TranslateEndeNumbers(Text2TextProblem):
 
     @property
     def is_generate_per_split(self) -> bool:
-        """True: every split has values of its own."""
+        """True: each split has its own values."""
         return True
 
     def generate_samples(
