@@ -47,7 +47,6 @@ number {} = Nummer {nom}; the train leaves from platform {}. = der Zug fährt vo
 the story begins on page {}. = die Geschichte beginnt auf Seite {nom}.;
 the answer is {}. = die Antwort ist {nom}.;
 our room has the number {}. = unser Zimmer hat die Nummer {nom}.
-
 ordinal: the {} letter = der {stem}e Brief; the {} page = die {stem}e Seite;
 the {} book = das {stem}e Buch; on the {} day = am {stem}en Tag;
 in the {} week = in der {stem}en Woche; in the {} year = im {stem}en Jahr;
@@ -55,12 +54,10 @@ in the {} minute = in der {stem}en Minute; for the {} time = zum {stem}en Mal;
 this is the {} question. = das ist die {stem}e Frage.;
 this is my {} letter. = das ist mein {stem}er Brief.;
 this is her {} book. = das ist ihr {stem}es Buch.
-
 population: the city has {} inhabitants. = die Stadt hat {n} Einwohner.;
 the country has {} inhabitants. = das Land hat {n} Einwohner.; about {} people = etwa {n} Menschen;
 more than {} people = mehr als {n} Menschen; almost {} people = fast {n} Menschen;
 Berlin has {} inhabitants. = Berlin hat {n} Einwohner.
-
 year: in {} = im Jahr {year}; since {} = seit {year}; in the spring of {} = im Frühling {year};
 in the summer of {} = im Sommer {year}; in the autumn of {} = im Herbst {year};
 in the winter of {} = im Winter {year};
@@ -68,41 +65,30 @@ the house was built in {}. = das Haus wurde im Jahr {year} gebaut.;
 the church was built in {}. = die Kirche wurde im Jahr {year} gebaut.;
 the letter was written in {}. = der Brief wurde im Jahr {year} geschrieben.;
 it happened in {}. = es geschah im Jahr {year}.
-
 kilometre: {} = {nom}; the village is {} away. = das Dorf ist {acc} entfernt.;
 the river is {} long. = der Fluss ist {acc} lang.
-
 metre: {} = {nom}; the tower is {} high. = der Turm ist {acc} hoch.;
 the lake is {} deep. = der See ist {acc} tief.
-
 kilogram: {} = {nom}; the box weighs {}. = die Kiste wiegt {acc}.
-
 litre: {} = {nom}; the barrel holds {}. = das Fass fasst {acc}.
-
 degree: {} = {nom}; the temperature rose by {}. = die Temperatur stieg um {acc}.
-
 percent: {} = {nom}; prices rose by {}. = die Preise stiegen um {acc}.;
 prices fell by {}. = die Preise sanken um {acc}.
-
 date: the {} = der {nom}; on the {} = am {dat}; until the {} = bis zum {dat};
 since the {} = seit dem {dat}; from the {} on = ab dem {dat};
 today is the {}. = heute ist der {nom}.; tomorrow is the {}. = morgen ist der {nom}.;
 her birthday is on the {}. = ihr Geburtstag ist am {dat}.;
 school starts on the {}. = die Schule beginnt am {dat}.;
 we are leaving on the {}. = wir reisen am {dat} ab.
-
 time: at {} = um {time}; until {} = bis {time}; it is {}. = es ist {time}.;
 the train leaves at {}. = der Zug fährt um {time} ab.;
 the bus arrives at {}. = der Bus kommt um {time} an.;
 the film starts at {}. = der Film beginnt um {time}.;
 the shop closes at {}. = das Geschäft schließt um {time}.
-
 price: {} = {nom}; for {} = für {acc}; that comes to {}. = das macht {acc}.
-
 duration: {} = {nom}; for {} = {acc} lang; in {} = in {dat}; after {} = nach {dat};
 {} ago = vor {dat}; the journey takes {}. = die Fahrt dauert {acc}.;
 the war lasted {}. = der Krieg dauerte {acc}.
-
 short duration: the meeting lasted {}. = die Sitzung dauerte {acc}.;
 the train leaves in {}. = der Zug fährt in {dat} ab.
 """).items()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import NamedTuple
 
 Pair = tuple[str, str]  # English, German
@@ -156,9 +157,11 @@ def counted(n: int, noun: Noun) -> tuple[str, dict[str, str]]:
 
 
 def table(text: str) -> dict[str, list[str]]:
-    """Reads paragraphs `name: entry; entry; ...`."""
-    paragraphs = (" ".join(words.split()).split(": ", 1) for words in text.strip().split("\n\n"))
-    return {name: entries.split("; ") for name, entries in paragraphs}
+    """Reads `name: entry; entry; ...`, where a name starts a line."""
+    rows = (
+        " ".join(row.split()).split(": ", 1) for row in re.split(r"\n(?=[a-z ]+: )", text.strip())
+    )
+    return {name: entries.split("; ") for name, entries in rows}
 
 
 WORDS = {
@@ -166,18 +169,13 @@ WORDS = {
     for name, entries in table("""
 verbs: bought, kaufte; sold, verkaufte; counted, zählte; needed, brauchte; had, hatte; found, fand;
 saw, sah
-
 activities: waited, wartete; worked, arbeitete; slept, schlief
-
 places: in the house, im Haus; in the box, in der Kiste
-
 weekdays: Monday, Montag; Tuesday, Dienstag; Wednesday, Mittwoch; Thursday, Donnerstag;
 Friday, Freitag; Saturday, Samstag; Sunday, Sonntag
-
 months: January, Januar, 31; February, Februar, 29; March, März, 31; April, April, 30; May, Mai, 31;
 June, Juni, 30; July, Juli, 31; August, August, 31; September, September, 30; October, Oktober, 31;
 November, November, 30; December, Dezember, 31
-
 subjects: I, ich, am, was, bin; he, er, is, was, ist; she, sie, is, was, ist;
 we, wir, are, were, sind; they, sie, are, were, sind; Anna, Anna, is, was, ist;
 Peter, Peter, is, was, ist; my brother, mein Bruder, is, was, ist;
@@ -193,18 +191,13 @@ things: book books Buch Bücher n; apple apples Apfel Äpfel m; egg eggs Ei Eier
 letter letters Brief Briefe m; flower flowers Blume Blumen f; picture pictures Bild Bilder n;
 cup cups Tasse Tassen f; key keys Schlüssel Schlüssel m; chair chairs Stuhl Stühle m;
 bottle bottles Flasche Flaschen f; shirt shirts Hemd Hemden n; coin coins Münze Münzen f
-
 goods: book books Buch Bücher n; bicycle bicycles Fahrrad Fahrräder n; lamp lamps Lampe Lampen f;
 jacket jackets Jacke Jacken f; table tables Tisch Tische m; coat coats Mantel Mäntel m
-
 currencies: euro euros Euro Euro m; dollar dollars Dollar Dollar m
-
 cents: cent cents Cent Cent m
-
 measures: kilometre kilometres Kilometer Kilometer m; metre metres Meter Meter m;
 kilogram kilograms Kilogramm Kilogramm n; litre litres Liter Liter m; degree degrees Grad Grad m;
 percent percent Prozent Prozent n
-
 time: second seconds Sekunde Sekunden f; minute minutes Minute Minuten f;
 hour hours Stunde Stunden f; day days Tag Tage m; week weeks Woche Wochen f;
 month months Monat Monate m; year years Jahr Jahre n
