@@ -106,11 +106,16 @@ class Translator:
             skip: translations that are not wanted, at the beginning.
             done: called after every batch.
             known: numbers of lines that are not to be translated: empty hypotheses come for them.
+
+        Raises:
+            UserError: the search needs more memory than the machine has.
         """
+        self._require_memory()
         return self.by_length.results(map(self._sentence, lines), skip, done, known)
 
     def translate_ids(self, ids) -> list[Translation]:
         """Translates source ids [B, S] with their ends of sentences, padded with 0."""
+        self._require_memory()
         rows = [without_padding(row) for row in np.asarray(ids)]
         sentences = [Sentence(n, row, [], "") for n, row in enumerate(rows, start=1)]
         return list(self.by_length.results(sentences))
@@ -155,6 +160,14 @@ class Translator:
     def tokens(self, translation: Translation) -> int:
         """Those of the best hypothesis."""
         return translation.lengths[0]
+
+    def _require_memory(self) -> None:
+        models = getattr(self.model, "models", [self.model])
+        cached = sum(
+            8 * model.hp.hidden_size * (model.hp.num_decoder_layers or model.hp.num_hidden_layers)
+            for model in models
+        )
+        self.settings.require_memory(self.model.target_vocab_size, cached)
 
     def _search(self, sentences, longest):
         s = self.settings
