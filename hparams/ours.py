@@ -6,7 +6,6 @@ from t2t_keras.hparams.transformer import transformer_base, transformer_tiny
 from t2t_keras.registry import register_hparams
 from t2t_keras.settings import HParams
 
-# ----------------------------------------------------------------------------
 # Multi30k: 29,000 short sentences, so a small network held back by much dropout.
 
 
@@ -30,7 +29,6 @@ def transformer_multi30k() -> HParams:
     )
 
 
-# ----------------------------------------------------------------------------
 # `translate_ende_numbers`: exact rules and clean data, learned in minutes.
 
 

@@ -17,6 +17,8 @@ Scalar = bool | int | float | str
 INT32, INT64 = 2**31 - 1, 2**63 - 1
 _LEAST_FLOAT32, _MOST_FLOAT32 = 2.0**-126, (2 - 2.0**-23) * 2.0**127  # normal numbers
 
+_SHOWN = 100  # characters of a wrong value in its error
+
 _BOOLEANS = {"true": True, "True": True, "false": False, "False": False}
 _TYPE_WORDS = {
     bool: ("true or false", "a list of true and false"),
@@ -123,7 +125,8 @@ class Setting(NamedTuple):
         elif self.kind is float and isinstance(value, float) and value and not _fits(value):
             note = ": float32 cannot hold it"
         reason = f" ({self.inert})" if self.inert else ""
-        return SettingError(f"{what}{name} must be {self.description}, got {value!r}{reason}{note}")
+        shown = repr(value) if len(repr(value)) <= _SHOWN else repr(value)[:_SHOWN] + "..."
+        return SettingError(f"{what}{name} must be {self.description}, got {shown}{reason}{note}")
 
     def _checked_scalar(self, name: str, value: Any, what: str) -> Any:
         typed: Any = None

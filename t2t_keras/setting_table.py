@@ -95,7 +95,7 @@ _NETWORK = {
     "ffn_layer": declare(
         "dense_relu_dense",
         one_of("dense_relu_dense", "conv_hidden_relu"),
-        "feed-forward layer: two names of one, as in T2T",
+        "the feed-forward layer, by either of its names",
     ),
     "layer_preprocess_sequence": declare(
         "none", _letters("nd"), "before each sublayer: n normalises, d drops out"
@@ -114,17 +114,13 @@ _NETWORK = {
     "self_attention_type": declare(
         "dot_product",
         one_of("dot_product", "dot_product_relative", "restricted"),
-        "plain, with relative positions (Shaw et al. 2018), or of a neighbourhood",
+        "plain, with relative positions (Shaw et al. 2018), or local",
     ),
-    "max_relative_position": declare(
-        0, _COUNT, "of `dot_product_relative`: larger distances count as this one"
-    ),
-    "restricted_neighborhood": declare(
-        0, _COUNT, "of `restricted`: positions that each one sees, itself included"
-    ),
+    "max_relative_position": declare(0, _COUNT, "`dot_product_relative` clips distances to it"),
+    "restricted_neighborhood": declare(0, _COUNT, "positions that each one sees with `restricted`"),
     "proximity_bias": declare(False, text="attention prefers positions nearby"),
     "unidirectional_encoder": declare(False, text="the encoder sees no later positions"),
-    "use_target_space_embedding": declare(True, text="add the target space's vector to sources"),
+    "use_target_space_embedding": declare(True, text="add the target space's embedding to sources"),
     "use_pad_remover": declare(
         True, text="the encoder's `relu_dropout_broadcast_dims` count axes without padding"
     ),
@@ -142,12 +138,12 @@ _NETWORK = {
         True, text="source, target and softmax share a table"
     ),
     "symbol_modality_num_shards": declare(
-        16, at_least(1), "variables of a table in a checkpoint", "training"
+        16, at_least(1), "variables that a table is split into in checkpoints", "training"
     ),
     "multiply_embedding_mode": declare(
         "sqrt_depth", one_of("sqrt_depth", "none"), "multiply embeddings by sqrt(`hidden_size`)"
     ),
-    "vocab_divisor": declare(1, at_least(1), "tables have a multiple of so many rows"),
+    "vocab_divisor": declare(1, at_least(1), "tables are padded to a multiple of so many rows"),
     "attention_dropout": declare(0.0, _FRACTION, "dropout of attention weights"),
     "attention_dropout_broadcast_dims": declare("", _axes(4), "axes that share its mask"),
     "relu_dropout": declare(0.0, _FRACTION, "dropout inside the feed-forward layer"),
@@ -158,7 +154,7 @@ _NETWORK = {
     "layer_prepostprocess_dropout_broadcast_dims": declare(
         "", _axes(3), "axes that share its mask"
     ),
-    "symbol_dropout": declare(0.0, one_of(0.0), "dropout of whole tokens, which is not here"),
+    "symbol_dropout": declare(0.0, one_of(0.0), "dropout of whole tokens; not supported"),
 }
 
 _DATA = {
@@ -169,15 +165,17 @@ _DATA = {
         "training",
     ),
     "batch_shuffle_size": declare(
-        512, _COUNT, "0 keeps batches in their order; on the fly, how many are shuffled"
+        512, _COUNT, "examples to shuffle among on the fly; 0: batches keep their order"
     ),
     "min_length": declare(0, _COUNT, "shortest example of training: tokens of the longer side"),
     "max_length": declare(
         256, _COUNT, "longest example of training; 0: `batch_size`. Rows of `pos=emb`", "network"
     ),
-    "min_length_bucket": declare(8, at_least(1), "length of the first bucket"),
-    "length_bucket_step": declare(1.1, above(1), "ratio of the lengths of two buckets"),
-    "eval_drop_long_sequences": declare(False, text="evaluation has these limits of length, too"),
+    "min_length_bucket": declare(8, at_least(1), "longest example of the first bucket"),
+    "length_bucket_step": declare(
+        1.1, above(1), "ratio between the lengths of neighbouring buckets"
+    ),
+    "eval_drop_long_sequences": declare(False, text="apply these limits in evaluation too"),
     "max_input_seq_length": declare(0, text="tokens of a source that are read; 0 or less: all"),
     "max_target_seq_length": declare(0, text="tokens of a target that are read; 0 or less: all"),
     "t2t_batches": declare(
@@ -187,10 +185,12 @@ _DATA = {
 
 _TRAINING = {
     "label_smoothing": declare(0.1, _FRACTION, "probability of the other tokens in training"),
-    "weight_decay": declare(0.0, at_least(0), "L2 loss of the weights; of `adam_w`, their decay"),
+    "weight_decay": declare(
+        0.0, at_least(0), "weight of the L2 loss; with `adam_w`, decay per update"
+    ),
     "clip_grad_norm": declare(0.0, at_least(0), "largest norm of a gradient; 0: any"),
     "tokens_per_update": declare(
-        0, _COUNT, "target tokens of an update, as a sum of batches; 0: an update is one batch"
+        0, _COUNT, "target tokens per update, summed over batches; 0: one batch per update"
     ),
 }
 
@@ -204,18 +204,20 @@ _OPTIMIZERS = {
     ),
     "optimizer_adam_beta1": declare(0.9, _FRACTION, "decay of the mean gradient"),
     "optimizer_adam_beta2": declare(0.98, _FRACTION, "decay of the mean squared gradient"),
-    "optimizer_adam_epsilon": declare(1e-9, above(0), "added to its root"),
+    "optimizer_adam_epsilon": declare(1e-9, above(0), "added to the root of that mean"),
     "optimizer_adafactor_beta1": declare(0.0, _FRACTION, "decay of the mean update; 0: none"),
-    "optimizer_adafactor_beta2": declare(0.999, _FRACTION, "decay of `decay_type=adam`"),
+    "optimizer_adafactor_beta2": declare(
+        0.999, _FRACTION, "decay of the mean squared gradient in `adam`"
+    ),
     "optimizer_adafactor_clipping_threshold": declare(
         1.0, above(0), "largest root mean square of an update"
     ),
     "optimizer_adafactor_decay_type": declare(
-        "pow", one_of("pow", "adam"), "decay of the mean squared gradient"
+        "pow", one_of("pow", "adam"), "how the decay of the mean squared gradient grows"
     ),
-    "optimizer_adafactor_factored": declare(True, text="keep rows and columns of it alone"),
+    "optimizer_adafactor_factored": declare(True, text="keep means of rows and columns only"),
     "optimizer_adafactor_memory_exponent": declare(
-        0.8, at_least(0), "of `decay_type=pow`: 1 - step^-exponent"
+        0.8, at_least(0), "the decay in `pow` is 1 - step^-exponent"
     ),
     "optimizer_adafactor_multiply_by_parameter_scale": declare(
         True, text="multiply updates by the size of the weights"
@@ -223,7 +225,7 @@ _OPTIMIZERS = {
     "optimizer_momentum_momentum": declare(0.9, _FRACTION, "decay of the sum of gradients"),
     "optimizer_momentum_nesterov": declare(False, text="look one step ahead"),
     "optimizer_multistep_accumulate_steps": declare(
-        0, _COUNT, "of `multistep_adam`: batches of an update"
+        0, _COUNT, "batches per update of `multistep_adam`"
     ),
 }
 
@@ -243,15 +245,21 @@ _LEARNING_RATE = {
     "learning_rate_decay_scheme": declare(
         "noam",
         one_of("none", "noam", "exp", "piecewise", "cosine", "cyclelinear10x", "sqrt", ""),
-        "scheme of `legacy`; nothing is `none`",
+        "scheme of `legacy`; empty: `none`",
     ),
     "learning_rate_decay_steps": declare(5000, _STEPS, "steps of a decay"),
-    "learning_rate_decay_rate": declare(1.0, at_least(0), "what is left after so many steps"),
-    "learning_rate_decay_staircase": declare(False, text="decay all at once at their end"),
-    "learning_rate_cosine_cycle_steps": declare(250000, _STEPS, "half a cycle of `cosine`"),
+    "learning_rate_decay_rate": declare(
+        1.0, at_least(0), "factor of `exp_decay` and `exp` after these steps"
+    ),
+    "learning_rate_decay_staircase": declare(
+        False, text="decay once after these steps, not at each"
+    ),
+    "learning_rate_cosine_cycle_steps": declare(
+        250000, _STEPS, "steps from the top of `cosine` to its bottom"
+    ),
     "learning_rate_boundaries": declare([], at_least(0), "steps of `piecewise`", kind=float),
     "learning_rate_multiples": declare(
-        [], at_least(0), "of `piecewise`: the factor after each of them", kind=float
+        [], at_least(0), "the factor of `piecewise` after each of them", kind=float
     ),
 }
 

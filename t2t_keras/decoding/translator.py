@@ -56,6 +56,9 @@ class Translator:
             memory; by default, standard error is.
         format_output: makes of an input and the text that was decoded for it what a user gets, as
             `Problem.format_output` does; by default, the text.
+
+    Raises:
+        UserError: the search needs more memory than the machine has.
     """
 
     def __init__(
@@ -69,6 +72,7 @@ class Translator:
         self.model = model
         self.encoders = encoders
         self.settings = settings or DecodeSettings()
+        self._require_memory()
         self.report = report or warn
         self.format_output = format_output
         self.by_length = ByLength(self, _limits(self.settings), self.report)
@@ -106,16 +110,11 @@ class Translator:
             skip: translations that are not wanted, at the beginning.
             done: called after every batch.
             known: numbers of lines that are not to be translated: empty hypotheses come for them.
-
-        Raises:
-            UserError: the search needs more memory than the machine has.
         """
-        self._require_memory()
         return self.by_length.results(map(self._sentence, lines), skip, done, known)
 
     def translate_ids(self, ids) -> list[Translation]:
         """Translates source ids [B, S] with their ends of sentences, padded with 0."""
-        self._require_memory()
         rows = [without_padding(row) for row in np.asarray(ids)]
         sentences = [Sentence(n, row, [], "") for n, row in enumerate(rows, start=1)]
         return list(self.by_length.results(sentences))
