@@ -241,7 +241,7 @@ def transformer_clean_big() -> HParams:
 
 
 def for_tpu(hp: HParams) -> HParams:
-    """Returns `hp` with Adafactor, short sentences, unsharded tables and dropout masks shared by positions."""
+    """Returns `hp` with Adafactor, short sentences, unsharded tables and shared dropout masks."""
     return _shared_dropout_masks(hp).replace(
         optimizer="Adafactor",
         learning_rate_schedule="rsqrt_decay",

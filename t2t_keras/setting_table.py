@@ -281,143 +281,97 @@ OURS = (
 )
 """Settings that the sets of T2T's Transformer do not have."""
 
+# Reason -> the settings and their defaults.
+# fmt: off
 _INERT: dict[str, dict[str, Any]] = {
     "area attention is not supported": {
-        "area_key_mode": "none",
-        "area_value_mode": "none",
-        "max_area_height": 1,
-        "max_area_width": 1,
-        "memory_height": 1,
-        "num_area_layers": 0,
+        "area_key_mode": "none", "area_value_mode": "none", "max_area_height": 1,
+        "max_area_width": 1, "memory_height": 1, "num_area_layers": 0,
     },
     "hard and noisy attention are not supported": {
-        "gumbel_noise_weight": 0.0,
-        "hard_attention_k": 0,
+        "gumbel_noise_weight": 0.0, "hard_attention_k": 0,
     },
     "only T2T's dot_product_relative_v2 reads it, which is not supported": {
-        "add_relative_to_values": False,
-        "heads_share_relative_embedding": False,
+        "add_relative_to_values": False, "heads_share_relative_embedding": False,
     },
     "queries, keys and values are matrices": {"attention_variables_3d": False},
     "the decoder never sees later positions": {"causal_decoder_self_attention": True},
     "attention over parameters is not supported": {
-        "parameter_attention_key_channels": 0,
-        "parameter_attention_value_channels": 0,
+        "parameter_attention_key_channels": 0, "parameter_attention_value_channels": 0,
     },
     "mixture of experts is not supported": {
-        "moe_hidden_sizes": "2048",
-        "moe_k": 2,
-        "moe_loss_coef": 0.001,
-        "moe_num_experts": 16,
-        "moe_overhead_eval": 2.0,
-        "moe_overhead_train": 1.0,
+        "moe_hidden_sizes": "2048", "moe_k": 2, "moe_loss_coef": 0.001, "moe_num_experts": 16,
+        "moe_overhead_eval": 2.0, "moe_overhead_train": 1.0,
     },
     "convolutions are not supported": {
-        "compress_steps": 0,
-        "conv_first_kernel": 3,
-        "kernel_height": 3,
-        "kernel_width": 1,
+        "compress_steps": 0, "conv_first_kernel": 3, "kernel_height": 3, "kernel_width": 1,
     },
     "the Transformer does not read it: see layer_prepostprocess_dropout": {"dropout": 0.2},
     "factored logits are not supported": {"factored_logits": False},
     "position features are not supported": {"position_features": ""},
     "video is not supported": {"video_num_input_frames": 1, "video_num_target_frames": 1},
     "multi-problem training is not supported": {
-        "multiproblem_fixed_train_length": -1,
-        "multiproblem_label_weight": 0.5,
-        "multiproblem_max_input_length": -1,
-        "multiproblem_max_target_length": -1,
-        "multiproblem_mixing_schedule": "constant",
-        "multiproblem_per_task_threshold": "",
-        "multiproblem_reweight_label_loss": False,
-        "multiproblem_schedule_max_examples": 1e7,
-        "multiproblem_schedule_threshold": 0.5,
-        "multiproblem_target_eval_only": False,
-        "multiproblem_vocab_size": -1,
-        "nbr_decoder_problems": 1,
-        "overload_eval_metric_name": "",
+        "multiproblem_fixed_train_length": -1, "multiproblem_label_weight": 0.5,
+        "multiproblem_max_input_length": -1, "multiproblem_max_target_length": -1,
+        "multiproblem_mixing_schedule": "constant", "multiproblem_per_task_threshold": "",
+        "multiproblem_reweight_label_loss": False, "multiproblem_schedule_max_examples": 1e7,
+        "multiproblem_schedule_threshold": 0.5, "multiproblem_target_eval_only": False,
+        "multiproblem_vocab_size": -1, "nbr_decoder_problems": 1, "overload_eval_metric_name": "",
     },
     "scheduled sampling is not supported": {
-        "scheduled_sampling_gold_mixin_prob": 0.5,
-        "scheduled_sampling_method": "parallel",
-        "scheduled_sampling_num_passes": 1,
-        "scheduled_sampling_prob": 0.0,
-        "scheduled_sampling_warmup_schedule": "exp",
-        "scheduled_sampling_warmup_steps": 50000,
+        "scheduled_sampling_gold_mixin_prob": 0.5, "scheduled_sampling_method": "parallel",
+        "scheduled_sampling_num_passes": 1, "scheduled_sampling_prob": 0.0,
+        "scheduled_sampling_warmup_schedule": "exp", "scheduled_sampling_warmup_steps": 50000,
     },
     "give it in --decode_hparams": {
-        "sampling_keep_top_k": -1,
-        "sampling_method": "argmax",
-        "sampling_temp": 1.0,
+        "sampling_keep_top_k": -1, "sampling_method": "argmax", "sampling_temp": 1.0,
     },
     "targets are not split into chunks": {
-        "split_targets_chunk_length": 0,
-        "split_targets_max_chunks": 100,
-        "split_targets_strided_training": False,
-        "split_to_length": 0,
+        "split_targets_chunk_length": 0, "split_targets_max_chunks": 100,
+        "split_targets_strided_training": False, "split_to_length": 0,
     },
     "sources are not prepended to targets": {"prepend_mode": "none"},
     "the problem decides how its data is packed and batched": {
-        "pack_dataset": False,
-        "pad_batch": False,
-        "use_fixed_batch_size": False,
+        "pack_dataset": False, "pad_batch": False, "use_fixed_batch_size": False,
     },
     "evaluation scores the reference, and decodes separately": {
-        "eval_run_autoregressive": False,
-        "force_full_predict": False,
+        "eval_run_autoregressive": False, "force_full_predict": False,
     },
     "the flag --warm_start_from names a checkpoint to start from": {
-        "pretrained_model_dir": "",
-        "warm_start_from_second": "",
+        "pretrained_model_dir": "", "warm_start_from_second": "",
     },
     "weights are float32: see activation_dtype": {
-        "gpu_automatic_mixed_precision": False,
-        "weight_dtype": "float32",
+        "gpu_automatic_mixed_precision": False, "weight_dtype": "float32",
     },
     "the scaling of the loss cannot be configured": {
         "mixed_precision_optimizer_init_loss_scale": 32768,
         "mixed_precision_optimizer_loss_scaler": "exponential",
     },
     "noise on gradients and weights is not supported": {
-        "grad_noise_scale": 0.0,
-        "weight_noise": 0.0,
+        "grad_noise_scale": 0.0, "weight_noise": 0.0,
     },
     "every variable has a gradient": {"optimizer_zero_grads": False},
     "tensor2tensor itself no longer reads it": {"learning_rate_minimum": None},
     "it controlled TensorFlow 1": {
-        "daisy_chain_variables": True,
-        "mlperf_mode": False,
-        "no_data_parallelism": False,
-        "summarize_grads": False,
-        "summarize_vars": False,
-        "tpu_enable_host_call": False,
+        "daisy_chain_variables": True, "mlperf_mode": False, "no_data_parallelism": False,
+        "summarize_grads": False, "summarize_vars": False, "tpu_enable_host_call": False,
         "use_custom_ops": True,
     },
 }
 
 OTHER_NETWORK = (
-    "attention_variables_3d",
-    "causal_decoder_self_attention",
-    "gumbel_noise_weight",
-    "hard_attention_k",
-    "num_area_layers",
-    "position_features",
-    "prepend_mode",
+    "attention_variables_3d", "causal_decoder_self_attention", "gumbel_noise_weight",
+    "hard_attention_k", "num_area_layers", "position_features", "prepend_mode",
 )
 """Inert settings: with another value than the default, T2T's network is another one."""
 
 OTHER_TRAINING = (
-    "gpu_automatic_mixed_precision",
-    "grad_noise_scale",
-    "pack_dataset",
-    "scheduled_sampling_prob",
-    "split_targets_chunk_length",
-    "split_to_length",
-    "use_fixed_batch_size",
-    "weight_dtype",
+    "gpu_automatic_mixed_precision", "grad_noise_scale", "pack_dataset", "scheduled_sampling_prob",
+    "split_targets_chunk_length", "split_to_length", "use_fixed_batch_size", "weight_dtype",
     "weight_noise",
 )
 """Inert settings: with another value than the default, T2T trains the same network differently."""
+# fmt: on
 
 
 def _table() -> dict[str, Setting]:

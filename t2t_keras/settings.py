@@ -1,4 +1,4 @@
-"""`HParams`, the immutable object that holds all settings, and T2T's grammar for overriding them."""
+"""`HParams`, the immutable object of all settings, and T2T's grammar for overriding them."""
 
 from __future__ import annotations
 
@@ -260,7 +260,7 @@ def _plain(value: Any) -> Any:
 
 
 def _parsed(name: str, setting: Setting, elements: str | None, written: str) -> Any:
-    """Returns the value that "[elements]" or, without brackets, `written` stands for; not yet checked."""
+    """Returns the value of "[elements]" or, without brackets, of `written`; not yet checked."""
     text = written if elements is None else f"[{elements}]"
     try:
         if elements is None:

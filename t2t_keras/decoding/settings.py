@@ -1,4 +1,4 @@
-"""`DecodeSettings`, T2T's `decode_hparams` and ours: one table of names, defaults, ranges and meanings."""
+"""`DecodeSettings`: T2T's `decode_hparams` and ours, declared with their defaults and ranges."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from t2t_keras.settings import split_items
 SENTENCES = 32
 """T2T's sentences per batch where `batch_size` is 0."""
 
-_CACHED = 100  # positions that a search is counted on to cache
+_CACHED = 100  # positions whose caches the estimate of memory counts
 
 
 def _option(default: Any, text: str, allowed: Allowed = ANY) -> Any:
@@ -105,7 +105,7 @@ class DecodeSettings:
             )
 
     def deciding(self) -> dict[str, Any]:
-        """Returns the settings that decide outputs: those of batches only where batches have a say."""
+        """Returns the settings that outputs depend on: those of batches only where batches matter."""
         values = dataclasses.asdict(self)
         if not self.t2t_batches and self.sampling_method == "argmax":
             del values["batch_size"], values["batch_tokens"]
@@ -114,8 +114,8 @@ class DecodeSettings:
     def require_memory(self, vocab_size: int, cached_per_position: int) -> None:
         """Refuses a search that needs more than the machine's memory.
 
-        The estimate is a low one: logits, and caches of a hundred positions, of one sentence, and the
-        ids of a batch as long as outputs may be.
+        The estimate is a low one: for one sentence logits and caches of up to a hundred positions, and
+        for a batch the ids of the longest outputs.
 
         Args:
             vocab_size: V, the target's.
