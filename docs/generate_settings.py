@@ -37,7 +37,7 @@ def page() -> str:
         if setting.inert:
             reasons.setdefault(setting.inert, []).append(f"`{name}`")
     parts.append(INERT + "".join(f"| {why} | {', '.join(of)} |\n" for why, of in reasons.items()))
-    parts.append("## In --decode_hparams\n\n" + table(DECODE_SETTINGS))
+    parts.append("## Decode hparams\n\n" + table(DECODE_SETTINGS))
     return "\n".join(parts)
 
 
