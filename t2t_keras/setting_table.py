@@ -165,9 +165,9 @@ _DATA = {
         "training",
     ),
     "batch_shuffle_size": declare(
-        512, _COUNT, "examples to shuffle among on the fly; 0: batches keep their order"
+        512, text="examples to shuffle among on the fly; 0 or less: batches keep their order"
     ),
-    "min_length": declare(0, _COUNT, "shortest example of training: tokens of the longer side"),
+    "min_length": declare(0, text="shortest example of training: tokens of the longer side"),
     "max_length": declare(
         256, _COUNT, "longest example of training; 0: `batch_size`. Rows of `pos=emb`", "network"
     ),
@@ -257,7 +257,7 @@ _LEARNING_RATE = {
     "learning_rate_cosine_cycle_steps": declare(
         250000, _STEPS, "steps from the top of `cosine` to its bottom"
     ),
-    "learning_rate_boundaries": declare([], at_least(0), "steps of `piecewise`", kind=float),
+    "learning_rate_boundaries": declare([], text="steps of `piecewise`", kind=float),
     "learning_rate_multiples": declare(
         [], at_least(0), "the factor of `piecewise` after each of them", kind=float
     ),
