@@ -119,6 +119,7 @@ def test_a_decode_hparam_names_processors(beam_size):
             "rarest:2",
             "unknown logits processor 'rarest'; registered: .*rarer.* Did you mean 'rarer'",
         ),
+        ("rarer:nan", "'rarer:nan' cannot be made .nan is not finite.: write rarer:NUMBER"),
         ("rarer:much", "'rarer:much' cannot be made .*'much'.*: write rarer:NUMBER"),
         ("always", "'always' cannot be made .*missing.*: write always:NUMBER"),
     ],
