@@ -8,12 +8,11 @@ from pathlib import Path
 from typing import Any
 
 from t2t_keras.data import DatasetSplit, SpaceID, VocabType
-from t2t_keras.data.parsing_problem import ParsingProblem
+from t2t_keras.data.parsing_problem import ParsingProblem, TreeCorpus, spaced_trees
 from t2t_keras.data.text_problem import PathLike, absent_vocabulary
 from t2t_keras.data.translate import TwoVocabularyProblem, read_pairs
 from t2t_keras.files import whole_file
 from t2t_keras.parsing import Tree
-from t2t_keras.parsing.corpora import TreeCorpus, spaced_trees
 from t2t_keras.registry import register_problem
 from t2t_keras.text import TokenTextEncoder
 from t2t_keras.text.lines import iterate_lines

@@ -94,7 +94,7 @@ def inspect_data(arguments: list[str]) -> None:
         padding_table,
         read_counts,
     )
-    from t2t_keras.data.index import read_index
+    from t2t_keras.data.shards import read_index
 
     split, name = FLAGS.split, problem.dataset_filename()
     batches = data.Batches(problem, split, data_dir, hp, seed=FLAGS.random_seed)
