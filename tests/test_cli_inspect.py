@@ -6,6 +6,7 @@ import sys
 import golden
 import numpy as np
 import pytest
+import toy
 from run_files import write_run
 
 from t2t_keras import checkpoints, data, registry
@@ -14,7 +15,6 @@ from t2t_keras.decoding.translator import until_eos
 from t2t_keras.errors import UserError
 from t2t_keras.inspection.attention import KINDS
 from t2t_keras.inspection.attention_figure import require_figure
-from tests import toy
 
 SETTINGS = toy.hparams(min_length_bucket=4)
 ATTENTION = ("attention", "--data_dir=x", "--output_dir=y", "--text=a")

@@ -7,12 +7,12 @@ import sys
 
 import numpy as np
 import pytest
+import toy
 
 from t2t_keras import data
 from t2t_keras.data.generation.packing import pack
 from t2t_keras.errors import UserError
 from t2t_keras.settings import HParams
-from tests import toy
 
 SIDES = ("inputs", "targets")
 
