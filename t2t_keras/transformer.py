@@ -157,6 +157,8 @@ class Transformer(TokenFit):
 
     def _make_stacks(self):
         hp = self.hp
+        relative = hp.self_attention_type == "dot_product_relative"
+        restricted = hp.self_attention_type == "restricted"
         settings: dict[str, Any] = {
             "num_heads": hp.num_heads,
             "filter_size": hp.filter_size,
@@ -172,22 +174,24 @@ class Transformer(TokenFit):
             ),
             "attention_dropout_broadcast_dims": _axes(hp.attention_dropout_broadcast_dims),
             "relu_dropout_broadcast_dims": _axes(hp.relu_dropout_broadcast_dims),
-            "max_relative_position": _relative_positions(hp),
-            "neighborhood": hp.restricted_neighborhood if _is_restricted(hp) else 0,
+            "self_attention_type": hp.self_attention_type,
+            "max_relative_position": hp.max_relative_position if relative else 0,
+            "neighborhood": hp.restricted_neighborhood if restricted else 0,
+            "proximity_bias": hp.proximity_bias,
             "norm_epsilon": hp.norm_epsilon,
             "kernel_initializer": kernel_initializer(hp),
             "remat": self.remat,
             "dtype": self.dtype_policy,
         }
-        of_encoder = dict(settings)
+        encoder_settings = dict(settings)
         if hp.use_pad_remover:
             shared = _axes_without_padding(settings["relu_dropout_broadcast_dims"])
-            of_encoder["relu_dropout_broadcast_dims"] = shared
+            encoder_settings["relu_dropout_broadcast_dims"] = shared
         self.encoder = (self.encoder_class or layers.TransformerEncoder)(
             num_layers=hp.num_encoder_layers or hp.num_hidden_layers,
             remove_padding=hp.use_pad_remover,
             name="encoder",
-            **of_encoder,
+            **encoder_settings,
         )
         self.decoder = (self.decoder_class or layers.TransformerDecoder)(
             num_layers=hp.num_decoder_layers or hp.num_hidden_layers, name="decoder", **settings
@@ -236,28 +240,25 @@ class Transformer(TokenFit):
         return self.source_embedding, self.target_embedding, self.softmax
 
     def call(self, inputs, training=False, return_attention_weights=False):
-        source, targets = inputs["inputs"], inputs["targets"]
-        packing = dict.fromkeys(PACKING)
-        if is_packed(inputs):
-            packing = {name: inputs[name] for name in PACKING}
+        packing = {name: inputs[name] for name in PACKING} if is_packed(inputs) else {}
         memory = self.encode(
-            source,
+            inputs["inputs"],
             training=training,
             return_attention_weights=return_attention_weights,
-            segments=packing["inputs_segmentation"],
-            position=packing["inputs_position"],
+            segments=packing.get("inputs_segmentation"),
+            position=packing.get("inputs_position"),
         )
         if return_attention_weights:
             memory, encoder_weights = memory
         logits = self.decode(
-            targets,
+            inputs["targets"],
             memory,
-            source_mask=source != PAD_ID,
+            source_mask=inputs["inputs"] != PAD_ID,
             training=training,
             return_attention_weights=return_attention_weights,
-            segments=packing["targets_segmentation"],
-            source_segments=packing["inputs_segmentation"],
-            position=packing["targets_position"],
+            segments=packing.get("targets_segmentation"),
+            source_segments=packing.get("inputs_segmentation"),
+            position=packing.get("targets_position"),
         )
         if not return_attention_weights:
             return logits
@@ -283,8 +284,7 @@ class Transformer(TokenFit):
             segments: [B, S] int32, of packed rows: the pair's number, 0 at padding.
             position: [B, S] int32, of packed rows: the position within the pair.
         """
-        mask = source != PAD_ID
-        x = self.source_embedding(source)
+        x = self.source_embedding(source)  # [B, S, D]
         if self.hp.use_target_space_embedding:
             x = x + ops.cast(self.target_space_table[self.target_space_id], x.dtype)
         if self.source_position is not None:
@@ -292,16 +292,12 @@ class Transformer(TokenFit):
         x = self.source_dropout(x, training=training)
         return self.encoder(
             x,
-            mask=mask,
-            bias=self._proximity_bias(ops.shape(source)[1]),
+            mask=source != PAD_ID,
             segments=segments,
             causal=self.hp.unidirectional_encoder,
             training=training,
             return_attention_weights=return_attention_weights,
         )
-
-    def _proximity_bias(self, length):
-        return layers.proximity_bias(length) if self.hp.proximity_bias else None
 
     def decode(
         self,
@@ -331,7 +327,6 @@ class Transformer(TokenFit):
         x = self.decoder(
             x,
             memory,
-            bias=self._proximity_bias(ops.shape(x)[1]),
             memory_mask=source_mask,
             segments=segments,
             memory_segments=source_segments,
@@ -344,7 +339,7 @@ class Transformer(TokenFit):
         return ops.cast(self.softmax.logits(x), "float32"), own_weights, memory_weights
 
     def encode_source(self, source):
-        """What every `decode_step` needs of source ids [B, S], whatever the hypotheses.
+        """Encodes source ids [B, S] once for every `decode_step`, whatever the hypotheses.
 
         Returns:
             "memory_caches": a list with a layer's keys and values {"k", "v"} [B, H, S, C] each, and
@@ -357,11 +352,11 @@ class Transformer(TokenFit):
         }
 
     def empty_caches(self, batch):
-        """The caches of a first `decode_step` for B sentences."""
+        """Returns the caches of the first `decode_step` of B sentences."""
         return self.decoder.empty_caches(batch)
 
     def step_kernels(self):
-        """What every `decode_step` multiplies with; made once, it need not be again.
+        """Returns the matrices that every `decode_step` multiplies with, cast and joined once.
 
         Returns:
             "softmax": of `SharedEmbedding.matrix`, and "self_attention": of
@@ -373,10 +368,10 @@ class Transformer(TokenFit):
         }
 
     def decode_step(self, last_ids, position, caches, source, visible=None, kernels=None):
-        """Logits of the next token of K hypotheses a sentence, from cached keys and values.
+        """Returns the logits of the next token of K hypotheses of each sentence, from cached keys and values.
 
-        A hypothesis that goes on from another needs no copy of its keys and values: it says
-        which it sees. Those that none sees may be taken out, unless `keys_need_positions`.
+        A hypothesis that continues another one needs no copy of its keys and values: `visible`
+        says which it sees. Keys that none sees may be removed, unless `keys_need_positions`.
 
         Args:
             last_ids: [B, K] int32, the tokens chosen last; 0 at the first position.
@@ -393,46 +388,36 @@ class Transformer(TokenFit):
             multiple of 64; see `SharedEmbedding.matrix`.
         """
         hypotheses = last_ids.shape[1]
-        x = self.target_embedding(last_ids)
+        x = self.target_embedding(last_ids)  # [B, K, D]
         if self.target_position is not None:
-            # The position is along K here: the same for all hypotheses of a step.
+            # All hypotheses stand at one position, so K takes the place of the batch.
             hidden = x.shape[-1]
-            x = ops.reshape(x, (-1, 1, hidden))
+            x = ops.reshape(x, (-1, 1, hidden))  # [B*K, 1, D]
             x = ops.reshape(self.target_position(x, start=position), (-1, hypotheses, hidden))
-        bias = self._hypothesis_bias(hypotheses, position, visible)
+        if visible is None and hypotheses > 1:
+            visible = ops.tile(ops.eye(hypotheses, dtype="bool")[None], (1, 1, position + 1))
         distance = None
-        if _relative_positions(self.hp) or _is_restricted(self.hp):
+        if self.keys_need_positions:
+            # Every position has K keys: 1 - t, ..., 1 - t, ..., 0, ..., 0 for each query.
             distance = ops.repeat(ops.arange(position + 1) - position, hypotheses)
-            distance = ops.tile(distance[None], (hypotheses, 1))
+            distance = ops.tile(distance[None], (hypotheses, 1))  # [K, S + K]
         x, caches = self.decoder.step(
             x,
             caches,
             source["memory_caches"],
             source["memory_bias"],
-            bias,
+            None if visible is None else layers.mask_bias(visible),
             distance,
             kernels and kernels["self_attention"],
         )
-        rows = ops.reshape(x, (-1, x.shape[-1]))
+        rows = ops.reshape(x, (-1, x.shape[-1]))  # [B*K, D]
         logits = self.softmax.logits(rows, kernels and kernels["softmax"])
         return ops.cast(ops.reshape(logits, (-1, hypotheses, logits.shape[-1])), "float32"), caches
 
     @property
     def keys_need_positions(self):
-        """Whether a step needs the keys of all positions before it, since it counts them."""
-        hp = self.hp
-        return bool(_relative_positions(hp) or hp.proximity_bias or _is_restricted(hp))
-
-    def _hypothesis_bias(self, hypotheses, position, visible):
-        """Bias of K hypotheses on the keys of a step, broadcastable to [B, H, K, keys]."""
-        if visible is None and hypotheses > 1:
-            visible = ops.tile(ops.eye(hypotheses, dtype="bool")[None], (1, 1, position + 1))
-        bias = None if visible is None else layers.mask_bias(visible)
-        if self.hp.proximity_bias:
-            near = layers.proximity_bias(position + 1)[:, :, -1:]  # [1, 1, 1, t]
-            near = ops.repeat(near, hypotheses, axis=-1)
-            bias = near if bias is None else bias + near
-        return bias
+        """True if a step needs the keys of all earlier positions, since it counts them."""
+        return self.decoder.needs_positions
 
     def description(self) -> dict[str, Any]:
         """What a network is besides its settings, as `run.json` records it."""
@@ -543,7 +528,7 @@ def check_settings(hp: HParams) -> None:
     if hp.self_attention_type == "dot_product_relative":
         positive += ["max_relative_position"]
     _check_broadcast_dims(hp)
-    if _is_restricted(hp):
+    if hp.self_attention_type == "restricted":
         positive += ["restricted_neighborhood"]
         _check_restricted(hp)
     for name in positive:
@@ -596,15 +581,6 @@ def _check_channels(hp: HParams) -> None:
             "self_attention_type=dot_product_relative needs attention_key_channels and "
             f"attention_value_channels (hidden_size if 0) to be equal, got {keys} and {values}."
         )
-
-
-def _relative_positions(hp: HParams) -> int:
-    """How far self-attention tells positions apart; 0: it does not."""
-    return hp.max_relative_position if hp.self_attention_type == "dot_product_relative" else 0
-
-
-def _is_restricted(hp: HParams) -> bool:
-    return hp.self_attention_type == "restricted"
 
 
 def _check_restricted(hp: HParams) -> None:

@@ -123,3 +123,14 @@ def test_wrong_settings(settings, wanted):
 def test_learned_positions_are_no_signal():
     with pytest.raises(ValueError, match="one of timing, timing_paper, got 'emb'"):
         timing_signal(3, 8, kind="emb")
+
+
+@pytest.mark.parametrize(
+    "settings", [{}, {"kind": "timing_paper"}, {"kind": "emb", "max_length": 3}]
+)
+def test_given_positions(settings):
+    x = random_tensor(2, 5, 7)
+    position = np.array([[0, 1, 2, 0, 1], [4, 3, 0, 0, 0]])
+    layer = PositionEncoding(**settings)
+    straight = np.asarray(layer(np.zeros((1, 5, 7), "float32")))[0]
+    np.testing.assert_allclose(layer(x, position=position), x + straight[position], atol=1e-6)

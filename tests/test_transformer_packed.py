@@ -1,4 +1,4 @@
-"""Rows of several pairs: each pair as if it were alone, but for what T2T's shift lets through."""
+"""Packed rows: each pair is as if alone, except for what T2T's shift of targets lets through."""
 
 import functools
 
@@ -14,7 +14,7 @@ import t2t_keras as t2t
 from t2t_keras.data.generation.packing import pack
 from t2t_keras.decoding import DecodeSettings, Translator
 from t2t_keras.errors import UserError
-from t2t_keras.layers import PositionEncoding, TransformerDecoder, TransformerEncoder, segment_bias
+from t2t_keras.layers import TransformerDecoder, TransformerEncoder, segment_bias
 
 LENGTH = 16
 PAIRS = [
@@ -280,29 +280,6 @@ def test_a_packed_problem_s_model_decodes_plain_text():
         lines
     )
     assert [translation.texts[0] for translation in translated] == lines
-
-
-def test_segment_bias_by_hand():
-    no = -1e9
-    queries, keys = np.array([[1, 2, 0]]), np.array([[1, 1, 2, 0]])
-    wanted = [[[[0, 0, no, no], [no, no, 0, no], [no, no, no, 0]]]]
-    bias = segment_bias(queries, keys)
-    np.testing.assert_array_equal(bias, wanted)
-    assert bias.dtype == "float32"
-    np.testing.assert_array_equal(
-        segment_bias(queries), [[[[0, no, no], [no, 0, no], [no, no, 0]]]]
-    )
-
-
-@pytest.mark.parametrize(
-    "settings", [{}, {"kind": "timing_paper"}, {"kind": "emb", "max_length": 3}]
-)
-def test_given_positions(settings):
-    x = random_tensor(2, 5, 7)
-    position = np.array([[0, 1, 2, 0, 1], [4, 3, 0, 0, 0]])
-    layer = PositionEncoding(**settings)
-    straight = np.asarray(layer(np.zeros((1, 5, 7), "float32")))[0]
-    np.testing.assert_allclose(layer(x, position=position), x + straight[position], atol=1e-6)
 
 
 SMALL = {"num_heads": 2, "filter_size": 12, "num_layers": 2}

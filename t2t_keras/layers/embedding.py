@@ -6,7 +6,7 @@ import keras
 from keras import ops
 
 from t2t_keras.ids import PAD_ID
-from t2t_keras.layers.bias import MASKED
+from t2t_keras.layers.masks import MASKED
 
 BLOCK = 64
 """Decoding computes logits of a multiple of so many tokens, and finds the best of them by blocks."""
