@@ -14,6 +14,8 @@ from t2t_keras.ids import PAD_ID
 from t2t_keras.setting_table import SETTINGS
 from t2t_keras.settings import HParams
 
+__all__ = ["Transformer"]
+
 PACKING = (
     "inputs_segmentation",
     "inputs_position",
@@ -157,8 +159,6 @@ class Transformer(TokenFit):
 
     def _make_stacks(self):
         hp = self.hp
-        relative = hp.self_attention_type == "dot_product_relative"
-        restricted = hp.self_attention_type == "restricted"
         settings: dict[str, Any] = {
             "num_heads": hp.num_heads,
             "filter_size": hp.filter_size,
@@ -175,8 +175,8 @@ class Transformer(TokenFit):
             "attention_dropout_broadcast_dims": _axes(hp.attention_dropout_broadcast_dims),
             "relu_dropout_broadcast_dims": _axes(hp.relu_dropout_broadcast_dims),
             "self_attention_type": hp.self_attention_type,
-            "max_relative_position": hp.max_relative_position if relative else 0,
-            "neighborhood": hp.restricted_neighborhood if restricted else 0,
+            "max_relative_position": _relative_positions(hp),
+            "neighborhood": hp.restricted_neighborhood if _is_restricted(hp) else 0,
             "proximity_bias": hp.proximity_bias,
             "norm_epsilon": hp.norm_epsilon,
             "kernel_initializer": kernel_initializer(hp),
@@ -528,7 +528,7 @@ def check_settings(hp: HParams) -> None:
     if hp.self_attention_type == "dot_product_relative":
         positive += ["max_relative_position"]
     _check_broadcast_dims(hp)
-    if hp.self_attention_type == "restricted":
+    if _is_restricted(hp):
         positive += ["restricted_neighborhood"]
         _check_restricted(hp)
     for name in positive:
@@ -581,6 +581,15 @@ def _check_channels(hp: HParams) -> None:
             "self_attention_type=dot_product_relative needs attention_key_channels and "
             f"attention_value_channels (hidden_size if 0) to be equal, got {keys} and {values}."
         )
+
+
+def _relative_positions(hp: HParams) -> int:
+    """How far self-attention tells positions apart; 0: it does not."""
+    return hp.max_relative_position if hp.self_attention_type == "dot_product_relative" else 0
+
+
+def _is_restricted(hp: HParams) -> bool:
+    return hp.self_attention_type == "restricted"
 
 
 def _check_restricted(hp: HParams) -> None:
