@@ -22,7 +22,7 @@ PACKING = (
     "targets_segmentation",
     "targets_position",
 )
-"""What a batch of packed rows holds besides "inputs" and "targets", in T2T's names."""
+"""The features of packed rows besides "inputs" and "targets", in T2T's names."""
 
 TARGET_SPACES = 32
 """Rows of the target-space table, fixed in T2T."""
@@ -52,7 +52,7 @@ INFERENCE_SETTINGS = (
     "use_target_space_embedding",
     "vocab_divisor",
 )
-"""What decides the logits of a trained network; all else is of interest in training alone."""
+"""The settings that decide the logits of a trained network; all others matter in training alone."""
 
 
 @keras.saving.register_keras_serializable("t2t_keras")
@@ -67,8 +67,8 @@ class Transformer(TokenFit):
         target_vocab_size: number of target token ids, V before rounding up to `vocab_divisor`.
         target_space_id: row of the target-space table added to the source (T2T's `SpaceID`);
             T2T's translation problems leave it at 0.
-        remat: whether training computes each layer again in the backward pass (see
-            `layers.Stack`).
+        remat: True recomputes the activations inside each layer in the backward pass
+            (gradient checkpointing, see `layers.StackConfig`).
         dtype: the Keras policy; `hp.activation_dtype` "bfloat16" and "float16" stand for
             "mixed_bfloat16" and "mixed_float16".
 
@@ -93,10 +93,10 @@ class Transformer(TokenFit):
     """
 
     encoder_class = None
-    """What the encoder is made of: None is `layers.TransformerEncoder`; a subclass may name its own."""
+    """The class of the encoder, for a subclass to set; None is `layers.TransformerEncoder`."""
 
     decoder_class = None
-    """What the decoder is made of: None is `layers.TransformerDecoder`; a subclass may name its own."""
+    """The class of the decoder, for a subclass to set; None is `layers.TransformerDecoder`."""
 
     def __init__(
         self,
@@ -236,7 +236,7 @@ class Transformer(TokenFit):
 
     @property
     def embeddings(self) -> tuple[layers.SharedEmbedding, ...]:
-        """Source embedding, target embedding and softmax; shared ones are the same object."""
+        """The source embedding, target embedding and softmax; shared ones are the same object."""
         return self.source_embedding, self.target_embedding, self.softmax
 
     def call(self, inputs, training=False, return_attention_weights=False):
@@ -278,7 +278,7 @@ class Transformer(TokenFit):
         segments=None,
         position=None,
     ):
-        """Source ids [B, S] -> memory [B, S, D] (and the encoder's attention weights).
+        """Encodes source ids [B, S]: memory [B, S, D] (and the encoder's attention weights).
 
         Args:
             segments: [B, S] int32, of packed rows: the pair's number, 0 at padding.
@@ -310,7 +310,7 @@ class Transformer(TokenFit):
         source_segments=None,
         position=None,
     ):
-        """Target ids [B, T] and memory [B, S, D] -> logits [B, T, V] float32.
+        """Decodes target ids [B, T] on memory [B, S, D]: logits [B, T, V] float32.
 
         Args:
             source_mask: boolean [B, S], True where the source has a token.
@@ -319,8 +319,8 @@ class Transformer(TokenFit):
             source_segments: [B, S] int32, the same for the source; goes with segments.
             position: [B, T] int32, of packed rows: the position within the pair.
         """
-        x = self.target_embedding(targets)
-        x = ops.pad(x, [[0, 0], [1, 0], [0, 0]])[:, :-1]  # position t sees tokens before t
+        x = self.target_embedding(targets)  # [B, T, D]
+        x = ops.pad(x, [[0, 0], [1, 0], [0, 0]])[:, :-1]  # position t has the token before it
         if self.target_position is not None:
             x = self.target_position(x, position=position)
         x = self.target_dropout(x, training=training)
@@ -368,7 +368,7 @@ class Transformer(TokenFit):
         }
 
     def decode_step(self, last_ids, position, caches, source, visible=None, kernels=None):
-        """Returns the logits of the next token of K hypotheses of each sentence, from cached keys and values.
+        """Decodes one position of K hypotheses of each sentence, from cached keys and values.
 
         A hypothesis that continues another one needs no copy of its keys and values: `visible`
         says which it sees. Keys that none sees may be removed, unless `keys_need_positions`.
@@ -398,7 +398,7 @@ class Transformer(TokenFit):
             visible = ops.tile(ops.eye(hypotheses, dtype="bool")[None], (1, 1, position + 1))
         distance = None
         if self.keys_need_positions:
-            # Every position has K keys: 1 - t, ..., 1 - t, ..., 0, ..., 0 for each query.
+            # Each position has K keys: -t, ..., -t, 1 - t, ..., -1, 0, ..., 0 for every query.
             distance = ops.repeat(ops.arange(position + 1) - position, hypotheses)
             distance = ops.tile(distance[None], (hypotheses, 1))  # [K, S + K]
         x, caches = self.decoder.step(
@@ -420,7 +420,7 @@ class Transformer(TokenFit):
         return self.decoder.needs_positions
 
     def description(self) -> dict[str, Any]:
-        """What a network is besides its settings, as `run.json` records it."""
+        """Returns the name of the set and the sizes of the network, as `run.json` records them."""
         return {
             "hparams_set": self.hp.set_name,
             "source_vocab_size": self.source_vocab_size,
@@ -431,7 +431,7 @@ class Transformer(TokenFit):
     def export(
         self, filepath, format="tf_saved_model", verbose=None, input_signature=None, **kwargs
     ):
-        """Keras's `export`, of logits for ids of any shape unless `input_signature` says otherwise.
+        """Keras's `export`, of logits for ids of any shape unless an `input_signature` is given.
 
         `t2t_keras.export` makes a SavedModel that decodes, and takes text.
         """
@@ -461,7 +461,7 @@ class Transformer(TokenFit):
 
 
 def _settings(values: dict[str, Any], set_name: str) -> HParams:
-    """The settings that `HParams.to_dict` has recorded, those that `add_hparam` had added too."""
+    """Returns recorded settings as `HParams`, with those that `add_hparam` had added."""
     declared = {name: value for name, value in values.items() if name in SETTINGS}
     hp = HParams.from_dict(declared, set_name)
     for name in sorted(set(values) - set(declared)):
@@ -495,7 +495,7 @@ _BROADCAST_DIMS = {  # axes of what is dropped out
 
 
 def is_packed(features) -> bool:
-    """Whether a batch holds packed rows.
+    """Returns True if a batch holds packed rows.
 
     Raises:
         UserError: it has some of the features of packed rows, but not all.
@@ -584,7 +584,7 @@ def _check_channels(hp: HParams) -> None:
 
 
 def _relative_positions(hp: HParams) -> int:
-    """How far self-attention tells positions apart; 0: it does not."""
+    """Returns the largest distance that relative positions tell apart; 0 if there are none."""
     return hp.max_relative_position if hp.self_attention_type == "dot_product_relative" else 0
 
 
@@ -593,7 +593,7 @@ def _is_restricted(hp: HParams) -> bool:
 
 
 def _check_restricted(hp: HParams) -> None:
-    """Raises UserError where what is set besides needs all pairs of positions."""
+    """Raises UserError if another setting needs all pairs of positions."""
     for name in ("proximity_bias", "unidirectional_encoder"):
         if getattr(hp, name):
             raise UserError(f"self_attention_type=restricted needs {name}=false, got true.")
@@ -606,7 +606,7 @@ def _check_restricted(hp: HParams) -> None:
 
 
 def kernel_initializer(hp: HParams) -> keras.initializers.Initializer:
-    """T2T's `get_variable_initializer`: how every matrix but the embeddings starts."""
+    """Returns the initializer of every matrix but embeddings: T2T's `get_variable_initializer`."""
     gain = hp.initializer_gain
     if hp.initializer == "orthogonal":
         return keras.initializers.Orthogonal(gain=gain)
@@ -626,6 +626,6 @@ def _axes(broadcast_dims: str) -> list[int]:
 
 
 def _axes_without_padding(axes: list[int]) -> list[int]:
-    """Axes of [1, tokens, F], what T2T's pad remover makes of [B, T, F], as axes of the latter."""
+    """Returns axes of [1, tokens, F], T2T's shape after its pad remover, as axes of [B, T, F]."""
     same = {0: (), 1: (0, 1), 2: (2,)}
     return sorted({axis for given in axes for axis in same[given % 3]})

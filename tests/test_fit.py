@@ -255,7 +255,7 @@ def test_what_fit_would_leave_out_is_an_error(overrides, message, batches, compi
 def test_weights_of_tokens_are_an_error(batches, compiled):
     batch = next(iter(batches()))
     data = tf.data.Dataset.from_tensors((batch, batch["targets"], tf.ones([len(batch["targets"])])))
-    with pytest.raises(t2t.errors.UserError, match="weighs all tokens alike"):
+    with pytest.raises(t2t.errors.UserError, match="weighs all tokens equally"):
         fit(compiled(NO_DROPOUT), data)
 
 

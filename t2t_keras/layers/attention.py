@@ -69,7 +69,7 @@ class MultiHeadAttention(keras.layers.Layer):
         kernel_initializer="glorot_uniform",
         **kwargs,
     ):
-        # Keras would cast the bias to float16 too, where -1e9 is minus infinity.
+        # Keras would cast the bias to float16 too, where -1e9 is -inf and a row of it gives NaN.
         super().__init__(autocast=False, **kwargs)
         if num_heads < 1:
             raise ValueError(f"num_heads must be 1 or more, got {num_heads}.")
@@ -222,6 +222,7 @@ class MultiHeadAttention(keras.layers.Layer):
         if joint_kernel is None:
             queries = self._heads(self.q, x, _sizes(x), self.key_scale)
             return {"q": queries, **self.keys_and_values(x)}
+        # One product of [B*T, D] is faster than three small ones in a step of decoding.
         joint = ops.matmul(ops.reshape(x, (-1, x.shape[-1])), joint_kernel)  # [B*T, 3 K]
         heads = (*_sizes(x), 3, self.num_heads, self.k.units // self.num_heads)
         joint = ops.transpose(ops.reshape(joint, heads), (2, 0, 3, 1, 4))  # [3, B, H, T, C]
@@ -254,7 +255,7 @@ class MultiHeadAttention(keras.layers.Layer):
         distance = mask.distance
         weights = self._weights(q, k, mask.prepared, distance)  # [..., T, S] float32
         dropped = self.dropout(ops.cast(weights, self.compute_dtype), training=training)
-        context = ops.matmul(dropped, v)
+        context = ops.matmul(dropped, v)  # [..., T, V/H]
         if self.max_relative_position:
             context = context + _distance_matmul(
                 dropped, self._distance_embeddings(self.relative_values, dropped, distance), False
@@ -267,25 +268,27 @@ class MultiHeadAttention(keras.layers.Layer):
             logits = logits + _distance_matmul(
                 q, self._distance_embeddings(self.relative_keys, logits, distance), True
             )
-        logits = ops.cast(logits, "float32")
+        logits = ops.cast(logits, "float32")  # the softmax is float32 in any precision
         if bias is not None:
             logits = logits + bias
         return ops.softmax(logits, axis=-1)
 
     def _heads(self, projection, x, sizes, scale=None):
         """Projects [B, T, D] and splits it into heads, [B, H, T, C]; `sizes` are B and T."""
-        # As rows of a matrix, which takes a graph of unknown sizes far fewer operations.
+        # A dense layer on [B*T, D] takes a graph of unknown sizes far fewer operations.
         y = projection(ops.reshape(x, (-1, x.shape[-1])))  # [B*T, H*C]
         if scale is not None:
             # Before the heads are split: TensorFlow 2.21 on CPU fuses a multiplication right before
             # the matrix product of a decoding loop wrongly, and returns an empty tensor.
             y = y * scale
-        y = ops.reshape(y, (*sizes, self.num_heads, projection.units // self.num_heads))
-        return ops.transpose(y, (0, 2, 1, 3))
+        y = ops.reshape(
+            y, (*sizes, self.num_heads, projection.units // self.num_heads)
+        )  # [B, T, H, C]
+        return ops.transpose(y, (0, 2, 1, 3))  # [B, H, T, C]
 
     def _joined(self, context, sizes):
         """Joins the heads of [B, H, T, C] and projects them: [B, T, D]; `sizes` are B and T."""
-        rows = ops.transpose(context, (0, 2, 1, 3))
+        rows = ops.transpose(context, (0, 2, 1, 3))  # [B, T, H, C]
         rows = ops.reshape(rows, (-1, context.shape[1] * context.shape[3]))  # [B*T, H*C]
         output = self.output_transform(rows)
         return ops.reshape(output, (*sizes, output.shape[-1]))
@@ -302,7 +305,7 @@ class MultiHeadAttention(keras.layers.Layer):
         return query_shape
 
     def compute_output_spec(self, *args, **kwargs):
-        # Traced, since what comes out depends on `return_attention_weights`.
+        # Traced: the number of outputs depends on `return_attention_weights`.
         return keras.Operation.compute_output_spec(self, *args, **kwargs)
 
     def get_config(self):
@@ -332,7 +335,7 @@ def _sizes(x):
 
 
 def _distance_matmul(x, embeddings, transpose):
-    """Multiplies every query's rows with the embeddings of its own distances.
+    """Multiplies the row of each query with the embeddings of its distances to all keys.
 
     Args:
         x: [..., T, C] (transpose) or [..., T, S].

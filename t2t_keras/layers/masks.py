@@ -1,4 +1,4 @@
-"""Attention masks: who may attend to whom, and the biases that say so to a softmax.
+"""Attention masks: who may attend to whom, as the biases that are added to logits.
 
 T2T adds -1e9 to the logits of hidden keys instead of removing them, and so do we: a query that may
 attend to no key attends evenly to all, as in T2T.
@@ -24,7 +24,7 @@ OUTSIDE = -1e30
 
 @dataclasses.dataclass(frozen=True)
 class AttentionMask:
-    """Who may attend to whom. Attention makes its own bias of it (`MultiHeadAttention.logit_bias`).
+    """The keys that each query may attend to; attention makes its own bias of it (`logit_bias`).
 
     Every attribute hides keys from queries or shifts their logits; together they all count. An empty
     mask is false. It is no tensor: make one inside `call`, of the tensors given there.
@@ -128,7 +128,7 @@ def proximity_bias(length):
 
 
 def distances(queries, keys):
-    """Returns how far each key stands after each query, [T, S] int; the last of both are one position.
+    """Returns how far each key stands after each query, [T, S] int; the last of both coincide.
 
     Args:
         queries: T, an int or a scalar tensor.
@@ -140,7 +140,7 @@ def distances(queries, keys):
 
 
 def within(distance, before, after):
-    """Returns True where a distance is that of a neighbour, `before` and `after` positions away at most."""
+    """Returns True where a distance is that of a neighbour: -before <= distance <= after."""
     return ops.logical_and(distance >= -before, distance <= after)
 
 
