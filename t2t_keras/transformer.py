@@ -240,13 +240,16 @@ class Transformer(TokenFit):
         return self.source_embedding, self.target_embedding, self.softmax
 
     def call(self, inputs, training=False, return_attention_weights=False):
-        packing = {name: inputs[name] for name in PACKING} if is_packed(inputs) else {}
+        packed = is_packed(inputs)
+        source_segments, source_position, target_segments, target_position = (
+            inputs[name] if packed else None for name in PACKING
+        )
         memory = self.encode(
             inputs["inputs"],
             training=training,
             return_attention_weights=return_attention_weights,
-            segments=packing.get("inputs_segmentation"),
-            position=packing.get("inputs_position"),
+            segments=source_segments,
+            position=source_position,
         )
         if return_attention_weights:
             memory, encoder_weights = memory
@@ -256,9 +259,9 @@ class Transformer(TokenFit):
             source_mask=inputs["inputs"] != PAD_ID,
             training=training,
             return_attention_weights=return_attention_weights,
-            segments=packing.get("targets_segmentation"),
-            source_segments=packing.get("inputs_segmentation"),
-            position=packing.get("targets_position"),
+            segments=target_segments,
+            source_segments=source_segments,
+            position=target_position,
         )
         if not return_attention_weights:
             return logits

@@ -42,7 +42,7 @@ def encoders(problem, shards):
 
 @pytest.fixture(scope="module")
 def batches(problem, shards):
-    """Batches of several shapes: a split's, from a step on."""
+    """Returns batches of several shapes: those of a split, from a step on."""
     hp = t2t.registry.hparams(*toy.hparams(batch_size=96, min_length_bucket=4).split(",", 1))
     return lambda split="train", start_step=0: t2t.data.dataset(
         problem, split, shards, hp, start_step=start_step

@@ -51,7 +51,7 @@ def variant(name):
 
 
 def packed(spacing=0, pairs=PAIRS):
-    """A batch [rows, LENGTH] of the pairs, and where each stands: (row, number) by pair."""
+    """Packs the pairs: a batch [rows, LENGTH], and where each pair stands, (row, number)."""
     rows = list(pack(pairs, LENGTH, spacing))
     batch = {
         name: np.array([row[name] + [0] * (LENGTH - len(row[name])) for row in rows], np.int32)
@@ -104,7 +104,7 @@ def of_pair(values, batch, place):
 
 @every_variant
 def test_logits_equal_numpy(name):
-    """At every token; what the logits of padding are matters to nobody."""
+    """Logits at padding may be anything."""
     model = variant(name)
     batch, _ = packed()
     tokens = batch["targets"] != 0
@@ -137,7 +137,7 @@ def test_the_loss_of_a_packed_batch_is_that_of_its_pairs():
 
 
 def test_without_spacing_a_pair_begins_with_the_end_of_the_one_before():
-    """T2T's shift: a pair is what a lone one is after an end of sentence instead of nothing."""
+    """T2T shifts the row: the pair sees an end of sentence first, where a lone one sees zeros."""
     model = variant("prenorm")
     batch, places = packed()
     logits = model(batch)
@@ -263,7 +263,7 @@ def test_a_saved_model_takes_packed_rows(tmp_path):
 
 
 def test_a_packed_problem_s_model_decodes_plain_text():
-    """Decoding gives the network a sentence a row, as T2T: what training saw as first pairs."""
+    """Decoding has one sentence in each row, as T2T: in training, the first pair of a row."""
     plain = "attention_dropout=0.0,relu_dropout=0.0,layer_prepostprocess_dropout=0.0"
     model = small_model(f"{plain},label_smoothing=0.0", source_vocab=258, target_vocab=258)
     encoder = t2t.text.ByteTextEncoder()

@@ -56,21 +56,26 @@ class AttentionMask:
     def __bool__(self) -> bool:
         return any(value is not None and value is not False for value in vars(self).values())
 
+    def distances(self, query, keys):
+        """Returns `distance`, or how far each key of a sequence stands after each query: [T, S] int.
+
+        Args:
+            query: [..., T, D], of which the length counts.
+            keys: [..., S, D], likewise; the query itself in self-attention.
+        """
+        if self.distance is not None:
+            return self.distance
+        length = shape_of(query)[-2]
+        return distances(length, length if keys is query else shape_of(keys)[-2])
+
     def dense_bias(self, query, keys):
         """Returns the bias of all pairs of positions, None where nothing is hidden or shifted.
 
-        Args:
-            query: [..., T, D], whose length counts where positions do.
-            keys: [..., S, D], likewise; the query itself in self-attention.
-
-        Returns:
-            float32, broadcastable to [B, H, T, S].
+        Float32, broadcastable to [B, H, T, S]; query and keys as for `distances`.
         """
-        distance = self.distance
-        if distance is None and (self.causal or self.proximity or self.neighborhood):
-            length = shape_of(query)[-2]
-            distance = distances(length, length if keys is query else shape_of(keys)[-2])
         biases = []
+        if self.causal or self.proximity or self.neighborhood:
+            distance = self.distances(query, keys)
         if self.bias is not None:
             biases.append(self.bias)
         if self.proximity:
