@@ -8,6 +8,7 @@ from keras import ops
 from layer_checks import assert_same, check_layer, random_tensor, randomise
 
 from t2t_keras.layers import (
+    AttentionMask,
     Dropout,
     MultiHeadAttention,
     RestrictedAttention,
@@ -321,6 +322,13 @@ def test_weights_of_one_fit_the_other(tmp_path):
             {"mask": np.ones((1, 5, 5), bool)},
             r"must be \[B, T\], got shape \(1, 5, 5\)",
         ),
+        (
+            {"neighborhood": 2},
+            {"attention_mask": AttentionMask(neighborhood=(1, 1))},
+            "the mask gave another",
+        ),
+        ({"neighborhood": 2}, {"attention_mask": AttentionMask(causal=True)}, "cannot be causal"),
+        ({"neighborhood": 2}, {"memory": np.zeros((1, 3, 8), "float32")}, "a memory was given"),
     ],
 )
 def test_wrong_use(settings, call, wanted):

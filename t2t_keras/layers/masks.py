@@ -57,18 +57,13 @@ class AttentionMask:
         return any(value is not None and value is not False for value in vars(self).values())
 
     def distances(self, query, keys):
-        """Returns `distance`, or how far each key of a sequence stands after each query: [T, S] int.
-
-        Args:
-            query: [..., T, D], of which the length counts.
-            keys: [..., S, D], likewise; the query itself in self-attention.
-        """
+        """Returns `distance`; if absent, that of a query [..., T, D] and keys [..., S, D]."""
         if self.distance is not None:
             return self.distance
         length = shape_of(query)[-2]
         return distances(length, length if keys is query else shape_of(keys)[-2])
 
-    def dense_bias(self, query, keys):
+    def dense_bias(self, query=None, keys=None):
         """Returns the bias of all pairs of positions, None where nothing is hidden or shifted.
 
         Float32, broadcastable to [B, H, T, S]; query and keys as for `distances`.
@@ -79,11 +74,11 @@ class AttentionMask:
         if self.bias is not None:
             biases.append(self.bias)
         if self.proximity:
-            biases.append(proximity_of(distance))
+            biases.append(-ops.log1p(ops.cast(ops.abs(distance), "float32"))[None, None])
         if self.neighborhood:
-            biases.append(outside_bias(within(distance, *self.neighborhood)))
+            biases.append(ops.where(within(distance, *self.neighborhood), 0.0, OUTSIDE))
         if self.causal:
-            biases.append(future_of(distance))
+            biases.append(ops.cast(distance > 0, "float32")[None, None] * MASKED)
         if self.segments is not None:
             biases.append(segment_bias(self.segments, self.key_segments))
         elif self.keys is not None:
@@ -108,7 +103,7 @@ def mask_bias(mask):
 
 def causal_bias(length):
     """Returns the [1, 1, T, T] float32 bias that hides later positions (T2T's lower triangle)."""
-    return future_of(distances(length, length))
+    return AttentionMask(causal=True, distance=distances(length, length)).dense_bias()
 
 
 def segment_bias(segments, memory_segments=None):
@@ -129,7 +124,7 @@ def segment_bias(segments, memory_segments=None):
 
 def proximity_bias(length):
     """Returns the [1, 1, T, T] float32 bias -log(1 + |i - j|) (T2T's `attention_bias_proximal`)."""
-    return proximity_of(distances(length, length))
+    return AttentionMask(proximity=True, distance=distances(length, length)).dense_bias()
 
 
 def distances(queries, keys):
@@ -147,18 +142,3 @@ def distances(queries, keys):
 def within(distance, before, after):
     """Returns True where a distance is that of a neighbour: -before <= distance <= after."""
     return ops.logical_and(distance >= -before, distance <= after)
-
-
-def outside_bias(neighbours):
-    """Returns float32 of the shape of a boolean tensor: 0 where it is True, -1e30 elsewhere."""
-    return ops.where(neighbours, 0.0, OUTSIDE)
-
-
-def future_of(distance):
-    """Returns the bias that hides later positions: [T, S] -> [1, 1, T, S]."""
-    return ops.cast(distance > 0, "float32")[None, None] * MASKED
-
-
-def proximity_of(distance):
-    """Returns the bias -log(1 + |distance|): [T, S] -> [1, 1, T, S]."""
-    return -ops.log1p(ops.cast(ops.abs(distance), "float32"))[None, None]

@@ -9,14 +9,7 @@ import keras
 from keras import ops
 
 from t2t_keras.layers.attention import SELF_ATTENTION, MultiHeadAttention
-from t2t_keras.layers.masks import (
-    MASKED,
-    AttentionMask,
-    mask_bias,
-    outside_bias,
-    proximity_of,
-    within,
-)
+from t2t_keras.layers.masks import MASKED, OUTSIDE, AttentionMask, mask_bias, within
 from t2t_keras.shape import shape_of
 
 SMALLEST_BLOCK = 32
@@ -83,12 +76,15 @@ class RestrictedAttention(MultiHeadAttention):
             raise ValueError(
                 f"attention with a neighborhood and causal={self.causal} {allowed} be causal."
             )
+        if mask.neighborhood is not None:
+            raise ValueError("restricted attention has a neighborhood, and the mask gave another.")
         if mask.distance is not None:
             return dataclasses.replace(mask, neighborhood=self._sides).dense_bias(query, keys)
         blocks = _Blocks(shape_of(query)[-2], *self._sides)
-        of_pairs = outside_bias(blocks.neighbours())  # [m, c, W]
+        of_pairs = ops.where(blocks.neighbours(), 0.0, OUTSIDE)  # [m, c, W]
         if mask.proximity:
-            of_pairs = of_pairs + proximity_of(blocks.distances())
+            near = AttentionMask(proximity=True, distance=blocks.distances())
+            of_pairs = of_pairs + near.dense_bias()
         of_keys = mask.bias
         if mask.segments is not None:
             segments = mask.segments[:, None, :, None]  # [B, 1, n, 1]
