@@ -127,9 +127,9 @@ class Trainer:
         encoders, sizes = problem.get_feature_encoders(data_dir), problem.vocab_sizes(data_dir)
         # Before all else of TensorFlow: hosts must be joined before its first operation.
         place = distribution(settings.engine.distribute)
-        seed, shares = settings.engine.random_seed, place[1:]
+        options = data.BatchOptions(settings.engine.random_seed, *place[1:])
         self.batches, self.update_size = fit_to_update(
-            lambda hp: _batches(problem, "train", data_dir, tmp_dir, hp, seed, *shares),
+            lambda hp: _batches(problem, "train", data_dir, tmp_dir, hp, options),
             hp,
             place.replicas,
         )
@@ -147,7 +147,7 @@ class Trainer:
         if engine.hosts > 1:
             _require_updates(engine.steps_an_update, settings)
         self._packed = bool(getattr(problem, "packed_length", None))
-        dev = _batches(problem, "dev", data_dir, tmp_dir, hp, seed)
+        dev = _batches(problem, "dev", data_dir, tmp_dir, hp, data.BatchOptions(options.seed))
         self._begin_record(problem, hp, on_the_fly=tmp_dir is not None)
         self.checkpoints = RunCheckpoints(
             output_dir,
@@ -197,7 +197,7 @@ class Trainer:
         ]
 
     def _steps_an_epoch(self) -> float | None:
-        batches = getattr(self.batches, "batches_an_epoch", None)
+        batches = getattr(self.batches, "batches_per_epoch", None)
         return batches and batches / self.update_size.batches
 
     def run(self) -> dict[str, float]:
@@ -257,7 +257,7 @@ class Trainer:
             with self._times.of("compilation"):
                 self.engine.compile_ahead(self.batches.shapes or [], self._packed)
         batches = self.batches.dataset(start_step=step * self.update_size.batches)
-        iterator = iter(batches if self.engine.xla else data.without_spare_columns(batches))
+        iterator = iter(batches if self.engine.xla else data.trim_padding(batches))
         chunk, saved = 1, time.monotonic()
         while True:
             if step >= s.train_steps or (step and step % s.local_eval_frequency == 0):
@@ -497,20 +497,11 @@ def _require_updates(batches: int, settings: TrainSettings) -> None:
 
 
 def _batches(
-    problem,
-    split: str,
-    data_dir: str,
-    tmp_dir: str | None,
-    hp: HParams,
-    seed: int,
-    replicas: int = 1,
-    hosts: int = 1,
-    host: int = 0,
+    problem, split: str, data_dir: str, tmp_dir: str | None, hp: HParams, options: data.BatchOptions
 ) -> data.Batches | TextBatches:
-    place = {"seed": seed, "replicas": replicas, "hosts": hosts, "host": host}
     if tmp_dir is None:
-        return data.Batches(problem, split, data_dir, hp, **place)  # type: ignore[arg-type]
-    return TextBatches(problem, split, data_dir, tmp_dir, hp, **place)  # type: ignore[arg-type]
+        return data.Batches(problem, split, data_dir, hp, options)
+    return TextBatches(problem, split, data_dir, tmp_dir, hp, options)
 
 
 def _device_names() -> list[str]:
