@@ -73,16 +73,21 @@ def _run(main: Callable[[list[str]], None], argv: Sequence[str] | None) -> None:
         _fail(program, f"{place} raised {type(error).__name__}: {error}")
 
 
+def _flags_of_t2t() -> list[tuple[str, t2t_names.Absent]]:
+    found = [(name, t2t_names.absent("flag", name)) for name in t2t_names.names("flag")]
+    return [(name, known) for name, known in found if known]
+
+
 def _define_flags_of_t2t() -> set[str]:
     """Defines the flags of T2T's that a command does not have; returns the names of those it has.
 
     They are known so that a command line of T2T's is read as T2T reads it, and left out of --help.
     """
     ours = set(flags.FLAGS)
-    for name, known in t2t_names.FLAGS.items():
+    for name, known in _flags_of_t2t():
         if name not in ours:
             define = flags.DEFINE_boolean if known.is_switch else flags.DEFINE_string
-            define(name, None, f"T2T's: {known.instead}.", module_name="tensor2tensor")
+            define(name, None, f"T2T's: {known.reason}.", module_name="tensor2tensor")
     return ours
 
 
@@ -96,16 +101,15 @@ def _require_done_anyway(ours: set[str]) -> None:
         UserError: what to do without each of them.
     """
     told = []
-    for name in t2t_names.FLAGS:
+    for name, known in _flags_of_t2t():
         value = None if name in ours else flags.FLAGS[name].value
         if value is None or (name == "worker_gpu" and value == str(_devices_used(ours))):
             continue
         if name == "model":
             t2t_names.require_model(value)
-        known = t2t_names.FLAGS[name]
         written = str(value).lower() if known.is_switch else value
         if name == "worker_gpu" or not known.is_done_anyway(written):
-            told.append(f"--{name}={written} of tensor2tensor is not here: {known.instead}.")
+            told.append(f"--{name}={written} of tensor2tensor is not here: {known.reason}.")
     if told:
         raise UserError(" ".join(told))
 
