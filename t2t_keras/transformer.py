@@ -11,6 +11,12 @@ from t2t_keras import layers
 from t2t_keras.errors import UserError
 from t2t_keras.fit import TokenFit
 from t2t_keras.ids import PAD_ID
+from t2t_keras.network_settings import (
+    check_settings,
+    decoder_keywords,
+    encoder_keywords,
+    kernel_initializer,
+)
 from t2t_keras.setting_table import SETTINGS
 from t2t_keras.settings import HParams
 
@@ -26,33 +32,6 @@ PACKING = (
 
 TARGET_SPACES = 32
 """Rows of the target-space table, fixed in T2T."""
-
-INFERENCE_SETTINGS = (
-    "attention_key_channels",
-    "attention_value_channels",
-    "filter_size",
-    "hidden_size",
-    "layer_postprocess_sequence",
-    "layer_preprocess_sequence",
-    "max_relative_position",
-    "multiply_embedding_mode",
-    "norm_epsilon",
-    "num_decoder_layers",
-    "num_encoder_layers",
-    "num_heads",
-    "num_hidden_layers",
-    "pos",
-    "proximity_bias",
-    "restricted_neighborhood",
-    "self_attention_type",
-    "shared_embedding",
-    "shared_embedding_and_softmax_weights",
-    "unidirectional_encoder",
-    "use_pad_remover",
-    "use_target_space_embedding",
-    "vocab_divisor",
-)
-"""The settings that decide the logits of a trained network; all others matter in training alone."""
 
 
 @keras.saving.register_keras_serializable("t2t_keras")
@@ -158,43 +137,12 @@ class Transformer(TokenFit):
         )
 
     def _make_stacks(self):
-        hp = self.hp
-        settings: dict[str, Any] = {
-            "num_heads": hp.num_heads,
-            "filter_size": hp.filter_size,
-            "key_channels": hp.attention_key_channels,
-            "value_channels": hp.attention_value_channels,
-            "preprocess_sequence": hp.layer_preprocess_sequence,
-            "postprocess_sequence": hp.layer_postprocess_sequence,
-            "prepostprocess_dropout": hp.layer_prepostprocess_dropout,
-            "attention_dropout": hp.attention_dropout,
-            "relu_dropout": hp.relu_dropout,
-            "prepostprocess_dropout_broadcast_dims": _axes(
-                hp.layer_prepostprocess_dropout_broadcast_dims
-            ),
-            "attention_dropout_broadcast_dims": _axes(hp.attention_dropout_broadcast_dims),
-            "relu_dropout_broadcast_dims": _axes(hp.relu_dropout_broadcast_dims),
-            "self_attention_type": hp.self_attention_type,
-            "max_relative_position": _relative_positions(hp),
-            "neighborhood": hp.restricted_neighborhood if _is_restricted(hp) else 0,
-            "proximity_bias": hp.proximity_bias,
-            "norm_epsilon": hp.norm_epsilon,
-            "kernel_initializer": kernel_initializer(hp),
-            "remat": self.remat,
-            "dtype": self.dtype_policy,
-        }
-        encoder_settings = dict(settings)
-        if hp.use_pad_remover:
-            shared = _axes_without_padding(settings["relu_dropout_broadcast_dims"])
-            encoder_settings["relu_dropout_broadcast_dims"] = shared
+        own = {"remat": self.remat, "dtype": self.dtype_policy}
         self.encoder = (self.encoder_class or layers.TransformerEncoder)(
-            num_layers=hp.num_encoder_layers or hp.num_hidden_layers,
-            remove_padding=hp.use_pad_remover,
-            name="encoder",
-            **encoder_settings,
+            **encoder_keywords(self.hp), **own, name="encoder"
         )
         self.decoder = (self.decoder_class or layers.TransformerDecoder)(
-            num_layers=hp.num_decoder_layers or hp.num_hidden_layers, name="decoder", **settings
+            **decoder_keywords(self.hp), **own, name="decoder"
         )
         self.source_dropout = self._input_dropout("source_dropout")
         self.target_dropout = self._input_dropout("target_dropout")
@@ -484,90 +432,5 @@ def is_packed(features) -> bool:
     return not absent
 
 
-def for_inference(hp: HParams) -> HParams:
-    """Returns the settings, with defaults for those of training alone that the network does not offer."""
-    names = ("symbol_dropout", "initializer")
-    kept = {name: SETTINGS[name] for name in names}
-    return hp.replace(
-        **{n: s.default for n, s in kept.items() if not s.allowed.takes(getattr(hp, n))}
-    )
-
-
-def check_settings(hp: HParams) -> None:
-    """Raises UserError if the network does not offer a value of `hp`, or values together."""
-    hp.check("network")  # a record is taken as it is
-    needed = {
-        "max_length": hp.pos == "emb",  # rows of the table of positions
-        "max_relative_position": hp.self_attention_type == "dot_product_relative",
-        "restricted_neighborhood": _is_restricted(hp),
-    }
-    for name, is_needed in needed.items():
-        if is_needed and getattr(hp, name) < 1:
-            raise UserError(f"hparam {name} must be 1 or more, got {getattr(hp, name)}.")
-    if _is_restricted(hp):
-        _check_restricted(hp)
-    _check_channels(hp)
-
-
-def _check_channels(hp: HParams) -> None:
-    names = ("attention_key_channels", "attention_value_channels")
-    keys, values = (getattr(hp, name) or hp.hidden_size for name in names)
-    for name, channels in zip(names, (keys, values), strict=True):
-        if channels < 1 or channels % hp.num_heads:
-            raise UserError(
-                f"hparam {name} (hidden_size if 0) must be a multiple of "
-                f"num_heads={hp.num_heads}, got {channels}."
-            )
-    if hp.self_attention_type == "dot_product_relative" and keys != values:
-        raise UserError(
-            "self_attention_type=dot_product_relative needs attention_key_channels and "
-            f"attention_value_channels (hidden_size if 0) to be equal, got {keys} and {values}."
-        )
-
-
-def _relative_positions(hp: HParams) -> int:
-    """Returns the largest distance that relative positions tell apart; 0 if there are none."""
-    return hp.max_relative_position if hp.self_attention_type == "dot_product_relative" else 0
-
-
-def _is_restricted(hp: HParams) -> bool:
-    return hp.self_attention_type == "restricted"
-
-
-def _check_restricted(hp: HParams) -> None:
-    """Raises UserError if another setting needs all pairs of positions."""
-    for name in ("proximity_bias", "unidirectional_encoder"):
-        if getattr(hp, name):
-            raise UserError(f"self_attention_type=restricted needs {name}=false, got true.")
-    name = "attention_dropout_broadcast_dims"
-    if not set(_axes(getattr(hp, name))) <= {0, 1}:
-        raise UserError(
-            f"self_attention_type=restricted takes {name} of 0 and 1 (batch, heads), got "
-            f"{getattr(hp, name)}."
-        )
-
-
-def kernel_initializer(hp: HParams) -> keras.initializers.Initializer:
-    """Returns the initializer of every matrix but embeddings: T2T's `get_variable_initializer`."""
-    gain = hp.initializer_gain
-    if hp.initializer == "orthogonal":
-        return keras.initializers.Orthogonal(gain=gain)
-    if hp.initializer == "uniform":
-        return keras.initializers.RandomUniform(-0.1 * gain, 0.1 * gain)
-    distribution = "uniform" if hp.initializer == "uniform_unit_scaling" else "truncated_normal"
-    return keras.initializers.VarianceScaling(gain, mode="fan_avg", distribution=distribution)
-
-
 def _round_up(size: int, divisor: int) -> int:
     return size + -size % divisor
-
-
-def _axes(broadcast_dims: str) -> list[int]:
-    """T2T's "0,1" -> [0, 1]."""
-    return [int(axis) for axis in broadcast_dims.split(",") if axis]
-
-
-def _axes_without_padding(axes: list[int]) -> list[int]:
-    """Returns axes of [1, tokens, F], T2T's shape after its pad remover, as axes of [B, T, F]."""
-    same = {0: (), 1: (0, 1), 2: (2,)}
-    return sorted({axis for given in axes for axis in same[given % 3]})
