@@ -93,7 +93,7 @@ def left_out_of_t2t(directory: str, hp: HParams, problem: str, replicas: int) ->
         for name in unknown
         if name not in hp and name not in _NO_SETTINGS and theirs[name] not in _OFF
     ]
-    flags = _flags_of_t2t(directory)
+    flags = flags_of_t2t(directory)
     if flags.get("problem", problem) != problem:
         left_out.append(f"--problem={flags['problem']} (it is {problem} now)")
     gpus, workers = (flags.get(name, "1") for name in ("worker_gpu", "worker_replicas"))
@@ -184,8 +184,8 @@ def _require_network(recorded: HParams, directory: str) -> None:
             )
 
 
-def _flags_of_t2t(directory: str) -> dict[str, str]:
-    """The flags of t2t-trainer, which it writes beside a run."""
+def flags_of_t2t(directory: str) -> dict[str, str]:
+    """Returns the flags of t2t-trainer, which it writes beside a run; none if it wrote none."""
     path = Path(directory) / "flags.txt"
     if not path.exists():
         return {}

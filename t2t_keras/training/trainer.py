@@ -13,7 +13,7 @@ import tensorflow as tf
 
 from t2t_keras import data
 from t2t_keras.checkpoints import load_t2t, resolve, write_settings
-from t2t_keras.checkpoints.run_directory import left_out_of_t2t
+from t2t_keras.checkpoints.run_directory import left_out_of_t2t, read_settings
 from t2t_keras.checkpoints.t2t import checkpoints_in
 from t2t_keras.data.on_the_fly import TextBatches, stored_encoders
 from t2t_keras.data.reading import plain_errors
@@ -222,6 +222,9 @@ class Trainer:
                 self._tidy_checkpoints()
             self._log_to_tensorboard()
             self.record.note(from_step=step, ended="")
+            if self.engine.is_chief:
+                facts = read_settings(self.output_dir)[1]
+                self.train_log.write_run(step, self.model.hp, facts)
             try:
                 with plain_errors():
                     ended = self._run(step)
