@@ -146,11 +146,13 @@ class MultiHeadAttention(keras.layers.Layer):
         return_attention_weights=False,
     ):
         sizes = _sizes(query)
-        keys = query if memory is None else memory
         if cache is None:
+            keys = query if memory is None else memory
             cache = self.keys_and_values(keys)
-        elif distance is None and not attention_mask and self.needs_positions:
-            distance = distances(shape_of(query)[1], shape_of(cache["k"])[2])
+        else:
+            keys = cache["k"]
+            if distance is None and not attention_mask and self.needs_positions:
+                distance = distances(shape_of(query)[1], shape_of(keys)[2])
         if queries is None:
             queries = self._heads(self.q, query, sizes, self.key_scale)
         if not attention_mask:
