@@ -211,15 +211,17 @@ def import_user_directory(path: str) -> None:
         )
 
 
-def place_in_user_code(error: Exception) -> str:
-    """Returns the file and line of a user directory that raised an error; "" if this library raised it."""
+def error_of_user_code(error: Exception) -> UserError | None:
+    """Returns the error of a user directory whose code raised an exception; None if ours raised it."""
     package = os.path.dirname(os.path.abspath(__file__))
     for frame in reversed(traceback.extract_tb(error.__traceback__)):
         if any(frame.filename.startswith(directory + os.sep) for directory in _user_directories):
-            return f"{frame.filename}:{frame.lineno}, in {frame.name},"
+            return UserError(
+                f"{frame.filename}:{frame.lineno}, in {frame.name}, raised {type(error).__name__}: {error}"
+            )
         if frame.filename.startswith(package + os.sep):
             break
-    return ""
+    return None
 
 
 def _failed_import(path: str, directory: str, error: Exception) -> UserError:

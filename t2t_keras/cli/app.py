@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import glob
 import os
+import re
 import sys
 from collections.abc import Callable, Sequence
 
@@ -68,9 +69,13 @@ def _run(main: Callable[[list[str]], None], argv: Sequence[str] | None) -> None:
     except KeyboardInterrupt:
         sys.exit(130)
     except Exception as error:
-        if not (place := registry.place_in_user_code(error)):
-            raise
-        _fail(program, f"{place} raised {type(error).__name__}: {error}")
+        if told := registry.error_of_user_code(error):
+            _fail(program, str(told))
+        if wrapped := re.search(
+            r"\bUserError: (.*)", str(error)
+        ):  # by TensorFlow, in a tf.data pipeline
+            _fail(program, wrapped[1])
+        raise
 
 
 def _flags_of_t2t() -> list[tuple[str, t2t_names.Absent]]:
