@@ -93,10 +93,11 @@ def for_inference(hp: HParams) -> HParams:
     )
 
 
-def _stack_keywords(hp: HParams) -> dict[str, Any]:
-    """Returns the keywords that encoder and decoder have in common."""
+def stack_keywords(hp: HParams) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Returns the keywords of `layers.TransformerEncoder` and of `layers.TransformerDecoder`."""
     kind = hp.self_attention_type
-    return {
+    decoder: dict[str, Any] = {
+        "num_layers": hp.num_decoder_layers or hp.num_hidden_layers,
         "num_heads": hp.num_heads,
         "filter_size": hp.filter_size,
         "key_channels": hp.attention_key_channels,
@@ -118,29 +119,17 @@ def _stack_keywords(hp: HParams) -> dict[str, Any]:
         "norm_epsilon": hp.norm_epsilon,
         "kernel_initializer": kernel_initializer(hp),
     }
-
-
-def encoder_keywords(hp: HParams) -> dict[str, Any]:
-    """Returns the keywords of `layers.TransformerEncoder`."""
-    keywords = {
-        **_stack_keywords(hp),
+    encoder = {
+        **decoder,
         "num_layers": hp.num_encoder_layers or hp.num_hidden_layers,
         "remove_padding": hp.use_pad_remover,
     }
     if hp.use_pad_remover:
         # T2T drops out [1, tokens, F] here, what its pad remover makes of [B, S, F].
         same = {0: (), 1: (0, 1), 2: (2,)}
-        shared = keywords["relu_dropout_broadcast_dims"]
-        keywords["relu_dropout_broadcast_dims"] = sorted({a for s in shared for a in same[s % 3]})
-    return keywords
-
-
-def decoder_keywords(hp: HParams) -> dict[str, Any]:
-    """Returns the keywords of `layers.TransformerDecoder`."""
-    return {
-        **_stack_keywords(hp),
-        "num_layers": hp.num_decoder_layers or hp.num_hidden_layers,
-    }
+        shared = decoder["relu_dropout_broadcast_dims"]
+        encoder["relu_dropout_broadcast_dims"] = sorted({a for s in shared for a in same[s % 3]})
+    return encoder, decoder
 
 
 def kernel_initializer(hp: HParams) -> keras.initializers.Initializer:

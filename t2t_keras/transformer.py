@@ -11,12 +11,7 @@ from t2t_keras import layers
 from t2t_keras.errors import UserError
 from t2t_keras.fit import TokenFit
 from t2t_keras.ids import PAD_ID
-from t2t_keras.network_settings import (
-    check_settings,
-    decoder_keywords,
-    encoder_keywords,
-    kernel_initializer,
-)
+from t2t_keras.network_settings import check_settings, kernel_initializer, stack_keywords
 from t2t_keras.setting_table import SETTINGS
 from t2t_keras.settings import HParams
 
@@ -137,12 +132,13 @@ class Transformer(TokenFit):
         )
 
     def _make_stacks(self):
+        encoder, decoder = stack_keywords(self.hp)
         own = {"remat": self.remat, "dtype": self.dtype_policy}
         self.encoder = (self.encoder_class or layers.TransformerEncoder)(
-            **encoder_keywords(self.hp), **own, name="encoder"
+            **encoder, **own, name="encoder"
         )
         self.decoder = (self.decoder_class or layers.TransformerDecoder)(
-            **decoder_keywords(self.hp), **own, name="decoder"
+            **decoder, **own, name="decoder"
         )
         self.source_dropout = self._input_dropout("source_dropout")
         self.target_dropout = self._input_dropout("target_dropout")
