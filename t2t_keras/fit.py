@@ -1,4 +1,4 @@
-"""What makes plain `compile` and `fit` train the `Transformer` on T2T's loss, with Keras alone."""
+"""Keras's `compile` and `fit` on T2T's loss: the base class of `Transformer`."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from t2t_keras.settings import HParams
 
 
 class TokenFit(keras.Model):
-    """A Keras model that has a loss of its own if it is compiled without one.
+    """A Keras model that trains on T2T's loss if it is compiled without one.
 
     `fit` and `evaluate` then take batches {"inputs": [B, S], "targets": [B, T]}, packed ones too,
     as `t2t_keras.data.dataset` gives them. The loss is the sum of the token losses divided by the
@@ -52,7 +52,7 @@ class TokenFit(keras.Model):
             return super().compute_loss(x, y, y_pred, sample_weight, training)
         if sample_weight is not None:
             raise UserError(
-                "the Transformer's own loss weighs all tokens alike: give no sample_weight, or "
+                "the Transformer's own loss weighs all tokens equally: give no sample_weight, or "
                 "compile with another loss."
             )
         if training:
@@ -74,11 +74,11 @@ class TokenFit(keras.Model):
         return self.compiled and self.loss is None
 
     def _check_optimizer(self):
-        """What a training step of ours does besides Keras's must not be left out unnoticed."""
+        """Raises UserError if `fit` would leave out something that our own training step does."""
         clip, decay = self.hp.clip_grad_norm, self.hp.weight_decay
         strategy = getattr(self, "distribute_strategy", None)
         replicas = strategy.num_replicas_in_sync if strategy else 1
-        # Of mixed_float16, around what the user gave.
+        # mixed_float16 wraps the user's optimizer in one that scales the loss.
         optimizer: Any = getattr(self.optimizer, "inner_optimizer", self.optimizer)
         if clip and optimizer.global_clipnorm != clip:
             raise UserError(
@@ -92,7 +92,7 @@ class TokenFit(keras.Model):
             )
         if decay:
             raise UserError(
-                f"fit has no loss of weights, and hparam weight_decay is {decay}: set it to 0 or "
+                f"fit has no weight decay, and hparam weight_decay is {decay}: set it to 0 or "
                 "train with t2t-keras-train."
             )
         if replicas > 1 and not self.sum_over_replicas:
@@ -103,7 +103,7 @@ class TokenFit(keras.Model):
 
 
 class _TokenMeans:
-    """Means over tokens. No Keras object, lest Keras store them with the weights."""
+    """Means over tokens. Not a Keras object, which Keras would store with the weights."""
 
     def __init__(self):
         self.metrics = [
@@ -118,7 +118,7 @@ class _TokenMeans:
 
 
 class _Perplexity(keras.metrics.Mean):
-    """exp of a mean."""
+    """The exponential of a mean."""
 
     def result(self):
         return ops.exp(super().result())

@@ -35,12 +35,12 @@ def padded_cross_entropy(logits, labels, label_smoothing: float = 0.0):
 
 
 def _token_losses(label_smoothing: float):
-    """Returns a function of logits [B, T, V] and labels [B, T] to losses [B, T].
+    """Returns the function from logits [B, T, V] and labels [B, T] to losses [B, T].
 
     With low = label_smoothing / (V - 1) and confidence c = 1 - label_smoothing, the loss is
     -(c - low) log p[label] - low * sum(log p) - constant, and its gradient
-    p - low - (c - low) * onehot(label): neither needs the smoothed targets, and p is all that the
-    backward pass keeps.
+    p - low - (c - low) * onehot(label): neither needs the smoothed targets [B, T, V], and p is all
+    that is kept for the backward pass.
     """
 
     @ops.custom_gradient
@@ -49,7 +49,7 @@ def _token_losses(label_smoothing: float):
         confidence = 1.0 - label_smoothing
         low = label_smoothing / (vocab_size - 1)
         p = ops.softmax(logits, axis=-1)
-        # log sum exp, by the likeliest token, whose p is 1/V at least.
+        # log sum exp = max logit - log of its p, which is at least 1/V: no overflow, no log of 0.
         normaliser = ops.max(logits, axis=-1) - ops.log(ops.max(p, axis=-1))
         label = ops.expand_dims(labels, -1)
         log_p_label = ops.squeeze(ops.take_along_axis(logits, label, axis=-1), -1) - normaliser
@@ -63,7 +63,7 @@ def _token_losses(label_smoothing: float):
         def backward(*upstream):
             scale = ops.expand_dims(upstream[-1], -1)  # [B, T, 1]
             right = (ops.take_along_axis(p, label, axis=-1) - confidence) * scale
-            rows = ops.reshape((p - low) * scale, (-1, vocab_size))
+            rows = ops.reshape((p - low) * scale, (-1, vocab_size))  # [B*T, V]
             columns = ops.cast(ops.reshape(label, (-1,)), "int32")
             at = ops.stack([ops.arange(ops.shape(rows)[0]), columns], axis=-1)
             gradient = ops.scatter_update(rows, at, ops.reshape(right, (-1,)))
@@ -75,7 +75,7 @@ def _token_losses(label_smoothing: float):
 
 
 def token_accuracy(logits, labels):
-    """Counts the tokens predicted right: (numerator, denominator), T2T's `accuracy`.
+    """Returns how many tokens are predicted right and how many there are: T2T's `accuracy`.
 
     Args:
         logits: [B, T, V].

@@ -1,4 +1,4 @@
-"""The learning rate as T2T has it: a product of named factors of the step."""
+"""T2T's learning rate schedules: a product of named factors of the step."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ _Tensor = Any
 
 
 def learning_rate_schedule(hp: HParams, train_steps: int | None = None) -> FactorSchedule:
-    """The schedule that `hp.learning_rate_schedule` spells, such as "constant*rsqrt_decay".
+    """Returns the schedule of `hp.learning_rate_schedule`, such as "constant*rsqrt_decay".
 
     Args:
         hp: the settings; those whose names begin with `learning_rate` count, and `hidden_size`,
             `optimizer` and `optimizer_multistep_accumulate_steps`.
-        train_steps: how many steps the training has. Only "linear_decay" and
-            "single_cycle_cos_decay" need it.
+        train_steps: length of the training; only "linear_decay" and "single_cycle_cos_decay"
+            need it.
 
     Raises:
         UserError: a setting is not allowed, or a factor or decay scheme lacks one that it needs.
@@ -61,7 +61,7 @@ class FactorSchedule(keras.optimizers.schedules.LearningRateSchedule):
         self._batches = settings["optimizer_multistep_accumulate_steps"] or 1
 
     def __call__(self, step: _Tensor) -> _Tensor:
-        """The learning rate, a float32 scalar, of the update at `step`, a number or a scalar."""
+        """Returns the learning rate of the update at `step`, a float32 scalar."""
         step = ops.cast(step, "float32") / self._batches
         rate = ops.ones((), "float32")
         for factor in self._factors:
@@ -80,7 +80,7 @@ def _factor(name: str, settings: dict[str, Any]) -> _Factor:
 
 
 class _Needs:
-    """Settings on behalf of a factor, which says in an error who needs them."""
+    """The settings, for one factor: errors name the factor that needs a setting."""
 
     def __init__(self, who: str, settings: dict[str, Any]):
         self.who = who
@@ -110,7 +110,7 @@ def _linear_warmup(hp: _Needs) -> _Factor:
 
 
 def _linear_decay(hp: _Needs) -> _Factor:
-    """From 1 down to 0 in the last `learning_rate_decay_steps` steps of the training."""
+    """Falls from 1 to 0 in the last `learning_rate_decay_steps` steps of the training."""
     decay = hp.positive("learning_rate_decay_steps")
     end = hp.positive("train_steps")
     return lambda step: ops.clip((end - step) / decay, 0.0, 1.0)
@@ -133,14 +133,14 @@ def _exp_decay(hp: _Needs) -> _Factor:
 
 
 def _cosdecay(hp: _Needs) -> _Factor:
-    """1 during the warm-up, then a cosine that began at step 0."""
+    """Stays at 1 during the warm-up, then follows a cosine that began at step 0."""
     decay = hp.positive("learning_rate_decay_steps")
     warmup = hp.learning_rate_warmup_steps
     return lambda step: ops.where(step <= warmup, 1.0, _half_cosine(step, decay))
 
 
 def _single_cycle_cos_decay(hp: _Needs) -> _Factor:
-    """A cosine from 1 where the warm-up ends to 0 where the training ends."""
+    """Follows a cosine from 1 at the end of the warm-up to 0 at the end of the training."""
     progress = _steps_after_warmup(hp)
     length = hp.positive("train_steps") - hp.learning_rate_warmup_steps
     if length <= 0:
@@ -152,7 +152,7 @@ def _single_cycle_cos_decay(hp: _Needs) -> _Factor:
 
 
 def _multi_cycle_cos_decay(hp: _Needs) -> _Factor:
-    """A cosine from 1 where the warm-up ends, down and up again every two decay times."""
+    """Follows a cosine from 1 at the end of the warm-up, of a period of two decay times."""
     progress = _steps_after_warmup(hp)
     decay = hp.positive("learning_rate_decay_steps")
     return lambda step: _half_cosine(progress(step), decay)
@@ -181,7 +181,7 @@ def _warmed_up(decay: Callable[[_Needs], _Factor]) -> Callable[[_Needs], _Factor
             return decayed
 
         def risen_or_decayed(step: _Tensor) -> _Tensor:
-            # a root and its power, as in T2T: in float32 they do not cancel
+            # A root and its power, as in T2T: in float32 they do not cancel.
             root = ops.exp(ops.log(ops.cast(0.01, "float32")) / warmup)
             return ops.where(step < warmup, ops.power(root, warmup - step), decayed(step))
 
@@ -200,7 +200,7 @@ def _exponential(hp: _Needs) -> _Factor:
 
 
 def _piecewise(hp: _Needs) -> _Factor:
-    """1 up to the first of `learning_rate_boundaries`, after each of them its multiple of 1."""
+    """Is 1 up to the first of `learning_rate_boundaries`, and after each the multiple given for it."""
     steps = [float(step) for step in hp.learning_rate_boundaries]
     multiples = list(hp.learning_rate_multiples)
     if not steps or steps != sorted(set(steps)) or len(steps) != len(multiples):
@@ -224,7 +224,7 @@ def _cosine(hp: _Needs) -> _Factor:
 
 
 def _cycle_linear_10x(hp: _Needs) -> _Factor:
-    """Between 0.3 and 3, up and down in as many steps as the warm-up has."""
+    """Rises from 0.3 to 3 and falls again, each in as many steps as the warm-up has."""
     cycle = hp.positive("learning_rate_warmup_steps")
     return lambda step: 3.0 * (1.1 - ops.abs(ops.mod(step, 2.0 * cycle) / cycle - 1.0))
 
@@ -244,7 +244,7 @@ def _power(hp: _Needs, exponent: _Tensor) -> _Tensor:
 
 
 def _half_cosine(position: _Tensor, length: float) -> _Tensor:
-    """1 at position 0, 0 at position `length`."""
+    """Returns half a period of a cosine: 1 at position 0, 0 at position `length`."""
     return 0.5 * (1.0 + ops.cos(math.pi * position / length))
 
 

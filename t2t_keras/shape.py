@@ -1,4 +1,4 @@
-"""Shapes of tensors in graphs that do not know all of them."""
+"""The shape of a tensor in a graph of unknown sizes, with few operations."""
 
 from __future__ import annotations
 
@@ -9,14 +9,15 @@ from keras import ops
 
 
 def shape_of(x) -> list[Any]:
-    """The sizes of a tensor: `ops.shape`, but one operation for all that a graph does not know.
+    """Returns the sizes of a tensor as `ops.shape` does: ints, or scalar tensors where unknown.
 
-    Keras makes four for each: an eighth of all operations in the training step of a small model.
+    It makes two operations for all unknown sizes; Keras makes four for each of them, an eighth of
+    the operations in the training step of a small model.
     """
-    settled = None not in x.shape or isinstance(x, keras.KerasTensor)
-    if settled or keras.backend.backend() != "tensorflow":
+    is_known = None not in x.shape or isinstance(x, keras.KerasTensor)
+    if is_known or keras.backend.backend() != "tensorflow":
         return list(ops.shape(x))
-    import tensorflow as tf  # here alone, for what Keras has no operation; absent under JAX
+    import tensorflow as tf  # only here: Keras has no such operation, and JAX needs no TensorFlow
 
     sizes = tf.unstack(tf.shape(x))
     return [known or size for known, size in zip(x.shape, sizes, strict=True)]

@@ -11,6 +11,7 @@ from t2t_keras import layers
 from t2t_keras.errors import UserError
 from t2t_keras.fit import TokenFit
 from t2t_keras.ids import PAD_ID
+from t2t_keras.network_settings import check_settings, kernel_initializer, stack_keywords
 from t2t_keras.setting_table import SETTINGS
 from t2t_keras.settings import HParams
 
@@ -22,37 +23,10 @@ PACKING = (
     "targets_segmentation",
     "targets_position",
 )
-"""What a batch of packed rows holds besides "inputs" and "targets", in T2T's names."""
+"""The features of packed rows besides "inputs" and "targets", in T2T's names."""
 
 TARGET_SPACES = 32
 """Rows of the target-space table, fixed in T2T."""
-
-INFERENCE_SETTINGS = (
-    "attention_key_channels",
-    "attention_value_channels",
-    "filter_size",
-    "hidden_size",
-    "layer_postprocess_sequence",
-    "layer_preprocess_sequence",
-    "max_relative_position",
-    "multiply_embedding_mode",
-    "norm_epsilon",
-    "num_decoder_layers",
-    "num_encoder_layers",
-    "num_heads",
-    "num_hidden_layers",
-    "pos",
-    "proximity_bias",
-    "restricted_neighborhood",
-    "self_attention_type",
-    "shared_embedding",
-    "shared_embedding_and_softmax_weights",
-    "unidirectional_encoder",
-    "use_pad_remover",
-    "use_target_space_embedding",
-    "vocab_divisor",
-)
-"""What decides the logits of a trained network; all else is of interest in training alone."""
 
 
 @keras.saving.register_keras_serializable("t2t_keras")
@@ -67,8 +41,8 @@ class Transformer(TokenFit):
         target_vocab_size: number of target token ids, V before rounding up to `vocab_divisor`.
         target_space_id: row of the target-space table added to the source (T2T's `SpaceID`);
             T2T's translation problems leave it at 0.
-        remat: whether training computes each layer again in the backward pass (see
-            `layers.Stack`).
+        remat: True recomputes the activations inside each layer in the backward pass
+            (gradient checkpointing, see `layers.StackConfig`).
         dtype: the Keras policy; `hp.activation_dtype` "bfloat16" and "float16" stand for
             "mixed_bfloat16" and "mixed_float16".
 
@@ -93,10 +67,10 @@ class Transformer(TokenFit):
     """
 
     encoder_class = None
-    """What the encoder is made of: None is `layers.TransformerEncoder`; a subclass may name its own."""
+    """The class of the encoder, for a subclass to set; None is `layers.TransformerEncoder`."""
 
     decoder_class = None
-    """What the decoder is made of: None is `layers.TransformerDecoder`; a subclass may name its own."""
+    """The class of the decoder, for a subclass to set; None is `layers.TransformerDecoder`."""
 
     def __init__(
         self,
@@ -158,41 +132,13 @@ class Transformer(TokenFit):
         )
 
     def _make_stacks(self):
-        hp = self.hp
-        settings: dict[str, Any] = {
-            "num_heads": hp.num_heads,
-            "filter_size": hp.filter_size,
-            "key_channels": hp.attention_key_channels,
-            "value_channels": hp.attention_value_channels,
-            "preprocess_sequence": hp.layer_preprocess_sequence,
-            "postprocess_sequence": hp.layer_postprocess_sequence,
-            "prepostprocess_dropout": hp.layer_prepostprocess_dropout,
-            "attention_dropout": hp.attention_dropout,
-            "relu_dropout": hp.relu_dropout,
-            "prepostprocess_dropout_broadcast_dims": _axes(
-                hp.layer_prepostprocess_dropout_broadcast_dims
-            ),
-            "attention_dropout_broadcast_dims": _axes(hp.attention_dropout_broadcast_dims),
-            "relu_dropout_broadcast_dims": _axes(hp.relu_dropout_broadcast_dims),
-            "max_relative_position": _relative_positions(hp),
-            "neighborhood": hp.restricted_neighborhood if _is_restricted(hp) else 0,
-            "norm_epsilon": hp.norm_epsilon,
-            "kernel_initializer": kernel_initializer(hp),
-            "remat": self.remat,
-            "dtype": self.dtype_policy,
-        }
-        of_encoder = dict(settings)
-        if hp.use_pad_remover:
-            shared = _axes_without_padding(settings["relu_dropout_broadcast_dims"])
-            of_encoder["relu_dropout_broadcast_dims"] = shared
+        encoder, decoder = stack_keywords(self.hp)
+        own = {"remat": self.remat, "dtype": self.dtype_policy}
         self.encoder = (self.encoder_class or layers.TransformerEncoder)(
-            num_layers=hp.num_encoder_layers or hp.num_hidden_layers,
-            remove_padding=hp.use_pad_remover,
-            name="encoder",
-            **of_encoder,
+            **encoder, **own, name="encoder"
         )
         self.decoder = (self.decoder_class or layers.TransformerDecoder)(
-            num_layers=hp.num_decoder_layers or hp.num_hidden_layers, name="decoder", **settings
+            **decoder, **own, name="decoder"
         )
         self.source_dropout = self._input_dropout("source_dropout")
         self.target_dropout = self._input_dropout("target_dropout")
@@ -234,32 +180,32 @@ class Transformer(TokenFit):
 
     @property
     def embeddings(self) -> tuple[layers.SharedEmbedding, ...]:
-        """Source embedding, target embedding and softmax; shared ones are the same object."""
+        """The source embedding, target embedding and softmax; shared ones are the same object."""
         return self.source_embedding, self.target_embedding, self.softmax
 
     def call(self, inputs, training=False, return_attention_weights=False):
-        source, targets = inputs["inputs"], inputs["targets"]
-        packing = dict.fromkeys(PACKING)
-        if is_packed(inputs):
-            packing = {name: inputs[name] for name in PACKING}
+        packed = is_packed(inputs)
+        source_segments, source_position, target_segments, target_position = (
+            inputs[name] if packed else None for name in PACKING
+        )
         memory = self.encode(
-            source,
+            inputs["inputs"],
             training=training,
             return_attention_weights=return_attention_weights,
-            segments=packing["inputs_segmentation"],
-            position=packing["inputs_position"],
+            segments=source_segments,
+            position=source_position,
         )
         if return_attention_weights:
             memory, encoder_weights = memory
         logits = self.decode(
-            targets,
+            inputs["targets"],
             memory,
-            source_mask=source != PAD_ID,
+            source_mask=inputs["inputs"] != PAD_ID,
             training=training,
             return_attention_weights=return_attention_weights,
-            segments=packing["targets_segmentation"],
-            source_segments=packing["inputs_segmentation"],
-            position=packing["targets_position"],
+            segments=target_segments,
+            source_segments=source_segments,
+            position=target_position,
         )
         if not return_attention_weights:
             return logits
@@ -279,14 +225,13 @@ class Transformer(TokenFit):
         segments=None,
         position=None,
     ):
-        """Source ids [B, S] -> memory [B, S, D] (and the encoder's attention weights).
+        """Encodes source ids [B, S]: memory [B, S, D] (and the encoder's attention weights).
 
         Args:
             segments: [B, S] int32, of packed rows: the pair's number, 0 at padding.
             position: [B, S] int32, of packed rows: the position within the pair.
         """
-        mask = source != PAD_ID
-        x = self.source_embedding(source)
+        x = self.source_embedding(source)  # [B, S, D]
         if self.hp.use_target_space_embedding:
             x = x + ops.cast(self.target_space_table[self.target_space_id], x.dtype)
         if self.source_position is not None:
@@ -294,16 +239,12 @@ class Transformer(TokenFit):
         x = self.source_dropout(x, training=training)
         return self.encoder(
             x,
-            mask=mask,
-            bias=self._proximity_bias(ops.shape(source)[1]),
+            mask=source != PAD_ID,
             segments=segments,
             causal=self.hp.unidirectional_encoder,
             training=training,
             return_attention_weights=return_attention_weights,
         )
-
-    def _proximity_bias(self, length):
-        return layers.proximity_bias(length) if self.hp.proximity_bias else None
 
     def decode(
         self,
@@ -316,7 +257,7 @@ class Transformer(TokenFit):
         source_segments=None,
         position=None,
     ):
-        """Target ids [B, T] and memory [B, S, D] -> logits [B, T, V] float32.
+        """Decodes target ids [B, T] on memory [B, S, D]: logits [B, T, V] float32.
 
         Args:
             source_mask: boolean [B, S], True where the source has a token.
@@ -325,15 +266,14 @@ class Transformer(TokenFit):
             source_segments: [B, S] int32, the same for the source; goes with segments.
             position: [B, T] int32, of packed rows: the position within the pair.
         """
-        x = self.target_embedding(targets)
-        x = ops.pad(x, [[0, 0], [1, 0], [0, 0]])[:, :-1]  # position t sees tokens before t
+        x = self.target_embedding(targets)  # [B, T, D]
+        x = ops.pad(x, [[0, 0], [1, 0], [0, 0]])[:, :-1]  # position t has the token before it
         if self.target_position is not None:
             x = self.target_position(x, position=position)
         x = self.target_dropout(x, training=training)
         x = self.decoder(
             x,
             memory,
-            bias=self._proximity_bias(ops.shape(x)[1]),
             memory_mask=source_mask,
             segments=segments,
             memory_segments=source_segments,
@@ -346,7 +286,7 @@ class Transformer(TokenFit):
         return ops.cast(self.softmax.logits(x), "float32"), own_weights, memory_weights
 
     def encode_source(self, source):
-        """What every `decode_step` needs of source ids [B, S], whatever the hypotheses.
+        """Encodes source ids [B, S] once for every `decode_step`, whatever the hypotheses.
 
         Returns:
             "memory_caches": a list with a layer's keys and values {"k", "v"} [B, H, S, C] each, and
@@ -359,11 +299,11 @@ class Transformer(TokenFit):
         }
 
     def empty_caches(self, batch):
-        """The caches of a first `decode_step` for B sentences."""
+        """Returns the caches of the first `decode_step` of B sentences."""
         return self.decoder.empty_caches(batch)
 
     def step_kernels(self):
-        """What every `decode_step` multiplies with; made once, it need not be again.
+        """Returns the matrices that every `decode_step` multiplies with, cast and joined once.
 
         Returns:
             "softmax": of `SharedEmbedding.matrix`, and "self_attention": of
@@ -375,10 +315,10 @@ class Transformer(TokenFit):
         }
 
     def decode_step(self, last_ids, position, caches, source, visible=None, kernels=None):
-        """Logits of the next token of K hypotheses a sentence, from cached keys and values.
+        """Decodes one position of K hypotheses of each sentence, from cached keys and values.
 
-        A hypothesis that goes on from another needs no copy of its keys and values: it says
-        which it sees. Those that none sees may be taken out, unless `keys_need_positions`.
+        A hypothesis that continues another one needs no copy of its keys and values: `visible`
+        says which it sees. Keys that none sees may be removed, unless `keys_need_positions`.
 
         Args:
             last_ids: [B, K] int32, the tokens chosen last; 0 at the first position.
@@ -395,49 +335,39 @@ class Transformer(TokenFit):
             multiple of 64; see `SharedEmbedding.matrix`.
         """
         hypotheses = last_ids.shape[1]
-        x = self.target_embedding(last_ids)
+        x = self.target_embedding(last_ids)  # [B, K, D]
         if self.target_position is not None:
-            # The position is along K here: the same for all hypotheses of a step.
+            # All hypotheses stand at one position, so K takes the place of the batch.
             hidden = x.shape[-1]
-            x = ops.reshape(x, (-1, 1, hidden))
+            x = ops.reshape(x, (-1, 1, hidden))  # [B*K, 1, D]
             x = ops.reshape(self.target_position(x, start=position), (-1, hypotheses, hidden))
-        bias = self._hypothesis_bias(hypotheses, position, visible)
+        if visible is None and hypotheses > 1:
+            visible = ops.tile(ops.eye(hypotheses, dtype="bool")[None], (1, 1, position + 1))
         distance = None
-        if _relative_positions(self.hp) or _is_restricted(self.hp):
+        if self.keys_need_positions:
+            # Each position has K keys: -t, ..., -t, 1 - t, ..., -1, 0, ..., 0 for every query.
             distance = ops.repeat(ops.arange(position + 1) - position, hypotheses)
-            distance = ops.tile(distance[None], (hypotheses, 1))
+            distance = ops.tile(distance[None], (hypotheses, 1))  # [K, S + K]
         x, caches = self.decoder.step(
             x,
             caches,
             source["memory_caches"],
             source["memory_bias"],
-            bias,
+            None if visible is None else layers.mask_bias(visible),
             distance,
             kernels and kernels["self_attention"],
         )
-        rows = ops.reshape(x, (-1, x.shape[-1]))
+        rows = ops.reshape(x, (-1, x.shape[-1]))  # [B*K, D]
         logits = self.softmax.logits(rows, kernels and kernels["softmax"])
         return ops.cast(ops.reshape(logits, (-1, hypotheses, logits.shape[-1])), "float32"), caches
 
     @property
     def keys_need_positions(self):
-        """Whether a step needs the keys of all positions before it, since it counts them."""
-        hp = self.hp
-        return bool(_relative_positions(hp) or hp.proximity_bias or _is_restricted(hp))
-
-    def _hypothesis_bias(self, hypotheses, position, visible):
-        """Bias of K hypotheses on the keys of a step, broadcastable to [B, H, K, keys]."""
-        if visible is None and hypotheses > 1:
-            visible = ops.tile(ops.eye(hypotheses, dtype="bool")[None], (1, 1, position + 1))
-        bias = None if visible is None else layers.mask_bias(visible)
-        if self.hp.proximity_bias:
-            near = layers.proximity_bias(position + 1)[:, :, -1:]  # [1, 1, 1, t]
-            near = ops.repeat(near, hypotheses, axis=-1)
-            bias = near if bias is None else bias + near
-        return bias
+        """True if a step needs the keys of all earlier positions, since it counts them."""
+        return self.decoder.needs_positions
 
     def description(self) -> dict[str, Any]:
-        """What a network is besides its settings, as `run.json` records it."""
+        """Returns the name of the set and the sizes of the network, as `run.json` records them."""
         return {
             "hparams_set": self.hp.set_name,
             "source_vocab_size": self.source_vocab_size,
@@ -448,7 +378,7 @@ class Transformer(TokenFit):
     def export(
         self, filepath, format="tf_saved_model", verbose=None, input_signature=None, **kwargs
     ):
-        """Keras's `export`, of logits for ids of any shape unless `input_signature` says otherwise.
+        """Keras's `export`, of logits for ids of any shape unless an `input_signature` is given.
 
         `t2t_keras.export` makes a SavedModel that decodes, and takes text.
         """
@@ -478,7 +408,7 @@ class Transformer(TokenFit):
 
 
 def _settings(values: dict[str, Any], set_name: str) -> HParams:
-    """The settings that `HParams.to_dict` has recorded, those that `add_hparam` had added too."""
+    """Returns recorded settings as `HParams`, with those that `add_hparam` had added."""
     declared = {name: value for name, value in values.items() if name in SETTINGS}
     hp = HParams.from_dict(declared, set_name)
     for name in sorted(set(values) - set(declared)):
@@ -487,7 +417,7 @@ def _settings(values: dict[str, Any], set_name: str) -> HParams:
 
 
 def is_packed(features) -> bool:
-    """Whether a batch holds packed rows.
+    """Returns True if a batch holds packed rows.
 
     Raises:
         UserError: it has some of the features of packed rows, but not all.
@@ -498,90 +428,5 @@ def is_packed(features) -> bool:
     return not absent
 
 
-def for_inference(hp: HParams) -> HParams:
-    """Returns the settings, with defaults for those of training alone that the network does not offer."""
-    names = ("symbol_dropout", "initializer")
-    kept = {name: SETTINGS[name] for name in names}
-    return hp.replace(
-        **{n: s.default for n, s in kept.items() if not s.allowed.takes(getattr(hp, n))}
-    )
-
-
-def check_settings(hp: HParams) -> None:
-    """Raises UserError if the network does not offer a value of `hp`, or values together."""
-    hp.check("network")  # a record is taken as it is
-    needed = {
-        "max_length": hp.pos == "emb",  # rows of the table of positions
-        "max_relative_position": hp.self_attention_type == "dot_product_relative",
-        "restricted_neighborhood": _is_restricted(hp),
-    }
-    for name, is_needed in needed.items():
-        if is_needed and getattr(hp, name) < 1:
-            raise UserError(f"hparam {name} must be 1 or more, got {getattr(hp, name)}.")
-    if _is_restricted(hp):
-        _check_restricted(hp)
-    _check_channels(hp)
-
-
-def _check_channels(hp: HParams) -> None:
-    names = ("attention_key_channels", "attention_value_channels")
-    keys, values = (getattr(hp, name) or hp.hidden_size for name in names)
-    for name, channels in zip(names, (keys, values), strict=True):
-        if channels < 1 or channels % hp.num_heads:
-            raise UserError(
-                f"hparam {name} (hidden_size if 0) must be a multiple of "
-                f"num_heads={hp.num_heads}, got {channels}."
-            )
-    if hp.self_attention_type == "dot_product_relative" and keys != values:
-        raise UserError(
-            "self_attention_type=dot_product_relative needs attention_key_channels and "
-            f"attention_value_channels (hidden_size if 0) to be equal, got {keys} and {values}."
-        )
-
-
-def _relative_positions(hp: HParams) -> int:
-    """How far self-attention tells positions apart; 0: it does not."""
-    return hp.max_relative_position if hp.self_attention_type == "dot_product_relative" else 0
-
-
-def _is_restricted(hp: HParams) -> bool:
-    return hp.self_attention_type == "restricted"
-
-
-def _check_restricted(hp: HParams) -> None:
-    """Raises UserError where what is set besides needs all pairs of positions."""
-    for name in ("proximity_bias", "unidirectional_encoder"):
-        if getattr(hp, name):
-            raise UserError(f"self_attention_type=restricted needs {name}=false, got true.")
-    name = "attention_dropout_broadcast_dims"
-    if not set(_axes(getattr(hp, name))) <= {0, 1}:
-        raise UserError(
-            f"self_attention_type=restricted takes {name} of 0 and 1 (batch, heads), got "
-            f"{getattr(hp, name)}."
-        )
-
-
-def kernel_initializer(hp: HParams) -> keras.initializers.Initializer:
-    """T2T's `get_variable_initializer`: how every matrix but the embeddings starts."""
-    gain = hp.initializer_gain
-    if hp.initializer == "orthogonal":
-        return keras.initializers.Orthogonal(gain=gain)
-    if hp.initializer == "uniform":
-        return keras.initializers.RandomUniform(-0.1 * gain, 0.1 * gain)
-    distribution = "uniform" if hp.initializer == "uniform_unit_scaling" else "truncated_normal"
-    return keras.initializers.VarianceScaling(gain, mode="fan_avg", distribution=distribution)
-
-
 def _round_up(size: int, divisor: int) -> int:
     return size + -size % divisor
-
-
-def _axes(broadcast_dims: str) -> list[int]:
-    """T2T's "0,1" -> [0, 1]."""
-    return [int(axis) for axis in broadcast_dims.split(",") if axis]
-
-
-def _axes_without_padding(axes: list[int]) -> list[int]:
-    """Axes of [1, tokens, F], what T2T's pad remover makes of [B, T, F], as axes of the latter."""
-    same = {0: (), 1: (0, 1), 2: (2,)}
-    return sorted({axis for given in axes for axis in same[given % 3]})

@@ -30,7 +30,10 @@ COMMANDS = [
 KERAS_ALONE = [
     *sorted((PACKAGE / "layers").glob("*.py")),
     *sorted((PACKAGE / "optimizers").glob("*.py")),
-    *(PACKAGE / f"{name}.py" for name in ("fit", "transformer", "losses", "schedules")),
+    *(
+        PACKAGE / f"{name}.py"
+        for name in ("fit", "transformer", "network_settings", "losses", "schedules")
+    ),
 ]
 
 
@@ -103,7 +106,12 @@ def test_architecture_names_the_modules_that_there_are():
 
 
 READERS = {
-    "network": ["transformer.py", "checkpoints/names.py", "checkpoints/t2t.py"],
+    "network": [
+        "transformer.py",
+        "network_settings.py",
+        "checkpoints/names.py",
+        "checkpoints/t2t.py",
+    ],
     "data": ["data/buckets.py", "data/on_the_fly.py", "data/reading.py"],
     "training": [
         *("optimizers/creation.py", "schedules.py"),

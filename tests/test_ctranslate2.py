@@ -13,10 +13,10 @@ from networks import search_model, small_model
 from t2t_keras.decoding import DecodeSettings, Translator
 from t2t_keras.errors import UserError
 from t2t_keras.export.ctranslate2 import POSITIONS, export_ctranslate2
+from t2t_keras.network_settings import INFERENCE_SETTINGS
 from t2t_keras.serving import CTranslate2Translator
 from t2t_keras.serving.ctranslate2 import read_encoders, tokens
 from t2t_keras.text import ByteTextEncoder, SubwordTextEncoder, TokenTextEncoder
-from t2t_keras.transformer import INFERENCE_SETTINGS
 
 ctranslate2 = pytest.importorskip("ctranslate2", reason="the package ctranslate2 is not installed")
 

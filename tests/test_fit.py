@@ -42,7 +42,7 @@ def encoders(problem, shards):
 
 @pytest.fixture(scope="module")
 def batches(problem, shards):
-    """Batches of several shapes: a split's, from a step on."""
+    """Returns batches of several shapes: those of a split, from a step on."""
     hp = t2t.registry.hparams(*toy.hparams(batch_size=96, min_length_bucket=4).split(",", 1))
     return lambda split="train", start_step=0: t2t.data.dataset(
         problem, split, shards, hp, start_step=start_step
@@ -255,7 +255,7 @@ def test_what_fit_would_leave_out_is_an_error(overrides, message, batches, compi
 def test_weights_of_tokens_are_an_error(batches, compiled):
     batch = next(iter(batches()))
     data = tf.data.Dataset.from_tensors((batch, batch["targets"], tf.ones([len(batch["targets"])])))
-    with pytest.raises(t2t.errors.UserError, match="weighs all tokens alike"):
+    with pytest.raises(t2t.errors.UserError, match="weighs all tokens equally"):
         fit(compiled(NO_DROPOUT), data)
 
 

@@ -22,7 +22,7 @@ NO_DROPOUT = "attention_dropout=0.0,relu_dropout=0.0,layer_prepostprocess_dropou
 
 
 def engine_of(folder, **settings):
-    """The engine of a run, with its settings, at its beginning."""
+    """Makes the engine of a run with its settings, before the first step."""
     config = json.loads((folder / "config.json").read_text())
     hp = t2t.registry.hparams(config["hparams_set"], config["overrides"]).override(NO_DROPOUT)
     hp = hp.override(f"optimizer={config['optimizer']}")
@@ -40,7 +40,7 @@ def engine_of(folder, **settings):
 
 
 def differences(folder, **settings):
-    """The largest relative errors of a run, by what they are of."""
+    """Returns the largest relative errors of a run, by quantity."""
     engine, run = engine_of(folder, **settings), np.load(folder / "run.npz")
     steps = sum(name.startswith("inputs/") for name in run)
     found = {"loss": 0.0, "learning rate": 0.0, "norm": 0.0, "weights": 0.0}

@@ -32,7 +32,7 @@ golden_on_jax.main()
 
 @pytest.fixture(scope="module")
 def errors(tmp_path_factory):
-    """What `golden_on_jax.py` finds."""
+    """Runs `golden_on_jax.py` and returns the errors that it prints."""
     given = {}
     for name in golden.MODELS:
         case = golden.load(name)
@@ -63,7 +63,7 @@ def errors(tmp_path_factory):
 
 
 def arrays(name, checkpoint):
-    """T2T's variables, each under the name of the model."""
+    """Returns T2T's variables, each under the name of the model."""
     read = t2t.checkpoints.read(checkpoint)
     return {f"{name}/{variable}": array for variable, array in read.items()}
 

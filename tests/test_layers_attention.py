@@ -6,7 +6,13 @@ import pytest
 from keras import ops
 from layer_checks import assert_same, check_layer, random_tensor
 
-from t2t_keras.layers import MultiHeadAttention, SharedEmbedding, causal_bias, mask_bias
+from t2t_keras.layers import (
+    AttentionMask,
+    MultiHeadAttention,
+    SharedEmbedding,
+    causal_bias,
+    mask_bias,
+)
 
 QUERY = random_tensor(2, 5, 8)
 MEMORY = random_tensor(2, 3, 12, seed=1)
@@ -116,8 +122,9 @@ def test_a_cache_gives_what_the_whole_sentence_gives(max_relative_position):
     for i in range(5):
         new = layer.keys_and_values(QUERY[:, i : i + 1])
         cache = {name: ops.concatenate([cache[name], new[name]], 2) for name in new}
-        step = layer(QUERY[:, i : i + 1], cache=cache)
-        np.testing.assert_allclose(step[:, 0], whole[:, i], atol=1e-6)
+        for mask in (None, AttentionMask(causal=True)):  # the query stands at the last key
+            step = layer(QUERY[:, i : i + 1], cache=cache, attention_mask=mask)
+            np.testing.assert_allclose(step[:, 0], whole[:, i], atol=1e-6)
 
 
 def test_a_subclass_changes_the_keys():

@@ -1,4 +1,4 @@
-"""Restricted attention against full attention under a mask, its memory, and in encoder and decoder."""
+"""Restricted attention equals full attention under a mask, alone and in encoder and decoder; its memory."""
 
 import keras
 import numpy as np
@@ -8,6 +8,7 @@ from keras import ops
 from layer_checks import assert_same, check_layer, random_tensor, randomise
 
 from t2t_keras.layers import (
+    AttentionMask,
     Dropout,
     MultiHeadAttention,
     RestrictedAttention,
@@ -24,13 +25,13 @@ SEGMENTS = np.array([[1] * 20 + [2] * 13 + [3] * 5 + [0] * 2, [1] * 3 + [2] * 37
 
 
 def neighbours(i, r, causal):
-    """The r positions that position i sees, some of them perhaps outside the sequence."""
+    """Returns the r positions that position i sees, some of them perhaps outside the sequence."""
     first = i - r + 1 if causal else i - r // 2
     return range(first, first + r)
 
 
 def near(length, r, causal):
-    """Boolean [1, T, S]: who sees whom."""
+    """Returns who sees whom, boolean [1, T, S]."""
     seen = np.zeros((1, length, length), bool)
     for i in range(length):
         for j in neighbours(i, r, causal):
@@ -40,7 +41,7 @@ def near(length, r, causal):
 
 
 def pair_of_layers(r, causal=False, *, hidden=8, **settings):
-    """Restricted attention and full attention with the same random weights."""
+    """Makes restricted and full attention with the same random weights."""
     ours = RestrictedAttention(num_heads=2, neighborhood=r, causal=causal, **settings)
     full = MultiHeadAttention(num_heads=2, **settings)
     for layer in (ours, full):
@@ -51,7 +52,7 @@ def pair_of_layers(r, causal=False, *, hidden=8, **settings):
 
 
 def in_order_of_neighbours(weights, r, causal):
-    """[B, H, T, S] -> [B, H, T, r]."""
+    """Takes the weights of the neighbours: [B, H, T, S] -> [B, H, T, r]."""
     weights = np.asarray(weights)
     length = weights.shape[2]
     wanted = np.zeros((*weights.shape[:3], r), "float32")
@@ -224,7 +225,7 @@ def test_nothing_in_nothing_out(shape):
 
 
 def largest_tensor(layer, length):
-    """Elements of the largest tensor in the graph of the layer's output and gradients."""
+    """Returns the size of the largest tensor in the graph of the layer's output and gradients."""
 
     @tf.function
     def gradients(x):
@@ -321,6 +322,13 @@ def test_weights_of_one_fit_the_other(tmp_path):
             {"mask": np.ones((1, 5, 5), bool)},
             r"must be \[B, T\], got shape \(1, 5, 5\)",
         ),
+        (
+            {"neighborhood": 2},
+            {"attention_mask": AttentionMask(neighborhood=(1, 1))},
+            "the mask gave another",
+        ),
+        ({"neighborhood": 2}, {"attention_mask": AttentionMask(causal=True)}, "cannot be causal"),
+        ({"neighborhood": 2}, {"memory": np.zeros((1, 3, 8), "float32")}, "a memory was given"),
     ],
 )
 def test_wrong_use(settings, call, wanted):

@@ -11,7 +11,7 @@ LABELS = np.array([[3, 1, 6, 1], [5, 1, 0, 0], [0, 0, 0, 0]], "int32")
 
 
 def plain(logits, labels, label_smoothing):
-    """Cross-entropy with the soft targets written out, minus their entropy: T2T's formula."""
+    """Returns the cross-entropy with soft targets minus their entropy: T2T's formula, written out."""
     logits = np.asarray(logits, np.float64)
     vocab_size = logits.shape[-1]
     confidence, low = 1 - label_smoothing, label_smoothing / (vocab_size - 1)

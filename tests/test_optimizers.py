@@ -81,7 +81,7 @@ UPDATES = 22
 
 
 def settings(overrides=""):
-    """A schedule that changes at every update, the first at rate 0; the table cut in four."""
+    """Returns settings with a new rate at every update, the first 0, and a table cut in four."""
     return t2t.registry.hparams("transformer_base").override(
         "learning_rate_schedule=constant*linear_warmup*rsqrt_decay,learning_rate_constant=0.5,"
         f"learning_rate_warmup_steps=5,symbol_modality_num_shards={TABLE_SHARDS},{overrides}"
@@ -89,7 +89,7 @@ def settings(overrides=""):
 
 
 def variables_like(values):
-    """Keras variables by name; the embedding table where a `Transformer` has it."""
+    """Makes Keras variables by name; the table has the path that it has in a `Transformer`."""
     variables = {}
     for name, value in values.items():
         with keras.name_scope("transformer"), keras.name_scope(name):
@@ -99,7 +99,7 @@ def variables_like(values):
 
 @functools.cache
 def start_and_gradients():
-    """Values to begin with, and gradients of every size; one row of the table never has any."""
+    """Returns first values, and gradients of every size; one row of the table never has any."""
     random = np.random.default_rng(0)
     shapes = {**SHAPES, TABLE: TABLE_SHAPE}
     start = {name: random.normal(size=shape) for name, shape in shapes.items()}
@@ -118,13 +118,13 @@ def start_and_gradients():
 
 
 def pieces(name, array):
-    """What T2T has of a variable: a table is cut by rows."""
+    """Returns T2T's variables of one of ours: a table is cut by rows."""
     return np.array_split(array, TABLE_SHARDS) if name == TABLE else [array]
 
 
 @functools.cache
 def updated_by_hand(case):
-    """Variable -> its value and then its slots after all updates, tables joined."""
+    """Returns each variable's value and slots after all updates, tables joined."""
     schedule = t2t.schedules.learning_rate_schedule(settings(CASES[case].overrides))
     rates = [float(schedule(i)) for i in range(UPDATES)]
     start, gradients = start_and_gradients()
@@ -145,7 +145,7 @@ def updated_by_hand(case):
 
 
 def assert_near(ours, theirs, tolerance=1e-5):
-    """Within what float32 allows of the largest element."""
+    """Compares within float32's error of the largest element."""
     ours, theirs = np.asarray(ours), np.asarray(theirs)
     assert ours.shape == theirs.shape
     assert np.abs(ours - theirs).max() <= tolerance * np.abs(theirs).max()
@@ -212,7 +212,7 @@ def t2t_numbers():
 
 
 def t2t_after(case):
-    """T2T's variables by name after 22 batches, tables joined."""
+    """Returns T2T's variables by name after 22 batches, tables joined."""
     config, arrays = t2t_numbers()
     shapes = config[case]["variables"]
     ends = np.cumsum([int(np.prod(shape)) for shape in shapes.values()])

@@ -1,4 +1,4 @@
-"""The model's settings against a numpy Transformer, and its two ways to compute a position."""
+"""The network's settings against a numpy Transformer, and cached steps against the whole sentence."""
 
 import functools
 
@@ -308,7 +308,7 @@ def test_a_record_of_another_network_is_refused(name, value):
 
 
 def dropout_masks(overrides):
-    """The shapes of the masks of attention and feed-forward network, in the order of use."""
+    """Returns the shapes of the dropout masks of attention and feed-forward network, in order of use."""
     shapes = []
 
     def keep_all(shape, rate):

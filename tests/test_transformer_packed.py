@@ -1,4 +1,4 @@
-"""Rows of several pairs: each pair as if it were alone, but for what T2T's shift lets through."""
+"""Packed rows: each pair is as if alone, except for what T2T's shift of targets lets through."""
 
 import functools
 
@@ -14,7 +14,7 @@ import t2t_keras as t2t
 from t2t_keras.data.generation.packing import pack
 from t2t_keras.decoding import DecodeSettings, Translator
 from t2t_keras.errors import UserError
-from t2t_keras.layers import PositionEncoding, TransformerDecoder, TransformerEncoder, segment_bias
+from t2t_keras.layers import TransformerDecoder, TransformerEncoder, segment_bias
 
 LENGTH = 16
 PAIRS = [
@@ -51,7 +51,7 @@ def variant(name):
 
 
 def packed(spacing=0, pairs=PAIRS):
-    """A batch [rows, LENGTH] of the pairs, and where each stands: (row, number) by pair."""
+    """Packs the pairs: a batch [rows, LENGTH], and where each pair stands, (row, number)."""
     rows = list(pack(pairs, LENGTH, spacing))
     batch = {
         name: np.array([row[name] + [0] * (LENGTH - len(row[name])) for row in rows], np.int32)
@@ -104,7 +104,7 @@ def of_pair(values, batch, place):
 
 @every_variant
 def test_logits_equal_numpy(name):
-    """At every token; what the logits of padding are matters to nobody."""
+    """Logits at padding may be anything."""
     model = variant(name)
     batch, _ = packed()
     tokens = batch["targets"] != 0
@@ -137,7 +137,7 @@ def test_the_loss_of_a_packed_batch_is_that_of_its_pairs():
 
 
 def test_without_spacing_a_pair_begins_with_the_end_of_the_one_before():
-    """T2T's shift: a pair is what a lone one is after an end of sentence instead of nothing."""
+    """T2T shifts the row: the pair sees an end of sentence first, where a lone one sees zeros."""
     model = variant("prenorm")
     batch, places = packed()
     logits = model(batch)
@@ -263,7 +263,7 @@ def test_a_saved_model_takes_packed_rows(tmp_path):
 
 
 def test_a_packed_problem_s_model_decodes_plain_text():
-    """Decoding gives the network a sentence a row, as T2T: what training saw as first pairs."""
+    """Decoding has one sentence in each row, as T2T: in training, the first pair of a row."""
     plain = "attention_dropout=0.0,relu_dropout=0.0,layer_prepostprocess_dropout=0.0"
     model = small_model(f"{plain},label_smoothing=0.0", source_vocab=258, target_vocab=258)
     encoder = t2t.text.ByteTextEncoder()
@@ -280,29 +280,6 @@ def test_a_packed_problem_s_model_decodes_plain_text():
         lines
     )
     assert [translation.texts[0] for translation in translated] == lines
-
-
-def test_segment_bias_by_hand():
-    no = -1e9
-    queries, keys = np.array([[1, 2, 0]]), np.array([[1, 1, 2, 0]])
-    wanted = [[[[0, 0, no, no], [no, no, 0, no], [no, no, no, 0]]]]
-    bias = segment_bias(queries, keys)
-    np.testing.assert_array_equal(bias, wanted)
-    assert bias.dtype == "float32"
-    np.testing.assert_array_equal(
-        segment_bias(queries), [[[[0, no, no], [no, 0, no], [no, no, 0]]]]
-    )
-
-
-@pytest.mark.parametrize(
-    "settings", [{}, {"kind": "timing_paper"}, {"kind": "emb", "max_length": 3}]
-)
-def test_given_positions(settings):
-    x = random_tensor(2, 5, 7)
-    position = np.array([[0, 1, 2, 0, 1], [4, 3, 0, 0, 0]])
-    layer = PositionEncoding(**settings)
-    straight = np.asarray(layer(np.zeros((1, 5, 7), "float32")))[0]
-    np.testing.assert_allclose(layer(x, position=position), x + straight[position], atol=1e-6)
 
 
 SMALL = {"num_heads": 2, "filter_size": 12, "num_layers": 2}

@@ -31,7 +31,7 @@ from t2t_keras.checkpoints.t2t import (
 )
 from t2t_keras.errors import UserError
 from t2t_keras.files import whole_file
-from t2t_keras.transformer import INFERENCE_SETTINGS
+from t2t_keras.network_settings import INFERENCE_SETTINGS
 
 STEP = "global_step"
 

@@ -11,9 +11,10 @@ from typing import Any
 from t2t_keras.checkpoints.t2t import assign, read, resolve
 from t2t_keras.errors import UserError
 from t2t_keras.files import whole_file
+from t2t_keras.network_settings import INFERENCE_SETTINGS, for_inference
 from t2t_keras.setting_table import OTHER_NETWORK, OTHER_TRAINING, SETTINGS
 from t2t_keras.settings import HParams
-from t2t_keras.transformer import INFERENCE_SETTINGS, Transformer, for_inference
+from t2t_keras.transformer import Transformer
 
 _NO_SETTINGS = (
     *("bottom", "loss", "name", "top", "weights_fn", "input_modalities", "target_modality"),

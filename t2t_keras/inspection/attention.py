@@ -193,10 +193,8 @@ def attention_weights(
         for kind, layers in weights.items()
     }
     for kind, stack in (("encoder", model.encoder), ("decoder", model.decoder)):
-        if stack.restricted:
-            attention = stack.layers[0].self_attention
-            r = attention.neighborhood
-            stacked[kind] = _full_matrix(stacked[kind], r - 1 if attention.causal else r // 2)
+        if r := stack.config.neighborhood:
+            stacked[kind] = _full_matrix(stacked[kind], r - 1 if kind == "decoder" else r // 2)
     return stacked
 
 

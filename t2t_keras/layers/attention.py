@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Sequence
 
 import keras
 from keras import ops
 
-from t2t_keras.layers.bias import mask_bias
 from t2t_keras.layers.dropout import Dropout
+from t2t_keras.layers.masks import AttentionMask, distances
 from t2t_keras.shape import shape_of
 
 
@@ -18,7 +19,8 @@ class MultiHeadAttention(keras.layers.Layer):
 
     Self-attention when called with the query alone, attention over a memory (the encoder's
     output) when called with two tensors. Four projections without bias: q, k, v and
-    output_transform.
+    output_transform. A variant is a subclass: `keys_and_values`, `logit_bias` and `attend` are
+    the parts that one replaces.
 
     Args:
         num_heads: H.
@@ -39,11 +41,16 @@ class MultiHeadAttention(keras.layers.Layer):
             that the memory carries.
         bias: float, added to the logits, broadcastable to [B, H, T, S]. With a mask, both count.
             (A mask that the query carries does not reach a layer that is also given a bias.)
+        segments: [B, T] int, of rows that hold several packed sequences: the number of the
+            sequence at each position, 0 at padding. Replaces the mask; a position sees those of
+            its own number.
+        attention_mask: an `AttentionMask`; unless it is empty it takes the place of mask,
+            memory_mask, bias, segments and distance.
         cache: keys and values to attend to, as returned by `keys_and_values`: dict of "k"
             [B, H, S, K/H] and "v" [B, H, S, V/H]. Replaces memory.
         queries: [B, H, T, K/H], "q" of `projections`. Replaces the projection of the query.
-        distance: [T, S] int, how far each key stands after each query, for relative positions;
-            if absent, the last query stands at the last key.
+        distance: [T, S] int, how far each key of the cache stands after each query; if absent,
+            the last query stands at the last key.
         return_attention_weights: also return the weights, before dropout.
 
     Returns:
@@ -62,7 +69,7 @@ class MultiHeadAttention(keras.layers.Layer):
         kernel_initializer="glorot_uniform",
         **kwargs,
     ):
-        # Keras would cast the bias to float16 too, where -1e9 is minus infinity.
+        # Keras would cast the bias to float16 too, where -1e9 is -inf and a row of it gives NaN.
         super().__init__(autocast=False, **kwargs)
         if num_heads < 1:
             raise ValueError(f"num_heads must be 1 or more, got {num_heads}.")
@@ -130,6 +137,8 @@ class MultiHeadAttention(keras.layers.Layer):
         mask=None,
         memory_mask=None,
         bias=None,
+        segments=None,
+        attention_mask=None,
         cache=None,
         queries=None,
         distance=None,
@@ -138,15 +147,54 @@ class MultiHeadAttention(keras.layers.Layer):
     ):
         sizes = _sizes(query)
         if cache is None:
-            cache = self.keys_and_values(query if memory is None else memory)
+            keys = query if memory is None else memory
+            cache = self.keys_and_values(keys)
+        else:
+            keys = cache["k"]
+            if distance is None and not attention_mask and self.needs_positions:
+                distance = distances(shape_of(query)[1], shape_of(keys)[2])
         if queries is None:
             queries = self._heads(self.q, query, sizes, self.key_scale)
-        mask = memory_mask if mask is None else mask
-        if mask is not None:
-            bias = mask_bias(mask) if bias is None else bias + mask_bias(mask)
-        context, weights = self._attend(queries, cache["k"], cache["v"], bias, distance, training)
+        if not attention_mask:
+            attention_mask = AttentionMask(
+                keys=memory_mask if mask is None else mask,
+                segments=segments,
+                distance=distance,
+                bias=bias,
+            )
+        attention_mask = self.prepare(attention_mask, query, keys)
+        context, weights = self.attend(
+            queries,
+            cache["k"],
+            cache["v"],
+            attention_mask,
+            training=training,
+            return_attention_weights=return_attention_weights,
+        )
         output = self._joined(context, sizes)
         return (output, weights) if return_attention_weights else output
+
+    @property
+    def needs_positions(self) -> bool:
+        """True if the distance between query and key counts, besides the mask."""
+        return self.max_relative_position > 0
+
+    def prepare(self, mask: AttentionMask, query, keys=None) -> AttentionMask:
+        """Returns the mask with its bias made, once for all layers of a stack.
+
+        Args:
+            mask: an `AttentionMask`; one that is prepared comes back as it is.
+            query: [..., T, D], of which the length counts.
+            keys: [..., S, D], likewise; the query itself if absent.
+        """
+        if mask.prepared is not None:
+            return mask
+        bias = self.logit_bias(mask, query, query if keys is None else keys)
+        return dataclasses.replace(mask, prepared=bias)
+
+    def logit_bias(self, mask: AttentionMask, query, keys):
+        """Returns the bias that is added to the logits [B, H, T, S], or None; see `prepare`."""
+        return mask.dense_bias(query, keys)
 
     def keys_and_values(self, memory):
         """Projects [B, S, D] to {"k": [B, H, S, K/H], "v": [B, H, S, V/H]}, once for many queries."""
@@ -157,10 +205,9 @@ class MultiHeadAttention(keras.layers.Layer):
         }
 
     def joint_kernel(self):
-        """The kernels of q, k and v side by side, [D, 3 K], for many calls of `projections`.
+        """Returns the kernels of q, k and v side by side, [D, 3 K], for many calls of `projections`.
 
-        None where values have another depth than keys, or a subclass makes keys and values in a
-        way of its own.
+        None where values have another depth than keys, or a subclass has its own `keys_and_values`.
         """
         own_way = type(self).keys_and_values is not MultiHeadAttention.keys_and_values
         if own_way or self.k.units != self.v.units:
@@ -172,18 +219,19 @@ class MultiHeadAttention(keras.layers.Layer):
         """Projects [B, T, D] for attention to itself: {"q", "k", "v"} of [B, H, T, C].
 
         Args:
-            joint_kernel: what `joint_kernel` has returned: one product takes the place of three.
+            joint_kernel: of the method `joint_kernel`; one matrix product instead of three.
         """
         if joint_kernel is None:
             queries = self._heads(self.q, x, _sizes(x), self.key_scale)
             return {"q": queries, **self.keys_and_values(x)}
+        # One product of [B*T, D] is faster than three small ones in a step of decoding.
         joint = ops.matmul(ops.reshape(x, (-1, x.shape[-1])), joint_kernel)  # [B*T, 3 K]
         heads = (*_sizes(x), 3, self.num_heads, self.k.units // self.num_heads)
         joint = ops.transpose(ops.reshape(joint, heads), (2, 0, 3, 1, 4))  # [3, B, H, T, C]
         return dict(zip(("q", "k", "v"), ops.unstack(joint, 3), strict=True))
 
     def empty_cache(self, batch):
-        """A cache of no positions: {"k": [B, H, 0, K/H], "v": [B, H, 0, V/H]}."""
+        """Returns the cache of no positions: {"k": [B, H, 0, K/H], "v": [B, H, 0, V/H]}."""
         return {
             name: ops.zeros(
                 (batch, self.num_heads, 0, projection.units // self.num_heads), self.compute_dtype
@@ -191,11 +239,25 @@ class MultiHeadAttention(keras.layers.Layer):
             for name, projection in (("k", self.k), ("v", self.v))
         }
 
-    def _attend(self, q, k, v, bias, distance, training):
-        """[..., T, K/H] to [..., S, K/H] and [..., S, V/H]: [..., T, V/H] and the weights."""
-        weights = self._weights(q, k, bias, distance)  # [..., T, S] float32
+    def attend(
+        self, q, k, v, mask: AttentionMask, *, training=False, return_attention_weights=False
+    ):
+        """Returns softmax(q k + bias) v and the weights, before dropout.
+
+        Args:
+            q: [..., T, K/H], already scaled.
+            k: [..., S, K/H].
+            v: [..., S, V/H].
+            mask: of `prepare`.
+            return_attention_weights: False if nobody will look at the weights.
+
+        Returns:
+            [..., T, V/H], and [..., T, S] float32.
+        """
+        distance = mask.distance
+        weights = self._weights(q, k, mask.prepared, distance)  # [..., T, S] float32
         dropped = self.dropout(ops.cast(weights, self.compute_dtype), training=training)
-        context = ops.matmul(dropped, v)
+        context = ops.matmul(dropped, v)  # [..., T, V/H]
         if self.max_relative_position:
             context = context + _distance_matmul(
                 dropped, self._distance_embeddings(self.relative_values, dropped, distance), False
@@ -208,36 +270,35 @@ class MultiHeadAttention(keras.layers.Layer):
             logits = logits + _distance_matmul(
                 q, self._distance_embeddings(self.relative_keys, logits, distance), True
             )
-        logits = ops.cast(logits, "float32")
+        logits = ops.cast(logits, "float32")  # the softmax is float32 in any precision
         if bias is not None:
             logits = logits + bias
         return ops.softmax(logits, axis=-1)
 
     def _heads(self, projection, x, sizes, scale=None):
         """Projects [B, T, D] and splits it into heads, [B, H, T, C]; `sizes` are B and T."""
-        # As rows of a matrix, which takes a graph of unknown sizes far fewer operations.
+        # A dense layer on [B*T, D] takes a graph of unknown sizes far fewer operations.
         y = projection(ops.reshape(x, (-1, x.shape[-1])))  # [B*T, H*C]
         if scale is not None:
-            # Before the heads are split: a multiplication right before the matrix product of a
-            # decoding loop is fused by TensorFlow 2.21 on CPU in a way that returns nothing.
+            # Before the heads are split: TensorFlow 2.21 on CPU fuses a multiplication right before
+            # the matrix product of a decoding loop wrongly, and returns an empty tensor.
             y = y * scale
-        y = ops.reshape(y, (*sizes, self.num_heads, projection.units // self.num_heads))
-        return ops.transpose(y, (0, 2, 1, 3))
+        y = ops.reshape(
+            y, (*sizes, self.num_heads, projection.units // self.num_heads)
+        )  # [B, T, H, C]
+        return ops.transpose(y, (0, 2, 1, 3))  # [B, H, T, C]
 
     def _joined(self, context, sizes):
         """Joins the heads of [B, H, T, C] and projects them: [B, T, D]; `sizes` are B and T."""
-        rows = ops.transpose(context, (0, 2, 1, 3))
+        rows = ops.transpose(context, (0, 2, 1, 3))  # [B, T, H, C]
         rows = ops.reshape(rows, (-1, context.shape[1] * context.shape[3]))  # [B*T, H*C]
         output = self.output_transform(rows)
         return ops.reshape(output, (*sizes, output.shape[-1]))
 
     def _distance_embeddings(self, table, attention, distance):
-        """Rows of `table` [2m+1, C] for each pair of positions of [B, H, T, S] -> [T, S, C]."""
+        """Looks up the row of `table` [2m+1, C] for each pair of positions of [B, H, T, S]: [T, S, C]."""
         if distance is None:
-            # The last query stands at the last key: in a whole sentence they are the same.
-            queries, keys = ops.shape(attention)[2], ops.shape(attention)[3]
-            query_position = ops.arange(queries) + (keys - queries)
-            distance = ops.arange(keys)[None, :] - query_position[:, None]
+            distance = distances(*shape_of(attention)[2:])
         m = self.max_relative_position
         rows = ops.clip(distance, -m, m) + m
         return ops.cast(ops.take(table, rows, axis=0), self.compute_dtype)
@@ -246,7 +307,7 @@ class MultiHeadAttention(keras.layers.Layer):
         return query_shape
 
     def compute_output_spec(self, *args, **kwargs):
-        # Traced, since what comes out depends on `return_attention_weights`.
+        # Traced: the number of outputs depends on `return_attention_weights`.
         return keras.Operation.compute_output_spec(self, *args, **kwargs)
 
     def get_config(self):
@@ -262,21 +323,28 @@ class MultiHeadAttention(keras.layers.Layer):
         }
 
 
+SELF_ATTENTION: dict[str, type[MultiHeadAttention]] = {
+    "dot_product": MultiHeadAttention,
+    "dot_product_relative": MultiHeadAttention,
+}
+"""The classes of self-attention, by the values of the setting `self_attention_type`."""
+
+
 def _sizes(x):
-    """B and T of [B, T, D], for a reshape; B is left to it where it can be."""
+    """Returns B and T of [B, T, D] for a reshape: B as -1 if T is known, which costs no operation."""
     length = x.shape[1]
     return (-1, length) if length else shape_of(x)[:2]
 
 
 def _distance_matmul(x, embeddings, transpose):
-    """Multiplies every query's rows with the embeddings of its own distances.
+    """Multiplies the row of each query with the embeddings of its distances to all keys.
 
     Args:
         x: [..., T, C] (transpose) or [..., T, S].
         embeddings: [T, S, C].
         transpose: contract over C, giving [..., T, S]; otherwise over S, giving [..., T, C].
     """
-    # Not "...": its gradient would have a tensor of [..., T, S, C].
+    # The gradient of an einsum with "..." would make a tensor of [..., T, S, C].
     rest = "bhm"[: len(x.shape) - 2]
     equation = f"{rest}tc,tsc->{rest}ts" if transpose else f"{rest}ts,tsc->{rest}tc"
     return ops.einsum(equation, x, embeddings)

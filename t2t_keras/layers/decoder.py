@@ -5,24 +5,28 @@ from __future__ import annotations
 import keras
 from keras import ops
 
-from t2t_keras.layers.bias import causal_bias, mask_bias, segment_bias
-from t2t_keras.layers.stack import LayerSettings, Stack
+from t2t_keras.layers.masks import AttentionMask, distances
+from t2t_keras.layers.stack import Stack, StackConfig, TransformerLayer, keywords_of
+from t2t_keras.shape import shape_of
 
 
 @keras.saving.register_keras_serializable("t2t_keras")
-class TransformerDecoderLayer(LayerSettings):
+class TransformerDecoderLayer(TransformerLayer):
     """Self-attention, encoder-decoder attention, feed-forward: one layer of the decoder.
 
-    Settings: see `LayerSettings`.
+    Args: see `LayerConfig`.
 
     Call arguments:
         x: [B, T, D].
         memory: [B, S, D], the encoder's output.
         bias: self-attention bias broadcastable to [B, H, T, T].
-        segments: [B, T] int, of packed rows where self-attention is restricted (see
-            `RestrictedAttention`).
+        segments: [B, T] int, of packed rows (see `MultiHeadAttention`).
+        attention_mask: an `AttentionMask` of the self-attention; unless it is empty it takes the
+            place of bias and segments.
         memory_mask: boolean [B, S], True where the source has a token.
         memory_bias: bias of the encoder-decoder attention broadcastable to [B, H, T, S].
+        memory_attention_mask: an `AttentionMask` of the encoder-decoder attention; unless it is
+            empty it takes the place of memory_mask and memory_bias.
         return_attention_weights: also return both weights.
 
     Returns:
@@ -30,7 +34,7 @@ class TransformerDecoderLayer(LayerSettings):
         restricted) and [B, H, T, S].
     """
 
-    causal_neighborhood = True
+    causal = True
 
     def build(self, x_shape, memory_shape):
         self.self_attention = self.attention("self_attention", relative=True)
@@ -50,15 +54,21 @@ class TransformerDecoderLayer(LayerSettings):
         *,
         bias=None,
         segments=None,
+        attention_mask=None,
         memory_mask=None,
         memory_bias=None,
+        memory_attention_mask=None,
         training=False,
         return_attention_weights=False,
     ):
-        packing = {} if segments is None else {"segments": segments}
         y = self.self_attention_preprocess(x, training=training)
         y, weights = self.self_attention(
-            y, bias=bias, training=training, return_attention_weights=True, **packing
+            y,
+            bias=bias,
+            segments=segments,
+            attention_mask=attention_mask,
+            training=training,
+            return_attention_weights=True,
         )
         x = self.self_attention_postprocess(y, x, training=training)
 
@@ -68,6 +78,7 @@ class TransformerDecoderLayer(LayerSettings):
             memory,
             mask=memory_mask,
             bias=memory_bias,
+            attention_mask=memory_attention_mask,
             training=training,
             return_attention_weights=True,
         )
@@ -80,45 +91,36 @@ class TransformerDecoderLayer(LayerSettings):
     def compute_output_shape(self, x_shape, memory_shape):
         return x_shape
 
-    def step(
-        self,
-        x,
-        self_cache,
-        memory_cache,
-        memory_bias,
-        bias=None,
-        distance=None,
-        joint_kernel=None,
-    ):
-        """One position of K hypotheses per sentence, with cached keys and values.
+    def step(self, x, self_cache, memory_cache, attention_mask, memory_bias, joint_kernel=None):
+        """Decodes one position of K hypotheses of each sentence, from cached keys and values.
 
-        The hypotheses of a sentence are queries side by side on its one memory, and on the
-        positions of all of them: which of these a hypothesis sees is for the bias to say.
+        The hypotheses are K queries on the one memory of their sentence, and on the earlier
+        positions of all of them: the mask says which of these each hypothesis has come from.
 
         Args:
             x: [B, K, D], the position's input for each hypothesis.
             self_cache: {"k", "v"} of [B, H, S, C]: the earlier positions, t times K of them.
             memory_cache: {"k", "v"} of [B, H, S, C].
+            attention_mask: an `AttentionMask` of [K, S + K].
             memory_bias: [B, 1, 1, S].
-            bias: self-attention bias, broadcastable to [B, H, K, S + K].
-            distance: see `MultiHeadAttention`; [K, S + K].
             joint_kernel: of the self-attention, see `MultiHeadAttention.projections`.
 
         Returns:
             [B, K, D], and self_cache grown by K keys and values.
         """
         y = self.self_attention_preprocess(x)
-        new = self.self_attention.projections(y, joint_kernel)  # [B, H, K, C]
+        new = self.self_attention.projections(y, joint_kernel)  # {"q", "k", "v"} of [B, H, K, C]
         queries = new.pop("q")
+        # [B, H, S, C] -> [B, H, S + K, C]
         self_cache = {name: ops.concatenate([self_cache[name], new[name]], 2) for name in new}
-        y = self.self_attention(y, queries=queries, cache=self_cache, bias=bias, distance=distance)
+        y = self.self_attention(y, queries=queries, cache=self_cache, attention_mask=attention_mask)
         x = self.self_attention_postprocess(y, x)
 
         y = self.encdec_attention_preprocess(x)
         y = self.encdec_attention(y, cache=memory_cache, bias=memory_bias)
         x = self.encdec_attention_postprocess(y, x)
 
-        rows = ops.reshape(x, (-1, x.shape[-1]))
+        rows = ops.reshape(x, (-1, x.shape[-1]))  # [B*K, D]
         rows = self.ffn_postprocess(self.ffn(self.ffn_preprocess(rows)), rows)
         return ops.reshape(rows, (-1, *x.shape[1:])), self_cache
 
@@ -128,11 +130,8 @@ class TransformerDecoder(Stack):
     """`num_layers` decoder layers and a last pre-processing: T2T's `transformer_decoder`.
 
     Embedded targets come in already shifted to the right, with their positions added.
-    Settings: see `LayerSettings`, and
 
-    Args:
-        num_layers: N.
-        remat: see `Stack`.
+    Args: see `LayerConfig` and `StackConfig`.
 
     Call arguments:
         x: [B, T, D].
@@ -143,8 +142,7 @@ class TransformerDecoder(Stack):
             sequence at each position, 0 at padding. A position sees those of its own number.
         memory_segments: [B, S] int, the same for the memory; goes with segments and replaces
             memory_mask.
-        causal: whether a position is kept from seeing later ones. Always, where self-attention
-            is restricted.
+        causal: True hides later positions; it must be true where self-attention is restricted.
         return_attention_weights: also return the weights of every layer.
 
     Returns:
@@ -153,6 +151,10 @@ class TransformerDecoder(Stack):
     """
 
     layer_class = TransformerDecoderLayer
+
+    @keywords_of(StackConfig)
+    def __init__(self, config: StackConfig):
+        self._configure(config)
 
     def build(self, x_shape, memory_shape):
         self.build_layers(x_shape, memory_shape)
@@ -172,35 +174,24 @@ class TransformerDecoder(Stack):
     ):
         if (segments is None) != (memory_segments is None):
             raise ValueError("segments and memory_segments must be given together, got one.")
-        if self.restricted and not causal:
-            raise ValueError("a decoder with a neighborhood must be causal.")
-        if self.restricted:
-            if bias is None:  # a bias keeps out the mask that x carries, as the causal one does
-                bias = ops.zeros((1, 1, 1, ops.shape(x)[1]))
-        elif causal:
-            future = causal_bias(ops.shape(x)[1])
-            bias = future if bias is None else bias + future
-        memory_bias, packing = None, {}
-        if segments is not None:
-            if self.restricted:
-                packing = {"segments": segments}
-            else:
-                apart = segment_bias(segments)
-                bias = apart if bias is None else bias + apart
-            memory_bias = segment_bias(segments, memory_segments)
-        elif memory_mask is not None:
-            memory_bias = mask_bias(memory_mask)
+        own_mask = AttentionMask(
+            segments=segments, causal=causal, proximity=self.config.proximity_bias, bias=bias
+        )
+        memory_mask = AttentionMask(
+            keys=memory_mask, segments=segments, key_segments=memory_segments
+        )
+        own_mask = self.prepared("self_attention", own_mask, x)
+        memory_mask = self.prepared("encdec_attention", memory_mask, x, memory)
         self_weights, memory_weights = [], []
         for layer in self.layers:
             x = self.run_layer(
                 layer,
                 x,
                 memory,
-                bias=bias,
-                memory_bias=memory_bias,
+                attention_mask=own_mask,
+                memory_attention_mask=memory_mask,
                 training=training,
                 return_attention_weights=return_attention_weights,
-                **packing,
             )
             if return_attention_weights:
                 x, own, other = x
@@ -213,15 +204,15 @@ class TransformerDecoder(Stack):
         return x_shape
 
     def memory_caches(self, memory) -> list[dict]:
-        """Keys and values of [B, S, D] for every layer, computed once per sentence."""
+        """Returns every layer's keys and values of [B, S, D], made once for all steps."""
         return [layer.encdec_attention.keys_and_values(memory) for layer in self.layers]
 
     def empty_caches(self, batch) -> list[dict]:
-        """Self-attention caches of no positions for B sentences: [B, H, 0, C]."""
+        """Returns the self-attention caches of B sentences before the first step: [B, H, 0, C]."""
         return [layer.self_attention.empty_cache(batch) for layer in self.layers]
 
     def joint_kernels(self) -> list:
-        """The `MultiHeadAttention.joint_kernel` of every layer's self-attention."""
+        """Returns the `MultiHeadAttention.joint_kernel` of every layer's self-attention."""
         return [layer.self_attention.joint_kernel() for layer in self.layers]
 
     def step(
@@ -234,11 +225,26 @@ class TransformerDecoder(Stack):
         distance=None,
         joint_kernels=None,
     ):
-        """One position through all layers; see `TransformerDecoderLayer.step`.
+        """Decodes one position through all layers; see `TransformerDecoderLayer.step`.
 
-        The caches are lists with one entry a layer; self_caches starts as `empty_caches`, and
-        joint_kernels, if given, are those of `joint_kernels`.
+        Args:
+            x: [B, K, D].
+            self_caches: of `empty_caches` or of the step before, one for each layer.
+            memory_caches: of the method `memory_caches`.
+            memory_bias: [B, 1, 1, S].
+            bias: self-attention bias, broadcastable to [B, H, K, S + K].
+            distance: [K, S + K] int, how far each key stands after each query; if absent, the last
+                query stands at the last key.
+            joint_kernels: of the method `joint_kernels`.
+
+        Returns:
+            [B, K, D], and the grown caches.
         """
+        if distance is None and self.layers and self.needs_positions:
+            hypotheses = x.shape[1]
+            distance = distances(hypotheses, shape_of(self_caches[0]["k"])[2] + hypotheses)
+        mask = AttentionMask(proximity=self.config.proximity_bias, distance=distance, bias=bias)
+        mask = self.prepared("self_attention", mask, x)
         grown = []
         for layer, self_cache, memory_cache, joint_kernel in zip(
             self.layers,
@@ -247,8 +253,6 @@ class TransformerDecoder(Stack):
             joint_kernels or [None] * len(self.layers),
             strict=True,
         ):
-            x, cache = layer.step(
-                x, self_cache, memory_cache, memory_bias, bias, distance, joint_kernel
-            )
+            x, cache = layer.step(x, self_cache, memory_cache, mask, memory_bias, joint_kernel)
             grown.append(cache)
         return self.last_preprocess(x), grown

@@ -16,7 +16,7 @@ from t2t_keras.shape import shape_of
 KeepMask = Callable[[Any, float], Any]
 """`keep_mask(shape, rate)` -> boolean tensor of `shape`, False with probability `rate`.
 
-What such an object counts it must keep in attributes (see `rematerialised`).
+An object that counts its calls must do so in attributes, for `rematerialised` to copy.
 """
 
 _scope = threading.local()
@@ -39,15 +39,16 @@ def keep_mask_scope(keep_mask: KeepMask) -> Iterator[None]:
 
 
 def rematerialised(function: Callable[..., Any]) -> Callable[..., Any]:
-    """Makes a function of tensors forget its inner ones and compute them again for the gradient.
+    """Gradient checkpointing: a function that recomputes its activations in the backward pass.
 
-    Both times the dropout masks are the same. That needs a `keep_mask_scope`: outside of one the
+    The dropout masks are the same both times. That needs a `keep_mask_scope`: outside of one the
     function is returned as it is.
     """
     keep_mask = getattr(_scope, "keep_mask", None)
     if keep_mask is None:
         return function
-    masks = [keep_mask, copy.copy(keep_mask)]  # the copy has counted the calls before this one
+    # The copy keeps the count of masks drawn so far, from which the backward pass draws again.
+    masks = [keep_mask, copy.copy(keep_mask)]
 
     def run(*tensors):
         first = len(masks) == 2
@@ -102,9 +103,9 @@ class Dropout(keras.layers.Layer):
 
 
 def _kept(keep, scale: float):
-    """Returns a function that scales what it keeps of x, and sets the rest to 0.
+    """Returns the function of x that scales elements where `keep` is True and zeroes the others.
 
-    Its gradient, the same of the result's, holds nothing but `keep` for the backward pass.
+    The backward pass does the same to the gradient, so that `keep` is all that is stored for it.
     """
 
     @ops.custom_gradient

@@ -6,10 +6,10 @@ import keras
 from keras import ops
 
 from t2t_keras.ids import PAD_ID
-from t2t_keras.layers.bias import MASKED
+from t2t_keras.layers.masks import MASKED
 
 BLOCK = 64
-"""Decoding computes logits of a multiple of so many tokens, and finds the best of them by blocks."""
+"""Decoding pads the vocabulary to a multiple of this, and takes the top k block by block."""
 
 
 @keras.saving.register_keras_serializable("t2t_keras")
@@ -22,7 +22,7 @@ class SharedEmbedding(keras.layers.Layer):
     Args:
         vocab_size: V.
         hidden_size: D.
-        scale_by_sqrt_depth: whether lookups are multiplied by sqrt(D) (T2T's
+        scale_by_sqrt_depth: True multiplies lookups by sqrt(D) (T2T's
             `multiply_embedding_mode` "sqrt_depth").
 
     Shapes: ids [B, T] int in, [B, T, D] out; scaled in float32, whatever the compute dtype.
@@ -51,17 +51,17 @@ class SharedEmbedding(keras.layers.Layer):
 
     def call(self, ids):
         ids = ops.cast(ids, "int32")  # Keras builds a loaded model with float inputs
-        x = ops.take(self.table, ids, axis=0)
+        x = ops.take(self.table, ids, axis=0)  # [B, T, D]
         if self.scale_by_sqrt_depth:
             x = x * self.hidden_size**0.5
         x = x * ops.expand_dims(ops.cast(ids != PAD_ID, x.dtype), -1)
         return ops.cast(x, self.compute_dtype)
 
     def matrix(self):
-        """What many calls of `logits` share: {"kernel": [D, V'], "bias": [V']}.
+        """Returns {"kernel": [D, V'], "bias": [V']}, made once for many calls of `logits`.
 
-        V' is V rounded up to a multiple of `BLOCK`; the logits of what is no token are -1e9
-        (minus infinity in float16).
+        V' is V rounded up to a multiple of `BLOCK`; the logits of the added ids are -1e9 (-inf in
+        float16).
         """
         missing = -self.vocab_size % BLOCK
         kernel = ops.transpose(ops.cast(self.table, self.compute_dtype))
@@ -72,11 +72,11 @@ class SharedEmbedding(keras.layers.Layer):
         }
 
     def logits(self, x, matrix=None):
-        """[B, T, D] -> [B, T, V], in the compute dtype.
+        """Returns the logits of the next token: [B, T, D] -> [B, T, V], in the compute dtype.
 
         Args:
-            matrix: what `matrix` has returned. Faster where there are many calls, and then
-                [B, T, V'] comes out.
+            matrix: of the method `matrix`: faster where there are many calls; the result is then
+                [B, T, V'].
         """
         if matrix is None:
             return ops.matmul(x, ops.transpose(ops.cast(self.table, self.compute_dtype)))

@@ -2,26 +2,29 @@
 
 from __future__ import annotations
 
+import dataclasses
+
 import keras
 from keras import ops
 
-from t2t_keras.layers.bias import causal_bias, mask_bias, segment_bias
-from t2t_keras.layers.stack import LayerSettings, Stack
+from t2t_keras.layers.masks import AttentionMask
+from t2t_keras.layers.stack import Stack, StackConfig, TransformerLayer, keywords_of
 
 
 @keras.saving.register_keras_serializable("t2t_keras")
-class TransformerEncoderLayer(LayerSettings):
+class TransformerEncoderLayer(TransformerLayer):
     """Self-attention, then feed-forward, each between its pre- and post-processing.
 
-    Settings: see `LayerSettings`.
+    Args: see `LayerConfig`.
 
     Call arguments:
         x: [B, S, D].
         mask: boolean [B, S], True where there is a token.
         bias: attention bias broadcastable to [B, H, S, S]; with a mask, both count. (A mask that x
             carries does not reach a layer that is also given a bias.)
-        segments: [B, S] int, of packed rows where attention is restricted (see
-            `RestrictedAttention`).
+        segments: [B, S] int, of packed rows (see `MultiHeadAttention`).
+        attention_mask: an `AttentionMask`; unless it is empty it takes the place of mask, bias and
+            segments.
         nonpadding: [B, S] of 0 and 1; the feed-forward output is zeroed where it is 0 (T2T's
             pad remover).
         return_attention_weights: also return the weights.
@@ -46,14 +49,20 @@ class TransformerEncoderLayer(LayerSettings):
         mask=None,
         bias=None,
         segments=None,
+        attention_mask=None,
         nonpadding=None,
         training=False,
         return_attention_weights=False,
     ):
-        packing = {} if segments is None else {"segments": segments}
         y = self.self_attention_preprocess(x, training=training)
         y, weights = self.self_attention(
-            y, mask=mask, bias=bias, training=training, return_attention_weights=True, **packing
+            y,
+            mask=mask,
+            bias=bias,
+            segments=segments,
+            attention_mask=attention_mask,
+            training=training,
+            return_attention_weights=True,
         )
         x = self.self_attention_postprocess(y, x, training=training)
 
@@ -67,17 +76,21 @@ class TransformerEncoderLayer(LayerSettings):
         return x_shape
 
 
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class EncoderConfig(StackConfig):
+    """Keywords of `TransformerEncoder`."""
+
+    remove_padding: bool = False
+    """True zeroes the feed-forward output at padding (T2T's `use_pad_remover`); needs a mask."""
+
+
 @keras.saving.register_keras_serializable("t2t_keras")
 class TransformerEncoder(Stack):
     """`num_layers` encoder layers and a last pre-processing: T2T's `transformer_encoder`.
 
-    Embedded tokens come in with their positions added. Settings: see `LayerSettings`, and
+    Embedded tokens come in with their positions added.
 
-    Args:
-        num_layers: N.
-        remat: see `Stack`.
-        remove_padding: zero the feed-forward output at padding (T2T's `use_pad_remover`);
-            needs a mask.
+    Args: see `LayerConfig`, `StackConfig` and `EncoderConfig`.
 
     Call arguments:
         x: [B, S, D].
@@ -86,7 +99,7 @@ class TransformerEncoder(Stack):
         segments: [B, S] int, of rows that hold several packed sequences: the number of the
             sequence at each position, 0 at padding. Replaces the mask; a position sees those of
             its own number.
-        causal: whether a position sees itself and earlier ones only, padding or not (T2T's
+        causal: True if a position sees itself and earlier ones only, padding or not (T2T's
             `unidirectional_encoder`); mask and segments then serve `remove_padding` alone, so that
             packed sequences see earlier ones, as in T2T. Not where attention is restricted.
         return_attention_weights: also return the weights of every layer.
@@ -98,9 +111,11 @@ class TransformerEncoder(Stack):
 
     layer_class = TransformerEncoderLayer
 
-    def __init__(self, *, num_layers: int, remove_padding: bool = False, **settings):
-        super().__init__(num_layers=num_layers, **settings)
-        self.remove_padding = remove_padding
+    config: EncoderConfig
+
+    @keywords_of(EncoderConfig)
+    def __init__(self, config: EncoderConfig):
+        self._configure(config)
 
     def build(self, x_shape):
         self.build_layers(x_shape)
@@ -116,32 +131,28 @@ class TransformerEncoder(Stack):
         training=False,
         return_attention_weights=False,
     ):
-        if causal and self.restricted:
-            raise ValueError("an encoder with a neighborhood cannot be causal.")
-        blocked, packing = None, {}
-        if causal:
-            blocked = causal_bias(ops.shape(x)[1])
-        elif segments is not None and self.restricted:
-            packing = {"segments": segments}
-        elif segments is not None:
-            blocked = segment_bias(segments)
-        elif mask is not None:
-            blocked = mask_bias(mask)
-        if blocked is not None:
-            bias = blocked if bias is None else bias + blocked
+        # As in T2T, the causal bias takes the place of the other: padding and packed sequences
+        # that came before are seen.
+        attention_mask = AttentionMask(
+            keys=None if causal else mask,
+            segments=None if causal else segments,
+            causal=causal,
+            proximity=self.config.proximity_bias,
+            bias=bias,
+        )
+        attention_mask = self.prepared("self_attention", attention_mask, x)
         nonpadding = None
-        if self.remove_padding:
+        if self.config.remove_padding:
             nonpadding = mask if segments is None else ops.not_equal(segments, 0)
         all_weights = []
         for layer in self.layers:
             x = self.run_layer(
                 layer,
                 x,
-                bias=bias,
+                attention_mask=attention_mask,
                 nonpadding=nonpadding,
                 training=training,
                 return_attention_weights=return_attention_weights,
-                **packing,
             )
             if return_attention_weights:
                 x, weights = x
@@ -151,6 +162,3 @@ class TransformerEncoder(Stack):
 
     def compute_output_shape(self, x_shape):
         return x_shape
-
-    def get_config(self):
-        return {**super().get_config(), "remove_padding": self.remove_padding}

@@ -1,4 +1,4 @@
-"""Where a token stands: sinusoids (section 3.5 of the paper) or learned vectors."""
+"""Position encodings: sinusoids (section 3.5 of the paper) or learned vectors."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from keras import ops
 
 
 def timing_signal(length, channels: int, start=0, kind: str = "timing"):
-    """Sinusoids of positions start .. start+length-1: [length, channels] float32.
+    """Returns the sinusoids of positions start .. start+length-1: [length, channels] float32.
 
     Args:
-        length: how many positions.
-        channels: D, those of a token.
+        length: the number of positions.
+        channels: D.
         start: the first position.
         kind: "timing", T2T's: the sines of all wavelengths, then the cosines, wavelengths from 2 pi
             to exactly 20000 pi in geometric progression, an odd last channel zero. "timing_paper",
@@ -26,7 +26,7 @@ def timing_signal(length, channels: int, start=0, kind: str = "timing"):
 
 
 def t2t_sinusoids(position, channels: int):
-    """T2T's `timing_signal` of positions of any shape [...]: [..., channels] float32."""
+    """Returns T2T's `timing_signal` of positions [...], of any shape: [..., channels] float32."""
     half = channels // 2
     increment = math.log(1e4) / max(half - 1, 1)
     inverse_timescale = ops.exp(ops.cast(ops.arange(half), "float32") * -increment)
@@ -38,7 +38,7 @@ def t2t_sinusoids(position, channels: int):
 
 
 def paper_sinusoids(position, channels: int):
-    """The paper's of positions of any shape [...]: [..., channels] float32."""
+    """Returns the paper's sinusoids of positions [...], of any shape: [..., channels] float32."""
     channel = ops.arange(channels)
     is_cosine = channel % 2
     exponent = ops.cast(channel - is_cosine, "float32") / channels
@@ -48,7 +48,7 @@ def paper_sinusoids(position, channels: int):
 
 
 SINUSOIDS = {"timing": t2t_sinusoids, "timing_paper": paper_sinusoids}
-"""By what the hparam `pos` calls them."""
+"""The kinds of sinusoids, by the values of the setting `pos`."""
 
 
 @keras.saving.register_keras_serializable("t2t_keras")
@@ -64,7 +64,7 @@ class PositionEncoding(keras.layers.Layer):
         x: [B, T, D].
         start: position of the first column.
         position: [B, T] int, a position for every token instead (T2T's
-            `add_timing_signal_1d_given_position`): packed rows start anew with every sequence.
+            `add_timing_signal_1d_given_position`): in packed rows they begin at 0 with each sequence.
 
     Returns:
         [B, T, D]; added in float32, whatever the compute dtype.

@@ -2,20 +2,18 @@
 
 from __future__ import annotations
 
+import dataclasses
 from typing import Any
 
 import keras
 from keras import ops
 
-from t2t_keras.layers.attention import MultiHeadAttention
-from t2t_keras.layers.bias import MASKED, mask_bias
-
-OUTSIDE = -1e30
-"""Added to the logits of what is no neighbour: also a row that is all padding attends in its
-neighbourhood alone. (Minus infinity would make no number of the rows that fill a block up.)"""
+from t2t_keras.layers.attention import SELF_ATTENTION, MultiHeadAttention
+from t2t_keras.layers.masks import MASKED, OUTSIDE, AttentionMask, mask_bias, within
+from t2t_keras.shape import shape_of
 
 SMALLEST_BLOCK = 32
-"""Queries in a block at least: what smaller ones save, the overhead of small products costs."""
+"""Fewest queries in a block: smaller matrix products cost more overhead than they save."""
 
 
 @keras.saving.register_keras_serializable("t2t_keras")
@@ -30,26 +28,16 @@ class RestrictedAttention(MultiHeadAttention):
     Args:
         neighborhood: r, how many positions each one sees (fewer at the ends of the sequence):
             itself, r // 2 before it and (r - 1) // 2 after it.
-        causal: whether these are itself and the r - 1 before it, as in a decoder.
+        causal: True if these are itself and the r - 1 before it, as in a decoder.
         dropout_broadcast_dims: 0 and 1 alone, the batch and the heads.
         num_heads, key_channels, value_channels, dropout, max_relative_position,
             kernel_initializer: see `MultiHeadAttention`.
 
-    Call arguments:
-        query: [B, T, D].
-        mask: boolean [B, T], True where attention may look. A position whose neighbours are all
-            hidden attends to them evenly.
-        bias: float, added to the logits, broadcastable to [B, H, 1, T]: of keys, not of pairs.
-            With a mask, both count. (A mask that the query carries does not reach a layer that is
-            also given a bias.)
-        segments: [B, T] int, of rows that hold several packed sequences: the number of the
-            sequence at each position, 0 at padding. Replaces the mask; a position sees those of
-            its own number.
-        cache: keys and values of steps of decoding (see `MultiHeadAttention`). Then all of it is
-            gone through, the neighbourhood is that of `distance`, and the bias may be of pairs.
-        distance: [T, S] int, how far each key of the cache stands after each query; if absent,
-            the last query stands at the last key.
-        return_attention_weights: also return the weights, before dropout.
+    Call arguments: see `MultiHeadAttention`, but there is no memory, and
+        mask: boolean [B, T]. A position whose neighbours are all hidden attends to them evenly.
+        bias: broadcastable to [B, H, 1, T]: of keys, not of pairs.
+        cache: keys and values of steps of decoding. Then each query is multiplied with all of it,
+            `distance` says which keys are neighbours, and mask and bias may be of pairs.
 
     Returns:
         [B, T, D], or a pair of it and the weights [B, H, T, r] in float32: those of position i
@@ -69,57 +57,77 @@ class RestrictedAttention(MultiHeadAttention):
         self.neighborhood = neighborhood
         self.causal = causal
 
-    # There is no memory.
-
-    def build(self, query_shape):  # type: ignore[override]
+    def build(self, query_shape, memory_shape=None):
+        if memory_shape is not None:
+            raise ValueError("restricted attention needs self-attention, and a memory was given.")
         super().build(query_shape)
 
-    def call(  # type: ignore[override]
-        self,
-        query,
-        *,
-        mask=None,
-        bias=None,
-        segments=None,
-        cache=None,
-        queries=None,
-        distance=None,
-        training=False,
-        return_attention_weights=False,
-    ):
-        if cache is not None:
-            if distance is None:
-                distance = _distances(ops.shape(query)[1], ops.shape(cache["k"])[2])
-            near = _outside_bias(_near(distance, *self._sides))
-            return super().call(
-                query,
-                mask=mask,
-                bias=near if bias is None else bias + near,
-                cache=cache,
-                queries=queries,
-                distance=distance,
-                training=training,
-                return_attention_weights=return_attention_weights,
+    @property
+    def needs_positions(self) -> bool:
+        return True
+
+    def logit_bias(self, mask: AttentionMask, query, keys):
+        """Returns the bias of [B, H, m, c, W], the logits of m blocks of queries on their windows.
+
+        In a step of decoding, of all pairs of positions as in `MultiHeadAttention`.
+        """
+        if mask.causal not in (None, self.causal):
+            allowed = "must" if self.causal else "cannot"
+            raise ValueError(
+                f"attention with a neighborhood and causal={self.causal} {allowed} be causal."
             )
-        sizes = ops.shape(query)[:2]
-        blocks = _Blocks(sizes[1], *self._sides)
-        keys = self.keys_and_values(query)
-        context, weights = self._attend(
-            blocks.queries(self._heads(self.q, query, sizes, self.key_scale)),
-            blocks.windows(keys["k"]),
-            blocks.windows(keys["v"]),
-            _bias(blocks, mask, bias, segments),
-            blocks.distances(),
-            training,
+        if mask.neighborhood is not None:
+            raise ValueError("restricted attention has a neighborhood, and the mask gave another.")
+        if mask.distance is not None:
+            return dataclasses.replace(mask, neighborhood=self._sides).dense_bias(query, keys)
+        blocks = _Blocks(shape_of(query)[-2], *self._sides)
+        of_pairs = ops.where(blocks.neighbours(), 0.0, OUTSIDE)  # [m, c, W]
+        if mask.proximity:
+            near = AttentionMask(proximity=True, distance=blocks.distances())
+            of_pairs = of_pairs + near.dense_bias()
+        of_keys = mask.bias
+        if mask.segments is not None:
+            segments = mask.segments[:, None, :, None]  # [B, 1, n, 1]
+            own = blocks.queries(segments)  # [B, 1, m, c, 1]
+            others = blocks.of_keys(ops.swapaxes(segments, 2, 3))  # [B, 1, m, 1, W]
+            of_pairs = of_pairs + ops.cast(ops.not_equal(own, others), "float32") * MASKED
+        elif mask.keys is not None:
+            if len(mask.keys.shape) != 2:
+                raise ValueError(
+                    f"the mask of restricted attention must be [B, T], got shape {mask.keys.shape}."
+                )
+            hidden = mask_bias(mask.keys)  # [B, 1, 1, n]
+            of_keys = hidden if of_keys is None else of_keys + hidden
+        if of_keys is None:
+            return of_pairs
+        if len(of_keys.shape) != 4 or of_keys.shape[2] != 1:
+            raise ValueError(
+                f"the bias of restricted attention must be [B, H, 1, T], got shape {of_keys.shape}: "
+                "of keys, not of pairs of positions."
+            )
+        of_keys = of_keys + ops.zeros((1, 1, 1, blocks.length))  # as long as the sequence
+        return blocks.of_keys(of_keys) + of_pairs
+
+    def attend(
+        self, q, k, v, mask: AttentionMask, *, training=False, return_attention_weights=False
+    ):
+        if mask.distance is not None:  # a step of decoding: its few queries need no blocks
+            return super().attend(q, k, v, mask, training=training)
+        blocks = _Blocks(shape_of(q)[2], *self._sides)
+        context, weights = super().attend(
+            blocks.queries(q),
+            blocks.windows(k),
+            blocks.windows(v),
+            dataclasses.replace(mask, distance=blocks.distances()),
+            training=training,
         )
-        output = self._joined(blocks.joined(context), sizes)
-        if not return_attention_weights:
-            return output
-        return output, blocks.neighbours(weights)
+        if return_attention_weights:
+            weights = blocks.weights_of_neighbours(weights)
+        return blocks.joined(context), weights
 
     @property
     def _sides(self):
-        """How many positions before and after its own each one sees."""
+        """The number of positions that each one sees before and after its own."""
         r = self.neighborhood
         return (r - 1, 0) if self.causal else (r // 2, (r - 1) // 2)
 
@@ -127,22 +135,25 @@ class RestrictedAttention(MultiHeadAttention):
         return {**super().get_config(), "neighborhood": self.neighborhood, "causal": self.causal}
 
 
-class _Blocks:
-    """How a sequence of n positions is cut into blocks of queries and windows of keys.
+SELF_ATTENTION["restricted"] = RestrictedAttention
 
-    Block m has the c positions from m c on, and its window the W positions from m c - before on:
-    before + c + after, made a multiple of 16 (products of matrices are quicker so). Some of both
-    may lie outside the sequence.
+
+class _Blocks:
+    """A sequence of n positions, cut into m blocks of c queries and one window of W keys for each.
+
+    Block i has the c positions from i c on. Its window begins `before` positions earlier and has
+    before + c + after, rounded up to a multiple of 16, for which matrix products are faster. Some
+    positions of both may lie outside the sequence.
 
     Args:
-        length: n, an int, or a tensor where it is not known yet.
+        length: n, an int, or a scalar tensor in a graph of unknown sizes.
         before, after: how far a position sees to each side.
     """
 
     def __init__(self, length: Any, before: int, after: int):
         self.length = length
         self.sides = before, after
-        # Half a neighbourhood: measured, neither many keys out of reach nor many copies of keys.
+        # Half a neighbourhood: smaller blocks copy more keys, larger ones have more out of reach.
         self.size = max(SMALLEST_BLOCK, (before + after + 2) // 2)  # c
         if isinstance(length, int):
             furthest = max(length - 1, 0)
@@ -153,17 +164,17 @@ class _Blocks:
         self.count = (length + self.size - 1) // self.size  # m
 
     def queries(self, x):
-        """[B, H, n, C] -> [B, H, m, c, C], with 0 after the sequence."""
-        batch, heads, length, channels = ops.shape(x)
+        """Cuts into blocks, with 0 after the sequence: [B, H, n, C] -> [B, H, m, c, C]."""
+        batch, heads, length, channels = shape_of(x)
         rest = self.count * self.size - length
         x = ops.pad(x, [[0, 0], [0, 0], [0, rest], [0, 0]])
         return ops.reshape(x, (batch, heads, self.count, self.size, channels))
 
     def windows(self, x):
-        """[B, H, n, C] -> [B, H, m, W, C], with copies of its ends outside the sequence.
+        """Gathers the windows: [B, H, n, C] -> [B, H, m, W, C].
 
-        The gradient sends nothing to the ends for their copies: whoever takes the windows gives
-        these no weight.
+        Outside the sequence they hold copies of its ends. The gradient sends nothing back from
+        these: the bias must hide them.
         """
 
         @ops.custom_gradient
@@ -173,26 +184,26 @@ class _Blocks:
         return windows(x)
 
     def of_keys(self, x):
-        """[B, H, 1, n] -> [B, H, m, 1, W], with copies of its ends outside the sequence."""
+        """Gathers the windows of a row of keys: [B, H, 1, n] -> [B, H, m, 1, W]."""
         return ops.swapaxes(self._gathered(x, axis=3), 2, 3)
 
     def _gathered(self, x, axis):
         return ops.take(x, ops.clip(self._positions(), 0, self.length - 1), axis=axis)
 
     def _positions(self):
-        """Of each place of each window: [m, W] int, beyond 0 and n - 1 outside the sequence."""
+        """Returns the position of each key of each window, [m, W] int; some are < 0 or >= n."""
         first = ops.arange(self.count) * self.size - self.before
         return first[:, None] + ops.arange(self.width)[None, :]
 
     def _overlaid(self, windows):
-        """The sum of what all windows hold of each position: [B, H, m, W, C] -> [B, H, n, C].
+        """Adds up what all windows hold of each position: [B, H, m, W, C] -> [B, H, n, C].
 
-        (What TensorFlow makes of the gradient of `take` adds row by row, on a GPU in any order.)
+        (TensorFlow's own gradient of `take` adds row by row, on a GPU in any order.)
         """
-        batch, heads, _, _, channels = ops.shape(windows)
+        batch, heads, _, _, channels = shape_of(windows)
         steps = range(-(-self.width // self.size))
         total = 0
-        for step in steps:  # each a part of the windows that reaches one block further
+        for step in steps:  # the slice of each window that reaches `step` blocks further
             start = step * self.size
             size = min(self.size, self.width - start)
             part = ops.slice(
@@ -200,32 +211,32 @@ class _Blocks:
             )
             blocks = [step, len(steps) - 1 - step]
             total += ops.pad(part, [[0, 0], [0, 0], blocks, [0, self.size - size], [0, 0]])
-        places = (self.count + len(steps) - 1) * self.size
-        total = ops.reshape(total, (batch, heads, places, channels))
+        length = (self.count + len(steps) - 1) * self.size
+        total = ops.reshape(total, (batch, heads, length, channels))
         return ops.slice(total, (0, 0, self.before, 0), (batch, heads, self.length, channels))
 
     def joined(self, x):
-        """[B, H, m, c, C] -> [B, H, n, C]."""
-        batch, heads, _, _, channels = ops.shape(x)
+        """Joins blocks of queries and cuts off the padding: [B, H, m, c, C] -> [B, H, n, C]."""
+        batch, heads, _, _, channels = shape_of(x)
         x = ops.reshape(x, (batch, heads, self.count * self.size, channels))
         return ops.slice(x, (0, 0, 0, 0), (batch, heads, self.length, channels))
 
     def distances(self):
-        """How far each place of a window stands after each query of its block: [c, W] int."""
-        places = ops.arange(self.width) - self.before
-        return places[None, :] - ops.arange(self.size)[:, None]
+        """Returns how far each key of a window stands after each query of its block: [c, W] int."""
+        keys = ops.arange(self.width) - self.before
+        return keys[None, :] - ops.arange(self.size)[:, None]
 
-    def near(self):
-        """Whether a place of a window is in the sequence and near a query: boolean [m, c, W]."""
-        positions = self._positions()[:, None, :]
+    def neighbours(self):
+        """Returns True where a key of a window is in the sequence and near a query: [m, c, W]."""
+        positions = self._positions()[:, None, :]  # [m, 1, W]
         inside = ops.logical_and(positions >= 0, positions < self.length)
-        return ops.logical_and(inside, _near(self.distances(), self.before, self.after))
+        return ops.logical_and(inside, within(self.distances(), self.before, self.after))
 
-    def neighbours(self, weights):
-        """Takes the r that each query sees out of [B, H, m, c, W]: [B, H, n, r]."""
-        # Each row's begin one place after those of the row above: with rows one place longer,
-        # below them.
-        batch, heads = ops.shape(weights)[:2]
+    def weights_of_neighbours(self, weights):
+        """Takes the weights of the r neighbours of each query: [B, H, m, c, W] -> [B, H, n, r]."""
+        # A query's neighbours begin one key later than those of the query before it. In rows that
+        # are one key longer they stand below one another, in the first columns.
+        batch, heads = shape_of(weights)[:2]
         flat = ops.reshape(weights, (batch, heads, self.count, self.size * self.width))
         flat = ops.pad(flat, [[0, 0], [0, 0], [0, 0], [0, self.size]])
         rows = ops.reshape(flat, (batch, heads, self.count, self.size, self.width + 1))
@@ -233,43 +244,3 @@ class _Blocks:
         before, after = self.sides
         missing = [before - self.before, after - self.after]
         return ops.pad(near, [[0, 0], [0, 0], [0, 0], missing])
-
-
-def _bias(blocks, mask, bias, segments):
-    """What is added to the logits, broadcastable to [B, H, m, c, W]."""
-    of_pairs = _outside_bias(blocks.near())  # [m, c, W]
-    if segments is not None:
-        segments = segments[:, None, :, None]  # [B, 1, n, 1]
-        own = blocks.queries(segments)  # [B, 1, m, c, 1]
-        others = blocks.of_keys(ops.swapaxes(segments, 2, 3))  # [B, 1, m, 1, W]
-        of_pairs = of_pairs + ops.cast(ops.not_equal(own, others), "float32") * MASKED
-    elif mask is not None:
-        if len(mask.shape) != 2:
-            raise ValueError(
-                f"the mask of restricted attention must be [B, T], got shape {mask.shape}."
-            )
-        bias = mask_bias(mask) if bias is None else bias + mask_bias(mask)
-    if bias is None:
-        return of_pairs
-    if len(bias.shape) != 4 or bias.shape[2] != 1:
-        raise ValueError(
-            f"the bias of restricted attention must be [B, H, 1, T], got shape {bias.shape}: "
-            "of keys, not of pairs of positions."
-        )
-    bias = bias + ops.zeros((1, 1, 1, blocks.length))  # as long as the sequence
-    return blocks.of_keys(bias) + of_pairs
-
-
-def _distances(queries, keys):
-    """How far each key stands after each query, the last of both at one place: [T, S] int."""
-    return ops.arange(keys)[None, :] - (ops.arange(queries) + (keys - queries))[:, None]
-
-
-def _near(distances, before, after):
-    """Whether they are those of neighbours."""
-    return ops.logical_and(distances >= -before, distances <= after)
-
-
-def _outside_bias(near):
-    """Float32 of the shape of `near`, 0 where it is true."""
-    return ops.where(near, 0.0, OUTSIDE)

@@ -1,136 +1,200 @@
-"""What encoder and decoder share: the settings of a layer, and a stack of layers."""
+"""The settings of an encoder or decoder layer, the parts made of them, and a stack of layers."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import dataclasses
+import functools
+import inspect
+from collections.abc import Callable, Sequence
+from typing import Any, Concatenate, ParamSpec
 
 import keras
 
-from t2t_keras.layers.attention import MultiHeadAttention
+from t2t_keras.layers.attention import SELF_ATTENTION, MultiHeadAttention
 from t2t_keras.layers.dropout import rematerialised
-from t2t_keras.layers.feed_forward import FeedForward
-from t2t_keras.layers.pre_post_process import PrePostProcess
-from t2t_keras.layers.restricted_attention import RestrictedAttention
+from t2t_keras.layers.masks import AttentionMask
+from t2t_keras.layers.sublayers import FeedForward, PrePostProcess
+
+P = ParamSpec("P")
 
 
-class LayerSettings(keras.layers.Layer):
-    """Base of `TransformerEncoderLayer` and `TransformerDecoderLayer`.
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class LayerConfig:
+    """Keywords of `TransformerEncoderLayer` and `TransformerDecoderLayer`."""
 
-    Args:
-        num_heads: H.
-        filter_size: F, the inner depth of the feed-forward network.
-        key_channels: depth of queries and keys over all heads; 0 means D.
-        value_channels: depth of values over all heads; 0 means D.
-        preprocess_sequence: letters applied before each sub-layer (see `PrePostProcess`).
-        postprocess_sequence: letters applied after it.
-        prepostprocess_dropout: rate of the letter "d".
-        attention_dropout: rate on attention weights.
-        relu_dropout: rate inside the feed-forward network.
-        prepostprocess_dropout_broadcast_dims, attention_dropout_broadcast_dims,
-            relu_dropout_broadcast_dims: axes along which each dropout is shared; never that of
-            attention with relative positions, as in T2T.
-        max_relative_position: if positive, self-attention uses relative positions.
-        neighborhood: if positive, self-attention is restricted to so many positions (see
-            `RestrictedAttention`).
-        norm_epsilon: of the layer normalisation.
-        kernel_initializer: of every matrix.
+    num_heads: int
+    """H."""
+    filter_size: int
+    """F, the inner depth of the feed-forward network."""
+    key_channels: int = 0
+    """Depth of queries and keys over all heads; 0 means D."""
+    value_channels: int = 0
+    """Depth of values over all heads; 0 means D."""
+    preprocess_sequence: str = "n"
+    """Letters applied before each sub-layer (see `PrePostProcess`)."""
+    postprocess_sequence: str = "da"
+    """Letters applied after each sub-layer."""
+    prepostprocess_dropout: float = 0.0
+    """Rate of the letter "d"."""
+    attention_dropout: float = 0.0
+    """Rate on the attention weights."""
+    relu_dropout: float = 0.0
+    """Rate inside the feed-forward network."""
+    prepostprocess_dropout_broadcast_dims: Sequence[int] = ()
+    """Axes of [B, T, D] along which the dropout of the letter "d" is shared."""
+    attention_dropout_broadcast_dims: Sequence[int] = ()
+    """Axes of [B, H, T, S]; not those of attention with relative positions, as in T2T."""
+    relu_dropout_broadcast_dims: Sequence[int] = ()
+    """Axes of [B, T, F]."""
+    self_attention_type: str = "dot_product"
+    """The class of self-attention, by its name in `attention.SELF_ATTENTION`."""
+    max_relative_position: int = 0
+    """If positive, self-attention has relative positions (see `MultiHeadAttention`)."""
+    neighborhood: int = 0
+    """If positive, self-attention is restricted to so many positions (see `RestrictedAttention`)."""
+    norm_epsilon: float = 1e-6
+    """Added to the variance in layer normalisation."""
+    kernel_initializer: Any = "glorot_uniform"
+    """Of every matrix."""
+    name: str | None = None  # these three as for every Keras layer
+    dtype: Any = None
+    trainable: bool = True
+
+    def __post_init__(self):
+        needs = {"dot_product_relative": "max_relative_position", "restricted": "neighborhood"}
+        if self.self_attention_type not in SELF_ATTENTION:
+            raise ValueError(
+                f"self_attention_type must be one of {', '.join(SELF_ATTENTION)}, got "
+                f"{self.self_attention_type!r}."
+            )
+        for kind, name in needs.items():
+            if self.self_attention_type == kind and getattr(self, name) < 1:
+                raise ValueError(f"self_attention_type {kind!r} needs a {name} of 1 or more.")
+        initializer = keras.initializers.get(self.kernel_initializer)
+        values = {"kernel_initializer": keras.initializers.serialize(initializer)}
+        for field in dataclasses.fields(self):  # as JSON has them
+            if field.name.endswith("_dims"):
+                values[field.name] = list(getattr(self, field.name))
+        for name, value in values.items():
+            object.__setattr__(self, name, value)
+
+    def keywords(self, of: type[LayerConfig]) -> dict[str, Any]:
+        """Returns the settings that the class `of` has, without Keras's."""
+        names = {field.name for field in dataclasses.fields(of)} - {"name", "dtype", "trainable"}
+        return {name: getattr(self, name) for name in sorted(names)}
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class StackConfig(LayerConfig):
+    """Keywords of `TransformerDecoder`: those of its layers, and its own."""
+
+    num_layers: int
+    """N."""
+    proximity_bias: bool = False
+    """True adds -log(1 + distance) to the logits of self-attention (T2T's `proximity_bias`)."""
+    remat: bool = False
+    """True recomputes the activations inside each layer in the backward pass instead of keeping them
+    (gradient checkpointing), under a `keep_mask_scope` and where no attention weights are asked for."""
+
+    def __post_init__(self):
+        super().__post_init__()
+        if self.num_layers < 0:
+            raise ValueError(f"num_layers must be 0 or more, got {self.num_layers}.")
+
+
+def keywords_of(
+    config_class: Callable[P, LayerConfig],
+) -> Callable[[Callable[[Any, Any], None]], Callable[Concatenate[Any, P], None]]:
+    """Decorates an `__init__(self, config)` that shall take the fields of `config_class` as keywords.
+
+    Type checkers, completion and errors then see them as if the class had written them out.
+    """
+    make: Any = config_class
+    signature = inspect.signature(config_class)
+
+    def decorate(init):
+        @functools.wraps(init)
+        def with_keywords(self, **keywords):
+            try:
+                config = make(**keywords)
+            except TypeError as error:
+                message = str(error).partition("()")[2] or f": {error}"
+                raise TypeError(f"{type(self).__name__}(){message}") from None
+            init(self, config)
+
+        own = inspect.Parameter("self", inspect.Parameter.POSITIONAL_OR_KEYWORD)
+        parameters = [own, *signature.parameters.values()]
+        with_keywords.__signature__ = signature.replace(  # type: ignore[attr-defined]
+            parameters=parameters, return_annotation=None
+        )
+        return with_keywords
+
+    return decorate
+
+
+class TransformerLayer(keras.layers.Layer):
+    """Base of `TransformerEncoderLayer` and `TransformerDecoderLayer`, and of stacks of these.
 
     To change a part, subclass and override `attention`, `feed_forward` or `process`.
     """
 
-    causal_neighborhood = False
-    """Whether a restricted neighbourhood is what came before."""
+    causal = False
+    """True if restricted self-attention sees what came before alone."""
 
-    def __init__(
-        self,
-        *,
-        num_heads: int,
-        filter_size: int,
-        key_channels: int = 0,
-        value_channels: int = 0,
-        preprocess_sequence: str = "n",
-        postprocess_sequence: str = "da",
-        prepostprocess_dropout: float = 0.0,
-        attention_dropout: float = 0.0,
-        relu_dropout: float = 0.0,
-        prepostprocess_dropout_broadcast_dims: Sequence[int] = (),
-        attention_dropout_broadcast_dims: Sequence[int] = (),
-        relu_dropout_broadcast_dims: Sequence[int] = (),
-        max_relative_position: int = 0,
-        neighborhood: int = 0,
-        norm_epsilon: float = 1e-6,
-        kernel_initializer="glorot_uniform",
-        **kwargs,
-    ):
-        super().__init__(autocast=False, **kwargs)  # for the bias, as in MultiHeadAttention
-        self.settings = {
-            "num_heads": num_heads,
-            "filter_size": filter_size,
-            "key_channels": key_channels,
-            "value_channels": value_channels,
-            "preprocess_sequence": preprocess_sequence,
-            "postprocess_sequence": postprocess_sequence,
-            "prepostprocess_dropout": prepostprocess_dropout,
-            "attention_dropout": attention_dropout,
-            "relu_dropout": relu_dropout,
-            "prepostprocess_dropout_broadcast_dims": list(prepostprocess_dropout_broadcast_dims),
-            "attention_dropout_broadcast_dims": list(attention_dropout_broadcast_dims),
-            "relu_dropout_broadcast_dims": list(relu_dropout_broadcast_dims),
-            "max_relative_position": max_relative_position,
-            "neighborhood": neighborhood,
-            "norm_epsilon": norm_epsilon,
-            "kernel_initializer": keras.initializers.serialize(
-                keras.initializers.get(kernel_initializer)
-            ),
-        }
+    @keywords_of(LayerConfig)
+    def __init__(self, config: LayerConfig):
+        self._configure(config)
+
+    def _configure(self, config: LayerConfig) -> None:
+        super().__init__(
+            name=config.name,
+            dtype=config.dtype,
+            trainable=config.trainable,
+            autocast=False,  # for the bias, as in MultiHeadAttention
+        )
+        self.config = config
         self.supports_masking = True
 
     def attention(self, name: str, relative: bool = False) -> MultiHeadAttention:
         """Makes the attention of a sub-layer; `relative` where it is self-attention."""
-        s = self.settings
-        distances = s["max_relative_position"] if relative else 0
-        settings = {
-            "num_heads": s["num_heads"],
-            "key_channels": s["key_channels"],
-            "value_channels": s["value_channels"],
-            "dropout": s["attention_dropout"],
-            "dropout_broadcast_dims": () if distances else s["attention_dropout_broadcast_dims"],
-            "max_relative_position": distances,
-            "kernel_initializer": s["kernel_initializer"],
-            "dtype": self.dtype_policy,
-            "name": name,
-        }
-        if relative and self.restricted:
-            return RestrictedAttention(
-                neighborhood=s["neighborhood"], causal=self.causal_neighborhood, **settings
-            )
-        return MultiHeadAttention(**settings)
-
-    @property
-    def restricted(self) -> bool:
-        """Whether self-attention is restricted to a neighbourhood."""
-        return self.settings["neighborhood"] > 0
+        c = self.config
+        kind: Any = MultiHeadAttention
+        own: dict[str, Any] = {"dropout_broadcast_dims": c.attention_dropout_broadcast_dims}
+        if relative:
+            kind = SELF_ATTENTION["restricted" if c.neighborhood else c.self_attention_type]
+            if c.max_relative_position:
+                own = {"max_relative_position": c.max_relative_position}
+            if c.neighborhood:
+                own |= {"neighborhood": c.neighborhood, "causal": self.causal}
+        return kind(
+            num_heads=c.num_heads,
+            key_channels=c.key_channels,
+            value_channels=c.value_channels,
+            dropout=c.attention_dropout,
+            kernel_initializer=c.kernel_initializer,
+            dtype=self.dtype_policy,
+            name=name,
+            **own,
+        )
 
     def feed_forward(self, name: str) -> FeedForward:
         """Makes the feed-forward network."""
-        s = self.settings
         return FeedForward(
-            filter_size=s["filter_size"],
-            dropout=s["relu_dropout"],
-            dropout_broadcast_dims=s["relu_dropout_broadcast_dims"],
-            kernel_initializer=s["kernel_initializer"],
+            filter_size=self.config.filter_size,
+            dropout=self.config.relu_dropout,
+            dropout_broadcast_dims=self.config.relu_dropout_broadcast_dims,
+            kernel_initializer=self.config.kernel_initializer,
             dtype=self.dtype_policy,
             name=name,
         )
 
     def process(self, name: str, sequence: str) -> PrePostProcess:
-        """Makes what stands before or after a sub-layer."""
-        s = self.settings
+        """Makes the pre- or post-processing of a sub-layer."""
         return PrePostProcess(
             sequence=sequence,
-            dropout=s["prepostprocess_dropout"],
-            dropout_broadcast_dims=s["prepostprocess_dropout_broadcast_dims"],
-            norm_epsilon=s["norm_epsilon"],
+            dropout=self.config.prepostprocess_dropout,
+            dropout_broadcast_dims=self.config.prepostprocess_dropout_broadcast_dims,
+            norm_epsilon=self.config.norm_epsilon,
             dtype=self.dtype_policy,
             name=name,
         )
@@ -138,43 +202,50 @@ class LayerSettings(keras.layers.Layer):
     def add_processes(self, sublayer: str, x_shape):
         """Sets `<sublayer>_preprocess` and `<sublayer>_postprocess`, built."""
         for side in ("preprocess", "postprocess"):
-            process = self.process(f"{sublayer}_{side}", self.settings[f"{side}_sequence"])
+            process = self.process(f"{sublayer}_{side}", getattr(self.config, f"{side}_sequence"))
             process.build(x_shape)
             setattr(self, process.name, process)
 
     def compute_output_spec(self, *args, **kwargs):
-        # Traced, since what comes out depends on `return_attention_weights`.
+        # Traced: the number of outputs depends on `return_attention_weights`.
         return keras.Operation.compute_output_spec(self, *args, **kwargs)
 
     def get_config(self):
-        return {**super().get_config(), **self.settings}
+        return {**super().get_config(), **self.config.keywords(type(self.config))}
 
 
-class Stack(LayerSettings):
+class Stack(TransformerLayer):
     """`num_layers` layers of `layer_class`, then a last pre-processing (T2T's final norm).
 
-    The layers are attributes `layer_0`, `layer_1`, ... and, in order, `layers`. With `remat`, in
-    training, what is inside a layer is not kept for the backward pass but computed again
-    (under a `keep_mask_scope`, and where no attention weights are asked for).
+    The layers are attributes `layer_0`, `layer_1`, ... and, in order, `layers`. All of them attend
+    alike: the first makes the biases of all.
     """
 
-    layer_class: type[LayerSettings]
-
-    def __init__(self, *, num_layers: int, remat: bool = False, **settings):
-        super().__init__(**settings)
-        self.remat = remat
-        if num_layers < 0:
-            raise ValueError(f"num_layers must be 0 or more, got {num_layers}.")
-        self.num_layers = num_layers
+    config: StackConfig
+    layer_class: type[TransformerLayer]
 
     def build_layers(self, x_shape, *other_shapes):
-        for i in range(self.num_layers):
-            layer = self.layer_class(**self.settings, dtype=self.dtype_policy, name=f"layer_{i}")
+        settings = self.config.keywords(LayerConfig)
+        for i in range(self.config.num_layers):
+            layer = self.layer_class(**settings, dtype=self.dtype_policy, name=f"layer_{i}")
             layer.build(x_shape, *other_shapes)
             setattr(self, layer.name, layer)
-        self.last_preprocess = self.process("last_preprocess", self.settings["preprocess_sequence"])
+        self.last_preprocess = self.process("last_preprocess", self.config.preprocess_sequence)
         self.last_preprocess.build(x_shape)
         self.built = True
+
+    def prepared(self, sublayer: str, mask: AttentionMask, query, keys=None) -> AttentionMask:
+        """Returns the mask with the bias that the attention `sublayer` makes of it, if there are layers."""
+        if not self.layers:
+            return mask
+        return getattr(self.layers[0], sublayer).prepare(mask, query, keys)
+
+    @property
+    def needs_positions(self) -> bool:
+        """True if self-attention counts the distance between query and key, besides the mask."""
+        return self.config.proximity_bias or any(
+            layer.self_attention.needs_positions for layer in self.layers
+        )
 
     def run_layer(self, layer, *tensors, training, return_attention_weights, **others):
         """Calls a layer, whose inputs that have a gradient are `tensors`."""
@@ -187,13 +258,10 @@ class Stack(LayerSettings):
                 **others,
             )
 
-        if self.remat and training and not return_attention_weights:
+        if self.config.remat and training and not return_attention_weights:
             call = rematerialised(call)
         return call(*tensors)
 
     @property
     def layers(self) -> list:
-        return [getattr(self, f"layer_{i}") for i in range(self.num_layers)]
-
-    def get_config(self):
-        return {**super().get_config(), "num_layers": self.num_layers, "remat": self.remat}
+        return [getattr(self, f"layer_{i}") for i in range(self.config.num_layers)]

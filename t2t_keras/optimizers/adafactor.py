@@ -1,4 +1,4 @@
-"""Adafactor as T2T has it: a second moment of rows and columns instead of one of every weight."""
+"""T2T's Adafactor: second moments of rows and columns instead of one of every weight."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class Adafactor(keras.optimizers.Optimizer):
     """Adafactor (https://arxiv.org/abs/1804.04235; T2T's "adafactor", utils/adafactor.py).
 
     All in float32. The second moment of a variable of two and more dimensions is kept as the means
-    over its last and over its last but one; the update is clipped by its root mean square; the
+    over its last and over its second last; the update is clipped by its root mean square; the
     learning rate is relative to the root mean square of the variable.
 
     Args:
@@ -41,10 +41,10 @@ class Adafactor(keras.optimizers.Optimizer):
             1 - t^-memory_exponent, or "adam", by beta_2 with Adam's correction of the start.
         memory_exponent: see `decay_type`.
         clipping_threshold: the largest root mean square of an update, before the learning rate;
-            None for any.
-        factored: whether rows and columns stand for the second moment of a matrix.
-        multiply_by_parameter_scale: whether the learning rate is relative to the variable.
-        table_shards: into how many pieces by rows T2T cuts an embedding table of a `Transformer`
+            None does not clip.
+        factored: True keeps the second moment of a matrix as those of its rows and columns.
+        multiply_by_parameter_scale: True makes the learning rate relative to the variable.
+        table_shards: the number of pieces into which T2T cuts an embedding table by rows
             (`symbol_modality_num_shards`). Each is a variable of its own to T2T, with its own
             columns, clipping and size.
         **kwargs: as for every Keras optimizer.
@@ -85,8 +85,8 @@ class Adafactor(keras.optimizers.Optimizer):
     def build(self, variables):
         """Makes the slots of these Keras variables.
 
-        They are `m`, of the variable's shape; `vr` and `vc`, without its last and its last but one
-        dimension, or else `v`. The `vc` of a table of several shards has those of all, joined.
+        They are `m`, of the variable's shape; `vr` and `vc`, without its last and its second last
+        dimension, or else `v`. The `vc` of a table of several shards is that of all, joined.
         """
         if self.built:
             return
@@ -129,11 +129,11 @@ class Adafactor(keras.optimizers.Optimizer):
     def _updated(
         self, gradient: _Tensor, old: dict[str, _Tensor], rate: _Tensor, decay: _Tensor
     ) -> dict[str, _Tensor]:
-        """The new values and slots of equally long variables of T2T's, side by side.
+        """Returns the new values and slots of N variables of T2T's that have one shape.
 
         Args:
-            gradient: [N, ...], of N variables.
-            old: what they hold, N of each.
+            gradient: [N, ...].
+            old: their values and slots, [N, ...] each.
             rate: the learning rate.
             decay: of the second moment.
         """
@@ -196,10 +196,10 @@ _DECAYS: dict[str, Callable[[Adafactor, _Tensor], _Tensor]] = {
 
 
 def _cut(tensor: _Tensor, pieces: int, longer: int) -> list[_Tensor]:
-    """Cuts along the first axis into pieces: [N, ...] of `longer` pieces, and [N, ...] of the rest.
+    """Cuts along the first axis into pieces, and stacks those of one length: [N, ...] for each.
 
-    Pieces are of one length, or the first `longer` of one more than the rest, as
-    `checkpoints.names.split_table` cuts a table.
+    The first `longer` pieces have one row more than the others, as in
+    `checkpoints.names.split_table`.
     """
     length, *inner = tuple(tensor.shape) or (1,)
     size, rest = divmod(length, pieces)
@@ -219,6 +219,6 @@ def _joined(blocks: list[_Tensor], shape: Sequence[int]) -> _Tensor:
 
 
 def _size(tensor: _Tensor) -> _Tensor:
-    """[N, ...] -> the root of the mean square of each of the N, [N, 1, ...]."""
+    """Returns the root mean square of each of N tensors: [N, ...] -> [N, 1, ...]."""
     axes = tuple(range(1, len(tensor.shape)))
     return ops.sqrt(ops.mean(ops.square(tensor), axis=axes, keepdims=True))

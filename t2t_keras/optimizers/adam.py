@@ -1,4 +1,4 @@
-"""T2T's kinds of Adam: the update is Keras's, which has epsilon beside the root as TensorFlow 1."""
+"""T2T's variants of Adam: Keras's update, which adds epsilon outside the root as TensorFlow 1 does."""
 
 from __future__ import annotations
 
@@ -28,21 +28,21 @@ class Adam(keras.optimizers.Adam):
         super().update_step(dense_gradient(gradient, variable), variable, learning_rate)
 
     def t2t_slots(self) -> dict[str, list[_Variable | None]]:
-        """T2T's slot names -> the slot of each variable, in their order: both moments."""
+        """Returns both moments of each variable, in their order, by T2T's slot name."""
         return {
             self.slot_prefix: self.kept_for_variables("_momentum"),
             f"{self.slot_prefix}_1": self.kept_for_variables("_velocity"),
         }
 
     def kept_for_variables(self, ending: str) -> list[_Variable]:
-        """The optimizer's variables whose names end so, in the order of the model's variables."""
+        """Returns the optimizer's variables with this ending, in the order of the model's variables."""
         return [variable for variable in self.variables if variable.name.endswith(ending)]
 
     def t2t_scalars(self) -> dict[str, _Array]:
-        """T2T's other variables: both betas to the power of the coming update, float32."""
-        coming = int(ops.convert_to_numpy(self.iterations)) + 1
+        """Returns T2T's other variables: both betas to the power of the next update, float32."""
+        update = int(ops.convert_to_numpy(self.iterations)) + 1
         return {
-            f"training/beta{i}_power": ops.convert_to_numpy(ops.cast(beta**coming, "float32"))
+            f"training/beta{i}_power": ops.convert_to_numpy(ops.cast(beta**update, "float32"))
             for i, beta in ((1, self.beta_1), (2, self.beta_2))
         }
 
@@ -55,8 +55,8 @@ class MultistepAdam(Adam):
     steps, for the moments and the betas' powers; batches count for the learning rate, where
     `FactorSchedule` divides by their number.
 
-    Somebody must take the mean: a training step that calls `update_step` with it, or Keras, with
-    `gradient_accumulation_steps` of the same number.
+    The caller takes the mean: a training step that calls `update_step` with it, or Keras with the
+    same number of `gradient_accumulation_steps`.
 
     Args:
         accumulate_steps: batches for each update (T2T's `optimizer_multistep_accumulate_steps`).
@@ -68,10 +68,10 @@ class MultistepAdam(Adam):
         self.accumulate_steps = accumulate_steps
 
     def apply(self, grads, trainable_variables=None):
-        """Adds a batch's gradients and, at every n-th batch, updates; Keras's `fit` calls it.
+        """Adds a batch's gradients and updates at every n-th batch; Keras's `fit` calls it.
 
         Raises:
-            UserError: nobody takes the mean.
+            UserError: Keras does not accumulate `accumulate_steps` gradients.
         """
         if self.accumulate_steps not in (1, self.gradient_accumulation_steps):
             raise UserError(
@@ -83,14 +83,14 @@ class MultistepAdam(Adam):
         super().apply(grads, trainable_variables)
 
     def t2t_slots(self) -> dict[str, list[_Variable | None]]:
-        """As for Adam, and the sum of gradients so far if Keras holds it."""
+        """Returns Adam's, and the sum of gradients so far if Keras holds it."""
         slots = super().t2t_slots()
         if self.gradient_accumulation_steps:
             slots["Adam_2"] = self.kept_for_variables("_gradient_accumulator")
         return slots
 
     def t2t_scalars(self) -> dict[str, _Array]:
-        """As for Adam, and `iter` if Keras counts: 0 before the batch that brings an update."""
+        """Returns Adam's, and `iter` if Keras counts batches: 0 before the batch that updates."""
         scalars = super().t2t_scalars()
         if self.gradient_accumulation_steps:
             (batches,) = self.kept_for_variables("iteration")

@@ -1,4 +1,4 @@
-"""Optimizers by T2T's names."""
+"""Makes the optimizer of a set of settings, by T2T's names."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ def create(
 ) -> keras.optimizers.Optimizer:
     """Returns the Keras optimizer of `hp.optimizer` with the schedule of `hp`.
 
-    Besides what every Keras optimizer has, it tells its variables by T2T's names: `t2t_slots()`
-    gives for each slot name one variable or None for each variable of the model, in their order,
-    and `t2t_scalars()` the rest, float32 or int32 scalars by name.
+    It also has its variables by T2T's names: `t2t_slots()` returns for each slot name one variable
+    or None for each variable of the model, in their order, and `t2t_scalars()` the others, float32
+    or int32 scalars by name.
 
     Clipping by `hp.clip_grad_norm`, the loss of `hp.weight_decay` (`with_weight_decay`) and the
     mean over `hp.optimizer_multistep_accumulate_steps` batches are the training step's work, which
@@ -32,7 +32,7 @@ def create(
     Args:
         hp: the settings.
         train_steps: length of the run, for the schedules that decay towards its end.
-        **keras_arguments: more for the optimizer, where no training step of ours does that work:
+        **keras_arguments: of the Keras optimizer, where our training step does not do that work:
             in plain `model.fit`, say, `global_clipnorm` and `gradient_accumulation_steps`.
 
     Raises:

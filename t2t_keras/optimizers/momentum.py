@@ -1,4 +1,4 @@
-"""Gradient descent with and without momentum, as TensorFlow 1 has them."""
+"""Gradient descent with and without momentum, as in TensorFlow 1."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ class Momentum(keras.optimizers.Optimizer):
 
     Args:
         learning_rate: a float or a schedule.
-        momentum: what remains of the sum at each update (T2T's `optimizer_momentum_momentum`).
-        nesterov: whether to look one step ahead (T2T's `optimizer_momentum_nesterov`).
+        momentum: decay of the sum at each update (T2T's `optimizer_momentum_momentum`).
+        nesterov: True looks one step ahead (T2T's `optimizer_momentum_nesterov`).
         **kwargs: as for every Keras optimizer.
     """
 
@@ -51,7 +51,7 @@ class Momentum(keras.optimizers.Optimizer):
         self.assign_sub(variable, ops.cast(rate * direction, variable.dtype))
 
     def t2t_slots(self) -> dict[str, list[_Variable | None]]:
-        """T2T's slot names -> the slot of each variable, in their order."""
+        """Returns the slot of each variable, in their order, by T2T's slot name."""
         return self.slots.by_t2t_name("Momentum")
 
     def t2t_scalars(self) -> dict[str, _Array]:

@@ -1,4 +1,4 @@
-"""What the optimizers share: slots, gradients of tables, and T2T's weight decay."""
+"""Slots of optimizers by variable, dense gradients of embedding tables, and T2T's weight decay."""
 
 from __future__ import annotations
 
@@ -12,12 +12,8 @@ _Tensor = Any
 _Variable = Any
 
 
-# ----------------------------------------------------------------------------
-# The slots of an optimizer: found by variable, and listed by T2T's names.
-
-
 class Slots:
-    """What an optimizer keeps for each variable.
+    """The slots of an optimizer: the variables that it keeps for each variable of the model.
 
     Args:
         variables: Keras variables.
@@ -31,11 +27,11 @@ class Slots:
         self._places: dict[int, int] = {}
         for place, variable in enumerate(variables):
             for same in _appearances(variable):
-                self._known.append(same)  # or its id might come to mean another object
+                self._known.append(same)  # kept alive, so that no other object gets its id
                 self._places[id(same)] = place
 
     def place(self, variable: _Variable) -> int:
-        """Which of the variables this is.
+        """Returns the index of a variable.
 
         Args:
             variable: the Keras variable, or what Keras hands to `update_step` in its place: the
@@ -44,11 +40,11 @@ class Slots:
         return self._places[id(variable)]
 
     def __getitem__(self, variable: _Variable) -> dict[str, _Variable]:
-        """The slots of a variable (see `place`) by name."""
+        """Returns the slots of a variable (see `place`) by name."""
         return self.by_variable[self.place(variable)]
 
     def by_t2t_name(self, optimizer: str) -> dict[str, list[_Variable | None]]:
-        """T2T's slot names -> for each variable, in their order, its slot or None.
+        """Returns for each of T2T's slot names the slot or None of each variable, in their order.
 
         Args:
             optimizer: T2T's name of the optimizer. TensorFlow 1 calls a variable's slots `Adam`,
@@ -72,39 +68,30 @@ def new_slot(
 
 
 def _appearances(variable: _Variable) -> list[_Variable]:
-    """A Keras variable, the backend's variable in it, and the replicas' parts of that."""
+    """Returns a Keras variable, the backend's variable in it, and each replica's part of that."""
     value = variable.value
-    if not hasattr(value, "assign"):  # an array, which changes with every update
+    if not hasattr(value, "assign"):  # JAX's array, which is another after every update
         return [variable]
     return [variable, value, *getattr(value, "values", ())]
 
 
-# ----------------------------------------------------------------------------
-# Gradients of looked-up rows as whole tensors, which T2T makes of them too.
-
-
 def dense_gradient(gradient: _Tensor, variable: _Variable) -> _Tensor:
-    """A gradient as one tensor of the variable's shape.
+    """Returns a gradient as one tensor of the variable's shape, as T2T does.
 
     Args:
-        gradient: a tensor, or what TensorFlow has where rows were looked up: rows and their
-            numbers, some more than once. (Keras's Adam would add up the squares of such rows
-            instead of squaring their sum.)
-        variable: to which it belongs.
+        gradient: a tensor, or TensorFlow's `IndexedSlices` of looked-up rows, some of them more than
+            once. (Keras's Adam would add up the squares of such rows instead of squaring their sum.)
+        variable: its variable.
     """
     if not hasattr(gradient, "indices"):
         return gradient
     return ops.add(ops.zeros(variable.shape, gradient.dtype), gradient)
 
 
-# ----------------------------------------------------------------------------
-# The weight decay that T2T adds to the loss, as gradients.
-
-
 def is_decayed(name: str, variable: _Variable) -> bool:
-    """Whether T2T decays a variable: every one but vectors whose name ends in "bias".
+    """Returns True if T2T decays a variable: all but vectors whose name ends in "bias".
 
-    Those are the biases of feed-forward layers and of layer normalisation, not its scales.
+    These are the biases of feed-forward layers and of layer normalisation, not its scales.
 
     Args:
         name: T2T's name of the variable, as `checkpoints.t2t_variables` has it.
@@ -119,15 +106,15 @@ def with_weight_decay(
     names: Sequence[str],
     rate: float,
 ) -> list[_Tensor]:
-    """The gradients of a loss to which T2T's weight decay is added (utils/optimize.py).
+    """Returns the gradients of the loss with T2T's weight decay (utils/optimize.py).
 
     T2T adds `rate` / 2 times the sum of squares of the decayed variables to the mean loss per
     token, with every optimizer, before gradients are clipped. (With "adam_w" it does that too, on
     top of that optimizer's own decay.)
 
     Args:
-        gradients: of the loss per token, one for each variable.
-        variables: to which they belong.
+        gradients: of the mean loss per token, one for each variable.
+        variables: their variables.
         names: T2T's name of each variable.
         rate: T2T's `weight_decay`.
     """

@@ -1,0 +1,144 @@
+"""Attention masks: who may attend to whom, as the biases that are added to logits.
+
+T2T adds -1e9 to the logits of hidden keys instead of removing them, and so do we: a query that may
+attend to no key attends evenly to all, as in T2T.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import operator
+from typing import Any
+
+from keras import ops
+
+from t2t_keras.shape import shape_of
+
+MASKED = -1e9
+
+OUTSIDE = -1e30
+"""Added to logits outside a neighbourhood: a row that is all padding still attends within its own.
+(-inf would give NaN in rows that only fill a block up.)"""
+
+
+@dataclasses.dataclass(frozen=True)
+class AttentionMask:
+    """The keys that each query may attend to; attention makes its own bias of it (`logit_bias`).
+
+    Every attribute hides keys from queries or shifts their logits; together they all count. An empty
+    mask is false. It is no tensor: make one inside `call`, of the tensors given there.
+
+    Attributes:
+        keys: boolean, True where attention may look: [B, S] for all queries, or [B, T, S].
+        segments: [B, T] int, of packed rows: the number of each query's sequence, 0 at padding. A
+            query sees the keys of its own number, whatever `keys` says.
+        key_segments: [B, S] int, the same for the keys of a memory; `segments` if absent.
+        causal: True hides later positions; None leaves it to the attention.
+        neighborhood: (before, after), how many positions a query sees on each side of its own.
+        proximity: adds -log(1 + distance) to the logits (T2T's `proximity_bias`).
+        distance: [T, S] int, how far each key stands after each query: of a decoding step, where
+            keys come from a cache. Absent, keys and queries are one sequence.
+        bias: float, added to the logits, broadcastable to [B, H, T, S].
+        prepared: the bias that an attention has made of all of this (`MultiHeadAttention.prepare`).
+    """
+
+    keys: Any = None
+    segments: Any = None
+    key_segments: Any = None
+    causal: bool | None = None
+    neighborhood: tuple[int, int] | None = None
+    proximity: bool = False
+    distance: Any = None
+    bias: Any = None
+    prepared: Any = None
+
+    def __bool__(self) -> bool:
+        return any(value is not None and value is not False for value in vars(self).values())
+
+    def distances(self, query, keys):
+        """Returns `distance`; if absent, that of a query [..., T, D] and keys [..., S, D]."""
+        if self.distance is not None:
+            return self.distance
+        length = shape_of(query)[-2]
+        return distances(length, length if keys is query else shape_of(keys)[-2])
+
+    def dense_bias(self, query=None, keys=None):
+        """Returns the bias of all pairs of positions, None where nothing is hidden or shifted.
+
+        Float32, broadcastable to [B, H, T, S]; query and keys as for `distances`.
+        """
+        biases = []
+        if self.causal or self.proximity or self.neighborhood:
+            distance = self.distances(query, keys)
+        if self.bias is not None:
+            biases.append(self.bias)
+        if self.proximity:
+            biases.append(-ops.log1p(ops.cast(ops.abs(distance), "float32"))[None, None])
+        if self.neighborhood:
+            biases.append(ops.where(within(distance, *self.neighborhood), 0.0, OUTSIDE))
+        if self.causal:
+            biases.append(ops.cast(distance > 0, "float32")[None, None] * MASKED)
+        if self.segments is not None:
+            biases.append(segment_bias(self.segments, self.key_segments))
+        elif self.keys is not None:
+            biases.append(mask_bias(self.keys))
+        return functools.reduce(operator.add, biases) if biases else None
+
+
+def mask_bias(mask):
+    """Returns the bias of a boolean mask, True where attention may look.
+
+    Args:
+        mask: [B, S] for all queries of an example, or [B, T, S] for each query.
+
+    Returns:
+        [B, 1, 1, S] or [B, 1, T, S] float32, 0 where the mask is True and -1e9 elsewhere.
+    """
+    hidden = ops.cast(ops.logical_not(ops.cast(mask, "bool")), "float32") * MASKED
+    if len(hidden.shape) == 2:
+        hidden = ops.expand_dims(hidden, 1)  # [B, 1, S]
+    return ops.expand_dims(hidden, 1)  # [B, 1, 1 or T, S]
+
+
+def causal_bias(length):
+    """Returns the [1, 1, T, T] float32 bias that hides later positions (T2T's lower triangle)."""
+    return AttentionMask(causal=True, distance=distances(length, length)).dense_bias()
+
+
+def segment_bias(segments, memory_segments=None):
+    """Returns the bias that keeps packed sequences apart (T2T's `attention_bias_same_segment`).
+
+    Padding, segment 0, sees padding.
+
+    Args:
+        segments: [B, T] int, the number of each query's sequence.
+        memory_segments: [B, S] int, that of each key; `segments` if absent.
+
+    Returns:
+        [B, 1, T, S] float32, 0 where both numbers are equal and -1e9 elsewhere.
+    """
+    keys = segments if memory_segments is None else memory_segments
+    return mask_bias(ops.equal(ops.expand_dims(segments, 2), ops.expand_dims(keys, 1)))
+
+
+def proximity_bias(length):
+    """Returns the [1, 1, T, T] float32 bias -log(1 + |i - j|) (T2T's `attention_bias_proximal`)."""
+    return AttentionMask(proximity=True, distance=distances(length, length)).dense_bias()
+
+
+def distances(queries, keys):
+    """Returns how far each key stands after each query, [T, S] int; the last of both coincide.
+
+    Args:
+        queries: T, an int or a scalar tensor.
+        keys: S, likewise.
+    """
+    key = ops.arange(keys)
+    query = key if queries is keys else ops.arange(queries) + (keys - queries)
+    return ops.expand_dims(key, 0) - ops.expand_dims(query, 1)
+
+
+def within(distance, before, after):
+    """Returns True where a distance is that of a neighbour: -before <= distance <= after."""
+    return ops.logical_and(distance >= -before, distance <= after)

@@ -1,0 +1,148 @@
+"""The settings that the network reads: checks of several together, and the keywords of its layers."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import keras
+
+from t2t_keras.errors import UserError
+from t2t_keras.setting_table import SETTINGS
+from t2t_keras.settings import HParams
+
+INFERENCE_SETTINGS = (
+    "attention_key_channels",
+    "attention_value_channels",
+    "filter_size",
+    "hidden_size",
+    "layer_postprocess_sequence",
+    "layer_preprocess_sequence",
+    "max_relative_position",
+    "multiply_embedding_mode",
+    "norm_epsilon",
+    "num_decoder_layers",
+    "num_encoder_layers",
+    "num_heads",
+    "num_hidden_layers",
+    "pos",
+    "proximity_bias",
+    "restricted_neighborhood",
+    "self_attention_type",
+    "shared_embedding",
+    "shared_embedding_and_softmax_weights",
+    "unidirectional_encoder",
+    "use_pad_remover",
+    "use_target_space_embedding",
+    "vocab_divisor",
+)
+"""The settings that decide the logits of a trained network; all others matter in training alone."""
+
+
+def check_settings(hp: HParams) -> None:
+    """Raises UserError if the network does not offer a value of `hp`, or values together."""
+    hp.check("network")  # a record is taken as it is
+    kind = hp.self_attention_type
+    needed = {
+        "max_length": hp.pos == "emb",  # rows of the table of positions
+        "max_relative_position": kind == "dot_product_relative",
+        "restricted_neighborhood": kind == "restricted",
+    }
+    for name, is_needed in needed.items():
+        if is_needed and getattr(hp, name) < 1:
+            raise UserError(f"hparam {name} must be 1 or more, got {getattr(hp, name)}.")
+    if kind == "restricted":
+        _check_restricted(hp)
+    _check_channels(hp)
+
+
+def _check_channels(hp: HParams) -> None:
+    names = ("attention_key_channels", "attention_value_channels")
+    keys, values = (getattr(hp, name) or hp.hidden_size for name in names)
+    for name, channels in zip(names, (keys, values), strict=True):
+        if channels < 1 or channels % hp.num_heads:
+            raise UserError(
+                f"hparam {name} (hidden_size if 0) must be a multiple of "
+                f"num_heads={hp.num_heads}, got {channels}."
+            )
+    if hp.self_attention_type == "dot_product_relative" and keys != values:
+        raise UserError(
+            "self_attention_type=dot_product_relative needs attention_key_channels and "
+            f"attention_value_channels (hidden_size if 0) to be equal, got {keys} and {values}."
+        )
+
+
+def _check_restricted(hp: HParams) -> None:
+    """Raises UserError if another setting needs all pairs of positions."""
+    for name in ("proximity_bias", "unidirectional_encoder"):
+        if getattr(hp, name):
+            raise UserError(f"self_attention_type=restricted needs {name}=false, got true.")
+    name = "attention_dropout_broadcast_dims"
+    if not set(_axes(getattr(hp, name))) <= {0, 1}:
+        raise UserError(
+            f"self_attention_type=restricted takes {name} of 0 and 1 (batch, heads), got "
+            f"{getattr(hp, name)}."
+        )
+
+
+def for_inference(hp: HParams) -> HParams:
+    """Returns the settings, with defaults for those of training alone that the network does not offer."""
+    names = ("symbol_dropout", "initializer")
+    kept = {name: SETTINGS[name] for name in names}
+    return hp.replace(
+        **{n: s.default for n, s in kept.items() if not s.allowed.takes(getattr(hp, n))}
+    )
+
+
+def stack_keywords(hp: HParams) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Returns the keywords of `layers.TransformerEncoder` and of `layers.TransformerDecoder`."""
+    kind = hp.self_attention_type
+    decoder: dict[str, Any] = {
+        "num_layers": hp.num_decoder_layers or hp.num_hidden_layers,
+        "num_heads": hp.num_heads,
+        "filter_size": hp.filter_size,
+        "key_channels": hp.attention_key_channels,
+        "value_channels": hp.attention_value_channels,
+        "preprocess_sequence": hp.layer_preprocess_sequence,
+        "postprocess_sequence": hp.layer_postprocess_sequence,
+        "prepostprocess_dropout": hp.layer_prepostprocess_dropout,
+        "attention_dropout": hp.attention_dropout,
+        "relu_dropout": hp.relu_dropout,
+        "prepostprocess_dropout_broadcast_dims": _axes(
+            hp.layer_prepostprocess_dropout_broadcast_dims
+        ),
+        "attention_dropout_broadcast_dims": _axes(hp.attention_dropout_broadcast_dims),
+        "relu_dropout_broadcast_dims": _axes(hp.relu_dropout_broadcast_dims),
+        "self_attention_type": kind,
+        "max_relative_position": hp.max_relative_position if kind == "dot_product_relative" else 0,
+        "neighborhood": hp.restricted_neighborhood if kind == "restricted" else 0,
+        "proximity_bias": hp.proximity_bias,
+        "norm_epsilon": hp.norm_epsilon,
+        "kernel_initializer": kernel_initializer(hp),
+    }
+    encoder = {
+        **decoder,
+        "num_layers": hp.num_encoder_layers or hp.num_hidden_layers,
+        "remove_padding": hp.use_pad_remover,
+    }
+    if hp.use_pad_remover:
+        # T2T drops out [1, tokens, F] here, what its pad remover makes of [B, S, F].
+        same = {0: (), 1: (0, 1), 2: (2,)}
+        shared = decoder["relu_dropout_broadcast_dims"]
+        encoder["relu_dropout_broadcast_dims"] = sorted({a for s in shared for a in same[s % 3]})
+    return encoder, decoder
+
+
+def kernel_initializer(hp: HParams) -> keras.initializers.Initializer:
+    """Returns the initializer of every matrix but embeddings: T2T's `get_variable_initializer`."""
+    gain = hp.initializer_gain
+    if hp.initializer == "orthogonal":
+        return keras.initializers.Orthogonal(gain=gain)
+    if hp.initializer == "uniform":
+        return keras.initializers.RandomUniform(-0.1 * gain, 0.1 * gain)
+    distribution = "uniform" if hp.initializer == "uniform_unit_scaling" else "truncated_normal"
+    return keras.initializers.VarianceScaling(gain, mode="fan_avg", distribution=distribution)
+
+
+def _axes(broadcast_dims: str) -> list[int]:
+    """T2T's "0,1" -> [0, 1]."""
+    return [int(axis) for axis in broadcast_dims.split(",") if axis]
