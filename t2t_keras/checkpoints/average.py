@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import json
+import contextlib
 import os
 import re
 import shutil
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -30,7 +30,7 @@ from t2t_keras.checkpoints.t2t import (
     write_state,
 )
 from t2t_keras.errors import UserError
-from t2t_keras.files import whole_file
+from t2t_keras.files import atomic_write, locked_directory, open_locked, write_json, writing
 from t2t_keras.transformer import INFERENCE_SETTINGS
 
 STEP = "global_step"
@@ -72,9 +72,11 @@ def average(prefixes: Sequence[str], output: str) -> int:
             else:
                 sums[name] += array
     mean = {name: (sums.pop(name) / len(prefixes)).astype(np.float32) for name in list(sums)}
-    place.write_settings()
-    write(output, {**mean, STEP: np.asarray(step, np.int64)})
-    place.point_to_result()
+    with place.locked():
+        place = choose_place(output, prefixes)  # another average may have been written meanwhile
+        place.write_settings()
+        write(output, {**mean, STEP: np.asarray(step, np.int64)})
+        place.point_to_result()
     return step
 
 
@@ -187,6 +189,20 @@ class AveragePlace:
             if name != self.name and os.path.exists(os.path.join(self.directory, name + ".index"))
         }
 
+    @contextlib.contextmanager
+    def locked(self) -> Iterator[None]:
+        """Keeps other processes from writing here; the directory of a run is locked by its training."""
+        with writing(self.directory):
+            os.makedirs(self.directory, exist_ok=True)
+            if self.own:
+                with locked_directory(self.directory):
+                    yield
+            else:
+                path = os.path.join(self.directory, self.name)
+                with open_locked(path + ".lock", path) as file:
+                    yield
+                    os.remove(file.name)
+
     def write_settings(self) -> None:
         """Writes `hparams.json` and `run.json`, if the directory is for averages."""
         if not self.own:
@@ -196,17 +212,13 @@ class AveragePlace:
         averages = {**self.others, self.name: self._prefixes}
         run = {**run, INFERENCE_ONLY: True, AVERAGES: averages}
         target = Path(self.directory)
-        try:
-            target.mkdir(parents=True, exist_ok=True)
-            with whole_file(target / RUN_FILE) as partial:
-                partial.write_text(json.dumps(run, indent=1, sort_keys=True) + "\n", "utf-8")
+        with writing(target):
+            write_json(target / RUN_FILE, run)
             if os.path.exists(os.path.join(source, HPARAMS_FILE)):
-                with whole_file(target / HPARAMS_FILE) as partial:
+                with atomic_write(target / HPARAMS_FILE) as partial:
                     shutil.copyfile(os.path.join(source, HPARAMS_FILE), partial)
             else:  # what is there is of an average that this one replaces
                 (target / HPARAMS_FILE).unlink(missing_ok=True)
-        except OSError as error:
-            raise UserError(f"{target} cannot be written: {error.strerror}.") from error
 
     def point_to_result(self) -> None:
         """Makes the average what the directory stands for, if the directory is for averages."""

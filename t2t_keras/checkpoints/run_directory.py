@@ -10,7 +10,7 @@ from typing import Any
 
 from t2t_keras.checkpoints.t2t import assign, read, resolve
 from t2t_keras.errors import UserError
-from t2t_keras.files import whole_file
+from t2t_keras.files import changes, write_json, writing
 from t2t_keras.setting_table import OTHER_NETWORK, OTHER_TRAINING, SETTINGS
 from t2t_keras.settings import HParams
 from t2t_keras.transformer import INFERENCE_SETTINGS, Transformer, for_inference
@@ -33,36 +33,39 @@ INFERENCE_ONLY = "inference_only"
 
 
 def write_settings(directory: str, hp: HParams, run: Mapping[str, Any]) -> None:
-    """Writes the settings of a new run, or checks them against those of a run that goes on.
+    """Writes the settings of a new run, or checks them against those of a run that is resumed.
 
     Args:
-        directory: of the run; made if absent.
+        directory: of the run; made if absent. What has other writers is to be locked before.
         hp: the resolved settings.
-        run: what else decides the result: problem, set, seed, vocabulary sizes. What `run.json`
-            says besides stays in it.
+        run: what else decides the result: problem, model, set, seed, vocabulary sizes. What
+            `run.json` says besides stays in it.
 
     Raises:
         UserError: the directory cannot be written, holds averages, or a run with other settings;
             the message shows each difference.
     """
+    require_same_settings(directory, hp, run)
+    with writing(directory):
+        os.makedirs(directory, exist_ok=True)
+    write_json(os.path.join(directory, RUN_FILE), {**read_settings(directory)[1], **run})
+    write_json(os.path.join(directory, HPARAMS_FILE), hp.to_dict())
+
+
+def require_same_settings(directory: str, hp: HParams, run: Mapping[str, Any]) -> None:
+    """Checks that a run can begin in a directory, or be resumed there; see `write_settings`."""
     if read_settings(directory)[1].get(INFERENCE_ONLY):
         raise UserError(
             f"{directory} holds averages of checkpoints, which are for inference only and cannot "
             "be trained on: name the directory of the run itself, or a new one."
         )
-    try:
-        os.makedirs(directory, exist_ok=True)
-        if os.path.exists(os.path.join(directory, HPARAMS_FILE)):
-            differences = _differences(directory, hp, run)
-            if differences:
-                raise UserError(
-                    f"{directory} holds a run with other settings ({'; '.join(differences)}): "
-                    "give the same ones to go on, or another --output_dir."
-                )
-        _write_json(os.path.join(directory, RUN_FILE), {**read_settings(directory)[1], **run})
-        _write_json(os.path.join(directory, HPARAMS_FILE), hp.to_dict())
-    except OSError as error:
-        raise UserError(f"{directory} cannot be written: {error.strerror}.") from error
+    if os.path.exists(os.path.join(directory, HPARAMS_FILE)):
+        differences = _differences(directory, hp, run)
+        if differences:
+            raise UserError(
+                f"{directory} holds a run with other settings ({'; '.join(differences)}): "
+                "give the same ones to resume it, or another --output_dir."
+            )
 
 
 def left_out_of_t2t(directory: str, hp: HParams, problem: str, replicas: int) -> list[str]:
@@ -141,7 +144,7 @@ def load_model(
         _require_network(recorded, directory)
     if recorded is not None and hp is not None:
         pairs = recorded.diff(hp)
-        differences = _listed({n: pairs[n] for n in INFERENCE_SETTINGS if n in pairs})
+        differences = _changes({n: pairs[n] for n in INFERENCE_SETTINGS if n in pairs})
         if differences:
             raise UserError(
                 f"--hparams and {directory}/{HPARAMS_FILE} disagree ({'; '.join(differences)}): "
@@ -210,11 +213,12 @@ def _differences(directory: str, hp: HParams, run: Mapping[str, Any]) -> list[st
     for name, value in old_run.items():
         if name in run and run[name] != value:
             pairs[name] = (value, run[name])
-    return _listed(pairs)
+    return _changes(pairs)
 
 
-def _listed(pairs: Mapping[str, tuple[Any, Any]]) -> list[str]:
-    return [f"{name} was {old} and is now {new}" for name, (old, new) in pairs.items()]
+def _changes(pairs: Mapping[str, tuple[Any, Any]]) -> list[str]:
+    before, now = ({name: pair[i] for name, pair in pairs.items()} for i in (0, 1))
+    return changes(before, now)
 
 
 def _read_json(path: str) -> dict[str, Any]:
@@ -225,8 +229,3 @@ def _read_json(path: str) -> dict[str, Any]:
         raise UserError(f"{path} cannot be read: {error.strerror}.") from error
     except ValueError as error:
         raise UserError(f"{path} is not JSON: {error}.") from error
-
-
-def _write_json(path: str, value: Mapping[str, Any]) -> None:
-    with whole_file(Path(path)) as partial:
-        partial.write_text(json.dumps(value, indent=1, sort_keys=True) + "\n", "utf-8")

@@ -7,8 +7,11 @@ TensorFlow is imported where its files are read or written: setting a model's va
 from __future__ import annotations
 
 import contextlib
+import glob
+import json
 import os
 import re
+import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -17,7 +20,7 @@ import numpy as np
 
 from t2t_keras.checkpoints.names import SCOPE, is_slot, is_table, split_table, t2t_variables
 from t2t_keras.errors import UserError
-from t2t_keras.files import whole_file
+from t2t_keras.files import publish, write_text
 
 _TABLE_SHARD = re.compile(r"^(.*/symbol_modality_[^/]+/[^/]+)/weights_(\d+)(/[^/]+)?$")
 
@@ -52,27 +55,27 @@ def each_variable(
     import tensorflow as tf
 
     prefix = resolve(path)
-    with _told(prefix):
-        reader = tf.train.load_checkpoint(prefix)
+    with _reading(prefix) as plain:
+        reader = tf.train.load_checkpoint(plain)
         for name in sorted(reader.get_variable_to_shape_map()):
             if wanted(name):
                 yield name, reader.get_tensor(name)
 
 
 def variable_shapes(path: str) -> dict[str, list[int]]:
-    """The shape of every variable of a checkpoint, by its name; values are not read."""
+    """Returns the shape of every variable of a checkpoint by its name, without reading values."""
     import tensorflow as tf
 
     prefix = resolve(path)
-    with _told(prefix):
-        return tf.train.load_checkpoint(prefix).get_variable_to_shape_map()
+    with _reading(prefix) as plain:
+        return tf.train.load_checkpoint(plain).get_variable_to_shape_map()
 
 
 def is_whole(prefix: str) -> bool:
-    """Whether every variable of a checkpoint can be read.
+    """Returns True if every variable of a checkpoint can be read.
 
-    All bytes are read, for a checkpoint has a checksum of each variable: files that are cut off,
-    missing or changed in one bit are found. It takes about half a second a gigabyte, and memory
+    All bytes are read and compared with the checksum of each variable: files that are cut off,
+    missing or changed in one bit are found. It takes about half a second per gigabyte, and memory
     for one variable.
     """
     try:
@@ -89,11 +92,19 @@ def require_whole(prefix: str) -> None:
 
 
 @contextlib.contextmanager
-def _told(prefix: str) -> Iterator[None]:
+def _reading(prefix: str) -> Iterator[str]:
+    """Yields a name for TensorFlow's reader, which takes `[`, `*`, `?` and `\\` for a pattern."""
     import tensorflow as tf
 
     try:
-        yield
+        with contextlib.ExitStack() as stack:
+            if glob.has_magic(prefix) or "\\" in prefix:
+                links = stack.enter_context(tempfile.TemporaryDirectory())
+                for path in glob.glob(glob.escape(prefix) + ".*"):
+                    os.symlink(os.path.abspath(path), f"{links}/checkpoint{path[len(prefix) :]}")
+                yield f"{links}/checkpoint"
+            else:
+                yield prefix
     except (tf.errors.OpError, ValueError, RuntimeError, IndexError) as error:
         # (A data file that is cut off is an IndexError.)
         reason = str(error).split("\n", 1)[0]
@@ -113,9 +124,12 @@ def resolve(path: str) -> str:
     if os.path.isdir(path):
         import tensorflow as tf
 
-        latest = tf.train.latest_checkpoint(path) or next(reversed(checkpoints_in(path)), None)
-        if latest:
-            return latest
+        # Not `latest_checkpoint`, which takes the directory for a pattern.
+        state = tf.train.get_checkpoint_state(path)
+        if state and os.path.exists(state.model_checkpoint_path + ".index"):
+            return state.model_checkpoint_path
+        if found := checkpoints_in(path):
+            return found[-1]
         raise UserError(f"no checkpoint in directory {path}: train first, or name another.")
     raise UserError(f"no checkpoint at {path}: expected {path}.index, or a directory of them.")
 
@@ -134,25 +148,55 @@ def step_in_name(prefix: str) -> int:
 
 
 def write(path: str, arrays: Mapping[str, Any]) -> None:
-    """Writes variables by name, so that the files appear under their names only when complete."""
+    """Writes variables by name, atomically: a reader finds the old checkpoint or all of the new.
+
+    Its files are `path.index` and `path.data-00000-of-00001`, as tensor2tensor names them. Only where
+    a checkpoint is replaced are the data files those of two or three parts, since the old index
+    refers to the old names until the new one takes its place.
+    """
     import tensorflow as tf
 
     directory = os.path.dirname(path) or "."
     unfinished = os.path.join(directory, f".{os.path.basename(path)}.unfinished")
-    names = sorted(arrays)
     try:
         os.makedirs(directory, exist_ok=True)
-        tf.raw_ops.SaveV2(
-            prefix=unfinished,
-            tensor_names=names,
-            shape_and_slices=[""] * len(names),
-            tensors=[tf.convert_to_tensor(arrays[name]) for name in names],
+        old = _data_files(path)
+        count = 1
+        while os.path.exists(path + ".index") and any(_is_of(count, file) for file in old):
+            count += 1
+        parts = [f"{unfinished}-{number}" for number in range(min(count, len(arrays)))]
+        for number, part in enumerate(parts):
+            names = sorted(arrays)[number :: len(parts)]
+            tf.raw_ops.SaveV2(
+                prefix=part,
+                tensor_names=names,
+                shape_and_slices=[""] * len(names),
+                tensors=[tf.convert_to_tensor(arrays[name]) for name in names],
+            )
+        tf.raw_ops.MergeV2Checkpoints(
+            checkpoint_prefixes=parts, destination_prefix=unfinished, delete_old_dirs=False
         )
-        for suffix in (".data-00000-of-00001", ".index"):  # the index last: it makes it findable
-            os.replace(unfinished + suffix, path + suffix)
+        data = [file for file in _data_files(unfinished) if _is_of(len(parts), file)]
+        written = [*data, unfinished + ".index"]  # which makes the others findable
+        publish({Path(name): Path(path + name.removeprefix(unfinished)) for name in written})
+        for file in old:
+            if not _is_of(len(parts), file):
+                os.remove(file)
     except (OSError, tf.errors.OpError) as error:
         reason = str(error).split("\n", 1)[0]
         raise UserError(f"checkpoint {path} cannot be written: {reason}") from error
+    finally:
+        for file in glob.glob(glob.escape(unfinished) + "*"):
+            os.remove(file)
+
+
+def _data_files(prefix: str) -> list[str]:
+    return sorted(glob.glob(glob.escape(prefix) + ".data-*-of-*"))
+
+
+def _is_of(parts: int, data_file: str) -> bool:
+    """Returns True if a data file is of a checkpoint of so many parts."""
+    return data_file.endswith(f"-of-{parts:05d}")
 
 
 def write_state(directory: str, names: Sequence[str]) -> None:
@@ -161,14 +205,9 @@ def write_state(directory: str, names: Sequence[str]) -> None:
     Args:
         names: of the checkpoints there, oldest first; the last is what the directory stands for.
     """
-    lines = [f'model_checkpoint_path: "{names[-1]}"']
-    lines += [f'all_model_checkpoint_paths: "{name}"' for name in names]
-    path = Path(directory) / "checkpoint"
-    try:
-        with whole_file(path) as partial:
-            partial.write_text("\n".join(lines) + "\n", "utf-8")
-    except OSError as error:
-        raise UserError(f"{path} cannot be written: {error.strerror}.") from error
+    lines = [f"model_checkpoint_path: {json.dumps(names[-1])}"]
+    lines += [f"all_model_checkpoint_paths: {json.dumps(name)}" for name in names]
+    write_text(Path(directory) / "checkpoint", "\n".join(lines) + "\n")
 
 
 def load_t2t(model, path: str) -> int:

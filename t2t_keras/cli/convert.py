@@ -8,6 +8,7 @@ from absl import flags
 
 from t2t_keras.cli import app, options
 from t2t_keras.errors import UserError
+from t2t_keras.files import atomic_write, locked_directory, writing
 
 FLAGS = flags.FLAGS
 
@@ -57,20 +58,24 @@ def save_checkpoint(model, prefix: str) -> None:
     import numpy as np
 
     from t2t_keras import checkpoints
+    from t2t_keras.checkpoints.run_directory import require_same_settings
     from t2t_keras.checkpoints.t2t import step_in_name
 
-    # First, for it refuses the directory of another run.
-    checkpoints.write_settings(os.path.dirname(prefix) or ".", model.hp, model.description())
+    directory = os.path.dirname(prefix) or "."
     step = np.asarray(step_in_name(prefix), np.int64)  # T2T's Estimator restores it
-    checkpoints.save_t2t(model, prefix, {"global_step": step})
+    settings = directory, model.hp, model.description()
+    with writing(directory):
+        os.makedirs(directory, exist_ok=True)
+        with locked_directory(directory, lambda: require_same_settings(*settings)):
+            # First, for it refuses the directory of another run.
+            checkpoints.write_settings(*settings)
+            checkpoints.save_t2t(model, prefix, {"global_step": step})
 
 
 def save_keras(model, path: str) -> None:
-    """Writes a `.keras` file."""
-    try:
-        model.save(path)
-    except OSError as error:
-        raise UserError(f"{path} cannot be written: {error.strerror or error}.") from error
+    """Writes a `.keras` file atomically."""
+    with writing(path), atomic_write(path, suffix=".keras") as partial:
+        model.save(partial)
 
 
 def load_keras(path: str):

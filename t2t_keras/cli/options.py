@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import os
-from pathlib import Path
 
 from absl import flags
 
 from t2t_keras import registry
 from t2t_keras.errors import UserError
-from t2t_keras.files import whole_file
+from t2t_keras.files import atomic_write, writing
 
 FLAGS = flags.FLAGS
 
@@ -188,11 +187,8 @@ def file_to_write(name: str) -> str | None:
 
 def write_page(name: str, path: str, page: str) -> None:
     """Writes the page that the flag asks for, whole or not at all."""
-    try:
-        with whole_file(Path(path)) as partial:
-            partial.write_text(page, "utf-8")
-    except OSError as error:
-        raise UserError(f"--{name}={path} cannot be written: {error.strerror}.") from error
+    with writing(f"--{name}={path}"), atomic_write(path) as partial:
+        partial.write_text(page, "utf-8")
 
 
 def reject_arguments(arguments: list[str]) -> None:

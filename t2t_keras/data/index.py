@@ -21,7 +21,7 @@ import numpy as np
 from t2t_keras.data.generation.records import FOOTER_BYTES, HEADER_BYTES
 from t2t_keras.data.shards import READ_BUFFER, count_examples, find_shards
 from t2t_keras.errors import UserError
-from t2t_keras.files import whole_file
+from t2t_keras.files import atomic_write
 
 SIDES = ("inputs", "targets")
 
@@ -90,7 +90,7 @@ def write_index(
     counts, all_sizes, all_lengths = _joined(sizes, lengths)
     columns = {"counts": counts, "sizes": all_sizes, **all_lengths}
     path = _index_path(data_dir, name, split)
-    with whole_file(path) as partial, partial.open("wb") as file:
+    with atomic_write(path) as partial, partial.open("wb") as file:
         np.savez(file, **{field: _smallest(column) for field, column in columns.items()})  # type: ignore[arg-type]
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import itertools
 import json
 import os
@@ -15,7 +14,7 @@ from typing import Any
 from t2t_keras.decoding.by_length import Done, Report
 from t2t_keras.decoding.source_lines import Line, SourceLines, numbered
 from t2t_keras.errors import UserError
-from t2t_keras.files import whole_file
+from t2t_keras.files import changes, open_locked, publish, write_json, writing
 from t2t_keras.training.reporting import duration
 
 # ----------------------------------------------------------------------------
@@ -138,12 +137,12 @@ class Stream:
         """Those that are there already."""
         self.ahead: dict[int, str] = {}
         """Nothing: see `ResumableFile`."""
-        with _plain_errors(name):
+        with writing(name):
             self._file = sys.stdout.buffer if name == STANDARD_OUTPUT else open(name, "wb")
 
     def write(self, line: str) -> None:
         """Adds a line."""
-        with _plain_errors(self.name):
+        with writing(self.name):
             self._file.write(as_line(line))
         self.lines += 1
 
@@ -152,7 +151,7 @@ class Stream:
 
     def flush(self) -> None:
         """Lets go of what was written."""
-        with _plain_errors(self.name):
+        with writing(self.name):
             self._file.flush()
 
     def complete(self) -> None:
@@ -187,8 +186,10 @@ class ResumableFile:
         self._record = Path(path + ".unfinished.json")
         if os.path.isdir(path):
             raise UserError(f"{path} is a directory: name a file in it.")
-        with _plain_errors(self.name):
-            if self._unfinished.exists():
+        with writing(self.name):
+            # Another process that writes the file is waited for: both would add their lines to it.
+            self._file = open_locked(self._unfinished, path)
+            if self._unfinished.stat().st_size or self._record.exists():
                 why_not = self._why_not(made_from)
                 if why_not:
                     report(f"{self._unfinished} is begun anew: {why_not}")
@@ -199,45 +200,49 @@ class ResumableFile:
                         more = f", with {len(self.ahead):,} later ones" if self.ahead else ""
                         report(f"going on after line {self.lines:,} of {self._unfinished}{more}")
             if not self.lines and not self.ahead:
-                self._unfinished.write_bytes(b"")
+                self._file.truncate(0)
                 self._kept.write_bytes(b"")
                 self._record.unlink(missing_ok=True)
                 if made_from is not None:
-                    with whole_file(self._record) as partial:
-                        partial.write_text(json.dumps(made_from, indent=1) + "\n", "utf-8")
-            self._file = open(self._unfinished, "ab")
+                    write_json(self._record, made_from)
             self._ahead = open(self._kept, "ab")
             self._waiting = max(self.ahead, default=0)
 
     def write(self, line: str) -> None:
         """Adds a line."""
-        with _plain_errors(self.name):
+        with writing(self.name):
             self._file.write(as_line(line))
         self.lines += 1
 
     def keep(self, number: int, line: str) -> None:
         """Notes a line, by its number, that cannot be written yet; what is written is passed over."""
         if number > self.lines and number not in self.ahead:
-            with _plain_errors(self.name):
+            with writing(self.name):
                 self._ahead.write(as_line(json.dumps([number, line])))
             self._waiting = max(self._waiting, number)
 
     def flush(self) -> None:
         """Puts into the files what was written and noted."""
-        with _plain_errors(self.name):
+        with writing(self.name):
             self._file.flush()
             if self._waiting <= self.lines:  # all that was noted is written
                 self._ahead.truncate(0)
             self._ahead.flush()
 
     def complete(self) -> None:
-        """Gives the file its name."""
-        with _plain_errors(self.name):
-            self._file.close()
-            self._ahead.close()
-            os.replace(self._unfinished, self.name)
+        """Gives the file its name; another process that waits for it begins a new one."""
+        with writing(self.name):
+            self.flush()
+            publish({self._unfinished: Path(self.name)})
             self._kept.unlink(missing_ok=True)
             self._record.unlink(missing_ok=True)
+            self.close()
+
+    def close(self) -> None:
+        """Leaves the unfinished file for a later start."""
+        with writing(self.name):
+            self._file.close()
+            self._ahead.close()
 
     def _why_not(self, made_from: Mapping[str, Any] | None) -> str:
         if made_from is None:
@@ -248,11 +253,7 @@ class ResumableFile:
             before = None
         if not isinstance(before, dict):
             return "nothing tells what it was made from"
-        names = [*made_from, *(name for name in before if name not in made_from)]
-        different = [name for name in names if before.get(name) != made_from.get(name)]
-        return ", ".join(
-            f"{name} was {before.get(name)} and is now {made_from.get(name)}" for name in different
-        )
+        return ", ".join(changes(before, made_from))
 
 
 def as_line(text: str) -> bytes:
@@ -282,16 +283,6 @@ def _read_kept(path: Path, lines: int) -> dict[int, str]:
     except (TypeError, ValueError):  # damaged: they are made again
         return {}
     return {number: line for number, line in kept.items() if number > lines}
-
-
-@contextlib.contextmanager
-def _plain_errors(name: str) -> Iterator[None]:
-    try:
-        yield
-    except BrokenPipeError:
-        raise
-    except OSError as error:
-        raise UserError(f"{name} cannot be written: {error.strerror}.") from error
 
 
 LineOutput = Stream | ResumableFile

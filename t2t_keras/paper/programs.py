@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 import contextlib
-import fcntl
-import os
 import signal
 import subprocess
 import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import IO, Any
+from typing import Any, BinaryIO
 
-from t2t_keras.errors import UserError
+from t2t_keras.files import open_locked, writing
 
 SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 
@@ -26,7 +24,7 @@ class Programs:
         lock: an open file that stays locked as long as a program lives, even without this one.
     """
 
-    def __init__(self, lock: IO[str]):
+    def __init__(self, lock: BinaryIO):
         self.signal: signal.Signals | None = None
         """The first that came."""
         self._lock = lock
@@ -73,29 +71,13 @@ class Programs:
 
 
 @contextlib.contextmanager
-def locked(path: Path) -> Iterator[IO[str]]:
+def locked(path: Path) -> Iterator[BinaryIO]:
     """Yields a file that nobody else has locked; waits, and says so, while somebody has.
 
     Raises:
         UserError: it cannot be written.
     """
-    try:
-        opened = path.open("a+", encoding="utf-8")
-    except OSError as error:
-        raise UserError(f"{path.parent} cannot be written: {error.strerror}.") from error
+    with writing(path.parent):
+        opened = open_locked(path, str(path.parent))
     with opened as file:
-        try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            file.seek(0)
-            print(
-                f"waiting for what was started before (process {file.read().strip()}) and is still "
-                f"at work in {path.parent}",
-                file=sys.stderr,
-                flush=True,
-            )
-            fcntl.flock(file, fcntl.LOCK_EX)
-        file.truncate(0)
-        file.write(f"{os.getpid()}\n")
-        file.flush()
         yield file

@@ -13,7 +13,7 @@ from t2t_keras.data import Problem
 from t2t_keras.decoding import Translator
 from t2t_keras.decoding.translator import until_eos
 from t2t_keras.errors import UserError, nearest
-from t2t_keras.files import whole_file
+from t2t_keras.files import write_text
 from t2t_keras.losses import padded_cross_entropy, token_accuracy
 from t2t_keras.open_graph import open_graph_of_model
 from t2t_keras.transformer import is_packed
@@ -124,11 +124,7 @@ class EvaluationHistory:
         if not self._write:
             return
         lines = [json.dumps({"step": step, **self.figures[step]}) for step in sorted(self.figures)]
-        try:
-            with whole_file(self._path) as partial:
-                partial.write_text("\n".join(lines) + "\n", "utf-8")
-        except OSError as error:
-            raise UserError(f"{self._path} cannot be written: {error.strerror}.") from error
+        write_text(self._path, "\n".join(lines) + "\n")
 
     def of(self, metric: str) -> tuple[list[int], list[float]]:
         """Steps, rising, and what `metric` was at each; evaluations without it are left out."""

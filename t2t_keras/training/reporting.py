@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import datetime
-import json
 import math
 import os
 import platform
@@ -19,8 +18,7 @@ import numpy as np
 import tensorflow as tf
 
 from t2t_keras.checkpoints.run_directory import RUN_FILE, read_settings
-from t2t_keras.errors import UserError
-from t2t_keras.files import whole_file
+from t2t_keras.files import write_json
 
 # ----------------------------------------------------------------------------
 # The line that tells how a run is going.
@@ -383,12 +381,7 @@ class RunRecord:
         self._starts[-1].update(facts, noted=_now())
         if not self._write:
             return
-        run = {**read_settings(str(self._path.parent))[1], STARTS: self._starts}
-        try:
-            with whole_file(self._path) as partial:
-                partial.write_text(json.dumps(run, indent=1, sort_keys=True) + "\n", "utf-8")
-        except OSError as error:
-            raise UserError(f"{self._path} cannot be written: {error.strerror}.") from error
+        write_json(self._path, {**read_settings(str(self._path.parent))[1], STARTS: self._starts})
 
 
 def versions() -> dict[str, str]:

@@ -26,7 +26,7 @@ from t2t_keras.checkpoints.t2t import (
     write_state,
 )
 from t2t_keras.errors import UserError
-from t2t_keras.files import whole_file
+from t2t_keras.files import write_text, writing
 
 PREFIX = "model.ckpt-"
 BEST_FILE = "best"
@@ -122,12 +122,7 @@ class RunCheckpoints:
 
     def name_best(self, step: int) -> None:
         """Makes the checkpoint of `step` the best: the file `best` names it, and it stays on disk."""
-        path = Path(self.directory) / BEST_FILE
-        try:
-            with whole_file(path) as partial:
-                partial.write_text(f"{PREFIX}{step}\n", "utf-8")
-        except OSError as error:
-            raise UserError(f"{path} cannot be written: {error.strerror}.") from error
+        write_text(Path(self.directory) / BEST_FILE, f"{PREFIX}{step}\n")
 
     def best(self) -> str:
         """Prefix of the best checkpoint, empty if none is named or it is not there."""
@@ -139,7 +134,7 @@ class RunCheckpoints:
 
     def remove_old(self) -> None:
         """Removes what need not be kept, and writes the file `checkpoint`."""
-        try:
+        with writing(self.directory):
             kept = [prefix for prefix in self._on_disk() if prefix not in self._damaged]
             if self.keep:
                 for prefix in self._old(kept[: -self.keep]):
@@ -148,8 +143,6 @@ class RunCheckpoints:
             names = [os.path.basename(prefix) for prefix in kept]
             if names:
                 write_state(self.directory, names)
-        except OSError as error:
-            raise UserError(f"{self.directory} cannot be written: {error.strerror}.") from error
 
     def clear_unfinished(self) -> None:
         """Removes what a process that was killed left behind in the midst of writing or removing."""
@@ -157,8 +150,8 @@ class RunCheckpoints:
         escaped = glob.escape(self.directory)
         leftovers = glob.glob(f"{escaped}/.{PREFIX}*.unfinished*")
         leftovers += glob.glob(f"{escaped}/*.incomplete")
-        for path in glob.glob(f"{escaped}/{PREFIX}*.data-00000-of-00001"):
-            prefix = path.removesuffix(".data-00000-of-00001")
+        for path in glob.glob(f"{escaped}/{PREFIX}*.data-*-of-*"):
+            prefix = path.rpartition(".data-")[0]
             if prefix not in whole and prefix == self.prefix(step_in_name(prefix)):
                 leftovers.append(path)
         for path in leftovers:

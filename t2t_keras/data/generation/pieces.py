@@ -24,7 +24,7 @@ import numpy as np
 
 from t2t_keras.data.generation.records import Lists
 from t2t_keras.errors import UserError
-from t2t_keras.files import whole_file
+from t2t_keras.files import atomic_write
 
 _LENGTHS = np.dtype("<u4")
 
@@ -55,7 +55,7 @@ def write_piece(path: Path, fields: Mapping[str, Lists], shard_of_row: np.ndarra
         "rows": np.diff(bounds).tolist(),
         "bytes": [len(segment) for segment in segments],
     }
-    with whole_file(path) as partial, partial.open("wb") as file:
+    with atomic_write(path) as partial, partial.open("wb") as file:
         file.write(json.dumps(header).encode() + b"\n")
         file.writelines(segments)
 

@@ -11,7 +11,6 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import itertools
-import os
 import pickle
 import random
 import shutil
@@ -32,7 +31,7 @@ from t2t_keras.data.generation.report import Counts, write_counts
 from t2t_keras.data.index import read_index, remove_index, write_index
 from t2t_keras.data.problem import missing_field
 from t2t_keras.errors import UserError
-from t2t_keras.files import has_name, lock, whole_file
+from t2t_keras.files import atomic_write, open_locked, publish
 from t2t_keras.ids import EOS_ID
 
 if TYPE_CHECKING:
@@ -219,7 +218,7 @@ class Generation:
             path.unlink(missing_ok=True)
         for split in self.shards:
             remove_index(self.data_dir, self.problem.dataset_filename(), split)
-        with whole_file(self._note) as partial:
+        with atomic_write(self._note) as partial:
             partial.write_text(digest)
         return set()
 
@@ -240,23 +239,18 @@ def generating_alone(data_dir: Path, name: str) -> Iterator[None]:
         UserError: no file can be made in `data_dir`.
     """
     path = data_dir / f"unfinished.{name}.lock"
-    while True:
+    try:
+        opened = open_locked(path, f"{name} in {data_dir}")
+    except OSError as error:
+        raise UserError(
+            f"{path} cannot be written ({error.strerror}): make room there, change its mode, or "
+            "name another directory."
+        ) from error
+    with opened:
         try:
-            opened = path.open("ab")
-        except OSError as error:
-            raise UserError(
-                f"{path} cannot be written ({error.strerror}): make room there, change its mode, or "
-                "name another directory."
-            ) from error
-        with opened as file:
-            lock(file, f"{name} in {data_dir}")
-            if not has_name(file, path):
-                continue  # the process that was waited for has deleted it
-            try:
-                yield
-            finally:
-                path.unlink(missing_ok=True)
-            return
+            yield
+        finally:
+            path.unlink(missing_ok=True)
 
 
 # What the processes do. Each is told once how text is encoded.
@@ -298,9 +292,7 @@ def _make_shard(
             sizes.append(records.lengths.astype(np.uint32))
             for field in fields:
                 lengths[field].append(block[field].lengths.astype(np.uint32))
-        file.flush()
-        os.fsync(file.fileno())
-    os.replace(work / path.name, path)
+    publish({work / path.name: path})
     joined = {field: np.concatenate(parts) for field, parts in lengths.items()}
     return ShardTable(np.concatenate(sizes), joined)
 
