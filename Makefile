@@ -1,5 +1,6 @@
 # make test: style, types and tests.  make check: the same without the long tests.
 # make demo: a Transformer trained and scored on this machine.
+# make docs: these pages and the API as a site, in build/site.
 # make bench: the tables of docs/performance.md measured on this machine, which takes an hour and more.
 # All make their virtual environment first, from any Python 3.10 to 3.13.
 
@@ -26,7 +27,7 @@ PYTHON ?= $(shell for python in python3 python3.13 python3.12 python3.11 python3
 	$$python -c 'import ensurepip, sys; sys.exit(not (3, 10) <= sys.version_info < (3, 14))' \
 	2> /dev/null && echo $$python && break; done)
 
-.PHONY: test check checked demo bench
+.PHONY: test check checked demo docs bench
 
 test: checked
 	$(BIN)/python -m pytest -n 2 --dist loadfile --no-loadscope-reorder
@@ -54,6 +55,11 @@ demo: $(VENV)/installed
 		--decode_from_file=$(DEMO)/test.en --decode_to_file=$(DEMO)/test.translated.de
 	$(BIN)/t2t-keras-bleu --translation=$(DEMO)/test.translated.de --reference=$(DEMO)/test.de
 
+docs: $(VENV)/installed-docs
+	rm -rf build/pages && mkdir -p build/pages
+	cp -r README.md CHANGELOG.md docs build/pages
+	$(BIN)/zensical build --clean --strict
+
 bench: $(VENV)/installed-bench
 	$(BIN)/t2t-keras-datagen --problem=$(BENCH_PROBLEM) --data_dir=$(BENCH)/data --tmp_dir=$(BENCH)/raw
 	$(BIN)/python benchmarks/report.py $(BENCH_PAGE) --text $(BENCH_TEXT) \
@@ -69,6 +75,10 @@ $(VENV)/installed-dev: setup.cfg pyproject.toml | $(BIN)/python
 	@echo "Installing TensorFlow and what else is needed into $(VENV): 4.0 GB on disk."
 	$(BIN)/pip install --quiet --editable .[dev]
 	touch $(VENV)/installed $@
+
+$(VENV)/installed-docs: $(VENV)/installed
+	$(BIN)/pip install --quiet --editable .[docs]
+	touch $@
 
 $(VENV)/installed-bench: $(VENV)/installed
 	$(BIN)/pip install --quiet --editable .[bench,ctranslate2,plot]

@@ -8,8 +8,6 @@ from __future__ import annotations
 import importlib
 from typing import TYPE_CHECKING
 
-from t2t_keras.keras_registration import follow_keras
-
 __version__ = "0.1.0"
 
 _SUBMODULES = (
@@ -75,6 +73,3 @@ def __getattr__(name: str):
 
 def __dir__() -> list[str]:
     return sorted([*globals(), *_SUBMODULES, "Transformer"])
-
-
-follow_keras()

@@ -5,6 +5,8 @@ from __future__ import annotations
 import difflib
 from collections.abc import Iterable
 
+__all__ = ["UserError"]
+
 
 class UserError(Exception):
     """A mistake that its reader can mend: bad settings, names, files or data.

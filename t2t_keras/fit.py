@@ -9,7 +9,11 @@ from typing import Any
 import keras
 from keras import ops
 
-from t2t_keras import losses  # the module: Keras may be imported, and so this, from there
+from t2t_keras import (
+    losses,
+    optimizers,  # noqa: F401 - `keras.models.load_model` finds the optimizers of a compiled model
+    schedules,  # noqa: F401 - and their learning rates
+)
 from t2t_keras.errors import UserError
 from t2t_keras.layers.dropout import KeepMask, keep_mask_scope
 from t2t_keras.settings import HParams

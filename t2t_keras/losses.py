@@ -8,6 +8,8 @@ from keras import ops
 
 from t2t_keras.ids import PAD_ID
 
+__all__ = ["padded_cross_entropy", "token_accuracy"]
+
 
 def padded_cross_entropy(logits, labels, label_smoothing: float = 0.0):
     """Sums the loss over all tokens that are not padding: T2T's `padded_cross_entropy`.

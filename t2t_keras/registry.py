@@ -14,6 +14,16 @@ from t2t_keras import t2t_code, t2t_names
 from t2t_keras.errors import UserError, nearest
 from t2t_keras.settings import HParams, split_items
 
+__all__ = [
+    "hparams",
+    "import_user_directory",
+    "list_hparams",
+    "list_problems",
+    "problem",
+    "register_hparams",
+    "register_problem",
+]
+
 _T = TypeVar("_T", bound=Callable)
 
 _sets: dict[str, Callable[[], HParams]] = {}

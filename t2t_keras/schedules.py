@@ -12,6 +12,8 @@ from keras import ops
 from t2t_keras.errors import UserError, nearest
 from t2t_keras.settings import HParams
 
+__all__ = ["learning_rate_schedule"]
+
 _Tensor = Any
 
 

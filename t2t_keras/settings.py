@@ -11,6 +11,8 @@ from typing import Any, NoReturn
 from t2t_keras.errors import UserError, nearest
 from t2t_keras.setting_table import SETTINGS, Setting, declare
 
+__all__ = ["HParams"]
+
 _BOOLEANS = {"true": True, "True": True, "false": False, "False": False}
 _ITEM = re.compile(
     r"([A-Za-z][\w.]*)\s*=\s*(?:\[([^\]]*)\]|([^\[]*))"

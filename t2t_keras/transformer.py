@@ -14,6 +14,8 @@ from t2t_keras.ids import PAD_ID
 from t2t_keras.setting_table import SETTINGS
 from t2t_keras.settings import HParams
 
+__all__ = ["Transformer"]
+
 PACKING = (
     "inputs_segmentation",
     "inputs_position",

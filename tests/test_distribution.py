@@ -4,10 +4,10 @@ import json
 import os
 import socket
 import subprocess
-import sys
 from pathlib import Path
 
 import pytest
+import toy
 
 from t2t_keras.errors import UserError
 from t2t_keras.training.distribution import distribution
@@ -17,7 +17,7 @@ SCRIPT = Path(__file__).with_name("replicas.py")
 
 def start(kind, path, **environment):
     return subprocess.Popen(
-        [sys.executable, SCRIPT, kind, path],
+        [toy.programs() / "python", SCRIPT, kind, path],
         env={**os.environ, **environment},
         stdout=subprocess.DEVNULL,
         stderr=subprocess.PIPE,

@@ -141,7 +141,6 @@ def test_two_replicas_learn_as_one():
         sys.path.insert(0, sys.argv[1])
         import numpy as np
         import tensorflow as tf
-        import warm_server; warm_server.quick_graphs()
         two = [tf.config.LogicalDeviceConfiguration()] * 2
         tf.config.set_logical_device_configuration(tf.config.list_physical_devices("CPU")[0], two)
         import t2t_keras as t2t

@@ -4,13 +4,12 @@ tensor2tensor 1.15.7 trained these models by its own `optimize` (`tests/data/gol
 """
 
 import json
-import subprocess
-import sys
 
 import golden
 import numpy as np
 import pytest
 import replicas
+import toy
 
 import t2t_keras as t2t
 from t2t_keras.checkpoints.t2t import model_arrays
@@ -87,13 +86,12 @@ def test_accumulates_on_two_replicas_as_t2t_did():
         "import tensorflow as tf\n"
         "tf.config.set_logical_device_configuration(\n"
         "    tf.config.list_physical_devices('CPU')[0], [tf.config.LogicalDeviceConfiguration()] * 2)\n"
-        "tf.config.optimizer.set_experimental_options({'disable_meta_optimizer': True})\n"
         f"sys.path.insert(0, {str(golden.FOLDER.parents[1])!r})\n"
         "import golden, test_golden_runs\n"
         "folder = golden.FOLDER / 'runs' / 'multistep8'\n"
         "print(json.dumps(test_golden_runs.differences(folder, distribute='mirrored')))\n"
     )
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    done = toy.python("-c", code)
     assert done.returncode == 0, done.stderr[-3000:]
     found = json.loads(done.stdout.splitlines()[-1])
     assert max(found.values()) < golden.RELATIVE, found

@@ -2,8 +2,6 @@
 
 import functools
 import json
-import subprocess
-import sys
 from collections.abc import Callable
 from typing import NamedTuple
 
@@ -13,6 +11,7 @@ import numpy as np
 import numpy_optimizers as by_hand
 import pytest
 import tensorflow as tf
+import toy
 from networks import small_model
 
 import t2t_keras as t2t
@@ -464,7 +463,6 @@ def test_a_saved_model_trains_on(case, tmp_path):
 
 
 ON_TWO_DEVICES = """
-import sys
 import keras, numpy as np, tensorflow as tf
 cpu = tf.config.list_physical_devices("CPU")[0]
 tf.config.set_logical_device_configuration(cpu, [tf.config.LogicalDeviceConfiguration()] * 2)
@@ -515,7 +513,7 @@ for name, make in MAKERS.items():
 
 def test_on_two_devices_as_on_one():
     """Under MirroredStrategy, both as Keras applies gradients and as a compiled step does."""
-    done = subprocess.run([sys.executable, "-c", ON_TWO_DEVICES], capture_output=True, text=True)
+    done = toy.python("-c", ON_TWO_DEVICES)
     assert done.returncode == 0, done.stderr[-3000:]
     assert done.stdout.split() == ["adam_w", "adafactor", "momentum"]
 

@@ -138,22 +138,3 @@ def test_wheel_imports_away_from_the_repository(wheel_and_sdist, tmp_path):
     assert Path(top) == tmp_path / "site/t2t_keras/__init__.py"
     assert Path(problems) == tmp_path / "site/t2t_keras/problems/__init__.py"
     assert heads == "16"
-
-
-FIRST_IMPORTS = """
-import os, sys, tensorflow
-
-for module in sys.argv[1:]:
-    if not os.fork():
-        __import__(f"t2t_keras.{module}")
-        assert "t2t_keras.transformer" in sys.modules
-        os._exit(0)
-    assert os.wait()[1] == 0, module
-"""
-
-
-def test_any_module_can_be_the_first_that_is_imported():
-    """Though Keras, once imported, has all of ours imported that hold its classes."""
-    command = [sys.executable, "-c", FIRST_IMPORTS, "layers", "losses", "optimizers", "schedules"]
-    done = subprocess.run(command, capture_output=True, check=False)
-    assert done.returncode == 0, done.stderr.decode()

@@ -57,7 +57,7 @@ def test_config_has_the_set_and_what_was_added_to_it():
 
 
 def test_saved_models_load_in_a_fresh_process(tmp_path, model_of):
-    """Of the model and of every layer, by `import t2t_keras` and `keras.models.load_model` alone."""
+    """The model and every layer, by `keras.models.load_model` after one import of ours."""
     layers = t2t.layers
     sequence, memory = keras.Input((None, 8)), keras.Input((None, 8))
     ids = keras.Input((None,), dtype="int32")
@@ -91,8 +91,8 @@ def test_saved_models_load_in_a_fresh_process(tmp_path, model_of):
     program = f"""
 import glob, os
 import numpy as np
-import t2t_keras
 import keras
+from t2t_keras import Transformer
 given = dict(np.load({str(tmp_path / "inputs.npz")!r}))
 results = {{}}
 for path in glob.glob({str(tmp_path / "*.keras")!r}):

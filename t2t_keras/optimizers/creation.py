@@ -7,7 +7,7 @@ from typing import Any
 
 import keras
 
-from t2t_keras import schedules  # the module: Keras may be imported, and so this, from there
+from t2t_keras import schedules
 from t2t_keras.errors import UserError, nearest
 from t2t_keras.optimizers.adafactor import Adafactor
 from t2t_keras.optimizers.adam import Adam, AdamW, MultistepAdam
