@@ -11,7 +11,7 @@ import re
 from collections.abc import Mapping
 from typing import NamedTuple
 
-from t2t_keras.errors import UserError, nearest
+from t2t_keras.errors import UserError
 
 _PROBLEMS = {
     "it cleans text by rules for English; generate the problem without 'clean' in its name, with "
@@ -217,7 +217,7 @@ class Known(NamedTuple):
 
 
 _FLAGS: dict[str, dict[str, str | tuple[str, ...]]] = {
-    "there is one model, transformer": {"model": "transformer"},
+    "it makes no model: leave it out": {"model": "transformer"},
     "names all models, sets and problems": {"registry_help": ("true", "false")},
     "training and evaluation take turns: leave it out, or call t2t-keras-eval or t2t-keras-decode": {
         "schedule": ("continuous_train_and_eval", "train_and_evaluate"),
@@ -420,20 +420,6 @@ def unsupported_model(name: str) -> str:
     return _reason(_MODELS, name)
 
 
-def require_model(name: str) -> None:
-    """Refuses any model but T2T's `transformer`.
-
-    Raises:
-        UserError: the reason, or the nearest name.
-    """
-    if name == "transformer":
-        return
-    if reason := unsupported_model(name):
-        raise UserError(f"model {name!r} of tensor2tensor is not supported: {reason}")
-    hint = nearest(name, ["transformer", *_exact(_MODELS)])
-    raise UserError(f"unknown model {name!r}.{hint} There is one model, transformer")
-
-
 def require_done_anyway(name: str, written: str) -> None:
     """Refuses a decode hparam that T2T has and we have not, unless its value is what is done anyway."""
     if not DECODE_HPARAMS[name].is_done_anyway(written):
@@ -446,6 +432,11 @@ def require_done_anyway(name: str, written: str) -> None:
 def exact_problems() -> list[str]:
     """Names of T2T's unsupported translation problems, for the nearest match of a misspelt one."""
     return _exact(_PROBLEMS)
+
+
+def exact_models() -> list[str]:
+    """Names of T2T's other models, for the nearest match of a misspelt one."""
+    return _exact(_MODELS)
 
 
 def exact_sets() -> list[str]:

@@ -62,7 +62,7 @@ def test_a_full_disk_leaves_what_was_there(tmp_path, monkeypatch, there):
 
 def test_what_the_file_says_itself_is_refused(keras_file, tmp_path):
     done = convert(keras_file, tmp_path / "model.ckpt-5", "--target_space_id=8")
-    assert "leave --hparams and --target_space_id away" in toy.complaint(done)
+    assert "leave out --hparams, --model and --target_space_id" in toy.complaint(done)
 
 
 def test_a_class_that_is_not_registered_is_one_line(tmp_path):

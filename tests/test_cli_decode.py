@@ -123,12 +123,12 @@ def test_a_stopped_run_goes_on(base):
     assert process.returncode == 143
     there = unfinished.read_bytes().count(b"\n")
     assert 0 < there < 6000
-    assert told == f"stopped by SIGTERM after line {there:,}; the same command goes on there"
+    assert told == f"stopped by SIGTERM after line {there:,}; the same command resumes there"
     assert not target.exists()
 
     done = decode(base, hparams + ",batch_size=500", *flags)
     assert done.returncode == 0, done.stderr
-    assert f"going on after line {there:,} of {unfinished}" in done.stderr
+    assert f"resuming after line {there:,} of {unfinished}" in done.stderr
     wanted = translations(base, lines, beam_size=1, extra_length=1)
     assert target.read_text().split("\n") == [*wanted, ""]
     assert not list(base.glob("long.out.*"))

@@ -45,7 +45,7 @@ def test_goes_on_after_the_whole_lines(path):
     told = []
     output = ResumableFile(str(path), MADE_FROM, told.append)
     assert output.lines == 2
-    assert told == [f"going on after line 2 of {path}.unfinished"]
+    assert told == [f"resuming after line 2 of {path}.unfinished"]
     output.write("c")
     output.complete()
     assert path.read_text() == "a\nb\nc\n"
@@ -64,7 +64,7 @@ def test_lines_out_of_turn_are_kept(path):
         file.write(b'[5, "half a li')
     told = []
     again = ResumableFile(str(path), MADE_FROM, told.append)
-    assert told == [f"going on after line 1 of {path}.unfinished, with 2 later ones"]
+    assert told == [f"resuming after line 1 of {path}.unfinished, with 2 later ones"]
     assert again.ahead == {4: "d\nd", 3: "c"}
     again.keep(6, "f")
     again.flush()
@@ -103,7 +103,7 @@ def test_begins_anew_for_something_else(path, before, now, why):
     unfinished(path, "a", "b", made_from=before)
     told = []
     output = ResumableFile(str(path), now, told.append)
-    assert told == [f"{path}.unfinished is begun anew: {why}"]
+    assert told == [f"starting {path}.unfinished again: {why}"]
     assert output.lines == 0
     output.write("c")
     output.complete()

@@ -119,7 +119,7 @@ def _require_shapes(first: Mapping, other: Mapping, first_prefix: str, prefix: s
 AVERAGES = "averages"
 """In `run.json`: the checkpoints of each average in the directory, by the name of the average."""
 
-_IDENTITY = ("problem", "source_vocab_size", "target_vocab_size", "target_space_id")
+_IDENTITY = ("problem", "model", "source_vocab_size", "target_vocab_size", "target_space_id")
 _OF_A_RUN = re.compile(r"model\.ckpt-\d+")
 
 

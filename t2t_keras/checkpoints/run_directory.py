@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from t2t_keras import registry
 from t2t_keras.checkpoints.t2t import assign, read, resolve
 from t2t_keras.errors import UserError
 from t2t_keras.files import changes, write_json, writing
@@ -120,8 +121,16 @@ def read_settings(directory: str) -> tuple[HParams | None, dict[str, Any]]:
     return hp.named(run.get("hparams_set", "")) if hp else None, run
 
 
+def describe(model: Transformer) -> dict[str, Any]:
+    """Returns what a model is besides its settings, as `run.json` records it."""
+    return {**model.description(), "model": registry.model_name(model)}
+
+
 def load_model(
-    path: str, hp: HParams | None = None, target_space_id: int | None = None
+    path: str,
+    hp: HParams | None = None,
+    target_space_id: int | None = None,
+    model: str | None = None,
 ) -> Transformer:
     """Makes the model of a checkpoint and loads it.
 
@@ -130,10 +139,11 @@ def load_model(
         hp: the settings, if the directory has no `hparams.json`; otherwise they must agree in
             what decides the logits.
         target_space_id: if the directory does not say.
+        model: registered name, if the directory does not say; by default "transformer".
 
     Raises:
-        UserError: nothing readable there, no settings, settings that disagree with those of the
-            directory, or a checkpoint that does not fit them.
+        UserError: nothing readable there, no settings, settings or a model that disagree with those
+            of the directory, a model that is not registered, or a checkpoint that does not fit.
     """
     prefix = resolve(path)
     directory = os.path.dirname(prefix)
@@ -148,19 +158,25 @@ def load_model(
         if differences:
             raise UserError(
                 f"--hparams and {directory}/{HPARAMS_FILE} disagree ({'; '.join(differences)}): "
-                "leave --hparams away, or give the same settings."
+                "leave out --hparams, or give the same settings."
             )
+    recorded_model = run.get("model")
+    if model and recorded_model and model != recorded_model:
+        raise UserError(
+            f"{directory} was trained with --model={recorded_model}, got --model={model}: leave it out."
+        )
+    make = registry.model(model or recorded_model or "transformer")
     arrays = read(prefix)
     source_size, target_size = vocab_sizes(arrays, prefix)
     space = run.get("target_space_id", 0) if target_space_id is None else target_space_id
-    model = Transformer(
+    loaded = make(
         for_inference(recorded or hp),  # type: ignore[arg-type]
         source_vocab_size=run.get("source_vocab_size", source_size),
         target_vocab_size=run.get("target_vocab_size", target_size),
         target_space_id=space,
     )
-    assign(model, arrays, prefix)
-    return model
+    assign(loaded, arrays, prefix)
+    return loaded
 
 
 def vocab_sizes(arrays: Mapping[str, Any], source: str) -> tuple[int, int]:

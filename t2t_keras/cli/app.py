@@ -58,6 +58,7 @@ def _run(main: Callable[[list[str]], None], argv: Sequence[str] | None) -> None:
     except SystemExit:
         return  # --help has answered; absl would exit with 1
     try:
+        options.require_model()
         _require_done_anyway(ours)
         if flags.FLAGS.registry_help:
             print(options.registry_help())
@@ -96,8 +97,6 @@ def _require_done_anyway(ours: set[str]) -> None:
         value = None if name in ours else flags.FLAGS[name].value
         if value is None or (name == "worker_gpu" and value == str(_devices_used(ours))):
             continue
-        if name == "model":
-            t2t_names.require_model(value)
         known = t2t_names.FLAGS[name]
         written = str(value).lower() if known.is_switch else value
         if name == "worker_gpu" or not known.is_done_anyway(written):

@@ -16,6 +16,7 @@ FLAGS = flags.FLAGS
 def define_flags() -> None:
     """Defines the flags of the command."""
     options.define_usr_dir()
+    options.define_model()
     options.define_hparams()
     flags.DEFINE_string(
         "checkpoint_path", None, "What to convert: a checkpoint, its directory, or a .keras file."
@@ -41,12 +42,13 @@ def main(arguments: list[str]) -> None:
     from t2t_keras import checkpoints
 
     if target.endswith(".keras"):
-        model = checkpoints.load_model(source, given, space)
+        model = checkpoints.load_model(source, given, space, FLAGS.model)
         save_keras(model, target)
     else:
-        if given is not None or space is not None:
+        if given is not None or space is not None or FLAGS.model:
             raise UserError(
-                "a .keras file holds its own settings: leave --hparams and --target_space_id away."
+                "a .keras file holds its own settings: leave out --hparams, --model and "
+                "--target_space_id."
             )
         model = load_keras(source)
         save_checkpoint(model, target)
@@ -58,12 +60,12 @@ def save_checkpoint(model, prefix: str) -> None:
     import numpy as np
 
     from t2t_keras import checkpoints
-    from t2t_keras.checkpoints.run_directory import require_same_settings
+    from t2t_keras.checkpoints.run_directory import describe, require_same_settings
     from t2t_keras.checkpoints.t2t import step_in_name
 
     directory = os.path.dirname(prefix) or "."
     step = np.asarray(step_in_name(prefix), np.int64)  # T2T's Estimator restores it
-    settings = directory, model.hp, model.description()
+    settings = directory, model.hp, describe(model)
     with writing(directory):
         os.makedirs(directory, exist_ok=True)
         with locked_directory(directory, lambda: require_same_settings(*settings)):

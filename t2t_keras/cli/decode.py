@@ -161,7 +161,7 @@ class Job:
     ) -> None:
         """Writes the results that are not there yet, until the end or a signal."""
         from t2t_keras.decoding.text_files import ResumableFile, line_output, write_results
-        from t2t_keras.training.stop_requests import StopRequests
+        from t2t_keras.progress import StopRequests
 
         path = options.directory("decode_to_file")
         path = path or (default if self.source.is_file else _STANDARD)
@@ -180,7 +180,7 @@ class Job:
                 leave=lambda: bool(stop.name),
             )
         if not complete:
-            later = "; the same command goes on there" if to_file and made_from else ""
+            later = "; the same command resumes there" if to_file and made_from else ""
             self.progress.say(f"stopped by {stop.name} after line {output.lines:,}{later}")
             sys.exit(_EXIT_CODES[stop.name])
         if loaded.problem.format_report():

@@ -20,6 +20,7 @@ _SECONDS_TO_SLEEP = 2.0
 def define_flags() -> None:
     """Defines the flags of the command: T2T's, as far as they apply."""
     options.define_problem()
+    options.define_model()
     options.define_hparams()
     options.define_decode_hparams()
     flags.DEFINE_string("output_dir", None, "Directory of a run; all its checkpoints in turn.")
@@ -88,7 +89,7 @@ class CheckpointEvaluation:
         encoders = problem.get_feature_encoders(data_dir)
         self.split = "test" if FLAGS.eval_use_test_set else "dev"
         space = run.get("target_space_id", problem.target_space_id)
-        self.model = checkpoints.load_model(prefix, given, space)
+        self.model = checkpoints.load_model(prefix, given, space, FLAGS.model)
         sizes = problem.vocab_sizes(data_dir)
         if spare := require_vocabulary_of_run(self.model, sizes, run, data_dir):
             warn(spare)

@@ -24,7 +24,7 @@ _SHARED = {
     **dict.fromkeys(
         ("problem", "data_dir", "hparams_set", "hparams", "plot"), ("data", "attention")
     ),
-    **dict.fromkeys(("output_dir", "checkpoint_path", "decode_hparams"), ("attention",)),
+    **dict.fromkeys(("output_dir", "checkpoint_path", "decode_hparams", "model"), ("attention",)),
     "html": ("attention", "run"),
     "t2t_usr_dir": ("data", "attention", "run"),
 }

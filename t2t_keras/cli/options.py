@@ -28,6 +28,13 @@ def define_usr_dir() -> None:
     flags.DEFINE_string("t2t_usr_dir", None, "Directory of a package that registers your own.")
 
 
+def define_model() -> None:
+    """--model."""
+    flags.DEFINE_string(
+        "model", None, "Registered name of the model; that of the run, or else transformer."
+    )
+
+
 def define_hparams() -> None:
     """--hparams_set and --hparams."""
     flags.DEFINE_string("hparams_set", None, "Name of a set of hyperparameters.")
@@ -203,6 +210,14 @@ def problem(recorded: str | None = None):
     return registry.problem(FLAGS.problem or recorded or required("problem"))
 
 
+def require_model() -> None:
+    """Refuses a --model that is not registered, T2T's other ones among them."""
+    if "model" in FLAGS and FLAGS.model:
+        if "t2t_usr_dir" in FLAGS:
+            load_user_directory()
+        registry.require_model(FLAGS.model)
+
+
 def load_user_directory() -> None:
     """Imports the package of --t2t_usr_dir, which registers what is in it.
 
@@ -218,7 +233,7 @@ def registry_help() -> str:
     if "t2t_usr_dir" in FLAGS:
         load_user_directory()
     kinds = {
-        "Models": ["transformer"],
+        "Models": registry.list_models(),
         "HParams": registry.list_hparams(),
         "Problems": registry.list_problems(),
     }

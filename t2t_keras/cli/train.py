@@ -15,6 +15,7 @@ FLAGS = flags.FLAGS
 def define_flags() -> None:
     """Defines the flags of the command: T2T's, as far as they apply."""
     options.define_problem()
+    options.define_model()
     options.define_hparams()
     options.define_decode_hparams()
     options.define_translate_files()
@@ -113,6 +114,7 @@ def main(arguments: list[str]) -> None:
     from t2t_keras.training import EarlyStopping, EngineSettings, Trainer, TrainSettings
 
     settings = TrainSettings(
+        model=FLAGS.model or "transformer",
         train_steps=FLAGS.train_steps,
         local_eval_frequency=FLAGS.local_eval_frequency,
         eval_steps=FLAGS.eval_steps,

@@ -15,6 +15,7 @@ FLAGS = flags.FLAGS
 def define_flags() -> None:
     """Defines the flags that name a problem, its data, a run and its checkpoints."""
     options.define_problem()
+    options.define_model()
     options.define_hparams()
     flags.DEFINE_string("output_dir", None, "Directory of a run; its latest checkpoint is used.")
     flags.DEFINE_string(
@@ -56,7 +57,7 @@ class TrainedModel:
         models = []
         for prefix, (_, run) in zip(self.prefixes, beside, strict=True):
             space = run.get("target_space_id", self.problem.target_space_id)
-            models.append(checkpoints.load_model(prefix, given, space))
+            models.append(checkpoints.load_model(prefix, given, space, FLAGS.model))
             if spare := require_vocabulary_of_run(models[-1], sizes, run, data_dir):
                 warn(spare)
         self.model = Ensemble(models) if len(models) > 1 else models[0]

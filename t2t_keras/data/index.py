@@ -9,8 +9,6 @@ from __future__ import annotations
 
 import contextlib
 import os
-import sys
-import time
 import zipfile
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -22,11 +20,11 @@ from t2t_keras.data.generation.records import FOOTER_BYTES, HEADER_BYTES
 from t2t_keras.data.shards import READ_BUFFER, count_examples, find_shards
 from t2t_keras.errors import UserError
 from t2t_keras.files import atomic_write
+from t2t_keras.progress import CountProgress
 
 SIDES = ("inputs", "targets")
 
 _MEASURED_AT_ONCE = 2048
-_QUIET_SECONDS = 5  # reading the shards tells how far it is once it takes longer
 
 
 class SplitIndex(NamedTuple):
@@ -163,11 +161,9 @@ def _measure(paths: Sequence[Path], what: str) -> list[dict[str, np.ndarray]]:
         }
 
     tables = []
-    next_line = time.monotonic() + _QUIET_SECONDS
+    progress = CountProgress(what, "shards", len(paths))
     for number, path in enumerate(paths):
-        if time.monotonic() > next_line:
-            next_line = time.monotonic() + _QUIET_SECONDS
-            print(f"{what}: {number} of {len(paths)} shards read", file=sys.stderr, flush=True)
+        progress.update(number)
         tables.append(_measure_shard(path, measure))
     return tables
 

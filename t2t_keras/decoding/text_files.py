@@ -15,34 +15,24 @@ from t2t_keras.decoding.by_length import Done, Report
 from t2t_keras.decoding.source_lines import Line, SourceLines, numbered
 from t2t_keras.errors import UserError
 from t2t_keras.files import changes, open_locked, publish, write_json, writing
-from t2t_keras.training.reporting import duration
+from t2t_keras.progress import Progress, duration
 
-# ----------------------------------------------------------------------------
-# The line that tells how far a file is.
+# Progress
 
 
-class LineProgress:
-    """Shows lines done, tokens a second and the time left, on one line that is rewritten.
+class LineProgress(Progress):
+    """Shows lines done, tokens per second and the time left.
 
-    Where the output is no terminal, a line is written every `every` seconds instead. The first
-    batch, for which TensorFlow makes its graph, does not count for the speed.
-
-    Args:
-        every: seconds between lines when the output is not a terminal.
-        stream: where to write; standard error unless given.
+    The first batch, for which TensorFlow makes its graph, does not count for the speed.
     """
 
     def __init__(self, every: float = 30.0, stream=None):
-        self.every = every
-        self.stream = stream or sys.stderr
-        self.live = self.stream.isatty()
+        super().__init__(every, stream)
         self.lines = 0  # in all; 0: unknown
         self._bytes_left = 0
         self._done = 0
         self._tokens = self._bytes = 0
         self._start: float | None = None  # when the first batch was done
-        self._last = time.monotonic()
-        self._open = False  # a line that is to be rewritten
 
     def expect(self, lines: int, text_bytes: int) -> None:
         """Says how much there is; long lines take longer than short ones."""
@@ -66,33 +56,7 @@ class LineProgress:
         else:
             self._tokens += done.tokens
             self._bytes += done.text_bytes
-        if self.live:
-            self.stream.write(f"\r{self._bar()}{self._line(now)}\033[K")
-            self._open = True
-        elif now - self._last >= self.every:
-            self._last = now
-            self.stream.write(self._line(now) + "\n")
-        self.stream.flush()
-
-    def say(self, line: str) -> None:
-        """Writes a line of its own."""
-        self.stream.write(("\r\033[K" if self._open else "") + line + "\n")
-        self.stream.flush()
-        self._open = False
-
-    def warn(self, message: str) -> None:
-        """Writes what should not pass unnoticed."""
-        self.say(f"warning: {message}")
-
-    def end(self) -> None:
-        """Leaves the line that is rewritten."""
-        if self._open:
-            self.stream.write("\n")
-            self.stream.flush()
-            self._open = False
-
-    def _bar(self) -> str:
-        return f"[{'#' * (20 * self._done // self.lines):<20}] " if self.lines else ""
+        self.show(self._line(now), now, self._done / self.lines if self.lines else None)
 
     def _line(self, now: float) -> str:
         total = f"/{self.lines:,}" if self.lines else ""
@@ -192,13 +156,13 @@ class ResumableFile:
             if self._unfinished.stat().st_size or self._record.exists():
                 why_not = self._why_not(made_from)
                 if why_not:
-                    report(f"{self._unfinished} is begun anew: {why_not}")
+                    report(f"starting {self._unfinished} again: {why_not}")
                 else:
                     self.lines = _keep_whole_lines(self._unfinished)
                     self.ahead = _read_kept(self._kept, self.lines)
                     if self.lines or self.ahead:
                         more = f", with {len(self.ahead):,} later ones" if self.ahead else ""
-                        report(f"going on after line {self.lines:,} of {self._unfinished}{more}")
+                        report(f"resuming after line {self.lines:,} of {self._unfinished}{more}")
             if not self.lines and not self.ahead:
                 self._file.truncate(0)
                 self._kept.write_bytes(b"")

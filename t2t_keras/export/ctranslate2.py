@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 
+from t2t_keras import registry
 from t2t_keras.errors import UserError, nearest
 from t2t_keras.files import atomic_write, writing
 from t2t_keras.ids import PAD_ID
@@ -87,6 +88,11 @@ def _check_model(model) -> None:
     hidden = hp.hidden_size
     before, after = _norms(hp)
     refused = [
+        (
+            registry.model_name(model) != "transformer",
+            "a model of your own",
+            registry.model_name(model),
+        ),
         (
             (before, after) not in (("n", "a"), ("", "an")),
             "the pair of layer_preprocess_sequence and layer_postprocess_sequence: only "

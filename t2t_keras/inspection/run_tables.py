@@ -11,9 +11,9 @@ from t2t_keras import registry
 from t2t_keras.errors import UserError
 from t2t_keras.inspection.run_curves import best
 from t2t_keras.inspection.runs import Point, Run, is_of_t2t, sources_of_averages
+from t2t_keras.progress import duration
 from t2t_keras.settings import HParams
 from t2t_keras.training.evaluation import METRICS, QUALITIES
-from t2t_keras.training.reporting import duration
 
 NOTHING = "-"
 

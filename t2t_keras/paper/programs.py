@@ -11,8 +11,7 @@ from pathlib import Path
 from typing import Any, BinaryIO
 
 from t2t_keras.files import open_locked, writing
-
-SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
+from t2t_keras.progress import SIGNALS
 
 
 class Programs:

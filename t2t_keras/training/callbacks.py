@@ -9,6 +9,7 @@ import numpy as np
 import tensorflow as tf
 
 from t2t_keras.checkpoints import write_settings
+from t2t_keras.checkpoints.run_directory import describe
 from t2t_keras.errors import UserError
 from t2t_keras.training.run_checkpoint import RunCheckpoints
 from t2t_keras.training.train_step import mask_seeds, philox_keep_mask
@@ -45,7 +46,7 @@ class SaveCheckpoints(keras.callbacks.Callback):
             raise UserError(f"every must be 0 or more steps, got {every}.")
         self.every = every
         self._run = _Run(model)
-        write_settings(directory, model.hp, model.description())
+        write_settings(directory, model.hp, describe(model))
         self._checkpoints = RunCheckpoints(directory, self._run, keep)
 
     def restore(self) -> int:

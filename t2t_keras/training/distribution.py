@@ -31,7 +31,7 @@ class Distribution(NamedTuple):
 
     @property
     def is_chief(self) -> bool:
-        """Whether this is the host that writes what all have in common."""
+        """True on the host that writes what all have in common."""
         return self.host == 0
 
 
@@ -80,7 +80,7 @@ def _multi_worker() -> Distribution:
 
 
 def _hosts(config: str) -> tuple[int, int]:
-    """How many hosts TF_CONFIG lists, and which of them this one is; a chief is the first."""
+    """Returns how many hosts TF_CONFIG lists, and which of them this one is; a chief is the first."""
     try:
         read = json.loads(config)
         cluster, task = read["cluster"], read["task"]
@@ -97,12 +97,20 @@ def _hosts(config: str) -> tuple[int, int]:
         ) from None
 
 
-# ----------------------------------------------------------------------------
-# What several hosts of one run must decide alike.
+def device_names() -> list[str]:
+    """Returns the names of the devices of this host: its GPUs or, without any, its processor."""
+    devices = tf.config.list_physical_devices("GPU") or tf.config.list_physical_devices("CPU")
+    return [
+        tf.config.experimental.get_device_details(device).get("device_name", device.device_type)
+        for device in devices
+    ]
+
+
+# Agreement of several hosts
 
 
 class Hosts:
-    """Exchanges a few numbers among the hosts; every host must make the same calls.
+    """Exchanges a few numbers between the hosts of a run; every host must make the same calls.
 
     Args:
         engine: the `Engine`, with its strategy.
@@ -113,7 +121,7 @@ class Hosts:
         self._sum_of_hosts = tf.function(self._exchange)
 
     def agree(self, chief: Sequence[float], any_host: Sequence[float]) -> list[int]:
-        """Returns the first host's `chief`, then 1 or 0 for each of `any_host` that some host has."""
+        """Returns `chief` of the first host, then 1 for each of `any_host` that some host has, or 0."""
         ours = [*(chief if self._engine.is_chief else [0.0] * len(chief)), *any_host]
         sums = self._sum([float(value) for value in ours])
         return [int(x) for x in sums[: len(chief)]] + [int(x > 0) for x in sums[len(chief) :]]

@@ -19,9 +19,9 @@ import tensorflow as tf
 
 from t2t_keras.checkpoints.run_directory import RUN_FILE, read_settings
 from t2t_keras.files import write_json
+from t2t_keras.progress import Progress, duration
 
-# ----------------------------------------------------------------------------
-# The line that tells how a run is going.
+# The line that tells how a run is going
 
 
 class Speed:
@@ -64,41 +64,28 @@ class Speed:
         return figures
 
 
-class Progress:
-    """Shows step, epoch, loss, learning rate, speed and time left, on one line that is rewritten.
-
-    Where the output is no terminal, a line is written every `every` seconds instead.
+class TrainingProgress(Progress):
+    """Shows step, epoch, loss, learning rate, speed and time left.
 
     Args:
         total: steps of the whole run.
-        speed: what to take the speed from.
-        steps_an_epoch: None: unknown.
-        every: seconds between lines when the output is not a terminal.
-        stream: where to write; standard error unless given.
-        quiet: write nothing.
+        speed: of the training.
+        steps_per_epoch: None: unknown.
+        **settings: of `Progress`.
     """
 
     def __init__(
-        self,
-        total: int,
-        speed: Speed,
-        steps_an_epoch: float | None = None,
-        every: float = 30.0,
-        stream=None,
-        quiet: bool = False,
+        self, total: int, speed: Speed, steps_per_epoch: float | None = None, **settings: Any
     ):
+        super().__init__(**settings)
         self.total = total
         self.speed = speed
-        self.steps_an_epoch = steps_an_epoch
-        self.every = every
-        self.stream = stream or sys.stderr
-        self.quiet = quiet
-        self.live = self.stream.isatty()
-        self._last_line = -every
+        self.steps_per_epoch = steps_per_epoch
+        self._shown = False
 
     def update(self, step: int, loss: float, rate: float) -> None:
         """Shows that `step` is done, with the latest loss and learning rate."""
-        epoch = f"  epoch {step / self.steps_an_epoch:.2f}" if self.steps_an_epoch else ""
+        epoch = f"  epoch {step / self.steps_per_epoch:.2f}" if self.steps_per_epoch else ""
         line = f"step {step}/{self.total}{epoch}  loss {loss:.3f}  lr {rate:.2e}"
         figures = self.speed.figures()
         if figures:
@@ -108,36 +95,12 @@ class Progress:
                 line += f", {figures['share_of_matrix_peak']:.0%} of the matrix peak"
             left = (self.total - step) / figures["steps_per_second"]
             line += f")  {duration(left)} left"
-        now = time.monotonic()
-        if self.quiet:
-            return
-        if self.live:
-            bar = "#" * (20 * step // self.total)
-            self._write(f"\r[{bar:<20}] {line}\033[K")
-        elif now - self._last_line > self.every or step == self.total:
-            self._last_line = now
-            self._write(line + "\n")
-
-    def say(self, line: str) -> None:
-        """Writes a line of its own."""
-        if not self.quiet:
-            self._write(("\r\033[K" if self.live else "") + line + "\n")
-
-    def _write(self, text: str) -> None:
-        with contextlib.suppress(OSError):  # the run goes on without its terminal or `tee`
-            self.stream.write(text)
-            self.stream.flush()
+        share = step / self.total
+        self.show(line, time.monotonic(), share, force=step == self.total or not self._shown)
+        self._shown = True
 
 
-def duration(seconds: float) -> str:
-    """3725 -> "1:02:05"."""
-    minutes, seconds = divmod(int(seconds + 0.5), 60)
-    hours, minutes = divmod(minutes, 60)
-    return f"{hours}:{minutes:02d}:{seconds:02d}" if hours else f"{minutes}:{seconds:02d}"
-
-
-# ----------------------------------------------------------------------------
-# How long a run spends on what.
+# How long a run spends on what
 
 
 class PhaseTimes:
@@ -168,8 +131,7 @@ class PhaseTimes:
         return {phase: round(seconds, 3) for phase, seconds in self.seconds.items()}
 
 
-# ----------------------------------------------------------------------------
-# Curves and pictures for TensorBoard, written without needing TensorBoard installed.
+# Curves and pictures for TensorBoard, written without needing TensorBoard installed
 
 
 # SummaryMetadata(plugin_data=PluginData(plugin_name="scalars"), data_class=DATA_CLASS_SCALAR)
@@ -207,8 +169,7 @@ class EventLog:
         self._writer.flush()
 
 
-# ----------------------------------------------------------------------------
-# What a model attends to in a sentence, as pictures for TensorBoard.
+# What a model attends to in a sentence, as pictures for TensorBoard
 
 
 ATTENTION_PIXELS = 8
@@ -251,8 +212,7 @@ def _picture(heads: np.ndarray) -> np.ndarray:
     return np.concatenate(columns, 1)[:, :, None].repeat(3, 2)
 
 
-# ----------------------------------------------------------------------------
-# The loss of training: its mean over every so many steps, and whether it diverges.
+# The loss of training: its mean over every so many steps, and whether it diverges
 
 
 DIVERGED_AT = 1.5
@@ -280,12 +240,12 @@ class LossRecord:
 
     Args:
         every: the number.
-        knowing_nothing: the loss of a network that takes all tokens for as likely, nats a token.
+        uniform: the loss of a uniform prediction (log V), nats per token.
     """
 
-    def __init__(self, every: int, knowing_nothing: float = 0.0):
+    def __init__(self, every: int, uniform: float = 0.0):
         self.every = every
-        self._knowing_nothing = knowing_nothing
+        self._uniform = uniform
         self._sums = np.zeros(3)
         self._first = math.nan
         self._last_fair = 0
@@ -306,7 +266,7 @@ class LossRecord:
 
     @property
     def _fair(self) -> float:
-        return max(self._first, self._knowing_nothing)
+        return max(self._first, self._uniform)
 
     def trouble(self, step: int, loss: float, gradient_norm: float) -> str:
         """What is wrong after `step`, with the latest loss and norm; empty if nothing."""
@@ -318,9 +278,7 @@ class LossRecord:
             step - self._last_fair > DIVERGED_AFTER
             and step // self.every * self.every > self._last_fair
         ):
-            of_what = (
-                "the first steps" if self._first >= self._knowing_nothing else "knowing nothing"
-            )
+            of_what = "the first steps" if self._first >= self._uniform else "a uniform prediction"
             return (
                 f"the loss has been above {DIVERGED_AT} times that of {of_what} ({self._fair:.2f}) "
                 f"since step {self._last_fair}: it diverges"
@@ -337,8 +295,7 @@ class LossRecord:
         self._first, self._last_fair = float(state[3]), int(state[4])
 
 
-# ----------------------------------------------------------------------------
-# What `run.json` says of each start of a run: when, with what, on what, and how it ended.
+# What `run.json` says of each start of a run: when, with what, on what, and how it ended
 
 
 STARTS = "starts"

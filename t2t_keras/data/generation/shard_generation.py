@@ -14,8 +14,6 @@ import itertools
 import pickle
 import random
 import shutil
-import sys
-import time
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
@@ -33,13 +31,13 @@ from t2t_keras.data.problem import missing_field
 from t2t_keras.errors import UserError
 from t2t_keras.files import atomic_write, open_locked, publish
 from t2t_keras.ids import EOS_ID
+from t2t_keras.progress import CountProgress
 
 if TYPE_CHECKING:
     from t2t_keras.data.text_problem import Text2TextProblem
 
 PIECE_EXAMPLES = 16384
 _WRITTEN_AT_ONCE = 8192
-_PROGRESS_SECONDS = 10
 
 Sample = Mapping[str, Any]
 
@@ -124,15 +122,10 @@ class Generation:
             )
 
     def _write_pieces(self, samples: Iterable[Sample]) -> None:
-        start = time.monotonic()
-        said = start
+        progress = CountProgress(f"{self.problem.name} {self.split}", "pairs")
         tasks = self._missing_pieces(samples)
         for _ in run_ordered(_make_piece, tasks, self.problem.processes, _start, self._coding):
-            seconds = time.monotonic() - start
-            if time.monotonic() - said > _PROGRESS_SECONDS:
-                said = time.monotonic()
-                kept = self._counts.kept
-                self._say(f"{kept:,} pairs read, {kept / seconds:,.0f} a second")
+            progress.update(self._counts.kept)
         if not self._counts.kept:
             raise UserError(
                 f"There is no example to write to {self.data_dir}: the source of the {self.split} "
@@ -221,9 +214,6 @@ class Generation:
         with atomic_write(self._note) as partial:
             partial.write_text(digest)
         return set()
-
-    def _say(self, words: str) -> None:
-        print(f"{self.problem.name} {self.split}: {words}", file=sys.stderr, flush=True)
 
 
 def unfinished_directory(data_dir: Path, name: str, split: str) -> Path:
