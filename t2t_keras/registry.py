@@ -208,7 +208,7 @@ def require_model(name: str) -> None:
     if reason := t2t_names.unsupported_model(name):
         raise UserError(f"model {name!r} of tensor2tensor is not supported: {reason}")
     raise UserError(
-        f"unknown model {name!r}.{nearest(name, [*_models, *t2t_names.exact_models()])} Registered: "
+        f"unknown model {name!r}.{nearest(name, _models)} Registered: "
         f"{', '.join(list_models())}. Name the package that registers another by --t2t_usr_dir"
     )
 

@@ -434,11 +434,6 @@ def exact_problems() -> list[str]:
     return _exact(_PROBLEMS)
 
 
-def exact_models() -> list[str]:
-    """Names of T2T's other models, for the nearest match of a misspelt one."""
-    return _exact(_MODELS)
-
-
 def exact_sets() -> list[str]:
     """Names of T2T's unsupported Transformer sets, for the nearest match of a misspelt one."""
     return _exact(_SETS)
