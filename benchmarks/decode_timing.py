@@ -1,4 +1,4 @@
-"""How each program that `decode.py` starts is told what to decode, and answers; it needs Python alone."""
+"""Protocol between `decode.py` and the programs it starts: the job in, the timings out. Needs Python alone."""
 
 import json
 import sys
@@ -47,7 +47,7 @@ def answer(make_decode: Callable[[dict[str, Any]], tuple[Decode, dict[str, Any]]
 
 
 def output_length(batch: list[list[int]]) -> int:
-    """That of the longest sentence, rounded up to a multiple of 8: fewer graphs to make."""
+    """Returns the longest sentence's length rounded up to a multiple of 8, so that fewer graphs are made."""
     return -(-max(map(len, batch)) // 8) * 8
 
 

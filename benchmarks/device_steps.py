@@ -68,7 +68,7 @@ def main() -> None:
 
 
 def spec_of(args: argparse.Namespace, way: str, kind: str, model: str, precision: str) -> dict:
-    """What one process is to measure."""
+    """Returns the job of one process."""
     return {
         **MODELS[model],
         "way": way,

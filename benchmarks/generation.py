@@ -99,13 +99,13 @@ def measure(way: str, directory: Path, pairs: int) -> dict[str, float]:
 
 
 def cpu_seconds() -> float:
-    """What this process and those that it has started and ended have used."""
+    """Returns the CPU seconds of this process and of its finished children."""
     usages = map(resource.getrusage, EVERYBODY)
     return sum(usage.ru_utime + usage.ru_stime for usage in usages)
 
 
 def prepare_ours(way: str, directory: Path, data_dir: Path):
-    """What `t2t-keras-datagen --num_concurrent_processes=WAY` does."""
+    """Runs the work of `t2t-keras-datagen --num_concurrent_processes=WAY`."""
     from t2t_keras import data
 
     class Pairs(data.TranslateProblem):

@@ -110,7 +110,7 @@ def add(results: Results, args: argparse.Namespace, number, layer, length, depth
 
 
 def multiplications(layer: str, n: int, d: int, r: int, k: int) -> int:
-    """What a layer multiplies for a sequence of n positions, forward."""
+    """Returns the multiplications of a layer's forward pass over n positions."""
     return {
         "self_attention": 4 * n * d**2 + 2 * n**2 * d,
         "restricted": 4 * n * d**2 + 2 * min(r, n) * n * d,
@@ -190,7 +190,7 @@ def print_table(rows: list[dict]) -> None:
 
 
 def print_comparison(rows: list[dict]) -> None:
-    """How much less restricted attention takes than full attention."""
+    """Prints how many times less restricted attention takes than full attention."""
     found = {(row["layer"], row["length"], row["depth"]): row for row in rows}
     for row in rows:
         size = row["length"], row["depth"]

@@ -1,4 +1,4 @@
-"""On what a benchmark ran: the machine, the day, and the versions of what it compared."""
+"""Describes where a benchmark ran: the machine, the date, and package versions."""
 
 import json
 import os
@@ -8,7 +8,7 @@ import time
 from pathlib import Path
 
 INSTRUCTIONS = ("avx2", "avx512f", "avx512_bf16", "amx_bf16", "asimd", "bf16")
-"""What decides how fast matrix products are, as Linux calls it."""
+"""Linux's names of the vector instructions that decide the speed of matrix products."""
 
 _VERSIONS = """
 import importlib.metadata as metadata, json, platform, sys
@@ -48,7 +48,7 @@ def versions(python: str, packages: tuple[str, ...]) -> dict[str, str]:
 
 
 def _cpu_facts() -> dict[str, str]:
-    """What Linux says of its first processor; {} elsewhere."""
+    """Returns Linux's facts about its first processor; {} on other systems."""
     try:
         text = Path("/proc/cpuinfo").read_text().split("\n\n")[0]
     except OSError:

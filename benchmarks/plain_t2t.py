@@ -31,7 +31,7 @@ def split(text: str) -> list[str]:
 
 
 def count_tokens(lines: Iterable[str]) -> dict[str, int]:
-    """How often each token occurs."""
+    """Counts the occurrences of each token."""
     counts: defaultdict[str, int] = defaultdict(int)
     for line in lines:
         for token in split(line):

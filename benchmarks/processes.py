@@ -16,7 +16,7 @@ MODELS = {
 
 
 class Results(list):
-    """What was measured, also in a file, whenever something is added."""
+    """Measurements so far, also written to a file after each addition."""
 
     def __init__(self, path: str | None):
         super().__init__()
@@ -30,7 +30,7 @@ class Results(list):
 
 
 def measured(python: str, script: str, spec: dict) -> dict:
-    """What a script of this folder prints last, as JSON, when told a spec; or {"failure": why}."""
+    """Runs a script of this folder with a job and returns the JSON of its last line, or {"failure": why}."""
     command = [python, str(HERE / script), json.dumps(spec)]
     load = os.getloadavg()[0]
     try:

@@ -1,4 +1,4 @@
-"""How quickly batches are read from shards, and how much of them is padding, beside T2T's scheme.
+"""Measures the speed of reading batches from shards, and their padding, beside T2T's scheme.
 
     python benchmarks/reading.py --data_dir DIR --name PROBLEM --hparams transformer_base
 

@@ -32,7 +32,7 @@ LEFT_OUT = " left out: "
 
 
 class Inputs(NamedTuple):
-    """What the benchmarks are given, as they get it or as the page shows it."""
+    """Inputs of the benchmarks, as they get them or as the page shows them."""
 
     text: list[str]
     data_dir: str | None
@@ -244,7 +244,7 @@ def measured(benchmark: Benchmark, given: Inputs, quick: bool) -> str | None:
 
 
 def markdown(text: str) -> str:
-    """What a benchmark printed, with an empty line between tables and sentences."""
+    """Returns a benchmark's output with an empty line between tables and sentences."""
     lines: list[str] = []
     for line in text.strip().splitlines():
         if lines and lines[-1] and line and line.startswith("|") != lines[-1].startswith("|"):

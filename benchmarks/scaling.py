@@ -1,4 +1,4 @@
-"""On paper: how much of n devices' speed is left when their gradients are summed.
+"""Estimates data-parallel efficiency: how much of n devices' speed is left after summing gradients.
 
     python benchmarks/scaling.py --rate=100 --tokens=4096
 
@@ -73,7 +73,7 @@ def compute_seconds(weights: int, tokens: int, rate: float) -> float:
 
 
 def sent_bytes(weights: int, devices: int) -> float:
-    """What each device (a host, for the link it shares) sends in a ring."""
+    """Returns the bytes that each device (or host, for a shared link) sends in a ring all-reduce."""
     return 4 * weights * 2 * (devices - 1) / devices
 
 

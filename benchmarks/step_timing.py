@@ -1,4 +1,4 @@
-"""How each program that `train_step.py` starts is told what to measure, and answers; it needs Python alone."""
+"""Protocol between `train_step.py` and the programs it starts: the job in, the timings out. Needs Python alone."""
 
 import json
 import resource

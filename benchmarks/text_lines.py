@@ -1,4 +1,4 @@
-"""What the text benchmarks share: lines of files, and CPU time."""
+"""Helpers of the text benchmarks: lines of files, and CPU time."""
 
 import argparse
 import itertools

@@ -95,7 +95,7 @@ def main() -> None:
 
 
 def spec_of(args: argparse.Namespace, way: str, shape: str, precision: str) -> dict:
-    """What one process is to measure."""
+    """Returns the job of one process."""
     model, size = shape.split(":")
     rows, length = map(int, size.split("x"))
     return {

@@ -16,7 +16,7 @@ from t2t_keras.text import subword_builder, tokenizer
 
 
 class Figures(NamedTuple):
-    """What one method took, in CPU seconds and MiB, and what it built."""
+    """Cost of one method in CPU seconds and MiB, and the vocabulary it built."""
 
     token_count: int
     counting: list[float]

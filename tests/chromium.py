@@ -101,7 +101,7 @@ def browser():
 
 
 def _address_of_page(process, log):
-    """Where the page is driven, from what the browser prints when it is ready."""
+    """Reads the page's debugging address from the line that the browser prints when it is ready."""
     until = time.monotonic() + SECONDS
     while time.monotonic() < until and process.poll() is None:
         found = re.search(rb"DevTools listening on ws://([\d.:]+)/", log.read_bytes())
@@ -133,7 +133,7 @@ class Page:
         self.size(1280, 1000)
 
     def call(self, method, **arguments):
-        """What a method of the protocol returns."""
+        """Calls a method of the protocol and returns its result."""
         number = next(self._numbers)
         message = {"id": number, "method": method, "params": arguments}
         self._socket.send(json.dumps(message))
@@ -227,7 +227,7 @@ class Page:
         self.drawn()
 
     def screenshot(self):
-        """What is in the window, [height, width, 3] uint8."""
+        """Returns the window's picture, [height, width, 3] uint8."""
         from PIL import Image
 
         data = self.call("Page.captureScreenshot", format="png")["data"]

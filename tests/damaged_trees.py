@@ -1,4 +1,4 @@
-"""What a bad parser makes of a tree: other brackets, labels, tags and, rarely, other words."""
+"""Damages trees as a bad parser would: other brackets, labels, tags and, rarely, other words."""
 
 import random
 

@@ -1,4 +1,4 @@
-"""What EVALB with its parameters COLLINS.prm printed of these trees."""
+"""Figures that EVALB with its parameters COLLINS.prm printed for these trees."""
 
 FORTY = " (NN tea)" * 40
 

@@ -37,7 +37,7 @@ MODELS = (
 
 
 def relative_error(ours, theirs) -> float:
-    """What `RELATIVE` allows; of tensors of the same shape."""
+    """Returns the relative error of a tensor, which must stay below `RELATIVE`."""
     ours, theirs = np.asarray(ours), np.asarray(theirs)
     assert ours.shape == theirs.shape
     return float(np.abs(ours - theirs).max() / max(np.abs(theirs).max(), 1e-9))

@@ -28,7 +28,7 @@ UPDATED = "base_prenorm"
 """The model that is also trained and decoded."""
 
 POSITIONS = 2
-"""How many are decoded step by step."""
+"""Number of tokens decoded step by step."""
 
 PACKED = {
     "inputs": np.array([[5, 9, 3, 7, 6, 8, 1], [4, 1, 0, 0, 0, 0, 0]], np.int32),
@@ -58,7 +58,7 @@ def part(given, name):
 
 
 def forward_errors(name, given):
-    """Of logits, loss and, where they are given, the weights of attention."""
+    """Returns the errors of logits, loss and, where given, attention weights."""
     case = golden.load(name)
     model = model_with(case.new_model(), given)
     batch = batch_of(case.arrays)
@@ -81,7 +81,7 @@ def forward_errors(name, given):
 
 
 def gradient_error(given):
-    """Of the gradients of all variables, compiled together."""
+    """Returns the error of the gradients of all variables, compiled together."""
     case = golden.load(DIFFERENTIATED)
     model = model_with(case.new_model(), given)
     batch = batch_of(case.arrays)
@@ -108,7 +108,7 @@ def loss_of(logits, batch, hp):
 
 
 def update_errors(given):
-    """Of three steps of the example: how many elements are off, and how far the furthest."""
+    """Returns, after three steps of the example, how many elements are off and the largest error."""
     case = golden.load(UPDATED)
     model = model_with(case.new_model(), given)
     optimizer = t2t.optimizers.create(case.hp)
@@ -133,7 +133,7 @@ def update_errors(given):
 
 
 def decoding_errors(given):
-    """Of the logits of two hypotheses that are the same, decoded step by step."""
+    """Returns the error of the logits of two equal hypotheses, decoded step by step."""
     case = golden.load(UPDATED)
     model = model_with(case.new_model(), given)
     batch = batch_of(case.arrays)
@@ -158,7 +158,7 @@ def release_error(given):
 
 
 def packed_error(pos):
-    """Of packed rows where attention is restricted, beside the network in numpy."""
+    """Returns the error of packed rows under restricted attention, beside the network in NumPy."""
     restricted = "self_attention_type=restricted,restricted_neighborhood=3"
     model = networks.small_model(f"{restricted},pos={pos}")
     logits = jax.jit(model)(PACKED)

@@ -1,4 +1,4 @@
-"""What every layer owes its Keras users, checked in one call."""
+"""Checks in one call everything that a Keras user expects of a layer."""
 
 import json
 

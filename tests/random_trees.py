@@ -15,7 +15,7 @@ _phrases = st.recursive(
     max_leaves=20,
 )
 trees = st.builds(Tree, st.just("TOP"), st.lists(_phrases, min_size=1, max_size=3).map(tuple))
-"""No label is both a tag and a phrase, and no word holds a bracket or white space."""
+"""Labels are either tags or phrases, never both; words hold no bracket or white space."""
 
 _RULES = {
     "S": ["(S {NP} {VP} (. .))"],

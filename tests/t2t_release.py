@@ -1,4 +1,4 @@
-"""What a user of tensor2tensor has: T2T's released test checkpoint, a vocabulary and TFRecord shards.
+"""Files of a tensor2tensor user: T2T's released test checkpoint, a vocabulary and TFRecord shards.
 
 The released vocabulary is text, and so not part of the tests' data: where it is absent, one of made-up
 subwords of the same size stands for it.
@@ -14,7 +14,7 @@ from markdown_blocks import ROOT
 PROBLEM = "translate_ende_wmt8k"
 VOCABULARY = "vocab.translate_ende_wmt8k.8192.subwords"
 RELEASED = ROOT.parent / "shared/golden/t2t_release"
-"""Where the released vocabulary lies, and the flags of `t2t-trainer` beside the checkpoint."""
+"""Directory of the released vocabulary, and of the flags of `t2t-trainer` beside the checkpoint."""
 
 
 def write(directory, made_up=False):

@@ -31,7 +31,7 @@ class ToyTranslate(tfds.core.GeneratorBasedBuilder):
 
 
 def pair(split, number):
-    """What a reader makes of an example, English first."""
+    """Returns the pair that a reader makes of an example, English first."""
     return f"sentence {number:04d} {split}", f"Sätzchen {number:04d} {split}"
 
 

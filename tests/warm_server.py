@@ -42,7 +42,7 @@ with socket.socket(socket.AF_UNIX) as connection:
 """The program that stands for each command on the path of a shell."""
 
 EAGERLY = "T2T_KERAS_TESTS_RUN_EAGERLY"
-"""With this in its environment, a command makes no graphs: less work for a few steps of a small model."""
+"""Environment variable that makes a command run eagerly: less work for a few steps of a small model."""
 
 SLOW = (
     *("keras", "tensorflow_text", "sacrebleu"),
