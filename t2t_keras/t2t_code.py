@@ -82,7 +82,7 @@ COUNTERPARTS = {
     "transformer.transformer_base()",
     "utils.metrics": "leave it out, and define quality in the problem",
     "utils.registry": "t2t_keras.registry",
-    "utils.t2t_model": "train a model of your own in Python, see docs/extending.md",
+    "utils.t2t_model": "register a subclass of t2t_keras.Transformer, see docs/extending.md",
 }
 """By what follows "tensor2tensor.": the module or the name to import, or what to do."""
 

@@ -1,4 +1,4 @@
-"""How every command starts and how it ends: flags in, one line out when something is wrong."""
+"""Start and end of every command: flags are parsed, and an error is one line."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _BROKEN_PIPE = 141  # a shell's
 def start(main: Callable[[list[str]], None], argv: Sequence[str] | None = None) -> None:
     """Parses the flags, runs `main(rest)` and exits: 0, or 2 after a one-line message.
 
-    Where nobody reads on (`| head`), it ends without a word and with a shell's code for that, 141.
+    If its output is closed (`| head`), it ends silently with a shell's code for that, 141.
     Flags are parsed before anything heavy is imported, so `main` imports TensorFlow itself.
 
     Args:
@@ -73,7 +73,7 @@ def _run(main: Callable[[list[str]], None], argv: Sequence[str] | None) -> None:
 def _define_flags_of_t2t() -> set[str]:
     """Defines the flags of T2T's that a command does not have; returns the names of those it has.
 
-    They are known so that a command line of T2T's is read as T2T reads it, and left out of --help.
+    So a command line of T2T's is read as T2T reads it. They are left out of --help.
     """
     ours = set(flags.FLAGS)
     for name, known in t2t_names.FLAGS.items():
@@ -84,13 +84,13 @@ def _define_flags_of_t2t() -> set[str]:
 
 
 def _require_done_anyway(ours: set[str]) -> None:
-    """Refuses flags of T2T's that ask for something else than what is done anyway.
+    """Refuses flags of T2T's that ask for anything but what is done anyway.
 
     Args:
         ours: names of the flags that the command has.
 
     Raises:
-        UserError: what to do without each of them.
+        UserError: what to do instead of each.
     """
     told = []
     for name in t2t_names.FLAGS:
@@ -106,7 +106,7 @@ def _require_done_anyway(ours: set[str]) -> None:
 
 
 def _devices_used(ours: set[str]) -> int:
-    """How many devices the command will use: one, or all GPUs in sight where it has --distribute."""
+    """Returns how many devices a command will use: one, or all visible GPUs if it has --distribute."""
     if "distribute" not in ours or flags.FLAGS.distribute == "none":
         return 1
     gpus = len(glob.glob("/dev/nvidia[0-9]*"))

@@ -19,10 +19,10 @@ def define_flags() -> None:
     options.define_model()
     options.define_hparams()
     flags.DEFINE_string(
-        "checkpoint_path", None, "What to convert: a checkpoint, its directory, or a .keras file."
+        "checkpoint_path", None, "Checkpoint, its directory, or .keras file to convert."
     )
     flags.DEFINE_string(
-        "output_path", None, "The result: a name ending in .keras, or a checkpoint's prefix."
+        "output_path", None, "Result: a name that ends in .keras, or a checkpoint's prefix."
     )
     flags.DEFINE_integer(
         "target_space_id", 0, "Row of the target-space table; T2T's translation uses 0."
@@ -30,7 +30,7 @@ def define_flags() -> None:
 
 
 def main(arguments: list[str]) -> None:
-    """Reads the one, checks that every variable fits, writes the other."""
+    """Reads the one format, checks that every variable fits, writes the other."""
     options.reject_arguments(arguments)
     source, target = options.required("checkpoint_path"), options.required("output_path")
     if source.endswith(".keras") == target.endswith(".keras"):
@@ -56,7 +56,7 @@ def main(arguments: list[str]) -> None:
 
 
 def save_checkpoint(model, prefix: str) -> None:
-    """Writes a checkpoint of tensor2tensor, of the step that its name ends in, and its settings."""
+    """Writes a checkpoint of tensor2tensor with its settings; its step is that in its name."""
     import numpy as np
 
     from t2t_keras import checkpoints
