@@ -1,4 +1,4 @@
-"""A run's directory: the settings beside its checkpoints, and a model made from both."""
+"""The directory of a run: settings beside its checkpoints, and a model made from both."""
 
 from __future__ import annotations
 
@@ -21,16 +21,16 @@ _NO_SETTINGS = (
     *("data_dir", "model_dir", "schedule", "train_steps", "eval_steps", "warm_start_from"),
     *("std_server_protocol", "eval_freq_in_steps", "eval_timeout_mins", "eval_dir_name"),
 )
-"""What T2T writes among its settings besides: how it was started, and its modalities."""
+"""Keys that T2T writes among its settings: how it was started, and its modalities."""
 
 _OFF: tuple[Any, ...] = (None, False, 0, "", "none", [], {})
-"""Values of a setting that is not in use."""
+"""Values of a setting that is off."""
 
 HPARAMS_FILE = "hparams.json"  # T2T's name and content
 RUN_FILE = "run.json"
 
 INFERENCE_ONLY = "inference_only"
-"""In `run.json` beside averages: nothing here can be trained on."""
+"""Key in `run.json` beside averages, which cannot be trained on."""
 
 
 def write_settings(directory: str, hp: HParams, run: Mapping[str, Any]) -> None:
@@ -70,16 +70,16 @@ def require_same_settings(directory: str, hp: HParams, run: Mapping[str, Any]) -
 
 
 def left_out_of_t2t(directory: str, hp: HParams, problem: str, replicas: int) -> list[str]:
-    """What a run that tensor2tensor began in a directory had, and that going on with it has not.
+    """Lists the settings of a run of tensor2tensor's that have no effect when it is resumed here.
 
     Args:
         directory: of the run.
-        hp: the settings to go on with; `write_settings` writes them over those that are read here.
-        problem: the name of the problem to go on with.
-        replicas: how many batches a step will have.
+        hp: the settings to resume with; `write_settings` writes them over those that are read here.
+        problem: name of the problem to resume with.
+        replicas: number of batches per step.
 
     Returns:
-        A phrase for each setting; none where there is no run of T2T's.
+        A phrase for each setting; none if the run is not T2T's.
     """
     path = os.path.join(directory, HPARAMS_FILE)
     if not os.path.exists(path) or os.path.exists(os.path.join(directory, RUN_FILE)):
@@ -111,7 +111,7 @@ def read_settings(directory: str) -> tuple[HParams | None, dict[str, Any]]:
     """Reads the settings beside a run's or tensor2tensor's checkpoints.
 
     Returns:
-        The settings, None if the directory has none, and what `run.json` says, empty if absent.
+        The settings (None if the directory has none) and the content of `run.json` (empty if absent).
     """
     hparams_path, run_path = (os.path.join(directory, n) for n in (HPARAMS_FILE, RUN_FILE))
     hp = None
@@ -132,12 +132,12 @@ def load_model(
     target_space_id: int | None = None,
     model: str | None = None,
 ) -> Transformer:
-    """Makes the model of a checkpoint and loads it.
+    """Makes the model of a checkpoint and loads its weights.
 
     Args:
         path: checkpoint prefix, or a directory (its latest checkpoint).
-        hp: the settings, if the directory has no `hparams.json`; otherwise they must agree in
-            what decides the logits.
+        hp: the settings, if the directory has no `hparams.json`; otherwise those that decide the
+            logits must agree.
         target_space_id: if the directory does not say.
         model: registered name, if the directory does not say; by default "transformer".
 
@@ -180,7 +180,7 @@ def load_model(
 
 
 def vocab_sizes(arrays: Mapping[str, Any], source: str) -> tuple[int, int]:
-    """The sizes of the source and target vocabulary, told by the embedding tables."""
+    """Returns the sizes of the source and target vocabulary by the embedding tables."""
     rows: dict[str, list[int]] = {}
     for name, table in arrays.items():
         parts = name.split("/")
@@ -189,7 +189,9 @@ def vocab_sizes(arrays: Mapping[str, Any], source: str) -> tuple[int, int]:
     for pair in (("input_emb", "target_emb"), ("shared", "softmax"), ("shared", "shared")):
         if all(scope in rows for scope in pair):
             return rows[pair[0]][0], rows[pair[1]][0]
-    raise UserError(f"checkpoint {source} has no embedding tables: it is no Transformer of T2T.")
+    raise UserError(
+        f"checkpoint {source} has no embedding tables: it is not of a Transformer of T2T."
+    )
 
 
 def _require_network(recorded: HParams, directory: str) -> None:
@@ -203,7 +205,7 @@ def _require_network(recorded: HParams, directory: str) -> None:
 
 
 def _flags_of_t2t(directory: str) -> dict[str, str]:
-    """The flags of t2t-trainer, which it writes beside a run."""
+    """Reads the flags that t2t-trainer writes beside a run."""
     path = Path(directory) / "flags.txt"
     if not path.exists():
         return {}

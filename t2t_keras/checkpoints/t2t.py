@@ -1,7 +1,7 @@
 """Reading and writing tensor2tensor's checkpoints.
 
-TensorFlow is imported where its files are read or written: setting a model's variables from arrays
-(`assign`) does without, whatever Keras runs on.
+TensorFlow is imported where its files are read or written; `assign`, which sets a model's variables
+from arrays, works without it on any backend of Keras.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ def each_variable(
     """Yields names and values, one variable in memory at a time; see `read_variables`.
 
     Args:
-        wanted: tells by the name whether to read a variable.
+        wanted: returns True for the names of variables to read.
     """
     import tensorflow as tf
 
@@ -86,7 +86,7 @@ def is_whole(prefix: str) -> bool:
 
 
 def require_whole(prefix: str) -> None:
-    """Raises a `UserError` with the reason unless `is_whole`."""
+    """Raises a `UserError` with the reason if a checkpoint is not whole; see `is_whole`."""
     for _ in each_variable(prefix):
         pass
 
@@ -135,14 +135,14 @@ def resolve(path: str) -> str:
 
 
 def checkpoints_in(directory: str, start: str = "") -> list[str]:
-    """Prefixes of the checkpoints `<start>...-<step>` in a directory, by step."""
+    """Returns the prefixes of the checkpoints `<start>...-<step>` in a directory, by step."""
     found = (_INDEX.match(name) for name in os.listdir(directory) if name.startswith(start))
     by_step = sorted((int(match["step"]), match["name"]) for match in found if match)
     return [os.path.join(directory, name) for _, name in by_step]
 
 
 def step_in_name(prefix: str) -> int:
-    """The step that a name such as `dir/model.ckpt-1000` ends in; 0 without one."""
+    """Returns the step that a name such as `dir/model.ckpt-1000` ends in; 0 without one."""
     digits = re.search(r"-(\d+)$", prefix)
     return int(digits[1]) if digits else 0
 
@@ -203,7 +203,7 @@ def write_state(directory: str, names: Sequence[str]) -> None:
     """Writes TensorFlow's `checkpoint` file.
 
     Args:
-        names: of the checkpoints there, oldest first; the last is what the directory stands for.
+        names: of the checkpoints there, oldest first; the last is the latest checkpoint.
     """
     lines = [f"model_checkpoint_path: {json.dumps(names[-1])}"]
     lines += [f"all_model_checkpoint_paths: {json.dumps(name)}" for name in names]
@@ -267,14 +267,14 @@ def save_t2t(model, path: str, extra: Mapping[str, Any] | None = None) -> None:
     Args:
         model: the model.
         path: prefix such as `dir/model.ckpt-0`.
-        extra: further arrays by name, for instance `global_step`. One that stands for a table
+        extra: further arrays by name, for instance `global_step`. A slot of a table
             (its name contains `/symbol_modality_`) must already be cut into shards.
     """
     write(path, {**model_arrays(model), **(extra or {})})
 
 
 def model_arrays(model) -> dict[str, np.ndarray]:
-    """The model's variables by the names they have in a T2T checkpoint, tables cut."""
+    """Returns the model's variables by their names in a T2T checkpoint, tables cut."""
     arrays: dict[str, np.ndarray] = {}
     for name, variable in t2t_variables(model).items():
         value = np.asarray(variable)
@@ -295,7 +295,7 @@ def _join_tables(arrays: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
             shards.setdefault(table, {})[int(match[2])] = name
     for table, names in shards.items():
         pieces = [arrays[names[i]] for i in sorted(names)]
-        # What makes no table stays in pieces, for `assign` to list with all else that is wrong.
+        # Pieces that make no table stay, for `assign` to list with all else that is wrong.
         if len(pieces) == max(names) + 1 and len({piece.shape[1:] for piece in pieces}) == 1:
             joined[table] = np.concatenate(pieces)
             for name in names.values():

@@ -27,7 +27,7 @@ PRECISIONS = ("float32", "bfloat16", "float16")
 
 @dataclasses.dataclass(frozen=True)
 class EngineSettings:
-    """How a model is trained, whatever it is trained on.
+    """Settings of the training of a model on any data.
 
     Args:
         random_seed: of the first weights and of dropout.
@@ -329,10 +329,10 @@ ON_THE_FLY = 0.75
 
 
 class UpdateSize(NamedTuple):
-    """How much a step of a run takes."""
+    """Batches and target tokens of a step."""
 
-    batches: int  # for one step
-    tokens: float  # target tokens of a step, on the average
+    batches: int
+    tokens: float  # mean number of target tokens; 0: not asked for
 
 
 def fit_to_update(

@@ -1,4 +1,4 @@
-"""What a run says of itself: progress lines, times of its phases, TensorBoard events, loss, and `run.json`."""
+"""Reports of a run: progress line, times of its phases, TensorBoard events, loss, and `run.json`."""
 
 from __future__ import annotations
 
@@ -21,17 +21,15 @@ from t2t_keras.checkpoints.run_directory import RUN_FILE, read_settings
 from t2t_keras.files import write_json
 from t2t_keras.progress import Progress, duration
 
-# The line that tells how a run is going
+# Speed and progress
 
 
 class Speed:
-    """Tokens and operations a second, over all steps but those of the first call.
-
-    The first call compiles.
+    """Tokens and operations per second over all steps but those of the first call, which compiles.
 
     Args:
         operations_a_position: of a training step, see `operations_a_position`.
-        peak: operations a second that the devices are capable of; 0: unknown.
+        peak: operations per second that the devices are capable of; 0: unknown.
     """
 
     def __init__(self, operations_a_position: float = 0.0, peak: float = 0.0):
@@ -49,8 +47,10 @@ class Speed:
         self._compiled = True
 
     def figures(self) -> dict[str, float]:
-        """What is known so far: steps, real tokens and padded ones a second, both sides; of 1,
-        the share of the machine's peak, padding counted as work."""
+        """Returns steps, real and padded tokens of both sides per second, and the share of the peak.
+
+        Padding counts as work in the share (0 to 1). Empty before the second call.
+        """
         if not self._seconds:
             return {}
         figures = {
@@ -100,7 +100,7 @@ class TrainingProgress(Progress):
         self._shown = True
 
 
-# How long a run spends on what
+# Times of phases
 
 
 class PhaseTimes:
@@ -127,11 +127,11 @@ class PhaseTimes:
             self.add(phase, time.perf_counter() - start)
 
     def rounded(self) -> dict[str, float]:
-        """The seconds to three digits, for files."""
+        """Returns the seconds to three digits, for files."""
         return {phase: round(seconds, 3) for phase, seconds in self.seconds.items()}
 
 
-# Curves and pictures for TensorBoard, written without needing TensorBoard installed
+# Curves and pictures for TensorBoard, which need not be installed
 
 
 # SummaryMetadata(plugin_data=PluginData(plugin_name="scalars"), data_class=DATA_CLASS_SCALAR)
@@ -141,7 +141,7 @@ _IMAGE = b"\n\x08\n\x06images\x20\x03"
 
 
 class EventLog:
-    """Writes what has a name and a step to an event file in a directory; without one, nowhere."""
+    """Writes curves and pictures to an event file in a directory; without one, nowhere."""
 
     def __init__(self, directory: str | None):
         self._writer = (
@@ -169,15 +169,15 @@ class EventLog:
         self._writer.flush()
 
 
-# What a model attends to in a sentence, as pictures for TensorBoard
+# Attention in a sentence, as pictures for TensorBoard
 
 
 ATTENTION_PIXELS = 8
-"""Width and height of a weight."""
+"""Width and height of the square of one weight."""
 
 
 def attention_images(model, batch) -> dict[str, np.ndarray]:
-    """Pictures of every layer's attention in the first sentence of a batch.
+    """Draws every layer's attention in the first sentence of a batch.
 
     Args:
         model: a `Transformer`.
@@ -193,7 +193,7 @@ def attention_images(model, batch) -> dict[str, np.ndarray]:
         ids[:, : np.flatnonzero(ids[0])[-1] + 1] for ids in (first["inputs"], first["targets"])
     )
     length = {side: first[side].shape[1] for side in ("inputs", "targets")}
-    for name in first:  # what goes with the ids of packed rows
+    for name in first:  # segments and positions of packed rows
         first[name] = first[name][:, : length[name.split("_")[0]]]
     _, weights = model(first, training=False, return_attention_weights=True)
     return {
@@ -204,39 +204,39 @@ def attention_images(model, batch) -> dict[str, np.ndarray]:
 
 
 def _picture(heads: np.ndarray) -> np.ndarray:
-    """Weights [H, T, S] as [T * ATTENTION_PIXELS, H * (S + 1) * ATTENTION_PIXELS - ATTENTION_PIXELS, 3], heads a column apart."""
-    shades = 255 - np.round(255 * heads).astype(np.uint8)
-    shades = shades.repeat(ATTENTION_PIXELS, 1).repeat(ATTENTION_PIXELS, 2)
+    """Draws weights [H, T, S] side by side, P = `ATTENTION_PIXELS` apart: [T P, (H (S + 1) - 1) P, 3]."""
+    shades = 255 - np.round(255 * heads).astype(np.uint8)  # [H, T, S]
+    shades = shades.repeat(ATTENTION_PIXELS, 1).repeat(ATTENTION_PIXELS, 2)  # [H, T P, S P]
     gap = np.full((shades.shape[1], ATTENTION_PIXELS), 200, np.uint8)
     columns = [part for head in shades for part in (gap, head)][1:]
-    return np.concatenate(columns, 1)[:, :, None].repeat(3, 2)
+    return np.concatenate(columns, 1)[:, :, None].repeat(3, 2)  # [T P, (H (S + 1) - 1) P, 3]
 
 
-# The loss of training: its mean over every so many steps, and whether it diverges
+# The loss: its mean over so many steps, and divergence
 
 
 DIVERGED_AT = 1.5
-"""So many times the first loss, or that of a uniform prediction (log V) if it is more, is too much."""
+"""Factor on the first loss, or on that of a uniform prediction (log V) if it is more."""
 
 DIVERGED_AFTER = 1000
-"""Steps without a better one before it counts as diverged; a high learning rate may swing back."""
+"""Steps above that before a run counts as diverged; after a high learning rate it may come back."""
 
 
 class Mean(NamedTuple):
-    """Of the steps since the last multiple of `every`."""
+    """Mean loss of the steps since the last multiple of `every`, and their sizes."""
 
     loss: float
-    """Nats a target token, as trained (smoothed)."""
+    """Nats per target token, as trained (smoothed)."""
     target_tokens: float
     positions: float
-    """Padded, of both sides."""
+    """Of both sides, padding included."""
 
 
 class LossRecord:
-    """Adds up the loss between the steps that are multiples of a number.
+    """Averages the loss between the steps that are multiples of a number.
 
-    Sums are float64, and what they hold in between is part of a checkpoint, so that a run that
-    was stopped gives the same means at the same steps.
+    Sums are float64 and part of a checkpoint, so that a run that was stopped gives the same means at
+    the same steps.
 
     Args:
         every: the number.
@@ -269,7 +269,7 @@ class LossRecord:
         return max(self._first, self._uniform)
 
     def trouble(self, step: int, loss: float, gradient_norm: float) -> str:
-        """What is wrong after `step`, with the latest loss and norm; empty if nothing."""
+        """Describes what is wrong after `step` with the latest loss and norm; "" if nothing is."""
         if not math.isfinite(loss):
             return f"the loss became {loss} before step {step}"
         if not math.isfinite(gradient_norm):
@@ -286,27 +286,27 @@ class LossRecord:
         return ""
 
     def state(self) -> np.ndarray:
-        """What a checkpoint holds of it, [5] float64."""
+        """Returns the state for a checkpoint, [5] float64."""
         return np.array([*self._sums, self._first, self._last_fair], np.float64)
 
     def restore(self, state: np.ndarray) -> None:
-        """Goes on where `state` was."""
+        """Sets the state."""
         self._sums = np.array(state[:3], np.float64)
         self._first, self._last_fair = float(state[3]), int(state[4])
 
 
-# What `run.json` says of each start of a run: when, with what, on what, and how it ended
+# Starts of a run in `run.json`
 
 
 STARTS = "starts"
 
 
 class RunRecord:
-    """The list `starts` in `run.json`, whose last entry is this start.
+    """The starts of a run in `run.json`: when, by what command, on what, and how each ended.
 
     Args:
-        directory: of the run; its `run.json` is there.
-        write: whether to write to it.
+        directory: of the run, locked: a start that another process writes now would be lost.
+        write: False to leave the file as it is.
         **facts: of this start, such as the number of replicas.
     """
 
@@ -330,7 +330,7 @@ class RunRecord:
 
     @property
     def first_started(self) -> float:
-        """When the run was first started, seconds since 1970."""
+        """Time of the first start of the run, seconds since 1970."""
         return float(self._starts[0]["started_seconds"])
 
     def note(self, **facts: Any) -> None:
@@ -342,7 +342,7 @@ class RunRecord:
 
 
 def versions() -> dict[str, str]:
-    """Versions of what a run depends on."""
+    """Returns the versions of the packages that a run depends on."""
     import keras
     import tensorflow as tf
 
