@@ -41,7 +41,7 @@ def atomic_write(path: str | os.PathLike, suffix: str = "") -> Iterator[Path]:
 
 
 def publish(names: Mapping[Path, Path]) -> None:
-    """Renames finished files of one directory, once all of them are on disk.
+    """Renames finished files or directories, once all of them are on disk.
 
     Args:
         names: temporary -> final name, in the order of renaming. Of a set of files the last must be
@@ -54,13 +54,11 @@ def publish(names: Mapping[Path, Path]) -> None:
         if not partial.is_dir():
             _sync(partial)
     *others, last = names
-    directory = names[last].parent
-    for partial in others:
-        os.replace(partial, names[partial])
-    if others:
-        _sync(directory)
-    os.replace(last, names[last])
-    _sync(directory)
+    for step in (others, [last]):
+        for partial in step:
+            os.replace(partial, names[partial])
+        for directory in {names[partial].parent for partial in step}:
+            _sync(directory)
 
 
 def _sync(path: Path) -> None:

@@ -217,7 +217,7 @@ class Known(NamedTuple):
 
 
 _FLAGS: dict[str, dict[str, str | tuple[str, ...]]] = {
-    "it makes no model: leave it out": {"model": "transformer"},
+    "the command makes no model: leave it out": {"model": "transformer"},
     "names all models, sets and problems": {"registry_help": ("true", "false")},
     "training and evaluation take turns: leave it out, or call t2t-keras-eval or t2t-keras-decode": {
         "schedule": ("continuous_train_and_eval", "train_and_evaluate"),

@@ -223,9 +223,8 @@ def problem(recorded: str | None = None):
 
 def require_model() -> None:
     """Refuses a --model that is not registered, T2T's other ones among them."""
-    if "model" in FLAGS and FLAGS.model:
-        if "t2t_usr_dir" in FLAGS:
-            load_user_directory()
+    if "t2t_usr_dir" in FLAGS and FLAGS.model:
+        load_user_directory()
         registry.require_model(FLAGS.model)
 
 

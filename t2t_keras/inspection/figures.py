@@ -6,6 +6,7 @@ import os
 from typing import TYPE_CHECKING
 
 from t2t_keras.errors import UserError
+from t2t_keras.files import atomic_write
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -48,6 +49,7 @@ def save_figure(figure: Figure, path: str) -> None:
         UserError: there is no such format, or the file cannot be written.
     """
     try:
-        figure.savefig(path)
+        with atomic_write(path, suffix=os.path.splitext(path)[1]) as partial:
+            figure.savefig(partial)
     except (OSError, ValueError) as error:
         raise UserError(f"the figure {path} cannot be written: {error}.") from error

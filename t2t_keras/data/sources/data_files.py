@@ -34,7 +34,7 @@ from t2t_keras.data.sources.pair_readers import (
     require_parallel,
 )
 from t2t_keras.errors import UserError
-from t2t_keras.files import lock
+from t2t_keras.files import lock, publish
 
 PathLike = str | os.PathLike
 
@@ -297,8 +297,8 @@ def _unpack(
                         part.unlink()
                 unfinished[path] = path.with_name(f"{path.name}.{os.getpid()}.part")
                 _write(content(), unfinished[path], archive)
-        for path, part in unfinished.items():
-            part.replace(path)
+        if unfinished:
+            publish({part: path for path, part in unfinished.items()})
     finally:
         for part in filter(Path.exists, unfinished.values()):
             part.unlink()

@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import BinaryIO, NamedTuple
 
 from t2t_keras.errors import UserError
-from t2t_keras.files import has_name, lock
+from t2t_keras.files import has_name, lock, publish
 from t2t_keras.progress import CountProgress
 
 _TIMEOUT_SECONDS = 60
@@ -57,7 +57,7 @@ def fetch(
                 part = _Part(url, path, file, size)
                 part.receive_all()
                 part.check(sha256)
-                os.replace(_part_name(path), path)
+                publish({_part_name(path): path})
     except (OSError, HTTPException, ValueError) as error:
         go_on = "run again to go on, or " if _part_name(path).exists() else ""
         raise UserError(
