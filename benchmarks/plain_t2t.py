@@ -3,8 +3,8 @@
 from collections import defaultdict
 from collections.abc import Iterable
 
+from t2t_keras.ids import RESERVED_TOKENS
 from t2t_keras.text.tokenizer import ALPHANUMERIC_RANGES
-from t2t_keras.text.vocabulary_file import RESERVED_TOKENS
 
 _WORD_CHARACTERS = {
     chr(code_point) for first, last in ALPHANUMERIC_RANGES for code_point in range(first, last + 1)

@@ -15,7 +15,7 @@ os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
 
 from t2t_keras import registry
 from t2t_keras.data import Batches, Problem
-from t2t_keras.data.index import read_index
+from t2t_keras.data.shards import read_index
 
 
 def main() -> None:

@@ -7,10 +7,9 @@ from pathlib import Path
 from typing import Any
 
 from t2t_keras.data import DatasetSplit, VocabType
-from t2t_keras.data.parsing_problem import ParsingProblem
+from t2t_keras.data.parsing_problem import ParsingProblem, TreeCorpus
 from t2t_keras.data.text_problem import PathLike, absent_vocabulary
 from t2t_keras.files import atomic_write
-from t2t_keras.parsing.corpora import TreeCorpus
 from t2t_keras.registry import register_problem
 from t2t_keras.text import TokenTextEncoder
 

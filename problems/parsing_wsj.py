@@ -7,11 +7,10 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from t2t_keras.data import DatasetSplit
-from t2t_keras.data.parsing_problem import ParsingProblem
+from t2t_keras.data.parsing_problem import ParsingProblem, TreeCorpus, spaced_trees
 from t2t_keras.data.text_problem import PathLike
 from t2t_keras.data.translate import read_pairs
 from t2t_keras.parsing import Tree
-from t2t_keras.parsing.corpora import TreeCorpus, spaced_trees
 from t2t_keras.registry import register_problem
 
 _VOCAB_CHARACTERS = 40_000_000

@@ -30,6 +30,7 @@ _sets: dict[str, Callable[[], HParams]] = {}
 _problems: dict[str, type] = {}
 _aliases: dict[str, str] = {}
 _models: dict[str, type | None] = {"transformer": None}  # `Transformer`, imported when asked for
+_user_directories: list[str] = []
 
 
 class ProblemName(NamedTuple):
@@ -250,6 +251,7 @@ def import_user_directory(path: str) -> None:
         )
     for package in ("hparams", "problems"):  # so that a name taken twice is the user's mistake
         _import_built_in(package)
+    _user_directories.append(directory)
     sys.path.insert(0, parent)
     # Code for tensor2tensor is answered where that is installed, too: its registry is not ours.
     loaded = sys.modules.setdefault("tensor2tensor", None)  # type: ignore[arg-type]
@@ -267,6 +269,17 @@ def import_user_directory(path: str) -> None:
         raise UserError(
             f"user directory {path!r} has the name of a module that is already imported: rename it"
         )
+
+
+def place_in_user_code(error: Exception) -> str:
+    """Returns the file and line of a user directory that raised an error; "" if this library raised it."""
+    package = os.path.dirname(os.path.abspath(__file__))
+    for frame in reversed(traceback.extract_tb(error.__traceback__)):
+        if any(frame.filename.startswith(directory + os.sep) for directory in _user_directories):
+            return f"{frame.filename}:{frame.lineno}, in {frame.name},"
+        if frame.filename.startswith(package + os.sep):
+            break
+    return ""
 
 
 def _failed_import(path: str, directory: str, error: Exception) -> UserError:

@@ -2,6 +2,7 @@
 
 import io
 import multiprocessing
+import os
 import tarfile
 import zipfile
 from pathlib import Path
@@ -122,12 +123,29 @@ def test_no_room(tmp_path, monkeypatch):
     monkeypatch.setattr(
         Path,
         "open",
-        lambda path, mode: Full(str(path), mode) if mode == "wb" else original(path, mode),
+        lambda path, mode: Full(str(path), mode) if mode == "xb" else original(path, mode),
     )
     with pytest.raises(UserError, match=r"cannot be written \(No space left on device\)"):
         unpack(archive, tmp_path / "out", WANTED.__contains__)
     monkeypatch.undo()
     assert everything_in(tmp_path / "out") == {}
+
+
+def test_a_name_that_is_too_long(tmp_path):
+    archive = write_archive(tmp_path / "a.tgz", {"x" * 300: b"1"})
+    with pytest.raises(UserError, match=r"cannot be written \(File name too long\)"):
+        unpack(archive, tmp_path / "out", lambda name: True)
+
+
+def test_a_link_in_the_place_of_a_part_is_not_followed(tmp_path):
+    archive = write_archive(tmp_path / "a.tgz", FILES)
+    (tmp_path / "theirs").write_bytes(b"theirs")
+    link = tmp_path / "out" / f"training/europarl-v7.de-en.de.{os.getpid()}.part"
+    link.parent.mkdir(parents=True)
+    link.symlink_to(tmp_path / "theirs")
+    unpack(archive, tmp_path / "out", WANTED.__contains__)
+    assert (tmp_path / "theirs").read_bytes() == b"theirs"
+    assert everything_in(tmp_path / "out") == {name: FILES[name] for name in WANTED}
 
 
 def test_a_directory_that_is_a_file(tmp_path):

@@ -2,13 +2,16 @@
 
 import json
 import math
+import sys
+import time
+import unicodedata
 from pathlib import Path
 
 import pytest
 
 from t2t_keras.errors import UserError
 from t2t_keras.metrics import bleu
-from t2t_keras.metrics.tokenizers import international, paper_style
+from t2t_keras.metrics.bleu import international, paper_style
 from t2t_keras.text import read_lines
 
 SHARED = Path(__file__).parents[2] / "shared"
@@ -87,6 +90,24 @@ def test_compounds_count_in_parts():
 )
 def test_international_tokens(line, tokens):
     assert international(line) == tokens.split()
+
+
+def test_international_tokens_of_all_kinds_of_characters():
+    """The first and the last character of each run of one Unicode category, by the rules' definition."""
+    kinds = ["", *(unicodedata.category(chr(c)) for c in range(sys.maxunicode + 1)), ""]
+    for code_point, neighbours in enumerate(zip(kinds, kinds[1:], kinds[2:], strict=False)):
+        if len(set(neighbours)) > 1:
+            character, kind = chr(code_point), neighbours[1]
+            alone = kind[0] in "PS" and character != "\\"
+            tokens = ["a", character, "b"] if alone else f"a{character}b".split()
+            assert international(f"a{character}b") == tokens
+
+
+def test_a_long_line_takes_little_time():
+    line = "Ein Satz, 3,5 Wörter - „lang“! 😀 " * 80_000
+    start = time.process_time()
+    assert len(international(line)) == 880_000
+    assert time.process_time() - start < 7  # 2 s; with single characters instead of ranges, 13 s
 
 
 @pytest.mark.parametrize(

@@ -7,8 +7,9 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from t2t_keras.data import bucket_shapes
+from t2t_keras.data import batching_scheme, bucket_shapes
 from t2t_keras.data.buckets import buckets_for, packed_buckets, tensor2tensor_buckets
+from t2t_keras.errors import UserError
 
 SCHEMES = json.loads((Path(__file__).parent / "data" / "batching_schemes.json").read_text())
 
@@ -103,7 +104,7 @@ def test_packed_rows_have_one_bucket():
 
 
 def padding_share(lengths, buckets, to_longest):
-    """Of both sides; `to_longest` of each batch, of examples in random order, or to the edge."""
+    """Padding of both sides: `to_longest` of each batch, of examples in random order, or to the edge."""
     generator = np.random.RandomState(0)
     real = positions = 0
     bucket = buckets.of(lengths.max(axis=1))
@@ -133,3 +134,32 @@ def test_padding_is_not_more_than_that_of_tensor2tensor(mean, spread, ratio_spre
     ours = padding_share(lengths, buckets_for(settings(), True), to_longest=False)
     theirs = padding_share(lengths, tensor2tensor_buckets(settings(), True), to_longest=True)
     assert 0.05 < ours < theirs
+
+
+# T2T's boundaries and batch sizes
+
+
+@pytest.mark.parametrize("case", SCHEMES["cases"], ids=lambda case: str(case[0]))
+def test_scheme_is_that_of_tensor2tensor(case):
+    args, boundaries, *rest = case
+    expected = dict(zip(SCHEMES["scheme"], [SCHEMES["boundaries"][boundaries], *rest], strict=True))
+    assert batching_scheme(**dict(zip(SCHEMES["args"], args, strict=True))) == expected
+
+
+def test_min_length_is_kept_in_the_scheme():
+    assert batching_scheme(min_length=3)["min_length"] == 3
+
+
+@pytest.mark.parametrize(
+    ("changes", "name"),
+    [
+        ({"batch_size": 0}, "batch_size"),
+        ({"max_length": -1}, "max_length"),
+        ({"min_length_bucket": 0}, "min_length_bucket"),
+        ({"length_bucket_step": 1.0}, "length_bucket_step"),
+        ({"shard_multiplier": 0}, "shard_multiplier"),
+    ],
+)
+def test_settings_out_of_range(changes, name):
+    with pytest.raises(UserError, match=f"^{name} is "):
+        batching_scheme(**changes)

@@ -1,4 +1,4 @@
-"""Which pairs are left out, and that they are counted."""
+"""Cleaning: the pairs that each rule drops, and their counts."""
 
 import random
 

@@ -82,7 +82,7 @@ def test_prints_the_wanted_variant(files, variant):
     ("translation", "message"),
     [
         ("absent", "Cannot read {}: No such file or directory."),
-        ("empty", "{} is empty: --translation needs one sentence a line."),
+        ("empty", "{} is empty: --translation needs one sentence per line."),
         ("latin1", "{}, line 2: not UTF-8 (byte 0xef at column 3); convert the file to UTF-8."),
         ("two", "{} has 2 lines but {reference} has 1; BLEU needs the same"),
     ],

@@ -1,13 +1,20 @@
 """The command t2t-keras-datagen, run as users run it."""
 
+import os
+import stat
 import subprocess
 import sys
+import tempfile
+from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 import toy
 
 from t2t_keras import registry
+from t2t_keras.cli import options
 from t2t_keras.cli.datagen import generate
+from t2t_keras.errors import UserError
 
 
 def read_shards(data_dir):
@@ -57,15 +64,15 @@ def test_writes_and_tells_what_it_wrote(text, tmp_path):
         f"text2text_tmpdir_rev: {text} -> {data_dir}",
         f"  vocabulary: {len(vocabulary)} tokens in vocab.text2text_tmpdir.32768.subwords",
         "  train: 300 examples in text2text_tmpdir-train-00000-of-00100 to 00099-of-00100",
-        "    ids: 800 inputs (2.7 a pair), 800 targets (2.7 a pair)",
+        "    ids: 800 inputs (2.7 per pair), 800 targets (2.7 per pair)",
     ]
     after = lines.index("  dev: 1 examples in text2text_tmpdir-dev-00000-of-00001")
     assert lines[after + 1 :] == [
-        "    ids: 13 inputs (13.0 a pair), 13 targets (13.0 a pair)",
+        "    ids: 13 inputs (13.0 per pair), 13 targets (13.0 per pair)",
         f"count_down: {text} -> {data_dir}",
         "  vocabulary: 258 tokens in no file",
         "  train: 40 examples in count_down-train-00000-of-00001",
-        "    ids: 110 inputs (2.8 a pair), 111 targets (2.8 a pair)",
+        "    ids: 110 inputs (2.8 per pair), 111 targets (2.8 per pair)",
         "    length of the longer side, pairs:",
         "        3 -    3          40 ########################################",
         "    rows x ids, pairs, padding:",
@@ -134,3 +141,63 @@ def test_help_does_not_load_tensorflow():
     )
     assert "--tmp_dir" in done.stdout
     assert "loaded: False" in done.stdout
+
+
+def test_settings_without_effect_on_shards_that_exist_get_a_line(text, tmp_path):
+    arguments = ("--problem=text2text_tmpdir", f"--data_dir={tmp_path}", f"--tmp_dir={text}")
+    settings = ("--clean_max_characters=50", "--random_seed=7")
+    first = toy.command("datagen", *arguments, *settings)
+    assert (first.returncode, first.stderr) == (0, "")
+    made = read_shards(tmp_path)
+    (tmp_path / "text2text_tmpdir-dev-00000-of-00001").unlink()
+    again = toy.command("datagen", *arguments, *settings)
+    assert again.returncode == 0
+    assert again.stderr.splitlines() == [
+        f"text2text_tmpdir: {tmp_path} has the train shards already, so cleaning (--clean_...) and "
+        "random_seed=7 has no effect on them: delete them to make them again"
+    ]
+    assert read_shards(tmp_path) == made
+    assert toy.command("datagen", *arguments).stderr == ""
+
+
+@pytest.mark.parametrize(
+    ("code", "line", "message"),
+    [
+        ("yield {'inputs': int('x')}", 10, "generate_samples, raised ValueError: invalid literal"),
+        ("yield None + 1", 10, "generate_samples, raised TypeError: unsupported operand"),
+        (
+            "yield {}\n\n    approx_vocab_size = property(lambda self: {}[0])",
+            12,
+            "raised KeyError: 0",
+        ),
+    ],
+)
+def test_an_error_of_a_users_problem_is_one_line(text, tmp_path, code, line, message):
+    module = tmp_path / "mine" / "__init__.py"
+    module.parent.mkdir()
+    module.write_text(
+        "from t2t_keras import data, registry\n\n\n@registry.register_problem\n"
+        "class Mine(data.Text2TextProblem):\n    is_generate_per_split = True\n\n"
+        f"    def generate_samples(self, data_dir, tmp_dir, split):\n        pass\n        {code}\n"
+    )
+    flags = (f"--data_dir={tmp_path / 'data'}", f"--t2t_usr_dir={tmp_path / 'mine'}")
+    said = toy.complaint(toy.command("datagen", "--problem=mine", *flags, f"--tmp_dir={text}"))
+    assert said.startswith(f"t2t-keras-datagen: {module}:{line}, in ")
+    assert message in said
+
+
+def test_the_directory_of_sources_is_by_default_private(tmp_path, monkeypatch):
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    monkeypatch.setattr(options, "FLAGS", SimpleNamespace(tmp_dir=None))
+    path = Path(options.tmp_dir())
+    assert path == tmp_path / f"t2t_datagen-{os.getuid()}"
+    assert stat.S_IMODE(path.stat().st_mode) == 0o700
+    path.chmod(0o777)
+    assert options.tmp_dir() == str(path)
+    assert stat.S_IMODE(path.stat().st_mode) == 0o700
+    path.rmdir()
+    path.symlink_to(tmp_path)
+    with pytest.raises(UserError, match="is not a directory of yours: give --tmp_dir"):
+        options.tmp_dir()
+    options.FLAGS.tmp_dir = "~/raw"
+    assert options.tmp_dir() == os.path.expanduser("~/raw")

@@ -181,7 +181,7 @@ def test_trains_on_text_without_shards(toy_dir, tmp_path):
 
 def test_says_which_shapes_will_come(run):
     done = run[1]
-    assert "\n1 batch shape, 64 x 8; 3,000 examples, 47 batches an epoch\n" in done.stdout
+    assert "\n1 batch shape, 64 x 8; 3,000 examples, 47 batches per epoch\n" in done.stdout
 
 
 def test_train_names_a_truncated_shard(toy_dir, tmp_path):

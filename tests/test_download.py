@@ -319,3 +319,11 @@ def test_no_directory_can_be_made(server, tmp_path):
     with pytest.raises(UserError, match="could not be downloaded"):
         fetch(server.url, tmp_path / "file" / "corpus.tgz")
     assert os.listdir(tmp_path) == ["file"]
+
+
+def test_a_link_in_the_place_of_the_part_is_not_followed(tmp_path, server):
+    (tmp_path / "theirs").write_bytes(b"theirs")
+    (tmp_path / "corpus.tgz.part").symlink_to(tmp_path / "theirs")
+    with pytest.raises(UserError, match="Too many levels of symbolic links"):
+        fetch(server.url, tmp_path / "corpus.tgz")
+    assert (tmp_path / "theirs").read_bytes() == b"theirs"

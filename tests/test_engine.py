@@ -252,13 +252,13 @@ def test_an_update_has_the_tokens_on_any_number_of_replicas(toy_dir, count):
     assert all(rows * length <= 256 * count for rows, length in batches.shapes)
     fewer = size.batches - 1
     largest, _ = fitted(toy_dir, hp.replace(tokens_per_update=0), count)
-    assert fewer * largest.target_tokens_a_batch < 3000 / 1.1
+    assert fewer * largest.target_tokens_per_batch < 3000 / 1.1
 
 
 def test_batches_have_their_own_size_where_it_fits(toy_dir):
     plain, size = fitted(toy_dir, hparams(batch_size=256), 2)
     assert size == (1, 0)
-    wanted = round(4 * plain.target_tokens_a_batch)
+    wanted = round(4 * plain.target_tokens_per_batch)
     batches, size = fitted(toy_dir, hparams(batch_size=256, tokens_per_update=wanted), 2)
     assert size.batches == 4
     assert batches.shapes == plain.shapes

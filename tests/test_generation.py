@@ -1,4 +1,4 @@
-"""Generating shards: the same however many processes, and however often it was stopped."""
+"""Generation of shards: independent of the number of processes and of interruptions."""
 
 import os
 import random
@@ -19,7 +19,7 @@ from t2t_keras.data import Text2TextProblem, VocabType
 from t2t_keras.data.generation import shard_generation
 from t2t_keras.data.generation.cleaning import CleaningRules
 from t2t_keras.data.generation.report import describe_split, length_histogram, read_counts
-from t2t_keras.data.index import read_index
+from t2t_keras.data.shards import read_index
 from t2t_keras.errors import UserError
 
 SHARDS = [{"split": "train", "shards": 5}]
@@ -184,7 +184,7 @@ def test_what_is_left_out_is_counted_and_told(tmp_path):
     assert describe_split("train", index, counts) == [
         "  train: 10 examples in gaps-train-00000-of-00005 to 00004-of-00005",
         "    left out: 290 (190 duplicate, 100 empty), kept: 10",
-        "    ids: 20 inputs (2.0 a pair), 20 targets (2.0 a pair)",
+        "    ids: 20 inputs (2.0 per pair), 20 targets (2.0 per pair)",
     ]
     assert length_histogram(index.lengths) == [
         "length of the longer side, pairs:",
@@ -259,7 +259,6 @@ COMMAND = textwrap.dedent(
     """
     import os, sys, time
     from t2t_keras.data.generation import shard_generation
-    from t2t_keras.data.generation import pieces
     from tests.test_generation import Digits
 
     class Slow(Digits):
@@ -439,6 +438,6 @@ def test_a_process_that_is_killed(tmp_path):
     problem = Dying()
     problem.processes = 2
     with pytest.raises(
-        UserError, match="One of 2 processes was killed, perhaps for want of memory"
+        UserError, match="One of 2 processes was killed, perhaps for lack of memory"
     ):
         generate(problem, tmp_path)

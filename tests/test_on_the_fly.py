@@ -1,4 +1,4 @@
-"""Batches from raw text: what shards would hold, in static shapes, repeatable from any step."""
+"""Batches from raw text: the contents of shards, in static shapes, repeatable from any step."""
 
 from collections import Counter
 
@@ -62,7 +62,7 @@ def read(problem, split, tmp_path, hp=None, start_step=0, **keywords):
 
 
 def pairs(batches):
-    """What is in batches, without padding: a count of (inputs, targets)."""
+    """The contents of batches, without padding: counts of (inputs, targets)."""
     found = Counter()
     for batch in batches.as_numpy_iterator():
         for row in zip(*batch.values(), strict=True):

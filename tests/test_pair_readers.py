@@ -43,6 +43,14 @@ def test_sizes(tmp_path, suffix, content, lines):
     assert text_size(path) == TextSize(lines, len(content.encode()))
 
 
+def test_a_byte_order_mark_is_no_text(tmp_path, suffix):
+    first = write(tmp_path / f"a{suffix}", "\ufeffeins\nzwei\n")
+    second = write(tmp_path / f"b{suffix}", "\ufeffone\ntwo\n")
+    assert text_size(first) == TextSize(2, 10)
+    assert list(read_pairs(first, second)) == [("eins", "one"), ("zwei", "two")]
+    assert text_size(write(tmp_path / f"c{suffix}", "\ufeff")) == TextSize(0, 0)
+
+
 def test_a_file_is_read_again_only_when_it_has_changed(tmp_path):
     path = write(tmp_path / "a", "one\n")
     before = pair_readers._text_size.cache_info().misses

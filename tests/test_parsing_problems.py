@@ -11,11 +11,11 @@ from t2t_keras import checkpoints, registry
 from t2t_keras.cli import eval as command
 from t2t_keras.data import dataset
 from t2t_keras.data.generation.report import read_counts
+from t2t_keras.data.parsing_problem import spaced_trees
 from t2t_keras.decoding import DecodeSettings
 from t2t_keras.errors import UserError
 from t2t_keras.metrics import parsing_f1
 from t2t_keras.parsing import linearize, parse_tree, strip_for_parsing, to_tree
-from t2t_keras.parsing.corpora import spaced_trees
 from t2t_keras.settings import HParams
 from t2t_keras.training import EarlyStopping, Trainer, TrainSettings
 from t2t_keras.transformer import Transformer
@@ -93,7 +93,9 @@ def test_a_section_that_is_absent_is_told(tmp_path, capfd):
     for number in (2, *range(4, 21)):
         write_section(tmp_path / f"{number:02}", sentences(2, number))
     assert len(samples(registry.problem("parsing_english_ptb16k"), tmp_path, "train")) == 36
-    assert capfd.readouterr().err == f"warning: {tmp_path} has no section 03, 21: read without\n"
+    assert (
+        capfd.readouterr().err == f"warning: {tmp_path} has no section 03, 21: reading without it\n"
+    )
 
 
 @pytest.mark.parametrize("name", ["wsj.train.trees", "wsjTrain.trees.gz", "02-21.10way.clean"])
@@ -181,7 +183,7 @@ def assert_a_checkpoint_of_t2t_decodes(directory, inputs, targets):
             "parsing_english_ptb16k",
             [],
             "train data of parsing_english_ptb16k needs trees in brackets, such as (TOP (NP (NN tea))), "
-            "in {}; absent: wsj.train.trees or wsjTrain.trees or 02-21.10way.clean (a tree a line) or "
+            "in {}; absent: wsj.train.trees or wsjTrain.trees or 02-21.10way.clean (one tree per line) or "
             "sections 02 to 21 (02/*.mrg, also below wsj, ",
         ),
         (
@@ -192,14 +194,14 @@ def assert_a_checkpoint_of_t2t_decodes(directory, inputs, targets):
         (
             "parsing_english_semisup32k",
             ["wsj.train.trees", "berkeley_parser.trees"],
-            "absent: high_confidence.trees (a tree a line). Place them there, plain or .gz, or give "
+            "absent: high_confidence.trees (one tree per line). Place them there, plain or .gz, or give "
             "another --tmp_dir.",
         ),
-        ("wsj_parsing", [], "absent: wsjTrain.trees (a tree a line)."),
+        ("wsj_parsing", [], "absent: wsjTrain.trees (one tree per line)."),
         (
             "parsing_english_gum",
             ["train.trees", "test.trees"],
-            "absent: dev.trees (a tree a line).",
+            "absent: dev.trees (one tree per line).",
         ),
     ],
 )

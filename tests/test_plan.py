@@ -1,4 +1,4 @@
-"""Which examples share batch number `step`: nothing lost, nothing twice, the same wherever one starts."""
+"""The examples of batch number `step`: none lost or repeated, the same from any start."""
 
 from collections import Counter
 
@@ -97,7 +97,7 @@ def test_epochs_and_steps_agree_without_going_through_them():
     for epoch in [*range(40), 10**6, 10**9]:
         first, end = plan.batches_before(epoch), plan.batches_before(epoch + 1)
         assert {plan.epoch_of(step) for step in (first, end - 1)} == {epoch}
-    assert plan.batches_before(10**6) == pytest.approx(10**6 * plan.batches_an_epoch, abs=3)
+    assert plan.batches_before(10**6) == pytest.approx(10**6 * plan.batches_per_epoch, abs=3)
     plan.batch(10**9)
 
 

@@ -1,4 +1,4 @@
-"""Batches from shards: their shapes, what is in them, their order, and going on after a stop."""
+"""Batches from shards: their shapes, contents and order, resuming, and errors about shards."""
 
 import shutil
 from collections import Counter
@@ -7,11 +7,14 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from t2t_keras.data import Batches, Problem, bucket_shapes, dataset, without_spare_columns
+from t2t_keras.data import Batches, Problem, bucket_shapes, dataset, trim_padding
 from t2t_keras.data.generation.packing import pack
+from t2t_keras.data.generation.records import Lists, frame
 from t2t_keras.data.reading import plain_errors
+from t2t_keras.data.shards import read_index
 from t2t_keras.errors import UserError
 from t2t_keras.settings import HParams
+from t2t_keras.text import TokenTextEncoder
 from tests.shard_files import write_shards
 
 
@@ -115,7 +118,7 @@ def test_batches_of_tensor2tensor_by_a_setting(data_dir, split):
     hp = settings(t2t_batches=True)
     made = dataset(Toy(), split, data_dir, hp, seed=3).take(40)
     wanted = dataset(Toy(), split, data_dir, settings(), seed=3, pad_to_boundary=False).take(40)
-    for batch, one in zip(without_spare_columns(made), wanted, strict=True):
+    for batch, one in zip(trim_padding(made), wanted, strict=True):
         for side in ("inputs", "targets"):
             np.testing.assert_array_equal(batch[side], one[side])
     if split == "train":
@@ -298,12 +301,12 @@ def test_description_is_what_comes(data_dir):
         for low, high, size in ((0, 4, 12), (4, 6, 8), (6, 12, 4))
     )
     assert batches.description() == (
-        f"3 batch shapes, from 12 x 4 to 4 x 12; 200 examples, {expected:.0f} batches an epoch"
+        f"3 batch shapes, from 12 x 4 to 4 x 12; 200 examples, {expected:.0f} batches per epoch"
     )
     dev = Batches(Toy(), "dev", data_dir, settings())
-    assert dev.batches_an_epoch == len(list(dev.dataset()))
+    assert dev.batches_per_epoch == len(list(dev.dataset()))
     raw = Batches(Toy(), "dev", data_dir, settings(), pad_to_boundary=False)
-    assert raw.description().startswith("batch shapes as they come; 200 examples")
+    assert raw.description().startswith("batch shapes vary; 200 examples")
 
 
 def test_columns_that_no_row_uses_can_be_left_out():
@@ -313,14 +316,14 @@ def test_columns_that_no_row_uses_can_be_left_out():
     }
     nothing = {side: np.zeros((2, 6), int) for side in padded}
     for batch, widths in ((padded, (4, 6)), (nothing, (1, 1))):
-        (found,) = without_spare_columns(tf.data.Dataset.from_tensors(batch))
+        (found,) = trim_padding(tf.data.Dataset.from_tensors(batch))
         for side, width in zip(("inputs", "targets"), widths, strict=True):
             np.testing.assert_array_equal(found[side], np.array(batch[side])[:, :width])
 
 
 def test_packed_batches_keep_their_columns(packed_dir):
     batches = dataset(Packed(), "train", packed_dir, settings())
-    trimmed = without_spare_columns(batches)
+    trimmed = trim_padding(batches)
     assert trimmed.element_spec == batches.element_spec
     for batch, same in zip(batches.take(5), trimmed.take(5), strict=True):
         assert all(np.array_equal(batch[name], same[name]) for name in batch)
@@ -329,7 +332,7 @@ def test_packed_batches_keep_their_columns(packed_dir):
 def test_only_shapes_that_come_are_counted(tmp_path):
     write(tmp_path, "train", [pair(number, 5, 6) for number in range(20)])
     assert Batches(Toy(), "train", tmp_path, settings()).description() == (
-        "1 batch shape, 8 x 6; 20 examples, 2 batches an epoch"
+        "1 batch shape, 8 x 6; 20 examples, 2 batches per epoch"
     )
 
 
@@ -347,6 +350,78 @@ def test_a_record_damaged_after_its_index_was_made_is_named(own_dir):
     assert f"Example {number} of the shard {path} is damaged" in str(raised.value)
     assert "\n" not in str(raised.value)
     assert 20 < number < 50  # of 67
+
+
+class OfTenIds(Toy):
+    """`Toy` with vocabularies of the ids 0 to 9 for inputs and 0 to 19 for targets."""
+
+    name = "toy"
+
+    def feature_encoders(self, data_dir):
+        return {
+            side: TokenTextEncoder(vocab_list=[str(i) for i in range(size - 2)])
+            for side, size in {"inputs": 10, "targets": 20}.items()
+        }
+
+
+def read_all(problem, directory):
+    with plain_errors():
+        for _ in dataset(problem, "dev", directory, settings()):
+            pass
+
+
+@pytest.mark.parametrize(
+    ("problem", "side", "wrong", "ids"),
+    [
+        (OfTenIds(), "inputs", 10, "9"),
+        (OfTenIds(), "targets", -3, "19"),
+        (OfTenIds(was_reversed=True), "targets", 20, "19"),
+        (OfTenIds(was_copy=True), "inputs", 10, "9"),
+        (Toy(), "inputs", 2**32 + 7, str(2**31 - 1)),  # without a vocabulary: what int32 holds
+    ],
+)
+def test_an_id_beyond_the_vocabulary_is_named_before_it_is_cast(
+    tmp_path, problem, side, wrong, ids
+):
+    pairs = [pair(number, 3, 4) for number in range(5)]
+    pairs[3] = {**pairs[3], side: [3, wrong, 1]}
+    write(tmp_path, "dev", pairs, shards=2)
+    shard = tmp_path / "toy-dev-00001-of-00002"
+    with pytest.raises(UserError) as raised:
+        read_all(problem, tmp_path)
+    expected = f"Example 2 of the shard {shard} has the id {wrong} in its {side}, whose ids are 0 to {ids}:"
+    assert expected in str(raised.value)
+
+
+def test_ids_of_the_vocabulary_are_read(tmp_path):
+    write(tmp_path, "dev", [{"inputs": [9, 1], "targets": [19, 0, 1]}])
+    read_all(OfTenIds(), tmp_path)
+
+
+def frame_of(record):
+    return frame(Lists(np.frombuffer(record, np.uint8), np.array([len(record)]))).values.tobytes()
+
+
+def test_a_record_that_is_no_example_is_named_with_an_index_of_its_size(tmp_path):
+    write(tmp_path, "dev", [pair(number, 3, 4) for number in range(5)])
+    (path,) = tmp_path.iterdir()
+    dataset(Toy(), "dev", tmp_path, settings())
+    content = path.read_bytes()
+    index = read_index(tmp_path, "toy", "dev")
+    start, size = int(index.offsets[2]), int(index.sizes[2])
+    other = frame_of(b"x" * size)
+    path.write_bytes(content[: start - 12] + other + content[start + size + 4 :])
+    message = rf"The shard {path} does not hold tf.Examples .* \(see example 3\)"
+    with pytest.raises(UserError, match=message):
+        read_all(Toy(), tmp_path)
+
+
+def test_an_index_of_other_shards_of_the_same_size_is_named(tmp_path):
+    write(tmp_path, "dev", [pair(number, 3, 5) for number in range(5)])
+    dataset(Toy(), "dev", tmp_path, settings())
+    write(tmp_path, "dev", [pair(number, 5, 3) for number in range(5)])
+    with pytest.raises(UserError, match=r"index.toy-dev.npz is not the index of .*: delete it"):
+        read_all(Toy(), tmp_path)
 
 
 def test_a_shard_that_vanishes_is_named(own_dir):

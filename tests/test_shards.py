@@ -1,8 +1,17 @@
-"""Shards: their names, their number, and what is said of damaged ones."""
+"""Shards: their names and number, their index, and errors about damaged ones."""
 
+import io
+import itertools
+import os
+import random
+
+import numpy as np
 import pytest
+import tensorflow as tf
 
-from t2t_keras.data.shards import count_examples, find_shards, shard_paths
+from t2t_keras import progress
+from t2t_keras.data import shards as shard_files
+from t2t_keras.data.shards import count_examples, find_shards, read_index, shard_paths, write_index
 from t2t_keras.errors import UserError
 from tests.shard_files import write_shards
 
@@ -65,3 +74,197 @@ def test_two_sets_of_shards(three_shards):
 def test_no_shards_at_all(tmp_path, folder):
     with pytest.raises(UserError, match="run t2t-keras-datagen --problem=toy --data_dir="):
         find_shards(tmp_path / folder, "toy", "dev")
+
+
+# The index
+
+
+def write_records(path, pairs):
+    """Writes a shard with TensorFlow's own protocol buffers and returns its serialised examples."""
+    records = []
+    with tf.io.TFRecordWriter(str(path)) as writer:
+        for sides in pairs:
+            lists = {
+                side: tf.train.Feature(int64_list=tf.train.Int64List(value=ids))
+                for side, ids in zip(("inputs", "targets"), sides, strict=True)
+            }
+            example = tf.train.Example(features=tf.train.Features(feature=lists))
+            records.append(example.SerializeToString(deterministic=True))
+            writer.write(records[-1])
+    return records
+
+
+@pytest.fixture
+def shards(tmp_path):
+    """Three shards of 5, 0 and 300 pairs; returns their directory, records and lengths."""
+    generator = random.Random(1)
+    pairs = [
+        [
+            [generator.randint(2, 40000) for _ in range(generator.randint(1, 300))]
+            for _ in ("inputs", "targets")
+        ]
+        for _ in range(305)
+    ]
+    records = []
+    for number, piece in enumerate((pairs[:5], [], pairs[5:])):
+        records.append(write_records(tmp_path / f"toy-train-{number:05d}-of-00003", piece))
+    lengths = np.array([[len(ids) for ids in sides] for sides in pairs])
+    return tmp_path, records, lengths
+
+
+def check(found, shards):
+    directory, records, lengths = shards
+    assert found.paths == [directory / f"toy-train-{number:05d}-of-00003" for number in range(3)]
+    assert found.counts.tolist() == [len(shard) for shard in records]
+    shard_of = np.repeat(np.arange(3), found.counts)
+    content = [path.read_bytes() for path in found.paths]
+    taken = [
+        content[shard][offset : offset + size]
+        for shard, offset, size in zip(shard_of, found.offsets, found.sizes, strict=True)
+    ]
+    assert taken == [record for shard in records for record in shard]
+    np.testing.assert_array_equal(found.lengths["inputs"], lengths[:, 0])
+    np.testing.assert_array_equal(found.lengths["targets"], lengths[:, 1])
+    types = [found.offsets, found.sizes, *found.lengths.values()]
+    assert [column.dtype for column in types] == [np.int64, np.uint32, np.uint32, np.uint32]
+
+
+def forbid_reading(monkeypatch):
+    def fail(*_):
+        raise AssertionError("the shards were read")
+
+    monkeypatch.setattr(shard_files, "_measure", fail)
+
+
+def test_shards_are_read_once_and_then_not_again(shards, monkeypatch):
+    check(read_index(shards[0], "toy", "train"), shards)
+    assert sorted(path.name for path in shards[0].iterdir())[0] == "index.toy-train.npz"
+    forbid_reading(monkeypatch)
+    check(read_index(shards[0], "toy", "train"), shards)
+
+
+def test_what_a_generation_wrote_is_taken(shards, monkeypatch):
+    directory, records, lengths = shards
+    sizes = [np.array([len(record) for record in shard], np.int64) for shard in records]
+    sides = [{"inputs": part[:, 0], "targets": part[:, 1]} for part in np.split(lengths, [5, 5])]
+    write_index(directory, "toy", "train", sizes, sides)
+    assert sorted(path.suffix for path in directory.iterdir() if "of" not in path.name) == [".npz"]
+    forbid_reading(monkeypatch)
+    check(read_index(directory, "toy", "train"), shards)
+
+
+def test_it_is_small_on_disk(shards):
+    read_index(shards[0], "toy", "train")
+    stored = np.load(shards[0] / "index.toy-train.npz")
+    assert {name: stored[name].dtype for name in stored} == {
+        "counts": np.uint16,
+        "sizes": np.uint16,
+        "inputs": np.uint16,
+        "targets": np.uint16,
+    }
+
+
+def saved(**columns):
+    file = io.BytesIO()
+    np.savez(file, **columns)
+    return file.getvalue()
+
+
+def saved_array(array):
+    file = io.BytesIO()
+    np.save(file, array)
+    return file.getvalue()
+
+
+_OTHER = {"sizes": [1] * 305, "inputs": [1] * 305, "targets": [1] * 305}
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        b"",
+        b"PK\x03\x04 cut off",
+        b"some text",
+        saved_array(np.arange(3)),
+        saved(counts=305, **_OTHER),
+        saved(counts=[[5, 0, 300]], **_OTHER),
+        saved(counts=[5, -300, 600], **_OTHER),
+        saved(counts=["5", "0", "300"], **_OTHER),
+        saved(counts=[5.0, 0.0, 300.0], **_OTHER),
+        saved(counts=[[5], [0], [300]], **{**_OTHER, "sizes": np.ones((305, 2), int)}),
+    ],
+)
+def test_a_damaged_index_is_made_again(shards, content):
+    path = shards[0] / "index.toy-train.npz"
+    path.write_bytes(content)
+    check(read_index(shards[0], "toy", "train"), shards)
+    assert path.read_bytes() != content
+
+
+def test_an_index_cut_off_is_made_again(shards):
+    read_index(shards[0], "toy", "train")
+    path = shards[0] / "index.toy-train.npz"
+    whole = path.read_bytes()
+    path.write_bytes(whole[: len(whole) // 2])
+    check(read_index(shards[0], "toy", "train"), shards)
+    assert path.read_bytes() == whole
+
+
+def test_other_shards_under_the_same_names_are_read_again(shards):
+    directory = shards[0]
+    read_index(directory, "toy", "train")
+    path = directory / "toy-train-00001-of-00003"
+    (record,) = write_records(path, [[[7, 8, 1], [9, 1]]])
+    found = read_index(directory, "toy", "train")
+    assert found.counts.tolist() == [5, 1, 300]
+    assert [int(found.lengths[side][5]) for side in ("inputs", "targets")] == [3, 2]
+    assert path.read_bytes()[found.offsets[5] :][: found.sizes[5]] == record
+
+
+@pytest.mark.skipif(os.geteuid() == 0, reason="root writes wherever it likes")
+def test_a_directory_that_cannot_be_written(shards):
+    os.chmod(shards[0], 0o500)
+    check(read_index(shards[0], "toy", "train"), shards)
+    os.chmod(shards[0], 0o700)
+
+
+def test_a_full_disk_leaves_no_half_index(shards, monkeypatch):
+    def full(file, **_):
+        file.write(b"PK")
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(np, "savez", full)
+    check(read_index(shards[0], "toy", "train"), shards)
+    assert {path.name[:3] for path in shards[0].iterdir()} == {"toy"}
+
+
+def test_a_truncated_shard_is_named_while_there_is_no_index(shards):
+    path = shards[0] / "toy-train-00002-of-00003"
+    path.write_bytes(path.read_bytes()[:-3])
+    with pytest.raises(UserError, match=f"{path} is truncated or corrupt"):
+        read_index(shards[0], "toy", "train")
+
+
+@pytest.mark.parametrize("place", [0.2, 0.5, 0.9])
+def test_a_changed_byte_is_found_while_there_is_no_index(shards, place):
+    path = shards[0] / "toy-train-00002-of-00003"
+    content = bytearray(path.read_bytes())
+    content[int(place * len(content))] ^= 4
+    path.write_bytes(content)
+    with pytest.raises(UserError, match=f"{path} is truncated or corrupt"):
+        read_index(shards[0], "toy", "train")
+
+
+@pytest.mark.parametrize("record", [b"not an example", b""])
+def test_records_of_another_kind(tmp_path, record):
+    path = tmp_path / "toy-dev-00000-of-00001"
+    with tf.io.TFRecordWriter(str(path)) as writer:
+        writer.write(record)
+    with pytest.raises(UserError, match=f"{path} does not hold tf.Examples"):
+        read_index(tmp_path, "toy", "dev")
+
+
+def test_reading_for_long_tells_how_far_it_is(shards, monkeypatch, capsys):
+    monkeypatch.setattr(progress.time, "monotonic", itertools.count(step=10.0).__next__)
+    read_index(shards[0], "toy", "train")
+    assert "toy-train: 2 of 3 shards, 0.1 shards/s" in capsys.readouterr().err

@@ -56,7 +56,7 @@ def test_hooks_are_refused_together_wherever_they_are_defined():
     with pytest.raises(UserError) as caught:
         Both()
     assert str(caught.value) == (
-        "The problem both defines hooks of tensor2tensor that are not called here, leave them out: "
+        "The problem both defines hooks of tensor2tensor that are not called here; remove them: "
         "has_inputs (every example is ids of inputs and of targets), eval_hooks, decode_hooks "
         "(define quality, which scores texts)."
     )

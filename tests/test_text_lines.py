@@ -18,6 +18,8 @@ from t2t_keras.text import iterate_lines, read_lines
         (b"a\r\nb\r\r\n", ["a", "b\r"]),
         ("a\u2028b\x0c\x85\rc\n".encode(), ["a\u2028b\x0c\x85\rc"]),
         (b" a \t\n", [" a \t"]),
+        ("\ufeffa\n\ufeffb\n".encode(), ["a", "\ufeffb"]),  # a byte order mark, and a character
+        ("\ufeff".encode(), [""]),
     ],
 )
 def test_only_newlines_end_lines(tmp_path, content, lines):

@@ -2,13 +2,17 @@
 
 import json
 import random
+import string
+import time
 from collections import Counter
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from t2t_keras.errors import UserError
-from t2t_keras.text import SubwordTextEncoder, read_lines, tokenizer
+from t2t_keras.text import SubwordTextEncoder, read_lines, subword_builder, tokenizer
+from t2t_keras.text.subword_builder import SubstringTree
 from t2t_keras.text.tokenizer import ESCAPE_CHARACTERS, escape
 
 SHARED = Path(__file__).parents[2] / "shared"
@@ -60,7 +64,8 @@ def plainly(lines, min_count, max_subtoken_length, reserved):
 
 @pytest.mark.parametrize("max_subtoken_length", [2, 4, 1000])
 @pytest.mark.parametrize("extra", [[], ["abc", "[x]", "b"]])
-def test_shortcuts_change_nothing(max_subtoken_length, extra):
+def test_shortcuts_change_nothing(monkeypatch, max_subtoken_length, extra):
+    monkeypatch.setattr(subword_builder, "_CUTS_SIDE_BY_SIDE", 3)
     rng = random.Random(3)
     reserved = ["<pad>", "<EOS>", *extra]
     for target in (20, 40, 60):
@@ -106,6 +111,20 @@ def test_refuses_what_gives_no_vocabulary(lines, arguments, message):
         SubwordTextEncoder.build_from_generator(lines, **{"target_size": 30, **arguments})
 
 
+@pytest.mark.parametrize(
+    ("token", "max_subtoken_length"),
+    [("a" * 20_000, None), ("".join(random.Random(0).choices(string.hexdigits, k=200_000)), 200)],
+    ids=["one letter", "random letters"],
+)
+def test_time_is_linear_in_the_length_of_a_token(token, max_subtoken_length):
+    start = time.process_time()
+    encoder = SubwordTextEncoder.build_from_generator(
+        ["the cat sat on the mat"] * 500 + [token], 300, max_subtoken_length
+    )
+    assert encoder.decode(encoder.encode(token)) == token
+    assert time.process_time() - start < 12  # 2 s; with the square of the length, a minute
+
+
 @pytest.mark.skipif(not SHARED.exists(), reason="needs T2T's reference numbers in ../shared")
 @pytest.mark.parametrize("lines_per_language", [2000, 10000])
 def test_equals_t2t_byte_for_byte(tmp_path, lines_per_language):
@@ -126,3 +145,64 @@ def test_equals_t2t_byte_for_byte(tmp_path, lines_per_language):
     encoder.store_to_file(tmp_path / name)
     assert encoder.vocab_size == build["built_size"]
     assert (tmp_path / name).read_bytes() == (golden / name).read_bytes()
+
+
+# The tree of frequent substrings
+
+
+def nodes(tree):
+    return np.arange(len(tree._parents))
+
+
+def counts(tree, places):
+    """The counts of nodes, and of the shorter substrings that occur at the same places."""
+    found = tree.count(np.array(places)).tolist()
+    strings = tree.substrings(nodes(tree))
+    above = [len(strings[parent]) if parent >= 0 else 0 for parent in tree._parents]
+    return {
+        string[:end]: n
+        for string, n, shortest in zip(strings, found, above, strict=True)
+        for end in range(shortest + 1, len(string) + 1)
+    }
+
+
+def test_tree_by_hand():
+    # "ab_" three times, "b_" twice; a place is a character of "ab_b_".
+    tree = SubstringTree("ab_b_", np.array([3, 3, 3, 2, 2]), max_length=9, min_count=3)
+    everywhere = {"a": 3, "b": 5, "_": 5, "ab": 3, "b_": 5, "ab_": 3}
+    assert counts(tree, range(5)) == everywhere
+    assert counts(tree, [0, 3]) == {"a": 3, "b": 2, "_": 0, "ab": 3, "b_": 2, "ab_": 3}
+
+    kept, left = tree.select(tree.count(np.arange(5)), min_count=3)
+    assert tree.substrings(np.flatnonzero(kept)) == ["ab_", "b_"]
+    # ab_ leaves nothing of a, b_ nothing of b; ab, which occurs where ab_ does, is no node.
+    remaining = dict(zip(tree.substrings(nodes(tree)), left.tolist(), strict=True))
+    assert remaining == {"a": 0, "b": 0, "_": 5, "b_": 5, "ab_": 3}
+    assert tree.longest(kept).tolist() == [3, 2, 1, 2, 1]
+    assert tree.substrings(tree.characters) == ["_", "a", "b"]
+
+
+@pytest.mark.parametrize("few_keys", [0, 10**9], ids=["sorted", "counted"])
+@pytest.mark.parametrize("max_length", [1, 3, 99])
+@pytest.mark.parametrize("min_count", [1, 4, 30])
+def test_tree_equals_plain_counting(monkeypatch, few_keys, max_length, min_count):
+    monkeypatch.setattr(subword_builder, "_FEW_KEYS", few_keys)
+    rng = random.Random(5)
+    tokens = ["".join(rng.choices("ab𝒜\ud800", k=rng.randrange(9))) + "_" for _ in range(60)]
+    tokens += ["abb" * 9 + "_", "a" * 20 + "_", "𝒜bba" * 4 + "abba_"]
+    weights = [rng.randrange(1, 5) for _ in tokens]
+    everywhere, at_starts = Counter(), Counter()
+    for token, n in zip(tokens, weights, strict=True):
+        for start in range(len(token)):
+            for end in range(start + 1, min(len(token), start + max_length) + 1):
+                everywhere[token[start:end]] += n
+                at_starts[token[start:end]] += n * (start == 0)
+    expected = {s for s, n in everywhere.items() if n >= min_count or len(s) == 1}
+
+    tree = SubstringTree(
+        "".join(tokens), np.repeat(weights, [len(token) for token in tokens]), max_length, min_count
+    )
+    lengths = np.array([len(token) for token in tokens])
+    starts = np.cumsum(lengths) - lengths
+    assert counts(tree, range(lengths.sum())) == {s: everywhere[s] for s in expected}
+    assert counts(tree, starts) == {s: at_starts[s] for s in expected}

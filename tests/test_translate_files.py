@@ -2,6 +2,7 @@
 
 import gzip
 import json
+import os
 from itertools import islice
 
 import pytest
@@ -11,6 +12,7 @@ import toy
 from tfds_datasets import pair, prepare
 
 from t2t_keras import registry
+from t2t_keras.data.pair_source import evenly_spaced
 from t2t_keras.data.shards import find_shards
 from t2t_keras.errors import UserError
 from t2t_keras.problems.numbers.pairs import pairs
@@ -149,7 +151,9 @@ def test_other_text_is_not_taken_for_what_is_there(files, tmp_path):
     with pytest.raises(UserError, match=r"the vocabulary in .* with --vocab_size=32768, not from"):
         generate(data_dir, files, vocab_size=9)
     write(files["test"][1], toy.rows(20, seed=9))
-    with pytest.raises(UserError, match=r"the test in .*test.tgt when it held something else, not"):
+    with pytest.raises(
+        UserError, match=r"the test in .*test.tgt when its contents were different, not"
+    ):
         generate(data_dir, files)
     assert contents(data_dir) == before
 
@@ -157,9 +161,7 @@ def test_other_text_is_not_taken_for_what_is_there(files, tmp_path):
 def test_shards_without_a_note_are_not_taken_for_anything(files, tmp_path):
     generate(tmp_path / "data", files)
     (tmp_path / "data" / "source.translate_files.json").unlink()
-    with pytest.raises(
-        UserError, match=r"the train in .* was made from something that is not known"
-    ):
+    with pytest.raises(UserError, match=r"the train in .* was made from an unknown source"):
         generate(tmp_path / "data", files)
 
 
@@ -232,7 +234,9 @@ def test_another_dataset_of_the_same_name(dataset, tmp_path, monkeypatch):
 
     monkeypatch.setattr(tfds_datasets.ToyTranslate, "_generate_examples", generate_examples)
     problem.use_tfds(str(prepare(tmp_path / "other")))
-    message = r"the train in .* was made from toy_translate.* when it held something else, not from"
+    message = (
+        r"the train in .* was made from toy_translate.* when its contents were different, not from"
+    )
     with pytest.raises(UserError, match=message):
         problem.generate_data(tmp_path / "data", tmp_path)
 
@@ -287,7 +291,7 @@ def test_files_by_flags_then_training_without_them(files, tmp_path):
     )
     assert done.returncode == 0, done.stderr
     lines = done.stdout.splitlines()
-    assert lines[0] == f"translate_files: /tmp/t2t_datagen -> {data_dir}"
+    assert lines[0] == f"translate_files: /tmp/t2t_datagen-{os.getuid()} -> {data_dir}"
     assert "  test: 20 examples in translate_files-test-00000-of-00001" in lines
     done = toy.command(
         "train",
@@ -373,3 +377,30 @@ def test_mistakes_in_training_end_in_one_line(tmp_path, arguments, message):
     files = ["--train_files=a,b", "--dev_files=c,d"]
     done = toy.command("train", *arguments, *places, *files, "--hparams=transformer_tiny")
     assert message in toy.complaint(done)
+
+
+# Evenly spaced text for a vocabulary
+
+
+def taken(lines, characters):
+    return list(evenly_spaced(lambda k: lines[k - 1 :: k], len(lines), characters))
+
+
+def test_a_short_text_is_taken_whole():
+    assert taken(["a", "", "bc"], 3) == ["a", "", "bc"]
+    assert taken([], 3) == []
+    assert taken(["", ""], 3) == ["", ""]
+
+
+@pytest.mark.parametrize(
+    ("characters", "k"), [(40_000, 1), (39_999, 2), (20_000, 2), (4_000, 10), (3_999, 11)]
+)
+def test_lines_come_from_the_whole_text(characters, k):
+    lines = [f"{number:04d}" for number in range(10_000)]  # 40,000 characters
+    assert taken(lines, characters) == lines[k - 1 :: k]
+
+
+def test_no_more_than_asked_for_when_later_lines_are_longer():
+    lines = ["a"] * 1000 + ["b" * 100] * 1000  # expected by the first 1000: 2000 characters
+    found = taken(lines, 1000)
+    assert found == ["a"] * 500 + ["b" * 100] * 5

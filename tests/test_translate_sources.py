@@ -31,7 +31,7 @@ CODES = {
 
 @pytest.fixture(autouse=True)
 def no_network(monkeypatch):
-    """What lies in tmp_dir is used: any request is a mistake."""
+    """Files in tmp_dir are used: any request is an error."""
 
     def refuse(request, **kwargs):
         url = request if isinstance(request, str) else request.full_url
@@ -66,7 +66,7 @@ def both(stem, language, name, count=8):
 
 
 def wmt_archives(tmp_dir, language):
-    """What WMT ships for a language pair, small, with another pair beside it."""
+    """A small version of WMT's archives for a language pair, with another pair beside it."""
     pair, other = f"{language}-en", "it-en"
     nc13, nc9 = "training-parallel-nc-v13/news-commentary-v13.", "training/news-commentary-v9."
     write_tar(
@@ -497,7 +497,7 @@ def test_files_that_nobody_can_fetch(tmp_path, monkeypatch, url, message):
 )
 def test_sources_that_are_none(tmp_path, source):
     with pytest.raises(
-        UserError, match=r"is no source: give \[url, \(source file, target file\)\]"
+        UserError, match=r"is not a source: give \[url, \(source file, target file\)\]"
     ):
         local_sources(tmp_path, [source])
 
@@ -514,7 +514,7 @@ def test_cleaning_as_in_t2t_is_refused(tmp_path):
         datatypes_to_clean = ["txt"]
 
     with pytest.raises(
-        UserError, match=r"asks for T2T's cleaning of \['txt'\], which is not offered"
+        UserError, match=r"asks for T2T's cleaning of \['txt'\], which is not supported"
     ):
         samples(Clean(), tmp_path, "train")
 

@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 
 from absl import app, flags
 
-from t2t_keras import t2t_names
+from t2t_keras import registry, t2t_names
 from t2t_keras.cli import options
 from t2t_keras.errors import UserError, nearest
 
@@ -68,6 +68,10 @@ def _run(main: Callable[[list[str]], None], argv: Sequence[str] | None) -> None:
         _fail(program, str(error))
     except KeyboardInterrupt:
         sys.exit(130)
+    except Exception as error:
+        if not (place := registry.place_in_user_code(error)):
+            raise
+        _fail(program, f"{place} raised {type(error).__name__}: {error}")
 
 
 def _define_flags_of_t2t() -> set[str]:

@@ -1,4 +1,4 @@
-"""`t2t-keras-bleu`: the BLEU of a translation, in every form."""
+"""`t2t-keras-bleu`: prints the BLEU of a translation as T2T, sacreBLEU and the paper compute it."""
 
 from __future__ import annotations
 
@@ -6,19 +6,21 @@ from absl import flags
 
 from t2t_keras.cli import app, options
 from t2t_keras.errors import UserError
-from t2t_keras.metrics.tokenizers import LANGUAGES
+from t2t_keras.metrics.bleu import LANGUAGES
 
 FLAGS = flags.FLAGS
 
 
 def define_flags() -> None:
     """Defines the flags of the command."""
-    flags.DEFINE_string("translation", "", "File with one translation a line, plain or .gz.")
+    flags.DEFINE_string("translation", "", "File with one translation per line, plain or .gz.")
     flags.DEFINE_string("reference", "", "File with the reference of each line, plain or .gz.")
     flags.DEFINE_enum(
-        "bleu_variant", "both", ["both", "cased", "uncased"], "Which of T2T's figures to print."
+        "bleu_variant", "both", ["both", "cased", "uncased"], "T2T's figures to print."
     )
-    flags.DEFINE_enum("language", "de", LANGUAGES, "Whose rules the paper's BLEU follows.")
+    flags.DEFINE_enum(
+        "language", "de", LANGUAGES, "Language of the tokenization of the paper's BLEU."
+    )
 
 
 def main(arguments: list[str]) -> None:
@@ -28,7 +30,7 @@ def main(arguments: list[str]) -> None:
     if len(hypotheses) != len(references):
         raise UserError(
             f"{FLAGS.translation} has {len(hypotheses)} lines but {FLAGS.reference} has "
-            f"{len(references)}; BLEU needs the same sentences in both, one a line."
+            f"{len(references)}; BLEU needs the same sentences in both, one per line."
         )
     from t2t_keras.metrics import bleu
 
@@ -48,7 +50,7 @@ def _sentences(flag: str) -> list[str]:
     path = options.required(flag)
     lines = read_lines(path)
     if not lines:
-        raise UserError(f"{path} is empty: --{flag} needs one sentence a line.")
+        raise UserError(f"{path} is empty: --{flag} needs one sentence per line.")
     return lines
 
 

@@ -1,8 +1,7 @@
-"""`t2t-keras-datagen`: a vocabulary and TFRecord shards from raw text."""
+"""`t2t-keras-datagen`: makes a vocabulary and TFRecord shards from raw text."""
 
 from __future__ import annotations
 
-import os
 import random
 from typing import TYPE_CHECKING
 
@@ -22,8 +21,8 @@ def define_flags() -> None:
     """Defines the flags of the command: T2T's, as far as they apply, and ours."""
     flags.DEFINE_list("problem", [], "Names of the problems to generate, separated by commas.")
     flags.DEFINE_string("data_dir", None, "Directory for vocabularies and shards.")
-    flags.DEFINE_string("tmp_dir", "/tmp/t2t_datagen", "Where source files are, or are put.")
-    flags.DEFINE_integer("random_seed", 429459, "Of the order of the examples.")
+    options.define_tmp_dir()
+    flags.DEFINE_integer("random_seed", 429459, "Seed of the order of the examples.")
     options.define_processes()
     options.define_usr_dir()
     options.define_cleaning()
@@ -31,7 +30,7 @@ def define_flags() -> None:
 
 
 def main(arguments: list[str]) -> None:
-    """Generates each problem and prints what lies in the data directory afterwards."""
+    """Generates the data of each problem and prints what is in the data directory afterwards."""
     options.reject_arguments(arguments)
     options.load_user_directory()
     if not FLAGS.problem:
@@ -39,7 +38,7 @@ def main(arguments: list[str]) -> None:
         raise UserError(f"--problem is missing: give one or more of {known}.")
     problems = [registry.problem(name) for name in FLAGS.problem]
     options.configure(*problems)
-    data_dir, tmp_dir = options.required("data_dir"), os.path.expanduser(FLAGS.tmp_dir)
+    data_dir, tmp_dir = options.required("data_dir"), options.tmp_dir()
     rules, processes = options.cleaning(), options.processes()
     for problem in problems:
         print(f"{problem.name}: {tmp_dir} -> {data_dir}", flush=True)
@@ -49,7 +48,7 @@ def main(arguments: list[str]) -> None:
 
 
 def generate(problem: Problem, data_dir: str, tmp_dir: str, seed: int) -> None:
-    """Generates one problem, with the random numbers of its hooks seeded as T2T seeds them."""
+    """Generates the data of one problem, with the random numbers of its hooks seeded as in T2T."""
     import numpy as np
 
     random.seed(seed)
@@ -59,9 +58,9 @@ def generate(problem: Problem, data_dir: str, tmp_dir: str, seed: int) -> None:
 
 
 def describe(problem: Problem, data_dir: str) -> list[str]:
-    """Returns lines on the vocabulary and on each split that lies in `data_dir`.
+    """Returns lines on the vocabulary and on each split in `data_dir`.
 
-    Of the training data also lengths, and the padding in batches of `transformer_base`.
+    For the training data also lengths, and the padding in batches of `transformer_base`.
     """
     from t2t_keras.data import DatasetSplit
     from t2t_keras.data.buckets import buckets_for, packed_buckets
@@ -71,7 +70,7 @@ def describe(problem: Problem, data_dir: str) -> list[str]:
         padding_table,
         read_counts,
     )
-    from t2t_keras.data.index import read_index
+    from t2t_keras.data.shards import read_index
 
     name = problem.dataset_filename()
     base, packed = registry.hparams("transformer_base"), getattr(problem, "packed_length", None)

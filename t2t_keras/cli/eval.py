@@ -79,7 +79,7 @@ class CheckpointEvaluation:
         from t2t_keras import checkpoints, data
         from t2t_keras.decoding import DecodeSettings
         from t2t_keras.decoding.translator import warn
-        from t2t_keras.text.vocabulary_size import require_vocabulary_of_run
+        from t2t_keras.text.encoders import require_vocabulary_of_run
         from t2t_keras.training import Evaluation
 
         settings = DecodeSettings.parse(FLAGS.decode_hparams)

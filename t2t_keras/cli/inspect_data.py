@@ -11,7 +11,7 @@ from t2t_keras.ids import without_padding
 
 if TYPE_CHECKING:
     from t2t_keras.data import Problem
-    from t2t_keras.data.index import SplitIndex
+    from t2t_keras.data.shards import SplitIndex
 
 FLAGS = flags.FLAGS
 
@@ -43,7 +43,7 @@ def _describe(problem: Problem, hp, data_dir: str, plot: str | None) -> list[str
         padding_table,
         read_counts,
     )
-    from t2t_keras.data.index import read_index
+    from t2t_keras.data.shards import read_index
 
     split, name = FLAGS.split, problem.dataset_filename()
     batches = data.Batches(problem, split, data_dir, hp, seed=FLAGS.random_seed)

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
+import stat
+import tempfile
 
 from absl import flags
 
@@ -35,6 +38,33 @@ def define_model() -> None:
     flags.DEFINE_string(
         "model", None, "Registered name of the model; that of the run, or else transformer."
     )
+
+
+def define_tmp_dir(subject: str = "") -> None:
+    """--tmp_dir."""
+    flags.DEFINE_string(
+        "tmp_dir", None, f"{subject}Directory of source files; by default one in /tmp of your own."
+    )
+
+
+def tmp_dir() -> str:
+    """Returns the value of --tmp_dir; by default a directory of this user that nobody else can write.
+
+    In T2T's /tmp/t2t_datagen, which all users of a machine share, anybody can place links.
+    """
+    if FLAGS.tmp_dir:
+        return os.path.expanduser(FLAGS.tmp_dir)
+    path = os.path.join(tempfile.gettempdir(), f"t2t_datagen-{os.getuid()}")
+    try:
+        with contextlib.suppress(FileExistsError):
+            os.mkdir(path)
+        status = os.lstat(path)
+        if not stat.S_ISDIR(status.st_mode) or status.st_uid != os.getuid():
+            raise UserError(f"{path} is not a directory of yours: give --tmp_dir=DIRECTORY.")
+        os.chmod(path, 0o700)
+    except OSError as error:
+        raise UserError(f"{path} cannot be used ({error.strerror}): give --tmp_dir.") from error
+    return path
 
 
 def define_hparams() -> None:

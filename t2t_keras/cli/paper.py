@@ -17,7 +17,7 @@ def define_flags() -> None:
     """Defines the flags of the command."""
     flags.DEFINE_string("data_dir", None, "run: directory of vocabulary and shards.")
     flags.DEFINE_string("output_dir", None, "run: directory of the experiment, a new or begun one.")
-    flags.DEFINE_string("tmp_dir", "/tmp/t2t_datagen", "run: where source files are, or are put.")
+    options.define_tmp_dir("run: ")
     flags.DEFINE_string("problem", None, "run: other data than the row's.")
     flags.DEFINE_integer(
         "train_steps", None, "run, cost: other updates than the row's.", lower_bound=1
@@ -94,7 +94,7 @@ def run_row(names: Sequence[str]) -> None:
     settings = ExperimentSettings(
         data_dir=options.required("data_dir"),
         output_dir=output_dir,
-        tmp_dir=options.required("tmp_dir"),
+        tmp_dir=options.tmp_dir(),
         problem=FLAGS.problem or "",
         train_steps=FLAGS.train_steps or 0,
         hparams=FLAGS.hparams,

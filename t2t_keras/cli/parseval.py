@@ -1,4 +1,4 @@
-"""`t2t-keras-parseval`: how well predicted trees agree with gold ones, as EVALB prints it."""
+"""`t2t-keras-parseval`: prints EVALB's figures of predicted parse trees against gold ones."""
 
 from __future__ import annotations
 
@@ -23,21 +23,21 @@ _TOLD = 10
 
 def define_flags() -> None:
     """Defines the flags of the command."""
-    flags.DEFINE_string("gold", "", "File of the right trees, plain or .gz.")
-    flags.DEFINE_string("predicted", "", "File of as many predicted trees, plain or .gz.")
+    flags.DEFINE_string("gold", "", "File of the correct trees, plain or .gz.")
+    flags.DEFINE_string("predicted", "", "File of the predicted trees, as many, plain or .gz.")
     flags.DEFINE_bool("per_sentence", False, "Also print the figures of each sentence.")
     flags.DEFINE_bool("json", False, "Print JSON.")
 
 
 def main(arguments: list[str]) -> None:
-    """Prints EVALB's summary, and on standard error what is wrong with trees."""
+    """Prints EVALB's summary, and problems of trees on standard error."""
     options.reject_arguments(arguments)
     gold, predicted = _trees("gold"), _trees("predicted")
     if len(gold) != len(predicted):
         raise UserError(
             f"{FLAGS.gold} has {len(gold)} trees but {FLAGS.predicted} has {len(predicted)}; "
-            "F1 needs the same sentences in both. In a file of one tree a line an empty line "
-            "is a tree too."
+            "F1 needs the same sentences in both. In a file of one tree per line an empty "
+            "line is a tree too."
         )
     from t2t_keras.metrics import parsing_f1
 
@@ -60,7 +60,7 @@ def _trees(flag: str) -> list[str]:
 
 
 def _tell_roots(flag: str, trees: list[str]) -> None:
-    """Roots that other programs write and COLLINS.prm does not delete make figures too good."""
+    """Prints a note on roots of other programs, which COLLINS.prm does not delete: they raise the figures."""
     from t2t_keras.metrics.parsing_f1 import root_label
 
     others = [label for label in map(root_label, trees) if label in ("", "ROOT", "S1")]

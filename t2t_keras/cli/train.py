@@ -20,7 +20,7 @@ def define_flags() -> None:
     options.define_decode_hparams()
     options.define_translate_files()
     flags.DEFINE_string("output_dir", None, "Directory of the run; a run there is resumed.")
-    flags.DEFINE_string("tmp_dir", "/tmp/t2t_datagen", "Directory of source files.")
+    options.define_tmp_dir()
     flags.DEFINE_bool("generate_data", False, "Generate the data first, if it is not there.")
     options.define_processes()
     flags.DEFINE_bool("on_the_fly", False, "Read the text in --tmp_dir directly, without shards.")
@@ -157,11 +157,10 @@ def main(arguments: list[str]) -> None:
         ),
         decode=DecodeSettings.parse(FLAGS.decode_hparams),
     )
-    tmp_dir = os.path.expanduser(FLAGS.tmp_dir)
     if FLAGS.generate_data:
         problem.processes = options.processes()
-        problem.generate_data(data_dir, tmp_dir)
-    source = tmp_dir if FLAGS.on_the_fly else None
+        problem.generate_data(data_dir, options.tmp_dir())
+    source = options.tmp_dir() if FLAGS.on_the_fly else None
     trainer = Trainer(problem, hp, data_dir, output_dir, settings, source)
     parameters = trainer.model.count_params()
     if trainer.engine.is_chief:

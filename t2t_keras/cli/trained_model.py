@@ -44,7 +44,7 @@ class TrainedModel:
         from t2t_keras import checkpoints
         from t2t_keras.decoding import Ensemble
         from t2t_keras.decoding.translator import warn
-        from t2t_keras.text.vocabulary_size import require_vocabulary_of_run
+        from t2t_keras.text.encoders import require_vocabulary_of_run
 
         names = (FLAGS.checkpoint_path or FLAGS.output_dir).split(",")
         self.prefixes = [checkpoints.resolve(os.path.expanduser(name.strip())) for name in names]

@@ -3,12 +3,19 @@
 from t2t_keras.data.buckets import batching_scheme, bucket_shapes
 from t2t_keras.data.parsing_problem import ParsingProblem
 from t2t_keras.data.problem import DatasetSplit, Problem, SpaceID, VocabType
-from t2t_keras.data.reading import Batches, dataset, without_spare_columns
+from t2t_keras.data.reading import (
+    Batches,
+    BatchOptions,
+    dataset,
+    trim_padding,
+    without_spare_columns,
+)
 from t2t_keras.data.text_problem import Text2TextProblem
 from t2t_keras.data.tfds import TfdsTranslateProblem
 from t2t_keras.data.translate import TranslateProblem
 
 __all__ = [
+    "BatchOptions",
     "Batches",
     "DatasetSplit",
     "ParsingProblem",
@@ -21,5 +28,6 @@ __all__ = [
     "batching_scheme",
     "bucket_shapes",
     "dataset",
+    "trim_padding",
     "without_spare_columns",
 ]

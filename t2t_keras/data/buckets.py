@@ -1,9 +1,9 @@
-"""Which sentences share a batch, and the few shapes that batches have.
+"""Buckets: sentences of similar length share a batch, so that batches have few shapes.
 
-T2T pads each side to the longest of its batch, so nobody knows its shapes before they come. Here both
-sides are padded to the edge of the bucket: as many shapes as T2T has buckets, 42 for the base model, all
-known beforehand. That wastes no more than T2T's way, because the edges stand elsewhere: T2T's grow by
-a tenth each; these by less up to about a hundred ids, where most sentences are, and by more beyond.
+T2T pads each side to the longest sentence of its batch, so shapes are not known beforehand. Here both sides
+are padded to the edge of the bucket: as many shapes as T2T has buckets, 42 for the base model, all known
+beforehand. This wastes no more than T2T's way, because the edges differ: T2T's grow by a tenth each, these
+by less up to about a hundred ids, where most sentences are, and by more beyond.
 """
 
 from __future__ import annotations
@@ -18,25 +18,25 @@ from t2t_keras.errors import UserError
 
 _LONGEST = 2**30
 
-# How fast the edges come near the longest: 1 is T2T's even growth, less is denser among short
-# sentences. On news and captions 0.7 to 0.85 pads less than T2T, on text in bytes anything below 1 more.
-_CLOSING_IN = 0.8
+# How fast the edges approach the longest: 1 is T2T's even growth, less is denser among short sentences.
+# On news and captions 0.7 to 0.85 pads less than T2T, on text in bytes anything below 1 pads more.
+_GROWTH_EXPONENT = 0.8
 
 
 class Buckets(NamedTuple):
-    """K buckets: bucket k takes lengths above edges[k-1], up to edges[k]."""
+    """K buckets: bucket k holds lengths above edges[k-1], up to edges[k]."""
 
     edges: list[int]
     """The longest length of each bucket, [K]."""
     sizes: list[int]
     """Rows of a full batch, [K]."""
     shortest: int
-    """Lengths that are kept: from `shortest`..."""
+    """The shortest length that is kept."""
     longest: int
-    """...to `longest`."""
+    """The longest length that is kept."""
 
     def of(self, lengths: np.ndarray) -> np.ndarray:
-        """The bucket of each length, -1 for what is not kept: [N] int16."""
+        """Returns the bucket of each length, -1 if it is not kept: [N] int16."""
         found = np.searchsorted(self.edges, lengths).astype(np.int16)
         found[(lengths < self.shortest) | (lengths > self.longest)] = -1
         return found
@@ -45,10 +45,10 @@ class Buckets(NamedTuple):
 def bucket_shapes(hp, replicas: int = 1) -> list[tuple[int, int]]:
     """Returns every (batch, length) shape that a training run with `hp` can see, shortest first.
 
-    There are as many as T2T has buckets with these settings. The first length is
+    Their number is that of T2T's buckets with these settings. The first length is
     `hp.min_length_bucket` (one less with `hp.t2t_batches`), the last `hp.max_length`, and a batch
-    has as many rows as fit into `hp.batch_size` ids of one side (with `hp.t2t_batches` as T2T
-    makes of that), times the replicas.
+    has as many rows as fit into `hp.batch_size` ids of one side (with `hp.t2t_batches`: T2T's number of
+    rows), times the replicas.
     """
     edges, sizes, shortest, _ = buckets_for(hp, drop_long=True, replicas=replicas)
     return [
@@ -57,14 +57,14 @@ def bucket_shapes(hp, replicas: int = 1) -> list[tuple[int, int]]:
 
 
 def buckets_for(hp, drop_long: bool, replicas: int = 1) -> Buckets:
-    """Returns the buckets whose shapes `bucket_shapes` lists.
+    """Returns the buckets with the shapes that `bucket_shapes` lists.
 
     Args:
         hp: `batch_size`, `max_length`, `min_length`, `min_length_bucket`, `length_bucket_step`,
             and `t2t_batches`, with which they are `tensor2tensor_buckets`.
-        drop_long: whether lengths are limited; otherwise all are kept, and buckets of 2, 4, 8...
-            times `max_length` follow.
-        replicas: every batch size is multiplied by it.
+        drop_long: True: drop sentences of other lengths. False: keep all, in further buckets of 2, 4,
+            8... times `max_length`.
+        replicas: factor of every batch size.
 
     Raises:
         UserError: a setting is out of range.
@@ -104,7 +104,7 @@ def _scheme(hp, replicas: int) -> dict:
 
 
 def _edges(first: int, last: int, number: int) -> list[int]:
-    """`number` lengths up to `last`, the first of them `first` unless it is the only one.
+    """Returns `number` lengths up to `last`, the first of them `first` unless it is the only one.
 
     The logarithm of last / edge falls as a power of the number of edges that are left.
     """
@@ -112,14 +112,14 @@ def _edges(first: int, last: int, number: int) -> list[int]:
         return [last]
     edges = [first]
     for left in range(number - 1, 0, -1):
-        distance = math.log(last / edges[-1]) * ((left - 1) / left) ** _CLOSING_IN
+        distance = math.log(last / edges[-1]) * ((left - 1) / left) ** _GROWTH_EXPONENT
         edge = math.floor(last / math.exp(distance) + 0.5)
         edges.append(min(max(edge, edges[-1] + 1), last - left + 1))
     return edges
 
 
 def _limited(buckets: Buckets, hp, drop_long: bool, replicas: int) -> Buckets:
-    """The buckets as they are, or without limits and with doubling ones for longer sentences."""
+    """Returns the buckets as they are, or without limits and with doubling ones for longer sentences."""
     if drop_long:
         return buckets
     edges, sizes = list(buckets.edges), list(buckets.sizes)
@@ -129,11 +129,8 @@ def _limited(buckets: Buckets, hp, drop_long: bool, replicas: int) -> Buckets:
     return Buckets(edges, sizes, 0, edges[-1])
 
 
-# ----------------------------------------------------------------------------
-# T2T's bucket boundaries and batch sizes, number for number.
-#
-# Sentences of similar length are batched together, and a batch holds about `batch_size` tokens of the
-# longer side, padding included, so that short sentences come in large batches and long ones in small.
+# T2T's bucket boundaries and batch sizes. A batch holds about `batch_size` tokens of the longer side,
+# padding included, so that short sentences are in large batches and long ones in small.
 
 
 _NO_LIMIT = 10**9
@@ -160,18 +157,18 @@ def batching_scheme(
     """Returns T2T's batching scheme (`data_reader.batching_scheme`), number for number.
 
     Args:
-        batch_size: tokens of a batch on one replica: examples times the longer side, with padding.
-        max_length: the longest sentence for training, its end-of-sentence included; 0: `batch_size`.
+        batch_size: tokens per batch on one replica: examples times the longer side, with padding.
+        max_length: the longest sentence in training, including the end of sentence; 0: `batch_size`.
         min_length_bucket: the first boundary.
         length_bucket_step: ratio of consecutive boundaries, above 1.
-        drop_long_sequences: whether sentences above `max_length` are to be dropped.
-        shard_multiplier: number of replicas; every batch size is multiplied by it.
+        drop_long_sequences: True: sentences above `max_length` are dropped.
+        shard_multiplier: number of replicas, a factor of every batch size.
         min_length: the shortest sentence to keep.
 
     Returns:
         `boundaries` [N]: bucket i holds lengths in [boundaries[i-1], boundaries[i]), the last one
-        holds the rest; `batch_sizes` [N+1]; `min_length` and `max_length`: what to keep (10**9: no
-        limit); `shuffle_queue_size`: batches to shuffle among, at least.
+        holds the rest; `batch_sizes` [N+1]; `min_length` and `max_length` of the sentences to keep (10**9:
+        no limit); `shuffle_queue_size`: minimum size of the shuffle buffer, in batches.
 
     Raises:
         UserError: a setting is out of range.

@@ -1,23 +1,24 @@
-"""Batches of token ids from raw text, without shards: encoded in the graph while training runs."""
+"""Batches of token ids from raw text, encoded in the input pipeline, without shards."""
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 import itertools
 import os
 import random
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from t2t_keras.data.buckets import Buckets, bucket_shapes, buckets_for
 from t2t_keras.data.generation.cleaning import Cleaner
 from t2t_keras.data.problem import DatasetSplit
 from t2t_keras.data.reading import (
+    BatchOptions,
     describe_shapes,
     length_limits,
     none_fits,
     plain_errors,
-    require_shares,
 )
 from t2t_keras.data.text_problem import (
     Text2TextProblem,
@@ -32,31 +33,27 @@ if TYPE_CHECKING:
     import tensorflow as tf
 
 SHUFFLED_AT_ONCE = 2**16
-"""Pairs that wait to be taken in random order; with shards it is all of them."""
+"""Size of the shuffle buffer, in pairs; with shards all pairs are shuffled."""
 
 _ENCODED_AT_ONCE = 256  # encoding and measuring in chunks is several times as fast as one by one
 
 
 class TextBatches:
-    """The batches of a split, made of the text that the problem generates.
+    """The batches of a split, made from the text that the problem generates.
 
-    Their shapes and what may be in them are those of `Batches`. The order is another: text is
-    read in its own order again in each epoch, pairs are mixed among 65,536 and batches among
-    `hp.batch_shuffle_size`. It depends on the seed alone, but to start at a later step all that
-    comes before is read and encoded again.
+    Shapes and contents are those of `Batches`; the order differs. Every epoch reads the text in its own
+    order again; pairs are shuffled in a buffer of 65,536 and batches in one of `hp.batch_shuffle_size`.
+    The order depends on the seed alone, but to start at a later step everything before is read and
+    encoded again.
 
     Args:
-        problem: its `generate_samples` is called for each epoch; with `_rev` the sides change places.
+        problem: its `generate_samples` is called for each epoch; with `_rev` the sides are swapped.
         split: "train", "dev" or "test".
-        data_dir: where the vocabulary is, or is put if it must be built.
-        tmp_dir: where the source files are, or are put.
+        data_dir: directory of the vocabulary, which is built there if it is absent.
+        tmp_dir: directory of the source files.
         hp: see `Batches`.
-        seed: of all shuffling.
-        replicas: of all hosts; the batch sizes are multiples of it.
-        hosts: how many programs read together; each encodes all and keeps its rows of every batch.
-        host: which of them this one is, from 0.
-        repeat: endless or once; by default endless for training.
-        shuffle: by default for training.
+        options: `BatchOptions`; each host encodes all text and keeps its rows of every batch.
+        keywords: fields of `BatchOptions`, which take precedence.
 
     Raises:
         UserError: the text is absent, the problem has no text or packs it, no example fits the
@@ -70,57 +67,52 @@ class TextBatches:
         data_dir: str | os.PathLike,
         tmp_dir: str | os.PathLike,
         hp,
-        *,
-        seed: int = 0,
-        replicas: int = 1,
-        hosts: int = 1,
-        host: int = 0,
-        repeat: bool | None = None,
-        shuffle: bool | None = None,
+        options: BatchOptions | None = None,
+        **keywords: Any,
     ):
-        require_shares(replicas, hosts, host)
+        options = dataclasses.replace(options or BatchOptions(), **keywords).for_split(split)
         _require_text(problem)
-        training = split == DatasetSplit.TRAIN
-        self.endless = training if repeat is None else repeat
-        self._shuffle = training if shuffle is None else shuffle
-        self._problem, self._split = problem, split
+        if not options.pad_to_boundary:
+            raise UserError("pad_to_boundary=False needs shards: text is padded to static shapes.")
+        self.options = options
+        self._problem, self._split, self._hp = problem, split, hp
         self._directories = data_dir, tmp_dir
-        self._hp, self._seed = hp, seed
-        self._replicas, self._hosts, self._host = replicas, hosts, host
         self._limits = length_limits(hp, None)
-        self.buckets = buckets_for(hp, training or hp.eval_drop_long_sequences, replicas)
+        drop_long = split == DatasetSplit.TRAIN or hp.eval_drop_long_sequences
+        self.buckets = buckets_for(hp, drop_long, options.replicas)
         self._encoders = stored_encoders(problem, data_dir, tmp_dir)
         self._require_examples()
 
     @property
     def shapes(self) -> list[tuple[int, int]]:
         """The shapes (rows, length) that full batches can have."""
-        return bucket_shapes(self._hp, self._replicas)
+        return bucket_shapes(self._hp, self.options.replicas)
 
     def description(self) -> str:
-        """Says how many shapes there are, in a line."""
+        """Returns one line on the number of shapes."""
         return f"{describe_shapes(self.shapes)}; text is encoded as it is read"
 
     def dataset(self, start_step: int = 0) -> tf.data.Dataset:
-        """Returns the batches from number `start_step` on; those before are made and left out.
+        """Returns the batches from number `start_step` on; those before are made and dropped.
 
         Returns:
             A dataset of `{"inputs": [B, S], "targets": [B, S]}`, int32, 0 for padding.
         """
         import tensorflow as tf
 
-        batches = _batches(self._examples(self.endless), self.buckets, full=self.endless)
-        if self._shuffle and self._hp.batch_shuffle_size > 0:
+        endless, shuffle = bool(self.options.repeat), bool(self.options.shuffle)
+        batches = _batches(self._examples(endless, shuffle), self.buckets, full=endless)
+        if shuffle and self._hp.batch_shuffle_size > 0:
             batches = batches.shuffle(
-                self._hp.batch_shuffle_size, seed=self._seed, reshuffle_each_iteration=False
+                self._hp.batch_shuffle_size, seed=self.options.seed, reshuffle_each_iteration=False
             )
         batches = batches.skip(start_step)
         return batches.map(self._finished).prefetch(tf.data.AUTOTUNE)
 
-    def _examples(self, endless: bool) -> tf.data.Dataset:
-        """`{"inputs": [S], "targets": [T], "bucket": []}` of the examples whose length is kept.
+    def _examples(self, endless: bool, shuffle: bool) -> tf.data.Dataset:
+        """Returns `{"inputs": [S], "targets": [T], "bucket": []}` of the examples of allowed lengths.
 
-        S and T leave room for padding: a chunk of texts is encoded, measured and padded at once.
+        S and T include padding: a chunk of texts is encoded, measured and padded at once.
         """
         import tensorflow as tf
 
@@ -128,7 +120,9 @@ class TextBatches:
 
         def texts(epoch):
             return tf.data.Dataset.from_generator(
-                self._texts, args=[epoch], output_signature=(strings, strings)
+                functools.partial(self._texts, shuffle),
+                args=[epoch],
+                output_signature=(strings, strings),
             )
 
         epochs = tf.data.Dataset.range(2**62 if endless else 1)
@@ -136,13 +130,13 @@ class TextBatches:
         encoded = chunks.map(self._encode, num_parallel_calls=tf.data.AUTOTUNE, deterministic=True)
         return encoded.unbatch()
 
-    def _texts(self, epoch: int) -> Iterator[tuple[list[bytes], list[bytes]]]:
-        """The texts of both sides, some hundred pairs at a time."""
+    def _texts(self, shuffle: bool, epoch: int) -> Iterator[tuple[list[bytes], list[bytes]]]:
+        """Yields the texts of both sides, a few hundred pairs at a time."""
         samples: Iterable[Mapping[str, str]] = _samples(
             self._problem, *self._directories, self._split
         )
-        if self._shuffle:
-            samples = _mixed(samples, random.Random(f"{self._seed} {epoch}"))
+        if shuffle:
+            samples = _shuffled(samples, random.Random(f"{self.options.seed} {epoch}"))
         sides = {"inputs": self._problem.inputs_prefix, "targets": self._problem.targets_prefix}
         samples = iter(samples)
         while chunk := list(itertools.islice(samples, _ENCODED_AT_ONCE)):
@@ -154,7 +148,7 @@ class TextBatches:
 
     @functools.cached_property
     def _encode(self) -> Callable:
-        """`_encoded` as a graph, which is made once for the first look at the text and for training."""
+        """`_encoded` as a graph, traced once for the first look at the text and for training."""
         import tensorflow as tf
 
         return tf.function(self._encoded, autograph=False)
@@ -178,7 +172,7 @@ class TextBatches:
         return {**rows, "bucket": bucket}
 
     def _finished(self, rows: Mapping[str, tf.Tensor]) -> dict[str, tf.Tensor]:
-        """Pads a batch to its bucket's edge and takes this host's rows."""
+        """Pads a batch to the edge of its bucket and takes this host's rows."""
         import tensorflow as tf
 
         length = tf.constant(self.buckets.edges)[rows["bucket"][0]]
@@ -186,20 +180,17 @@ class TextBatches:
         for side in ("inputs", "targets"):
             ids = rows[side][:, :length]
             number, width = tf.unstack(tf.shape(ids))
-            fill = -number % self._replicas
-            ids = tf.pad(ids, [[0, fill], [0, length - width]])
-            share = (number + fill) // self._hosts
-            batch[side] = ids[self._host * share : (self._host + 1) * share]
+            fill = -number % self.options.replicas
+            ids = tf.pad(ids, [[0, fill], [0, length - width]])  # [B, S]
+            batch[side] = ids[self.options.share(number + fill)]
         return batch
 
     def _require_examples(self) -> None:
         problem, split = self._problem, self._split
         if next(_samples(problem, *self._directories, split), None) is None:
             raise UserError(f"The {split} text of {problem.name} is empty: see --tmp_dir.")
-        shuffle, self._shuffle = self._shuffle, False
         with plain_errors():
-            found = any(True for _ in self._examples(endless=False).take(1))
-        self._shuffle = shuffle
+            found = any(True for _ in self._examples(endless=False, shuffle=False).take(1))
         if not found:
             raise none_fits(problem, split, self._hp, self.buckets)
 
@@ -207,10 +198,10 @@ class TextBatches:
 def stored_encoders(
     problem: Text2TextProblem, data_dir: str | os.PathLike, tmp_dir: str | os.PathLike
 ) -> dict:
-    """Returns the problem's encoders as they are stored; a vocabulary that is absent is built.
+    """Returns the problem's encoders; builds an absent vocabulary.
 
     Raises:
-        UserError: it cannot be built or written, or shards are there that were made with another.
+        UserError: it cannot be built or written, or there are shards that were made with another.
     """
     make_directory(data_dir, writable=False)
     require_vocabulary(problem, data_dir)
@@ -226,7 +217,7 @@ def stored_encoders(
 def _samples(
     problem: Text2TextProblem, data_dir: str | os.PathLike, tmp_dir: str | os.PathLike, split: str
 ) -> Iterator[Mapping[str, str]]:
-    """The samples that the shards of a split would hold."""
+    """Yields the samples that the shards of a split would hold."""
     if problem.is_generate_per_split:
         samples = whole_samples(problem, split, problem.generate_samples(data_dir, tmp_dir, split))
         yield from _cleaned(problem, samples)
@@ -253,10 +244,10 @@ def _cleaned(
         yield from cleaner.keep(block)
 
 
-def _mixed(
+def _shuffled(
     samples: Iterable[Mapping[str, str]], generator: random.Random
 ) -> Iterator[Mapping[str, str]]:
-    """The samples in random order, as far as so many of them at a time allow."""
+    """Yields the samples in random order, through a buffer of `SHUFFLED_AT_ONCE`."""
     waiting: list[Mapping[str, str]] = []
     for sample in samples:
         if len(waiting) < SHUFFLED_AT_ONCE:
@@ -270,7 +261,7 @@ def _mixed(
 
 
 def _batches(examples: tf.data.Dataset, buckets: Buckets, full: bool) -> tf.data.Dataset:
-    """Batches of examples of one bucket each; `full` leaves out those below its size."""
+    """Returns batches of examples of one bucket each; `full` drops incomplete ones."""
     import tensorflow as tf
 
     def size(bucket):
@@ -292,6 +283,6 @@ def _require_text(problem: Text2TextProblem) -> None:
         )
     if problem.packed_length:
         raise UserError(
-            f"{problem.name} packs several pairs into a row, which is not done on the fly: generate "
+            f"{problem.name} packs several pairs into a row, which is not possible on the fly: generate "
             "its data with t2t-keras-datagen and leave --on_the_fly out."
         )

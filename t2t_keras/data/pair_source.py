@@ -1,4 +1,4 @@
-"""Problems that leave it to an object where their pairs come from."""
+"""Translation problems on a `PairSource`: text files, or any other object that yields pairs."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from t2t_keras.files import write_text
 from t2t_keras.text.lines import iterate_lines
 
 VOCAB_CHARACTERS = 10_000_000
-"""How much text of each side a vocabulary is built from."""
+"""The number of characters of each side from which a vocabulary is built."""
 
 
 class PairSource(Protocol):
@@ -28,23 +28,23 @@ class PairSource(Protocol):
 
     @property
     def splits(self) -> list[str]:
-        """The splits that there are pairs of."""
+        """The names of the splits."""
 
     def pairs(self, split: str) -> Iterator[tuple[str, str]]:
         """Yields source and target of each pair, stripped, in the same order every time."""
 
     def vocabulary_text(self, split: str, characters: int) -> Iterator[str]:
-        """Yields about so many characters of each side, from all over the split."""
+        """Yields about this many characters of each side, from all over the split."""
 
     def description(self, split: str) -> dict:
-        """Returns, as JSON has it, what it is "from" and an "identity" that changes with the pairs."""
+        """Returns JSON values: the source in words as "from", and an "identity" that changes with the pairs."""
 
 
 class PairSourceProblem(Text2TextProblem):
     """Translation of the pairs of a `PairSource`."""
 
     def source(self, tmp_dir: PathLike) -> PairSource:
-        """Hook: returns the source; `tmp_dir` is for what has to be fetched."""
+        """Hook: returns the source; downloads go to `tmp_dir`."""
         raise missing_hook(self, "source")
 
     @property
@@ -62,26 +62,25 @@ class PairSourceProblem(Text2TextProblem):
                 self.dropped["empty"] += 1
 
     def generate_text_for_vocab(self, data_dir: PathLike, tmp_dir: PathLike) -> Iterator[str]:
-        """Yields evenly spaced sentences of training, up to `VOCAB_CHARACTERS` of each side."""
+        """Yields evenly spaced training sentences, up to `VOCAB_CHARACTERS` of each side."""
         return self.source(tmp_dir).vocabulary_text(DatasetSplit.TRAIN, VOCAB_CHARACTERS)
 
 
 def with_shards(splits: Iterable[str]) -> list[dict]:
-    """Returns `dataset_splits` of these splits: 100 shards for training and 1 for each other."""
+    """Returns `dataset_splits` with 100 shards for training and 1 for each other split."""
     return [
         {"split": split, "shards": 100 if split == DatasetSplit.TRAIN else 1} for split in splits
     ]
 
 
-# ----------------------------------------------------------------------------
-# A pair of text files a split, line N of one translating line N of the other.
+# A pair of text files per split; line N of one translates line N of the other.
 
 
 _READ_AT_ONCE = 2**20
 
 
 class ParallelFiles:
-    """Files that are named one by one, plain or `.gz`.
+    """A `PairSource` of text files, plain or `.gz`.
 
     Args:
         files: the paths of source and target, by split.
@@ -95,7 +94,7 @@ class ParallelFiles:
 
     @property
     def splits(self) -> list[str]:
-        """The splits that there are files of."""
+        """The splits with files."""
         return list(self.files)
 
     def pairs(self, split: str) -> Iterator[tuple[str, str]]:
@@ -107,7 +106,7 @@ class ParallelFiles:
         return read_pairs(*self.files[split])
 
     def vocabulary_text(self, split: str, characters: int) -> Iterator[str]:
-        """Yields so many characters of each file of a split, from evenly spaced lines."""
+        """Yields this many characters of each file of a split, from evenly spaced lines."""
         require_parallel(*self.files[split])
         for path in self.files[split]:
 
@@ -131,7 +130,7 @@ def _state(path: Path) -> tuple[int, int]:
 
 @lru_cache
 def _digest(path: Path, state: tuple[int, int]) -> str:
-    """A digest of the contents; `state` is only there so that a changed file is read again."""
+    """Returns a digest of the contents; `state` is part of the cache's key alone."""
     digest = hashlib.sha256()
     with path.open("rb") as file:
         while block := file.read(_READ_AT_ONCE):
@@ -139,25 +138,24 @@ def _digest(path: Path, state: tuple[int, int]) -> str:
     return digest.hexdigest()
 
 
-# ----------------------------------------------------------------------------
-# A note beside generated data of what it was made from, so that nothing else is taken for it.
+# A note beside generated data of its source, so that data of another source is not mistaken for it.
 
 
 _VOCABULARY = "vocabulary"
 
 
 def check_and_note(problem: Text2TextProblem, source: PairSource, data_dir: PathLike) -> None:
-    """Makes sure that what lies in `data_dir` was made from `source`, and notes what will be.
+    """Checks that the data in `data_dir` was made from `source`, and notes the source of new data.
 
-    A vocabulary that the note does not mention was put there by its user and may stay.
+    A vocabulary that the note does not mention was put there by the user and is kept.
 
     Args:
-        problem: whose shards and vocabulary are looked for.
-        source: what new ones are to be made from.
+        problem: the problem of the shards and the vocabulary.
+        source: the source of new ones.
         data_dir: an existing directory.
 
     Raises:
-        UserError: the vocabulary or shards of a split were made from something else.
+        UserError: the vocabulary or the shards of a split were made from another source.
     """
     name = problem.dataset_filename()
     path = Path(data_dir) / f"source.{name}.json"
@@ -173,7 +171,7 @@ def check_and_note(problem: Text2TextProblem, source: PairSource, data_dir: Path
     if vocabulary.exists() and _VOCABULARY not in noted:
         del wanted[_VOCABULARY]
     for part, description in wanted.items():
-        # Shards hold ids of the vocabulary, and so tell of it when its file is gone.
+        # Shards contain ids of the vocabulary, so they stand for it when its file is gone.
         pattern = f"{name}-*-of-*" if part == _VOCABULARY else f"{name}-{part}-*-of-*"
         there = next(Path(data_dir).glob(pattern), None) is not None
         if there or (part == _VOCABULARY and vocabulary.exists()):
@@ -185,9 +183,9 @@ def check_and_note(problem: Text2TextProblem, source: PairSource, data_dir: Path
 def _require_same(part: str, noted: Mapping | None, wanted: Mapping, where: str) -> None:
     if noted and noted["identity"] == wanted["identity"]:
         return
-    made_from = noted["from"] if noted else "something that is not known"
+    made_from = noted["from"] if noted else "an unknown source"
     if made_from == wanted["from"]:
-        made_from += " when it held something else"
+        made_from += " when its contents were different"
     raise UserError(
         f"the {part} in {where} was made from {made_from}, not from {wanted['from']}: "
         "delete vocabulary and shards there, or give another --data_dir."
@@ -205,8 +203,7 @@ def _write(path: Path, note: Mapping) -> None:
     write_text(path, json.dumps(note, indent=1, ensure_ascii=False) + "\n")
 
 
-# ----------------------------------------------------------------------------
-# Text for a vocabulary: so much of a corpus, from all over it.
+# Text for a vocabulary: a sample from all over a corpus.
 
 
 _MEASURED = 1000
@@ -215,15 +212,15 @@ _MEASURED = 1000
 def evenly_spaced(
     every: Callable[[int], Iterable[str]], lines: int, characters: int
 ) -> Iterator[str]:
-    """Yields every k-th line of a text, so that about `characters` come from the whole of it.
+    """Yields every k-th line of a text, about `characters` in total.
 
-    k is chosen by the mean length of the first lines; nothing more is yielded once `characters` are
-    reached. A text that is not longer than that is yielded whole.
+    k follows from the mean length of the first lines; the sample ends once `characters` are reached. A
+    shorter text is yielded completely.
 
     Args:
         every: called with k, returns lines k, 2k, 3k, ... of the text, counted from 1.
         lines: the number of lines of the text.
-        characters: how many are wanted.
+        characters: the wanted size of the sample.
     """
     first = [len(line) for line in islice(every(1), _MEASURED)]
     expected = lines * sum(first) / max(len(first), 1)

@@ -1,32 +1,42 @@
-"""Problems whose inputs are words and whose targets are the tags and brackets of a parse tree."""
+"""Constituency parsing as text to text: words in, tags and brackets out; corpora of trees."""
 
 from __future__ import annotations
 
+import dataclasses
 import itertools
+import math
+import os
+import re
+import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from t2t_keras.data.problem import DatasetSplit, missing_hook
 from t2t_keras.data.shards import shard_paths
 from t2t_keras.data.text_problem import PathLike, Text2TextProblem
+from t2t_keras.errors import UserError
 from t2t_keras.parsing import Repairs, Tree, linearize, read_tree_file, repair_tree
-from t2t_keras.parsing.corpora import TreeCorpus, require_corpora
-from t2t_keras.parsing.trees import strip_for_parsing, with_tags
+from t2t_keras.parsing.trees import iterate_trees, strip_for_parsing, with_tags
+from t2t_keras.text.lines import iterate_lines
+
+_TREE_FILE = re.compile(r"\.(trees|mrg)(\.gz)?$", re.IGNORECASE)
+_PLACES_OF_SECTIONS = ("", "wsj", "mrg/wsj", "parsed/mrg/wsj", "treebank_3/parsed/mrg/wsj")
+_EXAMPLE = "(TOP (NP (NN tea)))"
 
 
 class ParsingProblem(Text2TextProblem):
-    """Constituency parsing, section 6.3 of the paper, on files of bracketed trees in `--tmp_dir`.
+    """Constituency parsing, section 6.3 of the paper, of files of bracketed trees in `--tmp_dir`.
 
-    Trees are read leniently, without traces and functional tags, and linearised as T2T does. One
-    vocabulary serves both sides, as in T2T's `wsj_parsing`: its `transformer_parsing_big` shares
-    the embedding, and with a set that does not, words and tags still have tables of their own.
+    Trees are read leniently, without traces and functional tags, and linearised as in T2T. Both sides
+    have one vocabulary, as in T2T's `wsj_parsing`: its `transformer_parsing_big` shares the embedding;
+    with a set that does not, words and tags have tables of their own.
     """
 
     def __init__(self, was_reversed: bool = False, was_copy: bool = False):
         super().__init__(was_reversed, was_copy)
         self.formatted = self.repaired = 0
         self.repairs = Repairs()
-        """Of how many outputs `format_output` made trees, how many needed repairs, and which."""
+        """The repairs of `format_output`, with the number of its trees and of those that were repaired."""
 
     @property
     def is_generate_per_split(self) -> bool:
@@ -42,26 +52,26 @@ class ParsingProblem(Text2TextProblem):
         ]
 
     def corpora(self, split: str) -> Sequence[TreeCorpus]:
-        """Hook: returns the corpora that make up a split, all of them needed."""
+        """Hook: returns the corpora of a split, all of them required."""
         raise missing_hook(self, "corpora")
 
     def tree_files(self, tmp_dir: PathLike, split: str) -> list[list[Path]]:
         """Returns the files of each corpus of a split.
 
         Raises:
-            UserError: a corpus has none; it says which files are expected.
+            UserError: a corpus has no files; it names the expected ones.
         """
         return require_corpora(tmp_dir, self.corpora(split), f"The {split} data of {self.name}")
 
     def prepare(self, tree: Tree) -> Tree | None:
-        """Hook: returns a tree as it is to be learned; None leaves it out."""
+        """Hook: returns a tree as it is learned; None: it is left out."""
         return strip_for_parsing(tree)
 
     def generate_data(self, data_dir: PathLike, tmp_dir: PathLike) -> None:
         """Writes the vocabulary and the shards; see `Text2TextProblem`.
 
         Raises:
-            UserError: files are absent, which is checked first, or their brackets are wrong.
+            UserError: files are absent, which is checked first, or their brackets do not match.
         """
         for item in self.dataset_splits:
             paths = shard_paths(data_dir, self.dataset_filename(), item["split"], item["shards"])
@@ -88,16 +98,16 @@ class ParsingProblem(Text2TextProblem):
 
     @property
     def quality_metric(self) -> str:
-        """F1 of the trees; BLEU of what the model writes if that is words."""
+        """F1 of the trees; BLEU if the model writes words."""
         return super().quality_metric if self._writes_words else "f1"
 
     def quality(
         self, inputs: Sequence[str], references: Sequence[str], outputs: Sequence[str]
     ) -> float:
-        """Returns EVALB's F1 (0 to 100) of the trees that words and tags make; see `repair_tree`.
+        """Returns EVALB's F1 (0 to 100) of the trees made from words and tags; see `repair_tree`.
 
-        Of the outputs the phrases count alone: EVALB leaves out a sentence in which a comma, say,
-        has the tag of a word, so each word has its right tag here.
+        Only the phrases of the outputs are scored: each word gets its gold tag, because EVALB leaves out
+        sentences in which, say, a comma has the tag of a word.
         """
         if self._writes_words:
             return super().quality(inputs, references, outputs)
@@ -121,7 +131,7 @@ class ParsingProblem(Text2TextProblem):
         return str(tree)
 
     def format_report(self) -> str:
-        """Returns a line on how many outputs were repaired, and how."""
+        """Returns a line on the number and kinds of repaired outputs."""
         if not self.formatted:
             return ""
         line = f"{self.repaired} of {self.formatted} trees were repaired"
@@ -133,3 +143,111 @@ class ParsingProblem(Text2TextProblem):
     @property
     def _writes_words(self) -> bool:
         return self.was_reversed or self.was_copy
+
+
+@dataclasses.dataclass(frozen=True)
+class TreeCorpus:
+    """The trees of a split: the first of its files that exists, or else its sections.
+
+    Args:
+        names: of files relative to `--tmp_dir`; instead of each there may be a directory of `.trees` or
+            `.mrg` files, with its name without `.trees`; all may be `.gz`.
+        sections: section numbers of the Wall Street Journal, such as `range(2, 22)`.
+    """
+
+    names: tuple[str, ...]
+    sections: range = range(0)
+
+    def find(self, directory: str | os.PathLike) -> list[Path]:
+        """Returns the files in order; an empty list if there are none."""
+        directory = Path(directory)
+        for name in self.names:
+            folder = directory / name.removesuffix(".trees")
+            for file in (directory / name, directory / f"{name}.gz"):
+                if file.is_file():
+                    return [file]
+            if folder.is_dir() and (files := _tree_files(folder)):
+                return files
+        return self._files_of_sections(directory)
+
+    def describe(self) -> str:
+        """Returns a description of the files that `find` looks for."""
+        words = " or ".join(self.names) + " (one tree per line)"
+        if self.sections:
+            below = ", ".join(place for place in _PLACES_OF_SECTIONS if place)
+            words += (
+                f" or sections {self._range()} ({self.sections[0]:02}/*.mrg, also below {below})"
+            )
+        return words
+
+    def _files_of_sections(self, directory: Path) -> list[Path]:
+        for place in (p for name in _PLACES_OF_SECTIONS for p in (name, name.upper())):
+            files = {n: _tree_files(directory / place / f"{n:02}") for n in self.sections}
+            absent = [f"{number:02}" for number, found in files.items() if not found]
+            if len(absent) < len(files):
+                if absent:
+                    _warn(
+                        f"{directory / place} has no section {', '.join(absent)}: reading without it"
+                    )
+                return [file for found in files.values() for file in found]
+        return []
+
+    def _range(self) -> str:
+        first, last = self.sections[0], self.sections[-1]
+        return f"{first:02}" if first == last else f"{first:02} to {last:02}"
+
+
+def require_corpora(
+    directory: str | os.PathLike, corpora: Sequence[TreeCorpus], wanted_by: str
+) -> list[list[Path]]:
+    """Returns the files of each corpus.
+
+    Raises:
+        UserError: some have none; it names the expected files.
+    """
+    found = [corpus.find(directory) for corpus in corpora]
+    absent = [c.describe() for c, files in zip(corpora, found, strict=True) if not files]
+    if absent:
+        raise UserError(
+            f"{wanted_by} needs trees in brackets, such as {_EXAMPLE}, in {directory}; absent: "
+            f"{'; '.join(absent)}. Place them there, plain or .gz, or give another --tmp_dir."
+        )
+    return found
+
+
+def spaced_trees(files: Sequence[Path], characters: int) -> Iterator[Tree]:
+    """Yields evenly spaced trees of some files, about this many characters of brackets in total."""
+    blocks = ((file, *block) for file in files for block in _blocks(file))
+    step = max(1, math.ceil(sum(map(_characters, files)) / characters))
+    for number, (file, first_line, lines) in enumerate(blocks):
+        if number % step == 0:
+            yield from iterate_trees(lines, os.fspath(file), first_line)
+
+
+def _blocks(file: Path) -> Iterator[tuple[int, list[str]]]:
+    """Yields the number of the first line of each tree, and its lines, ten times as fast as parsing."""
+    block: list[str] = []
+    depth = 0
+    for number, line in enumerate(iterate_lines(file), start=1):
+        block.append(line)
+        depth += line.count("(") - line.count(")")
+        if depth <= 0:
+            if any(block):
+                yield number - len(block) + 1, block
+            block, depth = [], 0
+    if block:
+        yield number - len(block) + 1, block
+
+
+def _characters(file: Path) -> int:
+    return sum(map(len, iterate_lines(file)))
+
+
+def _tree_files(directory: Path) -> list[Path]:
+    if not directory.is_dir():
+        return []
+    return sorted(path for path in directory.iterdir() if _TREE_FILE.search(path.name))
+
+
+def _warn(message: str) -> None:
+    print(f"warning: {message}", file=sys.stderr, flush=True)

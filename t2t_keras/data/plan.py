@@ -1,8 +1,8 @@
-"""Which examples make batch number `step`: a function of the seed and the step alone.
+"""The order of the data: the examples of batch number `step`, a function of the seed and the step alone.
 
-Nothing but arithmetic and NumPy, so the place of a run in its data needs no saving: batch 70,000 of a
-run that starts there is batch 70,000 of one that came to it. Permutations are drawn by
-`numpy.random.RandomState`, whose numbers NumPy has promised not to change.
+So the position of a run in its data need not be saved: batch 70,000 of a run that starts there is batch
+70,000 of a run that started at 0. Permutations are drawn by `numpy.random.RandomState`, whose numbers
+NumPy guarantees not to change.
 """
 
 from __future__ import annotations
@@ -14,27 +14,27 @@ import numpy as np
 
 from t2t_keras.data.buckets import Buckets
 
-_MIXING_BATCHES = 0  # what a permutation is for, as part of its seed; buckets count from 1
+_ORDER_OF_BATCHES = 0  # the purpose of a permutation, part of its seed; buckets count from 1
 
 
 class Batch(NamedTuple):
-    """A batch before it is read."""
+    """A batch of examples that are not read yet."""
 
     bucket: int
-    """All of its examples belong to it."""
+    """The bucket of all its examples."""
     rows: np.ndarray
     """The numbers of its examples: [B] uint32."""
 
 
 class Plan:
-    """What both plans share: the examples of each bucket, and random numbers.
+    """Base class of plans: the examples of each bucket, and random permutations.
 
     Args:
-        lengths: what decides an example's bucket: [N] integers.
-        buckets: K buckets; an example whose length is not kept is in no batch.
+        lengths: of the examples, which decide their buckets: [N] integers.
+        buckets: K buckets; examples of lengths that are not kept are in no batch.
         seed: of all permutations.
-        shuffle: permute examples in each epoch; otherwise they come in their order.
-        mix: permute the batches of each epoch; otherwise they come in the order in which they fill.
+        shuffle: True: permute the examples in each epoch; False: keep their order.
+        mix: True: permute the batches of each epoch; False: they come in the order in which they fill.
     """
 
     def __init__(self, lengths: np.ndarray, buckets: Buckets, seed: int, shuffle: bool, mix: bool):
@@ -60,35 +60,35 @@ class Plan:
 
 
 class EndlessPlan(Plan):
-    """Batches for training: all full, without an end.
+    """Endless batches for training, all full.
 
-    Each bucket is an endless row of examples, one permutation of its members after the other, cut
-    into batches: the last of an epoch takes what it lacks from the next one, so that no example is
-    lost and none comes again before the others have come. To epoch e belong the batches that its
-    examples fill. A bucket of n examples has filled (e + 1) n // size batches at the end of epoch
-    e, which is how a step's epoch is found without going through those before.
+    Each bucket is an endless sequence of examples, one permutation of its members after another, cut
+    into batches: the last batch of an epoch is completed from the next one, so that no example is lost
+    and none is repeated before all others have occurred. Epoch e has the batches that its examples
+    complete. A bucket of n examples has completed (e + 1) n // size batches at the end of epoch e, from
+    which a step's epoch follows without going through earlier ones.
 
-    In memory are 4 bytes an example, and 4 more for the permutations of the present epoch.
+    Memory: 4 bytes per example, and 4 more for the permutations of the current epoch.
     """
 
     def __init__(self, lengths: np.ndarray, buckets: Buckets, seed: int, shuffle: bool, mix: bool):
         super().__init__(lengths, buckets, seed, shuffle, mix)
-        self.batches_an_epoch = float(np.sum(self._counts / self.sizes))
-        """How many there are on the average."""
+        self.batches_per_epoch = float(np.sum(self._counts / self.sizes))
+        """The mean number of batches in an epoch."""
         self._lock = threading.Lock()
         self._epoch = _Epoch(0, 0, 0, np.zeros(0, np.int64), np.zeros(0, np.int64))
         self._whole: dict[int, _Permutation] = {}
         self._tails: dict[int, _Permutation] = {}
 
     def batches_before(self, epoch: int) -> int:
-        """Returns how many batches the epochs before this one make."""
+        """Returns the number of batches in the epochs before this one."""
         return int(np.sum(epoch * self._counts // self.sizes))
 
     def epoch_of(self, step: int) -> int:
-        """Returns the epoch, from 0, that fills batch number `step`, from 0."""
+        """Returns the epoch, from 0, that completes batch number `step`, from 0."""
         # Each bucket lags behind the average by less than one batch.
-        low = max(0, int(step / self.batches_an_epoch) - 1)
-        high = int((step + len(self.members) + 1) / self.batches_an_epoch) + 1
+        low = max(0, int(step / self.batches_per_epoch) - 1)
+        high = int((step + len(self.members) + 1) / self.batches_per_epoch) + 1
         while high - low > 1:
             middle = (low + high) // 2
             if self.batches_before(middle) > step:
@@ -107,13 +107,13 @@ class EndlessPlan(Plan):
             return Batch(bucket, self._slice(bucket, number))
 
     def _order(self, epoch: int) -> _Epoch:
-        """The batches of an epoch in the order in which they come."""
+        """Returns the batches of an epoch in their order."""
         filled = epoch * self._counts // self.sizes
         new = (epoch + 1) * self._counts // self.sizes - filled
         buckets = np.repeat(np.arange(len(new)), new)
         numbers = np.arange(new.sum()) + np.repeat(filled - (np.cumsum(new) - new), new)
         if self.mix:
-            order = self._random(epoch, _MIXING_BATCHES).permutation(len(buckets))
+            order = self._random(epoch, _ORDER_OF_BATCHES).permutation(len(buckets))
         else:
             last = (numbers + 1) * self.sizes[buckets] - 1 - epoch * self._counts[buckets]
             order = np.argsort(self._when(buckets, last), kind="stable")
@@ -121,14 +121,14 @@ class EndlessPlan(Plan):
         return _Epoch(epoch, first, first + len(order), buckets[order], numbers[order])
 
     def _when(self, buckets: np.ndarray, places: np.ndarray) -> np.ndarray:
-        """When, within an epoch, each bucket comes to a place of its permutation."""
+        """Returns the time, within an epoch, at which each bucket reaches a place of its permutation."""
         if self.shuffle:
             return (places + 1) / self._counts[buckets]
         starts = np.cumsum(self._counts) - self._counts
         return np.concatenate(self.members)[starts[buckets] + places]
 
     def _slice(self, bucket: int, number: int) -> np.ndarray:
-        """Batch `number` of a bucket: a slice of its row of permutations."""
+        """Returns batch `number` of a bucket: a slice of its sequence of permutations."""
         size, count = int(self.sizes[bucket]), int(self._counts[bucket])
         place, end, pieces = number * size, (number + 1) * size, []
         while place < end:
@@ -139,7 +139,7 @@ class EndlessPlan(Plan):
         return np.concatenate(pieces)
 
     def _piece(self, bucket: int, epoch: int, start: int, stop: int) -> np.ndarray:
-        """A slice of one permutation. Of the one before the present, its end alone is kept."""
+        """Returns a slice of one permutation; of the previous epoch's, only the end is kept."""
         count, size = int(self._counts[bucket]), int(self.sizes[bucket])
         whole, tail = self._whole.get(bucket), self._tails.get(bucket)
         if whole and whole.epoch == epoch:
@@ -174,13 +174,13 @@ class _Epoch(NamedTuple):
     buckets: np.ndarray
     """The bucket of each batch."""
     numbers: np.ndarray
-    """Which batch of its bucket each is."""
+    """The number of each batch within its bucket."""
 
 
 class OncePlan(Plan):
-    """Batches for evaluation: every example in one of them; what fills none makes smaller ones.
+    """Batches for evaluation: every example in exactly one; incomplete batches are kept.
 
-    The smaller batches come last, those of short sentences first, unless batches are mixed.
+    Incomplete batches come last, those of short sentences first, unless batches are mixed.
     """
 
     def __init__(self, lengths: np.ndarray, buckets: Buckets, seed: int, shuffle: bool, mix: bool):
@@ -196,7 +196,7 @@ class OncePlan(Plan):
             full.sort(key=lambda batch: int(batch.rows[-1]))
         self._batches = full + partial
         if self.mix:
-            order = self._random(0, _MIXING_BATCHES).permutation(len(self._batches))
+            order = self._random(0, _ORDER_OF_BATCHES).permutation(len(self._batches))
             self._batches = [self._batches[i] for i in order]
 
     def __len__(self) -> int:
@@ -208,7 +208,7 @@ class OncePlan(Plan):
 
 
 def _members(buckets: np.ndarray, number: int) -> list[np.ndarray]:
-    """The places of 0, of 1, and so on to below `number`: arrays [n] uint32."""
+    """Returns the examples of each bucket, from 0 to below `number`: arrays [n] uint32."""
     order = np.argsort(buckets, kind="stable").astype(np.uint32)
     ends = np.cumsum(np.bincount(buckets + 1, minlength=number + 1))
     return [order[ends[k] : ends[k + 1]] for k in range(number)]

@@ -1,4 +1,4 @@
-"""What every problem is: a name, splits of data in shards, and encoders."""
+"""`Problem`: a task with a name, data in shards by split, and text encoders."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from t2t_keras.registry import ProblemName, default_name
 
 
 class DatasetSplit:
-    """Names of the splits, as they stand in file names (T2T's `DatasetSplit`)."""
+    """Names of the splits, as in file names (T2T's `DatasetSplit`)."""
 
     TRAIN = "train"
     EVAL = "dev"
@@ -19,7 +19,7 @@ class DatasetSplit:
 
 
 class VocabType:
-    """What a token is (T2T's `VocabType`)."""
+    """Kinds of vocabularies (T2T's `VocabType`)."""
 
     CHARACTER = "character"
     SUBWORD = "subwords"
@@ -27,7 +27,7 @@ class VocabType:
 
 
 class SpaceID:
-    """Numbers of languages for T2T's target-space embedding; translation leaves both at GENERIC."""
+    """Language numbers for T2T's target-space embedding; translation has GENERIC for both sides."""
 
     GENERIC = 0
     IMAGE_LABEL = 1
@@ -63,10 +63,10 @@ class SpaceID:
 
 
 class Problem:
-    """A task with its data (T2T's `Problem`). Subclasses state what their data is.
+    """A task with its data (T2T's `Problem`). Subclasses define the data.
 
     Args:
-        was_reversed: `_rev` in the name: inputs and targets change places when data is read.
+        was_reversed: `_rev` in the name: inputs and targets are swapped when data is read.
         was_copy: `_copy` in the name: targets are the inputs (after a reversal).
 
     Raises:
@@ -74,17 +74,17 @@ class Problem:
     """
 
     name: str
-    """The full name, `_rev` and `_copy` included; registration sets it on the class."""
+    """The full name, including `_rev` and `_copy`; registration sets it on the class."""
 
     random_seed = 429459
-    """Seed of what `generate_data` shuffles (T2T's default of `--random_seed`)."""
+    """Seed of the shuffling in `generate_data` (T2T's default of `--random_seed`)."""
 
     loss_multiplier: float = 1.0
-    """Factor on the loss that training minimises and reports (T2T's `loss_multiplier`)."""
+    """Factor of the loss that training minimises and reports (T2T's `loss_multiplier`)."""
 
     table_sizes: tuple[int | None, int | None] = (None, None)
     """Rows of the embedding tables of inputs and of targets, before any reversal (T2T's `vocab_size`
-    of a problem); None: as many as the vocabulary has tokens."""
+    of a problem); None: the size of the vocabulary."""
 
     def __init__(self, was_reversed: bool = False, was_copy: bool = False):
         self.was_reversed = was_reversed
@@ -94,12 +94,12 @@ class Problem:
         self._encoders: tuple[str, dict] | None = None
         if hooks := t2t_code.uncalled_hooks(type(self)):
             raise UserError(
-                f"The problem {self.name} defines hooks of tensor2tensor that are not called here, leave "
-                f"them out: {hooks}."
+                f"The problem {self.name} defines hooks of tensor2tensor that are not called here; remove "
+                f"them: {hooks}."
             )
 
     def dataset_filename(self) -> str:
-        """The name that begins the names of all its files: without `_rev` and `_copy`."""
+        """Returns the prefix of the names of all its files: the name without `_rev` and `_copy`."""
         return self._base_name
 
     @property
@@ -112,7 +112,7 @@ class Problem:
 
     @property
     def vocab_filename(self) -> str | None:
-        """The name of the vocabulary file in `data_dir`; None if there is none."""
+        """The name of the vocabulary file in `data_dir`; None: the problem has none."""
         return None
 
     def filepattern(self, data_dir: str | os.PathLike, split: str) -> str:
@@ -128,14 +128,14 @@ class Problem:
         raise missing_hook(self, "feature_encoders")
 
     def get_feature_encoders(self, data_dir: str | os.PathLike) -> dict:
-        """Returns the encoder of "inputs" and of "targets" as the model sees them; keeps them."""
+        """Returns the encoders of "inputs" and "targets" as the model sees them; caches them."""
         key = os.fspath(data_dir)
         if self._encoders is None or self._encoders[0] != key:
             self._encoders = (key, self.orient(self.feature_encoders(data_dir)))
         return self._encoders[1]
 
     def vocab_sizes(self, data_dir: str | os.PathLike) -> dict[str, int]:
-        """Returns the sizes of vocabularies for which a model of the problem is made.
+        """Returns the vocabulary sizes of a model of the problem: the rows of its tables.
 
         Raises:
             UserError: a vocabulary has more tokens than `table_sizes` allows.
@@ -147,29 +147,29 @@ class Problem:
             if encoder.vocab_size > sizes[side]:
                 raise UserError(
                     f"the vocabulary of the {side} in {data_dir} has {encoder.vocab_size} tokens, and "
-                    f"the table of {self.name} has {sizes[side]} rows: make a smaller one."
+                    f"the table of {self.name} has {sizes[side]} rows: build a smaller vocabulary."
                 )
         return sizes
 
     @property
     def quality_metric(self) -> str:
-        """Hook: the name of the figure that `quality` gives, among those of an evaluation."""
+        """Hook: the name of the metric that `quality` computes."""
         return "bleu"
 
     def quality(
         self, inputs: Sequence[str], references: Sequence[str], outputs: Sequence[str]
     ) -> float:
-        """Hook: returns how good the texts are that a model wrote for some inputs: 0 to 100."""
+        """Hook: returns the quality of a model's outputs, 0 to 100."""
         from t2t_keras.metrics import bleu
 
         return bleu(references, outputs).sacrebleu
 
     def format_output(self, inputs: str, outputs: str) -> str:
-        """Hook: returns what a user gets for the text that a model wrote for an input."""
+        """Hook: returns the final form of a model's output for an input."""
         return outputs
 
     def format_report(self) -> str:
-        """Hook: returns a line on what `format_output` has done so far, or ""."""
+        """Hook: returns a line on the work of `format_output` so far, or ""."""
         return ""
 
     @property
@@ -179,16 +179,16 @@ class Problem:
 
     @property
     def input_space_id(self) -> int:
-        """The space of the inputs that the model sees."""
+        """The `SpaceID` of the model's inputs."""
         return self._oriented_space_ids()["inputs"]
 
     @property
     def target_space_id(self) -> int:
-        """The space of the targets that the model sees: a row of its target-space embedding."""
+        """The `SpaceID` of the model's targets: a row of its target-space embedding."""
         return self._oriented_space_ids()["targets"]
 
     def orient(self, features: Mapping) -> dict:
-        """Returns "inputs" and "targets" as `_rev` and `_copy` arrange them for the model."""
+        """Returns "inputs" and "targets" after the swap of `_rev` and the copy of `_copy`."""
         inputs, targets = features["inputs"], features["targets"]
         if self.was_reversed:
             inputs, targets = targets, inputs
@@ -202,7 +202,7 @@ class Problem:
 
 
 def missing_field(problem: Problem, split: str, field: str, fields: Sequence[str]) -> UserError:
-    """Returns the error of a sample that lacks one of the fields that all have to have."""
+    """Returns the error of a sample that lacks a required field."""
     return UserError(
         f"A {split} sample of {problem.name} has no {field!r}; "
         f"every sample needs the fields {', '.join(fields)}."
@@ -210,7 +210,7 @@ def missing_field(problem: Problem, split: str, field: str, fields: Sequence[str
 
 
 def missing_hook(problem: Problem, hook: str) -> UserError:
-    """Returns the error of a problem that does not define what it has to."""
+    """Returns the error of a problem that lacks a required hook."""
     return UserError(
         f"The problem {problem.name} has no {hook}: its class {type(problem).__name__} must define it."
     )

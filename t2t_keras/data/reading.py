@@ -1,22 +1,20 @@
-"""Batches of token ids from shards: any batch of a run at once, padded to few static shapes."""
+"""Batches of token ids from shards: random access by batch number, padded to few static shapes."""
 
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import os
 import re
-import threading
-from collections.abc import Iterator, Mapping, Sequence
-from pathlib import Path
-from typing import TYPE_CHECKING
+from collections.abc import Iterator, Mapping
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from t2t_keras.data.buckets import Buckets, buckets_for, packed_buckets, tensor2tensor_buckets
-from t2t_keras.data.generation.records import FOOTER_BYTES, HEADER_BYTES, Lists, frame
-from t2t_keras.data.index import SIDES, SplitIndex, read_index
 from t2t_keras.data.plan import EndlessPlan, OncePlan
 from t2t_keras.data.problem import DatasetSplit, Problem
+from t2t_keras.data.shards import SIDES, StoredExamples, read_index
 from t2t_keras.errors import UserError
 
 if TYPE_CHECKING:
@@ -26,43 +24,74 @@ if TYPE_CHECKING:
 _PACKED = ("", "_segmentation", "_position")
 
 
+@dataclasses.dataclass(frozen=True)
+class BatchOptions:
+    """The order of the batches of a split, and which rows of them this program reads.
+
+    Raises:
+        UserError: the hosts cannot share the replicas.
+    """
+
+    seed: int = 0
+    """Seed of all permutations."""
+    replicas: int = 1
+    """Replicas on all hosts; batch sizes are multiples of it."""
+    hosts: int = 1
+    """Programs that read together; each gets its rows of every batch."""
+    host: int = 0
+    """The number of this program, from 0."""
+    repeat: bool | None = None
+    """True: batches are endless. None: for training."""
+    shuffle: bool | None = None
+    """True: examples are shuffled. None: for training."""
+    pad_to_boundary: bool = True
+    """False: T2T's own buckets, each side padded to the longest of its batch, as T2T does, so that
+    shapes are not known beforehand."""
+
+    def __post_init__(self) -> None:
+        if self.hosts < 1 or self.replicas < 1 or self.replicas % self.hosts:
+            raise UserError(
+                f"{self.replicas} replicas cannot be shared by {self.hosts} hosts: their number must "
+                "be a multiple."
+            )
+        if not 0 <= self.host < self.hosts:
+            raise UserError(
+                f"host is {self.host}; it must be from 0 to {self.hosts - 1}, one for each host."
+            )
+
+    def for_split(self, split: str) -> BatchOptions:
+        """Returns the options with the defaults of a split filled in."""
+        training = split == DatasetSplit.TRAIN
+        return dataclasses.replace(
+            self,
+            repeat=training if self.repeat is None else self.repeat,
+            shuffle=training if self.shuffle is None else self.shuffle,
+        )
+
+    def share(self, rows) -> slice:
+        """Returns this host's rows of a batch of so many rows, an integer or a tensor."""
+        size = rows // self.hosts
+        return slice(self.host * size, (self.host + 1) * size)
+
+
 def dataset(
     problem: Problem,
     split: str,
     data_dir: str | os.PathLike,
     hp,
     *,
-    seed: int = 0,
-    replicas: int = 1,
-    hosts: int = 1,
-    host: int = 0,
     start_step: int = 0,
-    repeat: bool | None = None,
-    shuffle: bool | None = None,
-    pad_to_boundary: bool = True,
+    **options: Any,
 ) -> tf.data.Dataset:
-    """Returns the batches of a split: `Batches(...).dataset(start_step)`, see there."""
-    batches = Batches(
-        problem,
-        split,
-        data_dir,
-        hp,
-        seed=seed,
-        replicas=replicas,
-        hosts=hosts,
-        host=host,
-        repeat=repeat,
-        shuffle=shuffle,
-        pad_to_boundary=pad_to_boundary,
-    )
-    return batches.dataset(start_step)
+    """Returns the batches of a split: `Batches(..., **options).dataset(start_step)`."""
+    return Batches(problem, split, data_dir, hp, **options).dataset(start_step)
 
 
-def without_spare_columns(batches: tf.data.Dataset) -> tf.data.Dataset:
-    """Leaves out the columns that are padding in every row, of each side by itself.
+def trim_padding(batches: tf.data.Dataset) -> tf.data.Dataset:
+    """Removes the columns that are padding in every row, from each side separately.
 
-    For programs that take batches of any shape: `t2t-keras-train` does it without XLA. Sources are
-    padded to the length of their targets, which of parse trees is more than twice their own.
+    For programs that take batches of any shape, such as `t2t-keras-train` without XLA. Sources are padded
+    to the length of their targets, which is more than twice their own if the targets are parse trees.
 
     Args:
         batches: of {"inputs": [B, S], "targets": [B, T]}; packed batches stay as they are.
@@ -82,45 +111,43 @@ def without_spare_columns(batches: tf.data.Dataset) -> tf.data.Dataset:
     return batches.map(finished, num_parallel_calls=1, deterministic=True)
 
 
+without_spare_columns = trim_padding  # its name in 0.1.0; goes with the next release
+
+
 class Batches:
     """The batches of a split, as T2T's `input_fn` makes them.
 
     Training batches ("train") are endless, shuffled, always full, and hold only sentences of
     `hp.min_length` to `hp.max_length` ids on the longer side. Their shapes are
-    `bucket_shapes(hp, replicas)`. "dev" and "test" come once, every example in exactly one batch;
-    their longer sentences (unless `hp.eval_drop_long_sequences`) go to buckets of 2, 4, 8... times
-    `hp.max_length` with accordingly fewer rows. A last batch that is not full keeps its size,
-    but for rows of zeros that make it a multiple of `replicas`.
+    `bucket_shapes(hp, replicas)`. "dev" and "test" are read once, every example in exactly one batch;
+    longer sentences (unless `hp.eval_drop_long_sequences`) go to buckets of 2, 4, 8... times
+    `hp.max_length` with accordingly fewer rows. An incomplete last batch keeps its size, except for
+    rows of zeros that make it a multiple of `replicas`.
 
-    What is in a batch depends on the seed and its number alone: a run that goes on after step n
-    begins with batch n. In each epoch every example is in one batch; what fills no batch carries
-    over to the next epoch (when not endless, it makes smaller batches). Examples are permuted over
-    the whole split, and batches over the whole epoch.
+    The content of a batch depends on the seed and the batch's number alone: a run resumed after step n
+    starts with batch n. In each epoch every example is in one batch; examples that do not fill a batch
+    are carried over to the next epoch (or, if not endless, make smaller batches). Examples are permuted
+    over the whole split, and batches over the whole epoch.
 
-    A problem whose shards are packed gives all its fields, in the one shape
-    [batch_size // packed_length * replicas, packed_length] while training (with `t2t_batches` in
-    T2T's buckets).
+    A problem with packed shards gives all their fields, in the one shape
+    [batch_size // packed_length * replicas, packed_length] in training (with `t2t_batches` in T2T's
+    buckets).
 
-    Opening reads the index of the split (`index.py`); shards are read when their examples are
-    needed, and each example's checksum is checked the first time. Memory is about 15 bytes an
-    example: its place, its bucket and the permutation of the present epoch.
+    The constructor reads the index of the split; shards are read when their examples are needed, and
+    each example is checked when it is read for the first time: its checksum, and that its ids are those of
+    the vocabulary. Memory is about 20 bytes per example: its place, lengths, bucket and the permutation of
+    the current epoch.
 
     Args:
-        problem: with `_rev` the sides change places.
+        problem: with `_rev`, inputs and targets are swapped.
         split: "train", "dev" or "test".
         data_dir: where `t2t-keras-datagen` wrote the shards.
-        hp: `batch_size` (tokens a replica), `max_input_seq_length` and `max_target_seq_length`
+        hp: `batch_size` (tokens per replica), `max_input_seq_length` and `max_target_seq_length`
             (longer sentences are cut), `max_length`, `min_length`, `min_length_bucket`,
             `length_bucket_step`, `eval_drop_long_sequences`, `batch_shuffle_size` (0: the batches
             of an epoch come in the order in which they fill, not permuted), `t2t_batches`.
-        seed: of all permutations.
-        replicas: of all hosts; the batch sizes are multiples of it.
-        hosts: how many programs read together; each gets its rows of every batch.
-        host: which of them this one is, from 0.
-        repeat: endless or once; by default endless for training.
-        shuffle: by default for training.
-        pad_to_boundary: False takes T2T's own buckets and pads each side to the longest of its
-            batch, as T2T does, so that shapes are known when they come.
+        options: `BatchOptions`.
+        keywords: fields of `BatchOptions`, which take precedence.
 
     Raises:
         UserError: shards are absent, missing or damaged, no example fits the length limits, or the
@@ -133,63 +160,57 @@ class Batches:
         split: str,
         data_dir: str | os.PathLike,
         hp,
-        *,
-        seed: int = 0,
-        replicas: int = 1,
-        hosts: int = 1,
-        host: int = 0,
-        repeat: bool | None = None,
-        shuffle: bool | None = None,
-        pad_to_boundary: bool = True,
+        options: BatchOptions | None = None,
+        **keywords: Any,
     ):
-        require_shares(replicas, hosts, host)
-        training = split == DatasetSplit.TRAIN
-        self.endless = training if repeat is None else repeat
-        shuffle = training if shuffle is None else shuffle
+        options = dataclasses.replace(options or BatchOptions(), **keywords).for_split(split)
+        self.options = options
         self._problem = problem
         self._packed_length = getattr(problem, "packed_length", None)
         self._limits = length_limits(hp, self._packed_length)
-        self._replicas, self._hosts, self._host = replicas, hosts, host
-        drop_long = training or hp.eval_drop_long_sequences
-        self.buckets = self._choose_buckets(hp, drop_long, pad_to_boundary)
+        drop_long = split == DatasetSplit.TRAIN or hp.eval_drop_long_sequences
+        self.buckets = self._choose_buckets(hp, drop_long)
 
         index = read_index(data_dir, problem.dataset_filename(), split)
         if not len(index.sizes):
             raise UserError(f"The {split} shards of {problem.name} in {data_dir} hold no example.")
         sides = problem.orient({side: self._cut(side, index.lengths[side]) for side in SIDES})
-        make = EndlessPlan if self.endless else OncePlan
-        mix = shuffle and hp.batch_shuffle_size > 0
+        make = EndlessPlan if options.repeat else OncePlan
+        mix = bool(options.shuffle) and hp.batch_shuffle_size > 0
         # T2T's length of an example: that of its longer side, end of sentence included.
         longer = np.maximum(sides["inputs"], sides["targets"])
-        self._plan = make(longer, self.buckets, seed, shuffle, mix)
+        self._plan = make(longer, self.buckets, options.seed, bool(options.shuffle), mix)
         if not self._plan.examples:
             raise none_fits(problem, split, hp, self.buckets)
         kept = self.buckets.of(longer) >= 0
         self._target_tokens = int(np.sum(sides["targets"], where=kept, dtype=np.int64))
-        self._lengths = None if pad_to_boundary or self._packed_length else sides
-        self._stored = StoredExamples(index)
+        self._lengths = None if options.pad_to_boundary or self._packed_length else sides
+        self._stored = StoredExamples(index, _vocab_sizes(problem, data_dir))
         if self._packed_length:
             self._require_packed()
 
     @property
     def examples(self) -> int:
-        """How many examples an epoch has."""
+        """The number of examples in an epoch."""
         return self._plan.examples
 
     @property
-    def batches_an_epoch(self) -> float:
-        """How many batches an epoch has; on the average when endless."""
+    def batches_per_epoch(self) -> float:
+        """The number of batches in an epoch; on average, when endless."""
         plan = self._plan
-        return len(plan) if isinstance(plan, OncePlan) else plan.batches_an_epoch
+        return len(plan) if isinstance(plan, OncePlan) else plan.batches_per_epoch
 
     @property
-    def target_tokens_a_batch(self) -> float:
-        """How many target tokens, without padding, a batch of all replicas has on the average."""
-        return self._target_tokens / self.batches_an_epoch
+    def target_tokens_per_batch(self) -> float:
+        """The mean number of target tokens, without padding, in a batch of all replicas."""
+        return self._target_tokens / self.batches_per_epoch
+
+    # Their names in 0.1.0, which go with the next release.
+    batches_an_epoch, target_tokens_a_batch = batches_per_epoch, target_tokens_per_batch
 
     @property
     def shapes(self) -> list[tuple[int, int]] | None:
-        """The shapes (rows, length) of full batches that there will be; None: no static ones."""
+        """The shapes (rows, length) of full batches; None: they are not static."""
         if self._lengths is not None:
             return None
         members = self._plan.members
@@ -197,10 +218,10 @@ class Batches:
         return [(size, edge) for size, edge, rows in columns if len(rows)]
 
     def description(self) -> str:
-        """Says how many shapes, examples and batches there are, in a line."""
+        """Returns one line on the number of shapes, examples and batches."""
         return (
             f"{describe_shapes(self.shapes)}; {self.examples:,} examples, "
-            f"{self.batches_an_epoch:,.0f} batches an epoch"
+            f"{self.batches_per_epoch:,.0f} batches per epoch"
         )
 
     def dataset(self, start_step: int = 0) -> tf.data.Dataset:
@@ -208,8 +229,8 @@ class Batches:
 
         Returns:
             A dataset of `{"inputs": [B, S], "targets": [B, T]}`, int32, 0 for padding; S = T unless
-            `pad_to_boundary` is False. Packed problems have "inputs_segmentation",
-            "inputs_position" and those of the targets besides.
+            `pad_to_boundary` is False. Packed problems also have "inputs_segmentation",
+            "inputs_position" and the same of the targets.
         """
         import tensorflow as tf
 
@@ -222,28 +243,28 @@ class Batches:
         batches = stored.map(self._parse, num_parallel_calls=tf.data.AUTOTUNE, deterministic=True)
         return batches.prefetch(tf.data.AUTOTUNE)
 
-    def _choose_buckets(self, hp, drop_long: bool, pad_to_boundary: bool) -> Buckets:
+    def _choose_buckets(self, hp, drop_long: bool) -> Buckets:
+        replicas = self.options.replicas
         if self._packed_length and not hp.t2t_batches:
-            return packed_buckets(hp, self._packed_length, drop_long, self._replicas)
-        choose = buckets_for if pad_to_boundary else tensor2tensor_buckets
-        return choose(hp, drop_long, self._replicas)
+            return packed_buckets(hp, self._packed_length, drop_long, replicas)
+        choose = buckets_for if self.options.pad_to_boundary else tensor2tensor_buckets
+        return choose(hp, drop_long, replicas)
 
     def _cut(self, side: str, lengths: np.ndarray) -> np.ndarray:
         limit = self._limits[side]
         return np.minimum(lengths, limit) if limit else lengths
 
     def _planned(self, step: np.int64) -> tuple[np.ndarray, np.ndarray]:
-        """This host's rows of a batch, -1 for one of zeros, and the lengths [2] to pad to."""
+        """Returns this host's rows of a batch, -1 for rows of zeros, and the lengths [2] to pad to."""
         bucket, rows = self._plan.batch(int(step))
         if self._lengths is None:
             lengths = [self.buckets.edges[bucket]] * 2
         else:
             lengths = [int(self._lengths[side][rows].max()) for side in SIDES]
-        filled = np.full(-(-len(rows) // self._replicas) * self._replicas, -1, np.int64)
+        replicas = self.options.replicas
+        filled = np.full(-(-len(rows) // replicas) * replicas, -1, np.int64)
         filled[: len(rows)] = rows
-        share = len(filled) // self._hosts
-        mine = filled[self._host * share : (self._host + 1) * share]
-        return mine, np.array(lengths, np.int32)
+        return filled[self.options.share(len(filled))], np.array(lengths, np.int32)
 
     def _read(self, rows: tf.Tensor, lengths: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
         import tensorflow as tf
@@ -268,21 +289,22 @@ class Batches:
         parsed = tf.io.parse_example(records, dict.fromkeys(names, feature))
         padded = {}
         for kind in kinds:
+            # Ids fit into int32: `StoredExamples` has checked them.
             ids = {side: tf.cast(parsed[side + kind], tf.int32) for side in SIDES}
             for side, limit in self._limits.items():  # as T2T: cut before any reversal
                 if limit:
                     ids[side] = ids[side][:, :limit]
             for number, (side, oriented) in enumerate(self._problem.orient(ids).items()):
                 shape = tf.stack([-1, lengths[number]])
-                padded[side + kind] = self._shaped(oriented.to_tensor(shape=shape))
+                padded[side + kind] = self._shaped(oriented.to_tensor(shape=shape))  # [B, S]
         return padded
 
     def _shaped(self, ids: tf.Tensor) -> tf.Tensor:
-        """Ids with what is known of their shape."""
+        """Sets the static shape of ids as far as it is known."""
         import tensorflow as tf
 
         if self._packed_length and len(self.buckets.edges) == 1:
-            rows = self.buckets.sizes[0] // self._hosts if self.endless else None
+            rows = self.buckets.sizes[0] // self.options.hosts if self.options.repeat else None
             return tf.ensure_shape(ids, [rows, self._packed_length])
         return ids
 
@@ -297,15 +319,27 @@ class Batches:
         missing = [name for name in names if not tf.size(fields[name])]
         if missing:
             raise UserError(
-                f"The shard {self._stored.place(0)[0]} has no {missing[0]}, but {self._problem.name} is packed: delete "
-                "the shards of its splits and run t2t-keras-datagen again."
+                f"The shard {self._stored.place(0)[0]} has no {missing[0]}, but {self._problem.name} is "
+                "packed: delete the shards of its splits and run t2t-keras-datagen again."
             )
 
 
+def _vocab_sizes(problem: Problem, data_dir: str | os.PathLike) -> dict[str, int]:
+    """Returns how many ids each stored side may have; without a vocabulary, those of int32."""
+    limits = dict.fromkeys(SIDES, 2**31)
+    try:
+        sizes = problem.vocab_sizes(data_dir)
+    except UserError:  # whoever needs the vocabulary will say that it is absent
+        return limits
+    for side, stored in problem.orient({side: side for side in SIDES}).items():
+        limits[stored] = min(limits[stored], sizes[side])
+    return limits
+
+
 def describe_shapes(shapes: list[tuple[int, int]] | None) -> str:
-    """Returns "42 batch shapes, from 512 x 8 to 16 x 256"; None: as many as T2T's."""
+    """Returns "42 batch shapes, from 512 x 8 to 16 x 256"; None: they vary, as T2T's."""
     if shapes is None:
-        return "batch shapes as they come"
+        return "batch shapes vary"
     first, last = ("{} x {}".format(*shape) for shape in (shapes[0], shapes[-1]))
     if len(shapes) == 1:
         return f"1 batch shape, {first}"
@@ -314,9 +348,9 @@ def describe_shapes(shapes: list[tuple[int, int]] | None) -> str:
 
 @contextlib.contextmanager
 def plain_errors() -> Iterator[None]:
-    """Turns what TensorFlow makes of a `UserError` while batches are read into that again.
+    """Restores a `UserError` that TensorFlow has wrapped while batches were read.
 
-    A check in a graph that failed becomes one, too.
+    A failed assertion in a graph becomes a `UserError` too.
     """
     import tensorflow as tf
 
@@ -333,7 +367,7 @@ def plain_errors() -> Iterator[None]:
 
 
 def none_fits(problem: Problem, split: str, hp, buckets: Buckets) -> UserError:
-    """Returns the error of a split of which nothing is within the limits of length."""
+    """Returns the error of a split without any example within the length limits."""
     return UserError(
         f"Every {split} example of {problem.name} is shorter than min_length={hp.min_length} or "
         f"longer than {buckets.longest} ids (max_length={hp.max_length}, where 0 stands for "
@@ -342,7 +376,7 @@ def none_fits(problem: Problem, split: str, hp, buckets: Buckets) -> UserError:
 
 
 def length_limits(hp, packed_length: int | None) -> Mapping[str, int]:
-    """Returns how many ids of each stored side are taken; 0, and any negative setting: all."""
+    """Returns how many ids of each stored side are kept; 0, also for negative settings: all."""
     settings = {"inputs": hp.max_input_seq_length, "targets": hp.max_target_seq_length}
     limits = {side: max(0, limit) for side, limit in settings.items()}
     if packed_length and any(limits.values()):
@@ -351,102 +385,3 @@ def length_limits(hp, packed_length: int | None) -> Mapping[str, int]:
             f"{limits['targets']} would cut rows of several pairs: leave them at 0 for a packed problem."
         )
     return limits
-
-
-def require_shares(replicas: int, hosts: int, host: int) -> None:
-    """Checks that hosts can share the rows of every batch."""
-    if hosts < 1 or replicas < 1 or replicas % hosts:
-        raise UserError(
-            f"{replicas} replicas cannot be shared by {hosts} hosts: their number must be a multiple."
-        )
-    if not 0 <= host < hosts:
-        raise UserError(f"host is {host}; it must be from 0 to {hosts - 1}, one for each host.")
-
-
-# ----------------------------------------------------------------------------
-# Serialised examples from anywhere in the shards of a split.
-
-
-class StoredExamples:
-    """Reads examples by their numbers.
-
-    An example's checksums are checked when it is read for the first time. Shards are opened when
-    they are needed and stay open. Several threads may read at once, and the files are waited
-    for without Python's lock. About 7 bytes an example are kept in memory.
-
-    Args:
-        index: of the split.
-    """
-
-    def __init__(self, index: SplitIndex):
-        self._files: dict[int, int] = {}
-        self.paths = index.paths
-        self._first = np.concatenate([[0], np.cumsum(index.counts)])
-        self._places = _narrow(index.offsets - HEADER_BYTES)
-        self._sizes = _narrow(index.sizes + (HEADER_BYTES + FOOTER_BYTES))
-        self._checked = np.zeros(len(index.sizes), bool)
-        self._lock = threading.Lock()
-
-    def read(self, rows: np.ndarray) -> list[bytes]:
-        """Returns the serialised examples of some rows.
-
-        Raises:
-            UserError: one cannot be read, or is not what was written; shard and example are named.
-        """
-        shards = np.searchsorted(self._first, rows, side="right") - 1
-        places, sizes = self._places[rows].tolist(), self._sizes[rows].tolist()
-        try:
-            files = {shard: self._file(shard) for shard in set(shards.tolist())}
-            framed = [
-                os.pread(files[shard], size, place)
-                for shard, place, size in zip(shards.tolist(), places, sizes, strict=True)
-            ]
-        except OSError as error:
-            path = self.paths[shards[0]]
-            raise UserError(
-                f"The shards at {path.parent} cannot be read ({error.strerror}): see that "
-                "they are there, and that as many files may be open (ulimit -n)."
-            ) from error
-        new = ~self._checked[rows]
-        if new.any():
-            self._check(rows[new], [framed[i] for i in np.flatnonzero(new)])
-        return [record[HEADER_BYTES:-FOOTER_BYTES] for record in framed]
-
-    def place(self, row: int) -> tuple[Path, int]:
-        """Returns the shard of an example and its number there, from 1."""
-        shard = int(np.searchsorted(self._first, row, side="right")) - 1
-        return self.paths[shard], row - int(self._first[shard]) + 1
-
-    def __del__(self):
-        for file in self._files.values():
-            os.close(file)
-
-    def _file(self, shard: int) -> int:
-        with self._lock:
-            if shard not in self._files:
-                self._files[shard] = os.open(self.paths[shard], os.O_RDONLY)
-            return self._files[shard]
-
-    def _check(self, rows: np.ndarray, framed: Sequence[bytes]) -> None:
-        """Compares records with what they would be if they were written now."""
-        parts = [record[HEADER_BYTES:-FOOTER_BYTES] for record in framed]
-        lengths = np.array([len(part) for part in parts], np.int64)
-        content = Lists(np.frombuffer(b"".join(parts), np.uint8), lengths)
-        expected = frame(content)
-        if expected.values.tobytes() != b"".join(framed):
-            starts = expected.starts
-            for number, (row, record) in enumerate(zip(rows.tolist(), framed, strict=True)):
-                if expected.values[starts[number] : starts[number + 1]].tobytes() != record:
-                    raise self._damaged(row)
-        self._checked[rows] = True
-
-    def _damaged(self, row: int) -> UserError:
-        path, number = self.place(row)
-        return UserError(
-            f"Example {number} of the shard {path} is damaged: copy the shard again, or delete the "
-            "shards of its split and run t2t-keras-datagen again."
-        )
-
-
-def _narrow(column: np.ndarray) -> np.ndarray:
-    return column.astype(np.min_scalar_type(int(column.max(initial=0))))

@@ -1,23 +1,37 @@
-"""TFRecord shards as T2T names them, so that either program reads the other's.
+"""The shards of a split: TFRecord files under T2T's names, their index, and examples read by number.
 
-`{name}-{split}-00000-of-00100` holds serialised `tf.Example`s with int64 lists, one a sentence pair.
+`{name}-{split}-00000-of-00100` holds serialised `tf.Example`s of int64 lists, one per sentence pair; T2T
+can read these shards, and we T2T's. The index tells where each example is and how long its sides are, so
+that a reader can take examples in any order and knows beforehand which of them share a batch. It is stored
+beside the shards, as `index.{name}-{split}.npz`, when they are generated; for shards of tensor2tensor, when
+they are read for the first time.
 """
 
 from __future__ import annotations
 
+import contextlib
+import functools
 import os
 import re
-from collections.abc import Sequence
+import threading
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
+import numpy as np
+
+from t2t_keras.data.generation.records import FOOTER_BYTES, HEADER_BYTES, Lists, frame
 from t2t_keras.errors import UserError
+from t2t_keras.files import atomic_write
+from t2t_keras.progress import CountProgress
 
 if TYPE_CHECKING:
     import tensorflow as tf
 
+SIDES = ("inputs", "targets")
 READ_BUFFER = 2**20
 _COUNTED_AT_ONCE = 4096
+_MEASURED_AT_ONCE = 2048
 
 
 def shard_paths(data_dir: str | os.PathLike, name: str, split: str, shards: int) -> list[Path]:
@@ -28,7 +42,7 @@ def shard_paths(data_dir: str | os.PathLike, name: str, split: str, shards: int)
 
 
 def find_shards(data_dir: str | os.PathLike, name: str, split: str) -> list[Path]:
-    """Returns the shards of a split that lie in `data_dir`, in order.
+    """Returns the shards of a split in `data_dir`, in order.
 
     Raises:
         UserError: there are none, some are missing, or there are sets of several sizes.
@@ -88,3 +102,315 @@ def _unreadable(path: Path, error: tf.errors.OpError) -> UserError:
         f"The shard {path} {what} ({reason}): "
         "copy it again, or delete the shards of its split and run t2t-keras-datagen again."
     )
+
+
+class SplitIndex(NamedTuple):
+    """The N examples of a split, in the order of its shards."""
+
+    path: Path
+    """The path of the stored index."""
+    paths: list[Path]
+    """The shards."""
+    counts: np.ndarray
+    """Number of examples in each shard: [shards] int64."""
+    offsets: np.ndarray
+    """Byte offset of each serialised example in its shard: [N] int64."""
+    sizes: np.ndarray
+    """Bytes of each serialised example: [N] uint32."""
+    lengths: dict[str, np.ndarray]
+    """Number of ids of "inputs" and of "targets" as stored, end of sentence included: [N] uint32 each."""
+
+
+def read_index(data_dir: str | os.PathLike, name: str, split: str) -> SplitIndex:
+    """Returns the index of the shards of a split.
+
+    A stored index is used if the shards have the sizes that it gives; then they are not read. Otherwise
+    they are read completely, verifying their checksums, and the index is stored if the directory is
+    writable.
+
+    Raises:
+        UserError: shards are absent or missing, or one that had to be read is damaged or contains
+            anything but int64 lists called inputs and targets.
+    """
+    paths = find_shards(data_dir, name, split)
+    path = _index_path(data_dir, name, split)
+    stored = _load(path)
+    if stored is None or not _matches(paths, *stored[:2]):
+        measured = _measure(paths, f"{name}-{split}")
+        sizes = [table["sizes"] for table in measured]
+        lengths = [{side: table[side] for side in SIDES} for table in measured]
+        with contextlib.suppress(OSError):
+            write_index(data_dir, name, split, sizes, lengths)
+        stored = _joined(sizes, lengths)
+    counts, all_sizes, all_lengths = stored
+    offsets = _offsets(counts, all_sizes)
+    return SplitIndex(path, paths, counts, offsets, all_sizes, all_lengths)
+
+
+def write_index(
+    data_dir: str | os.PathLike,
+    name: str,
+    split: str,
+    sizes: Sequence[np.ndarray],
+    lengths: Sequence[Mapping[str, np.ndarray]],
+) -> None:
+    """Stores the index of shards that have just been written or read.
+
+    Args:
+        data_dir: the directory of the shards.
+        name: the problem's file name.
+        split: of the shards.
+        sizes: for each shard, the bytes of its serialised examples: [n] integers.
+        lengths: for each shard, the number of ids of "inputs" and of "targets": [n] integers each.
+
+    Raises:
+        OSError: it cannot be written; a previous index is unchanged.
+    """
+    counts, all_sizes, all_lengths = _joined(sizes, lengths)
+    columns = {"counts": counts, "sizes": all_sizes, **all_lengths}
+    path = _index_path(data_dir, name, split)
+    with atomic_write(path) as partial, partial.open("wb") as file:
+        np.savez(file, **{field: _smallest(column) for field, column in columns.items()})  # type: ignore[arg-type]
+
+
+def remove_index(data_dir: str | os.PathLike, name: str, split: str) -> None:
+    """Deletes the stored index of a split, if there is one, before its shards are rewritten."""
+    _index_path(data_dir, name, split).unlink(missing_ok=True)
+
+
+_Stored = tuple[np.ndarray, np.ndarray, dict[str, np.ndarray]]  # counts, sizes, lengths
+
+
+def _index_path(data_dir: str | os.PathLike, name: str, split: str) -> Path:
+    # Not `{name}-{split}...`: tensor2tensor takes every file of such a name for a shard.
+    return Path(data_dir) / f"index.{name}-{split}.npz"
+
+
+def _joined(sizes: Sequence[np.ndarray], lengths: Sequence[Mapping[str, np.ndarray]]) -> _Stored:
+    return (
+        np.array([len(shard) for shard in sizes], np.int64),
+        np.concatenate(sizes).astype(np.uint32),
+        {
+            side: np.concatenate([shard[side] for shard in lengths]).astype(np.uint32)
+            for side in SIDES
+        },
+    )
+
+
+def _load(path: Path) -> _Stored | None:
+    """Returns the stored index; None if there is none, or the file is damaged or another one."""
+    try:
+        with path.open("rb") as file, np.load(file, allow_pickle=False) as columns:
+            stored = [columns[field] for field in ("counts", "sizes", *SIDES)]
+    except Exception:  # NumPy, zipfile and zlib raise a dozen types for other files
+        return None
+    if any(column.ndim != 1 or column.dtype.kind not in "iu" for column in stored):
+        return None
+    counts = stored[0].astype(np.int64)
+    if (counts < 0).any() or any(len(column) != counts.sum() for column in stored[1:]):
+        return None
+    sizes, *lengths = (column.astype(np.uint32) for column in stored[1:])
+    return counts, sizes, dict(zip(SIDES, lengths, strict=True))
+
+
+def _matches(paths: Sequence[Path], counts: np.ndarray, sizes: np.ndarray) -> bool:
+    """Returns True if each shard has as many bytes as its examples take."""
+    framed = np.concatenate([[0], np.cumsum(sizes, dtype=np.int64)])
+    ends = np.cumsum(counts)
+    expected = framed[ends] - framed[ends - counts] + (HEADER_BYTES + FOOTER_BYTES) * counts
+    return expected.tolist() == [path.stat().st_size for path in paths]
+
+
+def _offsets(counts: np.ndarray, sizes: np.ndarray) -> np.ndarray:
+    ends = np.cumsum(sizes, dtype=np.int64)
+    ends += (HEADER_BYTES + FOOTER_BYTES) * np.arange(1, len(ends) + 1)
+    shard_ends = np.concatenate([[0], ends])[np.cumsum(counts)[:-1]]
+    starts = ends - sizes - FOOTER_BYTES
+    starts[counts[0] :] -= np.repeat(shard_ends, counts[1:])
+    return starts
+
+
+def _measure(paths: Sequence[Path], what: str) -> list[dict[str, np.ndarray]]:
+    """Reads shards completely; returns "sizes", "inputs" and "targets" of each, [n] uint32."""
+    tables = []
+    progress = CountProgress(what, "shards", len(paths))
+    for number, path in enumerate(paths):
+        progress.update(number)
+        tables.append(_measure_shard(path))
+    return tables
+
+
+def _measure_shard(path: Path) -> dict[str, np.ndarray]:
+    import tensorflow as tf
+
+    chunks = tf.data.TFRecordDataset(str(path), buffer_size=READ_BUFFER).batch(_MEASURED_AT_ONCE)
+    columns: dict[str, list] = {"sizes": [], **{side: [] for side in SIDES}}
+    first = 1
+    try:
+        for records in chunks.prefetch(1):
+            sizes = tf.strings.length(records).numpy()
+            columns["sizes"].append(sizes.astype(np.uint32))
+            examples = _parsed(records.numpy().tolist(), functools.partial(_numbered, path, first))
+            for side, ids in examples.items():
+                columns[side].append(ids.lengths.astype(np.uint32))
+            first += len(sizes)
+    except tf.errors.OpError:
+        count_examples([path])  # raises an error that tells what is wrong with the file
+        raise
+    none = [np.zeros(0, np.uint32)]
+    return {field: np.concatenate(column or none) for field, column in columns.items()}
+
+
+def _parsed(records: Sequence[bytes], place: Callable[[int], tuple[Path, int]]) -> dict[str, Lists]:
+    """Returns the ids of both sides of serialised examples.
+
+    Args:
+        records: the examples.
+        place: returns the shard of a record and its number there, from 1, for messages.
+
+    Raises:
+        UserError: a record is not a `tf.Example` with both sides.
+    """
+    import tensorflow as tf
+
+    def parse(batch: Sequence[bytes]) -> dict[str, tf.RaggedTensor]:
+        feature = tf.io.RaggedFeature(tf.int64, row_splits_dtype=tf.int64)
+        with tf.device("CPU:0"):
+            return tf.io.parse_example(batch, dict.fromkeys(SIDES, feature))
+
+    try:
+        parsed = parse(records)
+    except tf.errors.InvalidArgumentError:
+        for row, record in enumerate(records):
+            try:
+                parse([record])
+            except tf.errors.InvalidArgumentError:
+                raise _not_an_example(*place(row)) from None
+        raise
+    examples = {
+        side: Lists(ids.flat_values.numpy(), np.diff(ids.row_splits.numpy()))
+        for side, ids in parsed.items()
+    }
+    for ids in examples.values():
+        if not ids.lengths.all():
+            raise _not_an_example(*place(int(np.argmin(ids.lengths))))
+    return examples
+
+
+def _numbered(path: Path, first: int, row: int) -> tuple[Path, int]:
+    return path, first + row
+
+
+def _not_an_example(path: Path, number: int) -> UserError:
+    return UserError(
+        f"The shard {path} does not hold tf.Examples with the int64 lists inputs and targets (see "
+        f"example {number}): check that it comes from t2t-keras-datagen or t2t-datagen."
+    )
+
+
+class StoredExamples:
+    """Random access to the serialised examples of a split.
+
+    An example is checked when it is read for the first time: its checksum, its lengths against the index,
+    and its ids against the vocabulary, as they are stored. Shards are opened when needed and stay open.
+    Several threads may read at once, without Python's lock while they wait for files. About 11 bytes per
+    example are kept in memory.
+
+    Args:
+        index: of the split.
+        vocab_sizes: how many ids "inputs" and "targets" may have.
+    """
+
+    def __init__(self, index: SplitIndex, vocab_sizes: Mapping[str, int]):
+        self._files: dict[int, int] = {}
+        self.paths = index.paths
+        self._index_path = index.path
+        self._vocab_sizes = vocab_sizes
+        self._first = np.concatenate([[0], np.cumsum(index.counts)])
+        self._places = _smallest(index.offsets - HEADER_BYTES)
+        self._sizes = _smallest(index.sizes + (HEADER_BYTES + FOOTER_BYTES))
+        self._lengths = {side: _smallest(lengths) for side, lengths in index.lengths.items()}
+        self._checked = np.zeros(len(index.sizes), bool)
+        self._lock = threading.Lock()
+
+    def read(self, rows: np.ndarray) -> list[bytes]:
+        """Returns the serialised examples of some rows.
+
+        Raises:
+            UserError: one cannot be read or fails a check; shard and example are named.
+        """
+        shards = np.searchsorted(self._first, rows, side="right") - 1
+        places, sizes = self._places[rows].tolist(), self._sizes[rows].tolist()
+        try:
+            files = {shard: self._file(shard) for shard in set(shards.tolist())}
+            framed = [
+                os.pread(files[shard], size, place)
+                for shard, place, size in zip(shards.tolist(), places, sizes, strict=True)
+            ]
+        except OSError as error:
+            path = self.paths[shards[0]]
+            raise UserError(
+                f"The shards at {path.parent} cannot be read ({error.strerror}): check that they exist "
+                "and that this many files may be open (ulimit -n)."
+            ) from error
+        new = ~self._checked[rows]
+        if new.any():
+            self._check(rows[new], [framed[i] for i in np.flatnonzero(new)])
+        return [record[HEADER_BYTES:-FOOTER_BYTES] for record in framed]
+
+    def place(self, row: int) -> tuple[Path, int]:
+        """Returns the shard of an example and its number there, from 1."""
+        shard = int(np.searchsorted(self._first, row, side="right")) - 1
+        return self.paths[shard], row - int(self._first[shard]) + 1
+
+    def __del__(self):
+        for file in self._files.values():
+            os.close(file)
+
+    def _file(self, shard: int) -> int:
+        with self._lock:
+            if shard not in self._files:
+                self._files[shard] = os.open(self.paths[shard], os.O_RDONLY)
+            return self._files[shard]
+
+    def _check(self, rows: np.ndarray, framed: Sequence[bytes]) -> None:
+        """Checks records that are read for the first time: [n] rows, as they are in the shards."""
+        parts = [record[HEADER_BYTES:-FOOTER_BYTES] for record in framed]
+        lengths = np.array([len(part) for part in parts], np.int64)
+        expected = frame(Lists(np.frombuffer(b"".join(parts), np.uint8), lengths))
+        if expected.values.tobytes() != b"".join(framed):
+            starts = expected.starts
+            for number, (row, record) in enumerate(zip(rows.tolist(), framed, strict=True)):
+                if expected.values[starts[number] : starts[number + 1]].tobytes() != record:
+                    raise self._damaged(row)
+        for side, ids in _parsed(parts, lambda number: self.place(int(rows[number]))).items():
+            if (ids.lengths != self._lengths[side][rows]).any():
+                raise UserError(
+                    f"{self._index_path} is not the index of {self.paths[0].parent}: delete it, and it "
+                    "is made again."
+                )
+            wrong = np.flatnonzero((ids.values < 0) | (ids.values >= self._vocab_sizes[side]))
+            if len(wrong):
+                number = int(np.searchsorted(ids.starts, wrong[0], side="right")) - 1
+                raise self._not_in_vocabulary(int(rows[number]), side, int(ids.values[wrong[0]]))
+        self._checked[rows] = True
+
+    def _damaged(self, row: int) -> UserError:
+        path, number = self.place(row)
+        return UserError(
+            f"Example {number} of the shard {path} is damaged: copy the shard again, or delete the "
+            "shards of its split and run t2t-keras-datagen again."
+        )
+
+    def _not_in_vocabulary(self, row: int, side: str, wrong: int) -> UserError:
+        path, number = self.place(row)
+        return UserError(
+            f"Example {number} of the shard {path} has the id {wrong} in its {side}, whose ids are 0 to "
+            f"{self._vocab_sizes[side] - 1}: copy the vocabulary that the shards were made with, or "
+            "delete them and run t2t-keras-datagen again."
+        )
+
+
+def _smallest(column: np.ndarray) -> np.ndarray:
+    """Returns the same numbers in the narrowest unsigned type."""
+    return column.astype(np.min_scalar_type(int(column.max(initial=0))))

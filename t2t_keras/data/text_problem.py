@@ -1,9 +1,10 @@
-"""Problems that turn one text into another."""
+"""Problems that map one text to another: vocabulary, encoders, and generation of shards."""
 
 from __future__ import annotations
 
 import os
 import shutil
+import sys
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from itertools import islice
@@ -36,26 +37,26 @@ _SIDES = ("inputs", "targets")
 class Text2TextProblem(Problem):
     """Pairs of texts with one vocabulary for both sides (T2T's `Text2TextProblem`).
 
-    A subclass defines `is_generate_per_split` and `generate_samples`, and changes what it likes.
+    A subclass defines `is_generate_per_split` and `generate_samples`, and overrides other hooks as needed.
     """
 
     processes = 1
-    """How many processes `generate_data` uses. More than one needs a main module that can be imported
-    without starting anything, as Python's `multiprocessing` does."""
+    """Number of processes of `generate_data`. More than one requires that the main module can be imported
+    without side effects, as Python's `multiprocessing` does."""
 
     cleaning: CleaningRules | None = None
-    """Which pairs `generate_data` leaves out; None: none."""
+    """Rules by which `generate_data` leaves pairs out; None: keep all."""
 
     def __init__(self, was_reversed: bool = False, was_copy: bool = False):
         super().__init__(was_reversed, was_copy)
         self.dropped: Counter[str] = Counter()
-        """How many samples `generate_samples` has left out, by reason."""
+        """The number of samples that `generate_samples` has left out, by reason."""
 
     @property
     def is_generate_per_split(self) -> bool:
-        """Hook: True when `generate_samples` is called for each split with samples of its own.
+        """Hook: True if `generate_samples` is called for each split.
 
-        False: it is called once, for "train", and its samples are dealt to the shards of all splits.
+        False: it is called once, for "train", and its samples are distributed over the shards of all splits.
         """
         raise missing_hook(self, "is_generate_per_split")
 
@@ -72,72 +73,72 @@ class Text2TextProblem(Problem):
 
     @property
     def loss_multiplier(self) -> float:  # type: ignore[override]
-        """Factor on the loss in training: 2 of characters, as in T2T, else 1."""
+        """Factor of the training loss: 2 for characters, as in T2T, else 1."""
         return 2.0 if self.vocab_type == VocabType.CHARACTER else 1.0
 
     @property
     def approx_vocab_size(self) -> int:
-        """The size that the subword vocabulary is to come near."""
+        """The approximate size of the subword vocabulary."""
         return 2**15
 
     @property
     def additional_reserved_tokens(self) -> list[str]:
-        """Tokens that get ids of their own, after padding and end of sentence."""
+        """Tokens with ids of their own, after padding and end of sentence."""
         return []
 
     @property
     def oov_token(self) -> str | None:
-        """What stands for an unknown word in a `TOKEN` vocabulary."""
+        """The token that stands for unknown words in a `TOKEN` vocabulary."""
         return None
 
     @property
     def inputs_prefix(self) -> str:
-        """What is put before every input text."""
+        """Prefix of every input text."""
         return ""
 
     @property
     def targets_prefix(self) -> str:
-        """What is put before every target text."""
+        """Prefix of every target text."""
         return ""
 
     @property
     def packed_length(self) -> int | None:
-        """The ids a side that several pairs are packed into; None: every pair stands alone."""
+        """Ids per side of rows into which several pairs are packed; None: no packing."""
         return None
 
     @property
     def packed_spacing(self) -> int:
-        """How many zeros stand between packed pairs."""
+        """The number of zeros between packed pairs."""
         return 0
 
     @property
     def already_shuffled(self) -> bool:
-        """True: examples stay in their order within a shard."""
+        """True: examples keep their order within a shard."""
         return False
 
     @property
     def max_samples_for_vocab(self) -> int | None:
-        """How many samples `generate_text_for_vocab` reads; None: all."""
+        """The number of samples that `generate_text_for_vocab` reads; None: all."""
         return None
 
     @property
     def max_subtoken_length(self) -> int | None:
-        """The longest subword, in characters; None: no limit, and slow on long words."""
+        """Subwords have fewer characters than this; None: at most 1,000."""
         return 200
 
     @property
     def batch_size_means_tokens(self) -> bool:
-        """True: hparams' `batch_size` counts tokens, of every problem."""
+        """True: the hparam `batch_size` counts tokens, for every problem."""
         return True
 
     @property
     def use_vocab_from_other_problem(self) -> Text2TextProblem | None:
-        """The problem whose vocabulary this one shares; None: it has its own."""
+        """The problem whose vocabulary this one uses; None: its own."""
         return None
 
     @property
     def vocab_filename(self) -> str | None:
-        """The name of the vocabulary file in `data_dir`; None where characters need none."""
+        """The name of the vocabulary file in `data_dir`; None for characters."""
         if self.use_vocab_from_other_problem is not None:
             return self.use_vocab_from_other_problem.vocab_filename
         if self.vocab_type == VocabType.SUBWORD:
@@ -147,7 +148,7 @@ class Text2TextProblem(Problem):
         return None
 
     def generate_text_for_vocab(self, data_dir: PathLike, tmp_dir: PathLike) -> Iterator[str]:
-        """Yields the text that the vocabulary is built from: both sides of the training samples."""
+        """Yields the text from which the vocabulary is built: both sides of the training samples."""
         samples = self.generate_samples(data_dir, tmp_dir, DatasetSplit.TRAIN)
         whole = whole_samples(self, DatasetSplit.TRAIN, samples)
         for sample in islice(whole, self.max_samples_for_vocab):
@@ -157,18 +158,18 @@ class Text2TextProblem(Problem):
     def get_or_create_vocab(
         self, data_dir: PathLike, tmp_dir: PathLike | None, force_get: bool = False
     ):
-        """Returns the encoder; builds and stores the subword vocabulary if its file is absent.
+        """Returns the encoder; builds and stores an absent subword vocabulary.
 
         Args:
-            data_dir: where the vocabulary file lies or goes.
-            tmp_dir: where the source files are; unused when the file exists.
-            force_get: never build; an absent file is an error.
+            data_dir: the directory of the vocabulary file.
+            tmp_dir: the directory of the source files; unused if the vocabulary exists.
+            force_get: True: never build; an absent file is an error.
 
         Raises:
-            UserError: the file is absent and may not or cannot be built.
+            UserError: the file is absent and cannot or must not be built.
         """
         from t2t_keras import text
-        from t2t_keras.text.vocabulary_file import RESERVED_TOKENS
+        from t2t_keras.ids import RESERVED_TOKENS
 
         if self.use_vocab_from_other_problem is not None:
             return self.use_vocab_from_other_problem.get_or_create_vocab(
@@ -180,7 +181,7 @@ class Text2TextProblem(Problem):
         if self.vocab_type == VocabType.TOKEN:
             if not path.exists():
                 raise UserError(
-                    f"{path} is absent: place the list of words of {self.name} there, one a line."
+                    f"{path} is absent: place the list of words of {self.name} there, one per line."
                 )
             return text.TokenTextEncoder(path, replace_oov=self.oov_token)
         if path.exists():
@@ -204,16 +205,16 @@ class Text2TextProblem(Problem):
         return {"inputs": encoder, "targets": encoder}
 
     def get_or_create_encoders(self, data_dir: PathLike, tmp_dir: PathLike) -> dict[str, Any]:
-        """Hook: returns the encoders of "inputs" and "targets"; builds a vocabulary that is absent."""
+        """Hook: returns the encoders of "inputs" and "targets"; builds an absent vocabulary."""
         encoder = self.get_or_create_vocab(data_dir, tmp_dir)
         return {"inputs": encoder, "targets": encoder}
 
     def generate_encoded_samples(
         self, data_dir: PathLike, tmp_dir: PathLike, split: str
     ) -> Iterator[dict[str, list[int]]]:
-        """Yields `{"inputs": ids, "targets": ids}`, each ended by the end of sentence.
+        """Yields `{"inputs": ids, "targets": ids}`, each with the end of sentence.
 
-        A problem that overrides this is generated by one process.
+        The data of a problem that overrides this is generated in one process.
         """
         encoders = self.get_or_create_encoders(data_dir, tmp_dir)
         prefixes = {"inputs": self.inputs_prefix, "targets": self.targets_prefix}
@@ -225,14 +226,14 @@ class Text2TextProblem(Problem):
             }
 
     def generate_data(self, data_dir: PathLike, tmp_dir: PathLike) -> None:
-        """Writes the vocabulary and the shards of all splits; shards that exist are left alone.
+        """Writes the vocabulary and the shards of all splits; existing shards are kept.
 
-        A generation that was stopped goes on where it was. A second process waits for the first.
+        An interrupted generation is resumed. A second process waits for the first.
 
         Raises:
-            UserError: a directory cannot be made or written to, the source is not as it should, or
-                there is a part of the data that cannot be completed: some shards of a split that no
-                generation left unfinished, or shards without their vocabulary.
+            UserError: a directory cannot be made or written to, the source is malformed, or existing
+                data cannot be completed: some shards of a split that no interrupted generation left, or
+                shards without their vocabulary.
         """
         make_directory(data_dir)
         make_directory(tmp_dir, writable=False)
@@ -249,10 +250,24 @@ class Text2TextProblem(Problem):
             require_vocabulary(self, data_dir)
             for split, shards in jobs.items():
                 if all(path.exists() for paths in shards.values() for path in paths):
+                    self._tell_unused_settings(split, data_dir)
                     unfinished = unfinished_directory(Path(data_dir), name, split)
                     shutil.rmtree(unfinished, ignore_errors=True)
                 else:
                     self._generate(data_dir, tmp_dir, split, shards)
+
+    def _tell_unused_settings(self, split: str, data_dir: PathLike) -> None:
+        """Prints a line if settings were given that have no effect on existing shards."""
+        unused = ["cleaning (--clean_...)"] if self.cleaning else []
+        if self.random_seed != type(self).random_seed:
+            unused.append(f"random_seed={self.random_seed}")
+        if unused:
+            print(
+                f"{self.name}: {data_dir} has the {split} shards already, so {' and '.join(unused)} "
+                "has no effect on them: delete them to make them again",
+                file=sys.stderr,
+                flush=True,
+            )
 
     def _generate(
         self, data_dir: PathLike, tmp_dir: PathLike, split: str, shards: dict[str, list[Path]]
@@ -269,10 +284,10 @@ class Text2TextProblem(Problem):
 def whole_samples(
     problem: Problem, split: str, samples: Iterable[Mapping[str, str]]
 ) -> Iterator[Mapping[str, str]]:
-    """Yields samples of text.
+    """Yields samples of text after checking their fields.
 
     Raises:
-        UserError: one has no inputs or no targets.
+        UserError: a sample has no inputs or no targets.
     """
     for sample in samples:
         for side in _SIDES:
@@ -284,11 +299,11 @@ def whole_samples(
 def absent_vocabulary(
     problem: Text2TextProblem, data_dir: PathLike, filename: str | None = None
 ) -> UserError:
-    """Returns the error of a vocabulary that is not there and is made with the shards.
+    """Returns the error of an absent vocabulary.
 
     Args:
-        problem: whose vocabulary it is.
-        data_dir: where it should be.
+        problem: the problem of the vocabulary.
+        data_dir: its directory.
         filename: its name; by default the problem's `vocab_filename`.
     """
     return UserError(
@@ -298,10 +313,10 @@ def absent_vocabulary(
 
 
 def require_vocabulary(problem: Text2TextProblem, data_dir: PathLike) -> None:
-    """Checks that no shards lie in `data_dir` whose vocabulary is gone: a new one is another.
+    """Checks that shards in `data_dir` have their vocabulary: a new one would have other ids.
 
     Raises:
-        UserError: there are such shards.
+        UserError: there are shards without it.
     """
     names = getattr(problem, "vocab_filenames", (problem.vocab_filename,))
     absent = [name for name in names if name and not (Path(data_dir) / name).exists()]
@@ -315,19 +330,19 @@ def require_vocabulary(problem: Text2TextProblem, data_dir: PathLike) -> None:
     if shard is None:
         return
     try:
-        problem.feature_encoders(data_dir)  # that of a subclass may need no such file
+        problem.feature_encoders(data_dir)  # a subclass may do without the file
     except UserError as error:
         raise UserError(
             f"{data_dir} holds {shard} but not its vocabulary {absent[0]}: copy that there, or delete "
-            f"the shards of {problem.name} to make both anew."
+            f"the shards of {problem.name} to make both again."
         ) from error
 
 
 def make_directory(directory: PathLike, writable: bool = True) -> None:
-    """Makes a directory unless it is there; `writable`: and checks that files can be made in it.
+    """Creates a directory unless it exists; `writable`: also checks that it is writable.
 
     Raises:
-        UserError: it cannot be made or written to.
+        UserError: it cannot be created or written to.
     """
     try:
         Path(directory).mkdir(parents=True, exist_ok=True)

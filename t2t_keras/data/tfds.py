@@ -1,4 +1,4 @@
-"""Sentence pairs of TensorFlow Datasets (TFDS), and problems that are made of them."""
+"""Sentence pairs of TensorFlow Datasets (TFDS), and problems on them."""
 
 from __future__ import annotations
 
@@ -16,31 +16,27 @@ from t2t_keras.data.problem import DatasetSplit, missing_hook
 from t2t_keras.data.text_problem import PathLike
 from t2t_keras.errors import UserError, nearest
 
-# ----------------------------------------------------------------------------
-# Sentence pairs of the translation datasets of TensorFlow Datasets (TFDS).
-
-
 _READ_AT_ONCE = 1024
 _READ_BUFFER = 2**20
 _INFO_FILE = "dataset_info.json"
 
 
 class TfdsPairs:
-    """The pairs of one dataset, in the order in which TFDS stored them.
+    """The pairs of one translation dataset, in the order in which TFDS stored them.
 
     A dataset that is not prepared yet is downloaded, verified and prepared by TFDS in `tmp_dir/tfds`.
-    Archives that lie in `tmp_dir` under the names they have on their server are used as they are.
+    Archives in `tmp_dir` with the names that they have on their server are used.
 
     Args:
-        name: `dataset/config` such as "wmt14_translate/de-en", with a version at its end if wanted
-            (":1.0.0"), or the directory of a prepared dataset. By name it is looked for in TFDS's own
+        name: `dataset/config` such as "wmt14_translate/de-en", optionally with a version
+            (":1.0.0"), or the directory of a prepared dataset. A name is looked up in TFDS's own
             directory (`TFDS_DATA_DIR`, else `~/tensorflow_datasets`), then in `tmp_dir/tfds`.
-        tmp_dir: where archives are and where TFDS puts what it makes.
-        languages: names of the source and the target feature, which are the languages' codes; None:
-            those that the dataset names as its supervised keys.
+        tmp_dir: the directory of archives and of what TFDS prepares.
+        languages: names of the source and the target feature, which are language codes; None: the
+            supervised keys of the dataset.
 
     Raises:
-        UserError: there is no such dataset, config, version or language, or it cannot be prepared.
+        UserError: the dataset, config, version or language is unknown, or it cannot be prepared.
     """
 
     def __init__(
@@ -48,7 +44,7 @@ class TfdsPairs:
     ):
         self._builder = _prepared_builder(name, Path(tmp_dir))
         self.name: str = self._builder.info.full_name
-        """The full name, with the version."""
+        """The full name, including the version."""
         self.languages: tuple[str, str] = self._checked_languages(languages)
         """The features of source and target."""
 
@@ -63,13 +59,13 @@ class TfdsPairs:
         return int(self._builder.info.dataset_size)
 
     def count(self, split: str) -> int:
-        """Returns how many pairs a split has.
+        """Returns the number of pairs in a split.
 
         Args:
             split: in TFDS's grammar, such as "train", "train[:99%]" or "train+validation".
 
         Raises:
-            UserError: there is no such split, or the text is not of that grammar.
+            UserError: the split is unknown or malformed.
         """
         return int(self._split(split).num_examples)
 
@@ -77,7 +73,7 @@ class TfdsPairs:
         """Yields source and target of each pair of a split, stripped; see `count` for `split`.
 
         Raises:
-            UserError: there is no such split, or its files cannot be read or are not whole.
+            UserError: the split is unknown, or its files cannot be read or are incomplete.
         """
         source, target = self.languages
         found = 0
@@ -91,7 +87,7 @@ class TfdsPairs:
             )
 
     def vocabulary_text(self, split: str, characters: int) -> Iterator[str]:
-        """Yields so many characters of each side of a split, from evenly spaced pairs."""
+        """Yields this many characters of each side of a split, from evenly spaced pairs."""
         lines = self.count(split)
         for language in self.languages:
 
@@ -135,7 +131,7 @@ class TfdsPairs:
             ) from error
 
     def _columns(self, split: str, languages: Sequence[str], k: int) -> Iterator[dict[str, list]]:
-        """The texts, in bytes, of every k-th pair, some hundred at a time."""
+        """Yields the texts, in bytes, of every k-th pair, a few hundred at a time."""
         info = self._split(split)
         with _explained(f"{self.name} cannot be read"):
             if self._builder.info.file_format.value == "tfrecord":
@@ -243,13 +239,9 @@ def _explained(what: str, remedy: str = "") -> Iterator[None]:
 
 
 def _reason(error: Exception) -> str:
-    """The first line of an error's message without TensorFlow's names of operations; or its type."""
+    """Returns the first line of an error's message without TensorFlow's names of operations; or its type."""
     lines = re.sub(r"{{.*?}}| \[Op:.*", "", str(error)).strip().splitlines()
     return lines[0].rstrip(" :.") if lines else type(error).__name__
-
-
-# ----------------------------------------------------------------------------
-# Problems whose data TensorFlow Datasets has.
 
 
 USUAL_SPLITS = {
@@ -257,20 +249,20 @@ USUAL_SPLITS = {
     DatasetSplit.EVAL: "validation",
     DatasetSplit.TEST: "test",
 }
-"""How most datasets name what we call train, dev and test."""
+"""The names that most datasets have for train, dev and test."""
 
 
 class TfdsSource:
-    """A dataset as the source of our splits.
+    """A dataset as the `PairSource` of our splits.
 
     Args:
         name, tmp_dir, languages: see `TfdsPairs`.
-        splits: what of the dataset, in TFDS's grammar, each of our splits is; None: the usual names,
-            and no test if the dataset has none.
-        escaped: those of our splits whose entities, such as `&amp;`, are decoded.
+        splits: for each of our splits the part of the dataset, in TFDS's grammar; None: the usual names,
+            without test if the dataset has none.
+        escaped: our splits in which entities, such as `&amp;`, are decoded.
 
     Raises:
-        UserError: see `TfdsPairs`; or one of the splits is unknown.
+        UserError: see `TfdsPairs`; or a split is unknown.
     """
 
     def __init__(
@@ -300,7 +292,7 @@ class TfdsSource:
         return ((html.unescape(source), html.unescape(target)) for source, target in pairs)
 
     def vocabulary_text(self, split: str, characters: int) -> Iterator[str]:
-        """Yields so many characters of each language of a split, from evenly spaced pairs."""
+        """Yields this many characters of each language of a split, from evenly spaced pairs."""
         return self._dataset.vocabulary_text(self._splits[split], characters)
 
     def description(self, split: str) -> dict:
@@ -327,19 +319,19 @@ class TfdsSource:
 
 
 class TfdsTranslateProblem(PairSourceProblem):
-    """Translation of a dataset of TensorFlow Datasets: a subclass names it and two languages."""
+    """Translation on a dataset of TensorFlow Datasets: a subclass names it and two languages."""
 
     tfds_name: str
     """The dataset and its config, such as "wmt14_translate/de-en"; see `TfdsPairs`."""
 
     languages: tuple[str, str]
-    """The codes of source and target, as the dataset names them."""
+    """The language codes of source and target in the dataset."""
 
     tfds_splits: Mapping[str, str] = USUAL_SPLITS
-    """What of the dataset, in TFDS's grammar, each split is."""
+    """The part of the dataset, in TFDS's grammar, of each split."""
 
     escaped_splits: Collection[str] = ()
-    """Splits that TFDS takes from `.sgm` files and leaves escaped: `&amp;` and the like are decoded."""
+    """Splits that TFDS takes from `.sgm` files without decoding entities such as `&amp;`; decoded here."""
 
     @property
     def dataset_splits(self) -> list[dict]:
@@ -347,7 +339,7 @@ class TfdsTranslateProblem(PairSourceProblem):
         return with_shards(self.tfds_splits)
 
     def source(self, tmp_dir: PathLike) -> PairSource:
-        """The dataset, prepared by TFDS if it is not yet."""
+        """Returns the dataset, after TFDS has prepared it if necessary."""
         for hook in ("tfds_name", "languages"):
             if not hasattr(self, hook):
                 raise missing_hook(self, hook)

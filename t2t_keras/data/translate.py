@@ -1,4 +1,4 @@
-"""Problems whose data are files of sentence pairs, mostly those of the WMT workshops."""
+"""Translation problems on files of sentence pairs, as those of the WMT workshops."""
 
 from __future__ import annotations
 
@@ -26,13 +26,13 @@ _SIDES = ("inputs", "targets")
 
 
 class TranslateProblem(Text2TextProblem):
-    """Translation from files of sentence pairs (T2T's `TranslateProblem`)."""
+    """Translation on files of sentence pairs (T2T's `TranslateProblem`)."""
 
     vocab_file_budget = 1e6
-    """How many characters of each file are read for the vocabulary (T2T's `file_byte_budget`)."""
+    """Characters of each file that are read for the vocabulary (T2T's `file_byte_budget`)."""
 
     datatypes_to_clean: Sequence[str] = ()
-    """T2T's cleaning by rules for English, which is not offered: anything but empty is refused."""
+    """T2T's cleaning by rules for English, which is not supported: must be empty."""
 
     @property
     def is_generate_per_split(self) -> bool:
@@ -41,17 +41,17 @@ class TranslateProblem(Text2TextProblem):
     def source_data_files(self, split: str) -> list:
         """Hook: returns the sources of a split, most often `[url, (source file, target file)]` each.
 
-        Files are named relative to `tmp_dir`, and `url` is the archive that holds them: see
-        `t2t_keras.data.sources.data_files` for all that a source can be.
+        Files are named relative to `tmp_dir`, and `url` is the archive that contains them: see
+        `t2t_keras.data.sources.data_files` for all kinds of sources.
         """
         raise missing_hook(self, "source_data_files")
 
     def vocab_data_files(self) -> list:
-        """Returns the sources that the vocabulary is built from: the training files."""
+        """Returns the sources from which the vocabulary is built: the training files."""
         return self.source_data_files(DatasetSplit.TRAIN)
 
     def available(self, tmp_dir: PathLike, sources: Sequence) -> list:
-        """Hook: returns those of some sources that are to be used; default: all."""
+        """Hook: returns the sources to use; default: all."""
         return list(sources)
 
     def generate_samples(
@@ -61,7 +61,7 @@ class TranslateProblem(Text2TextProblem):
         if self.datatypes_to_clean:
             raise UserError(
                 f"The problem {self.name} asks for T2T's cleaning of {self.datatypes_to_clean}, which "
-                "is not offered: set no datatypes_to_clean, and see --clean_max_ratio and its like."
+                "is not supported: set no datatypes_to_clean, and see --clean_max_ratio and its like."
             )
         sources = self.available(tmp_dir, self.source_data_files(split))
         for inputs, targets in read_sources(tmp_dir, sources, self.dropped):
@@ -72,7 +72,7 @@ class TranslateProblem(Text2TextProblem):
         return self.generate_text_of_sides(tmp_dir, (0, 1))
 
     def generate_text_of_sides(self, tmp_dir: PathLike, sides: Sequence[int]) -> Iterator[str]:
-        """Yields what the vocabulary reads of the inputs (0), the targets (1) or both."""
+        """Yields the text for the vocabulary from the inputs (0), the targets (1) or both."""
         sources = self.available(tmp_dir, self.vocab_data_files())
         found = local_sources(tmp_dir, sources)
         for source in found:
@@ -90,7 +90,7 @@ class TranslateProblem(Text2TextProblem):
     def spread_pairs(
         self, tmp_dir: PathLike, sources: Sequence, sides: Sequence[int]
     ) -> Iterator[str]:
-        """Yields what T2T takes for the vocabulary after writing all pairs of sources to two files."""
+        """Yields the text that T2T takes for the vocabulary after writing all pairs of sources to two files."""
 
         def pairs() -> Iterator[tuple[str, str]]:
             return read_sources(tmp_dir, sources, Counter())
@@ -114,11 +114,11 @@ class TwoVocabularyProblem(TranslateProblem):
 
     @property
     def approx_vocab_sizes(self) -> tuple[int, int]:
-        """The sizes that the vocabularies are to come near, of inputs and of targets."""
+        """The approximate sizes of the vocabularies of inputs and of targets."""
         return self.approx_vocab_size, self.approx_vocab_size
 
     def get_or_create_encoders(self, data_dir: PathLike, tmp_dir: PathLike) -> dict[str, Any]:
-        """Returns both encoders; builds the vocabularies that are absent."""
+        """Returns both encoders; builds absent vocabularies."""
         return {
             name: _Side(self, side).get_or_create_vocab(data_dir, tmp_dir)
             for side, name in enumerate(_SIDES)
@@ -133,7 +133,7 @@ class TwoVocabularyProblem(TranslateProblem):
 
 
 class _Side(Text2TextProblem):
-    """What the vocabulary of one side of a problem needs."""
+    """One side of a `TwoVocabularyProblem`, as a problem that builds one vocabulary."""
 
     def __init__(self, problem: TwoVocabularyProblem, side: int):
         super().__init__()
@@ -164,12 +164,12 @@ class _Side(Text2TextProblem):
 
 
 def _spread(lines: Iterator[str], size: int, budget: float) -> Iterator[str]:
-    """Yields lines as T2T takes them for its vocabulary: evenly spaced ones, up to the budget.
+    """Yields lines as T2T selects them for its vocabulary: evenly spaced, up to the budget.
 
     Args:
         lines: all lines of a file.
-        size: its bytes.
-        budget: how many characters to take.
+        size: of the file, in bytes.
+        budget: the number of characters to take.
     """
     skipped = int(size / budget / 2)
     left = budget

@@ -17,7 +17,7 @@ from t2t_keras.decoding.settings import SENTENCES, DecodeSettings
 from t2t_keras.decoding.source_lines import Line
 from t2t_keras.errors import UserError
 from t2t_keras.ids import EOS_ID, PAD_ID, until_eos, without_padding
-from t2t_keras.text.vocabulary_size import spelled
+from t2t_keras.text.encoders import spelled
 
 WINDOW = 2048
 """Lines that are sorted together."""

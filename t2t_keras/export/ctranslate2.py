@@ -23,7 +23,7 @@ from t2t_keras.serving.ctranslate2 import (
     tokens,
     write_encoders,
 )
-from t2t_keras.text.vocabulary_size import require_vocabulary
+from t2t_keras.text.encoders import require_vocabulary
 
 POSITIONS = 2048
 """Rows of the table of positions, which CTranslate2 wants written out; it refuses longer sequences."""

@@ -10,9 +10,8 @@ from t2t_keras.decoding import DecodeSettings, Ensemble, beam_search, greedy, sc
 from t2t_keras.decoding.search import clear_after_eos
 from t2t_keras.errors import UserError
 from t2t_keras.ids import EOS_ID, PAD_ID
+from t2t_keras.text.encoders import TokenTextEncoder, require_vocabulary
 from t2t_keras.text.graph import SPACES
-from t2t_keras.text.simple_encoders import TokenTextEncoder
-from t2t_keras.text.vocabulary_size import require_vocabulary
 
 SIGNATURES = (
     "translate",

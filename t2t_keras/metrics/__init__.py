@@ -1,4 +1,4 @@
-"""Figures that judge output: BLEU of translations, F1 of parse trees."""
+"""Quality metrics: BLEU of translations, F1 of parse trees."""
 
 from t2t_keras.metrics.bleu import Bleu, bleu
 from t2t_keras.metrics.parsing_f1 import ParsedSentence, ParsingF1, ParsingFigures, parsing_f1

@@ -1,4 +1,4 @@
-"""Labelled bracketing: how well predicted trees agree with gold ones, as EVALB counts."""
+"""Labelled bracketing F1 of predicted parse trees against gold ones, as EVALB computes it."""
 
 from __future__ import annotations
 
@@ -21,19 +21,19 @@ _SHORT = 40
 
 @dataclasses.dataclass(frozen=True)
 class ParsedSentence:
-    """What EVALB counts in a sentence: nothing unless it is valid."""
+    """EVALB's counts of one sentence; all 0 unless it is valid."""
 
     status: str
     """`valid`, `skipped` (nothing was predicted) or `error`."""
 
     reason: str
-    """Why it is not valid; empty if it is."""
+    """The reason why it is not valid; empty if it is."""
 
     length: int
-    """Words of the gold tree, punctuation included, traces not."""
+    """Words of the gold tree, with punctuation, without traces."""
 
     matched: int = 0
-    """Brackets of the same label around the same words."""
+    """Brackets with the same label around the same words."""
 
     gold: int = 0
     """Brackets of the gold tree."""
@@ -48,7 +48,7 @@ class ParsedSentence:
     """Words without punctuation."""
 
     correct_tags: int = 0
-    """How many of `words` have the same tag in both trees."""
+    """The number of `words` with the same tag in both trees."""
 
     @property
     def recall(self) -> float:
@@ -65,43 +65,43 @@ class ParsedSentence:
 
 @dataclasses.dataclass(frozen=True)
 class ParsingFigures:
-    """EVALB's summary of some sentences, in per cent of what is valid unless it says otherwise."""
+    """EVALB's summary of some sentences, in per cent of the valid ones unless stated otherwise."""
 
     recall: float
-    """Of the gold brackets: predicted ones of the same label around the same words."""
+    """Gold brackets that are predicted, with the same label around the same words."""
 
     precision: float
-    """Of the predicted brackets: the same."""
+    """Predicted brackets that are gold ones."""
 
     f1: float
-    """The harmonic mean of both; 0 where EVALB prints `nan`."""
+    """The harmonic mean of both; 0 if EVALB prints `nan`."""
 
     complete_match: float
     """Sentences with exactly the brackets of the gold tree."""
 
     average_crossing: float
-    """Brackets of a predicted tree that begin or end inside one of the gold tree, not per cent."""
+    """Mean number of brackets of a predicted tree that begin or end inside one of the gold tree."""
 
     no_crossing: float
-    """Sentences without such a bracket."""
+    """Sentences without such brackets."""
 
     two_or_less_crossing: float
     """Sentences with at most two."""
 
     tagging_accuracy: float
-    """Words, punctuation left out, with the tag of the gold tree."""
+    """Words, without punctuation, that have the tag of the gold tree."""
 
     sentences: int
-    """All of them: valid, skipped and errors."""
+    """The number of all sentences: valid, skipped and errors."""
 
     skipped: int
-    """Those whose predicted tree has no words but punctuation, if any."""
+    """Sentences whose predicted tree has no words except punctuation."""
 
     errors: int
-    """Those whose two trees do not have the same words, or one is no tree."""
+    """Sentences whose two trees have different words, or one of which is not a tree."""
 
     valid: int
-    """Those that the figures above are of."""
+    """Sentences that the figures above are computed of."""
 
     def __str__(self) -> str:
         """The lines of EVALB's summary."""
@@ -125,35 +125,35 @@ class ParsingFigures:
 
 @dataclasses.dataclass(frozen=True)
 class ParsingF1(ParsingFigures):
-    """EVALB's summary of all sentences, with that of the short ones and each by itself."""
+    """EVALB's summary of all sentences, of the short ones, and of each."""
 
     up_to_40: ParsingFigures
-    """The same of sentences of at most 40 words."""
+    """The summary of sentences of at most 40 words."""
 
     by_sentence: tuple[ParsedSentence, ...] = dataclasses.field(repr=False)
-    """What was counted in each sentence."""
+    """The counts of each sentence."""
 
     def __str__(self) -> str:
-        """EVALB's summary, as it prints it."""
+        """Returns EVALB's summary as it prints it."""
         return f"-- All --\n{super().__str__()}\n\n-- len<={_SHORT} --\n{self.up_to_40}"
 
 
 def parsing_f1(
     gold_trees: Sequence[str | Tree], predicted_trees: Sequence[str | Tree]
 ) -> ParsingF1:
-    """Scores predicted trees as EVALB does with its parameters COLLINS.prm.
+    """Scores predicted trees as EVALB with its parameters COLLINS.prm.
 
-    The root TOP, traces and punctuation do not count, functional tags neither; ADVP and PRT are
-    the same. A root that is not TOP counts. Sentences whose words differ are errors, of any number
-    (EVALB stops at its twelfth message), and trees may be of any size.
+    The root TOP, traces, punctuation and functional tags are ignored; ADVP and PRT are equal. A root
+    other than TOP counts. Sentences whose words differ are errors; their number is not limited (EVALB
+    stops at its twelfth message), nor is the size of trees.
 
     Args:
-        gold_trees: the right trees, each a string such as `(TOP (NP (NN rain)))` or a `Tree`.
-        predicted_trees: as many, in the same order. One without words is skipped; one that is no
-            tree is an error in the figures, never an exception.
+        gold_trees: the correct trees, each a string such as `(TOP (NP (NN rain)))` or a `Tree`.
+        predicted_trees: the same number, in the same order. One without words is skipped; one that
+            is not a tree is an error in the figures, never an exception.
 
     Raises:
-        UserError: the two differ in number, or are empty.
+        UserError: the numbers of trees differ or are 0.
     """
     for name, trees in (("gold_trees", gold_trees), ("predicted_trees", predicted_trees)):
         if isinstance(trees, str):
@@ -196,7 +196,7 @@ def _compare(gold: Brackets, predicted: Brackets) -> ParsedSentence:
 
 
 def _mismatch(gold: Brackets, predicted: Brackets) -> str:
-    """Why the trees cannot be compared, or nothing."""
+    """Returns why the trees cannot be compared; "" if they can."""
     if gold.fault:
         return f"gold tree: {gold.fault}"
     if predicted.fault:
@@ -214,7 +214,7 @@ def _crossing(gold: Brackets, predicted: Brackets) -> int:
     crossing = 0
     for start, end, _ in predicted.spans:
         if (start, end) in gold_spans:
-            continue  # then none of the gold brackets crosses it, for they do not cross each other
+            continue  # gold brackets do not cross each other, so none crosses this one
         crossing += any(
             first < start < last < end or start < first < end < last for first, last in gold_spans
         )
@@ -222,7 +222,7 @@ def _crossing(gold: Brackets, predicted: Brackets) -> int:
 
 
 def _summary(sentences: Sequence[ParsedSentence]) -> dict[str, Any]:
-    """The fields of `ParsingFigures`."""
+    """Returns the fields of `ParsingFigures`."""
     valid = [sentence for sentence in sentences if sentence.status == "valid"]
     matched = sum(sentence.matched for sentence in valid)
     recall = _percent(matched, sum(sentence.gold for sentence in valid))
@@ -250,15 +250,14 @@ def _percent(part: int, whole: int) -> float:
     return 100.0 * part / whole if whole else 0.0
 
 
-# ----------------------------------------------------------------------------
-# What EVALB sees in a bracketed tree: the words that count and the brackets around them.
+# EVALB's view of a bracketed tree: the words that count and the brackets around them.
 
 
 _TRACE = "-NONE-"
 _DELETED = frozenset(["TOP", _TRACE, ",", ":", "``", "''", "."])
 _EQUAL = {"PRT": "ADVP"}
 
-# A word with its tag, or else a label that opens a bracket; one that closes; what is neither.
+# A word with its tag, or a label that opens a bracket; a closing bracket; anything else.
 _TOKEN = re.compile(r"\(([^\s()]*)(?:\s+([^\s()]*)\))?|(\))|[^\s()]+", re.ASCII)
 _LABEL, _WORD, _CLOSE = 1, 2, 3
 
@@ -267,27 +266,27 @@ class Brackets(NamedTuple):
     """A tree as EVALB reads it with COLLINS.prm."""
 
     words: list[str]
-    """Those that count: no traces, none with the tag of a comma, colon, quote or full stop."""
+    """The words that count: no traces, none with the tag of a comma, colon, quote or full stop."""
 
     tags: list[str]
     """The tag of each of `words`, as it is written."""
 
     spans: list[tuple[int, int, str]]
-    """(first word, word after the last, label) of each bracket, the same one as often as it is
-    there. Without those around no word and those of the root TOP."""
+    """(first word, word after the last, label) of each bracket, duplicates included. Without empty
+    brackets and the root TOP."""
 
     length: int
-    """How many words there are with punctuation, without traces."""
+    """The number of words with punctuation, without traces."""
 
     fault: str
-    """Why this is no tree, or nothing."""
+    """Why this is not a tree; "" if it is."""
 
 
 def read_brackets(tree: str) -> Brackets:
-    """Reads a tree as it is written, traces and functional tags included; never fails.
+    """Reads a tree as written, traces and functional tags included; never fails.
 
-    A label ends before its first "-" or "=", wherever that is, a tag does not; PRT becomes ADVP.
-    Other roots than TOP count as brackets, "( (S ...))" as one without a label.
+    A label ends before its first "-" or "=", a tag does not; PRT becomes ADVP. Roots other than TOP count
+    as brackets, "( (S ...))" as one without a label.
     """
     words: list[str] = []
     tags: list[str] = []
@@ -326,16 +325,16 @@ def _without_function(label: str) -> str:
 
 
 def root_label(tree: str) -> str | None:
-    """The label at the root of a tree, without functional tags; None where no bracket opens."""
+    """Returns the label of the root of a tree, without functional tags; None if no bracket opens."""
     token = _TOKEN.search(tree)
     return _without_function(token.group(_LABEL)) if token and token.lastindex == _LABEL else None
 
 
 def trees_of_lines(lines: Iterable[str]) -> list[str]:
-    """Puts trees that span several lines into one line each.
+    """Joins the lines of trees that span several.
 
-    A line that begins with white space goes on with the tree before, if that is still open. In a
-    file with such lines blank ones mean nothing; in one without, each is a tree without words.
+    A line that begins with white space continues the tree before, if that is still open. In a file with
+    such lines blank lines are ignored; in a file without, each is a tree without words.
     """
     lines = list(lines)
     written = [line for line in lines if line.strip()]

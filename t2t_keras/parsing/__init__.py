@@ -1,4 +1,4 @@
-"""Constituency parsing as text to text: trees, tensor2tensor's linearisation, and repair."""
+"""Parse trees: reading and writing, tensor2tensor's linearisation, and repair of model outputs."""
 
 from t2t_keras.parsing.repair import Repairs, repair_tree, to_tree
 from t2t_keras.parsing.trees import (

@@ -1,4 +1,4 @@
-"""From words and tags back to a tree, whatever a model wrote."""
+"""Trees from words and tags, with repair of whatever a model wrote."""
 
 from __future__ import annotations
 
@@ -20,16 +20,16 @@ from t2t_keras.parsing.trees import (
     build_trees,
 )
 
-_WORD = re.compile(r"\S+", re.ASCII)  # words may hold other spaces
+_WORD = re.compile(r"\S+", re.ASCII)  # words may contain other spaces
 _NO_SYMBOL = re.compile(r"[()]|^/?$|^<(pad|EOS)>$")
 
 
 @dataclasses.dataclass(frozen=True)
 class Repairs:
-    """What had to be done to make a tree of some words and tags; true if anything."""
+    """The repairs that made words and tags a tree; true if there were any."""
 
     closings_added: int = 0
-    """Phrases that were not closed where they had to be."""
+    """Phrases that were not closed where necessary."""
 
     closings_dropped: int = 0
     """Closing symbols of phrases that were not open."""
@@ -38,13 +38,13 @@ class Repairs:
     """Phrases without a word."""
 
     tags_added: int = 0
-    """Words that had no tag and got XX or, punctuation, its own."""
+    """Words without a tag, which got XX or, for punctuation, its own tag."""
 
     tags_dropped: int = 0
-    """Tags that had no word."""
+    """Tags without a word."""
 
     symbols_dropped: int = 0
-    """Symbols that can be neither tag nor phrase."""
+    """Symbols that are neither tags nor phrases."""
 
     def __add__(self, other: Repairs) -> Repairs:
         return Repairs(**{name: n + getattr(other, name) for name, n in vars(self).items()})
@@ -53,7 +53,7 @@ class Repairs:
         return any(vars(self).values())
 
     def __str__(self) -> str:
-        """Such as "closings added: 2, tags dropped: 1"."""
+        """Returns, for example, "closings added: 2, tags dropped: 1"."""
         counts = vars(self).items()
         return ", ".join(f"{name.replace('_', ' ')}: {n}" for name, n in counts if n)
 
@@ -61,7 +61,7 @@ class Repairs:
 def to_tree(words: str | Iterable[str], tags: str | Iterable[str]) -> str:
     """Returns words and tags as a tree in brackets, on one line: the inverse of `linearize`.
 
-    Never fails: see `repair_tree`, which also counts what it repairs.
+    Never fails; see `repair_tree`, which also counts repairs.
     """
     return str(repair_tree(words, tags)[0])
 
@@ -69,20 +69,20 @@ def to_tree(words: str | Iterable[str], tags: str | Iterable[str]) -> str:
 def repair_tree(
     words: str | Iterable[str], tags: str | Iterable[str], *, realign: bool = False
 ) -> tuple[Tree, Repairs]:
-    """Returns the tree of words and tags, with the root `TOP`, and what had to be repaired for it.
+    """Returns the tree of words and tags, with the root `TOP`, and the repairs that it needed.
 
     If every phrase is closed and there are as many tags as words, nothing is repaired. (A label
     that is both a tag and a phrase in one tree is ambiguous, as in T2T.) Otherwise a symbol is a
-    phrase if it is one in the Penn Treebank or is closed somewhere; phrases that are not closed
-    are closed with the phrase around them; what closes nothing is dropped; words and tags that
-    are not as many are aligned by which tags suit which words (`word_tags.mismatch`); and phrases
-    without a word are dropped. The words of the tree are always those that were given.
+    phrase if it is one in the Penn Treebank or is closed somewhere; open phrases are closed with the
+    phrase around them; closing symbols without a phrase are dropped; different numbers of words and
+    tags are aligned by how well tags suit words (`mismatch`); and phrases without a word are dropped.
+    The words of the tree are always the given ones.
 
     Args:
-        words: separated by spaces, such as "I see", or one by one.
+        words: separated by spaces, such as "I see", or a sequence.
         tags: as `linearize` writes them, such as "S NP PRP /NP VP VBP /VP /S".
-        realign: also align words and tags that are as many but do not suit each other. A model
-            that passes over a word and writes a tag too many later shifts all between them.
+        realign: True: also align equal numbers of words and tags that do not suit each other. A model
+            that skips a word and writes an extra tag later shifts all tags between.
     """
     given = _split(words)
     symbols = _split(tags)
@@ -119,7 +119,7 @@ def _split(text: str | Iterable[str]) -> list[str]:
 
 
 def _exact(symbols: list[str]) -> list[_Event] | None:
-    """Reads what is not closed as tags; None: something is closed that is not open."""
+    """Reads symbols that are not closed as tags; returns None if something is closed that is not open."""
     events = [_Event(symbol, is_tag=True) for symbol in symbols]
     open_: list[int] = []
     for place, symbol in enumerate(symbols):
@@ -137,7 +137,7 @@ def _exact(symbols: list[str]) -> list[_Event] | None:
 
 
 def _balanced(symbols: list[str]) -> tuple[list[_Event], int, int]:
-    """Reads as phrases what are some by their labels; returns closings added and dropped, too."""
+    """Reads phrases by their labels; also returns the numbers of closings added and dropped."""
     closed = {symbol[1:] for symbol in symbols if symbol.startswith("/")} - TAGS
     events: list[_Event] = []
     open_: list[str] = []
@@ -164,10 +164,10 @@ def _balanced(symbols: list[str]) -> tuple[list[_Event], int, int]:
 def _brackets(
     events: list[_Event], words: list[str], tag_of_word: list[int | None]
 ) -> Iterator[Bracket]:
-    """Yields the events with the words of the tags, without tags that have none.
+    """Yields the events with the words of the tags, without tags that have no word.
 
-    A word without a tag goes to the phrase of the word before it; punctuation to that of the word
-    after it or, at the end, to the outermost phrase.
+    A word without a tag joins the phrase of the word before; punctuation that of the word after or, at
+    the end, the outermost phrase.
     """
     has_word = set(tag_of_word)
     last = len(events) - 1
@@ -198,14 +198,14 @@ def _brackets(
 
 
 def _align(words: list[str], tags: list[str], realign: bool) -> list[int | None]:
-    """Returns for each word which tag is its own, if any, in rising order.
+    """Returns the number of each word's tag, if any, in ascending order.
 
-    Of all alignments it is that in which the tags suit best, a word or tag without the other
-    counting nearly as much as a tag that is wrong. What is left over stands as late as can be.
+    The alignment has the lowest total mismatch, where a word or tag without a partner costs nearly as
+    much as a wrong tag. Unaligned items are as late as possible.
     """
     n, m = len(words), len(tags)
     in_turn = [k if k < m else None for k in range(n)]
-    if not n or not m or m > 2 * n or (n == m and not realign):  # or there is nothing to be saved
+    if not n or not m or m > 2 * n or (n == m and not realign):  # beyond 2n nothing can be saved
         return in_turn
     best = [[_GAP * (i + k) for k in range(m + 1)] for i in range(n + 1)]
     for i, word in enumerate(words):
@@ -228,14 +228,13 @@ def _align(words: list[str], tags: list[str], realign: bool) -> list[int | None]
 
 
 _GAP = 2
-"""What a word or a tag that has no other costs."""
+"""The cost of a word or a tag without a partner."""
 
 _DOUBT = 6
-"""How much better it must get for tags that are as many as the words to move: of the 1,575 trees of
-GUM's dev split none does, of 256 outputs of a parser for them those of three."""
+"""The improvement required to realign equal numbers of words and tags: of the 1,575 trees of GUM's dev
+split none reaches it, of 256 outputs of a parser three do."""
 
 
-# ----------------------------------------------------------------------------
 # How well a tag of the Penn Treebank suits an English word, by the word's form alone.
 
 
@@ -247,7 +246,7 @@ _CLOSED_TAGS = frozenset(_CLOSED_CLASSES.split())
 _PUNCTUATION_TAGS = frozenset({"-LRB-", "-RRB-", "HYPH", "NFP", "SYM"})
 _SYMBOLIC_WORDS = frozenset({"%", "&"})  # tagged as words
 
-# Words that there are no new ones of, under all tags that they can have.
+# Closed-class words, by their possible tags.
 _WORDS_OF_TAGS = {
     "DT PDT": "the a an these those every each another any some no all both either neither half such",
     "DT": "this",
@@ -301,10 +300,9 @@ _TAGS_OF_DIGITS = frozenset({"CD", "JJ", "LS", "NN", "NNP"})
 
 @functools.lru_cache(2**16)
 def mismatch(word: str, tag: str) -> int:
-    """Returns how badly a tag suits a word: from `PERFECT` to `WRONG`.
+    """Returns the mismatch of a tag and a word: from `PERFECT` to `WRONG`.
 
-    Punctuation has tags of its own. A tag that is not one of the Penn Treebank says nothing, and
-    is `POOR` for every word.
+    Punctuation has tags of its own. A tag outside of the Penn Treebank is `POOR` for every word.
     """
     mark = is_mark(word)
     if mark != _is_mark_tag(tag):
@@ -322,7 +320,7 @@ def mismatch(word: str, tag: str) -> int:
 
 
 def is_mark(word: str) -> bool:
-    """Whether a word is punctuation; it may be written as its tag, such as "-LRB-"."""
+    """Returns True if a word is punctuation; it may be written as its tag, such as "-LRB-"."""
     if word in _PUNCTUATION_TAGS:
         return True
     return word not in _SYMBOLIC_WORDS and not any(map(str.isalnum, word))
@@ -333,7 +331,7 @@ def _is_mark_tag(tag: str) -> bool:
 
 
 def _likely_tags(word: str) -> frozenset[str]:
-    """The tags of most words of this form."""
+    """Returns the tags of most words of this form."""
     if any(map(str.isdigit, word)):
         return _TAGS_OF_DIGITS
     if word[0].isupper():

@@ -1,4 +1,4 @@
-"""Constituency trees in brackets, `(TOP (NP (NN tea)))`: read leniently, written strictly."""
+"""Constituency trees in brackets, `(TOP (NP (NN tea)))`, and their linearisation as text."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ from t2t_keras.errors import UserError
 from t2t_keras.text.lines import iterate_lines
 
 ROOT = "TOP"
-"""The label of the root of a tree that is written by this library."""
+"""The root label of trees that this library writes."""
 
 ROOT_LABELS = frozenset({"", "TOP", "ROOT", "S1"})
-"""Labels of the outermost bracket that say no more than that a tree begins."""
+"""Labels of an outermost bracket that only marks the beginning of a tree."""
 
 _TOKEN = re.compile(  # (tag word), ( or (label, ), word
     r"\(\s*([^\s()]+)\s+([^\s()]+)\s*\)|\(\s*([^\s()]*)|(\))|([^\s()]+)", re.ASCII
@@ -25,27 +25,27 @@ _ESCAPES = {"(": "-LRB-", ")": "-RRB-"}
 
 
 Bracket = tuple[str, str | None, bool]
-"""Label, word of a tag (None of a phrase), whether it closes: see `Tree.brackets`."""
+"""Label, word of a tag (None for a phrase), True if it closes: see `Tree.brackets`."""
 
 
 class Tree(NamedTuple):
-    """A phrase or, over a word, its tag. `str(tree)` writes it in brackets, on one line."""
+    """A phrase, or a tag with its word. `str(tree)` writes it in brackets, on one line."""
 
     label: str
-    """Of a phrase, such as "NP", or of a word, such as "NN"; "" for a bracket without a label."""
+    """The label of a phrase, such as "NP", or the tag of a word, such as "NN"; "" if there is none."""
 
     children: tuple[Tree | str, ...]
-    """The phrases and tags of a phrase; the one word of a tag."""
+    """The phrases and tags inside a phrase; the one word of a tag."""
 
     @property
     def is_tag(self) -> bool:
-        """Whether this is a tag with its word (a preterminal)."""
+        """True if this is a tag with its word (a preterminal)."""
         return len(self.children) == 1 and isinstance(self.children[0], str)
 
     def brackets(self) -> Iterator[Bracket]:
         """Yields (label, word, closes) of all brackets, in the order in which they are written.
 
-        Of a phrase that opens ("NP", None, False), of a tag with its word ("NN", "tea", False), of
+        For a phrase that opens ("NP", None, False), for a tag with its word ("NN", "tea", False), for
         a phrase that closes ("NP", None, True).
         """
         stack: list[tuple[Tree, bool]] = [(self, False)]
@@ -61,7 +61,7 @@ class Tree(NamedTuple):
 
     @property
     def subtrees(self) -> list[Tree]:
-        """The children that are no words."""
+        """The children except words."""
         return [child for child in self.children if isinstance(child, Tree)]
 
     def tagged_words(self) -> list[tuple[str, str]]:
@@ -69,7 +69,7 @@ class Tree(NamedTuple):
         return [(label, word) for label, word, _ in self.brackets() if word is not None]
 
     def __str__(self) -> str:
-        """The tree on one line; a bracket in a word or label is written as -LRB- or -RRB-."""
+        """Returns the tree on one line; brackets in words and labels are written as -LRB- and -RRB-."""
         pieces = []
         for label, word, closes in self.brackets():
             if closes:
@@ -97,7 +97,7 @@ def build_trees(brackets: Iterable[Bracket]) -> tuple[Tree, ...]:
 
 
 def parse_tree(text: str) -> Tree:
-    """Returns the one tree that a text holds; see `iterate_trees`.
+    """Returns the only tree in a text; see `iterate_trees`.
 
     Raises:
         UserError: the brackets are not those of one tree.
@@ -123,19 +123,19 @@ def read_tree_file(path: str | os.PathLike[str]) -> Iterator[Tree]:
 
 
 def iterate_trees(lines: Iterable[str], name: str, first_line: int = 1) -> Iterator[Tree]:
-    """Yields the trees of some lines: one a line, many on a line, or one over many lines.
+    """Yields the trees of some lines: one or several per line, or one over several lines.
 
-    The outermost bracket may have any label or none. A bracket may be empty, as in the `(())` that
-    some parsers write for a sentence they cannot parse.
+    The outermost bracket may have any label or none. A bracket may be empty, as in `(())`, which some
+    parsers write for a sentence that they cannot parse.
 
     Args:
-        lines: see above; words are separated by white space of ASCII.
-        name: where they are from, for errors.
-        first_line: the number of the first of them, for errors.
+        lines: see above; words are separated by ASCII white space.
+        name: of the source, for errors.
+        first_line: the number of the first line, for errors.
 
     Raises:
-        UserError: a bracket is missing or too many, a word stands beside other words or phrases, or
-            text outside of brackets. The line is named.
+        UserError: a bracket is missing or redundant, a word is beside other words or phrases, or
+            text is outside of brackets. The line is named.
     """
     open_: list[tuple[str, list[Tree | str]]] = []
     first = number = 0
@@ -193,9 +193,7 @@ def _escaped(word: str) -> str:
     return word
 
 
-# ----------------------------------------------------------------------------
 # The labels of the Penn Treebank and of the treebanks that follow it.
-
 
 _PHRASES = """
 ADJP ADVP CONJP FRAG INTJ LST NAC NP NX PP PRN PRT QP ROOT RRC S S1 SBAR SBARQ SINV SQ TOP UCP VP
@@ -208,48 +206,47 @@ VBG VBN VBP VBZ WDT WP WP$ WRB # $ . , : '' `` -LRB- -RRB- ADD AFX GW HYPH NFP X
 """
 
 PHRASES = frozenset(_PHRASES.split())
-"""Of phrases."""
+"""The labels of phrases."""
 
 TAGS = frozenset(_TAGS.split())
-"""Of words, with those of the English Web Treebank."""
+"""The tags of words, including those of the English Web Treebank."""
 
 TRACE = "-NONE-"
-"""The tag of what is not a word of the sentence."""
+"""The tag of traces, which are not words of the sentence."""
 
 UNKNOWN_TAG = "XX"
-"""The tag of a word that has none."""
+"""The tag of words without a tag."""
 
 TAG_OF_MARK = {
     **{mark: mark for mark in [",", ".", ":", "``", "''", "-LRB-", "-RRB-"]},
     **dict.fromkeys("?!", "."),
     **dict.fromkeys([";", "--", "..."], ":"),
 }
-"""Of punctuation that has one tag only."""
+"""The tags of punctuation that has only one."""
 
 _FIRST_PART = re.compile("[^-=]+")
 
 
 @functools.lru_cache(4096)
 def bare_label(label: str) -> str:
-    """Takes functional tags and indices off: "NP-SBJ-1" and "NP=2" are "NP", "-LRB-" stays."""
+    """Returns a label without functional tags and indices: "NP" for "NP-SBJ-1" and "NP=2"; "-LRB-" stays."""
     match = _FIRST_PART.match(label)
     return match[0] if match else label
 
 
-# ----------------------------------------------------------------------------
-# A tree as two lines of text, as tensor2tensor writes them.
+# Trees as text and as they are learned.
 
 
 def linearize(tree: Tree | str) -> tuple[str, str]:
     """Returns the words of a tree and its tags (T2T's `words_and_tags_from_wsj_tree`).
 
-    A phrase is its label, what it holds, and its label after a slash; a word is its tag alone. The
+    A phrase is written as its label, its contents, and its label after a slash; a word as its tag. The
     outermost bracket is left out, whatever its label:
 
         linearize("(TOP (S (NP (PRP I)) (VP (VBP see))))")
         == ("I see", "S NP PRP /NP VP VBP /VP /S")
 
-    Nothing else of the tree is left out; see `strip_for_parsing` for that.
+    Everything else is kept; see `strip_for_parsing`.
 
     Args:
         tree: a tree, or one in brackets.
@@ -265,16 +262,12 @@ def linearize(tree: Tree | str) -> tuple[str, str]:
     return " ".join(words), " ".join(symbols[1:-1])
 
 
-# ----------------------------------------------------------------------------
-# Trees as parsers are trained and judged on: without traces and functional tags.
-
-
 def strip_for_parsing(tree: Tree) -> Tree | None:
-    """Returns a tree of its words and phrases alone, with the root `TOP`.
+    """Returns a tree as parsers are trained and scored on: its words and phrases alone, with the root `TOP`.
 
-    Traces (`-NONE-`) go, and phrases that hold nothing else; functional tags and indices are taken
-    off all labels; the roots TOP, ROOT, S1 and the empty one become TOP, and a tree without any
-    gets one. Words stay as they are written, `-LRB-` and `\\/` too.
+    Traces (`-NONE-`) are removed, and phrases without other contents; so are functional tags and indices
+    of labels. The roots TOP, ROOT, S1 and the empty one become TOP, and a tree without any gets one.
+    Words are kept as written, `-LRB-` and `\\/` too.
 
     Returns:
         The tree; None if no word is left.
@@ -292,7 +285,7 @@ def strip_for_parsing(tree: Tree) -> Tree | None:
 
 
 def with_tags(tree: Tree, tags: Iterable[str]) -> Tree:
-    """Returns a tree with other tags, one for each of its words."""
+    """Returns a tree with its tags replaced, one for each word."""
     other = iter(tags)
     built = build_trees(
         (label if word is None else next(other), word, closes)

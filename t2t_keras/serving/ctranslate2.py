@@ -9,10 +9,9 @@ from pathlib import Path
 from typing import Any
 
 from t2t_keras.errors import UserError
-from t2t_keras.ids import EOS_ID, PAD_ID, until_eos
+from t2t_keras.ids import EOS_ID, PAD_ID, RESERVED_TOKENS, until_eos
 from t2t_keras.text import ByteTextEncoder, SubwordTextEncoder, TokenTextEncoder
-from t2t_keras.text.vocabulary_file import RESERVED_TOKENS
-from t2t_keras.text.vocabulary_size import spelled
+from t2t_keras.text.encoders import spelled
 
 _MORE = 2  # hypotheses asked for, as a multiple of the beam: 3 and more found no better ones
 

@@ -1,8 +1,7 @@
-"""Text to ids and back, as tensor2tensor does it."""
+"""Text encoders with tensor2tensor's vocabularies and ids; text files by line."""
 
+from t2t_keras.text.encoders import ByteTextEncoder, SubwordTextEncoder, TokenTextEncoder
 from t2t_keras.text.lines import iterate_lines, read_lines
-from t2t_keras.text.simple_encoders import ByteTextEncoder, TokenTextEncoder
-from t2t_keras.text.subword import SubwordTextEncoder
 
 __all__ = [
     "ByteTextEncoder",

@@ -1,7 +1,7 @@
-"""The encoders as `tf.Module`s: text to ids and back inside a graph, a tf.data pipeline or a SavedModel.
+"""Text encoders as `tf.Module`s, for graphs, tf.data pipelines and SavedModels.
 
-Core TensorFlow alone, so a SavedModel loads without tensorflow-text. What an operation of TensorFlow
-takes for a letter or for white space depends on its version; here both are spelled out.
+They use core TensorFlow alone, so a SavedModel loads without tensorflow-text. Letters and white space are
+listed explicitly, because TensorFlow's own classes of characters depend on its version.
 """
 
 from __future__ import annotations
@@ -11,33 +11,33 @@ from collections.abc import Sequence
 
 import tensorflow as tf
 
+from t2t_keras.ids import RESERVED_TOKENS
 from t2t_keras.text.graph_subwords import SubwordCutter, SubwordJoiner, segments, splits_of
 from t2t_keras.text.tokenizer import ALPHANUMERIC_RANGES, escape, unescape
-from t2t_keras.text.vocabulary_file import RESERVED_TOKENS
 
 _STRINGS = tf.TensorSpec([None], tf.string)
 _IDS = tf.RaggedTensorSpec([None, None], tf.int32)
 _RESERVED = len(RESERVED_TOKENS)
 _BYTES = [token.encode() for token in RESERVED_TOKENS] + [bytes([byte]) for byte in range(256)]
-_CPU = "CPU:0"  # strings are nowhere else
+_CPU = "CPU:0"  # other devices have no strings
 
 SPACES = "\t-\r\x1c-\x20\x85\xa0\u1680\u2000-\u200a\u2028\u2029\u202f\u205f\u3000"
-"""What `str.split` splits at, and `str.strip` takes away, as the inside of a character class."""
+"""White space of `str.split` and `str.strip`, as the inside of a character class."""
 
 _WORD = "".join(f"{chr(first)}-{chr(last)}" for first, last in ALPHANUMERIC_RANGES)
-_MARK = b"\xff"  # is in no UTF-8
-_SURROGATES = re.compile("[\ud800-\udfff]")  # nor are these
+_MARK = b"\xff"  # never occurs in UTF-8
+_SURROGATES = re.compile("[\ud800-\udfff]")  # nor do these
 
 
 class SubwordGraph(tf.Module):
     """`SubwordTextEncoder` in a graph."""
 
     def __init__(self, subtokens: Sequence[str], ids: dict[str, int], alphabet: frozenset[str]):
-        """Takes the subtokens by id, the ids of those to look for, and the characters of all."""
+        """Builds the tables from the subtokens by id, the ids of non-empty ones, and the alphabet."""
         super().__init__()
         self._cutter = SubwordCutter(ids, alphabet)
         self._joiner = SubwordJoiner(subtokens)
-        # Most tokens are one subtoken: they need no cutting.
+        # Most tokens are one subtoken and are looked up whole.
         whole = {}
         for subtoken, i in ids.items():
             token = unescape(subtoken[:-1])
@@ -47,7 +47,7 @@ class SubwordGraph(tf.Module):
 
     @tf.function(input_signature=[_STRINGS], autograph=False)
     def encode(self, strings: tf.Tensor) -> tf.RaggedTensor:
-        """Returns `[B, None]` int32 ids of `[B]` strings. Bytes that are not UTF-8 are left out."""
+        """Returns `[B, None]` int32 ids of `[B]` strings. Invalid UTF-8 is dropped."""
         with tf.device(_CPU):
             tokens, splits = _tokens(_valid(strings))
             ids = self._ids.lookup(tokens)
@@ -69,7 +69,7 @@ class SubwordGraph(tf.Module):
 
     @tf.function(input_signature=[_IDS], autograph=False)
     def decode(self, ids: tf.RaggedTensor) -> tf.Tensor:
-        """Returns `[B]` strings. Ids out of range count for nothing, a surrogate shows as U+FFFD."""
+        """Returns `[B]` strings. Ids out of range are ignored, surrogates become U+FFFD."""
         with tf.device(_CPU):
             return self._joiner(ids.flat_values, tf.cast(ids.row_splits, tf.int32))
 
@@ -79,7 +79,7 @@ class ByteGraph(tf.Module):
 
     @tf.function(input_signature=[_STRINGS], autograph=False)
     def encode(self, strings: tf.Tensor) -> tf.RaggedTensor:
-        """Returns `[B, None]` int32 ids of `[B]` strings. Bytes that are not UTF-8 are left out."""
+        """Returns `[B, None]` int32 ids of `[B]` strings. Invalid UTF-8 is dropped."""
         with tf.device(_CPU):
             strings = _valid(strings)
             every = tf.io.decode_raw(tf.strings.reduce_join(strings)[tf.newaxis], tf.uint8)[0]
@@ -88,7 +88,7 @@ class ByteGraph(tf.Module):
 
     @tf.function(input_signature=[_IDS], autograph=False)
     def decode(self, ids: tf.RaggedTensor) -> tf.Tensor:
-        """Returns `[B]` strings, with U+FFFD for what is not UTF-8; refuses ids out of range."""
+        """Returns `[B]` strings, with U+FFFD for invalid UTF-8; ids out of range are errors."""
         with tf.device(_CPU):
             flat = ids.flat_values
             is_known = (flat >= 0) & (flat < len(_BYTES))
@@ -105,7 +105,7 @@ class TokenGraph(tf.Module):
     """`TokenTextEncoder` in a graph."""
 
     def __init__(self, tokens: Sequence[str], ids: dict[str, int], replacement: int | None):
-        """Takes the tokens by id, their ids, and the id for all other tokens if they have one."""
+        """Builds the tables from the tokens by id, their ids, and the id for unknown tokens, if any."""
         super().__init__()
         self._tokens = tf.constant(tokens)
         self._ids = _table(ids)
@@ -127,7 +127,7 @@ class TokenGraph(tf.Module):
 
     @tf.function(input_signature=[_IDS], autograph=False)
     def decode(self, ids: tf.RaggedTensor) -> tf.Tensor:
-        """Returns `[B]` strings, spaces between the tokens; an unknown id 7 shows as `ID_7`."""
+        """Returns `[B]` strings, tokens joined by spaces; an unknown id 7 becomes `ID_7`."""
         with tf.device(_CPU):
             flat = ids.flat_values
             last = tf.size(self._tokens) - 1
@@ -142,11 +142,11 @@ def _valid(strings: tf.Tensor) -> tf.Tensor:
 
 
 def _tokens(strings: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
-    """Cuts strings as `tokenizer.encode` does; returns all tokens and their splits, `[B + 1]` int32."""
+    """Tokenizes as `tokenizer.encode`; returns all tokens and their splits, `[B + 1]` int32."""
     marked = tf.strings.regex_replace(strings, f"[^{_WORD}]+", _MARK + rb"\0" + _MARK)
     parts = tf.strings.split(marked, _MARK)
     flat = parts.flat_values
-    # What is between marks has neighbours; they are empty only where the string begins or ends.
+    # Parts between marks have neighbours, which are empty only at the ends of the string.
     is_empty = tf.equal(flat, "")
     edge = tf.ones([1], tf.bool)
     beside_edge = tf.concat([edge, is_empty[:-1]], 0) | tf.concat([is_empty[1:], edge], 0)

@@ -1,7 +1,7 @@
-"""Words to subtoken ids and back with operations of core TensorFlow, many at once.
+"""Subword encoding and decoding with operations of core TensorFlow, for many words at once.
 
-Text is one flat array of characters, whatever its rows, and every operation works on the whole of it,
-in time that grows no faster than n log n.
+All text is one flat array of characters, and every operation works on the whole array, in time
+O(n log n).
 """
 
 from __future__ import annotations
@@ -19,31 +19,31 @@ _END_OF_ROW = -1
 _LAST_CODE_POINT = 0x10FFFF
 _DIGITS = len(str(_LAST_CODE_POINT))
 _POWERS_OF_TEN = [10**n for n in range(_DIGITS)]
-_LONGEST_NUMBER = 4300  # Python's `int` reads no more digits
+_LONGEST_NUMBER = 4300  # the most digits that Python's `int` reads
 
 
 def segments(splits: tf.Tensor, size: tf.Tensor) -> tf.Tensor:
-    """Returns `[size]` int32: in which row each item is, for `[rows + 1]` splits from 0 to `size`."""
+    """Returns `[size]` int32: the row of each item, for `[rows + 1]` splits from 0 to `size`."""
     begun = tf.math.unsorted_segment_sum(tf.ones_like(splits[1:-1]), splits[1:-1], size + 1)
     return tf.cumsum(begun)[:size]
 
 
 def splits_of(lengths: tf.Tensor) -> tf.Tensor:
-    """Returns `[rows + 1]`: where rows of these lengths begin, and where the last one ends."""
+    """Returns `[rows + 1]`: the starts of rows of these lengths, and the end of the last."""
     return tf.concat([tf.zeros([1], lengths.dtype), tf.cumsum(lengths)], 0)
 
 
 class SubwordCutter:
-    """Spells words with the alphabet of a vocabulary, and cuts them into the longest subtokens."""
+    """Escapes words with the alphabet of a vocabulary and cuts them into the longest subtokens."""
 
     def __init__(self, ids: dict[str, int], alphabet: frozenset[str]):
-        """Takes the subtokens with their ids, and the characters that need no escape."""
-        # A spelling has one underscore, at its end.
+        """Builds the tables from the subtokens with their ids, and the characters that need no escape."""
+        # An escaped word has one underscore, at its end.
         usable = {subtoken: i for subtoken, i in ids.items() if "_" not in subtoken[:-1]}
         table = build_table(usable, alphabet)
         numbers = table.numbers
         plain = {ord(c): numbers[c] for c in alphabet - set("\\_\n")}
-        by_code_point = np.zeros(max(plain) + 2, np.int32)  # the last stands for all beyond
+        by_code_point = np.zeros(max(plain) + 2, np.int32)  # the last is for all beyond
         by_code_point[list(plain)] = list(plain.values())
         self._numbers = tf.constant(by_code_point)
         self._digits = tf.constant([numbers[c] for c in "0123456789"])
@@ -81,7 +81,7 @@ class SubwordCutter:
         return tf.boolean_mask(ids, is_cut), id_splits
 
     def _spell(self, words: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
-        """Returns the numbers of the characters of all spellings, and their splits into words."""
+        """Returns the numbers of the characters of all escaped words, and their splits into words."""
         decoded = tf.strings.unicode_decode(words, "UTF-8")
         characters = decoded.flat_values
         splits = tf.cast(decoded.row_splits, tf.int32)
@@ -102,12 +102,12 @@ class SubwordCutter:
         escape_places = tf.range(within) + tf.gather(shift, segments(escape_splits, within))
         at = tf.concat([places[:-1], escape_places, word_splits[1:] - 1], 0)
         underscores = tf.fill(tf.shape(words), self._underscore)
-        # An escaped character has number 0, to which that of its backslash is added.
+        # An escaped character has number 0; scattering adds that of its backslash.
         values = tf.concat([numbers, escapes, underscores], 0)
         return tf.scatter_nd(at[:, tf.newaxis], values, places[-1][tf.newaxis]), word_splits
 
     def _escapes(self, characters: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
-        """Returns the numbers of the characters of the escapes, flat, and the length of each."""
+        """Returns the numbers of all characters of the escapes, flat, and the length of each escape."""
         is_backslash = tf.equal(characters, _BACKSLASH)
         is_short = is_backslash | tf.equal(characters, _UNDERSCORE)
         digits = tf.reduce_sum(
@@ -126,7 +126,7 @@ class SubwordCutter:
         return tf.where(tf.equal(offset, 0), self._backslash, symbol), lengths
 
     def _longest_matches(self, spelled: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
-        """Returns id and length of the longest subtoken from each place on; -1 and 0 if none."""
+        """Returns id and length of the longest subtoken at each place; -1 and 0 if there is none."""
         size = tf.size(spelled)
         blocks = [tf.concat([spelled, tf.zeros([2**self._levels], tf.int32)], 0)]
         for level in range(self._levels - 1):
@@ -146,16 +146,16 @@ class SubwordCutter:
         return tf.gather(self._match_id, beginning), tf.gather(self._match_length, beginning)
 
     def _join(self, first: tf.Tensor, second: tf.Tensor) -> tf.Tensor:
-        """Returns the numbers of joined strings, as `SubstringTable` tells."""
+        """Returns the numbers of concatenated strings; see `SubstringTable`."""
         slot = tf.bitwise.bitwise_and(tf.gather(self._base, first) + second, self._last_slot)
         is_known = tf.equal(tf.gather(self._owner, slot), first)
         return tf.where(is_known, tf.gather(self._joined, slot), 0)
 
 
 def _reached(starts: tf.Tensor, following: tf.Tensor) -> tf.Tensor:
-    """Marks the places that are reached from `starts` by going on to `following[place]` repeatedly.
+    """Marks the places reached from `starts` by repeated steps to `following[place]`.
 
-    The n-th round goes 2^n steps at once.
+    Pointer doubling: round n takes 2^n steps at once.
     """
 
     def mark(marked: tf.Tensor, places: tf.Tensor) -> tf.Tensor:
@@ -178,10 +178,10 @@ def _reached(starts: tf.Tensor, following: tf.Tensor) -> tf.Tensor:
 
 
 class SubwordJoiner:
-    """Puts the subtokens of ids together, takes the escapes out, and sets spaces between words."""
+    """Joins the subtokens of ids, resolves the escapes, and puts spaces between words."""
 
     def __init__(self, subtokens: Sequence[str]):
-        """Takes the subtokens in the order of their ids."""
+        """Builds the tables from the subtokens in the order of their ids."""
         rows = [[ord(c) for c in subtoken] for subtoken in subtokens]
         rows += [[], [_END_OF_ROW]]
         self._no_subtoken, self._end_of_row = len(rows) - 2, len(rows) - 1
@@ -230,8 +230,8 @@ class SubwordJoiner:
 
         Args:
             first: the first character of each token.
-            begins: `[tokens, 1]` int64, where they are.
-            text_splits: where the rows are.
+            begins: `[tokens, 1]` int64, the places of these.
+            text_splits: the splits of the rows.
         """
         is_word = tf.searchsorted(self._word_bounds, first, side="right") % 2 > 0
         row = tf.searchsorted(text_splits, tf.cast(begins[:, 0], tf.int32), side="right")
@@ -240,10 +240,10 @@ class SubwordJoiner:
 
 
 def _unescape(characters: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
-    r"""Replaces the backslash of each escape by what it stands for, and marks the rest of it.
+    r"""Replaces the backslash of each escape by its character, and marks the rest of the escape.
 
-    Every second backslash of a run belongs to the one before. The last one, if it has none after it,
-    opens `\u`, `\10;` or nothing.
+    In a run of backslashes every second one belongs to the one before. An unpaired last one opens `\u`,
+    `\10;` or nothing.
     """
     places = tf.where(tf.equal(characters, _BACKSLASH))[:, 0]
     none = tf.zeros([1], tf.bool)
@@ -252,7 +252,7 @@ def _unescape(characters: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
     run = tf.cumsum(tf.cast(~follows, tf.int32)) - 1
     opens = tf.equal((places - tf.gather(run_begins, run)) % 2, 0)
     opening = tf.boolean_mask(places, opens)
-    after = tf.gather(characters, opening + 1)  # there is one: the end of the row
+    after = tf.gather(characters, opening + 1)  # exists: at least the end of the row
     pairs = tf.boolean_mask(opening, tf.equal(after, _BACKSLASH))
     underscores = tf.boolean_mask(opening, tf.equal(after, _U))
     numbers, code_points, number_places = _numeric_escapes(characters, opening)
@@ -269,14 +269,14 @@ def _unescape(characters: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
 def _numeric_escapes(
     characters: tf.Tensor, opening: tf.Tensor
 ) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
-    """Finds the backslashes in front of digits and a semicolon.
+    """Finds the backslashes before digits and a semicolon.
 
     Returns:
-        Their places, the code points that they stand for, and the places of all digits and semicolons.
+        Their places, their code points, and the places of all their digits and semicolons.
     """
     is_digit = (characters >= _ZERO) & (characters <= _NINE)
     others = tf.where(~is_digit)[:, 0]
-    # The first of the others after a backslash, which is one itself.
+    # The first non-digit after a backslash, which is a non-digit itself.
     ends = tf.gather(others, tf.searchsorted(others, opening, side="right"))
     ends_number = tf.equal(tf.gather(characters, ends), _SEMICOLON) & (ends > opening + 1)
     places = tf.boolean_mask(opening, ends_number)
@@ -296,14 +296,13 @@ def _numeric_escapes(
     return places, tf.where(is_undefined, ord(UNDEFINED), code_points), at
 
 
-# ----------------------------------------------------------------------------
-# A vocabulary as arrays in which longest subtokens are found in a few steps, for many places at once.
+# A vocabulary as arrays that find the longest subtokens at many places at once, in a few steps.
 #
-# A walk through a trie takes a step a character. Here a step takes a block of 2^k characters, for
-# falling k, so that no more steps are needed than the longest subtoken's length has binary digits. Every
-# string that matters has a number: the beginnings of subtokens, and the blocks that they consist of. The
-# number of a longer string is looked up from those of its two parts, in one table of joins. A block of 2^k
-# characters is numbered by joining its halves, a beginning by joining a shorter one and a block.
+# A trie takes one step per character. Here a step takes a block of 2^k characters, for decreasing k, so
+# that as many steps suffice as the longest subtoken's length has binary digits. Every string that matters
+# has a number: the prefixes of subtokens, and the blocks of which they consist. The number of a string is
+# looked up by the numbers of its two parts in one table: a block of 2^k characters by its halves, a prefix
+# by a shorter prefix and a block.
 
 
 _ROUNDS = 100
@@ -311,9 +310,9 @@ _NONE = -1
 
 
 class SubstringTable(NamedTuple):
-    """The arrays. 0 is the number of every string that does not matter.
+    """The arrays. 0 is the number of every other string.
 
-    Strings u and v join to `joined[slot]` with `slot = (base[u] + v) % slots` if `owner[slot] == u`, to 0
+    The number of u + v is `joined[slot]` with `slot = (base[u] + v) % slots` if `owner[slot] == u`, to 0
     otherwise.
     """
 
@@ -330,7 +329,7 @@ class SubstringTable(NamedTuple):
 
 
 def build_table(ids: Mapping[str, int], alphabet: Iterable[str]) -> SubstringTable:
-    """Returns the table of non-empty strings and their ids, with a number for each character given."""
+    """Returns the table of non-empty strings with ids; each character of `alphabet` gets a number."""
     beginnings = _beginnings(ids)
     blocks = set(alphabet)
     joins: list[tuple[str, str]] = []
@@ -349,7 +348,7 @@ def build_table(ids: Mapping[str, int], alphabet: Iterable[str]) -> SubstringTab
     base, owner, joined = _place(first, second, both, strings=len(numbers) + 1)
     match_id = np.full(len(numbers) + 1, _NONE, np.int32)
     match_length = np.zeros(len(numbers) + 1, np.int32)
-    for string in beginnings:  # shorter ones come first
+    for string in beginnings:  # shorter ones first
         n = numbers[string]
         if string in ids:
             match_id[n], match_length[n] = ids[string], len(string)
@@ -392,7 +391,7 @@ def _add_block(block: str, blocks: set[str], joins: list[tuple[str, str]]) -> No
 def _place(
     u: np.ndarray, v: np.ndarray, joined: np.ndarray, strings: int
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Finds bases at which no two joins share a slot; returns `base`, `owner`, `joined` by slot."""
+    """Finds bases so that no two joins share a slot; returns `base`, `owner`, `joined` by slot."""
     slots = 1 << (2 * max(len(u), strings)).bit_length()
     while True:
         placed = _try_to_place(u, v, joined, strings, slots)
@@ -412,7 +411,7 @@ def _try_to_place(
     order = np.argsort(-joins_of[u], kind="stable")
     u, v, joined = u[order], v[order], joined[order]
     while len(u):
-        # Those with the most joins while there is room, all of similar size at once.
+        # Strings with the most joins first, while there is room; those of similar numbers at once.
         size = np.count_nonzero(joins_of[u] > joins_of[u[0]] // 2)
         waiting = [array[:size] for array in (u, v, joined)]
         u, v, joined = u[size:], v[size:], joined[size:]

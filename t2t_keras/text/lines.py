@@ -1,13 +1,15 @@
-"""Text files as lines: UTF-8, split at newlines only, plain or gzip."""
+"""Text files as lines, UTF-8 and split at newlines alone, plain or gzip; vocabulary files."""
 
 from __future__ import annotations
 
+import codecs
 import gzip
 import os
 import zlib
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from t2t_keras.errors import UserError
+from t2t_keras.ids import RESERVED_TOKENS
 
 
 def read_lines(path: str | os.PathLike[str]) -> list[str]:
@@ -19,7 +21,8 @@ def iterate_lines(path: str | os.PathLike[str]) -> Iterator[str]:
     r"""Yields the lines of a UTF-8 text file without their ends, one at a time.
 
     Only "\n" ends a line, as in tensor2tensor; form feeds, U+2028 and the like stay inside it. One
-    "\r" before the end is dropped. A newline at the end of the file opens no further line.
+    "\r" before the end is dropped, and so is a byte order mark at the beginning of the file. A newline
+    at the end of the file opens no further line.
 
     Args:
         path: the file, decompressed while reading if the name ends in `.gz`.
@@ -33,12 +36,13 @@ def iterate_lines(path: str | os.PathLike[str]) -> Iterator[str]:
 
 
 def iterate_raw_lines(path: str | os.PathLike[str]) -> Iterator[bytes]:
-    """Yields the lines that `iterate_lines` yields as the bytes that they are."""
+    """Yields the lines that `iterate_lines` yields, as bytes."""
     name = os.fspath(path)
     try:
         with gzip.open(name, "rb") if name.endswith(".gz") else open(name, "rb") as file:
-            for line in file:
-                yield without_end(line)
+            for number, line in enumerate(file):
+                line = without_end(line)
+                yield line if number else line.removeprefix(codecs.BOM_UTF8)
     except (gzip.BadGzipFile, EOFError, zlib.error) as error:
         raise UserError(f"{name} is not a whole gzip file: {error}.") from error
     except OSError as error:
@@ -46,7 +50,7 @@ def iterate_raw_lines(path: str | os.PathLike[str]) -> Iterator[bytes]:
 
 
 def without_end(line: bytes) -> bytes:
-    r"""A line without its "\n" or "\r\n"."""
+    r"""Returns a line without its "\n" or "\r\n"."""
     return line.removesuffix(b"\n").removesuffix(b"\r")
 
 
@@ -59,3 +63,62 @@ def _decode(line: bytes, name: str, number: int) -> str:
             f"{name}, line {number}: not UTF-8 (byte 0x{byte:02x} at column {error.start + 1}); "
             "convert the file to UTF-8."
         ) from error
+
+
+# Vocabulary files: one entry per line; the number of the line, from 0, is the id.
+
+
+def read_subtokens(path: str | os.PathLike[str]) -> list[str]:
+    """Reads a subword vocabulary, without the quotes around its entries.
+
+    A blank entry keeps its id and is never used, as in T2T.
+
+    Raises:
+        UserError: no readable file, a duplicate entry, or ids 0 and 1 are not the reserved tokens.
+    """
+    subtokens = [_unquote(line.rstrip()) for line in read_lines(path)]
+    _check(subtokens, path, reserved_endings=("", "_"))
+    return subtokens
+
+
+def read_tokens(path: str | os.PathLike[str]) -> list[str]:
+    """Reads a vocabulary of whole tokens; raises as `read_subtokens` does."""
+    tokens = [line.strip() for line in read_lines(path)]
+    _check(tokens, path, reserved_endings=("",))
+    return tokens
+
+
+def write_lines(path: str | os.PathLike[str], lines: Sequence[str]) -> None:
+    """Writes a vocabulary file; raises UserError if that fails."""
+    try:
+        with open(path, "w", encoding="utf-8", newline="\n") as file:
+            file.writelines(f"{line}\n" for line in lines)
+    except OSError as error:
+        raise UserError(f"Cannot write {os.fspath(path)}: {error.strerror}.") from error
+
+
+def _unquote(entry: str) -> str:
+    quoted = entry[:1] in ("'", '"') and entry.endswith(entry[0])
+    return entry[1:-1] if quoted else entry
+
+
+def _check(
+    entries: Sequence[str], path: str | os.PathLike[str], reserved_endings: Sequence[str]
+) -> None:
+    name = os.fspath(path)
+    if not any(entries):
+        raise UserError(f"{name} is empty: a vocabulary has one entry per line.")
+    for i, reserved in enumerate(RESERVED_TOKENS):
+        got = entries[i] if i < len(entries) else ""
+        if got not in [reserved + ending for ending in reserved_endings]:
+            raise UserError(
+                f"{name}, line {i + 1}: got {got!r} where a vocabulary has {reserved}; "
+                f"the first two lines are {' and '.join(RESERVED_TOKENS)}."
+            )
+    first_lines: dict[str, int] = {}
+    for number, entry in enumerate(entries, start=1):
+        if entry and first_lines.setdefault(entry, number) != number:
+            raise UserError(
+                f"{name}, line {number}: {entry!r} is already on line {first_lines[entry]}; "
+                "each entry has one id."
+            )

@@ -1,28 +1,35 @@
-"""How tensor2tensor finds a subword vocabulary of a wanted size.
+"""Builds subword vocabularies of a wanted size, subtoken for subtoken as tensor2tensor does.
 
-For one minimum count, four rounds: cut every token with the vocabulary of the round before (single
-characters at first), count every substring that starts at a cut, and keep what is frequent enough
-once the occurrences inside longer kept subtokens are taken off. The minimum count is then bisected.
+For one minimum count there are four rounds: cut every token with the vocabulary of the round before
+(single characters at first), count every substring that starts at a cut, and keep those that are frequent
+enough once their occurrences inside longer kept subtokens are subtracted. The minimum count is bisected.
 
-All of this happens on arrays: the frequent substrings are the nodes of a tree.
+All of this is done on arrays: the frequent substrings are the nodes of a suffix tree.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple
 
 import numpy as np
 
 from t2t_keras.errors import UserError
+from t2t_keras.ids import RESERVED_TOKENS
 from t2t_keras.text.tokenizer import ESCAPE_CHARACTERS, escape
-from t2t_keras.text.vocabulary_file import RESERVED_TOKENS
 
 _ROUNDS = 4
 _LOWEST_MIN_COUNT = 1
 _HIGHEST_MIN_COUNT = 1000
 # A tree for one minimum count serves all higher ones, so each is made for some bisections ahead.
 _AHEAD = 8
+# Without a limit on subtokens, T2T's time and memory grow with the square of a token's length.
+_LONGEST_SUBTOKEN = 1000
+# Tokens are cut side by side, one cut of each at a time; a token of more cuts than this by itself.
+_CUTS_SIDE_BY_SIDE = 64
+# Where so few keys are possible for each that occurs, counting all is faster than sorting.
+_FEW_KEYS = 8
 
 
 def build_to_target_size(
@@ -36,8 +43,8 @@ def build_to_target_size(
     Args:
         token_counts: how often each token occurs.
         target_size: the wanted number of subtokens.
-        max_subtoken_length: subtokens have fewer characters than this.
-        reserved_tokens: what gets the first ids, `<pad>` and `<EOS>` leading.
+        max_subtoken_length: subtokens have fewer characters than this; None: at most 1,000.
+        reserved_tokens: the tokens with the first ids, `<pad>` and `<EOS>` leading.
 
     Returns:
         The subtokens in the order of their ids: reserved ones, then by falling count, then by
@@ -78,7 +85,7 @@ def build_to_target_size(
 
 
 class _Corpus:
-    """The tokens of a text, spelled, one behind the other; P characters in all."""
+    """The escaped tokens of a text, concatenated; P characters in all."""
 
     def __init__(
         self,
@@ -96,7 +103,8 @@ class _Corpus:
         self._ends = np.cumsum(lengths)  # [tokens]
         self._starts = self._ends - lengths  # [tokens]
         self._reserved_lengths = self._find_reserved()
-        self._max_length = lengths.max() if max_subtoken_length is None else max_subtoken_length - 1
+        longest = _LONGEST_SUBTOKEN if max_subtoken_length is None else max_subtoken_length - 1
+        self._max_length = min(longest, int(lengths.max()))
         if self._max_length < 1:
             self._weights[:] = 0  # nothing is counted, not even single characters
         self._tree: SubstringTree | None = None
@@ -104,7 +112,7 @@ class _Corpus:
     def subtoken_counts(self, min_count: int) -> dict[str, int]:
         """Returns the vocabulary for one minimum count (T2T: `build_from_token_counts`).
 
-        The reserved tokens are left out. The counts are those that decide the order.
+        The reserved tokens are left out. The counts are those that the order depends on.
         """
         tree = self._tree_for(min_count)
         counts = tree.count(np.arange(len(self._text)))
@@ -130,19 +138,26 @@ class _Corpus:
         return self._tree
 
     def _cuts(self, lengths: np.ndarray) -> np.ndarray:
-        """Where subtokens start if each is as long as `lengths`, [P], says for its start."""
+        """Returns where subtokens start if each is as long as `lengths`, [P], says for its start."""
         lengths = np.maximum(lengths, self._reserved_lengths)
         cuts = []
         at, ends = self._starts, self._ends
-        while len(at):
+        for _ in range(_CUTS_SIDE_BY_SIDE):
             cuts.append(at)
             at = at + lengths[at]
             inside = at < ends
             at, ends = at[inside], ends[inside]
+        for start, end in zip(at.tolist(), ends.tolist(), strict=True):
+            steps = lengths[start:end].tolist()
+            place, places = 0, []
+            while place < len(steps):
+                places.append(place)
+                place += steps[place]
+            cuts.append(start + np.array(places))
         return np.concatenate(cuts)
 
     def _find_reserved(self) -> np.ndarray:
-        """The length of the longest reserved token at each place, 0 where there is none: [P]."""
+        """Returns the length of the longest reserved token at each place, 0 where there is none: [P]."""
         lengths = np.zeros(len(self._text), np.int32)
         for token in sorted(self.reserved, key=len):
             for match in re.finditer(f"(?={re.escape(token)})", self._text):
@@ -150,29 +165,34 @@ class _Corpus:
         return lengths
 
 
-# ----------------------------------------------------------------------------
-# The frequent substrings of many tokens, as a tree in arrays.
+class _Branches(NamedTuple):
+    """The nodes that branch off from shorter ones at one length."""
 
-
-# Where so few keys are possible for each that occurs, counting all is faster than sorting.
-_FEW_KEYS = 8
+    nodes: slice
+    """Ordered by their parents."""
+    starts: np.ndarray
+    """The first child of each parent, counted from the first of `nodes`."""
+    parents: np.ndarray
+    """These parents, each once."""
 
 
 class SubstringTree:
-    """The characters of a text, and its substrings that occur at least `min_count` times.
+    """The suffix tree of a text: its characters, and substrings that occur at least `min_count` times.
 
-    A node is a substring; its parent lacks the last character. Nodes are ordered by length. N is the
-    number of nodes, P the length of the text; the arrays of counts are [N] int64.
+    Of substrings that occur at the same places the longest alone is a node. The others are never kept:
+    they have the same count, and the longest subtracts it from theirs. So a token of n characters adds at
+    most 2n nodes. Single characters are nodes in any case. A node's parent is the longest node that is a
+    proper prefix of it. N is the number of nodes, P the length of the text; counts are [N] int64.
     """
 
     def __init__(self, text: str, weights: np.ndarray, max_length: int, min_count: int):
         """Finds the substrings.
 
         Args:
-            text: tokens one behind the other. Each ends in "_", which stands nowhere else; no
-                substring goes beyond.
-            weights: [P] int64, what a substring that starts at this character counts.
-            max_length: substrings are not longer.
+            text: the tokens, concatenated. Each ends in "_", which occurs nowhere else; no substring
+                extends beyond it.
+            weights: [P] int64, the weight of a substring that starts at this character.
+            max_length: the length of the longest substrings.
             min_count: at least 1.
         """
         self.min_count = min_count
@@ -180,100 +200,108 @@ class SubstringTree:
         self._weights = weights
         characters = _numbered(text)
         alphabet_size = int(characters.max()) + 1
-        token_end = characters[-1]
+        ends = np.flatnonzero(characters == characters[-1]) + 1  # of tokens
 
-        self._deepest = np.empty(len(text), np.int32)  # [P] the longest node that starts here
-        self._levels: list[slice] = []  # the nodes of length 1, 2, ...
-        parents, places = [], []
-        # Occurrences of nodes of one length: [n] where they start, [n] their nodes within the level.
-        at, nodes = np.arange(len(text)), characters
-        first, stop = 0, alphabet_size
-        level_parents = np.full(alphabet_size, -1)
-        while True:
-            self._levels.append(slice(first, stop))
-            self._deepest[at] = first + nodes
-            parents.append(level_parents)
-            level_places = np.empty(stop - first, np.int64)
-            level_places[nodes] = at
-            places.append(level_places)
-
-            length = len(self._levels)
-            goes_on = characters[at + length - 1] != token_end
-            at, nodes = at[goes_on], nodes[goes_on]
-            if length >= max_length or not len(at):
+        self.characters = np.arange(alphabet_size)
+        """The nodes of single characters."""
+        self._deepest = characters.copy()  # [P] the longest node that starts here
+        self._branches: list[_Branches] = []
+        parents = [np.full(alphabet_size, -1)]
+        places = [_places_of(characters, np.arange(len(text)), alphabet_size)]
+        lengths = np.empty(alphabet_size + 2 * len(text), np.int32)
+        lengths[:alphabet_size] = 1
+        # The substrings of one length: [n] where they start, [n] their numbers from 0 on; and [m], by
+        # number, the node that each is or is a prefix of.
+        at, numbers, nodes = np.arange(len(text)), characters, self.characters
+        size = alphabet_size
+        for length in range(1, max_length):
+            occurrences = np.bincount(numbers, minlength=len(nodes))
+            if length > 1:  # one that occurs once grows to the end of its token
+                once = occurrences[numbers] == 1
+                token_ends = ends[np.searchsorted(ends, at[once], "right")]
+                lengths[nodes[numbers[once]]] = np.minimum(token_ends - at[once], max_length)
+                at, numbers = at[~once], numbers[~once]
+            goes_on = characters[at + length - 1] != characters[-1]
+            at, numbers = at[goes_on], numbers[goes_on]
+            if not len(at):
                 break
-            bound = (stop - first) * alphabet_size
+            bound = len(nodes) * alphabet_size
             integers = np.int32 if bound < 2**31 else np.int64
-            keys = nodes.astype(integers) * alphabet_size + characters[at + length]
-            frequent, kept, nodes = _number_frequent(keys, bound, weights[at], min_count)
+            keys = numbers.astype(integers) * alphabet_size + characters[at + length]
+            frequent, kept, numbers = _number_frequent(keys, bound, weights[at], min_count)
             at = at[kept]
-            level_parents = first + frequent // alphabet_size
-            first, stop = stop, stop + len(frequent)
+            prefix = frequent // alphabet_size
+            grows = np.bincount(numbers, minlength=len(prefix)) == occurrences[prefix]
+            branches = ~grows | (length == 1)
+            above, nodes = nodes[prefix], nodes[prefix]
+            first, size = size, size + int(np.count_nonzero(branches))
+            nodes[branches] = np.arange(first, size)
+            lengths[nodes] = length + 1
+            self._deepest[at] = nodes[numbers]
+            if first < size:
+                parents.append(above[branches])
+                places.append(_places_of(numbers, at, len(nodes))[branches])
+                starts = np.flatnonzero(np.diff(parents[-1], prepend=-1))
+                self._branches.append(_Branches(slice(first, size), starts, parents[-1][starts]))
         self._parents = np.concatenate(parents)  # [N]
         self._places = np.concatenate(places)  # [N] a place where it occurs
+        self._lengths = lengths[:size].copy()  # [N]
 
     def count(self, places: np.ndarray) -> np.ndarray:
         """Returns how often each substring starts at `places`: [n] int64, all different."""
         counts = np.bincount(
             self._deepest[places], self._weights[places], minlength=len(self._parents)
         ).astype(np.int64)
-        for level, above in self._upwards():
-            counts[above] += self._sums(level, above, counts[level])
+        for nodes, starts, parents in reversed(self._branches):
+            counts[parents] += np.add.reduceat(counts[nodes], starts)
         return counts
 
     def select(self, counts: np.ndarray, min_count: int) -> tuple[np.ndarray, np.ndarray]:
-        """Keeps frequent substrings, longest first, each taking its count off its prefixes.
+        """Keeps frequent substrings, longest first, each subtracting its count from its prefixes.
 
         Args:
             counts: how often each substring occurs.
-            min_count: what is left of a count must be as much.
+            min_count: at least 1; a substring is kept if this much is left of its count.
 
         Returns:
-            [N] bool, whether it is kept, false for single characters; and what is left of the counts.
+            [N] bool, True if it is kept, False for single characters; and what is left of the counts.
         """
         left = counts.copy()
         taken = np.zeros_like(counts)
         kept = np.zeros(len(counts), bool)
-        for level, above in self._upwards():
-            left[level] -= taken[level]
-            kept[level] = left[level] >= min_count
-            taken[above] = self._sums(level, above, taken[level] + left[level] * kept[level])
-        left[self._levels[0]] -= taken[self._levels[0]]
+        for nodes, starts, parents in reversed(self._branches):
+            left[nodes] -= taken[nodes]
+            kept[nodes] = left[nodes] >= min_count
+            taken[parents] = np.add.reduceat(taken[nodes] + left[nodes] * kept[nodes], starts)
+        left[self.characters] -= taken[self.characters]
         return kept, left
 
     def longest(self, kept: np.ndarray) -> np.ndarray:
         """Returns the length of the longest kept substring, or character, at each place: [P]."""
         lengths = np.ones(len(kept), np.int32)
-        for length, level in enumerate(self._levels[1:], start=2):
-            lengths[level] = np.where(kept[level], length, lengths[self._parents[level]])
+        for nodes, _, _ in self._branches:
+            shorter = lengths[self._parents[nodes]]
+            lengths[nodes] = np.where(kept[nodes], self._lengths[nodes], shorter)
         return lengths[self._deepest]
 
     def substrings(self, nodes: np.ndarray) -> list[str]:
         """Returns the substrings of nodes, [n]."""
-        lengths = np.searchsorted([level.stop for level in self._levels], nodes, "right") + 1
-        starts = self._places[nodes]
+        starts, stops = self._places[nodes], self._places[nodes] + self._lengths[nodes]
         return [
             self._text[start:stop]
-            for start, stop in zip(starts.tolist(), (starts + lengths).tolist(), strict=True)
+            for start, stop in zip(starts.tolist(), stops.tolist(), strict=True)
         ]
 
-    @property
-    def characters(self) -> np.ndarray:
-        """The nodes of single characters."""
-        return np.arange(self._levels[0].stop)
 
-    def _upwards(self) -> Iterator[tuple[slice, slice]]:
-        """Each level with the one above, the longest substrings first."""
-        return zip(self._levels[:0:-1], self._levels[-2::-1], strict=True)
-
-    def _sums(self, level: slice, above: slice, values: np.ndarray) -> np.ndarray:
-        """Sums values of the nodes of a level by their parents."""
-        parents = self._parents[level] - above.start
-        return np.bincount(parents, values, minlength=above.stop - above.start).astype(np.int64)
+def _places_of(numbers: np.ndarray, at: np.ndarray, size: int) -> np.ndarray:
+    """Returns a place of each numbered substring: [size] int64."""
+    places = np.empty(size, np.int64)
+    places[numbers] = at
+    return places
 
 
 def _numbered(text: str) -> np.ndarray:
-    """The characters as numbers from 0 on, in the order of their code points: [P] int32."""
+    """Returns the characters as numbers from 0 on, in the order of their code points: [P] int32."""
     code_points = np.frombuffer(text.encode("utf-32-le", "surrogatepass"), np.uint32)
     occurs = np.zeros(int(code_points.max()) + 1, bool)
     occurs[code_points] = True
@@ -288,12 +316,11 @@ def _number_frequent(
     Args:
         keys: [n] integers, below `bound`.
         bound: how many keys are possible.
-        weights: [n] int64, what each counts.
+        weights: [n] int64.
         min_count: at least 1.
 
     Returns:
-        The frequent keys [k]; whether each of the given keys is frequent [n]; and the numbers of those
-        that are.
+        The frequent keys [k]; which of the given keys are frequent [n] bool; and the numbers of those.
     """
     if bound <= _FEW_KEYS * len(keys):
         distinct, inverse = np.arange(bound), keys

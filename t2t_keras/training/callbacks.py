@@ -123,7 +123,7 @@ def prepare_fit(model, seed: int = 0) -> None:
 
     Without it, masks are Keras's: not repeated after a restart, and the same on all replicas. Call it
     after `compile`; it holds for all later calls of `fit`. A mask also depends on the shape
-    of its batch: the trainer's batches are, without XLA, those of `data.without_spare_columns`.
+    of its batch: the trainer's batches are, without XLA, those of `data.trim_padding`.
 
     Args:
         model: a `Transformer`, compiled without a loss.

@@ -376,5 +376,5 @@ def fit_to_update(
 
 def _tokens(batches: Batches | TextBatches, hp: HParams, replicas: int) -> float:
     if isinstance(batches, Batches):
-        return batches.target_tokens_a_batch
+        return batches.target_tokens_per_batch
     return ON_THE_FLY * hp.batch_size * replicas

@@ -131,9 +131,9 @@ class Trainer:
         encoders, sizes = problem.get_feature_encoders(data_dir), problem.vocab_sizes(data_dir)
         # Before all else of TensorFlow: hosts must be joined before its first operation.
         place = distribution(settings.engine.distribute)
-        seed, shares = settings.engine.random_seed, place[1:]
+        options = data.BatchOptions(settings.engine.random_seed, *place[1:])
         self.batches, self.update_size = fit_to_update(
-            lambda hp: _batches(problem, "train", data_dir, tmp_dir, hp, seed, *shares),
+            lambda hp: _batches(problem, "train", data_dir, tmp_dir, hp, options),
             hp,
             place.replicas,
         )
@@ -153,7 +153,7 @@ class Trainer:
             _require_updates(engine.steps_per_update, settings)
         self._run_settings = self._settings_of_run(on_the_fly=tmp_dir is not None)
         self._require_same_settings()
-        dev = _batches(problem, "dev", data_dir, tmp_dir, hp, seed)
+        dev = _batches(problem, "dev", data_dir, tmp_dir, hp, data.BatchOptions(options.seed))
         self.evaluation = Evaluation(
             self.model, dev.dataset(), encoders, settings.decode, settings.eval_steps, problem
         )
@@ -169,7 +169,7 @@ class Trainer:
         # Logical devices on a processor share it.
         devices = engine.replicas if tf.config.list_physical_devices("GPU") else engine.hosts
         self._speed = Speed(operations_a_position(self.model), self._peak * devices)
-        per_epoch = getattr(self.batches, "batches_an_epoch", None)
+        per_epoch = getattr(self.batches, "batches_per_epoch", None)
         self._progress = TrainingProgress(
             settings.train_steps,
             self._speed,
@@ -246,7 +246,7 @@ class Trainer:
             with self._times.of("compilation"):
                 self.engine.compile_ahead(self.batches.shapes or [], packed)
         batches = self.batches.dataset(start_step=step * self.update_size.batches)
-        iterator = iter(batches if self.engine.xla else data.without_spare_columns(batches))
+        iterator = iter(batches if self.engine.xla else data.trim_padding(batches))
         chunk, saved = 1, time.monotonic()
         while True:
             if step >= s.train_steps or (step and step % s.local_eval_frequency == 0):
@@ -498,17 +498,8 @@ def _require_updates(batches: int, settings: TrainSettings) -> None:
 
 
 def _batches(
-    problem,
-    split: str,
-    data_dir: str,
-    tmp_dir: str | None,
-    hp: HParams,
-    seed: int,
-    replicas: int = 1,
-    hosts: int = 1,
-    host: int = 0,
+    problem, split: str, data_dir: str, tmp_dir: str | None, hp: HParams, options: data.BatchOptions
 ) -> data.Batches | TextBatches:
-    place = {"seed": seed, "replicas": replicas, "hosts": hosts, "host": host}
     if tmp_dir is None:
-        return data.Batches(problem, split, data_dir, hp, **place)  # type: ignore[arg-type]
-    return TextBatches(problem, split, data_dir, tmp_dir, hp, **place)  # type: ignore[arg-type]
+        return data.Batches(problem, split, data_dir, hp, options)
+    return TextBatches(problem, split, data_dir, tmp_dir, hp, options)

@@ -1,1 +1,1 @@
-"""From sentence pairs to shards: cleaned, encoded in many processes, packed, shuffled, counted."""
+"""Generation of shards from sentence pairs: cleaning, encoding in many processes, packing, counting."""

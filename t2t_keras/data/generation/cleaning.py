@@ -1,4 +1,4 @@
-"""Leaving out sentence pairs that are hardly translations, by rules that know no language."""
+"""Corpus cleaning: drops sentence pairs that are unlikely translations, by language-independent rules."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ Sample = Mapping[str, str]
 
 @dataclasses.dataclass(frozen=True)
 class CleaningRules:
-    """Which pairs to leave out; without arguments none.
+    """Rules for the pairs to drop; by default none.
 
     Args:
         max_characters: either side is longer than this; 0: no limit.
-        max_ratio: one side has more than so many times the characters of the other; 0: no limit.
-        min_letters: less than this share (0 to 1) of a side's characters, spaces apart, are letters.
-        copies: both sides are the same.
-        duplicates: the pair came before. Remembers eight bytes of every pair.
+        max_ratio: one side has more than this many times the characters of the other; 0: no limit.
+        min_letters: less than this share (0 to 1) of a side's characters, without spaces, are letters.
+        copies: True: both sides are equal.
+        duplicates: True: the pair occurred before. Keeps eight bytes of every pair in memory.
 
     Raises:
         UserError: a limit is out of range.
@@ -44,7 +44,7 @@ class CleaningRules:
             raise UserError(f"min_letters is {self.min_letters}; it must be from 0 to 1.")
 
     def reason(self, sample: Sample) -> str | None:
-        """Returns why a pair is to be left out, whatever came before; None: it is kept."""
+        """Returns the reason to drop a pair, regardless of duplicates; None: it is kept."""
         inputs, targets = sample["inputs"], sample["targets"]
         shorter, longer = sorted((len(inputs), len(targets)))
         if 0 < self.max_characters < longer:
@@ -59,7 +59,7 @@ class CleaningRules:
 
 
 class Cleaner:
-    """Applies rules to one pair after the other and counts what it leaves out."""
+    """Applies rules to a stream of pairs and counts the dropped ones."""
 
     def __init__(self, rules: CleaningRules):
         self.rules = rules
@@ -67,7 +67,7 @@ class Cleaner:
         self._seen = _Seen() if rules.duplicates else None
 
     def keep(self, samples: Sequence[Sample]) -> list[Sample]:
-        """Returns those of the next samples that the rules keep, in their order."""
+        """Returns those of the next samples that are kept, in their order."""
         reasons = [self.rules.reason(sample) for sample in samples]
         kept = [sample for sample, why in zip(samples, reasons, strict=True) if why is None]
         self.dropped.update(why for why in reasons if why is not None)
@@ -79,13 +79,13 @@ class Cleaner:
 
 
 class _Seen:
-    """Texts that came before, as sorted arrays of 64-bit hashes, each over twice the next one."""
+    """A set of texts: sorted arrays of 64-bit hashes, each more than twice as long as the next."""
 
     def __init__(self):
         self._runs: list[np.ndarray] = []
 
     def add(self, texts: Sequence[str]) -> np.ndarray:
-        """Adds texts; returns for each whether it was new, [N] bool."""
+        """Adds texts; returns [N] bool, True for each that was new."""
         digests = (hashlib.blake2b(text.encode(), digest_size=8).digest() for text in texts)
         hashes = np.frombuffer(b"".join(digests), np.uint64)
         run, first = np.unique(hashes, return_index=True)
@@ -103,6 +103,6 @@ class _Seen:
 
 
 def _letters(text: str) -> float:
-    """The share of letters among the characters that are no spaces; 0 of nothing."""
+    """Returns the share of letters among the characters without spaces; 0 for an empty text."""
     characters = "".join(text.split())
     return sum(map(str.isalpha, characters)) / max(1, len(characters))

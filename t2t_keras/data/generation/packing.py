@@ -1,4 +1,4 @@
-"""Several pairs in one row: T2T's packed examples, which waste little of a batch on padding."""
+"""Packing: several pairs in one row, so that batches have little padding (T2T's packed examples)."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from t2t_keras.errors import UserError
 
 OPEN_ROWS = 10
-"""Rows that wait for more pairs; when none of them has room, the oldest is done."""
+"""The number of rows that wait for more pairs; if none has room, the oldest is completed."""
 
 
 def pack(
@@ -15,20 +15,20 @@ def pack(
 ) -> Iterator[dict[str, list[int]]]:
     """Joins pairs into rows of at most `packed_length` ids a side: T2T's `pack_examples`.
 
-    A pair goes to the oldest open row that has room for both of its sides. Where there is none, it
-    opens a row, and at most 10 are open: the oldest is yielded to make place. At the end the
-    open rows are yielded, oldest first. A pair longer than `packed_length` is a row by itself,
-    longer than the others (training leaves it out). Memory does not grow with the examples.
+    A pair goes to the oldest open row that has room for both of its sides. If there is none, it opens a
+    row; if 10 are open already, the oldest is yielded first. At the end the open rows are yielded, oldest
+    first. A pair longer than `packed_length` is a row by itself, longer than the others (training drops
+    it). Memory does not grow with the number of examples.
 
     Args:
         examples: {"inputs": ids, "targets": ids}, no side empty.
         packed_length: ids of a row's longer side, spacing included.
-        spacing: how many 0s stand between two pairs of a row.
+        spacing: the number of 0s between two pairs of a row.
 
     Yields:
-        "inputs", "targets": the ids of a row's pairs one after another; and for each side
+        "inputs", "targets": the concatenated ids of a row's pairs; and for each side
         "<side>_segmentation": the pair's number within the row, from 1, and "<side>_position":
-        the position within the pair, from 0. Both are 0 in the spacing. Nothing is padded.
+        the position within the pair, from 0. Both are 0 in the spacing. Rows are not padded.
 
     Raises:
         UserError: packed_length is below 1 or spacing below 0.
@@ -59,7 +59,7 @@ def pack(
 
 
 class _Row:
-    """The pairs of one row so far, and how long its sides are with the spacing between them."""
+    """The pairs of one row so far, and the lengths of its sides including spacing."""
 
     def __init__(self):
         self.inputs: list[Sequence[int]] = []

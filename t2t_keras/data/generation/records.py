@@ -9,38 +9,42 @@ from __future__ import annotations
 
 import functools
 import itertools
+import json
 from array import array
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
 
 from t2t_keras.errors import UserError
+from t2t_keras.files import atomic_write
 
 HEADER_BYTES = 12
-"""What stands before each record in a TFRecord file: its length and the checksum of that."""
+"""Bytes before each record in a TFRecord file: its length and the checksum of the length."""
 
 FOOTER_BYTES = 4
-"""What stands after each record: its checksum."""
+"""Bytes after each record: its checksum."""
 
 _CHECKSUMS_AT_ONCE = 2048
+_LENGTHS = np.dtype("<u4")
 
 
 class Lists(NamedTuple):
     """N lists of integers, or of bytes, in two arrays."""
 
     values: np.ndarray
-    """All lists, one after the other: [sum of lengths], int64 or bytes as uint8."""
+    """All lists, concatenated: [sum of lengths], int64, or uint8 for bytes."""
     lengths: np.ndarray
     """[N] int64."""
 
     @property
     def starts(self) -> np.ndarray:
-        """Where each list begins in `values`, and the end of the last: [N + 1] int64."""
+        """The start of each list in `values`, and the end of the last: [N + 1] int64."""
         return np.concatenate([[0], np.cumsum(self.lengths)])
 
     def take(self, rows: np.ndarray) -> Lists:
-        """The lists of some rows, in their order."""
+        """Returns the lists of some rows, in their order."""
         lengths = self.lengths[rows]
         ends = np.cumsum(lengths)
         shifts = self.starts[rows] - (ends - lengths)
@@ -185,7 +189,7 @@ def _crc_tables() -> tuple[np.ndarray, np.ndarray]:
 
 @functools.cache
 def _crc_starts(size: int) -> np.ndarray:
-    """What a register of ones has become after each number of zero bytes: [size] uint32."""
+    """Returns the register, initially ones, after each number of zero bytes: [size] uint32."""
     table = [int(entry) for entry in _after_bits(np.arange(256, dtype=np.uint32), 8)]
     registers = [0xFFFFFFFF]
     while len(registers) < size:
@@ -198,3 +202,67 @@ def _after_bits(registers: np.ndarray, bits: int) -> np.ndarray:
         last = np.where(registers & np.uint32(1), np.uint32(0x82F63B78), np.uint32(0))
         registers = registers >> np.uint32(1) ^ last
     return registers
+
+
+def write_piece(path: Path, fields: Mapping[str, Lists], shard_of_row: np.ndarray, shards: int):
+    """Writes encoded examples on their way to the shards: a piece.
+
+    A piece is a line of JSON, the header, then for each shard its examples: for each field the lengths
+    of all of them, then their values.
+
+    Args:
+        path: of the piece.
+        fields: the examples.
+        shard_of_row: [N], the shard of each example.
+        shards: the number of shards.
+    """
+    order = np.argsort(shard_of_row, kind="stable")
+    bounds = np.searchsorted(shard_of_row[order], np.arange(shards + 1)).tolist()
+    types = {name: _smallest_type(lists.values) for name, lists in fields.items()}
+    fields = {name: lists.take(order) for name, lists in fields.items()}
+    segments = []
+    for first, last in itertools.pairwise(bounds):
+        parts = []
+        for name, lists in fields.items():
+            start, end = lists.starts[[first, last]]
+            parts.append(lists.lengths[first:last].astype(_LENGTHS).tobytes())
+            parts.append(lists.values[start:end].astype(types[name]).tobytes())
+        segments.append(b"".join(parts))
+    header = {
+        "types": {name: dtype.str for name, dtype in types.items()},
+        "rows": np.diff(bounds).tolist(),
+        "bytes": [len(segment) for segment in segments],
+    }
+    with atomic_write(path) as partial, partial.open("wb") as file:
+        file.write(json.dumps(header).encode() + b"\n")
+        file.writelines(segments)
+
+
+def read_segment(paths: Sequence[Path], shard: int) -> dict[str, Lists]:
+    """Returns the examples of one shard in some pieces, in the order of the pieces."""
+    parts: dict[str, list[Lists]] = {}
+    for path in paths:
+        with path.open("rb") as file:
+            header = json.loads(file.readline())
+            file.seek(sum(header["bytes"][:shard]), 1)
+            for name, dtype in header["types"].items():
+                lengths = _read(file, _LENGTHS, header["rows"][shard])
+                values = _read(file, np.dtype(dtype), int(lengths.sum()))
+                parts.setdefault(name, []).append(Lists(values, lengths))
+    return {
+        name: Lists(
+            np.concatenate([lists.values for lists in pieces]),
+            np.concatenate([lists.lengths for lists in pieces]).astype(np.int64),
+        )
+        for name, pieces in parts.items()
+    }
+
+
+def _read(file, dtype: np.dtype, count: int) -> np.ndarray:
+    return np.frombuffer(file.read(dtype.itemsize * count), dtype, count)
+
+
+def _smallest_type(values: np.ndarray) -> np.dtype:
+    if values.min(initial=0) < 0:
+        return np.dtype("<i8")
+    return np.dtype(np.min_scalar_type(int(values.max(initial=0)))).newbyteorder("<")

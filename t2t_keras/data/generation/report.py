@@ -1,4 +1,4 @@
-"""What lies in the shards of a split: pairs kept and left out, ids, lengths, padding."""
+"""Reports on the shards of a split: pairs kept and left out, ids, lengths, padding."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from pathlib import Path
 import numpy as np
 
 from t2t_keras.data.buckets import Buckets
-from t2t_keras.data.index import SplitIndex
+from t2t_keras.data.shards import SplitIndex
 from t2t_keras.files import atomic_write
 
 _WIDEST_BAR = 40
@@ -21,7 +21,7 @@ _MOST_BARS = 16
 
 @dataclasses.dataclass
 class Counts:
-    """How many pairs of the source were kept, and how many not, by reason."""
+    """The number of pairs of the source that were kept, and of those left out by reason."""
 
     kept: int = 0
     dropped: Counter[str] = dataclasses.field(default_factory=Counter)
@@ -35,9 +35,9 @@ def write_counts(data_dir: str | os.PathLike, name: str, split: str, counts: Cou
 
 
 def read_counts(data_dir: str | os.PathLike, name: str, split: str) -> Counts | None:
-    """Returns the stored counts; None where there are none, as with shards of tensor2tensor.
+    """Returns the stored counts; None if there are none, as with shards of tensor2tensor.
 
-    What is damaged counts as absent.
+    A damaged file counts as absent.
     """
     path = _path(data_dir, name, split)
     if not path.exists():
@@ -50,7 +50,7 @@ def read_counts(data_dir: str | os.PathLike, name: str, split: str) -> Counts | 
 
 
 def describe_split(split: str, index: SplitIndex, counts: Counts | None) -> list[str]:
-    """Returns lines of text on a split: its files, what was kept and left out, its ids."""
+    """Returns lines on a split: its files, the pairs kept and left out, its ids."""
     first, last = index.paths[0].name, index.paths[-1].name
     more = f" to {last[-14:]}" if len(index.paths) > 1 else ""
     lines = [f"  {split}: {len(index.sizes):,} examples in {first}{more}"]
@@ -58,7 +58,7 @@ def describe_split(split: str, index: SplitIndex, counts: Counts | None) -> list
         reasons = ", ".join(f"{n:,} {reason}" for reason, n in counts.dropped.most_common())
         lines.append(f"    left out: {counts.dropped.total():,} ({reasons}), kept: {counts.kept:,}")
     sides = [
-        f"{int(lengths.sum(dtype=np.int64)):,} {side} ({lengths.mean():.1f} a pair)"
+        f"{int(lengths.sum(dtype=np.int64)):,} {side} ({lengths.mean():.1f} per pair)"
         for side, lengths in index.lengths.items()
         if len(lengths)
     ]
@@ -66,7 +66,7 @@ def describe_split(split: str, index: SplitIndex, counts: Counts | None) -> list
 
 
 def length_histogram(lengths: Mapping[str, np.ndarray]) -> list[str]:
-    """Returns a line for each range of lengths: ids of the longer side, pairs, a bar.
+    """Returns the histogram of lengths, a line per range: ids of the longer side, pairs, a bar.
 
     Args:
         lengths: of "inputs" and "targets", [N] each.
@@ -86,14 +86,14 @@ def length_histogram(lengths: Mapping[str, np.ndarray]) -> list[str]:
 
 
 def padding_table(lengths: Mapping[str, np.ndarray], buckets: Buckets) -> list[str]:
-    """Returns a line for each bucket that has pairs: its shape, its pairs, what of it is padding.
+    """Returns a line per bucket with pairs: its shape, its pairs, its share of padding.
 
-    The last line is about all: the share of padding among the positions of both sides, the ids of a
-    mean full batch, those of the targets, and how many pairs no bucket takes.
+    The last lines are totals: the share of padding among the positions of both sides, the mean number of
+    ids and of target ids in a full batch, and the number of pairs that are in no bucket.
 
     Args:
         lengths: of "inputs" and "targets", [N] each.
-        buckets: of the settings that batches are made with.
+        buckets: of the batches.
     """
     inputs, targets = (lengths[side].astype(np.int64) for side in ("inputs", "targets"))
     bucket = buckets.of(np.maximum(inputs, targets))

@@ -1,9 +1,9 @@
-"""From text to shards: in many processes, in little memory, and going on after a stop.
+"""Generation of shards from text: in many processes, in little memory, resumable.
 
-Text is read and cleaned in one process, some thousand examples at a time, and encoded in others. The
-encoded pieces lie in `unfinished.{name}-{split}`, under names made of their text and of all that decides
-what becomes of it, so after a stop those that are there are not encoded again. When all are there,
-each shard takes its examples from every piece, shuffles them, and gets its final name.
+Text is read and cleaned in one process, some thousand examples at a time, and encoded in others. Encoded
+pieces are stored in `unfinished.{name}-{split}`; their names are digests of their text and of all settings
+that affect it, so after an interruption existing pieces are not encoded again. When all are complete, each
+shard takes its examples from every piece, shuffles them, and gets its final name.
 """
 
 from __future__ import annotations
@@ -11,23 +11,35 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import itertools
+import multiprocessing
+import multiprocessing.connection
+import os
 import pickle
 import random
 import shutil
-from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+import threading
+from collections import Counter, deque
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import Future, ProcessPoolExecutor
+from concurrent.futures.process import BrokenProcessPool
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 import numpy as np
 
 from t2t_keras.data.generation.cleaning import Cleaner
 from t2t_keras.data.generation.packing import pack
-from t2t_keras.data.generation.pieces import read_segment, run_ordered, write_piece
-from t2t_keras.data.generation.records import Lists, columns, frame, serialize
+from t2t_keras.data.generation.records import (
+    Lists,
+    columns,
+    frame,
+    read_segment,
+    serialize,
+    write_piece,
+)
 from t2t_keras.data.generation.report import Counts, write_counts
-from t2t_keras.data.index import read_index, remove_index, write_index
 from t2t_keras.data.problem import missing_field
+from t2t_keras.data.shards import read_index, remove_index, write_index
 from t2t_keras.errors import UserError
 from t2t_keras.files import atomic_write, open_locked, publish
 from t2t_keras.ids import EOS_ID
@@ -40,38 +52,39 @@ PIECE_EXAMPLES = 16384
 _WRITTEN_AT_ONCE = 8192
 
 Sample = Mapping[str, Any]
+_T = TypeVar("_T")
 
 
 class Finishing(NamedTuple):
-    """What is done with the examples of a shard before they are written."""
+    """The processing of a shard's examples before they are written."""
 
     seed: int | None
-    """Of the shuffle; None: none."""
+    """Seed of the shuffle; None: examples are not shuffled."""
     packed_length: int | None
     """T2T's `packed_length`; None: examples are not packed."""
     packed_spacing: int
 
 
 class ShardTable(NamedTuple):
-    """What the index of a split holds of one shard."""
+    """The part of a split's index about one shard."""
 
     sizes: np.ndarray
-    """Bytes of each serialised example, [N] uint32."""
+    """Size of each serialised example in bytes, [N] uint32."""
     lengths: dict[str, np.ndarray]
-    """Ids of its fields, [N] uint32."""
+    """Number of ids in each of its fields, [N] uint32."""
 
 
 class Generation:
-    """Writes the shards that a stream of samples goes to, their index and the counts.
+    """Writes the shards of a stream of samples, their index and the counts.
 
-    Example i goes to shard i modulo their number, and each shard is shuffled, as T2T does. The result
-    depends on samples, encoders and the problem's settings alone: not on the number of processes,
-    nor on how often it was stopped.
+    Example i goes to shard i modulo their number, and each shard is shuffled, as in T2T. The result
+    depends on samples, encoders and the problem's settings alone, not on the number of processes or
+    interruptions.
 
     Args:
-        problem: its settings are read.
+        problem: the problem, for its settings.
         split: of the samples.
-        shards: the final paths of the shards by split: of one split, or of all that share the samples.
+        shards: the final paths of the shards by split: one split, or all that share the samples.
         encoders: of "inputs" and "targets"; None: samples are ids by field, ready to be stored.
     """
 
@@ -95,11 +108,11 @@ class Generation:
         self._counts = Counts()
 
     def run(self, samples: Iterable[Sample]) -> None:
-        """Generates what is not there yet.
+        """Generates the missing shards.
 
         Raises:
-            UserError: some shards are there that no earlier call of ours made, the samples are not as
-                they should be, or a file cannot be written.
+            UserError: some shards exist that no interrupted generation made, the samples are malformed,
+                or a file cannot be written.
         """
         self._require_own_shards()
         try:
@@ -109,16 +122,16 @@ class Generation:
             raise UserError(
                 f"The {self.split} data of {self.problem.name} cannot be written to "
                 f"{self.data_dir} ({error.strerror or error}): make room there or name another "
-                "directory, then run again; what is done is kept."
+                "directory, then run again; finished parts are kept."
             ) from error
 
     def _require_own_shards(self) -> None:
-        """Checks that shards are there only if a generation that was stopped made them."""
+        """Checks that existing shards are those of an interrupted generation."""
         there = sum(path.exists() for path in self.paths)
         if there and not self._note.exists():
             raise UserError(
                 f"{self.data_dir} holds {there} of {len(self.paths)} shards of {self.problem.name} "
-                f"({', '.join(self.shards)}): copy those that are missing, or delete these to make all anew."
+                f"({', '.join(self.shards)}): copy the missing ones, or delete these to make all again."
             )
 
     def _write_pieces(self, samples: Iterable[Sample]) -> None:
@@ -133,8 +146,8 @@ class Generation:
             )
 
     def _missing_pieces(self, samples: Iterable[Sample]) -> Iterator[tuple]:
-        """Reads the text to its end; yields what is not encoded yet."""
-        # What decides, besides its text, what is in a piece.
+        """Reads all text; yields the pieces that are not encoded yet."""
+        # All that the contents of a piece depend on, except its text.
         setting = pickle.dumps((self._coding, len(self.paths)), protocol=4)
         for first, piece in self._numbered_pieces(samples):
             texts = self._by_field(piece)
@@ -147,7 +160,7 @@ class Generation:
                 yield path, first, texts, len(self.paths)
 
     def _numbered_pieces(self, samples: Iterable[Sample]) -> Iterator[tuple[int, list[Sample]]]:
-        """Pieces of samples, cleaned, with the number (from 0) of the first."""
+        """Yields pieces of cleaned samples, with the number (from 0) of the first."""
         problem, counts = self.problem, self._counts
         problem.dropped.clear()
         cleaner = Cleaner(problem.cleaning) if problem.cleaning else None
@@ -192,7 +205,7 @@ class Generation:
         shutil.rmtree(self.work)
 
     def _write_indices(self, name: str, tables: Iterator[ShardTable] | None) -> None:
-        """Stores where the examples lie; None: shards that were there have to be read for it."""
+        """Stores the index; None: existing shards have to be read for it."""
         for split, paths in self.shards.items():
             if tables is None:
                 read_index(self.data_dir, name, split)
@@ -202,7 +215,7 @@ class Generation:
                 write_index(self.data_dir, name, split, list(sizes), list(lengths))
 
     def _finished_shards(self, finishing: Finishing) -> set[Path]:
-        """The shards that an earlier call made of the same pieces; they stay as they are."""
+        """Returns the shards that an earlier call made of the same pieces; they are kept."""
         made_of = repr(([path.name for path in self._pieces], finishing))
         digest = hashlib.blake2b(made_of.encode(), digest_size=16).hexdigest()
         if self._note.exists() and self._note.read_text() == digest:
@@ -217,13 +230,13 @@ class Generation:
 
 
 def unfinished_directory(data_dir: Path, name: str, split: str) -> Path:
-    """Where the generation of a split keeps its pieces until the shards are there."""
+    """Returns the directory of the pieces of a split until its shards are complete."""
     return data_dir / f"unfinished.{name}-{split}"
 
 
 @contextlib.contextmanager
 def generating_alone(data_dir: Path, name: str) -> Iterator[None]:
-    """Waits until no other process generates the data of that name, and keeps others from it.
+    """Locks the data of a name: waits for another process that generates it, and keeps others waiting.
 
     Raises:
         UserError: no file can be made in `data_dir`.
@@ -243,7 +256,7 @@ def generating_alone(data_dir: Path, name: str) -> Iterator[None]:
             path.unlink(missing_ok=True)
 
 
-# What the processes do. Each is told once how text is encoded.
+# Work of the processes. Each gets the encoders once.
 
 _encoders: Mapping[str, Any] | None = None
 _prefixes: Mapping[str, str] = {}
@@ -255,7 +268,7 @@ def _start(encoders: Mapping[str, Any] | None, prefixes: Mapping[str, str]) -> N
 
 
 def _make_piece(path: Path, first: int, samples: Mapping[str, Sequence], shards: int) -> None:
-    """Encodes samples, given as a list for each field, and stores them; `first` is their number."""
+    """Encodes samples, a list per field, and stores them; `first` is the number of the first."""
     if _encoders is not None:
         samples = {
             side: [[*encoder.encode(_prefixes[side] + text), EOS_ID] for text in samples[side]]
@@ -268,7 +281,7 @@ def _make_piece(path: Path, first: int, samples: Mapping[str, Sequence], shards:
 def _make_shard(
     pieces: Sequence[Path], number: int, path: Path, work: Path, finishing: Finishing
 ) -> ShardTable:
-    """Writes shard `number` in the directory `work`, and to `path` when it is whole."""
+    """Writes shard `number` in the directory `work`, and moves it to `path` when it is complete."""
     fields = read_segment(pieces, number)
     order = list(range(len(next(iter(fields.values())).lengths)))
     if finishing.seed is not None:
@@ -290,7 +303,7 @@ def _make_shard(
 def _blocks(
     fields: Mapping[str, Lists], order: np.ndarray, finishing: Finishing
 ) -> Iterator[dict[str, Lists]]:
-    """The examples in a given order, packed if they are to be, some thousand at a time."""
+    """Yields the examples in a given order, packed if configured, some thousand at a time."""
     if finishing.packed_length:
         pairs = (
             {field: ids[row] for field, ids in block_lists.items()}
@@ -315,3 +328,64 @@ def _as_lists(fields: Mapping[str, Lists]) -> dict[str, list[list[int]]]:
         field: [ids.tolist() for ids in np.split(lists.values, lists.starts[1:-1])]
         for field, lists in fields.items()
     }
+
+
+def run_ordered(
+    function: Callable[..., _T],
+    arguments: Iterable[tuple],
+    processes: int,
+    start: Callable[..., None],
+    start_arguments: tuple,
+) -> Iterator[_T]:
+    """Yields `function(*item)` for each item of `arguments`, in order.
+
+    Items are taken when a process is about to be free, so memory does not grow with their number. A
+    single item, or `processes` = 1, is processed in this process.
+
+    Args:
+        function: a module-level function, as `start`.
+        arguments: of the calls.
+        processes: their number.
+        start: called with `start_arguments` in each process before its first item.
+
+    Raises:
+        UserError: a process was killed.
+    """
+    items = iter(arguments)
+    first = list(itertools.islice(items, 2))
+    items = itertools.chain(first, items)
+    if processes == 1 or len(first) < 2:
+        start(*start_arguments)
+        for item in items:
+            yield function(*item)
+        return
+    # A fork of a process with TensorFlow's threads could hang, so each is a new process.
+    context = multiprocessing.get_context("spawn")
+    pool = ProcessPoolExecutor(processes, context, _begin, (start, start_arguments))
+    waiting: deque[Future] = deque()
+    try:
+        for item in items:
+            waiting.append(pool.submit(function, *item))
+            if len(waiting) > 2 * processes:
+                yield waiting.popleft().result()
+        while waiting:
+            yield waiting.popleft().result()
+    except BrokenProcessPool as error:
+        raise UserError(
+            f"One of {processes} processes was killed, perhaps for lack of memory: run again with fewer, "
+            "see --num_concurrent_processes; finished parts are kept."
+        ) from error
+    finally:
+        pool.shutdown(cancel_futures=True)
+
+
+def _begin(start: Callable[..., None], start_arguments: tuple[Any, ...]) -> None:
+    threading.Thread(target=_end_with_parent, daemon=True).start()
+    start(*start_arguments)
+
+
+def _end_with_parent() -> None:
+    parent = multiprocessing.parent_process()
+    assert parent is not None
+    multiprocessing.connection.wait([parent.sentinel])
+    os._exit(1)

@@ -1,1 +1,1 @@
-"""Where sentence pairs come from: downloads, archives, files of several forms, TensorFlow Datasets."""
+"""Sources of sentence pairs: downloads, archives, files in several formats."""

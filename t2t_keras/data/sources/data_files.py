@@ -1,4 +1,4 @@
-"""From T2T's `[url, files]` to files in `tmp_dir`, and from those to sentence pairs.
+"""Source files as T2T's problems name them, `[url, files]`: fetched, unpacked and read as pairs.
 
 A source is one of
 
@@ -6,13 +6,15 @@ A source is one of
     [url, ("tsv", 3, 2, "a/*.tsv")]    tables: column of the inputs, of the targets, glob pattern
     [url, ("tmx", "a.tmx")]            translation units
 
-with names relative to `tmp_dir`, each of which may end in `.gz`. `url` is an archive that holds the
-files, or the only file itself, or a pair of URLs, one a file. Without "://" it is the name of an
-archive that lies in `tmp_dir`; "" is none.
+with names relative to `tmp_dir`, each of which may end in `.gz`. `url` is an archive that contains the
+files, or the only file itself, or a pair of URLs, one per file. Without "://" it is the name of an
+archive in `tmp_dir`; "" is none.
 """
 
 from __future__ import annotations
 
+import contextlib
+import errno
 import glob
 import itertools
 import os
@@ -40,7 +42,7 @@ PathLike = str | os.PathLike
 
 
 class LocalSource(NamedTuple):
-    """A source whose files are there."""
+    """A source whose files are present."""
 
     kind: str
     """"text", "sgm", "tsv" or "tmx"."""
@@ -49,10 +51,10 @@ class LocalSource(NamedTuple):
     """Two for "text" and "sgm", one for "tmx", any number for "tsv"."""
 
     columns: tuple[int, int] = (0, 1)
-    """Of "tsv": of the inputs and of the targets."""
+    """The columns of the inputs and of the targets of a "tsv"."""
 
     def pairs(self) -> Iterator[Pair | None]:
-        """Yields stripped pairs; None for what should have been one and is not."""
+        """Yields stripped pairs; None for a malformed one."""
         if self.kind == "text":
             return read_pairs(*self.paths)
         if self.kind == "sgm":
@@ -63,12 +65,12 @@ class LocalSource(NamedTuple):
 
 
 def local_sources(tmp_dir: PathLike, sources: Sequence) -> list[LocalSource]:
-    """Finds the files of all sources, after fetching and unpacking what is absent.
+    """Returns all sources with their files, after fetching and unpacking absent ones.
 
-    Each archive is fetched and read at most once; one that lies in `tmp_dir` is used.
+    Each archive is fetched and read at most once; one that is in `tmp_dir` already is used.
 
     Raises:
-        UserError: a source is malformed, or a file is absent and cannot be had.
+        UserError: a source is malformed, or a file is absent and cannot be fetched.
     """
     parsed = [_parse(source) for source in sources]
     for url in dict.fromkeys(source.url for source in parsed):
@@ -77,10 +79,10 @@ def local_sources(tmp_dir: PathLike, sources: Sequence) -> list[LocalSource]:
 
 
 def source_files(tmp_dir: PathLike, source: Sequence) -> tuple[Path, Path]:
-    """Returns the paths of the two files of a source, after fetching what is absent.
+    """Returns the paths of the two files of a source, after fetching absent ones.
 
     Raises:
-        UserError: a file is absent and cannot be had, or the source is not of two files.
+        UserError: a file is absent and cannot be fetched, or the source does not have two files.
     """
     first, second = local_sources(tmp_dir, [source])[0].paths
     return first, second
@@ -92,8 +94,8 @@ def read_sources(tmp_dir: PathLike, sources: Sequence, dropped: Counter[str]) ->
     Args:
         tmp_dir: the folder of the files.
         sources: as this module describes them.
-        dropped: counts what is left out while the pairs are read: "empty" where a side is, and
-            "malformed" for rows and units that are not pairs.
+        dropped: counts pairs that are left out while reading: "empty" (one side is) and "malformed"
+            (rows and units that are not pairs).
 
     Raises:
         UserError: see `local_sources` and the readers; whether all text files are parallel is
@@ -114,7 +116,7 @@ def read_sources(tmp_dir: PathLike, sources: Sequence, dropped: Counter[str]) ->
 
 
 class _Source(NamedTuple):
-    """A source, taken apart."""
+    """A parsed source."""
 
     kind: str
     url: str | tuple[str, ...]
@@ -129,7 +131,7 @@ class _Source(NamedTuple):
         return LocalSource(self.kind, paths, self.columns)
 
     def is_wanted(self, name: str) -> bool:
-        """Whether a member of the archive is one of the files."""
+        """Returns True if a member of the archive is one of the files."""
         if self.kind != "tsv":
             return name in self.names
         path, pattern = PurePosixPath(name), PurePosixPath(*self.names)
@@ -148,13 +150,13 @@ def _parse(source: Sequence) -> _Source:
             is_sgm = all(name.removesuffix(".gz").endswith("sgm") for name in (first, second))
             return _Source("sgm" if is_sgm else "text", url, (first, second))
     raise UserError(
-        f"{source!r} is no source: give [url, (source file, target file)], [url, ('tsv', source "
+        f"{source!r} is not a source: give [url, (source file, target file)], [url, ('tsv', source "
         "column, target column, pattern)] or [url, ('tmx', file)]."
     )
 
 
 def _obtain(tmp_dir: Path, url: str | tuple[str, ...], sources: list[_Source]) -> None:
-    """Fetches and unpacks what these sources, which all come from `url`, lack."""
+    """Fetches and unpacks the absent files of sources that all come from `url`."""
     if isinstance(url, tuple):
         for source in sources:
             for address, name in zip(url, source.names, strict=True):
@@ -194,14 +196,14 @@ def _fetch(url: str, path: Path) -> None:
 
 
 def _archive(tmp_dir: Path, url: str) -> Path:
-    """Where the archive lies: under the last part of its URL, with its query (as T2T has it) or not."""
+    """Returns the path of an archive: the last part of its URL, with the query (as in T2T) or without."""
     name = os.path.basename(url)
     with_query = tmp_dir / name
     return with_query if with_query.is_file() else tmp_dir / name.split("?")[0]
 
 
 _read_through: set[tuple] = set()
-"""Archives and patterns: what matches has been taken out, so they need not be read again."""
+"""Archives and patterns whose matches have been unpacked, so that they need not be read again."""
 
 
 def _state(archive: Path) -> tuple:
@@ -210,7 +212,7 @@ def _state(archive: Path) -> tuple:
 
 
 def _lacks_files(source: _Source, tmp_dir: Path, archive: Path) -> bool:
-    """Whether files are absent; of those that match a pattern only the archive knows."""
+    """Returns True if files are absent; the archive alone tells which files match a pattern."""
     if _first_absent(source, tmp_dir):
         return True
     if source.kind != "tsv" or not archive.is_file() or not is_archive(archive):
@@ -231,7 +233,7 @@ def _matches(tmp_dir: Path, pattern: str) -> list[Path]:
 
 
 def _present(path: Path) -> Path:
-    """The file itself or, where only that is there, what `gunzip` made of it."""
+    """Returns the path of the file or, if only that exists, of what `gunzip` made of it."""
     plain = path.with_suffix("") if path.suffix == ".gz" else path
     return plain if plain.is_file() and not path.is_file() else path
 
@@ -240,27 +242,26 @@ def _is_present(path: Path) -> bool:
     return _present(path).is_file()
 
 
-# ----------------------------------------------------------------------------
-# Taking the wanted files out of tar and zip archives, whole or not at all.
+# Unpacking tar and zip archives: each file completely or not at all.
 
 
 _BLOCK = 1 << 20
 
 
 def unpack(archive: Path, directory: Path, is_wanted: Callable[[str], bool]) -> list[Path]:
-    """Takes wanted files out of an archive and returns where they are.
+    """Unpacks the wanted files of an archive and returns their paths.
 
-    The archive is read to its end before any file gets its name, so that none comes from a damaged
-    or unfinished one. A file that is there already is left alone. Members that would lie outside
-    `directory`, and those that are no plain files, are passed over. A second process waits.
+    The archive is read to its end before any file gets its final name, so that none comes from a damaged
+    or unfinished archive. Existing files are left alone. Members outside of `directory`, and those that
+    are not plain files, are skipped. A second process waits.
 
     Args:
         archive: a tar archive, compressed with gzip, bzip2, xz or not at all, or a zip archive.
-        directory: the files go there, under their names in the archive.
-        is_wanted: gets the name of a member, such as "training/europarl-v7.de-en.de".
+        directory: where the files are written, under their names in the archive.
+        is_wanted: called with the name of a member, such as "training/europarl-v7.de-en.de".
 
     Raises:
-        UserError: the file is no archive, is damaged, or a member cannot be written.
+        UserError: the file is not an archive, is damaged, or a member cannot be written.
     """
     try:
         with archive.open("rb") as file:
@@ -276,7 +277,7 @@ def unpack(archive: Path, directory: Path, is_wanted: Callable[[str], bool]) -> 
 
 
 def is_archive(path: Path) -> bool:
-    """Whether a file is a tar or a zip archive, by its content."""
+    """Returns True if a file is a tar or a zip archive, by its content."""
     return zipfile.is_zipfile(path) or tarfile.is_tarfile(path)
 
 
@@ -291,12 +292,20 @@ def _unpack(
             if not is_wanted(name) or path in unfinished:
                 continue
             found.append(path)
-            if not path.exists():
-                if is_alone:  # then these are of processes that were killed
-                    for part in path.parent.glob(f"{glob.escape(path.name)}.*.part"):
-                        part.unlink()
-                unfinished[path] = path.with_name(f"{path.name}.{os.getpid()}.part")
-                _write(content(), unfinished[path], archive)
+            part = path.with_name(f"{path.name}.{os.getpid()}.part")
+            with _writing(part, archive):
+                if path.exists():
+                    continue
+                for old in path.parent.glob(f"{glob.escape(path.name)}.*.part"):
+                    if is_alone or old == part:  # of a process that was killed
+                        old.unlink()
+                part.parent.mkdir(parents=True, exist_ok=True)
+                file = part.open("xb")  # follows no link
+            unfinished[path] = part
+            with content() as member, file:
+                while block := member.read(_BLOCK):
+                    with _writing(part, archive):
+                        file.write(block)
         if unfinished:
             publish({part: path for path, part in unfinished.items()})
     finally:
@@ -306,7 +315,7 @@ def _unpack(
 
 
 def _members(archive: Path) -> Iterator[tuple[str, Callable[[], BinaryIO]]]:
-    """Yields the name of each plain file and what opens it; at last checks the rest."""
+    """Yields the name of each plain file and a function that opens it; finally checks the rest."""
     if zipfile.is_zipfile(archive):
         yield from _zip_members(archive)
     else:
@@ -335,38 +344,26 @@ def _tar_members(archive: Path) -> Iterator[tuple[str, Callable[[], BinaryIO]]]:
 
 
 def _safe_name(name: str) -> str | None:
-    """The name of a member without "./"; None if it would lie outside the directory."""
+    """Returns the name of a member without "./"; None if it would be outside of the directory."""
     path = PurePosixPath(name)
     if path.is_absolute() or ".." in path.parts or "\\" in name:
         return None
     return str(path)
 
 
-def _write(content: BinaryIO, part: Path, archive: Path) -> None:
-    """Copies a member; what goes wrong in writing is told apart from a damaged archive."""
-    with content:
-        try:
-            part.parent.mkdir(parents=True, exist_ok=True)
-            file = part.open("wb")
-        except OSError as error:
-            raise _unwritable(part, archive, error) from error
-        with file:
-            while block := content.read(_BLOCK):
-                try:
-                    file.write(block)
-                except OSError as error:
-                    raise _unwritable(part, archive, error) from error
-
-
-def _unwritable(part: Path, archive: Path, error: OSError) -> UserError:
-    return UserError(
-        f"{part} cannot be written ({error.strerror}): {archive} is to be unpacked there, so make "
-        "room or name another --tmp_dir."
-    )
-
-
-# ----------------------------------------------------------------------------
-# Sizes and checksums of archives that several problems fetch.
+@contextlib.contextmanager
+def _writing(part: Path, archive: Path) -> Iterator[None]:
+    """Tells errors in writing a file from those of a damaged archive."""
+    try:
+        yield
+    except OSError as error:
+        if error.errno == errno.ENAMETOOLONG:
+            remedy = "this file system has no such names"
+        else:
+            remedy = "make room or name another --tmp_dir"
+        raise UserError(
+            f"{part} cannot be written ({error.strerror}), where {archive} is unpacked: {remedy}."
+        ) from error
 
 
 KNOWN_FILES: dict[str, tuple[int, str]] = {
@@ -408,4 +405,4 @@ KNOWN_FILES: dict[str, tuple[int, str]] = {
         "1c3065a8e04a5a6d09d5d5c72ece8aeabcc418eb48cf85038bba6cdef638dc7d",
     ),
 }
-"""Bytes and SHA-256 by URL, as TensorFlow Datasets registers them for the same archives."""
+"""Size in bytes and SHA-256 of archives that several problems fetch, by URL, from TensorFlow Datasets."""

@@ -1,4 +1,4 @@
-"""Fetching a source file once: resumed when it breaks, checked, whole or not at all."""
+"""Downloads of source files: resumed after an interruption, verified, completely or not at all."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from t2t_keras.progress import CountProgress
 
 _TIMEOUT_SECONDS = 60
 _WAITS = (1, 2, 4, 8)
-"""Seconds before each further attempt; they begin anew whenever something more has arrived."""
+"""Seconds before each further attempt; counted from the start whenever more data has arrived."""
 _BLOCK = 1 << 18
 _PASSING_STATUS = (408, 425, 429, 500, 502, 503, 504)
 
@@ -33,19 +33,19 @@ def fetch(
 ) -> Path:
     """Downloads `url` to `path` unless that exists, and returns `path`.
 
-    What arrives is kept as `<path>.part` until it is whole. A connection that breaks is opened
-    again, and a later call goes on where an interrupted one ended, unless the server has no parts to
-    give or its file has changed since. A second process waits for the first.
+    The file is kept as `<path>.part` until it is complete. A broken connection is opened again, and a
+    later call resumes an interrupted download, unless the server does not support ranges or its file has
+    changed. A second process waits for the first.
 
     Args:
-        url: where the file is.
-        path: where it goes; a file that is there is used as it is.
-        size: bytes that the file must have; None: those that the server announces.
-        sha256: its checksum in hexadecimal; None: not checked.
+        url: the address of the file.
+        path: where it is written; an existing file is used as it is.
+        size: the expected size in bytes; None: the size that the server announces.
+        sha256: its checksum in hexadecimal; None: not verified.
 
     Raises:
-        UserError: the download failed, or is not the file that was expected; the message names the
-            URL and the file to place by hand.
+        UserError: the download failed or is not the expected file; the message names the URL and the
+            path to place the file by hand.
     """
     path = Path(path)
     if path.exists():
@@ -72,22 +72,22 @@ def megabytes(name: str, total: int | None, done: int = 0) -> CountProgress:
 
 
 class _Facts(NamedTuple):
-    """What a part is a part of: stored beside it, so that a later run knows."""
+    """The file that a part belongs to: stored beside the part for a later run."""
 
     url: str
     total: int
     validator: str | None
-    """The server's mark of this very file: an ETag, or else the time of its last change."""
+    """The server's mark of this version of the file: an ETag, or else its modification time."""
 
 
 class _Part:
-    """The open and locked file of what has arrived."""
+    """The open and locked file of a partial download."""
 
     def __init__(self, url: str, path: Path, file: BinaryIO, size: int | None):
         self.url, self.path, self.file, self.size = url, path, file, size
 
     def receive_all(self) -> None:
-        """Receives until the file is whole, over as many connections as that takes."""
+        """Receives until the file is complete, over as many connections as necessary."""
         failures, furthest = 0, self._arrived()
         while True:
             try:
@@ -96,14 +96,16 @@ class _Part:
             except (OSError, HTTPException) as error:
                 if self._arrived() > furthest:
                     failures, furthest = 0, self._arrived()
-                if failures == len(_WAITS) or not _may_pass(error, something_arrived=furthest > 0):
+                if failures == len(_WAITS) or not _is_transient(
+                    error, something_arrived=furthest > 0
+                ):
                     raise
                 print(f"{self.path.name}: {error}; trying again", file=sys.stderr, flush=True)
                 time.sleep(_WAITS[failures])
                 failures += 1
 
     def check(self, sha256: str | None) -> None:
-        """Compares the checksum, if one is given; what differs is thrown away."""
+        """Verifies the checksum, if one is given; a wrong file is deleted."""
         if sha256 is None:
             return
         digest = hashlib.sha256()
@@ -115,7 +117,7 @@ class _Part:
             raise ValueError(f"its SHA-256 is {digest.hexdigest()}, expected {sha256}")
 
     def _receive(self) -> None:
-        """Asks once for all that is missing, and appends what comes."""
+        """Requests all that is missing once, and appends what arrives."""
         facts, have = self._facts(), self._arrived()
         if facts is None:
             have = 0
@@ -153,7 +155,7 @@ class _Part:
             raise ConnectionError("the file has changed") from error
 
     def _restart(self, response=None) -> _Facts | None:
-        """Empties the part; notes what the file in `response` is, if the server says how long."""
+        """Empties the part; stores the facts of the file in `response`, if the server tells its size."""
         self.file.truncate(0)
         _facts_name(self.path).unlink(missing_ok=True)
         length = response.headers.get("Content-Length") if response else None
@@ -189,7 +191,7 @@ class _Part:
         return self.file.seek(0, os.SEEK_END)
 
     def _facts(self) -> _Facts | None:
-        """What is known of the part; None if nothing, or if it is from elsewhere."""
+        """Returns the stored facts of the part; None if there are none, or they are of another file."""
         try:
             facts = _Facts(*json.loads(_facts_name(self.path).read_text()))
         except (OSError, ValueError, TypeError):
@@ -198,15 +200,15 @@ class _Part:
 
 
 def _continues(response, facts: _Facts | None, have: int) -> bool:
-    """Whether the server sends the rest of the same file."""
+    """Returns True if the server sends the rest of the same file."""
     if facts is None:
         return False
     asked = f"bytes {have}-{facts.total - 1}/{facts.total}"
     return response.headers.get("Content-Range", "") == asked
 
 
-def _may_pass(error: Exception, something_arrived: bool) -> bool:
-    """Whether it may be otherwise in a moment."""
+def _is_transient(error: Exception, something_arrived: bool) -> bool:
+    """Returns True if the error is transient."""
     if isinstance(error, urllib.error.HTTPError):
         return error.code in _PASSING_STATUS
     cause = error.reason if isinstance(error, urllib.error.URLError) else error
@@ -217,9 +219,9 @@ def _may_pass(error: Exception, something_arrived: bool) -> bool:
 
 @contextlib.contextmanager
 def _open_part(path: Path) -> Iterator[BinaryIO | None]:
-    """Opens and locks the part of `path`; None if another process has made `path` meanwhile."""
+    """Opens and locks the part of `path`; yields None if another process has completed `path`."""
     while True:
-        with _part_name(path).open("ab+") as file:
+        with open(_part_name(path), "ab+", opener=_open_without_following) as file:
             lock(file, path.name)
             if not path.exists() and not has_name(file, _part_name(path)):
                 continue  # the process that was waited for has deleted it
@@ -231,6 +233,11 @@ def _open_part(path: Path) -> Iterator[BinaryIO | None]:
                 if not _part_name(path).exists():
                     _facts_name(path).unlink(missing_ok=True)
             return
+
+
+def _open_without_following(path: str, flags: int) -> int:
+    """Opens a file unless its name is a link, which in a shared directory may be another user's."""
+    return os.open(path, flags | os.O_NOFOLLOW, 0o666)
 
 
 def _part_name(path: Path) -> Path:

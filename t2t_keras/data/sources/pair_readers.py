@@ -1,4 +1,4 @@
-"""Files of sentence pairs as streams of them: parallel text, SGM, TMX and tables."""
+"""Readers of sentence pairs: parallel text, SGM, TMX and tables."""
 
 from __future__ import annotations
 
@@ -31,18 +31,18 @@ _ENTITIES = [
         ("& ?gt;", ">"),
     )
 ]
-"""In this order, so that "&amp;lt;" becomes "<" and "&amp;amp;" becomes "&", as in T2T."""
+"""Replaced in this order, so that "&amp;lt;" becomes "<" and "&amp;amp;" becomes "&", as in T2T."""
 
 
 class TextSize(NamedTuple):
-    """How large a text file is when decompressed."""
+    """The size of a text file, decompressed and without a byte order mark."""
 
     lines: int
     bytes: int
 
 
 def text_size(path: str | os.PathLike) -> TextSize:
-    """Reads a text file through, checks that it is UTF-8, and returns its size.
+    """Returns the size of a text file after reading all of it and checking that it is UTF-8.
 
     A file that has not changed since the last call is not read again.
 
@@ -54,13 +54,13 @@ def text_size(path: str | os.PathLike) -> TextSize:
         status = os.stat(path)
         return _text_size(path, status.st_size, status.st_mtime_ns)
     except (UnicodeDecodeError, OSError, EOFError, zlib.error):
-        for _ in iterate_lines(path):  # which names the line, or what else is wrong
+        for _ in iterate_lines(path):  # raises an error that names the line
             pass
         raise
 
 
 def require_parallel(first: Path, second: Path) -> None:
-    """Checks that two text files can be a parallel pair.
+    """Checks that two text files can be parallel.
 
     Raises:
         UserError: a file is absent, empty or not UTF-8, or their numbers of lines differ.
@@ -70,7 +70,7 @@ def require_parallel(first: Path, second: Path) -> None:
         counts.append(text_size(path).lines)
         if not counts[-1]:
             raise UserError(
-                f"The source file {path} is empty: place the text there, one sentence a line."
+                f"The source file {path} is empty: place the text there, one sentence per line."
             )
     if counts[0] != counts[1]:
         raise UserError(
@@ -91,10 +91,10 @@ def read_pairs(first: Path, second: Path) -> Iterator[Pair]:
 
 
 def read_sgm(first: Path, second: Path) -> Iterator[Pair]:
-    """Yields the segments of two SGM files side by side: `<seg id="1">text</seg>`, one a line.
+    """Yields the segments of two SGM files side by side: `<seg id="1">text</seg>`, one per line.
 
-    Entities such as `&amp;` are left as they are, and a segment that does not end on its line is
-    empty, as in T2T.
+    Entities such as `&amp;` are not decoded, and a segment that does not end on its line is empty, as in
+    T2T.
 
     Raises:
         UserError: a file cannot be read, or their numbers of segments differ or are 0.
@@ -127,12 +127,12 @@ def read_tmx(path: Path) -> Iterator[Pair | None]:
 
 
 def read_tsv(path: Path, source_column: int, target_column: int) -> Iterator[Pair | None]:
-    """Yields two columns of a table whose cells are separated by tabs, without quotes.
+    """Yields two columns of a tab-separated table without quotes.
 
     Args:
         path: the table.
-        source_column: the number of the column of the inputs, from 0.
-        target_column: that of the targets.
+        source_column: the column of the inputs, from 0.
+        target_column: the column of the targets.
 
     Yields:
         A stripped pair; None for a line that lacks one of the columns.
@@ -158,18 +158,19 @@ def _text_size(path: str, stored_bytes: int, changed: int) -> TextSize:
     with open(path, "rb") as stored, gzip.open(stored) if path.endswith(".gz") else stored as file:
         while more := file.read(_BLOCK):
             block = more
+            size -= len(codecs.BOM_UTF8) * (not size and block.startswith(codecs.BOM_UTF8))
             decoder.decode(block)
             lines += block.count(b"\n")
             size += len(block)
             progress.update(stored.tell() / 1e6)
     decoder.decode(b"", final=True)
-    return TextSize(lines + (not block.endswith(b"\n")), size)
+    return TextSize(lines + (size > 0 and not block.endswith(b"\n")), size)
 
 
 def _open_text(path: Path):
     if path.suffix == ".gz":
-        return gzip.open(path, "rt", encoding="utf-8", newline="\n")
-    return open(path, encoding="utf-8", newline="\n")
+        return gzip.open(path, "rt", encoding="utf-8-sig", newline="\n")
+    return open(path, encoding="utf-8-sig", newline="\n")
 
 
 def _segments(path: Path) -> Iterator[str]:

@@ -1,0 +1,428 @@
+"""Text encoders: text to ids and back, as bytes, listed tokens or T2T's subwords."""
+
+from __future__ import annotations
+
+import abc
+import functools
+import os
+from collections.abc import Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from t2t_keras.errors import UserError
+from t2t_keras.ids import RESERVED_TOKENS
+from t2t_keras.text import lines, subword_builder, tokenizer
+from t2t_keras.text.tokenizer import ESCAPE_CHARACTERS, escape, unescape
+
+if TYPE_CHECKING:
+    import tensorflow as tf
+
+    from t2t_keras.text.graph import ByteGraph, SubwordGraph, TokenGraph
+
+_RESERVED = len(RESERVED_TOKENS)
+_CACHED = 2**17  # tokens
+_LONGEST_CACHED = 64  # characters
+_START = 3  # characters
+
+
+class TensorEncoder(abc.ABC):
+    """Base class of text encoders: single texts, or tensors in a graph, with the same results.
+
+    `graph` is built when first used and is not pickled.
+    """
+
+    @abc.abstractmethod
+    def encode(self, text: str) -> list[int]:
+        """Returns the ids of `text`."""
+
+    @abc.abstractmethod
+    def decode(self, ids: Iterable[int]) -> str:
+        """Returns the text of ids."""
+
+    @abc.abstractmethod
+    def _make_graph(self) -> Any:
+        """Returns the `tf.Module` that `graph` caches."""
+
+    @functools.cached_property
+    def graph(self) -> Any:
+        """The encoder as a `tf.Module` with the functions `encode` and `decode`.
+
+        A `tf.Module` that is saved with `tf.saved_model.save` and calls `encode_tensor` or `decode_tensor`
+        must keep it as an attribute, because of its lookup table. Loading needs TensorFlow alone.
+        """
+        import tensorflow as tf
+
+        with tf.init_scope(), tf.device("CPU:0"):
+            return self._make_graph()
+
+    def encode_tensor(self, strings: tf.Tensor) -> tf.RaggedTensor:
+        """Encodes `[B]` strings, eagerly or in a graph.
+
+        Args:
+            strings: UTF-8; invalid bytes are dropped, as in T2T.
+
+        Returns:
+            Ids, `[B, None]` int32.
+
+        Raises:
+            UserError: not a vector of strings, or `encode` refuses one of them. Within a graph,
+                `tf.errors.InvalidArgumentError` stands for the latter.
+        """
+        import tensorflow as tf
+
+        strings = tf.convert_to_tensor(strings)
+        if strings.dtype != tf.string or strings.shape.rank not in (1, None):
+            raise UserError(
+                f"encode_tensor got {strings.dtype.name} of shape {strings.shape}; "
+                "it takes a vector of strings, [B]."
+            )
+        try:
+            return self.graph.encode(strings)
+        except tf.errors.InvalidArgumentError:
+            for text in strings.numpy():
+                self.encode(text.decode("utf-8", "ignore"))  # says what is wrong
+            raise
+
+    def decode_tensor(self, ids: tf.RaggedTensor | tf.Tensor) -> tf.Tensor:
+        """Decodes rows of ids, eagerly or in a graph.
+
+        Args:
+            ids: int32, ragged `[B, None]` or dense `[B, L]`; 0 and 1 are decoded like other ids.
+
+        Returns:
+            UTF-8, `[B]` strings; surrogates become U+FFFD.
+
+        Raises:
+            UserError: other shapes or types, or `decode` refuses an id. Within a graph,
+                `tf.errors.InvalidArgumentError` stands for the latter.
+        """
+        import tensorflow as tf
+
+        if not isinstance(ids, tf.RaggedTensor):
+            ids = tf.convert_to_tensor(ids)
+        if ids.dtype != tf.int32 or ids.shape.rank != 2:
+            raise UserError(
+                f"decode_tensor got {ids.dtype.name} of shape {ids.shape}; "
+                "it takes rows of int32, ragged [B, None] or dense [B, L]."
+            )
+        if not isinstance(ids, tf.RaggedTensor):
+            ids = tf.RaggedTensor.from_tensor(ids)
+        try:
+            return self.graph.decode(ids.with_row_splits_dtype(tf.int64))
+        except tf.errors.InvalidArgumentError:
+            for row in ids.to_list():
+                self.decode(row)  # says what is wrong
+            raise
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {name: value for name, value in self.__dict__.items() if name != "graph"}
+
+
+class ByteTextEncoder(TensorEncoder):
+    """UTF-8 bytes as ids 2 to 257 (T2T: `ByteTextEncoder`)."""
+
+    vocab_size = _RESERVED + 256
+
+    def encode(self, text: str) -> list[int]:
+        """Returns one id per byte."""
+        return [byte + _RESERVED for byte in text.encode("utf-8")]
+
+    def decode(self, ids: Iterable[int]) -> str:
+        """Returns the text; ids 0 and 1 become `<pad>` and `<EOS>`, invalid UTF-8 U+FFFD.
+
+        Raises:
+            UserError: an id is not in 0 to 257.
+        """
+        return b"".join(map(self._bytes, ids)).decode("utf-8", "replace")
+
+    def _make_graph(self) -> ByteGraph:
+        from t2t_keras.text.graph import ByteGraph
+
+        return ByteGraph()
+
+    def _bytes(self, byte_id: int) -> bytes:
+        if not 0 <= byte_id < self.vocab_size:
+            raise UserError(
+                f"Byte id {byte_id} is out of range; 0 to {self.vocab_size - 1} are allowed."
+            )
+        if byte_id < _RESERVED:
+            return RESERVED_TOKENS[byte_id].encode()
+        return bytes([byte_id - _RESERVED])
+
+
+class TokenTextEncoder(TensorEncoder):
+    """Ids of tokens separated by white space (T2T: `TokenTextEncoder`)."""
+
+    def __init__(
+        self,
+        vocab_filename: str | os.PathLike[str] | None = None,
+        vocab_list: Sequence[str] | None = None,
+        replace_oov: str | None = None,
+    ):
+        """Takes the tokens from a file or from a list.
+
+        Args:
+            vocab_filename: a file with one token a line, `<pad>` and `<EOS>` first.
+            vocab_list: tokens to put after `<pad>` and `<EOS>`.
+            replace_oov: the token that stands for unknown tokens.
+
+        Raises:
+            UserError: the file is not a vocabulary, or `replace_oov` is not in it.
+        """
+        if vocab_filename is not None:
+            self._tokens = lines.read_tokens(vocab_filename)
+        elif vocab_list is not None:
+            listed = [token for token in vocab_list if token not in RESERVED_TOKENS]
+            self._tokens = [*RESERVED_TOKENS, *listed]
+        else:
+            raise UserError("TokenTextEncoder got no tokens: give vocab_filename or vocab_list.")
+        self._ids = {token: i for i, token in enumerate(self._tokens)}
+        self.replace_oov = replace_oov
+        if replace_oov is not None and replace_oov not in self._ids:
+            raise UserError(
+                f"replace_oov is {replace_oov!r}, which is not in the vocabulary; add it there."
+            )
+
+    @property
+    def vocab_size(self) -> int:
+        """The number of tokens, including the reserved ones."""
+        return len(self._tokens)
+
+    def encode(self, text: str) -> list[int]:
+        """Returns one id per token.
+
+        Raises:
+            UserError: a token is not in the vocabulary and there is no `replace_oov`.
+        """
+        return [self._id(token) for token in text.split()]
+
+    def decode(self, ids: Iterable[int]) -> str:
+        """Returns the tokens, joined by single spaces; an unknown id 7 becomes `ID_7`."""
+        known = range(len(self._tokens))
+        return " ".join(self._tokens[i] if i in known else f"ID_{i}" for i in ids)
+
+    def store_to_file(self, filename: str | os.PathLike[str]) -> None:
+        """Writes the vocabulary, one token per line."""
+        lines.write_lines(filename, self._tokens)
+
+    def _make_graph(self) -> TokenGraph:
+        from t2t_keras.text.graph import TokenGraph
+
+        replacement = None if self.replace_oov is None else self._ids[self.replace_oov]
+        return TokenGraph(self._tokens, self._ids, replacement)
+
+    def _id(self, token: str) -> int:
+        found = self._ids.get(token)
+        if found is not None:
+            return found
+        if self.replace_oov is None:
+            raise UserError(
+                f"Token {token!r} is not in the vocabulary of {self.vocab_size} tokens; "
+                "add it, or name a replacement for unknown tokens."
+            )
+        return self._ids[self.replace_oov]
+
+
+class SubwordTextEncoder(TensorEncoder):
+    """Subword ids of text and back, without loss (T2T: `SubwordTextEncoder`).
+
+    Text is split into tokens (`tokenizer.encode`), each token is escaped (`tokenizer.escape`) so that it
+    consists of characters of the vocabulary alone, and then cut from left to right into the longest
+    subtokens that match. Ids 0 and 1 are padding and end of sentence. Any text round-trips; no id is
+    added at the end.
+
+    >>> encoder = SubwordTextEncoder("vocab.translate_ende_wmt32k.32768.subwords")
+    >>> encoder.encode("Hello, world!")
+    [26228, 145, 2, 178, 207]
+    """
+
+    def __init__(self, filename: str | os.PathLike[str]):
+        """Reads a vocabulary file: one subtoken per line, in single, double or no quotes.
+
+        Raises:
+            UserError: the file cannot be read or is not a vocabulary.
+        """
+        self._set_subtokens(lines.read_subtokens(filename))
+
+    @classmethod
+    def build_from_generator(
+        cls,
+        generator: Iterable[str],
+        target_size: int,
+        max_subtoken_length: int | None = None,
+        reserved_tokens: Sequence[str] | None = None,
+    ) -> SubwordTextEncoder:
+        """Builds a vocabulary of about `target_size` subtokens from lines of text.
+
+        The result is T2T's, subtoken for subtoken, with two exceptions in which T2T's files lose an id
+        when read again: the newline is no subtoken, and a reserved token is not listed twice.
+
+        Args:
+            generator: lines of text.
+            target_size: wanted number of subtokens; the nearest reachable size is taken, or the first
+                found within 1 %.
+            max_subtoken_length: subtokens have fewer characters than this (as in T2T); None: at most
+                1,000 characters.
+            reserved_tokens: the tokens with the first ids: `<pad>`, `<EOS>` and others.
+
+        Raises:
+            UserError: there is no text, or an argument has an impossible value.
+        """
+        encoder = cls.__new__(cls)
+        encoder._set_subtokens(
+            subword_builder.build_to_target_size(
+                tokenizer.count(generator), target_size, max_subtoken_length, reserved_tokens
+            )
+        )
+        return encoder
+
+    def _set_subtokens(self, subtokens: list[str]) -> None:
+        self._subtokens = subtokens
+        self._ids = {subtoken: i for i, subtoken in enumerate(subtokens) if subtoken}
+        self._alphabet = ESCAPE_CHARACTERS.union(*subtokens)
+        lengths: dict[str, set[int]] = {}
+        for subtoken in self._ids:
+            lengths.setdefault(subtoken[:_START], {1, 2}).add(len(subtoken))
+        # Lengths to try at a place, longest first, by the characters that begin there.
+        self._lengths = {start: sorted(found, reverse=True) for start, found in lengths.items()}
+        self._recent: dict[str, tuple[int, ...]] = {}
+        self._earlier: dict[str, tuple[int, ...]] = {}
+
+    @property
+    def vocab_size(self) -> int:
+        """The number of subtokens, including the reserved ones."""
+        return len(self._subtokens)
+
+    @property
+    def all_subtoken_strings(self) -> tuple[str, ...]:
+        """All subtokens in the order of their ids."""
+        return tuple(self._subtokens)
+
+    def subtoken(self, subtoken_id: int) -> str:
+        """Returns the subtoken with this id, "" for an id out of range."""
+        return self._subtokens[subtoken_id] if 0 <= subtoken_id < len(self._subtokens) else ""
+
+    def encode(self, text: str) -> list[int]:
+        """Returns the subtoken ids of `text`."""
+        ids: list[int] = []
+        known = self._recent.get
+        for token in tokenizer.encode(text):
+            ids += known(token) or self._encode_uncached(token)
+        return ids
+
+    def decode(self, ids: Iterable[int]) -> str:
+        """Returns the text of subtoken ids; ids out of range are ignored."""
+        spelled = "".join(map(self.subtoken, ids))
+        tokens = (unescape(token) for token in spelled.split("_"))
+        return tokenizer.decode([token for token in tokens if token])
+
+    def store_to_file(self, filename: str | os.PathLike[str]) -> None:
+        """Writes the vocabulary as T2T does, one subtoken per line in single quotes."""
+        lines.write_lines(filename, [f"'{subtoken}'" for subtoken in self._subtokens])
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {"subtokens": self._subtokens}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self._set_subtokens(state["subtokens"])
+
+    def _make_graph(self) -> SubwordGraph:
+        from t2t_keras.text.graph import SubwordGraph
+
+        return SubwordGraph(self._subtokens, self._ids, self._alphabet)
+
+    def _encode_uncached(self, token: str) -> tuple[int, ...]:
+        """Encodes a token that is not in the first cache, `_recent`.
+
+        A full first cache becomes the second, `_earlier`, from where tokens that occur again move back. So
+        memory is bounded, and frequent tokens stay cached.
+        """
+        ids = self._earlier.get(token) or self._encode_token(token)
+        if len(token) <= _LONGEST_CACHED:
+            if len(self._recent) >= _CACHED:
+                self._earlier, self._recent = self._recent, {}
+            self._recent[token] = ids
+        return ids
+
+    def _encode_token(self, token: str) -> tuple[int, ...]:
+        spelled = escape(token, self._alphabet)
+        ids = []
+        start = 0
+        while start < len(spelled):
+            for length in self._lengths.get(spelled[start : start + _START], (2, 1)):
+                subtoken_id = self._ids.get(spelled[start : start + length])
+                if subtoken_id is not None:
+                    break
+            else:
+                raise UserError(
+                    f"Cannot encode {token!r}: the vocabulary has no subtoken for the single "
+                    f"character {spelled[start]!r}; build it again, or add that character."
+                )
+            ids.append(subtoken_id)
+            start += length
+        return tuple(ids)
+
+
+_TABLES = {"inputs": "source_vocab_size", "targets": "target_vocab_size"}
+
+
+def require_vocabulary(model, encoders: Mapping[str, Any]) -> None:
+    """Checks that the embedding tables of a model have a row for every token of the encoders.
+
+    Args:
+        model: a `Transformer` or an `Ensemble`.
+        encoders: "inputs" and "targets" text encoders.
+
+    Raises:
+        UserError: naming the side and both sizes.
+    """
+    for side, table in _TABLES.items():
+        tokens, rows = encoders[side].vocab_size, getattr(model, table)
+        if tokens > rows:
+            raise _other_vocabulary(side, tokens, rows)
+
+
+def require_vocabulary_of_run(
+    model, sizes: Mapping[str, int], run: Mapping[str, Any], data_dir: str
+) -> str:
+    """Checks that vocabularies have the sizes that a model was trained with.
+
+    With T2T's checkpoints the embedding tables alone tell these sizes, and they may have more rows than
+    there are tokens: `vocab_divisor` adds some; for more than that a warning is returned.
+
+    Args:
+        model: a `Transformer`.
+        sizes: of the vocabularies of "inputs" and "targets": see `Problem.vocab_sizes`.
+        run: `run.json` beside the model.
+        data_dir: where the vocabularies are.
+
+    Returns:
+        A warning, or "".
+
+    Raises:
+        UserError: naming the side and both sizes.
+    """
+    for side, table in _TABLES.items():
+        spare = getattr(model, table) - sizes[side]
+        if spare < 0 or (spare and table in run):
+            raise _other_vocabulary(side, sizes[side], getattr(model, table), data_dir)
+        if spare >= model.hp.vocab_divisor:
+            return (
+                f"the vocabulary of the {side} in {data_dir} has {sizes[side]} tokens and the model's "
+                f"table {sizes[side] + spare} rows: make sure that the model was trained on it."
+            )
+    return ""
+
+
+def spelled(encoder, ids: list[int]) -> list[int]:
+    """Returns the ids that have a text; with a list of words all, as T2T shows an unknown id as `ID_7`."""
+    if isinstance(encoder, TokenTextEncoder):
+        return ids
+    return [i for i in ids if i < encoder.vocab_size]
+
+
+def _other_vocabulary(side: str, tokens: int, rows: int, data_dir: str = "") -> UserError:
+    where = f" in {data_dir}" if data_dir else ""
+    return UserError(
+        f"the vocabulary of the {side}{where} has {tokens} tokens and the model {rows}: "
+        "give the data the model was trained on."
+    )
