@@ -1,45 +1,21 @@
-"""The problems that come with the library; importing this registers them."""
+"""The problems that come with the library; importing this package registers them."""
 
-from t2t_keras.problems import (
-    parsing_gum,
-    parsing_icelandic,
-    parsing_wsj,
-    text2text_tmpdir,
-    translate_encs,
-    translate_ende,
-    translate_ende_numbers,
-    translate_enes,
-    translate_enet,
-    translate_enfr,
-    translate_enid,
-    translate_enmk,
-    translate_enro,
-    translate_entn,
-    translate_envi,
-    translate_enzh,
-    translate_files,
-    translate_multi30k,
-    translate_wmt14,
-)
+import sys
 
-__all__ = [
-    "parsing_gum",
-    "parsing_icelandic",
-    "parsing_wsj",
-    "text2text_tmpdir",
-    "translate_encs",
-    "translate_ende",
-    "translate_ende_numbers",
-    "translate_enes",
-    "translate_enet",
-    "translate_enfr",
-    "translate_enid",
-    "translate_enmk",
-    "translate_enro",
-    "translate_entn",
-    "translate_envi",
-    "translate_enzh",
-    "translate_files",
-    "translate_multi30k",
-    "translate_wmt14",
-]
+from t2t_keras.problems import numbers, parsing, small_corpora, translate_files, wmt
+
+__all__ = ["numbers", "parsing", "small_corpora", "translate_files", "wmt"]
+
+# Modules of version 0.1.0 that these have taken in; their names go with the next release.
+_FORMER = {
+    wmt: (
+        "translate_wmt14",
+        *(f"translate_en{x}" for x in ("cs", "de", "es", "et", "fr", "ro", "zh")),
+    ),
+    small_corpora: ("translate_multi30k", *(f"translate_en{x}" for x in ("id", "mk", "tn", "vi"))),
+    parsing: ("parsing_gum", "parsing_icelandic", "parsing_wsj"),
+    translate_files: ("text2text_tmpdir",),
+    numbers: ("translate_ende_numbers",),
+}
+for _module, _names in _FORMER.items():
+    sys.modules.update({f"{__name__}.{name}": _module for name in _names})

@@ -1,10 +1,11 @@
-"""Text of one's own, named by flags: files, or a dataset of TensorFlow Datasets."""
+"""Problems on your own text: files or a TFDS dataset named by flags, and files with T2T's names."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from pathlib import Path
 
-from t2t_keras.data import DatasetSplit
+from t2t_keras.data import DatasetSplit, Text2TextProblem, VocabType
 from t2t_keras.data.pair_source import (
     PairSource,
     PairSourceProblem,
@@ -13,20 +14,29 @@ from t2t_keras.data.pair_source import (
     with_shards,
 )
 from t2t_keras.data.shards import shard_paths
-from t2t_keras.data.text_problem import PathLike, make_directory, require_vocabulary
+from t2t_keras.data.text_problem import (
+    PathLike,
+    absent_vocabulary,
+    make_directory,
+    require_vocabulary,
+)
 from t2t_keras.data.tfds import USUAL_SPLITS, TfdsSource
+from t2t_keras.data.translate import read_pairs
 from t2t_keras.errors import UserError
+from t2t_keras.files import atomic_write
 from t2t_keras.registry import register_problem
+from t2t_keras.text import TokenTextEncoder
+from t2t_keras.text.lines import iterate_lines
 
 _Files = Sequence[PathLike]
 
 
 @register_problem
 class TranslateFiles(PairSourceProblem):
-    """Pairs of lines of any files, or any prepared dataset: see `use_files` and `use_tfds`.
+    """Line pairs of any files, or any TFDS dataset: see `use_files` and `use_tfds`.
 
-    Only generating data needs to be told which; vocabulary and shards bear one name, whatever they
-    were made from, and a note beside them says what that was.
+    Only data generation needs to know which: vocabulary and shards have the same name for every
+    source, and a note beside them records it.
     """
 
     def __init__(self, was_reversed: bool = False, was_copy: bool = False):
@@ -40,12 +50,12 @@ class TranslateFiles(PairSourceProblem):
     def use_files(
         self, train: _Files, dev: _Files, test: _Files | None = None, vocab_size: int = 2**15
     ) -> None:
-        """Says which files the data is generated from.
+        """Sets the files to generate data from.
 
         Args:
-            train: the source file and the target file, each plain or `.gz`, a sentence a line.
-            dev, test: the same; there may be no test.
-            vocab_size: what the size of the subword vocabulary is to come near.
+            train: source file and target file, plain or `.gz`, a sentence per line.
+            dev, test: the same; test is optional.
+            vocab_size: approximate size of the subword vocabulary.
         """
         files = {DatasetSplit.TRAIN: train, DatasetSplit.EVAL: dev, DatasetSplit.TEST: test}
         self._files = ParallelFiles({split: pair for split, pair in files.items() if pair})
@@ -58,38 +68,38 @@ class TranslateFiles(PairSourceProblem):
         splits: Sequence[str] | None = None,
         vocab_size: int = 2**15,
     ) -> None:
-        """Says which dataset the data is generated from.
+        """Sets the dataset to generate data from.
 
         Args:
             name: see `t2t_keras.data.tfds.TfdsPairs`.
-            languages: source and target; None: those that the dataset names.
-            splits: train, dev and, if wanted, test in TFDS's grammar; None: "train", "validation", and
-                "test" if there is one.
-            vocab_size: what the size of the subword vocabulary is to come near.
+            languages: source and target; None for those of the dataset.
+            splits: train, dev and optionally test in TFDS's grammar; None for "train", "validation"
+                and, if there is one, "test".
+            vocab_size: approximate size of the subword vocabulary.
         """
         self._tfds = (name, languages, splits)
         self._files, self._opened, self._size = None, None, vocab_size
 
     @property
     def approx_vocab_size(self) -> int:
-        """As told by `use_files` or `use_tfds`."""
+        """Size given to `use_files` or `use_tfds`."""
         return self._size
 
     @property
     def vocab_filename(self) -> str:
-        """The same for every size, so that what reads the data need not know it."""
+        """File name without the size, so that readers of the data need not know it."""
         return f"vocab.{self.dataset_filename()}.{self.vocab_type}"
 
     @property
     def dataset_splits(self) -> list[dict]:
-        """100 shards for training, 1 for dev and, where there is one, 1 for test."""
+        """100 shards for training, 1 for dev and, if there is one, 1 for test."""
         return with_shards(self._splits)
 
     def source(self, tmp_dir: PathLike) -> PairSource:
-        """The files or the dataset; see `TfdsPairs` for `tmp_dir`.
+        """Returns the files or the dataset; see `TfdsPairs` for `tmp_dir`.
 
         Raises:
-            UserError: neither was named, or the dataset is not as it should be.
+            UserError: neither was set, or the dataset is unusable.
         """
         if self._opened is None:
             if self._files is not None:
@@ -100,17 +110,17 @@ class TranslateFiles(PairSourceProblem):
                 self._opened = TfdsSource(name, tmp_dir, languages, parts)
             else:
                 raise UserError(
-                    f"{self.name} does not know what to make its data from: give "
+                    f"{self.name} has no source: give "
                     "--train_files=SOURCE,TARGET and --dev_files=SOURCE,TARGET, or --tfds=NAME."
                 )
             self._splits = self._opened.splits
         return self._opened
 
     def generate_data(self, data_dir: PathLike, tmp_dir: PathLike) -> None:
-        """Writes the vocabulary and the shards; those that exist must be of the same text.
+        """Writes vocabulary and shards; existing ones must come from the same source.
 
         Raises:
-            UserError: the text is not known or not as it should be, or there is data of other text.
+            UserError: the source is not set or unusable, or existing data has another one.
         """
         if self._files is None and self._tfds is None and self._is_generated(data_dir):
             require_vocabulary(self, data_dir)
@@ -129,13 +139,60 @@ class TranslateFiles(PairSourceProblem):
         return super().get_or_create_vocab(data_dir, tmp_dir, force_get)
 
     def _is_generated(self, data_dir: PathLike) -> bool:
-        """Whether all shards lie there; if so, their splits are ours."""
-        there = [
+        """Returns True if all shards exist, and takes over their splits."""
+        existing = [
             item["split"]
             for item in with_shards(USUAL_SPLITS)
             if all(path.exists() for path in shard_paths(data_dir, self.dataset_filename(), **item))
         ]
-        if not {*self._splits} <= {*there}:
+        if not {*self._splits} <= {*existing}:
             return False
-        self._splits = there
+        self._splits = existing
         return True
+
+
+@register_problem("text2text_tmpdir")
+class Text2textTmpdir(Text2TextProblem):
+    """Line pairs of `inputs.{train,eval}.txt` and `targets.{train,eval}.txt` in `tmp_dir` (T2T's name)."""
+
+    TRAIN_FILES = ("inputs.train.txt", "targets.train.txt")
+    EVAL_FILES = ("inputs.eval.txt", "targets.eval.txt")
+
+    @property
+    def is_generate_per_split(self) -> bool:
+        return True
+
+    def generate_samples(
+        self, data_dir: PathLike, tmp_dir: PathLike, split: str
+    ) -> Iterator[dict[str, str]]:
+        files = self.TRAIN_FILES if split == DatasetSplit.TRAIN else self.EVAL_FILES
+        for inputs, targets in read_pairs(*(Path(tmp_dir) / name for name in files)):
+            yield {"inputs": inputs, "targets": targets}
+
+
+@register_problem("text2text_tmpdir_tokens")
+class Text2textTmpdirTokens(Text2textTmpdir):
+    """The same with the vocabulary `vocab.txt`, a word per line (T2T's name).
+
+    `<pad>`, `<EOS>` and `<UNK>`, which stands for all other words, are added if absent.
+    """
+
+    vocab_type = VocabType.TOKEN
+    oov_token = "<UNK>"
+
+    def get_or_create_vocab(
+        self, data_dir: PathLike, tmp_dir: PathLike | None, force_get: bool = False
+    ):
+        """Returns the encoder; copies the words from `tmp_dir` if `data_dir` has none yet.
+
+        Raises:
+            UserError: there is no vocabulary, or `force_get` and none in `data_dir`.
+        """
+        path = Path(data_dir) / str(self.vocab_filename)
+        if not path.exists():
+            if force_get or tmp_dir is None:
+                raise absent_vocabulary(self, data_dir)
+            words = (line.strip() for line in iterate_lines(Path(tmp_dir) / "vocab.txt"))
+            with atomic_write(path) as partial:
+                TokenTextEncoder(vocab_list=[self.oov_token, *words]).store_to_file(partial)
+        return super().get_or_create_vocab(data_dir, tmp_dir, force_get)

@@ -1,46 +1,477 @@
-"""Parts of the WMT workshops' archives that several language pairs share, as sources."""
+"""T2T's translation problems on the data of WMT, by language pair, and the paper's of WMT 2014."""
 
 from __future__ import annotations
+
+import functools
+import sys
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+from t2t_keras.data import DatasetSplit, TfdsTranslateProblem, TranslateProblem, VocabType
+from t2t_keras.data.text_problem import PathLike
+from t2t_keras.data.translate import TwoVocabularyProblem
+from t2t_keras.registry import register_problem, register_problem_alias
 
 _STATMT = "http://www.statmt.org"
 _WMT17 = "http://data.statmt.org/wmt17/translation-task"
 _WMT18 = "http://data.statmt.org/wmt18/translation-task"
+_S3 = "https://s3.amazonaws.com"
+
+
+class CorpusProblem(TranslateProblem):
+    """Translation problem whose sources are class attributes."""
+
+    train: Sequence[list] = ()
+    """Sources for training."""
+
+    dev: Sequence[list] = ()
+    """Sources for evaluation."""
+
+    vocabulary_of: type[TranslateProblem] | None = None
+    """Problem whose vocabulary is used."""
+
+    def source_data_files(self, split: str) -> list:
+        return [*(self.train if split == DatasetSplit.TRAIN else self.dev)]
+
+    @property
+    def use_vocab_from_other_problem(self) -> TranslateProblem | None:
+        return self.vocabulary_of() if self.vocabulary_of else None
+
+
+# Sources that several language pairs share; `language` is the one besides English, such as "de".
 
 
 def common_crawl(language: str) -> list:
-    """Returns Common Crawl (WMT 2013), English and another language ("de")."""
+    """Returns Common Crawl (WMT 2013)."""
     names = (f"commoncrawl.{language}-en.en", f"commoncrawl.{language}-en.{language}")
     return [f"{_STATMT}/wmt13/training-parallel-commoncrawl.tgz", names]
 
 
 def europarl_v7(language: str) -> list:
     """Returns Europarl v7."""
-    stem = f"training/europarl-v7.{language}-en"
-    url = f"{_STATMT}/wmt13/training-parallel-europarl-v7.tgz"
-    return [url, (f"{stem}.en", f"{stem}.{language}")]
+    return _pair(
+        f"{_STATMT}/wmt13/training-parallel-europarl-v7.tgz",
+        f"training/europarl-v7.{language}-en",
+        language,
+    )
 
 
 def news_commentary_v9(language: str) -> list:
-    """Returns News Commentary v9, that of WMT 2014."""
-    stem = f"training/news-commentary-v9.{language}-en"
-    url = f"{_STATMT}/wmt14/training-parallel-nc-v9.tgz"
-    return [url, (f"{stem}.en", f"{stem}.{language}")]
+    """Returns News Commentary v9 (WMT 2014)."""
+    return _pair(
+        f"{_STATMT}/wmt14/training-parallel-nc-v9.tgz",
+        f"training/news-commentary-v9.{language}-en",
+        language,
+    )
 
 
 def news_commentary_v13(language: str) -> list:
-    """Returns News Commentary v13, that of WMT 2018."""
+    """Returns News Commentary v13 (WMT 2018)."""
     stem = f"training-parallel-nc-v13/news-commentary-v13.{language}-en"
-    url = f"{_WMT18}/training-parallel-nc-v13.tgz"
-    return [url, (f"{stem}.en", f"{stem}.{language}")]
+    return _pair(f"{_WMT18}/training-parallel-nc-v13.tgz", stem, language)
 
 
 def un_2000(language: str) -> list:
     """Returns documents of the United Nations (WMT 2013)."""
-    stem = f"un/undoc.2000.{language}-en"
-    url = f"{_STATMT}/wmt13/training-parallel-un.tgz"
-    return [url, (f"{stem}.en", f"{stem}.{language}")]
+    return _pair(
+        f"{_STATMT}/wmt13/training-parallel-un.tgz", f"un/undoc.2000.{language}-en", language
+    )
 
 
 def newstest2013(language: str) -> list:
     """Returns newstest2013: 3,000 sentences."""
-    return [f"{_WMT17}/dev.tgz", ("dev/newstest2013.en", f"dev/newstest2013.{language}")]
+    return _pair(f"{_WMT17}/dev.tgz", "dev/newstest2013", language)
+
+
+def _paracrawl1(language: str) -> list:
+    stem = f"paracrawl-release1.en-{language}.zipporah0-dedup-clean"
+    return _pair(f"{_S3}/web-language-models/paracrawl/release1/{stem}.tgz", stem, language)
+
+
+def _pair(url: str, stem: str, language: str) -> list:
+    """Returns the source of two files of an archive whose names end in their language."""
+    return [url, (f"{stem}.en", f"{stem}.{language}")]
+
+
+# English to German
+
+
+_ENDE = [news_commentary_v13("de"), common_crawl("de"), europarl_v7("de")]
+_ENDE_PARACRAWL = [
+    f"{_S3}/web-language-models/paracrawl/release4/en-de.bicleaner07.tmx.gz",
+    ("tmx", "en-de.bicleaner07.tmx.gz"),
+]
+
+
+@register_problem
+class TranslateEndeWmt32k(CorpusProblem):
+    """WMT 2018 without ParaCrawl: 4.6 million pairs, nearly the paper's, whose News Commentary was v9."""
+
+    train, dev = _ENDE, [newstest2013("de")]
+
+
+@register_problem
+class TranslateEndeWmt32kPacked(TranslateEndeWmt32k):
+    """The same packed: several pairs in a row of 256."""
+
+    packed_length = 256
+    vocabulary_of = TranslateEndeWmt32k
+
+
+@register_problem
+class TranslateEndeWmt8k(TranslateEndeWmt32k):
+    """The same with a small vocabulary."""
+
+    approx_vocab_size = 2**13
+
+
+@register_problem
+class TranslateEndeWmt8kPacked(TranslateEndeWmt8k):
+    """The small vocabulary, packed."""
+
+    packed_length = 256
+    vocabulary_of = TranslateEndeWmt8k
+
+
+@register_problem
+class TranslateEndeWmtCharacters(TranslateEndeWmt32k):
+    """The same as bytes."""
+
+    vocab_type = VocabType.CHARACTER
+
+
+@register_problem
+class TranslateEndePc32k(TranslateEndeWmt32k):
+    """ParaCrawl, with the vocabulary of WMT."""
+
+    train = [_ENDE_PARACRAWL]
+    vocabulary_of = TranslateEndeWmt32k
+
+
+@register_problem
+class TranslateEndeWmtPc32k(TranslateEndePc32k):
+    """WMT and ParaCrawl, with the vocabulary of WMT."""
+
+    train = [*_ENDE, _ENDE_PARACRAWL]
+
+
+# English to French
+
+
+_BASELINE = f"{_S3}/opennmt-trainingdata/baseline-1M-enfr.tgz"
+
+
+class EnfrProblem(CorpusProblem):
+    """WMT 2014: about 40 million pairs."""
+
+    train = [
+        common_crawl("fr"),
+        europarl_v7("fr"),
+        news_commentary_v9("fr"),
+        [
+            f"{_STATMT}/wmt10/training-giga-fren.tar",
+            ("giga-fren.release2.fixed.en.gz", "giga-fren.release2.fixed.fr.gz"),
+        ],
+        un_2000("fr"),
+    ]
+    dev = [newstest2013("fr")]
+
+
+class EnfrSmallProblem(CorpusProblem):
+    """A million pairs of WMT 2014, with dev sentences of their own."""
+
+    train = [_pair(_BASELINE, "baseline-1M-enfr/baseline-1M_train", "fr")]
+    dev = [_pair(_BASELINE, "baseline-1M-enfr/baseline-1M_valid", "fr")]
+
+
+@register_problem
+class TranslateEnfrWmt32k(EnfrProblem):
+    """WMT 2014."""
+
+
+@register_problem
+class TranslateEnfrWmt32kPacked(EnfrProblem):
+    """WMT 2014, packed: several pairs in a row of 256."""
+
+    packed_length = 256
+    vocabulary_of = TranslateEnfrWmt32k
+
+
+@register_problem
+class TranslateEnfrWmt8k(EnfrProblem):
+    """WMT 2014 with a small vocabulary."""
+
+    approx_vocab_size = 2**13
+
+
+@register_problem
+class TranslateEnfrWmtCharacters(EnfrProblem):
+    """WMT 2014 as bytes."""
+
+    vocab_type = VocabType.CHARACTER
+
+
+@register_problem
+class TranslateEnfrWmtSmall32k(EnfrSmallProblem):
+    """The million pairs."""
+
+
+@register_problem
+class TranslateEnfrWmtSmall8k(EnfrSmallProblem):
+    """The million pairs with a small vocabulary."""
+
+    approx_vocab_size = 2**13
+
+
+@register_problem
+class TranslateEnfrWmtSmallCharacters(EnfrSmallProblem):
+    """The million pairs as bytes."""
+
+    vocab_type = VocabType.CHARACTER
+
+
+# The paper's English to German and French, through TensorFlow Datasets
+
+
+@register_problem
+class TranslateEndeWmt14(TfdsTranslateProblem):
+    """English to German: Europarl v7, Common Crawl, News Commentary v9; about 4.5 million pairs.
+
+    Dev is newstest2013, test is newstest2014. The paper's vocabulary has about 37000 subwords.
+    """
+
+    tfds_name = "wmt14_translate/de-en"
+    languages = ("en", "de")
+    escaped_splits = (DatasetSplit.TEST,)
+    approx_vocab_size = 37000
+
+
+@register_problem
+class TranslateEnfrWmt14(TfdsTranslateProblem):
+    """English to French: these, the UN corpus and the 10^9 corpus; about 41 million pairs.
+
+    Dev is newstest2013, test is newstest2014. The paper's vocabulary has 32000 subwords.
+    """
+
+    tfds_name = "wmt14_translate/fr-en"
+    languages = ("en", "fr")
+    escaped_splits = (DatasetSplit.TEST,)
+    approx_vocab_size = 32000
+
+
+register_problem_alias("translate_ende", "translate_ende_wmt14")
+register_problem_alias("translate_enfr", "translate_enfr_wmt14")
+
+
+# English to Spanish
+
+
+@register_problem
+class TranslateEnesWmt32k(CorpusProblem):
+    """WMT 2013 and ParaCrawl."""
+
+    train = [common_crawl("es"), europarl_v7("es"), un_2000("es"), _paracrawl1("es")]
+    dev = [newstest2013("es")]
+
+
+@register_problem
+class TranslateEnesWmt32kPacked(TranslateEnesWmt32k):
+    """The same packed: several pairs in a row of 256."""
+
+    packed_length = 256
+    vocabulary_of = TranslateEnesWmt32k
+
+
+@register_problem
+class TranslateEnesWmt8k(TranslateEnesWmt32k):
+    """The same with a small vocabulary."""
+
+    approx_vocab_size = 2**13
+
+
+@register_problem
+class TranslateEnesWmt8kPacked(TranslateEnesWmt8k):
+    """The small vocabulary, packed."""
+
+    packed_length = 256
+    vocabulary_of = TranslateEnesWmt8k
+
+
+@register_problem
+class TranslateEnesWmtCharacters(TranslateEnesWmt32k):
+    """The same as bytes."""
+
+    vocab_type = VocabType.CHARACTER
+
+
+# English to Czech
+
+
+_CZENG = [
+    "https://lindat.mff.cuni.cz/repository/xmlui/bitstream/handle/11234/1-1458/"
+    "data-plaintext-format.tar",
+    ("tsv", 3, 2, "data.plaintext-format/*train.gz"),
+]
+_ENCS = [news_commentary_v13("cs"), common_crawl("cs"), europarl_v7("cs")]
+
+
+class EncsProblem(CorpusProblem):
+    """CzEng 1.6 and WMT: about 60 million pairs."""
+
+    train, dev = [_CZENG, *_ENCS], [newstest2013("cs")]
+
+
+@register_problem
+class TranslateEncsWmt32k(EncsProblem):
+    """Subwords; their vocabulary takes a million characters of all text, and as many of each file."""
+
+    def vocab_data_files(self) -> list:
+        return _ENCS
+
+    def generate_text_of_sides(self, tmp_dir: PathLike, sides: Sequence[int]) -> Iterator[str]:
+        yield from self.spread_pairs(tmp_dir, [_CZENG, *_ENCS], sides)
+        yield from super().generate_text_of_sides(tmp_dir, sides)
+
+
+@register_problem
+class TranslateEncsWmtCharacters(EncsProblem):
+    """Bytes."""
+
+    vocab_type = VocabType.CHARACTER
+
+
+# English to Estonian and Romanian
+
+
+@register_problem
+class TranslateEnetWmt32k(CorpusProblem):
+    """WMT 2018: 2.2 million pairs."""
+
+    train = [
+        [
+            f"{_WMT18}/training-parallel-ep-v8.tgz",
+            ("training/europarl-v8.et-en.en", "training/europarl-v8.et-en.et"),
+        ],
+        _paracrawl1("et"),
+        [f"{_WMT18}/rapid2016.tgz", ("rapid2016.en-et.en", "rapid2016.en-et.et")],
+    ]
+    dev = [
+        [
+            "https://github.com/stefan-it/nmt-en-et/raw/master/data/newsdev2018-enet.tar.gz",
+            ("newsdev2018-enet-src.en", "newsdev2018-enet-ref.et"),
+        ]
+    ]
+
+
+@register_problem
+class TranslateEnetWmtCharacters(TranslateEnetWmt32k):
+    """The same as bytes."""
+
+    vocab_type = VocabType.CHARACTER
+
+
+@register_problem
+class TranslateEnroWmt32k(CorpusProblem):
+    """WMT 2016: 614,000 pairs."""
+
+    train = [
+        _pair(f"{_STATMT}/europarl/v7/ro-en.tgz", "europarl-v7.ro-en", "ro"),
+        _pair(
+            "http://opus.nlpl.eu/download.php?f=SETIMES/v2/moses/en-ro.txt.zip",
+            "SETIMES.en-ro",
+            "ro",
+        ),
+    ]
+    dev = [
+        [
+            "http://data.statmt.org/wmt16/translation-task/dev-romanian-updated.tgz",
+            ("dev/newsdev2016-roen-ref.en.sgm", "dev/newsdev2016-roen-src.ro.sgm"),
+        ]
+    ]
+
+
+@register_problem
+class TranslateEnroWmt8k(TranslateEnroWmt32k):
+    """The same with a small vocabulary."""
+
+    approx_vocab_size = 2**13
+
+
+@register_problem
+class TranslateEnroWmtCharacters(TranslateEnroWmt32k):
+    """The same as bytes."""
+
+    vocab_type = VocabType.CHARACTER
+
+
+# English to Chinese
+
+
+_CWMT = [
+    ["cwmt.tgz", (f"cwmt/{stem}_en.txt", f"cwmt/{stem}_{chinese}.txt")]
+    for stem, chinese in (
+        ("casia2015/casia2015", "ch"),
+        ("casict2015/casict2015", "ch"),
+        ("neu2017/NEU", "cn"),
+        ("datum2015/datum", "ch"),
+        *((f"datum2017/Book{number}", "cn") for number in range(1, 21)),
+    )
+]
+_UN = ["UNv1.0.en-zh.tar.gz", ("en-zh/UNv1.0.en-zh.en", "en-zh/UNv1.0.en-zh.zh")]
+_ENZH_DEV = [
+    f"{_WMT18}/dev.tgz",
+    ("dev/newsdev2017-enzh-src.en.sgm", "dev/newsdev2017-enzh-ref.zh.sgm"),
+]
+
+
+@register_problem
+class TranslateEnzhWmt8k(TwoVocabularyProblem):
+    """News Commentary: 252,000 pairs, with a small vocabulary for each language."""
+
+    approx_vocab_size = 2**13
+    vocab_file_budget = 1e8
+    dataset_splits = [
+        {"split": DatasetSplit.TRAIN, "shards": 10},
+        {"split": DatasetSplit.EVAL, "shards": 1},
+    ]
+
+    @property
+    def vocab_filenames(self) -> tuple[str, str]:
+        return f"{self.vocab_filename}.en", f"{self.vocab_filename}.zh"
+
+    def source_data_files(self, split: str) -> list:
+        return [news_commentary_v13("zh")] if split == DatasetSplit.TRAIN else [_ENZH_DEV]
+
+
+@register_problem
+class TranslateEnzhWmt32k(TranslateEnzhWmt8k):
+    """WMT 2018, 24 million pairs, with a vocabulary for each language.
+
+    The archives of CWMT (http://nlp.nju.edu.cn/cwmt-wmt/) and of the UN Parallel Corpus
+    (https://conferences.unite.un.org/UNCorpus) are available on request and belong in `tmp_dir`; those
+    that are absent are left out.
+    """
+
+    approx_vocab_size = 2**15
+    dataset_splits = [
+        {"split": DatasetSplit.TRAIN, "shards": 100},
+        {"split": DatasetSplit.EVAL, "shards": 1},
+    ]
+
+    def source_data_files(self, split: str) -> list:
+        more = [*_CWMT, _UN] if split == DatasetSplit.TRAIN else []
+        return [*super().source_data_files(split), *more]
+
+    def available(self, tmp_dir: PathLike, sources: Sequence) -> list:
+        """Returns the sources without those of an archive that `tmp_dir` lacks."""
+        placed = {source[0] for source in sources if "://" not in source[0]}
+        absent = {archive for archive in placed if not (Path(tmp_dir) / archive).exists()}
+        for archive in sorted(absent):
+            _print_once(f"{self.name}: without {archive}, which is not in {tmp_dir}")
+        return [source for source in sources if source[0] not in absent]
+
+
+@functools.cache
+def _print_once(line: str) -> None:
+    """Prints a line the first time."""
+    print(line, file=sys.stderr, flush=True)

@@ -69,11 +69,12 @@ COUNTERPARTS = {
     "data_generators.text_problems.txt_line_iterator": "t2t_keras.text.iterate_lines",
     "data_generators.translate": "t2t_keras.data",
     **{
-        f"data_generators.translate_{pair}": f"t2t_keras.problems.translate_{pair}"
-        for pair in (
-            *("encs", "ende", "enes", "enet", "enfr", "enid"),
-            *("enmk", "enro", "entn", "envi", "enzh"),
-        )
+        f"data_generators.translate_en{language}": f"t2t_keras.problems.{module}"
+        for module, languages in {
+            "wmt": ("cs", "de", "es", "et", "fr", "ro", "zh"),
+            "small_corpora": ("id", "mk", "tn", "vi"),
+        }.items()
+        for language in languages
     },
     "layers.common_hparams": 'leave it out, and begin with registry.hparams("transformer_base_v1")',
     "layers.modalities": "leave it out, both sides are text",

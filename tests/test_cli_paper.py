@@ -126,7 +126,7 @@ def test_is_stopped_in_every_stage(tried):
         if stage:
             last = stderr.strip().split("\n")[-1]
             assert re.fullmatch(
-                rf"stopped by SIG\w+ in the stage {stage}: the same command goes on", last
+                rf"stopped by SIG\w+ in the stage {stage}: run the same command to resume", last
             )
 
 

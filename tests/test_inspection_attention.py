@@ -180,5 +180,5 @@ def test_a_tree_of_other_words_is_refused(model):
 
 
 def test_an_ensemble_is_refused(model):
-    with pytest.raises(UserError, match="several models have no attention in common"):
+    with pytest.raises(UserError, match="an ensemble has no attention of its own"):
         data_of(Ensemble([model, model]))

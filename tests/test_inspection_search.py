@@ -103,8 +103,8 @@ def test_says_why_it_stopped():
         alive = [c for c in seen.steps[-1] if c.kept and not c.ended]
         possible = alive[0].log_p / ((5 + LIMIT) / 6) ** 0.6
         if best and best.score > possible:
-            assert f"score {best.score:.3f}" in seen.stopped
-            assert f"at {LIMIT} tokens" in seen.stopped and f"{possible:.3f}" in seen.stopped
+            assert f"score, {best.score:.3f}" in seen.stopped
+            assert f"length, {LIMIT} tokens" in seen.stopped and f"{possible:.3f}" in seen.stopped
         else:
             assert len(seen.steps) == LIMIT
             assert ("nothing had ended" in seen.stopped) == (best is None)

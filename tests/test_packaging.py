@@ -95,9 +95,6 @@ def test_wheel_declares_a_script_for_every_command(wheel_and_sdist):
     commands = {p.stem for p in (ROOT / "t2t_keras/cli").glob("*.py")} - {
         "__init__",
         "app",
-        "inspect_attention",
-        "inspect_data",
-        "inspect_run",
         "options",
         "trained_model",
     }

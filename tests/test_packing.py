@@ -7,12 +7,12 @@ import sys
 
 import numpy as np
 import pytest
+import toy
 
 from t2t_keras import data
 from t2t_keras.data.generation.packing import pack
 from t2t_keras.errors import UserError
 from t2t_keras.settings import HParams
-from tests import toy
 
 SIDES = ("inputs", "targets")
 
@@ -194,7 +194,7 @@ def test_packs_without_tensorflow():
 
 
 MODULE = """
-from t2t_keras.problems.text2text_tmpdir import Text2textTmpdir
+from t2t_keras.problems.translate_files import Text2textTmpdir
 from t2t_keras.registry import register_problem
 
 

@@ -5,9 +5,11 @@ import math
 import numpy as np
 import pytest
 import tensorflow as tf
+from google.protobuf import struct_pb2
 from networks import small_model
 from tensorflow.core.util import event_pb2
 
+from t2t_keras import protobuf, registry
 from t2t_keras.training.engine import Totals
 from t2t_keras.training.reporting import (
     ATTENTION_PIXELS,
@@ -119,6 +121,33 @@ def test_packed_rows_with_zeros_between():
         packed[f"{side}_position"] = np.array([[0, 1, 0, 0, 1, 0]], np.int32)
     image = attention_images(small_model(), packed)["encoder/layer_0"]
     assert image.shape == (5 * ATTENTION_PIXELS, (2 * 5 + 1) * ATTENTION_PIXELS, 3)
+
+
+def test_tensorboard_finds_settings_and_facts_of_a_run(tmp_path):
+    """The hparams plugin's `SessionStartInfo` begins with the one field of a protobuf `Struct`."""
+    facts = {"problem": "p", "starts": [{"host": "old"}, {"host": "new", "command": "a*b"}]}
+    log = EventLog(str(tmp_path))
+    log.write_run(7, registry.hparams("transformer_tiny"), facts)
+    log.flush()
+    [path] = tmp_path.iterdir()
+    records = [event_pb2.Event.FromString(r.numpy()) for r in tf.data.TFRecordDataset(str(path))]
+    settings, run, hparams = (value for event in records[1:] for value in event.summary.value)
+    assert {event.step for event in records[1:]} == {7}
+    for value, row in ((settings, "| num_heads | `4` |"), (run, "| command | `a*b` |")):
+        assert value.metadata.plugin_data.plugin_name == "text"
+        lines = tf.make_ndarray(value.tensor).item().decode().splitlines()
+        assert lines[:2] == ["| | |", "|---|---|"] and row in lines
+    assert "| host | `new` |" in lines and "| problem | `p` |" in lines
+    assert hparams.tag == "_hparams_/session_start_info"
+    assert hparams.metadata.plugin_data.plugin_name == "hparams"
+    content = hparams.metadata.plugin_data.content
+    assert content[0] == 3 << 3 | 2  # session_start_info
+    [(_, info)] = protobuf.fields(memoryview(content))
+    fields = struct_pb2.Struct.FromString(bytes(info)).fields
+    assert fields["num_heads"].number_value == 4
+    assert fields["learning_rate_schedule"].string_value.startswith("constant*")
+    assert fields["use_pad_remover"].bool_value is True
+    assert len(fields) == len(registry.hparams("transformer_tiny").to_dict())
 
 
 def test_tensorboard_finds_curves_and_pictures(tmp_path):

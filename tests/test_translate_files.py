@@ -114,7 +114,7 @@ def test_data_that_is_there_needs_no_files(files, tmp_path):
     assert [item["split"] for item in problem.dataset_splits] == ["train", "dev", "test"]
     assert contents(tmp_path / "data") == before
     find_shards(tmp_path / "data", "translate_files", "dev")[0].unlink()
-    with pytest.raises(UserError, match="translate_files does not know what to make its data from"):
+    with pytest.raises(UserError, match="translate_files has no source"):
         registry.problem("translate_files").generate_data(tmp_path / "data", tmp_path)
 
 
@@ -349,7 +349,7 @@ def test_a_dataset_by_name_and_flags(dataset, tmp_path):
         (["--tfds=x", "--tfds_splits=train"], "--tfds_splits takes 2 or 3 items"),
         (["--tfds=x", "--languages=en,"], "--languages takes 2 items with a comma between, got 2"),
         (["--tfds=toy_translat"], "unknown dataset 'toy_translat'"),
-        ([], "translate_files does not know what to make its data from: give --train_files="),
+        ([], "translate_files has no source: give --train_files="),
         (["--vocab_size=0"], "flag --vocab_size=0: 0 is not a positive integer"),
         (
             ["--problem=translate_ende_numbers", "--vocab_size=9"],

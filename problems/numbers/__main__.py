@@ -1,4 +1,4 @@
-"""Writes a split of `translate_ende_numbers` as two text files, a sentence a line.
+"""Writes a split of `translate_ende_numbers` as two text files, a sentence per line.
 
 python -m t2t_keras.problems.numbers test test.en test.de
 """
@@ -12,7 +12,7 @@ from t2t_keras.problems.numbers.pairs import SIZES, pairs
 
 
 def main(arguments: list[str]) -> None:
-    """Writes the English of a split to one file and the German to another."""
+    """Writes the English sentences of a split to one file and the German ones to another."""
     if len(arguments) != 3 or arguments[0] not in SIZES:
         splits = "|".join(SIZES)
         sys.exit(f"usage: python -m t2t_keras.problems.numbers {splits} ENGLISH_FILE GERMAN_FILE")

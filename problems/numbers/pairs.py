@@ -1,23 +1,390 @@
-"""The corpus of `translate_ende_numbers`: which values a split holds, and its sentence pairs."""
+"""Corpus of `translate_ende_numbers`: phrases that spell numbers, in English and German.
+
+A kind of phrase draws a value, such as (21, 3) for the twenty-first of March, and words it. Every draw
+of the random generator counts: the corpus is the same in every version (tests/test_numbers.py).
+"""
 
 from __future__ import annotations
 
 import zlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from random import Random
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
-from t2t_keras.problems.numbers import calendar, plain, quantities
-from t2t_keras.problems.numbers.patterns import Pair, Value
+from t2t_keras.problems.numbers.words import (
+    CASES,
+    NOUNS,
+    SUBJECTS,
+    WORDS,
+    Noun,
+    Pair,
+    Subject,
+    cardinal,
+    counted,
+    decimal,
+    english,
+    english_two_digits,
+    german,
+    german_attributive,
+    german_stem,
+    ordinal,
+    table,
+    year,
+)
 
 SIZES = {"train": 24_000, "dev": 500, "test": 500}
 
+Value = tuple[Any, ...]  # what a phrase spells
+
+
+# English and German; the slot of an English pattern is `{}`, that of a German one names a form.
+_PATTERNS = {
+    name: [entry.split(" = ") for entry in entries]
+    for name, entries in table("""
+label: page {} = Seite {nom}; on page {} = auf Seite {nom}; room {} = Zimmer {nom};
+in room {} = in Zimmer {nom}; chapter {} = Kapitel {nom}; in chapter {} = in Kapitel {nom};
+number {} = Nummer {nom}; the train leaves from platform {}. = der Zug fährt von Gleis {nom} ab.;
+the story begins on page {}. = die Geschichte beginnt auf Seite {nom}.;
+the answer is {}. = die Antwort ist {nom}.;
+our room has the number {}. = unser Zimmer hat die Nummer {nom}.
+ordinal: the {} letter = der {stem}e Brief; the {} page = die {stem}e Seite;
+the {} book = das {stem}e Buch; on the {} day = am {stem}en Tag;
+in the {} week = in der {stem}en Woche; in the {} year = im {stem}en Jahr;
+in the {} minute = in der {stem}en Minute; for the {} time = zum {stem}en Mal;
+this is the {} question. = das ist die {stem}e Frage.;
+this is my {} letter. = das ist mein {stem}er Brief.;
+this is her {} book. = das ist ihr {stem}es Buch.
+population: the city has {} inhabitants. = die Stadt hat {n} Einwohner.;
+the country has {} inhabitants. = das Land hat {n} Einwohner.; about {} people = etwa {n} Menschen;
+more than {} people = mehr als {n} Menschen; almost {} people = fast {n} Menschen;
+Berlin has {} inhabitants. = Berlin hat {n} Einwohner.
+year: in {} = im Jahr {year}; since {} = seit {year}; in the spring of {} = im Frühling {year};
+in the summer of {} = im Sommer {year}; in the autumn of {} = im Herbst {year};
+in the winter of {} = im Winter {year};
+the house was built in {}. = das Haus wurde im Jahr {year} gebaut.;
+the church was built in {}. = die Kirche wurde im Jahr {year} gebaut.;
+the letter was written in {}. = der Brief wurde im Jahr {year} geschrieben.;
+it happened in {}. = es geschah im Jahr {year}.
+kilometre: {} = {nom}; the village is {} away. = das Dorf ist {acc} entfernt.;
+the river is {} long. = der Fluss ist {acc} lang.
+metre: {} = {nom}; the tower is {} high. = der Turm ist {acc} hoch.;
+the lake is {} deep. = der See ist {acc} tief.
+kilogram: {} = {nom}; the box weighs {}. = die Kiste wiegt {acc}.
+litre: {} = {nom}; the barrel holds {}. = das Fass fasst {acc}.
+degree: {} = {nom}; the temperature rose by {}. = die Temperatur stieg um {acc}.
+percent: {} = {nom}; prices rose by {}. = die Preise stiegen um {acc}.;
+prices fell by {}. = die Preise sanken um {acc}.
+date: the {} = der {nom}; on the {} = am {dat}; until the {} = bis zum {dat};
+since the {} = seit dem {dat}; from the {} on = ab dem {dat};
+today is the {}. = heute ist der {nom}.; tomorrow is the {}. = morgen ist der {nom}.;
+her birthday is on the {}. = ihr Geburtstag ist am {dat}.;
+school starts on the {}. = die Schule beginnt am {dat}.;
+we are leaving on the {}. = wir reisen am {dat} ab.
+time: at {} = um {time}; until {} = bis {time}; it is {}. = es ist {time}.;
+the train leaves at {}. = der Zug fährt um {time} ab.;
+the bus arrives at {}. = der Bus kommt um {time} an.;
+the film starts at {}. = der Film beginnt um {time}.;
+the shop closes at {}. = das Geschäft schließt um {time}.
+price: {} = {nom}; for {} = für {acc}; that comes to {}. = das macht {acc}.
+duration: {} = {nom}; for {} = {acc} lang; in {} = in {dat}; after {} = nach {dat};
+{} ago = vor {dat}; the journey takes {}. = die Fahrt dauert {acc}.;
+the war lasted {}. = der Krieg dauerte {acc}.
+short duration: the meeting lasted {}. = die Sitzung dauerte {acc}.;
+the train leaves in {}. = der Zug fährt in {dat} ab.
+""").items()
+}
+_PATTERNS["short duration"] = _PATTERNS["duration"] + _PATTERNS["short duration"]
+
+_UNITS = {noun.english: noun for name in ("measures", "time") for noun in NOUNS[name]}
+_TIME = sorted(noun.english for noun in NOUNS["time"])
+_LARGEST = {"kilometre": 2_000, "metre": 9_999, "kilogram": 999, "litre": 999, "percent": 200}
+_LARGEST |= {"hour": 48, "week": 60, "month": 30}  # of other units 99
+_TWO_UNITS_OF_TIME = (
+    *(("hour", "minute", 59), ("minute", "second", 59), ("day", "hour", 23)),
+    *(("week", "day", 6), ("year", "month", 11)),
+)
+_PARTS_OF_DAY = {  # hours
+    ("in the morning", "morgens"): range(5, 10),
+    ("in the afternoon", "nachmittags"): range(1, 6),
+    ("in the evening", "abends"): range(6, 11),
+}
+
+
+# Drawing values and filling patterns
+
+
+def _number(rng: Random, low: int, high: int) -> int:
+    """Draws a number of low..high: each length is as likely as the next, zeros likelier than chance."""
+    while True:
+        length = rng.randint(len(str(low)), len(str(high)))
+        n = rng.randint(1, 9)
+        for _ in range(length - 1):
+            n = 10 * n + (0 if rng.random() < 0.25 else rng.randint(0, 9))
+        if low <= n <= high:
+            return n
+
+
+def _attributive(rng: Random, low: int, high: int) -> int:
+    """Draws a number that may stand before a German noun: see `german_attributive`."""
+    while True:
+        n = _number(rng, low, high)
+        if n == 1 or n % 100 != 1:
+            return n
+
+
+def _finish(rng: Random, source: str, target: str) -> Pair:
+    """Capitalises every second pair that ends in a full stop; the others lose the stop."""
+    if not source.endswith("."):
+        return source, target
+    if rng.random() < 0.5:
+        return source[:-1], target[:-1]
+    return source[0].upper() + source[1:], target[0].upper() + target[1:]
+
+
+def _fill(rng: Random, name: str, source: str, target: Mapping[str, str]) -> Pair:
+    """Fills one of the patterns of a name."""
+    source_pattern, target_pattern = rng.choice(_PATTERNS[name])
+    return _finish(rng, source_pattern.format(source), target_pattern.format(**target))
+
+
+def _sentence(rng: Random, who: Subject, source: str, verb: str, target: str) -> Pair:
+    """Words what somebody did; the German verb is that of the third person singular."""
+    verb = who.past(verb)
+    return _finish(rng, f"{who.english} {source}.", f"{who.german} {verb} {target}.")
+
+
+def _born(rng: Random, source: str, target: str) -> Pair:
+    who = rng.choice(SUBJECTS)
+    return _sentence(rng, who, f"{who.english_was} born {source}", "wurde", f"{target} geboren")
+
+
+# Kinds of phrases
+
+
+def _draw_cardinal(rng: Random) -> Value:
+    """Draws mostly below ten thousand, some below a million, a few round millions."""
+    kind = rng.random()
+    if kind < 0.03:
+        return (_attributive(rng, 1, 999) * 1_000_000,)
+    return (_number(rng, 0, 999_999 if kind < 0.2 else 9_999),)
+
+
+def _draw_decimal(rng: Random) -> Value:
+    """Draws a whole part below a thousand and one or two digits."""
+    whole = 0 if rng.random() < 0.1 else _number(rng, 1, 999)
+    last = str(rng.randint(1, 9))
+    return whole, last if rng.random() < 0.5 else str(rng.randint(0, 9)) + last
+
+
+def _decimal(rng: Random, value: Value) -> Pair:
+    source, target = decimal(*value)
+    return (f"minus {source}", f"minus {target}") if rng.random() < 0.2 else (source, target)
+
+
+def _label(rng: Random, value: Value) -> Pair:
+    """Words a thing known by its number: page twenty-one, Seite einundzwanzig."""
+    source, target = cardinal(*value)
+    return _fill(rng, "label", source, {"nom": target})
+
+
+def _draw_ordinal(rng: Random) -> Value:
+    return (_number(rng, 1, 1_000 if rng.random() < 0.3 else 99),)
+
+
+def _ordinal(rng: Random, value: Value) -> Pair:
+    """Words the n-th thing; the German ending follows gender, case and article."""
+    source, target = ordinal(*value)
+    if rng.random() < 0.15:
+        words = (f"won for the {source} time", "gewann", f"zum {target}en Mal")
+        return _sentence(rng, rng.choice(SUBJECTS), *words)
+    return _fill(rng, "ordinal", source, {"stem": target})
+
+
+def _count(rng: Random, value: Value) -> Pair:
+    """Words counted things: she bought one apple, sie kaufte einen Apfel."""
+    source, target = counted(value[0], rng.choice(NOUNS["things"]))
+    if rng.random() < 0.15:
+        where, wo = rng.choice(WORDS["places"])
+        there_is, ist = ("there is", "ist") if value == (1,) else ("there are", "sind")
+        return _finish(rng, f"{there_is} {source} {where}.", f"{wo} {ist} {target['nom']}.")
+    who, (verb, german_verb) = rng.choice(SUBJECTS), rng.choice(WORDS["verbs"])
+    return _sentence(rng, who, f"{verb} {source}", german_verb, target["acc"])
+
+
+def _age(rng: Random, value: Value) -> Pair:
+    """Words an age: she is twenty-one years old, sie ist einundzwanzig Jahre alt."""
+    who = rng.choice(SUBJECTS)
+    source, target = counted(value[0], _UNITS["year"])
+    source = f"{who.english} {who.english_is} {source} old."
+    return _finish(rng, source, f"{who.german} {who.german_is} {target['acc']} alt.")
+
+
+def _draw_population(rng: Random) -> Value:
+    """Draws thousands of people, or millions in steps of a hundred thousand."""
+    if rng.random() < 0.3:
+        return (_attributive(rng, 10, 999) * 100_000,)
+    return (_attributive(rng, 1_000, 99_999 if rng.random() < 0.7 else 999_999),)
+
+
+def _population(rng: Random, value: Value) -> Pair:
+    return _fill(rng, "population", english(*value), {"n": german_attributive(*value)})
+
+
+def _draw_year(rng: Random) -> Value:
+    return (rng.randint(1900 if rng.random() < 0.5 else 1100, 2029),)
+
+
+def _year(rng: Random, value: Value) -> Pair:
+    """Words a year: in nineteen eighty-four, im Jahr neunzehnhundertvierundachtzig."""
+    source, target = year(*value)
+    if rng.random() < 0.25:
+        return _born(rng, f"in {source}", f"im Jahr {target}")
+    return _fill(rng, "year", source, {"year": target})
+
+
+def _draw_measure(rng: Random) -> Value:
+    """Draws a number of a unit, whole or with a decimal: (3, "5", "kilometre")."""
+    unit = rng.choice(NOUNS["measures"]).english
+    if rng.random() < 0.4:
+        return _number(rng, 1, 99), str(rng.randint(1, 9)), unit
+    return _attributive(rng, 1, _LARGEST.get(unit, 99)), "", unit
+
+
+def _measure(rng: Random, value: Value) -> Pair:
+    """Words a measure: three point five metres, drei Komma fünf Meter."""
+    n, digits, name = value
+    unit = _UNITS[name]
+    if not digits:
+        return _fill(rng, name, *counted(n, unit))
+    source, target = decimal(n, digits)
+    forms = dict.fromkeys(CASES, f"{target} {unit.german_plural}")
+    return _fill(rng, name, f"{source} {unit.english_plural}", forms)
+
+
+def _draw_date(rng: Random) -> Value:
+    """Draws a day and month, two times in five with a year of 1900 to 2029."""
+    month = rng.randint(1, 12)
+    day = rng.randint(1, int(WORDS["months"][month - 1][2]))
+    if rng.random() < 0.6:
+        return day, month
+    return day, month, rng.randint(1900, 2029)
+
+
+def _date(rng: Random, value: Value) -> Pair:
+    """Words a date: on the twenty-first of March, am einundzwanzigsten März."""
+    day, (month, german_month, _) = ordinal(value[0]), WORDS["months"][value[1] - 1]
+    source = f"{day[0]} of {month}"
+    target = {"nom": f"{day[1]}e {german_month}", "dat": f"{day[1]}en {german_month}"}
+    if len(value) == 2 and rng.random() < 0.2:
+        weekday = rng.choice(WORDS["weekdays"])
+        return f"on {weekday[0]}, the {source}", f"am {weekday[1]}, dem {target['dat']}"
+    if len(value) == 3:
+        words = year(value[2])
+        source += f" {words[0]}"
+        target = {case: f"{date} {words[1]}" for case, date in target.items()}
+        if rng.random() < 0.4:
+            return _born(rng, f"on the {source}", f"am {target['dat']}")
+    return _fill(rng, "date", source, target)
+
+
+def _draw_time(rng: Random) -> Value:
+    """Draws an hour and a minute: up to twelve as people say it, above as timetables do."""
+    if rng.random() < 0.35:
+        return rng.randint(13, 23), rng.randint(1, 59)
+    hour = rng.randint(1, 12)
+    if rng.random() < 0.7:
+        return hour, rng.randrange(0, 60, 5)
+    minute = rng.randint(1, 20)
+    return hour, minute if rng.random() < 0.5 else 60 - minute
+
+
+def _time(rng: Random, value: Value) -> Pair:
+    """Words a time of day: at half past three, um halb vier."""
+    hour, minute = value
+    if hour > 12:
+        source = f"{english(hour)} {english_two_digits(minute)}"
+        target = f"{german(hour)} Uhr {german(minute)}"
+    else:
+        source, target = _clock(hour, minute)
+        parts = [words for words, hours in _PARTS_OF_DAY.items() if hour in hours]
+        if parts and rng.random() < 0.3:
+            part = rng.choice(parts)
+            source, target = f"{source} {part[0]}", f"{target} {part[1]}"
+    if rng.random() < 0.25:
+        words = (f"got up at {source}", "stand", f"um {target} auf")
+        return _sentence(rng, rng.choice(SUBJECTS), *words)
+    return _fill(rng, "time", source, {"time": target})
+
+
+def _clock(hour: int, minute: int) -> Pair:
+    """Words a time on a dial: (3, 35) is "twenty-five to four", "fünf nach halb vier"."""
+    (hour_words, this), (next_words, after) = cardinal(hour), cardinal(hour % 12 + 1)
+    if minute == 0:
+        return f"{hour_words} o'clock", f"{german_stem(hour)} Uhr"
+    if minute == 30:
+        return f"half past {hour_words}", f"halb {after}"
+    distance = min(minute, 60 - minute)
+    source, target = ("a quarter", "Viertel") if distance == 15 else cardinal(distance)
+    if distance % 5:
+        source, target = counted(distance, _UNITS["minute"])[0], f"{target} Minuten"
+        target = "eine Minute" if distance == 1 else target
+    source += f" past {hour_words}" if minute < 30 else f" to {next_words}"
+    if distance == 25:
+        return source, f"fünf {'vor' if minute < 30 else 'nach'} halb {after}"
+    return source, f"{target} nach {this}" if minute < 30 else f"{target} vor {after}"
+
+
+def _draw_price(rng: Random) -> Value:
+    """Draws whole units below ten thousand, mostly below a thousand, and cents."""
+    shape = rng.random()
+    whole = 0 if shape < 0.1 else _attributive(rng, 1, 9_999 if shape < 0.25 else 999)
+    return whole, 0 if shape > 0.7 else rng.randint(1, 99)
+
+
+def _price(rng: Random, value: Value) -> Pair:
+    """Words a price: twelve euros and ninety cents, zwölf Euro und neunzig Cent."""
+    currency = rng.choice(NOUNS["currencies"])
+    parts = zip(value, (currency, *NOUNS["cents"]), strict=True)
+    source, target = _sum_of([(n, noun) for n, noun in parts if n])
+    shape = rng.random()
+    goods = rng.choice(NOUNS["goods"])
+    if shape < 0.3:
+        german_price = f"{goods.the('nom')} kostet {target['acc']}."
+        return _finish(rng, f"the {goods.english} costs {source}.", german_price)
+    if shape < 0.5:
+        bought = (f"{source} for the {goods.english}", f"{target['acc']} für {goods.the('acc')}")
+        return _sentence(rng, rng.choice(SUBJECTS), f"paid {bought[0]}", "bezahlte", bought[1])
+    return _fill(rng, "price", source, target)
+
+
+def _sum_of(parts: Sequence[tuple[int, Noun]]) -> tuple[str, dict[str, str]]:
+    """Words one or two counted units, joined by "and"."""
+    sources, targets = zip(*(counted(n, unit) for n, unit in parts), strict=True)
+    return " and ".join(sources), {case: " und ".join(t[case] for t in targets) for case in CASES}
+
+
+def _draw_duration(rng: Random) -> Value:
+    """Draws one unit of time or two neighbours: (3, "hour", 20, "minute")."""
+    if rng.random() < 0.6:
+        unit = rng.choice(_TIME)
+        return _attributive(rng, 1, _LARGEST.get(unit, 99)), unit
+    unit, smaller, most = rng.choice(_TWO_UNITS_OF_TIME)
+    return _attributive(rng, 1, 99), unit, _number(rng, 1, most), smaller
+
+
+def _duration(rng: Random, value: Value) -> Pair:
+    """Words a length of time: three days ago, vor drei Tagen."""
+    units = (_UNITS[unit] for unit in value[1::2])
+    source, target = _sum_of([*zip(value[::2], units, strict=True)])
+    if rng.random() < 0.25:
+        who, (verb, german_verb) = rng.choice(SUBJECTS), rng.choice(WORDS["activities"])
+        return _sentence(rng, who, f"{verb} for {source}", german_verb, f"{target['acc']} lang")
+    short = "short " * (value[1] in ("minute", "hour"))
+    return _fill(rng, f"{short}duration", source, target)
+
 
 class Kind(NamedTuple):
-    """One kind of phrase: what its values are, its share of the corpus, how it is drawn and worded.
-
-    Kinds of the same family hold out the same values.
-    """
+    """Kind of phrase; kinds of the same family hold out the same values."""
 
     name: str
     family: str
@@ -27,24 +394,27 @@ class Kind(NamedTuple):
 
 
 KINDS = (
-    Kind("cardinal", "number", 18, plain.draw_cardinal, plain.cardinal),
-    Kind("label", "number", 6, plain.draw_label, plain.label),
-    Kind("ordinal", "number", 10, plain.draw_ordinal, plain.ordinal),
-    Kind("count", "number", 16, quantities.draw_count, quantities.count),
-    Kind("age", "number", 3, quantities.draw_age, quantities.age),
-    Kind("population", "number", 5, quantities.draw_population, quantities.population),
-    Kind("year", "number", 8, calendar.draw_year, calendar.year),
-    Kind("decimal", "decimal", 5, plain.draw_decimal, plain.decimal),
-    Kind("measure", "measure", 8, quantities.draw_measure, quantities.measure),
-    Kind("date", "date", 10, calendar.draw_date, calendar.date),
-    Kind("time", "time", 12, calendar.draw_time, calendar.time),
-    Kind("price", "price", 12, quantities.draw_price, quantities.price),
-    Kind("duration", "duration", 8, quantities.draw_duration, quantities.duration),
+    Kind("cardinal", "number", 18, _draw_cardinal, lambda rng, value: cardinal(*value)),
+    Kind("label", "number", 6, lambda rng: (_number(rng, 1, 999),), _label),
+    Kind("ordinal", "number", 10, _draw_ordinal, _ordinal),
+    Kind("count", "number", 16, lambda rng: (_attributive(rng, 1, 9_999),), _count),
+    Kind("age", "number", 3, lambda rng: (rng.randint(1, 100),), _age),
+    Kind("population", "number", 5, _draw_population, _population),
+    Kind("year", "number", 8, _draw_year, _year),
+    Kind("decimal", "decimal", 5, _draw_decimal, _decimal),
+    Kind("measure", "measure", 8, _draw_measure, _measure),
+    Kind("date", "date", 10, _draw_date, _date),
+    Kind("time", "time", 12, _draw_time, _time),
+    Kind("price", "price", 12, _draw_price, _price),
+    Kind("duration", "duration", 8, _draw_duration, _duration),
 )
 
 
+# The corpus
+
+
 class Example(NamedTuple):
-    """A sentence pair and what it spells."""
+    """Sentence pair and the value that it spells."""
 
     kind: Kind
     value: Value
@@ -53,7 +423,7 @@ class Example(NamedTuple):
 
 
 def split_of(family: str, value: Value) -> str:
-    """The one split that a value belongs to: "train", "dev" or "test", by its checksum.
+    """Returns the one split that a value belongs to, by its checksum: "train", "dev" or "test".
 
     One value in ten goes to dev and one to test. Values whose words cannot be put together from
     others are always for training: single numbers below twenty, or round (40, 300), and durations
@@ -67,7 +437,7 @@ def split_of(family: str, value: Value) -> str:
 
 
 def examples(split: str) -> Iterator[Example]:
-    """The examples of "train", "dev" or "test": always the same, no sentence twice.
+    """Yields the examples of a split, the same every time and no sentence twice.
 
     A sentence with and without its capital and full stop counts as the same.
     """
@@ -87,6 +457,6 @@ def examples(split: str) -> Iterator[Example]:
 
 
 def pairs(split: str) -> Iterator[Pair]:
-    """The sentence pairs (English, German) of "train" (24,000), "dev" (500) or "test" (500)."""
+    """Yields the sentence pairs (English, German) of a split."""
     for example in examples(split):
         yield example.english, example.german

@@ -96,7 +96,7 @@ def left_out_of_t2t(directory: str, hp: HParams, problem: str, replicas: int) ->
         for name in unknown
         if name not in hp and name not in _NO_SETTINGS and theirs[name] not in _OFF
     ]
-    flags = _flags_of_t2t(directory)
+    flags = flags_of_t2t(directory)
     if flags.get("problem", problem) != problem:
         left_out.append(f"--problem={flags['problem']} (it is {problem} now)")
     gpus, workers = (flags.get(name, "1") for name in ("worker_gpu", "worker_replicas"))
@@ -204,8 +204,8 @@ def _require_network(recorded: HParams, directory: str) -> None:
             )
 
 
-def _flags_of_t2t(directory: str) -> dict[str, str]:
-    """Reads the flags that t2t-trainer writes beside a run."""
+def flags_of_t2t(directory: str) -> dict[str, str]:
+    """Reads the flags that t2t-trainer writes beside a run; none if it wrote none."""
     path = Path(directory) / "flags.txt"
     if not path.exists():
         return {}

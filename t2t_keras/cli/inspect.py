@@ -1,79 +1,242 @@
-"""`t2t-keras-inspect`: looks at what its first argument names, before, in or after a training."""
+"""`t2t-keras-inspect data|attention|run`: batches, attention and beam search of a model, training runs."""
 
 from __future__ import annotations
 
+import os
+import time
+
 from absl import flags
 
-from t2t_keras.cli import (
-    app,
-    inspect_attention,
-    inspect_data,
-    inspect_run,
-    options,
-    trained_model,
-)
+from t2t_keras.cli import app, options, trained_model
 from t2t_keras.errors import UserError, nearest
+from t2t_keras.ids import without_padding
 
 FLAGS = flags.FLAGS
 
-# A subject has `define_flags()` for flags of its own, and `main(arguments)` for those after it.
-_SUBJECTS = {"data": inspect_data, "attention": inspect_attention, "run": inspect_run}
+_PAGE = "attention.html"
+_KINDS = {"html": "page", "npz": "weights", "plot": "figure"}
+_FIGURE_FLAGS = ("attention", "layer", "heads", "words", "subwords")
 
-# Flags that are not of one subject: which take them.
-_SHARED = {
-    **dict.fromkeys(
-        ("problem", "data_dir", "hparams_set", "hparams", "plot"), ("data", "attention")
+_MODEL_FLAGS = ("problem", "data_dir", "hparams_set", "hparams", "t2t_usr_dir", "plot")
+_FLAGS = {
+    "data": (*_MODEL_FLAGS, "split", "num_examples", "random_seed"),
+    "attention": (
+        *_MODEL_FLAGS,
+        *("output_dir", "checkpoint_path", "decode_hparams", "model"),
+        *("text", "target_text", "html", "npz", *_FIGURE_FLAGS),
     ),
-    **dict.fromkeys(("output_dir", "checkpoint_path", "decode_hparams", "model"), ("attention",)),
-    "html": ("attention", "run"),
-    "t2t_usr_dir": ("data", "attention", "run"),
+    "run": ("t2t_usr_dir",),
 }
+"""Flags of each subject."""
 
 
 def define_flags() -> None:
-    """Defines the flags that subjects share, then those of each."""
+    """Defines the flags of all subjects."""
     trained_model.define_flags()
     options.define_decode_hparams()
-    flags.DEFINE_string(
-        "plot", None, "data: also draw the lengths; attention: one layer; into such as plot.png."
+    flags.DEFINE_string("plot", None, "Figure file such as plot.png: lengths, or one layer.")
+
+    flags.DEFINE_string("split", "train", "data: train, dev or test.")
+    flags.DEFINE_integer("num_examples", 3, "data: examples to print.", lower_bound=0)
+    flags.DEFINE_integer("random_seed", 0, "data: seed of the order, as in training.")
+
+    flags.DEFINE_string("text", None, "attention: source text.")
+    flags.DEFINE_string("target_text", None, "attention: target text; default: the translation.")
+    flags.DEFINE_string("html", None, "attention: page file; default: attention.html.")
+    flags.DEFINE_string("npz", None, "attention: file for the weights, read by numpy.")
+    kinds = ["encoder", "decoder", "encdec"]
+    flags.DEFINE_enum("attention", "encdec", kinds, "attention: kind of attention in --plot.")
+    flags.DEFINE_integer(
+        "layer", None, "attention: layer in --plot, from 0; default: the last.", lower_bound=0
     )
-    flags.DEFINE_string(
-        "html", None, "attention, run: the page; of attention, attention.html if nothing is named."
-    )
-    for subject in _SUBJECTS.values():
-        subject.define_flags()
+    flags.DEFINE_list("heads", [], "attention: heads in --plot, from 0; default: all.")
+    flags.DEFINE_list("words", [], "attention: query words in --plot; default: all.")
+    flags.DEFINE_bool("subwords", False, "attention: subwords, not words, in --plot.")
 
 
 def main(arguments: list[str]) -> None:
-    """Looks at the subject, which the first argument names."""
+    """Inspects the subject that the first argument names."""
     name, *rest = arguments or [""]
     if name not in _SUBJECTS:
         raise UserError(
             f"cannot inspect {name!r}.{nearest(name, _SUBJECTS)} Write one of "
             f"{', '.join(_SUBJECTS)}, such as t2t-keras-inspect data --problem=..."
         )
-    for flag, subjects in _takers().items():
-        if FLAGS[flag].present and name not in subjects:
+    if name == "run" and FLAGS["html"].present:
+        raise UserError(
+            "--html is for t2t-keras-inspect attention; TensorBoard shows runs as pages: "
+            "pip install t2t-keras[tensorboard], then tensorboard --logdir=DIRECTORY."
+        )
+    for flag in {flag: None for flags_of_subject in _FLAGS.values() for flag in flags_of_subject}:
+        if FLAGS[flag].present and flag not in _FLAGS[name]:
+            subjects = " and ".join(subject for subject in _FLAGS if flag in _FLAGS[subject])
             raise UserError(
-                f"--{flag} is for t2t-keras-inspect {' and '.join(subjects)}: with {name} it has "
-                "no effect, leave it out."
+                f"--{flag} is for t2t-keras-inspect {subjects}: with {name} it has no effect, "
+                "leave it out."
             )
-    _SUBJECTS[name].main(rest)
+    _SUBJECTS[name](rest)
 
 
-def _takers() -> dict[str, tuple[str, ...]]:
-    """By flag: the subjects that take it."""
-    defined = FLAGS.flags_by_module_dict()
-    own = {
-        flag.name: (name,)
-        for name, subject in _SUBJECTS.items()
-        for flag in defined.get(subject.__name__, [])
-    }
-    return {**own, **_SHARED}
+def inspect_data(arguments: list[str]) -> None:
+    """Prints batch shapes, padding, lengths and examples of a problem."""
+    options.reject_arguments(arguments)
+    data_dir, plot = options.required("data_dir"), options.file_to_write("plot")
+    problem, hp = options.problem(), options.hparams()
+    if plot:
+        from t2t_keras.inspection.attention_figure import require_figure
+
+        require_figure(plot)
+
+    from t2t_keras import data
+    from t2t_keras.data.generation.report import (
+        describe_split,
+        length_histogram,
+        padding_table,
+        read_counts,
+    )
+    from t2t_keras.data.shards import read_index
+
+    split, name = FLAGS.split, problem.dataset_filename()
+    batches = data.Batches(problem, split, data_dir, hp, seed=FLAGS.random_seed)
+    index = read_index(data_dir, name, split)
+    lines = [
+        f"problem {problem.name}, hparams {hp.set_name}",
+        *describe_split(split, index, read_counts(data_dir, name, split)),
+        batches.description(),
+        *length_histogram(index.lengths),
+        *padding_table(index.lengths, batches.buckets),
+    ]
+    if FLAGS.num_examples:
+        lines += _examples(batches, problem.get_feature_encoders(data_dir), FLAGS.num_examples)
+    if plot:
+        _plot_lengths(index.lengths, f"{problem.name}, {split}", plot)
+        lines.append(f"lengths: {plot}")
+    print(*lines, sep="\n")
+
+
+def _examples(batches, encoders, number: int) -> list[str]:
+    """Returns lines with the ids and text of the first examples of the first batch."""
+    batch = next(batches.dataset().as_numpy_iterator())
+    shapes = ", ".join(f"{field} {list(ids.shape)}" for field, ids in batch.items())
+    lines = [f"first batch: {shapes}"]
+    for row in range(min(number, len(batch["inputs"]))):
+        for side, encoder in encoders.items():
+            ids = without_padding(batch[side][row])
+            lines += [f"  {side}: {encoder.decode(ids)}", f"    {' '.join(map(str, ids))}"]
+    return lines
+
+
+def _plot_lengths(lengths_by_side, title: str, path: str) -> None:
+    """Plots the number of pairs by length, a line per side."""
+    import numpy as np
+
+    from t2t_keras.inspection.attention_figure import empty_figure, save_figure
+
+    figure = empty_figure(7, 4)
+    axes = figure.add_subplot()
+    for side, lengths in lengths_by_side.items():
+        pairs = np.bincount(lengths)
+        axes.step(range(len(pairs)), pairs, where="mid", label=side)
+    axes.set(title=title, xlabel="ids, end of sentence included", ylabel="pairs")
+    axes.legend()
+    save_figure(figure, path)
+
+
+def inspect_attention(arguments: list[str]) -> None:
+    """Translates a text; writes its attention and beam search as page, figure or arrays."""
+    options.reject_arguments(arguments)
+    data_dir = trained_model.require_flags()
+    if not FLAGS.text:
+        raise UserError('--text is missing: give --text="A sentence of the source."')
+    if FLAGS.target_text is not None and FLAGS.decode_hparams:
+        raise UserError("--decode_hparams has no effect, since --target_text is given.")
+    given = [f"--{name}" for name in _FIGURE_FLAGS if FLAGS[name].present]
+    if given and not FLAGS.plot:
+        raise UserError(f"{given[0]} is for --plot=FILE, which is missing.")
+    heads = _heads()
+    paths = {name: options.file_to_write(name) for name in _KINDS}
+    if not any(paths.values()):
+        paths["html"] = _PAGE
+    if paths["plot"]:
+        from t2t_keras.inspection.attention_figure import require_figure
+
+        require_figure(paths["plot"])
+
+    from t2t_keras import inspection
+    from t2t_keras.decoding import DecodeSettings
+
+    settings = DecodeSettings.parse(FLAGS.decode_hparams)
+    loaded = trained_model.TrainedModel(data_dir)
+    data = inspection.attention_data(
+        loaded.model,
+        loaded.encoders,
+        FLAGS.text,
+        FLAGS.target_text,
+        problem=loaded.problem,
+        settings=settings,
+        title=f"{loaded.problem.name}, {os.path.basename(loaded.prefixes[0])}",
+    )
+    _print_texts(data)
+    if paths["html"]:
+        options.write_page("html", paths["html"], inspection.attention_page(data.to_json()))
+    if paths["npz"]:
+        data.save(paths["npz"])
+    if paths["plot"]:
+        from t2t_keras.inspection.attention_figure import save_figure
+
+        shown = data if FLAGS.subwords else data.by_words()
+        words = FLAGS.words or None
+        figure = inspection.attention_figure(shown, FLAGS.attention, FLAGS.layer, heads, words)
+        save_figure(figure, paths["plot"])
+    for name, path in paths.items():
+        if path:
+            print(f"{_KINDS[name]}: {path}")
+
+
+def _heads() -> list[int] | None:
+    """Returns the value of --heads; None for all."""
+    for value in FLAGS.heads:
+        if not value.strip().isdecimal():
+            raise UserError(f"--heads takes numbers from 0 with commas between, got {value!r}.")
+    return list(map(int, FLAGS.heads)) or None
+
+
+def _print_texts(data) -> None:
+    """Prints source, target, parse tree, and how beam search ended."""
+    print(f"source: {data.source.text}")
+    print(f"target: {data.target.text}")
+    if data.tree:
+        print(f"tree: {data.tree}")
+    if data.search:
+        figure = "score" if data.search.finished else "log p"
+        steps = len(data.search.steps)
+        print(f"{figure} {data.search.score:.3f} after {steps} steps of beam search")
+        print(data.search.stopped)
+
+
+def inspect_runs(directories: list[str]) -> None:
+    """Prints a summary of one run, or compares several."""
+    if not directories:
+        raise UserError("no run is named: write t2t-keras-inspect run DIR, or several directories.")
+    seen: dict[str, str] = {}
+    for directory in directories:
+        place = os.path.realpath(os.path.expanduser(directory))
+        if place in seen:
+            raise UserError(f"{directory} and {seen[place]} are the same run: name it once.")
+        seen[place] = directory
+    options.load_user_directory()
+
+    from t2t_keras.inspection.runs import read_run, run_summary
+
+    runs = [read_run(directory) for directory in directories]
+    print(*run_summary(runs, time.time()), sep="\n")
+
+
+_SUBJECTS = {"data": inspect_data, "attention": inspect_attention, "run": inspect_runs}
 
 
 def run() -> None:
-    """The console script."""
+    """Runs the console script."""
     define_flags()
     app.start(main)
 

@@ -1,4 +1,4 @@
-"""`t2t-keras-paper`: the rows of the paper's tables: what they are, what they cost, running them."""
+"""`t2t-keras-paper`: lists, shows, prices and runs the rows of the paper's tables."""
 
 from __future__ import annotations
 
@@ -16,22 +16,22 @@ FLAGS = flags.FLAGS
 def define_flags() -> None:
     """Defines the flags of the command."""
     flags.DEFINE_string("data_dir", None, "run: directory of vocabulary and shards.")
-    flags.DEFINE_string("output_dir", None, "run: directory of the experiment, a new or begun one.")
+    flags.DEFINE_string("output_dir", None, "run: directory of the experiment, new or to resume.")
     options.define_tmp_dir("run: ")
-    flags.DEFINE_string("problem", None, "run: other data than the row's.")
+    flags.DEFINE_string("problem", None, "run: other problem than the row's.")
     flags.DEFINE_integer(
-        "train_steps", None, "run, cost: other updates than the row's.", lower_bound=1
+        "train_steps", None, "run, cost: other number of updates than the row's.", lower_bound=1
     )
     flags.DEFINE_string(
         "hparams", "", "run, cost: overrides of the row's, such as batch_size=2048."
     )
-    flags.DEFINE_string("train_flags", "", "run: more flags of t2t-keras-train, in quotes.")
-    flags.DEFINE_float("utilization", 0.3, "cost: how much of a device's peak training reaches.")
+    flags.DEFINE_string("train_flags", "", "run: further flags of t2t-keras-train, in quotes.")
+    flags.DEFINE_float("utilization", 0.3, "cost: share of a device's peak that training reaches.")
     options.define_usr_dir()
 
 
 def main(arguments: list[str]) -> None:
-    """Does what the first argument says with those after it."""
+    """Runs the action that the first argument names."""
     action, *names = arguments or [""]
     if action not in _ACTIONS:
         raise UserError(
@@ -42,7 +42,7 @@ def main(arguments: list[str]) -> None:
 
 
 def list_rows(names: Sequence[str]) -> None:
-    """Prints every row with the paper's figures."""
+    """Lists the rows with the paper's figures."""
     options.reject_arguments(list(names))
     width = max(map(len, paper.ROWS))
     for row in paper.ROWS.values():
@@ -51,7 +51,7 @@ def list_rows(names: Sequence[str]) -> None:
 
 
 def show(names: Sequence[str]) -> None:
-    """Prints all that defines rows."""
+    """Prints the definition of rows."""
     from t2t_keras.paper.cost import power
 
     for row in _rows("show", names):
@@ -74,7 +74,7 @@ def show(names: Sequence[str]) -> None:
 
 
 def show_cost(names: Sequence[str]) -> None:
-    """Prints what rows cost."""
+    """Prints the cost of rows."""
     from t2t_keras.paper.cost import describe
 
     for number, row in enumerate(_rows("cost", names)):
@@ -83,7 +83,7 @@ def show_cost(names: Sequence[str]) -> None:
 
 
 def run_row(names: Sequence[str]) -> None:
-    """Runs a row to its figures."""
+    """Runs a row and prints its figures."""
     from t2t_keras.paper.experiment import Experiment, ExperimentSettings
     from t2t_keras.paper.results import table
 
@@ -106,7 +106,7 @@ def run_row(names: Sequence[str]) -> None:
 
 
 def show_results(names: Sequence[str]) -> None:
-    """Prints the paper's figures beside those of experiments."""
+    """Prints a table of the paper's figures beside ours."""
     from t2t_keras.paper.results import table
 
     if not names:
@@ -133,7 +133,7 @@ def _rows(action: str, names: Sequence[str]) -> list[paper.Row]:
 
 
 def run() -> None:
-    """The console script."""
+    """Runs the console script."""
     define_flags()
     app.start(main)
 

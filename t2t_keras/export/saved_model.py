@@ -16,6 +16,7 @@ from t2t_keras.errors import UserError, nearest
 from t2t_keras.export.served import SIGNATURES, ServedTransformer
 from t2t_keras.files import atomic_write
 from t2t_keras.ids import EOS_ID
+from t2t_keras.protobuf import message
 
 PRECISIONS = ("float32", "bfloat16", "float16")
 
@@ -192,27 +193,12 @@ def serialized_example(ids: list[int]) -> bytes:
 
 
 def prediction_log(signature: str, inputs: Mapping[str, Any]) -> bytes:
-    """A serialised `tensorflow.serving.PredictionLog` of a call of `Predict`.
+    """Returns a serialised `tensorflow.serving.PredictionLog` of a call of `Predict`.
 
-    Its fields are written by their numbers, which spares the package tensorflow-serving-api.
+    Its fields are written by number, which needs no package tensorflow-serving-api.
     """
-    model_spec = _field(3, signature.encode())
-    request = _field(1, model_spec)
+    request = message(1, message(3, signature.encode()))  # model_spec.signature_name
     for name in sorted(inputs):
         tensor = tf.make_tensor_proto(inputs[name]).SerializeToString()
-        request += _field(2, _field(1, name.encode()) + _field(2, tensor))
-    predict_log = _field(1, request)
-    return _field(6, predict_log)
-
-
-def _field(number: int, content: bytes) -> bytes:
-    """A field of a protocol buffer that holds a string or a message."""
-    return bytes([number << 3 | 2]) + _varint(len(content)) + content
-
-
-def _varint(value: int) -> bytes:
-    septets = bytearray()
-    while value > 0x7F:
-        septets.append(value & 0x7F | 0x80)
-        value >>= 7
-    return bytes([*septets, value])
+        request += message(2, message(1, name.encode()) + message(2, tensor))
+    return message(6, message(1, request))  # predict_log.request

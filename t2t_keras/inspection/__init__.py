@@ -1,4 +1,4 @@
-"""Looking inside: what a trained model attends to and how it searches, and how runs went."""
+"""Inspection of attention weights, of beam search step by step, and of training runs."""
 
 from t2t_keras.inspection.attention import AttentionData, attention_data, attention_weights
 from t2t_keras.inspection.attention_figure import attention_figure

@@ -1,4 +1,4 @@
-"""What every head of a trained model attends to in a text and its translation."""
+"""Attention weights of all layers and heads for a text and its translation."""
 
 from __future__ import annotations
 
@@ -21,40 +21,40 @@ if TYPE_CHECKING:
     from t2t_keras.inspection.search import SearchTrace
 
 KINDS = ("encoder", "decoder", "encdec")
-"""Self-attention of the encoder, that of the decoder, and the decoder's to the encoder."""
+"""Encoder self-attention, decoder self-attention and encoder-decoder attention."""
 
 MOST_TOKENS = 256
-"""Of a side: the weights of 6 layers with 8 heads are 3 million numbers a kind then."""
+"""Limit per side: 6 layers of 8 heads then have 3 million weights per kind."""
 
 SETTINGS = ("beam_size", "alpha", "extra_length", "min_length")
-"""The decode hparams that count here."""
+"""Decode hparams that have an effect here."""
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class AttentionData:
-    """The attention weights of a text of S tokens and its translation of T, L layers of H heads.
+    """Attention weights of L layers of H heads for a source of S tokens and a target of T.
 
-    A position of the decoder has the name of the token that it writes; what it has read is the
-    token before, and the first one nothing. Each row of weights sums to 1.
+    A decoder position is labelled with the token that it predicts; its input is the token before
+    (none for the first). Each row of weights sums to 1.
     """
 
     title: str
     source: Tokens
     target: Tokens
     encoder: np.ndarray
-    """[L, H, S, S] float32, queries before keys."""
+    """[L, H, S, S] float32, [query, key]."""
 
     decoder: np.ndarray
-    """[L, H, T, T] float32, 0 where a key comes after its query."""
+    """[L, H, T, T] float32, 0 for keys after their query."""
 
     encdec: np.ndarray
     """[L, H, T, S] float32."""
 
     tree: str | None = None
-    """Of parsing: the tree in brackets, on one line."""
+    """Parse tree in brackets on one line, of a parsing problem."""
 
     search: SearchTrace | None = None
-    """How the translation was found, if by beam search."""
+    """Beam search that found the translation, if one did."""
 
     def weights(self, kind: str) -> np.ndarray:
         """Returns the weights of one of `KINDS`."""
@@ -69,7 +69,7 @@ class AttentionData:
         }[kind]
 
     def by_words(self) -> AttentionData:
-        """The same for whole words: the sum over the tokens of a key, the mean over a query's."""
+        """Returns weights between words: summed over the tokens of a key, averaged over a query's."""
         encoder, decoder, encdec = (
             _by_words(self.weights(kind), *self.sides(kind)) for kind in KINDS
         )
@@ -83,10 +83,7 @@ class AttentionData:
         )
 
     def to_json(self) -> dict[str, Any]:
-        """All of it as lists, strings and numbers, weights rounded to 4 digits.
-
-        What `attention_page` makes a page of.
-        """
+        """Returns the argument of `attention_page`: lists, strings and numbers rounded to 4 digits."""
         weights = {kind: self.weights(kind).astype(float).round(4).tolist() for kind in KINDS}
         return {
             "title": self.title,
@@ -98,11 +95,11 @@ class AttentionData:
         }
 
     def save(self, path: str | os.PathLike[str]) -> None:
-        """Writes a `.npz` file, which `numpy.load` reads.
+        """Writes a `.npz` file for `numpy.load`.
 
-        "encoder", "decoder" and "encdec" are the weights; "source_tokens", "source_words",
-        "source_word_texts", "source_text" and the same of "target" are the tokens; "title", "tree" ("" if there
-        is none) and "search" (JSON, "null" if there is none) are strings.
+        It holds the weights "encoder", "decoder" and "encdec"; the tokens "source_tokens",
+        "source_words", "source_word_texts", "source_text" and the same of "target"; the strings
+        "title", "tree" ("" for none) and "search" (JSON, "null" for none).
 
         Raises:
             UserError: the file cannot be written.
@@ -126,21 +123,21 @@ def attention_data(
     settings: DecodeSettings | None = None,
     title: str = "",
 ) -> AttentionData:
-    """Reads what a model attends to in a text and its translation.
+    """Returns the attention weights for a text and its translation.
 
     Args:
         model: a `Transformer`.
-        encoders: "inputs" and "targets" text encoders, as `Problem.get_feature_encoders` gives.
-        text: the source.
-        target_text: the translation; of parsing, a tree in brackets or its tags as `linearize`
-            writes them. None: what the model finds, by beam search unless `beam_size` is 1.
-        problem: which the model was trained on; that of parsing makes trees of what comes out.
-        settings: how to decode, of which `SETTINGS` count.
-        title: what to call it.
+        encoders: "inputs" and "targets" text encoders, see `Problem.get_feature_encoders`.
+        text: source.
+        target_text: translation; for parsing, a tree in brackets or the tags that `linearize`
+            gives. None: decoded by the model, with beam search unless `beam_size` is 1.
+        problem: of the model; a parsing problem makes trees of the output.
+        settings: decode settings; `SETTINGS` have an effect.
+        title: of the page or figure.
 
     Raises:
-        UserError: the model is an ensemble; a text has more than `MOST_TOKENS` tokens, or the
-            vocabulary cannot express it; a setting that does not count is changed.
+        UserError: the model is an ensemble, a text has more than `MOST_TOKENS` tokens or cannot be
+            encoded, or a setting without effect is changed.
     """
     from t2t_keras.data.parsing_problem import ParsingProblem
     from t2t_keras.decoding import DecodeSettings
@@ -148,10 +145,10 @@ def attention_data(
     from t2t_keras.transformer import Transformer
 
     if not isinstance(model, Transformer):
-        raise UserError("several models have no attention in common: name one checkpoint.")
+        raise UserError("an ensemble has no attention of its own: name one checkpoint.")
     settings = settings or DecodeSettings()
-    _refuse_what_does_not_count(settings)
-    # Reversed, a problem of parsing writes words.
+    _require_effective(settings)
+    # A reversed parsing problem outputs words.
     parsing = None
     if isinstance(problem, ParsingProblem) and problem.quality_metric == "f1":
         parsing = problem
@@ -177,12 +174,12 @@ def attention_data(
 def attention_weights(
     model, source_ids: Sequence[int], target_ids: Sequence[int]
 ) -> dict[str, np.ndarray]:
-    """The weights of one pair of sentences, by `KINDS`; see `AttentionData`.
+    """Returns the weights for one sentence pair by `KINDS`; see `AttentionData`.
 
     Args:
         model: a `Transformer`.
-        source_ids: S ids with their end of sentence.
-        target_ids: T ids with theirs.
+        source_ids: S ids, end of sentence included.
+        target_ids: T ids, end of sentence included.
     """
     batch = {
         "inputs": np.array([source_ids], np.int32),
@@ -197,15 +194,15 @@ def attention_weights(
         if stack.restricted:
             attention = stack.layers[0].self_attention
             r = attention.neighborhood
-            stacked[kind] = _among_all(stacked[kind], r - 1 if attention.causal else r // 2)
+            stacked[kind] = _full_matrix(stacked[kind], r - 1 if attention.causal else r // 2)
     return stacked
 
 
-def _among_all(near: np.ndarray, before: int) -> np.ndarray:
-    """Weights [L, H, n, r] of the neighbours of each position, as [L, H, n, n].
+def _full_matrix(near: np.ndarray, before: int) -> np.ndarray:
+    """Returns weights [L, H, n, r] of restricted attention as [L, H, n, n].
 
     Args:
-        before: how many of the r come before the position itself.
+        before: number of the r keys before the query's position.
     """
     layers, heads, length, r = near.shape
     weights = np.zeros((layers, heads, length, length), near.dtype)
@@ -217,38 +214,38 @@ def _among_all(near: np.ndarray, before: int) -> np.ndarray:
 
 
 def _by_words(weights: np.ndarray, queries: Tokens, keys: Tokens) -> np.ndarray:
-    """Weights [L, H, query, key] of tokens as those of words."""
+    """Returns weights [L, H, query, key] between words from those between tokens."""
     of_queries, of_keys = (
         np.eye(len(side.word_texts), dtype=np.float32)[side.words] for side in (queries, keys)
     )  # [token, word]
     return (of_queries / of_queries.sum(0)).T @ weights @ of_keys
 
 
-def _refuse_what_does_not_count(settings: DecodeSettings) -> None:
+def _require_effective(settings: DecodeSettings) -> None:
     for field in dataclasses.fields(settings):
         if field.name not in SETTINGS and getattr(settings, field.name) != field.default:
             raise UserError(
                 f"decode hparam {field.name} has no effect on attention: leave it out. "
-                f"Those that have are {', '.join(SETTINGS)}."
+                f"Those with an effect are {', '.join(SETTINGS)}."
             )
 
 
 def _encoded(encoder, text: str, name: str) -> list[int]:
-    """The ids of a text with the end of sentence."""
+    """Returns the ids of a text, end of sentence included."""
     try:
         ids = [*encoder.encode(text.strip()), EOS_ID]
     except UserError as error:
         raise UserError(f"{name}: {error}") from error
     if len(ids) > MOST_TOKENS:
         raise UserError(
-            f"the {name} has {len(ids)} tokens, end of sentence included; attention is shown of "
-            f"{MOST_TOKENS} at most: give a shorter one."
+            f"the {name} has {len(ids)} tokens, end of sentence included; {MOST_TOKENS} are "
+            "allowed: give a shorter one."
         )
     return ids
 
 
 def _tags(problem, words: str, target: str) -> str:
-    """The tags of a tree in brackets, or the tags themselves."""
+    """Returns the tags of a tree in brackets; tags are returned as they are."""
     from t2t_keras.parsing import linearize
     from t2t_keras.parsing.trees import parse_tree
 

@@ -1,15 +1,16 @@
-"""Attention as lines from word to word, as in the paper's figures 3 to 5."""
+"""Figures by matplotlib, an extra: attention as lines between words, as in the paper's figures 3 to 5."""
 
 from __future__ import annotations
 
+import os
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from t2t_keras.errors import UserError, nearest
+from t2t_keras.files import atomic_write
 from t2t_keras.inspection.attention import KINDS, AttentionData
-from t2t_keras.inspection.figures import empty_figure
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -22,8 +23,8 @@ NAMES = {
 }
 
 _COLUMNS = 4  # of heads
-_FAINTEST = 0.02  # weight that is drawn
-_APART = 0.12  # rows, between the lines of heads in one picture
+_FAINTEST = 0.02  # weight; fainter lines are left out
+_APART = 0.12  # rows between the lines of heads in one picture
 
 
 def attention_figure(
@@ -33,20 +34,20 @@ def attention_figure(
     heads: Sequence[int] | None = None,
     words: Sequence[str] | None = None,
 ) -> Figure:
-    """Draws one layer: a line from every query, on the left, to every key, as strong as its weight.
+    """Draws one layer: lines from queries on the left to keys on the right, opaque by weight.
 
-    Without `words`, each head has a picture of its own (figures 4 and 5 of the paper). With some,
-    what these alone attend to is in one picture, each head in its colour (figure 3).
+    Without `words`, each head has its own picture (figures 4 and 5 of the paper). With `words`, one
+    picture shows what these queries attend to, each head in its colour (figure 3).
 
     Args:
-        data: of tokens or, by `AttentionData.by_words`, of whole words.
+        data: tokens or, by `AttentionData.by_words`, words.
         kind: one of `KINDS`.
-        layer: its number, from 0 as on the page; None is the last.
-        heads: their numbers, from 0; None is all.
-        words: queries that are drawn, as `data` has them, each wherever it stands; None is all.
+        layer: from 0; None for the last.
+        heads: from 0; None for all.
+        words: queries to draw, at all their places; None for all.
 
     Raises:
-        UserError: no such kind, layer, head or word; matplotlib is not installed.
+        UserError: unknown kind, layer, head or word, or matplotlib is not installed.
     """
     if kind not in KINDS:
         raise UserError(
@@ -92,7 +93,7 @@ def _places(queries: Sequence[str], words: Sequence[str] | None) -> list[int]:
     for word in words:
         if word not in queries:
             raise UserError(
-                f"{word!r} is none of the words that attend: {', '.join(dict.fromkeys(queries))}."
+                f"{word!r} is not a query; queries are {', '.join(dict.fromkeys(queries))}."
                 f"{nearest(word, queries)}"
             )
     return [place for place, query in enumerate(queries) if query in words]
@@ -102,7 +103,7 @@ def _write_words(axes: Axes, queries: Sequence[str], keys: Sequence[str], longes
     for x, align, texts in ((0, "right", queries), (1, "left", keys)):
         for y, text in enumerate(texts):
             shift = 0.02 if x else -0.02
-            # Dollar signs would begin a formula.
+            # A dollar sign would start a formula.
             axes.text(x + shift, y, text.replace("$", r"\$"), ha=align, va="center", fontsize=8)
     axes.set(xlim=(0, 1), ylim=(longest - 0.5, -0.5))
     axes.axis("off")
@@ -111,7 +112,7 @@ def _write_words(axes: Axes, queries: Sequence[str], keys: Sequence[str], longes
 def _draw_lines(
     axes: Axes, weights: np.ndarray, queries: Sequence[int], colour: str, beside: float
 ) -> None:
-    """Draws weights [query, key], lower by a part of a row, which keeps several heads apart."""
+    """Draws weights [query, key], shifted down by `beside` rows to keep heads apart."""
     for query in queries:
         for key in np.flatnonzero(weights[query] >= _FAINTEST):
             axes.plot(
@@ -133,3 +134,46 @@ def _write_legend(figure: Figure, heads: Sequence[int]) -> None:
 
 def _colour(head: int) -> str:
     return f"C{head % 10}"
+
+
+def empty_figure(width: float, height: float) -> Figure:
+    """Returns a figure without axes; sizes in inches.
+
+    Raises:
+        UserError: matplotlib is not installed.
+    """
+    try:
+        from matplotlib.figure import Figure
+    except ImportError as error:
+        raise UserError(
+            "figures need matplotlib, which is not installed: pip install t2t-keras[plot]."
+        ) from error
+    return Figure(figsize=(width, height), layout="constrained")
+
+
+def require_figure(path: str) -> None:
+    """Checks that a figure can be saved, before anything slow is imported.
+
+    Raises:
+        UserError: matplotlib is not installed or does not know the file's format.
+    """
+    formats = empty_figure(1, 1).canvas.get_supported_filetypes()
+    ending = os.path.splitext(path)[1].removeprefix(".").lower()
+    if ending not in formats:
+        raise UserError(
+            f"unknown figure format {path!r}: the name must end in .png, .svg or another of "
+            f"{', '.join(sorted(formats))}."
+        )
+
+
+def save_figure(figure: Figure, path: str) -> None:
+    """Writes a figure in the format of the name's suffix: `.png`, `.svg`, `.pdf`.
+
+    Raises:
+        UserError: unknown format, or the file cannot be written.
+    """
+    try:
+        with atomic_write(path, suffix=os.path.splitext(path)[1]) as partial:
+            figure.savefig(partial)
+    except (OSError, ValueError) as error:
+        raise UserError(f"the figure {path} cannot be written: {error}.") from error

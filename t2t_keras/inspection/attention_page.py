@@ -1,10 +1,14 @@
-"""One HTML page that shows attention, parse tree and beam search, and needs nothing but itself."""
+"""Interactive HTML page of attention, parse tree and beam search, in one file that needs no network."""
 
 from __future__ import annotations
 
+import base64
+import hashlib
+import html
+import json
+from importlib import resources
+from string import Template
 from typing import Any
-
-from t2t_keras.inspection.self_contained import self_contained
 
 _SCRIPTS = (
     "elements.js",
@@ -18,64 +22,78 @@ _SCRIPTS = (
 )
 """In the order in which they need each other."""
 
-_PARTS = 10_000
-"""A weight is stored as so many of its parts: whole numbers are half as long as decimals."""
+_SCALE = 10_000
+"""Weights are stored as integers in these parts of 1, which are half as long as decimals."""
 
 _SIDES = {
     "encoder": ("source", "source"),
     "decoder": ("target", "target"),
     "encdec": ("target", "source"),
 }
-"""Kind of attention -> the sides of its queries and keys."""
+"""Kind of attention -> sides of its queries and keys."""
 
 
 def attention_page(data: dict[str, Any]) -> str:
-    """Returns an HTML page that shows what a model attends to, as Figures 3 to 5 of the paper do.
+    """Returns an HTML page that shows attention as Figures 3 to 5 of the paper do.
 
-    The page holds its style, program and data, and forbids itself any connection. What it shows can
-    be chosen by its address, with numbers from 0, so that a browser without a window draws any
-    figure: `chromium --headless --window-size=1200,800 --screenshot=figure.png
+    The page holds its style, program and data, and its content security policy forbids any
+    connection. Its address selects what is shown, with numbers from 0, so that a headless browser
+    draws any figure: `chromium --headless --window-size=1200,800 --screenshot=figure.png
     "file:///tmp/page.html#attention=encoder&layer=4&heads=0,5&word=12&theme=light"`. There are
     `attention` (encoder, encdec or decoder), `layer`, `heads`, `text` (words or subwords), `view`
-    (lines or heat-map), `theme` (light or dark), and `word` (that looks) or `looked-at`.
+    (lines or heat-map), `theme` (light or dark), and `word` (a query) or `looked-at` (a key).
 
     Args:
-        data: all text is shown as text, whatever is in it:
+        data: see `AttentionData.to_json`; any text in it is shown as text:
 
             - "title".
             - "source" and "target": {"text", "tokens": their texts, "word_texts": those of the words,
               "words": for each token the number of its word, from 0}.
-            - "attention": of "encoder", "decoder" and "encdec" those that there are, each
-              [layers][heads][queries][keys] weights.
+            - "attention": [layers][heads][queries][keys] weights by kind: "encoder", "decoder",
+              "encdec", or some of these.
             - "tree": a parse tree in brackets, or None.
-            - "search": None, or of a beam search {"alpha", "beam_size", "steps": [{"candidates":
-              best first, [{"parent": which of the candidates that the step before kept
-              and that had not ended, "token", "text": all of the hypothesis, "log_p", "score",
-              "kept": whether it goes on or is among the best that have ended, "ended"}]}],
-              "finished": best first, [{"text",
-              "score", "step": from 1}], "stopped": why}.
+            - "search": None, or a beam search: {"alpha", "beam_size", "steps": [{"candidates":
+              best first, [{"parent": its number among the unfinished candidates that the step before
+              kept, "token", "text": of the whole hypothesis, "log_p", "score",
+              "kept": true if it stays in the beam or among the best finished ones, "ended"}]}],
+              "finished": best first, [{"text", "score", "step": from 1}], "stopped": the reason}.
 
     Raises:
-        ValueError: weights that are not of the tokens given.
+        ValueError: the shape of weights is not that of the tokens.
     """
-    attention = {kind: _in_parts(kind, layers, data) for kind, layers in data["attention"].items()}
-    return self_contained(
-        "attention.html",
-        title=data["title"],
-        styles=["common.css", "attention.css"],
-        scripts=_SCRIPTS,
-        data={**data, "attention": attention},
+    folder = resources.files("t2t_keras.inspection") / "page"
+    style = (folder / "attention.css").read_text("utf-8")
+    script = "\n".join((folder / name).read_text("utf-8") for name in _SCRIPTS)
+    attention = {kind: _integers(kind, layers, data) for kind, layers in data["attention"].items()}
+    return Template((folder / "attention.html").read_text("utf-8")).substitute(
+        title=html.escape(data["title"]),
+        style=style,
+        style_hash=_hash(style),
+        script=script,
+        script_hash=_hash(script),
+        data=_json_in_html({**data, "attention": attention}),
     )
 
 
-def _in_parts(kind: str, layers, data) -> list:
-    """The weights of a kind as whole numbers of parts."""
+def _integers(kind: str, layers, data) -> list:
+    """Returns the weights of one kind as integers in parts of 1."""
     queries, keys = (len(data[side]["tokens"]) for side in _SIDES[kind])
     for heads in layers:
         for rows in heads:
             if len(rows) != queries or any(len(row) != keys for row in rows):
                 raise ValueError(f"The attention {kind!r} is not of {queries} x {keys} tokens.")
     return [
-        [[[round(_PARTS * weight) for weight in row] for row in rows] for rows in heads]
+        [[[round(_SCALE * weight) for weight in row] for row in rows] for rows in heads]
         for heads in layers
     ]
+
+
+def _hash(text: str) -> str:
+    """Returns the hash by which the content security policy allows a style or script."""
+    return base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()
+
+
+def _json_in_html(data: Any) -> str:
+    """Returns JSON that cannot end the HTML element around it."""
+    text = json.dumps(data, ensure_ascii=False, separators=(",", ":"))
+    return text.replace("&", "\\u0026").replace("<", "\\u003c").replace(">", "\\u003e")

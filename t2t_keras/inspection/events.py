@@ -1,4 +1,4 @@
-"""Curves in TensorBoard's event files, read without TensorFlow or TensorBoard."""
+"""Scalars in TensorBoard's event files, read without TensorFlow or TensorBoard."""
 
 from __future__ import annotations
 
@@ -8,71 +8,67 @@ import os
 import struct
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
+from t2t_keras import protobuf
 from t2t_keras.data.generation.records import FOOTER_BYTES, HEADER_BYTES
 from t2t_keras.errors import UserError
 
-_FLOAT = 1  # of TensorFlow's DataType
+_FLOAT = 1  # DT_FLOAT
 
 
-class Event(NamedTuple):
-    """One point of a curve."""
+class Point(NamedTuple):
+    """Point of a curve."""
 
     step: int
-    time: float
-    """When it was written, seconds since 1970."""
     value: float
 
 
-def read_events(directory: str | os.PathLike) -> dict[str, list[Event]]:
+def read_events(directory: str | os.PathLike) -> dict[str, list[Point]]:
     """Reads the scalars in the event files of a directory: those of T2T, Keras and ours.
 
-    Where a run went on from an earlier step, what the start before had written of later steps is
-    left out, for it came again. A file that is cut off, as that of a run in progress may be, is read
-    as far as it goes.
+    Where a run was resumed from an earlier step, the points after it of the start before are left
+    out. A truncated file, such as that of a run in progress, is read as far as it goes.
 
     Returns:
-        The points of each curve by its tag, steps rising; empty if there are no event files.
+        Curves by tag, steps rising; empty if there are no event files.
 
     Raises:
         UserError: a file cannot be opened.
     """
-    curves: dict[str, list[Event]] = {}
-    for path in sorted(Path(directory).glob("events.out.tfevents.*"), key=_begun):
-        for tag, event in _scalars(path):
+    curves: dict[str, list[Point]] = {}
+    for path in sorted(Path(directory).glob("events.out.tfevents.*"), key=_creation_time):
+        for tag, point in _scalars(path):
             curve = curves.setdefault(tag, [])
-            while curve and curve[-1].step >= event.step:
+            while curve and curve[-1].step >= point.step:
                 curve.pop()
-            curve.append(event)
+            curve.append(point)
     return curves
 
 
-def _begun(path: Path) -> tuple[int, str]:
-    """When a file was begun, which its name says, then the name."""
+def _creation_time(path: Path) -> tuple[int, str]:
+    """Returns the seconds in the name of an event file, and the name."""
     seconds = path.name.split(".")[3]
     return int(seconds) if seconds.isdigit() else 0, path.name
 
 
-def _scalars(path: Path) -> Iterator[tuple[str, Event]]:
-    # Where a file is damaged, there is no further way.
+def _scalars(path: Path) -> Iterator[tuple[str, Point]]:
+    # The rest of a damaged file cannot be found.
     with contextlib.suppress(IndexError, TypeError, struct.error, UnicodeDecodeError):
         for record in _records(path):
-            step, time, values = 0, 0.0, []
-            for number, value in _fields(record):
-                if number == 1:
-                    (time,) = struct.unpack("<d", value)
-                elif number == 2:
+            step, values = 0, []
+            for number, value in protobuf.fields(record):  # of an Event
+                if number == 2:
                     step = operator.index(value)
                 elif number == 5:
-                    values = [_tag_and_scalar(v) for n, v in _fields(value) if n == 1]
+                    values = [_scalar(v) for n, v in protobuf.fields(value) if n == 1]
             for tag, scalar in values:
                 if scalar is not None:
-                    yield tag, Event(step, time, scalar)
+                    yield tag, Point(step, scalar)
 
 
 def _records(path: Path) -> Iterator[memoryview]:
-    """The records of a TFRecord file, up to the first that is cut off."""
+    """Yields the records of a TFRecord file up to the first that is truncated."""
     try:
         with open(path, "rb") as file:
             size = os.fstat(file.fileno()).st_size
@@ -85,56 +81,17 @@ def _records(path: Path) -> Iterator[memoryview]:
         raise UserError(f"{path} cannot be read: {error.strerror}.") from error
 
 
-def _tag_and_scalar(message: memoryview) -> tuple[str, float | None]:
-    """Of a `Summary.Value`; None if it is no scalar but a picture or the like."""
+def _scalar(message: memoryview) -> tuple[str, float | None]:
+    """Returns the tag and scalar of a `Summary.Value`; None if it holds no float32 scalar."""
     tag, scalar = "", None
-    for number, value in _fields(message):
+    for number, value in protobuf.fields(message):
         if number == 1:
             tag = bytes(value).decode("utf-8")
         elif number == 2:  # simple_value, as T2T writes it
             (scalar,) = struct.unpack("<f", value)
         elif number == 8:
-            scalar = _scalar_tensor(value)
+            tensor = dict(protobuf.fields(value))
+            content = tensor.get(4) or tensor.get(5) or b""  # tensor_content or float_val
+            if tensor.get(1) == _FLOAT and len(content) == 4:
+                (scalar,) = struct.unpack("<f", content)
     return tag, scalar
-
-
-def _scalar_tensor(message: memoryview) -> float | None:
-    """Of a `TensorProto`; None if it is no float32 scalar."""
-    fields = dict(_fields(message))
-    content = fields.get(4) or fields.get(5) or b""  # tensor_content or float_val
-    if fields.get(1) != _FLOAT or len(content) != 4:
-        return None
-    return struct.unpack("<f", content)[0]
-
-
-def _fields(message: memoryview) -> Iterator[tuple[int, Any]]:
-    """Number and value of each field of a protocol buffer: an int, or bytes as they stand."""
-    place = 0
-    while place < len(message):
-        key, place = _varint(message, place)
-        kind = key & 7
-        if kind == 0:
-            value, place = _varint(message, place)
-            yield key >> 3, value
-            continue
-        length = {1: 8, 5: 4}.get(kind)
-        if length is None:
-            if kind != 2:
-                raise IndexError(f"no protocol buffer: a field of kind {kind}")
-            length, place = _varint(message, place)
-        if place + length > len(message):
-            raise IndexError("a field is cut off")
-        yield key >> 3, message[place : place + length]
-        place += length
-
-
-def _varint(message: memoryview, place: int) -> tuple[int, int]:
-    """A base-128 number at a place, and the place behind it."""
-    number = shift = 0
-    while True:
-        byte = message[place]
-        number |= (byte & 0x7F) << shift
-        place += 1
-        if byte < 0x80:
-            return number, place
-        shift += 7

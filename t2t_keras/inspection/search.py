@@ -1,4 +1,4 @@
-"""The beam search of one sentence, step by step: what `decoding/beam.py` does, written down."""
+"""Trace of the beam search of one sentence: the candidates of each step of `decoding/beam.py`."""
 
 from __future__ import annotations
 
@@ -13,76 +13,76 @@ if TYPE_CHECKING:
     from t2t_keras.decoding import DecodeSettings
     from t2t_keras.decoding.beam import Beams
 
-# Decoding imports TensorFlow: where it is used, for the subjects that need none.
+# Decoding imports TensorFlow, so it is imported where it is used.
 
 
 class Candidate(NamedTuple):
-    """A hypothesis with one token more, among the 2K best of a step."""
+    """Hypothesis extended by one token, among the 2K best of a step."""
 
     parent: int
-    """Which hypothesis it goes on from: the number among those that the step before kept and that
-    had not ended, best first."""
+    """Number of the hypothesis it extends among the unfinished ones that the step before kept, best
+    first."""
 
     ids: list[int]
-    """All its tokens."""
+    """Ids of all its tokens."""
 
     token: str
-    """The last one, as `shown_tokens` shows it."""
+    """Last token for display, see `shown_tokens`."""
 
     text: str
-    """All its tokens as text, without the end of sentence."""
+    """Text of the hypothesis, without the end of sentence."""
 
     log_p: float
-    """The sum of the log-probabilities of its tokens."""
+    """Sum of the log-probabilities of its tokens."""
 
     score: float
-    """`log_p` over the length penalty: what candidates are ranked by."""
+    """`log_p` divided by the length penalty, by which candidates are ranked."""
 
     kept: bool
-    """Whether it is among the K best that go on or, if it ended, the K best that have ended."""
+    """True if it is among the K best unfinished or the K best finished hypotheses."""
 
     ended: bool
-    """Whether the token is the end of sentence."""
+    """True if the token is the end of sentence."""
 
 
 class Finished(NamedTuple):
-    """A hypothesis that has ended."""
+    """Finished hypothesis."""
 
     ids: list[int]
     text: str
     score: float
 
     step: int
-    """In which step, from 1: its tokens, end of sentence included."""
+    """Step in which it ended, from 1: the number of its tokens, end of sentence included."""
 
 
 @dataclasses.dataclass(frozen=True)
 class SearchTrace:
-    """A beam search of one sentence."""
+    """Beam search of one sentence."""
 
     beam_size: int
     alpha: float
     limit: int
-    """The most tokens that could come out."""
+    """Maximum length of the output."""
 
     steps: list[list[Candidate]]
-    """The candidates of each step, best first. Those that cannot be chosen are left out, such as
-    an end of sentence that is too early."""
+    """Candidates of each step, best first, without impossible ones such as an end of sentence before
+    the minimum length."""
 
     finished: list[Finished]
-    """The K best that have ended, best first; fewer where fewer have."""
+    """The up to K best finished hypotheses, best first."""
 
     stopped: str
-    """Why there was no further step, in a sentence."""
+    """Reason for stopping, as a sentence."""
 
     ids: list[int]
-    """What was found."""
+    """Result."""
 
     score: float
-    """Its score; its `log_p` where nothing had ended."""
+    """Score of the result; its `log_p` if nothing finished."""
 
     def to_json(self) -> dict[str, Any]:
-        """All that a page shows."""
+        """Returns what the page shows."""
         return {
             "alpha": self.alpha,
             "beam_size": self.beam_size,
@@ -100,11 +100,11 @@ def decode(
     Args:
         model: a `Transformer` or an `Ensemble`.
         encoder: of the targets.
-        source_ids: with their end of sentence.
-        settings: how to decode; not by sampling.
+        source_ids: with end of sentence.
+        settings: for beam search or greedy decoding.
 
     Returns:
-        The ids, with an end of sentence if there is one, and the search; none if `beam_size` is 1.
+        Ids, with the end of sentence if there is one, and the search; None if `beam_size` is 1.
     """
     from t2t_keras.decoding import greedy
 
@@ -136,16 +136,16 @@ def trace_beam_search(
     max_length: int,
     min_length: int = 0,
 ) -> SearchTrace:
-    """Searches as `beam_search` does, one sentence, and keeps what it saw.
+    """Runs `beam_search` on one sentence and records the candidates of each step.
 
     Args:
         model: a `Transformer` or an `Ensemble`.
-        encoder: of the targets, for text.
-        source_ids: with their end of sentence.
+        encoder: of the targets.
+        source_ids: with end of sentence.
         beam_size: K.
-        alpha: weight of the length penalty.
-        max_length: the most tokens of the output.
-        min_length: tokens that must stand before the end of sentence.
+        alpha: exponent of the length penalty.
+        max_length: of the output.
+        min_length: tokens before the end of sentence.
     """
     import tensorflow as tf
 
@@ -169,7 +169,7 @@ def trace_beam_search(
         beams, logits, caches = next_logits(model, beams, position, caches, source, kernels)
         best = ranked(beams, position, logits, weight, None, min_length)
         after = advance(beams, position, logits, weight, None, min_length)
-        trace.steps.append(_seen(beams, after, best, length_penalty(i + 1, weight), encoder))
+        trace.steps.append(_candidates(beams, after, best, length_penalty(i + 1, weight), encoder))
         beams = after
         i += 1
     [ids], [scores] = (tensor.numpy() for tensor in results(beams))
@@ -183,7 +183,7 @@ def trace_beam_search(
 
 
 def _why_stop(beams: Beams, i: int, limit: int, alpha) -> str:
-    """Why the search ends after i tokens; "" if it does not."""
+    """Returns the reason to stop after i tokens; "" to continue."""
     from t2t_keras.decoding.beam import best_possible
 
     possible = float(best_possible(beams, limit, alpha)[0])
@@ -191,26 +191,26 @@ def _why_stop(beams: Beams, i: int, limit: int, alpha) -> str:
     ended = bool(beams.finished.numpy().any())
     if best > possible:
         return (
-            f"Nothing that goes on can beat the score {best:.3f} of the best that has ended: at "
-            f"{limit} tokens, the most allowed, the likeliest would have {possible:.3f} at best."
+            f"No unfinished hypothesis can beat the best finished score, {best:.3f}: at the maximum "
+            f"length, {limit} tokens, the most probable one would score at most {possible:.3f}."
         )
     if i >= limit and ended:
-        return f"It was at {limit} tokens, the most allowed."
+        return f"The maximum length, {limit} tokens, was reached."
     if i >= limit:
         return (
-            f"It was at {limit} tokens, the most allowed, and nothing had ended: the likeliest "
-            "was taken as it was."
+            f"The maximum length, {limit} tokens, was reached and nothing had ended: the most "
+            "probable hypothesis was taken."
         )
     return ""
 
 
-def _seen(beams: Beams, after: Beams, best, penalty, encoder) -> list[Candidate]:
-    """The candidates between two states of the search of one sentence.
+def _candidates(beams: Beams, after: Beams, best, penalty, encoder) -> list[Candidate]:
+    """Returns the candidates of one step.
 
     Args:
-        beams, after: before and after the step.
-        best: of `ranked`.
-        penalty: what its scores have been divided by.
+        beams, after: state before and after the step.
+        best: result of `ranked`.
+        penalty: length penalty in its scores.
     """
     from t2t_keras.decoding.search import INFINITY
     from t2t_keras.decoding.translator import until_eos
@@ -259,7 +259,7 @@ def _finished(beams: Beams, encoder) -> list[Finished]:
 
 
 def _up_to_eos(ids) -> list[int]:
-    """The ids up to the first end of sentence, with it."""
+    """Returns the ids up to and including the first end of sentence."""
     from t2t_keras.decoding.translator import until_eos
 
     before = until_eos(ids)

@@ -1,4 +1,4 @@
-"""Token ids as a reader sees them: as text, and which of them make a word."""
+"""Tokens for display: the text of each id, and the words that they make up."""
 
 from __future__ import annotations
 
@@ -11,46 +11,47 @@ from t2t_keras.text import ByteTextEncoder, SubwordTextEncoder
 from t2t_keras.text.tokenizer import unescape
 
 END = "</s>"
-"""How the end of sentence is shown."""
+"""Text of the end of sentence."""
 
 SPACE = "\u2423"
-"""How a space is shown in a token that has nothing else."""
+"""Text of a space in a token without anything else."""
 
 NOTHING = "\u00b7"
-"""How a subtoken is shown that does no more than end a word."""
+"""Text of a subtoken that only ends a word."""
 
 
 class Tokens(NamedTuple):
-    """The tokens of a text, the end of sentence among them."""
+    """Tokens of a text, end of sentence included."""
 
     text: str
-    """All of it, without the end of sentence."""
+    """The whole text, without the end of sentence."""
 
     tokens: list[str]
-    """Each as text."""
+    """Text of each token."""
 
     words: list[int]
-    """For each the number of its word, from 0."""
+    """Word number of each token, from 0."""
 
     word_texts: list[str]
-    """The words."""
+    """Text of each word."""
 
     def by_words(self) -> Tokens:
-        """The same with a token for each word."""
+        """Returns the same with one token per word."""
         texts = self.word_texts
         return self._replace(tokens=texts, words=list(range(len(texts))))
 
 
 def shown_tokens(encoder, ids: Sequence[int], split_at_space: bool = False) -> Tokens:
-    """Shows token ids.
+    """Returns the tokens of ids for display.
 
-    A word is a token of T2T's tokenizer, which separates letters and digits from what stands
-    between them; of bytes, what white space separates; of a list of words, one of them.
+    With subwords, a word is a token of T2T's tokenizer, which separates letters and digits from
+    other characters; with bytes, words are separated by white space; with a vocabulary of words,
+    each token is one.
 
     Args:
-        encoder: a text encoder.
+        encoder: text encoder.
         ids: with or without an end of sentence.
-        split_at_space: of subwords, a word goes on until white space, as in "/NP".
+        split_at_space: split subwords into words at white space alone, as for "/NP".
     """
     words = list(_words(encoder, ids, split_at_space))
     return Tokens(
@@ -82,10 +83,10 @@ def _words(encoder, ids: Sequence[int], split_at_space: bool) -> Iterator[_Word]
 
 
 def _subword_tokens(encoder: SubwordTextEncoder, ids: Sequence[int]) -> Iterator[_Word]:
-    """The tokens of T2T's tokenizer, with the spaces that belong to them."""
+    """Yields the tokens of T2T's tokenizer, with the spaces that belong to them."""
     pieces, tokens = "", []
     for i in ids:
-        piece = encoder.subtoken(i) or f"ID_{i}_"  # a row that fills the model's table up
+        piece = encoder.subtoken(i) or f"ID_{i}_"  # padding row of the embedding table
         pieces += piece
         tokens.append(_shown(unescape(piece.removesuffix("_"))))
         if piece.endswith("_"):
@@ -99,7 +100,7 @@ def _join_at_space(words: Iterator[_Word]) -> Iterator[_Word]:
     """Joins tokens of T2T's tokenizer unless white space stands between them."""
     joined = _Word("", [])
     for word in words:
-        # A lone space between letters or digits is no token.
+        # T2T's tokenizer drops a single space between letters or digits.
         letters = joined.text[-1:].isalnum() and word.text[:1].isalnum()
         if joined.tokens and (letters or joined.text[-1:].isspace() or word.text[:1].isspace()):
             yield _stripped(joined)
@@ -113,7 +114,7 @@ def _join_at_space(words: Iterator[_Word]) -> Iterator[_Word]:
 def _byte_words(encoder: ByteTextEncoder, ids: Sequence[int]) -> Iterator[_Word]:
     for _, group in itertools.groupby(ids, key=lambda i: encoder.decode([i]).isspace()):
         word = list(group)
-        # A byte that is a part of a character shows as U+FFFD.
+        # A part of a multi-byte character decodes to U+FFFD.
         yield _Word(_shown(encoder.decode(word)), [_shown(encoder.decode([i])) for i in word])
 
 
@@ -122,5 +123,5 @@ def _stripped(word: _Word) -> _Word:
 
 
 def _shown(text: str) -> str:
-    """Without the spaces around it, unless it has nothing else."""
+    """Returns a token without the spaces around it, or signs for spaces alone and for nothing."""
     return text.strip() or SPACE * len(text) or NOTHING

@@ -1,6 +1,6 @@
-"""The experiments of "Attention Is All You Need": what they are, what they cost, and running them.
+"""Experiments of "Attention Is All You Need": rows of its tables, their cost, and running them.
 
-Nothing here imports TensorFlow; the stages of a run are programs of their own.
+Nothing here imports TensorFlow; the stages of a run are separate processes.
 """
 
 from t2t_keras.paper.cost import Cost, cost, count_parameters

@@ -1,4 +1,4 @@
-"""What a row of the paper costs, by formula: operations, memory, hours."""
+"""Cost of a row of the paper by formula: parameters, operations, memory, hours."""
 
 from __future__ import annotations
 
@@ -12,21 +12,21 @@ from t2t_keras.paper.rows import Row
 from t2t_keras.settings import HParams
 
 REAL_SHARE = 0.75
-"""Target tokens of a batch for each of its `batch_size`, about: what padding leaves."""
+"""Approximate real target tokens per unit of `batch_size`; the rest is padding."""
 
 TRAINING = 3
-"""Operations of a training step for each of its forward pass: two products a matrix go back."""
+"""Operations of a training step per operation of its forward pass: the backward pass has twice as many."""
 
 
 @dataclasses.dataclass(frozen=True)
 class Device:
-    """An accelerator.
+    """Accelerator.
 
     Args:
-        name: usual one.
-        teraflops: dense matrix products at `precision`, as its maker says; of the P100, as the
-            paper says (section 6.1, note 5).
-        precision: of these.
+        name: its common name.
+        teraflops: peak of dense matrix products at `precision` by its specification; of the P100
+            by the paper (section 6.1, note 5).
+        precision: data type of the peak.
         memory: GB.
     """
 
@@ -47,16 +47,16 @@ DEVICES = (
 
 @dataclasses.dataclass(frozen=True)
 class Cost:
-    """The cost of a training.
+    """Cost of a training run.
 
     Args:
         parameters: of the model.
-        source_flops, target_flops: of the forward pass, for a source and a target token.
+        source_flops, target_flops: of the forward pass, per source and per target token.
         updates: of the run.
-        source_tokens, target_tokens: of an update.
-        batches: that make an update on one device.
-        state_bytes: weights, their gradients, Adam's moments, and gradients of earlier batches.
-        activation_bytes: at least, of one batch: what the backward pass needs, float32.
+        source_tokens, target_tokens: per update.
+        batches: per update, on one device.
+        state_bytes: of weights, gradients, Adam's moments and accumulated gradients.
+        activation_bytes: lower bound for the activations of one batch in float32.
     """
 
     parameters: Parameters
@@ -71,22 +71,22 @@ class Cost:
 
     @property
     def update_flops(self) -> float:
-        """Of one update."""
+        """Operations per update."""
         source = self.source_tokens * self.source_flops
         return TRAINING * (source + self.target_tokens * self.target_flops)
 
     @property
     def run_flops(self) -> float:
-        """Of the whole training."""
+        """Operations of the run."""
         return self.updates * self.update_flops
 
     def hours(self, device: Device, utilization: float, devices: int = 1) -> float:
-        """How long the training takes.
+        """Returns the duration of the run.
 
         Args:
-            device: on which.
-            utilization: how much of its peak the training reaches, 0 to 1.
-            devices: how many of them.
+            device: type of the devices.
+            utilization: share of their peak that training reaches, 0 to 1.
+            devices: their number.
         """
         if not 0 < utilization <= 1:
             raise UserError(f"utilization must be more than 0 and 1 at most, got {utilization}.")
@@ -94,12 +94,12 @@ class Cost:
 
 
 def cost(row: Row, overrides: str = "", updates: int | None = None) -> Cost:
-    """The cost of a row.
+    """Returns the cost of a row.
 
     Args:
         row: of the paper.
-        overrides: of its settings, as `--hparams` takes them.
-        updates: of the training; the row's unless given.
+        overrides: of its settings, in the grammar of `--hparams`.
+        updates: of the run; by default the row's.
 
     Raises:
         UserError: an override is wrong.
@@ -126,14 +126,14 @@ def cost(row: Row, overrides: str = "", updates: int | None = None) -> Cost:
 def forward_flops(
     hp: HParams, vocab_size: int, source_length: int, target_length: int
 ) -> tuple[float, float]:
-    """Floating-point operations of the forward pass for a source token and for a target token.
+    """Returns the floating-point operations of the forward pass per source and per target token.
 
-    2 for each element of a matrix that the token's vector is multiplied with; and, in attention, 2
-    for each channel of a query and of a value and each position that is attended to (also those
-    that a mask hides). Sums, norms, softmax and looking up tables are left out.
+    Counts 2 per element of each weight matrix and, in attention, 2 per channel of a query and of a
+    value for each key position, masked ones included. Sums, norms, softmax and table lookups are
+    left out.
     """
     attention, feed_forward = matrices(hp)
-    channels = attention // (2 * hp.hidden_size)  # of a key and a value
+    channels = attention // (2 * hp.hidden_size)  # per hidden unit, of a key and a value
     memory = hp.hidden_size * channels  # keys and values of the source in the decoder
     encoder_layers = hp.num_encoder_layers or hp.num_hidden_layers
     decoder_layers = hp.num_decoder_layers or hp.num_hidden_layers
@@ -147,10 +147,10 @@ def forward_flops(
 
 
 def kept_elements(hp: HParams, vocab_size: int, length: int) -> float:
-    """Numbers that the backward pass needs, at least, for one position of source and of target.
+    """Returns the number of activations that the backward pass needs per position of both sides, at least.
 
-    Of a layer: inputs and outputs of its matrices, attention's weights, what norms and residuals
-    pass on; of the softmax: logits, their logarithms and their gradient.
+    Per layer: inputs and outputs of its matrices, attention weights, inputs of norms and residuals;
+    for the softmax: logits, log-probabilities and their gradient.
     """
     channels = matrices(hp)[0] // (2 * hp.hidden_size)
     weights = hp.num_heads * length
@@ -162,7 +162,7 @@ def kept_elements(hp: HParams, vocab_size: int, length: int) -> float:
 
 
 def describe(row: Row, price: Cost, utilization: float) -> list[str]:
-    """The cost in lines of text."""
+    """Returns the cost as lines of text."""
     p = price.parameters
     millions = f"{p.total / 1e6:.1f} million at a vocabulary of {row.vocab_size:,}"
     if row.paper_parameters:
@@ -173,11 +173,11 @@ def describe(row: Row, price: Cost, utilization: float) -> list[str]:
         f"parameters   {millions}",
         f"             encoder {p.encoder / 1e6:.1f}, decoder {p.decoder / 1e6:.1f}, "
         f"tables {(p.tables + p.positions) / 1e6:.1f}",
-        f"operations   {power(TRAINING * price.source_flops)} a source token and "
-        f"{power(TRAINING * price.target_flops)} a target token, forward and backward, in sentences "
+        f"operations   {power(TRAINING * price.source_flops)} per source token and "
+        f"{power(TRAINING * price.target_flops)} per target token, forward and backward, in sentences "
         f"of {row.source_length} and {row.target_length} tokens",
-        f"             {power(price.update_flops)} an update of {price.source_tokens:,} and "
-        f"{price.target_tokens:,} tokens, {power(price.run_flops)} a run of {price.updates:,}",
+        f"             {power(price.update_flops)} per update of {price.source_tokens:,} and "
+        f"{price.target_tokens:,} tokens, {power(price.run_flops)} per run of {price.updates:,}",
     ]
     if row.paper_flops:
         lines.append(
@@ -200,7 +200,7 @@ def describe(row: Row, price: Cost, utilization: float) -> list[str]:
 
 
 def power(number: float) -> str:
-    """A large number as the paper writes it: 3.3e18."""
+    """Formats a large number as the paper does: 3.3e18."""
     return f"{number:.1e}".replace("e+", "e")
 
 
@@ -209,35 +209,33 @@ def _hours(hours: float) -> str:
     return f"{hours:,.{digits}f}"
 
 
-# ----------------------------------------------------------------------------
-# How many parameters a Transformer has, by formula.
+# Parameters
 
 
 _TARGET_SPACES = 32
 
 
 class Parameters(NamedTuple):
-    """Of each part of a network."""
+    """Number of parameters by part of the network."""
 
     encoder: int
     decoder: int
-    tables: int  # embeddings, softmax and target spaces
-    positions: int  # learned ones
+    tables: int  # embedding, softmax, target space
+    positions: int  # learned
 
     @property
     def total(self) -> int:
-        """All of them."""
+        """Number of all parameters."""
         return sum(self)
 
 
 def count_parameters(hp: HParams, source_vocab_size: int, target_vocab_size: int) -> Parameters:
-    """Counts those of the `Transformer` of these settings, without making it.
+    """Returns the parameters of a `Transformer` without building it.
 
-    An attention has matrices without biases, a feed-forward network has both, a normalisation has a
-    scale and a bias.
+    Attention has no biases; feed-forward layers have; normalisation has a scale and a bias.
 
     Args:
-        hp: the settings; vectors of relative positions are not counted.
+        hp: its settings; relative position embeddings are not counted.
         source_vocab_size, target_vocab_size: as for `Transformer`.
     """
     attention, feed_forward = matrices(hp)
@@ -260,7 +258,7 @@ def count_parameters(hp: HParams, source_vocab_size: int, target_vocab_size: int
 
 
 def matrices(hp: HParams) -> tuple[int, int]:
-    """Elements of the matrices of one attention and of one feed-forward network."""
+    """Returns the weights of one attention and of one feed-forward layer, without biases."""
     keys = hp.attention_key_channels or hp.hidden_size
     values = hp.attention_value_channels or hp.hidden_size
     return 2 * hp.hidden_size * (keys + values), 2 * hp.hidden_size * hp.filter_size

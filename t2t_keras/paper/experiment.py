@@ -1,4 +1,4 @@
-"""A row of the paper run from raw data to its figure, in stages that a second start goes on with."""
+"""Run of a row of the paper from raw data to its figures, in stages that a second start resumes."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import shlex
 import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from t2t_keras import registry
 from t2t_keras.errors import UserError
@@ -31,25 +31,25 @@ _SET_HERE = frozenset(
         "eval_early_stopping_steps",
     }
 )
-"""What of `--train_flags` would leave other checkpoints than those that are averaged."""
-_SPARE_CHECKPOINTS = 5  # of stops, which are not averaged
+"""Flags that `--train_flags` must not hold: they decide which checkpoints there are to average."""
+_SPARE_CHECKPOINTS = 5  # written when stopped, not averaged
 _CORRECTED = ("attention_dropout", "pos")
-"""Settings that sets of the paper had otherwise in version 0.1.0."""
+"""Settings whose value in the paper's sets was another in version 0.1.0."""
 
 
 @dataclasses.dataclass(frozen=True)
 class ExperimentSettings:
-    """Where a row is run, and what is different from the paper.
+    """Directories of an experiment, and its differences from the row.
 
     Args:
         data_dir: vocabulary and shards.
-        output_dir: all else.
+        output_dir: everything else.
         tmp_dir: source files.
-        problem: instead of the row's; "": the row's.
-        train_steps: instead of the row's; 0: the row's.
+        problem: other data than the row's; "" for the row's.
+        train_steps: other number of updates; 0 for the row's.
         hparams: overrides of the row's settings.
         train_flags: further flags of `t2t-keras-train`.
-        t2t_usr_dir: a user's own problems; "": none.
+        t2t_usr_dir: user's problems; "" for none.
     """
 
     data_dir: str
@@ -62,30 +62,24 @@ class ExperimentSettings:
     t2t_usr_dir: str = ""
 
 
-class Stage:
-    """A step on the way.
+class Stage(NamedTuple):
+    """Stage of an experiment."""
 
-    Args:
-        name: for messages.
-        done: whether what it makes is there, whole.
-        run: makes it.
-    """
-
-    def __init__(self, name: str, done: Callable[[], bool], run: Callable[[], None]):
-        self.name = name
-        self.done = done
-        self.run = run
+    name: str
+    done: Callable[[], bool]
+    """True if its output is complete."""
+    run: Callable[[], None]
 
 
 class Experiment:
-    """A row of the paper in a directory.
+    """Experiment with a row of the paper.
 
     Args:
         row: of the paper.
-        settings: where, and what is different.
+        settings: directories and differences.
 
     Raises:
-        UserError: the problem or an override is wrong.
+        UserError: unknown problem or wrong override.
     """
 
     def __init__(self, row: Row, settings: ExperimentSettings):
@@ -99,7 +93,7 @@ class Experiment:
         for flag in self._train_flags:
             if (name := flag.lstrip("-").split("=")[0]) in _SET_HERE:
                 raise UserError(
-                    f"--train_flags holds --{name}, which decides what is averaged and judged: "
+                    f"--train_flags holds --{name}, which decides which checkpoints are averaged: "
                     "leave it out."
                 )
         self.problem = registry.problem(settings.problem or row.problem)
@@ -121,7 +115,7 @@ class Experiment:
 
     @property
     def averaged_steps(self) -> list[int]:
-        """Those of the checkpoints that are averaged: the last one, and evaluations before it."""
+        """Steps of the checkpoints to average: the last one and evaluations before it."""
         before = self.steps - self.apart
         if self.steps % self.interval:  # the last gap is a shorter one
             before = (self.steps - 1) // self.apart * self.apart
@@ -130,11 +124,11 @@ class Experiment:
 
     @property
     def checkpoint(self) -> Path:
-        """The one that is judged."""
+        """Prefix of the checkpoint that is evaluated."""
         return self.average if self.averaged > 1 else self.last_checkpoint
 
     def stages(self) -> list[Stage]:
-        """Those of this row, in order."""
+        """Returns the stages of this row in order."""
         stages = [
             Stage("datagen", self._data_is_there, self._datagen),
             Stage("texts", self._texts_are_there, self._texts),
@@ -149,20 +143,19 @@ class Experiment:
         return stages
 
     def run(self) -> dict[str, float]:
-        """Runs the stages whose result is not there; returns the figures.
+        """Runs the stages that are not done and returns the figures.
 
-        SIGTERM and Ctrl-C end the stage as its own command would, and then exit as a shell does
-        (143, 130); the same experiment started again goes on there. Where another start is still at
-        work, this one waits for it.
+        SIGTERM and Ctrl-C end the stage as its own command would, with exit code 143 or 130; the
+        same command resumes there. A second start waits for the first one.
 
         Raises:
-            UserError: the directory cannot be written or holds another experiment, or a stage has
+            UserError: the directory cannot be written or holds another experiment, or a stage
                 failed.
         """
         with writing(self.directory):
             self.directory.mkdir(parents=True, exist_ok=True)
         with locked(self.directory / LOCK_FILE) as lock, Programs(lock) as self._programs:
-            for leftover in self.directory.glob("*.incomplete"):  # of what was killed
+            for leftover in self.directory.glob("*.incomplete"):  # of a killed stage
                 leftover.unlink()
             self._begin_record()
             for stage in self.stages():
@@ -175,11 +168,11 @@ class Experiment:
                 self._stop_if_asked()
                 if not stage.done():
                     raise UserError(
-                        f"the stage {stage.name} ended before it was done: the same command goes on."
+                        f"the stage {stage.name} ended early: run the same command again to resume."
                     )
         return json.loads(self.result.read_text("utf-8"))["figures"]
 
-    # What is there
+    # Checks for outputs
 
     def _data_is_there(self) -> bool:
         from t2t_keras.data.shards import shard_paths
@@ -205,7 +198,7 @@ class Experiment:
         index = self.average.with_name(self.average.name + ".index")
         return index.exists() and (self.average.parent / "checkpoint").exists()
 
-    # What makes it
+    # Stages
 
     def _datagen(self) -> None:
         self._command(
@@ -223,7 +216,7 @@ class Experiment:
         self._program(["t2t_keras.paper.held_out", *arguments])
 
     def _kept(self) -> list[str]:
-        """Overrides for what the row's set had otherwise when a version before this one began the run."""
+        """Returns overrides that keep corrected settings of a run started by an earlier version."""
         began_with = _read_json(self.run_directory / HPARAMS_FILE)
         now = registry.hparams(self.row.name, self.settings.hparams).to_dict()
         return [
@@ -315,15 +308,15 @@ class Experiment:
         if self._programs.signal is not None or code == 0:
             return
         if code == 2:
-            sys.exit(2)  # it has said what is wrong
+            sys.exit(2)  # it has printed its error
         ended = f"was killed by signal {-code}" if code < 0 else f"ended with code {code}"
-        raise UserError(f"{_as_typed(words[:1])} {ended}: the same command goes on there.")
+        raise UserError(f"{_as_typed(words[:1])} {ended}: run the same command again to resume.")
 
     def _stop_if_asked(self) -> None:
         number = self._programs.signal
         if number is not None:
             print(
-                f"stopped by {number.name} in the stage {self._stage}: the same command goes on",
+                f"stopped by {number.name} in the stage {self._stage}: run the same command to resume",
                 file=sys.stderr,
                 flush=True,
             )
@@ -342,29 +335,29 @@ class Experiment:
         }
 
     def _begin_record(self) -> None:
-        """Writes what this experiment is, or checks that it is the one that is there."""
+        """Writes the record of this experiment, or checks that it is the recorded one."""
         path, record = self.directory / RECORD_FILE, self._record()
         before = _read_json(path)
         if before and (different := changes({name: before.get(name) for name in record}, record)):
             raise UserError(
                 f"{self.directory} holds another experiment ({'; '.join(different)}): "
-                "give the same flags to go on, or another --output_dir."
+                "give the same flags to resume it, or another --output_dir."
             )
         write_json(path, record)
 
 
 def _interval(steps: int, apart: int) -> int:
-    """How often checkpoints are written for those to be averaged, `apart` from the last one on.
+    """Returns the steps between checkpoints, so that those to average lie `apart` before the last.
 
-    Where that takes more than three times as many, they are written at multiples of `apart`, and
-    the last gap is a shorter one.
+    If that takes more than three times as many checkpoints, they are written at multiples of
+    `apart`, and the last gap is shorter.
     """
     common = math.gcd(steps, apart)
     return common if 3 * common >= apart else apart
 
 
 def _split(flags: str) -> list[str]:
-    """Flags as a shell would split them."""
+    """Splits flags as a shell does."""
     try:
         return shlex.split(flags)
     except ValueError as error:
@@ -374,7 +367,7 @@ def _split(flags: str) -> list[str]:
 def _figures(
     problem, references: list[str], outputs: list[str], language: str = "de"
 ) -> dict[str, float]:
-    """What the paper measures, and what makes it comparable today."""
+    """Returns the paper's figures, and those comparable with other work."""
     from t2t_keras import metrics
 
     if problem.quality_metric == "f1":
@@ -386,7 +379,7 @@ def _figures(
 
 
 def _with_right_tags(reference: str, output: str) -> str:
-    """A tree whose words have the tags of another; as it is where their words differ."""
+    """Returns a tree with the tags of the reference, unchanged if their words differ."""
     from t2t_keras.parsing import parse_tree
     from t2t_keras.parsing.trees import with_tags
 
@@ -399,13 +392,13 @@ def _with_right_tags(reference: str, output: str) -> str:
 
 
 def _perplexity(printed: str) -> float:
-    """That of the line of `t2t-keras-eval`."""
+    """Returns the perplexity in the output of `t2t-keras-eval`."""
     words = printed.split()
     return float(words[words.index("perplexity") + 1])
 
 
 def _as_typed(words: Sequence[str]) -> str:
-    """How a user would type a program."""
+    """Returns the command that a user would type."""
     module, *arguments = words
     if module.startswith("t2t_keras.cli."):
         return shlex.join([f"t2t-keras-{module.removeprefix('t2t_keras.cli.')}", *arguments])
@@ -417,7 +410,7 @@ def _say(line: str) -> None:
 
 
 def _read_json(path: Path) -> dict[str, Any]:
-    """What a JSON file holds; nothing if it is not there."""
+    """Reads a JSON file; an absent one is empty."""
     try:
         return json.loads(path.read_text("utf-8"))
     except FileNotFoundError:

@@ -1,6 +1,6 @@
-"""The sentences of a split that a model has not seen, as text, and what should come of them.
+"""Source sentences and references of a held-out split as text files.
 
-A program of its own, since some data is read with TensorFlow:
+A process of its own, since some datasets are read with TensorFlow:
 `python -m t2t_keras.paper.held_out PROBLEM SPLIT DATA_DIR TMP_DIR INPUTS REFERENCES [USR_DIR]`.
 """
 
@@ -18,16 +18,18 @@ from t2t_keras.files import atomic_write
 def write_held_out(
     problem_name: str, split: str, data_dir: str, tmp_dir: str, inputs: Path, references: Path
 ) -> int:
-    """Writes two files of a line each sentence, and returns how many; `inputs` is there last.
+    """Writes one sentence per line and returns their number; `inputs` appears last.
 
-    References are what `t2t-keras-decode` would write for the right targets: text, or trees.
+    References have the format of `t2t-keras-decode`: text, or trees.
 
     Raises:
-        UserError: the problem has no text, or what it has cannot be read.
+        UserError: the problem does not generate text per split, or its data cannot be read.
     """
     problem = registry.problem(problem_name)
     if not problem.is_generate_per_split:
-        raise UserError(f"{problem_name} has no text of {split} alone: its shards divide its data.")
+        raise UserError(
+            f"{problem_name} has no text of {split} alone: its splits are shards of one set."
+        )
     count = 0
     with (
         atomic_write(inputs) as partial_inputs,
@@ -47,7 +49,7 @@ def write_held_out(
 
 
 def main(arguments: list[str]) -> None:
-    """The program."""
+    """Runs the script."""
     problem, split, data_dir, tmp_dir, inputs, references, *directories = arguments
     try:
         for directory in directories:

@@ -1,4 +1,4 @@
-"""Programs run one after the other: signals are passed on, and two starts do not mix."""
+"""Subprocesses run one after the other, with signals forwarded, and a lock against a second start."""
 
 from __future__ import annotations
 
@@ -15,17 +15,17 @@ from t2t_keras.progress import SIGNALS
 
 
 class Programs:
-    """Runs programs; as a `with` block, for SIGTERM, SIGINT and SIGHUP to reach them alone.
+    """Runs programs; as a context manager, forwards SIGTERM, SIGINT and SIGHUP to the running one.
 
-    Each has a process group of its own, so that Ctrl-C comes once, and ends as it does by itself.
+    Each has its own process group, so that it gets Ctrl-C once.
 
     Args:
-        lock: an open file that stays locked as long as a program lives, even without this one.
+        lock: open file that stays locked while a program lives, even if this process is gone.
     """
 
     def __init__(self, lock: BinaryIO):
         self.signal: signal.Signals | None = None
-        """The first that came."""
+        """First signal received."""
         self._lock = lock
         self._running: subprocess.Popen | None = None
         self._before: dict[signal.Signals, Any] = {}
@@ -33,7 +33,7 @@ class Programs:
     def __enter__(self) -> Programs:
         for number in SIGNALS:
             if signal.getsignal(number) is not signal.SIG_IGN:  # as nohup makes SIGHUP
-                self._before[number] = signal.signal(number, self._pass_on)
+                self._before[number] = signal.signal(number, self._forward)
         return self
 
     def __exit__(self, *error: object) -> None:
@@ -41,11 +41,11 @@ class Programs:
             signal.signal(number, handler)
 
     def run(self, command: Sequence[str], output: Path | None = None) -> int:
-        """Runs a program to its end, and returns its exit code; negative: the signal that killed it.
+        """Runs a program and returns its exit code, or minus the signal that killed it.
 
         Args:
-            command: the program and its arguments.
-            output: a file for what it prints; by default it prints where we do.
+            command: program and arguments.
+            output: file for its standard output; by default it shares ours.
         """
         sys.stdout.flush()
         with contextlib.ExitStack() as stack:
@@ -57,13 +57,13 @@ class Programs:
                 start_new_session=True,
                 pass_fds=[self._lock.fileno()],
             )
-            if self.signal is not None:  # it came before there was a program to pass it on to
+            if self.signal is not None:  # it came before the program was started
                 self._running.send_signal(self.signal)
             code = self._running.wait()
             self._running = None
         return code
 
-    def _pass_on(self, number: int, frame: Any) -> None:
+    def _forward(self, number: int, frame: Any) -> None:
         self.signal = self.signal or signal.Signals(number)
         if self._running is not None:
             self._running.send_signal(number)
@@ -71,10 +71,10 @@ class Programs:
 
 @contextlib.contextmanager
 def locked(path: Path) -> Iterator[BinaryIO]:
-    """Yields a file that nobody else has locked; waits, and says so, while somebody has.
+    """Locks a file and yields it; prints a line if it has to wait for another process.
 
     Raises:
-        UserError: it cannot be written.
+        UserError: the file cannot be written.
     """
     with writing(path.parent):
         opened = open_locked(path, str(path.parent))

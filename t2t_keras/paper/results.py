@@ -1,4 +1,4 @@
-"""The paper's figures beside ours, as far as these are there."""
+"""Table of the paper's figures beside those of experiments."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ _HEAD = ("row", "figure", "paper", "ours", "difference", "how")
 
 
 def table(directories: Iterable[str]) -> list[str]:
-    """Lines of a Markdown table of the experiments in directories and those below them.
+    """Returns a Markdown table of the experiments in and below some directories.
 
     Raises:
-        UserError: a directory has none, or a file cannot be read.
+        UserError: a directory has no experiment, or a file cannot be read.
     """
     lines = [_line(_HEAD), _line(["---"] * len(_HEAD))]
     for directory in directories:
@@ -36,7 +36,7 @@ def table(directories: Iterable[str]) -> list[str]:
 
 
 def _experiments(directory: Path) -> Iterator[Path]:
-    """Directories of experiments: this one, and two levels of those below."""
+    """Yields the directories of experiments down to two levels below."""
     for pattern in (RECORD_FILE, f"*/{RECORD_FILE}", f"*/*/{RECORD_FILE}"):
         yield from (path.parent for path in directory.glob(pattern))
 
@@ -72,7 +72,7 @@ def _rows(directory: Path) -> Iterator[list[str]]:
 
 
 def _how(record: dict[str, Any], row: Row | None, more: str) -> str:
-    """On what, how long, and what is different from the row."""
+    """Returns data, number of updates and overrides in words."""
     steps = f"{record['train_steps']:,}"
     if row and record["train_steps"] != row.updates:
         steps += f" of {row.updates:,}"

@@ -1,4 +1,4 @@
-"""Every row of the paper's tables 2, 3 and 4: data, settings, decoding, and what the paper got."""
+"""Rows of the paper's tables 2, 3 and 4: data, settings, decoding and the paper's figures."""
 
 from __future__ import annotations
 
@@ -7,30 +7,30 @@ import dataclasses
 from t2t_keras.errors import UserError, nearest
 
 DEV, TEST = "dev", "test"
-"""Splits of data; of WMT 2014, newstest2013 and newstest2014."""
+"""Splits; in WMT 2014, newstest2013 and newstest2014."""
 
 PERPLEXITY, BLEU, F1 = "perplexity", "BLEU", "F1"
-"""What the paper prints of a row."""
+"""Figures that the paper reports."""
 
 
 @dataclasses.dataclass(frozen=True)
 class Row:
-    """A row of a table.
+    """Row of a table.
 
     Args:
-        name: of the row, and of its hparams set.
-        place: where the paper has it.
-        problem: the data, by our name.
-        split: what it is judged on: "dev" or "test".
-        updates: the length of the training.
-        vocab_size: tokens of the vocabulary, about.
-        averaged: the last so many checkpoints are averaged; 1: none are.
-        apart: updates between these.
-        paper: figures that the paper prints, by name.
-        paper_parameters: millions, as the paper prints them; 0: it prints none.
-        paper_flops: the paper's estimate of the training's cost; 0: it prints none.
+        name: of the row and of its hparams set.
+        place: table and group in the paper.
+        problem: registered name.
+        split: evaluated split, "dev" or "test".
+        updates: length of the training.
+        vocab_size: approximate.
+        averaged: number of last checkpoints to average; 1 for none.
+        apart: updates between these checkpoints.
+        paper: the paper's figures by name.
+        paper_parameters: the paper's number in millions; 0 if it gives none.
+        paper_flops: the paper's estimate of the training cost; 0 if it gives none.
         beam_size, alpha, extra_length: of the decoding.
-        source_length, target_length: tokens of a sentence on the average, for the estimate of cost.
+        source_length, target_length: mean tokens per sentence, for the estimate of cost.
     """
 
     name: str
@@ -52,18 +52,13 @@ class Row:
 
     @property
     def decode_hparams(self) -> str:
-        """The decoding as `--decode_hparams` takes it."""
+        """Decoding in the grammar of `--decode_hparams`."""
         return f"beam_size={self.beam_size},alpha={self.alpha},extra_length={self.extra_length}"
 
     @property
     def language(self) -> str:
-        """Whose rules the paper's BLEU follows here: "de" or "fr"."""
+        """Language whose tokenization the paper's BLEU uses: "de" or "fr"."""
         return "fr" if self.problem == _ENFR else "de"
-
-    @property
-    def is_parsing(self) -> bool:
-        """Whether trees are written."""
-        return F1 in self.paper
 
 
 _ENDE, _ENFR = "translate_ende_wmt14", "translate_enfr_wmt14"
@@ -107,7 +102,7 @@ def _parsing(name: str, place: str, problem: str, vocab_size: int, f1: float) ->
 def _variation(
     name: str, letter: str, ppl: float, bleu: float, millions: float, updates: int
 ) -> Row:
-    """Of table 3: on newstest2013, and without averaging (section 6.2)."""
+    """Returns a row of table 3: evaluated on newstest2013, without averaging (section 6.2)."""
     return Row(
         name=f"paper_table3_{name}",
         place=f"table 3 {letter}".strip(),
@@ -164,14 +159,14 @@ _TABLE_3 = [
 ]
 
 ROWS: dict[str, Row] = {row.name: row for row in (*_TABLE_2_AND_4, *_TABLE_3)}
-"""The rows by name."""
+"""Rows by name."""
 
 
 def row(name: str) -> Row:
-    """The row of a name.
+    """Returns the row of a name.
 
     Raises:
-        UserError: there is none.
+        UserError: unknown name.
     """
     if name not in ROWS:
         raise UserError(

@@ -10,7 +10,7 @@ import platform
 import shlex
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -20,6 +20,8 @@ import tensorflow as tf
 from t2t_keras.checkpoints.run_directory import RUN_FILE, read_settings
 from t2t_keras.files import write_json
 from t2t_keras.progress import Progress, duration
+from t2t_keras.protobuf import double, message, number
+from t2t_keras.settings import HParams
 
 # Speed and progress
 
@@ -134,10 +136,16 @@ class PhaseTimes:
 # Curves and pictures for TensorBoard, which need not be installed
 
 
-# SummaryMetadata(plugin_data=PluginData(plugin_name="scalars"), data_class=DATA_CLASS_SCALAR)
-_SCALAR = b"\n\x09\n\x07scalars\x20\x01"
-# The same of "images" and DATA_CLASS_BLOB_SEQUENCE
-_IMAGE = b"\n\x08\n\x06images\x20\x03"
+def _metadata(plugin: str, data_class: int, content: bytes = b"") -> bytes:
+    """Returns a serialised `SummaryMetadata`, which names the plugin of TensorBoard that shows a value."""
+    plugin_data = message(1, plugin.encode()) + (message(2, content) if content else b"")
+    return message(1, plugin_data) + number(4, data_class)
+
+
+_TENSOR = 2  # DATA_CLASS_TENSOR
+_SCALAR = _metadata("scalars", 1)
+_TEXT = _metadata("text", _TENSOR)
+_IMAGE = _metadata("images", 3)
 
 
 class EventLog:
@@ -165,12 +173,52 @@ class EventLog:
                 png = tf.io.encode_png(image)
                 tf.summary.write(name, tf.stack([*sizes, png]), metadata=_IMAGE)
 
+    def write_run(self, step: int, hparams: HParams, facts: Mapping[str, Any]) -> None:
+        """Writes settings and facts of a run as text, and the settings for the page "HParams".
+
+        Args:
+            step: that a start begins with.
+            hparams: of the run.
+            facts: what `run.json` holds.
+        """
+        settings = hparams.to_dict()
+        with self._writer.as_default(step):
+            for name, values in (("settings", settings), ("run", facts)):
+                tf.summary.write(name, tf.constant(_markdown_table(values)), metadata=_TEXT)
+            metadata = _metadata("hparams", _TENSOR, _session_start(settings))
+            tf.summary.write("_hparams_/session_start_info", tf.zeros([0]), metadata=metadata)
+
     def flush(self) -> None:
         self._writer.flush()
 
 
-# Attention in a sentence, as pictures for TensorBoard
+def _markdown_table(values: Mapping[str, Any]) -> str:
+    """Returns a Markdown table of names and values, the newest of the starts alone."""
+    rows = {name: value for name, value in values.items() if name != STARTS}
+    rows |= values.get(STARTS, [{}])[-1]
+    lines = [f"| {name} | `{value}` |".replace(" `` ", " ") for name, value in rows.items()]
+    return "\n".join(["| | |", "|---|---|", *lines])
 
+
+def _session_start(settings: Mapping[str, Any]) -> bytes:
+    """Returns a serialised `HParamsPluginData` with a `SessionStartInfo` of TensorBoard's."""
+    info = b"".join(
+        message(1, message(1, name.encode()) + message(2, _struct_value(value)))
+        for name, value in settings.items()
+    )
+    return message(3, info)
+
+
+def _struct_value(value: Any) -> bytes:
+    """Returns a serialised `google.protobuf.Value`: of a number, a bool, or else of text."""
+    if isinstance(value, bool):
+        return number(4, value)
+    if isinstance(value, int | float):
+        return double(2, value)
+    return message(3, str(value).encode())
+
+
+# Attention in a sentence, as pictures for TensorBoard
 
 ATTENTION_PIXELS = 8
 """Width and height of the square of one weight."""

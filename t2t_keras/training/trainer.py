@@ -14,7 +14,12 @@ import tensorflow as tf
 
 from t2t_keras import data, registry
 from t2t_keras.checkpoints import load_t2t, resolve, write_settings
-from t2t_keras.checkpoints.run_directory import describe, left_out_of_t2t, require_same_settings
+from t2t_keras.checkpoints.run_directory import (
+    describe,
+    left_out_of_t2t,
+    read_settings,
+    require_same_settings,
+)
 from t2t_keras.checkpoints.t2t import checkpoints_in
 from t2t_keras.data.on_the_fly import TextBatches, stored_encoders
 from t2t_keras.data.reading import plain_errors
@@ -223,6 +228,9 @@ class Trainer:
                 self._tidy_checkpoints()
             self._log_to_tensorboard()
             self.record.note(from_step=step, ended="")
+            if self.engine.is_chief:
+                facts = read_settings(self.output_dir)[1]
+                self.train_log.write_run(step, self.model.hp, facts)
             try:
                 with plain_errors():
                     ended = self._run(step)

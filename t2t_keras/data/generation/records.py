@@ -19,6 +19,7 @@ import numpy as np
 
 from t2t_keras.errors import UserError
 from t2t_keras.files import atomic_write
+from t2t_keras.protobuf import varints
 
 HEADER_BYTES = 12
 """Bytes before each record in a TFRecord file: its length and the checksum of the length."""
@@ -106,16 +107,10 @@ def frame(records: Lists) -> Lists:
 
 
 def _varints(lists: Lists) -> Lists:
-    """The values of each list as base-128 varints."""
-    values = lists.values.astype(np.int64, copy=False).view(np.uint64)
-    size = np.ones(len(values), np.int64)
-    for bits in range(7, int(values.max(initial=0)).bit_length(), 7):
-        size += values >> np.uint64(bits) > 0
-    place = np.arange(size.max(initial=1))
-    septets = (values[:, None] >> (7 * place).astype(np.uint64)).astype(np.uint8) & 0x7F
-    septets[place < size[:, None] - 1] |= 0x80
-    ends = np.concatenate([[0], np.cumsum(size)])[lists.starts]
-    return Lists(septets[place < size[:, None]], np.diff(ends))
+    """Returns the values of each list as varints."""
+    encoded, sizes = varints(lists.values)
+    ends = np.concatenate([[0], np.cumsum(sizes)])[lists.starts]
+    return Lists(encoded, np.diff(ends))
 
 
 def _sized(tag: int, content: Sequence[Lists | bytes]) -> list[Lists | bytes]:

@@ -3,12 +3,12 @@ function fateOf(candidate) {
   return candidate.kept ? (candidate.ended ? "ended" : "kept") : "dropped";
 }
 
-/** The candidate that another goes on from: of those that the step before went on with. */
+/** Returns the candidate that another extends. */
 function originOf(steps, step, candidate) {
   return steps[step - 1]?.candidates.filter((other) => fateOf(other) === "kept")[candidate.parent];
 }
 
-/** A candidate and all that it goes on from. */
+/** Returns a candidate and those before it. */
 function pathTo(steps, step, candidate) {
   const path = new Set();
   for (; candidate; candidate = originOf(steps, step--, candidate)) path.add(candidate);
@@ -111,11 +111,11 @@ function searchLegend() {
     { class: "hint" },
     "Each column is a step: its candidates with their scores, best first. ",
     sample("kept", "kept"),
-    " goes on, ",
+    " stays in the beam, ",
     sample("ended", "ended"),
-    " is a whole output, ",
+    " is a finished output, ",
     sample("dropped", "dropped"),
-    " is not followed. Outlined: the way to the result, or to the candidate pointed at.",
+    " is discarded. Outlined: the path to the result, or to the candidate pointed at.",
   );
 }
 

@@ -5,8 +5,11 @@ import pytest
 
 from t2t_keras.errors import UserError
 from t2t_keras.inspection.attention import AttentionData
-from t2t_keras.inspection.attention_figure import attention_figure
-from t2t_keras.inspection.figures import require_figure, save_figure
+from t2t_keras.inspection.attention_figure import (
+    attention_figure,
+    require_figure,
+    save_figure,
+)
 from t2t_keras.inspection.tokens import Tokens
 
 pytest.importorskip("matplotlib")
@@ -74,7 +77,7 @@ def test_is_written(data, tmp_path, ending):
         ({"kind": "encoders"}, "no attention 'encoders'.* Did you mean 'encoder'?"),
         ({"layer": 2}, "no layer 2: the encdec attention has layers 0 to 1"),
         ({"heads": [3]}, "no head 3: a layer has heads 0 to 2"),
-        ({"words": ["Hunt"]}, "'Hunt' is none of the words that attend: Hund, </s>. Did you mean"),
+        ({"words": ["Hunt"]}, "'Hunt' is not a query; queries are Hund, </s>. Did you mean"),
     ],
 )
 def test_wrong_input(data, options, message):
@@ -84,5 +87,5 @@ def test_wrong_input(data, options, message):
 
 @pytest.mark.parametrize("path", ["figure", "figure.docx"])
 def test_a_name_without_a_known_end_is_refused(path):
-    with pytest.raises(UserError, match=f"a figure cannot be written as '{path}'"):
+    with pytest.raises(UserError, match=f"unknown figure format '{path}'"):
         require_figure(path)

@@ -1,17 +1,18 @@
-"""The pairs of `translate_ende_numbers`, against translations written by hand."""
+"""`translate_ende_numbers`: its sentences, against translations written by hand, and its text files."""
 
 from __future__ import annotations
 
+import hashlib
 import re
-import zlib
 from collections import defaultdict
 from itertools import islice
 from random import Random
 
 import pytest
 
-from t2t_keras.problems.numbers import english, german
+from t2t_keras.problems.numbers.__main__ import main
 from t2t_keras.problems.numbers.pairs import KINDS, SIZES, examples, pairs, split_of
+from t2t_keras.problems.numbers.words import german_attributive, ordinal, year
 
 KIND = {kind.name: kind for kind in KINDS}
 
@@ -246,12 +247,12 @@ def test_cardinals(n):
 
 @pytest.mark.parametrize("n", ORDINALS)
 def test_ordinals(n):
-    assert (english.ordinal(n), german.ordinal(n)) == ORDINALS[n]
+    assert ordinal(n) == ORDINALS[n]
 
 
 @pytest.mark.parametrize("n", YEARS)
 def test_years(n):
-    assert (english.year(n), german.year(n)) == YEARS[n]
+    assert year(n) == YEARS[n]
 
 
 @pytest.mark.parametrize(("kind", "value", "source", "target"), PHRASES)
@@ -264,7 +265,7 @@ def test_phrases(kind, value, source, target):
 @pytest.mark.parametrize("n", [101, 1001, 201_000_001])
 def test_numbers_in_01_are_refused_before_a_noun(n):
     with pytest.raises(ValueError, match="no settled form"):
-        german.attributive(n)
+        german_attributive(n)
 
 
 @pytest.fixture(scope="module")
@@ -306,13 +307,17 @@ def test_every_sentence_has_one_translation_each_way(corpus):
     assert len(there) == 25_000
 
 
-def test_the_same_every_time():
+def test_the_same_every_time(corpus):
     """On every machine and Python: published scores are scores of these sentences."""
-    checksums = {
-        split: zlib.crc32("\n".join("\t".join(pair) for pair in pairs(split)).encode())
-        for split in SIZES
+    digests = {}
+    for split, part in corpus.items():
+        lines = "".join(f"{example.english}\t{example.german}\n" for example in part)
+        digests[split] = hashlib.sha256(lines.encode()).hexdigest()
+    assert digests == {
+        "train": "4d211d572dbfda0b286a3992b26207e017d9218bd8496366444379a553291b23",
+        "dev": "a0a48ed9a3d2623283c7e150d855cffef2b2377fc2ca14a19209f66bba944ce3",
+        "test": "d1260f0471796a72e7fe778a38fc974efcf8868dcaf88549e983cf5088926fc2",
     }
-    assert checksums == {"train": 1144779025, "dev": 889786638, "test": 851077877}
 
 
 def test_only_words(corpus):
@@ -324,10 +329,34 @@ def test_only_words(corpus):
 
 
 def test_problem():
-    from t2t_keras.problems.translate_ende_numbers import TranslateEndeNumbers
+    from t2t_keras.problems.numbers import TranslateEndeNumbers
 
     problem = TranslateEndeNumbers()
     assert problem.is_generate_per_split
     assert [item["split"] for item in problem.dataset_splits] == ["train", "dev", "test"]
     samples = problem.generate_samples("data", "tmp", "test")
     assert [(sample["inputs"], sample["targets"]) for sample in samples] == list(pairs("test"))
+
+
+# Text files
+
+
+def test_writes_the_sentences_of_a_split_line_by_line(tmp_path):
+    english, german = tmp_path / "test.en", tmp_path / "test.de"
+    main(["test", str(english), str(german)])
+    written = zip(
+        *(path.read_text("utf-8").splitlines() for path in (english, german)), strict=True
+    )
+    assert list(written) == list(pairs("test"))
+
+
+@pytest.mark.parametrize("arguments", [[], ["test", "a"], ["eval", "a", "b"]])
+def test_tells_its_usage(arguments):
+    with pytest.raises(SystemExit, match=r"usage: .* train\|dev\|test ENGLISH_FILE GERMAN_FILE"):
+        main(arguments)
+
+
+def test_names_a_file_that_cannot_be_written(tmp_path):
+    path = str(tmp_path / "absent" / "test.en")
+    with pytest.raises(SystemExit, match=rf"^{path} cannot be written: No such file or directory"):
+        main(["test", path, path])

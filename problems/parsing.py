@@ -1,0 +1,216 @@
+"""Parsing problems: the Wall Street Journal (section 6.3 of the paper), free treebanks, Icelandic."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+from t2t_keras.data import DatasetSplit, SpaceID, VocabType
+from t2t_keras.data.parsing_problem import ParsingProblem, TreeCorpus, spaced_trees
+from t2t_keras.data.text_problem import PathLike, absent_vocabulary
+from t2t_keras.data.translate import TwoVocabularyProblem, read_pairs
+from t2t_keras.files import atomic_write
+from t2t_keras.parsing import Tree
+from t2t_keras.registry import register_problem
+from t2t_keras.text import TokenTextEncoder
+from t2t_keras.text.lines import iterate_lines
+
+_VOCAB_CHARACTERS = 40_000_000
+"""Limit of each corpus for building a vocabulary, brackets included."""
+
+_WSJ = {
+    DatasetSplit.TRAIN: TreeCorpus(
+        ("wsj.train.trees", "wsjTrain.trees", "02-21.10way.clean"), range(2, 22)
+    ),
+    DatasetSplit.EVAL: TreeCorpus(
+        ("wsj.dev.trees", "wsjEval.trees", "22.auto.clean"), range(22, 23)
+    ),
+    DatasetSplit.TEST: TreeCorpus(
+        ("wsj.test.trees", "wsjTest.trees", "23.auto.clean"), range(23, 24)
+    ),
+}
+
+
+@register_problem
+class ParsingEnglishPtb16k(ParsingProblem):
+    """Penn Treebank, about 40,000 sentences: sections 2-21, 22 for dev, 23 for test.
+
+    The paper's "WSJ only" with a vocabulary of 16 K tokens, here shared by words and tags.
+    """
+
+    approx_vocab_size = 2**14
+
+    def corpora(self, split: str) -> Sequence[TreeCorpus]:
+        return [_WSJ[split]]
+
+
+@register_problem
+class ParsingEnglishSemisup32k(ParsingProblem):
+    """Penn Treebank and about 17 million automatically parsed sentences, 32 K tokens.
+
+    The paper's "semi-supervised" setting, with the high-confidence and BerkeleyParser corpora of
+    Vinyals et al. (2015), "Grammar as a Foreign Language".
+    """
+
+    approx_vocab_size = 2**15
+    dataset_splits = [
+        {"split": DatasetSplit.TRAIN, "shards": 100},
+        {"split": DatasetSplit.EVAL, "shards": 1},
+        {"split": DatasetSplit.TEST, "shards": 1},
+    ]
+
+    def corpora(self, split: str) -> Sequence[TreeCorpus]:
+        parsed = [TreeCorpus(("high_confidence.trees",)), TreeCorpus(("berkeley_parser.trees",))]
+        return [_WSJ[split], *(parsed if split == DatasetSplit.TRAIN else [])]
+
+    def generate_text_for_vocab(self, data_dir: PathLike, tmp_dir: PathLike) -> Iterator[str]:
+        """Yields words and tags of evenly spaced trees of each corpus, all of the smallest."""
+        for files in self.tree_files(tmp_dir, DatasetSplit.TRAIN):
+            for sample in self.samples_of(spaced_trees(files, _VOCAB_CHARACTERS)):
+                yield sample["inputs"]
+                yield sample["targets"]
+
+
+@register_problem
+class WsjParsing(ParsingProblem):
+    """T2T's problem on its files `wsjTrain.trees` and `wsjEval.trees`, with nothing stripped.
+
+    The outermost bracket of every tree is dropped, whatever its label. The vocabulary is built
+    from the first 1000 lines of `wsj.train.text.txt` and `wsj.train.tags.txt` or, without them,
+    from the first 1000 trees.
+    """
+
+    VOCAB_FILES = ("wsj.train.text.txt", "wsj.train.tags.txt")
+
+    approx_vocab_size = 2**15
+    max_samples_for_vocab = 1000
+    dataset_splits = [
+        {"split": DatasetSplit.TRAIN, "shards": 100},
+        {"split": DatasetSplit.EVAL, "shards": 1},
+    ]
+
+    def corpora(self, split: str) -> Sequence[TreeCorpus]:
+        return [TreeCorpus(("wsjTrain.trees" if split == DatasetSplit.TRAIN else "wsjEval.trees",))]
+
+    def prepare(self, tree: Tree) -> Tree:
+        """Returns the tree unchanged."""
+        return tree
+
+    def generate_text_for_vocab(self, data_dir: PathLike, tmp_dir: PathLike) -> Iterator[str]:
+        """Yields the lines of T2T's files, or samples without them."""
+        words, tags = (Path(tmp_dir) / name for name in self.VOCAB_FILES)
+        if words.exists() or tags.exists():
+            pairs = itertools.islice(read_pairs(words, tags), self.max_samples_for_vocab)
+            yield from itertools.chain.from_iterable(pairs)
+        else:
+            yield from super().generate_text_for_vocab(data_dir, tmp_dir)
+
+
+# Treebanks of your own, such as GUM
+
+
+UNKNOWN = "<UNK>"
+"""Token for tags and brackets that are in no training tree."""
+
+
+@register_problem
+class ParsingEnglishGum(ParsingProblem):
+    """Trees in `train.trees`, `dev.trees` and `test.trees`, plain or `.gz`, with two vocabularies.
+
+    Words have 8 K subwords; each tag or bracket is one token, so that outputs are nearly a quarter
+    shorter than in subwords, where the slash of "/NP" is separate. Both vocabularies come from the
+    training trees alone; other tags are "<UNK>".
+
+    Any treebank can be used. GUM, the Georgetown University Multilayer corpus
+    (https://gucorpling.org/gum), has trees of about 13,000 sentences in its folder `const`.
+    """
+
+    approx_vocab_size = 2**13
+
+    @property
+    def vocab_filenames(self) -> tuple[str, str]:
+        """File names of the vocabularies of words, and of tags and brackets."""
+        tags = f"vocab.{self.dataset_filename()}.tags.{VocabType.TOKEN}"
+        return str(self.vocab_filename), tags
+
+    def corpora(self, split: str) -> Sequence[TreeCorpus]:
+        return [TreeCorpus((f"{split}.trees",))]
+
+    def generate_text_for_vocab(self, data_dir: PathLike, tmp_dir: PathLike) -> Iterator[str]:
+        """Yields the words of all training trees."""
+        for sample in self.generate_samples(data_dir, tmp_dir, DatasetSplit.TRAIN):
+            yield sample["inputs"]
+
+    def get_or_create_encoders(self, data_dir: PathLike, tmp_dir: PathLike) -> dict[str, Any]:
+        """Returns both encoders; builds absent vocabularies."""
+        words = self.get_or_create_vocab(data_dir, tmp_dir)
+        path = self._tags_path(data_dir)
+        if not path.exists():
+            samples = self.generate_samples(data_dir, tmp_dir, DatasetSplit.TRAIN)
+            symbols = {symbol for sample in samples for symbol in sample["targets"].split()}
+            with atomic_write(path) as partial:
+                TokenTextEncoder(vocab_list=[UNKNOWN, *sorted(symbols)]).store_to_file(partial)
+        return {"inputs": words, "targets": _tags_encoder(path)}
+
+    def feature_encoders(self, data_dir: PathLike) -> dict:
+        """Returns both encoders; their vocabularies must exist."""
+        words = self.get_or_create_vocab(data_dir, None, force_get=True)
+        path = self._tags_path(data_dir)
+        if not path.exists():
+            raise absent_vocabulary(self, data_dir, path.name)
+        return {"inputs": words, "targets": _tags_encoder(path)}
+
+    def _tags_path(self, data_dir: PathLike) -> Path:
+        return Path(data_dir) / self.vocab_filenames[1]
+
+
+def _tags_encoder(path: Path) -> TokenTextEncoder:
+    """Reads the vocabulary of tags; those of version 0.1.0, of all splits, have no "<UNK>"."""
+    known = path.read_text("utf-8").split()
+    return TokenTextEncoder(path, replace_oov=UNKNOWN if UNKNOWN in known else None)
+
+
+# Icelandic
+
+
+@register_problem("parsing_icelandic16k")
+class ParsingIcelandic16k(TwoVocabularyProblem):
+    """T2T's parsing of Icelandic: lines of sentence, tab and tree in `parsing_{train,dev}.pairs`.
+
+    Outputs are text, not trees: T2T does not define their format.
+    """
+
+    approx_vocab_sizes = 2**14, 2**8
+    vocab_filenames = "ice_source.tokens.vocab.16384", "ice_target.tokens.vocab.256"
+    table_sizes = None, 2**8  # T2T's, independent of the size of the vocabulary of trees
+    max_subtoken_length = None
+    loss_multiplier = 2.5
+    space_ids = SpaceID.ICE_TOK, SpaceID.ICE_PARSE_TOK
+    dataset_splits = [
+        {"split": DatasetSplit.TRAIN, "shards": 10},
+        {"split": DatasetSplit.EVAL, "shards": 1},
+    ]
+
+    def generate_samples(
+        self, data_dir: PathLike, tmp_dir: PathLike, split: str
+    ) -> Iterator[dict[str, str]]:
+        """Yields the pairs of a file without those that have an empty side or no tab."""
+        for inputs, targets in _pairs(tmp_dir, split):
+            if inputs and targets:
+                yield {"inputs": inputs, "targets": targets}
+            else:
+                self.dropped["empty"] += 1
+
+    def generate_text_of_sides(self, tmp_dir: PathLike, sides: Sequence[int]) -> Iterator[str]:
+        """Yields the inputs (0), the targets (1) or both of all training pairs."""
+        for pair in _pairs(tmp_dir, DatasetSplit.TRAIN):
+            for side in sides:
+                yield pair[side]
+
+
+def _pairs(tmp_dir: PathLike, split: str) -> Iterator[tuple[str, str]]:
+    for line in iterate_lines(Path(tmp_dir) / f"parsing_{split}.pairs"):
+        inputs, _, targets = line.partition("\t")
+        yield inputs.strip(), targets.strip()

@@ -1,0 +1,136 @@
+"""Translation problems on small corpora: Multi30k, IWSLT, PANL-BPPT, SETimes and RMA."""
+
+from __future__ import annotations
+
+from t2t_keras.data import DatasetSplit, TranslateProblem, VocabType
+from t2t_keras.problems.wmt import CorpusProblem
+from t2t_keras.registry import register_problem
+
+_GITHUB = "https://github.com"
+
+
+_MULTI30K = (
+    "https://raw.githubusercontent.com/multi30k/dataset/"
+    "a3d2e0d26b56f3846f66a952536ffed4e401d05a/data/task1/raw/"
+)
+_MULTI30K_PARTS = {
+    DatasetSplit.TRAIN: "train",
+    DatasetSplit.EVAL: "val",
+    DatasetSplit.TEST: "test_2016_flickr",
+}
+
+
+class Multi30kProblem(TranslateProblem):
+    """Multi30k, task 1: 29,000 descriptions of images, from its `.gz` files in `--tmp_dir`, fetched when absent."""
+
+    languages: tuple[str, str]
+    """Codes of the source and the target language: the last part of the file names."""
+
+    @property
+    def approx_vocab_size(self) -> int:
+        return 2**12
+
+    @property
+    def dataset_splits(self) -> list[dict]:
+        return [
+            {"split": DatasetSplit.TRAIN, "shards": 10},
+            {"split": DatasetSplit.EVAL, "shards": 1},
+            {"split": DatasetSplit.TEST, "shards": 1},
+        ]
+
+    def source_data_files(self, split: str) -> list:
+        source, target = (f"{_MULTI30K_PARTS[split]}.{language}.gz" for language in self.languages)
+        return [[(_MULTI30K + source, _MULTI30K + target), (source, target)]]
+
+
+@register_problem
+class TranslateEndeMulti30k(Multi30kProblem):
+    """English to German."""
+
+    languages = ("en", "de")
+
+
+@register_problem
+class TranslateEnfrMulti30k(Multi30kProblem):
+    """English to French."""
+
+    languages = ("en", "fr")
+
+
+def _enid(name: str, english: str = "", indonesian: str = "") -> list:
+    """Returns a source in the repository of English-Indonesian corpora."""
+    url = f"{_GITHUB}/prasastoadi/parallel-corpora-en-id/raw/master/{name}.tgz"
+    return [url, (english or f"{name}.en", indonesian or f"{name}.id")]
+
+
+def _panl(topic: str, words: str) -> list:
+    names = (f"PANL-BPPT-{topic}-{side}-{words}" for side in ("EN-ID", "EN", "ID"))
+    archive, english, indonesian = names
+    return _enid(archive, f"{english}.txt", f"{indonesian}.txt")
+
+
+@register_problem
+class TranslateEnidIwslt32k(CorpusProblem):
+    """English to Indonesian, IWSLT 2017 and PANL-BPPT: 133,000 pairs."""
+
+    train = [
+        _enid("IWSLT17.train.en-id"),
+        _panl("ECO", "150Kw"),
+        _panl("INT", "150Kw"),
+        _panl("SCI", "100Kw"),
+        _panl("SPO", "100Kw"),
+    ]
+    dev = [_enid("IWSLT17.TED.tst2017plus.en-id")]
+
+
+_ENVI = f"{_GITHUB}/stefan-it/nmt-en-vi/raw/master/data"
+
+
+@register_problem
+class TranslateEnviIwslt32k(CorpusProblem):
+    """English to Vietnamese, IWSLT 2015: 133,000 pairs."""
+
+    train = [[f"{_ENVI}/train-en-vi.tgz", ("train.en", "train.vi")]]
+    dev = [[f"{_ENVI}/dev-2012-en-vi.tgz", ("tst2012.en", "tst2012.vi")]]
+
+
+@register_problem
+class TranslateEnmkSetimes32k(CorpusProblem):
+    """English to Macedonian, SETimes: 208,000 pairs; dev is Orwell's "1984"."""
+
+    train = [
+        [
+            "http://nlp.ffzg.hr/data/corpora/setimes/setimes.en-mk.txt.tgz",
+            ("setimes.en-mk.en.txt", "setimes.en-mk.mk.txt"),
+        ]
+    ]
+    dev = [
+        [
+            f"{_GITHUB}/stefan-it/nmt-en-mk/raw/master/data/MTE-1984-dev.enmk.tgz",
+            ("MTE1984-dev.en", "MTE1984-dev.mk"),
+        ]
+    ]
+
+
+@register_problem
+class TranslateEnmkSetimesCharacters(TranslateEnmkSetimes32k):
+    """The same as bytes."""
+
+    vocab_type = VocabType.CHARACTER
+
+
+def _entn(part: str) -> list:
+    url = f"{_GITHUB}/LauraMartinus/ukuxhumana/blob/master/data/en_tn/eng_tswane.{part}.tar.gz"
+    names = (f"entn_parallel.{part}.en", f"entn_parallel.{part}.tn")
+    return [f"{url}?raw=true", names]
+
+
+@register_problem
+class TranslateEntnRma(CorpusProblem):
+    """English to Setswana, the Autshumato corpus of the RMA; its vocabulary file has T2T's name."""
+
+    train, dev = [_entn("train")], [_entn("dev")]
+
+    @property
+    def vocab_filename(self) -> str:
+        return f"vocab.entn.{self.approx_vocab_size}"
