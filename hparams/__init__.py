@@ -10,7 +10,7 @@ from t2t_keras.hparams import ours, paper, parsing, transformer
 
 __all__ = ["ours", "paper", "parsing", "transformer"]
 
-# Modules of version 0.1.0 that these have taken in; their names go with the next release.
+# Names of modules of version 0.1.0, kept for one release.
 _FORMER = {
     transformer: ("clean", "relative", "single_gpu", "small", "table3", "tpu", "transformer_base"),
     ours: ("multi30k", "numbers"),

@@ -1,4 +1,4 @@
-"""Sets of our own, for corpora that train on a laptop."""
+"""Sets that T2T does not have, for corpora that train on a laptop."""
 
 from __future__ import annotations
 
@@ -6,13 +6,12 @@ from t2t_keras.hparams.transformer import transformer_base, transformer_tiny
 from t2t_keras.registry import register_hparams
 from t2t_keras.settings import HParams
 
-# ----------------------------------------------------------------------------
-# Multi30k: 29,000 short sentences, so a small network held back by much dropout.
+# Multi30k: 29,000 short sentences, so a small network with much dropout
 
 
 @register_hparams
 def transformer_multi30k() -> HParams:
-    """4 layers of 128 and a dropout of 0.3: an hour on two cores (see `docs/results.md`)."""
+    """4 layers of width 128 and a dropout of 0.3: an hour on two cores (see `docs/results.md`)."""
     return transformer_base().replace(
         num_hidden_layers=4,
         hidden_size=128,
@@ -30,13 +29,12 @@ def transformer_multi30k() -> HParams:
     )
 
 
-# ----------------------------------------------------------------------------
-# `translate_ende_numbers`: exact rules and clean data, learned in minutes.
+# `translate_ende_numbers`: exact rules and clean data, learned in minutes
 
 
 @register_hparams
 def transformer_numbers() -> HParams:
-    """The tiny network with little dropout; what `make demo` trains."""
+    """The tiny network with little dropout, which `make demo` trains."""
     return transformer_tiny().replace(
         attention_dropout=0.0,
         relu_dropout=0.0,

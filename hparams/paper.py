@@ -1,8 +1,8 @@
-"""The models of "Attention Is All You Need" by the names of its tables, with the paper's values.
+"""The models of "Attention Is All You Need", named after its tables, with the paper's values.
 
-Where T2T's sets stand on its later base model, these stand on its first one, which is the paper's. An
-update takes about 25,000 source and 25,000 target tokens (section 5.1) on any number of devices:
-`batch_size` is what one device computes at once, and the trainer sums as many batches as it takes.
+T2T's sets derive from its later base model, these from its first one, which is the paper's. An update
+takes about 25,000 source and 25,000 target tokens (section 5.1) on any number of devices: `batch_size`
+is what one device computes at once, and the trainer sums as many batches as are needed.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ def paper_parsing_wsj() -> HParams:
 
 @register_hparams
 def paper_parsing_semisup() -> HParams:
-    """The same with millions of parsed sentences: both as in T2T's `transformer_parsing_big`, 0.1."""
+    """`paper_parsing_wsj` with millions of parsed sentences: both dropouts 0.1, as in T2T's set."""
     return paper_base().replace(
         num_hidden_layers=4, hidden_size=1024, attention_dropout=0.1, max_length=512
     )
@@ -91,7 +91,7 @@ TABLE_3: dict[str, dict[str, Any]] = {
     # (E) learned positions
     "e_learned": {"pos": "emb"},
 }
-"""The rows of table 3 but the last, which is `paper_big`: what each changes of the base model."""
+"""The changes of the base model in each row of table 3 but the last, which is `paper_big`."""
 
 
 def _register_row(name: str, change: dict[str, Any]) -> None:

@@ -1,4 +1,4 @@
-"""Constituency parsing, section 6.3 of the paper."""
+"""Sets for constituency parsing, section 6.3 of the paper."""
 
 from t2t_keras.hparams.transformer import (
     transformer_base,
@@ -13,7 +13,7 @@ from t2t_keras.settings import HParams
 def transformer_parsing_base() -> HParams:
     """T2T's set for the Penn Treebank: six layers, where the paper has four.
 
-    Its `learning_rate` says nothing, since the schedule does not contain "legacy".
+    Its `learning_rate` has no effect: the schedule does not contain "legacy".
     """
     return transformer_base().replace(
         attention_dropout=0.2,
@@ -47,10 +47,10 @@ def transformer_parsing_ice() -> HParams:
 
 @register_hparams
 def transformer_parsing_gum() -> HParams:
-    """For 10,000 trees: four layers, as the paper has for the Penn Treebank, of 192.
+    """A set for 10,000 trees: four layers, as in the paper for the Penn Treebank, of width 192.
 
-    Relative positions beside the sinusoids, and dropout as much as so few trees need. The learning
-    rate is 0 at the end of the training: say how long it is by `train_steps`.
+    Relative positions beside the sinusoids, and much dropout, as there are few trees. The learning
+    rate falls to 0 at the last of `train_steps`.
     """
     return transformer_base().replace(
         num_hidden_layers=4,

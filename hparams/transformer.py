@@ -1,4 +1,4 @@
-"""T2T's sets for translation: base and big in their versions, small, relative, for one GPU, clean data, TPUs."""
+"""T2T's sets for translation: base, big and small, relative positions, one GPU, clean data, TPUs."""
 
 from __future__ import annotations
 
@@ -7,8 +7,7 @@ from typing import Any
 from t2t_keras.registry import register_hparams
 from t2t_keras.settings import HParams
 
-# ----------------------------------------------------------------------------
-# The three versions of T2T's base model, and its big one.
+# Base in its three versions, and big
 
 
 @register_hparams
@@ -37,7 +36,7 @@ def transformer_base_v2() -> HParams:
 
 @register_hparams
 def transformer_base_v3() -> HParams:
-    """Version 2 with its learning rate as a product of named factors, and a slower beta2."""
+    """Version 2 with a learning rate of named factors, and a slower beta2."""
     return transformer_base_v2().replace(
         optimizer_adam_beta2=0.997,
         learning_rate_schedule="constant*linear_warmup*rsqrt_decay*rsqrt_hidden_size",
@@ -47,7 +46,7 @@ def transformer_base_v3() -> HParams:
 
 @register_hparams
 def transformer_base() -> HParams:
-    """T2T's base model. It is not the paper's: that is `transformer_base_v1`."""
+    """T2T's base model; the paper's is `transformer_base_v1`."""
     return transformer_base_v3()
 
 
@@ -63,10 +62,7 @@ def transformer_big() -> HParams:
     )
 
 
-# ----------------------------------------------------------------------------
-# One change at a time, as in the paper's table 3, but on T2T's base model.
-#
-# T2T's base differs from the paper's, so these sets do not reproduce the table's figures.
+# The rows of the paper's table 3 on T2T's base, which is not the paper's: the figures differ
 
 
 _ROWS: dict[str, dict[str, Any]] = {
@@ -105,7 +101,7 @@ for _name, _change in _ROWS.items():
     _register_row(_name, _change)
 
 
-# The table's last row: the big model, here with a batch as large as the base model's.
+# The table's last row, big, with the batch size of base
 
 
 @register_hparams
@@ -120,19 +116,18 @@ def transformer_big_dr2() -> HParams:
 
 @register_hparams
 def transformer_big_enfr() -> HParams:
-    """English-French: a wider feed-forward layer, and a vocabulary of each language."""
+    """English-French: a wider feed-forward layer, and a vocabulary for each language."""
     return transformer_big_dr1().replace(
         filter_size=8192, shared_embedding_and_softmax_weights=False
     )
 
 
-# ----------------------------------------------------------------------------
-# Small models on T2T's base.
+# Small models
 
 
 @register_hparams
 def transformer_test() -> HParams:
-    """For tests of the code: it learns nothing worth having."""
+    """A network for tests, too small to learn."""
     return transformer_base().replace(
         num_hidden_layers=2, hidden_size=16, filter_size=8, num_heads=2
     )
@@ -152,8 +147,7 @@ def transformer_small() -> HParams:
     )
 
 
-# ----------------------------------------------------------------------------
-# Positions relative to each other, up to 20 apart, instead of absolute (Shaw et al. 2018).
+# Relative positions up to 20 apart instead of absolute ones (Shaw et al. 2018)
 
 
 def _relative(hp: HParams) -> HParams:
@@ -177,8 +171,7 @@ def transformer_relative_big() -> HParams:
     return _relative(transformer_big())
 
 
-# ----------------------------------------------------------------------------
-# Base and big where the batch is small: one GPU, or gradients summed over several steps.
+# Small batches: one GPU, or gradients summed over several steps
 
 
 @register_hparams
@@ -225,8 +218,7 @@ def transformer_fairseq_fp16_activation_big() -> HParams:
     return transformer_big().replace(activation_dtype="float16", batch_size=3584)
 
 
-# ----------------------------------------------------------------------------
-# Nothing that regularises, for data without noise; sentences may be as long as a batch.
+# No regularisation, for clean data; sentences may be as long as a batch
 
 
 @register_hparams
@@ -245,12 +237,11 @@ def transformer_clean_big() -> HParams:
     return transformer_clean().replace(hidden_size=1024, filter_size=4096)
 
 
-# ----------------------------------------------------------------------------
-# T2T's sets for TPUs. They run anywhere; what they save is memory.
+# T2T's sets for TPUs: they run anywhere and save memory
 
 
 def for_tpu(hp: HParams) -> HParams:
-    """Adafactor, short sentences, an unsharded embedding, and one dropout mask for many positions."""
+    """Returns `hp` with Adafactor, short sentences, unsharded tables and shared dropout masks."""
     return _shared_dropout_masks(hp).replace(
         optimizer="Adafactor",
         learning_rate_schedule="rsqrt_decay",

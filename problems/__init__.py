@@ -1,4 +1,4 @@
-"""The problems that come with the library; importing this package registers them."""
+"""The built-in problems: importing this package registers them."""
 
 import sys
 

@@ -1,4 +1,4 @@
-"""What a user may get wrong, told in one line."""
+"""`UserError`, the one-line error of every mistake that a user can correct."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ __all__ = ["UserError"]
 
 
 class UserError(Exception):
-    """A mistake that its reader can mend: bad settings, names, files or data.
+    """A mistake that the user can correct: wrong settings, names, files or data.
 
     The message is one line: what was wrong, what was got, what is allowed, what to do.
     Commands print it without a traceback and exit with code 2.

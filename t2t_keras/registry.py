@@ -1,4 +1,4 @@
-"""Names for hparams sets, problems and models: the built-in ones, and those of a user's own directory."""
+"""Registry of hparams sets, problems and models: the built-in ones, and those of a user's own directory."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ import traceback
 from collections.abc import Callable
 from typing import Any, NamedTuple, TypeVar
 
-from t2t_keras import t2t_code, t2t_names
-from t2t_keras.errors import UserError, nearest
+from t2t_keras import t2t_names
+from t2t_keras.errors import UserError
 from t2t_keras.settings import HParams, split_items
 
 __all__ = [
@@ -34,7 +34,7 @@ _user_directories: list[str] = []
 
 
 class ProblemName(NamedTuple):
-    """A problem's name taken apart: `translate_ende_wmt32k_rev` is a reversed `..._wmt32k`."""
+    """The parts of a problem's name: `translate_ende_wmt32k_rev` is a reversed `..._wmt32k`."""
 
     base: str
     was_reversed: bool = False
@@ -57,13 +57,13 @@ def register_hparams(name_or_function: str | Callable[[], HParams]):
 
 
 def list_hparams() -> list[str]:
-    """The names of all hparams sets, sorted."""
+    """Returns the names of all hparams sets, sorted."""
     _import_built_in("hparams")
     return sorted(_sets)
 
 
 def hparams(spec: str, overrides: str = "") -> HParams:
-    """The settings that `spec` names.
+    """Returns the settings that `spec` names.
 
     Args:
         spec: what `--hparams` takes: the name of one set, and overrides `name=value` if wanted:
@@ -87,11 +87,9 @@ def hparams(spec: str, overrides: str = "") -> HParams:
 
 
 def _set(name: str) -> HParams:
-    if name not in _sets and (reason := t2t_names.unsupported_set(name)):
-        raise UserError(f"hparams set {name!r} of tensor2tensor is not supported: {reason}")
     if name not in _sets:
-        hint = nearest(name, [*_sets, *t2t_names.exact_sets()])
-        raise UserError(f"unknown hparams set {name!r}.{hint} {len(_sets)} sets are registered")
+        note = f"{len(_sets)} sets are registered"
+        raise t2t_names.unknown("hparams set", name, _sets, note)
     hp = _sets[name]()
     if not isinstance(hp, HParams):
         raise UserError(f"hparams set {name!r} must return an HParams, got {type(hp).__name__}")
@@ -118,13 +116,13 @@ def register_problem_alias(alias: str, name: str) -> None:
 
 
 def list_problems() -> list[str]:
-    """The names of all problems, sorted, without aliases and suffixes."""
+    """Returns the names of all problems, sorted, without aliases and suffixes."""
     _import_built_in("problems")
     return sorted(_problems)
 
 
 def problem(name: str) -> Any:
-    """The problem of that name, alias, or either with "_rev" or "_copy" at its end (or both).
+    """Returns the problem of a name or alias, either with "_rev", "_copy" or both at its end.
 
     Raises:
         UserError: the name is unknown, or T2T's and not supported.
@@ -134,7 +132,7 @@ def problem(name: str) -> Any:
 
 
 def resolve_problem_name(name: str) -> str:
-    """The full name of a problem: "translate_ende_rev" -> "translate_ende_wmt14_rev"."""
+    """Returns the full name of a problem: "translate_ende_rev" -> "translate_ende_wmt14_rev"."""
     return str(_resolve(name))
 
 
@@ -157,14 +155,9 @@ def _resolve(name: str) -> ProblemName:
     if base in _aliases:
         base, reverses, copies = parse_problem_name(_aliases[base])
         was_reversed, was_copy = was_reversed != reverses, was_copy or copies
-    if base not in _problems and (reason := t2t_names.unsupported_problem(base)):
-        raise UserError(f"problem {base!r} of tensor2tensor is not supported: {reason}")
     if base not in _problems:
-        known = [*_problems, *_aliases, *t2t_names.exact_problems()]
-        raise UserError(
-            f"unknown problem {name!r}.{nearest(asked.base, known)} "
-            f"{len(_problems)} problems are registered"
-        )
+        note = f"{len(_problems)} problems are registered"
+        raise t2t_names.unknown("problem", base, [*_problems, *_aliases], note)
     return ProblemName(base, was_reversed, was_copy)
 
 
@@ -204,14 +197,11 @@ def model(name: str) -> type:
 
 def require_model(name: str) -> None:
     """Raises a `UserError` unless a model of that name is registered."""
-    if name in _models:
-        return
-    if reason := t2t_names.unsupported_model(name):
-        raise UserError(f"model {name!r} of tensor2tensor is not supported: {reason}")
-    raise UserError(
-        f"unknown model {name!r}.{nearest(name, _models)} Registered: "
-        f"{', '.join(list_models())}. Name the package that registers another by --t2t_usr_dir"
-    )
+    if name not in _models:
+        note = (
+            f"Registered: {', '.join(list_models())}; name the package of another by --t2t_usr_dir"
+        )
+        raise t2t_names.unknown("model", name, _models, note)
 
 
 def model_name(model: Any) -> str:
@@ -220,7 +210,7 @@ def model_name(model: Any) -> str:
     return next((names[cls] for cls in type(model).__mro__ if cls in names), "transformer")
 
 
-# All
+# User directories, and names in general
 
 
 def import_user_directory(path: str) -> None:
@@ -231,8 +221,8 @@ def import_user_directory(path: str) -> None:
 
     Raises:
         UserError: there is no such directory or no `__init__.py`, its name cannot be imported or
-            belongs to another module, or its import fails; of what imports tensor2tensor, the error
-            says what to write instead.
+            belongs to another module, or its import fails; for code that imports tensor2tensor, the
+            error says what to write instead.
     """
     directory = os.path.abspath(os.path.expanduser(path))
     if not os.path.isdir(directory):
@@ -253,7 +243,7 @@ def import_user_directory(path: str) -> None:
         _import_built_in(package)
     _user_directories.append(directory)
     sys.path.insert(0, parent)
-    # Code for tensor2tensor is answered where that is installed, too: its registry is not ours.
+    # Even where tensor2tensor is installed, importing it fails: its registry is not ours.
     loaded = sys.modules.setdefault("tensor2tensor", None)  # type: ignore[arg-type]
     try:
         module = importlib.import_module(name)
@@ -271,26 +261,28 @@ def import_user_directory(path: str) -> None:
         )
 
 
-def place_in_user_code(error: Exception) -> str:
-    """Returns the file and line of a user directory that raised an error; "" if this library raised it."""
+def error_of_user_code(error: Exception) -> UserError | None:
+    """Returns the error of a user directory whose code raised an exception; None if ours raised it."""
     package = os.path.dirname(os.path.abspath(__file__))
     for frame in reversed(traceback.extract_tb(error.__traceback__)):
         if any(frame.filename.startswith(directory + os.sep) for directory in _user_directories):
-            return f"{frame.filename}:{frame.lineno}, in {frame.name},"
+            return UserError(
+                f"{frame.filename}:{frame.lineno}, in {frame.name}, raised {type(error).__name__}: {error}"
+            )
         if frame.filename.startswith(package + os.sep):
             break
-    return ""
+    return None
 
 
 def _failed_import(path: str, directory: str, error: Exception) -> UserError:
-    """The error of a user directory whose import fails, with the file and line where it does."""
+    """Returns the error of a user directory whose import fails, with the file and line."""
     frames = traceback.extract_tb(error.__traceback__)
     places = [frame for frame in frames if frame.filename.startswith(directory + os.sep)]
     place = f" at {places[-1].filename}:{places[-1].lineno}" if places else ""
     absent = (error.name or "") if isinstance(error, ModuleNotFoundError) else ""
     if places and absent.split(".")[0] == "tensor2tensor":
         with open(places[-1].filename, encoding="utf-8") as file:
-            told = t2t_code.imports_instead(file.read())
+            told = t2t_names.imports_instead(file.read())
         lines = "; ".join(f"line {line}, {name}: {instead}" for line, name, instead in told)
         return UserError(
             f"{places[-1].filename} is written for tensor2tensor. Write instead: {lines}."
@@ -300,10 +292,7 @@ def _failed_import(path: str, directory: str, error: Exception) -> UserError:
     )
 
 
-def default_name(name: str) -> str:
-    """T2T's snake case of a class or function name: `Translate4Ende32k` -> `translate4_ende32k`."""
-    before_words = re.sub("(.)([A-Z][a-z0-9]+)", r"\1_\2", name)
-    return re.sub("([a-z0-9])([A-Z])", r"\1_\2", before_words).lower()
+default_name = t2t_names.snake_case
 
 
 def _register(table: dict[str, Any], kind: str, name_or_object: Any):
@@ -328,5 +317,5 @@ def _check_free(table: dict[str, Any], kind: str, name: str) -> None:
 
 
 def _import_built_in(package: str) -> None:
-    """Registers what comes with the library, on the first lookup: problems are not cheap to import."""
+    """Registers the built-in names on the first lookup: problems are slow to import."""
     importlib.import_module(f"t2t_keras.{package}")

@@ -9,7 +9,8 @@ from typing import Any
 import keras
 from keras import ops
 
-from t2t_keras.errors import UserError, nearest
+from t2t_keras.errors import UserError
+from t2t_keras.setting_table import SETTINGS
 from t2t_keras.settings import HParams
 
 __all__ = ["learning_rate_schedule"]
@@ -27,7 +28,7 @@ def learning_rate_schedule(hp: HParams, train_steps: int | None = None) -> Facto
             "single_cycle_cos_decay" need it.
 
     Raises:
-        UserError: a factor or decay scheme is unknown, or lacks a setting that it needs.
+        UserError: a setting is not allowed, or a factor or decay scheme lacks one that it needs.
     """
     names = ("hidden_size", "optimizer", "optimizer_multistep_accumulate_steps")
     settings = {
@@ -52,6 +53,9 @@ class FactorSchedule(keras.optimizers.schedules.LearningRateSchedule):
     def __init__(self, settings: dict[str, Any]):
         super().__init__()
         self.settings = dict(settings)
+        for name, value in settings.items():
+            if name in SETTINGS:
+                SETTINGS[name].checked(name, value)
         written = settings["learning_rate_schedule"]
         self._factors = [_factor(n.strip(), settings) for n in written.split("*") if n.strip()]
         self._batches = settings["optimizer_multistep_accumulate_steps"] or 1
@@ -72,12 +76,6 @@ _Factor = Callable[[_Tensor], _Tensor]
 
 
 def _factor(name: str, settings: dict[str, Any]) -> _Factor:
-    if name not in _FACTORS:
-        raise UserError(
-            f"unknown factor {name!r} in learning_rate_schedule "
-            f"{settings['learning_rate_schedule']!r}.{nearest(name, _FACTORS)} "
-            f"Known: {', '.join(_FACTORS)}"
-        )
     return _FACTORS[name](_Needs(f"factor {name!r} of learning_rate_schedule", settings))
 
 
@@ -164,11 +162,6 @@ def _legacy(hp: _Needs) -> _Factor:
     """T2T's older schedules; "noam", with Adam and learning rate 0.1, is the paper's section 5.3."""
     scale = hp.learning_rate * (0.002 if "adam" in hp.optimizer else 1.0)
     scheme = hp.learning_rate_decay_scheme or "none"
-    if scheme not in _SCHEMES:
-        raise UserError(
-            f"unknown learning_rate_decay_scheme {scheme!r}.{nearest(scheme, _SCHEMES)} "
-            f"Known: {', '.join(_SCHEMES)}"
-        )
     multiplier = _SCHEMES[scheme](_Needs(f"learning_rate_decay_scheme {scheme!r}", hp.settings))
     return lambda step: scale * multiplier(step)
 

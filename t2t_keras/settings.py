@@ -1,36 +1,30 @@
-"""The one immutable settings object, `HParams`, and T2T's grammar for overriding it."""
+"""`HParams`, the immutable object of all settings, and T2T's grammar for overriding them."""
 
 from __future__ import annotations
 
-import math
-import numbers
 import re
 from collections.abc import Iterator, Mapping
 from typing import Any, NoReturn
 
-from t2t_keras.errors import UserError, nearest
-from t2t_keras.setting_table import SETTINGS, Setting, declare
+from t2t_keras.allowed_values import Setting, SettingError, declare
+from t2t_keras.errors import nearest
+from t2t_keras.setting_table import SETTINGS
 
 __all__ = ["HParams"]
 
-_BOOLEANS = {"true": True, "True": True, "false": False, "False": False}
 _ITEM = re.compile(
     r"([A-Za-z][\w.]*)\s*=\s*(?:\[([^\]]*)\]|([^\[]*))"
 )  # name=[elements], name=value
 
 
-class SettingError(UserError, AttributeError):
-    """A mistake about a setting's name, value or use. (An AttributeError, so `hasattr` works.)"""
-
-
 class HParams:
     """The settings of a model and its training: T2T's `HParams`, but immutable.
 
-    Every setting of tensor2tensor's Transformer sets is an attribute (`hp.hidden_size`), typed by
-    its default in `t2t_keras.setting_table`. Changing something makes a new object: `replace`,
-    `override`. A setting that has no effect here cannot be changed, a name that does not exist
-    cannot be read or set, and a value of another type is refused: each is a `SettingError`, a
-    `UserError` of one line. An int is accepted where a float is declared.
+    Every setting of tensor2tensor's Transformer sets is an attribute (`hp.hidden_size`), declared in
+    `t2t_keras.setting_table`. Changing something makes a new object: `replace`, `override`. It is a
+    `SettingError`, a `UserError` of one line, to read or set a name that does not exist, to change a
+    setting that has no effect here, and to set a value of another type or out of range. An int is
+    accepted where a float is declared.
 
     Two objects are equal when all their values are; `set_name` does not count.
 
@@ -61,7 +55,7 @@ class HParams:
         return self._values[name]
 
     def __iter__(self) -> Iterator[str]:
-        """The names of the settings, in alphabetical order."""
+        """Iterates over the names of the settings, in alphabetical order."""
         return iter(self._values)
 
     def __len__(self) -> int:
@@ -74,11 +68,11 @@ class HParams:
         return sorted([*super().__dir__(), *self._values])
 
     def to_dict(self) -> dict[str, Any]:
-        """Every setting by name, as JSON can hold it (lists, not tuples)."""
+        """Returns every setting by name, as JSON can hold it (lists, not tuples)."""
         return {name: _plain(value) for name, value in self._values.items()}
 
     def diff(self, other: HParams | Mapping[str, Any]) -> dict[str, tuple[Any, Any]]:
-        """What differs from `other` (settings, or values by name): name -> (mine, theirs).
+        """Returns what differs from `other` (settings, or values by name): name -> (mine, theirs).
 
         A setting that only one side has counts as None on the other.
         """
@@ -101,25 +95,26 @@ class HParams:
     # Making another one
 
     def replace(self, **values: Any) -> HParams:
-        """These settings with some other values.
+        """Returns these settings with some other values.
 
         Raises:
-            SettingError: a name is unknown, a value is of another type, or the setting has no
-                effect here and the value is not the present one.
+            SettingError: a name is unknown, a value has another type or is not allowed, or the
+                setting has no effect here and the value is not the present one.
         """
         new = dict(self._values)
         for name, value in values.items():
             setting = self._setting(name)
-            new[name] = _checked(name, setting, value)
-            if setting.inert and new[name] != self._values[name]:
+            if not setting.inert:
+                new[name] = setting.checked(name, value)
+            elif setting.recorded(name, value) != self._values[name]:
                 raise SettingError(
-                    f"hparam {name!r} has no effect here ({setting.inert}): "
+                    f"hparam {name} has no effect here ({setting.inert}): "
                     f"leave it at {_plain(self._values[name])!r}"
                 )
         return self._like(self._settings, new, self.set_name)
 
     def override(self, text: str) -> HParams:
-        """These settings with T2T's override string applied: "a=1,b=x,l=[1,2]".
+        """Returns these settings with T2T's override string applied: "a=1,b=x,l=[1,2]".
 
         Bools are true, false or an int, 0 being false; "none" empties an optional setting. A string
         that contains commas is written in brackets too: "attention_dropout_broadcast_dims=[0,1]".
@@ -137,52 +132,60 @@ class HParams:
                 )
             name, elements, written = match.groups()
             if name in values:
-                raise SettingError(f"hparam {name!r} is set twice in {text!r}: set it once")
-            setting = self._setting(name)
-            if elements is None:
-                values[name] = _parsed(name, setting, written)
-            else:
-                values[name] = _parsed_list(name, setting, elements)
+                raise SettingError(f"hparam {name} is set twice in {text!r}: set it once")
+            values[name] = _parsed(name, self._setting(name), elements, written)
         return self.replace(**values)
 
+    def check(self, reader: str) -> None:
+        """Checks the values that "network", "data" or "training" reads.
+
+        Values that were set have been checked; `from_dict` takes those of a record as they are.
+
+        Raises:
+            SettingError: a value is not allowed, or T2T would compute something else with it.
+        """
+        for name, setting in self._settings.items():
+            if reader in setting.readers:
+                setting.checked(name, self._values[name])
+
     def named(self, set_name: str) -> HParams:
-        """The same settings as the set `set_name`."""
+        """Returns the same settings as the set `set_name`."""
         return self._like(self._settings, self._values, set_name)
 
     def add_hparam(self, name: str, value: Any) -> HParams:
-        """These settings and a new one, typed by `value`, for the problems of a user directory.
+        """Returns these settings and a new one, typed by `value`, for the problems of a user directory.
 
         Args:
             name: a name that no setting has.
             value: its default: a bool, int, float, str, or a list of one of them.
         """
         if name in self._settings:
-            raise SettingError(f"hparam {name!r} exists already: use replace({name}=...)")
+            raise SettingError(f"hparam {name} exists already: use replace({name}=...)")
         elements = value if isinstance(value, list | tuple) else [value]
         if not name.isidentifier() or not all(type(e) in (bool, int, float, str) for e in elements):
             raise SettingError(
                 f"cannot add hparam {name!r} with the default {value!r}: "
-                "it takes a bool, int, float, str or a list of one of them"
+                "it must be a bool, int, float, str or a list of one of them"
             )
-        setting = declare(name, value)
-        new = {**self._values, name: _checked(name, setting, value)}
+        setting = declare(value)
+        new = {**self._values, name: setting.checked(name, value)}
         return self._like(
             {**self._settings, name: setting}, dict(sorted(new.items())), self.set_name
         )
 
     @classmethod
     def from_dict(cls, values: Mapping[str, Any], set_name: str = "") -> HParams:
-        """The settings recorded by `to_dict`. What `values` leaves out has its default.
+        """Returns the settings recorded by `to_dict`. What `values` leaves out has its default.
 
-        A record is taken as it is: settings without effect may have any value of their type.
+        A record is taken as it is, with any values of the settings' types; see `check`.
         """
         new = HParams()
-        checked = {name: _checked(name, new._setting(name), v) for name, v in values.items()}
-        return cls._like(SETTINGS, {**new._values, **checked}, set_name)
+        recorded = {name: new._setting(name).recorded(name, v) for name, v in values.items()}
+        return cls._like(SETTINGS, {**new._values, **recorded}, set_name)
 
     @classmethod
     def from_t2t_json(cls, values: Mapping[str, Any]) -> tuple[HParams, list[str]]:
-        """The settings in a `hparams.json` that tensor2tensor wrote beside a run.
+        """Reads the settings in a `hparams.json` that tensor2tensor wrote beside a run.
 
         Returns:
             The settings, and the sorted names in `values` that do not exist here (T2T's files also
@@ -201,7 +204,8 @@ class HParams:
         raise SettingError(f"settings cannot be changed in place: {name!r} cannot be deleted")
 
     def __reduce__(self):
-        return HParams._like, (self._settings, self._values, self.set_name)
+        added = {n: s.default for n, s in self._settings.items() if n not in SETTINGS}
+        return _restored, (self._values, self.set_name, added)
 
     @staticmethod
     def _like(settings: Mapping, values: Mapping, set_name: str) -> HParams:
@@ -245,53 +249,26 @@ def split_items(text: str) -> list[str]:
     return items
 
 
+def _restored(values: Mapping, set_name: str, added: Mapping[str, Any]) -> HParams:
+    """Returns the settings that were pickled, with the defaults of those that were added."""
+    settings = {**SETTINGS, **{name: declare(default) for name, default in added.items()}}
+    return HParams._like(settings, values, set_name)
+
+
 def _plain(value: Any) -> Any:
     return list(value) if isinstance(value, tuple) else value
 
 
-def _refuse(name: str, setting: Setting, value: Any) -> NoReturn:
-    raise SettingError(f"hparam {name!r} takes {setting.description}, got {value!r}")
-
-
-def _parsed_list(name: str, setting: Setting, text: str) -> Any:
-    """The value that `text` in brackets writes, not yet checked."""
-    if setting.is_list:
-        return [_parsed(name, setting, element) for element in re.split("[ ,]", text) if element]
-    if setting.kind is not str:
-        _refuse(name, setting, f"[{text}]")
-    return text
-
-
-def _parsed(name: str, setting: Setting, text: str) -> Any:
-    """The value, or the element of a list, that `text` writes, not yet checked."""
-    if setting.optional and text in ("none", "None"):
-        return None
+def _parsed(name: str, setting: Setting, elements: str | None, written: str) -> Any:
+    """Returns the value of "[elements]" or, without brackets, of `written`; not yet checked."""
+    text = written if elements is None else f"[{elements}]"
     try:
-        if setting.kind is bool:
-            return _BOOLEANS[text] if text in _BOOLEANS else bool(int(text))
-        return setting.kind(text)
+        if elements is None:
+            return setting.parse(written)
+        if setting.is_list:
+            return [setting.parse(element) for element in re.split("[ ,]", elements) if element]
+        if setting.kind is str:
+            return elements
     except ValueError:
-        _refuse(name, setting, text)
-
-
-def _checked(name: str, setting: Setting, value: Any) -> Any:
-    """`value` as the type that `setting` declares."""
-    if value is None and setting.optional:
-        return None
-    if setting.is_list:
-        if not isinstance(value, list | tuple):
-            _refuse(name, setting, value)
-        return tuple(_checked_scalar(name, setting, element) for element in value)
-    return _checked_scalar(name, setting, value)
-
-
-def _checked_scalar(name: str, setting: Setting, value: Any) -> Any:
-    if setting.kind in (bool, str):
-        if isinstance(value, setting.kind):
-            return value
-    elif not isinstance(value, bool):
-        if setting.kind is int and isinstance(value, numbers.Integral):
-            return int(value)
-        if setting.kind is float and isinstance(value, numbers.Real) and math.isfinite(value):
-            return float(value)
-    _refuse(name, setting, value)
+        pass
+    raise setting.refusal(name, text)

@@ -8,7 +8,7 @@ import keras
 from keras import ops
 
 from t2t_keras import layers
-from t2t_keras.errors import UserError, nearest
+from t2t_keras.errors import UserError
 from t2t_keras.fit import TokenFit
 from t2t_keras.ids import PAD_ID
 from t2t_keras.setting_table import SETTINGS
@@ -486,31 +486,6 @@ def _settings(values: dict[str, Any], set_name: str) -> HParams:
     return hp
 
 
-_CHOICES: dict[str, tuple] = {
-    "pos": ("timing", "timing_paper", "emb", None),
-    "self_attention_type": ("dot_product", "dot_product_relative", "restricted"),
-    "ffn_layer": ("dense_relu_dense", "conv_hidden_relu"),  # an earlier name of the same, as in T2T
-    "norm_type": ("layer",),
-    "multiply_embedding_mode": ("sqrt_depth", "none"),
-    "initializer": ("uniform_unit_scaling", "normal_unit_scaling", "orthogonal", "uniform"),
-    "symbol_dropout": (0.0,),
-    "activation_dtype": ("float32", "bfloat16", "float16"),
-    # What follows a user cannot change, but a file of tensor2tensor may hold.
-    "attention_variables_3d": (False,),
-    "causal_decoder_self_attention": (True,),
-    "gumbel_noise_weight": (0.0,),
-    "hard_attention_k": (0,),
-    "num_area_layers": (0,),
-    "prepend_mode": ("none",),
-}
-
-_BROADCAST_DIMS = {  # axes of what is dropped out
-    "attention_dropout_broadcast_dims": 4,
-    "relu_dropout_broadcast_dims": 3,
-    "layer_prepostprocess_dropout_broadcast_dims": 3,
-}
-
-
 def is_packed(features) -> bool:
     """Whether a batch holds packed rows.
 
@@ -524,64 +499,28 @@ def is_packed(features) -> bool:
 
 
 def for_inference(hp: HParams) -> HParams:
-    """The settings without those that matter in training alone, where the network has not T2T's."""
+    """Returns the settings, with defaults for those of training alone that the network does not offer."""
     names = ("symbol_dropout", "initializer")
-    kept = {name: SETTINGS[name].default for name in names}
-    return hp.replace(**{n: v for n, v in kept.items() if getattr(hp, n) not in _CHOICES[n]})
+    kept = {name: SETTINGS[name] for name in names}
+    return hp.replace(
+        **{n: s.default for n, s in kept.items() if not s.allowed.takes(getattr(hp, n))}
+    )
 
 
 def check_settings(hp: HParams) -> None:
-    """Raises UserError if the network does not offer a value of `hp`."""
-    for name, allowed in _CHOICES.items():
-        value = getattr(hp, name)
-        if value not in allowed:
-            choices = ", ".join(str(choice) for choice in allowed)
-            hint = nearest(str(value), [str(choice) for choice in allowed])
-            raise UserError(f"hparam {name}={value} is not supported; allowed: {choices}.{hint}")
-    positive = ["hidden_size", "filter_size", "num_heads", "symbol_modality_num_shards"]
-    positive += ["vocab_divisor"]
-    if hp.pos == "emb":
-        positive += ["max_length"]  # rows of the table of positions
-    if hp.self_attention_type == "dot_product_relative":
-        positive += ["max_relative_position"]
-    _check_broadcast_dims(hp)
-    if _is_restricted(hp):
-        positive += ["restricted_neighborhood"]
-        _check_restricted(hp)
-    for name in positive:
-        if getattr(hp, name) < 1:
+    """Raises UserError if the network does not offer a value of `hp`, or values together."""
+    hp.check("network")  # a record is taken as it is
+    needed = {
+        "max_length": hp.pos == "emb",  # rows of the table of positions
+        "max_relative_position": hp.self_attention_type == "dot_product_relative",
+        "restricted_neighborhood": _is_restricted(hp),
+    }
+    for name, is_needed in needed.items():
+        if is_needed and getattr(hp, name) < 1:
             raise UserError(f"hparam {name} must be 1 or more, got {getattr(hp, name)}.")
-    for name in ("num_hidden_layers", "num_encoder_layers", "num_decoder_layers"):
-        if getattr(hp, name) < 0:
-            raise UserError(f"hparam {name} must be 0 or more, got {getattr(hp, name)}.")
+    if _is_restricted(hp):
+        _check_restricted(hp)
     _check_channels(hp)
-    if hp.initializer_gain <= 0:
-        raise UserError(f"hparam initializer_gain must be more than 0, got {hp.initializer_gain}.")
-    rates = ("attention_dropout", "relu_dropout", "layer_prepostprocess_dropout")
-    for name in (*rates, "label_smoothing"):
-        if not 0 <= getattr(hp, name) < 1:
-            raise UserError(f"hparam {name} must be in [0, 1), got {getattr(hp, name)}.")
-    for name in ("layer_preprocess_sequence", "layer_postprocess_sequence"):
-        letters = getattr(hp, name)
-        if letters != "none" and (set(letters) - set("nda") or letters.count("n") > 1):
-            raise UserError(
-                f"hparam {name} must be none, or letters of n, d, a with one n at most; got {letters}."
-            )
-    if "a" in hp.layer_preprocess_sequence.replace("none", ""):
-        raise UserError("hparam layer_preprocess_sequence has no residual to add; drop its 'a'.")
-
-
-def _check_broadcast_dims(hp: HParams) -> None:
-    for name, rank in _BROADCAST_DIMS.items():
-        try:
-            offered = all(-rank <= axis < rank for axis in _axes(getattr(hp, name)))
-        except ValueError:  # no number
-            offered = False
-        if not offered:
-            raise UserError(
-                f"hparam {name} takes axes from 0 to {rank - 1} with commas between, got "
-                f"{getattr(hp, name)!r}."
-            )
 
 
 def _check_channels(hp: HParams) -> None:

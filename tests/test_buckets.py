@@ -161,5 +161,5 @@ def test_min_length_is_kept_in_the_scheme():
     ],
 )
 def test_settings_out_of_range(changes, name):
-    with pytest.raises(UserError, match=f"^{name} is "):
+    with pytest.raises(UserError, match=f"^{name} must be "):
         batching_scheme(**changes)

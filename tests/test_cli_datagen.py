@@ -15,6 +15,7 @@ from t2t_keras import registry
 from t2t_keras.cli import options
 from t2t_keras.cli.datagen import generate
 from t2t_keras.errors import UserError
+from tests.shard_files import write_shards
 
 
 def read_shards(data_dir):
@@ -201,3 +202,38 @@ def test_the_directory_of_sources_is_by_default_private(tmp_path, monkeypatch):
         options.tmp_dir()
     options.FLAGS.tmp_dir = "~/raw"
     assert options.tmp_dir() == os.path.expanduser("~/raw")
+
+
+def test_an_error_of_a_users_problem_read_on_the_fly_is_one_line(text, tmp_path):
+    module = tmp_path / "mine" / "__init__.py"
+    module.parent.mkdir()
+    late = "int('x') if number == 39 else number"
+    module.write_text(USER_PROBLEM.replace('"inputs": str(number)', f'"inputs": str({late})'))
+    done = toy.command(
+        "train",
+        "--problem=count_down",
+        f"--t2t_usr_dir={module.parent}",
+        f"--data_dir={tmp_path}",
+        f"--tmp_dir={text}",
+        f"--output_dir={tmp_path / 'run'}",
+        f"--hparams={toy.hparams(max_length=16)}",
+        "--on_the_fly",
+    )
+    assert done.returncode == 2
+    line = f"t2t-keras-train: {module}:12, in generate_samples, raised ValueError: invalid literal"
+    assert any(said.startswith(line) for said in done.stderr.splitlines())
+
+
+def test_an_id_beyond_the_vocabulary_is_one_line_of_inspect(tmp_path):
+    (tmp_path / "mine").mkdir()
+    (tmp_path / "mine" / "__init__.py").write_text(USER_PROBLEM)
+    write_shards(tmp_path, "count_down", "train", [{"inputs": [300, 1], "targets": [3, 1]}])
+    flags = (f"--data_dir={tmp_path}", f"--t2t_usr_dir={tmp_path / 'mine'}", "--problem=count_down")
+    done = toy.command("inspect", "data", *flags, f"--hparams={toy.hparams(batch_size=16)}")
+    assert done.returncode == 2
+    line = (
+        f"t2t-keras-inspect: Example 1 of the shard {tmp_path / 'count_down-train-00000-of-00001'} has "
+        "the id 300 in its inputs, whose ids are 0 to 257: copy the vocabulary that the shards were "
+        "made with, or delete them and run t2t-keras-datagen again."
+    )
+    assert line in done.stderr.splitlines()

@@ -150,7 +150,7 @@ def test_averages_and_converts(toy_dir, run):
         (["--hparams=transformer_tiny,pos=timming"], "Did you mean 'timing'?"),
         (
             ["--hparams=transformer_tiny,optimizer=yellow_fin"],
-            "optimizer=yellow_fin is not supported",
+            "got 'yellow_fin' (it finds its own learning rate",
         ),
         (["--train_step=5"], "Did you mean 'train_steps'?"),
         (["--train_steps=many"], "train_steps"),

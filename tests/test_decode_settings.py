@@ -1,11 +1,15 @@
 """T2T's decode hparams: those that work, those that do not, and ours."""
 
 import inspect
+import math
 
 import pytest
 
-from t2t_keras.decoding import DecodeSettings
+from t2t_keras.decoding import DecodeSettings, settings
+from t2t_keras.decoding.settings import DECODE_SETTINGS
 from t2t_keras.errors import UserError
+
+NUMBERS = ["nan", "inf", "-inf", "-1", "0", "1e20", str(10**20), "9" * 5000]
 
 
 def test_reads_all_kinds_of_values():
@@ -49,27 +53,32 @@ def test_t2t_s_names_with_the_values_that_are_done_anyway():
     [
         ("beem_size=4", r"unknown decode hparam 'beem_size'.* Did you mean 'beam_size'\?"),
         ("num_decods=4", r"unknown decode hparam 'num_decods'.* Did you mean 'num_decodes'\?"),
-        ("use_last_position_only=maybe", "last position alone.: leave it out"),
-        ("beam_size=four", "beam_size takes a value of type int, got '=four'"),
-        ("beam_size", "beam_size takes a value of type int, got ''"),
+        ("use_last_position_only=maybe", "the last position only.: leave it out"),
+        ("beam_size=four", "beam_size must be an integer of at least 1, got '=four'"),
+        ("beam_size", "beam_size must be an integer of at least 1, got ''"),
         ("alpha=0,beam_size=1,alpha=0", "alpha is set twice in 'alpha=0,beam_size=1,alpha=0'"),
-        ("return_beams=yes", "return_beams takes a value of type bool"),
-        ("beam_size=0", "beam_size must be 1 or more, got 0"),
-        ("extra_length=-1", "extra_length must be 0 or more, got -1"),
+        ("return_beams=yes", "return_beams must be true or false, got '=yes'"),
+        ("beam_size=0", "beam_size must be an integer of at least 1, got 0"),
+        ("extra_length=-1", "extra_length must be an integer of at least 0, got -1"),
         ("alpha=nan", "alpha must be a number, got nan"),
-        ("long_inputs=crop", "long_inputs must be cut or skip, got 'crop'"),
-        ("sampling_method=randm", r"argmax or random, got 'randm'. Did you mean 'random'\?"),
-        ("sampling_temp=0", "sampling_temp must be more than 0, got 0.0"),
-        ("sampling_keep_top_p=1.1", "sampling_keep_top_p must be more than 0 and 1 at most"),
-        ("sampling_method=random", "draws one output, got beam_size=4: give beam_size=1, too"),
+        ("long_inputs=crop", "long_inputs must be one of cut, skip, got 'crop'"),
+        ("sampling_method=randm", r"argmax, random, got 'randm'. Did you mean 'random'\?"),
+        ("sampling_temp=0", "sampling_temp must be a number from 1e-30 to 100000.0, got 0.0"),
+        ("sampling_keep_top_p=1.1", "sampling_keep_top_p must be a number above 0 and at most 1"),
+        ("sampling_method=random", "draws one output, got beam_size=4: give beam_size=1 too"),
+        ("shards=1,shards=1", "shards is set twice in 'shards=1,shards=1'"),
+        ("beam_size=100000000000000000000", r"got 100000000000000000000: \d+ is the most"),
+        ("sampling_temp=1e-300", "got 1e-300: float32 cannot hold it"),
+        ("sampling_temp=1e30", r"got 1e\+30"),
+        ("sampling_keep_top_p=1e-300", "got 1e-300: float32 cannot hold it"),
         ("shards=2", "shards of tensor2tensor has no effect here .every line of --decode_from_fil"),
-        ("delimiter=;", "delimiter of tensor2tensor has no effect here .a sentence is a line"),
+        ("delimiter=;", "delimiter of tensor2tensor has no effect here .each line is a sentence"),
         ("log_results=true", "log_results of tensor2tensor has no effect here"),
         ("vgg_ckpt_path=x", "images and videos are not decoded"),
-        ("min_length_ratio=0.5", "min_length makes it longer"),
+        ("min_length_ratio=0.5", "min_length makes them longer"),
     ],
 )
-def test_refuses_in_one_line(text, message):
+def test_errors_are_one_line(text, message):
     with pytest.raises(UserError, match=message) as refused:
         DecodeSettings.parse(text)
     assert "\n" not in str(refused.value)
@@ -96,6 +105,40 @@ def test_batches_decide_nothing_unless_they_do():
     plain = DecodeSettings(batch_size=3, batch_tokens=5).deciding()
     assert plain == DecodeSettings().deciding()
     drawn = {"beam_size": 1, "sampling_method": "random"}
-    for settings in ({"t2t_batches": True}, drawn):
-        one, other = (DecodeSettings(batch_size=n, **settings).deciding() for n in (3, 4))
+    for changes in ({"t2t_batches": True}, drawn):
+        one, other = (DecodeSettings(batch_size=n, **changes).deciding() for n in (3, 4))
         assert one != other
+
+
+@pytest.mark.parametrize("written", NUMBERS)
+@pytest.mark.parametrize("name", DECODE_SETTINGS)
+def test_every_decode_hparam_takes_or_refuses_any_number(name, written):
+    setting = DECODE_SETTINGS[name]
+    try:
+        value = getattr(DecodeSettings.parse(f"{name}={written}"), name)
+    except UserError as error:
+        message = f"decode hparam {name} must be {setting.description}, got "
+        assert str(error).startswith(message)
+        assert "\n" not in str(error)
+    else:
+        assert value == setting.checked(name, value)
+        assert math.isfinite(value)
+
+
+@pytest.mark.parametrize("text", ["extra_length=1000000000", "beam_size=100000"])
+def test_a_search_beyond_the_machines_memory_is_refused(monkeypatch, text):
+    monkeypatch.setattr(settings, "_machine_memory", lambda: 16 * 2**30)
+    base = {"vocab_size": 33708, "cached_per_position": 8 * 512 * 6}
+    DecodeSettings(extra_length=1000).require_memory(**base)
+    with pytest.raises(
+        UserError, match=r"need about [\d,]+ GiB of memory and the machine has 16: "
+    ):
+        DecodeSettings.parse(text).require_memory(**base)
+
+
+def test_the_machines_memory_is_that_of_its_control_group(monkeypatch, tmp_path):
+    (tmp_path / "memory.max").write_text("1073741824\n")
+    monkeypatch.setattr(settings, "Path", lambda path: tmp_path / "memory.max")
+    assert settings._machine_memory() == 2**30
+    (tmp_path / "memory.max").write_text("max\n")
+    assert settings._machine_memory() > 2**30

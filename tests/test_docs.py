@@ -8,6 +8,7 @@ import contextlib
 import gzip
 import importlib
 import inspect
+import itertools
 import json
 import os
 import re
@@ -25,9 +26,8 @@ import toy
 import warm_server
 from markdown_blocks import LANGUAGES, ROOT, Block, blocks, commands, indented_lines
 
-from t2t_keras import t2t_code
+from t2t_keras import t2t_names
 from t2t_keras.data import TranslateProblem
-from t2t_keras.t2t_names import FLAGS
 from t2t_keras.text import SubwordTextEncoder
 
 ALL = ["README.md", *sorted(f"docs/{path.name}" for path in (ROOT / "docs").glob("*.md"))]
@@ -335,8 +335,8 @@ def test_what_is_said_of_flags_of_t2t_is_so():
                     assert flags <= ours[command], (command, row)
             elif default:
                 assert not flags & ours[default], row
-                assert flags - {"hp_NAME"} <= set(FLAGS), row
-    assert set(FLAGS) <= told
+                assert flags - {"hp_NAME"} <= {*t2t_names.names("flag")}, row
+    assert {*t2t_names.names("flag")} <= told
     trained_with = t2t_release.RELEASED / "transformer_test_ckpt/flags.txt"
     if trained_with.exists():
         given = set(re.findall(r"^--(\w+)=", trained_with.read_text(), re.MULTILINE))
@@ -357,7 +357,9 @@ def test_the_hooks_that_are_not_called_are_on_the_page():
     page = (ROOT / "docs/from-tensor2tensor.md").read_text()
     table = page.split("that are not called here:\n")[1].split("\n###")[0]
     rows = [re.findall(r"`(\w+)`", row.split(" | ")[0]) for row in table.strip().splitlines()[2:]]
-    assert rows == [list(names) for names in t2t_code.HOOKS.values()]
+    hooks = t2t_names.names("hook")
+    groups = itertools.groupby(hooks, lambda name: t2t_names.why_absent("hook", name))
+    assert rows == [[*names] for _, names in groups]
 
 
 def test_the_whole_file_of_the_page_is_answered_edited_and_run(programs, tmp_path):
@@ -406,6 +408,17 @@ def our_flags():
         )
         for name, text in zip(sections[::2], sections[1::2], strict=True)
     }
+
+
+# Lists made of tables
+
+
+def test_the_page_of_settings_is_that_of_the_tables(monkeypatch):
+    """Otherwise: python docs/generate_settings.py"""
+    monkeypatch.syspath_prepend(ROOT / "docs")
+    import generate_settings
+
+    assert generate_settings.page() == (ROOT / "docs/settings.md").read_text(encoding="utf-8")
 
 
 # The API

@@ -278,7 +278,6 @@ def test_tokens_are_estimated_where_lengths_are_not_known(toy_dir):
 @pytest.mark.parametrize(
     ("changes", "expected"),
     [
-        ({"tokens_per_update": -1}, "must be 2 or more"),
         ({"tokens_per_update": 1}, "must be 2 or more"),
         (
             {"tokens_per_update": 100, "optimizer_multistep_accumulate_steps": 2},

@@ -18,6 +18,7 @@ import t2t_keras as t2t
 from t2t_keras import optimizers
 from t2t_keras.checkpoints.names import is_slot, is_table, slot_variables, trainable_names
 from t2t_keras.errors import UserError
+from t2t_keras.settings import HParams
 
 ADAM = "optimizer_adam_beta1=0.8,optimizer_adam_beta2=0.9,optimizer_adam_epsilon=0.01"
 
@@ -521,28 +522,14 @@ def test_on_two_devices_as_on_one():
 # Settings
 
 
-@pytest.mark.parametrize(
-    ("overrides", "wanted"),
-    [
-        ("optimizer=adamm", "optimizer=adamm is not known; allowed: adam, true_adam.*'adam'"),
-        ("optimizer=yellow_fin", "optimizer=yellow_fin is not supported .*allowed: adam, true"),
-        ("optimizer=RMSProp", "optimizer=RMSProp is not supported .none of T2T's Transformer"),
-        (
-            "optimizer=multistep_adam",
-            "optimizer_multistep_accumulate_steps of 1 or more, got 0",
-        ),
-        ("optimizer_adam_beta2=1.0", "optimizer_adam_beta2 must be 0 or more and less than 1"),
-        (
-            "optimizer=adafactor,optimizer_adafactor_decay_type=power",
-            "unknown optimizer_adafactor_decay_type 'power'. Did you mean 'pow'.*pow, adam",
-        ),
-        (
-            "optimizer=adafactor,optimizer_adafactor_clipping_threshold=0",
-            "clipping_threshold must be above 0, got 0",
-        ),
-    ],
-)
-def test_refused(overrides, wanted):
-    with pytest.raises(UserError, match=wanted) as error:
-        optimizers.create(settings(overrides))
-    assert "\n" not in str(error.value)
+def test_multistep_adam_needs_its_number_of_batches():
+    wanted = "optimizer_multistep_accumulate_steps of 1 or more, got 0"
+    with pytest.raises(UserError, match=wanted):
+        optimizers.create(settings("optimizer=multistep_adam"))
+
+
+def test_a_record_with_another_optimizer_is_refused():
+    """`from_dict` takes what tensor2tensor recorded."""
+    hp = HParams.from_dict({"optimizer": "RMSProp"})
+    with pytest.raises(UserError, match=r"got 'RMSProp' .none of T2T's Transformer sets"):
+        optimizers.create(hp)

@@ -255,7 +255,9 @@ def test_what_exists_is_left_alone(folders, monkeypatch):
     assert splits == []
     first, second = (data_dir / f"toy_pairs-train-0000{number}-of-00002" for number in range(2))
     second.unlink()
-    with pytest.raises(UserError, match=r"holds 1 of 2 shards of toy_pairs \(train\): copy those"):
+    with pytest.raises(
+        UserError, match=r"holds 1 of 2 shards of toy_pairs \(train\): copy the missing"
+    ):
         ToyPairs().generate_data(data_dir, tmp_dir)
     assert first.stat().st_mtime_ns == before[first]
     assert {*data_dir.iterdir()} == {*before} - {second}

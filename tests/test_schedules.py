@@ -180,8 +180,6 @@ def test_adafactor_has_no_correction():
 @pytest.mark.parametrize(
     ("hp", "train_steps", "message"),
     [
-        (settings("rsqrt_decai"), None, "unknown factor 'rsqrt_decai' in learning_rate_schedule 'rsqrt_decai'. Did you mean 'rsqrt_decay'?"),
-        (settings("legacy", learning_rate_decay_scheme="nom"), None, "unknown learning_rate_decay_scheme 'nom'. Did you mean 'noam'?"),
         (settings("linear_decay"), None, "factor 'linear_decay' of learning_rate_schedule needs train_steps above 0, got None"),
         (settings("single_cycle_cos_decay"), 100, "needs more train_steps than learning_rate_warmup_steps (100), got 100"),
         (settings("constant*linear_warmup").replace(learning_rate_warmup_steps=0), None, "needs learning_rate_warmup_steps above 0, got 0"),

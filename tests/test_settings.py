@@ -8,7 +8,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+import t2t_keras as t2t
+from t2t_keras import optimizers, schedules
+from t2t_keras.data.buckets import buckets_for
 from t2t_keras.errors import UserError
+from t2t_keras.optimizers import creation
+from t2t_keras.setting_table import SETTINGS
 from t2t_keras.settings import HParams, split_items
 
 
@@ -31,7 +36,7 @@ def test_defaults_are_the_base_model_of_the_paper(hp):
         ("hidden_size=32", "hidden_size", 32),
         (" hidden_size = 32 , ", "hidden_size", 32),
         ("label_smoothing=0", "label_smoothing", 0.0),
-        ("norm_epsilon=-.54e-8", "norm_epsilon", -0.54e-8),
+        ("norm_epsilon=.54e-8", "norm_epsilon", 0.54e-8),
         ("proximity_bias=true", "proximity_bias", True),
         ("proximity_bias=1", "proximity_bias", True),
         ("use_pad_remover=False", "use_pad_remover", False),
@@ -124,6 +129,9 @@ def test_override_answers_as_tensor2tensor(hp, text, answer):
     [
         ("learning_rate=nan", None),
         ("learning_rate=inf", None),
+        ("learning_rate_constant=-1", None),
+        ("optimizer_adam_epsilon=-1", None),
+        (f"hidden_size={10**20}", None),
         ("moe_k=4", None),
         ("pos=none", {"pos": None}),
         ("relu_dropout_broadcast_dims=[0,1]", {"relu_dropout_broadcast_dims": "0,1"}),
@@ -157,24 +165,47 @@ def test_override_changes_several_and_nothing_else(hp):
     ("text", "message"),
     [
         ("hiden_size=32", "unknown hparam 'hiden_size'. Did you mean 'hidden_size'?"),
-        ("hidden_size=big", "hparam 'hidden_size' takes an int, got 'big'"),
-        ("hidden_size=1.5", "hparam 'hidden_size' takes an int, got '1.5'"),
-        ("hidden_size=", "hparam 'hidden_size' takes an int, got ''"),
-        ("hidden_size=[1,2]", "hparam 'hidden_size' takes an int, got '[1,2]'"),
-        ("hidden_size=none", "hparam 'hidden_size' takes an int, got 'none'"),
-        ("label_smoothing=nan", "hparam 'label_smoothing' takes a number, got nan"),
-        ("proximity_bias=yes", "hparam 'proximity_bias' takes true or false, got 'yes'"),
+        ("hidden_size=big", "hparam hidden_size must be an integer of at least 1, got 'big'"),
+        ("hidden_size=1.5", "hparam hidden_size must be an integer of at least 1, got '1.5'"),
+        ("hidden_size=", "hparam hidden_size must be an integer of at least 1, got ''"),
+        ("hidden_size=[1,2]", "hparam hidden_size must be an integer of at least 1, got '[1,2]'"),
+        ("hidden_size=none", "hparam hidden_size must be an integer of at least 1, got 'none'"),
+        ("hidden_size=0", "hparam hidden_size must be an integer of at least 1, got 0"),
+        ("hidden_size=2147483648", "hparam hidden_size must be an integer of at least 1, got 2147483648: 2147483647 is the most"),
+        ("num_encoder_layers=-1", "hparam num_encoder_layers must be an integer of at least 0, got -1"),
+        ("tokens_per_update=-1", "hparam tokens_per_update must be an integer of at least 0, got -1"),
+        ("label_smoothing=nan", "hparam label_smoothing must be a number from 0 to below 1, got nan"),
+        ("label_smoothing=1", "hparam label_smoothing must be a number from 0 to below 1, got 1.0"),
+        ("optimizer_adam_beta2=1", "hparam optimizer_adam_beta2 must be a number from 0 to below 1, got 1.0"),
+        ("initializer_gain=1e-300", "hparam initializer_gain must be a number above 0, got 1e-300: float32 cannot hold it"),
+        ("learning_rate=1e39", "hparam learning_rate must be a number of at least 0, got 1e+39: float32 cannot hold it"),
+        ("length_bucket_step=1", "hparam length_bucket_step must be a number above 1, got 1.0"),
+        ("learning_rate_multiples=[1,-1]", "hparam learning_rate_multiples must be a list of numbers of at least 0, got -1.0"),
+        ("learning_rate_multiples=3", "hparam learning_rate_multiples must be a list of numbers of at least 0, got 3.0"),
+        ("symbol_dropout=0.1", "hparam symbol_dropout must be 0.0, got 0.1"),
+        ("proximity_bias=yes", "hparam proximity_bias must be true or false, got 'yes'"),
+        ("pos=timming", "hparam pos must be one of timing, timing_paper, emb, None, got 'timming'. Did you mean 'timing'?"),
+        ("self_attention_type=local", "hparam self_attention_type must be one of dot_product, dot_product_relative, restricted, got 'local'"),
+        ("optimizer_adafactor_decay_type=power", "hparam optimizer_adafactor_decay_type must be one of pow, adam, got 'power'. Did you mean 'pow'?"),
+        ("optimizer=adamm", "hparam optimizer must be one of adam, true_adam, multistep_adam, adam_w, adafactor, momentum, sgd, got 'adamm'. Did you mean 'adam"),
+        ("optimizer=YellowFin", "hparam optimizer must be one of adam, true_adam, multistep_adam, adam_w, adafactor, momentum, sgd, got 'YellowFin' (it finds its own learning rate"),
+        ("learning_rate_schedule=constant*rsqrt_decai", "hparam learning_rate_schedule must be factors with * between, of constant, "),
+        ("learning_rate_decay_scheme=nom", "hparam learning_rate_decay_scheme must be one of none, noam, "),
+        ("layer_postprocess_sequence=dax", "hparam layer_postprocess_sequence must be none, or letters of n, d, a with at most one n, got 'dax'"),
+        ("layer_preprocess_sequence=na", "hparam layer_preprocess_sequence must be none, or letters of n, d with at most one n, got 'na'"),
+        ("relu_dropout_broadcast_dims=x", "hparam relu_dropout_broadcast_dims must be axes from 0 to 2 with commas between, got 'x'"),
+        ("attention_dropout_broadcast_dims=[0,4]", "hparam attention_dropout_broadcast_dims must be axes from 0 to 3 with commas between, got '0,4'"),
         ("hidden_size", "cannot read 'hidden_size' in the hparams 'hidden_size': write name=value"),
-        ("hidden_size=1,hidden_size=2", "hparam 'hidden_size' is set twice"),
+        ("hidden_size=1,hidden_size=2", "hparam hidden_size is set twice"),
         ("hidden_size=1,,num_heads=2", "there is nothing between two commas"),
         ("relu_dropout_broadcast_dims=[0,1", "the brackets in"),
         ("pos=a[1]", "cannot read 'pos=a[1]' in the hparams 'pos=a[1]': write name=value"),
         (
             "moe_k=4",
-            "hparam 'moe_k' has no effect here (mixture of experts is not supported): leave it at 2",
+            "hparam moe_k has no effect here (mixture of experts is not supported): leave it at 2",
         ),
     ],
-)
+)  # fmt: skip
 def test_wrong_override_is_one_line(hp, text, message):
     with pytest.raises(UserError) as caught:
         hp.override(text)
@@ -289,3 +320,55 @@ def test_split_items():
     for wrong in (",", "a,,b", "a=[1", "a=1],b=["):
         with pytest.raises(UserError):
             split_items(wrong)
+
+
+# Ranges
+
+TINY = (
+    "num_hidden_layers=1,hidden_size=8,filter_size=8,num_heads=2,batch_size=64,max_length=16,"
+    "symbol_modality_num_shards=1,learning_rate_schedule=constant*linear_warmup"
+)
+NUMBERS = ["nan", "inf", "-inf", "-1", "0", "1e20", str(10**20), "9" * 5000]
+
+
+@pytest.mark.parametrize("name", [name for name in SETTINGS if not SETTINGS[name].inert])
+def test_every_setting_takes_or_refuses_any_number(name):
+    """Where one is taken, network, batches and optimizer can be made with it, or say why not in a line."""
+    base, setting, used = HParams().override(TINY), SETTINGS[name], set()
+    for number in NUMBERS:
+        written = f"[{number}]" if setting.is_list else number
+        try:
+            new = base.override(f"{name}={written}")
+        except UserError as error:
+            assert str(error).startswith(f"hparam {name} must be {setting.description}, got ")
+            assert "\n" not in str(error)
+        else:
+            if new != base and new not in used:
+                used.add(new)
+                make_all(new)
+
+
+def make_all(hp):
+    try:
+        buckets_for(hp, drop_long=True)
+        optimizers.create(hp)
+        t2t.Transformer(hp, source_vocab_size=5, target_vocab_size=5)
+    except UserError as error:
+        assert "\n" not in str(error)
+
+
+def test_a_record_is_checked_by_its_reader(hp):
+    recorded = HParams.from_dict({"optimizer_adam_beta1": 2.0, "hard_attention_k": 3})
+    recorded.check("data")
+    with pytest.raises(UserError, match="optimizer_adam_beta1 must be a number from 0 to below 1"):
+        recorded.check("training")
+    with pytest.raises(UserError, match=r"hard_attention_k must be 0, got 3 \(hard and noisy"):
+        recorded.check("network")
+
+
+def test_the_table_lists_the_factors_and_optimizers_that_there_are(hp):
+    listed = {name: SETTINGS[name].description for name in ("learning_rate_schedule", "optimizer")}
+    assert listed["learning_rate_schedule"].endswith(f"of {', '.join(schedules._FACTORS)}")
+    assert listed["optimizer"] == f"one of {', '.join(creation._MAKERS)}"
+    schemes = SETTINGS["learning_rate_decay_scheme"].description
+    assert schemes == f"one of {', '.join(schedules._SCHEMES)}, ''"

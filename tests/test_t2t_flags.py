@@ -21,8 +21,8 @@ def test_flags_that_say_what_is_done_anyway_are_taken():
 def test_all_that_are_not_here_are_named_at_once():
     given = "--model=transformer --schedule evaluate --tfdbg --worker_replicas=2 --problem=x"
     assert toy.complaint(toy.command("train", *given.split())) == (
-        "t2t-keras-train: --schedule=evaluate of tensor2tensor is not here: training and evaluation take "
-        "turns: leave it out, or call t2t-keras-eval or t2t-keras-decode. --worker_replicas=2 of "
+        "t2t-keras-train: --schedule=evaluate of tensor2tensor is not here: training and evaluation "
+        "alternate: leave it out, or call t2t-keras-eval or t2t-keras-decode. --worker_replicas=2 of "
         "tensor2tensor is not here: hosts are named in TF_CONFIG, see --distribute of "
         "t2t-keras-train. --tfdbg=true of tensor2tensor is not here: leave it out."
     )
@@ -40,8 +40,8 @@ def test_another_model_is_refused_with_the_reason_or_the_nearest():
     for command in ("train", "decode"):
         refused = toy.complaint(toy.command(command, "--model=lstm_seq2seq"))
         assert refused == (
-            f"t2t-keras-{command}: model 'lstm_seq2seq' of tensor2tensor is not supported: it is another "
-            "network than the Transformer"
+            f"t2t-keras-{command}: model 'lstm_seq2seq' of tensor2tensor is not supported: it is a "
+            "network other than the Transformer"
         )
     misspelt = toy.complaint(toy.command("train", "--model=transfromer"))
     assert "unknown model 'transfromer'. Did you mean 'transformer'?" in misspelt

@@ -1,11 +1,13 @@
-"""Every name of tensor2tensor's is here, or known with the reason why it is not."""
+"""Every name of tensor2tensor's is here, or known with the reason; and what code for it writes instead."""
 
+import importlib
 import json
 from pathlib import Path
 
 import pytest
 
 from t2t_keras import registry, t2t_names
+from t2t_keras.data import Problem, Text2TextProblem, TranslateProblem
 from t2t_keras.errors import UserError
 
 NAMES = Path(__file__).parents[2] / "shared" / "spec" / "t2t-names.json"
@@ -56,19 +58,19 @@ def test_every_model_has_an_answer():
 @needs_names
 def test_what_is_here_is_not_said_to_be_absent():
     for name in registry.list_problems():
-        assert not t2t_names.unsupported_problem(name)
+        assert not t2t_names.why_absent("problem", name)
     for name in registry.list_hparams():
-        assert not t2t_names.unsupported_set(name)
+        assert not t2t_names.why_absent("hparams set", name)
 
 
 @pytest.mark.parametrize(
     ("make", "name", "reason"),
     [
-        (registry.hparams, "universal_transformer_base", "it is of the Universal Transformer"),
-        (registry.problem, "languagemodel_lm1b32k", "it is a language model"),
-        (registry.problem, "sentiment_imdb", "it gives a class to a text"),
+        (registry.hparams, "universal_transformer_base", "it is for the Universal Transformer"),
+        (registry.problem, "languagemodel_lm1b32k", "it is language modelling"),
+        (registry.problem, "sentiment_imdb", "it classifies texts"),
         (registry.problem, "image_mnist_rev", "it has images or video"),
-        (registry.model, "slice_net", "it is another network than the Transformer"),
+        (registry.model, "slice_net", "it is a network other than the Transformer"),
     ],
 )
 def test_other_families_suggest_nothing_of_ours(make, name, reason):
@@ -82,3 +84,116 @@ def test_a_misspelt_name_is_none_of_tensor2tensor_s(name):
     for make in (registry.hparams, registry.problem, registry.model):
         with pytest.raises(UserError, match="unknown"):
             make(name)
+
+
+# A user's own code
+
+# Of tensor2tensor 1.15.7's Problem, Text2TextProblem and TranslateProblem, without what begins with "_".
+T2T_HOOKS = """
+    additional_reserved_tokens all_metrics_fns already_shuffled approx_vocab_size
+    batch_size_means_tokens data_filepaths dataset dataset_filename dataset_splits datatypes_to_clean
+    decode_example decode_hooks dev_filepaths eval_hooks eval_metric_fns eval_metrics
+    example_reading_spec export_assets feature_encoders feature_info filepattern generate_data
+    generate_encoded_samples generate_samples generate_text_for_vocab get_feature_encoders get_hparams
+    get_or_create_vocab has_inputs hparams input_fn inputs_prefix is_generate_per_split
+    make_estimator_input_fn max_length max_samples_for_vocab max_subtoken_length maybe_copy_features
+    maybe_reverse_and_copy maybe_reverse_features multiprocess_generate num_generate_tasks
+    num_training_examples oov_token packed_length packed_spacing prepare_to_generate preprocess
+    preprocess_example serving_input_fn set_task_id skip_random_fraction_when_training
+    source_data_files targets_prefix task_id test_filepaths tpu_batch_size_per_shard
+    training_filepaths use_vocab_from_other_problem vocab_data_files vocab_filename vocab_type
+"""
+
+
+@pytest.mark.parametrize("hook", T2T_HOOKS.split())
+def test_every_hook_is_called_or_refused(hook):
+    """That those which keep their names are called, tests/test_problems.py and others show."""
+    listed = t2t_names.names("hook")
+    own = type("MyOwn", (TranslateProblem,), {hook: None})
+    if hook in listed:
+        with pytest.raises(UserError, match=rf"problem my_own .* not called here.*: {hook} \("):
+            own()
+    else:
+        assert hasattr(TranslateProblem, hook)
+        own()
+    assert set(listed) <= set(T2T_HOOKS.split())
+
+
+def test_hooks_are_refused_together_wherever_they_are_defined():
+    class Base(Text2TextProblem):
+        has_inputs = True
+
+    class Mixin:
+        def eval_hooks(self, features, logits, hparams):
+            return []
+
+        def decode_hooks(self):
+            return []
+
+    class Both(Mixin, Base):
+        pass
+
+    with pytest.raises(UserError) as caught:
+        Both()
+    assert str(caught.value) == (
+        "The problem both defines hooks of tensor2tensor that are not called here; remove them: "
+        "has_inputs (every example is ids of inputs and of targets), eval_hooks, decode_hooks "
+        "(define quality, which scores texts)."
+    )
+
+
+def test_no_problem_of_ours_has_such_hooks():
+    for name in registry.list_problems():
+        assert registry.problem(name).name == name
+    assert Problem().name == "problem"
+
+
+@pytest.mark.parametrize(
+    ("source", "told"),
+    [
+        ("from tensor2tensor.utils import registry", ["from t2t_keras import registry"]),
+        ("import tensor2tensor.utils.registry as r", ["from t2t_keras import registry as r"]),
+        (
+            "from tensor2tensor.data_generators import problem, text_problems as texts",
+            ["from t2t_keras import data as problem", "from t2t_keras import data as texts"],
+        ),
+        (
+            "from tensor2tensor.data_generators.text_problems import VocabType",
+            ["from t2t_keras.data import VocabType"],
+        ),
+        (
+            "from tensor2tensor.data_generators.text_encoder import EOS_ID as END",
+            ["from t2t_keras.ids import EOS_ID as END"],
+        ),
+        (
+            "from tensor2tensor.data_generators.text_problems import Text2ClassProblem",
+            [
+                "it has no counterpart, see docs/from-tensor2tensor.md "
+                "(t2t_keras.data has no Text2ClassProblem)"
+            ],
+        ),
+        (
+            "from tensor2tensor.data_generators import text_encoder as te\n"
+            "te.SubwordTextEncoder, te.EOS_ID, te.EOS_ID",
+            ["from t2t_keras import text as te", "from t2t_keras.ids import EOS_ID"],
+        ),
+        (
+            "from tensor2tensor.layers import common_layers",
+            ["it has no counterpart, see docs/from-tensor2tensor.md"],
+        ),
+        ("def late():\n    from tensor2tensor import models", ["leave it out"]),
+        ("import tensor2tensor_of_mine\nfrom . import problem\nproblem.x", []),
+    ],
+)
+def test_imports_are_answered(source, told):
+    assert [instead for _, _, instead in t2t_names.imports_instead(source)] == told
+
+
+def test_what_is_named_as_a_counterpart_exists():
+    answers = [t2t_names.why_absent("module", name) for name in t2t_names.names("module")]
+    places = [answer for answer in answers if answer.startswith("t2t_keras.")]
+    assert len(places) > 15
+    for place in places:
+        module, _, name = place.rpartition(".")
+        if not hasattr(importlib.import_module(module), name):
+            importlib.import_module(place)

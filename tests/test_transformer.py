@@ -251,10 +251,8 @@ def test_every_set_is_a_network_that_is_offered(name):
 @pytest.mark.parametrize(
     ("overrides", "wanted"),
     [
-        ("hidden_size=0", "hidden_size must be 1 or more, got 0"),
         ("num_heads=3", "multiple of num_heads=3, got 16"),
         ("attention_key_channels=7", "attention_key_channels .* multiple of num_heads=2, got 7"),
-        ("pos=timming", "pos=timming .* timing, timing_paper, emb, None.*timing"),
         ("pos=emb,max_length=0", "max_length must be 1 or more, got 0"),
         ("self_attention_type=dot_product_relative", "max_relative_position must be 1 or more"),
         (
@@ -262,21 +260,9 @@ def test_every_set_is_a_network_that_is_offered(name):
             "attention_key_channels=8",
             "to be equal, got 8 and 16",
         ),
-        ("self_attention_type=local", "self_attention_type=local .* dot_product_relative"),
-        ("attention_dropout=1.0", r"attention_dropout must be in \[0, 1\), got 1.0"),
-        ("layer_postprocess_sequence=dax", "layer_postprocess_sequence .* got dax"),
-        ("layer_preprocess_sequence=na", "no residual to add"),
-        ("label_smoothing=1.0", r"label_smoothing must be in \[0, 1\), got 1.0"),
-        ("symbol_dropout=0.1", "symbol_dropout=0.1 is not supported; allowed: 0.0"),
-        ("num_encoder_layers=-1", "num_encoder_layers must be 0 or more, got -1"),
-        ("vocab_divisor=0", "vocab_divisor must be 1 or more, got 0"),
-        ("initializer_gain=0.0", "initializer_gain must be more than 0, got 0.0"),
-        ("relu_dropout_broadcast_dims=x", "takes axes from 0 to 2 with commas between, got 'x'"),
-        ("relu_dropout_broadcast_dims=3", "relu_dropout_broadcast_dims takes .* got '3'"),
-        ("attention_dropout_broadcast_dims=[0,4]", "axes from 0 to 3 .* got '0,4'"),
     ],
 )
-def test_a_setting_that_is_not_offered_is_one_line(overrides, wanted):
+def test_settings_that_do_not_go_together_are_one_line(overrides, wanted):
     hp = t2t.registry.hparams("transformer_base", SMALL).override(overrides)
     with pytest.raises(UserError, match=wanted) as error:
         t2t.Transformer(hp, source_vocab_size=23, target_vocab_size=23)
@@ -317,7 +303,7 @@ def test_a_record_of_another_network_is_refused(name, value):
     """`from_dict` takes what tensor2tensor recorded; the model must not act as if it were not."""
     hp = t2t.registry.hparams("transformer_base", SMALL)
     recorded = t2t.settings.HParams.from_dict({**hp.to_dict(), name: value})
-    with pytest.raises(UserError, match=f"{name}={value} is not supported"):
+    with pytest.raises(UserError, match=rf"{name} must be \w+, got {value} \("):
         t2t.Transformer(recorded, source_vocab_size=23, target_vocab_size=23)
 
 

@@ -47,9 +47,14 @@ def test_a_line_is_translated_alike_whatever_its_neighbours(settings):
     assert any(n == limit for n, limit in zip(longest, limits, strict=True))
 
 
+def test_a_search_beyond_the_machines_memory_is_refused_at_once():
+    with pytest.raises(UserError, match="GiB of memory and the machine has"):
+        Translator(search_model(), ENCODERS, DecodeSettings(extra_length=2**30))
+
+
 def test_ids_that_fill_a_vocabulary_up_are_no_text():
     encoder = ByteTextEncoder()
-    made = Translator(None, {"inputs": encoder, "targets": encoder})
+    made = Translator(search_model(), {"inputs": encoder, "targets": encoder})
     assert made.text([*encoder.encode("ab"), 258, *encoder.encode("c"), 263, 1, 99]) == "abc"
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import glob
 import os
+import re
 import sys
 from collections.abc import Callable, Sequence
 
@@ -69,9 +70,18 @@ def _run(main: Callable[[list[str]], None], argv: Sequence[str] | None) -> None:
     except KeyboardInterrupt:
         sys.exit(130)
     except Exception as error:
-        if not (place := registry.place_in_user_code(error)):
-            raise
-        _fail(program, f"{place} raised {type(error).__name__}: {error}")
+        if told := registry.error_of_user_code(error):
+            _fail(program, str(told))
+        if wrapped := re.search(
+            r"\bUserError: (.*)", str(error)
+        ):  # by TensorFlow, in a tf.data pipeline
+            _fail(program, wrapped[1])
+        raise
+
+
+def _flags_of_t2t() -> list[tuple[str, t2t_names.Absent]]:
+    found = [(name, t2t_names.absent("flag", name)) for name in t2t_names.names("flag")]
+    return [(name, known) for name, known in found if known]
 
 
 def _define_flags_of_t2t() -> set[str]:
@@ -80,10 +90,10 @@ def _define_flags_of_t2t() -> set[str]:
     So a command line of T2T's is read as T2T reads it. They are left out of --help.
     """
     ours = set(flags.FLAGS)
-    for name, known in t2t_names.FLAGS.items():
+    for name, known in _flags_of_t2t():
         if name not in ours:
             define = flags.DEFINE_boolean if known.is_switch else flags.DEFINE_string
-            define(name, None, f"T2T's: {known.instead}.", module_name="tensor2tensor")
+            define(name, None, f"T2T's: {known.reason}.", module_name="tensor2tensor")
     return ours
 
 
@@ -97,14 +107,13 @@ def _require_done_anyway(ours: set[str]) -> None:
         UserError: what to do instead of each.
     """
     told = []
-    for name in t2t_names.FLAGS:
+    for name, known in _flags_of_t2t():
         value = None if name in ours else flags.FLAGS[name].value
         if value is None or (name == "worker_gpu" and value == str(_devices_used(ours))):
             continue
-        known = t2t_names.FLAGS[name]
         written = str(value).lower() if known.is_switch else value
         if name == "worker_gpu" or not known.is_done_anyway(written):
-            told.append(f"--{name}={written} of tensor2tensor is not here: {known.instead}.")
+            told.append(f"--{name}={written} of tensor2tensor is not here: {known.reason}.")
     if told:
         raise UserError(" ".join(told))
 

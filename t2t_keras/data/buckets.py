@@ -15,6 +15,7 @@ from typing import NamedTuple
 import numpy as np
 
 from t2t_keras.errors import UserError
+from t2t_keras.setting_table import SETTINGS
 
 _LONGEST = 2**30
 
@@ -173,11 +174,18 @@ def batching_scheme(
     Raises:
         UserError: a setting is out of range.
     """
-    _require(batch_size >= 1, "batch_size", batch_size, "at least 1")
-    _require(max_length >= 0, "max_length", max_length, "at least 1, or 0 for batch_size")
-    _require(min_length_bucket >= 1, "min_length_bucket", min_length_bucket, "at least 1")
-    _require(length_bucket_step > 1, "length_bucket_step", length_bucket_step, "above 1")
-    _require(shard_multiplier >= 1, "shard_multiplier", shard_multiplier, "at least 1")
+    settings = {
+        "batch_size": batch_size,
+        "max_length": max_length,
+        "min_length_bucket": min_length_bucket,
+        "length_bucket_step": length_bucket_step,
+    }
+    for name, value in settings.items():
+        SETTINGS[name].checked(name, value, what="")
+    if shard_multiplier < 1:
+        raise UserError(
+            f"shard_multiplier must be an integer of at least 1, got {shard_multiplier}"
+        )
     max_length = max_length or batch_size
     boundaries = _boundaries(max_length, min_length_bucket, length_bucket_step)
     wanted = [max(1, batch_size // length) for length in [*boundaries, max_length]]
@@ -207,8 +215,3 @@ def _highly_composite(limit: int) -> int:
 
 def _largest_divisor(number: int, limit: int) -> int:
     return next(size for size in range(min(limit, number), 0, -1) if number % size == 0)
-
-
-def _require(holds: bool, name: str, value, allowed: str) -> None:
-    if not holds:
-        raise UserError(f"{name} is {value}; it must be {allowed}.")

@@ -10,6 +10,7 @@ import random
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
+from t2t_keras import registry
 from t2t_keras.data.buckets import Buckets, bucket_shapes, buckets_for
 from t2t_keras.data.generation.cleaning import Cleaner
 from t2t_keras.data.problem import DatasetSplit
@@ -139,7 +140,7 @@ class TextBatches:
             samples = _shuffled(samples, random.Random(f"{self.options.seed} {epoch}"))
         sides = {"inputs": self._problem.inputs_prefix, "targets": self._problem.targets_prefix}
         samples = iter(samples)
-        while chunk := list(itertools.islice(samples, _ENCODED_AT_ONCE)):
+        while chunk := _next_samples(samples):
             inputs, targets = (
                 [(prefix + sample[side]).encode("utf-8", "ignore") for sample in chunk]
                 for side, prefix in sides.items()
@@ -212,6 +213,15 @@ def stored_encoders(
             f"The vocabulary of {problem.name} cannot be written to {data_dir} "
             f"({error.strerror}): name another directory or change its mode."
         ) from error
+
+
+def _next_samples(samples: Iterator[Mapping[str, str]]) -> list[Mapping[str, str]]:
+    try:
+        return list(itertools.islice(samples, _ENCODED_AT_ONCE))
+    except Exception as error:
+        if told := registry.error_of_user_code(error):  # TensorFlow drops the traceback
+            raise told from error
+        raise
 
 
 def _samples(

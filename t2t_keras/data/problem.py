@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping, Sequence
 
-from t2t_keras import t2t_code
+from t2t_keras import t2t_names
 from t2t_keras.errors import UserError
 from t2t_keras.registry import ProblemName, default_name
 
@@ -92,7 +92,7 @@ class Problem:
         self._base_name = type(self).__dict__.get("name") or default_name(type(self).__name__)
         self.name = str(ProblemName(self._base_name, was_reversed, was_copy))
         self._encoders: tuple[str, dict] | None = None
-        if hooks := t2t_code.uncalled_hooks(type(self)):
+        if hooks := t2t_names.uncalled_hooks(type(self)):
             raise UserError(
                 f"The problem {self.name} defines hooks of tensor2tensor that are not called here; remove "
                 f"them: {hooks}."

@@ -1,143 +1,188 @@
-"""How to decode: T2T's `decode_hparams`."""
+"""`DecodeSettings`: T2T's `decode_hparams` and ours, declared with their defaults and ranges."""
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
-import math
-from collections.abc import Callable
+import os
+from pathlib import Path
 from typing import Any
 
 from t2t_keras import t2t_names
+from t2t_keras.allowed_values import (
+    ANY,
+    INT64,
+    Allowed,
+    Setting,
+    at_least,
+    declare,
+    from_to,
+    one_of,
+)
 from t2t_keras.errors import UserError, nearest
 from t2t_keras.settings import split_items
 
 SENTENCES = 32
-"""T2T's sentences in a batch where `batch_size` is 0."""
+"""T2T's sentences per batch where `batch_size` is 0."""
 
-_CHOICES = {"long_inputs": ("cut", "skip"), "sampling_method": ("argmax", "random")}
-_LEAST = {
-    "beam_size": 1,
-    "extra_length": 0,
-    "min_length": 0,
-    "batch_size": 0,
-    "batch_tokens": 0,
-    "sampling_seed": 0,
-}
+_CACHED = 100  # positions whose caches the estimate of memory counts
+
+
+def _option(default: Any, text: str, allowed: Allowed = ANY) -> Any:
+    setting = declare(default, allowed, text)
+    return dataclasses.field(default=default, metadata={"setting": setting})
 
 
 @dataclasses.dataclass(frozen=True)
 class DecodeSettings:
-    """T2T's `decode_hparams` by its names, and ours.
+    """How to decode: T2T's `decode_hparams` by its names, and ours.
 
-    Args:
-        beam_size: K; 1 is greedy search, or sampling.
-        alpha: weight of the length penalty; see `beam_search`.
-        extra_length: an output may be this much longer than its input. (The paper: 50.)
-        min_length: tokens of an output before its end of sentence, at least.
-        batch_size: sentences decoded at once, at most; 0: as many as `batch_tokens` lets.
-        batch_tokens: sentences times the longest source of the batch times K, at most; 0: no
-            limit. One sentence is always decoded.
-        t2t_batches: make the batches that T2T makes of a file, of `batch_size` (0: 32) sentences
-            sorted by words, and count `extra_length` from the longest source of the batch: the
-            neighbours of a line then have a say in how long its output may be.
-        max_input_size: the most tokens of an input, end of sentence included; 0 or less: no limit.
-        long_inputs: what becomes of longer ones: "cut" or "skip", which leaves the output empty.
-        return_beams: all K hypotheses instead of the best.
-        write_beam_scores: write a tab and the score after each hypothesis.
-        sampling_method: "argmax": search; "random": draw one output from what the model finds
-            likely.
-        sampling_temp: in drawing, logits are divided by it.
-        sampling_keep_top_k: draw among that many likeliest tokens; 0 or less: among all.
-        sampling_keep_top_p: draw among the likeliest tokens that reach this probability together.
-        sampling_seed: another one draws other outputs.
+    What each means and which values it may have is in `docs/settings.md`.
+
+    Raises:
+        UserError: a value is not allowed, or sampling is asked for with a beam.
     """
 
-    beam_size: int = 4
-    alpha: float = 0.6
-    extra_length: int = 100
-    min_length: int = 0
-    batch_size: int = 64
-    batch_tokens: int = 16384
-    t2t_batches: bool = False
-    max_input_size: int = 2048
-    long_inputs: str = "cut"
-    return_beams: bool = False
-    write_beam_scores: bool = False
-    sampling_method: str = "argmax"
-    sampling_temp: float = 1.0
-    sampling_keep_top_k: int = -1
-    sampling_keep_top_p: float = 1.0
-    sampling_seed: int = 0
+    beam_size: int = _option(4, "hypotheses; 1 is greedy search, or sampling", at_least(1))
+    alpha: float = _option(0.6, "weight of the length penalty")
+    extra_length: int = _option(
+        100,
+        "tokens by which an output may be longer than its input (the paper: 50)",
+        at_least(0, 2**30),
+    )
+    min_length: int = _option(0, "fewest tokens of an output before its end", at_least(0))
+    batch_size: int = _option(
+        64, "most sentences decoded at once; 0: as many as `batch_tokens` allows", at_least(0)
+    )
+    batch_tokens: int = _option(
+        16384,
+        "most tokens decoded at once: sentences times longest source times `beam_size`; 0: any",
+        at_least(0),
+    )
+    t2t_batches: bool = _option(
+        False,
+        "T2T's batches: `batch_size` (0: 32) sentences sorted by words; `extra_length` counts from "
+        "the longest source of a batch, so outputs depend on neighbours",
+    )
+    max_input_size: int = _option(
+        2048, "most tokens of an input with its end; 0 or less: any (T2T: any)"
+    )
+    long_inputs: str = _option(
+        "cut", "longer inputs are cut, or skipped: their output is empty", one_of("cut", "skip")
+    )
+    return_beams: bool = _option(False, "write all hypotheses of a sentence, with tabs between")
+    write_beam_scores: bool = _option(False, "write a tab and the score after each hypothesis")
+    sampling_method: str = _option(
+        "argmax",
+        "`random`, with `beam_size=1`, draws an output instead of searching for the best; T2T has "
+        "this and the next two in `--hparams`",
+        one_of("argmax", "random"),
+    )
+    # Outside of this range, float32 has an infinite logit, or padding of the vocabulary is drawn.
+    sampling_temp: float = _option(
+        1.0,
+        "sampling divides logits by it; below 1, likely tokens are likelier",
+        from_to(1e-30, 1e5),
+    )
+    sampling_keep_top_k: int = _option(
+        -1, "sampling draws among so many likeliest tokens; 0 or less: all"
+    )
+    sampling_keep_top_p: float = _option(
+        1.0,
+        "sampling draws among the likeliest tokens that have this probability together",
+        from_to(0, 1, above_least=True),
+    )
+    sampling_seed: int = _option(0, "another seed draws other outputs", at_least(0, INT64))
 
     def __post_init__(self):
-        for name, allowed in _CHOICES.items():
-            value = getattr(self, name)
-            if value not in allowed:
-                raise UserError(
-                    f"{name} must be {' or '.join(allowed)}, got {value!r}."
-                    f"{nearest(value, allowed)}"
-                )
-        for name, least in _LEAST.items():
-            if getattr(self, name) < least:
-                raise UserError(f"{name} must be {least} or more, got {getattr(self, name)}.")
-        if not math.isfinite(self.alpha):
-            raise UserError(f"alpha must be a number, got {self.alpha}.")
-        if not (math.isfinite(self.sampling_temp) and self.sampling_temp > 0):
-            raise UserError(f"sampling_temp must be more than 0, got {self.sampling_temp}.")
-        if not 0 < self.sampling_keep_top_p <= 1:
-            raise UserError(
-                "sampling_keep_top_p must be more than 0 and 1 at most, "
-                f"got {self.sampling_keep_top_p}."
-            )
+        for name, setting in DECODE_SETTINGS.items():
+            value = setting.checked(name, getattr(self, name), "decode hparam ")
+            object.__setattr__(self, name, value)
         if self.sampling_method == "random" and self.beam_size > 1:
             raise UserError(
                 f"sampling_method=random draws one output, got beam_size={self.beam_size}: give "
-                "beam_size=1, too. (T2T's beam search leaves sampling_method aside.)"
+                "beam_size=1 too. (T2T's beam search ignores sampling_method.)"
             )
 
     def deciding(self) -> dict[str, Any]:
-        """The settings that decide outputs: those of batches only where a batch has a say."""
+        """Returns the settings that outputs depend on: those of batches only where batches matter."""
         values = dataclasses.asdict(self)
         if not self.t2t_batches and self.sampling_method == "argmax":
             del values["batch_size"], values["batch_tokens"]
         return values
+
+    def require_memory(self, vocab_size: int, cached_per_position: int) -> None:
+        """Refuses a search that needs more than the machine's memory.
+
+        The estimate is a low one: for one sentence logits and caches of up to a hundred positions, and
+        for a batch the ids of the longest outputs.
+
+        Args:
+            vocab_size: V, the target's.
+            cached_per_position: bytes of keys and values of one position of one hypothesis.
+
+        Raises:
+            UserError: naming the memory needed and the machine's.
+        """
+        longest = 1 + self.extra_length
+        sentences = self.batch_size
+        if self.batch_tokens:
+            sentences = min(sentences or self.batch_tokens, self.batch_tokens // self.beam_size)
+        ids = 2 * 4 * max(1, sentences) * longest
+        logits = 3 * 4 * vocab_size
+        caches = 2 * cached_per_position * min(longest, _CACHED)
+        needed, there = self.beam_size * (ids + logits + caches), _machine_memory()
+        if needed > there:
+            raise UserError(
+                f"beam_size={self.beam_size} and extra_length={self.extra_length} need about "
+                f"{needed / 2**30:,.0f} GiB of memory and the machine has {there / 2**30:,.0f}: "
+                "lower them, or batch_size."
+            )
 
     @classmethod
     def parse(cls, text: str) -> DecodeSettings:
         """Reads "beam_size=4,alpha=0.6".
 
         Raises:
-            UserError: an unknown name, one given twice, a value of the wrong type, or what T2T has and
-                we do not.
+            UserError: a name is unknown or given twice, a value is not allowed, or it asks for
+                something that T2T has and we have not.
         """
-        types = {field.name: type(field.default) for field in dataclasses.fields(cls)}
-        values = {}
+        values: dict[str, Any] = {}
         for item in split_items(text):
             name, equals, written = (part.strip() for part in item.partition("="))
-            if name in t2t_names.DECODE_HPARAMS:
-                t2t_names.require_done_anyway(name, written)
-                continue
-            if name not in types:
-                raise UserError(
-                    f"unknown decode hparam {name!r}; allowed: {', '.join(types)}."
-                    f"{nearest(name, [*types, *t2t_names.DECODE_HPARAMS])}"
-                )
             if name in values:
                 raise UserError(f"decode hparam {name} is set twice in {text!r}: set it once.")
-            try:
-                values[name] = _READ[types[name]](written)
-            except (KeyError, ValueError):
-                kind = types[name].__name__
+            values[name] = None
+            if name in DECODE_SETTINGS:
+                values[name] = _parsed(name, equals, written)
+            elif t2t_names.absent("decode hparam", name):
+                t2t_names.require_done_anyway(name, written)
+            else:
+                known = [*DECODE_SETTINGS, *t2t_names.names("decode hparam")]
                 raise UserError(
-                    f"decode hparam {name} takes a value of type {kind}, got {equals + written!r}."
-                ) from None
-        return cls(**values)
+                    f"unknown decode hparam {name!r}; allowed: {', '.join(DECODE_SETTINGS)}."
+                    f"{nearest(name, known)}"
+                )
+        return cls(**{name: value for name, value in values.items() if name in DECODE_SETTINGS})
 
 
-_BOOLEANS = {"true": True, "1": True, "false": False, "0": False}
-_READ: dict[type, Callable[[str], Any]] = {
-    int: int,
-    float: float,
-    bool: lambda text: _BOOLEANS[text.lower()],
-    str: str,
+DECODE_SETTINGS: dict[str, Setting] = {
+    field.name: field.metadata["setting"] for field in dataclasses.fields(DecodeSettings)
 }
+"""The decode hparams by name."""
+
+
+def _parsed(name: str, equals: str, written: str) -> Any:
+    setting = DECODE_SETTINGS[name]
+    try:
+        return setting.parse(written.lower() if setting.kind is bool else written)
+    except ValueError:
+        raise setting.refusal(name, equals + written, "decode hparam ") from None
+
+
+def _machine_memory() -> int:
+    """Returns the bytes of memory of the machine, or of the control group that we run in."""
+    memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    with contextlib.suppress(OSError, ValueError):  # none, or "max"
+        memory = min(memory, int(Path("/sys/fs/cgroup/memory.max").read_text()))
+    return memory

@@ -56,6 +56,9 @@ class Translator:
             memory; by default, standard error is.
         format_output: makes of an input and the text that was decoded for it what a user gets, as
             `Problem.format_output` does; by default, the text.
+
+    Raises:
+        UserError: the search needs more memory than the machine has.
     """
 
     def __init__(
@@ -69,6 +72,7 @@ class Translator:
         self.model = model
         self.encoders = encoders
         self.settings = settings or DecodeSettings()
+        self._require_memory()
         self.report = report or warn
         self.format_output = format_output
         self.by_length = ByLength(self, _limits(self.settings), self.report)
@@ -155,6 +159,14 @@ class Translator:
     def tokens(self, translation: Translation) -> int:
         """Those of the best hypothesis."""
         return translation.lengths[0]
+
+    def _require_memory(self) -> None:
+        models = getattr(self.model, "models", [self.model])
+        cached = sum(
+            8 * model.hp.hidden_size * (model.hp.num_decoder_layers or model.hp.num_hidden_layers)
+            for model in models
+        )
+        self.settings.require_memory(self.model.target_vocab_size, cached)
 
     def _search(self, sentences, longest):
         s = self.settings

@@ -8,12 +8,12 @@ from typing import Any
 import keras
 
 from t2t_keras import schedules
-from t2t_keras.errors import UserError, nearest
+from t2t_keras.errors import UserError
 from t2t_keras.optimizers.adafactor import Adafactor
 from t2t_keras.optimizers.adam import Adam, AdamW, MultistepAdam
 from t2t_keras.optimizers.momentum import SGD, Momentum
-from t2t_keras.registry import default_name
 from t2t_keras.settings import HParams
+from t2t_keras.t2t_names import snake_case
 
 
 def create(
@@ -36,19 +36,10 @@ def create(
             in plain `model.fit`, say, `global_clipnorm` and `gradient_accumulation_steps`.
 
     Raises:
-        UserError: the optimizer asked for is not offered, or a setting of its own is out of range.
+        UserError: a setting is not allowed, or the optimizer or schedule lacks one that it needs.
     """
-    name = default_name(hp.optimizer)  # T2T's sets write both adafactor and Adafactor
-    if name in _NOT_OFFERED:
-        raise UserError(
-            f"hparam optimizer={hp.optimizer} is not supported ({_NOT_OFFERED[name]}); "
-            f"allowed: {', '.join(_MAKERS)}."
-        )
-    if name not in _MAKERS:
-        raise UserError(
-            f"hparam optimizer={hp.optimizer} is not known; allowed: {', '.join(_MAKERS)}."
-            f"{nearest(name, _MAKERS)}"
-        )
+    hp.check("training")  # a record is taken as it is
+    name = snake_case(hp.optimizer)  # T2T's sets write both adafactor and Adafactor
     make, settings = _MAKERS[name]
     return make(
         learning_rate=schedules.learning_rate_schedule(hp, train_steps),
@@ -59,8 +50,8 @@ def create(
 
 def _adam(hp: HParams) -> dict[str, Any]:
     return {
-        "beta_1": _fraction(hp, "optimizer_adam_beta1"),
-        "beta_2": _fraction(hp, "optimizer_adam_beta2"),
+        "beta_1": hp.optimizer_adam_beta1,
+        "beta_2": hp.optimizer_adam_beta2,
         "epsilon": hp.optimizer_adam_epsilon,
     }
 
@@ -80,17 +71,12 @@ def _adam_w(hp: HParams) -> dict[str, Any]:
 
 
 def _adafactor(hp: HParams) -> dict[str, Any]:
-    threshold = hp.optimizer_adafactor_clipping_threshold
-    if threshold <= 0:
-        raise UserError(
-            f"hparam optimizer_adafactor_clipping_threshold must be above 0, got {threshold}"
-        )
     return {
-        "beta_1": _fraction(hp, "optimizer_adafactor_beta1"),
-        "beta_2": _fraction(hp, "optimizer_adafactor_beta2"),
+        "beta_1": hp.optimizer_adafactor_beta1,
+        "beta_2": hp.optimizer_adafactor_beta2,
         "decay_type": hp.optimizer_adafactor_decay_type,
         "memory_exponent": hp.optimizer_adafactor_memory_exponent,
-        "clipping_threshold": threshold,
+        "clipping_threshold": hp.optimizer_adafactor_clipping_threshold,
         "factored": hp.optimizer_adafactor_factored,
         "multiply_by_parameter_scale": hp.optimizer_adafactor_multiply_by_parameter_scale,
         "table_shards": hp.symbol_modality_num_shards,
@@ -99,20 +85,13 @@ def _adafactor(hp: HParams) -> dict[str, Any]:
 
 def _momentum(hp: HParams) -> dict[str, Any]:
     return {
-        "momentum": _fraction(hp, "optimizer_momentum_momentum"),
+        "momentum": hp.optimizer_momentum_momentum,
         "nesterov": hp.optimizer_momentum_nesterov,
     }
 
 
 def _sgd(hp: HParams) -> dict[str, Any]:
     return {}
-
-
-def _fraction(hp: HParams, name: str) -> float:
-    value = getattr(hp, name)
-    if not 0 <= value < 1:
-        raise UserError(f"hparam {name} must be 0 or more and less than 1, got {value}")
-    return value
 
 
 _Maker = Callable[..., keras.optimizers.Optimizer]
@@ -125,13 +104,4 @@ _MAKERS: dict[str, tuple[_Maker, Callable[[HParams], dict[str, Any]]]] = {
     "adafactor": (Adafactor, _adafactor),
     "momentum": (Momentum, _momentum),
     "sgd": (SGD, _sgd),
-}
-
-_UNUSED = "none of T2T's Transformer sets uses it"
-
-_NOT_OFFERED = {
-    "yellow_fin": f"it finds its own learning rate and momentum, and {_UNUSED}",
-    "adagrad": _UNUSED,
-    "ftrl": _UNUSED,
-    "rms_prop": _UNUSED,
 }
