@@ -174,7 +174,7 @@ def test_a_model_of_ones_own_is_found_by_every_command(own_run, own_model):
         (
             "decode",
             [],
-            "Registered: transformer. Name the package that registers another by --t2t_usr_dir",
+            "Registered: transformer; name the package of another by --t2t_usr_dir",
         ),
         (
             "decode",
