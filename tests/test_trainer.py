@@ -238,6 +238,8 @@ def test_writes_settings_scalars_and_what_ran(data_dir, tmp_path, whole):
             written[folder] = written.get(folder, b"") + events.read_bytes()
     for tag in (b"loss", b"learning_rate", b"gradient_norm", b"tokens_per_second", b"scalars"):
         assert tag in written["."]
+    for text in (b"_hparams_/session_start_info", f"| problem | `{toy.PROBLEM}` |".encode()):
+        assert text in written["."]
     for tag in (b"bleu", b"accuracy", b"encoder/layer_0", b"encdec/layer_0"):
         assert tag in written["eval"]
 
