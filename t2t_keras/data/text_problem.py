@@ -259,7 +259,7 @@ class Text2TextProblem(Problem):
     def _tell_unused_settings(self, split: str, data_dir: PathLike) -> None:
         """Prints a line if settings were given that have no effect on existing shards."""
         unused = ["cleaning (--clean_...)"] if self.cleaning else []
-        if self.random_seed != type(self).random_seed:
+        if vars(self).get("random_seed", Problem.random_seed) != Problem.random_seed:  # by a flag
             unused.append(f"random_seed={self.random_seed}")
         if unused:
             print(
