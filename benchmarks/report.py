@@ -24,7 +24,7 @@ from typing import NamedTuple
 
 import machine
 
-from t2t_keras.files import whole_file
+from t2t_keras.files import atomic_write
 
 HERE = Path(__file__).parent
 OURS = ("tensorflow", "keras")
@@ -196,7 +196,7 @@ def main() -> int:
             continue
         # Read again, for somebody may have written on the page meanwhile.
         page = replaced(args.page.read_text("utf-8"), name, section)
-        with whole_file(args.page) as partial:
+        with atomic_write(args.page) as partial:
             partial.write_text(page, "utf-8")
         print(f"{args.page}: {name} written", flush=True)
     return int(failed)

@@ -11,7 +11,7 @@ from t2t_keras.data import DatasetSplit, SpaceID, VocabType
 from t2t_keras.data.parsing_problem import ParsingProblem, TreeCorpus, spaced_trees
 from t2t_keras.data.text_problem import PathLike, absent_vocabulary
 from t2t_keras.data.translate import TwoVocabularyProblem, read_pairs
-from t2t_keras.files import whole_file
+from t2t_keras.files import atomic_write
 from t2t_keras.parsing import Tree
 from t2t_keras.registry import register_problem
 from t2t_keras.text import TokenTextEncoder
@@ -150,7 +150,7 @@ class ParsingEnglishGum(ParsingProblem):
         if not path.exists():
             samples = self.generate_samples(data_dir, tmp_dir, DatasetSplit.TRAIN)
             symbols = {symbol for sample in samples for symbol in sample["targets"].split()}
-            with whole_file(path) as partial:
+            with atomic_write(path) as partial:
                 TokenTextEncoder(vocab_list=[UNKNOWN, *sorted(symbols)]).store_to_file(partial)
         return {"inputs": words, "targets": _tags_encoder(path)}
 

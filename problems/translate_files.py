@@ -23,7 +23,7 @@ from t2t_keras.data.text_problem import (
 from t2t_keras.data.tfds import USUAL_SPLITS, TfdsSource
 from t2t_keras.data.translate import read_pairs
 from t2t_keras.errors import UserError
-from t2t_keras.files import whole_file
+from t2t_keras.files import atomic_write
 from t2t_keras.registry import register_problem
 from t2t_keras.text import TokenTextEncoder
 from t2t_keras.text.lines import iterate_lines
@@ -193,6 +193,6 @@ class Text2textTmpdirTokens(Text2textTmpdir):
             if force_get or tmp_dir is None:
                 raise absent_vocabulary(self, data_dir)
             words = (line.strip() for line in iterate_lines(Path(tmp_dir) / "vocab.txt"))
-            with whole_file(path) as partial:
+            with atomic_write(path) as partial:
                 TokenTextEncoder(vocab_list=[self.oov_token, *words]).store_to_file(partial)
         return super().get_or_create_vocab(data_dir, tmp_dir, force_get)

@@ -1,4 +1,4 @@
-"""Registry of hparams sets and problems: the built-in ones, and those of a user's own directory."""
+"""Registry of hparams sets, problems and models: the built-in ones, and those of a user's own directory."""
 
 from __future__ import annotations
 
@@ -31,6 +31,7 @@ _sets: dict[str, Callable[[], HParams]] = {}
 _problems: dict[str, type] = {}
 _aliases: dict[str, str] = {}
 _logits_processors: dict[str, Callable[..., Callable]] = {}
+_models: dict[str, type | None] = {"transformer": None}  # `Transformer`, imported when asked for
 _user_directories: list[str] = []
 
 
@@ -189,11 +190,60 @@ def logits_processor(name: str) -> Callable[..., Callable]:
     return _logits_processors[name]
 
 
+# Models
+
+
+def register_model(name_or_class: str | type):
+    """Registers a subclass of `Transformer` for `--model`, as `@register_model` or with a name.
+
+    The class is made with the arguments of `Transformer`. Its default name is the class name in snake
+    case. A name that is taken is a `UserError`.
+    """
+    return _register(_models, "model", name_or_class)
+
+
+def list_models() -> list[str]:
+    """Returns the names of all models, sorted."""
+    return sorted(_models)
+
+
+def model(name: str) -> type:
+    """Returns the class of a model: `Transformer`, or the subclass that a user has registered.
+
+    Raises:
+        UserError: the name is unknown, T2T's and not supported, or that of no `Transformer`.
+    """
+    from t2t_keras.transformer import Transformer
+
+    require_model(name)
+    found = _models[name] or Transformer
+    if not (isinstance(found, type) and issubclass(found, Transformer)):
+        raise UserError(
+            f"model {name!r} must be a subclass of t2t_keras.Transformer, got {found!r}"
+        )
+    return found
+
+
+def require_model(name: str) -> None:
+    """Raises a `UserError` unless a model of that name is registered."""
+    if name not in _models:
+        note = (
+            f"Registered: {', '.join(list_models())}; name the package of another by --t2t_usr_dir"
+        )
+        raise t2t_names.unknown("model", name, _models, note)
+
+
+def model_name(model: Any) -> str:
+    """Returns the name of a model's class, or of the first of its base classes that has one."""
+    names = {cls: name for name, cls in _models.items()}
+    return next((names[cls] for cls in type(model).__mro__ if cls in names), "transformer")
+
+
 # User directories, and names in general
 
 
 def import_user_directory(path: str) -> None:
-    """Imports a user's package of problems and hparams sets (`--t2t_usr_dir`).
+    """Imports a user's package of problems, hparams sets and models (`--t2t_usr_dir`).
 
     Args:
         path: a directory with an `__init__.py`, which may import its own modules relatively.

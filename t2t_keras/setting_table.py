@@ -125,7 +125,10 @@ _NETWORK = {
         True, text="the encoder's `relu_dropout_broadcast_dims` count axes without padding"
     ),
     "activation_dtype": declare(
-        "float32", one_of("float32", "bfloat16", "float16"), "precision of activations"
+        "float32",
+        one_of("float32", "bfloat16", "float16"),
+        "precision of activations",
+        "training",
     ),
     "initializer": declare(
         "uniform_unit_scaling",

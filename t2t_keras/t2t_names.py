@@ -142,7 +142,7 @@ _ABSENT: dict[str, dict[str, str]] = {
         "none of T2T's Transformer sets uses it": "adagrad, ftrl, rms_prop",
     },
     "flag": {
-        "there is one model, transformer": "model=transformer",
+        "the command makes no model: leave it out": "model=transformer",
         "names all models, sets and problems": "registry_help=true|false",
         "training and evaluation alternate: leave it out, or call t2t-keras-eval or t2t-keras-"
         "decode": "schedule=continuous_train_and_eval|train_and_evaluate",
@@ -258,7 +258,7 @@ _ABSENT: dict[str, dict[str, str]] = {
         "transformer.transformer_base()": "models.transformer",
         "leave it out, and define quality in the problem": "utils.metrics",
         "t2t_keras.registry": "utils.registry",
-        "train a model of your own in Python, see docs/extending.md": "utils.t2t_model",
+        "register a subclass of t2t_keras.Transformer, see docs/extending.md": "utils.t2t_model",
     },
 }
 # fmt: on
@@ -327,16 +327,6 @@ def unknown(kind: str, name: str, ours: Iterable[str], note: str) -> UserError:
     if reason := why_absent(kind, name):
         return UserError(f"{kind} {name!r} of tensor2tensor is not supported: {reason}")
     return UserError(f"unknown {kind} {name!r}.{nearest(name, [*ours, *names(kind)])} {note}")
-
-
-def require_model(name: str) -> None:
-    """Refuses any model but T2T's `transformer`.
-
-    Raises:
-        UserError: the reason, or the nearest name.
-    """
-    if name != "transformer":
-        raise unknown("model", name, ["transformer"], "There is one model, transformer")
 
 
 def require_done_anyway(name: str, written: str) -> None:

@@ -24,7 +24,7 @@ LONG = (
         "examples",
     ),
     *("text_graph", "optimizers", "on_the_fly", "golden_runs", "layers_decoder", "beam", "jax"),
-    *("transformer_keras", "cli_paper", "cli_export", "training_step", "reading", "update_size"),
+    *("transformer_keras", "cli_paper", "cli_export", "train_step", "reading"),
     *("search", "transformer", "layers_restricted_attention", "serving", "transformer_packed"),
     *("benchmarks", "packaging", "translate_files", "cli_decode", "parsing_problems", "query"),
     *("generation", "ctranslate2", "ensemble", "packed_problem", "attention_page", "cli_eval"),

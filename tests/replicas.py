@@ -39,7 +39,7 @@ def iterator(some, host=0, hosts=1):
     return iter(tf.data.Dataset.from_generator(lambda: iter(share), output_signature=spec))
 
 
-def engine(overrides, batches_a_step=1, **settings):
+def engine(overrides, batches_per_step=1, **settings):
     import t2t_keras as t2t
     from t2t_keras.training import Engine, EngineSettings
 
@@ -49,7 +49,7 @@ def engine(overrides, batches_a_step=1, **settings):
         source_vocab_size=VOCAB,
         target_vocab_size=VOCAB,
         settings=EngineSettings(**settings),
-        batches_a_step=batches_a_step,
+        batches_per_step=batches_per_step,
     )
 
 
@@ -84,17 +84,17 @@ def disagreement(trained):
     return largest
 
 
-def trained_alike(overrides, steps, kind, batches_a_step=1, **settings):
+def trained_alike(overrides, steps, kind, batches_per_step=1, **settings):
     """Trains on all replicas, and on one by one operation after the other, with all it needs kept.
 
     Returns what differs, and the engine of all replicas.
     """
-    many = engine(overrides, batches_a_step, distribute=kind, **settings)
+    many = engine(overrides, batches_per_step, distribute=kind, **settings)
     start = weights(many)
-    some = list(batches(steps * batches_a_step))
+    some = list(batches(steps * batches_per_step))
     theirs = many.train(iterator(some, many.host, many.hosts), steps)
     with eagerly():
-        one = engine(overrides, batches_a_step, distribute="none", **settings | {"remat": False})
+        one = engine(overrides, batches_per_step, distribute="none", **settings | {"remat": False})
         same_start = bool((weights(one) == start).all())
         ours = one.train(iterator(some), steps)
     figures = {
@@ -158,7 +158,7 @@ def main():
         figures = {"plain": trained_alike(every, 3, "auto", ema=0.5, xla=True)[0]}
         figures["accumulated"], many = trained_alike(accumulated, 7, "mirrored", remat=True)
         figures["interrupted"] = interrupted(many, accumulated, distribute="mirrored", remat=True)
-        figures["joined"], many = trained_alike(every, 3, "mirrored", batches_a_step=2)
+        figures["joined"], many = trained_alike(every, 3, "mirrored", batches_per_step=2)
         dropout = engine("layer_prepostprocess_dropout=0.3", distribute="mirrored")
         figures["masks"] = {"dropout": losses(dropout), "none": losses(many)}
     else:

@@ -115,7 +115,7 @@ READERS = {
     "data": ["data/buckets.py", "data/on_the_fly.py", "data/reading.py"],
     "training": [
         *("optimizers/creation.py", "schedules.py"),
-        *("training/train_step.py", "training/update_size.py"),
+        *("training/train_step.py", "training/engine.py"),
     ],
 }
 ONE_MEANING = {"ffn_layer", "norm_type"}

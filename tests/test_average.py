@@ -7,11 +7,13 @@ import golden
 import numpy as np
 import pytest
 from networks import SMALL, small_model
+from test_checkpoints import killed_after
 
 import t2t_keras as t2t
 from t2t_keras.checkpoints import average, is_whole, last_checkpoints
 from t2t_keras.checkpoints.t2t import model_arrays, write
 from t2t_keras.errors import UserError
+from t2t_keras.files import locked_directory
 
 TABLE = "transformer/symbol_modality_23_16/shared"
 KERNEL = "transformer/body/encoder/layer_0/ffn/conv1/kernel"
@@ -147,6 +149,31 @@ def test_another_average_in_its_place_brings_its_settings(directory, tmp_path):
     assert not (tmp_path / "hparams.json").exists()
 
 
+def test_a_kill_leaves_the_old_average_or_the_new_one(directory, tmp_path, monkeypatch):
+    output = str(tmp_path / "averaged" / "model.ckpt")
+    expected = []
+    for steps in ((10, 20), (30, 40)):
+        average(prefixes(directory, *steps), output)
+        expected.append(golden.stored(output)[KERNEL])
+    assert (expected[0] != expected[1]).any()
+    calls, found = 0, []
+    average(prefixes(directory, 10, 20), output)
+    while killed_after(monkeypatch, calls, lambda: average(prefixes(directory, 30, 40), output)):
+        stored = golden.stored(output)[KERNEL]
+        found.append([(stored == kernel).all() for kernel in expected])
+        assert t2t.checkpoints.load_model(output).count_params()
+        calls += 1
+    assert [True, False] in found and [False, True] in found
+    assert all(sum(which) == 1 for which in found)
+
+
+def test_an_average_in_a_run_that_goes_on_waits_for_nobody(directory, capsys):
+    with locked_directory(directory):  # as a training does
+        average(prefixes(directory, 10, 20), str(directory / "averaged.ckpt"))
+    assert "waiting" not in capsys.readouterr().err
+    assert not list(directory.glob("*.lock"))
+
+
 def test_a_run_is_left_as_it_is(directory):
     before = {p.name: p.read_bytes() for p in directory.iterdir()}
     average(prefixes(directory, 10, 20), str(directory / "averaged.ckpt"))
@@ -213,7 +240,7 @@ def test_other_settings(directory, models, tmp_path, overrides, run, expected):
 
 def test_what_is_no_model(tmp_path):
     write(str(tmp_path / "model.ckpt-1"), {"lstm/kernel": np.zeros(3, "f4")})
-    with pytest.raises(UserError, match="is no Transformer of T2T"):
+    with pytest.raises(UserError, match="is not of a Transformer of T2T"):
         average([str(tmp_path / "model.ckpt-1")], str(tmp_path / "averaged"))
 
 

@@ -1,6 +1,8 @@
 """tensor2tensor's checkpoints: names, shards, slots, and every way in which one may not fit."""
 
+import itertools
 import os
+import re
 
 import golden
 import numpy as np
@@ -10,6 +12,7 @@ from networks import small_model
 
 import t2t_keras as t2t
 from t2t_keras.checkpoints.names import split_table
+from t2t_keras.checkpoints.t2t import write, write_state
 from t2t_keras.errors import UserError
 
 TABLE = "transformer/symbol_modality_23_16/shared"
@@ -208,10 +211,65 @@ def test_a_place_that_cannot_be_written(model, tmp_path, place):
     assert "\n" not in str(error.value)
 
 
-def test_saving_replaces_a_checkpoint_whole(model, path):
-    t2t.checkpoints.save_t2t(small_model(seed=3), path)
+class Killed(BaseException):
+    """As by SIGKILL: nothing is done after it."""
+
+
+def killed_after(monkeypatch, calls, do):
+    """Ends `do` at the call after so many that change files; returns True if it ended before."""
+    left = [calls]
+
+    def or_die(function):
+        def call(*arguments):
+            if not left[0]:
+                raise Killed
+            left[0] -= 1
+            return function(*arguments)
+
+        return call
+
+    with monkeypatch.context() as patch:
+        for name in ("replace", "remove", "fsync"):
+            patch.setattr(os, name, or_die(getattr(os, name)))
+        try:
+            do()
+        except Killed:
+            return True
+    return False
+
+
+def test_saving_replaces_a_checkpoint_by_old_or_new_wherever_it_is_killed(path, monkeypatch):
+    """Three times over what killed ones left."""
+    values = [{name: np.full(3, i) for name in ("a", "b", "global_step")} for i in range(4)]
+    write(path, values[0])
+    for old, new in itertools.pairwise(values):
+        calls, found = 0, []
+        while killed_after(monkeypatch, calls, lambda new=new: write(path, new)):
+            stored = t2t.checkpoints.read(path)
+            found.append(next(i for i, v in enumerate((old, new)) if (v["a"] == stored["a"]).all()))
+            assert all((stored[name] == (old, new)[found[-1]][name]).all() for name in stored)
+            calls += 1
+        assert found == sorted(found)  # once new, always new
+        assert calls > 5
+        assert (t2t.checkpoints.read(path)["b"] == new["b"]).all()
+    write(path, values[0])
+    names = sorted(os.listdir(os.path.dirname(path)))
+    assert len({name.rpartition("-of-")[2] for name in names if ".data-" in name}) == 1
+    assert not [name for name in names if name.startswith(".")]
+
+
+@pytest.mark.parametrize("folder", ["r[1]", r"r\x", "r*?", "{r}, 'ü' \"\""])
+def test_any_character_in_a_path(model, tmp_path, folder):
+    """TensorFlow's reader takes some of them for a pattern."""
+    path = str(tmp_path / folder / "my[1].ckpt")
     t2t.checkpoints.save_t2t(model, path)
-    assert_loads(path, model)
+    write_state(os.path.dirname(path), ["my[1].ckpt"])
+    for place in (path, os.path.dirname(path)):
+        assert_loads(place, model)
+    with open(path + ".index", "ab") as file:
+        file.truncate(10)
+    with pytest.raises(UserError, match=re.escape(f"checkpoint {path} cannot be read: ")):
+        t2t.checkpoints.read(path)
 
 
 def test_a_relative_path(model, tmp_path, monkeypatch):

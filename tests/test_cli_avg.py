@@ -117,7 +117,7 @@ def test_those_between_two_steps_without_a_damaged_one(toy_dir, tmp_path):
 @pytest.mark.parametrize(
     ("flags", "expected"),
     [
-        ([], "say which: --checkpoints=A,B,... or --num_last_checkpoints=N"),
+        ([], "give --checkpoints=A,B,... or --num_last_checkpoints=N"),
         (["--checkpoints=a", "--minutes=5"], "not --checkpoints and --minutes"),
         (["--max_steps=5"], "--max_steps needs --prefix=DIRECTORY"),
         (["--num_last_checkpoints=-1"], "num_last_checkpoints"),

@@ -1,5 +1,6 @@
 """t2t-keras-convert: a run's checkpoint, a Keras file, and back."""
 
+import errno
 import json
 
 import keras
@@ -9,7 +10,7 @@ from networks import small_model
 from run_files import write_run
 
 from t2t_keras import Transformer, checkpoints
-from t2t_keras.cli.convert import load_keras
+from t2t_keras.cli.convert import load_keras, save_keras
 from t2t_keras.errors import UserError
 
 
@@ -43,9 +44,25 @@ def test_another_run_stays_as_it_was(keras_file, tmp_path):
     assert {path: path.read_bytes() for path in run.rglob("*") if path.is_file()} == there
 
 
+@pytest.mark.parametrize("there", [None, b"a good model"])
+def test_a_full_disk_leaves_what_was_there(tmp_path, monkeypatch, there):
+    def save_half(self, path):
+        with open(path, "wb") as file:
+            file.write(b"half")
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(Transformer, "save", save_half)
+    path = tmp_path / "model.keras"
+    if there:
+        path.write_bytes(there)
+    with pytest.raises(UserError, match=r"model\.keras cannot be written: No space left"):
+        save_keras(small_model("num_hidden_layers=1"), str(path))
+    assert [file.read_bytes() for file in tmp_path.iterdir()] == [there] * bool(there)
+
+
 def test_what_the_file_says_itself_is_refused(keras_file, tmp_path):
     done = convert(keras_file, tmp_path / "model.ckpt-5", "--target_space_id=8")
-    assert "leave --hparams and --target_space_id away" in toy.complaint(done)
+    assert "leave out --hparams, --model and --target_space_id" in toy.complaint(done)
 
 
 def test_a_class_that_is_not_registered_is_one_line(tmp_path):

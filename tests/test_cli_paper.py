@@ -135,7 +135,7 @@ def test_goes_on_where_it_was(tried):
     outputs = [stdout for _, stdout, _ in starts]
     assert "datagen: done" in outputs[2]
     assert "texts: done" in outputs[3]
-    assert "going on after step" in starts[3][2]
+    assert "resuming from step" in starts[3][2]
     assert "train: done" in outputs[4]
     assert "average: done" in outputs[5]
     stages = ["datagen", "texts", "train", "average", "decode", "score"]
@@ -148,7 +148,7 @@ def test_averages_the_last_evaluations(tried):
     (sources,) = run["averages"].values()
     # 12 // 5 updates apart, and the last one
     assert [source.rsplit("-")[-1] for source in sources] == ["4", "6", "8", "10", "12"]
-    assert "2 batches an update, about 5" in starts[3][1]
+    assert "2 batches per update, about 5" in starts[3][1]
 
 
 def test_gives_the_figures(tried):

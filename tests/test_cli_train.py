@@ -61,7 +61,7 @@ def test_saves_and_leaves_after_sigterm(run):
     last = stopped.stderr.strip().split("\n")[-1]
     (step,) = re.findall(r"^stopped by SIGTERM after step (\d+), which is saved$", last)
     assert 10 <= int(step) < 60
-    assert f"going on after step {step} of {run[0]}\n" in done.stderr
+    assert f"resuming from step {step} of {run[0]}\n" in done.stderr
 
 
 def test_ends_normally(run):

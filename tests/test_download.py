@@ -12,7 +12,7 @@ import time
 import pytest
 
 from t2t_keras.data.sources import download
-from t2t_keras.data.sources.download import Progress, fetch
+from t2t_keras.data.sources.download import fetch
 from t2t_keras.errors import UserError
 
 CONTENT = bytes(range(256)) * 4096  # 1 MiB
@@ -312,17 +312,6 @@ def test_a_killed_process_leaves_its_part_to_the_next(server, tmp_path):
     fetch(server.url, path)
     assert path.read_bytes() == CONTENT
     assert server.requests[1].startswith("bytes=")
-
-
-def test_progress(monkeypatch, capsys):
-    clock = iter([0.0, 1.0, 6.0, 8.0, 12.0])
-    monkeypatch.setattr(download.time, "monotonic", lambda: next(clock))
-    progress = Progress("corpus.tgz", 80_000_000, done=10_000_000)
-    for done in (15_000_000, 40_000_000, 50_000_000, 70_000_000):
-        progress.update(done)
-    assert capsys.readouterr().err == (
-        "corpus.tgz: 40 of 80 MB, 5.0 MB/s\ncorpus.tgz: 70 of 80 MB, 5.0 MB/s\n"
-    )
 
 
 def test_no_directory_can_be_made(server, tmp_path):

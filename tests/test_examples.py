@@ -1,15 +1,23 @@
 """The examples run, learn, and survive a `.keras` file."""
 
 import importlib.util
+import json
 import re
 from pathlib import Path
 
 import keras
 import numpy as np
+import pytest
+import tensorflow as tf
+import toy
 
 import t2t_keras as t2t
+from t2t_keras import registry
+from t2t_keras.decoding import DecodeSettings, Translator
 
 EXAMPLES = Path(__file__).parents[1] / "examples"
+OWN = f"--t2t_usr_dir={EXAMPLES / 'own_transformer'}"
+DECODE = "--decode_hparams=beam_size=1,extra_length=1"
 
 
 def load(name):
@@ -57,19 +65,138 @@ def test_fit(tmp_path, capsys):
     assert "Epoch" not in capsys.readouterr().out
 
 
-def test_own_transformer(tmp_path, monkeypatch):
-    monkeypatch.syspath_prepend(EXAMPLES)
-    example = load("own_transformer")
-    monkeypatch.setattr(example.fit, "STEPS_AN_EPOCH", 20)
-    model = example.main(str(tmp_path), epochs=1)
-    temperatures = [layer.self_attention.temperature.numpy() for layer in model.encoder.layers]
-    assert np.all(np.abs(np.array(temperatures) - 1) > 0)  # a gradient reached every head's
-
-    batch = {"inputs": np.array([[100, 34, 101, 1]]), "targets": np.array([[101, 34, 100, 1]])}
-    logits = model(batch).numpy()
-    again = example.TemperatureTransformer(
-        model.hp, source_vocab_size=258, target_vocab_size=258, name="again"
+@pytest.fixture(scope="module")
+def own_run(tmp_path_factory):
+    """A run of `--model=temperature_transformer`; what its training said."""
+    directory = tmp_path_factory.mktemp("own")
+    toy.generate(directory)
+    done = toy.command(
+        "train",
+        OWN,
+        "--model=temperature_transformer",
+        f"--problem={toy.PROBLEM}",
+        f"--hparams={toy.hparams(num_hidden_layers=1)}",
+        f"--data_dir={directory / 'data'}",
+        f"--output_dir={directory / 'run'}",
+        *("--train_steps=4", "--local_eval_frequency=2", "--eval_steps=1", DECODE),
+        eagerly=True,
     )
-    assert t2t.checkpoints.load_t2t(again, str(tmp_path / "run")) == 20
-    np.testing.assert_array_equal(again(batch), logits)
-    np.testing.assert_array_equal(saved_and_loaded(model, tmp_path)(batch), logits)
+    assert done.returncode == 0, done.stderr
+    return directory
+
+
+def of_run(directory):
+    return OWN, f"--data_dir={directory / 'data'}", f"--output_dir={directory / 'run'}"
+
+
+@pytest.fixture(scope="module")
+def own_model(own_run):
+    registry.import_user_directory(str(EXAMPLES / "own_transformer"))
+    return t2t.checkpoints.load_model(str(own_run / "run"))
+
+
+BATCH = {"inputs": np.array([[6, 4, 7, 1]]), "targets": np.array([[7, 4, 6, 1]])}
+
+
+def test_a_model_of_ones_own_is_trained_by_its_name(own_run, own_model):
+    assert (
+        json.loads((own_run / "run" / "run.json").read_text())["model"] == "temperature_transformer"
+    )
+    assert type(own_model).__name__ == "TemperatureTransformer"
+    for layer in own_model.encoder.layers:  # a gradient reached every head's
+        assert np.all(np.abs(layer.self_attention.temperature - 1) > 0)
+    again = type(own_model)(
+        own_model.hp,
+        source_vocab_size=own_model.source_vocab_size,
+        target_vocab_size=own_model.target_vocab_size,
+    )
+    assert t2t.checkpoints.load_t2t(again, str(own_run / "run")) == 4
+    np.testing.assert_array_equal(again(BATCH), own_model(BATCH))
+
+
+def test_a_model_of_ones_own_is_found_by_every_command(own_run, own_model):
+    """It is the one that is asked: its temperatures are set so that the result tells."""
+    model_dir, source = own_run / "set", own_run / "source.txt"
+    source.write_text("a b c d\n")
+    weights = own_model.get_weights()
+    own_model.encoder.layers[0].self_attention.temperature.assign(np.full((4, 1, 1), -8.0))
+    prefix = str(model_dir / "model.ckpt-4")
+    model_dir.mkdir()
+    for name in ("run.json", "hparams.json"):
+        (model_dir / name).write_text((own_run / "run" / name).read_text())
+    t2t.checkpoints.save_t2t(own_model, prefix)
+    logits = np.asarray(own_model(BATCH))
+    own_model.set_weights(weights)
+    assert np.abs(logits - own_model(BATCH)).max() > 1e-3
+
+    flags = (OWN, f"--data_dir={own_run / 'data'}", f"--checkpoint_path={prefix}")
+    outputs = {
+        "decode": (f"--decode_from_file={source}", f"--decode_to_file={own_run / 'out'}", DECODE),
+        "eval": ("--eval_steps=1", DECODE),
+        "export": (f"--export_dir={own_run / 'export'}", DECODE),
+        "convert": (f"--output_path={own_run / 'model.keras'}",),
+    }
+    for command, others in outputs.items():
+        given = [flag for flag in flags if command != "convert" or "data_dir" not in flag]
+        done = toy.command(command, *given, *others)
+        assert done.returncode == 0, done.stderr
+    page = ("--text=a b c", "--target_text=c b a", f"--npz={own_run / 'weights.npz'}")
+    done = toy.command("inspect", "attention", *flags, *page)
+    assert done.returncode == 0, done.stderr
+    done = toy.command("avg", f"--checkpoints={prefix}", f"--output_path={own_run / 'mean' / 'm'}")
+    assert done.returncode == 0, done.stderr
+
+    problem = registry.problem(toy.PROBLEM)
+    encoders = problem.get_feature_encoders(str(own_run / "data"))
+    loaded = [keras.models.load_model(own_run / "model.keras")]
+    loaded.append(t2t.checkpoints.load_model(str(own_run / "mean")))
+    for model in loaded:
+        np.testing.assert_array_equal(model(BATCH), logits)
+    settings = DecodeSettings.parse("beam_size=1,extra_length=1")
+    [translation] = Translator(loaded[0], encoders, settings).translate(["a b c d"])
+    assert (own_run / "out").read_text() == translation.texts[0] + "\n"
+    served = tf.saved_model.load(str(own_run / "export" / "1")).signatures["translate"]
+    [[text]] = served(tf.constant(["a b c d"]))["translations"].numpy()
+    assert text.decode() == translation.texts[0]
+    weights = np.load(own_run / "weights.npz")["encoder"]
+    ids = {
+        "inputs": encoders["inputs"].encode("a b c"),
+        "targets": encoders["targets"].encode("c b a"),
+    }
+    batch = {side: np.array([[*row, 1]]) for side, row in ids.items()}
+    _, expected = loaded[0](batch, return_attention_weights=True)
+    np.testing.assert_allclose(weights[0], np.asarray(expected["encoder"][0])[0], atol=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("command", "flags", "expected"),
+    [
+        (
+            "decode",
+            [],
+            "Registered: transformer; name the package of another by --t2t_usr_dir",
+        ),
+        (
+            "decode",
+            [OWN, "--model=transformer"],
+            "was trained with --model=temperature_transformer",
+        ),
+        ("decode", [OWN, "--model=temperatur"], "Did you mean 'temperature_transformer'?"),
+        ("export", [OWN, "--format=ctranslate2"], "does not offer a model of your own; got temp"),
+    ],
+)
+def test_what_is_wrong_with_a_model_is_one_line(own_run, command, flags, expected):
+    given = [flag for flag in of_run(own_run) if flag != OWN]
+    (own_run / "line").write_text("a\n")
+    source = [f"--decode_from_file={own_run / 'line'}"] * (command == "decode")
+    assert expected in toy.complaint(toy.command(command, *given, *flags, *source))
+
+
+def test_keras_trains_a_model_of_ones_own(tmp_path, monkeypatch):
+    registry.import_user_directory(str(EXAMPLES / "own_transformer"))
+    fit = load("fit")
+    monkeypatch.setattr(fit, "STEPS_AN_EPOCH", 20)
+    model = fit.main(str(tmp_path), 1, registry.model("temperature_transformer"))
+    loaded = t2t.checkpoints.load_model(str(tmp_path / "run"))
+    assert type(loaded) is type(model)
+    np.testing.assert_array_equal(loaded(BATCH), model(BATCH))

@@ -9,7 +9,7 @@ import pytest
 import tensorflow as tf
 import toy
 from networks import small_model
-from test_training_step import NO_DROPOUT, packed_toy
+from test_train_step import NO_DROPOUT, packed_toy
 
 import t2t_keras as t2t
 from t2t_keras.checkpoints import load_model
@@ -145,7 +145,7 @@ def test_two_replicas_learn_as_one():
         tf.config.set_logical_device_configuration(tf.config.list_physical_devices("CPU")[0], two)
         import t2t_keras as t2t
         from networks import small_model
-        from test_training_step import NO_DROPOUT
+        from test_train_step import NO_DROPOUT
         from test_transformer import SOURCE, TARGETS
         from t2t_keras.training.callbacks import prepare_fit
 
@@ -290,5 +290,5 @@ def test_only_our_optimizers_can_be_saved(tmp_path, make):
     with pytest.raises(t2t.errors.UserError, match="only a model compiled with an optimizer of"):
         SaveCheckpoints(model, str(tmp_path))
     model.compile(t2t.optimizers.create(model.hp, gradient_accumulation_steps=2))
-    with pytest.raises(t2t.errors.UserError, match="gradient_accumulation_steps is not saved"):
+    with pytest.raises(t2t.errors.UserError, match="gradient_accumulation_steps are not saved"):
         SaveCheckpoints(model, str(tmp_path))

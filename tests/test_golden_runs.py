@@ -55,7 +55,7 @@ def differences(folder, **settings):
         batch = {side: np.pad(ids, [(0, rows - len(ids)), (0, 0)]) for side, ids in batch.items()}
         totals = engine.train(replicas.iterator([batch]), 1)
         compare("loss", totals.loss / totals.tokens, run[f"loss/{step}"])
-        if engine.steps_an_update == 1 and not engine.model.hp.weight_decay:
+        if engine.steps_per_update == 1 and not engine.model.hp.weight_decay:
             compare("norm", totals.gradient_norm, run[f"norm/{step}"])
         weights = f"weights/{step + 1}/"
         wanted = {name[len(weights) :]: run[name] for name in run if name.startswith(weights)}

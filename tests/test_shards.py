@@ -1,6 +1,7 @@
 """Shards: their names and number, their index, and errors about damaged ones."""
 
 import io
+import itertools
 import os
 import random
 
@@ -8,6 +9,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
+from t2t_keras import progress
 from t2t_keras.data import shards as shard_files
 from t2t_keras.data.shards import count_examples, find_shards, read_index, shard_paths, write_index
 from t2t_keras.errors import UserError
@@ -263,6 +265,6 @@ def test_records_of_another_kind(tmp_path, record):
 
 
 def test_reading_for_long_tells_how_far_it_is(shards, monkeypatch, capsys):
-    monkeypatch.setattr(shard_files, "_QUIET_SECONDS", 0)
+    monkeypatch.setattr(progress.time, "monotonic", itertools.count(step=10.0).__next__)
     read_index(shards[0], "toy", "train")
-    assert "toy-train: 2 of 3 shards read" in capsys.readouterr().err
+    assert "toy-train: 2 of 3 shards, 0.1 shards/s" in capsys.readouterr().err

@@ -48,7 +48,7 @@ def test_every_model_has_an_answer():
     refused = []
     for name in names("models"):
         try:
-            t2t_names.require_model(name)
+            registry.require_model(name)
         except UserError as error:
             assert f"model {name!r} of tensor2tensor is not supported: " in str(error)
             refused.append(name)
@@ -70,7 +70,7 @@ def test_what_is_here_is_not_said_to_be_absent():
         (registry.problem, "languagemodel_lm1b32k", "it is language modelling"),
         (registry.problem, "sentiment_imdb", "it classifies texts"),
         (registry.problem, "image_mnist_rev", "it has images or video"),
-        (t2t_names.require_model, "slice_net", "it is a network other than the Transformer"),
+        (registry.model, "slice_net", "it is a network other than the Transformer"),
     ],
 )
 def test_other_families_suggest_nothing_of_ours(make, name, reason):
@@ -81,7 +81,7 @@ def test_other_families_suggest_nothing_of_ours(make, name, reason):
 
 @pytest.mark.parametrize("name", ["transformer_bse", "transformer_natbase", "translate_endewmt"])
 def test_a_misspelt_name_is_none_of_tensor2tensor_s(name):
-    for make in (registry.hparams, registry.problem, t2t_names.require_model):
+    for make in (registry.hparams, registry.problem, registry.model):
         with pytest.raises(UserError, match="unknown"):
             make(name)
 

@@ -4,6 +4,7 @@ import gzip
 import io
 import json
 import os
+import threading
 
 import pytest
 
@@ -67,6 +68,7 @@ def test_lines_out_of_turn_are_kept(path):
             output.write(line)
         output.keep(number, line)
     output.flush()
+    output.close()
     with open(f"{path}.unfinished.ahead", "ab") as file:
         file.write(b'[5, "half a li')
     told = []
@@ -75,6 +77,7 @@ def test_lines_out_of_turn_are_kept(path):
     assert again.ahead == {4: "d\nd", 3: "c"}
     again.keep(6, "f")
     again.flush()
+    again.close()
     last = ResumableFile(str(path), MADE_FROM, told.append)
     assert last.ahead == {4: "d\nd", 3: "c", 6: "f"}
     for line in ("b", "c", "d\nd", "e", "f"):
@@ -90,6 +93,7 @@ def test_only_lines_out_of_turn_are_kept_too(path):
     output = ResumableFile(str(path), MADE_FROM, pytest.fail)
     output.keep(2, "b")
     output.flush()
+    output.close()
     assert ResumableFile(str(path), MADE_FROM, lambda line: None).ahead == {2: "b"}
     assert ResumableFile(str(path), {"source": "other"}, lambda line: None).ahead == {}
     assert os.path.getsize(f"{path}.unfinished.ahead") == 0
@@ -113,6 +117,31 @@ def test_starts_over_for_something_else(path, before, now, why):
     output.write("c")
     output.complete()
     assert path.read_text() == "c\n"
+    assert os.listdir(path.parent) == ["out"]
+
+
+def test_a_second_process_waits_and_begins_a_new_file(path, capsys):
+    first = ResumableFile(str(path), MADE_FROM, pytest.fail)
+    first.write("a")
+    first.flush()
+    found = []
+
+    def start_again():
+        second = ResumableFile(str(path), MADE_FROM, found.append)
+        found.append(path.read_text())
+        second.write("b")
+        second.complete()
+
+    thread = threading.Thread(target=start_again)
+    thread.start()
+    thread.join(0.1)
+    assert thread.is_alive() and not found
+    first.write("c")
+    first.complete()
+    thread.join()
+    assert found == ["a\nc\n"]
+    assert path.read_text() == "b\n"
+    assert "out: waiting for another process that writes it" in capsys.readouterr().err
     assert os.listdir(path.parent) == ["out"]
 
 

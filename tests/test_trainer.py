@@ -13,11 +13,11 @@ import tensorflow as tf
 import toy
 
 from t2t_keras import checkpoints, registry
+from t2t_keras.checkpoints import write_settings
 from t2t_keras.decoding import DecodeSettings, Translator
 from t2t_keras.errors import UserError
+from t2t_keras.files import locked_directory
 from t2t_keras.training import EarlyStopping, Engine, EngineSettings, Trainer, TrainSettings
-from t2t_keras.training.reporting import Progress, Speed
-from t2t_keras.training.stop_requests import StopRequests
 
 sys.path.append(str(toy.ROOT / "benchmarks"))
 from restarts import losses
@@ -294,20 +294,6 @@ def test_what_a_killed_start_left_is_put_right(data_dir, tmp_path, whole):
         trainer(data_dir, tmp_path / "new", 12, warm_start_from="gone/model.ckpt-1")
 
 
-@pytest.mark.parametrize("name", ["SIGTERM", "SIGHUP"])
-def test_signals_that_ask_to_stop(name):
-    with StopRequests() as stop:
-        os.kill(os.getpid(), getattr(signal, name))
-        assert stop.name == name
-
-
-def test_a_terminal_that_is_gone_ends_no_run():
-    with open(os.devnull) as unwritable:
-        progress = Progress(9, Speed(), stream=unwritable)
-        progress.update(9, 1.0, 1e-3)
-        progress.say("done")
-
-
 def test_says_what_it_runs_on(data_dir, tmp_path):
     lines = "\n".join(trainer(data_dir, tmp_path, 1).description())
     for words in (
@@ -331,6 +317,32 @@ def test_other_settings_are_refused_with_the_difference(data_dir, whole):
         trainer(data_dir, whole[0], 1, engine={"ema": 0.9})
 
 
+def test_two_starts_at_once_in_a_new_directory(data_dir, tmp_path):
+    """Both have found it empty: the second waits for the lock, and then sees what the first wrote."""
+    first, second, other = (
+        trainer(data_dir, tmp_path, steps, hparams)
+        for steps, hparams in (
+            (3, SMALL),
+            (6, SMALL),
+            (3, SMALL.replace("constant=1.0", "constant=2.0")),
+        )
+    )
+    first.run()
+    with pytest.raises(UserError, match=r"learning_rate_constant was 1\.0 and is now 2\.0"):
+        other.run()
+    second.run()
+    starts = json.loads((tmp_path / "run.json").read_text())["starts"]
+    assert [start["ended"] for start in starts] == ["done: step 3", "done: step 6"]
+
+
+def test_a_start_with_other_settings_does_not_wait_for_a_run(data_dir, tmp_path, capsys):
+    other = trainer(data_dir, tmp_path, 3, SMALL.replace("constant=1.0", "constant=2.0"))
+    write_settings(str(tmp_path), registry.hparams(SMALL), {})
+    with locked_directory(tmp_path), pytest.raises(UserError, match="learning_rate_constant was"):
+        other.run()
+    assert "waiting" not in capsys.readouterr().err
+
+
 def test_a_run_of_t2t_goes_on_with_a_line_on_what_it_had_besides(data_dir, tmp_path, whole, capsys):
     for path in whole[0].glob("model.ckpt-12.*"):
         shutil.copy(path, tmp_path)
@@ -338,10 +350,10 @@ def test_a_run_of_t2t_goes_on_with_a_line_on_what_it_had_besides(data_dir, tmp_p
     (tmp_path / "hparams.json").write_text(json.dumps({**hp, "weight_noise": 0.1}))
     (tmp_path / "flags.txt").write_text("--worker_gpu=2")
     for told in (1, 0):  # after the first start it is a run of ours
-        trainer(data_dir, tmp_path, 12)
+        trainer(data_dir, tmp_path, 12).run()
         lines = capsys.readouterr().err.splitlines()
         assert [line for line in lines if "tensor2tensor" in line] == told * [
-            "warning: what tensor2tensor began here goes on without its weight_noise=0.1 (noise on "
+            "warning: the run that tensor2tensor began here is resumed without its weight_noise=0.1 (noise on "
             "gradients and weights is not supported), --worker_gpu=2 --worker_replicas=1 (batches of "
             "a step now: 1)"
         ]

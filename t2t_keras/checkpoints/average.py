@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import json
+import contextlib
 import os
 import re
 import shutil
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -30,7 +30,7 @@ from t2t_keras.checkpoints.t2t import (
     write_state,
 )
 from t2t_keras.errors import UserError
-from t2t_keras.files import whole_file
+from t2t_keras.files import atomic_write, locked_directory, open_locked, write_json, writing
 from t2t_keras.network_settings import INFERENCE_SETTINGS
 
 STEP = "global_step"
@@ -40,20 +40,20 @@ def average(prefixes: Sequence[str], output: str) -> int:
     """Writes the mean of the model variables of checkpoints, with their settings beside it.
 
     The result is for inference alone: it has no optimizer slots, and `run.json` beside it says so
-    and names the checkpoints. The sums are float64, the result float32. Memory is 12 bytes a
+    and names the checkpoints. The sums are float64, the result float32. Memory is 12 bytes per
     parameter and one variable, however many checkpoints there are.
 
     Args:
-        prefixes: the checkpoints, such as `dir/model.ckpt-1000`, of our runs or T2T's.
+        prefixes: checkpoints of our runs or T2T's, such as `dir/model.ckpt-1000`.
         output: prefix of the result.
 
     Returns:
         The `global_step` of the result: that of the newest checkpoint. (T2T writes 0.)
 
     Raises:
-        UserError: a checkpoint cannot be read, or differs from the first in names, shapes or in
-            settings that decide the logits; or `output` cannot be written, or is among others
-            that it must not be mixed with.
+        UserError: a checkpoint cannot be read, or differs from the first in names, shapes or
+            settings that decide the logits; or `output` cannot be written, or stands beside
+            checkpoints that it must not be mixed with.
     """
     prefixes = [resolve(prefix) for prefix in prefixes]
     _require_different(prefixes)
@@ -72,9 +72,11 @@ def average(prefixes: Sequence[str], output: str) -> int:
             else:
                 sums[name] += array
     mean = {name: (sums.pop(name) / len(prefixes)).astype(np.float32) for name in list(sums)}
-    place.write_settings()
-    write(output, {**mean, STEP: np.asarray(step, np.int64)})
-    place.point_to_result()
+    with place.locked():
+        place = choose_place(output, prefixes)  # another average may have been written meanwhile
+        place.write_settings()
+        write(output, {**mean, STEP: np.asarray(step, np.int64)})
+        place.point_to_result()
     return step
 
 
@@ -95,7 +97,7 @@ def _model_shapes(prefix: str) -> dict[str, list[int]]:
     }
     if not ours:
         raise UserError(
-            f"checkpoint {prefix} has no variable {SCOPE}/...: it is no Transformer of T2T."
+            f"checkpoint {prefix} has no variable {SCOPE}/...: it is not of a Transformer of T2T."
         )
     return ours
 
@@ -110,14 +112,13 @@ def _require_shapes(first: Mapping, other: Mapping, first_prefix: str, prefix: s
             )
 
 
-# ----------------------------------------------------------------------------
-# What stands beside an average: the settings of its checkpoints, and that it is not for training.
+# Settings beside an average
 
 
 AVERAGES = "averages"
 """In `run.json`: the checkpoints of each average in the directory, by the name of the average."""
 
-_IDENTITY = ("problem", "source_vocab_size", "target_vocab_size", "target_space_id")
+_IDENTITY = ("problem", "model", "source_vocab_size", "target_vocab_size", "target_space_id")
 _OF_A_RUN = re.compile(r"model\.ckpt-\d+")
 
 
@@ -125,8 +126,8 @@ def require_alike(prefixes: Sequence[str]) -> None:
     """Checks that the settings beside checkpoints describe one network and task.
 
     Raises:
-        UserError: the first setting that differs, and of which checkpoint. What the directories do
-            not record is not compared.
+        UserError: the first setting that differs, and its checkpoint. Settings that the directories
+            do not record are not compared.
     """
     first, *others = dict.fromkeys(map(os.path.dirname, prefixes))
     for directory in others:
@@ -164,10 +165,10 @@ def choose_place(output: str, prefixes: Sequence[str]) -> AveragePlace:
 
 
 class AveragePlace:
-    """Where an average goes: into a directory of averages, or beside what something else left.
+    """Place of an average: a directory of averages, or that of a run.
 
-    In a directory of averages the settings are written, and the mark which makes
-    `write_settings` refuse to train there. A run's directory keeps its own.
+    A directory of averages gets the settings, and the mark that makes `write_settings` refuse to train
+    there. A run's directory keeps its own.
 
     Args:
         output: prefix of the average.
@@ -187,6 +188,20 @@ class AveragePlace:
             if name != self.name and os.path.exists(os.path.join(self.directory, name + ".index"))
         }
 
+    @contextlib.contextmanager
+    def locked(self) -> Iterator[None]:
+        """Keeps other processes from writing here; the directory of a run is locked by its training."""
+        with writing(self.directory):
+            os.makedirs(self.directory, exist_ok=True)
+            if self.own:
+                with locked_directory(self.directory):
+                    yield
+            else:
+                path = os.path.join(self.directory, self.name)
+                with open_locked(path + ".lock", path) as file:
+                    yield
+                    os.remove(file.name)
+
     def write_settings(self) -> None:
         """Writes `hparams.json` and `run.json`, if the directory is for averages."""
         if not self.own:
@@ -196,20 +211,16 @@ class AveragePlace:
         averages = {**self.others, self.name: self._prefixes}
         run = {**run, INFERENCE_ONLY: True, AVERAGES: averages}
         target = Path(self.directory)
-        try:
-            target.mkdir(parents=True, exist_ok=True)
-            with whole_file(target / RUN_FILE) as partial:
-                partial.write_text(json.dumps(run, indent=1, sort_keys=True) + "\n", "utf-8")
+        with writing(target):
+            write_json(target / RUN_FILE, run)
             if os.path.exists(os.path.join(source, HPARAMS_FILE)):
-                with whole_file(target / HPARAMS_FILE) as partial:
+                with atomic_write(target / HPARAMS_FILE) as partial:
                     shutil.copyfile(os.path.join(source, HPARAMS_FILE), partial)
             else:  # what is there is of an average that this one replaces
                 (target / HPARAMS_FILE).unlink(missing_ok=True)
-        except OSError as error:
-            raise UserError(f"{target} cannot be written: {error.strerror}.") from error
 
     def point_to_result(self) -> None:
-        """Makes the average what the directory stands for, if the directory is for averages."""
+        """Makes the average the latest checkpoint of the directory, if that is for averages."""
         if self.own:
             write_state(self.directory, [*self.others, self.name])
 
@@ -221,7 +232,7 @@ class AveragePlace:
 
 
 def _difference(first: str, other: str) -> str:
-    """How the settings in two directories differ: the first difference, or ""."""
+    """Returns the first difference of the settings in two directories, or ""."""
     (first_hp, first_run), (other_hp, other_run) = map(read_settings, (first, other))
     pairs = {}
     if first_hp and other_hp:
@@ -234,12 +245,11 @@ def _difference(first: str, other: str) -> str:
     return next((f"{name} is {b}, not {a}" for name, (a, b) in pairs.items()), "")
 
 
-# ----------------------------------------------------------------------------
-# Which checkpoints of a directory to average.
+# Selection of checkpoints
 
 
 CLOCK_SLACK = 0.95
-"""A checkpoint may be so much of the minutes older: writing one does not always take as long."""
+"""Share of `minutes` that is enough, since writing a checkpoint does not always take as long."""
 
 
 def last_checkpoints(
@@ -250,18 +260,18 @@ def last_checkpoints(
     max_steps: int = 0,
     minutes: float = 0.0,
 ) -> list[str]:
-    """The newest checkpoints whose names begin with `prefix`, oldest first.
+    """Returns the newest checkpoints whose names begin with `prefix`, oldest first.
 
-    One that cannot be read to its end is left out, with a warning on standard error, for the one
-    before it.
+    A checkpoint that cannot be read to its end is left out for the one before it, with a warning on
+    standard error.
 
     Args:
         prefix: a directory, or a directory and the beginning of a name (T2T's `--prefix`).
-        count: how many; 0: all that there are.
-        min_steps: of fewer steps, none (T2T's `--min_steps`).
-        max_steps: of more steps, none; 0: no limit.
-        minutes: how much older than the one after it each must be, by the times of the files;
-            five hundredths less will do.
+        count: number of checkpoints; 0: all.
+        min_steps: least number of steps (T2T's `--min_steps`).
+        max_steps: greatest number of steps; 0: no limit.
+        minutes: least time between the writing of two, by the times of the files; 5 % less is
+            enough.
 
     Raises:
         UserError: there are fewer, or none.
@@ -301,5 +311,5 @@ def last_checkpoints(
 def _written(prefix: str) -> float:
     try:
         return os.path.getmtime(prefix + ".index")
-    except OSError as error:  # a run removes old ones while it goes on
+    except OSError as error:  # a run that goes on removes old checkpoints
         raise UserError(f"checkpoint {prefix} cannot be read: {error.strerror}") from error

@@ -10,7 +10,7 @@ import numpy as np
 
 SCOPE = "transformer"
 PREPROCESS = "layer_prepostprocess"
-"""T2T's scope of what stands before a sub-layer; what stands after is `layer_postprocess`."""
+"""T2T's scope of the steps before a sub-layer; those after it are in `layer_postprocess`."""
 
 _SLOT = re.compile(
     r"/((Adam|AdamW|Adafactor|Momentum|YellowFin|Adagrad|Ftrl|RMSProp)(_\d+)?"
@@ -21,9 +21,9 @@ _SLOT = re.compile(
 def t2t_variables(model) -> dict[str, Any]:
     """Maps T2T's name of every variable of a `Transformer` to the Keras variable.
 
-    An embedding table stands under its scope, e.g. `transformer/symbol_modality_23_32/shared`;
-    T2T cuts it into `weights_0`, `weights_1`, ... (see `is_table`, `split_table`). What T2T does not
-    have, a subclass's own weights, stands under its place in the model, such as
+    An embedding table has the name of its scope, such as `transformer/symbol_modality_23_32/shared`;
+    T2T cuts it into `weights_0`, `weights_1`, ... (see `is_table`, `split_table`). A subclass's own
+    weights have names by their place in the model, such as
     `transformer/body/encoder/layer_0/self_attention/temperature`.
     """
     named = dict(_embedding_variables(model))
@@ -45,7 +45,7 @@ def t2t_variables(model) -> dict[str, Any]:
 
 
 def trainable_names(model) -> list[str]:
-    """T2T's name of each trainable variable of a `Transformer`, in their order."""
+    """Returns T2T's name of each trainable variable of a `Transformer`, in their order."""
     names = {id(variable): name for name, variable in t2t_variables(model).items()}
     return [names[id(variable)] for variable in model.trainable_variables]
 
@@ -53,7 +53,7 @@ def trainable_names(model) -> list[str]:
 def slot_variables(model, slots: Mapping[str, Sequence[Any]]) -> dict[str, Any]:
     """Maps T2T's names of an optimizer's slots to the Keras variables.
 
-    The slots of an embedding table stand under its scope, as the table does in `t2t_variables`, and
+    The slots of an embedding table have the name of its scope, as the table in `t2t_variables`, and
     are cut along their first axis as it is.
 
     Args:
@@ -128,12 +128,12 @@ def _norm_variables(scope: str, process) -> dict[str, Any]:
 
 
 def is_table(name: str) -> bool:
-    """Whether T2T stores this variable cut into `weights_i`."""
+    """Returns True if T2T stores a variable of this name cut into `weights_i`."""
     return "/symbol_modality_" in name
 
 
 def is_slot(name: str) -> bool:
-    """Whether this is an optimizer's variable of a model variable, of any optimizer of T2T."""
+    """Returns True if this is the name of a slot, by any optimizer of T2T."""
     return _SLOT.search(name) is not None
 
 

@@ -1,4 +1,4 @@
-"""A run's directory: the settings beside its checkpoints, and a model made from both."""
+"""The directory of a run: settings beside its checkpoints, and a model made from both."""
 
 from __future__ import annotations
 
@@ -8,9 +8,10 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from t2t_keras import registry
 from t2t_keras.checkpoints.t2t import assign, read, resolve
 from t2t_keras.errors import UserError
-from t2t_keras.files import whole_file
+from t2t_keras.files import changes, write_json, writing
 from t2t_keras.network_settings import INFERENCE_SETTINGS, for_inference
 from t2t_keras.setting_table import OTHER_NETWORK, OTHER_TRAINING, SETTINGS
 from t2t_keras.settings import HParams
@@ -21,62 +22,65 @@ _NO_SETTINGS = (
     *("data_dir", "model_dir", "schedule", "train_steps", "eval_steps", "warm_start_from"),
     *("std_server_protocol", "eval_freq_in_steps", "eval_timeout_mins", "eval_dir_name"),
 )
-"""What T2T writes among its settings besides: how it was started, and its modalities."""
+"""Keys that T2T writes among its settings: how it was started, and its modalities."""
 
 _OFF: tuple[Any, ...] = (None, False, 0, "", "none", [], {})
-"""Values of a setting that is not in use."""
+"""Values of a setting that is off."""
 
 HPARAMS_FILE = "hparams.json"  # T2T's name and content
 RUN_FILE = "run.json"
 
 INFERENCE_ONLY = "inference_only"
-"""In `run.json` beside averages: nothing here can be trained on."""
+"""Key in `run.json` beside averages, which cannot be trained on."""
 
 
 def write_settings(directory: str, hp: HParams, run: Mapping[str, Any]) -> None:
-    """Writes the settings of a new run, or checks them against those of a run that goes on.
+    """Writes the settings of a new run, or checks them against those of a run that is resumed.
 
     Args:
-        directory: of the run; made if absent.
+        directory: of the run; made if absent. What has other writers is to be locked before.
         hp: the resolved settings.
-        run: what else decides the result: problem, set, seed, vocabulary sizes. What `run.json`
-            says besides stays in it.
+        run: what else decides the result: problem, model, set, seed, vocabulary sizes. What
+            `run.json` says besides stays in it.
 
     Raises:
         UserError: the directory cannot be written, holds averages, or a run with other settings;
             the message shows each difference.
     """
+    require_same_settings(directory, hp, run)
+    with writing(directory):
+        os.makedirs(directory, exist_ok=True)
+    write_json(os.path.join(directory, RUN_FILE), {**read_settings(directory)[1], **run})
+    write_json(os.path.join(directory, HPARAMS_FILE), hp.to_dict())
+
+
+def require_same_settings(directory: str, hp: HParams, run: Mapping[str, Any]) -> None:
+    """Checks that a run can begin in a directory, or be resumed there; see `write_settings`."""
     if read_settings(directory)[1].get(INFERENCE_ONLY):
         raise UserError(
             f"{directory} holds averages of checkpoints, which are for inference only and cannot "
             "be trained on: name the directory of the run itself, or a new one."
         )
-    try:
-        os.makedirs(directory, exist_ok=True)
-        if os.path.exists(os.path.join(directory, HPARAMS_FILE)):
-            differences = _differences(directory, hp, run)
-            if differences:
-                raise UserError(
-                    f"{directory} holds a run with other settings ({'; '.join(differences)}): "
-                    "give the same ones to go on, or another --output_dir."
-                )
-        _write_json(os.path.join(directory, RUN_FILE), {**read_settings(directory)[1], **run})
-        _write_json(os.path.join(directory, HPARAMS_FILE), hp.to_dict())
-    except OSError as error:
-        raise UserError(f"{directory} cannot be written: {error.strerror}.") from error
+    if os.path.exists(os.path.join(directory, HPARAMS_FILE)):
+        differences = _differences(directory, hp, run)
+        if differences:
+            raise UserError(
+                f"{directory} holds a run with other settings ({'; '.join(differences)}): "
+                "give the same ones to resume it, or another --output_dir."
+            )
 
 
 def left_out_of_t2t(directory: str, hp: HParams, problem: str, replicas: int) -> list[str]:
-    """What a run that tensor2tensor began in a directory had, and that going on with it has not.
+    """Lists the settings of a run of tensor2tensor's that have no effect when it is resumed here.
 
     Args:
         directory: of the run.
-        hp: the settings to go on with; `write_settings` writes them over those that are read here.
-        problem: the name of the problem to go on with.
-        replicas: how many batches a step will have.
+        hp: the settings to resume with; `write_settings` writes them over those that are read here.
+        problem: name of the problem to resume with.
+        replicas: number of batches per step.
 
     Returns:
-        A phrase for each setting; none where there is no run of T2T's.
+        A phrase for each setting; none if the run is not T2T's.
     """
     path = os.path.join(directory, HPARAMS_FILE)
     if not os.path.exists(path) or os.path.exists(os.path.join(directory, RUN_FILE)):
@@ -108,7 +112,7 @@ def read_settings(directory: str) -> tuple[HParams | None, dict[str, Any]]:
     """Reads the settings beside a run's or tensor2tensor's checkpoints.
 
     Returns:
-        The settings, None if the directory has none, and what `run.json` says, empty if absent.
+        The settings (None if the directory has none) and the content of `run.json` (empty if absent).
     """
     hparams_path, run_path = (os.path.join(directory, n) for n in (HPARAMS_FILE, RUN_FILE))
     hp = None
@@ -118,20 +122,29 @@ def read_settings(directory: str) -> tuple[HParams | None, dict[str, Any]]:
     return hp.named(run.get("hparams_set", "")) if hp else None, run
 
 
+def describe(model: Transformer) -> dict[str, Any]:
+    """Returns what a model is besides its settings, as `run.json` records it."""
+    return {**model.description(), "model": registry.model_name(model)}
+
+
 def load_model(
-    path: str, hp: HParams | None = None, target_space_id: int | None = None
+    path: str,
+    hp: HParams | None = None,
+    target_space_id: int | None = None,
+    model: str | None = None,
 ) -> Transformer:
-    """Makes the model of a checkpoint and loads it.
+    """Makes the model of a checkpoint and loads its weights.
 
     Args:
         path: checkpoint prefix, or a directory (its latest checkpoint).
-        hp: the settings, if the directory has no `hparams.json`; otherwise they must agree in
-            what decides the logits.
+        hp: the settings, if the directory has no `hparams.json`; otherwise those that decide the
+            logits must agree.
         target_space_id: if the directory does not say.
+        model: registered name, if the directory does not say; by default "transformer".
 
     Raises:
-        UserError: nothing readable there, no settings, settings that disagree with those of the
-            directory, or a checkpoint that does not fit them.
+        UserError: nothing readable there, no settings, settings or a model that disagree with those
+            of the directory, a model that is not registered, or a checkpoint that does not fit.
     """
     prefix = resolve(path)
     directory = os.path.dirname(prefix)
@@ -142,27 +155,33 @@ def load_model(
         _require_network(recorded, directory)
     if recorded is not None and hp is not None:
         pairs = recorded.diff(hp)
-        differences = _listed({n: pairs[n] for n in INFERENCE_SETTINGS if n in pairs})
+        differences = _changes({n: pairs[n] for n in INFERENCE_SETTINGS if n in pairs})
         if differences:
             raise UserError(
                 f"--hparams and {directory}/{HPARAMS_FILE} disagree ({'; '.join(differences)}): "
-                "leave --hparams away, or give the same settings."
+                "leave out --hparams, or give the same settings."
             )
+    recorded_model = run.get("model")
+    if model and recorded_model and model != recorded_model:
+        raise UserError(
+            f"{directory} was trained with --model={recorded_model}, got --model={model}: leave it out."
+        )
+    make = registry.model(model or recorded_model or "transformer")
     arrays = read(prefix)
     source_size, target_size = vocab_sizes(arrays, prefix)
     space = run.get("target_space_id", 0) if target_space_id is None else target_space_id
-    model = Transformer(
+    loaded = make(
         for_inference(recorded or hp),  # type: ignore[arg-type]
         source_vocab_size=run.get("source_vocab_size", source_size),
         target_vocab_size=run.get("target_vocab_size", target_size),
         target_space_id=space,
     )
-    assign(model, arrays, prefix)
-    return model
+    assign(loaded, arrays, prefix)
+    return loaded
 
 
 def vocab_sizes(arrays: Mapping[str, Any], source: str) -> tuple[int, int]:
-    """The sizes of the source and target vocabulary, told by the embedding tables."""
+    """Returns the sizes of the source and target vocabulary by the embedding tables."""
     rows: dict[str, list[int]] = {}
     for name, table in arrays.items():
         parts = name.split("/")
@@ -171,7 +190,9 @@ def vocab_sizes(arrays: Mapping[str, Any], source: str) -> tuple[int, int]:
     for pair in (("input_emb", "target_emb"), ("shared", "softmax"), ("shared", "shared")):
         if all(scope in rows for scope in pair):
             return rows[pair[0]][0], rows[pair[1]][0]
-    raise UserError(f"checkpoint {source} has no embedding tables: it is no Transformer of T2T.")
+    raise UserError(
+        f"checkpoint {source} has no embedding tables: it is not of a Transformer of T2T."
+    )
 
 
 def _require_network(recorded: HParams, directory: str) -> None:
@@ -185,7 +206,7 @@ def _require_network(recorded: HParams, directory: str) -> None:
 
 
 def flags_of_t2t(directory: str) -> dict[str, str]:
-    """Returns the flags of t2t-trainer, which it writes beside a run; none if it wrote none."""
+    """Reads the flags that t2t-trainer writes beside a run; none if it wrote none."""
     path = Path(directory) / "flags.txt"
     if not path.exists():
         return {}
@@ -211,11 +232,12 @@ def _differences(directory: str, hp: HParams, run: Mapping[str, Any]) -> list[st
     for name, value in old_run.items():
         if name in run and run[name] != value:
             pairs[name] = (value, run[name])
-    return _listed(pairs)
+    return _changes(pairs)
 
 
-def _listed(pairs: Mapping[str, tuple[Any, Any]]) -> list[str]:
-    return [f"{name} was {old} and is now {new}" for name, (old, new) in pairs.items()]
+def _changes(pairs: Mapping[str, tuple[Any, Any]]) -> list[str]:
+    before, now = ({name: pair[i] for name, pair in pairs.items()} for i in (0, 1))
+    return changes(before, now)
 
 
 def _read_json(path: str) -> dict[str, Any]:
@@ -226,8 +248,3 @@ def _read_json(path: str) -> dict[str, Any]:
         raise UserError(f"{path} cannot be read: {error.strerror}.") from error
     except ValueError as error:
         raise UserError(f"{path} is not JSON: {error}.") from error
-
-
-def _write_json(path: str, value: Mapping[str, Any]) -> None:
-    with whole_file(Path(path)) as partial:
-        partial.write_text(json.dumps(value, indent=1, sort_keys=True) + "\n", "utf-8")

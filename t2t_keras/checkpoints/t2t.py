@@ -1,14 +1,17 @@
 """Reading and writing tensor2tensor's checkpoints.
 
-TensorFlow is imported where its files are read or written: setting a model's variables from arrays
-(`assign`) does without, whatever Keras runs on.
+TensorFlow is imported where its files are read or written; `assign`, which sets a model's variables
+from arrays, works without it on any backend of Keras.
 """
 
 from __future__ import annotations
 
 import contextlib
+import glob
+import json
 import os
 import re
+import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -17,7 +20,7 @@ import numpy as np
 
 from t2t_keras.checkpoints.names import SCOPE, is_slot, is_table, split_table, t2t_variables
 from t2t_keras.errors import UserError
-from t2t_keras.files import whole_file
+from t2t_keras.files import publish, write_text
 
 _TABLE_SHARD = re.compile(r"^(.*/symbol_modality_[^/]+/[^/]+)/weights_(\d+)(/[^/]+)?$")
 
@@ -47,32 +50,32 @@ def each_variable(
     """Yields names and values, one variable in memory at a time; see `read_variables`.
 
     Args:
-        wanted: tells by the name whether to read a variable.
+        wanted: returns True for the names of variables to read.
     """
     import tensorflow as tf
 
     prefix = resolve(path)
-    with _told(prefix):
-        reader = tf.train.load_checkpoint(prefix)
+    with _reading(prefix) as plain:
+        reader = tf.train.load_checkpoint(plain)
         for name in sorted(reader.get_variable_to_shape_map()):
             if wanted(name):
                 yield name, reader.get_tensor(name)
 
 
 def variable_shapes(path: str) -> dict[str, list[int]]:
-    """The shape of every variable of a checkpoint, by its name; values are not read."""
+    """Returns the shape of every variable of a checkpoint by its name, without reading values."""
     import tensorflow as tf
 
     prefix = resolve(path)
-    with _told(prefix):
-        return tf.train.load_checkpoint(prefix).get_variable_to_shape_map()
+    with _reading(prefix) as plain:
+        return tf.train.load_checkpoint(plain).get_variable_to_shape_map()
 
 
 def is_whole(prefix: str) -> bool:
-    """Whether every variable of a checkpoint can be read.
+    """Returns True if every variable of a checkpoint can be read.
 
-    All bytes are read, for a checkpoint has a checksum of each variable: files that are cut off,
-    missing or changed in one bit are found. It takes about half a second a gigabyte, and memory
+    All bytes are read and compared with the checksum of each variable: files that are cut off,
+    missing or changed in one bit are found. It takes about half a second per gigabyte, and memory
     for one variable.
     """
     try:
@@ -83,17 +86,25 @@ def is_whole(prefix: str) -> bool:
 
 
 def require_whole(prefix: str) -> None:
-    """Raises a `UserError` with the reason unless `is_whole`."""
+    """Raises a `UserError` with the reason if a checkpoint is not whole; see `is_whole`."""
     for _ in each_variable(prefix):
         pass
 
 
 @contextlib.contextmanager
-def _told(prefix: str) -> Iterator[None]:
+def _reading(prefix: str) -> Iterator[str]:
+    """Yields a name for TensorFlow's reader, which takes `[`, `*`, `?` and `\\` for a pattern."""
     import tensorflow as tf
 
     try:
-        yield
+        with contextlib.ExitStack() as stack:
+            if glob.has_magic(prefix) or "\\" in prefix:
+                links = stack.enter_context(tempfile.TemporaryDirectory())
+                for path in glob.glob(glob.escape(prefix) + ".*"):
+                    os.symlink(os.path.abspath(path), f"{links}/checkpoint{path[len(prefix) :]}")
+                yield f"{links}/checkpoint"
+            else:
+                yield prefix
     except (tf.errors.OpError, ValueError, RuntimeError, IndexError) as error:
         # (A data file that is cut off is an IndexError.)
         reason = str(error).split("\n", 1)[0]
@@ -113,62 +124,90 @@ def resolve(path: str) -> str:
     if os.path.isdir(path):
         import tensorflow as tf
 
-        latest = tf.train.latest_checkpoint(path) or next(reversed(checkpoints_in(path)), None)
-        if latest:
-            return latest
+        # Not `latest_checkpoint`, which takes the directory for a pattern.
+        state = tf.train.get_checkpoint_state(path)
+        if state and os.path.exists(state.model_checkpoint_path + ".index"):
+            return state.model_checkpoint_path
+        if found := checkpoints_in(path):
+            return found[-1]
         raise UserError(f"no checkpoint in directory {path}: train first, or name another.")
     raise UserError(f"no checkpoint at {path}: expected {path}.index, or a directory of them.")
 
 
 def checkpoints_in(directory: str, start: str = "") -> list[str]:
-    """Prefixes of the checkpoints `<start>...-<step>` in a directory, by step."""
+    """Returns the prefixes of the checkpoints `<start>...-<step>` in a directory, by step."""
     found = (_INDEX.match(name) for name in os.listdir(directory) if name.startswith(start))
     by_step = sorted((int(match["step"]), match["name"]) for match in found if match)
     return [os.path.join(directory, name) for _, name in by_step]
 
 
 def step_in_name(prefix: str) -> int:
-    """The step that a name such as `dir/model.ckpt-1000` ends in; 0 without one."""
+    """Returns the step that a name such as `dir/model.ckpt-1000` ends in; 0 without one."""
     digits = re.search(r"-(\d+)$", prefix)
     return int(digits[1]) if digits else 0
 
 
 def write(path: str, arrays: Mapping[str, Any]) -> None:
-    """Writes variables by name, so that the files appear under their names only when complete."""
+    """Writes variables by name, atomically: a reader finds the old checkpoint or all of the new.
+
+    Its files are `path.index` and `path.data-00000-of-00001`, as tensor2tensor names them. Only where
+    a checkpoint is replaced are the data files those of two or three parts, since the old index
+    refers to the old names until the new one takes its place.
+    """
     import tensorflow as tf
 
     directory = os.path.dirname(path) or "."
     unfinished = os.path.join(directory, f".{os.path.basename(path)}.unfinished")
-    names = sorted(arrays)
     try:
         os.makedirs(directory, exist_ok=True)
-        tf.raw_ops.SaveV2(
-            prefix=unfinished,
-            tensor_names=names,
-            shape_and_slices=[""] * len(names),
-            tensors=[tf.convert_to_tensor(arrays[name]) for name in names],
+        old = _data_files(path)
+        count = 1
+        while os.path.exists(path + ".index") and any(_is_of(count, file) for file in old):
+            count += 1
+        parts = [f"{unfinished}-{number}" for number in range(min(count, len(arrays)))]
+        for number, part in enumerate(parts):
+            names = sorted(arrays)[number :: len(parts)]
+            tf.raw_ops.SaveV2(
+                prefix=part,
+                tensor_names=names,
+                shape_and_slices=[""] * len(names),
+                tensors=[tf.convert_to_tensor(arrays[name]) for name in names],
+            )
+        tf.raw_ops.MergeV2Checkpoints(
+            checkpoint_prefixes=parts, destination_prefix=unfinished, delete_old_dirs=False
         )
-        for suffix in (".data-00000-of-00001", ".index"):  # the index last: it makes it findable
-            os.replace(unfinished + suffix, path + suffix)
+        data = [file for file in _data_files(unfinished) if _is_of(len(parts), file)]
+        written = [*data, unfinished + ".index"]  # which makes the others findable
+        publish({Path(name): Path(path + name.removeprefix(unfinished)) for name in written})
+        for file in old:
+            if not _is_of(len(parts), file):
+                os.remove(file)
     except (OSError, tf.errors.OpError) as error:
         reason = str(error).split("\n", 1)[0]
         raise UserError(f"checkpoint {path} cannot be written: {reason}") from error
+    finally:
+        for file in glob.glob(glob.escape(unfinished) + "*"):
+            os.remove(file)
+
+
+def _data_files(prefix: str) -> list[str]:
+    return sorted(glob.glob(glob.escape(prefix) + ".data-*-of-*"))
+
+
+def _is_of(parts: int, data_file: str) -> bool:
+    """Returns True if a data file is of a checkpoint of so many parts."""
+    return data_file.endswith(f"-of-{parts:05d}")
 
 
 def write_state(directory: str, names: Sequence[str]) -> None:
     """Writes TensorFlow's `checkpoint` file.
 
     Args:
-        names: of the checkpoints there, oldest first; the last is what the directory stands for.
+        names: of the checkpoints there, oldest first; the last is the latest checkpoint.
     """
-    lines = [f'model_checkpoint_path: "{names[-1]}"']
-    lines += [f'all_model_checkpoint_paths: "{name}"' for name in names]
-    path = Path(directory) / "checkpoint"
-    try:
-        with whole_file(path) as partial:
-            partial.write_text("\n".join(lines) + "\n", "utf-8")
-    except OSError as error:
-        raise UserError(f"{path} cannot be written: {error.strerror}.") from error
+    lines = [f"model_checkpoint_path: {json.dumps(names[-1])}"]
+    lines += [f"all_model_checkpoint_paths: {json.dumps(name)}" for name in names]
+    write_text(Path(directory) / "checkpoint", "\n".join(lines) + "\n")
 
 
 def load_t2t(model, path: str) -> int:
@@ -228,14 +267,14 @@ def save_t2t(model, path: str, extra: Mapping[str, Any] | None = None) -> None:
     Args:
         model: the model.
         path: prefix such as `dir/model.ckpt-0`.
-        extra: further arrays by name, for instance `global_step`. One that stands for a table
+        extra: further arrays by name, for instance `global_step`. A slot of a table
             (its name contains `/symbol_modality_`) must already be cut into shards.
     """
     write(path, {**model_arrays(model), **(extra or {})})
 
 
 def model_arrays(model) -> dict[str, np.ndarray]:
-    """The model's variables by the names they have in a T2T checkpoint, tables cut."""
+    """Returns the model's variables by their names in a T2T checkpoint, tables cut."""
     arrays: dict[str, np.ndarray] = {}
     for name, variable in t2t_variables(model).items():
         value = np.asarray(variable)
@@ -256,7 +295,7 @@ def _join_tables(arrays: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
             shards.setdefault(table, {})[int(match[2])] = name
     for table, names in shards.items():
         pieces = [arrays[names[i]] for i in sorted(names)]
-        # What makes no table stays in pieces, for `assign` to list with all else that is wrong.
+        # Pieces that make no table stay, for `assign` to list with all else that is wrong.
         if len(pieces) == max(names) + 1 and len({piece.shape[1:] for piece in pieces}) == 1:
             joined[table] = np.concatenate(pieces)
             for name in names.values():

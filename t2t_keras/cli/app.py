@@ -1,4 +1,4 @@
-"""How every command starts and how it ends: flags in, one line out when something is wrong."""
+"""Start and end of every command: flags are parsed, and an error is one line."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _BROKEN_PIPE = 141  # a shell's
 def start(main: Callable[[list[str]], None], argv: Sequence[str] | None = None) -> None:
     """Parses the flags, runs `main(rest)` and exits: 0, or 2 after a one-line message.
 
-    Where nobody reads on (`| head`), it ends without a word and with a shell's code for that, 141.
+    If its output is closed (`| head`), it ends silently with a shell's code for that, 141.
     Flags are parsed before anything heavy is imported, so `main` imports TensorFlow itself.
 
     Args:
@@ -59,6 +59,7 @@ def _run(main: Callable[[list[str]], None], argv: Sequence[str] | None) -> None:
     except SystemExit:
         return  # --help has answered; absl would exit with 1
     try:
+        options.require_model()
         _require_done_anyway(ours)
         if flags.FLAGS.registry_help:
             print(options.registry_help())
@@ -86,7 +87,7 @@ def _flags_of_t2t() -> list[tuple[str, t2t_names.Absent]]:
 def _define_flags_of_t2t() -> set[str]:
     """Defines the flags of T2T's that a command does not have; returns the names of those it has.
 
-    They are known so that a command line of T2T's is read as T2T reads it, and left out of --help.
+    So a command line of T2T's is read as T2T reads it. They are left out of --help.
     """
     ours = set(flags.FLAGS)
     for name, known in _flags_of_t2t():
@@ -97,21 +98,19 @@ def _define_flags_of_t2t() -> set[str]:
 
 
 def _require_done_anyway(ours: set[str]) -> None:
-    """Refuses flags of T2T's that ask for something else than what is done anyway.
+    """Refuses flags of T2T's that ask for anything but what is done anyway.
 
     Args:
         ours: names of the flags that the command has.
 
     Raises:
-        UserError: what to do without each of them.
+        UserError: what to do instead of each.
     """
     told = []
     for name, known in _flags_of_t2t():
         value = None if name in ours else flags.FLAGS[name].value
         if value is None or (name == "worker_gpu" and value == str(_devices_used(ours))):
             continue
-        if name == "model":
-            t2t_names.require_model(value)
         written = str(value).lower() if known.is_switch else value
         if name == "worker_gpu" or not known.is_done_anyway(written):
             told.append(f"--{name}={written} of tensor2tensor is not here: {known.reason}.")
@@ -120,7 +119,7 @@ def _require_done_anyway(ours: set[str]) -> None:
 
 
 def _devices_used(ours: set[str]) -> int:
-    """How many devices the command will use: one, or all GPUs in sight where it has --distribute."""
+    """Returns how many devices a command will use: one, or all visible GPUs if it has --distribute."""
     if "distribute" not in ours or flags.FLAGS.distribute == "none":
         return 1
     gpus = len(glob.glob("/dev/nvidia[0-9]*"))

@@ -1,4 +1,4 @@
-"""`t2t-keras-avg`: averages checkpoints, of our runs or tensor2tensor's."""
+"""`t2t-keras-avg`: averages checkpoints of our runs or tensor2tensor's."""
 
 from __future__ import annotations
 
@@ -13,20 +13,22 @@ FLAGS = flags.FLAGS
 
 
 def define_flags() -> None:
-    """Defines the flags of the command: those of T2T's `avg_checkpoints`, and by time and steps."""
+    """Defines the flags of the command: those of T2T's `avg_checkpoints`, and limits by time and steps."""
     flags.DEFINE_list("checkpoints", [], "The checkpoints to average, separated by commas.")
     flags.DEFINE_integer(
-        "num_last_checkpoints", 0, "Average so many of the newest with --prefix.", lower_bound=0
+        "num_last_checkpoints", 0, "Number of newest checkpoints with --prefix.", lower_bound=0
     )
-    flags.DEFINE_integer("min_steps", 0, "None of fewer steps.", lower_bound=0)
-    flags.DEFINE_integer("max_steps", 0, "None of more steps; 0: no limit.", lower_bound=0)
-    flags.DEFINE_float("minutes", 0.0, "Written at least so far apart.", lower_bound=0.0)
-    flags.DEFINE_string("prefix", "", "A directory, or what stands before the names, or both.")
+    flags.DEFINE_integer("min_steps", 0, "Leave out checkpoints of fewer steps.", lower_bound=0)
+    flags.DEFINE_integer(
+        "max_steps", 0, "Leave out checkpoints of more steps; 0: no limit.", lower_bound=0
+    )
+    flags.DEFINE_float("minutes", 0.0, "Least minutes between the writing of two.", lower_bound=0.0)
+    flags.DEFINE_string("prefix", "", "Directory, or common beginning of the names, or both.")
     flags.DEFINE_string("output_path", "/tmp/averaged.ckpt", "Prefix of the result.")
 
 
 def main(arguments: list[str]) -> None:
-    """Averages and says what."""
+    """Averages the checkpoints and prints which."""
     options.reject_arguments(arguments)
     chosen_by = [
         f"--{name}"
@@ -36,8 +38,8 @@ def main(arguments: list[str]) -> None:
     if bool(FLAGS.checkpoints) == bool(chosen_by):
         also = f", not --checkpoints and {chosen_by[0]}" if chosen_by else ""
         raise UserError(
-            "say which: --checkpoints=A,B,... or --num_last_checkpoints=N, or those between "
-            f"--min_steps and --max_steps{also}."
+            "no checkpoints are named: give --checkpoints=A,B,... or --num_last_checkpoints=N, or "
+            f"limits by --min_steps and --max_steps{also}."
         )
     prefix, output = options.directory("prefix") or "", options.required("output_path")
     if chosen_by and not prefix:

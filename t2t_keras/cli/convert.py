@@ -8,6 +8,7 @@ from absl import flags
 
 from t2t_keras.cli import app, options
 from t2t_keras.errors import UserError
+from t2t_keras.files import atomic_write, locked_directory, writing
 
 FLAGS = flags.FLAGS
 
@@ -15,12 +16,13 @@ FLAGS = flags.FLAGS
 def define_flags() -> None:
     """Defines the flags of the command."""
     options.define_usr_dir()
+    options.define_model()
     options.define_hparams()
     flags.DEFINE_string(
-        "checkpoint_path", None, "What to convert: a checkpoint, its directory, or a .keras file."
+        "checkpoint_path", None, "Checkpoint, its directory, or .keras file to convert."
     )
     flags.DEFINE_string(
-        "output_path", None, "The result: a name ending in .keras, or a checkpoint's prefix."
+        "output_path", None, "Result: a name that ends in .keras, or a checkpoint's prefix."
     )
     flags.DEFINE_integer(
         "target_space_id", 0, "Row of the target-space table; T2T's translation uses 0."
@@ -28,7 +30,7 @@ def define_flags() -> None:
 
 
 def main(arguments: list[str]) -> None:
-    """Reads the one, checks that every variable fits, writes the other."""
+    """Reads the one format, checks that every variable fits, writes the other."""
     options.reject_arguments(arguments)
     source, target = options.required("checkpoint_path"), options.required("output_path")
     if source.endswith(".keras") == target.endswith(".keras"):
@@ -40,12 +42,13 @@ def main(arguments: list[str]) -> None:
     from t2t_keras import checkpoints
 
     if target.endswith(".keras"):
-        model = checkpoints.load_model(source, given, space)
+        model = checkpoints.load_model(source, given, space, FLAGS.model)
         save_keras(model, target)
     else:
-        if given is not None or space is not None:
+        if given is not None or space is not None or FLAGS.model:
             raise UserError(
-                "a .keras file holds its own settings: leave --hparams and --target_space_id away."
+                "a .keras file holds its own settings: leave out --hparams, --model and "
+                "--target_space_id."
             )
         model = load_keras(source)
         save_checkpoint(model, target)
@@ -53,24 +56,28 @@ def main(arguments: list[str]) -> None:
 
 
 def save_checkpoint(model, prefix: str) -> None:
-    """Writes a checkpoint of tensor2tensor, of the step that its name ends in, and its settings."""
+    """Writes a checkpoint of tensor2tensor with its settings; its step is that in its name."""
     import numpy as np
 
     from t2t_keras import checkpoints
+    from t2t_keras.checkpoints.run_directory import describe, require_same_settings
     from t2t_keras.checkpoints.t2t import step_in_name
 
-    # First, for it refuses the directory of another run.
-    checkpoints.write_settings(os.path.dirname(prefix) or ".", model.hp, model.description())
+    directory = os.path.dirname(prefix) or "."
     step = np.asarray(step_in_name(prefix), np.int64)  # T2T's Estimator restores it
-    checkpoints.save_t2t(model, prefix, {"global_step": step})
+    settings = directory, model.hp, describe(model)
+    with writing(directory):
+        os.makedirs(directory, exist_ok=True)
+        with locked_directory(directory, lambda: require_same_settings(*settings)):
+            # First, for it refuses the directory of another run.
+            checkpoints.write_settings(*settings)
+            checkpoints.save_t2t(model, prefix, {"global_step": step})
 
 
 def save_keras(model, path: str) -> None:
-    """Writes a `.keras` file."""
-    try:
-        model.save(path)
-    except OSError as error:
-        raise UserError(f"{path} cannot be written: {error.strerror or error}.") from error
+    """Writes a `.keras` file atomically."""
+    with writing(path), atomic_write(path, suffix=".keras") as partial:
+        model.save(partial)
 
 
 def load_keras(path: str):

@@ -160,7 +160,7 @@ class Job:
     ) -> None:
         """Writes the results that the output does not have yet, until the end or a signal."""
         from t2t_keras.decoding.text_files import ResumableFile, line_output, write_results
-        from t2t_keras.training.stop_requests import StopRequests
+        from t2t_keras.progress import StopRequests
 
         path = options.directory("decode_to_file")
         path = path or (default if self.source.is_file else _STANDARD)

@@ -1,4 +1,4 @@
-"""`t2t-keras-eval`: loss, accuracy, perplexity and BLEU or F1 of one checkpoint, or of all of a run."""
+"""`t2t-keras-eval`: loss, accuracy, perplexity and BLEU or F1 of one checkpoint or of all of a run."""
 
 from __future__ import annotations
 
@@ -18,29 +18,30 @@ _SECONDS_TO_SLEEP = 2.0
 
 
 def define_flags() -> None:
-    """Defines the flags of the command: T2T's, as far as they apply."""
+    """Defines the flags of the command, T2T's as far as they apply."""
     options.define_problem()
+    options.define_model()
     options.define_hparams()
     options.define_decode_hparams()
     flags.DEFINE_string("output_dir", None, "Directory of a run; all its checkpoints in turn.")
     flags.DEFINE_string(
-        "checkpoint_path", None, "A certain checkpoint, such as DIR/model.ckpt-100, instead."
+        "checkpoint_path", None, "One checkpoint instead, such as DIR/model.ckpt-100."
     )
     flags.DEFINE_integer("eval_steps", 100, "Batches of an evaluation; 0: all.", lower_bound=0)
     flags.DEFINE_bool("eval_use_test_set", False, "Evaluate on test instead of dev.")
     flags.DEFINE_integer(
-        "min_steps", 0, "Of --output_dir: no checkpoint of fewer steps.", lower_bound=0
+        "min_steps", 0, "With --output_dir: leave out checkpoints of fewer steps.", lower_bound=0
     )
     flags.DEFINE_float(
         "eval_timeout_mins",
         0.0,
-        "Of --output_dir: wait so long for another checkpoint.",
+        "With --output_dir: minutes to wait for another checkpoint.",
         lower_bound=0.0,
     )
 
 
 def main(arguments: list[str]) -> None:
-    """Evaluates each checkpoint: a line, and scalars for TensorBoard beside it."""
+    """Evaluates each checkpoint: prints a line, and writes scalars for TensorBoard."""
     options.reject_arguments(arguments)
     data_dir = options.required("data_dir")
     given = options.directory("checkpoint_path")
@@ -48,7 +49,7 @@ def main(arguments: list[str]) -> None:
     if given and (FLAGS.min_steps or FLAGS.eval_timeout_mins or FLAGS.output_dir):
         raise UserError(
             "--checkpoint_path names one checkpoint: leave out --output_dir, --min_steps and "
-            "--eval_timeout_mins, which are for all of a run."
+            "--eval_timeout_mins, which are for a whole run."
         )
 
     from t2t_keras import checkpoints
@@ -70,8 +71,8 @@ class CheckpointEvaluation:
     """Evaluates checkpoints of one model on the same batches.
 
     Args:
-        prefix: of the first; the directory says what problem and settings it has.
-        data_dir: vocabulary and shards.
+        prefix: of the first, whose directory records the problem and settings.
+        data_dir: directory of vocabulary and shards.
     """
 
     def __init__(self, prefix: str, data_dir: str):
@@ -88,7 +89,7 @@ class CheckpointEvaluation:
         encoders = problem.get_feature_encoders(data_dir)
         self.split = "test" if FLAGS.eval_use_test_set else "dev"
         space = run.get("target_space_id", problem.target_space_id)
-        self.model = checkpoints.load_model(prefix, given, space)
+        self.model = checkpoints.load_model(prefix, given, space, FLAGS.model)
         sizes = problem.vocab_sizes(data_dir)
         if spare := require_vocabulary_of_run(self.model, sizes, run, data_dir):
             warn(spare)
@@ -99,7 +100,7 @@ class CheckpointEvaluation:
         self.log = log_of(os.path.dirname(prefix), self.split)
 
     def __call__(self, prefix: str) -> None:
-        """Evaluates one, prints its line and writes its scalars."""
+        """Evaluates a checkpoint, prints its line and writes its scalars."""
         from t2t_keras import checkpoints
         from t2t_keras.data.reading import plain_errors
 
@@ -113,7 +114,7 @@ class CheckpointEvaluation:
 
 
 def line(figures: dict[str, float]) -> str:
-    """The figures of an evaluation, in words."""
+    """Returns the metrics of an evaluation as one line."""
     from t2t_keras.training.evaluation import in_words
 
     words = [
@@ -125,7 +126,7 @@ def line(figures: dict[str, float]) -> str:
 
 
 def perplexity(loss: float) -> float:
-    """e to the loss; infinite where that is more than a float holds."""
+    """Returns e to the loss, infinity if that is more than a float holds."""
     try:
         return math.exp(loss)
     except OverflowError:
@@ -133,7 +134,7 @@ def perplexity(loss: float) -> float:
 
 
 def log_of(directory: str, split: str):
-    """Where the scalars go: `eval` as in training, `eval_test` for test; None: cannot be written."""
+    """Opens the scalars: `eval` as in training, `eval_test` for test; None if it cannot be written."""
     import tensorflow as tf
 
     from t2t_keras.decoding.translator import warn
@@ -148,7 +149,7 @@ def log_of(directory: str, split: str):
 
 
 def checkpoints_of_run(directory: str, min_steps: int, wait_minutes: float) -> Iterator[str]:
-    """Yields each checkpoint of a run, by step; then those that come, until none does in time."""
+    """Yields each checkpoint of a run by step, then new ones, until none comes in time."""
     from t2t_keras import checkpoints
     from t2t_keras.checkpoints.t2t import checkpoints_in, step_in_name
 
@@ -170,7 +171,7 @@ def checkpoints_of_run(directory: str, min_steps: int, wait_minutes: float) -> I
 
 
 def readable(prefixes: Iterator[str]) -> Iterator[str]:
-    """Leaves out, with a warning, what is damaged or has been removed meanwhile."""
+    """Leaves out, with a warning, checkpoints that are damaged or have been removed meanwhile."""
     from t2t_keras.checkpoints.t2t import require_whole
     from t2t_keras.decoding.translator import warn
 

@@ -22,7 +22,7 @@ _FLAGS = {
     "data": (*_MODEL_FLAGS, "split", "num_examples", "random_seed"),
     "attention": (
         *_MODEL_FLAGS,
-        *("output_dir", "checkpoint_path", "decode_hparams"),
+        *("output_dir", "checkpoint_path", "decode_hparams", "model"),
         *("text", "target_text", "html", "npz", *_FIGURE_FLAGS),
     ),
     "run": ("t2t_usr_dir",),

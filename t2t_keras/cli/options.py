@@ -6,13 +6,12 @@ import contextlib
 import os
 import stat
 import tempfile
-from pathlib import Path
 
 from absl import flags
 
 from t2t_keras import registry
 from t2t_keras.errors import UserError
-from t2t_keras.files import whole_file
+from t2t_keras.files import atomic_write, writing
 
 FLAGS = flags.FLAGS
 
@@ -22,14 +21,23 @@ _TFDS = ("tfds", "languages", "tfds_splits")
 
 def define_problem() -> None:
     """--problem, --data_dir and --t2t_usr_dir."""
-    flags.DEFINE_string("problem", None, "Name of the problem, such as translate_ende_numbers.")
+    flags.DEFINE_string("problem", None, "Problem, such as translate_ende_numbers.")
     flags.DEFINE_string("data_dir", None, "Directory of vocabulary and shards.")
     define_usr_dir()
 
 
 def define_usr_dir() -> None:
     """--t2t_usr_dir."""
-    flags.DEFINE_string("t2t_usr_dir", None, "Directory of a package that registers your own.")
+    flags.DEFINE_string(
+        "t2t_usr_dir", None, "Directory of a package that registers problems, sets and models."
+    )
+
+
+def define_model() -> None:
+    """--model."""
+    flags.DEFINE_string(
+        "model", None, "Registered name of the model; that of the run, or else transformer."
+    )
 
 
 def define_tmp_dir(subject: str = "") -> None:
@@ -63,50 +71,59 @@ def define_hparams() -> None:
     """--hparams_set and --hparams."""
     flags.DEFINE_string("hparams_set", None, "Name of a set of hyperparameters.")
     flags.DEFINE_string(
-        "hparams", "", "A set name, overrides such as batch_size=1024, or both, with commas."
+        "hparams", "", "Set, overrides such as batch_size=1024, or both, with commas."
     )
 
 
 def define_decode_hparams() -> None:
     """--decode_hparams."""
-    flags.DEFINE_string("decode_hparams", "", "Such as beam_size=4,alpha=0.6,extra_length=50.")
+    flags.DEFINE_string("decode_hparams", "", "Decode settings, such as beam_size=4,alpha=0.6.")
 
 
 def define_processes() -> None:
     """--num_concurrent_processes."""
     flags.DEFINE_integer(
-        "num_concurrent_processes", None, "Of the generation; all cores.", lower_bound=1
+        "num_concurrent_processes",
+        None,
+        "Processes that generate data; by default one per core.",
+        lower_bound=1,
     )
 
 
 def define_cleaning() -> None:
-    """--clean_...: which pairs the generation leaves out; by default none."""
-    flags.DEFINE_integer("clean_max_characters", 0, "Of the longer side; 0: no limit.")
-    flags.DEFINE_float("clean_max_ratio", 0.0, "Longer side over shorter; 0: no limit.")
-    flags.DEFINE_float("clean_min_letters", 0.0, "Share of letters in either side, 0 to 1.")
+    """--clean_...: rules by which generation leaves out pairs; by default none."""
+    flags.DEFINE_integer(
+        "clean_max_characters", 0, "Leave out pairs with a longer side than this; 0: no limit."
+    )
+    flags.DEFINE_float(
+        "clean_max_ratio", 0.0, "Largest ratio of longer to shorter side; 0: no limit."
+    )
+    flags.DEFINE_float(
+        "clean_min_letters", 0.0, "Smallest share of letters in either side, 0 to 1."
+    )
     flags.DEFINE_bool("clean_copies", False, "Leave out pairs of equal sides.")
-    flags.DEFINE_bool("clean_duplicates", False, "Leave out pairs that came before.")
+    flags.DEFINE_bool("clean_duplicates", False, "Leave out pairs that are repeated.")
 
 
 def define_translate_files() -> None:
-    """--train_files and the like: what `translate_files` is made from."""
-    flags.DEFINE_list("train_files", [], "translate_files: the source file, the target file.")
-    flags.DEFINE_list("dev_files", [], "translate_files: those of dev.")
-    flags.DEFINE_list("test_files", [], "translate_files: those of test, if there are any.")
+    """--train_files and the like: sources of `translate_files`."""
+    flags.DEFINE_list("train_files", [], "translate_files: source and target file of train.")
+    flags.DEFINE_list("dev_files", [], "translate_files: source and target file of dev.")
+    flags.DEFINE_list("test_files", [], "translate_files: source and target file of test, if any.")
     flags.DEFINE_string("tfds", None, "translate_files: a dataset of TFDS instead of files.")
-    flags.DEFINE_list("languages", [], "translate_files: source and target in --tfds.")
+    flags.DEFINE_list("languages", [], "translate_files: source and target language in --tfds.")
     flags.DEFINE_list(
         "tfds_splits",
         ["train", "validation", "test"],
-        "translate_files: train, dev, test in --tfds.",
+        "translate_files: splits for train, dev and test in --tfds.",
     )
     flags.DEFINE_integer(
-        "vocab_size", 2**15, "translate_files: about so many subwords.", lower_bound=1
+        "vocab_size", 2**15, "translate_files: approximate number of subwords.", lower_bound=1
     )
 
 
 def configure(*problems) -> None:
-    """Tells `translate_files`, where it is among the problems, what it is made from.
+    """Configures `translate_files`, if it is among the problems, by the flags of its sources.
 
     Raises:
         UserError: flags for it are given without it, without --generate_data, or do not go together.
@@ -125,7 +142,7 @@ def configure(*problems) -> None:
     ):
         raise UserError(
             f"{given[0]} says what data is generated from: give --generate_data with it, "
-            "or leave it away, for data that is there is found in --data_dir."
+            "or leave it out, for data that is there is found in --data_dir."
         )
     for problem in ours:
         if FLAGS.tfds:
@@ -162,7 +179,7 @@ def _use_tfds(problem) -> None:
 
 
 def _some(name: str, *numbers: int) -> list[str]:
-    """The value of a list flag of so many items."""
+    """Returns the value of a list flag, which must have one of some numbers of items."""
     values = [value.strip() for value in FLAGS[name].value or []]
     if len(values) not in numbers or not all(values):
         wanted = " or ".join(map(str, numbers))
@@ -171,7 +188,7 @@ def _some(name: str, *numbers: int) -> list[str]:
 
 
 def processes() -> int:
-    """How many processes generate data: those of the flag, or one for each core we may use."""
+    """Returns the number of processes for generation: the flag's, or one per core we may use."""
     if FLAGS.num_concurrent_processes:
         return FLAGS.num_concurrent_processes
     affinity = getattr(os, "sched_getaffinity", None)  # not on every system
@@ -179,7 +196,7 @@ def processes() -> int:
 
 
 def cleaning():
-    """The rules that --clean_... give; None without any."""
+    """Returns the rules of --clean_...; None without any."""
     from t2t_keras.data.generation.cleaning import CleaningRules
 
     rules = CleaningRules(
@@ -193,7 +210,7 @@ def cleaning():
 
 
 def required(name: str) -> str:
-    """The value of a flag that must be given; `~` is the home directory."""
+    """Returns the value of a path flag that must be given; `~` is the home directory."""
     value = getattr(FLAGS, name)
     if not value:
         raise UserError(f"--{name} is missing: give --{name}=...")
@@ -201,13 +218,13 @@ def required(name: str) -> str:
 
 
 def directory(name: str) -> str | None:
-    """The value of a flag that names a place and may be absent; `~` is the home directory."""
+    """Returns the value of a path flag that may be absent; `~` is the home directory."""
     value = getattr(FLAGS, name)
     return os.path.expanduser(value) if value else None
 
 
 def file_to_write(name: str) -> str | None:
-    """The value of a flag that names a file to be written, refused at once if it cannot be."""
+    """Returns the value of a flag that names an output, refused at once if it cannot be written."""
     path = directory(name)
     if path and os.path.isdir(path):
         raise UserError(f"--{name}={path} is a directory: name a file.")
@@ -217,28 +234,32 @@ def file_to_write(name: str) -> str | None:
 
 
 def write_page(name: str, path: str, page: str) -> None:
-    """Writes the page that the flag asks for, whole or not at all."""
-    try:
-        with whole_file(Path(path)) as partial:
-            partial.write_text(page, "utf-8")
-    except OSError as error:
-        raise UserError(f"--{name}={path} cannot be written: {error.strerror}.") from error
+    """Writes the page that a flag asks for, atomically."""
+    with writing(f"--{name}={path}"), atomic_write(path) as partial:
+        partial.write_text(page, "utf-8")
 
 
 def reject_arguments(arguments: list[str]) -> None:
-    """Refuses what is not a flag, which a forgotten "--" makes of one."""
+    """Refuses arguments that are not flags, such as a flag without its "--"."""
     if arguments:
         raise UserError(f"unexpected argument {arguments[0]!r}: flags are written --name=value.")
 
 
 def problem(recorded: str | None = None):
-    """The problem that --problem names, or else the recorded one, after --t2t_usr_dir."""
+    """Returns the problem of --problem, or else the recorded one, after --t2t_usr_dir."""
     load_user_directory()
     return registry.problem(FLAGS.problem or recorded or required("problem"))
 
 
+def require_model() -> None:
+    """Refuses a --model that is not registered, T2T's other ones among them."""
+    if "t2t_usr_dir" in FLAGS and FLAGS.model:
+        load_user_directory()
+        registry.require_model(FLAGS.model)
+
+
 def load_user_directory() -> None:
-    """Imports the package of --t2t_usr_dir, which registers what is in it.
+    """Imports the package of --t2t_usr_dir, which registers names of its own.
 
     Raises:
         UserError: there is none, or it cannot be imported.
@@ -248,11 +269,11 @@ def load_user_directory() -> None:
 
 
 def registry_help() -> str:
-    """What T2T's --registry_help prints: the names of all models, sets and problems."""
+    """Returns the text of T2T's --registry_help: the names of all models, sets and problems."""
     if "t2t_usr_dir" in FLAGS:
         load_user_directory()
     kinds = {
-        "Models": ["transformer"],
+        "Models": registry.list_models(),
         "HParams": registry.list_hparams(),
         "Problems": registry.list_problems(),
     }
@@ -263,10 +284,10 @@ def registry_help() -> str:
 
 
 def hparams(needed: bool = True):
-    """The settings that --hparams_set and --hparams give together; None if absent and not needed."""
+    """Returns the settings of --hparams_set and --hparams; None if absent and not needed."""
     spec = ",".join(part for part in (FLAGS.hparams_set, FLAGS.hparams) if part)
     if not spec and not needed:
         return None
     if not spec:
-        raise UserError("no hyperparameters: give --hparams=SET, such as transformer_base.")
+        raise UserError("--hparams is missing: give --hparams=SET, such as transformer_base.")
     return registry.hparams(spec)

@@ -13,16 +13,17 @@ FLAGS = flags.FLAGS
 
 
 def define_flags() -> None:
-    """Defines the flags of the command: T2T's, as far as they apply."""
+    """Defines the flags of the command, T2T's as far as they apply."""
     options.define_problem()
+    options.define_model()
     options.define_hparams()
     options.define_decode_hparams()
     options.define_translate_files()
-    flags.DEFINE_string("output_dir", None, "Directory of the run; a run that is there goes on.")
+    flags.DEFINE_string("output_dir", None, "Directory of the run; a run there is resumed.")
     options.define_tmp_dir()
     flags.DEFINE_bool("generate_data", False, "Generate the data first, if it is not there.")
     options.define_processes()
-    flags.DEFINE_bool("on_the_fly", False, "Read the text in --tmp_dir itself: no shards needed.")
+    flags.DEFINE_bool("on_the_fly", False, "Read the text in --tmp_dir directly, without shards.")
     flags.DEFINE_integer("train_steps", 250000, "Steps of the whole run.", lower_bound=0)
     flags.DEFINE_integer("eval_steps", 100, "Batches of an evaluation; 0: all.", lower_bound=0)
     flags.DEFINE_integer(
@@ -35,21 +36,23 @@ def define_flags() -> None:
         "attention_images", False, "Draw the attention in a sentence of dev for TensorBoard."
     )
     flags.DEFINE_integer(
-        "save_checkpoints_secs", 0, "Also save whenever so many seconds passed.", lower_bound=0
+        "save_checkpoints_secs", 0, "Also save after so many seconds; 0: never.", lower_bound=0
     )
-    flags.DEFINE_integer("keep_checkpoint_max", 20, "Checkpoints kept; 0: all.", lower_bound=0)
+    flags.DEFINE_integer(
+        "keep_checkpoint_max", 20, "Newest checkpoints kept; 0: all.", lower_bound=0
+    )
     flags.DEFINE_float(
         "keep_checkpoint_every_n_hours",
         0.0,
-        "One of so many hours for good; 0: none.",
+        "Keep one checkpoint of so many hours for good; 0: none.",
         lower_bound=0,
     )
     _define_early_stopping()
-    flags.DEFINE_string("warm_start_from", None, "A checkpoint; its weights begin a new run.")
+    flags.DEFINE_string("warm_start_from", None, "Checkpoint whose weights a new run starts with.")
     flags.DEFINE_integer(
         "random_seed",
         0,
-        "Of weights, data order and dropout.",
+        "Seed of weights, data order and dropout.",
         lower_bound=0,
         upper_bound=2**32 - 1,
     )
@@ -58,14 +61,23 @@ def define_flags() -> None:
 
 def _define_early_stopping() -> None:
     figures = ["loss", "accuracy", "bleu", "f1"]
-    flags.DEFINE_enum("best_metric", "loss", figures, "What of dev tells the best checkpoint.")
-    flags.DEFINE_integer(
-        "eval_early_stopping_steps", None, "Stop after so many without gain.", lower_bound=1
+    flags.DEFINE_enum(
+        "best_metric", "loss", figures, "Dev metric that selects the best checkpoint."
     )
-    flags.DEFINE_enum("eval_early_stopping_metric", "loss", figures, "What must gain, of dev.")
-    flags.DEFINE_float("eval_early_stopping_metric_delta", 0.1, "How much is a gain.")
+    flags.DEFINE_integer(
+        "eval_early_stopping_steps",
+        None,
+        "Stop after so many steps without improvement.",
+        lower_bound=1,
+    )
+    flags.DEFINE_enum(
+        "eval_early_stopping_metric", "loss", figures, "Dev metric that must improve."
+    )
+    flags.DEFINE_float("eval_early_stopping_metric_delta", 0.1, "Smallest improvement that counts.")
     flags.DEFINE_bool(
-        "eval_early_stopping_metric_minimize", None, "Whether less is better; of the loss it is."
+        "eval_early_stopping_metric_minimize",
+        None,
+        "True if less is better; by default for the loss alone.",
     )
 
 
@@ -74,23 +86,25 @@ def _define_engine() -> None:
         "distribute",
         "auto",
         ["auto", "none", "mirrored", "multi_worker"],
-        "One device, all of this host, or those of all hosts in TF_CONFIG.",
+        "none: one device; mirrored: all of this host; multi_worker: of all hosts in TF_CONFIG.",
     )
     flags.DEFINE_enum(
         "precision",
         None,
         ["float32", "bfloat16", "float16"],
-        "Of activations; by default the hparam activation_dtype.",
+        "Type of activations; by default the hparam activation_dtype.",
     )
     flags.DEFINE_enum(
         "xla", "auto", ["auto", "on", "off"], "Compile with XLA; auto: where there is a GPU."
     )
     flags.DEFINE_bool("compile_ahead", False, "Compile for all batch shapes before the first step.")
-    flags.DEFINE_bool("remat", False, "Less memory: compute each layer again for its gradient.")
+    flags.DEFINE_bool(
+        "remat", False, "Gradient checkpointing: recompute activations, for less memory."
+    )
     flags.DEFINE_float(
         "ema",
         0.0,
-        "Evaluate a moving average of this decay; 0: none.",
+        "Decay of a moving average of the weights to evaluate; 0: none.",
         lower_bound=0,
         upper_bound=1,
     )
@@ -104,7 +118,9 @@ def main(arguments: list[str]) -> None:
     options.configure(problem)
     hp = options.hparams()
     if FLAGS.on_the_fly and FLAGS.generate_data:
-        raise UserError("--on_the_fly needs no generated data: leave out it or --generate_data.")
+        raise UserError(
+            "--on_the_fly reads text instead of generated data: leave out it or --generate_data."
+        )
 
     if FLAGS.xla == "on" or (FLAGS.xla == "auto" and os.path.exists("/dev/nvidia0")):
         _keep_compiled(output_dir)
@@ -113,6 +129,7 @@ def main(arguments: list[str]) -> None:
     from t2t_keras.training import EarlyStopping, EngineSettings, Trainer, TrainSettings
 
     settings = TrainSettings(
+        model=FLAGS.model or "transformer",
         train_steps=FLAGS.train_steps,
         local_eval_frequency=FLAGS.local_eval_frequency,
         eval_steps=FLAGS.eval_steps,
@@ -155,7 +172,7 @@ def main(arguments: list[str]) -> None:
 
 
 def _keep_compiled(output_dir: str) -> None:
-    """Makes XLA keep what it compiles beside the run; TensorFlow reads this when it is imported."""
+    """Makes XLA keep its programs beside the run; TensorFlow reads the variable when imported."""
     given = os.environ.get("TF_XLA_FLAGS", "")
     if "persistent_cache_directory" not in given:
         cache = os.path.join(os.path.abspath(output_dir), "xla_cache")

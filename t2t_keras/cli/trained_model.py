@@ -15,17 +15,18 @@ FLAGS = flags.FLAGS
 def define_flags() -> None:
     """Defines the flags that name a problem, its data, a run and its checkpoints."""
     options.define_problem()
+    options.define_model()
     options.define_hparams()
-    flags.DEFINE_string("output_dir", None, "Directory of a run; its latest checkpoint is used.")
+    flags.DEFINE_string("output_dir", None, "Directory of a run, whose latest checkpoint is used.")
     flags.DEFINE_string(
         "checkpoint_path",
         None,
-        "A certain checkpoint, such as DIR/model.ckpt-100; several, with commas, are an ensemble.",
+        "One checkpoint, such as DIR/model.ckpt-100; several, with commas, are an ensemble.",
     )
 
 
 def require_flags() -> str:
-    """Refuses flags that name no model; returns the directory of the vocabulary."""
+    """Raises a `UserError` if the flags name no model; returns the directory of the vocabulary."""
     data_dir = options.required("data_dir")
     if not FLAGS.checkpoint_path:
         options.required("output_dir")
@@ -33,10 +34,10 @@ def require_flags() -> str:
 
 
 class TrainedModel:
-    """The model that the flags name, and what goes with it.
+    """The model that the flags name, with its problem and encoders.
 
     Args:
-        data_dir: of the vocabulary.
+        data_dir: directory of the vocabulary.
     """
 
     def __init__(self, data_dir: str):
@@ -56,14 +57,14 @@ class TrainedModel:
         models = []
         for prefix, (_, run) in zip(self.prefixes, beside, strict=True):
             space = run.get("target_space_id", self.problem.target_space_id)
-            models.append(checkpoints.load_model(prefix, given, space))
+            models.append(checkpoints.load_model(prefix, given, space, FLAGS.model))
             if spare := require_vocabulary_of_run(models[-1], sizes, run, data_dir):
                 warn(spare)
         self.model = Ensemble(models) if len(models) > 1 else models[0]
         self.set_name = (recorded or given).set_name or "hparams"
 
     def warn_if_slow(self, precision: str | None = None) -> None:
-        """Says in a line if float32 is faster here than the precision, the model's own if None."""
+        """Warns if float32 is faster here than a precision, by default the model's own."""
         from t2t_keras.decoding.translator import warn
         from t2t_keras.matrix_peak import slower_than_float32
 
@@ -73,7 +74,7 @@ class TrainedModel:
                 warn(slower)
 
     def translator(self, settings, report=None):
-        """Translates with this model, into what the problem makes of text."""
+        """Returns a `Translator` with this model and the problem's format of outputs."""
         from t2t_keras.decoding import Translator
 
         self.warn_if_slow()
@@ -82,7 +83,7 @@ class TrainedModel:
         )
 
     def description(self) -> dict[str, str]:
-        """Which weights these are."""
+        """Returns what identifies the weights: the problem and the checkpoints with their digests."""
         names = [f"{os.path.basename(path)} {_digest(path + '.index')}" for path in self.prefixes]
         return {"problem": self.problem.name, "checkpoint": ", ".join(names)}
 

@@ -16,7 +16,7 @@ from t2t_keras.data.problem import DatasetSplit, missing_hook
 from t2t_keras.data.sources.pair_readers import read_pairs, require_parallel, text_size
 from t2t_keras.data.text_problem import PathLike, Text2TextProblem
 from t2t_keras.errors import UserError
-from t2t_keras.files import whole_file
+from t2t_keras.files import write_text
 from t2t_keras.text.lines import iterate_lines
 
 VOCAB_CHARACTERS = 10_000_000
@@ -200,11 +200,7 @@ def _read(path: Path) -> dict[str, dict]:
 
 
 def _write(path: Path, note: Mapping) -> None:
-    try:
-        with whole_file(path) as partial:
-            partial.write_text(json.dumps(note, indent=1, ensure_ascii=False) + "\n", "utf-8")
-    except OSError as error:
-        raise UserError(f"{path} cannot be written: {error.strerror or error}.") from error
+    write_text(path, json.dumps(note, indent=1, ensure_ascii=False) + "\n")
 
 
 # Text for a vocabulary: a sample from all over a corpus.

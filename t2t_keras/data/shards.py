@@ -13,9 +13,7 @@ import contextlib
 import functools
 import os
 import re
-import sys
 import threading
-import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
@@ -24,7 +22,8 @@ import numpy as np
 
 from t2t_keras.data.generation.records import FOOTER_BYTES, HEADER_BYTES, Lists, frame
 from t2t_keras.errors import UserError
-from t2t_keras.files import whole_file
+from t2t_keras.files import atomic_write
+from t2t_keras.progress import CountProgress
 
 if TYPE_CHECKING:
     import tensorflow as tf
@@ -33,7 +32,6 @@ SIDES = ("inputs", "targets")
 READ_BUFFER = 2**20
 _COUNTED_AT_ONCE = 4096
 _MEASURED_AT_ONCE = 2048
-_QUIET_SECONDS = 5  # reading the shards tells how far it is once it takes longer
 
 
 def shard_paths(data_dir: str | os.PathLike, name: str, split: str, shards: int) -> list[Path]:
@@ -171,7 +169,7 @@ def write_index(
     counts, all_sizes, all_lengths = _joined(sizes, lengths)
     columns = {"counts": counts, "sizes": all_sizes, **all_lengths}
     path = _index_path(data_dir, name, split)
-    with whole_file(path) as partial, partial.open("wb") as file:
+    with atomic_write(path) as partial, partial.open("wb") as file:
         np.savez(file, **{field: _smallest(column) for field, column in columns.items()})  # type: ignore[arg-type]
 
 
@@ -235,11 +233,9 @@ def _offsets(counts: np.ndarray, sizes: np.ndarray) -> np.ndarray:
 def _measure(paths: Sequence[Path], what: str) -> list[dict[str, np.ndarray]]:
     """Reads shards completely; returns "sizes", "inputs" and "targets" of each, [n] uint32."""
     tables = []
-    next_line = time.monotonic() + _QUIET_SECONDS
+    progress = CountProgress(what, "shards", len(paths))
     for number, path in enumerate(paths):
-        if time.monotonic() > next_line:
-            next_line = time.monotonic() + _QUIET_SECONDS
-            print(f"{what}: {number} of {len(paths)} shards read", file=sys.stderr, flush=True)
+        progress.update(number)
         tables.append(_measure_shard(path))
     return tables
 

@@ -26,7 +26,7 @@ from t2t_keras.data.problem import (
 )
 from t2t_keras.data.shards import shard_paths
 from t2t_keras.errors import UserError
-from t2t_keras.files import whole_file
+from t2t_keras.files import atomic_write
 from t2t_keras.ids import EOS_ID
 
 PathLike = str | os.PathLike
@@ -195,7 +195,7 @@ class Text2TextProblem(Problem):
             max_subtoken_length=self.max_subtoken_length,
             reserved_tokens=reserved,
         )
-        with whole_file(path) as partial:
+        with atomic_write(path) as partial:
             encoder.store_to_file(partial)
         return encoder
 

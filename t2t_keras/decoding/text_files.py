@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import functools
 import hashlib
 import itertools
@@ -16,9 +15,9 @@ from typing import Any, NamedTuple
 
 from t2t_keras.decoding.translator import BatchDone, Line, Report
 from t2t_keras.errors import UserError
-from t2t_keras.files import whole_file
+from t2t_keras.files import changes, open_locked, publish, write_json, writing
+from t2t_keras.progress import Progress, duration
 from t2t_keras.text.lines import iterate_raw_lines, without_end
-from t2t_keras.training.reporting import duration
 
 STANDARD = "-"
 """The path of standard input and output."""
@@ -132,12 +131,12 @@ class Stream:
         """Number of lines written."""
         self.ahead: dict[int, str] = {}
         """Always empty; see `ResumableFile`."""
-        with _plain_errors(name):
+        with writing(name):
             self._file = sys.stdout.buffer if name == STANDARD else open(name, "wb")
 
     def write(self, line: str) -> None:
         """Adds a line."""
-        with _plain_errors(self.name):
+        with writing(self.name):
             self._file.write(as_line(line))
         self.lines += 1
 
@@ -146,7 +145,7 @@ class Stream:
 
     def flush(self) -> None:
         """Flushes the lines written."""
-        with _plain_errors(self.name):
+        with writing(self.name):
             self._file.flush()
 
     def complete(self) -> None:
@@ -182,8 +181,10 @@ class ResumableFile:
         self._record = Path(path + ".unfinished.json")
         if os.path.isdir(path):
             raise UserError(f"{path} is a directory: name a file in it.")
-        with _plain_errors(self.name):
-            if self._unfinished.exists():
+        with writing(self.name):
+            # Another process that writes the file is waited for: both would add their lines to it.
+            self._file = open_locked(self._unfinished, path)
+            if self._unfinished.stat().st_size or self._record.exists():
                 why_not = self._why_not(made_from)
                 if why_not:
                     report(f"starting {self._unfinished} over: {why_not}")
@@ -194,45 +195,49 @@ class ResumableFile:
                         more = f", with {len(self.ahead):,} later ones" if self.ahead else ""
                         report(f"resuming after line {self.lines:,} of {self._unfinished}{more}")
             if not self.lines and not self.ahead:
-                self._unfinished.write_bytes(b"")
+                self._file.truncate(0)
                 self._kept.write_bytes(b"")
                 self._record.unlink(missing_ok=True)
                 if made_from is not None:
-                    with whole_file(self._record) as partial:
-                        partial.write_text(json.dumps(made_from, indent=1) + "\n", "utf-8")
-            self._file = open(self._unfinished, "ab")
+                    write_json(self._record, made_from)
             self._ahead = open(self._kept, "ab")
             self._waiting = max(self.ahead, default=0)
 
     def write(self, line: str) -> None:
         """Adds a line."""
-        with _plain_errors(self.name):
+        with writing(self.name):
             self._file.write(as_line(line))
         self.lines += 1
 
     def keep(self, number: int, line: str) -> None:
         """Stores a line out of order, by its number; a line that has been written is ignored."""
         if number > self.lines and number not in self.ahead:
-            with _plain_errors(self.name):
+            with writing(self.name):
                 self._ahead.write(as_line(json.dumps([number, line])))
             self._waiting = max(self._waiting, number)
 
     def flush(self) -> None:
         """Flushes the lines written and stored."""
-        with _plain_errors(self.name):
+        with writing(self.name):
             self._file.flush()
             if self._waiting <= self.lines:  # all stored lines are written
                 self._ahead.truncate(0)
             self._ahead.flush()
 
     def complete(self) -> None:
-        """Renames the file to its final name."""
-        with _plain_errors(self.name):
-            self._file.close()
-            self._ahead.close()
-            os.replace(self._unfinished, self.name)
+        """Renames the file to its final name; another process that waits for it starts a new one."""
+        with writing(self.name):
+            self.flush()
+            publish({self._unfinished: Path(self.name)})
             self._kept.unlink(missing_ok=True)
             self._record.unlink(missing_ok=True)
+            self.close()
+
+    def close(self) -> None:
+        """Leaves the unfinished file for a later start."""
+        with writing(self.name):
+            self._file.close()
+            self._ahead.close()
 
     def _why_not(self, made_from: Mapping[str, Any] | None) -> str:
         if made_from is None:
@@ -243,11 +248,7 @@ class ResumableFile:
             before = None
         if not isinstance(before, dict):
             return "there is no record of what it was made from"
-        names = [*made_from, *(name for name in before if name not in made_from)]
-        different = [name for name in names if before.get(name) != made_from.get(name)]
-        return ", ".join(
-            f"{name} was {before.get(name)} and is now {made_from.get(name)}" for name in different
-        )
+        return ", ".join(changes(before, made_from))
 
 
 def as_line(text: str) -> bytes:
@@ -277,16 +278,6 @@ def _read_kept(path: Path, lines: int) -> dict[int, str]:
     except (TypeError, ValueError):  # damaged: they are decoded again
         return {}
     return {number: line for number, line in kept.items() if number > lines}
-
-
-@contextlib.contextmanager
-def _plain_errors(name: str) -> Iterator[None]:
-    try:
-        yield
-    except BrokenPipeError:
-        raise
-    except OSError as error:
-        raise UserError(f"{name} cannot be written: {error.strerror}.") from error
 
 
 LineOutput = Stream | ResumableFile
@@ -356,28 +347,19 @@ class _Left(Exception):
     """Raised between two batches to stop."""
 
 
-class LineProgress:
-    """Shows lines done, tokens per second and time left, on one line that is rewritten.
+class LineProgress(Progress):
+    """Shows lines done, tokens per second and time left.
 
-    Where the output is not a terminal, a line is written every `every` seconds instead. The first
-    batch does not count for the speed: TensorFlow makes its graph in it.
-
-    Args:
-        every: seconds between lines where the output is not a terminal.
-        stream: standard error by default.
+    The first batch does not count for the speed: TensorFlow makes its graph in it.
     """
 
     def __init__(self, every: float = 30.0, stream=None):
-        self.every = every
-        self.stream = stream or sys.stderr
-        self.live = self.stream.isatty()
+        super().__init__(every, stream)
         self.lines = 0  # total; 0: unknown
         self._bytes_left = 0
         self._done = 0
         self._tokens = self._bytes = 0
         self._start: float | None = None  # when the first batch was done
-        self._last = time.monotonic()
-        self._open = False  # True while there is a line to rewrite
 
     def expect(self, lines: int, text_bytes: int) -> None:
         """Sets the total, in bytes too, since long lines take longer than short ones."""
@@ -401,33 +383,7 @@ class LineProgress:
         else:
             self._tokens += done.tokens
             self._bytes += done.text_bytes
-        if self.live:
-            self.stream.write(f"\r{self._bar()}{self._line(now)}\033[K")
-            self._open = True
-        elif now - self._last >= self.every:
-            self._last = now
-            self.stream.write(self._line(now) + "\n")
-        self.stream.flush()
-
-    def say(self, line: str) -> None:
-        """Writes a line of its own."""
-        self.stream.write(("\r\033[K" if self._open else "") + line + "\n")
-        self.stream.flush()
-        self._open = False
-
-    def warn(self, message: str) -> None:
-        """Writes a warning."""
-        self.say(f"warning: {message}")
-
-    def end(self) -> None:
-        """Ends the line that is rewritten."""
-        if self._open:
-            self.stream.write("\n")
-            self.stream.flush()
-            self._open = False
-
-    def _bar(self) -> str:
-        return f"[{'#' * (20 * self._done // self.lines):<20}] " if self.lines else ""
+        self.show(self._line(now), now, self._done / self.lines if self.lines else None)
 
     def _line(self, now: float) -> str:
         total = f"/{self.lines:,}" if self.lines else ""

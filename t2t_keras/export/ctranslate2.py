@@ -5,15 +5,15 @@
 
 from __future__ import annotations
 
-import os
-import shutil
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from t2t_keras import registry
 from t2t_keras.errors import UserError, nearest
+from t2t_keras.files import atomic_write, writing
 from t2t_keras.ids import PAD_ID
 from t2t_keras.serving.ctranslate2 import (
     EOS,
@@ -66,19 +66,13 @@ def export_ctranslate2(
     except RuntimeError as error:  # bfloat16 needs PyTorch
         raise UserError(f"quantization {quantization!r}: {error}.") from error
     target = Path(directory)
-    partial = target.with_name(f"{target.name}.{os.getpid()}.incomplete")
-    try:
+    with writing(directory), atomic_write(target) as partial:
         if target.is_dir() and any(target.iterdir()):
             raise UserError(f"{directory} is not empty: give a new directory, or empty it.")
         partial.mkdir(parents=True)
         spec.save(str(partial))
         positions = None if _relative(model.hp) else _rows_of_positions(model.hp)
         write_encoders(partial, encoders, positions)
-        os.replace(partial, target)
-    except OSError as error:
-        raise UserError(f"{directory} cannot be written: {error.strerror}.") from error
-    finally:
-        shutil.rmtree(partial, ignore_errors=True)
 
 
 def _specs_and_types():
@@ -94,6 +88,11 @@ def _check_model(model) -> None:
     hidden = hp.hidden_size
     before, after = _norms(hp)
     refused = [
+        (
+            registry.model_name(model) != "transformer",
+            "a model of your own",
+            registry.model_name(model),
+        ),
         (
             (before, after) not in (("n", "a"), ("", "an")),
             "the pair of layer_preprocess_sequence and layer_postprocess_sequence: only "

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import shutil
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -15,6 +14,7 @@ import tensorflow as tf
 from t2t_keras.decoding import DecodeSettings, Ensemble
 from t2t_keras.errors import UserError, nearest
 from t2t_keras.export.served import SIGNATURES, ServedTransformer
+from t2t_keras.files import atomic_write
 from t2t_keras.ids import EOS_ID
 from t2t_keras.protobuf import message
 
@@ -64,19 +64,16 @@ def export_saved_model(
     if precision is not None:
         model = in_precision(model, precision)
     module = ServedTransformer(model, encoders, settings)
-    partial = target.with_name(f".{target.name}.{os.getpid()}.incomplete")
     try:
-        partial.mkdir(parents=True)
-        _save(module, partial, default_signature)
-        if warm_up:
-            requests = warm_up_requests(encoders, default_signature)
-            write_warm_up(partial / WARM_UP_FILE, requests)
-        partial.rename(target)
+        with atomic_write(target) as partial:
+            partial.mkdir(parents=True)
+            _save(module, partial, default_signature)
+            if warm_up:
+                requests = warm_up_requests(encoders, default_signature)
+                write_warm_up(partial / WARM_UP_FILE, requests)
     except (OSError, tf.errors.OpError) as error:
         reason = getattr(error, "strerror", None) or str(error).split("\n", 1)[0]
         raise UserError(f"{target} cannot be written: {reason}.") from error
-    finally:
-        shutil.rmtree(partial, ignore_errors=True)
     return str(target)
 
 

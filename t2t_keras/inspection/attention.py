@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from t2t_keras.errors import UserError
+from t2t_keras.files import atomic_write, writing
 from t2t_keras.ids import EOS_ID
 from t2t_keras.inspection.tokens import Tokens, shown_tokens
 
@@ -108,11 +109,8 @@ class AttentionData:
             arrays |= {f"{side}_{name}": values for name, values in tokens._asdict().items()}
         arrays["title"], arrays["tree"] = self.title, self.tree or ""
         arrays["search"] = json.dumps(self.search.to_json() if self.search else None)
-        try:
-            with open(path, "wb") as file:
-                np.savez_compressed(file, **arrays)
-        except OSError as error:
-            raise UserError(f"{path} cannot be written: {error.strerror}.") from error
+        with writing(path), atomic_write(path) as partial, partial.open("wb") as file:
+            np.savez_compressed(file, **arrays)
 
 
 def attention_data(

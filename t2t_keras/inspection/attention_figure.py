@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from t2t_keras.errors import UserError, nearest
+from t2t_keras.files import atomic_write
 from t2t_keras.inspection.attention import KINDS, AttentionData
 
 if TYPE_CHECKING:
@@ -172,6 +173,7 @@ def save_figure(figure: Figure, path: str) -> None:
         UserError: unknown format, or the file cannot be written.
     """
     try:
-        figure.savefig(path)
+        with atomic_write(path, suffix=os.path.splitext(path)[1]) as partial:
+            figure.savefig(partial)
     except (OSError, ValueError) as error:
         raise UserError(f"the figure {path} cannot be written: {error}.") from error

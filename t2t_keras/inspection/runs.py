@@ -25,9 +25,10 @@ from t2t_keras.checkpoints.run_directory import INFERENCE_ONLY, flags_of_t2t, re
 from t2t_keras.checkpoints.t2t import step_in_name
 from t2t_keras.errors import UserError
 from t2t_keras.inspection.events import Point, read_events
+from t2t_keras.progress import duration
 from t2t_keras.settings import HParams
 from t2t_keras.training.evaluation import METRICS, QUALITIES, EvaluationHistory
-from t2t_keras.training.reporting import STARTS, duration
+from t2t_keras.training.reporting import STARTS
 from t2t_keras.training.run_checkpoint import BEST_FILE
 
 _UNKNOWN = "-"

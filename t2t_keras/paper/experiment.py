@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 
 from t2t_keras import registry
 from t2t_keras.errors import UserError
-from t2t_keras.files import whole_file
+from t2t_keras.files import atomic_write, changes, write_json, writing
 from t2t_keras.paper.programs import Programs, locked
 from t2t_keras.paper.rows import BLEU, DEV, F1, PERPLEXITY, Row
 
@@ -152,10 +152,8 @@ class Experiment:
             UserError: the directory cannot be written or holds another experiment, or a stage
                 failed.
         """
-        try:
+        with writing(self.directory):
             self.directory.mkdir(parents=True, exist_ok=True)
-        except OSError as error:
-            raise UserError(f"{self.directory} cannot be written: {error.strerror}.") from error
         with locked(self.directory / LOCK_FILE) as lock, Programs(lock) as self._programs:
             for leftover in self.directory.glob("*.incomplete"):  # of a killed stage
                 leftover.unlink()
@@ -265,7 +263,7 @@ class Experiment:
         )
 
     def _evaluate(self) -> None:
-        with whole_file(self.evaluation) as partial:
+        with atomic_write(self.evaluation) as partial:
             self._command(
                 "eval",
                 output=partial,
@@ -285,8 +283,7 @@ class Experiment:
         if self.evaluation.exists():
             figures[PERPLEXITY] = _perplexity(self.evaluation.read_text("utf-8"))
         result = {**self._record(), "split": self.split, "figures": figures}
-        with whole_file(self.result) as partial:
-            partial.write_text(json.dumps(result, indent=1) + "\n", "utf-8")
+        write_json(self.result, result)
         _say("score: " + ", ".join(f"{name} {value:.2f}" for name, value in figures.items()))
 
     # Programs
@@ -341,21 +338,12 @@ class Experiment:
         """Writes the record of this experiment, or checks that it is the recorded one."""
         path, record = self.directory / RECORD_FILE, self._record()
         before = _read_json(path)
-        different = [
-            f"{name} was {before.get(name)} and is now {value}"
-            for name, value in record.items()
-            if before and before.get(name) != value
-        ]
-        if different:
+        if before and (different := changes({name: before.get(name) for name in record}, record)):
             raise UserError(
                 f"{self.directory} holds another experiment ({'; '.join(different)}): "
                 "give the same flags to resume it, or another --output_dir."
             )
-        try:
-            with whole_file(path) as partial:
-                partial.write_text(json.dumps(record, indent=1) + "\n", "utf-8")
-        except OSError as error:
-            raise UserError(f"{path} cannot be written: {error.strerror}.") from error
+        write_json(path, record)
 
 
 def _interval(steps: int, apart: int) -> int:

@@ -12,7 +12,7 @@ from pathlib import Path
 
 from t2t_keras import registry
 from t2t_keras.errors import UserError
-from t2t_keras.files import whole_file
+from t2t_keras.files import atomic_write
 
 
 def write_held_out(
@@ -32,8 +32,8 @@ def write_held_out(
         )
     count = 0
     with (
-        whole_file(inputs) as partial_inputs,
-        whole_file(references) as partial_references,
+        atomic_write(inputs) as partial_inputs,
+        atomic_write(references) as partial_references,
         partial_inputs.open("w", encoding="utf-8") as input_file,
         partial_references.open("w", encoding="utf-8") as reference_file,
     ):

@@ -3,18 +3,15 @@
 from __future__ import annotations
 
 import contextlib
-import fcntl
-import os
 import signal
 import subprocess
 import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import IO, Any
+from typing import Any, BinaryIO
 
-from t2t_keras.errors import UserError
-
-SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
+from t2t_keras.files import open_locked, writing
+from t2t_keras.progress import SIGNALS
 
 
 class Programs:
@@ -26,7 +23,7 @@ class Programs:
         lock: open file that stays locked while a program lives, even if this process is gone.
     """
 
-    def __init__(self, lock: IO[str]):
+    def __init__(self, lock: BinaryIO):
         self.signal: signal.Signals | None = None
         """First signal received."""
         self._lock = lock
@@ -73,28 +70,13 @@ class Programs:
 
 
 @contextlib.contextmanager
-def locked(path: Path) -> Iterator[IO[str]]:
+def locked(path: Path) -> Iterator[BinaryIO]:
     """Locks a file and yields it; prints a line if it has to wait for another process.
 
     Raises:
         UserError: the file cannot be written.
     """
-    try:
-        opened = path.open("a+", encoding="utf-8")
-    except OSError as error:
-        raise UserError(f"{path.parent} cannot be written: {error.strerror}.") from error
+    with writing(path.parent):
+        opened = open_locked(path, str(path.parent))
     with opened as file:
-        try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            file.seek(0)
-            print(
-                f"waiting for process {file.read().strip()}, which is running in {path.parent}",
-                file=sys.stderr,
-                flush=True,
-            )
-            fcntl.flock(file, fcntl.LOCK_EX)
-        file.truncate(0)
-        file.write(f"{os.getpid()}\n")
-        file.flush()
         yield file

@@ -1,4 +1,4 @@
-"""Plain `model.fit`: checkpoints of a run, BLEU or F1 on dev, and the dropout masks of the trainer's step."""
+"""Keras's `model.fit` with a run's checkpoints, BLEU or F1 on dev, and the trainer's dropout masks."""
 
 from __future__ import annotations
 
@@ -9,20 +9,18 @@ import numpy as np
 import tensorflow as tf
 
 from t2t_keras.checkpoints import write_settings
+from t2t_keras.checkpoints.run_directory import describe
 from t2t_keras.errors import UserError
 from t2t_keras.training.run_checkpoint import RunCheckpoints
 from t2t_keras.training.train_step import mask_seeds, philox_keep_mask
 
-# ----------------------------------------------------------------------------
-# Keras callbacks for plain `model.fit`: checkpoints of a run, and BLEU or F1 on dev.
-
 
 class SaveCheckpoints(keras.callbacks.Callback):
-    """Saves what T2T and the commands read, and a run can go on from.
+    """Saves checkpoints that T2T and the commands read, and from which a run is resumed.
 
-    A checkpoint is of the model, the optimizer and the step, by T2T's names, and stands beside the
-    settings in the run's directory. With `prepare_fit` and a dataset from the restored step on,
-    the losses after a restart are those of a run that was not interrupted:
+    A checkpoint has the model, the optimizer and the step by T2T's names, beside the settings in the
+    run's directory. With `prepare_fit` and a dataset from the restored step on, the losses after a
+    restart are those of a run that was not interrupted:
 
         saving = SaveCheckpoints(model, directory, every=1000)
         batches = t2t_keras.data.dataset(..., start_step=saving.restore())
@@ -32,11 +30,11 @@ class SaveCheckpoints(keras.callbacks.Callback):
         model: a `Transformer`, compiled with one of `t2t_keras.optimizers`.
         directory: of the run; made if absent.
         every: steps between checkpoints; 0 saves at the end of an epoch alone.
-        keep: how many of the newest stay on disk; 0 keeps all.
+        keep: number of newest checkpoints that stay on disk; 0 keeps all.
 
     Raises:
         UserError: the directory holds a run with other settings or cannot be written, or the
-            optimizer is none that can be saved so.
+            optimizer is not one of `t2t_keras.optimizers`.
     """
 
     def __init__(self, model, directory: str, *, every: int = 0, keep: int = 20):
@@ -45,7 +43,7 @@ class SaveCheckpoints(keras.callbacks.Callback):
             raise UserError(f"every must be 0 or more steps, got {every}.")
         self.every = every
         self._run = _Run(model)
-        write_settings(directory, model.hp, model.description())
+        write_settings(directory, model.hp, describe(model))
         self._checkpoints = RunCheckpoints(directory, self._run, keep)
 
     def restore(self) -> int:
@@ -56,7 +54,7 @@ class SaveCheckpoints(keras.callbacks.Callback):
         return step
 
     def on_train_batch_end(self, batch, logs=None):
-        # Which may be several steps, by `steps_per_execution`: at the first end past a multiple.
+        # A "batch" is several steps under `steps_per_execution`, so a multiple may be passed over.
         if self.every and self._run.step // self.every > self._saved // self.every:
             self._save()
 
@@ -72,9 +70,9 @@ class SaveCheckpoints(keras.callbacks.Callback):
 
 
 class EvaluateOnDev(keras.callbacks.Callback):
-    """Adds "val_loss", "val_accuracy" and "val_bleu" (or "val_f1") to what an epoch reports.
+    """Adds "val_loss", "val_accuracy" and "val_bleu" (or "val_f1") to the logs of an epoch.
 
-    Callbacks that come later in the list, `keras.callbacks.EarlyStopping` say, can watch them.
+    Later callbacks in the list, such as `keras.callbacks.EarlyStopping`, can monitor them.
 
     Args:
         evaluation: a `training.Evaluation` of the model.
@@ -94,7 +92,7 @@ class EvaluateOnDev(keras.callbacks.Callback):
 
 
 class _Run:
-    """What `RunCheckpoints` asks of an engine."""
+    """A compiled model as the engine of `RunCheckpoints`."""
 
     def __init__(self, model):
         optimizer: Any = getattr(model, "optimizer", None)
@@ -105,8 +103,8 @@ class _Run:
             )
         if optimizer.gradient_accumulation_steps:
             raise UserError(
-                "what Keras has summed up by gradient_accumulation_steps is not saved: train with "
-                "t2t-keras-train."
+                "gradients that Keras accumulates by gradient_accumulation_steps are not saved: train "
+                "with t2t-keras-train."
             )
         self.model = model
         self.optimizer = optimizer
@@ -120,15 +118,11 @@ class _Run:
         return {}
 
 
-# ----------------------------------------------------------------------------
-# Plain `model.fit` that does what the trainer's step does.
-
-
 def prepare_fit(model, seed: int = 0) -> None:
-    """Makes `fit` draw dropout as the trainer does, and weigh the tokens of all replicas alike.
+    """Makes `fit` draw dropout masks as the trainer does, and weigh the tokens of all replicas alike.
 
-    Without it, masks are Keras's: not repeated after a restart, and the same on all replicas. To
-    be called after `compile`; it holds for all later calls of `fit`. A mask also depends on the shape
+    Without it, masks are Keras's: not repeated after a restart, and the same on all replicas. Call it
+    after `compile`; it holds for all later calls of `fit`. A mask also depends on the shape
     of its batch: the trainer's batches are, without XLA, those of `data.trim_padding`.
 
     Args:

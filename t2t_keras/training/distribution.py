@@ -1,4 +1,4 @@
-"""Which devices and hosts train together: T2T's `--worker_gpu` and `--schedule`, by TensorFlow."""
+"""Devices and hosts that train together (T2T's `--worker_gpu` and `--schedule`), by tf.distribute."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ KINDS = ("auto", "none", "mirrored", "multi_worker")
 
 
 class Distribution(NamedTuple):
-    """A strategy and where this program stands in it."""
+    """A strategy and the place of this program in it."""
 
     strategy: tf.distribute.Strategy
     replicas: int  # of all hosts; each computes its rows of every batch
@@ -31,18 +31,17 @@ class Distribution(NamedTuple):
 
     @property
     def is_chief(self) -> bool:
-        """Whether this is the host that writes what all have in common."""
+        """True on the host that writes what all have in common."""
         return self.host == 0
 
 
 def distribution(kind: str = "auto") -> Distribution:
     """Makes the strategy of a kind.
 
-    "mirrored" takes all devices of this host: its GPUs or, without any, its CPUs (of which there
-    are several where TensorFlow was told so). "multi_worker" takes those of all hosts that the
-    environment variable TF_CONFIG lists; TensorFlow must not have been used before. "auto" is
-    "multi_worker" where TF_CONFIG is set, else "mirrored" where there are several devices, else
-    "none".
+    "mirrored" takes all devices of this host: its GPUs or, without any, its CPUs (several if
+    TensorFlow is configured so). "multi_worker" takes those of all hosts that the environment
+    variable TF_CONFIG lists; TensorFlow must not have been used before. "auto" is "multi_worker" if
+    TF_CONFIG is set, else "mirrored" if there are several devices, else "none".
 
     Raises:
         UserError: the kind is unknown, or TF_CONFIG is absent or wrong.
@@ -64,7 +63,7 @@ def distribution(kind: str = "auto") -> Distribution:
     return Distribution(strategy, len(devices), 1, 0)
 
 
-@functools.cache  # two in a process number their messages alike and take each other's
+@functools.cache  # two in one process would number their messages alike and mix them up
 def _mirrored(devices: tuple[str, ...]) -> tf.distribute.Strategy:
     return tf.distribute.MirroredStrategy(devices)
 
@@ -80,7 +79,7 @@ def _multi_worker() -> Distribution:
 
 
 def _hosts(config: str) -> tuple[int, int]:
-    """How many hosts TF_CONFIG lists, and which of them this one is; a chief is the first."""
+    """Returns how many hosts TF_CONFIG lists, and which of them this one is; a chief is the first."""
     try:
         read = json.loads(config)
         cluster, task = read["cluster"], read["task"]
@@ -97,12 +96,20 @@ def _hosts(config: str) -> tuple[int, int]:
         ) from None
 
 
-# ----------------------------------------------------------------------------
-# What several hosts of one run must decide alike.
+def device_names() -> list[str]:
+    """Returns the names of the devices of this host: its GPUs or, without any, its processor."""
+    devices = tf.config.list_physical_devices("GPU") or tf.config.list_physical_devices("CPU")
+    return [
+        tf.config.experimental.get_device_details(device).get("device_name", device.device_type)
+        for device in devices
+    ]
+
+
+# Agreement of several hosts
 
 
 class Hosts:
-    """Exchanges a few numbers among the hosts; every host must make the same calls.
+    """Exchanges a few numbers between the hosts of a run; every host must make the same calls.
 
     Args:
         engine: the `Engine`, with its strategy.
@@ -113,18 +120,18 @@ class Hosts:
         self._sum_of_hosts = tf.function(self._exchange)
 
     def agree(self, chief: Sequence[float], any_host: Sequence[float]) -> list[int]:
-        """Returns the first host's `chief`, then 1 or 0 for each of `any_host` that some host has."""
+        """Returns `chief` of the first host, then 1 for each of `any_host` that some host has, or 0."""
         ours = [*(chief if self._engine.is_chief else [0.0] * len(chief)), *any_host]
         sums = self._sum([float(value) for value in ours])
         return [int(x) for x in sums[: len(chief)]] + [int(x > 0) for x in sums[len(chief) :]]
 
     def figures(self, figures: Mapping[str, float]) -> dict[str, float]:
-        """Returns the figures of an evaluation that the first host made, on every host."""
+        """Returns the first host's figures of an evaluation, on every host."""
         if self._engine.hosts == 1:
             return dict(figures)
         there = self._sum([float(name in figures) for name in METRICS])
         values = self._sum([float(figures.get(name, 0.0)) for name in METRICS])
-        if self._engine.is_chief:  # which alone has a figure of the problem's own
+        if self._engine.is_chief:  # the only host with a figure of the problem's own
             return dict(figures)
         return {name: value for name, value, has in zip(METRICS, values, there, strict=True) if has}
 

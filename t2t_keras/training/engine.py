@@ -1,10 +1,11 @@
-"""Model, optimizer and compiled step, on one device or on many."""
+"""Model, optimizer and compiled step on one device or many, and how many batches make a step."""
 
 from __future__ import annotations
 
 import contextlib
 import dataclasses
-from collections.abc import Iterator, Sequence
+import math
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NamedTuple
 
 import keras
@@ -12,6 +13,8 @@ import numpy as np
 import tensorflow as tf
 
 from t2t_keras import optimizers
+from t2t_keras.data import Batches
+from t2t_keras.data.on_the_fly import TextBatches
 from t2t_keras.errors import UserError, nearest
 from t2t_keras.schedules import learning_rate_schedule
 from t2t_keras.settings import HParams
@@ -24,15 +27,16 @@ PRECISIONS = ("float32", "bfloat16", "float16")
 
 @dataclasses.dataclass(frozen=True)
 class EngineSettings:
-    """How a model is trained, whatever it is trained on.
+    """Settings of the training of a model on any data.
 
     Args:
         random_seed: of the first weights and of dropout.
-        xla: whether XLA compiles the step; None: where there is a GPU.
+        xla: True to compile the step with XLA; None: where there is a GPU.
         precision: of activations and matrix products; weights, softmax, normalisation and loss are
             float32 in any case. None: `hp.activation_dtype`.
         distribute: see `distribution`.
-        remat: whether each layer is computed again in the backward pass instead of being kept.
+        remat: True for gradient checkpointing: each layer's activations are recomputed in the
+            backward pass.
         ema: decay of a moving average of the weights; 0: none.
     """
 
@@ -58,17 +62,19 @@ class Engine:
     """Trains a `Transformer`.
 
     A step is a batch, as in T2T: with `optimizer_multistep_accumulate_steps` = n the weights change
-    at every n-th. With `batches_a_step` a step is an update, by the tokens of that many batches.
+    at every n-th. With `batches_per_step` a step is an update, by the tokens of that many batches.
 
-    Going on where another engine stopped takes the model's variables, the optimizer's slots,
+    To resume where another engine stopped, set the model's variables, the optimizer's slots,
     `state()` and then `step`, which also sets the optimizer's counter.
 
     Args:
         hp: the hyperparameters.
         source_vocab_size, target_vocab_size, target_space_id: see `Transformer`.
+        model_class: `Transformer` or a subclass.
         settings: see `EngineSettings`. With several hosts nothing may have used TensorFlow before.
         train_steps: length of the run, for the schedules that decay towards its end.
-        batches_a_step: how many batches stand for one that is too large for a device.
+        batches_per_step: batches whose gradients are summed, in place of one that is too large for a
+            device.
         loss_multiplier: factor on the loss that is minimised and reported (T2T's, of a problem).
 
     Attributes:
@@ -76,10 +82,10 @@ class Engine:
         strategy: under which all variables are made.
         replicas: devices of all hosts; each batch holds rows for all.
         hosts, host: how many programs train together, and which of them this one is.
-        is_chief: whether this one is the first of them.
+        is_chief: True if this one is the first of them.
 
     Raises:
-        UserError: a setting is none that is offered.
+        UserError: a setting is not offered.
     """
 
     def __init__(
@@ -89,9 +95,10 @@ class Engine:
         source_vocab_size: int,
         target_vocab_size: int,
         target_space_id: int = 0,
+        model_class: type[Transformer] = Transformer,
         settings: EngineSettings = EngineSettings(),
         train_steps: int | None = None,
-        batches_a_step: int = 1,
+        batches_per_step: int = 1,
         loss_multiplier: float = 1.0,
     ):
         precision = _precision(hp, settings)
@@ -100,7 +107,7 @@ class Engine:
         if not 0 <= settings.random_seed < 2**32:
             raise UserError(f"random_seed must be from 0 to 2**32 - 1, got {settings.random_seed}.")
         self.settings = settings
-        self.batches_a_step = batches_a_step
+        self.batches_per_step = batches_per_step
         self._place = distribution(settings.distribute)
         self.strategy = self._place.strategy
         self.replicas, self.hosts, self.host = self._place[1:]
@@ -109,7 +116,7 @@ class Engine:
         self.xla = has_gpu if settings.xla is None else settings.xla
         keras.utils.set_random_seed(settings.random_seed)
         with self.strategy.scope():
-            self.model = Transformer(
+            self.model = model_class(
                 hp,
                 source_vocab_size=source_vocab_size,
                 target_vocab_size=target_vocab_size,
@@ -125,8 +132,8 @@ class Engine:
                 xla=self.xla,
                 learning_rate=self._learning_rate_of(learning_rate_schedule(hp, train_steps)),
                 # T2T reads the setting with one optimizer alone.
-                accumulate=batches_a_step * getattr(self.optimizer, "accumulate_steps", 1),
-                join=batches_a_step > 1,
+                accumulate=batches_per_step * getattr(self.optimizer, "accumulate_steps", 1),
+                join=batches_per_step > 1,
                 ema=settings.ema,
                 scale_loss=precision == "float16",
                 loss_multiplier=loss_multiplier,
@@ -138,17 +145,17 @@ class Engine:
         self._run_ahead = tf.function(self._ahead, autograph=False)
 
     def _learning_rate_of(self, schedule):
-        """The schedule, which counts steps, by the number of the batch."""
-        return lambda batch: schedule(batch // self.batches_a_step)
+        """Returns the schedule, which counts steps, as a function of the number of the batch."""
+        return lambda batch: schedule(batch // self.batches_per_step)
 
     @property
     def step(self) -> int:
         """Steps done (T2T's `global_step`)."""
-        return int(self._step.step()) // self.batches_a_step
+        return int(self._step.step()) // self.batches_per_step
 
     @step.setter
     def step(self, step: int) -> None:
-        updates, batches = divmod(step * self.batches_a_step, self._step.accumulate)
+        updates, batches = divmod(step * self.batches_per_step, self._step.accumulate)
         if self._step.loss_scale is not None:
             updates -= int(np.asarray(self._step.loss_scale.skipped))
         self.optimizer.iterations.assign(updates)
@@ -156,13 +163,13 @@ class Engine:
             self._step.accumulator.batches.assign(batches)
 
     @property
-    def steps_an_update(self) -> int:
-        """How many steps bring one update."""
-        return self._step.accumulate // self.batches_a_step
+    def steps_per_update(self) -> int:
+        """Steps for each update of the weights."""
+        return self._step.accumulate // self.batches_per_step
 
     @property
     def between_updates(self) -> bool:
-        """Whether gradients have been accumulated that no update has used yet."""
+        """True if gradients have been accumulated that no update has used yet."""
         accumulator = self._step.accumulator
         return accumulator is not None and int(np.asarray(accumulator.batches)) > 0
 
@@ -176,13 +183,13 @@ class Engine:
 
         Args:
             iterator: of a `tf.data.Dataset` of this host's rows of the batches of all replicas.
-            steps: how many, of `batches_a_step` batches each.
+            steps: how many, of `batches_per_step` batches each.
 
         Raises:
             UserError: a batch does not fit into memory.
         """
         try:
-            *sums, norm = self._run_steps(iterator, tf.constant(steps * self.batches_a_step))
+            *sums, norm = self._run_steps(iterator, tf.constant(steps * self.batches_per_step))
         except tf.errors.ResourceExhaustedError as error:
             raise self._out_of_memory() from error
         if norm >= 0 or np.isnan(norm):
@@ -190,7 +197,7 @@ class Engine:
         return Totals._make([*(float(total) for total in sums), self._last_norm])
 
     def state(self) -> dict[str, Any]:
-        """What is neither the model's nor among the optimizer's slots, by name.
+        """Returns extra training state by name: loss scale, moving average, accumulated gradients.
 
         Between two updates, the gradients of the hosts besides this one are not in it: several
         hosts that accumulate gradients save after an update (`between_updates`).
@@ -203,19 +210,19 @@ class Engine:
             parts |= self._step.loss_scale.state()
         if self._step.average is not None:
             parts |= self._step.average.state(self._step.names)
-        if self.steps_an_update > 1:
+        if self.steps_per_update > 1:
             parts |= self._step.accumulator.state(self._step.names, self.strategy)
         return parts
 
     @contextlib.contextmanager
     def evaluation_weights(self) -> Iterator[None]:
-        """The model holds the moving average of its weights inside, if there is one."""
+        """Puts the moving average of the weights into the model inside, if there is one."""
         average = self._step.average
         with contextlib.nullcontext() if average is None else average.in_place():
             yield
 
     def programs(self, shapes: Sequence[tuple[int, int]] | None = None) -> str:
-        """Says what is compiled: "42 programs (one a batch shape), XLA on".
+        """Describes what is compiled: "42 programs (one per batch shape), XLA on".
 
         Args:
             shapes: (rows, length) of all batches there will be, if known.
@@ -223,15 +230,15 @@ class Engine:
         if not self.xla:
             return "1 graph for all batch shapes, XLA off"
         if shapes is None:
-            return "1 program a batch shape, XLA on"
-        return f"{len(shapes)} programs (one a batch shape), XLA on"
+            return "1 program per batch shape, XLA on"
+        return f"{len(shapes)} programs (one per batch shape), XLA on"
 
     def compile_ahead(self, shapes: Sequence[tuple[int, int]], packed: bool = False) -> None:
         """Runs forward and backward once in every shape, which changes nothing.
 
         Args:
             shapes: (rows, length) of the batches of all replicas.
-            packed: whether batches hold packed rows.
+            packed: True if batches hold packed rows.
 
         Raises:
             UserError: a batch does not fit into memory.
@@ -264,7 +271,7 @@ class Engine:
 
     @tf.autograph.experimental.do_not_convert
     def _one(self, batch) -> StepSums:
-        """One step on all replicas of this host."""
+        """Trains on one batch on all replicas of this host."""
         accumulator = self._step.accumulator
         if accumulator is None:
             return self._on_replicas(self._step.update, batch)
@@ -279,7 +286,7 @@ class Engine:
         return StepSums(*(self.strategy.experimental_local_results(x)[0] for x in sums))
 
     def _share(self, batch):
-        """The rows of a replica among those of this host."""
+        """Returns the rows of this replica among those of its host."""
         count = self._place.local_replicas
         if count == 1:
             return batch
@@ -309,3 +316,65 @@ def _precision(hp: HParams, settings: EngineSettings) -> str:
             f"Allowed: {', '.join(PRECISIONS)}."
         )
     return precision
+
+
+# Updates of so many tokens
+
+
+SLACK = 0.1
+"""Tolerance of `tokens_per_update`; beyond it batches are made smaller than `batch_size`."""
+
+ON_THE_FLY = 0.75
+"""Estimated share of target tokens in `batch_size`, where lengths are not known beforehand."""
+
+
+class UpdateSize(NamedTuple):
+    """Batches and target tokens of a step."""
+
+    batches: int
+    tokens: float  # mean number of target tokens; 0: not asked for
+
+
+def fit_to_update(
+    batches_for: Callable[[HParams], Batches | TextBatches], hp: HParams, replicas: int
+) -> tuple[Batches | TextBatches, UpdateSize]:
+    """Returns the batches of a training, and how many of them make a step.
+
+    Without `hp.tokens_per_update` a step is one batch. With it, a step takes as few batches as
+    `hp.batch_size` allows, of that size if this comes within `SLACK` of the tokens, else smaller.
+
+    Args:
+        batches_for: makes the batches of given settings.
+        hp: the settings.
+        replicas: of all hosts.
+
+    Raises:
+        UserError: `tokens_per_update` is negative, less than one token a replica, or set besides
+            `optimizer_multistep_accumulate_steps`.
+    """
+    batches = batches_for(hp)
+    wanted = hp.tokens_per_update
+    if not wanted:
+        return batches, UpdateSize(1, 0.0)
+    if wanted < replicas:
+        raise UserError(
+            f"hparam tokens_per_update must be {replicas} or more, one for each replica, or 0 for "
+            f"one batch, got {wanted}."
+        )
+    if hp.optimizer_multistep_accumulate_steps > 1:
+        raise UserError(
+            "hparams tokens_per_update and optimizer_multistep_accumulate_steps both say how many "
+            "batches make an update: leave one of them at 0."
+        )
+    needed = wanted / _tokens(batches, hp, replicas)
+    number = max(1, math.ceil(needed / (1 + SLACK)))
+    if needed / number < 1 - SLACK:
+        hp = hp.replace(batch_size=max(1, round(hp.batch_size * needed / number)))
+        batches = batches_for(hp)
+    return batches, UpdateSize(number, number * _tokens(batches, hp, replicas))
+
+
+def _tokens(batches: Batches | TextBatches, hp: HParams, replicas: int) -> float:
+    if isinstance(batches, Batches):
+        return batches.target_tokens_per_batch
+    return ON_THE_FLY * hp.batch_size * replicas

@@ -1,4 +1,4 @@
-"""How good a model is on held-out data: loss, accuracy, and BLEU or F1 of what it writes."""
+"""Evaluation on held-out data: loss, accuracy, and BLEU or F1 of what the model writes."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from t2t_keras.data import Problem
 from t2t_keras.decoding import Translator
 from t2t_keras.decoding.translator import until_eos
 from t2t_keras.errors import UserError, nearest
-from t2t_keras.files import whole_file
+from t2t_keras.files import write_text
 from t2t_keras.losses import padded_cross_entropy, token_accuracy
 from t2t_keras.open_graph import open_graph_of_model
 from t2t_keras.transformer import is_packed
@@ -28,7 +28,7 @@ class Evaluation:
         encoders: "inputs" and "targets" text encoders.
         decode_settings: for BLEU or F1.
         steps: at most so many batches (T2T's `--eval_steps`); 0 takes all.
-        problem: whose `quality` tells how good texts are; None: BLEU does.
+        problem: its `quality` scores the texts; None: BLEU does.
     """
 
     def __init__(
@@ -94,21 +94,20 @@ def _sums(model, batch):
     return loss, right, tokens
 
 
-# ----------------------------------------------------------------------------
-# What the evaluations of a run gave, on disk as they come.
+# Evaluations on disk
 
 
 EVALUATIONS_FILE = "evaluations.jsonl"
 
 
 class EvaluationHistory:
-    """The figures of dev by step: `evaluations.jsonl` of a run, a JSON object a line.
+    """The figures of dev by step: `evaluations.jsonl` of a run, one JSON object per line.
 
     Args:
         directory: of the run.
-        until: the step that the run goes on from; what is recorded of later ones does not count,
-            since it comes again.
-        write: whether `add` writes.
+        until: the step that the run resumes from; figures of later steps do not count, since these
+            steps come again.
+        write: False if `add` is not to write.
     """
 
     def __init__(self, directory: str, until: int, write: bool = True):
@@ -119,25 +118,21 @@ class EvaluationHistory:
         }
 
     def add(self, step: int, figures: dict[str, float]) -> None:
-        """Records an evaluation, safely on disk when this returns."""
+        """Records an evaluation, which is on disk when this returns."""
         self.figures[step] = figures
         if not self._write:
             return
         lines = [json.dumps({"step": step, **self.figures[step]}) for step in sorted(self.figures)]
-        try:
-            with whole_file(self._path) as partial:
-                partial.write_text("\n".join(lines) + "\n", "utf-8")
-        except OSError as error:
-            raise UserError(f"{self._path} cannot be written: {error.strerror}.") from error
+        write_text(self._path, "\n".join(lines) + "\n")
 
     def of(self, metric: str) -> tuple[list[int], list[float]]:
-        """Steps, rising, and what `metric` was at each; evaluations without it are left out."""
+        """Returns the steps with a metric, rising, and its value at each."""
         found = [(step, self.figures[step]) for step in sorted(self.figures)]
         pairs = [(step, figures[metric]) for step, figures in found if metric in figures]
         return [step for step, _ in pairs], [value for _, value in pairs]
 
     def best(self, metric: str) -> int | None:
-        """The step of the best `metric`, the first of equals; None: there is no figure of it."""
+        """Returns the step with the best `metric`, the first of equals; None without any."""
         steps, values = self.of(metric)
         sign = 1 if METRICS[metric] else -1
         return (
@@ -156,17 +151,16 @@ class EvaluationHistory:
             ) from error
 
 
-# ----------------------------------------------------------------------------
-# When the figures of evaluation say that a run has learned what it will.
+# Early stopping on dev metrics
 
 
 METRICS = {"loss": True, "accuracy": False, "bleu": False, "f1": False}
-"""The figures of an evaluation; whether less is better."""
+"""The metrics of an evaluation -> True if less is better."""
 
 
 @dataclasses.dataclass(frozen=True)
 class EarlyStopping:
-    """Ends a run when a figure of dev stays about the same (T2T's `--eval_early_stopping_*`).
+    """Ends a run when a metric of dev stays about the same (T2T's `--eval_early_stopping_*`).
 
     It ends when, from an evaluation `steps` or more steps ago on, no evaluation was better than
     that one by `delta`.
@@ -175,7 +169,7 @@ class EarlyStopping:
         steps: how long; None: never.
         metric: "loss", "accuracy", or what the problem has of "bleu" and "f1".
         delta: how much better, in units of the metric (BLEU and F1: 0 to 100).
-        minimize: whether less is better; None: of the loss, yes, of the others, no.
+        minimize: True if less is better; None: True for the loss alone.
     """
 
     steps: int | None = None
@@ -189,7 +183,7 @@ class EarlyStopping:
         require_metric(self.metric)
 
     def reached(self, steps: Sequence[int], values: Sequence[float]) -> bool:
-        """Whether to stop, after evaluations at `steps` (rising) that gave `values`."""
+        """Returns True if evaluations at `steps` (rising) that gave `values` are reason to stop."""
         if self.steps is None or not steps:
             return False
         long_ago = [i for i, step in enumerate(steps) if step <= steps[-1] - self.steps]
@@ -204,20 +198,37 @@ class EarlyStopping:
 
 
 QUALITIES = {"bleu": "BLEU", "f1": "F1"}
-"""Those that need decoding; how they are written in lines for people."""
+"""The metrics that need decoding -> their spelling in messages."""
 
 
 def in_words(figures: Mapping[str, float]) -> str:
-    """The figure of an evaluation that needed decoding, such as "  BLEU 27.30"; "" without any."""
+    """Returns the metric that needed decoding, such as "  BLEU 27.30"; "" without any."""
     return "".join(
         f"  {title} {figures[name]:.2f}" for name, title in QUALITIES.items() if name in figures
     )
+
+
+def require_metrics(problem, best_metric: str, early_stopping: EarlyStopping) -> None:
+    """Raises a `UserError` unless evaluations of a problem give the metrics of a run."""
+    require_metric(best_metric)
+    wanted = {best_metric}
+    if early_stopping.steps is not None:
+        wanted.add(early_stopping.metric)
+    for name in sorted(wanted & {*QUALITIES}):
+        if getattr(problem, "packed_length", None):
+            raise UserError(
+                f"{problem.name} is packed, so there is no {name}: name loss or accuracy."
+            )
+        if name != problem.quality_metric:
+            raise UserError(
+                f"{problem.name} has no {name}: name loss, accuracy or {problem.quality_metric}."
+            )
 
 
 def require_metric(name: str) -> None:
     """Raises a `UserError` unless an evaluation gives a figure of that name."""
     if name not in METRICS:
         raise UserError(
-            f"{name!r} is no figure of an evaluation; allowed: {', '.join(METRICS)}."
+            f"{name!r} is not a metric of an evaluation; allowed: {', '.join(METRICS)}."
             f"{nearest(name, METRICS)}"
         )

@@ -1,10 +1,9 @@
-"""What a run says of itself: progress lines, times of its phases, TensorBoard events, loss, and `run.json`."""
+"""Reports of a run: progress line, times of its phases, TensorBoard events, loss, and `run.json`."""
 
 from __future__ import annotations
 
 import contextlib
 import datetime
-import json
 import math
 import os
 import platform
@@ -19,23 +18,20 @@ import numpy as np
 import tensorflow as tf
 
 from t2t_keras.checkpoints.run_directory import RUN_FILE, read_settings
-from t2t_keras.errors import UserError
-from t2t_keras.files import whole_file
+from t2t_keras.files import write_json
+from t2t_keras.progress import Progress, duration
 from t2t_keras.protobuf import double, message, number
 from t2t_keras.settings import HParams
 
-# ----------------------------------------------------------------------------
-# The line that tells how a run is going.
+# Speed and progress
 
 
 class Speed:
-    """Tokens and operations a second, over all steps but those of the first call.
-
-    The first call compiles.
+    """Tokens and operations per second over all steps but those of the first call, which compiles.
 
     Args:
         flops_per_position: of a training step, see `flops_per_position`.
-        peak: operations a second that the devices are capable of; 0: unknown.
+        peak: operations per second that the devices are capable of; 0: unknown.
     """
 
     def __init__(self, flops_per_position: float = 0.0, peak: float = 0.0):
@@ -53,8 +49,10 @@ class Speed:
         self._compiled = True
 
     def figures(self) -> dict[str, float]:
-        """What is known so far: steps, real tokens and padded ones a second, both sides; of 1,
-        the share of the machine's peak, padding counted as work."""
+        """Returns steps, real and padded tokens of both sides per second, and the share of the peak.
+
+        Padding counts as work in the share (0 to 1). Empty before the second call.
+        """
         if not self._seconds:
             return {}
         figures = {
@@ -68,41 +66,28 @@ class Speed:
         return figures
 
 
-class Progress:
-    """Shows step, epoch, loss, learning rate, speed and time left, on one line that is rewritten.
-
-    Where the output is no terminal, a line is written every `every` seconds instead.
+class TrainingProgress(Progress):
+    """Shows step, epoch, loss, learning rate, speed and time left.
 
     Args:
         total: steps of the whole run.
-        speed: what to take the speed from.
-        steps_an_epoch: None: unknown.
-        every: seconds between lines when the output is not a terminal.
-        stream: where to write; standard error unless given.
-        quiet: write nothing.
+        speed: of the training.
+        steps_per_epoch: None: unknown.
+        **settings: of `Progress`.
     """
 
     def __init__(
-        self,
-        total: int,
-        speed: Speed,
-        steps_an_epoch: float | None = None,
-        every: float = 30.0,
-        stream=None,
-        quiet: bool = False,
+        self, total: int, speed: Speed, steps_per_epoch: float | None = None, **settings: Any
     ):
+        super().__init__(**settings)
         self.total = total
         self.speed = speed
-        self.steps_an_epoch = steps_an_epoch
-        self.every = every
-        self.stream = stream or sys.stderr
-        self.quiet = quiet
-        self.live = self.stream.isatty()
-        self._last_line = -every
+        self.steps_per_epoch = steps_per_epoch
+        self._shown = False
 
     def update(self, step: int, loss: float, rate: float) -> None:
         """Shows that `step` is done, with the latest loss and learning rate."""
-        epoch = f"  epoch {step / self.steps_an_epoch:.2f}" if self.steps_an_epoch else ""
+        epoch = f"  epoch {step / self.steps_per_epoch:.2f}" if self.steps_per_epoch else ""
         line = f"step {step}/{self.total}{epoch}  loss {loss:.3f}  lr {rate:.2e}"
         figures = self.speed.figures()
         if figures:
@@ -112,36 +97,12 @@ class Progress:
                 line += f", {figures['share_of_matrix_peak']:.0%} of the matrix peak"
             left = (self.total - step) / figures["steps_per_second"]
             line += f")  {duration(left)} left"
-        now = time.monotonic()
-        if self.quiet:
-            return
-        if self.live:
-            bar = "#" * (20 * step // self.total)
-            self._write(f"\r[{bar:<20}] {line}\033[K")
-        elif now - self._last_line > self.every or step == self.total:
-            self._last_line = now
-            self._write(line + "\n")
-
-    def say(self, line: str) -> None:
-        """Writes a line of its own."""
-        if not self.quiet:
-            self._write(("\r\033[K" if self.live else "") + line + "\n")
-
-    def _write(self, text: str) -> None:
-        with contextlib.suppress(OSError):  # the run goes on without its terminal or `tee`
-            self.stream.write(text)
-            self.stream.flush()
+        share = step / self.total
+        self.show(line, time.monotonic(), share, force=step == self.total or not self._shown)
+        self._shown = True
 
 
-def duration(seconds: float) -> str:
-    """3725 -> "1:02:05"."""
-    minutes, seconds = divmod(int(seconds + 0.5), 60)
-    hours, minutes = divmod(minutes, 60)
-    return f"{hours}:{minutes:02d}:{seconds:02d}" if hours else f"{minutes}:{seconds:02d}"
-
-
-# ----------------------------------------------------------------------------
-# How long a run spends on what.
+# Times of phases
 
 
 class PhaseTimes:
@@ -168,12 +129,11 @@ class PhaseTimes:
             self.add(phase, time.perf_counter() - start)
 
     def rounded(self) -> dict[str, float]:
-        """The seconds to three digits, for files."""
+        """Returns the seconds to three digits, for files."""
         return {phase: round(seconds, 3) for phase, seconds in self.seconds.items()}
 
 
-# ----------------------------------------------------------------------------
-# Curves and pictures for TensorBoard, written without needing TensorBoard installed.
+# Curves and pictures for TensorBoard, which need not be installed
 
 
 def _metadata(plugin: str, data_class: int, content: bytes = b"") -> bytes:
@@ -189,7 +149,7 @@ _IMAGE = _metadata("images", 3)
 
 
 class EventLog:
-    """Writes what has a name and a step to an event file in a directory; without one, nowhere."""
+    """Writes curves and pictures to an event file in a directory; without one, nowhere."""
 
     def __init__(self, directory: str | None):
         self._writer = (
@@ -258,16 +218,14 @@ def _struct_value(value: Any) -> bytes:
     return message(3, str(value).encode())
 
 
-# ----------------------------------------------------------------------------
-# What a model attends to in a sentence, as pictures for TensorBoard.
-
+# Attention in a sentence, as pictures for TensorBoard
 
 ATTENTION_PIXELS = 8
-"""Width and height of a weight."""
+"""Width and height of the square of one weight."""
 
 
 def attention_images(model, batch) -> dict[str, np.ndarray]:
-    """Pictures of every layer's attention in the first sentence of a batch.
+    """Draws every layer's attention in the first sentence of a batch.
 
     Args:
         model: a `Transformer`.
@@ -283,7 +241,7 @@ def attention_images(model, batch) -> dict[str, np.ndarray]:
         ids[:, : np.flatnonzero(ids[0])[-1] + 1] for ids in (first["inputs"], first["targets"])
     )
     length = {side: first[side].shape[1] for side in ("inputs", "targets")}
-    for name in first:  # what goes with the ids of packed rows
+    for name in first:  # segments and positions of packed rows
         first[name] = first[name][:, : length[name.split("_")[0]]]
     _, weights = model(first, training=False, return_attention_weights=True)
     return {
@@ -294,49 +252,48 @@ def attention_images(model, batch) -> dict[str, np.ndarray]:
 
 
 def _picture(heads: np.ndarray) -> np.ndarray:
-    """Weights [H, T, S] as [T * ATTENTION_PIXELS, H * (S + 1) * ATTENTION_PIXELS - ATTENTION_PIXELS, 3], heads a column apart."""
-    shades = 255 - np.round(255 * heads).astype(np.uint8)
-    shades = shades.repeat(ATTENTION_PIXELS, 1).repeat(ATTENTION_PIXELS, 2)
+    """Draws weights [H, T, S] side by side, P = `ATTENTION_PIXELS` apart: [T P, (H (S + 1) - 1) P, 3]."""
+    shades = 255 - np.round(255 * heads).astype(np.uint8)  # [H, T, S]
+    shades = shades.repeat(ATTENTION_PIXELS, 1).repeat(ATTENTION_PIXELS, 2)  # [H, T P, S P]
     gap = np.full((shades.shape[1], ATTENTION_PIXELS), 200, np.uint8)
     columns = [part for head in shades for part in (gap, head)][1:]
-    return np.concatenate(columns, 1)[:, :, None].repeat(3, 2)
+    return np.concatenate(columns, 1)[:, :, None].repeat(3, 2)  # [T P, (H (S + 1) - 1) P, 3]
 
 
-# ----------------------------------------------------------------------------
-# The loss of training: its mean over every so many steps, and whether it diverges.
+# The loss: its mean over so many steps, and divergence
 
 
 DIVERGED_AT = 1.5
-"""So many times the first loss, or that of a uniform prediction (log V) if it is more, is too much."""
+"""Factor on the first loss, or on that of a uniform prediction (log V) if it is more."""
 
 DIVERGED_AFTER = 1000
-"""Steps without a better one before it counts as diverged; a high learning rate may swing back."""
+"""Steps above that before a run counts as diverged; after a high learning rate it may come back."""
 
 
 class Mean(NamedTuple):
-    """Of the steps since the last multiple of `every`."""
+    """Mean loss of the steps since the last multiple of `every`, and their sizes."""
 
     loss: float
-    """Nats a target token, as trained (smoothed)."""
+    """Nats per target token, as trained (smoothed)."""
     target_tokens: float
     positions: float
-    """Padded, of both sides."""
+    """Of both sides, padding included."""
 
 
 class LossRecord:
-    """Adds up the loss between the steps that are multiples of a number.
+    """Averages the loss between the steps that are multiples of a number.
 
-    Sums are float64, and what they hold in between is part of a checkpoint, so that a run that
-    was stopped gives the same means at the same steps.
+    Sums are float64 and part of a checkpoint, so that a run that was stopped gives the same means at
+    the same steps.
 
     Args:
         every: the number.
-        knowing_nothing: the loss of a network that takes all tokens for as likely, nats a token.
+        uniform: the loss of a uniform prediction (log V), nats per token.
     """
 
-    def __init__(self, every: int, knowing_nothing: float = 0.0):
+    def __init__(self, every: int, uniform: float = 0.0):
         self.every = every
-        self._knowing_nothing = knowing_nothing
+        self._uniform = uniform
         self._sums = np.zeros(3)
         self._first = math.nan
         self._last_fair = 0
@@ -357,10 +314,10 @@ class LossRecord:
 
     @property
     def _fair(self) -> float:
-        return max(self._first, self._knowing_nothing)
+        return max(self._first, self._uniform)
 
     def trouble(self, step: int, loss: float, gradient_norm: float) -> str:
-        """What is wrong after `step`, with the latest loss and norm; empty if nothing."""
+        """Describes what is wrong after `step` with the latest loss and norm; "" if nothing is."""
         if not math.isfinite(loss):
             return f"the loss became {loss} before step {step}"
         if not math.isfinite(gradient_norm):
@@ -369,9 +326,7 @@ class LossRecord:
             step - self._last_fair > DIVERGED_AFTER
             and step // self.every * self.every > self._last_fair
         ):
-            of_what = (
-                "the first steps" if self._first >= self._knowing_nothing else "knowing nothing"
-            )
+            of_what = "the first steps" if self._first >= self._uniform else "a uniform prediction"
             return (
                 f"the loss has been above {DIVERGED_AT} times that of {of_what} ({self._fair:.2f}) "
                 f"since step {self._last_fair}: it diverges"
@@ -379,28 +334,27 @@ class LossRecord:
         return ""
 
     def state(self) -> np.ndarray:
-        """What a checkpoint holds of it, [5] float64."""
+        """Returns the state for a checkpoint, [5] float64."""
         return np.array([*self._sums, self._first, self._last_fair], np.float64)
 
     def restore(self, state: np.ndarray) -> None:
-        """Goes on where `state` was."""
+        """Sets the state."""
         self._sums = np.array(state[:3], np.float64)
         self._first, self._last_fair = float(state[3]), int(state[4])
 
 
-# ----------------------------------------------------------------------------
-# What `run.json` says of each start of a run: when, with what, on what, and how it ended.
+# Starts of a run in `run.json`
 
 
 STARTS = "starts"
 
 
 class RunRecord:
-    """The list `starts` in `run.json`, whose last entry is this start.
+    """The starts of a run in `run.json`: when, by what command, on what, and how each ended.
 
     Args:
-        directory: of the run; its `run.json` is there.
-        write: whether to write to it.
+        directory: of the run, locked: a start that another process writes now would be lost.
+        write: False to leave the file as it is.
         **facts: of this start, such as the number of replicas.
     """
 
@@ -424,7 +378,7 @@ class RunRecord:
 
     @property
     def first_started(self) -> float:
-        """When the run was first started, seconds since 1970."""
+        """Time of the first start of the run, seconds since 1970."""
         return float(self._starts[0]["started_seconds"])
 
     def note(self, **facts: Any) -> None:
@@ -432,16 +386,11 @@ class RunRecord:
         self._starts[-1].update(facts, noted=_now())
         if not self._write:
             return
-        run = {**read_settings(str(self._path.parent))[1], STARTS: self._starts}
-        try:
-            with whole_file(self._path) as partial:
-                partial.write_text(json.dumps(run, indent=1, sort_keys=True) + "\n", "utf-8")
-        except OSError as error:
-            raise UserError(f"{self._path} cannot be written: {error.strerror}.") from error
+        write_json(self._path, {**read_settings(str(self._path.parent))[1], STARTS: self._starts})
 
 
 def versions() -> dict[str, str]:
-    """Versions of what a run depends on."""
+    """Returns the versions of the packages that a run depends on."""
     import keras
     import tensorflow as tf
 

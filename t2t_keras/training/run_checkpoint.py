@@ -1,7 +1,7 @@
-"""The checkpoints of a run: all that it needs to go on. The step is the place in the data, too.
+"""The checkpoints of a run, with all that resuming needs. The step is the place in the data, too.
 
-A checkpoint is T2T's: `model.ckpt-<step>` with T2T's names of variables and optimizer slots. What T2T
-has no name for stands beside them.
+A checkpoint is T2T's: `model.ckpt-<step>` with T2T's names of variables and optimizer slots. Training
+state that T2T has no name for has names of our own.
 """
 
 from __future__ import annotations
@@ -26,21 +26,20 @@ from t2t_keras.checkpoints.t2t import (
     write_state,
 )
 from t2t_keras.errors import UserError
-from t2t_keras.files import whole_file
+from t2t_keras.files import write_text, writing
 
 PREFIX = "model.ckpt-"
 BEST_FILE = "best"
 
 
 class RunCheckpoints:
-    """Saves and restores everything a run needs to go on.
+    """Saves and restores everything that resuming a run needs.
 
     Args:
         directory: of the run.
-        engine: the `Engine`: model, optimizer and what it keeps besides.
-        keep: how many of the newest checkpoints stay on disk (T2T's `--keep_checkpoint_max`);
-            0: all.
-        keep_every_hours: one of so many hours stays for good (T2T's
+        engine: the `Engine` with model, optimizer and extra training state.
+        keep: number of newest checkpoints that stay on disk (T2T's `--keep_checkpoint_max`); 0: all.
+        keep_every_hours: keep one of so many hours for good (T2T's
             `--keep_checkpoint_every_n_hours`); 0: none.
         run_started: seconds since 1970, from which these hours count.
     """
@@ -66,7 +65,7 @@ class RunCheckpoints:
         """Writes a checkpoint of the current step, unless there is one, and removes old ones.
 
         Args:
-            extra: arrays by name that belong to it, too.
+            extra: further arrays by name.
         """
         step = self.engine.step
         prefix = self.prefix(step)
@@ -88,10 +87,10 @@ class RunCheckpoints:
         A warning on standard error names those that cannot.
 
         Args:
-            extra: as for `save`; what is given there stands for what a checkpoint has not.
+            extra: as for `save`: names, and values for those that a checkpoint does not have.
 
         Returns:
-            The arrays of `extra` as they were, or None if there is no checkpoint.
+            The arrays of `extra` in the checkpoint, or None if there is no checkpoint.
 
         Raises:
             UserError: there are checkpoints, but none can be read; or one is of another model.
@@ -112,25 +111,20 @@ class RunCheckpoints:
         if errors:
             raise UserError(
                 f"none of the {len(found)} checkpoints in {self.directory} can be read; the first: "
-                f"{errors[-1]}. Remove them to begin anew."
+                f"{errors[-1]}. Remove them to start a new run."
             )
         return None
 
     def prefix(self, step: int) -> str:
-        """Where the checkpoint of a step is."""
+        """Returns the prefix of the checkpoint of a step."""
         return os.path.join(self.directory, f"{PREFIX}{step}")
 
     def name_best(self, step: int) -> None:
-        """Makes the checkpoint of `step` the best: the file `best` names it, and it stays on disk."""
-        path = Path(self.directory) / BEST_FILE
-        try:
-            with whole_file(path) as partial:
-                partial.write_text(f"{PREFIX}{step}\n", "utf-8")
-        except OSError as error:
-            raise UserError(f"{path} cannot be written: {error.strerror}.") from error
+        """Marks the checkpoint of `step` as the best, by the file `best`: it stays on disk."""
+        write_text(Path(self.directory) / BEST_FILE, f"{PREFIX}{step}\n")
 
     def best(self) -> str:
-        """Prefix of the best checkpoint, empty if none is named or it is not there."""
+        """Returns the prefix of the best checkpoint, "" if none is named or it is not there."""
         path = Path(self.directory) / BEST_FILE
         if not path.exists():
             return ""
@@ -138,8 +132,8 @@ class RunCheckpoints:
         return prefix if os.path.exists(prefix + ".index") else ""
 
     def remove_old(self) -> None:
-        """Removes what need not be kept, and writes the file `checkpoint`."""
-        try:
+        """Removes checkpoints that need not be kept, and writes the file `checkpoint`."""
+        with writing(self.directory):
             kept = [prefix for prefix in self._on_disk() if prefix not in self._damaged]
             if self.keep:
                 for prefix in self._old(kept[: -self.keep]):
@@ -148,24 +142,22 @@ class RunCheckpoints:
             names = [os.path.basename(prefix) for prefix in kept]
             if names:
                 write_state(self.directory, names)
-        except OSError as error:
-            raise UserError(f"{self.directory} cannot be written: {error.strerror}.") from error
 
     def clear_unfinished(self) -> None:
-        """Removes what a process that was killed left behind in the midst of writing or removing."""
+        """Removes what a process left that was killed while it wrote or removed a checkpoint."""
         whole = set(checkpoints_in(self.directory, PREFIX))
         escaped = glob.escape(self.directory)
         leftovers = glob.glob(f"{escaped}/.{PREFIX}*.unfinished*")
         leftovers += glob.glob(f"{escaped}/*.incomplete")
-        for path in glob.glob(f"{escaped}/{PREFIX}*.data-00000-of-00001"):
-            prefix = path.removesuffix(".data-00000-of-00001")
+        for path in glob.glob(f"{escaped}/{PREFIX}*.data-*-of-*"):
+            prefix = path.rpartition(".data-")[0]
             if prefix not in whole and prefix == self.prefix(step_in_name(prefix)):
                 leftovers.append(path)
         for path in leftovers:
             os.remove(path)
 
     def _old(self, candidates: list[str]) -> list[str]:
-        """Those of the candidates, by step, that need not be kept for good."""
+        """Returns the candidates, by step, that need not be kept for good."""
         old = []
         best = self.best()
         last_kept = self.run_started
@@ -185,7 +177,7 @@ class RunCheckpoints:
         return slot_variables(self.engine.model, self.engine.optimizer.t2t_slots())
 
     def _pieces(self, name: str, value: np.ndarray) -> dict[str, np.ndarray]:
-        """A slot as T2T has it: that of a table cut as the table is."""
+        """Cuts the slot of a table as T2T cuts the table; another slot is one piece."""
         if not is_table(name):
             return {name: value}
         table, kind = name.rsplit("/", 1)
@@ -211,6 +203,6 @@ class RunCheckpoints:
 
 
 def _remove(prefix: str) -> None:
-    os.remove(prefix + ".index")  # first: without it nobody takes the rest for one
+    os.remove(prefix + ".index")  # first: without it nobody takes the rest for a checkpoint
     for path in glob.glob(glob.escape(prefix) + ".*"):
         os.remove(path)

@@ -1,4 +1,8 @@
-"""One training step: forward and backward, one sum over replicas, update, each a graph."""
+"""One training step: forward and backward pass, sum over replicas, update of the weights.
+
+In the order of reading: the step, its dropout masks, then the training state that some settings add:
+accumulated gradients, the scale of the loss in float16, a moving average of the weights.
+"""
 
 from __future__ import annotations
 
@@ -18,41 +22,41 @@ from t2t_keras.open_graph import open_graph
 from t2t_keras.optimizers import Adam, AdamW, MultistepAdam, with_weight_decay
 
 CALL_SITES = 1 << 16
-"""More dropout calls than a model makes in one step; keeps their seeds apart."""
+"""Upper bound of dropout calls in one step, which keeps the seeds of two steps apart."""
 
-_PHILOX = 1  # as TensorFlow's operations call it
+_PHILOX = 1  # `alg` of TensorFlow's random operations
 
 
 class StepSums(NamedTuple):
-    """What a step counts, over all replicas: float32 scalars."""
+    """Sums of a step over all replicas, float32 scalars."""
 
     loss: tf.Tensor  # sum of token losses
     tokens: tf.Tensor  # target tokens
     source_tokens: tf.Tensor
     positions: tf.Tensor  # of both sides, padding included
-    gradient_norm: tf.Tensor  # before clipping; of batches that bring no update: -1
+    gradient_norm: tf.Tensor  # before clipping; -1 for a batch without an update
 
 
 class TrainStep:
     """Updates a `Transformer` from one batch at a time.
 
-    The gradient is that of the summed loss divided by the number of target tokens of all
-    replicas, so that every token counts alike wherever it stands. To it `weight_decay` is added;
-    then it is clipped. Of several batches that make an update, T2T clips each, and adds them then.
+    The gradient is that of the summed loss divided by the number of target tokens of all replicas, so
+    that every token counts alike wherever it stands. `weight_decay` is added to it, then it is
+    clipped. Where several batches make an update, T2T clips the gradient of each before adding them.
 
-    All variables made here and by the optimizer belong under the strategy's scope. A step is called
-    as it is or, replica by replica, by `strategy.run`.
+    The step and its optimizer must be made under the strategy's scope. It is called directly or, on
+    each replica, by `strategy.run`.
 
     Args:
         model: the `Transformer`.
         optimizer: a Keras optimizer; built here.
         seed: of the dropout masks, which depend on it, the step, the replica and the call site.
-        xla: whether forward, backward and update are compiled by XLA.
-        learning_rate: of the number of the batch; the optimizer's own if absent.
-        accumulate: how many batches make an update, by the mean of their gradients.
-        join: by the gradient of their tokens together instead, as if they were one batch.
+        xla: True to compile forward pass, backward pass and update with XLA.
+        learning_rate: function of the number of the batch; by default the optimizer's own.
+        accumulate: batches per update, whose gradients are averaged.
+        join: True to take the gradient of all their tokens instead, as if they were one batch.
         ema: decay of a moving average of the weights; 0: none.
-        scale_loss: for float16: scales the loss, and leaves out updates that overflow.
+        scale_loss: True to scale the loss and skip updates that overflow, for float16.
         loss_multiplier: factor on the loss, in its sum and its gradient (T2T's).
     """
 
@@ -100,7 +104,7 @@ class TrainStep:
     def update(self, batch) -> StepSums:
         """Trains on a batch, with the gradients accumulated before."""
         context = tf.distribute.get_replica_context()
-        rate = self.learning_rate()  # of this batch: T2T's too, where several make an update
+        rate = self.learning_rate()  # T2T, too, takes that of the last batch of an update
         gradients, sums = self.forward_backward(batch)
         if self.accumulator is None:
             *gradients, sums = context.all_reduce("SUM", [*gradients, sums])
@@ -119,33 +123,35 @@ class TrainStep:
         return StepSums._make([*tf.unstack(sums), norm])
 
     def add(self, batch) -> StepSums:
-        """Keeps the gradients of a batch for the coming update."""
+        """Adds the gradients of a batch to those of the coming update."""
         share, sums = self._share(*self.forward_backward(batch))
         self.accumulator.add(share, sums[1])
         return StepSums._make([*tf.unstack(sums), tf.constant(-1.0)])
 
     def _share(self, gradients, sums):
-        """What this replica adds of a batch to the accumulated gradients; the sums of all replicas."""
+        """Returns this replica's part of a batch in the accumulated gradients, and the sums of all."""
         context = tf.distribute.get_replica_context()
         if self._clip_batches:
             *gradients, sums = context.all_reduce("SUM", [*gradients, sums])
             gradients, _ = self._ready(gradients, self._divisor(sums))
+            # The update sums over replicas again, each of which has the whole gradient here.
             return [g / context.num_replicas_in_sync for g in gradients], sums
         sums = context.all_reduce("SUM", sums)
         divisor = self._scale() if self.join else self._divisor(sums)
         return [gradient / divisor for gradient in gradients], sums
 
     def _divisor(self, sums):
-        """What makes the gradient of the mean loss of that of the scaled sum."""
+        """Returns the divisor from the gradient of the scaled sum to that of the mean loss."""
         return tf.maximum(sums[1], 1.0) * self._scale()
 
     def forward_backward(self, batch):
-        """Gradients of the (scaled) sum of token losses, and the sums of this replica [4]."""
+        """Returns the gradients of the (scaled) sum of token losses, and this replica's sums [4]."""
         seeds = mask_seeds(self.seed, self.step())
         return self._forward_backward(dict(batch), seeds, self._scale())
 
     def step(self):
-        """Batches trained on, an int64 scalar (T2T's `global_step`)."""
+        """Returns the number of batches trained on, an int64 scalar (T2T's `global_step`)."""
+        # Counted from what checkpoints hold anyway, so that no counter can disagree with it.
         updates = _int64(self.optimizer.iterations)
         if self.loss_scale is not None:
             updates = updates + _int64(self.loss_scale.skipped)
@@ -154,7 +160,7 @@ class TrainStep:
         return updates * self.accumulate + _int64(self.accumulator.batches)
 
     def learning_rate(self):
-        """Of the coming update, a float32 scalar."""
+        """Returns the learning rate of the coming update, a float32 scalar."""
         if self._learning_rate is None:
             return tf.convert_to_tensor(self.optimizer.learning_rate)
         return tf.convert_to_tensor(self._learning_rate(self.step()))
@@ -164,7 +170,7 @@ class TrainStep:
 
     def _sums(self, batch, seeds, scale):
         with tf.GradientTape() as tape, keep_mask_scope(philox_keep_mask(seeds)):
-            logits = self.model(batch, training=True)
+            logits = self.model(batch, training=True)  # [B, T, V]
             loss, tokens = padded_cross_entropy(
                 logits, batch["targets"], self.model.hp.label_smoothing
             )
@@ -174,13 +180,14 @@ class TrainStep:
         source_tokens = tf.math.count_nonzero(batch["inputs"] != PAD_ID, dtype=tf.int32)
         positions = tf.size(batch["inputs"]) + tf.size(batch["targets"])
         counts = [tf.cast(count, tf.float32) for count in (source_tokens, positions)]
+        # That of an embedding table is IndexedSlices, and all that follows needs it dense.
         gradients = [tf.convert_to_tensor(gradient) for gradient in gradients]
         for gradient, variable in zip(gradients, self.variables, strict=True):
-            gradient.set_shape(variable.shape)  # which a table's gradient does not know
+            gradient.set_shape(variable.shape)  # unknown of a table's gradient
         return gradients, tf.stack([loss, tokens, *counts])
 
     def _prepared(self, gradients, divisor):
-        """The gradients with decay, clipped, and the norm of all together before it is clipped."""
+        """Returns the gradients with weight decay, clipped, and their global norm before clipping."""
         hp = self.model.hp
         gradients = [gradient / divisor for gradient in gradients]
         gradients = with_weight_decay(gradients, self.variables, self.names, hp.weight_decay)
@@ -190,8 +197,8 @@ class TrainStep:
         return gradients, norm
 
     def _apply(self, gradients, divisor, learning_rate):
-        """Updates the weights; returns the norm of all gradients together."""
-        if self._clip_batches:
+        """Updates the weights; returns the global norm of the gradients before clipping."""
+        if self._clip_batches:  # decay and clipping were done batch by batch
             gradients = [gradient / divisor for gradient in gradients]
             norm = tf.linalg.global_norm(gradients)
         else:
@@ -209,12 +216,12 @@ class TrainStep:
 
         if self.loss_scale is None:
             assign()
-        else:
+        else:  # an overflow in float16: the update is skipped, and the scale of the loss halved
             tf.cond(tf.math.is_finite(norm), assign, lambda: None)
         return norm
 
     def _update_by_adam(self, gradients, learning_rate):
-        """Updates the weights in place, by the operation that T2T's Adam is: one for a variable."""
+        """Updates the weights in place by TensorFlow's fused Adam, T2T's: one operation per variable."""
         adam = self.optimizer
         if isinstance(adam, AdamW):
             for variable in self.variables:
@@ -239,7 +246,7 @@ def _int64(variable):
 
 
 def mask_seeds(seed: int, step):
-    """The seeds [2] int64 of the dropout masks of a step on this replica."""
+    """Returns the seeds [2] int64 of the dropout masks of a step on this replica."""
     replica = tf.convert_to_tensor(tf.distribute.get_replica_context().replica_id_in_sync_group)
     return tf.stack(
         [
@@ -250,7 +257,7 @@ def mask_seeds(seed: int, step):
 
 
 def philox_keep_mask(seeds):
-    """Dropout masks from raw Philox bits, the same bits with and without XLA.
+    """Returns a maker of dropout masks from raw Philox bits, the same with and without XLA.
 
     Args:
         seeds: [2] int64; the n-th mask asked for uses [seeds[0], seeds[1] + n].
@@ -262,12 +269,12 @@ class _PhiloxKeepMask:
     def __init__(self, seeds):
         seeds = tf.cast(seeds, tf.uint64)
         self.key = seeds[:1]
-        # Its low half counts the numbers of one mask.
+        # The operation counts up the low half for the numbers of one mask.
         self.counter = tf.stack([tf.constant(0, tf.uint64), seeds[1]])
         self.calls = 0
 
     def __call__(self, shape, rate):
-        # 16 bits decide for an element: half the random numbers, and 0.1 is 0.100006.
+        # 16 bits per element halve the random numbers to draw; a rate of 0.1 becomes 0.100006.
         even = [axis for axis, size in enumerate(shape) if isinstance(size, int) and size % 2 == 0]
         halved = [size // 2 if [axis] == even[:1] else size for axis, size in enumerate(shape)]
         words = tf.raw_ops.StatelessRandomUniformFullIntV2(
@@ -278,23 +285,22 @@ class _PhiloxKeepMask:
             dtype=tf.uint32,
         )
         self.calls += 1
-        bits = tf.bitcast(words, tf.uint16)  # [..., 2]
+        bits = tf.bitcast(words, tf.uint16)  # halved shape -> [..., 2]
         bits = tf.reshape(bits, shape) if even else bits[..., 0]
         return bits >= tf.constant(round(rate * 2**16), tf.uint16)
 
 
-# ----------------------------------------------------------------------------
-# Gradients of several batches in one update: T2T's MultistepAdam, on every replica by itself.
+# Accumulated gradients: T2T's MultistepAdam, on each replica by itself
 
 
 class Accumulator:
-    """Sums of the gradients of batches.
+    """Sums of the gradients of several batches.
 
-    A replica sums its own; the replicas' sums are added up where the update is made. Made under
+    Each replica sums its own, so that replicas exchange gradients once per update. To be made under
     the strategy's scope.
 
     Args:
-        variables: of the model.
+        variables: the model's.
     """
 
     def __init__(self, variables):
@@ -308,14 +314,14 @@ class Accumulator:
         ]
 
     def add(self, gradients, tokens) -> None:
-        """Adds what this replica has of a batch, whose tokens are those of all replicas."""
+        """Adds this replica's gradients of a batch, and the batch's tokens on all replicas."""
         for total, gradient in zip(self.sums, gradients, strict=True):
             total.assign(total + gradient)
         self.tokens.assign(self.tokens + tokens)
         self.batches.assign(self.batches + 1)
 
     def taken(self, gradients, tokens) -> tuple[list[tf.Tensor], tf.Tensor]:
-        """Returns the sums and the tokens with those of a last batch, and starts anew."""
+        """Returns the sums and the tokens with those of the last batch, and resets both."""
         tokens = self.tokens + tokens
         taken = []
         for total, gradient in zip(self.sums, gradients, strict=True):
@@ -326,11 +332,11 @@ class Accumulator:
         return taken, tokens
 
     def state(self, names, strategy: tf.distribute.Strategy) -> dict[str, SumOfReplicas]:
-        """The sums of all replicas of this host, by name.
+        """Returns the sums over the replicas of this host, by name.
 
         Args:
             names: of the model's variables.
-            strategy: under whose scope this was made.
+            strategy: the one under whose scope this was made.
         """
         return {
             f"{name}/gradients": SumOfReplicas(total, strategy)
@@ -339,10 +345,10 @@ class Accumulator:
 
 
 class SumOfReplicas:
-    """A variable that stands for the sum of its values on the replicas of this host.
+    """The sum of a variable's values on the replicas of this host, for checkpoints.
 
-    What is assigned goes to the first replica of all hosts, and zero to the others. With several
-    replicas it is therefore another order in which the sum goes on.
+    An assigned sum goes to the first replica of all hosts, and zero to the others; with several
+    replicas the terms are therefore added in another order after a restart.
     """
 
     def __init__(self, variable: keras.Variable, strategy: tf.distribute.Strategy):
@@ -373,8 +379,7 @@ class SumOfReplicas:
         self._strategy.run(put)
 
 
-# ----------------------------------------------------------------------------
-# Dynamic scaling of the loss: keeps the gradients of float16 from becoming zero.
+# Loss scaling: keeps gradients in float16 from underflowing
 
 
 FIRST_LOSS_SCALE = 32768.0
@@ -385,9 +390,9 @@ LOSS_SCALE_DOUBLED_AFTER = 2000
 
 
 class LossScale:
-    """The factor of the loss, halved by an overflow and doubled after many updates without one.
+    """Factor on the loss, halved by an overflow and doubled after many updates without one.
 
-    Made under the strategy's scope; replicas keep it alike, since all see the same gradients.
+    To be made under the strategy's scope. Replicas agree on it, since all see the same gradients.
     """
 
     def __init__(self):
@@ -398,7 +403,7 @@ class LossScale:
         self.skipped = _counter("loss_scale_skipped_updates")
 
     def update(self, finite) -> None:
-        """Takes into account whether the gradients of an update were all finite."""
+        """Adapts the scale: `finite` is True if all gradients of an update were finite."""
         good = tf.where(finite, self.good + 1, 0)
         doubled = good == LOSS_SCALE_DOUBLED_AFTER
         factor = tf.where(finite, tf.where(doubled, 2.0, 1.0), 0.5)
@@ -407,7 +412,7 @@ class LossScale:
         self.skipped.assign(self.skipped + tf.where(finite, 0, 1))
 
     def state(self) -> dict[str, keras.Variable]:
-        """The variables, by name."""
+        """Returns the variables by name."""
         return {variable.name: variable for variable in (self.scale, self.good, self.skipped)}
 
 
@@ -415,14 +420,14 @@ def _counter(name: str) -> keras.Variable:
     return keras.Variable(0, dtype="int32", trainable=False, name=name)
 
 
-# ----------------------------------------------------------------------------
-# The exponential moving average of the weights.
+# Moving average of the weights
 
 
 class MovingAverage:
-    """average = decay * average + (1 - decay) * weight after every update; the first is a copy.
+    """Exponential moving average of the weights; after the first update it is a copy of them.
 
-    Made under the strategy's scope.
+    average = decay * average + (1 - decay) * weight, after every update. To be made under the
+    strategy's scope.
 
     Args:
         variables: the model's.
@@ -441,14 +446,14 @@ class MovingAverage:
         ]
 
     def update(self) -> None:
-        """Takes the weights of now into account."""
+        """Adds the present weights to the average."""
         decay = tf.where(self.updates > 0, self.decay, 0.0)
         for average, variable in zip(self.averages, self.variables, strict=True):
             average.assign(average + (1.0 - decay) * (variable - average))
         self.updates.assign(self.updates + 1)
 
     def state(self, names) -> dict[str, keras.Variable]:
-        """The variables, by name.
+        """Returns the variables by name.
 
         Args:
             names: of the model's variables.
@@ -460,7 +465,7 @@ class MovingAverage:
 
     @contextlib.contextmanager
     def in_place(self) -> Iterator[None]:
-        """The model holds the averages inside; nothing happens before the first update."""
+        """Puts the averages into the model inside; before the first update it does nothing."""
         if not int(np.asarray(self.updates)):
             yield
             return

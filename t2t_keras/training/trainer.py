@@ -1,4 +1,4 @@
-"""A whole run: data, steps, evaluation, checkpoints, and going on after a stop."""
+"""A whole run: data, steps, evaluation, checkpoints, and resuming after a stop."""
 
 from __future__ import annotations
 
@@ -8,53 +8,58 @@ import math
 import os
 import time
 from collections.abc import Iterator
+from typing import Any
 
 import tensorflow as tf
 
-from t2t_keras import data
+from t2t_keras import data, registry
 from t2t_keras.checkpoints import load_t2t, resolve, write_settings
-from t2t_keras.checkpoints.run_directory import left_out_of_t2t, read_settings
+from t2t_keras.checkpoints.run_directory import (
+    describe,
+    left_out_of_t2t,
+    read_settings,
+    require_same_settings,
+)
 from t2t_keras.checkpoints.t2t import checkpoints_in
 from t2t_keras.data.on_the_fly import TextBatches, stored_encoders
 from t2t_keras.data.reading import plain_errors
 from t2t_keras.decoding import DecodeSettings
 from t2t_keras.errors import UserError
-from t2t_keras.files import lock
+from t2t_keras.files import locked_directory, writing
 from t2t_keras.matrix_peak import flops_per_position, matrix_peak, slower_than_float32
+from t2t_keras.progress import StopRequests
 from t2t_keras.settings import HParams
-from t2t_keras.training.distribution import Hosts, distribution
-from t2t_keras.training.engine import Engine, EngineSettings
+from t2t_keras.training.distribution import Hosts, device_names, distribution
+from t2t_keras.training.engine import Engine, EngineSettings, fit_to_update
 from t2t_keras.training.evaluation import (
-    QUALITIES,
     EarlyStopping,
     Evaluation,
     EvaluationHistory,
     in_words,
-    require_metric,
+    require_metrics,
 )
 from t2t_keras.training.reporting import (
     EventLog,
     LossRecord,
     PhaseTimes,
-    Progress,
     RunRecord,
     Speed,
+    TrainingProgress,
     attention_images,
     versions,
 )
 from t2t_keras.training.run_checkpoint import PREFIX, RunCheckpoints
-from t2t_keras.training.stop_requests import StopRequests
-from t2t_keras.training.update_size import fit_to_update
 
 LOSSES = "run/losses"
-"""The name of the state of `LossRecord` in a checkpoint."""
+"""Name of the state of `LossRecord` in a checkpoint."""
 
 
 @dataclasses.dataclass(frozen=True)
 class TrainSettings:
-    """What a run does besides its hyperparameters; T2T's flags of the same names.
+    """Settings of a run besides its hyperparameters; T2T's flags of the same names.
 
     Args:
+        model: registered name of the model (T2T's `--model`).
         train_steps: steps of the whole run, those before a restart included.
         local_eval_frequency: steps between evaluations; a checkpoint is written at each.
         eval_steps: batches of an evaluation; 0 takes all.
@@ -63,15 +68,16 @@ class TrainSettings:
         keep_checkpoint_max: newest checkpoints kept on disk; 0 keeps all. The best one is kept
             besides.
         keep_checkpoint_every_n_hours: keep one of so many hours for good; 0: none.
-        best_metric: the figure of dev that tells the best checkpoint; see `EarlyStopping`.
+        best_metric: dev metric that selects the best checkpoint; see `EarlyStopping`.
         early_stopping: when evaluation ends the run.
         warm_start_from: a checkpoint of ours or T2T's whose weights a new run begins with.
         compile_ahead: compile for all shapes before the first step.
         attention_images: draw the attention in a sentence of dev for TensorBoard, at evaluations.
         engine: devices, precision, seed and so on.
-        decode: how evaluation decodes.
+        decode: decode settings of evaluation.
     """
 
+    model: str = "transformer"
     train_steps: int = 250000
     local_eval_frequency: int = 1000
     eval_steps: int = 100
@@ -97,14 +103,14 @@ class Trainer:
     Args:
         problem: a `Problem` whose data has been generated.
         hp: the hyperparameters.
-        data_dir: where the data is.
-        output_dir: where the run is; a run that is there already goes on.
+        data_dir: directory of the data.
+        output_dir: directory of the run; a run that is there is resumed.
         settings: how long, how often, how.
         tmp_dir: where source files are; given, they are read on the fly, and no shards are needed.
 
     Raises:
-        UserError: the data is absent or damaged, the directory cannot be written or holds another
-            run, or a setting is not offered.
+        UserError: the data is absent or damaged, the directory holds another run, or a setting is
+            not offered.
     """
 
     def __init__(
@@ -116,9 +122,12 @@ class Trainer:
         settings: TrainSettings = TrainSettings(),
         tmp_dir: str | None = None,
     ):
+        self.problem = problem
+        self.hp = hp
         self.settings = settings
         self.output_dir = output_dir
-        _require_metrics(problem, settings)
+        require_metrics(problem, settings.best_metric, settings.early_stopping)
+        model_class = registry.model(settings.model)
         begun = os.path.isdir(output_dir) and checkpoints_in(output_dir, PREFIX)
         if settings.warm_start_from and not begun:
             resolve(settings.warm_start_from)
@@ -138,26 +147,23 @@ class Trainer:
             source_vocab_size=sizes["inputs"],
             target_vocab_size=sizes["targets"],
             target_space_id=problem.target_space_id,
+            model_class=model_class,
             settings=settings.engine,
             train_steps=settings.train_steps,
-            batches_a_step=self.update_size.batches,
+            batches_per_step=self.update_size.batches,
             loss_multiplier=problem.loss_multiplier,
         )
         self.model = engine.model
         if engine.hosts > 1:
-            _require_updates(engine.steps_an_update, settings)
-        self._packed = bool(getattr(problem, "packed_length", None))
+            _require_updates(engine.steps_per_update, settings)
+        self._run_settings = self._settings_of_run(on_the_fly=tmp_dir is not None)
+        self._require_same_settings()
         dev = _batches(problem, "dev", data_dir, tmp_dir, hp, data.BatchOptions(options.seed))
-        self._begin_record(problem, hp, on_the_fly=tmp_dir is not None)
-        self.checkpoints = RunCheckpoints(
-            output_dir,
-            engine,
-            settings.keep_checkpoint_max,
-            settings.keep_checkpoint_every_n_hours,
-            self.record.first_started,
-        )
         self.evaluation = Evaluation(
             self.model, dev.dataset(), encoders, settings.decode, settings.eval_steps, problem
+        )
+        self.checkpoints = RunCheckpoints(
+            output_dir, engine, settings.keep_checkpoint_max, settings.keep_checkpoint_every_n_hours
         )
         self._hosts = Hosts(engine)
         self._losses = LossRecord(
@@ -165,11 +171,14 @@ class Trainer:
             math.log(engine.model.target_vocab_size) * problem.loss_multiplier,
         )
         self._peak = matrix_peak(self.model.compute_dtype) if engine.is_chief else 0.0
-        self._speed = Speed(flops_per_position(self.model), self._peak * _devices(engine))
-        self._progress = Progress(
+        # Logical devices on a processor share it.
+        devices = engine.replicas if tf.config.list_physical_devices("GPU") else engine.hosts
+        self._speed = Speed(flops_per_position(self.model), self._peak * devices)
+        per_epoch = getattr(self.batches, "batches_per_epoch", None)
+        self._progress = TrainingProgress(
             settings.train_steps,
             self._speed,
-            self._steps_an_epoch(),
+            per_epoch and per_epoch / self.update_size.batches,
             quiet=not engine.is_chief,
         )
         self._stop = StopRequests()
@@ -177,43 +186,40 @@ class Trainer:
         self._trained = False
 
     def description(self) -> list[str]:
-        """What the run is and what it runs on, for its first lines."""
+        """Returns the first lines of a run: its batches, programs, devices and versions."""
         engine, precision = self.engine, self.model.compute_dtype
         names = ", ".join(f"{name} {version}" for name, version in versions().items())
         hosts = f" on {engine.hosts} hosts" if engine.hosts > 1 else ""
         size = self.update_size
         slower = slower_than_float32(precision) if engine.is_chief else ""
-        number = f"{size.batches} {_plural('batch', size.batches, 'batches')}"
-        update = [f"{number} an update, about {size.tokens:,.0f} target tokens"]
+        number = f"{size.batches} {'batch' if size.batches == 1 else 'batches'}"
+        update = [f"{number} per update, about {size.tokens:,.0f} target tokens"]
         return [
             self.batches.description(),
             *(update if size.tokens else []),
             engine.programs(self.batches.shapes),
-            f"{engine.replicas} {_plural('replica', engine.replicas)}{hosts}, "
-            f"{', '.join(_device_names())}; {precision}, of which matrix products reach "
-            f"{self._peak / 1e9:,.0f} GFLOP/s a device",
+            f"{engine.replicas} {'replica' if engine.replicas == 1 else 'replicas'}{hosts}, "
+            f"{', '.join(device_names())}; {precision}, measured matmul peak "
+            f"{self._peak / 1e9:,.0f} GFLOP/s per device",
             *([f"warning: {slower}"] if slower else []),
             names,
         ]
 
-    def _steps_an_epoch(self) -> float | None:
-        batches = getattr(self.batches, "batches_per_epoch", None)
-        return batches and batches / self.update_size.batches
-
     def run(self) -> dict[str, float]:
         """Trains from the newest checkpoint to `train_steps`, or until it is stopped.
 
-        SIGTERM, SIGINT, SIGHUP and early stopping end it as reaching `train_steps` does: a checkpoint is
-        there, and what ended it is said in a line.
+        SIGTERM, SIGINT, SIGHUP and early stopping end it as reaching `train_steps` does: with a
+        checkpoint, and a line that says what ended it.
 
         Returns:
             The figures of the last evaluation; empty without any.
 
         Raises:
-            UserError: the loss is no number or diverges, data is damaged, a file cannot be
-                written.
+            UserError: another start has begun another run here meanwhile, the loss is not a number
+                or diverges, data is damaged, or a file cannot be written.
         """
-        with self._alone(), plain_errors(), self._stop:
+        with self._locked(), plain_errors(), self._stop:
+            self._begin_record()
             with self._times.of("restoring"):
                 step = self._restore()
             self._progress.say(self._beginning(step))
@@ -240,25 +246,13 @@ class Trainer:
         steps = sorted(self.history.figures)
         return self.history.figures[steps[-1]] if steps else {}
 
-    @contextlib.contextmanager
-    def _alone(self) -> Iterator[None]:
-        """Waits for another start of the run, which may still be saving."""
-        if not self.engine.is_chief:
-            yield
-            return
-        directory = os.open(self.output_dir, os.O_RDONLY)
-        try:
-            lock(directory, self.output_dir)
-            yield
-        finally:
-            os.close(directory)
-
     def _run(self, step: int) -> str:
         """Trains; returns why it ended."""
         s = self.settings
         if s.compile_ahead:
+            packed = bool(getattr(self.problem, "packed_length", None))
             with self._times.of("compilation"):
-                self.engine.compile_ahead(self.batches.shapes or [], self._packed)
+                self.engine.compile_ahead(self.batches.shapes or [], packed)
         batches = self.batches.dataset(start_step=step * self.update_size.batches)
         iterator = iter(batches if self.engine.xla else data.trim_padding(batches))
         chunk, saved = 1, time.monotonic()
@@ -270,7 +264,7 @@ class Trainer:
                     self._evaluate(step)
                 self._note(step=step)
                 if s.early_stopping.reached(*self.history.of(s.early_stopping.metric)):
-                    return self._plateau(step)
+                    return self._stopped_early(step)
             if step >= s.train_steps:
                 return f"done: step {step}"
             every = (s.local_eval_frequency, s.log_step_count_steps)
@@ -278,7 +272,8 @@ class Trainer:
             steps = min(chunk, stop - step)
             seconds = self._train(iterator, step, steps)
             step += steps
-            # As many steps as take about a second: seldom enough to cost nothing.
+            # A chunk takes about a second: Python and the exchange with other hosts cost nothing,
+            # and a signal is answered soon.
             chunk, save, leave = self._hosts.agree(
                 chief=[
                     max(1, min(1000, int(steps / seconds))),
@@ -294,6 +289,7 @@ class Trainer:
                 self._note(step=step)
 
     def _train(self, iterator, step: int, steps: int) -> float:
+        """Trains some steps and reports on them; returns the seconds that they took."""
         start = time.perf_counter()
         totals = self.engine.train(iterator, steps)
         seconds = time.perf_counter() - start
@@ -356,6 +352,8 @@ class Trainer:
             self.train_log.flush()
             self.eval_log.flush()
 
+    # Why a run ends
+
     def _leave_if_asked(self) -> None:
         if self._stop.name and self.engine.hosts == 1:
             raise _StopRequested
@@ -367,12 +365,12 @@ class Trainer:
     def _host_lost(self) -> UserError:
         message = (
             f"another host of this run has ended or cannot be reached: start all {self.engine.hosts} "
-            f"again, and they go on from the newest checkpoint in {self.output_dir}"
+            f"again to resume from the newest checkpoint in {self.output_dir}"
         )
         self._note(ended=message)
         return UserError(message + ".")
 
-    def _plateau(self, step: int) -> str:
+    def _stopped_early(self, step: int) -> str:
         s = self.settings.early_stopping
         best = self.history.best(self.settings.best_metric) or step
         return (
@@ -381,15 +379,65 @@ class Trainer:
             f"{self.checkpoints.prefix(best)}"
         )
 
-    def _can_save(self) -> bool:
-        """Not where each of several hosts holds gradients of its own until the next update."""
-        return self.engine.hosts == 1 or not self.engine.between_updates
+    # The directory of the run
 
-    def _save(self) -> None:
+    @contextlib.contextmanager
+    def _locked(self) -> Iterator[None]:
+        """Waits for another start of the run, which may still be saving, and keeps others out."""
+        if not self.engine.is_chief:
+            yield
+            return
+        with writing(self.output_dir):
+            os.makedirs(self.output_dir, exist_ok=True)
+        # Another start with other settings may train for days: that is said at once.
+        with locked_directory(self.output_dir, self._require_same_settings):
+            yield
+
+    def _settings_of_run(self, on_the_fly: bool) -> dict[str, Any]:
+        """Returns what decides the result besides the hyperparameters."""
+        s = self.settings.engine
+        return {
+            **describe(self.model),
+            "problem": self.problem.name,
+            "random_seed": s.random_seed,
+            "on_the_fly": on_the_fly,
+            "precision": self.model.compute_dtype,
+            "ema": s.ema,
+        }
+
+    def _require_same_settings(self) -> None:
         if self.engine.is_chief:
-            with self._times.of("saving"):
-                self.train_log.flush()  # or points before it could be lost, and not come again
-                self.checkpoints.save({LOSSES: self._losses.state()})
+            require_same_settings(self.output_dir, self.hp, self._run_settings)
+
+    def _begin_record(self) -> None:
+        """Writes the settings of a new run, and this start into `run.json`."""
+        engine = self.engine
+        if engine.is_chief:
+            left_out = left_out_of_t2t(self.output_dir, self.hp, self.problem.name, engine.replicas)
+            write_settings(self.output_dir, self.hp, self._run_settings)
+            if left_out:
+                self._progress.warn(
+                    "the run that tensor2tensor began here is resumed without its "
+                    + ", ".join(left_out)
+                )
+        self._hosts.agree(chief=[], any_host=[False])  # the directory is there for the others
+        self.record = RunRecord(
+            self.output_dir,
+            engine.is_chief,
+            replicas=engine.replicas,
+            hosts=engine.hosts,
+            devices=device_names(),
+            parameters=self.model.count_params(),
+            programs=engine.programs(self.batches.shapes),
+            train_steps=self.settings.train_steps,
+        )
+        self.checkpoints.run_started = self.record.first_started
+        before = self.record.earlier[-1]["replicas"] if self.record.earlier else engine.replicas
+        if before != engine.replicas and not self.update_size.tokens:
+            self._progress.warn(
+                f"this run had {before} replicas before and has {engine.replicas} now: "
+                "its batches are of another size from here on"
+            )
 
     def _note(self, **facts) -> None:
         """Adds facts to this start in `run.json`, and how long it has spent on what."""
@@ -413,53 +461,28 @@ class Trainer:
             )
         return step
 
+    def _beginning(self, step: int) -> str:
+        if self.checkpoints.newest:
+            return f"resuming from step {step} of {self.output_dir}"
+        warm = self.settings.warm_start_from
+        return "starting a new run" + (f" with the weights of {warm}" if warm else "")
+
     def _tidy_checkpoints(self) -> None:
-        """What was left to do with them when an earlier start was killed; the metric may be new."""
+        """Does what a start that was killed left undone; `best_metric` may be another one now."""
         best = self.history.best(self.settings.best_metric)
         if best is not None and os.path.exists(self.checkpoints.prefix(best) + ".index"):
             self.checkpoints.name_best(best)
         self.checkpoints.remove_old()
 
-    def _beginning(self, step: int) -> str:
-        if self.checkpoints.newest:
-            return f"going on after step {step} of {self.output_dir}"
-        warm = self.settings.warm_start_from
-        return f"beginning with the weights of {warm}" if warm else "beginning anew"
+    def _can_save(self) -> bool:
+        """Returns False between updates of several hosts, each of which holds gradients of its own."""
+        return self.engine.hosts == 1 or not self.engine.between_updates
 
-    def _begin_record(self, problem, hp: HParams, on_the_fly: bool) -> None:
-        s = self.settings.engine
-        run = {
-            "problem": problem.name,
-            "random_seed": s.random_seed,
-            "on_the_fly": on_the_fly,
-            "precision": self.model.compute_dtype,
-            "ema": s.ema,
-        }
-        engine = self.engine
-        if engine.is_chief:
-            left_out = left_out_of_t2t(self.output_dir, hp, problem.name, engine.replicas)
-            write_settings(self.output_dir, hp, {**self.model.description(), **run})
-            if left_out:
-                Progress(0, Speed()).say(
-                    "warning: what tensor2tensor began here goes on without its "
-                    + ", ".join(left_out)
-                )
-        self.record = RunRecord(
-            self.output_dir,
-            engine.is_chief,
-            replicas=engine.replicas,
-            hosts=engine.hosts,
-            devices=_device_names(),
-            parameters=self.model.count_params(),
-            programs=engine.programs(self.batches.shapes),
-            train_steps=self.settings.train_steps,
-        )
-        before = self.record.earlier[-1]["replicas"] if self.record.earlier else engine.replicas
-        if before != engine.replicas and engine.is_chief and not self.update_size.tokens:
-            Progress(0, Speed()).say(
-                f"warning: this run had {before} replicas before and has {engine.replicas} now: "
-                "its batches are of another size from here on"
-            )
+    def _save(self) -> None:
+        if self.engine.is_chief:
+            with self._times.of("saving"):
+                self.train_log.flush()  # or points before it could be lost, and not come again
+                self.checkpoints.save({LOSSES: self._losses.state()})
 
     def _log_to_tensorboard(self) -> None:
         chief = self.engine.is_chief
@@ -469,23 +492,6 @@ class Trainer:
 
 class _StopRequested(Exception):
     """Leaves an evaluation."""
-
-
-def _require_metrics(problem, settings: TrainSettings) -> None:
-    require_metric(settings.best_metric)
-    wanted = {settings.best_metric}
-    if settings.early_stopping.steps is not None:
-        wanted.add(settings.early_stopping.metric)
-    packed = getattr(problem, "packed_length", None)
-    for name in sorted(wanted & {*QUALITIES}):
-        if packed:
-            raise UserError(
-                f"{problem.name} is packed, so there is no {name}: name loss or accuracy."
-            )
-        if name != problem.quality_metric:
-            raise UserError(
-                f"{problem.name} has no {name}: name loss, accuracy or {problem.quality_metric}."
-            )
 
 
 def _require_updates(batches: int, settings: TrainSettings) -> None:
@@ -505,20 +511,3 @@ def _batches(
     if tmp_dir is None:
         return data.Batches(problem, split, data_dir, hp, options)
     return TextBatches(problem, split, data_dir, tmp_dir, hp, options)
-
-
-def _device_names() -> list[str]:
-    devices = tf.config.list_physical_devices("GPU") or tf.config.list_physical_devices("CPU")
-    return [
-        tf.config.experimental.get_device_details(device).get("device_name", device.device_type)
-        for device in devices
-    ]
-
-
-def _devices(engine) -> int:
-    """How many devices of their own compute: logical ones on a processor share it."""
-    return engine.replicas if tf.config.list_physical_devices("GPU") else engine.hosts
-
-
-def _plural(word: str, number: int, several: str = "") -> str:
-    return word if number == 1 else several or word + "s"

@@ -18,7 +18,7 @@ from typing import NamedTuple
 import numpy as np
 
 from t2t_keras.errors import UserError
-from t2t_keras.files import whole_file
+from t2t_keras.files import atomic_write
 from t2t_keras.protobuf import varints
 
 HEADER_BYTES = 12
@@ -228,7 +228,7 @@ def write_piece(path: Path, fields: Mapping[str, Lists], shard_of_row: np.ndarra
         "rows": np.diff(bounds).tolist(),
         "bytes": [len(segment) for segment in segments],
     }
-    with whole_file(path) as partial, partial.open("wb") as file:
+    with atomic_write(path) as partial, partial.open("wb") as file:
         file.write(json.dumps(header).encode() + b"\n")
         file.writelines(segments)
 

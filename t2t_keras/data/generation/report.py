@@ -13,7 +13,7 @@ import numpy as np
 
 from t2t_keras.data.buckets import Buckets
 from t2t_keras.data.shards import SplitIndex
-from t2t_keras.files import whole_file
+from t2t_keras.files import atomic_write
 
 _WIDEST_BAR = 40
 _MOST_BARS = 16
@@ -30,7 +30,7 @@ class Counts:
 def write_counts(data_dir: str | os.PathLike, name: str, split: str, counts: Counts) -> None:
     """Stores the counts of a split beside its shards."""
     values = {"kept": counts.kept, "dropped": dict(counts.dropped)}
-    with whole_file(_path(data_dir, name, split)) as path:
+    with atomic_write(_path(data_dir, name, split)) as path:
         path.write_text(json.dumps(values, indent=1) + "\n")
 
 

@@ -17,9 +17,7 @@ import os
 import pickle
 import random
 import shutil
-import sys
 import threading
-import time
 from collections import Counter, deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ProcessPoolExecutor
@@ -43,15 +41,15 @@ from t2t_keras.data.generation.report import Counts, write_counts
 from t2t_keras.data.problem import missing_field
 from t2t_keras.data.shards import read_index, remove_index, write_index
 from t2t_keras.errors import UserError
-from t2t_keras.files import has_name, lock, whole_file
+from t2t_keras.files import atomic_write, open_locked, publish
 from t2t_keras.ids import EOS_ID
+from t2t_keras.progress import CountProgress
 
 if TYPE_CHECKING:
     from t2t_keras.data.text_problem import Text2TextProblem
 
 PIECE_EXAMPLES = 16384
 _WRITTEN_AT_ONCE = 8192
-_PROGRESS_SECONDS = 10
 
 Sample = Mapping[str, Any]
 _T = TypeVar("_T")
@@ -137,15 +135,10 @@ class Generation:
             )
 
     def _write_pieces(self, samples: Iterable[Sample]) -> None:
-        start = time.monotonic()
-        said = start
+        progress = CountProgress(f"{self.problem.name} {self.split}", "pairs")
         tasks = self._missing_pieces(samples)
         for _ in run_ordered(_make_piece, tasks, self.problem.processes, _start, self._coding):
-            seconds = time.monotonic() - start
-            if time.monotonic() - said > _PROGRESS_SECONDS:
-                said = time.monotonic()
-                kept = self._counts.kept
-                self._say(f"{kept:,} pairs read, {kept / seconds:,.0f} a second")
+            progress.update(self._counts.kept)
         if not self._counts.kept:
             raise UserError(
                 f"There is no example to write to {self.data_dir}: the source of the {self.split} "
@@ -231,12 +224,9 @@ class Generation:
             path.unlink(missing_ok=True)
         for split in self.shards:
             remove_index(self.data_dir, self.problem.dataset_filename(), split)
-        with whole_file(self._note) as partial:
+        with atomic_write(self._note) as partial:
             partial.write_text(digest)
         return set()
-
-    def _say(self, words: str) -> None:
-        print(f"{self.problem.name} {self.split}: {words}", file=sys.stderr, flush=True)
 
 
 def unfinished_directory(data_dir: Path, name: str, split: str) -> Path:
@@ -252,23 +242,18 @@ def generating_alone(data_dir: Path, name: str) -> Iterator[None]:
         UserError: no file can be made in `data_dir`.
     """
     path = data_dir / f"unfinished.{name}.lock"
-    while True:
+    try:
+        opened = open_locked(path, f"{name} in {data_dir}")
+    except OSError as error:
+        raise UserError(
+            f"{path} cannot be written ({error.strerror}): make room there, change its mode, or "
+            "name another directory."
+        ) from error
+    with opened:
         try:
-            opened = path.open("ab")
-        except OSError as error:
-            raise UserError(
-                f"{path} cannot be written ({error.strerror}): make room there, change its mode, or "
-                "name another directory."
-            ) from error
-        with opened as file:
-            lock(file, f"{name} in {data_dir}")
-            if not has_name(file, path):
-                continue  # the process that was waited for has deleted it
-            try:
-                yield
-            finally:
-                path.unlink(missing_ok=True)
-            return
+            yield
+        finally:
+            path.unlink(missing_ok=True)
 
 
 # Work of the processes. Each gets the encoders once.
@@ -310,9 +295,7 @@ def _make_shard(
             sizes.append(records.lengths.astype(np.uint32))
             for field in fields:
                 lengths[field].append(block[field].lengths.astype(np.uint32))
-        file.flush()
-        os.fsync(file.fileno())
-    os.replace(work / path.name, path)
+    publish({work / path.name: path})
     joined = {field: np.concatenate(parts) for field, parts in lengths.items()}
     return ShardTable(np.concatenate(sizes), joined)
 

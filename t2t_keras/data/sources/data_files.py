@@ -26,7 +26,7 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path, PurePosixPath
 from typing import BinaryIO, NamedTuple
 
-from t2t_keras.data.sources.download import Progress, fetch
+from t2t_keras.data.sources.download import fetch, megabytes
 from t2t_keras.data.sources.pair_readers import (
     Pair,
     read_pairs,
@@ -36,7 +36,7 @@ from t2t_keras.data.sources.pair_readers import (
     require_parallel,
 )
 from t2t_keras.errors import UserError
-from t2t_keras.files import lock
+from t2t_keras.files import lock, publish
 
 PathLike = str | os.PathLike
 
@@ -306,8 +306,8 @@ def _unpack(
                 while block := member.read(_BLOCK):
                     with _writing(part, archive):
                         file.write(block)
-        for path, part in unfinished.items():
-            part.replace(path)
+        if unfinished:
+            publish({part: path for path, part in unfinished.items()})
     finally:
         for part in filter(Path.exists, unfinished.values()):
             part.unlink()
@@ -331,16 +331,16 @@ def _zip_members(archive: Path) -> Iterator[tuple[str, Callable[[], BinaryIO]]]:
 
 
 def _tar_members(archive: Path) -> Iterator[tuple[str, Callable[[], BinaryIO]]]:
-    progress = Progress(f"unpacking {archive.name}", archive.stat().st_size)
+    progress = megabytes(f"unpacking {archive.name}", archive.stat().st_size)
     with archive.open("rb") as stored, tarfile.open(fileobj=stored) as files:
         while (member := files.next()) is not None:
-            progress.update(stored.tell())
+            progress.update(stored.tell() / 1e6)
             name = _safe_name(member.name)
             if name and member.isfile():
                 yield name, lambda member=member: files.extractfile(member)  # type: ignore[misc]
         content = files.fileobj
         while content and content.read(_BLOCK):  # a compressed stream ends with its checksum
-            progress.update(stored.tell())
+            progress.update(stored.tell() / 1e6)
 
 
 def _safe_name(name: str) -> str | None:

@@ -18,13 +18,13 @@ from pathlib import Path
 from typing import BinaryIO, NamedTuple
 
 from t2t_keras.errors import UserError
-from t2t_keras.files import has_name, lock
+from t2t_keras.files import has_name, lock, publish
+from t2t_keras.progress import CountProgress
 
 _TIMEOUT_SECONDS = 60
 _WAITS = (1, 2, 4, 8)
 """Seconds before each further attempt; counted from the start whenever more data has arrived."""
 _BLOCK = 1 << 18
-_REPORT_SECONDS = 5
 _PASSING_STATUS = (408, 425, 429, 500, 502, 503, 504)
 
 
@@ -57,7 +57,7 @@ def fetch(
                 part = _Part(url, path, file, size)
                 part.receive_all()
                 part.check(sha256)
-                os.replace(_part_name(path), path)
+                publish({_part_name(path): path})
     except (OSError, HTTPException, ValueError) as error:
         go_on = "run again to go on, or " if _part_name(path).exists() else ""
         raise UserError(
@@ -66,30 +66,9 @@ def fetch(
     return path
 
 
-class Progress:
-    """Tells every few seconds how much of a file is done, on standard error; short work is silent.
-
-    Args:
-        name: what the lines begin with.
-        total: its bytes; None where they are not known.
-        done: bytes that were there before.
-    """
-
-    def __init__(self, name: str, total: int | None, done: int = 0):
-        self.name, self.total, self.before = name, total, done
-        self.start = self.last = time.monotonic()
-
-    def update(self, done: int) -> None:
-        """Says that `done` bytes of the whole are done."""
-        now = time.monotonic()
-        if now - self.last < _REPORT_SECONDS:
-            return
-        self.last = now
-        of = f" of {self.total / 1e6:,.0f}" if self.total else ""
-        speed = (done - self.before) / 1e6 / (now - self.start)
-        print(
-            f"{self.name}: {done / 1e6:,.0f}{of} MB, {speed:,.1f} MB/s", file=sys.stderr, flush=True
-        )
+def megabytes(name: str, total: int | None, done: int = 0) -> CountProgress:
+    """Returns the progress of a file of `total` bytes, of which `done` were there before."""
+    return CountProgress(name, "MB", total and total / 1e6, done / 1e6)
 
 
 class _Facts(NamedTuple):
@@ -156,11 +135,11 @@ class _Part:
             if response.status != 206:
                 have, facts = 0, self._restart(response)
             total = facts.total if facts else None
-            progress = Progress(self.path.name, total, have)
+            progress = megabytes(self.path.name, total, have)
             while block := response.read(_BLOCK):
                 self._write(block)
                 have += len(block)
-                progress.update(have)
+                progress.update(have / 1e6)
         self._check_size(total)
 
     def _open(self, request: urllib.request.Request):

@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
 
-from t2t_keras.data.sources.download import Progress
+from t2t_keras.data.sources.download import megabytes
 from t2t_keras.errors import UserError
 from t2t_keras.text.lines import iterate_lines
 
@@ -154,7 +154,7 @@ def _text_size(path: str, stored_bytes: int, changed: int) -> TextSize:
     decoder = codecs.getincrementaldecoder("utf-8")()
     lines = size = 0
     block = b"\n"
-    progress = Progress(f"checking {os.path.basename(path)}", stored_bytes)
+    progress = megabytes(f"checking {os.path.basename(path)}", stored_bytes)
     with open(path, "rb") as stored, gzip.open(stored) if path.endswith(".gz") else stored as file:
         while more := file.read(_BLOCK):
             block = more
@@ -162,7 +162,7 @@ def _text_size(path: str, stored_bytes: int, changed: int) -> TextSize:
             decoder.decode(block)
             lines += block.count(b"\n")
             size += len(block)
-            progress.update(stored.tell())
+            progress.update(stored.tell() / 1e6)
     decoder.decode(b"", final=True)
     return TextSize(lines + (size > 0 and not block.endswith(b"\n")), size)
 

@@ -1,18 +1,87 @@
-"""Pictures of attention, and the file that TensorBoard reads them from."""
+"""Reports of a run: the mean of the loss, a loss that diverges, curves and pictures for TensorBoard."""
+
+import math
 
 import numpy as np
+import pytest
 import tensorflow as tf
 from google.protobuf import struct_pb2
 from networks import small_model
 from tensorflow.core.util import event_pb2
 
 from t2t_keras import protobuf, registry
-from t2t_keras.training.reporting import ATTENTION_PIXELS, EventLog, attention_images
+from t2t_keras.training.engine import Totals
+from t2t_keras.training.reporting import (
+    ATTENTION_PIXELS,
+    EventLog,
+    LossRecord,
+    attention_images,
+)
 
 BATCH = {
     "inputs": np.array([[5, 9, 1, 0], [5, 9, 3, 1]], np.int32),
     "targets": np.array([[7, 1, 0], [7, 2, 1]], np.int32),
 }
+
+
+def totals(loss, tokens=10.0):
+    return Totals(loss * tokens, tokens, 9.0, 30.0, 1.0)
+
+
+def test_gives_the_mean_over_tokens_at_multiples():
+    record = LossRecord(4)
+    assert record.add(2, totals(3.0, tokens=30)) is None
+    mean = record.add(4, totals(1.0, tokens=10))
+    assert mean.loss == pytest.approx((90 + 10) / 40)
+    assert (mean.target_tokens, mean.positions) == (40, 60)
+    assert record.add(8, totals(7.0)).loss == pytest.approx(7.0)
+
+
+def test_goes_on_in_between():
+    losses = np.random.default_rng(0).uniform(1, 9, 12).astype(np.float32)
+    whole, parts = LossRecord(6), LossRecord(6)
+    expected = [whole.add(step, totals(loss)) for step, loss in enumerate(losses, 1)]
+    found = [parts.add(step, totals(loss)) for step, loss in enumerate(losses[:9], 1)]
+    restored = LossRecord(6)
+    restored.restore(parts.state())
+    found += [restored.add(step, totals(loss)) for step, loss in enumerate(losses[9:], 10)]
+    assert found == expected
+
+
+@pytest.mark.parametrize("value", [math.nan, math.inf])
+def test_what_is_no_number_is_trouble(value):
+    record = LossRecord(10)
+    assert "the loss became" in record.trouble(3, value, 1.0)
+    assert "norm of the gradient became" in record.trouble(3, 2.0, value)
+    assert record.trouble(3, 2.0, 1.0) == ""
+
+
+def test_a_loss_far_above_the_first_for_long_is_trouble():
+    record = LossRecord(100)
+    said = {}
+    for step in range(100, 2400, 100):
+        record.add(step, totals(4.0 if step <= 300 else 6.5))
+        said[step] = record.trouble(step, 6.5, 1.0)
+    assert said[1300] == ""
+    assert "above 1.5 times that of the first steps (4.00) since step 300" in said[1400]
+
+
+def test_a_loss_below_that_of_a_uniform_prediction_is_no_trouble():
+    """As of a run that begins with good weights, at the height of its learning rate."""
+    record = LossRecord(100, uniform=6.0)
+    for step in range(100, 6000, 100):
+        record.add(step, totals(0.02 if step == 100 else 8.9))
+        assert record.trouble(step, 8.9, 1.0) == ""
+    for step in range(6000, 7200, 100):
+        record.add(step, totals(9.1))
+    assert "that of a uniform prediction (6.00) since step 5900" in record.trouble(7100, 9.1, 1.0)
+
+
+def test_a_loss_that_comes_down_again_is_no_trouble():
+    record = LossRecord(100)
+    for step in range(100, 6000, 100):
+        record.add(step, totals(4.0 if step % 1000 == 0 or step == 100 else 9.0))
+        assert record.trouble(step, 9.0, 1.0) == ""
 
 
 def test_a_picture_of_every_layer_shows_its_weights():

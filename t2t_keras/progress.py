@@ -1,0 +1,135 @@
+"""Long jobs: a line that says how far they are, and signals that ask them to save and leave."""
+
+from __future__ import annotations
+
+import contextlib
+import signal
+import sys
+import threading
+import time
+from typing import Any
+
+
+class Progress:
+    """Writes how far a job is: on a terminal one line that is rewritten, elsewhere a line now and then.
+
+    Args:
+        every: seconds between lines where they are not rewritten; the first comes after as many.
+        stream: where to write; standard error unless given.
+        rewrite: False writes single lines to a terminal, too.
+        quiet: True writes nothing.
+    """
+
+    def __init__(self, every: float = 30.0, stream=None, rewrite: bool = True, quiet: bool = False):
+        self.every = every
+        self.stream = stream or sys.stderr
+        self.live = rewrite and self.stream.isatty()
+        self.quiet = quiet
+        self._last = time.monotonic()
+        self._open = False  # there is a line to rewrite
+
+    def show(self, line: str, now: float, share: float | None = None, force: bool = False) -> None:
+        """Writes the line of the moment, if it is time for one.
+
+        Args:
+            line: the text.
+            now: of `time.monotonic`.
+            share: of the work, from 0 to 1, for a bar; None: unknown.
+            force: True writes it now.
+        """
+        if self.live:
+            bar = "" if share is None else f"[{'#' * int(20 * share):<20}] "
+            self._write(f"\r{bar}{line}\033[K")
+            self._open = True
+        elif force or now - self._last >= self.every:
+            self._last = now
+            self._write(line + "\n")
+
+    def say(self, line: str) -> None:
+        """Writes a line of its own."""
+        self._write(("\r\033[K" if self._open else "") + line + "\n")
+        self._open = False
+
+    def warn(self, message: str) -> None:
+        """Writes a warning."""
+        self.say(f"warning: {message}")
+
+    def end(self) -> None:
+        """Goes to the next line after one that is rewritten."""
+        if self._open:
+            self._write("\n")
+            self._open = False
+
+    def _write(self, text: str) -> None:
+        if not self.quiet:
+            with contextlib.suppress(OSError):  # the job goes on without its terminal or `tee`
+                self.stream.write(text)
+                self.stream.flush()
+
+
+class CountProgress(Progress):
+    """Says every few seconds how many of some things are done, and how many per second.
+
+    Args:
+        name: what the lines begin with.
+        unit: of the count, such as "MB".
+        total: count of all; None: unknown.
+        done: count of what was done before.
+    """
+
+    def __init__(
+        self, name: str, unit: str, total: float | None = None, done: float = 0, every: float = 5.0
+    ):
+        super().__init__(every, rewrite=False)
+        self.name, self.unit, self.total, self.before = name, unit, total, done
+        self._start = self._last
+
+    def update(self, done: float) -> None:
+        """Says that `done` of all are done."""
+        now = time.monotonic()
+        rate = (done - self.before) / max(now - self._start, 1e-9)
+        rate_text = f"{rate:,.1f}" if rate < 100 else f"{rate:,.0f}"
+        total = f" of {self.total:,.0f}" if self.total else ""
+        self.show(f"{self.name}: {done:,.0f}{total} {self.unit}, {rate_text} {self.unit}/s", now)
+
+
+def duration(seconds: float) -> str:
+    """3725 -> "1:02:05"."""
+    minutes, seconds = divmod(int(seconds + 0.5), 60)
+    hours, minutes = divmod(minutes, 60)
+    return f"{hours}:{minutes:02d}:{seconds:02d}" if hours else f"{minutes}:{seconds:02d}"
+
+
+SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
+
+
+class StopRequests:
+    """Notes SIGTERM, SIGINT and SIGHUP inside a `with` block, where they do nothing else.
+
+    A second SIGINT is a `KeyboardInterrupt`, for those who cannot wait. A signal that is ignored, as
+    SIGHUP is by `nohup`, stays ignored. Outside the main thread, where Python allows no handlers,
+    nothing is noted.
+    """
+
+    def __init__(self) -> None:
+        self.name = ""
+        """Name of the first signal that came, such as "SIGTERM"; empty so far."""
+        self._before: dict[signal.Signals, Any] = {}
+
+    def __enter__(self) -> StopRequests:
+        if threading.current_thread() is threading.main_thread():
+            self._before = {
+                number: signal.signal(number, self._note)
+                for number in SIGNALS
+                if number == signal.SIGINT or signal.getsignal(number) is not signal.SIG_IGN
+            }
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        for number, handler in self._before.items():
+            signal.signal(number, handler)
+
+    def _note(self, number: int, frame: Any) -> None:
+        if self.name and number == signal.SIGINT:
+            raise KeyboardInterrupt
+        self.name = self.name or signal.Signals(number).name

@@ -1,0 +1,107 @@
+"""Progress of long jobs on a terminal and elsewhere, and the signals that ask them to stop."""
+
+import io
+import os
+import signal
+
+import pytest
+
+from t2t_keras import progress
+from t2t_keras.decoding.by_length import Done
+from t2t_keras.decoding.text_files import LineProgress
+from t2t_keras.progress import CountProgress, StopRequests
+from t2t_keras.training.reporting import Speed, TrainingProgress
+
+
+class Terminal(io.StringIO):
+    def isatty(self):
+        return True
+
+
+@pytest.fixture
+def clock(monkeypatch):
+    """Seconds that pass one at a time, at every batch."""
+    now = [100.0]
+
+    def tick():
+        now[0] += 1
+        return now[0]
+
+    monkeypatch.setattr(progress.time, "monotonic", tick)
+
+
+def test_on_a_terminal_one_line_is_rewritten(clock):
+    shown = LineProgress(stream=Terminal())
+    shown.expect(lines=40, text_bytes=4000)
+    shown.skip(10, 1000)
+    shown.update(Done(10, 1000, 300, []))  # of unknown speed: it made the graph
+    shown.update(Done(10, 1500, 250, []))
+    shown.say("warning: line 3 is odd")
+    shown.update(Done(10, 500, 150, []))
+    shown.end()
+    lines = shown.stream.getvalue().replace("\033[K", "").split("\r")
+    assert lines == [
+        "",
+        "[##########          ] 20/40 sentences",
+        "[###############     ] 30/40 sentences  250 tokens/s  0:00 left",
+        "warning: line 3 is odd\n",
+        "[####################] 40/40 sentences  200 tokens/s  0:00 left\n",
+    ]
+
+
+def test_time_left_is_that_of_the_text_left(clock):
+    shown = LineProgress(stream=Terminal())
+    shown.expect(lines=100, text_bytes=7000)
+    for _ in range(2):
+        shown.update(Done(10, 500, 50, []))
+    assert shown.stream.getvalue().endswith("20/100 sentences  50 tokens/s  0:12 left\033[K")
+
+
+def test_elsewhere_a_line_comes_now_and_then(clock):
+    shown = LineProgress(every=3.0, stream=io.StringIO())
+    for _ in range(7):
+        shown.update(Done(10, 500, 50, []))
+    shown.end()
+    assert shown.stream.getvalue().split("\n") == [
+        "30 sentences  50 tokens/s",
+        "60 sentences  50 tokens/s",
+        "",
+    ]
+
+
+def test_a_count_says_its_rate_now_and_then(monkeypatch, capsys):
+    clock = iter([0.0, 1.0, 6.0, 8.0, 12.0])
+    monkeypatch.setattr(progress.time, "monotonic", lambda: next(clock))
+    shown = CountProgress("corpus.tgz", "MB", 80, done=10)
+    for done in (15, 40, 50, 70):
+        shown.update(done)
+    assert capsys.readouterr().err == (
+        "corpus.tgz: 40 of 80 MB, 5.0 MB/s\ncorpus.tgz: 70 of 80 MB, 5.0 MB/s\n"
+    )
+
+
+def test_training_says_its_first_and_last_step(clock):
+    shown = TrainingProgress(9, Speed(), steps_per_epoch=6, stream=io.StringIO())
+    for step in (1, 5, 9):
+        shown.update(step, 1.0, 1e-3)
+    shown.warn("odd")
+    assert shown.stream.getvalue().split("\n") == [
+        "step 1/9  epoch 0.17  loss 1.000  lr 1.00e-03",
+        "step 9/9  epoch 1.50  loss 1.000  lr 1.00e-03",
+        "warning: odd",
+        "",
+    ]
+
+
+def test_a_terminal_that_is_gone_ends_no_run():
+    with open(os.devnull) as unwritable:
+        shown = TrainingProgress(9, Speed(), stream=unwritable)
+        shown.update(9, 1.0, 1e-3)
+        shown.say("done")
+
+
+@pytest.mark.parametrize("name", ["SIGTERM", "SIGHUP"])
+def test_signals_that_ask_to_stop(name):
+    with StopRequests() as stop:
+        os.kill(os.getpid(), getattr(signal, name))
+        assert stop.name == name
