@@ -161,7 +161,8 @@ def test_a_kill_leaves_the_old_average_or_the_new_one(directory, tmp_path, monke
     while killed_after(monkeypatch, calls, lambda: average(prefixes(directory, 30, 40), output)):
         stored = golden.stored(output)[KERNEL]
         found.append([(stored == kernel).all() for kernel in expected])
-        assert t2t.checkpoints.load_model(output).count_params()
+        if found[-1:] != found[-2:-1]:  # the first old one, the first new one
+            assert t2t.checkpoints.load_model(output).count_params()
         calls += 1
     assert [True, False] in found and [False, True] in found
     assert all(sum(which) == 1 for which in found)

@@ -39,7 +39,7 @@ def arguments(toy_dir, output_dir, steps):
 def run(toy_dir):
     """A short run, stopped by SIGTERM in mid-training and started again; both as they ended."""
     output_dir = toy_dir / "run"
-    line = [sys.executable, "-m", "t2t_keras.cli.train", *arguments(toy_dir, output_dir, 60)]
+    line = [toy.programs() / "t2t-keras-train", *arguments(toy_dir, output_dir, 60)]
     with subprocess.Popen(
         line, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
     ) as process:

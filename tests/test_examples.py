@@ -182,7 +182,11 @@ def test_a_model_of_ones_own_is_found_by_every_command(own_run, own_model):
             "was trained with --model=temperature_transformer",
         ),
         ("decode", [OWN, "--model=temperatur"], "Did you mean 'temperature_transformer'?"),
-        ("export", [OWN, "--format=ctranslate2"], "does not offer a model of your own; got temp"),
+        (
+            "export",
+            [OWN, "--format=ctranslate2"],
+            "CTranslate2 does not support a model of your own; got temp",
+        ),
     ],
 )
 def test_what_is_wrong_with_a_model_is_one_line(own_run, command, flags, expected):

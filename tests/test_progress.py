@@ -7,8 +7,8 @@ import signal
 import pytest
 
 from t2t_keras import progress
-from t2t_keras.decoding.by_length import Done
 from t2t_keras.decoding.text_files import LineProgress
+from t2t_keras.decoding.translator import BatchDone
 from t2t_keras.progress import CountProgress, StopRequests
 from t2t_keras.training.reporting import Speed, TrainingProgress
 
@@ -34,10 +34,10 @@ def test_on_a_terminal_one_line_is_rewritten(clock):
     shown = LineProgress(stream=Terminal())
     shown.expect(lines=40, text_bytes=4000)
     shown.skip(10, 1000)
-    shown.update(Done(10, 1000, 300, []))  # of unknown speed: it made the graph
-    shown.update(Done(10, 1500, 250, []))
+    shown.update(BatchDone(10, 1000, 300, []))  # of unknown speed: it made the graph
+    shown.update(BatchDone(10, 1500, 250, []))
     shown.say("warning: line 3 is odd")
-    shown.update(Done(10, 500, 150, []))
+    shown.update(BatchDone(10, 500, 150, []))
     shown.end()
     lines = shown.stream.getvalue().replace("\033[K", "").split("\r")
     assert lines == [
@@ -53,14 +53,14 @@ def test_time_left_is_that_of_the_text_left(clock):
     shown = LineProgress(stream=Terminal())
     shown.expect(lines=100, text_bytes=7000)
     for _ in range(2):
-        shown.update(Done(10, 500, 50, []))
+        shown.update(BatchDone(10, 500, 50, []))
     assert shown.stream.getvalue().endswith("20/100 sentences  50 tokens/s  0:12 left\033[K")
 
 
 def test_elsewhere_a_line_comes_now_and_then(clock):
     shown = LineProgress(every=3.0, stream=io.StringIO())
     for _ in range(7):
-        shown.update(Done(10, 500, 50, []))
+        shown.update(BatchDone(10, 500, 50, []))
     shown.end()
     assert shown.stream.getvalue().split("\n") == [
         "30 sentences  50 tokens/s",

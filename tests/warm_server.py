@@ -95,6 +95,8 @@ def quick_graphs():
     # Graphs are many objects, seldom garbage: to look through all of them as often as Python does takes
     # a quarter of the time.
     gc.set_threshold(50_000, 50, 1_000)
+    # XLA's programs run shorter than it compiles them.
+    os.environ.setdefault("XLA_FLAGS", "--xla_backend_optimization_level=0")
     # Grappler, too, takes a quarter of the time from a graph's making to the end of its first run. It is
     # on in processes of their own, which are not forks of this one.
     tf.config.optimizer.set_experimental_options({"disable_meta_optimizer": True})
