@@ -267,7 +267,7 @@ def transformer_tpu() -> HParams:
 
 @register_hparams
 def transformer_packed_tpu() -> HParams:
-    """For packed data in T2T; the settings are those of `transformer_tpu`."""
+    """`transformer_tpu` under T2T's name for packed data."""
     return transformer_tpu()
 
 
@@ -293,7 +293,7 @@ def transformer_small_tpu() -> HParams:
 
 @register_hparams
 def transformer_big_enfr_tpu() -> HParams:
-    """With half the heads of `transformer_big_enfr`."""
+    """`transformer_big_enfr` with half the heads."""
     return for_tpu(transformer_big_enfr()).replace(num_heads=8)
 
 

@@ -265,7 +265,7 @@ _ABSENT: dict[str, dict[str, str]] = {
 
 
 class Absent(NamedTuple):
-    """What is known of a name of T2T's that is not here.
+    """Reason and harmless values of a T2T name that is not here.
 
     Attributes:
         reason: why it is not here, or what to do instead.

@@ -171,13 +171,13 @@ def numbers(page):
 
 
 def colour_of_head(page, shot, head):
-    """What the bottom edge of its button shows."""
+    """Returns the colour at the bottom edge of its button."""
     left, _, right, bottom = page.box(choice("heads", head))
     return shot[round(bottom) - 2, round((left + right) / 2)].astype(int)
 
 
 def places(page, x):
-    """Where lines pass at the share x of the way, [query, key] of y, and that column of pixels."""
+    """Returns the heights y [query, key] at which lines pass at the share x of the way, and that column of pixels."""
     rows = [
         np.array([page.middle(word(name, i))[1] for i in range(5)]) for name in ("queries", "keys")
     ]

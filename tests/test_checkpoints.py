@@ -31,7 +31,7 @@ def _path(tmp_path):
 
 
 def write_plainly(path, arrays):
-    """By TensorFlow alone, as T2T would."""
+    """Writes a checkpoint with TensorFlow alone, as T2T would."""
     names = sorted(arrays)
     tf.raw_ops.SaveV2(
         prefix=path,
@@ -212,7 +212,7 @@ def test_a_place_that_cannot_be_written(model, tmp_path, place):
 
 
 class Killed(BaseException):
-    """As by SIGKILL: nothing is done after it."""
+    """Ends the process's work as SIGKILL would: nothing is done after it."""
 
 
 def killed_after(monkeypatch, calls, do):

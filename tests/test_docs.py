@@ -40,10 +40,10 @@ QUICK_DECODING = "beam_size=1,extra_length=0"
 
 
 class Page(NamedTuple):
-    """How the blocks of a page are run."""
+    """Settings for running the blocks of a page."""
 
     replace: dict[str, str] = {}
-    """What is made smaller, everywhere on the page."""
+    """Replacements, everywhere on the page, that make work smaller."""
 
     after: str = ""
     """The page whose files are there at the beginning."""
@@ -170,7 +170,7 @@ def run_block(block, page, directory, programs):
 
 
 def is_left_out(block):
-    """Whether a block is no program, says that it is not run, or takes its time by design."""
+    """Returns True if a block is no program, says that it is not run, or is long by design."""
     if block.language not in ("sh", "python") or block.not_run or block.file:
         return True
     words = commands(block.code) if block.language == "sh" else []
@@ -242,7 +242,7 @@ def test_commands_that_are_not_run_have_flags_that_exist(programs):
 
 
 def check_other_command(words):
-    """That what is not a command of ours names what there is in the repository."""
+    """Checks that other commands name files that the repository has."""
     program, *rest = words
     if program == "make":
         targets = re.findall(r"^(\w+):", (ROOT / "Makefile").read_text(), re.MULTILINE)
@@ -437,7 +437,7 @@ def test_every_public_name_has_a_docstring():
 
 @pytest.mark.parametrize("name", ["CHANGELOG.md", *ALL])
 def test_links_lead_to_headings_that_there_are(name):
-    """That the files exist, tests/test_architecture.py tells."""
+    """tests/test_architecture.py checks that the files exist."""
     page = ROOT / name
     for path, heading in re.findall(r"\]\(([^)#:]*)#([^)]+)\)", page.read_text(encoding="utf-8")):
         assert heading in headings(page.parent / path if path else page), f"{path}#{heading}"

@@ -1,4 +1,4 @@
-"""When evaluations say that it is enough; the rule is that of T2T's `has_metric_plateaued`."""
+"""Early stopping and dev metrics; the rule is that of T2T's `has_metric_plateaued`."""
 
 import pytest
 

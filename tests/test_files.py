@@ -30,7 +30,7 @@ def test_an_error_leaves_what_was_there(tmp_path):
 
 @pytest.fixture
 def recorded(monkeypatch):
-    """What is synchronised and renamed, in order."""
+    """Records what is synchronised and renamed, in order."""
     events = []
     sync, rename = os.fsync, os.replace
 

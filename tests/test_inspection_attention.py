@@ -1,4 +1,4 @@
-"""What heads attend to: the model's weights, laid out for a text and its translation."""
+"""Attention weights of a model, laid out for a text and its translation."""
 
 import json
 

@@ -1,4 +1,4 @@
-"""How ids are shown: as text, and which of them make a word."""
+"""Display of ids: as text, and grouped into words."""
 
 import pytest
 

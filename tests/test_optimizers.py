@@ -204,7 +204,7 @@ class Rates(keras.optimizers.schedules.LearningRateSchedule):
 
 @functools.cache
 def t2t_numbers():
-    """What T2T 1.15.7's own optimizers made of five variables in 22 batches."""
+    """Loads the values that T2T 1.15.7's own optimizers gave five variables in 22 batches."""
     folder = golden.FOLDER / "optimizers"
     return json.loads((folder / "config.json").read_text()), dict(
         np.load(folder / "optimizers.npz")

@@ -1,4 +1,4 @@
-"""What a wheel, an sdist and `setup.cfg` hold."""
+"""Contents of the wheel, the sdist and `setup.cfg`."""
 
 import configparser
 import re

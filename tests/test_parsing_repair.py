@@ -1,4 +1,4 @@
-"""From words and tags back to trees, whole ones and broken ones."""
+"""Repair of trees: from words and tags back to whole trees."""
 
 import time
 

@@ -15,7 +15,7 @@ LOSSES = {"run/losses": np.arange(5.0)}
 
 
 class Run:
-    """What checkpoints need of an engine."""
+    """Stand-in for the parts of an engine that checkpoints need."""
 
     def __init__(self, overrides="num_hidden_layers=1", seed=0):
         self.model = small_model(overrides, seed=seed)

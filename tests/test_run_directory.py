@@ -17,7 +17,7 @@ OLD = (
     "transformer_test,learning_rate_schedule=legacy,learning_rate=0.2,learning_rate_constant=1,"
     "learning_rate_warmup_steps=8000,optimizer_adam_beta2=0.98"
 )
-"""What `transformer_test` was when T2T trained its released test checkpoint."""
+"""Values of `transformer_test` when T2T trained its released test checkpoint."""
 
 
 @pytest.fixture

@@ -8,7 +8,7 @@ T2T = (
     "--model=transformer --schedule=continuous_train_and_eval --worker_gpu=1 --worker_replicas=1 "
     "--ps_replicas=0 --nosync --worker_gpu_memory_fraction=0.95 --notfdbg --xla_compile=False"
 )
-"""What T2T's users write, or its defaults."""
+"""Values that T2T's users write, or its defaults."""
 
 
 def test_flags_that_say_what_is_done_anyway_are_taken():

@@ -107,7 +107,7 @@ T2T_HOOKS = """
 
 @pytest.mark.parametrize("hook", T2T_HOOKS.split())
 def test_every_hook_is_called_or_refused(hook):
-    """That those which keep their names are called, tests/test_problems.py and others show."""
+    """tests/test_problems.py and others show that hooks which keep their names are called."""
     listed = t2t_names.names("hook")
     own = type("MyOwn", (TranslateProblem,), {hook: None})
     if hook in listed:

@@ -1,4 +1,4 @@
-"""What every released version made is still there, and still means the same: see docs/versioning.md."""
+"""Compatibility with every released version: see docs/versioning.md."""
 
 import json
 import shutil
@@ -55,7 +55,7 @@ def test_its_names_are_there(release):
 
 
 def corrected(name):
-    """What a set of 0.1.0 had against the paper, whose values its name promises: see CHANGELOG.md."""
+    """Returns the values of a 0.1.0 set that were not the paper's, as its name promises: see CHANGELOG.md."""
     if not name.startswith("paper_") or name == "paper_table3_e_learned":
         return {}
     of_attention = {"attention_dropout": 0.1} if name == "paper_parsing_semisup" else {}

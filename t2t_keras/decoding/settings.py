@@ -35,7 +35,7 @@ def _option(default: Any, text: str, allowed: Allowed = ANY) -> Any:
 
 @dataclasses.dataclass(frozen=True)
 class DecodeSettings:
-    """How to decode: T2T's `decode_hparams` by its names, and ours.
+    """Settings of decoding: T2T's `decode_hparams` by its names, and ours.
 
     What each means and which values it may have is in `docs/settings.md`.
 

@@ -1,4 +1,4 @@
-"""From a trained model to what serves it: a SavedModel that takes text."""
+"""Export of a trained model to a SavedModel that takes text."""
 
 from t2t_keras.export.saved_model import export_saved_model
 from t2t_keras.export.served import SIGNATURES, ServedTransformer

@@ -20,7 +20,7 @@ _SCRIPTS = (
     "search.js",
     "page.js",
 )
-"""In the order in which they need each other."""
+"""Scripts of the page, in the order in which they need each other."""
 
 _SCALE = 10_000
 """Weights are stored as integers in these parts of 1, which are half as long as decimals."""

@@ -55,7 +55,7 @@ class LayerConfig:
     norm_epsilon: float = 1e-6
     """Added to the variance in layer normalisation."""
     kernel_initializer: Any = "glorot_uniform"
-    """Of every matrix."""
+    """Initializer of every matrix."""
     name: str | None = None  # these three as for every Keras layer
     dtype: Any = None
     trainable: bool = True

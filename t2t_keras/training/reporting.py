@@ -277,7 +277,7 @@ class Mean(NamedTuple):
     """Nats per target token, as trained (smoothed)."""
     target_tokens: float
     positions: float
-    """Of both sides, padding included."""
+    """Positions of both sides, padding included."""
 
 
 class LossRecord:
