@@ -102,6 +102,11 @@ def test_a_terminal_that_is_gone_ends_no_run():
 
 @pytest.mark.parametrize("name", ["SIGTERM", "SIGHUP"])
 def test_signals_that_ask_to_stop(name):
-    with StopRequests() as stop:
-        os.kill(os.getpid(), getattr(signal, name))
-        assert stop.name == name
+    number = getattr(signal, name)
+    before = signal.signal(number, signal.SIG_DFL)  # as if not run by `nohup`
+    try:
+        with StopRequests() as stop:
+            os.kill(os.getpid(), number)
+            assert stop.name == name
+    finally:
+        signal.signal(number, before)
