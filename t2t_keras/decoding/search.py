@@ -218,8 +218,10 @@ def sample(
     Raises:
         UserError: `temperature`, `top_k` or `top_p` is out of range.
     """
-    if temperature <= 0:
-        raise UserError(f"temperature must be more than 0, got {temperature}.")
+    if (
+        not 1e-30 <= temperature <= 1e5
+    ):  # beyond, float32 divides all differences away or to infinity
+        raise UserError(f"temperature must be from 1e-30 to 100000, got {temperature}.")
     if top_k < 0:
         raise UserError(f"top_k must be 0 or more, got {top_k}.")
     if not 0 < top_p <= 1:
