@@ -20,23 +20,12 @@ class TranslateEndeNumbers(Text2TextProblem):
     is possible.
     """
 
-    @property
-    def approx_vocab_size(self) -> int:
-        """About 512 subwords: long German numbers become a few pieces."""
-        return 2**9
-
-    @property
-    def dataset_splits(self) -> list[dict]:
-        """One shard for each of train, dev and test."""
-        return [
-            {"split": split, "shards": 1}
-            for split in (DatasetSplit.TRAIN, DatasetSplit.EVAL, DatasetSplit.TEST)
-        ]
-
-    @property
-    def is_generate_per_split(self) -> bool:
-        """True: each split has its own values."""
-        return True
+    approx_vocab_size = 2**9  # long German numbers become a few pieces
+    dataset_splits = [
+        {"split": split, "shards": 1}
+        for split in (DatasetSplit.TRAIN, DatasetSplit.EVAL, DatasetSplit.TEST)
+    ]
+    is_generate_per_split = True  # each split has its own values
 
     def generate_samples(
         self, data_dir: PathLike, tmp_dir: PathLike, split: str

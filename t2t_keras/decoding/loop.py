@@ -25,9 +25,7 @@ class Live(NamedTuple):
 
     rows: Any  # [b] int32, their places in the batch
     hypotheses: Any  # of the strategy: `Beams` or `Path`, tensors [b, K, ...]
-    caches: list[
-        dict[str, Any]
-    ]  # per decoder layer {"k", "v"}: [b, H, S, C], K keys more each step
+    caches: Any  # list of {"k", "v"} per decoder layer: [b, H, S, C], K keys more each step
     source: Any  # of `model.encode_source`: keys and values of the source [b, H, S, C], its mask
     limits: Any  # [b] int32, maximum length of the output
     forced: Any  # [b, longest] int32, the prefix, 0 where any token may come; () without a prefix

@@ -17,7 +17,7 @@ from t2t_keras.decoding.logits import (
     named_processors,
 )
 from t2t_keras.decoding.loop import DecodeLoop, Strategy
-from t2t_keras.decoding.settings import DecodeSettings
+from t2t_keras.decoding.settings import DECODE_SETTINGS, DecodeSettings
 from t2t_keras.errors import UserError
 from t2t_keras.ids import EOS_ID, PAD_ID
 from t2t_keras.open_graph import open_graph_of_model
@@ -218,10 +218,7 @@ def sample(
     Raises:
         UserError: `temperature`, `top_k` or `top_p` is out of range.
     """
-    if (
-        not 1e-30 <= temperature <= 1e5
-    ):  # beyond, float32 divides all differences away or to infinity
-        raise UserError(f"temperature must be from 1e-30 to 100000, got {temperature}.")
+    DECODE_SETTINGS["sampling_temp"].checked("temperature", temperature, what="")
     if top_k < 0:
         raise UserError(f"top_k must be 0 or more, got {top_k}.")
     if not 0 < top_p <= 1:

@@ -283,10 +283,8 @@ class MultiHeadAttention(keras.layers.Layer):
             # Before the heads are split: TensorFlow 2.21 on CPU fuses a multiplication right before
             # the matrix product of a decoding loop wrongly, and returns an empty tensor.
             y = y * scale
-        y = ops.reshape(
-            y, (*sizes, self.num_heads, projection.units // self.num_heads)
-        )  # [B, T, H, C]
-        return ops.transpose(y, (0, 2, 1, 3))  # [B, H, T, C]
+        y = ops.reshape(y, (*sizes, self.num_heads, projection.units // self.num_heads))
+        return ops.transpose(y, (0, 2, 1, 3))  # [B, T, H, C] -> [B, H, T, C]
 
     def _joined(self, context, sizes):
         """Joins the heads of [B, H, T, C] and projects them: [B, T, D]; `sizes` are B and T."""
