@@ -126,11 +126,18 @@ class Translator:
         """
         return self.batcher.results(map(self._sentence, lines), skip, done, known)
 
-    def translate_ids(self, ids) -> list[Translation]:
-        """Translates source ids [B, S] with their ends of sentences, padded with 0."""
-        rows = [without_padding(row) for row in np.asarray(ids)]
-        sentences = [Sentence(n, row, [], "") for n, row in enumerate(rows, start=1)]
-        return list(self.batcher.results(sentences))
+    def translate_ids(
+        self, ids: Iterable[Any], done: Callable[[BatchDone], None] | None = None
+    ) -> list[Translation]:
+        """Translates rows of source ids with their ends of sentences.
+
+        Args:
+            ids: rows of any lengths, padded with 0 or not.
+            done: called after every batch.
+        """
+        rows = map(without_padding, ids)
+        sentences = (Sentence(n, row, [], "") for n, row in enumerate(rows, start=1))
+        return list(self.batcher.results(sentences, done=done))
 
     def text(self, ids) -> str:
         """Returns the text of target ids up to their end of sentence.

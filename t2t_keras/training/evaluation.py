@@ -11,9 +11,9 @@ import tensorflow as tf
 
 from t2t_keras.data import Problem
 from t2t_keras.decoding import Translator
-from t2t_keras.decoding.translator import until_eos
 from t2t_keras.errors import UserError, nearest
 from t2t_keras.files import write_text
+from t2t_keras.ids import until_eos, without_padding
 from t2t_keras.losses import padded_cross_entropy, token_accuracy
 from t2t_keras.open_graph import open_graph_of_model
 from t2t_keras.transformer import is_packed
@@ -53,10 +53,10 @@ class Evaluation:
         decode them either.
 
         Args:
-            done: called after every batch.
+            done: called after every batch, and again after every batch that was decoded.
         """
         loss = right = tokens = 0.0
-        inputs, references, outputs = [], [], []
+        inputs, references = [], []
         for batch in self.batches:
             try:
                 sums = _sums(self.model, batch)
@@ -71,19 +71,26 @@ class Evaluation:
             right += batch_right
             tokens += batch_tokens
             if not is_packed(batch):
-                source = self.translator.encoders["inputs"]
-                inputs += [source.decode(until_eos(ids)) for ids in batch["inputs"].numpy()]
+                inputs += map(without_padding, batch["inputs"].numpy())
                 references += [self.translator.text(ids) for ids in batch["targets"].numpy()]
-                outputs += [t.texts[0] for t in self.translator.translate_ids(batch["inputs"])]
             if done:
                 done()
         if not tokens:
             raise UserError("the evaluation data holds no tokens: generate it again.")
         figures = {"loss": loss / tokens, "accuracy": right / tokens}
-        if outputs:
-            quality = self.problem.quality(inputs, references, outputs)
-            figures[self.problem.quality_metric] = quality
+        if inputs:
+            figures[self.problem.quality_metric] = self._quality(inputs, references, done)
         return figures
+
+    def _quality(self, inputs, references, done) -> float:
+        """Decodes source ids, all together: in fuller batches than those of training."""
+        translations = self.translator.translate_ids(inputs, done and (lambda batch: done()))
+        source = self.translator.encoders["inputs"]
+        return self.problem.quality(
+            [source.decode(until_eos(ids)) for ids in inputs],
+            references,
+            [translation.texts[0] for translation in translations],
+        )
 
 
 @open_graph_of_model
