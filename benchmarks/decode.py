@@ -12,6 +12,8 @@ CTranslate2 runs the export of our own model, in float32 and with weights in 8 b
 export of OpenNMT-tf's, as its own converter makes it.
 
 The time of one sentence is the median over batches of one sentence each.
+
+--profile times the parts of one step of ours instead, and needs no text.
 """
 
 import argparse
@@ -36,7 +38,8 @@ def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("text", type=Path, help="a sentence a line")
+    parser.add_argument("text", type=Path, nargs="?", help="a sentence a line")
+    parser.add_argument("--profile", action="store_true", help="parts of a step of ours, instead")
     parser.add_argument("--sentences", type=int, default=96, help="of it (%(default)s)")
     parser.add_argument("--subwords", type=int, default=8000, help="made of it (%(default)s)")
     parser.add_argument("--model", default="base", choices=MODELS, help="(%(default)s)")
@@ -50,6 +53,8 @@ def main() -> None:
     parser.add_argument("--opennmt_python", help="a Python with OpenNMT-tf and ctranslate2")
     parser.add_argument("--json", help="where to write all that was measured")
     args = parser.parse_args()
+    if args.profile:
+        return profile(args)
     pythons = {
         "t2t_keras": sys.executable,
         "ctranslate2": sys.executable,
@@ -86,6 +91,28 @@ def main() -> None:
                     results.append({**spec, "batches": len(batches), "size": size, **told})
                     print(describe(results[-1]), file=sys.stderr, flush=True)
     print_table(results)
+
+
+def profile(args) -> None:
+    """Prints a table of the parts of a step, for each batch and beam."""
+    shapes = [
+        (batch, beam)
+        for batch in map(int, args.batches.split(","))
+        for beam in map(int, args.beams.split(","))
+    ]
+    spec = {**MODELS[args.model], "precision": "float32", "vocab": args.vocab, "shapes": shapes}
+    told = measured(sys.executable, "decode_profile.py", spec)
+    if "failure" in told:
+        sys.exit(told["failure"])
+    print(f"Memory is read at {told['rate']:.1f} GB/s.\n")
+    print("| batch | beam | part | operations | MB | ms | of the memory rate |")
+    print("|---|---|---|---|---|---|---|")
+    for row in told["rows"]:
+        share = row["megabytes"] / row["milliseconds"] / told["rate"]
+        print(
+            f"| {row['batch']} | {row['beam']} | {row['part']} | {row['operations']} "
+            f"| {row['megabytes']:.1f} | {row['milliseconds']:.2f} | {share:.0%} |"
+        )
 
 
 def sentences(path: Path, number: int, subwords: int) -> list[list[int]]:

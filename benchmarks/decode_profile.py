@@ -1,0 +1,139 @@
+"""A step of our decoding by part, in float32; started by `decode.py --profile`.
+
+Each part is a graph of its own, of all layers. Bytes are the weights and the cached keys and values
+that it reads once a step; beside the rate at which the machine reads memory they say how much of a
+part's time cannot be saved.
+"""
+
+import json
+import statistics
+import sys
+import time
+
+import tensorflow as tf
+from decode_of_t2t_keras import make_model
+
+from t2t_keras.decoding.beam import BeamSearch
+from t2t_keras.decoding.search import OnePath, most_likely
+
+POSITIONS = 24  # of the source, and decoded before this step
+REPEATS = 20
+
+
+def main():
+    spec = json.loads(sys.argv[1])
+    model = make_model(spec)
+    much = tf.Variable(tf.ones([1 << 26]))
+    rate = 4 * (1 << 26) / seconds(tf.function(lambda: tf.reduce_sum(much)))
+    rows = [
+        {
+            "batch": batch,
+            "beam": beam,
+            "part": name,
+            "operations": len(tf.function(part).get_concrete_function(x).graph.get_operations()),
+            "megabytes": sum(map(number, tf.nest.flatten(read))) * 4 / 1e6,
+            "milliseconds": seconds(repeated(part), x) / REPEATS * 1e3,
+        }
+        for batch, beam in spec["shapes"]
+        for name, (part, x, read) in parts(model, batch, beam).items()
+    ]
+    print(json.dumps({"rate": rate / 1e9, "rows": rows}))
+
+
+def parts(model, batch, beam):
+    """Returns for each part of a step a function x -> x, its x, and the tensors that it reads."""
+    hidden, decoder = model.hp.hidden_size, model.decoder
+    kernels, source = (
+        model.step_kernels(),
+        model.encode_source(tf.ones([batch, POSITIONS], "int32")),
+    )
+    heads = [batch, model.hp.num_heads, POSITIONS * beam, hidden // model.hp.num_heads]
+    cache = {"k": tf.random.normal(heads), "v": tf.random.normal(heads)}
+    bias = tf.zeros([1, 1, beam, heads[2] + beam])
+    strategy = BeamSearch(beam) if beam > 1 else OnePath(0, most_likely)
+    hypotheses = strategy.first(batch)
+
+    def self_attention(x):
+        for layer, kernel in zip(decoder.layers, kernels["self_attention"], strict=True):
+            new = layer.self_attention.projections(x, kernel)
+            grown = {name: tf.concat([cache[name], new[name]], 2) for name in cache}
+            x = layer.self_attention(x, queries=new["q"], cache=grown, bias=bias)
+        return x
+
+    def source_attention(x):
+        for layer, memory in zip(decoder.layers, source["memory_caches"], strict=True):
+            x = layer.encdec_attention(x, cache=memory, bias=source["memory_bias"])
+        return x
+
+    def feed_forward(x):
+        for layer in decoder.layers:
+            x = layer.ffn(x)
+        return x
+
+    def normalisation(x):
+        for layer in decoder.layers:
+            for name in ("self_attention", "encdec_attention", "ffn"):
+                y = getattr(layer, f"{name}_preprocess")(x)
+                x = getattr(layer, f"{name}_postprocess")(y, x)
+        return decoder.last_preprocess(x)
+
+    def logits(x):
+        made = model.softmax.logits(tf.reshape(x, [-1, hidden]), kernels["softmax"])
+        return x + tf.reduce_max(made) * 1e-9
+
+    def choice(logits):
+        chosen = strategy.advance(hypotheses, logits, tf.constant(0))
+        return logits + sum(tf.reduce_max(tf.cast(t, tf.float32)) for t in chosen) * 1e-9
+
+    x = tf.random.normal([batch, beam, hidden])
+    some_logits = tf.random.normal([batch, beam, kernels["softmax"]["kernel"].shape[1]])
+    layers = decoder.layers
+    other = [
+        (layer.encdec_attention.q, layer.encdec_attention.output_transform) for layer in layers
+    ]
+    return {
+        "self-attention": (
+            self_attention,
+            x,
+            [(layer.self_attention.weights, cache) for layer in layers],
+        ),
+        "attention to the source": (
+            source_attention,
+            x,
+            [[dense.weights for pair in other for dense in pair], source["memory_caches"]],
+        ),
+        "feed-forward": (feed_forward, x, [layer.ffn.weights for layer in layers]),
+        "normalisation, residuals": (normalisation, x, []),
+        "logits": (logits, x, model.softmax.weights),
+        "choice of tokens": (choice, some_logits, some_logits),
+    }
+
+
+def number(tensor) -> int:
+    """Returns the number of elements."""
+    return tf.TensorShape(tensor.shape).num_elements()
+
+
+def repeated(part):
+    """Returns a graph that runs a part again and again on its own result."""
+    return tf.function(
+        lambda x: tf.while_loop(
+            lambda i, x: i < REPEATS,
+            lambda i, x: (i + 1, tf.ensure_shape(part(x), x.shape)),
+            (0, x),
+        )[1]
+    )
+
+
+def seconds(function, *arguments) -> float:
+    """Returns the median time of a graph, after a first call."""
+    times = []
+    for _ in range(4):
+        start = time.perf_counter()
+        tf.reshape(function(*arguments), [-1])[0].numpy()
+        times.append(time.perf_counter() - start)
+    return statistics.median(times[1:])
+
+
+if __name__ == "__main__":
+    main()
