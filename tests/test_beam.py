@@ -7,7 +7,7 @@ from golden import up_to_eos
 from networks import SOURCE, log_probabilities, search_model, small_model
 
 import t2t_keras as t2t
-from t2t_keras.decoding import beam, loop
+from t2t_keras.decoding import beam
 from t2t_keras.errors import UserError
 
 eagerly = pytest.mark.usefixtures("eagerly")  # for searches that share no graph
@@ -91,7 +91,7 @@ def test_keys_that_nobody_sees_leave(monkeypatch):
     """At every step or never, the same is found."""
     found = []
     for steps in (1, 1000):
-        monkeypatch.setattr(loop, "PRUNED_EVERY", steps)
+        monkeypatch.setattr(beam, "PRUNED_EVERY", steps)
         found.append(
             t2t.decoding.beam_search(
                 search_model(), SOURCE, extra_length=6, min_length=9, top_beams=4
@@ -107,8 +107,8 @@ def test_what_is_pruned():
     seen = np.zeros((2, 2, 6), bool)
     seen[0, 0, [1, 4]] = seen[0, 1, [1, 3]] = seen[1, 0, [0]] = seen[1, 1, [5]] = True
     caches = [{"k": tf.reshape(tf.range(2 * 3 * 6 * 2.0), [2, 3, 6, 2])}]
-    search = beam.BeamSearch(2)
-    pruned, [cache] = search.prune(search.first(2)._replace(visible=tf.constant(seen)), caches)
+    beams = beam.BeamSearch(2).first(2)._replace(visible=tf.constant(seen))
+    pruned, [cache] = beam.without_unseen_keys(beams, caches)
     assert pruned.visible.numpy().astype(int).tolist() == [
         [[1, 0, 1], [1, 1, 0]],
         [[1, 0, 0], [0, 1, 0]],

@@ -23,6 +23,9 @@ from t2t_keras.decoding.logits import INFINITY, forbid_early_end, force_prefix
 from t2t_keras.ids import EOS_ID
 from t2t_keras.layers.embedding import BLOCK
 
+PRUNED_EVERY = 8
+"""Number of steps after which keys that no hypothesis sees any more leave the caches."""
+
 
 class Beams(NamedTuple):
     """The hypotheses of b sentences after i tokens. A first 0 stands before the tokens of each."""
@@ -159,20 +162,13 @@ class BeamSearch:
         """
         return beams.alive_log_p[:, 0] / length_penalty(limits, self.alpha)
 
-    def prune(self, beams: Beams, caches):
-        """Removes the cached keys and values that no alive hypothesis of a sentence sees.
-
-        Hypotheses soon share most of their past, so few keys stay. All sentences keep the same number,
-        the most that one of them needs: [b, H, S, C] -> [b, H, S', C].
-        """
-        seen = tf.reduce_any(beams.visible, axis=1)  # [b, K, S] -> [b, S]
-        number = tf.reduce_max(tf.math.count_nonzero(seen, axis=1, dtype=tf.int32))
-        # Seen keys first, in the order of their positions: [b, S']
-        kept = tf.argsort(tf.cast(~seen, tf.int32), stable=True)[:, :number]
-        visible, caches = tf.nest.map_structure(
-            lambda tensor: tf.gather(tensor, kept, axis=2, batch_dims=1), (beams.visible, caches)
+    def prune(self, beams: Beams, caches, i):
+        """Removes keys that no alive hypothesis sees from the caches, every `PRUNED_EVERY` steps."""
+        return tf.cond(
+            i % PRUNED_EVERY == 0,
+            lambda: without_unseen_keys(beams, caches),
+            lambda: (beams, caches),
         )
-        return beams._replace(visible=visible), caches
 
     def results(self, beams: Beams):
         """Returns ids [b, K', i] and scores [b, K'].
@@ -189,6 +185,22 @@ class BeamSearch:
 def length_penalty(length, alpha):
     """Returns ((5 + length) / 6)^alpha, the length penalty of Wu et al. 2016."""
     return tf.pow((5.0 + tf.cast(length, tf.float32)) / 6.0, alpha)
+
+
+def without_unseen_keys(beams: Beams, caches):
+    """Removes the cached keys and values that no alive hypothesis of a sentence sees.
+
+    Hypotheses soon share most of their past, so few keys stay. All sentences keep the same number, the
+    most that one of them needs: [b, H, S, C] -> [b, H, S', C].
+    """
+    seen = tf.reduce_any(beams.visible, axis=1)  # [b, K, S] -> [b, S]
+    number = tf.reduce_max(tf.math.count_nonzero(seen, axis=1, dtype=tf.int32))
+    # Seen keys first, in the order of their positions: [b, S']
+    kept = tf.argsort(tf.cast(~seen, tf.int32), stable=True)[:, :number]
+    visible, caches = tf.nest.map_structure(
+        lambda tensor: tf.gather(tensor, kept, axis=2, batch_dims=1), (beams.visible, caches)
+    )
+    return beams._replace(visible=visible), caches
 
 
 def _take(values, index):

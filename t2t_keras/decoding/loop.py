@@ -19,9 +19,6 @@ from t2t_keras.ids import PAD_ID
 SHARE_TO_LEAVE = 8
 """Sentences that are done leave the batch when they are one in so many of those in it."""
 
-PRUNED_EVERY = 8
-"""Number of steps after which keys that no hypothesis sees any more leave the caches."""
-
 
 class Live(NamedTuple):
     """The part of the loop's state that belongs to the b sentences still searched."""
@@ -70,7 +67,7 @@ class Strategy(Protocol):
     def is_done(self, hypotheses, limits) -> Any:
         """Returns [b] bool: True where further steps would change nothing."""
 
-    def prune(self, hypotheses, caches) -> tuple[Any, Any]:
+    def prune(self, hypotheses, caches, i) -> tuple[Any, Any]:
         """Returns hypotheses and caches, without keys that are not needed any more."""
 
     def results(self, hypotheses) -> tuple[Any, Any]:
@@ -108,7 +105,7 @@ class DecodeLoop:
         start = self.leave(self.first(inputs, limits, prefix))
         (state,) = tf.while_loop(
             lambda state: tf.size(state.live.rows) > 0,
-            lambda state: (self.leave(self.prune(self.steps(state))),),
+            lambda state: (self.leave(self.step(state)),),
             (start,),
             shape_invariants=(_invariants(start),),
         )
@@ -133,36 +130,16 @@ class DecodeLoop:
             scores=tf.zeros([batch, top_beams]),
         )
 
-    def steps(self, state: SearchState) -> SearchState:
-        """Chooses tokens of every hypothesis, until sentences are to leave or keys to be pruned.
-
-        Only what a step changes is in the state of this loop: of a step of one sentence, carrying
-        the rest along took a fifth of the time.
-        """
-        live, end = state.live, state.i + PRUNED_EVERY
-
-        def is_before_a_change(i, hypotheses, caches):
-            return (i < end) & ~self.leaving(i, hypotheses, live.limits)[1]
-
-        def step(i, hypotheses, caches):
-            hypotheses, logits, caches = self.next_logits(hypotheses, i, caches, live.source)
-            forced = live.forced[:, i] if tf.is_tensor(live.forced) else None
-            hypotheses = self.strategy.advance(hypotheses, logits, i, live.rows, forced)
-            return i + 1, hypotheses, caches
-
-        changing = (state.i, live.hypotheses, live.caches)
-        i, hypotheses, caches = tf.while_loop(
-            is_before_a_change, step, changing, shape_invariants=open_shapes(changing, 0, 2)
-        )
+    def step(self, state: SearchState) -> SearchState:
+        """Chooses token number i of every hypothesis."""
+        i, live = state.i, state.live
+        hypotheses, logits, caches = self.next_logits(live.hypotheses, i, live.caches, live.source)
+        forced = live.forced[:, i] if tf.is_tensor(live.forced) else None
+        hypotheses = self.strategy.advance(hypotheses, logits, i, live.rows, forced)
+        i = i + 1
+        if not self.model.keys_need_positions:
+            hypotheses, caches = self.strategy.prune(hypotheses, caches, i)
         return state._replace(i=i, live=live._replace(hypotheses=hypotheses, caches=caches))
-
-    def prune(self, state: SearchState) -> SearchState:
-        """Removes keys that are not needed any more from the caches."""
-        if self.model.keys_need_positions:
-            return state
-        live = state.live
-        hypotheses, caches = self.strategy.prune(live.hypotheses, live.caches)
-        return state._replace(live=live._replace(hypotheses=hypotheses, caches=caches))
 
     def next_logits(self, hypotheses, i, caches, source):
         """Returns hypotheses that see their own keys of this step, logits [b, K, V], grown caches."""
@@ -173,22 +150,18 @@ class DecodeLoop:
         logits = process_logits(logits, self.logits_processors, i, ids)
         return hypotheses, logits, caches
 
-    def leaving(self, i, hypotheses, limits):
-        """Returns which sentences are done, [b] bool, and whether they are to leave, [] bool.
-
-        They leave when they are enough for the copy to pay, or one must not go on.
-        """
-        at_limit = i >= limits
-        done = at_limit | self.strategy.is_done(hypotheses, limits)
+    def leave(self, state: SearchState) -> SearchState:
+        """Takes sentences that are done out of the batch, when they are enough for the copy to pay."""
+        at_limit = state.i >= state.live.limits
+        done = at_limit | self.strategy.is_done(state.live.hypotheses, state.live.limits)
         number = tf.math.count_nonzero(done, dtype=tf.int32)
         enough = number * SHARE_TO_LEAVE >= tf.size(done)
         # A sentence at its limit must not go on; the results of one that is only done stay the same.
-        return done, (number > 0) & (enough | tf.reduce_any(at_limit))
-
-    def leave(self, state: SearchState) -> SearchState:
-        """Takes sentences that are done out of the batch, if they are to leave."""
-        done, leave = self.leaving(state.i, state.live.hypotheses, state.live.limits)
-        return tf.cond(leave, lambda: self.take_out(state, done), lambda: state)
+        return tf.cond(
+            (number > 0) & (enough | tf.reduce_any(at_limit)),
+            lambda: self.take_out(state, done),
+            lambda: state,
+        )
 
     def take_out(self, state: SearchState, done) -> SearchState:
         """Moves the results of the sentences that are done [b] bool to their places in the batch."""

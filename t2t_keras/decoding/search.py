@@ -312,7 +312,7 @@ class OnePath(NamedTuple):
         """Returns [b] bool: True after the end of sentence."""
         return path.ended[:, 0]
 
-    def prune(self, path: Path, caches):
+    def prune(self, path: Path, caches, i):
         """Returns both as they are: the path sees all its keys."""
         return path, caches
 
