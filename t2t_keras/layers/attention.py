@@ -13,7 +13,6 @@ from t2t_keras.layers.masks import AttentionMask, distances
 from t2t_keras.layers.quantization import dtype_config, policy_of_part
 from t2t_keras.shape import shape_of
 
-
 KERAS_KEYWORDS = {
     "key_dim": "key_channels is the depth of all heads together, num_heads * key_dim",
     "value_dim": "value_channels is the depth of all heads together, num_heads * value_dim",
