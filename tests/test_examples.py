@@ -44,15 +44,30 @@ def test_subclass_attention(tmp_path, capsys):
     np.testing.assert_array_equal(saved_and_loaded(model, tmp_path)(ids), logits)
 
 
-def test_layers_in_keras(tmp_path):
+def test_layers_in_keras(tmp_path, monkeypatch, capsys):
     example = load("layers_in_keras")
-    model = example.main()
+    before = {}
+
+    def freeze(model, rank):
+        freeze_all_but_lora(model, rank)
+        before.update({v.path: np.array(v) for v in model.weights})
+
+    freeze_all_but_lora = example.freeze_all_but_lora
+    monkeypatch.setattr(example, "freeze_all_but_lora", freeze)
+    model, turns = example.main()
     ids, classes = example.sentences(256)
     logits = model(ids).numpy()
     assert np.mean(logits.argmax(-1) == classes) > 0.9  # by chance: 1/2
     longer = np.pad(ids, [(0, 0), (0, 5)])
     np.testing.assert_allclose(model(longer), logits, atol=1e-5)
     np.testing.assert_array_equal(saved_and_loaded(model, tmp_path)(ids), logits)
+
+    assert "[[3 9 1 7 7 3 9 1 7 7]]" in capsys.readouterr().out
+    changed = [v.path for v in turns.weights if not np.array_equal(before[v.path], v)]
+    assert len(changed) == 8 and all("lora_kernel" in path for path in changed)
+    ids, following = example.rows(256, step=-1)
+    assert np.mean((turns(ids).numpy().argmax(-1) == following)[:, 4:]) > 0.7  # by chance: 1/11
+    np.testing.assert_allclose(saved_and_loaded(turns, tmp_path)(ids), turns(ids), atol=1e-5)
 
 
 def test_fit(tmp_path, capsys):

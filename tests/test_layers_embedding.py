@@ -25,11 +25,16 @@ def test_lookup_and_logits(scale, factor):
     assert (embedded[IDS == 0] == 0).all()
     x = random_tensor(2, 3, 4)
     np.testing.assert_allclose(layer.logits(x), x @ table.T, rtol=1e-5)
+    np.testing.assert_array_equal(layer(x, reverse=True), layer.logits(x))
 
 
 def test_carries_a_mask():
     layer = SharedEmbedding(vocab_size=7, hidden_size=4)
     np.testing.assert_array_equal(layer.compute_mask(IDS), IDS != 0)
+    embedded = layer(keras.Input((None,), dtype="int32"))
+    logits = layer(embedded, reverse=True)
+    assert logits.shape == (None, None, 7)
+    assert keras.Model(embedded, logits)(random_tensor(2, 3, 4)).shape == (2, 3, 7)
 
 
 def test_padding_gets_no_gradient():

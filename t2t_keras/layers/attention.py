@@ -146,10 +146,8 @@ class MultiHeadAttention(keras.layers.Layer):
         return dense
 
     def __call__(self, *args, **kwargs):
-        keras_only = dict(kwargs)
-        if isinstance(keras_only.get("attention_mask"), AttentionMask | None):
-            keras_only.pop("attention_mask", None)
-        _refuse_keras_keywords(["value"] if len(args) > 2 else keras_only)
+        third = {"value": args[2]} if len(args) > 2 else {}
+        _refuse_keras_keywords(third | kwargs)
         return super().__call__(*args, **kwargs)
 
     def call(
@@ -354,9 +352,10 @@ SELF_ATTENTION: dict[str, type[MultiHeadAttention]] = {
 """The classes of self-attention, by the values of the setting `self_attention_type`."""
 
 
-def _refuse_keras_keywords(names):
-    for name in names:
-        if name in KERAS_KEYWORDS:
+def _refuse_keras_keywords(keywords):
+    for name, value in keywords.items():
+        is_ours = name == "attention_mask" and isinstance(value, AttentionMask | None)
+        if name in KERAS_KEYWORDS and not is_ours:
             raise TypeError(
                 f"got {name}, as Keras's MultiHeadAttention has it: here {KERAS_KEYWORDS[name]}."
             )
