@@ -62,7 +62,8 @@ def what_keras_users_do(directory):
     Returns:
         "losses" of `fit`, and the names of the variables that LoRA's "changed".
     """
-    model, logits = networks.small_model("num_hidden_layers=1,learning_rate_warmup_steps=4"), {}
+    settings = "num_hidden_layers=1,learning_rate_warmup_steps=4"
+    model, logits = networks.small_model(settings, name="fitted"), {}
 
     def fit(epochs):
         model.compile(t2t.optimizers.create(model.hp))
@@ -78,7 +79,7 @@ def what_keras_users_do(directory):
         variable.trainable = False
     model.encoder.layers[0].self_attention.q.enable_lora(rank=2)
     before = {v.path: keras.ops.convert_to_numpy(v) for v in model.weights}
-    fit(epochs=2)
+    fit(epochs=3)
     after = {v.path: keras.ops.convert_to_numpy(v) for v in model.weights}
     changed = [path for path, array in before.items() if not np.array_equal(array, after[path])]
     save("lora")

@@ -123,7 +123,7 @@ def test_packed_rows_and_restricted_attention(errors):
 def test_fit_and_lora(errors):
     user = errors["user"]
     assert user["losses"][-1] < 0.9 * user["losses"][0]
-    lora = "transformer/encoder/layer_0/self_attention/q/lora_kernel"
+    lora = "fitted/encoder/layer_0/self_attention/q/lora_kernel"
     assert user["changed"] == [f"{lora}_a", f"{lora}_b"]
 
 

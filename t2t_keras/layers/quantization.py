@@ -29,7 +29,9 @@ def policy_of_part(layer: keras.layers.Layer, name: str) -> DTypePolicy:
 
 
 def _quantized_parts(layer) -> Iterator[tuple[str, DTypePolicy]]:
-    for part in vars(layer).values():
+    # On PyTorch a layer is a module, whose parts are no attributes of the object.
+    is_module = keras.backend.backend() == "torch"
+    for part in layer.children() if is_module else vars(layer).values():
         if isinstance(part, keras.layers.Layer):
             if part.quantization_mode:
                 yield part.path, part.dtype_policy
