@@ -120,14 +120,11 @@ def test_packed_rows_and_restricted_attention(errors):
     assert errors["packed"]["logits"] <= golden.RELATIVE
 
 
-def test_fit_and_lora(errors):
-    user = errors["user"]
-    assert user["losses"][-1] < 0.9 * user["losses"][0]
-    lora = "fitted/encoder/layer_0/self_attention/q/lora_kernel"
-    assert user["changed"] == [f"{lora}_a", f"{lora}_b"]
+def test_fit(errors):
+    assert errors["losses"][-1] < 0.9 * errors["losses"][0]
 
 
-@pytest.mark.parametrize("name", ["fit", "lora", "int8"])
+@pytest.mark.parametrize("name", ["fit", "int8"])
 def test_saved_models_give_the_same_on_tensorflow(name, errors, directory):
     model = keras.models.load_model(directory / f"{name}.keras", compile=False)
     wanted = np.load(directory / "logits.npz")[name]
