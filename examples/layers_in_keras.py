@@ -79,7 +79,7 @@ def main() -> tuple[keras.Model, keras.Model]:
     sorts = classifier(vocab_size=20, classes=2)
     fit(sorts, *sentences(6400), rate=0.002)
     repeats = decoder_only(vocab_size=12)
-    fit(repeats, *rows(6400, step=1), rate=0.003)
+    fit(repeats, *rows(6400, step=1), rate=0.006)
     print(continued(repeats, np.array([[3, 9, 1, 7, 7]]), 5))
     freeze_all_but_lora(repeats, rank=4)
     fit(repeats, *rows(6400, step=-1), rate=0.01, epochs=2)

@@ -124,8 +124,9 @@ def test_fit(errors):
     assert errors["losses"][-1] < 0.9 * errors["losses"][0]
 
 
-@pytest.mark.parametrize("name", ["fit", "int8"])
-def test_saved_models_give_the_same_on_tensorflow(name, errors, directory):
+@pytest.mark.parametrize(("name", "tolerance"), [("fit", golden.RELATIVE), ("int8", 0.02)])
+def test_saved_models_give_the_same_on_tensorflow(name, tolerance, errors, directory):
+    """Between two integers, a difference of a millionth rounds an activation to another one."""
     model = keras.models.load_model(directory / f"{name}.keras", compile=False)
     wanted = np.load(directory / "logits.npz")[name]
-    assert golden.relative_error(model(PACKED), wanted) <= golden.RELATIVE
+    assert golden.relative_error(model(PACKED), wanted) <= tolerance
