@@ -56,9 +56,21 @@ def test_network_imports_keras_alone(path):
         assert not own or not re.match(r"t2t_keras\.(data|training|checkpoints|decoding|cli)", name)
 
 
-def test_importing_the_package_loads_nothing_heavy():
-    heavy = ["tensorflow", "keras", "tensorflow_text", "tensorflow_datasets", "sacrebleu", "numpy"]
-    code = f"import sys, t2t_keras; print([n for n in {heavy} if n in sys.modules])"
+HEAVY = ["tensorflow", "keras", "tensorflow_text", "tensorflow_datasets", "sacrebleu", "numpy"]
+PACK = "from t2t_keras.data.generation import packing; list(packing.pack([], 4))"
+
+
+@pytest.mark.parametrize(
+    ("code", "absent"),
+    [
+        ("from t2t_keras import registry", [*HEAVY, "t2t_keras.hparams"]),
+        ("from t2t_keras import registry; registry.hparams('transformer_base')", HEAVY[:4]),
+        ("import t2t_keras.data.tfds, t2t_keras.problems", HEAVY[:4]),
+        (PACK, HEAVY[:4]),
+    ],
+)
+def test_importing_loads_nothing_heavy(code, absent):
+    code = f"import sys; {code}; print([n for n in {absent} if n in sys.modules])"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "[]"
 
