@@ -142,15 +142,12 @@ def test_packed_problems(tmp_path):
             assert len(e["inputs"]) <= 64 and len(e["targets"]) <= 64
             assert len(e["inputs_segmentation"]) == len(e["inputs_position"]) == len(e["inputs"])
             for segment in range(1, max(e["inputs_segmentation"]) + 1):
-                number, square = (
-                    "".join(
-                        chr(i - 2) for i, s in zip(e[side], segments, strict=True) if s == segment
-                    )
-                    for side in ("inputs", "targets")
-                    for segments in [e[f"{side}_segmentation"]]
-                )
-                found.append(int(number[:-1]))
-                assert int(square[:-1]) == found[-1] ** 2
+                texts = []
+                for side in ("inputs", "targets"):
+                    ids = zip(e[side], e[f"{side}_segmentation"], strict=True)
+                    texts.append("".join(chr(i - 2) for i, s in ids if s == segment and i > 1))
+                found.append(int(texts[0]))
+                assert int(texts[1]) == found[-1] ** 2
     assert sorted(found) == list(range(1000))
 
 

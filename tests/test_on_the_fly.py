@@ -228,9 +228,8 @@ def test_what_cannot_be_read_on_the_fly(tmp_path, problem, changes, message):
 )
 def test_what_is_wrong_in_the_text_reaches_the_user_in_a_line(tmp_path, problem, message):
     (tmp_path / Words().vocab_filename).write_text("<pad>\n<EOS>\nknown\n")
-    batches = read(problem(), "dev", tmp_path)
     with pytest.raises(UserError, match=message) as raised, plain_errors():
-        list(batches)
+        list(read(problem(), "dev", tmp_path))
     assert "\n" not in str(raised.value)
 
 

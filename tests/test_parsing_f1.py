@@ -24,7 +24,7 @@ def figures_of(summary):
 
 
 @pytest.mark.parametrize(
-    "pair, expected", zip(SENTENCES.values(), FIGURES, strict=True), ids=SENTENCES
+    "pair, expected", [*zip(SENTENCES.values(), FIGURES, strict=True)], ids=SENTENCES
 )
 def test_a_sentence_counts_as_in_evalb(pair, expected):
     (found,) = parsing_f1(*([tree] for tree in pair)).by_sentence

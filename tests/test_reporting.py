@@ -11,12 +11,7 @@ from tensorflow.core.util import event_pb2
 
 from t2t_keras import protobuf, registry
 from t2t_keras.training.engine import Totals
-from t2t_keras.training.reporting import (
-    ATTENTION_PIXELS,
-    EventLog,
-    LossRecord,
-    attention_images,
-)
+from t2t_keras.training.reporting import ATTENTION_PIXELS, EventLog, LossRecord, attention_images
 
 BATCH = {
     "inputs": np.array([[5, 9, 1, 0], [5, 9, 3, 1]], np.int32),
@@ -100,27 +95,29 @@ def test_a_picture_of_every_layer_shows_its_weights():
             np.testing.assert_allclose(columns, wanted, atol=1)
 
 
+def packed(ids, segments, positions):
+    """Both sides alike."""
+    fields = {"": ids, "_segmentation": segments, "_position": positions}
+    sides = ("inputs", "targets")
+    return {f"{s}{name}": np.array([row], np.int32) for s in sides for name, row in fields.items()}
+
+
 def test_packed_rows():
-    packed = {}
-    for side, ids in BATCH.items():
-        packed[side] = ids[1:]
-        packed[f"{side}_segmentation"] = np.ones_like(ids[1:])
-        packed[f"{side}_position"] = np.arange(ids.shape[1], dtype=np.int32)[None]
-    plain = {side: ids[1:] for side, ids in BATCH.items()}
-    model = small_model()
-    ours, wanted = attention_images(model, packed), attention_images(model, plain)
+    model, ids = small_model(), [5, 9, 3, 1]
+    ours = attention_images(model, packed(ids, [1] * 4, range(4)))
+    wanted = attention_images(model, {side: np.array([ids], np.int32) for side in BATCH})
     assert max(np.abs(ours[name].astype(int) - wanted[name]).max() for name in wanted) <= 1
-
-
-def test_packed_rows_with_zeros_between():
-    ids = np.array([[5, 1, 0, 9, 1, 0]], np.int32)
-    packed = {}
-    for side in BATCH:
-        packed[side] = ids
-        packed[f"{side}_segmentation"] = np.array([[1, 1, 0, 2, 2, 0]], np.int32)
-        packed[f"{side}_position"] = np.array([[0, 1, 0, 0, 1, 0]], np.int32)
-    image = attention_images(small_model(), packed)["encoder/layer_0"]
+    with_zeros = packed([5, 1, 0, 9, 1, 0], [1, 1, 0, 2, 2, 0], [0, 1, 0, 0, 1, 0])
+    image = attention_images(model, with_zeros)["encoder/layer_0"]
     assert image.shape == (5 * ATTENTION_PIXELS, (2 * 5 + 1) * ATTENTION_PIXELS, 3)
+
+
+def events(log, directory):
+    log.flush()
+    [path] = directory.iterdir()
+    records = tf.data.TFRecordDataset(str(path)).as_numpy_iterator()
+    _, *written = map(event_pb2.Event.FromString, records)
+    return written
 
 
 def test_tensorboard_finds_settings_and_facts_of_a_run(tmp_path):
@@ -128,11 +125,9 @@ def test_tensorboard_finds_settings_and_facts_of_a_run(tmp_path):
     facts = {"problem": "p", "starts": [{"host": "old"}, {"host": "new", "command": "a*b"}]}
     log = EventLog(str(tmp_path))
     log.write_run(7, registry.hparams("transformer_tiny"), facts)
-    log.flush()
-    [path] = tmp_path.iterdir()
-    records = [event_pb2.Event.FromString(r.numpy()) for r in tf.data.TFRecordDataset(str(path))]
-    settings, run, hparams = (value for event in records[1:] for value in event.summary.value)
-    assert {event.step for event in records[1:]} == {7}
+    written = events(log, tmp_path)
+    settings, run, hparams = (value for event in written for value in event.summary.value)
+    assert {event.step for event in written} == {7}
     for value, row in ((settings, "| num_heads | `4` |"), (run, "| command | `a*b` |")):
         assert value.metadata.plugin_data.plugin_name == "text"
         lines = tf.make_ndarray(value.tensor).item().decode().splitlines()
@@ -155,10 +150,7 @@ def test_tensorboard_finds_curves_and_pictures(tmp_path):
     image = np.arange(2 * 3 * 3, dtype=np.uint8).reshape(2, 3, 3)
     log.write(7, {"loss": 1.5})
     log.write_images(8, {"encoder/layer_0": image})
-    log.flush()
-    [path] = tmp_path.iterdir()
-    records = [event_pb2.Event.FromString(r.numpy()) for r in tf.data.TFRecordDataset(str(path))]
-    curve, picture = records[1:]
+    curve, picture = events(log, tmp_path)
     assert (curve.step, picture.step) == (7, 8)
     [value] = curve.summary.value
     assert value.metadata.plugin_data.plugin_name == "scalars"

@@ -182,18 +182,10 @@ def test_all_that_is_kept_between_steps_is_in_a_checkpoint(
     assert_same(tmp_path / "whole", tmp_path / "parts", 6, every=2)
 
 
-def test_stops_early_and_names_the_best(data_dir, tmp_path, capsys):
+def test_stops_early_and_names_the_best(data_dir, tmp_path):
     stopping = EarlyStopping(steps=2, metric="accuracy", delta=1.0)
-    going = trainer(
-        data_dir,
-        tmp_path,
-        20,
-        local_eval_frequency=2,
-        early_stopping=stopping,
-        best_metric="accuracy",
-        keep_checkpoint_max=1,
-    )
-    figures = going.run()
+    settings = {"best_metric": "accuracy", "keep_checkpoint_max": 1, "early_stopping": stopping}
+    figures = trainer(data_dir, tmp_path, 20, local_eval_frequency=2, **settings).run()
     assert figures.keys() == {"loss", "accuracy", "bleu"}
     assert "accuracy of dev has not improved by 1.0 for 2 steps" in ending(tmp_path)
     rows = [json.loads(row) for row in (tmp_path / "evaluations.jsonl").read_text().splitlines()]
@@ -246,40 +238,36 @@ def test_writes_settings_scalars_and_what_ran(data_dir, tmp_path, whole):
 
 def test_records_how_far_it_is_and_what_took_how_long_while_it_trains(whole):
     """As `run.json` says it in the evaluations of steps 5, 10 and 12."""
-    last = json.loads((whole[0] / "run.json").read_text())["starts"][0]
-    first, second, third = whole[2]
+    start = json.loads((whole[0] / "run.json").read_text())["starts"][0]
+    last, (first, second, third) = start, whole[2]
     assert "seconds" not in first and "step" not in first
     assert [start["step"] for start in (second, third, last)] == [5, 10, 12]
     assert second["ended"] == third["ended"] == ""
-    for earlier, later in (
-        (second["seconds"], third["seconds"]),
-        (third["seconds"], last["seconds"]),
-    ):
+    second, third, last = second["seconds"], third["seconds"], last["seconds"]
+    for earlier, later in ((second, third), (third, last)):
         for phase in ("training", "evaluation", "saving"):
             assert later[phase] > earlier[phase] > 0
         for phase in ("compilation", "restoring"):
             assert later[phase] == earlier[phase] >= 0
-    times = [datetime.datetime.fromisoformat(last[key]) for key in ("started", "noted")]
-    assert sum(last["seconds"].values()) < (times[1] - times[0]).total_seconds() + 1
+    times = [datetime.datetime.fromisoformat(start[key]) for key in ("started", "noted")]
+    assert sum(last.values()) < (times[1] - times[0]).total_seconds() + 1
 
 
-@pytest.mark.parametrize("error", [tf.errors.UnavailableError, tf.errors.AbortedError])
-def test_a_host_that_is_gone_is_said_in_a_line(data_dir, tmp_path, error):
-    def lose_it():
-        raise error(None, None, "Socket closed")
-
-    with pytest.raises(UserError, match=r"another host of this run has ended.*start all 1 again"):
-        after(trainer(data_dir, tmp_path, 12), 1, lose_it).run()
-    assert ending(tmp_path).startswith("another host of this run")
-
-
-def test_data_that_is_damaged_is_recorded_as_the_end(data_dir, tmp_path):
+@pytest.mark.parametrize(
+    ("error", "said", "told"),
+    [
+        (tf.errors.UnavailableError, "Socket closed", r"another host of this run has ended.*start all 1 again"),
+        (tf.errors.AbortedError, "Socket closed", r"another host of this run has ended.*start all 1 again"),
+        (tf.errors.UnknownError, "UserError: Example 7 is damaged.\n\nin a graph", r"^Example 7 is damaged\.$"),
+    ],
+)  # fmt: skip
+def test_why_a_run_ended_is_told_and_recorded(data_dir, tmp_path, error, said, told):
     def fail():
-        raise tf.errors.UnknownError(None, None, "UserError: Example 7 is damaged.\n\nin a graph")
+        raise error(None, None, said)
 
-    with pytest.raises(UserError, match=r"^Example 7 is damaged\.$"):
+    with pytest.raises(UserError, match=told) as raised:
         after(trainer(data_dir, tmp_path, 12), 1, fail).run()
-    assert ending(tmp_path) == "Example 7 is damaged."
+    assert ending(tmp_path) == str(raised.value)
 
 
 def test_what_a_killed_start_left_is_put_right(data_dir, tmp_path, whole):
@@ -307,26 +295,23 @@ def test_says_what_it_runs_on(data_dir, tmp_path):
 
 
 def test_other_settings_are_refused_with_the_difference(data_dir, whole):
-    with pytest.raises(UserError, match="filter_size was 32 and is now 64"):
-        trainer(data_dir, whole[0], 1, SMALL.replace("filter_size=32", "filter_size=64"))
-    with pytest.raises(UserError, match="random_seed was 0 and is now 5"):
-        trainer(data_dir, whole[0], 1, engine={"random_seed": 5})
-    with pytest.raises(UserError, match=r"random_seed must be from 0 to 2\*\*32 - 1, got -1"):
-        trainer(data_dir, whole[0], 1, engine={"random_seed": -1})
-    with pytest.raises(UserError, match=r"ema was 0\.0 and is now 0\.9"):
-        trainer(data_dir, whole[0], 1, engine={"ema": 0.9})
+    for settings, message in (
+        ({"hparams": SMALL.replace("filter_size=32", "filter_size=64")}, "filter_size was 32 and is now 64"),
+        ({"engine": {"random_seed": 5}}, "random_seed was 0 and is now 5"),
+        ({"engine": {"random_seed": -1}}, r"random_seed must be from 0 to 2\*\*32 - 1, got -1"),
+        ({"engine": {"ema": 0.9}}, r"ema was 0\.0 and is now 0\.9"),
+    ):  # fmt: skip
+        with pytest.raises(UserError, match=message):
+            trainer(data_dir, whole[0], 1, **settings)
+
+
+OTHER = SMALL.replace("constant=1.0", "constant=2.0")
 
 
 def test_two_starts_at_once_in_a_new_directory(data_dir, tmp_path):
     """Both have found it empty: the second waits for the lock, and then sees what the first wrote."""
-    first, second, other = (
-        trainer(data_dir, tmp_path, steps, hparams)
-        for steps, hparams in (
-            (3, SMALL),
-            (6, SMALL),
-            (3, SMALL.replace("constant=1.0", "constant=2.0")),
-        )
-    )
+    first, second = (trainer(data_dir, tmp_path, steps) for steps in (3, 6))
+    other = trainer(data_dir, tmp_path, 3, OTHER)
     first.run()
     with pytest.raises(UserError, match=r"learning_rate_constant was 1\.0 and is now 2\.0"):
         other.run()
@@ -336,7 +321,8 @@ def test_two_starts_at_once_in_a_new_directory(data_dir, tmp_path):
 
 
 def test_a_start_with_other_settings_does_not_wait_for_a_run(data_dir, tmp_path, capsys):
-    other = trainer(data_dir, tmp_path, 3, SMALL.replace("constant=1.0", "constant=2.0"))
+    other = trainer(data_dir, tmp_path, 3, OTHER)
+
     write_settings(str(tmp_path), registry.hparams(SMALL), {})
     with locked_directory(tmp_path), pytest.raises(UserError, match="learning_rate_constant was"):
         other.run()

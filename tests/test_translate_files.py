@@ -20,7 +20,6 @@ VOCABULARY = "vocab.translate_files.subwords"
 
 
 @pytest.fixture
-@pytest.fixture
 def files(tmp_path):
     """Rows of letters and the same backwards: pairs of files by split."""
     folder, by_split = tmp_path / "text", {}
