@@ -1,6 +1,5 @@
 """Encoding and decoding inside a graph: equal to the encoders of single texts, on everything."""
 
-import gzip
 import json
 import pickle
 import re
@@ -17,11 +16,6 @@ from hypothesis import given, settings, strategies as st
 from t2t_keras.errors import UserError
 from t2t_keras.text import ByteTextEncoder, SubwordTextEncoder, TokenTextEncoder
 from t2t_keras.text.graph_subwords import build_table
-
-SHARED = Path(__file__).parents[2] / "shared"
-needs_shared = pytest.mark.skipif(
-    not SHARED.exists(), reason="needs T2T's vocabulary and texts in ../shared"
-)
 
 LINES = [
     "Zwei junge Männer, low lower lowest.",
@@ -150,29 +144,6 @@ def test_many_escapes_take_no_longer_than_other_text():
     texts = [chr(0x10000 + i) * 60 for i in range(2000)]  # a million ids; not with squared effort
     ids = SUBWORDS.encode_tensor(tf.constant(texts))
     assert [text.decode() for text in SUBWORDS.decode_tensor(ids).numpy()] == texts
-
-
-@needs_shared
-def test_equals_t2t_on_every_case():
-    with gzip.open(SHARED / "golden/text/subword_cases.json.gz", "rt", encoding="utf-8") as file:
-        cases = json.load(file)
-    vocabulary = "golden/t2t_release/vocab.translate_ende_wmt32k.32768.subwords"
-    encoder = SubwordTextEncoder(SHARED / vocabulary)
-    assert encoded(encoder, [case["text"] for case in cases]) == [case["ids"] for case in cases]
-    assert decoded(encoder, [case["ids"] for case in cases]) == [case["decoded"] for case in cases]
-
-
-@needs_shared
-def test_equals_python_on_real_lines():
-    vocabulary = "golden/text/vocab.multi30k_first2000.1024.subwords"
-    encoder = SubwordTextEncoder(SHARED / vocabulary)
-    lines = []
-    for language in ("de", "en", "fr"):
-        path = SHARED / f"data/multi30k/val.{language}.gz"
-        lines += gzip.open(path, "rt", encoding="utf-8").read().split("\n")
-    ids = [encoder.encode(line) for line in lines]
-    assert encoded(encoder, lines) == ids
-    assert decoded(encoder, ids) == lines
 
 
 # Where it can be used

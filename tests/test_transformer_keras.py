@@ -143,14 +143,6 @@ def test_half_precision_gradients_are_float32_and_near():
             assert np.abs(ours - theirs).max() <= 0.15 * np.abs(theirs).max() + 1e-4
 
 
-@pytest.mark.parametrize("name", ["shared", "relative"])
-def test_xla_equals_eager(name, model_of):
-    model = model_of(name)
-    wanted = np.asarray(model(INPUTS))
-    compiled = tf.function(lambda: model(INPUTS), jit_compile=True)
-    np.testing.assert_allclose(compiled(), wanted, atol=1e-5 * np.abs(wanted).max())
-
-
 def test_functional_wiring(model_of):
     model = model_of("shared")
     source, targets = (keras.Input((None,), dtype="int32") for _ in range(2))

@@ -5,13 +5,10 @@ import functools
 import keras
 import numpy as np
 import pytest
-import tensorflow as tf
 from layer_checks import random_tensor
 from networks import numpy_logits, small_model
 
-import t2t_keras as t2t
 from t2t_keras.data.generation.packing import pack
-from t2t_keras.decoding import DecodeSettings, Translator
 from t2t_keras.errors import UserError
 from t2t_keras.layers import TransformerDecoder, TransformerEncoder, segment_bias
 
@@ -113,16 +110,6 @@ def test_with_spacing_a_pair_is_as_if_alone(name):
         np.testing.assert_allclose(of_pair(logits, batch, place), wanted, atol=2e-5)
 
 
-def test_the_loss_of_a_packed_batch_is_that_of_its_pairs():
-    model = variant("prenorm")
-    batch, _ = packed(spacing=1)
-    for smoothing in (0.0, 0.1):
-        loss, tokens = t2t.losses.padded_cross_entropy(model(batch), batch["targets"], smoothing)
-        wanted, _ = t2t.losses.padded_cross_entropy(model(APART), APART["targets"], smoothing)
-        assert float(tokens) == sum(len(pair["targets"]) for pair in PAIRS)
-        assert float(loss) == pytest.approx(float(wanted), rel=1e-5)
-
-
 def test_without_spacing_a_pair_begins_with_the_end_of_the_one_before():
     """T2T shifts the row: the pair sees an end of sentence first, where a lone one sees zeros."""
     model = variant("prenorm")
@@ -189,30 +176,6 @@ def test_a_unidirectional_encoder_sees_earlier_pairs_of_its_row():
     np.testing.assert_allclose(after[0][segments == 1], memory[0][segments == 1], atol=1e-5)
 
 
-def test_weights_of_attention_stay_within_a_pair():
-    batch, _ = packed(spacing=1)
-    _, weights = variant("prenorm")(batch, return_attention_weights=True)
-    source, target = batch["inputs_segmentation"], batch["targets_segmentation"]
-    sides = {"encoder": (source, source), "decoder": (target, target), "encdec": (target, source)}
-    for name, (queries, keys) in sides.items():
-        same = queries[:, :, None] == keys[:, None, :]
-        for layer in weights[name]:
-            layer = np.asarray(layer).max(1)  # over heads
-            assert (layer[(queries > 0)[:, :, None] & ~same] == 0).all()
-            assert (layer[same] > 0).any()
-
-
-def test_one_pair_a_row_equals_plain_rows():
-    model = variant("prenorm")
-    longer = [{"inputs": [9] * 9 + [1], "targets": [8] * 9 + [1]}, PAIRS[0]]
-    batch = padded([row for pair in longer for row in pack([pair], 10)], 10)
-    tokens = batch["targets"] != 0
-    plain = model({side: batch[side] for side in ("inputs", "targets")})
-    np.testing.assert_allclose(
-        np.asarray(model(batch))[tokens], np.asarray(plain)[tokens], atol=1e-5
-    )
-
-
 @pytest.mark.parametrize("dtype", ["mixed_bfloat16", "mixed_float16"])
 def test_half_precision_keeps_pairs_apart(dtype):
     model = small_model("num_hidden_layers=1", dtype=dtype)
@@ -238,24 +201,6 @@ def test_a_saved_model_takes_packed_rows(tmp_path):
     model.save(tmp_path / "model.keras")
     loaded = keras.models.load_model(tmp_path / "model.keras")
     np.testing.assert_array_equal(loaded(batch), model(batch))
-
-
-def test_a_packed_problem_s_model_decodes_plain_text():
-    """Decoding has one sentence in each row, as T2T: in training, the first pair of a row."""
-    plain = "attention_dropout=0.0,relu_dropout=0.0,layer_prepostprocess_dropout=0.0"
-    model = small_model(f"{plain},label_smoothing=0.0", source_vocab=258, target_vocab=258)
-    encoder = t2t.text.ByteTextEncoder()
-    step = t2t.training.TrainStep(model, keras.optimizers.Adam(0.01), seed=0, xla=False)
-    lines = ["abc", "ba", "cab", "c"]
-    pairs = [{side: [*encoder.encode(line), 1] for side in ("inputs", "targets")} for line in lines]
-    batch, _ = packed(pairs=pairs, spacing=1)
-    batch = {name: tf.constant(array) for name, array in batch.items()}
-    for _ in range(150):
-        loss, tokens = step(batch)
-    assert float(loss / tokens) < 0.05
-    settings = DecodeSettings(beam_size=1, extra_length=2)
-    translator = Translator(model, {"inputs": encoder, "targets": encoder}, settings)
-    assert [translation.texts[0] for translation in translator.translate(lines)] == lines
 
 
 SMALL = {"num_heads": 2, "filter_size": 12, "num_layers": 2}

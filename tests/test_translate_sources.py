@@ -10,7 +10,7 @@ from t2t_keras import registry
 from t2t_keras.cli.datagen import describe
 from t2t_keras.data import TranslateProblem
 from t2t_keras.data.shards import count_examples, find_shards
-from t2t_keras.data.sources import data_files, download, pair_readers
+from t2t_keras.data.sources import data_files, download
 from t2t_keras.data.sources.data_files import local_sources, read_sources
 from t2t_keras.errors import UserError
 
@@ -122,16 +122,6 @@ def test_german_from_archives_to_shards(tmp_path):
     assert (data_dir / "vocab.translate_ende_wmt8k.8192.subwords").exists()
     turned = sorted(pair[::-1] for pair in expected("de", "dev", count=3))
     assert stored(problem, "dev", data_dir) == turned
-
-
-def test_every_file_is_checked_once(tmp_path):
-    wmt_archives(tmp_path, "de")
-    problem = registry.problem("translate_ende_wmt32k")
-    before = pair_readers._text_size.cache_info().misses
-    assert len(list(problem.generate_text_for_vocab("", tmp_path))) == 48
-    samples(problem, tmp_path, "train")
-    samples(problem, tmp_path, "train")
-    assert pair_readers._text_size.cache_info().misses == before + 6
 
 
 def test_what_gunzip_left_is_used(tmp_path):
