@@ -99,18 +99,6 @@ def test_padding_of_tensor2tensor_is_to_the_longest_of_each_side(tmp_path):
     assert (batch["inputs"].shape, batch["targets"].shape) == ((2, 5), (2, 6))
 
 
-def test_an_example_goes_to_the_first_edge_that_holds_it(tmp_path):
-    batches = once(tmp_path, of_lengths((4, 5, 6, 7)))
-    found = {batch["inputs"].shape[1]: sorted(numbers([batch])) for batch in batches}
-    assert found == {4: [0], 6: [1, 2], 12: [3]}
-
-
-def test_buckets_of_tensor2tensor(tmp_path):
-    """A length that equals a boundary belongs to the bucket above it."""
-    batches = once(tmp_path, of_lengths((3, 4, 7, 8)), pad_to_boundary=False)
-    assert sorted(sorted(numbers([batch])) for batch in batches) == [[0], [1, 2], [3]]
-
-
 @pytest.mark.parametrize("split", ["train", "dev"])
 def test_batches_of_tensor2tensor_by_a_setting(data_dir, split):
     """The very batches; trimmed, as they are without XLA, they have its shapes, too."""
@@ -122,11 +110,6 @@ def test_batches_of_tensor2tensor_by_a_setting(data_dir, split):
             np.testing.assert_array_equal(batch[side], one[side])
     if split == "train":
         assert shapes(made) == set(bucket_shapes(hp))
-
-
-def test_one_epoch_has_every_example_once(data_dir):
-    batches = list(dataset(Toy(), "train", data_dir, settings(), repeat=False))
-    assert sorted(numbers(batches)) == list(range(200))
 
 
 def test_what_an_epoch_leaves_over_carries_over(data_dir):
@@ -162,13 +145,6 @@ def test_order_depends_on_the_seed(data_dir):
 
     assert order(3) == order(3)
     assert order(3) != order(4)
-
-
-def test_epochs_come_in_different_order(data_dir):
-    hp = settings(batch_shuffle_size=0, batch_size=12, max_length=12, min_length_bucket=12)
-    order = numbers(dataset(Toy(), "train", data_dir, hp).take(400))
-    assert sorted(order[:200]) == sorted(order[200:]) == list(range(200))
-    assert order[:200] != order[200:]
 
 
 def equal(one, other):

@@ -62,6 +62,7 @@ def test_set_with_overrides(empty):
         ("smal", "unknown hparams set 'smal'. Did you mean 'small'?"),
         ("transformer_tall", "'transformer_tall' of tensor2tensor is not supported: it pre-trains"),
         ("small,other_name", "got 2 (small, other_name)"),
+        ("nothing", "must return an HParams, got NoneType"),
         ("", "got none"),
         ("batch_size=3", "got none"),
         ("small,batch_sise=3", "Did you mean 'batch_size'?"),
@@ -69,15 +70,10 @@ def test_set_with_overrides(empty):
     ],
 )
 def test_wrong_set(empty, spec, message):
+    registry.register_hparams("nothing")(lambda: None)
     with pytest.raises(UserError) as caught:
         registry.hparams(spec)
     assert message in str(caught.value)
-
-
-def test_set_that_returns_something_else(empty):
-    registry.register_hparams("nothing")(lambda: None)
-    with pytest.raises(UserError, match="must return an HParams, got NoneType"):
-        registry.hparams("nothing")
 
 
 @pytest.mark.parametrize(
@@ -112,17 +108,19 @@ def test_wrong_problem_names(empty):
         registry.problem("_rev")
 
 
-def test_names_are_taken_once(empty):
-    with pytest.raises(UserError, match="hparams set 'small' is registered already"):
-        registry.register_hparams("small")(HParams)
-    with pytest.raises(UserError, match="problem 'by_hand' is registered already"):
-        registry.register_problem("by_hand")(object)
-    with pytest.raises(UserError, match="problem 'translate_ende' is registered already"):
-        registry.register_problem("translate_ende")(object)
-    with pytest.raises(UserError, match="problem 'by_hand' is registered already"):
-        registry.register_problem_alias("by_hand", "translate_ende_wmt32k")
-    with pytest.raises(UserError, match="must not end in"):
-        registry.register_problem("something_rev")(object)
+@pytest.mark.parametrize(
+    ("register", "message"),
+    [
+        (lambda: registry.register_hparams("small")(HParams), "hparams set 'small' is registered already"),
+        (lambda: registry.register_problem("by_hand")(object), "problem 'by_hand' is registered already"),
+        (lambda: registry.register_problem("translate_ende")(object), "problem 'translate_ende' is registered already"),
+        (lambda: registry.register_problem_alias("by_hand", "translate_ende_wmt32k"), "problem 'by_hand' is registered already"),
+        (lambda: registry.register_problem("something_rev")(object), "must not end in"),
+    ],
+)  # fmt: skip
+def test_names_are_taken_once(empty, register, message):
+    with pytest.raises(UserError, match=message):
+        register()
 
 
 # Classes of T2T's problems and their registered names
@@ -143,10 +141,8 @@ def test_user_directory(empty, tmp_path):
     package.mkdir()
     (package / "__init__.py").write_text("from . import sets\n")
     (package / "sets.py").write_text(
-        "from t2t_keras import registry\n"
-        "from .numbers_of_mine import SIZE\n"
-        "@registry.register_hparams\n"
-        "def my_own_set():\n"
+        "from t2t_keras import registry\nfrom .numbers_of_mine import SIZE\n"
+        "@registry.register_hparams\ndef my_own_set():\n"
         "    return registry.hparams('small').replace(hidden_size=SIZE)\n"
     )
     (package / "numbers_of_mine.py").write_text("SIZE = 24\n")

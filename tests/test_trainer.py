@@ -73,9 +73,7 @@ def ending(directory):
 
 def assert_same(one, other, step, every=3):
     """The same run, bit for bit: variables, curve of the loss, evaluations."""
-    arrays, others = (
-        checkpoints.read(str(directory / f"model.ckpt-{step}")) for directory in (one, other)
-    )
+    arrays, others = (checkpoints.read(str(run / f"model.ckpt-{step}")) for run in (one, other))
     assert arrays.keys() == others.keys()
     for name, array in arrays.items():
         np.testing.assert_array_equal(array, others[name], err_msg=name)
@@ -103,18 +101,12 @@ def whole(data_dir, tmp_path_factory):
 
 def test_learns_to_turn_rows_round(data_dir, tmp_path):
     """Worst of five seeds, with oneDNN and without: 0.003, 0.998, BLEU 100."""
-    hparams = toy.hparams(
-        num_hidden_layers=1,
-        label_smoothing=0.0,
-        layer_prepostprocess_dropout=0.0,
-        learning_rate_schedule="constant*linear_warmup*rsqrt_decay*linear_decay*rsqrt_hidden_size",
-        learning_rate_warmup_steps=100,
-        learning_rate_decay_steps=200,
-    )
+    schedule = "constant*linear_warmup*rsqrt_decay*linear_decay*rsqrt_hidden_size"
+    steps = {"learning_rate_warmup_steps": 100, "learning_rate_decay_steps": 200}
+    dropout = {"label_smoothing": 0.0, "layer_prepostprocess_dropout": 0.0}
+    hparams = toy.hparams(num_hidden_layers=1, learning_rate_schedule=schedule, **steps, **dropout)
     figures = trainer(data_dir, tmp_path / "run", 400, hparams, eval_steps=0).run()
-    assert figures["accuracy"] > 0.98
-    assert figures["bleu"] > 90
-    assert figures["loss"] < 0.1
+    assert figures["accuracy"] > 0.98 and figures["bleu"] > 90 and figures["loss"] < 0.1
     model = checkpoints.load_model(str(tmp_path / "run"))
     encoders = registry.problem(toy.PROBLEM).get_feature_encoders(data_dir)
     settings = DecodeSettings(beam_size=4, extra_length=2, batch_size=2)  # BLEU is by a beam of one
@@ -157,12 +149,12 @@ def test_a_finished_run_is_not_evaluated_again(data_dir, whole):
     assert again.run() == whole[1]
 
 
+MULTISTEP = "optimizer=multistep_adam,optimizer_multistep_accumulate_steps=3"
+
+
 @pytest.mark.parametrize(
     ("hparams", "engine"),
-    [
-        ("optimizer=multistep_adam,optimizer_multistep_accumulate_steps=3", {"ema": 0.9}),
-        ("optimizer=adafactor", {"precision": "float16"}),
-    ],
+    [(MULTISTEP, {"ema": 0.9}), ("optimizer=adafactor", {"precision": "float16"})],
 )
 @pytest.mark.usefixtures("eagerly")
 def test_all_that_is_kept_between_steps_is_in_a_checkpoint(
@@ -224,10 +216,10 @@ def test_writes_settings_scalars_and_what_ran(data_dir, tmp_path, whole):
     assert min(start["seconds"].values()) >= 0
     hp = json.loads((whole[0] / "hparams.json").read_text())
     assert hp["hidden_size"] == 32
-    written = {}
-    for folder in (".", "eval"):
-        for events in (whole[0] / folder).glob("events.*"):
-            written[folder] = written.get(folder, b"") + events.read_bytes()
+    written = {
+        folder: b"".join(events.read_bytes() for events in (whole[0] / folder).glob("events.*"))
+        for folder in (".", "eval")
+    }
     for tag in (b"loss", b"learning_rate", b"gradient_norm", b"tokens_per_second", b"scalars"):
         assert tag in written["."]
     for text in (b"_hparams_/session_start_info", f"| problem | `{toy.PROBLEM}` |".encode()):

@@ -58,10 +58,9 @@ def test_config_has_the_set_and_what_was_added_to_it():
 
 def test_saved_models_load_in_a_fresh_process(tmp_path, model_of):
     """The model and every layer, by `keras.models.load_model` after one import of ours."""
-    layers = t2t.layers
+    layers, small = t2t.layers, {"num_heads": 2, "filter_size": 12}
     sequence, memory = keras.Input((None, 8)), keras.Input((None, 8))
     ids = keras.Input((None,), dtype="int32")
-    small = {"num_heads": 2, "filter_size": 12}
     embedded = layers.SharedEmbedding(vocab_size=23, hidden_size=8)(ids)
     wired = {
         "attention": layers.MultiHeadAttention(num_heads=2, max_relative_position=2)(sequence),
@@ -114,10 +113,9 @@ np.savez({str(tmp_path / "results.npz")!r}, **{{n: np.asarray(r) for n, r in res
 
 
 @pytest.mark.parametrize("name", ["shared", "learned", "relative"])
-@pytest.mark.parametrize(
-    ("policy", "tolerance"), [("mixed_bfloat16", 0.06), ("mixed_float16", 0.01)]
-)
-def test_half_precision(name, policy, tolerance, model_of):
+@pytest.mark.parametrize("policy", ["mixed_bfloat16", "mixed_float16"])
+def test_half_precision(name, policy, model_of):
+    tolerance = 0.06 if policy == "mixed_bfloat16" else 0.01
     half = small_model(MODELS[name], dtype=policy)
     logits, weights = half(INPUTS, return_attention_weights=True)
     assert logits.dtype == "float32"
@@ -131,9 +129,8 @@ def test_half_precision(name, policy, tolerance, model_of):
 
 
 def test_half_precision_gradients_are_float32_and_near():
-    no_dropout = (
-        f"{SMALLEST},layer_prepostprocess_dropout=0.0,attention_dropout=0.0,relu_dropout=0.0"
-    )
+    rates = "layer_prepostprocess_dropout=0.0,attention_dropout=0.0,relu_dropout=0.0"
+    no_dropout = f"{SMALLEST},{rates}"
     wanted = gradients(small_model(no_dropout), INPUTS)
     for policy in ("mixed_bfloat16", "mixed_float16"):
         half = gradients(small_model(no_dropout, dtype=policy), INPUTS)
