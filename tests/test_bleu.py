@@ -35,42 +35,30 @@ def test_a_perfect_translation():
     assert "tok:13a" in figures.signature
 
 
-def test_smoothing_by_hand():
+def mean(*precisions):
+    return 100 * math.prod(precisions) ** (1 / 4)
+
+
+BY_HAND = {
     # Precisions 3/4, 1/3, then 0/2 and 0/1, which count as (1/2)/2 and (1/4)/1.
-    figures = bleu(["a b c d"], ["a b x d"])
-    by_hand = 100 * (3 / 4 * 1 / 3 * 1 / 4 * 1 / 4) ** (1 / 4)
-    assert figures.t2t_cased == pytest.approx(by_hand, abs=1e-5)
-    assert figures.sacrebleu == pytest.approx(by_hand, abs=1e-9)
-    assert figures.paper_style == 0
-
-
-def test_case_by_hand():
-    figures = bleu(["A b c d"], ["a b c d"])
-    assert figures.t2t_uncased == 100
-    by_hand = 100 * (3 / 4 * 2 / 3 * 1 / 2 * 1 / 2) ** 0.25
-    assert figures.t2t_cased == pytest.approx(by_hand, abs=1e-5)
-
-
-def test_brevity_by_hand():
-    figures = bleu(["a b c d", "a b c d e f"], ["a b c d", "a b c d"])
-    by_hand = 100 * math.exp(1 - 10 / 8)
-    assert figures.t2t_cased == pytest.approx(by_hand, abs=1e-5)
-    assert figures.sacrebleu == pytest.approx(by_hand, abs=1e-9)
-    assert figures.paper_style == pytest.approx(by_hand, abs=1e-9)
-
-
-def test_orders_without_an_ngram_are_left_out_by_t2t_only_and_no_output_scores_nothing():
-    figures = bleu(["a b"], ["a b"])
-    assert (figures.t2t_cased, figures.sacrebleu) == (100, 0)
-    figures = bleu(["a b c d"], [""])
-    assert figures.t2t_cased == figures.sacrebleu == figures.paper_style == 0
-
-
-def test_compounds_count_in_parts():
+    "smoothing": (["a b c d"], ["a b x d"], [mean(3 / 4, 1 / 3, 1 / 4, 1 / 4)] * 2 + [0]),
+    "case": (["A b c d"], ["a b c d"], [mean(3 / 4, 2 / 3, 1 / 2, 1 / 2), None, None]),
+    "brevity": (["a b c d", "a b c d e f"], ["a b c d"] * 2, [100 * math.exp(1 - 10 / 8)] * 3),
+    "an order without an n-gram, left out by T2T only": (["a b"], ["a b"], [100, 0, None]),
+    "no output": (["a b c d"], [""], [0, 0, 0]),
     # ein rich ##AT##-##AT## text Format: the first 4 of 5 tokens match.
-    figures = bleu(["ein rich-text Format"], ["ein rich-text Formular"])
-    by_hand = 100 * (4 / 5 * 3 / 4 * 2 / 3 * 1 / 2) ** (1 / 4)
-    assert figures.paper_style == pytest.approx(by_hand, abs=1e-9)
+    "parts of compounds": (["ein rich-text Format"], ["ein rich-text Formular"], [None, None, mean(4 / 5, 3 / 4, 2 / 3, 1 / 2)]),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(("references", "hypotheses", "by_hand"), BY_HAND.values(), ids=BY_HAND)
+def test_by_hand(references, hypotheses, by_hand):
+    figures = bleu(references, hypotheses)
+    ours = (figures.t2t_cased, figures.sacrebleu, figures.paper_style)
+    for our, wanted, tolerance in zip(ours, by_hand, (1e-5, 1e-9, 1e-9), strict=True):
+        assert wanted is None or our == pytest.approx(wanted, abs=tolerance)
+    if references == ["A b c d"]:
+        assert figures.t2t_uncased == 100
 
 
 @pytest.mark.parametrize(

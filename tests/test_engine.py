@@ -149,6 +149,8 @@ def test_the_settings_choose_the_precision_unless_told():
     assert told.model.compute_dtype == "float32"
     with pytest.raises(UserError, match=r"precision is 'bfloat'.*Did you mean.*bfloat16.*float16"):
         engine(precision="bfloat")
+    with pytest.raises(UserError, match="ema must be"):
+        engine(ema=1.0)
 
 
 def test_rematerialised_layers_give_the_same_gradients():
@@ -191,11 +193,6 @@ def test_too_large_a_batch_says_what_to_lower():
     with pytest.raises(UserError, match=rf"1 x {length} source.*does not fit.*lower batch_size"):
         train(trained, [{"inputs": ids, "targets": ids[:, :8]}])
     gc.collect()
-
-
-def test_a_wrong_decay_of_the_average():
-    with pytest.raises(UserError, match="ema must be"):
-        engine(ema=1.0)
 
 
 # Updates of so many tokens

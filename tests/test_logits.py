@@ -134,9 +134,7 @@ def test_top_k_and_top_p_keep_the_best_tokens():
     np.testing.assert_array_equal(kept, [[1, 0, 1, 0], [0, 0, 1, 1]])
     kept = np.asarray(keep_top_k_top_p(logits, 1, None)) > -1e6
     np.testing.assert_array_equal(kept, [[1, 0, 0, 0], [0, 0, 0, 1]])
-
-
-def test_what_is_cut_off_stays_so_however_low_the_temperature():
+    # What is cut off stays so, however low the temperature.
     logits = np.log(np.array([[0.5, 0.1, 0.3, 0.1]], np.float32)) / np.float32(1e-9)
     for top_k, top_p in ((2, None), (0, np.float32(0.7))):
         kept = np.asarray(keep_top_k_top_p(logits, top_k, top_p))

@@ -80,7 +80,6 @@ def variables_like(values):
 
 
 @functools.cache
-@functools.cache
 def start_and_gradients():
     """Returns first values, and gradients of every size; one row of the table never has any."""
     random = np.random.default_rng(0)

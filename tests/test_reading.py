@@ -464,13 +464,10 @@ def test_reversed_and_copied_problems_read_the_same_files(tmp_path, flags, input
     assert [batch[side].numpy().tolist() for side in batch] == [[inputs], [targets]]
 
 
-def test_limits_that_drop_everything(data_dir):
+def test_data_without_examples_or_limits_that_drop_everything(data_dir, tmp_path):
     hp = settings(batch_size=8, max_length=1, min_length_bucket=1)
     with pytest.raises(UserError, match=r"longer than 1 ids \(max_length=1.*raise max_length"):
         dataset(Toy(), "train", data_dir, hp)
-
-
-def test_shards_without_examples(tmp_path):
     (tmp_path / "toy-dev-00000-of-00001").touch()
     with pytest.raises(UserError, match="hold no example"):
         dataset(Toy(), "dev", tmp_path, settings())

@@ -41,15 +41,12 @@ def empty(monkeypatch):
     registry.register_problem_alias("backwards", "by_hand_rev")
 
 
-def test_sets_by_name(empty):
+def test_sets_by_name_and_with_overrides(empty):
     assert registry.list_hparams() == ["other_name", "small"]
     assert registry.hparams("small").hidden_size == 8
     assert registry.hparams("small").set_name == "small"
     assert registry.hparams("other_name") == HParams(hidden_size=8, num_heads=2)
     assert registry.hparams("other_name").set_name == "other_name"
-
-
-def test_set_with_overrides(empty):
     hp = registry.hparams("small,batch_size=1024,relu_dropout_broadcast_dims=[0,1]", "num_heads=4")
     assert (hp.batch_size, hp.relu_dropout_broadcast_dims, hp.num_heads) == (1024, "0,1", 4)
     assert registry.hparams("batch_size=7,small").batch_size == 7

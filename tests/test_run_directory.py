@@ -28,7 +28,9 @@ def directory(tmp_path):
 
 
 def test_a_run_of_t2t_goes_on_with_its_settings(directory):
+    recorded, _ = checkpoints.read_settings(directory)
     hp = registry.hparams(OLD)
+    assert recorded.moe_loss_coef != hp.moe_loss_coef  # which has no effect
     checkpoints.write_settings(directory, hp, {"problem": "translate_ende_wmt8k"})
     assert checkpoints.read_settings(directory) == (hp, {"problem": "translate_ende_wmt8k"})
 
@@ -45,14 +47,6 @@ def test_settings_of_a_users_own_are_compared_too(tmp_path):
         checkpoints.write_settings(str(tmp_path), hp, {})
     with pytest.raises(UserError, match=r"my_rate was 0\.5 and is now 0\.25"):
         checkpoints.write_settings(str(tmp_path), hp.replace(my_rate=0.25), {})
-
-
-def test_settings_without_effect_may_differ(directory):
-    """T2T's old file has another `moe_loss_coef` than its sets have today."""
-    recorded, _ = checkpoints.read_settings(directory)
-    hp = registry.hparams(OLD)
-    assert recorded.moe_loss_coef != hp.moe_loss_coef
-    checkpoints.write_settings(directory, hp, {})
 
 
 def change(directory, **settings):

@@ -103,13 +103,10 @@ def test_cuts_the_longest_subtoken_first(encoder, text, subtokens):
     assert encoder.decode(encoder.encode(text)) == text
 
 
-def test_ids_are_line_numbers(encoder):
+def test_ids_are_line_numbers_and_others_are_skipped(encoder):
     assert encoder.encode("lower, low") == [2, 8, 4, 5, 3]
     assert encoder.vocab_size == len(HAND_MADE) == len(encoder.all_subtoken_strings)
     assert encoder.subtoken(-1) == encoder.subtoken(encoder.vocab_size) == ""
-
-
-def test_decoding_shows_reserved_ids_and_skips_unknown_ones(encoder):
     assert encoder.decode([3, 1]) == "low<EOS>"
     assert encoder.decode([3, -1, 10**6, 0]) == "low<pad>"
     assert encoder.decode([]) == ""
@@ -148,11 +145,6 @@ def test_a_quote_is_a_subtoken_like_others_and_a_byte_order_mark_is_none(tmp_pat
     assert SubwordTextEncoder(tmp_path / "vocab").encode("lower, low") == [2, 8, 4, 5, 3]
 
 
-def test_a_blank_entry_keeps_its_id(tmp_path):
-    encoder = SubwordTextEncoder(write(tmp_path / "vocab", ["<pad>", "<EOS>", "", "", "a", "_"]))
-    assert encoder.encode("a") == [4, 5]
-
-
 def test_stores_what_it_loads(encoder, tmp_path):
     encoder.store_to_file(tmp_path / "again")
     assert (tmp_path / "again").read_bytes() == (tmp_path / "vocab").read_bytes()
@@ -174,6 +166,9 @@ def test_caches_a_bounded_number_of_tokens(encoder, monkeypatch):
     assert [encoder.encode(text) for text in texts] == expected
     assert max(len(encoder._recent), len(encoder._earlier)) == 10
 
+    encoder.encode("l" * 10_000)  # no long ones
+    assert all(len(token) < 10_000 for token in (*encoder._recent, *encoder._earlier))
+
 
 def test_keeps_frequent_tokens_cached(encoder, monkeypatch):
     monkeypatch.setattr(encoders, "_CACHED", 10)
@@ -183,11 +178,6 @@ def test_keeps_frequent_tokens_cached(encoder, monkeypatch):
     for i in range(100):
         assert len(encoder.encode(f"lower {i}")) == 4
     assert cut == [str(i) for i in range(100)]
-
-
-def test_does_not_cache_long_tokens(encoder):
-    encoder.encode("l" * 10_000)
-    assert not encoder._recent
 
 
 @pytest.mark.parametrize(
@@ -207,9 +197,9 @@ def test_refuses_what_is_no_vocabulary(tmp_path, subtokens, message):
             encoder(path)
 
 
-def test_says_which_character_a_vocabulary_lacks(tmp_path):
-    encoder = SubwordTextEncoder(write(tmp_path / "vocab", ["<pad>", "<EOS>", "ab_"]))
-    assert encoder.encode("ab") == [2]
+def test_a_blank_entry_keeps_its_id_and_a_character_that_is_not_there_is_named(tmp_path):
+    encoder = SubwordTextEncoder(write(tmp_path / "vocab", ["<pad>", "<EOS>", "", "", "ab_"]))
+    assert encoder.encode("ab") == [4]
     with pytest.raises(UserError, match="single character 'b'"):
         encoder.encode("b")
 

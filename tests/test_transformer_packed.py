@@ -193,6 +193,8 @@ def test_a_batch_that_is_packed_by_half_is_refused():
     del batch["targets_position"]
     with pytest.raises(UserError, match=r"A packed batch must have .*; got no targets_position"):
         variant("prenorm")(batch)
+    with pytest.raises(ValueError, match="must be given together"):
+        TransformerDecoder(**SMALL)(X, MEMORY, segments=SEGMENTS)
 
 
 def test_a_saved_model_takes_packed_rows(tmp_path):
@@ -248,8 +250,3 @@ def test_segments_come_in_symbolic_models_too():
     encoder = TransformerEncoder(**SMALL)
     model = keras.Model([x, segments], encoder(x, segments=segments))
     np.testing.assert_allclose(model([X, SEGMENTS]), encoder(X, segments=SEGMENTS), atol=1e-6)
-
-
-def test_segments_of_one_side_are_refused():
-    with pytest.raises(ValueError, match="must be given together"):
-        TransformerDecoder(**SMALL)(X, MEMORY, segments=SEGMENTS)
