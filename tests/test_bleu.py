@@ -125,7 +125,7 @@ def test_paper_style_tokens(line, tokens):
     ],
 )
 def test_paper_style_tokens_of_french(line, tokens):
-    """As Moses's `tokenizer.perl -l fr`, whose Python port sacremoses gives the same."""
+    """Moses's `tokenizer.perl -l fr` and its Python port sacremoses give the same."""
     assert paper_style(line, "fr") == tokens.split()
 
 

@@ -42,7 +42,7 @@ every_case = pytest.mark.parametrize("case", SCHEMES["cases"], ids=lambda case: 
 
 @every_case
 def test_as_many_buckets_as_tensor2tensor_and_more_of_the_budget(case):
-    """For 240 settings: the number, the last edge, and rows times ids within `batch_size`."""
+    """The number, the last edge, and rows times ids within `batch_size` agree for 240 settings."""
     args = dict(zip(SCHEMES["args"], case[0], strict=True))
     args.pop("drop_long_sequences")
     replicas = args.pop("shard_multiplier")
@@ -60,7 +60,7 @@ def test_as_many_buckets_as_tensor2tensor_and_more_of_the_budget(case):
 
 @every_case
 def test_batches_and_scheme_are_those_of_tensor2tensor(case):
-    """With `t2t_batches`, for the same settings: its sizes, and a bucket up to each boundary."""
+    """`t2t_batches` gives T2T's sizes, and a bucket up to each boundary, for the same settings."""
     values, boundaries, sizes, *rest = case
     args = dict(zip(SCHEMES["args"], values, strict=True))
     scheme = [SCHEMES["boundaries"][boundaries], sizes, *rest]

@@ -35,7 +35,7 @@ def test_equals_the_plain_formula(label_smoothing):
 
 
 def test_by_hand():
-    """Even logits over 4 tokens: log 4, and with smoothing 0.2 less the entropy of the target."""
+    """Equal logits over 4 tokens cost log 4, and with smoothing 0.2 less the target's entropy."""
     logits, labels = np.zeros((1, 1, 4), "float32"), np.array([[2]])
     assert float(padded_cross_entropy(logits, labels)[0]) == pytest.approx(np.log(4))
     entropy = -(0.8 * np.log(0.8) + 0.2 * np.log(0.2 / 3))

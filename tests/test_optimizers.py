@@ -137,7 +137,7 @@ XLA = ("adam", "adam_w", "momentum_nesterov", "adafactor_beta1", "adafactor_abso
     ("case", "xla"), [*((case, False) for case in CASES), *((case, True) for case in XLA)]
 )
 def test_values_and_slots_after_many_updates(case, xla):
-    """As a training step of our own updates: from `update_step`, with the counting outside."""
+    """`update_step` is called as our training step does, with the counting outside."""
     start, gradients = start_and_gradients()
     variables = variables_like(start)
     optimizer = optimizers.create(settings(CASES[case].overrides))
@@ -203,7 +203,7 @@ def t2t_after(case):
 
 @pytest.mark.parametrize("case", t2t_numbers()[0])
 def test_t2t_itself(case):
-    """As Keras updates: `apply` in a graph, the multistep optimizer in the middle of a mean."""
+    """`apply` is called in a graph, as Keras does; multistep Adam ends in the middle of a mean."""
     config, arrays = t2t_numbers()
     hp = t2t.registry.hparams("transformer_base").override(config[case]["overrides"])
     batches = hp.optimizer_multistep_accumulate_steps or None
@@ -455,7 +455,7 @@ for name, make in MAKERS.items():
 
 
 def test_on_two_devices_as_on_one():
-    """Under MirroredStrategy, both as Keras applies gradients and as a compiled step does."""
+    """MirroredStrategy updates both as Keras applies gradients and as a compiled step does."""
     done = toy.python("-c", ON_TWO_DEVICES)
     assert done.returncode == 0, done.stderr[-3000:]
     assert done.stdout.split() == ["adam_w", "adafactor", "momentum"]

@@ -136,7 +136,7 @@ TARGET_SGM = """<refset setid="newstest" srclang="any" trglang="de">
 
 
 def test_sgm_segments_go_together(tmp_path, suffix):
-    """As `_preprocess_sgm` of T2T: entities stay, a segment that goes on is nothing."""
+    """T2T's `_preprocess_sgm` leaves entities alone, and a segment that goes on is nothing."""
     first = write(tmp_path / f"src.en.sgm{suffix}", SOURCE_SGM)
     second = write(tmp_path / f"ref.de.sgm{suffix}", TARGET_SGM)
     pairs = [("Profit &amp; loss", "Gewinn &lt; Verlust"), ("A cat.", ""), ("", "Drei.")]

@@ -172,7 +172,7 @@ def test_wrong_user_directory(empty, tmp_path, name, files, message):
 
 
 def test_a_user_directory_for_tensor2tensor_is_told_what_to_write(empty, tmp_path, monkeypatch):
-    """Where tensor2tensor is installed, too; tests/test_docs.py shows a whole file."""
+    """Nothing is imported of an installed tensor2tensor; tests/test_docs.py shows a whole file."""
     (tmp_path / "tensor2tensor" / "utils").mkdir(parents=True)
     for module in ("__init__", "utils/__init__", "utils/registry"):
         (tmp_path / "tensor2tensor" / f"{module}.py").write_text("")

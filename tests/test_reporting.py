@@ -62,7 +62,7 @@ def test_a_loss_far_above_the_first_for_long_is_trouble():
 
 
 def test_a_loss_below_that_of_a_uniform_prediction_is_no_trouble():
-    """As of a run that begins with good weights, at the height of its learning rate."""
+    """A run that begins with good weights may be worse at the height of its learning rate."""
     record = LossRecord(100, uniform=6.0)
     for step in range(100, 6000, 100):
         record.add(step, totals(0.02 if step == 100 else 8.9))
@@ -96,7 +96,7 @@ def test_a_picture_of_every_layer_shows_its_weights():
 
 
 def packed(ids, segments, positions):
-    """Both sides alike."""
+    """A packed batch with the same row on both sides."""
     fields = {"": ids, "_segmentation": segments, "_position": positions}
     sides = ("inputs", "targets")
     return {f"{s}{name}": np.array([row], np.int32) for s in sides for name, row in fields.items()}

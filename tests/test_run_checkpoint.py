@@ -158,7 +158,7 @@ def test_a_slot_that_is_missing_is_named(run, tmp_path):
 
 
 def test_slots_of_a_table_are_cut_with_it_and_come_back(tmp_path):
-    """As T2T has them; Adafactor's columns are kept for each piece."""
+    """T2T cuts them so, too; Adafactor's columns are kept for each piece."""
     first = Run("num_hidden_layers=1,optimizer=adafactor")
     slots = [variable for variable in first.optimizer.variables if variable.shape]
     for number, slot in enumerate(slots):

@@ -303,7 +303,7 @@ NUMBERS = ["nan", "inf", "-inf", "-1", "0", "1e20", str(10**20), "9" * 5000]
 
 @pytest.mark.parametrize("name", [name for name in SETTINGS if not SETTINGS[name].inert])
 def test_every_setting_takes_or_refuses_any_number(name):
-    """Where one is taken, network, batches and optimizer can be made with it, or say why not in a line."""
+    """A number that is taken makes network, batches and optimizer, or they say why not in a line."""
     base, setting, used = HParams().override(TINY), SETTINGS[name], set()
     for number in NUMBERS:
         written = f"[{number}]" if setting.is_list else number

@@ -115,7 +115,7 @@ def test_learns_to_turn_rows_round(data_dir, tmp_path):
 
 
 def test_a_run_that_was_told_to_stop_goes_on_as_if_it_had_not(data_dir, tmp_path, whole, capsys):
-    """In the midst of a mean of the loss, in an evaluation, after one."""
+    """It is stopped within a mean of the loss, in an evaluation, and after one."""
     going = after(trainer(data_dir, tmp_path, 12, local_eval_frequency=5), 4, interrupt)
     assert going.run() == {}
     first = going.engine.step  # steps are bundled by the time they take
@@ -160,7 +160,7 @@ MULTISTEP = "optimizer=multistep_adam,optimizer_multistep_accumulate_steps=3"
 def test_all_that_is_kept_between_steps_is_in_a_checkpoint(
     data_dir, tmp_path, hparams, engine, monkeypatch
 ):
-    """After the fourth step, that is between two updates where three batches make one."""
+    """It is stopped after the fourth step: between two updates where three batches make one."""
     monkeypatch.setattr("t2t_keras.training.trainer.Engine", Engine)  # a new one for every start
 
     def make(directory):
@@ -229,7 +229,7 @@ def test_writes_settings_scalars_and_what_ran(data_dir, tmp_path, whole):
 
 
 def test_records_how_far_it_is_and_what_took_how_long_while_it_trains(whole):
-    """As `run.json` says it in the evaluations of steps 5, 10 and 12."""
+    """`run.json` is read during the evaluations of steps 5, 10 and 12."""
     start = json.loads((whole[0] / "run.json").read_text())["starts"][0]
     last, (first, second, third) = start, whole[2]
     assert "seconds" not in first and "step" not in first
@@ -263,7 +263,7 @@ def test_why_a_run_ended_is_told_and_recorded(data_dir, tmp_path, error, said, t
 
 
 def test_what_a_killed_start_left_is_put_right(data_dir, tmp_path, whole):
-    """And the checkpoint that it began with may be gone by now."""
+    """The checkpoint that it began with may be gone by now."""
     directory = tmp_path / "run"
     shutil.copytree(whole[0], directory)
     (directory / "best").unlink()
@@ -301,7 +301,7 @@ OTHER = SMALL.replace("constant=1.0", "constant=2.0")
 
 
 def test_two_starts_at_once_in_a_new_directory(data_dir, tmp_path):
-    """Both have found it empty: the second waits for the lock, and then sees what the first wrote."""
+    """Both found it empty; the second waits for the lock, and then sees what the first wrote."""
     first, second = (trainer(data_dir, tmp_path, steps) for steps in (3, 6))
     other = trainer(data_dir, tmp_path, 3, OTHER)
     first.run()

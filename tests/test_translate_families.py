@@ -47,7 +47,7 @@ def corpora(language, *names):
 
 
 def panl(part, thousands):
-    """Of Indonesian, two files of so many thousand words."""
+    """The source of an Indonesian corpus: two files of so many thousand words."""
     files = (f"PANL-BPPT-{part}-{side}-{thousands}Kw.txt" for side in ("EN", "ID"))
     return (f"{ENID}PANL-BPPT-{part}-EN-ID-{thousands}Kw.tgz", *files)
 
