@@ -121,7 +121,10 @@ def test_vocabulary_is_built_once_and_then_read(folders, monkeypatch):
     assert read.decode(read.encode(GERMAN[0])) == GERMAN[0]
 
 
-def test_absent_vocabulary(folders):
+def test_absent_vocabulary_and_a_directory_that_cannot_be_made(folders, tmp_path):
+    (tmp_path / "file").touch()
+    with pytest.raises(UserError, match="cannot be made"):
+        ToyPairs().generate_data(tmp_path / "file" / "data", folders[1])
     with pytest.raises(UserError, match="run t2t-keras-datagen --problem=toy_files --data_dir="):
         ToyFiles(was_reversed=True).get_feature_encoders(folders[0])
 
@@ -342,12 +345,6 @@ def test_bad_source_files(folders, german, message):
     with pytest.raises(UserError, match=message):
         ToyFiles().generate_data(data_dir, tmp_dir)
     assert list(data_dir.iterdir()) == []
-
-
-def test_a_data_directory_that_cannot_be_made(folders, tmp_path):
-    (tmp_path / "file").touch()
-    with pytest.raises(UserError, match="cannot be made"):
-        ToyPairs().generate_data(tmp_path / "file" / "data", folders[1])
 
 
 # Fetching

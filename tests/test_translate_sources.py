@@ -49,6 +49,7 @@ def both(stem, language, name, count=8):
 
 def wmt_archives(tmp_dir, language):
     """A small version of WMT's archives for a language pair, with another pair beside it."""
+    tmp_dir.mkdir(exist_ok=True)
     pair, other = f"{language}-en", "it-en"
     nc13, nc9 = "training-parallel-nc-v13/news-commentary-v13.", "training/news-commentary-v9."
     europarl, giga = "training/europarl-v7.", "giga-fren.release2.fixed."
@@ -113,7 +114,6 @@ def test_french(tmp_path):
 
 def test_german_from_archives_to_shards(tmp_path):
     tmp_dir, data_dir = tmp_path / "tmp", tmp_path / "data"
-    tmp_dir.mkdir()
     wmt_archives(tmp_dir, "de")
     problem = registry.problem("translate_ende_wmt8k_rev")
     problem.generate_data(data_dir, tmp_dir)
@@ -146,23 +146,17 @@ def czeng(tmp_dir):
     write_tar(tmp_dir / "data-plaintext-format.tar", members)
 
 
-def test_czech_has_tables(tmp_path):
+def test_czech_has_tables(tmp_path, monkeypatch):
     wmt_archives(tmp_path, "cs")
     czeng(tmp_path)
     problem = registry.problem("translate_encs_wmt_characters")
     names = ("czeng0", "czeng1", "nc13", "crawl", "europarl")
     assert samples(problem, tmp_path, "train") == expected("cs", *names)
     assert not (tmp_path / "data.plaintext-format" / "99etest.gz").exists()
-
-
-def test_a_table_that_is_absent_is_taken_from_the_archive_again(tmp_path, monkeypatch):
-    wmt_archives(tmp_path, "cs")
-    czeng(tmp_path)
-    problem = registry.problem("translate_encs_wmt_characters")
-    first = samples(problem, tmp_path, "train")
+    # A table that is absent is taken from the archive again.
     (tmp_path / "data.plaintext-format" / "00train.gz").unlink()  # as if stopped between the two
     monkeypatch.setattr(data_files, "_read_through", set())  # a new process
-    assert samples(problem, tmp_path, "train") == first
+    assert samples(problem, tmp_path, "train") == expected("cs", *names)
 
 
 def by_the_rule_of_t2t(rows, budget):
@@ -195,16 +189,14 @@ def test_czech_vocabulary_reads_all_text_and_each_file(tmp_path, monkeypatch):
 
 
 def sgm(rows, kind):
-    head = f'<{kind} setid="newsdev" srclang="any">\n<doc docid="1">\n<p>\n'
-    body = "".join(f'<seg id="{number}">{row}</seg>\n' for number, row in enumerate(rows, 1))
-    return (head + body + f"</p>\n</doc>\n</{kind}>\n").encode()
+    segments = [f'<seg id="{number}">{row}</seg>' for number, row in enumerate(rows, 1)]
+    return text([f'<{kind} setid="newsdev">', "<p>", *segments, "</p>", f"</{kind}>"])
 
 
 def test_romanian_has_a_zip_archive_and_sgm_files(tmp_path):
     write_tar(tmp_path / "ro-en.tgz", both("europarl-v7.ro-en", "ro", "europarl"))
     setimes = both("SETIMES.en-ro", "ro", "setimes") | {"README": b"not wanted"}
     write_tar(tmp_path / "en-ro.txt.zip", setimes)
-
     dev = {
         "dev/newsdev2016-roen-ref.en.sgm": sgm(lines("dev", "en"), "refset"),
         "dev/newsdev2016-roen-src.ro.sgm": sgm(lines("dev", "ro"), "srcset"),
@@ -280,9 +272,8 @@ def test_chinese_corpora_that_are_asked_for_are_used_when_they_are_there(tmp_pat
     pairs = expected("zh", "nc13") + expected("zh", *names, count=1)
     assert samples(problem, tmp_path, "train") == pairs
     samples(problem, tmp_path, "train")
-    assert capsys.readouterr().err == (
-        f"translate_enzh_wmt32k: without UNv1.0.en-zh.tar.gz, which is not in {tmp_path}\n"
-    )
+    told = f"translate_enzh_wmt32k: without UNv1.0.en-zh.tar.gz, which is not in {tmp_path}\n"
+    assert capsys.readouterr().err == told
 
 
 # Fetching
@@ -424,7 +415,6 @@ def test_the_new_language_pair_of_the_page_works(tmp_path, monkeypatch):
     code = section.split("```python\n")[1].split("```")[0]
     folder, tmp_dir = tmp_path / "usr_dir_of_the_page", tmp_path / "tmp"
     folder.mkdir()
-    tmp_dir.mkdir()
     (folder / "__init__.py").write_text(code)
     monkeypatch.setattr(registry, "_problems", dict(registry._problems))
     registry.import_user_directory(str(folder))
