@@ -23,7 +23,7 @@ CZENG = (
 STEFAN_IT = "https://github.com/stefan-it/nmt-en-"
 ENID = "https://github.com/prasastoadi/parallel-corpora-en-id/raw/master/"
 ENTN = "https://github.com/LauraMartinus/ukuxhumana/blob/master/data/en_tn/eng_tswane"
-SHARED = {
+CORPORA = {
     "nc13": (NC_V13, "training-parallel-nc-v13/news-commentary-v13.{}-en"),
     "nc9": ("http://www.statmt.org/wmt14/training-parallel-nc-v9.tgz", "training/news-commentary-v9.{}-en"),
     "crawl": ("http://www.statmt.org/wmt13/training-parallel-commoncrawl.tgz", "commoncrawl.{}-en"),
@@ -43,7 +43,7 @@ def both(url, stem, language):
 
 
 def corpora(language, *names):
-    return [both(*SHARED[name], language) for name in names]
+    return [both(*CORPORA[name], language) for name in names]
 
 
 def panl(part, thousands):
