@@ -74,13 +74,6 @@ def test_batches_and_scheme_are_those_of_tensor2tensor(case):
     assert buckets.edges[-1] == buckets.longest == (hp.max_length or hp.batch_size)
 
 
-def test_tensor2tensor_buckets_are_its_boundaries():
-    buckets = tensor2tensor_buckets(settings(), drop_long=True)
-    assert buckets.edges[:4] == [7, 8, 9, 10]
-    assert buckets.sizes[:4] == [420, 420, 315, 315]
-    assert (buckets.edges[-1], buckets.sizes[-1], buckets.longest) == (256, 15, 256)
-
-
 def test_lengths_go_to_the_first_edge_that_holds_them():
     lengths = np.array([1, 4, 5, 6, 7, 10, 11, 300], np.uint32)
     assert buckets_for(SMALL, drop_long=True).of(lengths).tolist() == [0, 0, 1, 1, 2, 2, -1, -1]

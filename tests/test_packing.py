@@ -62,20 +62,6 @@ def test_spacing_by_hand():
     assert [row["inputs"] for row in pack(examples, 9, 2)] == [[5, 1, 0, 0, 8, 1], [9, 1]]
 
 
-def test_a_pair_goes_to_the_oldest_row_where_both_sides_fit():
-    # 0 opens a row; 1 another, for its inputs; 2 another, for its targets. 3 fits into the second
-    # and the third row and goes to the second; then 4 has room in the third alone.
-    lengths = [(9, 4), (5, 2), (1, 9), (2, 1), (4, 1)]
-    assert pairs_of_rows(pack(of_lengths(lengths), 10)) == [[0], [1, 3], [2, 4]]
-
-
-def test_ten_rows_are_open_and_the_oldest_is_done_first():
-    eleven = of_lengths([(9, 9)] * 11 + [(1, 1)] * 2)
-    rows = pack(eleven, 10)
-    # The eleventh pair closes the first row; the short ones go to the second and the third.
-    assert pairs_of_rows(rows) == [[0], [1, 11], [2, 12], *([i] for i in range(3, 11))]
-
-
 def test_rows_are_yielded_while_pairs_are_read():
     endless = pack(({"inputs": [5, 1], "targets": [6, 1]} for _ in itertools.count()), 4)
     assert len(list(itertools.islice(endless, 1000))) == 1000

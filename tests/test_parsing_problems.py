@@ -94,14 +94,6 @@ def test_files_of_a_tree_a_line(tmp_path, name):
     assert samples(problem, tmp_path, "train") == [pair(tree) for tree in trees]
 
 
-def test_directories_of_such_files(tmp_path):
-    trees = sentences(6, seed=1)
-    for part in range(3):
-        write(tmp_path / "train" / f"{part}.trees.gz", trees[2 * part :][:2])
-    problem = registry.problem("parsing_english_gum")
-    assert samples(problem, tmp_path, "train") == [pair(tree) for tree in trees]
-
-
 def test_icelandic_has_its_own_vocabulary_a_side(tmp_path):
     for split, count in (("train", 300), ("dev", 20)):
         pairs = [pair(tree) for tree in sentences(count, seed=count)]
@@ -178,14 +170,6 @@ def test_absent_files_are_told_before_anything_is_written(tmp_path, name, there,
     assert expected.format(tmp_path) in str(error.value)
     assert "\n" not in str(error.value)
     assert not (tmp_path / "data").exists()
-
-
-def test_the_command_tells_a_wrong_bracket_in_a_line(tmp_path):
-    for split in SPLITS:
-        write(tmp_path / f"{split}.trees", ["(TOP (NP (NN a)))", "(TOP (NP (NN b))"])
-    flags = [f"--data_dir={tmp_path}", f"--tmp_dir={tmp_path}", "--problem=parsing_english_gum"]
-    told = toy.complaint(toy.command("datagen", *flags))
-    assert f"{tmp_path}/train.trees, line 2: the tree that begins here is not closed" in told
 
 
 # What becomes of the trees

@@ -96,15 +96,6 @@ def test_epochs_and_steps_agree_without_going_through_them():
     plan.batch(10**9)
 
 
-def test_a_bucket_smaller_than_its_batch():
-    """Two examples and batches of nine: every batch is four epochs and a half."""
-    plan = EndlessPlan(np.array([1, 2]), BUCKETS, 0, shuffle=True, mix=True)
-    assert [plan.batches_before(epoch) for epoch in (4, 5, 9)] == [0, 1, 2]
-    one, two = take(plan, 0, 2)
-    assert Counter(rows([one, two])) == {0: 9, 1: 9}
-    assert sorted(one.rows[:2]) == sorted(one.rows[2:4]) == [0, 1]
-
-
 def test_batches_of_an_epoch_are_permuted_when_mixed():
     sizes = lengths(3000)
     plain = EndlessPlan(sizes, BUCKETS, 0, shuffle=True, mix=False)

@@ -170,15 +170,6 @@ def test_a_damaged_index_is_made_again(shards, content):
     assert path.read_bytes() != content
 
 
-def test_an_index_cut_off_is_made_again(shards):
-    read_index(shards[0], "toy", "train")
-    path = shards[0] / "index.toy-train.npz"
-    whole = path.read_bytes()
-    path.write_bytes(whole[: len(whole) // 2])
-    check(read_index(shards[0], "toy", "train"), shards)
-    assert path.read_bytes() == whole
-
-
 def test_other_shards_under_the_same_names_are_read_again(shards):
     directory = shards[0]
     read_index(directory, "toy", "train")
