@@ -186,17 +186,13 @@ def test_a_problem_is_that_of_t2t(name):
     else:
         assert str(problem.approx_vocab_size) in facts.vocabulary
     assert problem.packed_length == facts.packed_length
-    assert problem.dataset_splits == [
-        {"split": "train", "shards": facts.train_shards},
-        {"split": "dev", "shards": 1},
-    ]
+    shards = {item["split"]: item["shards"] for item in problem.dataset_splits}
+    assert shards == {"train": facts.train_shards, "dev": 1}
     assert (problem.input_space_id, problem.target_space_id) == (SpaceID.GENERIC, SpaceID.GENERIC)
     assert problem.is_generate_per_split
     turned = registry.problem(f"translate_{name}_rev")
-    assert (turned.name, turned.dataset_filename()) == (
-        f"translate_{name}_rev",
-        f"translate_{name}",
-    )
+    assert turned.name == f"translate_{name}_rev"
+    assert turned.dataset_filename() == f"translate_{name}"
     assert turned.vocab_filename == facts.vocabulary
 
 
