@@ -62,6 +62,13 @@ def test_spacing_by_hand():
     assert [row["inputs"] for row in pack(examples, 9, 2)] == [[5, 1, 0, 0, 8, 1], [9, 1]]
 
 
+def test_ten_rows_are_open_and_the_oldest_is_done_first():
+    eleven = of_lengths([(9, 9)] * 11 + [(1, 1)] * 2)
+    rows = pack(eleven, 10)
+    # The eleventh pair closes the first row; the short ones go to the second and the third.
+    assert pairs_of_rows(rows) == [[0], [1, 11], [2, 12], *([i] for i in range(3, 11))]
+
+
 def test_rows_are_yielded_while_pairs_are_read():
     endless = pack(({"inputs": [5, 1], "targets": [6, 1]} for _ in itertools.count()), 4)
     assert len(list(itertools.islice(endless, 1000))) == 1000
