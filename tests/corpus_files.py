@@ -1,13 +1,14 @@
-"""Small corpora: files of lines, archives of them, and the texts that shards hold."""
+"""Small corpora: files of lines, archives of them, shards, and the texts that shards hold."""
 
 import gzip
 import io
 import tarfile
 import zipfile
+from contextlib import ExitStack
 
 import tensorflow as tf
 
-from t2t_keras.data.shards import find_shards
+from t2t_keras.data.shards import find_shards, shard_paths
 
 MODES = {".tgz": "w:gz", ".gz": "w:gz", ".bz2": "w:bz2", ".xz": "w:xz", ".tar": "w"}
 
@@ -33,6 +34,21 @@ def write_archive(path, members):
             member.size = len(content)
             archive.addfile(member, io.BytesIO(content))
     return path
+
+
+def write_shards(directory, name, split, examples, shards=1):
+    """Deals examples, {field: ids} each, to shards as TensorFlow writes them; returns their paths."""
+    paths = shard_paths(directory, name, split, shards)
+    with ExitStack() as stack:
+        writers = [stack.enter_context(tf.io.TFRecordWriter(str(path))) for path in paths]
+        for number, example in enumerate(examples):
+            features = {
+                field: tf.train.Feature(int64_list=tf.train.Int64List(value=ids))
+                for field, ids in example.items()
+            }
+            message = tf.train.Example(features=tf.train.Features(feature=features))
+            writers[number % shards].write(message.SerializeToString())
+    return paths
 
 
 def stored_texts(problem, split, data_dir):

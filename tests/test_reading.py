@@ -6,6 +6,7 @@ from collections import Counter
 import numpy as np
 import pytest
 import tensorflow as tf
+from corpus_files import write_shards
 
 from t2t_keras.data import Batches, Problem, bucket_shapes, dataset, trim_padding
 from t2t_keras.data.generation.packing import pack
@@ -15,7 +16,6 @@ from t2t_keras.data.shards import read_index
 from t2t_keras.errors import UserError
 from t2t_keras.settings import HParams
 from t2t_keras.text import TokenTextEncoder
-from tests.shard_files import write_shards
 
 
 class Toy(Problem):

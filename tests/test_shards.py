@@ -8,12 +8,12 @@ import random
 import numpy as np
 import pytest
 import tensorflow as tf
+from corpus_files import write_shards
 
 from t2t_keras import progress
 from t2t_keras.data import shards as shard_files
 from t2t_keras.data.shards import count_examples, find_shards, read_index, shard_paths, write_index
 from t2t_keras.errors import UserError
-from tests.shard_files import write_shards
 
 
 @pytest.fixture
