@@ -233,6 +233,12 @@ def require_model(name: str) -> None:
         raise t2t_names.unknown("model", name, _models, note)
 
 
+def summary(name: str) -> str:
+    """Returns the first line of the docstring of a problem, hparams set or model; "" without one."""
+    found = _problems.get(name) or _sets.get(name) or _models.get(name)
+    return (found.__doc__ or "").strip().split("\n")[0] if found else ""
+
+
 def model_name(model: Any) -> str:
     """Returns the name of a model's class, or of the first of its base classes that has one."""
     names = {cls: name for name, cls in _models.items()}

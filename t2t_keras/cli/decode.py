@@ -1,4 +1,12 @@
-"""`t2t-keras-decode`: translates a file, or lines as they are typed; or scores pairs."""
+"""`t2t-keras-decode`: translates a file, or lines as they are typed; or scores pairs.
+
+Examples:
+    t2t-keras-decode --output_dir=run --decode_from_file=test.en --decode_to_file=test.de
+    t2t-keras-decode --checkpoint_path=averaged/model.ckpt --decode_interactive
+
+Give --output_dir or --checkpoint_path, and one of --decode_from_file, --decode_interactive and
+--score_file. A checkpoint of tensor2tensor may need --problem, --data_dir and --hparams_set.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,11 @@
-"""`t2t-keras-eval`: loss, accuracy, perplexity and BLEU or F1 of one checkpoint or of all of a run."""
+"""`t2t-keras-eval`: loss, accuracy, perplexity and BLEU or F1 of one checkpoint or of all of a run.
+
+Example:
+    t2t-keras-eval --output_dir=run
+
+Give --output_dir or --checkpoint_path. A checkpoint of tensor2tensor may need --problem, --data_dir and
+--hparams_set.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,15 @@
-"""`t2t-keras-inspect data|attention|run`: batches, attention and beam search of a model, training runs."""
+"""`t2t-keras-inspect data|attention|run`: batches, attention and beam search of a model, training runs.
+
+Actions and examples:
+    data: a problem's batches: their shapes, padding, lengths, and some examples.
+        t2t-keras-inspect data --problem=translate_ende_numbers --hparams=transformer_base --data_dir=data
+    attention: an interactive page of attention and beam search in one translation.
+        t2t-keras-inspect attention --output_dir=run --text="A sentence."
+    run: a summary of one training run, or several side by side.
+        t2t-keras-inspect run DIRECTORY ...
+
+Help on a flag begins with the action that it belongs to, unless it is for several.
+"""
 
 from __future__ import annotations
 

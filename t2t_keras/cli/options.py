@@ -268,8 +268,13 @@ def load_user_directory() -> None:
         registry.import_user_directory(FLAGS.t2t_usr_dir)
 
 
+def define_list() -> None:
+    """--list."""
+    flags.DEFINE_bool("list", False, "List problems, hparams sets and models, and end.")
+
+
 def registry_help() -> str:
-    """Returns the text of T2T's --registry_help: the names of all models, sets and problems."""
+    """Returns the text of --list and T2T's --registry_help: all models, sets and problems, a line each."""
     if "t2t_usr_dir" in FLAGS:
         load_user_directory()
     kinds = {
@@ -277,10 +282,12 @@ def registry_help() -> str:
         "HParams": registry.list_hparams(),
         "Problems": registry.list_problems(),
     }
-    return "\n".join(
-        f"{kind} ({len(names)}):\n" + "".join(f"  {name}\n" for name in names)
-        for kind, names in kinds.items()
-    )
+    lines = []
+    for kind, names in kinds.items():
+        width = max(map(len, names))
+        lines.append(f"{kind} ({len(names)}):")
+        lines += [f"  {name:{width}}  {registry.summary(name)}".rstrip() for name in names] + [""]
+    return "\n".join(lines)
 
 
 def hparams(needed: bool = True):

@@ -96,7 +96,7 @@ class TrainingProgress(Progress):
             if "share_of_matrix_peak" in figures:
                 line += f", {figures['share_of_matrix_peak']:.0%} of the matrix peak"
             left = (self.total - step) / figures["steps_per_second"]
-            line += f")  {duration(left)} left"
+            line = f"{duration(left)} left  {line})"
         share = step / self.total
         self.show(line, time.monotonic(), share, force=step == self.total or not self._shown)
         self._shown = True
