@@ -11,7 +11,6 @@ import threading
 import time
 from typing import Any
 
-
 _COLUMNS = 80  # of a terminal that does not say
 
 

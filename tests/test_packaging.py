@@ -96,7 +96,6 @@ def test_wheel_declares_a_script_for_every_command(wheel_and_sdist):
         "__init__",
         "app",
         "options",
-        "trained_model",
     }
     assert scripts == {f"t2t-keras-{name}": f"t2t_keras.cli.{name}:run" for name in commands}
 

@@ -110,7 +110,7 @@ def help_text(main: Callable[[list[str]], None], program: str, required: Sequenc
 
 def _help_on(flag: flags.Flag) -> str:
     switch = "[no]" * flag.boolean
-    text = f"--{switch}{flag.name}: {flag.help}"
+    text = f"--{switch}{flag.name}: {' '.join((flag.help or '').split())}"
     if flag.default_as_str not in (None, "''"):
         text += f" (default:\N{NO-BREAK SPACE}{flag.default_as_str})"
     wrapped = flags.text_wrap(text, None, "    ", "  ")

@@ -13,7 +13,7 @@ import os
 
 from absl import flags
 
-from t2t_keras.cli import app, options, trained_model
+from t2t_keras.cli import app, options
 from t2t_keras.errors import UserError
 
 FLAGS = flags.FLAGS
@@ -23,7 +23,7 @@ _OF_SAVED_MODEL = ("version", "precision", "default_signature", "warm_up", "deco
 
 def define_flags() -> None:
     """Defines the flags of the command: T2T's, as far as they apply, and those of the export."""
-    trained_model.define_flags()
+    options.define_trained_model()
     options.define_decode_hparams()
     flags.DEFINE_string(
         "export_dir", None, "Output directory; by default export beside the checkpoint."
@@ -52,7 +52,7 @@ def define_flags() -> None:
 def main(arguments: list[str]) -> None:
     """Loads the checkpoint and writes it in the format asked for."""
     options.reject_arguments(arguments)
-    data_dir = trained_model.require_flags()
+    options.require_trained_model()
     given = [f"--{name}" for name in _OF_SAVED_MODEL if FLAGS[name].present]
     if FLAGS.format != "saved_model" and given:
         raise UserError(f"{given[0]} needs --format=saved_model, got --format={FLAGS.format}.")
@@ -60,7 +60,7 @@ def main(arguments: list[str]) -> None:
     from t2t_keras.decoding import DecodeSettings
 
     settings = DecodeSettings.parse(FLAGS.decode_hparams)
-    loaded = trained_model.TrainedModel(data_dir)
+    loaded = options.trained_model()
     beside = os.path.join(os.path.dirname(loaded.prefixes[0]), "export")
     directory = options.directory("export_dir") or beside
     if FLAGS.format == "ctranslate2":

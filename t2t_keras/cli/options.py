@@ -40,6 +40,41 @@ def define_model() -> None:
     )
 
 
+def define_trained_model() -> None:
+    """--output_dir, --checkpoint_path and what says more on the model in them."""
+    define_problem()
+    define_model()
+    define_hparams()
+    flags.DEFINE_string("output_dir", None, "Directory of a run, whose latest checkpoint is used.")
+    flags.DEFINE_string(
+        "checkpoint_path",
+        None,
+        "One checkpoint, such as DIR/model.ckpt-100; several, with commas, are an ensemble.",
+    )
+
+
+def require_trained_model() -> None:
+    """Refuses a command line that names no checkpoint, before anything heavy is loaded."""
+    if not FLAGS.checkpoint_path:
+        required("output_dir")
+
+
+def trained_model(path: str | None = None):
+    """Returns the `TrainedModel` of a checkpoint, by default the one that the flags name."""
+    load_user_directory()
+    given = hparams(needed=False)
+    from t2t_keras.trained_model import TrainedModel
+
+    names = [path] if path else (FLAGS.checkpoint_path or FLAGS.output_dir).split(",")
+    return TrainedModel(
+        [os.path.expanduser(name.strip()) for name in names],
+        problem=FLAGS.problem,
+        data_dir=directory("data_dir"),
+        hparams=given,
+        model=FLAGS.model,
+    )
+
+
 def define_tmp_dir(subject: str = "") -> None:
     """--tmp_dir."""
     flags.DEFINE_string(
@@ -245,10 +280,10 @@ def reject_arguments(arguments: list[str]) -> None:
         raise UserError(f"unexpected argument {arguments[0]!r}: flags are written --name=value.")
 
 
-def problem(recorded: str | None = None):
-    """Returns the problem of --problem, or else the recorded one, after --t2t_usr_dir."""
+def problem():
+    """Returns the problem of --problem, after --t2t_usr_dir."""
     load_user_directory()
-    return registry.problem(FLAGS.problem or recorded or required("problem"))
+    return registry.problem(required("problem"))
 
 
 def require_model() -> None:
