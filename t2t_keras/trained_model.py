@@ -106,6 +106,7 @@ class TrainedModel:
     Attributes:
         model: a `Transformer` or an `Ensemble`.
         encoders: "inputs" and "targets" text encoders.
+        prefixes, runs: of each checkpoint, its path and the `run.json` beside it.
 
     Raises:
         UserError: something is neither recorded nor given, or does not go together.
@@ -125,6 +126,7 @@ class TrainedModel:
         self.settings = settings or DecodeSettings()
         beside = [checkpoints.read_settings(os.path.dirname(prefix)) for prefix in self.prefixes]
         recorded, run = beside[0]
+        self.runs = [run for _, run in beside]
         flags = _flags(self.prefixes[0], run)
         self.problem = _problem(problem or run.get("problem") or flags.get("problem"))
         self.data_dir = os.fspath(data_dir or self._data_dir(run, flags))
@@ -133,7 +135,7 @@ class TrainedModel:
         if hparams is None and recorded is None and "hparams_set" in flags:
             hparams = registry.hparams(flags["hparams_set"], flags.get("hparams", ""))
         models = []
-        for prefix, (_, run) in zip(self.prefixes, beside, strict=True):
+        for prefix, run in zip(self.prefixes, self.runs, strict=True):
             space = run.get("target_space_id", self.problem.target_space_id)
             models.append(checkpoints.load_model(prefix, hparams, space, model))
             if spare := require_vocabulary_of_run(models[-1], sizes, run, self.data_dir):

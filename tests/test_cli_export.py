@@ -66,6 +66,7 @@ def test_says_what_it_has_written(run, exported):
         "translate_ids, score, serialized_example\n"
     )
     assert sorted(p.name for p in path.iterdir()) == [
+        "MODEL_CARD.md",
         "assets",
         "assets.extra",
         "fingerprint.pb",

@@ -71,6 +71,26 @@ def names_in(wheel):
         return set(archive.namelist())
 
 
+def test_pypi_would_show_the_readme_and_its_pictures(wheel_and_sdist):
+    wheel, sdist = wheel_and_sdist
+    with zipfile.ZipFile(wheel) as archive:
+        (path,) = (n for n in archive.namelist() if n.endswith("/METADATA"))
+        head, page = archive.read(path).decode().split("\n\n", 1)
+    assert "Author: The t2t_keras authors" in head
+    assert re.search(r"^Project-URL: Changes, https://\S+/CHANGELOG.md$", head, re.MULTILINE)
+    links = re.findall(r"\]\(([^)]+)\)", page)
+    assert [link for link in links if not link.startswith(("https://", "#"))] == []
+    assert any(link.endswith("/raw/main/docs/attention_two_heads.png") for link in links)
+    pytest.importorskip("twine")
+    done = subprocess.run(
+        [sys.executable, "-m", "twine", "check", "--strict", str(wheel), str(sdist)],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stdout
+
+
 def test_every_package_is_listed():
     listed = setup_cfg()["options"]["packages"].split()
     packages = {path.parent.as_posix().replace("/", ".") for path in installed_modules()}

@@ -44,6 +44,7 @@ def define_flags() -> None:
         "Dtype of weights and computation; by default the model's.",
     )
     flags.DEFINE_string("default_signature", "translate", "Signature of a client that names none.")
+    flags.DEFINE_string("license", "", "Of the weights, such as apache-2.0, for the model card.")
     flags.DEFINE_bool(
         "warm_up", True, "Add warm-up requests, which the server runs when it starts."
     )
@@ -71,7 +72,7 @@ def main(arguments: list[str]) -> None:
 
 def to_saved_model(loaded, directory: str, settings) -> None:
     """Writes the next version and prints its signatures."""
-    from t2t_keras.export import SIGNATURES, export_saved_model
+    from t2t_keras.export import SIGNATURES, export_saved_model, model_card
 
     loaded.warn_if_slow(FLAGS.precision)
     path = export_saved_model(
@@ -83,6 +84,7 @@ def to_saved_model(loaded, directory: str, settings) -> None:
         precision=FLAGS.precision,
         default_signature=FLAGS.default_signature,
         warm_up=FLAGS.warm_up,
+        card=model_card(loaded.model, settings, loaded, FLAGS.license),
     )
     others = ", ".join(name for name in SIGNATURES if name != FLAGS.default_signature)
     print(f"{path} has the signatures {FLAGS.default_signature} (serving_default), {others}")
@@ -90,11 +92,13 @@ def to_saved_model(loaded, directory: str, settings) -> None:
 
 def to_ctranslate2(loaded, directory: str) -> None:
     """Writes a directory that CTranslate2 loads."""
+    from t2t_keras.export import model_card
     from t2t_keras.export.ctranslate2 import export_ctranslate2
 
     if len(loaded.prefixes) > 1:
         raise UserError("CTranslate2 has no ensembles: give one checkpoint in --checkpoint_path.")
-    export_ctranslate2(loaded.model, loaded.encoders, directory)
+    card = model_card(loaded.model, trained=loaded, licence=FLAGS.license)
+    export_ctranslate2(loaded.model, loaded.encoders, directory, card=card)
     print(f"{directory} is a model of CTranslate2")
 
 
