@@ -8,6 +8,8 @@ import sys
 import pytest
 import toy
 
+import t2t_keras
+
 LINES = ["a b c", "h g f e d", "", "b b  a", "c"]
 DECODE = "--decode_hparams=beam_size=2,extra_length=3,alpha=0.7"
 
@@ -90,6 +92,25 @@ def test_text_is_that_of_the_decode_command(run, exported, tmp_path):
     assert translations(run / "run" / "export" / "1") == wanted
 
 
+def test_load_gives_the_same_text_of_run_and_export(run, exported):
+    """In Python; the vocabulary is found where training had it."""
+    wanted = translations(run / "run" / "export" / "1")
+    settings = DECODE.removeprefix("--decode_hparams=")
+    assert t2t_keras.load(run / "run", decode_hparams=settings).translate(LINES) == wanted
+    assert t2t_keras.load(run / "run" / "export").translate(LINES) == wanted
+
+
+def test_the_card_tells_data_settings_and_scores(run, exported):
+    card = (run / "run" / "export" / "1" / "MODEL_CARD.md").read_text()
+    assert card.startswith("---\nlicense: unknown\n")
+    assert f"- problem: {toy.PROBLEM}. Line pairs of" in card
+    assert "- hparams: transformer_tiny," in card
+    assert "- step: 2\n" in card
+    figures = json.loads((run / "run" / "evaluations.jsonl").read_text())
+    assert f"- dev bleu: {figures['bleu']:.4g}\n" in card
+    assert "- beam_size: 2\n" in card
+
+
 def test_a_checkpoint_without_a_run(run, exported, tmp_path):
     """As of T2T: no `run.json`, so the problem must be named."""
     for file in (run / "run").glob("model.ckpt-2.*"):
@@ -106,9 +127,13 @@ def test_a_checkpoint_without_a_run(run, exported, tmp_path):
         "--precision=bfloat16",
         "--default_signature=serialized_example",
         "--nowarm_up",
+        "--license=apache-2.0",
     )
     assert done.returncode == 0, done.stderr
     path = tmp_path / "served" / "20"
+    card = (path / "MODEL_CARD.md").read_text()
+    assert card.startswith("---\nlicense: apache-2.0\n")
+    assert "## Scores\n\nNot known.\n" in card
     assert done.stdout.startswith(f"{path} has the signatures serialized_example (serving_default)")
     assert not (path / "assets.extra").exists()
     variables = "variables/variables.data-00000-of-00001"
@@ -123,6 +148,8 @@ def test_ctranslate2(run, tmp_path):
     assert done.returncode == 0, done.stderr
     assert done.stdout == f"{tmp_path / 'model'} is a model of CTranslate2\n"
     assert ctranslate2.contains_model(str(tmp_path / "model"))
+    assert f"# {toy.PROBLEM}\n" in (tmp_path / "model" / "MODEL_CARD.md").read_text()
+    assert len(t2t_keras.load(tmp_path / "model").translate(LINES)) == len(LINES)
     two = f"--checkpoint_path={run / 'run'},{run / 'run'}"
     assert "CTranslate2 has no ensembles" in toy.complaint(export(run, two, *flags))
 
