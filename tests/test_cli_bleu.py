@@ -1,6 +1,7 @@
 """The command t2t-keras-bleu, run as users run it."""
 
 import json
+import re
 import subprocess
 import sys
 
@@ -130,23 +131,19 @@ def systems(tmp_path):
 
 
 def sacrebleu(*arguments):
-    """The command of sacreBLEU itself."""
-    done = subprocess.run(
-        [sys.executable, "-m", "sacrebleu", *map(str, arguments), "-m", "bleu", "chrf", "ter"],
-        capture_output=True,
-        text=True,
-        check=True,
-    )
-    return json.loads(done.stdout)
+    """What the command of sacreBLEU itself prints."""
+    flags = ("-w", "2", "-m", "bleu", "chrf", "ter")
+    command = [sys.executable, "-m", "sacrebleu", *map(str, arguments), *flags]
+    return subprocess.run(command, capture_output=True, text=True, check=True).stdout
 
 
 def test_scores_and_intervals_are_those_of_sacrebleu(systems):
-    given = [f"--reference={systems / name}" for name in ("reference", "other")]
+    references = [systems / name for name in ("reference", "other")]
+    given = [f"--reference={path}" for path in references]
     flags = ("--metrics=bleu,chrf,ter", "--confidence")
     done = run(f"--translation={systems / 'one'}", *given, *flags)
     assert done.returncode == 0, done.stderr
-    references = (systems / "reference", systems / "other")
-    theirs = sacrebleu(*references, "-i", systems / "one", "--confidence")
+    theirs = json.loads(sacrebleu(*references, "-i", systems / "one", "--confidence"))
     for line, score in zip(done.stdout.splitlines(), theirs, strict=True):
         assert line.startswith(f"{score['name']}|nrefs:2|bs:1000|seed:12345|")
         assert f" = {score['score']:.2f} ({score['confidence']})" in line
@@ -157,15 +154,19 @@ def test_translations_are_compared_as_by_sacrebleu(systems):
     given = [f"--translation={name}" for name in names]
     done = run(*given, f"--reference={systems / 'reference'}", "--metrics=bleu,chrf,ter")
     assert done.returncode == 0, done.stderr
-    theirs = sacrebleu(systems / "reference", "-i", *names, "--paired-bs", "-f", "json")
+    theirs = sacrebleu(systems / "reference", "-i", *names, "--paired-bs", "-f", "latex")
+    figure = r"([\d.]+) +\([\d.]+ ± ([\d.]+)\)(?: \(p = ([\d.]+)\))?"
+    figures = iter(re.findall(figure, theirs))
     lines = iter(done.stdout.splitlines())
-    for system in theirs:
-        assert next(lines) in map(str, names)
+    for path in names:
+        assert next(lines) == str(path)
         for name in ("BLEU", "chrF2", "TER"):
-            found = system[name]
-            p_value = f"  p = {found['p_value']:.4f}" if found["p_value"] is not None else ""
-            assert next(lines) == f"  {name} = {found['score']:6.2f} ± {found['ci']:.2f}{p_value}"
+            score, interval, p_value = next(figures)
+            compared = f"  p = {p_value}" if path == names[1] else ""
+            assert next(lines) == f"  {name} = {score:>6} ± {interval}{compared}"
     assert next(lines) == f"p: that the difference from {names[0]} is chance, by paired bootstrap"
+    for line, name in zip(lines, ("BLEU", "chrF2", "TER"), strict=True):
+        assert re.search(rf"{name} +{re.escape(line.split()[1])}\n", theirs)
 
 
 def test_a_directory_of_translations_is_scored_by_step(systems):
