@@ -53,14 +53,14 @@ def test_on_a_terminal_one_line_is_rewritten(clock):
     ]
 
 
-LINE = "1:02:05 left  step 12300/250000  epoch 1.25  loss 3.217  lr 1.40e-03  4,033 tokens/s (5,120 padded)"
+LINE = "1:02:05 left  step 12300/250000  loss 3.217  4,033 tokens/s  epoch 1.25  lr 1.40e-03  5,120 padded"
 
 
 @pytest.mark.parametrize(
     ("columns", "shown"),
     [
         (132, "[##########          ] " + LINE),
-        (80, "1:02:05 left  step 12300/250000  epoch 1.25  loss 3.217  lr 1.40e-03"),
+        (80, "1:02:05 left  step 12300/250000  loss 3.217  4,033 tokens/s  epoch 1.25"),
         (40, "1:02:05 left  step 12300/250000"),
         (10, "1:02:05 l"),
     ],
@@ -113,8 +113,8 @@ def test_training_says_its_first_and_last_step(clock):
         shown.update(step, 1.0, 1e-3)
     shown.warn("odd")
     assert shown.stream.getvalue().split("\n") == [
-        "step 1/9  epoch 0.17  loss 1.000  lr 1.00e-03",
-        "step 9/9  epoch 1.50  loss 1.000  lr 1.00e-03",
+        "step 1/9  loss 1.000  epoch 0.17  lr 1.00e-03",
+        "step 9/9  loss 1.000  epoch 1.50  lr 1.00e-03",
         "warning: odd",
         "",
     ]
