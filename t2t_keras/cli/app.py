@@ -225,8 +225,9 @@ def held_stderr() -> Iterator[None]:
     os.close(write_end)
     try:
         yield
-        sys.stderr.flush()
-        os.write(2, _DROP)
+        with contextlib.suppress(BrokenPipeError):  # Ctrl-C may have ended the other process
+            sys.stderr.flush()
+            os.write(2, _DROP)
     finally:
         os.dup2(kept, 2)
         os.close(kept)

@@ -3,7 +3,7 @@
 Examples:
     t2t-keras-bleu --translation=test.translated.de --reference=test.de
     t2t-keras-bleu --translation=base.de --translation=mine.de --reference=test.de \\
-        --metrics=bleu,chrf,ter --confidence
+        --metrics=bleu,chrf,ter
     t2t-keras-bleu --translations_dir=translations --reference=test.de
 
 With several translations or references, --metrics or --confidence, the figures are sacreBLEU's alone; the

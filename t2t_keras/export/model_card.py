@@ -36,7 +36,7 @@ def model_card(
 
     Args:
         model: a `Transformer` or an `Ensemble`.
-        settings: how the export decodes; None: it does not say.
+        settings: how the export decodes, if it does.
         trained: where the model comes from, if that is known.
         licence: of the weights, such as "apache-2.0".
     """
@@ -46,9 +46,10 @@ def model_card(
         "Data": _data(first, trained),
         "Training": _training(first.hp, trained),
         "Scores": list(_scores(trained)) if trained else [],
-        "Decoding": _items(settings.deciding()) if settings else [],
-        "Use": ["What it is for, and its known errors, are for its authors to say here."],
     }
+    if settings:
+        sections["Decoding"] = _items(settings.deciding())
+    sections["Use"] = ["What it is for, and its known errors: for its authors to write."]
     lines = [
         *("---", f"license: {licence or 'unknown'}", "library_name: t2t-keras", "---", ""),
         *(f"# {title}", ""),
@@ -72,7 +73,7 @@ def _data(model, trained: TrainedModel | None) -> list[str]:
 def _training(hp: HParams, trained: TrainedModel | None) -> list[str]:
     items: dict[str, Any] = {"hparams": _in_words(hp)}
     if trained:
-        items |= trained.description()
+        items["checkpoint"] = trained.description()["checkpoint"]
         prefix, run = trained.prefixes[0], trained.runs[0]
         items["step"] = f"{step_in_name(prefix):,}"
         if averaged := run.get(AVERAGES, {}).get(os.path.basename(prefix)):

@@ -71,7 +71,9 @@ def export_saved_model(
         with atomic_write(target) as partial:
             partial.mkdir(parents=True)
             _save(module, partial, default_signature)
-            (partial / MODEL_CARD).write_text(card or model_card(model, settings), "utf-8")
+            (partial / MODEL_CARD).write_text(
+                card or model_card(model, settings or DecodeSettings()), "utf-8"
+            )
             if warm_up:
                 requests = warm_up_requests(encoders, default_signature)
                 write_warm_up(partial / WARM_UP_FILE, requests)
