@@ -1,5 +1,6 @@
 """t2t-keras-export on a run and on its average, loaded where there is no t2t_keras."""
 
+import functools
 import json
 import shutil
 import subprocess
@@ -46,6 +47,7 @@ def export(directory, *arguments):
     return toy.command("export", f"--data_dir={directory / 'data'}", *arguments)
 
 
+@functools.cache
 def translations(path):
     """Returns the output of a process that has TensorFlow and a path."""
     program = f"""
@@ -81,8 +83,7 @@ def test_text_is_that_of_the_decode_command(run, exported, tmp_path):
     (tmp_path / "source.txt").write_text("".join(line + "\n" for line in LINES))
     done = toy.command(
         "decode",
-        f"--output_dir={run / 'run'}",
-        f"--data_dir={run / 'data'}",
+        f"--output_dir={run / 'run'}",  # whose data_dir is found in run.json
         f"--decode_from_file={tmp_path / 'source.txt'}",
         f"--decode_to_file={tmp_path / 'target.txt'}",
         DECODE,

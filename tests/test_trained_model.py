@@ -46,8 +46,7 @@ def test_load_translates_a_run(model, run, eagerly):
 
 def test_load_of_several_is_an_ensemble(run):
     loaded = t2t.load([run, f"{run}/model.ckpt-7"])
-    assert len(loaded.model.models) == 2
-    assert loaded.model.hp.to_dict() == t2t.load(run).model.hp.to_dict()
+    assert [one.hp.set_name for one in loaded.model.models] == ["transformer_base"] * 2
 
 
 @pytest.fixture
