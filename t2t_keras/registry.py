@@ -88,6 +88,16 @@ def hparams(spec: str, overrides: str = "") -> HParams:
     return _set(names[0]).override(rest)
 
 
+def spec(hp: HParams) -> str:
+    """Returns what `hparams` makes these settings of: a set's name and overrides; "" if no set is known."""
+    try:
+        base = hparams(hp.set_name)
+    except UserError:  # of a directory of the user's that is not loaded, or none
+        return ""
+    changed = [f"{name}={ours}".replace(" ", "") for name, (ours, _) in hp.diff(base).items()]
+    return ",".join([hp.set_name, *changed])
+
+
 def _set(name: str) -> HParams:
     if name not in _sets:
         note = f"{len(_sets)} sets are registered"

@@ -12,7 +12,6 @@ from t2t_keras import registry
 from t2t_keras.checkpoints.average import AVERAGES
 from t2t_keras.checkpoints.t2t import step_in_name
 from t2t_keras.decoding import DecodeSettings
-from t2t_keras.errors import UserError
 from t2t_keras.settings import HParams
 from t2t_keras.training.evaluation import EvaluationHistory
 from t2t_keras.training.reporting import STARTS
@@ -71,7 +70,7 @@ def _data(model, trained: TrainedModel | None) -> list[str]:
 
 
 def _training(hp: HParams, trained: TrainedModel | None) -> list[str]:
-    items: dict[str, Any] = {"hparams": _in_words(hp)}
+    items: dict[str, Any] = {"hparams": registry.spec(hp) or hp.to_dict()}
     if trained:
         items["checkpoint"] = trained.description()["checkpoint"]
         prefix, run = trained.prefixes[0], trained.runs[0]
@@ -81,16 +80,6 @@ def _training(hp: HParams, trained: TrainedModel | None) -> list[str]:
         start = (run.get(STARTS) or [{}])[-1]
         items |= {name: start[name] for name in _KNOWN_OF_START if name in start}
     return _items(items)
-
-
-def _in_words(hp: HParams) -> str:
-    """Returns the name of the set and what is not as in it."""
-    try:
-        base = registry.hparams(hp.set_name)
-    except UserError:  # a user's, or none
-        base = HParams()
-    changed = [f"{name}={ours}" for name, (ours, _) in hp.diff(base).items()]
-    return ",".join([hp.set_name or "", *changed]).strip(",")
 
 
 def _scores(trained: TrainedModel) -> Iterator[str]:
