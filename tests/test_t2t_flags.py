@@ -15,7 +15,8 @@ def test_flags_that_say_what_is_done_anyway_are_taken():
     for command in ("train", "decode", "eval", "export"):
         # Without a GPU, or on one device: `train` would use all in sight.
         done = toy.command(command, *T2T.split(), env={"CUDA_VISIBLE_DEVICES": ""})
-        assert toy.complaint(done).endswith(": --data_dir is missing: give --data_dir=...")
+        missing = "data_dir" if command == "train" else "output_dir"
+        assert toy.complaint(done).endswith(f": --{missing} is missing: give --{missing}=...")
 
 
 def test_all_that_are_not_here_are_named_at_once():
@@ -48,7 +49,7 @@ def test_another_model_is_refused_with_the_reason_or_the_nearest():
 
 
 def test_what_a_command_has_is_its_own():
-    assert "--data_dir is missing" in toy.complaint(toy.command("decode", "--decode_from_file=a"))
+    assert "--output_dir is missing" in toy.complaint(toy.command("decode", "--decode_from_file=a"))
     assert "--decode_from_file=a of tensor2tensor is not here: call t2t-keras-decode" in (
         toy.complaint(toy.command("train", "--decode_from_file=a"))
     )
@@ -83,5 +84,5 @@ def test_registry_help_names_what_there_is():
     done = toy.command("train", "--registry_help")
     assert done.returncode == 0
     lines = done.stdout.split("\n")
-    named = [line.strip() for line in lines if line.startswith("  ")]
+    named = [line.split()[0] for line in lines if line.startswith("  ")]
     assert named == ["transformer", *registry.list_hparams(), *registry.list_problems()]
