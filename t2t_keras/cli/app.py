@@ -10,6 +10,7 @@ import os
 import re
 import sys
 from collections.abc import Callable, Iterator, Sequence
+from typing import Any
 
 from absl import app, flags
 
@@ -192,7 +193,7 @@ class _QuietTensorFlow(importlib.abc.MetaPathFinder):
         if name != "tensorflow":
             return None
         sys.meta_path.remove(self)
-        spec = importlib.util.find_spec(name)
+        spec: Any = importlib.util.find_spec(name)
         if spec is not None:
             load = spec.loader.exec_module
 

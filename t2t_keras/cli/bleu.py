@@ -14,7 +14,8 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
 
 from absl import flags
 
@@ -23,6 +24,9 @@ from t2t_keras.errors import UserError, nearest
 from t2t_keras.metrics.bleu import LANGUAGES
 
 FLAGS = flags.FLAGS
+
+Text = tuple[str, Sequence[str]]
+"""The path of a file and its lines."""
 
 _METRICS = ("bleu", "chrf", "chrf++", "ter")
 _RESAMPLES = 1000
@@ -88,7 +92,7 @@ def main(arguments: list[str]) -> None:
         print_bleu(translations[0][1], references[0][1])
 
 
-def print_bleu(hypotheses: list[str], references: list[str]) -> None:
+def print_bleu(hypotheses: Sequence[str], references: Sequence[str]) -> None:
     """Prints BLEU in its four forms."""
     from t2t_keras.metrics import bleu
 
@@ -108,7 +112,7 @@ def _of_t2t(figures) -> dict[str, float]:
     }
 
 
-def print_scores(hypotheses: list[str], references: list[tuple[str, list[str]]]) -> None:
+def print_scores(hypotheses: Sequence[str], references: list[Text]) -> None:
     """Prints sacreBLEU's scores in its own words, with intervals if asked."""
     resamples = _RESAMPLES if FLAGS.confidence else 1
     for metric in _metrics():
@@ -116,9 +120,7 @@ def print_scores(hypotheses: list[str], references: list[tuple[str, list[str]]])
         print(score.format(signature=str(metric.get_signature())))
 
 
-def compare(
-    translations: list[tuple[str, list[str]]], references: list[tuple[str, list[str]]]
-) -> None:
+def compare(translations: list[Text], references: list[Text]) -> None:
     """Prints sacreBLEU's scores of several translations, and by paired bootstrap what differs from the first."""
     from sacrebleu.significance import PairedTest
 
@@ -128,7 +130,7 @@ def compare(
     for number, (path, _) in enumerate(translations):
         print(path)
         for name in signatures:
-            found = scores[name][number]
+            found: Any = scores[name][number]
             p_value = f"  p = {found.p_value:.4f}" if found.p_value is not None else ""
             print(f"  {name} = {found.score:6.2f} ± {found.ci:.2f}{p_value}")
     print(f"p: that the difference from {translations[0][0]} is chance, by paired bootstrap")
@@ -136,7 +138,7 @@ def compare(
         print(f"{name}: {signature}")
 
 
-def score_directory(directory: str, references: list[tuple[str, list[str]]]) -> None:
+def score_directory(directory: str, references: list[Text]) -> None:
     """Prints BLEU of each file of a directory, and writes it for TensorBoard if asked."""
     from t2t_keras.metrics import bleu
     from t2t_keras.text import read_lines
@@ -174,7 +176,12 @@ def steps_in(directory: str) -> list[tuple[int, str]]:
 def _metrics() -> Iterator:
     from sacrebleu.metrics import BLEU, CHRF, TER
 
-    make = {"bleu": BLEU, "chrf": CHRF, "chrf++": lambda: CHRF(word_order=2), "ter": TER}
+    make: dict[str, Callable] = {
+        "bleu": BLEU,
+        "chrf": CHRF,
+        "chrf++": lambda: CHRF(word_order=2),
+        "ter": TER,
+    }
     for name in FLAGS.metrics:
         if name not in make:
             raise UserError(
@@ -184,20 +191,20 @@ def _metrics() -> Iterator:
         yield make[name]()
 
 
-def _files(flag: str) -> list[tuple[str, list[str]]]:
+def _files(flag: str) -> list[Text]:
     """Returns path and lines of each file that a flag names."""
     from t2t_keras.text import read_lines
 
     if not FLAGS[flag].value:
         options.required(flag)
-    files = [(path, read_lines(path)) for path in map(os.path.expanduser, FLAGS[flag].value)]
+    files = [(path, read_lines(path)) for path in map(os.path.expanduser, FLAGS[flag].value or [])]
     for path, lines in files:
         if not lines:
             raise UserError(f"{path} is empty: --{flag} needs one sentence per line.")
     return files
 
 
-def _require_as_many(path: str, lines: list[str], references: list[tuple[str, list[str]]]) -> None:
+def _require_as_many(path: str, lines: Sequence[str], references: list[Text]) -> None:
     for reference, wanted in references:
         if len(lines) != len(wanted):
             raise UserError(
