@@ -197,7 +197,9 @@ def _files(flag: str) -> list[Text]:
 
     if not FLAGS[flag].value:
         options.required(flag)
-    files = [(path, read_lines(path)) for path in map(os.path.expanduser, FLAGS[flag].value or [])]
+    files: list[Text] = [
+        (path, read_lines(path)) for path in map(os.path.expanduser, FLAGS[flag].value or [])
+    ]
     for path, lines in files:
         if not lines:
             raise UserError(f"{path} is empty: --{flag} needs one sentence per line.")
