@@ -1,9 +1,11 @@
-"""Writing files: whole or not at all, one writer at a time, and one line when it cannot be done."""
+"""Files: written whole or not at all, by one writer at a time; JSON of the shape that is expected."""
 
 from __future__ import annotations
 
 import contextlib
+import datetime
 import fcntl
+import itertools
 import json
 import os
 import platform
@@ -151,6 +153,129 @@ def has_name(file: BinaryIO, path: Path) -> bool:
         return os.path.samestat(os.fstat(file.fileno()), path.stat())
     except FileNotFoundError:
         return False
+
+
+# JSON that is read
+
+
+Kind = Any
+"""What a value of JSON must be.
+
+A type: `bool`, `str`, `int` (of 64 bits), `float` (an integer, too), `list`, `dict`, or `datetime` for
+"2026-11-22T20:15:00+00:00"; or a `range` of integers.
+`[kind]`: a list of it.
+`{"name": kind, "name?": kind, str: kind}`: an object with a field, with one that may be absent, and with
+others; without `str` the others may be anything.
+`(kind, None)`: one of several; None is null.
+"""
+
+_WORDS = {
+    bool: "true or false",
+    str: "a string",
+    int: "an integer",
+    float: "a number",
+    list: "a list",
+    dict: "an object",
+    datetime.datetime: "a time such as 2026-01-31T12:00:00+00:00",
+    None: "null",
+}
+_INT64 = range(-(2**63), 2**63)
+_SHOWN = 60  # characters of a wrong value
+_NESTED = 100  # objects and lists in each other, at most
+
+
+def read_json(path: str | os.PathLike, kind: Kind = dict, remedy: str = "") -> Any:
+    """Reads a file of JSON whose values are of given kinds.
+
+    Args:
+        path: of the file.
+        kind: see `Kind`.
+        remedy: what the user can do about an error, such as "remove it to go on".
+
+    Raises:
+        UserError: it cannot be read, is not JSON, or a field is absent or of another kind.
+    """
+    try:
+        content = Path(path).read_bytes()
+    except (OSError, ValueError) as error:  # ValueError: a name with a zero byte
+        raise UserError(f"{path} cannot be read: {getattr(error, 'strerror', error)}.") from error
+    return parse_json(content, kind, str(path), remedy)
+
+
+def parse_json(text: str | bytes, kind: Kind, name: str, remedy: str = "") -> Any:
+    """Returns the value of a JSON text; `name` says in errors where it is from. See `read_json`."""
+    try:
+        value = json.loads(text.decode("utf-8") if isinstance(text, bytes) else text)
+        _require_plain(value)
+        wrong = _wrong(value, kind)
+    except (ValueError, RecursionError) as error:  # UnicodeError is a ValueError
+        wrong = f" is not JSON: {error}"
+    if wrong:
+        raise UserError(f"{name}{wrong}{remedy and ': '}{remedy}.")
+    return value
+
+
+def _require_plain(value: Any) -> None:
+    """Raises a `ValueError` for a value that cannot be written or shown again."""
+    level = [value]
+    for _ in range(_NESTED):
+        level = [
+            part
+            for whole in level
+            if isinstance(whole, dict | list)
+            for part in (itertools.chain(*whole.items()) if isinstance(whole, dict) else whole)
+        ]
+        for text in level:
+            if isinstance(text, str):
+                text.encode("utf-8")  # half of a surrogate pair is no character
+    if level:
+        raise ValueError(f"more than {_NESTED} objects or lists are in each other")
+
+
+def _wrong(value: Any, kind: Kind, field: str = "") -> str:
+    """Describes the first value of another kind: ": starts[0].host must be a string, got 5"; or ""."""
+    if isinstance(kind, tuple):
+        told = [_wrong(value, one, field) for one in kind]
+        return "" if "" in told else told[0]
+    if isinstance(kind, list) and isinstance(value, list):
+        parts = [(part, kind[0], f"{field}[{place}]") for place, part in enumerate(value)]
+    elif isinstance(kind, dict) and isinstance(value, dict):
+        named = {name.removesuffix("?"): of for name, of in kind.items() if name is not str}
+        for name in named:
+            if name in kind and name not in value:
+                return f"{field and ': '}{field} has no {name}"
+        dot, other = field and ".", kind.get(str, object)
+        parts = [(part, named.get(n, other), f"{field}{dot}{n}") for n, part in value.items()]
+    elif _is(value, kind):
+        return ""
+    else:
+        return f"{field and ': '}{field} must be {_words(kind)}, got {_shown(value)}"
+    return next(filter(None, (_wrong(*part) for part in parts)), "")
+
+
+def _is(value: Any, kind: Kind) -> bool:
+    if kind is None:
+        return value is None
+    if isinstance(kind, range) or kind is int:
+        return type(value) is int and value in (_INT64 if kind is int else kind)
+    if kind is float:
+        return type(value) is float or _is(value, int)
+    if kind is datetime.datetime:
+        with contextlib.suppress(ValueError, TypeError):
+            return kind.fromisoformat(value).tzinfo is not None
+        return False
+    return isinstance(value, type(kind) if isinstance(kind, list | dict) else kind)
+
+
+def _words(kind: Kind) -> str:
+    if isinstance(kind, range):
+        return f"an integer from {kind.start} to {kind.stop - 1}"
+    return _WORDS[type(kind) if isinstance(kind, list | dict) else kind]
+
+
+def _shown(value: Any) -> str:
+    shown = json.dumps(value)
+    return shown if len(shown) <= _SHOWN else shown[:_SHOWN] + "..."
 
 
 # Errors
