@@ -63,6 +63,47 @@ def publish(names: Mapping[Path, Path]) -> None:
             _sync(directory)
 
 
+_TOGETHER = ".together.json"
+
+
+def publish_together(directory: Path, names: Mapping[str, str]) -> None:
+    """Renames finished files of a directory; readers find all of the old ones, or all of the new.
+
+    The names are on disk before the first is renamed, so that a reader can do what a process that was
+    killed has left undone: see `finish_publishing`.
+
+    Args:
+        directory: of all the files.
+        names: final -> temporary name, one that no other process uses; "": the file is to be removed.
+    """
+    for partial in filter(None, names.values()):
+        _sync(directory / partial)
+    write_json(directory / _TOGETHER, names)
+    finish_publishing(directory)
+
+
+def finish_publishing(directory: str | os.PathLike) -> None:
+    """Ends what `publish_together` has begun in a directory; whoever reads its files calls it first."""
+    record = Path(directory, _TOGETHER)
+    if not record.exists():
+        return
+    names = read_json(record, {str: str})
+    with writing(directory):
+        for final, partial in names.items():
+            with contextlib.suppress(FileNotFoundError):  # done already, maybe by another reader
+                if partial:
+                    os.replace(record.with_name(partial), record.with_name(final))
+                else:
+                    os.remove(record.with_name(final))
+        _sync(record.parent)
+        record.unlink(missing_ok=True)
+
+
+def is_publishing(directory: str | os.PathLike) -> bool:
+    """Returns True if what `publish_together` has begun there is not yet done."""
+    return Path(directory, _TOGETHER).exists()
+
+
 def _sync(path: Path) -> None:
     """Waits until a file, or the list of files of a directory, is on disk."""
     descriptor = os.open(path, os.O_RDONLY)
@@ -87,7 +128,12 @@ def write_text(path: str | os.PathLike, text: str) -> None:
 
 def write_json(path: str | os.PathLike, value: Mapping[str, Any]) -> None:
     """Writes an object as JSON, its keys sorted; see `write_text`."""
-    write_text(path, json.dumps(value, indent=1, sort_keys=True) + "\n")
+    write_text(path, json_text(value))
+
+
+def json_text(value: Mapping[str, Any]) -> str:
+    """Returns an object as the text of a file of JSON, its keys sorted."""
+    return json.dumps(value, indent=1, sort_keys=True) + "\n"
 
 
 # One writer at a time
@@ -147,6 +193,14 @@ def open_locked(path: str | os.PathLike, name: str) -> BinaryIO:
         file.close()
 
 
+@contextlib.contextmanager
+def locked_name(path: str | os.PathLike) -> Iterator[None]:
+    """Keeps other processes from writing a file or directory, which need not be there; see `lock`."""
+    with open_locked(f"{path}.lock", str(path)) as file:
+        yield
+        os.remove(file.name)
+
+
 def has_name(file: BinaryIO, path: Path) -> bool:
     """Returns True if an open file still has that name: it may have been removed or replaced."""
     try:
@@ -195,11 +249,20 @@ def read_json(path: str | os.PathLike, kind: Kind = dict, remedy: str = "") -> A
     Raises:
         UserError: it cannot be read, is not JSON, or a field is absent or of another kind.
     """
+    return parse_json(_content(path), kind, str(path), remedy)
+
+
+def read_json_lines(path: str | os.PathLike, kind: Kind = dict, remedy: str = "") -> list[Any]:
+    """Reads a file with a JSON value in every line; see `read_json`."""
+    lines = enumerate(_content(path).splitlines(), 1)
+    return [parse_json(line, kind, f"{path}, line {number}", remedy) for number, line in lines]
+
+
+def _content(path: str | os.PathLike) -> bytes:
     try:
-        content = Path(path).read_bytes()
+        return Path(path).read_bytes()
     except (OSError, ValueError) as error:  # ValueError: a name with a zero byte
         raise UserError(f"{path} cannot be read: {getattr(error, 'strerror', error)}.") from error
-    return parse_json(content, kind, str(path), remedy)
 
 
 def parse_json(text: str | bytes, kind: Kind, name: str, remedy: str = "") -> Any:
