@@ -25,12 +25,14 @@ from typing import Any, NamedTuple
 import toy
 import warm_server
 
+from t2t_keras.errors import UserError
+
 FAULTS = {"kill": 1, "full": 2}  # as fault_points.c has them
 SECONDS = 120  # that a command may take
 
 TRAIN = (
     f"t2t-keras-train --problem={toy.PROBLEM} --data_dir=data --output_dir=trained --eval_steps=1 "
-    f"--local_eval_frequency=2 --hparams={toy.hparams(num_hidden_layers=1, hidden_size=16, filter_size=16)} "
+    f"--local_eval_frequency=4 --hparams={toy.hparams(num_hidden_layers=1, hidden_size=16, filter_size=16)} "
     "--decode_hparams=beam_size=1,extra_length=1 --train_steps="
 )
 DECODE = (
@@ -80,9 +82,10 @@ def files(pattern) -> dict[str, str]:
 def averaged():
     from t2t_keras import checkpoints
 
-    if not any(Path("out").glob("*.index")):
-        return {}
-    prefix = checkpoints.resolve("out")
+    try:
+        prefix = checkpoints.resolve("out")
+    except UserError:
+        return {"average": None}
     weights = of_model(checkpoints.load_model(prefix))
     return {"average": [prefix, weights, checkpoints.read_settings("out")[1]["averages"]]}
 
@@ -98,10 +101,9 @@ def keras_file():
 def checkpoint():
     from t2t_keras import checkpoints
 
-    if not any(Path("out").glob("*.index")):
+    if not Path("out/model.ckpt-5.index").exists():
         return {}
-    checkpoints.load_model("out/model.ckpt-5")
-    return {"checkpoint": digest(checkpoints.read("out"))}
+    return {"checkpoint": of_model(checkpoints.load_model("out"))}
 
 
 def trained():
@@ -197,7 +199,8 @@ def make_inputs() -> None:
             for weight in model.weights:
                 weight.assign(numbers.normal(size=weight.shape))
             checkpoints.save_t2t(model, f"{run}/model.ckpt-{step}", {"global_step": np.int64(step)})
-            model.save(f"{step}.keras")
+            if run == "run":
+                model.save(f"{step}.keras")
 
 
 def run(command: str) -> None:
@@ -208,7 +211,7 @@ def run(command: str) -> None:
 
     def save(module, path, signature):
         small = tf.Module()
-        small.value = tf.Variable(float(sum(w.numpy().sum() for w in module.model.weights)))
+        small.value = tf.Variable(float(sum(weight.numpy().sum() for weight in module._weights)))
         tf.saved_model.save(small, str(path))
 
     saved_model._save = save
