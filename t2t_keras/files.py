@@ -88,6 +88,9 @@ def finish_publishing(directory: str | os.PathLike) -> None:
     if not record.exists():
         return
     names = read_json(record, {str: str})
+    for name in (*names, *filter(None, names.values())):
+        if not name or "/" in name or "\0" in name:
+            raise UserError(f"{record} names {name!r}, which is no file of its directory.")
     with writing(directory):
         for final, partial in names.items():
             with contextlib.suppress(FileNotFoundError):  # done already, maybe by another reader

@@ -1,9 +1,11 @@
 """Runs commands in forks, with a fault at each of their changes of files, and looks at what is left.
 
-    python fault_injection.py FOLDER NUMBER [CASE...]
+    python fault_injection.py faults FOLDER NUMBER [CASE...]
+    python fault_injection.py pairs FOLDER NUMBER [CASE...]
 
-prints a line of JSON for each of NUMBER faults of every case, chosen at random (0: for all of them). It
-needs a process that has imported TensorFlow and not used it, with fault_points.c in it: one of toy.py's.
+The first prints a line of JSON for each of NUMBER faults of every case, chosen at random (0: for all of
+them), the second for each of NUMBER pairs of commands that are begun at once. Both need a process that has
+imported TensorFlow and not used it, with fault_points.c in it: one of toy.py's.
 """
 
 import contextlib
@@ -17,8 +19,9 @@ import shutil
 import signal
 import sys
 import tempfile
+import time
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -42,6 +45,7 @@ DECODE = (
 INSPECT = (
     "t2t-keras-inspect attention --data_dir=data --html=a.html --npz=a.npz --output_dir=run --text="
 )
+EXPORT = "t2t-keras-export --data_dir=data --export_dir=exported --output_dir="
 AVERAGE = "t2t-keras-avg --output_path=out/averaged.ckpt --checkpoints="
 
 
@@ -115,9 +119,9 @@ def trained():
         return {}
     run_summary([read_run("trained")], 0.0)
     read_best("trained")
-    for index in Path("trained").glob("*.index"):
-        checkpoints.t2t.require_whole(str(index.with_suffix("")))
-    there = any(Path("trained").glob("*.index"))
+    there = checkpoints.t2t.checkpoints_in("trained")
+    for prefix in there:
+        checkpoints.t2t.require_whole(prefix)
     return {"latest": digest(checkpoints.read("trained"))} if there else {}
 
 
@@ -160,8 +164,8 @@ CASES = {
     ),
     "decode": Case(f"{DECODE}run", (f"{DECODE}other",), lambda: files("target.txt")),
     "export": Case(
-        "t2t-keras-export --output_dir=run --data_dir=data --export_dir=exported",
-        ("t2t-keras-export --output_dir=other --data_dir=data --export_dir=exported",),
+        f"{EXPORT}run",
+        (f"{EXPORT}other",),
         exported,
     ),
     "eval": Case(
@@ -219,32 +223,48 @@ def run(command: str) -> None:
     warm_server.run(command.split(" "))
 
 
+class Fork:
+    """A fork that does something; nothing of it goes on after that.
+
+    Args:
+        folder: its working directory.
+        act: what it does.
+    """
+
+    def __init__(self, folder: Path, act: Callable[[], Any]):
+        self._output, self._returned = tempfile.TemporaryFile("w+"), tempfile.TemporaryFile("w+")
+        self._child = os.fork()
+        if self._child:
+            return
+        signal.alarm(SECONDS)
+        os.dup2(self._output.fileno(), 1)
+        os.dup2(self._output.fileno(), 2)
+        code = 1
+        try:
+            os.chdir(folder)
+            json.dump(act(), self._returned)
+            code = 0
+        except SystemExit as left:
+            code = left.code or 0
+        except BaseException:
+            traceback.print_exc()
+        with contextlib.suppress(OSError):
+            sys.stdout.flush()
+            self._returned.flush()
+        os._exit(code)
+
+    def end(self) -> tuple[int, Any, str]:
+        """Waits; returns its exit code, what `act` returned, and what it wrote."""
+        code = os.waitstatus_to_exitcode(os.waitpid(self._child, 0)[1])
+        with self._output, self._returned:
+            self._output.seek(0)
+            self._returned.seek(0)
+            value = self._returned.read()
+            return code, json.loads(value) if value else None, self._output.read()
+
+
 def in_fork(folder: Path, act: Callable[[], Any]) -> tuple[int, Any, str]:
-    """Returns the exit code of `act` in a fork, what it returned, and what it wrote."""
-    with tempfile.TemporaryFile("w+") as output, tempfile.TemporaryFile("w+") as returned:
-        child = os.fork()
-        if not child:
-            signal.alarm(SECONDS)
-            os.dup2(output.fileno(), 1)
-            os.dup2(output.fileno(), 2)
-            code = 1
-            try:
-                os.chdir(folder)
-                json.dump(act(), returned)
-                code = 0
-            except SystemExit as left:
-                code = left.code or 0
-            except BaseException:
-                traceback.print_exc()
-            with contextlib.suppress(OSError):
-                sys.stdout.flush()
-                returned.flush()
-            os._exit(code)
-        code = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
-        output.seek(0)
-        returned.seek(0)
-        value = returned.read()
-        return code, json.loads(value) if value else None, output.read()
+    return Fork(folder, act).end()
 
 
 def required(folder: Path, act: Callable[[], Any]) -> Any:
@@ -295,7 +315,7 @@ def wrong(case: Case, work: Path, fault: str, point: int, old: dict, new: dict) 
         return f"code {code}: {output}"
     if fault == "kill" and code not in (0, -signal.SIGKILL):
         return f"code {code}: {output}"
-    if left != new:
+    if fault == "kill" and left != new:
         code, _, output = in_fork(work, lambda: run(case.command))
         seen, left, complaint = in_fork(work, case.look)
         if code or seen or left != new:
@@ -303,18 +323,20 @@ def wrong(case: Case, work: Path, fault: str, point: int, old: dict, new: dict) 
     return ""
 
 
-def main():
-    folder, number, *names = sys.argv[1:]
+def inject(folder: Path, number: int, names: Sequence[str]) -> None:
+    """Prints what is wrong after some faults of each case where a result is there, at random.
+
+    0: after all faults, fresh ones too.
+    """
     chosen = random.Random(0)
-    inputs, work = (Path(folder).resolve() / name for name in ("inputs", "work"))
-    inputs.mkdir()
-    required(inputs, make_inputs)
+    inputs, work = folder / "inputs", folder / "work"
     for name in names or CASES:
         case = CASES[name]
-        for before in ("", *case.before):
+        befores = ("", *case.before)
+        for before in befores[-1:] if number else befores:
             start = inputs
             if before:
-                start = inputs.with_name("before")
+                start = folder / "before"
                 shutil.rmtree(start, ignore_errors=True)
                 shutil.copytree(inputs, start)
                 required(start, functools.partial(run, before))
@@ -323,8 +345,8 @@ def main():
             points = number_of_points(work, case.command)
             new = required(work, case.look)
             faults = [(fault, point) for fault in FAULTS for point in range(points)]
-            if int(number):
-                faults = chosen.sample(faults, min(int(number), len(faults)))
+            if number:
+                faults = chosen.sample(faults, min(number, len(faults)))
             for fault, point in faults:
                 shutil.rmtree(work)
                 shutil.copytree(start, work)
@@ -332,6 +354,52 @@ def main():
                 line = {"case": name, "before": before, "points": points, "fault": fault}
                 print(json.dumps({**line, "point": point, "wrong": told}), flush=True)
             shutil.rmtree(work)
+
+
+PAIRS = {
+    **{name: (CASES[name].command, *CASES[name].before[:1]) for name in ("decode", "convert")},
+    "train": (f"{TRAIN}4", f"{TRAIN}4 --random_seed=1"),
+    "avg": (CASES["avg"].command, CASES["avg"].before[1]),
+    "convert_back": (CASES["convert_back"].command, *CASES["convert_back"].before),
+    "export": (f"{EXPORT}run --version=1", f"{EXPORT}other --version=1"),
+}
+"""Commands that write the same: a pair of the first is of equal settings, both are of others."""
+
+
+def start_pairs(folder: Path, number: int, names: Sequence[str]) -> None:
+    """Prints what is wrong after pairs of commands, begun at the same time or shortly after."""
+    delays = random.Random(0)
+    inputs, work = folder / "inputs", folder / "work"
+    for name in names or PAIRS:
+        look, alone = CASES[name].look, {}
+        for command in PAIRS[name]:
+            shutil.copytree(inputs, work)
+            required(work, functools.partial(run, command))
+            alone[command] = required(work, look)
+            shutil.rmtree(work)
+        for place in range(number):
+            one, other = PAIRS[name][0], PAIRS[name][1 - place % 2]
+            shutil.copytree(inputs, work)
+            first = Fork(work, functools.partial(run, one))
+            time.sleep(delays.choice((0, 0, 0.05, 0.3)))
+            second = Fork(work, functools.partial(run, other))
+            ends = [(command, *fork.end()) for command, fork in ((one, first), (other, second))]
+            left = required(work, look)
+            whole = [alone[command] for command, code, _, _ in ends if code == 0]
+            told = "" if left in whole else f"{left}, not one of {whole}"
+            told += "".join(o for _, code, _, o in ends if code not in (0, 2) or "Traceback" in o)
+            codes = [end[1] for end in ends]
+            line = {"case": name, "equal": one == other, "codes": codes, "wrong": told}
+            print(json.dumps(line), flush=True)
+            shutil.rmtree(work)
+
+
+def main():
+    what, folder, number, *names = sys.argv[1:]
+    folder = Path(folder).resolve()
+    (folder / "inputs").mkdir()
+    required(folder / "inputs", make_inputs)
+    {"faults": inject, "pairs": start_pairs}[what](folder, int(number), names)
 
 
 if __name__ == "__main__":

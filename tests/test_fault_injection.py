@@ -10,11 +10,21 @@ import toy
 SCRIPT = Path(__file__).with_name("fault_injection.py")
 
 
+def found(*arguments):
+    done = toy.python(SCRIPT, *arguments)
+    assert done.returncode == 0, done.stderr
+    return [json.loads(line) for line in done.stdout.splitlines()]
+
+
 @pytest.mark.skipif(not shutil.which("cc"), reason="fault_points.c needs a compiler of C")
 def test_a_kill_or_a_full_disk_leaves_the_old_or_the_new(tmp_path):
-    """Some points of each command; `python fault_injection.py FOLDER 0` takes all of them."""
-    done = toy.python(SCRIPT, tmp_path, "2")
-    assert done.returncode == 0, done.stderr
-    faults = [json.loads(line) for line in done.stdout.splitlines()]
-    assert len(faults) > 30
+    """Some points of some commands; with 0 in place of 3 the script takes all of all."""
+    faults = found("faults", tmp_path, 3, "avg", "convert", "decode")
+    assert len(faults) == 9
     assert not [fault for fault in faults if fault["wrong"]]
+
+
+def test_two_that_begin_at_once_leave_what_one_of_them_makes(tmp_path):
+    pairs = found("pairs", tmp_path, 1, "avg", "decode")
+    assert len(pairs) == 2
+    assert not [pair for pair in pairs if pair["wrong"]]

@@ -7,17 +7,21 @@ import re
 import threading
 
 import pytest
+from test_checkpoints import killed_after
 
 from t2t_keras import files
 from t2t_keras.errors import UserError
 from t2t_keras.files import (
     atomic_write,
     changes,
+    finish_publishing,
+    is_publishing,
     lock,
     locked_directory,
     open_locked,
     parse_json,
     publish,
+    publish_together,
     read_json,
 )
 
@@ -37,6 +41,31 @@ def test_an_error_leaves_what_was_there(tmp_path):
         (partial / "half").touch()
         raise KeyError
     assert content(tmp_path) == {"file": "old"}
+
+
+@pytest.mark.parametrize("call", range(20))
+def test_files_that_belong_together_are_all_old_or_all_new(tmp_path, monkeypatch, call):
+    """Wherever the process is killed: at each of its calls that change files."""
+    old, new = {"a": "1", "b": "1", "c": "1"}, {"a": "2", "b": "2", "d": "2"}
+    for name, text in old.items():
+        (tmp_path / name).write_text(text)
+    for name, text in new.items():
+        (tmp_path / f".{name}.unfinished").write_text(text)
+    names = {**{name: f".{name}.unfinished" for name in new}, "c": ""}
+    killed = killed_after(monkeypatch, call, lambda: publish_together(tmp_path, names))
+    assert killed == (call < 13)
+    finish_publishing(tmp_path)  # as a reader does
+    assert not is_publishing(tmp_path)
+    there = {name: text for name, text in content(tmp_path).items() if not name.startswith(".")}
+    there = {name: text for name, text in there.items() if "incomplete" not in name}
+    assert there == (old if call < 6 else new)
+
+
+@pytest.mark.parametrize("text", ["[]", '{"a": 5}', "{", '{"../a": ""}', '{"a": "b\\u0000"}'])
+def test_a_damaged_record_of_files_that_belong_together(tmp_path, text):
+    (tmp_path / ".together.json").write_text(text)
+    with pytest.raises(UserError, match=r"\.together\.json"):
+        finish_publishing(tmp_path)
 
 
 @pytest.fixture

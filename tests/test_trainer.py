@@ -273,6 +273,15 @@ def test_a_host_that_is_gone_is_said_in_a_line(data_dir, tmp_path, error):
     assert ending(tmp_path).startswith("another host of this run")
 
 
+def test_events_that_cannot_be_written_are_recorded_as_the_end(data_dir, tmp_path):
+    (tmp_path / "eval").write_text("in the way")
+    with pytest.raises(UserError, match=rf"events in {tmp_path}/eval cannot be written: "):
+        trainer(data_dir, tmp_path, 12).run()
+    assert ending(tmp_path).startswith("events in ")
+    (tmp_path / "eval").unlink()
+    assert "loss" in trainer(data_dir, tmp_path, 0).run()
+
+
 def test_data_that_is_damaged_is_recorded_as_the_end(data_dir, tmp_path):
     def fail():
         raise tf.errors.UnknownError(None, None, "UserError: Example 7 is damaged.\n\nin a graph")

@@ -31,7 +31,7 @@ from t2t_keras.files import (
 
 _TABLE_SHARD = re.compile(r"^(.*/symbol_modality_[^/]+/[^/]+)/weights_(\d+)(/[^/]+)?$")
 
-_INDEX = re.compile(r"(?P<name>.*-(?P<step>\d+))\.index$")
+_INDEX = re.compile(r"(?P<name>(?!\.).*-(?P<step>\d+))\.index$")  # hidden ones are unfinished
 
 
 def read(path: str) -> dict[str, np.ndarray]:
