@@ -3,7 +3,7 @@
 import json
 import os
 
-NUMBER = int(os.environ.get("T2T_KERAS_TESTS_MUTATIONS", "100"))
+NUMBER = int(os.environ.get("T2T_KERAS_MUTATIONS", "100"))
 """Mutations of each format; 10,000 were tried."""
 
 _VALUES = (

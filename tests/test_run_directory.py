@@ -200,7 +200,7 @@ FILES = ("run.json", "hparams.json", "evaluations.jsonl", "checkpoint", "best", 
 
 @pytest.mark.parametrize("name", FILES)
 def test_damaged_by_chance_they_are_read_or_refused(name, tmp_path):
-    """`T2T_KERAS_TESTS_MUTATIONS=10000` tries as many of each."""
+    """`T2T_KERAS_MUTATIONS=10000` tries as many of each."""
     run_files.write_run(tmp_path)
     (tmp_path / "checkpoint").write_text('model_checkpoint_path: "model.ckpt-200"\n')
     (tmp_path / "flags.txt").write_text("--train_steps=400\n--worker_gpu=1\n--problem=p\n")
