@@ -69,11 +69,6 @@ def _run(main: Callable[[list[str]], None], argv: Sequence[str] | None) -> None:
         _fail(program, str(error))
     except KeyboardInterrupt:
         sys.exit(130)
-    except BrokenPipeError:
-        raise
-    except OSError as error:  # of a disk, most often a full one
-        name = f"{error.filename}: " if error.filename else ""
-        _fail(program, f"{name}{error.strerror or error}.")
     except Exception as error:
         if told := registry.error_of_user_code(error):
             _fail(program, str(told))
@@ -81,6 +76,9 @@ def _run(main: Callable[[list[str]], None], argv: Sequence[str] | None) -> None:
             r"\bUserError: (.*)", str(error)
         ):  # by TensorFlow, in a tf.data pipeline
             _fail(program, wrapped[1])
+        if isinstance(error, OSError) and not isinstance(error, BrokenPipeError):
+            name = f"{error.filename}: " if error.filename else ""
+            _fail(program, f"{name}{error.strerror or error}.")  # most often of a full disk
         raise
 
 
