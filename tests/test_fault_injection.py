@@ -28,3 +28,14 @@ def test_two_that_begin_at_once_leave_what_one_of_them_makes(tmp_path):
     pairs = found("pairs", tmp_path, 1, "avg", "decode")
     assert len(pairs) == 2
     assert not [pair for pair in pairs if pair["wrong"]]
+
+
+def test_an_error_of_a_file_that_nothing_has_foreseen_is_one_line():
+    code = (
+        "from t2t_keras.cli import app, datagen\n"
+        "def main(rest):\n"
+        "    raise OSError(28, 'No space left on device', '/data/vocab')\n"
+        "datagen.define_flags()\n"
+        "app.start(main)"
+    )
+    assert toy.complaint(toy.python("-c", code)).endswith("/data/vocab: No space left on device.")
