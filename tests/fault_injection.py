@@ -397,8 +397,9 @@ def start_pairs(folder: Path, number: int, names: Sequence[str]) -> None:
 def main():
     what, folder, number, *names = sys.argv[1:]
     folder = Path(folder).resolve()
-    (folder / "inputs").mkdir()
-    required(folder / "inputs", make_inputs)
+    if not (folder / "inputs").exists():
+        (folder / "inputs").mkdir()
+        required(folder / "inputs", make_inputs)
     {"faults": inject, "pairs": start_pairs}[what](folder, int(number), names)
 
 
