@@ -134,7 +134,7 @@ def exported():
 
 
 def evaluated():
-    from t2t_keras.inspection.events import read_events
+    from t2t_keras.inspection.runs import read_events
 
     read_events("run/eval")
     return {}

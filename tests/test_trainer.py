@@ -17,6 +17,7 @@ from t2t_keras.checkpoints import write_settings
 from t2t_keras.decoding import DecodeSettings, Translator
 from t2t_keras.errors import UserError
 from t2t_keras.files import locked_directory
+from t2t_keras.inspection import batch_page
 from t2t_keras.training import EarlyStopping, Engine, EngineSettings, Trainer, TrainSettings
 
 sys.path.append(str(toy.ROOT / "benchmarks"))
@@ -89,14 +90,14 @@ def assert_same(one, other, step, every=3):
 def whole(data_dir, tmp_path_factory):
     """A run of 12 steps that nothing stopped; its record as each evaluation began."""
     directory = tmp_path_factory.mktemp("whole")
-    going = trainer(data_dir, directory, 12, local_eval_frequency=5, attention_images=True)
+    going = trainer(data_dir, directory, 12, local_eval_frequency=5, attention_page=batch_page)
     measure, starts = going.evaluation, []
 
     def evaluate(done):
         starts.append(json.loads((directory / "run.json").read_text())["starts"][0])
         return measure(done)
 
-    evaluate.batches = measure.batches
+    evaluate.batches, evaluate.translator = measure.batches, measure.translator
     going.evaluation = evaluate
     return directory, going.run(), starts
 
@@ -240,8 +241,10 @@ def test_writes_settings_scalars_and_what_ran(data_dir, tmp_path, whole):
         assert tag in written["."]
     for text in (b"_hparams_/session_start_info", f"| problem | `{toy.PROBLEM}` |".encode()):
         assert text in written["."]
-    for tag in (b"bleu", b"accuracy", b"encoder/layer_0", b"encdec/layer_0"):
+    for tag in (b"bleu", b"accuracy"):
         assert tag in written["eval"]
+    page = (whole[0] / "eval" / "attention-12.html").read_text()
+    assert f"<title>{toy.PROBLEM}, step 12</title>" in page
 
 
 def test_records_how_far_it_is_and_what_took_how_long_while_it_trains(whole):
