@@ -1,5 +1,6 @@
 """Files damaged by chance: bytes changed, cut, moved or doubled, and JSON of another shape."""
 
+import copy
 import json
 import os
 
@@ -59,7 +60,7 @@ def mutated_json(value, chance):
 
 def _changed(value, chance):
     if not value or not isinstance(value, dict | list) or chance.random() < 0.1:
-        return chance.choice(_VALUES)
+        return copy.deepcopy(chance.choice(_VALUES))
     places = list(value) if isinstance(value, dict) else range(len(value))
     place = chance.choice(places)
     action = chance.randrange(8)
@@ -68,7 +69,7 @@ def _changed(value, chance):
     elif action == 1 and isinstance(value, dict):
         value[chance.choice(["", "x", *map(str, value)])] = value.pop(place)
     elif action == 2 and isinstance(value, list):
-        value.insert(place, chance.choice(_VALUES))
+        value.insert(place, copy.deepcopy(chance.choice(_VALUES)))
     elif action == 3:
         value[place] = [value[place]]
     elif action == 4:
