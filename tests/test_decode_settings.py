@@ -20,9 +20,6 @@ def test_reads_all_kinds_of_values():
     assert settings.return_beams and settings.t2t_batches
     assert settings.sampling_method == "random"
     assert DecodeSettings.parse("") == DecodeSettings()
-
-
-def test_alpha_may_be_below_0():
     assert DecodeSettings.parse("alpha=-0.5").alpha == -0.5
 
 
@@ -30,12 +27,8 @@ def test_extra_length_is_t2t_s_wherever_none_is_given():
     """100 in T2T's `decode_hparams`."""
     from t2t_keras import decoding, serving
 
-    searches = (
-        decoding.greedy,
-        decoding.beam_search,
-        decoding.sample,
-        serving.CTranslate2Translator.translate,
-    )
+    searches = (decoding.greedy, decoding.beam_search, decoding.sample)
+    searches += (serving.CTranslate2Translator.translate,)
     defaults = [inspect.signature(search).parameters["extra_length"].default for search in searches]
     assert {*defaults, DecodeSettings().extra_length} == {100}
 
@@ -130,9 +123,8 @@ def test_a_search_beyond_the_machines_memory_is_refused(monkeypatch, text):
     monkeypatch.setattr(settings, "_machine_memory", lambda: 16 * 2**30)
     base = {"vocab_size": 33708, "cached_per_position": 8 * 512 * 6}
     DecodeSettings(extra_length=1000).require_memory(**base)
-    with pytest.raises(
-        UserError, match=r"need about [\d,]+ GiB of memory and the machine has 16: "
-    ):
+    message = r"need about [\d,]+ GiB of memory and the machine has 16: "
+    with pytest.raises(UserError, match=message):
         DecodeSettings.parse(text).require_memory(**base)
 
 

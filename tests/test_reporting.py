@@ -12,10 +12,7 @@ from tensorflow.core.util import event_pb2
 from t2t_keras import protobuf, registry
 from t2t_keras.errors import UserError
 from t2t_keras.training.engine import Totals
-from t2t_keras.training.reporting import (
-    EventLog,
-    LossRecord,
-)
+from t2t_keras.training.reporting import EventLog, LossRecord
 
 
 def totals(loss, tokens=10.0):
@@ -61,7 +58,7 @@ def test_a_loss_far_above_the_first_for_long_is_trouble():
 
 
 def test_a_loss_below_that_of_a_uniform_prediction_is_no_trouble():
-    """As of a run that begins with good weights, at the height of its learning rate."""
+    """A run that begins with good weights may be worse at the height of its learning rate."""
     record = LossRecord(100, uniform=6.0)
     for step in range(100, 6000, 100):
         record.add(step, totals(0.02 if step == 100 else 8.9))
@@ -78,16 +75,22 @@ def test_a_loss_that_comes_down_again_is_no_trouble():
         assert record.trouble(step, 9.0, 1.0) == ""
 
 
+def events(log, directory):
+    log.flush()
+    [path] = directory.iterdir()
+    records = tf.data.TFRecordDataset(str(path)).as_numpy_iterator()
+    _, *written = map(event_pb2.Event.FromString, records)
+    return written
+
+
 def test_tensorboard_finds_settings_and_facts_of_a_run(tmp_path):
     """The hparams plugin's `SessionStartInfo` begins with the one field of a protobuf `Struct`."""
     facts = {"problem": "p", "starts": [{"host": "old"}, {"host": "new", "command": "a*b"}]}
     log = EventLog(str(tmp_path))
     log.write_run(7, registry.hparams("transformer_tiny"), facts)
-    log.flush()
-    [path] = tmp_path.iterdir()
-    records = [event_pb2.Event.FromString(r.numpy()) for r in tf.data.TFRecordDataset(str(path))]
-    settings, run, hparams = (value for event in records[1:] for value in event.summary.value)
-    assert {event.step for event in records[1:]} == {7}
+    written = events(log, tmp_path)
+    settings, run, hparams = (value for event in written for value in event.summary.value)
+    assert {event.step for event in written} == {7}
     for value, row in ((settings, "| num_heads | `4` |"), (run, "| command | `a*b` |")):
         assert value.metadata.plugin_data.plugin_name == "text"
         lines = tf.make_ndarray(value.tensor).item().decode().splitlines()
@@ -125,10 +128,7 @@ def test_tensorboard_finds_curves(tmp_path):
     """A point of a curve is a scalar of TensorBoard's, at its step."""
     log = EventLog(str(tmp_path))
     log.write(7, {"loss": 1.5})
-    log.flush()
-    [path] = tmp_path.iterdir()
-    records = [event_pb2.Event.FromString(r.numpy()) for r in tf.data.TFRecordDataset(str(path))]
-    [curve] = records[1:]
+    [curve] = events(log, tmp_path)
     assert curve.step == 7
     [value] = curve.summary.value
     assert value.metadata.plugin_data.plugin_name == "scalars"
