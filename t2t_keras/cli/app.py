@@ -92,6 +92,9 @@ def _run(main: Callable[[list[str]], None], argv: list[str], required: Sequence[
             r"\bUserError: (.*)", str(error)
         ):  # by TensorFlow, in a tf.data pipeline
             _fail(program, wrapped[1])
+        if isinstance(error, OSError) and not isinstance(error, BrokenPipeError):
+            name = f"{error.filename}: " if error.filename else ""
+            _fail(program, f"{name}{error.strerror or error}.")  # most often of a full disk
         raise
 
 
