@@ -207,12 +207,16 @@ def parse_json(text: str | bytes, kind: Kind, name: str, remedy: str = "") -> An
     try:
         value = json.loads(text.decode("utf-8") if isinstance(text, bytes) else text)
         _require_plain(value)
-        wrong = _wrong(value, kind)
     except (ValueError, RecursionError) as error:  # UnicodeError is a ValueError
-        wrong = f" is not JSON: {error}"
-    if wrong:
-        raise UserError(f"{name}{wrong}{remedy and ': '}{remedy}.")
+        raise UserError(f"{name} is not JSON: {error}{remedy and ': '}{remedy}.") from error
+    require_kind(value, kind, name, remedy)
     return value
+
+
+def require_kind(value: Any, kind: Kind, name: str, remedy: str = "") -> None:
+    """Raises a `UserError` that names the first field of a value of JSON that is of another kind."""
+    if wrong := _wrong(value, kind):
+        raise UserError(f"{name}{wrong}{remedy and ': '}{remedy}.")
 
 
 def _require_plain(value: Any) -> None:

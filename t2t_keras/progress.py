@@ -9,6 +9,8 @@ import threading
 import time
 from typing import Any
 
+from t2t_keras.errors import Terminal, printable
+
 
 class Progress:
     """Writes how far a job is: on a terminal one line that is rewritten, elsewhere a line now and then.
@@ -22,7 +24,9 @@ class Progress:
 
     def __init__(self, every: float = 30.0, stream=None, rewrite: bool = True, quiet: bool = False):
         self.every = every
-        self.stream = stream or sys.stderr
+        stream = stream or sys.stderr
+        # The escapes of this class are for the terminal.
+        self.stream = stream.stream if isinstance(stream, Terminal) else stream
         self.live = rewrite and self.stream.isatty()
         self.quiet = quiet
         self._last = time.monotonic()
@@ -37,6 +41,7 @@ class Progress:
             share: of the work, from 0 to 1, for a bar; None: unknown.
             force: True writes it now.
         """
+        line = printable(line)
         if self.live:
             bar = "" if share is None else f"[{'#' * int(20 * share):<20}] "
             self._write(f"\r{bar}{line}\033[K")
@@ -47,7 +52,7 @@ class Progress:
 
     def say(self, line: str) -> None:
         """Writes a line of its own."""
-        self._write(("\r\033[K" if self._open else "") + line + "\n")
+        self._write(("\r\033[K" if self._open else "") + printable(line) + "\n")
         self._open = False
 
     def warn(self, message: str) -> None:

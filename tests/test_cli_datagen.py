@@ -166,6 +166,7 @@ def test_settings_without_effect_on_shards_that_exist_get_a_line(text, tmp_path)
     [
         ("yield {'inputs': int('x')}", 10, "generate_samples, raised ValueError: invalid literal"),
         ("yield None + 1", 10, "generate_samples, raised TypeError: unsupported operand"),
+        ("raise SystemExit(0)", 10, "generate_samples, raised SystemExit: 0"),
         (
             "yield {}\n\n    approx_vocab_size = property(lambda self: {}[0])",
             12,

@@ -3,12 +3,14 @@
 import io
 import os
 import signal
+import sys
 
 import pytest
 
 from t2t_keras import progress
 from t2t_keras.decoding.text_files import LineProgress
 from t2t_keras.decoding.translator import BatchDone
+from t2t_keras.errors import for_terminal
 from t2t_keras.progress import CountProgress, StopRequests
 from t2t_keras.training.reporting import Speed, TrainingProgress
 
@@ -47,6 +49,16 @@ def test_on_a_terminal_one_line_is_rewritten(clock):
         "warning: line 3 is odd\n",
         "[####################] 40/40 sentences  200 tokens/s  0:00 left\n",
     ]
+
+
+def test_escapes_of_others_are_shown_and_not_obeyed(monkeypatch):
+    stream = Terminal()
+    monkeypatch.setattr("sys.stderr", for_terminal(stream))
+    print("file \033[2J", file=sys.stderr)
+    shown = LineProgress()
+    shown.say("name \r\033]0;x\a\x9b1m")
+    assert stream.getvalue() == "file \\x1b[2J\nname \\r\\x1b]0;x\\x07\\x9b1m\n"
+    assert for_terminal(io.StringIO()).write("\033") == 1
 
 
 def test_time_left_is_that_of_the_text_left(clock):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import glob
+import math
 import os
 import re
 import sys
@@ -11,10 +12,12 @@ from collections.abc import Callable, Sequence
 from absl import app, flags
 
 from t2t_keras import registry, t2t_names
+from t2t_keras.allowed_values import INT32
 from t2t_keras.cli import options
-from t2t_keras.errors import UserError, nearest
+from t2t_keras.errors import UserError, for_terminal, nearest
 
 _BROKEN_PIPE = 141  # a shell's
+_SHOWN = 100  # characters of a wrong value
 
 
 def start(main: Callable[[list[str]], None], argv: Sequence[str] | None = None) -> None:
@@ -27,6 +30,7 @@ def start(main: Callable[[list[str]], None], argv: Sequence[str] | None = None) 
         main: gets the arguments that are not flags (without the program name).
         argv: the command line with the program name first; `sys.argv` unless given.
     """
+    sys.stdout, sys.stderr = map(for_terminal, (sys.stdout, sys.stderr))
     try:
         _run(main, argv)
         sys.stdout.flush()
@@ -59,6 +63,8 @@ def _run(main: Callable[[list[str]], None], argv: Sequence[str] | None) -> None:
     except SystemExit:
         return  # --help has answered; absl would exit with 1
     try:
+        _require_plain_numbers()
+        _tell_repeated(program)
         options.require_model()
         _require_done_anyway(ours)
         if flags.FLAGS.registry_help:
@@ -69,7 +75,7 @@ def _run(main: Callable[[list[str]], None], argv: Sequence[str] | None) -> None:
         _fail(program, str(error))
     except KeyboardInterrupt:
         sys.exit(130)
-    except Exception as error:
+    except (Exception, SystemExit) as error:  # a user's own code may raise either
         if told := registry.error_of_user_code(error):
             _fail(program, str(told))
         if wrapped := re.search(
@@ -77,6 +83,26 @@ def _run(main: Callable[[list[str]], None], argv: Sequence[str] | None) -> None:
         ):  # by TensorFlow, in a tf.data pipeline
             _fail(program, wrapped[1])
         raise
+
+
+def _require_plain_numbers() -> None:
+    """Refuses what no flag means, whatever its range: NaN, infinity and more than 32 bits."""
+    for name in flags.FLAGS:
+        value, parser = flags.FLAGS[name].value, flags.FLAGS[name].parser
+        if isinstance(value, float) and not math.isfinite(value):
+            raise UserError(f"flag --{name}={value}: {value} is not {parser.syntactic_help}.")
+        most = max(INT32, getattr(parser, "upper_bound", None) or 0)
+        if isinstance(value, int) and abs(value) > most:
+            raise UserError(f"flag --{name}={str(value)[:_SHOWN]}: {most} is the most.")
+
+
+def _tell_repeated(program: str) -> None:
+    """Says which of a flag's values counts if it has been given several times."""
+    for name in flags.FLAGS:
+        flag = flags.FLAGS[name]
+        if flag.present > 1:
+            told = f"--{name} is given {flag.present} times; the last counts: {flag.value}"
+            print(f"{program}: {told}", file=sys.stderr)
 
 
 def _flags_of_t2t() -> list[tuple[str, t2t_names.Absent]]:

@@ -15,6 +15,9 @@ from t2t_keras.files import atomic_write, writing
 
 FLAGS = flags.FLAGS
 
+MOST_SEED = 2**32 - 1
+"""NumPy takes no larger seed."""
+
 _FILES = ("train_files", "dev_files", "test_files")
 _TFDS = ("tfds", "languages", "tfds_splits")
 
@@ -87,19 +90,23 @@ def define_processes() -> None:
         None,
         "Processes that generate data; by default one per core.",
         lower_bound=1,
+        upper_bound=1024,
     )
 
 
 def define_cleaning() -> None:
     """--clean_...: rules by which generation leaves out pairs; by default none."""
     flags.DEFINE_integer(
-        "clean_max_characters", 0, "Leave out pairs with a longer side than this; 0: no limit."
+        "clean_max_characters",
+        0,
+        "Leave out pairs with a longer side than this; 0: no limit.",
+        lower_bound=0,
     )
     flags.DEFINE_float(
-        "clean_max_ratio", 0.0, "Largest ratio of longer to shorter side; 0: no limit."
+        "clean_max_ratio", 0.0, "Largest ratio of longer to shorter side; 0: no limit.", 0
     )
     flags.DEFINE_float(
-        "clean_min_letters", 0.0, "Smallest share of letters in either side, 0 to 1."
+        "clean_min_letters", 0.0, "Smallest share of letters in either side, 0 to 1.", 0, 1
     )
     flags.DEFINE_bool("clean_copies", False, "Leave out pairs of equal sides.")
     flags.DEFINE_bool("clean_duplicates", False, "Leave out pairs that are repeated.")

@@ -26,7 +26,13 @@ def define_flags() -> None:
         "hparams", "", "run, cost: overrides of the row's, such as batch_size=2048."
     )
     flags.DEFINE_string("train_flags", "", "run: further flags of t2t-keras-train, in quotes.")
-    flags.DEFINE_float("utilization", 0.3, "cost: share of a device's peak that training reaches.")
+    flags.DEFINE_float(
+        "utilization",
+        0.3,
+        "cost: share of a device's peak that training reaches.",
+        lower_bound=0.001,
+        upper_bound=1,
+    )
     options.define_usr_dir()
 
 

@@ -27,7 +27,7 @@ def define_flags() -> None:
     flags.DEFINE_string(
         "inputs_once", None, "Text to translate; default: each line of standard input."
     )
-    flags.DEFINE_integer("timeout_secs", 10, "Seconds before a request times out.", lower_bound=1)
+    flags.DEFINE_integer("timeout_secs", 10, "Seconds before a request times out.", 1, 10**6)
 
 
 def main(arguments: list[str]) -> None:

@@ -54,7 +54,7 @@ def define_flags() -> None:
         0,
         "Seed of weights, data order and dropout.",
         lower_bound=0,
-        upper_bound=2**32 - 1,
+        upper_bound=options.MOST_SEED,
     )
     _define_engine()
 
@@ -73,7 +73,9 @@ def _define_early_stopping() -> None:
     flags.DEFINE_enum(
         "eval_early_stopping_metric", "loss", figures, "Dev metric that must improve."
     )
-    flags.DEFINE_float("eval_early_stopping_metric_delta", 0.1, "Smallest improvement that counts.")
+    flags.DEFINE_float(
+        "eval_early_stopping_metric_delta", 0.1, "Smallest improvement that counts.", lower_bound=0
+    )
     flags.DEFINE_bool(
         "eval_early_stopping_metric_minimize",
         None,
