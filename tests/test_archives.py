@@ -1,5 +1,6 @@
 """Archives: what is wanted comes out whole, or nothing does."""
 
+import gzip
 import io
 import multiprocessing
 import os
@@ -146,6 +147,22 @@ def test_a_link_in_the_place_of_a_part_is_not_followed(tmp_path):
     unpack(archive, tmp_path / "out", WANTED.__contains__)
     assert (tmp_path / "theirs").read_bytes() == b"theirs"
     assert everything_in(tmp_path / "out") == {name: FILES[name] for name in WANTED}
+
+
+def test_a_bomb_is_left_off(tmp_path):
+    """10 GB of zeros in 10 MB, in a tar and in a zip archive."""
+    zeros = 2**27
+    member = tarfile.TarInfo("bomb")
+    member.size = 80 * zeros
+    content = gzip.compress(member.tobuf()) + gzip.compress(bytes(zeros)) * 80
+    (tmp_path / "a.tgz").write_bytes(content)
+    with zipfile.ZipFile(tmp_path / "a.zip", "w", zipfile.ZIP_DEFLATED) as archive:
+        for number in range(3):
+            archive.writestr(f"bomb{number}", bytes(zeros))
+    for name in ("a.tgz", "a.zip"):
+        with pytest.raises(UserError, match=r"unpacks to more than [\d,]+ bytes"):
+            unpack(tmp_path / name, tmp_path / "out", lambda name: True)
+        assert not (tmp_path / "out").exists() or everything_in(tmp_path / "out") == {}
 
 
 def test_a_directory_that_is_a_file(tmp_path):

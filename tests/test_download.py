@@ -180,6 +180,16 @@ def test_a_part_of_unknown_origin_is_not_used(server, tmp_path):
     assert names(tmp_path) == ["corpus.tgz"]
 
 
+@pytest.mark.parametrize(
+    "facts", ['{"a": 1}', "[1, 2]", '["URL", "12", null]', '["URL", 1048576, 5]', "[" * 10**5, "5"]
+)
+def test_a_note_of_another_shape_is_not_used(server, tmp_path, facts):
+    (tmp_path / "corpus.tgz.part").write_bytes(b"other")
+    (tmp_path / "corpus.tgz.part.json").write_text(facts.replace("URL", server.url))
+    fetch(server.url, tmp_path / "corpus.tgz")
+    assert (tmp_path / "corpus.tgz").read_bytes() == CONTENT
+
+
 def test_a_part_that_is_whole_needs_no_server(server, tmp_path):
     facts = [server.url, len(CONTENT), '"first"']
     (tmp_path / "corpus.tgz.part").write_bytes(CONTENT)
