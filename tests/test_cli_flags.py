@@ -1,4 +1,4 @@
-"""Every number that a command line takes is in a range, and a flag without effect gets a line."""
+"""Every number that a command line takes is in a range; a flag without effect gets a line."""
 
 import importlib
 
@@ -32,12 +32,12 @@ def command(request, monkeypatch):
     flags.FLAGS.remove_flag_values([name for name in flags.FLAGS if name not in before])
 
 
-def answer(capsys, command, *arguments):
-    """The exit code of a command that does nothing, and what it says."""
+def answer(capsys, command, *arguments, main=lambda rest: None):
+    """The exit code of a command, which by default does nothing, and what it says."""
     for name in flags.FLAGS:
         flags.FLAGS[name].unparse()
     with pytest.raises(SystemExit) as ended:
-        app.start(lambda rest: None, [f"t2t-keras-{command}", *arguments])
+        app.start(main, [f"t2t-keras-{command}", *arguments])
     return ended.value.code, capsys.readouterr().err
 
 
@@ -76,3 +76,41 @@ def test_a_flag_that_is_given_twice_gets_a_line(command, capsys):
         assert said == (
             f"t2t-keras-{command}: --{name} is given 2 times; the last counts: {value}\n"
         )
+
+
+EARLY = ["--eval_early_stopping_metric=bleu", "--eval_early_stopping_metric_delta=1"]
+
+
+@pytest.mark.parametrize(
+    ("command", "arguments", "told"),
+    [
+        ("train", ["--tmp_dir=x"], "--tmp_dir: it needs --generate_data or --on_the_fly"),
+        ("train", ["--tmp_dir=x", "--on_the_fly"], ""),
+        (
+            "train",
+            ["--num_concurrent_processes=2"],
+            "--num_concurrent_processes: it needs --generate_data",
+        ),
+        ("train", [*EARLY, "--eval_early_stopping_steps=5"], ""),
+        (
+            "train",
+            EARLY,
+            "--eval_early_stopping_metric, --eval_early_stopping_metric_delta: early stopping needs "
+            "--eval_early_stopping_steps",
+        ),
+        (
+            "train",
+            ["--keep_checkpoint_max=0", "--keep_checkpoint_every_n_hours=1"],
+            "--keep_checkpoint_every_n_hours: all checkpoints are kept",
+        ),
+        ("paper", ["list", "--utilization=0.5"], "--utilization: it is for t2t-keras-paper cost"),
+        ("paper", ["list", "--problem=x"], "--problem: it is for t2t-keras-paper run"),
+        ("paper", ["list"], ""),
+    ],
+    indirect=["command"],
+)
+def test_a_flag_without_effect_gets_a_line(command, arguments, told, capsys):
+    main = importlib.import_module(f"t2t_keras.cli.{command}").main
+    _, said = answer(capsys, command, *arguments, main=main)
+    lines = [line for line in said.splitlines() if line.startswith("no effect")]
+    assert lines == [f"no effect of {told}"] * bool(told)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import stat
+import sys
 import tempfile
 
 from absl import flags
@@ -244,6 +245,12 @@ def write_page(name: str, path: str, page: str) -> None:
     """Writes the page that a flag asks for, atomically."""
     with writing(f"--{name}={path}"), atomic_write(path) as partial:
         partial.write_text(page, "utf-8")
+
+
+def tell_unused(reason: str, *names: str) -> None:
+    """Says which of some flags are given although, for a reason, they have no effect."""
+    if given := ", ".join(f"--{name}" for name in names if FLAGS[name].present):
+        print(f"no effect of {given}: {reason}", file=sys.stderr)
 
 
 def reject_arguments(arguments: list[str]) -> None:

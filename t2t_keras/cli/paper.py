@@ -44,6 +44,9 @@ def main(arguments: list[str]) -> None:
             f"unknown action {action!r}.{nearest(action, _ACTIONS)} Write one of "
             f"{', '.join(_ACTIONS)}, such as t2t-keras-paper show paper_base."
         )
+    for other, used in _FLAGS.items():
+        unused = [name for name in used if name not in _FLAGS[action]]
+        options.tell_unused(f"it is for t2t-keras-paper {other}", *unused)
     _ACTIONS[action](names)
 
 
@@ -119,6 +122,18 @@ def show_results(names: Sequence[str]) -> None:
         raise UserError("results needs a directory: t2t-keras-paper results DIRECTORY.")
     print(*table(names), sep="\n")
 
+
+_FLAGS: dict[str, tuple[str, ...]] = {
+    "list": (),
+    "show": (),
+    "cost": ("hparams", "train_steps", "utilization"),
+    "run": (
+        *("data_dir", "output_dir", "tmp_dir", "problem", "train_flags", "t2t_usr_dir"),
+        *("hparams", "train_steps"),
+    ),
+    "results": (),
+}
+"""Flags of each action."""
 
 _ACTIONS = {
     "list": list_rows,

@@ -39,11 +39,16 @@ def main(arguments: list[str]) -> None:
     from t2t_keras.serving import SavedModel, TextClient, connect
 
     path = options.directory("saved_model")
+    if path:
+        options.tell_unused("a SavedModel is called in this process", "timeout_secs")
     model = (
         SavedModel(path) if path else connect(FLAGS.server, FLAGS.servable_name, FLAGS.timeout_secs)
     )
     try:
         client = TextClient(model, FLAGS.signature_name, encoders)
+        if not client.takes_examples:
+            reason = f"signature {FLAGS.signature_name!r} takes text"
+            options.tell_unused(reason, "problem", "data_dir", "t2t_usr_dir")
         if FLAGS.inputs_once is not None:
             answer(client, FLAGS.inputs_once)
         else:

@@ -18,7 +18,7 @@ from typing import NamedTuple
 import numpy as np
 
 from t2t_keras.errors import UserError
-from t2t_keras.files import atomic_write
+from t2t_keras.files import atomic_write, parse_json
 from t2t_keras.protobuf import varints
 
 HEADER_BYTES = 12
@@ -29,6 +29,7 @@ FOOTER_BYTES = 4
 
 _CHECKSUMS_AT_ONCE = 2048
 _LENGTHS = np.dtype("<u4")
+_HEADER = {"types": {str: str}, "rows": [range(2**32)], "bytes": [range(2**48)]}  # of a piece
 
 
 class Lists(NamedTuple):
@@ -244,7 +245,7 @@ def read_segment(paths: Sequence[Path], shard: int) -> dict[str, Lists]:
         try:
             for name, lists in _segment(path, shard):
                 parts.setdefault(name, []).append(lists)
-        except (ValueError, TypeError, LookupError, OverflowError, MemoryError) as error:
+        except (ValueError, TypeError, LookupError, MemoryError) as error:
             raise UserError(f"{path} is damaged: delete {path.parent} and run again.") from error
     return {
         name: Lists(
@@ -257,7 +258,9 @@ def read_segment(paths: Sequence[Path], shard: int) -> dict[str, Lists]:
 
 def _segment(path: Path, shard: int) -> Iterator[tuple[str, Lists]]:
     with path.open("rb") as file:
-        header = json.loads(file.readline())
+        header = parse_json(
+            file.readline(), _HEADER, str(path), f"delete {path.parent} and run again"
+        )
         file.seek(sum(header["bytes"][:shard]), 1)
         for name, dtype in header["types"].items():
             lengths = _read(file, _LENGTHS, header["rows"][shard])
