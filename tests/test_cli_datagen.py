@@ -116,7 +116,7 @@ def test_order_follows_the_seed(text, tmp_path):
         ({"data_dir": "{text}/inputs.train.txt/data"}, "cannot be made (Not a directory)"),
         ({"tmp_dir": "{text}/nothing"}, "inputs.train.txt"),
         ({"clean_max_ratio": "0.5"}, "max_ratio is 0.5; it must be 1 or more, or 0 for none"),
-        ({"num_concurrent_processes": "0"}, "0 is not a positive integer"),
+        ({"num_concurrent_processes": "0"}, "0 is not an integer in the range [1, 1024]"),
         ({"problme": "x"}, "unknown flag --problme. Did you mean 'problem'?"),
     ],
 )

@@ -43,10 +43,11 @@ def answer(capsys, command, *arguments, main=lambda rest: None):
 
 def numeric_flags():
     return [
-        name
-        for name in flags.FLAGS
-        if isinstance(flags.FLAGS[name].parser, flags.FloatParser | flags.IntegerParser)
-        and name not in ("verbosity", "v")  # absl's
+        flag.name
+        for module, defined in flags.FLAGS.flags_by_module_dict().items()
+        for flag in defined
+        if module.startswith("t2t_keras.")
+        and isinstance(flag.parser, flags.FloatParser | flags.IntegerParser)
     ]
 
 
@@ -105,6 +106,11 @@ EARLY = ["--eval_early_stopping_metric=bleu", "--eval_early_stopping_metric_delt
         ),
         ("paper", ["list", "--utilization=0.5"], "--utilization: it is for t2t-keras-paper cost"),
         ("paper", ["list", "--problem=x"], "--problem: it is for t2t-keras-paper run"),
+        (
+            "paper",
+            ["list", "--train_steps=5"],
+            "--train_steps: it is for t2t-keras-paper cost and run",
+        ),
         ("paper", ["list"], ""),
     ],
     indirect=["command"],

@@ -22,11 +22,14 @@ import toy
 from t2t_keras.cli.query import answer_lines
 from t2t_keras.errors import UserError
 from t2t_keras.serving import SavedModel, TextClient, connect
+from t2t_keras.serving.models import Signature
 
 pytest.importorskip("tensorflow_serving", reason="tensorflow-serving-api is not installed")
 
 import grpc
 from prediction_service import ServedModel, grpc_server, rest_server
+from tensorflow.core.framework import tensor_pb2
+from tensorflow_serving.apis import get_model_metadata_pb2, predict_pb2
 
 STRINGS = tf.TensorSpec([None], tf.string)
 
@@ -154,6 +157,8 @@ def test_any_bytes_and_any_length_arrive(versions, grpc_address, rest_address):
 
 def test_encodes_for_t2ts_signature(versions, grpc_address, rest_address):
     class Letters:
+        vocab_size = 0x110000
+
         def encode(self, text):
             return [ord(letter) for letter in text]
 
@@ -170,14 +175,13 @@ def test_encodes_for_t2ts_signature(versions, grpc_address, rest_address):
 def test_reads_several_hypotheses_of_t2ts_signature():
     class Beams:
         def signature(self, name):
-            from t2t_keras.serving.models import Signature
-
             return Signature({"input": True}, ("outputs", "scores"))
 
         def predict(self, name, signature, inputs):
             return {"outputs": np.array([[[5, 1, 0], [6, 7, 1]]]), "scores": np.array([[-1.0, -2]])}
 
     class Numbers:
+        vocab_size = 10
         encode = staticmethod(lambda text: [5])
         decode = staticmethod(lambda ids: " ".join(map(str, ids)))
 
@@ -388,6 +392,51 @@ def test_ids_that_are_none_are_not_answered(outputs, told):
             client.translate(["x"])
         answers[":predict"]["outputs"]["outputs"] = [[[5, 12, 1]]]  # 12: of `vocab_divisor`
         assert client.translate(["x"])[0].texts == ["[5]"]
+
+
+def definitions(**fields):
+    """The metadata of a model with one signature, whose definition is packed as TensorFlow Serving does."""
+    found = get_model_metadata_pb2.SignatureDefMap()
+    found.signature_def["a"].inputs["text"].dtype = fields["dtype"]
+    answer = get_model_metadata_pb2.GetModelMetadataResponse()
+    answer.metadata["signature_def"].Pack(found)
+    return answer
+
+
+@pytest.mark.parametrize(
+    ("answer", "told"),
+    [
+        (get_model_metadata_pb2.GetModelMetadataResponse(), "has no metadata.signature_def"),
+        (definitions(dtype=999), "metadata.signature_def: "),
+    ],
+)
+def test_metadata_of_another_shape_over_grpc(monkeypatch, answer, told):
+    model = connect("localhost:1", "turner")
+    monkeypatch.setattr(model, "_call", lambda method, request: answer)
+    with pytest.raises(UserError, match=rf"not answer as TensorFlow Serving does: .*{told}"):
+        model.types()
+
+
+@pytest.mark.parametrize(
+    ("tensor", "told"),
+    [
+        ({"dtype": 7, "string_val": [b"a", b"b"], "shape": [1, 3]}, "outputs.scores: "),
+        ({"dtype": 1, "tensor_content": b"abc", "shape": [1]}, "outputs.scores: "),
+        ({"dtype": 1, "float_val": [1.0], "shape": [2**20, 2**20]}, "has the shape"),
+        ({"dtype": 1, "float_val": [1.0], "shape": [-1]}, r"has the shape \[-1\]"),
+        ({"dtype": 999, "shape": [1]}, "outputs.scores: "),
+    ],
+)
+def test_an_answer_of_another_shape_over_grpc(monkeypatch, tensor, told):
+    answer = predict_pb2.PredictResponse()
+    shape = tensor.pop("shape")
+    answer.outputs["scores"].MergeFrom(tensor_pb2.TensorProto(**tensor))
+    for size in shape:
+        answer.outputs["scores"].tensor_shape.dim.add(size=size)
+    model = connect("localhost:1", "turner")
+    monkeypatch.setattr(model, "_call", lambda method, request: answer)
+    with pytest.raises(UserError, match=told):
+        model.predict("translate", Signature({"text": True}, ("scores",)), {"text": [b"x"]})
 
 
 def test_an_answer_that_trickles_ends_in_time():

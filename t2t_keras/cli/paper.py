@@ -44,9 +44,10 @@ def main(arguments: list[str]) -> None:
             f"unknown action {action!r}.{nearest(action, _ACTIONS)} Write one of "
             f"{', '.join(_ACTIONS)}, such as t2t-keras-paper show paper_base."
         )
-    for other, used in _FLAGS.items():
-        unused = [name for name in used if name not in _FLAGS[action]]
-        options.tell_unused(f"it is for t2t-keras-paper {other}", *unused)
+    for name in dict.fromkeys(name for used in _FLAGS.values() for name in used):
+        actions = [other for other, used in _FLAGS.items() if name in used]
+        if action not in actions:
+            options.tell_unused(f"it is for t2t-keras-paper {' and '.join(actions)}", name)
     _ACTIONS[action](names)
 
 

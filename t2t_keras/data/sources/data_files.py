@@ -281,7 +281,31 @@ def unpack(archive: Path, directory: Path, is_wanted: Callable[[str], bool]) -> 
 
 def is_archive(path: Path) -> bool:
     """Returns True if a file is a tar or a zip archive, by its content."""
-    return zipfile.is_zipfile(path) or tarfile.is_tarfile(path)
+    if zipfile.is_zipfile(path):
+        return True
+    try:
+        with tarfile.open(path, tarinfo=_Header):
+            return True
+    except tarfile.TarError:
+        return False
+
+
+class _Header(tarfile.TarInfo):
+    """A header of a tar archive, which Python would read into memory whatever its size."""
+
+    @classmethod
+    def frombuf(cls, buf, encoding, errors):
+        """Returns a header; those of long names and of attributes may have so many bytes."""
+        header = super().frombuf(buf, encoding, errors)
+        if header.type in _READ_WHOLE and header.size > _BLOCK:
+            raise tarfile.ReadError(f"a header of {header.size:,} bytes")
+        return header
+
+
+_READ_WHOLE = (
+    *(tarfile.XHDTYPE, tarfile.XGLTYPE, tarfile.SOLARIS_XHDTYPE),
+    *(tarfile.GNUTYPE_LONGNAME, tarfile.GNUTYPE_LONGLINK),
+)
 
 
 def _unpack(
@@ -345,7 +369,7 @@ def _zip_members(archive: Path) -> Iterator[_Member]:
 
 def _tar_members(archive: Path) -> Iterator[_Member]:
     progress = megabytes(f"unpacking {archive.name}", archive.stat().st_size)
-    with archive.open("rb") as stored, tarfile.open(fileobj=stored) as files:
+    with archive.open("rb") as stored, tarfile.open(fileobj=stored, tarinfo=_Header) as files:
         while (member := files.next()) is not None:
             progress.update(stored.tell() / 1e6)
             name = _safe_name(member.name)
