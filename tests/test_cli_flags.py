@@ -14,7 +14,7 @@ COMMANDS = (
 NUMBERS = ("nan", "inf", "-inf", "-1", "0", "1e20", str(10**20), "9" * 5000)
 FROM_1 = {
     *("num_concurrent_processes", "vocab_size", "timeout_secs", "local_eval_frequency"),
-    *("log_step_count_steps", "eval_early_stopping_steps", "utilization"),
+    *("log_step_count_steps", "eval_early_stopping_steps"),
 }
 FROM_1_IN_PAPER = {"train_steps"}
 ANY_SIZE = {

@@ -30,7 +30,7 @@ def define_flags() -> None:
         "utilization",
         0.3,
         "cost: share of a device's peak that training reaches.",
-        lower_bound=0.001,
+        lower_bound=0,
         upper_bound=1,
     )
     options.define_usr_dir()
