@@ -181,8 +181,8 @@ class _Parts:
         ends = tf.fill(tf.shape(tf.boolean_mask(is_empty, is_empty)), EOS_ID)
         ends = tf.RaggedTensor.from_row_lengths(ends, tf.cast(is_empty, tf.int64))
         with tf.control_dependencies([self._require_known(rows.flat_values)]):
-            rows = tf.cast(rows, tf.int32)
-        rows, truncated = cut(tf.concat([rows, ends], 1), self.limit)
+            rows = tf.concat([tf.cast(rows, tf.int32), ends], 1)
+            rows, truncated = cut(rows, self.limit)
         ids, scores = self.search(rows, self.settings.alpha, self.settings.extra_length)
         return ids, scores, truncated
 
