@@ -420,7 +420,7 @@ def test_metadata_of_another_shape_over_grpc(monkeypatch, answer, told):
 @pytest.mark.parametrize(
     ("tensor", "told"),
     [
-        ({"dtype": 7, "string_val": [b"a", b"b"], "shape": [1, 3]}, "outputs.scores: "),
+        ({"dtype": 7, "string_val": [b"a", b"b"], "shape": [1]}, "outputs.scores: "),
         ({"dtype": 1, "tensor_content": b"abc", "shape": [1]}, "outputs.scores: "),
         ({"dtype": 1, "float_val": [1.0], "shape": [2**20, 2**20]}, "has the shape"),
         ({"dtype": 1, "float_val": [1.0], "shape": [-1]}, r"has the shape \[-1\]"),

@@ -278,13 +278,15 @@ def _parsed(records: Sequence[bytes], place: Callable[[int], tuple[Path, int]]) 
         with tf.device("CPU:0"):
             return tf.io.parse_example(batch, dict.fromkeys(SIDES, feature))
 
+    # TensorFlow's message quotes the record, and Python cannot make it of bytes that are not UTF-8.
+    refused = (tf.errors.InvalidArgumentError, UnicodeDecodeError)
     try:
         parsed = parse(records)
-    except tf.errors.InvalidArgumentError:
+    except refused:
         for row, record in enumerate(records):
             try:
                 parse([record])
-            except tf.errors.InvalidArgumentError:
+            except refused:
                 raise _not_an_example(*place(row)) from None
         raise
     examples = {

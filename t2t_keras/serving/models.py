@@ -390,6 +390,8 @@ class SavedModel(Model):
             outputs = self._loaded.signatures[name](**tensors)
         except tf.errors.OpError as error:
             raise UserError(f"{self.directory}: {_reason(error.message)}") from error
+        except UnicodeDecodeError as error:  # TensorFlow's message quotes a request of any bytes
+            raise UserError(f"{self.directory} refuses the request.") from error
         return {key: tensor.numpy() for key, tensor in outputs.items()}
 
 
