@@ -24,7 +24,7 @@ from t2t_keras.export import ServedTransformer
 from t2t_keras.serving import TextClient, connect
 from t2t_keras.text import SubwordTextEncoder, TokenTextEncoder
 
-MUTATIONS = int(os.environ.get("T2T_KERAS_MUTATIONS", "60"))
+MUTATIONS = int(os.environ.get("T2T_KERAS_MUTATIONS", "30"))
 VOCABULARY = 20
 IDS = [*range(-3, VOCABULARY + 3), INT32, 2**32 + 7, 2**63 - 1, -(2**63)]
 VALUES = [

@@ -255,7 +255,7 @@ def test_a_changed_byte_is_found_while_there_is_no_index(shards, place):
         read_index(shards[0], "toy", "train")
 
 
-@pytest.mark.parametrize("record", [b"not an example", b""])
+@pytest.mark.parametrize("record", [b"not an example", b"", b"\xff\xfe is quoted by TensorFlow"])
 def test_records_of_another_kind(tmp_path, record):
     path = tmp_path / "toy-dev-00000-of-00001"
     with tf.io.TFRecordWriter(str(path)) as writer:
