@@ -10,12 +10,12 @@ from types import SimpleNamespace
 
 import pytest
 import toy
+from corpus_files import write_shards
 
 from t2t_keras import registry
 from t2t_keras.cli import options
 from t2t_keras.cli.datagen import generate
 from t2t_keras.errors import UserError
-from tests.shard_files import write_shards
 
 
 def read_shards(data_dir):

@@ -13,6 +13,8 @@ STEPS = [100, 200, 300, 400, 500]
     [
         # The loss of 200 steps ago is that of step 300: 0.1 less since then is enough to go on.
         ({}, [5.0, 4.0, 3.0, 2.95, 2.91], True),
+        ({}, [], False),
+        ({}, [3.0, 3.0], False),  # not enough has been seen
         ({}, [5.0, 4.0, 3.0, 2.95, 2.89], False),
         ({}, [5.0, 4.0, 3.0, 2.80, 3.50], False),  # it was better in between
         ({}, [3.0, 3.0, 3.5, 4.0, 4.5], True),
@@ -27,13 +29,9 @@ STEPS = [100, 200, 300, 400, 500]
     ],
 )
 def test_stops_when_nothing_was_better_for_so_many_steps(settings, values, reached):
-    assert EarlyStopping(**{"steps": 200, **settings}).reached(STEPS, values) is reached
-
-
-def test_does_not_stop_before_it_has_seen_enough():
-    stopping = EarlyStopping(steps=200)
-    assert not stopping.reached([], [])
-    assert not stopping.reached(STEPS[:2], [3.0, 3.0])
+    assert (
+        EarlyStopping(**{"steps": 200, **settings}).reached(STEPS[: len(values)], values) is reached
+    )
 
 
 def test_settings_that_mean_nothing():

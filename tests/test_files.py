@@ -96,10 +96,8 @@ def test_a_file_that_cannot_be_written_is_one_line(tmp_path):
 
 
 def test_names_what_has_changed():
-    assert changes({"a": 1, "b": 2, "old": 3}, {"b": 2, "a": 4}) == [
-        "a was 1 and is now 4",
-        "old was 3 and is now None",
-    ]
+    told = ["a was 1 and is now 4", "old was 3 and is now None"]
+    assert changes({"a": 1, "b": 2, "old": 3}, {"b": 2, "a": 4}) == told
 
 
 # Locks: another open file of this process waits as another process does.
@@ -142,9 +140,8 @@ def test_one_process_at_a_time_writes_into_a_directory(tmp_path, capsys):
 def test_a_file_that_was_renamed_meanwhile_is_made_again(tmp_path, capsys):
     opened = []
     first = open_locked(tmp_path / "part", "whole")
-    thread = waiting(capsys, "whole")(
-        lambda: opened.append(open_locked(tmp_path / "part", "whole"))
-    )
+    start = waiting(capsys, "whole")
+    thread = start(lambda: opened.append(open_locked(tmp_path / "part", "whole")))
     first.write(b"first")
     first.flush()
     os.replace(tmp_path / "part", tmp_path / "whole")

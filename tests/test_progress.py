@@ -1,6 +1,7 @@
 """Progress of long jobs on a terminal and elsewhere, and the signals that ask them to stop."""
 
 import io
+import itertools
 import os
 import signal
 import sys
@@ -23,13 +24,7 @@ class Terminal(io.StringIO):
 @pytest.fixture
 def clock(monkeypatch):
     """Seconds that pass one at a time, at every batch."""
-    now = [100.0]
-
-    def tick():
-        now[0] += 1
-        return now[0]
-
-    monkeypatch.setattr(progress.time, "monotonic", tick)
+    monkeypatch.setattr(progress.time, "monotonic", itertools.count(100.0).__next__)
 
 
 def test_on_a_terminal_one_line_is_rewritten(clock):
@@ -74,11 +69,8 @@ def test_elsewhere_a_line_comes_now_and_then(clock):
     for _ in range(7):
         shown.update(BatchDone(10, 500, 50, []))
     shown.end()
-    assert shown.stream.getvalue().split("\n") == [
-        "30 sentences  50 tokens/s",
-        "60 sentences  50 tokens/s",
-        "",
-    ]
+    lines = shown.stream.getvalue().splitlines()
+    assert lines == ["30 sentences  50 tokens/s", "60 sentences  50 tokens/s"]
 
 
 def test_a_count_says_its_rate_now_and_then(monkeypatch, capsys):
@@ -97,12 +89,10 @@ def test_training_says_its_first_and_last_step(clock):
     for step in (1, 5, 9):
         shown.update(step, 1.0, 1e-3)
     shown.warn("odd")
-    assert shown.stream.getvalue().split("\n") == [
-        "step 1/9  epoch 0.17  loss 1.000  lr 1.00e-03",
-        "step 9/9  epoch 1.50  loss 1.000  lr 1.00e-03",
-        "warning: odd",
-        "",
-    ]
+    assert shown.stream.getvalue() == (
+        "step 1/9  epoch 0.17  loss 1.000  lr 1.00e-03\n"
+        "step 9/9  epoch 1.50  loss 1.000  lr 1.00e-03\nwarning: odd\n"
+    )
 
 
 def test_a_terminal_that_is_gone_ends_no_run():

@@ -28,7 +28,9 @@ def directory(tmp_path):
 
 
 def test_a_run_of_t2t_goes_on_with_its_settings(directory):
+    recorded, _ = checkpoints.read_settings(directory)
     hp = registry.hparams(OLD)
+    assert recorded.moe_loss_coef != hp.moe_loss_coef  # which has no effect
     checkpoints.write_settings(directory, hp, {"problem": "translate_ende_wmt8k"})
     assert checkpoints.read_settings(directory) == (hp, {"problem": "translate_ende_wmt8k"})
 
@@ -47,14 +49,6 @@ def test_settings_of_a_users_own_are_compared_too(tmp_path):
         checkpoints.write_settings(str(tmp_path), hp.replace(my_rate=0.25), {})
 
 
-def test_settings_without_effect_may_differ(directory):
-    """T2T's old file has another `moe_loss_coef` than its sets have today."""
-    recorded, _ = checkpoints.read_settings(directory)
-    hp = registry.hparams(OLD)
-    assert recorded.moe_loss_coef != hp.moe_loss_coef
-    checkpoints.write_settings(directory, hp, {})
-
-
 def change(directory, **settings):
     path = Path(directory) / "hparams.json"
     path.write_text(json.dumps({**json.loads(path.read_text()), **settings}))
@@ -62,20 +56,12 @@ def change(directory, **settings):
 
 def test_what_t2t_had_on_and_we_have_not_is_told(directory):
     hp = registry.hparams(OLD)
-    flags = (
-        "--problem=translate_ende_wmt8k\n--worker_gpu=1\n--worker_replicas=1\n--model=transformer\n"
-    )
+    flags = "--problem=translate_ende_wmt8k\n--worker_gpu=1\n--worker_replicas=1\n"
     (Path(directory) / "flags.txt").write_text(flags)
     assert left_out_of_t2t(directory, hp, "translate_ende_wmt8k", 1) == []
-    change(
-        directory,
-        grad_noise_scale=0.1,
-        scheduled_sampling_prob=0.0,  # off
-        moe_k=7,  # of an ffn_layer that is not in use
-        my_rate=0.5,
-        my_switch=False,
-        train_steps=300,
-    )
+    off = {"scheduled_sampling_prob": 0.0, "my_switch": False}
+    unused = {"moe_k": 7, "train_steps": 300}  # the first: of an ffn_layer that is not in use
+    change(directory, grad_noise_scale=0.1, my_rate=0.5, **off, **unused)
     (Path(directory) / "flags.txt").write_text(flags.replace("gpu=1", "gpu=8"))
     assert left_out_of_t2t(directory, hp, "translate_ende_wmt32k", 2) == [
         "grad_noise_scale=0.1 (noise on gradients and weights is not supported)",
@@ -90,8 +76,7 @@ def test_what_t2t_had_on_and_we_have_not_is_told(directory):
 
 
 def test_another_network_of_the_same_weights_is_refused(tmp_path):
-    for path in (golden.FOLDER / "t2t_release").iterdir():
-        shutil.copy(path, tmp_path)
+    shutil.copytree(golden.RELEASE, tmp_path, dirs_exist_ok=True)
     change(tmp_path, hard_attention_k=5)
     refused = (
         r"hparams\.json has hard_attention_k=5, which is another network than here \(hard and noisy "
@@ -104,18 +89,12 @@ def test_another_network_of_the_same_weights_is_refused(tmp_path):
 
 
 def test_what_matters_in_training_alone_does_not_keep_a_model_from_decoding(tmp_path):
-    for path in (golden.FOLDER / "t2t_release").iterdir():
-        shutil.copy(path, tmp_path)
+    shutil.copytree(golden.RELEASE, tmp_path, dirs_exist_ok=True)
     batch = {"inputs": np.array([[5, 9, 1]]), "targets": np.array([[7, 1]])}
     wanted = checkpoints.load_model(str(tmp_path))(batch)
-    change(
-        tmp_path,
-        symbol_dropout=0.1,
-        initializer="normal",
-        scheduled_sampling_prob=0.5,
-        grad_noise_scale=0.1,
-        ffn_layer="conv_hidden_relu",  # T2T's earlier name of dense_relu_dense
-    )
+    noise = {"symbol_dropout": 0.1, "scheduled_sampling_prob": 0.5, "grad_noise_scale": 0.1}
+    earlier_name = {"ffn_layer": "conv_hidden_relu"}  # of dense_relu_dense
+    change(tmp_path, initializer="normal", **noise, **earlier_name)
     np.testing.assert_array_equal(checkpoints.load_model(str(tmp_path))(batch), wanted)
     recorded, _ = checkpoints.read_settings(str(tmp_path))
     with pytest.raises(UserError, match=r"initializer must be one of .*, got 'normal'"):

@@ -9,6 +9,7 @@ from absl import flags
 
 from t2t_keras.cli import app, options, trained_model
 from t2t_keras.errors import UserError, nearest
+from t2t_keras.files import write_text
 from t2t_keras.ids import without_padding
 
 FLAGS = flags.FLAGS
@@ -180,7 +181,7 @@ def inspect_attention(arguments: list[str]) -> None:
     )
     _print_texts(data)
     if paths["html"]:
-        options.write_page("html", paths["html"], inspection.attention_page(data.to_json()))
+        write_text(paths["html"], inspection.attention_page(data.to_json()))
     if paths["npz"]:
         data.save(paths["npz"])
     if paths["plot"]:

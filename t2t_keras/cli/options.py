@@ -12,7 +12,6 @@ from absl import flags
 
 from t2t_keras import registry
 from t2t_keras.errors import UserError
-from t2t_keras.files import atomic_write, writing
 
 FLAGS = flags.FLAGS
 
@@ -239,12 +238,6 @@ def file_to_write(name: str) -> str | None:
     if path and not os.path.isdir(os.path.dirname(path) or "."):
         raise UserError(f"--{name}={path}: there is no directory {os.path.dirname(path)}.")
     return path
-
-
-def write_page(name: str, path: str, page: str) -> None:
-    """Writes the page that a flag asks for, atomically."""
-    with writing(f"--{name}={path}"), atomic_write(path) as partial:
-        partial.write_text(page, "utf-8")
 
 
 def tell_unused(reason: str, *names: str) -> None:

@@ -33,7 +33,9 @@ def define_flags() -> None:
         "log_step_count_steps", 100, "Steps between points of TensorBoard.", lower_bound=1
     )
     flags.DEFINE_bool(
-        "attention_images", False, "Draw the attention in a sentence of dev for TensorBoard."
+        "attention_images",
+        False,
+        "At evaluations, write the page of the attention in a sentence of dev.",
     )
     flags.DEFINE_integer(
         "save_checkpoints_secs", 0, "Also save after so many seconds; 0: never.", lower_bound=0
@@ -129,6 +131,7 @@ def main(arguments: list[str]) -> None:
         _keep_compiled(output_dir)
 
     from t2t_keras.decoding import DecodeSettings
+    from t2t_keras.inspection import batch_page
     from t2t_keras.training import EarlyStopping, EngineSettings, Trainer, TrainSettings
 
     settings = TrainSettings(
@@ -149,7 +152,7 @@ def main(arguments: list[str]) -> None:
         ),
         warm_start_from=options.directory("warm_start_from"),
         compile_ahead=FLAGS.compile_ahead,
-        attention_images=FLAGS.attention_images,
+        attention_page=batch_page if FLAGS.attention_images else None,
         engine=EngineSettings(
             random_seed=FLAGS.random_seed,
             xla={"auto": None, "on": True, "off": False}[FLAGS.xla],

@@ -7,7 +7,7 @@ import dataclasses
 import math
 import os
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import tensorflow as tf
@@ -25,7 +25,7 @@ from t2t_keras.data.on_the_fly import TextBatches, stored_encoders
 from t2t_keras.data.reading import plain_errors
 from t2t_keras.decoding import DecodeSettings
 from t2t_keras.errors import UserError
-from t2t_keras.files import locked_directory, writing
+from t2t_keras.files import locked_directory, write_text, writing
 from t2t_keras.matrix_peak import flops_per_position, matrix_peak, slower_than_float32
 from t2t_keras.progress import StopRequests
 from t2t_keras.settings import HParams
@@ -45,7 +45,6 @@ from t2t_keras.training.reporting import (
     RunRecord,
     Speed,
     TrainingProgress,
-    attention_images,
     versions,
 )
 from t2t_keras.training.run_checkpoint import PREFIX, RunCheckpoints
@@ -72,7 +71,8 @@ class TrainSettings:
         early_stopping: when evaluation ends the run.
         warm_start_from: a checkpoint of ours or T2T's whose weights a new run begins with.
         compile_ahead: compile for all shapes before the first step.
-        attention_images: draw the attention in a sentence of dev for TensorBoard, at evaluations.
+        attention_page: makes a page for `eval/attention-STEP.html`, such as `inspection.batch_page`, of
+            the model, the encoders, a batch of dev and a title; None: no pages.
         engine: devices, precision, seed and so on.
         decode: decode settings of evaluation.
     """
@@ -89,7 +89,7 @@ class TrainSettings:
     early_stopping: EarlyStopping = dataclasses.field(default_factory=EarlyStopping)
     warm_start_from: str | None = None
     compile_ahead: bool = False
-    attention_images: bool = False
+    attention_page: Callable[..., str] | None = None
     engine: EngineSettings = dataclasses.field(default_factory=EngineSettings)
     decode: DecodeSettings = dataclasses.field(default_factory=DecodeSettings)
 
@@ -325,6 +325,14 @@ class Trainer:
             )
         return seconds
 
+    def _write_attention(self, page: Callable[..., str], step: int) -> None:
+        """Writes the page of the attention in the first sentence of dev."""
+        encoders = self.evaluation.translator.encoders
+        batch = next(iter(self.evaluation.batches))
+        html = page(self.model, encoders, batch, f"{self.problem.name}, step {step}")
+        os.makedirs(f"{self.output_dir}/eval", exist_ok=True)
+        write_text(f"{self.output_dir}/eval/attention-{step}.html", html)
+
     def _evaluate(self, step: int) -> None:
         """Evaluates, unless that was done before the run was stopped at this step."""
         if step in self.history.figures:
@@ -333,9 +341,8 @@ class Trainer:
         if self.engine.is_chief:
             with self.engine.evaluation_weights():
                 figures = self.evaluation(self._leave_if_asked)
-                if self.settings.attention_images:
-                    batch = next(iter(self.evaluation.batches))
-                    self.eval_log.write_images(step, attention_images(self.model, batch))
+                if self.settings.attention_page:
+                    self._write_attention(self.settings.attention_page, step)
         figures = self._hosts.figures(figures)
         self.history.add(step, figures)
         best = self.history.best(self.settings.best_metric)
