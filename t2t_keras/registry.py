@@ -88,6 +88,16 @@ def hparams(spec: str, overrides: str = "") -> HParams:
     return _set(names[0]).override(rest)
 
 
+def spec(hp: HParams) -> str:
+    """Returns what `hparams` makes these settings of: a set's name and overrides; "" if no set is known."""
+    try:
+        base = hparams(hp.set_name)
+    except UserError:  # of a directory of the user's that is not loaded, or none
+        return ""
+    changed = [f"{name}={ours}".replace(" ", "") for name, (ours, _) in hp.diff(base).items()]
+    return ",".join([hp.set_name, *changed])
+
+
 def _set(name: str) -> HParams:
     if name not in _sets:
         note = f"{len(_sets)} sets are registered"
@@ -231,6 +241,12 @@ def require_model(name: str) -> None:
             f"Registered: {', '.join(list_models())}; name the package of another by --t2t_usr_dir"
         )
         raise t2t_names.unknown("model", name, _models, note)
+
+
+def summary(name: str) -> str:
+    """Returns the first line of the docstring of a problem, hparams set or model; "" without one."""
+    found = _problems.get(name) or _sets.get(name) or _models.get(name)
+    return (found.__doc__ or "").strip().split("\n")[0] if found else ""
 
 
 def model_name(model: Any) -> str:

@@ -128,10 +128,13 @@ def test_mistakes_end_in_one_line(text, tmp_path, changes, message):
     assert not list((tmp_path / "data").glob("*"))
 
 
-def test_help_does_not_load_tensorflow():
+@pytest.mark.parametrize(
+    ("flag", "shown"), [("--help", "--tmp_dir: "), ("--list", "Numbers, dates, times, prices")]
+)
+def test_help_and_list_do_not_load_tensorflow(flag, shown):
     script = (
         "import sys, t2t_keras.cli.datagen as command\n"
-        "sys.argv = ['t2t-keras-datagen', '--help']\n"
+        f"sys.argv = ['t2t-keras-datagen', {flag!r}]\n"
         "try:\n"
         "    command.run()\n"
         "finally:\n"
@@ -140,7 +143,7 @@ def test_help_does_not_load_tensorflow():
     done = subprocess.run(
         [sys.executable, "-c", script], capture_output=True, text=True, check=False
     )
-    assert "--tmp_dir" in done.stdout
+    assert shown in done.stdout
     assert "loaded: False" in done.stdout
 
 

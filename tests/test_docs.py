@@ -30,7 +30,11 @@ from t2t_keras import t2t_names
 from t2t_keras.data import TranslateProblem
 from t2t_keras.text import SubwordTextEncoder
 
-ALL = ["README.md", *sorted(f"docs/{path.name}" for path in (ROOT / "docs").glob("*.md"))]
+ALL = [
+    "README.md",
+    *sorted(f"docs/{path.name}" for path in (ROOT / "docs").glob("*.md")),
+    "examples/translate.ipynb",
+]
 ONE_STEP = (
     "--train_steps=1 --local_eval_frequency=1 --eval_steps=1 "
     "--decode_hparams=beam_size=1,extra_length=0"
@@ -74,6 +78,7 @@ PAGES = {
             "--decode_to_file": f"--decode_hparams={QUICK_DECODING},batch_size=500 --decode_to_file",
             'hparams("transformer_numbers")': f'hparams("transformer_numbers,{TINY}")',
             "beam_size=4, alpha=0.6, extra_length=50": "beam_size=4, alpha=0.6, extra_length=1",
+            't2t.load("run")': f't2t.load("run", decode_hparams="{QUICK_DECODING}")',
         }
     ),
     "docs/command-line.md": Page(
@@ -93,6 +98,9 @@ PAGES = {
             "--train_steps=1000 --local_eval_frequency=250": ONE_STEP,
             "--decode_from_file": f"--decode_hparams={QUICK_DECODING} --decode_from_file",
         }
+    ),
+    "examples/translate.ipynb": Page(
+        after="README.md", replace={"beam_size=4,alpha=0.6": QUICK_DECODING}
     ),
     "docs/from-tensor2tensor.md": Page(
         files=("test.en",),
@@ -150,7 +158,9 @@ def run_block(block, page, directory):
     for old, new in page.replace.items():
         code = code.replace(old, new)
     environment = {**os.environ, "PATH": f"{programs}:{os.environ['PATH']}", "HOME": str(directory)}
-    if re.search(r"t2t-keras-train|decoding\.(beam_search|Translator)\(", code):  # of few steps
+    if re.search(
+        r"t2t-keras-train|decoding\.(beam_search|Translator)\(|t2t\.load\(", code
+    ):  # of few steps
         environment[warm_server.EAGERLY] = "1"
     program = {"python": [programs / "python", "-c"], "sh": ["bash", "-e", "-o", "pipefail", "-c"]}
     options = {"cwd": directory, "env": environment, "capture_output": True, "text": True}

@@ -70,6 +70,17 @@ def names_in(wheel):
         return set(archive.namelist())
 
 
+def test_pypi_would_show_the_readme(wheel_and_sdist):
+    pytest.importorskip("twine")
+    done = subprocess.run(
+        [sys.executable, "-m", "twine", "check", "--strict", *map(str, wheel_and_sdist)],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stdout
+
+
 def test_every_package_is_listed():
     listed = setup_cfg()["options"]["packages"].split()
     packages = {path.parent.as_posix().replace("/", ".") for path in installed_modules()}
@@ -91,7 +102,7 @@ def test_wheel_declares_a_script_for_every_command(wheel_and_sdist):
         (path,) = (n for n in archive.namelist() if n.endswith("/entry_points.txt"))
         text = archive.read(path).decode()
     scripts = dict(re.findall(r"^(t2t-keras-\w+) = ([\w.:]+)$", text, re.MULTILINE))
-    none = {"__init__", "app", "options", "trained_model"}
+    none = {"__init__", "app", "options"}
     commands = {path.stem for path in (ROOT / "t2t_keras/cli").glob("*.py")} - none
     assert scripts == {f"t2t-keras-{name}": f"t2t_keras.cli.{name}:run" for name in commands}
 

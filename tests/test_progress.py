@@ -1,10 +1,14 @@
 """Progress of long jobs on a terminal and elsewhere, and the signals that ask them to stop."""
 
+import fcntl
 import io
 import itertools
 import os
+import pty
 import signal
+import struct
 import sys
+import termios
 
 import pytest
 
@@ -40,9 +44,9 @@ def test_on_a_terminal_one_line_is_rewritten(clock):
     assert lines == [
         "",
         "[##########          ] 20/40 sentences",
-        "[###############     ] 30/40 sentences  250 tokens/s  0:00 left",
+        "[###############     ] 0:00 left  30/40 sentences  250 tokens/s",
         "warning: line 3 is odd\n",
-        "[####################] 40/40 sentences  200 tokens/s  0:00 left\n",
+        "[####################] 0:00 left  40/40 sentences  200 tokens/s\n",
     ]
 
 
@@ -56,12 +60,35 @@ def test_escapes_of_others_are_shown_and_not_obeyed(monkeypatch):
     assert for_terminal(io.StringIO()).write("\033") == 1
 
 
+LINE = "1:02:05 left  step 12300/250000  loss 3.217  4,033 tokens/s  epoch 1.25  lr 1.40e-03  5,120 padded"
+
+
+@pytest.mark.parametrize(
+    ("columns", "shown"),
+    [
+        (132, "[##########          ] " + LINE),
+        (80, "1:02:05 left  step 12300/250000  loss 3.217  4,033 tokens/s  epoch 1.25"),
+        (40, "1:02:05 left  step 12300/250000"),
+        (10, "1:02:05 l"),
+    ],
+)
+def test_the_line_fits_the_terminal(columns, shown):
+    """A real one: a longer line would go on to the next row, which nothing rewrites."""
+    ours, terminal = pty.openpty()
+    with open(ours, "rb", 0) as screen, open(terminal, "w") as stream:
+        fcntl.ioctl(terminal, termios.TIOCSWINSZ, struct.pack("4H", 24, columns, 0, 0))
+        progress.Progress(stream=stream).show(LINE, now=0.0, share=0.5)
+        written = screen.read(1000).decode()
+    assert written == f"\r{shown}\033[K"
+    assert len(shown) < columns
+
+
 def test_time_left_is_that_of_the_text_left(clock):
     shown = LineProgress(stream=Terminal())
     shown.expect(lines=100, text_bytes=7000)
     for _ in range(2):
         shown.update(BatchDone(10, 500, 50, []))
-    assert shown.stream.getvalue().endswith("20/100 sentences  50 tokens/s  0:12 left\033[K")
+    assert shown.stream.getvalue().endswith("0:12 left  20/100 sentences  50 tokens/s\033[K")
 
 
 def test_elsewhere_a_line_comes_now_and_then(clock):
@@ -90,8 +117,8 @@ def test_training_says_its_first_and_last_step(clock):
         shown.update(step, 1.0, 1e-3)
     shown.warn("odd")
     assert shown.stream.getvalue() == (
-        "step 1/9  epoch 0.17  loss 1.000  lr 1.00e-03\n"
-        "step 9/9  epoch 1.50  loss 1.000  lr 1.00e-03\nwarning: odd\n"
+        "step 1/9  loss 1.000  epoch 0.17  lr 1.00e-03\n"
+        "step 9/9  loss 1.000  epoch 1.50  lr 1.00e-03\nwarning: odd\n"
     )
 
 

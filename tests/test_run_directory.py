@@ -38,7 +38,17 @@ def test_a_run_of_t2t_goes_on_with_its_settings(directory):
 def test_the_settings_that_differ_from_those_of_t2t_are_named(directory):
     with pytest.raises(UserError) as caught:
         checkpoints.write_settings(directory, registry.hparams(OLD + ",num_heads=4"), {})
-    assert "other settings (num_heads was 2 and is now 4): give the same" in str(caught.value)
+    told, _, give = str(caught.value).partition(": give --hparams=")
+    assert told.endswith("other settings (num_heads was 2 and is now 4)")
+    assert registry.hparams(give.split(" to resume it")[0]) == registry.hparams(OLD)
+
+
+def test_a_run_of_t2t_is_resumed_by_what_the_error_says(directory):
+    """T2T's own command names the set alone, whose values of today are others."""
+    with pytest.raises(UserError) as caught:
+        checkpoints.write_settings(directory, registry.hparams("transformer_test"), {})
+    given = str(caught.value).partition("--hparams=")[2].split(" to resume it")[0]
+    checkpoints.write_settings(directory, registry.hparams(given), {})
 
 
 def test_settings_of_a_users_own_are_compared_too(tmp_path):

@@ -16,7 +16,8 @@ def test_flags_that_say_what_is_done_anyway_are_taken():
     for command in ("train", "decode", "eval", "export"):
         # Without a GPU, or on one device: `train` would use all in sight.
         done = toy.command(command, *T2T.split(), env={"CUDA_VISIBLE_DEVICES": ""})
-        assert toy.complaint(done).endswith(": --data_dir is missing: give --data_dir=...")
+        missing = "data_dir" if command == "train" else "output_dir"
+        assert toy.complaint(done).endswith(f": --{missing} is missing: give --{missing}=...")
 
 
 def test_all_that_are_not_here_are_named_at_once():
@@ -38,7 +39,7 @@ def test_a_file_of_flags_is_answered_too(tmp_path):
 @pytest.mark.parametrize(
     ("command", "flag", "message"),
     [
-        ("decode", "--decode_from_file=a", "--data_dir is missing"),
+        ("decode", "--decode_from_file=a", "--output_dir is missing"),
         ("train", "--decode_from_file=a", "--decode_from_file=a of tensor2tensor is not here: call t2t-keras-decode"),
         ("train", "--hp_hidden_size=3", "give --hparams=hidden_size=VALUE"),
         ("train", "-schedule=test", "--schedule=test of tensor2tensor is not here"),
@@ -73,5 +74,5 @@ def test_registry_help_names_what_there_is():
     done = toy.command("train", "--registry_help")
     assert done.returncode == 0
     lines = done.stdout.split("\n")
-    named = [line.strip() for line in lines if line.startswith("  ")]
+    named = [line.split()[0] for line in lines if line.startswith("  ")]
     assert named == ["transformer", *registry.list_hparams(), *registry.list_problems()]

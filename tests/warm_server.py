@@ -71,7 +71,7 @@ def programs(*others):
 
 def serve(address):
     """Answers each client by a fork, until standard input is closed."""
-    os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")  # as every command does
+    os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")  # as every command does
     for name in SLOW:
         __import__(name)
     quick_graphs()

@@ -62,11 +62,15 @@ def require_same_settings(directory: str, hp: HParams, run: Mapping[str, Any]) -
             "be trained on: name the directory of the run itself, or a new one."
         )
     if os.path.exists(os.path.join(directory, HPARAMS_FILE)):
-        differences = _differences(directory, hp, run)
-        if differences:
+        settings, others = _differences(directory, hp, run)
+        if settings or others:
+            told = "; ".join(_changes(settings | others))
+            before = {name: value for name, (value, _) in settings.items()}
+            spec = registry.spec(hp.replace(**before)) if before else ""
+            same = f"--hparams={spec}" if spec else "the same ones"
             raise UserError(
-                f"{directory} holds a run with other settings ({'; '.join(differences)}): "
-                "give the same ones to resume it, or another --output_dir."
+                f"{directory} holds a run with other settings ({told}): "
+                f"give {same} to resume it, or another --output_dir."
             )
 
 
@@ -215,7 +219,10 @@ def flags_of_t2t(directory: str) -> dict[str, str]:
     return {name: value for name, _, value in pairs if value}
 
 
-def _differences(directory: str, hp: HParams, run: Mapping[str, Any]) -> list[str]:
+def _differences(
+    directory: str, hp: HParams, run: Mapping[str, Any]
+) -> tuple[dict[str, tuple[Any, Any]], dict[str, tuple[Any, Any]]]:
+    """Returns what was and is, by name: of the settings, and of what else decides the result."""
     old_hp, old_run = read_settings(directory)  # what T2T and earlier versions lack has its default
     if old_hp:
         _require_network(old_hp, directory)
@@ -229,10 +236,12 @@ def _differences(directory: str, hp: HParams, run: Mapping[str, Any]) -> list[st
         for name, (mine, theirs) in hp.diff(old).items()
         if name in added or not SETTINGS[name].inert
     }
-    for name, value in old_run.items():
-        if name in run and run[name] != value:
-            pairs[name] = (value, run[name])
-    return _changes(pairs)
+    others = {
+        name: (value, run[name])
+        for name, value in old_run.items()
+        if name in run and run[name] != value
+    }
+    return pairs, others
 
 
 def _changes(pairs: Mapping[str, tuple[Any, Any]]) -> list[str]:

@@ -1,4 +1,9 @@
-"""`t2t-keras-convert`: between tensor2tensor's checkpoints and Keras's files."""
+"""`t2t-keras-convert`: between tensor2tensor's checkpoints and Keras's files.
+
+Examples:
+    t2t-keras-convert --checkpoint_path=run --output_path=model.keras
+    t2t-keras-convert --checkpoint_path=model.keras --output_path=converted/model.ckpt-1000
+"""
 
 from __future__ import annotations
 
@@ -102,7 +107,7 @@ def load_keras(path: str):
 def run() -> None:
     """The console script."""
     define_flags()
-    app.start(main)
+    app.start(main, required=["checkpoint_path", "output_path"])
 
 
 if __name__ == "__main__":

@@ -43,6 +43,41 @@ def define_model() -> None:
     )
 
 
+def define_trained_model() -> None:
+    """--output_dir, --checkpoint_path and what says more on the model in them."""
+    define_problem()
+    define_model()
+    define_hparams()
+    flags.DEFINE_string("output_dir", None, "Directory of a run, whose latest checkpoint is used.")
+    flags.DEFINE_string(
+        "checkpoint_path",
+        None,
+        "One checkpoint, such as DIR/model.ckpt-100; several, with commas, are an ensemble.",
+    )
+
+
+def require_trained_model() -> None:
+    """Refuses a command line that names no checkpoint, before anything heavy is loaded."""
+    if not FLAGS.checkpoint_path:
+        required("output_dir")
+
+
+def trained_model(path: str | None = None):
+    """Returns the `TrainedModel` of a checkpoint, by default the one that the flags name."""
+    load_user_directory()
+    given = hparams(needed=False)
+    from t2t_keras.trained_model import TrainedModel
+
+    names = [path] if path else (FLAGS.checkpoint_path or FLAGS.output_dir).split(",")
+    return TrainedModel(
+        [os.path.expanduser(name.strip()) for name in names],
+        problem=FLAGS.problem,
+        data_dir=directory("data_dir"),
+        hparams=given,
+        model=FLAGS.model,
+    )
+
+
 def define_tmp_dir(subject: str = "") -> None:
     """--tmp_dir."""
     flags.DEFINE_string(
@@ -252,10 +287,10 @@ def reject_arguments(arguments: list[str]) -> None:
         raise UserError(f"unexpected argument {arguments[0]!r}: flags are written --name=value.")
 
 
-def problem(recorded: str | None = None):
-    """Returns the problem of --problem, or else the recorded one, after --t2t_usr_dir."""
+def problem():
+    """Returns the problem of --problem, after --t2t_usr_dir."""
     load_user_directory()
-    return registry.problem(FLAGS.problem or recorded or required("problem"))
+    return registry.problem(required("problem"))
 
 
 def require_model() -> None:
@@ -275,8 +310,13 @@ def load_user_directory() -> None:
         registry.import_user_directory(FLAGS.t2t_usr_dir)
 
 
+def define_list() -> None:
+    """--list."""
+    flags.DEFINE_bool("list", False, "List problems, hparams sets and models, and end.")
+
+
 def registry_help() -> str:
-    """Returns the text of T2T's --registry_help: the names of all models, sets and problems."""
+    """Returns the text of --list and T2T's --registry_help: all models, sets and problems, a line each."""
     if "t2t_usr_dir" in FLAGS:
         load_user_directory()
     kinds = {
@@ -284,10 +324,12 @@ def registry_help() -> str:
         "HParams": registry.list_hparams(),
         "Problems": registry.list_problems(),
     }
-    return "\n".join(
-        f"{kind} ({len(names)}):\n" + "".join(f"  {name}\n" for name in names)
-        for kind, names in kinds.items()
-    )
+    lines = []
+    for kind, names in kinds.items():
+        width = max(map(len, names))
+        lines.append(f"{kind} ({len(names)}):")
+        lines += [f"  {name:{width}}  {registry.summary(name)}".rstrip() for name in names] + [""]
+    return "\n".join(lines)
 
 
 def hparams(needed: bool = True):

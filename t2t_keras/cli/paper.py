@@ -1,4 +1,19 @@
-"""`t2t-keras-paper`: lists, shows, prices and runs the rows of the paper's tables."""
+"""`t2t-keras-paper`: lists, shows, prices and runs the rows of the paper's tables.
+
+Actions and examples:
+    list: all rows, with the paper's figures.
+        t2t-keras-paper list
+    show: data, settings, training, averaging and decoding of rows.
+        t2t-keras-paper show paper_base
+    cost: parameters, operations, memory and hours on some devices, by formula.
+        t2t-keras-paper cost paper_base paper_big
+    run: data, training, average, translations and score; the same command resumes it.
+        t2t-keras-paper run paper_base --data_dir=data --output_dir=runs/base
+    results: the paper's figures beside those of the experiments in directories.
+        t2t-keras-paper results runs
+
+Help on a flag begins with the actions that it belongs to.
+"""
 
 from __future__ import annotations
 

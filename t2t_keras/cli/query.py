@@ -1,4 +1,11 @@
-"""`t2t-keras-query`: translates with a model that is served, or with a SavedModel."""
+"""`t2t-keras-query`: translates with a model that is served, or with a SavedModel.
+
+Examples:
+    t2t-keras-query --server=localhost:8500 --servable_name=ende --inputs_once="A sentence."
+    t2t-keras-query --saved_model=served < source.en > translations
+
+Give --server and --servable_name, or --saved_model.
+"""
 
 from __future__ import annotations
 

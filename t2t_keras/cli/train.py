@@ -1,4 +1,12 @@
-"""`t2t-keras-train`: trains a problem with a set of hyperparameters."""
+"""`t2t-keras-train`: trains a problem with a set of hyperparameters.
+
+Examples:
+    t2t-keras-train --problem=translate_ende_numbers --hparams=transformer_numbers \\
+        --data_dir=data --output_dir=run --train_steps=1000 --generate_data
+    t2t-keras-train --list  # problems, hparams sets and models
+
+The same command resumes a run that was stopped.
+"""
 
 from __future__ import annotations
 
@@ -19,6 +27,7 @@ def define_flags() -> None:
     options.define_hparams()
     options.define_decode_hparams()
     options.define_translate_files()
+    options.define_list()
     flags.DEFINE_string("output_dir", None, "Directory of the run; a run there is resumed.")
     options.define_tmp_dir()
     flags.DEFINE_bool("generate_data", False, "Generate the data first, if it is not there.")
@@ -201,7 +210,7 @@ def _keep_compiled(output_dir: str) -> None:
 def run() -> None:
     """The console script."""
     define_flags()
-    app.start(main)
+    app.start(main, required=["problem", "hparams", "data_dir", "output_dir"])
 
 
 if __name__ == "__main__":

@@ -393,5 +393,5 @@ class LineProgress(Progress):
         if seconds and self._tokens:
             line += f"  {self._tokens / seconds:,.0f} tokens/s"
         if seconds and self._bytes and self.lines:
-            line += f"  {duration(max(0, self._bytes_left) * seconds / self._bytes)} left"
+            line = f"{duration(max(0, self._bytes_left) * seconds / self._bytes)} left  {line}"
         return line

@@ -13,6 +13,7 @@ import tensorflow as tf
 
 from t2t_keras.decoding import DecodeSettings, Ensemble
 from t2t_keras.errors import UserError, nearest
+from t2t_keras.export.model_card import MODEL_CARD, model_card
 from t2t_keras.export.served import SIGNATURES, ServedTransformer
 from t2t_keras.files import atomic_write
 from t2t_keras.ids import EOS_ID
@@ -33,6 +34,7 @@ def export_saved_model(
     precision: str | None = None,
     default_signature: str = "translate",
     warm_up: bool = True,
+    card: str = "",
 ) -> str:
     """Writes `directory/<version>`, which loads with TensorFlow alone (T2T: `t2t-exporter`).
 
@@ -47,6 +49,7 @@ def export_saved_model(
         precision: dtype of weights and computation, one of `PRECISIONS`; by default the model's.
         default_signature: the one of `SIGNATURES` that a client gets that names none.
         warm_up: True adds requests that TensorFlow Serving runs at its start.
+        card: the text of its `MODEL_CARD.md`; by default that of `model_card`.
 
     Returns:
         The path of the version.
@@ -68,6 +71,9 @@ def export_saved_model(
         with atomic_write(target) as partial:
             partial.mkdir(parents=True)
             _save(module, partial, default_signature)
+            (partial / MODEL_CARD).write_text(
+                card or model_card(model, settings or DecodeSettings()), "utf-8"
+            )
             if warm_up:
                 requests = warm_up_requests(encoders, default_signature)
                 write_warm_up(partial / WARM_UP_FILE, requests)

@@ -87,16 +87,23 @@ class TrainingProgress(Progress):
 
     def update(self, step: int, loss: float, rate: float) -> None:
         """Shows that `step` is done, with the latest loss and learning rate."""
-        epoch = f"  epoch {step / self.steps_per_epoch:.2f}" if self.steps_per_epoch else ""
-        line = f"step {step}/{self.total}{epoch}  loss {loss:.3f}  lr {rate:.2e}"
         figures = self.speed.figures()
+        parts = [
+            f"step {step}/{self.total}",
+            f"loss {loss:.3f}",
+        ]  # a narrow terminal shows the first
         if figures:
-            line += f"  {figures['tokens_per_second']:,.0f} tokens/s"
-            line += f" ({figures['padded_tokens_per_second']:,.0f} padded"
-            if "share_of_matrix_peak" in figures:
-                line += f", {figures['share_of_matrix_peak']:.0%} of the matrix peak"
             left = (self.total - step) / figures["steps_per_second"]
-            line += f")  {duration(left)} left"
+            parts.insert(0, f"{duration(left)} left")
+            parts.append(f"{figures['tokens_per_second']:,.0f} tokens/s")
+        if self.steps_per_epoch:
+            parts.append(f"epoch {step / self.steps_per_epoch:.2f}")
+        parts.append(f"lr {rate:.2e}")
+        if figures:
+            parts.append(f"{figures['padded_tokens_per_second']:,.0f} padded tokens/s")
+        if "share_of_matrix_peak" in figures:
+            parts.append(f"{figures['share_of_matrix_peak']:.0%} of the matrix peak")
+        line = "  ".join(parts)
         share = step / self.total
         self.show(line, time.monotonic(), share, force=step == self.total or not self._shown)
         self._shown = True

@@ -125,7 +125,7 @@ class Trainer:
         self.problem = problem
         self.hp = hp
         self.settings = settings
-        self.output_dir = output_dir
+        self.data_dir, self.output_dir = os.path.abspath(data_dir), output_dir
         require_metrics(problem, settings.best_metric, settings.early_stopping)
         model_class = registry.model(settings.model)
         begun = os.path.isdir(output_dir) and checkpoints_in(output_dir, PREFIX)
@@ -433,6 +433,7 @@ class Trainer:
             engine.is_chief,
             replicas=engine.replicas,
             hosts=engine.hosts,
+            data_dir=self.data_dir,
             devices=device_names(),
             parameters=self.model.count_params(),
             programs=engine.programs(self.batches.shapes),
