@@ -30,7 +30,10 @@ def define_flags() -> None:
         "output_path", None, "Result: a name that ends in .keras, or a checkpoint's prefix."
     )
     flags.DEFINE_integer(
-        "target_space_id", 0, "Row of the target-space table; T2T's translation uses 0."
+        "target_space_id",
+        0,
+        "Row of the target-space table; T2T's translation uses 0.",
+        lower_bound=0,
     )
 
 
