@@ -14,8 +14,14 @@ class UserError(Exception):
     """A mistake that the user can correct: wrong settings, names, files or data.
 
     The message is one line: what was wrong, what was got, what is allowed, what to do.
-    Commands print it without a traceback and exit with code 2.
+    Commands print it without a traceback and exit with code 2. It loses its middle where it is longer
+    than 2,000 characters, as one that shows a damaged file may be.
     """
+
+    def __init__(self, message: str):
+        if len(message) > 2000:
+            message = f"{message[:1000]} [...] {message[-900:]}"
+        super().__init__(message)
 
 
 def nearest(name: str, known: Iterable[str]) -> str:

@@ -226,7 +226,7 @@ others; without `str` the others may be anything.
 `(kind, None)`: one of several; None is null.
 """
 
-_WORDS = {
+_WORDS: dict[Any, str] = {
     bool: "true or false",
     str: "a string",
     int: "an integer",
@@ -326,8 +326,10 @@ def _wrong(value: Any, kind: Kind, field: str = "") -> str:
 def _is(value: Any, kind: Kind) -> bool:
     if kind is None:
         return value is None
-    if isinstance(kind, range) or kind is int:
-        return type(value) is int and value in (_INT64 if kind is int else kind)
+    if kind is int:
+        kind = _INT64
+    if isinstance(kind, range):
+        return type(value) is int and value in kind
     if kind is float:
         return type(value) is float or _is(value, int)
     if kind is datetime.datetime:

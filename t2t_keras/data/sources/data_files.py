@@ -25,7 +25,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from pathlib import Path, PurePosixPath
-from typing import BinaryIO, NamedTuple
+from typing import Any, NamedTuple
 
 from t2t_keras.data.sources.download import fetch, megabytes
 from t2t_keras.data.sources.pair_readers import (
@@ -348,7 +348,7 @@ def _unpack(
     return found
 
 
-_Member = tuple[str, int, Callable[[], BinaryIO]]
+_Member = tuple[str, int, Callable[[], Any]]
 
 
 def _members(archive: Path) -> Iterator[_Member]:
