@@ -1,38 +1,51 @@
-"""The layers in a Keras model of one's own: a classifier of sentences of different lengths.
+"""The layers in Keras models of one's own: a classifier, and a decoder-only model.
 
-A sentence of random tokens belongs to class 1 if its token 2 comes before its token 3. What stands
-behind its end is padding, which neither attention nor the mean may see.
+The classifier tells whether token 2 of a sentence comes before its token 3. What stands behind the
+sentence's end is padding, which neither attention nor the mean may see. The decoder-only model learns
+to repeat the first half of a row, and then, by LoRA, to turn it round.
 """
 
 import keras
 import numpy as np
-from keras import ops
 
 from t2t_keras import layers
 
+SIZES = {"num_layers": 2, "num_heads": 4, "filter_size": 64}
 
-@keras.saving.register_keras_serializable("examples")
-class Classifier(keras.Model):
+
+def classifier(vocab_size: int, classes: int) -> keras.Model:
     """Token ids [B, T], 0 for padding, to logits [B, classes]."""
+    ids = keras.Input((None,), dtype="int32")
+    x = layers.SharedEmbedding(vocab_size=vocab_size, hidden_size=32)(ids)  # masks padding
+    x = layers.PositionEncoding()(x)
+    x = layers.TransformerEncoder(**SIZES)(x)  # [B, T, 32]
+    x = keras.layers.GlobalAveragePooling1D()(x)
+    return keras.Model(ids, keras.layers.Dense(classes)(x))
 
-    def __init__(self, vocab_size: int, classes: int, **kwargs):
-        super().__init__(**kwargs)
-        self.vocab_size, self.classes = vocab_size, classes
-        self.embedding = layers.SharedEmbedding(vocab_size=vocab_size, hidden_size=32)
-        self.position = layers.PositionEncoding()
-        self.encoder = layers.TransformerEncoder(num_layers=2, num_heads=4, filter_size=64)
-        self.output_layer = keras.layers.Dense(classes)
 
-    def call(self, ids, training=False):
-        mask = ids != 0
-        x = self.position(self.embedding(ids))
-        x = self.encoder(x, mask=mask, training=training)  # [B, T, 32]
-        weights = ops.expand_dims(ops.cast(mask, x.dtype), -1)
-        mean = ops.sum(x * weights, axis=1) / ops.sum(weights, axis=1)
-        return self.output_layer(mean)
+def decoder_only(vocab_size: int) -> keras.Model:
+    """Token ids [B, T] to the logits of each next token [B, T, V]."""
+    ids = keras.Input((None,), dtype="int32")
+    embedding = layers.SharedEmbedding(vocab_size=vocab_size, hidden_size=32)
+    x = layers.PositionEncoding()(embedding(ids))
+    x = layers.TransformerEncoder(**SIZES, name="decoder")(x, causal=True)
+    return keras.Model(ids, embedding(x, reverse=True))  # the softmax is the table
 
-    def get_config(self):
-        return {"vocab_size": self.vocab_size, "classes": self.classes, "name": self.name}
+
+def freeze_all_but_lora(model: keras.Model, rank: int) -> None:
+    """Leaves LoRA's weights on the queries and values of self-attention alone to be trained."""
+    for weight in model.trainable_weights:
+        weight.trainable = False
+    for layer in model.get_layer("decoder").layers:
+        for projection in (layer.self_attention.q, layer.self_attention.v):
+            projection.enable_lora(rank)
+
+
+def fit(model: keras.Model, x, y, rate: float, **kwargs) -> None:
+    """Compiles the model, for the weights that it trains now, and trains it."""
+    loss = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
+    model.compile(keras.optimizers.Adam(rate), loss, metrics=["accuracy"])
+    model.fit(x, y, verbose=2, **kwargs)
 
 
 def sentences(count: int, length: int = 12) -> tuple[np.ndarray, np.ndarray]:
@@ -45,14 +58,32 @@ def sentences(count: int, length: int = 12) -> tuple[np.ndarray, np.ndarray]:
     return np.where(np.arange(length) < ends, ids, 0), places[:, 0] < places[:, 1]
 
 
-def main() -> keras.Model:
-    """Trains for 200 steps."""
+def rows(count: int, step: int, length: int = 5) -> tuple[np.ndarray, np.ndarray]:
+    """Random tokens, followed by the same read forwards (step 1) or backwards (-1): ids and next ids."""
+    half = np.random.default_rng(1).integers(1, 12, (count, length))
+    ids = np.concatenate([half, half[:, ::step]], axis=1)
+    return ids[:, :-1], ids[:, 1:]
+
+
+def continued(model: keras.Model, ids: np.ndarray, count: int) -> np.ndarray:
+    """Appends the likeliest token `count` times."""
+    for _ in range(count):
+        likeliest = keras.ops.argmax(model(ids)[:, -1:], axis=-1)
+        ids = np.append(ids, keras.ops.convert_to_numpy(likeliest), axis=1)
+    return ids
+
+
+def main() -> tuple[keras.Model, keras.Model]:
+    """Trains both for 200 steps, and the second for 400 more by LoRA."""
     keras.utils.set_random_seed(0)
-    model = Classifier(vocab_size=20, classes=2)
-    loss = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
-    model.compile(keras.optimizers.Adam(0.002), loss, metrics=["accuracy"])
-    model.fit(*sentences(6400), epochs=1, verbose=2)
-    return model
+    sorts = classifier(vocab_size=20, classes=2)
+    fit(sorts, *sentences(6400), rate=0.002)
+    repeats = decoder_only(vocab_size=12)
+    fit(repeats, *rows(6400, step=1), rate=0.006)
+    print(continued(repeats, np.array([[3, 9, 1, 7, 7]]), 5))
+    freeze_all_but_lora(repeats, rank=4)
+    fit(repeats, *rows(6400, step=-1), rate=0.01, epochs=2)
+    return sorts, repeats
 
 
 if __name__ == "__main__":

@@ -34,7 +34,10 @@ _SUBMODULES = (
     "transformer",
 )
 
-__all__ = ["Transformer", "__version__", *_SUBMODULES]
+_FROM = {"Transformer": "transformer", "load": "trained_model"}
+"""What stands here besides, and the module that it comes from."""
+
+__all__ = ["Transformer", "__version__", "load", *_SUBMODULES]
 
 if TYPE_CHECKING:
     from t2t_keras import (
@@ -60,16 +63,17 @@ if TYPE_CHECKING:
         training as training,
         transformer as transformer,
     )
+    from t2t_keras.trained_model import load as load
     from t2t_keras.transformer import Transformer as Transformer
 
 
 def __getattr__(name: str):
     if name in _SUBMODULES:
         return importlib.import_module(f"{__name__}.{name}")
-    if name == "Transformer":
-        return importlib.import_module(f"{__name__}.transformer").Transformer
+    if name in _FROM:
+        return getattr(importlib.import_module(f"{__name__}.{_FROM[name]}"), name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
 
 def __dir__() -> list[str]:
-    return sorted([*globals(), *_SUBMODULES, "Transformer"])
+    return sorted([*globals(), *_SUBMODULES, *_FROM])

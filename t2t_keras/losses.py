@@ -60,8 +60,8 @@ def _token_losses(label_smoothing: float):
             entropy += (vocab_size - 1) * low * math.log(low + 1e-20)
             losses = losses - low * sum_log_p + entropy
 
-        def backward(*upstream):
-            scale = ops.expand_dims(upstream[-1], -1)  # [B, T, 1]
+        def backward(*args, upstream=None):  # on PyTorch Keras names the gradient
+            scale = ops.expand_dims(args[-1] if upstream is None else upstream, -1)  # [B, T, 1]
             right = (ops.take_along_axis(p, label, axis=-1) - confidence) * scale
             rows = ops.reshape((p - low) * scale, (-1, vocab_size))  # [B*T, V]
             columns = ops.cast(ops.reshape(label, (-1,)), "int32")

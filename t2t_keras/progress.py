@@ -3,11 +3,17 @@
 from __future__ import annotations
 
 import contextlib
+import os
+import shutil
 import signal
 import sys
 import threading
 import time
 from typing import Any
+
+from t2t_keras.errors import Terminal, printable
+
+_COLUMNS = 80  # of a terminal that does not say
 
 
 class Progress:
@@ -22,7 +28,9 @@ class Progress:
 
     def __init__(self, every: float = 30.0, stream=None, rewrite: bool = True, quiet: bool = False):
         self.every = every
-        self.stream = stream or sys.stderr
+        stream = stream or sys.stderr
+        # The escapes of this class are for the terminal.
+        self.stream = stream.stream if isinstance(stream, Terminal) else stream
         self.live = rewrite and self.stream.isatty()
         self.quiet = quiet
         self._last = time.monotonic()
@@ -32,14 +40,14 @@ class Progress:
         """Writes the line of the moment, if it is time for one.
 
         Args:
-            line: the text.
+            line: the text: parts with two spaces between, of which a narrow terminal shows the first.
             now: of `time.monotonic`.
-            share: of the work, from 0 to 1, for a bar; None: unknown.
+            share: of the work, from 0 to 1, for a bar where there is room for one; None: unknown.
             force: True writes it now.
         """
+        line = printable(line)
         if self.live:
-            bar = "" if share is None else f"[{'#' * int(20 * share):<20}] "
-            self._write(f"\r{bar}{line}\033[K")
+            self._write(f"\r{fitted(line, share, self._columns() - 1)}\033[K")
             self._open = True
         elif force or now - self._last >= self.every:
             self._last = now
@@ -47,7 +55,7 @@ class Progress:
 
     def say(self, line: str) -> None:
         """Writes a line of its own."""
-        self._write(("\r\033[K" if self._open else "") + line + "\n")
+        self._write(("\r\033[K" if self._open else "") + printable(line) + "\n")
         self._open = False
 
     def warn(self, message: str) -> None:
@@ -60,11 +68,27 @@ class Progress:
             self._write("\n")
             self._open = False
 
+    def _columns(self) -> int:
+        try:
+            return os.get_terminal_size(self.stream.fileno()).columns or _COLUMNS
+        except (OSError, ValueError):  # a terminal that is gone, or none: as COLUMNS says
+            return shutil.get_terminal_size((_COLUMNS, 0)).columns
+
     def _write(self, text: str) -> None:
         if not self.quiet:
             with contextlib.suppress(OSError):  # the job goes on without its terminal or `tee`
                 self.stream.write(text)
                 self.stream.flush()
+
+
+def fitted(line: str, share: float | None, columns: int) -> str:
+    """Returns a line of at most so many columns: with a bar, or else without its last parts."""
+    bar = "" if share is None else f"[{'#' * int(20 * share):<20}] "
+    if len(bar + line) <= columns:
+        return bar + line
+    while len(line) > columns and "  " in line:
+        line = line.rpartition("  ")[0]
+    return line[:columns]
 
 
 class CountProgress(Progress):

@@ -88,6 +88,16 @@ def hparams(spec: str, overrides: str = "") -> HParams:
     return _set(names[0]).override(rest)
 
 
+def spec(hp: HParams) -> str:
+    """Returns what `hparams` makes these settings of: a set's name and overrides; "" if no set is known."""
+    try:
+        base = hparams(hp.set_name)
+    except UserError:  # of a directory of the user's that is not loaded, or none
+        return ""
+    changed = [f"{name}={ours}".replace(" ", "") for name, (ours, _) in hp.diff(base).items()]
+    return ",".join([hp.set_name, *changed])
+
+
 def _set(name: str) -> HParams:
     if name not in _sets:
         note = f"{len(_sets)} sets are registered"
@@ -233,6 +243,12 @@ def require_model(name: str) -> None:
         raise t2t_names.unknown("model", name, _models, note)
 
 
+def summary(name: str) -> str:
+    """Returns the first line of the docstring of a problem, hparams set or model; "" without one."""
+    found = _problems.get(name) or _sets.get(name) or _models.get(name)
+    return (found.__doc__ or "").strip().split("\n")[0] if found else ""
+
+
 def model_name(model: Any) -> str:
     """Returns the name of a model's class, or of the first of its base classes that has one."""
     names = {cls: name for name, cls in _models.items()}
@@ -276,9 +292,9 @@ def import_user_directory(path: str) -> None:
     loaded = sys.modules.setdefault("tensor2tensor", None)  # type: ignore[arg-type]
     try:
         module = importlib.import_module(name)
-    except UserError:
+    except (UserError, KeyboardInterrupt):
         raise
-    except Exception as error:
+    except BaseException as error:  # `sys.exit(0)` would end the command as if it were done
         raise _failed_import(path, directory, error) from error
     finally:
         sys.path.remove(parent)
@@ -290,7 +306,7 @@ def import_user_directory(path: str) -> None:
         )
 
 
-def error_of_user_code(error: Exception) -> UserError | None:
+def error_of_user_code(error: BaseException) -> UserError | None:
     """Returns the error of a user directory whose code raised an exception; None if ours raised it."""
     package = os.path.dirname(os.path.abspath(__file__))
     for frame in reversed(traceback.extract_tb(error.__traceback__)):
@@ -303,7 +319,7 @@ def error_of_user_code(error: Exception) -> UserError | None:
     return None
 
 
-def _failed_import(path: str, directory: str, error: Exception) -> UserError:
+def _failed_import(path: str, directory: str, error: BaseException) -> UserError:
     """Returns the error of a user directory whose import fails, with the file and line."""
     frames = traceback.extract_tb(error.__traceback__)
     places = [frame for frame in frames if frame.filename.startswith(directory + os.sep)]

@@ -177,7 +177,7 @@ _ABSENT: dict[str, dict[str, str]] = {
         "call t2t-keras-avg with --num_last_checkpoints": "n",
         "only t2t-keras-eval waits for checkpoints, with --eval_timeout_mins": "wait_minutes=0",
         "give t2t-keras-avg --prefix, and t2t-keras-eval --output_dir": "model_dir",
-        "call t2t-keras-eval, which scores every checkpoint":
+        "call t2t-keras-bleu, or t2t-keras-eval, which scores every checkpoint":
             """translations_dir, event_dir, tag_suffix=, report_zero=false,
             decoder_command=t2t-decoder {params}""",
         "give --translation and --reference to t2t-keras-bleu, which takes no source": "source",

@@ -11,6 +11,7 @@ from t2t_keras import layers
 from t2t_keras.errors import UserError
 from t2t_keras.fit import TokenFit
 from t2t_keras.ids import PAD_ID
+from t2t_keras.layers.quantization import dtype_config
 from t2t_keras.network_settings import check_settings, kernel_initializer, stack_keywords
 from t2t_keras.setting_table import SETTINGS
 from t2t_keras.settings import HParams
@@ -390,7 +391,7 @@ class Transformer(TokenFit):
     def get_config(self):
         return {
             "name": self.name,
-            "dtype": keras.dtype_policies.serialize(self.dtype_policy),
+            "dtype": dtype_config(self),
             "hp": self.hp.to_dict(),
             "hparams_set": self.hp.set_name,
             "source_vocab_size": self.source_vocab_size,

@@ -1,13 +1,18 @@
 """Order and memory, for all tests."""
 
 import gc
+import os
+import pickle
+import sys
 
 import networks
 import pytest
 import tensorflow as tf
 import warm_server
+from _pytest import runner
 
 warm_server.quick_graphs()
+_PROCESS = pytest.StashKey["_FileProcess"]()
 
 # Files that take long, about the longest first. They begin, since a worker takes whole files, lest one
 # be left alone with them at the end; and `make check` leaves them out.
@@ -23,12 +28,12 @@ LONG = (
         "engine",
         "examples",
     ),
-    *("text_graph", "optimizers", "on_the_fly", "golden_runs", "layers_decoder", "beam", "jax"),
-    *("transformer_keras", "cli_paper", "cli_export", "train_step", "reading"),
+    *("text_graph", "optimizers", "on_the_fly", "golden_runs", "layers_decoder", "beam"),
+    *("backends", "transformer_keras", "cli_paper", "cli_export", "train_step", "reading"),
     *("search", "transformer", "layers_restricted_attention", "serving", "transformer_packed"),
     *("benchmarks", "packaging", "translate_files", "cli_decode", "parsing_problems", "query"),
-    *("generation", "ctranslate2", "ensemble", "packing", "attention_page", "cli_eval"),
-    *("inspection_search", "translate_wmt14", "cli_inspect", "cli_avg", "cli_datagen"),
+    *("generation", "ctranslate2", "fault_injection", "ensemble", "packing", "attention_page"),
+    *("cli_eval", "inspection_search", "translate_wmt14", "cli_inspect", "cli_avg", "cli_datagen"),
 )
 
 
@@ -45,24 +50,69 @@ def pytest_collection_finish():
     gc.freeze()  # what has been imported stays: no collection looks through it again
 
 
-@pytest.fixture(scope="module", autouse=True)
-def forget_graphs(request):
-    """Frees the models and graphs that a file of tests has made; a file may ask for graphs sooner."""
-    yield _forget_graphs
-    for value in vars(request.module).values():
-        if hasattr(value, "cache_clear") and value.__module__ == request.module.__name__:
-            value.cache_clear()
-    _forget_graphs()
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtest_protocol(item):
+    """Runs each file of tests in a fork of its worker, for XLA keeps all that it has compiled."""
+    if not hasattr(item.config, "workerinput"):
+        return None  # without workers tests run here, as a debugger wants them
+    process = item.config.stash.get(_PROCESS, None)
+    if not process or process.path != item.path:
+        process = item.config.stash[_PROCESS] = _FileProcess(item)
+    item.ihook.pytest_runtest_logstart(nodeid=item.nodeid, location=item.location)
+    for report in process.reports(item):
+        item.ihook.pytest_runtest_logreport(report=report)
+    item.ihook.pytest_runtest_logfinish(nodeid=item.nodeid, location=item.location)
+    return True
 
 
-def _forget_graphs():
+class _FileProcess:
+    """A fork that runs the tests of a file one after the other and hands on their reports."""
+
+    def __init__(self, first):
+        self.path = first.path
+        if "toy" in sys.modules:
+            sys.modules["toy"].programs()  # one server for all files
+        reading, writing = os.pipe()
+        if not os.fork():
+            os.close(reading)
+            self._run([item for item in first.session.items if item.path == self.path], writing)
+        os.close(writing)
+        self._reports = open(reading, "rb")
+
+    def _run(self, items, writing):
+        with open(writing, "wb", buffering=0) as file:
+            for item, following in zip(items, [*items[1:], None], strict=True):
+                reports = runner.runtestprotocol(item, nextitem=following, log=False)
+                to_plain = item.config.hook.pytest_report_to_serializable
+                plain = [to_plain(config=item.config, report=report) for report in reports]
+                file.write(pickle.dumps(plain))
+        os._exit(0)
+
+    def reports(self, item):
+        """Returns the reports of the next test, once it has run."""
+        try:
+            plain = pickle.load(self._reports)
+        except EOFError:
+            told = f"the process that runs {self.path.name} has ended"
+            place = item.nodeid, item.location, {}
+            return [pytest.TestReport(*place, outcome="failed", longrepr=told, when="call")]
+        from_plain = item.config.hook.pytest_report_from_serializable
+        return [from_plain(config=item.config, data=data) for data in plain]
+
+
+@pytest.fixture(scope="module")
+def forget_graphs():
     """TensorFlow keeps every graph with a custom gradient for good, in its registry of gradients."""
-    networks.search_model.cache_clear()
-    networks.padding_model.cache_clear()
-    registry = tf.RegisterGradient.__call__.__globals__["gradient_registry"]._registry
-    for name in [name for name in registry if name.startswith("CustomGradient-")]:
-        del registry[name]
-    gc.collect()
+
+    def forget():
+        networks.search_model.cache_clear()
+        networks.padding_model.cache_clear()
+        registry = tf.RegisterGradient.__call__.__globals__["gradient_registry"]._registry
+        for name in [name for name in registry if name.startswith("CustomGradient-")]:
+            del registry[name]
+        gc.collect()
+
+    return forget
 
 
 @pytest.fixture

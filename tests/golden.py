@@ -1,6 +1,6 @@
 """Reads T2T's own numbers, in `tests/data/golden`: see `test_golden.py` for what they are.
 
-TensorFlow is imported where it is used: `golden_on_jax.py` has none.
+TensorFlow is imported where it is used: `golden_on_backend.py` has none.
 """
 
 import functools
@@ -9,6 +9,7 @@ import re
 from pathlib import Path
 from typing import NamedTuple
 
+import keras
 import numpy as np
 
 import t2t_keras as t2t
@@ -38,7 +39,7 @@ MODELS = (
 
 def relative_error(ours, theirs) -> float:
     """Returns the relative error of a tensor, which must stay below `RELATIVE`."""
-    ours, theirs = np.asarray(ours), np.asarray(theirs)
+    ours, theirs = keras.ops.convert_to_numpy(ours), np.asarray(theirs)
     assert ours.shape == theirs.shape
     return float(np.abs(ours - theirs).max() / max(np.abs(theirs).max(), 1e-9))
 

@@ -9,8 +9,8 @@ import re
 import sys
 from pathlib import Path
 
+import corpus_files
 import numpy as np
-import shard_files
 from networks import small_model
 
 import t2t_keras as t2t
@@ -34,7 +34,7 @@ def main(directory: Path) -> None:
     np.savez_compressed(directory / "logits.npz", **batch, logits=model(batch))
 
     rows = [{name: [*map(int, random.integers(2, 23, 5)), 1] for name in SIDES} for _ in range(9)]
-    shard_files.write_shards(directory, PROBLEM, "dev", rows, shards=2)
+    corpus_files.write_shards(directory, PROBLEM, "dev", rows, shards=2)
     (directory / "rows.json").write_text(json.dumps(rows) + "\n")
     read_rows(directory)  # makes the index
     (directory / "names.json").write_text(json.dumps(names(), indent=1, sort_keys=True) + "\n")

@@ -7,6 +7,7 @@ in a line of its own, says why it is not run, or which file it shows:
     <!-- file: examples/fit.py -->
 """
 
+import json
 import re
 import shlex
 import textwrap
@@ -34,8 +35,12 @@ class Block(NamedTuple):
 
 
 def blocks(page: str) -> list[Block]:
-    """The fenced blocks of a page of the repository, in order."""
+    """The fenced blocks of a page of the repository, in order; the cells of a notebook are one block."""
     text = (ROOT / page).read_text(encoding="utf-8")
+    if page.endswith(".ipynb"):
+        cells = [cell for cell in json.loads(text)["cells"] if cell["cell_type"] == "code"]
+        code = "\n".join("".join(cell["source"]) for cell in cells)
+        return [Block(page, "python", code, "", "")]
     found = []
     for match in _FENCED.finditer(text):
         kind, about = match["kind"], match["about"] or ""

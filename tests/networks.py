@@ -71,16 +71,35 @@ def padding_model():
     return small_model(overrides, spread=3.0, ending=1.0, padding=2.0, seed=2)
 
 
-def log_probabilities(model, source, prefixes):
-    """log p of the next token after `prefixes` [B, t], by the numpy Transformer: [B, V]."""
-    targets = np.pad(np.asarray(prefixes, int).reshape(len(source), -1), [(0, 0), (0, 1)])
-    logits = numpy_transformer.logits(
+def numpy_logits(model, source, targets, packing=None):
+    """Logits [B, T, V] of the same variables, by the numpy Transformer."""
+    return numpy_transformer.logits(
         t2t.checkpoints.t2t_variables(model),
         model.hp,
         np.asarray(source),
-        targets,
+        np.asarray(targets),
         model.source_vocab_size,
         model.target_vocab_size,
         model.target_space_id,
-    )[:, -1]
-    return np.log(numpy_transformer.softmax(logits))
+        packing,
+    )
+
+
+def log_probabilities(model, source, prefixes):
+    """log p of the next token after `prefixes` [B, t], by the numpy Transformer: [B, V]."""
+    targets = np.pad(np.asarray(prefixes, int).reshape(len(source), -1), [(0, 0), (0, 1)])
+    return np.log(numpy_transformer.softmax(numpy_logits(model, source, targets)[:, -1]))
+
+
+def gradients(model, batch):
+    """The gradient of the mean loss over tokens by each trainable variable."""
+    import tensorflow as tf
+
+    with tf.GradientTape() as tape:
+        logits = model(batch, training=True)
+        loss, tokens = t2t.losses.padded_cross_entropy(
+            logits, batch["targets"], model.hp.label_smoothing
+        )
+        mean = loss / tokens
+    values = [variable.value for variable in model.trainable_variables]
+    return [tf.convert_to_tensor(gradient).numpy() for gradient in tape.gradient(mean, values)]

@@ -6,9 +6,9 @@ subwords of the same size stands for it.
 
 import shutil
 
+import corpus_files
 import golden
 import numpy as np
-import shard_files
 from markdown_blocks import ROOT
 
 PROBLEM = "translate_ende_wmt8k"
@@ -31,7 +31,7 @@ def write(directory, made_up=False):
     sides = zip(expected()["inputs"], expected()["targets"], strict=True)
     rows = [{"inputs": ids(inputs), "targets": ids(targets)} for inputs, targets in sides]
     for split, shards in (("train", 100), ("dev", 1)):
-        shard_files.write_shards(data, PROBLEM, split, rows, shards)
+        corpus_files.write_shards(data, PROBLEM, split, rows, shards)
 
 
 def expected():

@@ -1,14 +1,16 @@
 """Archives: what is wanted comes out whole, or nothing does."""
 
+import gzip
 import io
 import multiprocessing
 import os
 import tarfile
-import zipfile
 from pathlib import Path
 
 import pytest
+from corpus_files import write_archive
 
+from t2t_keras.data.sources import data_files
 from t2t_keras.data.sources.data_files import is_archive, unpack
 from t2t_keras.errors import UserError
 
@@ -20,25 +22,6 @@ FILES = {
 WANTED = {"training/europarl-v7.de-en.de", "training/europarl-v7.de-en.en"}
 
 
-def write_archive(path, files, prefix=""):
-    """Writes a zip or tar archive, compressed as the name says."""
-    if path.suffix == ".zip":
-        with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as archive:
-            for name, content in files.items():
-                archive.writestr(prefix + name, content)
-        return path
-    mode = {".tgz": "w:gz", ".bz2": "w:bz2", ".xz": "w:xz", ".tar": "w"}[path.suffix]
-    with tarfile.open(path, mode) as archive:
-        folder = tarfile.TarInfo(prefix + "training")
-        folder.type = tarfile.DIRTYPE
-        archive.addfile(folder)
-        for name, content in files.items():
-            member = tarfile.TarInfo(prefix + name)
-            member.size = len(content)
-            archive.addfile(member, io.BytesIO(content))
-    return path
-
-
 def everything_in(folder):
     return {
         p.relative_to(folder).as_posix(): p.read_bytes() for p in folder.rglob("*") if p.is_file()
@@ -48,8 +31,8 @@ def everything_in(folder):
 @pytest.mark.parametrize("prefix", ["", "./"])
 @pytest.mark.parametrize("name", ["a.tar", "a.tgz", "a.tar.bz2", "a.tar.xz", "a.zip"])
 def test_only_what_is_wanted_is_unpacked(tmp_path, name, prefix):
-    archive = write_archive(tmp_path / name, FILES, prefix)
-    found = unpack(archive, tmp_path / "out", WANTED.__contains__)
+    members = {prefix + name: content for name, content in FILES.items()}
+    found = unpack(write_archive(tmp_path / name, members), tmp_path / "out", WANTED.__contains__)
     assert {path.relative_to(tmp_path / "out").as_posix() for path in found} == WANTED
     assert everything_in(tmp_path / "out") == {name: FILES[name] for name in WANTED}
 
@@ -73,35 +56,35 @@ def test_nothing_lands_outside(tmp_path, name):
     assert everything_in(tmp_path) == {name: archive.read_bytes(), "out/in": b"4"}
 
 
-def test_links_are_no_files(tmp_path):
+def test_links_and_directories_are_no_files(tmp_path):
     with tarfile.open(tmp_path / "a.tgz", "w:gz") as archive:
-        link = tarfile.TarInfo("secret")
-        link.type, link.linkname = tarfile.SYMTYPE, "/etc/passwd"
+        link, folder = tarfile.TarInfo("secret"), tarfile.TarInfo("training")
+        link.type, link.linkname, folder.type = tarfile.SYMTYPE, "/etc/passwd", tarfile.DIRTYPE
         archive.addfile(link)
+        archive.addfile(folder)
     assert unpack(tmp_path / "a.tgz", tmp_path / "out", lambda name: True) == []
 
 
-def flip(content, place):
-    return content[:place] + bytes([content[place] ^ 0x55]) + content[place + 1 :]
-
-
 @pytest.mark.parametrize(
-    ("name", "damage"),
+    ("name", "start", "end", "flipped"),
     [
-        ("a.tgz", lambda content: content[:-1]),
-        ("a.tgz", lambda content: content[: len(content) // 2]),
-        ("a.tgz", lambda content: flip(content, len(content) - 6)),  # the checksum
-        ("a.tgz", lambda content: flip(content, len(content) // 2)),
-        ("a.tar.bz2", lambda content: content[:-20]),
-        ("a.tar", lambda content: content[:90_000]),
-        ("a.zip", lambda content: content[:-30]),
-        ("a.zip", lambda content: flip(content, 100)),
-        ("a.tgz", lambda content: b"<html>Please accept the terms</html>"),
+        ("a.tgz", 0, -1, None),
+        ("a.tgz", 0, 300, None),
+        ("a.tgz", 0, None, -6),  # the checksum
+        ("a.tgz", 0, None, 300),
+        ("a.tar.bz2", 0, -20, None),
+        ("a.tar", 0, 90_000, None),
+        ("a.zip", 0, -30, None),
+        ("a.zip", 0, None, 100),
+        ("a.tgz", 20, None, None),  # no archive
     ],
 )
-def test_a_damaged_archive_gives_nothing(tmp_path, name, damage):
+def test_a_damaged_archive_gives_nothing(tmp_path, name, start, end, flipped):
     archive = write_archive(tmp_path / name, FILES)
-    archive.write_bytes(damage(archive.read_bytes()))
+    content = bytearray(archive.read_bytes()[start:end])
+    if flipped:
+        content[flipped] ^= 0x55
+    archive.write_bytes(content)
     with pytest.raises(UserError) as raised:
         unpack(archive, tmp_path / "out", WANTED.__contains__)
     assert str(raised.value).startswith(f"{archive} cannot be read to its end (")
@@ -131,28 +114,48 @@ def test_no_room(tmp_path, monkeypatch):
     assert everything_in(tmp_path / "out") == {}
 
 
-def test_a_name_that_is_too_long(tmp_path):
-    archive = write_archive(tmp_path / "a.tgz", {"x" * 300: b"1"})
-    with pytest.raises(UserError, match=r"cannot be written \(File name too long\)"):
-        unpack(archive, tmp_path / "out", lambda name: True)
-
-
-def test_a_link_in_the_place_of_a_part_is_not_followed(tmp_path):
+def test_a_link_and_what_a_killed_process_left_in_the_place_of_a_part(tmp_path):
+    """The link is not followed."""
     archive = write_archive(tmp_path / "a.tgz", FILES)
     (tmp_path / "theirs").write_bytes(b"theirs")
-    link = tmp_path / "out" / f"training/europarl-v7.de-en.de.{os.getpid()}.part"
-    link.parent.mkdir(parents=True)
-    link.symlink_to(tmp_path / "theirs")
+    stem = tmp_path / "out" / "training/europarl-v7.de-en.de"
+    stem.parent.mkdir(parents=True)
+    stem.with_name(f"{stem.name}.{os.getpid()}.part").symlink_to(tmp_path / "theirs")
+    stem.with_name(f"{stem.name}.4711.part").write_bytes(b"eins\nzw")
     unpack(archive, tmp_path / "out", WANTED.__contains__)
     assert (tmp_path / "theirs").read_bytes() == b"theirs"
     assert everything_in(tmp_path / "out") == {name: FILES[name] for name in WANTED}
 
 
-def test_a_directory_that_is_a_file(tmp_path):
-    archive = write_archive(tmp_path / "a.tgz", FILES)
-    (tmp_path / "training").write_text("")
+def test_a_bomb_is_left_off(tmp_path, monkeypatch):
+    """10 GB of zeros in 10 MB; the zip archive is a small one."""
+    zeros = 2**26
+    member = tarfile.TarInfo("bomb")
+    member.size = 160 * zeros
+    content = gzip.compress(member.tobuf()) + gzip.compress(bytes(zeros)) * 160
+    (tmp_path / "a.tgz").write_bytes(content)
+    with pytest.raises(UserError, match=r"a\.tgz unpacks to more than 66[\d,]{9} bytes"):
+        unpack(tmp_path / "a.tgz", tmp_path / "out", lambda name: True)
+    for kind in (tarfile.XHDTYPE, tarfile.GNUTYPE_LONGNAME):  # read into memory, as a name
+        member.type = kind
+        (tmp_path / "b.tgz").write_bytes(gzip.compress(member.tobuf(tarfile.GNU_FORMAT)))
+        assert not is_archive(tmp_path / "b.tgz")
+        with pytest.raises(UserError, match="a header of 10,737,418,240 bytes"):
+            unpack(tmp_path / "b.tgz", tmp_path / "out", lambda name: True)
+    archive = write_archive(tmp_path / "a.zip", {"1": bytes(60_000), "2": bytes(60_000)})
+    monkeypatch.setattr(data_files, "most_unpacked", lambda stored_bytes: 100_000)
+    with pytest.raises(UserError, match=r"a\.zip unpacks to more than 100,000 bytes"):
+        unpack(archive, tmp_path / "out", lambda name: True)
+    assert everything_in(tmp_path / "out") == {}
+
+
+def test_names_that_cannot_be_written(tmp_path):
+    archive = write_archive(tmp_path / "a.tgz", {"x" * 300: b"1"})
+    with pytest.raises(UserError, match=r"cannot be written \(File name too long\)"):
+        unpack(archive, tmp_path / "out", lambda name: True)
+    (tmp_path / "training").write_text("")  # a file where a directory should be
     with pytest.raises(UserError, match=r"training/europarl-v7.*cannot be written \("):
-        unpack(archive, tmp_path, WANTED.__contains__)
+        unpack(write_archive(tmp_path / "b.tgz", FILES), tmp_path, WANTED.__contains__)
 
 
 def test_what_is_an_archive(tmp_path):
@@ -183,13 +186,4 @@ def test_two_processes_unpack_one_after_the_other(tmp_path):
     first.join()
     second.join()
     assert (first.exitcode, second.exitcode) == (0, 0)
-    assert everything_in(tmp_path / "out") == {name: FILES[name] for name in WANTED}
-
-
-def test_what_a_killed_process_left_is_removed(tmp_path):
-    archive = write_archive(tmp_path / "a.tgz", FILES)
-    left = tmp_path / "out" / "training" / "europarl-v7.de-en.de.4711.part"
-    left.parent.mkdir(parents=True)
-    left.write_bytes(b"eins\nzw")
-    unpack(archive, tmp_path / "out", WANTED.__contains__)
     assert everything_in(tmp_path / "out") == {name: FILES[name] for name in WANTED}

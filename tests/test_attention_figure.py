@@ -12,7 +12,7 @@ from t2t_keras.inspection.attention_figure import (
 )
 from t2t_keras.inspection.tokens import Tokens
 
-pytest.importorskip("matplotlib")
+colors = pytest.importorskip("matplotlib.colors")
 
 SOURCE = Tokens("big $dog", ["big", "$dog", "</s>"], [0, 1, 2], ["big", "$dog", "</s>"])
 TARGET = Tokens("Hund", ["Hund", "</s>"], [0, 1], ["Hund", "</s>"])
@@ -32,7 +32,11 @@ def data():
 def lines(axes):
     """(query, key) of each line, from where it begins and ends, and its strength."""
     return {
-        tuple(round(float(y)) for y in line.get_ydata()): line.get_alpha() for line in axes.lines
+        (round(query), round(key)): alpha
+        for drawn in axes.collections
+        for ((_, query), (_, key)), alpha in zip(
+            drawn.get_segments(), drawn.get_alpha(), strict=True
+        )
     }
 
 
@@ -56,10 +60,11 @@ def test_some_words_have_one_picture_with_a_colour_a_head(data):
     [legend] = figure.legends
     named = {line.get_label(): line.get_color() for line in legend.get_lines()}
     assert list(named) == ["head 0", "head 2"]
-    assert {line.get_color() for line in axes.lines} == set(named.values())
+    colours = [colors.to_hex(c.get_colors()[0]) for c in axes.collections]
+    assert colours == [colors.to_hex(colour) for colour in named.values()]
     assert {query for query, _ in lines(axes)} == {0}
     strong = data.encoder[1][[0, 2], 0] >= 0.02
-    assert len(axes.lines) == strong.sum()
+    assert sum(len(drawn.get_segments()) for drawn in axes.collections) == strong.sum()
 
 
 @pytest.mark.parametrize("ending", ["png", "svg"])

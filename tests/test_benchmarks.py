@@ -22,51 +22,39 @@ def text(tmp_path_factory):
     return path
 
 
-def run(name, *args):
+def run(name, *args, code=0):
     command = [sys.executable, ROOT / "benchmarks" / f"{name}.py", *map(str, args)]
-    return subprocess.run(command, capture_output=True, text=True, check=False)
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode == code, done.stderr
+    return done
 
 
-def test_vocabularies_equal_those_of_plain_python(text):
-    done = run("vocabulary", text, "--lines=150", "--target_size=200", "--repeats=1")
-    assert done.returncode == 0, done.stderr
-    assert "Same subtokens" in done.stdout
-
-
-def test_ids_equal_those_of_plain_python(text):
-    done = run("encode", text, "--lines=150", "--target_size=200", "--repeats=1")
-    assert done.returncode == 0, done.stderr
-    assert "T2T in plain Python" in done.stdout
+@pytest.mark.parametrize(
+    ("name", "printed"), [("vocabulary", "Same subtokens"), ("encode", "T2T in plain Python")]
+)
+def test_vocabularies_and_ids_equal_those_of_plain_python(text, name, printed):
+    done = run(name, text, "--lines=150", "--target_size=200", "--repeats=1")
+    assert printed in done.stdout
 
 
 def test_says_how_few_lines_there_are(text):
-    done = run("encode", text, text, "--lines=1000000")
-    assert done.returncode == 1
+    done = run("encode", text, text, "--lines=1000000", code=1)
     assert "different lines; --lines=1000000 wants more" in done.stderr
 
 
 def test_training_steps_are_measured_and_other_libraries_named(tmp_path):
     table = tmp_path / "steps.json"
-    done = run(
-        "train_step",
-        "--shapes=tiny:2x8",
-        "--vocab=300",
-        "--steps=2",
-        "--precisions=float32",
-        "--ways=ours,marian,opennmt",
-        "--opennmt_python=false",
-        f"--json={table}",
-    )
-    assert done.returncode == 0, done.stderr
+    sizes = ("--shapes=tiny:2x8", "--vocab=300", "--steps=2", "--precisions=float32")
+    ways = ("--ways=ours,marian,opennmt", "--opennmt_python=false")
+    done = run("train_step", *sizes, *ways, f"--json={table}")
     assert "Marian, PyTorch left out: no Python given" in done.stderr
     assert "OpenNMT-tf tiny 2x8 float32 left out: exit code 1" in done.stderr
     peak, ours, failed = json.loads(table.read_text())["results"]
     assert peak["rates"][0] > 1e9
     assert failed["failure"]
     assert len(ours["seconds"]) == 2
-    (row,) = re.findall(
-        r"^\| tiny \| 2 x 8 \| float32 \| t2t_keras \| ([\d,]+) ", done.stdout, re.M
-    )
+    row_of_ours = r"^\| tiny \| 2 x 8 \| float32 \| t2t_keras \| ([\d,]+) "
+    (row,) = re.findall(row_of_ours, done.stdout, re.M)
     rate = ours["tokens"] / statistics.median(ours["seconds"])
     assert int(row.replace(",", "")) == pytest.approx(rate, abs=0.5)
     # Of a layer: 4 matrices of D x D in attention, 2 in feed-forward, and the decoder's other attention.
@@ -77,18 +65,9 @@ def test_training_steps_are_measured_and_other_libraries_named(tmp_path):
 def test_kinds_of_layers_are_measured_counted_and_drawn(tmp_path):
     pytest.importorskip("matplotlib")
     table, curves = tmp_path / "layers.json", tmp_path / "layers.svg"
-    done = run(
-        "layer_types",
-        "--layers=self_attention,restricted",
-        "--lengths=40",
-        "--depths=8",
-        "--neighborhood=4",
-        "--steps=2",
-        "--rounds=1",
-        f"--json={table}",
-        f"--plot={curves}",
-    )
-    assert done.returncode == 0, done.stderr
+    kinds = ("--layers=self_attention,restricted", "--neighborhood=4")
+    sizes = ("--lengths=40", "--depths=8", "--steps=2", "--rounds=1")
+    done = run("layer_types", *kinds, *sizes, f"--json={table}", f"--plot={curves}")
     full, restricted = json.loads(table.read_text())["results"]
     assert len(full["training"]["seconds"]) == len(restricted["forward"]["cpu_seconds"]) == 2
     assert restricted["difference"] < 1e-6
@@ -104,17 +83,11 @@ def test_kinds_of_layers_are_measured_counted_and_drawn(tmp_path):
 PAGE = """# Performance
 
 <!-- measured: text_encoding -->
-
 old figures
-
 <!-- end of text_encoding -->
-
 What stays.
-
 <!-- measured: reading -->
-
 figures of reading
-
 <!-- end of reading -->
 """
 
@@ -123,7 +96,6 @@ def test_a_page_gets_what_was_measured_and_keeps_the_rest(text, tmp_path):
     page = tmp_path / "page.md"
     page.write_text(PAGE)
     done = run("report", page, "--quick", "--only=text_encoding,reading", "--text", text)
-    assert done.returncode == 0, done.stderr
     assert "reading left out: give --data_dir and --problem" in done.stderr
     written = page.read_text()
     before, rest = written.split("<!-- measured: text_encoding -->")
@@ -166,8 +138,7 @@ def test_the_page_has_a_section_for_each_benchmark():
 def test_mistakes_are_told_before_anything_is_measured(argument, wanted, tmp_path):
     page = tmp_path / "page.md"
     page.write_text(PAGE)
-    done = run("report", page, argument)
-    assert done.returncode == 2
+    done = run("report", page, argument, code=2)
     assert wanted in done.stderr.splitlines()[-1]
     assert page.read_text() == PAGE
 
@@ -177,21 +148,9 @@ def test_mistakes_are_told_before_anything_is_measured(argument, wanted, tmp_pat
 
 def test_steps_on_jax_are_measured_and_say_where():
     pytest.importorskip("jax")
-    done = run(
-        "device_steps",
-        "--models=tiny",
-        "--rows=2",
-        "--length=8",
-        "--vocab=300",
-        "--steps=2",
-        "--precisions=float32",
-        "--kinds=decode",
-    )
-    assert done.returncode == 0, done.stderr
+    sizes = ("--models=tiny", "--rows=2", "--length=8", "--vocab=300", "--steps=2")
+    done = run("device_steps", *sizes, "--precisions=float32", "--kinds=decode")
     assert "PyTorch, torch.compile left out: no Python given" in done.stderr
     assert "no GPU was at hand" in done.stdout or "On NVIDIA" in done.stdout
-    assert re.search(
-        r"^\| decoding \| tiny \| 2 x 8 \| float32 \| t2t_keras, JAX \| [\d,]+ \|",
-        done.stdout,
-        re.M,
-    )
+    row = r"^\| decoding \| tiny \| 2 x 8 \| float32 \| t2t_keras, JAX \| [\d,]+ \|"
+    assert re.search(row, done.stdout, re.M)

@@ -15,15 +15,8 @@ SCHEMES = json.loads((Path(__file__).parent / "data" / "batching_schemes.json").
 
 
 def settings(**changes):
-    values = {
-        "batch_size": 4096,
-        "max_length": 256,
-        "min_length": 0,
-        "min_length_bucket": 8,
-        "length_bucket_step": 1.1,
-        "t2t_batches": False,
-    }
-    return SimpleNamespace(**{**values, **changes})
+    values = {"batch_size": 4096, "max_length": 256, "min_length": 0, "min_length_bucket": 8}
+    return SimpleNamespace(**{**values, "length_bucket_step": 1.1, "t2t_batches": False, **changes})
 
 
 SMALL = settings(batch_size=40, max_length=10, min_length_bucket=4, length_bucket_step=2.0)
@@ -35,27 +28,24 @@ def test_shapes_by_hand():
     assert bucket_shapes(SMALL) == [(10, 4), (6, 6), (4, 10)]
     assert bucket_shapes(SMALL, replicas=2) == [(20, 4), (12, 6), (8, 10)]
 
+    above_4 = SimpleNamespace(**{**vars(SMALL), "min_length": 5})
+    assert bucket_shapes(above_4) == [(6, 6), (4, 10)]  # without buckets that stay empty
+
 
 def test_default_settings_have_42_shapes():
     shapes = bucket_shapes(settings())
-    assert len(shapes) == 42
-    assert shapes[0] == (512, 8)
-    assert shapes[-1] == (16, 256)
+    assert (len(shapes), shapes[0], shapes[-1]) == (42, (512, 8), (16, 256))
 
 
-def test_shapes_leave_out_buckets_that_stay_empty():
-    SMALL.min_length = 5
-    assert bucket_shapes(SMALL) == [(6, 6), (4, 10)]
-    SMALL.min_length = 0
+every_case = pytest.mark.parametrize("case", SCHEMES["cases"], ids=lambda case: str(case[0]))
 
 
-@pytest.mark.parametrize("case", SCHEMES["cases"], ids=lambda case: str(case[0]))
+@every_case
 def test_as_many_buckets_as_tensor2tensor_and_more_of_the_budget(case):
-    """For 240 settings: the number, the last edge, and rows times ids within `batch_size`."""
-    names = SCHEMES["args"]
-    args = dict(zip(names, case[0], strict=True))
-    args.pop("drop_long_sequences", None)
-    replicas = args.pop("shard_multiplier", 1)
+    """The number, the last edge, and rows times ids within `batch_size` agree for 240 settings."""
+    args = dict(zip(SCHEMES["args"], case[0], strict=True))
+    args.pop("drop_long_sequences")
+    replicas = args.pop("shard_multiplier")
     hp = settings(**args)
     ours = buckets_for(hp, drop_long=True, replicas=replicas)
     theirs = tensor2tensor_buckets(hp, drop_long=True, replicas=replicas)
@@ -68,11 +58,13 @@ def test_as_many_buckets_as_tensor2tensor_and_more_of_the_budget(case):
         assert rows == 1 or rows * edge <= hp.batch_size < (rows + 1) * edge
 
 
-@pytest.mark.parametrize("case", SCHEMES["cases"], ids=lambda case: str(case[0]))
-def test_batches_of_tensor2tensor(case):
-    """With `t2t_batches`, for the same settings: its sizes, and a bucket up to each boundary."""
-    values, boundaries, sizes, *_ = case
+@every_case
+def test_batches_and_scheme_are_those_of_tensor2tensor(case):
+    """`t2t_batches` gives T2T's sizes, and a bucket up to each boundary, for the same settings."""
+    values, boundaries, sizes, *rest = case
     args = dict(zip(SCHEMES["args"], values, strict=True))
+    scheme = [SCHEMES["boundaries"][boundaries], sizes, *rest]
+    assert batching_scheme(**args) == dict(zip(SCHEMES["scheme"], scheme, strict=True))
     args.pop("drop_long_sequences")
     replicas = args.pop("shard_multiplier")
     hp = settings(**args, t2t_batches=True)
@@ -80,13 +72,6 @@ def test_batches_of_tensor2tensor(case):
     assert buckets.sizes == sizes
     assert buckets.edges[:-1] == [length - 1 for length in SCHEMES["boundaries"][boundaries]]
     assert buckets.edges[-1] == buckets.longest == (hp.max_length or hp.batch_size)
-
-
-def test_tensor2tensor_buckets_are_its_boundaries():
-    buckets = tensor2tensor_buckets(settings(), drop_long=True)
-    assert buckets.edges[:4] == [7, 8, 9, 10]
-    assert buckets.sizes[:4] == [420, 420, 315, 315]
-    assert (buckets.edges[-1], buckets.sizes[-1], buckets.longest) == (256, 15, 256)
 
 
 def test_lengths_go_to_the_first_edge_that_holds_them():
@@ -139,27 +124,12 @@ def test_padding_is_not_more_than_that_of_tensor2tensor(mean, spread, ratio_spre
 # T2T's boundaries and batch sizes
 
 
-@pytest.mark.parametrize("case", SCHEMES["cases"], ids=lambda case: str(case[0]))
-def test_scheme_is_that_of_tensor2tensor(case):
-    args, boundaries, *rest = case
-    expected = dict(zip(SCHEMES["scheme"], [SCHEMES["boundaries"][boundaries], *rest], strict=True))
-    assert batching_scheme(**dict(zip(SCHEMES["args"], args, strict=True))) == expected
-
-
 def test_min_length_is_kept_in_the_scheme():
     assert batching_scheme(min_length=3)["min_length"] == 3
 
 
-@pytest.mark.parametrize(
-    ("changes", "name"),
-    [
-        ({"batch_size": 0}, "batch_size"),
-        ({"max_length": -1}, "max_length"),
-        ({"min_length_bucket": 0}, "min_length_bucket"),
-        ({"length_bucket_step": 1.0}, "length_bucket_step"),
-        ({"shard_multiplier": 0}, "shard_multiplier"),
-    ],
-)
-def test_settings_out_of_range(changes, name):
-    with pytest.raises(UserError, match=f"^{name} must be "):
-        batching_scheme(**changes)
+def test_settings_out_of_range():
+    wrong = {"batch_size": 0, "max_length": -1, "min_length_bucket": 0, "shard_multiplier": 0}
+    for name, value in {**wrong, "length_bucket_step": 1.0}.items():
+        with pytest.raises(UserError, match=f"^{name} must be "):
+            batching_scheme(**{name: value})

@@ -1,8 +1,11 @@
 """The command t2t-keras-bleu, run as users run it."""
 
+import json
+import re
 import subprocess
 import sys
 
+import numpy as np
 import pytest
 
 
@@ -104,6 +107,8 @@ def test_one_line_for_a_bad_file(files, translation, message):
         (["x"], "unexpected argument 'x'"),
         (["--bleu_variant=x"], "<both|cased|uncased>"),
         (["--language=en"], "<de|fr>"),
+        (["--translation=x", "--translations_dir=y"], "are both given: leave one out"),
+        (["--event_dir=x"], "--event_dir is for --translations_dir=DIRECTORY"),
     ],
 )
 def test_one_line_for_a_bad_command(arguments, message):
@@ -111,6 +116,71 @@ def test_one_line_for_a_bad_command(arguments, message):
     assert done.returncode == 2
     assert message in done.stderr
     assert done.stderr.count("\n") == 1
+
+
+@pytest.fixture
+def systems(tmp_path):
+    """Two systems' translations, the first the better, and two references, of 40 lines."""
+    random = np.random.default_rng(0)
+    lines = random.integers(0, 30, (40, 8))
+    for name, share in (("one", 0.1), ("two", 0.3), ("reference", 0), ("other", 0.2)):
+        noisy = np.where(random.random(lines.shape) < share, lines + 7, lines)
+        text = "".join(" ".join(f"word{n}" for n in row) + "\n" for row in noisy)
+        (tmp_path / name).write_text(text)
+    return tmp_path
+
+
+def sacrebleu(*arguments):
+    """What the command of sacreBLEU itself prints."""
+    flags = ("-w", "2", "-m", "bleu", "chrf", "ter")
+    command = [sys.executable, "-m", "sacrebleu", *map(str, arguments), *flags]
+    return subprocess.run(command, capture_output=True, text=True, check=True).stdout
+
+
+def test_scores_and_intervals_are_those_of_sacrebleu(systems):
+    references = [systems / name for name in ("reference", "other")]
+    given = [f"--reference={path}" for path in references]
+    flags = ("--metrics=bleu,chrf,ter", "--confidence")
+    done = run(f"--translation={systems / 'one'}", *given, *flags)
+    assert done.returncode == 0, done.stderr
+    theirs = json.loads(sacrebleu(*references, "-i", systems / "one", "--confidence"))
+    for line, score in zip(done.stdout.splitlines(), theirs, strict=True):
+        assert line.startswith(f"{score['name']}|nrefs:2|bs:1000|seed:12345|")
+        assert f" = {score['score']:.2f} ({score['confidence']})" in line
+
+
+def test_translations_are_compared_as_by_sacrebleu(systems):
+    names = [systems / "one", systems / "two"]
+    given = [f"--translation={name}" for name in names]
+    done = run(*given, f"--reference={systems / 'reference'}", "--metrics=bleu,chrf,ter")
+    assert done.returncode == 0, done.stderr
+    theirs = sacrebleu(systems / "reference", "-i", *names, "--paired-bs", "-f", "latex")
+    figure = r"([\d.]+) +\([\d.]+ ± ([\d.]+)\)(?: \(p = ([\d.]+)\))?"
+    figures = iter(re.findall(figure, theirs))
+    lines = iter(done.stdout.splitlines())
+    for path in names:
+        assert next(lines) == str(path)
+        for name in ("BLEU", "chrF2", "TER"):
+            score, interval, p_value = next(figures)
+            compared = f"  p = {p_value}" if path == names[1] else ""
+            assert next(lines) == f"  {name} = {score:>6} ± {interval}{compared}"
+    assert next(lines) == f"p: that the difference from {names[0]} is chance, by paired bootstrap"
+    for line, name in zip(lines, ("BLEU", "chrF2", "TER"), strict=True):
+        assert re.search(rf"{name} +{re.escape(line.split()[1])}\n", theirs)
+
+
+def test_a_directory_of_translations_is_scored_by_step(systems):
+    (systems / "all").mkdir()
+    for name, file in (("one", "x.de-900"), ("two", "x.de-1000"), ("one", "x.de-20.txt")):
+        (systems / "all" / file).hardlink_to(systems / name)
+    flags = (f"--reference={systems / 'reference'}", "--bleu_variant=cased", "--min_steps=21")
+    done = run(f"--translations_dir={systems / 'all'}", *flags)
+    assert done.returncode == 0, done.stderr
+    lines = done.stdout.splitlines()
+    for line, name, file in zip(lines, ("one", "two"), ("x.de-900", "x.de-1000"), strict=True):
+        alone = run(f"--translation={systems / name}", *flags[:2]).stdout.split("\n")
+        sacre = alone[1].split(" (")[0]
+        assert line == f"{systems / 'all' / file}: {alone[0]}  {sacre}"
 
 
 def test_help_imports_nothing_heavy():

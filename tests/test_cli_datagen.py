@@ -10,12 +10,12 @@ from types import SimpleNamespace
 
 import pytest
 import toy
+from corpus_files import write_shards
 
 from t2t_keras import registry
 from t2t_keras.cli import options
 from t2t_keras.cli.datagen import generate
 from t2t_keras.errors import UserError
-from tests.shard_files import write_shards
 
 
 def read_shards(data_dir):
@@ -116,7 +116,7 @@ def test_order_follows_the_seed(text, tmp_path):
         ({"data_dir": "{text}/inputs.train.txt/data"}, "cannot be made (Not a directory)"),
         ({"tmp_dir": "{text}/nothing"}, "inputs.train.txt"),
         ({"clean_max_ratio": "0.5"}, "max_ratio is 0.5; it must be 1 or more, or 0 for none"),
-        ({"num_concurrent_processes": "0"}, "0 is not a positive integer"),
+        ({"num_concurrent_processes": "0"}, "0 is not an integer in the range [1, 1024]"),
         ({"problme": "x"}, "unknown flag --problme. Did you mean 'problem'?"),
     ],
 )
@@ -128,10 +128,13 @@ def test_mistakes_end_in_one_line(text, tmp_path, changes, message):
     assert not list((tmp_path / "data").glob("*"))
 
 
-def test_help_does_not_load_tensorflow():
+@pytest.mark.parametrize(
+    ("flag", "shown"), [("--help", "--tmp_dir: "), ("--list", "Numbers, dates, times, prices")]
+)
+def test_help_and_list_do_not_load_tensorflow(flag, shown):
     script = (
         "import sys, t2t_keras.cli.datagen as command\n"
-        "sys.argv = ['t2t-keras-datagen', '--help']\n"
+        f"sys.argv = ['t2t-keras-datagen', {flag!r}]\n"
         "try:\n"
         "    command.run()\n"
         "finally:\n"
@@ -140,7 +143,7 @@ def test_help_does_not_load_tensorflow():
     done = subprocess.run(
         [sys.executable, "-c", script], capture_output=True, text=True, check=False
     )
-    assert "--tmp_dir" in done.stdout
+    assert shown in done.stdout
     assert "loaded: False" in done.stdout
 
 
@@ -166,6 +169,7 @@ def test_settings_without_effect_on_shards_that_exist_get_a_line(text, tmp_path)
     [
         ("yield {'inputs': int('x')}", 10, "generate_samples, raised ValueError: invalid literal"),
         ("yield None + 1", 10, "generate_samples, raised TypeError: unsupported operand"),
+        ("raise SystemExit(0)", 10, "generate_samples, raised SystemExit: 0"),
         (
             "yield {}\n\n    approx_vocab_size = property(lambda self: {}[0])",
             12,

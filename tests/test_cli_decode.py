@@ -11,7 +11,7 @@ import pytest
 import toy
 
 from t2t_keras import checkpoints, registry
-from t2t_keras.cli import trained_model
+from t2t_keras.cli import options
 from t2t_keras.cli.decode import translate_interactively
 from t2t_keras.decoding import DecodeSettings, Ensemble, PairScorer, Translator
 from t2t_keras.decoding.translator import Line
@@ -169,17 +169,14 @@ def test_what_is_typed_goes_on_after_a_mistake(base, monkeypatch, capsys):
     class Typed:
         """The model of the flags, with a vocabulary that lacks words."""
 
-        def __init__(self, data_dir):
-            pass
-
         def translator(self, settings):
             encoder = TokenTextEncoder(vocab_list=[f"w{n}" for n in range(2, 23)])
             model = networks.search_model()
             return Translator(model, {"inputs": encoder, "targets": encoder}, settings)
 
-    monkeypatch.setattr(trained_model, "TrainedModel", Typed)
+    monkeypatch.setattr(options, "trained_model", Typed)
     monkeypatch.setattr(sys, "stdin", io.StringIO("w3\nother\nw3\nq\n"))
-    translate_interactively("", DecodeSettings(beam_size=1, extra_length=1))
+    translate_interactively(DecodeSettings(beam_size=1, extra_length=1))
     out, err = capsys.readouterr()
     first, again = out.splitlines()
     assert first == again

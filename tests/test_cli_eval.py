@@ -165,7 +165,6 @@ def test_without_bleu_and_beyond_all_numbers():
 @pytest.mark.parametrize(
     ("flags", "expected"),
     [
-        (["--data_dir="], "--data_dir is missing"),
         ([], "--output_dir is missing"),
         (["--checkpoint_path=a", "--min_steps=3"], "leave out --output_dir, --min_steps"),
         (["--output_dir={run}", "--min_steps=7"], "has no checkpoint of 7 or more steps"),

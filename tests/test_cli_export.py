@@ -1,5 +1,6 @@
 """t2t-keras-export on a run and on its average, loaded where there is no t2t_keras."""
 
+import functools
 import json
 import shutil
 import subprocess
@@ -7,6 +8,8 @@ import sys
 
 import pytest
 import toy
+
+import t2t_keras
 
 LINES = ["a b c", "h g f e d", "", "b b  a", "c"]
 DECODE = "--decode_hparams=beam_size=2,extra_length=3,alpha=0.7"
@@ -44,6 +47,7 @@ def export(directory, *arguments):
     return toy.command("export", f"--data_dir={directory / 'data'}", *arguments)
 
 
+@functools.cache
 def translations(path):
     """Returns the output of a process that has TensorFlow and a path."""
     program = f"""
@@ -66,6 +70,7 @@ def test_says_what_it_has_written(run, exported):
         "translate_ids, score, serialized_example\n"
     )
     assert sorted(p.name for p in path.iterdir()) == [
+        "MODEL_CARD.md",
         "assets",
         "assets.extra",
         "fingerprint.pb",
@@ -78,8 +83,7 @@ def test_text_is_that_of_the_decode_command(run, exported, tmp_path):
     (tmp_path / "source.txt").write_text("".join(line + "\n" for line in LINES))
     done = toy.command(
         "decode",
-        f"--output_dir={run / 'run'}",
-        f"--data_dir={run / 'data'}",
+        f"--output_dir={run / 'run'}",  # whose data_dir is found in run.json
         f"--decode_from_file={tmp_path / 'source.txt'}",
         f"--decode_to_file={tmp_path / 'target.txt'}",
         DECODE,
@@ -87,6 +91,25 @@ def test_text_is_that_of_the_decode_command(run, exported, tmp_path):
     assert done.returncode == 0, done.stderr
     wanted = (tmp_path / "target.txt").read_text().split("\n")[:-1]
     assert translations(run / "run" / "export" / "1") == wanted
+
+
+def test_load_gives_the_same_text_of_run_and_export(run, exported):
+    """In Python; the vocabulary is found where training had it."""
+    wanted = translations(run / "run" / "export" / "1")
+    settings = DECODE.removeprefix("--decode_hparams=")
+    assert t2t_keras.load(run / "run", decode_hparams=settings).translate(LINES) == wanted
+    assert t2t_keras.load(run / "run" / "export").translate(LINES) == wanted
+
+
+def test_the_card_tells_data_settings_and_scores(run, exported):
+    card = (run / "run" / "export" / "1" / "MODEL_CARD.md").read_text()
+    assert card.startswith("---\nlicense: unknown\n")
+    assert f"- problem: {toy.PROBLEM}. Line pairs of" in card
+    assert "- hparams: transformer_tiny," in card
+    assert "- step: 2\n" in card
+    figures = json.loads((run / "run" / "evaluations.jsonl").read_text())
+    assert f"- dev bleu: {figures['bleu']:.4g}\n" in card
+    assert "- beam_size: 2\n" in card
 
 
 def test_a_checkpoint_without_a_run(run, exported, tmp_path):
@@ -105,9 +128,13 @@ def test_a_checkpoint_without_a_run(run, exported, tmp_path):
         "--precision=bfloat16",
         "--default_signature=serialized_example",
         "--nowarm_up",
+        "--license=apache-2.0",
     )
     assert done.returncode == 0, done.stderr
     path = tmp_path / "served" / "20"
+    card = (path / "MODEL_CARD.md").read_text()
+    assert card.startswith("---\nlicense: apache-2.0\n")
+    assert "## Scores\n\nNot known.\n" in card
     assert done.stdout.startswith(f"{path} has the signatures serialized_example (serving_default)")
     assert not (path / "assets.extra").exists()
     variables = "variables/variables.data-00000-of-00001"
@@ -122,6 +149,8 @@ def test_ctranslate2(run, tmp_path):
     assert done.returncode == 0, done.stderr
     assert done.stdout == f"{tmp_path / 'model'} is a model of CTranslate2\n"
     assert ctranslate2.contains_model(str(tmp_path / "model"))
+    assert f"# {toy.PROBLEM}\n" in (tmp_path / "model" / "MODEL_CARD.md").read_text()
+    assert len(t2t_keras.load(tmp_path / "model").translate(LINES)) == len(LINES)
     two = f"--checkpoint_path={run / 'run'},{run / 'run'}"
     assert "CTranslate2 has no ensembles" in toy.complaint(export(run, two, *flags))
 

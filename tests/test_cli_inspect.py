@@ -57,7 +57,7 @@ def test_tells_what_batches_look_like(data_dir):
 
 
 def test_the_padding_it_tells_is_that_of_the_batches(data_dir):
-    """Counted in a whole epoch of dev, whose batches come once."""
+    """The share of padding is that counted in a whole epoch of dev, whose batches come once."""
     problem, hp = registry.problem(toy.PROBLEM), registry.hparams(SETTINGS)
     real = positions = 0
     for batch in data.dataset(problem, "dev", data_dir, hp):
@@ -136,7 +136,7 @@ def test_compares_runs(tmp_path):
     done = toy.command("inspect", "run", "small", "large/", cwd=tmp_path)
     assert done.returncode == 0, done.stderr
     lines = [line.split() for line in done.stdout.splitlines()]
-    assert lines[0] == ["small", "large/"]
+    assert lines[0] == ["directory", "small", "large/"]
     assert ["hidden_size", "64", "32"] in lines
 
 

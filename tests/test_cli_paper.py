@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 import time
+from pathlib import Path
 
 import pytest
 import toy
@@ -117,27 +118,19 @@ def _start(line, directory, stage="", number=None, after=None):
     return code, *(file.read_text() for file in files)
 
 
-def test_is_stopped_in_every_stage(tried):
+def test_is_stopped_in_every_stage_and_goes_on_there(tried):
+    """Each start leaves out the stages that are done, and tells the stage in which it was stopped."""
     _, starts = tried
     assert [code for code, *_ in starts] == [143, -9, 143, 130, 143, 0, 0]
-    for (_, _, stderr), stage in zip(
-        starts, ["datagen", None, "train", "average", "decode"], strict=False
-    ):
-        if stage:
-            last = stderr.strip().split("\n")[-1]
-            assert re.fullmatch(
-                rf"stopped by SIG\w+ in the stage {stage}: run the same command to resume", last
-            )
-
-
-def test_goes_on_where_it_was(tried):
-    _, starts = tried
+    for number, stage in {0: "datagen", 2: "train", 3: "average", 4: "decode"}.items():
+        last = starts[number][2].strip().split("\n")[-1]
+        assert re.fullmatch(
+            rf"stopped by SIG\w+ in the stage {stage}: run the same command to resume", last
+        )
     outputs = [stdout for _, stdout, _ in starts]
-    assert "datagen: done" in outputs[2]
-    assert "texts: done" in outputs[3]
+    done = {2: "datagen", 3: "texts", 4: "train", 5: "average"}
+    assert all(f"{stage}: done" in outputs[number] for number, stage in done.items())
     assert "resuming from step" in starts[3][2]
-    assert "train: done" in outputs[4]
-    assert "average: done" in outputs[5]
     stages = ["datagen", "texts", "train", "average", "decode", "score"]
     assert outputs[6].startswith("".join(f"{stage}: done\n" for stage in stages))
 
@@ -195,33 +188,25 @@ def test_a_record_of_something_else_is_one_line(tmp_path, content):
 # Without programs
 
 
-class Pretended:
-    """Stands for `Programs`: writes what each program would."""
+def flags_of(command):
+    """Flags of a command and their values."""
+    return dict(word[2:].split("=", 1) for word in command if word.startswith("--"))
 
-    signal = None
 
-    def __init__(self, lock):
+class Pretended(experiment.Programs):
+    """Writes what each program would, and records its flags."""
+
+    def __init__(self):
+        super().__init__(None)
         self.commands = []
-
-    def __enter__(self):
-        return self
-
-    def __exit__(self, *error):
-        pass
 
     def run(self, command, output=None):
         name = command[2].rsplit(".")[-1]
-        flags = dict(word[2:].split("=", 1) for word in command[3:] if word.startswith("--"))
-        self.commands.append((name, flags))
-        getattr(self, name)(flags, output)
+        self.commands.append((name, flags_of(command)))
+        getattr(self, name)(flags_of(command), output)
         return 0
 
-    def datagen(self, flags, output):
-        pass
-
     def train(self, flags, output):
-        from pathlib import Path
-
         directory = Path(flags["output_dir"])
         directory.mkdir(exist_ok=True)
         steps = flags["train_steps"]
@@ -240,11 +225,12 @@ class Pretended:
 
 
 def test_a_variation_is_judged_on_dev_without_averaging(tmp_path, monkeypatch):
-    """Section 6.2 of the paper: newstest2013, no checkpoint averaging; and a perplexity."""
-    monkeypatch.setattr(experiment, "Programs", Pretended)
+    """A row of table 3 has newstest2013, no averaging and a perplexity (section 6.2)."""
+    programs = Pretended()
+    monkeypatch.setattr(experiment, "Programs", lambda lock: programs)
     settings = ExperimentSettings(str(tmp_path / "data"), str(tmp_path / "out"), str(tmp_path))
     tried = Experiment(paper.row("paper_table3_c_n4"), settings)
-    monkeypatch.setattr(tried, "_data_is_there", lambda: True)
+    monkeypatch.setattr(tried, "_has_data", lambda: True)
     tried.directory.mkdir()
     for path in (tried.inputs, tried.references):
         path.write_text("ein Haus ist hier .\n")
@@ -254,7 +240,7 @@ def test_a_variation_is_judged_on_dev_without_averaging(tmp_path, monkeypatch):
         "sacreBLEU": pytest.approx(100),
         "perplexity": 5.0,
     }
-    (_, train), (_, decode), (_, evaluate) = tried._programs.commands
+    (_, train), (_, decode), (_, evaluate) = programs.commands
     assert train["hparams"] == "paper_table3_c_n4"
     assert train["train_steps"] == "100000"
     assert train["keep_checkpoint_max"] == "6"
@@ -269,7 +255,7 @@ def test_a_variation_is_judged_on_dev_without_averaging(tmp_path, monkeypatch):
 
 
 def test_trees_are_judged_by_their_phrases():
-    """As `t2t-keras-eval` does: a wrong tag of a comma does not leave the sentence out."""
+    """F1 is of gold tags, as in `t2t-keras-eval`: a wrong tag of a comma does not leave the sentence out."""
     problem = registry.problem("parsing_english_gum")
     gold = "(TOP (S (NP (PRP I)) (, ,) (VP (VBP see))))"
     wrong_tag = "(TOP (S (NP (PRP I)) (NN ,) (VP (VBP see))))"
@@ -283,7 +269,7 @@ def test_trees_are_judged_by_their_phrases():
 
 
 def test_french_rows_are_judged_by_french_rules(tmp_path):
-    """An apostrophe ends a word there, and compounds stay whole."""
+    """BLEU of French rows has French tokens: an apostrophe ends a word, and compounds stay whole."""
     references, outputs = ["l'eau est bien vue ici"], ["l'eau est bien vue là"]
     figures = {}
     for name in ("paper_base", "paper_big_enfr"):
@@ -298,50 +284,45 @@ def test_french_rows_are_judged_by_french_rules(tmp_path):
     assert figures["paper_base"]["BLEU"] != figures["paper_big_enfr"]["BLEU"]
 
 
-def test_the_paper_averages_what_ten_minutes_lie_between():
-    settings = ExperimentSettings("data", "out", "tmp")
-    steps = Experiment(paper.row("paper_base"), settings).averaged_steps
-    assert steps == [94_000, 95_500, 97_000, 98_500, 100_000]
-    steps = Experiment(paper.row("paper_big"), settings).averaged_steps
-    assert steps == list(range(288_600, 300_001, 600))
-
-
 @pytest.mark.parametrize(
-    ("train_steps", "interval", "wanted"),
+    ("row", "train_steps", "interval", "wanted"),
     [
-        (3, 1, [1, 2, 3]),
-        (100, 20, [20, 40, 60, 80, 100]),
-        (102, 20, [40, 60, 80, 100, 102]),  # every second step would be too often
-        (50_000, 500, [44_000, 45_500, 47_000, 48_500, 50_000]),
-        (99_999, 1_500, [94_500, 96_000, 97_500, 99_000, 99_999]),
+        ("paper_base", 0, 500, [94_000, 95_500, 97_000, 98_500, 100_000]),
+        ("paper_big", 0, 600, [*range(288_600, 300_001, 600)]),
+        ("paper_base", 3, 1, [1, 2, 3]),
+        ("paper_base", 100, 20, [20, 40, 60, 80, 100]),
+        # Every second step would be too often.
+        ("paper_base", 102, 20, [40, 60, 80, 100, 102]),
+        ("paper_base", 50_000, 500, [44_000, 45_500, 47_000, 48_500, 50_000]),
+        ("paper_base", 99_999, 1_500, [94_500, 96_000, 97_500, 99_000, 99_999]),
     ],
 )
 def test_averaged_checkpoints_are_written_and_evenly_apart_where_that_is_cheap(
-    train_steps, interval, wanted
+    row, train_steps, interval, wanted
 ):
+    """The paper's rows average what lies ten minutes apart; shorter runs as many, closer together."""
     settings = ExperimentSettings("data", "out", "tmp", train_steps=train_steps)
-    tried = Experiment(paper.row("paper_base"), settings)
-    assert tried.averaged_steps == wanted
-    assert tried.interval == interval
+    tried = Experiment(paper.row(row), settings)
+    assert (tried.interval, tried.averaged_steps) == (interval, wanted)
     assert all(step % interval == 0 for step in wanted[:-1])
 
 
-def test_a_run_of_0_1_0_goes_on_with_its_settings(tmp_path, monkeypatch):
-    """Which has T2T's sinusoids under the paper's name."""
-    monkeypatch.setattr(experiment, "Programs", Pretended)
+def test_a_run_of_0_1_0_goes_on_with_its_settings(tmp_path):
+    """A run that began with T2T's sinusoids, as the paper's sets had them in 0.1.0, keeps these."""
     settings = ExperimentSettings(
         "data", str(tmp_path), "tmp", train_steps=600, hparams="batch_size=1024"
     )
     tried = Experiment(paper.row("paper_base"), settings)
-    tried._programs = Pretended(None)
     began_with = {**registry.hparams("paper_base").to_dict(), "pos": "timing"}
     tried.run_directory.mkdir()
+    given = []
     for recorded in (began_with, {**began_with, "pos": "timing_paper"}):
         (tried.run_directory / "hparams.json").write_text(json.dumps(recorded))
-        tried._train()
-    given = [train["hparams"] for _, train in tried._programs.commands]
-    assert given == ["paper_base,batch_size=1024,pos=timing", "paper_base,batch_size=1024"]
-    assert tried._programs.commands[0][1]["keep_checkpoint_max"] == "10"
+        [train] = (stage.command for stage in tried.stages() if stage.name == "train")
+        given.append(flags_of(train))
+    ours = "paper_base,batch_size=1024"
+    assert [flags["hparams"] for flags in given] == [f"{ours},pos=timing", ours]
+    assert given[0]["keep_checkpoint_max"] == "10"
 
 
 def test_what_cannot_be_read_is_an_error(tmp_path):

@@ -24,7 +24,7 @@ def run(*arguments):
 def files(tmp_path_factory):
     """Files of EVALB's sentences and of others; returns their folder."""
     folder = tmp_path_factory.mktemp("trees")
-    gold, predicted, _ = zip(*SENTENCES.values(), strict=True)
+    gold, predicted = zip(*SENTENCES.values(), strict=True)
     (folder / "gold").write_text("".join(f"{line}\n" for line in gold))
     with gzip.open(folder / "predicted.gz", "wt") as file:
         file.writelines(f"{line}\n" for line in predicted)

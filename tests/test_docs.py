@@ -30,7 +30,11 @@ from t2t_keras import t2t_names
 from t2t_keras.data import TranslateProblem
 from t2t_keras.text import SubwordTextEncoder
 
-ALL = ["README.md", *sorted(f"docs/{path.name}" for path in (ROOT / "docs").glob("*.md"))]
+ALL = [
+    "README.md",
+    *sorted(f"docs/{path.name}" for path in (ROOT / "docs").glob("*.md")),
+    "examples/translate.ipynb",
+]
 ONE_STEP = (
     "--train_steps=1 --local_eval_frequency=1 --eval_steps=1 "
     "--decode_hparams=beam_size=1,extra_length=0"
@@ -74,6 +78,7 @@ PAGES = {
             "--decode_to_file": f"--decode_hparams={QUICK_DECODING},batch_size=500 --decode_to_file",
             'hparams("transformer_numbers")': f'hparams("transformer_numbers,{TINY}")',
             "beam_size=4, alpha=0.6, extra_length=50": "beam_size=4, alpha=0.6, extra_length=1",
+            't2t.load("run")': f't2t.load("run", decode_hparams="{QUICK_DECODING}")',
         }
     ),
     "docs/command-line.md": Page(
@@ -81,11 +86,11 @@ PAGES = {
         replace={"--num_last_checkpoints=5 --minutes=10": "--num_last_checkpoints=1"},
     ),
     "docs/data.md": Page(
-        files=("train.en.gz", "train.de.gz", "dev.en", "dev.de", "test.en", "test.de")
-        + ("raw/test.trees.gz",),
-        replace={
-            "--vocab_size=8000": "--vocab_size=100",
-        },
+        files=(
+            *("train.en.gz", "train.de.gz", "dev.en", "dev.de", "test.en", "test.de"),
+            "raw/test.trees.gz",
+        ),
+        replace={"--vocab_size=8000": "--vocab_size=100"},
     ),
     "docs/extending.md": Page(
         replace={
@@ -93,6 +98,9 @@ PAGES = {
             "--train_steps=1000 --local_eval_frequency=250": ONE_STEP,
             "--decode_from_file": f"--decode_hparams={QUICK_DECODING} --decode_from_file",
         }
+    ),
+    "examples/translate.ipynb": Page(
+        after="README.md", replace={"beam_size=4,alpha=0.6": QUICK_DECODING}
     ),
     "docs/from-tensor2tensor.md": Page(
         files=("test.en",),
@@ -119,13 +127,7 @@ PAGES = {
 
 
 @pytest.fixture(scope="module")
-def programs():
-    """A directory of our commands and `python`, quick to start."""
-    return toy.programs()
-
-
-@pytest.fixture(scope="module")
-def run_page(programs, tmp_path_factory):
+def run_page(tmp_path_factory):
     """Runs the blocks of a page, once, and returns the directory in which it did."""
     done = {}
 
@@ -143,7 +145,7 @@ def run_page(programs, tmp_path_factory):
             page.prepare(directory)
             for block in blocks(name):
                 if not is_left_out(block):
-                    run_block(block, page, directory, programs)
+                    run_block(block, page, directory)
             done[name] = directory
         assert done[name], f"{name} has failed"
         return done[name]
@@ -151,21 +153,18 @@ def run_page(programs, tmp_path_factory):
     return run
 
 
-def run_block(block, page, directory, programs):
-    code = block.code
+def run_block(block, page, directory):
+    code, programs = block.code, toy.programs()
     for old, new in page.replace.items():
         code = code.replace(old, new)
     environment = {**os.environ, "PATH": f"{programs}:{os.environ['PATH']}", "HOME": str(directory)}
-    if re.search(r"t2t-keras-train|decoding\.(beam_search|Translator)\(", code):  # of few steps
+    if re.search(
+        r"t2t-keras-train|decoding\.(beam_search|Translator)\(|t2t\.load\(", code
+    ):  # of few steps
         environment[warm_server.EAGERLY] = "1"
     program = {"python": [programs / "python", "-c"], "sh": ["bash", "-e", "-o", "pipefail", "-c"]}
-    done = subprocess.run(
-        [*program[block.language], code],
-        cwd=directory,
-        env=environment,
-        capture_output=True,
-        text=True,
-    )
+    options = {"cwd": directory, "env": environment, "capture_output": True, "text": True}
+    done = subprocess.run([*program[block.language], code], **options)
     assert done.returncode == 0, f"{block.place}\n{code}\n{done.stdout}\n{done.stderr}"
 
 
@@ -219,7 +218,7 @@ for place, argv in json.load(sys.stdin):
 """
 
 
-def test_commands_that_are_not_run_have_flags_that_exist(programs):
+def test_commands_that_are_not_run_have_flags_that_exist():
     given = []
     for name in ALL:
         for block in blocks(name):
@@ -231,13 +230,7 @@ def test_commands_that_are_not_run_have_flags_that_exist(programs):
                         given.append((block.place, words))
                     else:
                         check_other_command(words)
-    done = subprocess.run(
-        [programs / "python", "-c", CHECK],
-        input=json.dumps(given),
-        capture_output=True,
-        text=True,
-        cwd=ROOT,
-    )
+    done = toy.python("-c", CHECK, input=json.dumps(given), cwd=ROOT)
     assert (done.returncode, done.stdout) == (0, ""), done.stdout + done.stderr
 
 
@@ -288,7 +281,7 @@ def test_files_are_shown_as_they_are(name):
 @pytest.mark.skipif(
     not t2t_release.RELEASED.exists(), reason="needs T2T's released vocabulary in ../shared"
 )
-def test_the_model_that_t2t_released_translates_as_t2t_did(run_page, programs):
+def test_the_model_that_t2t_released_translates_as_t2t_did(run_page):
     """Text in, text out, by the checkpoint that the page makes for German."""
     directory = run_page("docs/from-tensor2tensor.md")
     encoder = SubwordTextEncoder(directory / "t2t_data" / t2t_release.VOCABULARY)
@@ -301,16 +294,16 @@ def test_the_model_that_t2t_released_translates_as_t2t_did(run_page, programs):
         "--decode_to_file=released.de "
         "--decode_hparams=beam_size=4,alpha=0.6,extra_length=10,t2t_batches=true"
     )
-    run_block(Block("the test", "sh", code, "", ""), Page(), directory, programs)
+    run_block(Block("the test", "sh", code, "", ""), Page(), directory)
     theirs = [encoder.decode(row) for row in golden.up_to_eos(case["beam_outputs"])]
     assert (directory / "released.de").read_text().splitlines() == theirs
 
 
-def test_a_model_of_t2t_translates_without_the_released_vocabulary(programs, tmp_path):
+def test_a_model_of_t2t_translates_without_the_released_vocabulary(tmp_path):
     name = "docs/from-tensor2tensor.md"
     t2t_release.write(tmp_path, made_up=True)
     write_file(tmp_path / "test.en")
-    run_block(blocks(name)[0], PAGES[name], tmp_path, programs)
+    run_block(blocks(name)[0], PAGES[name], tmp_path)
     assert len((tmp_path / "test.de").read_text().splitlines()) == 40
 
 
@@ -345,9 +338,8 @@ def test_what_is_said_of_flags_of_t2t_is_so():
 
 def test_hooks_of_problems_that_keep_their_names_are_there():
     page = (ROOT / "docs/from-tensor2tensor.md").read_text()
-    (row,) = re.findall(
-        r"^\| `generate_samples`.*the same names and meanings \|$", page, re.MULTILINE
-    )
+    row_of_hooks = r"^\| `generate_samples`.*the same names and meanings \|$"
+    (row,) = re.findall(row_of_hooks, page, re.MULTILINE)
     hooks = re.findall(r"`(\w+)`", row)
     assert len(hooks) > 10
     assert [hook for hook in hooks if not hasattr(TranslateProblem, hook)] == []
@@ -362,7 +354,7 @@ def test_the_hooks_that_are_not_called_are_on_the_page():
     assert rows == [[*names] for _, names in groups]
 
 
-def test_the_whole_file_of_the_page_is_answered_edited_and_run(programs, tmp_path):
+def test_the_whole_file_of_the_page_is_answered_edited_and_run(tmp_path):
     shown = [block.code for block in blocks("docs/from-tensor2tensor.md")[-4:]]
     theirs, answer, second_answer, ours = shown
     (tmp_path / "raw").mkdir()
@@ -372,13 +364,8 @@ def test_the_whole_file_of_the_page_is_answered_edited_and_run(programs, tmp_pat
     def datagen(code):
         (tmp_path / "mine").mkdir(exist_ok=True)
         (tmp_path / "mine/__init__.py").write_text(code)
-        return subprocess.run(
-            [programs / "t2t-keras-datagen", "--t2t_usr_dir=mine", "--problem=translate_weather"]
-            + ["--data_dir=data", "--tmp_dir=raw"],
-            cwd=tmp_path,
-            capture_output=True,
-            text=True,
-        )
+        problem = ("--t2t_usr_dir=mine", "--problem=translate_weather")
+        return toy.command("datagen", *problem, "--data_dir=data", "--tmp_dir=raw", cwd=tmp_path)
 
     def told(code):
         done = datagen(code)
@@ -395,19 +382,16 @@ def test_the_whole_file_of_the_page_is_answered_edited_and_run(programs, tmp_pat
         "t2t-keras-inspect data --t2t_usr_dir=mine --problem=translate_weather --data_dir=data "
         "--hparams=transformer_weather"
     )
-    run_block(Block("the test", "sh", code, "", ""), Page(), tmp_path, programs)
+    run_block(Block("the test", "sh", code, "", ""), Page(), tmp_path)
 
 
 def our_flags():
     """The flags of each command; tests/test_architecture.py holds the page to `--help`."""
     page = (ROOT / "docs/command-line.md").read_text()
     sections = re.split(r"^## t2t-keras-(\w+)$", page, flags=re.MULTILINE)[1:]
-    return {
-        name: set(
-            re.findall(r"--(\w+)", "".join(re.findall(r"^\| (`--[^|]*)\|", text, re.MULTILINE)))
-        )
-        for name, text in zip(sections[::2], sections[1::2], strict=True)
-    }
+    flags = [re.findall(r"^\| (`--[^|]*)\|", text, re.MULTILINE) for text in sections[1::2]]
+    named = [{*re.findall(r"--(\w+)", "".join(rows))} for rows in flags]
+    return dict(zip(sections[::2], named, strict=True))
 
 
 # Lists made of tables

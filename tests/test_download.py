@@ -89,38 +89,41 @@ def names(folder):
     return sorted(path.name for path in folder.iterdir())
 
 
+@pytest.fixture
+def path(tmp_path):
+    return tmp_path / "corpus.tgz"
+
+
+def assert_fetched(path, content=CONTENT):
+    """The file is there, and nothing beside it."""
+    assert path.read_bytes() == content
+    assert names(path.parent) == ["corpus.tgz"]
+
+
 def test_a_file_is_fetched_once(server, tmp_path, capsys):
     path = tmp_path / "new" / "corpus.tgz"
     assert fetch(server.url, path) == path
-    assert path.read_bytes() == CONTENT
-    assert names(path.parent) == ["corpus.tgz"]
+    assert_fetched(path)
     fetch(server.url, path)
     assert server.requests == [None]
     assert capsys.readouterr().err == ""  # quick work is silent
 
 
-def test_a_file_that_is_there_is_used_as_it_is(server, tmp_path):
-    path = tmp_path / "corpus.tgz"
+def test_a_file_that_is_there_is_used_as_it_is(server, path):
     path.write_bytes(b"mine")
     fetch(server.url, path, size=len(CONTENT), sha256="0" * 64)
     assert path.read_bytes() == b"mine"
     assert server.requests == []
 
 
-def test_a_broken_connection_is_resumed(server, tmp_path, capsys):
-    server.cuts = [300_000, 200_000]
-    fetch(server.url, tmp_path / "corpus.tgz")
-    assert server.requests == [None, "bytes=300000-", "bytes=500000-"]
-    assert (tmp_path / "corpus.tgz").read_bytes() == CONTENT
-    assert names(tmp_path) == ["corpus.tgz"]
+@pytest.mark.parametrize(("parts", "cuts"), [(True, [300_000, 200_000]), (False, [300_000])])
+def test_a_broken_connection_is_resumed(server, path, capsys, parts, cuts):
+    """A server without parts sends all again."""
+    server.parts, server.cuts = parts, list(cuts)
+    fetch(server.url, path)
+    assert server.requests == [None, "bytes=300000-", "bytes=500000-"][: len(cuts) + 1]
+    assert_fetched(path)
     assert "the connection broke after 300000 bytes of 1048576" in capsys.readouterr().err
-
-
-def test_a_server_without_parts_sends_all_again(server, tmp_path):
-    server.parts, server.cuts = False, [300_000]
-    fetch(server.url, tmp_path / "corpus.tgz")
-    assert server.requests == [None, "bytes=300000-"]
-    assert (tmp_path / "corpus.tgz").read_bytes() == CONTENT
 
 
 def interrupt(server, path, monkeypatch):
@@ -137,55 +140,59 @@ def interrupt(server, path, monkeypatch):
 
 
 @pytest.mark.parametrize("etag", ['"first"', 'W/"first"', ""])
-def test_a_later_call_goes_on(server, tmp_path, monkeypatch, etag):
+def test_a_later_call_goes_on(server, path, monkeypatch, etag):
     server.etag = etag
-    interrupt(server, tmp_path / "corpus.tgz", monkeypatch)
-    fetch(server.url, tmp_path / "corpus.tgz")
+    interrupt(server, path, monkeypatch)
+    fetch(server.url, path)
     assert server.requests == ["bytes=300000-"]
-    assert (tmp_path / "corpus.tgz").read_bytes() == CONTENT
-    assert names(tmp_path) == ["corpus.tgz"]
+    assert_fetched(path)
 
 
-@pytest.mark.parametrize(("etag", "more"), [('"second"', b""), ("", b"more")])
-def test_a_file_that_has_changed_is_fetched_anew(server, tmp_path, monkeypatch, etag, more):
+@pytest.mark.parametrize(
+    ("etag", "content"),
+    [('"second"', CONTENT[::-1]), ("", CONTENT[::-1] + b"more"), ("", b"short")],
+)
+def test_a_file_that_has_changed_is_fetched_anew(server, path, monkeypatch, etag, content):
     """The mark that the server gives tells, or else the size."""
     server.etag = etag and server.etag
-    interrupt(server, tmp_path / "corpus.tgz", monkeypatch)
-    server.content, server.etag = CONTENT[::-1] + more, etag
-    fetch(server.url, tmp_path / "corpus.tgz")
-    assert (tmp_path / "corpus.tgz").read_bytes() == server.content
+    interrupt(server, path, monkeypatch)
+    server.content, server.etag = content, etag
+    fetch(server.url, path)
+    assert_fetched(path, content)
     assert server.requests[0] == "bytes=300000-"
 
 
-def test_a_file_that_has_shrunk_is_fetched_anew(server, tmp_path, monkeypatch):
-    server.etag = ""
-    interrupt(server, tmp_path / "corpus.tgz", monkeypatch)
-    server.content = b"short"
-    fetch(server.url, tmp_path / "corpus.tgz")
-    assert (tmp_path / "corpus.tgz").read_bytes() == b"short"
-
-
-def test_the_part_of_another_url_is_not_used(server, tmp_path, monkeypatch):
-    interrupt(server, tmp_path / "corpus.tgz", monkeypatch)
-    fetch(server.url + "?mirror", tmp_path / "corpus.tgz")
+def test_the_part_of_another_url_is_not_used(server, path, monkeypatch):
+    interrupt(server, path, monkeypatch)
+    fetch(server.url + "?mirror", path)
     assert server.requests == [None]
-    assert (tmp_path / "corpus.tgz").read_bytes() == CONTENT
+    assert_fetched(path)
 
 
-def test_a_part_of_unknown_origin_is_not_used(server, tmp_path):
-    (tmp_path / "corpus.tgz.part").write_bytes(b"something else")
-    (tmp_path / "corpus.tgz.part.json").write_text('["half written')
-    fetch(server.url, tmp_path / "corpus.tgz")
-    assert (tmp_path / "corpus.tgz").read_bytes() == CONTENT
-    assert names(tmp_path) == ["corpus.tgz"]
+def test_a_part_of_unknown_origin_is_not_used(server, path):
+    path.with_name("corpus.tgz.part").write_bytes(b"something else")
+    path.with_name("corpus.tgz.part.json").write_text('["half written')
+    fetch(server.url, path)
+    assert_fetched(path)
 
 
-def test_a_part_that_is_whole_needs_no_server(server, tmp_path):
+@pytest.mark.parametrize(
+    "facts", ['{"a": 1}', "[1, 2]", '["URL", "12", null]', '["URL", 1048576, 5]', "[" * 10**5, "5"]
+)
+def test_a_note_of_another_shape_is_not_used(server, path, facts):
+    path.with_name("corpus.tgz.part").write_bytes(b"other")
+    path.with_name("corpus.tgz.part.json").write_text(facts.replace("URL", server.url))
+    fetch(server.url, path)
+    assert_fetched(path)
+
+
+def test_a_part_that_is_whole_needs_no_server(server, path):
     facts = [server.url, len(CONTENT), '"first"']
-    (tmp_path / "corpus.tgz.part").write_bytes(CONTENT)
-    (tmp_path / "corpus.tgz.part.json").write_text(json.dumps(facts))
-    fetch(server.url, tmp_path / "corpus.tgz")
-    assert (server.requests, names(tmp_path)) == ([], ["corpus.tgz"])
+    path.with_name("corpus.tgz.part").write_bytes(CONTENT)
+    path.with_name("corpus.tgz.part.json").write_text(json.dumps(facts))
+    fetch(server.url, path)
+    assert_fetched(path)
+    assert server.requests == []
 
 
 def test_errors_that_may_pass_are_tried_again(server, tmp_path):
@@ -194,48 +201,36 @@ def test_errors_that_may_pass_are_tried_again(server, tmp_path):
     assert len(server.requests) == 4
 
 
-def test_attempts_end(server, tmp_path):
+def test_attempts_end_but_not_while_something_arrives(server, tmp_path):
     server.cuts = [0] * 9
     with pytest.raises(UserError, match="the connection broke after 0 bytes of 1048576"):
         fetch(server.url, tmp_path / "corpus.tgz")
     assert len(server.requests) == 5
     assert names(tmp_path) == []
-
-
-def test_attempts_do_not_end_while_something_arrives(server, tmp_path):
     server.cuts = [100_000] * 10
     fetch(server.url, tmp_path / "corpus.tgz")
-    assert len(server.requests) == 11
+    assert len(server.requests) == 5 + 11
 
 
-def test_what_is_not_there_is_asked_for_once(server, tmp_path):
+def test_what_is_not_there_is_asked_for_once(server, path):
     server.statuses = [404]
     with pytest.raises(UserError) as raised:
-        fetch(server.url, tmp_path / "corpus.tgz")
+        fetch(server.url, path)
     assert "Not Found" in str(raised.value)
-    assert f"place it by hand as {tmp_path / 'corpus.tgz'}" in str(raised.value)
+    assert f"place it by hand as {path}" in str(raised.value)
     assert "go on" not in str(raised.value)
-    assert (len(server.requests), names(tmp_path)) == (1, [])
+    assert (len(server.requests), names(path.parent)) == (1, [])
 
 
-def test_an_unannounced_length(server, tmp_path):
-    server.announces = False
-    fetch(server.url, tmp_path / "corpus.tgz")
-    assert (tmp_path / "corpus.tgz").read_bytes() == CONTENT
-    assert names(tmp_path) == ["corpus.tgz"]
-
-
-def test_an_unannounced_length_that_is_not_the_expected_one(server, tmp_path):
+def test_lengths_that_are_not_announced_or_not_expected(server, path):
+    with pytest.raises(UserError, match="it has 1048576 bytes, expected 7"):
+        fetch(server.url, path, size=7)
     server.announces, server.cuts = False, [1000]
     with pytest.raises(UserError, match="it has 1000 bytes, expected 1048576"):
-        fetch(server.url, tmp_path / "corpus.tgz", size=len(CONTENT))
-    assert names(tmp_path) == []
-
-
-def test_another_size_than_expected_is_refused_before_it_is_fetched(server, tmp_path):
-    with pytest.raises(UserError, match="it has 1048576 bytes, expected 7"):
-        fetch(server.url, tmp_path / "corpus.tgz", size=7)
-    assert names(tmp_path) == []
+        fetch(server.url, path, size=len(CONTENT))
+    assert names(path.parent) == []
+    fetch(server.url, path)
+    assert_fetched(path)
 
 
 def test_checksums(server, tmp_path):
@@ -278,14 +273,12 @@ def fetch_in_process(url, path, results):
         results.put(repr(error))
 
 
-def test_two_processes_fetch_it_once(server, tmp_path):
+def test_two_processes_fetch_it_once(server, path):
     server.delay = 0.02  # 0.3 s for all of it
     context = multiprocessing.get_context("fork")
     results = context.Queue()
-    path = tmp_path / "corpus.tgz"
-    both = [
-        context.Process(target=fetch_in_process, args=(server.url, path, results)) for _ in "12"
-    ]
+    arguments = (server.url, path, results)
+    both = [context.Process(target=fetch_in_process, args=arguments) for _ in "12"]
     for process in both:
         process.start()
     digests = [results.get(timeout=30) for _ in both]
@@ -293,16 +286,16 @@ def test_two_processes_fetch_it_once(server, tmp_path):
         process.join()
     assert digests == [hashlib.sha256(CONTENT).hexdigest()] * 2
     assert server.requests == [None]
-    assert names(tmp_path) == ["corpus.tgz"]
+    assert_fetched(path)
 
 
 def test_a_killed_process_leaves_its_part_to_the_next(server, tmp_path):
     server.delay = 0.05
     context = multiprocessing.get_context("fork")
-    path = tmp_path / "corpus.tgz"
+    path, part = tmp_path / "corpus.tgz", tmp_path / "corpus.tgz.part"
     first = context.Process(target=fetch_in_process, args=(server.url, path, context.Queue()))
     first.start()
-    part = tmp_path / "corpus.tgz.part"
+
     while not (part.exists() and part.stat().st_size):
         time.sleep(0.01)
     first.kill()

@@ -3,6 +3,7 @@
 import gc
 import json
 
+import networks
 import numpy as np
 import pytest
 import replicas
@@ -14,14 +15,12 @@ from t2t_keras import checkpoints, data, registry
 from t2t_keras.data.on_the_fly import TextBatches
 from t2t_keras.decoding import DecodeSettings
 from t2t_keras.errors import UserError
-from t2t_keras.training import Engine, EngineSettings, Trainer, TrainSettings, TrainStep
+from t2t_keras.training import Trainer, TrainSettings, TrainStep
 from t2t_keras.training.engine import ON_THE_FLY, fit_to_update
 
 PROBLEM = registry.problem(toy.PROBLEM)
 DROPOUT = "layer_prepostprocess_dropout=0.2,attention_dropout=0.2,relu_dropout=0.2"
-ACCUMULATED = (
-    "optimizer=multistep_adam,optimizer_multistep_accumulate_steps=3,learning_rate_constant=0.01"
-)
+ACCUMULATED = replicas.ACCUMULATED
 BATCHES = list(replicas.batches(8))
 
 
@@ -41,7 +40,9 @@ def test_accumulates_as_one_update_by_the_mean_gradient():
     before = replicas.weights(trained)
     first, second = (dict(batch) for batch in BATCHES[:2])
     second = {side: ids[:1] for side, ids in second.items()}
-    gradients = [mean_gradient(trained.model, batch) for batch in (first, second)]
+    gradients = [
+        replicas.flat(networks.gradients(trained.model, batch)) for batch in (first, second)
+    ]
     train(trained, [first])
     np.testing.assert_array_equal(replicas.weights(trained), before)
     assert trained.between_updates
@@ -57,17 +58,6 @@ def test_accumulates_as_one_update_by_the_mean_gradient():
     assert int(trained.optimizer.iterations) == 1
     schedule = t2t.schedules.learning_rate_schedule(trained.model.hp)
     assert trained.learning_rate == pytest.approx(float(schedule(2)))
-
-
-def mean_gradient(model, batch):
-    with tf.GradientTape() as tape:
-        logits = model(batch, training=True)
-        loss, tokens = t2t.losses.padded_cross_entropy(
-            logits, batch["targets"], model.hp.label_smoothing
-        )
-        mean = loss / tokens
-    values = [variable.value for variable in model.trainable_variables]
-    return replicas.flat([tf.convert_to_tensor(g) for g in tape.gradient(mean, values)])
 
 
 @pytest.mark.usefixtures("eagerly")
@@ -133,17 +123,10 @@ def test_bfloat16_is_near_float32():
     assert norm == pytest.approx(wanted_norm, rel=0.02)
 
 
-def test_what_stays_float32_in_bfloat16():
-    hp = t2t.registry.hparams("transformer_base", replicas.SMALL)
-    model = t2t.Transformer(
-        hp.override("activation_dtype=bfloat16"), source_vocab_size=23, target_vocab_size=23
-    )
-    assert model.dtype_policy.name == "mixed_bfloat16"
-    assert {variable.dtype for variable in model.trainable_variables} == {"float32"}
-    batch = BATCHES[0]
-    logits, weights = model(batch, return_attention_weights=True)
-    assert logits.dtype == "float32"
-    assert {w.dtype.name for of_layer in weights.values() for w in of_layer} == {"float32"}
+def test_bfloat16_rounds_once():
+    """tests/test_transformer_keras.py shows which tensors and variables stay float32."""
+    model, batch = engine("activation_dtype=bfloat16").model, BATCHES[0]
+    _, weights = model(batch, return_attention_weights=True)
     row_sums = tf.reduce_sum(weights["decoder"][0], -1)
     np.testing.assert_allclose(row_sums, np.ones(row_sums.shape), atol=1e-6)
     # Scaled in float32, then rounded once: not the scaled value of a rounded table.
@@ -159,6 +142,8 @@ def test_the_settings_choose_the_precision_unless_told():
     assert told.model.compute_dtype == "float32"
     with pytest.raises(UserError, match=r"precision is 'bfloat'.*Did you mean.*bfloat16.*float16"):
         engine(precision="bfloat")
+    with pytest.raises(UserError, match="ema must be"):
+        engine(ema=1.0)
 
 
 def test_rematerialised_layers_give_the_same_gradients():
@@ -201,16 +186,6 @@ def test_too_large_a_batch_says_what_to_lower():
     with pytest.raises(UserError, match=rf"1 x {length} source.*does not fit.*lower batch_size"):
         train(trained, [{"inputs": ids, "targets": ids[:, :8]}])
     gc.collect()
-
-
-def test_a_wrong_decay_of_the_average():
-    with pytest.raises(UserError, match="ema must be"):
-        Engine(
-            t2t.registry.hparams("transformer_base", replicas.SMALL),
-            source_vocab_size=23,
-            target_vocab_size=23,
-            settings=EngineSettings(ema=1.0),
-        )
 
 
 # Updates of so many tokens
@@ -275,19 +250,12 @@ def test_tokens_are_estimated_where_lengths_are_not_known(toy_dir):
     assert size.tokens == pytest.approx(8 * ON_THE_FLY * 256 * 2, rel=0.1)
 
 
-@pytest.mark.parametrize(
-    ("changes", "expected"),
-    [
-        ({"tokens_per_update": 1}, "must be 2 or more"),
-        (
-            {"tokens_per_update": 100, "optimizer_multistep_accumulate_steps": 2},
-            "leave one of them at 0",
-        ),
-    ],
-)
-def test_what_cannot_be(toy_dir, changes, expected):
-    with pytest.raises(UserError, match=expected):
-        fitted(toy_dir, hparams(**changes), 2)
+def test_what_cannot_be(toy_dir):
+    with pytest.raises(UserError, match="must be 2 or more"):
+        fitted(toy_dir, hparams(tokens_per_update=1), 2)
+    both = {"tokens_per_update": 100, "optimizer_multistep_accumulate_steps": 2}
+    with pytest.raises(UserError, match="leave one of them at 0"):
+        fitted(toy_dir, hparams(**both), 2)
 
 
 # Steps of several batches
@@ -299,15 +267,15 @@ def test_batches_of_a_step_count_as_one():
     some = list(replicas.batches(6))
     for number, batch in enumerate(some):
         batch["targets"][: number % 3, 1:] = 0
-    apart = replicas.engine("clip_grad_norm=0.5", batches_per_step=3, distribute="none")
-    joined = replicas.engine("clip_grad_norm=0.5", distribute="none")
+    apart = engine("clip_grad_norm=0.5", batches_per_step=3)
+    joined = engine("clip_grad_norm=0.5")
     start = replicas.weights(apart)
     threes = [
         {side: np.concatenate([batch[side] for batch in some[n : n + 3]]) for side in some[0]}
         for n in (0, 3)
     ]
     ours = apart.train(replicas.iterator(some), 2)
-    theirs = joined.train(replicas.iterator(threes), 2)
+    theirs = train(joined, threes)
     assert np.abs(replicas.weights(apart) - start).max() > 0.01
     np.testing.assert_allclose(replicas.weights(apart), replicas.weights(joined), atol=1e-6)
     assert ours == pytest.approx(theirs, rel=1e-5)
@@ -318,7 +286,7 @@ def test_batches_of_a_step_count_as_one():
 @pytest.mark.usefixtures("eagerly")
 def test_the_learning_rate_counts_steps():
     overrides = "learning_rate_schedule=linear_warmup,learning_rate_warmup_steps=10"
-    trained = replicas.engine(overrides, batches_per_step=2, distribute="none")
+    trained = engine(overrides, batches_per_step=2)
     for step in range(3):
         assert trained.learning_rate == pytest.approx(step / 10)
         trained.train(replicas.iterator(list(replicas.batches(2))), 1)
@@ -330,9 +298,8 @@ def test_the_learning_rate_counts_steps():
 def test_a_run_goes_on_bit_for_bit(toy_dir, tmp_path):
     def run(name, *steps):
         for number in steps:
-            settings = TrainSettings(
-                train_steps=number, eval_steps=1, decode=DecodeSettings(beam_size=1, extra_length=1)
-            )
+            decode = DecodeSettings(beam_size=1, extra_length=1)
+            settings = TrainSettings(train_steps=number, eval_steps=1, decode=decode)
             hp = hparams(batch_size=128, tokens_per_update=300)
             trainer = Trainer(PROBLEM, hp, str(toy_dir / "data"), str(tmp_path / name), settings)
             trainer.run()
@@ -353,18 +320,12 @@ def test_a_run_goes_on_bit_for_bit(toy_dir, tmp_path):
 
 def test_a_run_of_an_earlier_version_goes_on(toy_dir, tmp_path):
     """Its settings lack ours."""
-    settings = TrainSettings(train_steps=0)
     checkpoints.write_settings(str(tmp_path), hparams(), {})
     path = tmp_path / "hparams.json"
     recorded = json.loads(path.read_text())
     del recorded["tokens_per_update"]
     path.write_text(json.dumps(recorded))
-    Trainer(PROBLEM, hparams(), str(toy_dir / "data"), str(tmp_path), settings)
+    places = (str(toy_dir / "data"), str(tmp_path), TrainSettings(train_steps=0))
+    Trainer(PROBLEM, hparams(), *places)
     with pytest.raises(UserError, match="tokens_per_update was 0 and is now 500"):
-        Trainer(
-            PROBLEM,
-            hparams(tokens_per_update=500),
-            str(toy_dir / "data"),
-            str(tmp_path),
-            settings,
-        )
+        Trainer(PROBLEM, hparams(tokens_per_update=500), *places)

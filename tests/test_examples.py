@@ -44,15 +44,36 @@ def test_subclass_attention(tmp_path, capsys):
     np.testing.assert_array_equal(saved_and_loaded(model, tmp_path)(ids), logits)
 
 
-def test_layers_in_keras(tmp_path):
+def test_layers_in_keras(tmp_path, monkeypatch):
     example = load("layers_in_keras")
-    model = example.main()
+    before, losses = {}, []
+
+    rows, following = example.rows(256, step=1)
+    turned_rows, turned = example.rows(256, step=-1)
+
+    def freeze(model, rank):
+        assert (
+            np.mean((model(rows).numpy().argmax(-1) == following)[:, 4:]) > 0.8
+        )  # by chance: 1/11
+        losses.append(model.evaluate(turned_rows, turned, verbose=0)[0])
+        freeze_all_but_lora(model, rank)
+        before.update({v.path: np.array(v) for v in model.weights})
+
+    freeze_all_but_lora = example.freeze_all_but_lora
+    monkeypatch.setattr(example, "freeze_all_but_lora", freeze)
+    model, turns = example.main()
     ids, classes = example.sentences(256)
     logits = model(ids).numpy()
     assert np.mean(logits.argmax(-1) == classes) > 0.9  # by chance: 1/2
     longer = np.pad(ids, [(0, 0), (0, 5)])
     np.testing.assert_allclose(model(longer), logits, atol=1e-5)
     np.testing.assert_array_equal(saved_and_loaded(model, tmp_path)(ids), logits)
+
+    changed = [v.path for v in turns.weights if not np.array_equal(before[v.path], v)]
+    assert len(changed) == 8 and all("lora_kernel" in path for path in changed)
+    assert turns.evaluate(turned_rows, turned, verbose=0)[0] < 0.7 * losses[0]
+    loaded = saved_and_loaded(turns, tmp_path)
+    np.testing.assert_allclose(loaded(turned_rows), turns(turned_rows), atol=1e-5)
 
 
 def test_fit(tmp_path, capsys):
@@ -65,28 +86,21 @@ def test_fit(tmp_path, capsys):
     assert "Epoch" not in capsys.readouterr().out
 
 
+def of_run(directory):
+    return f"--data_dir={directory / 'data'}", f"--output_dir={directory / 'run'}"
+
+
 @pytest.fixture(scope="module")
 def own_run(tmp_path_factory):
     """A run of `--model=temperature_transformer`; what its training said."""
     directory = tmp_path_factory.mktemp("own")
     toy.generate(directory)
-    done = toy.command(
-        "train",
-        OWN,
-        "--model=temperature_transformer",
-        f"--problem={toy.PROBLEM}",
-        f"--hparams={toy.hparams(num_hidden_layers=1)}",
-        f"--data_dir={directory / 'data'}",
-        f"--output_dir={directory / 'run'}",
-        *("--train_steps=4", "--local_eval_frequency=2", "--eval_steps=1", DECODE),
-        eagerly=True,
-    )
+    given = (OWN, "--model=temperature_transformer", f"--problem={toy.PROBLEM}", *of_run(directory))
+    steps = ("--train_steps=4", "--local_eval_frequency=2", "--eval_steps=1", DECODE)
+    hparams = f"--hparams={toy.hparams(num_hidden_layers=1)}"
+    done = toy.command("train", *given, hparams, *steps, eagerly=True)
     assert done.returncode == 0, done.stderr
     return directory
-
-
-def of_run(directory):
-    return OWN, f"--data_dir={directory / 'data'}", f"--output_dir={directory / 'run'}"
 
 
 @pytest.fixture(scope="module")
@@ -99,17 +113,16 @@ BATCH = {"inputs": np.array([[6, 4, 7, 1]]), "targets": np.array([[7, 4, 6, 1]])
 
 
 def test_a_model_of_ones_own_is_trained_by_its_name(own_run, own_model):
-    assert (
-        json.loads((own_run / "run" / "run.json").read_text())["model"] == "temperature_transformer"
-    )
+    recorded = json.loads((own_run / "run" / "run.json").read_text())
+    assert recorded["model"] == "temperature_transformer"
     assert type(own_model).__name__ == "TemperatureTransformer"
     for layer in own_model.encoder.layers:  # a gradient reached every head's
         assert np.all(np.abs(layer.self_attention.temperature - 1) > 0)
-    again = type(own_model)(
-        own_model.hp,
-        source_vocab_size=own_model.source_vocab_size,
-        target_vocab_size=own_model.target_vocab_size,
-    )
+    sizes = {
+        f"{side}_vocab_size": getattr(own_model, f"{side}_vocab_size")
+        for side in ("source", "target")
+    }
+    again = type(own_model)(own_model.hp, **sizes)
     assert t2t.checkpoints.load_t2t(again, str(own_run / "run")) == 4
     np.testing.assert_array_equal(again(BATCH), own_model(BATCH))
 
@@ -129,25 +142,21 @@ def test_a_model_of_ones_own_is_found_by_every_command(own_run, own_model):
     own_model.set_weights(weights)
     assert np.abs(logits - own_model(BATCH)).max() > 1e-3
 
-    flags = (OWN, f"--data_dir={own_run / 'data'}", f"--checkpoint_path={prefix}")
-    outputs = {
-        "decode": (f"--decode_from_file={source}", f"--decode_to_file={own_run / 'out'}", DECODE),
-        "eval": ("--eval_steps=1", DECODE),
-        "export": (f"--export_dir={own_run / 'export'}", DECODE),
-        "convert": (f"--output_path={own_run / 'model.keras'}",),
-    }
-    for command, others in outputs.items():
-        given = [flag for flag in flags if command != "convert" or "data_dir" not in flag]
-        done = toy.command(command, *given, *others)
-        assert done.returncode == 0, done.stderr
+    checkpoint = f"--checkpoint_path={prefix}"
+    data = f"--data_dir={own_run / 'data'}"
     page = ("--text=a b c", "--target_text=c b a", f"--npz={own_run / 'weights.npz'}")
-    done = toy.command("inspect", "attention", *flags, *page)
-    assert done.returncode == 0, done.stderr
-    done = toy.command("avg", f"--checkpoints={prefix}", f"--output_path={own_run / 'mean' / 'm'}")
-    assert done.returncode == 0, done.stderr
+    for command, *given in (
+        ("decode", OWN, data, checkpoint, f"--decode_from_file={source}", f"--decode_to_file={own_run / 'out'}", DECODE),
+        ("eval", OWN, data, checkpoint, "--eval_steps=1", DECODE),
+        ("export", OWN, data, checkpoint, f"--export_dir={own_run / 'export'}", DECODE),
+        ("convert", OWN, checkpoint, f"--output_path={own_run / 'model.keras'}"),
+        ("inspect", "attention", OWN, data, checkpoint, *page),
+        ("avg", f"--checkpoints={prefix}", f"--output_path={own_run / 'mean' / 'm'}"),
+    ):  # fmt: skip
+        done = toy.command(command, *given)
+        assert done.returncode == 0, done.stderr
 
-    problem = registry.problem(toy.PROBLEM)
-    encoders = problem.get_feature_encoders(str(own_run / "data"))
+    encoders = registry.problem(toy.PROBLEM).get_feature_encoders(str(own_run / "data"))
     loaded = [keras.models.load_model(own_run / "model.keras")]
     loaded.append(t2t.checkpoints.load_model(str(own_run / "mean")))
     for model in loaded:
@@ -159,11 +168,8 @@ def test_a_model_of_ones_own_is_found_by_every_command(own_run, own_model):
     [[text]] = served(tf.constant(["a b c d"]))["translations"].numpy()
     assert text.decode() == translation.texts[0]
     weights = np.load(own_run / "weights.npz")["encoder"]
-    ids = {
-        "inputs": encoders["inputs"].encode("a b c"),
-        "targets": encoders["targets"].encode("c b a"),
-    }
-    batch = {side: np.array([[*row, 1]]) for side, row in ids.items()}
+    texts = {"inputs": "a b c", "targets": "c b a"}
+    batch = {side: np.array([[*encoders[side].encode(text), 1]]) for side, text in texts.items()}
     _, expected = loaded[0](batch, return_attention_weights=True)
     np.testing.assert_allclose(weights[0], np.asarray(expected["encoder"][0])[0], atol=1e-5)
 
@@ -171,29 +177,16 @@ def test_a_model_of_ones_own_is_found_by_every_command(own_run, own_model):
 @pytest.mark.parametrize(
     ("command", "flags", "expected"),
     [
-        (
-            "decode",
-            [],
-            "Registered: transformer; name the package of another by --t2t_usr_dir",
-        ),
-        (
-            "decode",
-            [OWN, "--model=transformer"],
-            "was trained with --model=temperature_transformer",
-        ),
+        ("decode", [], "Registered: transformer; name the package of another by --t2t_usr_dir"),
+        ("decode", [OWN, "--model=transformer"], "was trained with --model=temperature_transformer"),
         ("decode", [OWN, "--model=temperatur"], "Did you mean 'temperature_transformer'?"),
-        (
-            "export",
-            [OWN, "--format=ctranslate2"],
-            "CTranslate2 does not support a model of your own; got temp",
-        ),
+        ("export", [OWN, "--format=ctranslate2"], "CTranslate2 does not support a model of your own; got temp"),
     ],
-)
+)  # fmt: skip
 def test_what_is_wrong_with_a_model_is_one_line(own_run, command, flags, expected):
-    given = [flag for flag in of_run(own_run) if flag != OWN]
     (own_run / "line").write_text("a\n")
     source = [f"--decode_from_file={own_run / 'line'}"] * (command == "decode")
-    assert expected in toy.complaint(toy.command(command, *given, *flags, *source))
+    assert expected in toy.complaint(toy.command(command, *of_run(own_run), *flags, *source))
 
 
 def test_keras_trains_a_model_of_ones_own(tmp_path, monkeypatch):

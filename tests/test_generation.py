@@ -6,7 +6,6 @@ import resource
 import signal
 import subprocess
 import sys
-import textwrap
 import threading
 import time
 from pathlib import Path
@@ -74,26 +73,20 @@ def test_shards_hold_what_tensor2tensor_deals_them(tmp_path):
     ]
 
 
-def test_the_number_of_processes_changes_nothing(tmp_path):
+def generated(tmp_path, name, processes=1):
+    problem = Digits()
+    problem.processes = processes
+    (tmp_path / name).mkdir()
+    return generate(problem, tmp_path / name)
+
+
+def test_neither_processes_nor_pieces_change_a_shard(tmp_path, monkeypatch):
     """The processes import this module, so what they encode is defined at its top."""
-    results = []
-    for processes in (1, 3):
-        problem = Digits()
-        problem.processes = processes
-        directory = tmp_path / str(processes)
-        directory.mkdir()
-        results.append(generate(problem, directory))
-    assert results[0] == results[1]
-
-
-def test_the_size_of_pieces_changes_no_shard(tmp_path, monkeypatch):
-    results = []
-    for size in (64, 7, 5000):
+    expected = generated(tmp_path, "plain")
+    assert generated(tmp_path, "processes", 3) == expected
+    for size in (7, 5000):
         monkeypatch.setattr(shard_generation, "PIECE_EXAMPLES", size)
-        directory = tmp_path / str(size)
-        directory.mkdir()
-        results.append(generate(Digits(), directory))
-    assert results[0] == results[1] == results[2]
+        assert generated(tmp_path, f"pieces of {size}") == expected
 
 
 def test_the_index_is_what_the_shards_hold(tmp_path):
@@ -149,17 +142,12 @@ def test_packed_problems(tmp_path):
             assert len(e["inputs"]) <= 64 and len(e["targets"]) <= 64
             assert len(e["inputs_segmentation"]) == len(e["inputs_position"]) == len(e["inputs"])
             for segment in range(1, max(e["inputs_segmentation"]) + 1):
-                ids, squares = (
-                    [
-                        i
-                        for i, s in zip(e[side], e[f"{side}_segmentation"], strict=True)
-                        if s == segment
-                    ]
-                    for side in ("inputs", "targets")
-                )
-                number, square = (int("".join(chr(i - 2) for i in x[:-1])) for x in (ids, squares))
-                assert square == number**2
-                found.append(number)
+                texts = []
+                for side in ("inputs", "targets"):
+                    ids = zip(e[side], e[f"{side}_segmentation"], strict=True)
+                    texts.append("".join(chr(i - 2) for i, s in ids if s == segment and i > 1))
+                found.append(int(texts[0]))
+                assert int(texts[1]) == found[-1] ** 2
     assert sorted(found) == list(range(1000))
 
 
@@ -169,21 +157,22 @@ def test_what_is_left_out_is_counted_and_told(tmp_path):
 
         def generate_samples(self, data_dir, tmp_dir, split):
             for number in range(300):
-                if number % 3 == 0:
-                    self.dropped["empty"] += 1
-                else:
+                if number % 3:
                     yield {"inputs": str(number // 30), "targets": "x"}
+                else:
+                    self.dropped["empty"] += 1
+            self.dropped["empty"] += 5  # after the last of a piece
 
     problem = Gaps()
     problem.cleaning = CleaningRules(duplicates=True)
     generate(problem, tmp_path)
     counts = read_counts(tmp_path, "gaps", "train")
     assert counts.kept == 10
-    assert counts.dropped == {"empty": 100, "duplicate": 190}
+    assert counts.dropped == {"empty": 105, "duplicate": 190}
     index = read_index(tmp_path, "gaps", "train")
     assert describe_split("train", index, counts) == [
         "  train: 10 examples in gaps-train-00000-of-00005 to 00004-of-00005",
-        "    left out: 290 (190 duplicate, 100 empty), kept: 10",
+        "    left out: 295 (190 duplicate, 105 empty), kept: 10",
         "    ids: 20 inputs (2.0 per pair), 20 targets (2.0 per pair)",
     ]
     assert length_histogram(index.lengths) == [
@@ -192,21 +181,20 @@ def test_what_is_left_out_is_counted_and_told(tmp_path):
     ]
 
 
-def test_what_is_left_out_without_cleaning_is_counted_once(tmp_path):
-    class Ends(Digits):
-        name = "ends"
-
-        def generate_samples(self, data_dir, tmp_dir, split):
-            self.dropped["empty"] += 2
-            for number in range(shard_generation.PIECE_EXAMPLES):
-                yield {"inputs": str(number), "targets": "x"}
-            self.dropped["empty"] += 5
-
-    generate(Ends(), tmp_path)
-    assert read_counts(tmp_path, "ends", "train").dropped == {"empty": 7}
-
-
-@pytest.mark.parametrize("content", ["", '{"kept"', "[]", '{"kept": 7}', '{"dropped": {}}'])
+@pytest.mark.parametrize(
+    "content",
+    [
+        "",
+        '{"kept"',
+        "[]",
+        '{"kept": 7}',
+        '{"dropped": {}}',
+        "[" * 10**5,
+        '{"kept": 7, "dropped": {"empty": "x"}}',
+        '{"kept": "7", "dropped": {}}',
+        '{"kept": 7, "dropped": [1]}',
+    ],
+)
 def test_damaged_counts_are_none(tmp_path, content):
     (tmp_path / "counts.digits-train.json").write_text(content)
     assert read_counts(tmp_path, "digits", "train") is None
@@ -239,9 +227,8 @@ def test_encoded_samples_have_the_same_fields(tmp_path):
             yield {"inputs": [2, 1], "targets": [1], "label": [0]}
             yield {"inputs": [2, 1], "targets": [1]}
 
-    with pytest.raises(
-        UserError, match=r"no 'label'; every sample needs .* inputs, targets, label"
-    ):
+    message = r"no 'label'; every sample needs .* inputs, targets, label"
+    with pytest.raises(UserError, match=message):
         generate(Ragged(), tmp_path)
 
 
@@ -255,27 +242,20 @@ def test_nothing_to_write(tmp_path):
 
 # Stopped and started again
 
-COMMAND = textwrap.dedent(
-    """
-    import os, sys, time
-    from t2t_keras.data.generation import shard_generation
-    from tests.test_generation import Digits
+COMMAND = """
+import sys, time
+from t2t_keras.data.generation import shard_generation
+from tests.test_generation import Slow
 
-    class Slow(Digits):
-        name = "slow"
-        numbers = 3000
-
-    if __name__ == "__main__":
-        shard_generation.PIECE_EXAMPLES = 64
-        where = sys.argv[2]
-        wrapped = getattr(shard_generation, where)
-        def slowly(*arguments):
-            time.sleep(0.1)
-            return wrapped(*arguments)
-        setattr(shard_generation, where, slowly)
-        Slow().generate_data(sys.argv[1], sys.argv[1])
-    """
-)
+if __name__ == "__main__":
+    shard_generation.PIECE_EXAMPLES = 64
+    wrapped = getattr(shard_generation, sys.argv[2])
+    def slowly(*arguments):
+        time.sleep(0.1)
+        return wrapped(*arguments)
+    setattr(shard_generation, sys.argv[2], slowly)
+    Slow().generate_data(sys.argv[1], sys.argv[1])
+"""
 
 
 class Slow(Digits):
@@ -289,15 +269,13 @@ class Slow(Digits):
 )
 def test_killed_and_run_again(tmp_path, monkeypatch, where, killed_at):
     """SIGKILL among the pieces, then among the shards: what is there stays, the rest is the same."""
-    expected = tmp_path / "expected"
-    expected.mkdir()
-    whole = generate(Slow(), expected)
+    (tmp_path / "expected").mkdir()
+    whole = generate(Slow(), tmp_path / "expected")
     data_dir = tmp_path / "data"
     data_dir.mkdir()
     environment = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[1])}
-    process = subprocess.Popen(
-        [sys.executable, "-c", COMMAND, str(data_dir), where], env=environment
-    )
+    command = [sys.executable, "-c", COMMAND, str(data_dir), where]
+    process = subprocess.Popen(command, env=environment)
 
     def whole_files():
         return [path for path in data_dir.glob(killed_at) if path.suffix != ".incomplete"]
@@ -310,20 +288,14 @@ def test_killed_and_run_again(tmp_path, monkeypatch, where, killed_at):
     done = {path: path.stat().st_mtime_ns for path in whole_files()}
     assert 2 <= len(done) < (5 if where == "read_segment" else 47)
 
-    encoded, finished = [], []
-    make_piece, make_shard = shard_generation._make_piece, shard_generation._make_shard
-    monkeypatch.setattr(
-        shard_generation,
-        "_make_piece",
-        lambda path, *rest: encoded.append(path) or make_piece(path, *rest),
-    )
-    monkeypatch.setattr(
-        shard_generation,
-        "_make_shard",
-        lambda pieces, n, path, *rest: finished.append(path) or make_shard(pieces, n, path, *rest),
-    )
-    problem = Slow()
-    problem.generate_data(data_dir, data_dir)
+    made = {"_make_piece": [], "_make_shard": []}
+    for name, calls in made.items():
+        make = getattr(shard_generation, name)
+        monkeypatch.setattr(
+            shard_generation, name, lambda *a, make=make, calls=calls: calls.append(a) or make(*a)
+        )
+    encoded, finished = made.values()
+    Slow().generate_data(data_dir, data_dir)
     if where == "write_piece":
         assert 0 < len(encoded) <= 47 - len(done)
     else:
@@ -424,6 +396,7 @@ class Dying(Digits):
     """Its encoder kills the process it runs in."""
 
     name = "dying"
+    processes = 2
 
     def get_or_create_encoders(self, data_dir, tmp_dir):
         return {"inputs": Deadly(), "targets": Deadly()}
@@ -435,9 +408,6 @@ class Deadly:
 
 
 def test_a_process_that_is_killed(tmp_path):
-    problem = Dying()
-    problem.processes = 2
-    with pytest.raises(
-        UserError, match="One of 2 processes was killed, perhaps for lack of memory"
-    ):
-        generate(problem, tmp_path)
+    message = "One of 2 processes was killed, perhaps for lack of memory"
+    with pytest.raises(UserError, match=message):
+        generate(Dying(), tmp_path)

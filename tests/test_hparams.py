@@ -44,8 +44,3 @@ def test_other_sets_are_known_and_say_why(name):
 def test_ranges_are_known():
     with pytest.raises(UserError, match="range"):
         registry.hparams("transformer_base_range")
-
-
-def test_nearest_set():
-    with pytest.raises(UserError, match="Did you mean 'transformer_big'"):
-        registry.hparams("transformer_bgi")

@@ -10,6 +10,7 @@ from t2t_keras import registry
 from t2t_keras.decoding import DecodeSettings, Ensemble
 from t2t_keras.errors import UserError
 from t2t_keras.inspection.attention import KINDS, MOST_TOKENS, attention_data, attention_weights
+from t2t_keras.inspection.attention_page import attention_page, batch_page
 from t2t_keras.text import SubwordTextEncoder, TokenTextEncoder
 
 SYMBOLS = ["S", "NP", "VP", "PRP", "VBP", "NN", "/S", "/NP", "/VP"]
@@ -33,6 +34,7 @@ def data_of(model, text="a b c", target="c b", **options):
     ["num_encoder_layers=2", "self_attention_type=dot_product_relative,max_relative_position=3"],
 )
 def test_weights_are_those_of_the_model(overrides):
+    """`attention_weights` stacks the layers' weights, whose rows sum to 1."""
     model = networks.search_model(overrides)
     batch = {"inputs": np.array([SOURCE]), "targets": np.array([TARGET])}
     _, wanted = model(batch, return_attention_weights=True)
@@ -48,7 +50,7 @@ def test_weights_are_those_of_the_model(overrides):
 
 @pytest.mark.parametrize("r", [3, 4, 9])
 def test_restricted_attention_is_laid_out_among_all_positions(r):
-    """In the first layer it is full attention with the neighbours' weights made to sum to 1."""
+    """Restricted attention is, in the first layer, full attention with the neighbours' weights made to sum to 1."""
     full = networks.search_model()
     model = networks.small_model(
         "shared_embedding_and_softmax_weights=false,num_hidden_layers=1,"
@@ -66,6 +68,7 @@ def test_restricted_attention_is_laid_out_among_all_positions(r):
 
 
 def test_a_translation_that_is_given(model):
+    """The weights are those of the ids of both texts and their ends."""
     data = data_of(model)
     ids = {"source": [*WORDS.encode("a b c"), 1], "target": [*WORDS.encode("c b"), 1]}
     weights = attention_weights(model, ids["source"], ids["target"])
@@ -78,6 +81,7 @@ def test_a_translation_that_is_given(model):
 
 
 def test_a_translation_that_is_found(model):
+    """Without a target, that of beam search is taken."""
     data = data_of(model, target=None, settings=QUICK)
     best = data.search.ids
     weights = attention_weights(model, [*WORDS.encode("a b c"), 1], best)
@@ -108,32 +112,24 @@ def test_words_get_the_sum_over_keys_and_the_mean_over_queries(tmp_path):
         np.testing.assert_allclose(words.weights(kind).sum(-1), 1, rtol=1e-5)
 
 
-@pytest.mark.parametrize(
-    "target",
-    [
-        "S NP PRP /NP VP VBP NP NN /NP /VP /S",
-        "(TOP (S (NP (PRP I)) (VP (VBP see) (NP (NN rain)))))",
-    ],
-)
+TREE = "(TOP (S (NP (PRP I)) (VP (VBP see) (NP (NN rain)))))"
+
+
+@pytest.mark.parametrize("target", ["S NP PRP /NP VP VBP NP NN /NP /VP /S", TREE, None])
 def test_parsing_has_the_tree(model, target):
+    """Tags or a tree in brackets are the same target; what the model finds makes a tree, too."""
     problem = registry.problem("parsing_english_gum")
-    data = data_of(model, "I see rain", target, problem=problem)
-    assert data.tree == "(TOP (S (NP (PRP I)) (VP (VBP see) (NP (NN rain)))))"
-    assert data.target.tokens == ["S", "NP", "PRP", "/NP", "VP", "VBP", "NP", "NN", "/NP"] + [
-        "/VP",
-        "/S",
-        "</s>",
-    ]
-
-
-def test_of_parsing_whatever_is_found_makes_a_tree(model):
-    problem = registry.problem("parsing_english_gum")
-    data = data_of(model, "I see rain", None, problem=problem, settings=QUICK)
-    assert data.tree == problem.format_output("I see rain", data.target.text)
-    assert data.search is not None
+    data = data_of(model, "I see rain", target, problem=problem, settings=QUICK)
+    if target is None:
+        assert data.search is not None
+        assert data.tree == problem.format_output("I see rain", data.target.text)
+    else:
+        assert data.tree == TREE
+        assert " ".join(data.target.tokens) == "S NP PRP /NP VP VBP NP NN /NP /VP /S </s>"
 
 
 def test_numpy_reads_it_again(model, tmp_path):
+    """`save` writes weights, tokens, title and search for `numpy.load`."""
     data = data_of(model, target=None, settings=QUICK, title="a title")
     path = tmp_path / "attention.npz"
     data.save(path)
@@ -147,6 +143,7 @@ def test_numpy_reads_it_again(model, tmp_path):
 
 
 def test_json_is_what_the_page_takes(model):
+    """`to_json` has texts as they are and weights to four digits."""
     data = data_of(model, title="a title")
     page = json.loads(json.dumps(data.to_json()))
     assert page["title"] == "a title" and page["search"] is None and page["tree"] is None
@@ -156,29 +153,33 @@ def test_json_is_what_the_page_takes(model):
         np.testing.assert_allclose(page["attention"][kind], data.weights(kind), atol=5.1e-5)
 
 
-@pytest.mark.parametrize(
-    ("options", "message"),
-    [
-        ({"text": "a unknown"}, "text: Token 'unknown' is not in the vocabulary"),
-        ({"target": "unknown"}, "target text: Token 'unknown'"),
-        ({"text": "a " * MOST_TOKENS}, f"the text has {MOST_TOKENS + 1} tokens"),
-        (
-            {"settings": DecodeSettings(return_beams=True)},
-            "decode hparam return_beams has no effect on attention",
-        ),
-    ],
-)
-def test_wrong_input(model, options, message):
-    with pytest.raises(UserError, match=message):
-        data_of(model, **options)
+@pytest.mark.parametrize("segments", [None, [1, 1, 1, 1, 2, 2]])
+def test_page_of_a_batch_shows_its_first_pair(model, segments):
+    """The page of a batch is that of the first pair without padding, of a packed row, too."""
+    source, target = [*WORDS.encode("a b c"), 1], [*WORDS.encode("c b c"), 1]
+    rest = [7, 1] if segments else [0, 0]
+    batch = {"inputs": np.array([[*source, *rest]]), "targets": np.array([[*target, *rest]])}
+    if segments:
+        batch |= {f"{side}_segmentation": np.array([segments]) for side in ("inputs", "targets")}
+    wanted = attention_page(data_of(model, "a b c", "c b c", title="a title").to_json())
+    assert batch_page(model, ENCODERS, batch, "a title") == wanted
 
 
-def test_a_tree_of_other_words_is_refused(model):
-    problem = registry.problem("parsing_english_gum")
-    with pytest.raises(UserError, match="the tree's words are 'see' and those of the text 'rain'"):
-        data_of(model, "rain", "(TOP (S (VP (VBP see))))", problem=problem)
-
-
-def test_an_ensemble_is_refused(model):
-    with pytest.raises(UserError, match="an ensemble has no attention of its own"):
-        data_of(Ensemble([model, model]))
+def test_mistakes_end_in_one_line(model):
+    """Unknown words, long texts, settings without effect, other trees and ensembles are errors."""
+    gum = registry.problem("parsing_english_gum")
+    see = "(TOP (S (VP (VBP see))))"
+    for message, options in {
+        "text: Token 'unknown' is not in the vocabulary": {"text": "a unknown"},
+        "target text: Token 'unknown'": {"target": "unknown"},
+        f"the text has {MOST_TOKENS + 1} tokens": {"text": "a " * MOST_TOKENS},
+        "decode hparam return_beams has no effect": {"settings": DecodeSettings(return_beams=True)},
+        "the tree's words are 'see' and those of the text 'rain'": {
+            "text": "rain",
+            "target": see,
+            "problem": gum,
+        },
+        "an ensemble has no attention of its own": {"model": Ensemble([model, model])},
+    }.items():
+        with pytest.raises(UserError, match=message):
+            data_of(**{"model": model, **options})

@@ -42,6 +42,7 @@ def found(ids, score):
     ],
 )
 def test_finds_what_beam_search_finds(options):
+    """The traced search has the ids and score of `beam_search`."""
     traces = [trace(row, **options) for row in range(len(SENTENCES))]
     of_search = t2t.decoding.beam_search(
         search_model(),
@@ -57,7 +58,7 @@ def test_finds_what_beam_search_finds(options):
 
 @every_sentence
 def test_every_step_is_that_of_a_search_in_plain_python(row):
-    """With all log-probabilities by the numpy Transformer."""
+    """Candidates, scores and what is kept, with all log-probabilities by the numpy Transformer."""
     seen, sentence = trace(row), Sentence(beam_size=3)
     for number, step in enumerate(seen.steps):
         alive = sentence.alive
@@ -85,6 +86,7 @@ def test_every_step_is_that_of_a_search_in_plain_python(row):
 
 
 def test_a_parent_is_a_hypothesis_that_went_on():
+    """Candidates extend the unfinished hypotheses that the step before kept."""
     for row in range(len(SENTENCES)):
         steps = trace(row).steps
         assert [c.parent for c in steps[0]] == [0] * 6
@@ -95,6 +97,7 @@ def test_a_parent_is_a_hypothesis_that_went_on():
 
 
 def test_says_why_it_stopped():
+    """A search stops at the best possible score or at the maximum length."""
     reasons = set()
     for row in range(len(SENTENCES)):
         seen = trace(row)
@@ -112,11 +115,13 @@ def test_says_why_it_stopped():
 
 
 def test_what_may_not_be_chosen_is_no_candidate():
+    """No end of sentence is a candidate before the minimum length."""
     for step in trace(0, beam_size=2, alpha=1.5, min_length=4).steps[:4]:
         assert step and not any(c.ended for c in step)
 
 
 def test_an_ensemble():
+    """The search of an ensemble is traced, too."""
     another = small_model("num_hidden_layers=1", seed=1)
     model = Ensemble([search_model(), another])
     seen = trace_beam_search(model, WORDS, SENTENCES[0], beam_size=2, max_length=5)
@@ -125,6 +130,7 @@ def test_an_ensemble():
 
 
 def test_texts():
+    """A candidate has the text of its hypothesis and its last token for display."""
     step = trace(0).steps[1]
     for candidate in step:
         words = [f"w{i}" for i in candidate.ids if i != 1]
@@ -133,6 +139,7 @@ def test_texts():
 
 
 def test_json_has_all_but_ids():
+    """`to_json` leaves out ids."""
     seen = trace(0)
     page = seen.to_json()
     assert page["steps"][1]["candidates"][2] == {
@@ -149,6 +156,7 @@ def test_json_has_all_but_ids():
 
 
 def test_decodes_greedily_with_a_beam_of_one():
+    """A beam of one has no search to show."""
     settings = DecodeSettings(beam_size=1, extra_length=3)
     ids, search = decode(search_model(), WORDS, SENTENCES[1], settings)
     [wanted], _ = t2t.decoding.greedy(search_model(), [SENTENCES[1]], extra_length=3)

@@ -2,7 +2,7 @@
 
 import pytest
 
-from t2t_keras.inspection.tokens import shown_tokens
+from t2t_keras.inspection.tokens import Tokens, shown_tokens
 from t2t_keras.text import ByteTextEncoder, SubwordTextEncoder, TokenTextEncoder
 
 SUBTOKENS = ["<pad>", "<EOS>", "Ein_", "Ha", "us", ", _", "ja_", "S_", "NP_", " /_"]
@@ -10,67 +10,64 @@ CHARACTERS = "_\\0123456789;u b"
 
 
 @pytest.fixture(scope="module")
-def subwords(tmp_path_factory):
+def encoders(tmp_path_factory):
     path = tmp_path_factory.mktemp("vocabulary") / "vocab"
     path.write_text("".join(f"'{subtoken}'\n" for subtoken in [*SUBTOKENS, *CHARACTERS]))
-    return SubwordTextEncoder(path)
+    escapes = SubwordTextEncoder.__new__(SubwordTextEncoder)
+    escapes.__setstate__({"subtokens": ["<pad>", "<EOS>", "\\u_", "a\\\\"]})
+    return {
+        "subwords": SubwordTextEncoder(path),
+        "escapes": escapes,
+        "bytes": ByteTextEncoder(),
+        "words": TokenTextEncoder(vocab_list=["big", "dog"]),
+    }
 
 
-def shown(encoder, text, **options):
-    return shown_tokens(encoder, [*encoder.encode(text), 1], **options)
+@pytest.mark.parametrize(
+    ("name", "text", "tokens", "words", "numbers"),
+    [
+        # A word is a token of T2T's tokenizer; "·" only ends one.
+        ("subwords", "Ein Haus, ja", "Ein Ha us · , ja", "Ein Haus , ja", [0, 1, 1, 1, 2, 3]),
+        # A character without a subtoken is spelled by its number; "␣" is a space.
+        ("subwords", "u € b", "u · ␣ \\ 8 3 6 4 ; ␣ · b ·", "u € b", [0, 0, *[1] * 9, 2, 2]),
+        ("bytes", "a  ß", "a ␣ ␣ \ufffd \ufffd", "a ␣␣ ß", [0, 1, 1, 2, 2]),
+        ("words", "dog big", "dog big", "dog big", [0, 1]),
+    ],
+)
+def test_tokens_and_words(encoders, name, text, tokens, words, numbers):
+    """Tokens are shown without T2T's marks, and belong to words; the end of sentence is one."""
+    shown = shown_tokens(encoders[name], [*encoders[name].encode(text), 1])
+    end = ["</s>"]
+    numbers = [*numbers, numbers[-1] + 1]
+    assert shown == Tokens(text, tokens.split() + end, numbers, words.split() + end)
 
 
-def test_subwords_are_shown_without_marks_and_belong_to_tokens_of_the_tokenizer(subwords):
-    tokens = shown(subwords, "Ein Haus, ja")
-    assert tokens.text == "Ein Haus, ja"
-    assert tokens.tokens == ["Ein", "Ha", "us", "·", ",", "ja", "</s>"]
-    assert tokens.words == [0, 1, 1, 1, 2, 3, 4]
-    assert tokens.word_texts == ["Ein", "Haus", ",", "ja", "</s>"]
+@pytest.mark.parametrize(
+    ("name", "ids", "tokens", "words"),
+    [
+        ("escapes", [3, 2], ["a\\", "_"], [0, 0]),
+        ("subwords", [3, 99, 4], ["Ha", "ID_99", "us"], [0, 0, 1]),
+    ],
+)
+def test_ids_that_no_text_has(encoders, name, ids, tokens, words):
+    """Escapes are undone where they are whole, and an id beyond the vocabulary is a number."""
+    shown = shown_tokens(encoders[name], ids)
+    assert (shown.tokens, shown.words) == (tokens, words)
 
 
-def test_a_character_without_a_subtoken_is_shown_as_it_is_spelled_and_its_word_as_it_is(subwords):
-    tokens = shown(subwords, "u € b")
-    assert tokens.tokens == ["u", "·", "␣", *"\\8364;", "␣", "·", "b", "·", "</s>"]
-    assert tokens.word_texts == ["u", "€", "b", "</s>"]
-    assert tokens.words == [0, 0, *[1] * 9, 2, 2, 3]
-
-
-def test_escapes_that_are_whole_are_undone():
-    subwords = SubwordTextEncoder.__new__(SubwordTextEncoder)
-    subwords.__setstate__({"subtokens": ["<pad>", "<EOS>", "\\u_", "a\\\\"]})
-    assert shown_tokens(subwords, [3, 2]).tokens == ["a\\", "_"]
-
-
-def test_what_ends_early_is_shown_and_what_no_subtoken_has_as_a_number(subwords):
-    tokens = shown_tokens(subwords, [3, 99, 4])
-    assert tokens.tokens == ["Ha", "ID_99", "us"]
-    assert tokens.words == [0, 0, 1]
-
-
-def test_symbols_of_a_tree_are_whole_words(subwords):
-    text = "S NP NP /NP /S"
-    assert shown(subwords, text).word_texts == ["S", "NP", "NP", "/", "NP", "/", "S", "</s>"]
-    tokens = shown(subwords, text, split_at_space=True)
-    assert tokens.word_texts == ["S", "NP", "NP", "/NP", "/S", "</s>"]
+def test_symbols_of_a_tree_are_whole_words(encoders):
+    """Of a linearised tree, words end at white space alone, so that "/NP" is one."""
+    subwords, text = encoders["subwords"], "S NP NP /NP /S"
+    ids = [*subwords.encode(text), 1]
+    assert " ".join(shown_tokens(subwords, ids).word_texts) == "S NP NP / NP / S </s>"
+    tokens = shown_tokens(subwords, ids, split_at_space=True)
+    assert " ".join(tokens.word_texts) == "S NP NP /NP /S </s>"
     assert tokens.words == [0, 1, 2, 3, 3, 4, 4, 5]
 
 
-def test_bytes_make_words_between_white_space():
-    tokens = shown(ByteTextEncoder(), "a  ß")
-    assert tokens.tokens == ["a", "␣", "␣", "\ufffd", "\ufffd", "</s>"]
-    assert tokens.words == [0, 1, 1, 2, 2, 3]
-    assert tokens.word_texts == ["a", "␣␣", "ß", "</s>"]
-
-
-def test_listed_tokens_are_words():
-    encoder = TokenTextEncoder(vocab_list=["big", "dog"])
-    tokens = shown(encoder, "dog big")
-    assert tokens.tokens == tokens.word_texts == ["dog", "big", "</s>"]
-    assert tokens.words == [0, 1, 2]
-
-
-def test_by_words(subwords):
-    words = shown(subwords, "Ein Haus").by_words()
-    assert words.tokens == ["Ein", "Haus", "</s>"]
-    assert words.words == [0, 1, 2]
-    assert words.text == "Ein Haus"
+def test_by_words(encoders):
+    """`by_words` has a token for each word."""
+    subwords = encoders["subwords"]
+    words = shown_tokens(subwords, [*subwords.encode("Ein Haus"), 1]).by_words()
+    texts = ["Ein", "Haus", "</s>"]
+    assert words == Tokens("Ein Haus", texts, [0, 1, 2], texts)

@@ -25,11 +25,20 @@ def test_lookup_and_logits(scale, factor):
     assert (embedded[IDS == 0] == 0).all()
     x = random_tensor(2, 3, 4)
     np.testing.assert_allclose(layer.logits(x), x @ table.T, rtol=1e-5)
+    np.testing.assert_array_equal(layer(x, reverse=True), layer.logits(x))
 
 
 def test_carries_a_mask():
     layer = SharedEmbedding(vocab_size=7, hidden_size=4)
     np.testing.assert_array_equal(layer.compute_mask(IDS), IDS != 0)
+
+
+def test_functional_softmax():
+    layer = SharedEmbedding(vocab_size=7, hidden_size=4)
+    ids = keras.Input((None,), dtype="int32")
+    model = keras.Model(ids, layer(layer(ids), reverse=True))
+    assert model.output_shape == (None, None, 7)
+    np.testing.assert_array_equal(model(IDS), layer.logits(layer(IDS)))
 
 
 def test_padding_gets_no_gradient():

@@ -20,10 +20,8 @@ def rarer(weight=2.0):
     """Takes `weight` from the logit of a token for each time that it has come."""
 
     def process(logits, step):
-        counts = tf.reduce_sum(
-            tf.one_hot(step.ids, logits.shape[-1]), 2
-        )  # [b, K, i, V] -> [b, K, V]
-        return logits - weight * counts
+        counts = tf.one_hot(step.ids, logits.shape[-1])  # [b, K, i, V]
+        return logits - weight * tf.reduce_sum(counts, 2)
 
     return process
 
@@ -38,13 +36,9 @@ def rarer_log_p(model, source, prefixes):
 
 def test_beam_search_counts_changed_probabilities():
     """Scores and order are those of a search whose model has the changed distribution."""
+    settings = {"beam_size": 3, "extra_length": 4, "top_beams": 2}
     ids, scores = t2t.decoding.beam_search(
-        search_model(),
-        SOURCE,
-        beam_size=3,
-        extra_length=4,
-        top_beams=2,
-        logits_processors=[rarer()],
+        search_model(), SOURCE, **settings, logits_processors=[rarer()]
     )
     wanted = reference(search_model(), SOURCE, 3, 0.6, 4, 2, rarer_log_p)
     assert_equal(ids, scores, wanted)
@@ -115,10 +109,7 @@ def test_a_decode_hparam_names_processors(beam_size):
 @pytest.mark.parametrize(
     ("written", "message"),
     [
-        (
-            "rarest:2",
-            "unknown logits processor 'rarest'; registered: .*rarer.* Did you mean 'rarer'",
-        ),
+        ("rarest:2", "unknown logits processor 'rarest'; registered: .* Did you mean 'rarer'"),
         ("rarer:nan", "'rarer:nan' cannot be made .nan is not finite.: write rarer:NUMBER"),
         ("rarer:much", "'rarer:much' cannot be made .*'much'.*: write rarer:NUMBER"),
         ("always", "'always' cannot be made .*missing.*: write always:NUMBER"),
@@ -143,9 +134,7 @@ def test_top_k_and_top_p_keep_the_best_tokens():
     np.testing.assert_array_equal(kept, [[1, 0, 1, 0], [0, 0, 1, 1]])
     kept = np.asarray(keep_top_k_top_p(logits, 1, None)) > -1e6
     np.testing.assert_array_equal(kept, [[1, 0, 0, 0], [0, 0, 0, 1]])
-
-
-def test_what_is_cut_off_stays_so_however_low_the_temperature():
+    # What is cut off stays so, however low the temperature.
     logits = np.log(np.array([[0.5, 0.1, 0.3, 0.1]], np.float32)) / np.float32(1e-9)
     for top_k, top_p in ((2, None), (0, np.float32(0.7))):
         kept = np.asarray(keep_top_k_top_p(logits, top_k, top_p))

@@ -3,7 +3,7 @@
 import pytest
 
 from t2t_keras import matrix_peak
-from t2t_keras.cli.trained_model import TrainedModel
+from t2t_keras.trained_model import TrainedModel
 
 
 @pytest.fixture

@@ -46,14 +46,8 @@ class TwoStreams(Letters):
 
 
 def settings(**changes):
-    values = {
-        "batch_size": 60,
-        "max_length": 20,
-        "min_length_bucket": 6,
-        "length_bucket_step": 1.5,
-        "batch_shuffle_size": 3,
-    }
-    return HParams(**{**values, **changes})
+    values = {"batch_size": 60, "max_length": 20, "min_length_bucket": 6, "batch_shuffle_size": 3}
+    return HParams(**{**values, "length_bucket_step": 1.5, **changes})
 
 
 def read(problem, split, tmp_path, hp=None, start_step=0, **keywords):
@@ -81,7 +75,7 @@ def pairs(batches):
     ],
 )
 def test_an_epoch_is_what_the_shards_hold(tmp_path, monkeypatch, problem, split, flags, changes):
-    """Mixed in a buffer that is smaller than the text, too."""
+    """The buffer of shuffling is smaller than the text."""
     monkeypatch.setattr(on_the_fly, "SHUFFLED_AT_ONCE", 7)
     made = problem(**flags)
     made.generate_data(tmp_path, tmp_path)
@@ -130,7 +124,7 @@ def test_starting_at_a_step_equals_skipping_those_before(tmp_path):
     equal(list(rest.as_numpy_iterator()), whole[29:])
     other = list(read(TwoStreams(), "train", tmp_path, seed=4).take(40).as_numpy_iterator())
     assert any(
-        a["inputs"].tolist() != b["inputs"].tolist() for a, b in zip(whole, other, strict=True)
+        not np.array_equal(a["inputs"], b["inputs"]) for a, b in zip(whole, other, strict=True)
     )
 
 
@@ -187,14 +181,24 @@ class Nothing(Letters):
 
 
 class Words(Letters):
+    is_generate_per_split = True
     vocab_type = VocabType.TOKEN
-    text = [("known", "known"), ("strange", "known")]
 
     def generate_samples(self, data_dir, tmp_dir, split):
-        for inputs, targets in self.text:
-            yield {"inputs": inputs, "targets": targets}
+        yield {"inputs": "known", "targets": "known"}
+        yield {"inputs": "strange", "targets": "known"}
 
-    is_generate_per_split = True
+
+class Broken(TwoStreams):
+    def generate_samples(self, data_dir, tmp_dir, split):
+        yield from [{"inputs": "a", "targets": "b"}] * 300
+        raise UserError("line 301 of the text is not UTF-8.")
+
+
+class Half(TwoStreams):
+    def generate_samples(self, data_dir, tmp_dir, split):
+        yield from [{"inputs": "a", "targets": "b"}] * 300
+        yield {"inputs": "a"}
 
 
 @pytest.mark.parametrize(
@@ -211,48 +215,26 @@ def test_what_cannot_be_read_on_the_fly(tmp_path, problem, changes, message):
         read(problem(), "train", tmp_path, settings(**changes))
 
 
-def test_a_word_that_is_not_in_the_list_is_named(tmp_path):
+@pytest.mark.parametrize(
+    ("problem", "message"),
+    [
+        (Words, r"no replacement for it: \"?strange"),
+        (Broken, r"^line 301 of the text is not UTF-8\.$"),
+        (
+            Half,
+            "^A dev sample of half has no 'targets'; every sample needs the fields inputs, targets.$",
+        ),
+    ],
+)
+def test_what_is_wrong_in_the_text_reaches_the_user_in_a_line(tmp_path, problem, message):
     (tmp_path / Words().vocab_filename).write_text("<pad>\n<EOS>\nknown\n")
-    with (
-        pytest.raises(UserError, match=r"no replacement for it: \"?strange") as raised,
-        plain_errors(),
-    ):
-        list(read(Words(), "dev", tmp_path))
+    with pytest.raises(UserError, match=message) as raised, plain_errors():
+        list(read(problem(), "dev", tmp_path))
     assert "\n" not in str(raised.value)
 
 
-def test_an_error_in_the_text_reaches_the_user_as_it_is(tmp_path):
-    class Broken(TwoStreams):
-        def generate_samples(self, data_dir, tmp_dir, split):
-            for _ in range(300):
-                yield {"inputs": "a", "targets": "b"}
-            raise UserError("line 301 of the text is not UTF-8.")
-
-    batches = read(Broken(), "dev", tmp_path)
-    with pytest.raises(UserError, match=r"^line 301 of the text is not UTF-8\.$"), plain_errors():
-        for _ in batches:
-            pass
-
-
-def test_a_sample_without_a_side_is_told(tmp_path):
-    class Half(TwoStreams):
-        def generate_samples(self, data_dir, tmp_dir, split):
-            yield from [{"inputs": "a", "targets": "b"}] * 300
-            yield {"inputs": "a"}
-
-    batches = read(Half(), "dev", tmp_path)
-    message = (
-        "^A dev sample of half has no 'targets'; every sample needs the fields inputs, targets.$"
-    )
-    with pytest.raises(UserError, match=message), plain_errors():
-        list(batches)
-
-
 def test_a_negative_setting_shuffles_and_cuts_nothing(tmp_path):
-    """As 0 does."""
-    negative, zero = (
-        settings(batch_shuffle_size=n, max_input_seq_length=n, max_target_seq_length=n)
-        for n in (-1, 0)
-    )
-    batches = [read(TwoStreams(), "train", tmp_path, hp).take(5) for hp in (negative, zero)]
+    names = ("batch_shuffle_size", "max_input_seq_length", "max_target_seq_length")
+    given = [settings(**dict.fromkeys(names, number)) for number in (-1, 0)]
+    batches = [read(TwoStreams(), "train", tmp_path, hp).take(5) for hp in given]
     equal(*(list(b.as_numpy_iterator()) for b in batches))

@@ -44,19 +44,18 @@ def installed_data():
     return {"t2t_keras/py.typed", *(path.relative_to(ROOT).as_posix() for path in pages)}
 
 
+def run(code, *arguments, cwd):
+    command = [sys.executable, "-c", code, *arguments]
+    done = subprocess.run(command, cwd=cwd, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
 def build(source, kind, directory):
     """Builds a "wheel" or "sdist" of a source tree with setuptools alone, and returns its path."""
     code = "import sys; from setuptools import build_meta as b; print(getattr(b, sys.argv[1])(sys.argv[2]))"
     directory.mkdir()
-    done = subprocess.run(
-        [sys.executable, "-c", code, f"build_{kind}", str(directory)],
-        cwd=source,
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert done.returncode == 0, done.stderr
-    return directory / done.stdout.splitlines()[-1]
+    return directory / run(code, f"build_{kind}", str(directory), cwd=source).splitlines()[-1]
 
 
 @pytest.fixture(scope="module")
@@ -69,6 +68,17 @@ def wheel_and_sdist(tmp_path_factory):
 def names_in(wheel):
     with zipfile.ZipFile(wheel) as archive:
         return set(archive.namelist())
+
+
+def test_pypi_would_show_the_readme(wheel_and_sdist):
+    pytest.importorskip("twine")
+    done = subprocess.run(
+        [sys.executable, "-m", "twine", "check", "--strict", *map(str, wheel_and_sdist)],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stdout
 
 
 def test_every_package_is_listed():
@@ -92,12 +102,8 @@ def test_wheel_declares_a_script_for_every_command(wheel_and_sdist):
         (path,) = (n for n in archive.namelist() if n.endswith("/entry_points.txt"))
         text = archive.read(path).decode()
     scripts = dict(re.findall(r"^(t2t-keras-\w+) = ([\w.:]+)$", text, re.MULTILINE))
-    commands = {p.stem for p in (ROOT / "t2t_keras/cli").glob("*.py")} - {
-        "__init__",
-        "app",
-        "options",
-        "trained_model",
-    }
+    none = {"__init__", "app", "options"}
+    commands = {path.stem for path in (ROOT / "t2t_keras/cli").glob("*.py")} - none
     assert scripts == {f"t2t-keras-{name}": f"t2t_keras.cli.{name}:run" for name in commands}
 
 
@@ -119,19 +125,8 @@ def test_wheel_imports_away_from_the_repository(wheel_and_sdist, tmp_path):
         "import t2t_keras as t2t; import t2t_keras.problems.numbers.pairs;"
         "print(t2t.__file__, t2t.problems.__file__, t2t.registry.hparams('transformer_big').num_heads)"
     )
-    done = subprocess.run(
-        [
-            sys.executable,
-            "-c",
-            f"import sys; sys.path.insert(0, {str(tmp_path / 'site')!r}); {code}",
-        ],
-        cwd=tmp_path,
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert done.returncode == 0, done.stderr
-    top, problems, heads = done.stdout.split()
+    site = f"import sys; sys.path.insert(0, {str(tmp_path / 'site')!r}); "
+    top, problems, heads = run(site + code, cwd=tmp_path).split()
     assert Path(top) == tmp_path / "site/t2t_keras/__init__.py"
     assert Path(problems) == tmp_path / "site/t2t_keras/problems/__init__.py"
     assert heads == "16"

@@ -61,34 +61,33 @@ def test_a_file_is_read_again_only_when_it_has_changed(tmp_path):
 
 
 @pytest.mark.parametrize("block", [1, 3, 7, 1 << 20])
-def test_a_line_that_is_not_utf8_is_named(tmp_path, suffix, monkeypatch, block):
+def test_characters_may_span_blocks_and_a_line_that_is_not_utf8_is_named(
+    tmp_path, suffix, monkeypatch, block
+):
     monkeypatch.setattr(pair_readers, "_BLOCK", block)
+    assert text_size(write(tmp_path / f"b{suffix}", "größe 😀\nẞ\n")).lines == 2
     path = write(tmp_path / f"a{suffix}", "größe\nwörter\n".encode() + b"zw\xc3\nvier\n")
     with pytest.raises(UserError, match=r"a(\.gz)?, line 3: not UTF-8 \(byte 0xc3 at column 3\)"):
         text_size(path)
+    with pytest.raises(UserError, match=r"c, line 2: not UTF-8"):
+        text_size(write(tmp_path / "c", b"eins\nzwei\xc3"))
 
 
-@pytest.mark.parametrize("block", [1, 3, 7])
-def test_characters_may_span_blocks(tmp_path, monkeypatch, block):
-    monkeypatch.setattr(pair_readers, "_BLOCK", block)
-    assert text_size(write(tmp_path / "a", "größe 😀\nẞ\n")).lines == 2
+def test_files_that_cannot_be_read(tmp_path):
+    (tmp_path / "a.gz").write_bytes(gzip.compress(b"text" * 100)[:-9])
+    with pytest.raises(UserError, match=r"a\.gz is not a whole gzip file"):
+        text_size(tmp_path / "a.gz")
+    with pytest.raises(UserError, match=r"Cannot read .*absent: No such file"):
+        text_size(tmp_path / "absent")
 
 
-@pytest.mark.parametrize(
-    ("name", "content", "message"),
-    [
-        ("a", b"eins\nzwei\xc3", r"a, line 2: not UTF-8"),
-        ("a.gz", None, r"a\.gz is not a whole gzip file"),
-        ("absent", None, r"Cannot read .*absent: No such file"),
-    ],
-)
-def test_files_that_cannot_be_read(tmp_path, name, content, message):
-    if content:
-        write(tmp_path / name, content)
-    elif name != "absent":
-        (tmp_path / name).write_bytes(gzip.compress(b"text" * 100)[:-9])
-    with pytest.raises(UserError, match=message):
-        text_size(tmp_path / name)
+def test_a_line_without_end_is_no_text(tmp_path, suffix, monkeypatch):
+    monkeypatch.setattr(pair_readers, "_BLOCK", 100)
+    monkeypatch.setattr(pair_readers, "LINE_BYTES", 1000)
+    assert text_size(write(tmp_path / f"a{suffix}", ("x" * 999 + "\n") * 3)).lines == 3
+    path = write(tmp_path / f"b{suffix}", "x\n" + "x" * 1200)
+    with pytest.raises(UserError, match=r"b(\.gz)?, line 2: longer than"):
+        text_size(path)
 
 
 def test_parallel_files_are_parallel(tmp_path):
@@ -104,7 +103,8 @@ def test_parallel_files_are_parallel(tmp_path):
 def test_pairs_are_stripped_lines(tmp_path, suffix):
     first = write(tmp_path / f"a{suffix}", " one \r\n\ntwo\u2028lines\rhere\n\u00a0four")
     second = write(tmp_path / f"b{suffix}", "\teins\nzwei\ndrei\nvier\n")
-    assert list(read_pairs(first, second)) == [
+    found = list(read_pairs(first, second))
+    assert found == [
         ("one", "eins"),
         ("", "zwei"),
         ("two\u2028lines\rhere", "drei"),
@@ -128,37 +128,28 @@ def test_memory_does_not_grow_with_the_corpus(tmp_path):
 # SGM
 
 SOURCE_SGM = """<srcset setid="newstest" srclang="any">
-<doc sysid="ref" docid="a" genre="news" origlang="en">
-<hl>
+<doc sysid="ref" docid="a" genre="news" origlang="en"><hl>
 <seg id="1"> Profit &amp; loss </seg>
-</hl>
-<p>
+</hl><p>
 <seg id="2">A cat.</seg>
 <seg id="3">Unfinished
 </seg>
-</p>
-</doc>
-</srcset>
+</p></doc></srcset>
 """
 TARGET_SGM = """<refset setid="newstest" srclang="any" trglang="de">
-<doc sysid="ref" docid="a" genre="news" origlang="en">
 <seg id="1">Gewinn &lt; Verlust</seg>
   <seg id="2"></seg>
 <seg id="3">Drei.</seg>
-</doc>
 </refset>
 """
 
 
 def test_sgm_segments_go_together(tmp_path, suffix):
-    """As `_preprocess_sgm` of T2T: entities stay, a segment that goes on is nothing."""
+    """T2T's `_preprocess_sgm` leaves entities alone, and a segment that goes on is nothing."""
     first = write(tmp_path / f"src.en.sgm{suffix}", SOURCE_SGM)
     second = write(tmp_path / f"ref.de.sgm{suffix}", TARGET_SGM)
-    assert list(read_sgm(first, second)) == [
-        ("Profit &amp; loss", "Gewinn &lt; Verlust"),
-        ("A cat.", ""),
-        ("", "Drei."),
-    ]
+    pairs = [("Profit &amp; loss", "Gewinn &lt; Verlust"), ("A cat.", ""), ("", "Drei.")]
+    assert list(read_sgm(first, second)) == pairs
 
 
 def test_sgm_files_of_different_sets(tmp_path):
@@ -173,13 +164,8 @@ def test_sgm_files_of_different_sets(tmp_path):
 # TMX
 
 
-def test_tmx_units_are_pairs(tmp_path, suffix):
-    """Entities as in T2T's `_raw_sentences`: "&" first, so that some are replaced twice."""
-    path = write(
-        tmp_path / f"a.tmx{suffix}",
-        """<?xml version="1.0" encoding="UTF-8"?>
-<tmx version="1.4">
- <body>
+TMX = """<?xml version="1.0" encoding="UTF-8"?>
+<tmx version="1.4"><body>
   <tu tuid="1" datatype="Text">
    <prop type="score">0.9</prop>
    <tuv xml:lang="en">
@@ -197,25 +183,23 @@ def test_tmx_units_are_pairs(tmp_path, suffix):
    <tuv xml:lang="en"><seg>two</seg></tuv>
    <tuv xml:lang="de"><seg></seg></tuv>
   </tu>
- </body>
-</tmx>
-""",
-    )
-    assert list(read_tmx(path)) == [
-        ('Tom & Jerry <3 "cheese"', "Tom & Jerry < 3 \"Käse'"),
-        ("one", "eins"),
-        None,
-        ("two", ""),
-    ]
+</body></tmx>
+"""
+
+
+def test_tmx_units_are_pairs(tmp_path, suffix):
+    """Entities as in T2T's `_raw_sentences`: "&" first, so that some are replaced twice."""
+    first = ('Tom & Jerry <3 "cheese"', "Tom & Jerry < 3 \"Käse'")
+    found = list(read_tmx(write(tmp_path / f"a.tmx{suffix}", TMX)))
+    assert found == [first, ("one", "eins"), None, ("two", "")]
 
 
 # Tables
 
 
 def test_tables_give_two_columns(tmp_path, suffix):
-    path = write(
-        tmp_path / f"a.tsv{suffix}", 'x\ty\teins\t one \nno tab\nx\ty\tz\nx\ty\t\tquo"te\n'
-    )
+    rows = 'x\ty\teins\t one \nno tab\nx\ty\tz\nx\ty\t\tquo"te\n'
+    path = write(tmp_path / f"a.tsv{suffix}", rows)
     assert list(read_tsv(path, 3, 2)) == [("one", "eins"), None, None, ('quo"te', "")]
 
 
@@ -226,9 +210,6 @@ def test_what_is_left_out_is_counted(tmp_path):
     write(tmp_path / "d.tmx", "<tu><seg>x</seg></tu>\n<tu><seg>y</seg><seg>z</seg></tu>\n")
     dropped = Counter()
     sources = [["", ("a", "b")], ["", ("tsv", 1, 0, "*.tsv")], ["", ("tmx", "d.tmx")]]
-    assert list(read_sources(tmp_path, sources, dropped)) == [
-        ("one", "eins"),
-        ("four", "vier"),
-        ("y", "z"),
-    ]
+    found = list(read_sources(tmp_path, sources, dropped))
+    assert found == [("one", "eins"), ("four", "vier"), ("y", "z")]
     assert dropped == {"empty": 3, "malformed": 2}

@@ -31,7 +31,7 @@ BEYOND_4_PERCENT = {"paper_table3_c_n2", "paper_table3_c_d256", "paper_table3_c_
 
 @pytest.mark.parametrize("name", PRINTED)
 def test_parameters_are_those_that_the_paper_prints(name):
-    """Within 4 %, all but three rows, which no shared vocabulary of 37,000 explains."""
+    """Counts agree within 4 % but for three rows, which no shared vocabulary of 37,000 explains."""
     millions, percent = PRINTED[name]
     assert paper.row(name).paper_parameters == millions
     counted = count_parameters(registry.hparams(name), 37_000, 37_000).total / 1e6
@@ -40,13 +40,8 @@ def test_parameters_are_those_that_the_paper_prints(name):
     assert (abs(off) < 4) == (name not in BEYOND_4_PERCENT)
 
 
-def test_other_rows_print_no_parameters():
-    printed = {name for name in NAMES if paper.row(name).paper_parameters}
-    assert printed == PRINTED.keys()
-
-
 def test_rows_of_table_3_have_the_parameters_of_a_vocabulary_of_41100():
-    """Solved for the vocabulary, all but the big model agree within what was rounded off."""
+    """A vocabulary of 41,100 explains all counts but the big model's, within what was rounded off."""
     for name, (millions, _) in PRINTED.items():
         if "big" in name:
             continue
@@ -156,6 +151,8 @@ def test_decoding_and_averaging_belong_to_a_row():
 
 
 def test_every_row_has_a_set_and_a_problem():
+    """Rows and `paper_` sets have the same names, and rows with printed parameters are known here."""
+    assert {name for name in NAMES if paper.row(name).paper_parameters} == PRINTED.keys()
     for row in paper.ROWS.values():
         assert registry.hparams(row.name).set_name == row.name
         assert registry.problem(row.problem).name == row.problem
@@ -168,7 +165,7 @@ def test_every_row_has_a_set_and_a_problem():
 
 @pytest.mark.parametrize(("name", "hours"), [("paper_base", 12), ("paper_big", 3.5 * 24)])
 def test_the_paper_multiplies_hours_devices_and_capacity(name, hours):
-    """Section 5.2 and the note to section 6.1: 8 P100 of 9.5 TFLOP/s."""
+    """The paper's FLOPs are hours x 8 P100 x 9.5 TFLOP/s (section 5.2 and the note to section 6.1)."""
     assert paper.row(name).paper_flops == pytest.approx(8 * hours * 3600 * 9.5e12, rel=0.01)
 
 
@@ -180,7 +177,7 @@ def test_base_takes_the_papers_hours_at_thirty_per_cent():
 
 
 def test_operations_by_hand():
-    """One layer of 4 channels, 8 in feed-forward; sentences of 3 and 5; a vocabulary of 10."""
+    """FLOPs of a layer of 4 channels, 8 in feed-forward; sentences of 3 and 5; a vocabulary of 10."""
     hp = registry.hparams("paper_base,num_hidden_layers=1,hidden_size=4,filter_size=8,num_heads=2")
     source, target = forward_flops(hp, 10, 3, 5)
     attention, feed_forward = 4 * 4 * 4, 2 * 4 * 8

@@ -1,10 +1,10 @@
 """Problems of parsing: the files they read, what becomes of the trees, and their F1."""
 
-import gzip
 import json
 
 import pytest
 import toy
+from corpus_files import stored_texts, write_lines as write
 from random_trees import sentences
 
 from t2t_keras import checkpoints, registry
@@ -27,13 +27,6 @@ SMALL = (
     "learning_rate_constant=0.6,attention_dropout=0.0,relu_dropout=0.0,"
     "layer_prepostprocess_dropout=0.0"
 )
-
-
-def write(path, trees):
-    """A tree a line."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    content = "".join(tree + "\n" for tree in trees).encode()
-    path.write_bytes(gzip.compress(content) if path.suffix == ".gz" else content)
 
 
 def write_section(folder, trees):
@@ -78,14 +71,10 @@ def test_sections_of_the_penn_treebank(tmp_path, place, capfd):
     for number, trees in by_section.items():
         write_section(tmp_path / place / f"{number:02}", trees)
     problem = registry.problem("parsing_english_ptb16k")
-    in_order = {
-        n: [pair(tree) for tree in trees[::2] + trees[1::2]] for n, trees in by_section.items()
-    }
-    assert samples(problem, tmp_path, "train") == [
-        sample for number in range(2, 22) for sample in in_order[number]
-    ]
-    assert samples(problem, tmp_path, "dev") == in_order[22]
-    assert samples(problem, tmp_path, "test") == in_order[23]
+    in_order = {n: [pair(tree) for tree in t[::2] + t[1::2]] for n, t in by_section.items()}
+    train = [sample for number in range(2, 22) for sample in in_order[number]]
+    for split, expected in (("train", train), ("dev", in_order[22]), ("test", in_order[23])):
+        assert samples(problem, tmp_path, split) == expected
     assert capfd.readouterr().err == ""
 
 
@@ -93,9 +82,8 @@ def test_a_section_that_is_absent_is_told(tmp_path, capfd):
     for number in (2, *range(4, 21)):
         write_section(tmp_path / f"{number:02}", sentences(2, number))
     assert len(samples(registry.problem("parsing_english_ptb16k"), tmp_path, "train")) == 36
-    assert (
-        capfd.readouterr().err == f"warning: {tmp_path} has no section 03, 21: reading without it\n"
-    )
+    told = f"warning: {tmp_path} has no section 03, 21: reading without it\n"
+    assert capfd.readouterr().err == told
 
 
 @pytest.mark.parametrize("name", ["wsj.train.trees", "wsjTrain.trees.gz", "02-21.10way.clean"])
@@ -106,21 +94,11 @@ def test_files_of_a_tree_a_line(tmp_path, name):
     assert samples(problem, tmp_path, "train") == [pair(tree) for tree in trees]
 
 
-def test_directories_of_such_files(tmp_path):
-    trees = sentences(6, seed=1)
-    for part in range(3):
-        write(tmp_path / "train" / f"{part}.trees.gz", trees[2 * part :][:2])
-    problem = registry.problem("parsing_english_gum")
-    assert samples(problem, tmp_path, "train") == [pair(tree) for tree in trees]
-
-
 def test_icelandic_has_its_own_vocabulary_a_side(tmp_path):
     for split, count in (("train", 300), ("dev", 20)):
         pairs = [pair(tree) for tree in sentences(count, seed=count)]
         lines = [f"{line['inputs']} \t{line['targets']}" for line in pairs]
-        (tmp_path / f"parsing_{split}.pairs").write_text(
-            "\n".join([*lines, "no tree", "\tS /S", ""])
-        )
+        write(tmp_path / f"parsing_{split}.pairs", [*lines, "no tree", "\tS /S"])
     problem = registry.problem("parsing_icelandic16k")
     problem.generate_data(tmp_path, tmp_path)
     assert problem.dropped == {"empty": 2}  # of each split
@@ -130,12 +108,10 @@ def test_icelandic_has_its_own_vocabulary_a_side(tmp_path):
     encoders = problem.get_feature_encoders(tmp_path)
     inputs = tmp_path / "ice_source.tokens.vocab.16384"
     targets = tmp_path / "ice_target.tokens.vocab.256"
-    assert encoders["inputs"].vocab_size == len(inputs.read_text().splitlines())
-    assert encoders["targets"].vocab_size == len(targets.read_text().splitlines())
-    assert (
-        encoders["targets"].decode(encoders["targets"].encode(pairs[0]["targets"]))
-        == (pairs[0]["targets"])
-    )
+    for side, file in (("inputs", inputs), ("targets", targets)):
+        assert encoders[side].vocab_size == len(file.read_text().splitlines())
+    tags = pairs[0]["targets"]
+    assert encoders["targets"].decode(encoders["targets"].encode(tags)) == tags
     assert (problem.input_space_id, problem.target_space_id) == (18, 19)
     assert problem.loss_multiplier == 2.5
     # Whatever the file holds, the table of trees has 256 rows, as in T2T.
@@ -158,14 +134,12 @@ def assert_a_checkpoint_of_t2t_decodes(directory, inputs, targets):
     model = Transformer(hp, source_vocab_size=inputs, target_vocab_size=targets)
     checkpoints.save_t2t(model, str(directory / "run" / "model.ckpt-1"))
     (directory / "run" / "hparams.json").write_text(json.dumps(hp.to_dict()))
-    (directory / "lines").write_text("tea\n")
+    write(directory / "lines", ["tea"])
     done = toy.command(
         "decode",
-        "--problem=parsing_icelandic16k",
-        f"--data_dir={directory}",
-        f"--checkpoint_path={directory / 'run'}",
+        *("--problem=parsing_icelandic16k", f"--data_dir={directory}"),
+        *(f"--checkpoint_path={directory / 'run'}", f"--decode_to_file={directory / 'out'}"),
         f"--decode_from_file={directory / 'lines'}",
-        f"--decode_to_file={directory / 'out'}",
         "--decode_hparams=beam_size=2,extra_length=2",
     )
     assert done.returncode == 0, done.stderr
@@ -176,77 +150,38 @@ def assert_a_checkpoint_of_t2t_decodes(directory, inputs, targets):
     assert (begun.model.source_vocab_size, begun.model.target_vocab_size) == (inputs, targets)
 
 
+TREES = "train data of parsing_english_ptb16k needs trees in brackets, such as (TOP (NP (NN tea))), in {}; "
+
+
 @pytest.mark.parametrize(
     "name, there, expected",
     [
-        (
-            "parsing_english_ptb16k",
-            [],
-            "train data of parsing_english_ptb16k needs trees in brackets, such as (TOP (NP (NN tea))), "
-            "in {}; absent: wsj.train.trees or wsjTrain.trees or 02-21.10way.clean (one tree per line) or "
-            "sections 02 to 21 (02/*.mrg, also below wsj, ",
-        ),
-        (
-            "parsing_english_ptb16k",
-            ["wsj.train.trees"],
-            "absent: wsj.dev.trees or wsjEval.trees or ",
-        ),
-        (
-            "parsing_english_semisup32k",
-            ["wsj.train.trees", "berkeley_parser.trees"],
-            "absent: high_confidence.trees (one tree per line). Place them there, plain or .gz, or give "
-            "another --tmp_dir.",
-        ),
-        ("wsj_parsing", [], "absent: wsjTrain.trees (one tree per line)."),
-        (
-            "parsing_english_gum",
-            ["train.trees", "test.trees"],
-            "absent: dev.trees (one tree per line).",
-        ),
+        ("english_ptb16k", [], TREES + "absent: wsj.train.trees or wsjTrain.trees or 02-21.10way.clean (one tree per line) or sections 02 to 21 (02/*.mrg, also below wsj, "),
+        ("english_ptb16k", ["wsj.train.trees"], "absent: wsj.dev.trees or wsjEval.trees or "),
+        ("english_semisup32k", ["wsj.train.trees", "berkeley_parser.trees"], "absent: high_confidence.trees (one tree per line). Place them there, plain or .gz, or give another --tmp_dir."),
+        ("english_gum", ["train.trees", "test.trees"], "absent: dev.trees (one tree per line)."),
     ],
-)
+)  # fmt: skip
 def test_absent_files_are_told_before_anything_is_written(tmp_path, name, there, expected):
     for file in there:
         write(tmp_path / file, sentences(3, seed=0))
     with pytest.raises(UserError) as error:
-        registry.problem(name).generate_data(tmp_path / "data", tmp_path)
+        registry.problem(f"parsing_{name}").generate_data(tmp_path / "data", tmp_path)
     assert expected.format(tmp_path) in str(error.value)
     assert "\n" not in str(error.value)
     assert not (tmp_path / "data").exists()
 
 
-def test_the_command_tells_a_wrong_bracket_in_a_line(tmp_path):
-    for split in SPLITS:
-        write(tmp_path / f"{split}.trees", ["(TOP (NP (NN a)))", "(TOP (NP (NN b))"])
-    flags = [f"--data_dir={tmp_path}", f"--tmp_dir={tmp_path}", "--problem=parsing_english_gum"]
-    done = toy.command("datagen", *flags)
-    assert done.returncode == 2
-    assert (
-        f"{tmp_path}/train.trees, line 2: the tree that begins here is not closed"
-        in toy.complaint(done)
-    )
-
-
 # What becomes of the trees
 
 
-def test_trees_come_back_from_the_shards(treebank, data_dir):
+def test_trees_come_back_from_the_shards(data_dir):
     problem = registry.problem("parsing_english_gum")
-    encoders = problem.get_feature_encoders(data_dir)
-    found = []
-    hp = HParams(batch_size=512, max_length=256)
-    for batch in dataset(problem, "dev", data_dir, hp, repeat=False):
-        for row in zip(batch["inputs"].numpy(), batch["targets"].numpy(), strict=True):
-            words, tags = (
-                encoders[side].decode([int(i) for i in ids if i > 1])
-                for side, ids in zip(("inputs", "targets"), row, strict=True)
-            )
-            found.append(to_tree(words, tags))
-    gold = gzip.decompress((treebank / "dev.trees.gz").read_bytes()).decode().splitlines()
-    assert sorted(found) == sorted(str(strip_for_parsing(parse_tree(tree))) for tree in gold)
-    assert encoders["targets"].encode("NP /NP") == [
-        encoders["targets"].encode(symbol)[0] for symbol in ("NP", "/NP")
-    ]
+    found = [to_tree(words, tags) for words, tags in stored_texts(problem, "dev", data_dir)]
+    gold = [str(strip_for_parsing(parse_tree(tree))) for tree in sentences(60, seed=1)]
+    assert sorted(found) == sorted(gold)
+    encoder = problem.get_feature_encoders(data_dir)["targets"]
+    assert encoder.encode("NP /NP") == [encoder.encode(tag)[0] for tag in ("NP", "/NP")]
 
 
 def test_vocabularies_are_of_the_training_trees_alone(tmp_path):
@@ -310,8 +245,8 @@ def test_t2ts_problem_strips_the_outermost_bracket_alone(tmp_path):
         {"inputs": "a", "targets": "NN"},
     ]
     assert list(problem.generate_text_for_vocab(tmp_path, tmp_path))[2:] == ["a", "NN"]
-    (tmp_path / "wsj.train.text.txt").write_text("of T2T\n" * 1500)
-    (tmp_path / "wsj.train.tags.txt").write_text("IN NN\n" * 1500)
+    write(tmp_path / "wsj.train.text.txt", ["of T2T"] * 1500)
+    write(tmp_path / "wsj.train.tags.txt", ["IN NN"] * 1500)
     assert list(problem.generate_text_for_vocab(tmp_path, tmp_path)) == ["of T2T", "IN NN"] * 1000
     assert problem.vocab_filename == "vocab.wsj_parsing.32768.subwords"
 
@@ -360,14 +295,11 @@ def test_learns_to_parse(data_dir, tmp_path, capsys):
     assert command.line(figures).endswith(f"  F1 {figures['f1']:.2f}")
 
 
-@pytest.mark.parametrize(
-    "settings",
-    [
-        TrainSettings(best_metric="bleu"),
-        TrainSettings(early_stopping=EarlyStopping(steps=1, metric="bleu")),
-    ],
-)
+NO_BLEU = ({"best_metric": "bleu"}, {"early_stopping": EarlyStopping(steps=1, metric="bleu")})
+
+
+@pytest.mark.parametrize("settings", NO_BLEU)
 def test_there_is_no_bleu_of_trees(data_dir, tmp_path, settings):
     problem, hp = registry.problem("parsing_english_gum"), registry.hparams(SMALL)
     with pytest.raises(UserError, match="_gum has no bleu: name loss, accuracy or f1"):
-        Trainer(problem, hp, str(data_dir), str(tmp_path), settings)
+        Trainer(problem, hp, str(data_dir), str(tmp_path), TrainSettings(**settings))

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, strategies as st
 from random_trees import trees
 
-import t2t_keras as t2t
+from t2t_keras import parsing
 from t2t_keras.errors import UserError
 from t2t_keras.parsing import (
     Repairs,
@@ -64,12 +64,9 @@ def test_a_tree_without_words_is_one(text):
     assert parse_tree(text).tagged_words() == []
 
 
-def test_words_keep_spaces_that_are_not_ascii():
+def test_words_keep_spaces_that_are_not_ascii_and_brackets_become_escapes():
     tree = parse_tree("(TOP (NP (CD 10\u00a0000) (NN x\u2028y)))")
     assert tree.tagged_words() == [("CD", "10\u00a0000"), ("NN", "x\u2028y")]
-
-
-def test_brackets_in_words_are_written_as_escapes():
     assert str(Tree("TOP", (Tree("NN", ("f(x)",)),))) == "(TOP (NN f-LRB-x-RRB-))"
 
 
@@ -105,7 +102,7 @@ def test_wrong_brackets_are_told_with_their_line(tmp_path, text, line, words):
 @pytest.mark.parametrize("text, number", [("", 0), ("(A b) (C d)", 2)])
 def test_one_tree_is_one(text, number):
     with pytest.raises(UserError, match=f"one tree in brackets, got {number}"):
-        t2t.parsing.linearize(text)
+        linearize(text)
 
 
 # Stripping
@@ -133,11 +130,9 @@ def test_stripping_as_usual_for_parsing(text, stripped):
 
 
 def test_linearization_by_hand():
-    assert t2t.parsing.linearize("(TOP (NP (NN x)))") == ("x", "NP NN /NP")
-    assert linearize("( (S (NP-1 (PRP I)) (VP (VBP see)) (. .)) )") == (
-        "I see .",
-        "S NP-1 PRP /NP-1 VP VBP /VP . /S",
-    )
+    assert linearize("(TOP (NP (NN x)))") == ("x", "NP NN /NP")
+    words, tags = linearize("( (S (NP-1 (PRP I)) (VP (VBP see)) (. .)) )")
+    assert (words, tags) == ("I see .", "S NP-1 PRP /NP-1 VP VBP /VP . /S")
     assert linearize(Tree("TOP", (Tree("NN", ("x",)),))) == ("x", "NN")
 
 
@@ -156,4 +151,4 @@ def test_a_treebank_comes_back(path):
     for line, tree in itertools.islice(trees, 2000):
         assert str(tree) == line
         stripped = strip_for_parsing(tree)
-        assert t2t.parsing.repair_tree(*linearize(stripped)) == (stripped, Repairs())
+        assert parsing.repair_tree(*linearize(stripped)) == (stripped, Repairs())

@@ -1,28 +1,25 @@
 """Problems: their names, their vocabularies, and the data they generate from raw text."""
 
-import gzip
-import tarfile
+import re
 
 import pytest
+from corpus_files import stored_texts as stored, write_lines
 
 from t2t_keras import registry
-from t2t_keras.data import Problem, SpaceID, Text2TextProblem, TranslateProblem, VocabType, dataset
+from t2t_keras.data import Problem, SpaceID, Text2TextProblem, TranslateProblem, VocabType
 from t2t_keras.data.on_the_fly import stored_encoders
 from t2t_keras.data.shards import count_examples, find_shards
-from t2t_keras.data.sources.download import fetch
 from t2t_keras.data.translate import TwoVocabularyProblem, source_files
 from t2t_keras.errors import UserError
-from t2t_keras.settings import HParams
 from t2t_keras.text import ByteTextEncoder
 
 ENGLISH = ["A dog runs.", "A cat sleeps.", "Two dogs run.", "The cat and the dog.", "A man."]
 GERMAN = [
-    "Ein Hund läuft.",
-    "Eine Katze schläft.",
-    "Zwei Hunde laufen.",
-    "Katze, Hund.",
-    "Ein Mann.",
-]
+    "Ein Hund läuft.", "Eine Katze schläft.", "Zwei Hunde laufen.", "Katze, Hund.", "Ein Mann."
+]  # fmt: skip
+
+
+SPLITS = [{"split": "train", "shards": 2}, {"split": "dev", "shards": 1}]
 
 
 class ToyPairs(Text2TextProblem):
@@ -30,7 +27,7 @@ class ToyPairs(Text2TextProblem):
 
     is_generate_per_split = True
     vocab_type = VocabType.CHARACTER
-    dataset_splits = [{"split": "train", "shards": 2}, {"split": "dev", "shards": 1}]
+    dataset_splits = SPLITS
 
     def generate_samples(self, data_dir, tmp_dir, split):
         for number in range(6 if split == "train" else 3):
@@ -41,38 +38,17 @@ class ToyFiles(TranslateProblem):
     """Two files in tmp_dir for training and dev alike."""
 
     approx_vocab_size = 64
-    dataset_splits = [{"split": "train", "shards": 2}, {"split": "dev", "shards": 1}]
+    dataset_splits = SPLITS
 
     def source_data_files(self, split):
         return [["", ("a.en", "a.de")]]
 
 
-def write_text(path, lines):
-    content = "".join(line + "\n" for line in lines).encode()
-    path.write_bytes(gzip.compress(content) if path.suffix == ".gz" else content)
-
-
-def stored(problem, split, data_dir):
-    """The (inputs, targets) texts of a split as the model sees them."""
-    hp = HParams(batch_size=64, max_length=64)
-    encoders = problem.get_feature_encoders(data_dir)
-    texts = []
-    for batch in dataset(problem, split, data_dir, hp, repeat=False):
-        for row in zip(batch["inputs"].numpy(), batch["targets"].numpy(), strict=True):
-            sides = dict(zip(("inputs", "targets"), row, strict=True))
-            ids = {side: [int(i) for i in row if i] for side, row in sides.items()}
-            assert {side: row[-1] for side, row in ids.items()} == {"inputs": 1, "targets": 1}
-            texts.append(tuple(encoders[side].decode(row[:-1]) for side, row in ids.items()))
-    return sorted(texts)
-
-
 @pytest.fixture
 def folders(tmp_path):
-    data_dir, tmp_dir = tmp_path / "data", tmp_path / "tmp"
-    tmp_dir.mkdir()
-    write_text(tmp_dir / "a.en", ENGLISH)
-    write_text(tmp_dir / "a.de", GERMAN)
-    return data_dir, tmp_dir
+    write_lines(tmp_path / "tmp" / "a.en", ENGLISH)
+    write_lines(tmp_path / "tmp" / "a.de", GERMAN)
+    return tmp_path / "data", tmp_path / "tmp"
 
 
 # Names and directions
@@ -93,10 +69,8 @@ def test_names(flags, name):
 def test_defaults_are_those_of_tensor2tensor():
     problem = Text2TextProblem()
     assert problem.vocab_filename == "vocab.text2_text_problem.32768.subwords"
-    assert problem.dataset_splits == [
-        {"split": "train", "shards": 100},
-        {"split": "dev", "shards": 1},
-    ]
+    shards = {item["split"]: item["shards"] for item in problem.dataset_splits}
+    assert shards == {"train": 100, "dev": 1}
     assert problem.max_subtoken_length == 200
     assert (problem.input_space_id, problem.target_space_id) == (0, 0)
 
@@ -133,11 +107,6 @@ def test_a_hook_that_is_not_defined(base, hook, call):
         call(base())
 
 
-def test_problems_of_the_library_are_registered():
-    known = registry.list_problems()
-    assert {"text2text_tmpdir", "translate_ende_multi30k", "translate_enfr_multi30k"} <= {*known}
-
-
 # Vocabularies
 
 
@@ -152,29 +121,27 @@ def test_vocabulary_is_built_once_and_then_read(folders, monkeypatch):
     assert read.decode(read.encode(GERMAN[0])) == GERMAN[0]
 
 
-def test_absent_vocabulary(folders):
+def test_absent_vocabulary_and_a_directory_that_cannot_be_made(folders, tmp_path):
+    (tmp_path / "file").touch()
+    with pytest.raises(UserError, match="cannot be made"):
+        ToyPairs().generate_data(tmp_path / "file" / "data", folders[1])
     with pytest.raises(UserError, match="run t2t-keras-datagen --problem=toy_files --data_dir="):
         ToyFiles(was_reversed=True).get_feature_encoders(folders[0])
 
 
-def test_vocabulary_of_another_problem(folders):
-    class Borrower(ToyFiles):
-        use_vocab_from_other_problem = ToyFiles()
-
-    data_dir, tmp_dir = folders
-    Borrower().generate_data(data_dir, tmp_dir)
-    assert [path.name for path in data_dir.glob("vocab*")] == ["vocab.toy_files.64.subwords"]
-    assert Borrower().vocab_filename == "vocab.toy_files.64.subwords"
-
-
-def test_reserved_tokens_get_the_first_ids(folders):
+def test_vocabulary_of_another_problem_and_reserved_tokens(folders):
     class Marked(ToyFiles):
         additional_reserved_tokens = ["<2de>"]
 
+    class Borrower(Marked):
+        use_vocab_from_other_problem = Marked()
+
     data_dir, tmp_dir = folders
-    data_dir.mkdir()
-    encoder = Marked().get_or_create_vocab(data_dir, tmp_dir)
-    assert encoder.all_subtoken_strings[:3] == ("<pad>_", "<EOS>_", "<2de>_")  # spelled as T2T does
+    Borrower().generate_data(data_dir, tmp_dir)
+    assert [path.name for path in data_dir.glob("vocab*")] == ["vocab.marked.64.subwords"]
+    assert Borrower().vocab_filename == "vocab.marked.64.subwords"
+    tokens = Marked().get_or_create_vocab(data_dir, tmp_dir).all_subtoken_strings
+    assert tokens[:3] == ("<pad>_", "<EOS>_", "<2de>_")  # spelled as T2T does
 
 
 def test_words_of_a_given_list(folders):
@@ -185,7 +152,7 @@ def test_words_of_a_given_list(folders):
     data_dir, tmp_dir = folders
     with pytest.raises(UserError, match=r"vocab\.words\.tokens is absent: place the list of words"):
         Words().generate_data(data_dir, tmp_dir)
-    write_text(data_dir / "vocab.words.tokens", ["<pad>", "<EOS>", "<UNK>", "A", "dog"])
+    write_lines(data_dir / "vocab.words.tokens", ["<pad>", "<EOS>", "<UNK>", "A", "dog"])
     assert Words().get_or_create_vocab(data_dir, tmp_dir).encode("A big dog") == [3, 2, 4]
 
 
@@ -199,8 +166,8 @@ def test_vocabulary_sample_of_a_big_file(tmp_path, suffix):
             return [["", ("big" + suffix, "small")]]
 
     lines = [f"{number:099d}" for number in range(30_000)]
-    write_text(tmp_path / ("big" + suffix), lines)
-    write_text(tmp_path / "small", [""] * 30_000)
+    write_lines(tmp_path / ("big" + suffix), lines)
+    write_lines(tmp_path / "small", [""] * 30_000)
     taken = [line for line in Big().generate_text_for_vocab("", tmp_path) if line]
     assert taken == lines[1::2][:10_102]
 
@@ -244,20 +211,19 @@ def test_what_exists_is_left_alone(folders, monkeypatch):
     data_dir, tmp_dir = folders
     ToyPairs().generate_data(data_dir, tmp_dir)
     before = {path: path.stat().st_mtime_ns for path in data_dir.iterdir()}
-    splits = []
-    original = ToyPairs.generate_samples
-    monkeypatch.setattr(
-        ToyPairs,
-        "generate_samples",
-        lambda self, *arguments: splits.append(arguments[-1]) or original(self, *arguments),
-    )
+    splits, generate_samples = [], ToyPairs.generate_samples
+
+    def noted(self, data_dir, tmp_dir, split):
+        splits.append(split)
+        return generate_samples(self, data_dir, tmp_dir, split)
+
+    monkeypatch.setattr(ToyPairs, "generate_samples", noted)
     ToyPairs().generate_data(data_dir, tmp_dir)
     assert splits == []
     first, second = (data_dir / f"toy_pairs-train-0000{number}-of-00002" for number in range(2))
     second.unlink()
-    with pytest.raises(
-        UserError, match=r"holds 1 of 2 shards of toy_pairs \(train\): copy the missing"
-    ):
+    message = re.escape("holds 1 of 2 shards of toy_pairs (train): copy the missing")
+    with pytest.raises(UserError, match=message):
         ToyPairs().generate_data(data_dir, tmp_dir)
     assert first.stat().st_mtime_ns == before[first]
     assert {*data_dir.iterdir()} == {*before} - {second}
@@ -275,8 +241,7 @@ class ToySides(TwoVocabularyProblem, ToyFiles):
 
 
 @pytest.mark.parametrize(
-    ("problem", "name"),
-    [(ToyFiles, "vocab.toy_files.64.subwords"), (ToySides, "toy.targets")],
+    ("problem", "name"), [(ToyFiles, "vocab.toy_files.64.subwords"), (ToySides, "toy.targets")]
 )
 @pytest.mark.parametrize("is_whole", [True, False])
 def test_shards_without_their_vocabulary_get_no_other_one(folders, problem, name, is_whole):
@@ -309,34 +274,33 @@ def test_encoders_of_ones_own_need_no_vocabulary_file(folders):
 
 def test_a_pair_with_an_empty_side_is_no_translation(folders):
     data_dir, tmp_dir = folders
-    write_text(tmp_dir / "a.en", [*ENGLISH[:3], " ", ENGLISH[4]])
+    write_lines(tmp_dir / "a.en", [*ENGLISH[:3], " ", ENGLISH[4]])
     ToyFiles().generate_data(data_dir, tmp_dir)
     assert count_examples(find_shards(data_dir, "toy_files", "dev")) == 4
 
 
 def test_text2text_tmpdir(tmp_path):
     for side, lines in (("inputs", ENGLISH), ("targets", GERMAN)):
-        write_text(tmp_path / f"{side}.train.txt", [f"  {line} " for line in lines])
-        write_text(tmp_path / f"{side}.eval.txt", lines[:2])
+        write_lines(tmp_path / f"{side}.train.txt", [f"  {line} " for line in lines])
+        write_lines(tmp_path / f"{side}.eval.txt", lines[:2])
     problem = registry.problem("text2text_tmpdir")
     problem.generate_data(tmp_path / "data", tmp_path)
-    assert stored(problem, "train", tmp_path / "data") == sorted(zip(ENGLISH, GERMAN, strict=True))
-    assert stored(problem, "dev", tmp_path / "data") == sorted(
-        zip(ENGLISH[:2], GERMAN[:2], strict=True)
-    )
+    pairs = list(zip(ENGLISH, GERMAN, strict=True))
+    assert stored(problem, "train", tmp_path / "data") == sorted(pairs)
+    assert stored(problem, "dev", tmp_path / "data") == sorted(pairs[:2])
     assert problem.vocab_filename == "vocab.text2text_tmpdir.32768.subwords"
     assert len(find_shards(tmp_path / "data", "text2text_tmpdir", "train")) == 100
 
 
 def test_text2text_tmpdir_tokens(tmp_path):
     for side, lines in (("inputs", ["a dog", "a bird"]), ("targets", ["ein Hund", "ein Vogel"])):
-        write_text(tmp_path / f"{side}.train.txt", lines)
-        write_text(tmp_path / f"{side}.eval.txt", lines[:1])
+        write_lines(tmp_path / f"{side}.train.txt", lines)
+        write_lines(tmp_path / f"{side}.eval.txt", lines[:1])
     problem = registry.problem("text2text_tmpdir_tokens")
     data_dir = tmp_path / "data"
     with pytest.raises(UserError, match=r"Cannot read .*vocab\.txt"):
         problem.generate_data(data_dir, tmp_path)
-    write_text(tmp_path / "vocab.txt", ["<pad>", "<EOS>", "a ", "dog", "ein", "Hund"])
+    write_lines(tmp_path / "vocab.txt", ["<pad>", "<EOS>", "a ", "dog", "ein", "Hund"])
     with pytest.raises(UserError, match="run t2t-keras-datagen --problem=text2text_tmpdir_tokens"):
         problem.get_feature_encoders(data_dir)
     problem.generate_data(data_dir, tmp_path)
@@ -349,7 +313,7 @@ def test_text2text_tmpdir_tokens(tmp_path):
 def test_multi30k_reads_the_files_of_the_corpus(tmp_path, name, target):
     for language, lines in (("en", ENGLISH), (target, GERMAN)):
         for part in ("train", "val", "test_2016_flickr"):
-            write_text(tmp_path / f"{part}.{language}.gz", lines)
+            write_lines(tmp_path / f"{part}.{language}.gz", lines)
     problem = registry.problem(f"translate_{name}_multi30k_rev")
     problem.generate_data(tmp_path / "data", tmp_path)
     expected = sorted(zip(GERMAN, ENGLISH, strict=True))
@@ -383,47 +347,16 @@ def test_bad_source_files(folders, german, message):
     assert list(data_dir.iterdir()) == []
 
 
-def test_a_data_directory_that_cannot_be_made(folders, tmp_path):
-    (tmp_path / "file").touch()
-    with pytest.raises(UserError, match="cannot be made"):
-        ToyPairs().generate_data(tmp_path / "file" / "data", folders[1])
-
-
 # Fetching
 
 
 def test_absent_files_are_fetched(tmp_path):
-    remote = tmp_path / "remote"
-    remote.mkdir()
+    """tests/test_translate_sources.py has those in archives."""
     for name in ("a.en", "a.de"):
-        write_text(remote / name, [name])
-    urls = tuple((remote / name).as_uri() for name in ("a.en", "a.de"))
+        write_lines(tmp_path / "remote" / name, [name])
+    urls = tuple((tmp_path / "remote" / name).as_uri() for name in ("a.en", "a.de"))
     tmp_dir = tmp_path / "tmp"
-    tmp_dir.mkdir()
-    write_text(tmp_dir / "a.de", ["mine"])
+    write_lines(tmp_dir / "a.de", ["mine"])
     english, german = source_files(tmp_dir, [urls, ("a.en", "a.de")])
     assert (english.read_text(), german.read_text()) == ("a.en\n", "mine\n")
     assert sorted(path.name for path in tmp_dir.iterdir()) == ["a.de", "a.en"]
-
-
-def test_an_archive_is_fetched_and_unpacked(tmp_path):
-    remote = tmp_path / "remote"
-    remote.mkdir()
-    for name in ("a.en", "a.de"):
-        write_text(remote / name, [name])
-    with tarfile.open(remote / "both.tgz", "w:gz") as archive:
-        for name in ("a.en", "a.de"):
-            archive.add(remote / name, f"inside/{name}")
-    source = [(remote / "both.tgz").as_uri(), ("inside/a.en", "inside/a.de")]
-    english, german = source_files(tmp_path / "tmp", source)
-    assert (english.read_text(), german.read_text()) == ("a.en\n", "a.de\n")
-
-
-def test_a_failed_download_tells_what_to_place_where(tmp_path):
-    url = (tmp_path / "absent.gz").as_uri()
-    target = tmp_path / "tmp" / "train.en.gz"
-    with pytest.raises(UserError) as raised:
-        fetch(url, target)
-    assert url in str(raised.value)
-    assert f"place it by hand as {target}" in str(raised.value)
-    assert list(target.parent.iterdir()) == []

@@ -1,14 +1,21 @@
 """Progress of long jobs on a terminal and elsewhere, and the signals that ask them to stop."""
 
+import fcntl
 import io
+import itertools
 import os
+import pty
 import signal
+import struct
+import sys
+import termios
 
 import pytest
 
 from t2t_keras import progress
 from t2t_keras.decoding.text_files import LineProgress
 from t2t_keras.decoding.translator import BatchDone
+from t2t_keras.errors import for_terminal
 from t2t_keras.progress import CountProgress, StopRequests
 from t2t_keras.training.reporting import Speed, TrainingProgress
 
@@ -21,13 +28,7 @@ class Terminal(io.StringIO):
 @pytest.fixture
 def clock(monkeypatch):
     """Seconds that pass one at a time, at every batch."""
-    now = [100.0]
-
-    def tick():
-        now[0] += 1
-        return now[0]
-
-    monkeypatch.setattr(progress.time, "monotonic", tick)
+    monkeypatch.setattr(progress.time, "monotonic", itertools.count(100.0).__next__)
 
 
 def test_on_a_terminal_one_line_is_rewritten(clock):
@@ -43,10 +44,43 @@ def test_on_a_terminal_one_line_is_rewritten(clock):
     assert lines == [
         "",
         "[##########          ] 20/40 sentences",
-        "[###############     ] 30/40 sentences  250 tokens/s  0:00 left",
+        "[###############     ] 0:00 left  30/40 sentences  250 tokens/s",
         "warning: line 3 is odd\n",
-        "[####################] 40/40 sentences  200 tokens/s  0:00 left\n",
+        "[####################] 0:00 left  40/40 sentences  200 tokens/s\n",
     ]
+
+
+def test_escapes_of_others_are_shown_and_not_obeyed(monkeypatch):
+    stream = Terminal()
+    monkeypatch.setattr("sys.stderr", for_terminal(stream))
+    print("file \033[2J", file=sys.stderr)
+    shown = LineProgress()
+    shown.say("name \r\033]0;x\a\x9b1m")
+    assert stream.getvalue() == "file \\x1b[2J\nname \\r\\x1b]0;x\\x07\\x9b1m\n"
+    assert for_terminal(io.StringIO()).write("\033") == 1
+
+
+LINE = "1:02:05 left  step 12300/250000  loss 3.217  4,033 tokens/s  epoch 1.25  lr 1.40e-03  5,120 padded"
+
+
+@pytest.mark.parametrize(
+    ("columns", "shown"),
+    [
+        (132, "[##########          ] " + LINE),
+        (80, "1:02:05 left  step 12300/250000  loss 3.217  4,033 tokens/s  epoch 1.25"),
+        (40, "1:02:05 left  step 12300/250000"),
+        (10, "1:02:05 l"),
+    ],
+)
+def test_the_line_fits_the_terminal(columns, shown):
+    """A real one: a longer line would go on to the next row, which nothing rewrites."""
+    ours, terminal = pty.openpty()
+    with open(ours, "rb", 0) as screen, open(terminal, "w") as stream:
+        fcntl.ioctl(terminal, termios.TIOCSWINSZ, struct.pack("4H", 24, columns, 0, 0))
+        progress.Progress(stream=stream).show(LINE, now=0.0, share=0.5)
+        written = screen.read(1000).decode()
+    assert written == f"\r{shown}\033[K"
+    assert len(shown) < columns
 
 
 def test_time_left_is_that_of_the_text_left(clock):
@@ -54,7 +88,7 @@ def test_time_left_is_that_of_the_text_left(clock):
     shown.expect(lines=100, text_bytes=7000)
     for _ in range(2):
         shown.update(BatchDone(10, 500, 50, []))
-    assert shown.stream.getvalue().endswith("20/100 sentences  50 tokens/s  0:12 left\033[K")
+    assert shown.stream.getvalue().endswith("0:12 left  20/100 sentences  50 tokens/s\033[K")
 
 
 def test_elsewhere_a_line_comes_now_and_then(clock):
@@ -62,11 +96,8 @@ def test_elsewhere_a_line_comes_now_and_then(clock):
     for _ in range(7):
         shown.update(BatchDone(10, 500, 50, []))
     shown.end()
-    assert shown.stream.getvalue().split("\n") == [
-        "30 sentences  50 tokens/s",
-        "60 sentences  50 tokens/s",
-        "",
-    ]
+    lines = shown.stream.getvalue().splitlines()
+    assert lines == ["30 sentences  50 tokens/s", "60 sentences  50 tokens/s"]
 
 
 def test_a_count_says_its_rate_now_and_then(monkeypatch, capsys):
@@ -85,12 +116,10 @@ def test_training_says_its_first_and_last_step(clock):
     for step in (1, 5, 9):
         shown.update(step, 1.0, 1e-3)
     shown.warn("odd")
-    assert shown.stream.getvalue().split("\n") == [
-        "step 1/9  epoch 0.17  loss 1.000  lr 1.00e-03",
-        "step 9/9  epoch 1.50  loss 1.000  lr 1.00e-03",
-        "warning: odd",
-        "",
-    ]
+    assert shown.stream.getvalue() == (
+        "step 1/9  loss 1.000  epoch 0.17  lr 1.00e-03\n"
+        "step 9/9  loss 1.000  epoch 1.50  lr 1.00e-03\nwarning: odd\n"
+    )
 
 
 def test_a_terminal_that_is_gone_ends_no_run():

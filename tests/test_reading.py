@@ -6,6 +6,7 @@ from collections import Counter
 import numpy as np
 import pytest
 import tensorflow as tf
+from corpus_files import write_shards
 
 from t2t_keras.data import Batches, Problem, bucket_shapes, dataset, trim_padding
 from t2t_keras.data.generation.packing import pack
@@ -15,7 +16,6 @@ from t2t_keras.data.shards import read_index
 from t2t_keras.errors import UserError
 from t2t_keras.settings import HParams
 from t2t_keras.text import TokenTextEncoder
-from tests.shard_files import write_shards
 
 
 class Toy(Problem):
@@ -24,14 +24,8 @@ class Toy(Problem):
 
 def settings(**changes):
     # Buckets of lengths to 4, 6 and 12; of T2T's way, to 3, 7 and 12.
-    values = {
-        "batch_size": 48,
-        "max_length": 12,
-        "min_length_bucket": 4,
-        "length_bucket_step": 2.0,
-        "batch_shuffle_size": 4,
-    }
-    return HParams(**{**values, **changes})
+    values = {"batch_size": 48, "max_length": 12, "min_length_bucket": 4, "batch_shuffle_size": 4}
+    return HParams(**{**values, "length_bucket_step": 2.0, **changes})
 
 
 def pair(number, source_length, target_length):
@@ -44,6 +38,17 @@ def pair(number, source_length, target_length):
 
 def write(directory, split, pairs, shards=1):
     write_shards(directory, "toy", split, pairs, shards)
+
+
+def once(tmp_path, pairs, split="dev", hp=None, **keywords):
+    """Batches of these pairs, each once."""
+    write(tmp_path, split, pairs)
+    return dataset(Toy(), split, tmp_path, hp or settings(), repeat=False, **keywords)
+
+
+def of_lengths(lengths):
+    """Pairs with inputs so long."""
+    return [pair(number, length, 2) for number, length in enumerate(lengths)]
 
 
 def numbers(batches):
@@ -83,33 +88,15 @@ def test_training_batches_have_the_shapes_that_are_announced(data_dir):
 
 
 def test_both_sides_are_padded_with_zeros_to_the_edge(tmp_path):
-    write(tmp_path, "dev", [pair(0, 5, 2), pair(1, 3, 6)])
-    (batch,) = dataset(Toy(), "dev", tmp_path, settings())
-    rows = {tuple(row) for row in batch["inputs"].numpy().tolist()}
-    assert rows == {(2, 2, 2, 2, 1, 0), (3, 3, 1, 0, 0, 0)}
-    rows = {tuple(row) for row in batch["targets"].numpy().tolist()}
-    assert rows == {(2, 1, 0, 0, 0, 0), (3, 3, 3, 3, 3, 1)}
+    (batch,) = once(tmp_path, [pair(0, 5, 2), pair(1, 3, 6)])
+    rows = {side: {tuple(row) for row in batch[side].numpy().tolist()} for side in batch}
+    assert rows["inputs"] == {(2, 2, 2, 2, 1, 0), (3, 3, 1, 0, 0, 0)}
+    assert rows["targets"] == {(2, 1, 0, 0, 0, 0), (3, 3, 3, 3, 3, 1)}
 
 
 def test_padding_of_tensor2tensor_is_to_the_longest_of_each_side(tmp_path):
-    write(tmp_path, "dev", [pair(0, 5, 2), pair(1, 3, 6)])
-    (batch,) = dataset(Toy(), "dev", tmp_path, settings(), pad_to_boundary=False)
-    assert batch["inputs"].shape == (2, 5)
-    assert batch["targets"].shape == (2, 6)
-
-
-def test_an_example_goes_to_the_first_edge_that_holds_it(tmp_path):
-    write(tmp_path, "dev", [pair(number, length, 2) for number, length in enumerate((4, 5, 6, 7))])
-    batches = dataset(Toy(), "dev", tmp_path, settings())
-    found = {batch["inputs"].shape[1]: sorted(numbers([batch])) for batch in batches}
-    assert found == {4: [0], 6: [1, 2], 12: [3]}
-
-
-def test_buckets_of_tensor2tensor(tmp_path):
-    """A length that equals a boundary belongs to the bucket above it."""
-    write(tmp_path, "dev", [pair(number, length, 2) for number, length in enumerate((3, 4, 7, 8))])
-    batches = dataset(Toy(), "dev", tmp_path, settings(), pad_to_boundary=False)
-    assert sorted(sorted(numbers([batch])) for batch in batches) == [[0], [1, 2], [3]]
+    (batch,) = once(tmp_path, [pair(0, 5, 2), pair(1, 3, 6)], pad_to_boundary=False)
+    assert (batch["inputs"].shape, batch["targets"].shape) == ((2, 5), (2, 6))
 
 
 @pytest.mark.parametrize("split", ["train", "dev"])
@@ -123,11 +110,6 @@ def test_batches_of_tensor2tensor_by_a_setting(data_dir, split):
             np.testing.assert_array_equal(batch[side], one[side])
     if split == "train":
         assert shapes(made) == set(bucket_shapes(hp))
-
-
-def test_one_epoch_has_every_example_once(data_dir):
-    batches = list(dataset(Toy(), "train", data_dir, settings(), repeat=False))
-    assert sorted(numbers(batches)) == list(range(200))
 
 
 def test_what_an_epoch_leaves_over_carries_over(data_dir):
@@ -165,13 +147,6 @@ def test_order_depends_on_the_seed(data_dir):
     assert order(3) != order(4)
 
 
-def test_epochs_come_in_different_order(data_dir):
-    hp = settings(batch_shuffle_size=0, batch_size=12, max_length=12, min_length_bucket=12)
-    order = numbers(dataset(Toy(), "train", data_dir, hp).take(400))
-    assert sorted(order[:200]) == sorted(order[200:]) == list(range(200))
-    assert order[:200] != order[200:]
-
-
 def equal(one, other):
     assert len(one) == len(other)
     for a, b in zip(one, other, strict=True):
@@ -180,21 +155,18 @@ def equal(one, other):
             np.testing.assert_array_equal(a[name], b[name])
 
 
-@pytest.mark.parametrize("hparams", [{}, {"batch_shuffle_size": 0}, {"batch_size": 700}])
-def test_starting_at_a_step_equals_skipping_those_before(data_dir, hparams):
-    batches = Batches(Toy(), "train", data_dir, settings(**hparams), seed=7)
+CASES = [{}, {"batch_shuffle_size": 0}, {"batch_size": 700}]
+
+
+@pytest.mark.parametrize(("split", "hparams"), [*(("train", hp) for hp in CASES), ("dev", {})])
+def test_starting_at_a_step_equals_skipping_those_before(data_dir, split, hparams):
+    batches = Batches(Toy(), split, data_dir, settings(**hparams), seed=7)
     whole = list(batches.dataset().take(100).as_numpy_iterator())
     for step in (1, 28, 29, 77):
         rest = batches.dataset(start_step=step).take(100 - step).as_numpy_iterator()
         equal(list(rest), whole[step:])
-    anew = dataset(Toy(), "train", data_dir, settings(**hparams), seed=7, start_step=41)
+    anew = dataset(Toy(), split, data_dir, settings(**hparams), seed=7, start_step=41)
     equal(list(anew.take(59).as_numpy_iterator()), whole[41:])
-
-
-def test_evaluation_can_start_later_too(data_dir):
-    whole = list(dataset(Toy(), "dev", data_dir, settings()).as_numpy_iterator())
-    rest = dataset(Toy(), "dev", data_dir, settings(), start_step=5).as_numpy_iterator()
-    equal(list(rest), whole[5:])
 
 
 def test_iterators_side_by_side_do_not_disturb_each_other(data_dir):
@@ -220,22 +192,15 @@ def test_the_number_of_threads_changes_nothing(data_dir):
 
 def test_training_leaves_out_what_is_too_long_or_too_short(tmp_path):
     lengths = [(2, 2), (5, 3), (3, 12), (13, 4), (4, 13)]
-    write(tmp_path, "train", [pair(number, *both) for number, both in enumerate(lengths)])
-    hp = settings(min_length=4)
-    assert sorted(numbers(dataset(Toy(), "train", tmp_path, hp, repeat=False))) == [1, 2]
+    pairs = [pair(number, *both) for number, both in enumerate(lengths)]
+    assert sorted(numbers(once(tmp_path, pairs, "train", settings(min_length=4)))) == [1, 2]
 
 
-def test_evaluation_keeps_longer_sentences_in_doubling_buckets(tmp_path):
-    lengths = [12, 13, 24, 25, 100]
-    write(tmp_path, "dev", [pair(number, length, 2) for number, length in enumerate(lengths)])
-    batches = list(dataset(Toy(), "dev", tmp_path, settings()))
+def test_evaluation_keeps_longer_sentences_in_doubling_buckets_or_drops_them(tmp_path):
+    batches = list(once(tmp_path, of_lengths((12, 13, 24, 25, 100))))
     found = sorted((*batch["inputs"].shape, *sorted(numbers([batch]))) for batch in batches)
     # 48 // 24 = 2 rows to 24 ids, one row to 48 and to 192.
     assert found == [(1, 12, 0), (1, 48, 3), (1, 192, 4), (2, 24, 1, 2)]
-
-
-def test_evaluation_drops_them_when_asked(tmp_path):
-    write(tmp_path, "dev", [pair(number, length, 2) for number, length in enumerate((12, 13))])
     hp = settings(eval_drop_long_sequences=True)
     assert numbers(dataset(Toy(), "dev", tmp_path, hp)) == [0]
 
@@ -265,18 +230,6 @@ def test_hosts_share_every_batch(data_dir, split, hosts, pad_to_boundary):
         assert len({part["inputs"].shape for part in parts}) == 1
         joined = {side: np.concatenate([part[side] for part in parts]) for side in parts[0]}
         equal([joined], [whole[step]])
-
-
-def test_two_hosts_cover_every_epoch_exactly_once(data_dir):
-    """Batches of 4 divide the 200 examples of one bucket."""
-    hp = settings(batch_size=24, min_length_bucket=12)
-    counts = []
-    for host in range(2):
-        batches = dataset(Toy(), "train", data_dir, hp, replicas=2, hosts=2, host=host)
-        counts.append(numbers(batches.take(150).as_numpy_iterator()))
-    for epoch in range(3):
-        both = [share[100 * epoch : 100 * (epoch + 1)] for share in counts]
-        assert sorted(both[0] + both[1]) == list(range(200))
 
 
 @pytest.mark.parametrize(
@@ -331,9 +284,8 @@ def test_packed_batches_keep_their_columns(packed_dir):
 
 def test_only_shapes_that_come_are_counted(tmp_path):
     write(tmp_path, "train", [pair(number, 5, 6) for number in range(20)])
-    assert Batches(Toy(), "train", tmp_path, settings()).description() == (
-        "1 batch shape, 8 x 6; 20 examples, 2 batches per epoch"
-    )
+    description = Batches(Toy(), "train", tmp_path, settings()).description()
+    assert description == "1 batch shape, 8 x 6; 20 examples, 2 batches per epoch"
 
 
 def test_a_record_damaged_after_its_index_was_made_is_named(own_dir):
@@ -391,25 +343,19 @@ def test_an_id_beyond_the_vocabulary_is_named_before_it_is_cast(
         read_all(problem, tmp_path)
     expected = f"Example 2 of the shard {shard} has the id {wrong} in its {side}, whose ids are 0 to {ids}:"
     assert expected in str(raised.value)
-
-
-def test_ids_of_the_vocabulary_are_read(tmp_path):
-    write(tmp_path, "dev", [{"inputs": [9, 1], "targets": [19, 0, 1]}])
-    read_all(OfTenIds(), tmp_path)
-
-
-def frame_of(record):
-    return frame(Lists(np.frombuffer(record, np.uint8), np.array([len(record)]))).values.tobytes()
+    write(tmp_path, "dev", [{"inputs": [9, 1], "targets": [19, 0, 1]}] * 2, shards=2)
+    (tmp_path / "index.toy-dev.npz").unlink(missing_ok=True)
+    read_all(problem, tmp_path)  # the largest ids there are
 
 
 def test_a_record_that_is_no_example_is_named_with_an_index_of_its_size(tmp_path):
     write(tmp_path, "dev", [pair(number, 3, 4) for number in range(5)])
     (path,) = tmp_path.iterdir()
     dataset(Toy(), "dev", tmp_path, settings())
-    content = path.read_bytes()
-    index = read_index(tmp_path, "toy", "dev")
+    content, index = path.read_bytes(), read_index(tmp_path, "toy", "dev")
     start, size = int(index.offsets[2]), int(index.sizes[2])
-    other = frame_of(b"x" * size)
+    record = Lists(np.frombuffer(b"x" * size, np.uint8), np.array([size]))
+    other = frame(record).values.tobytes()
     path.write_bytes(content[: start - 12] + other + content[start + size + 4 :])
     message = rf"The shard {path} does not hold tf.Examples .* \(see example 3\)"
     with pytest.raises(UserError, match=message):
@@ -472,8 +418,7 @@ def test_packed_rows_come_with_all_their_fields(packed_dir, split, flags):
     batches = dataset(problem, split, packed_dir, settings(), repeat=False, replicas=2)
     found = [item for batch in batches.as_numpy_iterator() for item in unpacked(batch)]
     pairs = [problem.orient(pair(number, *both)) for number, both in enumerate(LENGTHS)]
-    key = str
-    assert sorted(found, key=key) == sorted(pairs, key=key)
+    assert sorted(found, key=str) == sorted(pairs, key=str)
 
 
 def test_packed_training_has_one_static_shape(packed_dir):
@@ -498,12 +443,9 @@ def test_packed_rows_in_batches_of_tensor2tensor(packed_dir):
     assert all(len(batch["inputs"]) <= most[batch["inputs"].shape[1]] for batch in batches)
 
 
-def test_shards_that_are_not_packed(data_dir):
+def test_what_cannot_be_packed(data_dir, packed_dir):
     with pytest.raises(UserError, match="has no inputs_segmentation, but toy is packed"):
         dataset(Packed(), "train", data_dir, settings())
-
-
-def test_packed_rows_cannot_be_cut(packed_dir):
     with pytest.raises(UserError, match="leave them at 0 for a packed problem"):
         dataset(Packed(), "train", packed_dir, settings(max_input_seq_length=5))
 
@@ -519,40 +461,15 @@ def test_packed_rows_cannot_be_cut(packed_dir):
 def test_reversed_and_copied_problems_read_the_same_files(tmp_path, flags, inputs, targets):
     write(tmp_path, "dev", [{"inputs": [2, 2, 1], "targets": [3, 1]}])
     (batch,) = dataset(Toy(**flags), "dev", tmp_path, settings(), pad_to_boundary=False)
-    assert batch["inputs"].numpy().tolist() == [inputs]
-    assert batch["targets"].numpy().tolist() == [targets]
+    assert [batch[side].numpy().tolist() for side in batch] == [[inputs], [targets]]
 
 
-def test_limits_that_drop_everything(data_dir):
+def test_data_without_examples_or_limits_that_drop_everything(data_dir, tmp_path):
     hp = settings(batch_size=8, max_length=1, min_length_bucket=1)
     with pytest.raises(UserError, match=r"longer than 1 ids \(max_length=1.*raise max_length"):
         dataset(Toy(), "train", data_dir, hp)
-
-
-def test_a_truncated_shard_is_named_at_once(own_dir):
-    damaged = own_dir / "toy-train-00001-of-00003"
-    damaged.write_bytes(damaged.read_bytes()[:-3])
-    with pytest.raises(UserError, match=f"{damaged} is truncated or corrupt"):
-        dataset(Toy(), "train", own_dir, settings())
-
-
-def test_absent_shards(data_dir):
-    with pytest.raises(UserError, match="holds no test data of toy: run t2t-keras-datagen"):
-        dataset(Toy(), "test", data_dir, settings())
-
-
-def test_shards_without_examples(tmp_path):
     (tmp_path / "toy-dev-00000-of-00001").touch()
     with pytest.raises(UserError, match="hold no example"):
-        dataset(Toy(), "dev", tmp_path, settings())
-
-
-@pytest.mark.parametrize("record", [b"not an example", b""])
-def test_records_of_another_kind(tmp_path, record):
-    path = tmp_path / "toy-dev-00000-of-00001"
-    with tf.io.TFRecordWriter(str(path)) as writer:
-        writer.write(record)
-    with pytest.raises(UserError, match=f"{path} does not hold tf.Examples"):
         dataset(Toy(), "dev", tmp_path, settings())
 
 

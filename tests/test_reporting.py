@@ -1,27 +1,18 @@
-"""Reports of a run: the mean of the loss, a loss that diverges, curves and pictures for TensorBoard."""
+"""Reports of a run: the mean of the loss, a loss that diverges, curves and texts for TensorBoard."""
 
 import math
+import resource
 
 import numpy as np
 import pytest
 import tensorflow as tf
 from google.protobuf import struct_pb2
-from networks import small_model
 from tensorflow.core.util import event_pb2
 
 from t2t_keras import protobuf, registry
+from t2t_keras.errors import UserError
 from t2t_keras.training.engine import Totals
-from t2t_keras.training.reporting import (
-    ATTENTION_PIXELS,
-    EventLog,
-    LossRecord,
-    attention_images,
-)
-
-BATCH = {
-    "inputs": np.array([[5, 9, 1, 0], [5, 9, 3, 1]], np.int32),
-    "targets": np.array([[7, 1, 0], [7, 2, 1]], np.int32),
-}
+from t2t_keras.training.reporting import EventLog, LossRecord
 
 
 def totals(loss, tokens=10.0):
@@ -67,7 +58,7 @@ def test_a_loss_far_above_the_first_for_long_is_trouble():
 
 
 def test_a_loss_below_that_of_a_uniform_prediction_is_no_trouble():
-    """As of a run that begins with good weights, at the height of its learning rate."""
+    """A run that begins with good weights may be worse at the height of its learning rate."""
     record = LossRecord(100, uniform=6.0)
     for step in range(100, 6000, 100):
         record.add(step, totals(0.02 if step == 100 else 8.9))
@@ -84,43 +75,12 @@ def test_a_loss_that_comes_down_again_is_no_trouble():
         assert record.trouble(step, 9.0, 1.0) == ""
 
 
-def test_a_picture_of_every_layer_shows_its_weights():
-    model = small_model()
-    images = attention_images(model, BATCH)
-    stacks = {"encoder": (3, 3), "decoder": (2, 2), "encdec": (2, 3)}
-    assert set(images) == {f"{kind}/layer_{n}" for kind in stacks for n in range(2)}
-    alone = {"inputs": BATCH["inputs"][:1, :3], "targets": BATCH["targets"][:1, :2]}
-    _, weights = model(alone, return_attention_weights=True)
-    for kind, (queries, keys) in stacks.items():
-        image = images[f"{kind}/layer_1"]
-        assert image.shape == (queries * ATTENTION_PIXELS, (2 * keys + 1) * ATTENTION_PIXELS, 3)
-        cells = image[::ATTENTION_PIXELS, ::ATTENTION_PIXELS, 0].astype(float)
-        for head, columns in enumerate((cells[:, :keys], cells[:, keys + 1 :])):
-            wanted = 255 * (1 - np.asarray(weights[kind][1])[0, head])
-            np.testing.assert_allclose(columns, wanted, atol=1)
-
-
-def test_packed_rows():
-    packed = {}
-    for side, ids in BATCH.items():
-        packed[side] = ids[1:]
-        packed[f"{side}_segmentation"] = np.ones_like(ids[1:])
-        packed[f"{side}_position"] = np.arange(ids.shape[1], dtype=np.int32)[None]
-    plain = {side: ids[1:] for side, ids in BATCH.items()}
-    model = small_model()
-    ours, wanted = attention_images(model, packed), attention_images(model, plain)
-    assert max(np.abs(ours[name].astype(int) - wanted[name]).max() for name in wanted) <= 1
-
-
-def test_packed_rows_with_zeros_between():
-    ids = np.array([[5, 1, 0, 9, 1, 0]], np.int32)
-    packed = {}
-    for side in BATCH:
-        packed[side] = ids
-        packed[f"{side}_segmentation"] = np.array([[1, 1, 0, 2, 2, 0]], np.int32)
-        packed[f"{side}_position"] = np.array([[0, 1, 0, 0, 1, 0]], np.int32)
-    image = attention_images(small_model(), packed)["encoder/layer_0"]
-    assert image.shape == (5 * ATTENTION_PIXELS, (2 * 5 + 1) * ATTENTION_PIXELS, 3)
+def events(log, directory):
+    log.flush()
+    [path] = directory.iterdir()
+    records = tf.data.TFRecordDataset(str(path)).as_numpy_iterator()
+    _, *written = map(event_pb2.Event.FromString, records)
+    return written
 
 
 def test_tensorboard_finds_settings_and_facts_of_a_run(tmp_path):
@@ -128,11 +88,9 @@ def test_tensorboard_finds_settings_and_facts_of_a_run(tmp_path):
     facts = {"problem": "p", "starts": [{"host": "old"}, {"host": "new", "command": "a*b"}]}
     log = EventLog(str(tmp_path))
     log.write_run(7, registry.hparams("transformer_tiny"), facts)
-    log.flush()
-    [path] = tmp_path.iterdir()
-    records = [event_pb2.Event.FromString(r.numpy()) for r in tf.data.TFRecordDataset(str(path))]
-    settings, run, hparams = (value for event in records[1:] for value in event.summary.value)
-    assert {event.step for event in records[1:]} == {7}
+    written = events(log, tmp_path)
+    settings, run, hparams = (value for event in written for value in event.summary.value)
+    assert {event.step for event in written} == {7}
     for value, row in ((settings, "| num_heads | `4` |"), (run, "| command | `a*b` |")):
         assert value.metadata.plugin_data.plugin_name == "text"
         lines = tf.make_ndarray(value.tensor).item().decode().splitlines()
@@ -150,23 +108,29 @@ def test_tensorboard_finds_settings_and_facts_of_a_run(tmp_path):
     assert len(fields) == len(registry.hparams("transformer_tiny").to_dict())
 
 
-def test_tensorboard_finds_curves_and_pictures(tmp_path):
+@pytest.mark.parametrize("size", [0, 30, 2000])
+def test_a_full_disk_is_one_line(tmp_path, size):
+    """As a limit on the size of files: it is met when the file is made, flushed, or flushed again."""
+    _, most = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (size, most))
+    try:
+        with pytest.raises(UserError, match=rf"events in {tmp_path} cannot be written: ") as error:
+            log = EventLog(str(tmp_path))
+            for step in range(100):
+                log.write(step, {"loss": 1.0})
+                log.flush()
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (most, most))
+    assert "\n" not in str(error.value)
+
+
+def test_tensorboard_finds_curves(tmp_path):
+    """A point of a curve is a scalar of TensorBoard's, at its step."""
     log = EventLog(str(tmp_path))
-    image = np.arange(2 * 3 * 3, dtype=np.uint8).reshape(2, 3, 3)
     log.write(7, {"loss": 1.5})
-    log.write_images(8, {"encoder/layer_0": image})
-    log.flush()
-    [path] = tmp_path.iterdir()
-    records = [event_pb2.Event.FromString(r.numpy()) for r in tf.data.TFRecordDataset(str(path))]
-    curve, picture = records[1:]
-    assert (curve.step, picture.step) == (7, 8)
+    [curve] = events(log, tmp_path)
+    assert curve.step == 7
     [value] = curve.summary.value
     assert value.metadata.plugin_data.plugin_name == "scalars"
     assert value.metadata.data_class == 1
     assert tf.make_ndarray(value.tensor) == 1.5
-    [value] = picture.summary.value
-    assert (value.tag, value.metadata.plugin_data.plugin_name) == ("encoder/layer_0", "images")
-    assert value.metadata.data_class == 3
-    width, height, png = tf.make_ndarray(value.tensor)
-    assert (width, height) == (b"3", b"2")
-    np.testing.assert_array_equal(tf.io.decode_png(png), image)

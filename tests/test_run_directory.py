@@ -1,16 +1,24 @@
 """The settings beside checkpoints, of a run or of tensor2tensor, when a training goes on."""
 
 import json
+import random
 import shutil
 from pathlib import Path
 
 import golden
+import mutations
 import numpy as np
 import pytest
+import run_files
 
 from t2t_keras import checkpoints, registry
+from t2t_keras.checkpoints.average import choose_place
 from t2t_keras.checkpoints.run_directory import left_out_of_t2t
 from t2t_keras.errors import UserError
+from t2t_keras.inspection.runs import read_run, run_summary
+from t2t_keras.training.evaluation import EvaluationHistory
+from t2t_keras.training.reporting import RunRecord
+from t2t_keras.training.run_checkpoint import read_best
 from t2t_keras.transformer import Transformer
 
 OLD = (
@@ -28,7 +36,9 @@ def directory(tmp_path):
 
 
 def test_a_run_of_t2t_goes_on_with_its_settings(directory):
+    recorded, _ = checkpoints.read_settings(directory)
     hp = registry.hparams(OLD)
+    assert recorded.moe_loss_coef != hp.moe_loss_coef  # which has no effect
     checkpoints.write_settings(directory, hp, {"problem": "translate_ende_wmt8k"})
     assert checkpoints.read_settings(directory) == (hp, {"problem": "translate_ende_wmt8k"})
 
@@ -36,7 +46,17 @@ def test_a_run_of_t2t_goes_on_with_its_settings(directory):
 def test_the_settings_that_differ_from_those_of_t2t_are_named(directory):
     with pytest.raises(UserError) as caught:
         checkpoints.write_settings(directory, registry.hparams(OLD + ",num_heads=4"), {})
-    assert "other settings (num_heads was 2 and is now 4): give the same" in str(caught.value)
+    told, _, give = str(caught.value).partition(": give --hparams=")
+    assert told.endswith("other settings (num_heads was 2 and is now 4)")
+    assert registry.hparams(give.split(" to resume it")[0]) == registry.hparams(OLD)
+
+
+def test_a_run_of_t2t_is_resumed_by_what_the_error_says(directory):
+    """T2T's own command names the set alone, whose values of today are others."""
+    with pytest.raises(UserError) as caught:
+        checkpoints.write_settings(directory, registry.hparams("transformer_test"), {})
+    given = str(caught.value).partition("--hparams=")[2].split(" to resume it")[0]
+    checkpoints.write_settings(directory, registry.hparams(given), {})
 
 
 def test_settings_of_a_users_own_are_compared_too(tmp_path):
@@ -47,14 +67,6 @@ def test_settings_of_a_users_own_are_compared_too(tmp_path):
         checkpoints.write_settings(str(tmp_path), hp.replace(my_rate=0.25), {})
 
 
-def test_settings_without_effect_may_differ(directory):
-    """T2T's old file has another `moe_loss_coef` than its sets have today."""
-    recorded, _ = checkpoints.read_settings(directory)
-    hp = registry.hparams(OLD)
-    assert recorded.moe_loss_coef != hp.moe_loss_coef
-    checkpoints.write_settings(directory, hp, {})
-
-
 def change(directory, **settings):
     path = Path(directory) / "hparams.json"
     path.write_text(json.dumps({**json.loads(path.read_text()), **settings}))
@@ -62,20 +74,12 @@ def change(directory, **settings):
 
 def test_what_t2t_had_on_and_we_have_not_is_told(directory):
     hp = registry.hparams(OLD)
-    flags = (
-        "--problem=translate_ende_wmt8k\n--worker_gpu=1\n--worker_replicas=1\n--model=transformer\n"
-    )
+    flags = "--problem=translate_ende_wmt8k\n--worker_gpu=1\n--worker_replicas=1\n"
     (Path(directory) / "flags.txt").write_text(flags)
     assert left_out_of_t2t(directory, hp, "translate_ende_wmt8k", 1) == []
-    change(
-        directory,
-        grad_noise_scale=0.1,
-        scheduled_sampling_prob=0.0,  # off
-        moe_k=7,  # of an ffn_layer that is not in use
-        my_rate=0.5,
-        my_switch=False,
-        train_steps=300,
-    )
+    off = {"scheduled_sampling_prob": 0.0, "my_switch": False}
+    unused = {"moe_k": 7, "train_steps": 300}  # the first: of an ffn_layer that is not in use
+    change(directory, grad_noise_scale=0.1, my_rate=0.5, **off, **unused)
     (Path(directory) / "flags.txt").write_text(flags.replace("gpu=1", "gpu=8"))
     assert left_out_of_t2t(directory, hp, "translate_ende_wmt32k", 2) == [
         "grad_noise_scale=0.1 (noise on gradients and weights is not supported)",
@@ -90,8 +94,7 @@ def test_what_t2t_had_on_and_we_have_not_is_told(directory):
 
 
 def test_another_network_of_the_same_weights_is_refused(tmp_path):
-    for path in (golden.FOLDER / "t2t_release").iterdir():
-        shutil.copy(path, tmp_path)
+    shutil.copytree(golden.RELEASE, tmp_path, dirs_exist_ok=True)
     change(tmp_path, hard_attention_k=5)
     refused = (
         r"hparams\.json has hard_attention_k=5, which is another network than here \(hard and noisy "
@@ -104,19 +107,108 @@ def test_another_network_of_the_same_weights_is_refused(tmp_path):
 
 
 def test_what_matters_in_training_alone_does_not_keep_a_model_from_decoding(tmp_path):
-    for path in (golden.FOLDER / "t2t_release").iterdir():
-        shutil.copy(path, tmp_path)
+    shutil.copytree(golden.RELEASE, tmp_path, dirs_exist_ok=True)
     batch = {"inputs": np.array([[5, 9, 1]]), "targets": np.array([[7, 1]])}
     wanted = checkpoints.load_model(str(tmp_path))(batch)
-    change(
-        tmp_path,
-        symbol_dropout=0.1,
-        initializer="normal",
-        scheduled_sampling_prob=0.5,
-        grad_noise_scale=0.1,
-        ffn_layer="conv_hidden_relu",  # T2T's earlier name of dense_relu_dense
-    )
+    noise = {"symbol_dropout": 0.1, "scheduled_sampling_prob": 0.5, "grad_noise_scale": 0.1}
+    earlier_name = {"ffn_layer": "conv_hidden_relu"}  # of dense_relu_dense
+    change(tmp_path, initializer="normal", **noise, **earlier_name)
     np.testing.assert_array_equal(checkpoints.load_model(str(tmp_path))(batch), wanted)
     recorded, _ = checkpoints.read_settings(str(tmp_path))
     with pytest.raises(UserError, match=r"initializer must be one of .*, got 'normal'"):
         Transformer(recorded, source_vocab_size=9, target_vocab_size=9)
+
+
+# Files that are damaged
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "told"),
+    [
+        ("run.json", "[" * 100_000, "run.json is not JSON: maximum recursion depth"),
+        ("run.json", "[1]", r"run.json must be an object, got \[1\]"),
+        ("run.json", '{"starts": {}}', r"run.json: starts must be a list, got {}"),
+        (
+            "run.json",
+            '{"starts": [{"started": 5}]}',
+            r"run.json: starts\[0\] has no started_seconds",
+        ),
+        ("run.json", '{"averages": {"a": "b"}}', r"run.json: averages.a must be a list"),
+        ("run.json", '{"source_vocab_size": 0}', r"run.json: source_vocab_size must be an integer"),
+        ("hparams.json", "[" * 100_000, "hparams.json is not JSON: maximum recursion depth"),
+        ("hparams.json", "5", "hparams.json must be an object, got 5"),
+        (
+            "hparams.json",
+            '{"num_heads": [2]}',
+            r"hparams.json: hparam num_heads must be an integer",
+        ),
+        (
+            "hparams.json",
+            '{"dropout": null, "hidden_size": 1e99}',
+            "hparams.json: hparam .* must be",
+        ),
+        ("best", "", "best must hold the name of a checkpoint, got ''"),
+        ("best", b"\xff", r"best cannot be read \(it is not UTF-8\): remove it to go on"),
+        ("best", "../x", "best must hold the name of a checkpoint, got '../x'"),
+        ("checkpoint", "", "checkpoint names no checkpoint: remove it"),
+        ("checkpoint", b"\xff\xfe", "checkpoint names no checkpoint: remove it"),
+        ("checkpoint", "model.ckpt-2", "checkpoint names no checkpoint: remove it"),
+        (
+            "flags.txt",
+            "--worker_gpu=many",
+            "flags.txt: --worker_gpu must be an integer, got 'many'",
+        ),
+    ],
+)
+def test_a_damaged_file_is_named_with_its_field(name, content, told, tmp_path):
+    run_files.write_run(tmp_path)
+    (tmp_path / name).write_bytes(content if isinstance(content, bytes) else content.encode())
+    if name == "flags.txt":
+        (tmp_path / "run.json").unlink()
+    with pytest.raises(UserError, match=told) as error:
+        read_all(tmp_path)
+    assert "\n" not in str(error.value)
+
+
+def read_all(directory):
+    """Reads the small files of a run as every command does."""
+    checkpoints.resolve(str(directory))
+    hp, run = checkpoints.read_settings(str(directory))
+    EvaluationHistory(str(directory), until=10**9).best("loss")
+    read_best(str(directory))
+    left_out_of_t2t(str(directory), hp or registry.hparams(OLD), "p", 1)
+    replicas = (run.get("starts") or [{}])[-1].get("replicas")
+    record = RunRecord(str(directory), write=False, replicas=replicas)
+    record.note(step=record.first_started)
+    choose_place(str(directory / "averaged.ckpt"), [str(directory / "model.ckpt-200")])
+    run_summary([read_run(str(directory))], 0.0)
+
+
+EVENTS = run_files.events_file(Path(), run_files.BEGUN).name
+FILES = (
+    *("run.json", "hparams.json", "evaluations.jsonl", "checkpoint", "best", "flags.txt"),
+    EVENTS,
+)
+
+
+@pytest.mark.parametrize("name", FILES)
+def test_damaged_by_chance_they_are_read_or_refused(name, tmp_path):
+    """`T2T_KERAS_MUTATIONS=10000` tries as many of each."""
+    run_files.write_run(tmp_path)
+    (tmp_path / "checkpoint").write_text('model_checkpoint_path: "model.ckpt-200"\n')
+    (tmp_path / "flags.txt").write_text("--train_steps=400\n--worker_gpu=1\n--problem=p\n")
+    if name == "flags.txt":
+        (tmp_path / "run.json").unlink()
+    chance, refused = random.Random(name), 0
+    for content in mutations.mutations((tmp_path / name).read_bytes(), chance):
+        (tmp_path / name).write_bytes(content)
+        try:
+            read_all(tmp_path)
+        except UserError as error:
+            refused += 1
+            assert "\n" not in str(error), content
+        except BaseException:
+            (tmp_path.parent / f"{name}.failed").write_bytes(content)
+            raise
+    # What is whole of a file of events is read.
+    assert (refused == 0) if name == EVENTS else 0 < refused < mutations.NUMBER

@@ -7,13 +7,7 @@ import threading
 
 import pytest
 
-from t2t_keras.decoding.text_files import (
-    ResumableFile,
-    SourceLines,
-    Stream,
-    line_output,
-    numbered,
-)
+from t2t_keras.decoding.text_files import ResumableFile, SourceLines, Stream, line_output, numbered
 from t2t_keras.errors import UserError
 
 MADE_FROM = {"source": "3 lines abc", "beam_size": 4}
@@ -24,74 +18,70 @@ def path(tmp_path):
     return tmp_path / "out"
 
 
-def unfinished(path, *lines, made_from=MADE_FROM):
-    """Leaves a file with some lines."""
-    output = ResumableFile(str(path), made_from, pytest.fail)
+def begun(path, *lines, made_from=MADE_FROM, told=None):
+    """A file with some lines more; without `told`, nothing may be told."""
+    output = ResumableFile(str(path), made_from, pytest.fail if told is None else told.append)
     for line in lines:
         output.write(line)
     output.flush()
+    return output
+
+
+def complete(output, path, text):
+    """Nothing is left beside the complete file."""
+    output.complete()
+    assert path.read_text("utf-8") == text
+    assert os.listdir(path.parent) == ["out"]
 
 
 def test_a_file_is_there_when_it_is_complete(path):
-    output = ResumableFile(str(path), MADE_FROM, pytest.fail)
-    output.write("ä\nb")
-    output.write("")
+    output = begun(path, "ä\nb", "")
     assert not path.exists()
-    output.complete()
-    assert path.read_text("utf-8") == "ä b\n\n"
+    complete(output, path, "ä b\n\n")
     assert output.lines == 2
-    assert os.listdir(path.parent) == ["out"]
 
 
 def test_resumes_after_the_whole_lines(path):
-    unfinished(path, "a", "b")
+    begun(path, "a", "b").close()
     with open(f"{path}.unfinished", "ab") as file:
         file.write(b"half a li")
     told = []
-    output = ResumableFile(str(path), MADE_FROM, told.append)
-    assert output.lines == 2
+    output = begun(path, "c", told=told)
     assert told == [f"resuming after line 2 of {path}.unfinished"]
-    output.write("c")
-    output.complete()
-    assert path.read_text() == "a\nb\nc\n"
-    assert os.listdir(path.parent) == ["out"]
+    assert output.lines == 3
+    complete(output, path, "a\nb\nc\n")
 
 
 def test_lines_out_of_turn_are_kept(path):
-    output = ResumableFile(str(path), MADE_FROM, pytest.fail)
+    output, told = begun(path, "a"), []
     for number, line in ((1, "a"), (4, "d\nd"), (3, "c")):
-        if number == 1:
-            output.write(line)
         output.keep(number, line)
     output.flush()
     output.close()
     with open(f"{path}.unfinished.ahead", "ab") as file:
         file.write(b'[5, "half a li')
-    told = []
-    again = ResumableFile(str(path), MADE_FROM, told.append)
+    again = begun(path, told=told)
     assert told == [f"resuming after line 1 of {path}.unfinished, with 2 later ones"]
     assert again.ahead == {4: "d\nd", 3: "c"}
     again.keep(6, "f")
     again.flush()
     again.close()
-    last = ResumableFile(str(path), MADE_FROM, told.append)
+    last = begun(path, told=told)
     assert last.ahead == {4: "d\nd", 3: "c", 6: "f"}
     for line in ("b", "c", "d\nd", "e", "f"):
         last.write(line)
     last.flush()
     assert os.path.getsize(f"{path}.unfinished.ahead") == 0
-    last.complete()
-    assert path.read_text() == "a\nb\nc\nd d\ne\nf\n"
-    assert os.listdir(path.parent) == ["out"]
+    complete(last, path, "a\nb\nc\nd d\ne\nf\n")
 
 
 def test_only_lines_out_of_turn_are_kept_too(path):
-    output = ResumableFile(str(path), MADE_FROM, pytest.fail)
+    output = begun(path)
     output.keep(2, "b")
     output.flush()
     output.close()
-    assert ResumableFile(str(path), MADE_FROM, lambda line: None).ahead == {2: "b"}
-    assert ResumableFile(str(path), {"source": "other"}, lambda line: None).ahead == {}
+    assert begun(path, told=[]).ahead == {2: "b"}
+    assert begun(path, made_from={"source": "other"}, told=[]).ahead == {}
     assert os.path.getsize(f"{path}.unfinished.ahead") == 0
 
 
@@ -105,27 +95,19 @@ def test_only_lines_out_of_turn_are_kept_too(path):
     ],
 )
 def test_starts_over_for_something_else(path, before, now, why):
-    unfinished(path, "a", "b", made_from=before)
+    begun(path, "a", "b", made_from=before).close()
     told = []
-    output = ResumableFile(str(path), now, told.append)
+    output = begun(path, "c", made_from=now, told=told)
     assert told == [f"starting {path}.unfinished over: {why}"]
-    assert output.lines == 0
-    output.write("c")
-    output.complete()
-    assert path.read_text() == "c\n"
-    assert os.listdir(path.parent) == ["out"]
+    complete(output, path, "c\n")
 
 
 def test_a_second_process_waits_and_begins_a_new_file(path, capsys):
-    first = ResumableFile(str(path), MADE_FROM, pytest.fail)
-    first.write("a")
-    first.flush()
-    found = []
+    first, found = begun(path, "a"), []
 
     def start_again():
-        second = ResumableFile(str(path), MADE_FROM, found.append)
+        second = begun(path, "b", told=found)
         found.append(path.read_text())
-        second.write("b")
         second.complete()
 
     thread = threading.Thread(target=start_again)
@@ -143,11 +125,11 @@ def test_a_second_process_waits_and_begins_a_new_file(path, capsys):
 
 @pytest.mark.parametrize("record", ["", "{", "[]", "\udcff"])
 def test_starts_over_when_the_record_is_damaged(path, record):
-    unfinished(path, "a")
+    begun(path, "a").close()
     with open(f"{path}.unfinished.json", "wb") as file:
         file.write(record.encode("utf-8", "surrogateescape"))
     told = []
-    assert ResumableFile(str(path), MADE_FROM, told.append).lines == 0
+    assert begun(path, told=told).lines == 0
     assert "no record" in told[0]
     with open(f"{path}.unfinished.json", encoding="utf-8") as file:
         assert json.load(file) == MADE_FROM
@@ -190,16 +172,15 @@ def test_bytes_that_are_not_utf_8_are_left_out_and_told(tmp_path):
 
 
 def test_content_is_the_same_in_gzip(tmp_path):
-    (tmp_path / "source").write_bytes(b"a\nbc\n")
-    (tmp_path / "source.gz").write_bytes(gzip.compress(b"a\nbc"))
-    plain, packed = (
-        SourceLines(str(tmp_path / name), pytest.fail) for name in ("source", "source.gz")
-    )
-    assert plain.content == packed.content
-    assert plain.content[:2] == (2, 3)
-    assert str(plain.content).startswith("2 lines ")
-    (tmp_path / "other").write_bytes(b"ab\nc\n")
-    assert SourceLines(str(tmp_path / "other"), pytest.fail).content != plain.content
+    def content(name, raw):
+        (tmp_path / name).write_bytes(raw)
+        return SourceLines(str(tmp_path / name), pytest.fail).content
+
+    plain = content("source", b"a\nbc\n")
+    assert plain == content("source.gz", gzip.compress(b"a\nbc"))
+    assert plain[:2] == (2, 3)
+    assert str(plain).startswith("2 lines ")
+    assert content("other", b"ab\nc\n") != plain
 
 
 @pytest.mark.parametrize(("lines", "fewer"), [("a\nb\n", "prefixes"), ("", "source")])

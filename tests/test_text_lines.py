@@ -5,7 +5,7 @@ import gzip
 import pytest
 
 from t2t_keras.errors import UserError
-from t2t_keras.text import iterate_lines, read_lines
+from t2t_keras.text import iterate_lines, lines, read_lines
 
 
 @pytest.mark.parametrize(
@@ -39,17 +39,36 @@ def test_names_the_line_that_is_not_utf_8(tmp_path):
 
 
 def test_names_the_file_that_cannot_be_read(tmp_path):
-    with pytest.raises(UserError, match=r"Cannot read .*absent: No such file"):
-        read_lines(tmp_path / "absent")
-    with pytest.raises(UserError, match=r"Cannot read .*: Is a directory"):
-        read_lines(tmp_path)
+    (tmp_path / "cut.gz").write_bytes(gzip.compress(b"a\n" * 999)[:-9])
+    (tmp_path / "none.gz").write_bytes(b"no gzip at all")
+    for path, message in (
+        (tmp_path / "absent", r"Cannot read .*absent: No such file"),
+        (tmp_path, r"Cannot read .*: Is a directory"),
+        (tmp_path / "cut.gz", r"cut\.gz is not a whole gzip file"),
+        (tmp_path / "none.gz", r"none\.gz is not a whole gzip file"),
+    ):
+        with pytest.raises(UserError, match=message):
+            read_lines(path)
 
 
-@pytest.mark.parametrize(
-    "content", [gzip.compress(b"a\n" * 999)[:-9], b"no gzip at all"], ids=["cut short", "no gzip"]
-)
-def test_names_the_broken_gzip_file(tmp_path, content):
+def test_a_bomb_of_one_line_is_left_off(tmp_path):
+    """10 GB of zeros in 10 MB."""
     path = tmp_path / "text.gz"
-    path.write_bytes(content)
-    with pytest.raises(UserError, match=r"text\.gz is not a whole gzip file"):
+    path.write_bytes(gzip.compress(bytes(2**27)) * 80)
+    with pytest.raises(UserError, match=r"text\.gz, line 1: longer than 67,108,864 bytes"):
         read_lines(path)
+
+
+def test_a_bomb_of_many_lines_is_left_off(tmp_path, monkeypatch):
+    monkeypatch.setattr(lines, "most_unpacked", lambda stored_bytes: 100_000)
+    path = tmp_path / "text.gz"
+    path.write_bytes(gzip.compress(b"a\n" * 50_000))
+    assert len(read_lines(path)) == 50_000
+    path.write_bytes(gzip.compress(b"a\n" * 80_000))
+    with pytest.raises(UserError, match=r"text\.gz grows to more than 100,000 bytes"):
+        read_lines(path)
+
+
+def test_text_may_be_64_times_as_large_as_its_file():
+    assert lines.most_unpacked(10) == 2**28
+    assert lines.most_unpacked(10**9) == 64 * 10**9

@@ -46,9 +46,8 @@ def plainly(lines, min_count, max_subtoken_length, reserved):
             while start < len(text):
                 for end in range(start + 1, min(len(text), start + max_subtoken_length - 1) + 1):
                     counts[text[start:end]] += n
-                start = max(
-                    e for e in range(start + 1, len(text) + 1) if text[start:e] in subtokens
-                )
+                ends = range(start + 1, len(text) + 1)
+                start = max(end for end in ends if text[start:end] in subtokens)
         kept = []
         for candidate in sorted([s for s, n in counts.items() if n >= min_count], key=len)[::-1]:
             n = counts[candidate]
@@ -69,9 +68,8 @@ def test_shortcuts_change_nothing(monkeypatch, max_subtoken_length, extra):
     rng = random.Random(3)
     reserved = ["<pad>", "<EOS>", *extra]
     for target in (20, 40, 60):
-        lines = [
-            "".join(rng.choices("abc _\n,é", (9, 6, 4, 5, 1, 1, 1, 1), k=40)) for _ in range(8)
-        ]
+        weights = (9, 6, 4, 5, 1, 1, 1, 1)
+        lines = ["".join(rng.choices("abc _\n,é", weights, k=40)) for _ in range(8)]
         # T2T bisects the minimum count between 1 and 1000.
         low, high, tried = 1, 1000, []
         while True:
@@ -82,9 +80,8 @@ def test_shortcuts_change_nothing(monkeypatch, max_subtoken_length, extra):
                 break
             low, high = (min_count + 1, high) if size > target else (low, min_count - 1)
         expected = min(tried, key=lambda subtokens: abs(len(subtokens) - target))
-        encoder = SubwordTextEncoder.build_from_generator(
-            lines, target, max_subtoken_length, reserved
-        )
+        build = SubwordTextEncoder.build_from_generator
+        encoder = build(lines, target, max_subtoken_length, reserved)
         assert list(encoder.all_subtoken_strings) == expected
 
 
@@ -129,16 +126,12 @@ def test_time_is_linear_in_the_length_of_a_token(token, max_subtoken_length):
 @pytest.mark.parametrize("lines_per_language", [2000, 10000])
 def test_equals_t2t_byte_for_byte(tmp_path, lines_per_language):
     golden = SHARED / "golden/text"
-    name, build = next(
-        (name, build)
-        for name, build in json.loads((golden / "vocab_builds.json").read_text()).items()
-        if build["lines_per_language"] == lines_per_language
-    )
-    lines = [
-        line
-        for language in ("en", "de")
-        for line in read_lines(SHARED / f"data/multi30k/train.{language}.gz")[:lines_per_language]
-    ]
+    builds = json.loads((golden / "vocab_builds.json").read_text()).items()
+    [(name, build)] = [b for b in builds if b[1]["lines_per_language"] == lines_per_language]
+    lines = []
+    for language in ("en", "de"):
+        path = SHARED / f"data/multi30k/train.{language}.gz"
+        lines += read_lines(path)[:lines_per_language]
     encoder = SubwordTextEncoder.build_from_generator(
         lines, build["target_size"], build["max_subtoken_length"]
     )

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 import toy
-from networks import small_model
+from networks import gradients, small_model
 from test_transformer import SOURCE, TARGETS
 
 import t2t_keras as t2t
@@ -25,17 +25,6 @@ def plain_step(model, seed=0, xla=False):
     return TrainStep(model, keras.optimizers.SGD(1.0), seed=seed, xla=xla)
 
 
-def gradients(model, batch=BATCH):
-    with tf.GradientTape() as tape:
-        logits = model(batch, training=True)
-        loss, tokens = t2t.losses.padded_cross_entropy(
-            logits, batch["targets"], model.hp.label_smoothing
-        )
-        mean = loss / tokens
-    values = [variable.value for variable in model.trainable_variables]
-    return [tf.convert_to_tensor(g).numpy() for g in tape.gradient(mean, values)]
-
-
 def moves(model, step, batch=BATCH):
     before = model.get_weights()
     result = step(batch)
@@ -44,7 +33,7 @@ def moves(model, step, batch=BATCH):
 
 def test_moves_by_the_gradient_of_the_mean_over_tokens():
     model = small_model(f"{SMALLEST},{NO_DROPOUT}")
-    wanted = gradients(model)
+    wanted = gradients(model, BATCH)
     moved, (loss, tokens) = moves(model, plain_step(model))
     assert float(tokens) == np.sum(TARGETS != 0)
     assert float(loss) > 0
@@ -55,7 +44,7 @@ def test_moves_by_the_gradient_of_the_mean_over_tokens():
 @pytest.mark.usefixtures("eagerly")
 def test_clips_by_the_norm_of_all_gradients_together():
     model = small_model(f"{SMALLEST},{NO_DROPOUT},clip_grad_norm=0.05")
-    wanted = gradients(model)
+    wanted = gradients(model, BATCH)
     norm = np.sqrt(sum(np.sum(g.astype(float) ** 2) for g in wanted))
     assert norm > 0.05
     moved, _ = moves(model, plain_step(model))

@@ -4,15 +4,11 @@ import functools
 
 import keras
 import numpy as np
-import numpy_transformer
 import pytest
-import tensorflow as tf
 from layer_checks import random_tensor
-from networks import small_model
+from networks import numpy_logits, small_model
 
-import t2t_keras as t2t
 from t2t_keras.data.generation.packing import pack
-from t2t_keras.decoding import DecodeSettings, Translator
 from t2t_keras.errors import UserError
 from t2t_keras.layers import TransformerDecoder, TransformerEncoder, segment_bias
 
@@ -50,14 +46,18 @@ def variant(name):
     return small_model(f"num_hidden_layers={layers},{VARIANTS[name]}", target_space_id=5)
 
 
+def padded(rows, length=LENGTH):
+    """Rows as a batch [rows, length] of each field."""
+    return {
+        name: np.array([row[name] + [0] * (length - len(row[name])) for row in rows], np.int32)
+        for name in rows[0]
+    }
+
+
 def packed(spacing=0, pairs=PAIRS):
     """Packs the pairs: a batch [rows, LENGTH], and where each pair stands, (row, number)."""
     rows = list(pack(pairs, LENGTH, spacing))
-    batch = {
-        name: np.array([row[name] + [0] * (LENGTH - len(row[name])) for row in rows], np.int32)
-        for name in rows[0]
-    }
-    places = []
+    batch, places = padded(rows), []
     for pair in pairs:
         places += [
             (r, number)
@@ -73,28 +73,12 @@ def packed(spacing=0, pairs=PAIRS):
     return batch, places
 
 
-def alone(pair):
-    return {side: np.array([pair[side]], np.int32) for side in ("inputs", "targets")}
-
-
-APART = {
-    side: np.array([pair[side] + [0] * (LENGTH - len(pair[side])) for pair in PAIRS], np.int32)
-    for side in ("inputs", "targets")
-}
+APART = padded(PAIRS)
 """Every pair in a row of its own."""
 
 
-def numpy_logits(model, batch):
-    return numpy_transformer.logits(
-        t2t.checkpoints.t2t_variables(model),
-        model.hp,
-        batch["inputs"],
-        batch["targets"],
-        model.source_vocab_size,
-        model.target_vocab_size,
-        target_space=model.target_space_id,
-        packing=batch,
-    )
+def by_numpy(model, batch):
+    return numpy_logits(model, batch["inputs"], batch["targets"], batch)
 
 
 def of_pair(values, batch, place):
@@ -108,7 +92,7 @@ def test_logits_equal_numpy(name):
     model = variant(name)
     batch, _ = packed()
     tokens = batch["targets"] != 0
-    ours, wanted = np.asarray(model(batch))[tokens], numpy_logits(model, batch)[tokens]
+    ours, wanted = np.asarray(model(batch))[tokens], by_numpy(model, batch)[tokens]
     np.testing.assert_allclose(ours, wanted, atol=1e-5 * np.abs(wanted).max())
 
 
@@ -126,43 +110,32 @@ def test_with_spacing_a_pair_is_as_if_alone(name):
         np.testing.assert_allclose(of_pair(logits, batch, place), wanted, atol=2e-5)
 
 
-def test_the_loss_of_a_packed_batch_is_that_of_its_pairs():
-    model = variant("prenorm")
-    batch, _ = packed(spacing=1)
-    for smoothing in (0.0, 0.1):
-        loss, tokens = t2t.losses.padded_cross_entropy(model(batch), batch["targets"], smoothing)
-        wanted, _ = t2t.losses.padded_cross_entropy(model(APART), APART["targets"], smoothing)
-        assert float(tokens) == sum(len(pair["targets"]) for pair in PAIRS)
-        assert float(loss) == pytest.approx(float(wanted), rel=1e-5)
-
-
 def test_without_spacing_a_pair_begins_with_the_end_of_the_one_before():
     """T2T shifts the row: the pair sees an end of sentence first, where a lone one sees zeros."""
     model = variant("prenorm")
     batch, places = packed()
     logits = model(batch)
-    first, later = 0, 0
     for pair, place, alone_logits in zip(PAIRS, places, np.asarray(model(APART)), strict=True):
         ours = of_pair(logits, batch, place)
         after_nothing = alone_logits[: len(pair["targets"])]
         if place[1] == 1:
             np.testing.assert_allclose(ours, after_nothing, atol=2e-5)
-            first += 1
             continue
         # The end of sentence of the pair before as a row of its own kind: given to the decoder
         # with the segment and the position of the pair's first target.
+        source, target = len(pair["inputs"]), len(pair["targets"])
         shifted = {
-            **alone(pair),
-            "targets": np.array([[1, *pair["targets"]]], np.int32),
-            "inputs_segmentation": np.full((1, len(pair["inputs"])), 2, np.int32),
-            "inputs_position": np.arange(len(pair["inputs"]), dtype=np.int32)[None],
-            "targets_segmentation": np.array([[1] + [2] * len(pair["targets"])], np.int32),
-            "targets_position": np.array([[0, *range(len(pair["targets"]))]], np.int32),
+            "inputs": pair["inputs"],
+            "targets": [1, *pair["targets"]],
+            "inputs_segmentation": [2] * source,
+            "inputs_position": range(source),
+            "targets_segmentation": [1] + [2] * target,
+            "targets_position": [0, *range(target)],
         }
-        np.testing.assert_allclose(ours, numpy_logits(model, shifted)[0, 1:], atol=2e-5)
+        shifted = {name: np.array([ids], np.int32) for name, ids in shifted.items()}
+        np.testing.assert_allclose(ours, by_numpy(model, shifted)[0, 1:], atol=2e-5)
         assert np.abs(ours - after_nothing).max() > 1e-2
-        later += 1
-    assert (first, later) == (2, 4)
+    assert [number == 1 for _, number in places].count(True) == 2
 
 
 def changed(batch, side, row, column):
@@ -203,42 +176,11 @@ def test_a_unidirectional_encoder_sees_earlier_pairs_of_its_row():
     np.testing.assert_allclose(after[0][segments == 1], memory[0][segments == 1], atol=1e-5)
 
 
-def test_weights_of_attention_stay_within_a_pair():
-    batch, _ = packed(spacing=1)
-    _, weights = variant("prenorm")(batch, return_attention_weights=True)
-    source, target = batch["inputs_segmentation"], batch["targets_segmentation"]
-    for name, queries, keys in (
-        ("encoder", source, source),
-        ("decoder", target, target),
-        ("encdec", target, source),
-    ):
-        same = queries[:, :, None] == keys[:, None, :]
-        for layer in weights[name]:
-            layer = np.asarray(layer).max(1)  # over heads
-            assert (layer[(queries > 0)[:, :, None] & ~same] == 0).all()
-            assert (layer[same] > 0).any()
-
-
-def test_one_pair_a_row_equals_plain_rows():
-    model = variant("prenorm")
-    longer = [{"inputs": [9] * 9 + [1], "targets": [8] * 9 + [1]}, *PAIRS]
-    rows = list(pack(longer[:1], 10)) + list(pack(longer[1:2], 10))
-    batch = {
-        name: np.array([row[name] + [0] * (10 - len(row[name])) for row in rows])
-        for name in rows[0]
-    }
-    plain = {side: batch[side] for side in ("inputs", "targets")}
-    tokens = batch["targets"] != 0
-    np.testing.assert_allclose(
-        np.asarray(model(batch))[tokens], np.asarray(model(plain))[tokens], atol=1e-5
-    )
-
-
 @pytest.mark.parametrize("dtype", ["mixed_bfloat16", "mixed_float16"])
 def test_half_precision_keeps_pairs_apart(dtype):
     model = small_model("num_hidden_layers=1", dtype=dtype)
     batch, _ = packed()
-    wanted = numpy_logits(model, batch)
+    wanted = by_numpy(model, batch)
     ours = np.asarray(model(batch))
     tokens = batch["targets"] != 0
     assert np.isfinite(ours).all()
@@ -251,35 +193,16 @@ def test_a_batch_that_is_packed_by_half_is_refused():
     del batch["targets_position"]
     with pytest.raises(UserError, match=r"A packed batch must have .*; got no targets_position"):
         variant("prenorm")(batch)
+    with pytest.raises(ValueError, match="must be given together"):
+        TransformerDecoder(**SMALL)(X, MEMORY, segments=SEGMENTS)
 
 
 def test_a_saved_model_takes_packed_rows(tmp_path):
     model = small_model("num_hidden_layers=1")
     batch, _ = packed()
     model.save(tmp_path / "model.keras")
-    np.testing.assert_array_equal(
-        keras.models.load_model(tmp_path / "model.keras")(batch), model(batch)
-    )
-
-
-def test_a_packed_problem_s_model_decodes_plain_text():
-    """Decoding has one sentence in each row, as T2T: in training, the first pair of a row."""
-    plain = "attention_dropout=0.0,relu_dropout=0.0,layer_prepostprocess_dropout=0.0"
-    model = small_model(f"{plain},label_smoothing=0.0", source_vocab=258, target_vocab=258)
-    encoder = t2t.text.ByteTextEncoder()
-    step = t2t.training.TrainStep(model, keras.optimizers.Adam(0.01), seed=0, xla=False)
-    lines = ["abc", "ba", "cab", "c"]
-    pairs = [{side: [*encoder.encode(line), 1] for side in ("inputs", "targets")} for line in lines]
-    batch, _ = packed(pairs=pairs, spacing=1)
-    batch = {name: tf.constant(array) for name, array in batch.items()}
-    for _ in range(150):
-        loss, tokens = step(batch)
-    assert float(loss / tokens) < 0.05
-    settings = DecodeSettings(beam_size=1, extra_length=2)
-    translated = Translator(model, {"inputs": encoder, "targets": encoder}, settings).translate(
-        lines
-    )
-    assert [translation.texts[0] for translation in translated] == lines
+    loaded = keras.models.load_model(tmp_path / "model.keras")
+    np.testing.assert_array_equal(loaded(batch), model(batch))
 
 
 SMALL = {"num_heads": 2, "filter_size": 12, "num_layers": 2}
@@ -327,8 +250,3 @@ def test_segments_come_in_symbolic_models_too():
     encoder = TransformerEncoder(**SMALL)
     model = keras.Model([x, segments], encoder(x, segments=segments))
     np.testing.assert_allclose(model([X, SEGMENTS]), encoder(X, segments=SEGMENTS), atol=1e-6)
-
-
-def test_segments_of_one_side_are_refused():
-    with pytest.raises(ValueError, match="must be given together"):
-        TransformerDecoder(**SMALL)(X, MEMORY, segments=SEGMENTS)

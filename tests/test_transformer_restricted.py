@@ -1,9 +1,8 @@
 """The Transformer with restricted self-attention: logits and searches against numpy, and its settings."""
 
 import numpy as np
-import numpy_transformer
 import pytest
-from networks import SMALL, log_probabilities, search_model, small_model
+from networks import SMALL, log_probabilities, numpy_logits, search_model, small_model
 
 import t2t_keras as t2t
 from t2t_keras.errors import UserError
@@ -13,18 +12,12 @@ SOURCE = np.array([[5, 9, 3, 7, 6, 8, 1], [4, 1, 0, 0, 0, 0, 0]], np.int32)
 TARGETS = np.array([[7, 3, 9, 9, 4, 1], [6, 8, 1, 0, 0, 0]], np.int32)
 
 
-def numpy_logits(model, packing=None):
-    variables = t2t.checkpoints.t2t_variables(model)
-    return numpy_transformer.logits(variables, model.hp, SOURCE, TARGETS, 23, 23, packing=packing)
-
-
 @pytest.mark.parametrize("neighborhood", [1, 2, 3, 50])
 def test_logits(neighborhood):
-    model = small_model(
-        f"num_hidden_layers=1,self_attention_type=restricted,restricted_neighborhood={neighborhood}"
-    )
+    restricted = f"self_attention_type=restricted,restricted_neighborhood={neighborhood}"
+    model = small_model(f"num_hidden_layers=1,{restricted}")
     logits = model({"inputs": SOURCE, "targets": TARGETS})
-    np.testing.assert_allclose(logits, numpy_logits(model), atol=2e-5)
+    np.testing.assert_allclose(logits, numpy_logits(model, SOURCE, TARGETS), atol=2e-5)
 
 
 def test_of_everything_it_is_the_full_network():
@@ -48,7 +41,8 @@ def test_packed_rows():
     model = small_model(RESTRICTED)
     logits = np.asarray(model({"inputs": SOURCE, "targets": TARGETS, **packing}))
     tokens = TARGETS != 0
-    np.testing.assert_allclose(logits[tokens], numpy_logits(model, packing)[tokens], atol=2e-5)
+    wanted = numpy_logits(model, SOURCE, TARGETS, packing)
+    np.testing.assert_allclose(logits[tokens], wanted[tokens], atol=2e-5)
 
 
 @pytest.mark.usefixtures("eagerly")
@@ -58,10 +52,8 @@ def test_searches_score_as_the_whole_network(search):
     if search == "greedy":
         ids, scores = t2t.decoding.greedy(model, SOURCE, extra_length=4)
     else:
-        ids, scores = t2t.decoding.beam_search(
-            model, SOURCE, beam_size=3, alpha=0.0, extra_length=4
-        )
-        ids, scores = np.asarray(ids)[:, 0], np.asarray(scores)[:, 0]
+        beam = {"beam_size": 3, "alpha": 0.0, "extra_length": 4}
+        ids, scores = (x[:, 0] for x in t2t.decoding.beam_search(model, SOURCE, **beam))
     ids = np.asarray(ids)
     assert ids.shape[1] > 3  # some positions are out of sight
     wanted = np.zeros(len(SOURCE))

@@ -11,183 +11,98 @@ from t2t_keras.errors import UserError
 from t2t_keras.text import ByteTextEncoder
 
 NC_V13 = "http://data.statmt.org/wmt18/translation-task/training-parallel-nc-v13.tgz"
-NC_V9 = "http://www.statmt.org/wmt14/training-parallel-nc-v9.tgz"
-COMMON_CRAWL = "http://www.statmt.org/wmt13/training-parallel-commoncrawl.tgz"
-EUROPARL = "http://www.statmt.org/wmt13/training-parallel-europarl-v7.tgz"
-UN = "http://www.statmt.org/wmt13/training-parallel-un.tgz"
-GIGA = "http://www.statmt.org/wmt10/training-giga-fren.tar"
 DEV = "http://data.statmt.org/wmt17/translation-task/dev.tgz"
 DEV_2018 = "http://data.statmt.org/wmt18/translation-task/dev.tgz"
+WMT18 = "http://data.statmt.org/wmt18/translation-task/"
 PARACRAWL = "https://s3.amazonaws.com/web-language-models/paracrawl/"
 MILLION = "https://s3.amazonaws.com/opennmt-trainingdata/baseline-1M-enfr.tgz"
 CZENG = (
     "https://lindat.mff.cuni.cz/repository/xmlui/bitstream/handle/11234/1-1458/"
     "data-plaintext-format.tar"
 )
+STEFAN_IT = "https://github.com/stefan-it/nmt-en-"
 ENID = "https://github.com/prasastoadi/parallel-corpora-en-id/raw/master/"
 ENTN = "https://github.com/LauraMartinus/ukuxhumana/blob/master/data/en_tn/eng_tswane"
+CORPORA = {
+    "nc13": (NC_V13, "training-parallel-nc-v13/news-commentary-v13.{}-en"),
+    "nc9": ("http://www.statmt.org/wmt14/training-parallel-nc-v9.tgz", "training/news-commentary-v9.{}-en"),
+    "crawl": ("http://www.statmt.org/wmt13/training-parallel-commoncrawl.tgz", "commoncrawl.{}-en"),
+    "europarl": ("http://www.statmt.org/wmt13/training-parallel-europarl-v7.tgz", "training/europarl-v7.{}-en"),
+    "un": ("http://www.statmt.org/wmt13/training-parallel-un.tgz", "un/undoc.2000.{}-en"),
+    "newstest2013": (DEV, "dev/newstest2013"),
+    "zipporah": (
+        PARACRAWL + "release1/paracrawl-release1.en-{}.zipporah0-dedup-clean.tgz",
+        "paracrawl-release1.en-{}.zipporah0-dedup-clean",
+    ),
+}  # fmt: skip
+"""Corpora of several languages: URL and the two files without their last part."""
 
-ENDE = [
-    (
-        NC_V13,
-        "training-parallel-nc-v13/news-commentary-v13.de-en.en",
-        "training-parallel-nc-v13/news-commentary-v13.de-en.de",
-    ),
-    (COMMON_CRAWL, "commoncrawl.de-en.en", "commoncrawl.de-en.de"),
-    (EUROPARL, "training/europarl-v7.de-en.en", "training/europarl-v7.de-en.de"),
-]
-ENDE_DEV = [(DEV, "dev/newstest2013.en", "dev/newstest2013.de")]
+
+def both(url, stem, language):
+    return (url.format(language), *(f"{stem.format(language)}.{side}" for side in ("en", language)))
+
+
+def corpora(language, *names):
+    return [both(*CORPORA[name], language) for name in names]
+
+
+def panl(part, thousands):
+    """The source of an Indonesian corpus: two files of so many thousand words."""
+    files = (f"PANL-BPPT-{part}-{side}-{thousands}Kw.txt" for side in ("EN", "ID"))
+    return (f"{ENID}PANL-BPPT-{part}-EN-ID-{thousands}Kw.tgz", *files)
+
+
+ENDE, ENDE_DEV = corpora("de", "nc13", "crawl", "europarl"), corpora("de", "newstest2013")
 ENDE_PC = [(PARACRAWL + "release4/en-de.bicleaner07.tmx.gz", "tmx", "en-de.bicleaner07.tmx.gz")]
+GIGA = "giga-fren.release2.fixed."
 ENFR = [
-    (COMMON_CRAWL, "commoncrawl.fr-en.en", "commoncrawl.fr-en.fr"),
-    (EUROPARL, "training/europarl-v7.fr-en.en", "training/europarl-v7.fr-en.fr"),
-    (NC_V9, "training/news-commentary-v9.fr-en.en", "training/news-commentary-v9.fr-en.fr"),
-    (GIGA, "giga-fren.release2.fixed.en.gz", "giga-fren.release2.fixed.fr.gz"),
-    (UN, "un/undoc.2000.fr-en.en", "un/undoc.2000.fr-en.fr"),
+    *corpora("fr", "crawl", "europarl", "nc9"),
+    ("http://www.statmt.org/wmt10/training-giga-fren.tar", f"{GIGA}en.gz", f"{GIGA}fr.gz"),
+    *corpora("fr", "un"),
 ]
-ENFR_DEV = [(DEV, "dev/newstest2013.en", "dev/newstest2013.fr")]
-SMALL = "baseline-1M-enfr/baseline-1M_"
-ENFR_SMALL = [(MILLION, SMALL + "train.en", SMALL + "train.fr")]
-ENFR_SMALL_DEV = [(MILLION, SMALL + "valid.en", SMALL + "valid.fr")]
-ENCS = [
-    (CZENG, "tsv", 3, 2, "data.plaintext-format/*train.gz"),
-    (
-        NC_V13,
-        "training-parallel-nc-v13/news-commentary-v13.cs-en.en",
-        "training-parallel-nc-v13/news-commentary-v13.cs-en.cs",
-    ),
-    (COMMON_CRAWL, "commoncrawl.cs-en.en", "commoncrawl.cs-en.cs"),
-    (EUROPARL, "training/europarl-v7.cs-en.en", "training/europarl-v7.cs-en.cs"),
-]
-ENCS_DEV = [(DEV, "dev/newstest2013.en", "dev/newstest2013.cs")]
-ENES = [
-    (COMMON_CRAWL, "commoncrawl.es-en.en", "commoncrawl.es-en.es"),
-    (EUROPARL, "training/europarl-v7.es-en.en", "training/europarl-v7.es-en.es"),
-    (UN, "un/undoc.2000.es-en.en", "un/undoc.2000.es-en.es"),
-    (
-        PARACRAWL + "release1/paracrawl-release1.en-es.zipporah0-dedup-clean.tgz",
-        "paracrawl-release1.en-es.zipporah0-dedup-clean.en",
-        "paracrawl-release1.en-es.zipporah0-dedup-clean.es",
-    ),
-]
-ENES_DEV = [(DEV, "dev/newstest2013.en", "dev/newstest2013.es")]
+ENFR_DEV = corpora("fr", "newstest2013")
+ENFR_SMALL = [both(MILLION, "baseline-1M-enfr/baseline-1M_train", "fr")]
+ENFR_SMALL_DEV = [both(MILLION, "baseline-1M-enfr/baseline-1M_valid", "fr")]
+ENCS = [(CZENG, "tsv", 3, 2, "data.plaintext-format/*train.gz")]
+ENCS += corpora("cs", "nc13", "crawl", "europarl")
+ENCS_DEV = corpora("cs", "newstest2013")
+ENES = corpora("es", "crawl", "europarl", "un", "zipporah")
+ENES_DEV = corpora("es", "newstest2013")
 ENET = [
-    (
-        "http://data.statmt.org/wmt18/translation-task/training-parallel-ep-v8.tgz",
-        "training/europarl-v8.et-en.en",
-        "training/europarl-v8.et-en.et",
-    ),
-    (
-        PARACRAWL + "release1/paracrawl-release1.en-et.zipporah0-dedup-clean.tgz",
-        "paracrawl-release1.en-et.zipporah0-dedup-clean.en",
-        "paracrawl-release1.en-et.zipporah0-dedup-clean.et",
-    ),
-    (
-        "http://data.statmt.org/wmt18/translation-task/rapid2016.tgz",
-        "rapid2016.en-et.en",
-        "rapid2016.en-et.et",
-    ),
+    both(WMT18 + "training-parallel-ep-v8.tgz", "training/europarl-v8.et-en", "et"),
+    *corpora("et", "zipporah"),
+    both(WMT18 + "rapid2016.tgz", "rapid2016.en-et", "et"),
 ]
-ENET_DEV = [
-    (
-        "https://github.com/stefan-it/nmt-en-et/raw/master/data/newsdev2018-enet.tar.gz",
-        "newsdev2018-enet-src.en",
-        "newsdev2018-enet-ref.et",
-    )
-]
+NEWSDEV = STEFAN_IT + "et/raw/master/data/newsdev2018-enet.tar.gz"
+ENET_DEV = [(NEWSDEV, "newsdev2018-enet-src.en", "newsdev2018-enet-ref.et")]
 ENRO = [
-    ("http://www.statmt.org/europarl/v7/ro-en.tgz", "europarl-v7.ro-en.en", "europarl-v7.ro-en.ro"),
-    (
-        "http://opus.nlpl.eu/download.php?f=SETIMES/v2/moses/en-ro.txt.zip",
-        "SETIMES.en-ro.en",
-        "SETIMES.en-ro.ro",
+    both("http://www.statmt.org/europarl/v7/ro-en.tgz", "europarl-v7.ro-en", "ro"),
+    both(
+        "http://opus.nlpl.eu/download.php?f=SETIMES/v2/moses/en-ro.txt.zip", "SETIMES.en-ro", "ro"
     ),
 ]
-ENRO_DEV = [
-    (
-        "http://data.statmt.org/wmt16/translation-task/dev-romanian-updated.tgz",
-        "dev/newsdev2016-roen-ref.en.sgm",
-        "dev/newsdev2016-roen-src.ro.sgm",
-    )
-]
-ENVI = [
-    (
-        "https://github.com/stefan-it/nmt-en-vi/raw/master/data/train-en-vi.tgz",
-        "train.en",
-        "train.vi",
-    )
-]
-ENVI_DEV = [
-    (
-        "https://github.com/stefan-it/nmt-en-vi/raw/master/data/dev-2012-en-vi.tgz",
-        "tst2012.en",
-        "tst2012.vi",
-    )
-]
-ENID_TRAIN = [
-    (ENID + "IWSLT17.train.en-id.tgz", "IWSLT17.train.en-id.en", "IWSLT17.train.en-id.id"),
-    (
-        ENID + "PANL-BPPT-ECO-EN-ID-150Kw.tgz",
-        "PANL-BPPT-ECO-EN-150Kw.txt",
-        "PANL-BPPT-ECO-ID-150Kw.txt",
-    ),
-    (
-        ENID + "PANL-BPPT-INT-EN-ID-150Kw.tgz",
-        "PANL-BPPT-INT-EN-150Kw.txt",
-        "PANL-BPPT-INT-ID-150Kw.txt",
-    ),
-    (
-        ENID + "PANL-BPPT-SCI-EN-ID-100Kw.tgz",
-        "PANL-BPPT-SCI-EN-100Kw.txt",
-        "PANL-BPPT-SCI-ID-100Kw.txt",
-    ),
-    (
-        ENID + "PANL-BPPT-SPO-EN-ID-100Kw.tgz",
-        "PANL-BPPT-SPO-EN-100Kw.txt",
-        "PANL-BPPT-SPO-ID-100Kw.txt",
-    ),
-]
-ENID_DEV = [
-    (
-        ENID + "IWSLT17.TED.tst2017plus.en-id.tgz",
-        "IWSLT17.TED.tst2017plus.en-id.en",
-        "IWSLT17.TED.tst2017plus.en-id.id",
-    )
-]
-ENMK = [
-    (
-        "http://nlp.ffzg.hr/data/corpora/setimes/setimes.en-mk.txt.tgz",
-        "setimes.en-mk.en.txt",
-        "setimes.en-mk.mk.txt",
-    )
-]
-ENMK_DEV = [
-    (
-        "https://github.com/stefan-it/nmt-en-mk/raw/master/data/MTE-1984-dev.enmk.tgz",
-        "MTE1984-dev.en",
-        "MTE1984-dev.mk",
-    )
-]
-ENTN_TRAIN = [(ENTN + ".train.tar.gz?raw=true", "entn_parallel.train.en", "entn_parallel.train.tn")]
-ENTN_DEV = [(ENTN + ".dev.tar.gz?raw=true", "entn_parallel.dev.en", "entn_parallel.dev.tn")]
-ENZH = [
-    (
-        NC_V13,
-        "training-parallel-nc-v13/news-commentary-v13.zh-en.en",
-        "training-parallel-nc-v13/news-commentary-v13.zh-en.zh",
-    )
-]
+ROMANIAN_DEV = "http://data.statmt.org/wmt16/translation-task/dev-romanian-updated.tgz"
+ENRO_DEV = [(ROMANIAN_DEV, "dev/newsdev2016-roen-ref.en.sgm", "dev/newsdev2016-roen-src.ro.sgm")]
+ENVI = [both(STEFAN_IT + "vi/raw/master/data/train-en-vi.tgz", "train", "vi")]
+ENVI_DEV = [both(STEFAN_IT + "vi/raw/master/data/dev-2012-en-vi.tgz", "tst2012", "vi")]
+ENID_TRAIN = [both(ENID + "IWSLT17.train.en-id.tgz", "IWSLT17.train.en-id", "id")]
+ENID_TRAIN += [panl("ECO", 150), panl("INT", 150), panl("SCI", 100), panl("SPO", 100)]
+ENID_DEV = [both(ENID + "IWSLT17.TED.tst2017plus.en-id.tgz", "IWSLT17.TED.tst2017plus.en-id", "id")]
+SETIMES = "http://nlp.ffzg.hr/data/corpora/setimes/setimes.en-mk.txt.tgz"
+ENMK = [(SETIMES, "setimes.en-mk.en.txt", "setimes.en-mk.mk.txt")]
+ENMK_DEV = [both(STEFAN_IT + "mk/raw/master/data/MTE-1984-dev.enmk.tgz", "MTE1984-dev", "mk")]
+ENTN_TRAIN = [both(ENTN + ".train.tar.gz?raw=true", "entn_parallel.train", "tn")]
+ENTN_DEV = [both(ENTN + ".dev.tar.gz?raw=true", "entn_parallel.dev", "tn")]
+ENZH = corpora("zh", "nc13")
 CWMT = [
-    ("cwmt.tgz", "cwmt/casia2015/casia2015_en.txt", "cwmt/casia2015/casia2015_ch.txt"),
-    ("cwmt.tgz", "cwmt/casict2015/casict2015_en.txt", "cwmt/casict2015/casict2015_ch.txt"),
-    ("cwmt.tgz", "cwmt/neu2017/NEU_en.txt", "cwmt/neu2017/NEU_cn.txt"),
-    ("cwmt.tgz", "cwmt/datum2015/datum_en.txt", "cwmt/datum2015/datum_ch.txt"),
-    *(
-        ("cwmt.tgz", f"cwmt/datum2017/Book{n}_en.txt", f"cwmt/datum2017/Book{n}_cn.txt")
-        for n in range(1, 21)
-    ),
+    ("cwmt.tgz", f"cwmt/{stem}_en.txt", f"cwmt/{stem}_{chinese}.txt")
+    for stem, chinese in (
+        *(("casia2015/casia2015", "ch"), ("casict2015/casict2015", "ch")),
+        *(("neu2017/NEU", "cn"), ("datum2015/datum", "ch")),
+        *((f"datum2017/Book{n}", "cn") for n in range(1, 21)),
+    )
 ]
-UN_ZH = [("UNv1.0.en-zh.tar.gz", "en-zh/UNv1.0.en-zh.en", "en-zh/UNv1.0.en-zh.zh")]
+UN_ZH = [both("UNv1.0.en-zh.tar.gz", "en-zh/UNv1.0.en-zh", "zh")]
 ENZH_DEV = [(DEV_2018, "dev/newsdev2017-enzh-src.en.sgm", "dev/newsdev2017-enzh-ref.zh.sgm")]
 
 
@@ -252,11 +167,6 @@ UNSUPPORTED = {
 }
 
 
-def flat(sources):
-    """`[url, (a, b)]` as `(url, a, b)`."""
-    return [(url, *files) for url, files in sources]
-
-
 def test_every_problem_of_t2t_is_known():
     """Its documentation counts 51 that translate text."""
     assert len(FACTS) + sum(len(names.split()) for names in UNSUPPORTED.values()) == 51
@@ -266,8 +176,9 @@ def test_every_problem_of_t2t_is_known():
 @pytest.mark.parametrize("name", FACTS)
 def test_a_problem_is_that_of_t2t(name):
     facts, problem = FACTS[name], registry.problem(f"translate_{name}")
-    assert flat(problem.source_data_files("train")) == facts.train
-    assert flat(problem.source_data_files("dev")) == facts.dev
+    for split in ("train", "dev"):
+        found = [(url, *files) for url, files in problem.source_data_files(split)]
+        assert found == getattr(facts, split)
     assert problem.vocab_filename == facts.vocabulary
     if facts.vocabulary is None:
         assert problem.vocab_type == VocabType.CHARACTER
@@ -275,28 +186,20 @@ def test_a_problem_is_that_of_t2t(name):
     else:
         assert str(problem.approx_vocab_size) in facts.vocabulary
     assert problem.packed_length == facts.packed_length
-    assert problem.dataset_splits == [
-        {"split": "train", "shards": facts.train_shards},
-        {"split": "dev", "shards": 1},
-    ]
+    shards = {item["split"]: item["shards"] for item in problem.dataset_splits}
+    assert shards == {"train": facts.train_shards, "dev": 1}
     assert (problem.input_space_id, problem.target_space_id) == (SpaceID.GENERIC, SpaceID.GENERIC)
     assert problem.is_generate_per_split
-
-
-@pytest.mark.parametrize("name", FACTS)
-def test_a_problem_can_be_reversed(name):
-    problem = registry.problem(f"translate_{name}_rev")
-    assert problem.name == f"translate_{name}_rev"
-    assert problem.dataset_filename() == f"translate_{name}"
-    assert problem.vocab_filename == FACTS[name].vocabulary
+    turned = registry.problem(f"translate_{name}_rev")
+    assert turned.name == f"translate_{name}_rev"
+    assert turned.dataset_filename() == f"translate_{name}"
+    assert turned.vocab_filename == facts.vocabulary
 
 
 def test_chinese_has_its_own_vocabulary():
     problem = registry.problem("translate_enzh_wmt8k")
-    assert problem.vocab_filenames == (
-        "vocab.translate_enzh_wmt8k.8192.subwords.en",
-        "vocab.translate_enzh_wmt8k.8192.subwords.zh",
-    )
+    name = "vocab.translate_enzh_wmt8k.8192.subwords"
+    assert problem.vocab_filenames == (f"{name}.en", f"{name}.zh")
     assert problem.vocab_file_budget == 1e8
 
 

@@ -1,14 +1,13 @@
 """Problem translate_files: one's own text by flags, and what it was made from."""
 
-import gzip
 import json
 import os
 from itertools import islice
 
 import pytest
-import tensorflow as tf
 import tfds_datasets
 import toy
+from corpus_files import stored_texts, write_lines as write
 from tfds_datasets import pair, prepare
 
 from t2t_keras import registry
@@ -20,18 +19,10 @@ from t2t_keras.problems.numbers.pairs import pairs
 VOCABULARY = "vocab.translate_files.subwords"
 
 
-def write(path, lines):
-    text = "".join(line + "\n" for line in lines).encode()
-    path.write_bytes(gzip.compress(text) if path.suffix == ".gz" else text)
-    return path
-
-
 @pytest.fixture
 def files(tmp_path):
     """Rows of letters and the same backwards: pairs of files by split."""
-    folder = tmp_path / "text"
-    folder.mkdir()
-    by_split = {}
+    folder, by_split = tmp_path / "text", {}
     for seed, (split, count) in enumerate((("train", 400), ("dev", 30), ("test", 20))):
         rows = toy.rows(count, seed)
         source = write(folder / f"{split}.src.gz", rows)
@@ -40,19 +31,7 @@ def files(tmp_path):
 
 
 def stored(data_dir, split):
-    """The texts of all examples of a split, sorted."""
-    encoders = registry.problem("translate_files").feature_encoders(data_dir)
-    found = []
-    paths = [str(path) for path in find_shards(data_dir, "translate_files", split)]
-    for record in tf.data.TFRecordDataset(paths).as_numpy_iterator():
-        features = tf.train.Example.FromString(record).features.feature
-        found.append(
-            tuple(
-                encoders[side].decode(list(features[side].int64_list.value)[:-1])
-                for side in ("inputs", "targets")
-            )
-        )
-    return sorted(found)
+    return stored_texts(registry.problem("translate_files"), split, data_dir)
 
 
 def generate(data_dir, files, **options):
@@ -88,10 +67,9 @@ def test_files_become_shards_and_a_vocabulary(files, tmp_path):
 
 
 def test_the_size_of_the_vocabulary_is_as_asked(files, tmp_path):
-    for path, texts in zip(
-        files["train"], zip(*islice(pairs("train"), 2000), strict=True), strict=True
-    ):
-        write(path, texts)
+    texts = zip(*islice(pairs("train"), 2000), strict=True)
+    for path, lines in zip(files["train"], texts, strict=True):
+        write(path, lines)
     for size in (200, 400):
         problem = generate(tmp_path / str(size), files, vocab_size=size)
         encoder = problem.get_feature_encoders(tmp_path / str(size))["inputs"]
@@ -133,45 +111,49 @@ def test_the_same_files_again_change_nothing(files, tmp_path):
 
 
 def test_other_text_is_not_taken_for_what_is_there(files, tmp_path):
-    data_dir = tmp_path / "data"
+    data_dir, (source, target) = tmp_path / "data", files["train"]
     generate(data_dir, files)
     before = contents(data_dir)
-    other = tuple(reversed(files["train"]))
-    message = (
-        f"the train in {data_dir} of translate_files was made from .*train.src.gz and .*train.tgt, "
-    )
-    with pytest.raises(
-        UserError, match=message + "not from .*train.tgt and .*train.src.gz: delete"
-    ):
-        generate(data_dir, files, train=other)
-    with pytest.raises(
-        UserError, match=r"the dev in .* was made from .*, not from .*test.src.gz and"
-    ):
-        generate(data_dir, files, dev=files["test"])
-    with pytest.raises(UserError, match=r"the vocabulary in .* with --vocab_size=32768, not from"):
-        generate(data_dir, files, vocab_size=9)
-    write(files["test"][1], toy.rows(20, seed=9))
-    with pytest.raises(
-        UserError, match=r"the test in .*test.tgt when its contents were different, not"
-    ):
-        generate(data_dir, files)
+    for changes, message in (
+        ({"train": (target, source)}, r"the train in .* of translate_files was made from .*train.src.gz and .*train.tgt, not from .*train.tgt and .*train.src.gz: delete"),
+        ({"dev": files["test"]}, r"the dev in .* was made from .*, not from .*test.src.gz and"),
+        ({"vocab_size": 9}, r"the vocabulary in .* with --vocab_size=32768, not from .*=9:"),
+        ({}, r"the test in .*test.tgt when its contents were different, not"),
+    ):  # fmt: skip
+        if not changes:
+            write(files["test"][1], toy.rows(20, seed=9))
+        with pytest.raises(UserError, match=message):
+            generate(data_dir, files, **changes)
     assert contents(data_dir) == before
 
 
-def test_shards_without_a_note_are_not_taken_for_anything(files, tmp_path):
+def test_neither_shards_without_a_note_nor_without_a_vocabulary_are_taken(files, tmp_path):
     generate(tmp_path / "data", files)
+    (tmp_path / "data" / VOCABULARY).unlink()
+    with pytest.raises(UserError, match=r"the vocabulary in .*=32768, not from .*=100:"):
+        generate(tmp_path / "data", files, vocab_size=100)
     (tmp_path / "data" / "source.translate_files.json").unlink()
     with pytest.raises(UserError, match=r"the train in .* was made from an unknown source"):
         generate(tmp_path / "data", files)
 
 
-def test_a_vocabulary_is_not_replaced_below_its_shards(files, tmp_path):
-    generate(tmp_path / "data", files)
-    (tmp_path / "data" / VOCABULARY).unlink()
-    with pytest.raises(
-        UserError, match=r"the vocabulary in .* --vocab_size=32768, not from .*=100:"
-    ):
-        generate(tmp_path / "data", files, vocab_size=100)
+@pytest.mark.parametrize(
+    ("note", "told"),
+    [
+        ("[]", " must be an object, got []"),
+        ('{"dev": 5}', ": dev must be an object, got 5"),
+        ('{"dev": {"from": "a"}}', ": dev has no identity"),
+        ('{"dev": {"from": 5, "identity": []}}', ": dev.from must be a string, got 5"),
+        ("[" * 10**5, " is not JSON: maximum recursion depth"),
+    ],
+)
+def test_a_note_of_another_shape_is_one_line(files, tmp_path, note, told):
+    (tmp_path / "data").mkdir()
+    (tmp_path / "data" / "source.translate_files.json").write_text(note)
+    with pytest.raises(UserError) as caught:
+        generate(tmp_path / "data", files)
+    assert f"source.translate_files.json{told}" in str(caught.value)
+    assert "delete it with the data beside it" in str(caught.value)
 
 
 def test_a_vocabulary_that_was_put_there_is_used(files, tmp_path):
@@ -208,19 +190,15 @@ def test_a_dataset_by_its_directory(dataset, tmp_path):
     problem = registry.problem("translate_files")
     problem.use_tfds(str(dataset), ("en", "de"), vocab_size=200)
     problem.generate_data(tmp_path / "data", tmp_path)
-    for split, part, count in (
-        ("train", "train", 200),
-        ("dev", "validation", 20),
-        ("test",) * 2 + (12,),
-    ):
-        assert stored(tmp_path / "data", split) == [pair(part, number) for number in range(count)]
+    for split, part in (("train", "train"), ("dev", "validation"), ("test", "test")):
+        numbers = range(tfds_datasets.SIZES[part])
+        assert stored(tmp_path / "data", split) == [pair(part, number) for number in numbers]
     note = json.loads((tmp_path / "data" / "source.translate_files.json").read_text())
     assert note["dev"]["from"] == "toy_translate/1.2.0 (en-de, validation)"
     problem.generate_data(tmp_path / "data", tmp_path)
     problem.use_tfds(str(dataset), ("de", "en"), vocab_size=200)
-    with pytest.raises(
-        UserError, match=r"the train in .* from toy_translate/1.2.0 \(en-de, train\)"
-    ):
+    message = r"the train in .* from toy_translate/1.2.0 \(en-de, train\)"
+    with pytest.raises(UserError, match=message):
         problem.generate_data(tmp_path / "data", tmp_path)
 
 
@@ -234,9 +212,7 @@ def test_another_dataset_of_the_same_name(dataset, tmp_path, monkeypatch):
 
     monkeypatch.setattr(tfds_datasets.ToyTranslate, "_generate_examples", generate_examples)
     problem.use_tfds(str(prepare(tmp_path / "other")))
-    message = (
-        r"the train in .* was made from toy_translate.* when its contents were different, not from"
-    )
+    message = r"the train in .* was made from toy_translate.* when its contents were different, not"
     with pytest.raises(UserError, match=message):
         problem.generate_data(tmp_path / "data", tmp_path)
 
@@ -261,9 +237,7 @@ def test_a_dataset_without_dev_or_test(tmp_path, monkeypatch):
 
     monkeypatch.setattr(tfds_datasets, "SIZES", {"train": 50, "test": 5})
     problem.use_tfds(str(prepare(tmp_path / "no_dev")))
-    message = (
-        r"toy_translate/1.2.0 has no split 'validation', only train, test: .*train\[:99%\],train"
-    )
+    message = r"1.2.0 has no split 'validation', only train, test: .*train\[:99%\],train"
     with pytest.raises(UserError, match=message):
         problem.generate_data(tmp_path / "other", tmp_path)
     problem.use_tfds(str(tmp_path / "no_dev/toy_translate/1.2.0"), splits=("train", "test", "tset"))
@@ -279,59 +253,37 @@ def flags(files):
     return [f"--{split}_files={source},{target}" for split, (source, target) in files.items()]
 
 
-def test_files_by_flags_then_training_without_them(files, tmp_path):
-    data_dir, run = tmp_path / "data", tmp_path / "run"
-    done = toy.command(
-        "datagen",
-        "--problem=translate_files",
-        f"--data_dir={data_dir}",
-        "--vocab_size=60",
-        "--num_concurrent_processes=1",
-        *flags(files),
-    )
+def command(name, data_dir, *arguments, **options):
+    done = toy.command(name, f"--data_dir={data_dir}", *arguments, **options)
     assert done.returncode == 0, done.stderr
-    lines = done.stdout.splitlines()
+    return done.stdout.splitlines()
+
+
+def test_files_by_flags_then_training_without_them(files, tmp_path):
+    data_dir, run = tmp_path / "data", f"--output_dir={tmp_path / 'run'}"
+    generating = ("--problem=translate_files", "--vocab_size=60", "--num_concurrent_processes=1")
+    lines = command("datagen", data_dir, *generating, *flags(files))
     assert lines[0] == f"translate_files: /tmp/t2t_datagen-{os.getuid()} -> {data_dir}"
     assert "  test: 20 examples in translate_files-test-00000-of-00001" in lines
-    done = toy.command(
-        "train",
-        "--problem=translate_files_rev",
-        f"--hparams={toy.hparams(num_hidden_layers=1)}",
-        f"--data_dir={data_dir}",
-        f"--output_dir={run}",
-        "--train_steps=2",
-        "--eval_steps=1",
-        "--decode_hparams=beam_size=1,extra_length=1",
-    )
-    assert done.returncode == 0, done.stderr
-    assert json.loads((run / "run.json").read_text())["problem"] == "translate_files_rev"
-    write(tmp_path / "input", ["a b c"])
-    done = toy.command(
-        "decode",
-        f"--data_dir={data_dir}",
-        f"--output_dir={run}",
-        f"--decode_from_file={tmp_path / 'input'}",
-        f"--decode_to_file={tmp_path / 'output'}",
-        "--decode_hparams=beam_size=1,extra_length=1",
-    )
-    assert done.returncode == 0, done.stderr
+    decoding = "--decode_hparams=beam_size=1,extra_length=1"
+    hparams = f"--hparams={toy.hparams(num_hidden_layers=1)}"
+    training = ("--problem=translate_files_rev", hparams, "--train_steps=2", "--eval_steps=1")
+    command("train", data_dir, run, *training, decoding)
+    recorded = json.loads((tmp_path / "run" / "run.json").read_text())
+    assert recorded["problem"] == "translate_files_rev"
+    source = write(tmp_path / "input", ["a b c"])
+    places = (f"--decode_from_file={source}", f"--decode_to_file={tmp_path / 'output'}")
+    command("decode", data_dir, run, *places, decoding)
     assert len((tmp_path / "output").read_text().splitlines()) == 1
 
 
 def test_a_dataset_by_name_and_flags(dataset, tmp_path):
-    done = toy.command(
-        "datagen",
-        "--problem=translate_files",
-        f"--data_dir={tmp_path / 'data'}",
-        f"--tmp_dir={tmp_path}",
-        "--num_concurrent_processes=1",
-        "--tfds=toy_translate:1.2.0",
-        "--languages=en,de",
-        "--tfds_splits=train[:99%],train[99%:]",
-        env={"TFDS_DATA_DIR": str(dataset.parents[1])},
-    )
-    assert done.returncode == 0, done.stderr
-    train, dev = (stored(tmp_path / "data", split) for split in ("train", "dev"))
+    generating = ("--problem=translate_files", f"--tmp_dir={tmp_path}")
+    named = ("--tfds=toy_translate:1.2.0", "--languages=en,de", "--num_concurrent_processes=1")
+    splits, environment = "train[:99%],train[99%:]", {"TFDS_DATA_DIR": str(dataset.parents[1])}
+    data_dir = tmp_path / "data"
+    command("datagen", data_dir, *generating, *named, f"--tfds_splits={splits}", env=environment)
+    train, dev = (stored(data_dir, split) for split in ("train", "dev"))
     assert sorted(train + dev) == [pair("train", number) for number in range(200)]
     assert len(dev) == 2
 
@@ -340,10 +292,7 @@ def test_a_dataset_by_name_and_flags(dataset, tmp_path):
     ("arguments", "message"),
     [
         (["--train_files=a,b"], "--dev_files=SOURCE,TARGET is missing, or give --tfds=NAME."),
-        (
-            ["--train_files=a", "--dev_files=c,d"],
-            "--train_files takes 2 items with a comma between",
-        ),
+        (["--train_files=a", "--dev_files=c,d"], "--train_files takes 2 items with a comma between"),
         (["--dev_files=a,b", "--tfds=x"], "--dev_files and --tfds are both given"),
         (["--train_files=a,b", "--dev_files=c,d", "--languages=en,de"], "--languages needs --tfds"),
         (["--tfds=x", "--tfds_splits=train"], "--tfds_splits takes 2 or 3 items"),
@@ -351,12 +300,9 @@ def test_a_dataset_by_name_and_flags(dataset, tmp_path):
         (["--tfds=toy_translat"], "unknown dataset 'toy_translat'"),
         ([], "translate_files has no source: give --train_files="),
         (["--vocab_size=0"], "flag --vocab_size=0: 0 is not a positive integer"),
-        (
-            ["--problem=translate_ende_numbers", "--vocab_size=9"],
-            "--vocab_size is for --problem=translate_files, got --problem=translate_ende_numbers.",
-        ),
+        (["--problem=translate_ende_numbers", "--vocab_size=9"], "--vocab_size is for --problem=translate_files, got --problem=translate_ende_numbers."),
     ],
-)
+)  # fmt: skip
 def test_mistakes_end_in_one_line(tmp_path, arguments, message):
     done = toy.command(
         "datagen", "--problem=translate_files", f"--data_dir={tmp_path / 'data'}", *arguments

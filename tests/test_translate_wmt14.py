@@ -2,15 +2,11 @@
 
 import gzip
 import html
-import io
-import json
-import tarfile
 from pathlib import Path
 
 import pytest
-import tensorflow as tf
 import tensorflow_datasets as tfds
-import toy
+from corpus_files import stored_texts, write_archive
 
 from t2t_keras import registry
 from t2t_keras.data.shards import find_shards
@@ -18,37 +14,24 @@ from t2t_keras.data.shards import find_shards
 NEWSTEST = Path(__file__).parents[2] / "shared/data/newstest"
 
 ARCHIVES = {
-    "training-parallel-europarl-v7.tgz": ["training/europarl-v7.{0}-en.{1}"],
-    "training-parallel-commoncrawl.tgz": ["commoncrawl.{0}-en.{1}"],
-    "training-parallel-nc-v9.tgz": ["training/news-commentary-v9.{0}-en.{1}"],
+    "training-parallel-europarl-v7.tgz": "training/europarl-v7.{0}-en.{1}",
+    "training-parallel-commoncrawl.tgz": "commoncrawl.{0}-en.{1}",
+    "training-parallel-nc-v9.tgz": "training/news-commentary-v9.{0}-en.{1}",
 }
 FRENCH_ARCHIVES = {
-    "training-parallel-un.tgz": ["un/undoc.2000.{0}-en.{1}"],
-    "training-giga-fren.tar": ["giga-fren.release2.fixed.{1}.gz"],
+    "training-parallel-un.tgz": "un/undoc.2000.{0}-en.{1}",
+    "training-giga-fren.tar": "giga-fren.release2.fixed.{1}.gz",
 }
 
 
-def write_archive(path, files):
-    with tarfile.open(path, "w:gz" if path.suffix == ".tgz" else "w") as archive:
-        for name, text in files.items():
-            content = text.encode()
-            if name.endswith(".gz"):
-                content = gzip.compress(content)
-            entry = tarfile.TarInfo(name)
-            entry.size = len(content)
-            archive.addfile(entry, io.BytesIO(content))
-
-
-def lines(texts):
-    return "".join(text + "\n" for text in texts)
+def text(lines):
+    return "".join(line + "\n" for line in lines).encode()
 
 
 def sgm(texts):
-    """As in dev.tgz: other elements, each segment on a line of its own, and escaped."""
-    segments = [
-        f'<seg id="{number}">{html.escape(text)}</seg>' for number, text in enumerate(texts, 1)
-    ]
-    return lines(['<srcset setid="newstest2014">', "<p>", *segments, "</p>", "</srcset>"])
+    """Text as in dev.tgz: among other elements, each segment on a line of its own, and escaped."""
+    segments = [f'<seg id="{n}">{html.escape(line)}</seg>' for n, line in enumerate(texts, 1)]
+    return text(['<srcset setid="newstest2014">', "<p>", *segments, "</p>", "</srcset>"])
 
 
 def write_archives(folder, language, train, dev, test):
@@ -58,23 +41,18 @@ def write_archives(folder, language, train, dev, test):
         train: by the name of an archive, sentences as {language: [...], "en": [...]}.
         dev, test: the same of newstest2013 and of newstest2014.
     """
+    folder.mkdir()
     known = ARCHIVES | FRENCH_ARCHIVES
     for name, sides in train.items():
-        (template,) = known[name]
-        write_archive(
-            folder / name,
-            {template.format(language, side): lines(texts) for side, texts in sides.items()},
-        )
-    stem = f"dev/newstest2014-{language}en"
-    write_archive(
-        folder / "dev.tgz",
-        {
-            f"dev/newstest2013.{language}": lines(dev[language]),
-            "dev/newstest2013.en": lines(dev["en"]),
-            f"{stem}-src.{language}.sgm": sgm(test[language]),
-            f"{stem}-ref.en.sgm": sgm(test["en"]),
-        },
-    )
+        members = {known[name].format(language, side): text(texts) for side, texts in sides.items()}
+        for member in members:
+            if member.endswith(".gz"):
+                members[member] = gzip.compress(members[member])
+        write_archive(folder / name, members)
+    members = {f"dev/newstest2013.{side}": text(dev[side]) for side in (language, "en")}
+    for kind, side in (("src", language), ("ref", "en")):
+        members[f"dev/newstest2014-{language}en-{kind}.{side}.sgm"] = sgm(test[side])
+    write_archive(folder / "dev.tgz", members)
 
 
 def numbered(language, name, count):
@@ -103,21 +81,6 @@ def accept(monkeypatch, tmp_path):
     return accept
 
 
-def stored(problem, data_dir, split):
-    """The texts of all examples of a split, sorted."""
-    encoders = problem.feature_encoders(data_dir)
-    paths = find_shards(data_dir, problem.dataset_filename(), split)
-    found = []
-    for record in tf.data.TFRecordDataset([str(path) for path in paths]).as_numpy_iterator():
-        features = tf.train.Example.FromString(record).features.feature
-        ids = [list(features[side].int64_list.value) for side in ("inputs", "targets")]
-        assert ids[0][-1] == ids[1][-1] == 1
-        found.append(
-            (encoders["inputs"].decode(ids[0][:-1]), encoders["targets"].decode(ids[1][:-1]))
-        )
-    return sorted(found)
-
-
 def english_first(sides, language):
     return list(zip(sides["en"], sides[language], strict=True))
 
@@ -138,7 +101,6 @@ def test_archives_become_shards(accept, tmp_path, alias, language, archives, siz
     dev["en"][2] = "&quot; in plain text"
     test["en"][1], test[language][1] = 'R&D < "P&L"', "&amp; is how to write &"
     folder = tmp_path / "raw"
-    folder.mkdir()
     write_archives(folder, language, train, dev, test)
     accept(folder)
 
@@ -146,16 +108,20 @@ def test_archives_become_shards(accept, tmp_path, alias, language, archives, siz
     data_dir = tmp_path / "data"
     problem.generate_data(data_dir, folder)
 
-    assert problem.name == f"{alias}_wmt14"
+    assert problem.name == f"{alias}_wmt14"  # which commands print and record
+    assert registry.problem(f"{alias}_rev").name == f"{alias}_wmt14_rev"
     assert (data_dir / f"vocab.{alias}_wmt14.{size}.subwords").exists()
     expected = [pair for sides in train.values() for pair in english_first(sides, language)]
     expected = sorted(pair for pair in expected if all(pair))
     assert len(expected) == 30 * len(archives) - 1
-    assert stored(problem, data_dir, "train") == expected
-    assert stored(problem, data_dir, "dev") == sorted(english_first(dev, language))
-    assert stored(problem, data_dir, "test") == sorted(english_first(test, language))
-    shards = [len(find_shards(data_dir, problem.name, split)) for split in ("train", "dev", "test")]
-    assert shards == [100, 1, 1]
+    for split, pairs in (
+        ("train", expected),
+        ("dev", english_first(dev, language)),
+        ("test", english_first(test, language)),
+    ):
+        assert stored_texts(problem, split, data_dir) == sorted(pairs)
+        shards = find_shards(data_dir, problem.name, split)
+        assert len(shards) == (100 if split == "train" else 1)
 
 
 @pytest.mark.skipif(not NEWSTEST.exists(), reason="needs the newstest files in ../shared")
@@ -169,7 +135,6 @@ def test_real_text_through_the_same_path(accept, tmp_path):
     train = {name: sides("newstest2012", n * 100, n * 100 + 100) for n, name in enumerate(ARCHIVES)}
     dev, test = sides("newstest2013", 0, 50), sides("newstest2014-deen", 0, 50)
     folder = tmp_path / "raw"
-    folder.mkdir()
     write_archives(folder, "de", train, dev, test)
     accept(folder)
 
@@ -178,42 +143,5 @@ def test_real_text_through_the_same_path(accept, tmp_path):
 
     for split, parts in (("train", train.values()), ("dev", [dev]), ("test", [test])):
         pairs = [pair for part in parts for pair in english_first(part, "de")]
-        pairs = sorted((english.strip(), german.strip()) for english, german in pairs)
-        assert stored(problem, tmp_path / "data", split) == pairs
-
-
-@pytest.fixture
-def toy_data(tmp_path):
-    """Shards under the problem's full name, without TFDS."""
-
-    class Letters(type(registry.problem("translate_ende"))):
-        name = "translate_ende_wmt14"
-
-        def generate_samples(self, data_dir, tmp_dir, split):
-            return ({"inputs": row, "targets": row} for row in toy.rows(300, seed=1))
-
-        def generate_text_for_vocab(self, data_dir, tmp_dir):
-            return toy.rows(300, seed=1)
-
-    Letters().generate_data(tmp_path / "data", tmp_path)
-    return tmp_path / "data"
-
-
-def test_commands_tell_the_full_name(toy_data, tmp_path):
-    done = toy.command("datagen", "--problem=translate_ende", f"--data_dir={toy_data}")
-    assert done.returncode == 0, done.stderr
-    assert done.stdout.startswith("translate_ende_wmt14: ")
-    done = toy.command(
-        "train",
-        "--problem=translate_ende_rev",
-        f"--hparams={toy.hparams(num_hidden_layers=1)}",
-        f"--data_dir={toy_data}",
-        f"--output_dir={tmp_path / 'run'}",
-        "--train_steps=1",
-        "--eval_steps=1",
-        "--decode_hparams=beam_size=1,extra_length=1",
-    )
-    assert done.returncode == 0, done.stderr
-    assert "problem translate_ende_wmt14_rev, " in done.stdout
-    recorded = json.loads((tmp_path / "run" / "run.json").read_text())
-    assert recorded["problem"] == "translate_ende_wmt14_rev"
+        pairs = sorted((german.strip(), english.strip()) for english, german in pairs)
+        assert stored_texts(problem, split, tmp_path / "data") == pairs

@@ -7,40 +7,28 @@ of the random generator counts: the corpus is the same in every version (tests/t
 from __future__ import annotations
 
 import zlib
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from random import Random
 from typing import Any, NamedTuple
 
-from t2t_keras.problems.numbers.words import (
-    CASES,
-    NOUNS,
-    SUBJECTS,
-    WORDS,
-    Noun,
-    Pair,
-    Subject,
-    cardinal,
-    counted,
-    decimal,
-    english,
-    english_two_digits,
-    german,
-    german_attributive,
-    german_stem,
-    ordinal,
-    table,
-    year,
-)
+from t2t_keras.problems.numbers import words
+from t2t_keras.problems.numbers.words import CASES, NOUNS, WORDS, Pair, counted, english, german
 
 SIZES = {"train": 24_000, "dev": 500, "test": 500}
 
 Value = tuple[Any, ...]  # what a phrase spells
 
 
+# Patterns
+
+
+def _patterns(text: str) -> dict[str, list[list[str]]]:
+    tables = words.table(text)
+    return {name: [entry.split(" = ") for entry in entries] for name, entries in tables.items()}
+
+
 # English and German; the slot of an English pattern is `{}`, that of a German one names a form.
-_PATTERNS = {
-    name: [entry.split(" = ") for entry in entries]
-    for name, entries in table("""
+_PATTERNS = _patterns("""
 label: page {} = Seite {nom}; on page {} = auf Seite {nom}; room {} = Zimmer {nom};
 in room {} = in Zimmer {nom}; chapter {} = Kapitel {nom}; in chapter {} = in Kapitel {nom};
 number {} = Nummer {nom}; the train leaves from platform {}. = der Zug fährt von Gleis {nom} ab.;
@@ -54,6 +42,8 @@ in the {} minute = in der {stem}en Minute; for the {} time = zum {stem}en Mal;
 this is the {} question. = das ist die {stem}e Frage.;
 this is my {} letter. = das ist mein {stem}er Brief.;
 this is her {} book. = das ist ihr {stem}es Buch.
+count: {there_is} {} in the house. = im Haus {ist} {nom}.;
+{there_is} {} in the box. = in der Kiste {ist} {nom}.
 population: the city has {} inhabitants. = die Stadt hat {n} Einwohner.;
 the country has {} inhabitants. = das Land hat {n} Einwohner.; about {} people = etwa {n} Menschen;
 more than {} people = mehr als {n} Menschen; almost {} people = fast {n} Menschen;
@@ -86,50 +76,52 @@ the bus arrives at {}. = der Bus kommt um {time} an.;
 the film starts at {}. = der Film beginnt um {time}.;
 the shop closes at {}. = das Geschäft schließt um {time}.
 price: {} = {nom}; for {} = für {acc}; that comes to {}. = das macht {acc}.
+cost: the {goods} costs {}. = {the_goods} kostet {acc}.
 duration: {} = {nom}; for {} = {acc} lang; in {} = in {dat}; after {} = nach {dat};
 {} ago = vor {dat}; the journey takes {}. = die Fahrt dauert {acc}.;
 the war lasted {}. = der Krieg dauerte {acc}.
 short duration: the meeting lasted {}. = die Sitzung dauerte {acc}.;
 the train leaves in {}. = der Zug fährt in {dat} ab.
-""").items()
-}
+""")
 _PATTERNS["short duration"] = _PATTERNS["duration"] + _PATTERNS["short duration"]
 
-_UNITS = {noun.english: noun for name in ("measures", "time") for noun in NOUNS[name]}
-_TIME = sorted(noun.english for noun in NOUNS["time"])
-_LARGEST = {"kilometre": 2_000, "metre": 9_999, "kilogram": 999, "litre": 999, "percent": 200}
-_LARGEST |= {"hour": 48, "week": 60, "month": 30}  # of other units 99
-_TWO_UNITS_OF_TIME = (
-    *(("hour", "minute", 59), ("minute", "second", 59), ("day", "hour", 23)),
-    *(("week", "day", 6), ("year", "month", 11)),
-)
-_PARTS_OF_DAY = {  # hours
-    ("in the morning", "morgens"): range(5, 10),
-    ("in the afternoon", "nachmittags"): range(1, 6),
-    ("in the evening", "abends"): range(6, 11),
-}
+# What somebody did: the German pattern begins with the verb, in the third person singular.
+_DEEDS = _patterns("""
+count: bought {} = kaufte {acc}; sold {} = verkaufte {acc}; counted {} = zählte {acc};
+needed {} = brauchte {acc}; had {} = hatte {acc}; found {} = fand {acc}; saw {} = sah {acc}
+ordinal: won for the {} time = gewann zum {stem}en Mal
+year: {was} born in {} = wurde im Jahr {year} geboren
+date: {was} born on the {} = wurde am {dat} geboren
+time: got up at {} = stand um {time} auf
+price: paid {} for the {goods} = bezahlte {acc} für {the_goods}
+duration: waited for {} = wartete {acc} lang; worked for {} = arbeitete {acc} lang;
+slept for {} = schlief {acc} lang
+""")
 
 
-# Drawing values and filling patterns
+def _fill(rng: Random, name: str, source: str, target: dict[str, str], deed: bool = False) -> Pair:
+    """Fills a pattern, or a deed and who did it.
+
+    Args:
+        name: of patterns and deeds.
+        source: words for the slot `{}`.
+        target: words by the names of other slots.
+    """
+    if deed:
+        who = rng.choice(words.SUBJECTS)
+        source_pattern, target_pattern = _pick(rng, _DEEDS[name])
+        verb, rest = target_pattern.split(" ", 1)
+        source_pattern = f"{who.english} {source_pattern}."
+        target_pattern = f"{who.german} {who.past(verb)} {rest}."
+        target = {**target, "was": who.english_was}
+    else:
+        source_pattern, target_pattern = _pick(rng, _PATTERNS[name])
+    return _finish(rng, source_pattern.format(source, **target), target_pattern.format(**target))
 
 
-def _number(rng: Random, low: int, high: int) -> int:
-    """Draws a number of low..high: each length is as likely as the next, zeros likelier than chance."""
-    while True:
-        length = rng.randint(len(str(low)), len(str(high)))
-        n = rng.randint(1, 9)
-        for _ in range(length - 1):
-            n = 10 * n + (0 if rng.random() < 0.25 else rng.randint(0, 9))
-        if low <= n <= high:
-            return n
-
-
-def _attributive(rng: Random, low: int, high: int) -> int:
-    """Draws a number that may stand before a German noun: see `german_attributive`."""
-    while True:
-        n = _number(rng, low, high)
-        if n == 1 or n % 100 != 1:
-            return n
+def _pick(rng: Random, entries: Sequence[Any]) -> Any:
+    """Draws an entry; nothing is drawn where there is one alone."""
+    return rng.choice(entries) if len(entries) > 1 else entries[0]
 
 
 def _finish(rng: Random, source: str, target: str) -> Pair:
@@ -141,32 +133,80 @@ def _finish(rng: Random, source: str, target: str) -> Pair:
     return source[0].upper() + source[1:], target[0].upper() + target[1:]
 
 
-def _fill(rng: Random, name: str, source: str, target: Mapping[str, str]) -> Pair:
-    """Fills one of the patterns of a name."""
-    source_pattern, target_pattern = rng.choice(_PATTERNS[name])
-    return _finish(rng, source_pattern.format(source), target_pattern.format(**target))
+# Plain numbers
 
 
-def _sentence(rng: Random, who: Subject, source: str, verb: str, target: str) -> Pair:
-    """Words what somebody did; the German verb is that of the third person singular."""
-    verb = who.past(verb)
-    return _finish(rng, f"{who.english} {source}.", f"{who.german} {verb} {target}.")
+def _number(rng: Random, low: int, high: int, before_noun: bool = False) -> int:
+    """Draws a number of low..high: each length is as likely as the next, zeros likelier than chance.
 
-
-def _born(rng: Random, source: str, target: str) -> Pair:
-    who = rng.choice(SUBJECTS)
-    return _sentence(rng, who, f"{who.english_was} born {source}", "wurde", f"{target} geboren")
-
-
-# Kinds of phrases
+    Before a German noun, usage varies for numbers that end in 01, which are not drawn.
+    """
+    while True:
+        length = rng.randint(len(str(low)), len(str(high)))
+        n = rng.randint(1, 9)
+        for _ in range(length - 1):
+            n = 10 * n + (0 if rng.random() < 0.25 else rng.randint(0, 9))
+        if low <= n <= high and not (before_noun and n > 1 and n % 100 == 1):
+            return n
 
 
 def _draw_cardinal(rng: Random) -> Value:
     """Draws mostly below ten thousand, some below a million, a few round millions."""
     kind = rng.random()
     if kind < 0.03:
-        return (_attributive(rng, 1, 999) * 1_000_000,)
+        return (_number(rng, 1, 999, before_noun=True) * 1_000_000,)
     return (_number(rng, 0, 999_999 if kind < 0.2 else 9_999),)
+
+
+def _label(rng: Random, n: int) -> Pair:
+    """Words a thing known by its number: page twenty-one, Seite einundzwanzig."""
+    return _fill(rng, "label", english(n), {"nom": german(n)})
+
+
+def _ordinal(rng: Random, n: int) -> Pair:
+    """Words the n-th thing; the German ending follows gender, case and article."""
+    source, target = words.ordinal(n)
+    return _fill(rng, "ordinal", source, {"stem": target}, deed=rng.random() < 0.15)
+
+
+def _count(rng: Random, n: int) -> Pair:
+    """Words counted things: she bought one apple, sie kaufte einen Apfel."""
+    source, target = counted(n, rng.choice(NOUNS["things"]))
+    there_is, ist = ("there is", "ist") if n == 1 else ("there are", "sind")
+    target |= {"there_is": there_is, "ist": ist}
+    return _fill(rng, "count", source, target, deed=rng.random() >= 0.15)
+
+
+def _age(rng: Random, n: int) -> Pair:
+    """Words an age: she is twenty-one years old, sie ist einundzwanzig Jahre alt."""
+    who = rng.choice(words.SUBJECTS)
+    source, target = counted(n, _UNITS["year"])
+    source = f"{who.english} {who.english_is} {source} old."
+    return _finish(rng, source, f"{who.german} {who.german_is} {target['acc']} alt.")
+
+
+def _draw_population(rng: Random) -> Value:
+    """Draws thousands of people, or millions in steps of a hundred thousand."""
+    if rng.random() < 0.3:
+        return (_number(rng, 10, 999, before_noun=True) * 100_000,)
+    return (_number(rng, 1_000, 99_999 if rng.random() < 0.7 else 999_999, before_noun=True),)
+
+
+def _population(rng: Random, n: int) -> Pair:
+    return _fill(rng, "population", english(n), {"n": german(n)})
+
+
+def _year(rng: Random, n: int) -> Pair:
+    """Words a year: in nineteen eighty-four, im Jahr neunzehnhundertvierundachtzig."""
+    source, target = words.year(n)
+    return _fill(rng, "year", source, {"year": target}, deed=rng.random() < 0.25)
+
+
+# Decimals and measures
+
+_UNITS = {noun.english: noun for name in ("measures", "time") for noun in NOUNS[name]}
+_LARGEST = {"kilometre": 2_000, "metre": 9_999, "kilogram": 999, "litre": 999, "percent": 200}
+_LARGEST |= {"hour": 48, "week": 60, "month": 30}  # of other units 99
 
 
 def _draw_decimal(rng: Random) -> Value:
@@ -176,70 +216,10 @@ def _draw_decimal(rng: Random) -> Value:
     return whole, last if rng.random() < 0.5 else str(rng.randint(0, 9)) + last
 
 
-def _decimal(rng: Random, value: Value) -> Pair:
-    source, target = decimal(*value)
-    return (f"minus {source}", f"minus {target}") if rng.random() < 0.2 else (source, target)
-
-
-def _label(rng: Random, value: Value) -> Pair:
-    """Words a thing known by its number: page twenty-one, Seite einundzwanzig."""
-    source, target = cardinal(*value)
-    return _fill(rng, "label", source, {"nom": target})
-
-
-def _draw_ordinal(rng: Random) -> Value:
-    return (_number(rng, 1, 1_000 if rng.random() < 0.3 else 99),)
-
-
-def _ordinal(rng: Random, value: Value) -> Pair:
-    """Words the n-th thing; the German ending follows gender, case and article."""
-    source, target = ordinal(*value)
-    if rng.random() < 0.15:
-        words = (f"won for the {source} time", "gewann", f"zum {target}en Mal")
-        return _sentence(rng, rng.choice(SUBJECTS), *words)
-    return _fill(rng, "ordinal", source, {"stem": target})
-
-
-def _count(rng: Random, value: Value) -> Pair:
-    """Words counted things: she bought one apple, sie kaufte einen Apfel."""
-    source, target = counted(value[0], rng.choice(NOUNS["things"]))
-    if rng.random() < 0.15:
-        where, wo = rng.choice(WORDS["places"])
-        there_is, ist = ("there is", "ist") if value == (1,) else ("there are", "sind")
-        return _finish(rng, f"{there_is} {source} {where}.", f"{wo} {ist} {target['nom']}.")
-    who, (verb, german_verb) = rng.choice(SUBJECTS), rng.choice(WORDS["verbs"])
-    return _sentence(rng, who, f"{verb} {source}", german_verb, target["acc"])
-
-
-def _age(rng: Random, value: Value) -> Pair:
-    """Words an age: she is twenty-one years old, sie ist einundzwanzig Jahre alt."""
-    who = rng.choice(SUBJECTS)
-    source, target = counted(value[0], _UNITS["year"])
-    source = f"{who.english} {who.english_is} {source} old."
-    return _finish(rng, source, f"{who.german} {who.german_is} {target['acc']} alt.")
-
-
-def _draw_population(rng: Random) -> Value:
-    """Draws thousands of people, or millions in steps of a hundred thousand."""
-    if rng.random() < 0.3:
-        return (_attributive(rng, 10, 999) * 100_000,)
-    return (_attributive(rng, 1_000, 99_999 if rng.random() < 0.7 else 999_999),)
-
-
-def _population(rng: Random, value: Value) -> Pair:
-    return _fill(rng, "population", english(*value), {"n": german_attributive(*value)})
-
-
-def _draw_year(rng: Random) -> Value:
-    return (rng.randint(1900 if rng.random() < 0.5 else 1100, 2029),)
-
-
-def _year(rng: Random, value: Value) -> Pair:
-    """Words a year: in nineteen eighty-four, im Jahr neunzehnhundertvierundachtzig."""
-    source, target = year(*value)
-    if rng.random() < 0.25:
-        return _born(rng, f"in {source}", f"im Jahr {target}")
-    return _fill(rng, "year", source, {"year": target})
+def _decimal(rng: Random, whole: int, digits: str) -> Pair:
+    minus = "minus " * (rng.random() < 0.2)
+    source, target = words.decimal(whole, digits)
+    return minus + source, minus + target
 
 
 def _draw_measure(rng: Random) -> Value:
@@ -247,44 +227,49 @@ def _draw_measure(rng: Random) -> Value:
     unit = rng.choice(NOUNS["measures"]).english
     if rng.random() < 0.4:
         return _number(rng, 1, 99), str(rng.randint(1, 9)), unit
-    return _attributive(rng, 1, _LARGEST.get(unit, 99)), "", unit
+    return _number(rng, 1, _LARGEST.get(unit, 99), before_noun=True), "", unit
 
 
-def _measure(rng: Random, value: Value) -> Pair:
+def _measure(rng: Random, n: int, digits: str, name: str) -> Pair:
     """Words a measure: three point five metres, drei Komma fünf Meter."""
-    n, digits, name = value
     unit = _UNITS[name]
     if not digits:
         return _fill(rng, name, *counted(n, unit))
-    source, target = decimal(n, digits)
+    source, target = words.decimal(n, digits)
     forms = dict.fromkeys(CASES, f"{target} {unit.german_plural}")
     return _fill(rng, name, f"{source} {unit.english_plural}", forms)
+
+
+# Dates and times
+
+_PARTS_OF_DAY = {  # hours
+    ("in the morning", "morgens"): range(5, 10),
+    ("in the afternoon", "nachmittags"): range(1, 6),
+    ("in the evening", "abends"): range(6, 11),
+}
 
 
 def _draw_date(rng: Random) -> Value:
     """Draws a day and month, two times in five with a year of 1900 to 2029."""
     month = rng.randint(1, 12)
     day = rng.randint(1, int(WORDS["months"][month - 1][2]))
-    if rng.random() < 0.6:
-        return day, month
-    return day, month, rng.randint(1900, 2029)
+    return (day, month) if rng.random() < 0.6 else (day, month, rng.randint(1900, 2029))
 
 
-def _date(rng: Random, value: Value) -> Pair:
+def _date(rng: Random, day: int, month: int, year: int | None = None) -> Pair:
     """Words a date: on the twenty-first of March, am einundzwanzigsten März."""
-    day, (month, german_month, _) = ordinal(value[0]), WORDS["months"][value[1] - 1]
-    source = f"{day[0]} of {month}"
-    target = {"nom": f"{day[1]}e {german_month}", "dat": f"{day[1]}en {german_month}"}
-    if len(value) == 2 and rng.random() < 0.2:
-        weekday = rng.choice(WORDS["weekdays"])
-        return f"on {weekday[0]}, the {source}", f"am {weekday[1]}, dem {target['dat']}"
-    if len(value) == 3:
-        words = year(value[2])
-        source += f" {words[0]}"
-        target = {case: f"{date} {words[1]}" for case, date in target.items()}
-        if rng.random() < 0.4:
-            return _born(rng, f"on the {source}", f"am {target['dat']}")
-    return _fill(rng, "date", source, target)
+    source, stem = words.ordinal(day)
+    of_month, german_month, _ = WORDS["months"][month - 1]
+    source = f"{source} of {of_month}"
+    target = {"nom": f"{stem}e {german_month}", "dat": f"{stem}en {german_month}"}
+    if year is None:
+        if rng.random() >= 0.2:
+            return _fill(rng, "date", source, target)
+        weekday, german_weekday = rng.choice(WORDS["weekdays"])
+        return f"on {weekday}, the {source}", f"am {german_weekday}, dem {target['dat']}"
+    english_year, german_year = words.year(year)
+    target = {case: f"{date} {german_year}" for case, date in target.items()}
+    return _fill(rng, "date", f"{source} {english_year}", target, deed=rng.random() < 0.4)
 
 
 def _draw_time(rng: Random) -> Value:
@@ -298,89 +283,88 @@ def _draw_time(rng: Random) -> Value:
     return hour, minute if rng.random() < 0.5 else 60 - minute
 
 
-def _time(rng: Random, value: Value) -> Pair:
+def _time(rng: Random, hour: int, minute: int) -> Pair:
     """Words a time of day: at half past three, um halb vier."""
-    hour, minute = value
     if hour > 12:
-        source = f"{english(hour)} {english_two_digits(minute)}"
+        source = f"{english(hour)} {words.english_two_digits(minute)}"
         target = f"{german(hour)} Uhr {german(minute)}"
     else:
         source, target = _clock(hour, minute)
-        parts = [words for words, hours in _PARTS_OF_DAY.items() if hour in hours]
+        parts = [part for part, hours in _PARTS_OF_DAY.items() if hour in hours]
         if parts and rng.random() < 0.3:
-            part = rng.choice(parts)
-            source, target = f"{source} {part[0]}", f"{target} {part[1]}"
-    if rng.random() < 0.25:
-        words = (f"got up at {source}", "stand", f"um {target} auf")
-        return _sentence(rng, rng.choice(SUBJECTS), *words)
-    return _fill(rng, "time", source, {"time": target})
+            part, german_part = rng.choice(parts)
+            source, target = f"{source} {part}", f"{target} {german_part}"
+    return _fill(rng, "time", source, {"time": target}, deed=rng.random() < 0.25)
 
 
 def _clock(hour: int, minute: int) -> Pair:
     """Words a time on a dial: (3, 35) is "twenty-five to four", "fünf nach halb vier"."""
-    (hour_words, this), (next_words, after) = cardinal(hour), cardinal(hour % 12 + 1)
+    (hour_words, this), (next_words, after) = words.cardinal(hour), words.cardinal(hour % 12 + 1)
     if minute == 0:
-        return f"{hour_words} o'clock", f"{german_stem(hour)} Uhr"
+        return f"{hour_words} o'clock", f"{words.german_stem(hour)} Uhr"
     if minute == 30:
         return f"half past {hour_words}", f"halb {after}"
     distance = min(minute, 60 - minute)
-    source, target = ("a quarter", "Viertel") if distance == 15 else cardinal(distance)
     if distance % 5:
-        source, target = counted(distance, _UNITS["minute"])[0], f"{target} Minuten"
-        target = "eine Minute" if distance == 1 else target
+        source, forms = counted(distance, _UNITS["minute"])
+        target = forms["nom"]
+    else:
+        source, target = ("a quarter", "Viertel") if distance == 15 else words.cardinal(distance)
     source += f" past {hour_words}" if minute < 30 else f" to {next_words}"
     if distance == 25:
         return source, f"fünf {'vor' if minute < 30 else 'nach'} halb {after}"
     return source, f"{target} nach {this}" if minute < 30 else f"{target} vor {after}"
 
 
-def _draw_price(rng: Random) -> Value:
-    """Draws whole units below ten thousand, mostly below a thousand, and cents."""
-    shape = rng.random()
-    whole = 0 if shape < 0.1 else _attributive(rng, 1, 9_999 if shape < 0.25 else 999)
-    return whole, 0 if shape > 0.7 else rng.randint(1, 99)
+# Prices and durations
+
+_TWO_UNITS_OF_TIME = (
+    *(("hour", "minute", 59), ("minute", "second", 59), ("day", "hour", 23)),
+    *(("week", "day", 6), ("year", "month", 11)),
+)
 
 
-def _price(rng: Random, value: Value) -> Pair:
-    """Words a price: twelve euros and ninety cents, zwölf Euro und neunzig Cent."""
-    currency = rng.choice(NOUNS["currencies"])
-    parts = zip(value, (currency, *NOUNS["cents"]), strict=True)
-    source, target = _sum_of([(n, noun) for n, noun in parts if n])
-    shape = rng.random()
-    goods = rng.choice(NOUNS["goods"])
-    if shape < 0.3:
-        german_price = f"{goods.the('nom')} kostet {target['acc']}."
-        return _finish(rng, f"the {goods.english} costs {source}.", german_price)
-    if shape < 0.5:
-        bought = (f"{source} for the {goods.english}", f"{target['acc']} für {goods.the('acc')}")
-        return _sentence(rng, rng.choice(SUBJECTS), f"paid {bought[0]}", "bezahlte", bought[1])
-    return _fill(rng, "price", source, target)
-
-
-def _sum_of(parts: Sequence[tuple[int, Noun]]) -> tuple[str, dict[str, str]]:
+def _sum_of(*parts: tuple[int, words.Noun]) -> tuple[str, dict[str, str]]:
     """Words one or two counted units, joined by "and"."""
     sources, targets = zip(*(counted(n, unit) for n, unit in parts), strict=True)
     return " and ".join(sources), {case: " und ".join(t[case] for t in targets) for case in CASES}
 
 
+def _draw_price(rng: Random) -> Value:
+    """Draws whole units below ten thousand, mostly below a thousand, and cents."""
+    kind = rng.random()
+    most = 9_999 if kind < 0.25 else 999
+    whole = 0 if kind < 0.1 else _number(rng, 1, most, before_noun=True)
+    return whole, 0 if kind > 0.7 else rng.randint(1, 99)
+
+
+def _price(rng: Random, whole: int, cents: int) -> Pair:
+    """Words a price: twelve euros and ninety cents, zwölf Euro und neunzig Cent."""
+    parts = [(whole, rng.choice(NOUNS["currencies"])), (cents, NOUNS["cents"][0])]
+    source, target = _sum_of(*(part for part in parts if part[0]))
+    kind, goods = rng.random(), rng.choice(NOUNS["goods"])
+    target |= {"goods": goods.english, "the_goods": goods.the("nom" if kind < 0.3 else "acc")}
+    return _fill(rng, "cost" if kind < 0.3 else "price", source, target, deed=0.3 <= kind < 0.5)
+
+
 def _draw_duration(rng: Random) -> Value:
     """Draws one unit of time or two neighbours: (3, "hour", 20, "minute")."""
     if rng.random() < 0.6:
-        unit = rng.choice(_TIME)
-        return _attributive(rng, 1, _LARGEST.get(unit, 99)), unit
+        unit = rng.choice(sorted(noun.english for noun in NOUNS["time"]))
+        return _number(rng, 1, _LARGEST.get(unit, 99), before_noun=True), unit
     unit, smaller, most = rng.choice(_TWO_UNITS_OF_TIME)
-    return _attributive(rng, 1, 99), unit, _number(rng, 1, most), smaller
+    return _number(rng, 1, 99, before_noun=True), unit, _number(rng, 1, most), smaller
 
 
-def _duration(rng: Random, value: Value) -> Pair:
+def _duration(rng: Random, *value: Any) -> Pair:
     """Words a length of time: three days ago, vor drei Tagen."""
-    units = (_UNITS[unit] for unit in value[1::2])
-    source, target = _sum_of([*zip(value[::2], units, strict=True)])
-    if rng.random() < 0.25:
-        who, (verb, german_verb) = rng.choice(SUBJECTS), rng.choice(WORDS["activities"])
-        return _sentence(rng, who, f"{verb} for {source}", german_verb, f"{target['acc']} lang")
-    short = "short " * (value[1] in ("minute", "hour"))
-    return _fill(rng, f"{short}duration", source, target)
+    source, target = _sum_of(*zip(value[::2], [_UNITS[unit] for unit in value[1::2]], strict=True))
+    deed = rng.random() < 0.25
+    short = value[1] in ("minute", "hour") and not deed
+    return _fill(rng, "short duration" if short else "duration", source, target, deed)
+
+
+# The kinds
 
 
 class Kind(NamedTuple):
@@ -390,17 +374,26 @@ class Kind(NamedTuple):
     family: str
     share: int
     draw: Callable[[Random], Value]
-    phrase: Callable[[Random, Value], Pair]
+    phrase: Callable[..., Pair]
+    """Of the generator and the parts of the value."""
 
 
 KINDS = (
-    Kind("cardinal", "number", 18, _draw_cardinal, lambda rng, value: cardinal(*value)),
+    Kind("cardinal", "number", 18, _draw_cardinal, lambda rng, n: words.cardinal(n)),
     Kind("label", "number", 6, lambda rng: (_number(rng, 1, 999),), _label),
-    Kind("ordinal", "number", 10, _draw_ordinal, _ordinal),
-    Kind("count", "number", 16, lambda rng: (_attributive(rng, 1, 9_999),), _count),
+    Kind(
+        *("ordinal", "number", 10),
+        lambda rng: (_number(rng, 1, 1_000 if rng.random() < 0.3 else 99),),
+        _ordinal,
+    ),
+    Kind("count", "number", 16, lambda rng: (_number(rng, 1, 9_999, before_noun=True),), _count),
     Kind("age", "number", 3, lambda rng: (rng.randint(1, 100),), _age),
     Kind("population", "number", 5, _draw_population, _population),
-    Kind("year", "number", 8, _draw_year, _year),
+    Kind(
+        *("year", "number", 8),
+        lambda rng: (rng.randint(1900 if rng.random() < 0.5 else 1100, 2029),),
+        _year,
+    ),
     Kind("decimal", "decimal", 5, _draw_decimal, _decimal),
     Kind("measure", "measure", 8, _draw_measure, _measure),
     Kind("date", "date", 10, _draw_date, _date),
@@ -411,15 +404,6 @@ KINDS = (
 
 
 # The corpus
-
-
-class Example(NamedTuple):
-    """Sentence pair and the value that it spells."""
-
-    kind: Kind
-    value: Value
-    english: str
-    german: str
 
 
 def split_of(family: str, value: Value) -> str:
@@ -436,8 +420,8 @@ def split_of(family: str, value: Value) -> str:
     return {0: "dev", 1: "test"}.get(zlib.crc32(repr((family, *value)).encode()) % 10, "train")
 
 
-def examples(split: str) -> Iterator[Example]:
-    """Yields the examples of a split, the same every time and no sentence twice.
+def examples(split: str) -> Iterator[tuple[Kind, Value, Pair]]:
+    """Yields the phrases of a split, the same every time and no sentence twice.
 
     A sentence with and without its capital and full stop counts as the same.
     """
@@ -449,14 +433,13 @@ def examples(split: str) -> Iterator[Example]:
         value = kind.draw(rng)
         if split_of(kind.family, value) != split:
             continue
-        source, target = kind.phrase(rng, value)
-        key = source.removesuffix(".").lower()
+        pair = kind.phrase(rng, *value)
+        key = pair[0].removesuffix(".").lower()
         if key not in seen:
             seen.add(key)
-            yield Example(kind, value, source, target)
+            yield kind, value, pair
 
 
 def pairs(split: str) -> Iterator[Pair]:
     """Yields the sentence pairs (English, German) of a split."""
-    for example in examples(split):
-        yield example.english, example.german
+    yield from (pair for _, _, pair in examples(split))

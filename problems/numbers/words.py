@@ -93,16 +93,9 @@ def german(n: int) -> str:
     """
     millions, rest = divmod(n, 1_000_000)
     if millions:
-        head = "eine Million" if millions == 1 else f"{german_attributive(millions)} Millionen"
+        head = "eine Million" if millions == 1 else f"{german(millions)} Millionen"
         return f"{head} {german(rest)}" if rest else head
     return german_stem(n) + ("s" if n % 100 == 1 else "")
-
-
-def german_attributive(n: int) -> str:
-    """Spells n >= 2 before a noun; usage varies for numbers that end in 01, which are refused."""
-    if n % 100 == 1:
-        raise ValueError(f"{n} has no settled form before a noun")
-    return german(n)
 
 
 def cardinal(n: int) -> Pair:
@@ -152,7 +145,7 @@ def counted(n: int, noun: Noun) -> tuple[str, dict[str, str]]:
     plural, dative = noun.german_plural, noun.german_plural
     if not dative.endswith(("n", "s")):
         dative += "n"
-    forms = [f"{german_attributive(n)} {word}" for word in (plural, plural, dative)]
+    forms = [f"{german(n)} {word}" for word in (plural, plural, dative)]
     return f"{english(n)} {noun.english_plural}", dict(zip(CASES, forms, strict=True))
 
 
@@ -165,12 +158,8 @@ def table(text: str) -> dict[str, list[str]]:
 
 
 WORDS = {
-    name: [tuple(entry.split(", ")) for entry in entries]
+    name: [entry.split(", ") for entry in entries]
     for name, entries in table("""
-verbs: bought, kaufte; sold, verkaufte; counted, zählte; needed, brauchte; had, hatte; found, fand;
-saw, sah
-activities: waited, wartete; worked, arbeitete; slept, schlief
-places: in the house, im Haus; in the box, in der Kiste
 weekdays: Monday, Montag; Tuesday, Dienstag; Wednesday, Mittwoch; Thursday, Donnerstag;
 Friday, Freitag; Saturday, Samstag; Sunday, Sonntag
 months: January, Januar, 31; February, Februar, 29; March, März, 31; April, April, 30; May, Mai, 31;

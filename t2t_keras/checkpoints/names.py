@@ -8,6 +8,8 @@ from typing import Any
 
 import numpy as np
 
+from t2t_keras.errors import UserError
+
 SCOPE = "transformer"
 PREPROCESS = "layer_prepostprocess"
 """T2T's scope of the steps before a sub-layer; those after it are in `layer_postprocess`."""
@@ -25,7 +27,16 @@ def t2t_variables(model) -> dict[str, Any]:
     T2T cuts it into `weights_0`, `weights_1`, ... (see `is_table`, `split_table`). A subclass's own
     weights have names by their place in the model, such as
     `transformer/body/encoder/layer_0/self_attention/temperature`.
+
+    Raises:
+        UserError: the model is quantized or has weights of LoRA, which T2T's files cannot hold.
     """
+    for variable in model.variables:
+        if variable.dtype == "int8" or variable.name.startswith("lora_"):
+            raise UserError(
+                f"T2T's checkpoints hold whole float kernels, and the model has {variable.path}: save "
+                "it before quantize(); weights of LoRA become part of the kernels in a .keras file."
+            )
     named = dict(_embedding_variables(model))
     body = f"{SCOPE}/body"
     if model.hp.use_target_space_embedding:

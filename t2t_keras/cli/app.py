@@ -1,23 +1,35 @@
-"""Start and end of every command: flags are parsed, and an error is one line."""
+"""Start and end of every command: flags are parsed, help is given, TensorFlow is quiet, an error is one line."""
 
 from __future__ import annotations
 
+import contextlib
 import glob
+import importlib.abc
+import importlib.util
+import math
 import os
 import re
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
 
 from absl import app, flags
 
-from t2t_keras import registry, t2t_names
+from t2t_keras import __version__, registry, t2t_names
+from t2t_keras.allowed_values import INT32
 from t2t_keras.cli import options
-from t2t_keras.errors import UserError, nearest
+from t2t_keras.errors import UserError, for_terminal, nearest
 
 _BROKEN_PIPE = 141  # a shell's
+_SHOWN = 100  # characters of a wrong value
+_HELP = {"--help", "-help", "-h", "-?", "--helpshort"}
 
 
-def start(main: Callable[[list[str]], None], argv: Sequence[str] | None = None) -> None:
+def start(
+    main: Callable[[list[str]], None],
+    argv: Sequence[str] | None = None,
+    required: Sequence[str] = (),
+) -> None:
     """Parses the flags, runs `main(rest)` and exits: 0, or 2 after a one-line message.
 
     If its output is closed (`| head`), it ends silently with a shell's code for that, 141.
@@ -26,9 +38,12 @@ def start(main: Callable[[list[str]], None], argv: Sequence[str] | None = None) 
     Args:
         main: gets the arguments that are not flags (without the program name).
         argv: the command line with the program name first; `sys.argv` unless given.
+        required: names of the flags that stand first in the help, which begins with the docstring of
+            `main`'s module.
     """
+    sys.stdout, sys.stderr = map(for_terminal, (sys.stdout, sys.stderr))
     try:
-        _run(main, argv)
+        _run(main, list(sys.argv if argv is None else argv), required)
         sys.stdout.flush()
     except BrokenPipeError:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # for the rest of the text
@@ -36,15 +51,20 @@ def start(main: Callable[[list[str]], None], argv: Sequence[str] | None = None) 
     sys.exit(0)
 
 
-def _run(main: Callable[[list[str]], None], argv: Sequence[str] | None) -> None:
-    os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
-    argv = list(sys.argv if argv is None else argv)
+def _run(main: Callable[[list[str]], None], argv: list[str], required: Sequence[str]) -> None:
     program = os.path.basename(argv[0])
+    if argv[1:] == ["--version"]:  # alone: with a value it is a flag of t2t-keras-export
+        print(f"{program} {__version__}")
+        return
+    quiet_tensorflow()
     app.define_help_flags()
     for module, defined in list(flags.FLAGS.flags_by_module_dict().items()):
         if module.startswith("t2t_keras."):  # so that --help shows them
             for flag in defined:
                 flags.FLAGS.register_key_flag_for_module(argv[0], flag)
+    if _HELP.intersection(argv[1:]):
+        print(help_text(main, argv[0], required))
+        return
     ours = _define_flags_of_t2t()
     try:
         rest = flags.FLAGS(argv)[1:]
@@ -57,11 +77,13 @@ def _run(main: Callable[[list[str]], None], argv: Sequence[str] | None) -> None:
     except flags.Error as error:
         _fail(program, str(error))
     except SystemExit:
-        return  # --help has answered; absl would exit with 1
+        return  # --helpfull or --helpxml has answered; absl would exit with 1
     try:
+        _require_plain_numbers()
+        _tell_repeated(program)
         options.require_model()
         _require_done_anyway(ours)
-        if flags.FLAGS.registry_help:
+        if flags.FLAGS.registry_help or ("list" in flags.FLAGS and flags.FLAGS.list):
             print(options.registry_help())
             return
         main(list(rest))
@@ -69,14 +91,60 @@ def _run(main: Callable[[list[str]], None], argv: Sequence[str] | None) -> None:
         _fail(program, str(error))
     except KeyboardInterrupt:
         sys.exit(130)
-    except Exception as error:
+    except (Exception, SystemExit) as error:  # a user's own code may raise either
         if told := registry.error_of_user_code(error):
             _fail(program, str(told))
         if wrapped := re.search(
             r"\bUserError: (.*)", str(error)
         ):  # by TensorFlow, in a tf.data pipeline
             _fail(program, wrapped[1])
+        if isinstance(error, OSError) and not isinstance(error, BrokenPipeError):
+            name = f"{error.filename}: " if error.filename else ""
+            _fail(program, f"{name}{error.strerror or error}.")  # most often of a full disk
         raise
+
+
+def _require_plain_numbers() -> None:
+    """Refuses what no flag means, whatever its range: NaN, infinity and more than 32 bits."""
+    for name in flags.FLAGS:
+        value, parser = flags.FLAGS[name].value, flags.FLAGS[name].parser
+        if isinstance(value, float) and not math.isfinite(value):
+            raise UserError(f"flag --{name}={value}: {value} is not {parser.syntactic_help}.")
+        most = max(INT32, getattr(parser, "upper_bound", None) or 0)
+        if isinstance(value, int) and abs(value) > most:
+            raise UserError(f"flag --{name}={str(value)[:_SHOWN]}: {most} is the most.")
+
+
+def _tell_repeated(program: str) -> None:
+    """Says which of a flag's values counts if it has been given several times."""
+    for name in flags.FLAGS:
+        flag = flags.FLAGS[name]
+        if flag.present > 1:
+            told = f"--{name} is given {flag.present} times; the last counts: {flag.value}"
+            print(f"{program}: {told}", file=sys.stderr)
+
+
+def help_text(main: Callable[[list[str]], None], program: str, required: Sequence[str]) -> str:
+    """Returns what a command does, with an example, and its flags, the required ones first."""
+    about = (sys.modules[main.__module__].__doc__ or "").replace("`", "").strip()
+    found = {flag.name: flag for flag in flags.FLAGS.get_key_flags_for_module(program)}
+    sections = {
+        "Required flags:" if required else "": list(required),
+        "Flags:": sorted(found.keys() - set(required)),
+    }
+    lines = [about]
+    for title, names in sections.items():
+        lines += ["", title][: 2 * bool(names)] + [_help_on(found[name]) for name in names]
+    return "\n".join(lines)
+
+
+def _help_on(flag: flags.Flag) -> str:
+    switch = "[no]" * flag.boolean
+    text = f"--{switch}{flag.name}: {' '.join((flag.help or '').split())}"
+    if flag.default_as_str not in (None, "''"):
+        text += f" (default:\N{NO-BREAK SPACE}{flag.default_as_str})"
+    wrapped = flags.text_wrap(text, None, "    ", "  ")
+    return wrapped.replace("\N{NO-BREAK SPACE}", " ")
 
 
 def _flags_of_t2t() -> list[tuple[str, t2t_names.Absent]]:
@@ -132,3 +200,78 @@ def _fail(program: str, message: str) -> None:
     line = " ".join(message.split())
     print(f"{program}: {line}", file=sys.stderr)
     sys.exit(2)
+
+
+# TensorFlow and CUDA write to standard error when they are imported and find no GPU, on healthy machines too.
+
+_LOG_LEVEL = "TF_CPP_MIN_LOG_LEVEL"
+_SILENT = "3"
+_DROP = b"\0drop\0"
+
+
+def quiet_tensorflow() -> None:
+    """Makes TensorFlow silent, unless the user has set its log level to what it should say."""
+    if os.environ.setdefault(_LOG_LEVEL, _SILENT) == _SILENT:
+        sys.meta_path.insert(0, _QuietTensorFlow())
+
+
+class _QuietTensorFlow(importlib.abc.MetaPathFinder):
+    """Holds standard error while TensorFlow is imported and looks for devices, whoever imports it."""
+
+    def find_spec(self, name, path=None, target=None):
+        if name != "tensorflow":
+            return None
+        sys.meta_path.remove(self)
+        spec: Any = importlib.util.find_spec(name)
+        if spec is not None:
+            load = spec.loader.exec_module
+
+            def load_quietly(module):
+                with held_stderr():
+                    load(module)
+                    module.config.list_physical_devices()  # else the first operation does
+
+            spec.loader.exec_module = load_quietly
+        return spec
+
+
+@contextlib.contextmanager
+def held_stderr() -> Iterator[None]:
+    """Drops what is written to descriptor 2 inside, or writes it if the block raises or the process dies.
+
+    Another process holds it, since one that dies, as TensorFlow does on a CPU that it is not built for,
+    cannot write it any more.
+    """
+    if sys.stderr is None:  # closed by the shell
+        yield
+        return
+    sys.stderr.flush()
+    kept, (read_end, write_end) = os.dup(2), os.pipe()
+    if not (holder := os.fork()):
+        os.close(write_end)
+        _hold(read_end)
+    os.dup2(write_end, 2)
+    os.close(read_end)
+    os.close(write_end)
+    try:
+        yield
+        with contextlib.suppress(BrokenPipeError):  # Ctrl-C may have ended the other process
+            sys.stderr.flush()
+            os.write(2, _DROP)
+    finally:
+        os.dup2(kept, 2)
+        os.close(kept)
+        os.waitpid(holder, 0)
+
+
+def _hold(source: int) -> None:
+    """Reads until the process that writes says "drop" or is gone, writes what it read then, and ends."""
+    try:
+        held = b""
+        while part := os.read(source, 1 << 16):
+            held += part
+            if held.endswith(_DROP):
+                return
+        os.write(2, held)
+    finally:
+        os._exit(0)

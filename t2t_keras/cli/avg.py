@@ -1,4 +1,9 @@
-"""`t2t-keras-avg`: averages checkpoints of our runs or tensor2tensor's."""
+"""`t2t-keras-avg`: averages checkpoints of our runs or tensor2tensor's.
+
+Examples:
+    t2t-keras-avg --prefix=run --num_last_checkpoints=5 --output_path=averaged/model.ckpt
+    t2t-keras-avg --checkpoints=run/model.ckpt-900,run/model.ckpt-1000 --output_path=averaged/model.ckpt
+"""
 
 from __future__ import annotations
 

@@ -1,63 +1,224 @@
-"""`t2t-keras-bleu`: prints the BLEU of a translation as T2T, sacreBLEU and the paper compute it."""
+"""`t2t-keras-bleu`: prints the BLEU of a translation as T2T, sacreBLEU and the paper compute it, or chrF and TER.
+
+Examples:
+    t2t-keras-bleu --translation=test.translated.de --reference=test.de
+    t2t-keras-bleu --translation=base.de --translation=mine.de --reference=test.de \\
+        --metrics=bleu,chrf,ter
+    t2t-keras-bleu --translations_dir=translations --reference=test.de
+
+With several translations or references, --metrics or --confidence, the figures are sacreBLEU's alone; the
+first of several translations is the one that the others are compared with.
+"""
 
 from __future__ import annotations
+
+import os
+import re
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
 
 from absl import flags
 
 from t2t_keras.cli import app, options
-from t2t_keras.errors import UserError
+from t2t_keras.errors import UserError, nearest
 from t2t_keras.metrics.bleu import LANGUAGES
 
 FLAGS = flags.FLAGS
 
+Text = tuple[str, Sequence[str]]
+"""The path of a file and its lines."""
+
+_METRICS = ("bleu", "chrf", "chrf++", "ter")
+_RESAMPLES = 1000
+_OF_DIRECTORY = ("event_dir", "tag_suffix", "min_steps")
+
 
 def define_flags() -> None:
-    """Defines the flags of the command."""
-    flags.DEFINE_string("translation", "", "File with one translation per line, plain or .gz.")
-    flags.DEFINE_string("reference", "", "File with the reference of each line, plain or .gz.")
+    """Defines the flags of the command: T2T's, as far as they apply, and ours."""
+    flags.DEFINE_multi_string(
+        "translation", None, "File with one translation per line, plain or .gz."
+    )
+    flags.DEFINE_multi_string(
+        "reference", None, "File with the reference of each line, plain or .gz."
+    )
     flags.DEFINE_enum(
         "bleu_variant", "both", ["both", "cased", "uncased"], "T2T's figures to print."
     )
     flags.DEFINE_enum(
         "language", "de", LANGUAGES, "Language of the tokenization of the paper's BLEU."
     )
+    flags.DEFINE_list("metrics", ["bleu"], f"sacreBLEU's: {', '.join(_METRICS)}.")
+    flags.DEFINE_bool(
+        "confidence", False, "95 % confidence intervals, by 1000 bootstrap resamples."
+    )
+    flags.DEFINE_string(
+        "translations_dir", None, "Directory of files NAME-STEP: T2T's figures of each, by step."
+    )
+    flags.DEFINE_string(
+        "event_dir", None, "With --translations_dir: also write these for TensorBoard."
+    )
+    flags.DEFINE_string("tag_suffix", "", "With --event_dir: what to add to the curves' names.")
+    flags.DEFINE_integer(
+        "min_steps", 0, "With --translations_dir: leave out files of fewer steps.", lower_bound=0
+    )
 
 
 def main(arguments: list[str]) -> None:
-    """Prints T2T's figures as `t2t-bleu` does, then sacreBLEU's and the paper's form."""
+    """Prints T2T's figures as `t2t-bleu` does, then sacreBLEU's and the paper's form; or what flags ask for."""
     options.reject_arguments(arguments)
-    hypotheses, references = _sentences("translation"), _sentences("reference")
-    if len(hypotheses) != len(references):
+    given = [f"--{name}" for name in _OF_DIRECTORY if FLAGS[name].present]
+    if FLAGS.translations_dir and FLAGS.translation:
+        raise UserError("--translation and --translations_dir are both given: leave one out.")
+    if given and not FLAGS.translations_dir:
+        raise UserError(f"{given[0]} is for --translations_dir=DIRECTORY, which is missing.")
+    directory = options.directory("translations_dir")
+    translations = [] if directory else _files("translation")
+    references = _files("reference")
+    of_sacrebleu = FLAGS["metrics"].present or FLAGS.confidence
+    if directory and (of_sacrebleu or len(references) > 1):
         raise UserError(
-            f"{FLAGS.translation} has {len(hypotheses)} lines but {FLAGS.reference} has "
-            f"{len(references)}; BLEU needs the same sentences in both, one per line."
+            "--translations_dir prints T2T's figures: give one --reference, and no --metrics or "
+            "--confidence."
         )
+    for path, lines in translations:
+        _require_as_many(path, lines, references)
+    if directory:
+        score_directory(directory, references)
+    elif len(translations) > 1:
+        compare(translations, references)
+    elif of_sacrebleu or len(references) > 1:
+        print_scores(translations[0][1], references)
+    else:
+        print_bleu(translations[0][1], references[0][1])
+
+
+def print_bleu(hypotheses: Sequence[str], references: Sequence[str]) -> None:
+    """Prints BLEU in its four forms."""
     from t2t_keras.metrics import bleu
 
     figures = bleu(references, hypotheses, FLAGS.language)
-    if FLAGS.bleu_variant != "cased":
-        print(f"BLEU_uncased = {figures.t2t_uncased:6.2f}")
-    if FLAGS.bleu_variant != "uncased":
-        print(f"BLEU_cased = {figures.t2t_cased:6.2f}")
+    print(*(f"{name} = {value:6.2f}" for name, value in _of_t2t(figures).items()), sep="\n")
     print(f"sacreBLEU = {figures.sacrebleu:6.2f} ({figures.signature})")
     rules = {"de": "tokenised, compounds split", "fr": "tokenised as French"}[FLAGS.language]
     print(f"BLEU_paper_style = {figures.paper_style:6.2f} ({rules})")
 
 
-def _sentences(flag: str) -> list[str]:
+def _of_t2t(figures) -> dict[str, float]:
+    both = {"BLEU_uncased": figures.t2t_uncased, "BLEU_cased": figures.t2t_cased}
+    return {
+        name: value
+        for name, value in both.items()
+        if FLAGS.bleu_variant in ("both", name.removeprefix("BLEU_"))
+    }
+
+
+def print_scores(hypotheses: Sequence[str], references: list[Text]) -> None:
+    """Prints sacreBLEU's scores in its own words, with intervals if asked."""
+    resamples = _RESAMPLES if FLAGS.confidence else 1
+    for metric in _metrics():
+        score = metric.corpus_score(hypotheses, [lines for _, lines in references], resamples)
+        print(score.format(signature=str(metric.get_signature())))
+
+
+def compare(translations: list[Text], references: list[Text]) -> None:
+    """Prints sacreBLEU's scores of several translations, and by paired bootstrap what differs from the first."""
+    from sacrebleu.significance import PairedTest
+
+    metrics = {str(number): metric for number, metric in enumerate(_metrics())}
+    test = PairedTest(translations, metrics, [lines for _, lines in references], "bs", _RESAMPLES)
+    signatures, scores = test()
+    for number, (path, _) in enumerate(translations):
+        print(path)
+        for name in signatures:
+            found: Any = scores[name][number]
+            p_value = f"  p = {found.p_value:.4f}" if found.p_value is not None else ""
+            print(f"  {name} = {found.score:6.2f} ± {found.ci:.2f}{p_value}")
+    print(f"p: that the difference from {translations[0][0]} is chance, by paired bootstrap")
+    for name, signature in signatures.items():
+        print(f"{name}: {signature}")
+
+
+def score_directory(directory: str, references: list[Text]) -> None:
+    """Prints BLEU of each file of a directory, and writes it for TensorBoard if asked."""
+    from t2t_keras.metrics import bleu
     from t2t_keras.text import read_lines
 
-    path = options.required(flag)
-    lines = read_lines(path)
-    if not lines:
-        raise UserError(f"{path} is empty: --{flag} needs one sentence per line.")
-    return lines
+    found = [each for each in steps_in(directory) if each[0] >= FLAGS.min_steps]
+    if not found:
+        raise UserError(f"{directory} has no files NAME-STEP, such as newstest.de-1000.")
+    log = None
+    if FLAGS.event_dir:
+        from t2t_keras.training.reporting import EventLog
+
+        log = EventLog(options.directory("event_dir"))
+    for step, path in found:
+        lines = read_lines(path)
+        _require_as_many(path, lines, references)
+        figures = bleu(references[0][1], lines, FLAGS.language)
+        values = {**_of_t2t(figures), "sacreBLEU": figures.sacrebleu}
+        words = "  ".join(f"{name} = {value:6.2f}" for name, value in values.items())
+        print(f"{path}: {words}", flush=True)
+        if log:
+            log.write(step, {name + FLAGS.tag_suffix: value for name, value in values.items()})
+            log.flush()
+
+
+def steps_in(directory: str) -> list[tuple[int, str]]:
+    """Returns step and path of each file NAME-STEP or NAME-STEP.SUFFIX, by step."""
+    try:
+        names = os.listdir(directory)
+    except OSError as error:
+        raise UserError(f"{directory} cannot be read: {error.strerror}.") from error
+    matches = [re.fullmatch(r".*-(\d+)(\.[a-z]+)?", name) for name in names]
+    return sorted((int(m[1]), os.path.join(directory, m[0])) for m in matches if m)
+
+
+def _metrics() -> Iterator:
+    from sacrebleu.metrics import BLEU, CHRF, TER
+
+    make: dict[str, Callable] = {
+        "bleu": BLEU,
+        "chrf": CHRF,
+        "chrf++": lambda: CHRF(word_order=2),
+        "ter": TER,
+    }
+    for name in FLAGS.metrics:
+        if name not in make:
+            raise UserError(
+                f"unknown metric {name!r} in --metrics; allowed: {', '.join(make)}."
+                f"{nearest(name, make)}"
+            )
+        yield make[name]()
+
+
+def _files(flag: str) -> list[Text]:
+    """Returns path and lines of each file that a flag names."""
+    from t2t_keras.text import read_lines
+
+    if not FLAGS[flag].value:
+        options.required(flag)
+    files: list[Text] = [
+        (path, read_lines(path)) for path in map(os.path.expanduser, FLAGS[flag].value or [])
+    ]
+    for path, lines in files:
+        if not lines:
+            raise UserError(f"{path} is empty: --{flag} needs one sentence per line.")
+    return files
+
+
+def _require_as_many(path: str, lines: Sequence[str], references: list[Text]) -> None:
+    for reference, wanted in references:
+        if len(lines) != len(wanted):
+            raise UserError(
+                f"{path} has {len(lines)} lines but {reference} has {len(wanted)}; BLEU needs the "
+                "same sentences in both, one per line."
+            )
 
 
 def run() -> None:
     """The console script."""
     define_flags()
-    app.start(main)
+    app.start(main, required=["translation", "reference"])
 
 
 if __name__ == "__main__":

@@ -1,4 +1,11 @@
-"""`t2t-keras-datagen`: makes a vocabulary and TFRecord shards from raw text."""
+"""`t2t-keras-datagen`: makes a vocabulary and TFRecord shards from raw text.
+
+Examples:
+    t2t-keras-datagen --problem=translate_ende_numbers --data_dir=data
+    t2t-keras-datagen --problem=translate_files --train_files=train.en,train.de \\
+        --dev_files=dev.en,dev.de --data_dir=data
+    t2t-keras-datagen --list  # problems, hparams sets and models
+"""
 
 from __future__ import annotations
 
@@ -22,11 +29,14 @@ def define_flags() -> None:
     flags.DEFINE_list("problem", [], "Names of the problems to generate, separated by commas.")
     flags.DEFINE_string("data_dir", None, "Directory for vocabularies and shards.")
     options.define_tmp_dir()
-    flags.DEFINE_integer("random_seed", 429459, "Seed of the order of the examples.")
+    flags.DEFINE_integer(
+        "random_seed", 429459, "Seed of the order of the examples.", 0, options.MOST_SEED
+    )
     options.define_processes()
     options.define_usr_dir()
     options.define_cleaning()
     options.define_translate_files()
+    options.define_list()
 
 
 def main(arguments: list[str]) -> None:
@@ -94,7 +104,7 @@ def describe(problem: Problem, data_dir: str) -> list[str]:
 def run() -> None:
     """The console script."""
     define_flags()
-    app.start(main)
+    app.start(main, required=["problem", "data_dir"])
 
 
 if __name__ == "__main__":

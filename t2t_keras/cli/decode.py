@@ -1,26 +1,43 @@
-"""`t2t-keras-decode`: translates a file, or lines as they are typed; or scores pairs."""
+"""`t2t-keras-decode`: translates a file, or lines as they are typed; or scores pairs.
+
+Examples:
+    t2t-keras-decode --output_dir=run --decode_from_file=test.en --decode_to_file=test.de
+    t2t-keras-decode --checkpoint_path=averaged/model.ckpt --decode_interactive
+
+Give --output_dir or --checkpoint_path, and one of --decode_from_file, --decode_interactive and
+--score_file. A checkpoint of tensor2tensor may need --problem, --data_dir and --hparams_set.
+"""
 
 from __future__ import annotations
 
 import functools
 import os
 import sys
+from typing import TYPE_CHECKING
 
 from absl import flags
 
-from t2t_keras.cli import app, options, trained_model
+from t2t_keras.cli import app, options
 from t2t_keras.errors import UserError
+
+if TYPE_CHECKING:
+    from t2t_keras.trained_model import TrainedModel
 
 FLAGS = flags.FLAGS
 
 _STANDARD = "-"  # input or output
 _EXIT_CODES = {"SIGINT": 130, "SIGTERM": 143}  # a shell's
+_OF_SEARCH = (  # decode hparams
+    *("beam_size", "alpha", "extra_length", "min_length", "return_beams", "write_beam_scores"),
+    *("sampling_method", "sampling_temp", "sampling_keep_top_k", "sampling_keep_top_p"),
+    *("sampling_seed", "logits_processors"),
+)
 _RESULTS = {"decode_from_file": "translations", "score_file": "scores"}
 
 
 def define_flags() -> None:
     """Defines the flags of the command: T2T's, as far as they apply."""
-    trained_model.define_flags()
+    options.define_trained_model()
     options.define_decode_hparams()
     flags.DEFINE_string(
         "decode_from_file", "", "Text to translate, one sentence per line; -: standard input."
@@ -40,7 +57,7 @@ def define_flags() -> None:
 def main(arguments: list[str]) -> None:
     """Loads the checkpoint, then translates or scores the file, or translates what is typed."""
     options.reject_arguments(arguments)
-    data_dir = trained_model.require_flags()
+    options.require_trained_model()
     modes = [name for name in _MODES if FLAGS[name].value]
     if len(modes) != 1:
         raise UserError(
@@ -59,7 +76,7 @@ def main(arguments: list[str]) -> None:
 
     from t2t_keras.decoding import DecodeSettings
 
-    _MODES[modes[0]](data_dir, DecodeSettings.parse(FLAGS.decode_hparams))
+    _MODES[modes[0]](DecodeSettings.parse(FLAGS.decode_hparams))
 
 
 def require_readable(path: str | None) -> None:
@@ -70,10 +87,10 @@ def require_readable(path: str | None) -> None:
         next(iterate_lines(path), None)
 
 
-def translate_file(data_dir: str, settings) -> None:
+def translate_file(settings) -> None:
     """Translates the lines of --decode_from_file."""
     job = Job("decode_from_file", settings)
-    loaded = trained_model.TrainedModel(data_dir)
+    loaded = options.trained_model()
     translator = loaded.translator(settings, job.progress.warn)
 
     default = (
@@ -84,12 +101,17 @@ def translate_file(data_dir: str, settings) -> None:
     job.run(translator.translate_lines, as_text, translator.batcher, loaded, default)
 
 
-def score_file(data_dir: str, settings) -> None:
+def score_file(settings) -> None:
     """Scores the lines of --score_file."""
-    from t2t_keras.decoding import PairScorer
+    from t2t_keras.decoding import DecodeSettings, PairScorer
 
+    given = [
+        name for name in _OF_SEARCH if getattr(settings, name) != getattr(DecodeSettings, name)
+    ]
+    if given:
+        print(f"no effect of {', '.join(given)}: --score_file does not search", file=sys.stderr)
     job = Job("score_file", settings)
-    loaded = trained_model.TrainedModel(data_dir)
+    loaded = options.trained_model()
     loaded.warn_if_slow()
     scorer = PairScorer(loaded.model, loaded.encoders, settings, job.progress.warn)
     job.run(
@@ -101,9 +123,9 @@ def score_file(data_dir: str, settings) -> None:
     )
 
 
-def translate_interactively(data_dir: str, settings) -> None:
+def translate_interactively(settings) -> None:
     """Translates each line of standard input until it ends or says q."""
-    translator = trained_model.TrainedModel(data_dir).translator(settings)
+    translator = options.trained_model().translator(settings)
     prompt = "> " if sys.stdin.isatty() else ""
     while True:
         try:
@@ -155,9 +177,7 @@ class Job:
                 raise UserError(f"{self.source.path} is empty: --{flag} needs one sentence a line.")
             self.progress.expect(content.lines, content.text_bytes)
 
-    def run(
-        self, results, as_text, batcher, loaded: trained_model.TrainedModel, default: str
-    ) -> None:
+    def run(self, results, as_text, batcher, loaded: TrainedModel, default: str) -> None:
         """Writes the results that the output does not have yet, until the end or a signal."""
         from t2t_keras.decoding.text_files import ResumableFile, line_output, write_results
         from t2t_keras.progress import StopRequests
@@ -187,7 +207,7 @@ class Job:
         if to_file:
             print(f"{output.lines} {_RESULTS[self.flag]} in {path}")
 
-    def _made_from(self, loaded: trained_model.TrainedModel):
+    def _made_from(self, loaded: TrainedModel):
         """Returns all that decides the output; None if the text cannot be read again."""
         texts = {"source": self.source, "prefixes": self.prefixes}
         given = {name: text for name, text in texts.items() if text}

@@ -1,4 +1,11 @@
-"""`t2t-keras-eval`: loss, accuracy, perplexity and BLEU or F1 of one checkpoint or of all of a run."""
+"""`t2t-keras-eval`: loss, accuracy, perplexity and BLEU or F1 of one checkpoint or of all of a run.
+
+Example:
+    t2t-keras-eval --output_dir=run
+
+Give --output_dir or --checkpoint_path. A checkpoint of tensor2tensor may need --problem, --data_dir and
+--hparams_set.
+"""
 
 from __future__ import annotations
 
@@ -43,7 +50,6 @@ def define_flags() -> None:
 def main(arguments: list[str]) -> None:
     """Evaluates each checkpoint: prints a line, and writes scalars for TensorBoard."""
     options.reject_arguments(arguments)
-    data_dir = options.required("data_dir")
     given = options.directory("checkpoint_path")
     directory = "" if given else options.required("output_dir")
     if given and (FLAGS.min_steps or FLAGS.eval_timeout_mins or FLAGS.output_dir):
@@ -60,7 +66,7 @@ def main(arguments: list[str]) -> None:
         prefixes = readable(checkpoints_of_run(directory, FLAGS.min_steps, FLAGS.eval_timeout_mins))
     evaluate = None
     for prefix in prefixes:
-        evaluate = evaluate or CheckpointEvaluation(prefix, data_dir)
+        evaluate = evaluate or CheckpointEvaluation(prefix)
         evaluate(prefix)
     if evaluate is None:
         least = f" of {FLAGS.min_steps} or more steps" if FLAGS.min_steps else ""
@@ -72,30 +78,21 @@ class CheckpointEvaluation:
 
     Args:
         prefix: of the first, whose directory records the problem and settings.
-        data_dir: directory of vocabulary and shards.
     """
 
-    def __init__(self, prefix: str, data_dir: str):
-        from t2t_keras import checkpoints, data
+    def __init__(self, prefix: str):
+        from t2t_keras import data
         from t2t_keras.decoding import DecodeSettings
-        from t2t_keras.decoding.translator import warn
-        from t2t_keras.text.encoders import require_vocabulary_of_run
         from t2t_keras.training import Evaluation
 
         settings = DecodeSettings.parse(FLAGS.decode_hparams)
-        given = options.hparams(needed=False)
-        _, run = checkpoints.read_settings(os.path.dirname(prefix))
-        problem = options.problem(run.get("problem"))
-        encoders = problem.get_feature_encoders(data_dir)
+        loaded = options.trained_model(prefix)
+        self.model, problem = loaded.model, loaded.problem
         self.split = "test" if FLAGS.eval_use_test_set else "dev"
-        space = run.get("target_space_id", problem.target_space_id)
-        self.model = checkpoints.load_model(prefix, given, space, FLAGS.model)
-        sizes = problem.vocab_sizes(data_dir)
-        if spare := require_vocabulary_of_run(self.model, sizes, run, data_dir):
-            warn(spare)
-        batches = data.dataset(problem, self.split, data_dir, given or self.model.hp)
+        hp = options.hparams(needed=False) or self.model.hp
+        batches = data.dataset(problem, self.split, loaded.data_dir, hp)
         self.evaluation = Evaluation(
-            self.model, batches, encoders, settings, FLAGS.eval_steps, problem
+            self.model, batches, loaded.encoders, settings, FLAGS.eval_steps, problem
         )
         self.log = log_of(os.path.dirname(prefix), self.split)
 
@@ -135,16 +132,14 @@ def perplexity(loss: float) -> float:
 
 def log_of(directory: str, split: str):
     """Opens the scalars: `eval` as in training, `eval_test` for test; None if it cannot be written."""
-    import tensorflow as tf
-
     from t2t_keras.decoding.translator import warn
     from t2t_keras.training.reporting import EventLog
 
     folder = os.path.join(directory, "eval" if split == "dev" else f"eval_{split}")
     try:
         return EventLog(folder)
-    except tf.errors.OpError:
-        warn(f"{folder} cannot be written: no scalars for TensorBoard")
+    except UserError as error:
+        warn(f"{error}: no scalars for TensorBoard")
         return None
 
 

@@ -1,4 +1,11 @@
-"""`t2t-keras-export`: exports a trained model as a SavedModel or for CTranslate2."""
+"""`t2t-keras-export`: exports a trained model as a SavedModel or for CTranslate2.
+
+Example:
+    t2t-keras-export --output_dir=run --export_dir=served --decode_hparams=beam_size=4,alpha=0.6
+
+Give --output_dir or --checkpoint_path. A checkpoint of tensor2tensor may need --problem, --data_dir and
+--hparams_set.
+"""
 
 from __future__ import annotations
 
@@ -6,7 +13,7 @@ import os
 
 from absl import flags
 
-from t2t_keras.cli import app, options, trained_model
+from t2t_keras.cli import app, options
 from t2t_keras.errors import UserError
 
 FLAGS = flags.FLAGS
@@ -16,7 +23,7 @@ _OF_SAVED_MODEL = ("version", "precision", "default_signature", "warm_up", "deco
 
 def define_flags() -> None:
     """Defines the flags of the command: T2T's, as far as they apply, and those of the export."""
-    trained_model.define_flags()
+    options.define_trained_model()
     options.define_decode_hparams()
     flags.DEFINE_string(
         "export_dir", None, "Output directory; by default export beside the checkpoint."
@@ -37,6 +44,7 @@ def define_flags() -> None:
         "Dtype of weights and computation; by default the model's.",
     )
     flags.DEFINE_string("default_signature", "translate", "Signature of a client that names none.")
+    flags.DEFINE_string("license", "", "Of the weights, such as apache-2.0, for the model card.")
     flags.DEFINE_bool(
         "warm_up", True, "Add warm-up requests, which the server runs when it starts."
     )
@@ -45,7 +53,7 @@ def define_flags() -> None:
 def main(arguments: list[str]) -> None:
     """Loads the checkpoint and writes it in the format asked for."""
     options.reject_arguments(arguments)
-    data_dir = trained_model.require_flags()
+    options.require_trained_model()
     given = [f"--{name}" for name in _OF_SAVED_MODEL if FLAGS[name].present]
     if FLAGS.format != "saved_model" and given:
         raise UserError(f"{given[0]} needs --format=saved_model, got --format={FLAGS.format}.")
@@ -53,7 +61,7 @@ def main(arguments: list[str]) -> None:
     from t2t_keras.decoding import DecodeSettings
 
     settings = DecodeSettings.parse(FLAGS.decode_hparams)
-    loaded = trained_model.TrainedModel(data_dir)
+    loaded = options.trained_model()
     beside = os.path.join(os.path.dirname(loaded.prefixes[0]), "export")
     directory = options.directory("export_dir") or beside
     if FLAGS.format == "ctranslate2":
@@ -64,7 +72,7 @@ def main(arguments: list[str]) -> None:
 
 def to_saved_model(loaded, directory: str, settings) -> None:
     """Writes the next version and prints its signatures."""
-    from t2t_keras.export import SIGNATURES, export_saved_model
+    from t2t_keras.export import SIGNATURES, export_saved_model, model_card
 
     loaded.warn_if_slow(FLAGS.precision)
     path = export_saved_model(
@@ -76,6 +84,7 @@ def to_saved_model(loaded, directory: str, settings) -> None:
         precision=FLAGS.precision,
         default_signature=FLAGS.default_signature,
         warm_up=FLAGS.warm_up,
+        card=model_card(loaded.model, settings, loaded, FLAGS.license),
     )
     others = ", ".join(name for name in SIGNATURES if name != FLAGS.default_signature)
     print(f"{path} has the signatures {FLAGS.default_signature} (serving_default), {others}")
@@ -83,11 +92,13 @@ def to_saved_model(loaded, directory: str, settings) -> None:
 
 def to_ctranslate2(loaded, directory: str) -> None:
     """Writes a directory that CTranslate2 loads."""
+    from t2t_keras.export import model_card
     from t2t_keras.export.ctranslate2 import export_ctranslate2
 
     if len(loaded.prefixes) > 1:
         raise UserError("CTranslate2 has no ensembles: give one checkpoint in --checkpoint_path.")
-    export_ctranslate2(loaded.model, loaded.encoders, directory)
+    card = model_card(loaded.model, trained=loaded, licence=FLAGS.license)
+    export_ctranslate2(loaded.model, loaded.encoders, directory, card=card)
     print(f"{directory} is a model of CTranslate2")
 
 

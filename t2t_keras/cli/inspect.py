@@ -1,4 +1,15 @@
-"""`t2t-keras-inspect data|attention|run`: batches, attention and beam search of a model, training runs."""
+"""`t2t-keras-inspect data|attention|run`: batches, attention and beam search of a model, training runs.
+
+Actions and examples:
+    data: a problem's batches: their shapes, padding, lengths, and some examples.
+        t2t-keras-inspect data --problem=translate_ende_numbers --hparams=transformer_base --data_dir=data
+    attention: an interactive page of attention and beam search in one translation.
+        t2t-keras-inspect attention --output_dir=run --text="A sentence."
+    run: a summary of one training run, or several side by side.
+        t2t-keras-inspect run DIRECTORY ...
+
+Help on a flag begins with the action that it belongs to, unless it is for several.
+"""
 
 from __future__ import annotations
 
@@ -7,8 +18,9 @@ import time
 
 from absl import flags
 
-from t2t_keras.cli import app, options, trained_model
+from t2t_keras.cli import app, options
 from t2t_keras.errors import UserError, nearest
+from t2t_keras.files import write_text
 from t2t_keras.ids import without_padding
 
 FLAGS = flags.FLAGS
@@ -32,13 +44,15 @@ _FLAGS = {
 
 def define_flags() -> None:
     """Defines the flags of all subjects."""
-    trained_model.define_flags()
+    options.define_trained_model()
     options.define_decode_hparams()
     flags.DEFINE_string("plot", None, "Figure file such as plot.png: lengths, or one layer.")
 
     flags.DEFINE_string("split", "train", "data: train, dev or test.")
     flags.DEFINE_integer("num_examples", 3, "data: examples to print.", lower_bound=0)
-    flags.DEFINE_integer("random_seed", 0, "data: seed of the order, as in training.")
+    flags.DEFINE_integer(
+        "random_seed", 0, "data: seed of the order, as in training.", 0, options.MOST_SEED
+    )
 
     flags.DEFINE_string("text", None, "attention: source text.")
     flags.DEFINE_string("target_text", None, "attention: target text; default: the translation.")
@@ -145,7 +159,7 @@ def _plot_lengths(lengths_by_side, title: str, path: str) -> None:
 def inspect_attention(arguments: list[str]) -> None:
     """Translates a text; writes its attention and beam search as page, figure or arrays."""
     options.reject_arguments(arguments)
-    data_dir = trained_model.require_flags()
+    options.require_trained_model()
     if not FLAGS.text:
         raise UserError('--text is missing: give --text="A sentence of the source."')
     if FLAGS.target_text is not None and FLAGS.decode_hparams:
@@ -166,7 +180,7 @@ def inspect_attention(arguments: list[str]) -> None:
     from t2t_keras.decoding import DecodeSettings
 
     settings = DecodeSettings.parse(FLAGS.decode_hparams)
-    loaded = trained_model.TrainedModel(data_dir)
+    loaded = options.trained_model()
     data = inspection.attention_data(
         loaded.model,
         loaded.encoders,
@@ -178,7 +192,7 @@ def inspect_attention(arguments: list[str]) -> None:
     )
     _print_texts(data)
     if paths["html"]:
-        options.write_page("html", paths["html"], inspection.attention_page(data.to_json()))
+        write_text(paths["html"], inspection.attention_page(data.to_json()))
     if paths["npz"]:
         data.save(paths["npz"])
     if paths["plot"]:

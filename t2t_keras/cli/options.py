@@ -5,15 +5,18 @@ from __future__ import annotations
 import contextlib
 import os
 import stat
+import sys
 import tempfile
 
 from absl import flags
 
 from t2t_keras import registry
 from t2t_keras.errors import UserError
-from t2t_keras.files import atomic_write, writing
 
 FLAGS = flags.FLAGS
+
+MOST_SEED = 2**32 - 1
+"""NumPy takes no larger seed."""
 
 _FILES = ("train_files", "dev_files", "test_files")
 _TFDS = ("tfds", "languages", "tfds_splits")
@@ -37,6 +40,41 @@ def define_model() -> None:
     """--model."""
     flags.DEFINE_string(
         "model", None, "Registered name of the model; that of the run, or else transformer."
+    )
+
+
+def define_trained_model() -> None:
+    """--output_dir, --checkpoint_path and what says more on the model in them."""
+    define_problem()
+    define_model()
+    define_hparams()
+    flags.DEFINE_string("output_dir", None, "Directory of a run, whose latest checkpoint is used.")
+    flags.DEFINE_string(
+        "checkpoint_path",
+        None,
+        "One checkpoint, such as DIR/model.ckpt-100; several, with commas, are an ensemble.",
+    )
+
+
+def require_trained_model() -> None:
+    """Refuses a command line that names no checkpoint, before anything heavy is loaded."""
+    if not FLAGS.checkpoint_path:
+        required("output_dir")
+
+
+def trained_model(path: str | None = None):
+    """Returns the `TrainedModel` of a checkpoint, by default the one that the flags name."""
+    load_user_directory()
+    given = hparams(needed=False)
+    from t2t_keras.trained_model import TrainedModel
+
+    names = [path] if path else (FLAGS.checkpoint_path or FLAGS.output_dir).split(",")
+    return TrainedModel(
+        [os.path.expanduser(name.strip()) for name in names],
+        problem=FLAGS.problem,
+        data_dir=directory("data_dir"),
+        hparams=given,
+        model=FLAGS.model,
     )
 
 
@@ -87,19 +125,23 @@ def define_processes() -> None:
         None,
         "Processes that generate data; by default one per core.",
         lower_bound=1,
+        upper_bound=1024,
     )
 
 
 def define_cleaning() -> None:
     """--clean_...: rules by which generation leaves out pairs; by default none."""
     flags.DEFINE_integer(
-        "clean_max_characters", 0, "Leave out pairs with a longer side than this; 0: no limit."
+        "clean_max_characters",
+        0,
+        "Leave out pairs with a longer side than this; 0: no limit.",
+        lower_bound=0,
     )
     flags.DEFINE_float(
-        "clean_max_ratio", 0.0, "Largest ratio of longer to shorter side; 0: no limit."
+        "clean_max_ratio", 0.0, "Largest ratio of longer to shorter side; 0: no limit.", 0
     )
     flags.DEFINE_float(
-        "clean_min_letters", 0.0, "Smallest share of letters in either side, 0 to 1."
+        "clean_min_letters", 0.0, "Smallest share of letters in either side, 0 to 1.", 0, 1
     )
     flags.DEFINE_bool("clean_copies", False, "Leave out pairs of equal sides.")
     flags.DEFINE_bool("clean_duplicates", False, "Leave out pairs that are repeated.")
@@ -233,10 +275,10 @@ def file_to_write(name: str) -> str | None:
     return path
 
 
-def write_page(name: str, path: str, page: str) -> None:
-    """Writes the page that a flag asks for, atomically."""
-    with writing(f"--{name}={path}"), atomic_write(path) as partial:
-        partial.write_text(page, "utf-8")
+def tell_unused(reason: str, *names: str) -> None:
+    """Says which of some flags are given although, for a reason, they have no effect."""
+    if given := ", ".join(f"--{name}" for name in names if FLAGS[name].present):
+        print(f"no effect of {given}: {reason}", file=sys.stderr)
 
 
 def reject_arguments(arguments: list[str]) -> None:
@@ -245,10 +287,10 @@ def reject_arguments(arguments: list[str]) -> None:
         raise UserError(f"unexpected argument {arguments[0]!r}: flags are written --name=value.")
 
 
-def problem(recorded: str | None = None):
-    """Returns the problem of --problem, or else the recorded one, after --t2t_usr_dir."""
+def problem():
+    """Returns the problem of --problem, after --t2t_usr_dir."""
     load_user_directory()
-    return registry.problem(FLAGS.problem or recorded or required("problem"))
+    return registry.problem(required("problem"))
 
 
 def require_model() -> None:
@@ -268,8 +310,13 @@ def load_user_directory() -> None:
         registry.import_user_directory(FLAGS.t2t_usr_dir)
 
 
+def define_list() -> None:
+    """--list."""
+    flags.DEFINE_bool("list", False, "List problems, hparams sets and models, and end.")
+
+
 def registry_help() -> str:
-    """Returns the text of T2T's --registry_help: the names of all models, sets and problems."""
+    """Returns the text of --list and T2T's --registry_help: all models, sets and problems, a line each."""
     if "t2t_usr_dir" in FLAGS:
         load_user_directory()
     kinds = {
@@ -277,10 +324,12 @@ def registry_help() -> str:
         "HParams": registry.list_hparams(),
         "Problems": registry.list_problems(),
     }
-    return "\n".join(
-        f"{kind} ({len(names)}):\n" + "".join(f"  {name}\n" for name in names)
-        for kind, names in kinds.items()
-    )
+    lines = []
+    for kind, names in kinds.items():
+        width = max(map(len, names))
+        lines.append(f"{kind} ({len(names)}):")
+        lines += [f"  {name:{width}}  {registry.summary(name)}".rstrip() for name in names] + [""]
+    return "\n".join(lines)
 
 
 def hparams(needed: bool = True):

@@ -1,4 +1,19 @@
-"""`t2t-keras-paper`: lists, shows, prices and runs the rows of the paper's tables."""
+"""`t2t-keras-paper`: lists, shows, prices and runs the rows of the paper's tables.
+
+Actions and examples:
+    list: all rows, with the paper's figures.
+        t2t-keras-paper list
+    show: data, settings, training, averaging and decoding of rows.
+        t2t-keras-paper show paper_base
+    cost: parameters, operations, memory and hours on some devices, by formula.
+        t2t-keras-paper cost paper_base paper_big
+    run: data, training, average, translations and score; the same command resumes it.
+        t2t-keras-paper run paper_base --data_dir=data --output_dir=runs/base
+    results: the paper's figures beside those of the experiments in directories.
+        t2t-keras-paper results runs
+
+Help on a flag begins with the actions that it belongs to.
+"""
 
 from __future__ import annotations
 
@@ -26,7 +41,13 @@ def define_flags() -> None:
         "hparams", "", "run, cost: overrides of the row's, such as batch_size=2048."
     )
     flags.DEFINE_string("train_flags", "", "run: further flags of t2t-keras-train, in quotes.")
-    flags.DEFINE_float("utilization", 0.3, "cost: share of a device's peak that training reaches.")
+    flags.DEFINE_float(
+        "utilization",
+        0.3,
+        "cost: share of a device's peak that training reaches.",
+        lower_bound=0,
+        upper_bound=1,
+    )
     options.define_usr_dir()
 
 
@@ -38,6 +59,10 @@ def main(arguments: list[str]) -> None:
             f"unknown action {action!r}.{nearest(action, _ACTIONS)} Write one of "
             f"{', '.join(_ACTIONS)}, such as t2t-keras-paper show paper_base."
         )
+    for name in dict.fromkeys(name for used in _FLAGS.values() for name in used):
+        actions = [other for other, used in _FLAGS.items() if name in used]
+        if action not in actions:
+            options.tell_unused(f"it is for t2t-keras-paper {' and '.join(actions)}", name)
     _ACTIONS[action](names)
 
 
@@ -113,6 +138,18 @@ def show_results(names: Sequence[str]) -> None:
         raise UserError("results needs a directory: t2t-keras-paper results DIRECTORY.")
     print(*table(names), sep="\n")
 
+
+_FLAGS: dict[str, tuple[str, ...]] = {
+    "list": (),
+    "show": (),
+    "cost": ("hparams", "train_steps", "utilization"),
+    "run": (
+        *("data_dir", "output_dir", "tmp_dir", "problem", "train_flags", "t2t_usr_dir"),
+        *("hparams", "train_steps"),
+    ),
+    "results": (),
+}
+"""Flags of each action."""
 
 _ACTIONS = {
     "list": list_rows,

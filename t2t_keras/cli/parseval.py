@@ -1,4 +1,8 @@
-"""`t2t-keras-parseval`: prints EVALB's figures of predicted parse trees against gold ones."""
+"""`t2t-keras-parseval`: prints EVALB's figures of predicted parse trees against gold ones.
+
+Example:
+    t2t-keras-parseval --gold=test.trees --predicted=parsed.trees
+"""
 
 from __future__ import annotations
 
@@ -113,7 +117,7 @@ def _as_text(figures: ParsingF1) -> str:
 def run() -> None:
     """The console script."""
     define_flags()
-    app.start(main)
+    app.start(main, required=["gold", "predicted"])
 
 
 if __name__ == "__main__":

@@ -1,4 +1,12 @@
-"""`t2t-keras-train`: trains a problem with a set of hyperparameters."""
+"""`t2t-keras-train`: trains a problem with a set of hyperparameters.
+
+Examples:
+    t2t-keras-train --problem=translate_ende_numbers --hparams=transformer_numbers \\
+        --data_dir=data --output_dir=run --train_steps=1000 --generate_data
+    t2t-keras-train --list  # problems, hparams sets and models
+
+The same command resumes a run that was stopped.
+"""
 
 from __future__ import annotations
 
@@ -19,6 +27,7 @@ def define_flags() -> None:
     options.define_hparams()
     options.define_decode_hparams()
     options.define_translate_files()
+    options.define_list()
     flags.DEFINE_string("output_dir", None, "Directory of the run; a run there is resumed.")
     options.define_tmp_dir()
     flags.DEFINE_bool("generate_data", False, "Generate the data first, if it is not there.")
@@ -33,7 +42,9 @@ def define_flags() -> None:
         "log_step_count_steps", 100, "Steps between points of TensorBoard.", lower_bound=1
     )
     flags.DEFINE_bool(
-        "attention_images", False, "Draw the attention in a sentence of dev for TensorBoard."
+        "attention_images",
+        False,
+        "At evaluations, write the page of the attention in a sentence of dev.",
     )
     flags.DEFINE_integer(
         "save_checkpoints_secs", 0, "Also save after so many seconds; 0: never.", lower_bound=0
@@ -54,7 +65,7 @@ def define_flags() -> None:
         0,
         "Seed of weights, data order and dropout.",
         lower_bound=0,
-        upper_bound=2**32 - 1,
+        upper_bound=options.MOST_SEED,
     )
     _define_engine()
 
@@ -73,7 +84,9 @@ def _define_early_stopping() -> None:
     flags.DEFINE_enum(
         "eval_early_stopping_metric", "loss", figures, "Dev metric that must improve."
     )
-    flags.DEFINE_float("eval_early_stopping_metric_delta", 0.1, "Smallest improvement that counts.")
+    flags.DEFINE_float(
+        "eval_early_stopping_metric_delta", 0.1, "Smallest improvement that counts.", lower_bound=0
+    )
     flags.DEFINE_bool(
         "eval_early_stopping_metric_minimize",
         None,
@@ -113,6 +126,7 @@ def _define_engine() -> None:
 def main(arguments: list[str]) -> None:
     """Trains from the newest checkpoint of the directory, or from the start."""
     options.reject_arguments(arguments)
+    _tell_unused()
     data_dir, output_dir = options.required("data_dir"), options.required("output_dir")
     problem = options.problem()
     options.configure(problem)
@@ -126,6 +140,7 @@ def main(arguments: list[str]) -> None:
         _keep_compiled(output_dir)
 
     from t2t_keras.decoding import DecodeSettings
+    from t2t_keras.inspection import batch_page
     from t2t_keras.training import EarlyStopping, EngineSettings, Trainer, TrainSettings
 
     settings = TrainSettings(
@@ -146,7 +161,7 @@ def main(arguments: list[str]) -> None:
         ),
         warm_start_from=options.directory("warm_start_from"),
         compile_ahead=FLAGS.compile_ahead,
-        attention_images=FLAGS.attention_images,
+        attention_page=batch_page if FLAGS.attention_images else None,
         engine=EngineSettings(
             random_seed=FLAGS.random_seed,
             xla={"auto": None, "on": True, "off": False}[FLAGS.xla],
@@ -171,6 +186,18 @@ def main(arguments: list[str]) -> None:
         print("dev " + "  ".join(f"{name} {value:.4f}" for name, value in figures.items()))
 
 
+def _tell_unused() -> None:
+    if not FLAGS.generate_data:
+        options.tell_unused("it needs --generate_data", "num_concurrent_processes")
+        if not FLAGS.on_the_fly:
+            options.tell_unused("it needs --generate_data or --on_the_fly", "tmp_dir")
+    if not FLAGS.eval_early_stopping_steps:
+        names = [f"eval_early_stopping_metric{end}" for end in ("", "_delta", "_minimize")]
+        options.tell_unused("early stopping needs --eval_early_stopping_steps", *names)
+    if not FLAGS.keep_checkpoint_max:
+        options.tell_unused("all checkpoints are kept", "keep_checkpoint_every_n_hours")
+
+
 def _keep_compiled(output_dir: str) -> None:
     """Makes XLA keep its programs beside the run; TensorFlow reads the variable when imported."""
     given = os.environ.get("TF_XLA_FLAGS", "")
@@ -183,7 +210,7 @@ def _keep_compiled(output_dir: str) -> None:
 def run() -> None:
     """The console script."""
     define_flags()
-    app.start(main)
+    app.start(main, required=["problem", "hparams", "data_dir", "output_dir"])
 
 
 if __name__ == "__main__":

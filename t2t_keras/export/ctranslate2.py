@@ -13,7 +13,8 @@ import numpy as np
 
 from t2t_keras import registry
 from t2t_keras.errors import UserError, nearest
-from t2t_keras.files import atomic_write, writing
+from t2t_keras.export.model_card import MODEL_CARD, model_card
+from t2t_keras.files import atomic_write, locked_name, writing
 from t2t_keras.ids import PAD_ID
 from t2t_keras.serving.ctranslate2 import (
     EOS,
@@ -30,7 +31,11 @@ POSITIONS = 2048
 
 
 def export_ctranslate2(
-    model, encoders: Mapping[str, Any], directory: str, quantization: str | None = None
+    model,
+    encoders: Mapping[str, Any],
+    directory: str,
+    quantization: str | None = None,
+    card: str = "",
 ) -> None:
     """Writes a model for CTranslate2, with its text encoders.
 
@@ -44,6 +49,7 @@ def export_ctranslate2(
         directory: the output directory; must be absent or empty.
         quantization: CTranslate2's name of a type for the weights, such as "int8"; float32 unless
             given.
+        card: the text of its `MODEL_CARD.md`; by default that of `model_card`.
 
     Raises:
         UserError: the package `ctranslate2` is missing; a setting, an encoder or a type of weights
@@ -66,11 +72,14 @@ def export_ctranslate2(
     except RuntimeError as error:  # bfloat16 needs PyTorch
         raise UserError(f"quantization {quantization!r}: {error}.") from error
     target = Path(directory)
-    with writing(directory), atomic_write(target) as partial:
+    with writing(directory):
+        target.parent.mkdir(parents=True, exist_ok=True)
+    with writing(directory), locked_name(target), atomic_write(target) as partial:
         if target.is_dir() and any(target.iterdir()):
             raise UserError(f"{directory} is not empty: give a new directory, or empty it.")
         partial.mkdir(parents=True)
         spec.save(str(partial))
+        (partial / MODEL_CARD).write_text(card or model_card(model), "utf-8")
         positions = None if _relative(model.hp) else _rows_of_positions(model.hp)
         write_encoders(partial, encoders, positions)
 

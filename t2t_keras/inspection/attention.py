@@ -58,7 +58,7 @@ class AttentionData:
 
     def weights(self, kind: str) -> np.ndarray:
         """Returns the weights of one of `KINDS`."""
-        return {"encoder": self.encoder, "decoder": self.decoder, "encdec": self.encdec}[kind]
+        return getattr(self, kind)
 
     def sides(self, kind: str) -> tuple[Tokens, Tokens]:
         """Returns the tokens of the queries and of the keys of one of `KINDS`."""
@@ -70,17 +70,11 @@ class AttentionData:
 
     def by_words(self) -> AttentionData:
         """Returns weights between words: summed over the tokens of a key, averaged over a query's."""
-        encoder, decoder, encdec = (
-            _by_words(self.weights(kind), *self.sides(kind)) for kind in KINDS
-        )
-        return dataclasses.replace(
-            self,
-            source=self.source.by_words(),
-            target=self.target.by_words(),
-            encoder=encoder,
-            decoder=decoder,
-            encdec=encdec,
-        )
+        weights: dict[str, Any] = {
+            kind: _by_words(self.weights(kind), *self.sides(kind)) for kind in KINDS
+        }
+        source, target = self.source.by_words(), self.target.by_words()
+        return dataclasses.replace(self, source=source, target=target, **weights)
 
     def to_json(self) -> dict[str, Any]:
         """Returns the argument of `attention_page`: lists, strings and numbers rounded to 4 digits."""

@@ -16,12 +16,11 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-NAMES = {
+_NAMES = {
     "encoder": "encoder self-attention",
     "decoder": "decoder self-attention",
     "encdec": "encoder-decoder attention",
 }
-
 _COLUMNS = 4  # of heads
 _FAINTEST = 0.02  # weight; fainter lines are left out
 _APART = 0.12  # rows between the lines of heads in one picture
@@ -53,50 +52,48 @@ def attention_figure(
         raise UserError(
             f"no attention {kind!r}; allowed: {', '.join(KINDS)}.{nearest(kind, KINDS)}"
         )
-    weights = data.weights(kind)
-    count, of_layer = weights.shape[:2]
-    layer = count - 1 if layer is None else layer
-    if not 0 <= layer < count:
-        raise UserError(f"no layer {layer}: the {kind} attention has layers 0 to {count - 1}.")
-    heads = range(of_layer) if heads is None else heads
+    weights = data.weights(kind)  # [L, H, query, key]
+    layers, heads_of_layer = weights.shape[:2]
+    layer = layers - 1 if layer is None else layer
+    if not 0 <= layer < layers:
+        raise UserError(f"no layer {layer}: the {kind} attention has layers 0 to {layers - 1}.")
+    heads = range(heads_of_layer) if heads is None else heads
     for head in heads:
-        if not 0 <= head < of_layer:
-            raise UserError(f"no head {head}: a layer has heads 0 to {of_layer - 1}.")
+        if not 0 <= head < heads_of_layer:
+            raise UserError(f"no head {head}: a layer has heads 0 to {heads_of_layer - 1}.")
     queries, keys = (side.tokens for side in data.sides(kind))
-    drawn = _places(queries, words)
-    weights = weights[layer]
-    title = f"{NAMES[kind]}, layer {layer}"
-
+    drawn = weights[layer] * _chosen(queries, words)[:, None]
     pictures = [list(heads)] if words is not None else [[head] for head in heads]
+
     columns = min(_COLUMNS, len(pictures))
     rows = -(-len(pictures) // columns)
     longest = max(len(queries), len(keys))
     width = 1 + 0.1 * (max(map(len, queries)) + max(map(len, keys)))
     figure = empty_figure(max(4.0, columns * (width + 0.3)), rows * (0.22 * longest + 0.5) + 0.4)
+    title = f"{_NAMES[kind]}, layer {layer}"
     figure.suptitle(f"{data.title}\n{title}" if data.title else title, fontsize=9)
     for number, picture in enumerate(pictures):
         axes = figure.add_subplot(rows, columns, number + 1)
         _write_words(axes, queries, keys, longest)
         for place, head in enumerate(picture):
             beside = (place - (len(picture) - 1) / 2) * min(_APART, 0.8 / len(picture))
-            _draw_lines(axes, weights[head], drawn, _colour(head), beside)
+            _draw_lines(axes, drawn[head], head, beside)
         if len(picture) == 1:
             axes.set_title(f"head {picture[0]}", fontsize=9)
         else:
-            _write_legend(figure, picture)
+            figure.legend(loc="outside lower center", ncols=_COLUMNS, fontsize=8)
     return figure
 
 
-def _places(queries: Sequence[str], words: Sequence[str] | None) -> list[int]:
-    if words is None:
-        return list(range(len(queries)))
-    for word in words:
+def _chosen(queries: Sequence[str], words: Sequence[str] | None) -> np.ndarray:
+    """Returns which of the queries are among the words: [T] bool."""
+    for word in words or ():
         if word not in queries:
             raise UserError(
                 f"{word!r} is not a query; queries are {', '.join(dict.fromkeys(queries))}."
                 f"{nearest(word, queries)}"
             )
-    return [place for place, query in enumerate(queries) if query in words]
+    return np.array([words is None or query in words for query in queries])
 
 
 def _write_words(axes: Axes, queries: Sequence[str], keys: Sequence[str], longest: int) -> None:
@@ -109,31 +106,18 @@ def _write_words(axes: Axes, queries: Sequence[str], keys: Sequence[str], longes
     axes.axis("off")
 
 
-def _draw_lines(
-    axes: Axes, weights: np.ndarray, queries: Sequence[int], colour: str, beside: float
-) -> None:
+def _draw_lines(axes: Axes, weights: np.ndarray, head: int, beside: float) -> None:
     """Draws weights [query, key], shifted down by `beside` rows to keep heads apart."""
-    for query in queries:
-        for key in np.flatnonzero(weights[query] >= _FAINTEST):
-            axes.plot(
-                [0, 1],
-                [query + beside, key + beside],
-                color=colour,
-                alpha=float(min(1, weights[query, key])),
-                linewidth=1.5,
-                solid_capstyle="butt",
-            )
+    from matplotlib.collections import LineCollection
 
-
-def _write_legend(figure: Figure, heads: Sequence[int]) -> None:
-    from matplotlib.lines import Line2D
-
-    lines = [Line2D([], [], color=_colour(head), label=f"head {head}") for head in heads]
-    figure.legend(handles=lines, loc="outside lower center", ncols=_COLUMNS, fontsize=8)
-
-
-def _colour(head: int) -> str:
-    return f"C{head % 10}"
+    queries, keys = np.nonzero(weights >= _FAINTEST)
+    lines = [
+        ((0, query + beside), (1, key + beside)) for query, key in zip(queries, keys, strict=True)
+    ]
+    opaque = np.minimum(1, weights[queries, keys])
+    colour = f"C{head % 10}"
+    axes.add_collection(LineCollection(lines, colors=colour, alpha=opaque, linewidths=1.5))
+    axes.plot([], [], colour, label=f"head {head}")  # opaque, for the legend
 
 
 def empty_figure(width: float, height: float) -> Figure:

@@ -6,13 +6,19 @@ import base64
 import hashlib
 import html
 import json
+from collections.abc import Mapping
 from importlib import resources
 from string import Template
 from typing import Any
 
+import numpy as np
+
+from t2t_keras.ids import without_padding
+from t2t_keras.inspection.attention import AttentionData, attention_weights
+from t2t_keras.inspection.tokens import shown_tokens
+
 _SCRIPTS = (
     "elements.js",
-    "weights.js",
     "state.js",
     "pictures.js",
     "numbers.js",
@@ -73,6 +79,26 @@ def attention_page(data: dict[str, Any]) -> str:
         script_hash=_hash(script),
         data=_json_in_html({**data, "attention": attention}),
     )
+
+
+def batch_page(model, encoders, batch: Mapping[str, Any], title: str) -> str:
+    """Returns the page of the attention in the first sentence pair of a batch.
+
+    Args:
+        model: a `Transformer`.
+        encoders: "inputs" and "targets" text encoders.
+        batch: {"inputs": [B, S], "targets": [B, T]}, or packed rows.
+        title: of the page.
+    """
+    pair = {}
+    for side in ("inputs", "targets"):
+        ids = np.asarray(batch[side])[0]
+        if f"{side}_segmentation" in batch:  # the first pair of a packed row
+            ids = ids[np.asarray(batch[f"{side}_segmentation"])[0] == 1]
+        pair[side] = without_padding(ids)
+    source, target = (shown_tokens(encoders[side], ids) for side, ids in pair.items())
+    weights: dict[str, Any] = attention_weights(model, *pair.values())
+    return attention_page(AttentionData(title, source, target, **weights).to_json())
 
 
 def _integers(kind: str, layers, data) -> list:

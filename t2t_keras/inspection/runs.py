@@ -1,63 +1,55 @@
-"""Summary of training runs as text, read from the files in their directories.
+"""Summary of training runs as text, read from the files in their directories without TensorFlow.
 
 TensorBoard draws the curves of the same event files; see docs/inspect.md.
 """
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import datetime
 import math
+import operator
 import os
 import platform
+import struct
 import textwrap
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import zip_longest
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
-import numpy as np
-
-from t2t_keras import registry
+from t2t_keras import protobuf, registry
 from t2t_keras.checkpoints.average import AVERAGES
 from t2t_keras.checkpoints.run_directory import INFERENCE_ONLY, flags_of_t2t, read_settings
 from t2t_keras.checkpoints.t2t import step_in_name
+from t2t_keras.data.generation.records import FOOTER_BYTES, HEADER_BYTES
 from t2t_keras.errors import UserError
-from t2t_keras.inspection.events import Point, read_events
 from t2t_keras.progress import duration
 from t2t_keras.settings import HParams
 from t2t_keras.training.evaluation import METRICS, QUALITIES, EvaluationHistory
 from t2t_keras.training.reporting import STARTS
-from t2t_keras.training.run_checkpoint import BEST_FILE
+from t2t_keras.training.run_checkpoint import read_best
 
-_UNKNOWN = "-"
-_WIDTH = 92  # letters of a table's columns together
-_SPARKS = "▁▂▃▄▅▆▇█"
-_SPARKLINE = 32  # letters
+# A run's directory
 
-_FACTS = ("problem", "hparams_set", "random_seed", "precision")
-_FACTS_OF_START = ("parameters", "replicas", "devices", "versions")
+_EVENTS = "events.out.tfevents.*"
+_FILES = ("run.json", "hparams.json", "*.index", _EVENTS, "flags.txt")
+"""Files of which a run has at least one."""
 
-# T2T's metrics by the end of their tag -> our name and a factor.
-_METRICS_OF_T2T = {
+_METRICS_OF_T2T = {  # by the end of the tag: our name, and a factor
     "neg_log_perplexity": ("loss", -1.0),
     "accuracy": ("accuracy", 1.0),
     "approx_bleu_score": ("approx_bleu", 100.0),
 }
 
-# Split, name, title, format, and whether less is better (None: neither).
-_CURVES: tuple[tuple[str, str, str, str, bool | None], ...] = (
-    ("training", "loss", "training loss, nats per target token", ".3f", True),
-    ("dev", "loss", "dev loss, nats per target token", ".3f", True),
-    ("dev", "bleu", "dev BLEU", ".2f", False),
-    ("dev", "f1", "dev F1", ".2f", False),
-    ("dev", "approx_bleu", "dev approximate BLEU of tensor2tensor", ".2f", False),
-    ("dev", "accuracy", "dev accuracy", ".3f", False),
-    ("training", "learning_rate", "learning rate", ".2e", None),
-    ("training", "gradient_norm", "gradient norm", ".3g", None),
-    ("training", "tokens_per_second", "tokens per second, mean since the start", ",.0f", None),
-)
+
+class Point(NamedTuple):
+    """Point of a curve."""
+
+    step: int
+    value: float
 
 
 Curves = Mapping[str, Sequence[Point]]
@@ -103,9 +95,11 @@ class Run:
     @property
     def written(self) -> float:
         """Modification time of the newest file, seconds since 1970."""
-        patterns = ("*.index", "events.out.tfevents.*", "run.json")
-        paths = (path for pattern in patterns for path in Path(self.directory).glob(pattern))
-        return max(map(_modified, paths), default=0.0)
+        newest = 0.0
+        for path in (path for pattern in _FILES for path in Path(self.directory).glob(pattern)):
+            with contextlib.suppress(OSError):  # removed by the run meanwhile
+                newest = max(newest, path.stat().st_mtime)
+        return newest
 
 
 def read_run(directory: str) -> Run:
@@ -139,7 +133,7 @@ def read_run(directory: str) -> Run:
         dev=dev if recorded.figures else _evaluations(path / "eval"),
         test=_evaluations(path / "eval_test"),
         checkpoints=sorted(
-            (str(index.with_suffix("")) for index in path.glob("*.index")),
+            (str(index.with_suffix("")) for index in path.glob("[!.]*.index")),
             key=lambda prefix: (_step(prefix) is None, _step(prefix) or 0, prefix),
         ),
     )
@@ -161,8 +155,7 @@ def _require_run(path: Path) -> None:
 
 
 def _holds_run(path: Path) -> bool:
-    patterns = ("run.json", "hparams.json", "*.index", "events.out.tfevents.*", "flags.txt")
-    return any(next(path.glob(pattern), None) for pattern in patterns)
+    return any(next(path.glob(pattern), None) for pattern in _FILES)
 
 
 def _evaluations(path: Path) -> dict[str, list[Point]]:
@@ -182,11 +175,91 @@ def _step(prefix: str) -> int | None:
     return step_in_name(prefix) if prefix.rsplit("-", 1)[-1].isdigit() else None
 
 
-def _modified(path: Path) -> float:
+# TensorBoard's event files
+
+
+def read_events(directory: str | os.PathLike) -> dict[str, list[Point]]:
+    """Reads the scalars in the event files of a directory: those of T2T, Keras and ours.
+
+    Where a run was resumed from an earlier step, the points after it of the start before are left
+    out. A truncated file, such as that of a run in progress, is read as far as it goes.
+
+    Returns:
+        Curves by tag, steps rising; empty if there are no event files.
+
+    Raises:
+        UserError: a file cannot be opened.
+    """
+    curves: dict[str, list[Point]] = {}
+    for path in sorted(Path(directory).glob(_EVENTS), key=_creation_time):
+        for tag, point in _scalars(path):
+            curve = curves.setdefault(tag, [])
+            while curve and curve[-1].step >= point.step:
+                curve.pop()
+            curve.append(point)
+    return curves
+
+
+def _creation_time(path: Path) -> tuple[int, str]:
+    """Returns the seconds in the name of an event file, and the name."""
+    seconds = path.name.split(".")[3]
+    return int(seconds) if seconds.isdecimal() else 0, path.name
+
+
+def _scalars(path: Path) -> Iterator[tuple[str, Point]]:
+    # The rest of a damaged file cannot be found.
+    with contextlib.suppress(IndexError, TypeError, struct.error, UnicodeDecodeError):
+        for record in _records(path):
+            event = list(protobuf.fields(record))
+            step = operator.index(dict(event).get(2, 0))
+            for summary in (value for number, value in event if number == 5):
+                for tag, scalar in [_scalar(v) for n, v in protobuf.fields(summary) if n == 1]:
+                    if scalar is not None:
+                        yield tag, Point(step, scalar)
+
+
+def _records(path: Path) -> Iterator[memoryview]:
+    """Yields the records of a TFRecord file up to the first that is truncated."""
     try:
-        return path.stat().st_mtime
-    except OSError:  # removed by the run meanwhile
-        return 0.0
+        content, start = memoryview(path.read_bytes()), HEADER_BYTES
+    except OSError as error:
+        raise UserError(f"{path} cannot be read: {error.strerror}.") from error
+    while start < len(content):
+        (length,) = struct.unpack_from("<Q", content, start - HEADER_BYTES)
+        if start + length + FOOTER_BYTES > len(content):
+            return
+        yield content[start : start + length]
+        start += length + FOOTER_BYTES + HEADER_BYTES
+
+
+def _scalar(message: memoryview) -> tuple[str, float | None]:
+    """Returns the tag and scalar of a `Summary.Value`; None if it holds no float32 scalar."""
+    value = dict(protobuf.fields(message))
+    tensor = dict(protobuf.fields(value.get(8, memoryview(b""))))
+    scalar = value.get(2)  # simple_value, as T2T writes it
+    if tensor.get(1) == 1:  # DT_FLOAT; tensor_content or float_val
+        scalar = tensor.get(4) or tensor.get(5)
+    if scalar is not None and len(scalar) == 4:
+        (scalar,) = struct.unpack("<f", scalar)
+        return bytes(value.get(1, b"")).decode("utf-8"), scalar
+    return "", None
+
+
+# The summary
+
+_UNKNOWN = "-"
+_WIDTH = 92  # letters of a table's columns together
+
+_FACTS = ("problem", "hparams_set", "random_seed", "precision")
+_FACTS_OF_START = ("parameters", "replicas", "devices", "versions")
+
+_OF_TRAINING = {
+    "loss": ".3f",
+    "learning_rate": ".2e",
+    "gradient_norm": ".3g",
+    "tokens_per_second": ",.0f",
+}
+"""Curves whose last points are shown, and their formats."""
 
 
 def run_summary(runs: Sequence[Run], now: float) -> list[str]:
@@ -196,22 +269,15 @@ def run_summary(runs: Sequence[Run], now: float) -> list[str]:
         runs: one or more.
         now: seconds since 1970, from which ages are counted.
     """
-    names = [run.directory for run in runs]
     facts = [_facts(run, now) for run in runs]
     rows = [[name, *(column[name] for column in facts)] for name in facts[0]]
-    rows = [row for row in rows if {*row[1:]} != {_UNKNOWN}]
-    lines = _table([["", *names], *rows] if len(runs) > 1 else rows)
-    for split, name, title, form, less_is_better in _CURVES:
-        curves = [_finite(getattr(run, split).get(name, ())) for run in runs]
-        if any(curves):
-            lines += ["", f"{title}:", *_curve_lines(names, curves, form, less_is_better)]
-    title, rows = _settings_of_one(runs[0]) if len(runs) == 1 else _settings_of_several(runs)
-    if rows:
-        head = ["", *names] if len(runs) > 1 else ["", "the set", "this run"]
-        lines += ["", f"{title}:", *_table([head, *rows])]
-    for name, run in zip(names, runs, strict=True):
+    lines = _table([row for row in rows if {*row[1:]} != {_UNKNOWN}])
+    title, rows = _settings(runs)
+    if rows[1:]:
+        lines += ["", f"{title}:", *_table(rows)]
+    for run in runs:
         if run.starts and "command" in run.starts[-1]:
-            lines += ["", f"command of {name}:", f"  {run.starts[-1]['command']}"]
+            lines += ["", f"command of {run.directory}:", f"  {run.starts[-1]['command']}"]
     return lines
 
 
@@ -224,13 +290,17 @@ def _facts(run: Run, now: float) -> dict[str, str]:
         rows["step"] += f" of {run.train_steps:,}"
     rows |= {name: run.facts.get(name) for name in _FACTS}
     rows |= {name: last.get(name) for name in _FACTS_OF_START}
-    for name, less in METRICS.items():
+    for name, form in _OF_TRAINING.items():
+        rows[f"training {name}"] = _last(run.training, name, form)
+    for name, less_is_better in METRICS.items():
+        best = min if less_is_better else max  # the first of equals
+        points = _finite(run.dev.get(name, ()))
         title = QUALITIES.get(name, name)
-        rows[f"best dev {title}"] = _at(name, _best(_finite(run.dev.get(name, ())), less))
-        rows[f"test {title}"] = _at(name, next(reversed(run.test.get(name, ())), None))
-    rows["starts"] = len(run.starts)
-    rows["time"] = _times(run)
-    rows["checkpoints"] = _checkpoints(run, now)
+        form = ".2f" if name in QUALITIES else ".4f"
+        rows[f"best dev {title}"] = points and _at(best(points, key=lambda p: p.value), form)
+        rows[f"last dev {title}"] = _last(run.dev, name, form)
+        rows[f"test {title}"] = _last(run.test, name, form)
+    rows |= {"starts": len(run.starts), "time": _times(run), "checkpoints": _checkpoints(run)}
     return {name.replace("_", " "): _said(value or None) for name, value in rows.items()}
 
 
@@ -279,71 +349,45 @@ def _times(run: Run) -> str | None:
         noted, started = map(datetime.datetime.fromisoformat, times)
         total += (noted - started).total_seconds()
         seconds.update(start.get("seconds", {}))
-    shares = ", ".join(
-        f"{phase} {spent / (total or 1):.0%}" for phase, spent in seconds.most_common()
-    )
-    return f"{duration(total)}{shares and ': '}{shares}" if run.starts else None
+    shares = [f"{phase} {spent / (total or 1):.0%}" for phase, spent in seconds.most_common()]
+    words = [duration(total), ", ".join(shares)]
+    return ": ".join(filter(None, words)) if run.starts else None
 
 
-def _checkpoints(run: Run, now: float) -> str | None:
+def _checkpoints(run: Run) -> str | None:
     if not run.checkpoints:
         return None
-    newest = Path(run.checkpoints[-1])
-    size = sum(path.stat().st_size for path in newest.parent.glob(f"{newest.name}.data-*"))
-    age = _ago(now - _modified(Path(f"{newest}.index")))
-    words = f"{len(run.checkpoints)}; newest {newest.name}, {size / 1e6:,.1f} MB, {age}"
-    best = Path(run.directory) / BEST_FILE
-    return words + (f"; best {best.read_text('utf-8').strip()}" if best.exists() else "")
+    words = f"{len(run.checkpoints)}; newest {Path(run.checkpoints[-1]).name}"
+    best = read_best(run.directory)
+    return words + (best and f"; best {best}")
 
 
-def _settings_of_one(run: Run) -> tuple[str, list[list[str]]]:
-    """Returns what differs from the run's hparams set."""
-    reference, name = HParams(), "transformer_base_v1"
-    if set_name := str(run.facts.get("hparams_set", "")):
+def _settings(runs: Sequence[Run]) -> tuple[str, list[list[str]]]:
+    """Returns a title and the settings that differ between runs, or of one run from its hparams set."""
+    title, names = "settings that differ", [run.directory for run in runs]
+    sets = [run.hparams for run in runs]
+    if len(runs) == 1:
+        of, names = "transformer_base_v1", ["the set", "this run"]
+        reference, set_name = HParams(), str(runs[0].facts.get("hparams_set", ""))
         try:
-            reference, name = registry.hparams(set_name), set_name
+            reference, of = registry.hparams(set_name or of), set_name or of
         except UserError:  # of a user directory
-            name += f" ({set_name} is not known here: --t2t_usr_dir)"
-    differing = run.hparams.diff(reference) if run.hparams else {}
-    rows = [[key, _said(theirs), _said(mine)] for key, (mine, theirs) in differing.items()]
-    return f"settings that differ from {name}", rows
-
-
-def _settings_of_several(runs: Sequence[Run]) -> tuple[str, list[list[str]]]:
-    """Returns what differs between runs; one without settings does not count."""
-    known = [run.hparams for run in runs if run.hparams]
-    names = sorted({name for hp in known for name in known[0].diff(hp)})
-    values = [run.hparams.to_dict() if run.hparams else {} for run in runs]
-    return "settings that differ", [[name, *(_said(v.get(name)) for v in values)] for name in names]
+            of += f" ({set_name} is not known here: --t2t_usr_dir)"
+        title, sets = f"{title} from {of}", [reference, *sets]
+    known = [hp for hp in sets if hp]  # a run without settings does not count
+    differing = sorted({name for hp in known for name in known[0].diff(hp)})
+    values = [hp.to_dict() if hp else {} for hp in sets]
+    rows = [[name, *(_said(column.get(name)) for column in values)] for name in differing]
+    return title, [["", *names], *rows]
 
 
 def _finite(points: Sequence[Point]) -> list[Point]:
     return [point for point in points if math.isfinite(point.value)]
 
 
-def _best(points: Sequence[Point], less_is_better: bool) -> Point | None:
-    """Returns the best point, the first of equals."""
-    sign = 1 if less_is_better else -1
-    return min(points, key=lambda point: sign * point.value, default=None)
-
-
-def _curve_lines(
-    names: Sequence[str], curves: Sequence[Sequence[Point]], form: str, less: bool | None
-) -> Iterator[str]:
-    """Yields a line for each run: a sparkline, all on one scale, and its first, last and best points."""
-    values = [point.value for curve in curves for point in curve]
-    low, high = min(values), max(values)
-    for name, curve in zip(names, curves, strict=True):
-        if not curve:
-            continue
-        steps = np.linspace(curve[0].step, curve[-1].step, _SPARKLINE)
-        heights = (np.interp(steps, *np.array(curve).T) - low) / ((high - low) or 1)
-        drawn = "".join(_SPARKS[round(height)] for height in heights * (len(_SPARKS) - 1))
-        points = {"first": curve[0], "last": curve[-1]}
-        if less is not None:
-            points["best"] = _best(curve, less) or curve[0]
-        told = ", ".join(f"{n} {p.value:{form}} at step {p.step:,}" for n, p in points.items())
-        yield f"  {drawn}  {told}" + (f"  {name}" if len(names) > 1 else "")
+def _last(curves: Curves, name: str, form: str) -> str:
+    points = _finite(curves.get(name, ()))
+    return _at(points[-1], form) if points else ""
 
 
 def _table(rows: Sequence[Sequence[str]]) -> list[str]:
@@ -361,9 +405,8 @@ def _table(rows: Sequence[Sequence[str]]) -> list[str]:
     return lines
 
 
-def _at(metric: str, point: Point | None) -> str | None:
-    form = ".2f" if metric in QUALITIES else ".4f"
-    return f"{point.value:{form}} at step {point.step:,}" if point else None
+def _at(point: Point, form: str) -> str:
+    return f"{point.value:{form}} at step {point.step:,}"
 
 
 def _said(value: Any) -> str:

@@ -6,7 +6,7 @@ import dataclasses
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from t2t_keras.ids import EOS_ID
+from t2t_keras.ids import EOS_ID, until_eos
 from t2t_keras.inspection.tokens import shown_tokens
 
 if TYPE_CHECKING:
@@ -107,8 +107,10 @@ def decode(
         Ids, with the end of sentence if there is one, and the search; None if `beam_size` is 1.
     """
     from t2t_keras.decoding import search as searches
+    from t2t_keras.decoding.settings import require_memory
 
     limit = len(source_ids) + settings.extra_length
+    require_memory(model, settings.beam_size, limit, sentences=1)
     options = searches.SearchOptions.from_settings(settings)._replace(max_lengths=[limit])
     if not options.beam_size:
         ids, _ = searches.decode(model, [list(source_ids)], options)
@@ -208,7 +210,6 @@ def _candidates(beams: Beams, after: Beams, best, penalty, encoder) -> list[Cand
         penalty: length penalty in its scores.
     """
     from t2t_keras.decoding.logits import INFINITY
-    from t2t_keras.decoding.translator import until_eos
 
     before = beams.alive_ids[0].numpy()
     alive = {tuple(ids) for ids in after.alive_ids[0].numpy()}
@@ -238,15 +239,10 @@ def _candidates(beams: Beams, after: Beams, best, penalty, encoder) -> list[Cand
 
 def _finished(beams: Beams, encoder) -> list[Finished]:
     from t2t_keras.decoding.logits import INFINITY
-    from t2t_keras.decoding.translator import until_eos
 
+    rows = (beams.finished_ids[0], beams.finished_scores[0], beams.finished[0])
     found = []
-    for row, score, finished in zip(
-        beams.finished_ids[0].numpy(),
-        beams.finished_scores[0].numpy(),
-        beams.finished[0].numpy(),
-        strict=True,
-    ):
+    for row, score, finished in zip(*(tensor.numpy() for tensor in rows), strict=True):
         if finished and score > -INFINITY / 2:
             ids = _up_to_eos(row[1:])
             found.append(Finished(ids, encoder.decode(until_eos(ids)), float(score), len(ids)))
@@ -254,11 +250,8 @@ def _finished(beams: Beams, encoder) -> list[Finished]:
 
 
 def _up_to_eos(ids) -> list[int]:
-    """Returns the ids up to and including the first end of sentence."""
-    from t2t_keras.decoding.translator import until_eos
-
-    before = until_eos(ids)
-    return [*before, *([EOS_ID] if EOS_ID in ids[len(before) : len(before) + 1] else [])]
+    """Returns the ids up to and including the first end of sentence, if there is one."""
+    return [*until_eos(ids), *[EOS_ID] * (EOS_ID in ids)]
 
 
 def _without_ids(hypothesis: Candidate | Finished) -> dict[str, Any]:

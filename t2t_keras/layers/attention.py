@@ -10,7 +10,22 @@ from keras import ops
 
 from t2t_keras.layers.dropout import Dropout
 from t2t_keras.layers.masks import AttentionMask, distances
+from t2t_keras.layers.quantization import dtype_config, policy_of_part
 from t2t_keras.shape import shape_of
+
+KERAS_KEYWORDS = {
+    "key_dim": "key_channels is the depth of all heads together, num_heads * key_dim",
+    "value_dim": "value_channels is the depth of all heads together, num_heads * value_dim",
+    "use_bias": "the projections have no bias, as in T2T",
+    "value": "keys and values are made of memory, the second argument",
+    "key": "keys and values are made of memory, the second argument",
+    "value_mask": "give memory_mask, [B, S]",
+    "key_mask": "give memory_mask, [B, S]",
+    "attention_mask": "give a boolean [B, T, S] as mask; attention_mask takes an AttentionMask",
+    "use_causal_mask": "give attention_mask=AttentionMask(causal=True)",
+    "return_attention_scores": "give return_attention_weights",
+}
+"""Keywords of Keras's own `MultiHeadAttention`, and what to do here instead."""
 
 
 @keras.saving.register_keras_serializable("t2t_keras")
@@ -69,6 +84,7 @@ class MultiHeadAttention(keras.layers.Layer):
         kernel_initializer="glorot_uniform",
         **kwargs,
     ):
+        _refuse_keras_keywords(kwargs)
         # Keras would cast the bias to float16 too, where -1e9 is -inf and a row of it gives NaN.
         super().__init__(autocast=False, **kwargs)
         if num_heads < 1:
@@ -123,11 +139,16 @@ class MultiHeadAttention(keras.layers.Layer):
             units,
             use_bias=False,
             kernel_initializer=self.kernel_initializer.clone(),
-            dtype=self.dtype_policy,
+            dtype=policy_of_part(self, name),
             name=name,
         )
         dense.build((None, None, input_size))
         return dense
+
+    def __call__(self, *args, **kwargs):
+        third = {"value": args[2]} if len(args) > 2 else {}
+        _refuse_keras_keywords(third | kwargs)
+        return super().__call__(*args, **kwargs)
 
     def call(
         self,
@@ -207,10 +228,12 @@ class MultiHeadAttention(keras.layers.Layer):
     def joint_kernel(self):
         """Returns the kernels of q, k and v side by side, [D, 3 K], for many calls of `projections`.
 
-        None where values have another depth than keys, or a subclass has its own `keys_and_values`.
+        None where values have another depth than keys, a subclass has its own `keys_and_values`, or
+        a projection is quantized.
         """
         own_way = type(self).keys_and_values is not MultiHeadAttention.keys_and_values
-        if own_way or self.k.units != self.v.units:
+        quantized = any(part.quantization_mode for part in (self.q, self.k, self.v))
+        if own_way or quantized or self.k.units != self.v.units:
             return None
         kernels = [self.q.kernel * self.key_scale, self.k.kernel, self.v.kernel]
         return ops.cast(ops.concatenate(kernels, 1), self.compute_dtype)
@@ -311,6 +334,7 @@ class MultiHeadAttention(keras.layers.Layer):
     def get_config(self):
         return {
             **super().get_config(),
+            "dtype": dtype_config(self),
             "num_heads": self.num_heads,
             "key_channels": self.key_channels,
             "value_channels": self.value_channels,
@@ -326,6 +350,15 @@ SELF_ATTENTION: dict[str, type[MultiHeadAttention]] = {
     "dot_product_relative": MultiHeadAttention,
 }
 """The classes of self-attention, by the values of the setting `self_attention_type`."""
+
+
+def _refuse_keras_keywords(keywords):
+    for name, value in keywords.items():
+        is_ours = name == "attention_mask" and isinstance(value, AttentionMask | None)
+        if name in KERAS_KEYWORDS and not is_ours:
+            raise TypeError(
+                f"got {name}, as Keras's MultiHeadAttention has it: here {KERAS_KEYWORDS[name]}."
+            )
 
 
 def _sizes(x):

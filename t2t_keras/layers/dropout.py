@@ -110,8 +110,9 @@ def _kept(keep, scale: float):
 
     @ops.custom_gradient
     def kept(x):
-        def backward(*upstream):
-            return ops.where(keep, upstream[-1] * scale, 0)
+        def backward(*args, upstream=None):  # on PyTorch Keras names the gradient
+            dy = args[-1] if upstream is None else upstream
+            return ops.where(keep, dy * scale, 0)
 
         return ops.where(keep, x * scale, 0), backward
 

@@ -25,7 +25,13 @@ class SharedEmbedding(keras.layers.Layer):
         scale_by_sqrt_depth: True multiplies lookups by sqrt(D) (T2T's
             `multiply_embedding_mode` "sqrt_depth").
 
-    Shapes: ids [B, T] int in, [B, T, D] out; scaled in float32, whatever the compute dtype.
+    Call arguments:
+        ids: [B, T] int.
+        reverse: True returns the logits [B, T, V] of `ids` [B, T, D] instead, as a call of Keras's
+            `ReversibleEmbedding` does; so a functional model predicts with the table.
+
+    Returns:
+        [B, T, D]; scaled in float32, whatever the compute dtype.
     """
 
     def __init__(
@@ -49,7 +55,9 @@ class SharedEmbedding(keras.layers.Layer):
         )
         self.built = True
 
-    def call(self, ids):
+    def call(self, ids, reverse=False):
+        if reverse:
+            return self.logits(ops.cast(ids, self.compute_dtype))
         ids = ops.cast(ids, "int32")  # Keras builds a loaded model with float inputs
         x = ops.take(self.table, ids, axis=0)  # [B, T, D]
         if self.scale_by_sqrt_depth:
@@ -83,10 +91,15 @@ class SharedEmbedding(keras.layers.Layer):
         return ops.matmul(x, matrix["kernel"]) + matrix["bias"]
 
     def compute_mask(self, ids, previous_mask=None):
-        return ids != PAD_ID
+        is_reverse = "float" in keras.backend.standardize_dtype(ids.dtype)
+        return previous_mask if is_reverse else ids != PAD_ID
 
     def compute_output_shape(self, ids_shape):
         return (*ids_shape, self.hidden_size)
+
+    def compute_output_spec(self, *args, **kwargs):
+        # Traced: the shape depends on `reverse`.
+        return keras.Operation.compute_output_spec(self, *args, **kwargs)
 
     def get_config(self):
         return {

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Sequence
 from typing import Any
 
 import keras
@@ -45,8 +46,30 @@ class RestrictedAttention(MultiHeadAttention):
         the sequence. With a cache they are [B, H, T, S].
     """
 
-    def __init__(self, *, num_heads: int, neighborhood: int, causal: bool = False, **kwargs):
-        super().__init__(num_heads=num_heads, **kwargs)
+    def __init__(
+        self,
+        *,
+        num_heads: int,
+        neighborhood: int,
+        causal: bool = False,
+        key_channels: int = 0,
+        value_channels: int = 0,
+        dropout: float = 0.0,
+        dropout_broadcast_dims: Sequence[int] = (),
+        max_relative_position: int = 0,
+        kernel_initializer="glorot_uniform",
+        **kwargs,
+    ):
+        super().__init__(
+            num_heads=num_heads,
+            key_channels=key_channels,
+            value_channels=value_channels,
+            dropout=dropout,
+            dropout_broadcast_dims=dropout_broadcast_dims,
+            max_relative_position=max_relative_position,
+            kernel_initializer=kernel_initializer,
+            **kwargs,
+        )
         if neighborhood < 1:
             raise ValueError(f"neighborhood must be 1 or more, got {neighborhood}.")
         if not set(self.dropout.broadcast_dims) <= {0, 1}:
@@ -179,7 +202,10 @@ class _Blocks:
 
         @ops.custom_gradient
         def windows(x):
-            return self._gathered(x, axis=2), lambda *upstream: self._overlaid(upstream[-1])
+            def backward(*args, upstream=None):  # on PyTorch Keras names the gradient
+                return self._overlaid(args[-1] if upstream is None else upstream)
+
+            return self._gathered(x, axis=2), backward
 
         return windows(x)
 

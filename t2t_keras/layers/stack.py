@@ -13,6 +13,7 @@ import keras
 from t2t_keras.layers.attention import SELF_ATTENTION, MultiHeadAttention
 from t2t_keras.layers.dropout import rematerialised
 from t2t_keras.layers.masks import AttentionMask
+from t2t_keras.layers.quantization import dtype_config
 from t2t_keras.layers.sublayers import FeedForward, PrePostProcess
 
 P = ParamSpec("P")
@@ -211,7 +212,8 @@ class TransformerLayer(keras.layers.Layer):
         return keras.Operation.compute_output_spec(self, *args, **kwargs)
 
     def get_config(self):
-        return {**super().get_config(), **self.config.keywords(type(self.config))}
+        settings = self.config.keywords(type(self.config))
+        return {**super().get_config(), **settings, "dtype": dtype_config(self)}
 
 
 class Stack(TransformerLayer):

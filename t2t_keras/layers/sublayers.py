@@ -9,6 +9,7 @@ import keras
 from keras import ops
 
 from t2t_keras.layers.dropout import Dropout
+from t2t_keras.layers.quantization import dtype_config, policy_of_part
 from t2t_keras.shape import shape_of
 
 
@@ -61,7 +62,7 @@ class FeedForward(keras.layers.Layer):
             units,
             activation=activation,
             kernel_initializer=initializer.clone(),
-            dtype=self.dtype_policy,
+            dtype=policy_of_part(self, name),
             name=name,
         )
 
@@ -77,6 +78,7 @@ class FeedForward(keras.layers.Layer):
     def get_config(self):
         return {
             **super().get_config(),
+            "dtype": dtype_config(self),
             "filter_size": self.filter_size,
             "dropout": self.dropout.rate,
             "dropout_broadcast_dims": list(self.dropout.broadcast_dims),
@@ -109,8 +111,8 @@ def _normalised(epsilon: float):
         inverse = ops.rsqrt(_mean(ops.square(centred)) + epsilon)
         h = centred * inverse
 
-        def backward(*upstream):
-            dy = upstream[-1]
+        def backward(*args, upstream=None):  # on PyTorch Keras names the gradient
+            dy = args[-1] if upstream is None else upstream
             g = dy * gamma
             dx = (g - _mean(g) - h * _mean(g * h)) * inverse
             rows = list(range(len(x.shape) - 1))

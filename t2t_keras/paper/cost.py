@@ -18,22 +18,18 @@ TRAINING = 3
 """Operations of a training step per operation of its forward pass: the backward pass has twice as many."""
 
 
-@dataclasses.dataclass(frozen=True)
-class Device:
-    """Accelerator.
-
-    Args:
-        name: its common name.
-        teraflops: peak of dense matrix products at `precision` by its specification; of the P100
-            by the paper (section 6.1, note 5).
-        precision: data type of the peak.
-        memory: GB.
-    """
+class Device(NamedTuple):
+    """Accelerator."""
 
     name: str
     teraflops: float
+    """Peak of dense matrix products by its specification; of the P100 by the paper (section 6.1)."""
+
     precision: str
+    """Data type of the peak."""
+
     memory: int
+    """GB."""
 
 
 DEVICES = (
@@ -135,8 +131,7 @@ def forward_flops(
     attention, feed_forward = matrices(hp)
     channels = attention // (2 * hp.hidden_size)  # per hidden unit, of a key and a value
     memory = hp.hidden_size * channels  # keys and values of the source in the decoder
-    encoder_layers = hp.num_encoder_layers or hp.num_hidden_layers
-    decoder_layers = hp.num_decoder_layers or hp.num_hidden_layers
+    encoder_layers, decoder_layers = layers(hp)
     source = encoder_layers * (attention + feed_forward + channels * source_length)
     source += decoder_layers * memory
     target = decoder_layers * (
@@ -156,8 +151,7 @@ def kept_elements(hp: HParams, vocab_size: int, length: int) -> float:
     weights = hp.num_heads * length
     encoder = 2 * channels + weights + hp.filter_size + 6 * hp.hidden_size
     decoder = 4 * channels + 2 * weights + hp.filter_size + 9 * hp.hidden_size
-    encoder_layers = hp.num_encoder_layers or hp.num_hidden_layers
-    decoder_layers = hp.num_decoder_layers or hp.num_hidden_layers
+    encoder_layers, decoder_layers = layers(hp)
     return encoder_layers * encoder + decoder_layers * decoder + 3.0 * vocab_size
 
 
@@ -211,7 +205,6 @@ def _hours(hours: float) -> str:
 
 # Parameters
 
-
 _TARGET_SPACES = 32
 
 
@@ -245,13 +238,15 @@ def count_parameters(hp: HParams, source_vocab_size: int, target_vocab_size: int
         for sequence in (hp.layer_preprocess_sequence, hp.layer_postprocess_sequence)
     )
 
-    def stack(layers: int, attentions: int) -> int:
+    encoder_layers, decoder_layers = layers(hp)
+
+    def stack(count: int, attentions: int) -> int:
         norms = (attentions + 1) * (before + after)
-        return layers * (attentions * attention + feed_forward + norms) + before
+        return count * (attentions * attention + feed_forward + norms) + before
 
     return Parameters(
-        encoder=stack(hp.num_encoder_layers or hp.num_hidden_layers, 1),
-        decoder=stack(hp.num_decoder_layers or hp.num_hidden_layers, 2),
+        encoder=stack(encoder_layers, 1),
+        decoder=stack(decoder_layers, 2),
         tables=_tables(hp, source_vocab_size, target_vocab_size),
         positions=2 * hp.max_length * hp.hidden_size * (hp.pos == "emb"),
     )
@@ -262,6 +257,12 @@ def matrices(hp: HParams) -> tuple[int, int]:
     keys = hp.attention_key_channels or hp.hidden_size
     values = hp.attention_value_channels or hp.hidden_size
     return 2 * hp.hidden_size * (keys + values), 2 * hp.hidden_size * hp.filter_size
+
+
+def layers(hp: HParams) -> tuple[int, int]:
+    """Returns the number of layers of the encoder and of the decoder."""
+    same = hp.num_hidden_layers
+    return hp.num_encoder_layers or same, hp.num_decoder_layers or same
 
 
 def _tables(hp: HParams, source_size: int, target_size: int) -> int:

@@ -2,21 +2,24 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import json
 import math
 import os
 import shlex
+import signal
+import subprocess
 import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, BinaryIO, NamedTuple
 
 from t2t_keras import registry
 from t2t_keras.errors import UserError
-from t2t_keras.files import atomic_write, changes, write_json, writing
-from t2t_keras.paper.programs import Programs, locked
+from t2t_keras.files import atomic_write, changes, open_locked, write_json, writing
 from t2t_keras.paper.rows import BLEU, DEV, F1, PERPLEXITY, Row
+from t2t_keras.progress import SIGNALS
 
 RECORD_FILE = "experiment.json"
 RESULT_FILE = "result.json"
@@ -68,7 +71,12 @@ class Stage(NamedTuple):
     name: str
     done: Callable[[], bool]
     """True if its output is complete."""
-    run: Callable[[], None]
+
+    command: list[str]
+    """Module that runs as a program, and its arguments; empty for what this process does itself."""
+
+    printed: Path | None = None
+    """File for what the command prints."""
 
 
 class Experiment:
@@ -85,7 +93,6 @@ class Experiment:
     def __init__(self, row: Row, settings: ExperimentSettings):
         self.row = row
         self.settings = settings
-        self._stage = ""
         if settings.t2t_usr_dir:
             registry.import_user_directory(settings.t2t_usr_dir)
         registry.hparams(row.name, settings.hparams)
@@ -129,18 +136,40 @@ class Experiment:
 
     def stages(self) -> list[Stage]:
         """Returns the stages of this row in order."""
+        s, row = self.settings, self.row
+        data = {"problem": self.problem.name, "data_dir": s.data_dir, "t2t_usr_dir": s.t2t_usr_dir}
+        trained = {**data, "checkpoint_path": self.checkpoint}
+        texts = [self.problem.name, self.split, s.data_dir, s.tmp_dir, self.inputs, self.references]
+        texts += [s.t2t_usr_dir] if s.t2t_usr_dir else []
+        hparams = ",".join(filter(None, [row.name, s.hparams, *self._corrected()]))
+        spanned = 1 + (self.averaged - 1) * self.apart // self.interval
+        train = _command(
+            "train",
+            **data,
+            output_dir=self.run_directory,
+            hparams=hparams,
+            train_steps=self.steps,
+            local_eval_frequency=self.interval,
+            keep_checkpoint_max=spanned + _SPARE_CHECKPOINTS,
+            eval_steps=_EVALUATED_BATCHES,
+        )
+        names = ",".join(f"model.ckpt-{step}" for step in self.averaged_steps)
+        average = {"prefix": self.run_directory, "checkpoints": names, "output_path": self.average}
+        files = {"decode_from_file": self.inputs, "decode_to_file": self.outputs}
+        decode = _command("decode", **trained, **files, decode_hparams=row.decode_hparams)
+        evaluate = _command("eval", **trained, eval_steps=0, decode_hparams="beam_size=1")
+
         stages = [
-            Stage("datagen", self._data_is_there, self._datagen),
-            Stage("texts", self._texts_are_there, self._texts),
-            Stage("train", self._is_trained, self._train),
+            Stage("datagen", self._has_data, _command("datagen", **data, tmp_dir=s.tmp_dir)),
+            Stage("texts", self._has_texts, ["t2t_keras.paper.held_out", *map(str, texts)]),
+            Stage("train", self._is_trained, [*train, *self._train_flags]),
         ]
         if self.averaged > 1:
-            stages.append(Stage("average", self._is_averaged, self._average))
-        stages.append(Stage("decode", self.outputs.exists, self._decode))
-        if PERPLEXITY in self.row.paper:
-            stages.append(Stage("evaluate", self.evaluation.exists, self._evaluate))
-        stages.append(Stage("score", self.result.exists, self._score))
-        return stages
+            stages.append(Stage("average", self._is_averaged, _command("avg", **average)))
+        stages.append(Stage("decode", self.outputs.exists, decode))
+        if PERPLEXITY in row.paper:
+            stages.append(Stage("evaluate", self.evaluation.exists, evaluate, self.evaluation))
+        return [*stages, Stage("score", self.result.exists, [])]
 
     def run(self) -> dict[str, float]:
         """Runs the stages that are not done and returns the figures.
@@ -154,27 +183,25 @@ class Experiment:
         """
         with writing(self.directory):
             self.directory.mkdir(parents=True, exist_ok=True)
-        with locked(self.directory / LOCK_FILE) as lock, Programs(lock) as self._programs:
+            opened = open_locked(self.directory / LOCK_FILE, str(self.directory))
+        with opened as lock, Programs(lock) as programs:
             for leftover in self.directory.glob("*.incomplete"):  # of a killed stage
                 leftover.unlink()
             self._begin_record()
             for stage in self.stages():
-                self._stage = stage.name
                 if stage.done():
                     _say(f"{stage.name}: done")
                     continue
-                self._stop_if_asked()
-                stage.run()
-                self._stop_if_asked()
-                if not stage.done():
-                    raise UserError(
-                        f"the stage {stage.name} ended early: run the same command again to resume."
-                    )
+                programs.stop_if_asked(stage.name)
+                if stage.command:
+                    _run(stage, programs)
+                else:
+                    self._score()
         return json.loads(self.result.read_text("utf-8"))["figures"]
 
-    # Checks for outputs
+    # Whether the outputs of a stage are complete
 
-    def _data_is_there(self) -> bool:
+    def _has_data(self) -> bool:
         from t2t_keras.data.shards import shard_paths
 
         problem, data_dir = self.problem, self.settings.data_dir
@@ -185,7 +212,7 @@ class Experiment:
             paths += shard_paths(data_dir, name, item["split"], item["shards"])
         return all(path.exists() for path in paths)
 
-    def _texts_are_there(self) -> bool:
+    def _has_texts(self) -> bool:
         return self.inputs.exists() and self.references.exists()
 
     def _is_trained(self) -> bool:
@@ -198,83 +225,6 @@ class Experiment:
         index = self.average.with_name(self.average.name + ".index")
         return index.exists() and (self.average.parent / "checkpoint").exists()
 
-    # Stages
-
-    def _datagen(self) -> None:
-        self._command(
-            "datagen",
-            problem=self.problem.name,
-            data_dir=self.settings.data_dir,
-            tmp_dir=self.settings.tmp_dir,
-        )
-
-    def _texts(self) -> None:
-        s = self.settings
-        arguments = [self.problem.name, self.split, s.data_dir, s.tmp_dir]
-        arguments += [str(self.inputs), str(self.references)]
-        arguments += [s.t2t_usr_dir] if s.t2t_usr_dir else []
-        self._program(["t2t_keras.paper.held_out", *arguments])
-
-    def _kept(self) -> list[str]:
-        """Returns overrides that keep corrected settings of a run started by an earlier version."""
-        began_with = _read_json(self.run_directory / HPARAMS_FILE)
-        now = registry.hparams(self.row.name, self.settings.hparams).to_dict()
-        return [
-            f"{name}={began_with[name]}"
-            for name in _CORRECTED
-            if name in began_with and began_with[name] != now[name]
-        ]
-
-    def _train(self) -> None:
-        spanned = 1 + (self.averaged - 1) * self.apart // self.interval
-        self._command(
-            "train",
-            *self._train_flags,
-            problem=self.problem.name,
-            data_dir=self.settings.data_dir,
-            output_dir=self.run_directory,
-            hparams=",".join(
-                [*filter(None, [self.row.name, self.settings.hparams]), *self._kept()]
-            ),
-            train_steps=self.steps,
-            local_eval_frequency=self.interval,
-            keep_checkpoint_max=spanned + _SPARE_CHECKPOINTS,
-            eval_steps=_EVALUATED_BATCHES,
-        )
-
-    def _average(self) -> None:
-        self._command(
-            "avg",
-            prefix=self.run_directory,
-            checkpoints=",".join(f"model.ckpt-{step}" for step in self.averaged_steps),
-            output_path=self.average,
-            usr_dir=False,
-        )
-
-    def _decode(self) -> None:
-        self._command(
-            "decode",
-            problem=self.problem.name,
-            data_dir=self.settings.data_dir,
-            checkpoint_path=self.checkpoint,
-            decode_from_file=self.inputs,
-            decode_to_file=self.outputs,
-            decode_hparams=self.row.decode_hparams,
-        )
-
-    def _evaluate(self) -> None:
-        with atomic_write(self.evaluation) as partial:
-            self._command(
-                "eval",
-                output=partial,
-                problem=self.problem.name,
-                data_dir=self.settings.data_dir,
-                checkpoint_path=self.checkpoint,
-                eval_steps=0,
-                decode_hparams="beam_size=1",
-            )
-            self._stop_if_asked()
-
     def _score(self) -> None:
         from t2t_keras.text import read_lines
 
@@ -286,41 +236,15 @@ class Experiment:
         write_json(self.result, result)
         _say("score: " + ", ".join(f"{name} {value:.2f}" for name, value in figures.items()))
 
-    # Programs
-
-    def _command(
-        self,
-        name: str,
-        *flags: str,
-        output: Path | None = None,
-        usr_dir: bool = True,
-        **values: Any,
-    ) -> None:
-        """Runs `t2t-keras-<name>`."""
-        if usr_dir and self.settings.t2t_usr_dir:
-            values["t2t_usr_dir"] = self.settings.t2t_usr_dir
-        written = [*(f"--{flag}={value}" for flag, value in values.items()), *flags]
-        self._program([f"t2t_keras.cli.{name}", *written], output)
-
-    def _program(self, words: Sequence[str], output: Path | None = None) -> None:
-        _say(f"{self._stage}: {_as_typed(words)}")
-        code = self._programs.run([sys.executable, "-m", *words], output)
-        if self._programs.signal is not None or code == 0:
-            return
-        if code == 2:
-            sys.exit(2)  # it has printed its error
-        ended = f"was killed by signal {-code}" if code < 0 else f"ended with code {code}"
-        raise UserError(f"{_as_typed(words[:1])} {ended}: run the same command again to resume.")
-
-    def _stop_if_asked(self) -> None:
-        number = self._programs.signal
-        if number is not None:
-            print(
-                f"stopped by {number.name} in the stage {self._stage}: run the same command to resume",
-                file=sys.stderr,
-                flush=True,
-            )
-            sys.exit(128 + number)
+    def _corrected(self) -> list[str]:
+        """Returns overrides that keep corrected settings of a run started by an earlier version."""
+        began_with = _read_json(self.run_directory / HPARAMS_FILE)
+        now = registry.hparams(self.row.name, self.settings.hparams).to_dict()
+        return [
+            f"{name}={began_with[name]}"
+            for name in _CORRECTED
+            if name in began_with and began_with[name] != now[name]
+        ]
 
     # The record
 
@@ -397,14 +321,6 @@ def _perplexity(printed: str) -> float:
     return float(words[words.index("perplexity") + 1])
 
 
-def _as_typed(words: Sequence[str]) -> str:
-    """Returns the command that a user would type."""
-    module, *arguments = words
-    if module.startswith("t2t_keras.cli."):
-        return shlex.join([f"t2t-keras-{module.removeprefix('t2t_keras.cli.')}", *arguments])
-    return shlex.join(["python", "-m", module, *arguments])
-
-
 def _say(line: str) -> None:
     print(line, flush=True)
 
@@ -417,3 +333,99 @@ def _read_json(path: Path) -> dict[str, Any]:
         return {}
     except (OSError, ValueError) as error:
         raise UserError(f"{path} cannot be read: {error}.") from error
+
+
+# Programs
+
+
+def _command(name: str, **flags: Any) -> list[str]:
+    """Returns the words of `t2t-keras-<name>` without the flags that are ""."""
+    given = [f"--{flag}={value}" for flag, value in flags.items() if value != ""]
+    return [f"t2t_keras.cli.{name}", *given]
+
+
+def _as_typed(command: Sequence[str]) -> str:
+    """Returns the command that a user would type."""
+    module, *arguments = command
+    name = module.removeprefix("t2t_keras.cli.")
+    program = [f"t2t-keras-{name}"] if name != module else ["python", "-m", module]
+    return shlex.join([*program, *arguments])
+
+
+def _run(stage: Stage, programs: Programs) -> None:
+    """Runs the command of a stage and checks how it ended."""
+    again = "run the same command again to resume"
+    with contextlib.ExitStack() as stack:
+        printed = stack.enter_context(atomic_write(stage.printed)) if stage.printed else None
+        _say(f"{stage.name}: {_as_typed(stage.command)}")
+        code = programs.run([sys.executable, "-m", *stage.command], printed)
+        programs.stop_if_asked(stage.name)
+        if code == 2:
+            sys.exit(2)  # it has printed its error
+        if code:
+            ended = f"was killed by signal {-code}" if code < 0 else f"ended with code {code}"
+            raise UserError(f"{_as_typed(stage.command[:1])} {ended}: {again}.")
+    if not stage.done():
+        raise UserError(f"the stage {stage.name} ended early: {again}.")
+
+
+class Programs:
+    """Runs programs; as a context manager, forwards SIGTERM, SIGINT and SIGHUP to the running one.
+
+    Each has its own process group, so that it gets Ctrl-C once.
+
+    Args:
+        lock: open file that stays locked while a program lives, even if this process is gone.
+    """
+
+    def __init__(self, lock: BinaryIO):
+        self.signal: signal.Signals | None = None
+        """First signal received."""
+        self._lock = lock
+        self._running: subprocess.Popen | None = None
+        self._before: dict[signal.Signals, Any] = {}
+
+    def __enter__(self) -> Programs:
+        for number in SIGNALS:
+            if signal.getsignal(number) is not signal.SIG_IGN:  # as nohup makes SIGHUP
+                self._before[number] = signal.signal(number, self._forward)
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        for number, handler in self._before.items():
+            signal.signal(number, handler)
+
+    def run(self, command: Sequence[str], output: Path | None = None) -> int:
+        """Runs a program and returns its exit code, or minus the signal that killed it.
+
+        Args:
+            command: program and arguments.
+            output: file for its standard output; by default it shares ours.
+        """
+        sys.stdout.flush()
+        with contextlib.ExitStack() as stack:
+            printed = stack.enter_context(output.open("wb")) if output else None
+            self._running = subprocess.Popen(
+                command,
+                stdin=subprocess.DEVNULL,
+                stdout=printed,
+                start_new_session=True,
+                pass_fds=[self._lock.fileno()],
+            )
+            if self.signal is not None:  # it came before the program was started
+                self._running.send_signal(self.signal)
+            code = self._running.wait()
+            self._running = None
+        return code
+
+    def stop_if_asked(self, stage: str) -> None:
+        """Exits as a shell tells of a signal, 128 + its number, if one was received."""
+        if self.signal is not None:
+            stopped = f"stopped by {self.signal.name} in the stage {stage}"
+            print(f"{stopped}: run the same command to resume", file=sys.stderr, flush=True)
+            sys.exit(128 + self.signal)
+
+    def _forward(self, number: int, frame: Any) -> None:
+        self.signal = self.signal or signal.Signals(number)
+        if self._running is not None:
+            self._running.send_signal(number)

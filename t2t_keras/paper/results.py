@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import re
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
@@ -47,19 +46,16 @@ def _by_row(directory: Path) -> tuple[int, str]:
 
 
 def _rows(directory: Path) -> Iterator[list[str]]:
+    """Yields a row for each figure of the paper or of ours; ours are missing until the run is done."""
     record = _read(directory / RECORD_FILE, _OF_RECORD)
     row = ROWS.get(record["row"])
     paper = row.paper if row else {}
-    if not (directory / RESULT_FILE).exists():
-        how = _how(record, row, f"step {_newest_step(directory):,} so far")
-        yield from (
-            [record["row"], name, f"{value:g}", "", "", how] for name, value in paper.items()
-        )
-        return
-    result = _read(directory / RESULT_FILE, ("split", "figures"))
-    how = _how(record, row, result["split"])
-    figures = result["figures"]
-    for name in [*paper, *(name for name in figures if name not in paper)]:
+    if (directory / RESULT_FILE).exists():
+        result = _read(directory / RESULT_FILE, ("split", "figures"))
+        figures, how = result["figures"], _how(record, row, result["split"])
+    else:
+        figures, how = {}, _how(record, row, f"step {_newest_step(directory):,} so far")
+    for name in paper | figures:
         ours, theirs = figures.get(name), paper.get(name)
         yield [
             record["row"],
@@ -81,12 +77,9 @@ def _how(record: dict[str, Any], row: Row | None, more: str) -> str:
 
 
 def _newest_step(directory: Path) -> int:
-    steps = [
-        int(match[1])
-        for path in (directory / "run").glob("model.ckpt-*.index")
-        if (match := re.fullmatch(r"model\.ckpt-(\d+)\.index", path.name))
-    ]
-    return max(steps, default=0)
+    names = (path.stem for path in (directory / "run").glob("model.ckpt-*.index"))
+    steps = (name.removeprefix("model.ckpt-") for name in names)
+    return max((int(step) for step in steps if step.isdigit()), default=0)
 
 
 def _read(path: Path, wanted: tuple[str, ...]) -> dict[str, Any]:

@@ -17,7 +17,8 @@ from typing import Any, NamedTuple
 import numpy as np
 import tensorflow as tf
 
-from t2t_keras.checkpoints.run_directory import RUN_FILE, read_settings
+from t2t_keras.checkpoints.run_directory import RUN_FILE, STARTS, read_settings
+from t2t_keras.errors import UserError
 from t2t_keras.files import write_json
 from t2t_keras.progress import Progress, duration
 from t2t_keras.protobuf import double, message, number
@@ -87,16 +88,23 @@ class TrainingProgress(Progress):
 
     def update(self, step: int, loss: float, rate: float) -> None:
         """Shows that `step` is done, with the latest loss and learning rate."""
-        epoch = f"  epoch {step / self.steps_per_epoch:.2f}" if self.steps_per_epoch else ""
-        line = f"step {step}/{self.total}{epoch}  loss {loss:.3f}  lr {rate:.2e}"
         figures = self.speed.figures()
+        parts = [
+            f"step {step}/{self.total}",
+            f"loss {loss:.3f}",
+        ]  # a narrow terminal shows the first
         if figures:
-            line += f"  {figures['tokens_per_second']:,.0f} tokens/s"
-            line += f" ({figures['padded_tokens_per_second']:,.0f} padded"
-            if "share_of_matrix_peak" in figures:
-                line += f", {figures['share_of_matrix_peak']:.0%} of the matrix peak"
             left = (self.total - step) / figures["steps_per_second"]
-            line += f")  {duration(left)} left"
+            parts.insert(0, f"{duration(left)} left")
+            parts.append(f"{figures['tokens_per_second']:,.0f} tokens/s")
+        if self.steps_per_epoch:
+            parts.append(f"epoch {step / self.steps_per_epoch:.2f}")
+        parts.append(f"lr {rate:.2e}")
+        if figures:
+            parts.append(f"{figures['padded_tokens_per_second']:,.0f} padded tokens/s")
+        if "share_of_matrix_peak" in figures:
+            parts.append(f"{figures['share_of_matrix_peak']:.0%} of the matrix peak")
+        line = "  ".join(parts)
         share = step / self.total
         self.show(line, time.monotonic(), share, force=step == self.total or not self._shown)
         self._shown = True
@@ -133,7 +141,7 @@ class PhaseTimes:
         return {phase: round(seconds, 3) for phase, seconds in self.seconds.items()}
 
 
-# Curves and pictures for TensorBoard, which need not be installed
+# Curves and texts for TensorBoard, which need not be installed
 
 
 def _metadata(plugin: str, data_class: int, content: bytes = b"") -> bytes:
@@ -145,33 +153,25 @@ def _metadata(plugin: str, data_class: int, content: bytes = b"") -> bytes:
 _TENSOR = 2  # DATA_CLASS_TENSOR
 _SCALAR = _metadata("scalars", 1)
 _TEXT = _metadata("text", _TENSOR)
-_IMAGE = _metadata("images", 3)
 
 
 class EventLog:
-    """Writes curves and pictures to an event file in a directory; without one, nowhere."""
+    """Writes curves, settings and facts to an event file in a directory; without one, nowhere."""
 
     def __init__(self, directory: str | None):
-        self._writer = (
-            tf.summary.create_file_writer(directory)
-            if directory is not None
-            else tf.summary.create_noop_writer()
-        )
+        self._directory = directory
+        with self._writing():
+            self._writer = (
+                tf.summary.create_file_writer(directory)
+                if directory is not None
+                else tf.summary.create_noop_writer()
+            )
 
     def write(self, step: int, values: dict[str, float]) -> None:
         """Writes points of curves."""
-        with self._writer.as_default(step):
+        with self._writing(), self._writer.as_default(step):
             for name, value in values.items():
                 tf.summary.write(name, tf.constant(value, tf.float32), metadata=_SCALAR)
-
-    def write_images(self, step: int, images: dict[str, np.ndarray]) -> None:
-        """Writes pictures, [height, width, 3] uint8 each."""
-        with self._writer.as_default(step):
-            for name, image in images.items():
-                height, width, _ = image.shape
-                sizes = [str(width).encode(), str(height).encode()]
-                png = tf.io.encode_png(image)
-                tf.summary.write(name, tf.stack([*sizes, png]), metadata=_IMAGE)
 
     def write_run(self, step: int, hparams: HParams, facts: Mapping[str, Any]) -> None:
         """Writes settings and facts of a run as text, and the settings for the page "HParams".
@@ -182,14 +182,24 @@ class EventLog:
             facts: what `run.json` holds.
         """
         settings = hparams.to_dict()
-        with self._writer.as_default(step):
+        with self._writing(), self._writer.as_default(step):
             for name, values in (("settings", settings), ("run", facts)):
                 tf.summary.write(name, tf.constant(_markdown_table(values)), metadata=_TEXT)
             metadata = _metadata("hparams", _TENSOR, _session_start(settings))
             tf.summary.write("_hparams_/session_start_info", tf.zeros([0]), metadata=metadata)
 
     def flush(self) -> None:
-        self._writer.flush()
+        """Writes to disk what is still in memory."""
+        with self._writing():
+            self._writer.flush()
+
+    @contextlib.contextmanager
+    def _writing(self) -> Iterator[None]:
+        try:
+            yield
+        except tf.errors.OpError as error:
+            reason = error.message.split("\n", 1)[0]
+            raise UserError(f"events in {self._directory} cannot be written: {reason}") from error
 
 
 def _markdown_table(values: Mapping[str, Any]) -> str:
@@ -216,48 +226,6 @@ def _struct_value(value: Any) -> bytes:
     if isinstance(value, int | float):
         return double(2, value)
     return message(3, str(value).encode())
-
-
-# Attention in a sentence, as pictures for TensorBoard
-
-ATTENTION_PIXELS = 8
-"""Width and height of the square of one weight."""
-
-
-def attention_images(model, batch) -> dict[str, np.ndarray]:
-    """Draws every layer's attention in the first sentence of a batch.
-
-    Args:
-        model: a `Transformer`.
-        batch: of {"inputs": [B, S], "targets": [B, T]}, or of packed rows.
-
-    Returns:
-        By name ("encoder/layer_0" and so on, "decoder", "encdec"), [height, width, 3] uint8: the
-        heads side by side, queries from top to bottom, keys from left to right, white where the
-        weight is 0 and dark where it is 1.
-    """
-    first = {name: np.asarray(feature)[:1] for name, feature in batch.items()}
-    first["inputs"], first["targets"] = (
-        ids[:, : np.flatnonzero(ids[0])[-1] + 1] for ids in (first["inputs"], first["targets"])
-    )
-    length = {side: first[side].shape[1] for side in ("inputs", "targets")}
-    for name in first:  # segments and positions of packed rows
-        first[name] = first[name][:, : length[name.split("_")[0]]]
-    _, weights = model(first, training=False, return_attention_weights=True)
-    return {
-        f"{kind}/layer_{number}": _picture(np.asarray(layer)[0])
-        for kind, layers in weights.items()
-        for number, layer in enumerate(layers)
-    }
-
-
-def _picture(heads: np.ndarray) -> np.ndarray:
-    """Draws weights [H, T, S] side by side, P = `ATTENTION_PIXELS` apart: [T P, (H (S + 1) - 1) P, 3]."""
-    shades = 255 - np.round(255 * heads).astype(np.uint8)  # [H, T, S]
-    shades = shades.repeat(ATTENTION_PIXELS, 1).repeat(ATTENTION_PIXELS, 2)  # [H, T P, S P]
-    gap = np.full((shades.shape[1], ATTENTION_PIXELS), 200, np.uint8)
-    columns = [part for head in shades for part in (gap, head)][1:]
-    return np.concatenate(columns, 1)[:, :, None].repeat(3, 2)  # [T P, (H (S + 1) - 1) P, 3]
 
 
 # The loss: its mean over so many steps, and divergence
@@ -344,9 +312,6 @@ class LossRecord:
 
 
 # Starts of a run in `run.json`
-
-
-STARTS = "starts"
 
 
 class RunRecord:

@@ -7,7 +7,7 @@ import dataclasses
 import math
 import os
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import tensorflow as tf
@@ -25,7 +25,7 @@ from t2t_keras.data.on_the_fly import TextBatches, stored_encoders
 from t2t_keras.data.reading import plain_errors
 from t2t_keras.decoding import DecodeSettings
 from t2t_keras.errors import UserError
-from t2t_keras.files import locked_directory, writing
+from t2t_keras.files import locked_directory, write_text, writing
 from t2t_keras.matrix_peak import flops_per_position, matrix_peak, slower_than_float32
 from t2t_keras.progress import StopRequests
 from t2t_keras.settings import HParams
@@ -45,7 +45,6 @@ from t2t_keras.training.reporting import (
     RunRecord,
     Speed,
     TrainingProgress,
-    attention_images,
     versions,
 )
 from t2t_keras.training.run_checkpoint import PREFIX, RunCheckpoints
@@ -72,7 +71,8 @@ class TrainSettings:
         early_stopping: when evaluation ends the run.
         warm_start_from: a checkpoint of ours or T2T's whose weights a new run begins with.
         compile_ahead: compile for all shapes before the first step.
-        attention_images: draw the attention in a sentence of dev for TensorBoard, at evaluations.
+        attention_page: makes a page for `eval/attention-STEP.html`, such as `inspection.batch_page`, of
+            the model, the encoders, a batch of dev and a title; None: no pages.
         engine: devices, precision, seed and so on.
         decode: decode settings of evaluation.
     """
@@ -89,7 +89,7 @@ class TrainSettings:
     early_stopping: EarlyStopping = dataclasses.field(default_factory=EarlyStopping)
     warm_start_from: str | None = None
     compile_ahead: bool = False
-    attention_images: bool = False
+    attention_page: Callable[..., str] | None = None
     engine: EngineSettings = dataclasses.field(default_factory=EngineSettings)
     decode: DecodeSettings = dataclasses.field(default_factory=DecodeSettings)
 
@@ -125,7 +125,7 @@ class Trainer:
         self.problem = problem
         self.hp = hp
         self.settings = settings
-        self.output_dir = output_dir
+        self.data_dir, self.output_dir = os.path.abspath(data_dir), output_dir
         require_metrics(problem, settings.best_metric, settings.early_stopping)
         model_class = registry.model(settings.model)
         begun = os.path.isdir(output_dir) and checkpoints_in(output_dir, PREFIX)
@@ -226,18 +226,16 @@ class Trainer:
             self.history = EvaluationHistory(self.output_dir, step, self.engine.is_chief)
             if self.engine.is_chief:
                 self._tidy_checkpoints()
-            self._log_to_tensorboard()
             self.record.note(from_step=step, ended="")
-            if self.engine.is_chief:
-                facts = read_settings(self.output_dir)[1]
-                self.train_log.write_run(step, self.model.hp, facts)
             try:
+                self._log_to_tensorboard(step)
                 with plain_errors():
                     ended = self._run(step)
             except _StopRequested:
                 ended = self._stopped()
             except UserError as error:
-                self._note(ended=str(error))
+                with contextlib.suppress(UserError):  # if the disk is full, that is what to say
+                    self._note(ended=str(error))
                 raise
             except (tf.errors.UnavailableError, tf.errors.AbortedError) as error:
                 raise self._host_lost() from error
@@ -325,6 +323,14 @@ class Trainer:
             )
         return seconds
 
+    def _write_attention(self, page: Callable[..., str], step: int) -> None:
+        """Writes the page of the attention in the first sentence of dev."""
+        encoders = self.evaluation.translator.encoders
+        batch = next(iter(self.evaluation.batches))
+        html = page(self.model, encoders, batch, f"{self.problem.name}, step {step}")
+        os.makedirs(f"{self.output_dir}/eval", exist_ok=True)
+        write_text(f"{self.output_dir}/eval/attention-{step}.html", html)
+
     def _evaluate(self, step: int) -> None:
         """Evaluates, unless that was done before the run was stopped at this step."""
         if step in self.history.figures:
@@ -333,9 +339,8 @@ class Trainer:
         if self.engine.is_chief:
             with self.engine.evaluation_weights():
                 figures = self.evaluation(self._leave_if_asked)
-                if self.settings.attention_images:
-                    batch = next(iter(self.evaluation.batches))
-                    self.eval_log.write_images(step, attention_images(self.model, batch))
+                if self.settings.attention_page:
+                    self._write_attention(self.settings.attention_page, step)
         figures = self._hosts.figures(figures)
         self.history.add(step, figures)
         best = self.history.best(self.settings.best_metric)
@@ -426,6 +431,7 @@ class Trainer:
             engine.is_chief,
             replicas=engine.replicas,
             hosts=engine.hosts,
+            data_dir=self.data_dir,
             devices=device_names(),
             parameters=self.model.count_params(),
             programs=engine.programs(self.batches.shapes),
@@ -484,10 +490,14 @@ class Trainer:
                 self.train_log.flush()  # or points before it could be lost, and not come again
                 self.checkpoints.save({LOSSES: self._losses.state()})
 
-    def _log_to_tensorboard(self) -> None:
+    def _log_to_tensorboard(self, step: int) -> None:
+        """Begins the event files of this start, with its settings."""
         chief = self.engine.is_chief
         self.train_log = EventLog(self.output_dir if chief else None)
         self.eval_log = EventLog(f"{self.output_dir}/eval" if chief else None)
+        if chief:
+            facts = read_settings(self.output_dir)[1]
+            self.train_log.write_run(step, self.model.hp, facts)
 
 
 class _StopRequested(Exception):

@@ -1,3 +1,66 @@
+"use strict";
+
+/** What the page was given; its weights are whole numbers of 1 / 10,000. */
+const DATA = JSON.parse(document.getElementById("data").textContent);
+
+const SIDES = { source: "Source", target: "Target" };
+
+/** The kinds of attention: which side looks (queries) and which is looked at (keys). */
+const KINDS = {
+  encoder: { name: "Encoder", queries: "source", keys: "source" },
+  encdec: { name: "Encoder-decoder", queries: "target", keys: "source" },
+  decoder: { name: "Decoder", queries: "target", keys: "target" },
+};
+
+/** Kinds that there are weights of. */
+const KINDS_THERE = Object.keys(KINDS).filter((kind) => DATA.attention[kind]);
+
+/** Whether some word is made of several tokens, so that words and subwords differ. */
+const HAS_SUBWORDS = [DATA.source, DATA.target].some(
+  (side) => side.word_texts.length < side.tokens.length,
+);
+
+/** The texts of a side in a unit, and to which of them each token belongs. */
+function textsOf(side, unit) {
+  const { tokens, words, word_texts } = DATA[side];
+  if (unit === "words") return { texts: word_texts, places: words };
+  return { texts: tokens, places: tokens.map((_, i) => i) };
+}
+
+/**
+ * The weights of a kind in a unit: texts of queries and keys, and per layer and head a matrix,
+ * queries by keys in one row. A whole word is looked at as much as its tokens together, and looks
+ * as its tokens do on average, so that what a word looks at still adds up to 1.
+ */
+const weightsOf = remembered((kind, unit) => {
+  const queries = textsOf(KINDS[kind].queries, unit);
+  const keys = textsOf(KINDS[kind].keys, unit);
+  const parts = queries.texts.map((_, i) => queries.places.filter((place) => place === i).length);
+  const layers = DATA.attention[kind].map((heads) =>
+    heads.map((rows) => {
+      const matrix = new Float32Array(queries.texts.length * keys.texts.length);
+      rows.forEach((row, i) => {
+        const q = queries.places[i];
+        row.forEach((weight, j) => {
+          matrix[q * keys.texts.length + keys.places[j]] += weight / 10000 / parts[q];
+        });
+      });
+      return matrix;
+    }),
+  );
+  return { queries: queries.texts, keys: keys.texts, layers };
+});
+
+/** A function of texts that is computed once for each. */
+function remembered(compute) {
+  const known = new Map();
+  return (...names) => {
+    const name = names.join(" ");
+    if (!known.has(name)) known.set(name, compute(...names));
+    return known.get(name);
+  };
+}
+
 /**
  * What is shown, layers, heads and words counted from 0. It is in the address as well
  * (#attention=encoder&layer=4&heads=0,5&word=12 and so on), so that a picture can be linked to and

@@ -1,4 +1,7 @@
-"""The network on Keras's JAX backend, in a process that has no TensorFlow."""
+"""The network on Keras's JAX and PyTorch backends, in a process that has no TensorFlow.
+
+PyTorch is no requirement of the tests, since it takes 860 MB: `pip install torch` adds them.
+"""
 
 import importlib.util
 import json
@@ -8,14 +11,12 @@ import sys
 from pathlib import Path
 
 import golden
+import keras
 import numpy as np
 import pytest
+from golden_on_backend import PACKED
 
 import t2t_keras as t2t
-
-if not importlib.util.find_spec("jax"):
-    pytest.skip("the package jax is not installed", allow_module_level=True)
-
 
 TESTS = Path(__file__).parent
 ATTENDING = ("base_prenorm", "relative")
@@ -24,15 +25,15 @@ ATTENDING = ("base_prenorm", "relative")
 WITHOUT_TENSORFLOW = """
 import sys
 sys.modules |= dict.fromkeys(["tensorflow", "tensorflow_text", "tensorflow_datasets"])
-import golden_on_jax
-golden_on_jax.main()
+import golden_on_backend
+golden_on_backend.main()
 """
 """Importing a module for which None stands fails."""
 
 
 @pytest.fixture(scope="module")
-def errors(tmp_path_factory):
-    """Runs `golden_on_jax.py` and returns the errors that it prints."""
+def given(tmp_path_factory):
+    """What `golden_on_backend.py` needs and cannot read or make."""
     given = {}
     for name in golden.MODELS:
         case = golden.load(name)
@@ -43,16 +44,34 @@ def errors(tmp_path_factory):
                 for layer, weights in enumerate(layers):
                     given[f"{name}/attention/{kind}/{layer}"] = np.asarray(weights)
     given |= arrays("release", str(golden.RELEASE / "model.ckpt-1"))
-    path = tmp_path_factory.mktemp("jax") / "given.npz"
+    path = tmp_path_factory.mktemp("given") / "given.npz"
     np.savez(path, **given)
+    return path
+
+
+@pytest.fixture(scope="module", params=["jax", "torch"])
+def backend(request):
+    if not importlib.util.find_spec(request.param):
+        pytest.skip(f"the package {request.param} is not installed")
+    return request.param
+
+
+@pytest.fixture(scope="module")
+def directory(backend, tmp_path_factory):
+    return tmp_path_factory.mktemp(backend)
+
+
+@pytest.fixture(scope="module")
+def errors(backend, given, directory):
+    """Runs `golden_on_backend.py` and returns the errors that it prints."""
     done = subprocess.run(
-        [sys.executable, "-c", WITHOUT_TENSORFLOW, path],
+        [sys.executable, "-c", WITHOUT_TENSORFLOW, given, directory],
         capture_output=True,
         text=True,
         check=False,
         env={
             **os.environ,
-            "KERAS_BACKEND": "jax",
+            "KERAS_BACKEND": backend,
             "JAX_PLATFORMS": "cpu",
             "XLA_FLAGS": "--xla_backend_optimization_level=0",  # all runs shorter than it compiles
             "PYTHONPATH": f"{TESTS}:{TESTS.parent / 'examples'}",
@@ -99,3 +118,15 @@ def test_logits_of_the_released_checkpoint(errors):
 
 def test_packed_rows_and_restricted_attention(errors):
     assert errors["packed"]["logits"] <= golden.RELATIVE
+
+
+def test_fit(errors):
+    assert errors["losses"][-1] < 0.9 * errors["losses"][0]
+
+
+@pytest.mark.parametrize(("name", "tolerance"), [("fit", golden.RELATIVE), ("int8", 0.02)])
+def test_saved_models_give_the_same_on_tensorflow(name, tolerance, errors, directory):
+    """Between two integers, a difference of a millionth rounds an activation to another one."""
+    model = keras.models.load_model(directory / f"{name}.keras", compile=False)
+    wanted = np.load(directory / "logits.npz")[name]
+    assert golden.relative_error(model(PACKED), wanted) <= tolerance

@@ -1,25 +1,29 @@
-"""The network, its gradients and its updates on Keras's JAX backend, beside T2T's numbers.
+"""The network on Keras's JAX or PyTorch backend, beside T2T's numbers, and what Keras's users do with it.
 
-    KERAS_BACKEND=jax PYTHONPATH=examples python tests/golden_on_jax.py GIVEN
+    KERAS_BACKEND=jax PYTHONPATH=examples python tests/golden_on_backend.py GIVEN DIRECTORY
 
-`test_jax.py` writes the file GIVEN, what only TensorFlow can read or make: here it is not needed.
-Prints JSON: the errors of each model (`golden.relative_error`).
+`test_backends.py` writes the file GIVEN, what only TensorFlow can read or make: here it is not needed.
+Prints JSON, the errors of each model (`golden.relative_error`), and writes Keras's files into DIRECTORY.
 """
 
 import functools
 import json
 import sys
+from pathlib import Path
 
 import golden
-import jax
 import keras
 import networks
 import numpy as np
 import numpy_transformer
-import on_jax
 
 import t2t_keras as t2t
 from t2t_keras.checkpoints.names import trainable_names
+
+BACKEND = keras.backend.backend()
+if BACKEND == "jax":
+    import jax
+    import on_jax
 
 DIFFERENTIATED = "relative"
 """The model whose gradients are compared. (T2T's own are 2 to 8 millionths off.)"""
@@ -41,7 +45,6 @@ PACKED = {
 
 
 def main() -> None:
-    assert keras.backend.backend() == "jax"
     given = dict(np.load(sys.argv[1]))
     errors = {name: forward_errors(name, part(given, name)) for name in golden.MODELS}
     errors[DIFFERENTIATED]["gradients"] = gradient_error(part(given, DIFFERENTIATED))
@@ -49,7 +52,29 @@ def main() -> None:
     errors[UPDATED] |= decoding_errors(part(given, UPDATED))
     errors["release"] = {"logits": release_error(part(given, "release"))}
     errors["packed"] = {"logits": max(packed_error(pos) for pos in ("timing", "timing_paper"))}
+    errors["losses"] = what_keras_users_do(Path(sys.argv[2]))
     print(json.dumps(errors))
+
+
+def what_keras_users_do(directory):
+    """Fits a model and quantizes it, saves it after each, with its logits, and returns the losses."""
+    model, logits = networks.small_model("num_hidden_layers=1,learning_rate_warmup_steps=4"), {}
+
+    def save(name):
+        model.save(directory / f"{name}.keras")
+        logits[name] = keras.ops.convert_to_numpy(compiled(model)(PACKED))
+
+    model.compile(t2t.optimizers.create(model.hp))
+    losses = model.fit(PACKED, epochs=8, verbose=0).history["loss"]
+    save("fit")
+    model.quantize("int8")
+    save("int8")
+    np.savez(directory / "logits.npz", **logits)
+    return losses
+
+
+def compiled(function):
+    return jax.jit(function) if BACKEND == "jax" else function
 
 
 def part(given, name):
@@ -81,18 +106,21 @@ def forward_errors(name, given):
 
 
 def gradient_error(given):
-    """Returns the error of the gradients of all variables, compiled together."""
+    """Returns the error of the gradients of all variables, on JAX compiled together."""
     case = golden.load(DIFFERENTIATED)
     model = model_with(case.new_model(), given)
     batch = batch_of(case.arrays)
 
-    @jax.jit
-    @jax.grad
-    def run(trainable):
+    def loss(trainable):
         logits, _ = model.stateless_call(trainable, [], batch, training=True)
         return loss_of(logits, batch, case.hp)
 
-    gradients = run([variable.value for variable in model.trainable_variables])
+    values = [variable.value for variable in model.trainable_variables]
+    if BACKEND == "jax":
+        gradients = jax.jit(jax.grad(loss))(values)
+    else:
+        loss(values).backward()
+        gradients = [value.grad for value in values]
     wanted = case.variables("grad")
     return max(
         golden.relative_error(gradient, wanted[variable])
@@ -114,15 +142,21 @@ def update_errors(given):
     optimizer = t2t.optimizers.create(case.hp)
     schedule = t2t.schedules.learning_rate_schedule(case.hp)
     optimizer.learning_rate = lambda: schedule(optimizer.iterations + golden.FIRST_STEP)
-    state = on_jax.initial_state(model, optimizer)
-    step = on_jax.training_step(model, optimizer)
-    for _ in range(3):
-        _, state = step(state, batch_of(case.arrays))
-    on_jax.put_back(model, optimizer, state)
+    batch = batch_of(case.arrays)
+    if BACKEND == "jax":
+        state = on_jax.initial_state(model, optimizer)
+        step = on_jax.training_step(model, optimizer)
+        for _ in range(3):
+            _, state = step(state, batch)
+        on_jax.put_back(model, optimizer, state)
+    else:
+        model.compile(optimizer)
+        for _ in range(3):
+            model.train_on_batch(batch)
     wanted = case.variables("after3")
     away = np.concatenate(
         [
-            np.abs(np.asarray(variable) - wanted[name]).ravel()
+            np.abs(keras.ops.convert_to_numpy(variable) - wanted[name]).ravel()
             for name, variable in t2t.checkpoints.t2t_variables(model).items()
         ]
     )
@@ -143,8 +177,9 @@ def decoding_errors(given):
     last_ids = np.zeros((len(batch["inputs"]), 2), np.int32)
     logits = []
     for position in range(POSITIONS):
-        step = jax.jit(functools.partial(model.decode_step, position=position, source=source))
+        step = compiled(functools.partial(model.decode_step, position=position, source=source))
         step_logits, caches = step(last_ids, caches=caches, kernels=kernels)
+        step_logits = keras.ops.convert_to_numpy(step_logits)
         logits.append(step_logits[..., : model.target_vocab_size])
         last_ids = np.repeat(batch["targets"][:, position, None], 2, axis=1)
     wanted = np.repeat(case.arrays["logits"][:, :POSITIONS, None], 2, axis=2)
@@ -154,14 +189,14 @@ def decoding_errors(given):
 def release_error(given):
     model, expected = golden.new_release_model()
     model_with(model, given)
-    return golden.relative_error(jax.jit(model)(batch_of(expected)), expected["logits"])
+    return golden.relative_error(compiled(model)(batch_of(expected)), expected["logits"])
 
 
 def packed_error(pos):
     """Returns the error of packed rows under restricted attention, beside the network in NumPy."""
     restricted = "self_attention_type=restricted,restricted_neighborhood=3"
     model = networks.small_model(f"{restricted},pos={pos}")
-    logits = jax.jit(model)(PACKED)
+    logits = keras.ops.convert_to_numpy(compiled(model)(PACKED))
     wanted = numpy_transformer.logits(
         t2t.checkpoints.t2t_variables(model),
         model.hp,
@@ -172,7 +207,7 @@ def packed_error(pos):
         packing=PACKED,
     )
     tokens = PACKED["targets"] != 0
-    return golden.relative_error(np.asarray(logits)[tokens], wanted[tokens])
+    return golden.relative_error(logits[tokens], wanted[tokens])
 
 
 def model_with(model, arrays):

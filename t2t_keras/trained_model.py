@@ -1,0 +1,214 @@
+"""A trained model with its problem and vocabulary, all found from where it is: `t2t_keras.load`."""
+
+from __future__ import annotations
+
+import glob
+import hashlib
+import os
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+from t2t_keras import checkpoints, registry
+from t2t_keras.checkpoints.average import AVERAGES
+from t2t_keras.checkpoints.run_directory import flags_of_t2t
+from t2t_keras.decoding import DecodeSettings, Ensemble, Translator
+from t2t_keras.decoding.translator import warn
+from t2t_keras.errors import UserError
+from t2t_keras.matrix_peak import slower_than_float32
+from t2t_keras.serving import CTranslate2Translator, SavedModel, TextClient
+from t2t_keras.settings import HParams
+from t2t_keras.text.encoders import require_vocabulary_of_run
+
+_EXPORTS = ("saved_model.pb", "[0-9]*/saved_model.pb", "model.bin")
+
+
+def load(
+    path: str | os.PathLike | Sequence[str],
+    *,
+    problem: str | None = None,
+    data_dir: str | os.PathLike | None = None,
+    hparams: str | None = None,
+    model: str | None = None,
+    decode_hparams: str = "",
+) -> TrainedModel | ExportedModel:
+    """Loads a trained model, whose `translate` takes and returns a list of texts.
+
+    What is not given is what is recorded beside the checkpoint, by `t2t-keras-train` or by T2T.
+
+    Args:
+        path: directory of a run (its latest checkpoint), a checkpoint, or an export; several
+            checkpoints are an ensemble.
+        problem: name of the problem.
+        data_dir: directory of the vocabulary.
+        hparams: name of the set, and overrides, as `--hparams` takes them.
+        model: registered name of the model.
+        decode_hparams: how to decode, such as "beam_size=4,alpha=0.6"; an export has its own.
+
+    Raises:
+        UserError: nothing there can be loaded, or something is neither recorded nor given.
+
+    Example:
+        >>> t2t_keras.load("run").translate(["Two cups."])
+        ['Zwei Tassen.']
+    """
+    paths = [path] if isinstance(path, str | os.PathLike) else list(path)
+    paths = [os.path.expanduser(os.fspath(each)) for each in paths]
+    if len(paths) == 1 and _is_export(paths[0]):
+        given = (problem, data_dir, hparams, model, decode_hparams)
+        if any(given):
+            raise UserError(
+                f"{paths[0]} is an export, which has its own vocabulary and settings: "
+                f"leave out {next(value for value in given if value)!r}."
+            )
+        return ExportedModel(paths[0])
+    return TrainedModel(
+        paths,
+        problem=problem,
+        data_dir=data_dir,
+        hparams=registry.hparams(hparams) if hparams else None,
+        model=model,
+        settings=DecodeSettings.parse(decode_hparams),
+    )
+
+
+class ExportedModel:
+    """A SavedModel or a model of CTranslate2 in this process; see `t2t_keras.serving` for more of them.
+
+    Args:
+        directory: that `t2t-keras-export` wrote.
+    """
+
+    def __init__(self, directory: str):
+        self.client: CTranslate2Translator | TextClient = (
+            CTranslate2Translator(directory)
+            if os.path.exists(os.path.join(directory, "model.bin"))
+            else TextClient(SavedModel(directory), "translate")
+        )
+
+    def translate(self, texts: Sequence[str]) -> list[str]:
+        """Returns the best translation of each text."""
+        if isinstance(self.client, CTranslate2Translator):
+            return [hypotheses[0][0] for hypotheses in self.client.translate(texts)]
+        return [answer.texts[0] for answer in self.client.translate(texts)]
+
+
+class TrainedModel:
+    """The model of one checkpoint, or an ensemble of several, with problem and encoders.
+
+    Args:
+        paths: checkpoints, or directories of which the latest is taken.
+        problem: name of the problem, or the problem; by default the recorded one.
+        data_dir: directory of the vocabulary; by default that of training, or that of the checkpoint.
+        hparams: settings, if none are beside the checkpoint.
+        model: registered name, if none is recorded.
+        settings: how to decode.
+
+    Attributes:
+        model: a `Transformer` or an `Ensemble`.
+        encoders: "inputs" and "targets" text encoders.
+        prefixes, runs: of each checkpoint, its path and the `run.json` beside it.
+
+    Raises:
+        UserError: something is neither recorded nor given, or does not go together.
+    """
+
+    def __init__(
+        self,
+        paths: Sequence[str],
+        *,
+        problem: Any = None,
+        data_dir: str | os.PathLike | None = None,
+        hparams: HParams | None = None,
+        model: str | None = None,
+        settings: DecodeSettings | None = None,
+    ):
+        self.prefixes = [checkpoints.resolve(path) for path in paths]
+        self.settings = settings or DecodeSettings()
+        beside = [checkpoints.read_settings(os.path.dirname(prefix)) for prefix in self.prefixes]
+        recorded, run = beside[0]
+        self.runs = [run for _, run in beside]
+        flags = _flags(self.prefixes[0], run)
+        self.problem = _problem(problem or run.get("problem") or flags.get("problem"))
+        self.data_dir = os.fspath(data_dir or self._data_dir(run, flags))
+        self.encoders = self.problem.get_feature_encoders(self.data_dir)
+        sizes = self.problem.vocab_sizes(self.data_dir)
+        if hparams is None and recorded is None and "hparams_set" in flags:
+            hparams = registry.hparams(flags["hparams_set"], flags.get("hparams", ""))
+        models = []
+        for prefix, run in zip(self.prefixes, self.runs, strict=True):
+            space = run.get("target_space_id", self.problem.target_space_id)
+            models.append(checkpoints.load_model(prefix, hparams, space, model))
+            if spare := require_vocabulary_of_run(models[-1], sizes, run, self.data_dir):
+                warn(spare)
+        self.model = Ensemble(models) if len(models) > 1 else models[0]
+        self.set_name = (recorded or hparams).set_name or "hparams"  # type: ignore[union-attr]
+
+    def translate(self, texts: Sequence[str]) -> list[str]:
+        """Returns the best translation of each text; `translator` gives scores and beams as well."""
+        return [found.texts[0] for found in self.translator().translate(texts)]
+
+    def translator(self, settings: DecodeSettings | None = None, report=None) -> Translator:
+        """Returns a `Translator` with this model and the problem's format of outputs."""
+        self.warn_if_slow()
+        return Translator(
+            self.model,
+            self.encoders,
+            settings or self.settings,
+            report,
+            format_output=self.problem.format_output,
+        )
+
+    def warn_if_slow(self, precision: str | None = None) -> None:
+        """Warns if float32 is faster here than a precision, by default the model's own."""
+        models = getattr(self.model, "models", [self.model])
+        for dtype in {precision} if precision else {model.compute_dtype for model in models}:
+            if slower := slower_than_float32(dtype):
+                warn(slower)
+
+    def description(self) -> dict[str, str]:
+        """Returns what identifies the weights: the problem and the checkpoints with their digests."""
+        names = [f"{os.path.basename(path)} {_digest(path + '.index')}" for path in self.prefixes]
+        return {"problem": self.problem.name, "checkpoint": ", ".join(names)}
+
+    def _data_dir(self, run: Mapping[str, Any], flags: Mapping[str, str]) -> str:
+        """Returns the first directory that has the vocabulary."""
+        tried = list(dict.fromkeys(_data_dirs(os.path.dirname(self.prefixes[0]), run, flags)))
+        for directory in tried:
+            try:
+                self.problem.get_feature_encoders(directory)
+            except UserError:
+                continue
+            return directory
+        raise UserError(
+            f"there is no vocabulary of {self.problem.name} in {' or '.join(tried)}: "
+            "give its directory, --data_dir=DIRECTORY."
+        )
+
+
+def _is_export(path: str) -> bool:
+    return any(glob.glob(os.path.join(glob.escape(path), name)) for name in _EXPORTS)
+
+
+def _problem(given: Any) -> Any:
+    if not given:
+        raise UserError("--problem is missing: give --problem=..., since no run.json records it.")
+    return registry.problem(given) if isinstance(given, str) else given
+
+
+def _flags(prefix: str, run: Mapping[str, Any]) -> dict[str, str]:
+    """Reads the flags of T2T's trainer beside a checkpoint, or beside those that it is an average of."""
+    averaged = run.get(AVERAGES, {}).get(os.path.basename(prefix), [])
+    places = [os.path.dirname(path) for path in [prefix, *averaged[-1:]]]
+    return next(filter(None, map(flags_of_t2t, places)), {})
+
+
+def _data_dirs(directory: str, run: Mapping[str, Any], flags: Mapping[str, str]) -> Iterator[str]:
+    """Yields where the vocabulary may be: recorded directories, the newest first, and the checkpoint's."""
+    recorded = [start.get("data_dir") for start in reversed(run.get("starts", []))]
+    yield from filter(None, [*recorded, os.path.expanduser(flags.get("data_dir", ""))])
+    yield directory or "."
+
+
+def _digest(path: str) -> str:
+    with open(path, "rb") as file:  # of a checkpoint's index, which holds checksums of its data
+        return hashlib.sha256(file.read()).hexdigest()[:16]

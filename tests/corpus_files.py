@@ -1,0 +1,64 @@
+"""Small corpora: files of lines, archives of them, shards, and the texts that shards hold."""
+
+import gzip
+import io
+import tarfile
+import zipfile
+from contextlib import ExitStack
+
+import tensorflow as tf
+
+from t2t_keras.data.shards import find_shards, shard_paths
+
+MODES = {".tgz": "w:gz", ".gz": "w:gz", ".bz2": "w:bz2", ".xz": "w:xz", ".tar": "w"}
+
+
+def write_lines(path, lines):
+    """Writes each line with its end, compressed if the name says so; returns the path."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    text = "".join(line + "\n" for line in lines).encode()
+    path.write_bytes(gzip.compress(text) if path.suffix == ".gz" else text)
+    return path
+
+
+def write_archive(path, members):
+    """Writes a zip or tar archive of contents by name, compressed as its own name says."""
+    if path.suffix == ".zip":
+        with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as archive:
+            for name, content in members.items():
+                archive.writestr(name, content)
+        return path
+    with tarfile.open(path, MODES[path.suffix]) as archive:
+        for name, content in members.items():
+            member = tarfile.TarInfo(name)
+            member.size = len(content)
+            archive.addfile(member, io.BytesIO(content))
+    return path
+
+
+def write_shards(directory, name, split, examples, shards=1):
+    """Deals examples, {field: ids} each, to shards as TensorFlow writes them; returns their paths."""
+    paths = shard_paths(directory, name, split, shards)
+    with ExitStack() as stack:
+        writers = [stack.enter_context(tf.io.TFRecordWriter(str(path))) for path in paths]
+        for number, example in enumerate(examples):
+            features = {
+                field: tf.train.Feature(int64_list=tf.train.Int64List(value=ids))
+                for field, ids in example.items()
+            }
+            message = tf.train.Example(features=tf.train.Features(feature=features))
+            writers[number % shards].write(message.SerializeToString())
+    return paths
+
+
+def stored_texts(problem, split, data_dir):
+    """The texts of all examples of a split, sorted: (inputs, targets) as the problem turns them."""
+    encoders = problem.get_feature_encoders(data_dir)
+    paths = [str(path) for path in find_shards(data_dir, problem.dataset_filename(), split)]
+    found = []
+    for record in tf.data.TFRecordDataset(paths).as_numpy_iterator():
+        features = tf.train.Example.FromString(record).features.feature
+        ids = problem.orient({side: list(f.int64_list.value) for side, f in features.items()})
+        assert {row[-1] for row in ids.values()} == {1}
+        found.append(tuple(encoders[side].decode(row[:-1]) for side, row in ids.items()))
+    return sorted(found)

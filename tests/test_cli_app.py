@@ -1,0 +1,60 @@
+"""What all commands share: TensorFlow is silent when it is well."""
+
+import os
+import subprocess
+import sys
+
+import pytest
+
+import t2t_keras
+
+NOISE = """\
+import os, types
+os.write(2, b"E0000 no GPU\\n")
+config = types.SimpleNamespace(list_physical_devices=lambda: os.write(2, b"cuInit\\n"))
+"""
+USE = """\
+import sys
+from t2t_keras.cli import app
+app.quiet_tensorflow()
+import tensorflow
+print("ours", file=sys.stderr)
+"""
+
+
+def import_noisy(directory, after="", **environment):
+    """Imports a module that stands for TensorFlow, by the name of TensorFlow."""
+    (directory / "tensorflow.py").write_text(NOISE + after)
+    paths = os.pathsep.join([str(directory), os.path.dirname(os.path.dirname(t2t_keras.__file__))])
+    inherited = {k: v for k, v in os.environ.items() if k != "TF_CPP_MIN_LOG_LEVEL"}
+    return subprocess.run(
+        [sys.executable, "-c", USE],
+        env={**inherited, "PYTHONPATH": paths, **environment},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+
+
+def test_what_tensorflow_writes_while_imported_is_dropped(tmp_path):
+    done = import_noisy(tmp_path)
+    assert (done.returncode, done.stderr) == (0, "ours\n")
+
+
+@pytest.mark.parametrize("end", ["raise ImportError('no such library')", "os.abort()"])
+def test_it_is_shown_if_the_import_fails(tmp_path, end):
+    done = import_noisy(tmp_path, end)
+    assert done.returncode != 0
+    assert done.stderr.startswith("E0000 no GPU\n")
+    assert ("no such library" in done.stderr) == ("raise" in end)
+
+
+def test_a_log_level_of_the_users_own_is_respected(tmp_path):
+    done = import_noisy(tmp_path, TF_CPP_MIN_LOG_LEVEL="0")
+    assert done.stderr == "E0000 no GPU\nours\n"
+
+
+def test_version_of_every_command():
+    command = [sys.executable, "-m", "t2t_keras.cli.export", "--version"]
+    done = subprocess.run(command, capture_output=True, text=True, check=True)
+    assert done.stdout.split() == ["export.py", t2t_keras.__version__]

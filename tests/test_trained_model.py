@@ -1,0 +1,107 @@
+"""A trained model and what belongs to it, found from where it is. (Exports: tests/test_cli_export.py.)"""
+
+import json
+import re
+import shutil
+
+import networks
+import pytest
+import t2t_release
+
+import t2t_keras as t2t
+from t2t_keras import checkpoints
+from t2t_keras.decoding import DecodeSettings, Translator
+from t2t_keras.errors import UserError
+from t2t_keras.text import ByteTextEncoder
+from t2t_keras.trained_model import TrainedModel
+
+BYTES = "translate_encs_wmt_characters"
+LINES = ["ahoj", "", "dobrý den"]
+QUICK = "beam_size=1,extra_length=2"
+
+
+@pytest.fixture(scope="module")
+def model():
+    size = ByteTextEncoder().vocab_size
+    return networks.small_model("num_hidden_layers=1", size, size, spread=3.0)
+
+
+@pytest.fixture(scope="module")
+def run(model, tmp_path_factory):
+    """A run whose problem needs no vocabulary file."""
+    directory = tmp_path_factory.mktemp("run")
+    about = {**model.description(), "problem": BYTES}
+    checkpoints.write_settings(str(directory), model.hp, about)
+    checkpoints.save_t2t(model, str(directory / "model.ckpt-7"))
+    return directory
+
+
+def test_load_translates_a_run(model, run, eagerly):
+    encoders = t2t.registry.problem(BYTES).get_feature_encoders(run)
+    translator = Translator(model, encoders, DecodeSettings.parse(QUICK))
+    wanted = [found.texts[0] for found in translator.translate(LINES)]
+    assert t2t.load(run, decode_hparams=QUICK).translate(LINES) == wanted
+    assert len(set(wanted)) > 1
+
+
+def test_load_of_several_is_an_ensemble(run):
+    loaded = t2t.load([run, f"{run}/model.ckpt-7"])
+    assert [one.hp.set_name for one in loaded.model.models] == ["transformer_base"] * 2
+
+
+@pytest.fixture
+def of_t2t(tmp_path):
+    """T2T's checkpoint and data, with the flags that its trainer writes."""
+    t2t_release.write(tmp_path, made_up=True)
+    flags = {"problem": t2t_release.PROBLEM, "data_dir": tmp_path / "t2t_data", "worker_id": 0}
+    lines = (f"--{name}={value}\n" for name, value in flags.items())
+    (tmp_path / "t2t_train/flags.txt").write_text("".join(lines))
+    return tmp_path
+
+
+def test_a_run_of_t2t_is_found_by_its_flags(of_t2t):
+    loaded = TrainedModel([str(of_t2t / "t2t_train")])
+    assert loaded.problem.name == t2t_release.PROBLEM
+    assert loaded.data_dir == str(of_t2t / "t2t_data")
+    (of_t2t / "t2t_train/hparams.json").unlink()  # of T2T's first versions
+    with open(of_t2t / "t2t_train/flags.txt", "a") as flags:
+        flags.write("--hparams_set=transformer_tiny\n--hparams=num_heads=2\n")
+    with pytest.raises(UserError, match="does not fit"):  # it is the set that is asked
+        TrainedModel([str(of_t2t / "t2t_train")])
+
+
+def test_so_is_an_average_of_it(of_t2t):
+    output = str(of_t2t / "averaged" / "model.ckpt")
+    checkpoints.average([checkpoints.resolve(str(of_t2t / "t2t_train"))], output)
+    assert TrainedModel([output]).data_dir == str(of_t2t / "t2t_data")
+
+
+def test_the_vocabulary_may_lie_beside_the_checkpoint(of_t2t):
+    shutil.move(of_t2t / "t2t_data" / t2t_release.VOCABULARY, of_t2t / "t2t_train")
+    assert TrainedModel([str(of_t2t / "t2t_train")]).data_dir == str(of_t2t / "t2t_train")
+
+
+def test_the_directory_of_the_newest_start_comes_first(run, tmp_path):
+    shutil.copytree(run, tmp_path / "run")
+    record = json.loads((run / "run.json").read_text())
+    record["starts"] = [{"data_dir": "/before"}, {}, {"data_dir": "/now"}]
+    (tmp_path / "run/run.json").write_text(json.dumps(record))
+    assert t2t.load(tmp_path / "run").data_dir == "/now"
+    assert t2t.load(tmp_path / "run", data_dir="/given").data_dir == "/given"
+
+
+def test_says_what_is_missing(of_t2t, run, tmp_path):
+    (of_t2t / "t2t_data" / t2t_release.VOCABULARY).unlink()
+    train, data = of_t2t / "t2t_train", of_t2t / "t2t_data"
+    message = f"no vocabulary of {t2t_release.PROBLEM} in {data} or {train}: give its directory"
+    with pytest.raises(UserError, match=re.escape(message)):
+        t2t.load(train)
+    (train / "flags.txt").unlink()
+    with pytest.raises(UserError, match="problem is missing"):
+        t2t.load(train)
+    with pytest.raises(UserError, match="no checkpoint"):
+        t2t.load(tmp_path / "absent")
+    (tmp_path / "export" / "3").mkdir(parents=True)
+    (tmp_path / "export" / "3" / "saved_model.pb").touch()
+    with pytest.raises(UserError, match="is an export, which has its own"):
+        t2t.load(tmp_path / "export", decode_hparams=QUICK)
