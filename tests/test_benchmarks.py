@@ -9,6 +9,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+import decode_profile
+import networks
 import pytest
 import report
 
@@ -76,6 +78,20 @@ def test_kinds_of_layers_are_measured_counted_and_drawn(tmp_path):
     assert f"| restricted self-attention | 40 | 8 | {count:.2f} | 1 | 20 | " in done.stdout
     assert "Full over restricted self-attention, r = 4, n = 40, d = 8: time " in done.stdout
     assert "restricted self-attention" in curves.read_text()
+
+
+@pytest.mark.parametrize("beam", [1, 3])
+def test_the_parts_of_a_step_of_decoding(beam):
+    model = networks.small_model()
+    d, f, layers, batch, s = model.hp.hidden_size, model.hp.filter_size, 2, 2, 24
+    parts = decode_profile.parts(model, batch, beam)
+    for part, x, _ in parts.values():
+        assert part(x).shape == x.shape
+    counts = {name: decode_profile.number(read) for name, (_, _, read) in parts.items()}
+    assert counts["self-attention"] == layers * (4 * d * d + 2 * batch * s * beam * d)
+    assert counts["attention to the source"] == layers * (2 * d * d + 2 * batch * s * d)
+    assert counts["feed-forward"] == layers * (2 * d * f + f + d)
+    assert counts["logits"] == 23 * d
 
 
 # The page of all of them
