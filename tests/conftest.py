@@ -63,6 +63,8 @@ def pytest_runtest_protocol(item):
         return None  # without workers tests run here, as a debugger wants them
     process = item.config.stash.get(_PROCESS, None)
     if not process or process.path != item.path:
+        if process:
+            os.waitpid(process.number, 0)
         process = item.config.stash[_PROCESS] = _FileProcess(item)
     item.ihook.pytest_runtest_logstart(nodeid=item.nodeid, location=item.location)
     for report in process.reports(item):
@@ -79,7 +81,8 @@ class _FileProcess:
         if "toy" in sys.modules:
             sys.modules["toy"].programs()  # one server for all files
         reading, writing = os.pipe()
-        if not os.fork():
+        self.number = os.fork()
+        if not self.number:
             os.close(reading)
             self._run([item for item in first.session.items if item.path == self.path], writing)
         os.close(writing)
