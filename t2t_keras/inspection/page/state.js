@@ -3,13 +3,28 @@
 /** What the page was given; its weights are whole numbers of 1 / 10,000. */
 const DATA = JSON.parse(document.getElementById("data").textContent);
 
-const SIDES = { source: "Source", target: "Target" };
-
 /** The kinds of attention: which side looks (queries) and which is looked at (keys). */
 const KINDS = {
-  encoder: { name: "Encoder", queries: "source", keys: "source" },
-  encdec: { name: "Encoder-decoder", queries: "target", keys: "source" },
-  decoder: { name: "Decoder", queries: "target", keys: "target" },
+  encdec: {
+    name: "Encoder-decoder",
+    queries: "target",
+    keys: "source",
+    about: "What of the source the decoder looks at to predict each target word.",
+  },
+  encoder: {
+    name: "Encoder",
+    queries: "source",
+    keys: "source",
+    about: "What each source word looks at in the source.",
+  },
+  decoder: {
+    name: "Decoder",
+    queries: "target",
+    keys: "target",
+    about:
+      "What of the target so far the decoder looks at to predict each target word. A position has " +
+      "the name of the word that it predicts; its input is the word before.",
+  },
 };
 
 /** Kinds that there are weights of. */
