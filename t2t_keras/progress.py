@@ -11,6 +11,8 @@ import threading
 import time
 from typing import Any
 
+from t2t_keras.errors import Terminal, printable
+
 _COLUMNS = 80  # of a terminal that does not say
 
 
@@ -26,7 +28,9 @@ class Progress:
 
     def __init__(self, every: float = 30.0, stream=None, rewrite: bool = True, quiet: bool = False):
         self.every = every
-        self.stream = stream or sys.stderr
+        stream = stream or sys.stderr
+        # The escapes of this class are for the terminal.
+        self.stream = stream.stream if isinstance(stream, Terminal) else stream
         self.live = rewrite and self.stream.isatty()
         self.quiet = quiet
         self._last = time.monotonic()
@@ -41,6 +45,7 @@ class Progress:
             share: of the work, from 0 to 1, for a bar where there is room for one; None: unknown.
             force: True writes it now.
         """
+        line = printable(line)
         if self.live:
             self._write(f"\r{fitted(line, share, self._columns() - 1)}\033[K")
             self._open = True
@@ -50,7 +55,7 @@ class Progress:
 
     def say(self, line: str) -> None:
         """Writes a line of its own."""
-        self._write(("\r\033[K" if self._open else "") + line + "\n")
+        self._write(("\r\033[K" if self._open else "") + printable(line) + "\n")
         self._open = False
 
     def warn(self, message: str) -> None:

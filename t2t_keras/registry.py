@@ -292,9 +292,9 @@ def import_user_directory(path: str) -> None:
     loaded = sys.modules.setdefault("tensor2tensor", None)  # type: ignore[arg-type]
     try:
         module = importlib.import_module(name)
-    except UserError:
+    except (UserError, KeyboardInterrupt):
         raise
-    except Exception as error:
+    except BaseException as error:  # `sys.exit(0)` would end the command as if it were done
         raise _failed_import(path, directory, error) from error
     finally:
         sys.path.remove(parent)
@@ -306,7 +306,7 @@ def import_user_directory(path: str) -> None:
         )
 
 
-def error_of_user_code(error: Exception) -> UserError | None:
+def error_of_user_code(error: BaseException) -> UserError | None:
     """Returns the error of a user directory whose code raised an exception; None if ours raised it."""
     package = os.path.dirname(os.path.abspath(__file__))
     for frame in reversed(traceback.extract_tb(error.__traceback__)):
@@ -319,7 +319,7 @@ def error_of_user_code(error: Exception) -> UserError | None:
     return None
 
 
-def _failed_import(path: str, directory: str, error: Exception) -> UserError:
+def _failed_import(path: str, directory: str, error: BaseException) -> UserError:
     """Returns the error of a user directory whose import fails, with the file and line."""
     frames = traceback.extract_tb(error.__traceback__)
     places = [frame for frame in frames if frame.filename.startswith(directory + os.sep)]

@@ -32,8 +32,8 @@ LONG = (
     *("backends", "transformer_keras", "cli_paper", "cli_export", "train_step", "reading"),
     *("search", "transformer", "layers_restricted_attention", "serving", "transformer_packed"),
     *("benchmarks", "packaging", "translate_files", "cli_decode", "parsing_problems", "query"),
-    *("generation", "ctranslate2", "ensemble", "packing", "attention_page", "cli_eval"),
-    *("inspection_search", "translate_wmt14", "cli_inspect", "cli_avg", "cli_datagen"),
+    *("generation", "ctranslate2", "fault_injection", "ensemble", "packing", "attention_page"),
+    *("cli_eval", "inspection_search", "translate_wmt14", "cli_inspect", "cli_avg", "cli_datagen"),
 )
 
 

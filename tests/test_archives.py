@@ -1,5 +1,6 @@
 """Archives: what is wanted comes out whole, or nothing does."""
 
+import gzip
 import io
 import multiprocessing
 import os
@@ -9,6 +10,7 @@ from pathlib import Path
 import pytest
 from corpus_files import write_archive
 
+from t2t_keras.data.sources import data_files
 from t2t_keras.data.sources.data_files import is_archive, unpack
 from t2t_keras.errors import UserError
 
@@ -123,6 +125,28 @@ def test_a_link_and_what_a_killed_process_left_in_the_place_of_a_part(tmp_path):
     unpack(archive, tmp_path / "out", WANTED.__contains__)
     assert (tmp_path / "theirs").read_bytes() == b"theirs"
     assert everything_in(tmp_path / "out") == {name: FILES[name] for name in WANTED}
+
+
+def test_a_bomb_is_left_off(tmp_path, monkeypatch):
+    """10 GB of zeros in 10 MB; the zip archive is a small one."""
+    zeros = 2**26
+    member = tarfile.TarInfo("bomb")
+    member.size = 160 * zeros
+    content = gzip.compress(member.tobuf()) + gzip.compress(bytes(zeros)) * 160
+    (tmp_path / "a.tgz").write_bytes(content)
+    with pytest.raises(UserError, match=r"a\.tgz unpacks to more than 66[\d,]{9} bytes"):
+        unpack(tmp_path / "a.tgz", tmp_path / "out", lambda name: True)
+    for kind in (tarfile.XHDTYPE, tarfile.GNUTYPE_LONGNAME):  # read into memory, as a name
+        member.type = kind
+        (tmp_path / "b.tgz").write_bytes(gzip.compress(member.tobuf(tarfile.GNU_FORMAT)))
+        assert not is_archive(tmp_path / "b.tgz")
+        with pytest.raises(UserError, match="a header of 10,737,418,240 bytes"):
+            unpack(tmp_path / "b.tgz", tmp_path / "out", lambda name: True)
+    archive = write_archive(tmp_path / "a.zip", {"1": bytes(60_000), "2": bytes(60_000)})
+    monkeypatch.setattr(data_files, "most_unpacked", lambda stored_bytes: 100_000)
+    with pytest.raises(UserError, match=r"a\.zip unpacks to more than 100,000 bytes"):
+        unpack(archive, tmp_path / "out", lambda name: True)
+    assert everything_in(tmp_path / "out") == {}
 
 
 def test_names_that_cannot_be_written(tmp_path):

@@ -7,7 +7,6 @@ import golden
 import numpy as np
 import pytest
 from networks import SMALL, small_model
-from test_checkpoints import killed_after
 
 import t2t_keras as t2t
 from t2t_keras.checkpoints import average, is_whole, last_checkpoints
@@ -147,25 +146,6 @@ def test_another_average_in_its_place_brings_its_settings(directory, tmp_path):
     bare.mkdir()
     average([like_a_run(bare, model_arrays(small_model("num_heads=4")), 5)], output)
     assert not (tmp_path / "hparams.json").exists()
-
-
-def test_a_kill_leaves_the_old_average_or_the_new_one(directory, tmp_path, monkeypatch):
-    output = str(tmp_path / "averaged" / "model.ckpt")
-    expected = []
-    for steps in ((10, 20), (30, 40)):
-        average(prefixes(directory, *steps), output)
-        expected.append(golden.stored(output)[KERNEL])
-    assert (expected[0] != expected[1]).any()
-    calls, found = 0, []
-    average(prefixes(directory, 10, 20), output)
-    while killed_after(monkeypatch, calls, lambda: average(prefixes(directory, 30, 40), output)):
-        stored = golden.stored(output)[KERNEL]
-        found.append([(stored == kernel).all() for kernel in expected])
-        if found[-1:] != found[-2:-1]:  # the first old one, the first new one
-            assert t2t.checkpoints.load_model(output).count_params()
-        calls += 1
-    assert [True, False] in found and [False, True] in found
-    assert all(sum(which) == 1 for which in found)
 
 
 def test_an_average_in_a_run_that_goes_on_waits_for_nobody(directory, capsys):

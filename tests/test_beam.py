@@ -9,6 +9,7 @@ from networks import SOURCE, log_probabilities, search_model, small_model
 import t2t_keras as t2t
 from t2t_keras.decoding import beam
 from t2t_keras.errors import UserError
+from t2t_keras.settings import HParams
 
 eagerly = pytest.mark.usefixtures("eagerly")  # for searches that share no graph
 
@@ -132,9 +133,11 @@ class Script:
     """A model whose next token depends on the first source id and on the position alone."""
 
     keys_need_positions = False
+    hp = HParams("script")
 
     def __init__(self, p):
         self.log_p = np.log(np.array(p, np.float32))  # [source ids, positions, V]
+        self.target_vocab_size = self.log_p.shape[2]
 
     def step_kernels(self):
         return None

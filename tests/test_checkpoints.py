@@ -66,6 +66,13 @@ def test_round_trip_by_prefix_index_and_directory(model, path):
     ]
 
 
+def test_what_is_not_finished_is_no_checkpoint(model, tmp_path):
+    """As a kill leaves it: TensorFlow writes the parts of a checkpoint as `...-0`."""
+    t2t.checkpoints.save_t2t(model, str(tmp_path / ".averaged.ckpt.unfinished-0"))
+    with pytest.raises(UserError, match="no checkpoint in directory"):
+        t2t.checkpoints.resolve(str(tmp_path))
+
+
 def test_no_global_step_is_zero(model, path):
     t2t.checkpoints.save_t2t(model, path)
     assert assert_loads(path, model) == 0

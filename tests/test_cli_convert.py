@@ -2,8 +2,11 @@
 
 import errno
 import json
+import random
+import zipfile
 
 import keras
+import mutations
 import pytest
 import toy
 from networks import small_model
@@ -75,3 +78,78 @@ def test_a_class_that_is_not_registered_is_one_line(tmp_path):
         load_keras(str(tmp_path / "mine.keras"))
     assert "\n" not in str(error.value)
     assert keras.saving.get_registered_name(Mine) == "Mine"
+
+
+# Files that are damaged
+
+
+@pytest.fixture(scope="module")
+def members(keras_file):
+    with zipfile.ZipFile(keras_file) as archive:
+        return {name: archive.read(name) for name in archive.namelist()}
+
+
+def write_members(path, members):
+    with zipfile.ZipFile(path, "w") as archive:
+        for name, content in members.items():
+            archive.writestr(name, content)
+
+
+def with_config(members, **changes):
+    config = json.loads(members["config.json"])
+    config["config"].update(changes)
+    return {**members, "config.json": json.dumps(config).encode()}
+
+
+@pytest.mark.parametrize(
+    "damage",
+    [
+        lambda members: {},
+        lambda members: {"x": b"other"},
+        lambda members: {n: c for n, c in members.items() if n != "model.weights.h5"},
+        lambda members: {**members, "config.json": b"[1]"},
+        lambda members: {**members, "config.json": b"[" * 100_000},
+        lambda members: {**members, "config.json": b"\xff"},
+        lambda members: {**members, "model.weights.h5": b"no HDF5"},
+        lambda members: with_config(members, source_vocab_size="many"),
+        lambda members: with_config(members, source_vocab_size=24),
+        lambda members: with_config(members, hparams={"num_heads": []}),
+    ],
+)
+def test_a_damaged_file_is_one_line(members, tmp_path, damage):
+    path = tmp_path / "model.keras"
+    write_members(path, damage(members))
+    with pytest.raises(UserError, match=r"model\.keras cannot be read: \S") as error:
+        load_keras(str(path))
+    assert "\n" not in str(error.value)
+
+
+@pytest.mark.parametrize("size", [0, 10, 1000, -1, -100])
+def test_a_file_that_is_cut_off_is_one_line(keras_file, tmp_path, size):
+    path = tmp_path / "model.keras"
+    path.write_bytes(keras_file.read_bytes()[:size])
+    with pytest.raises(UserError, match=r"model\.keras cannot be read: \S"):
+        load_keras(str(path))
+
+
+def test_damaged_by_chance_it_is_read_or_refused(keras_file, members, tmp_path):
+    path, chance, refused = tmp_path / "model.keras", random.Random(0), 0
+    places = ["config.json", "config.json", "metadata.json", "model.weights.h5", ""]
+    for number in range(mutations.NUMBER // 5):
+        name = places[number % len(places)]
+        if not name:
+            path.write_bytes(mutations.mutated(keras_file.read_bytes(), chance))
+        elif name.endswith(".json"):
+            value = json.loads(members[name])
+            write_members(path, {**members, name: mutations.mutated_json(value, chance)})
+        else:
+            write_members(path, {**members, name: mutations.mutated(members[name], chance)})
+        try:
+            load_keras(str(path))
+        except UserError as error:
+            refused += 1
+            assert "\n" not in str(error)
+        except BaseException:
+            path.rename(tmp_path.parent / "failed.keras")
+            raise
+    assert 0 < refused < mutations.NUMBER // 5

@@ -116,7 +116,7 @@ def test_order_follows_the_seed(text, tmp_path):
         ({"data_dir": "{text}/inputs.train.txt/data"}, "cannot be made (Not a directory)"),
         ({"tmp_dir": "{text}/nothing"}, "inputs.train.txt"),
         ({"clean_max_ratio": "0.5"}, "max_ratio is 0.5; it must be 1 or more, or 0 for none"),
-        ({"num_concurrent_processes": "0"}, "0 is not a positive integer"),
+        ({"num_concurrent_processes": "0"}, "0 is not an integer in the range [1, 1024]"),
         ({"problme": "x"}, "unknown flag --problme. Did you mean 'problem'?"),
     ],
 )
@@ -169,6 +169,7 @@ def test_settings_without_effect_on_shards_that_exist_get_a_line(text, tmp_path)
     [
         ("yield {'inputs': int('x')}", 10, "generate_samples, raised ValueError: invalid literal"),
         ("yield None + 1", 10, "generate_samples, raised TypeError: unsupported operand"),
+        ("raise SystemExit(0)", 10, "generate_samples, raised SystemExit: 0"),
         (
             "yield {}\n\n    approx_vocab_size = property(lambda self: {}[0])",
             12,

@@ -299,6 +299,9 @@ def test_refuses_other_vocabularies_types_and_directories(tmp_path):
 def test_translator_refuses_what_it_cannot_do(directory_of, tmp_path):
     with pytest.raises(UserError, match="is not an export of t2t-keras-export"):
         one_thread(str(tmp_path))
+    (tmp_path / "encoders.json").write_text('{"inputs": {"kind": 5}, "targets": {}}')
+    with pytest.raises(UserError, match=r"encoders\.json has no positions"):
+        one_thread(str(tmp_path))
     with pytest.raises(UserError, match="cannot be loaded by CTranslate2"):
         one_thread(directory_of("base_prenorm"), compute_type="int3")
     translator = one_thread(directory_of("base_prenorm"))

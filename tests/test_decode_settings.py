@@ -2,12 +2,16 @@
 
 import inspect
 import math
+from types import SimpleNamespace
 
 import pytest
+from networks import small_model
 
+from t2t_keras import decoding
 from t2t_keras.decoding import DecodeSettings, settings
 from t2t_keras.decoding.settings import DECODE_SETTINGS
 from t2t_keras.errors import UserError
+from t2t_keras.settings import HParams
 
 NUMBERS = ["nan", "inf", "-inf", "-1", "0", "1e20", str(10**20), "9" * 5000]
 
@@ -25,7 +29,7 @@ def test_reads_all_kinds_of_values():
 
 def test_extra_length_is_t2t_s_wherever_none_is_given():
     """100 in T2T's `decode_hparams`."""
-    from t2t_keras import decoding, serving
+    from t2t_keras import serving
 
     searches = (decoding.greedy, decoding.beam_search, decoding.sample)
     searches += (serving.CTranslate2Translator.translate,)
@@ -121,11 +125,26 @@ def test_every_decode_hparam_takes_or_refuses_any_number(name, written):
 @pytest.mark.parametrize("text", ["extra_length=1000000000", "beam_size=100000"])
 def test_a_search_beyond_the_machines_memory_is_refused(monkeypatch, text):
     monkeypatch.setattr(settings, "_machine_memory", lambda: 16 * 2**30)
-    base = {"vocab_size": 33708, "cached_per_position": 8 * 512 * 6}
-    DecodeSettings(extra_length=1000).require_memory(**base)
-    message = r"need about [\d,]+ GiB of memory and the machine has 16: "
-    with pytest.raises(UserError, match=message):
-        DecodeSettings.parse(text).require_memory(**base)
+    base = SimpleNamespace(target_vocab_size=33708, hp=HParams("base"))
+    DecodeSettings(extra_length=1000).require_memory(base)
+    words = r"need about [\d,]+ GiB of memory and the machine has 16: lower beam_size, extra_length"
+    with pytest.raises(UserError, match=words):
+        DecodeSettings.parse(text).require_memory(base)
+
+
+@pytest.mark.parametrize(
+    ("search", "options"),
+    [
+        ("beam_search", {"beam_size": 10**7}),
+        ("beam_search", {"extra_length": 2**30}),
+        ("greedy", {"max_lengths": [5, 2**31 - 1]}),
+        ("sample", {"seed": 1, "extra_length": 2**30}),
+    ],
+)
+def test_so_it_is_in_python(monkeypatch, search, options):
+    monkeypatch.setattr(settings, "_machine_memory", lambda: 2**30)
+    with pytest.raises(UserError, match=r"GiB of memory and the machine has 1: "):
+        getattr(decoding, search)(small_model(), [[5, 1], [6, 1]], **options)
 
 
 def test_the_machines_memory_is_that_of_its_control_group(monkeypatch, tmp_path):

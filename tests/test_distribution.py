@@ -4,11 +4,14 @@ import json
 import os
 import socket
 import subprocess
+import time
 from pathlib import Path
 
 import pytest
 import toy
 
+from t2t_keras import checkpoints
+from t2t_keras.checkpoints.t2t import step_in_name
 from t2t_keras.errors import UserError
 from t2t_keras.training.distribution import distribution
 
@@ -42,19 +45,18 @@ def mirrored(tmp_path_factory):
 @pytest.fixture(scope="module")
 def hosts(tmp_path_factory):
     folder = tmp_path_factory.mktemp("hosts")
-    addresses = [f"127.0.0.1:{port}" for port in free_ports(2)]
     paths = [folder / f"{i}.json" for i in range(2)]
-    processes = [
-        start(
-            "multi_worker",
-            path,
-            TF_CONFIG=json.dumps(
-                {"cluster": {"worker": addresses}, "task": {"type": "worker", "index": i}}
-            ),
-        )
-        for i, path in enumerate(paths)
+    pairs = zip(paths, configurations(2), strict=True)
+    return results([start("multi_worker", path, TF_CONFIG=place) for path, place in pairs], paths)
+
+
+def configurations(count):
+    """TF_CONFIG of each of so many hosts, which are all this one."""
+    cluster = {"worker": [f"127.0.0.1:{port}" for port in free_ports(count)]}
+    return [
+        json.dumps({"cluster": cluster, "task": {"type": "worker", "index": i}})
+        for i in range(count)
     ]
-    return results(processes, paths)
 
 
 def free_ports(count):
@@ -114,6 +116,51 @@ def test_two_hosts_train_as_one_device_does(hosts):
         assert_alike(figures["plain"], steps=7)
     first, second = (figures["plain"]["checksum"] for figures in hosts)
     assert first == second
+
+
+def train_on_hosts(folder, steps):
+    """A run of the toy on two hosts, saved at every tenth step."""
+    command = [
+        toy.programs() / "t2t-keras-train",
+        f"--problem={toy.PROBLEM}",
+        f"--hparams={toy.hparams(num_hidden_layers=1, hidden_size=16, filter_size=16)}",
+        f"--data_dir={folder / 'data'}",
+        f"--output_dir={folder / 'run'}",
+        "--local_eval_frequency=10",
+        "--eval_steps=1",
+        "--decode_hparams=beam_size=1,extra_length=1",
+        f"--train_steps={steps}",
+    ]
+    return [
+        subprocess.Popen(
+            command,
+            env={**os.environ, "TF_CONFIG": place},
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+        for place in configurations(2)
+    ]
+
+
+def test_a_host_that_is_killed_ends_the_other_in_a_line_and_both_go_on(tmp_path):
+    toy.generate(tmp_path)
+    hosts = train_on_hosts(tmp_path, 100_000)
+    saved = tmp_path / "run" / "model.ckpt-20.index"
+    while not saved.exists() and hosts[0].poll() is None:
+        time.sleep(0.05)
+    hosts[1].kill()  # and so its command, by SIGKILL
+    hosts[1].communicate()
+    _, complaints = hosts[0].communicate(timeout=120)
+    assert hosts[0].returncode == 2
+    last = complaints.strip().split("\n")[-1]
+    assert "another host of this run has ended or cannot be reached: start all 2 again" in last
+    assert "Traceback" not in complaints
+    step = step_in_name(checkpoints.resolve(str(tmp_path / "run")))
+    for host in train_on_hosts(tmp_path, step + 10):
+        _, complaints = host.communicate(timeout=120)
+        assert host.returncode == 0, complaints
+    assert step_in_name(checkpoints.resolve(str(tmp_path / "run"))) == step + 10
 
 
 def test_unknown_kind():

@@ -176,6 +176,16 @@ def test_a_part_of_unknown_origin_is_not_used(server, path):
     assert_fetched(path)
 
 
+@pytest.mark.parametrize(
+    "facts", ['{"a": 1}', "[1, 2]", '["URL", "12", null]', '["URL", 1048576, 5]', "[" * 10**5, "5"]
+)
+def test_a_note_of_another_shape_is_not_used(server, path, facts):
+    path.with_name("corpus.tgz.part").write_bytes(b"other")
+    path.with_name("corpus.tgz.part.json").write_text(facts.replace("URL", server.url))
+    fetch(server.url, path)
+    assert_fetched(path)
+
+
 def test_a_part_that_is_whole_needs_no_server(server, path):
     facts = [server.url, len(CONTENT), '"first"']
     path.with_name("corpus.tgz.part").write_bytes(CONTENT)

@@ -54,7 +54,20 @@ def test_history_is_read_up_to_the_step_that_a_run_goes_on_from(tmp_path):
     assert EvaluationHistory(str(tmp_path), 99).of("bleu")[0] == [10, 20, 30]
 
 
-def test_history_that_somebody_has_edited(tmp_path):
-    (tmp_path / "evaluations.jsonl").write_text("step 3\n")
-    with pytest.raises(UserError, match=r"evaluations\.jsonl cannot be read"):
+@pytest.mark.parametrize(
+    ("line", "told"),
+    [
+        (b"step 3", " is not JSON"),
+        (b'{"step": 3, "loss": "\xff"}', " is not JSON"),
+        (b"[" * 100_000, " is not JSON"),
+        (b"[3]", r" must be an object, got \[3\]"),
+        (b'{"loss": 1.0}', " has no step"),
+        (b'{"step": "3"}', ': step must be an integer .*, got "3"'),
+        (b'{"step": 3, "loss": "low"}', ': loss must be a number, got "low"'),
+        (b'{"step": 3, "bleu": [1]}', r": bleu must be a number, got \[1\]"),
+    ],
+)
+def test_history_that_somebody_has_edited(line, told, tmp_path):
+    (tmp_path / "evaluations.jsonl").write_bytes(b'{"step": 1, "loss": NaN}\n' + line + b"\n")
+    with pytest.raises(UserError, match=rf"evaluations\.jsonl, line 2{told}.*: remove it to go on"):
         EvaluationHistory(str(tmp_path), 9)

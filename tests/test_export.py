@@ -252,19 +252,34 @@ def example(ids, **others):
 
 
 def test_serialized_examples(serve):
-    rows = [[*SUBWORDS.encode("low"), 1], [*SUBWORDS.encode("Männer lowest"), 1], []]
+    rows = [[*SUBWORDS.encode("low"), 1], [*SUBWORDS.encode("Männer lowest"), 1], [1]]
     examples = [
         example(rows[0]),
         example(rows[1], batch_prediction_key=[7], targets=[3, 1]),
-        example([], batch_prediction_key=[8]),
+        example(rows[2], batch_prediction_key=[8]),
     ]
     got = serve("serialized_example", input=examples)
     wanted = serve("translate_ids", source_ids=tf.ragged.constant(rows, tf.int32).to_tensor())
     np.testing.assert_array_equal(got["outputs"], wanted["target_ids"])
     np.testing.assert_array_equal(got["scores"], wanted["scores"])
     assert got["batch_prediction_key"].tolist() == [[0], [7], [8]]
-    with pytest.raises(tf.errors.InvalidArgumentError, match="Could not parse"):
-        serve("serialized_example", input=[b"no example"])
+
+
+@pytest.mark.parametrize(
+    ("wrong", "message"),
+    [
+        (b"no example", "Could not parse"),
+        (b"", "has no int64 list inputs; its number:\\] \\[\\[1\\]\\]"),
+        (b"\x12\x03abc", "has no int64 list inputs"),  # a field of another message
+        (example([]), "has no int64 list inputs"),
+        (example([2**32 + 7, 1]), r"Source id out of range; 0 to .*\[4294967303\]"),
+        (example([-3, 1]), r"Source id out of range; 0 to .*\[-3\]"),
+        (example([5, 1], batch_prediction_key=[2**32 + 7]), "needs more than 32 bits"),
+    ],
+)
+def test_bytes_that_are_no_example_of_known_ids_are_refused(serve, wrong, message):
+    with pytest.raises(tf.errors.InvalidArgumentError, match=message):
+        serve("serialized_example", input=[example([5, 1]), wrong])
 
 
 # What clients may send

@@ -1,14 +1,29 @@
 """Files that are there whole or not at all, and that one process at a time writes."""
 
+import datetime
 import os
 import platform
+import re
 import threading
 
 import pytest
+from test_checkpoints import killed_after
 
 from t2t_keras import files
 from t2t_keras.errors import UserError
-from t2t_keras.files import atomic_write, changes, lock, locked_directory, open_locked, publish
+from t2t_keras.files import (
+    atomic_write,
+    changes,
+    finish_publishing,
+    is_publishing,
+    lock,
+    locked_directory,
+    open_locked,
+    parse_json,
+    publish,
+    publish_together,
+    read_json,
+)
 
 
 def content(directory):
@@ -26,6 +41,31 @@ def test_an_error_leaves_what_was_there(tmp_path):
         (partial / "half").touch()
         raise KeyError
     assert content(tmp_path) == {"file": "old"}
+
+
+@pytest.mark.parametrize("call", range(12))
+def test_files_that_belong_together_are_all_old_or_all_new(tmp_path, monkeypatch, call):
+    """Wherever the process is killed: at each of its calls that change files."""
+    old, new = {"a": "1", "b": "1", "c": "1"}, {"a": "2", "b": "2", "d": "2"}
+    for name, text in old.items():
+        (tmp_path / name).write_text(text)
+    for name, text in new.items():
+        (tmp_path / f".{name}.unfinished").write_text(text)
+    names = {**{name: f".{name}.unfinished" for name in new}, "c": ""}
+    killed = killed_after(monkeypatch, call, lambda: publish_together(tmp_path, names))
+    assert killed == (call < 11)
+    finish_publishing(tmp_path)  # as a reader does
+    assert not is_publishing(tmp_path)
+    there = {name: text for name, text in content(tmp_path).items() if not name.startswith(".")}
+    there = {name: text for name, text in there.items() if "incomplete" not in name}
+    assert there == (old if call < 5 else new)
+
+
+@pytest.mark.parametrize("text", ["[]", '{"a": 5}', "{", '{"../a": ""}', '{"a": "b\\u0000"}'])
+def test_a_damaged_record_of_files_that_belong_together(tmp_path, text):
+    (tmp_path / ".together.json").write_text(text)
+    with pytest.raises(UserError, match=r"\.together\.json"):
+        finish_publishing(tmp_path)
 
 
 @pytest.fixture
@@ -139,3 +179,62 @@ def test_a_file_that_was_renamed_meanwhile_is_made_again(tmp_path, capsys):
     with opened[0] as second:
         second.write(b"second")
     assert content(tmp_path) == {"whole": "first", "part": "second"}
+
+
+KIND = {
+    "steps": int,
+    "loss?": float,
+    "name?": (str, None),
+    "ids?": {str: [range(4)]},
+    "starts?": [{"began": datetime.datetime, "host?": str}],
+}
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        '{"steps": 5, "loss": 1, "name": null, "more": [{}], "ids": {"a": [0, 3], "b": []}}',
+        '{"steps": 0, "loss": NaN, "starts": [{"began": "2026-01-31T12:00:00+00:00"}]}',
+    ],
+)
+def test_json_of_the_expected_kinds(text, tmp_path):
+    (tmp_path / "f").write_text(text)
+    assert read_json(tmp_path / "f", KIND)["steps"] in (0, 5)
+
+
+@pytest.mark.parametrize(
+    ("content", "told"),
+    [
+        ("", " is not JSON: Expecting value"),
+        ("[" * 100_000, " is not JSON: maximum recursion depth"),
+        ("[" * 101 + "]" * 101, " is not JSON: more than 100 objects or lists are in each other"),
+        (b'{"steps": "\xff"}', " is not JSON: 'utf-8' codec can't decode byte 0xff"),
+        ('{"steps": "\\udc00"}', " is not JSON: 'utf-8' codec can't encode character '\\udc00'"),
+        ("[1]", " must be an object, got [1]: remove it."),
+        ("{}", " has no steps: remove it."),
+        ('{"steps": true}', ": steps must be an integer, got true"),
+        ('{"steps": 9223372036854775808}', ": steps must be an integer, got 9223372036854775808"),
+        ('{"steps": 1, "loss": 1' + "0" * 99 + "}", ": loss must be a number, got 1" + "0" * 59),
+        ('{"steps": 1, "name": 2}', ": name must be a string, got 2"),
+        ('{"steps": 1, "ids": [2]}', ": ids must be an object, got [2]"),
+        ('{"steps": 1, "ids": {"a": [1, 4]}}', ": ids.a[1] must be an integer from 0 to 3, got 4"),
+        ('{"steps": 1, "starts": [{"host": "a"}]}', ": starts[0] has no began"),
+        ('{"steps": 1, "starts": [{"began": "12"}]}', ": starts[0].began must be a time such as"),
+    ],
+)
+def test_json_of_another_shape_is_one_line(content, told, tmp_path):
+    path = tmp_path / "f"
+    path.write_bytes(content if isinstance(content, bytes) else content.encode())
+    with pytest.raises(UserError, match=re.escape(f"{path}{told}")) as error:
+        read_json(path, KIND, "remove it")
+    assert "\n" not in str(error.value)
+    assert len(str(error.value)) < len(str(path)) + 200
+
+
+def test_json_that_cannot_be_read(tmp_path):
+    with pytest.raises(UserError, match=r"cannot be read: Is a directory\."):
+        read_json(tmp_path)
+    with pytest.raises(UserError, match=r"cannot be read: embedded null byte\."):
+        read_json("a\0b")
+    with pytest.raises(UserError, match=r"^the answer must be a list, got null\.$"):
+        parse_json("null", [str], "the answer")

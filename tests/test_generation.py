@@ -181,7 +181,20 @@ def test_what_is_left_out_is_counted_and_told(tmp_path):
     ]
 
 
-@pytest.mark.parametrize("content", ["", '{"kept"', "[]", '{"kept": 7}', '{"dropped": {}}'])
+@pytest.mark.parametrize(
+    "content",
+    [
+        "",
+        '{"kept"',
+        "[]",
+        '{"kept": 7}',
+        '{"dropped": {}}',
+        "[" * 10**5,
+        '{"kept": 7, "dropped": {"empty": "x"}}',
+        '{"kept": "7", "dropped": {}}',
+        '{"kept": 7, "dropped": [1]}',
+    ],
+)
 def test_damaged_counts_are_none(tmp_path, content):
     (tmp_path / "counts.digits-train.json").write_text(content)
     assert read_counts(tmp_path, "digits", "train") is None

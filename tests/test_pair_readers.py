@@ -81,6 +81,15 @@ def test_files_that_cannot_be_read(tmp_path):
         text_size(tmp_path / "absent")
 
 
+def test_a_line_without_end_is_no_text(tmp_path, suffix, monkeypatch):
+    monkeypatch.setattr(pair_readers, "_BLOCK", 100)
+    monkeypatch.setattr(pair_readers, "LINE_BYTES", 1000)
+    assert text_size(write(tmp_path / f"a{suffix}", ("x" * 999 + "\n") * 3)).lines == 3
+    path = write(tmp_path / f"b{suffix}", "x\n" + "x" * 1200)
+    with pytest.raises(UserError, match=r"b(\.gz)?, line 2: longer than"):
+        text_size(path)
+
+
 def test_parallel_files_are_parallel(tmp_path):
     two, three = write(tmp_path / "two", "1\n2\n"), write(tmp_path / "three", "1\n2\n3")
     with pytest.raises(UserError, match=r"two has 2 lines and .*three has 3: "):

@@ -7,6 +7,7 @@ import os
 import pty
 import signal
 import struct
+import sys
 import termios
 
 import pytest
@@ -14,6 +15,7 @@ import pytest
 from t2t_keras import progress
 from t2t_keras.decoding.text_files import LineProgress
 from t2t_keras.decoding.translator import BatchDone
+from t2t_keras.errors import for_terminal
 from t2t_keras.progress import CountProgress, StopRequests
 from t2t_keras.training.reporting import Speed, TrainingProgress
 
@@ -46,6 +48,16 @@ def test_on_a_terminal_one_line_is_rewritten(clock):
         "warning: line 3 is odd\n",
         "[####################] 0:00 left  40/40 sentences  200 tokens/s\n",
     ]
+
+
+def test_escapes_of_others_are_shown_and_not_obeyed(monkeypatch):
+    stream = Terminal()
+    monkeypatch.setattr("sys.stderr", for_terminal(stream))
+    print("file \033[2J", file=sys.stderr)
+    shown = LineProgress()
+    shown.say("name \r\033]0;x\a\x9b1m")
+    assert stream.getvalue() == "file \\x1b[2J\nname \\r\\x1b]0;x\\x07\\x9b1m\n"
+    assert for_terminal(io.StringIO()).write("\033") == 1
 
 
 LINE = "1:02:05 left  step 12300/250000  loss 3.217  4,033 tokens/s  epoch 1.25  lr 1.40e-03  5,120 padded"

@@ -1,14 +1,18 @@
 """t2t-keras-query against TensorFlow Serving's protocol, gRPC and REST, and a SavedModel."""
 
+import contextlib
 import http.server
 import io
 import json
+import os
+import re
 import socket
 import subprocess
 import sys
 import threading
 import time
 import urllib.request
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -18,11 +22,14 @@ import toy
 from t2t_keras.cli.query import answer_lines
 from t2t_keras.errors import UserError
 from t2t_keras.serving import SavedModel, TextClient, connect
+from t2t_keras.serving.models import Signature
 
 pytest.importorskip("tensorflow_serving", reason="tensorflow-serving-api is not installed")
 
 import grpc
 from prediction_service import ServedModel, grpc_server, rest_server
+from tensorflow.core.framework import tensor_pb2
+from tensorflow_serving.apis import get_model_metadata_pb2, predict_pb2
 
 STRINGS = tf.TensorSpec([None], tf.string)
 
@@ -150,6 +157,8 @@ def test_any_bytes_and_any_length_arrive(versions, grpc_address, rest_address):
 
 def test_encodes_for_t2ts_signature(versions, grpc_address, rest_address):
     class Letters:
+        vocab_size = 0x110000
+
         def encode(self, text):
             return [ord(letter) for letter in text]
 
@@ -166,14 +175,13 @@ def test_encodes_for_t2ts_signature(versions, grpc_address, rest_address):
 def test_reads_several_hypotheses_of_t2ts_signature():
     class Beams:
         def signature(self, name):
-            from t2t_keras.serving.models import Signature
-
             return Signature({"input": True}, ("outputs", "scores"))
 
         def predict(self, name, signature, inputs):
             return {"outputs": np.array([[[5, 1, 0], [6, 7, 1]]]), "scores": np.array([[-1.0, -2]])}
 
     class Numbers:
+        vocab_size = 10
         encode = staticmethod(lambda text: [5])
         decode = staticmethod(lambda ids: " ".join(map(str, ids)))
 
@@ -266,31 +274,202 @@ def test_server_that_takes_too_long():
     assert time.perf_counter() - start < 5
 
 
-def test_server_of_another_kind():
-    class Page(http.server.BaseHTTPRequestHandler):
+METADATA = {
+    "metadata": {
+        "signature_def": {
+            "signature_def": {
+                "serving_default": {
+                    "inputs": {"text": {"dtype": "DT_STRING"}},
+                    "outputs": {"translations": {}, "scores": {}},
+                }
+            }
+        }
+    }
+}
+
+
+@contextlib.contextmanager
+def rest_server_that_answers(answers):
+    """An address at which requests of a path that ends in a key get its value: JSON, or a function."""
+
+    class Handler(http.server.BaseHTTPRequestHandler):
         def do_GET(self):
-            self.send_response(200 if self.path.endswith("page/metadata") else 403)
+            found = [answers[end] for end in answers if self.path.endswith(end)]
+            self.send_response(200 if found else 403)
             self.end_headers()
-            self.wfile.write(b"<html>")
+            with contextlib.suppress(OSError):  # the client may have left
+                for answer in found:
+                    if callable(answer):
+                        answer(self.wfile)
+                    else:
+                        self.wfile.write(json.dumps(answer).encode())
+
+        def do_POST(self):
+            self.rfile.read(int(self.headers["Content-Length"]))
+            self.do_GET()
 
         def log_message(self, *args):
             pass
 
-    server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Page)
-    thread = threading.Thread(target=server.serve_forever)
+    server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    thread = threading.Thread(target=server.serve_forever, args=(0.02,))
     thread.start()
     try:
-        address = f"http://127.0.0.1:{server.server_address[1]}"
-        with pytest.raises(UserError, match="does not answer as TensorFlow Serving does"):
-            TextClient(connect(address, "page"))
-        with pytest.raises(
-            UserError, match="answers with 403 Forbidden, not as TensorFlow Serving"
-        ):
-            TextClient(connect(address, "other"))
+        yield f"http://127.0.0.1:{server.server_address[1]}"
     finally:
         server.shutdown()
         thread.join()
         server.server_close()
+
+
+@pytest.mark.parametrize(
+    ("answer", "told"),
+    [
+        (lambda file: file.write(b"<html>"), "its answer is not JSON: Expecting value"),
+        (lambda file: file.write(b"[" * 100_000), "its answer is not JSON: maximum recursion"),
+        ([], "its answer must be an object, got []"),
+        ({"metadata": 5}, "its answer: metadata must be an object, got 5"),
+        (
+            {"metadata": {"signature_def": {"signature_def": {"a": {"inputs": {"text": 3}}}}}},
+            "its answer: metadata.signature_def.signature_def.a.inputs.text must be an object",
+        ),
+    ],
+)
+def test_metadata_of_another_shape_are_one_line(answer, told):
+    answers = {"metadata": answer}
+    with rest_server_that_answers(answers) as address, pytest.raises(UserError) as caught:
+        TextClient(connect(address, "turner"))
+    assert f"does not answer as TensorFlow Serving does: {told}" in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("outputs", "told"),
+    [
+        (None, "its answer: outputs must be an object, got null"),
+        ({"scores": [[1.0]]}, "the answer has no translations"),
+        ({"translations": "ab", "scores": [[1.0]]}, 'translations must be a list, got "ab"'),
+        ({"translations": ["ab"], "scores": [[1.0]]}, 'translations[0] must be a list, got "ab"'),
+        ({"translations": [[5]], "scores": [[1.0]]}, "translations[0][0] must be a string, got 5"),
+        ({"translations": [["a"]], "scores": [["1"]]}, "scores[0][0] must be a number"),
+        ({"translations": [["a"]], "scores": [[10**400]]}, "scores[0][0] must be a number"),
+        ({"translations": [["a"]], "scores": [1]}, "scores[0] must be a list, got 1"),
+        ({"translations": [["a"]], "scores": [[1], [2]]}, "1 translations, 2 scores and 1 trunc"),
+        ({"translations": [["a"]], "scores": [[1, 2]]}, "not a score for each hypothesis"),
+        ({"translations": [], "scores": []}, "0 translations, 0 scores and 1 truncated of 1"),
+        (
+            {"translations": [["a"]], "scores": [[1]], "truncated": ["no"]},
+            'truncated[0] must be true or false, got "no"',
+        ),
+    ],
+)
+def test_an_answer_of_another_shape_is_one_line(outputs, told):
+    answers = {"metadata": METADATA, ":predict": {"outputs": outputs}}
+    with rest_server_that_answers(answers) as address, pytest.raises(UserError) as caught:
+        TextClient(connect(address, "turner")).translate(["x"])
+    assert told in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("outputs", "told"),
+    [
+        ([[[2**32 + 7]]], "outputs[0][0][0] must be an integer from 0 to 2147483647"),
+        ([[[-3]]], "outputs[0][0][0] must be an integer from 0 to 2147483647, got -3"),
+        ([[[1.5]]], "outputs[0][0][0] must be an integer from 0 to 2147483647, got 1.5"),
+    ],
+)
+def test_ids_that_are_none_are_not_answered(outputs, told):
+    metadata = json.loads(json.dumps(METADATA).replace("translations", "outputs"))
+    metadata = json.loads(json.dumps(metadata).replace('"text"', '"input"'))
+    encoder = SimpleNamespace(encode=lambda text: [5], decode=str, vocab_size=10)
+    answers = {"metadata": metadata, ":predict": {"outputs": {"outputs": outputs, "scores": [[1]]}}}
+    with rest_server_that_answers(answers) as address:
+        client = TextClient(
+            connect(address, "turner"), encoders={"inputs": encoder, "targets": encoder}
+        )
+        with pytest.raises(UserError, match=re.escape(told)):
+            client.translate(["x"])
+        answers[":predict"]["outputs"]["outputs"] = [[[5, 12, 1]]]  # 12: of `vocab_divisor`
+        assert client.translate(["x"])[0].texts == ["[5]"]
+
+
+def definitions(**fields):
+    """The metadata of a model with one signature, whose definition is packed as TensorFlow Serving does."""
+    found = get_model_metadata_pb2.SignatureDefMap()
+    found.signature_def["a"].inputs["text"].dtype = fields["dtype"]
+    answer = get_model_metadata_pb2.GetModelMetadataResponse()
+    answer.metadata["signature_def"].Pack(found)
+    return answer
+
+
+@pytest.mark.parametrize(
+    ("answer", "told"),
+    [
+        (get_model_metadata_pb2.GetModelMetadataResponse(), "has no metadata.signature_def"),
+        (definitions(dtype=999), "metadata.signature_def: "),
+    ],
+)
+def test_metadata_of_another_shape_over_grpc(monkeypatch, answer, told):
+    model = connect("localhost:1", "turner")
+    monkeypatch.setattr(model, "_call", lambda method, request: answer)
+    with pytest.raises(UserError, match=rf"not answer as TensorFlow Serving does: .*{told}"):
+        model.types()
+
+
+@pytest.mark.parametrize(
+    ("tensor", "told"),
+    [
+        ({"dtype": 7, "string_val": [b"a", b"b"], "shape": [1]}, "outputs.scores: "),
+        ({"dtype": 1, "tensor_content": b"abc", "shape": [1]}, "outputs.scores: "),
+        ({"dtype": 1, "float_val": [1.0], "shape": [2**20, 2**20]}, "has the shape"),
+        ({"dtype": 1, "float_val": [1.0], "shape": [-1]}, r"has the shape \[-1\]"),
+        ({"dtype": 999, "shape": [1]}, "outputs.scores: "),
+    ],
+)
+def test_an_answer_of_another_shape_over_grpc(monkeypatch, tensor, told):
+    answer = predict_pb2.PredictResponse()
+    shape = tensor.pop("shape")
+    answer.outputs["scores"].MergeFrom(tensor_pb2.TensorProto(**tensor))
+    for size in shape:
+        answer.outputs["scores"].tensor_shape.dim.add(size=size)
+    model = connect("localhost:1", "turner")
+    monkeypatch.setattr(model, "_call", lambda method, request: answer)
+    with pytest.raises(UserError, match=told):
+        model.predict("translate", Signature({"text": True}, ("scores",)), {"text": [b"x"]})
+
+
+def test_an_answer_that_trickles_ends_in_time():
+    def trickle(file):
+        for _ in range(100):
+            file.write(b" ")
+            file.flush()
+            time.sleep(0.1)
+
+    start = time.perf_counter()
+    with rest_server_that_answers({"metadata": trickle}) as address:
+        with pytest.raises(UserError, match=r"has not answered within 0\.4 seconds"):
+            TextClient(connect(address, "turner", timeout=0.4))
+        assert time.perf_counter() - start < 2
+
+
+def test_an_answer_without_end_is_not_kept():
+    def endless(file):
+        while True:
+            file.write(b" " * 2**20)
+
+    said = pytest.raises(UserError, match="its answer is longer than 16,777,216 bytes")
+    with rest_server_that_answers({"metadata": endless}) as address, said:
+        TextClient(connect(address, "turner"))
+
+
+def test_server_of_another_kind():
+    """A page, and an error that is none of TensorFlow Serving's."""
+    with rest_server_that_answers({"page/metadata": lambda file: file.write(b"<html>")}) as address:
+        with pytest.raises(UserError, match="does not answer as TensorFlow Serving does"):
+            TextClient(connect(address, "page"))
+        with pytest.raises(UserError, match="answers with 403 Forbidden, not as TensorFlow Serv"):
+            TextClient(connect(address, "forbidden"))
 
 
 def test_ports_taken_for_one_another(grpc_address, rest_address):
@@ -404,6 +583,20 @@ def test_what_is_typed_goes_on_after_a_mistake(versions, monkeypatch, capsys):
     monkeypatch.setattr(sys, "stdin", Lines("a\nno\nb\n", typed=False))
     with pytest.raises(UserError, match="Not no"):
         answer_lines(client)
+
+
+def test_escapes_of_a_translation_do_not_reach_a_terminal(versions):
+    """U+009B begins a terminal's command as ESC [ does."""
+    leader, follower = os.openpty()
+    command = [toy.programs() / "t2t-keras-query", f"--saved_model={versions / '10'}"]
+    text = "\x1b]0;title\x07\u009b31m\r"
+    done = subprocess.run([*command, f"--inputs_once={text}"], stdout=follower, check=False)
+    os.close(follower)
+    shown = os.read(leader, 10_000).decode()
+    os.close(leader)
+    assert done.returncode == 0
+    assert shown.split("\t")[2] == r"\x1b]0;title\x07\x9b31m\r"
+    assert not re.search("[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f]", shown)
 
 
 @pytest.mark.parametrize(

@@ -4,7 +4,14 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from t2t_keras.data.generation.records import Lists, columns, frame, serialize
+from t2t_keras.data.generation.records import (
+    Lists,
+    columns,
+    frame,
+    read_segment,
+    serialize,
+    write_piece,
+)
 from t2t_keras.errors import UserError
 
 
@@ -73,3 +80,23 @@ def test_an_empty_field_is_refused_with_the_number_of_its_example():
 def test_only_integers_are_stored(ids):
     with pytest.raises(UserError, match=r"^Example 5 holds something else than 64-bit integers"):
         columns({"inputs": [[1], ids]}, first_number=4)
+
+
+@pytest.mark.parametrize(
+    "damage",
+    [
+        lambda content: b"",
+        lambda content: content[:-1],
+        lambda content: b"[" * 10**5 + b"\n",
+        lambda content: content.replace(b'"rows": [2]', b'"rows": "x"'),
+        lambda content: content.replace(b'"|u1"', b'"object"'),
+        lambda content: content.replace(b'"rows": [2]', b'"rows": [10000000000000000000]'),
+    ],
+)
+def test_a_damaged_piece_is_named(tmp_path, damage):
+    path = tmp_path / "000000000000-digest"
+    write_piece(path, columns({"ids": [[1], [2, 3]]}), np.zeros(2, int), 1)
+    assert read_segment([path], 0)["ids"].values.tolist() == [1, 2, 3]
+    path.write_bytes(damage(path.read_bytes()))
+    with pytest.raises(UserError, match=f"^{path}.*: delete {tmp_path} and run again"):
+        read_segment([path], 0)

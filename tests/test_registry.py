@@ -158,6 +158,8 @@ def test_user_directory(empty, tmp_path):
         ("json", {"__init__.py": ""}, "has the name of a module that is already imported"),
         ("breaks", {"__init__.py": "\nimport no_such"}, "/__init__.py:2: ModuleNotFoundError: No"),
         ("syntax", {"__init__.py": "def"}, "failed: SyntaxError"),
+        ("leaves", {"__init__.py": "import sys; sys.exit(0)"}, "/__init__.py:1: SystemExit: 0"),
+        ("raises", {"__init__.py": "class A(BaseException): pass\nraise A(1)"}, ":2: A: 1"),
     ],
 )
 def test_wrong_user_directory(empty, tmp_path, name, files, message):

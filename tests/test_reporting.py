@@ -1,6 +1,7 @@
 """Reports of a run: the mean of the loss, a loss that diverges, curves and texts for TensorBoard."""
 
 import math
+import resource
 
 import numpy as np
 import pytest
@@ -9,6 +10,7 @@ from google.protobuf import struct_pb2
 from tensorflow.core.util import event_pb2
 
 from t2t_keras import protobuf, registry
+from t2t_keras.errors import UserError
 from t2t_keras.training.engine import Totals
 from t2t_keras.training.reporting import EventLog, LossRecord
 
@@ -104,6 +106,22 @@ def test_tensorboard_finds_settings_and_facts_of_a_run(tmp_path):
     assert fields["learning_rate_schedule"].string_value.startswith("constant*")
     assert fields["use_pad_remover"].bool_value is True
     assert len(fields) == len(registry.hparams("transformer_tiny").to_dict())
+
+
+@pytest.mark.parametrize("size", [0, 30, 2000])
+def test_a_full_disk_is_one_line(tmp_path, size):
+    """As a limit on the size of files: it is met when the file is made, flushed, or flushed again."""
+    _, most = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (size, most))
+    try:
+        with pytest.raises(UserError, match=rf"events in {tmp_path} cannot be written: ") as error:
+            log = EventLog(str(tmp_path))
+            for step in range(100):
+                log.write(step, {"loss": 1.0})
+                log.flush()
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (most, most))
+    assert "\n" not in str(error.value)
 
 
 def test_tensorboard_finds_curves(tmp_path):

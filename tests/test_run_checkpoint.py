@@ -126,6 +126,7 @@ def test_what_a_killed_process_left_is_removed_and_nothing_else(run, tmp_path):
         "evaluations.jsonl.77.incomplete",
     ):
         (tmp_path / name).write_bytes(b"half")
+    (tmp_path / "export.host.77.incomplete" / "assets").mkdir(parents=True)
     assert kept.restore_latest({"global_step": 0})["global_step"] == 2
     kept.clear_unfinished()
     assert sorted(path.name for path in tmp_path.iterdir()) == whole

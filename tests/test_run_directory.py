@@ -1,16 +1,24 @@
 """The settings beside checkpoints, of a run or of tensor2tensor, when a training goes on."""
 
 import json
+import random
 import shutil
 from pathlib import Path
 
 import golden
+import mutations
 import numpy as np
 import pytest
+import run_files
 
 from t2t_keras import checkpoints, registry
+from t2t_keras.checkpoints.average import choose_place
 from t2t_keras.checkpoints.run_directory import left_out_of_t2t
 from t2t_keras.errors import UserError
+from t2t_keras.inspection.runs import read_run, run_summary
+from t2t_keras.training.evaluation import EvaluationHistory
+from t2t_keras.training.reporting import RunRecord
+from t2t_keras.training.run_checkpoint import read_best
 from t2t_keras.transformer import Transformer
 
 OLD = (
@@ -109,3 +117,98 @@ def test_what_matters_in_training_alone_does_not_keep_a_model_from_decoding(tmp_
     recorded, _ = checkpoints.read_settings(str(tmp_path))
     with pytest.raises(UserError, match=r"initializer must be one of .*, got 'normal'"):
         Transformer(recorded, source_vocab_size=9, target_vocab_size=9)
+
+
+# Files that are damaged
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "told"),
+    [
+        ("run.json", "[" * 100_000, "run.json is not JSON: maximum recursion depth"),
+        ("run.json", "[1]", r"run.json must be an object, got \[1\]"),
+        ("run.json", '{"starts": {}}', r"run.json: starts must be a list, got {}"),
+        (
+            "run.json",
+            '{"starts": [{"started": 5}]}',
+            r"run.json: starts\[0\] has no started_seconds",
+        ),
+        ("run.json", '{"averages": {"a": "b"}}', r"run.json: averages.a must be a list"),
+        ("run.json", '{"source_vocab_size": 0}', r"run.json: source_vocab_size must be an integer"),
+        ("hparams.json", "[" * 100_000, "hparams.json is not JSON: maximum recursion depth"),
+        ("hparams.json", "5", "hparams.json must be an object, got 5"),
+        (
+            "hparams.json",
+            '{"num_heads": [2]}',
+            r"hparams.json: hparam num_heads must be an integer",
+        ),
+        (
+            "hparams.json",
+            '{"dropout": null, "hidden_size": 1e99}',
+            "hparams.json: hparam .* must be",
+        ),
+        ("best", "", "best must hold the name of a checkpoint, got ''"),
+        ("best", b"\xff", r"best cannot be read \(it is not UTF-8\): remove it to go on"),
+        ("best", "../x", "best must hold the name of a checkpoint, got '../x'"),
+        ("checkpoint", "", "checkpoint names no checkpoint: remove it"),
+        ("checkpoint", b"\xff\xfe", "checkpoint names no checkpoint: remove it"),
+        ("checkpoint", "model.ckpt-2", "checkpoint names no checkpoint: remove it"),
+        (
+            "flags.txt",
+            "--worker_gpu=many",
+            "flags.txt: --worker_gpu must be an integer, got 'many'",
+        ),
+    ],
+)
+def test_a_damaged_file_is_named_with_its_field(name, content, told, tmp_path):
+    run_files.write_run(tmp_path)
+    (tmp_path / name).write_bytes(content if isinstance(content, bytes) else content.encode())
+    if name == "flags.txt":
+        (tmp_path / "run.json").unlink()
+    with pytest.raises(UserError, match=told) as error:
+        read_all(tmp_path)
+    assert "\n" not in str(error.value)
+
+
+def read_all(directory):
+    """Reads the small files of a run as every command does."""
+    checkpoints.resolve(str(directory))
+    hp, run = checkpoints.read_settings(str(directory))
+    EvaluationHistory(str(directory), until=10**9).best("loss")
+    read_best(str(directory))
+    left_out_of_t2t(str(directory), hp or registry.hparams(OLD), "p", 1)
+    replicas = (run.get("starts") or [{}])[-1].get("replicas")
+    record = RunRecord(str(directory), write=False, replicas=replicas)
+    record.note(step=record.first_started)
+    choose_place(str(directory / "averaged.ckpt"), [str(directory / "model.ckpt-200")])
+    run_summary([read_run(str(directory))], 0.0)
+
+
+EVENTS = run_files.events_file(Path(), run_files.BEGUN).name
+FILES = (
+    *("run.json", "hparams.json", "evaluations.jsonl", "checkpoint", "best", "flags.txt"),
+    EVENTS,
+)
+
+
+@pytest.mark.parametrize("name", FILES)
+def test_damaged_by_chance_they_are_read_or_refused(name, tmp_path):
+    """`T2T_KERAS_MUTATIONS=10000` tries as many of each."""
+    run_files.write_run(tmp_path)
+    (tmp_path / "checkpoint").write_text('model_checkpoint_path: "model.ckpt-200"\n')
+    (tmp_path / "flags.txt").write_text("--train_steps=400\n--worker_gpu=1\n--problem=p\n")
+    if name == "flags.txt":
+        (tmp_path / "run.json").unlink()
+    chance, refused = random.Random(name), 0
+    for content in mutations.mutations((tmp_path / name).read_bytes(), chance):
+        (tmp_path / name).write_bytes(content)
+        try:
+            read_all(tmp_path)
+        except UserError as error:
+            refused += 1
+            assert "\n" not in str(error), content
+        except BaseException:
+            (tmp_path.parent / f"{name}.failed").write_bytes(content)
+            raise
+    # What is whole of a file of events is read.
+    assert (refused == 0) if name == EVENTS else 0 < refused < mutations.NUMBER

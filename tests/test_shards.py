@@ -12,6 +12,7 @@ from corpus_files import write_shards
 
 from t2t_keras import progress
 from t2t_keras.data import shards as shard_files
+from t2t_keras.data.generation.records import Lists, frame
 from t2t_keras.data.shards import count_examples, find_shards, read_index, shard_paths, write_index
 from t2t_keras.errors import UserError
 
@@ -210,12 +211,21 @@ def test_a_damaged_shard_is_found_while_there_is_no_index(shards, place):
         read_index(shards[0], "toy", "train")
 
 
-@pytest.mark.parametrize("record", [b"not an example", b""])
+@pytest.mark.parametrize("record", [b"not an example", b"", b"\xff\xfe is quoted by TensorFlow"])
 def test_records_of_another_kind(tmp_path, record):
     path = tmp_path / "toy-dev-00000-of-00001"
     with tf.io.TFRecordWriter(str(path)) as writer:
         writer.write(record)
     with pytest.raises(UserError, match=f"{path} does not hold tf.Examples"):
+        read_index(tmp_path, "toy", "dev")
+
+
+def test_a_record_that_claims_more_than_there_is(tmp_path):
+    """With the right checksum, so that TensorFlow makes room for it."""
+    path = tmp_path / "toy-dev-00000-of-00001"
+    length = np.frombuffer((2**62).to_bytes(8, "little"), np.uint8)
+    path.write_bytes(length.tobytes() + frame(Lists(length, np.array([8]))).values.tobytes()[-4:])
+    with pytest.raises(UserError, match=f"{path} is truncated or corrupt .a record of 4,611,686,"):
         read_index(tmp_path, "toy", "dev")
 
 

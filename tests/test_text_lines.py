@@ -5,7 +5,7 @@ import gzip
 import pytest
 
 from t2t_keras.errors import UserError
-from t2t_keras.text import iterate_lines, read_lines
+from t2t_keras.text import iterate_lines, lines, read_lines
 
 
 @pytest.mark.parametrize(
@@ -49,3 +49,26 @@ def test_names_the_file_that_cannot_be_read(tmp_path):
     ):
         with pytest.raises(UserError, match=message):
             read_lines(path)
+
+
+def test_a_bomb_of_one_line_is_left_off(tmp_path):
+    """10 GB of zeros in 10 MB."""
+    path = tmp_path / "text.gz"
+    path.write_bytes(gzip.compress(bytes(2**27)) * 80)
+    with pytest.raises(UserError, match=r"text\.gz, line 1: longer than 67,108,864 bytes"):
+        read_lines(path)
+
+
+def test_a_bomb_of_many_lines_is_left_off(tmp_path, monkeypatch):
+    monkeypatch.setattr(lines, "most_unpacked", lambda stored_bytes: 100_000)
+    path = tmp_path / "text.gz"
+    path.write_bytes(gzip.compress(b"a\n" * 50_000))
+    assert len(read_lines(path)) == 50_000
+    path.write_bytes(gzip.compress(b"a\n" * 80_000))
+    with pytest.raises(UserError, match=r"text\.gz grows to more than 100,000 bytes"):
+        read_lines(path)
+
+
+def test_text_may_be_64_times_as_large_as_its_file():
+    assert lines.most_unpacked(10) == 2**28
+    assert lines.most_unpacked(10**9) == 64 * 10**9

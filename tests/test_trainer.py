@@ -248,6 +248,15 @@ def test_records_how_far_it_is_and_what_took_how_long_while_it_trains(whole):
     assert sum(last.values()) < (times[1] - times[0]).total_seconds() + 1
 
 
+def test_events_that_cannot_be_written_are_recorded_as_the_end(data_dir, tmp_path):
+    (tmp_path / "eval").write_text("in the way")
+    with pytest.raises(UserError, match=rf"events in {tmp_path}/eval cannot be written: "):
+        trainer(data_dir, tmp_path, 12).run()
+    assert ending(tmp_path).startswith("events in ")
+    (tmp_path / "eval").unlink()
+    assert "loss" in trainer(data_dir, tmp_path, 0).run()
+
+
 @pytest.mark.parametrize(
     ("error", "said", "told"),
     [

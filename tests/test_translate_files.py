@@ -137,6 +137,25 @@ def test_neither_shards_without_a_note_nor_without_a_vocabulary_are_taken(files,
         generate(tmp_path / "data", files)
 
 
+@pytest.mark.parametrize(
+    ("note", "told"),
+    [
+        ("[]", " must be an object, got []"),
+        ('{"dev": 5}', ": dev must be an object, got 5"),
+        ('{"dev": {"from": "a"}}', ": dev has no identity"),
+        ('{"dev": {"from": 5, "identity": []}}', ": dev.from must be a string, got 5"),
+        ("[" * 10**5, " is not JSON: maximum recursion depth"),
+    ],
+)
+def test_a_note_of_another_shape_is_one_line(files, tmp_path, note, told):
+    (tmp_path / "data").mkdir()
+    (tmp_path / "data" / "source.translate_files.json").write_text(note)
+    with pytest.raises(UserError) as caught:
+        generate(tmp_path / "data", files)
+    assert f"source.translate_files.json{told}" in str(caught.value)
+    assert "delete it with the data beside it" in str(caught.value)
+
+
 def test_a_vocabulary_that_was_put_there_is_used(files, tmp_path):
     generate(tmp_path / "one", files, vocab_size=60)
     given = (tmp_path / "one" / VOCABULARY).read_bytes()

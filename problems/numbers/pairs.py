@@ -340,7 +340,7 @@ def _draw_price(rng: Random) -> Value:
 
 def _price(rng: Random, whole: int, cents: int) -> Pair:
     """Words a price: twelve euros and ninety cents, zwölf Euro und neunzig Cent."""
-    parts = [(whole, rng.choice(NOUNS["currencies"])), (cents, *NOUNS["cents"])]
+    parts = [(whole, rng.choice(NOUNS["currencies"])), (cents, NOUNS["cents"][0])]
     source, target = _sum_of(*(part for part in parts if part[0]))
     kind, goods = rng.random(), rng.choice(NOUNS["goods"])
     target |= {"goods": goods.english, "the_goods": goods.the("nom" if kind < 0.3 else "acc")}

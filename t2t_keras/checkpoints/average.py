@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import os
 import re
-import shutil
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
@@ -14,23 +13,25 @@ import numpy as np
 
 from t2t_keras.checkpoints.names import SCOPE, is_slot
 from t2t_keras.checkpoints.run_directory import (
+    AVERAGES,
     HPARAMS_FILE,
     INFERENCE_ONLY,
     RUN_FILE,
     read_settings,
 )
 from t2t_keras.checkpoints.t2t import (
+    STATE_FILE,
     checkpoints_in,
     each_variable,
     require_whole,
     resolve,
+    state_text,
     step_in_name,
     variable_shapes,
     write,
-    write_state,
 )
 from t2t_keras.errors import UserError
-from t2t_keras.files import atomic_write, locked_directory, open_locked, write_json, writing
+from t2t_keras.files import json_text, locked_directory, locked_name, writing
 from t2t_keras.network_settings import INFERENCE_SETTINGS
 
 STEP = "global_step"
@@ -74,9 +75,7 @@ def average(prefixes: Sequence[str], output: str) -> int:
     mean = {name: (sums.pop(name) / len(prefixes)).astype(np.float32) for name in list(sums)}
     with place.locked():
         place = choose_place(output, prefixes)  # another average may have been written meanwhile
-        place.write_settings()
-        write(output, {**mean, STEP: np.asarray(step, np.int64)})
-        place.point_to_result()
+        write(output, {**mean, STEP: np.asarray(step, np.int64)}, place.beside())
     return step
 
 
@@ -114,9 +113,6 @@ def _require_shapes(first: Mapping, other: Mapping, first_prefix: str, prefix: s
 
 # Settings beside an average
 
-
-AVERAGES = "averages"
-"""In `run.json`: the checkpoints of each average in the directory, by the name of the average."""
 
 _IDENTITY = ("problem", "model", "source_vocab_size", "target_vocab_size", "target_space_id")
 _OF_A_RUN = re.compile(r"model\.ckpt-\d+")
@@ -197,32 +193,26 @@ class AveragePlace:
                 with locked_directory(self.directory):
                     yield
             else:
-                path = os.path.join(self.directory, self.name)
-                with open_locked(path + ".lock", path) as file:
+                with locked_name(os.path.join(self.directory, self.name)):
                     yield
-                    os.remove(file.name)
 
-    def write_settings(self) -> None:
-        """Writes `hparams.json` and `run.json`, if the directory is for averages."""
+    def beside(self) -> dict[str, str]:
+        """Returns the files of a directory of averages that belong to the average: name -> text.
+
+        They are its settings, and TensorFlow's file that makes it the latest checkpoint. Without settings
+        those of the average that this one replaces are to be removed: their text is "".
+        """
         if not self.own:
-            return
-        source = os.path.dirname(self._prefixes[-1])
-        _, run = read_settings(source)
-        averages = {**self.others, self.name: self._prefixes}
-        run = {**run, INFERENCE_ONLY: True, AVERAGES: averages}
-        target = Path(self.directory)
-        with writing(target):
-            write_json(target / RUN_FILE, run)
-            if os.path.exists(os.path.join(source, HPARAMS_FILE)):
-                with atomic_write(target / HPARAMS_FILE) as partial:
-                    shutil.copyfile(os.path.join(source, HPARAMS_FILE), partial)
-            else:  # what is there is of an average that this one replaces
-                (target / HPARAMS_FILE).unlink(missing_ok=True)
-
-    def point_to_result(self) -> None:
-        """Makes the average the latest checkpoint of the directory, if that is for averages."""
-        if self.own:
-            write_state(self.directory, [*self.others, self.name])
+            return {}
+        source = Path(self._prefixes[-1]).parent
+        _, run = read_settings(str(source))
+        run = {**run, INFERENCE_ONLY: True, AVERAGES: {**self.others, self.name: self._prefixes}}
+        settings = source / HPARAMS_FILE
+        return {
+            RUN_FILE: json_text(run),
+            HPARAMS_FILE: settings.read_text("utf-8") if settings.exists() else "",
+            STATE_FILE: state_text([*self.others, self.name]),
+        }
 
     def _checkpoints_there(self) -> bool:
         if not os.path.isdir(self.directory):

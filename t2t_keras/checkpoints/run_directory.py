@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
-import json
+import datetime
 import os
+import re
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 from t2t_keras import registry
+from t2t_keras.allowed_values import SettingError
 from t2t_keras.checkpoints.t2t import assign, read, resolve
 from t2t_keras.errors import UserError
-from t2t_keras.files import changes, write_json, writing
+from t2t_keras.files import changes, finish_publishing, read_json, write_json, writing
 from t2t_keras.network_settings import INFERENCE_SETTINGS, for_inference
 from t2t_keras.setting_table import OTHER_NETWORK, OTHER_TRAINING, SETTINGS
 from t2t_keras.settings import HParams
@@ -32,6 +34,36 @@ RUN_FILE = "run.json"
 
 INFERENCE_ONLY = "inference_only"
 """Key in `run.json` beside averages, which cannot be trained on."""
+
+AVERAGES = "averages"
+"""In `run.json`: the checkpoints of each average in the directory, by the name of the average."""
+
+STARTS = "starts"
+"""In `run.json`: the starts of the run, see `RunRecord`."""
+
+_COUNT, _SIZE = range(2**63), range(1, 2**31)
+_START = {
+    "started": datetime.datetime,
+    "started_seconds": _COUNT,
+    "noted?": datetime.datetime,
+    "ended?": str,
+    "host": str,
+    "process?": _SIZE,
+    "replicas": _SIZE,
+    "command?": str,
+    "versions?": {str: str},
+    "seconds?": {str: float},
+    **dict.fromkeys(("train_steps?", "from_step?", "step?"), _COUNT),
+}
+_RUN = {
+    **dict.fromkeys(("problem?", "model?", "hparams_set?", "precision?"), str),
+    **dict.fromkeys(("source_vocab_size?", "target_vocab_size?"), _SIZE),
+    "target_space_id?": range(2**31),
+    "inference_only?": bool,
+    "averages?": {str: [str]},
+    "starts?": [_START],
+}
+"""What is read of `run.json`."""
 
 
 def write_settings(directory: str, hp: HParams, run: Mapping[str, Any]) -> None:
@@ -89,7 +121,7 @@ def left_out_of_t2t(directory: str, hp: HParams, problem: str, replicas: int) ->
     path = os.path.join(directory, HPARAMS_FILE)
     if not os.path.exists(path) or os.path.exists(os.path.join(directory, RUN_FILE)):
         return []
-    theirs = _read_json(path)
+    theirs = read_json(path)
     left_out = [
         f"{name}={theirs[name]} ({SETTINGS[name].inert})"
         for name in OTHER_TRAINING
@@ -105,7 +137,7 @@ def left_out_of_t2t(directory: str, hp: HParams, problem: str, replicas: int) ->
     if flags.get("problem", problem) != problem:
         left_out.append(f"--problem={flags['problem']} (it is {problem} now)")
     gpus, workers = (flags.get(name, "1") for name in ("worker_gpu", "worker_replicas"))
-    if gpus.isdigit() and workers.isdigit() and max(1, int(gpus) * int(workers)) != replicas:
+    if max(1, int(gpus) * int(workers)) != replicas:
         left_out.append(
             f"--worker_gpu={gpus} --worker_replicas={workers} (batches of a step now: {replicas})"
         )
@@ -118,12 +150,20 @@ def read_settings(directory: str) -> tuple[HParams | None, dict[str, Any]]:
     Returns:
         The settings (None if the directory has none) and the content of `run.json` (empty if absent).
     """
+    finish_publishing(directory)
     hparams_path, run_path = (os.path.join(directory, n) for n in (HPARAMS_FILE, RUN_FILE))
     hp = None
     if os.path.exists(hparams_path):
-        hp, _ = HParams.from_t2t_json(_read_json(hparams_path))
-    run = _read_json(run_path) if os.path.exists(run_path) else {}
+        hp = _recorded_settings(hparams_path)
+    run = read_json(run_path, _RUN) if os.path.exists(run_path) else {}
     return hp.named(run.get("hparams_set", "")) if hp else None, run
+
+
+def _recorded_settings(path: str) -> HParams:
+    try:
+        return HParams.from_t2t_json(read_json(path))[0]
+    except SettingError as error:
+        raise UserError(f"{path}: {error}.") from error
 
 
 def describe(model: Transformer) -> dict[str, Any]:
@@ -212,11 +252,15 @@ def _require_network(recorded: HParams, directory: str) -> None:
 def flags_of_t2t(directory: str) -> dict[str, str]:
     """Reads the flags that t2t-trainer writes beside a run; none if it wrote none."""
     path = Path(directory) / "flags.txt"
-    if not path.exists():
+    if not path.is_file():
         return {}
     lines = path.read_text("utf-8", "replace").splitlines()
     pairs = (line.removeprefix("--").partition("=") for line in lines)
-    return {name: value for name, _, value in pairs if value}
+    flags = {name: value for name, _, value in pairs if value}
+    for name in ("train_steps", "worker_gpu", "worker_replicas"):
+        if not re.fullmatch("[0-9]{1,18}", flags.get(name, "1")):
+            raise UserError(f"{path}: --{name} must be an integer, got {flags[name]!r}.")
+    return flags
 
 
 def _differences(
@@ -229,7 +273,7 @@ def _differences(
     old = old_hp.to_dict() if old_hp else {}
     added = [name for name in hp if name not in SETTINGS]
     if added:
-        written = _read_json(os.path.join(directory, HPARAMS_FILE))
+        written = read_json(os.path.join(directory, HPARAMS_FILE))
         old |= {name: written[name] for name in added if name in written}
     pairs = {
         name: (theirs, mine)
@@ -247,13 +291,3 @@ def _differences(
 def _changes(pairs: Mapping[str, tuple[Any, Any]]) -> list[str]:
     before, now = ({name: pair[i] for name, pair in pairs.items()} for i in (0, 1))
     return changes(before, now)
-
-
-def _read_json(path: str) -> dict[str, Any]:
-    try:
-        with open(path, encoding="utf-8") as file:
-            return json.load(file)
-    except OSError as error:
-        raise UserError(f"{path} cannot be read: {error.strerror}.") from error
-    except ValueError as error:
-        raise UserError(f"{path} is not JSON: {error}.") from error

@@ -10,6 +10,7 @@ import contextlib
 import glob
 import json
 import os
+import platform
 import re
 import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -20,11 +21,17 @@ import numpy as np
 
 from t2t_keras.checkpoints.names import SCOPE, is_slot, is_table, split_table, t2t_variables
 from t2t_keras.errors import UserError
-from t2t_keras.files import publish, write_text
+from t2t_keras.files import (
+    finish_publishing,
+    is_publishing,
+    publish,
+    publish_together,
+    write_text,
+)
 
 _TABLE_SHARD = re.compile(r"^(.*/symbol_modality_[^/]+/[^/]+)/weights_(\d+)(/[^/]+)?$")
 
-_INDEX = re.compile(r"(?P<name>.*-(?P<step>\d+))\.index$")
+_INDEX = re.compile(r"(?P<name>(?!\.).*-(?P<step>\d+))\.index$")  # hidden ones are unfinished
 
 
 def read(path: str) -> dict[str, np.ndarray]:
@@ -119,19 +126,36 @@ def resolve(path: str) -> str:
             file names, or else the one with the highest step.
     """
     path = path.removesuffix(".index")
+    finish_publishing(path if os.path.isdir(path) else os.path.dirname(path))
     if os.path.exists(path + ".index"):
         return path
     if os.path.isdir(path):
-        import tensorflow as tf
-
-        # Not `latest_checkpoint`, which takes the directory for a pattern.
-        state = tf.train.get_checkpoint_state(path)
-        if state and os.path.exists(state.model_checkpoint_path + ".index"):
-            return state.model_checkpoint_path
+        latest = _latest(path)
+        if os.path.exists(latest + ".index"):
+            return latest
         if found := checkpoints_in(path):
             return found[-1]
         raise UserError(f"no checkpoint in directory {path}: train first, or name another.")
     raise UserError(f"no checkpoint at {path}: expected {path}.index, or a directory of them.")
+
+
+def _latest(directory: str) -> str:
+    """Returns the prefix that the file `checkpoint` names; "" without such a file."""
+    import tensorflow as tf
+
+    path = os.path.join(directory, STATE_FILE)
+    if not os.path.exists(path):
+        return ""
+    try:
+        # Not `latest_checkpoint`, which takes the directory for a pattern.
+        state = tf.train.get_checkpoint_state(directory)
+    except ValueError:  # it is empty, or not UTF-8
+        state = None
+    if state is None:
+        raise UserError(
+            f"{path} names no checkpoint: remove it, and the one of most steps is taken."
+        )
+    return state.model_checkpoint_path
 
 
 def checkpoints_in(directory: str, start: str = "") -> list[str]:
@@ -147,17 +171,25 @@ def step_in_name(prefix: str) -> int:
     return int(digits[1]) if digits else 0
 
 
-def write(path: str, arrays: Mapping[str, Any]) -> None:
+def write(path: str, arrays: Mapping[str, Any], beside: Mapping[str, str] = {}) -> None:
     """Writes variables by name, atomically: a reader finds the old checkpoint or all of the new.
 
     Its files are `path.index` and `path.data-00000-of-00001`, as tensor2tensor names them. Only where
     a checkpoint is replaced are the data files those of two or three parts, since the old index
     refers to the old names until the new one takes its place.
+
+    Args:
+        path: prefix of the checkpoint.
+        arrays: the variables.
+        beside: text of files in the directory that belong to the checkpoint and are replaced with it; a
+            file of no text is removed.
     """
     import tensorflow as tf
 
     directory = os.path.dirname(path) or "."
-    unfinished = os.path.join(directory, f".{os.path.basename(path)}.unfinished")
+    name = os.path.basename(path)
+    leftovers = os.path.join(directory, f".{name}.unfinished")
+    unfinished = f"{leftovers}.{platform.node()}.{os.getpid()}"
     try:
         os.makedirs(directory, exist_ok=True)
         old = _data_files(path)
@@ -177,8 +209,11 @@ def write(path: str, arrays: Mapping[str, Any]) -> None:
             checkpoint_prefixes=parts, destination_prefix=unfinished, delete_old_dirs=False
         )
         data = [file for file in _data_files(unfinished) if _is_of(len(parts), file)]
-        written = [*data, unfinished + ".index"]  # which makes the others findable
-        publish({Path(name): Path(path + name.removeprefix(unfinished)) for name in written})
+        index = unfinished + ".index"  # which makes the others findable
+        written = data if beside else [*data, index]
+        publish({Path(file): Path(path + file.removeprefix(unfinished)) for file in written})
+        if beside:
+            _publish_with(index, f"{name}.index", beside)
         for file in old:
             if not _is_of(len(parts), file):
                 os.remove(file)
@@ -186,8 +221,20 @@ def write(path: str, arrays: Mapping[str, Any]) -> None:
         reason = str(error).split("\n", 1)[0]
         raise UserError(f"checkpoint {path} cannot be written: {reason}") from error
     finally:
-        for file in glob.glob(glob.escape(unfinished) + "*"):
-            os.remove(file)
+        if not is_publishing(directory):
+            for file in glob.glob(glob.escape(leftovers) + "*"):
+                os.remove(file)
+
+
+def _publish_with(index: str, name: str, beside: Mapping[str, str]) -> None:
+    """Gives a finished index its name, and at once the files beside it their texts."""
+    names = {name: os.path.basename(index)}
+    for other, text in beside.items():
+        partial = Path(f"{index}.{other}")
+        names[other] = partial.name if text else ""
+        if text:
+            partial.write_text(text, "utf-8")
+    publish_together(Path(index).parent, names)
 
 
 def _data_files(prefix: str) -> list[str]:
@@ -199,15 +246,23 @@ def _is_of(parts: int, data_file: str) -> bool:
     return data_file.endswith(f"-of-{parts:05d}")
 
 
+STATE_FILE = "checkpoint"  # TensorFlow's
+
+
 def write_state(directory: str, names: Sequence[str]) -> None:
-    """Writes TensorFlow's `checkpoint` file.
+    """Writes the file `checkpoint`; see `state_text`."""
+    write_text(Path(directory) / STATE_FILE, state_text(names))
+
+
+def state_text(names: Sequence[str]) -> str:
+    """Returns the text of TensorFlow's file `checkpoint`.
 
     Args:
         names: of the checkpoints there, oldest first; the last is the latest checkpoint.
     """
     lines = [f"model_checkpoint_path: {json.dumps(names[-1])}"]
     lines += [f"all_model_checkpoint_paths: {json.dumps(name)}" for name in names]
-    write_text(Path(directory) / "checkpoint", "\n".join(lines) + "\n")
+    return "\n".join(lines) + "\n"
 
 
 def load_t2t(model, path: str) -> int:

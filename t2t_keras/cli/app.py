@@ -6,6 +6,7 @@ import contextlib
 import glob
 import importlib.abc
 import importlib.util
+import math
 import os
 import re
 import sys
@@ -15,10 +16,12 @@ from typing import Any
 from absl import app, flags
 
 from t2t_keras import __version__, registry, t2t_names
+from t2t_keras.allowed_values import INT32
 from t2t_keras.cli import options
-from t2t_keras.errors import UserError, nearest
+from t2t_keras.errors import UserError, for_terminal, nearest
 
 _BROKEN_PIPE = 141  # a shell's
+_SHOWN = 100  # characters of a wrong value
 _HELP = {"--help", "-help", "-h", "-?", "--helpshort"}
 
 
@@ -38,6 +41,7 @@ def start(
         required: names of the flags that stand first in the help, which begins with the docstring of
             `main`'s module.
     """
+    sys.stdout, sys.stderr = map(for_terminal, (sys.stdout, sys.stderr))
     try:
         _run(main, list(sys.argv if argv is None else argv), required)
         sys.stdout.flush()
@@ -75,6 +79,8 @@ def _run(main: Callable[[list[str]], None], argv: list[str], required: Sequence[
     except SystemExit:
         return  # --helpfull or --helpxml has answered; absl would exit with 1
     try:
+        _require_plain_numbers()
+        _tell_repeated(program)
         options.require_model()
         _require_done_anyway(ours)
         if flags.FLAGS.registry_help or ("list" in flags.FLAGS and flags.FLAGS.list):
@@ -85,14 +91,37 @@ def _run(main: Callable[[list[str]], None], argv: list[str], required: Sequence[
         _fail(program, str(error))
     except KeyboardInterrupt:
         sys.exit(130)
-    except Exception as error:
+    except (Exception, SystemExit) as error:  # a user's own code may raise either
         if told := registry.error_of_user_code(error):
             _fail(program, str(told))
         if wrapped := re.search(
             r"\bUserError: (.*)", str(error)
         ):  # by TensorFlow, in a tf.data pipeline
             _fail(program, wrapped[1])
+        if isinstance(error, OSError) and not isinstance(error, BrokenPipeError):
+            name = f"{error.filename}: " if error.filename else ""
+            _fail(program, f"{name}{error.strerror or error}.")  # most often of a full disk
         raise
+
+
+def _require_plain_numbers() -> None:
+    """Refuses what no flag means, whatever its range: NaN, infinity and more than 32 bits."""
+    for name in flags.FLAGS:
+        value, parser = flags.FLAGS[name].value, flags.FLAGS[name].parser
+        if isinstance(value, float) and not math.isfinite(value):
+            raise UserError(f"flag --{name}={value}: {value} is not {parser.syntactic_help}.")
+        most = max(INT32, getattr(parser, "upper_bound", None) or 0)
+        if isinstance(value, int) and abs(value) > most:
+            raise UserError(f"flag --{name}={str(value)[:_SHOWN]}: {most} is the most.")
+
+
+def _tell_repeated(program: str) -> None:
+    """Says which of a flag's values counts if it has been given several times."""
+    for name in flags.FLAGS:
+        flag = flags.FLAGS[name]
+        if flag.present > 1:
+            told = f"--{name} is given {flag.present} times; the last counts: {flag.value}"
+            print(f"{program}: {told}", file=sys.stderr)
 
 
 def help_text(main: Callable[[list[str]], None], program: str, required: Sequence[str]) -> str:

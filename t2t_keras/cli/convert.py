@@ -30,7 +30,10 @@ def define_flags() -> None:
         "output_path", None, "Result: a name that ends in .keras, or a checkpoint's prefix."
     )
     flags.DEFINE_integer(
-        "target_space_id", 0, "Row of the target-space table; T2T's translation uses 0."
+        "target_space_id",
+        0,
+        "Row of the target-space table; T2T's translation uses 0.",
+        lower_bound=0,
     )
 
 
@@ -93,8 +96,8 @@ def load_keras(path: str):
 
     try:
         model = keras.models.load_model(path, compile=False)
-    except (OSError, ValueError, TypeError) as error:  # TypeError: a class that is not registered
-        reason = str(error).split("\n", 1)[0]
+    except Exception as error:  # whatever Keras and its readers make of a damaged file
+        reason = str(error).split("\n", 1)[0] or type(error).__name__
         raise UserError(f"{path} cannot be read: {reason}") from error
     if not isinstance(model, Transformer):
         raise UserError(f"{path} holds a {type(model).__name__}, not a Transformer.")

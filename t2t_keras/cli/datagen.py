@@ -29,7 +29,9 @@ def define_flags() -> None:
     flags.DEFINE_list("problem", [], "Names of the problems to generate, separated by commas.")
     flags.DEFINE_string("data_dir", None, "Directory for vocabularies and shards.")
     options.define_tmp_dir()
-    flags.DEFINE_integer("random_seed", 429459, "Seed of the order of the examples.")
+    flags.DEFINE_integer(
+        "random_seed", 429459, "Seed of the order of the examples.", 0, options.MOST_SEED
+    )
     options.define_processes()
     options.define_usr_dir()
     options.define_cleaning()

@@ -27,6 +27,11 @@ FLAGS = flags.FLAGS
 
 _STANDARD = "-"  # input or output
 _EXIT_CODES = {"SIGINT": 130, "SIGTERM": 143}  # a shell's
+_OF_SEARCH = (  # decode hparams
+    *("beam_size", "alpha", "extra_length", "min_length", "return_beams", "write_beam_scores"),
+    *("sampling_method", "sampling_temp", "sampling_keep_top_k", "sampling_keep_top_p"),
+    *("sampling_seed", "logits_processors"),
+)
 _RESULTS = {"decode_from_file": "translations", "score_file": "scores"}
 
 
@@ -98,8 +103,13 @@ def translate_file(settings) -> None:
 
 def score_file(settings) -> None:
     """Scores the lines of --score_file."""
-    from t2t_keras.decoding import PairScorer
+    from t2t_keras.decoding import DecodeSettings, PairScorer
 
+    given = [
+        name for name in _OF_SEARCH if getattr(settings, name) != getattr(DecodeSettings, name)
+    ]
+    if given:
+        print(f"no effect of {', '.join(given)}: --score_file does not search", file=sys.stderr)
     job = Job("score_file", settings)
     loaded = options.trained_model()
     loaded.warn_if_slow()

@@ -132,16 +132,14 @@ def perplexity(loss: float) -> float:
 
 def log_of(directory: str, split: str):
     """Opens the scalars: `eval` as in training, `eval_test` for test; None if it cannot be written."""
-    import tensorflow as tf
-
     from t2t_keras.decoding.translator import warn
     from t2t_keras.training.reporting import EventLog
 
     folder = os.path.join(directory, "eval" if split == "dev" else f"eval_{split}")
     try:
         return EventLog(folder)
-    except tf.errors.OpError:
-        warn(f"{folder} cannot be written: no scalars for TensorBoard")
+    except UserError as error:
+        warn(f"{error}: no scalars for TensorBoard")
         return None
 
 

@@ -50,7 +50,9 @@ def define_flags() -> None:
 
     flags.DEFINE_string("split", "train", "data: train, dev or test.")
     flags.DEFINE_integer("num_examples", 3, "data: examples to print.", lower_bound=0)
-    flags.DEFINE_integer("random_seed", 0, "data: seed of the order, as in training.")
+    flags.DEFINE_integer(
+        "random_seed", 0, "data: seed of the order, as in training.", 0, options.MOST_SEED
+    )
 
     flags.DEFINE_string("text", None, "attention: source text.")
     flags.DEFINE_string("target_text", None, "attention: target text; default: the translation.")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import stat
+import sys
 import tempfile
 
 from absl import flags
@@ -13,6 +14,9 @@ from t2t_keras import registry
 from t2t_keras.errors import UserError
 
 FLAGS = flags.FLAGS
+
+MOST_SEED = 2**32 - 1
+"""NumPy takes no larger seed."""
 
 _FILES = ("train_files", "dev_files", "test_files")
 _TFDS = ("tfds", "languages", "tfds_splits")
@@ -121,19 +125,23 @@ def define_processes() -> None:
         None,
         "Processes that generate data; by default one per core.",
         lower_bound=1,
+        upper_bound=1024,
     )
 
 
 def define_cleaning() -> None:
     """--clean_...: rules by which generation leaves out pairs; by default none."""
     flags.DEFINE_integer(
-        "clean_max_characters", 0, "Leave out pairs with a longer side than this; 0: no limit."
+        "clean_max_characters",
+        0,
+        "Leave out pairs with a longer side than this; 0: no limit.",
+        lower_bound=0,
     )
     flags.DEFINE_float(
-        "clean_max_ratio", 0.0, "Largest ratio of longer to shorter side; 0: no limit."
+        "clean_max_ratio", 0.0, "Largest ratio of longer to shorter side; 0: no limit.", 0
     )
     flags.DEFINE_float(
-        "clean_min_letters", 0.0, "Smallest share of letters in either side, 0 to 1."
+        "clean_min_letters", 0.0, "Smallest share of letters in either side, 0 to 1.", 0, 1
     )
     flags.DEFINE_bool("clean_copies", False, "Leave out pairs of equal sides.")
     flags.DEFINE_bool("clean_duplicates", False, "Leave out pairs that are repeated.")
@@ -265,6 +273,12 @@ def file_to_write(name: str) -> str | None:
     if path and not os.path.isdir(os.path.dirname(path) or "."):
         raise UserError(f"--{name}={path}: there is no directory {os.path.dirname(path)}.")
     return path
+
+
+def tell_unused(reason: str, *names: str) -> None:
+    """Says which of some flags are given although, for a reason, they have no effect."""
+    if given := ", ".join(f"--{name}" for name in names if FLAGS[name].present):
+        print(f"no effect of {given}: {reason}", file=sys.stderr)
 
 
 def reject_arguments(arguments: list[str]) -> None:

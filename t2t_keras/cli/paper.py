@@ -41,7 +41,13 @@ def define_flags() -> None:
         "hparams", "", "run, cost: overrides of the row's, such as batch_size=2048."
     )
     flags.DEFINE_string("train_flags", "", "run: further flags of t2t-keras-train, in quotes.")
-    flags.DEFINE_float("utilization", 0.3, "cost: share of a device's peak that training reaches.")
+    flags.DEFINE_float(
+        "utilization",
+        0.3,
+        "cost: share of a device's peak that training reaches.",
+        lower_bound=0,
+        upper_bound=1,
+    )
     options.define_usr_dir()
 
 
@@ -53,6 +59,10 @@ def main(arguments: list[str]) -> None:
             f"unknown action {action!r}.{nearest(action, _ACTIONS)} Write one of "
             f"{', '.join(_ACTIONS)}, such as t2t-keras-paper show paper_base."
         )
+    for name in dict.fromkeys(name for used in _FLAGS.values() for name in used):
+        actions = [other for other, used in _FLAGS.items() if name in used]
+        if action not in actions:
+            options.tell_unused(f"it is for t2t-keras-paper {' and '.join(actions)}", name)
     _ACTIONS[action](names)
 
 
@@ -128,6 +138,18 @@ def show_results(names: Sequence[str]) -> None:
         raise UserError("results needs a directory: t2t-keras-paper results DIRECTORY.")
     print(*table(names), sep="\n")
 
+
+_FLAGS: dict[str, tuple[str, ...]] = {
+    "list": (),
+    "show": (),
+    "cost": ("hparams", "train_steps", "utilization"),
+    "run": (
+        *("data_dir", "output_dir", "tmp_dir", "problem", "train_flags", "t2t_usr_dir"),
+        *("hparams", "train_steps"),
+    ),
+    "results": (),
+}
+"""Flags of each action."""
 
 _ACTIONS = {
     "list": list_rows,

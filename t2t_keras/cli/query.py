@@ -34,7 +34,7 @@ def define_flags() -> None:
     flags.DEFINE_string(
         "inputs_once", None, "Text to translate; default: each line of standard input."
     )
-    flags.DEFINE_integer("timeout_secs", 10, "Seconds before a request times out.", lower_bound=1)
+    flags.DEFINE_integer("timeout_secs", 10, "Seconds before a request times out.", 1, 10**6)
 
 
 def main(arguments: list[str]) -> None:
@@ -46,11 +46,16 @@ def main(arguments: list[str]) -> None:
     from t2t_keras.serving import SavedModel, TextClient, connect
 
     path = options.directory("saved_model")
+    if path:
+        options.tell_unused("a SavedModel is called in this process", "timeout_secs")
     model = (
         SavedModel(path) if path else connect(FLAGS.server, FLAGS.servable_name, FLAGS.timeout_secs)
     )
     try:
         client = TextClient(model, FLAGS.signature_name, encoders)
+        if not client.takes_examples:
+            reason = f"signature {FLAGS.signature_name!r} takes text"
+            options.tell_unused(reason, "problem", "data_dir", "t2t_usr_dir")
         if FLAGS.inputs_once is not None:
             answer(client, FLAGS.inputs_once)
         else:

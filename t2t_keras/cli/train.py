@@ -65,7 +65,7 @@ def define_flags() -> None:
         0,
         "Seed of weights, data order and dropout.",
         lower_bound=0,
-        upper_bound=2**32 - 1,
+        upper_bound=options.MOST_SEED,
     )
     _define_engine()
 
@@ -84,7 +84,9 @@ def _define_early_stopping() -> None:
     flags.DEFINE_enum(
         "eval_early_stopping_metric", "loss", figures, "Dev metric that must improve."
     )
-    flags.DEFINE_float("eval_early_stopping_metric_delta", 0.1, "Smallest improvement that counts.")
+    flags.DEFINE_float(
+        "eval_early_stopping_metric_delta", 0.1, "Smallest improvement that counts.", lower_bound=0
+    )
     flags.DEFINE_bool(
         "eval_early_stopping_metric_minimize",
         None,
@@ -124,6 +126,7 @@ def _define_engine() -> None:
 def main(arguments: list[str]) -> None:
     """Trains from the newest checkpoint of the directory, or from the start."""
     options.reject_arguments(arguments)
+    _tell_unused()
     data_dir, output_dir = options.required("data_dir"), options.required("output_dir")
     problem = options.problem()
     options.configure(problem)
@@ -181,6 +184,18 @@ def main(arguments: list[str]) -> None:
     figures = trainer.run()
     if figures and trainer.engine.is_chief:
         print("dev " + "  ".join(f"{name} {value:.4f}" for name, value in figures.items()))
+
+
+def _tell_unused() -> None:
+    if not FLAGS.generate_data:
+        options.tell_unused("it needs --generate_data", "num_concurrent_processes")
+        if not FLAGS.on_the_fly:
+            options.tell_unused("it needs --generate_data or --on_the_fly", "tmp_dir")
+    if not FLAGS.eval_early_stopping_steps:
+        names = [f"eval_early_stopping_metric{end}" for end in ("", "_delta", "_minimize")]
+        options.tell_unused("early stopping needs --eval_early_stopping_steps", *names)
+    if not FLAGS.keep_checkpoint_max:
+        options.tell_unused("all checkpoints are kept", "keep_checkpoint_every_n_hours")
 
 
 def _keep_compiled(output_dir: str) -> None:

@@ -218,7 +218,7 @@ def stored_encoders(
 def _next_samples(samples: Iterator[Mapping[str, str]]) -> list[Mapping[str, str]]:
     try:
         return list(itertools.islice(samples, _ENCODED_AT_ONCE))
-    except Exception as error:
+    except (Exception, SystemExit) as error:
         if told := registry.error_of_user_code(error):  # TensorFlow drops the traceback
             raise told from error
         raise

@@ -16,7 +16,7 @@ from t2t_keras.data.problem import DatasetSplit, missing_hook
 from t2t_keras.data.sources.pair_readers import read_pairs, require_parallel, text_size
 from t2t_keras.data.text_problem import PathLike, Text2TextProblem
 from t2t_keras.errors import UserError
-from t2t_keras.files import write_text
+from t2t_keras.files import read_json, write_text
 from t2t_keras.text.lines import iterate_lines
 
 VOCAB_CHARACTERS = 10_000_000
@@ -193,10 +193,10 @@ def _require_same(part: str, noted: Mapping | None, wanted: Mapping, where: str)
 
 
 def _read(path: Path) -> dict[str, dict]:
-    try:
-        return json.loads(path.read_text(encoding="utf-8")) if path.exists() else {}
-    except (OSError, ValueError) as error:
-        raise UserError(f"{path} cannot be read: {error}.") from error
+    if not path.exists():
+        return {}
+    kind = {str: {"from": str, "identity": list}}
+    return read_json(path, kind, "delete it with the data beside it, which is then made again")
 
 
 def _write(path: Path, note: Mapping) -> None:

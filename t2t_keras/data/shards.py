@@ -81,6 +81,8 @@ def count_examples(paths: Sequence[Path]) -> int:
     """
     import tensorflow as tf
 
+    for path in paths:
+        _require_lengths(path)
     records = tf.data.TFRecordDataset([str(path) for path in paths], buffer_size=READ_BUFFER)
     try:
         return sum(int(tf.size(batch)) for batch in records.batch(_COUNTED_AT_ONCE))
@@ -88,6 +90,22 @@ def count_examples(paths: Sequence[Path]) -> int:
         if len(paths) == 1:
             raise _unreadable(paths[0], error) from None
     return sum(count_examples([path]) for path in paths)
+
+
+def _require_lengths(path: Path) -> None:
+    """Raises a `UserError` if a record claims more bytes than its shard has: TensorFlow would crash."""
+    # What cannot be opened is told when it is read.
+    with contextlib.suppress(OSError), path.open("rb", READ_BUFFER) as file:
+        left = os.fstat(file.fileno()).st_size
+        while len(header := file.read(HEADER_BYTES)) == HEADER_BYTES:
+            length = int.from_bytes(header[:8], "little")
+            left -= HEADER_BYTES + length + FOOTER_BYTES
+            if left < 0:
+                raise UserError(
+                    f"The shard {path} is truncated or corrupt (a record of {length:,} bytes): copy it "
+                    "again, or delete the shards of its split and run t2t-keras-datagen again."
+                )
+            file.seek(length + FOOTER_BYTES, os.SEEK_CUR)
 
 
 def _unreadable(path: Path, error: tf.errors.OpError) -> UserError:
@@ -243,6 +261,7 @@ def _measure(paths: Sequence[Path], what: str) -> list[dict[str, np.ndarray]]:
 def _measure_shard(path: Path) -> dict[str, np.ndarray]:
     import tensorflow as tf
 
+    _require_lengths(path)
     chunks = tf.data.TFRecordDataset(str(path), buffer_size=READ_BUFFER).batch(_MEASURED_AT_ONCE)
     columns: dict[str, list] = {"sizes": [], **{side: [] for side in SIDES}}
     first = 1
@@ -278,13 +297,15 @@ def _parsed(records: Sequence[bytes], place: Callable[[int], tuple[Path, int]]) 
         with tf.device("CPU:0"):
             return tf.io.parse_example(batch, dict.fromkeys(SIDES, feature))
 
+    # TensorFlow's message quotes the record, and Python cannot make it of bytes that are not UTF-8.
+    refused = (tf.errors.InvalidArgumentError, UnicodeDecodeError)
     try:
         parsed = parse(records)
-    except tf.errors.InvalidArgumentError:
+    except refused:
         for row, record in enumerate(records):
             try:
                 parse([record])
-            except tf.errors.InvalidArgumentError:
+            except refused:
                 raise _not_an_example(*place(row)) from None
         raise
     examples = {

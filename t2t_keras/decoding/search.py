@@ -6,6 +6,7 @@ import math
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
+import numpy as np
 import tensorflow as tf
 
 from t2t_keras.decoding.beam import BeamSearch
@@ -17,7 +18,7 @@ from t2t_keras.decoding.logits import (
     named_processors,
 )
 from t2t_keras.decoding.loop import DecodeLoop, Strategy
-from t2t_keras.decoding.settings import DECODE_SETTINGS, DecodeSettings
+from t2t_keras.decoding.settings import DECODE_SETTINGS, DecodeSettings, require_memory
 from t2t_keras.errors import UserError
 from t2t_keras.ids import EOS_ID, PAD_ID
 from t2t_keras.open_graph import open_graph_of_model
@@ -247,8 +248,14 @@ def decode(model, inputs, options: SearchOptions):
 
     Returns:
         ids [B, K', L] int32 and scores [B, K'] float32. K' is 1 where `beam_size` is 0.
+
+    Raises:
+        UserError: it needs more memory than the machine has.
     """
     inputs = as_ids(inputs)
+    longest = options.extra_length if options.max_lengths is None else options.max_lengths
+    longest = 0 if tf.is_tensor(longest) else int(np.max(longest, initial=0))
+    require_memory(model, max(1, options.beam_size), longest, inputs.shape[0] or 1)
     return _decode(model, inputs, options.for_graph(inputs))
 
 

@@ -116,33 +116,12 @@ class DecodeSettings:
             del values["batch_size"], values["batch_tokens"]
         return values
 
-    def require_memory(self, vocab_size: int, cached_per_position: int) -> None:
-        """Refuses a search that needs more than the machine's memory.
-
-        The estimate is a low one: for one sentence logits and caches of up to a hundred positions, and
-        for a batch the ids of the longest outputs.
-
-        Args:
-            vocab_size: V, the target's.
-            cached_per_position: bytes of keys and values of one position of one hypothesis.
-
-        Raises:
-            UserError: naming the memory needed and the machine's.
-        """
-        longest = 1 + self.extra_length
+    def require_memory(self, model) -> None:
+        """Refuses batches that need more than the machine's memory; see `require_memory`."""
         sentences = self.batch_size
         if self.batch_tokens:
             sentences = min(sentences or self.batch_tokens, self.batch_tokens // self.beam_size)
-        ids = 2 * 4 * max(1, sentences) * longest
-        logits = 3 * 4 * vocab_size
-        caches = 2 * cached_per_position * min(longest, _CACHED)
-        needed, there = self.beam_size * (ids + logits + caches), _machine_memory()
-        if needed > there:
-            raise UserError(
-                f"beam_size={self.beam_size} and extra_length={self.extra_length} need about "
-                f"{needed / 2**30:,.0f} GiB of memory and the machine has {there / 2**30:,.0f}: "
-                "lower them, or batch_size."
-            )
+        require_memory(model, self.beam_size, 1 + self.extra_length, max(1, sentences))
 
     @classmethod
     def parse(cls, text: str) -> DecodeSettings:
@@ -183,6 +162,37 @@ def _parsed(name: str, equals: str, written: str) -> Any:
         return setting.parse(written.lower() if setting.kind is bool else written)
     except ValueError:
         raise setting.refusal(name, equals + written, "decode hparam ") from None
+
+
+def require_memory(model, beam_size: int, longest: int, sentences: int) -> None:
+    """Refuses a search that needs more than the machine's memory.
+
+    The estimate is a low one: for one sentence logits and caches of up to a hundred positions, and
+    for all of them the ids of the longest outputs.
+
+    Args:
+        model: a `Transformer` or an `Ensemble`.
+        beam_size: K.
+        longest: tokens of the longest output.
+        sentences: B.
+
+    Raises:
+        UserError: naming the memory needed and the machine's.
+    """
+    cached = sum(  # keys and values of a position
+        8 * each.hp.hidden_size * (each.hp.num_decoder_layers or each.hp.num_hidden_layers)
+        for each in getattr(model, "models", [model])
+    )
+    ids = 2 * 4 * sentences * longest
+    logits = 3 * 4 * model.target_vocab_size
+    caches = 2 * cached * min(longest, _CACHED)
+    needed, there = beam_size * (ids + logits + caches), _machine_memory()
+    if needed > there:
+        raise UserError(
+            f"beam_size={beam_size} and outputs of {longest:,} tokens need about "
+            f"{needed / 2**30:,.0f} GiB of memory and the machine has {there / 2**30:,.0f}: "
+            "lower beam_size, extra_length or batch_size."
+        )
 
 
 def _machine_memory() -> int:

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from t2t_keras.decoding.translator import BatchDone, Line, Report
-from t2t_keras.errors import UserError
+from t2t_keras.errors import UserError, printable
 from t2t_keras.files import changes, open_locked, publish, write_json, writing
 from t2t_keras.progress import Progress, duration
 from t2t_keras.text.lines import iterate_raw_lines, without_end
@@ -133,11 +133,12 @@ class Stream:
         """Always empty; see `ResumableFile`."""
         with writing(name):
             self._file = sys.stdout.buffer if name == STANDARD else open(name, "wb")
+            self._is_shown = self._file.isatty()
 
     def write(self, line: str) -> None:
         """Adds a line."""
         with writing(self.name):
-            self._file.write(as_line(line))
+            self._file.write(as_line(printable(line) if self._is_shown else line))
         self.lines += 1
 
     def keep(self, number: int, line: str) -> None:

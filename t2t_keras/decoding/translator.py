@@ -85,7 +85,7 @@ class Translator:
         self.model = model
         self.encoders = encoders
         self.settings = settings or DecodeSettings()
-        self._require_memory()
+        self.settings.require_memory(model)
         self.options = SearchOptions.from_settings(self.settings, logits_processors)
         self.report = report or warn
         self.format_output = format_output
@@ -172,14 +172,6 @@ class Translator:
     def tokens(self, translation: Translation) -> int:
         """Returns the length of the best hypothesis."""
         return translation.lengths[0]
-
-    def _require_memory(self) -> None:
-        models = getattr(self.model, "models", [self.model])
-        cached = sum(
-            8 * model.hp.hidden_size * (model.hp.num_decoder_layers or model.hp.num_hidden_layers)
-            for model in models
-        )
-        self.settings.require_memory(self.model.target_vocab_size, cached)
 
     def _search(self, sentences, longest):
         s = self.settings

@@ -14,7 +14,7 @@ import numpy as np
 from t2t_keras import registry
 from t2t_keras.errors import UserError, nearest
 from t2t_keras.export.model_card import MODEL_CARD, model_card
-from t2t_keras.files import atomic_write, writing
+from t2t_keras.files import atomic_write, locked_name, writing
 from t2t_keras.ids import PAD_ID
 from t2t_keras.serving.ctranslate2 import (
     EOS,
@@ -72,7 +72,9 @@ def export_ctranslate2(
     except RuntimeError as error:  # bfloat16 needs PyTorch
         raise UserError(f"quantization {quantization!r}: {error}.") from error
     target = Path(directory)
-    with writing(directory), atomic_write(target) as partial:
+    with writing(directory):
+        target.parent.mkdir(parents=True, exist_ok=True)
+    with writing(directory), locked_name(target), atomic_write(target) as partial:
         if target.is_dir() and any(target.iterdir()):
             raise UserError(f"{directory} is not empty: give a new directory, or empty it.")
         partial.mkdir(parents=True)

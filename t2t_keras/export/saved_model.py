@@ -15,7 +15,7 @@ from t2t_keras.decoding import DecodeSettings, Ensemble
 from t2t_keras.errors import UserError, nearest
 from t2t_keras.export.model_card import MODEL_CARD, model_card
 from t2t_keras.export.served import SIGNATURES, ServedTransformer
-from t2t_keras.files import atomic_write
+from t2t_keras.files import atomic_write, locked_directory
 from t2t_keras.ids import EOS_ID
 from t2t_keras.protobuf import message
 
@@ -38,7 +38,8 @@ def export_saved_model(
 ) -> str:
     """Writes `directory/<version>`, which loads with TensorFlow alone (T2T: `t2t-exporter`).
 
-    The directory appears under its name when it is complete, so a server may watch its parent.
+    The directory appears under its name when it is complete, so a server may watch its parent. Another
+    process that exports there is waited for.
 
     Args:
         model: a `Transformer` or an `Ensemble`.
@@ -68,15 +69,18 @@ def export_saved_model(
         model = in_precision(model, precision)
     module = ServedTransformer(model, encoders, settings)
     try:
-        with atomic_write(target) as partial:
-            partial.mkdir(parents=True)
-            _save(module, partial, default_signature)
-            (partial / MODEL_CARD).write_text(
-                card or model_card(model, settings or DecodeSettings()), "utf-8"
-            )
-            if warm_up:
-                requests = warm_up_requests(encoders, default_signature)
-                write_warm_up(partial / WARM_UP_FILE, requests)
+        target.parent.mkdir(parents=True, exist_ok=True)
+        with locked_directory(target.parent):
+            target = _new_version(target.parent, version)
+            with atomic_write(target) as partial:
+                partial.mkdir()
+                _save(module, partial, default_signature)
+                (partial / MODEL_CARD).write_text(
+                    card or model_card(model, settings or DecodeSettings()), "utf-8"
+                )
+                if warm_up:
+                    requests = warm_up_requests(encoders, default_signature)
+                    write_warm_up(partial / WARM_UP_FILE, requests)
     except (OSError, tf.errors.OpError) as error:
         reason = getattr(error, "strerror", None) or str(error).split("\n", 1)[0]
         raise UserError(f"{target} cannot be written: {reason}.") from error

@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 
 import tensorflow as tf
 
+from t2t_keras.allowed_values import INT32
 from t2t_keras.decoding import DecodeSettings, Ensemble, score
 from t2t_keras.decoding.search import SearchOptions, decode
 from t2t_keras.errors import UserError
@@ -106,7 +107,8 @@ class ServedTransformer(tf.Module):
         """T2T's: `tf.train.Example`s with `inputs` ids [B] -> `outputs`, `scores`.
 
         `outputs` is [B, L] int32 and `scores` [B] float32, with N > 1 [B, N, L] and [B, N].
-        `batch_prediction_key` [B, 1] int32 is that of the example, 0 without one.
+        `batch_prediction_key` [B, 1] int32 is that of the example, 0 without one. An example without
+        ids is refused: bytes of another message look like one to the parser.
         """
         features = tf.io.parse_example(
             examples,
@@ -115,11 +117,20 @@ class ServedTransformer(tf.Module):
                 "batch_prediction_key": tf.io.FixedLenFeature([1], tf.int64, [0]),
             },
         )
-        rows = tf.cast(features["inputs"], tf.int32)
+        rows, key = features["inputs"], features["batch_prediction_key"]
+        checks = [
+            _require_none(
+                rows.row_lengths() == 0, "An Example has no int64 list inputs; its number:"
+            ),
+            _require_none(
+                (key > INT32) | (key < -INT32), "batch_prediction_key needs more than 32 bits:", key
+            ),
+        ]
+        with tf.control_dependencies(checks):
+            rows, key = tf.identity(rows), tf.cast(key, tf.int32)
         ids, scores, _ = self._parts.translate_rows(rows)
         if self._parts.hypotheses == 1:
             ids, scores = ids[:, 0], scores[:, 0]
-        key = tf.cast(features["batch_prediction_key"], tf.int32)
         return {"outputs": ids, "scores": scores, "batch_prediction_key": key}
 
 
@@ -164,21 +175,21 @@ class _Parts:
     def translate_rows(self, rows):
         """Rows of ids [B, None] -> ids [B, N, L], scores [B, N], truncated [B].
 
-        A row without ids is an empty sentence.
+        A row without ids is an empty sentence. Ids are checked before they are int32.
         """
         is_empty = rows.row_lengths() == 0
         ends = tf.fill(tf.shape(tf.boolean_mask(is_empty, is_empty)), EOS_ID)
         ends = tf.RaggedTensor.from_row_lengths(ends, tf.cast(is_empty, tf.int64))
-        with tf.control_dependencies([self._require_known(rows)]):
-            rows, truncated = cut(tf.concat([rows, ends], 1), self.limit)
+        with tf.control_dependencies([self._require_known(rows.flat_values)]):
+            rows = tf.concat([tf.cast(rows, tf.int32), ends], 1)
+            rows, truncated = cut(rows, self.limit)
         ids, scores = self.search(rows, self.settings.alpha, self.settings.extra_length)
         return ids, scores, truncated
 
-    def _require_known(self, rows):
-        flat, size = rows.flat_values, self.model.source_vocab_size
-        unknown = tf.boolean_mask(flat, (flat < 0) | (flat >= size))[:1]
+    def _require_known(self, ids):
+        size = self.model.source_vocab_size
         message = f"Source id out of range; 0 to {size - 1} are allowed:"
-        return tf.debugging.Assert(tf.equal(tf.size(unknown), 0), [message, unknown])
+        return _require_none((ids < 0) | (ids >= size), message, ids)
 
     def encode(self, side, text):
         """Texts [B] -> ids [B, None] with their end of sentence, and which were cut [B]."""
@@ -239,6 +250,12 @@ class _Parts:
         )
         tokens = tf.reduce_sum(tf.cast(targets != PAD_ID, tf.int32), 1)
         return {"log_probability": log_p, "tokens": tokens, "truncated": source_cut | target_cut}
+
+
+def _require_none(wrong, message: str, values=None):
+    """Returns an assertion that no element is wrong; it tells the first one's value, or its place."""
+    first = tf.where(wrong)[:1] if values is None else tf.boolean_mask(values, wrong)[:1]
+    return tf.debugging.Assert(tf.equal(tf.size(first), 0), [message, first])
 
 
 def _without_padding(ids):

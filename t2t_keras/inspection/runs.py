@@ -30,7 +30,7 @@ from t2t_keras.progress import duration
 from t2t_keras.settings import HParams
 from t2t_keras.training.evaluation import METRICS, QUALITIES, EvaluationHistory
 from t2t_keras.training.reporting import STARTS
-from t2t_keras.training.run_checkpoint import BEST_FILE
+from t2t_keras.training.run_checkpoint import read_best
 
 # A run's directory
 
@@ -133,7 +133,7 @@ def read_run(directory: str) -> Run:
         dev=dev if recorded.figures else _evaluations(path / "eval"),
         test=_evaluations(path / "eval_test"),
         checkpoints=sorted(
-            (str(index.with_suffix("")) for index in path.glob("*.index")),
+            (str(index.with_suffix("")) for index in path.glob("[!.]*.index")),
             key=lambda prefix: (_step(prefix) is None, _step(prefix) or 0, prefix),
         ),
     )
@@ -203,7 +203,7 @@ def read_events(directory: str | os.PathLike) -> dict[str, list[Point]]:
 def _creation_time(path: Path) -> tuple[int, str]:
     """Returns the seconds in the name of an event file, and the name."""
     seconds = path.name.split(".")[3]
-    return int(seconds) if seconds.isdigit() else 0, path.name
+    return int(seconds) if seconds.isdecimal() else 0, path.name
 
 
 def _scalars(path: Path) -> Iterator[tuple[str, Point]]:
@@ -358,8 +358,8 @@ def _checkpoints(run: Run) -> str | None:
     if not run.checkpoints:
         return None
     words = f"{len(run.checkpoints)}; newest {Path(run.checkpoints[-1]).name}"
-    best = Path(run.directory) / BEST_FILE
-    return words + (f"; best {best.read_text('utf-8').strip()}" if best.exists() else "")
+    best = read_best(run.directory)
+    return words + (best and f"; best {best}")
 
 
 def _settings(runs: Sequence[Run]) -> tuple[str, list[list[str]]]:

@@ -107,8 +107,10 @@ def decode(
         Ids, with the end of sentence if there is one, and the search; None if `beam_size` is 1.
     """
     from t2t_keras.decoding import search as searches
+    from t2t_keras.decoding.settings import require_memory
 
     limit = len(source_ids) + settings.extra_length
+    require_memory(model, settings.beam_size, limit, sentences=1)
     options = searches.SearchOptions.from_settings(settings)._replace(max_lengths=[limit])
     if not options.beam_size:
         ids, _ = searches.decode(model, [list(source_ids)], options)

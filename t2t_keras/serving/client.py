@@ -8,9 +8,12 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from t2t_keras.allowed_values import INT32
 from t2t_keras.errors import UserError
+from t2t_keras.files import require_kind
 from t2t_keras.ids import EOS_ID, until_eos
 from t2t_keras.serving.models import Model
+from t2t_keras.text.encoders import spelled
 
 DEFAULT_SIGNATURE = "serving_default"
 EXAMPLE_INPUT = "input"
@@ -77,23 +80,29 @@ class TextClient:
         (key,) = self.signature.inputs
         encoded = self._examples(texts) if self.takes_examples else [_bytes(t) for t in texts]
         outputs = self.model.predict(self.name, self.signature, {key: encoded})
-        try:
-            return self._answers(outputs, len(texts))
-        except (KeyError, TypeError, ValueError) as error:
-            raise UserError(f"the answer cannot be read: {error!r}.") from error
+        return self._answers(outputs, len(texts))
 
     def _answers(self, outputs: Mapping[str, Any], count: int) -> list[Answer]:
-        found, scores = (outputs[name] for name in self._outputs)
-        truncated = outputs.get("truncated", [False] * count)
-        if not len(found) == len(scores) == len(truncated) == count:
-            raise ValueError(f"{len(found)} translations and {len(scores)} scores of {count} texts")
-        answers = []
-        for hypotheses, values, cut in zip(found, scores, truncated, strict=True):
-            if self.takes_examples and np.ndim(values) == 0:
-                hypotheses = [hypotheses]
-            texts = [self._text(hypothesis) for hypothesis in hypotheses]
-            answers.append(Answer(texts, [float(v) for v in np.atleast_1d(values)], bool(cut)))
-        return answers
+        plain = {name: _plain(values) for name, values in outputs.items()}
+        name = self._outputs[0]
+        is_one = self.takes_examples and not _is_nested(plain.get("scores"))
+        hypothesis = [range(INT32 + 1)] if self.takes_examples else str
+        kinds: tuple = (hypothesis, float) if is_one else ([hypothesis], [float])
+        kind = {name: [kinds[0]], "scores": [kinds[1]], "truncated?": [bool]}
+        require_kind(plain, kind, "the answer")
+        found, scores = plain[name], plain["scores"]
+        if is_one:
+            found, scores = [[ids] for ids in found], [[score] for score in scores]
+        truncated = plain.get("truncated", [False] * count)
+        if not count == len(found) == len(truncated) or [*map(len, found)] != [*map(len, scores)]:
+            raise UserError(
+                f"the answer has {len(found)} {name}, {len(scores)} scores and {len(truncated)} "
+                f"truncated of {count} texts, or not a score for each hypothesis."
+            )
+        return [
+            Answer([self._text(one) for one in hypotheses], [*map(float, values)], cut)
+            for hypotheses, values, cut in zip(found, scores, truncated, strict=True)
+        ]
 
     def _examples(self, texts: Sequence[str | bytes]) -> list[bytes]:
         from t2t_keras.data.generation import records
@@ -106,7 +115,21 @@ class TextClient:
     def _text(self, hypothesis) -> str:
         if not self.takes_examples:
             return _string(hypothesis)
-        return self.encoders["targets"].decode(until_eos(hypothesis))  # type: ignore[index]
+        encoder = self.encoders["targets"]  # type: ignore[index]
+        return encoder.decode(spelled(encoder, until_eos(hypothesis)))
+
+
+def _is_nested(values: Any) -> bool:
+    return isinstance(values, list) and bool(values) and isinstance(values[0], list)
+
+
+def _plain(values: Any) -> Any:
+    """Returns an array as nested lists of numbers or of strings."""
+    if isinstance(values, list):
+        return [_plain(part) for part in values]
+    if isinstance(values, np.ndarray):
+        return _plain(values.tolist())
+    return _string(values) if isinstance(values, bytes) else values
 
 
 def _bytes(text: str | bytes) -> bytes:

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from t2t_keras.errors import UserError
+from t2t_keras.files import read_json
 from t2t_keras.ids import EOS_ID, PAD_ID, RESERVED_TOKENS, until_eos
 from t2t_keras.text import ByteTextEncoder, SubwordTextEncoder, TokenTextEncoder
 from t2t_keras.text.encoders import spelled
@@ -173,6 +174,10 @@ PAD, EOS = RESERVED_TOKENS
 _KINDS = {"subwords": SubwordTextEncoder, "tokens": TokenTextEncoder, "bytes": ByteTextEncoder}
 
 
+_ENCODER = {"kind": str, "file?": str, "replace_oov?": (str, None)}
+_ENCODERS = {"inputs": _ENCODER, "targets": _ENCODER, "positions": (range(1, 2**31), None)}
+
+
 def import_ctranslate2():
     """Returns the package `ctranslate2`, or raises UserError if it is missing."""
     try:
@@ -235,15 +240,13 @@ def read_encoders(directory: str) -> tuple[dict[str, Any], int | None]:
         UserError: they are missing or cannot be read.
     """
     try:
-        with open(os.path.join(directory, ENCODERS_FILE), encoding="utf-8") as file:
-            text = json.load(file)
-        encoders = {side: _read(directory, text[side]) for side in ("inputs", "targets")}
-        return encoders, text["positions"]
-    except (OSError, ValueError, KeyError, TypeError) as error:
+        found = read_json(os.path.join(directory, ENCODERS_FILE), _ENCODERS)
+        encoders = {side: _read(directory, found[side]) for side in ("inputs", "targets")}
+    except (UserError, KeyError) as error:
         raise UserError(
-            f"{directory} is not an export of t2t-keras-export --format=ctranslate2: "
-            f"{ENCODERS_FILE} cannot be read ({error})."
+            f"{directory} is not an export of t2t-keras-export --format=ctranslate2: {error}"
         ) from error
+    return encoders, found["positions"]
 
 
 def _kind(encoder) -> str | None:

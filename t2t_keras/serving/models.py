@@ -4,10 +4,15 @@ from __future__ import annotations
 
 import abc
 import base64
+import concurrent.futures
+import http
 import http.client
 import json
+import math
 import os
 import re
+import threading
+import time
 import urllib.error
 import urllib.parse
 import urllib.request
@@ -15,9 +20,18 @@ from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 from t2t_keras.errors import UserError, nearest
+from t2t_keras.files import Kind, parse_json
+
+ANSWER_BYTES = 2**24
+"""The most bytes of an answer: parsed, JSON takes twenty times as many."""
 
 _SHOWN = 300  # characters of a server's message
-_ANY_SIZE = [("grpc.max_send_message_length", -1), ("grpc.max_receive_message_length", -1)]
+_BLOCK = 2**16
+
+_TENSORS = {str: {"dtype?": str}}
+_SIGNATURES = {str: {"inputs?": _TENSORS, "outputs?": _TENSORS}}
+_METADATA = {"metadata": {"signature_def": {"signature_def": _SIGNATURES}}}
+"""What TensorFlow Serving answers about signatures; see `files.Kind`."""
 
 
 def connect(server: str, name: str, timeout: float = 10.0) -> Model:
@@ -144,15 +158,11 @@ class RestModel(ServerModel):
         def of(definition, side):
             return {key: info.get("dtype", "") for key, info in definition.get(side, {}).items()}
 
-        answer = self._ask("/metadata", None)
-        try:
-            definitions = answer["metadata"]["signature_def"]["signature_def"]
-            return {
-                name: (of(definition, "inputs"), of(definition, "outputs"))
-                for name, definition in definitions.items()
-            }
-        except (KeyError, TypeError, AttributeError) as error:
-            raise self.not_serving() from error
+        definitions = self._ask("/metadata", None, _METADATA)["metadata"]["signature_def"]
+        return {
+            name: (of(definition, "inputs"), of(definition, "outputs"))
+            for name, definition in definitions["signature_def"].items()
+        }
 
     def predict(
         self, name: str, signature: Signature, inputs: Mapping[str, Sequence[bytes]]
@@ -162,42 +172,75 @@ class RestModel(ServerModel):
             key: [{"b64": base64.b64encode(value).decode()} for value in values]
             for key, values in inputs.items()
         }
-        answer = self._ask(":predict", {"signature_name": name, "inputs": strings})
-        try:
-            outputs = answer["outputs"]
-        except (KeyError, TypeError) as error:
-            raise self.not_serving() from error
-        if len(signature.outputs) == 1:  # TensorFlow Serving leaves the name of a single output out
-            return {signature.outputs[0]: outputs}
-        if not isinstance(outputs, dict):
-            raise self.not_serving()
-        return outputs
+        body = {"signature_name": name, "inputs": strings}
+        # TensorFlow Serving leaves the name of a single output out.
+        is_one = len(signature.outputs) == 1
+        outputs = self._ask(":predict", body, {"outputs": object if is_one else dict})["outputs"]
+        return {signature.outputs[0]: outputs} if is_one else outputs
 
-    def _ask(self, path: str, body: Any) -> Any:
-        """Sends a request, with a body as POST; returns the JSON of the answer."""
+    def _ask(self, path: str, body: Any, kind: Kind) -> Any:
+        """Sends a request, with a body as POST; returns the JSON of the answer, of a given kind."""
         url = f"{self.server}/v1/models/{urllib.parse.quote(self.name, safe='')}{path}"
         data = None if body is None else json.dumps(body).encode()
         try:
             request = urllib.request.Request(
                 url, data, {"Content-Type": "application/json"} if data else {}
             )
-            with urllib.request.urlopen(request, timeout=self.timeout) as response:
-                return json.loads(response.read())
-        except urllib.error.HTTPError as error:
-            raise self._http_error(error) from error
-        except (http.client.HTTPException, json.JSONDecodeError, UnicodeDecodeError) as error:
+            code, reason, content = self._answer(request)
+        except http.client.HTTPException as error:
             raise self.not_serving() from error
         except (OSError, ValueError) as error:
-            reason = getattr(error, "reason", error)
-            timed_out = isinstance(reason, TimeoutError)
-            raise self.timed_out() if timed_out else self.no_connection(reason) from error
-
-    def _http_error(self, error: urllib.error.HTTPError) -> UserError:
+            cause = getattr(error, "reason", error)
+            timed_out = isinstance(cause, TimeoutError)
+            raise self.timed_out() if timed_out else self.no_connection(cause) from error
+        if code != http.HTTPStatus.OK:
+            raise self._http_error(code, reason, content)
         try:
-            return self.refused(json.loads(error.read())["error"])
-        except (ValueError, KeyError, TypeError, OSError):
+            return parse_json(content, kind, "its answer")
+        except UserError as error:
+            raise self.not_serving(str(error).rstrip(".")) from error
+
+    def _answer(self, request: urllib.request.Request) -> tuple[int, str, bytes]:
+        """Sends a request; returns code, reason and content of the answer, all of it in time.
+
+        A socket's timeout is only that of each read, so a thread of its own reads.
+        """
+        answer: concurrent.futures.Future = concurrent.futures.Future()
+
+        def ask() -> None:
+            try:
+                answer.set_result(self._receive(request))
+            except Exception as error:
+                answer.set_exception(error)
+
+        threading.Thread(target=ask, daemon=True).start()
+        try:
+            return answer.result(self.timeout)
+        except concurrent.futures.TimeoutError as error:
+            raise TimeoutError from error  # the same only from Python 3.11 on
+
+    def _receive(self, request: urllib.request.Request) -> tuple[int, str, bytes]:
+        deadline = time.monotonic() + self.timeout
+        try:
+            response = urllib.request.urlopen(request, timeout=self.timeout)
+        except urllib.error.HTTPError as error:
+            response = error
+        content = bytearray()
+        with response:
+            while block := response.read1(_BLOCK):
+                content += block
+                if len(content) > ANSWER_BYTES:
+                    raise self.refused(f"its answer is longer than {ANSWER_BYTES:,} bytes")
+                if time.monotonic() > deadline:
+                    raise TimeoutError
+        return response.status, response.reason, bytes(content)
+
+    def _http_error(self, code: int, reason: str, content: bytes) -> UserError:
+        try:
+            return self.refused(parse_json(content, {"error": str}, "")["error"])
+        except UserError:
             return UserError(
-                f"{self.server} answers with {error.code} {error.reason}, not as TensorFlow "
+                f"{self.server} answers with {code} {reason[:_SHOWN]}, not as TensorFlow "
                 "Serving does: is it the port of its --rest_api_port?"
             )
 
@@ -221,11 +264,16 @@ class GrpcModel(ServerModel):
                 f"gRPC needs tensorflow-serving-api ({error}): pip install 't2t-keras[serving]', "
                 "or give the REST address, --server=http://HOST:8501."
             ) from error
-        self._channel = grpc.insecure_channel(server, _ANY_SIZE)
+        limits = {
+            "grpc.max_send_message_length": -1,
+            "grpc.max_receive_message_length": ANSWER_BYTES,
+        }
+        self._channel = grpc.insecure_channel(server, [*limits.items()])
         self._service = prediction_service_pb2_grpc.PredictionServiceStub(self._channel)
 
     def types(self) -> dict[str, tuple[dict[str, str], dict[str, str]]]:
         """Returns the types of all signatures."""
+        from google.protobuf.message import DecodeError
         from tensorflow.core.framework import types_pb2
         from tensorflow_serving.apis import get_model_metadata_pb2
 
@@ -237,11 +285,15 @@ class GrpcModel(ServerModel):
         request.metadata_field.append("signature_def")
         answer = self._call(self._service.GetModelMetadata, request)
         found = get_model_metadata_pb2.SignatureDefMap()
-        answer.metadata["signature_def"].Unpack(found)
-        return {
-            name: (of(definition.inputs), of(definition.outputs))
-            for name, definition in found.signature_def.items()
-        }
+        try:
+            if not answer.metadata["signature_def"].Unpack(found):
+                raise self.not_serving("its answer has no metadata.signature_def")
+            return {
+                name: (of(definition.inputs), of(definition.outputs))
+                for name, definition in found.signature_def.items()
+            }
+        except (ValueError, DecodeError) as error:  # of a type that TensorFlow does not have
+            raise self.not_serving(f"metadata.signature_def: {error}") from error
 
     def predict(
         self, name: str, signature: Signature, inputs: Mapping[str, Sequence[bytes]]
@@ -257,7 +309,19 @@ class GrpcModel(ServerModel):
             tensor = tf.make_tensor_proto(list(values), tf.string, [len(values)])
             request.inputs[key].CopyFrom(tensor)
         answer = self._call(self._service.Predict, request)
-        return {key: tf.make_ndarray(tensor) for key, tensor in answer.outputs.items()}
+        return {key: self._array(key, tensor) for key, tensor in answer.outputs.items()}
+
+    def _array(self, key: str, tensor) -> Any:
+        import tensorflow as tf
+
+        sizes = [dimension.size for dimension in tensor.tensor_shape.dim]
+        # One value may stand for all elements of a tensor.
+        if min(sizes, default=0) < 0 or math.prod(sizes) > ANSWER_BYTES:
+            raise self.not_serving(f"outputs.{key} has the shape {sizes}")
+        try:
+            return tf.make_ndarray(tensor)
+        except (ValueError, TypeError) as error:
+            raise self.not_serving(f"outputs.{key}: {error}") from error
 
     def close(self) -> None:
         """Closes the connection."""
@@ -326,6 +390,8 @@ class SavedModel(Model):
             outputs = self._loaded.signatures[name](**tensors)
         except tf.errors.OpError as error:
             raise UserError(f"{self.directory}: {_reason(error.message)}") from error
+        except UnicodeDecodeError as error:  # TensorFlow's message quotes a request of any bytes
+            raise UserError(f"{self.directory} refuses the request.") from error
         return {key: tensor.numpy() for key, tensor in outputs.items()}
 
 

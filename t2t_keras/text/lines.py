@@ -4,12 +4,20 @@ from __future__ import annotations
 
 import codecs
 import gzip
+import io
 import os
 import zlib
 from collections.abc import Iterator, Sequence
+from functools import partial
+from typing import BinaryIO
 
 from t2t_keras.errors import UserError
 from t2t_keras.ids import RESERVED_TOKENS
+
+LINE_BYTES = 2**26
+"""The longest line of a text file."""
+
+_BUFFER = 2**16
 
 
 def read_lines(path: str | os.PathLike[str]) -> list[str]:
@@ -39,14 +47,62 @@ def iterate_raw_lines(path: str | os.PathLike[str]) -> Iterator[bytes]:
     """Yields the lines that `iterate_lines` yields, as bytes."""
     name = os.fspath(path)
     try:
-        with gzip.open(name, "rb") if name.endswith(".gz") else open(name, "rb") as file:
-            for number, line in enumerate(file):
+        with open(name, "rb") as stored, decompressed(stored, name) as file:
+            for number, line in enumerate(iter(partial(file.readline, LINE_BYTES + 1), b"")):
+                if len(line) > LINE_BYTES:
+                    raise line_too_long(name, number + 1)
                 line = without_end(line)
                 yield line if number else line.removeprefix(codecs.BOM_UTF8)
     except (gzip.BadGzipFile, EOFError, zlib.error) as error:
         raise UserError(f"{name} is not a whole gzip file: {error}.") from error
     except OSError as error:
         raise UserError(f"Cannot read {name}: {error.strerror or error}.") from error
+
+
+def line_too_long(name: str | os.PathLike[str], number: int) -> UserError:
+    """Returns the error of a line that is no line of text."""
+    return UserError(
+        f"{os.fspath(name)}, line {number}: longer than {LINE_BYTES:,} bytes; text has a sentence a "
+        "line."
+    )
+
+
+def most_unpacked(stored_bytes: int) -> int:
+    """Returns how many bytes a compressed file may hold: text seldom shrinks to a tenth."""
+    return max(2**28, 64 * stored_bytes)
+
+
+def decompressed(stored: BinaryIO, name: str) -> BinaryIO:
+    """Returns the content of an open file: decompressed if its name ends in `.gz`, else as it is.
+
+    Reading raises a `UserError` after more than `most_unpacked`.
+    """
+    return io.BufferedReader(_Gunzipped(stored, name), _BUFFER) if name.endswith(".gz") else stored
+
+
+class _Gunzipped(io.RawIOBase):
+    def __init__(self, stored: BinaryIO, name: str):
+        self._stored, self._name = stored, name
+        self._file = gzip.GzipFile(fileobj=stored)
+        self._most = most_unpacked(os.fstat(stored.fileno()).st_size)
+        self._read = 0
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer) -> int:
+        count = self._file.readinto(buffer)
+        self._read += count
+        if self._read > self._most:
+            raise UserError(
+                f"{self._name} grows to more than {self._most:,} bytes, which text does not: "
+                "decompress it by hand if that is right."
+            )
+        return count
+
+    def close(self) -> None:
+        self._stored.close()
+        super().close()
 
 
 def without_end(line: bytes) -> bytes:

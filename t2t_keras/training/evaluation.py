@@ -13,7 +13,7 @@ from t2t_keras.data import Problem
 from t2t_keras.decoding import Translator
 from t2t_keras.decoding.translator import until_eos
 from t2t_keras.errors import UserError, nearest
-from t2t_keras.files import write_text
+from t2t_keras.files import read_json_lines, write_text
 from t2t_keras.losses import padded_cross_entropy, token_accuracy
 from t2t_keras.open_graph import open_graph_of_model
 from t2t_keras.transformer import is_packed
@@ -142,13 +142,9 @@ class EvaluationHistory:
     def _read(self) -> dict[int, dict[str, float]]:
         if not self._path.exists():
             return {}
-        try:
-            rows = [json.loads(line) for line in self._path.read_text("utf-8").splitlines()]
-            return {row.pop("step"): row for row in rows}
-        except (OSError, ValueError, KeyError, AttributeError) as error:
-            raise UserError(
-                f"{self._path} cannot be read ({error}): remove it to go on."
-            ) from error
+        kind = {"step": range(2**63), str: float}
+        rows = read_json_lines(self._path, kind, "remove it to go on")
+        return {row.pop("step"): row for row in rows}
 
 
 # Early stopping on dev metrics

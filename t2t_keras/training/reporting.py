@@ -17,7 +17,8 @@ from typing import Any, NamedTuple
 import numpy as np
 import tensorflow as tf
 
-from t2t_keras.checkpoints.run_directory import RUN_FILE, read_settings
+from t2t_keras.checkpoints.run_directory import RUN_FILE, STARTS, read_settings
+from t2t_keras.errors import UserError
 from t2t_keras.files import write_json
 from t2t_keras.progress import Progress, duration
 from t2t_keras.protobuf import double, message, number
@@ -158,15 +159,17 @@ class EventLog:
     """Writes curves, settings and facts to an event file in a directory; without one, nowhere."""
 
     def __init__(self, directory: str | None):
-        self._writer = (
-            tf.summary.create_file_writer(directory)
-            if directory is not None
-            else tf.summary.create_noop_writer()
-        )
+        self._directory = directory
+        with self._writing():
+            self._writer = (
+                tf.summary.create_file_writer(directory)
+                if directory is not None
+                else tf.summary.create_noop_writer()
+            )
 
     def write(self, step: int, values: dict[str, float]) -> None:
         """Writes points of curves."""
-        with self._writer.as_default(step):
+        with self._writing(), self._writer.as_default(step):
             for name, value in values.items():
                 tf.summary.write(name, tf.constant(value, tf.float32), metadata=_SCALAR)
 
@@ -179,14 +182,24 @@ class EventLog:
             facts: what `run.json` holds.
         """
         settings = hparams.to_dict()
-        with self._writer.as_default(step):
+        with self._writing(), self._writer.as_default(step):
             for name, values in (("settings", settings), ("run", facts)):
                 tf.summary.write(name, tf.constant(_markdown_table(values)), metadata=_TEXT)
             metadata = _metadata("hparams", _TENSOR, _session_start(settings))
             tf.summary.write("_hparams_/session_start_info", tf.zeros([0]), metadata=metadata)
 
     def flush(self) -> None:
-        self._writer.flush()
+        """Writes to disk what is still in memory."""
+        with self._writing():
+            self._writer.flush()
+
+    @contextlib.contextmanager
+    def _writing(self) -> Iterator[None]:
+        try:
+            yield
+        except tf.errors.OpError as error:
+            reason = error.message.split("\n", 1)[0]
+            raise UserError(f"events in {self._directory} cannot be written: {reason}") from error
 
 
 def _markdown_table(values: Mapping[str, Any]) -> str:
@@ -299,9 +312,6 @@ class LossRecord:
 
 
 # Starts of a run in `run.json`
-
-
-STARTS = "starts"
 
 
 class RunRecord:

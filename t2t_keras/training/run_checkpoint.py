@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import glob
 import os
+import shutil
 import sys
 from collections.abc import Mapping
 from pathlib import Path
@@ -30,6 +31,27 @@ from t2t_keras.files import write_text, writing
 
 PREFIX = "model.ckpt-"
 BEST_FILE = "best"
+
+
+def read_best(directory: str) -> str:
+    """Returns the name in the file `best` of a run; "" if there is none.
+
+    Raises:
+        UserError: the file cannot be read, or holds anything but a name.
+    """
+    path = Path(directory) / BEST_FILE
+    if not path.exists():
+        return ""
+    try:
+        name = path.read_text("utf-8").strip()
+    except (OSError, UnicodeDecodeError) as error:
+        reason = getattr(error, "strerror", None) or "it is not UTF-8"
+        raise UserError(f"{path} cannot be read ({reason}): remove it to go on.") from error
+    if not name.isprintable() or not name or "/" in name:
+        raise UserError(
+            f"{path} must hold the name of a checkpoint, got {name[:60]!r}: remove it to go on."
+        )
+    return name
 
 
 class RunCheckpoints:
@@ -125,11 +147,9 @@ class RunCheckpoints:
 
     def best(self) -> str:
         """Returns the prefix of the best checkpoint, "" if none is named or it is not there."""
-        path = Path(self.directory) / BEST_FILE
-        if not path.exists():
-            return ""
-        prefix = os.path.join(self.directory, path.read_text("utf-8").strip())
-        return prefix if os.path.exists(prefix + ".index") else ""
+        name = read_best(self.directory)
+        prefix = os.path.join(self.directory, name)
+        return prefix if name and os.path.exists(prefix + ".index") else ""
 
     def remove_old(self) -> None:
         """Removes checkpoints that need not be kept, and writes the file `checkpoint`."""
@@ -153,8 +173,12 @@ class RunCheckpoints:
             prefix = path.rpartition(".data-")[0]
             if prefix not in whole and prefix == self.prefix(step_in_name(prefix)):
                 leftovers.append(path)
-        for path in leftovers:
-            os.remove(path)
+        with writing(self.directory):
+            for path in leftovers:
+                if os.path.isdir(path):
+                    shutil.rmtree(path)
+                else:
+                    os.remove(path)
 
     def _old(self, candidates: list[str]) -> list[str]:
         """Returns the candidates, by step, that need not be kept for good."""

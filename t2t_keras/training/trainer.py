@@ -226,18 +226,16 @@ class Trainer:
             self.history = EvaluationHistory(self.output_dir, step, self.engine.is_chief)
             if self.engine.is_chief:
                 self._tidy_checkpoints()
-            self._log_to_tensorboard()
             self.record.note(from_step=step, ended="")
-            if self.engine.is_chief:
-                facts = read_settings(self.output_dir)[1]
-                self.train_log.write_run(step, self.model.hp, facts)
             try:
+                self._log_to_tensorboard(step)
                 with plain_errors():
                     ended = self._run(step)
             except _StopRequested:
                 ended = self._stopped()
             except UserError as error:
-                self._note(ended=str(error))
+                with contextlib.suppress(UserError):  # if the disk is full, that is what to say
+                    self._note(ended=str(error))
                 raise
             except (tf.errors.UnavailableError, tf.errors.AbortedError) as error:
                 raise self._host_lost() from error
@@ -492,10 +490,14 @@ class Trainer:
                 self.train_log.flush()  # or points before it could be lost, and not come again
                 self.checkpoints.save({LOSSES: self._losses.state()})
 
-    def _log_to_tensorboard(self) -> None:
+    def _log_to_tensorboard(self, step: int) -> None:
+        """Begins the event files of this start, with its settings."""
         chief = self.engine.is_chief
         self.train_log = EventLog(self.output_dir if chief else None)
         self.eval_log = EventLog(f"{self.output_dir}/eval" if chief else None)
+        if chief:
+            facts = read_settings(self.output_dir)[1]
+            self.train_log.write_run(step, self.model.hp, facts)
 
 
 class _StopRequested(Exception):

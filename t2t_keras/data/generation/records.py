@@ -11,14 +11,14 @@ import functools
 import itertools
 import json
 from array import array
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
 
 from t2t_keras.errors import UserError
-from t2t_keras.files import atomic_write
+from t2t_keras.files import atomic_write, parse_json
 from t2t_keras.protobuf import varints
 
 HEADER_BYTES = 12
@@ -29,6 +29,7 @@ FOOTER_BYTES = 4
 
 _CHECKSUMS_AT_ONCE = 2048
 _LENGTHS = np.dtype("<u4")
+_HEADER = {"types": {str: str}, "rows": [range(2**32)], "bytes": [range(2**48)]}  # of a piece
 
 
 class Lists(NamedTuple):
@@ -234,16 +235,18 @@ def write_piece(path: Path, fields: Mapping[str, Lists], shard_of_row: np.ndarra
 
 
 def read_segment(paths: Sequence[Path], shard: int) -> dict[str, Lists]:
-    """Returns the examples of one shard in some pieces, in the order of the pieces."""
+    """Returns the examples of one shard in some pieces, in the order of the pieces.
+
+    Raises:
+        UserError: a piece is damaged; it is named.
+    """
     parts: dict[str, list[Lists]] = {}
     for path in paths:
-        with path.open("rb") as file:
-            header = json.loads(file.readline())
-            file.seek(sum(header["bytes"][:shard]), 1)
-            for name, dtype in header["types"].items():
-                lengths = _read(file, _LENGTHS, header["rows"][shard])
-                values = _read(file, np.dtype(dtype), int(lengths.sum()))
-                parts.setdefault(name, []).append(Lists(values, lengths))
+        try:
+            for name, lists in _segment(path, shard):
+                parts.setdefault(name, []).append(lists)
+        except (ValueError, TypeError, LookupError, MemoryError) as error:
+            raise UserError(f"{path} is damaged: delete {path.parent} and run again.") from error
     return {
         name: Lists(
             np.concatenate([lists.values for lists in pieces]),
@@ -251,6 +254,18 @@ def read_segment(paths: Sequence[Path], shard: int) -> dict[str, Lists]:
         )
         for name, pieces in parts.items()
     }
+
+
+def _segment(path: Path, shard: int) -> Iterator[tuple[str, Lists]]:
+    with path.open("rb") as file:
+        header = parse_json(
+            file.readline(), _HEADER, str(path), f"delete {path.parent} and run again"
+        )
+        file.seek(sum(header["bytes"][:shard]), 1)
+        for name, dtype in header["types"].items():
+            lengths = _read(file, _LENGTHS, header["rows"][shard])
+            values = _read(file, np.dtype(dtype), int(lengths.sum()))
+            yield name, Lists(values, lengths)
 
 
 def _read(file, dtype: np.dtype, count: int) -> np.ndarray:

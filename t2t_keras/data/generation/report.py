@@ -13,7 +13,8 @@ import numpy as np
 
 from t2t_keras.data.buckets import Buckets
 from t2t_keras.data.shards import SplitIndex
-from t2t_keras.files import atomic_write
+from t2t_keras.errors import UserError
+from t2t_keras.files import atomic_write, read_json
 
 _WIDEST_BAR = 40
 _MOST_BARS = 16
@@ -39,14 +40,11 @@ def read_counts(data_dir: str | os.PathLike, name: str, split: str) -> Counts | 
 
     A damaged file counts as absent.
     """
-    path = _path(data_dir, name, split)
-    if not path.exists():
-        return None
     try:
-        values = json.loads(path.read_text())
-        return Counts(values["kept"], Counter(values["dropped"]))
-    except (ValueError, KeyError, TypeError):
+        values = read_json(_path(data_dir, name, split), {"kept": int, "dropped": {str: int}})
+    except UserError:
         return None
+    return Counts(values["kept"], Counter(values["dropped"]))
 
 
 def describe_split(split: str, index: SplitIndex, counts: Counts | None) -> list[str]:

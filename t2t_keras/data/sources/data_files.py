@@ -23,8 +23,9 @@ import zipfile
 import zlib
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from pathlib import Path, PurePosixPath
-from typing import BinaryIO, NamedTuple
+from typing import Any, NamedTuple
 
 from t2t_keras.data.sources.download import fetch, megabytes
 from t2t_keras.data.sources.pair_readers import (
@@ -37,6 +38,7 @@ from t2t_keras.data.sources.pair_readers import (
 )
 from t2t_keras.errors import UserError
 from t2t_keras.files import lock, publish
+from t2t_keras.text.lines import most_unpacked
 
 PathLike = str | os.PathLike
 
@@ -261,7 +263,8 @@ def unpack(archive: Path, directory: Path, is_wanted: Callable[[str], bool]) -> 
         is_wanted: called with the name of a member, such as "training/europarl-v7.de-en.de".
 
     Raises:
-        UserError: the file is not an archive, is damaged, or a member cannot be written.
+        UserError: the file is not an archive, is damaged, would unpack to more than text does, or a
+            member cannot be written.
     """
     try:
         with archive.open("rb") as file:
@@ -278,7 +281,31 @@ def unpack(archive: Path, directory: Path, is_wanted: Callable[[str], bool]) -> 
 
 def is_archive(path: Path) -> bool:
     """Returns True if a file is a tar or a zip archive, by its content."""
-    return zipfile.is_zipfile(path) or tarfile.is_tarfile(path)
+    if zipfile.is_zipfile(path):
+        return True
+    try:
+        with tarfile.open(path, tarinfo=_Header):
+            return True
+    except tarfile.TarError:
+        return False
+
+
+class _Header(tarfile.TarInfo):
+    """A header of a tar archive, which Python would read into memory whatever its size."""
+
+    @classmethod
+    def frombuf(cls, buf, encoding, errors):
+        """Returns a header; those of long names and of attributes may have so many bytes."""
+        header = super().frombuf(buf, encoding, errors)
+        if header.type in _READ_WHOLE and header.size > _BLOCK:
+            raise tarfile.ReadError(f"a header of {header.size:,} bytes")
+        return header
+
+
+_READ_WHOLE = (
+    *(tarfile.XHDTYPE, tarfile.XGLTYPE, tarfile.SOLARIS_XHDTYPE),
+    *(tarfile.GNUTYPE_LONGNAME, tarfile.GNUTYPE_LONGLINK),
+)
 
 
 def _unpack(
@@ -286,8 +313,15 @@ def _unpack(
 ) -> list[Path]:
     found = []
     unfinished: dict[Path, Path] = {}
+    unpacked, most = 0, most_unpacked(archive.stat().st_size)
     try:
-        for name, content in _members(archive):
+        for name, size, content in _members(archive):
+            unpacked += size
+            if unpacked > most:
+                raise UserError(
+                    f"{archive} unpacks to more than {most:,} bytes, which text does not: unpack it by "
+                    "hand if that is right."
+                )
             path = directory / name
             if not is_wanted(name) or path in unfinished:
                 continue
@@ -314,30 +348,33 @@ def _unpack(
     return found
 
 
-def _members(archive: Path) -> Iterator[tuple[str, Callable[[], BinaryIO]]]:
-    """Yields the name of each plain file and a function that opens it; finally checks the rest."""
+_Member = tuple[str, int, Callable[[], Any]]
+
+
+def _members(archive: Path) -> Iterator[_Member]:
+    """Yields name, size and a function that opens it of each plain file; finally checks the rest."""
     if zipfile.is_zipfile(archive):
         yield from _zip_members(archive)
     else:
         yield from _tar_members(archive)
 
 
-def _zip_members(archive: Path) -> Iterator[tuple[str, Callable[[], BinaryIO]]]:
+def _zip_members(archive: Path) -> Iterator[_Member]:
     with zipfile.ZipFile(archive) as files:
         for member in files.infolist():
             name = _safe_name(member.filename)
             if name and not member.is_dir():
-                yield name, lambda member=member: files.open(member)  # type: ignore[misc]
+                yield name, member.file_size, partial(files.open, member)
 
 
-def _tar_members(archive: Path) -> Iterator[tuple[str, Callable[[], BinaryIO]]]:
+def _tar_members(archive: Path) -> Iterator[_Member]:
     progress = megabytes(f"unpacking {archive.name}", archive.stat().st_size)
-    with archive.open("rb") as stored, tarfile.open(fileobj=stored) as files:
+    with archive.open("rb") as stored, tarfile.open(fileobj=stored, tarinfo=_Header) as files:
         while (member := files.next()) is not None:
             progress.update(stored.tell() / 1e6)
             name = _safe_name(member.name)
             if name and member.isfile():
-                yield name, lambda member=member: files.extractfile(member)  # type: ignore[misc]
+                yield name, member.size, partial(files.extractfile, member)
         content = files.fileobj
         while content and content.read(_BLOCK):  # a compressed stream ends with its checksum
             progress.update(stored.tell() / 1e6)

@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import BinaryIO, NamedTuple
 
 from t2t_keras.errors import UserError
-from t2t_keras.files import has_name, lock, publish
+from t2t_keras.files import has_name, lock, publish, read_json, require_kind
 from t2t_keras.progress import CountProgress
 
 _TIMEOUT_SECONDS = 60
@@ -78,6 +78,9 @@ class _Facts(NamedTuple):
     total: int
     validator: str | None
     """The server's mark of this version of the file: an ETag, or else its modification time."""
+
+
+_FACTS = {"url": str, "total": int, "validator": (str, None)}
 
 
 class _Part:
@@ -193,8 +196,9 @@ class _Part:
     def _facts(self) -> _Facts | None:
         """Returns the stored facts of the part; None if there are none, or they are of another file."""
         try:
-            facts = _Facts(*json.loads(_facts_name(self.path).read_text()))
-        except (OSError, ValueError, TypeError):
+            facts = _Facts(*read_json(_facts_name(self.path), list))
+            require_kind(facts._asdict(), _FACTS, "facts")
+        except (UserError, TypeError):  # TypeError: of another number
             return None
         return facts if facts.url == self.url and self._arrived() <= facts.total else None
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import codecs
 import functools
-import gzip
+import io
 import os
 import re
 import zlib
@@ -14,7 +14,7 @@ from typing import NamedTuple
 
 from t2t_keras.data.sources.download import megabytes
 from t2t_keras.errors import UserError
-from t2t_keras.text.lines import iterate_lines
+from t2t_keras.text.lines import LINE_BYTES, decompressed, iterate_lines, line_too_long
 
 Pair = tuple[str, str]
 
@@ -152,12 +152,15 @@ def read_tsv(path: Path, source_column: int, target_column: int) -> Iterator[Pai
 @functools.lru_cache(maxsize=4096)
 def _text_size(path: str, stored_bytes: int, changed: int) -> TextSize:
     decoder = codecs.getincrementaldecoder("utf-8")()
-    lines = size = 0
+    lines = size = unended = 0
     block = b"\n"
     progress = megabytes(f"checking {os.path.basename(path)}", stored_bytes)
-    with open(path, "rb") as stored, gzip.open(stored) if path.endswith(".gz") else stored as file:
+    with open(path, "rb") as stored, decompressed(stored, path) as file:
         while more := file.read(_BLOCK):
             block = more
+            unended = len(block) - 1 - block.rfind(b"\n") + unended * (b"\n" not in block)
+            if unended > LINE_BYTES:
+                raise line_too_long(path, lines + 1)
             size -= len(codecs.BOM_UTF8) * (not size and block.startswith(codecs.BOM_UTF8))
             decoder.decode(block)
             lines += block.count(b"\n")
@@ -168,9 +171,8 @@ def _text_size(path: str, stored_bytes: int, changed: int) -> TextSize:
 
 
 def _open_text(path: Path):
-    if path.suffix == ".gz":
-        return gzip.open(path, "rt", encoding="utf-8-sig", newline="\n")
-    return open(path, encoding="utf-8-sig", newline="\n")
+    content = decompressed(path.open("rb"), str(path))
+    return io.TextIOWrapper(content, encoding="utf-8-sig", newline="\n")
 
 
 def _segments(path: Path) -> Iterator[str]:
