@@ -9,21 +9,21 @@ const KINDS = {
     name: "Encoder-decoder",
     queries: "target",
     keys: "source",
-    about: "What of the source the decoder looks at to predict each target word.",
+    about: "To predict each target word, the decoder looks at these source words.",
   },
   encoder: {
     name: "Encoder",
     queries: "source",
     keys: "source",
-    about: "What each source word looks at in the source.",
+    about: "Each source word looks at the words of the source, itself included.",
   },
   decoder: {
     name: "Decoder",
     queries: "target",
     keys: "target",
     about:
-      "What of the target so far the decoder looks at to predict each target word. A position has " +
-      "the name of the word that it predicts; its input is the word before.",
+      "To predict each target word, the decoder looks at the words before it. A position is named " +
+      "after the word that it predicts; its input is the word before.",
   },
 };
 
