@@ -46,6 +46,12 @@ def pytest_collection_modifyitems(items):
 
 
 def pytest_collection_finish():
+    threads = tf.config.threading.get_inter_op_parallelism_threads()
+    try:
+        tf.config.threading.set_inter_op_parallelism_threads(threads + 1)
+    except RuntimeError:  # TensorFlow has begun, whose threads would be missing in a fork
+        raise pytest.UsageError("A file makes a tensor when it is imported.") from None
+    tf.config.threading.set_inter_op_parallelism_threads(threads)
     gc.collect()
     gc.freeze()  # what has been imported stays: no collection looks through it again
 
