@@ -46,6 +46,12 @@ def pytest_collection_modifyitems(items):
 
 
 def pytest_collection_finish():
+    threads = tf.config.threading.get_inter_op_parallelism_threads()
+    try:
+        tf.config.threading.set_inter_op_parallelism_threads(threads + 1)
+    except RuntimeError:  # TensorFlow has begun, whose threads would be missing in a fork
+        raise pytest.UsageError("A file makes a tensor when it is imported.") from None
+    tf.config.threading.set_inter_op_parallelism_threads(threads)
     gc.collect()
     gc.freeze()  # what has been imported stays: no collection looks through it again
 
@@ -57,6 +63,8 @@ def pytest_runtest_protocol(item):
         return None  # without workers tests run here, as a debugger wants them
     process = item.config.stash.get(_PROCESS, None)
     if not process or process.path != item.path:
+        if process:
+            os.waitpid(process.number, 0)
         process = item.config.stash[_PROCESS] = _FileProcess(item)
     item.ihook.pytest_runtest_logstart(nodeid=item.nodeid, location=item.location)
     for report in process.reports(item):
@@ -73,7 +81,8 @@ class _FileProcess:
         if "toy" in sys.modules:
             sys.modules["toy"].programs()  # one server for all files
         reading, writing = os.pipe()
-        if not os.fork():
+        self.number = os.fork()
+        if not self.number:
             os.close(reading)
             self._run([item for item in first.session.items if item.path == self.path], writing)
         os.close(writing)

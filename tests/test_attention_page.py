@@ -281,7 +281,7 @@ def test_whole_words_are_the_sum_of_keys_and_the_mean_of_queries(show):
 
 def test_kinds_and_layers_can_be_chosen(show):
     page = show(sample(), "text=subwords&heads=0")
-    page.click(choice("kinds", "encdec"))
+    assert texts(page, "#attention-title") == ["Encoder-decoder attention, layer 1"]
     assert texts(page, "#queries bdi") == TARGET and texts(page, "#keys bdi") == SOURCE
     page.point_at(*page.middle(word("queries", 0)))
     assert told(page).startswith("“die” looks at </s> 1.00 (layer 1")
@@ -291,6 +291,7 @@ def test_kinds_and_layers_can_be_chosen(show):
     page.click(choice("kinds", "decoder"))
     page.point_at(*page.middle(word("queries", 2)))
     assert texts(page, "#keys bdi") == TARGET and told(page).startswith("“zen” looks at kat 1.00")
+    assert texts(page, "#attention-title") == ["Decoder attention, layer 0"]
     assert page.evaluate("location.hash") == (
         "#attention=decoder&layer=0&heads=0&text=subwords&view=lines"
     )
@@ -352,7 +353,7 @@ def test_keyboard_reaches_words_and_shows_where_it_is(show):
     assert page.evaluate(f"{word('keys', 1)}.getAttribute('aria-pressed')") == "true"
     assert page.evaluate("location.hash").endswith("looked-at=1")
     page.press(*ESCAPE)
-    assert told(page) == "The numbers of the word that you choose stand here."
+    assert told(page) == "Choose a word to see its weights."
 
 
 def test_everything_that_can_be_used_has_a_name(show):
@@ -364,7 +365,7 @@ def test_everything_that_can_be_used_has_a_name(show):
     }
     for role in ("button", "radio", "checkbox", "combobox", "image"):
         assert named[role] and all(named[role]), role
-    assert "the" in named["button"] and "layer 0, head 2" in named["button"]
+    assert "katzen" in named["button"] and "layer 0, head 2" in named["button"]
     assert "head 1" in named["checkbox"]
     assert len(named["table"]) == 4  # numbers, heads, candidates, what was finished
 
@@ -380,7 +381,7 @@ def test_fits_a_phone(show):
     assert 0 < left < right - 80 < right < 360
     page.evaluate(f"{word('queries', 1)}.scrollIntoView({{block: 'center'}})")
     page.click(word("queries", 1))
-    assert told(page).startswith("“cats” looks at")
+    assert told(page).startswith("“katzen” looks at")
     _, top, _, bottom = page.box("document.querySelector('#told')")
     assert 0 < top < bottom < 740  # the numbers are in sight
 
@@ -397,7 +398,7 @@ def test_text_of_users_stays_text(show):
     assert page.evaluate("document.querySelectorAll('img').length") == 0
     assert page.evaluate("document.scripts.length") == 2
     assert texts(page, "#queries bdi") == texts(page, "#keys bdi") == HARMFUL
-    assert texts(page, "h1") == [page.evaluate("document.title")] == [HARMFUL[0]]
+    assert texts(page, "h1") == [page.evaluate("document.title")] == [f"Attention: {HARMFUL[0]}"]
     assert HARMFUL[1] in texts(page, ".steps bdi")
     assert HARMFUL[2] in texts(page, "#tree text")
 
@@ -433,6 +434,8 @@ def test_parse_tree_is_drawn(show):
 
 def test_beam_search_is_shown_step_by_step(show):
     page = show(sample(search=SEARCH))
+    shown = ["the cats sleep", "die katzen schlafen", "-0.650 (log p / length penalty)"]
+    assert texts(page, "#texts dd") == shown
     section = texts(page, "#search")[0]
     assert "Stopped after 3 steps. Nothing that goes on can beat the best." in section
     cells = page.evaluate(
@@ -451,6 +454,12 @@ def test_beam_search_is_shown_step_by_step(show):
         "Step 2, kept: “das haus”, log p -1.200, score -0.800"
     ]
     assert texts(page, ".finished tbody td") == ["-0.650", "3", "die kat", "-0.700", "2", "das"]
+    steps = "document.querySelector('#search .scroll')"
+    for left, cue in ((0, "scroll cut-right"), (999, "scroll cut-left")):
+        page.size(240, 740)
+        page.evaluate(f"{steps}.scrollLeft = {left}")
+        page.drawn()
+        assert page.evaluate(f"{steps}.className") == cue
 
 
 # Size

@@ -276,6 +276,7 @@ def test_serialized_examples(serve):
         (example([-3, 1]), r"Source id out of range; 0 to .*\[-3\]"),
         (example([5, 1], batch_prediction_key=[2**32 + 7]), "needs more than 32 bits"),
     ],
+    ids=range(7),
 )
 def test_bytes_that_are_no_example_of_known_ids_are_refused(serve, wrong, message):
     with pytest.raises(tf.errors.InvalidArgumentError, match=message):

@@ -15,7 +15,7 @@ from t2t_keras.data.generation.packing import pack
 from t2t_keras.decoding import DecodeSettings
 from t2t_keras.training import Evaluation, TrainStep
 
-BATCH = {"inputs": tf.constant(SOURCE), "targets": tf.constant(TARGETS)}
+BATCH = {"inputs": SOURCE, "targets": TARGETS}
 NO_DROPOUT = "layer_prepostprocess_dropout=0.0,attention_dropout=0.0,relu_dropout=0.0"
 SMALLEST = "num_hidden_layers=1"
 

@@ -84,7 +84,14 @@ def test_the_vocabulary_may_lie_beside_the_checkpoint(of_t2t):
 def test_the_directory_of_the_newest_start_comes_first(run, tmp_path):
     shutil.copytree(run, tmp_path / "run")
     record = json.loads((run / "run.json").read_text())
-    record["starts"] = [{"data_dir": "/before"}, {}, {"data_dir": "/now"}]
+    started = {
+        "started": "2026-01-31T12:00:00+00:00",
+        "started_seconds": 0,
+        "host": "a",
+        "replicas": 1,
+    }
+    starts = [{"data_dir": "/before"}, {}, {"data_dir": "/now"}]
+    record["starts"] = [started | start for start in starts]
     (tmp_path / "run/run.json").write_text(json.dumps(record))
     assert t2t.load(tmp_path / "run").data_dir == "/now"
     assert t2t.load(tmp_path / "run", data_dir="/given").data_dir == "/given"

@@ -72,7 +72,7 @@ def attention_page(data: dict[str, Any]) -> str:
     script = "\n".join((folder / name).read_text("utf-8") for name in _SCRIPTS)
     attention = {kind: _integers(kind, layers, data) for kind, layers in data["attention"].items()}
     return Template((folder / "attention.html").read_text("utf-8")).substitute(
-        title=html.escape(data["title"]),
+        title=html.escape(": ".join(filter(None, ("Attention", data["title"])))),
         style=style,
         style_hash=_hash(style),
         script=script,

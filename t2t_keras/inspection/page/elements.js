@@ -60,6 +60,17 @@ function addArrowKeys(columns) {
   );
 }
 
+/** Fades the edges at which an element is cut off, as a cue that it scrolls sideways. */
+function fadeCutEdges(scroller) {
+  const fade = () => {
+    const hidden = scroller.scrollWidth - scroller.clientWidth;
+    scroller.classList.toggle("cut-left", scroller.scrollLeft > 1);
+    scroller.classList.toggle("cut-right", scroller.scrollLeft < hidden - 1);
+  };
+  scroller.addEventListener("scroll", fade);
+  new ResizeObserver(fade).observe(scroller);
+}
+
 /**
  * A canvas made `width` x `height` CSS pixels large and empty; returns its context, which draws at
  * once: kept for later, ten thousand lines would be drawn again for every part of the page.

@@ -29,7 +29,7 @@ function showNumbers(scene) {
   byId("numbers").classList.toggle("empty", !focus);
   if (!focus || !heads.length) {
     byId("told").textContent = heads.length
-      ? "The numbers of the word that you choose stand here."
+      ? "Choose a word to see its weights."
       : "No head is chosen.";
     byId("table").replaceChildren();
     return;

@@ -54,8 +54,9 @@ function layOut() {
   pointed = reached = null;
   const { queries, keys, layers } = weightsOf(state.kind, state.unit);
   const kind = KINDS[state.kind];
-  byId("queries-title").textContent = `${SIDES[kind.queries]}, looking`;
-  byId("keys-title").textContent = `${SIDES[kind.keys]}, looked at`;
+  byId("about").textContent = kind.about;
+  byId("queries-title").textContent = `Queries: ${kind.queries}`;
+  byId("keys-title").textContent = `Keys: ${kind.keys}`;
   state.layer = Math.min(state.layer, layers.length - 1);
   byId("layers").querySelectorAll("label").forEach((label) => label.remove());
   const numbers = layers.map((_, layer) => ({ value: String(layer), text: String(layer) }));
@@ -226,6 +227,7 @@ function change(changes) {
 
 function show() {
   byId("theme").value = state.theme;
+  byId("attention-title").textContent = `${KINDS[state.kind].name} attention, layer ${state.layer}`;
   byId("figure").classList.toggle("heat-map", state.view === "heat-map");
   setChoices(byId("kinds"), (value) => value === state.kind);
   setChoices(byId("units"), (value) => value === state.unit);
@@ -289,12 +291,18 @@ function start() {
     if (byId("picture").clientWidth !== drawnWidth) soon(redraw);
   }).observe(byId("figure"));
   matchMedia("(prefers-color-scheme: dark)").addEventListener("change", restart);
-  for (const side of ["source", "target"]) {
-    const text = element("bdi", {}, DATA[side].text);
-    byId("texts").append(element("dt", {}, SIDES[side]), element("dd", {}, text));
+  const headline = [["Source", DATA.source.text], ["Target", DATA.target.text]];
+  if (DATA.search) {
+    const [best] = DATA.search.finished;
+    const score = best ? `${best.score.toFixed(3)} (log p / length penalty)` : "none: nothing was finished";
+    headline.push(["Score", score]);
+  }
+  for (const [name, text] of headline) {
+    byId("texts").append(element("dt", {}, name), element("dd", {}, element("bdi", {}, text)));
   }
   if (DATA.tree) showTree(DATA.tree);
   if (DATA.search) showSearch(DATA.search);
+  document.querySelectorAll(".scroll").forEach(fadeCutEdges);
   restart();
 }
 

@@ -3,13 +3,28 @@
 /** What the page was given; its weights are whole numbers of 1 / 10,000. */
 const DATA = JSON.parse(document.getElementById("data").textContent);
 
-const SIDES = { source: "Source", target: "Target" };
-
 /** The kinds of attention: which side looks (queries) and which is looked at (keys). */
 const KINDS = {
-  encoder: { name: "Encoder", queries: "source", keys: "source" },
-  encdec: { name: "Encoder-decoder", queries: "target", keys: "source" },
-  decoder: { name: "Decoder", queries: "target", keys: "target" },
+  encdec: {
+    name: "Encoder-decoder",
+    queries: "target",
+    keys: "source",
+    about: "To predict each target word, the decoder looks at these source words.",
+  },
+  encoder: {
+    name: "Encoder",
+    queries: "source",
+    keys: "source",
+    about: "Each source word looks at the words of the source, itself included.",
+  },
+  decoder: {
+    name: "Decoder",
+    queries: "target",
+    keys: "target",
+    about:
+      "To predict each target word, the decoder looks at the words before it. A position is named " +
+      "after the word that it predicts; its input is the word before.",
+  },
 };
 
 /** Kinds that there are weights of. */
