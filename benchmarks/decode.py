@@ -55,6 +55,8 @@ def main() -> None:
     args = parser.parse_args()
     if args.profile:
         return profile(args)
+    if args.text is None:
+        parser.error("give a text, or --profile")
     pythons = {
         "t2t_keras": sys.executable,
         "ctranslate2": sys.executable,
