@@ -6,6 +6,7 @@ import dataclasses
 import json
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 import tensorflow as tf
 
@@ -56,7 +57,8 @@ class Evaluation:
             done: called after every batch, and again after every batch that was decoded.
         """
         loss = right = tokens = 0.0
-        inputs, references = [], []
+        inputs: list[Any] = []
+        references: list[str] = []
         for batch in self.batches:
             try:
                 sums = _sums(self.model, batch)
