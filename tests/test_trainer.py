@@ -228,7 +228,7 @@ def test_writes_settings_scalars_and_what_ran(data_dir, tmp_path, whole):
     for tag in (b"bleu", b"accuracy"):
         assert tag in written["eval"]
     page = (whole[0] / "eval" / "attention-12.html").read_text()
-    assert f"<title>{toy.PROBLEM}, step 12</title>" in page
+    assert f"<title>Attention: {toy.PROBLEM}, step 12</title>" in page
 
 
 def test_records_how_far_it_is_and_what_took_how_long_while_it_trains(whole):
