@@ -20,6 +20,7 @@ MOST_SEED = 2**32 - 1
 
 _FILES = ("train_files", "dev_files", "test_files")
 _TFDS = ("tfds", "languages", "tfds_splits")
+_VOCABULARY = ("vocab_size", "sentencepiece")
 
 
 def define_problem() -> None:
@@ -162,6 +163,11 @@ def define_translate_files() -> None:
     flags.DEFINE_integer(
         "vocab_size", 2**15, "translate_files: approximate number of subwords.", lower_bound=1
     )
+    flags.DEFINE_string(
+        "sentencepiece",
+        None,
+        "translate_files: unigram, bpe or a model's file, instead of T2T's subwords.",
+    )
 
 
 def configure(*problems) -> None:
@@ -170,7 +176,7 @@ def configure(*problems) -> None:
     Raises:
         UserError: flags for it are given without it, without --generate_data, or do not go together.
     """
-    given = [f"--{name}" for name in (*_FILES, *_TFDS, "vocab_size") if FLAGS[name].present]
+    given = [f"--{name}" for name in (*_FILES, *_TFDS, *_VOCABULARY) if FLAGS[name].present]
     if not given:
         return
     from t2t_keras.problems.translate_files import TranslateFiles
@@ -205,6 +211,7 @@ def _use_files(problem) -> None:
         dev=_some("dev_files", 2),
         test=_some("test_files", 2) if FLAGS.test_files else None,
         vocab_size=FLAGS.vocab_size,
+        sentencepiece=_sentencepiece(),
     )
 
 
@@ -217,7 +224,20 @@ def _use_tfds(problem) -> None:
         _some("languages", 2) if FLAGS.languages else None,
         _some("tfds_splits", 2, 3) if FLAGS["tfds_splits"].present else None,
         vocab_size=FLAGS.vocab_size,
+        sentencepiece=_sentencepiece(),
     )
+
+
+def _sentencepiece() -> str | None:
+    """Returns the value of --sentencepiece: a kind of model or the path of one."""
+    from t2t_keras.text.sentencepiece import MODEL_TYPES
+
+    path = directory("sentencepiece")
+    if path and path not in MODEL_TYPES and not os.path.isfile(path):
+        raise UserError(
+            f"--sentencepiece={path} is neither {' nor '.join(MODEL_TYPES)} nor a file: give one."
+        )
+    return path
 
 
 def _some(name: str, *numbers: int) -> list[str]:

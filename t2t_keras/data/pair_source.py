@@ -12,12 +12,13 @@ from itertools import islice
 from pathlib import Path
 from typing import Protocol
 
-from t2t_keras.data.problem import DatasetSplit, missing_hook
+from t2t_keras.data.problem import DatasetSplit, VocabType, missing_hook
 from t2t_keras.data.sources.pair_readers import read_pairs, require_parallel, text_size
 from t2t_keras.data.text_problem import PathLike, Text2TextProblem
 from t2t_keras.errors import UserError
 from t2t_keras.files import read_json, write_text
 from t2t_keras.text.lines import iterate_lines
+from t2t_keras.text.sentencepiece import MODEL_TYPES
 
 VOCAB_CHARACTERS = 10_000_000
 """The number of characters of each side from which a vocabulary is built."""
@@ -161,12 +162,7 @@ def check_and_note(problem: Text2TextProblem, source: PairSource, data_dir: Path
     path = Path(data_dir) / f"source.{name}.json"
     noted = _read(path)
     wanted = {split: source.description(split) for split in source.splits}
-    train = wanted[DatasetSplit.TRAIN]
-    size = problem.approx_vocab_size
-    wanted[_VOCABULARY] = {
-        "from": f"{train['from']} with --vocab_size={size}",
-        "identity": [*train["identity"], size],
-    }
+    wanted[_VOCABULARY] = _vocabulary(problem, wanted[DatasetSplit.TRAIN])
     vocabulary = Path(data_dir) / str(problem.vocab_filename)
     if vocabulary.exists() and _VOCABULARY not in noted:
         del wanted[_VOCABULARY]
@@ -178,6 +174,18 @@ def check_and_note(problem: Text2TextProblem, source: PairSource, data_dir: Path
             _require_same(part, noted.get(part), description, f"{data_dir} of {name}")
     if noted != (new := {**noted, **wanted}):
         _write(path, new)
+
+
+def _vocabulary(problem: Text2TextProblem, train: Mapping) -> dict:
+    """Returns what a vocabulary is made from: the training text or a given model."""
+    model, made = problem.sentencepiece_model, [problem.approx_vocab_size]
+    told = f"{train['from']} with --vocab_size={made[0]}"
+    if problem.vocab_type == VocabType.SENTENCEPIECE:
+        if model not in MODEL_TYPES:
+            path = Path(model)
+            return {"from": model, "identity": [_digest(path, _state(path))]}
+        made, told = [*made, model], f"{told} --sentencepiece={model}"
+    return {"from": told, "identity": [*train["identity"], *made]}
 
 
 def _require_same(part: str, noted: Mapping | None, wanted: Mapping, where: str) -> None:

@@ -2,9 +2,11 @@
 
 from t2t_keras.text.encoders import ByteTextEncoder, SubwordTextEncoder, TokenTextEncoder
 from t2t_keras.text.lines import iterate_lines, read_lines
+from t2t_keras.text.sentencepiece import SentencePieceEncoder
 
 __all__ = [
     "ByteTextEncoder",
+    "SentencePieceEncoder",
     "SubwordTextEncoder",
     "TokenTextEncoder",
     "iterate_lines",

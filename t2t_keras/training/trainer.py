@@ -519,5 +519,10 @@ def _batches(
     problem, split: str, data_dir: str, tmp_dir: str | None, hp: HParams, options: data.BatchOptions
 ) -> data.Batches | TextBatches:
     if tmp_dir is None:
+        if hp.subword_sampling and split == "train":
+            raise UserError(
+                f"subword_sampling={hp.subword_sampling} needs --on_the_fly: shards hold one "
+                "segmentation of each text."
+            )
         return data.Batches(problem, split, data_dir, hp, options)
     return TextBatches(problem, split, data_dir, tmp_dir, hp, options)
