@@ -51,6 +51,9 @@ def define_flags() -> None:
     flags.DEFINE_string(
         "score_file", "", "Score lines of source, tab and target; -: standard input."
     )
+    flags.DEFINE_bool(
+        "raw", False, "Write what the model wrote: of parsing, tags instead of trees."
+    )
     flags.DEFINE_bool("decode_interactive", False, "Translate lines as they are typed; q quits.")
 
 
@@ -67,6 +70,8 @@ def main(arguments: list[str]) -> None:
         raise UserError("--decode_interactive prints translations: leave out --decode_to_file.")
     if FLAGS.decode_prefix_file and modes != ["decode_from_file"]:
         raise UserError("--decode_prefix_file goes with --decode_from_file.")
+    if FLAGS.raw and modes != ["decode_from_file"]:
+        raise UserError("--raw goes with --decode_from_file.")
     if FLAGS.score_file not in ("", _STANDARD) and not FLAGS.decode_to_file:
         raise UserError("--decode_to_file is missing: the scores of --score_file go there.")
     if FLAGS.decode_from_file == FLAGS.decode_prefix_file == _STANDARD:
@@ -92,6 +97,8 @@ def translate_file(settings) -> None:
     job = Job("decode_from_file", settings)
     loaded = options.trained_model()
     translator = loaded.translator(settings, job.progress.warn)
+    if FLAGS.raw:
+        translator.format_output = lambda inputs, output: output
 
     default = (
         f"{job.source.path}.transformer.{loaded.set_name}.{loaded.problem.name}"
@@ -214,6 +221,8 @@ class Job:
         if not all(text.is_file for text in given.values()):
             return None
         contents = {name: str(text.content) for name, text in given.items()}
+        if FLAGS.raw:
+            contents["raw"] = "true"
         return {"flag": self.flag, **contents, **loaded.description(), **self.settings.deciding()}
 
 

@@ -42,6 +42,7 @@ class SearchOptions(NamedTuple):
     top_k: int = 0
     top_p: Any = 1.0
     logits_processors: tuple[LogitsProcessor, ...] = ()
+    alphas: tuple[float, ...] = ()  # of `sweep.PenaltySweep`, which returns a hypothesis of each
 
     @classmethod
     def from_settings(cls, settings: DecodeSettings, more: Sequence[LogitsProcessor] = ()):
@@ -270,6 +271,11 @@ def _decode(model, inputs, options: SearchOptions):
         strategy = OnePath(options.min_length, most_likely)
     else:
         strategy = OnePath(options.min_length, sampler(batch, options))
+    if options.alphas:
+        from t2t_keras.decoding.sweep import PenaltySweep
+
+        search = BeamSearch(options.beam_size, alpha=0.0, min_length=options.min_length)
+        strategy = PenaltySweep(search, options.alphas)
     loop = DecodeLoop(model, strategy, options.logits_processors)
     return loop.run(inputs, options.max_lengths, options.prefix)
 
