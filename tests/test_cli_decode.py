@@ -220,7 +220,7 @@ def test_a_reader_that_leaves_is_no_error(base):
 @pytest.mark.parametrize(
     ("flags", "expected"),
     [
-        ([], "give one of --decode_from_file=FILE, --decode_interactive and --score_file=FILE"),
+        ([], "give one of --decode_from_file=FILE, --decode_interactive, --score_file=FILE and"),
         (["--decode_from_file=x", "--decode_interactive"], "give one of"),
         (["--score_file=x"], "--decode_to_file is missing"),
         (["--decode_interactive", "--decode_prefix_file=x"], "goes with --decode_from_file"),
