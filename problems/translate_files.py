@@ -7,6 +7,8 @@ from pathlib import Path
 
 from t2t_keras.data import DatasetSplit, Text2TextProblem, VocabType
 from t2t_keras.data.pair_source import (
+    Corpus,
+    MixedCorpora,
     PairSource,
     PairSourceProblem,
     ParallelFiles,
@@ -33,7 +35,7 @@ _Files = Sequence[PathLike]
 
 @register_problem
 class TranslateFiles(PairSourceProblem):
-    """Line pairs of any files, or any TFDS dataset: see `use_files` and `use_tfds`.
+    """Line pairs of any files, corpora or TFDS dataset: see `use_files`, `use_corpora` and `use_tfds`.
 
     Only data generation needs to know which: vocabulary and shards have the same name for every
     source, and a note beside them records it.
@@ -43,7 +45,7 @@ class TranslateFiles(PairSourceProblem):
         super().__init__(was_reversed, was_copy)
         self._size = 2**15
         self._sentencepiece: str | None = None
-        self._files: ParallelFiles | None = None
+        self._files: ParallelFiles | MixedCorpora | None = None
         self._tfds: tuple[str, Sequence[str] | None, Sequence[str] | None] | None = None
         self._opened: PairSource | None = None
         self._splits = [DatasetSplit.TRAIN, DatasetSplit.EVAL]
@@ -65,8 +67,36 @@ class TranslateFiles(PairSourceProblem):
             sentencepiece: "unigram", "bpe" or the path of a model; None: T2T's subwords.
         """
         files = {DatasetSplit.TRAIN: train, DatasetSplit.EVAL: dev, DatasetSplit.TEST: test}
-        self._files = ParallelFiles({split: pair for split, pair in files.items() if pair})
-        self._tfds, self._opened = None, None
+        source = ParallelFiles({split: pair for split, pair in files.items() if pair})
+        self._use(source, vocab_size, sentencepiece)
+
+    def use_corpora(
+        self,
+        corpora: Sequence[Corpus],
+        vocab_size: int = 2**15,
+        sentencepiece: str | None = None,
+    ) -> None:
+        """Sets several corpora to generate data from, with weights and tags.
+
+        Args:
+            corpora: see `t2t_keras.data.pair_source.MixedCorpora`, whose `read` takes a file of them.
+            vocab_size, sentencepiece: as in `use_files`; tags are whole pieces.
+
+        Raises:
+            UserError: they cannot be mixed; or tags, which stand before sources, with `_rev` or `_copy`.
+        """
+        source = MixedCorpora(corpora)
+        if source.tags and (self.was_reversed or self.was_copy):
+            raise UserError(
+                f"{self.name} would have the tags in its targets: leave _rev and _copy out, and name "
+                "the files the other way round."
+            )
+        self._use(source, vocab_size, sentencepiece)
+
+    def _use(
+        self, source: ParallelFiles | MixedCorpora, vocab_size: int, sentencepiece: str | None
+    ) -> None:
+        self._files, self._tfds, self._opened = source, None, None
         self._size, self._sentencepiece = vocab_size, sentencepiece
 
     def use_tfds(
@@ -106,6 +136,11 @@ class TranslateFiles(PairSourceProblem):
         return self._sentencepiece or super().sentencepiece_model
 
     @property
+    def additional_reserved_tokens(self) -> list[str]:
+        """The tags of corpora, for SentencePiece; T2T's tokens have no such signs in them."""
+        return getattr(self._files, "tags", []) if self._sentencepiece else []
+
+    @property
     def vocab_filename(self) -> str:
         """File name without the size, so that readers of the data need not know it."""
         return f"vocab.{self.dataset_filename()}.{self.vocab_type}"
@@ -131,7 +166,8 @@ class TranslateFiles(PairSourceProblem):
             else:
                 raise UserError(
                     f"{self.name} has no source: give "
-                    "--train_files=SOURCE,TARGET and --dev_files=SOURCE,TARGET, or --tfds=NAME."
+                    "--train_files=SOURCE,TARGET and --dev_files=SOURCE,TARGET, --corpora=FILE or "
+                    "--tfds=NAME."
                 )
             self._splits = self._opened.splits
         return self._opened

@@ -153,6 +153,11 @@ def define_translate_files() -> None:
     flags.DEFINE_list("train_files", [], "translate_files: source and target file of train.")
     flags.DEFINE_list("dev_files", [], "translate_files: source and target file of dev.")
     flags.DEFINE_list("test_files", [], "translate_files: source and target file of test, if any.")
+    flags.DEFINE_string(
+        "corpora",
+        None,
+        "translate_files: JSON of several corpora, instead of files: see docs/data.md.",
+    )
     flags.DEFINE_string("tfds", None, "translate_files: a dataset of TFDS instead of files.")
     flags.DEFINE_list("languages", [], "translate_files: source and target language in --tfds.")
     flags.DEFINE_list(
@@ -176,7 +181,9 @@ def configure(*problems) -> None:
     Raises:
         UserError: flags for it are given without it, without --generate_data, or do not go together.
     """
-    given = [f"--{name}" for name in (*_FILES, *_TFDS, *_VOCABULARY) if FLAGS[name].present]
+    given = [
+        f"--{name}" for name in (*_FILES, "corpora", *_TFDS, *_VOCABULARY) if FLAGS[name].present
+    ]
     if not given:
         return
     from t2t_keras.problems.translate_files import TranslateFiles
@@ -193,7 +200,9 @@ def configure(*problems) -> None:
             "or leave it out, for data that is there is found in --data_dir."
         )
     for problem in ours:
-        if FLAGS.tfds:
+        if FLAGS.corpora:
+            _use_corpora(problem)
+        elif FLAGS.tfds:
             _use_tfds(problem)
         else:
             _use_files(problem)
@@ -226,6 +235,18 @@ def _use_tfds(problem) -> None:
         vocab_size=FLAGS.vocab_size,
         sentencepiece=_sentencepiece(),
     )
+
+
+def _use_corpora(problem) -> None:
+    from t2t_keras.data.pair_source import MixedCorpora
+
+    for name in (*_FILES, *_TFDS):
+        if FLAGS[name].present:
+            raise UserError(
+                f"--{name} and --corpora are both given: data is made from one of them."
+            )
+    corpora = MixedCorpora.read(required("corpora")).corpora
+    problem.use_corpora(corpora, FLAGS.vocab_size, _sentencepiece())
 
 
 def _sentencepiece() -> str | None:

@@ -7,18 +7,21 @@ import json
 import math
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from fractions import Fraction
 from functools import lru_cache
 from itertools import islice
 from pathlib import Path
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 from t2t_keras.data.problem import DatasetSplit, VocabType, missing_hook
 from t2t_keras.data.sources.pair_readers import read_pairs, require_parallel, text_size
 from t2t_keras.data.text_problem import PathLike, Text2TextProblem
-from t2t_keras.errors import UserError
+from t2t_keras.errors import UserError, nearest
 from t2t_keras.files import read_json, write_text
 from t2t_keras.text.lines import iterate_lines
 from t2t_keras.text.sentencepiece import MODEL_TYPES
+
+_SPLITS = (DatasetSplit.TRAIN, DatasetSplit.EVAL, DatasetSplit.TEST)
 
 VOCAB_CHARACTERS = 10_000_000
 """The number of characters of each side from which a vocabulary is built."""
@@ -122,6 +125,161 @@ class ParallelFiles:
         require_parallel(*paths)
         identity = [_digest(path, _state(path)) for path in paths]
         return {"from": " and ".join(map(str, paths)), "identity": identity}
+
+
+# Several corpora as one.
+
+
+_CORPORA = [{"train?": [str], "dev?": [str], "test?": [str], "weight?": float, "tag?": str}]
+
+
+class Corpus(NamedTuple):
+    """A source among others."""
+
+    source: PairSource
+    weight: float | None = None
+    """Share of its pairs in training, relative to those of the others; None: as many as it has."""
+    tag: str = ""
+    """Word before each source sentence, such as "<2de>"."""
+
+
+class MixedCorpora:
+    """A `PairSource` of several corpora; the others of a corpus than train are one after the other.
+
+    With weights of 3 and 1, of four pairs in a row three are of the first corpus and one of the second. A
+    pass goes on until each corpus has come to its end, and a shorter one begins again meanwhile, so that
+    every pair is read, and the ratio is exact. A pair with an empty side is left out.
+
+    Args:
+        corpora: at least one with train, and at least one with dev.
+
+    Raises:
+        UserError: there is none, or only some have a weight, or one is not from 0.001 to 1000.
+    """
+
+    def __init__(self, corpora: Sequence[Corpus]):
+        self.corpora = list(corpora)
+        self._sizes: dict[int, int] = {}
+        for split in (DatasetSplit.TRAIN, DatasetSplit.EVAL):
+            if split not in self.splits:
+                raise UserError(f"no corpus has {split}: name files for it in one at least.")
+        weights = [corpus.weight for _, corpus in self._of(DatasetSplit.TRAIN)]
+        if any(weight is not None and not 0.001 <= weight <= 1000 for weight in weights):
+            raise UserError(f"weights of corpora must be from 0.001 to 1000, got {weights}.")
+        if None in weights and any(weights):
+            raise UserError(f"give all corpora a weight or none, got {weights}.")
+
+    @classmethod
+    def read(cls, path: PathLike) -> MixedCorpora:
+        """Reads a list of corpora from JSON, each with "train" and "dev", "test", "weight" and "tag" as needed.
+
+        Raises:
+            UserError: it is another list, see `__init__`.
+        """
+        corpora = []
+        for number, item in enumerate(read_json(path, _CORPORA)):
+            allowed = [name.rstrip("?") for name in _CORPORA[0]]
+            for name in item:
+                if name not in allowed:
+                    raise UserError(
+                        f"{path}: [{number}] has an unknown {name!r}; allowed: {', '.join(allowed)}."
+                        f"{nearest(name, allowed)}"
+                    )
+            files = {split: item[split] for split in _SPLITS if split in item}
+            for split, pair in files.items():
+                if len(pair) != 2:
+                    raise UserError(
+                        f"{path}: [{number}].{split} takes a source and a target file, got {len(pair)}."
+                    )
+            source = ParallelFiles(files)
+            corpora.append(Corpus(source, item.get("weight"), item.get("tag", "")))
+        return cls(corpora)
+
+    @property
+    def splits(self) -> list[str]:
+        """The splits that a corpus has."""
+        there = {split for corpus in self.corpora for split in corpus.source.splits}
+        return [split for split in _SPLITS if split in there]
+
+    @property
+    def tags(self) -> list[str]:
+        """The tags, each once."""
+        return list(dict.fromkeys(corpus.tag for corpus in self.corpora if corpus.tag))
+
+    def pairs(self, split: str) -> Iterator[tuple[str, str]]:
+        """Yields the pairs of a pass."""
+        if split != DatasetSplit.TRAIN:
+            for number, _ in self._of(split):
+                yield from self._whole(number, split)
+            return
+        numbers = [number for number, _ in self._of(split)]
+        weights, rounds = self._plan()
+        streams = [self._endless(number) for number in numbers]
+        # The corpus that is furthest behind its share comes next, so every round is exact.
+        behind = [0] * len(weights)
+        for _ in range(rounds * sum(weights)):
+            behind = [due + weight for due, weight in zip(behind, weights, strict=True)]
+            chosen = behind.index(max(behind))
+            behind[chosen] -= sum(weights)
+            yield next(streams[chosen])
+
+    def vocabulary_text(self, split: str, characters: int) -> Iterator[str]:
+        """Yields about this many characters of each side of the mix, tags included, evenly spaced."""
+        weights, rounds = self._plan()
+        for side in (0, 1):
+
+            def every(k: int, side: int = side) -> Iterator[str]:
+                return (pair[side] for pair in islice(self.pairs(split), k - 1, None, k))
+
+            yield from evenly_spaced(every, rounds * sum(weights), characters)
+
+    def description(self, split: str) -> dict:
+        """Returns where the pairs are from, with weights and tags."""
+        told, identity = [], []
+        for _, corpus in self._of(split):
+            of_corpus = corpus.source.description(split)
+            weight = corpus.weight if split == DatasetSplit.TRAIN else None
+            words = [corpus.tag] * bool(corpus.tag)
+            if weight is not None:
+                words.insert(0, f"weight {weight:g}")
+            told.append(of_corpus["from"] + (f" ({', '.join(words)})" if words else ""))
+            identity += [*of_corpus["identity"], weight, corpus.tag]
+        return {"from": "; ".join(told), "identity": identity}
+
+    def _of(self, split: str) -> list[tuple[int, Corpus]]:
+        return [each for each in enumerate(self.corpora) if split in each[1].source.splits]
+
+    def _whole(self, number: int, split: str) -> Iterator[tuple[str, str]]:
+        source, _, tag = self.corpora[number]
+        for inputs, targets in source.pairs(split):
+            if inputs and targets:
+                yield f"{tag} {inputs}" if tag else inputs, targets
+
+    def _endless(self, number: int) -> Iterator[tuple[str, str]]:
+        while True:
+            yield from self._whole(number, DatasetSplit.TRAIN)
+
+    def _size(self, number: int) -> int:
+        if number not in self._sizes:
+            self._sizes[number] = sum(1 for _ in self._whole(number, DatasetSplit.TRAIN))
+            if not self._sizes[number]:
+                told = self.corpora[number].source.description(DatasetSplit.TRAIN)["from"]
+                raise UserError(f"the corpus {told} has no pairs: leave it out.")
+        return self._sizes[number]
+
+    def _plan(self) -> tuple[list[int], int]:
+        """Returns how many pairs of each corpus make a round, and the number of rounds of a pass."""
+        train = self._of(DatasetSplit.TRAIN)
+        sizes = [self._size(number) for number, _ in train]
+        shares = [
+            size if corpus.weight is None else Fraction(corpus.weight).limit_denominator(1000)
+            for size, (_, corpus) in zip(sizes, train, strict=True)
+        ]
+        unit = math.lcm(*(Fraction(share).denominator for share in shares))
+        weights = [int(share * unit) for share in shares]
+        weights = [weight // math.gcd(*weights) for weight in weights]
+        pairs = zip(sizes, weights, strict=True)
+        return weights, max(-(-size // weight) for size, weight in pairs)
 
 
 def _state(path: Path) -> tuple[int, int]:
