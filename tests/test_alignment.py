@@ -15,6 +15,7 @@ from t2t_keras.inspection.alignment import (
     PairAligner,
     alignment_error_rate,
     from_pharaoh,
+    links,
     to_pharaoh,
     words_of_tokens,
 )
@@ -64,7 +65,7 @@ def test_a_word_gets_the_sum_of_its_tokens_and_ends_get_none(model):
             [1.0, 0.0, 0.0, 0.0, 0.0],
         ]
     )
-    assert aligner.links(pair, weights) == [(0, 0), (1, 1)]
+    assert links(*aligner.words(pair), weights) == [(0, 0), (1, 1)]
 
 
 @pytest.mark.parametrize("heads", ["mean", "1", "1:0", "0:1+1"])
@@ -72,7 +73,7 @@ def test_links_are_those_of_the_attention(model, heads):
     """Each word is a token here, so the strongest weight of a row is the link."""
     sources, targets = ["a b c d", "e f", "g h i"], ["c b", "a d h", "i"]
     found = PairAligner(model, {"inputs": WORDS, "targets": WORDS}, heads).align(sources, targets)
-    for source, target, links in zip(sources, targets, found, strict=True):
+    for source, target, each in zip(sources, targets, found, strict=True):
         ids = [[*WORDS.encode(text), 1] for text in (source, target)]
         weights = attention_weights(model, *ids)["encdec"]
         layer, _, head = heads.removesuffix("+1").partition(":")
@@ -82,7 +83,7 @@ def test_links_are_those_of_the_attention(model, heads):
             weights = weights[:, [int(head)]]
         rows = weights.mean((0, 1))[heads.endswith("+1") :][: len(ids[1]) - 1]
         best = rows.argmax(1).tolist()
-        assert links == [(s, t) for t, s in enumerate(best) if s < len(ids[0]) - 1]
+        assert each == [(s, t) for t, s in enumerate(best) if s < len(ids[0]) - 1]
 
 
 def test_error_rates_by_hand():
@@ -104,8 +105,8 @@ def test_every_head_is_scored_as_it_aligns(model):
     rates = PairAligner(model, encoders).error_rates(lines, gold)
     assert len(rates) == 2 * (1 + 2 * (1 + 2))  # layers of the decoder with their heads
     for heads, rate in rates.items():
-        links = PairAligner(model, encoders, str(heads)).align(sources, targets)
-        assert alignment_error_rate(links, gold) == rate
+        found = PairAligner(model, encoders, str(heads)).align(sources, targets)
+        assert alignment_error_rate(found, gold) == rate
     with pytest.raises(UserError, match="there are 2 pairs but 1 alignments"):
         PairAligner(model, encoders).error_rates(lines, gold[:1])
 
@@ -139,7 +140,7 @@ def test_the_command(tmp_path):
     )
     assert done.returncode == 0, done.stderr
     wanted = PairAligner(model, encoders, "0:1").align(["a b c", "d e"], ["c b a", "e d"])
-    assert (tmp_path / "out").read_text().splitlines() == [to_pharaoh(links) for links in wanted]
+    assert (tmp_path / "out").read_text().splitlines() == [to_pharaoh(each) for each in wanted]
     done = toy.command("decode", *given, f"--align_reference={tmp_path}/gold", eagerly=True)
     assert done.returncode == 0, done.stderr
     table = [line.split() for line in done.stdout.splitlines()]

@@ -75,7 +75,7 @@ def test_tokens_of_both_keep_their_rows(old, tmp_path):
     first = arrays_of(model)
     told = warm_start(model, str(tmp_path), encoders, Words(), str(tmp_path))
     assert told == (
-        f"the vocabulary is not that of {tmp_path}: 4 of 7 inputs tokens and 4 of 6 targets tokens "
+        f"the vocabulary is not that of {tmp_path}: 4 of 7 source tokens and 4 of 6 target tokens "
         "keep their embeddings, the others begin with random ones"
     )
     rows = {  # by the new id: the old one, None: as it was
@@ -99,7 +99,7 @@ def test_one_table_may_become_two(old, tmp_path):
     encoders = encoders_of(OLD, NEW)
     model = model_of(encoders, SEPARATE, seed=2)
     told = warm_start(model, str(tmp_path), encoders, Words(), str(tmp_path))
-    assert "6 of 6 inputs tokens and 4 of 7 targets tokens" in told
+    assert "6 of 6 source tokens and 4 of 7 target tokens" in told
     table = np.array(before.softmax.table)
     np.testing.assert_array_equal(model.embeddings[0].table, table)
     np.testing.assert_array_equal(np.array(model.softmax.table)[[0, 1, 2, 4]], table[[0, 1, 5, 3]])
@@ -127,6 +127,12 @@ def test_without_the_vocabulary_the_size_must_be_the_same(old, tmp_path):
     other = "shared_embedding_and_softmax_weights=true,num_hidden_layers=2"
     with pytest.raises(UserError, match=r"does not fit the model \(missing:"):
         model = model_of(encoders, other, seed=2)
+        warm_start(model, str(tmp_path), encoders, Words(), str(tmp_path))
+    TokenTextEncoder(vocab_list=list("abcdefg")).store_to_file(tmp_path / "targets")
+    with pytest.raises(
+        UserError, match=r"embeddings of 6 tokens, and the vocabulary .* has 9: name"
+    ):
+        model = model_of(encoders, SHARED, seed=2)
         warm_start(model, str(tmp_path), encoders, Words(), str(tmp_path))
 
 

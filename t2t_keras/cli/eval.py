@@ -30,8 +30,6 @@ def define_flags() -> None:
     options.define_model()
     options.define_hparams()
     options.define_decode_hparams()
-    flags.DEFINE_list("sweep_beam_size", [], "Beam sizes for a table of one checkpoint's quality.")
-    flags.DEFINE_list("sweep_alpha", [], "Length penalties for the same table.")
     flags.DEFINE_string("output_dir", None, "Directory of a run; all its checkpoints in turn.")
     flags.DEFINE_string(
         "checkpoint_path", None, "One checkpoint instead, such as DIR/model.ckpt-100."
@@ -47,6 +45,8 @@ def define_flags() -> None:
         "With --output_dir: minutes to wait for another checkpoint.",
         lower_bound=0.0,
     )
+    flags.DEFINE_list("sweep_beam_size", [], "Beam sizes for a table of one checkpoint's quality.")
+    flags.DEFINE_list("sweep_alpha", [], "Length penalties for the same table.")
 
 
 def main(arguments: list[str]) -> None:

@@ -108,7 +108,10 @@ class PairAligner(PairScorer):
 
     def run(self, pairs: Sequence[Pair], longest: int) -> list[Links]:  # type: ignore[override]
         """Aligns a batch."""
-        return [self.links(pair, self.heads.of(weights)) for pair, weights in self.weights(pairs)]
+        return [
+            links(*self.words(pair), self.heads.of(weights))
+            for pair, weights in self.weights(pairs)
+        ]
 
     def weights(self, pairs: Sequence[Pair]) -> Iterable[tuple[Pair, np.ndarray]]:
         """Yields each pair with the attention of all heads to its source, [L, H, T, S]."""
@@ -118,13 +121,12 @@ class PairAligner(PairScorer):
         ):
             yield pair, weights[:, :, : len(pair.target), : len(pair.source)]
 
-    def links(self, pair: Pair, weights: np.ndarray) -> Links:
-        """Returns the links of a pair by weights [T, S]."""
-        keys = words_of_tokens(self.encoders["inputs"], pair.source)
-        queries = words_of_tokens(self.encoders["targets"], pair.target)
-        by_word = queries.T @ weights @ keys  # [1 + words, 1 + words]; the sum orders as the mean
-        best = by_word.argmax(1)
-        return [(int(s) - 1, t) for t, s in enumerate(best[1:]) if s]
+    def words(self, pair: Pair) -> tuple[np.ndarray, np.ndarray]:
+        """Returns `words_of_tokens` of the target and of the source."""
+        return (
+            words_of_tokens(self.encoders["targets"], pair.target),
+            words_of_tokens(self.encoders["inputs"], pair.source),
+        )
 
     def error_rates(self, lines: Iterable[str], references: Sequence[Gold]) -> dict[Heads, float]:
         """Returns the alignment error rate of every head and mean, both before and after a token.
@@ -140,9 +142,10 @@ class PairAligner(PairScorer):
         found: dict[Heads, list[Links]] = {}
         for start in range(0, len(pairs), _PAIRS):
             for pair, weights in self.weights(pairs[start : start + _PAIRS]):
+                words = self.words(pair)
                 for heads in _all_heads(*weights.shape[:2]):
-                    found.setdefault(heads, []).append(self.links(pair, heads.of(weights)))
-        return {heads: alignment_error_rate(links, references) for heads, links in found.items()}
+                    found.setdefault(heads, []).append(links(*words, heads.of(weights)))
+        return {heads: alignment_error_rate(each, references) for heads, each in found.items()}
 
     def empty_result(self, pair: Pair) -> Links:  # type: ignore[override]
         """Returns no links."""
@@ -166,6 +169,12 @@ def _weights(model, inputs, targets):
     return tf.cast(tf.stack(weights["encdec"], 1), tf.float32)
 
 
+def links(targets: np.ndarray, sources: np.ndarray, weights: np.ndarray) -> Links:
+    """Returns the links of a pair by its words, see `words_of_tokens`, and weights [T, S]."""
+    by_word = targets.T @ weights @ sources  # [1 + words, 1 + words]; the sum orders as the mean
+    return [(int(s) - 1, t) for t, s in enumerate(by_word.argmax(1)[1:]) if s]
+
+
 def words_of_tokens(encoder, ids: Sequence[int]) -> np.ndarray:
     """Returns which words, columns from 1 on, each id writes a part of; in column 0 ends of sentence."""
     number = len(encoder.decode(until_eos(ids)).split())
@@ -186,9 +195,9 @@ def words_of_tokens(encoder, ids: Sequence[int]) -> np.ndarray:
 # Pharaoh's format, and the error of alignments
 
 
-def to_pharaoh(links: Links) -> str:
+def to_pharaoh(pairs: Links) -> str:
     """Returns links as "0-0 1-2", by source word."""
-    return " ".join(f"{source}-{target}" for source, target in sorted(links))
+    return " ".join(f"{source}-{target}" for source, target in sorted(pairs))
 
 
 def from_pharaoh(line: str, where: str = "the line") -> Gold:
@@ -214,7 +223,7 @@ def from_pharaoh(line: str, where: str = "the line") -> Gold:
 def alignment_error_rate(found: Iterable[Links], references: Iterable[Gold]) -> float:
     """Returns the alignment error rate (Och and Ney 2003), 0 to 1, of links against gold ones."""
     right = total = 0
-    for links, (sure, possible) in zip(found, references, strict=True):
-        right += len(sure & {*links}) + len(possible & {*links})
-        total += len(sure) + len({*links})
+    for each, (sure, possible) in zip(found, references, strict=True):
+        right += len(sure & {*each}) + len(possible & {*each})
+        total += len(sure) + len({*each})
     return 1 - right / max(total, 1)

@@ -1,7 +1,8 @@
 """Text encoders as `tf.Module`s, for graphs, tf.data pipelines and SavedModels.
 
-They use core TensorFlow alone, so a SavedModel loads without tensorflow-text, but for SentencePiece's. Letters and white space are
-listed explicitly, because TensorFlow's own classes of characters depend on its version.
+They use core TensorFlow alone, except SentencePiece's, so a SavedModel loads without tensorflow-text.
+Letters and white space are listed explicitly, because TensorFlow's own classes of characters depend on
+its version.
 """
 
 from __future__ import annotations

@@ -11,10 +11,12 @@ import numpy as np
 from t2t_keras.checkpoints import load_t2t, read, resolve
 from t2t_keras.checkpoints.names import is_table, t2t_variables
 from t2t_keras.checkpoints.t2t import assign
+from t2t_keras.errors import UserError
 from t2t_keras.serving.ctranslate2 import tokens
 from t2t_keras.trained_model import recorded_encoders
 
 _SIDES = {"input_emb": "inputs"}  # by T2T's scope of a table; the others are of the targets
+_TOLD = {"inputs": "source ", "targets": "target "}
 
 
 def warm_start(
@@ -56,13 +58,18 @@ def warm_start(
         if not of_old or tables[of_old[0]].shape[1:] != variable.shape[1:]:
             load_t2t(model, path)  # says all that does not fit
         table, rows = tables[of_old[0]], np.array(variable)
-        places = {token: i for i, token in enumerate(old[side][: len(table)])}
+        if len(old[side]) > len(table):
+            raise UserError(
+                f"{prefix} has embeddings of {len(table)} tokens, and the vocabulary that is recorded for "
+                f"it has {len(old[side])}: name the directory of its own, --warm_start_vocab=DIRECTORY."
+            )
+        places = {token: i for i, token in enumerate(old[side])}
         found = [(i, places[token]) for i, token in enumerate(names[side]) if token in places]
         for new, known in found:
             rows[new] = table[known]
         arrays[name] = rows
-        label = "" if scope == "shared" else f" {side}"
-        told[label] = f"{len(found):,} of {len(names[side]):,}{label} tokens"
+        label = "" if names["inputs"] == names["targets"] else _TOLD[side]
+        told[label] = f"{len(found):,} of {len(names[side]):,} {label}tokens"
     assign(model, arrays, path)
     return (
         f"the vocabulary is not that of {os.fspath(path)}: "
