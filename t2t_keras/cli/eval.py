@@ -87,7 +87,7 @@ def sweep(prefix: str) -> None:
     settings = DecodeSettings.parse(FLAGS.decode_hparams)
 
     def values(name: str) -> list:
-        given = FLAGS[f"sweep_{name}"].value
+        given = FLAGS[f"sweep_{name}"].value or []
         parsed = [DecodeSettings.parse(f"{name}={value.strip()}") for value in given]
         return sorted({getattr(each, name) for each in parsed or [settings]})
 

@@ -11,7 +11,7 @@ from fractions import Fraction
 from functools import lru_cache
 from itertools import islice
 from pathlib import Path
-from typing import NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol
 
 from t2t_keras.data.problem import DatasetSplit, VocabType, missing_hook
 from t2t_keras.data.sources.pair_readers import read_pairs, require_parallel, text_size
@@ -334,15 +334,16 @@ def check_and_note(problem: Text2TextProblem, source: PairSource, data_dir: Path
         _write(path, new)
 
 
-def _vocabulary(problem: Text2TextProblem, train: Mapping) -> dict:
+def _vocabulary(problem: Text2TextProblem, train: Mapping) -> dict[str, Any]:
     """Returns what a vocabulary is made from: the training text or a given model."""
-    model, made = problem.sentencepiece_model, [problem.approx_vocab_size]
-    told = f"{train['from']} with --vocab_size={made[0]}"
+    model, size = problem.sentencepiece_model, problem.approx_vocab_size
+    told = f"{train['from']} with --vocab_size={size}"
+    made: list[Any] = [size]
     if problem.vocab_type == VocabType.SENTENCEPIECE:
         if model not in MODEL_TYPES:
             path = Path(model)
             return {"from": model, "identity": [_digest(path, _state(path))]}
-        made, told = [*made, model], f"{told} --sentencepiece={model}"
+        told, made = f"{told} --sentencepiece={model}", [size, model]
     return {"from": told, "identity": [*train["identity"], *made]}
 
 

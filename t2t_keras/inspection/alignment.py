@@ -47,7 +47,7 @@ class Heads(NamedTuple):
             raise UserError(
                 f"heads must be mean, LAYER or LAYER:HEAD, from 0, each with +1 or not; got {text!r}."
             )
-        layer, head = (number and int(number) for number in match.groups()[:2])
+        layer, head = (None if number is None else int(number) for number in match.groups()[:2])
         return cls(layer, head, bool(match[3]))
 
     def __str__(self) -> str:
@@ -104,7 +104,8 @@ class PairAligner(PairScorer):
     def align(self, sources: Sequence[str], targets: Sequence[str]) -> list[Links]:
         """Returns the links of each pair of texts, by target word."""
         pairs = map("\t".join, zip(sources, targets, strict=True))
-        return list(self.score_lines(Line(n, pair) for n, pair in enumerate(pairs, start=1)))
+        lines = (Line(number, pair) for number, pair in enumerate(pairs, start=1))
+        return list(self.batcher.results(map(self._pair, lines)))
 
     def run(self, pairs: Sequence[Pair], longest: int) -> list[Links]:  # type: ignore[override]
         """Aligns a batch."""
