@@ -8,7 +8,7 @@ import math
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from fractions import Fraction
-from functools import lru_cache
+from functools import cached_property, lru_cache
 from itertools import islice
 from pathlib import Path
 from typing import Any, NamedTuple, Protocol
@@ -159,11 +159,10 @@ class MixedCorpora:
 
     def __init__(self, corpora: Sequence[Corpus]):
         self.corpora = list(corpora)
-        self._sizes: dict[int, int] = {}
         for split in (DatasetSplit.TRAIN, DatasetSplit.EVAL):
             if split not in self.splits:
                 raise UserError(f"no corpus has {split}: name files for it in one at least.")
-        weights = [corpus.weight for _, corpus in self._of(DatasetSplit.TRAIN)]
+        weights = [corpus.weight for corpus in self._of(DatasetSplit.TRAIN)]
         if any(weight is not None and not 0.001 <= weight <= 1000 for weight in weights):
             raise UserError(f"weights of corpora must be from 0.001 to 1000, got {weights}.")
         if None in weights and any(weights):
@@ -209,12 +208,11 @@ class MixedCorpora:
     def pairs(self, split: str) -> Iterator[tuple[str, str]]:
         """Yields the pairs of a pass."""
         if split != DatasetSplit.TRAIN:
-            for number, _ in self._of(split):
-                yield from self._whole(number, split)
+            for corpus in self._of(split):
+                yield from _whole_pairs(corpus, split)
             return
-        numbers = [number for number, _ in self._of(split)]
-        weights, rounds = self._plan()
-        streams = [self._endless(number) for number in numbers]
+        weights, rounds = self._plan
+        streams = [_endless_pairs(corpus) for corpus in self._of(split)]
         # The corpus that is furthest behind its share comes next, so every round is exact.
         behind = [0] * len(weights)
         for _ in range(rounds * sum(weights)):
@@ -225,7 +223,7 @@ class MixedCorpora:
 
     def vocabulary_text(self, split: str, characters: int) -> Iterator[str]:
         """Yields about this many characters of each side of the mix, tags included, evenly spaced."""
-        weights, rounds = self._plan()
+        weights, rounds = self._plan
         for side in (0, 1):
 
             def every(k: int, side: int = side) -> Iterator[str]:
@@ -236,7 +234,7 @@ class MixedCorpora:
     def description(self, split: str) -> dict:
         """Returns where the pairs are from, with weights and tags."""
         told, identity = [], []
-        for _, corpus in self._of(split):
+        for corpus in self._of(split):
             of_corpus = corpus.source.description(split)
             weight = corpus.weight if split == DatasetSplit.TRAIN else None
             words = [corpus.tag] * bool(corpus.tag)
@@ -246,40 +244,36 @@ class MixedCorpora:
             identity += [*of_corpus["identity"], weight, corpus.tag]
         return {"from": "; ".join(told), "identity": identity}
 
-    def _of(self, split: str) -> list[tuple[int, Corpus]]:
-        return [each for each in enumerate(self.corpora) if split in each[1].source.splits]
+    def _of(self, split: str) -> list[Corpus]:
+        return [corpus for corpus in self.corpora if split in corpus.source.splits]
 
-    def _whole(self, number: int, split: str) -> Iterator[tuple[str, str]]:
-        source, _, tag = self.corpora[number]
-        for inputs, targets in source.pairs(split):
-            if inputs and targets:
-                yield f"{tag} {inputs}" if tag else inputs, targets
-
-    def _endless(self, number: int) -> Iterator[tuple[str, str]]:
-        while True:
-            yield from self._whole(number, DatasetSplit.TRAIN)
-
-    def _size(self, number: int) -> int:
-        if number not in self._sizes:
-            self._sizes[number] = sum(1 for _ in self._whole(number, DatasetSplit.TRAIN))
-            if not self._sizes[number]:
-                told = self.corpora[number].source.description(DatasetSplit.TRAIN)["from"]
-                raise UserError(f"the corpus {told} has no pairs: leave it out.")
-        return self._sizes[number]
-
+    @cached_property
     def _plan(self) -> tuple[list[int], int]:
-        """Returns how many pairs of each corpus make a round, and the number of rounds of a pass."""
-        train = self._of(DatasetSplit.TRAIN)
-        sizes = [self._size(number) for number, _ in train]
-        shares = [
-            size if corpus.weight is None else Fraction(corpus.weight).limit_denominator(1000)
-            for size, (_, corpus) in zip(sizes, train, strict=True)
-        ]
-        unit = math.lcm(*(Fraction(share).denominator for share in shares))
+        """How many pairs of each corpus make a round, and the number of rounds of a pass."""
+        sizes, shares = [], []
+        for corpus in self._of(DatasetSplit.TRAIN):
+            sizes.append(sum(1 for _ in _whole_pairs(corpus, DatasetSplit.TRAIN)))
+            if not sizes[-1]:
+                told = corpus.source.description(DatasetSplit.TRAIN)["from"]
+                raise UserError(f"the corpus {told} has no pairs: leave it out.")
+            weight = sizes[-1] if corpus.weight is None else corpus.weight
+            shares.append(Fraction(weight).limit_denominator(1000))
+        unit = math.lcm(*(share.denominator for share in shares))
         weights = [int(share * unit) for share in shares]
         weights = [weight // math.gcd(*weights) for weight in weights]
         pairs = zip(sizes, weights, strict=True)
         return weights, max(-(-size // weight) for size, weight in pairs)
+
+
+def _whole_pairs(corpus: Corpus, split: str) -> Iterator[tuple[str, str]]:
+    for inputs, targets in corpus.source.pairs(split):
+        if inputs and targets:
+            yield f"{corpus.tag} {inputs}" if corpus.tag else inputs, targets
+
+
+def _endless_pairs(corpus: Corpus) -> Iterator[tuple[str, str]]:
+    while True:
+        yield from _whole_pairs(corpus, DatasetSplit.TRAIN)
 
 
 def _state(path: Path) -> tuple[int, int]:
