@@ -146,9 +146,7 @@ class SentencePieceGraph(tf.Module):
     ):
         """Takes the model, the text of each id, the id of each of the model's, and how to decode."""
         super().__init__()
-        import tensorflow_text
-
-        self._tokenizer = tensorflow_text.SentencepieceTokenizer(model)
+        self._model = model
         self._texts = tf.constant(texts)
         self._ids = None if ids is None else tf.constant(ids)
         self._strip_space = strip_space
@@ -156,8 +154,13 @@ class SentencePieceGraph(tf.Module):
     @tf.function(input_signature=[_STRINGS], autograph=False)
     def encode(self, strings: tf.Tensor) -> tf.RaggedTensor:
         """Returns `[B, None]` int32 ids of `[B]` strings. Invalid UTF-8 is dropped."""
+        import tensorflow_text
+
         with tf.device(_CPU):
-            ids = self._tokenizer.tokenize(_valid(strings))
+            # Made in the graph: the kernel of the operation owns the model, and TensorFlow drops eager
+            # kernels whenever a seed is set.
+            tokenizer = tensorflow_text.SentencepieceTokenizer(self._model)
+            ids = tokenizer.tokenize(_valid(strings))
             return ids if self._ids is None else tf.gather(self._ids, ids)
 
     @tf.function(input_signature=[_IDS], autograph=False)
