@@ -184,8 +184,8 @@ _DATA = {
     "subword_sampling": declare(
         0.0,
         _FRACTION,
-        "SentencePiece with `--on_the_fly`: unigram, the power of probabilities; byte pairs, the share "
-        "of merges left out; 0: no sampling",
+        "random pieces of SentencePiece with `--on_the_fly`: byte pairs leave out this share of merges, "
+        "unigram draws by probabilities to this power; 0: none",
     ),
     "t2t_batches": declare(
         False, text="T2T's buckets, and its batch sizes, which are rounded down"
