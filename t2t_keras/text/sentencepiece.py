@@ -25,6 +25,7 @@ MODEL_TYPES = ("unigram", "bpe")
 _SPACE = "\u2581"  # what stands for a space in a piece
 _UNKNOWN = " \u2047 "  # SentencePiece's text of an unknown character
 _BYTES_FROM = 1024  # tokens: a smaller vocabulary has better uses for 256 of them
+_LONGEST_LINE = 2**20  # bytes: longer ones are left out; SentencePiece's default is 4,192
 _SEEDED = threading.Lock()  # SentencePiece's random numbers are those of the process
 
 
@@ -105,6 +106,7 @@ class SentencePieceEncoder(TensorEncoder):
                     character_coverage=0.9995 if with_bytes else 1.0,
                     normalization_rule_tsv=rules.name,
                     remove_extra_whitespaces=False,
+                    max_sentence_length=_LONGEST_LINE,
                     minloglevel=2,
                 )
             except (RuntimeError, ValueError, OSError) as error:
