@@ -15,6 +15,7 @@ sentence, and `Beams.visible` says which of the cached keys belong to the past o
 from __future__ import annotations
 
 import dataclasses
+import math
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
@@ -22,6 +23,7 @@ import keras
 from keras import ops
 
 from t2t_keras.decoding.logits import INFINITY, forbid_early_end, force_prefix
+from t2t_keras.errors import UserError
 from t2t_keras.ids import EOS_ID, PAD_ID
 from t2t_keras.layers.embedding import BLOCK
 from t2t_keras.shape import appended, shape_of, take
@@ -51,6 +53,9 @@ class BeamSearch:
         alpha: weight of the length penalty, a float or a scalar tensor.
         min_length: tokens that must stand before the end of sentence.
         grows: True if tensors grow with each token; False if they have room for it (`with_room`).
+
+    Raises:
+        UserError: `top_beams` or `alpha` is out of range. (The value of a tensor is not checked.)
     """
 
     beam_size: int
@@ -58,6 +63,14 @@ class BeamSearch:
     alpha: Any = 0.6
     min_length: int = 0
     grows: bool = True
+
+    def __post_init__(self):
+        if not 1 <= self.top_beams <= self.beam_size:
+            raise UserError(
+                f"top_beams must be from 1 to beam_size={self.beam_size}, got {self.top_beams}."
+            )
+        if not ops.is_tensor(self.alpha) and not math.isfinite(self.alpha):
+            raise UserError(f"alpha must be a number, got {self.alpha}.")
 
     def first(self, batch) -> Beams:
         """Returns the state before the first token: one alive hypothesis, the others impossible.

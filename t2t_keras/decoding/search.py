@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
@@ -134,10 +133,7 @@ def beam_search(
     Raises:
         UserError: `top_beams` or `alpha` is out of range. (The value of a tensor is not checked.)
     """
-    if not 1 <= top_beams <= beam_size:
-        raise UserError(f"top_beams must be from 1 to beam_size={beam_size}, got {top_beams}.")
-    if not tf.is_tensor(alpha) and not math.isfinite(alpha):
-        raise UserError(f"alpha must be a number, got {alpha}.")
+    BeamSearch(beam_size, top_beams, alpha)  # refuses what is out of range
     options = SearchOptions(
         beam_size=beam_size,
         top_beams=top_beams,
