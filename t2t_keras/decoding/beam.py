@@ -1,6 +1,8 @@
 """Beam search with T2T's scores, its order and its way to stop (section 6.1 of the paper).
 
-At the end of the file: one hypothesis a sentence. Both run on all backends of Keras. One step of a sentence, with K alive hypotheses and a vocabulary of V tokens:
+At the end of the file stands the strategy of one hypothesis a sentence. Both run on all backends of Keras.
+
+One step of a sentence, with K alive hypotheses and a vocabulary of V tokens:
 
 1. The model gives each alive hypothesis logits of its next token: [b, K, V].
 2. Each hypothesis keeps its 2K best tokens as candidates: [b, K, V] -> [b, K, 2K].
@@ -33,7 +35,10 @@ PRUNED_EVERY = 8
 
 
 class Beams(NamedTuple):
-    """The hypotheses of b sentences after i tokens. A first 0 stands before the tokens of each."""
+    """The hypotheses of b sentences after i tokens. A first 0 stands before the tokens of each.
+
+    Where they do not grow, i + 1 and S are as many as there is room for.
+    """
 
     alive_ids: Any  # [b, K, i + 1] int32, best first
     alive_log_p: Any  # [b, K] float32, sums of log-probabilities

@@ -117,7 +117,7 @@ class DecodeSettings:
         require_compilable(self.xla, self.sampling_method == "random", self.logits_processors)
 
     def deciding(self) -> dict[str, Any]:
-        """Returns the settings that outputs depend on: those of batches only where batches matter."""
+        """Returns the settings that outputs depend on: of batches only where these matter, not `xla`."""
         values = dataclasses.asdict(self)
         del values["xla"]
         if not self.t2t_batches and self.sampling_method == "argmax":
