@@ -48,6 +48,8 @@ def main() -> None:
     given = dict(np.load(sys.argv[1]))
     errors = {name: forward_errors(name, part(given, name)) for name in golden.MODELS}
     errors[DIFFERENTIATED]["gradients"] = gradient_error(part(given, DIFFERENTIATED))
+    for name in golden.MODELS:
+        errors[name]["search"] = search_error(part(given, name), golden.load(name))
     errors[UPDATED] |= update_errors(part(given, UPDATED))
     errors[UPDATED] |= decoding_errors(part(given, UPDATED))
     errors["release"] = {"logits": release_error(part(given, "release"))}
@@ -184,6 +186,20 @@ def decoding_errors(given):
         last_ids = np.repeat(batch["targets"][:, position, None], 2, axis=1)
     wanted = np.repeat(case.arrays["logits"][:, :POSITIONS, None], 2, axis=2)
     return {"decoding": golden.relative_error(np.stack(logits, 1), wanted)}
+
+
+def search_error(given, case):
+    """Returns the error of the scores of a beam search, infinity if the ids are not T2T's."""
+    ids, scores = t2t.decoding.beam_search(
+        model_with(case.new_model(), given),
+        case.arrays["inputs"],
+        extra_length=case.extra_length,
+        top_beams=4,
+    )
+    wanted = case.arrays["beam_all/outputs"]
+    if golden.up_to_eos(keras.ops.convert_to_numpy(ids)) != golden.up_to_eos(wanted):
+        return float("inf")
+    return golden.relative_error(scores, case.arrays["beam_all/scores"])
 
 
 def release_error(given):

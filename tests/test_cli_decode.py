@@ -143,6 +143,13 @@ def test_raw_is_what_the_model_wrote(base, tmp_path):
     assert raw.stdout.splitlines() == translations(base, ["a b c"], beam_size=1, extra_length=3)
 
 
+def test_with_xla_the_same_is_found(base):
+    flags = ("--xla", "--decode_from_file=-")
+    done = decode(base, "beam_size=2,extra_length=3", *flags, input="a b c\na\n", eagerly=True)
+    wanted = translations(base, ["a b c", "a"], beam_size=2, extra_length=3)
+    assert done.stdout.splitlines() == wanted, done.stderr
+
+
 def test_a_stopped_run_goes_on(base):
     """SIGTERM ends with the code of a shell; what comes after is what would have come."""
     lines = toy.rows(6000, seed=9)

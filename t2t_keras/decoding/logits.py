@@ -15,7 +15,7 @@ import math
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
-import tensorflow as tf
+from keras import ops
 
 from t2t_keras import registry
 from t2t_keras.errors import UserError
@@ -53,6 +53,8 @@ def process_logits(logits, processors: Sequence[LogitsProcessor], i, ids):
         logits: [b, K, V].
         ids: [b, K, i + 1] int32, the tokens chosen after a first 0.
     """
+    import tensorflow as tf  # here and in `keep_top_k_top_p`: a search on JAX has neither
+
     for process in processors:
         changed = process(logits, SearchStep(i, ids[:, :, 1:]))
         logits = tf.ensure_shape(changed, logits.shape)
@@ -97,7 +99,7 @@ def forbid_early_end(values, tokens, i, min_length: int):
     if not min_length:
         return values
     # Added to [b, 1, V]: a sum broadcasts fast, a select does not.
-    return values + tf.where((tokens == EOS_ID) & (i < min_length), -INFINITY, 0.0)
+    return values + ops.where((tokens == EOS_ID) & (i < min_length), -INFINITY, 0.0)
 
 
 def force_prefix(tokens, log_p, forced):
@@ -114,9 +116,9 @@ def force_prefix(tokens, log_p, forced):
     """
     others = tokens.shape[-1] - 1
     is_free = forced == PAD_ID
-    forced_tokens = tf.pad(forced, [[0, 0]] * (len(forced.shape) - 1) + [[0, others]])
+    forced_tokens = ops.pad(forced, [[0, 0]] * (len(forced.shape) - 1) + [[0, others]])
     forced_log_p = [0.0] + [NOT_FORCED] * others  # [n]
-    return tf.where(is_free, tokens, forced_tokens), tf.where(is_free, log_p, forced_log_p)
+    return ops.where(is_free, tokens, forced_tokens), ops.where(is_free, log_p, forced_log_p)
 
 
 def keep_top_k_top_p(logits, top_k: int, top_p):
@@ -127,6 +129,8 @@ def keep_top_k_top_p(logits, top_k: int, top_p):
         top_k: 0: all.
         top_p: probability that the tokens kept must reach together; None: all.
     """
+    import tensorflow as tf
+
     vocab_size = logits.shape[-1]
     if top_k and top_k < vocab_size:
         least = tf.math.top_k(logits, top_k).values[..., -1:]

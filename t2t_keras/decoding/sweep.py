@@ -98,7 +98,7 @@ def sweep(
         encoders: "inputs" and "targets" text encoders.
         problem: its `quality` scores the texts.
         batches: {"inputs", "targets"}, each example once.
-        settings: all else of decoding.
+        settings: all else of decoding, save that nothing is compiled with XLA.
     """
     inputs: list[list[int]] = []
     references: list[list[int]] = []
@@ -107,7 +107,7 @@ def sweep(
         references += map(without_padding, batch["targets"].numpy())
     figures = {}
     for beam_size in beam_sizes:
-        chosen = dataclasses.replace(settings, beam_size=beam_size, return_beams=False)
+        chosen = dataclasses.replace(settings, beam_size=beam_size, return_beams=False, xla=False)
         translator = Translator(model, encoders, chosen)
         if beam_size > 1:
             translator.options = translator.options._replace(alphas=tuple(alphas))
