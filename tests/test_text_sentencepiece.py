@@ -156,12 +156,13 @@ def test_samples_are_the_same_text_by_the_seed(encoders, kind):
 
 @pytest.mark.skipif(not MULTI30K.exists(), reason="needs Multi30k in /work/shared")
 @by_kind
-def test_all_of_multi30k(kind):
+def test_multi30k(kind):
+    """A third of it; `benchmarks/text_in_graph.py` compares any text."""
     lines = []
     for language in ("en", "de"):
         with gzip.open(MULTI30K / f"train.{language}.gz", "rt", encoding="utf-8") as file:
-            lines += file.read().splitlines()
-    encoder = SentencePieceEncoder.build_from_generator(lines[::8], 4000, kind)
+            lines += file.read().splitlines()[::3]
+    encoder = SentencePieceEncoder.build_from_generator(lines[::3], 4000, kind)
     ids = encoder.encode_tensor(tf.constant(lines))
     want = [encoder.encode(line) for line in lines]
     np.testing.assert_array_equal(ids.flat_values, np.concatenate(want))
@@ -289,6 +290,10 @@ def test_sampled_batches_are_the_same_again_from_any_step(tmp_path):
     for one, other in zip(first[7:], later, strict=True):
         np.testing.assert_array_equal(one["inputs"], other["inputs"])
         np.testing.assert_array_equal(one["targets"], other["targets"])
+    encoder = problem.get_feature_encoders(tmp_path)["inputs"]
+    for batch in first:
+        pairs = zip(batch["inputs"], batch["targets"], strict=True)
+        assert all(encoder.decode(a) == encoder.decode(b)[::-1] for a, b in pairs)
     assert np.mean([each for batch in first for each in whole(batch["inputs"])]) < 0.5
     assert all(each for batch in batches("dev") for each in whole(batch["inputs"]))
 
