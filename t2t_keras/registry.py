@@ -31,7 +31,9 @@ _sets: dict[str, Callable[[], HParams]] = {}
 _problems: dict[str, type] = {}
 _aliases: dict[str, str] = {}
 _logits_processors: dict[str, Callable[..., Callable]] = {}
-_models: dict[str, type | None] = {"transformer": None}  # `Transformer`, imported when asked for
+# Of `transformer.py`, imported when asked for.
+_OURS = {"transformer": "Transformer", "transformer_encoder": "TransformerClassifier"}
+_models: dict[str, type | None] = dict.fromkeys(_OURS)
 _user_directories: list[str] = []
 
 
@@ -223,10 +225,11 @@ def model(name: str) -> type:
     Raises:
         UserError: the name is unknown, T2T's and not supported, or that of no `Transformer`.
     """
+    from t2t_keras import transformer
     from t2t_keras.transformer import Transformer
 
     require_model(name)
-    found = _models[name] or Transformer
+    found = _models[name] or getattr(transformer, _OURS[name])
     if not (isinstance(found, type) and issubclass(found, Transformer)):
         raise UserError(
             f"model {name!r} must be a subclass of t2t_keras.Transformer, got {found!r}"
@@ -251,8 +254,10 @@ def summary(name: str) -> str:
 
 def model_name(model: Any) -> str:
     """Returns the name of a model's class, or of the first of its base classes that has one."""
-    names = {cls: name for name, cls in _models.items()}
-    return next((names[cls] for cls in type(model).__mro__ if cls in names), "transformer")
+    from t2t_keras import transformer
+
+    names = {cls or getattr(transformer, _OURS[name]): name for name, cls in _models.items()}
+    return next(names[cls] for cls in type(model).__mro__ if cls in names)
 
 
 # User directories, and names in general

@@ -113,7 +113,7 @@ _ABSENT: dict[str, dict[str, str]] = {
     "model": {
         "it is the model transformer, scoring: call t2t-keras-decode with --score_file":
             "transformer_scorer",
-        "only encoder-decoder models are supported": "transformer_encoder, transformer_regressor",
+        "its target is a number, and only text and classes are supported": "transformer_regressor",
         "it is a language model, and only encoder-decoder models are supported":
             "attention_lm, attention_lm_moe, super_lm",
         "it needs a recurrent memory": "transformer_memory",

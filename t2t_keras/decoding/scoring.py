@@ -32,18 +32,21 @@ def score(model, inputs, targets):
 
     Args:
         model: a `Transformer` or an `Ensemble`.
-        inputs: [B, S] source ids with their end of sentence, padded with 0.
+        inputs: [B, S] source ids with their end of sentence, padded with 0; None of a language model.
         targets: [B, T] target ids with their end of sentence, padded with 0.
 
     Returns:
         [B] float32, sums over the target's tokens, its end of sentence included.
     """
-    return _score(model, as_ids(inputs), as_ids(targets))
+    sides = {"targets": as_ids(targets)}
+    if inputs is not None:
+        sides["inputs"] = as_ids(inputs)
+    return _score(model, sides)
 
 
 @open_graph_of_model
-def _score(model, inputs, targets):
-    logits = model({"inputs": inputs, "targets": targets}, training=False)
+def _score(model, sides):
+    logits, targets = model(sides, training=False), sides["targets"]
     log_p = tf.gather(logits, targets, batch_dims=2) - tf.reduce_logsumexp(logits, -1)
     return tf.reduce_sum(tf.where(targets == PAD_ID, 0.0, log_p), -1)
 

@@ -105,9 +105,13 @@ def beam_search(
     alive ones with their plain log p, as in T2T. The result for a sentence does not depend on the
     others, except through the padded length S.
 
+    A language model goes on from prompts, without their end of sentence: each is forced as `prefix` is,
+    and what is returned is what follows it. `extra_length` counts from its own end.
+
     Args:
         model: a `Transformer` or an `Ensemble`.
-        inputs: [B, S] source ids with their end of sentence, padded with 0.
+        inputs: [B, S] source ids with their end of sentence, padded with 0; of a language model the
+            prompts [B, P], padded with 0.
         beam_size: K.
         alpha: weight of the length penalty; below 0 it favours short outputs, and a search may
             end before the best is found.
@@ -250,9 +254,12 @@ def decode(model, inputs, options: SearchOptions):
         ids [B, K', L] int32 and scores [B, K'] float32. K' is 1 where `beam_size` is 0.
 
     Raises:
-        UserError: it needs more memory than the machine has.
+        UserError: it needs more memory than the machine has, or a language model has a prefix besides
+            its prompts.
     """
     inputs = as_ids(inputs)
+    if model.source_vocab_size is None:
+        options = force_prompts(inputs, options)
     longest = options.extra_length if options.max_lengths is None else options.max_lengths
     longest = 0 if tf.is_tensor(longest) else int(np.max(longest, initial=0))
     require_memory(model, max(1, options.beam_size), longest, inputs.shape[0] or 1)
@@ -271,7 +278,39 @@ def _decode(model, inputs, options: SearchOptions):
     else:
         strategy = OnePath(options.min_length, sampler(batch, options))
     loop = DecodeLoop(model, strategy, options.logits_processors)
-    return loop.run(inputs, options.max_lengths, options.prefix)
+    ids, scores = loop.run(inputs, options.max_lengths, options.prefix)
+    if model.source_vocab_size is None:
+        ids = without_prompts(ids, options.prefix)
+    return ids, scores
+
+
+# Language models: prompts are forced as prefixes are
+
+
+def force_prompts(prompts, options: SearchOptions) -> SearchOptions:
+    """Returns options that force prompts [B, P], and count the length of each output from its end."""
+    if options.prefix is not None:
+        raise UserError("a language model goes on from its prompts: add the prefix to them.")
+    if options.max_lengths is None:
+        limits = prompt_lengths(prompts) + tf.cast(options.extra_length, tf.int32)
+        options = options._replace(max_lengths=limits)
+    return options._replace(prefix=prompts)
+
+
+def prompt_lengths(prompts):
+    """Returns the length [B] int32 of each prompt [B, P] without the padding at its end."""
+    places = tf.range(1, tf.shape(prompts)[1] + 1)
+    # (of no column the maximum would be the least int32)
+    return tf.maximum(tf.reduce_max(tf.where(prompts != PAD_ID, places, 0), 1), 0)
+
+
+def without_prompts(ids, prompts):
+    """Returns what follows each prompt [B, P] in ids [B, K', P + L]: [B, K', L]."""
+    lengths, width = prompt_lengths(prompts), tf.shape(ids)[2]
+    longest = tf.maximum(width - tf.reduce_min(lengths), 0)
+    places = lengths[:, None] + tf.range(longest)  # [B, L]
+    ids = tf.pad(ids, [[0, 0], [0, 0], [0, tf.shape(prompts)[1]]])
+    return tf.gather(ids, places, axis=2, batch_dims=1)
 
 
 class Path(NamedTuple):
