@@ -237,6 +237,29 @@ def model(name: str) -> type:
     return found
 
 
+def require_fit(problem: Any, model: Any) -> None:
+    """Raises a `UserError` unless a model, or the class of one, gives what a problem asks for."""
+    from t2t_keras.transformer import TransformerClassifier
+
+    cls = model if isinstance(model, type) else type(model)
+    classifies = issubclass(cls, TransformerClassifier)
+    if problem.num_classes and not classifies:
+        raise UserError(
+            f"{problem.name} has a class for each text: give --model=transformer_encoder."
+        )
+    if classifies and not problem.num_classes:
+        raise UserError(
+            f"--model=transformer_encoder gives the class of a text, and {problem.name} has no classes: "
+            "leave out --model, or give another problem."
+        )
+    if model is not cls and (model.encoder is None) == problem.has_inputs:
+        kind = "a language model" if model.encoder is None else "a model with inputs"
+        raise UserError(
+            f"the checkpoint is of {kind}, and {problem.name} has {'' if problem.has_inputs else 'no '}"
+            "inputs: give the problem that it was trained on."
+        )
+
+
 def require_model(name: str) -> None:
     """Raises a `UserError` unless a model of that name is registered."""
     if name not in _models:

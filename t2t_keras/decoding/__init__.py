@@ -5,9 +5,10 @@ from t2t_keras.decoding.logits import SearchStep
 from t2t_keras.decoding.scoring import PairScorer, score
 from t2t_keras.decoding.search import beam_search, greedy, sample
 from t2t_keras.decoding.settings import DecodeSettings
-from t2t_keras.decoding.translator import Translation, Translator
+from t2t_keras.decoding.translator import Classifier, Translation, Translator
 
 __all__ = [
+    "Classifier",
     "DecodeSettings",
     "Ensemble",
     "PairScorer",
