@@ -82,7 +82,7 @@ class ExportedModel:
         self.client: CTranslate2Translator | TextClient = (
             CTranslate2Translator(directory)
             if os.path.exists(os.path.join(directory, "model.bin"))
-            else TextClient(SavedModel(directory), "translate")
+            else _client(directory)
         )
 
     def translate(self, texts: Sequence[str]) -> list[str]:
@@ -185,6 +185,13 @@ class TrainedModel:
             f"there is no vocabulary of {self.problem.name} in {' or '.join(tried)}: "
             "give its directory, --data_dir=DIRECTORY."
         )
+
+
+def _client(directory: str) -> TextClient:
+    """Returns a client of the signature that takes texts: of translation, else the model's first."""
+    model = SavedModel(directory)
+    names = ("translate", "complete", "classify")
+    return TextClient(model, next((name for name in names if name in model.types()), names[0]))
 
 
 def _is_export(path: str) -> bool:

@@ -143,29 +143,26 @@ class Transformer(TokenFit):
         )
 
     def _make_stacks(self):
-        if self.source_vocab_size:
-            self._make_encoder()
-        self._make_decoder()
-
-    def _make_encoder(self):
-        self.encoder = (self.encoder_class or layers.TransformerEncoder)(
-            **stack_keywords(self.hp)[0],
-            remat=self.remat,
-            dtype=self.dtype_policy,
-            name="encoder",
-        )
-        self.source_dropout = self._input_dropout("source_dropout")
-        self.source_position = self._position("source_position")
-
-    def _make_decoder(self):
-        self.decoder = (self.decoder_class or layers.TransformerDecoder)(
-            **stack_keywords(self.hp)[1],
-            remat=self.remat,
-            dtype=self.dtype_policy,
-            name="decoder",
-        )
-        self.target_dropout = self._input_dropout("target_dropout")
-        self.target_position = self._position("target_position")
+        encoder, decoder = stack_keywords(self.hp)
+        own = {"remat": self.remat, "dtype": self.dtype_policy}
+        has_source, has_targets = self.source_vocab_size is not None, self.softmax is not None
+        # In an order that stays, for the seeds of the first weights follow it.
+        if has_source:
+            self.encoder = (self.encoder_class or layers.TransformerEncoder)(
+                **encoder, **own, name="encoder"
+            )
+        if has_targets:
+            self.decoder = (self.decoder_class or layers.TransformerDecoder)(
+                **decoder, **own, name="decoder"
+            )
+        if has_source:
+            self.source_dropout = self._input_dropout("source_dropout")
+        if has_targets:
+            self.target_dropout = self._input_dropout("target_dropout")
+        if has_source:
+            self.source_position = self._position("source_position")
+        if has_targets:
+            self.target_position = self._position("target_position")
 
     def _input_dropout(self, name):
         return layers.Dropout(
@@ -487,7 +484,7 @@ class TransformerClassifier(Transformer):
         self.source_embedding = self._embedding(size, "source_embedding")
 
     def _make_stacks(self):
-        self._make_encoder()
+        super()._make_stacks()
         self.class_layer = keras.layers.Dense(
             self.target_vocab_size,
             kernel_initializer=kernel_initializer(self.hp),

@@ -243,6 +243,11 @@ class Classifier(Translator):
             for best in [np.argsort(-row, kind="stable")[:number]]
         ]
 
+    def empty_result(self, sentence: Sentence) -> Translation:
+        """Returns as many empty names."""
+        number = self.encoders["targets"].vocab_size if self.settings.return_beams else 1
+        return Translation([""] * number, [0.0] * number, [0] * number)
+
 
 @open_graph_of_model
 def probabilities(model, inputs):

@@ -99,7 +99,9 @@ def padding_table(lengths: Mapping[str, np.ndarray], buckets: Buckets) -> list[s
     number = len(buckets.edges)
     pairs = np.bincount(bucket[kept], minlength=number)
     real = np.bincount(bucket[kept], sum(sides.values())[kept], minlength=number)
-    positions = len(sides) * pairs * np.array(buckets.edges, np.int64)
+    edges = np.array(buckets.edges, np.int64)
+    widths = [edges if column.max(initial=0) > 1 else edges**0 for column in sides.values()]
+    positions = pairs * sum(widths)  # a class is a side of one id
     lines = ["rows x ids, pairs, padding:"]
     lines += [
         f"{buckets.sizes[k]:5d} x {buckets.edges[k]:<5d} {pairs[k]:11,d} "
