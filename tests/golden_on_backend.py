@@ -65,7 +65,7 @@ def what_keras_users_do(directory):
         logits[name] = keras.ops.convert_to_numpy(compiled(model)(PACKED))
 
     model.compile(t2t.optimizers.create(model.hp))
-    losses = model.fit(PACKED, epochs=8, verbose=0).history["loss"]
+    losses = model.fit(PACKED, epochs=24, verbose=0).history["loss"]
     save("fit")
     model.quantize("int8")
     save("int8")

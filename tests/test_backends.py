@@ -121,7 +121,7 @@ def test_packed_rows_and_restricted_attention(errors):
 
 
 def test_fit(errors):
-    assert errors["losses"][-1] < 0.9 * errors["losses"][0]
+    assert errors["losses"][-1] < 0.8 * errors["losses"][0]  # 0.13 to 0.49 of it, by eight seeds
 
 
 @pytest.mark.parametrize(("name", "tolerance"), [("fit", golden.RELATIVE), ("int8", 0.02)])

@@ -193,15 +193,16 @@ class Generation:
         seed = None if problem.already_shuffled else problem.random_seed
         finishing = Finishing(seed, problem.packed_length, problem.packed_spacing)
         finished = self._finished_shards(finishing)
+        name = problem.dataset_filename()
+        # Before the last shard, after which nothing is generated any more.
+        write_counts(self.data_dir, name, self.split, self._counts)
         tasks = [
             (self._pieces, number, path, self.work, finishing)
             for number, path in enumerate(self.paths)
             if path not in finished
         ]
         tables = list(run_ordered(_make_shard, tasks, problem.processes, _start, (None, {})))
-        name = problem.dataset_filename()
         self._write_indices(name, None if finished else iter(tables))
-        write_counts(self.data_dir, name, self.split, self._counts)
         shutil.rmtree(self.work)
 
     def _write_indices(self, name: str, tables: Iterator[ShardTable] | None) -> None:
