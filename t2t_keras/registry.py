@@ -280,7 +280,7 @@ def model_name(model: Any) -> str:
     from t2t_keras import transformer
 
     names = {cls or getattr(transformer, _OURS[name]): name for name, cls in _models.items()}
-    return next(names[cls] for cls in type(model).__mro__ if cls in names)
+    return next((names[cls] for cls in type(model).__mro__ if cls in names), "transformer")
 
 
 # User directories, and names in general

@@ -451,8 +451,8 @@ class TransformerClassifier(Transformer):
     """T2T's `transformer_encoder`: source ids in, a logit for each class out.
 
     The encoder's output is averaged and goes through a dense layer (T2T's `class_label_top`). The
-    average is over all positions, padding too, as in T2T: it depends on the padding of the batch.
-    `classify` leaves padding out.
+    average is over all positions, padding too, as in T2T: it depends on the padding of the batch, unless
+    `pool_padding` is False.
 
     Args:
         hp: the settings.
@@ -470,6 +470,8 @@ class TransformerClassifier(Transformer):
     """
 
     def __init__(self, hp: HParams, *, source_vocab_size: int, num_classes: int, **kwargs: Any):
+        if num_classes < 2:
+            raise UserError(f"num_classes must be 2 or more, got {num_classes}.")
         super().__init__(
             hp, source_vocab_size=source_vocab_size, target_vocab_size=num_classes, **kwargs
         )

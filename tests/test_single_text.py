@@ -175,7 +175,7 @@ def test_mistakes_in_a_problem_are_told(tmp_path):
 def test_penn_treebank_by_its_archive(tmp_path):
     lines = {"train": " the <unk> of the\n of \n", "valid": " of the\n"}
     members = {
-        f"simple-examples/data/ptb.{part}.txt": text.encode() for part, text in lines.items()
+        f"./simple-examples/data/ptb.{part}.txt": text.encode() for part, text in lines.items()
     }
     write_archive(tmp_path / "simple-examples.tgz", members)
     problem = registry.problem("languagemodel_ptb10k")
@@ -247,6 +247,9 @@ def test_film_reviews_of_tensorflow_datasets(tmp_path, monkeypatch):
     assert examples == [("dull", [0])]
     assert sorted(letters(e["inputs"]) for e in stored(problem, tmp_path, "train"))[-1] == "good"
     assert problem.get_feature_encoders(tmp_path)["targets"].decode([1]) == "pos"
+    reviews = type("Reviews", (data.TfdsSelfProblem,), {"tfds_name": "imdb_reviews"})()
+    samples = list(reviews.generate_samples(tmp_path, tmp_path, "train"))
+    assert samples[:2] == [{"targets": "good"}, {"targets": "bad"}]
 
 
 def test_the_numbers_as_text_and_classes():

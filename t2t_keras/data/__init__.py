@@ -12,7 +12,7 @@ from t2t_keras.data.reading import (
 )
 from t2t_keras.data.single_text import ChoppedTextProblem, Text2ClassProblem, Text2SelfProblem
 from t2t_keras.data.text_problem import Text2TextProblem
-from t2t_keras.data.tfds import TfdsClassProblem, TfdsTranslateProblem
+from t2t_keras.data.tfds import TfdsClassProblem, TfdsSelfProblem, TfdsTranslateProblem
 from t2t_keras.data.translate import TranslateProblem
 
 __all__ = [
@@ -27,6 +27,7 @@ __all__ = [
     "Text2SelfProblem",
     "Text2TextProblem",
     "TfdsClassProblem",
+    "TfdsSelfProblem",
     "TfdsTranslateProblem",
     "TranslateProblem",
     "VocabType",

@@ -108,6 +108,11 @@ class Text2ClassProblem(SingleTextProblem):
 
     num_classes: int
 
+    def __init__(self, was_reversed: bool = False, was_copy: bool = False):
+        super().__init__(was_reversed, was_copy)
+        if self.packed_length:
+            raise UserError(f"{self.name} has a class for each text: leave out packed_length.")
+
     def class_labels(self, data_dir: PathLike | None = None) -> Sequence[str]:
         """Hook: returns the name of each class."""
         return [f"ID_{number}" for number in range(self.num_classes)]

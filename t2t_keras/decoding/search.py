@@ -258,11 +258,11 @@ def decode(model, inputs, options: SearchOptions):
             its prompts.
     """
     inputs = as_ids(inputs)
-    if model.source_vocab_size is None:
-        options = force_prompts(inputs, options)
     longest = options.extra_length if options.max_lengths is None else options.max_lengths
     longest = 0 if tf.is_tensor(longest) else int(np.max(longest, initial=0))
     require_memory(model, max(1, options.beam_size), longest, inputs.shape[0] or 1)
+    if model.source_vocab_size is None:
+        options = force_prompts(inputs, options)
     return _decode(model, inputs, options.for_graph(inputs))
 
 
