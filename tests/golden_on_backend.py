@@ -51,6 +51,7 @@ def main() -> None:
     errors[UPDATED] |= update_errors(part(given, UPDATED))
     errors[UPDATED] |= decoding_errors(part(given, UPDATED))
     errors["release"] = {"logits": release_error(part(given, "release"))}
+    errors |= {name: other_errors(name, part(given, name)) for name in golden.OTHERS}
     errors["packed"] = {"logits": max(packed_error(pos) for pos in ("timing", "timing_paper"))}
     errors["losses"] = what_keras_users_do(Path(sys.argv[2]))
     print(json.dumps(errors))
@@ -102,6 +103,19 @@ def forward_errors(name, given):
             ],
             default=None,
         ),
+    }
+
+
+def other_errors(name, given):
+    """Returns the errors of logits and loss of a language model or a classifier."""
+    model, arrays, *_ = golden.other(name)
+    model_with(model, given)
+    batch = {side: arrays[side] for side in ("inputs", "targets") if side in arrays}
+    logits = compiled(model)(batch)
+    loss, weight = model.loss_sums(logits, batch["targets"], model.hp.label_smoothing)
+    return {
+        "logits": golden.relative_error(logits, arrays["logits"]),
+        "loss": golden.relative_error(loss / weight, arrays["loss"]),
     }
 
 

@@ -1,7 +1,6 @@
 """Language models and the classifier against tensor2tensor 1.15.7's own numbers (`tests/data/golden`)."""
 
 import functools
-import json
 
 import golden
 import numpy as np
@@ -9,26 +8,18 @@ import pytest
 import tensorflow as tf
 
 import t2t_keras as t2t
-from t2t_keras import registry
 from t2t_keras.errors import UserError
 from t2t_keras.training import TrainStep
 
-LANGUAGE_MODELS = ("language_model", "language_model_relative")
-NAMES = (*LANGUAGE_MODELS, "classifier")
-NO_DROPOUT = "layer_prepostprocess_dropout=0,attention_dropout=0,relu_dropout=0"
+LANGUAGE_MODELS = golden.OTHERS[:2]
 
 
 @functools.cache
 def case_of(name):
     """T2T's model, its numbers, and how many tokens a continuation may have."""
-    folder = golden.FOLDER / name
-    config = json.loads((folder / "config.json").read_text())
-    hp = registry.hparams(config["hparams_set"], f"{config['overrides']},{NO_DROPOUT}")
-    kind = "transformer_encoder" if name == "classifier" else "transformer"
-    source = config["vocab_size"] if name == "classifier" else None
-    model = registry.model(kind).of_sizes(hp, source, config["classes"] or config["vocab_size"])
-    t2t.checkpoints.load_t2t(model, str(folder / "model.ckpt-0"))
-    return model, dict(np.load(folder / "golden.npz")), config["decode_length_extra"]
+    model, arrays, extra, checkpoint = golden.other(name)
+    t2t.checkpoints.load_t2t(model, checkpoint)
+    return model, arrays, extra
 
 
 def batch_of(arrays):
@@ -39,7 +30,7 @@ def assert_near(ours, theirs):
     assert golden.relative_error(ours, theirs) <= golden.RELATIVE
 
 
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("name", golden.OTHERS)
 def test_logits_loss_and_every_gradient(name):
     model, arrays, _ = case_of(name)
     assert_near(model(batch_of(arrays)), arrays["logits"])
@@ -55,7 +46,7 @@ def test_logits_loss_and_every_gradient(name):
         assert_near(gradient / weight, wanted[variable])
 
 
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("name", golden.OTHERS)
 def test_a_checkpoint_is_saved_back_bit_for_bit(name, tmp_path):
     model, *_ = case_of(name)
     t2t.checkpoints.save_t2t(model, str(tmp_path / "model.ckpt-0"))
@@ -66,7 +57,7 @@ def test_a_checkpoint_is_saved_back_bit_for_bit(name, tmp_path):
     }
 
 
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("name", golden.OTHERS)
 def test_a_model_is_made_of_a_checkpoint_alone(name):
     model, *_ = case_of(name)
     loaded = t2t.checkpoints.load_model(str(golden.FOLDER / name / "model.ckpt-0"), model.hp)
@@ -118,7 +109,7 @@ def test_a_prefix_besides_the_prompts_is_refused():
         t2t.decoding.greedy(model, arrays["prompts"], prefix=arrays["prompts"])
 
 
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("name", golden.OTHERS)
 def test_keras_saves_and_loads_it(name, tmp_path):
     import keras
 
