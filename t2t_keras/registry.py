@@ -219,7 +219,7 @@ def list_models() -> list[str]:
     return sorted(_models)
 
 
-def model(name: str) -> type:
+def model(name: str) -> Any:
     """Returns the class of a model: `Transformer`, or the subclass that a user has registered.
 
     Raises:

@@ -77,6 +77,15 @@ class Transformer(TokenFit):
     decoder_class = None
     """The class of the decoder, for a subclass to set; None is `layers.TransformerDecoder`."""
 
+    # The parts, None where there is none.
+    source_embedding: Any = None
+    target_embedding: Any = None
+    softmax: Any = None
+    source_position: Any = None
+    target_position: Any = None
+    encoder: Any = None
+    decoder: Any = None
+
     def __init__(
         self,
         hp: HParams,
@@ -104,8 +113,6 @@ class Transformer(TokenFit):
         self.target_vocab_size = target_vocab_size
         self.target_space_id = target_space_id
         self.remat = remat
-        self.source_embedding = self.target_embedding = self.softmax = None
-        self.encoder = self.decoder = self.source_position = self.target_position = None
         self._make_embeddings()
         self._make_stacks()
         self.build()
@@ -215,7 +222,7 @@ class Transformer(TokenFit):
         source_segments, source_position, target_segments, target_position = (
             inputs.get(name) if packed else None for name in PACKING
         )
-        memory, source_mask, encoder_weights = None, None, []
+        memory, source_mask, encoder_weights = None, None, list[Any]()
         if self.encoder is not None:
             source_mask = inputs["inputs"] != PAD_ID
             memory = self.encode(
@@ -457,7 +464,7 @@ class TransformerClassifier(Transformer):
     Args:
         hp: the settings.
         source_vocab_size: number of source token ids.
-        num_classes: C, number of classes.
+        num_classes: C, number of classes before rounding up to `vocab_divisor`.
         target_space_id, remat, dtype: see `Transformer`.
 
     Call arguments:
@@ -469,6 +476,8 @@ class TransformerClassifier(Transformer):
         Logits [B, C] float32.
     """
 
+    source_vocab_size: int
+
     def __init__(self, hp: HParams, *, source_vocab_size: int, num_classes: int, **kwargs: Any):
         if num_classes < 2:
             raise UserError(f"num_classes must be 2 or more, got {num_classes}.")
@@ -479,7 +488,8 @@ class TransformerClassifier(Transformer):
     @classmethod
     def of_sizes(cls, hp: HParams, source_size: int | None, target_size: int, **kwargs: Any):
         """Returns the model for the size of the vocabulary of inputs and the number of classes."""
-        return cls(hp, source_vocab_size=source_size, num_classes=target_size, **kwargs)
+        size: Any = source_size
+        return cls(hp, source_vocab_size=size, num_classes=target_size, **kwargs)
 
     def _make_embeddings(self):
         size = _round_up(self.source_vocab_size, self.hp.vocab_divisor)
@@ -488,7 +498,7 @@ class TransformerClassifier(Transformer):
     def _make_stacks(self):
         super()._make_stacks()
         self.class_layer = keras.layers.Dense(
-            self.target_vocab_size,
+            _round_up(self.target_vocab_size, self.hp.vocab_divisor),  # as T2T's
             kernel_initializer=kernel_initializer(self.hp),
             dtype=self.dtype_policy,
             name="class_layer",

@@ -8,6 +8,7 @@ import pytest
 import tensorflow as tf
 
 import t2t_keras as t2t
+from t2t_keras.decoding.translator import probabilities
 from t2t_keras.errors import UserError
 from t2t_keras.training import TrainStep
 
@@ -125,3 +126,17 @@ def test_padding_is_left_out_of_the_average_if_asked():
     rows = [row[row != 0][None] for row in arrays["inputs"]]
     alone = np.concatenate([model({"inputs": row}) for row in rows])
     assert_near(model({"inputs": arrays["inputs"]}, pool_padding=False), alone)
+
+
+def test_classes_are_rounded_up_as_words_are(tmp_path):
+    """T2T's names and shapes of `vocab_divisor`; the classes that it adds are none."""
+    model, arrays, *_ = case_of("classifier")
+    hp = model.hp.replace(vocab_divisor=8)
+    rounded = t2t.TransformerClassifier(hp, source_vocab_size=23, num_classes=4)
+    t2t.checkpoints.save_t2t(rounded, str(tmp_path / "model.ckpt-0"))
+    shape = golden.stored(str(tmp_path / "model.ckpt-0"))[
+        "transformer_encoder/class_label_modality_8_32/class_label_modality_8_32/dense/kernel"
+    ].shape
+    assert shape == (32, 8)
+    p = probabilities(rounded, arrays["inputs"], 4).numpy()
+    np.testing.assert_allclose(p.sum(1), np.ones(6), rtol=1e-6)

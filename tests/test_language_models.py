@@ -177,7 +177,7 @@ def test_probabilities_of_classes_and_of_their_export(run):
 def test_exports_load_with_tensorflow_alone(run):
     for kind in ("self", "class"):
         settings = "--decode_hparams=beam_size=1,extra_length=4"
-        done = run.command("export", f"--output_dir={run.folder / kind}", settings)
+        done = run.command("export", f"--output_dir={run.folder / kind}", "--nowarm_up", settings)
         assert done.returncode == 0, done.stderr
     program = f"""
 import json, sys

@@ -66,7 +66,7 @@ def t2t_variables(model) -> dict[str, Any]:
             if position is not None:
                 named[f"{body}/{side}_positional_embedding"] = position.table
     if model.decoder is None:
-        modality = f"class_label_modality_{model.target_vocab_size}_{model.hp.hidden_size}"
+        modality = f"class_label_modality_{model.class_layer.units}_{model.hp.hidden_size}"
         dense = f"{CLASSIFIER_SCOPE}/{modality}/{modality}/dense"
         named[f"{dense}/kernel"] = model.class_layer.kernel
         named[f"{dense}/bias"] = model.class_layer.bias

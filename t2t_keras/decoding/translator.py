@@ -231,8 +231,10 @@ class Classifier(Translator):
         """Classifies a batch."""
         if any(sentence.prefix for sentence in sentences):
             raise UserError("a class has no prefix: leave out --decode_prefix_file.")
-        rows = probabilities(self.model, pad([sentence.ids for sentence in sentences])).numpy()
-        number = rows.shape[1] if self.settings.return_beams else 1
+        classes = self.encoders["targets"].vocab_size
+        ids = pad([sentence.ids for sentence in sentences])
+        rows = probabilities(self.model, ids, classes).numpy()
+        number = classes if self.settings.return_beams else 1
         return [
             Translation(
                 texts=[self.encoders["targets"].decode([i]) for i in best],
@@ -250,9 +252,10 @@ class Classifier(Translator):
 
 
 @open_graph_of_model
-def probabilities(model, inputs):
-    """Returns the probability of each class [B, C] of source ids [B, S], whatever their padding."""
-    return tf.nn.softmax(model({"inputs": inputs}, pool_padding=False))
+def probabilities(model, inputs, classes: int):
+    """Returns the probabilities of so many classes [B, C] of source ids [B, S], whatever their padding."""
+    logits = model({"inputs": inputs}, pool_padding=False)
+    return tf.nn.softmax(logits[:, :classes])  # without those that `vocab_divisor` has added
 
 
 def warn(message: str) -> None:

@@ -244,10 +244,12 @@ class _Parts:
         rows, truncated = self.encode("inputs", text)
         lengths = tf.cast(rows.row_lengths(), tf.int32)
 
-        def run(numbers):
-            return [probabilities(self.model, tf.gather(rows, numbers).to_tensor())]
-
         names = self.encoders["targets"].class_labels
+
+        def run(numbers):
+            ids = tf.gather(rows, numbers).to_tensor()
+            return [probabilities(self.model, ids, len(names))]
+
         empty = [tf.zeros([0, len(names)])]
         (found,) = in_batches(run, lengths, empty, most_rows=self.rows, most_tokens=self.tokens)
         values, classes = tf.math.top_k(found, len(names))

@@ -98,7 +98,7 @@ def padding_table(lengths: Mapping[str, np.ndarray], buckets: Buckets) -> list[s
     kept = bucket >= 0
     number = len(buckets.edges)
     pairs = np.bincount(bucket[kept], minlength=number)
-    real = np.bincount(bucket[kept], sum(sides.values())[kept], minlength=number)
+    real = np.bincount(bucket[kept], np.sum([*sides.values()], axis=0)[kept], minlength=number)
     edges = np.array(buckets.edges, np.int64)
     widths = [edges if column.max(initial=0) > 1 else edges**0 for column in sides.values()]
     positions = pairs * sum(widths)  # a class is a side of one id
