@@ -45,14 +45,9 @@ class Evaluation:
         self.model = model
         self.problem = problem or Problem()
         self.batches = dataset.take(steps) if steps else dataset
-        self.encoders = encoders
-        self._more: Callable[[], _Quality | _Perplexities | _ClassF1]
-        if self.problem.num_classes:
-            self._more = _ClassF1
-        else:
-            translator = Translator(model, encoders, decode_settings)
-            kind = _Quality if self.problem.has_inputs else _Perplexities
-            self._more = lambda: kind(translator, self.problem)
+        self.translator: Any = (
+            None if self.problem.num_classes else Translator(model, encoders, decode_settings)
+        )
 
     def __call__(self, done: Callable[[], None] | None = None) -> dict[str, float]:
         """Returns "loss" (nats a token, not smoothed), "accuracy" (0 to 1), "bleu" or "f1".
@@ -67,7 +62,7 @@ class Evaluation:
             done: called after every batch, and again after every batch that was decoded.
         """
         loss = right = tokens = 0.0
-        more = self._more()
+        more = self._figures_besides()
         for batch in self.batches:
             try:
                 sums = _sums(self.model, batch)
@@ -88,6 +83,12 @@ class Evaluation:
             raise UserError("the evaluation data holds no tokens: generate it again.")
         figures = {"loss": loss / tokens, "accuracy": right / tokens}
         return figures | more.figures(loss, done)
+
+    def _figures_besides(self) -> _Quality | _Perplexities | _ClassF1:
+        if self.translator is None:
+            return _ClassF1()
+        kind = _Quality if self.problem.has_inputs else _Perplexities
+        return kind(self.translator, self.problem)
 
 
 @open_graph_of_model

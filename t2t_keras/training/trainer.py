@@ -326,7 +326,7 @@ class Trainer:
 
     def _write_attention(self, page: Callable[..., str], step: int) -> None:
         """Writes the page of the attention in the first sentence of dev."""
-        encoders = self.evaluation.encoders
+        encoders = self.evaluation.translator.encoders  # of pairs of texts, the command sees to it
         batch = next(iter(self.evaluation.batches))
         html = page(self.model, encoders, batch, f"{self.problem.name}, step {step}")
         os.makedirs(f"{self.output_dir}/eval", exist_ok=True)
