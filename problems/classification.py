@@ -15,12 +15,6 @@ class SentimentIMDB(TfdsClassProblem):
     num_classes = 2
     approx_vocab_size = 2**13
 
-    @property
-    def vocab_filename(self) -> str | None:
-        if self.vocab_type == VocabType.CHARACTER:
-            return None
-        return f"sentiment_imdb.vocab.{self.approx_vocab_size}"
-
     def class_labels(self, data_dir=None) -> list[str]:
         return ["neg", "pos"]
 

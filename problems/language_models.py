@@ -166,12 +166,6 @@ class LanguagemodelLm1b32k(LinesProblem):
     max_samples_for_vocab = 63000
     WORDS = "http://download.tensorflow.org/models/LM_LSTM_CNN/vocab-2016-09-10.txt"
 
-    @property
-    def vocab_filename(self) -> str | None:
-        if self.vocab_type == VocabType.CHARACTER:
-            return None
-        return f"vocab.lm1b.en.{self.approx_vocab_size}"
-
     def files(self, tmp_dir: PathLike, split: str) -> list[Path]:
         part = (
             "training-monolingual.tokenized.shuffled/news.en-*-of-00100"
@@ -202,6 +196,7 @@ class LanguagemodelLm1b32kPacked(LanguagemodelLm1b32k):
     """Sentences packed into rows of 256."""
 
     packed_length = 256
+    vocab_filename = LanguagemodelLm1b32k().vocab_filename
 
 
 @register_problem
@@ -209,6 +204,7 @@ class LanguagemodelLm1b8kPacked(LanguagemodelLm1b8k):
     """Sentences packed into rows of 256, 8 K subwords."""
 
     packed_length = 256
+    vocab_filename = LanguagemodelLm1b8k().vocab_filename
 
 
 @register_problem
@@ -332,6 +328,7 @@ class LanguagemodelWikiNorefV32kL1k(LanguagemodelWikiNorefV8kL1k):
     """The same with 32 K subwords."""
 
     approx_vocab_size = 2**15
+    max_chars_for_vocab = 10**8
 
 
 @register_problem
@@ -346,6 +343,7 @@ class LanguagemodelWikiNorefV128kL1k(LanguagemodelWikiNorefV8kL1k):
     """The same with 128 K subwords."""
 
     approx_vocab_size = 2**17
+    max_chars_for_vocab = 10**8
 
 
 # Text of one's own

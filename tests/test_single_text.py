@@ -194,6 +194,10 @@ def test_the_billion_words_have_the_published_vocabulary(tmp_path):
     held_out = "heldout-monolingual.tokenized.shuffled/news.en.heldout-00000-of-00050"
     write_lines(folder / held_out, ["a dog , barking"])
     (tmp_path / f"{language_models._LM1B}.tar.gz").touch()
+    names = [
+        registry.problem(f"languagemodel_lm1b8k{end}").vocab_filename for end in ("", "_packed")
+    ]
+    assert names == ["vocab.languagemodel_lm1b8k.8192.subwords"] * 2
     problem = registry.problem("languagemodel_lm1b_characters_packed")
     for split, text in (("train", "a UNK"), ("dev", "a dog UNK UNK")):
         assert list(problem.generate_samples(tmp_path, tmp_path, split)) == [{"targets": text}]
