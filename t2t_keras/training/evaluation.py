@@ -315,8 +315,8 @@ def require_metrics(problem, best_metric: str, early_stopping: EarlyStopping) ->
                 f"{problem.name} is packed, so there is no {name}: name loss or accuracy."
             )
         if name != problem.quality_metric:
-            known = dict.fromkeys(["loss", "accuracy", problem.quality_metric])
-            raise UserError(f"{problem.name} has no {name}: name {' or '.join(known)}.")
+            *most, last = dict.fromkeys(["loss", "accuracy", problem.quality_metric])
+            raise UserError(f"{problem.name} has no {name}: name {', '.join(most)} or {last}.")
 
 
 def require_metric(name: str) -> None:
