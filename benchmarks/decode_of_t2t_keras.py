@@ -18,7 +18,11 @@ def make_decode(spec):
 
     def decode(batch, length):
         ids = np.array(padded(batch), np.int32)
-        settings = {"max_lengths": [length] * len(batch), "min_length": length}
+        settings = {
+            "max_lengths": [length] * len(batch),
+            "min_length": length,
+            "xla": spec["way"] == "ours_xla",
+        }
         if spec["beam"] == 1:
             outputs, _ = t2t.decoding.greedy(model, ids, **settings)
         else:

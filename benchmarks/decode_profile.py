@@ -14,8 +14,7 @@ import time
 import tensorflow as tf
 from decode_of_t2t_keras import make_model
 
-from t2t_keras.decoding.beam import BeamSearch
-from t2t_keras.decoding.search import OnePath, most_likely
+from t2t_keras.decoding.beam import BeamSearch, OnePath, most_likely
 
 POSITIONS = 24  # of the source, and decoded before this step
 REPEATS = 20

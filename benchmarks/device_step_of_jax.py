@@ -1,4 +1,4 @@
-"""A step of our network on JAX; started by `device_steps.py`."""
+"""A step of our network on JAX, or a beam search; started by `device_steps.py`."""
 
 import os
 import sys
@@ -25,7 +25,7 @@ def make_step(spec):
         "gpu": device.platform == "gpu",
         "versions": f"JAX {jax.__version__}, Keras {keras.__version__}",
     }
-    make = {"train": training, "decode": decoding}[spec["kind"]]
+    make = {"train": training, "decode": decoding, "search": search}[spec["kind"]]
     run = make(spec, facts)
 
     def step():
@@ -85,6 +85,24 @@ def decoding(spec, facts):
 
     def run():
         jax.block_until_ready(step(weights, last_ids, caches, source, visible, kernels))
+
+    return run
+
+
+def search(spec, facts):
+    model = make_model(spec)
+    facts["made"] = spec["rows"] * spec["length"]
+    source = random_ids(0, spec, (spec["rows"], spec["length"]))
+
+    def run():
+        ids, _ = t2t.decoding.beam_search(
+            model,
+            source,
+            beam_size=spec["hypotheses"],
+            max_lengths=spec["length"],
+            min_length=spec["length"],
+        )
+        ids.block_until_ready()
 
     return run
 

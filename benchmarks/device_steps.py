@@ -1,4 +1,4 @@
-"""A training step and a step of decoding on one device: our network on JAX, and PyTorch's.
+"""A training step, a step of decoding and a search on one device: our network on JAX, and PyTorch's.
 
     python benchmarks/device_steps.py --torch_python=torch/bin/python --json=device.json
 
@@ -11,7 +11,8 @@ fused attention and Adam, and runs as it is and by `torch.compile`. Ours is one 
 A training step is forward, backward and update on rows without padding. A step of decoding gives
 four hypotheses of each sentence their next token's logits, in the middle of a search: --length
 positions of the source, half as many decoded. PyTorch's also copies the keys and values of the
-hypotheses that go on, which ours does not need. Choosing tokens is not part of it.
+hypotheses that go on, which ours does not need. Choosing tokens is not part of it. A search, ours alone,
+is all of a beam search: --length tokens for each sentence, encoder and choice of tokens included.
 
 In bfloat16 weights are float32 and products mixed; in float32 both use TensorFloat-32 where the
 device has it. "Of peak" is the share of the rate of matrix products that JAX reaches here at the
@@ -29,7 +30,7 @@ WAYS = {
     "torch": ("torch", "PyTorch"),
     "torch_compiled": ("torch", "PyTorch, torch.compile"),
 }
-KINDS = {"train": "training", "decode": "decoding"}
+KINDS = {"train": "training", "decode": "decoding", "search": "beam search"}
 HYPOTHESES = 4
 PRODUCTS = 10
 
@@ -60,6 +61,8 @@ def main() -> None:
             for kind in args.kinds.split(","):
                 for way in args.ways.split(","):
                     library, name = WAYS[way]
+                    if kind == "search" and library != "jax":
+                        continue
                     if not pythons[library]:
                         print(f"{name} left out: no Python given", file=sys.stderr)
                         continue
@@ -109,7 +112,10 @@ def operations(result: dict) -> float:
     if result["kind"] == "train":
         return 6.0 * result["rows"] * result["length"] * (encoder + decoder)
     decoder -= layers * attention // 2
-    return 2.0 * result["rows"] * result["hypotheses"] * decoder
+    step = 2.0 * result["rows"] * result["hypotheses"] * decoder
+    if result["kind"] == "search":
+        return result["length"] * (step + 2.0 * result["rows"] * encoder)
+    return step
 
 
 def print_table(results: list[dict]) -> None:

@@ -18,6 +18,7 @@ from t2t_keras.layers.quantization import dtype_config
 from t2t_keras.network_settings import check_settings, kernel_initializer, stack_keywords
 from t2t_keras.setting_table import SETTINGS
 from t2t_keras.settings import HParams
+from t2t_keras.shape import shape_of
 
 __all__ = ["Transformer", "TransformerClassifier"]
 
@@ -354,7 +355,9 @@ class Transformer(TokenFit):
             "self_attention": self.decoder.joint_kernels(),
         }
 
-    def decode_step(self, last_ids, position, caches, source, visible=None, kernels=None):
+    def decode_step(
+        self, last_ids, position, caches, source, visible=None, kernels=None, grows=True
+    ):
         """Decodes one position of K hypotheses of each sentence, from cached keys and values.
 
         A hypothesis that continues another one needs no copy of its keys and values: `visible`
@@ -369,9 +372,11 @@ class Transformer(TokenFit):
             visible: [B, K, S + K] bool, the keys that each hypothesis sees, those of this step at
                 the end. Absent: each has always been itself.
             kernels: of `step_kernels`.
+            grows: False if caches have room, and the step writes its K keys at K times `position`:
+                `visible` is then [B, K, S] and shows no later ones.
 
         Returns:
-            Logits [B, K, V] float32, and the grown caches. With `kernels`, V is rounded up to a
+            Logits [B, K, V] float32, and the caches with this step. With `kernels`, V is rounded up to a
             multiple of 64; see `SharedEmbedding.matrix`.
         """
         hypotheses = last_ids.shape[1]
@@ -386,7 +391,8 @@ class Transformer(TokenFit):
         distance = None
         if self.keys_need_positions:
             # Each position has K keys: -t, ..., -t, 1 - t, ..., -1, 0, ..., 0 for every query.
-            distance = ops.repeat(ops.arange(position + 1) - position, hypotheses)
+            positions = position + 1 if grows else shape_of(visible)[2] // hypotheses
+            distance = ops.repeat(ops.arange(positions) - position, hypotheses)
             distance = ops.tile(distance[None], (hypotheses, 1))  # [K, S + K]
         x, caches = self.decoder.step(
             x,
@@ -396,6 +402,7 @@ class Transformer(TokenFit):
             None if visible is None else layers.mask_bias(visible),
             distance,
             kernels and kernels["self_attention"],
+            None if grows else position * hypotheses,
         )
         rows = ops.reshape(x, (-1, x.shape[-1]))  # [B*K, D]
         logits = self.softmax.logits(rows, kernels and kernels["softmax"])

@@ -48,6 +48,15 @@ def main() -> None:
     given = dict(np.load(sys.argv[1]))
     errors = {name: forward_errors(name, part(given, name)) for name in golden.MODELS}
     errors[DIFFERENTIATED]["gradients"] = gradient_error(part(given, DIFFERENTIATED))
+    for name in golden.MODELS:
+        case = golden.load(name)
+        errors[name]["search"] = search_error(
+            model_with(case.new_model(), part(given, name)),
+            case.arrays["inputs"],
+            case.extra_length,
+            case.arrays["beam_all/outputs"],
+            case.arrays["beam_all/scores"],
+        )
     errors[UPDATED] |= update_errors(part(given, UPDATED))
     errors[UPDATED] |= decoding_errors(part(given, UPDATED))
     errors["release"] = {"logits": release_error(part(given, "release"))}
@@ -107,16 +116,20 @@ def forward_errors(name, given):
 
 
 def other_errors(name, given):
-    """Returns the errors of logits and loss of a language model or a classifier."""
-    model, arrays, *_ = golden.other(name)
+    """Returns the errors of logits, loss and search of a language model, or of a classifier."""
+    model, arrays, extra, _ = golden.other(name)
     model_with(model, given)
     batch = {side: arrays[side] for side in ("inputs", "targets") if side in arrays}
     logits = compiled(model)(batch)
     loss, weight = model.loss_sums(logits, batch["targets"], model.hp.label_smoothing)
-    return {
+    errors = {
         "logits": golden.relative_error(logits, arrays["logits"]),
         "loss": golden.relative_error(loss / weight, arrays["loss"]),
     }
+    if "prompts" in arrays:
+        wanted = arrays["beam/outputs"], arrays["beam/scores"]
+        errors["search"] = search_error(model, arrays["prompts"], extra, *wanted)
+    return errors
 
 
 def gradient_error(given):
@@ -198,6 +211,14 @@ def decoding_errors(given):
         last_ids = np.repeat(batch["targets"][:, position, None], 2, axis=1)
     wanted = np.repeat(case.arrays["logits"][:, :POSITIONS, None], 2, axis=2)
     return {"decoding": golden.relative_error(np.stack(logits, 1), wanted)}
+
+
+def search_error(model, inputs, extra_length, wanted, wanted_scores):
+    """Returns the error of the scores of a beam search, infinity if the ids are not T2T's."""
+    ids, scores = t2t.decoding.beam_search(model, inputs, extra_length=extra_length, top_beams=4)
+    if golden.up_to_eos(keras.ops.convert_to_numpy(ids)) != golden.up_to_eos(wanted):
+        return float("inf")
+    return golden.relative_error(scores, wanted_scores)
 
 
 def release_error(given):

@@ -114,6 +114,11 @@ def test_decoding_step_by_step(errors):
     assert errors["base_prenorm"]["decoding"] <= golden.RELATIVE
 
 
+@pytest.mark.parametrize("name", (*golden.MODELS, *golden.OTHERS[:2]))
+def test_beam_search(name, errors):
+    assert errors[name]["search"] <= golden.RELATIVE
+
+
 def test_logits_of_the_released_checkpoint(errors):
     assert errors["release"]["logits"] <= golden.RELATIVE
 

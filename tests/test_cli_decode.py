@@ -125,6 +125,13 @@ def test_pipes_prefixes_ensembles_and_logits_processors(base):
     assert done.stdout.split("\n") == [*wanted, ""]
 
 
+def test_with_xla_the_same_is_found(base):
+    flags = ("--xla", "--decode_from_file=-")
+    done = decode(base, "beam_size=2,extra_length=3", *flags, input="a b c\na\n", eagerly=True)
+    wanted = translations(base, ["a b c", "a"], beam_size=2, extra_length=3)
+    assert done.stdout.splitlines() == wanted, done.stderr
+
+
 def test_a_stopped_run_goes_on(base):
     """SIGTERM ends with the code of a shell; what comes after is what would have come."""
     lines = toy.rows(6000, seed=9)

@@ -96,6 +96,16 @@ def test_prompts_of_several_lengths_go_on_as_each_does_alone():
             assert not together[row][..., width:].any()
 
 
+def test_a_search_by_xla_goes_on_from_prompts_too(eagerly):
+    model, *_ = case_of("language_model")
+    prompts = np.array([[14, 16, 18, 20], [15, 16, 0, 0], [0, 0, 0, 0]])
+    for search in (t2t.decoding.beam_search, t2t.decoding.greedy):
+        ids, scores = search(model, prompts, extra_length=5, xla=True)
+        wanted, wanted_scores = search(model, prompts, extra_length=5)
+        assert golden.up_to_eos(ids) == golden.up_to_eos(wanted)
+        assert_near(scores, wanted_scores)
+
+
 def test_scores_are_those_of_the_logits():
     model, arrays, _ = case_of("language_model")
     targets, logits = arrays["targets"], arrays["logits"]

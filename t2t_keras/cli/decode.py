@@ -30,7 +30,7 @@ _EXIT_CODES = {"SIGINT": 130, "SIGTERM": 143}  # a shell's
 _OF_SEARCH = (  # decode hparams
     *("beam_size", "alpha", "extra_length", "min_length", "return_beams", "write_beam_scores"),
     *("sampling_method", "sampling_temp", "sampling_keep_top_k", "sampling_keep_top_p"),
-    *("sampling_seed", "logits_processors"),
+    *("sampling_seed", "logits_processors", "xla"),
 )
 _RESULTS = {"decode_from_file": "translations", "score_file": "scores"}
 
@@ -38,7 +38,7 @@ _RESULTS = {"decode_from_file": "translations", "score_file": "scores"}
 def define_flags() -> None:
     """Defines the flags of the command: T2T's, as far as they apply."""
     options.define_trained_model()
-    options.define_decode_hparams()
+    options.define_search()
     flags.DEFINE_string(
         "decode_from_file", "", "Text to translate, one sentence per line; -: standard input."
     )
@@ -74,9 +74,7 @@ def main(arguments: list[str]) -> None:
     for name in ("decode_from_file", "decode_prefix_file", "score_file"):
         require_readable(options.directory(name))
 
-    from t2t_keras.decoding import DecodeSettings
-
-    _MODES[modes[0]](DecodeSettings.parse(FLAGS.decode_hparams))
+    _MODES[modes[0]](options.decode_settings())
 
 
 def require_readable(path: str | None) -> None:

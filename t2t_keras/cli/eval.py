@@ -28,7 +28,7 @@ def define_flags() -> None:
     options.define_problem()
     options.define_model()
     options.define_hparams()
-    options.define_decode_hparams()
+    options.define_search()
     flags.DEFINE_string("output_dir", None, "Directory of a run; all its checkpoints in turn.")
     flags.DEFINE_string(
         "checkpoint_path", None, "One checkpoint instead, such as DIR/model.ckpt-100."
@@ -81,10 +81,9 @@ class CheckpointEvaluation:
 
     def __init__(self, prefix: str):
         from t2t_keras import data
-        from t2t_keras.decoding import DecodeSettings
         from t2t_keras.training import Evaluation
 
-        settings = DecodeSettings.parse(FLAGS.decode_hparams)
+        settings = options.decode_settings()
         loaded = options.trained_model(prefix)
         self.model, problem = loaded.model, loaded.problem
         self.split = "test" if FLAGS.eval_use_test_set else "dev"

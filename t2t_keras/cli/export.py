@@ -18,13 +18,15 @@ from t2t_keras.errors import UserError
 
 FLAGS = flags.FLAGS
 
-_OF_SAVED_MODEL = ("version", "precision", "default_signature", "warm_up", "decode_hparams")
+_OF_SAVED_MODEL = (
+    *("version", "precision", "default_signature", "warm_up", "decode_hparams", "xla"),
+)
 
 
 def define_flags() -> None:
     """Defines the flags of the command: T2T's, as far as they apply, and those of the export."""
     options.define_trained_model()
-    options.define_decode_hparams()
+    options.define_search()
     flags.DEFINE_string(
         "export_dir", None, "Output directory; by default export beside the checkpoint."
     )
@@ -62,9 +64,7 @@ def main(arguments: list[str]) -> None:
     if FLAGS.format != "saved_model" and given:
         raise UserError(f"{given[0]} needs --format=saved_model, got --format={FLAGS.format}.")
 
-    from t2t_keras.decoding import DecodeSettings
-
-    settings = DecodeSettings.parse(FLAGS.decode_hparams)
+    settings = options.decode_settings()
     loaded = options.trained_model()
     beside = os.path.join(os.path.dirname(loaded.prefixes[0]), "export")
     directory = options.directory("export_dir") or beside

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import os
 import stat
 import sys
@@ -116,6 +117,22 @@ def define_hparams() -> None:
 def define_decode_hparams() -> None:
     """--decode_hparams."""
     flags.DEFINE_string("decode_hparams", "", "Decode settings, such as beam_size=4,alpha=0.6.")
+
+
+def define_search() -> None:
+    """--decode_hparams and --xla."""
+    define_decode_hparams()
+    flags.DEFINE_bool(
+        "xla", False, "Compile the search with XLA, once for each block of lengths: for GPUs."
+    )
+
+
+def decode_settings():
+    """Returns the `DecodeSettings` of --decode_hparams and --xla."""
+    from t2t_keras.decoding import DecodeSettings
+
+    settings = DecodeSettings.parse(FLAGS.decode_hparams)
+    return dataclasses.replace(settings, xla=True) if FLAGS.xla else settings
 
 
 def define_processes() -> None:

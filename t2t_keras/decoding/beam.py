@@ -1,5 +1,7 @@
 """Beam search with T2T's scores, its order and its way to stop (section 6.1 of the paper).
 
+At the end of the file stands the strategy of one hypothesis a sentence. Both run on all backends of Keras.
+
 One step of a sentence, with K alive hypotheses and a vocabulary of V tokens:
 
 1. The model gives each alive hypothesis logits of its next token: [b, K, V].
@@ -15,20 +17,28 @@ sentence, and `Beams.visible` says which of the cached keys belong to the past o
 from __future__ import annotations
 
 import dataclasses
+import math
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
-import tensorflow as tf
+import keras
+from keras import ops
 
 from t2t_keras.decoding.logits import INFINITY, forbid_early_end, force_prefix
-from t2t_keras.ids import EOS_ID
+from t2t_keras.errors import UserError
+from t2t_keras.ids import EOS_ID, PAD_ID
 from t2t_keras.layers.embedding import BLOCK
+from t2t_keras.shape import appended, shape_of, take
 
 PRUNED_EVERY = 8
 """Number of steps after which keys that no hypothesis sees any more leave the caches."""
 
 
 class Beams(NamedTuple):
-    """The hypotheses of b sentences after i tokens. A first 0 stands before the tokens of each."""
+    """The hypotheses of b sentences after i tokens. A first 0 stands before the tokens of each.
+
+    Where they do not grow, i + 1 and S are as many as there is room for.
+    """
 
     alive_ids: Any  # [b, K, i + 1] int32, best first
     alive_log_p: Any  # [b, K] float32, sums of log-probabilities
@@ -40,45 +50,69 @@ class Beams(NamedTuple):
 
 @dataclasses.dataclass(frozen=True)
 class BeamSearch:
-    """The strategy of beam search, for `loop.DecodeLoop`.
+    """The strategy of beam search, for `loop.DecodeLoop` and `static_search`.
 
     Args:
         beam_size: K, both of alive and of finished hypotheses.
         top_beams: K', how many of them are returned.
         alpha: weight of the length penalty, a float or a scalar tensor.
         min_length: tokens that must stand before the end of sentence.
+        grows: True if tensors grow with each token; False if they have room for it (`with_room`).
+
+    Raises:
+        UserError: `top_beams` or `alpha` is out of range. (The value of a tensor is not checked.)
     """
 
     beam_size: int
     top_beams: int = 1
     alpha: Any = 0.6
     min_length: int = 0
+    grows: bool = True
+
+    def __post_init__(self):
+        if not 1 <= self.top_beams <= self.beam_size:
+            raise UserError(
+                f"top_beams must be from 1 to beam_size={self.beam_size}, got {self.top_beams}."
+            )
+        if not ops.is_tensor(self.alpha) and not math.isfinite(self.alpha):
+            raise UserError(f"alpha must be a number, got {self.alpha}.")
 
     def first(self, batch) -> Beams:
         """Returns the state before the first token: one alive hypothesis, the others impossible.
 
         Otherwise K equal hypotheses would grow into K equal ones.
         """
-        no_ids = tf.zeros([batch, self.beam_size, 1], tf.int32)
-        log_p = tf.constant([[0.0] + [-INFINITY] * (self.beam_size - 1)])  # [1, K]
+        no_ids = ops.zeros([batch, self.beam_size, 1], "int32")
+        log_p = ops.convert_to_tensor([[0.0] + [-INFINITY] * (self.beam_size - 1)])  # [1, K]
         return Beams(
             alive_ids=no_ids,
-            alive_log_p=tf.tile(log_p, [batch, 1]),
-            visible=tf.zeros([batch, self.beam_size, 0], tf.bool),
+            alive_log_p=ops.tile(log_p, [batch, 1]),
+            visible=ops.zeros([batch, self.beam_size, 0], "bool"),
             finished_ids=no_ids,
-            finished_scores=tf.fill([batch, self.beam_size], -INFINITY),
-            finished=tf.zeros([batch, self.beam_size], tf.bool),
+            finished_scores=ops.full([batch, self.beam_size], -INFINITY, "float32"),
+            finished=ops.zeros([batch, self.beam_size], "bool"),
         )
 
-    def see_own_keys(self, beams: Beams):
+    def with_room(self, beams: Beams, caches, tokens: int):
+        """Returns hypotheses and caches that have room for more tokens, whose keys nobody sees yet."""
+        keys = tokens * self.beam_size
+        beams = beams._replace(
+            alive_ids=_padded(beams.alive_ids, tokens),
+            visible=_padded(beams.visible, keys),
+            finished_ids=_padded(beams.finished_ids, tokens),
+        )
+        return beams, keras.tree.map_structure(lambda cache: _padded(cache, keys), caches)
+
+    def see_own_keys(self, beams: Beams, i=None):
         """Adds the K keys that the coming step caches, of which each hypothesis sees its own.
 
         Returns:
             the beams, the ids so far [b, K, i + 1] and the keys that each sees [b, K, S + K].
         """
-        batch = tf.shape(beams.alive_log_p)[0]
-        own = tf.tile(tf.eye(self.beam_size, dtype=tf.bool)[None], [batch, 1, 1])  # [b, K, K]
-        visible = tf.concat([beams.visible, own], 2)  # [b, K, S] -> [b, K, S + K]
+        batch = shape_of(beams.alive_log_p)[0]
+        own = ops.tile(ops.eye(self.beam_size, dtype="bool")[None], [batch, 1, 1])  # [b, K, K]
+        place = None if self.grows else i * self.beam_size
+        visible = appended(beams.visible, own, place)  # [b, K, S] -> [b, K, S + K]
         return beams._replace(visible=visible), beams.alive_ids, visible
 
     def advance(self, beams: Beams, logits, i, rows=None, forced=None) -> Beams:
@@ -90,25 +124,27 @@ class BeamSearch:
             forced: [b] int32, tokens that must come next; see `force_prefix`.
         """
         parent, token, scores = self.best_candidates(beams, logits, i, forced)
-        ids = tf.concat([_take(beams.alive_ids, parent), token[:, :, None]], 2)  # [b, 2K, i + 2]
+        place = None if self.grows else i + 1
+        ids = appended(take(beams.alive_ids, parent), token[:, :, None], place)  # [b, 2K, i + 2]
+        finished_ids = _padded(beams.finished_ids, 1) if self.grows else beams.finished_ids
         ends = token == EOS_ID  # [b, 2K]
 
         # Alive: the K best of the 2K candidates that do not end. Their score times the penalty is log p.
-        alive_scores = scores + tf.where(ends, -INFINITY, 0.0)
-        _, kept = tf.math.top_k(alive_scores, self.beam_size)  # [b, 2K] -> [b, K]
+        alive_scores = scores + ops.where(ends, -INFINITY, 0.0)
+        _, kept = ops.top_k(alive_scores, self.beam_size)  # [b, 2K] -> [b, K]
 
         # Finished: the K best of those of before and the candidates that end. [b, K + 2K] -> [b, K]
-        ended_scores = scores + tf.where(ends, 0.0, -INFINITY)
-        all_scores = tf.concat([beams.finished_scores, ended_scores], 1)
-        all_ids = tf.concat([tf.pad(beams.finished_ids, [[0, 0], [0, 0], [0, 1]]), ids], 1)
-        finished_scores, best = tf.math.top_k(all_scores, self.beam_size)
+        ended_scores = scores + ops.where(ends, 0.0, -INFINITY)
+        all_scores = ops.concatenate([beams.finished_scores, ended_scores], 1)
+        all_ids = ops.concatenate([finished_ids, ids], 1)
+        finished_scores, best = ops.top_k(all_scores, self.beam_size)
         return Beams(
-            alive_ids=_take(ids, kept),  # [b, 2K, i + 2] -> [b, K, i + 2]
-            alive_log_p=_take(scores * length_penalty(i + 1, self.alpha), kept),
-            visible=_take(beams.visible, _take(parent, kept)),  # [b, K, S] -> [b, K, S]
-            finished_ids=_take(all_ids, best),  # [b, 3K, i + 2] -> [b, K, i + 2]
+            alive_ids=take(ids, kept),  # [b, 2K, i + 2] -> [b, K, i + 2]
+            alive_log_p=take(scores * length_penalty(i + 1, self.alpha), kept),
+            visible=take(beams.visible, take(parent, kept)),  # [b, K, S] -> [b, K, S]
+            finished_ids=take(all_ids, best),  # [b, 3K, i + 2] -> [b, K, i + 2]
             finished_scores=finished_scores,
-            finished=_take(tf.concat([beams.finished, ends], 1), best),
+            finished=take(ops.concatenate([beams.finished, ends], 1), best),
         )
 
     def best_candidates(self, beams: Beams, logits, i, forced=None):
@@ -123,10 +159,12 @@ class BeamSearch:
         number = log_p.shape[2]
         summed = log_p + beams.alive_log_p[:, :, None]
         # All candidates of a sentence side by side: [b, K, n] -> [b, K * n]
-        flat = tf.reshape(summed / length_penalty(i + 1, self.alpha), [-1, self.beam_size * number])
-        flat_tokens = tf.reshape(tokens, [-1, self.beam_size * number])
-        scores, chosen = tf.math.top_k(flat, 2 * self.beam_size)  # [b, K * n] -> [b, 2K]
-        return chosen // number, _take(flat_tokens, chosen), scores
+        flat = ops.reshape(
+            summed / length_penalty(i + 1, self.alpha), [-1, self.beam_size * number]
+        )
+        flat_tokens = ops.reshape(tokens, [-1, self.beam_size * number])
+        scores, chosen = ops.top_k(flat, 2 * self.beam_size)  # [b, K * n] -> [b, 2K]
+        return chosen // number, ops.cast(take(flat_tokens, chosen), "int32"), scores
 
     def _best_tokens(self, logits, i, forced):
         """Returns the n = 2K best tokens of each hypothesis (or one more) and their log p, [b, K, n].
@@ -139,9 +177,9 @@ class BeamSearch:
             logits, 2 * self.beam_size + bool(self.min_length)
         )
         values = forbid_early_end(values, tokens, i, self.min_length)
-        order = tf.argsort(tokens)
-        tokens = tf.gather(tokens, order, batch_dims=2)
-        log_p = tf.gather(values, order, batch_dims=2) - normaliser
+        order = ops.argsort(tokens)
+        tokens = take(tokens, order)
+        log_p = take(values, order) - normaliser
         if forced is not None:
             tokens, log_p = force_prefix(tokens, log_p, forced[:, None, None])
         return tokens, log_p
@@ -164,7 +202,7 @@ class BeamSearch:
 
     def prune(self, beams: Beams, caches, i):
         """Removes keys that no alive hypothesis sees from the caches, every `PRUNED_EVERY` steps."""
-        return tf.cond(
+        return ops.cond(
             i % PRUNED_EVERY == 0,
             lambda: without_unseen_keys(beams, caches),
             lambda: (beams, caches),
@@ -176,15 +214,15 @@ class BeamSearch:
         They are those of the finished hypotheses; of a sentence without any, the alive ones with their
         plain log p, as in T2T.
         """
-        any_finished = tf.reduce_any(beams.finished, axis=1)
-        ids = tf.where(any_finished[:, None, None], beams.finished_ids, beams.alive_ids)
-        scores = tf.where(any_finished[:, None], beams.finished_scores, beams.alive_log_p)
+        any_finished = ops.any(beams.finished, axis=1)
+        ids = ops.where(any_finished[:, None, None], beams.finished_ids, beams.alive_ids)
+        scores = ops.where(any_finished[:, None], beams.finished_scores, beams.alive_log_p)
         return ids[:, : self.top_beams, 1:], scores[:, : self.top_beams]
 
 
 def length_penalty(length, alpha):
     """Returns ((5 + length) / 6)^alpha, the length penalty of Wu et al. 2016."""
-    return tf.pow((5.0 + tf.cast(length, tf.float32)) / 6.0, alpha)
+    return ops.power((5.0 + ops.cast(length, "float32")) / 6.0, alpha)
 
 
 def without_unseen_keys(beams: Beams, caches):
@@ -193,19 +231,21 @@ def without_unseen_keys(beams: Beams, caches):
     Hypotheses soon share most of their past, so few keys stay. All sentences keep the same number, the
     most that one of them needs: [b, H, S, C] -> [b, H, S', C].
     """
-    seen = tf.reduce_any(beams.visible, axis=1)  # [b, K, S] -> [b, S]
-    number = tf.reduce_max(tf.math.count_nonzero(seen, axis=1, dtype=tf.int32))
+    import tensorflow as tf  # whose loop alone has caches that grow
+
+    seen = ops.any(beams.visible, axis=1)  # [b, K, S] -> [b, S]
+    number = ops.max(ops.sum(ops.cast(seen, "int32"), axis=1))
     # Seen keys first, in the order of their positions: [b, S']
-    kept = tf.argsort(tf.cast(~seen, tf.int32), stable=True)[:, :number]
+    kept = ops.argsort(ops.cast(~seen, "int32"))[:, :number]
     visible, caches = tf.nest.map_structure(
         lambda tensor: tf.gather(tensor, kept, axis=2, batch_dims=1), (beams.visible, caches)
     )
     return beams._replace(visible=visible), caches
 
 
-def _take(values, index):
-    """values [b, N, ...] at index [b, M] -> [b, M, ...]."""
-    return tf.gather(values, index, axis=1, batch_dims=1)
+def _padded(values, places):
+    """[b, K, n, ...] -> [b, K, n + places, ...], with 0 there."""
+    return ops.pad(values, [[0, 0], [0, 0], [0, places]] + [[0, 0]] * (len(values.shape) - 3))
 
 
 def blockwise_top_k(logits, k: int):
@@ -221,17 +261,88 @@ def blockwise_top_k(logits, k: int):
     """
     hypotheses, vocab_size = logits.shape[1:]
     if vocab_size % BLOCK or vocab_size // BLOCK <= k:
-        normaliser = tf.reduce_logsumexp(logits, -1, keepdims=True)
-        return *tf.math.top_k(logits, min(k, vocab_size)), normaliser
+        normaliser = ops.logsumexp(logits, -1, keepdims=True)
+        return *ops.top_k(logits, min(k, vocab_size)), normaliser
     # [b, K, V] -> [b, K, V / 64, 64]
-    blocks = tf.reshape(logits, [-1, hypotheses, vocab_size // BLOCK, BLOCK])
-    maxima = tf.reduce_max(blocks, -1)  # [b, K, V / 64]
-    largest = tf.reduce_max(maxima, -1, keepdims=True)  # [b, K, 1]
-    sums = tf.reduce_sum(tf.exp(logits - largest), -1, keepdims=True)  # [b, K, 1]
+    blocks = ops.reshape(logits, [-1, hypotheses, vocab_size // BLOCK, BLOCK])
+    maxima = ops.max(blocks, -1)  # [b, K, V / 64]
+    largest = ops.max(maxima, -1, keepdims=True)  # [b, K, 1]
+    sums = ops.sum(ops.exp(logits - largest), -1, keepdims=True)  # [b, K, 1]
     # In the order of the vocabulary, so that `top_k` finds the first of equal ones.
-    chosen = tf.sort(tf.math.top_k(maxima, k).indices)  # [b, K, k]
+    chosen = ops.sort(ops.top_k(maxima, k)[1])  # [b, K, k]
     # [b, K, k, 64] -> [b, K, k * 64]
-    few = tf.reshape(tf.gather(blocks, chosen, batch_dims=2), [-1, hypotheses, k * BLOCK])
-    values, places = tf.math.top_k(few, k)  # [b, K, k]
-    tokens = tf.gather(chosen, places // BLOCK, batch_dims=2) * BLOCK + places % BLOCK
-    return values, tokens, largest + tf.math.log(sums)
+    few = ops.reshape(take(blocks, chosen), [-1, hypotheses, k * BLOCK])
+    values, places = ops.top_k(few, k)  # [b, K, k]
+    tokens = take(chosen, places // BLOCK) * BLOCK + places % BLOCK
+    return values, tokens, largest + ops.log(sums)
+
+
+# One hypothesis a sentence
+
+
+class Path(NamedTuple):
+    """The one hypothesis of each of b sentences after i tokens, in greedy and sampled decoding."""
+
+    ids: Any  # [b, 1, i + 1] int32, a first 0 before the tokens, 0 after the end of sentence
+    log_p: Any  # [b, 1] float32, sum of log-probabilities up to the end of sentence
+    ended: Any  # [b, 1] bool
+
+
+class OnePath(NamedTuple):
+    """The strategy of greedy and sampled decoding: one hypothesis a sentence (K = 1)."""
+
+    min_length: int
+    choose: Callable[[Any, Any, Any], Any]  # (logits [b, 1, V], i, rows [b]) -> tokens [b, 1] int32
+    top_beams: int = 1
+    grows: bool = True
+
+    def first(self, batch) -> Path:
+        """Returns paths of no token."""
+        return Path(
+            ids=ops.full([batch, 1, 1], PAD_ID, "int32"),
+            log_p=ops.zeros([batch, 1]),
+            ended=ops.zeros([batch, 1], "bool"),
+        )
+
+    def with_room(self, path: Path, caches, tokens: int):
+        """Returns paths and caches that have room for more tokens."""
+        path = path._replace(ids=_padded(path.ids, tokens))
+        return path, keras.tree.map_structure(lambda cache: _padded(cache, tokens), caches)
+
+    def see_own_keys(self, path: Path, i=None):
+        """Returns the path, its ids [b, 1, i + 1], and None: it sees all keys; or [1, 1, S] bool."""
+        if self.grows:
+            return path, path.ids, None
+        return path, path.ids, (ops.arange(shape_of(path.ids)[2] - 1) <= i)[None, None]
+
+    def advance(self, path: Path, logits, i, rows=None, forced=None) -> Path:
+        """Adds the token that `choose` chooses; its score is the log p without `min_length`."""
+        allowed = forbid_early_end(logits, ops.arange(logits.shape[2]), i, self.min_length)
+        token = self.choose(allowed, i, rows)  # [b, 1]
+        log_p = ops.squeeze(take(logits, ops.expand_dims(token, 2)), 2)  # [b, 1]
+        log_p = log_p - ops.logsumexp(logits, -1)
+        if forced is not None:
+            token, log_p = force_prefix(token, log_p, forced[:, None])
+        shown = ops.where(path.ended, PAD_ID, token)[:, :, None]  # [b, 1] -> [b, 1, 1]
+        return Path(
+            ids=appended(path.ids, shown, None if self.grows else i + 1),
+            log_p=path.log_p + ops.where(path.ended, 0.0, log_p),
+            ended=path.ended | (token == EOS_ID),
+        )
+
+    def is_done(self, path: Path, limits):
+        """Returns [b] bool: True after the end of sentence."""
+        return path.ended[:, 0]
+
+    def prune(self, path: Path, caches, i):
+        """Returns both as they are: the path sees all its keys."""
+        return path, caches
+
+    def results(self, path: Path):
+        """Returns ids [b, 1, i] and log p [b, 1]."""
+        return path.ids[:, :, 1:], path.log_p
+
+
+def most_likely(logits, i, rows):
+    """Chooses the most likely tokens: greedy decoding."""
+    return ops.cast(ops.argmax(logits, -1), "int32")

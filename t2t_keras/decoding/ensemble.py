@@ -64,10 +64,14 @@ class Ensemble:
         """True if it is for one of the models."""
         return any(model.keys_need_positions for model in self.models)
 
-    def decode_step(self, last_ids, position, caches, source, visible=None, kernels=None):
-        """Returns log-probabilities [B, K, V] and the grown caches, as `Transformer.decode_step` does."""
+    def decode_step(
+        self, last_ids, position, caches, source, visible=None, kernels=None, grows=True
+    ):
+        """Returns log-probabilities [B, K, V] and the caches, as `Transformer.decode_step` does."""
         steps = [
-            model.decode_step(last_ids, position, own_caches, own_source, visible, own_kernels)
+            model.decode_step(
+                last_ids, position, own_caches, own_source, visible, own_kernels, grows
+            )
             for model, own_caches, own_source, own_kernels in zip(
                 self.models,
                 caches,

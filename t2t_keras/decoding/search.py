@@ -2,25 +2,29 @@
 
 from __future__ import annotations
 
-import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
 import tensorflow as tf
 
-from t2t_keras.decoding.beam import BeamSearch
+from t2t_keras.decoding.beam import BeamSearch, OnePath, most_likely
 from t2t_keras.decoding.logits import (
     LogitsProcessor,
-    forbid_early_end,
-    force_prefix,
+    after_prompts,
+    forced_prompts,
     keep_top_k_top_p,
     named_processors,
 )
 from t2t_keras.decoding.loop import DecodeLoop, Strategy
-from t2t_keras.decoding.settings import DECODE_SETTINGS, DecodeSettings, require_memory
+from t2t_keras.decoding.settings import (
+    DECODE_SETTINGS,
+    DecodeSettings,
+    require_compilable,
+    require_memory,
+)
+from t2t_keras.decoding.static_search import StaticSearch
 from t2t_keras.errors import UserError
-from t2t_keras.ids import EOS_ID, PAD_ID
 from t2t_keras.open_graph import open_graph_of_model
 
 
@@ -42,6 +46,7 @@ class SearchOptions(NamedTuple):
     top_k: int = 0
     top_p: Any = 1.0
     logits_processors: tuple[LogitsProcessor, ...] = ()
+    xla: bool = False
 
     @classmethod
     def from_settings(cls, settings: DecodeSettings, more: Sequence[LogitsProcessor] = ()):
@@ -62,6 +67,7 @@ class SearchOptions(NamedTuple):
             top_k=max(0, settings.sampling_keep_top_k),
             top_p=settings.sampling_keep_top_p,
             logits_processors=(*named_processors(settings.logits_processors), *more),
+            xla=settings.xla,
         )
 
     def for_graph(self, inputs) -> SearchOptions:
@@ -96,6 +102,7 @@ def beam_search(
     min_length: int = 0,
     prefix=None,
     logits_processors: Sequence[LogitsProcessor] = (),
+    xla: bool = False,
 ):
     """Decodes with beam search (section 6.1 of the paper; T2T's `beam_search`).
 
@@ -123,6 +130,7 @@ def beam_search(
             and count in the length of the penalty.
         logits_processors: functions `process(logits, step)` from logits [b, K, V] float32 and a
             `SearchStep` to logits of the same shape; the graph is made again for other functions.
+        xla: True compiles with XLA, in fixed shapes (`static_search.py`), without logits_processors.
 
     Returns:
         ids [B, K', L] int32, best first, 0 after the first end of sentence, and scores
@@ -131,10 +139,7 @@ def beam_search(
     Raises:
         UserError: `top_beams` or `alpha` is out of range. (The value of a tensor is not checked.)
     """
-    if not 1 <= top_beams <= beam_size:
-        raise UserError(f"top_beams must be from 1 to beam_size={beam_size}, got {top_beams}.")
-    if not tf.is_tensor(alpha) and not math.isfinite(alpha):
-        raise UserError(f"alpha must be a number, got {alpha}.")
+    BeamSearch(beam_size, top_beams, alpha)  # refuses what is out of range
     options = SearchOptions(
         beam_size=beam_size,
         top_beams=top_beams,
@@ -144,6 +149,7 @@ def beam_search(
         min_length=min_length,
         prefix=prefix,
         logits_processors=tuple(logits_processors),
+        xla=xla,
     )
     return decode(model, inputs, options)
 
@@ -157,6 +163,7 @@ def greedy(
     min_length: int = 0,
     prefix=None,
     logits_processors: Sequence[LogitsProcessor] = (),
+    xla: bool = False,
 ):
     """Decodes by choosing the most likely token at every step: T2T's `_greedy_infer`.
 
@@ -167,7 +174,7 @@ def greedy(
         max_lengths: [B] int, the maximum length of each output, instead of S + extra_length.
         min_length: tokens that must stand before the end of sentence.
         prefix: [B, P] int, padded with 0: the tokens that outputs begin with, at no cost.
-        logits_processors: see `beam_search`.
+        logits_processors, xla: see `beam_search`.
 
     Returns:
         ids [B, L] int32, 0 after the first end of sentence, and scores [B] float32: the sum of
@@ -179,6 +186,7 @@ def greedy(
         min_length=min_length,
         prefix=prefix,
         logits_processors=tuple(logits_processors),
+        xla=xla,
     )
     ids, scores = decode(model, inputs, options)
     return ids[:, 0], scores[:, 0]
@@ -254,15 +262,19 @@ def decode(model, inputs, options: SearchOptions):
         ids [B, K', L] int32 and scores [B, K'] float32. K' is 1 where `beam_size` is 0.
 
     Raises:
-        UserError: it needs more memory than the machine has, or a language model has a prefix besides
-            its prompts.
+        UserError: it needs more memory than the machine has, or what XLA cannot compile, or a language
+            model has a prefix besides its prompts.
     """
+    require_compilable(options.xla, options.seed is not None, options.logits_processors)
     inputs = as_ids(inputs)
     longest = options.extra_length if options.max_lengths is None else options.max_lengths
     longest = 0 if tf.is_tensor(longest) else int(np.max(longest, initial=0))
     require_memory(model, max(1, options.beam_size), longest, inputs.shape[0] or 1)
     if model.source_vocab_size is None:
-        options = force_prompts(inputs, options)
+        prefix, limits = forced_prompts(
+            inputs, options.prefix, options.max_lengths, options.extra_length
+        )
+        options = options._replace(prefix=prefix, max_lengths=limits)
     return _decode(model, inputs, options.for_graph(inputs))
 
 
@@ -271,105 +283,24 @@ def _decode(model, inputs, options: SearchOptions):
     batch = tf.shape(inputs)[0]
     if options.beam_size:
         strategy: Strategy = BeamSearch(
-            options.beam_size, options.top_beams, options.alpha, options.min_length
+            options.beam_size,
+            options.top_beams,
+            options.alpha,
+            options.min_length,
+            grows=not options.xla,
         )
     elif options.seed is None:
-        strategy = OnePath(options.min_length, most_likely)
+        strategy = OnePath(options.min_length, most_likely, grows=not options.xla)
     else:
         strategy = OnePath(options.min_length, sampler(batch, options))
-    loop = DecodeLoop(model, strategy, options.logits_processors)
-    ids, scores = loop.run(inputs, options.max_lengths, options.prefix)
+    if options.xla:
+        search: Any = StaticSearch(model, strategy)
+    else:
+        search = DecodeLoop(model, strategy, options.logits_processors)
+    ids, scores = search.run(inputs, options.max_lengths, options.prefix)
     if model.source_vocab_size is None:
-        ids = without_prompts(ids, options.prefix)
+        ids = after_prompts(ids, inputs)
     return ids, scores
-
-
-# Language models: prompts are forced as prefixes are
-
-
-def force_prompts(prompts, options: SearchOptions) -> SearchOptions:
-    """Returns options that force prompts [B, P], and count the length of each output from its end."""
-    if options.prefix is not None:
-        raise UserError("a language model goes on from its prompts: add the prefix to them.")
-    if options.max_lengths is None:
-        limits = prompt_lengths(prompts) + tf.cast(options.extra_length, tf.int32)
-        options = options._replace(max_lengths=limits)
-    return options._replace(prefix=prompts)
-
-
-def prompt_lengths(prompts):
-    """Returns the length [B] int32 of each prompt [B, P] without the padding at its end."""
-    places = tf.range(1, tf.shape(prompts)[1] + 1)
-    # (of no column the maximum would be the least int32)
-    return tf.maximum(tf.reduce_max(tf.where(prompts != PAD_ID, places, 0), 1), 0)
-
-
-def without_prompts(ids, prompts):
-    """Returns what follows each prompt [B, P] in ids [B, K', P + L]: [B, K', L]."""
-    lengths, width = prompt_lengths(prompts), tf.shape(ids)[2]
-    longest = tf.maximum(width - tf.reduce_min(lengths), 0)
-    places = lengths[:, None] + tf.range(longest)  # [B, L]
-    ids = tf.pad(ids, [[0, 0], [0, 0], [0, tf.shape(prompts)[1]]])
-    return tf.gather(ids, places, axis=2, batch_dims=1)
-
-
-class Path(NamedTuple):
-    """The one hypothesis of each of b sentences after i tokens, in greedy and sampled decoding."""
-
-    ids: Any  # [b, 1, i + 1] int32, a first 0 before the tokens, 0 after the end of sentence
-    log_p: Any  # [b, 1] float32, sum of log-probabilities up to the end of sentence
-    ended: Any  # [b, 1] bool
-
-
-class OnePath(NamedTuple):
-    """The strategy of greedy and sampled decoding: one hypothesis a sentence (K = 1)."""
-
-    min_length: int
-    choose: Callable[[Any, Any, Any], Any]  # (logits [b, 1, V], i, rows [b]) -> tokens [b, 1] int32
-    top_beams: int = 1
-
-    def first(self, batch) -> Path:
-        """Returns paths of no token."""
-        return Path(
-            ids=tf.fill([batch, 1, 1], PAD_ID),
-            log_p=tf.zeros([batch, 1]),
-            ended=tf.zeros([batch, 1], tf.bool),
-        )
-
-    def see_own_keys(self, path: Path):
-        """Returns the path, its ids [b, 1, i + 1], and None: it sees all keys."""
-        return path, path.ids, None
-
-    def advance(self, path: Path, logits, i, rows=None, forced=None) -> Path:
-        """Adds the token that `choose` chooses; its score is the log p without `min_length`."""
-        allowed = forbid_early_end(logits, tf.range(logits.shape[2]), i, self.min_length)
-        token = self.choose(allowed, i, rows)  # [b, 1]
-        log_p = tf.gather(logits, token, batch_dims=2) - tf.reduce_logsumexp(logits, -1)  # [b, 1]
-        if forced is not None:
-            token, log_p = force_prefix(token, log_p, forced[:, None])
-        shown = tf.where(path.ended, PAD_ID, token)[:, :, None]  # [b, 1] -> [b, 1, 1]
-        return Path(
-            ids=tf.concat([path.ids, shown], 2),
-            log_p=path.log_p + tf.where(path.ended, 0.0, log_p),
-            ended=path.ended | (token == EOS_ID),
-        )
-
-    def is_done(self, path: Path, limits):
-        """Returns [b] bool: True after the end of sentence."""
-        return path.ended[:, 0]
-
-    def prune(self, path: Path, caches, i):
-        """Returns both as they are: the path sees all its keys."""
-        return path, caches
-
-    def results(self, path: Path):
-        """Returns ids [b, 1, i] and log p [b, 1]."""
-        return path.ids[:, :, 1:], path.log_p
-
-
-def most_likely(logits, i, rows):
-    """Chooses the most likely tokens: greedy decoding."""
-    return tf.argmax(logits, -1, tf.int32)
 
 
 def sampler(batch, options: SearchOptions):

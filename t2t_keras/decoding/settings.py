@@ -99,6 +99,12 @@ class DecodeSettings:
         "`[NAME:1.2,NAME:3]` ([how to write one](extending.md#a-change-of-the-logits))",
     )
 
+    xla: bool = _option(
+        False,
+        "compile the search with XLA, in fixed shapes: for GPUs; without sampling and "
+        "`logits_processors`",
+    )
+
     def __post_init__(self):
         for name, setting in DECODE_SETTINGS.items():
             value = setting.checked(name, getattr(self, name), "decode hparam ")
@@ -108,10 +114,12 @@ class DecodeSettings:
                 f"sampling_method=random draws one output, got beam_size={self.beam_size}: give "
                 "beam_size=1 too. (T2T's beam search ignores sampling_method.)"
             )
+        require_compilable(self.xla, self.sampling_method == "random", self.logits_processors)
 
     def deciding(self) -> dict[str, Any]:
-        """Returns the settings that outputs depend on: those of batches only where batches matter."""
+        """Returns the settings that outputs depend on: of batches only where these matter, not `xla`."""
         values = dataclasses.asdict(self)
+        del values["xla"]
         if not self.t2t_batches and self.sampling_method == "argmax":
             del values["batch_size"], values["batch_tokens"]
         return values
@@ -162,6 +170,17 @@ def _parsed(name: str, equals: str, written: str) -> Any:
         return setting.parse(written.lower() if setting.kind is bool else written)
     except ValueError:
         raise setting.refusal(name, equals + written, "decode hparam ") from None
+
+
+def require_compilable(xla: bool, random: bool, logits_processors) -> None:
+    """Refuses, with xla, a search that draws its outputs or changes logits.
+
+    Raises:
+        UserError: naming which of them.
+    """
+    for name, asked in (("sampling", random), ("logits_processors", logits_processors)):
+        if xla and asked:
+            raise UserError(f"XLA compiles no search with {name}: leave out one of xla and {name}.")
 
 
 def require_memory(model, beam_size: int, longest: int, sentences: int) -> None:

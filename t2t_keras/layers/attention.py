@@ -11,7 +11,7 @@ from keras import ops
 from t2t_keras.layers.dropout import Dropout
 from t2t_keras.layers.masks import AttentionMask, distances
 from t2t_keras.layers.quantization import dtype_config, policy_of_part
-from t2t_keras.shape import shape_of
+from t2t_keras.shape import matmul, shape_of
 
 KERAS_KEYWORDS = {
     "key_dim": "key_channels is the depth of all heads together, num_heads * key_dim",
@@ -280,7 +280,7 @@ class MultiHeadAttention(keras.layers.Layer):
         distance = mask.distance
         weights = self._weights(q, k, mask.prepared, distance)  # [..., T, S] float32
         dropped = self.dropout(ops.cast(weights, self.compute_dtype), training=training)
-        context = ops.matmul(dropped, v)  # [..., T, V/H]
+        context = matmul(dropped, v)  # [..., T, V/H]
         if self.max_relative_position:
             context = context + _distance_matmul(
                 dropped, self._distance_embeddings(self.relative_values, dropped, distance), False
@@ -288,7 +288,7 @@ class MultiHeadAttention(keras.layers.Layer):
         return context, weights
 
     def _weights(self, q, k, bias, distance):
-        logits = ops.matmul(q, ops.swapaxes(k, -1, -2))  # [..., T, S]
+        logits = matmul(q, k, transpose=True)  # [..., T, S]
         if self.max_relative_position:
             logits = logits + _distance_matmul(
                 q, self._distance_embeddings(self.relative_keys, logits, distance), True
@@ -296,7 +296,11 @@ class MultiHeadAttention(keras.layers.Layer):
         logits = ops.cast(logits, "float32")  # the softmax is float32 in any precision
         if bias is not None:
             logits = logits + bias
-        return ops.softmax(logits, axis=-1)
+        if logits.shape[-2] != 1:
+            return ops.softmax(logits, axis=-1)
+        # A softmax of one query takes a CPU a third of the time in three operations.
+        powers = ops.exp(logits - ops.max(logits, -1, keepdims=True))
+        return powers / ops.sum(powers, -1, keepdims=True)
 
     def _heads(self, projection, x, sizes, scale=None):
         """Projects [B, T, D] and splits it into heads, [B, H, T, C]; `sizes` are B and T."""

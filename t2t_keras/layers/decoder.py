@@ -7,7 +7,7 @@ from keras import ops
 
 from t2t_keras.layers.masks import AttentionMask, distances
 from t2t_keras.layers.stack import Stack, StackConfig, TransformerLayer, keywords_of
-from t2t_keras.shape import shape_of
+from t2t_keras.shape import appended, shape_of
 
 
 @keras.saving.register_keras_serializable("t2t_keras")
@@ -98,7 +98,16 @@ class TransformerDecoderLayer(TransformerLayer):
     def compute_output_shape(self, x_shape, memory_shape=None):
         return x_shape
 
-    def step(self, x, self_cache, memory_cache, attention_mask, memory_bias, joint_kernel=None):
+    def step(
+        self,
+        x,
+        self_cache,
+        memory_cache,
+        attention_mask,
+        memory_bias,
+        joint_kernel=None,
+        place=None,
+    ):
         """Decodes one position of K hypotheses of each sentence, from cached keys and values.
 
         The hypotheses are K queries on the one memory of their sentence, and on the earlier
@@ -111,15 +120,17 @@ class TransformerDecoderLayer(TransformerLayer):
             attention_mask: an `AttentionMask` of [K, S + K].
             memory_bias: [B, 1, 1, S].
             joint_kernel: of the self-attention, see `MultiHeadAttention.projections`.
+            place: scalar int32, where in self_cache the K keys and values are written; if absent,
+                it grows by them.
 
         Returns:
-            [B, K, D], and self_cache grown by K keys and values.
+            [B, K, D], and self_cache with the K keys and values.
         """
         y = self.self_attention_preprocess(x)
         new = self.self_attention.projections(y, joint_kernel)  # {"q", "k", "v"} of [B, H, K, C]
         queries = new.pop("q")
         # [B, H, S, C] -> [B, H, S + K, C]
-        self_cache = {name: ops.concatenate([self_cache[name], new[name]], 2) for name in new}
+        self_cache = {name: appended(self_cache[name], new[name], place) for name in new}
         y = self.self_attention(y, queries=queries, cache=self_cache, attention_mask=attention_mask)
         x = self.self_attention_postprocess(y, x)
 
@@ -232,6 +243,7 @@ class TransformerDecoder(Stack):
         bias=None,
         distance=None,
         joint_kernels=None,
+        place=None,
     ):
         """Decodes one position through all layers; see `TransformerDecoderLayer.step`.
 
@@ -244,9 +256,11 @@ class TransformerDecoder(Stack):
             distance: [K, S + K] int, how far each key stands after each query; if absent, the last
                 query stands at the last key.
             joint_kernels: of the method `joint_kernels`.
+            place: scalar int32, where in caches of a fixed size this step writes; if absent, they
+                grow. It needs a distance where self-attention counts positions.
 
         Returns:
-            [B, K, D], and the grown caches.
+            [B, K, D], and the caches with this step.
         """
         if distance is None and self.layers and self.needs_positions:
             hypotheses = x.shape[1]
@@ -261,6 +275,8 @@ class TransformerDecoder(Stack):
             joint_kernels or [None] * len(self.layers),
             strict=True,
         ):
-            x, cache = layer.step(x, self_cache, memory_cache, mask, memory_bias, joint_kernel)
+            x, cache = layer.step(
+                x, self_cache, memory_cache, mask, memory_bias, joint_kernel, place
+            )
             grown.append(cache)
         return self.last_preprocess(x), grown

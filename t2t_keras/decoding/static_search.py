@@ -1,0 +1,209 @@
+"""Searches in tensors that keep their sizes, for compilers: on JAX, on PyTorch, and by XLA in TensorFlow.
+
+The tensors of `loop.py` grow with every token, and its batches shrink: few operations for a CPU, and
+nothing that XLA could compile. Here there is room for `ROOM` tokens at a time, and a sentence stays,
+unchanged, until all are done. So functions are compiled once for each number of sentences, rounded up
+to a power of two, and each `ROOM` positions of the source and the output. The strategies are the same.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import keras
+import numpy as np
+from keras import ops
+
+from t2t_keras.decoding.beam import BeamSearch, OnePath, most_likely
+from t2t_keras.decoding.logits import after_prompts, forced_prompts
+from t2t_keras.shape import shape_of
+
+ROOM = 32
+"""Number of tokens that there is room for at a time; the source is padded to a multiple of it."""
+
+
+def beam_search(
+    model,
+    inputs,
+    *,
+    beam_size: int = 4,
+    alpha: float = 0.6,
+    extra_length: int = 100,
+    top_beams: int = 1,
+    max_lengths=None,
+    min_length: int = 0,
+    prefix=None,
+):
+    """Decodes with beam search on any backend; see `t2t_keras.decoding.search.beam_search`.
+
+    It is compiled by itself: call it outside of `jax.jit`.
+    """
+    strategy = BeamSearch(beam_size, top_beams, alpha, min_length, grows=False)
+    return _decode(model, strategy, inputs, extra_length, max_lengths, prefix)
+
+
+def greedy(
+    model, inputs, *, extra_length: int = 100, max_lengths=None, min_length: int = 0, prefix=None
+):
+    """Decodes by the most likely tokens on any backend; see `t2t_keras.decoding.search.greedy`."""
+    strategy = OnePath(min_length, most_likely, grows=False)
+    ids, scores = _decode(model, strategy, inputs, extra_length, max_lengths, prefix)
+    return ids[:, 0], scores[:, 0]
+
+
+def _decode(model, strategy, inputs, extra_length, max_lengths, prefix):
+    inputs = np.asarray(inputs, np.int32)
+    goes_on = model.source_vocab_size is None
+    if goes_on:
+        prefix, max_lengths = forced_prompts(inputs, prefix, max_lengths, extra_length)
+    limits = max(inputs.shape[1] + extra_length, 0) if max_lengths is None else max_lengths
+    limits = np.broadcast_to(np.asarray(limits, np.int32), inputs.shape[:1])
+    prefix = None if prefix is None else np.asarray(prefix, np.int32)
+    searches = vars(model).setdefault("_searches", {})  # Keras must not track it
+    if strategy not in searches:
+        searches[strategy] = StaticSearch(model, strategy)
+    ids, scores = searches[strategy].run(inputs, limits, prefix)
+    return (after_prompts(ids, inputs) if goes_on else ids), scores
+
+
+class StaticState(NamedTuple):
+    """The state of a search of B sentences."""
+
+    i: Any  # [] int32, number of tokens chosen
+    hypotheses: Any  # of the strategy: `Beams` or `Path`, tensors [B, K, ...]
+    caches: Any  # list of {"k", "v"} per decoder layer: [B, H, S, C]
+    done: Any  # [B] bool
+
+
+class StaticSearch:
+    """A search in tensors that keep their sizes.
+
+    Args:
+        model: a `Transformer`; on TensorFlow, an `Ensemble` too.
+        strategy: `BeamSearch` or `OnePath` that does not grow.
+    """
+
+    def __init__(self, model, strategy):
+        self.model = model
+        self.strategy = strategy
+        self._begin = _compiled(model, self.begin)
+        self._go_on = _compiled(model, self.go_on)
+
+    def run(self, inputs, limits, prefix=None):
+        """Decodes a batch of sentences.
+
+        Args:
+            inputs: [B, S] int32, source ids.
+            limits: [B] int32, maximum length of each output.
+            prefix: [B, P] int32, padded with 0: the tokens that outputs begin with.
+
+        Returns:
+            ids [B, K', L] int32 and scores [B, K'] float32.
+        """
+        batch, length = shape_of(inputs)
+        none = _power_of_two(batch) - batch  # sentences without tokens, done from the start
+        inputs = ops.pad(inputs, [[0, none], [0, -length % ROOM]])
+        limits = ops.pad(limits, [[0, none]])
+        if prefix is not None:
+            prefix = ops.pad(prefix, [[0, none], [0, ROOM - shape_of(prefix)[1] % ROOM]])
+        source, state = self._begin(inputs, limits)
+        state = _while(
+            lambda state: ~ops.all(state.done),
+            lambda state: self._go_on(source, limits, prefix, state),
+            state,
+        )
+        ids, scores = self.strategy.results(state.hypotheses)
+        return ids[:batch, :, : state.i], scores[:batch]
+
+    def begin(self, inputs, limits):
+        """Returns what `encode_source` gives, and the state before the first token."""
+        batch = shape_of(inputs)[0]
+        first = StaticState(
+            i=ops.convert_to_tensor(0, "int32"),
+            hypotheses=self.strategy.first(batch),
+            caches=self.model.empty_caches(batch),
+            done=limits <= 0,
+        )
+        return self.model.encode_source(inputs), first
+
+    def go_on(self, source, limits, prefix, state: StaticState) -> StaticState:
+        """Makes room for `ROOM` more tokens, and chooses them or fewer."""
+        end, kernels = state.i + ROOM, self.model.step_kernels()
+
+        def step(i, hypotheses, caches, done):
+            hypotheses, ids, visible = self.strategy.see_own_keys(hypotheses, i)
+            logits, caches = self.model.decode_step(
+                ops.take(ids, i, axis=2), i, caches, source, visible, kernels, grows=False
+            )
+            new = self.strategy.advance(hypotheses, logits, i, forced=_forced(prefix, i))
+            hypotheses = keras.tree.map_structure(
+                lambda old, new: _where(done, old, new), hypotheses, new
+            )
+            i = i + 1
+            done = done | (i >= limits) | self.strategy.is_done(hypotheses, limits)
+            return StaticState(i, hypotheses, caches, done)
+
+        room = self.strategy.with_room(state.hypotheses, state.caches, ROOM)
+        return StaticState(
+            *ops.while_loop(
+                lambda i, hypotheses, caches, done: (i < end) & ~ops.all(done),
+                step,
+                (state.i, *room, state.done),
+            )
+        )
+
+
+def _forced(prefix, i):
+    """Returns the tokens [B] that must come next, 0 where any may; None without a prefix."""
+    if prefix is None:
+        return None
+    last = shape_of(prefix)[1] - 1  # of padding
+    return ops.take(prefix, ops.minimum(i, last), axis=1)
+
+
+def _where(mask, x, y):
+    """Selects rows: mask [B], x and y [B, ...]."""
+    return ops.where(ops.reshape(mask, [-1] + [1] * (len(x.shape) - 1)), x, y)
+
+
+def _power_of_two(n):
+    """Returns the least power of two that is not below n."""
+    if isinstance(n, int):
+        return 1 << max(n - 1, 0).bit_length()
+    powers = 2 ** np.arange(31, dtype=np.int32)
+    return ops.min(ops.where(powers < n, powers[-1], powers))
+
+
+def _compiled(model, function):
+    """Compiles a function of tensors that uses the model's weights. (PyTorch runs it as it is.)"""
+    backend = keras.backend.backend()
+    if backend == "tensorflow":
+        import tensorflow as tf
+
+        return tf.function(function, jit_compile=True, autograph=False)
+    if backend == "torch":
+        import torch
+
+        return torch.no_grad()(function)
+    import jax
+
+    @jax.jit
+    def run(weights, *arguments):
+        with keras.StatelessScope(list(zip(model.variables, weights, strict=True))):
+            return function(*arguments)
+
+    return lambda *arguments: run([variable.value for variable in model.variables], *arguments)
+
+
+def _while(going_on, body, state):
+    """Runs a loop over compiled functions, whose tensors have more room from turn to turn."""
+    if keras.backend.backend() == "tensorflow":
+        import tensorflow as tf
+
+        from t2t_keras.decoding.loop import open_shapes
+
+        shapes = (open_shapes(state, 0, 2),)
+        return tf.while_loop(going_on, lambda s: (body(s),), (state,), shape_invariants=shapes)[0]
+    while going_on(state):
+        state = body(state)
+    return state
