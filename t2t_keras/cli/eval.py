@@ -9,7 +9,6 @@ Give --output_dir or --checkpoint_path. A checkpoint of tensor2tensor may need -
 
 from __future__ import annotations
 
-import math
 import os
 import time
 from collections.abc import Iterator
@@ -111,22 +110,12 @@ class CheckpointEvaluation:
 
 def line(figures: dict[str, float]) -> str:
     """Returns the metrics of an evaluation as one line."""
-    from t2t_keras.training.evaluation import in_words
+    from t2t_keras.training.evaluation import in_words, perplexity
 
-    words = [
-        f"loss {figures['loss']:.4f}",
-        f"accuracy {figures['accuracy']:.4f}",
-        f"perplexity {perplexity(figures['loss']):.4f}",
-    ]
-    return "  ".join(words) + in_words(figures)
-
-
-def perplexity(loss: float) -> float:
-    """Returns e to the loss, infinity if that is more than a float holds."""
-    try:
-        return math.exp(loss)
-    except OverflowError:
-        return math.inf
+    words = f"loss {figures['loss']:.4f}  accuracy {figures['accuracy']:.4f}"
+    if "perplexity" not in figures:
+        words += f"  perplexity {perplexity(figures['loss']):.4f}"
+    return words + in_words(figures)
 
 
 def log_of(directory: str, split: str):

@@ -75,6 +75,7 @@ class TextBatches:
         _require_text(problem)
         if not options.pad_to_boundary:
             raise UserError("pad_to_boundary=False needs shards: text is padded to static shapes.")
+        hp = hp.replace(max_length=problem.max_length(hp))
         self.options = options
         self._problem, self._split, self._hp = problem, split, hp
         self._directories = data_dir, tmp_dir
@@ -123,7 +124,7 @@ class TextBatches:
             return tf.data.Dataset.from_generator(
                 functools.partial(self._texts, shuffle),
                 args=[epoch],
-                output_signature=(strings, strings),
+                output_signature=(strings,) * len(self._problem.sides),
             )
 
         epochs = tf.data.Dataset.range(2**62 if endless else 1)
@@ -131,21 +132,20 @@ class TextBatches:
         encoded = chunks.map(self._encode, num_parallel_calls=tf.data.AUTOTUNE, deterministic=True)
         return encoded.unbatch()
 
-    def _texts(self, shuffle: bool, epoch: int) -> Iterator[tuple[list[bytes], list[bytes]]]:
-        """Yields the texts of both sides, a few hundred pairs at a time."""
+    def _texts(self, shuffle: bool, epoch: int) -> Iterator[tuple[list[bytes], ...]]:
+        """Yields the texts of each side, a few hundred examples at a time."""
         samples: Iterable[Mapping[str, str]] = _samples(
             self._problem, *self._directories, self._split
         )
         if shuffle:
             samples = _shuffled(samples, random.Random(f"{self.options.seed} {epoch}"))
-        sides = {"inputs": self._problem.inputs_prefix, "targets": self._problem.targets_prefix}
+        prefixes = {"inputs": self._problem.inputs_prefix, "targets": self._problem.targets_prefix}
         samples = iter(samples)
         while chunk := _next_samples(samples):
-            inputs, targets = (
-                [(prefix + sample[side]).encode("utf-8", "ignore") for sample in chunk]
-                for side, prefix in sides.items()
+            yield tuple(
+                [(prefixes[side] + sample[side]).encode("utf-8", "ignore") for sample in chunk]
+                for side in self._problem.sides
             )
-            yield inputs, targets
 
     @functools.cached_property
     def _encode(self) -> Callable:
@@ -154,18 +154,18 @@ class TextBatches:
 
         return tf.function(self._encoded, autograph=False)
 
-    def _encoded(self, inputs: tf.Tensor, targets: tf.Tensor) -> dict[str, tf.Tensor]:
+    def _encoded(self, *all_texts: tf.Tensor) -> dict[str, tf.Tensor]:
         import tensorflow as tf
 
         sides = {}
-        for side, texts in (("inputs", inputs), ("targets", targets)):
+        for side, texts in zip(self._problem.sides, all_texts, strict=True):
             end = tf.fill([tf.size(texts), 1], EOS_ID)
             ids = tf.concat([self._encoders[side].encode_tensor(texts), end], axis=1)
             limit = self._limits[side]  # as T2T: cut before any reversal
             sides[side] = ids[:, :limit] if limit else ids
         sides = self._problem.orient(sides)
         # T2T's length of an example: that of its longer side, end of sentence included.
-        lengths = tf.maximum(sides["inputs"].row_lengths(), sides["targets"].row_lengths())
+        lengths = functools.reduce(tf.maximum, [ids.row_lengths() for ids in sides.values()])
         kept = (lengths >= self.buckets.shortest) & (lengths <= self.buckets.longest)
         edges = tf.constant(self.buckets.edges, tf.int64)
         bucket = tf.searchsorted(edges, tf.boolean_mask(lengths, kept), out_type=tf.int64)
@@ -178,7 +178,7 @@ class TextBatches:
 
         length = tf.constant(self.buckets.edges)[rows["bucket"][0]]
         batch = {}
-        for side in ("inputs", "targets"):
+        for side in self._problem.sides:
             ids = rows[side][:, :length]
             number, width = tf.unstack(tf.shape(ids))
             fill = -number % self.options.replicas
