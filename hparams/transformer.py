@@ -309,3 +309,38 @@ def transformer_mlperf_tpu() -> HParams:
         batch_size=2048, hidden_size=1024, filter_size=4096, num_heads=16
     )
     return HParams.from_dict({**hp.to_dict(), "mlperf_mode": True})
+
+
+# Language models
+
+
+@register_hparams
+def transformer_lm_tpu_0() -> HParams:
+    """6 wide layers and no regularisation but dropout between layers, for the billion-word benchmark."""
+    return for_tpu(transformer_clean_big()).replace(
+        num_heads=4,
+        learning_rate_constant=1.0,
+        batch_size=4096,
+        shared_embedding_and_softmax_weights=False,
+        layer_prepostprocess_dropout=0.1,
+    )
+
+
+@register_hparams
+def transformer_lm_tpu_1() -> HParams:
+    """The same of twice the width."""
+    return transformer_lm_tpu_0().replace(hidden_size=2048, filter_size=8192)
+
+
+@register_hparams
+def transformer_wikitext103_l4k_v0() -> HParams:
+    """8 wide layers for examples of 4,096 words."""
+    return for_tpu(transformer_big()).replace(
+        num_hidden_layers=8,
+        num_heads=4,
+        batch_size=4096,
+        max_length=4096,
+        label_smoothing=0.0,
+        layer_prepostprocess_dropout=0.2,
+        shared_embedding_and_softmax_weights=False,
+    )

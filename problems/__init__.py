@@ -2,9 +2,25 @@
 
 import sys
 
-from t2t_keras.problems import numbers, parsing, small_corpora, translate_files, wmt
+from t2t_keras.problems import (
+    classification,
+    language_models,
+    numbers,
+    parsing,
+    small_corpora,
+    translate_files,
+    wmt,
+)
 
-__all__ = ["numbers", "parsing", "small_corpora", "translate_files", "wmt"]
+__all__ = [
+    "classification",
+    "language_models",
+    "numbers",
+    "parsing",
+    "small_corpora",
+    "translate_files",
+    "wmt",
+]
 
 # Modules of version 0.1.0 that these have taken in; their names go with the next release.
 _FORMER = {

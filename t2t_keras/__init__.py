@@ -34,10 +34,14 @@ _SUBMODULES = (
     "transformer",
 )
 
-_FROM = {"Transformer": "transformer", "load": "trained_model"}
+_FROM = {
+    "Transformer": "transformer",
+    "TransformerClassifier": "transformer",
+    "load": "trained_model",
+}
 """What stands here besides, and the module that it comes from."""
 
-__all__ = ["Transformer", "__version__", "load", *_SUBMODULES]
+__all__ = ["Transformer", "TransformerClassifier", "__version__", "load", *_SUBMODULES]
 
 if TYPE_CHECKING:
     from t2t_keras import (
@@ -64,7 +68,10 @@ if TYPE_CHECKING:
         transformer as transformer,
     )
     from t2t_keras.trained_model import load as load
-    from t2t_keras.transformer import Transformer as Transformer
+    from t2t_keras.transformer import (
+        Transformer as Transformer,
+        TransformerClassifier as TransformerClassifier,
+    )
 
 
 def __getattr__(name: str):

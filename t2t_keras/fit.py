@@ -59,11 +59,19 @@ class TokenFit(keras.Model):
             self._check_optimizer()
         targets = x["targets"] if y is None else y
         smoothing = self.hp.label_smoothing if training else 0.0
-        loss, tokens = losses.padded_cross_entropy(y_pred, targets, smoothing)
-        self._token_means.update(loss, losses.token_accuracy(y_pred, targets)[0], tokens)
+        loss, tokens = self.loss_sums(y_pred, targets, smoothing)
+        self._token_means.update(loss, self.right_sums(y_pred, targets)[0], tokens)
         if self.sum_over_replicas:
             tokens = self.sum_over_replicas(tokens)
         return loss / ops.maximum(tokens, 1.0)
+
+    def loss_sums(self, logits, targets, label_smoothing: float = 0.0):
+        """Returns the sum of the losses of all tokens, and their number."""
+        return losses.padded_cross_entropy(logits, targets, label_smoothing)
+
+    def right_sums(self, logits, targets):
+        """Returns how many tokens are predicted right, and their number."""
+        return losses.token_accuracy(logits, targets)
 
     @property
     def metrics(self):

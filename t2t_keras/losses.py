@@ -8,7 +8,7 @@ from keras import ops
 
 from t2t_keras.ids import PAD_ID
 
-__all__ = ["padded_cross_entropy", "token_accuracy"]
+__all__ = ["class_accuracy", "class_cross_entropy", "padded_cross_entropy", "token_accuracy"]
 
 
 def padded_cross_entropy(logits, labels, label_smoothing: float = 0.0):
@@ -32,6 +32,23 @@ def padded_cross_entropy(logits, labels, label_smoothing: float = 0.0):
     weights = ops.cast(labels != PAD_ID, "float32")
     losses = _token_losses(label_smoothing)(ops.cast(logits, "float32"), labels)
     return ops.sum(losses * weights), ops.sum(weights)
+
+
+def class_cross_entropy(logits, labels, label_smoothing: float = 0.0):
+    """Sums the same loss over one label a row, of which 0 is one: T2T's `weights_all`.
+
+    Args:
+        logits: [B, C].
+        labels: [B, 1] int.
+        label_smoothing: as of `padded_cross_entropy`.
+
+    Returns:
+        numerator, denominator: the sum and B, float32 scalars.
+    """
+    labels = ops.convert_to_tensor(labels)
+    rows = ops.cast(ops.expand_dims(logits, 1), "float32")  # [B, 1, C]
+    losses = _token_losses(label_smoothing)(rows, labels)
+    return ops.sum(losses), ops.sum(ops.ones_like(losses))
 
 
 def _token_losses(label_smoothing: float):
@@ -84,3 +101,11 @@ def token_accuracy(logits, labels):
     weights = ops.cast(labels != PAD_ID, "float32")
     right = ops.cast(ops.cast(ops.argmax(logits, axis=-1), labels.dtype) == labels, "float32")
     return ops.sum(right * weights), ops.sum(weights)
+
+
+def class_accuracy(logits, labels):
+    """Returns how many labels [B, 1] are predicted right by logits [B, C], and B."""
+    labels = ops.convert_to_tensor(labels)
+    right = ops.cast(ops.argmax(logits, axis=-1), labels.dtype) == labels[:, 0]
+    right = ops.cast(right, "float32")
+    return ops.sum(right), ops.sum(ops.ones_like(right))

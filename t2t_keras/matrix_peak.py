@@ -61,13 +61,14 @@ def flops_per_position(model) -> float:
 
     They are 6 for each weight that a position is multiplied with (a product and a sum, forward and for
     both gradients): those of the encoder at source positions, those of decoder and softmax at as many
-    target positions. Not counted are the products of positions with one another in attention,
+    target positions. A language model or a classifier has one side alone. Not counted are the products of positions with one another in attention,
     L / (2 D + F) of the rest of a layer at length L: 2 % in the base model at 50 tokens.
 
     Args:
         model: a `Transformer`.
     """
-    weights = model.softmax.table.shape[0] * model.softmax.table.shape[1]
-    for stack in (model.encoder, model.decoder):
-        weights += sum(np.prod(v.shape) for v in stack.trainable_variables if len(v.shape) > 1)
-    return float(6 * weights / 2)
+    stacks = [stack for stack in (model.encoder, model.decoder) if stack is not None]
+    matrices = [v for stack in stacks for v in stack.trainable_variables if len(v.shape) > 1]
+    if model.softmax is not None:
+        matrices.append(model.softmax.table)
+    return float(6 * sum(np.prod(matrix.shape) for matrix in matrices) / len(stacks))

@@ -31,7 +31,9 @@ _sets: dict[str, Callable[[], HParams]] = {}
 _problems: dict[str, type] = {}
 _aliases: dict[str, str] = {}
 _logits_processors: dict[str, Callable[..., Callable]] = {}
-_models: dict[str, type | None] = {"transformer": None}  # `Transformer`, imported when asked for
+# Of `transformer.py`, imported when asked for.
+_OURS = {"transformer": "Transformer", "transformer_encoder": "TransformerClassifier"}
+_models: dict[str, type | None] = dict.fromkeys(_OURS)
 _user_directories: list[str] = []
 
 
@@ -217,21 +219,45 @@ def list_models() -> list[str]:
     return sorted(_models)
 
 
-def model(name: str) -> type:
+def model(name: str) -> Any:
     """Returns the class of a model: `Transformer`, or the subclass that a user has registered.
 
     Raises:
         UserError: the name is unknown, T2T's and not supported, or that of no `Transformer`.
     """
+    from t2t_keras import transformer
     from t2t_keras.transformer import Transformer
 
     require_model(name)
-    found = _models[name] or Transformer
+    found = _models[name] or getattr(transformer, _OURS[name])
     if not (isinstance(found, type) and issubclass(found, Transformer)):
         raise UserError(
             f"model {name!r} must be a subclass of t2t_keras.Transformer, got {found!r}"
         )
     return found
+
+
+def require_fit(problem: Any, model: Any) -> None:
+    """Raises a `UserError` unless a model, or the class of one, gives what a problem asks for."""
+    from t2t_keras.transformer import TransformerClassifier
+
+    cls = model if isinstance(model, type) else type(model)
+    classifies = issubclass(cls, TransformerClassifier)
+    if problem.num_classes and not classifies:
+        raise UserError(
+            f"{problem.name} has a class for each text: give --model=transformer_encoder."
+        )
+    if classifies and not problem.num_classes:
+        raise UserError(
+            f"--model=transformer_encoder gives the class of a text, and {problem.name} has no classes: "
+            "leave out --model, or give another problem."
+        )
+    if model is not cls and (model.encoder is None) == problem.has_inputs:
+        kind = "a language model" if model.encoder is None else "a model with inputs"
+        raise UserError(
+            f"the checkpoint is of {kind}, and {problem.name} has {'' if problem.has_inputs else 'no '}"
+            "inputs: give the problem that it was trained on."
+        )
 
 
 def require_model(name: str) -> None:
@@ -251,7 +277,9 @@ def summary(name: str) -> str:
 
 def model_name(model: Any) -> str:
     """Returns the name of a model's class, or of the first of its base classes that has one."""
-    names = {cls: name for name, cls in _models.items()}
+    from t2t_keras import transformer
+
+    names = {cls or getattr(transformer, _OURS[name]): name for name, cls in _models.items()}
     return next((names[cls] for cls in type(model).__mro__ if cls in names), "transformer")
 
 

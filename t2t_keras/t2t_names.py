@@ -38,13 +38,23 @@ _ABSENT: dict[str, dict[str, str]] = {
             """translate_encs_cubbitt, translate_enfr_wmt32k_with_backtranslate_en,
             translate_enfr_wmt32k_with_backtranslate_fr""",
         "tensor2tensor names no files for it": "translate_ende2018_wmt32k",
-        "it is language modelling, and only text to text is supported":
-            "(languagemodel|lambada|enwik8)_.+, poetry_lines, sva_.+",
+        "its text comes with the answer or a score, and no such problem of language models is "
+        "supported": "lambada_.+, sva_.+",
+        "it learns several problems at once, and training is of one problem":
+            """languagemodel_.+(_multi_nli|_squad|_cnndm|_wiki_translate|_sentiment)(_.+)?,
+            languagemodel_(lm1b_multi_nli|multi_wiki_translate)(_.+)?""",
+        "its text is not downloaded here; put it into targets.train.txt and targets.eval.txt and take "
+        "text2self_tmpdir":
+            "languagemodel_(de|de_en_fr_ro|en|fr|ro)_wiki.+, enwik8_.+, poetry_lines",
+        "its inputs are scrambled targets; write both to files and take text2text_tmpdir":
+            "languagemodel_wiki_scramble_.+",
         "it is speech, and only text is supported": "(audio|common_voice|librispeech)(_.+)?",
         "it has images or video, and only text is supported": "(image|img2img|video|ocr)_.+",
-        "it classifies texts, and only text to text is supported":
-            """(cola|msr_paraphrase_corpus|question_nli|quora_question_pairs|rte|winograd_nli)(_characters)?,
-            (multi_nli|sci_tail|stanford_nli|sentiment)(_.+)?, conll2002_.+""",
+        "it classifies pairs of texts or words; for one text each, write a Text2ClassProblem":
+            """(msr_paraphrase_corpus|question_nli|quora_question_pairs|rte|winograd_nli)(_characters)?,
+            (multi_nli|sci_tail|stanford_nli)(_.+)?, conll2002_.+""",
+        "its data is not read here; write a TfdsClassProblem on TFDS's glue or yelp_polarity_reviews":
+            "cola(_characters)?, sentiment_(sst|yelp)_.+",
         "tensor2tensor generates its sequences; write them to two files and take text2text_tmpdir":
             """algorithmic_.+, (copy|reverse)_sequence(_small)?, flip_bi_gram_sequence,
             text2text_copyable_tokens, tiny_algo""",
@@ -57,8 +67,6 @@ _ABSENT: dict[str, dict[str, str]] = {
             "parsing_english_ptb8k",
     },
     "hparams set": {
-        "it is a language model, and only encoder-decoder models are supported":
-            "transformer_lm_tpu_0, transformer_lm_tpu_1, transformer_wikitext103_l4k_v0",
         "it pre-trains or fine-tunes one language model on several problems":
             """transformer_tall, transformer_tall_big, transformer_tall_finetune_textclass,
             transformer_tall_finetune_tied, transformer_tall_finetune_uniencdec,
@@ -101,7 +109,7 @@ _ABSENT: dict[str, dict[str, str]] = {
             basic_(1|fc.*|moe_range)|basic1|my_very.*""",
         "it is for reinforcement learning":
             r"(rlm[bf]|ppo|dqn|planner|basic_policy|discrete_random)[\w]*",
-        "it is for a language model, and only encoder-decoder models are supported":
+        "it is for T2T's older language models; transformer_lm_tpu_0 is a set of one":
             r"(attention_lm|super_lm|lmx|xmoe2?|wiki_2x2)[\w]*",
         "it is for a network other than the Transformer":
             r"""(aligned|bytenet|gene_expression|lstm|nas_seq2seq|neural_|residual_shuffle|shuffle_network)[\w]*,
@@ -113,9 +121,10 @@ _ABSENT: dict[str, dict[str, str]] = {
     "model": {
         "it is the model transformer, scoring: call t2t-keras-decode with --score_file":
             "transformer_scorer",
-        "only encoder-decoder models are supported": "transformer_encoder, transformer_regressor",
-        "it is a language model, and only encoder-decoder models are supported":
-            "attention_lm, attention_lm_moe, super_lm",
+        "its target is a number, and only text and classes are supported": "transformer_regressor",
+        "take the model transformer, which is a language model of a problem without inputs":
+            "attention_lm",
+        "it needs a mixture of experts": "attention_lm_moe, super_lm",
         "it needs a recurrent memory": "transformer_memory",
         "it is the Universal Transformer": "universal_transformer(_encoder)?",
         "it is the Evolved Transformer": "evolved_transformer",
@@ -223,11 +232,11 @@ _ABSENT: dict[str, dict[str, str]] = {
             """preprocess_example, preprocess, maybe_reverse_and_copy, maybe_reverse_features,
             maybe_copy_features""",
         "every example is ids of inputs and of targets":
-            "example_reading_spec, decode_example, has_inputs, feature_info",
+            "example_reading_spec, decode_example, feature_info",
         "define quality, which scores texts":
             "eval_metrics, eval_metric_fns, all_metrics_fns, eval_hooks, decode_hooks",
-        "batches are of batch_size tokens and max_length at most, both settings":
-            "batch_size_means_tokens, max_length, tpu_batch_size_per_shard",
+        "batches are of batch_size tokens, a setting":
+            "batch_size_means_tokens, tpu_batch_size_per_shard",
         "any number of processes encode what generate_samples yields":
             "multiprocess_generate, num_generate_tasks, prepare_to_generate",
         "dataset_filename and dataset_splits name the files":

@@ -11,7 +11,7 @@ from typing import Any
 from t2t_keras import checkpoints, registry
 from t2t_keras.checkpoints.average import AVERAGES
 from t2t_keras.checkpoints.run_directory import flags_of_t2t
-from t2t_keras.decoding import DecodeSettings, Ensemble, Translator
+from t2t_keras.decoding import Classifier, DecodeSettings, Ensemble, Translator
 from t2t_keras.decoding.translator import warn
 from t2t_keras.errors import UserError
 from t2t_keras.matrix_peak import slower_than_float32
@@ -82,7 +82,7 @@ class ExportedModel:
         self.client: CTranslate2Translator | TextClient = (
             CTranslate2Translator(directory)
             if os.path.exists(os.path.join(directory, "model.bin"))
-            else TextClient(SavedModel(directory), "translate")
+            else _client(directory)
         )
 
     def translate(self, texts: Sequence[str]) -> list[str]:
@@ -138,6 +138,7 @@ class TrainedModel:
         for prefix, run in zip(self.prefixes, self.runs, strict=True):
             space = run.get("target_space_id", self.problem.target_space_id)
             models.append(checkpoints.load_model(prefix, hparams, space, model))
+            registry.require_fit(self.problem, models[-1])
             if spare := require_vocabulary_of_run(models[-1], sizes, run, self.data_dir):
                 warn(spare)
         self.model = Ensemble(models) if len(models) > 1 else models[0]
@@ -148,9 +149,10 @@ class TrainedModel:
         return [found.texts[0] for found in self.translator().translate(texts)]
 
     def translator(self, settings: DecodeSettings | None = None, report=None) -> Translator:
-        """Returns a `Translator` with this model and the problem's format of outputs."""
+        """Returns a `Translator` (of classes a `Classifier`) with this model and the problem's format of outputs."""
         self.warn_if_slow()
-        return Translator(
+        kind = Classifier if self.problem.num_classes else Translator
+        return kind(
             self.model,
             self.encoders,
             settings or self.settings,
@@ -216,6 +218,13 @@ def _with_vocabulary(problem, directories: Iterable[str]) -> str | None:
             continue
         return directory
     return None
+
+
+def _client(directory: str) -> TextClient:
+    """Returns a client of the signature that takes texts: of translation, else the model's first."""
+    model = SavedModel(directory)
+    names = ("translate", "complete", "classify")
+    return TextClient(model, next((name for name in names if name in model.types()), names[0]))
 
 
 def _is_export(path: str) -> bool:

@@ -1,4 +1,7 @@
-"""The Transformer: embeddings, encoder, decoder and softmax, wired from one settings object."""
+"""The Transformer: embeddings, encoder, decoder and softmax, wired from one settings object.
+
+Without a source it is a language model, the decoder alone; `TransformerClassifier` is the encoder alone.
+"""
 
 from __future__ import annotations
 
@@ -7,7 +10,7 @@ from typing import Any
 import keras
 from keras import ops
 
-from t2t_keras import layers
+from t2t_keras import layers, losses
 from t2t_keras.errors import UserError
 from t2t_keras.fit import TokenFit
 from t2t_keras.ids import PAD_ID
@@ -17,7 +20,7 @@ from t2t_keras.setting_table import SETTINGS
 from t2t_keras.settings import HParams
 from t2t_keras.shape import shape_of
 
-__all__ = ["Transformer"]
+__all__ = ["Transformer", "TransformerClassifier"]
 
 PACKING = (
     "inputs_segmentation",
@@ -39,7 +42,8 @@ class Transformer(TokenFit):
 
     Args:
         hp: the settings; which of them the network reads is listed in `docs/architecture.md`.
-        source_vocab_size: number of source token ids.
+        source_vocab_size: number of source token ids; None: a language model, which has no encoder
+            and whose decoder has no encoder-decoder attention. It takes {"targets"} alone.
         target_vocab_size: number of target token ids, V before rounding up to `vocab_divisor`.
         target_space_id: row of the target-space table added to the source (T2T's `SpaceID`);
             T2T's translation problems leave it at 0.
@@ -74,11 +78,20 @@ class Transformer(TokenFit):
     decoder_class = None
     """The class of the decoder, for a subclass to set; None is `layers.TransformerDecoder`."""
 
+    # The parts, None where there is none.
+    source_embedding: Any = None
+    target_embedding: Any = None
+    softmax: Any = None
+    source_position: Any = None
+    target_position: Any = None
+    encoder: Any = None
+    decoder: Any = None
+
     def __init__(
         self,
         hp: HParams,
         *,
-        source_vocab_size: int,
+        source_vocab_size: int | None,
         target_vocab_size: int,
         target_space_id: int = 0,
         remat: bool = False,
@@ -90,7 +103,7 @@ class Transformer(TokenFit):
         # Each layer casts what it needs; of an embedding table that is a few rows.
         super().__init__(autocast=False, **kwargs)
         for side, size in (("source", source_vocab_size), ("target", target_vocab_size)):
-            if size < 2:
+            if size is not None and size < 2:
                 raise UserError(f"{side}_vocab_size must be 2 or more (ids 0 and 1), got {size}.")
         if not 0 <= target_space_id < TARGET_SPACES:
             raise UserError(
@@ -105,21 +118,25 @@ class Transformer(TokenFit):
         self._make_stacks()
         self.build()
 
+    @classmethod
+    def of_sizes(cls, hp: HParams, source_size: int | None, target_size: int, **kwargs: Any):
+        """Returns the model for the sizes of the vocabularies of inputs (None: no inputs) and targets."""
+        return cls(hp, source_vocab_size=source_size, target_vocab_size=target_size, **kwargs)
+
     def _make_embeddings(self):
         hp = self.hp
-        source_size = _round_up(self.source_vocab_size, hp.vocab_divisor)
         target_size = _round_up(self.target_vocab_size, hp.vocab_divisor)
+        source_size = _round_up(self.source_vocab_size or target_size, hp.vocab_divisor)
         same_size = source_size == target_size
         share_all = hp.shared_embedding_and_softmax_weights and same_size
         share_embeddings = share_all or (hp.shared_embedding and same_size)
-        self.source_embedding = self._embedding(
-            source_size, "shared_embedding" if share_embeddings else "source_embedding"
-        )
-        self.target_embedding = (
-            self.source_embedding
-            if share_embeddings
-            else self._embedding(target_size, "target_embedding")
-        )
+        if share_embeddings:
+            self.target_embedding = self._embedding(target_size, "shared_embedding")
+            self.source_embedding = self.target_embedding if self.source_vocab_size else None
+        else:
+            if self.source_vocab_size:
+                self.source_embedding = self._embedding(source_size, "source_embedding")
+            self.target_embedding = self._embedding(target_size, "target_embedding")
         self.softmax = (
             self.target_embedding if share_all else self._embedding(target_size, "softmax")
         )
@@ -136,16 +153,24 @@ class Transformer(TokenFit):
     def _make_stacks(self):
         encoder, decoder = stack_keywords(self.hp)
         own = {"remat": self.remat, "dtype": self.dtype_policy}
-        self.encoder = (self.encoder_class or layers.TransformerEncoder)(
-            **encoder, **own, name="encoder"
-        )
-        self.decoder = (self.decoder_class or layers.TransformerDecoder)(
-            **decoder, **own, name="decoder"
-        )
-        self.source_dropout = self._input_dropout("source_dropout")
-        self.target_dropout = self._input_dropout("target_dropout")
-        self.source_position = self._position("source_position")
-        self.target_position = self._position("target_position")
+        has_source, has_targets = self.source_vocab_size is not None, self.softmax is not None
+        # In an order that stays, for the seeds of the first weights follow it.
+        if has_source:
+            self.encoder = (self.encoder_class or layers.TransformerEncoder)(
+                **encoder, **own, name="encoder"
+            )
+        if has_targets:
+            self.decoder = (self.decoder_class or layers.TransformerDecoder)(
+                **decoder, **own, name="decoder"
+            )
+        if has_source:
+            self.source_dropout = self._input_dropout("source_dropout")
+        if has_targets:
+            self.target_dropout = self._input_dropout("target_dropout")
+        if has_source:
+            self.source_position = self._position("source_position")
+        if has_targets:
+            self.target_position = self._position("target_position")
 
     def _input_dropout(self, name):
         return layers.Dropout(
@@ -167,7 +192,7 @@ class Transformer(TokenFit):
         hidden = (None, None, self.hp.hidden_size)
         for embedding in {id(e): e for e in self.embeddings}.values():
             embedding.build()
-        if self.hp.use_target_space_embedding:
+        if self.has_target_space:
             self.target_space_table = self.add_weight(
                 shape=(TARGET_SPACES, self.hp.hidden_size),
                 initializer=kernel_initializer(self.hp),
@@ -176,33 +201,44 @@ class Transformer(TokenFit):
         for position in (self.source_position, self.target_position):
             if position is not None:
                 position.build(hidden)
-        self.encoder.build(hidden)
-        self.decoder.build(hidden, hidden)
+        if self.encoder is not None:
+            self.encoder.build(hidden)
+        if self.decoder is not None:
+            self.decoder.build(hidden, hidden if self.encoder is not None else None)
         self.built = True
 
     @property
     def embeddings(self) -> tuple[layers.SharedEmbedding, ...]:
-        """The source embedding, target embedding and softmax; shared ones are the same object."""
-        return self.source_embedding, self.target_embedding, self.softmax
+        """The source embedding, target embedding and softmax that there are; shared ones are the same object."""
+        three = (self.source_embedding, self.target_embedding, self.softmax)
+        return tuple(embedding for embedding in three if embedding is not None)
+
+    @property
+    def has_target_space(self) -> bool:
+        """True if the encoder's input has a row of the target-space table added."""
+        return self.hp.use_target_space_embedding and self.encoder is not None
 
     def call(self, inputs, training=False, return_attention_weights=False):
         packed = is_packed(inputs)
         source_segments, source_position, target_segments, target_position = (
-            inputs[name] if packed else None for name in PACKING
+            inputs.get(name) if packed else None for name in PACKING
         )
-        memory = self.encode(
-            inputs["inputs"],
-            training=training,
-            return_attention_weights=return_attention_weights,
-            segments=source_segments,
-            position=source_position,
-        )
-        if return_attention_weights:
-            memory, encoder_weights = memory
+        memory, source_mask, encoder_weights = None, None, list[Any]()
+        if self.encoder is not None:
+            source_mask = inputs["inputs"] != PAD_ID
+            memory = self.encode(
+                inputs["inputs"],
+                training=training,
+                return_attention_weights=return_attention_weights,
+                segments=source_segments,
+                position=source_position,
+            )
+            if return_attention_weights:
+                memory, encoder_weights = memory
         logits = self.decode(
             inputs["targets"],
             memory,
-            source_mask=inputs["inputs"] != PAD_ID,
+            source_mask=source_mask,
             training=training,
             return_attention_weights=return_attention_weights,
             segments=target_segments,
@@ -234,7 +270,7 @@ class Transformer(TokenFit):
             position: [B, S] int32, of packed rows: the position within the pair.
         """
         x = self.source_embedding(source)  # [B, S, D]
-        if self.hp.use_target_space_embedding:
+        if self.has_target_space:
             x = x + ops.cast(self.target_space_table[self.target_space_id], x.dtype)
         if self.source_position is not None:
             x = self.source_position(x, position=position)
@@ -251,7 +287,7 @@ class Transformer(TokenFit):
     def decode(
         self,
         targets,
-        memory,
+        memory=None,
         source_mask=None,
         training=False,
         return_attention_weights=False,
@@ -262,6 +298,7 @@ class Transformer(TokenFit):
         """Decodes target ids [B, T] on memory [B, S, D]: logits [B, T, V] float32.
 
         Args:
+            memory: None in a language model.
             source_mask: boolean [B, S], True where the source has a token.
             return_attention_weights: return (logits, decoder weights, encoder-decoder weights).
             segments: [B, T] int32, of packed rows: the pair's number, 0 at padding.
@@ -292,8 +329,10 @@ class Transformer(TokenFit):
 
         Returns:
             "memory_caches": a list with a layer's keys and values {"k", "v"} [B, H, S, C] each, and
-            "memory_bias": [B, 1, 1, S].
+            "memory_bias": [B, 1, 1, S]. A language model has nothing of a source.
         """
+        if self.encoder is None:
+            return {}
         memory = self.encode(source)
         return {
             "memory_caches": self.decoder.memory_caches(memory),
@@ -358,8 +397,8 @@ class Transformer(TokenFit):
         x, caches = self.decoder.step(
             x,
             caches,
-            source["memory_caches"],
-            source["memory_bias"],
+            source.get("memory_caches"),
+            source.get("memory_bias"),
             None if visible is None else layers.mask_bias(visible),
             distance,
             kernels and kernels["self_attention"],
@@ -370,15 +409,21 @@ class Transformer(TokenFit):
         return ops.cast(ops.reshape(logits, (-1, hypotheses, logits.shape[-1])), "float32"), caches
 
     @property
+    def features(self) -> tuple[str, ...]:
+        """The features that a call needs."""
+        return ("targets",) if self.encoder is None else ("inputs", "targets")
+
+    @property
     def keys_need_positions(self):
         """True if a step needs the keys of all earlier positions, since it counts them."""
         return self.decoder.needs_positions
 
     def description(self) -> dict[str, Any]:
         """Returns the name of the set and the sizes of the network, as `run.json` records them."""
+        source = {"source_vocab_size": self.source_vocab_size} if self.source_vocab_size else {}
         return {
             "hparams_set": self.hp.set_name,
-            "source_vocab_size": self.source_vocab_size,
+            **source,
             "target_vocab_size": self.target_vocab_size,
             "target_space_id": self.target_space_id,
         }
@@ -392,7 +437,7 @@ class Transformer(TokenFit):
         """
         if input_signature is None:
             ids = keras.InputSpec(shape=(None, None), dtype="int32")
-            input_signature = [{"inputs": ids, "targets": ids}]
+            input_signature = [dict.fromkeys(self.features, ids)]
         return super().export(filepath, format, verbose, input_signature, **kwargs)
 
     def get_config(self):
@@ -415,6 +460,93 @@ class Transformer(TokenFit):
         return cls(hp, **config)
 
 
+@keras.saving.register_keras_serializable("t2t_keras")
+class TransformerClassifier(Transformer):
+    """T2T's `transformer_encoder`: source ids in, a logit for each class out.
+
+    The encoder's output is averaged and goes through a dense layer (T2T's `class_label_top`). The
+    average is over all positions, padding too, as in T2T: it depends on the padding of the batch, unless
+    `pool_padding` is False.
+
+    Args:
+        hp: the settings.
+        source_vocab_size: number of source token ids.
+        num_classes: C, number of classes before rounding up to `vocab_divisor`.
+        target_space_id, remat, dtype: see `Transformer`.
+
+    Call arguments:
+        inputs: {"inputs": [B, S] int32}; 0 is padding.
+        pool_padding: False averages over tokens alone.
+        return_attention_weights: also return {"encoder": a [B, H, S, S] a layer}.
+
+    Returns:
+        Logits [B, C] float32.
+    """
+
+    source_vocab_size: int
+
+    def __init__(self, hp: HParams, *, source_vocab_size: int, num_classes: int, **kwargs: Any):
+        if num_classes < 2:
+            raise UserError(f"num_classes must be 2 or more, got {num_classes}.")
+        super().__init__(
+            hp, source_vocab_size=source_vocab_size, target_vocab_size=num_classes, **kwargs
+        )
+
+    @classmethod
+    def of_sizes(cls, hp: HParams, source_size: int | None, target_size: int, **kwargs: Any):
+        """Returns the model for the size of the vocabulary of inputs and the number of classes."""
+        size: Any = source_size
+        return cls(hp, source_vocab_size=size, num_classes=target_size, **kwargs)
+
+    def _make_embeddings(self):
+        size = _round_up(self.source_vocab_size, self.hp.vocab_divisor)
+        self.source_embedding = self._embedding(size, "source_embedding")
+
+    def _make_stacks(self):
+        super()._make_stacks()
+        self.class_layer = keras.layers.Dense(
+            _round_up(self.target_vocab_size, self.hp.vocab_divisor),  # as T2T's
+            kernel_initializer=kernel_initializer(self.hp),
+            dtype=self.dtype_policy,
+            name="class_layer",
+        )
+
+    def build(self, input_shape=None):
+        super().build(input_shape)
+        self.class_layer.build((None, self.hp.hidden_size))
+
+    @property
+    def features(self) -> tuple[str, ...]:
+        """The features that a call needs."""
+        return ("inputs",)
+
+    def call(self, inputs, training=False, return_attention_weights=False, pool_padding=True):
+        source = inputs["inputs"]
+        x = self.encode(
+            source, training=training, return_attention_weights=return_attention_weights
+        )
+        x, weights = x if return_attention_weights else (x, [])
+        counted = ops.ones_like(source) if pool_padding else source != PAD_ID
+        counted = ops.cast(counted, x.dtype)  # [B, S]
+        number = ops.maximum(ops.sum(counted, 1, keepdims=True), 1)
+        x = ops.einsum("bsd,bs->bd", x, counted / number)  # the mean: [B, S, D] -> [B, D]
+        logits = ops.cast(self.class_layer(x), "float32")
+        return (logits, {"encoder": weights}) if return_attention_weights else logits
+
+    def loss_sums(self, logits, targets, label_smoothing: float = 0.0):
+        """Returns the sum of the losses of labels [B, 1], and B: T2T's `weights_all`."""
+        return losses.class_cross_entropy(logits, targets, label_smoothing)
+
+    def right_sums(self, logits, targets):
+        """Returns how many classes are right, and B."""
+        return losses.class_accuracy(logits, targets)
+
+    def get_config(self):
+        config = super().get_config()
+        config["num_classes"] = config.pop("target_vocab_size")
+        return config
+
+
 def _settings(values: dict[str, Any], set_name: str) -> HParams:
     """Returns recorded settings as `HParams`, with those that `add_hparam` had added."""
     declared = {name: value for name, value in values.items() if name in SETTINGS}
@@ -430,9 +562,10 @@ def is_packed(features) -> bool:
     Raises:
         UserError: it has some of the features of packed rows, but not all.
     """
-    absent = [name for name in PACKING if name not in features]
-    if absent and len(absent) < len(PACKING):
-        raise UserError(f"A packed batch must have {', '.join(PACKING)}; got no {absent[0]}.")
+    needed = [name for name in PACKING if name.partition("_")[0] in features]
+    absent = [name for name in needed if name not in features]
+    if absent and len(absent) < len(needed):
+        raise UserError(f"A packed batch must have {', '.join(needed)}; got no {absent[0]}.")
     return not absent
 
 

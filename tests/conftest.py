@@ -24,6 +24,7 @@ LONG = (
         "docs",
         "fit",
         "golden",
+        "language_models",
         "export",
         "engine",
         "examples",

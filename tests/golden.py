@@ -37,6 +37,12 @@ MODELS = (
 """Tiny models that T2T trained for 300 steps to reverse their input, without dropout."""
 
 
+OTHERS = ("language_model", "language_model_relative", "classifier")
+"""Tiny models of T2T's without inputs, or with a class as target."""
+
+NO_DROPOUT = "layer_prepostprocess_dropout=0,attention_dropout=0,relu_dropout=0"
+
+
 def relative_error(ours, theirs) -> float:
     """Returns the relative error of a tensor, which must stay below `RELATIVE`."""
     ours, theirs = keras.ops.convert_to_numpy(ours), np.asarray(theirs)
@@ -94,6 +100,21 @@ def load(name: str) -> Golden:
         arrays=dict(np.load(folder / "golden.npz")),
         checkpoint=str(folder / "model.ckpt-0"),
     )
+
+
+@functools.cache
+def other(name):
+    """One of `OTHERS`: a new model, T2T's arrays, how many tokens follow a prompt, and the checkpoint."""
+    folder = FOLDER / name
+    config = json.loads((folder / "config.json").read_text())
+    hp = t2t.registry.hparams(config["hparams_set"], f"{config['overrides']},{NO_DROPOUT}")
+    kind, source = "transformer", None
+    if name == "classifier":
+        kind, source = "transformer_encoder", config["vocab_size"]
+    target = config["classes"] or config["vocab_size"]
+    model = t2t.registry.model(kind).of_sizes(hp, source, target)
+    arrays = dict(np.load(folder / "golden.npz"))
+    return model, arrays, config["decode_length_extra"], str(folder / "model.ckpt-0")
 
 
 def new_release_model():

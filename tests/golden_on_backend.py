@@ -49,10 +49,18 @@ def main() -> None:
     errors = {name: forward_errors(name, part(given, name)) for name in golden.MODELS}
     errors[DIFFERENTIATED]["gradients"] = gradient_error(part(given, DIFFERENTIATED))
     for name in golden.MODELS:
-        errors[name]["search"] = search_error(part(given, name), golden.load(name))
+        case = golden.load(name)
+        errors[name]["search"] = search_error(
+            model_with(case.new_model(), part(given, name)),
+            case.arrays["inputs"],
+            case.extra_length,
+            case.arrays["beam_all/outputs"],
+            case.arrays["beam_all/scores"],
+        )
     errors[UPDATED] |= update_errors(part(given, UPDATED))
     errors[UPDATED] |= decoding_errors(part(given, UPDATED))
     errors["release"] = {"logits": release_error(part(given, "release"))}
+    errors |= {name: other_errors(name, part(given, name)) for name in golden.OTHERS}
     errors["packed"] = {"logits": max(packed_error(pos) for pos in ("timing", "timing_paper"))}
     errors["losses"] = what_keras_users_do(Path(sys.argv[2]))
     print(json.dumps(errors))
@@ -105,6 +113,23 @@ def forward_errors(name, given):
             default=None,
         ),
     }
+
+
+def other_errors(name, given):
+    """Returns the errors of logits, loss and search of a language model, or of a classifier."""
+    model, arrays, extra, _ = golden.other(name)
+    model_with(model, given)
+    batch = {side: arrays[side] for side in ("inputs", "targets") if side in arrays}
+    logits = compiled(model)(batch)
+    loss, weight = model.loss_sums(logits, batch["targets"], model.hp.label_smoothing)
+    errors = {
+        "logits": golden.relative_error(logits, arrays["logits"]),
+        "loss": golden.relative_error(loss / weight, arrays["loss"]),
+    }
+    if "prompts" in arrays:
+        wanted = arrays["beam/outputs"], arrays["beam/scores"]
+        errors["search"] = search_error(model, arrays["prompts"], extra, *wanted)
+    return errors
 
 
 def gradient_error(given):
@@ -188,18 +213,12 @@ def decoding_errors(given):
     return {"decoding": golden.relative_error(np.stack(logits, 1), wanted)}
 
 
-def search_error(given, case):
+def search_error(model, inputs, extra_length, wanted, wanted_scores):
     """Returns the error of the scores of a beam search, infinity if the ids are not T2T's."""
-    ids, scores = t2t.decoding.beam_search(
-        model_with(case.new_model(), given),
-        case.arrays["inputs"],
-        extra_length=case.extra_length,
-        top_beams=4,
-    )
-    wanted = case.arrays["beam_all/outputs"]
+    ids, scores = t2t.decoding.beam_search(model, inputs, extra_length=extra_length, top_beams=4)
     if golden.up_to_eos(keras.ops.convert_to_numpy(ids)) != golden.up_to_eos(wanted):
         return float("inf")
-    return golden.relative_error(scores, case.arrays["beam_all/scores"])
+    return golden.relative_error(scores, wanted_scores)
 
 
 def release_error(given):

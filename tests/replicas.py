@@ -39,15 +39,27 @@ def iterator(some, host=0, hosts=1):
     return iter(tf.data.Dataset.from_generator(lambda: iter(share), output_signature=spec))
 
 
-def engine(overrides, batches_per_step=1, **settings):
+SIZES = {"transformer": (VOCAB, VOCAB), "language model": (None, VOCAB), "classifier": (VOCAB, 4)}
+
+
+def of_kind(batch, kind):
+    """The batch of a model of a kind: targets alone, or one class a row."""
+    if kind == "language model":
+        return {"targets": batch["targets"]}
+    return batch if kind == "transformer" else {**batch, "targets": batch["targets"][:, :1] % 4}
+
+
+def engine(overrides, batches_per_step=1, model="transformer", **settings):
     import t2t_keras as t2t
     from t2t_keras.training import Engine, EngineSettings
 
     hp = t2t.registry.hparams("transformer_base", SMALL).override(PLAIN).override(overrides)
+    source_size, target_size = SIZES[model]
     return Engine(
         hp,
-        source_vocab_size=VOCAB,
-        target_vocab_size=VOCAB,
+        source_vocab_size=source_size,
+        target_vocab_size=target_size,
+        model_class=t2t.TransformerClassifier if model == "classifier" else t2t.Transformer,
         settings=EngineSettings(**settings),
         batches_per_step=batches_per_step,
     )
@@ -84,17 +96,18 @@ def disagreement(trained):
     return largest
 
 
-def trained_alike(overrides, steps, kind, batches_per_step=1, **settings):
+def trained_alike(overrides, steps, kind, batches_per_step=1, model="transformer", **settings):
     """Trains on all replicas, and on one by one operation after the other, with all it needs kept.
 
     Returns what differs, and the engine of all replicas.
     """
-    many = engine(overrides, batches_per_step, distribute=kind, **settings)
+    many = engine(overrides, batches_per_step, model, distribute=kind, **settings)
     start = weights(many)
-    some = list(batches(steps * batches_per_step))
+    some = [of_kind(batch, model) for batch in batches(steps * batches_per_step)]
     theirs = many.train(iterator(some, many.host, many.hosts), steps)
     with eagerly():
-        one = engine(overrides, batches_per_step, distribute="none", **settings | {"remat": False})
+        alone = settings | {"remat": False}
+        one = engine(overrides, batches_per_step, model, distribute="none", **alone)
         same_start = bool((weights(one) == start).all())
         ours = one.train(iterator(some), steps)
     figures = {
@@ -160,6 +173,8 @@ def main():
         figures["accumulated"], many = trained_alike(accumulated, 7, "mirrored", remat=True)
         figures["interrupted"] = interrupted(many, accumulated, distribute="mirrored", remat=True)
         figures["joined"], many = trained_alike(every, 3, "mirrored", batches_per_step=2)
+        for model in ("language model", "classifier"):
+            figures[model] = trained_alike(every, 2, "mirrored", model=model)[0]
         dropout = engine("layer_prepostprocess_dropout=0.3", distribute="mirrored")
         figures["masks"] = {"dropout": losses(dropout), "none": losses(many)}
     else:

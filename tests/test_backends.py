@@ -43,6 +43,8 @@ def given(tmp_path_factory):
             for kind, layers in attention.items():
                 for layer, weights in enumerate(layers):
                     given[f"{name}/attention/{kind}/{layer}"] = np.asarray(weights)
+    for name in golden.OTHERS:
+        given |= arrays(name, golden.other(name)[-1])
     given |= arrays("release", str(golden.RELEASE / "model.ckpt-1"))
     path = tmp_path_factory.mktemp("given") / "given.npz"
     np.savez(path, **given)
@@ -87,7 +89,7 @@ def arrays(name, checkpoint):
     return {f"{name}/{variable}": array for variable, array in read.items()}
 
 
-@pytest.mark.parametrize("name", golden.MODELS)
+@pytest.mark.parametrize("name", (*golden.MODELS, *golden.OTHERS))
 def test_logits_and_loss(name, errors):
     for of in ("logits", "loss"):
         assert errors[name][of] <= golden.RELATIVE, of
@@ -112,7 +114,7 @@ def test_decoding_step_by_step(errors):
     assert errors["base_prenorm"]["decoding"] <= golden.RELATIVE
 
 
-@pytest.mark.parametrize("name", golden.MODELS)
+@pytest.mark.parametrize("name", (*golden.MODELS, *golden.OTHERS[:2]))
 def test_beam_search(name, errors):
     assert errors[name]["search"] <= golden.RELATIVE
 

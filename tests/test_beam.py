@@ -133,6 +133,7 @@ class Script:
     """A model whose next token depends on the first source id and on the position alone."""
 
     keys_need_positions = False
+    source_vocab_size = 3
     hp = HParams("script")
 
     def __init__(self, p):

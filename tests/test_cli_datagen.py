@@ -110,7 +110,7 @@ def test_order_follows_the_seed(text, tmp_path):
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"problem": ""}, "--problem is missing: give one or more of parsing_english_gum, "),
+        ({"problem": ""}, "--problem is missing: give one or more of languagemodel_en_numbers, "),
         ({"problem": "text2text_tmpdri"}, "Did you mean 'text2text_tmpdir'?"),
         ({"data_dir": ""}, "--data_dir is missing"),
         ({"data_dir": "{text}/inputs.train.txt/data"}, "cannot be made (Not a directory)"),

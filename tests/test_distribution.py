@@ -95,6 +95,11 @@ def test_two_replicas_join_batches_as_one_device_does(mirrored):
     assert_alike(mirrored["joined"], steps=3)
 
 
+@pytest.mark.parametrize("model", ["language model", "classifier"])
+def test_two_replicas_train_other_models_as_one_device_does(mirrored, model):
+    assert_alike(mirrored[model], steps=2)
+
+
 def test_every_replica_has_its_own_dropout(mirrored):
     first, second = mirrored["masks"]["dropout"]
     assert abs(first - second) > 0.01

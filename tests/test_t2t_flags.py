@@ -75,4 +75,4 @@ def test_registry_help_names_what_there_is():
     assert done.returncode == 0
     lines = done.stdout.split("\n")
     named = [line.split()[0] for line in lines if line.startswith("  ")]
-    assert named == ["transformer", *registry.list_hparams(), *registry.list_problems()]
+    assert named == [*registry.list_models(), *registry.list_hparams(), *registry.list_problems()]

@@ -1,10 +1,15 @@
-"""Embedded default problem: spelled-out numbers, English to German, no download."""
+"""Embedded default problem: spelled-out numbers, English to German, no download.
+
+The English sentences alone are a language model and a classification of what is counted.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import Any
 
 from t2t_keras.data.problem import DatasetSplit
+from t2t_keras.data.single_text import Text2ClassProblem, Text2SelfProblem
 from t2t_keras.data.text_problem import PathLike, Text2TextProblem
 from t2t_keras.problems.numbers import pairs
 from t2t_keras.registry import register_problem
@@ -33,3 +38,36 @@ class TranslateEndeNumbers(Text2TextProblem):
         """Yields `{"inputs": English, "targets": German}`; both directories are unused."""
         for english, german in pairs.pairs(split):
             yield {"inputs": english, "targets": german}
+
+
+@register_problem
+class LanguagemodelEnNumbers(Text2SelfProblem):
+    """The English sentences of `translate_ende_numbers`, for a language model."""
+
+    approx_vocab_size = 2**9
+    dataset_splits = TranslateEndeNumbers.dataset_splits
+    is_generate_per_split = True
+
+    def generate_samples(
+        self, data_dir: PathLike, tmp_dir: PathLike, split: str
+    ) -> Iterator[dict[str, str]]:
+        return ({"targets": english} for english, _ in pairs.pairs(split))
+
+
+@register_problem
+class QuantityEnNumbers(Text2ClassProblem):
+    """The English sentences of `translate_ende_numbers`, and the kind of quantity that each holds."""
+
+    approx_vocab_size = 2**9
+    dataset_splits = TranslateEndeNumbers.dataset_splits
+    is_generate_per_split = True
+    num_classes = len(pairs.FAMILIES)
+
+    def class_labels(self, data_dir: PathLike | None = None) -> list[str]:
+        return pairs.FAMILIES
+
+    def generate_samples(
+        self, data_dir: PathLike, tmp_dir: PathLike, split: str
+    ) -> Iterator[dict[str, Any]]:
+        for kind, _, (english, _) in pairs.examples(split):
+            yield {"inputs": english, "label": pairs.FAMILIES.index(kind.family)}

@@ -402,6 +402,9 @@ KINDS = (
     Kind("duration", "duration", 8, _draw_duration, _duration),
 )
 
+FAMILIES = [*dict.fromkeys(kind.family for kind in KINDS)]
+"""The kinds of quantities."""
+
 
 # The corpus
 

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import numpy as np
 
-from t2t_keras.checkpoints.names import SCOPE, is_slot
+from t2t_keras.checkpoints.names import SCOPE, is_weight
 from t2t_keras.checkpoints.run_directory import (
     AVERAGES,
     HPARAMS_FILE,
@@ -89,11 +89,7 @@ def _require_different(prefixes: Sequence[str]) -> None:
 
 def _model_shapes(prefix: str) -> dict[str, list[int]]:
     shapes = variable_shapes(prefix)
-    ours = {
-        name: list(shape)
-        for name, shape in shapes.items()
-        if name.startswith(SCOPE + "/") and not is_slot(name)
-    }
+    ours = {name: list(shape) for name, shape in shapes.items() if is_weight(name)}
     if not ours:
         raise UserError(
             f"checkpoint {prefix} has no variable {SCOPE}/...: it is not of a Transformer of T2T."

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -11,6 +11,7 @@ import numpy as np
 from t2t_keras.errors import UserError
 
 SCOPE = "transformer"
+CLASSIFIER_SCOPE = "transformer_encoder"
 PREPROCESS = "layer_prepostprocess"
 """T2T's scope of the steps before a sub-layer; those after it are in `layer_postprocess`."""
 
@@ -18,6 +19,22 @@ _SLOT = re.compile(
     r"/((Adam|AdamW|Adafactor|Momentum|YellowFin|Adagrad|Ftrl|RMSProp)(_\d+)?"
     r"|ExponentialMovingAverage|slot_\w+|v[rc]?|m|iter)$"
 )
+
+
+def scope(model) -> str:
+    """Returns the first part of T2T's names of a model's variables."""
+    return CLASSIFIER_SCOPE if model.decoder is None else SCOPE
+
+
+def model_of(names: Iterable[str]) -> str:
+    """Returns T2T's name of the model whose variables a checkpoint has."""
+    is_classifier = any(name.startswith(CLASSIFIER_SCOPE + "/") for name in names)
+    return CLASSIFIER_SCOPE if is_classifier else SCOPE
+
+
+def is_weight(name: str) -> bool:
+    """Returns True if this is the name of a weight of a model, by any of T2T's that are here."""
+    return name.startswith((f"{SCOPE}/", f"{CLASSIFIER_SCOPE}/")) and not is_slot(name)
 
 
 def t2t_variables(model) -> dict[str, Any]:
@@ -38,13 +55,24 @@ def t2t_variables(model) -> dict[str, Any]:
                 "it before quantize(); weights of LoRA become part of the kernels in a .keras file."
             )
     named = dict(_embedding_variables(model))
-    body = f"{SCOPE}/body"
-    if model.hp.use_target_space_embedding:
+    body = f"{scope(model)}/body"
+    if model.has_target_space:
         named[f"{body}/target_space_embedding/kernel"] = model.target_space_table
     if model.hp.pos == "emb":
-        named[f"{body}/inputs_positional_embedding"] = model.source_position.table
-        named[f"{body}/targets_positional_embedding"] = model.target_position.table
+        for side, position in (
+            ("inputs", model.source_position),
+            ("targets", model.target_position),
+        ):
+            if position is not None:
+                named[f"{body}/{side}_positional_embedding"] = position.table
+    if model.decoder is None:
+        modality = f"class_label_modality_{model.class_layer.units}_{model.hp.hidden_size}"
+        dense = f"{CLASSIFIER_SCOPE}/{modality}/{modality}/dense"
+        named[f"{dense}/kernel"] = model.class_layer.kernel
+        named[f"{dense}/bias"] = model.class_layer.bias
     for stack_name, stack in (("encoder", model.encoder), ("decoder", model.decoder)):
+        if stack is None:
+            continue
         for i, layer in enumerate(stack.layers):
             named.update(_layer_variables(f"{body}/{stack_name}/layer_{i}", layer))
         named.update(_norm_variables(f"{body}/{stack_name}/{PREPROCESS}", stack.last_preprocess))
@@ -82,16 +110,16 @@ def slot_variables(model, slots: Mapping[str, Sequence[Any]]) -> dict[str, Any]:
 
 
 def _embedding_variables(model) -> Iterator[tuple[str, Any]]:
-    softmax_shared = model.softmax is model.target_embedding
+    softmax_shared = model.decoder is not None and model.softmax is model.target_embedding
     embeddings_shared = softmax_shared or model.hp.shared_embedding
-    scopes = (
-        "shared" if embeddings_shared else "input_emb",
-        "shared" if embeddings_shared else "target_emb",
-        "shared" if softmax_shared else "softmax",
-    )
-    for embedding, scope in zip(model.embeddings, scopes, strict=True):
-        modality = f"symbol_modality_{embedding.vocab_size}_{embedding.hidden_size}"
-        yield f"{SCOPE}/{modality}/{scope}", embedding.table
+    for embedding, name in (
+        (model.source_embedding, "shared" if embeddings_shared else "input_emb"),
+        (model.target_embedding, "shared" if embeddings_shared else "target_emb"),
+        (model.softmax, "shared" if softmax_shared else "softmax"),
+    ):
+        if embedding is not None:
+            modality = f"symbol_modality_{embedding.vocab_size}_{embedding.hidden_size}"
+            yield f"{scope(model)}/{modality}/{name}", embedding.table
 
 
 def _layer_variables(prefix: str, layer) -> dict[str, Any]:

@@ -11,6 +11,7 @@ from typing import Any
 
 from t2t_keras import registry
 from t2t_keras.allowed_values import SettingError
+from t2t_keras.checkpoints.names import model_of
 from t2t_keras.checkpoints.t2t import assign, read, resolve
 from t2t_keras.errors import UserError
 from t2t_keras.files import changes, finish_publishing, read_json, write_json, writing
@@ -210,30 +211,37 @@ def load_model(
         raise UserError(
             f"{directory} was trained with --model={recorded_model}, got --model={model}: leave it out."
         )
-    make = registry.model(model or recorded_model or "transformer")
     arrays = read(prefix)
+    make = registry.model(model or recorded_model or model_of(arrays))
     source_size, target_size = vocab_sizes(arrays, prefix)
     space = run.get("target_space_id", 0) if target_space_id is None else target_space_id
-    loaded = make(
+    loaded = make.of_sizes(
         for_inference(recorded or hp),  # type: ignore[arg-type]
-        source_vocab_size=run.get("source_vocab_size", source_size),
-        target_vocab_size=run.get("target_vocab_size", target_size),
+        run.get("source_vocab_size", source_size),
+        run.get("target_vocab_size", target_size),
         target_space_id=space,
     )
     assign(loaded, arrays, prefix)
     return loaded
 
 
-def vocab_sizes(arrays: Mapping[str, Any], source: str) -> tuple[int, int]:
-    """Returns the sizes of the source and target vocabulary by the embedding tables."""
-    rows: dict[str, list[int]] = {}
+def vocab_sizes(arrays: Mapping[str, Any], source: str) -> tuple[int | None, int]:
+    """Returns the sizes of the source and target vocabulary by the embedding tables.
+
+    The source is None without an encoder; of a classifier, the second is the number of classes.
+    """
+    rows: dict[str, int] = {}
     for name, table in arrays.items():
         parts = name.split("/")
         if len(parts) == 3 and parts[1].startswith("symbol_modality_"):
-            rows.setdefault(parts[2], []).append(len(table))
-    for pair in (("input_emb", "target_emb"), ("shared", "softmax"), ("shared", "shared")):
-        if all(scope in rows for scope in pair):
-            return rows[pair[0]][0], rows[pair[1]][0]
+            rows.setdefault(parts[2], len(table))
+        elif "/class_label_modality_" in name and parts[-1] == "bias":
+            rows["classes"] = len(table)
+    has_encoder = any("/body/encoder/" in name for name in arrays)
+    sources = [rows[scope] for scope in ("input_emb", "shared") if scope in rows]
+    targets = [rows[s] for s in ("classes", "target_emb", "softmax", "shared") if s in rows]
+    if targets and (sources or not has_encoder):
+        return sources[0] if has_encoder else None, targets[0]
     raise UserError(
         f"checkpoint {source} has no embedding tables: it is not of a Transformer of T2T."
     )

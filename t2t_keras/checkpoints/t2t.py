@@ -19,7 +19,7 @@ from typing import Any
 
 import numpy as np
 
-from t2t_keras.checkpoints.names import SCOPE, is_slot, is_table, split_table, t2t_variables
+from t2t_keras.checkpoints.names import is_table, is_weight, split_table, t2t_variables
 from t2t_keras.errors import UserError
 from t2t_keras.files import (
     finish_publishing,
@@ -288,11 +288,7 @@ def assign(model, arrays: Mapping[str, np.ndarray], source: str) -> None:
     """Sets the model's variables from arrays by T2T's names; see `load_t2t`."""
     named = t2t_variables(model)
     missing = sorted(name for name in named if name not in arrays)
-    extra = sorted(
-        name
-        for name in arrays
-        if name not in named and name.startswith(SCOPE + "/") and not is_slot(name)
-    )
+    extra = sorted(name for name in arrays if name not in named and is_weight(name))
     misshapen = [
         f"{name} is {list(arrays[name].shape)} there and {list(variable.shape)} here"
         for name, variable in sorted(named.items())

@@ -84,16 +84,17 @@ def describe(problem: Problem, data_dir: str) -> list[str]:
 
     name = problem.dataset_filename()
     base, packed = registry.hparams("transformer_base"), getattr(problem, "packed_length", None)
+    base = base.replace(max_length=problem.max_length(base))
     buckets = packed_buckets(base, packed, True) if packed else buckets_for(base, True)
     encoders = problem.feature_encoders(data_dir)
     files = getattr(problem, "vocab_filenames", (problem.vocab_filename,))
     lines = [
         f"  vocabulary: {encoders[side].vocab_size} tokens in {file or 'no file'}"
-        for side, file in zip(("inputs", "targets"), files, strict=False)
+        for side, file in zip(problem.sides, files, strict=False)
     ]
     for item in problem.dataset_splits:
         split = item["split"]
-        index = read_index(data_dir, name, split)
+        index = read_index(data_dir, name, split, problem.sides)
         lines += describe_split(split, index, read_counts(data_dir, name, split))
         if split == DatasetSplit.TRAIN:
             details = length_histogram(index.lengths) + padding_table(index.lengths, buckets)

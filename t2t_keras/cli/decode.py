@@ -165,6 +165,11 @@ def score_file(settings) -> None:
     job = Job("score_file", settings)
     loaded = options.trained_model()
     loaded.warn_if_slow()
+    if loaded.problem.num_classes:
+        raise UserError(
+            "--score_file is for texts: classes have probabilities with --decode_from_file and "
+            "--decode_hparams=write_beam_scores=true,return_beams=true."
+        )
     scorer = PairScorer(loaded.model, loaded.encoders, settings, job.progress.warn)
     job.run(
         scorer.score_lines,

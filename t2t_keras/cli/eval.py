@@ -9,7 +9,6 @@ Give --output_dir or --checkpoint_path. A checkpoint of tensor2tensor may need -
 
 from __future__ import annotations
 
-import math
 import os
 import time
 from collections.abc import Iterator
@@ -94,6 +93,10 @@ def sweep(prefix: str) -> None:
 
     beam_sizes, alphas = values("beam_size"), values("alpha")
     loaded = options.trained_model(prefix)
+    if loaded.problem.num_classes or not loaded.problem.has_inputs:
+        raise UserError(
+            f"{loaded.problem.name} has no outputs to search for: leave out --sweep_..."
+        )
     split = "test" if FLAGS.eval_use_test_set else "dev"
     hp = options.hparams(needed=False) or loaded.model.hp
     batches = data.dataset(loaded.problem, split, loaded.data_dir, hp)
@@ -148,22 +151,12 @@ class CheckpointEvaluation:
 
 def line(figures: dict[str, float]) -> str:
     """Returns the metrics of an evaluation as one line."""
-    from t2t_keras.training.evaluation import in_words
+    from t2t_keras.training.evaluation import in_words, perplexity
 
-    words = [
-        f"loss {figures['loss']:.4f}",
-        f"accuracy {figures['accuracy']:.4f}",
-        f"perplexity {perplexity(figures['loss']):.4f}",
-    ]
-    return "  ".join(words) + in_words(figures)
-
-
-def perplexity(loss: float) -> float:
-    """Returns e to the loss, infinity if that is more than a float holds."""
-    try:
-        return math.exp(loss)
-    except OverflowError:
-        return math.inf
+    words = f"loss {figures['loss']:.4f}  accuracy {figures['accuracy']:.4f}"
+    if "perplexity" not in figures:
+        words += f"  perplexity {perplexity(figures['loss']):.4f}"
+    return words + in_words(figures)
 
 
 def log_of(directory: str, split: str):

@@ -45,7 +45,11 @@ def define_flags() -> None:
         ["float32", "bfloat16", "float16"],
         "Dtype of weights and computation; by default the model's.",
     )
-    flags.DEFINE_string("default_signature", "translate", "Signature of a client that names none.")
+    flags.DEFINE_string(
+        "default_signature",
+        None,
+        "Signature of a client that names none; by default translate, complete or classify.",
+    )
     flags.DEFINE_string("license", "", "Of the weights, such as apache-2.0, for the model card.")
     flags.DEFINE_bool(
         "warm_up", True, "Add warm-up requests, which the server runs when it starts."
@@ -72,7 +76,8 @@ def main(arguments: list[str]) -> None:
 
 def to_saved_model(loaded, directory: str, settings) -> None:
     """Writes the next version and prints its signatures."""
-    from t2t_keras.export import SIGNATURES, export_saved_model, model_card
+    from t2t_keras.export import export_saved_model, model_card
+    from t2t_keras.export.served import served_class
 
     loaded.warn_if_slow(FLAGS.precision)
     path = export_saved_model(
@@ -86,8 +91,10 @@ def to_saved_model(loaded, directory: str, settings) -> None:
         warm_up=FLAGS.warm_up,
         card=model_card(loaded.model, settings, loaded, FLAGS.license),
     )
-    others = ", ".join(name for name in SIGNATURES if name != FLAGS.default_signature)
-    print(f"{path} has the signatures {FLAGS.default_signature} (serving_default), {others}")
+    names = served_class(loaded.model).names
+    default = FLAGS.default_signature or names[0]
+    listed = [f"{default} (serving_default)", *(name for name in names if name != default)]
+    print(f"{path} has the {'signatures' if len(names) > 1 else 'signature'} {', '.join(listed)}")
 
 
 def to_ctranslate2(loaded, directory: str) -> None:

@@ -112,7 +112,7 @@ def inspect_data(arguments: list[str]) -> None:
 
     split, name = FLAGS.split, problem.dataset_filename()
     batches = data.Batches(problem, split, data_dir, hp, seed=FLAGS.random_seed)
-    index = read_index(data_dir, name, split)
+    index = read_index(data_dir, name, split, problem.sides)
     lines = [
         f"problem {problem.name}, hparams {hp.set_name}",
         *describe_split(split, index, read_counts(data_dir, name, split)),
@@ -133,9 +133,11 @@ def _examples(batches, encoders, number: int) -> list[str]:
     batch = next(batches.dataset().as_numpy_iterator())
     shapes = ", ".join(f"{field} {list(ids.shape)}" for field, ids in batch.items())
     lines = [f"first batch: {shapes}"]
-    for row in range(min(number, len(batch["inputs"]))):
+    for row in range(min(number, len(batch["targets"]))):
         for side, encoder in encoders.items():
-            ids = without_padding(batch[side][row])
+            ids = [*batch[side][row]]
+            if len(ids) > 1:  # no class
+                ids = without_padding(ids)
             lines += [f"  {side}: {encoder.decode(ids)}", f"    {' '.join(map(str, ids))}"]
     return lines
 

@@ -14,6 +14,7 @@ import os
 
 from absl import flags
 
+from t2t_keras import registry
 from t2t_keras.cli import app, options
 from t2t_keras.errors import UserError
 
@@ -144,6 +145,10 @@ def main(arguments: list[str]) -> None:
             "--on_the_fly reads text instead of generated data: leave out it or --generate_data."
         )
 
+    if FLAGS.attention_images and (problem.num_classes or not problem.has_inputs):
+        raise UserError(
+            f"--attention_images is for pairs of texts, not {problem.name}: leave it out."
+        )
     if FLAGS.xla == "on" or (FLAGS.xla == "auto" and os.path.exists("/dev/nvidia0")):
         _keep_compiled(output_dir)
 
@@ -182,6 +187,7 @@ def main(arguments: list[str]) -> None:
         ),
         decode=DecodeSettings.parse(FLAGS.decode_hparams),
     )
+    registry.require_fit(problem, registry.model(settings.model))  # before data is generated
     if FLAGS.generate_data:
         problem.processes = options.processes()
         problem.generate_data(data_dir, options.tmp_dir())

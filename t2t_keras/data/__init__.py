@@ -10,18 +10,24 @@ from t2t_keras.data.reading import (
     trim_padding,
     without_spare_columns,
 )
+from t2t_keras.data.single_text import ChoppedTextProblem, Text2ClassProblem, Text2SelfProblem
 from t2t_keras.data.text_problem import Text2TextProblem
-from t2t_keras.data.tfds import TfdsTranslateProblem
+from t2t_keras.data.tfds import TfdsClassProblem, TfdsSelfProblem, TfdsTranslateProblem
 from t2t_keras.data.translate import TranslateProblem
 
 __all__ = [
     "BatchOptions",
     "Batches",
+    "ChoppedTextProblem",
     "DatasetSplit",
     "ParsingProblem",
     "Problem",
     "SpaceID",
+    "Text2ClassProblem",
+    "Text2SelfProblem",
     "Text2TextProblem",
+    "TfdsClassProblem",
+    "TfdsSelfProblem",
     "TfdsTranslateProblem",
     "TranslateProblem",
     "VocabType",

@@ -75,6 +75,7 @@ class TextBatches:
         _require_text(problem)
         if not options.pad_to_boundary:
             raise UserError("pad_to_boundary=False needs shards: text is padded to static shapes.")
+        hp = hp.replace(max_length=problem.max_length(hp))
         self.options = options
         self._problem, self._split, self._hp = problem, split, hp
         self._directories = data_dir, tmp_dir
@@ -123,13 +124,13 @@ class TextBatches:
         """
         import tensorflow as tf
 
-        strings = tf.TensorSpec([None], tf.string)
+        strings, seed = tf.TensorSpec([None], tf.string), tf.TensorSpec([], tf.int64)
 
         def texts(epoch):
             return tf.data.Dataset.from_generator(
                 functools.partial(self._texts, shuffle),
                 args=[epoch],
-                output_signature=(strings, strings, tf.TensorSpec([], tf.int64)),
+                output_signature=(*[strings] * len(self._problem.sides), seed),
             )
 
         epochs = tf.data.Dataset.range(2**62 if endless else 1)
@@ -137,22 +138,22 @@ class TextBatches:
         encoded = chunks.map(self._encode, num_parallel_calls=tf.data.AUTOTUNE, deterministic=True)
         return encoded.unbatch()
 
-    def _texts(self, shuffle: bool, epoch: int) -> Iterator[tuple[list[bytes], list[bytes], int]]:
-        """Yields the texts of both sides, a few hundred pairs at a time, and a seed for them."""
+    def _texts(self, shuffle: bool, epoch: int) -> Iterator[tuple[Any, ...]]:
+        """Yields the texts of each side, a few hundred examples at a time, and a seed for them."""
         samples: Iterable[Mapping[str, str]] = _samples(
             self._problem, *self._directories, self._split
         )
         if shuffle:
             samples = _shuffled(samples, random.Random(f"{self.options.seed} {epoch}"))
-        sides = {"inputs": self._problem.inputs_prefix, "targets": self._problem.targets_prefix}
+        prefixes = {"inputs": self._problem.inputs_prefix, "targets": self._problem.targets_prefix}
         samples = iter(samples)
         seeds = random.Random(f"subwords {self.options.seed} {epoch}")
         while chunk := _next_samples(samples):
-            inputs, targets = (
-                [(prefix + sample[side]).encode("utf-8", "ignore") for sample in chunk]
-                for side, prefix in sides.items()
-            )
-            yield inputs, targets, seeds.getrandbits(31)
+            texts = [
+                [(prefixes[side] + sample[side]).encode("utf-8", "ignore") for sample in chunk]
+                for side in self._problem.sides
+            ]
+            yield *texts, seeds.getrandbits(31)
 
     @functools.cached_property
     def _encode(self) -> Callable:
@@ -161,13 +162,12 @@ class TextBatches:
 
         return tf.function(self._encoded, autograph=False)
 
-    def _encoded(
-        self, inputs: tf.Tensor, targets: tf.Tensor, seed: tf.Tensor
-    ) -> dict[str, tf.Tensor]:
+    def _encoded(self, *texts_and_seed: tf.Tensor) -> dict[str, tf.Tensor]:
         import tensorflow as tf
 
+        *all_texts, seed = texts_and_seed
         sides = {}
-        for side, texts in (("inputs", inputs), ("targets", targets)):
+        for side, texts in zip(self._problem.sides, all_texts, strict=True):
             end = tf.fill([tf.size(texts), 1], EOS_ID)
             encoder = self._encoders[side]
             if self._sampling:
@@ -179,7 +179,7 @@ class TextBatches:
             sides[side] = ids[:, :limit] if limit else ids
         sides = self._problem.orient(sides)
         # T2T's length of an example: that of its longer side, end of sentence included.
-        lengths = tf.maximum(sides["inputs"].row_lengths(), sides["targets"].row_lengths())
+        lengths = functools.reduce(tf.maximum, [ids.row_lengths() for ids in sides.values()])
         kept = (lengths >= self.buckets.shortest) & (lengths <= self.buckets.longest)
         edges = tf.constant(self.buckets.edges, tf.int64)
         bucket = tf.searchsorted(edges, tf.boolean_mask(lengths, kept), out_type=tf.int64)
@@ -192,7 +192,7 @@ class TextBatches:
 
         length = tf.constant(self.buckets.edges)[rows["bucket"][0]]
         batch = {}
-        for side in ("inputs", "targets"):
+        for side in self._problem.sides:
             ids = rows[side][:, :length]
             number, width = tf.unstack(tf.shape(ids))
             fill = -number % self.options.replicas

@@ -83,6 +83,12 @@ class Problem:
     loss_multiplier: float = 1.0
     """Factor of the loss that training minimises and reports (T2T's `loss_multiplier`)."""
 
+    has_inputs: bool = True
+    """False: examples are targets alone, text that a language model learns."""
+
+    num_classes: int | None = None
+    """The number of classes of which the target is one; None: the target is a sequence."""
+
     table_sizes: tuple[int | None, int | None] = (None, None)
     """Rows of the embedding tables of inputs and of targets, before any reversal (T2T's `vocab_size`
     of a problem); None: the size of the vocabulary."""
@@ -98,6 +104,15 @@ class Problem:
                 f"The problem {self.name} defines hooks of tensor2tensor that are not called here; remove "
                 f"them: {hooks}."
             )
+
+    @property
+    def sides(self) -> tuple[str, ...]:
+        """The names of the sequences of an example."""
+        return ("inputs", "targets") if self.has_inputs else ("targets",)
+
+    def max_length(self, model_hparams) -> int:
+        """Hook: returns the longest example that batches hold: the hparam `max_length`."""
+        return model_hparams.max_length
 
     def dataset_filename(self) -> str:
         """Returns the prefix of the names of all its files: the name without `_rev` and `_copy`."""
@@ -190,6 +205,8 @@ class Problem:
 
     def orient(self, features: Mapping) -> dict:
         """Returns "inputs" and "targets" after the swap of `_rev` and the copy of `_copy`."""
+        if not self.has_inputs:
+            return {"targets": features["targets"]}
         inputs, targets = features["inputs"], features["targets"]
         if self.was_reversed:
             inputs, targets = targets, inputs

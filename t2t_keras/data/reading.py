@@ -164,6 +164,7 @@ class Batches:
         **keywords: Any,
     ):
         options = dataclasses.replace(options or BatchOptions(), **keywords).for_split(split)
+        hp = hp.replace(max_length=problem.max_length(hp))
         self.options = options
         self._problem = problem
         self._packed_length = getattr(problem, "packed_length", None)
@@ -171,20 +172,24 @@ class Batches:
         drop_long = split == DatasetSplit.TRAIN or hp.eval_drop_long_sequences
         self.buckets = self._choose_buckets(hp, drop_long)
 
-        index = read_index(data_dir, problem.dataset_filename(), split)
+        index = read_index(data_dir, problem.dataset_filename(), split, problem.sides)
         if not len(index.sizes):
             raise UserError(f"The {split} shards of {problem.name} in {data_dir} hold no example.")
-        sides = problem.orient({side: self._cut(side, index.lengths[side]) for side in SIDES})
+        sides = problem.orient(
+            {side: self._cut(side, index.lengths[side]) for side in problem.sides}
+        )
         make = EndlessPlan if options.repeat else OncePlan
         mix = bool(options.shuffle) and hp.batch_shuffle_size > 0
         # T2T's length of an example: that of its longer side, end of sentence included.
-        longer = np.maximum(sides["inputs"], sides["targets"])
+        longer = np.maximum.reduce([*sides.values()])
         self._plan = make(longer, self.buckets, options.seed, bool(options.shuffle), mix)
         if not self._plan.examples:
             raise none_fits(problem, split, hp, self.buckets)
         kept = self.buckets.of(longer) >= 0
         self._target_tokens = int(np.sum(sides["targets"], where=kept, dtype=np.int64))
-        self._lengths = None if options.pad_to_boundary or self._packed_length else sides
+        self._lengths = (
+            None if options.pad_to_boundary or self._packed_length else [*sides.values()]
+        )
         self._stored = StoredExamples(index, _vocab_sizes(problem, data_dir))
         if self._packed_length:
             self._require_packed()
@@ -230,7 +235,8 @@ class Batches:
         Returns:
             A dataset of `{"inputs": [B, S], "targets": [B, T]}`, int32, 0 for padding; S = T unless
             `pad_to_boundary` is False. Packed problems also have "inputs_segmentation",
-            "inputs_position" and the same of the targets.
+            "inputs_position" and the same of the targets. A problem without inputs has only what is of
+            the targets; where the target is a class, T is 1.
         """
         import tensorflow as tf
 
@@ -258,9 +264,11 @@ class Batches:
         """Returns this host's rows of a batch, -1 for rows of zeros, and the lengths [2] to pad to."""
         bucket, rows = self._plan.batch(int(step))
         if self._lengths is None:
-            lengths = [self.buckets.edges[bucket]] * 2
+            lengths = [self.buckets.edges[bucket]] * len(self._problem.sides)
         else:
-            lengths = [int(self._lengths[side][rows].max()) for side in SIDES]
+            lengths = [int(column[rows].max()) for column in self._lengths]
+        if self._problem.num_classes:
+            lengths[-1] = 1
         replicas = self.options.replicas
         filled = np.full(-(-len(rows) // replicas) * replicas, -1, np.int64)
         filled[: len(rows)] = rows
@@ -282,17 +290,18 @@ class Batches:
         import tensorflow as tf
 
         records.set_shape([None])
-        lengths.set_shape([2])
+        lengths.set_shape([len(self._problem.sides)])
         feature = tf.io.RaggedFeature(tf.int64, row_splits_dtype=tf.int64)
         kinds = _PACKED if self._packed_length else _PACKED[:1]
-        names = [side + kind for side in SIDES for kind in kinds]
+        names = [side + kind for side in self._problem.sides for kind in kinds]
         parsed = tf.io.parse_example(records, dict.fromkeys(names, feature))
         padded = {}
         for kind in kinds:
             # Ids fit into int32: `StoredExamples` has checked them.
-            ids = {side: tf.cast(parsed[side + kind], tf.int32) for side in SIDES}
+            sides = self._problem.sides
+            ids = {side: tf.cast(parsed[side + kind], tf.int32) for side in sides}
             for side, limit in self._limits.items():  # as T2T: cut before any reversal
-                if limit:
+                if limit and side in ids:
                     ids[side] = ids[side][:, :limit]
             for number, (side, oriented) in enumerate(self._problem.orient(ids).items()):
                 shape = tf.stack([-1, lengths[number]])
@@ -314,7 +323,7 @@ class Batches:
 
         (record,) = self._stored.read(np.zeros(1, np.int64))
         feature = tf.io.FixedLenSequenceFeature([], tf.int64, allow_missing=True)
-        names = [side + kind for side in SIDES for kind in _PACKED]
+        names = [side + kind for side in self._problem.sides for kind in _PACKED]
         fields = tf.io.parse_single_example(record, dict.fromkeys(names, feature))
         missing = [name for name in names if not tf.size(fields[name])]
         if missing:
@@ -326,12 +335,12 @@ class Batches:
 
 def _vocab_sizes(problem: Problem, data_dir: str | os.PathLike) -> dict[str, int]:
     """Returns how many ids each stored side may have; without a vocabulary, those of int32."""
-    limits = dict.fromkeys(SIDES, 2**31)
+    limits = dict.fromkeys(problem.sides, 2**31)
     try:
         sizes = problem.vocab_sizes(data_dir)
     except UserError:  # whoever needs the vocabulary will say that it is absent
         return limits
-    for side, stored in problem.orient({side: side for side in SIDES}).items():
+    for side, stored in problem.orient({side: side for side in problem.sides}).items():
         limits[stored] = min(limits[stored], sizes[side])
     return limits
 

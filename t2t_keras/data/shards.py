@@ -139,12 +139,20 @@ class SplitIndex(NamedTuple):
     """Number of ids of "inputs" and of "targets" as stored, end of sentence included: [N] uint32 each."""
 
 
-def read_index(data_dir: str | os.PathLike, name: str, split: str) -> SplitIndex:
+def read_index(
+    data_dir: str | os.PathLike, name: str, split: str, sides: Sequence[str] = SIDES
+) -> SplitIndex:
     """Returns the index of the shards of a split.
 
     A stored index is used if the shards have the sizes that it gives; then they are not read. Otherwise
     they are read completely, verifying their checksums, and the index is stored if the directory is
     writable.
+
+    Args:
+        data_dir: the directory of the shards.
+        name: the problem's file name.
+        split: of the shards.
+        sides: what examples have of "inputs" and "targets".
 
     Raises:
         UserError: shards are absent or missing, or one that had to be read is damaged or contains
@@ -152,11 +160,11 @@ def read_index(data_dir: str | os.PathLike, name: str, split: str) -> SplitIndex
     """
     paths = find_shards(data_dir, name, split)
     path = _index_path(data_dir, name, split)
-    stored = _load(path)
+    stored = _load(path, sides)
     if stored is None or not _matches(paths, *stored[:2]):
-        measured = _measure(paths, f"{name}-{split}")
+        measured = _measure(paths, f"{name}-{split}", sides)
         sizes = [table["sizes"] for table in measured]
-        lengths = [{side: table[side] for side in SIDES} for table in measured]
+        lengths = [{side: table[side] for side in sides} for table in measured]
         with contextlib.suppress(OSError):
             write_index(data_dir, name, split, sizes, lengths)
         stored = _joined(sizes, lengths)
@@ -211,15 +219,16 @@ def _joined(sizes: Sequence[np.ndarray], lengths: Sequence[Mapping[str, np.ndarr
         {
             side: np.concatenate([shard[side] for shard in lengths]).astype(np.uint32)
             for side in SIDES
+            if side in lengths[0]
         },
     )
 
 
-def _load(path: Path) -> _Stored | None:
+def _load(path: Path, sides: Sequence[str]) -> _Stored | None:
     """Returns the stored index; None if there is none, or the file is damaged or another one."""
     try:
         with path.open("rb") as file, np.load(file, allow_pickle=False) as columns:
-            stored = [columns[field] for field in ("counts", "sizes", *SIDES)]
+            stored = [columns[field] for field in ("counts", "sizes", *sides)]
     except Exception:  # NumPy, zipfile and zlib raise a dozen types for other files
         return None
     if any(column.ndim != 1 or column.dtype.kind not in "iu" for column in stored):
@@ -228,7 +237,7 @@ def _load(path: Path) -> _Stored | None:
     if (counts < 0).any() or any(len(column) != counts.sum() for column in stored[1:]):
         return None
     sizes, *lengths = (column.astype(np.uint32) for column in stored[1:])
-    return counts, sizes, dict(zip(SIDES, lengths, strict=True))
+    return counts, sizes, dict(zip(sides, lengths, strict=True))
 
 
 def _matches(paths: Sequence[Path], counts: np.ndarray, sizes: np.ndarray) -> bool:
@@ -248,28 +257,29 @@ def _offsets(counts: np.ndarray, sizes: np.ndarray) -> np.ndarray:
     return starts
 
 
-def _measure(paths: Sequence[Path], what: str) -> list[dict[str, np.ndarray]]:
+def _measure(paths: Sequence[Path], what: str, sides: Sequence[str]) -> list[dict]:
     """Reads shards completely; returns "sizes", "inputs" and "targets" of each, [n] uint32."""
     tables = []
     progress = CountProgress(what, "shards", len(paths))
     for number, path in enumerate(paths):
         progress.update(number)
-        tables.append(_measure_shard(path))
+        tables.append(_measure_shard(path, sides))
     return tables
 
 
-def _measure_shard(path: Path) -> dict[str, np.ndarray]:
+def _measure_shard(path: Path, sides: Sequence[str]) -> dict[str, np.ndarray]:
     import tensorflow as tf
 
     _require_lengths(path)
     chunks = tf.data.TFRecordDataset(str(path), buffer_size=READ_BUFFER).batch(_MEASURED_AT_ONCE)
-    columns: dict[str, list] = {"sizes": [], **{side: [] for side in SIDES}}
+    columns: dict[str, list] = {"sizes": [], **{side: [] for side in sides}}
     first = 1
     try:
         for records in chunks.prefetch(1):
             sizes = tf.strings.length(records).numpy()
             columns["sizes"].append(sizes.astype(np.uint32))
-            examples = _parsed(records.numpy().tolist(), functools.partial(_numbered, path, first))
+            place = functools.partial(_numbered, path, first)
+            examples = _parsed(records.numpy().tolist(), place, sides)
             for side, ids in examples.items():
                 columns[side].append(ids.lengths.astype(np.uint32))
             first += len(sizes)
@@ -280,22 +290,25 @@ def _measure_shard(path: Path) -> dict[str, np.ndarray]:
     return {field: np.concatenate(column or none) for field, column in columns.items()}
 
 
-def _parsed(records: Sequence[bytes], place: Callable[[int], tuple[Path, int]]) -> dict[str, Lists]:
-    """Returns the ids of both sides of serialised examples.
+def _parsed(
+    records: Sequence[bytes], place: Callable[[int], tuple[Path, int]], sides: Sequence[str]
+) -> dict[str, Lists]:
+    """Returns the ids of the sides of serialised examples.
 
     Args:
         records: the examples.
         place: returns the shard of a record and its number there, from 1, for messages.
+        sides: "inputs", "targets" or both.
 
     Raises:
-        UserError: a record is not a `tf.Example` with both sides.
+        UserError: a record is not a `tf.Example` with these sides.
     """
     import tensorflow as tf
 
     def parse(batch: Sequence[bytes]) -> dict[str, tf.RaggedTensor]:
         feature = tf.io.RaggedFeature(tf.int64, row_splits_dtype=tf.int64)
         with tf.device("CPU:0"):
-            return tf.io.parse_example(batch, dict.fromkeys(SIDES, feature))
+            return tf.io.parse_example(batch, dict.fromkeys(sides, feature))
 
     # TensorFlow's message quotes the record, and Python cannot make it of bytes that are not UTF-8.
     refused = (tf.errors.InvalidArgumentError, UnicodeDecodeError)
@@ -306,7 +319,7 @@ def _parsed(records: Sequence[bytes], place: Callable[[int], tuple[Path, int]]) 
             try:
                 parse([record])
             except refused:
-                raise _not_an_example(*place(row)) from None
+                raise _not_an_example(*place(row), sides) from None
         raise
     examples = {
         side: Lists(ids.flat_values.numpy(), np.diff(ids.row_splits.numpy()))
@@ -314,7 +327,7 @@ def _parsed(records: Sequence[bytes], place: Callable[[int], tuple[Path, int]]) 
     }
     for ids in examples.values():
         if not ids.lengths.all():
-            raise _not_an_example(*place(int(np.argmin(ids.lengths))))
+            raise _not_an_example(*place(int(np.argmin(ids.lengths))), sides)
     return examples
 
 
@@ -322,9 +335,10 @@ def _numbered(path: Path, first: int, row: int) -> tuple[Path, int]:
     return path, first + row
 
 
-def _not_an_example(path: Path, number: int) -> UserError:
+def _not_an_example(path: Path, number: int, sides: Sequence[str]) -> UserError:
+    lists = " and ".join(sides)
     return UserError(
-        f"The shard {path} does not hold tf.Examples with the int64 lists inputs and targets (see "
+        f"The shard {path} does not hold tf.Examples with the int64 lists {lists} (see "
         f"example {number}): check that it comes from t2t-keras-datagen or t2t-datagen."
     )
 
@@ -404,7 +418,8 @@ class StoredExamples:
             for number, (row, record) in enumerate(zip(rows.tolist(), framed, strict=True)):
                 if expected.values[starts[number] : starts[number + 1]].tobytes() != record:
                     raise self._damaged(row)
-        for side, ids in _parsed(parts, lambda number: self.place(int(rows[number]))).items():
+        parsed = _parsed(parts, lambda number: self.place(int(rows[number])), [*self._lengths])
+        for side, ids in parsed.items():
             if (ids.lengths != self._lengths[side][rows]).any():
                 raise UserError(
                     f"{self._index_path} is not the index of {self.paths[0].parent}: delete it, and it "

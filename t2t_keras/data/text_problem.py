@@ -31,8 +31,6 @@ from t2t_keras.ids import EOS_ID, RESERVED_TOKENS
 
 PathLike = str | os.PathLike
 
-_SIDES = ("inputs", "targets")
-
 
 class Text2TextProblem(Problem):
     """Pairs of texts with one vocabulary for both sides (T2T's `Text2TextProblem`).
@@ -63,7 +61,7 @@ class Text2TextProblem(Problem):
     def generate_samples(
         self, data_dir: PathLike, tmp_dir: PathLike, split: str
     ) -> Iterator[dict[str, str]]:
-        """Hook: yields `{"inputs": text, "targets": text}`."""
+        """Hook: yields `{"inputs": text, "targets": text}`, or the `sides` that there are."""
         raise missing_hook(self, "generate_samples")
 
     @property
@@ -153,12 +151,11 @@ class Text2TextProblem(Problem):
         return None
 
     def generate_text_for_vocab(self, data_dir: PathLike, tmp_dir: PathLike) -> Iterator[str]:
-        """Yields the text from which the vocabulary is built: both sides of the training samples."""
+        """Yields the text from which the vocabulary is built: all sides of the training samples."""
         samples = self.generate_samples(data_dir, tmp_dir, DatasetSplit.TRAIN)
         whole = whole_samples(self, DatasetSplit.TRAIN, samples)
         for sample in islice(whole, self.max_samples_for_vocab):
-            yield sample["inputs"]
-            yield sample["targets"]
+            yield from (sample[side] for side in self.sides)
 
     def get_or_create_vocab(
         self, data_dir: PathLike, tmp_dir: PathLike | None, force_get: bool = False
@@ -224,13 +221,11 @@ class Text2TextProblem(Problem):
 
     def feature_encoders(self, data_dir: PathLike) -> dict:
         """Returns the one encoder for "inputs" and "targets"; its vocabulary must exist."""
-        encoder = self.get_or_create_vocab(data_dir, None, force_get=True)
-        return {"inputs": encoder, "targets": encoder}
+        return dict.fromkeys(self.sides, self.get_or_create_vocab(data_dir, None, force_get=True))
 
     def get_or_create_encoders(self, data_dir: PathLike, tmp_dir: PathLike) -> dict[str, Any]:
         """Hook: returns the encoders of "inputs" and "targets"; builds an absent vocabulary."""
-        encoder = self.get_or_create_vocab(data_dir, tmp_dir)
-        return {"inputs": encoder, "targets": encoder}
+        return dict.fromkeys(self.sides, self.get_or_create_vocab(data_dir, tmp_dir))
 
     def generate_encoded_samples(
         self, data_dir: PathLike, tmp_dir: PathLike, split: str
@@ -313,9 +308,9 @@ def whole_samples(
         UserError: a sample has no inputs or no targets.
     """
     for sample in samples:
-        for side in _SIDES:
+        for side in problem.sides:
             if side not in sample:
-                raise missing_field(problem, split, side, _SIDES)
+                raise missing_field(problem, split, side, problem.sides)
         yield sample
 
 

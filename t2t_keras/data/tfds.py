@@ -13,6 +13,7 @@ from typing import Any
 
 from t2t_keras.data.pair_source import PairSource, PairSourceProblem, evenly_spaced, with_shards
 from t2t_keras.data.problem import DatasetSplit, missing_hook
+from t2t_keras.data.single_text import Text2ClassProblem, Text2SelfProblem
 from t2t_keras.data.text_problem import PathLike
 from t2t_keras.errors import UserError, nearest
 
@@ -346,3 +347,58 @@ class TfdsTranslateProblem(PairSourceProblem):
         return TfdsSource(
             self.tfds_name, tmp_dir, self.languages, self.tfds_splits, self.escaped_splits
         )
+
+
+class _TfdsRows:
+    """The hooks of a problem on the rows of a dataset: a subclass names it."""
+
+    tfds_name: str
+    """The dataset, such as "imdb_reviews"; see `TfdsPairs`."""
+
+    tfds_splits: Mapping[str, str] = USUAL_SPLITS
+    """The part of the dataset, in TFDS's grammar, of each split."""
+
+    is_generate_per_split = True
+
+    @property
+    def dataset_splits(self) -> list[dict]:
+        """10 shards for training and 1 for each other split."""
+        return [
+            {**item, "shards": min(item["shards"], 10)} for item in with_shards(self.tfds_splits)
+        ]
+
+    def rows(self, tmp_dir: PathLike, split: str) -> Iterator[Mapping[str, Any]]:
+        """Yields the rows of a split, after TFDS has prepared the dataset if necessary."""
+        builder = _prepared_builder(self.tfds_name, Path(tmp_dir))
+        with _explained(f"{self.tfds_name} cannot be read"):
+            rows = builder.as_dataset(split=self.tfds_splits[split]).as_numpy_iterator()
+        yield from rows
+
+
+class TfdsSelfProblem(_TfdsRows, Text2SelfProblem):
+    """A language model of the text in a dataset of TensorFlow Datasets, which a subclass names."""
+
+    tfds_feature: str = "text"
+    """The feature of the dataset that holds the text."""
+
+    def generate_samples(
+        self, data_dir: PathLike, tmp_dir: PathLike, split: str
+    ) -> Iterator[dict[str, str]]:
+        """Yields the text of each row."""
+        for row in self.rows(tmp_dir, split):
+            yield {"targets": row[self.tfds_feature].decode("utf-8").strip()}
+
+
+class TfdsClassProblem(_TfdsRows, Text2ClassProblem):
+    """Classification on a dataset of TensorFlow Datasets: a subclass names it and its classes."""
+
+    tfds_features: tuple[str, str] = ("text", "label")
+    """The features of the dataset that hold text and number of the class."""
+
+    def generate_samples(
+        self, data_dir: PathLike, tmp_dir: PathLike, split: str
+    ) -> Iterator[dict[str, Any]]:
+        """Yields text and label of each row."""
+        text, label = self.tfds_features
+        for row in self.rows(tmp_dir, split):
+            yield {"inputs": row[text].decode("utf-8").strip(), "label": int(row[label])}

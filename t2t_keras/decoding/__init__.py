@@ -14,9 +14,10 @@ if TYPE_CHECKING:
     from t2t_keras.decoding.scoring import PairScorer, score
     from t2t_keras.decoding.search import beam_search, greedy, sample
     from t2t_keras.decoding.settings import DecodeSettings
-    from t2t_keras.decoding.translator import Translation, Translator
+    from t2t_keras.decoding.translator import Classifier, Translation, Translator
 
 __all__ = [
+    "Classifier",
     "DecodeSettings",
     "Ensemble",
     "PairScorer",
@@ -30,6 +31,7 @@ __all__ = [
 ]
 
 _FROM = {
+    "Classifier": "translator",
     "DecodeSettings": "settings",
     "Ensemble": "ensemble",
     "PairScorer": "scoring",

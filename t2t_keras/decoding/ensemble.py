@@ -31,7 +31,10 @@ class Ensemble:
             raise UserError(
                 f"models of an ensemble need vocabularies of the same sizes, got {written}."
             )
-        logits = [model.softmax.vocab_size for model in models]
+        logits = [
+            model.softmax.vocab_size if model.softmax else model.target_vocab_size
+            for model in models
+        ]
         if len(set(logits)) > 1:
             raise UserError(
                 "models of an ensemble need as many logits, the target vocabulary rounded up to "
@@ -40,9 +43,9 @@ class Ensemble:
         self.models = list(models)
         self.source_vocab_size, self.target_vocab_size = sizes[0]
 
-    def __call__(self, inputs, training=False):
-        """Returns log-probabilities [B, T, V] of {"inputs": [B, S], "targets": [B, T]}."""
-        return _mean_log_p([model(inputs, training=training) for model in self.models])
+    def __call__(self, inputs, training=False, **options):
+        """Returns log-probabilities [B, T, V] of {"inputs": [B, S], "targets": [B, T]}; [B, C] of classes."""
+        return _mean_log_p([model(inputs, training=training, **options) for model in self.models])
 
     def encode_source(self, source):
         """Returns a list with `Transformer.encode_source` of each model."""

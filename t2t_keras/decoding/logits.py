@@ -20,6 +20,7 @@ from keras import ops
 from t2t_keras import registry
 from t2t_keras.errors import UserError
 from t2t_keras.ids import EOS_ID, PAD_ID
+from t2t_keras.shape import shape_of, take
 
 INFINITY = 1e7
 """T2T's score of what cannot be chosen, negated. (-inf would give NaN where scores are subtracted.)"""
@@ -117,8 +118,40 @@ def force_prefix(tokens, log_p, forced):
     others = tokens.shape[-1] - 1
     is_free = forced == PAD_ID
     forced_tokens = ops.pad(forced, [[0, 0]] * (len(forced.shape) - 1) + [[0, others]])
-    forced_log_p = [0.0] + [NOT_FORCED] * others  # [n]
+    forced_log_p = ops.convert_to_tensor([0.0] + [NOT_FORCED] * others, log_p.dtype)  # [n]
     return ops.where(is_free, tokens, forced_tokens), ops.where(is_free, log_p, forced_log_p)
+
+
+# The prompts of a language model are forced, too, and cut off what is returned
+
+
+def forced_prompts(prompts, prefix, max_lengths, extra_length):
+    """Returns prompts [B, P] as the prefix of a search, and the maximum lengths [B], prompts included.
+
+    Raises:
+        UserError: there is a prefix besides.
+    """
+    if prefix is not None:
+        raise UserError("a language model goes on from its prompts: add the prefix to them.")
+    if max_lengths is None:
+        max_lengths = prompt_lengths(prompts) + extra_length
+    return prompts, max_lengths
+
+
+def prompt_lengths(prompts):
+    """Returns the length [B] int32 of each prompt [B, P] without the padding at its end."""
+    prompts = ops.pad(prompts, [[0, 0], [0, 1]])  # one column at least
+    places = ops.arange(1, shape_of(prompts)[1] + 1, dtype="int32")
+    return ops.max(ops.where(prompts != PAD_ID, places, 0), axis=1)
+
+
+def after_prompts(ids, prompts):
+    """Returns what follows each prompt [B, P] in ids [B, K', P + L]: [B, K', L]."""
+    (batch, hypotheses, width), lengths = shape_of(ids), prompt_lengths(prompts)
+    longest = ops.maximum(width - ops.min(lengths, initial=2**30), 0)
+    places = ops.minimum(lengths[:, None] + ops.arange(longest, dtype="int32"), width)  # [B, L]
+    places = ops.broadcast_to(places[:, None], (batch, hypotheses, longest))
+    return take(ops.pad(ids, [[0, 0], [0, 0], [0, 1]]), places)
 
 
 def keep_top_k_top_p(logits, top_k: int, top_p):

@@ -32,18 +32,21 @@ def score(model, inputs, targets):
 
     Args:
         model: a `Transformer` or an `Ensemble`.
-        inputs: [B, S] source ids with their end of sentence, padded with 0.
+        inputs: [B, S] source ids with their end of sentence, padded with 0; None of a language model.
         targets: [B, T] target ids with their end of sentence, padded with 0.
 
     Returns:
         [B] float32, sums over the target's tokens, its end of sentence included.
     """
-    return _score(model, as_ids(inputs), as_ids(targets))
+    sides = {"targets": as_ids(targets)}
+    if inputs is not None:
+        sides["inputs"] = as_ids(inputs)
+    return _score(model, sides)
 
 
 @open_graph_of_model
-def _score(model, inputs, targets):
-    logits = model({"inputs": inputs, "targets": targets}, training=False)
+def _score(model, sides):
+    logits, targets = model(sides, training=False), sides["targets"]
     log_p = tf.gather(logits, targets, batch_dims=2) - tf.reduce_logsumexp(logits, -1)
     return tf.reduce_sum(tf.where(targets == PAD_ID, 0.0, log_p), -1)
 
@@ -53,7 +56,7 @@ _LOGITS = 8
 
 
 class Pair(NamedTuple):
-    """A source and its target as ids."""
+    """A source and its target as ids; of a language model the target alone."""
 
     number: int
     source: list[int]  # both with the end of sentence; empty: skipped
@@ -69,7 +72,7 @@ class PairScore(NamedTuple):
 
 
 class PairScorer:
-    """Scores lines of the form "source<TAB>target".
+    """Scores lines of the form "source<TAB>target"; those of a language model are targets.
 
     Args:
         model: a `Transformer` or an `Ensemble`.
@@ -126,7 +129,7 @@ class PairScorer:
     def run(self, pairs: Sequence[Pair], longest: int) -> list[PairScore]:
         """Scores a batch."""
         sources, targets = (pad(side) for side in zip(*(pair[1:3] for pair in pairs), strict=True))
-        log_p = score(self.model, sources, targets).numpy()
+        log_p = score(self.model, sources if sources.size else None, targets).numpy()
         tokens = np.count_nonzero(targets != PAD_ID, axis=1)
         return [
             PairScore(-float(sum_) / number, int(number))
@@ -142,16 +145,18 @@ class PairScorer:
         return result.tokens
 
     def _pair(self, line: Line) -> Pair:
-        sides = line.text.split("\t")
-        if len(sides) != 2:
+        names = [side for side in ("inputs", "targets") if side in self.encoders]
+        sides = line.text.split("\t") if len(names) > 1 else [line.text]
+        if len(sides) != len(names):
             raise UserError(
                 f"line {line.number} has {len(sides) - 1} tabs: a line to score is "
                 "SOURCE<TAB>TARGET."
             )
-        source, target = (
+        *sources, target = (
             [*encoded(self.encoders[name], text, line.number), EOS_ID]
-            for name, text in zip(("inputs", "targets"), sides, strict=True)
+            for name, text in zip(names, sides, strict=True)
         )
+        source = sources[0] if sources else []
         most = self.settings.max_input_size
         longer = max(len(source), len(target))
         if 0 < most < longer:

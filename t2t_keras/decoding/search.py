@@ -11,6 +11,8 @@ import tensorflow as tf
 from t2t_keras.decoding.beam import BeamSearch, OnePath, most_likely
 from t2t_keras.decoding.logits import (
     LogitsProcessor,
+    after_prompts,
+    forced_prompts,
     keep_top_k_top_p,
     named_processors,
 )
@@ -111,9 +113,13 @@ def beam_search(
     alive ones with their plain log p, as in T2T. The result for a sentence does not depend on the
     others, except through the padded length S.
 
+    A language model goes on from prompts, without their end of sentence: each is forced as `prefix` is,
+    and what is returned is what follows it. `extra_length` counts from its own end.
+
     Args:
         model: a `Transformer` or an `Ensemble`.
-        inputs: [B, S] source ids with their end of sentence, padded with 0.
+        inputs: [B, S] source ids with their end of sentence, padded with 0; of a language model the
+            prompts [B, P], padded with 0.
         beam_size: K.
         alpha: weight of the length penalty; below 0 it favours short outputs, and a search may
             end before the best is found.
@@ -257,13 +263,19 @@ def decode(model, inputs, options: SearchOptions):
         ids [B, K', L] int32 and scores [B, K'] float32. K' is 1 where `beam_size` is 0.
 
     Raises:
-        UserError: it needs more memory than the machine has, or what XLA cannot compile.
+        UserError: it needs more memory than the machine has, or what XLA cannot compile, or a language
+            model has a prefix besides its prompts.
     """
     require_compilable(options.xla, options.seed is not None, options.logits_processors)
     inputs = as_ids(inputs)
     longest = options.extra_length if options.max_lengths is None else options.max_lengths
     longest = 0 if tf.is_tensor(longest) else int(np.max(longest, initial=0))
     require_memory(model, max(1, options.beam_size), longest, inputs.shape[0] or 1)
+    if model.source_vocab_size is None:
+        prefix, limits = forced_prompts(
+            inputs, options.prefix, options.max_lengths, options.extra_length
+        )
+        options = options._replace(prefix=prefix, max_lengths=limits)
     return _decode(model, inputs, options.for_graph(inputs))
 
 
@@ -283,15 +295,18 @@ def _decode(model, inputs, options: SearchOptions):
     else:
         strategy = OnePath(options.min_length, sampler(batch, options))
     if options.xla:
-        search = StaticSearch(model, strategy)
-        return search.run(inputs, options.max_lengths, options.prefix)
-    if options.alphas:
-        from t2t_keras.decoding.sweep import PenaltySweep
+        search: Any = StaticSearch(model, strategy)
+    else:
+        if options.alphas:
+            from t2t_keras.decoding.sweep import PenaltySweep
 
-        search = BeamSearch(options.beam_size, alpha=0.0, min_length=options.min_length)
-        strategy = PenaltySweep(search, options.alphas)
-    loop = DecodeLoop(model, strategy, options.logits_processors)
-    return loop.run(inputs, options.max_lengths, options.prefix)
+            plain = BeamSearch(options.beam_size, alpha=0.0, min_length=options.min_length)
+            strategy = PenaltySweep(plain, options.alphas)
+        search = DecodeLoop(model, strategy, options.logits_processors)
+    ids, scores = search.run(inputs, options.max_lengths, options.prefix)
+    if model.source_vocab_size is None:
+        ids = after_prompts(ids, inputs)
+    return ids, scores
 
 
 def sampler(batch, options: SearchOptions):

@@ -15,6 +15,7 @@ import numpy as np
 from keras import ops
 
 from t2t_keras.decoding.beam import BeamSearch, OnePath, most_likely
+from t2t_keras.decoding.logits import after_prompts, forced_prompts
 from t2t_keras.shape import shape_of
 
 ROOM = 32
@@ -52,13 +53,17 @@ def greedy(
 
 def _decode(model, strategy, inputs, extra_length, max_lengths, prefix):
     inputs = np.asarray(inputs, np.int32)
+    goes_on = model.source_vocab_size is None
+    if goes_on:
+        prefix, max_lengths = forced_prompts(inputs, prefix, max_lengths, extra_length)
     limits = max(inputs.shape[1] + extra_length, 0) if max_lengths is None else max_lengths
     limits = np.broadcast_to(np.asarray(limits, np.int32), inputs.shape[:1])
     prefix = None if prefix is None else np.asarray(prefix, np.int32)
     searches = vars(model).setdefault("_searches", {})  # Keras must not track it
     if strategy not in searches:
         searches[strategy] = StaticSearch(model, strategy)
-    return searches[strategy].run(inputs, limits, prefix)
+    ids, scores = searches[strategy].run(inputs, limits, prefix)
+    return (after_prompts(ids, inputs) if goes_on else ids), scores
 
 
 class StaticState(NamedTuple):

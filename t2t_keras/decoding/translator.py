@@ -15,6 +15,7 @@ from t2t_keras.decoding.search import SearchOptions, decode
 from t2t_keras.decoding.settings import SENTENCES, DecodeSettings
 from t2t_keras.errors import UserError
 from t2t_keras.ids import EOS_ID, PAD_ID, until_eos, without_padding
+from t2t_keras.open_graph import open_graph_of_model
 from t2t_keras.text.encoders import spelled
 
 WINDOW = 2048
@@ -60,7 +61,8 @@ class Translator:
 
     Args:
         model: a `Transformer` or an `Ensemble`.
-        encoders: "inputs" and "targets" text encoders, as `Problem.get_feature_encoders` gives.
+        encoders: "inputs" and "targets" text encoders, as `Problem.get_feature_encoders` gives. Of a
+            language model there is no "inputs": lines are prompts, and translations what follows them.
         settings: how to decode.
         report: takes one line for each input that is cut, skipped or does not fit into memory; by
             default it goes to standard error.
@@ -187,7 +189,7 @@ class Translator:
         if any(sentence.prefix for sentence in sentences):
             prefix = pad([sentence.prefix for sentence in sentences])
         limits = [
-            (longest if s.t2t_batches else len(sentence.ids))
+            (longest if s.t2t_batches else len(without_padding(sentence.ids)))
             + s.extra_length
             + len(sentence.prefix)
             for sentence in sentences
@@ -199,8 +201,11 @@ class Translator:
         return decode(self.model, ids, options)
 
     def _sentence(self, line: Line) -> Sentence:
-        ids = [*encoded(self.encoders["inputs"], line.text, line.number), EOS_ID]
-        prefix = encoded(self.encoders["targets"], line.prefix, line.number)
+        if "inputs" in self.encoders:
+            ids = [*encoded(self.encoders["inputs"], line.text, line.number), EOS_ID]
+        else:  # a prompt; of one without tokens, padding
+            ids = encoded(self.encoders["targets"], line.text, line.number) or [PAD_ID]
+        prefix = line.prefix and encoded(self.encoders["targets"], line.prefix, line.number)
         most = self.settings.max_input_size
         if 0 < most < len(ids):
             cut = self.settings.long_inputs == "cut"
@@ -208,8 +213,49 @@ class Translator:
                 f"line {line.number} has {len(ids):,} tokens, more than max_input_size={most}: "
                 + ("it is cut" if cut else "it is skipped")
             )
-            ids = [*ids[: most - 1], EOS_ID] if cut else []
-        return Sentence(line.number, ids, prefix, line.text, line.text_bytes)
+            if "inputs" in self.encoders:
+                ids = [*ids[: most - 1], EOS_ID] if cut else []
+            else:
+                ids = ids[-most:] if cut else []
+        return Sentence(line.number, ids, prefix or [], line.text, line.text_bytes)
+
+
+class Classifier(Translator):
+    """Classifies lines of text: its translations are names of classes, its scores their probabilities.
+
+    The best class of a line, or all with `return_beams`. Padding does not count, so that a line's classes
+    do not depend on the others (see `TransformerClassifier`).
+    """
+
+    def run(self, sentences: Sequence[Sentence], longest: int) -> list[Translation]:
+        """Classifies a batch."""
+        if any(sentence.prefix for sentence in sentences):
+            raise UserError("a class has no prefix: leave out --decode_prefix_file.")
+        classes = self.encoders["targets"].vocab_size
+        ids = pad([sentence.ids for sentence in sentences])
+        rows = probabilities(self.model, ids, classes).numpy()
+        number = classes if self.settings.return_beams else 1
+        return [
+            Translation(
+                texts=[self.encoders["targets"].decode([i]) for i in best],
+                scores=[float(row[i]) for i in best],
+                lengths=[len(sentence.ids)] * number,
+            )
+            for sentence, row in zip(sentences, rows, strict=True)
+            for best in [np.argsort(-row, kind="stable")[:number]]
+        ]
+
+    def empty_result(self, sentence: Sentence) -> Translation:
+        """Returns as many empty names."""
+        number = self.encoders["targets"].vocab_size if self.settings.return_beams else 1
+        return Translation([""] * number, [0.0] * number, [0] * number)
+
+
+@open_graph_of_model
+def probabilities(model, inputs, classes: int):
+    """Returns the probabilities of so many classes [B, C] of source ids [B, S], whatever their padding."""
+    logits = model({"inputs": inputs}, pool_padding=False)
+    return tf.nn.softmax(logits[:, :classes])  # without those that `vocab_divisor` has added
 
 
 def warn(message: str) -> None:

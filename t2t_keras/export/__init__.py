@@ -2,6 +2,18 @@
 
 from t2t_keras.export.model_card import model_card
 from t2t_keras.export.saved_model import export_saved_model
-from t2t_keras.export.served import SIGNATURES, ServedTransformer
+from t2t_keras.export.served import (
+    SIGNATURES,
+    ServedClassifier,
+    ServedLanguageModel,
+    ServedTransformer,
+)
 
-__all__ = ["SIGNATURES", "ServedTransformer", "export_saved_model", "model_card"]
+__all__ = [
+    "SIGNATURES",
+    "ServedClassifier",
+    "ServedLanguageModel",
+    "ServedTransformer",
+    "export_saved_model",
+    "model_card",
+]

@@ -63,7 +63,10 @@ def model_card(
 
 def _data(model, trained: TrainedModel | None) -> list[str]:
     sizes = {"source": model.source_vocab_size, "target": model.target_vocab_size}
-    items = {"vocabulary": ", ".join(f"{size:,} {side} tokens" for side, size in sizes.items())}
+    known = [f"{size:,} {side} tokens" for side, size in sizes.items() if size]
+    if model.decoder is None:
+        known[-1] = f"{model.target_vocab_size:,} classes"
+    items = {"vocabulary": ", ".join(known)}
     if trained:
         name = trained.problem.name
         items = {"problem": f"{name}. {registry.summary(name)}".strip(), **items}

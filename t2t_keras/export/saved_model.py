@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +14,7 @@ import tensorflow as tf
 from t2t_keras.decoding import DecodeSettings, Ensemble
 from t2t_keras.errors import UserError, nearest
 from t2t_keras.export.model_card import MODEL_CARD, model_card
-from t2t_keras.export.served import SIGNATURES, ServedTransformer
+from t2t_keras.export.served import served_class
 from t2t_keras.files import atomic_write, locked_directory
 from t2t_keras.ids import EOS_ID
 from t2t_keras.protobuf import message
@@ -32,7 +32,7 @@ def export_saved_model(
     *,
     version: int | None = None,
     precision: str | None = None,
-    default_signature: str = "translate",
+    default_signature: str | None = None,
     warm_up: bool = True,
     card: str = "",
 ) -> str:
@@ -48,7 +48,8 @@ def export_saved_model(
         settings: how to decode; see `ServedTransformer`.
         version: the number of the version, 0 or more; by default one more than the highest there, or 1.
         precision: dtype of weights and computation, one of `PRECISIONS`; by default the model's.
-        default_signature: the one of `SIGNATURES` that a client gets that names none.
+        default_signature: the signature that a client gets that names none; by default the first of
+            the model's: "translate", "complete" or "classify".
         warm_up: True adds requests that TensorFlow Serving runs at its start.
         card: the text of its `MODEL_CARD.md`; by default that of `model_card`.
 
@@ -59,15 +60,16 @@ def export_saved_model(
         UserError: the version exists, a name or number is not allowed, or the directory cannot be
             written.
     """
-    if default_signature not in SIGNATURES:
-        raise UserError(
-            f"default_signature {default_signature!r} does not exist; allowed: "
-            f"{', '.join(SIGNATURES)}.{nearest(default_signature, SIGNATURES)}"
-        )
-    target = _new_version(Path(directory), version)
     if precision is not None:
         model = in_precision(model, precision)
-    module = ServedTransformer(model, encoders, settings)
+    module = served_class(model)(model, encoders, settings)
+    default_signature = default_signature or module.names[0]
+    if default_signature not in module.names:
+        raise UserError(
+            f"default_signature {default_signature!r} does not exist; allowed: "
+            f"{', '.join(module.names)}.{nearest(default_signature, module.names)}"
+        )
+    target = _new_version(Path(directory), version)
     try:
         target.parent.mkdir(parents=True, exist_ok=True)
         with locked_directory(target.parent):
@@ -79,7 +81,7 @@ def export_saved_model(
                     card or model_card(model, settings or DecodeSettings()), "utf-8"
                 )
                 if warm_up:
-                    requests = warm_up_requests(encoders, default_signature)
+                    requests = warm_up_requests(encoders, default_signature, module.names)
                     write_warm_up(partial / WARM_UP_FILE, requests)
     except (OSError, tf.errors.OpError) as error:
         reason = getattr(error, "strerror", None) or str(error).split("\n", 1)[0]
@@ -108,7 +110,7 @@ def _names(directory: Path) -> list[str]:
         raise UserError(f"{directory} cannot be read: {error.strerror}.") from error
 
 
-def _save(module: ServedTransformer, path: Path, default_signature: str) -> None:
+def _save(module, path: Path, default_signature: str) -> None:
     signatures: dict[str, Any] = module.signatures()
     signatures["serving_default"] = signatures[default_signature]
     tf.saved_model.save(module, str(path), signatures)
@@ -157,16 +159,19 @@ def write_warm_up(path: Path, requests: Iterator[tuple[str, Mapping[str, Any]]])
             writer.write(prediction_log(signature, inputs))
 
 
-def warm_up_requests(encoders, signature: str) -> Iterator[tuple[str, Mapping[str, Any]]]:
+def warm_up_requests(
+    encoders, signature: str, names: Sequence[str]
+) -> Iterator[tuple[str, Mapping[str, Any]]]:
     """Yields requests for each signature: texts of random subtokens, short and long, one and several.
 
     Args:
-        encoders: "inputs" and "targets" text encoders.
+        encoders: "inputs" and "targets" text encoders, or those that there are.
         signature: the one that gets a request of each kind; every other gets one, except
             `serialized_example`, which shares its search with `translate_ids`.
+        names: of all signatures.
     """
     random = np.random.default_rng(0)
-    encoder = encoders["inputs"]
+    encoder = next(iter(encoders.values()))
 
     def ids(length):
         return random.integers(EOS_ID + 1, encoder.vocab_size, length).tolist()
@@ -175,8 +180,8 @@ def warm_up_requests(encoders, signature: str) -> Iterator[tuple[str, Mapping[st
         for size in _BATCH_SIZES:
             rows = [ids(length) for _ in range(size)]
             yield signature, _inputs(signature, encoders, rows)
-    for other in ("translate", "translate_ids", "score", "translate_with_options"):
-        if other != signature:
+    for other in names:
+        if other not in (signature, "serialized_example"):
             yield other, _inputs(other, encoders, [ids(_LENGTHS[0])])
 
 
@@ -185,10 +190,10 @@ def _inputs(signature: str, encoders, rows: list[list[int]]) -> dict[str, Any]:
         return {"source_ids": np.array([[*row, EOS_ID] for row in rows], np.int32)}
     if signature == "serialized_example":
         return {"input": [serialized_example([*row, EOS_ID]) for row in rows]}
-    texts = [encoders["inputs"].decode(row).encode() for row in rows]
-    if signature == "score":
+    texts = [next(iter(encoders.values())).decode(row).encode() for row in rows]
+    if signature == "score" and "inputs" in encoders:
         return {"source": texts, "target": [encoders["targets"].decode([]).encode()] * len(texts)}
-    if signature == "translate_with_options":
+    if signature.endswith("_with_options"):
         return {"text": texts, "alpha": np.float32(0.6), "extra_length": np.int32(0)}
     return {"text": texts}
 

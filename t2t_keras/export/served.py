@@ -9,9 +9,10 @@ import tensorflow as tf
 from t2t_keras.allowed_values import INT32
 from t2t_keras.decoding import DecodeSettings, Ensemble, score
 from t2t_keras.decoding.search import SearchOptions, decode
+from t2t_keras.decoding.translator import probabilities
 from t2t_keras.errors import UserError
 from t2t_keras.ids import EOS_ID, PAD_ID
-from t2t_keras.text.encoders import TokenTextEncoder, require_vocabulary
+from t2t_keras.text.encoders import ClassLabelEncoder, TokenTextEncoder, require_vocabulary
 from t2t_keras.text.graph import SPACES
 
 SIGNATURES = (
@@ -21,7 +22,10 @@ SIGNATURES = (
     "score",
     "serialized_example",
 )
-"""The signatures of every SavedModel; one of them is `serving_default`, too."""
+"""The signatures of every SavedModel of translation; one of them is `serving_default`, too."""
+
+LANGUAGE_MODEL_SIGNATURES = ("complete", "complete_with_options", "score")
+CLASSIFIER_SIGNATURES = ("classify",)
 
 SCORED_TOKENS = 2048
 """Maximum number of tokens scored together, each of which has V logits."""
@@ -35,8 +39,8 @@ _REAL = tf.TensorSpec([], tf.float32)
 _WHOLE = tf.TensorSpec([], tf.int32)
 
 
-class ServedTransformer(tf.Module):
-    """A `Transformer` with its encoders, as functions of tensors that can be saved.
+class _Served(tf.Module):
+    """A model with its encoders, as functions of tensors that can be saved.
 
     Every function takes a request of any number of rows, B, and decodes as many at once as `batch_size`
     and `batch_tokens` allow. The result of a row does not depend on the others: its output has at most
@@ -47,7 +51,7 @@ class ServedTransformer(tf.Module):
 
     Args:
         model: the `Transformer`, or an `Ensemble`.
-        encoders: "inputs" and "targets" text encoders.
+        encoders: "inputs" and "targets" text encoders, or those that there are.
         settings: how to decode; N, the number of hypotheses returned, is `beam_size` with
             `return_beams`, else 1.
 
@@ -55,6 +59,9 @@ class ServedTransformer(tf.Module):
         UserError: settings that an export does not support, or a vocabulary of more tokens than
             the model has.
     """
+
+    names: tuple[str, ...]
+    """The signatures; the first is `serving_default` unless another is asked for."""
 
     def __init__(self, model, encoders, settings: DecodeSettings | None = None):
         super().__init__(name="transformer")
@@ -65,12 +72,18 @@ class ServedTransformer(tf.Module):
         # Keras model, which would be traced with inputs of Keras's choice.
         models = model.models if isinstance(model, Ensemble) else [model]
         self._weights = [variable.value for each in models for variable in each.weights]
-        self._graphs = [encoders[side].graph for side in ("inputs", "targets")]
+        self._graphs = [e.graph for e in encoders.values() if not isinstance(e, ClassLabelEncoder)]
         self._parts = _Parts(model, encoders, settings)
 
     def signatures(self) -> dict:
         """Returns the functions by their names in a SavedModel."""
-        return {name: getattr(self, name) for name in SIGNATURES}
+        return {name: getattr(self, name) for name in self.names}
+
+
+class ServedTransformer(_Served):
+    """Translation: see `_Served`, whose arguments it takes."""
+
+    names = SIGNATURES
 
     @tf.function(input_signature=[_TEXTS], autograph=False)
     def translate(self, text):
@@ -134,6 +147,49 @@ class ServedTransformer(tf.Module):
         return {"outputs": ids, "scores": scores, "batch_prediction_key": key}
 
 
+class ServedLanguageModel(_Served):
+    """A language model; the arguments are those of `_Served`. Of a long prompt the end is read."""
+
+    names = LANGUAGE_MODEL_SIGNATURES
+
+    @tf.function(input_signature=[_TEXTS], autograph=False)
+    def complete(self, text):
+        """Prompts [B] -> what follows: `completion` [B], `completions` [B, N], `scores` [B, N], `truncated`."""
+        s = self._parts.settings
+        return self._parts.complete(text, s.alpha, s.extra_length)
+
+    @tf.function(input_signature=[_TEXTS, _REAL, _WHOLE], autograph=False)
+    def complete_with_options(self, text, alpha, extra_length):
+        """Like `complete`, with the scalars `alpha` and `extra_length` of the request."""
+        with tf.control_dependencies(self._parts.require_options(alpha, extra_length)):
+            text = tf.identity(text)
+        return self._parts.complete(text, alpha, extra_length)
+
+    @tf.function(input_signature=[_TEXTS], autograph=False)
+    def score(self, text):
+        """Texts -> `log_probability` [B], `tokens` [B], `truncated`. Both count the end of sentence."""
+        return self._parts.score(None, text)
+
+
+class ServedClassifier(_Served):
+    """A classifier of texts; the arguments are those of `_Served`."""
+
+    names = CLASSIFIER_SIGNATURES
+
+    @tf.function(input_signature=[_TEXTS], autograph=False)
+    def classify(self, text):
+        """Texts [B] -> `label` [B], and of all classes, best first, `labels` and `probabilities` [B, C]."""
+        return self._parts.classify(text)
+
+
+def served_class(model) -> type[_Served]:
+    """Returns the class of module for a model's kind."""
+    first = getattr(model, "models", [model])[0]
+    if first.decoder is None:
+        return ServedClassifier
+    return ServedLanguageModel if first.encoder is None else ServedTransformer
+
+
 class _Parts:
     """The code that the functions share; not a Module, so that nothing in it is saved by itself."""
 
@@ -172,6 +228,39 @@ class _Parts:
             "truncated": truncated,
         }
 
+    def complete(self, text, alpha, extra_length):
+        rows = self.encode_alone("targets", text)
+        truncated = rows.row_lengths() > self.limit
+        ids, scores = self.search(rows[:, -self.limit :], alpha, extra_length)
+        texts = self.texts(ids)
+        return {
+            "completion": texts[:, 0],
+            "completions": texts,
+            "scores": scores,
+            "truncated": truncated,
+        }
+
+    def classify(self, text):
+        rows, truncated = self.encode("inputs", text)
+        lengths = tf.cast(rows.row_lengths(), tf.int32)
+
+        names = self.encoders["targets"].class_labels
+
+        def run(numbers):
+            ids = tf.gather(rows, numbers).to_tensor()
+            return [probabilities(self.model, ids, len(names))]
+
+        empty = [tf.zeros([0, len(names)])]
+        (found,) = in_batches(run, lengths, empty, most_rows=self.rows, most_tokens=self.tokens)
+        values, classes = tf.math.top_k(found, len(names))
+        labels = tf.gather(tf.constant(names), classes)
+        return {
+            "label": labels[:, 0],
+            "labels": labels,
+            "probabilities": values,
+            "truncated": truncated,
+        }
+
     def translate_rows(self, rows):
         """Rows of ids [B, None] -> ids [B, N, L], scores [B, N], truncated [B].
 
@@ -193,10 +282,14 @@ class _Parts:
 
     def encode(self, side, text):
         """Texts [B] -> ids [B, None] with their end of sentence, and which were cut [B]."""
-        text = tf.strings.unicode_transcode(text, "UTF-8", "UTF-8", errors="ignore")
-        ids = self.encoders[side].encode_tensor(tf.strings.regex_replace(text, _EDGES, ""))
+        ids = self.encode_alone(side, text)
         ends = tf.fill([tf.size(text), 1], EOS_ID)
         return cut(tf.concat([ids, ends], 1), self.limit)
+
+    def encode_alone(self, side, text):
+        """Texts [B] -> ids [B, None] without an end of sentence."""
+        text = tf.strings.unicode_transcode(text, "UTF-8", "UTF-8", errors="ignore")
+        return self.encoders[side].encode_tensor(tf.strings.regex_replace(text, _EDGES, ""))
 
     def texts(self, ids):
         """Ids [B, N, L] up to their end of sentence or the padding at the end -> texts [B, N].
@@ -228,19 +321,29 @@ class _Parts:
         return in_batches(run, lengths, empty, most_rows=self.rows, most_tokens=self.tokens)
 
     def score(self, source, target):
-        same = tf.debugging.Assert(
-            tf.equal(tf.size(source), tf.size(target)),
-            ["There must be as many targets as sources:", tf.size(source), tf.size(target)],
-        )
-        with tf.control_dependencies([same]):
-            sources, source_cut = self.encode("inputs", source)
-            targets, target_cut = self.encode("targets", target)
+        """Scores pairs of texts; of a language model, whose source is None, the targets alone."""
+        if source is None:
+            targets, truncated = self.encode("targets", target)
+            sources, longer = None, targets.row_lengths()
+        else:
+            same = tf.debugging.Assert(
+                tf.equal(tf.size(source), tf.size(target)),
+                ["There must be as many targets as sources:", tf.size(source), tf.size(target)],
+            )
+            with tf.control_dependencies([same]):
+                sources, source_cut = self.encode("inputs", source)
+                targets, target_cut = self.encode("targets", target)
+            truncated = source_cut | target_cut
+            longer = tf.maximum(sources.row_lengths(), targets.row_lengths())
 
         def run(rows):
-            pair = [tf.gather(ids, rows).to_tensor() for ids in (sources, targets)]
+            pair = [
+                None if ids is None else tf.gather(ids, rows).to_tensor()
+                for ids in (sources, targets)
+            ]
             return [score(self.model, *pair)]
 
-        lengths = tf.cast(tf.maximum(sources.row_lengths(), targets.row_lengths()), tf.int32)
+        lengths = tf.cast(longer, tf.int32)
         (log_p,) = in_batches(
             run,
             lengths,
@@ -249,7 +352,7 @@ class _Parts:
             most_tokens=min(self.tokens, SCORED_TOKENS),
         )
         tokens = tf.reduce_sum(tf.cast(targets != PAD_ID, tf.int32), 1)
-        return {"log_probability": log_p, "tokens": tokens, "truncated": source_cut | target_cut}
+        return {"log_probability": log_p, "tokens": tokens, "truncated": truncated}
 
 
 def _require_none(wrong, message: str, values=None):

@@ -98,6 +98,8 @@ class PairAligner(PairScorer):
     ):
         if hasattr(model, "models"):
             raise UserError("an ensemble has no attention of its own: name one checkpoint.")
+        if model.encoder is None or model.decoder is None:
+            raise UserError("words are aligned by a model that has an encoder and a decoder alone.")
         super().__init__(model, encoders, settings, report)
         self.heads = Heads.parse(heads)
 

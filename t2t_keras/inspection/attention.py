@@ -140,6 +140,7 @@ def attention_data(
 
     if not isinstance(model, Transformer):
         raise UserError("an ensemble has no attention of its own: name one checkpoint.")
+    require_both_sides(model)
     settings = settings or DecodeSettings()
     _require_effective(settings)
     # A reversed parsing problem outputs words.
@@ -165,6 +166,15 @@ def attention_data(
     )
 
 
+def require_both_sides(model) -> None:
+    """Raises a `UserError` unless a model has an encoder and a decoder, whose attention is shown."""
+    if model.encoder is None or model.decoder is None:
+        raise UserError(
+            "attention is shown of models with inputs and a text as target: call the model with "
+            "return_attention_weights=True for that of others."
+        )
+
+
 def attention_weights(
     model, source_ids: Sequence[int], target_ids: Sequence[int]
 ) -> dict[str, np.ndarray]:
@@ -175,6 +185,7 @@ def attention_weights(
         source_ids: S ids, end of sentence included.
         target_ids: T ids, end of sentence included.
     """
+    require_both_sides(model)
     batch = {
         "inputs": np.array([source_ids], np.int32),
         "targets": np.array([target_ids], np.int32),

@@ -14,11 +14,13 @@ from t2t_keras.shape import appended, shape_of
 class TransformerDecoderLayer(TransformerLayer):
     """Self-attention, encoder-decoder attention, feed-forward: one layer of the decoder.
 
+    Built without a memory, as in a language model, it has no encoder-decoder attention.
+
     Args: see `LayerConfig`.
 
     Call arguments:
         x: [B, T, D].
-        memory: [B, S, D], the encoder's output.
+        memory: [B, S, D], the encoder's output, if there is one.
         bias: self-attention bias broadcastable to [B, H, T, T].
         segments: [B, T] int, of packed rows (see `MultiHeadAttention`).
         attention_mask: an `AttentionMask` of the self-attention; unless it is empty it takes the
@@ -31,26 +33,29 @@ class TransformerDecoderLayer(TransformerLayer):
 
     Returns:
         [B, T, D], or a triple of it, [B, H, T, T] ([B, H, T, r] where self-attention is
-        restricted) and [B, H, T, S].
+        restricted) and [B, H, T, S] (None without a memory).
     """
 
     causal = True
 
-    def build(self, x_shape, memory_shape):
+    def build(self, x_shape, memory_shape=None):
         self.self_attention = self.attention("self_attention", relative=True)
-        self.encdec_attention = self.attention("encdec_attention")
+        if memory_shape is not None:
+            self.encdec_attention = self.attention("encdec_attention")
         self.ffn = self.feed_forward("ffn")
         for sublayer in ("self_attention", "encdec_attention", "ffn"):
-            self.add_processes(sublayer, x_shape)
+            if hasattr(self, sublayer):
+                self.add_processes(sublayer, x_shape)
         self.self_attention.build(x_shape)
-        self.encdec_attention.build(x_shape, memory_shape)
+        if memory_shape is not None:
+            self.encdec_attention.build(x_shape, memory_shape)
         self.ffn.build(x_shape)
         self.built = True
 
     def call(
         self,
         x,
-        memory,
+        memory=None,
         *,
         bias=None,
         segments=None,
@@ -72,23 +77,25 @@ class TransformerDecoderLayer(TransformerLayer):
         )
         x = self.self_attention_postprocess(y, x, training=training)
 
-        y = self.encdec_attention_preprocess(x, training=training)
-        y, memory_weights = self.encdec_attention(
-            y,
-            memory,
-            mask=memory_mask,
-            bias=memory_bias,
-            attention_mask=memory_attention_mask,
-            training=training,
-            return_attention_weights=True,
-        )
-        x = self.encdec_attention_postprocess(y, x, training=training)
+        memory_weights = None
+        if memory is not None:
+            y = self.encdec_attention_preprocess(x, training=training)
+            y, memory_weights = self.encdec_attention(
+                y,
+                memory,
+                mask=memory_mask,
+                bias=memory_bias,
+                attention_mask=memory_attention_mask,
+                training=training,
+                return_attention_weights=True,
+            )
+            x = self.encdec_attention_postprocess(y, x, training=training)
 
         y = self.ffn(self.ffn_preprocess(x, training=training), training=training)
         x = self.ffn_postprocess(y, x, training=training)
         return (x, weights, memory_weights) if return_attention_weights else x
 
-    def compute_output_shape(self, x_shape, memory_shape):
+    def compute_output_shape(self, x_shape, memory_shape=None):
         return x_shape
 
     def step(
@@ -109,7 +116,7 @@ class TransformerDecoderLayer(TransformerLayer):
         Args:
             x: [B, K, D], the position's input for each hypothesis.
             self_cache: {"k", "v"} of [B, H, S, C]: the earlier positions, t times K of them.
-            memory_cache: {"k", "v"} of [B, H, S, C].
+            memory_cache: {"k", "v"} of [B, H, S, C]; None without a memory.
             attention_mask: an `AttentionMask` of [K, S + K].
             memory_bias: [B, 1, 1, S].
             joint_kernel: of the self-attention, see `MultiHeadAttention.projections`.
@@ -127,9 +134,10 @@ class TransformerDecoderLayer(TransformerLayer):
         y = self.self_attention(y, queries=queries, cache=self_cache, attention_mask=attention_mask)
         x = self.self_attention_postprocess(y, x)
 
-        y = self.encdec_attention_preprocess(x)
-        y = self.encdec_attention(y, cache=memory_cache, bias=memory_bias)
-        x = self.encdec_attention_postprocess(y, x)
+        if memory_cache is not None:
+            y = self.encdec_attention_preprocess(x)
+            y = self.encdec_attention(y, cache=memory_cache, bias=memory_bias)
+            x = self.encdec_attention_postprocess(y, x)
 
         rows = ops.reshape(x, (-1, x.shape[-1]))  # [B*K, D]
         rows = self.ffn_postprocess(self.ffn(self.ffn_preprocess(rows)), rows)
@@ -146,7 +154,7 @@ class TransformerDecoder(Stack):
 
     Call arguments:
         x: [B, T, D].
-        memory: [B, S, D], the encoder's output.
+        memory: [B, S, D], the encoder's output; None for a decoder built without it.
         bias: further self-attention bias broadcastable to [B, H, T, T].
         memory_mask: boolean [B, S], True where the source has a token.
         segments: [B, T] int, of rows that hold several packed sequences: the number of the
@@ -158,7 +166,7 @@ class TransformerDecoder(Stack):
 
     Returns:
         [B, T, D], or a triple of it, N tensors [B, H, T, T] ([B, H, T, r] where self-attention
-        is restricted) and N tensors [B, H, T, S].
+        is restricted) and N tensors [B, H, T, S] (none without a memory).
     """
 
     layer_class = TransformerDecoderLayer
@@ -167,13 +175,13 @@ class TransformerDecoder(Stack):
     def __init__(self, config: StackConfig):
         self._configure(config)
 
-    def build(self, x_shape, memory_shape):
+    def build(self, x_shape, memory_shape=None):
         self.build_layers(x_shape, memory_shape)
 
     def call(
         self,
         x,
-        memory,
+        memory=None,
         *,
         bias=None,
         memory_mask=None,
@@ -183,22 +191,22 @@ class TransformerDecoder(Stack):
         training=False,
         return_attention_weights=False,
     ):
-        if (segments is None) != (memory_segments is None):
+        if memory is not None and (segments is None) != (memory_segments is None):
             raise ValueError("segments and memory_segments must be given together, got one.")
         own_mask = AttentionMask(
             segments=segments, causal=causal, proximity=self.config.proximity_bias, bias=bias
         )
-        memory_mask = AttentionMask(
-            keys=memory_mask, segments=segments, key_segments=memory_segments
-        )
         own_mask = self.prepared("self_attention", own_mask, x)
-        memory_mask = self.prepared("encdec_attention", memory_mask, x, memory)
+        if memory is not None:
+            memory_mask = AttentionMask(
+                keys=memory_mask, segments=segments, key_segments=memory_segments
+            )
+            memory_mask = self.prepared("encdec_attention", memory_mask, x, memory)
         self_weights, memory_weights = [], []
         for layer in self.layers:
             x = self.run_layer(
                 layer,
-                x,
-                memory,
+                *([x] if memory is None else [x, memory]),
                 attention_mask=own_mask,
                 memory_attention_mask=memory_mask,
                 training=training,
@@ -207,11 +215,11 @@ class TransformerDecoder(Stack):
             if return_attention_weights:
                 x, own, other = x
                 self_weights.append(own)
-                memory_weights.append(other)
+                memory_weights += [] if memory is None else [other]
         x = self.last_preprocess(x, training=training)
         return (x, self_weights, memory_weights) if return_attention_weights else x
 
-    def compute_output_shape(self, x_shape, memory_shape):
+    def compute_output_shape(self, x_shape, memory_shape=None):
         return x_shape
 
     def memory_caches(self, memory) -> list[dict]:
@@ -230,8 +238,8 @@ class TransformerDecoder(Stack):
         self,
         x,
         self_caches,
-        memory_caches,
-        memory_bias,
+        memory_caches=None,
+        memory_bias=None,
         bias=None,
         distance=None,
         joint_kernels=None,
@@ -242,7 +250,7 @@ class TransformerDecoder(Stack):
         Args:
             x: [B, K, D].
             self_caches: of `empty_caches` or of the step before, one for each layer.
-            memory_caches: of the method `memory_caches`.
+            memory_caches: of the method `memory_caches`; None without a memory.
             memory_bias: [B, 1, 1, S].
             bias: self-attention bias, broadcastable to [B, H, K, S + K].
             distance: [K, S + K] int, how far each key stands after each query; if absent, the last
@@ -263,7 +271,7 @@ class TransformerDecoder(Stack):
         for layer, self_cache, memory_cache, joint_kernel in zip(
             self.layers,
             self_caches,
-            memory_caches,
+            memory_caches or [None] * len(self.layers),
             joint_kernels or [None] * len(self.layers),
             strict=True,
         ):

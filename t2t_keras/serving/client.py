@@ -20,6 +20,13 @@ EXAMPLE_INPUT = "input"
 """The input of T2T's exports: serialized `tf.train.Example`s."""
 
 
+_OUTPUTS = (
+    *(("translations", "scores"), ("completions", "scores")),
+    *(("labels", "probabilities"), ("outputs", "scores")),
+)
+"""The outputs of a signature that takes texts: those for each text, and a number for each of them."""
+
+
 class Answer(NamedTuple):
     """The translation of one text."""
 
@@ -54,14 +61,15 @@ class TextClient:
         self.signature = model.signature(signature)
         self.encoders = encoders
         self.takes_examples = self.signature.inputs == {EXAMPLE_INPUT: True}
-        self._outputs = ("outputs" if self.takes_examples else "translations", "scores")
+        found = [names for names in _OUTPUTS if {*names} <= {*self.signature.outputs}]
         takes_text = list(self.signature.inputs.values()) == [True]
-        if not takes_text or not set(self._outputs) <= set(self.signature.outputs):
+        if not takes_text or not found or ("outputs" in found[0]) != self.takes_examples:
             raise UserError(
                 f"signature {signature!r} takes {_listed(self.signature.inputs)} and returns "
                 f"{_listed(self.signature.outputs)}: name one that takes text alone, such as "
                 "--signature_name=translate, or T2T's Examples."
             )
+        self._outputs = found[0]
         if self.takes_examples and encoders is None:
             raise UserError(
                 f"signature {signature!r} takes T2T's Examples, which need a vocabulary: give "
@@ -84,24 +92,24 @@ class TextClient:
 
     def _answers(self, outputs: Mapping[str, Any], count: int) -> list[Answer]:
         plain = {name: _plain(values) for name, values in outputs.items()}
-        name = self._outputs[0]
-        is_one = self.takes_examples and not _is_nested(plain.get("scores"))
+        name, values = self._outputs
+        is_one = self.takes_examples and not _is_nested(plain.get(values))
         hypothesis = [range(INT32 + 1)] if self.takes_examples else str
         kinds: tuple = (hypothesis, float) if is_one else ([hypothesis], [float])
-        kind = {name: [kinds[0]], "scores": [kinds[1]], "truncated?": [bool]}
+        kind = {name: [kinds[0]], values: [kinds[1]], "truncated?": [bool]}
         require_kind(plain, kind, "the answer")
-        found, scores = plain[name], plain["scores"]
+        found, scores = plain[name], plain[values]
         if is_one:
             found, scores = [[ids] for ids in found], [[score] for score in scores]
         truncated = plain.get("truncated", [False] * count)
         if not count == len(found) == len(truncated) or [*map(len, found)] != [*map(len, scores)]:
             raise UserError(
-                f"the answer has {len(found)} {name}, {len(scores)} scores and {len(truncated)} "
+                f"the answer has {len(found)} {name}, {len(scores)} {values} and {len(truncated)} "
                 f"truncated of {count} texts, or not a score for each hypothesis."
             )
         return [
-            Answer([self._text(one) for one in hypotheses], [*map(float, values)], cut)
-            for hypotheses, values, cut in zip(found, scores, truncated, strict=True)
+            Answer([self._text(one) for one in hypotheses], [*map(float, row)], cut)
+            for hypotheses, row, cut in zip(found, scores, truncated, strict=True)
         ]
 
     def _examples(self, texts: Sequence[str | bytes]) -> list[bytes]:

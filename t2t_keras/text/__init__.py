@@ -1,11 +1,17 @@
 """Text encoders with tensor2tensor's vocabularies and ids; text files by line."""
 
-from t2t_keras.text.encoders import ByteTextEncoder, SubwordTextEncoder, TokenTextEncoder
+from t2t_keras.text.encoders import (
+    ByteTextEncoder,
+    ClassLabelEncoder,
+    SubwordTextEncoder,
+    TokenTextEncoder,
+)
 from t2t_keras.text.lines import iterate_lines, read_lines
 from t2t_keras.text.sentencepiece import SentencePieceEncoder
 
 __all__ = [
     "ByteTextEncoder",
+    "ClassLabelEncoder",
     "SentencePieceEncoder",
     "SubwordTextEncoder",
     "TokenTextEncoder",

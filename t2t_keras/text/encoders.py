@@ -8,7 +8,7 @@ import os
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from t2t_keras.errors import UserError
+from t2t_keras.errors import UserError, nearest
 from t2t_keras.ids import RESERVED_TOKENS
 from t2t_keras.text import lines, subword_builder, tokenizer
 from t2t_keras.text.tokenizer import ESCAPE_CHARACTERS, escape, unescape
@@ -362,6 +362,41 @@ class SubwordTextEncoder(TensorEncoder):
         return tuple(ids)
 
 
+class ClassLabelEncoder:
+    """Numbers of classes by their names (T2T: `ClassLabelEncoder`).
+
+    Args:
+        class_labels: the name of each class, in the order of their numbers.
+    """
+
+    def __init__(self, class_labels: Sequence[str]):
+        self.class_labels = list(class_labels)
+        if len(set(self.class_labels)) < max(2, len(self.class_labels)):
+            raise UserError(f"classes need two or more different names, got {self.class_labels}.")
+
+    @property
+    def vocab_size(self) -> int:
+        """The number of classes."""
+        return len(self.class_labels)
+
+    def encode(self, text: str) -> list[int]:
+        """Returns the number of the class of a name.
+
+        Raises:
+            UserError: there is no class of that name.
+        """
+        if text not in self.class_labels:
+            raise UserError(
+                f"unknown class {text!r}; allowed: {', '.join(self.class_labels)}."
+                f"{nearest(text, self.class_labels)}"
+            )
+        return [self.class_labels.index(text)]
+
+    def decode(self, ids: Iterable[int]) -> str:
+        """Returns the names of classes, joined by single spaces."""
+        return " ".join(self.class_labels[i] for i in ids)
+
+
 _TABLES = {"inputs": "source_vocab_size", "targets": "target_vocab_size"}
 
 
@@ -375,8 +410,8 @@ def require_vocabulary(model, encoders: Mapping[str, Any]) -> None:
     Raises:
         UserError: naming the side and both sizes.
     """
-    for side, table in _TABLES.items():
-        tokens, rows = encoders[side].vocab_size, getattr(model, table)
+    for side, encoder in encoders.items():
+        tokens, rows = encoder.vocab_size, getattr(model, _TABLES[side])
         if tokens > rows:
             raise _other_vocabulary(side, tokens, rows)
 
@@ -402,6 +437,8 @@ def require_vocabulary_of_run(
         UserError: naming the side and both sizes.
     """
     for side, table in _TABLES.items():
+        if side not in sizes:
+            continue
         spare = getattr(model, table) - sizes[side]
         if spare < 0 or (spare and table in run):
             raise _other_vocabulary(side, sizes[side], getattr(model, table), data_dir)

@@ -96,7 +96,7 @@ class Engine:
         self,
         hp: HParams,
         *,
-        source_vocab_size: int,
+        source_vocab_size: int | None,
         target_vocab_size: int,
         target_space_id: int = 0,
         model_class: type[Transformer] = Transformer,
@@ -120,10 +120,10 @@ class Engine:
         self.xla = has_gpu if settings.xla is None else settings.xla
         keras.utils.set_random_seed(settings.random_seed)
         with self.strategy.scope():
-            self.model = model_class(
+            self.model = model_class.of_sizes(
                 hp,
-                source_vocab_size=source_vocab_size,
-                target_vocab_size=target_vocab_size,
+                source_vocab_size,
+                target_vocab_size,
                 target_space_id=target_space_id,
                 remat=settings.remat,
                 dtype="float32" if precision == "float32" else f"mixed_{precision}",
@@ -249,12 +249,16 @@ class Engine:
         Raises:
             UserError: a batch does not fit into memory.
         """
-        names = ("inputs", "targets", *(PACKING if packed else ()))
+        sides = ("targets",) if self.model.encoder is None else ("inputs", "targets")
+        packing = [name for name in PACKING if name.partition("_")[0] in sides] if packed else []
         for rows, length in shapes:
             shape = [rows // self.hosts, length]
             ids = tf.ones(shape, tf.int32)
+            batch = dict.fromkeys([*sides, *packing], ids)
+            if self.model.decoder is None:
+                batch["targets"] = ids[:, :1]  # classes
             try:
-                self._run_ahead(dict.fromkeys(names, ids))
+                self._run_ahead(batch)
             except tf.errors.ResourceExhaustedError as error:
                 self._last_shape.assign([shape, shape])
                 raise self._out_of_memory() from error
@@ -269,7 +273,8 @@ class Engine:
         totals, norm = tf.zeros([4], tf.float64), tf.constant(-1.0)
         for _ in tf.range(batches):
             batch = next(iterator)
-            self._last_shape.assign([tf.shape(batch["inputs"]), tf.shape(batch["targets"])])
+            source, targets = batch.get("inputs", batch["targets"]), batch["targets"]
+            self._last_shape.assign([tf.shape(source), tf.shape(targets)])
             *sums, new_norm = self._one(batch)
             totals += tf.cast(tf.stack(sums), tf.float64)
             norm = tf.where(new_norm < 0, norm, new_norm)

@@ -1,21 +1,22 @@
-"""Evaluation on held-out data: loss, accuracy, and BLEU or F1 of what the model writes."""
+"""Evaluation on held-out data: loss, accuracy, and BLEU, F1 or perplexities."""
 
 from __future__ import annotations
 
 import dataclasses
 import json
+import math
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import tensorflow as tf
 
 from t2t_keras.data import Problem
 from t2t_keras.decoding import Translator
 from t2t_keras.errors import UserError, nearest
 from t2t_keras.files import read_json_lines, write_text
-from t2t_keras.ids import until_eos, without_padding
-from t2t_keras.losses import padded_cross_entropy, token_accuracy
+from t2t_keras.ids import EOS_ID, PAD_ID, until_eos, without_padding
 from t2t_keras.open_graph import open_graph_of_model
 from t2t_keras.transformer import is_packed
 
@@ -26,8 +27,8 @@ class Evaluation:
     Args:
         model: a `Transformer`.
         dataset: of {"inputs", "targets"} batches, or of packed ones, each example once.
-        encoders: "inputs" and "targets" text encoders.
-        decode_settings: for BLEU or F1.
+        encoders: "inputs" and "targets" text encoders, or those that there are.
+        decode_settings: for BLEU or F1 of texts.
         steps: at most so many batches (T2T's `--eval_steps`); 0 takes all.
         problem: its `quality` scores the texts; None: BLEU does.
     """
@@ -44,21 +45,24 @@ class Evaluation:
         self.model = model
         self.problem = problem or Problem()
         self.batches = dataset.take(steps) if steps else dataset
-        self.translator = Translator(model, encoders, decode_settings)
+        self.translator: Any = (
+            None if self.problem.num_classes else Translator(model, encoders, decode_settings)
+        )
 
     def __call__(self, done: Callable[[], None] | None = None) -> dict[str, float]:
         """Returns "loss" (nats a token, not smoothed), "accuracy" (0 to 1), "bleu" or "f1".
 
         BLEU (0 to 100) is sacreBLEU (13a, cased) of the decoded text against the decoded targets;
         a problem of parsing has F1 (0 to 100) instead. Packed batches give neither: T2T does not
-        decode them either.
+        decode them either. Classes have F1, the mean of that of each. A language model has
+        "perplexity" of tokens, "word_perplexity" and "character_perplexity": e to the loss of all the
+        text by its words or characters, of which the end of each line is one.
 
         Args:
             done: called after every batch, and again after every batch that was decoded.
         """
         loss = right = tokens = 0.0
-        inputs: list[Any] = []
-        references: list[str] = []
+        more = self._figures_besides()
         for batch in self.batches:
             try:
                 sums = _sums(self.model, batch)
@@ -68,39 +72,121 @@ class Evaluation:
                     f"{rows} x {length} target ids of the evaluation data do not fit into memory: "
                     "lower batch_size, or set eval_drop_long_sequences=true."
                 ) from error
-            batch_loss, batch_right, batch_tokens = (float(x) for x in sums)
+            batch_loss, batch_right, batch_tokens = (float(x) for x in sums[:3])
             loss += batch_loss
             right += batch_right
             tokens += batch_tokens
-            if not is_packed(batch):
-                inputs += map(without_padding, batch["inputs"].numpy())
-                references += [self.translator.text(ids) for ids in batch["targets"].numpy()]
+            more.add(batch, sums[3])
             if done:
                 done()
         if not tokens:
             raise UserError("the evaluation data holds no tokens: generate it again.")
         figures = {"loss": loss / tokens, "accuracy": right / tokens}
-        if inputs:
-            figures[self.problem.quality_metric] = self._quality(inputs, references, done)
-        return figures
+        return figures | more.figures(loss, done)
 
-    def _quality(self, inputs, references, done) -> float:
-        """Decodes source ids, all together: in fuller batches than those of training."""
-        translations = self.translator.translate_ids(inputs, done and (lambda batch: done()))
-        source = self.translator.encoders["inputs"]
-        return self.problem.quality(
-            [source.decode(until_eos(ids)) for ids in inputs],
-            references,
-            [translation.texts[0] for translation in translations],
-        )
+    def _figures_besides(self) -> _Quality | _Perplexities | _ClassF1:
+        if self.translator is None:
+            return _ClassF1()
+        kind = _Quality if self.problem.has_inputs else _Perplexities
+        return kind(self.translator, self.problem)
 
 
 @open_graph_of_model
 def _sums(model, batch):
+    """Returns the sums of loss, right ones and tokens, and the likeliest classes [B] of a classifier."""
     logits = model(batch)
-    loss, tokens = padded_cross_entropy(logits, batch["targets"])
-    right, _ = token_accuracy(logits, batch["targets"])
-    return loss, right, tokens
+    loss, tokens = model.loss_sums(logits, batch["targets"])
+    right, _ = model.right_sums(logits, batch["targets"])
+    return loss, right, tokens, tf.argmax(logits, -1) if model.decoder is None else ()
+
+
+# What an evaluation gives besides, by the kind of problem
+
+
+class _Quality:
+    """BLEU, or what the problem has of its kind, of translations."""
+
+    def __init__(self, translator: Translator, problem: Problem):
+        self.translator, self.problem = translator, problem
+        self.inputs: list[Any] = []
+        self.references: list[str] = []
+
+    def add(self, batch, classes) -> None:
+        """Takes a batch, for `figures` to decode: all together, in fuller batches than these."""
+        if not is_packed(batch):
+            self.inputs += map(without_padding, batch["inputs"].numpy())
+            self.references += [self.translator.text(ids) for ids in batch["targets"].numpy()]
+
+    def figures(self, loss: float, done: Callable[[], None] | None) -> dict[str, float]:
+        """Returns the quality of the translations of all that was added; nothing of packed batches."""
+        if not self.inputs:
+            return {}
+        translations = self.translator.translate_ids(self.inputs, done and (lambda batch: done()))
+        source = self.translator.encoders["inputs"]
+        quality = self.problem.quality(
+            [source.decode(until_eos(ids)) for ids in self.inputs],
+            self.references,
+            [translation.texts[0] for translation in translations],
+        )
+        return {self.problem.quality_metric: quality}
+
+
+class _Perplexities:
+    """Perplexity of a language model by token, word and character."""
+
+    def __init__(self, translator: Translator, problem: Problem):
+        self.translator = translator
+        self.tokens = self.words = self.characters = 0
+
+    def add(self, batch, classes) -> None:
+        """Counts the words and characters of a batch; each end of a line is one of both."""
+        ids = batch["targets"].numpy()
+        for row in ids:
+            row = row[row != PAD_ID]
+            self.tokens += len(row)
+            for line in np.split(row, np.flatnonzero(row == EOS_ID) + 1):
+                text, ends = self.translator.text(line), EOS_ID in line
+                self.words += len(text.split()) + ends
+                self.characters += len(text) + ends
+
+    def figures(self, loss: float, done: Callable[[], None] | None) -> dict[str, float]:
+        """Returns e to the loss of all the text by each of its units."""
+        units = {
+            "perplexity": self.tokens,
+            "word_perplexity": self.words,
+            "character_perplexity": self.characters,
+        }
+        return {name: perplexity(loss / max(1, number)) for name, number in units.items()}
+
+
+class _ClassF1:
+    """F1 of the classes, each counting alike."""
+
+    def __init__(self):
+        self.pairs: list[np.ndarray] = []
+
+    def add(self, batch, classes) -> None:
+        """Takes the labels of a batch and the likeliest classes."""
+        self.pairs.append(np.stack([batch["targets"].numpy()[:, 0], classes.numpy()]))
+
+    def figures(self, loss: float, done: Callable[[], None] | None) -> dict[str, float]:
+        """Returns the mean F1, 0 to 100, of the classes that there are or that were predicted."""
+        labels, predicted = np.concatenate(self.pairs, axis=1)
+        scores = [
+            2
+            * np.sum((labels == each) & (predicted == each))
+            / (np.sum(labels == each) + np.sum(predicted == each))
+            for each in np.union1d(labels, predicted)
+        ]
+        return {"f1": 100 * float(np.mean(scores))}
+
+
+def perplexity(loss: float) -> float:
+    """Returns e to the loss, infinity if that is more than a float holds."""
+    try:
+        return math.exp(loss)
+    except OverflowError:
+        return math.inf
 
 
 # Evaluations on disk
@@ -207,10 +293,14 @@ QUALITIES = {"bleu": "BLEU", "f1": "F1"}
 
 
 def in_words(figures: Mapping[str, float]) -> str:
-    """Returns the metric that needed decoding, such as "  BLEU 27.30"; "" without any."""
-    return "".join(
+    """Returns what there is besides loss and accuracy, such as "  BLEU 27.30"; "" without any."""
+    words = "".join(
         f"  {title} {figures[name]:.2f}" for name, title in QUALITIES.items() if name in figures
     )
+    if "perplexity" in figures:
+        words += "  perplexity {perplexity:.4f} (word {word_perplexity:.3f}, ".format(**figures)
+        words += f"character {figures['character_perplexity']:.4f})"
+    return words
 
 
 def require_metrics(problem, best_metric: str, early_stopping: EarlyStopping) -> None:
@@ -225,9 +315,8 @@ def require_metrics(problem, best_metric: str, early_stopping: EarlyStopping) ->
                 f"{problem.name} is packed, so there is no {name}: name loss or accuracy."
             )
         if name != problem.quality_metric:
-            raise UserError(
-                f"{problem.name} has no {name}: name loss, accuracy or {problem.quality_metric}."
-            )
+            *most, last = dict.fromkeys(["loss", "accuracy", problem.quality_metric])
+            raise UserError(f"{problem.name} has no {name}: name {', '.join(most)} or {last}.")
 
 
 def require_metric(name: str) -> None:

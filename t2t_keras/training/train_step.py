@@ -17,7 +17,6 @@ import tensorflow as tf
 from t2t_keras.checkpoints.names import trainable_names
 from t2t_keras.ids import PAD_ID
 from t2t_keras.layers import keep_mask_scope
-from t2t_keras.losses import padded_cross_entropy
 from t2t_keras.open_graph import open_graph
 from t2t_keras.optimizers import Adam, AdamW, MultistepAdam, with_weight_decay
 
@@ -171,14 +170,15 @@ class TrainStep:
     def _sums(self, batch, seeds, scale):
         with tf.GradientTape() as tape, keep_mask_scope(philox_keep_mask(seeds)):
             logits = self.model(batch, training=True)  # [B, T, V]
-            loss, tokens = padded_cross_entropy(
+            loss, tokens = self.model.loss_sums(
                 logits, batch["targets"], self.model.hp.label_smoothing
             )
             loss = loss * self.loss_multiplier
             scaled = loss if self.loss_scale is None else loss * scale
         gradients = tape.gradient(scaled, [variable.value for variable in self.variables])
-        source_tokens = tf.math.count_nonzero(batch["inputs"] != PAD_ID, dtype=tf.int32)
-        positions = tf.size(batch["inputs"]) + tf.size(batch["targets"])
+        source = batch.get("inputs", tf.zeros([0, 0], tf.int32))
+        source_tokens = tf.math.count_nonzero(source != PAD_ID, dtype=tf.int32)
+        positions = tf.size(source) + tf.size(batch["targets"])
         counts = [tf.cast(count, tf.float32) for count in (source_tokens, positions)]
         # That of an embedding table is IndexedSlices, and all that follows needs it dense.
         gradients = [tf.convert_to_tensor(gradient) for gradient in gradients]

@@ -131,6 +131,7 @@ class Trainer:
         self.data_dir, self.output_dir = os.path.abspath(data_dir), output_dir
         require_metrics(problem, settings.best_metric, settings.early_stopping)
         model_class = registry.model(settings.model)
+        registry.require_fit(problem, model_class)
         begun = os.path.isdir(output_dir) and checkpoints_in(output_dir, PREFIX)
         if settings.warm_start_from and not begun:
             resolve(settings.warm_start_from)
@@ -147,7 +148,7 @@ class Trainer:
         )
         self.engine = engine = Engine(
             hp,
-            source_vocab_size=sizes["inputs"],
+            source_vocab_size=sizes.get("inputs"),
             target_vocab_size=sizes["targets"],
             target_space_id=problem.target_space_id,
             model_class=model_class,
@@ -328,7 +329,7 @@ class Trainer:
 
     def _write_attention(self, page: Callable[..., str], step: int) -> None:
         """Writes the page of the attention in the first sentence of dev."""
-        encoders = self.evaluation.translator.encoders
+        encoders = self.evaluation.translator.encoders  # of pairs of texts, the command sees to it
         batch = next(iter(self.evaluation.batches))
         html = page(self.model, encoders, batch, f"{self.problem.name}, step {step}")
         os.makedirs(f"{self.output_dir}/eval", exist_ok=True)

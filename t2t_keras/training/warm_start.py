@@ -15,7 +15,7 @@ from t2t_keras.errors import UserError
 from t2t_keras.serving.ctranslate2 import tokens
 from t2t_keras.trained_model import recorded_encoders
 
-_SIDES = {"input_emb": "inputs"}  # by T2T's scope of a table; the others are of the targets
+_OF_TARGETS = ("target_emb", "softmax")  # T2T's scopes of tables
 _TOLD = {"inputs": "source ", "targets": "target "}
 
 
@@ -53,22 +53,23 @@ def warm_start(
         if not is_table(name):
             continue
         scope = name.rpartition("/")[2]
-        side = _SIDES.get(scope, "targets")
+        side = "inputs" if "inputs" in names and scope not in _OF_TARGETS else "targets"
         of_old = [table for table in tables if table.endswith((f"/{scope}", "/shared"))]
         if not of_old or tables[of_old[0]].shape[1:] != variable.shape[1:]:
             load_t2t(model, path)  # says all that does not fit
         table, rows = tables[of_old[0]], np.array(variable)
-        if len(old[side]) > len(table):
+        theirs = old.get(side, old["targets"])
+        if len(theirs) > len(table):
             raise UserError(
                 f"{prefix} has embeddings of {len(table)} tokens, and the vocabulary that is recorded for "
-                f"it has {len(old[side])}: name the directory of its own, --warm_start_vocab=DIRECTORY."
+                f"it has {len(theirs)}: name the directory of its own, --warm_start_vocab=DIRECTORY."
             )
-        places = {token: i for i, token in enumerate(old[side])}
+        places = {token: i for i, token in enumerate(theirs)}
         found = [(i, places[token]) for i, token in enumerate(names[side]) if token in places]
         for new, known in found:
             rows[new] = table[known]
         arrays[name] = rows
-        label = "" if names["inputs"] == names["targets"] else _TOLD[side]
+        label = "" if all(each == names[side] for each in names.values()) else _TOLD[side]
         told[label] = f"{len(found):,} of {len(names[side]):,} {label}tokens"
     assign(model, arrays, path)
     return (

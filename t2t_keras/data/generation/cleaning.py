@@ -45,6 +45,10 @@ class CleaningRules:
 
     def reason(self, sample: Sample) -> str | None:
         """Returns the reason to drop a pair, regardless of duplicates; None: it is kept."""
+        if "inputs" not in sample or not isinstance(sample.get("targets"), str):
+            raise UserError(
+                "cleaning compares the two texts of a pair: leave out --clean_... here."
+            )
         inputs, targets = sample["inputs"], sample["targets"]
         shorter, longer = sorted((len(inputs), len(targets)))
         if 0 < self.max_characters < longer:

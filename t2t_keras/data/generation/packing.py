@@ -1,4 +1,4 @@
-"""Packing: several pairs in one row, so that batches have little padding (T2T's packed examples)."""
+"""Packing: several examples in one row, so that batches have little padding (T2T's packed examples)."""
 
 from __future__ import annotations
 
@@ -6,12 +6,14 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from t2t_keras.errors import UserError
 
+Example = Mapping[str, Sequence[int]]
+
 OPEN_ROWS = 10
 """The number of rows that wait for more pairs; if none has room, the oldest is completed."""
 
 
 def pack(
-    examples: Iterable[Mapping[str, Sequence[int]]], packed_length: int, spacing: int = 0
+    examples: Iterable[Example], packed_length: int, spacing: int = 0
 ) -> Iterator[dict[str, list[int]]]:
     """Joins pairs into rows of at most `packed_length` ids a side: T2T's `pack_examples`.
 
@@ -20,8 +22,11 @@ def pack(
     first. A pair longer than `packed_length` is a row by itself, longer than the others (training drops
     it). Memory does not grow with the number of examples.
 
+    Examples of targets alone, those of a language model, are cut: each full `packed_length` ids are a
+    row by themselves, and the rest is packed.
+
     Args:
-        examples: {"inputs": ids, "targets": ids}, no side empty.
+        examples: {"inputs": ids, "targets": ids}, or targets alone; no side empty.
         packed_length: ids of a row's longer side, spacing included.
         spacing: the number of 0s between two pairs of a row.
 
@@ -41,42 +46,49 @@ def pack(
     available = packed_length - spacing
     rows: list[_Row] = []
     for example in examples:
-        inputs, targets = example["inputs"], example["targets"]
+        whole, example = _without_full_rows(example, packed_length)
+        yield from (_Row(full).features(spacing) for full in whole)
+        if not example["targets"]:
+            continue
         for row in rows:
-            if (
-                row.inputs_length + len(inputs) <= available
-                and row.targets_length + len(targets) <= available
-            ):
+            if all(row.length(side, spacing) + len(example[side]) <= available for side in example):
+                row.examples.append(example)
                 break
         else:
             if len(rows) == OPEN_ROWS:
                 yield rows.pop(0).features(spacing)
-            row = _Row()
-            rows.append(row)
-        row.add(inputs, targets, spacing)
+            rows.append(_Row(example))
     for row in rows:
         yield row.features(spacing)
 
 
+def _without_full_rows(example: Example, packed_length: int) -> tuple[list[Example], Example]:
+    """Returns the full rows that an example of targets alone makes, and the rest of it."""
+    if len(example) > 1 or len(example["targets"]) <= packed_length:
+        return [], example
+    ids = example["targets"]
+    ends = range(packed_length, len(ids) + 1, packed_length)
+    return [{"targets": ids[end - packed_length : end]} for end in ends], {
+        "targets": ids[ends[-1] :]
+    }
+
+
 class _Row:
-    """The pairs of one row so far, and the lengths of its sides including spacing."""
+    """The examples of one row so far."""
 
-    def __init__(self):
-        self.inputs: list[Sequence[int]] = []
-        self.targets: list[Sequence[int]] = []
-        self.inputs_length = self.targets_length = 0
+    def __init__(self, example: Example):
+        self.examples = [example]
 
-    def add(self, inputs: Sequence[int], targets: Sequence[int], spacing: int) -> None:
-        gap = spacing if self.inputs else 0
-        self.inputs.append(inputs)
-        self.targets.append(targets)
-        self.inputs_length += gap + len(inputs)
-        self.targets_length += gap + len(targets)
+    def length(self, side: str, spacing: int) -> int:
+        """Returns the ids of a side, spacing between examples included."""
+        ids = sum(len(example[side]) for example in self.examples)
+        return ids + spacing * (len(self.examples) - 1)
 
     def features(self, spacing: int) -> dict[str, list[int]]:
         features: dict[str, list[int]] = {}
         gap = [0] * spacing
-        for side, sequences in (("inputs", self.inputs), ("targets", self.targets)):
+        for side in self.examples[0]:
+            sequences = [example[side] for example in self.examples]
             row: list[int] = []
             segmentation: list[int] = []
             position: list[int] = []

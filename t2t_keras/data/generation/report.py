@@ -69,7 +69,7 @@ def length_histogram(lengths: Mapping[str, np.ndarray]) -> list[str]:
     Args:
         lengths: of "inputs" and "targets", [N] each.
     """
-    longer = np.maximum(lengths["inputs"], lengths["targets"]).astype(np.int64)
+    longer = np.maximum.reduce([*lengths.values()]).astype(np.int64)
     if not len(longer):
         return []
     width = max(1, -(-int(np.quantile(longer, 0.99)) // (_MOST_BARS - 1)))
@@ -93,13 +93,15 @@ def padding_table(lengths: Mapping[str, np.ndarray], buckets: Buckets) -> list[s
         lengths: of "inputs" and "targets", [N] each.
         buckets: of the batches.
     """
-    inputs, targets = (lengths[side].astype(np.int64) for side in ("inputs", "targets"))
-    bucket = buckets.of(np.maximum(inputs, targets))
+    sides = {side: column.astype(np.int64) for side, column in lengths.items()}
+    bucket = buckets.of(np.maximum.reduce([*sides.values()]))
     kept = bucket >= 0
     number = len(buckets.edges)
     pairs = np.bincount(bucket[kept], minlength=number)
-    real = np.bincount(bucket[kept], (inputs + targets)[kept], minlength=number)
-    positions = 2 * pairs * np.array(buckets.edges, np.int64)
+    real = np.bincount(bucket[kept], np.sum([*sides.values()], axis=0)[kept], minlength=number)
+    edges = np.array(buckets.edges, np.int64)
+    widths = [edges if column.max(initial=0) > 1 else edges**0 for column in sides.values()]
+    positions = pairs * sum(widths)  # a class is a side of one id
     lines = ["rows x ids, pairs, padding:"]
     lines += [
         f"{buckets.sizes[k]:5d} x {buckets.edges[k]:<5d} {pairs[k]:11,d} "
@@ -110,7 +112,7 @@ def padding_table(lengths: Mapping[str, np.ndarray], buckets: Buckets) -> list[s
     if batches:
         lines.append(
             f"all: {1 - real.sum() / positions.sum():.1%} padding; a batch has "
-            f"{real.sum() / batches:,.0f} ids, {targets[kept].sum() / batches:,.0f} of them targets"
+            f"{real.sum() / batches:,.0f} ids, {sides['targets'][kept].sum() / batches:,.0f} of them targets"
         )
     if not kept.all():
         lines.append(f"too long or too short for training: {int(np.sum(~kept)):,} pairs")

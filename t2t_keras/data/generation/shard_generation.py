@@ -209,10 +209,10 @@ class Generation:
         """Stores the index; None: existing shards have to be read for it."""
         for split, paths in self.shards.items():
             if tables is None:
-                read_index(self.data_dir, name, split)
+                read_index(self.data_dir, name, split, self.problem.sides)
                 continue
             sizes, lengths = zip(*itertools.islice(tables, len(paths)), strict=True)
-            if {"inputs", "targets"} <= lengths[0].keys():
+            if {*self.problem.sides} <= lengths[0].keys():
                 write_index(self.data_dir, name, split, list(sizes), list(lengths))
 
     def _finished_shards(self, finishing: Finishing) -> set[Path]:

@@ -1,0 +1,358 @@
+"""Language models: the Penn Treebank, WikiText-103, the billion-word benchmark, Wikipedia, own text."""
+
+from __future__ import annotations
+
+import bz2
+import re
+from collections import Counter
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+from t2t_keras.data import ChoppedTextProblem, DatasetSplit, Text2SelfProblem, VocabType
+from t2t_keras.data.sources.data_files import local_sources
+from t2t_keras.data.sources.download import fetch
+from t2t_keras.data.text_problem import PathLike, absent_vocabulary
+from t2t_keras.files import atomic_write
+from t2t_keras.registry import register_problem
+from t2t_keras.text import TokenTextEncoder
+from t2t_keras.text.lines import iterate_lines
+
+
+class LinesProblem(Text2SelfProblem):
+    """Files of text in an archive, each line an example."""
+
+    is_generate_per_split = True
+
+    def files(self, tmp_dir: PathLike, split: str) -> list[Path]:
+        """Hook: returns the files of a split, after fetching and unpacking them."""
+        raise NotImplementedError
+
+    def lines(self, tmp_dir: PathLike, split: str) -> Iterator[str]:
+        """Yields the lines that hold words, with single spaces between these."""
+        for path in self.files(tmp_dir, split):
+            for line in iterate_lines(path):
+                if words := line.split():
+                    yield " ".join(words)
+
+    def generate_samples(
+        self, data_dir: PathLike, tmp_dir: PathLike, split: str
+    ) -> Iterator[dict[str, str]]:
+        return ({"targets": line} for line in self.lines(tmp_dir, split))
+
+    def get_or_create_vocab(
+        self, data_dir: PathLike, tmp_dir: PathLike | None, force_get: bool = False
+    ):
+        """Returns the encoder; an absent list of words is made of those of the training text."""
+        path = Path(data_dir) / str(self.vocab_filename)
+        if self.vocab_type == VocabType.TOKEN and not path.exists():
+            if force_get or tmp_dir is None:
+                raise absent_vocabulary(self, data_dir)
+            words = Counter(
+                word for line in self.lines(tmp_dir, DatasetSplit.TRAIN) for word in line.split()
+            )
+            by_count = sorted(words, key=lambda word: (-words[word], word))
+            with atomic_write(path) as partial:
+                TokenTextEncoder(vocab_list=by_count).store_to_file(partial)
+        return super().get_or_create_vocab(data_dir, tmp_dir, force_get)
+
+
+def _files(tmp_dir: PathLike, archive: str, pattern: str) -> list[Path]:
+    """Returns the files of an archive that match a pattern, in the order of their names."""
+    return local_sources(tmp_dir, [[archive, ("tsv", 0, 1, pattern)]])[0].paths
+
+
+def _splits(*splits: str) -> list[dict]:
+    return [{"split": s, "shards": 10 if s == DatasetSplit.TRAIN else 1} for s in splits]
+
+
+# The Penn Treebank, prepared by Mikolov: 930,000 words, rare ones replaced by <unk>
+
+
+@register_problem
+class LanguagemodelPtb10k(LinesProblem):
+    """Penn Treebank, 42,000 sentences of 10,000 different words (T2T's name).
+
+    T2T's own vocabulary file gives the two commonest words the ids of padding and end of sentence, which
+    leaves them out of its loss; ours begins with these two. A file that is there is used as it is.
+    """
+
+    vocab_type = VocabType.TOKEN
+    vocab_filename = "vocab.lmptb.10000"
+    dataset_splits = _splits(DatasetSplit.TRAIN, DatasetSplit.EVAL)
+    parts = "ptb.{}.txt"
+
+    def files(self, tmp_dir: PathLike, split: str) -> list[Path]:
+        part = self.parts.format("train" if split == DatasetSplit.TRAIN else "valid")
+        url = "http://www.fit.vutbr.cz/~imikolov/rnnlm/simple-examples.tgz"
+        return _files(tmp_dir, url, f"simple-examples/data/{part}")
+
+
+@register_problem
+class LanguagemodelPtbCharacters(LanguagemodelPtb10k):
+    """The same as bytes, of files with a space between characters."""
+
+    vocab_type = VocabType.CHARACTER
+    vocab_filename = None
+    parts = "ptb.char.{}.txt"
+
+
+# WikiText-103: 103 million words of good articles
+
+
+@register_problem
+class LanguagemodelWikitext103(LinesProblem):
+    """WikiText-103 by its 267,735 words, a paragraph an example (T2T's name)."""
+
+    vocab_type = VocabType.TOKEN
+    dataset_splits = _splits(DatasetSplit.TRAIN, DatasetSplit.EVAL, DatasetSplit.TEST)
+    folder, ending = "wikitext-103", "-v1.zip"
+
+    def files(self, tmp_dir: PathLike, split: str) -> list[Path]:
+        part = {DatasetSplit.EVAL: "valid"}.get(split, split)
+        url = "https://s3.amazonaws.com/research.metamind.io/wikitext/"
+        return _files(tmp_dir, url + self.folder + self.ending, f"{self.folder}/wiki.{part}.*")
+
+
+@register_problem
+class LanguagemodelWikitext103Characters(LanguagemodelWikitext103):
+    """The same as bytes, of the text before words were split."""
+
+    vocab_type = VocabType.CHARACTER
+    folder = "wikitext-103-raw"
+
+
+@register_problem
+class LanguagemodelWikitext103L4k(LanguagemodelWikitext103):
+    """Whole paragraphs together, as many as make less than 4,096 words."""
+
+    sequence_length = 4096
+
+    def max_length(self, model_hparams) -> int:
+        return self.sequence_length
+
+    def generate_samples(
+        self, data_dir: PathLike, tmp_dir: PathLike, split: str
+    ) -> Iterator[dict[str, str]]:
+        words: list[str] = []
+        for line in self.lines(tmp_dir, split):
+            if words and len(words) + len(line.split()) >= self.sequence_length:
+                yield {"targets": " ".join(words)}
+                words = []
+            words += line.split()
+        yield {"targets": " ".join(words)}
+
+
+@register_problem
+class LanguagemodelWikitext103L16k(LanguagemodelWikitext103L4k):
+    """The same of less than 16,384 words."""
+
+    sequence_length = 2**14
+
+
+# The benchmark of a billion words (Chelba et al. 2013)
+
+
+_LM1B = "1-billion-word-language-modeling-benchmark-r13output"
+
+
+@register_problem
+class LanguagemodelLm1b32k(LinesProblem):
+    """Billion-word benchmark: 30 million sentences of news; dev is a fiftieth of its held-out text.
+
+    Words outside of the vocabulary of published results become UNK, as in T2T.
+    """
+
+    approx_vocab_size = 2**15
+    max_samples_for_vocab = 63000
+    WORDS = "http://download.tensorflow.org/models/LM_LSTM_CNN/vocab-2016-09-10.txt"
+
+    def files(self, tmp_dir: PathLike, split: str) -> list[Path]:
+        part = (
+            "training-monolingual.tokenized.shuffled/news.en-*-of-00100"
+            if split == DatasetSplit.TRAIN
+            else "heldout-monolingual.tokenized.shuffled/news.en.heldout-00000-of-00050"
+        )
+        url = f"http://www.statmt.org/lm-benchmark/{_LM1B}.tar.gz"
+        return _files(tmp_dir, url, f"{_LM1B}/{part}")
+
+    def lines(self, tmp_dir: PathLike, split: str) -> Iterator[str]:
+        path = Path(tmp_dir) / "vocab-2016-09-10.txt.en"
+        if not path.exists():
+            fetch(self.WORDS, path)
+        known = {line.strip() for line in iterate_lines(path)}
+        for line in super().lines(tmp_dir, split):
+            yield " ".join(word if word in known else "UNK" for word in line.split())
+
+
+@register_problem
+class LanguagemodelLm1b8k(LanguagemodelLm1b32k):
+    """The same with 8 K subwords."""
+
+    approx_vocab_size = 2**13
+
+
+@register_problem
+class LanguagemodelLm1b32kPacked(LanguagemodelLm1b32k):
+    """Sentences packed into rows of 256."""
+
+    packed_length = 256
+    vocab_filename = LanguagemodelLm1b32k().vocab_filename
+
+
+@register_problem
+class LanguagemodelLm1b8kPacked(LanguagemodelLm1b8k):
+    """Sentences packed into rows of 256, 8 K subwords."""
+
+    packed_length = 256
+    vocab_filename = LanguagemodelLm1b8k().vocab_filename
+
+
+@register_problem
+class LanguagemodelLm1bCharacters(LanguagemodelLm1b32k):
+    """The same as bytes."""
+
+    vocab_type = VocabType.CHARACTER
+
+
+@register_problem
+class LanguagemodelLm1bCharactersPacked(LanguagemodelLm1bCharacters):
+    """Sentences packed into rows of 1,024 bytes."""
+
+    packed_length = 1024
+
+
+# English Wikipedia, cut into examples of one length
+
+
+_WIKIPEDIA = "https://archive.org/download/enwiki-20171201/enwiki-20171201-pages-articles.xml.bz2"
+_PART = 4 * 2**20  # bytes; T2T cuts the dump into such files, of which each 5,000th is dev
+
+
+@register_problem
+class LanguagemodelWikiXmlV8kL1k(ChoppedTextProblem):
+    """English Wikipedia of December 2017 as its XML, in examples of 1,024 subwords (T2T's name)."""
+
+    approx_vocab_size = 2**13
+    sequence_length = 1024
+    max_chars_for_vocab = 41800829
+    dev_fraction = 5000
+
+    @property
+    def vocab_filename(self) -> str:
+        return f"vocab.wiki_xml.{self.approx_vocab_size}"
+
+    def documents(self, tmp_dir: PathLike, split: str) -> Iterator[str]:
+        """Yields the text of each part of the dump that belongs to a split."""
+        path = Path(tmp_dir) / Path(_WIKIPEDIA).name
+        if not path.exists():
+            fetch(_WIKIPEDIA, path)
+        for number, part in enumerate(_parts(path)):
+            if (number % self.dev_fraction == 0) == (split != DatasetSplit.TRAIN):
+                yield self.text(part.decode("utf-8", "ignore"))
+
+    def text(self, xml: str) -> str:
+        """Returns the text to learn of a part of the dump."""
+        return xml
+
+
+def _parts(path: Path) -> Iterator[bytes]:
+    """Yields a compressed file in pieces of whole lines, as large as fits into `_PART`."""
+    with bz2.open(path) as file:
+        rest = b""
+        while block := file.read(_PART - len(rest)):
+            rest += block
+            if len(rest) == _PART:
+                end = rest.rfind(b"\n") + 1 or _PART
+                yield rest[:end]
+                rest = rest[end:]
+        if rest:
+            yield rest
+
+
+@register_problem
+class LanguagemodelWikiXmlV8kL4k(LanguagemodelWikiXmlV8kL1k):
+    """The same in examples of 4,096 subwords."""
+
+    sequence_length = 4096
+
+
+@register_problem
+class LanguagemodelWikiNorefV8kL1k(LanguagemodelWikiXmlV8kL1k):
+    """Articles of English Wikipedia without references and links, each after a line of title and length."""
+
+    max_chars_for_vocab = 21240483
+
+    @property
+    def vocab_filename(self) -> str:
+        return f"vocab.wiki_noref.{self.approx_vocab_size}"
+
+    def text(self, xml: str) -> str:
+        """Returns the articles that stand whole in a part of the dump, cleaned as by T2T."""
+        return "".join(map(_article, re.findall(r"<page>\n(.*?)</page>\n", xml, re.DOTALL)))
+
+
+def _article(page: str) -> str:
+    """Returns the text of a page after its title and length; "" of one that is no article."""
+    title = re.search(r"<title>(.*?)</title>", page, re.DOTALL)
+    content = re.search(r"<text.*?>(.*?)</text>", page, re.DOTALL)
+    if not (title and content) or ":" in title[1]:
+        return ""
+    text = _replaced(content[1], "&lt;ref", "&lt;/ref&gt;", lambda inner: "")
+    text = _replaced(text, "[[", "]]", _link)
+    text = _replaced(text, "'''", "'''", lambda inner: inner)
+    if len(text) <= 140:  # a redirect
+        return ""
+    return f'title: "{title[1]}" length: {len(text)}\n{text}\n'
+
+
+def _link(inner: str) -> str:
+    """Returns the text that a link shows; "" of one to a category or a picture."""
+    return "" if ":" in inner else inner.split("|", 1)[-1]
+
+
+def _replaced(text: str, start: str, end: str, replace: Callable[[str], str]) -> str:
+    """Replaces what stands between two marks, and the marks; text after a mark without its end is lost."""
+    pattern = f"{re.escape(start)}(.*?)({re.escape(end)}|$(?!\n))"
+    return re.sub(pattern, lambda m: replace(m[1]) if m[2] else "", text, flags=re.DOTALL)
+
+
+@register_problem
+class LanguagemodelWikiNorefV8kL16k(LanguagemodelWikiNorefV8kL1k):
+    """The same in examples of 16,384 subwords."""
+
+    sequence_length = 2**14
+
+
+@register_problem
+class LanguagemodelWikiNorefV32kL1k(LanguagemodelWikiNorefV8kL1k):
+    """The same with 32 K subwords."""
+
+    approx_vocab_size = 2**15
+    max_chars_for_vocab = 10**8
+
+
+@register_problem
+class LanguagemodelWikiNorefV32kL16k(LanguagemodelWikiNorefV32kL1k):
+    """The same with 32 K subwords, in examples of 16,384."""
+
+    sequence_length = 2**14
+
+
+@register_problem
+class LanguagemodelWikiNorefV128kL1k(LanguagemodelWikiNorefV8kL1k):
+    """The same with 128 K subwords."""
+
+    approx_vocab_size = 2**17
+    max_chars_for_vocab = 10**8
+
+
+# Text of one's own
+
+
+@register_problem("text2self_tmpdir")
+class Text2selfTmpdir(LinesProblem):
+    """A language model of `targets.{train,eval}.txt` in `tmp_dir`, a line an example."""
+
+    def files(self, tmp_dir: PathLike, split: str) -> list[Path]:
+        part = "train" if split == DatasetSplit.TRAIN else "eval"
+        return [Path(tmp_dir) / f"targets.{part}.txt"]

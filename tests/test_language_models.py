@@ -1,0 +1,301 @@
+"""Language models and classifiers by the commands: trained, evaluated, decoded, exported, gone on with."""
+
+import json
+import math
+import shutil
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+import toy
+
+import t2t_keras as t2t
+from t2t_keras.checkpoints import load_model, read
+from t2t_keras.decoding import greedy, score
+from t2t_keras.training.evaluation import _ClassF1
+
+PACKAGE = """
+from t2t_keras.data import Text2ClassProblem, Text2SelfProblem, VocabType
+from t2t_keras.registry import register_problem
+
+class Toy:
+    is_generate_per_split = True
+    vocab_type = VocabType.CHARACTER
+    dataset_splits = [{"split": "train", "shards": 1}, {"split": "dev", "shards": 1}]
+
+@register_problem
+class ToySelf(Toy, Text2SelfProblem):
+    def generate_samples(self, data_dir, tmp_dir, split):
+        return ({"targets": "ab " * (1 + n % 3)} for n in range(60 if split == "train" else 6))
+
+@register_problem
+class ToyPacked(ToySelf):
+    packed_length = 24
+
+@register_problem
+class ToyClass(Toy, Text2ClassProblem):
+    num_classes = 2
+    def class_labels(self, data_dir=None):
+        return ["odd", "even"]
+    def generate_samples(self, data_dir, tmp_dir, split):
+        for n in range(60 if split == "train" else 6):
+            yield {"inputs": "xy"[n % 2] * (2 + n % 3), "label": n % 2}
+"""
+MODELS = {"self": "transformer", "packed": "transformer", "class": "transformer_encoder"}
+
+
+class Run:
+    """The directories of a toy, and the commands on it."""
+
+    def __init__(self, folder):
+        self.folder = folder
+        (folder / "toy_package").mkdir()
+        (folder / "toy_package" / "__init__.py").write_text(PACKAGE)
+
+    def command(self, name, *arguments, **options):
+        return toy.command(
+            name, f"--t2t_usr_dir={self.folder / 'toy_package'}", *arguments, **options
+        )
+
+    def train(self, kind, steps, to=None, **options):
+        flags = {
+            "problem": f"toy_{kind}",
+            "model": MODELS[kind],
+            "hparams": toy.hparams(
+                num_hidden_layers=1, hidden_size=16, filter_size=16, batch_size=64
+            ),
+            "data_dir": self.folder / "data",
+            "tmp_dir": self.folder,
+            "output_dir": self.folder / (to or kind),
+            "train_steps": steps,
+            "local_eval_frequency": 2,
+            **options,
+        }
+        arguments = [f"--{name}={value}" for name, value in flags.items()]
+        return self.command("train", "--generate_data", *arguments, eagerly=True)
+
+    def decode(self, kind, text, **options):
+        path = self.folder / "lines.txt"
+        path.write_text(text)
+        flags = {"output_dir": self.folder / kind, "decode_to_file": "-", **options}
+        mode = flags.pop("mode", "decode_from_file")
+        arguments = [f"--{name}={value}" for name, value in flags.items()]
+        done = self.command("decode", f"--{mode}={path}", *arguments, eagerly=True)
+        assert done.returncode == 0, done.stderr
+        return done.stdout.splitlines()
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory):
+    made = Run(tmp_path_factory.mktemp("toy"))
+    for kind in MODELS:
+        done = made.train(kind, 4)
+        assert done.returncode == 0, done.stderr
+    t2t.registry.import_user_directory(str(made.folder / "toy_package"))
+    return made
+
+
+def figures(run, kind):
+    lines = (run.folder / kind / "evaluations.jsonl").read_text().splitlines()
+    return [json.loads(line) for line in lines]
+
+
+def ids_of(text):
+    return np.array([[*t2t.text.ByteTextEncoder().encode(text), 1]], np.int32)
+
+
+@pytest.mark.parametrize("kind", ["self", "packed"])
+def test_perplexities_are_of_all_words_and_characters(run, kind):
+    """By hand: dev has the lines "ab", "ab ab" and "ab ab ab" twice, written "ab ", "ab ab ", ..."""
+    last = figures(run, kind)[-1]
+    lines = ["ab " * (1 + n % 3) for n in range(6)]
+    tokens = sum(len(line) + 1 for line in lines)
+    words = sum(len(line.split()) + 1 for line in lines)
+    nats = last["loss"] * tokens
+    assert last["perplexity"] == pytest.approx(math.exp(last["loss"]))
+    assert last["word_perplexity"] == pytest.approx(math.exp(nats / words))
+    assert last["character_perplexity"] == pytest.approx(math.exp(last["loss"]))  # bytes
+
+
+def test_f1_is_the_mean_over_classes():
+    """By hand: class 0 has precision 2/3 and recall 1, class 1 1 and 1/2; class 2 is predicted in vain."""
+    f1 = _ClassF1()
+    f1.pairs = [np.array([[0, 0, 1], [0, 0, 0]]), np.array([[1, 1], [1, 2]])]
+    scores = [2 * 2 / (2 + 3), 2 * 1 / (3 + 1), 0.0]
+    assert f1.figures(0.0, None)["f1"] == pytest.approx(100 * sum(scores) / 3)
+
+
+@pytest.mark.parametrize("kind", ["self", "class"])
+def test_eval_tells_what_training_has_told(run, kind):
+    done = run.command("eval", f"--output_dir={run.folder / kind}", "--min_steps=4", eagerly=True)
+    assert done.returncode == 0, done.stderr
+    last = figures(run, kind)[-1]
+    assert f"step 4: dev loss {last['loss']:.4f}  accuracy {last['accuracy']:.4f}" in done.stdout
+    told = {
+        "self": f"character {last.get('character_perplexity', 0):.4f}",
+        "class": f"F1 {last.get('f1', 0):.2f}",
+    }
+    assert told[kind] in done.stdout
+
+
+def test_continuations_and_scores_of_lines(run):
+    model = load_model(str(run.folder / "self"))
+    prompts = ["ab a", "b", ""]
+    lines = run.decode(
+        "self", "".join(f"{p}\n" for p in prompts), decode_hparams="beam_size=1,extra_length=4"
+    )
+    encoder = t2t.text.ByteTextEncoder()
+    rows = [encoder.encode(prompt) for prompt in prompts]
+    ids, _ = greedy(model, [[*row, *[0] * (4 - len(row))] for row in rows], extra_length=4)
+    assert lines == [encoder.decode(t2t.ids.until_eos(row)) for row in ids.numpy()]
+    scores = [float(line) for line in run.decode("self", "ab a\nb\n", mode="score_file")]
+    for row, loss in zip(rows, scores, strict=False):
+        assert -float(score(model, None, np.array([[*row, 1]]))[0]) / (
+            len(row) + 1
+        ) == pytest.approx(loss, abs=1e-5)
+
+
+def test_probabilities_of_classes_and_of_their_export(run):
+    texts = ["xxx", "yy", ""]
+    lines = run.decode(
+        "class",
+        "".join(f"{text}\n" for text in texts),
+        decode_hparams="return_beams=true,write_beam_scores=true",
+    )
+    found = [line.split("\t") for line in lines]
+    assert all({row[0], row[2]} == {"odd", "even"} for row in found)
+    assert all(float(row[1]) >= float(row[3]) for row in found)
+    assert all(float(row[1]) + float(row[3]) == pytest.approx(1, abs=0.011) for row in found)
+    assert [line.split("\t")[0] for line in lines] == run.decode(
+        "class", "".join(f"{t}\n" for t in texts)
+    )
+    model = load_model(str(run.folder / "class"))
+    alone = [model({"inputs": ids_of(text)}) for text in texts]
+    assert [row[0] for row in found] == [["odd", "even"][int(np.argmax(each))] for each in alone]
+
+
+def test_exports_load_with_tensorflow_alone(run):
+    for kind in ("self", "class"):
+        settings = "--decode_hparams=beam_size=1,extra_length=4"
+        done = run.command("export", f"--output_dir={run.folder / kind}", "--nowarm_up", settings)
+        assert done.returncode == 0, done.stderr
+    program = f"""
+import json, sys
+sys.modules["t2t_keras"] = sys.modules["tensorflow_text"] = None
+import tensorflow as tf
+text = tf.constant(["ab a", "b", ""])
+model = tf.saved_model.load({str(run.folder / "self" / "export" / "1")!r})
+found = [text.decode() for text in model.signatures["serving_default"](text=text)["completion"].numpy()]
+scores = model.signatures["score"](text=text)
+loss = (-scores["log_probability"].numpy() / scores["tokens"].numpy()).tolist()
+model = tf.saved_model.load({str(run.folder / "class" / "export" / "1")!r})
+classes = model.signatures["classify"](text=tf.constant(["xxx", "yy", ""]))
+labels = [row[0].decode() for row in classes["labels"].numpy()]
+assert [label.decode() for label in classes["label"].numpy()] == labels
+print(json.dumps([found, loss, labels, classes["probabilities"].numpy().tolist()]))
+"""
+    done = subprocess.run([sys.executable, "-I", "-c", program], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    found, loss, labels, probabilities = json.loads(done.stdout)
+    greedily = {"decode_hparams": "beam_size=1,extra_length=4"}
+    assert found == run.decode("self", "ab a\nb\n\n", **greedily)
+    scores = [float(line) for line in run.decode("self", "ab a\nb\n\n", mode="score_file")]
+    assert loss == pytest.approx(scores, abs=1e-5)
+    assert labels == run.decode("class", "xxx\nyy\n\n")
+    assert np.sum(probabilities, axis=1) == pytest.approx(1)
+    loaded = t2t.load(str(run.folder / "class" / "export"))
+    assert loaded.translate(["xxx", "yy"]) == labels[:2]
+
+
+@pytest.mark.parametrize("kind", ["packed", "class"])
+def test_a_run_in_two_parts_is_the_same_bit_for_bit(run, kind):
+    """The second part goes on from what the run had written at step 2."""
+    parts = run.folder / f"{kind}_parts"
+    shutil.copytree(run.folder / kind, parts)
+    for path in (*parts.glob("model.ckpt-4*"), parts / "checkpoint"):
+        path.unlink()
+    done = run.train(kind, 4, to=parts.name)
+    assert "resuming from step 2" in done.stderr, done.stderr
+    whole, again = (read(str(run.folder / name / "model.ckpt-4")) for name in (kind, parts.name))
+    assert whole.keys() == again.keys()
+    for name in whole:
+        if not name.startswith("run/"):
+            assert np.asarray(whole[name]).tobytes() == np.asarray(again[name]).tobytes(), name
+
+
+@pytest.mark.parametrize(
+    ("kind", "flags", "told"),
+    [
+        ("class", {"model": "transformer"}, "toy_class has a class for each text: give --model=transformer_encoder"),
+        ("self", {"model": "transformer_encoder"}, "gives the class of a text, and toy_self has no classes"),
+        ("self", {"problem": "toy_self_rev"}, "toy_self has no pairs of texts: leave out _rev of toy_self_rev"),
+        ("self", {"best_metric": "bleu"}, "toy_self has no bleu: name loss or accuracy"),
+        ("class", {"attention_images": True}, "--attention_images is for pairs of texts, not toy_class"),
+        ("class", {"best_metric": "bleu"}, "toy_class has no bleu: name loss, accuracy or f1"),
+    ],
+)  # fmt: skip
+def test_bad_input_in_training_is_one_line(run, kind, flags, told):
+    done = run.train(kind, 4, to="bad", **flags)
+    assert told in toy.complaint(done)
+
+
+@pytest.mark.parametrize(
+    ("command", "flags", "told"),
+    [
+        ("decode", ["--output_dir={}/class", "--score_file={}/lines"], "--score_file is for texts"),
+        ("decode", ["--output_dir={}/self", "--decode_from_file={}/lines", "--decode_prefix_file={}/lines"], "add the prefix to them"),
+        ("decode", ["--output_dir={}/class", "--decode_from_file={}/lines", "--decode_prefix_file={}/lines"], "a class has no prefix"),
+        ("decode", ["--output_dir={}/self", "--problem=toy_class", "--decode_from_file={}/lines"], "toy_class has a class for each text"),
+        ("inspect", ["attention", "--output_dir={}/class", "--text=xx"], "attention is shown of models with inputs and a text"),
+        ("export", ["--output_dir={}/self", "--format=ctranslate2"], "this is a language model"),
+        ("export", ["--output_dir={}/class", "--default_signature=translate"], "allowed: classify"),
+    ],
+)  # fmt: skip
+def test_bad_input_on_a_model_is_one_line(run, command, flags, told):
+    (run.folder / "lines").write_text("odd\n")
+    flags = [flag.format(run.folder) for flag in flags]
+    more = ["--decode_to_file=-"] if command == "decode" else []
+    assert told in toy.complaint(run.command(command, *flags, *more, eagerly=True))
+
+
+def test_data_is_described(run):
+    flags = [f"--data_dir={run.folder / 'data'}", "--hparams=transformer_tiny"]
+    for kind, told in (("self", "targets: ab ab"), ("class", "targets: even")):
+        done = run.command("inspect", "data", f"--problem=toy_{kind}", "--num_examples=6", *flags)
+        assert told in done.stdout, done.stderr
+    folders = [f"--data_dir={run.folder / 'data'}", f"--tmp_dir={run.folder}"]
+    done = run.command("datagen", "--problem=toy_packed,toy_class", *folders)
+    assert "60 targets (1.0 per pair)" in done.stdout, done.stderr
+
+
+def test_an_ensemble_classifies_by_the_mean_probability(run):
+    both = [str(run.folder / "class" / f"model.ckpt-{step}") for step in (2, 4)]
+    loaded = t2t.load(both)
+    text = "yyy"
+    ids = ids_of(text)
+    logits = np.stack([load_model(path)({"inputs": ids})[0] for path in both])
+    p = np.exp(logits) / np.exp(logits).sum(-1, keepdims=True)
+    settings = t2t.decoding.DecodeSettings(return_beams=True)
+    (found,) = loaded.translator(settings).translate([text])
+    assert found.scores == pytest.approx(sorted(p.mean(0), reverse=True), rel=1e-4)
+
+
+def test_checkpoints_of_a_classifier_are_averaged(run):
+    to = run.folder / "averaged" / "model.ckpt"
+    flags = [
+        f"--prefix={run.folder / 'class'}",
+        "--num_last_checkpoints=2",
+        f"--output_path={to}",
+    ]
+    done = toy.command("avg", *flags)
+    assert done.returncode == 0, done.stderr
+    first, last, mean = (
+        read(str(path))
+        for path in (*(run.folder / "class" / f"model.ckpt-{n}" for n in (2, 4)), to)
+    )
+    names = [name for name in mean if name.startswith("transformer_encoder/")]
+    assert len(names) > 10
+    for name in names:
+        np.testing.assert_allclose(mean[name], (first[name] + last[name]) / 2, atol=1e-6)
+    assert run.decode("averaged", "xx\n")[0] in ("odd", "even")

@@ -1,0 +1,267 @@
+"""Problems of one text an example: what language models and classifiers learn from."""
+
+import bz2
+import itertools
+
+import numpy as np
+import pytest
+import tensorflow as tf
+from corpus_files import write_archive, write_lines
+
+from t2t_keras import data, registry
+from t2t_keras.data import ChoppedTextProblem, Text2ClassProblem, Text2SelfProblem, VocabType
+from t2t_keras.data.generation.packing import pack
+from t2t_keras.data.on_the_fly import TextBatches
+from t2t_keras.data.shards import find_shards
+from t2t_keras.errors import UserError
+from t2t_keras.problems import language_models
+from t2t_keras.settings import HParams
+
+SPLITS = [{"split": "train", "shards": 2}, {"split": "dev", "shards": 1}]
+WORDS = ["ab", "abc", "a", "abcd", "b b", "c"]
+HP = HParams().replace(batch_size=32, max_length=8, min_length_bucket=4)
+
+
+class ToyLines(Text2SelfProblem):
+    is_generate_per_split = True
+    vocab_type = VocabType.CHARACTER
+    dataset_splits = SPLITS
+
+    def generate_samples(self, data_dir, tmp_dir, split):
+        return ({"targets": word} for word in WORDS * 4)
+
+
+class ToyRows(ToyLines):
+    packed_length = 8
+
+
+class ToyChopped(ChoppedTextProblem):
+    vocab_type = VocabType.CHARACTER
+    dataset_splits = SPLITS
+    sequence_length = 5
+    max_dev_chars = 7
+
+    def documents(self, tmp_dir, split):
+        return iter(["abcdef", "ghijkl"])
+
+
+class ToyClasses(Text2ClassProblem):
+    is_generate_per_split = True
+    vocab_type = VocabType.CHARACTER
+    dataset_splits = SPLITS
+    num_classes = 3
+
+    def generate_samples(self, data_dir, tmp_dir, split):
+        return ({"inputs": word, "label": len(word) % 3} for word in WORDS * 4)
+
+
+def stored(problem, data_dir, split):
+    """The examples of a split, {field: ids} each."""
+    paths = [str(path) for path in find_shards(data_dir, problem.dataset_filename(), split)]
+    for record in tf.data.TFRecordDataset(paths).as_numpy_iterator():
+        features = tf.train.Example.FromString(record).features.feature
+        yield {name: list(feature.int64_list.value) for name, feature in features.items()}
+
+
+def batches(problem, split, data_dir, number=20, hp=HP, **options):
+    dataset = data.dataset(problem, split, data_dir, hp, **options)
+    return [
+        {name: ids.numpy() for name, ids in batch.items()}
+        for batch in itertools.islice(dataset, number)
+    ]
+
+
+def letters(ids):
+    return "".join(chr(i - 2) for i in ids if i > 1)
+
+
+def test_a_language_model_stores_and_reads_targets_alone(tmp_path):
+    problem = ToyLines()
+    problem.generate_data(tmp_path, tmp_path)
+    for example in stored(problem, tmp_path, "dev"):
+        assert example.keys() == {"targets"}
+        assert example["targets"][-1] == 1
+    assert problem.vocab_sizes(tmp_path) == {"targets": 258}
+    read = batches(problem, "dev", tmp_path)
+    assert all(batch.keys() == {"targets"} for batch in read)
+    texts = [letters(row) for batch in read for row in batch["targets"]]
+    assert sorted(texts) == sorted(WORDS * 4)
+    on_the_fly = TextBatches(problem, "dev", tmp_path, tmp_path, HP).dataset()
+    texts = [letters(row) for batch in on_the_fly for row in batch["targets"].numpy()]
+    assert sorted(texts) == sorted(WORDS * 4)
+    assert {batch["targets"].shape for batch in batches(problem, "train", tmp_path)} <= {
+        (batch, length) for batch, length in data.bucket_shapes(HP)
+    }
+
+
+def test_targets_alone_are_packed_and_cut_as_by_tensor2tensor():
+    """By hand, after T2T's `pack_examples` with `chop_long_sequences`: ten ids in rows of four."""
+    examples = [{"targets": [*range(2, 12)]}, {"targets": [12, 1]}]
+    rows = list(pack(examples, 4))
+    assert [row["targets"] for row in rows] == [[2, 3, 4, 5], [6, 7, 8, 9], [10, 11, 12, 1]]
+    assert rows[-1] == {
+        "targets": [10, 11, 12, 1],
+        "targets_segmentation": [1, 1, 2, 2],
+        "targets_position": [0, 1, 0, 1],
+    }
+    assert next(pack([{"targets": [2, 3, 4, 1]}], 4))["targets"] == [2, 3, 4, 1]
+    assert [row["targets"] for row in pack([{"targets": [2, 3, 4, 5] * 2}], 4)] == [
+        [2, 3, 4, 5]
+    ] * 2
+
+
+def test_a_packed_language_model(tmp_path):
+    problem = ToyRows()
+    problem.generate_data(tmp_path, tmp_path)
+    (first, *_) = batches(problem, "train", tmp_path)
+    assert first.keys() == {"targets", "targets_segmentation", "targets_position"}
+    assert {ids.shape for ids in first.values()} == {(4, 8)}
+    texts = [
+        letters(row["targets"][row["targets_segmentation"] == number])
+        for batch in batches(problem, "dev", tmp_path)
+        for row in (
+            dict(zip(batch, rows, strict=True)) for rows in zip(*batch.values(), strict=True)
+        )
+        for number in range(1, row["targets_segmentation"].max() + 1)
+    ]
+    assert sorted(texts) == sorted(WORDS * 4)
+
+
+def test_chopped_text_is_one_stream_of_examples_as_long_as_the_problem_says(tmp_path):
+    problem = ToyChopped()
+    problem.generate_data(tmp_path, tmp_path)
+    train = [letters(example["targets"]) for example in stored(problem, tmp_path, "train")]
+    assert sorted(train) == ["abcde", "fghij", "kl"]
+    dev = [letters(example["targets"]) for example in stored(problem, tmp_path, "dev")]
+    assert sorted(dev) == ["abcde", "fg"]  # 7 characters
+    hp = HP.replace(max_length=2)
+    assert (
+        max(batch["targets"].shape[1] for batch in batches(problem, "train", tmp_path, hp=hp)) == 5
+    )
+
+
+def test_classes_are_stored_and_read_as_single_numbers(tmp_path):
+    problem = ToyClasses()
+    problem.generate_data(tmp_path, tmp_path)
+    assert problem.vocab_sizes(tmp_path) == {"inputs": 258, "targets": 3}
+    found = []
+    for split in ("train", "dev"):
+        for batch in batches(problem, split, tmp_path, number=10):
+            assert batch["targets"].shape == (len(batch["inputs"]), 1)
+            found += [
+                (letters(row), int(label[0])) for row, label in zip(*batch.values(), strict=True)
+            ]
+    assert {label for _, label in found} == {0, 1, 2}
+    assert all(label == len(word) % 3 for word, label in found)
+    labels = problem.get_feature_encoders(tmp_path)["targets"]
+    assert labels.decode([2]) == "ID_2"
+    assert labels.encode("ID_1") == [1]
+    with pytest.raises(UserError, match="unknown class 'ID_4'; allowed: ID_0, ID_1, ID_2"):
+        labels.encode("ID_4")
+
+
+def test_mistakes_in_a_problem_are_told(tmp_path):
+    class Wrong(ToyClasses):
+        def generate_samples(self, data_dir, tmp_dir, split):
+            yield {"inputs": "ab", "label": 3}
+
+    with pytest.raises(UserError, match="has the label 3; it must be from 0 to 2"):
+        Wrong().generate_data(tmp_path, tmp_path)
+    for name, suffix in (("languagemodel_ptb10k", "_rev"), ("sentiment_imdb", "_copy")):
+        with pytest.raises(UserError, match=f"has no pairs of texts: leave out {suffix}"):
+            registry.problem(name + suffix)
+
+
+def test_penn_treebank_by_its_archive(tmp_path):
+    lines = {"train": " the <unk> of the\n of \n", "valid": " of the\n"}
+    members = {
+        f"./simple-examples/data/ptb.{part}.txt": text.encode() for part, text in lines.items()
+    }
+    write_archive(tmp_path / "simple-examples.tgz", members)
+    problem = registry.problem("languagemodel_ptb10k")
+    problem.generate_data(tmp_path, tmp_path)
+    words = (tmp_path / "vocab.lmptb.10000").read_text().split()
+    assert words == ["<pad>", "<EOS>", "of", "the", "<unk>"]
+    assert [example["targets"] for example in stored(problem, tmp_path, "dev")] == [[2, 3, 1]]
+
+
+def test_the_billion_words_have_the_published_vocabulary(tmp_path):
+    folder = tmp_path / language_models._LM1B
+    write_lines(tmp_path / "vocab-2016-09-10.txt.en", ["a", "dog"])
+    write_lines(
+        folder / "training-monolingual.tokenized.shuffled/news.en-00001-of-00100", ["a cat"]
+    )
+    held_out = "heldout-monolingual.tokenized.shuffled/news.en.heldout-00000-of-00050"
+    write_lines(folder / held_out, ["a dog , barking"])
+    (tmp_path / f"{language_models._LM1B}.tar.gz").touch()
+    names = [
+        registry.problem(f"languagemodel_lm1b8k{end}").vocab_filename for end in ("", "_packed")
+    ]
+    assert names == ["vocab.languagemodel_lm1b8k.8192.subwords"] * 2
+    problem = registry.problem("languagemodel_lm1b_characters_packed")
+    for split, text in (("train", "a UNK"), ("dev", "a dog UNK UNK")):
+        assert list(problem.generate_samples(tmp_path, tmp_path, split)) == [{"targets": text}]
+
+
+WIKI_TEXT = (
+    "'''Tea''' is a [[drink|hot drink]].&lt;ref name=a&gt;Book&lt;/ref&gt; [[File:a.png]]"
+    + "x" * 140
+)
+
+
+def test_wikipedia_is_cut_into_parts_and_cleaned(tmp_path, monkeypatch):
+    """The rules of T2T's `wiki.py`, by hand."""
+    pages = [
+        ("Tea", WIKI_TEXT),
+        ("Talk:Tea", "y" * 200),
+        ("Short", "#REDIRECT"),
+        ("Open", "z" * 150 + "[[not closed"),
+    ]
+    xml = "".join(
+        f"  <page>\n    <title>{title}</title>\n    <text bytes=1>{text}</text>\n  </page>\n"
+        for title, text in pages
+    )
+    (tmp_path / "enwiki-20171201-pages-articles.xml.bz2").write_bytes(bz2.compress(xml.encode()))
+    problem = registry.problem("languagemodel_wiki_noref_v32k_l1k")
+    assert (problem.vocab_filename, problem.sequence_length) == ("vocab.wiki_noref.32768", 1024)
+    (text,) = problem.documents(tmp_path, "dev")  # a first part alone
+    tea = "Tea is a hot drink. " + "x" * 140
+    assert text == (
+        f'title: "Tea" length: {len(tea)}\n{tea}\ntitle: "Open" length: 150\n{"z" * 150}\n'
+    )
+    assert not list(problem.documents(tmp_path, "train"))
+    monkeypatch.setattr(language_models, "_PART", 300)
+    parts = list(language_models._parts(tmp_path / "enwiki-20171201-pages-articles.xml.bz2"))
+    assert b"".join(parts) == xml.encode()
+    assert all(part.endswith(b"\n") and len(part) <= 300 for part in parts)
+
+
+def test_film_reviews_of_tensorflow_datasets(tmp_path, monkeypatch):
+    rows = {"train": [("good", 1), ("bad", 0)] * 3, "test": [("dull", 0)]}
+
+    class Builder:
+        def as_dataset(self, split):
+            texts, labels = zip(*rows[split], strict=True)
+            return tf.data.Dataset.from_tensor_slices({"text": [*texts], "label": [*labels]})
+
+    monkeypatch.setattr(data.tfds, "_prepared_builder", lambda name, tmp_dir: Builder())
+    problem = registry.problem("sentiment_imdb_characters")
+    problem.generate_data(tmp_path, tmp_path)
+    examples = [(letters(e["inputs"]), e["targets"]) for e in stored(problem, tmp_path, "dev")]
+    assert examples == [("dull", [0])]
+    assert sorted(letters(e["inputs"]) for e in stored(problem, tmp_path, "train"))[-1] == "good"
+    assert problem.get_feature_encoders(tmp_path)["targets"].decode([1]) == "pos"
+    reviews = type("Reviews", (data.TfdsSelfProblem,), {"tfds_name": "imdb_reviews"})()
+    samples = list(reviews.generate_samples(tmp_path, tmp_path, "train"))
+    assert samples[:2] == [{"targets": "good"}, {"targets": "bad"}]
+
+
+def test_the_numbers_as_text_and_classes():
+    problem = registry.problem("quantity_en_numbers")
+    samples = list(itertools.islice(problem.generate_samples("", "", "dev"), 50))
+    labels = problem.class_labels()
+    assert labels == ["number", "decimal", "measure", "date", "time", "price", "duration"]
+    assert len({sample["label"] for sample in samples}) > 4
+    texts = registry.problem("languagemodel_en_numbers").generate_samples("", "", "dev")
+    assert [s["targets"] for s in itertools.islice(texts, 50)] == [s["inputs"] for s in samples]
+    assert np.isin([s["label"] for s in samples], range(7)).all()
