@@ -77,7 +77,7 @@ class LanguagemodelPtb10k(LinesProblem):
     """
 
     vocab_type = VocabType.TOKEN
-    vocab_filename = "vocab.lmptb.10000"
+    vocab_filename: str | None = "vocab.lmptb.10000"
     dataset_splits = _splits(DatasetSplit.TRAIN, DatasetSplit.EVAL)
     parts = "ptb.{}.txt"
 

@@ -36,7 +36,7 @@ _SUBMODULES = (
 
 _FROM = {
     "Transformer": "transformer",
-    "TransformerClassifier": "transformer",
+    "TransformerClassifier": "classifier",
     "load": "trained_model",
 }
 """What stands here besides, and the module that it comes from."""
@@ -67,11 +67,9 @@ if TYPE_CHECKING:
         training as training,
         transformer as transformer,
     )
+    from t2t_keras.classifier import TransformerClassifier as TransformerClassifier
     from t2t_keras.trained_model import load as load
-    from t2t_keras.transformer import (
-        Transformer as Transformer,
-        TransformerClassifier as TransformerClassifier,
-    )
+    from t2t_keras.transformer import Transformer as Transformer
 
 
 def __getattr__(name: str):

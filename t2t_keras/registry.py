@@ -31,7 +31,7 @@ _sets: dict[str, Callable[[], HParams]] = {}
 _problems: dict[str, type] = {}
 _aliases: dict[str, str] = {}
 _logits_processors: dict[str, Callable[..., Callable]] = {}
-# Of `transformer.py`, imported when asked for.
+# Imported when asked for.
 _OURS = {"transformer": "Transformer", "transformer_encoder": "TransformerClassifier"}
 _models: dict[str, type | None] = dict.fromkeys(_OURS)
 _user_directories: list[str] = []
@@ -225,12 +225,11 @@ def model(name: str) -> Any:
     Raises:
         UserError: the name is unknown, T2T's and not supported, or that of no `Transformer`.
     """
-    from t2t_keras import transformer
-    from t2t_keras.transformer import Transformer
+    import t2t_keras
 
     require_model(name)
-    found = _models[name] or getattr(transformer, _OURS[name])
-    if not (isinstance(found, type) and issubclass(found, Transformer)):
+    found = _models[name] or getattr(t2t_keras, _OURS[name])
+    if not (isinstance(found, type) and issubclass(found, t2t_keras.Transformer)):
         raise UserError(
             f"model {name!r} must be a subclass of t2t_keras.Transformer, got {found!r}"
         )
@@ -239,7 +238,7 @@ def model(name: str) -> Any:
 
 def require_fit(problem: Any, model: Any) -> None:
     """Raises a `UserError` unless a model, or the class of one, gives what a problem asks for."""
-    from t2t_keras.transformer import TransformerClassifier
+    from t2t_keras.classifier import TransformerClassifier
 
     cls = model if isinstance(model, type) else type(model)
     classifies = issubclass(cls, TransformerClassifier)
@@ -277,9 +276,9 @@ def summary(name: str) -> str:
 
 def model_name(model: Any) -> str:
     """Returns the name of a model's class, or of the first of its base classes that has one."""
-    from t2t_keras import transformer
+    import t2t_keras
 
-    names = {cls or getattr(transformer, _OURS[name]): name for name, cls in _models.items()}
+    names = {cls or getattr(t2t_keras, _OURS[name]): name for name, cls in _models.items()}
     return next((names[cls] for cls in type(model).__mro__ if cls in names), "transformer")
 
 

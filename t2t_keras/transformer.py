@@ -1,6 +1,6 @@
 """The Transformer: embeddings, encoder, decoder and softmax, wired from one settings object.
 
-Without a source it is a language model, the decoder alone; `TransformerClassifier` is the encoder alone.
+Without a source it is a language model, the decoder alone; the encoder alone is `TransformerClassifier` (`classifier.py`).
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from typing import Any
 import keras
 from keras import ops
 
-from t2t_keras import layers, losses
+from t2t_keras import layers
 from t2t_keras.errors import UserError
 from t2t_keras.fit import TokenFit
 from t2t_keras.ids import PAD_ID
@@ -20,7 +20,7 @@ from t2t_keras.setting_table import SETTINGS
 from t2t_keras.settings import HParams
 from t2t_keras.shape import shape_of
 
-__all__ = ["Transformer", "TransformerClassifier"]
+__all__ = ["Transformer"]
 
 PACKING = (
     "inputs_segmentation",
@@ -125,8 +125,8 @@ class Transformer(TokenFit):
 
     def _make_embeddings(self):
         hp = self.hp
-        target_size = _round_up(self.target_vocab_size, hp.vocab_divisor)
-        source_size = _round_up(self.source_vocab_size or target_size, hp.vocab_divisor)
+        target_size = round_up(self.target_vocab_size, hp.vocab_divisor)
+        source_size = round_up(self.source_vocab_size or target_size, hp.vocab_divisor)
         same_size = source_size == target_size
         share_all = hp.shared_embedding_and_softmax_weights and same_size
         share_embeddings = share_all or (hp.shared_embedding and same_size)
@@ -460,93 +460,6 @@ class Transformer(TokenFit):
         return cls(hp, **config)
 
 
-@keras.saving.register_keras_serializable("t2t_keras")
-class TransformerClassifier(Transformer):
-    """T2T's `transformer_encoder`: source ids in, a logit for each class out.
-
-    The encoder's output is averaged and goes through a dense layer (T2T's `class_label_top`). The
-    average is over all positions, padding too, as in T2T: it depends on the padding of the batch, unless
-    `pool_padding` is False.
-
-    Args:
-        hp: the settings.
-        source_vocab_size: number of source token ids.
-        num_classes: C, number of classes before rounding up to `vocab_divisor`.
-        target_space_id, remat, dtype: see `Transformer`.
-
-    Call arguments:
-        inputs: {"inputs": [B, S] int32}; 0 is padding.
-        pool_padding: False averages over tokens alone.
-        return_attention_weights: also return {"encoder": a [B, H, S, S] a layer}.
-
-    Returns:
-        Logits [B, C] float32.
-    """
-
-    source_vocab_size: int
-
-    def __init__(self, hp: HParams, *, source_vocab_size: int, num_classes: int, **kwargs: Any):
-        if num_classes < 2:
-            raise UserError(f"num_classes must be 2 or more, got {num_classes}.")
-        super().__init__(
-            hp, source_vocab_size=source_vocab_size, target_vocab_size=num_classes, **kwargs
-        )
-
-    @classmethod
-    def of_sizes(cls, hp: HParams, source_size: int | None, target_size: int, **kwargs: Any):
-        """Returns the model for the size of the vocabulary of inputs and the number of classes."""
-        size: Any = source_size
-        return cls(hp, source_vocab_size=size, num_classes=target_size, **kwargs)
-
-    def _make_embeddings(self):
-        size = _round_up(self.source_vocab_size, self.hp.vocab_divisor)
-        self.source_embedding = self._embedding(size, "source_embedding")
-
-    def _make_stacks(self):
-        super()._make_stacks()
-        self.class_layer = keras.layers.Dense(
-            _round_up(self.target_vocab_size, self.hp.vocab_divisor),  # as T2T's
-            kernel_initializer=kernel_initializer(self.hp),
-            dtype=self.dtype_policy,
-            name="class_layer",
-        )
-
-    def build(self, input_shape=None):
-        super().build(input_shape)
-        self.class_layer.build((None, self.hp.hidden_size))
-
-    @property
-    def features(self) -> tuple[str, ...]:
-        """The features that a call needs."""
-        return ("inputs",)
-
-    def call(self, inputs, training=False, return_attention_weights=False, pool_padding=True):
-        source = inputs["inputs"]
-        x = self.encode(
-            source, training=training, return_attention_weights=return_attention_weights
-        )
-        x, weights = x if return_attention_weights else (x, [])
-        counted = ops.ones_like(source) if pool_padding else source != PAD_ID
-        counted = ops.cast(counted, x.dtype)  # [B, S]
-        number = ops.maximum(ops.sum(counted, 1, keepdims=True), 1)
-        x = ops.einsum("bsd,bs->bd", x, counted / number)  # the mean: [B, S, D] -> [B, D]
-        logits = ops.cast(self.class_layer(x), "float32")
-        return (logits, {"encoder": weights}) if return_attention_weights else logits
-
-    def loss_sums(self, logits, targets, label_smoothing: float = 0.0):
-        """Returns the sum of the losses of labels [B, 1], and B: T2T's `weights_all`."""
-        return losses.class_cross_entropy(logits, targets, label_smoothing)
-
-    def right_sums(self, logits, targets):
-        """Returns how many classes are right, and B."""
-        return losses.class_accuracy(logits, targets)
-
-    def get_config(self):
-        config = super().get_config()
-        config["num_classes"] = config.pop("target_vocab_size")
-        return config
-
-
 def _settings(values: dict[str, Any], set_name: str) -> HParams:
     """Returns recorded settings as `HParams`, with those that `add_hparam` had added."""
     declared = {name: value for name, value in values.items() if name in SETTINGS}
@@ -569,5 +482,6 @@ def is_packed(features) -> bool:
     return not absent
 
 
-def _round_up(size: int, divisor: int) -> int:
+def round_up(size: int, divisor: int) -> int:
+    """Returns the least multiple of the divisor that is not below the size."""
     return size + -size % divisor

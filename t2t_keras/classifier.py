@@ -1,0 +1,104 @@
+"""T2T's `transformer_encoder`: the encoder alone, and a class for each text."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import keras
+from keras import ops
+
+from t2t_keras import losses
+from t2t_keras.errors import UserError
+from t2t_keras.ids import PAD_ID
+from t2t_keras.network_settings import kernel_initializer
+from t2t_keras.settings import HParams
+from t2t_keras.transformer import Transformer, round_up
+
+__all__ = ["TransformerClassifier"]
+
+
+@keras.saving.register_keras_serializable("t2t_keras")
+class TransformerClassifier(Transformer):
+    """T2T's `transformer_encoder`: source ids in, a logit for each class out.
+
+    The encoder's output is averaged and goes through a dense layer (T2T's `class_label_top`). The
+    average is over all positions, padding too, as in T2T: it depends on the padding of the batch, unless
+    `pool_padding` is False.
+
+    Args:
+        hp: the settings.
+        source_vocab_size: number of source token ids.
+        num_classes: C, number of classes before rounding up to `vocab_divisor`.
+        target_space_id, remat, dtype: see `Transformer`.
+
+    Call arguments:
+        inputs: {"inputs": [B, S] int32}; 0 is padding.
+        pool_padding: False averages over tokens alone.
+        return_attention_weights: also return {"encoder": a [B, H, S, S] a layer}.
+
+    Returns:
+        Logits [B, C] float32.
+    """
+
+    source_vocab_size: int
+
+    def __init__(self, hp: HParams, *, source_vocab_size: int, num_classes: int, **kwargs: Any):
+        if num_classes < 2:
+            raise UserError(f"num_classes must be 2 or more, got {num_classes}.")
+        super().__init__(
+            hp, source_vocab_size=source_vocab_size, target_vocab_size=num_classes, **kwargs
+        )
+
+    @classmethod
+    def of_sizes(cls, hp: HParams, source_size: int | None, target_size: int, **kwargs: Any):
+        """Returns the model for the size of the vocabulary of inputs and the number of classes."""
+        size: Any = source_size
+        return cls(hp, source_vocab_size=size, num_classes=target_size, **kwargs)
+
+    def _make_embeddings(self):
+        size = round_up(self.source_vocab_size, self.hp.vocab_divisor)
+        self.source_embedding = self._embedding(size, "source_embedding")
+
+    def _make_stacks(self):
+        super()._make_stacks()
+        self.class_layer = keras.layers.Dense(
+            round_up(self.target_vocab_size, self.hp.vocab_divisor),  # as T2T's
+            kernel_initializer=kernel_initializer(self.hp),
+            dtype=self.dtype_policy,
+            name="class_layer",
+        )
+
+    def build(self, input_shape=None):
+        super().build(input_shape)
+        self.class_layer.build((None, self.hp.hidden_size))
+
+    @property
+    def features(self) -> tuple[str, ...]:
+        """The features that a call needs."""
+        return ("inputs",)
+
+    def call(self, inputs, training=False, return_attention_weights=False, pool_padding=True):
+        source = inputs["inputs"]
+        x = self.encode(
+            source, training=training, return_attention_weights=return_attention_weights
+        )
+        x, weights = x if return_attention_weights else (x, [])
+        counted = ops.ones_like(source) if pool_padding else source != PAD_ID
+        counted = ops.cast(counted, x.dtype)  # [B, S]
+        number = ops.maximum(ops.sum(counted, 1, keepdims=True), 1)
+        x = ops.einsum("bsd,bs->bd", x, counted / number)  # the mean: [B, S, D] -> [B, D]
+        logits = ops.cast(self.class_layer(x), "float32")
+        return (logits, {"encoder": weights}) if return_attention_weights else logits
+
+    def loss_sums(self, logits, targets, label_smoothing: float = 0.0):
+        """Returns the sum of the losses of labels [B, 1], and B: T2T's `weights_all`."""
+        return losses.class_cross_entropy(logits, targets, label_smoothing)
+
+    def right_sums(self, logits, targets):
+        """Returns how many classes are right, and B."""
+        return losses.class_accuracy(logits, targets)
+
+    def get_config(self):
+        config = super().get_config()
+        config["num_classes"] = config.pop("target_vocab_size")
+        return config
