@@ -2,7 +2,7 @@
 
     python benchmarks/text_in_graph.py --vocab=data/vocab.translate_ende_wmt32k.32768.subwords train.de train.en
 
-Without `--vocab` a vocabulary is learned from the lines. Graphs take batches; `map` is a tf.data
+Without `--vocab` a vocabulary is learned from the lines, with `--sentencepiece` one of SentencePiece. Graphs take batches; `map` is a tf.data
 pipeline with as many calls at once as `--parallel` says. All results are compared with Python's.
 """
 
@@ -16,7 +16,8 @@ os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
 import tensorflow as tf
 from text_lines import add_text_arguments, describe, different_lines, megabytes
 
-from t2t_keras.text import SubwordTextEncoder
+from t2t_keras.text import SentencePieceEncoder, SubwordTextEncoder
+from t2t_keras.text.sentencepiece import MODEL_TYPES
 
 
 def main() -> None:
@@ -25,6 +26,7 @@ def main() -> None:
     )
     add_text_arguments(parser, lines=50_000)
     parser.add_argument("--vocab", help="a subword vocabulary")
+    parser.add_argument("--sentencepiece", choices=MODEL_TYPES, help="pieces instead of subwords")
     parser.add_argument("--target_size", type=int, default=32768, help="subwords (%(default)s)")
     parser.add_argument("--batch", type=int, default=256, help="lines a batch (%(default)s)")
     parser.add_argument("--parallel", type=int, default=os.cpu_count(), help="(%(default)s)")
@@ -33,7 +35,12 @@ def main() -> None:
     lines = different_lines(args.files, args.lines)
     print(describe(lines))
     if args.vocab:
-        encoder = SubwordTextEncoder(args.vocab)
+        kind = SentencePieceEncoder if args.sentencepiece else SubwordTextEncoder
+        encoder = kind(args.vocab)
+    elif args.sentencepiece:
+        encoder = SentencePieceEncoder.build_from_generator(
+            lines, args.target_size, args.sentencepiece
+        )
     else:
         encoder = SubwordTextEncoder.build_from_generator(lines, args.target_size)
 

@@ -7,6 +7,8 @@ from pathlib import Path
 
 from t2t_keras.data import DatasetSplit, Text2TextProblem, VocabType
 from t2t_keras.data.pair_source import (
+    Corpus,
+    MixedCorpora,
     PairSource,
     PairSourceProblem,
     ParallelFiles,
@@ -33,7 +35,7 @@ _Files = Sequence[PathLike]
 
 @register_problem
 class TranslateFiles(PairSourceProblem):
-    """Line pairs of any files, or any TFDS dataset: see `use_files` and `use_tfds`.
+    """Line pairs of any files, corpora or TFDS dataset: see `use_files`, `use_corpora` and `use_tfds`.
 
     Only data generation needs to know which: vocabulary and shards have the same name for every
     source, and a note beside them records it.
@@ -42,24 +44,60 @@ class TranslateFiles(PairSourceProblem):
     def __init__(self, was_reversed: bool = False, was_copy: bool = False):
         super().__init__(was_reversed, was_copy)
         self._size = 2**15
-        self._files: ParallelFiles | None = None
+        self._sentencepiece: str | None = None
+        self._files: ParallelFiles | MixedCorpora | None = None
         self._tfds: tuple[str, Sequence[str] | None, Sequence[str] | None] | None = None
         self._opened: PairSource | None = None
         self._splits = [DatasetSplit.TRAIN, DatasetSplit.EVAL]
 
     def use_files(
-        self, train: _Files, dev: _Files, test: _Files | None = None, vocab_size: int = 2**15
+        self,
+        train: _Files,
+        dev: _Files,
+        test: _Files | None = None,
+        vocab_size: int = 2**15,
+        sentencepiece: str | None = None,
     ) -> None:
         """Sets the files to generate data from.
 
         Args:
             train: source file and target file, plain or `.gz`, a sentence per line.
             dev, test: the same; test is optional.
-            vocab_size: approximate size of the subword vocabulary.
+            vocab_size: approximate size of the vocabulary.
+            sentencepiece: "unigram", "bpe" or the path of a model; None: T2T's subwords.
         """
         files = {DatasetSplit.TRAIN: train, DatasetSplit.EVAL: dev, DatasetSplit.TEST: test}
-        self._files = ParallelFiles({split: pair for split, pair in files.items() if pair})
-        self._tfds, self._opened, self._size = None, None, vocab_size
+        source = ParallelFiles({split: pair for split, pair in files.items() if pair})
+        self._use(source, vocab_size, sentencepiece)
+
+    def use_corpora(
+        self,
+        corpora: Sequence[Corpus],
+        vocab_size: int = 2**15,
+        sentencepiece: str | None = None,
+    ) -> None:
+        """Sets several corpora to generate data from, with weights and tags.
+
+        Args:
+            corpora: see `t2t_keras.data.pair_source.MixedCorpora`, whose `read` takes a file of them.
+            vocab_size, sentencepiece: as in `use_files`; tags are whole pieces.
+
+        Raises:
+            UserError: they cannot be mixed; or tags, which stand before sources, with `_rev` or `_copy`.
+        """
+        source = MixedCorpora(corpora)
+        if source.tags and (self.was_reversed or self.was_copy):
+            raise UserError(
+                f"{self.name} would have the tags in its targets: leave _rev and _copy out, and name "
+                "the files the other way round."
+            )
+        self._use(source, vocab_size, sentencepiece)
+
+    def _use(
+        self, source: ParallelFiles | MixedCorpora, vocab_size: int, sentencepiece: str | None
+    ) -> None:
+        self._files, self._tfds, self._opened = source, None, None
+        self._size, self._sentencepiece = vocab_size, sentencepiece
 
     def use_tfds(
         self,
@@ -67,6 +105,7 @@ class TranslateFiles(PairSourceProblem):
         languages: Sequence[str] | None = None,
         splits: Sequence[str] | None = None,
         vocab_size: int = 2**15,
+        sentencepiece: str | None = None,
     ) -> None:
         """Sets the dataset to generate data from.
 
@@ -75,15 +114,31 @@ class TranslateFiles(PairSourceProblem):
             languages: source and target; None for those of the dataset.
             splits: train, dev and optionally test in TFDS's grammar; None for "train", "validation"
                 and, if there is one, "test".
-            vocab_size: approximate size of the subword vocabulary.
+            vocab_size, sentencepiece: as in `use_files`.
         """
         self._tfds = (name, languages, splits)
-        self._files, self._opened, self._size = None, None, vocab_size
+        self._files, self._opened = None, None
+        self._size, self._sentencepiece = vocab_size, sentencepiece
 
     @property
     def approx_vocab_size(self) -> int:
         """Size given to `use_files` or `use_tfds`."""
         return self._size
+
+    @property
+    def vocab_type(self) -> str:
+        """T2T's subwords, or SentencePiece if that was asked for or is what the data has."""
+        return VocabType.SENTENCEPIECE if self._sentencepiece else VocabType.SUBWORD
+
+    @property
+    def sentencepiece_model(self) -> str:
+        """Model given to `use_files` or `use_tfds`."""
+        return self._sentencepiece or super().sentencepiece_model
+
+    @property
+    def additional_reserved_tokens(self) -> list[str]:
+        """The tags of corpora, for SentencePiece; T2T's tokens have no such signs in them."""
+        return getattr(self._files, "tags", []) if self._sentencepiece else []
 
     @property
     def vocab_filename(self) -> str:
@@ -111,7 +166,8 @@ class TranslateFiles(PairSourceProblem):
             else:
                 raise UserError(
                     f"{self.name} has no source: give "
-                    "--train_files=SOURCE,TARGET and --dev_files=SOURCE,TARGET, or --tfds=NAME."
+                    "--train_files=SOURCE,TARGET and --dev_files=SOURCE,TARGET, --corpora=FILE or "
+                    "--tfds=NAME."
                 )
             self._splits = self._opened.splits
         return self._opened
@@ -122,7 +178,8 @@ class TranslateFiles(PairSourceProblem):
         Raises:
             UserError: the source is not set or unusable, or existing data has another one.
         """
-        if self._files is None and self._tfds is None and self._is_generated(data_dir):
+        if not self._has_source() and self._is_generated(data_dir):
+            self._find_vocabulary(data_dir)
             require_vocabulary(self, data_dir)
             return
         source = self.source(tmp_dir)
@@ -134,9 +191,19 @@ class TranslateFiles(PairSourceProblem):
         self, data_dir: PathLike, tmp_dir: PathLike | None, force_get: bool = False
     ):
         """Returns the encoder; see `Text2TextProblem.get_or_create_vocab`."""
-        if tmp_dir is not None and not force_get and (self._files or self._tfds):
+        if not self._has_source():
+            self._find_vocabulary(data_dir)
+        elif tmp_dir is not None and not force_get:
             check_and_note(self, self.source(tmp_dir), data_dir)
         return super().get_or_create_vocab(data_dir, tmp_dir, force_get)
+
+    def _has_source(self) -> bool:
+        return self._files is not None or self._tfds is not None
+
+    def _find_vocabulary(self, data_dir: PathLike) -> None:
+        """Takes over the kind of the vocabulary that is there."""
+        stored = Path(data_dir) / f"vocab.{self.dataset_filename()}.{VocabType.SENTENCEPIECE}"
+        self._sentencepiece = super().sentencepiece_model if stored.exists() else None
 
     def _is_generated(self, data_dir: PathLike) -> bool:
         """Returns True if all shards exist, and takes over their splits."""

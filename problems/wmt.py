@@ -247,6 +247,14 @@ class TranslateEndeWmt14(TfdsTranslateProblem):
 
 
 @register_problem
+class TranslateEndeWmt14Bpe37k(TranslateEndeWmt14):
+    """The same with the paper's kind of vocabulary: 37,000 byte pairs of both languages."""
+
+    vocab_type = VocabType.SENTENCEPIECE
+    sentencepiece_model = "bpe"
+
+
+@register_problem
 class TranslateEnfrWmt14(TfdsTranslateProblem):
     """English to French: these, the UN corpus and the 10^9 corpus; about 41 million pairs.
 

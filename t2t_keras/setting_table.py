@@ -181,6 +181,12 @@ _DATA = {
     "eval_drop_long_sequences": declare(False, text="apply these limits in evaluation too"),
     "max_input_seq_length": declare(0, text="tokens of a source that are read; 0 or less: all"),
     "max_target_seq_length": declare(0, text="tokens of a target that are read; 0 or less: all"),
+    "subword_sampling": declare(
+        0.0,
+        _FRACTION,
+        "random pieces of SentencePiece with `--on_the_fly`: byte pairs leave out this share of merges, "
+        "unigram draws by probabilities to this power; 0: none",
+    ),
     "t2t_batches": declare(
         False, text="T2T's buckets, and its batch sizes, which are rounded down"
     ),
@@ -279,6 +285,7 @@ OURS = (
     "learning_rate_boundaries",  # T2T reads these two, of sets that add them
     "learning_rate_multiples",
     "restricted_neighborhood",
+    "subword_sampling",
     "t2t_batches",
     "tokens_per_update",
 )

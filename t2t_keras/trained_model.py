@@ -5,7 +5,7 @@ from __future__ import annotations
 import glob
 import hashlib
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from t2t_keras import checkpoints, registry
@@ -175,16 +175,49 @@ class TrainedModel:
     def _data_dir(self, run: Mapping[str, Any], flags: Mapping[str, str]) -> str:
         """Returns the first directory that has the vocabulary."""
         tried = list(dict.fromkeys(_data_dirs(os.path.dirname(self.prefixes[0]), run, flags)))
-        for directory in tried:
-            try:
-                self.problem.get_feature_encoders(directory)
-            except UserError:
-                continue
-            return directory
+        if found := _with_vocabulary(self.problem, tried):
+            return found
         raise UserError(
             f"there is no vocabulary of {self.problem.name} in {' or '.join(tried)}: "
             "give its directory, --data_dir=DIRECTORY."
         )
+
+
+def recorded_encoders(prefix: str, problem, data_dir: str | None = None) -> dict[str, Any] | None:
+    """Returns the text encoders that a checkpoint was trained with; None if they are not found.
+
+    Args:
+        prefix: of the checkpoint.
+        problem: whose vocabulary it is where none is recorded.
+        data_dir: directory of the vocabulary; None: those that are recorded, and the checkpoint's.
+
+    Raises:
+        UserError: there is no vocabulary in `data_dir`.
+    """
+    directory = os.path.dirname(prefix)
+    run = checkpoints.read_settings(directory)[1]
+    flags = _flags(prefix, run)
+    name = run.get("problem") or flags.get("problem")
+    if not name and data_dir is None:
+        return None
+    try:
+        before = registry.problem(name) if name else problem
+    except UserError:  # of a --t2t_usr_dir that is not given now
+        return None
+    if data_dir is not None:
+        return before.get_feature_encoders(data_dir)
+    found = _with_vocabulary(before, _data_dirs(directory, run, flags))
+    return before.get_feature_encoders(found) if found else None
+
+
+def _with_vocabulary(problem, directories: Iterable[str]) -> str | None:
+    for directory in directories:
+        try:
+            problem.get_feature_encoders(directory)
+        except UserError:
+            continue
+        return directory
+    return None
 
 
 def _client(directory: str) -> TextClient:

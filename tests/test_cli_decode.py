@@ -125,6 +125,24 @@ def test_pipes_prefixes_ensembles_and_logits_processors(base):
     assert done.stdout.split("\n") == [*wanted, ""]
 
 
+def test_raw_is_what_the_model_wrote(base, tmp_path):
+    (tmp_path / "__init__.py").write_text(
+        "from t2t_keras.problems.translate_files import Text2textTmpdir\n"
+        "from t2t_keras.registry import register_problem\n"
+        "@register_problem('as_brackets')\n"
+        "class AsBrackets(Text2textTmpdir):\n"
+        f"    def dataset_filename(self): return {toy.PROBLEM!r}\n"
+        "    def format_output(self, inputs, outputs): return '(TOP)'\n"
+    )
+    given = ["--problem=as_brackets", f"--t2t_usr_dir={tmp_path}", "--decode_from_file=-"]
+    settings = "beam_size=1,extra_length=3"
+    formed, raw = (
+        decode(base, settings, *given, *flags, input="a b c\n") for flags in ([], ["--raw"])
+    )
+    assert formed.stdout == "(TOP)\n", formed.stderr
+    assert raw.stdout.splitlines() == translations(base, ["a b c"], beam_size=1, extra_length=3)
+
+
 def test_with_xla_the_same_is_found(base):
     flags = ("--xla", "--decode_from_file=-")
     done = decode(base, "beam_size=2,extra_length=3", *flags, input="a b c\na\n", eagerly=True)
@@ -209,10 +227,11 @@ def test_a_reader_that_leaves_is_no_error(base):
 @pytest.mark.parametrize(
     ("flags", "expected"),
     [
-        ([], "give one of --decode_from_file=FILE, --decode_interactive and --score_file=FILE"),
+        ([], "give one of --decode_from_file=FILE, --decode_interactive, --score_file=FILE and"),
         (["--decode_from_file=x", "--decode_interactive"], "give one of"),
         (["--score_file=x"], "--decode_to_file is missing"),
         (["--decode_interactive", "--decode_prefix_file=x"], "goes with --decode_from_file"),
+        (["--decode_interactive", "--raw"], "--raw goes with --decode_from_file"),
         (["--decode_interactive", "--decode_to_file=x"], "leave out --decode_to_file"),
         (["--decode_from_file=-", "--decode_prefix_file=-"], "cannot both be standard input"),
         (["--decode_from_file=/nowhere"], "Cannot read /nowhere"),

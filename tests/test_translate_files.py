@@ -2,6 +2,7 @@
 
 import json
 import os
+from collections import Counter
 from itertools import islice
 
 import pytest
@@ -11,7 +12,7 @@ from corpus_files import stored_texts, write_lines as write
 from tfds_datasets import pair, prepare
 
 from t2t_keras import registry
-from t2t_keras.data.pair_source import evenly_spaced
+from t2t_keras.data.pair_source import Corpus, MixedCorpora, ParallelFiles, evenly_spaced
 from t2t_keras.data.shards import find_shards
 from t2t_keras.errors import UserError
 from t2t_keras.problems.numbers.pairs import pairs
@@ -246,6 +247,119 @@ def test_a_dataset_without_dev_or_test(tmp_path, monkeypatch):
     assert not (tmp_path / "other").exists()
 
 
+# Several corpora
+
+
+def corpus(tmp_path, name, train, dev=2):
+    """Files of numbered pairs."""
+    by_split = {}
+    for split, count in (("train", train), ("dev", dev)):
+        sides = [
+            [f"{name}{split}{n} {side}" for n in range(count)] for side in ("source", "target")
+        ]
+        if count:
+            by_split[split] = [
+                str(write(tmp_path / f"{name}.{split}.{side}", lines))
+                for side, lines in zip(("s", "t"), sides, strict=True)
+            ]
+    return by_split
+
+
+def mix(tmp_path, **corpora):
+    """A mix of corpora given as (pairs of training, weight, tag)."""
+    return MixedCorpora(
+        [
+            Corpus(ParallelFiles(corpus(tmp_path, name, train)), weight, tag)
+            for name, (train, weight, tag) in corpora.items()
+        ]
+    )
+
+
+@pytest.mark.parametrize(
+    ("weights", "period"), [((3, 1), (3, 1)), ((0.5, 0.25), (2, 1)), ((0.3, 0.9), (1, 3))]
+)
+def test_the_ratio_is_exact_at_every_round(tmp_path, weights, period):
+    found = mix(tmp_path, a=(20, weights[0], ""), b=(9, weights[1], "<2de>"))
+    pairs = list(found.pairs("train"))
+    rounds = [pairs[i : i + sum(period)] for i in range(0, len(pairs), sum(period))]
+    for each in rounds:
+        assert sum(source.startswith("<2de> b") for source, _ in each) == period[1]
+        assert sum(source.startswith("a") for source, _ in each) == period[0]
+    assert len({*pairs}) == 29  # every pair is there, and one corpus goes on as the other ends
+    assert max(Counter(pairs).values()) - min(Counter(pairs).values()) <= len(pairs) // 9
+    assert pairs == list(found.pairs("train"))
+
+
+def test_without_weights_each_pair_comes_once_and_all_over(tmp_path):
+    found = mix(tmp_path, a=(30, None, ""), b=(10, None, "<b>"), c=(5, None, ""))
+    pairs = list(found.pairs("train"))
+    assert len(pairs) == len({*pairs}) == 45
+    for start in range(0, 45, 9):  # 6 : 2 : 1
+        heads = [source.removeprefix("<b> ")[0] for source, _ in pairs[start : start + 9]]
+        assert Counter(heads) == {"a": 6, "b": 2, "c": 1}
+    assert [source for source, _ in found.pairs("dev")][2:4] == [
+        f"<b> bdev{n} source" for n in (0, 1)
+    ]
+    assert found.tags == ["<b>"]
+    text = list(found.vocabulary_text("train", 10**6))
+    assert sorted(text) == sorted(side for pair in pairs for side in pair)
+
+
+def test_corpora_by_a_flag_with_tags_that_are_pieces(tmp_path):
+    listed = [
+        {**corpus(tmp_path, "a", 12), "weight": 1, "tag": "<2de>"},
+        {**corpus(tmp_path, "b", 4, dev=0), "weight": 1, "tag": "<2fr>"},
+    ]
+    (tmp_path / "corpora.json").write_text(json.dumps(listed))
+    given = ("--problem=translate_files", f"--corpora={tmp_path / 'corpora.json'}")
+    given += ("--vocab_size=100", "--sentencepiece=bpe", "--num_concurrent_processes=1")
+    command("datagen", tmp_path / "data", *given)
+    found = Counter(stored(tmp_path / "data", "train"))
+    assert sum(found.values()) == 24
+    assert {count for pair, count in found.items() if "atrain" in pair[0]} == {1}
+    assert {count for pair, count in found.items() if "btrain" in pair[0]} == {3}
+    encoder = registry.problem("translate_files").get_feature_encoders(tmp_path / "data")["inputs"]
+    assert {"<2de>", "<2fr>"} <= {encoder.subtoken(i) for i in encoder.encode("<2de> a <2fr>")}
+    note = json.loads((tmp_path / "data" / "source.translate_files.json").read_text())
+    assert note["train"]["from"].endswith("b.train.t (weight 1, <2fr>)")
+    problem = registry.problem("translate_files")
+    listed[1]["weight"] = 2
+    (tmp_path / "corpora.json").write_text(json.dumps(listed))
+    problem.use_corpora(MixedCorpora.read(tmp_path / "corpora.json").corpora, 100, "bpe")
+    with pytest.raises(UserError, match=r"the train in .*\(weight 1, <2fr>\), not from .*weight 2"):
+        problem.generate_data(tmp_path / "data", tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (lambda listed: listed[0].pop("weight"), r"give all corpora a weight or none, got \[None, 1\]"),
+        (lambda listed: listed[0].update(weight=0), r"must be from 0.001 to 1000, got \[0, 1\]"),
+        (lambda listed: listed[0].update(wieght=1), r"\[0\] has an unknown 'wieght'.* mean 'weight'\?"),
+        (lambda listed: listed[0].update(tag=5), r"corpora.json: \[0\].tag must be a string, got 5"),
+        (lambda listed: listed[0].update(train=["a"]), r"\[0\].train takes a source and a target file"),
+        (lambda listed: [item.pop("dev") for item in listed], r"no corpus has dev: name files for it"),
+    ],
+)  # fmt: skip
+def test_mistakes_in_corpora_end_in_one_line(tmp_path, change, message):
+    listed = [{**corpus(tmp_path, name, 5), "weight": 1} for name in "ab"]
+    change(listed)
+    (tmp_path / "corpora.json").write_text(json.dumps(listed))
+    with pytest.raises(UserError, match=message):
+        MixedCorpora.read(tmp_path / "corpora.json")
+
+
+def test_a_corpus_that_cannot_be_mixed(tmp_path):
+    empty = mix(tmp_path, a=(3, 1, ""), b=(3, 1, "<b>"))
+    write(tmp_path / "b.train.s", ["", " ", ""])
+    with pytest.raises(
+        UserError, match=r"the corpus .*b.train.s and .* has no pairs: leave it out"
+    ):
+        list(empty.pairs("train"))
+    with pytest.raises(UserError, match="translate_files_rev would have the tags in its targets"):
+        registry.problem("translate_files_rev").use_corpora(empty.corpora)
+
+
 # Commands
 
 
@@ -295,6 +409,7 @@ def test_a_dataset_by_name_and_flags(dataset, tmp_path):
         (["--train_files=a", "--dev_files=c,d"], "--train_files takes 2 items with a comma between"),
         (["--dev_files=a,b", "--tfds=x"], "--dev_files and --tfds are both given"),
         (["--train_files=a,b", "--dev_files=c,d", "--languages=en,de"], "--languages needs --tfds"),
+        (["--corpora=x", "--tfds=x"], "--tfds and --corpora are both given"),
         (["--tfds=x", "--tfds_splits=train"], "--tfds_splits takes 2 or 3 items"),
         (["--tfds=x", "--languages=en,"], "--languages takes 2 items with a comma between, got 2"),
         (["--tfds=toy_translat"], "unknown dataset 'toy_translat'"),

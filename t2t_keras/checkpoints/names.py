@@ -77,8 +77,9 @@ def t2t_variables(model) -> dict[str, Any]:
             named.update(_layer_variables(f"{body}/{stack_name}/layer_{i}", layer))
         named.update(_norm_variables(f"{body}/{stack_name}/{PREPROCESS}", stack.last_preprocess))
     of_t2t = {id(variable) for variable in named.values()}
-    for variable in model.trainable_variables:
-        if id(variable) not in of_t2t:
+    for variable in model.variables:
+        is_own = variable.trainable or getattr(variable, "is_frozen", False)
+        if is_own and id(variable) not in of_t2t:
             named[f"{body}/{variable.path.partition('/')[2]}"] = variable
     return named
 

@@ -1,11 +1,11 @@
-"""`t2t-keras-decode`: translates a file, or lines as they are typed; or scores pairs.
+"""`t2t-keras-decode`: translates a file, or lines as they are typed; or scores or aligns pairs.
 
 Examples:
     t2t-keras-decode --output_dir=run --decode_from_file=test.en --decode_to_file=test.de
     t2t-keras-decode --checkpoint_path=averaged/model.ckpt --decode_interactive
 
-Give --output_dir or --checkpoint_path, and one of --decode_from_file, --decode_interactive and
---score_file. A checkpoint of tensor2tensor may need --problem, --data_dir and --hparams_set.
+Give --output_dir or --checkpoint_path, and one of --decode_from_file, --decode_interactive,
+--score_file and --align_file. A checkpoint of tensor2tensor may need --problem, --data_dir and --hparams_set.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ _OF_SEARCH = (  # decode hparams
     *("sampling_method", "sampling_temp", "sampling_keep_top_k", "sampling_keep_top_p"),
     *("sampling_seed", "logits_processors", "xla"),
 )
-_RESULTS = {"decode_from_file": "translations", "score_file": "scores"}
+_RESULTS = {"decode_from_file": "translations", "score_file": "scores", "align_file": "alignments"}
 
 
 def define_flags() -> None:
@@ -51,6 +51,20 @@ def define_flags() -> None:
     flags.DEFINE_string(
         "score_file", "", "Score lines of source, tab and target; -: standard input."
     )
+    flags.DEFINE_string(
+        "align_file", "", "Align the words of lines of source, tab and target; -: standard input."
+    )
+    flags.DEFINE_string(
+        "align_heads",
+        "mean",
+        "align_file: LAYER:HEAD of the attention, LAYER or mean; +1 after it.",
+    )
+    flags.DEFINE_string(
+        "align_reference", None, "align_file: its alignments, by which to print heads' error rates."
+    )
+    flags.DEFINE_bool(
+        "raw", False, "Write what the model wrote: of parsing, tags instead of trees."
+    )
     flags.DEFINE_bool("decode_interactive", False, "Translate lines as they are typed; q quits.")
 
 
@@ -61,17 +75,26 @@ def main(arguments: list[str]) -> None:
     modes = [name for name in _MODES if FLAGS[name].value]
     if len(modes) != 1:
         raise UserError(
-            "give one of --decode_from_file=FILE, --decode_interactive and --score_file=FILE."
+            "give one of --decode_from_file=FILE, --decode_interactive, --score_file=FILE and "
+            "--align_file=FILE."
         )
     if FLAGS.decode_interactive and FLAGS.decode_to_file:
         raise UserError("--decode_interactive prints translations: leave out --decode_to_file.")
     if FLAGS.decode_prefix_file and modes != ["decode_from_file"]:
         raise UserError("--decode_prefix_file goes with --decode_from_file.")
+    if FLAGS.raw and modes != ["decode_from_file"]:
+        raise UserError("--raw goes with --decode_from_file.")
     if FLAGS.score_file not in ("", _STANDARD) and not FLAGS.decode_to_file:
         raise UserError("--decode_to_file is missing: the scores of --score_file go there.")
     if FLAGS.decode_from_file == FLAGS.decode_prefix_file == _STANDARD:
         raise UserError("sentences and prefixes cannot both be standard input: name a file.")
-    for name in ("decode_from_file", "decode_prefix_file", "score_file"):
+    if FLAGS.align_file not in ("", _STANDARD) and not (
+        FLAGS.decode_to_file or FLAGS.align_reference
+    ):
+        raise UserError("--decode_to_file is missing: the alignments of --align_file go there.")
+    if "align_file" not in modes:
+        options.tell_unused("it needs --align_file", "align_heads", "align_reference")
+    for name in ("decode_from_file", "decode_prefix_file", "score_file", "align_file"):
         require_readable(options.directory(name))
 
     _MODES[modes[0]](options.decode_settings())
@@ -90,6 +113,8 @@ def translate_file(settings) -> None:
     job = Job("decode_from_file", settings)
     loaded = options.trained_model()
     translator = loaded.translator(settings, job.progress.warn)
+    if FLAGS.raw:
+        translator.format_output = lambda inputs, output: output
 
     default = (
         f"{job.source.path}.transformer.{loaded.set_name}.{loaded.problem.name}"
@@ -99,15 +124,45 @@ def translate_file(settings) -> None:
     job.run(translator.translate_lines, as_text, translator.batcher, loaded, default)
 
 
-def score_file(settings) -> None:
-    """Scores the lines of --score_file."""
-    from t2t_keras.decoding import DecodeSettings, PairScorer
+def _tell_search_unused(settings, flag: str) -> None:
+    from t2t_keras.decoding import DecodeSettings
 
     given = [
         name for name in _OF_SEARCH if getattr(settings, name) != getattr(DecodeSettings, name)
     ]
     if given:
-        print(f"no effect of {', '.join(given)}: --score_file does not search", file=sys.stderr)
+        print(f"no effect of {', '.join(given)}: --{flag} does not search", file=sys.stderr)
+
+
+def align_file(settings) -> None:
+    """Aligns the words of the lines of --align_file, or prints which heads do it best."""
+    from t2t_keras.inspection.alignment import Heads, PairAligner, from_pharaoh, to_pharaoh
+
+    _tell_search_unused(settings, "align_file")
+    Heads.parse(FLAGS.align_heads)  # a mistake is told before the checkpoint is read
+    job = Job("align_file", settings)
+    loaded = options.trained_model()
+    loaded.warn_if_slow()
+    heads = FLAGS.align_heads
+    aligner = PairAligner(loaded.model, loaded.encoders, heads, settings, job.progress.warn)
+    if not FLAGS.align_reference:
+        job.run(aligner.score_lines, to_pharaoh, aligner.batcher, loaded, default=_STANDARD)
+        return
+    from t2t_keras.text import read_lines
+
+    options.tell_unused("the error rates of all heads are printed", "decode_to_file", "align_heads")
+    path = options.required("align_reference")
+    gold = [from_pharaoh(s, f"{path}, line {n}") for n, s in enumerate(read_lines(path), start=1)]
+    rates = aligner.error_rates(job.source, gold)
+    for found, rate in sorted(rates.items(), key=lambda item: item[1]):
+        print(f"{found!s:8} {100 * rate:6.2f}")
+
+
+def score_file(settings) -> None:
+    """Scores the lines of --score_file."""
+    from t2t_keras.decoding import PairScorer
+
+    _tell_search_unused(settings, "score_file")
     job = Job("score_file", settings)
     loaded = options.trained_model()
     loaded.warn_if_slow()
@@ -154,6 +209,7 @@ _MODES = {
     "decode_from_file": translate_file,
     "decode_interactive": translate_interactively,
     "score_file": score_file,
+    "align_file": align_file,
 }
 
 
@@ -217,6 +273,10 @@ class Job:
         if not all(text.is_file for text in given.values()):
             return None
         contents = {name: str(text.content) for name, text in given.items()}
+        if FLAGS.raw:
+            contents["raw"] = "true"
+        if self.flag == "align_file":
+            contents["heads"] = FLAGS.align_heads
         return {"flag": self.flag, **contents, **loaded.description(), **self.settings.deciding()}
 
 

@@ -21,6 +21,7 @@ MOST_SEED = 2**32 - 1
 
 _FILES = ("train_files", "dev_files", "test_files")
 _TFDS = ("tfds", "languages", "tfds_splits")
+_VOCABULARY = ("vocab_size", "sentencepiece")
 
 
 def define_problem() -> None:
@@ -169,6 +170,11 @@ def define_translate_files() -> None:
     flags.DEFINE_list("train_files", [], "translate_files: source and target file of train.")
     flags.DEFINE_list("dev_files", [], "translate_files: source and target file of dev.")
     flags.DEFINE_list("test_files", [], "translate_files: source and target file of test, if any.")
+    flags.DEFINE_string(
+        "corpora",
+        None,
+        "translate_files: JSON of several corpora, instead of files: see docs/data.md.",
+    )
     flags.DEFINE_string("tfds", None, "translate_files: a dataset of TFDS instead of files.")
     flags.DEFINE_list("languages", [], "translate_files: source and target language in --tfds.")
     flags.DEFINE_list(
@@ -179,6 +185,11 @@ def define_translate_files() -> None:
     flags.DEFINE_integer(
         "vocab_size", 2**15, "translate_files: approximate number of subwords.", lower_bound=1
     )
+    flags.DEFINE_string(
+        "sentencepiece",
+        None,
+        "translate_files: unigram, bpe or a model's file, instead of T2T's subwords.",
+    )
 
 
 def configure(*problems) -> None:
@@ -187,7 +198,9 @@ def configure(*problems) -> None:
     Raises:
         UserError: flags for it are given without it, without --generate_data, or do not go together.
     """
-    given = [f"--{name}" for name in (*_FILES, *_TFDS, "vocab_size") if FLAGS[name].present]
+    given = [
+        f"--{name}" for name in (*_FILES, "corpora", *_TFDS, *_VOCABULARY) if FLAGS[name].present
+    ]
     if not given:
         return
     from t2t_keras.problems.translate_files import TranslateFiles
@@ -204,7 +217,9 @@ def configure(*problems) -> None:
             "or leave it out, for data that is there is found in --data_dir."
         )
     for problem in ours:
-        if FLAGS.tfds:
+        if FLAGS.corpora:
+            _use_corpora(problem)
+        elif FLAGS.tfds:
             _use_tfds(problem)
         else:
             _use_files(problem)
@@ -222,6 +237,7 @@ def _use_files(problem) -> None:
         dev=_some("dev_files", 2),
         test=_some("test_files", 2) if FLAGS.test_files else None,
         vocab_size=FLAGS.vocab_size,
+        sentencepiece=_sentencepiece(),
     )
 
 
@@ -234,7 +250,32 @@ def _use_tfds(problem) -> None:
         _some("languages", 2) if FLAGS.languages else None,
         _some("tfds_splits", 2, 3) if FLAGS["tfds_splits"].present else None,
         vocab_size=FLAGS.vocab_size,
+        sentencepiece=_sentencepiece(),
     )
+
+
+def _use_corpora(problem) -> None:
+    from t2t_keras.data.pair_source import MixedCorpora
+
+    for name in (*_FILES, *_TFDS):
+        if FLAGS[name].present:
+            raise UserError(
+                f"--{name} and --corpora are both given: data is made from one of them."
+            )
+    corpora = MixedCorpora.read(required("corpora")).corpora
+    problem.use_corpora(corpora, FLAGS.vocab_size, _sentencepiece())
+
+
+def _sentencepiece() -> str | None:
+    """Returns the value of --sentencepiece: a kind of model or the path of one."""
+    from t2t_keras.text.sentencepiece import MODEL_TYPES
+
+    path = directory("sentencepiece")
+    if path and path not in MODEL_TYPES and not os.path.isfile(path):
+        raise UserError(
+            f"--sentencepiece={path} is neither {' nor '.join(MODEL_TYPES)} nor a file: give one."
+        )
+    return path
 
 
 def _some(name: str, *numbers: int) -> list[str]:

@@ -61,6 +61,14 @@ def define_flags() -> None:
     )
     _define_early_stopping()
     flags.DEFINE_string("warm_start_from", None, "Checkpoint whose weights a new run starts with.")
+    flags.DEFINE_string(
+        "warm_start_vocab",
+        None,
+        "Directory of its vocabulary; by default where it was in training.",
+    )
+    flags.DEFINE_string(
+        "freeze", "", "Regular expression of the names of weights that are not trained."
+    )
     flags.DEFINE_integer(
         "random_seed",
         0,
@@ -165,6 +173,7 @@ def main(arguments: list[str]) -> None:
             minimize=FLAGS.eval_early_stopping_metric_minimize,
         ),
         warm_start_from=options.directory("warm_start_from"),
+        warm_start_vocab=options.directory("warm_start_vocab"),
         compile_ahead=FLAGS.compile_ahead,
         attention_page=batch_page if FLAGS.attention_images else None,
         engine=EngineSettings(
@@ -174,6 +183,7 @@ def main(arguments: list[str]) -> None:
             distribute=FLAGS.distribute,
             remat=FLAGS.remat,
             ema=FLAGS.ema,
+            freeze=FLAGS.freeze,
         ),
         decode=DecodeSettings.parse(FLAGS.decode_hparams),
     )
@@ -197,6 +207,8 @@ def _tell_unused() -> None:
         options.tell_unused("it needs --generate_data", "num_concurrent_processes")
         if not FLAGS.on_the_fly:
             options.tell_unused("it needs --generate_data or --on_the_fly", "tmp_dir")
+    if not FLAGS.warm_start_from:
+        options.tell_unused("it needs --warm_start_from", "warm_start_vocab")
     if not FLAGS.eval_early_stopping_steps:
         names = [f"eval_early_stopping_metric{end}" for end in ("", "_delta", "_minimize")]
         options.tell_unused("early stopping needs --eval_early_stopping_steps", *names)

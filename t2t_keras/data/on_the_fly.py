@@ -83,6 +83,12 @@ class TextBatches:
         drop_long = split == DatasetSplit.TRAIN or hp.eval_drop_long_sequences
         self.buckets = buckets_for(hp, drop_long, options.replicas)
         self._encoders = stored_encoders(problem, data_dir, tmp_dir)
+        self._sampling = hp.subword_sampling if split == DatasetSplit.TRAIN else 0.0
+        if self._sampling and not all(hasattr(e, "sample_tensor") for e in self._encoders.values()):
+            raise UserError(
+                f"subword_sampling={self._sampling} needs a SentencePiece vocabulary, and that of "
+                f"{problem.name} is another: set it to 0."
+            )
         self._require_examples()
 
     @property
@@ -118,13 +124,13 @@ class TextBatches:
         """
         import tensorflow as tf
 
-        strings = tf.TensorSpec([None], tf.string)
+        strings, seed = tf.TensorSpec([None], tf.string), tf.TensorSpec([], tf.int64)
 
         def texts(epoch):
             return tf.data.Dataset.from_generator(
                 functools.partial(self._texts, shuffle),
                 args=[epoch],
-                output_signature=(strings,) * len(self._problem.sides),
+                output_signature=(*[strings] * len(self._problem.sides), seed),
             )
 
         epochs = tf.data.Dataset.range(2**62 if endless else 1)
@@ -132,8 +138,8 @@ class TextBatches:
         encoded = chunks.map(self._encode, num_parallel_calls=tf.data.AUTOTUNE, deterministic=True)
         return encoded.unbatch()
 
-    def _texts(self, shuffle: bool, epoch: int) -> Iterator[tuple[list[bytes], ...]]:
-        """Yields the texts of each side, a few hundred examples at a time."""
+    def _texts(self, shuffle: bool, epoch: int) -> Iterator[tuple[Any, ...]]:
+        """Yields the texts of each side, a few hundred examples at a time, and a seed for them."""
         samples: Iterable[Mapping[str, str]] = _samples(
             self._problem, *self._directories, self._split
         )
@@ -141,11 +147,13 @@ class TextBatches:
             samples = _shuffled(samples, random.Random(f"{self.options.seed} {epoch}"))
         prefixes = {"inputs": self._problem.inputs_prefix, "targets": self._problem.targets_prefix}
         samples = iter(samples)
+        seeds = random.Random(f"subwords {self.options.seed} {epoch}")
         while chunk := _next_samples(samples):
-            yield tuple(
+            texts = [
                 [(prefixes[side] + sample[side]).encode("utf-8", "ignore") for sample in chunk]
                 for side in self._problem.sides
-            )
+            ]
+            yield *texts, seeds.getrandbits(31)
 
     @functools.cached_property
     def _encode(self) -> Callable:
@@ -154,13 +162,19 @@ class TextBatches:
 
         return tf.function(self._encoded, autograph=False)
 
-    def _encoded(self, *all_texts: tf.Tensor) -> dict[str, tf.Tensor]:
+    def _encoded(self, *texts_and_seed: tf.Tensor) -> dict[str, tf.Tensor]:
         import tensorflow as tf
 
+        *all_texts, seed = texts_and_seed
         sides = {}
         for side, texts in zip(self._problem.sides, all_texts, strict=True):
             end = tf.fill([tf.size(texts), 1], EOS_ID)
-            ids = tf.concat([self._encoders[side].encode_tensor(texts), end], axis=1)
+            encoder = self._encoders[side]
+            if self._sampling:
+                ids = encoder.sample_tensor(texts, self._sampling, seed)
+            else:
+                ids = encoder.encode_tensor(texts)
+            ids = tf.concat([ids, end], axis=1)
             limit = self._limits[side]  # as T2T: cut before any reversal
             sides[side] = ids[:, :limit] if limit else ids
         sides = self._problem.orient(sides)

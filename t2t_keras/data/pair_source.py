@@ -7,17 +7,21 @@ import json
 import math
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from functools import lru_cache
+from fractions import Fraction
+from functools import cached_property, lru_cache
 from itertools import islice
 from pathlib import Path
-from typing import Protocol
+from typing import Any, NamedTuple, Protocol
 
-from t2t_keras.data.problem import DatasetSplit, missing_hook
+from t2t_keras.data.problem import DatasetSplit, VocabType, missing_hook
 from t2t_keras.data.sources.pair_readers import read_pairs, require_parallel, text_size
 from t2t_keras.data.text_problem import PathLike, Text2TextProblem
-from t2t_keras.errors import UserError
+from t2t_keras.errors import UserError, nearest
 from t2t_keras.files import read_json, write_text
 from t2t_keras.text.lines import iterate_lines
+from t2t_keras.text.sentencepiece import MODEL_TYPES
+
+_SPLITS = (DatasetSplit.TRAIN, DatasetSplit.EVAL, DatasetSplit.TEST)
 
 VOCAB_CHARACTERS = 10_000_000
 """The number of characters of each side from which a vocabulary is built."""
@@ -123,6 +127,155 @@ class ParallelFiles:
         return {"from": " and ".join(map(str, paths)), "identity": identity}
 
 
+# Several corpora as one.
+
+
+_CORPORA = [{"train?": [str], "dev?": [str], "test?": [str], "weight?": float, "tag?": str}]
+
+
+class Corpus(NamedTuple):
+    """A source among others."""
+
+    source: PairSource
+    weight: float | None = None
+    """Share of its pairs in training, relative to those of the others; None: as many as it has."""
+    tag: str = ""
+    """Word before each source sentence, such as "<2de>"."""
+
+
+class MixedCorpora:
+    """A `PairSource` of several corpora; the others of a corpus than train are one after the other.
+
+    With weights of 3 and 1, of four pairs in a row three are of the first corpus and one of the second. A
+    pass goes on until each corpus has come to its end, and a shorter one begins again meanwhile, so that
+    every pair is read, and the ratio is exact. A pair with an empty side is left out.
+
+    Args:
+        corpora: at least one with train, and at least one with dev.
+
+    Raises:
+        UserError: there is none, or only some have a weight, or one is not from 0.001 to 1000.
+    """
+
+    def __init__(self, corpora: Sequence[Corpus]):
+        self.corpora = list(corpora)
+        for split in (DatasetSplit.TRAIN, DatasetSplit.EVAL):
+            if split not in self.splits:
+                raise UserError(f"no corpus has {split}: name files for it in one at least.")
+        weights = [corpus.weight for corpus in self._of(DatasetSplit.TRAIN)]
+        if any(weight is not None and not 0.001 <= weight <= 1000 for weight in weights):
+            raise UserError(f"weights of corpora must be from 0.001 to 1000, got {weights}.")
+        if None in weights and any(weights):
+            raise UserError(f"give all corpora a weight or none, got {weights}.")
+
+    @classmethod
+    def read(cls, path: PathLike) -> MixedCorpora:
+        """Reads a list of corpora from JSON, each with "train" and "dev", "test", "weight" and "tag" as needed.
+
+        Raises:
+            UserError: it is another list, see `__init__`.
+        """
+        corpora = []
+        for number, item in enumerate(read_json(path, _CORPORA)):
+            allowed = [name.rstrip("?") for name in _CORPORA[0]]
+            for name in item:
+                if name not in allowed:
+                    raise UserError(
+                        f"{path}: [{number}] has an unknown {name!r}; allowed: {', '.join(allowed)}."
+                        f"{nearest(name, allowed)}"
+                    )
+            files = {split: item[split] for split in _SPLITS if split in item}
+            for split, pair in files.items():
+                if len(pair) != 2:
+                    raise UserError(
+                        f"{path}: [{number}].{split} takes a source and a target file, got {len(pair)}."
+                    )
+            source = ParallelFiles(files)
+            corpora.append(Corpus(source, item.get("weight"), item.get("tag", "")))
+        return cls(corpora)
+
+    @property
+    def splits(self) -> list[str]:
+        """The splits that a corpus has."""
+        there = {split for corpus in self.corpora for split in corpus.source.splits}
+        return [split for split in _SPLITS if split in there]
+
+    @property
+    def tags(self) -> list[str]:
+        """The tags, each once."""
+        return list(dict.fromkeys(corpus.tag for corpus in self.corpora if corpus.tag))
+
+    def pairs(self, split: str) -> Iterator[tuple[str, str]]:
+        """Yields the pairs of a pass."""
+        if split != DatasetSplit.TRAIN:
+            for corpus in self._of(split):
+                yield from _whole_pairs(corpus, split)
+            return
+        weights, rounds = self._plan
+        streams = [_endless_pairs(corpus) for corpus in self._of(split)]
+        # The corpus that is furthest behind its share comes next, so every round is exact.
+        behind = [0] * len(weights)
+        for _ in range(rounds * sum(weights)):
+            behind = [due + weight for due, weight in zip(behind, weights, strict=True)]
+            chosen = behind.index(max(behind))
+            behind[chosen] -= sum(weights)
+            yield next(streams[chosen])
+
+    def vocabulary_text(self, split: str, characters: int) -> Iterator[str]:
+        """Yields about this many characters of each side of the mix, tags included, evenly spaced."""
+        weights, rounds = self._plan
+        for side in (0, 1):
+
+            def every(k: int, side: int = side) -> Iterator[str]:
+                return (pair[side] for pair in islice(self.pairs(split), k - 1, None, k))
+
+            yield from evenly_spaced(every, rounds * sum(weights), characters)
+
+    def description(self, split: str) -> dict:
+        """Returns where the pairs are from, with weights and tags."""
+        told, identity = [], []
+        for corpus in self._of(split):
+            of_corpus = corpus.source.description(split)
+            weight = corpus.weight if split == DatasetSplit.TRAIN else None
+            words = [corpus.tag] * bool(corpus.tag)
+            if weight is not None:
+                words.insert(0, f"weight {weight:g}")
+            told.append(of_corpus["from"] + (f" ({', '.join(words)})" if words else ""))
+            identity += [*of_corpus["identity"], weight, corpus.tag]
+        return {"from": "; ".join(told), "identity": identity}
+
+    def _of(self, split: str) -> list[Corpus]:
+        return [corpus for corpus in self.corpora if split in corpus.source.splits]
+
+    @cached_property
+    def _plan(self) -> tuple[list[int], int]:
+        """How many pairs of each corpus make a round, and the number of rounds of a pass."""
+        sizes, shares = [], []
+        for corpus in self._of(DatasetSplit.TRAIN):
+            sizes.append(sum(1 for _ in _whole_pairs(corpus, DatasetSplit.TRAIN)))
+            if not sizes[-1]:
+                told = corpus.source.description(DatasetSplit.TRAIN)["from"]
+                raise UserError(f"the corpus {told} has no pairs: leave it out.")
+            weight = sizes[-1] if corpus.weight is None else corpus.weight
+            shares.append(Fraction(weight).limit_denominator(1000))
+        unit = math.lcm(*(share.denominator for share in shares))
+        weights = [int(share * unit) for share in shares]
+        weights = [weight // math.gcd(*weights) for weight in weights]
+        pairs = zip(sizes, weights, strict=True)
+        return weights, max(-(-size // weight) for size, weight in pairs)
+
+
+def _whole_pairs(corpus: Corpus, split: str) -> Iterator[tuple[str, str]]:
+    for inputs, targets in corpus.source.pairs(split):
+        if inputs and targets:
+            yield f"{corpus.tag} {inputs}" if corpus.tag else inputs, targets
+
+
+def _endless_pairs(corpus: Corpus) -> Iterator[tuple[str, str]]:
+    while True:
+        yield from _whole_pairs(corpus, DatasetSplit.TRAIN)
+
+
 def _state(path: Path) -> tuple[int, int]:
     status = path.stat()
     return status.st_size, status.st_mtime_ns
@@ -161,12 +314,7 @@ def check_and_note(problem: Text2TextProblem, source: PairSource, data_dir: Path
     path = Path(data_dir) / f"source.{name}.json"
     noted = _read(path)
     wanted = {split: source.description(split) for split in source.splits}
-    train = wanted[DatasetSplit.TRAIN]
-    size = problem.approx_vocab_size
-    wanted[_VOCABULARY] = {
-        "from": f"{train['from']} with --vocab_size={size}",
-        "identity": [*train["identity"], size],
-    }
+    wanted[_VOCABULARY] = _vocabulary(problem, wanted[DatasetSplit.TRAIN])
     vocabulary = Path(data_dir) / str(problem.vocab_filename)
     if vocabulary.exists() and _VOCABULARY not in noted:
         del wanted[_VOCABULARY]
@@ -178,6 +326,19 @@ def check_and_note(problem: Text2TextProblem, source: PairSource, data_dir: Path
             _require_same(part, noted.get(part), description, f"{data_dir} of {name}")
     if noted != (new := {**noted, **wanted}):
         _write(path, new)
+
+
+def _vocabulary(problem: Text2TextProblem, train: Mapping) -> dict[str, Any]:
+    """Returns what a vocabulary is made from: the training text or a given model."""
+    model, size = problem.sentencepiece_model, problem.approx_vocab_size
+    told = f"{train['from']} with --vocab_size={size}"
+    made: list[Any] = [size]
+    if problem.vocab_type == VocabType.SENTENCEPIECE:
+        if model not in MODEL_TYPES:
+            path = Path(model)
+            return {"from": model, "identity": [_digest(path, _state(path))]}
+        told, made = f"{told} --sentencepiece={model}", [size, model]
+    return {"from": told, "identity": [*train["identity"], *made]}
 
 
 def _require_same(part: str, noted: Mapping | None, wanted: Mapping, where: str) -> None:

@@ -24,6 +24,7 @@ class VocabType:
     CHARACTER = "character"
     SUBWORD = "subwords"
     TOKEN = "tokens"
+    SENTENCEPIECE = "sentencepiece"  # ours
 
 
 class SpaceID:

@@ -27,7 +27,7 @@ from t2t_keras.data.problem import (
 from t2t_keras.data.shards import shard_paths
 from t2t_keras.errors import UserError
 from t2t_keras.files import atomic_write
-from t2t_keras.ids import EOS_ID
+from t2t_keras.ids import EOS_ID, RESERVED_TOKENS
 
 PathLike = str | os.PathLike
 
@@ -66,8 +66,13 @@ class Text2TextProblem(Problem):
 
     @property
     def vocab_type(self) -> str:
-        """`VocabType.SUBWORD`, `CHARACTER` (bytes) or `TOKEN` (a given list of words)."""
+        """`VocabType.SUBWORD`, `SENTENCEPIECE`, `CHARACTER` (bytes) or `TOKEN` (a list of words)."""
         return VocabType.SUBWORD
+
+    @property
+    def sentencepiece_model(self) -> str:
+        """Of `SENTENCEPIECE`: "unigram" or "bpe", which is built, or the path of a model."""
+        return "unigram"
 
     @property
     def loss_multiplier(self) -> float:  # type: ignore[override]
@@ -76,7 +81,7 @@ class Text2TextProblem(Problem):
 
     @property
     def approx_vocab_size(self) -> int:
-        """The approximate size of the subword vocabulary."""
+        """The approximate size of the vocabulary of subwords or pieces."""
         return 2**15
 
     @property
@@ -139,8 +144,8 @@ class Text2TextProblem(Problem):
         """The name of the vocabulary file in `data_dir`; None for characters."""
         if self.use_vocab_from_other_problem is not None:
             return self.use_vocab_from_other_problem.vocab_filename
-        if self.vocab_type == VocabType.SUBWORD:
-            return f"vocab.{self.dataset_filename()}.{self.approx_vocab_size}.{VocabType.SUBWORD}"
+        if self.vocab_type in (VocabType.SUBWORD, VocabType.SENTENCEPIECE):
+            return f"vocab.{self.dataset_filename()}.{self.approx_vocab_size}.{self.vocab_type}"
         if self.vocab_type == VocabType.TOKEN:
             return f"vocab.{self.dataset_filename()}.{VocabType.TOKEN}"
         return None
@@ -155,7 +160,7 @@ class Text2TextProblem(Problem):
     def get_or_create_vocab(
         self, data_dir: PathLike, tmp_dir: PathLike | None, force_get: bool = False
     ):
-        """Returns the encoder; builds and stores an absent subword vocabulary.
+        """Returns the encoder; builds and stores an absent vocabulary of subwords or pieces.
 
         Args:
             data_dir: the directory of the vocabulary file.
@@ -166,7 +171,6 @@ class Text2TextProblem(Problem):
             UserError: the file is absent and cannot or must not be built.
         """
         from t2t_keras import text
-        from t2t_keras.ids import RESERVED_TOKENS
 
         if self.use_vocab_from_other_problem is not None:
             return self.use_vocab_from_other_problem.get_or_create_vocab(
@@ -181,20 +185,39 @@ class Text2TextProblem(Problem):
                     f"{path} is absent: place the list of words of {self.name} there, one per line."
                 )
             return text.TokenTextEncoder(path, replace_oov=self.oov_token)
+        is_pieces = self.vocab_type == VocabType.SENTENCEPIECE
+        kind = text.SentencePieceEncoder if is_pieces else text.SubwordTextEncoder
         if path.exists():
-            return text.SubwordTextEncoder(path)
+            return kind(path)
         if force_get or tmp_dir is None:
             raise absent_vocabulary(self, data_dir)
-        reserved = [*RESERVED_TOKENS, *self.additional_reserved_tokens]
-        encoder = text.SubwordTextEncoder.build_from_generator(
-            self.generate_text_for_vocab(data_dir, tmp_dir),
-            self.approx_vocab_size,
-            max_subtoken_length=self.max_subtoken_length,
-            reserved_tokens=reserved,
+        encoder = (
+            self._pieces(data_dir, tmp_dir) if is_pieces else self._subwords(data_dir, tmp_dir)
         )
         with atomic_write(path) as partial:
             encoder.store_to_file(partial)
         return encoder
+
+    def _subwords(self, data_dir: PathLike, tmp_dir: PathLike):
+        from t2t_keras.text import SubwordTextEncoder
+
+        return SubwordTextEncoder.build_from_generator(
+            self.generate_text_for_vocab(data_dir, tmp_dir),
+            self.approx_vocab_size,
+            max_subtoken_length=self.max_subtoken_length,
+            reserved_tokens=[*RESERVED_TOKENS, *self.additional_reserved_tokens],
+        )
+
+    def _pieces(self, data_dir: PathLike, tmp_dir: PathLike):
+        from t2t_keras.text.sentencepiece import MODEL_TYPES, SentencePieceEncoder
+
+        model = self.sentencepiece_model
+        if model not in MODEL_TYPES:
+            return SentencePieceEncoder(model)
+        text = self.generate_text_for_vocab(data_dir, tmp_dir)
+        return SentencePieceEncoder.build_from_generator(
+            text, self.approx_vocab_size, model, self.additional_reserved_tokens
+        )
 
     def feature_encoders(self, data_dir: PathLike) -> dict:
         """Returns the one encoder for "inputs" and "targets"; its vocabulary must exist."""

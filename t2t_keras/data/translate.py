@@ -148,6 +148,14 @@ class _Side(Text2TextProblem):
         return self._problem.vocab_filenames[self._side]
 
     @property
+    def vocab_type(self) -> str:
+        return self._problem.vocab_type
+
+    @property
+    def sentencepiece_model(self) -> str:
+        return self._problem.sentencepiece_model
+
+    @property
     def approx_vocab_size(self) -> int:
         return self._problem.approx_vocab_sizes[self._side]
 

@@ -47,6 +47,7 @@ class SearchOptions(NamedTuple):
     top_p: Any = 1.0
     logits_processors: tuple[LogitsProcessor, ...] = ()
     xla: bool = False
+    alphas: tuple[float, ...] = ()  # of `sweep.PenaltySweep`, which returns a hypothesis of each
 
     @classmethod
     def from_settings(cls, settings: DecodeSettings, more: Sequence[LogitsProcessor] = ()):
@@ -296,6 +297,11 @@ def _decode(model, inputs, options: SearchOptions):
     if options.xla:
         search: Any = StaticSearch(model, strategy)
     else:
+        if options.alphas:
+            from t2t_keras.decoding.sweep import PenaltySweep
+
+            plain = BeamSearch(options.beam_size, alpha=0.0, min_length=options.min_length)
+            strategy = PenaltySweep(plain, options.alphas)
         search = DecodeLoop(model, strategy, options.logits_processors)
     ids, scores = search.run(inputs, options.max_lengths, options.prefix)
     if model.source_vocab_size is None:

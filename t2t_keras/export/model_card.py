@@ -13,6 +13,7 @@ from t2t_keras.checkpoints.average import AVERAGES
 from t2t_keras.checkpoints.t2t import step_in_name
 from t2t_keras.decoding import DecodeSettings
 from t2t_keras.settings import HParams
+from t2t_keras.text import SentencePieceEncoder
 from t2t_keras.training.evaluation import EvaluationHistory
 from t2t_keras.training.reporting import STARTS
 
@@ -69,6 +70,10 @@ def _data(model, trained: TrainedModel | None) -> list[str]:
     if trained:
         name = trained.problem.name
         items = {"problem": f"{name}. {registry.summary(name)}".strip(), **items}
+        if any(isinstance(e, SentencePieceEncoder) for e in trained.encoders.values()):
+            items["tokens"] = (
+                "SentencePiece; a program imports tensorflow_text to load a SavedModel"
+            )
     return _items(items)
 
 

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 from t2t_keras.ids import EOS_ID
-from t2t_keras.text import ByteTextEncoder, SubwordTextEncoder
+from t2t_keras.text import ByteTextEncoder, SentencePieceEncoder, SubwordTextEncoder
 from t2t_keras.text.tokenizer import unescape
 
 END = "</s>"
@@ -45,7 +45,7 @@ def shown_tokens(encoder, ids: Sequence[int], split_at_space: bool = False) -> T
     """Returns the tokens of ids for display.
 
     With subwords, a word is a token of T2T's tokenizer, which separates letters and digits from
-    other characters; with bytes, words are separated by white space; with a vocabulary of words,
+    other characters; with bytes and SentencePiece, words are separated by white space; with a vocabulary of words,
     each token is one.
 
     Args:
@@ -76,6 +76,8 @@ def _words(encoder, ids: Sequence[int], split_at_space: bool) -> Iterator[_Word]
             yield from _join_at_space(tokens) if split_at_space else map(_stripped, tokens)
         elif isinstance(encoder, ByteTextEncoder):
             yield from _byte_words(encoder, list(group))
+        elif isinstance(encoder, SentencePieceEncoder):
+            yield from _piece_words(encoder, list(group))
         else:
             for i in group:
                 text = _shown(encoder.decode([i]))
@@ -116,6 +118,15 @@ def _byte_words(encoder: ByteTextEncoder, ids: Sequence[int]) -> Iterator[_Word]
         word = list(group)
         # A part of a multi-byte character decodes to U+FFFD.
         yield _Word(_shown(encoder.decode(word)), [_shown(encoder.decode([i])) for i in word])
+
+
+def _piece_words(encoder: SentencePieceEncoder, ids: Sequence[int]) -> Iterator[_Word]:
+    """Yields words of pieces: from one that begins with a space to the next."""
+    pieces = [encoder.subtoken(i).replace("\u2581", " ") or f"ID_{i}" for i in ids]
+    starts = [i for i, piece in enumerate(pieces) if piece.startswith(" ") or not i]
+    for start, stop in zip(starts, [*starts[1:], len(ids)], strict=True):
+        text = encoder.decode(ids[start:stop])  # bytes make characters together
+        yield _Word(_shown(text), [_shown(piece) for piece in pieces[start:stop]])
 
 
 def _stripped(word: _Word) -> _Word:

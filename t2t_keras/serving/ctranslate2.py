@@ -11,7 +11,12 @@ from typing import Any
 from t2t_keras.errors import UserError
 from t2t_keras.files import read_json
 from t2t_keras.ids import EOS_ID, PAD_ID, RESERVED_TOKENS, until_eos
-from t2t_keras.text import ByteTextEncoder, SubwordTextEncoder, TokenTextEncoder
+from t2t_keras.text import (
+    ByteTextEncoder,
+    SentencePieceEncoder,
+    SubwordTextEncoder,
+    TokenTextEncoder,
+)
 from t2t_keras.text.encoders import spelled
 
 _MORE = 2  # hypotheses asked for, as a multiple of the beam: 3 and more found no better ones
@@ -171,7 +176,12 @@ ENCODERS_FILE = "encoders.json"
 
 PAD, EOS = RESERVED_TOKENS
 
-_KINDS = {"subwords": SubwordTextEncoder, "tokens": TokenTextEncoder, "bytes": ByteTextEncoder}
+_KINDS = {
+    "subwords": SubwordTextEncoder,
+    "sentencepiece": SentencePieceEncoder,
+    "tokens": TokenTextEncoder,
+    "bytes": ByteTextEncoder,
+}
 
 
 _ENCODER = {"kind": str, "file?": str, "replace_oov?": (str, None)}
@@ -198,8 +208,8 @@ def tokens(encoder, size: int) -> list[str]:
     for i in range(len(taken), size):
         name = ""
         if i < encoder.vocab_size:
-            subtokens = isinstance(encoder, SubwordTextEncoder)
-            name = encoder.subtoken(i) if subtokens else encoder.decode([i])
+            named = hasattr(encoder, "subtoken")
+            name = encoder.subtoken(i) if named else encoder.decode([i])
         if not name or name in taken or "\ufffd" in name:
             name = f"<id {i}>"
         while name in taken:
@@ -260,4 +270,4 @@ def _read(directory: str, entry: Mapping[str, Any]):
     path = os.path.join(directory, entry["file"])
     if kind == "tokens":
         return TokenTextEncoder(path, replace_oov=entry["replace_oov"])
-    return SubwordTextEncoder(path)
+    return _KINDS[kind](path)

@@ -359,6 +359,9 @@ class SavedModel(Model):
         import tensorflow as tf
 
         try:
+            with open(os.path.join(self.directory, "saved_model.pb"), "rb") as file:
+                if b"SentencepieceTokenizeOp" in file.read():
+                    import tensorflow_text  # noqa: F401 - has the operation
             # Kept, since its functions die with it.
             self._loaded = tf.saved_model.load(self.directory)
         except (OSError, ValueError, tf.errors.OpError) as error:

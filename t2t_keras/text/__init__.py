@@ -7,10 +7,12 @@ from t2t_keras.text.encoders import (
     TokenTextEncoder,
 )
 from t2t_keras.text.lines import iterate_lines, read_lines
+from t2t_keras.text.sentencepiece import SentencePieceEncoder
 
 __all__ = [
     "ByteTextEncoder",
     "ClassLabelEncoder",
+    "SentencePieceEncoder",
     "SubwordTextEncoder",
     "TokenTextEncoder",
     "iterate_lines",

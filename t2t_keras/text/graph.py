@@ -1,7 +1,8 @@
 """Text encoders as `tf.Module`s, for graphs, tf.data pipelines and SavedModels.
 
-They use core TensorFlow alone, so a SavedModel loads without tensorflow-text. Letters and white space are
-listed explicitly, because TensorFlow's own classes of characters depend on its version.
+They use core TensorFlow alone, except SentencePiece's, so a SavedModel loads without tensorflow-text.
+Letters and white space are listed explicitly, because TensorFlow's own classes of characters depend on
+its version.
 """
 
 from __future__ import annotations
@@ -135,6 +136,45 @@ class TokenGraph(tf.Module):
             tokens = tf.gather(self._tokens, tf.clip_by_value(flat, 0, last))
             unknown = tf.strings.join(["ID_", tf.strings.as_string(flat)])
             return _joined(ids.with_flat_values(tf.where(is_known, tokens, unknown)), " ")
+
+
+class SentencePieceGraph(tf.Module):
+    """`SentencePieceEncoder` in a graph; encoding is an operation of tensorflow-text."""
+
+    def __init__(
+        self, model: bytes, texts: Sequence[bytes], ids: Sequence[int] | None, strip_space: bool
+    ):
+        """Takes the model, the text of each id, the id of each of the model's, and how to decode."""
+        super().__init__()
+        self._model = model
+        self._texts = tf.constant(texts)
+        self._ids = None if ids is None else tf.constant(ids)
+        self._strip_space = strip_space
+
+    @tf.function(input_signature=[_STRINGS], autograph=False)
+    def encode(self, strings: tf.Tensor) -> tf.RaggedTensor:
+        """Returns `[B, None]` int32 ids of `[B]` strings. Invalid UTF-8 is dropped."""
+        import tensorflow_text
+
+        with tf.device(_CPU):
+            # Made in the graph: the kernel of the operation owns the model, and TensorFlow drops eager
+            # kernels whenever a seed is set.
+            tokenizer = tensorflow_text.SentencepieceTokenizer(self._model)
+            ids = tokenizer.tokenize(_valid(strings))
+            return ids if self._ids is None else tf.gather(self._ids, ids)
+
+    @tf.function(input_signature=[_IDS], autograph=False)
+    def decode(self, ids: tf.RaggedTensor) -> tf.Tensor:
+        """Returns `[B]` strings, with U+FFFD for invalid UTF-8. Ids out of range are ignored."""
+        with tf.device(_CPU):
+            flat = ids.flat_values
+            last = tf.size(self._texts) - 1
+            texts = tf.gather(self._texts, tf.clip_by_value(flat, 0, last))
+            texts = tf.where((flat >= 0) & (flat <= last), texts, "")
+            joined = _joined(ids.with_flat_values(texts), "")
+            if self._strip_space:
+                joined = tf.strings.regex_replace(joined, r"\A ", "")
+            return tf.strings.unicode_transcode(joined, "UTF-8", "UTF-8", errors="replace")
 
 
 def _valid(strings: tf.Tensor) -> tf.Tensor:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import math
+import re
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NamedTuple
 
@@ -13,6 +14,7 @@ import numpy as np
 import tensorflow as tf
 
 from t2t_keras import optimizers
+from t2t_keras.checkpoints.names import t2t_variables
 from t2t_keras.data import Batches
 from t2t_keras.data.on_the_fly import TextBatches
 from t2t_keras.errors import UserError, nearest
@@ -38,6 +40,7 @@ class EngineSettings:
         remat: True for gradient checkpointing: each layer's activations are recomputed in the
             backward pass.
         ema: decay of a moving average of the weights; 0: none.
+        freeze: regular expression; weights in whose T2T name it is found are not trained.
     """
 
     random_seed: int = 0
@@ -46,6 +49,7 @@ class EngineSettings:
     distribute: str = "auto"
     remat: bool = False
     ema: float = 0.0
+    freeze: str = ""
 
 
 class Totals(NamedTuple):
@@ -124,6 +128,8 @@ class Engine:
                 remat=settings.remat,
                 dtype="float32" if precision == "float32" else f"mixed_{precision}",
             )
+            if settings.freeze:
+                freeze(self.model, settings.freeze)
             self.optimizer = optimizers.create(hp, train_steps)
             self._step = TrainStep(
                 self.model,
@@ -311,6 +317,28 @@ class Engine:
             f"does not fit into the memory of a device: lower {lower}, max_length"
             f"{'' if self.settings.remat else ', or train with remat'}."
         )
+
+
+def freeze(model, pattern: str) -> None:
+    """Leaves the weights in whose T2T name a regular expression is found out of training.
+
+    Raises:
+        UserError: it is no regular expression, or it is found in no name or in all.
+    """
+    named = t2t_variables(model)
+    try:
+        frozen = [name for name in named if re.search(pattern, name)]
+    except re.error as error:
+        raise UserError(f"freeze={pattern!r} is no regular expression: {error}.") from error
+    if len(frozen) in (0, len(named)):
+        some = ", ".join(sorted(named)[:: max(1, len(named) // 3)])
+        raise UserError(
+            f"freeze={pattern!r} is found in {'all' if frozen else 'none'} of the names of weights, "
+            f"such as {some}: name a part of them."
+        )
+    for name in frozen:
+        named[name].trainable = False
+        named[name].is_frozen = True  # saved as before
 
 
 def _precision(hp: HParams, settings: EngineSettings) -> str:

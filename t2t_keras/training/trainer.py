@@ -13,7 +13,7 @@ from typing import Any
 import tensorflow as tf
 
 from t2t_keras import data, registry
-from t2t_keras.checkpoints import load_t2t, resolve, write_settings
+from t2t_keras.checkpoints import resolve, write_settings
 from t2t_keras.checkpoints.run_directory import (
     describe,
     left_out_of_t2t,
@@ -48,6 +48,7 @@ from t2t_keras.training.reporting import (
     versions,
 )
 from t2t_keras.training.run_checkpoint import PREFIX, RunCheckpoints
+from t2t_keras.training.warm_start import warm_start
 
 LOSSES = "run/losses"
 """Name of the state of `LossRecord` in a checkpoint."""
@@ -70,6 +71,7 @@ class TrainSettings:
         best_metric: dev metric that selects the best checkpoint; see `EarlyStopping`.
         early_stopping: when evaluation ends the run.
         warm_start_from: a checkpoint of ours or T2T's whose weights a new run begins with.
+        warm_start_vocab: directory of that checkpoint's vocabulary; None: the one recorded beside it.
         compile_ahead: compile for all shapes before the first step.
         attention_page: makes a page for `eval/attention-STEP.html`, such as `inspection.batch_page`, of
             the model, the encoders, a batch of dev and a title; None: no pages.
@@ -88,6 +90,7 @@ class TrainSettings:
     best_metric: str = "loss"
     early_stopping: EarlyStopping = dataclasses.field(default_factory=EarlyStopping)
     warm_start_from: str | None = None
+    warm_start_vocab: str | None = None
     compile_ahead: bool = False
     attention_page: Callable[..., str] | None = None
     engine: EngineSettings = dataclasses.field(default_factory=EngineSettings)
@@ -409,6 +412,7 @@ class Trainer:
             "on_the_fly": on_the_fly,
             "precision": self.model.compute_dtype,
             "ema": s.ema,
+            "freeze": s.freeze,
         }
 
     def _require_same_settings(self) -> None:
@@ -458,8 +462,11 @@ class Trainer:
         if extra is not None:
             self.engine.step = int(extra["global_step"])
             self._losses.restore(extra[LOSSES])
-        elif self.settings.warm_start_from:
-            load_t2t(self.model, self.settings.warm_start_from)
+        elif warm := self.settings.warm_start_from:
+            encoders = self.problem.get_feature_encoders(self.data_dir)
+            place = self.settings.warm_start_vocab
+            if told := warm_start(self.model, warm, encoders, self.problem, place):
+                self._progress.say(told)
         step = self.engine.step
         if self._hosts.agree(chief=[step], any_host=[])[0] != step:
             raise UserError(
@@ -520,5 +527,10 @@ def _batches(
     problem, split: str, data_dir: str, tmp_dir: str | None, hp: HParams, options: data.BatchOptions
 ) -> data.Batches | TextBatches:
     if tmp_dir is None:
+        if hp.subword_sampling and split == "train":
+            raise UserError(
+                f"subword_sampling={hp.subword_sampling} needs --on_the_fly: shards hold one "
+                "segmentation of each text."
+            )
         return data.Batches(problem, split, data_dir, hp, options)
     return TextBatches(problem, split, data_dir, tmp_dir, hp, options)

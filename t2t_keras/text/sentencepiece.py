@@ -1,0 +1,238 @@
+"""SentencePiece's vocabularies, unigram and byte-pair; only their users need the package `sentencepiece`."""
+
+from __future__ import annotations
+
+import functools
+import io
+import os
+import tempfile
+import threading
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING, Any
+
+from t2t_keras.errors import UserError
+from t2t_keras.ids import EOS_ID, PAD_ID, RESERVED_TOKENS
+from t2t_keras.text.encoders import TensorEncoder
+
+if TYPE_CHECKING:
+    import tensorflow as tf
+
+    from t2t_keras.text.graph import SentencePieceGraph
+
+MODEL_TYPES = ("unigram", "bpe")
+"""Kinds of models that can be built."""
+
+_SPACE = "\u2581"  # what stands for a space in a piece
+_UNKNOWN = " \u2047 "  # SentencePiece's text of an unknown character
+_BYTES_FROM = 1024  # tokens: a smaller vocabulary has better uses for 256 of them
+_LONGEST_LINE = 2**20  # bytes: longer ones are left out; SentencePiece's default is 4,192
+_SEEDED = threading.Lock()  # SentencePiece's random numbers are those of the process
+
+
+class SentencePieceEncoder(TensorEncoder):
+    """Ids of the pieces of a SentencePiece model (Kudo and Richardson 2018), and their text.
+
+    Id 0 is padding and 1 the end of sentence, as everywhere here. A model of other ids, such as
+    SentencePiece's defaults, is renumbered: after these two come its pieces in their order. Both ids,
+    and those out of range, have no text; no id is added at the end.
+
+    `encode_tensor` calls an operation of tensorflow-text, which a program must import before it loads a
+    SavedModel of it. `decode` and `decode_tensor` are SentencePiece's, save that no more than one space
+    is taken from the beginning.
+    """
+
+    def __init__(self, filename: str | os.PathLike[str]):
+        """Reads a model file.
+
+        Raises:
+            UserError: it cannot be read or is not a model, or the package is missing.
+        """
+        try:
+            with open(filename, "rb") as file:
+                model = file.read()
+        except OSError as error:
+            raise UserError(f"Cannot read {os.fspath(filename)}: {error.strerror}.") from error
+        self._set_model(model, os.fspath(filename))
+
+    @classmethod
+    def build_from_generator(
+        cls,
+        generator: Iterable[str],
+        target_size: int,
+        model_type: str = "unigram",
+        reserved_tokens: Sequence[str] = (),
+    ) -> SentencePieceEncoder:
+        """Builds a model from lines of text.
+
+        Text is not normalised. From 1,024 tokens on, 256 of them are bytes, so that any text
+        round-trips but for U+2581; in a smaller vocabulary an unknown character is lost.
+
+        Args:
+            generator: lines of text.
+            target_size: number of tokens; fewer if the text does not have as many.
+            model_type: one of `MODEL_TYPES`.
+            reserved_tokens: strings, such as "<2de>", that are a token wherever they occur.
+
+        Raises:
+            UserError: there is no text or too much for the size, or the package is missing.
+        """
+        package = import_sentencepiece()
+        if model_type not in MODEL_TYPES:
+            raise UserError(
+                f"SentencePiece model {model_type!r} cannot be built; "
+                f"allowed: {', '.join(MODEL_TYPES)}."
+            )
+        with_bytes = target_size >= _BYTES_FROM
+        model = io.BytesIO()
+        with tempfile.NamedTemporaryFile("w", suffix=".tsv") as rules:
+            # No rule at all would make tensorflow-text say so on standard error at every start.
+            rules.write("FFFE\tFFFD\n")  # U+FFFE is not a character
+            rules.flush()
+            try:
+                package.SentencePieceTrainer.train(
+                    sentence_iterator=iter(generator),
+                    model_writer=model,
+                    vocab_size=target_size,
+                    hard_vocab_limit=False,
+                    model_type=model_type,
+                    pad_id=PAD_ID,
+                    eos_id=EOS_ID,
+                    unk_id=EOS_ID + 1,
+                    bos_id=-1,
+                    pad_piece=RESERVED_TOKENS[PAD_ID],
+                    eos_piece=RESERVED_TOKENS[EOS_ID],
+                    user_defined_symbols=list(reserved_tokens),
+                    byte_fallback=with_bytes,
+                    character_coverage=0.9995 if with_bytes else 1.0,
+                    normalization_rule_tsv=rules.name,
+                    remove_extra_whitespaces=False,
+                    max_sentence_length=_LONGEST_LINE,
+                    minloglevel=2,
+                )
+            except (RuntimeError, ValueError, OSError) as error:
+                reason = str(error).rpartition("] ")[2] or "there is no text"
+                raise UserError(
+                    f"No SentencePiece model of {target_size} tokens can be built: {reason}"
+                ) from error
+        encoder = cls.__new__(cls)
+        encoder._set_model(model.getvalue(), "the new model")
+        return encoder
+
+    def _set_model(self, model: bytes, name: str) -> None:
+        self._model = model
+        self._processor = processor = import_sentencepiece().SentencePieceProcessor()
+        try:
+            processor.LoadFromSerializedProto(model)
+            pieces = processor.encode("a", out_type=str)
+        except RuntimeError as error:
+            raise UserError(f"{name} is not a model of SentencePiece.") from error
+        if pieces[-1].endswith(_SPACE):
+            raise UserError(
+                f"{name} puts spaces at the end of pieces (treat_whitespace_as_suffix), "
+                "which is not supported: train it without that."
+            )
+        self._begins_with_space = pieces[0].startswith(_SPACE)
+        reserved = (processor.pad_id(), processor.eos_id())
+        others = [i for i in range(processor.vocab_size()) if i not in reserved]
+        self._theirs = [*reserved, *others]  # by our id; -1: the model has none
+        self._ours = [0] * processor.vocab_size()
+        for ours, theirs in enumerate(self._theirs):
+            if theirs >= 0:
+                self._ours[theirs] = ours
+        self._renumbered = self._theirs != list(range(processor.vocab_size()))
+        self._texts = [b"", b"", *map(self._text, others)]
+
+    def _text(self, piece: int) -> bytes:
+        processor = self._processor
+        spelled = processor.id_to_piece(piece)
+        if processor.is_byte(piece):
+            return bytes([int(spelled[1:-1], 16)])
+        if processor.is_unknown(piece):
+            return _UNKNOWN.encode()
+        return b"" if processor.is_control(piece) else spelled.replace(_SPACE, " ").encode()
+
+    @property
+    def vocab_size(self) -> int:
+        """The number of tokens, padding and end of sentence included."""
+        return len(self._theirs)
+
+    def subtoken(self, subtoken_id: int) -> str:
+        """Returns the piece of an id, "" for an id out of range; U+2581 stands for a space."""
+        if subtoken_id in (PAD_ID, EOS_ID):
+            return RESERVED_TOKENS[subtoken_id]
+        known = 0 <= subtoken_id < len(self._theirs)
+        return self._processor.id_to_piece(self._theirs[subtoken_id]) if known else ""
+
+    def encode(self, text: str) -> list[int]:
+        """Returns the ids of `text`."""
+        return self._numbered(self._processor.encode(text.encode("utf-8", "ignore")))
+
+    def decode(self, ids: Iterable[int]) -> str:
+        """Returns the text of ids, U+FFFD for bytes that are not UTF-8."""
+        known = range(len(self._texts))
+        text = b"".join(self._texts[i] for i in ids if i in known)
+        return text[self._begins_with_space and text[:1] == b" " :].decode("utf-8", "replace")
+
+    def sample(self, texts: Sequence[bytes], amount: float, seed: int) -> list[list[int]]:
+        """Returns random segmentations of texts, the same ones for the same seed.
+
+        Args:
+            texts: UTF-8.
+            amount: of a unigram model, the power of probabilities by which all segmentations are
+                sampled (Kudo 2018); of byte pairs, the probability that a merge is left out (Provilkov
+                et al. 2020).
+            seed: 0 to 2**32 - 1.
+        """
+        with _SEEDED:
+            import_sentencepiece().set_random_generator_seed(seed)
+            rows = self._processor.encode(
+                list(texts), enable_sampling=True, alpha=amount, nbest_size=-1, num_threads=1
+            )
+        return list(map(self._numbered, rows))
+
+    def sample_tensor(self, strings: tf.Tensor, amount: float, seed: tf.Tensor) -> tf.RaggedTensor:
+        """Samples `[B]` strings as `sample` does, in a pipeline: `[B, None]` int32."""
+        import numpy as np
+        import tensorflow as tf
+
+        def sampled(strings, seed):
+            rows = self.sample(strings.tolist(), amount, int(seed))
+            flat = np.array([i for row in rows for i in row], np.int32)
+            return flat, np.array([len(row) for row in rows], np.int64)
+
+        flat, lengths = tf.numpy_function(sampled, [strings, seed], [tf.int32, tf.int64])
+        return tf.RaggedTensor.from_row_lengths(
+            tf.ensure_shape(flat, [None]), tf.ensure_shape(lengths, [None]), validate=False
+        )
+
+    def store_to_file(self, filename: str | os.PathLike[str]) -> None:
+        """Writes the model as it was read or built."""
+        with open(filename, "wb") as file:
+            file.write(self._model)
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {"model": self._model}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self._set_model(state["model"], "the model")
+
+    def _make_graph(self) -> SentencePieceGraph:
+        from t2t_keras.text.graph import SentencePieceGraph
+
+        ours = self._ours if self._renumbered else None
+        return SentencePieceGraph(self._model, self._texts, ours, self._begins_with_space)
+
+    def _numbered(self, pieces: list[int]) -> list[int]:
+        return [self._ours[i] for i in pieces] if self._renumbered else pieces
+
+
+@functools.cache
+def import_sentencepiece():
+    """Returns the package `sentencepiece`, or raises UserError if it is missing."""
+    try:
+        import sentencepiece
+    except ImportError as error:
+        raise UserError(
+            f"SentencePiece is missing ({error}): pip install 't2t-keras[sentencepiece]'."
+        ) from error
+    return sentencepiece

@@ -1,0 +1,149 @@
+"""Word alignments by attention: hand-made weights, words of every encoder, error rates, the command."""
+
+import networks
+import numpy as np
+import pytest
+import toy
+from hypothesis import given, settings, strategies as st
+
+from t2t_keras import checkpoints, registry
+from t2t_keras.decoding import Ensemble
+from t2t_keras.decoding.translator import Line
+from t2t_keras.errors import UserError
+from t2t_keras.inspection.alignment import (
+    Heads,
+    PairAligner,
+    alignment_error_rate,
+    from_pharaoh,
+    links,
+    to_pharaoh,
+    words_of_tokens,
+)
+from t2t_keras.inspection.attention import attention_weights
+from t2t_keras.text import ByteTextEncoder, SubwordTextEncoder, TokenTextEncoder
+
+TEXT = ["low lower, lowest: (a b)", "  x  y-z 3.14 \u3000 日本", "a"]
+SUBWORDS = SubwordTextEncoder.build_from_generator(TEXT * 5, 90)
+WORDS = TokenTextEncoder(vocab_list=[*"abcdefghijklmnopqrstu"])
+
+
+@pytest.fixture(scope="module")
+def model():
+    return networks.search_model("num_encoder_layers=2")
+
+
+def test_tokens_belong_to_the_words_between_white_space():
+    """Each word is written by the tokens from its first to its last; some write two, such as ". ."."""
+
+    @settings(max_examples=60, deadline=None, database=None)
+    @given(st.text("ab,.3\u3000 日", max_size=20), st.sampled_from([SUBWORDS, ByteTextEncoder()]))
+    def check(text, encoder):
+        ids = [*encoder.encode(text), 1]
+        found = words_of_tokens(encoder, ids)
+        assert found[-1].tolist() == [1, *[0] * len(text.split())]
+        for number, word in enumerate(text.split(), start=1):
+            places = np.flatnonzero(found[:, number])
+            assert word in encoder.decode(ids[places[0] : places[-1] + 1])
+            others = np.flatnonzero(found[:, number + 1 :].any(1))
+            assert not len(others) or places[-1] <= others[0]
+
+    check()
+    ids = SUBWORDS.encode("a lower, a")
+    words = [np.flatnonzero(row).tolist() for row in words_of_tokens(SUBWORDS, ids)]
+    assert words[0] == [1] and words[-1] == [3]
+
+
+def test_a_word_gets_the_sum_of_its_tokens_and_ends_get_none(model):
+    """Two source words of two tokens and one, by weights [T, S] of which the last is the end."""
+    aligner = PairAligner(model, {"inputs": ByteTextEncoder(), "targets": WORDS})
+    pair = aligner._pair(Line(1, "ab c\tu d e"))
+    weights = np.array(
+        [  # a    b    " "  c    end
+            [0.3, 0.3, 0.0, 0.4, 0.0],  # u: the two tokens of the first word
+            [0.1, 0.1, 0.0, 0.5, 0.3],  # d
+            [0.1, 0.1, 0.1, 0.3, 0.4],  # e: most of all the end, and no word
+            [1.0, 0.0, 0.0, 0.0, 0.0],
+        ]
+    )
+    assert links(*aligner.words(pair), weights) == [(0, 0), (1, 1)]
+
+
+@pytest.mark.parametrize("heads", ["mean", "1", "1:0", "0:1+1"])
+def test_links_are_those_of_the_attention(model, heads):
+    """Each word is a token here, so the strongest weight of a row is the link."""
+    sources, targets = ["a b c d", "e f", "g h i"], ["c b", "a d h", "i"]
+    found = PairAligner(model, {"inputs": WORDS, "targets": WORDS}, heads).align(sources, targets)
+    for source, target, each in zip(sources, targets, found, strict=True):
+        ids = [[*WORDS.encode(text), 1] for text in (source, target)]
+        weights = attention_weights(model, *ids)["encdec"]
+        layer, _, head = heads.removesuffix("+1").partition(":")
+        if layer != "mean":
+            weights = weights[[int(layer)]]
+        if head:
+            weights = weights[:, [int(head)]]
+        rows = weights.mean((0, 1))[heads.endswith("+1") :][: len(ids[1]) - 1]
+        best = rows.argmax(1).tolist()
+        assert each == [(s, t) for t, s in enumerate(best) if s < len(ids[0]) - 1]
+
+
+def test_error_rates_by_hand():
+    """Och and Ney 2003: 1 - (|A and S| + |A and P|) / (|A| + |S|), sure links being possible ones."""
+    gold = [from_pharaoh("0-0 1-2 1?1"), from_pharaoh("")]
+    assert gold[0] == ({(0, 0), (1, 2)}, {(0, 0), (1, 2), (1, 1)})
+    assert alignment_error_rate([[(0, 0), (1, 1), (2, 2)], []], gold) == 1 - (1 + 2) / (3 + 2)
+    assert alignment_error_rate([[(0, 0), (1, 2)], []], gold) == 0
+    assert to_pharaoh([(1, 0), (0, 2)]) == "0-2 1-0"
+    with pytest.raises(UserError, match=r"line 3 has '1:2': links are written 1-2"):
+        from_pharaoh("0-0 1:2", "line 3")
+
+
+def test_every_head_is_scored_as_it_aligns(model):
+    sources, targets = ["a b c d", "e f"], ["c b", "a d h"]
+    encoders = {"inputs": WORDS, "targets": WORDS}
+    gold = [({(0, 0)}, {(0, 0), (1, 1)}), ({(1, 2)}, {(1, 2)})]
+    lines = ["\t".join(pair) for pair in zip(sources, targets, strict=True)]
+    rates = PairAligner(model, encoders).error_rates(lines, gold)
+    assert len(rates) == 2 * (1 + 2 * (1 + 2))  # layers of the decoder with their heads
+    for heads, rate in rates.items():
+        found = PairAligner(model, encoders, str(heads)).align(sources, targets)
+        assert alignment_error_rate(found, gold) == rate
+    with pytest.raises(UserError, match="there are 2 pairs but 1 alignments"):
+        PairAligner(model, encoders).error_rates(lines, gold[:1])
+
+
+def test_mistakes_end_in_one_line(model):
+    encoders = {"inputs": WORDS, "targets": WORDS}
+    with pytest.raises(UserError, match=r"heads must be mean, LAYER or LAYER:HEAD.* got 'all'"):
+        PairAligner(model, encoders, "all")
+    with pytest.raises(UserError, match=r"heads=0:7: the model has no head 7; 0 to 1 are allowed"):
+        PairAligner(model, encoders, "0:7").align(["a"], ["b"])
+    with pytest.raises(UserError, match="an ensemble has no attention of its own"):
+        PairAligner(Ensemble([model, model]), encoders)
+    assert str(Heads.parse("3:1+1")) == "3:1+1"
+
+
+def test_the_command(tmp_path):
+    toy.generate(tmp_path)
+    (tmp_path / "pairs").write_text("a b c\tc b a\nd e\te d\n")
+    (tmp_path / "gold").write_text("0-2 1-1 2-0\n0-1 1?0\n")
+    model_dir = tmp_path / "run"
+    encoders = registry.problem(toy.PROBLEM).get_feature_encoders(tmp_path / "data")
+    size = encoders["inputs"].vocab_size
+    model = networks.small_model("num_hidden_layers=1", size, size)
+    run = {**model.description(), "problem": toy.PROBLEM}
+    checkpoints.write_settings(str(model_dir), model.hp, run)
+    checkpoints.save_t2t(model, str(model_dir / "model.ckpt-7"))
+    given = [f"--data_dir={tmp_path}/data", f"--output_dir={model_dir}"]
+    given += [f"--align_file={tmp_path}/pairs"]
+    done = toy.command(
+        "decode", *given, "--align_heads=0:1", f"--decode_to_file={tmp_path}/out", eagerly=True
+    )
+    assert done.returncode == 0, done.stderr
+    wanted = PairAligner(model, encoders, "0:1").align(["a b c", "d e"], ["c b a", "e d"])
+    assert (tmp_path / "out").read_text().splitlines() == [to_pharaoh(each) for each in wanted]
+    done = toy.command("decode", *given, f"--align_reference={tmp_path}/gold", eagerly=True)
+    assert done.returncode == 0, done.stderr
+    table = [line.split() for line in done.stdout.splitlines()]
+    assert {row[0] for row in table} >= {"mean", "mean+1", "0", "0:0", "0:1+1"}
+    assert [float(row[1]) for row in table] == sorted(float(row[1]) for row in table)
+    assert "--decode_to_file is missing" in toy.complaint(toy.command("decode", *given))

@@ -1,0 +1,392 @@
+"""SentencePiece: ids equal in Python, in a graph and in exports; sampling; problems and commands with it."""
+
+import gzip
+import json
+import pickle
+import subprocess
+import sys
+from pathlib import Path
+
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+import toy
+from hypothesis import given, settings, strategies as st
+from networks import small_model
+
+import t2t_keras as t2t
+from t2t_keras import data, registry
+from t2t_keras.data.on_the_fly import TextBatches
+from t2t_keras.decoding import DecodeSettings, Translator
+from t2t_keras.errors import UserError
+from t2t_keras.export.ctranslate2 import export_ctranslate2
+from t2t_keras.inspection.tokens import shown_tokens
+from t2t_keras.settings import HParams
+from t2t_keras.text import SentencePieceEncoder
+from t2t_keras.training import Trainer, TrainSettings
+
+sentencepiece = pytest.importorskip("sentencepiece", reason="the package is not installed")
+
+MULTI30K = Path("/work/shared/data/multi30k")
+LINES = [
+    *("Zwei junge Männer, low lower lowest.", "lowland, slow 3.14; 日本語の 日本 Straße"),
+    *(" ".join(f"{word}{end}" for word in ("play", "walk", "talk") for end in ("s", "ed", "ing"))),
+    *toy.rows(300, seed=3),
+]
+KINDS = ("unigram", "bpe")
+by_kind = pytest.mark.parametrize("kind", KINDS)
+
+# A space, its stand-in, odd spaces, control characters, what a normalisation would change.
+PIECES = [
+    *" ▁aZ9_<>\n\r\t\0é日😀\u0301\u2028\u3000\xa0½ﬁ",
+    "  ",
+    "low",
+    "<EOS>",
+    "<unk>",
+    "<0x41>",
+    "日本",
+]
+TEXTS = st.lists(
+    st.lists(
+        st.sampled_from(PIECES) | st.characters(exclude_categories=["Cs"]), max_size=20
+    ).map("".join),
+    max_size=8,
+)  # fmt: skip
+fast = settings(max_examples=40, deadline=None, database=None)
+
+
+@pytest.fixture(scope="module")
+def encoders(tmp_path_factory):
+    """Of both kinds, with and without bytes, and a model of SentencePiece's own ids and settings."""
+    path = tmp_path_factory.mktemp("pieces")
+    made = {kind: SentencePieceEncoder.build_from_generator(LINES, 150, kind) for kind in KINDS}
+    made["bytes"] = SentencePieceEncoder.build_from_generator(LINES, 1024, "bpe", ["<2de>"])
+    sentencepiece.SentencePieceTrainer.train(
+        sentence_iterator=iter(LINES),
+        model_prefix=str(path / "theirs"),
+        vocab_size=150,
+        hard_vocab_limit=False,
+        minloglevel=2,
+    )
+    made["theirs"] = SentencePieceEncoder(path / "theirs.model")
+    return made
+
+
+def encoded(encoder, texts):
+    return encoder.encode_tensor(tf.constant(texts, tf.string)).to_list()
+
+
+def decoded(encoder, rows):
+    flat = tf.constant([i for row in rows for i in row], tf.int32)
+    ragged = tf.RaggedTensor.from_row_lengths(flat, [len(row) for row in rows])
+    return [text.decode() for text in encoder.decode_tensor(ragged).numpy()]
+
+
+@pytest.mark.parametrize("name", [*KINDS, "bytes", "theirs"])
+def test_any_text_and_any_ids_are_those_of_python(encoders, name):
+    encoder = encoders[name]
+    size = encoder.vocab_size
+    ids = st.integers(-(2**31), 2**31 - 1) | st.integers(-1, size)
+
+    @fast
+    @given(TEXTS, st.lists(st.lists(ids, max_size=20), max_size=8))
+    def check(texts, rows):
+        found = [encoder.encode(text) for text in texts]
+        assert encoded(encoder, texts) == found
+        assert all(2 <= i < size for row in found for i in row)
+        rows += found
+        assert decoded(encoder, rows) == [encoder.decode(row) for row in rows]
+        if name == "bytes":  # the stand-in of a space is the one that is lost
+            assert [encoder.decode(row) for row in found] == [t.replace("▁", " ") for t in texts]
+
+    check()
+
+
+def test_ids_are_those_of_the_package_with_ours_in_front(encoders):
+    """SentencePiece's defaults: 0 unknown, 1 begin, 2 end of sentence, no padding."""
+    theirs = sentencepiece.SentencePieceProcessor(model_proto=encoders["theirs"]._model)
+    encoder = encoders["theirs"]
+    for text in LINES:
+        pieces = theirs.encode(text)
+        assert encoder.encode(text) == [i + 1 if i > 2 else 2 for i in pieces]
+        assert encoder.decode(encoder.encode(text)) == theirs.decode(pieces)
+    assert encoder.vocab_size == theirs.vocab_size() + 1
+    shown = [encoder.subtoken(i) for i in (-1, 0, 1, 2, 3, 4, encoder.vocab_size)]
+    assert shown == ["", "<pad>", "<EOS>", "<unk>", "<s>", theirs.id_to_piece(3), ""]
+    assert encoder.decode([1, 0, 2, 3]) == " \u2047 "[1:]
+
+
+def test_built_models_have_our_ids_and_lose_nothing(encoders, tmp_path):
+    encoder = encoders["bytes"]
+    assert [encoder.subtoken(i) for i in range(5)] == ["<pad>", "<EOS>", "<unk>", "<2de>", "<0x00>"]
+    assert encoder.encode("a<2de>").count(3) == 1
+    assert pickle.loads(pickle.dumps(encoder)).encode("low ⁂") == encoder.encode("low ⁂")
+    encoder.store_to_file(tmp_path / "model")
+    assert SentencePieceEncoder(tmp_path / "model").encode("low ⁂") == encoder.encode("low ⁂")
+    long = SentencePieceEncoder.build_from_generator(["low " * 5000], 20, "bpe")
+    assert len(long.encode("low low")) == 2
+    assert encoder.encode("low\ud800") == encoder.encode("low")  # a surrogate is not text
+
+
+def test_a_pipeline_outlives_the_setting_of_a_seed(encoders):
+    """It clears TensorFlow's eager kernels, as the trainer does between its data and its model."""
+    encoder = pickle.loads(pickle.dumps(encoders["bpe"]))
+    batches = tf.data.Dataset.from_tensors(LINES).repeat(2).map(encoder.encode_tensor)
+    first = encoder.encode_tensor(tf.constant(LINES)).to_list()
+    iterator = iter(batches)
+    keras.utils.set_random_seed(3)
+    assert first == next(iterator).to_list() == encoded(encoder, LINES)
+    assert [rows.to_list() for rows in batches] == [first] * 2
+
+
+@by_kind
+def test_samples_are_the_same_text_by_the_seed(encoders, kind):
+    encoder, texts = encoders[kind], [line.encode() for line in LINES]
+    first, again, other = (encoder.sample(texts, 0.3, seed) for seed in (1, 1, 2))
+    assert first == again != other
+    assert [encoder.decode(row) for row in first] == LINES
+    plain = [encoder.encode(line) for line in LINES]
+    assert sum(map(len, first)) > 1.05 * sum(map(len, plain))
+    if kind == "bpe":
+        assert encoder.sample(texts, 0.0, 1) == plain  # no merge is left out
+    found = encoder.sample_tensor(tf.constant(LINES), 0.3, tf.constant(1, tf.int64))
+    assert found.to_list() == first
+
+
+@pytest.mark.skipif(not MULTI30K.exists(), reason="needs Multi30k in /work/shared")
+@by_kind
+def test_multi30k(kind):
+    """A third of it; `benchmarks/text_in_graph.py` compares any text."""
+    lines = []
+    for language in ("en", "de"):
+        with gzip.open(MULTI30K / f"train.{language}.gz", "rt", encoding="utf-8") as file:
+            lines += file.read().splitlines()[::3]
+    encoder = SentencePieceEncoder.build_from_generator(lines[::3], 4000, kind)
+    ids = encoder.encode_tensor(tf.constant(lines))
+    want = [encoder.encode(line) for line in lines]
+    np.testing.assert_array_equal(ids.flat_values, np.concatenate(want))
+    np.testing.assert_array_equal(ids.row_lengths(), [len(row) for row in want])
+    assert [text.decode() for text in encoder.decode_tensor(ids).numpy()] == lines
+    assert list(map(encoder.decode, want)) == lines
+
+
+def test_words_begin_with_a_space(encoders):
+    encoder = encoders["bytes"]
+    shown = shown_tokens(encoder, [*encoder.encode("low ⁂ lowest"), 1])
+    assert shown.word_texts == ["low", "⁂", "lowest", "</s>"]
+    assert shown.tokens[1:5] == ["␣", "<0xE2>", "<0x81>", "<0x82>"]
+    assert shown.words[:5] == [0, 1, 1, 1, 1]
+
+
+# Exports
+
+
+def test_a_saved_model_needs_tensorflow_text_which_we_import(encoders, tmp_path):
+    class Server(tf.Module):
+        def __init__(self, encoder):
+            super().__init__()
+            self.encoder, self.graph = encoder, encoder.graph
+
+        @tf.function(input_signature=[tf.TensorSpec([None], tf.string, name="text")])
+        def serve(self, text):
+            ids = self.encoder.encode_tensor(text)
+            return {"ids": ids.to_tensor(), "texts": self.encoder.decode_tensor(ids)}
+
+    server, path = Server(encoders["theirs"]), str(tmp_path / "1")
+    tf.saved_model.save(server, path, {"serve": server.serve})
+    texts = [*LINES[:5], "½ ⁂  x"]
+    code = f"""
+import json, sys
+import tensorflow as tf
+from t2t_keras.serving import SavedModel
+assert "tensorflow_text" not in sys.modules
+try:
+    tf.saved_model.load({path!r})
+except RuntimeError as error:
+    told = str(error)
+model = SavedModel({path!r})
+out = model.predict("serve", None, {{"text": [t.encode() for t in {texts!r}]}})
+print(json.dumps([told, out["ids"].tolist(), [t.decode() for t in out["texts"]]]))
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    told, ids, back = json.loads(done.stdout)
+    want = [encoders["theirs"].encode(text) for text in texts]
+    assert ids == [row + [0] * (len(ids[0]) - len(row)) for row in want]
+    assert back == [encoders["theirs"].decode(row) for row in want]
+    assert "Op type not registered 'Sentencepiece" in told
+
+
+def test_ctranslate2_translates_as_we_do(encoders, tmp_path, eagerly):
+    pytest.importorskip("ctranslate2")
+    both, size = {"inputs": encoders["theirs"], "targets": encoders["theirs"]}, 400
+    overrides = "shared_embedding_and_softmax_weights=false,num_hidden_layers=1"
+    model = small_model(overrides, size, size, spread=2.0, ending=1.0)
+    lines = ["low lower", "Zwei Männer, 日本", "½ ⁂  x"]
+    ours = Translator(model, both, DecodeSettings(beam_size=1, extra_length=3)).translate(lines)
+    assert len({found.texts[0] for found in ours}) == 3
+    export_ctranslate2(model, both, str(tmp_path / "fast"))
+    theirs = t2t.load(tmp_path / "fast").client.translate(lines, beam_size=1, extra_length=3)
+    assert [best[0][0] for best in theirs] == [found.texts[0] for found in ours]
+
+
+# Problems and commands
+
+
+class Pieces(data.Text2TextProblem):
+    name = "pieces"
+    is_generate_per_split = True
+    vocab_type = data.VocabType.SENTENCEPIECE
+    approx_vocab_size = 60
+
+    def generate_samples(self, data_dir, tmp_dir, split):
+        for row in toy.rows(200, seed=len(split)):
+            yield {"inputs": row, "targets": row[::-1]}
+
+
+HP = HParams(batch_size=60, max_length=30, length_bucket_step=1.5, batch_shuffle_size=3)
+
+
+def test_a_problem_says_that_it_wants_pieces(tmp_path):
+    problem = Pieces()
+    assert problem.vocab_filename == "vocab.pieces.60.sentencepiece"
+    with pytest.raises(UserError, match=r"vocab.pieces.60.sentencepiece is absent: run"):
+        problem.feature_encoders(tmp_path)
+    problem.generate_data(tmp_path, tmp_path)
+    encoder = problem.get_feature_encoders(tmp_path)["targets"]
+    assert isinstance(encoder, SentencePieceEncoder)
+    assert problem.vocab_sizes(tmp_path)["inputs"] == encoder.vocab_size <= 60
+    rows = [
+        tuple(encoder.decode(ids) for ids in pair)
+        for batch in data.dataset(problem, "dev", tmp_path, HP).as_numpy_iterator()
+        for pair in zip(batch["inputs"], batch["targets"], strict=True)
+    ]
+    assert sorted(pair for pair in rows if pair[0]) == sorted(
+        (row, row[::-1]) for row in toy.rows(200, seed=3)
+    )
+
+
+def test_the_papers_vocabulary():
+    problem = registry.problem("translate_ende_wmt14_bpe37k")
+    assert problem.vocab_filename == "vocab.translate_ende_wmt14_bpe37k.37000.sentencepiece"
+    assert problem.sentencepiece_model == "bpe"
+
+
+def test_sampled_batches_are_the_same_again_from_any_step(tmp_path):
+    problem, hp = Pieces(), HP.replace(subword_sampling=0.2)
+
+    def batches(split="train", start=0):
+        found = TextBatches(problem, split, tmp_path, tmp_path, hp, seed=5)
+        return list(found.dataset(start).take(30 - start).as_numpy_iterator())
+
+    def whole(rows):
+        """Whether each text has its best segmentation."""
+        encoder = problem.get_feature_encoders(tmp_path)["inputs"]
+        texts = [ids[: ids.tolist().index(1)].tolist() for ids in rows if ids.any()]
+        return [encoder.encode(encoder.decode(ids)) == ids for ids in texts]
+
+    first, later = batches(), batches(start=7)
+    for one, other in zip(first[7:], later, strict=True):
+        np.testing.assert_array_equal(one["inputs"], other["inputs"])
+        np.testing.assert_array_equal(one["targets"], other["targets"])
+    encoder = problem.get_feature_encoders(tmp_path)["inputs"]
+    for batch in first:
+        pairs = zip(batch["inputs"], batch["targets"], strict=True)
+        assert all(encoder.decode(a) == encoder.decode(b)[::-1] for a, b in pairs)
+    assert np.mean([each for batch in first for each in whole(batch["inputs"])]) < 0.5
+    assert all(each for batch in batches("dev") for each in whole(batch["inputs"]))
+
+
+def test_sampling_needs_text_and_pieces(tmp_path):
+    hp = registry.hparams(toy.hparams(subword_sampling=0.1))
+    Pieces().generate_data(tmp_path / "data", tmp_path)
+    run = str(tmp_path / "run")
+    with pytest.raises(UserError, match=r"subword_sampling=0.1 needs --on_the_fly"):
+        Trainer(Pieces(), hp, str(tmp_path / "data"), run, TrainSettings())
+
+    class Bytes(Pieces):
+        name, vocab_type = "as_bytes", data.VocabType.CHARACTER
+
+    with pytest.raises(UserError, match=r"needs a SentencePiece vocabulary, and that of as_bytes"):
+        TextBatches(Bytes(), "train", tmp_path, tmp_path, hp)
+
+
+@pytest.fixture
+def files(tmp_path):
+    """Rows of letters and the same backwards, as the flags of a command."""
+    flags = []
+    for seed, split, count in ((0, "train", 300), (1, "dev", 30)):
+        rows = toy.rows(count, seed)
+        for side, lines in (("src", rows), ("tgt", [row[::-1] for row in rows])):
+            (tmp_path / f"{split}.{side}").write_text("\n".join(lines) + "\n")
+        flags.append(f"--{split}_files={tmp_path}/{split}.src,{tmp_path}/{split}.tgt")
+    return flags
+
+
+def test_by_flags_then_training_with_samples_and_decoding_without(files, tmp_path, eagerly):
+    data_dir, run = f"--data_dir={tmp_path}/data", f"--output_dir={tmp_path}/run"
+    sampled = toy.hparams(num_hidden_layers=1, subword_sampling=0.1)
+    training = ("--problem=translate_files", "--train_steps=2", "--eval_steps=1", "--on_the_fly")
+    pieces = ("--sentencepiece=bpe", "--vocab_size=40", f"--hparams={sampled}")
+    done = toy.command("train", data_dir, run, *training, *files, *pieces, eagerly=True)
+    assert done.returncode == 0, done.stderr
+    assert "normalizer" not in done.stderr
+    note = json.loads((tmp_path / "data" / "source.translate_files.json").read_text())
+    assert note["vocabulary"]["from"].endswith("--vocab_size=40 --sentencepiece=bpe")
+    loaded = t2t.load(tmp_path / "run", decode_hparams="beam_size=1,extra_length=1")
+    assert isinstance(loaded.encoders["inputs"], SentencePieceEncoder)
+    assert len(loaded.translate(["a b c"])) == 1
+    problem = registry.problem("translate_files")
+    train, dev = (flag.split("=")[1].split(",") for flag in files)
+    problem.use_files(train, dev, vocab_size=40, sentencepiece="unigram")
+    message = r"the vocabulary in .*=40 --sentencepiece=bpe, not from .*=unigram"
+    with pytest.raises(UserError, match=message):
+        problem.generate_data(tmp_path / "data", tmp_path)
+
+
+def test_a_model_from_elsewhere_is_taken(encoders, files, tmp_path):
+    encoders["theirs"].store_to_file(tmp_path / "my.model")
+    problem = registry.problem("translate_files")
+    train, dev = (flag.split("=")[1].split(",") for flag in files)
+    problem.use_files(train, dev, sentencepiece=str(tmp_path / "my.model"))
+    problem.generate_data(tmp_path / "data", tmp_path)
+    stored = tmp_path / "data" / "vocab.translate_files.sentencepiece"
+    assert stored.read_bytes() == encoders["theirs"]._model
+    again = registry.problem("translate_files")
+    assert again.get_feature_encoders(tmp_path / "data")["inputs"].encode("low")
+    again.generate_data(tmp_path / "data", tmp_path)  # all is there
+
+
+# Mistakes
+
+
+def test_mistakes_end_in_one_line(tmp_path, monkeypatch):
+    (tmp_path / "no.model").write_text("'low_'\n")
+    with pytest.raises(UserError, match=r"no.model is not a model of SentencePiece"):
+        SentencePieceEncoder(tmp_path / "no.model")
+    with pytest.raises(UserError, match=r"Cannot read .*absent: No such file"):
+        SentencePieceEncoder(tmp_path / "absent")
+    with pytest.raises(UserError, match=r"of 9 tokens can be built: Vocabulary size is smaller"):
+        SentencePieceEncoder.build_from_generator(LINES, 9)
+    with pytest.raises(UserError, match=r"can be built: there is no text"):
+        SentencePieceEncoder.build_from_generator([], 300)
+    with pytest.raises(UserError, match=r"model 'word' cannot be built; allowed: unigram, bpe"):
+        SentencePieceEncoder.build_from_generator(LINES, 300, "word")
+    sentencepiece.SentencePieceTrainer.train(
+        sentence_iterator=iter(LINES), model_prefix=str(tmp_path / "suffix"), vocab_size=150,
+        hard_vocab_limit=False, treat_whitespace_as_suffix=True, minloglevel=2,
+    )  # fmt: skip
+    with pytest.raises(UserError, match=r"suffix.model puts spaces at the end of pieces"):
+        SentencePieceEncoder(tmp_path / "suffix.model")
+    done = toy.command(
+        "datagen", "--problem=translate_files", f"--data_dir={tmp_path}/data",
+        "--train_files=a,b", "--dev_files=c,d", "--sentencepiece=bpee",
+    )  # fmt: skip
+    assert "--sentencepiece=bpee is neither unigram nor bpe nor a file" in toy.complaint(done)
+    from t2t_keras.text.sentencepiece import import_sentencepiece
+
+    import_sentencepiece.cache_clear()
+    monkeypatch.setitem(sys.modules, "sentencepiece", None)
+    with pytest.raises(UserError, match=r"pip install 't2t-keras\[sentencepiece\]'"):
+        import_sentencepiece()

@@ -1,0 +1,212 @@
+"""Fine-tuning: rows of tables follow their tokens into another vocabulary, and parts stay frozen."""
+
+import json
+import re
+
+import networks
+import numpy as np
+import pytest
+import tensorflow as tf
+import toy
+
+import t2t_keras as t2t
+from t2t_keras import checkpoints, registry
+from t2t_keras.checkpoints.names import t2t_variables
+from t2t_keras.data import Problem
+from t2t_keras.errors import UserError
+from t2t_keras.settings import HParams
+from t2t_keras.text import TokenTextEncoder
+from t2t_keras.training import Engine, EngineSettings
+from t2t_keras.training.warm_start import warm_start
+
+OLD, NEW = ["a", "b", "c", "d"], ["d", "e", "b", "f", "g"]
+SEPARATE = "shared_embedding_and_softmax_weights=false,num_hidden_layers=1"
+SHARED = "shared_embedding_and_softmax_weights=true,num_hidden_layers=1"
+
+
+class Words(Problem):
+    """Its vocabularies are files of words, one for each side."""
+
+    name = "words"
+
+    def feature_encoders(self, data_dir):
+        try:
+            return {side: TokenTextEncoder(f"{data_dir}/{side}") for side in ("inputs", "targets")}
+        except OSError as error:
+            raise UserError("absent") from error
+
+
+def encoders_of(source, target):
+    return {
+        "inputs": TokenTextEncoder(vocab_list=source),
+        "targets": TokenTextEncoder(vocab_list=target),
+    }
+
+
+def model_of(encoders, overrides, seed):
+    return networks.small_model(
+        overrides, encoders["inputs"].vocab_size, encoders["targets"].vocab_size, seed=seed
+    )
+
+
+@pytest.fixture
+def old(tmp_path):
+    """Saves a model with its vocabulary, as a run that records neither."""
+
+    def save(source, target, overrides):
+        encoders = encoders_of(source, target)
+        for side, encoder in encoders.items():
+            encoder.store_to_file(tmp_path / side)
+        model = model_of(encoders, overrides, seed=1)
+        checkpoints.save_t2t(model, str(tmp_path / "model.ckpt-3"))
+        return model
+
+    return save
+
+
+def arrays_of(model):
+    return {name: np.array(variable) for name, variable in t2t_variables(model).items()}
+
+
+def test_tokens_of_both_keep_their_rows(old, tmp_path):
+    before = old(OLD, ["x", "y"], SEPARATE)
+    encoders = encoders_of(NEW, ["y", "z", "x", "w"])
+    model = model_of(encoders, SEPARATE, seed=2)
+    first = arrays_of(model)
+    told = warm_start(model, str(tmp_path), encoders, Words(), str(tmp_path))
+    assert told == (
+        f"the vocabulary is not that of {tmp_path}: 4 of 7 source tokens and 4 of 6 target tokens "
+        "keep their embeddings, the others begin with random ones"
+    )
+    rows = {  # by the new id: the old one, None: as it was
+        "input_emb": [0, 1, 5, None, 3, None, None],
+        "target_emb": [0, 1, 3, None, 2, None],
+        "softmax": [0, 1, 3, None, 2, None],
+    }
+    theirs = {name.rpartition("/")[2]: array for name, array in arrays_of(before).items()}
+    for name, array in arrays_of(model).items():
+        scope = name.rpartition("/")[2]
+        if scope in rows:
+            for place, known in enumerate(rows[scope]):
+                wanted = first[name][place] if known is None else theirs[scope][known]
+                np.testing.assert_array_equal(array[place], wanted)
+        else:
+            np.testing.assert_array_equal(array, arrays_of(before)[name])
+
+
+def test_one_table_may_become_two(old, tmp_path):
+    before = old(OLD, OLD, SHARED)
+    encoders = encoders_of(OLD, NEW)
+    model = model_of(encoders, SEPARATE, seed=2)
+    told = warm_start(model, str(tmp_path), encoders, Words(), str(tmp_path))
+    assert "6 of 6 source tokens and 4 of 7 target tokens" in told
+    table = np.array(before.softmax.table)
+    np.testing.assert_array_equal(model.embeddings[0].table, table)
+    np.testing.assert_array_equal(np.array(model.softmax.table)[[0, 1, 2, 4]], table[[0, 1, 5, 3]])
+
+
+def test_the_same_size_and_other_tokens_are_no_mistake_any_more(old, tmp_path):
+    before = old(OLD, OLD, SHARED)
+    encoders = encoders_of(OLD[::-1], OLD[::-1])
+    model = model_of(encoders, SHARED, seed=2)
+    told = warm_start(model, str(tmp_path), encoders, Words(), str(tmp_path))
+    assert "6 of 6 tokens keep their embeddings" in told
+    table = np.array(before.softmax.table)
+    np.testing.assert_array_equal(model.softmax.table, table[[0, 1, 5, 4, 3, 2]])
+
+
+def test_without_the_vocabulary_the_size_must_be_the_same(old, tmp_path):
+    before = old(OLD, OLD, SHARED)
+    encoders = encoders_of(OLD[::-1], OLD[::-1])
+    model = model_of(encoders, SHARED, seed=2)
+    assert warm_start(model, str(tmp_path), encoders, Words()) == ""  # nothing is recorded
+    np.testing.assert_array_equal(model.softmax.table, before.softmax.table)
+    encoders = encoders_of(NEW, NEW)
+    with pytest.raises(UserError, match="does not fit the model"):
+        warm_start(model_of(encoders, SHARED, seed=2), str(tmp_path), encoders, Words())
+    other = "shared_embedding_and_softmax_weights=true,num_hidden_layers=2"
+    with pytest.raises(UserError, match=r"does not fit the model \(missing:"):
+        model = model_of(encoders, other, seed=2)
+        warm_start(model, str(tmp_path), encoders, Words(), str(tmp_path))
+    for side in ("inputs", "targets"):
+        TokenTextEncoder(vocab_list=list("abcdefg")).store_to_file(tmp_path / side)
+    with pytest.raises(
+        UserError, match=r"embeddings of 6 tokens, and the vocabulary .* has 9: name"
+    ):
+        model = model_of(encoders, SHARED, seed=2)
+        warm_start(model, str(tmp_path), encoders, Words(), str(tmp_path))
+
+
+def test_frozen_weights_stay_and_have_no_slots(eagerly):
+    hp = registry.hparams(toy.hparams(num_hidden_layers=1, hidden_size=16, filter_size=16))
+    settings = EngineSettings(freeze="encoder/|symbol_modality", xla=False)
+    engine = Engine(hp, source_vocab_size=12, target_vocab_size=12, settings=settings)
+    before = arrays_of(engine.model)
+    ids = np.array([[3, 4, 1], [5, 1, 0]], np.int32)
+    batches = iter([{"inputs": tf.constant(ids), "targets": tf.constant(ids)}] * 2)
+    engine.train(batches, 2)
+    trained = [name for name in before if not re.search("encoder/|symbol_modality", name)]
+    assert any("target_space" in name for name in trained)
+    for name, array in arrays_of(engine.model).items():
+        assert (name in trained) != np.array_equal(array, before[name]), name
+    slots = [slot for of_kind in engine.optimizer.t2t_slots().values() for slot in of_kind]
+    assert len(slots) == 2 * len(trained)
+
+
+@pytest.mark.parametrize(
+    ("pattern", "message"),
+    [
+        (
+            "encodr",
+            r"freeze='encodr' is found in none of the names of weights, such as transformer/",
+        ),
+        ("", None),
+        (".", r"is found in all of the names"),
+        ("(", r"freeze='\(' is no regular expression"),
+    ],
+)
+def test_mistakes_of_freezing_end_in_one_line(pattern, message, eagerly):
+    hp = HParams(hidden_size=8, filter_size=8, num_heads=1, num_hidden_layers=1)
+    made = {"source_vocab_size": 5, "target_vocab_size": 5}
+    settings = EngineSettings(freeze=pattern)
+    if message is None:
+        assert Engine(hp, **made, settings=settings).model
+    else:
+        with pytest.raises(UserError, match=message):
+            Engine(hp, **made, settings=settings)
+
+
+def test_by_flags(tmp_path):
+    """The vocabulary of the first run is in the directory that its `run.json` records."""
+    for name, letters in (("one", "abcdefgh"), ("two", "abcdxyz")):
+        (tmp_path / name).mkdir()
+        (tmp_path / f"{name}.txt").write_text("\n".join(letters * 40) + "\n")
+    files = [str(tmp_path / "one.txt")] * 2
+    problem = registry.problem("translate_files")
+    problem.use_files(files, files, vocab_size=1)
+    size = problem.get_or_create_vocab(tmp_path / "one", tmp_path).vocab_size
+    hp = toy.hparams(num_hidden_layers=1)
+    model = t2t.Transformer(registry.hparams(hp), source_vocab_size=size, target_vocab_size=size)
+    run = {**model.description(), "problem": "translate_files"}
+    began = {"started": "2026-01-31T12:00:00+00:00", "started_seconds": 0}
+    place = {"data_dir": str(tmp_path / "one"), "host": "a", "replicas": 1}
+    run["starts"] = [{**began, **place}]
+    checkpoints.write_settings(str(tmp_path / "run"), model.hp, run)
+    checkpoints.save_t2t(model, str(tmp_path / "run" / "model.ckpt-1"))
+    files = f"{tmp_path}/two.txt,{tmp_path}/two.txt"
+    done = toy.command(
+        *("train", "--problem=translate_files", "--on_the_fly", "--vocab_size=1"),
+        *(f"--hparams={hp}", f"--train_files={files}", f"--dev_files={files}"),
+        *(f"--warm_start_from={tmp_path}/run", "--freeze=/ffn/", f"--data_dir={tmp_path}/two"),
+        *(f"--output_dir={tmp_path}/new", "--train_steps=1", "--eval_steps=1"),
+        eagerly=True,
+    )
+    assert done.returncode == 0, done.stderr
+    told = re.search(r"the vocabulary is not that of .*: (\d+) of (\d+) tokens keep", done.stderr)
+    assert told and 2 < int(told[1]) < int(told[2])
+    assert json.loads((tmp_path / "new" / "run.json").read_text())["freeze"] == "/ffn/"
+    arrays = checkpoints.read(f"{tmp_path}/new/model.ckpt-1")
+    name = "transformer/body/encoder/layer_0/ffn/conv1/kernel"
+    np.testing.assert_array_equal(arrays[name], t2t_variables(model)[name])
+    assert any("/q/kernel/Adam" in name for name in arrays)
+    assert not any("/conv1/kernel/Adam" in name for name in arrays)
