@@ -55,6 +55,16 @@ def matmul(x, y, transpose=False):
     return ops.matmul(x, ops.swapaxes(y, -1, -2) if transpose else y)
 
 
+def softmax(logits):
+    """Returns the softmax over the last axis; of one query, as `matmul`, without oneDNN."""
+    if logits.shape[-2] == 1 and keras.backend.backend() == "tensorflow":
+        import tensorflow as tf
+
+        powers = tf.exp(logits - tf.reduce_max(logits, -1, keepdims=True))
+        return powers / tf.reduce_sum(powers, -1, keepdims=True)
+    return ops.softmax(logits, axis=-1)
+
+
 def appended(values, new, place=None):
     """Joins values [B, K, S, ...] and new ones [B, K, n, ...] along S; or writes these into them.
 

@@ -11,7 +11,7 @@ from keras import ops
 from t2t_keras.layers.dropout import Dropout
 from t2t_keras.layers.masks import AttentionMask, distances
 from t2t_keras.layers.quantization import dtype_config, policy_of_part
-from t2t_keras.shape import matmul, shape_of
+from t2t_keras.shape import matmul, shape_of, softmax
 
 KERAS_KEYWORDS = {
     "key_dim": "key_channels is the depth of all heads together, num_heads * key_dim",
@@ -296,11 +296,7 @@ class MultiHeadAttention(keras.layers.Layer):
         logits = ops.cast(logits, "float32")  # the softmax is float32 in any precision
         if bias is not None:
             logits = logits + bias
-        if logits.shape[-2] != 1:
-            return ops.softmax(logits, axis=-1)
-        # A softmax of one query takes a CPU a third of the time in three operations.
-        powers = ops.exp(logits - ops.max(logits, -1, keepdims=True))
-        return powers / ops.sum(powers, -1, keepdims=True)
+        return softmax(logits)
 
     def _heads(self, projection, x, sizes, scale=None):
         """Projects [B, T, D] and splits it into heads, [B, H, T, C]; `sizes` are B and T."""
