@@ -48,7 +48,7 @@ def main() -> None:
     given = dict(np.load(sys.argv[1]))
     errors = {name: forward_errors(name, part(given, name)) for name in golden.MODELS}
     errors[DIFFERENTIATED]["gradients"] = gradient_error(part(given, DIFFERENTIATED))
-    for name in golden.MODELS:
+    for name in (UPDATED, DIFFERENTIATED):
         case = golden.load(name)
         errors[name]["search"] = search_error(
             model_with(case.new_model(), part(given, name)),
@@ -126,7 +126,7 @@ def other_errors(name, given):
         "logits": golden.relative_error(logits, arrays["logits"]),
         "loss": golden.relative_error(loss / weight, arrays["loss"]),
     }
-    if "prompts" in arrays:
+    if name == golden.OTHERS[1]:
         wanted = arrays["beam/outputs"], arrays["beam/scores"]
         errors["search"] = search_error(model, arrays["prompts"], extra, *wanted)
     return errors

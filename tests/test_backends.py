@@ -114,7 +114,7 @@ def test_decoding_step_by_step(errors):
     assert errors["base_prenorm"]["decoding"] <= golden.RELATIVE
 
 
-@pytest.mark.parametrize("name", (*golden.MODELS, *golden.OTHERS[:2]))
+@pytest.mark.parametrize("name", (*ATTENDING, golden.OTHERS[1]))
 def test_beam_search(name, errors):
     assert errors[name]["search"] <= golden.RELATIVE
 
