@@ -176,8 +176,9 @@ def test_probabilities_of_classes_and_of_their_export(run):
 
 
 def test_exports_load_with_tensorflow_alone(run):
+    """The search of the language model is compiled by XLA there."""
     for kind in ("self", "class"):
-        settings = "--decode_hparams=beam_size=1,extra_length=4"
+        settings = "--decode_hparams=beam_size=1,extra_length=4,xla=true"
         done = run.command("export", f"--output_dir={run.folder / kind}", "--nowarm_up", settings)
         assert done.returncode == 0, done.stderr
     program = f"""
