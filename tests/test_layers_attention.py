@@ -3,6 +3,7 @@
 import keras
 import numpy as np
 import pytest
+import tensorflow as tf
 from keras import ops
 from layer_checks import assert_same, check_layer, random_tensor
 
@@ -144,6 +145,21 @@ def test_a_cache_gives_what_the_whole_sentence_gives(max_relative_position):
         for mask in (None, AttentionMask(causal=True)):  # the query stands at the last key
             step = layer(QUERY[:, i : i + 1], cache=cache, attention_mask=mask)
             np.testing.assert_allclose(step[:, 0], whole[:, i], atol=1e-6)
+
+
+def test_the_products_of_one_query_are_not_onednns():
+    """TensorFlow replaces BatchMatMulV2 by oneDNN's product, and never BatchMatMulV3."""
+    layer = MultiHeadAttention(num_heads=2)
+    layer.build(QUERY.shape)
+
+    def products(length):
+        graph = tf.function(layer).get_concrete_function(QUERY[:, :length], memory=QUERY).graph
+        return [op.type for op in graph.get_operations() if op.type.startswith("BatchMatMul")]
+
+    assert products(1) == ["BatchMatMulV3"] * 2
+    assert products(2) == ["BatchMatMulV2"] * 2
+    one = layer(QUERY[:, :1], memory=QUERY)
+    assert_same(one, layer(QUERY[:, :2], memory=QUERY)[:, :1], atol=1e-6)
 
 
 def test_a_subclass_changes_the_keys():

@@ -261,20 +261,24 @@ def blockwise_top_k(logits, k: int):
     """
     hypotheses, vocab_size = logits.shape[1:]
     if vocab_size % BLOCK or vocab_size // BLOCK <= k:
-        normaliser = ops.logsumexp(logits, -1, keepdims=True)
-        return *ops.top_k(logits, min(k, vocab_size)), normaliser
+        values, tokens = ops.top_k(logits, min(k, vocab_size))
+        return values, tokens, log_normaliser(logits, values[:, :, :1])
     # [b, K, V] -> [b, K, V / 64, 64]
     blocks = ops.reshape(logits, [-1, hypotheses, vocab_size // BLOCK, BLOCK])
     maxima = ops.max(blocks, -1)  # [b, K, V / 64]
     largest = ops.max(maxima, -1, keepdims=True)  # [b, K, 1]
-    sums = ops.sum(ops.exp(logits - largest), -1, keepdims=True)  # [b, K, 1]
     # In the order of the vocabulary, so that `top_k` finds the first of equal ones.
     chosen = ops.sort(ops.top_k(maxima, k)[1])  # [b, K, k]
     # [b, K, k, 64] -> [b, K, k * 64]
     few = ops.reshape(take(blocks, chosen), [-1, hypotheses, k * BLOCK])
     values, places = ops.top_k(few, k)  # [b, K, k]
     tokens = take(chosen, places // BLOCK) * BLOCK + places % BLOCK
-    return values, tokens, largest + ops.log(sums)
+    return values, tokens, log_normaliser(logits, largest)
+
+
+def log_normaliser(logits, largest):
+    """Returns log sum exp [b, K, 1] of logits [b, K, V], whose largest are [b, K, 1]."""
+    return largest + ops.log(ops.sum(ops.exp(logits - largest), -1, keepdims=True))
 
 
 # One hypothesis a sentence
@@ -319,8 +323,8 @@ class OnePath(NamedTuple):
         """Adds the token that `choose` chooses; its score is the log p without `min_length`."""
         allowed = forbid_early_end(logits, ops.arange(logits.shape[2]), i, self.min_length)
         token = self.choose(allowed, i, rows)  # [b, 1]
-        log_p = ops.squeeze(take(logits, ops.expand_dims(token, 2)), 2)  # [b, 1]
-        log_p = log_p - ops.logsumexp(logits, -1)
+        log_p = take(logits, token[:, :, None])  # [b, 1] -> [b, 1, 1]
+        log_p = ops.squeeze(log_p - log_normaliser(logits, ops.max(logits, -1, keepdims=True)), 2)
         if forced is not None:
             token, log_p = force_prefix(token, log_p, forced[:, None])
         shown = ops.where(path.ended, PAD_ID, token)[:, :, None]  # [b, 1] -> [b, 1, 1]
@@ -345,4 +349,5 @@ class OnePath(NamedTuple):
 
 def most_likely(logits, i, rows):
     """Chooses the most likely tokens: greedy decoding."""
-    return ops.cast(ops.argmax(logits, -1), "int32")
+    # Keras's argmax first makes -0.0 less than 0.0, in five passes over the vocabulary.
+    return ops.cast(ops.top_k(logits, 1)[1][..., 0], "int32")

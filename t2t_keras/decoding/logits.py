@@ -99,8 +99,9 @@ def forbid_early_end(values, tokens, i, min_length: int):
     """
     if not min_length:
         return values
-    # Added to [b, 1, V]: a sum broadcasts fast, a select does not.
-    return values + ops.where((tokens == EOS_ID) & (i < min_length), -INFINITY, 0.0)
+    # Added to [b, 1, V]: a sum broadcasts fast, a select does not, not even a vector of two scalars.
+    forbidden = (tokens == EOS_ID) & (i < min_length)
+    return values - INFINITY * ops.cast(forbidden, "float32")
 
 
 def force_prefix(tokens, log_p, forced):
