@@ -91,8 +91,6 @@ _ABSENT: dict[str, dict[str, str]] = {
             transformer_librispeech_v2, transformer_librispeech_with_area_attention""",
         "it is for time series, and only text is supported":
             "transformer_timeseries, transformer_timeseries_tpu",
-        "it has no encoder: the source is prepended to the target":
-            "transformer_prepend, transformer_prepend_v1, transformer_prepend_v2",
         "it has parameter attention instead of a feed-forward layer":
             "transformer_parameter_attention_a, transformer_parameter_attention_b",
         "it has convolutions instead of a feed-forward layer": "transformer_tpu_with_conv",
