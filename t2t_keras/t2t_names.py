@@ -60,7 +60,7 @@ _ABSENT: dict[str, dict[str, str]] = {
             text2text_copyable_tokens, tiny_algo""",
         "its text is not downloaded here; put it into two files and take text2text_tmpdir":
             """(dialog|paraphrase_generation|style_transfer|wiki_revision)(_.+)?,
-            (squad|summarize|wikisum|seq2edits)(_.+)?, github_function_docstring,
+            (squad|wikisum|seq2edits)(_.+)?, summarize_(?!cnn_dailymail32k$).+, github_function_docstring,
             programming_desc2code_.+, program_search_algolisp""",
         "it has numbers, and only text is supported": "(genomics|timeseries)_.+",
         "it has no vocabulary in tensor2tensor either; wsj_parsing parses the Penn Treebank":
