@@ -9,6 +9,7 @@ from typing import Any
 
 from t2t_keras.data import DatasetSplit, SpaceID, VocabType
 from t2t_keras.data.parsing_problem import ParsingProblem, TreeCorpus, spaced_trees
+from t2t_keras.data.problem import SPLITS, with_shards
 from t2t_keras.data.text_problem import PathLike, absent_vocabulary
 from t2t_keras.data.translate import TwoVocabularyProblem, read_pairs
 from t2t_keras.files import atomic_write
@@ -21,15 +22,12 @@ _VOCAB_CHARACTERS = 40_000_000
 """Limit of each corpus for building a vocabulary, brackets included."""
 
 _WSJ = {
-    DatasetSplit.TRAIN: TreeCorpus(
-        ("wsj.train.trees", "wsjTrain.trees", "02-21.10way.clean"), range(2, 22)
-    ),
-    DatasetSplit.EVAL: TreeCorpus(
-        ("wsj.dev.trees", "wsjEval.trees", "22.auto.clean"), range(22, 23)
-    ),
-    DatasetSplit.TEST: TreeCorpus(
-        ("wsj.test.trees", "wsjTest.trees", "23.auto.clean"), range(23, 24)
-    ),
+    split: TreeCorpus((f"wsj.{split}.trees", f"wsj{name}.trees", file), sections)
+    for split, name, file, sections in (
+        (DatasetSplit.TRAIN, "Train", "02-21.10way.clean", range(2, 22)),
+        (DatasetSplit.EVAL, "Eval", "22.auto.clean", range(22, 23)),
+        (DatasetSplit.TEST, "Test", "23.auto.clean", range(23, 24)),
+    )
 }
 
 
@@ -55,11 +53,7 @@ class ParsingEnglishSemisup32k(ParsingProblem):
     """
 
     approx_vocab_size = 2**15
-    dataset_splits = [
-        {"split": DatasetSplit.TRAIN, "shards": 100},
-        {"split": DatasetSplit.EVAL, "shards": 1},
-        {"split": DatasetSplit.TEST, "shards": 1},
-    ]
+    dataset_splits = with_shards(SPLITS)
 
     def corpora(self, split: str) -> Sequence[TreeCorpus]:
         parsed = [TreeCorpus(("high_confidence.trees",)), TreeCorpus(("berkeley_parser.trees",))]
@@ -86,10 +80,7 @@ class WsjParsing(ParsingProblem):
 
     approx_vocab_size = 2**15
     max_samples_for_vocab = 1000
-    dataset_splits = [
-        {"split": DatasetSplit.TRAIN, "shards": 100},
-        {"split": DatasetSplit.EVAL, "shards": 1},
-    ]
+    dataset_splits = with_shards((DatasetSplit.TRAIN, DatasetSplit.EVAL))
 
     def corpora(self, split: str) -> Sequence[TreeCorpus]:
         return [TreeCorpus(("wsjTrain.trees" if split == DatasetSplit.TRAIN else "wsjEval.trees",))]
@@ -188,10 +179,7 @@ class ParsingIcelandic16k(TwoVocabularyProblem):
     max_subtoken_length = None
     loss_multiplier = 2.5
     space_ids = SpaceID.ICE_TOK, SpaceID.ICE_PARSE_TOK
-    dataset_splits = [
-        {"split": DatasetSplit.TRAIN, "shards": 10},
-        {"split": DatasetSplit.EVAL, "shards": 1},
-    ]
+    dataset_splits = with_shards((DatasetSplit.TRAIN, DatasetSplit.EVAL), train=10)
 
     def generate_samples(
         self, data_dir: PathLike, tmp_dir: PathLike, split: str

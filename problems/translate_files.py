@@ -13,8 +13,8 @@ from t2t_keras.data.pair_source import (
     PairSourceProblem,
     ParallelFiles,
     check_and_note,
-    with_shards,
 )
+from t2t_keras.data.problem import with_shards
 from t2t_keras.data.shards import shard_paths
 from t2t_keras.data.text_problem import (
     PathLike,

@@ -8,9 +8,10 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from t2t_keras.data import DatasetSplit, TfdsTranslateProblem, TranslateProblem, VocabType
+from t2t_keras.data.problem import with_shards
 from t2t_keras.data.text_problem import PathLike
 from t2t_keras.data.translate import TwoVocabularyProblem
-from t2t_keras.registry import register_problem, register_problem_alias
+from t2t_keras.registry import derive_problem, register_problem, register_problem_alias
 
 _STATMT = "http://www.statmt.org"
 _WMT17 = "http://data.statmt.org/wmt17/translation-task"
@@ -36,6 +37,25 @@ class CorpusProblem(TranslateProblem):
     @property
     def use_vocab_from_other_problem(self) -> TranslateProblem | None:
         return self.vocabulary_of() if self.vocabulary_of else None
+
+
+# What several problems of one corpus differ in
+
+
+def packed(base: type[CorpusProblem]) -> type[CorpusProblem]:
+    """Registers a problem packed, several pairs in a row of 256, with the same vocabulary."""
+    return derive_problem(base, f"{base.__name__}Packed", packed_length=256, vocabulary_of=base)
+
+
+def small(base: type[CorpusProblem]) -> type[CorpusProblem]:
+    """Registers a problem of 32 K subwords with 8 K."""
+    return derive_problem(base, base.__name__.replace("32k", "8k"), approx_vocab_size=2**13)
+
+
+def characters(base: type[CorpusProblem]) -> type[CorpusProblem]:
+    """Registers a problem of subwords as one of bytes."""
+    name = base.__name__.removesuffix("32k") + "Characters"
+    return derive_problem(base, name, vocab_type=VocabType.CHARACTER)
 
 
 # Sources that several language pairs share; `language` is the one besides English, such as "de".
@@ -110,34 +130,10 @@ class TranslateEndeWmt32k(CorpusProblem):
     train, dev = _ENDE, [newstest2013("de")]
 
 
-@register_problem
-class TranslateEndeWmt32kPacked(TranslateEndeWmt32k):
-    """The same packed: several pairs in a row of 256."""
-
-    packed_length = 256
-    vocabulary_of = TranslateEndeWmt32k
-
-
-@register_problem
-class TranslateEndeWmt8k(TranslateEndeWmt32k):
-    """The same with a small vocabulary."""
-
-    approx_vocab_size = 2**13
-
-
-@register_problem
-class TranslateEndeWmt8kPacked(TranslateEndeWmt8k):
-    """The small vocabulary, packed."""
-
-    packed_length = 256
-    vocabulary_of = TranslateEndeWmt8k
-
-
-@register_problem
-class TranslateEndeWmtCharacters(TranslateEndeWmt32k):
-    """The same as bytes."""
-
-    vocab_type = VocabType.CHARACTER
+TranslateEndeWmt32kPacked = packed(TranslateEndeWmt32k)
+TranslateEndeWmt8k = small(TranslateEndeWmt32k)
+TranslateEndeWmt8kPacked = packed(TranslateEndeWmt8k)
+TranslateEndeWmtCharacters = characters(TranslateEndeWmt32k)
 
 
 @register_problem
@@ -158,76 +154,39 @@ class TranslateEndeWmtPc32k(TranslateEndePc32k):
 # English to French
 
 
+_GIGA = "giga-fren.release2.fixed"
 _BASELINE = f"{_S3}/opennmt-trainingdata/baseline-1M-enfr.tgz"
 
 
-class EnfrProblem(CorpusProblem):
+@register_problem
+class TranslateEnfrWmt32k(CorpusProblem):
     """WMT 2014: about 40 million pairs."""
 
     train = [
         common_crawl("fr"),
         europarl_v7("fr"),
         news_commentary_v9("fr"),
-        [
-            f"{_STATMT}/wmt10/training-giga-fren.tar",
-            ("giga-fren.release2.fixed.en.gz", "giga-fren.release2.fixed.fr.gz"),
-        ],
+        [f"{_STATMT}/wmt10/training-giga-fren.tar", (f"{_GIGA}.en.gz", f"{_GIGA}.fr.gz")],
         un_2000("fr"),
     ]
     dev = [newstest2013("fr")]
 
 
-class EnfrSmallProblem(CorpusProblem):
+TranslateEnfrWmt32kPacked = packed(TranslateEnfrWmt32k)
+TranslateEnfrWmt8k = small(TranslateEnfrWmt32k)
+TranslateEnfrWmtCharacters = characters(TranslateEnfrWmt32k)
+
+
+@register_problem
+class TranslateEnfrWmtSmall32k(CorpusProblem):
     """A million pairs of WMT 2014, with dev sentences of their own."""
 
     train = [_pair(_BASELINE, "baseline-1M-enfr/baseline-1M_train", "fr")]
     dev = [_pair(_BASELINE, "baseline-1M-enfr/baseline-1M_valid", "fr")]
 
 
-@register_problem
-class TranslateEnfrWmt32k(EnfrProblem):
-    """WMT 2014."""
-
-
-@register_problem
-class TranslateEnfrWmt32kPacked(EnfrProblem):
-    """WMT 2014, packed: several pairs in a row of 256."""
-
-    packed_length = 256
-    vocabulary_of = TranslateEnfrWmt32k
-
-
-@register_problem
-class TranslateEnfrWmt8k(EnfrProblem):
-    """WMT 2014 with a small vocabulary."""
-
-    approx_vocab_size = 2**13
-
-
-@register_problem
-class TranslateEnfrWmtCharacters(EnfrProblem):
-    """WMT 2014 as bytes."""
-
-    vocab_type = VocabType.CHARACTER
-
-
-@register_problem
-class TranslateEnfrWmtSmall32k(EnfrSmallProblem):
-    """The million pairs."""
-
-
-@register_problem
-class TranslateEnfrWmtSmall8k(EnfrSmallProblem):
-    """The million pairs with a small vocabulary."""
-
-    approx_vocab_size = 2**13
-
-
-@register_problem
-class TranslateEnfrWmtSmallCharacters(EnfrSmallProblem):
-    """The million pairs as bytes."""
-
-    vocab_type = VocabType.CHARACTER
+TranslateEnfrWmtSmall8k = small(TranslateEnfrWmtSmall32k)
+TranslateEnfrWmtSmallCharacters = characters(TranslateEnfrWmtSmall32k)
 
 
 # The paper's English to German and French, through TensorFlow Datasets
@@ -246,12 +205,13 @@ class TranslateEndeWmt14(TfdsTranslateProblem):
     approx_vocab_size = 37000
 
 
-@register_problem
-class TranslateEndeWmt14Bpe37k(TranslateEndeWmt14):
-    """The same with the paper's kind of vocabulary: 37,000 byte pairs of both languages."""
-
-    vocab_type = VocabType.SENTENCEPIECE
-    sentencepiece_model = "bpe"
+# With the paper's kind of vocabulary: byte pairs of both languages.
+TranslateEndeWmt14Bpe37k = derive_problem(
+    TranslateEndeWmt14,
+    "TranslateEndeWmt14Bpe37k",
+    vocab_type=VocabType.SENTENCEPIECE,
+    sentencepiece_model="bpe",
+)
 
 
 @register_problem
@@ -282,34 +242,10 @@ class TranslateEnesWmt32k(CorpusProblem):
     dev = [newstest2013("es")]
 
 
-@register_problem
-class TranslateEnesWmt32kPacked(TranslateEnesWmt32k):
-    """The same packed: several pairs in a row of 256."""
-
-    packed_length = 256
-    vocabulary_of = TranslateEnesWmt32k
-
-
-@register_problem
-class TranslateEnesWmt8k(TranslateEnesWmt32k):
-    """The same with a small vocabulary."""
-
-    approx_vocab_size = 2**13
-
-
-@register_problem
-class TranslateEnesWmt8kPacked(TranslateEnesWmt8k):
-    """The small vocabulary, packed."""
-
-    packed_length = 256
-    vocabulary_of = TranslateEnesWmt8k
-
-
-@register_problem
-class TranslateEnesWmtCharacters(TranslateEnesWmt32k):
-    """The same as bytes."""
-
-    vocab_type = VocabType.CHARACTER
+TranslateEnesWmt32kPacked = packed(TranslateEnesWmt32k)
+TranslateEnesWmt8k = small(TranslateEnesWmt32k)
+TranslateEnesWmt8kPacked = packed(TranslateEnesWmt8k)
+TranslateEnesWmtCharacters = characters(TranslateEnesWmt32k)
 
 
 # English to Czech
@@ -323,15 +259,14 @@ _CZENG = [
 _ENCS = [news_commentary_v13("cs"), common_crawl("cs"), europarl_v7("cs")]
 
 
-class EncsProblem(CorpusProblem):
-    """CzEng 1.6 and WMT: about 60 million pairs."""
+@register_problem
+class TranslateEncsWmt32k(CorpusProblem):
+    """CzEng 1.6 and WMT: about 60 million pairs.
+
+    Its vocabulary takes a million characters of all text, and as many of each file.
+    """
 
     train, dev = [_CZENG, *_ENCS], [newstest2013("cs")]
-
-
-@register_problem
-class TranslateEncsWmt32k(EncsProblem):
-    """Subwords; their vocabulary takes a million characters of all text, and as many of each file."""
 
     def vocab_data_files(self) -> list:
         return _ENCS
@@ -341,11 +276,7 @@ class TranslateEncsWmt32k(EncsProblem):
         yield from super().generate_text_of_sides(tmp_dir, sides)
 
 
-@register_problem
-class TranslateEncsWmtCharacters(EncsProblem):
-    """Bytes."""
-
-    vocab_type = VocabType.CHARACTER
+TranslateEncsWmtCharacters = characters(TranslateEncsWmt32k)
 
 
 # English to Estonian and Romanian
@@ -356,12 +287,9 @@ class TranslateEnetWmt32k(CorpusProblem):
     """WMT 2018: 2.2 million pairs."""
 
     train = [
-        [
-            f"{_WMT18}/training-parallel-ep-v8.tgz",
-            ("training/europarl-v8.et-en.en", "training/europarl-v8.et-en.et"),
-        ],
+        _pair(f"{_WMT18}/training-parallel-ep-v8.tgz", "training/europarl-v8.et-en", "et"),
         _paracrawl1("et"),
-        [f"{_WMT18}/rapid2016.tgz", ("rapid2016.en-et.en", "rapid2016.en-et.et")],
+        _pair(f"{_WMT18}/rapid2016.tgz", "rapid2016.en-et", "et"),
     ]
     dev = [
         [
@@ -371,11 +299,7 @@ class TranslateEnetWmt32k(CorpusProblem):
     ]
 
 
-@register_problem
-class TranslateEnetWmtCharacters(TranslateEnetWmt32k):
-    """The same as bytes."""
-
-    vocab_type = VocabType.CHARACTER
+TranslateEnetWmtCharacters = characters(TranslateEnetWmt32k)
 
 
 @register_problem
@@ -398,18 +322,8 @@ class TranslateEnroWmt32k(CorpusProblem):
     ]
 
 
-@register_problem
-class TranslateEnroWmt8k(TranslateEnroWmt32k):
-    """The same with a small vocabulary."""
-
-    approx_vocab_size = 2**13
-
-
-@register_problem
-class TranslateEnroWmtCharacters(TranslateEnroWmt32k):
-    """The same as bytes."""
-
-    vocab_type = VocabType.CHARACTER
+TranslateEnroWmt8k = small(TranslateEnroWmt32k)
+TranslateEnroWmtCharacters = characters(TranslateEnroWmt32k)
 
 
 # English to Chinese
@@ -438,10 +352,7 @@ class TranslateEnzhWmt8k(TwoVocabularyProblem):
 
     approx_vocab_size = 2**13
     vocab_file_budget = 1e8
-    dataset_splits = [
-        {"split": DatasetSplit.TRAIN, "shards": 10},
-        {"split": DatasetSplit.EVAL, "shards": 1},
-    ]
+    dataset_splits = with_shards((DatasetSplit.TRAIN, DatasetSplit.EVAL), train=10)
 
     @property
     def vocab_filenames(self) -> tuple[str, str]:
@@ -461,10 +372,7 @@ class TranslateEnzhWmt32k(TranslateEnzhWmt8k):
     """
 
     approx_vocab_size = 2**15
-    dataset_splits = [
-        {"split": DatasetSplit.TRAIN, "shards": 100},
-        {"split": DatasetSplit.EVAL, "shards": 1},
-    ]
+    dataset_splits = with_shards((DatasetSplit.TRAIN, DatasetSplit.EVAL))
 
     def source_data_files(self, split: str) -> list:
         more = [*_CWMT, _UN] if split == DatasetSplit.TRAIN else []

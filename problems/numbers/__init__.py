@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from t2t_keras.data.problem import DatasetSplit
+from t2t_keras.data.problem import SPLITS, with_shards
 from t2t_keras.data.single_text import Text2ClassProblem, Text2SelfProblem
 from t2t_keras.data.text_problem import PathLike, Text2TextProblem
 from t2t_keras.problems.numbers import pairs
@@ -26,10 +26,7 @@ class TranslateEndeNumbers(Text2TextProblem):
     """
 
     approx_vocab_size = 2**9  # long German numbers become a few pieces
-    dataset_splits = [
-        {"split": split, "shards": 1}
-        for split in (DatasetSplit.TRAIN, DatasetSplit.EVAL, DatasetSplit.TEST)
-    ]
+    dataset_splits = with_shards(SPLITS, train=1)
     is_generate_per_split = True  # each split has its own values
 
     def generate_samples(

@@ -13,15 +13,13 @@ from itertools import islice
 from pathlib import Path
 from typing import Any, NamedTuple, Protocol
 
-from t2t_keras.data.problem import DatasetSplit, VocabType, missing_hook
+from t2t_keras.data.problem import SPLITS, DatasetSplit, VocabType, missing_hook
 from t2t_keras.data.sources.pair_readers import read_pairs, require_parallel, text_size
 from t2t_keras.data.text_problem import PathLike, Text2TextProblem
 from t2t_keras.errors import UserError, nearest
 from t2t_keras.files import read_json, write_text
 from t2t_keras.text.lines import iterate_lines
 from t2t_keras.text.sentencepiece import MODEL_TYPES
-
-_SPLITS = (DatasetSplit.TRAIN, DatasetSplit.EVAL, DatasetSplit.TEST)
 
 VOCAB_CHARACTERS = 10_000_000
 """The number of characters of each side from which a vocabulary is built."""
@@ -68,13 +66,6 @@ class PairSourceProblem(Text2TextProblem):
     def generate_text_for_vocab(self, data_dir: PathLike, tmp_dir: PathLike) -> Iterator[str]:
         """Yields evenly spaced training sentences, up to `VOCAB_CHARACTERS` of each side."""
         return self.source(tmp_dir).vocabulary_text(DatasetSplit.TRAIN, VOCAB_CHARACTERS)
-
-
-def with_shards(splits: Iterable[str]) -> list[dict]:
-    """Returns `dataset_splits` with 100 shards for training and 1 for each other split."""
-    return [
-        {"split": split, "shards": 100 if split == DatasetSplit.TRAIN else 1} for split in splits
-    ]
 
 
 # A pair of text files per split; line N of one translates line N of the other.
@@ -184,7 +175,7 @@ class MixedCorpora:
                         f"{path}: [{number}] has an unknown {name!r}; allowed: {', '.join(allowed)}."
                         f"{nearest(name, allowed)}"
                     )
-            files = {split: item[split] for split in _SPLITS if split in item}
+            files = {split: item[split] for split in SPLITS if split in item}
             for split, pair in files.items():
                 if len(pair) != 2:
                     raise UserError(
@@ -198,7 +189,7 @@ class MixedCorpora:
     def splits(self) -> list[str]:
         """The splits that a corpus has."""
         there = {split for corpus in self.corpora for split in corpus.source.splits}
-        return [split for split in _SPLITS if split in there]
+        return [split for split in SPLITS if split in there]
 
     @property
     def tags(self) -> list[str]:

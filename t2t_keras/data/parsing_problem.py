@@ -11,7 +11,7 @@ import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from t2t_keras.data.problem import DatasetSplit, missing_hook
+from t2t_keras.data.problem import SPLITS, missing_hook, with_shards
 from t2t_keras.data.shards import shard_paths
 from t2t_keras.data.text_problem import PathLike, Text2TextProblem
 from t2t_keras.errors import UserError
@@ -45,11 +45,7 @@ class ParsingProblem(Text2TextProblem):
     @property
     def dataset_splits(self) -> list[dict]:
         """10 shards for training, as for parsing in T2T's early versions, and 1 for each other."""
-        return [
-            {"split": DatasetSplit.TRAIN, "shards": 10},
-            {"split": DatasetSplit.EVAL, "shards": 1},
-            {"split": DatasetSplit.TEST, "shards": 1},
-        ]
+        return with_shards(SPLITS, train=10)
 
     def corpora(self, split: str) -> Sequence[TreeCorpus]:
         """Hook: returns the corpora of a split, all of them required."""

@@ -11,8 +11,8 @@ from itertools import chain
 from pathlib import Path
 from typing import Any
 
-from t2t_keras.data.pair_source import PairSource, PairSourceProblem, evenly_spaced, with_shards
-from t2t_keras.data.problem import DatasetSplit, missing_hook
+from t2t_keras.data.pair_source import PairSource, PairSourceProblem, evenly_spaced
+from t2t_keras.data.problem import DatasetSplit, missing_hook, with_shards
 from t2t_keras.data.single_text import Text2ClassProblem, Text2SelfProblem
 from t2t_keras.data.text_problem import PathLike
 from t2t_keras.errors import UserError, nearest
@@ -363,9 +363,7 @@ class _TfdsRows:
     @property
     def dataset_splits(self) -> list[dict]:
         """10 shards for training and 1 for each other split."""
-        return [
-            {**item, "shards": min(item["shards"], 10)} for item in with_shards(self.tfds_splits)
-        ]
+        return with_shards(self.tfds_splits, train=10)
 
     def rows(self, tmp_dir: PathLike, split: str) -> Iterator[Mapping[str, Any]]:
         """Yields the rows of a split, after TFDS has prepared the dataset if necessary."""
