@@ -61,14 +61,9 @@ def register_hparams(name_or_function: str | Callable[[], HParams]):
     return _register(_sets, "hparams set", name_or_function)
 
 
-def derive_hparams(name: str, base: Callable[[], HParams], text: str = "", **changes: Any):
-    """Registers the set `name`, which is `base` with some changes, and returns its function."""
-
-    def derived() -> HParams:
-        return base().replace(**changes)
-
-    derived.__name__, derived.__doc__ = name, text
-    return register_hparams(derived)
+def derive_hparams(name: str, base: Callable[[], HParams], **changes: Any) -> Callable[[], HParams]:
+    """Registers the set that is `base` with some changes, and returns its function."""
+    return register_hparams(name)(lambda: base().replace(**changes))
 
 
 def list_hparams() -> list[str]:
