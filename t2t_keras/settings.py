@@ -228,9 +228,6 @@ def split_items(text: str) -> list[str]:
     """Splits "a,b=[1,2],c" at the commas outside brackets; a last comma may be left over.
 
     As in T2T, a bracket ends at the first "]", and one that was not opened is a character.
-
-    Raises:
-        SettingError: an item is empty, or a bracket is not closed.
     """
     items, inside = [""], False
     for char in text:

@@ -339,11 +339,7 @@ def unknown(kind: str, name: str, ours: Iterable[str], note: str) -> UserError:
 
 
 def require_done_anyway(name: str, written: str) -> None:
-    """Refuses a decode hparam that is T2T's alone, unless its value asks for what is done anyway.
-
-    Raises:
-        UserError: what to do instead.
-    """
+    """Refuses a decode hparam that is T2T's alone, unless its value asks for what is done anyway."""
     known = absent("decode hparam", name)
     if known and not known.is_done_anyway(written):
         raise UserError(

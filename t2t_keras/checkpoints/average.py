@@ -115,12 +115,7 @@ _OF_A_RUN = re.compile(r"model\.ckpt-\d+")
 
 
 def require_alike(prefixes: Sequence[str]) -> None:
-    """Checks that the settings beside checkpoints describe one network and task.
-
-    Raises:
-        UserError: the first setting that differs, and its checkpoint. Settings that the directories
-            do not record are not compared.
-    """
+    """Checks that the settings beside checkpoints describe one network and task."""
     first, *others = dict.fromkeys(map(os.path.dirname, prefixes))
     for directory in others:
         difference = _difference(first, directory)
@@ -132,12 +127,7 @@ def require_alike(prefixes: Sequence[str]) -> None:
 
 
 def choose_place(output: str, prefixes: Sequence[str]) -> AveragePlace:
-    """Checks that an average of `prefixes` can stand at `output`; see `AveragePlace`.
-
-    Raises:
-        UserError: it would replace one of `prefixes`, be taken for a checkpoint of the run that is
-            there, or stand beside settings of another model.
-    """
+    """Checks that an average of `prefixes` can stand at `output`; see `AveragePlace`."""
     if os.path.realpath(output) in map(os.path.realpath, prefixes):
         raise UserError(f"{output} is one of the checkpoints to average: give another output.")
     place = AveragePlace(output, prefixes)

@@ -170,9 +170,6 @@ def _require_done_anyway(ours: set[str]) -> None:
 
     Args:
         ours: names of the flags that the command has.
-
-    Raises:
-        UserError: what to do instead of each.
     """
     told = []
     for name, known in _flags_of_t2t():

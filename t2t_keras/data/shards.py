@@ -42,11 +42,7 @@ def shard_paths(data_dir: str | os.PathLike, name: str, split: str, shards: int)
 
 
 def find_shards(data_dir: str | os.PathLike, name: str, split: str) -> list[Path]:
-    """Returns the shards of a split in `data_dir`, in order.
-
-    Raises:
-        UserError: there are none, some are missing, or there are sets of several sizes.
-    """
+    """Returns the shards of a split in `data_dir`, in order."""
     pattern = re.compile(rf"{re.escape(name)}-{re.escape(split)}-(\d{{5}})-of-(\d{{5}})")
     directory = Path(data_dir)
     found = sorted(directory.iterdir()) if directory.is_dir() else []
@@ -74,11 +70,7 @@ def find_shards(data_dir: str | os.PathLike, name: str, split: str) -> list[Path
 
 
 def count_examples(paths: Sequence[Path]) -> int:
-    """Returns the number of records in shards, after reading all of each with its checksums.
-
-    Raises:
-        UserError: a shard cannot be read to its end; it is named.
-    """
+    """Returns the number of records in shards, after reading all of each with its checksums."""
     import tensorflow as tf
 
     for path in paths:
@@ -299,9 +291,6 @@ def _parsed(
         records: the examples.
         place: returns the shard of a record and its number there, from 1, for messages.
         sides: "inputs", "targets" or both.
-
-    Raises:
-        UserError: a record is not a `tf.Example` with these sides.
     """
     import tensorflow as tf
 
@@ -369,11 +358,7 @@ class StoredExamples:
         self._lock = threading.Lock()
 
     def read(self, rows: np.ndarray) -> list[bytes]:
-        """Returns the serialised examples of some rows.
-
-        Raises:
-            UserError: one cannot be read or fails a check; shard and example are named.
-        """
+        """Returns the serialised examples of some rows."""
         shards = np.searchsorted(self._first, rows, side="right") - 1
         places, sizes = self._places[rows].tolist(), self._sizes[rows].tolist()
         try:

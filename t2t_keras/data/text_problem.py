@@ -302,11 +302,7 @@ class Text2TextProblem(Problem):
 def whole_samples(
     problem: Problem, split: str, samples: Iterable[Mapping[str, str]]
 ) -> Iterator[Mapping[str, str]]:
-    """Yields samples of text after checking their fields.
-
-    Raises:
-        UserError: a sample has no inputs or no targets.
-    """
+    """Yields samples of text after checking their fields."""
     for sample in samples:
         for side in problem.sides:
             if side not in sample:
@@ -331,11 +327,7 @@ def absent_vocabulary(
 
 
 def require_vocabulary(problem: Text2TextProblem, data_dir: PathLike) -> None:
-    """Checks that shards in `data_dir` have their vocabulary: a new one would have other ids.
-
-    Raises:
-        UserError: there are shards without it.
-    """
+    """Checks that shards in `data_dir` have their vocabulary: a new one would have other ids."""
     names = getattr(problem, "vocab_filenames", (problem.vocab_filename,))
     absent = [name for name in names if name and not (Path(data_dir) / name).exists()]
     shards = (
@@ -357,11 +349,7 @@ def require_vocabulary(problem: Text2TextProblem, data_dir: PathLike) -> None:
 
 
 def make_directory(directory: PathLike, writable: bool = True) -> None:
-    """Creates a directory unless it exists; `writable`: also checks that it is writable.
-
-    Raises:
-        UserError: it cannot be created or written to.
-    """
+    """Creates a directory unless it exists; `writable`: also checks that it is writable."""
     try:
         Path(directory).mkdir(parents=True, exist_ok=True)
     except OSError as error:

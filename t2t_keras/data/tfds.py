@@ -71,11 +71,7 @@ class TfdsPairs:
         return int(self._split(split).num_examples)
 
     def pairs(self, split: str) -> Iterator[tuple[str, str]]:
-        """Yields source and target of each pair of a split, stripped; see `count` for `split`.
-
-        Raises:
-            UserError: the split is unknown, or its files cannot be read or are incomplete.
-        """
+        """Yields source and target of each pair of a split, stripped; see `count` for `split`."""
         source, target = self.languages
         found = 0
         for columns in self._columns(split, self.languages, 1):

@@ -88,11 +88,7 @@ def _standard_input() -> Iterator[bytes]:
 
 
 def numbered(source: SourceLines, prefixes: SourceLines | None = None) -> Iterator[Line]:
-    """Yields the lines of a source with their numbers and their prefixes.
-
-    Raises:
-        UserError: the numbers of lines and prefixes differ.
-    """
+    """Yields the lines of a source with their numbers and their prefixes."""
     if prefixes is None:
         yield from (Line(number, text) for number, text in enumerate(source, start=1))
         return
@@ -166,9 +162,6 @@ class ResumableFile:
         path: the file.
         made_from: names and values of all that decides its lines; None: unknown, so never resumed.
         report: takes a line about an unfinished file that is there.
-
-    Raises:
-        UserError: here and in all methods, if the file cannot be written.
     """
 
     def __init__(self, path: str, made_from: Mapping[str, Any] | None, report: Report):

@@ -264,11 +264,7 @@ def warn(message: str) -> None:
 
 
 def encoded(encoder, text: str, number: int) -> list[int]:
-    """Returns the ids of a line of text.
-
-    Raises:
-        UserError: the encoder cannot express it.
-    """
+    """Returns the ids of a line of text."""
     try:
         return encoder.encode(text.strip())
     except UserError as error:

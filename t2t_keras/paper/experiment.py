@@ -85,9 +85,6 @@ class Experiment:
     Args:
         row: of the paper.
         settings: directories and differences.
-
-    Raises:
-        UserError: unknown problem or wrong override.
     """
 
     def __init__(self, row: Row, settings: ExperimentSettings):

@@ -16,11 +16,7 @@ _HEAD = ("row", "figure", "paper", "ours", "difference", "how")
 
 
 def table(directories: Iterable[str]) -> list[str]:
-    """Returns a Markdown table of the experiments in and below some directories.
-
-    Raises:
-        UserError: a directory has no experiment, or a file cannot be read.
-    """
+    """Returns a Markdown table of the experiments in and below some directories."""
     lines = [_line(_HEAD), _line(["---"] * len(_HEAD))]
     for directory in directories:
         found = sorted(_experiments(Path(directory).expanduser()), key=_by_row)

@@ -132,10 +132,6 @@ def iterate_trees(lines: Iterable[str], name: str, first_line: int = 1) -> Itera
         lines: see above; words are separated by ASCII white space.
         name: of the source, for errors.
         first_line: the number of the first line, for errors.
-
-    Raises:
-        UserError: a bracket is missing or redundant, a word is beside other words or phrases, or
-            text is outside of brackets. The line is named.
     """
     open_: list[tuple[str, list[Tree | str]]] = []
     first = number = 0

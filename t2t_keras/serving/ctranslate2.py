@@ -244,11 +244,7 @@ def write_encoders(directory: Path, encoders: Mapping[str, Any], positions: int 
 
 
 def read_encoders(directory: str) -> tuple[dict[str, Any], int | None]:
-    """Reads the files of `write_encoders`.
-
-    Raises:
-        UserError: they are missing or cannot be read.
-    """
+    """Reads the files of `write_encoders`."""
     try:
         found = read_json(os.path.join(directory, ENCODERS_FILE), _ENCODERS)
         encoders = {side: _read(directory, found[side]) for side in ("inputs", "targets")}

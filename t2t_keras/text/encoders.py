@@ -406,9 +406,6 @@ def require_vocabulary(model, encoders: Mapping[str, Any]) -> None:
     Args:
         model: a `Transformer` or an `Ensemble`.
         encoders: "inputs" and "targets" text encoders.
-
-    Raises:
-        UserError: naming the side and both sizes.
     """
     for side, encoder in encoders.items():
         tokens, rows = encoder.vocab_size, getattr(model, _TABLES[side])
@@ -432,9 +429,6 @@ def require_vocabulary_of_run(
 
     Returns:
         A warning, or "".
-
-    Raises:
-        UserError: naming the side and both sizes.
     """
     for side, table in _TABLES.items():
         if side not in sizes:

@@ -49,9 +49,6 @@ def build_to_target_size(
     Returns:
         The subtokens in the order of their ids: reserved ones, then by falling count, then by
         falling string.
-
-    Raises:
-        UserError: no token, a size below 1, or other reserved tokens in front.
     """
     reserved = tuple(reserved_tokens or RESERVED_TOKENS)
     if target_size < 1:

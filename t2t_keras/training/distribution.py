@@ -42,9 +42,6 @@ def distribution(kind: str = "auto") -> Distribution:
     TensorFlow is configured so). "multi_worker" takes those of all hosts that the environment
     variable TF_CONFIG lists; TensorFlow must not have been used before. "auto" is "multi_worker" if
     TF_CONFIG is set, else "mirrored" if there are several devices, else "none".
-
-    Raises:
-        UserError: the kind is unknown, or TF_CONFIG is absent or wrong.
     """
     if kind not in KINDS:
         raise UserError(

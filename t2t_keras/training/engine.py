@@ -320,11 +320,7 @@ class Engine:
 
 
 def freeze(model, pattern: str) -> None:
-    """Leaves the weights in whose T2T name a regular expression is found out of training.
-
-    Raises:
-        UserError: it is no regular expression, or it is found in no name or in all.
-    """
+    """Leaves the weights in whose T2T name a regular expression is found out of training."""
     named = t2t_variables(model)
     try:
         frozen = [name for name in named if re.search(pattern, name)]
@@ -380,10 +376,6 @@ def fit_to_update(
         batches_for: makes the batches of given settings.
         hp: the settings.
         replicas: of all hosts.
-
-    Raises:
-        UserError: `tokens_per_update` is negative, less than one token a replica, or set besides
-            `optimizer_multistep_accumulate_steps`.
     """
     batches = batches_for(hp)
     wanted = hp.tokens_per_update

@@ -34,11 +34,7 @@ BEST_FILE = "best"
 
 
 def read_best(directory: str) -> str:
-    """Returns the name in the file `best` of a run; "" if there is none.
-
-    Raises:
-        UserError: the file cannot be read, or holds anything but a name.
-    """
+    """Returns the name in the file `best` of a run; "" if there is none."""
     path = Path(directory) / BEST_FILE
     if not path.exists():
         return ""

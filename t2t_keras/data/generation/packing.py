@@ -34,9 +34,6 @@ def pack(
         "inputs", "targets": the concatenated ids of a row's pairs; and for each side
         "<side>_segmentation": the pair's number within the row, from 1, and "<side>_position":
         the position within the pair, from 0. Both are 0 in the spacing. Rows are not padded.
-
-    Raises:
-        UserError: packed_length is below 1 or spacing below 0.
     """
     if packed_length < 1 or spacing < 0:
         raise UserError(

@@ -235,11 +235,7 @@ def write_piece(path: Path, fields: Mapping[str, Lists], shard_of_row: np.ndarra
 
 
 def read_segment(paths: Sequence[Path], shard: int) -> dict[str, Lists]:
-    """Returns the examples of one shard in some pieces, in the order of the pieces.
-
-    Raises:
-        UserError: a piece is damaged; it is named.
-    """
+    """Returns the examples of one shard in some pieces, in the order of the pieces."""
     parts: dict[str, list[Lists]] = {}
     for path in paths:
         try:

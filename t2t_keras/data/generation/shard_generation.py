@@ -108,12 +108,7 @@ class Generation:
         self._counts = Counts()
 
     def run(self, samples: Iterable[Sample]) -> None:
-        """Generates the missing shards.
-
-        Raises:
-            UserError: some shards exist that no interrupted generation made, the samples are malformed,
-                or a file cannot be written.
-        """
+        """Generates the missing shards."""
         self._require_own_shards()
         try:
             self._write_pieces(samples)
@@ -237,11 +232,7 @@ def unfinished_directory(data_dir: Path, name: str, split: str) -> Path:
 
 @contextlib.contextmanager
 def generating_alone(data_dir: Path, name: str) -> Iterator[None]:
-    """Locks the data of a name: waits for another process that generates it, and keeps others waiting.
-
-    Raises:
-        UserError: no file can be made in `data_dir`.
-    """
+    """Locks the data of a name: waits for another process that generates it, and keeps others waiting."""
     path = data_dir / f"unfinished.{name}.lock"
     try:
         opened = open_locked(path, f"{name} in {data_dir}")
@@ -348,9 +339,6 @@ def run_ordered(
         arguments: of the calls.
         processes: their number.
         start: called with `start_arguments` in each process before its first item.
-
-    Raises:
-        UserError: a process was killed.
     """
     items = iter(arguments)
     first = list(itertools.islice(items, 2))

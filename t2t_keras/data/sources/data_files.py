@@ -261,10 +261,6 @@ def unpack(archive: Path, directory: Path, is_wanted: Callable[[str], bool]) -> 
         archive: a tar archive, compressed with gzip, bzip2, xz or not at all, or a zip archive.
         directory: where the files are written, under their names in the archive.
         is_wanted: called with the name of a member, such as "training/europarl-v7.de-en.de".
-
-    Raises:
-        UserError: the file is not an archive, is damaged, would unpack to more than text does, or a
-            member cannot be written.
     """
     try:
         with archive.open("rb") as file:

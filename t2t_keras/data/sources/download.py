@@ -42,10 +42,6 @@ def fetch(
         path: where it is written; an existing file is used as it is.
         size: the expected size in bytes; None: the size that the server announces.
         sha256: its checksum in hexadecimal; None: not verified.
-
-    Raises:
-        UserError: the download failed or is not the expected file; the message names the URL and the
-            path to place the file by hand.
     """
     path = Path(path)
     if path.exists():
