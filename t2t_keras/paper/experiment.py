@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-import json
 import math
 import os
 import shlex
@@ -17,9 +16,9 @@ from typing import Any, BinaryIO, NamedTuple
 
 from t2t_keras import registry
 from t2t_keras.errors import UserError
-from t2t_keras.files import atomic_write, changes, open_locked, write_json, writing
+from t2t_keras.files import atomic_write, changes, open_locked, read_json, write_json, writing
 from t2t_keras.paper.rows import BLEU, DEV, F1, PERPLEXITY, Row
-from t2t_keras.progress import SIGNALS
+from t2t_keras.progress import StopRequests
 
 RECORD_FILE = "experiment.json"
 RESULT_FILE = "result.json"
@@ -187,14 +186,14 @@ class Experiment:
             self._begin_record()
             for stage in self.stages():
                 if stage.done():
-                    _say(f"{stage.name}: done")
+                    print(f"{stage.name}: done", flush=True)
                     continue
                 programs.stop_if_asked(stage.name)
                 if stage.command:
                     _run(stage, programs)
                 else:
                     self._score()
-        return json.loads(self.result.read_text("utf-8"))["figures"]
+        return read_json(self.result)["figures"]
 
     # Whether the outputs of a stage are complete
 
@@ -213,7 +212,7 @@ class Experiment:
         return self.inputs.exists() and self.references.exists()
 
     def _is_trained(self) -> bool:
-        starts = _read_json(self.run_directory / "run.json").get("starts", [])
+        starts = _recorded(self.run_directory / "run.json").get("starts", [])
         ended = [start.get("ended") for start in starts]
         there = self.last_checkpoint.with_name(self.last_checkpoint.name + ".index").exists()
         return there and f"done: step {self.steps}" in ended
@@ -231,11 +230,14 @@ class Experiment:
             figures[PERPLEXITY] = _perplexity(self.evaluation.read_text("utf-8"))
         result = {**self._record(), "split": self.split, "figures": figures}
         write_json(self.result, result)
-        _say("score: " + ", ".join(f"{name} {value:.2f}" for name, value in figures.items()))
+        print(
+            "score: " + ", ".join(f"{name} {value:.2f}" for name, value in figures.items()),
+            flush=True,
+        )
 
     def _corrected(self) -> list[str]:
         """Returns overrides that keep corrected settings of a run started by an earlier version."""
-        began_with = _read_json(self.run_directory / HPARAMS_FILE)
+        began_with = _recorded(self.run_directory / HPARAMS_FILE)
         now = registry.hparams(self.row.name, self.settings.hparams).to_dict()
         return [
             f"{name}={began_with[name]}"
@@ -258,7 +260,7 @@ class Experiment:
     def _begin_record(self) -> None:
         """Writes the record of this experiment, or checks that it is the recorded one."""
         path, record = self.directory / RECORD_FILE, self._record()
-        before = _read_json(path)
+        before = _recorded(path)
         if before and (different := changes({name: before.get(name) for name in record}, record)):
             raise UserError(
                 f"{self.directory} holds another experiment ({'; '.join(different)}): "
@@ -318,18 +320,9 @@ def _perplexity(printed: str) -> float:
     return float(words[words.index("perplexity") + 1])
 
 
-def _say(line: str) -> None:
-    print(line, flush=True)
-
-
-def _read_json(path: Path) -> dict[str, Any]:
+def _recorded(path: Path) -> dict[str, Any]:
     """Reads a JSON file; an absent one is empty."""
-    try:
-        return json.loads(path.read_text("utf-8"))
-    except FileNotFoundError:
-        return {}
-    except (OSError, ValueError) as error:
-        raise UserError(f"{path} cannot be read: {error}.") from error
+    return read_json(path) if path.exists() else {}
 
 
 # Programs
@@ -354,7 +347,7 @@ def _run(stage: Stage, programs: Programs) -> None:
     again = "run the same command again to resume"
     with contextlib.ExitStack() as stack:
         printed = stack.enter_context(atomic_write(stage.printed)) if stage.printed else None
-        _say(f"{stage.name}: {_as_typed(stage.command)}")
+        print(f"{stage.name}: {_as_typed(stage.command)}", flush=True)
         code = programs.run([sys.executable, "-m", *stage.command], printed)
         programs.stop_if_asked(stage.name)
         if code == 2:
@@ -366,7 +359,7 @@ def _run(stage: Stage, programs: Programs) -> None:
         raise UserError(f"the stage {stage.name} ended early: {again}.")
 
 
-class Programs:
+class Programs(StopRequests):
     """Runs programs; as a context manager, forwards SIGTERM, SIGINT and SIGHUP to the running one.
 
     Each has its own process group, so that it gets Ctrl-C once.
@@ -376,21 +369,9 @@ class Programs:
     """
 
     def __init__(self, lock: BinaryIO):
-        self.signal: signal.Signals | None = None
-        """First signal received."""
+        super().__init__()
         self._lock = lock
         self._running: subprocess.Popen | None = None
-        self._before: dict[signal.Signals, Any] = {}
-
-    def __enter__(self) -> Programs:
-        for number in SIGNALS:
-            if signal.getsignal(number) is not signal.SIG_IGN:  # as nohup makes SIGHUP
-                self._before[number] = signal.signal(number, self._forward)
-        return self
-
-    def __exit__(self, *error: object) -> None:
-        for number, handler in self._before.items():
-            signal.signal(number, handler)
 
     def run(self, command: Sequence[str], output: Path | None = None) -> int:
         """Runs a program and returns its exit code, or minus the signal that killed it.
@@ -409,20 +390,20 @@ class Programs:
                 start_new_session=True,
                 pass_fds=[self._lock.fileno()],
             )
-            if self.signal is not None:  # it came before the program was started
-                self._running.send_signal(self.signal)
+            if self.name:  # it came before the program was started
+                self._running.send_signal(signal.Signals[self.name])
             code = self._running.wait()
             self._running = None
         return code
 
     def stop_if_asked(self, stage: str) -> None:
         """Exits as a shell tells of a signal, 128 + its number, if one was received."""
-        if self.signal is not None:
-            stopped = f"stopped by {self.signal.name} in the stage {stage}"
+        if self.name:
+            stopped = f"stopped by {self.name} in the stage {stage}"
             print(f"{stopped}: run the same command to resume", file=sys.stderr, flush=True)
-            sys.exit(128 + self.signal)
+            sys.exit(128 + signal.Signals[self.name])
 
-    def _forward(self, number: int, frame: Any) -> None:
-        self.signal = self.signal or signal.Signals(number)
+    def _note(self, number: int, frame: Any) -> None:
+        self.name = self.name or signal.Signals(number).name
         if self._running is not None:
             self._running.send_signal(number)
