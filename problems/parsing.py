@@ -18,8 +18,7 @@ from t2t_keras.registry import register_problem
 from t2t_keras.text import TokenTextEncoder
 from t2t_keras.text.lines import iterate_lines
 
-_VOCAB_CHARACTERS = 40_000_000
-"""Limit of each corpus for building a vocabulary, brackets included."""
+_VOCAB_CHARACTERS = 40_000_000  # limit of each corpus for building a vocabulary, brackets included
 
 _WSJ = {
     split: TreeCorpus((f"wsj.{split}.trees", f"wsj{name}.trees", file), sections)

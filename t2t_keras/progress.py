@@ -136,8 +136,7 @@ class StopRequests:
     """
 
     def __init__(self) -> None:
-        self.name = ""
-        """Name of the first signal that came, such as "SIGTERM"; empty so far."""
+        self.name = ""  # name of the first signal that came, such as "SIGTERM"; empty so far
         self._before: dict[signal.Signals, Any] = {}
 
     def __enter__(self) -> StopRequests:

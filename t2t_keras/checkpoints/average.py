@@ -151,10 +151,6 @@ class AveragePlace:
 
     A directory of averages gets the settings, and the mark that makes `write_settings` refuse to train
     there. A run's directory keeps its own.
-
-    Args:
-        output: prefix of the average.
-        prefixes: the checkpoints it is made from.
     """
 
     def __init__(self, output: str, prefixes: Sequence[str]):

@@ -27,8 +27,7 @@ _NO_SETTINGS = (
 )
 """Keys that T2T writes among its settings: how it was started, and its modalities."""
 
-_OFF: tuple[Any, ...] = (None, False, 0, "", "none", [], {})
-"""Values of a setting that is off."""
+_OFF: tuple[Any, ...] = (None, False, 0, "", "none", [], {})  # values of a setting that is off
 
 HPARAMS_FILE = "hparams.json"  # T2T's name and content
 RUN_FILE = "run.json"

@@ -42,9 +42,6 @@ def read(path: str) -> dict[str, np.ndarray]:
 def read_variables(path: str) -> dict[str, np.ndarray]:
     """Reads every variable of a checkpoint by its name.
 
-    Args:
-        path: prefix such as `dir/model.ckpt-250000`, or a directory (its latest checkpoint).
-
     Raises:
         UserError: nothing readable there.
     """
@@ -54,11 +51,7 @@ def read_variables(path: str) -> dict[str, np.ndarray]:
 def each_variable(
     path: str, wanted: Callable[[str], bool] = lambda name: True
 ) -> Iterator[tuple[str, np.ndarray]]:
-    """Yields names and values, one variable in memory at a time; see `read_variables`.
-
-    Args:
-        wanted: returns True for the names of variables to read.
-    """
+    """Yields names and values, one variable in memory at a time; see `read_variables`."""
     import tensorflow as tf
 
     prefix = resolve(path)

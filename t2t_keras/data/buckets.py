@@ -27,14 +27,10 @@ _GROWTH_EXPONENT = 0.8
 class Buckets(NamedTuple):
     """K buckets: bucket k holds lengths above edges[k-1], up to edges[k]."""
 
-    edges: list[int]
-    """The longest length of each bucket, [K]."""
-    sizes: list[int]
-    """Rows of a full batch, [K]."""
-    shortest: int
-    """The shortest length that is kept."""
-    longest: int
-    """The longest length that is kept."""
+    edges: list[int]  # the longest length of each bucket, [K]
+    sizes: list[int]  # rows of a full batch, [K]
+    shortest: int  # the shortest length that is kept
+    longest: int  # the longest length that is kept
 
     def of(self, lengths: np.ndarray) -> np.ndarray:
         """Returns the bucket of each length, -1 if it is not kept: [N] int16."""

@@ -45,13 +45,11 @@ class PairSource(Protocol):
 class PairSourceProblem(Text2TextProblem):
     """Translation of the pairs of a `PairSource`."""
 
+    is_generate_per_split = True
+
     def source(self, tmp_dir: PathLike) -> PairSource:
         """Hook: returns the source; downloads go to `tmp_dir`."""
         raise missing_hook(self, "source")
-
-    @property
-    def is_generate_per_split(self) -> bool:
-        return True
 
     def generate_samples(
         self, data_dir: PathLike, tmp_dir: PathLike, split: str
@@ -130,8 +128,7 @@ class Corpus(NamedTuple):
     source: PairSource
     weight: float | None = None
     """Share of its pairs in training, relative to those of the others; None: as many as it has."""
-    tag: str = ""
-    """Word before each source sentence, such as "<2de>"."""
+    tag: str = ""  # word before each source sentence, such as "<2de>"
 
 
 class MixedCorpora:
@@ -292,11 +289,6 @@ def check_and_note(problem: Text2TextProblem, source: PairSource, data_dir: Path
     """Checks that the data in `data_dir` was made from `source`, and notes the source of new data.
 
     A vocabulary that the note does not mention was put there by the user and is kept.
-
-    Args:
-        problem: the problem of the shards and the vocabulary.
-        source: the source of new ones.
-        data_dir: an existing directory.
 
     Raises:
         UserError: the vocabulary or the shards of a split were made from another source.

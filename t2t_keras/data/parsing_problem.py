@@ -32,15 +32,13 @@ class ParsingProblem(Text2TextProblem):
     with a set that does not, words and tags have tables of their own.
     """
 
+    is_generate_per_split = True
+
     def __init__(self, was_reversed: bool = False, was_copy: bool = False):
         super().__init__(was_reversed, was_copy)
         self.formatted = self.repaired = 0
         self.repairs = Repairs()
         """The repairs of `format_output`, with the number of its trees and of those that were repaired."""
-
-    @property
-    def is_generate_per_split(self) -> bool:
-        return True
 
     @property
     def dataset_splits(self) -> list[dict]:

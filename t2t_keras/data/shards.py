@@ -117,16 +117,11 @@ def _unreadable(path: Path, error: tf.errors.OpError) -> UserError:
 class SplitIndex(NamedTuple):
     """The N examples of a split, in the order of its shards."""
 
-    path: Path
-    """The path of the stored index."""
-    paths: list[Path]
-    """The shards."""
-    counts: np.ndarray
-    """Number of examples in each shard: [shards] int64."""
-    offsets: np.ndarray
-    """Byte offset of each serialised example in its shard: [N] int64."""
-    sizes: np.ndarray
-    """Bytes of each serialised example: [N] uint32."""
+    path: Path  # the path of the stored index
+    paths: list[Path]  # the shards
+    counts: np.ndarray  # number of examples in each shard: [shards] int64
+    offsets: np.ndarray  # byte offset of each serialised example in its shard: [N] int64
+    sizes: np.ndarray  # bytes of each serialised example: [N] uint32
     lengths: dict[str, np.ndarray]
     """Number of ids of "inputs" and of "targets" as stored, end of sentence included: [N] uint32 each."""
 
@@ -285,13 +280,7 @@ def _measure_shard(path: Path, sides: Sequence[str]) -> dict[str, np.ndarray]:
 def _parsed(
     records: Sequence[bytes], place: Callable[[int], tuple[Path, int]], sides: Sequence[str]
 ) -> dict[str, Lists]:
-    """Returns the ids of the sides of serialised examples.
-
-    Args:
-        records: the examples.
-        place: returns the shard of a record and its number there, from 1, for messages.
-        sides: "inputs", "targets" or both.
-    """
+    """Returns the ids of the sides of serialised examples."""
     import tensorflow as tf
 
     def parse(batch: Sequence[bytes]) -> dict[str, tf.RaggedTensor]:

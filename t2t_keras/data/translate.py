@@ -34,9 +34,7 @@ class TranslateProblem(Text2TextProblem):
     datatypes_to_clean: Sequence[str] = ()
     """T2T's cleaning by rules for English, which is not supported: must be empty."""
 
-    @property
-    def is_generate_per_split(self) -> bool:
-        return True
+    is_generate_per_split = True
 
     def source_data_files(self, split: str) -> list:
         """Hook: returns the sources of a split, most often `[url, (source file, target file)]` each.
@@ -139,6 +137,10 @@ class _Side(Text2TextProblem):
         super().__init__()
         self._problem, self._side = problem, side
         self.name = problem.name
+        self.vocab_type, self.sentencepiece_model = problem.vocab_type, problem.sentencepiece_model
+        self.approx_vocab_size = problem.approx_vocab_sizes[side]
+        self.additional_reserved_tokens = problem.additional_reserved_tokens
+        self.max_subtoken_length = problem.max_subtoken_length
 
     def dataset_filename(self) -> str:
         return self._problem.dataset_filename()
@@ -147,38 +149,12 @@ class _Side(Text2TextProblem):
     def vocab_filename(self) -> str:
         return self._problem.vocab_filenames[self._side]
 
-    @property
-    def vocab_type(self) -> str:
-        return self._problem.vocab_type
-
-    @property
-    def sentencepiece_model(self) -> str:
-        return self._problem.sentencepiece_model
-
-    @property
-    def approx_vocab_size(self) -> int:
-        return self._problem.approx_vocab_sizes[self._side]
-
-    @property
-    def additional_reserved_tokens(self) -> list[str]:
-        return self._problem.additional_reserved_tokens
-
-    @property
-    def max_subtoken_length(self) -> int | None:
-        return self._problem.max_subtoken_length
-
     def generate_text_for_vocab(self, data_dir: PathLike, tmp_dir: PathLike) -> Iterator[str]:
         return self._problem.generate_text_of_sides(tmp_dir, (self._side,))
 
 
 def _spread(lines: Iterator[str], size: int, budget: float) -> Iterator[str]:
-    """Yields lines as T2T selects them for its vocabulary: evenly spaced, up to the budget.
-
-    Args:
-        lines: all lines of a file.
-        size: of the file, in bytes.
-        budget: the number of characters to take.
-    """
+    """Yields lines as T2T selects them for its vocabulary: evenly spaced, up to the budget."""
     skipped = int(size / budget / 2)
     left = budget
     for line in itertools.islice(lines, skipped, None, skipped + 1):

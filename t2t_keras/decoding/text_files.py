@@ -123,10 +123,8 @@ class Stream:
 
     def __init__(self, name: str):
         self.name = "standard output" if name == STANDARD else name
-        self.lines = 0
-        """Number of lines written."""
-        self.ahead: dict[int, str] = {}
-        """Always empty; see `ResumableFile`."""
+        self.lines = 0  # number of lines written
+        self.ahead: dict[int, str] = {}  # always empty; see `ResumableFile`
         with writing(name):
             self._file = sys.stdout.buffer if name == STANDARD else open(name, "wb")
             self._is_shown = self._file.isatty()
@@ -166,8 +164,7 @@ class ResumableFile:
 
     def __init__(self, path: str, made_from: Mapping[str, Any] | None, report: Report):
         self.name = path
-        self.lines = 0
-        """Number of lines written, by the run before too."""
+        self.lines = 0  # number of lines written, by the run before too
         self.ahead: dict[int, str] = {}
         """Later lines that the run before has decoded, by number from 1."""
         self._unfinished = Path(path + ".unfinished")

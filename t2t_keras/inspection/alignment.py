@@ -28,10 +28,8 @@ _PAIRS = 16  # of which the attention of all heads is held
 class Heads(NamedTuple):
     """The heads whose attention to the source is averaged, and where it is read off."""
 
-    layer: int | None = None
-    """Decoder layer, from 0; None: all."""
-    head: int | None = None
-    """Head of that layer, from 0; None: all."""
+    layer: int | None = None  # decoder layer, from 0; None: all
+    head: int | None = None  # head of that layer, from 0; None: all
     after: bool = False
     """True takes the step that reads a target token, not the one that predicts it (Chen et al. 2020)."""
 

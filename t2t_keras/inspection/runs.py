@@ -96,9 +96,6 @@ class Run(NamedTuple):
 def read_run(directory: str) -> Run:
     """Reads a run of ours or of tensor2tensor, also while it is written to.
 
-    Args:
-        directory: an `--output_dir`, or any directory of checkpoints.
-
     Raises:
         UserError: the directory does not exist, holds no run, or a file cannot be read.
     """
@@ -182,7 +179,8 @@ def read_events(directory: str | os.PathLike) -> dict[str, list[Point]]:
         UserError: a file cannot be opened.
     """
     curves: dict[str, list[Point]] = {}
-    for path in sorted(Path(directory).glob(_EVENTS)):  # by the seconds in their names
+    paths = Path(directory).glob(_EVENTS)  # sorted by the seconds in their names
+    for path in sorted(paths, key=lambda path: (len(path.name.split(".")[3]), path.name)):
         for tag, point in _scalars(path):
             curve = curves.setdefault(tag, [])
             while curve and curve[-1].step >= point.step:
@@ -287,9 +285,9 @@ def _facts(run: Run, now: float) -> dict[str, str]:
         rows[f"test {title}"] = _last(run.test, name, form)
     rows |= {"starts": len(run.starts), "time": _times(run), "checkpoints": None}
     if run.checkpoints:
-        best = read_best(run.directory)
+        named = read_best(run.directory)
         rows["checkpoints"] = f"{len(run.checkpoints)}; newest {Path(run.checkpoints[-1]).name}"
-        rows["checkpoints"] += best and f"; best {best}"
+        rows["checkpoints"] += named and f"; best {named}"
     return {name.replace("_", " "): _said(value or None) for name, value in rows.items()}
 
 

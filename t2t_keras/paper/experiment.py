@@ -68,23 +68,14 @@ class Stage(NamedTuple):
     """Stage of an experiment."""
 
     name: str
-    done: Callable[[], bool]
-    """True if its output is complete."""
-
+    done: Callable[[], bool]  # True if its output is complete
     command: list[str]
     """Module that runs as a program, and its arguments; empty for what this process does itself."""
-
-    printed: Path | None = None
-    """File for what the command prints."""
+    printed: Path | None = None  # file for what the command prints
 
 
 class Experiment:
-    """Experiment with a row of the paper.
-
-    Args:
-        row: of the paper.
-        settings: directories and differences.
-    """
+    """Experiment with a row of the paper."""
 
     def __init__(self, row: Row, settings: ExperimentSettings):
         self.row = row
@@ -180,7 +171,7 @@ class Experiment:
         with writing(self.directory):
             self.directory.mkdir(parents=True, exist_ok=True)
             opened = open_locked(self.directory / LOCK_FILE, str(self.directory))
-        with opened as lock, Programs(lock) as programs:
+        with opened as lock, (programs := Programs(lock)):
             for leftover in self.directory.glob("*.incomplete"):  # of a killed stage
                 leftover.unlink()
             self._begin_record()
@@ -374,12 +365,7 @@ class Programs(StopRequests):
         self._running: subprocess.Popen | None = None
 
     def run(self, command: Sequence[str], output: Path | None = None) -> int:
-        """Runs a program and returns its exit code, or minus the signal that killed it.
-
-        Args:
-            command: program and arguments.
-            output: file for its standard output; by default it shares ours.
-        """
+        """Runs a program and returns its exit code, or minus the signal that killed it."""
         sys.stdout.flush()
         with contextlib.ExitStack() as stack:
             printed = stack.enter_context(output.open("wb")) if output else None

@@ -62,11 +62,7 @@ class Signature(NamedTuple):
 
 
 class Model(abc.ABC):
-    """A model with signatures.
-
-    Args:
-        place: the model in the words of an error.
-    """
+    """A model with signatures."""
 
     def __init__(self, place: str):
         self.place = place
@@ -106,13 +102,7 @@ class Model(abc.ABC):
 
 
 class ServerModel(Model):
-    """A model behind a server, and the errors of both protocols.
-
-    Args:
-        server: address.
-        name: the name of the model.
-        timeout: seconds that a request may take.
-    """
+    """A model behind a server, and the errors of both protocols."""
 
     port_hint: str
 

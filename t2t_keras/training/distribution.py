@@ -106,11 +106,7 @@ def device_names() -> list[str]:
 
 
 class Hosts:
-    """Exchanges a few numbers between the hosts of a run; every host must make the same calls.
-
-    Args:
-        engine: the `Engine`, with its strategy.
-    """
+    """Exchanges a few numbers between the hosts of a run; every host must make the same calls."""
 
     def __init__(self, engine):
         self._engine = engine

@@ -371,11 +371,6 @@ def fit_to_update(
 
     Without `hp.tokens_per_update` a step is one batch. With it, a step takes as few batches as
     `hp.batch_size` allows, of that size if this comes within `SLACK` of the tokens, else smaller.
-
-    Args:
-        batches_for: makes the batches of given settings.
-        hp: the settings.
-        replicas: of all hosts.
     """
     batches = batches_for(hp)
     wanted = hp.tokens_per_update

@@ -68,14 +68,7 @@ class Speed:
 
 
 class TrainingProgress(Progress):
-    """Shows step, epoch, loss, learning rate, speed and time left.
-
-    Args:
-        total: steps of the whole run.
-        speed: of the training.
-        steps_per_epoch: None: unknown.
-        **settings: of `Progress`.
-    """
+    """Shows step, epoch, loss, learning rate, speed and time left."""
 
     def __init__(
         self, total: int, speed: Speed, steps_per_epoch: float | None = None, **settings: Any
@@ -174,13 +167,7 @@ class EventLog:
                 tf.summary.write(name, tf.constant(value, tf.float32), metadata=_SCALAR)
 
     def write_run(self, step: int, hparams: HParams, facts: Mapping[str, Any]) -> None:
-        """Writes settings and facts of a run as text, and the settings for the page "HParams".
-
-        Args:
-            step: that a start begins with.
-            hparams: of the run.
-            facts: what `run.json` holds.
-        """
+        """Writes settings and facts of a run as text, and the settings for the page "HParams"."""
         settings = hparams.to_dict()
         with self._writing(), self._writer.as_default(step):
             for name, values in (("settings", settings), ("run", facts)):
@@ -241,11 +228,9 @@ DIVERGED_AFTER = 1000
 class Mean(NamedTuple):
     """Mean loss of the steps since the last multiple of `every`, and their sizes."""
 
-    loss: float
-    """Nats per target token, as trained (smoothed)."""
+    loss: float  # nats per target token, as trained (smoothed)
     target_tokens: float
-    positions: float
-    """Positions of both sides, padding included."""
+    positions: float  # positions of both sides, padding included
 
 
 class LossRecord:

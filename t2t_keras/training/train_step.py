@@ -298,9 +298,6 @@ class Accumulator:
 
     Each replica sums its own, so that replicas exchange gradients once per update. To be made under
     the strategy's scope.
-
-    Args:
-        variables: the model's.
     """
 
     def __init__(self, variables):
@@ -332,12 +329,7 @@ class Accumulator:
         return taken, tokens
 
     def state(self, names, strategy: tf.distribute.Strategy) -> dict[str, SumOfReplicas]:
-        """Returns the sums over the replicas of this host, by name.
-
-        Args:
-            names: of the model's variables.
-            strategy: the one under whose scope this was made.
-        """
+        """Returns the sums over the replicas of this host, by name."""
         return {
             f"{name}/gradients": SumOfReplicas(total, strategy)
             for name, total in zip(names, self.sums, strict=True)
@@ -428,10 +420,6 @@ class MovingAverage:
 
     average = decay * average + (1 - decay) * weight, after every update. To be made under the
     strategy's scope.
-
-    Args:
-        variables: the model's.
-        decay: between 0 and 1.
     """
 
     def __init__(self, variables, decay: float):
@@ -453,11 +441,7 @@ class MovingAverage:
         self.updates.assign(self.updates + 1)
 
     def state(self, names) -> dict[str, keras.Variable]:
-        """Returns the variables by name.
-
-        Args:
-            names: of the model's variables.
-        """
+        """Returns the variables by name."""
         averages = {
             f"{name}/ema": average for name, average in zip(names, self.averages, strict=True)
         }

@@ -83,21 +83,14 @@ class _Row:
 
     def features(self, spacing: int) -> dict[str, list[int]]:
         features: dict[str, list[int]] = {}
-        gap = [0] * spacing
         for side in self.examples[0]:
-            sequences = [example[side] for example in self.examples]
-            row: list[int] = []
-            segmentation: list[int] = []
-            position: list[int] = []
-            for number, ids in enumerate(sequences, 1):
-                if number > 1 and spacing:
-                    row += gap
-                    segmentation += gap
-                    position += gap
-                row += ids
-                segmentation += [number] * len(ids)
-                position += range(len(ids))
-            features[side] = row
-            features[f"{side}_segmentation"] = segmentation
-            features[f"{side}_position"] = position
+            names = (side, f"{side}_segmentation", f"{side}_position")
+            rows = [features.setdefault(name, []) for name in names]
+            for number, example in enumerate(self.examples, 1):
+                ids = example[side]
+                for row, values in zip(
+                    rows, (ids, [number] * len(ids), range(len(ids))), strict=True
+                ):
+                    row += [0] * spacing * (number > 1)
+                    row += values
         return features

@@ -58,20 +58,16 @@ _T = TypeVar("_T")
 class Finishing(NamedTuple):
     """The processing of a shard's examples before they are written."""
 
-    seed: int | None
-    """Seed of the shuffle; None: examples are not shuffled."""
-    packed_length: int | None
-    """T2T's `packed_length`; None: examples are not packed."""
+    seed: int | None  # seed of the shuffle; None: examples are not shuffled
+    packed_length: int | None  # T2T's `packed_length`; None: examples are not packed
     packed_spacing: int
 
 
 class ShardTable(NamedTuple):
     """The part of a split's index about one shard."""
 
-    sizes: np.ndarray
-    """Size of each serialised example in bytes, [N] uint32."""
-    lengths: dict[str, np.ndarray]
-    """Number of ids in each of its fields, [N] uint32."""
+    sizes: np.ndarray  # size of each serialised example in bytes, [N] uint32
+    lengths: dict[str, np.ndarray]  # number of ids in each of its fields, [N] uint32
 
 
 class Generation:

@@ -46,14 +46,9 @@ PathLike = str | os.PathLike
 class LocalSource(NamedTuple):
     """A source whose files are present."""
 
-    kind: str
-    """"text", "sgm", "tsv" or "tmx"."""
-
-    paths: list[Path]
-    """Two for "text" and "sgm", one for "tmx", any number for "tsv"."""
-
-    columns: tuple[int, int] = (0, 1)
-    """The columns of the inputs and of the targets of a "tsv"."""
+    kind: str  # "text", "sgm", "tsv" or "tmx"
+    paths: list[Path]  # two for "text" and "sgm", one for "tmx", any number for "tsv"
+    columns: tuple[int, int] = (0, 1)  # the columns of the inputs and of the targets of a "tsv"
 
     def pairs(self) -> Iterator[Pair | None]:
         """Yields stripped pairs; None for a malformed one."""

@@ -119,11 +119,6 @@ def read_tmx(path: Path) -> Iterator[Pair | None]:
 def read_tsv(path: Path, source_column: int, target_column: int) -> Iterator[Pair | None]:
     """Yields two columns of a tab-separated table without quotes.
 
-    Args:
-        path: the table.
-        source_column: the column of the inputs, from 0.
-        target_column: the column of the targets.
-
     Yields:
         A stripped pair; None for a line that lacks one of the columns.
 
