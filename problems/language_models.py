@@ -12,7 +12,7 @@ from t2t_keras.data import ChoppedTextProblem, DatasetSplit, Text2SelfProblem, V
 from t2t_keras.data.problem import SPLITS, with_shards
 from t2t_keras.data.sources.data_files import local_sources
 from t2t_keras.data.sources.download import fetch
-from t2t_keras.data.text_problem import PathLike, absent_vocabulary
+from t2t_keras.data.text_problem import PathLike, Samples, absent_vocabulary
 from t2t_keras.files import atomic_write
 from t2t_keras.registry import derive_problem, register_problem
 from t2t_keras.text import TokenTextEncoder
@@ -35,9 +35,7 @@ class LinesProblem(Text2SelfProblem):
                 if words := line.split():
                     yield " ".join(words)
 
-    def generate_samples(
-        self, data_dir: PathLike, tmp_dir: PathLike, split: str
-    ) -> Iterator[dict[str, str]]:
+    def generate_samples(self, data_dir: PathLike, tmp_dir: PathLike, split: str) -> Samples:
         return ({"targets": line} for line in self.lines(tmp_dir, split))
 
     def get_or_create_vocab(
@@ -131,9 +129,7 @@ class LanguagemodelWikitext103L4k(LanguagemodelWikitext103):
     def max_length(self, model_hparams) -> int:
         return self.sequence_length
 
-    def generate_samples(
-        self, data_dir: PathLike, tmp_dir: PathLike, split: str
-    ) -> Iterator[dict[str, str]]:
+    def generate_samples(self, data_dir: PathLike, tmp_dir: PathLike, split: str) -> Samples:
         words: list[str] = []
         for line in self.lines(tmp_dir, split):
             if words and len(words) + len(line.split()) >= self.sequence_length:

@@ -10,7 +10,7 @@ from typing import Any
 from t2t_keras.data import DatasetSplit, SpaceID, VocabType
 from t2t_keras.data.parsing_problem import ParsingProblem, TreeCorpus, spaced_trees
 from t2t_keras.data.problem import SPLITS, with_shards
-from t2t_keras.data.text_problem import PathLike, absent_vocabulary
+from t2t_keras.data.text_problem import PathLike, Samples, absent_vocabulary
 from t2t_keras.data.translate import TwoVocabularyProblem, read_pairs
 from t2t_keras.files import atomic_write
 from t2t_keras.parsing import Tree
@@ -180,9 +180,7 @@ class ParsingIcelandic16k(TwoVocabularyProblem):
     space_ids = SpaceID.ICE_TOK, SpaceID.ICE_PARSE_TOK
     dataset_splits = with_shards((DatasetSplit.TRAIN, DatasetSplit.EVAL), train=10)
 
-    def generate_samples(
-        self, data_dir: PathLike, tmp_dir: PathLike, split: str
-    ) -> Iterator[dict[str, str]]:
+    def generate_samples(self, data_dir: PathLike, tmp_dir: PathLike, split: str) -> Samples:
         """Yields the pairs of a file without those that have an empty side or no tab."""
         for inputs, targets in _pairs(tmp_dir, split):
             if inputs and targets:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
 from t2t_keras.data import DatasetSplit, Text2TextProblem, VocabType
@@ -18,6 +18,7 @@ from t2t_keras.data.problem import with_shards
 from t2t_keras.data.shards import shard_paths
 from t2t_keras.data.text_problem import (
     PathLike,
+    Samples,
     absent_vocabulary,
     make_directory,
     require_vocabulary,
@@ -69,10 +70,7 @@ class TranslateFiles(PairSourceProblem):
         self._use(source, None, vocab_size, sentencepiece)
 
     def use_corpora(
-        self,
-        corpora: Sequence[Corpus],
-        vocab_size: int = 2**15,
-        sentencepiece: str | None = None,
+        self, corpora: Sequence[Corpus], vocab_size: int = 2**15, sentencepiece: str | None = None
     ) -> None:
         """Sets several corpora to generate data from, with weights and tags.
 
@@ -209,9 +207,7 @@ class Text2textTmpdir(Text2TextProblem):
 
     is_generate_per_split = True
 
-    def generate_samples(
-        self, data_dir: PathLike, tmp_dir: PathLike, split: str
-    ) -> Iterator[dict[str, str]]:
+    def generate_samples(self, data_dir: PathLike, tmp_dir: PathLike, split: str) -> Samples:
         files = self.TRAIN_FILES if split == DatasetSplit.TRAIN else self.EVAL_FILES
         for inputs, targets in read_pairs(*(Path(tmp_dir) / name for name in files)):
             yield {"inputs": inputs, "targets": targets}

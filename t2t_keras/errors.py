@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import difflib
 import re
+import sys
 from collections.abc import Iterable
 from typing import Any, TextIO
 
@@ -28,6 +29,11 @@ def nearest(name: str, known: Iterable[str]) -> str:
     """Returns " Did you mean 'x'?" for the known name closest to `name`, or ""."""
     close = difflib.get_close_matches(name, list(known), n=1, cutoff=0.5)
     return f" Did you mean {close[0]!r}?" if close else ""
+
+
+def warn(message: str) -> None:
+    """Writes a warning of one line to standard error."""
+    print(f"warning: {message}", file=sys.stderr, flush=True)
 
 
 # Text that reaches a terminal: of files, servers and models, whose escapes could hide or type text.

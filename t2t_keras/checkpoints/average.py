@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import os
 import re
-import sys
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
@@ -30,7 +29,7 @@ from t2t_keras.checkpoints.t2t import (
     variable_shapes,
     write,
 )
-from t2t_keras.errors import UserError
+from t2t_keras.errors import UserError, warn
 from t2t_keras.files import json_text, locked_directory, locked_name, writing
 from t2t_keras.network_settings import INFERENCE_SETTINGS
 
@@ -158,7 +157,8 @@ class AveragePlace:
         self.directory = self.directory or "."
         self._prefixes = list(prefixes)
         recorded, run = read_settings(self.directory)
-        foreign = run or recorded or self._checkpoints_there()
+        there = checkpoints_in(self.directory) if os.path.isdir(self.directory) else []
+        foreign = run or recorded or any(os.path.basename(path) != self.name for path in there)
         self.own = run.get(INFERENCE_ONLY, False) or not foreign
         self.others = {
             name: sources
@@ -196,12 +196,6 @@ class AveragePlace:
             STATE_FILE: state_text([*self.others, self.name]),
         }
 
-    def _checkpoints_there(self) -> bool:
-        if not os.path.isdir(self.directory):
-            return False
-        names = map(os.path.basename, checkpoints_in(self.directory))
-        return any(name != self.name for name in names)
-
 
 def _difference(first: str, other: str) -> str:
     """Returns the first difference of the settings in two directories, or ""."""
@@ -225,12 +219,7 @@ CLOCK_SLACK = 0.95
 
 
 def last_checkpoints(
-    prefix: str,
-    count: int = 0,
-    *,
-    min_steps: int = 0,
-    max_steps: int = 0,
-    minutes: float = 0.0,
+    prefix: str, count: int = 0, *, min_steps: int = 0, max_steps: int = 0, minutes: float = 0.0
 ) -> list[str]:
     """Returns the newest checkpoints whose names begin with `prefix`, oldest first.
 
@@ -263,7 +252,7 @@ def last_checkpoints(
                 continue
             require_whole(candidate)
         except UserError as error:
-            print(f"warning: {error}; it is left out", file=sys.stderr, flush=True)
+            warn(f"{error}; it is left out")
             continue
         chosen.append(candidate)
         before = written

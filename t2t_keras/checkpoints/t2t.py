@@ -21,13 +21,7 @@ import numpy as np
 
 from t2t_keras.checkpoints.names import is_table, is_weight, split_table, t2t_variables
 from t2t_keras.errors import UserError
-from t2t_keras.files import (
-    finish_publishing,
-    is_publishing,
-    publish,
-    publish_together,
-    write_text,
-)
+from t2t_keras.files import finish_publishing, is_publishing, publish, publish_together, write_text
 
 _TABLE_SHARD = re.compile(r"^(.*/symbol_modality_[^/]+/[^/]+)/weights_(\d+)(/[^/]+)?$")
 

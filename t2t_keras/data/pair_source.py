@@ -15,7 +15,7 @@ from typing import Any, NamedTuple, Protocol
 
 from t2t_keras.data.problem import SPLITS, DatasetSplit, VocabType, missing_hook
 from t2t_keras.data.sources.pair_readers import read_pairs, require_parallel, text_size
-from t2t_keras.data.text_problem import PathLike, Text2TextProblem
+from t2t_keras.data.text_problem import PathLike, Samples, Text2TextProblem
 from t2t_keras.errors import UserError, nearest
 from t2t_keras.files import read_json, write_text
 from t2t_keras.text.lines import iterate_lines
@@ -51,9 +51,7 @@ class PairSourceProblem(Text2TextProblem):
         """Hook: returns the source; downloads go to `tmp_dir`."""
         raise missing_hook(self, "source")
 
-    def generate_samples(
-        self, data_dir: PathLike, tmp_dir: PathLike, split: str
-    ) -> Iterator[dict[str, str]]:
+    def generate_samples(self, data_dir: PathLike, tmp_dir: PathLike, split: str) -> Samples:
         """Yields the pairs of a split; a pair with an empty side is left out and counted."""
         for inputs, targets in self.source(tmp_dir).pairs(split):
             if inputs and targets:

@@ -7,14 +7,13 @@ import itertools
 import math
 import os
 import re
-import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from t2t_keras.data.problem import SPLITS, missing_hook, with_shards
 from t2t_keras.data.shards import shard_paths
-from t2t_keras.data.text_problem import PathLike, Text2TextProblem
-from t2t_keras.errors import UserError
+from t2t_keras.data.text_problem import PathLike, Samples, Text2TextProblem
+from t2t_keras.errors import UserError, warn
 from t2t_keras.parsing import Repairs, Tree, linearize, read_tree_file, repair_tree
 from t2t_keras.parsing.trees import iterate_trees, strip_for_parsing, with_tags
 from t2t_keras.text.lines import iterate_lines
@@ -73,9 +72,7 @@ class ParsingProblem(Text2TextProblem):
                 self.tree_files(tmp_dir, item["split"])
         super().generate_data(data_dir, tmp_dir)
 
-    def generate_samples(
-        self, data_dir: PathLike, tmp_dir: PathLike, split: str
-    ) -> Iterator[dict[str, str]]:
+    def generate_samples(self, data_dir: PathLike, tmp_dir: PathLike, split: str) -> Samples:
         """Yields words and tags of all trees of a split; a tree without words is left out."""
         for path in itertools.chain.from_iterable(self.tree_files(tmp_dir, split)):
             yield from self.samples_of(read_tree_file(path))
@@ -169,9 +166,8 @@ class TreeCorpus:
         words = " or ".join(self.names) + " (one tree per line)"
         if self.sections:
             below = ", ".join(place for place in _PLACES_OF_SECTIONS if place)
-            words += (
-                f" or sections {self._range()} ({self.sections[0]:02}/*.mrg, also below {below})"
-            )
+            numbers = " to ".join(f"{n:02}" for n in sorted({self.sections[0], self.sections[-1]}))
+            words += f" or sections {numbers} ({self.sections[0]:02}/*.mrg, also below {below})"
         return words
 
     def _files_of_sections(self, directory: Path) -> list[Path]:
@@ -180,15 +176,11 @@ class TreeCorpus:
             absent = [f"{number:02}" for number, found in files.items() if not found]
             if len(absent) < len(files):
                 if absent:
-                    _warn(
+                    warn(
                         f"{directory / place} has no section {', '.join(absent)}: reading without it"
                     )
                 return [file for found in files.values() for file in found]
         return []
-
-    def _range(self) -> str:
-        first, last = self.sections[0], self.sections[-1]
-        return f"{first:02}" if first == last else f"{first:02} to {last:02}"
 
 
 def require_corpora(
@@ -237,7 +229,3 @@ def _tree_files(directory: Path) -> list[Path]:
     if not directory.is_dir():
         return []
     return sorted(path for path in directory.iterdir() if _TREE_FILE.search(path.name))
-
-
-def _warn(message: str) -> None:
-    print(f"warning: {message}", file=sys.stderr, flush=True)

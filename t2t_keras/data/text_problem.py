@@ -17,19 +17,14 @@ from t2t_keras.data.generation.shard_generation import (
     generating_alone,
     unfinished_directory,
 )
-from t2t_keras.data.problem import (
-    DatasetSplit,
-    Problem,
-    VocabType,
-    missing_field,
-    missing_hook,
-)
+from t2t_keras.data.problem import DatasetSplit, Problem, VocabType, missing_field, missing_hook
 from t2t_keras.data.shards import shard_paths
 from t2t_keras.errors import UserError
 from t2t_keras.files import atomic_write
 from t2t_keras.ids import EOS_ID, RESERVED_TOKENS
 
 PathLike = str | os.PathLike
+Samples = Iterator[dict[str, Any]]
 
 
 class Text2TextProblem(Problem):
@@ -97,9 +92,7 @@ class Text2TextProblem(Problem):
         """
         raise missing_hook(self, "is_generate_per_split")
 
-    def generate_samples(
-        self, data_dir: PathLike, tmp_dir: PathLike, split: str
-    ) -> Iterator[dict[str, str]]:
+    def generate_samples(self, data_dir: PathLike, tmp_dir: PathLike, split: str) -> Samples:
         """Hook: yields `{"inputs": text, "targets": text}`, or the `sides` that there are."""
         raise missing_hook(self, "generate_samples")
 

@@ -14,7 +14,7 @@ from typing import Any
 from t2t_keras.data.pair_source import PairSource, PairSourceProblem, evenly_spaced
 from t2t_keras.data.problem import DatasetSplit, missing_hook, with_shards
 from t2t_keras.data.single_text import Text2ClassProblem, Text2SelfProblem
-from t2t_keras.data.text_problem import PathLike
+from t2t_keras.data.text_problem import PathLike, Samples
 from t2t_keras.errors import UserError, nearest
 
 _READ_AT_ONCE = 1024
@@ -375,9 +375,7 @@ class TfdsSelfProblem(_TfdsRows, Text2SelfProblem):
     tfds_feature: str = "text"
     """The feature of the dataset that holds the text."""
 
-    def generate_samples(
-        self, data_dir: PathLike, tmp_dir: PathLike, split: str
-    ) -> Iterator[dict[str, str]]:
+    def generate_samples(self, data_dir: PathLike, tmp_dir: PathLike, split: str) -> Samples:
         """Yields the text of each row."""
         for row in self.rows(tmp_dir, split):
             yield {"targets": row[self.tfds_feature].decode("utf-8").strip()}
@@ -389,9 +387,7 @@ class TfdsClassProblem(_TfdsRows, Text2ClassProblem):
     tfds_features: tuple[str, str] = ("text", "label")
     """The features of the dataset that hold text and number of the class."""
 
-    def generate_samples(
-        self, data_dir: PathLike, tmp_dir: PathLike, split: str
-    ) -> Iterator[dict[str, Any]]:
+    def generate_samples(self, data_dir: PathLike, tmp_dir: PathLike, split: str) -> Samples:
         """Yields text and label of each row."""
         text, label = self.tfds_features
         for row in self.rows(tmp_dir, split):

@@ -10,7 +10,7 @@ from typing import Any
 from t2t_keras.data.problem import DatasetSplit, missing_hook
 from t2t_keras.data.sources.data_files import local_sources, read_sources, source_files
 from t2t_keras.data.sources.pair_readers import read_pairs, require_parallel, text_size
-from t2t_keras.data.text_problem import PathLike, Text2TextProblem
+from t2t_keras.data.text_problem import PathLike, Samples, Text2TextProblem
 from t2t_keras.errors import UserError
 from t2t_keras.text.lines import iterate_lines
 
@@ -52,9 +52,7 @@ class TranslateProblem(Text2TextProblem):
         """Hook: returns the sources to use; default: all."""
         return list(sources)
 
-    def generate_samples(
-        self, data_dir: PathLike, tmp_dir: PathLike, split: str
-    ) -> Iterator[dict[str, str]]:
+    def generate_samples(self, data_dir: PathLike, tmp_dir: PathLike, split: str) -> Samples:
         """Yields the pairs of all sources of a split; a pair with an empty side is left out."""
         if self.datatypes_to_clean:
             raise UserError(
@@ -117,17 +115,15 @@ class TwoVocabularyProblem(TranslateProblem):
 
     def get_or_create_encoders(self, data_dir: PathLike, tmp_dir: PathLike) -> dict[str, Any]:
         """Returns both encoders; builds absent vocabularies."""
-        return {
-            name: _Side(self, side).get_or_create_vocab(data_dir, tmp_dir)
-            for side, name in enumerate(_SIDES)
-        }
+        return self._encoders_of_sides(data_dir, tmp_dir)
 
     def feature_encoders(self, data_dir: PathLike) -> dict:
         """Returns both encoders; their vocabularies must exist."""
-        return {
-            name: _Side(self, side).get_or_create_vocab(data_dir, None, force_get=True)
-            for side, name in enumerate(_SIDES)
-        }
+        return self._encoders_of_sides(data_dir, None)
+
+    def _encoders_of_sides(self, data_dir: PathLike, tmp_dir: PathLike | None) -> dict[str, Any]:
+        sides = {name: _Side(self, side) for side, name in enumerate(_SIDES)}
+        return {name: side.get_or_create_vocab(data_dir, tmp_dir) for name, side in sides.items()}
 
 
 class _Side(Text2TextProblem):

@@ -20,9 +20,8 @@ from t2t_keras.decoding.translator import (
     Report,
     encoded,
     pad,
-    warn,
 )
-from t2t_keras.errors import UserError
+from t2t_keras.errors import UserError, warn
 from t2t_keras.ids import EOS_ID, PAD_ID
 from t2t_keras.open_graph import open_graph_of_model
 

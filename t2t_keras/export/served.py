@@ -15,13 +15,7 @@ from t2t_keras.ids import EOS_ID, PAD_ID
 from t2t_keras.text.encoders import ClassLabelEncoder, TokenTextEncoder, require_vocabulary
 from t2t_keras.text.graph import SPACES
 
-SIGNATURES = (
-    "translate",
-    "translate_with_options",
-    "translate_ids",
-    "score",
-    "serialized_example",
-)
+SIGNATURES = ("translate", "translate_with_options", "translate_ids", "score", "serialized_example")
 """The signatures of every SavedModel of translation; one of them is `serving_default`, too."""
 
 LANGUAGE_MODEL_SIGNATURES = ("complete", "complete_with_options", "score")
@@ -258,16 +252,14 @@ class _Parts:
         is_empty = rows.row_lengths() == 0
         ends = tf.fill(tf.shape(tf.boolean_mask(is_empty, is_empty)), EOS_ID)
         ends = tf.RaggedTensor.from_row_lengths(ends, tf.cast(is_empty, tf.int64))
-        with tf.control_dependencies([self._require_known(rows.flat_values)]):
+        ids, size = rows.flat_values, self.model.source_vocab_size
+        message = f"Source id out of range; 0 to {size - 1} are allowed:"
+        known = _require_none((ids < 0) | (ids >= size), message, ids)
+        with tf.control_dependencies([known]):
             rows = tf.concat([tf.cast(rows, tf.int32), ends], 1)
             rows, truncated = cut(rows, self.limit)
         ids, scores = self.search(rows, self.settings.alpha, self.settings.extra_length)
         return ids, scores, truncated
-
-    def _require_known(self, ids):
-        size = self.model.source_vocab_size
-        message = f"Source id out of range; 0 to {size - 1} are allowed:"
-        return _require_none((ids < 0) | (ids >= size), message, ids)
 
     def encode(self, side, text):
         """Texts [B] -> ids [B, None] with their end of sentence, and which were cut [B]."""

@@ -168,14 +168,8 @@ class Adafactor(keras.optimizers.Optimizer):
 
     def get_config(self) -> dict[str, Any]:
         names = (
-            "beta_1",
-            "beta_2",
-            "decay_type",
-            "memory_exponent",
-            "clipping_threshold",
-            "factored",
-            "multiply_by_parameter_scale",
-            "table_shards",
+            *("beta_1", "beta_2", "decay_type", "memory_exponent", "clipping_threshold"),
+            *("factored", "multiply_by_parameter_scale", "table_shards"),
         )
         return {**super().get_config(), **{name: getattr(self, name) for name in names}}
 

@@ -41,26 +41,15 @@ _CORRECTED = ("attention_dropout", "pos")
 
 @dataclasses.dataclass(frozen=True)
 class ExperimentSettings:
-    """Directories of an experiment, and its differences from the row.
+    """Directories of an experiment, and its differences from the row."""
 
-    Args:
-        data_dir: vocabulary and shards.
-        output_dir: everything else.
-        tmp_dir: source files.
-        problem: other data than the row's; "" for the row's.
-        train_steps: other number of updates; 0 for the row's.
-        hparams: overrides of the row's settings.
-        train_flags: further flags of `t2t-keras-train`.
-        t2t_usr_dir: user's problems; "" for none.
-    """
-
-    data_dir: str
-    output_dir: str
-    tmp_dir: str
-    problem: str = ""
-    train_steps: int = 0
-    hparams: str = ""
-    train_flags: str = ""
+    data_dir: str  # vocabulary and shards
+    output_dir: str  # everything else
+    tmp_dir: str  # source files
+    problem: str = ""  # other data than the row's
+    train_steps: int = 0  # other number of updates
+    hparams: str = ""  # overrides of the row's settings
+    train_flags: str = ""  # further flags of `t2t-keras-train`
     t2t_usr_dir: str = ""
 
 

@@ -143,8 +143,6 @@ class RestModel(ServerModel):
     port_hint = "with --rest_api_port"
 
     def types(self) -> dict[str, tuple[dict[str, str], dict[str, str]]]:
-        """Returns the types of all signatures."""
-
         def of(definition, side):
             return {key: info.get("dtype", "") for key, info in definition.get(side, {}).items()}
 
@@ -157,7 +155,6 @@ class RestModel(ServerModel):
     def predict(
         self, name: str, signature: Signature, inputs: Mapping[str, Sequence[bytes]]
     ) -> dict[str, Any]:
-        """Calls a signature with strings; returns its outputs as nested lists."""
         strings = {
             key: [{"b64": base64.b64encode(value).decode()} for value in values]
             for key, values in inputs.items()
@@ -288,7 +285,6 @@ class GrpcModel(ServerModel):
     def predict(
         self, name: str, signature: Signature, inputs: Mapping[str, Sequence[bytes]]
     ) -> dict[str, Any]:
-        """Calls a signature with strings; returns its outputs as arrays."""
         import tensorflow as tf
         from tensorflow_serving.apis import predict_pb2
 
@@ -359,8 +355,6 @@ class SavedModel(Model):
             raise UserError(f"{self.directory} cannot be loaded: {reason}.") from error
 
     def types(self) -> dict[str, tuple[dict[str, str], dict[str, str]]]:
-        """Returns the types of all signatures."""
-
         def of(tensors):
             return {key: f"DT_{tensor.dtype.name.upper()}" for key, tensor in tensors.items()}
 
@@ -372,7 +366,6 @@ class SavedModel(Model):
     def predict(
         self, name: str, signature: Signature, inputs: Mapping[str, Sequence[bytes]]
     ) -> dict[str, Any]:
-        """Calls a signature with strings; returns its outputs as arrays."""
         import tensorflow as tf
 
         tensors = {

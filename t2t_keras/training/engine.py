@@ -131,12 +131,13 @@ class Engine:
             if settings.freeze:
                 freeze(self.model, settings.freeze)
             self.optimizer = optimizers.create(hp, train_steps)
+            schedule = learning_rate_schedule(hp, train_steps)
             self._step = TrainStep(
                 self.model,
                 self.optimizer,
                 seed=settings.random_seed,
                 xla=self.xla,
-                learning_rate=self._learning_rate_of(learning_rate_schedule(hp, train_steps)),
+                learning_rate=lambda batch: schedule(batch // batches_per_step),  # counts steps
                 # T2T reads the setting with one optimizer alone.
                 accumulate=batches_per_step * getattr(self.optimizer, "accumulate_steps", 1),
                 join=batches_per_step > 1,
@@ -149,10 +150,6 @@ class Engine:
             self._last_shape = tf.Variable(tf.zeros([2, 2], tf.int32), trainable=False)
         self._run_steps = tf.function(self._steps)
         self._run_ahead = tf.function(self._ahead, autograph=False)
-
-    def _learning_rate_of(self, schedule):
-        """Returns the schedule, which counts steps, as a function of the number of the batch."""
-        return lambda batch: schedule(batch // self.batches_per_step)
 
     @property
     def step(self) -> int:

@@ -283,7 +283,9 @@ class Trainer:
                 ],
                 any_host=[bool(self._stop.name)],
             )
-            if self._can_save() and (save or leave):
+            # Between updates each of several hosts holds gradients of its own.
+            can_save = self.engine.hosts == 1 or not self.engine.between_updates
+            if can_save and (save or leave):
                 self._save()
                 saved = time.monotonic()
                 if leave:
@@ -487,10 +489,6 @@ class Trainer:
         if best is not None and os.path.exists(self.checkpoints.prefix(best) + ".index"):
             self.checkpoints.name_best(best)
         self.checkpoints.remove_old()
-
-    def _can_save(self) -> bool:
-        """Returns False between updates of several hosts, each of which holds gradients of its own."""
-        return self.engine.hosts == 1 or not self.engine.between_updates
 
     def _save(self) -> None:
         if self.engine.is_chief:
