@@ -129,12 +129,10 @@ class ParsingEnglishGum(ParsingProblem):
         return [TreeCorpus((f"{split}.trees",))]
 
     def generate_text_for_vocab(self, data_dir: PathLike, tmp_dir: PathLike) -> Iterator[str]:
-        """Yields the words of all training trees."""
         for sample in self.generate_samples(data_dir, tmp_dir, DatasetSplit.TRAIN):
             yield sample["inputs"]
 
     def get_or_create_encoders(self, data_dir: PathLike, tmp_dir: PathLike) -> dict[str, Any]:
-        """Returns both encoders; builds absent vocabularies."""
         words = self.get_or_create_vocab(data_dir, tmp_dir)
         path = self._tags_path(data_dir)
         if not path.exists():
@@ -145,7 +143,6 @@ class ParsingEnglishGum(ParsingProblem):
         return {"inputs": words, "targets": _tags_encoder(path)}
 
     def feature_encoders(self, data_dir: PathLike) -> dict:
-        """Returns both encoders; their vocabularies must exist."""
         words = self.get_or_create_vocab(data_dir, None, force_get=True)
         path = self._tags_path(data_dir)
         if not path.exists():

@@ -170,7 +170,6 @@ class TranslateFiles(PairSourceProblem):
     def get_or_create_vocab(
         self, data_dir: PathLike, tmp_dir: PathLike | None, force_get: bool = False
     ):
-        """Returns the encoder; see `Text2TextProblem.get_or_create_vocab`."""
         if not self._has_source():
             self._find_vocabulary(data_dir)
         elif tmp_dir is not None and not force_get:

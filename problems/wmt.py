@@ -68,7 +68,6 @@ def common_crawl(language: str) -> list:
 
 
 def europarl_v7(language: str) -> list:
-    """Returns Europarl v7."""
     return _pair(
         f"{_STATMT}/wmt13/training-parallel-europarl-v7.tgz",
         f"training/europarl-v7.{language}-en",
@@ -389,5 +388,4 @@ class TranslateEnzhWmt32k(TranslateEnzhWmt8k):
 
 @functools.cache
 def _print_once(line: str) -> None:
-    """Prints a line the first time."""
     print(line, file=sys.stderr, flush=True)

@@ -58,7 +58,6 @@ class Terminal:
         self.stream = stream
 
     def write(self, text: str) -> int:
-        """Writes text."""
         return self.stream.write(printable(text))
 
     def __getattr__(self, name: str) -> Any:

@@ -33,7 +33,6 @@ FLAGS = flags.FLAGS
 
 
 def define_flags() -> None:
-    """Defines the flags of the command."""
     flags.DEFINE_string("data_dir", None, "run: directory of vocabulary and shards.")
     flags.DEFINE_string("output_dir", None, "run: directory of the experiment, new or to resume.")
     options.define_tmp_dir("run: ")
@@ -80,7 +79,6 @@ def list_rows(names: Sequence[str]) -> None:
 
 
 def show(names: Sequence[str]) -> None:
-    """Prints the definition of rows."""
     from t2t_keras.paper.cost import power
 
     for row in _rows("show", names):
@@ -103,7 +101,6 @@ def show(names: Sequence[str]) -> None:
 
 
 def show_cost(names: Sequence[str]) -> None:
-    """Prints the cost of rows."""
     from t2t_keras.paper.cost import describe
 
     for number, row in enumerate(_rows("cost", names)):
@@ -112,7 +109,6 @@ def show_cost(names: Sequence[str]) -> None:
 
 
 def run_row(names: Sequence[str]) -> None:
-    """Runs a row and prints its figures."""
     rows = _rows("run", names)
     if len(rows) > 1:
         raise UserError(f"run takes one row at a time, got {len(rows)}: {', '.join(names)}.")
@@ -221,7 +217,6 @@ def _rows(action: str, names: Sequence[str]) -> list[paper.Row]:
 
 
 def run() -> None:
-    """Runs the console script."""
     define_flags()
     app.start(main)
 

@@ -85,7 +85,6 @@ class ParallelFiles:
 
     @property
     def splits(self) -> list[str]:
-        """The splits with files."""
         return list(self.files)
 
     def pairs(self, split: str) -> Iterator[tuple[str, str]]:
@@ -182,7 +181,6 @@ class MixedCorpora:
 
     @property
     def splits(self) -> list[str]:
-        """The splits that a corpus has."""
         there = {split for corpus in self.corpora for split in corpus.source.splits}
         return [split for split in SPLITS if split in there]
 
@@ -192,7 +190,6 @@ class MixedCorpora:
         return list(dict.fromkeys(corpus.tag for corpus in self.corpora if corpus.tag))
 
     def pairs(self, split: str) -> Iterator[tuple[str, str]]:
-        """Yields the pairs of a pass."""
         if split != DatasetSplit.TRAIN:
             for corpus in self._of(split):
                 yield from _whole_pairs(corpus, split)

@@ -186,7 +186,6 @@ class TreeCorpus:
 def require_corpora(
     directory: str | os.PathLike, corpora: Sequence[TreeCorpus], wanted_by: str
 ) -> list[list[Path]]:
-    """Returns the files of each corpus."""
     found = [corpus.find(directory) for corpus in corpora]
     absent = [c.describe() for c, files in zip(corpora, found, strict=True) if not files]
     if absent:

@@ -347,7 +347,6 @@ class StoredExamples:
         self._lock = threading.Lock()
 
     def read(self, rows: np.ndarray) -> list[bytes]:
-        """Returns the serialised examples of some rows."""
         shards = np.searchsorted(self._first, rows, side="right") - 1
         places, sizes = self._places[rows].tolist(), self._sizes[rows].tolist()
         try:

@@ -280,7 +280,6 @@ def whole_samples(
 def absent_vocabulary(
     problem: Text2TextProblem, data_dir: PathLike, filename: str | None = None
 ) -> UserError:
-    """Returns the error of an absent vocabulary."""
     return UserError(
         f"The vocabulary {Path(data_dir) / (filename or str(problem.vocab_filename))} is absent: run "
         f"t2t-keras-datagen --problem={problem.dataset_filename()} --data_dir={data_dir} first."

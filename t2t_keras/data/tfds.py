@@ -51,12 +51,10 @@ class TfdsPairs:
 
     @property
     def splits(self) -> list[str]:
-        """The names of the dataset's splits."""
         return [str(split) for split in self._builder.info.splits]
 
     @property
     def stored_bytes(self) -> int:
-        """The size of the prepared dataset."""
         return int(self._builder.info.dataset_size)
 
     def count(self, split: str) -> int:
@@ -278,7 +276,6 @@ class TfdsSource:
 
     @property
     def splits(self) -> list[str]:
-        """Our splits."""
         return list(self._splits)
 
     def pairs(self, split: str) -> Iterator[tuple[str, str]]:

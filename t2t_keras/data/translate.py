@@ -114,11 +114,9 @@ class TwoVocabularyProblem(TranslateProblem):
         return self.approx_vocab_size, self.approx_vocab_size
 
     def get_or_create_encoders(self, data_dir: PathLike, tmp_dir: PathLike) -> dict[str, Any]:
-        """Returns both encoders; builds absent vocabularies."""
         return self._encoders_of_sides(data_dir, tmp_dir)
 
     def feature_encoders(self, data_dir: PathLike) -> dict:
-        """Returns both encoders; their vocabularies must exist."""
         return self._encoders_of_sides(data_dir, None)
 
     def _encoders_of_sides(self, data_dir: PathLike, tmp_dir: PathLike | None) -> dict[str, Any]:

@@ -130,7 +130,6 @@ class Stream:
             self._is_shown = self._file.isatty()
 
     def write(self, line: str) -> None:
-        """Adds a line."""
         with writing(self.name):
             self._file.write(as_line(printable(line) if self._is_shown else line))
         self.lines += 1
@@ -139,12 +138,10 @@ class Stream:
         """Does nothing: a stream cannot be resumed."""
 
     def flush(self) -> None:
-        """Flushes the lines written."""
         with writing(self.name):
             self._file.flush()
 
     def complete(self) -> None:
-        """Flushes the last lines."""
         self.flush()
 
 
@@ -195,7 +192,6 @@ class ResumableFile:
             self._waiting = max(self.ahead, default=0)
 
     def write(self, line: str) -> None:
-        """Adds a line."""
         with writing(self.name):
             self._file.write(as_line(line))
         self.lines += 1
@@ -358,7 +354,6 @@ class LineProgress(Progress):
         self._bytes_left += text_bytes
 
     def skip(self, lines: int, text_bytes: int) -> None:
-        """Counts lines done by an earlier run."""
         self._done += lines
         self._bytes_left -= text_bytes
 

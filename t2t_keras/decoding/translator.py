@@ -33,7 +33,6 @@ class Line(NamedTuple):
 
     @property
     def text_bytes(self) -> int:
-        """The length of the text in UTF-8."""
         return len(self.text.encode("utf-8", "ignore"))
 
 
@@ -227,7 +226,6 @@ class Classifier(Translator):
     """
 
     def run(self, sentences: Sequence[Sentence], longest: int) -> list[Translation]:
-        """Classifies a batch."""
         if any(sentence.prefix for sentence in sentences):
             raise UserError("a class has no prefix: leave out --decode_prefix_file.")
         classes = self.encoders["targets"].vocab_size

@@ -97,7 +97,6 @@ class PairAligner(PairScorer):
         return list(self.batcher.results(map(self._pair, lines)))
 
     def run(self, pairs: Sequence[Pair], longest: int) -> list[Links]:  # type: ignore[override]
-        """Aligns a batch."""
         return [
             links(*self.words(pair), self.heads.of(weights))
             for pair, weights in self.weights(pairs)
@@ -134,11 +133,9 @@ class PairAligner(PairScorer):
         return {heads: alignment_error_rate(each, references) for heads, each in found.items()}
 
     def empty_result(self, pair: Pair) -> Links:  # type: ignore[override]
-        """Returns no links."""
         return []
 
     def tokens(self, result: Links) -> int:  # type: ignore[override]
-        """Returns the number of links."""
         return len(result)
 
 

@@ -265,7 +265,6 @@ def run_summary(runs: Sequence[Run], now: float) -> list[str]:
 
 
 def _facts(run: Run, now: float) -> dict[str, str]:
-    """Returns the rows of the overview."""
     last = run.starts[-1] if run.starts else {}
     rows: dict[str, Any] = {"directory": run.directory, "state": state(run, now)}
     rows["step"] = f"{run.step:,}" if run.step or run.train_steps else None

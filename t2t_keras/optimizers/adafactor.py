@@ -207,7 +207,6 @@ def _cut(tensor: _Tensor, pieces: int, longer: int) -> list[_Tensor]:
 
 
 def _joined(blocks: list[_Tensor], shape: Sequence[int]) -> _Tensor:
-    """Undoes `_cut`."""
     flat = [ops.reshape(block, (-1, *block.shape[2:])) for block in blocks]
     return ops.reshape(flat[0] if len(flat) == 1 else ops.concatenate(flat), tuple(shape))
 

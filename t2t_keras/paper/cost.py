@@ -214,7 +214,6 @@ class Parameters(NamedTuple):
 
     @property
     def total(self) -> int:
-        """Number of all parameters."""
         return sum(self)
 
 

@@ -260,7 +260,6 @@ def _interval(steps: int, apart: int) -> int:
 
 
 def _split(flags: str) -> list[str]:
-    """Splits flags as a shell does."""
     try:
         return shlex.split(flags)
     except ValueError as error:

@@ -46,7 +46,6 @@ def write_held_out(
 
 
 def main(arguments: list[str]) -> None:
-    """Runs the script."""
     problem, split, data_dir, tmp_dir, inputs, references, *directories = arguments
     try:
         for directory in directories:

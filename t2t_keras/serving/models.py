@@ -259,7 +259,6 @@ class GrpcModel(ServerModel):
         self._service = prediction_service_pb2_grpc.PredictionServiceStub(self._channel)
 
     def types(self) -> dict[str, tuple[dict[str, str], dict[str, str]]]:
-        """Returns the types of all signatures."""
         from google.protobuf.message import DecodeError
         from tensorflow.core.framework import types_pb2
         from tensorflow_serving.apis import get_model_metadata_pb2
@@ -310,7 +309,6 @@ class GrpcModel(ServerModel):
             raise self.not_serving(f"outputs.{key}: {error}") from error
 
     def close(self) -> None:
-        """Closes the connection."""
         self._channel.close()
 
     def _call(self, method, request):

@@ -274,7 +274,6 @@ class SubstringTree:
         return lengths[self._deepest]
 
     def substrings(self, nodes: np.ndarray) -> list[str]:
-        """Returns the substrings of nodes, [n]."""
         starts, stops = self._places[nodes], self._places[nodes] + self._lengths[nodes]
         return [
             self._text[start:stop]

@@ -26,7 +26,6 @@ class Distribution(NamedTuple):
 
     @property
     def local_replicas(self) -> int:
-        """Replicas of this host."""
         return self.replicas // self.hosts
 
     @property
@@ -129,7 +128,6 @@ class Hosts:
         return {name: value for name, value, has in zip(METRICS, values, there, strict=True) if has}
 
     def _sum(self, values: list[float]) -> list[float]:
-        """The sums over all hosts."""
         if self._engine.hosts == 1:
             return values
         return [float(x) for x in self._sum_of_hosts(tf.constant(values, tf.float64))]

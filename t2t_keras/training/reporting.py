@@ -161,7 +161,6 @@ class EventLog:
             )
 
     def write(self, step: int, values: dict[str, float]) -> None:
-        """Writes points of curves."""
         with self._writing(), self._writer.as_default(step):
             for name, value in values.items():
                 tf.summary.write(name, tf.constant(value, tf.float32), metadata=_SCALAR)
@@ -291,7 +290,6 @@ class LossRecord:
         return np.array([*self._sums, self._first, self._last_fair], np.float64)
 
     def restore(self, state: np.ndarray) -> None:
-        """Sets the state."""
         self._sums = np.array(state[:3], np.float64)
         self._first, self._last_fair = float(state[3]), int(state[4])
 

@@ -349,7 +349,6 @@ class SumOfReplicas:
 
     @property
     def shape(self) -> tuple[int, ...]:
-        """The shape of the sum."""
         return tuple(self._variable.shape)
 
     def __array__(self, dtype=None, copy=None) -> np.ndarray:
@@ -404,7 +403,6 @@ class LossScale:
         self.skipped.assign(self.skipped + tf.where(finite, 0, 1))
 
     def state(self) -> dict[str, keras.Variable]:
-        """Returns the variables by name."""
         return {variable.name: variable for variable in (self.scale, self.good, self.skipped)}
 
 
@@ -434,14 +432,12 @@ class MovingAverage:
         ]
 
     def update(self) -> None:
-        """Adds the present weights to the average."""
         decay = tf.where(self.updates > 0, self.decay, 0.0)
         for average, variable in zip(self.averages, self.variables, strict=True):
             average.assign(average + (1.0 - decay) * (variable - average))
         self.updates.assign(self.updates + 1)
 
     def state(self, names) -> dict[str, keras.Variable]:
-        """Returns the variables by name."""
         averages = {
             f"{name}/ema": average for name, average in zip(names, self.averages, strict=True)
         }

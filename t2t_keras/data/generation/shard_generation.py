@@ -104,7 +104,6 @@ class Generation:
         self._counts = Counts()
 
     def run(self, samples: Iterable[Sample]) -> None:
-        """Generates the missing shards."""
         self._require_own_shards()
         try:
             self._write_pieces(samples)

@@ -208,7 +208,6 @@ def _continues(response, facts: _Facts | None, have: int) -> bool:
 
 
 def _is_transient(error: Exception, something_arrived: bool) -> bool:
-    """Returns True if the error is transient."""
     if isinstance(error, urllib.error.HTTPError):
         return error.code in _PASSING_STATUS
     cause = error.reason if isinstance(error, urllib.error.URLError) else error
