@@ -14,6 +14,7 @@ from t2t_keras.data.translate import TwoVocabularyProblem
 from t2t_keras.registry import derive_problem, register_problem, register_problem_alias
 
 _STATMT = "http://www.statmt.org"
+_WMT13 = f"{_STATMT}/wmt13/training-parallel"
 _WMT17 = "http://data.statmt.org/wmt17/translation-task"
 _WMT18 = "http://data.statmt.org/wmt18/translation-task"
 _S3 = "https://s3.amazonaws.com"
@@ -64,37 +65,29 @@ def characters(base: type[CorpusProblem]) -> type[CorpusProblem]:
 def common_crawl(language: str) -> list:
     """Returns Common Crawl (WMT 2013)."""
     names = (f"commoncrawl.{language}-en.en", f"commoncrawl.{language}-en.{language}")
-    return [f"{_STATMT}/wmt13/training-parallel-commoncrawl.tgz", names]
+    return [f"{_WMT13}-commoncrawl.tgz", names]
 
 
 def europarl_v7(language: str) -> list:
-    return _pair(
-        f"{_STATMT}/wmt13/training-parallel-europarl-v7.tgz",
-        f"training/europarl-v7.{language}-en",
-        language,
-    )
+    """Returns Europarl v7 (WMT 2013)."""
+    return _to_english(f"{_WMT13}-europarl-v7.tgz", "training/europarl-v7", language)
 
 
 def news_commentary_v9(language: str) -> list:
     """Returns News Commentary v9 (WMT 2014)."""
-    return _pair(
-        f"{_STATMT}/wmt14/training-parallel-nc-v9.tgz",
-        f"training/news-commentary-v9.{language}-en",
-        language,
-    )
+    url = f"{_STATMT}/wmt14/training-parallel-nc-v9.tgz"
+    return _to_english(url, "training/news-commentary-v9", language)
 
 
 def news_commentary_v13(language: str) -> list:
     """Returns News Commentary v13 (WMT 2018)."""
-    stem = f"training-parallel-nc-v13/news-commentary-v13.{language}-en"
-    return _pair(f"{_WMT18}/training-parallel-nc-v13.tgz", stem, language)
+    stem = "training-parallel-nc-v13/news-commentary-v13"
+    return _to_english(f"{_WMT18}/training-parallel-nc-v13.tgz", stem, language)
 
 
 def un_2000(language: str) -> list:
     """Returns documents of the United Nations (WMT 2013)."""
-    return _pair(
-        f"{_STATMT}/wmt13/training-parallel-un.tgz", f"un/undoc.2000.{language}-en", language
-    )
+    return _to_english(f"{_WMT13}-un.tgz", "un/undoc.2000", language)
 
 
 def newstest2013(language: str) -> list:
@@ -105,6 +98,10 @@ def newstest2013(language: str) -> list:
 def _paracrawl1(language: str) -> list:
     stem = f"paracrawl-release1.en-{language}.zipporah0-dedup-clean"
     return _pair(f"{_S3}/web-language-models/paracrawl/release1/{stem}.tgz", stem, language)
+
+
+def _to_english(url: str, stem: str, language: str) -> list:
+    return _pair(url, f"{stem}.{language}-en", language)
 
 
 def _pair(url: str, stem: str, language: str) -> list:

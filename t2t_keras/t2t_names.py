@@ -72,7 +72,7 @@ _ABSENT: dict[str, dict[str, str]] = {
         "it is for time series, and only text is supported":
             "transformer_timeseries(_tpu)?",
         "it has no encoder: the source is prepended to the target":
-            "transformer_prepend(_v[12])?",
+            "transformer_prepend, transformer_prepend_v1, transformer_prepend_v2",
         "it has parameter attention instead of a feed-forward layer":
             "transformer_parameter_attention_[ab]",
         "it has convolutions instead of a feed-forward layer": "transformer_tpu_with_conv",

@@ -290,7 +290,11 @@ def check_and_note(problem: Text2TextProblem, source: PairSource, data_dir: Path
     """
     name = problem.dataset_filename()
     path = Path(data_dir) / f"source.{name}.json"
-    noted = _read(path)
+    noted: dict[str, dict] = {}
+    if path.exists():
+        kind = {str: {"from": str, "identity": list}}
+        remedy = "delete it with the data beside it, which is then made again"
+        noted = read_json(path, kind, remedy)
     wanted = {split: source.description(split) for split in source.splits}
     wanted[_VOCABULARY] = _vocabulary(problem, wanted[DatasetSplit.TRAIN])
     vocabulary = Path(data_dir) / str(problem.vocab_filename)
@@ -303,7 +307,7 @@ def check_and_note(problem: Text2TextProblem, source: PairSource, data_dir: Path
         if there or (part == _VOCABULARY and vocabulary.exists()):
             _require_same(part, noted.get(part), description, f"{data_dir} of {name}")
     if noted != (new := {**noted, **wanted}):
-        _write(path, new)
+        write_text(path, json.dumps(new, indent=1, ensure_ascii=False) + "\n")
 
 
 def _vocabulary(problem: Text2TextProblem, train: Mapping) -> dict[str, Any]:
@@ -329,17 +333,6 @@ def _require_same(part: str, noted: Mapping | None, wanted: Mapping, where: str)
         f"the {part} in {where} was made from {made_from}, not from {wanted['from']}: "
         "delete vocabulary and shards there, or give another --data_dir."
     )
-
-
-def _read(path: Path) -> dict[str, dict]:
-    if not path.exists():
-        return {}
-    kind = {str: {"from": str, "identity": list}}
-    return read_json(path, kind, "delete it with the data beside it, which is then made again")
-
-
-def _write(path: Path, note: Mapping) -> None:
-    write_text(path, json.dumps(note, indent=1, ensure_ascii=False) + "\n")
 
 
 # Text for a vocabulary: a sample from all over a corpus.

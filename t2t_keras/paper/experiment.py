@@ -72,7 +72,12 @@ class Experiment:
         if settings.t2t_usr_dir:
             registry.import_user_directory(settings.t2t_usr_dir)
         registry.hparams(row.name, settings.hparams)
-        self._train_flags = _split(settings.train_flags)
+        try:
+            self._train_flags = shlex.split(settings.train_flags)
+        except ValueError as error:
+            raise UserError(
+                f"--train_flags cannot be read ({error}): got {settings.train_flags!r}."
+            ) from error
         for flag in self._train_flags:
             if (name := flag.lstrip("-").split("=")[0]) in _SET_HERE:
                 raise UserError(
@@ -137,7 +142,11 @@ class Experiment:
 
         stages = [
             Stage("datagen", self._has_data, _command("datagen", **data, tmp_dir=s.tmp_dir)),
-            Stage("texts", self._has_texts, ["t2t_keras.paper.held_out", *map(str, texts)]),
+            Stage(
+                "texts",
+                lambda: self.inputs.exists() and self.references.exists(),
+                ["t2t_keras.paper.held_out", *map(str, texts)],
+            ),
             Stage("train", self._is_trained, [*train, *self._train_flags]),
         ]
         if self.averaged > 1:
@@ -188,9 +197,6 @@ class Experiment:
             paths += shard_paths(data_dir, name, item["split"], item["shards"])
         return all(path.exists() for path in paths)
 
-    def _has_texts(self) -> bool:
-        return self.inputs.exists() and self.references.exists()
-
     def _is_trained(self) -> bool:
         starts = _recorded(self.run_directory / "run.json").get("starts", [])
         ended = [start.get("ended") for start in starts]
@@ -207,7 +213,8 @@ class Experiment:
         references, outputs = (read_lines(str(p)) for p in (self.references, self.outputs))
         figures = _figures(self.problem, references, outputs, self.row.language)
         if self.evaluation.exists():
-            figures[PERPLEXITY] = _perplexity(self.evaluation.read_text("utf-8"))
+            printed = self.evaluation.read_text("utf-8").split()  # by `t2t-keras-eval`
+            figures[PERPLEXITY] = float(printed[printed.index("perplexity") + 1])
         result = {**self._record(), "split": self.split, "figures": figures}
         write_json(self.result, result)
         print(
@@ -259,13 +266,6 @@ def _interval(steps: int, apart: int) -> int:
     return common if 3 * common >= apart else apart
 
 
-def _split(flags: str) -> list[str]:
-    try:
-        return shlex.split(flags)
-    except ValueError as error:
-        raise UserError(f"--train_flags cannot be read ({error}): got {flags!r}.") from error
-
-
 def _figures(
     problem, references: list[str], outputs: list[str], language: str = "de"
 ) -> dict[str, float]:
@@ -291,12 +291,6 @@ def _with_right_tags(reference: str, output: str) -> str:
     if [word for _, word in gold] != [word for _, word in tree]:
         return output
     return str(with_tags(parse_tree(output), [tag for tag, _ in gold]))
-
-
-def _perplexity(printed: str) -> float:
-    """Returns the perplexity in the output of `t2t-keras-eval`."""
-    words = printed.split()
-    return float(words[words.index("perplexity") + 1])
 
 
 def _recorded(path: Path) -> dict[str, Any]:
