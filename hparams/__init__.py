@@ -13,14 +13,8 @@ __all__ = ["ours", "paper", "transformer"]
 # Names of modules of version 0.1.0, kept for one release.
 _FORMER = {
     transformer: (
-        "clean",
-        "relative",
-        "single_gpu",
-        "small",
-        "table3",
-        "tpu",
+        *("clean", "parsing", "relative", "single_gpu", "small", "table3", "tpu"),
         "transformer_base",
-        "parsing",
     ),
     ours: ("multi30k", "numbers"),
 }

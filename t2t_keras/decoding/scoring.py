@@ -104,11 +104,7 @@ class PairScorer:
     ) -> Iterator[PairScore]:
         """Yields the mean loss of each target's tokens, end of sentence included, without label smoothing.
 
-        Args:
-            lines: any number of them.
-            skip: number of scores to leave out at the beginning.
-            done: called after every batch.
-            known: numbers of lines that need no score; they yield nan.
+        `skip`, `done` and `known` are those of `LengthBatcher.results`; known lines yield nan.
 
         Raises:
             UserError: a line without a tab, or with more than one.

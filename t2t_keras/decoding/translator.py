@@ -118,11 +118,7 @@ class Translator:
 
         Lines are decoded together with others of about their length, longest first, as in T2T, but
         sorted within windows of `WINDOW` lines. A translation is yielded as soon as all before it are.
-
-        Args:
-            skip: number of translations to leave out at the beginning.
-            done: called after every batch.
-            known: numbers of lines that need no translation; they yield empty hypotheses.
+        `skip`, `done` and `known` are those of `LengthBatcher.results`.
         """
         return self.batcher.results(map(self._sentence, lines), skip, done, known)
 
