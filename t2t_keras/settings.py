@@ -12,9 +12,8 @@ from t2t_keras.setting_table import SETTINGS
 
 __all__ = ["HParams"]
 
-_ITEM = re.compile(
-    r"([A-Za-z][\w.]*)\s*=\s*(?:\[([^\]]*)\]|([^\[]*))"
-)  # name=[elements], name=value
+# name=[elements], name=value
+_ITEM = re.compile(r"([A-Za-z][\w.]*)\s*=\s*(?:\[([^\]]*)\]|([^\[]*))")
 
 
 class HParams:

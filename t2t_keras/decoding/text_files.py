@@ -34,6 +34,12 @@ class Content(NamedTuple):
         return f"{self.lines:,} lines {self.sha256[:16]}"
 
 
+def _may_be_file(path: str) -> bool:
+    """Returns False for standard input, pipes and devices."""
+    there = os.path.exists(path) and not os.path.isfile(path) and not os.path.isdir(path)
+    return path != STANDARD and not there
+
+
 class SourceLines:
     """Lines of a UTF-8 text of any length; see `text.iterate_lines` for where they end.
 
@@ -52,11 +58,7 @@ class SourceLines:
     @property
     def is_file(self) -> bool:
         """True if it can be read again."""
-        if self.path == STANDARD:
-            return False
-        return (
-            os.path.isfile(self.path) or os.path.isdir(self.path) or not os.path.exists(self.path)
-        )
+        return _may_be_file(self.path)
 
     @functools.cached_property
     def content(self) -> Content:
@@ -104,8 +106,7 @@ def numbered(source: SourceLines, prefixes: SourceLines | None = None) -> Iterat
 
 def line_output(path: str, made_from: Mapping[str, Any] | None, report: Report) -> LineOutput:
     """Returns a `ResumableFile` for a path that is or may be a file, else a `Stream`."""
-    known = os.path.isfile(path) or os.path.isdir(path) or not os.path.exists(path)
-    if path != STANDARD and known:
+    if _may_be_file(path):
         return ResumableFile(path, made_from, report)
     return Stream(path)
 

@@ -230,9 +230,8 @@ class EvaluationHistory:
         """Returns the step with the best `metric`, the first of equals; None without any."""
         steps, values = self.of(metric)
         sign = 1 if METRICS[metric] else -1
-        return (
-            min(zip((sign * value for value in values), steps, strict=True))[1] if steps else None
-        )
+        signed = [sign * value for value in values]
+        return min(zip(signed, steps, strict=True))[1] if steps else None
 
     def _read(self) -> dict[int, dict[str, float]]:
         if not self._path.exists():

@@ -82,10 +82,8 @@ class TrainingProgress(Progress):
     def update(self, step: int, loss: float, rate: float) -> None:
         """Shows that `step` is done, with the latest loss and learning rate."""
         figures = self.speed.figures()
-        parts = [
-            f"step {step}/{self.total}",
-            f"loss {loss:.3f}",
-        ]  # a narrow terminal shows the first
+        # A narrow terminal shows the first.
+        parts = [f"step {step}/{self.total}", f"loss {loss:.3f}"]
         if figures:
             left = (self.total - step) / figures["steps_per_second"]
             parts.insert(0, f"{duration(left)} left")

@@ -88,9 +88,8 @@ class _Row:
             rows = [features.setdefault(name, []) for name in names]
             for number, example in enumerate(self.examples, 1):
                 ids = example[side]
-                for row, values in zip(
-                    rows, (ids, [number] * len(ids), range(len(ids))), strict=True
-                ):
+                added = (ids, [number] * len(ids), range(len(ids)))
+                for row, values in zip(rows, added, strict=True):
                     row += [0] * spacing * (number > 1)
                     row += values
         return features

@@ -145,9 +145,7 @@ class _Part:
         try:
             return urllib.request.urlopen(request, timeout=_TIMEOUT_SECONDS)
         except urllib.error.HTTPError as error:
-            if (
-                error.code != 416
-            ):  # "range not satisfiable": the file there is shorter than the part
+            if error.code != 416:  # "range not satisfiable": the file is shorter than the part
                 raise
             error.close()
             self._restart()
