@@ -138,16 +138,13 @@ class ParsingProblem(Text2TextProblem):
 
 @dataclasses.dataclass(frozen=True)
 class TreeCorpus:
-    """The trees of a split: the first of its files that exists, or else its sections.
-
-    Args:
-        names: of files relative to `--tmp_dir`; instead of each there may be a directory of `.trees` or
-            `.mrg` files, with its name without `.trees`; all may be `.gz`.
-        sections: section numbers of the Wall Street Journal, such as `range(2, 22)`.
-    """
+    """The trees of a split: the first of its files that exists, or else its sections."""
 
     names: tuple[str, ...]
+    """Of files relative to `--tmp_dir`; instead of each there may be a directory of `.trees` or `.mrg`
+    files, with its name without `.trees`; all may be `.gz`."""
     sections: range = range(0)
+    """Section numbers of the Wall Street Journal, such as `range(2, 22)`."""
 
     def find(self, directory: str | os.PathLike) -> list[Path]:
         """Returns the files in order; an empty list if there are none."""

@@ -29,27 +29,23 @@ PRECISIONS = ("float32", "bfloat16", "float16")
 
 @dataclasses.dataclass(frozen=True)
 class EngineSettings:
-    """Settings of the training of a model on any data.
-
-    Args:
-        random_seed: of the first weights and of dropout.
-        xla: True to compile the step with XLA; None: where there is a GPU.
-        precision: of activations and matrix products; weights, softmax, normalisation and loss are
-            float32 in any case. None: `hp.activation_dtype`.
-        distribute: see `distribution`.
-        remat: True for gradient checkpointing: each layer's activations are recomputed in the
-            backward pass.
-        ema: decay of a moving average of the weights; 0: none.
-        freeze: regular expression; weights in whose T2T name it is found are not trained.
-    """
+    """Settings of the training of a model on any data."""
 
     random_seed: int = 0
+    """Of the first weights and of dropout."""
     xla: bool | None = None
+    """True to compile the step with XLA; None: where there is a GPU."""
     precision: str | None = None
+    """Of activations and matrix products; weights, softmax, normalisation and loss are float32 in any
+    case. None: `hp.activation_dtype`."""
     distribute: str = "auto"
+    """See `distribution`."""
     remat: bool = False
+    """True for gradient checkpointing: each layer's activations are recomputed in the backward pass."""
     ema: float = 0.0
+    """Decay of a moving average of the weights; 0: none."""
     freeze: str = ""
+    """Regular expression; weights in whose T2T name it is found are not trained."""
 
 
 class Totals(NamedTuple):
