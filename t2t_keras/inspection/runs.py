@@ -99,9 +99,9 @@ def read_run(directory: str) -> Run:
     Raises:
         UserError: the directory does not exist, holds no run, or a file cannot be read.
     """
-    path = Path(directory).expanduser()
+    directory = os.path.expanduser(directory)
+    path = Path(directory)
     _require_run(path)
-    directory = str(path)
     hparams, facts = read_settings(directory)
     if not facts:
         facts.update(flags_of_t2t(directory))
