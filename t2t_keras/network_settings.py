@@ -14,8 +14,9 @@ INFERENCE_SETTINGS = (
     *("attention_key_channels", "attention_value_channels", "filter_size", "hidden_size"),
     *("layer_postprocess_sequence", "layer_preprocess_sequence", "max_relative_position"),
     *("multiply_embedding_mode", "norm_epsilon", "num_decoder_layers", "num_encoder_layers"),
-    *("num_heads", "num_hidden_layers", "pos", "proximity_bias", "restricted_neighborhood"),
-    *("self_attention_type", "shared_embedding", "shared_embedding_and_softmax_weights"),
+    *("num_heads", "num_hidden_layers", "pos", "prepend_mode", "proximity_bias"),
+    *("restricted_neighborhood", "self_attention_type", "shared_embedding"),
+    "shared_embedding_and_softmax_weights",
     *("unidirectional_encoder", "use_pad_remover", "use_target_space_embedding", "vocab_divisor"),
 )
 """The settings that decide the logits of a trained network; all others matter in training alone."""
@@ -59,6 +60,10 @@ def _check_restricted(hp: HParams) -> None:
     for name in ("proximity_bias", "unidirectional_encoder"):
         if getattr(hp, name):
             raise UserError(f"self_attention_type=restricted needs {name}=false, got true.")
+    if hp.prepend_mode != "none":
+        raise UserError(
+            f"self_attention_type=restricted needs prepend_mode=none, got {hp.prepend_mode}."
+        )
     name = "attention_dropout_broadcast_dims"
     if not set(_axes(getattr(hp, name))) <= {0, 1}:
         raise UserError(

@@ -25,6 +25,7 @@ LONG = (
         "fit",
         "golden",
         "language_models",
+        "prepend",
         "export",
         "engine",
         "examples",
