@@ -6,13 +6,16 @@ T2T's sets have T2T's names and values. Derive your own from any of them:
 
 import sys
 
-from t2t_keras.hparams import ours, paper, parsing, transformer
+from t2t_keras.hparams import ours, paper, transformer
 
-__all__ = ["ours", "paper", "parsing", "transformer"]
+__all__ = ["ours", "paper", "transformer"]
 
 # Names of modules of version 0.1.0, kept for one release.
 _FORMER = {
-    transformer: ("clean", "relative", "single_gpu", "small", "table3", "tpu", "transformer_base"),
+    transformer: (
+        *("clean", "parsing", "relative", "single_gpu", "small", "table3", "tpu"),
+        "transformer_base",
+    ),
     ours: ("multi30k", "numbers"),
 }
 for _module, _names in _FORMER.items():

@@ -10,7 +10,7 @@ from __future__ import annotations
 from typing import Any
 
 from t2t_keras.hparams.transformer import transformer_base_v1
-from t2t_keras.registry import register_hparams
+from t2t_keras.registry import derive_hparams, register_hparams
 from t2t_keras.settings import HParams
 
 
@@ -94,16 +94,7 @@ TABLE_3: dict[str, dict[str, Any]] = {
 """The changes of the base model in each row of table 3 but the last, which is `paper_big`."""
 
 
-def _register_row(name: str, change: dict[str, Any]) -> None:
-    @register_hparams(f"paper_table3_{name}")
-    def row() -> HParams:
-        return paper_base().replace(**change)
-
-
 for _name, _change in TABLE_3.items():
-    _register_row(_name, _change)
+    derive_hparams(f"paper_table3_{_name}", paper_base, **_change)
 
-
-@register_hparams
-def paper_table3_big() -> HParams:
-    return paper_big()
+paper_table3_big = derive_hparams("paper_table3_big", paper_big)

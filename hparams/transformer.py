@@ -1,10 +1,11 @@
-"""T2T's sets for translation: base, big and small, relative positions, one GPU, clean data, TPUs."""
+"""T2T's sets for translation: base, big and small, relative positions, one GPU, clean data, TPUs; for parsing."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
-from t2t_keras.registry import register_hparams
+from t2t_keras.registry import derive_hparams, register_hparams
 from t2t_keras.settings import HParams
 
 # Base in its three versions, and big
@@ -50,68 +51,52 @@ def transformer_base() -> HParams:
     return transformer_base_v3()
 
 
+_BIG = {"hidden_size": 1024, "filter_size": 4096, "num_heads": 16}
+
+
 @register_hparams
 def transformer_big() -> HParams:
     """The size of the paper's big model, on T2T's base."""
-    return transformer_base().replace(
-        batch_size=2048,
-        hidden_size=1024,
-        filter_size=4096,
-        num_heads=16,
-        layer_prepostprocess_dropout=0.3,
-    )
+    return transformer_base().replace(**_BIG, batch_size=2048, layer_prepostprocess_dropout=0.3)
 
 
 # The rows of the paper's table 3 on T2T's base, which is not the paper's: the figures differ
 
 
-_ROWS: dict[str, dict[str, Any]] = {
+for _name, _change in {
     # (A) heads
-    "transformer_h1": {"num_heads": 1},
-    "transformer_h4": {"num_heads": 4},
-    "transformer_h16": {"num_heads": 16},
-    "transformer_h32": {"num_heads": 32},
+    "h1": {"num_heads": 1},
+    "h4": {"num_heads": 4},
+    "h16": {"num_heads": 16},
+    "h32": {"num_heads": 32},
     # (B) depth of the keys, of all heads together
-    "transformer_k128": {"attention_key_channels": 128},
-    "transformer_k256": {"attention_key_channels": 256},
+    "k128": {"attention_key_channels": 128},
+    "k256": {"attention_key_channels": 256},
     # (C) size; ten layers are not in the paper
-    "transformer_l2": {"num_hidden_layers": 2},
-    "transformer_l4": {"num_hidden_layers": 4},
-    "transformer_l8": {"num_hidden_layers": 8},
-    "transformer_l10": {"num_hidden_layers": 10},
-    "transformer_hs256": {"hidden_size": 256},
-    "transformer_hs1024": {"hidden_size": 1024},
-    "transformer_ff1024": {"filter_size": 1024},
-    "transformer_ff4096": {"filter_size": 4096},
+    "l2": {"num_hidden_layers": 2},
+    "l4": {"num_hidden_layers": 4},
+    "l8": {"num_hidden_layers": 8},
+    "l10": {"num_hidden_layers": 10},
+    "hs256": {"hidden_size": 256},
+    "hs1024": {"hidden_size": 1024},
+    "ff1024": {"filter_size": 1024},
+    "ff4096": {"filter_size": 4096},
     # (D) dropout after each sublayer, and label smoothing
-    "transformer_dr0": {"layer_prepostprocess_dropout": 0.0},
-    "transformer_dr2": {"layer_prepostprocess_dropout": 0.2},
-    "transformer_ls0": {"label_smoothing": 0.0},
-    "transformer_ls2": {"label_smoothing": 0.2},
-}
-
-
-def _register_row(name: str, change: dict[str, Any]) -> None:
-    @register_hparams(name)
-    def row() -> HParams:
-        return transformer_base().replace(**change)
-
-
-for _name, _change in _ROWS.items():
-    _register_row(_name, _change)
+    "dr0": {"layer_prepostprocess_dropout": 0.0},
+    "dr2": {"layer_prepostprocess_dropout": 0.2},
+    "ls0": {"label_smoothing": 0.0},
+    "ls2": {"label_smoothing": 0.2},
+}.items():
+    derive_hparams(f"transformer_{_name}", transformer_base, **_change)
 
 
 # The table's last row, big, with the batch size of base
 
 
-@register_hparams
-def transformer_big_dr1() -> HParams:
-    return transformer_base().replace(hidden_size=1024, filter_size=4096, num_heads=16)
-
-
-@register_hparams
-def transformer_big_dr2() -> HParams:
-    return transformer_big_dr1().replace(layer_prepostprocess_dropout=0.2)
+transformer_big_dr1 = derive_hparams("transformer_big_dr1", transformer_base, **_BIG)
+transformer_big_dr2 = derive_hparams(
+    "transformer_big_dr2", transformer_big_dr1, layer_prepostprocess_dropout=0.2
+)
 
 
 @register_hparams
@@ -133,42 +118,28 @@ def transformer_test() -> HParams:
     )
 
 
-@register_hparams
-def transformer_tiny() -> HParams:
-    return transformer_base().replace(
-        num_hidden_layers=2, hidden_size=128, filter_size=512, num_heads=4
-    )
-
-
-@register_hparams
-def transformer_small() -> HParams:
-    return transformer_base().replace(
-        num_hidden_layers=2, hidden_size=256, filter_size=1024, num_heads=4
-    )
+_LAYERS = {"num_hidden_layers": 2, "num_heads": 4}
+transformer_tiny = derive_hparams(
+    "transformer_tiny", transformer_base, hidden_size=128, filter_size=512, **_LAYERS
+)
+transformer_small = derive_hparams(
+    "transformer_small", transformer_base, hidden_size=256, filter_size=1024, **_LAYERS
+)
 
 
 # Relative positions up to 20 apart instead of absolute ones (Shaw et al. 2018)
 
 
-def _relative(hp: HParams) -> HParams:
-    return hp.replace(
-        pos=None, self_attention_type="dot_product_relative", max_relative_position=20
-    )
-
-
-@register_hparams
-def transformer_relative() -> HParams:
-    return _relative(transformer_base())
-
-
-@register_hparams
-def transformer_relative_tiny() -> HParams:
-    return _relative(transformer_tiny())
-
-
-@register_hparams
-def transformer_relative_big() -> HParams:
-    return _relative(transformer_big())
+_RELATIVE: dict[str, Any] = {
+    "pos": None,
+    "self_attention_type": "dot_product_relative",
+    "max_relative_position": 20,
+}
+transformer_relative = derive_hparams("transformer_relative", transformer_base, **_RELATIVE)
+transformer_relative_tiny = derive_hparams(
+    "transformer_relative_tiny", transformer_tiny, **_RELATIVE
+)
+transformer_relative_big = derive_hparams("transformer_relative_big", transformer_big, **_RELATIVE)
 
 
 # Small batches: one GPU, or gradients summed over several steps
@@ -184,11 +155,12 @@ def transformer_base_single_gpu() -> HParams:
     )
 
 
-@register_hparams
-def transformer_big_single_gpu() -> HParams:
-    return transformer_big().replace(
-        layer_prepostprocess_dropout=0.1, learning_rate_warmup_steps=16000
-    )
+transformer_big_single_gpu = derive_hparams(
+    "transformer_big_single_gpu",
+    transformer_big,
+    layer_prepostprocess_dropout=0.1,
+    learning_rate_warmup_steps=16000,
+)
 
 
 @register_hparams
@@ -232,9 +204,9 @@ def transformer_clean() -> HParams:
     )
 
 
-@register_hparams
-def transformer_clean_big() -> HParams:
-    return transformer_clean().replace(hidden_size=1024, filter_size=4096)
+transformer_clean_big = derive_hparams(
+    "transformer_clean_big", transformer_clean, hidden_size=1024, filter_size=4096
+)
 
 
 # Inputs and targets in one sequence, of a decoder alone
@@ -282,9 +254,18 @@ def _shared_dropout_masks(hp: HParams) -> HParams:
     )
 
 
-@register_hparams
-def transformer_tpu() -> HParams:
-    return for_tpu(transformer_base())
+def _register_tpu(name: str, base: Callable[[], HParams], **changes: Any) -> Callable[[], HParams]:
+    return register_hparams(name)(lambda: for_tpu(base()).replace(**changes))
+
+
+transformer_tpu = _register_tpu("transformer_tpu", transformer_base)
+transformer_big_tpu = _register_tpu("transformer_big_tpu", transformer_big)
+transformer_tiny_tpu = _register_tpu("transformer_tiny_tpu", transformer_tiny)
+transformer_small_tpu = _register_tpu("transformer_small_tpu", transformer_small)
+transformer_clean_big_tpu = _register_tpu("transformer_clean_big_tpu", transformer_clean_big)
+transformer_tpu_bf16_activation = _register_tpu(
+    "transformer_tpu_bf16_activation", transformer_base, activation_dtype="bfloat16"
+)
 
 
 @register_hparams
@@ -294,42 +275,15 @@ def transformer_packed_tpu() -> HParams:
 
 
 @register_hparams
-def transformer_tpu_bf16_activation() -> HParams:
-    return transformer_tpu().replace(activation_dtype="bfloat16")
-
-
-@register_hparams
-def transformer_big_tpu() -> HParams:
-    return for_tpu(transformer_big())
-
-
-@register_hparams
-def transformer_tiny_tpu() -> HParams:
-    return for_tpu(transformer_tiny())
-
-
-@register_hparams
-def transformer_small_tpu() -> HParams:
-    return for_tpu(transformer_small())
-
-
-@register_hparams
 def transformer_big_enfr_tpu() -> HParams:
     """`transformer_big_enfr` with half the heads."""
     return for_tpu(transformer_big_enfr()).replace(num_heads=8)
 
 
 @register_hparams
-def transformer_clean_big_tpu() -> HParams:
-    return for_tpu(transformer_clean_big())
-
-
-@register_hparams
 def transformer_mlperf_tpu() -> HParams:
     """T2T's entry for MLPerf 0.5; its `mlperf_mode` is T2T's and has no effect here."""
-    hp = _shared_dropout_masks(transformer_base()).replace(
-        batch_size=2048, hidden_size=1024, filter_size=4096, num_heads=16
-    )
+    hp = _shared_dropout_masks(transformer_base()).replace(batch_size=2048, **_BIG)
     return HParams.from_dict({**hp.to_dict(), "mlperf_mode": True})
 
 
@@ -364,5 +318,72 @@ def transformer_wikitext103_l4k_v0() -> HParams:
         max_length=4096,
         label_smoothing=0.0,
         layer_prepostprocess_dropout=0.2,
+        shared_embedding_and_softmax_weights=False,
+    )
+
+
+# Constituency parsing, section 6.3 of the paper
+
+
+@register_hparams
+def transformer_parsing_base() -> HParams:
+    """T2T's set for the Penn Treebank: six layers, where the paper has four.
+
+    Its `learning_rate` has no effect: the schedule does not contain "legacy".
+    """
+    return transformer_base().replace(
+        attention_dropout=0.2,
+        layer_prepostprocess_dropout=0.2,
+        max_length=512,
+        learning_rate_warmup_steps=16000,
+        hidden_size=1024,
+        learning_rate=0.05,
+        shared_embedding_and_softmax_weights=False,
+    )
+
+
+@register_hparams
+def transformer_parsing_big() -> HParams:
+    """T2T's set for semi-supervised parsing. Source and target share their embedding."""
+    return transformer_big().replace(
+        max_length=512,
+        learning_rate_warmup_steps=4000,
+        layer_prepostprocess_dropout=0.1,
+        learning_rate=0.05,
+    )
+
+
+@register_hparams
+def transformer_parsing_ice() -> HParams:
+    """T2T's set for Icelandic."""
+    return transformer_base_single_gpu().replace(
+        batch_size=4096, shared_embedding_and_softmax_weights=False
+    )
+
+
+@register_hparams
+def transformer_parsing_gum() -> HParams:
+    """A set for 10,000 trees: four layers, as in the paper for the Penn Treebank, of width 192.
+
+    Relative positions beside the sinusoids, and much dropout, as there are few trees. The learning
+    rate falls to 0 at the last of `train_steps`.
+    """
+    return transformer_base().replace(
+        num_hidden_layers=4,
+        hidden_size=192,
+        filter_size=768,
+        num_heads=6,
+        self_attention_type="dot_product_relative",
+        max_relative_position=16,
+        learning_rate_schedule="constant*linear_warmup*single_cycle_cos_decay*rsqrt_hidden_size",
+        learning_rate_constant=0.03,
+        learning_rate_warmup_steps=500,
+        batch_size=2048,
+        batch_shuffle_size=128,
+        max_length=256,
+        length_bucket_step=1.2,
+        layer_prepostprocess_dropout=0.3,
+        attention_dropout=0.1,
+        relu_dropout=0.1,
         shared_embedding_and_softmax_weights=False,
     )

@@ -9,11 +9,12 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from t2t_keras.data import ChoppedTextProblem, DatasetSplit, Text2SelfProblem, VocabType
+from t2t_keras.data.problem import SPLITS, with_shards
 from t2t_keras.data.sources.data_files import local_sources
 from t2t_keras.data.sources.download import fetch
-from t2t_keras.data.text_problem import PathLike, absent_vocabulary
+from t2t_keras.data.text_problem import PathLike, Samples, absent_vocabulary
 from t2t_keras.files import atomic_write
-from t2t_keras.registry import register_problem
+from t2t_keras.registry import derive_problem, register_problem
 from t2t_keras.text import TokenTextEncoder
 from t2t_keras.text.lines import iterate_lines
 
@@ -34,9 +35,7 @@ class LinesProblem(Text2SelfProblem):
                 if words := line.split():
                     yield " ".join(words)
 
-    def generate_samples(
-        self, data_dir: PathLike, tmp_dir: PathLike, split: str
-    ) -> Iterator[dict[str, str]]:
+    def generate_samples(self, data_dir: PathLike, tmp_dir: PathLike, split: str) -> Samples:
         return ({"targets": line} for line in self.lines(tmp_dir, split))
 
     def get_or_create_vocab(
@@ -61,8 +60,8 @@ def _files(tmp_dir: PathLike, archive: str, pattern: str) -> list[Path]:
     return local_sources(tmp_dir, [[archive, ("tsv", 0, 1, pattern)]])[0].paths
 
 
-def _splits(*splits: str) -> list[dict]:
-    return [{"split": s, "shards": 10 if s == DatasetSplit.TRAIN else 1} for s in splits]
+def _derived(base: type[Text2SelfProblem], name: str, **attributes) -> type[Text2SelfProblem]:
+    return derive_problem(base, f"Languagemodel{name}", **attributes)
 
 
 # The Penn Treebank, prepared by Mikolov: 930,000 words, rare ones replaced by <unk>
@@ -78,7 +77,7 @@ class LanguagemodelPtb10k(LinesProblem):
 
     vocab_type = VocabType.TOKEN
     vocab_filename: str | None = "vocab.lmptb.10000"
-    dataset_splits = _splits(DatasetSplit.TRAIN, DatasetSplit.EVAL)
+    dataset_splits = with_shards((DatasetSplit.TRAIN, DatasetSplit.EVAL), train=10)
     parts = "ptb.{}.txt"
 
     def files(self, tmp_dir: PathLike, split: str) -> list[Path]:
@@ -87,13 +86,13 @@ class LanguagemodelPtb10k(LinesProblem):
         return _files(tmp_dir, url, f"simple-examples/data/{part}")
 
 
-@register_problem
-class LanguagemodelPtbCharacters(LanguagemodelPtb10k):
-    """The same as bytes, of files with a space between characters."""
-
-    vocab_type = VocabType.CHARACTER
-    vocab_filename = None
-    parts = "ptb.char.{}.txt"
+LanguagemodelPtbCharacters = _derived(
+    LanguagemodelPtb10k,
+    "PtbCharacters",
+    vocab_type=VocabType.CHARACTER,
+    vocab_filename=None,
+    parts="ptb.char.{}.txt",
+)
 
 
 # WikiText-103: 103 million words of good articles
@@ -104,7 +103,7 @@ class LanguagemodelWikitext103(LinesProblem):
     """WikiText-103 by its 267,735 words, a paragraph an example (T2T's name)."""
 
     vocab_type = VocabType.TOKEN
-    dataset_splits = _splits(DatasetSplit.TRAIN, DatasetSplit.EVAL, DatasetSplit.TEST)
+    dataset_splits = with_shards(SPLITS, train=10)
     folder, ending = "wikitext-103", "-v1.zip"
 
     def files(self, tmp_dir: PathLike, split: str) -> list[Path]:
@@ -113,12 +112,12 @@ class LanguagemodelWikitext103(LinesProblem):
         return _files(tmp_dir, url + self.folder + self.ending, f"{self.folder}/wiki.{part}.*")
 
 
-@register_problem
-class LanguagemodelWikitext103Characters(LanguagemodelWikitext103):
-    """The same as bytes, of the text before words were split."""
-
-    vocab_type = VocabType.CHARACTER
-    folder = "wikitext-103-raw"
+LanguagemodelWikitext103Characters = _derived(
+    LanguagemodelWikitext103,
+    "Wikitext103Characters",
+    vocab_type=VocabType.CHARACTER,
+    folder="wikitext-103-raw",
+)
 
 
 @register_problem
@@ -130,9 +129,7 @@ class LanguagemodelWikitext103L4k(LanguagemodelWikitext103):
     def max_length(self, model_hparams) -> int:
         return self.sequence_length
 
-    def generate_samples(
-        self, data_dir: PathLike, tmp_dir: PathLike, split: str
-    ) -> Iterator[dict[str, str]]:
+    def generate_samples(self, data_dir: PathLike, tmp_dir: PathLike, split: str) -> Samples:
         words: list[str] = []
         for line in self.lines(tmp_dir, split):
             if words and len(words) + len(line.split()) >= self.sequence_length:
@@ -142,11 +139,9 @@ class LanguagemodelWikitext103L4k(LanguagemodelWikitext103):
         yield {"targets": " ".join(words)}
 
 
-@register_problem
-class LanguagemodelWikitext103L16k(LanguagemodelWikitext103L4k):
-    """The same of less than 16,384 words."""
-
-    sequence_length = 2**14
+LanguagemodelWikitext103L16k = _derived(
+    LanguagemodelWikitext103L4k, "Wikitext103L16k", sequence_length=2**14
+)
 
 
 # The benchmark of a billion words (Chelba et al. 2013)
@@ -184,41 +179,25 @@ class LanguagemodelLm1b32k(LinesProblem):
             yield " ".join(word if word in known else "UNK" for word in line.split())
 
 
-@register_problem
-class LanguagemodelLm1b8k(LanguagemodelLm1b32k):
-    """The same with 8 K subwords."""
-
-    approx_vocab_size = 2**13
-
-
-@register_problem
-class LanguagemodelLm1b32kPacked(LanguagemodelLm1b32k):
-    """Sentences packed into rows of 256."""
-
-    packed_length = 256
-    vocab_filename = LanguagemodelLm1b32k().vocab_filename
-
-
-@register_problem
-class LanguagemodelLm1b8kPacked(LanguagemodelLm1b8k):
-    """Sentences packed into rows of 256, 8 K subwords."""
-
-    packed_length = 256
-    vocab_filename = LanguagemodelLm1b8k().vocab_filename
-
-
-@register_problem
-class LanguagemodelLm1bCharacters(LanguagemodelLm1b32k):
-    """The same as bytes."""
-
-    vocab_type = VocabType.CHARACTER
-
-
-@register_problem
-class LanguagemodelLm1bCharactersPacked(LanguagemodelLm1bCharacters):
-    """Sentences packed into rows of 1,024 bytes."""
-
-    packed_length = 1024
+LanguagemodelLm1b8k = _derived(LanguagemodelLm1b32k, "Lm1b8k", approx_vocab_size=2**13)
+LanguagemodelLm1b32kPacked = _derived(
+    LanguagemodelLm1b32k,
+    "Lm1b32kPacked",
+    packed_length=256,
+    vocab_filename=LanguagemodelLm1b32k().vocab_filename,
+)
+LanguagemodelLm1b8kPacked = _derived(
+    LanguagemodelLm1b8k,
+    "Lm1b8kPacked",
+    packed_length=256,
+    vocab_filename=LanguagemodelLm1b8k().vocab_filename,
+)
+LanguagemodelLm1bCharacters = _derived(
+    LanguagemodelLm1b32k, "Lm1bCharacters", vocab_type=VocabType.CHARACTER
+)
+LanguagemodelLm1bCharactersPacked = _derived(
+    LanguagemodelLm1bCharacters, "Lm1bCharactersPacked", packed_length=1024
+)
 
 
 # English Wikipedia, cut into examples of one length
@@ -269,11 +248,9 @@ def _parts(path: Path) -> Iterator[bytes]:
             yield rest
 
 
-@register_problem
-class LanguagemodelWikiXmlV8kL4k(LanguagemodelWikiXmlV8kL1k):
-    """The same in examples of 4,096 subwords."""
-
-    sequence_length = 4096
+LanguagemodelWikiXmlV8kL4k = _derived(
+    LanguagemodelWikiXmlV8kL1k, "WikiXmlV8kL4k", sequence_length=4096
+)
 
 
 @register_problem
@@ -316,34 +293,24 @@ def _replaced(text: str, start: str, end: str, replace: Callable[[str], str]) ->
     return re.sub(pattern, lambda m: replace(m[1]) if m[2] else "", text, flags=re.DOTALL)
 
 
-@register_problem
-class LanguagemodelWikiNorefV8kL16k(LanguagemodelWikiNorefV8kL1k):
-    """The same in examples of 16,384 subwords."""
-
-    sequence_length = 2**14
-
-
-@register_problem
-class LanguagemodelWikiNorefV32kL1k(LanguagemodelWikiNorefV8kL1k):
-    """The same with 32 K subwords."""
-
-    approx_vocab_size = 2**15
-    max_chars_for_vocab = 10**8
-
-
-@register_problem
-class LanguagemodelWikiNorefV32kL16k(LanguagemodelWikiNorefV32kL1k):
-    """The same with 32 K subwords, in examples of 16,384."""
-
-    sequence_length = 2**14
-
-
-@register_problem
-class LanguagemodelWikiNorefV128kL1k(LanguagemodelWikiNorefV8kL1k):
-    """The same with 128 K subwords."""
-
-    approx_vocab_size = 2**17
-    max_chars_for_vocab = 10**8
+LanguagemodelWikiNorefV8kL16k = _derived(
+    LanguagemodelWikiNorefV8kL1k, "WikiNorefV8kL16k", sequence_length=2**14
+)
+LanguagemodelWikiNorefV32kL1k = _derived(
+    LanguagemodelWikiNorefV8kL1k,
+    "WikiNorefV32kL1k",
+    approx_vocab_size=2**15,
+    max_chars_for_vocab=10**8,
+)
+LanguagemodelWikiNorefV32kL16k = _derived(
+    LanguagemodelWikiNorefV32kL1k, "WikiNorefV32kL16k", sequence_length=2**14
+)
+LanguagemodelWikiNorefV128kL1k = _derived(
+    LanguagemodelWikiNorefV8kL1k,
+    "WikiNorefV128kL1k",
+    approx_vocab_size=2**17,
+    max_chars_for_vocab=10**8,
+)
 
 
 # Text of one's own

@@ -9,7 +9,8 @@ from typing import Any
 
 from t2t_keras.data import DatasetSplit, SpaceID, VocabType
 from t2t_keras.data.parsing_problem import ParsingProblem, TreeCorpus, spaced_trees
-from t2t_keras.data.text_problem import PathLike, absent_vocabulary
+from t2t_keras.data.problem import SPLITS, with_shards
+from t2t_keras.data.text_problem import PathLike, Samples, absent_vocabulary
 from t2t_keras.data.translate import TwoVocabularyProblem, read_pairs
 from t2t_keras.files import atomic_write
 from t2t_keras.parsing import Tree
@@ -17,19 +18,15 @@ from t2t_keras.registry import register_problem
 from t2t_keras.text import TokenTextEncoder
 from t2t_keras.text.lines import iterate_lines
 
-_VOCAB_CHARACTERS = 40_000_000
-"""Limit of each corpus for building a vocabulary, brackets included."""
+_VOCAB_CHARACTERS = 40_000_000  # limit of each corpus for building a vocabulary, brackets included
 
 _WSJ = {
-    DatasetSplit.TRAIN: TreeCorpus(
-        ("wsj.train.trees", "wsjTrain.trees", "02-21.10way.clean"), range(2, 22)
-    ),
-    DatasetSplit.EVAL: TreeCorpus(
-        ("wsj.dev.trees", "wsjEval.trees", "22.auto.clean"), range(22, 23)
-    ),
-    DatasetSplit.TEST: TreeCorpus(
-        ("wsj.test.trees", "wsjTest.trees", "23.auto.clean"), range(23, 24)
-    ),
+    split: TreeCorpus((f"wsj.{split}.trees", f"wsj{name}.trees", file), sections)
+    for split, name, file, sections in (
+        (DatasetSplit.TRAIN, "Train", "02-21.10way.clean", range(2, 22)),
+        (DatasetSplit.EVAL, "Eval", "22.auto.clean", range(22, 23)),
+        (DatasetSplit.TEST, "Test", "23.auto.clean", range(23, 24)),
+    )
 }
 
 
@@ -55,11 +52,7 @@ class ParsingEnglishSemisup32k(ParsingProblem):
     """
 
     approx_vocab_size = 2**15
-    dataset_splits = [
-        {"split": DatasetSplit.TRAIN, "shards": 100},
-        {"split": DatasetSplit.EVAL, "shards": 1},
-        {"split": DatasetSplit.TEST, "shards": 1},
-    ]
+    dataset_splits = with_shards(SPLITS)
 
     def corpora(self, split: str) -> Sequence[TreeCorpus]:
         parsed = [TreeCorpus(("high_confidence.trees",)), TreeCorpus(("berkeley_parser.trees",))]
@@ -86,10 +79,7 @@ class WsjParsing(ParsingProblem):
 
     approx_vocab_size = 2**15
     max_samples_for_vocab = 1000
-    dataset_splits = [
-        {"split": DatasetSplit.TRAIN, "shards": 100},
-        {"split": DatasetSplit.EVAL, "shards": 1},
-    ]
+    dataset_splits = with_shards((DatasetSplit.TRAIN, DatasetSplit.EVAL))
 
     def corpora(self, split: str) -> Sequence[TreeCorpus]:
         return [TreeCorpus(("wsjTrain.trees" if split == DatasetSplit.TRAIN else "wsjEval.trees",))]
@@ -139,12 +129,10 @@ class ParsingEnglishGum(ParsingProblem):
         return [TreeCorpus((f"{split}.trees",))]
 
     def generate_text_for_vocab(self, data_dir: PathLike, tmp_dir: PathLike) -> Iterator[str]:
-        """Yields the words of all training trees."""
         for sample in self.generate_samples(data_dir, tmp_dir, DatasetSplit.TRAIN):
             yield sample["inputs"]
 
     def get_or_create_encoders(self, data_dir: PathLike, tmp_dir: PathLike) -> dict[str, Any]:
-        """Returns both encoders; builds absent vocabularies."""
         words = self.get_or_create_vocab(data_dir, tmp_dir)
         path = self._tags_path(data_dir)
         if not path.exists():
@@ -155,7 +143,6 @@ class ParsingEnglishGum(ParsingProblem):
         return {"inputs": words, "targets": _tags_encoder(path)}
 
     def feature_encoders(self, data_dir: PathLike) -> dict:
-        """Returns both encoders; their vocabularies must exist."""
         words = self.get_or_create_vocab(data_dir, None, force_get=True)
         path = self._tags_path(data_dir)
         if not path.exists():
@@ -188,14 +175,9 @@ class ParsingIcelandic16k(TwoVocabularyProblem):
     max_subtoken_length = None
     loss_multiplier = 2.5
     space_ids = SpaceID.ICE_TOK, SpaceID.ICE_PARSE_TOK
-    dataset_splits = [
-        {"split": DatasetSplit.TRAIN, "shards": 10},
-        {"split": DatasetSplit.EVAL, "shards": 1},
-    ]
+    dataset_splits = with_shards((DatasetSplit.TRAIN, DatasetSplit.EVAL), train=10)
 
-    def generate_samples(
-        self, data_dir: PathLike, tmp_dir: PathLike, split: str
-    ) -> Iterator[dict[str, str]]:
+    def generate_samples(self, data_dir: PathLike, tmp_dir: PathLike, split: str) -> Samples:
         """Yields the pairs of a file without those that have an empty side or no tab."""
         for inputs, targets in _pairs(tmp_dir, split):
             if inputs and targets:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from t2t_keras.data import DatasetSplit, TranslateProblem, VocabType
-from t2t_keras.problems.wmt import CorpusProblem
+from t2t_keras.data import TranslateProblem
+from t2t_keras.data.problem import SPLITS, with_shards
+from t2t_keras.problems.wmt import CorpusProblem, characters
 from t2t_keras.registry import register_problem
 
 _GITHUB = "https://github.com"
@@ -13,11 +14,7 @@ _MULTI30K = (
     "https://raw.githubusercontent.com/multi30k/dataset/"
     "a3d2e0d26b56f3846f66a952536ffed4e401d05a/data/task1/raw/"
 )
-_MULTI30K_PARTS = {
-    DatasetSplit.TRAIN: "train",
-    DatasetSplit.EVAL: "val",
-    DatasetSplit.TEST: "test_2016_flickr",
-}
+_MULTI30K_PARTS = dict(zip(SPLITS, ("train", "val", "test_2016_flickr"), strict=True))
 
 
 class Multi30kProblem(TranslateProblem):
@@ -26,17 +23,8 @@ class Multi30kProblem(TranslateProblem):
     languages: tuple[str, str]
     """Codes of the source and the target language: the last part of the file names."""
 
-    @property
-    def approx_vocab_size(self) -> int:
-        return 2**12
-
-    @property
-    def dataset_splits(self) -> list[dict]:
-        return [
-            {"split": DatasetSplit.TRAIN, "shards": 10},
-            {"split": DatasetSplit.EVAL, "shards": 1},
-            {"split": DatasetSplit.TEST, "shards": 1},
-        ]
+    approx_vocab_size = 2**12
+    dataset_splits = with_shards(SPLITS, train=10)
 
     def source_data_files(self, split: str) -> list:
         source, target = (f"{_MULTI30K_PARTS[split]}.{language}.gz" for language in self.languages)
@@ -94,29 +82,19 @@ class TranslateEnviIwslt32k(CorpusProblem):
     dev = [[f"{_ENVI}/dev-2012-en-vi.tgz", ("tst2012.en", "tst2012.vi")]]
 
 
+_SETIMES = "http://nlp.ffzg.hr/data/corpora/setimes/setimes.en-mk.txt.tgz"
+_ORWELL = f"{_GITHUB}/stefan-it/nmt-en-mk/raw/master/data/MTE-1984-dev.enmk.tgz"
+
+
 @register_problem
 class TranslateEnmkSetimes32k(CorpusProblem):
     """English to Macedonian, SETimes: 208,000 pairs; dev is Orwell's "1984"."""
 
-    train = [
-        [
-            "http://nlp.ffzg.hr/data/corpora/setimes/setimes.en-mk.txt.tgz",
-            ("setimes.en-mk.en.txt", "setimes.en-mk.mk.txt"),
-        ]
-    ]
-    dev = [
-        [
-            f"{_GITHUB}/stefan-it/nmt-en-mk/raw/master/data/MTE-1984-dev.enmk.tgz",
-            ("MTE1984-dev.en", "MTE1984-dev.mk"),
-        ]
-    ]
+    train = [[_SETIMES, ("setimes.en-mk.en.txt", "setimes.en-mk.mk.txt")]]
+    dev = [[_ORWELL, ("MTE1984-dev.en", "MTE1984-dev.mk")]]
 
 
-@register_problem
-class TranslateEnmkSetimesCharacters(TranslateEnmkSetimes32k):
-    """The same as bytes."""
-
-    vocab_type = VocabType.CHARACTER
+TranslateEnmkSetimesCharacters = characters(TranslateEnmkSetimes32k)
 
 
 def _entn(part: str) -> list:

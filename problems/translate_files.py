@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
 from t2t_keras.data import DatasetSplit, Text2TextProblem, VocabType
@@ -13,11 +13,12 @@ from t2t_keras.data.pair_source import (
     PairSourceProblem,
     ParallelFiles,
     check_and_note,
-    with_shards,
 )
+from t2t_keras.data.problem import with_shards
 from t2t_keras.data.shards import shard_paths
 from t2t_keras.data.text_problem import (
     PathLike,
+    Samples,
     absent_vocabulary,
     make_directory,
     require_vocabulary,
@@ -43,8 +44,6 @@ class TranslateFiles(PairSourceProblem):
 
     def __init__(self, was_reversed: bool = False, was_copy: bool = False):
         super().__init__(was_reversed, was_copy)
-        self._size = 2**15
-        self._sentencepiece: str | None = None
         self._files: ParallelFiles | MixedCorpora | None = None
         self._tfds: tuple[str, Sequence[str] | None, Sequence[str] | None] | None = None
         self._opened: PairSource | None = None
@@ -68,13 +67,10 @@ class TranslateFiles(PairSourceProblem):
         """
         files = {DatasetSplit.TRAIN: train, DatasetSplit.EVAL: dev, DatasetSplit.TEST: test}
         source = ParallelFiles({split: pair for split, pair in files.items() if pair})
-        self._use(source, vocab_size, sentencepiece)
+        self._use(source, None, vocab_size, sentencepiece)
 
     def use_corpora(
-        self,
-        corpora: Sequence[Corpus],
-        vocab_size: int = 2**15,
-        sentencepiece: str | None = None,
+        self, corpora: Sequence[Corpus], vocab_size: int = 2**15, sentencepiece: str | None = None
     ) -> None:
         """Sets several corpora to generate data from, with weights and tags.
 
@@ -91,13 +87,7 @@ class TranslateFiles(PairSourceProblem):
                 f"{self.name} would have the tags in its targets: leave _rev and _copy out, and name "
                 "the files the other way round."
             )
-        self._use(source, vocab_size, sentencepiece)
-
-    def _use(
-        self, source: ParallelFiles | MixedCorpora, vocab_size: int, sentencepiece: str | None
-    ) -> None:
-        self._files, self._tfds, self._opened = source, None, None
-        self._size, self._sentencepiece = vocab_size, sentencepiece
+        self._use(source, None, vocab_size, sentencepiece)
 
     def use_tfds(
         self,
@@ -116,29 +106,19 @@ class TranslateFiles(PairSourceProblem):
                 and, if there is one, "test".
             vocab_size, sentencepiece: as in `use_files`.
         """
-        self._tfds = (name, languages, splits)
-        self._files, self._opened = None, None
-        self._size, self._sentencepiece = vocab_size, sentencepiece
+        self._use(None, (name, languages, splits), vocab_size, sentencepiece)
 
-    @property
-    def approx_vocab_size(self) -> int:
-        """Size given to `use_files` or `use_tfds`."""
-        return self._size
+    def _use(self, files, tfds, vocab_size: int, sentencepiece: str | None) -> None:
+        self._files, self._tfds, self._opened = files, tfds, None
+        self.approx_vocab_size = vocab_size
+        self._set_vocabulary(sentencepiece)
 
-    @property
-    def vocab_type(self) -> str:
-        """T2T's subwords, or SentencePiece if that was asked for or is what the data has."""
-        return VocabType.SENTENCEPIECE if self._sentencepiece else VocabType.SUBWORD
-
-    @property
-    def sentencepiece_model(self) -> str:
-        """Model given to `use_files` or `use_tfds`."""
-        return self._sentencepiece or super().sentencepiece_model
-
-    @property
-    def additional_reserved_tokens(self) -> list[str]:
-        """The tags of corpora, for SentencePiece; T2T's tokens have no such signs in them."""
-        return getattr(self._files, "tags", []) if self._sentencepiece else []
+    def _set_vocabulary(self, sentencepiece: str | None) -> None:
+        """Sets the kind of the vocabulary: T2T's subwords, or a model of SentencePiece."""
+        self.vocab_type, self.additional_reserved_tokens = VocabType.SUBWORD, []
+        if sentencepiece:  # T2T's tokens have no such signs in them as the tags of corpora
+            self.vocab_type, self.sentencepiece_model = VocabType.SENTENCEPIECE, sentencepiece
+            self.additional_reserved_tokens = getattr(self._files, "tags", [])
 
     @property
     def vocab_filename(self) -> str:
@@ -190,7 +170,6 @@ class TranslateFiles(PairSourceProblem):
     def get_or_create_vocab(
         self, data_dir: PathLike, tmp_dir: PathLike | None, force_get: bool = False
     ):
-        """Returns the encoder; see `Text2TextProblem.get_or_create_vocab`."""
         if not self._has_source():
             self._find_vocabulary(data_dir)
         elif tmp_dir is not None and not force_get:
@@ -203,7 +182,7 @@ class TranslateFiles(PairSourceProblem):
     def _find_vocabulary(self, data_dir: PathLike) -> None:
         """Takes over the kind of the vocabulary that is there."""
         stored = Path(data_dir) / f"vocab.{self.dataset_filename()}.{VocabType.SENTENCEPIECE}"
-        self._sentencepiece = super().sentencepiece_model if stored.exists() else None
+        self._set_vocabulary(self.sentencepiece_model if stored.exists() else None)
 
     def _is_generated(self, data_dir: PathLike) -> bool:
         """Returns True if all shards exist, and takes over their splits."""
@@ -225,13 +204,9 @@ class Text2textTmpdir(Text2TextProblem):
     TRAIN_FILES = ("inputs.train.txt", "targets.train.txt")
     EVAL_FILES = ("inputs.eval.txt", "targets.eval.txt")
 
-    @property
-    def is_generate_per_split(self) -> bool:
-        return True
+    is_generate_per_split = True
 
-    def generate_samples(
-        self, data_dir: PathLike, tmp_dir: PathLike, split: str
-    ) -> Iterator[dict[str, str]]:
+    def generate_samples(self, data_dir: PathLike, tmp_dir: PathLike, split: str) -> Samples:
         files = self.TRAIN_FILES if split == DatasetSplit.TRAIN else self.EVAL_FILES
         for inputs, targets in read_pairs(*(Path(tmp_dir) / name for name in files)):
             yield {"inputs": inputs, "targets": targets}

@@ -8,11 +8,13 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from t2t_keras.data import DatasetSplit, TfdsTranslateProblem, TranslateProblem, VocabType
+from t2t_keras.data.problem import with_shards
 from t2t_keras.data.text_problem import PathLike
 from t2t_keras.data.translate import TwoVocabularyProblem
-from t2t_keras.registry import register_problem, register_problem_alias
+from t2t_keras.registry import derive_problem, register_problem, register_problem_alias
 
 _STATMT = "http://www.statmt.org"
+_WMT13 = f"{_STATMT}/wmt13/training-parallel"
 _WMT17 = "http://data.statmt.org/wmt17/translation-task"
 _WMT18 = "http://data.statmt.org/wmt18/translation-task"
 _S3 = "https://s3.amazonaws.com"
@@ -38,44 +40,54 @@ class CorpusProblem(TranslateProblem):
         return self.vocabulary_of() if self.vocabulary_of else None
 
 
+# What several problems of one corpus differ in
+
+
+def packed(base: type[CorpusProblem]) -> type[CorpusProblem]:
+    """Registers a problem packed, several pairs in a row of 256, with the same vocabulary."""
+    return derive_problem(base, f"{base.__name__}Packed", packed_length=256, vocabulary_of=base)
+
+
+def small(base: type[CorpusProblem]) -> type[CorpusProblem]:
+    """Registers a problem of 32 K subwords with 8 K."""
+    return derive_problem(base, base.__name__.replace("32k", "8k"), approx_vocab_size=2**13)
+
+
+def characters(base: type[CorpusProblem]) -> type[CorpusProblem]:
+    """Registers a problem of subwords as one of bytes."""
+    name = base.__name__.removesuffix("32k") + "Characters"
+    return derive_problem(base, name, vocab_type=VocabType.CHARACTER)
+
+
 # Sources that several language pairs share; `language` is the one besides English, such as "de".
 
 
 def common_crawl(language: str) -> list:
     """Returns Common Crawl (WMT 2013)."""
     names = (f"commoncrawl.{language}-en.en", f"commoncrawl.{language}-en.{language}")
-    return [f"{_STATMT}/wmt13/training-parallel-commoncrawl.tgz", names]
+    return [f"{_WMT13}-commoncrawl.tgz", names]
 
 
 def europarl_v7(language: str) -> list:
-    """Returns Europarl v7."""
-    return _pair(
-        f"{_STATMT}/wmt13/training-parallel-europarl-v7.tgz",
-        f"training/europarl-v7.{language}-en",
-        language,
-    )
+    """Returns Europarl v7 (WMT 2013)."""
+    return _to_english(f"{_WMT13}-europarl-v7.tgz", "training/europarl-v7", language)
 
 
 def news_commentary_v9(language: str) -> list:
     """Returns News Commentary v9 (WMT 2014)."""
-    return _pair(
-        f"{_STATMT}/wmt14/training-parallel-nc-v9.tgz",
-        f"training/news-commentary-v9.{language}-en",
-        language,
-    )
+    url = f"{_STATMT}/wmt14/training-parallel-nc-v9.tgz"
+    return _to_english(url, "training/news-commentary-v9", language)
 
 
 def news_commentary_v13(language: str) -> list:
     """Returns News Commentary v13 (WMT 2018)."""
-    stem = f"training-parallel-nc-v13/news-commentary-v13.{language}-en"
-    return _pair(f"{_WMT18}/training-parallel-nc-v13.tgz", stem, language)
+    stem = "training-parallel-nc-v13/news-commentary-v13"
+    return _to_english(f"{_WMT18}/training-parallel-nc-v13.tgz", stem, language)
 
 
 def un_2000(language: str) -> list:
     """Returns documents of the United Nations (WMT 2013)."""
-    return _pair(
-        f"{_STATMT}/wmt13/training-parallel-un.tgz", f"un/undoc.2000.{language}-en", language
-    )
+    return _to_english(f"{_WMT13}-un.tgz", "un/undoc.2000", language)
 
 
 def newstest2013(language: str) -> list:
@@ -86,6 +98,10 @@ def newstest2013(language: str) -> list:
 def _paracrawl1(language: str) -> list:
     stem = f"paracrawl-release1.en-{language}.zipporah0-dedup-clean"
     return _pair(f"{_S3}/web-language-models/paracrawl/release1/{stem}.tgz", stem, language)
+
+
+def _to_english(url: str, stem: str, language: str) -> list:
+    return _pair(url, f"{stem}.{language}-en", language)
 
 
 def _pair(url: str, stem: str, language: str) -> list:
@@ -110,34 +126,10 @@ class TranslateEndeWmt32k(CorpusProblem):
     train, dev = _ENDE, [newstest2013("de")]
 
 
-@register_problem
-class TranslateEndeWmt32kPacked(TranslateEndeWmt32k):
-    """The same packed: several pairs in a row of 256."""
-
-    packed_length = 256
-    vocabulary_of = TranslateEndeWmt32k
-
-
-@register_problem
-class TranslateEndeWmt8k(TranslateEndeWmt32k):
-    """The same with a small vocabulary."""
-
-    approx_vocab_size = 2**13
-
-
-@register_problem
-class TranslateEndeWmt8kPacked(TranslateEndeWmt8k):
-    """The small vocabulary, packed."""
-
-    packed_length = 256
-    vocabulary_of = TranslateEndeWmt8k
-
-
-@register_problem
-class TranslateEndeWmtCharacters(TranslateEndeWmt32k):
-    """The same as bytes."""
-
-    vocab_type = VocabType.CHARACTER
+TranslateEndeWmt32kPacked = packed(TranslateEndeWmt32k)
+TranslateEndeWmt8k = small(TranslateEndeWmt32k)
+TranslateEndeWmt8kPacked = packed(TranslateEndeWmt8k)
+TranslateEndeWmtCharacters = characters(TranslateEndeWmt32k)
 
 
 @register_problem
@@ -158,76 +150,39 @@ class TranslateEndeWmtPc32k(TranslateEndePc32k):
 # English to French
 
 
+_GIGA = "giga-fren.release2.fixed"
 _BASELINE = f"{_S3}/opennmt-trainingdata/baseline-1M-enfr.tgz"
 
 
-class EnfrProblem(CorpusProblem):
+@register_problem
+class TranslateEnfrWmt32k(CorpusProblem):
     """WMT 2014: about 40 million pairs."""
 
     train = [
         common_crawl("fr"),
         europarl_v7("fr"),
         news_commentary_v9("fr"),
-        [
-            f"{_STATMT}/wmt10/training-giga-fren.tar",
-            ("giga-fren.release2.fixed.en.gz", "giga-fren.release2.fixed.fr.gz"),
-        ],
+        [f"{_STATMT}/wmt10/training-giga-fren.tar", (f"{_GIGA}.en.gz", f"{_GIGA}.fr.gz")],
         un_2000("fr"),
     ]
     dev = [newstest2013("fr")]
 
 
-class EnfrSmallProblem(CorpusProblem):
+TranslateEnfrWmt32kPacked = packed(TranslateEnfrWmt32k)
+TranslateEnfrWmt8k = small(TranslateEnfrWmt32k)
+TranslateEnfrWmtCharacters = characters(TranslateEnfrWmt32k)
+
+
+@register_problem
+class TranslateEnfrWmtSmall32k(CorpusProblem):
     """A million pairs of WMT 2014, with dev sentences of their own."""
 
     train = [_pair(_BASELINE, "baseline-1M-enfr/baseline-1M_train", "fr")]
     dev = [_pair(_BASELINE, "baseline-1M-enfr/baseline-1M_valid", "fr")]
 
 
-@register_problem
-class TranslateEnfrWmt32k(EnfrProblem):
-    """WMT 2014."""
-
-
-@register_problem
-class TranslateEnfrWmt32kPacked(EnfrProblem):
-    """WMT 2014, packed: several pairs in a row of 256."""
-
-    packed_length = 256
-    vocabulary_of = TranslateEnfrWmt32k
-
-
-@register_problem
-class TranslateEnfrWmt8k(EnfrProblem):
-    """WMT 2014 with a small vocabulary."""
-
-    approx_vocab_size = 2**13
-
-
-@register_problem
-class TranslateEnfrWmtCharacters(EnfrProblem):
-    """WMT 2014 as bytes."""
-
-    vocab_type = VocabType.CHARACTER
-
-
-@register_problem
-class TranslateEnfrWmtSmall32k(EnfrSmallProblem):
-    """The million pairs."""
-
-
-@register_problem
-class TranslateEnfrWmtSmall8k(EnfrSmallProblem):
-    """The million pairs with a small vocabulary."""
-
-    approx_vocab_size = 2**13
-
-
-@register_problem
-class TranslateEnfrWmtSmallCharacters(EnfrSmallProblem):
-    """The million pairs as bytes."""
-
-    vocab_type = VocabType.CHARACTER
+TranslateEnfrWmtSmall8k = small(TranslateEnfrWmtSmall32k)
+TranslateEnfrWmtSmallCharacters = characters(TranslateEnfrWmtSmall32k)
 
 
 # The paper's English to German and French, through TensorFlow Datasets
@@ -246,12 +201,13 @@ class TranslateEndeWmt14(TfdsTranslateProblem):
     approx_vocab_size = 37000
 
 
-@register_problem
-class TranslateEndeWmt14Bpe37k(TranslateEndeWmt14):
-    """The same with the paper's kind of vocabulary: 37,000 byte pairs of both languages."""
-
-    vocab_type = VocabType.SENTENCEPIECE
-    sentencepiece_model = "bpe"
+# With the paper's kind of vocabulary: byte pairs of both languages.
+TranslateEndeWmt14Bpe37k = derive_problem(
+    TranslateEndeWmt14,
+    "TranslateEndeWmt14Bpe37k",
+    vocab_type=VocabType.SENTENCEPIECE,
+    sentencepiece_model="bpe",
+)
 
 
 @register_problem
@@ -282,34 +238,10 @@ class TranslateEnesWmt32k(CorpusProblem):
     dev = [newstest2013("es")]
 
 
-@register_problem
-class TranslateEnesWmt32kPacked(TranslateEnesWmt32k):
-    """The same packed: several pairs in a row of 256."""
-
-    packed_length = 256
-    vocabulary_of = TranslateEnesWmt32k
-
-
-@register_problem
-class TranslateEnesWmt8k(TranslateEnesWmt32k):
-    """The same with a small vocabulary."""
-
-    approx_vocab_size = 2**13
-
-
-@register_problem
-class TranslateEnesWmt8kPacked(TranslateEnesWmt8k):
-    """The small vocabulary, packed."""
-
-    packed_length = 256
-    vocabulary_of = TranslateEnesWmt8k
-
-
-@register_problem
-class TranslateEnesWmtCharacters(TranslateEnesWmt32k):
-    """The same as bytes."""
-
-    vocab_type = VocabType.CHARACTER
+TranslateEnesWmt32kPacked = packed(TranslateEnesWmt32k)
+TranslateEnesWmt8k = small(TranslateEnesWmt32k)
+TranslateEnesWmt8kPacked = packed(TranslateEnesWmt8k)
+TranslateEnesWmtCharacters = characters(TranslateEnesWmt32k)
 
 
 # English to Czech
@@ -323,15 +255,14 @@ _CZENG = [
 _ENCS = [news_commentary_v13("cs"), common_crawl("cs"), europarl_v7("cs")]
 
 
-class EncsProblem(CorpusProblem):
-    """CzEng 1.6 and WMT: about 60 million pairs."""
+@register_problem
+class TranslateEncsWmt32k(CorpusProblem):
+    """CzEng 1.6 and WMT: about 60 million pairs.
+
+    Its vocabulary takes a million characters of all text, and as many of each file.
+    """
 
     train, dev = [_CZENG, *_ENCS], [newstest2013("cs")]
-
-
-@register_problem
-class TranslateEncsWmt32k(EncsProblem):
-    """Subwords; their vocabulary takes a million characters of all text, and as many of each file."""
 
     def vocab_data_files(self) -> list:
         return _ENCS
@@ -341,11 +272,7 @@ class TranslateEncsWmt32k(EncsProblem):
         yield from super().generate_text_of_sides(tmp_dir, sides)
 
 
-@register_problem
-class TranslateEncsWmtCharacters(EncsProblem):
-    """Bytes."""
-
-    vocab_type = VocabType.CHARACTER
+TranslateEncsWmtCharacters = characters(TranslateEncsWmt32k)
 
 
 # English to Estonian and Romanian
@@ -356,12 +283,9 @@ class TranslateEnetWmt32k(CorpusProblem):
     """WMT 2018: 2.2 million pairs."""
 
     train = [
-        [
-            f"{_WMT18}/training-parallel-ep-v8.tgz",
-            ("training/europarl-v8.et-en.en", "training/europarl-v8.et-en.et"),
-        ],
+        _pair(f"{_WMT18}/training-parallel-ep-v8.tgz", "training/europarl-v8.et-en", "et"),
         _paracrawl1("et"),
-        [f"{_WMT18}/rapid2016.tgz", ("rapid2016.en-et.en", "rapid2016.en-et.et")],
+        _pair(f"{_WMT18}/rapid2016.tgz", "rapid2016.en-et", "et"),
     ]
     dev = [
         [
@@ -371,11 +295,7 @@ class TranslateEnetWmt32k(CorpusProblem):
     ]
 
 
-@register_problem
-class TranslateEnetWmtCharacters(TranslateEnetWmt32k):
-    """The same as bytes."""
-
-    vocab_type = VocabType.CHARACTER
+TranslateEnetWmtCharacters = characters(TranslateEnetWmt32k)
 
 
 @register_problem
@@ -398,18 +318,8 @@ class TranslateEnroWmt32k(CorpusProblem):
     ]
 
 
-@register_problem
-class TranslateEnroWmt8k(TranslateEnroWmt32k):
-    """The same with a small vocabulary."""
-
-    approx_vocab_size = 2**13
-
-
-@register_problem
-class TranslateEnroWmtCharacters(TranslateEnroWmt32k):
-    """The same as bytes."""
-
-    vocab_type = VocabType.CHARACTER
+TranslateEnroWmt8k = small(TranslateEnroWmt32k)
+TranslateEnroWmtCharacters = characters(TranslateEnroWmt32k)
 
 
 # English to Chinese
@@ -438,10 +348,7 @@ class TranslateEnzhWmt8k(TwoVocabularyProblem):
 
     approx_vocab_size = 2**13
     vocab_file_budget = 1e8
-    dataset_splits = [
-        {"split": DatasetSplit.TRAIN, "shards": 10},
-        {"split": DatasetSplit.EVAL, "shards": 1},
-    ]
+    dataset_splits = with_shards((DatasetSplit.TRAIN, DatasetSplit.EVAL), train=10)
 
     @property
     def vocab_filenames(self) -> tuple[str, str]:
@@ -461,10 +368,7 @@ class TranslateEnzhWmt32k(TranslateEnzhWmt8k):
     """
 
     approx_vocab_size = 2**15
-    dataset_splits = [
-        {"split": DatasetSplit.TRAIN, "shards": 100},
-        {"split": DatasetSplit.EVAL, "shards": 1},
-    ]
+    dataset_splits = with_shards((DatasetSplit.TRAIN, DatasetSplit.EVAL))
 
     def source_data_files(self, split: str) -> list:
         more = [*_CWMT, _UN] if split == DatasetSplit.TRAIN else []
@@ -481,5 +385,4 @@ class TranslateEnzhWmt32k(TranslateEnzhWmt8k):
 
 @functools.cache
 def _print_once(line: str) -> None:
-    """Prints a line the first time."""
     print(line, file=sys.stderr, flush=True)

@@ -11,27 +11,9 @@ from typing import TYPE_CHECKING
 __version__ = "0.1.0"
 
 _SUBMODULES = (
-    "checkpoints",
-    "data",
-    "decoding",
-    "errors",
-    "export",
-    "hparams",
-    "inspection",
-    "layers",
-    "losses",
-    "metrics",
-    "optimizers",
-    "paper",
-    "parsing",
-    "problems",
-    "registry",
-    "schedules",
-    "serving",
-    "settings",
-    "text",
-    "training",
-    "transformer",
+    *("checkpoints", "data", "decoding", "errors", "export", "hparams", "inspection", "layers"),
+    *("losses", "metrics", "optimizers", "paper", "parsing", "problems", "registry", "schedules"),
+    *("serving", "settings", "text", "training", "transformer"),
 )
 
 _FROM = {

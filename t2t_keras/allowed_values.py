@@ -33,46 +33,28 @@ class SettingError(UserError, AttributeError):
 
 
 class Allowed(NamedTuple):
-    """The values that a setting may have, among those of its type.
-
-    Attributes:
-        takes: returns True for an allowed value.
-        words: the values: what follows "must be an integer"; for `choices`, what follows "must be".
-        choices: True if the words name values, so that the type need not be said.
-        hint: returns what to say after a wrong string, such as the nearest right one.
-        most: the largest integer that the code can hold.
-    """
+    """The values that a setting may have, among those of its type."""
 
     takes: Callable[[Any], bool] = lambda value: True
-    words: str = ""
-    choices: bool = False
-    hint: Callable[[str], str] = lambda value: ""
-    most: int = INT64
+    words: str = ""  # what follows "must be an integer"; for `choices`, what follows "must be"
+    choices: bool = False  # the words name values, so that the type need not be said
+    hint: Callable[[str], str] = lambda value: ""  # what to say after a wrong string
+    most: int = INT64  # the largest integer that the code can hold
 
 
 ANY = Allowed()
 
 
 class Setting(NamedTuple):
-    """One declared setting.
+    """One declared setting."""
 
-    Attributes:
-        default: its value unless a set says otherwise; a tuple for a list.
-        kind: `bool`, `int`, `float` or `str`: the type of the value, or of a list's elements.
-        allowed: its range or its choices.
-        text: what it is, in a line.
-        readers: "network", "data" or "training": who reads it, here or (if inert) in T2T.
-        optional: True if None is a value.
-        inert: why it has no effect here; empty if it has one.
-    """
-
-    default: Any
-    kind: type[Scalar]
+    default: Any  # its value unless a set says otherwise; a tuple for a list
+    kind: type[Scalar]  # of the value, or of a list's elements
     allowed: Allowed = ANY
-    text: str = ""
-    readers: tuple[str, ...] = ()
-    optional: bool = False
-    inert: str = ""
+    text: str = ""  # what it is, in a line
+    readers: tuple[str, ...] = ()  # "network", "data" or "training", here or (if inert) in T2T
+    optional: bool = False  # None is a value
+    inert: str = ""  # why it has no effect here; empty if it has one
 
     @property
     def is_list(self) -> bool:

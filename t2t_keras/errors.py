@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import difflib
 import re
+import sys
 from collections.abc import Iterable
 from typing import Any, TextIO
 
@@ -30,6 +31,11 @@ def nearest(name: str, known: Iterable[str]) -> str:
     return f" Did you mean {close[0]!r}?" if close else ""
 
 
+def warn(message: str) -> None:
+    """Writes a warning of one line to standard error."""
+    print(f"warning: {message}", file=sys.stderr, flush=True)
+
+
 # Text that reaches a terminal: of files, servers and models, whose escapes could hide or type text.
 
 
@@ -52,7 +58,6 @@ class Terminal:
         self.stream = stream
 
     def write(self, text: str) -> int:
-        """Writes text."""
         return self.stream.write(printable(text))
 
     def __getattr__(self, name: str) -> Any:

@@ -18,9 +18,6 @@ def matrix_peak(dtype: str) -> float:
     """Returns floating-point operations per second of square matrix products on the best device.
 
     Measured once, in less than a second: the fastest of several products, large enough to time.
-
-    Args:
-        dtype: "float32", "bfloat16" or "float16".
     """
     product = tf.function(lambda a, b: tf.matmul(a, b))
     for size in _SIZES:
@@ -36,11 +33,7 @@ def matrix_peak(dtype: str) -> float:
 
 
 def slower_than_float32(dtype: str) -> str:
-    """Returns a sentence if this machine computes faster in float32 than in a dtype, else "".
-
-    Args:
-        dtype: "float32", "bfloat16" or "float16".
-    """
+    """Returns a sentence if this machine computes faster in float32 than in a dtype, else ""."""
     if dtype == "float32" or matrix_peak(dtype) >= matrix_peak("float32"):
         return ""
     rates = [f"{matrix_peak(each) / 1e9:,.0f}" for each in (dtype, "float32")]
@@ -63,9 +56,6 @@ def flops_per_position(model) -> float:
     both gradients): those of the encoder at source positions, those of decoder and softmax at as many
     target positions. A language model or a classifier has one side alone. Not counted are the products of positions with one another in attention,
     L / (2 D + F) of the rest of a layer at length L: 2 % in the base model at 50 tokens.
-
-    Args:
-        model: a `Transformer`.
     """
     stacks = [stack for stack in (model.encoder, model.decoder) if stack is not None]
     matrices = [v for stack in stacks for v in stack.trainable_variables if len(v.shape) > 1]

@@ -11,30 +11,13 @@ from t2t_keras.setting_table import SETTINGS
 from t2t_keras.settings import HParams
 
 INFERENCE_SETTINGS = (
-    "attention_key_channels",
-    "attention_value_channels",
-    "filter_size",
-    "hidden_size",
-    "layer_postprocess_sequence",
-    "layer_preprocess_sequence",
-    "max_relative_position",
-    "multiply_embedding_mode",
-    "norm_epsilon",
-    "num_decoder_layers",
-    "num_encoder_layers",
-    "num_heads",
-    "num_hidden_layers",
-    "pos",
-    "prepend_mode",
-    "proximity_bias",
-    "restricted_neighborhood",
-    "self_attention_type",
-    "shared_embedding",
+    *("attention_key_channels", "attention_value_channels", "filter_size", "hidden_size"),
+    *("layer_postprocess_sequence", "layer_preprocess_sequence", "max_relative_position"),
+    *("multiply_embedding_mode", "norm_epsilon", "num_decoder_layers", "num_encoder_layers"),
+    *("num_heads", "num_hidden_layers", "pos", "prepend_mode", "proximity_bias"),
+    *("restricted_neighborhood", "self_attention_type", "shared_embedding"),
     "shared_embedding_and_softmax_weights",
-    "unidirectional_encoder",
-    "use_pad_remover",
-    "use_target_space_embedding",
-    "vocab_divisor",
+    *("unidirectional_encoder", "use_pad_remover", "use_target_space_embedding", "vocab_divisor"),
 )
 """The settings that decide the logits of a trained network; all others matter in training alone."""
 

@@ -37,9 +37,8 @@ def open_graph_of_model(function: Callable[..., Any]) -> Callable[..., Any]:
 
     @functools.wraps(function)
     def call(model, *arguments):
-        graphs = vars(model).setdefault(
-            "_open_graphs", {}
-        )  # past `__setattr__`: Keras must not track it
+        # Past `__setattr__`: Keras must not track it.
+        graphs = vars(model).setdefault("_open_graphs", {})
         if function not in graphs:
             graphs[function] = open_graph(functools.partial(function, model))
         return graphs[function](*arguments)

@@ -54,12 +54,10 @@ class Progress:
             self._write(line + "\n")
 
     def say(self, line: str) -> None:
-        """Writes a line of its own."""
         self._write(("\r\033[K" if self._open else "") + printable(line) + "\n")
         self._open = False
 
     def warn(self, message: str) -> None:
-        """Writes a warning."""
         self.say(f"warning: {message}")
 
     def end(self) -> None:
@@ -109,7 +107,6 @@ class CountProgress(Progress):
         self._start = self._last
 
     def update(self, done: float) -> None:
-        """Says that `done` of all are done."""
         now = time.monotonic()
         rate = (done - self.before) / max(now - self._start, 1e-9)
         rate_text = f"{rate:,.1f}" if rate < 100 else f"{rate:,.0f}"
@@ -136,8 +133,7 @@ class StopRequests:
     """
 
     def __init__(self) -> None:
-        self.name = ""
-        """Name of the first signal that came, such as "SIGTERM"; empty so far."""
+        self.name = ""  # name of the first signal that came, such as "SIGTERM"; empty so far
         self._before: dict[signal.Signals, Any] = {}
 
     def __enter__(self) -> StopRequests:

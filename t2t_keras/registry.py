@@ -26,6 +26,7 @@ __all__ = [
 ]
 
 _T = TypeVar("_T", bound=Callable)
+_C = TypeVar("_C", bound=type)
 
 _sets: dict[str, Callable[[], HParams]] = {}
 _problems: dict[str, type] = {}
@@ -58,6 +59,11 @@ def register_hparams(name_or_function: str | Callable[[], HParams]):
     function's. A name that is taken is a `UserError`.
     """
     return _register(_sets, "hparams set", name_or_function)
+
+
+def derive_hparams(name: str, base: Callable[[], HParams], **changes: Any) -> Callable[[], HParams]:
+    """Registers the set that is `base` with some changes, and returns its function."""
+    return register_hparams(name)(lambda: base().replace(**changes))
 
 
 def list_hparams() -> list[str]:
@@ -121,6 +127,14 @@ def register_problem(name_or_class: str | type):
     `translate_ende_wmt32k`. A name that is taken, or ends in "_rev" or "_copy", is a `UserError`.
     """
     return _register(_problems, "problem", name_or_class)
+
+
+def derive_problem(base: _C, class_name: str, **attributes: Any) -> _C:
+    """Registers and returns a subclass of a problem that differs from it in some attributes."""
+    told = [f"{name}={value}" for name, value in attributes.items() if isinstance(value, str | int)]
+    text = f"The same as {base.name} with {', '.join(told)}."  # type: ignore[attr-defined]
+    attributes |= {"__doc__": text, "__module__": base.__module__}
+    return register_problem(type(class_name, (base,), attributes))
 
 
 def register_problem_alias(alias: str, name: str) -> None:

@@ -57,10 +57,7 @@ def _optimizer(*names: str) -> Allowed:
         return f" ({reason})" if reason else nearest_of(value, names)
 
     return Allowed(
-        lambda value: t2t_names.snake_case(value) in names,
-        f"one of {', '.join(names)}",
-        True,
-        hint,
+        lambda value: t2t_names.snake_case(value) in names, f"one of {', '.join(names)}", True, hint
     )
 
 
@@ -132,10 +129,7 @@ _NETWORK = {
         "data",
     ),
     "activation_dtype": declare(
-        "float32",
-        one_of("float32", "bfloat16", "float16"),
-        "precision of activations",
-        "training",
+        "float32", one_of("float32", "bfloat16", "float16"), "precision of activations", "training"
     ),
     "initializer": declare(
         "uniform_unit_scaling",

@@ -12,9 +12,8 @@ from t2t_keras.setting_table import SETTINGS
 
 __all__ = ["HParams"]
 
-_ITEM = re.compile(
-    r"([A-Za-z][\w.]*)\s*=\s*(?:\[([^\]]*)\]|([^\[]*))"
-)  # name=[elements], name=value
+# name=[elements], name=value
+_ITEM = re.compile(r"([A-Za-z][\w.]*)\s*=\s*(?:\[([^\]]*)\]|([^\[]*))")
 
 
 class HParams:
@@ -228,9 +227,6 @@ def split_items(text: str) -> list[str]:
     """Splits "a,b=[1,2],c" at the commas outside brackets; a last comma may be left over.
 
     As in T2T, a bracket ends at the first "]", and one that was not opened is a character.
-
-    Raises:
-        SettingError: an item is empty, or a bracket is not closed.
     """
     items, inside = [""], False
     for char in text:

@@ -12,8 +12,7 @@ from t2t_keras import checkpoints, registry
 from t2t_keras.checkpoints.average import AVERAGES
 from t2t_keras.checkpoints.run_directory import flags_of_t2t
 from t2t_keras.decoding import Classifier, DecodeSettings, Ensemble, Translator
-from t2t_keras.decoding.translator import warn
-from t2t_keras.errors import UserError
+from t2t_keras.errors import UserError, warn
 from t2t_keras.matrix_peak import slower_than_float32
 from t2t_keras.precision import in_precision
 from t2t_keras.serving import CTranslate2Translator, SavedModel, TextClient

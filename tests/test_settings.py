@@ -320,6 +320,6 @@ def test_a_record_is_checked_by_its_reader(hp):
 def test_the_table_lists_the_factors_and_optimizers_that_there_are(hp):
     listed = {name: SETTINGS[name].description for name in ("learning_rate_schedule", "optimizer")}
     assert listed["learning_rate_schedule"].endswith(f"of {', '.join(schedules._FACTORS)}")
-    assert listed["optimizer"] == f"one of {', '.join(creation._MAKERS)}"
+    assert listed["optimizer"] == f"one of {', '.join(creation._OPTIMIZERS)}"
     schemes = SETTINGS["learning_rate_decay_scheme"].description
     assert schemes == f"one of {', '.join(schedules._SCHEMES)}, ''"

@@ -5,18 +5,23 @@ The English sentences alone are a language model and a classification of what is
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from typing import Any
-
-from t2t_keras.data.problem import DatasetSplit
+from t2t_keras.data.problem import SPLITS, with_shards
 from t2t_keras.data.single_text import Text2ClassProblem, Text2SelfProblem
-from t2t_keras.data.text_problem import PathLike, Text2TextProblem
+from t2t_keras.data.text_problem import PathLike, Samples, Text2TextProblem
 from t2t_keras.problems.numbers import pairs
 from t2t_keras.registry import register_problem
 
 
+class _Numbers:
+    """What the problems have in common."""
+
+    approx_vocab_size = 2**9  # long German numbers become a few pieces
+    dataset_splits = with_shards(SPLITS, train=1)
+    is_generate_per_split = True  # each split has its own values
+
+
 @register_problem
-class TranslateEndeNumbers(Text2TextProblem):
+class TranslateEndeNumbers(_Numbers, Text2TextProblem):
     """Numbers, dates, times, prices and phrases with them, in English and German words.
 
     24,000 pairs for training, 500 for dev, 500 for test, the same every time. Values in dev and test
@@ -25,49 +30,29 @@ class TranslateEndeNumbers(Text2TextProblem):
     is possible.
     """
 
-    approx_vocab_size = 2**9  # long German numbers become a few pieces
-    dataset_splits = [
-        {"split": split, "shards": 1}
-        for split in (DatasetSplit.TRAIN, DatasetSplit.EVAL, DatasetSplit.TEST)
-    ]
-    is_generate_per_split = True  # each split has its own values
-
-    def generate_samples(
-        self, data_dir: PathLike, tmp_dir: PathLike, split: str
-    ) -> Iterator[dict[str, str]]:
+    def generate_samples(self, data_dir: PathLike, tmp_dir: PathLike, split: str) -> Samples:
         """Yields `{"inputs": English, "targets": German}`; both directories are unused."""
         for english, german in pairs.pairs(split):
             yield {"inputs": english, "targets": german}
 
 
 @register_problem
-class LanguagemodelEnNumbers(Text2SelfProblem):
+class LanguagemodelEnNumbers(_Numbers, Text2SelfProblem):
     """The English sentences of `translate_ende_numbers`, for a language model."""
 
-    approx_vocab_size = 2**9
-    dataset_splits = TranslateEndeNumbers.dataset_splits
-    is_generate_per_split = True
-
-    def generate_samples(
-        self, data_dir: PathLike, tmp_dir: PathLike, split: str
-    ) -> Iterator[dict[str, str]]:
+    def generate_samples(self, data_dir: PathLike, tmp_dir: PathLike, split: str) -> Samples:
         return ({"targets": english} for english, _ in pairs.pairs(split))
 
 
 @register_problem
-class QuantityEnNumbers(Text2ClassProblem):
+class QuantityEnNumbers(_Numbers, Text2ClassProblem):
     """The English sentences of `translate_ende_numbers`, and the kind of quantity that each holds."""
 
-    approx_vocab_size = 2**9
-    dataset_splits = TranslateEndeNumbers.dataset_splits
-    is_generate_per_split = True
     num_classes = len(pairs.FAMILIES)
 
     def class_labels(self, data_dir: PathLike | None = None) -> list[str]:
         return pairs.FAMILIES
 
-    def generate_samples(
-        self, data_dir: PathLike, tmp_dir: PathLike, split: str
-    ) -> Iterator[dict[str, Any]]:
+    def generate_samples(self, data_dir: PathLike, tmp_dir: PathLike, split: str) -> Samples:
         for kind, _, (english, _) in pairs.examples(split):
             yield {"inputs": english, "label": pairs.FAMILIES.index(kind.family)}

@@ -100,13 +100,7 @@ slept for {} = schlief {acc} lang
 
 
 def _fill(rng: Random, name: str, source: str, target: dict[str, str], deed: bool = False) -> Pair:
-    """Fills a pattern, or a deed and who did it.
-
-    Args:
-        name: of patterns and deeds.
-        source: words for the slot `{}`.
-        target: words by the names of other slots.
-    """
+    """Fills a pattern, or a deed and who did it."""
     if deed:
         who = rng.choice(words.SUBJECTS)
         source_pattern, target_pattern = _pick(rng, _DEEDS[name])
@@ -374,8 +368,7 @@ class Kind(NamedTuple):
     family: str
     share: int
     draw: Callable[[Random], Value]
-    phrase: Callable[..., Pair]
-    """Of the generator and the parts of the value."""
+    phrase: Callable[..., Pair]  # of the generator and the parts of the value
 
 
 KINDS = (

@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import os
 import re
-import sys
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
@@ -30,7 +29,7 @@ from t2t_keras.checkpoints.t2t import (
     variable_shapes,
     write,
 )
-from t2t_keras.errors import UserError
+from t2t_keras.errors import UserError, warn
 from t2t_keras.files import json_text, locked_directory, locked_name, writing
 from t2t_keras.network_settings import INFERENCE_SETTINGS
 
@@ -115,12 +114,7 @@ _OF_A_RUN = re.compile(r"model\.ckpt-\d+")
 
 
 def require_alike(prefixes: Sequence[str]) -> None:
-    """Checks that the settings beside checkpoints describe one network and task.
-
-    Raises:
-        UserError: the first setting that differs, and its checkpoint. Settings that the directories
-            do not record are not compared.
-    """
+    """Checks that the settings beside checkpoints describe one network and task."""
     first, *others = dict.fromkeys(map(os.path.dirname, prefixes))
     for directory in others:
         difference = _difference(first, directory)
@@ -132,12 +126,7 @@ def require_alike(prefixes: Sequence[str]) -> None:
 
 
 def choose_place(output: str, prefixes: Sequence[str]) -> AveragePlace:
-    """Checks that an average of `prefixes` can stand at `output`; see `AveragePlace`.
-
-    Raises:
-        UserError: it would replace one of `prefixes`, be taken for a checkpoint of the run that is
-            there, or stand beside settings of another model.
-    """
+    """Checks that an average of `prefixes` can stand at `output`; see `AveragePlace`."""
     if os.path.realpath(output) in map(os.path.realpath, prefixes):
         raise UserError(f"{output} is one of the checkpoints to average: give another output.")
     place = AveragePlace(output, prefixes)
@@ -161,10 +150,6 @@ class AveragePlace:
 
     A directory of averages gets the settings, and the mark that makes `write_settings` refuse to train
     there. A run's directory keeps its own.
-
-    Args:
-        output: prefix of the average.
-        prefixes: the checkpoints it is made from.
     """
 
     def __init__(self, output: str, prefixes: Sequence[str]):
@@ -172,7 +157,8 @@ class AveragePlace:
         self.directory = self.directory or "."
         self._prefixes = list(prefixes)
         recorded, run = read_settings(self.directory)
-        foreign = run or recorded or self._checkpoints_there()
+        there = checkpoints_in(self.directory) if os.path.isdir(self.directory) else []
+        foreign = run or recorded or any(os.path.basename(path) != self.name for path in there)
         self.own = run.get(INFERENCE_ONLY, False) or not foreign
         self.others = {
             name: sources
@@ -210,12 +196,6 @@ class AveragePlace:
             STATE_FILE: state_text([*self.others, self.name]),
         }
 
-    def _checkpoints_there(self) -> bool:
-        if not os.path.isdir(self.directory):
-            return False
-        names = map(os.path.basename, checkpoints_in(self.directory))
-        return any(name != self.name for name in names)
-
 
 def _difference(first: str, other: str) -> str:
     """Returns the first difference of the settings in two directories, or ""."""
@@ -239,12 +219,7 @@ CLOCK_SLACK = 0.95
 
 
 def last_checkpoints(
-    prefix: str,
-    count: int = 0,
-    *,
-    min_steps: int = 0,
-    max_steps: int = 0,
-    minutes: float = 0.0,
+    prefix: str, count: int = 0, *, min_steps: int = 0, max_steps: int = 0, minutes: float = 0.0
 ) -> list[str]:
     """Returns the newest checkpoints whose names begin with `prefix`, oldest first.
 
@@ -277,7 +252,7 @@ def last_checkpoints(
                 continue
             require_whole(candidate)
         except UserError as error:
-            print(f"warning: {error}; it is left out", file=sys.stderr, flush=True)
+            warn(f"{error}; it is left out")
             continue
         chosen.append(candidate)
         before = written

@@ -95,10 +95,6 @@ def slot_variables(model, slots: Mapping[str, Sequence[Any]]) -> dict[str, Any]:
 
     The slots of an embedding table have the name of its scope, as the table in `t2t_variables`, and
     are cut along their first axis as it is.
-
-    Args:
-        model: a `Transformer`.
-        slots: what `t2t_slots()` of an optimizer of `t2t_keras.optimizers` returns.
     """
     names = trainable_names(model)
     return {

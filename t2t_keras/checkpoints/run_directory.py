@@ -27,8 +27,7 @@ _NO_SETTINGS = (
 )
 """Keys that T2T writes among its settings: how it was started, and its modalities."""
 
-_OFF: tuple[Any, ...] = (None, False, 0, "", "none", [], {})
-"""Values of a setting that is off."""
+_OFF: tuple[Any, ...] = (None, False, 0, "", "none", [], {})  # values of a setting that is off
 
 HPARAMS_FILE = "hparams.json"  # T2T's name and content
 RUN_FILE = "run.json"
@@ -155,16 +154,12 @@ def read_settings(directory: str) -> tuple[HParams | None, dict[str, Any]]:
     hparams_path, run_path = (os.path.join(directory, n) for n in (HPARAMS_FILE, RUN_FILE))
     hp = None
     if os.path.exists(hparams_path):
-        hp = _recorded_settings(hparams_path)
+        try:
+            hp = HParams.from_t2t_json(read_json(hparams_path))[0]
+        except SettingError as error:
+            raise UserError(f"{hparams_path}: {error}.") from error
     run = read_json(run_path, _RUN) if os.path.exists(run_path) else {}
     return hp.named(run.get("hparams_set", "")) if hp else None, run
-
-
-def _recorded_settings(path: str) -> HParams:
-    try:
-        return HParams.from_t2t_json(read_json(path))[0]
-    except SettingError as error:
-        raise UserError(f"{path}: {error}.") from error
 
 
 def describe(model: Transformer) -> dict[str, Any]:

@@ -21,13 +21,7 @@ import numpy as np
 
 from t2t_keras.checkpoints.names import is_table, is_weight, split_table, t2t_variables
 from t2t_keras.errors import UserError
-from t2t_keras.files import (
-    finish_publishing,
-    is_publishing,
-    publish,
-    publish_together,
-    write_text,
-)
+from t2t_keras.files import finish_publishing, is_publishing, publish, publish_together, write_text
 
 _TABLE_SHARD = re.compile(r"^(.*/symbol_modality_[^/]+/[^/]+)/weights_(\d+)(/[^/]+)?$")
 
@@ -42,9 +36,6 @@ def read(path: str) -> dict[str, np.ndarray]:
 def read_variables(path: str) -> dict[str, np.ndarray]:
     """Reads every variable of a checkpoint by its name.
 
-    Args:
-        path: prefix such as `dir/model.ckpt-250000`, or a directory (its latest checkpoint).
-
     Raises:
         UserError: nothing readable there.
     """
@@ -54,11 +45,7 @@ def read_variables(path: str) -> dict[str, np.ndarray]:
 def each_variable(
     path: str, wanted: Callable[[str], bool] = lambda name: True
 ) -> Iterator[tuple[str, np.ndarray]]:
-    """Yields names and values, one variable in memory at a time; see `read_variables`.
-
-    Args:
-        wanted: returns True for the names of variables to read.
-    """
+    """Yields names and values, one variable in memory at a time; see `read_variables`."""
     import tensorflow as tf
 
     prefix = resolve(path)

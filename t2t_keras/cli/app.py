@@ -94,9 +94,8 @@ def _run(main: Callable[[list[str]], None], argv: list[str], required: Sequence[
     except (Exception, SystemExit) as error:  # a user's own code may raise either
         if told := registry.error_of_user_code(error):
             _fail(program, str(told))
-        if wrapped := re.search(
-            r"\bUserError: (.*)", str(error)
-        ):  # by TensorFlow, in a tf.data pipeline
+        # TensorFlow wraps those of a tf.data pipeline.
+        if wrapped := re.search(r"\bUserError: (.*)", str(error)):
             _fail(program, wrapped[1])
         if isinstance(error, OSError) and not isinstance(error, BrokenPipeError):
             name = f"{error.filename}: " if error.filename else ""
@@ -170,9 +169,6 @@ def _require_done_anyway(ours: set[str]) -> None:
 
     Args:
         ours: names of the flags that the command has.
-
-    Raises:
-        UserError: what to do instead of each.
     """
     told = []
     for name, known in _flags_of_t2t():

@@ -71,7 +71,6 @@ def main(arguments: list[str]) -> None:
 
 
 def run() -> None:
-    """The console script."""
     define_flags()
     app.start(main)
 

@@ -235,7 +235,6 @@ def _require_as_many(path: str, lines: Sequence[str], references: list[Text]) ->
 
 
 def run() -> None:
-    """The console script."""
     define_flags()
     app.start(main, required=["translation", "reference"])
 

@@ -19,7 +19,6 @@ FLAGS = flags.FLAGS
 
 
 def define_flags() -> None:
-    """Defines the flags of the command."""
     options.define_usr_dir()
     options.define_model()
     options.define_hparams()
@@ -83,7 +82,6 @@ def save_checkpoint(model, prefix: str) -> None:
 
 
 def save_keras(model, path: str) -> None:
-    """Writes a `.keras` file atomically."""
     with writing(path), atomic_write(path, suffix=".keras") as partial:
         model.save(partial)
 
@@ -105,7 +103,6 @@ def load_keras(path: str):
 
 
 def run() -> None:
-    """The console script."""
     define_flags()
     app.start(main, required=["checkpoint_path", "output_path"])
 

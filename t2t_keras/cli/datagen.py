@@ -103,7 +103,6 @@ def describe(problem: Problem, data_dir: str) -> list[str]:
 
 
 def run() -> None:
-    """The console script."""
     define_flags()
     app.start(main, required=["problem", "data_dir"])
 

@@ -43,7 +43,6 @@ _FLAGS = {
 
 
 def define_flags() -> None:
-    """Defines the flags of all subjects."""
     options.define_trained_model()
     options.define_decode_hparams()
     flags.DEFINE_string("plot", None, "Figure file such as plot.png: lengths, or one layer.")
@@ -252,7 +251,6 @@ _SUBJECTS = {"data": inspect_data, "attention": inspect_attention, "run": inspec
 
 
 def run() -> None:
-    """Runs the console script."""
     define_flags()
     app.start(main)
 

@@ -17,19 +17,22 @@ Help on a flag begins with the actions that it belongs to.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from pathlib import Path
+from typing import Any
 
 from absl import flags
 
 from t2t_keras import paper, registry
 from t2t_keras.cli import app, options
 from t2t_keras.errors import UserError, nearest
+from t2t_keras.files import read_json
+from t2t_keras.paper.experiment import RECORD_FILE, RESULT_FILE, Experiment, ExperimentSettings
 
 FLAGS = flags.FLAGS
 
 
 def define_flags() -> None:
-    """Defines the flags of the command."""
     flags.DEFINE_string("data_dir", None, "run: directory of vocabulary and shards.")
     flags.DEFINE_string("output_dir", None, "run: directory of the experiment, new or to resume.")
     options.define_tmp_dir("run: ")
@@ -76,7 +79,6 @@ def list_rows(names: Sequence[str]) -> None:
 
 
 def show(names: Sequence[str]) -> None:
-    """Prints the definition of rows."""
     from t2t_keras.paper.cost import power
 
     for row in _rows("show", names):
@@ -99,7 +101,6 @@ def show(names: Sequence[str]) -> None:
 
 
 def show_cost(names: Sequence[str]) -> None:
-    """Prints the cost of rows."""
     from t2t_keras.paper.cost import describe
 
     for number, row in enumerate(_rows("cost", names)):
@@ -108,10 +109,6 @@ def show_cost(names: Sequence[str]) -> None:
 
 
 def run_row(names: Sequence[str]) -> None:
-    """Runs a row and prints its figures."""
-    from t2t_keras.paper.experiment import Experiment, ExperimentSettings
-    from t2t_keras.paper.results import table
-
     rows = _rows("run", names)
     if len(rows) > 1:
         raise UserError(f"run takes one row at a time, got {len(rows)}: {', '.join(names)}.")
@@ -132,11 +129,61 @@ def run_row(names: Sequence[str]) -> None:
 
 def show_results(names: Sequence[str]) -> None:
     """Prints a table of the paper's figures beside ours."""
-    from t2t_keras.paper.results import table
-
     if not names:
         raise UserError("results needs a directory: t2t-keras-paper results DIRECTORY.")
     print(*table(names), sep="\n")
+
+
+_RECORD = {"row": str, "problem": str, "hparams": str, "train_steps": int}
+_RESULT = {"split": str, "figures": {str: float}}
+
+
+def table(directories: Iterable[str]) -> list[str]:
+    """Returns a Markdown table of the experiments in directories and up to two levels below them."""
+    head = ["row", "figure", "paper", "ours", "difference", "how"]
+    lines = [head, ["---"] * len(head)]
+    known = list(paper.ROWS)
+    for directory in directories:
+        top = Path(directory).expanduser()
+        paths = [path for below in ("", "*/", "*/*/") for path in top.glob(below + RECORD_FILE)]
+        if not paths:
+            raise UserError(
+                f"{directory} holds no experiment: name the --output_dir of t2t-keras-paper run, "
+                "or the directory above several."
+            )
+        found = [(path.parent, read_json(path, _RECORD)) for path in paths]
+        found.sort(key=lambda each: ([*known, each[1]["row"]].index(each[1]["row"]), str(each[0])))
+        for experiment in found:
+            lines += _figures(*experiment)
+    return [f"| {' | '.join(cells)} |" for cells in lines]
+
+
+def _figures(directory: Path, record: dict[str, Any]) -> Iterator[list[str]]:
+    """Yields a line for each figure of the paper or of ours; ours are missing until the run is done."""
+    row = paper.ROWS.get(record["row"])
+    figures, of_paper = {}, row.paper if row else {}
+    if (directory / RESULT_FILE).exists():
+        result = read_json(directory / RESULT_FILE, _RESULT)
+        figures, state = result["figures"], result["split"]
+    else:
+        names = [path.stem for path in (directory / "run").glob("model.ckpt-*.index")]
+        steps = [name.removeprefix("model.ckpt-") for name in names]
+        newest = max((int(step) for step in steps if step.isdigit()), default=0)
+        state = f"step {newest:,} so far"
+    updates = f"{record['train_steps']:,}"
+    if row and record["train_steps"] != row.updates:
+        updates += f" of {row.updates:,}"
+    how = [record["problem"], state, f"{updates} updates", record["hparams"]]
+    for name in of_paper | figures:
+        ours, theirs = figures.get(name), of_paper.get(name)
+        yield [
+            record["row"],
+            name,
+            "" if theirs is None else f"{theirs:g}",
+            "" if ours is None else f"{ours:.2f}",
+            "" if ours is None or theirs is None else f"{ours - theirs:+.2f}",
+            ", ".join(filter(None, how)),
+        ]
 
 
 _FLAGS: dict[str, tuple[str, ...]] = {
@@ -170,7 +217,6 @@ def _rows(action: str, names: Sequence[str]) -> list[paper.Row]:
 
 
 def run() -> None:
-    """Runs the console script."""
     define_flags()
     app.start(main)
 

@@ -26,7 +26,6 @@ _TOLD = 10
 
 
 def define_flags() -> None:
-    """Defines the flags of the command."""
     flags.DEFINE_string("gold", "", "File of the correct trees, plain or .gz.")
     flags.DEFINE_string("predicted", "", "File of the predicted trees, as many, plain or .gz.")
     flags.DEFINE_bool("per_sentence", False, "Also print the figures of each sentence.")
@@ -115,7 +114,6 @@ def _as_text(figures: ParsingF1) -> str:
 
 
 def run() -> None:
-    """The console script."""
     define_flags()
     app.start(main, required=["gold", "predicted"])
 

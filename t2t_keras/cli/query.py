@@ -112,7 +112,6 @@ def answer(client, text: str) -> None:
 
 
 def run() -> None:
-    """The console script."""
     define_flags()
     app.start(main)
 

@@ -231,7 +231,6 @@ def _keep_compiled(output_dir: str) -> None:
 
 
 def run() -> None:
-    """The console script."""
     define_flags()
     app.start(main, required=["problem", "hparams", "data_dir", "output_dir"])
 

@@ -8,7 +8,6 @@ by less up to about a hundred ids, where most sentences are, and by more beyond.
 
 from __future__ import annotations
 
-import bisect
 import math
 from typing import NamedTuple
 
@@ -27,14 +26,10 @@ _GROWTH_EXPONENT = 0.8
 class Buckets(NamedTuple):
     """K buckets: bucket k holds lengths above edges[k-1], up to edges[k]."""
 
-    edges: list[int]
-    """The longest length of each bucket, [K]."""
-    sizes: list[int]
-    """Rows of a full batch, [K]."""
-    shortest: int
-    """The shortest length that is kept."""
-    longest: int
-    """The longest length that is kept."""
+    edges: list[int]  # the longest length of each bucket, [K]
+    sizes: list[int]  # rows of a full batch, [K]
+    shortest: int  # the shortest length that is kept
+    longest: int  # the longest length that is kept
 
     def of(self, lengths: np.ndarray) -> np.ndarray:
         """Returns the bucket of each length, -1 if it is not kept: [N] int16."""
@@ -189,8 +184,11 @@ def batching_scheme(
     max_length = max_length or batch_size
     boundaries = _boundaries(max_length, min_length_bucket, length_bucket_step)
     wanted = [max(1, batch_size // length) for length in [*boundaries, max_length]]
-    window = _highly_composite(3 * max(wanted))
-    sizes = [_largest_divisor(window, size) for size in wanted]
+    window = max(number for number in _HIGHLY_COMPOSITE if number <= 3 * max(wanted))
+    sizes = [
+        next(number for number in range(min(size, window), 0, -1) if window % number == 0)
+        for size in wanted
+    ]
     return {
         "boundaries": boundaries,
         "batch_sizes": [size * shard_multiplier for size in sizes],
@@ -207,11 +205,3 @@ def _boundaries(max_length: int, first: int, step: float) -> list[int]:
         boundaries.append(length)
         length = max(length + 1, int(length * step))
     return boundaries
-
-
-def _highly_composite(limit: int) -> int:
-    return _HIGHLY_COMPOSITE[bisect.bisect_right(_HIGHLY_COMPOSITE, limit) - 1]
-
-
-def _largest_divisor(number: int, limit: int) -> int:
-    return next(size for size in range(min(limit, number), 0, -1) if number % size == 0)

@@ -216,11 +216,7 @@ class TextBatches:
 def stored_encoders(
     problem: Text2TextProblem, data_dir: str | os.PathLike, tmp_dir: str | os.PathLike
 ) -> dict:
-    """Returns the problem's encoders; builds an absent vocabulary.
-
-    Raises:
-        UserError: it cannot be built or written, or there are shards that were made with another.
-    """
+    """Returns the problem's encoders; builds an absent vocabulary."""
     make_directory(data_dir, writable=False)
     require_vocabulary(problem, data_dir)
     try:

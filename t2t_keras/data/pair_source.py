@@ -13,15 +13,13 @@ from itertools import islice
 from pathlib import Path
 from typing import Any, NamedTuple, Protocol
 
-from t2t_keras.data.problem import DatasetSplit, VocabType, missing_hook
+from t2t_keras.data.problem import SPLITS, DatasetSplit, VocabType, missing_hook
 from t2t_keras.data.sources.pair_readers import read_pairs, require_parallel, text_size
-from t2t_keras.data.text_problem import PathLike, Text2TextProblem
+from t2t_keras.data.text_problem import PathLike, Samples, Text2TextProblem
 from t2t_keras.errors import UserError, nearest
 from t2t_keras.files import read_json, write_text
 from t2t_keras.text.lines import iterate_lines
 from t2t_keras.text.sentencepiece import MODEL_TYPES
-
-_SPLITS = (DatasetSplit.TRAIN, DatasetSplit.EVAL, DatasetSplit.TEST)
 
 VOCAB_CHARACTERS = 10_000_000
 """The number of characters of each side from which a vocabulary is built."""
@@ -47,17 +45,13 @@ class PairSource(Protocol):
 class PairSourceProblem(Text2TextProblem):
     """Translation of the pairs of a `PairSource`."""
 
+    is_generate_per_split = True
+
     def source(self, tmp_dir: PathLike) -> PairSource:
         """Hook: returns the source; downloads go to `tmp_dir`."""
         raise missing_hook(self, "source")
 
-    @property
-    def is_generate_per_split(self) -> bool:
-        return True
-
-    def generate_samples(
-        self, data_dir: PathLike, tmp_dir: PathLike, split: str
-    ) -> Iterator[dict[str, str]]:
+    def generate_samples(self, data_dir: PathLike, tmp_dir: PathLike, split: str) -> Samples:
         """Yields the pairs of a split; a pair with an empty side is left out and counted."""
         for inputs, targets in self.source(tmp_dir).pairs(split):
             if inputs and targets:
@@ -68,13 +62,6 @@ class PairSourceProblem(Text2TextProblem):
     def generate_text_for_vocab(self, data_dir: PathLike, tmp_dir: PathLike) -> Iterator[str]:
         """Yields evenly spaced training sentences, up to `VOCAB_CHARACTERS` of each side."""
         return self.source(tmp_dir).vocabulary_text(DatasetSplit.TRAIN, VOCAB_CHARACTERS)
-
-
-def with_shards(splits: Iterable[str]) -> list[dict]:
-    """Returns `dataset_splits` with 100 shards for training and 1 for each other split."""
-    return [
-        {"split": split, "shards": 100 if split == DatasetSplit.TRAIN else 1} for split in splits
-    ]
 
 
 # A pair of text files per split; line N of one translates line N of the other.
@@ -98,7 +85,6 @@ class ParallelFiles:
 
     @property
     def splits(self) -> list[str]:
-        """The splits with files."""
         return list(self.files)
 
     def pairs(self, split: str) -> Iterator[tuple[str, str]]:
@@ -139,8 +125,7 @@ class Corpus(NamedTuple):
     source: PairSource
     weight: float | None = None
     """Share of its pairs in training, relative to those of the others; None: as many as it has."""
-    tag: str = ""
-    """Word before each source sentence, such as "<2de>"."""
+    tag: str = ""  # word before each source sentence, such as "<2de>"
 
 
 class MixedCorpora:
@@ -184,7 +169,7 @@ class MixedCorpora:
                         f"{path}: [{number}] has an unknown {name!r}; allowed: {', '.join(allowed)}."
                         f"{nearest(name, allowed)}"
                     )
-            files = {split: item[split] for split in _SPLITS if split in item}
+            files = {split: item[split] for split in SPLITS if split in item}
             for split, pair in files.items():
                 if len(pair) != 2:
                     raise UserError(
@@ -196,9 +181,8 @@ class MixedCorpora:
 
     @property
     def splits(self) -> list[str]:
-        """The splits that a corpus has."""
         there = {split for corpus in self.corpora for split in corpus.source.splits}
-        return [split for split in _SPLITS if split in there]
+        return [split for split in SPLITS if split in there]
 
     @property
     def tags(self) -> list[str]:
@@ -206,7 +190,6 @@ class MixedCorpora:
         return list(dict.fromkeys(corpus.tag for corpus in self.corpora if corpus.tag))
 
     def pairs(self, split: str) -> Iterator[tuple[str, str]]:
-        """Yields the pairs of a pass."""
         if split != DatasetSplit.TRAIN:
             for corpus in self._of(split):
                 yield from _whole_pairs(corpus, split)
@@ -302,17 +285,16 @@ def check_and_note(problem: Text2TextProblem, source: PairSource, data_dir: Path
 
     A vocabulary that the note does not mention was put there by the user and is kept.
 
-    Args:
-        problem: the problem of the shards and the vocabulary.
-        source: the source of new ones.
-        data_dir: an existing directory.
-
     Raises:
         UserError: the vocabulary or the shards of a split were made from another source.
     """
     name = problem.dataset_filename()
     path = Path(data_dir) / f"source.{name}.json"
-    noted = _read(path)
+    noted: dict[str, dict] = {}
+    if path.exists():
+        kind = {str: {"from": str, "identity": list}}
+        remedy = "delete it with the data beside it, which is then made again"
+        noted = read_json(path, kind, remedy)
     wanted = {split: source.description(split) for split in source.splits}
     wanted[_VOCABULARY] = _vocabulary(problem, wanted[DatasetSplit.TRAIN])
     vocabulary = Path(data_dir) / str(problem.vocab_filename)
@@ -325,7 +307,7 @@ def check_and_note(problem: Text2TextProblem, source: PairSource, data_dir: Path
         if there or (part == _VOCABULARY and vocabulary.exists()):
             _require_same(part, noted.get(part), description, f"{data_dir} of {name}")
     if noted != (new := {**noted, **wanted}):
-        _write(path, new)
+        write_text(path, json.dumps(new, indent=1, ensure_ascii=False) + "\n")
 
 
 def _vocabulary(problem: Text2TextProblem, train: Mapping) -> dict[str, Any]:
@@ -351,17 +333,6 @@ def _require_same(part: str, noted: Mapping | None, wanted: Mapping, where: str)
         f"the {part} in {where} was made from {made_from}, not from {wanted['from']}: "
         "delete vocabulary and shards there, or give another --data_dir."
     )
-
-
-def _read(path: Path) -> dict[str, dict]:
-    if not path.exists():
-        return {}
-    kind = {str: {"from": str, "identity": list}}
-    return read_json(path, kind, "delete it with the data beside it, which is then made again")
-
-
-def _write(path: Path, note: Mapping) -> None:
-    write_text(path, json.dumps(note, indent=1, ensure_ascii=False) + "\n")
 
 
 # Text for a vocabulary: a sample from all over a corpus.

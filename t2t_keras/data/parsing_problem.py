@@ -7,14 +7,13 @@ import itertools
 import math
 import os
 import re
-import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from t2t_keras.data.problem import DatasetSplit, missing_hook
+from t2t_keras.data.problem import SPLITS, missing_hook, with_shards
 from t2t_keras.data.shards import shard_paths
-from t2t_keras.data.text_problem import PathLike, Text2TextProblem
-from t2t_keras.errors import UserError
+from t2t_keras.data.text_problem import PathLike, Samples, Text2TextProblem
+from t2t_keras.errors import UserError, warn
 from t2t_keras.parsing import Repairs, Tree, linearize, read_tree_file, repair_tree
 from t2t_keras.parsing.trees import iterate_trees, strip_for_parsing, with_tags
 from t2t_keras.text.lines import iterate_lines
@@ -32,6 +31,8 @@ class ParsingProblem(Text2TextProblem):
     with a set that does not, words and tags have tables of their own.
     """
 
+    is_generate_per_split = True
+
     def __init__(self, was_reversed: bool = False, was_copy: bool = False):
         super().__init__(was_reversed, was_copy)
         self.formatted = self.repaired = 0
@@ -39,17 +40,9 @@ class ParsingProblem(Text2TextProblem):
         """The repairs of `format_output`, with the number of its trees and of those that were repaired."""
 
     @property
-    def is_generate_per_split(self) -> bool:
-        return True
-
-    @property
     def dataset_splits(self) -> list[dict]:
         """10 shards for training, as for parsing in T2T's early versions, and 1 for each other."""
-        return [
-            {"split": DatasetSplit.TRAIN, "shards": 10},
-            {"split": DatasetSplit.EVAL, "shards": 1},
-            {"split": DatasetSplit.TEST, "shards": 1},
-        ]
+        return with_shards(SPLITS, train=10)
 
     def corpora(self, split: str) -> Sequence[TreeCorpus]:
         """Hook: returns the corpora of a split, all of them required."""
@@ -79,9 +72,7 @@ class ParsingProblem(Text2TextProblem):
                 self.tree_files(tmp_dir, item["split"])
         super().generate_data(data_dir, tmp_dir)
 
-    def generate_samples(
-        self, data_dir: PathLike, tmp_dir: PathLike, split: str
-    ) -> Iterator[dict[str, str]]:
+    def generate_samples(self, data_dir: PathLike, tmp_dir: PathLike, split: str) -> Samples:
         """Yields words and tags of all trees of a split; a tree without words is left out."""
         for path in itertools.chain.from_iterable(self.tree_files(tmp_dir, split)):
             yield from self.samples_of(read_tree_file(path))
@@ -147,16 +138,13 @@ class ParsingProblem(Text2TextProblem):
 
 @dataclasses.dataclass(frozen=True)
 class TreeCorpus:
-    """The trees of a split: the first of its files that exists, or else its sections.
-
-    Args:
-        names: of files relative to `--tmp_dir`; instead of each there may be a directory of `.trees` or
-            `.mrg` files, with its name without `.trees`; all may be `.gz`.
-        sections: section numbers of the Wall Street Journal, such as `range(2, 22)`.
-    """
+    """The trees of a split: the first of its files that exists, or else its sections."""
 
     names: tuple[str, ...]
+    """Of files relative to `--tmp_dir`; instead of each there may be a directory of `.trees` or `.mrg`
+    files, with its name without `.trees`; all may be `.gz`."""
     sections: range = range(0)
+    """Section numbers of the Wall Street Journal, such as `range(2, 22)`."""
 
     def find(self, directory: str | os.PathLike) -> list[Path]:
         """Returns the files in order; an empty list if there are none."""
@@ -175,9 +163,8 @@ class TreeCorpus:
         words = " or ".join(self.names) + " (one tree per line)"
         if self.sections:
             below = ", ".join(place for place in _PLACES_OF_SECTIONS if place)
-            words += (
-                f" or sections {self._range()} ({self.sections[0]:02}/*.mrg, also below {below})"
-            )
+            numbers = " to ".join(f"{n:02}" for n in sorted({self.sections[0], self.sections[-1]}))
+            words += f" or sections {numbers} ({self.sections[0]:02}/*.mrg, also below {below})"
         return words
 
     def _files_of_sections(self, directory: Path) -> list[Path]:
@@ -186,25 +173,16 @@ class TreeCorpus:
             absent = [f"{number:02}" for number, found in files.items() if not found]
             if len(absent) < len(files):
                 if absent:
-                    _warn(
+                    warn(
                         f"{directory / place} has no section {', '.join(absent)}: reading without it"
                     )
                 return [file for found in files.values() for file in found]
         return []
 
-    def _range(self) -> str:
-        first, last = self.sections[0], self.sections[-1]
-        return f"{first:02}" if first == last else f"{first:02} to {last:02}"
-
 
 def require_corpora(
     directory: str | os.PathLike, corpora: Sequence[TreeCorpus], wanted_by: str
 ) -> list[list[Path]]:
-    """Returns the files of each corpus.
-
-    Raises:
-        UserError: some have none; it names the expected files.
-    """
     found = [corpus.find(directory) for corpus in corpora]
     absent = [c.describe() for c, files in zip(corpora, found, strict=True) if not files]
     if absent:
@@ -247,7 +225,3 @@ def _tree_files(directory: Path) -> list[Path]:
     if not directory.is_dir():
         return []
     return sorted(path for path in directory.iterdir() if _TREE_FILE.search(path.name))
-
-
-def _warn(message: str) -> None:
-    print(f"warning: {message}", file=sys.stderr, flush=True)

@@ -20,10 +20,8 @@ _ORDER_OF_BATCHES = 0  # the purpose of a permutation, part of its seed; buckets
 class Batch(NamedTuple):
     """A batch of examples that are not read yet."""
 
-    bucket: int
-    """The bucket of all its examples."""
-    rows: np.ndarray
-    """The numbers of its examples: [B] uint32."""
+    bucket: int  # the bucket of all its examples
+    rows: np.ndarray  # the numbers of its examples: [B] uint32
 
 
 class Plan:
@@ -167,14 +165,10 @@ class _Permutation(NamedTuple):
 
 class _Epoch(NamedTuple):
     number: int
-    first: int
-    """The step of its first batch."""
-    end: int
-    """The step after its last batch."""
-    buckets: np.ndarray
-    """The bucket of each batch."""
-    numbers: np.ndarray
-    """The number of each batch within its bucket."""
+    first: int  # the step of its first batch
+    end: int  # the step after its last batch
+    buckets: np.ndarray  # the bucket of each batch
+    numbers: np.ndarray  # the number of each batch within its bucket
 
 
 class OncePlan(Plan):

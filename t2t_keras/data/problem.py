@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 from t2t_keras import t2t_names
 from t2t_keras.errors import UserError
@@ -16,6 +16,14 @@ class DatasetSplit:
     TRAIN = "train"
     EVAL = "dev"
     TEST = "test"
+
+
+SPLITS = (DatasetSplit.TRAIN, DatasetSplit.EVAL, DatasetSplit.TEST)
+
+
+def with_shards(splits: Iterable[str], train: int = 100) -> list[dict]:
+    """Returns `dataset_splits` with so many shards for training and 1 for each other split."""
+    return [{"split": s, "shards": train if s == DatasetSplit.TRAIN else 1} for s in splits]
 
 
 class VocabType:
@@ -121,10 +129,7 @@ class Problem:
     @property
     def dataset_splits(self) -> list[dict]:
         """The splits and their numbers of shards: 100 for training and 1 for dev, as in T2T."""
-        return [
-            {"split": DatasetSplit.TRAIN, "shards": 100},
-            {"split": DatasetSplit.EVAL, "shards": 1},
-        ]
+        return with_shards((DatasetSplit.TRAIN, DatasetSplit.EVAL))
 
     @property
     def vocab_filename(self) -> str | None:

@@ -42,11 +42,7 @@ def shard_paths(data_dir: str | os.PathLike, name: str, split: str, shards: int)
 
 
 def find_shards(data_dir: str | os.PathLike, name: str, split: str) -> list[Path]:
-    """Returns the shards of a split in `data_dir`, in order.
-
-    Raises:
-        UserError: there are none, some are missing, or there are sets of several sizes.
-    """
+    """Returns the shards of a split in `data_dir`, in order."""
     pattern = re.compile(rf"{re.escape(name)}-{re.escape(split)}-(\d{{5}})-of-(\d{{5}})")
     directory = Path(data_dir)
     found = sorted(directory.iterdir()) if directory.is_dir() else []
@@ -74,11 +70,7 @@ def find_shards(data_dir: str | os.PathLike, name: str, split: str) -> list[Path
 
 
 def count_examples(paths: Sequence[Path]) -> int:
-    """Returns the number of records in shards, after reading all of each with its checksums.
-
-    Raises:
-        UserError: a shard cannot be read to its end; it is named.
-    """
+    """Returns the number of records in shards, after reading all of each with its checksums."""
     import tensorflow as tf
 
     for path in paths:
@@ -125,16 +117,11 @@ def _unreadable(path: Path, error: tf.errors.OpError) -> UserError:
 class SplitIndex(NamedTuple):
     """The N examples of a split, in the order of its shards."""
 
-    path: Path
-    """The path of the stored index."""
-    paths: list[Path]
-    """The shards."""
-    counts: np.ndarray
-    """Number of examples in each shard: [shards] int64."""
-    offsets: np.ndarray
-    """Byte offset of each serialised example in its shard: [N] int64."""
-    sizes: np.ndarray
-    """Bytes of each serialised example: [N] uint32."""
+    path: Path  # the path of the stored index
+    paths: list[Path]  # the shards
+    counts: np.ndarray  # number of examples in each shard: [shards] int64
+    offsets: np.ndarray  # byte offset of each serialised example in its shard: [N] int64
+    sizes: np.ndarray  # bytes of each serialised example: [N] uint32
     lengths: dict[str, np.ndarray]
     """Number of ids of "inputs" and of "targets" as stored, end of sentence included: [N] uint32 each."""
 
@@ -293,16 +280,7 @@ def _measure_shard(path: Path, sides: Sequence[str]) -> dict[str, np.ndarray]:
 def _parsed(
     records: Sequence[bytes], place: Callable[[int], tuple[Path, int]], sides: Sequence[str]
 ) -> dict[str, Lists]:
-    """Returns the ids of the sides of serialised examples.
-
-    Args:
-        records: the examples.
-        place: returns the shard of a record and its number there, from 1, for messages.
-        sides: "inputs", "targets" or both.
-
-    Raises:
-        UserError: a record is not a `tf.Example` with these sides.
-    """
+    """Returns the ids of the sides of serialised examples."""
     import tensorflow as tf
 
     def parse(batch: Sequence[bytes]) -> dict[str, tf.RaggedTensor]:
@@ -369,11 +347,6 @@ class StoredExamples:
         self._lock = threading.Lock()
 
     def read(self, rows: np.ndarray) -> list[bytes]:
-        """Returns the serialised examples of some rows.
-
-        Raises:
-            UserError: one cannot be read or fails a check; shard and example are named.
-        """
         shards = np.searchsorted(self._first, rows, side="right") - 1
         places, sizes = self._places[rows].tolist(), self._sizes[rows].tolist()
         try:

@@ -50,9 +50,7 @@ class ChoppedTextProblem(Text2SelfProblem):
     max_chars_for_vocab = 10**7
     """Characters from which the vocabulary is built (T2T's name)."""
 
-    @property
-    def is_generate_per_split(self) -> bool:
-        return True
+    is_generate_per_split = True
 
     @property
     def sequence_length(self) -> int:

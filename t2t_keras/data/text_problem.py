@@ -17,19 +17,14 @@ from t2t_keras.data.generation.shard_generation import (
     generating_alone,
     unfinished_directory,
 )
-from t2t_keras.data.problem import (
-    DatasetSplit,
-    Problem,
-    VocabType,
-    missing_field,
-    missing_hook,
-)
+from t2t_keras.data.problem import DatasetSplit, Problem, VocabType, missing_field, missing_hook
 from t2t_keras.data.shards import shard_paths
 from t2t_keras.errors import UserError
 from t2t_keras.files import atomic_write
 from t2t_keras.ids import EOS_ID, RESERVED_TOKENS
 
 PathLike = str | os.PathLike
+Samples = Iterator[dict[str, Any]]
 
 
 class Text2TextProblem(Problem):
@@ -45,6 +40,45 @@ class Text2TextProblem(Problem):
     cleaning: CleaningRules | None = None
     """Rules by which `generate_data` leaves pairs out; None: keep all."""
 
+    vocab_type: str = VocabType.SUBWORD
+    """`VocabType.SUBWORD`, `SENTENCEPIECE`, `CHARACTER` (bytes) or `TOKEN` (a list of words)."""
+
+    sentencepiece_model: str = "unigram"
+    """Of `SENTENCEPIECE`: "unigram" or "bpe", which is built, or the path of a model."""
+
+    approx_vocab_size: int = 2**15
+    """The approximate size of the vocabulary of subwords or pieces."""
+
+    additional_reserved_tokens: list[str] = []
+    """Tokens with ids of their own, after padding and end of sentence."""
+
+    oov_token: str | None = None
+    """The token that stands for unknown words in a `TOKEN` vocabulary."""
+
+    inputs_prefix: str = ""
+    """Prefix of every input text."""
+
+    targets_prefix: str = ""
+    """Prefix of every target text."""
+
+    packed_length: int | None = None
+    """Ids per side of rows into which several pairs are packed; None: no packing."""
+
+    packed_spacing: int = 0
+    """The number of zeros between packed pairs."""
+
+    already_shuffled: bool = False
+    """True: examples keep their order within a shard."""
+
+    max_samples_for_vocab: int | None = None
+    """The number of samples that `generate_text_for_vocab` reads; None: all."""
+
+    max_subtoken_length: int | None = 200
+    """Subwords have fewer characters than this; None: at most 1,000."""
+
+    batch_size_means_tokens: bool = True
+    """True: the hparam `batch_size` counts tokens, for every problem."""
+
     def __init__(self, was_reversed: bool = False, was_copy: bool = False):
         super().__init__(was_reversed, was_copy)
         self.dropped: Counter[str] = Counter()
@@ -58,81 +92,14 @@ class Text2TextProblem(Problem):
         """
         raise missing_hook(self, "is_generate_per_split")
 
-    def generate_samples(
-        self, data_dir: PathLike, tmp_dir: PathLike, split: str
-    ) -> Iterator[dict[str, str]]:
+    def generate_samples(self, data_dir: PathLike, tmp_dir: PathLike, split: str) -> Samples:
         """Hook: yields `{"inputs": text, "targets": text}`, or the `sides` that there are."""
         raise missing_hook(self, "generate_samples")
-
-    @property
-    def vocab_type(self) -> str:
-        """`VocabType.SUBWORD`, `SENTENCEPIECE`, `CHARACTER` (bytes) or `TOKEN` (a list of words)."""
-        return VocabType.SUBWORD
-
-    @property
-    def sentencepiece_model(self) -> str:
-        """Of `SENTENCEPIECE`: "unigram" or "bpe", which is built, or the path of a model."""
-        return "unigram"
 
     @property
     def loss_multiplier(self) -> float:  # type: ignore[override]
         """Factor of the training loss: 2 for characters, as in T2T, else 1."""
         return 2.0 if self.vocab_type == VocabType.CHARACTER else 1.0
-
-    @property
-    def approx_vocab_size(self) -> int:
-        """The approximate size of the vocabulary of subwords or pieces."""
-        return 2**15
-
-    @property
-    def additional_reserved_tokens(self) -> list[str]:
-        """Tokens with ids of their own, after padding and end of sentence."""
-        return []
-
-    @property
-    def oov_token(self) -> str | None:
-        """The token that stands for unknown words in a `TOKEN` vocabulary."""
-        return None
-
-    @property
-    def inputs_prefix(self) -> str:
-        """Prefix of every input text."""
-        return ""
-
-    @property
-    def targets_prefix(self) -> str:
-        """Prefix of every target text."""
-        return ""
-
-    @property
-    def packed_length(self) -> int | None:
-        """Ids per side of rows into which several pairs are packed; None: no packing."""
-        return None
-
-    @property
-    def packed_spacing(self) -> int:
-        """The number of zeros between packed pairs."""
-        return 0
-
-    @property
-    def already_shuffled(self) -> bool:
-        """True: examples keep their order within a shard."""
-        return False
-
-    @property
-    def max_samples_for_vocab(self) -> int | None:
-        """The number of samples that `generate_text_for_vocab` reads; None: all."""
-        return None
-
-    @property
-    def max_subtoken_length(self) -> int | None:
-        """Subwords have fewer characters than this; None: at most 1,000."""
-        return 200
-
-    @property
-    def batch_size_means_tokens(self) -> bool:
-        """True: the hparam `batch_size` counts tokens, for every problem."""
-        return True
 
     @property
     def use_vocab_from_other_problem(self) -> Text2TextProblem | None:
@@ -302,11 +269,7 @@ class Text2TextProblem(Problem):
 def whole_samples(
     problem: Problem, split: str, samples: Iterable[Mapping[str, str]]
 ) -> Iterator[Mapping[str, str]]:
-    """Yields samples of text after checking their fields.
-
-    Raises:
-        UserError: a sample has no inputs or no targets.
-    """
+    """Yields samples of text after checking their fields."""
     for sample in samples:
         for side in problem.sides:
             if side not in sample:
@@ -317,13 +280,6 @@ def whole_samples(
 def absent_vocabulary(
     problem: Text2TextProblem, data_dir: PathLike, filename: str | None = None
 ) -> UserError:
-    """Returns the error of an absent vocabulary.
-
-    Args:
-        problem: the problem of the vocabulary.
-        data_dir: its directory.
-        filename: its name; by default the problem's `vocab_filename`.
-    """
     return UserError(
         f"The vocabulary {Path(data_dir) / (filename or str(problem.vocab_filename))} is absent: run "
         f"t2t-keras-datagen --problem={problem.dataset_filename()} --data_dir={data_dir} first."
@@ -331,11 +287,7 @@ def absent_vocabulary(
 
 
 def require_vocabulary(problem: Text2TextProblem, data_dir: PathLike) -> None:
-    """Checks that shards in `data_dir` have their vocabulary: a new one would have other ids.
-
-    Raises:
-        UserError: there are shards without it.
-    """
+    """Checks that shards in `data_dir` have their vocabulary: a new one would have other ids."""
     names = getattr(problem, "vocab_filenames", (problem.vocab_filename,))
     absent = [name for name in names if name and not (Path(data_dir) / name).exists()]
     shards = (
@@ -357,11 +309,7 @@ def require_vocabulary(problem: Text2TextProblem, data_dir: PathLike) -> None:
 
 
 def make_directory(directory: PathLike, writable: bool = True) -> None:
-    """Creates a directory unless it exists; `writable`: also checks that it is writable.
-
-    Raises:
-        UserError: it cannot be created or written to.
-    """
+    """Creates a directory unless it exists; `writable`: also checks that it is writable."""
     try:
         Path(directory).mkdir(parents=True, exist_ok=True)
     except OSError as error:

@@ -11,10 +11,10 @@ from itertools import chain
 from pathlib import Path
 from typing import Any
 
-from t2t_keras.data.pair_source import PairSource, PairSourceProblem, evenly_spaced, with_shards
-from t2t_keras.data.problem import DatasetSplit, missing_hook
+from t2t_keras.data.pair_source import PairSource, PairSourceProblem, evenly_spaced
+from t2t_keras.data.problem import DatasetSplit, missing_hook, with_shards
 from t2t_keras.data.single_text import Text2ClassProblem, Text2SelfProblem
-from t2t_keras.data.text_problem import PathLike
+from t2t_keras.data.text_problem import PathLike, Samples
 from t2t_keras.errors import UserError, nearest
 
 _READ_AT_ONCE = 1024
@@ -51,12 +51,10 @@ class TfdsPairs:
 
     @property
     def splits(self) -> list[str]:
-        """The names of the dataset's splits."""
         return [str(split) for split in self._builder.info.splits]
 
     @property
     def stored_bytes(self) -> int:
-        """The size of the prepared dataset."""
         return int(self._builder.info.dataset_size)
 
     def count(self, split: str) -> int:
@@ -71,11 +69,7 @@ class TfdsPairs:
         return int(self._split(split).num_examples)
 
     def pairs(self, split: str) -> Iterator[tuple[str, str]]:
-        """Yields source and target of each pair of a split, stripped; see `count` for `split`.
-
-        Raises:
-            UserError: the split is unknown, or its files cannot be read or are incomplete.
-        """
+        """Yields source and target of each pair of a split, stripped; see `count` for `split`."""
         source, target = self.languages
         found = 0
         for columns in self._columns(split, self.languages, 1):
@@ -209,9 +203,7 @@ def _builder(name: str, data_dir: str | os.PathLike | None) -> Any:
 
     try:
         return tfds.builder(name, data_dir=data_dir)
-    except (
-        Exception
-    ) as error:  # ValueError, AssertionError, DatasetNotFoundError, what a config raises
+    except Exception as error:  # of several types, and whatever a config raises
         dataset, _, config = name.split(":")[0].partition("/")
         known = tfds.list_builders(with_community_datasets=False)
         if dataset not in known:
@@ -282,7 +274,6 @@ class TfdsSource:
 
     @property
     def splits(self) -> list[str]:
-        """Our splits."""
         return list(self._splits)
 
     def pairs(self, split: str) -> Iterator[tuple[str, str]]:
@@ -363,9 +354,7 @@ class _TfdsRows:
     @property
     def dataset_splits(self) -> list[dict]:
         """10 shards for training and 1 for each other split."""
-        return [
-            {**item, "shards": min(item["shards"], 10)} for item in with_shards(self.tfds_splits)
-        ]
+        return with_shards(self.tfds_splits, train=10)
 
     def rows(self, tmp_dir: PathLike, split: str) -> Iterator[Mapping[str, Any]]:
         """Yields the rows of a split, after TFDS has prepared the dataset if necessary."""
@@ -381,9 +370,7 @@ class TfdsSelfProblem(_TfdsRows, Text2SelfProblem):
     tfds_feature: str = "text"
     """The feature of the dataset that holds the text."""
 
-    def generate_samples(
-        self, data_dir: PathLike, tmp_dir: PathLike, split: str
-    ) -> Iterator[dict[str, str]]:
+    def generate_samples(self, data_dir: PathLike, tmp_dir: PathLike, split: str) -> Samples:
         """Yields the text of each row."""
         for row in self.rows(tmp_dir, split):
             yield {"targets": row[self.tfds_feature].decode("utf-8").strip()}
@@ -395,9 +382,7 @@ class TfdsClassProblem(_TfdsRows, Text2ClassProblem):
     tfds_features: tuple[str, str] = ("text", "label")
     """The features of the dataset that hold text and number of the class."""
 
-    def generate_samples(
-        self, data_dir: PathLike, tmp_dir: PathLike, split: str
-    ) -> Iterator[dict[str, Any]]:
+    def generate_samples(self, data_dir: PathLike, tmp_dir: PathLike, split: str) -> Samples:
         """Yields text and label of each row."""
         text, label = self.tfds_features
         for row in self.rows(tmp_dir, split):

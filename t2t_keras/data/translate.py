@@ -10,7 +10,7 @@ from typing import Any
 from t2t_keras.data.problem import DatasetSplit, missing_hook
 from t2t_keras.data.sources.data_files import local_sources, read_sources, source_files
 from t2t_keras.data.sources.pair_readers import read_pairs, require_parallel, text_size
-from t2t_keras.data.text_problem import PathLike, Text2TextProblem
+from t2t_keras.data.text_problem import PathLike, Samples, Text2TextProblem
 from t2t_keras.errors import UserError
 from t2t_keras.text.lines import iterate_lines
 
@@ -34,9 +34,7 @@ class TranslateProblem(Text2TextProblem):
     datatypes_to_clean: Sequence[str] = ()
     """T2T's cleaning by rules for English, which is not supported: must be empty."""
 
-    @property
-    def is_generate_per_split(self) -> bool:
-        return True
+    is_generate_per_split = True
 
     def source_data_files(self, split: str) -> list:
         """Hook: returns the sources of a split, most often `[url, (source file, target file)]` each.
@@ -54,9 +52,7 @@ class TranslateProblem(Text2TextProblem):
         """Hook: returns the sources to use; default: all."""
         return list(sources)
 
-    def generate_samples(
-        self, data_dir: PathLike, tmp_dir: PathLike, split: str
-    ) -> Iterator[dict[str, str]]:
+    def generate_samples(self, data_dir: PathLike, tmp_dir: PathLike, split: str) -> Samples:
         """Yields the pairs of all sources of a split; a pair with an empty side is left out."""
         if self.datatypes_to_clean:
             raise UserError(
@@ -118,18 +114,14 @@ class TwoVocabularyProblem(TranslateProblem):
         return self.approx_vocab_size, self.approx_vocab_size
 
     def get_or_create_encoders(self, data_dir: PathLike, tmp_dir: PathLike) -> dict[str, Any]:
-        """Returns both encoders; builds absent vocabularies."""
-        return {
-            name: _Side(self, side).get_or_create_vocab(data_dir, tmp_dir)
-            for side, name in enumerate(_SIDES)
-        }
+        return self._encoders_of_sides(data_dir, tmp_dir)
 
     def feature_encoders(self, data_dir: PathLike) -> dict:
-        """Returns both encoders; their vocabularies must exist."""
-        return {
-            name: _Side(self, side).get_or_create_vocab(data_dir, None, force_get=True)
-            for side, name in enumerate(_SIDES)
-        }
+        return self._encoders_of_sides(data_dir, None)
+
+    def _encoders_of_sides(self, data_dir: PathLike, tmp_dir: PathLike | None) -> dict[str, Any]:
+        sides = {name: _Side(self, side) for side, name in enumerate(_SIDES)}
+        return {name: side.get_or_create_vocab(data_dir, tmp_dir) for name, side in sides.items()}
 
 
 class _Side(Text2TextProblem):
@@ -139,6 +131,10 @@ class _Side(Text2TextProblem):
         super().__init__()
         self._problem, self._side = problem, side
         self.name = problem.name
+        self.vocab_type, self.sentencepiece_model = problem.vocab_type, problem.sentencepiece_model
+        self.approx_vocab_size = problem.approx_vocab_sizes[side]
+        self.additional_reserved_tokens = problem.additional_reserved_tokens
+        self.max_subtoken_length = problem.max_subtoken_length
 
     def dataset_filename(self) -> str:
         return self._problem.dataset_filename()
@@ -147,38 +143,12 @@ class _Side(Text2TextProblem):
     def vocab_filename(self) -> str:
         return self._problem.vocab_filenames[self._side]
 
-    @property
-    def vocab_type(self) -> str:
-        return self._problem.vocab_type
-
-    @property
-    def sentencepiece_model(self) -> str:
-        return self._problem.sentencepiece_model
-
-    @property
-    def approx_vocab_size(self) -> int:
-        return self._problem.approx_vocab_sizes[self._side]
-
-    @property
-    def additional_reserved_tokens(self) -> list[str]:
-        return self._problem.additional_reserved_tokens
-
-    @property
-    def max_subtoken_length(self) -> int | None:
-        return self._problem.max_subtoken_length
-
     def generate_text_for_vocab(self, data_dir: PathLike, tmp_dir: PathLike) -> Iterator[str]:
         return self._problem.generate_text_of_sides(tmp_dir, (self._side,))
 
 
 def _spread(lines: Iterator[str], size: int, budget: float) -> Iterator[str]:
-    """Yields lines as T2T selects them for its vocabulary: evenly spaced, up to the budget.
-
-    Args:
-        lines: all lines of a file.
-        size: of the file, in bytes.
-        budget: the number of characters to take.
-    """
+    """Yields lines as T2T selects them for its vocabulary: evenly spaced, up to the budget."""
     skipped = int(size / budget / 2)
     left = budget
     for line in itertools.islice(lines, skipped, None, skipped + 1):

@@ -73,11 +73,7 @@ class Ensemble:
                 last_ids, position, own_caches, own_source, visible, own_kernels, grows
             )
             for model, own_caches, own_source, own_kernels in zip(
-                self.models,
-                caches,
-                source,
-                kernels or [None] * len(self.models),
-                strict=True,
+                self.models, caches, source, kernels or [None] * len(self.models), strict=True
             )
         ]
         return _mean_log_p([logits for logits, _ in steps]), [grown for _, grown in steps]

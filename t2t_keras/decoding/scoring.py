@@ -20,9 +20,8 @@ from t2t_keras.decoding.translator import (
     Report,
     encoded,
     pad,
-    warn,
 )
-from t2t_keras.errors import UserError
+from t2t_keras.errors import UserError, warn
 from t2t_keras.ids import EOS_ID, PAD_ID
 from t2t_keras.open_graph import open_graph_of_model
 
@@ -105,11 +104,7 @@ class PairScorer:
     ) -> Iterator[PairScore]:
         """Yields the mean loss of each target's tokens, end of sentence included, without label smoothing.
 
-        Args:
-            lines: any number of them.
-            skip: number of scores to leave out at the beginning.
-            done: called after every batch.
-            known: numbers of lines that need no score; they yield nan.
+        `skip`, `done` and `known` are those of `LengthBatcher.results`; known lines yield nan.
 
         Raises:
             UserError: a line without a tab, or with more than one.

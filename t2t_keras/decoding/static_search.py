@@ -76,12 +76,7 @@ class StaticState(NamedTuple):
 
 
 class StaticSearch:
-    """A search in tensors that keep their sizes.
-
-    Args:
-        model: a `Transformer`; on TensorFlow, an `Ensemble` too.
-        strategy: `BeamSearch` or `OnePath` that does not grow.
-    """
+    """A search in tensors that keep their sizes."""
 
     def __init__(self, model, strategy):
         self.model = model

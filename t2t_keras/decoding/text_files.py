@@ -34,6 +34,12 @@ class Content(NamedTuple):
         return f"{self.lines:,} lines {self.sha256[:16]}"
 
 
+def _may_be_file(path: str) -> bool:
+    """Returns False for standard input, pipes and devices."""
+    there = os.path.exists(path) and not os.path.isfile(path) and not os.path.isdir(path)
+    return path != STANDARD and not there
+
+
 class SourceLines:
     """Lines of a UTF-8 text of any length; see `text.iterate_lines` for where they end.
 
@@ -52,11 +58,7 @@ class SourceLines:
     @property
     def is_file(self) -> bool:
         """True if it can be read again."""
-        if self.path == STANDARD:
-            return False
-        return (
-            os.path.isfile(self.path) or os.path.isdir(self.path) or not os.path.exists(self.path)
-        )
+        return _may_be_file(self.path)
 
     @functools.cached_property
     def content(self) -> Content:
@@ -88,11 +90,7 @@ def _standard_input() -> Iterator[bytes]:
 
 
 def numbered(source: SourceLines, prefixes: SourceLines | None = None) -> Iterator[Line]:
-    """Yields the lines of a source with their numbers and their prefixes.
-
-    Raises:
-        UserError: the numbers of lines and prefixes differ.
-    """
+    """Yields the lines of a source with their numbers and their prefixes."""
     if prefixes is None:
         yield from (Line(number, text) for number, text in enumerate(source, start=1))
         return
@@ -108,8 +106,7 @@ def numbered(source: SourceLines, prefixes: SourceLines | None = None) -> Iterat
 
 def line_output(path: str, made_from: Mapping[str, Any] | None, report: Report) -> LineOutput:
     """Returns a `ResumableFile` for a path that is or may be a file, else a `Stream`."""
-    known = os.path.isfile(path) or os.path.isdir(path) or not os.path.exists(path)
-    if path != STANDARD and known:
+    if _may_be_file(path):
         return ResumableFile(path, made_from, report)
     return Stream(path)
 
@@ -127,16 +124,13 @@ class Stream:
 
     def __init__(self, name: str):
         self.name = "standard output" if name == STANDARD else name
-        self.lines = 0
-        """Number of lines written."""
-        self.ahead: dict[int, str] = {}
-        """Always empty; see `ResumableFile`."""
+        self.lines = 0  # number of lines written
+        self.ahead: dict[int, str] = {}  # always empty; see `ResumableFile`
         with writing(name):
             self._file = sys.stdout.buffer if name == STANDARD else open(name, "wb")
             self._is_shown = self._file.isatty()
 
     def write(self, line: str) -> None:
-        """Adds a line."""
         with writing(self.name):
             self._file.write(as_line(printable(line) if self._is_shown else line))
         self.lines += 1
@@ -145,12 +139,10 @@ class Stream:
         """Does nothing: a stream cannot be resumed."""
 
     def flush(self) -> None:
-        """Flushes the lines written."""
         with writing(self.name):
             self._file.flush()
 
     def complete(self) -> None:
-        """Flushes the last lines."""
         self.flush()
 
 
@@ -166,15 +158,11 @@ class ResumableFile:
         path: the file.
         made_from: names and values of all that decides its lines; None: unknown, so never resumed.
         report: takes a line about an unfinished file that is there.
-
-    Raises:
-        UserError: here and in all methods, if the file cannot be written.
     """
 
     def __init__(self, path: str, made_from: Mapping[str, Any] | None, report: Report):
         self.name = path
-        self.lines = 0
-        """Number of lines written, by the run before too."""
+        self.lines = 0  # number of lines written, by the run before too
         self.ahead: dict[int, str] = {}
         """Later lines that the run before has decoded, by number from 1."""
         self._unfinished = Path(path + ".unfinished")
@@ -205,7 +193,6 @@ class ResumableFile:
             self._waiting = max(self.ahead, default=0)
 
     def write(self, line: str) -> None:
-        """Adds a line."""
         with writing(self.name):
             self._file.write(as_line(line))
         self.lines += 1
@@ -368,7 +355,6 @@ class LineProgress(Progress):
         self._bytes_left += text_bytes
 
     def skip(self, lines: int, text_bytes: int) -> None:
-        """Counts lines done by an earlier run."""
         self._done += lines
         self._bytes_left -= text_bytes
 

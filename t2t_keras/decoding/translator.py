@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-import sys
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from typing import Any, NamedTuple, Protocol
 
@@ -13,7 +12,7 @@ import tensorflow as tf
 from t2t_keras.decoding.logits import LogitsProcessor
 from t2t_keras.decoding.search import SearchOptions, decode
 from t2t_keras.decoding.settings import SENTENCES, DecodeSettings
-from t2t_keras.errors import UserError
+from t2t_keras.errors import UserError, warn
 from t2t_keras.ids import EOS_ID, PAD_ID, until_eos, without_padding
 from t2t_keras.open_graph import open_graph_of_model
 from t2t_keras.text.encoders import spelled
@@ -34,7 +33,6 @@ class Line(NamedTuple):
 
     @property
     def text_bytes(self) -> int:
-        """The length of the text in UTF-8."""
         return len(self.text.encode("utf-8", "ignore"))
 
 
@@ -120,11 +118,7 @@ class Translator:
 
         Lines are decoded together with others of about their length, longest first, as in T2T, but
         sorted within windows of `WINDOW` lines. A translation is yielded as soon as all before it are.
-
-        Args:
-            skip: number of translations to leave out at the beginning.
-            done: called after every batch.
-            known: numbers of lines that need no translation; they yield empty hypotheses.
+        `skip`, `done` and `known` are those of `LengthBatcher.results`.
         """
         return self.batcher.results(map(self._sentence, lines), skip, done, known)
 
@@ -228,7 +222,6 @@ class Classifier(Translator):
     """
 
     def run(self, sentences: Sequence[Sentence], longest: int) -> list[Translation]:
-        """Classifies a batch."""
         if any(sentence.prefix for sentence in sentences):
             raise UserError("a class has no prefix: leave out --decode_prefix_file.")
         classes = self.encoders["targets"].vocab_size
@@ -258,17 +251,8 @@ def probabilities(model, inputs, classes: int):
     return tf.nn.softmax(logits[:, :classes])  # without those that `vocab_divisor` has added
 
 
-def warn(message: str) -> None:
-    """Writes a warning of one line to standard error."""
-    print(f"warning: {message}", file=sys.stderr, flush=True)
-
-
 def encoded(encoder, text: str, number: int) -> list[int]:
-    """Returns the ids of a line of text.
-
-    Raises:
-        UserError: the encoder cannot express it.
-    """
+    """Returns the ids of a line of text."""
     try:
         return encoder.encode(text.strip())
     except UserError as error:
@@ -326,20 +310,12 @@ class BatchJob(Protocol):
 
 
 class BatchLimits(NamedTuple):
-    """The sizes of batches.
+    """The sizes of batches; 0: no limit."""
 
-    Args:
-        items: maximum number of items of a batch; 0: no limit.
-        tokens: maximum of items times the largest size among them; 0: no limit.
-        window: number of items that are sorted together; 0: all.
-        fixed: True if results depend on the batches, so that a run resumed in the middle of a
-            window must make the same batches again.
-    """
-
-    items: int = 0
-    tokens: int = 0
-    window: int = 0
-    fixed: bool = False
+    items: int = 0  # of a batch
+    tokens: int = 0  # items of a batch times the largest size among them
+    window: int = 0  # items that are sorted together
+    fixed: bool = False  # results depend on the batches: a resumed run makes the same ones again
 
 
 class LengthBatcher:

@@ -56,7 +56,10 @@ def export_ctranslate2(
             is not supported; a vocabulary has more tokens than the model; or the directory cannot be
             written.
     """
-    specs, types = _specs_and_types()
+    import_ctranslate2()
+    from ctranslate2.specs import model_spec, transformer_spec
+
+    types = model_spec.ACCEPTED_MODEL_TYPES
     if quantization is not None and quantization not in types:
         raise UserError(
             f"CTranslate2 has no quantization {quantization!r}; allowed: {', '.join(types)}."
@@ -65,7 +68,7 @@ def export_ctranslate2(
     _check_model(model)
     require_vocabulary(model, encoders)
     require_storable(encoders)
-    spec = _spec(model, encoders, specs)
+    spec = _spec(model, encoders, transformer_spec)
     spec.validate()
     try:
         spec.optimize(quantization)
@@ -82,13 +85,6 @@ def export_ctranslate2(
         (partial / MODEL_CARD).write_text(card or model_card(model), "utf-8")
         positions = None if _relative(model.hp) else _rows_of_positions(model.hp)
         write_encoders(partial, encoders, positions)
-
-
-def _specs_and_types():
-    import_ctranslate2()
-    from ctranslate2.specs import model_spec, transformer_spec
-
-    return transformer_spec, model_spec.ACCEPTED_MODEL_TYPES
 
 
 def _check_model(model) -> None:

@@ -15,13 +15,7 @@ from t2t_keras.ids import EOS_ID, PAD_ID
 from t2t_keras.text.encoders import ClassLabelEncoder, TokenTextEncoder, require_vocabulary
 from t2t_keras.text.graph import SPACES
 
-SIGNATURES = (
-    "translate",
-    "translate_with_options",
-    "translate_ids",
-    "score",
-    "serialized_example",
-)
+SIGNATURES = ("translate", "translate_with_options", "translate_ids", "score", "serialized_example")
 """The signatures of every SavedModel of translation; one of them is `serving_default`, too."""
 
 LANGUAGE_MODEL_SIGNATURES = ("complete", "complete_with_options", "score")
@@ -88,15 +82,12 @@ class ServedTransformer(_Served):
     @tf.function(input_signature=[_TEXTS], autograph=False)
     def translate(self, text):
         """Texts [B] -> `translation` [B], `translations` [B, N], `scores` [B, N], `truncated`."""
-        s = self._parts.settings
-        return self._parts.translate(text, s.alpha, s.extra_length)
+        return self._parts.translate(text)
 
     @tf.function(input_signature=[_TEXTS, _REAL, _WHOLE], autograph=False)
     def translate_with_options(self, text, alpha, extra_length):
         """Like `translate`, with the scalars `alpha` and `extra_length` of the request."""
-        with tf.control_dependencies(self._parts.require_options(alpha, extra_length)):
-            text = tf.identity(text)
-        return self._parts.translate(text, alpha, extra_length)
+        return self._parts.translate(text, (alpha, extra_length))
 
     @tf.function(input_signature=[_IDS], autograph=False)
     def translate_ids(self, source_ids):
@@ -155,15 +146,12 @@ class ServedLanguageModel(_Served):
     @tf.function(input_signature=[_TEXTS], autograph=False)
     def complete(self, text):
         """Prompts [B] -> what follows: `completion` [B], `completions` [B, N], `scores` [B, N], `truncated`."""
-        s = self._parts.settings
-        return self._parts.complete(text, s.alpha, s.extra_length)
+        return self._parts.complete(text)
 
     @tf.function(input_signature=[_TEXTS, _REAL, _WHOLE], autograph=False)
     def complete_with_options(self, text, alpha, extra_length):
         """Like `complete`, with the scalars `alpha` and `extra_length` of the request."""
-        with tf.control_dependencies(self._parts.require_options(alpha, extra_length)):
-            text = tf.identity(text)
-        return self._parts.complete(text, alpha, extra_length)
+        return self._parts.complete(text, (alpha, extra_length))
 
     @tf.function(input_signature=[_TEXTS], autograph=False)
     def score(self, text):
@@ -206,39 +194,34 @@ class _Parts:
         signature = [_ROWS, _REAL, _WHOLE]
         self.search = tf.function(self._search, input_signature=signature, autograph=False)
 
-    def require_options(self, alpha, extra_length):
-        """Returns assertions on the options of a request."""
+    def translate(self, text, options=None):
+        """Translates texts; `options` are alpha and extra_length, by default those of the export."""
+        rows, truncated = self.encode("inputs", text)
+        return self._written("translation", rows, options) | {"truncated": truncated}
+
+    def complete(self, text, options=None):
+        """Goes on from texts, of which the end is read; `options` as in `translate`."""
+        rows = self.encode_alone("targets", text)
+        truncated = rows.row_lengths() > self.limit
+        rows = rows[:, -self.limit :]
+        return self._written("completion", rows, options) | {"truncated": truncated}
+
+    def _written(self, name: str, rows, options) -> dict:
+        """Returns the best text of each row of ids, all of its texts, and their scores."""
+        alpha, extra_length = options or (self.settings.alpha, self.settings.extra_length)
         most = max(self.limit, self.settings.extra_length)
-        return [
+        allowed = [
             tf.debugging.Assert(tf.math.is_finite(alpha), ["alpha must be a number, got", alpha]),
             tf.debugging.Assert(
                 (extra_length >= 0) & (extra_length <= most),
                 [f"extra_length must be from 0 to {most}, got", extra_length],
             ),
         ]
-
-    def translate(self, text, alpha, extra_length):
-        rows, truncated = self.encode("inputs", text)
+        with tf.control_dependencies(allowed if options else []):
+            rows = tf.identity(rows)
         ids, scores = self.search(rows, alpha, extra_length)
         texts = self.texts(ids)
-        return {
-            "translation": texts[:, 0],
-            "translations": texts,
-            "scores": scores,
-            "truncated": truncated,
-        }
-
-    def complete(self, text, alpha, extra_length):
-        rows = self.encode_alone("targets", text)
-        truncated = rows.row_lengths() > self.limit
-        ids, scores = self.search(rows[:, -self.limit :], alpha, extra_length)
-        texts = self.texts(ids)
-        return {
-            "completion": texts[:, 0],
-            "completions": texts,
-            "scores": scores,
-            "truncated": truncated,
-        }
+        return {name: texts[:, 0], f"{name}s": texts, "scores": scores}
 
     def classify(self, text):
         rows, truncated = self.encode("inputs", text)
@@ -269,16 +252,14 @@ class _Parts:
         is_empty = rows.row_lengths() == 0
         ends = tf.fill(tf.shape(tf.boolean_mask(is_empty, is_empty)), EOS_ID)
         ends = tf.RaggedTensor.from_row_lengths(ends, tf.cast(is_empty, tf.int64))
-        with tf.control_dependencies([self._require_known(rows.flat_values)]):
+        ids, size = rows.flat_values, self.model.source_vocab_size
+        message = f"Source id out of range; 0 to {size - 1} are allowed:"
+        known = _require_none((ids < 0) | (ids >= size), message, ids)
+        with tf.control_dependencies([known]):
             rows = tf.concat([tf.cast(rows, tf.int32), ends], 1)
             rows, truncated = cut(rows, self.limit)
         ids, scores = self.search(rows, self.settings.alpha, self.settings.extra_length)
         return ids, scores, truncated
-
-    def _require_known(self, ids):
-        size = self.model.source_vocab_size
-        message = f"Source id out of range; 0 to {size - 1} are allowed:"
-        return _require_none((ids < 0) | (ids >= size), message, ids)
 
     def encode(self, side, text):
         """Texts [B] -> ids [B, None] with their end of sentence, and which were cut [B]."""

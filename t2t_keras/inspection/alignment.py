@@ -28,20 +28,14 @@ _PAIRS = 16  # of which the attention of all heads is held
 class Heads(NamedTuple):
     """The heads whose attention to the source is averaged, and where it is read off."""
 
-    layer: int | None = None
-    """Decoder layer, from 0; None: all."""
-    head: int | None = None
-    """Head of that layer, from 0; None: all."""
+    layer: int | None = None  # decoder layer, from 0; None: all
+    head: int | None = None  # head of that layer, from 0; None: all
     after: bool = False
     """True takes the step that reads a target token, not the one that predicts it (Chen et al. 2020)."""
 
     @classmethod
     def parse(cls, text: str) -> Heads:
-        """Returns the heads of "mean", "LAYER" or "LAYER:HEAD", with "+1" for `after`.
-
-        Raises:
-            UserError: it is none of these.
-        """
+        """Returns the heads of "mean", "LAYER" or "LAYER:HEAD", with "+1" for `after`."""
         match = re.fullmatch(r"(?:mean|(\d+)(?::(\d+))?)(\+1)?", text.strip())
         if not match:
             raise UserError(
@@ -55,11 +49,7 @@ class Heads(NamedTuple):
         return (":".join(numbers) or "mean") + "+1" * self.after
 
     def of(self, weights: np.ndarray) -> np.ndarray:
-        """Returns the weights [T, S] of the heads from those of all, [L, H, T, S].
-
-        Raises:
-            UserError: there is no such layer or head.
-        """
+        """Returns the weights [T, S] of the heads from those of all, [L, H, T, S]."""
         layers, heads = weights.shape[:2]
         for name, number, count in (("layer", self.layer, layers), ("head", self.head, heads)):
             if number is not None and number >= count:
@@ -83,9 +73,6 @@ class PairAligner(PairScorer):
         encoders: "inputs" and "targets" text encoders.
         heads: see `Heads.parse`.
         settings, report: see `PairScorer`.
-
-    Raises:
-        UserError: the model is an ensemble, or `heads` cannot be read.
     """
 
     def __init__(
@@ -110,7 +97,6 @@ class PairAligner(PairScorer):
         return list(self.batcher.results(map(self._pair, lines)))
 
     def run(self, pairs: Sequence[Pair], longest: int) -> list[Links]:  # type: ignore[override]
-        """Aligns a batch."""
         return [
             links(*self.words(pair), self.heads.of(weights))
             for pair, weights in self.weights(pairs)
@@ -132,11 +118,7 @@ class PairAligner(PairScorer):
         )
 
     def error_rates(self, lines: Iterable[str], references: Sequence[Gold]) -> dict[Heads, float]:
-        """Returns the alignment error rate of every head and mean, both before and after a token.
-
-        Raises:
-            UserError: there are not as many references, or a line is not a pair.
-        """
+        """Returns the alignment error rate of every head and mean, both before and after a token."""
         pairs = [self._pair(Line(number, line)) for number, line in enumerate(lines, start=1)]
         if len(pairs) != len(references):
             raise UserError(
@@ -151,11 +133,9 @@ class PairAligner(PairScorer):
         return {heads: alignment_error_rate(each, references) for heads, each in found.items()}
 
     def empty_result(self, pair: Pair) -> Links:  # type: ignore[override]
-        """Returns no links."""
         return []
 
     def tokens(self, result: Links) -> int:  # type: ignore[override]
-        """Returns the number of links."""
         return len(result)
 
 
@@ -204,11 +184,7 @@ def to_pharaoh(pairs: Links) -> str:
 
 
 def from_pharaoh(line: str, where: str = "the line") -> Gold:
-    """Returns the sure and the possible links of a line; "1-2" is sure, "1?2" possible.
-
-    Raises:
-        UserError: something else stands there.
-    """
+    """Returns the sure and the possible links of a line; "1-2" is sure, "1?2" possible."""
     sure, possible = set(), set()
     for item in line.split():
         match = re.fullmatch(r"(\d+)([-?])(\d+)", item)

@@ -43,16 +43,12 @@ class AttentionData:
     target: Tokens
     encoder: np.ndarray
     """[L, H, S, S] float32, [query, key]."""
-
     decoder: np.ndarray
     """[L, H, T, T] float32, 0 for keys after their query."""
-
     encdec: np.ndarray
     """[L, H, T, S] float32."""
-
     tree: str | None = None
     """Parse tree in brackets on one line, of a parsing problem."""
-
     search: SearchTrace | None = None
     """Beam search that found the translation, if one did."""
 

@@ -121,11 +121,7 @@ def _draw_lines(axes: Axes, weights: np.ndarray, head: int, beside: float) -> No
 
 
 def empty_figure(width: float, height: float) -> Figure:
-    """Returns a figure without axes; sizes in inches.
-
-    Raises:
-        UserError: matplotlib is not installed.
-    """
+    """Returns a figure without axes; sizes in inches."""
     try:
         from matplotlib.figure import Figure
     except ImportError as error:
@@ -136,11 +132,7 @@ def empty_figure(width: float, height: float) -> Figure:
 
 
 def require_figure(path: str) -> None:
-    """Checks that a figure can be saved, before anything slow is imported.
-
-    Raises:
-        UserError: matplotlib is not installed or does not know the file's format.
-    """
+    """Checks that a figure can be saved, before anything slow is imported."""
     formats = empty_figure(1, 1).canvas.get_supported_filetypes()
     ending = os.path.splitext(path)[1].removeprefix(".").lower()
     if ending not in formats:
@@ -151,11 +143,7 @@ def require_figure(path: str) -> None:
 
 
 def save_figure(figure: Figure, path: str) -> None:
-    """Writes a figure in the format of the name's suffix: `.png`, `.svg`, `.pdf`.
-
-    Raises:
-        UserError: unknown format, or the file cannot be written.
-    """
+    """Writes a figure in the format of the name's suffix: `.png`, `.svg`, `.pdf`."""
     try:
         with atomic_write(path, suffix=os.path.splitext(path)[1]) as partial:
             figure.savefig(partial)

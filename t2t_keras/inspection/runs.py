@@ -6,7 +6,6 @@ TensorBoard draws the curves of the same event files; see docs/inspect.md.
 from __future__ import annotations
 
 import contextlib
-import dataclasses
 import datetime
 import math
 import operator
@@ -51,33 +50,25 @@ class Point(NamedTuple):
     step: int
     value: float
 
+    def told(self, form: str) -> str:
+        """Returns the value in a format, and the step."""
+        return f"{self.value:{form}} at step {self.step:,}"
+
 
 Curves = Mapping[str, Sequence[Point]]
 
 
-@dataclasses.dataclass(frozen=True)
-class Run:
-    """Contents of a run's directory.
-
-    Args:
-        directory: as it was named.
-        hparams: settings; None if not recorded.
-        facts: of `run.json` or, of a run of tensor2tensor, its flags.
-        starts: entries of `RunRecord`, oldest first.
-        training: curves by name: "loss", "learning_rate", "tokens_per_second", ...
-        dev: curves by metric: "loss", "accuracy", "bleu" or "f1".
-        test: the same, from `t2t-keras-eval`.
-        checkpoints: prefixes, by step; averages last.
-    """
+class Run(NamedTuple):
+    """Contents of a run's directory."""
 
     directory: str
-    hparams: HParams | None
-    facts: Mapping[str, Any]
-    starts: Sequence[Mapping[str, Any]]
-    training: Curves
-    dev: Curves
-    test: Curves
-    checkpoints: Sequence[str]
+    hparams: HParams | None  # None if not recorded
+    facts: Mapping[str, Any]  # of `run.json` or, of a run of tensor2tensor, its flags
+    starts: Sequence[Mapping[str, Any]]  # entries of `RunRecord`, oldest first
+    training: Curves  # by name: "loss", "learning_rate", "tokens_per_second", ...
+    dev: Curves  # by metric: "loss", "accuracy", "bleu" or "f1"
+    test: Curves  # the same, from `t2t-keras-eval`
+    checkpoints: Sequence[str]  # prefixes, by step; averages last
 
     @property
     def step(self) -> int:
@@ -95,18 +86,15 @@ class Run:
     @property
     def written(self) -> float:
         """Modification time of the newest file, seconds since 1970."""
-        newest = 0.0
+        times = [0.0]
         for path in (path for pattern in _FILES for path in Path(self.directory).glob(pattern)):
             with contextlib.suppress(OSError):  # removed by the run meanwhile
-                newest = max(newest, path.stat().st_mtime)
-        return newest
+                times.append(path.stat().st_mtime)
+        return max(times)
 
 
 def read_run(directory: str) -> Run:
     """Reads a run of ours or of tensor2tensor, also while it is written to.
-
-    Args:
-        directory: an `--output_dir`, or any directory of checkpoints.
 
     Raises:
         UserError: the directory does not exist, holds no run, or a file cannot be read.
@@ -191,19 +179,14 @@ def read_events(directory: str | os.PathLike) -> dict[str, list[Point]]:
         UserError: a file cannot be opened.
     """
     curves: dict[str, list[Point]] = {}
-    for path in sorted(Path(directory).glob(_EVENTS), key=_creation_time):
+    paths = Path(directory).glob(_EVENTS)  # sorted by the seconds in their names
+    for path in sorted(paths, key=lambda path: (len(path.name.split(".")[3]), path.name)):
         for tag, point in _scalars(path):
             curve = curves.setdefault(tag, [])
             while curve and curve[-1].step >= point.step:
                 curve.pop()
             curve.append(point)
     return curves
-
-
-def _creation_time(path: Path) -> tuple[int, str]:
-    """Returns the seconds in the name of an event file, and the name."""
-    seconds = path.name.split(".")[3]
-    return int(seconds) if seconds.isdecimal() else 0, path.name
 
 
 def _scalars(path: Path) -> Iterator[tuple[str, Point]]:
@@ -282,7 +265,6 @@ def run_summary(runs: Sequence[Run], now: float) -> list[str]:
 
 
 def _facts(run: Run, now: float) -> dict[str, str]:
-    """Returns the rows of the overview."""
     last = run.starts[-1] if run.starts else {}
     rows: dict[str, Any] = {"directory": run.directory, "state": state(run, now)}
     rows["step"] = f"{run.step:,}" if run.step or run.train_steps else None
@@ -297,10 +279,14 @@ def _facts(run: Run, now: float) -> dict[str, str]:
         points = _finite(run.dev.get(name, ()))
         title = QUALITIES.get(name, name)
         form = ".2f" if name in QUALITIES else ".4f"
-        rows[f"best dev {title}"] = points and _at(best(points, key=lambda p: p.value), form)
+        rows[f"best dev {title}"] = points and best(points, key=lambda p: p.value).told(form)
         rows[f"last dev {title}"] = _last(run.dev, name, form)
         rows[f"test {title}"] = _last(run.test, name, form)
-    rows |= {"starts": len(run.starts), "time": _times(run), "checkpoints": _checkpoints(run)}
+    rows |= {"starts": len(run.starts), "time": _times(run), "checkpoints": None}
+    if run.checkpoints:
+        named = read_best(run.directory)
+        rows["checkpoints"] = f"{len(run.checkpoints)}; newest {Path(run.checkpoints[-1]).name}"
+        rows["checkpoints"] += named and f"; best {named}"
     return {name.replace("_", " "): _said(value or None) for name, value in rows.items()}
 
 
@@ -334,10 +320,8 @@ def state(run: Run, now: float) -> str:
 def _is_alive(process: int) -> bool:
     try:
         os.kill(process, 0)
-    except ProcessLookupError:
-        return False
-    except PermissionError:  # another user's
-        return True
+    except OSError as error:
+        return isinstance(error, PermissionError)  # another user's
     return True
 
 
@@ -352,14 +336,6 @@ def _times(run: Run) -> str | None:
     shares = [f"{phase} {spent / (total or 1):.0%}" for phase, spent in seconds.most_common()]
     words = [duration(total), ", ".join(shares)]
     return ": ".join(filter(None, words)) if run.starts else None
-
-
-def _checkpoints(run: Run) -> str | None:
-    if not run.checkpoints:
-        return None
-    words = f"{len(run.checkpoints)}; newest {Path(run.checkpoints[-1]).name}"
-    best = read_best(run.directory)
-    return words + (best and f"; best {best}")
 
 
 def _settings(runs: Sequence[Run]) -> tuple[str, list[list[str]]]:
@@ -387,7 +363,7 @@ def _finite(points: Sequence[Point]) -> list[Point]:
 
 def _last(curves: Curves, name: str, form: str) -> str:
     points = _finite(curves.get(name, ()))
-    return _at(points[-1], form) if points else ""
+    return points[-1].told(form) if points else ""
 
 
 def _table(rows: Sequence[Sequence[str]]) -> list[str]:
@@ -403,10 +379,6 @@ def _table(rows: Sequence[Sequence[str]]) -> list[str]:
             padded = (f"{part:{width}}" for part, width in zip(parts, widths, strict=True))
             lines.append(f"  {'  '.join(padded)}".rstrip())
     return lines
-
-
-def _at(point: Point, form: str) -> str:
-    return f"{point.value:{form}} at step {point.step:,}"
 
 
 def _said(value: Any) -> str:

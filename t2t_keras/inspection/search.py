@@ -22,25 +22,18 @@ class Candidate(NamedTuple):
     parent: int
     """Number of the hypothesis it extends among the unfinished ones that the step before kept, best
     first."""
-
     ids: list[int]
     """Ids of all its tokens."""
-
     token: str
     """Last token for display, see `shown_tokens`."""
-
     text: str
     """Text of the hypothesis, without the end of sentence."""
-
     log_p: float
     """Sum of the log-probabilities of its tokens."""
-
     score: float
     """`log_p` divided by the length penalty, by which candidates are ranked."""
-
     kept: bool
     """True if it is among the K best unfinished or the K best finished hypotheses."""
-
     ended: bool
     """True if the token is the end of sentence."""
 
@@ -51,7 +44,6 @@ class Finished(NamedTuple):
     ids: list[int]
     text: str
     score: float
-
     step: int
     """Step in which it ended, from 1: the number of its tokens, end of sentence included."""
 
@@ -64,20 +56,15 @@ class SearchTrace:
     alpha: float
     limit: int
     """Maximum length of the output."""
-
     steps: list[list[Candidate]]
     """Candidates of each step, best first, without impossible ones such as an end of sentence before
     the minimum length."""
-
     finished: list[Finished]
     """The up to K best finished hypotheses, best first."""
-
     stopped: str
     """Reason for stopping, as a sentence."""
-
     ids: list[int]
     """Result."""
-
     score: float
     """Score of the result; its `log_p` if nothing finished."""
 
@@ -96,12 +83,6 @@ def decode(
     model, encoder, source_ids: Sequence[int], settings: DecodeSettings
 ) -> tuple[list[int], SearchTrace | None]:
     """Translates one sentence as `t2t-keras-decode` does.
-
-    Args:
-        model: a `Transformer` or an `Ensemble`.
-        encoder: of the targets.
-        source_ids: with end of sentence.
-        settings: for beam search or greedy decoding.
 
     Returns:
         Ids, with the end of sentence if there is one, and the search; None if `beam_size` is 1.

@@ -25,13 +25,10 @@ class Tokens(NamedTuple):
 
     text: str
     """The whole text, without the end of sentence."""
-
     tokens: list[str]
     """Text of each token."""
-
     words: list[int]
     """Word number of each token, from 0."""
-
     word_texts: list[str]
     """Text of each word."""
 

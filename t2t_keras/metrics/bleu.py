@@ -26,16 +26,12 @@ class Bleu:
 
     sacrebleu: float
     """Cased corpus BLEU of untokenised text (13a), comparable between papers."""
-
     signature: str
     """sacreBLEU's signature: version and settings."""
-
     t2t_cased: float
     """BLEU_cased of T2T's `t2t-bleu` (international tokenisation)."""
-
     t2t_uncased: float
     """BLEU_uncased of `t2t-bleu`."""
-
     paper_style: float
     """Moses tokenisation, German compounds split, unsmoothed: close to the paper's figures, which are about
     0.7 higher than sacreBLEU's; `paper_style` says how close."""

@@ -25,28 +25,20 @@ class ParsedSentence:
 
     status: str
     """`valid`, `skipped` (nothing was predicted) or `error`."""
-
     reason: str
     """The reason why it is not valid; empty if it is."""
-
     length: int
     """Words of the gold tree, with punctuation, without traces."""
-
     matched: int = 0
     """Brackets with the same label around the same words."""
-
     gold: int = 0
     """Brackets of the gold tree."""
-
     predicted: int = 0
     """Brackets of the predicted tree."""
-
     crossing: int = 0
     """Brackets of the predicted tree that begin or end inside one of the gold tree."""
-
     words: int = 0
     """Words without punctuation."""
-
     correct_tags: int = 0
     """The number of `words` with the same tag in both trees."""
 
@@ -69,37 +61,26 @@ class ParsingFigures:
 
     recall: float
     """Gold brackets that are predicted, with the same label around the same words."""
-
     precision: float
     """Predicted brackets that are gold ones."""
-
     f1: float
     """The harmonic mean of both; 0 if EVALB prints `nan`."""
-
     complete_match: float
     """Sentences with exactly the brackets of the gold tree."""
-
     average_crossing: float
     """Mean number of brackets of a predicted tree that begin or end inside one of the gold tree."""
-
     no_crossing: float
     """Sentences without such brackets."""
-
     two_or_less_crossing: float
     """Sentences with at most two."""
-
     tagging_accuracy: float
     """Words, without punctuation, that have the tag of the gold tree."""
-
     sentences: int
     """The number of all sentences: valid, skipped and errors."""
-
     skipped: int
     """Sentences whose predicted tree has no words except punctuation."""
-
     errors: int
     """Sentences whose two trees have different words, or one of which is not a tree."""
-
     valid: int
     """Sentences that the figures above are computed of."""
 
@@ -129,7 +110,6 @@ class ParsingF1(ParsingFigures):
 
     up_to_40: ParsingFigures
     """The summary of sentences of at most 40 words."""
-
     by_sentence: tuple[ParsedSentence, ...] = dataclasses.field(repr=False)
     """The counts of each sentence."""
 
@@ -267,19 +247,12 @@ class Brackets(NamedTuple):
 
     words: list[str]
     """The words that count: no traces, none with the tag of a comma, colon, quote or full stop."""
-
-    tags: list[str]
-    """The tag of each of `words`, as it is written."""
-
+    tags: list[str]  # the tag of each of `words`, as it is written
     spans: list[tuple[int, int, str]]
     """(first word, word after the last, label) of each bracket, duplicates included. Without empty
     brackets and the root TOP."""
-
-    length: int
-    """The number of words with punctuation, without traces."""
-
-    fault: str
-    """Why this is not a tree; "" if it is."""
+    length: int  # the number of words with punctuation, without traces
+    fault: str  # why this is not a tree; "" if it is
 
 
 def read_brackets(tree: str) -> Brackets:

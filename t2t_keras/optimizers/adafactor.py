@@ -168,14 +168,8 @@ class Adafactor(keras.optimizers.Optimizer):
 
     def get_config(self) -> dict[str, Any]:
         names = (
-            "beta_1",
-            "beta_2",
-            "decay_type",
-            "memory_exponent",
-            "clipping_threshold",
-            "factored",
-            "multiply_by_parameter_scale",
-            "table_shards",
+            *("beta_1", "beta_2", "decay_type", "memory_exponent", "clipping_threshold"),
+            *("factored", "multiply_by_parameter_scale", "table_shards"),
         )
         return {**super().get_config(), **{name: getattr(self, name) for name in names}}
 
@@ -213,7 +207,6 @@ def _cut(tensor: _Tensor, pieces: int, longer: int) -> list[_Tensor]:
 
 
 def _joined(blocks: list[_Tensor], shape: Sequence[int]) -> _Tensor:
-    """Undoes `_cut`."""
     flat = [ops.reshape(block, (-1, *block.shape[2:])) for block in blocks]
     return ops.reshape(flat[0] if len(flat) == 1 else ops.concatenate(flat), tuple(shape))
 

@@ -40,68 +40,45 @@ def create(
     """
     hp.check("training")  # a record is taken as it is
     name = snake_case(hp.optimizer)  # T2T's sets write both adafactor and Adafactor
-    make, settings = _MAKERS[name]
+    make, settings = _OPTIMIZERS[name]
+    if name == "multistep_adam" and hp.optimizer_multistep_accumulate_steps < 1:
+        raise UserError(
+            "optimizer=multistep_adam needs optimizer_multistep_accumulate_steps of 1 or more, "
+            f"got {hp.optimizer_multistep_accumulate_steps}"
+        )
     return make(
         learning_rate=schedules.learning_rate_schedule(hp, train_steps),
-        **settings(hp),
+        **{keyword: getattr(hp, setting) for keyword, setting in settings.items()},
         **keras_arguments,
     )
 
 
-def _adam(hp: HParams) -> dict[str, Any]:
-    return {
-        "beta_1": hp.optimizer_adam_beta1,
-        "beta_2": hp.optimizer_adam_beta2,
-        "epsilon": hp.optimizer_adam_epsilon,
-    }
-
-
-def _multistep_adam(hp: HParams) -> dict[str, Any]:
-    batches = hp.optimizer_multistep_accumulate_steps
-    if batches < 1:
-        raise UserError(
-            "optimizer=multistep_adam needs optimizer_multistep_accumulate_steps of 1 or more, "
-            f"got {batches}"
-        )
-    return {**_adam(hp), "accumulate_steps": batches}
-
-
-def _adam_w(hp: HParams) -> dict[str, Any]:
-    return {**_adam(hp), "decay": hp.weight_decay}
-
-
-def _adafactor(hp: HParams) -> dict[str, Any]:
-    return {
-        "beta_1": hp.optimizer_adafactor_beta1,
-        "beta_2": hp.optimizer_adafactor_beta2,
-        "decay_type": hp.optimizer_adafactor_decay_type,
-        "memory_exponent": hp.optimizer_adafactor_memory_exponent,
-        "clipping_threshold": hp.optimizer_adafactor_clipping_threshold,
-        "factored": hp.optimizer_adafactor_factored,
-        "multiply_by_parameter_scale": hp.optimizer_adafactor_multiply_by_parameter_scale,
-        "table_shards": hp.symbol_modality_num_shards,
-    }
-
-
-def _momentum(hp: HParams) -> dict[str, Any]:
-    return {
-        "momentum": hp.optimizer_momentum_momentum,
-        "nesterov": hp.optimizer_momentum_nesterov,
-    }
-
-
-def _sgd(hp: HParams) -> dict[str, Any]:
-    return {}
-
-
-_Maker = Callable[..., keras.optimizers.Optimizer]
-
-_MAKERS: dict[str, tuple[_Maker, Callable[[HParams], dict[str, Any]]]] = {
-    "adam": (Adam, _adam),
-    "true_adam": (Adam, _adam),
-    "multistep_adam": (MultistepAdam, _multistep_adam),
-    "adam_w": (AdamW, _adam_w),
-    "adafactor": (Adafactor, _adafactor),
-    "momentum": (Momentum, _momentum),
-    "sgd": (SGD, _sgd),
+_ADAM = {
+    "beta_1": "optimizer_adam_beta1",
+    "beta_2": "optimizer_adam_beta2",
+    "epsilon": "optimizer_adam_epsilon",
 }
+_ADAFACTOR = {
+    "beta_1": "optimizer_adafactor_beta1",
+    "beta_2": "optimizer_adafactor_beta2",
+    "decay_type": "optimizer_adafactor_decay_type",
+    "memory_exponent": "optimizer_adafactor_memory_exponent",
+    "clipping_threshold": "optimizer_adafactor_clipping_threshold",
+    "factored": "optimizer_adafactor_factored",
+    "multiply_by_parameter_scale": "optimizer_adafactor_multiply_by_parameter_scale",
+    "table_shards": "symbol_modality_num_shards",
+}
+_MOMENTUM = {"momentum": "optimizer_momentum_momentum", "nesterov": "optimizer_momentum_nesterov"}
+_OPTIMIZERS: dict[str, tuple[Callable[..., keras.optimizers.Optimizer], dict[str, str]]] = {
+    "adam": (Adam, _ADAM),
+    "true_adam": (Adam, _ADAM),
+    "multistep_adam": (
+        MultistepAdam,
+        {**_ADAM, "accumulate_steps": "optimizer_multistep_accumulate_steps"},
+    ),
+    "adam_w": (AdamW, {**_ADAM, "decay": "weight_decay"}),
+    "adafactor": (Adafactor, _ADAFACTOR),
+    "momentum": (Momentum, _MOMENTUM),
+    "sgd": (SGD, {}),
+}
+"""Classes by T2T's names, and the setting of each of their keywords."""

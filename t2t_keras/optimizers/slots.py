@@ -101,10 +101,7 @@ def is_decayed(name: str, variable: _Variable) -> bool:
 
 
 def with_weight_decay(
-    gradients: Sequence[_Tensor],
-    variables: Sequence[_Variable],
-    names: Sequence[str],
-    rate: float,
+    gradients: Sequence[_Tensor], variables: Sequence[_Variable], names: Sequence[str], rate: float
 ) -> list[_Tensor]:
     """Returns the gradients of the loss with T2T's weight decay (utils/optimize.py).
 

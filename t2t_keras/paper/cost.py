@@ -24,12 +24,8 @@ class Device(NamedTuple):
     name: str
     teraflops: float
     """Peak of dense matrix products by its specification; of the P100 by the paper (section 6.1)."""
-
-    precision: str
-    """Data type of the peak."""
-
-    memory: int
-    """GB."""
+    precision: str  # data type of the peak
+    memory: int  # GB
 
 
 DEVICES = (
@@ -218,7 +214,6 @@ class Parameters(NamedTuple):
 
     @property
     def total(self) -> int:
-        """Number of all parameters."""
         return sum(self)
 
 

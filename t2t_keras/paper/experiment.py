@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-import json
 import math
 import os
 import shlex
@@ -17,9 +16,9 @@ from typing import Any, BinaryIO, NamedTuple
 
 from t2t_keras import registry
 from t2t_keras.errors import UserError
-from t2t_keras.files import atomic_write, changes, open_locked, write_json, writing
+from t2t_keras.files import atomic_write, changes, open_locked, read_json, write_json, writing
 from t2t_keras.paper.rows import BLEU, DEV, F1, PERPLEXITY, Row
-from t2t_keras.progress import SIGNALS
+from t2t_keras.progress import StopRequests
 
 RECORD_FILE = "experiment.json"
 RESULT_FILE = "result.json"
@@ -42,26 +41,15 @@ _CORRECTED = ("attention_dropout", "pos")
 
 @dataclasses.dataclass(frozen=True)
 class ExperimentSettings:
-    """Directories of an experiment, and its differences from the row.
+    """Directories of an experiment, and its differences from the row."""
 
-    Args:
-        data_dir: vocabulary and shards.
-        output_dir: everything else.
-        tmp_dir: source files.
-        problem: other data than the row's; "" for the row's.
-        train_steps: other number of updates; 0 for the row's.
-        hparams: overrides of the row's settings.
-        train_flags: further flags of `t2t-keras-train`.
-        t2t_usr_dir: user's problems; "" for none.
-    """
-
-    data_dir: str
-    output_dir: str
-    tmp_dir: str
-    problem: str = ""
-    train_steps: int = 0
-    hparams: str = ""
-    train_flags: str = ""
+    data_dir: str  # vocabulary and shards
+    output_dir: str  # everything else
+    tmp_dir: str  # source files
+    problem: str = ""  # other data than the row's
+    train_steps: int = 0  # other number of updates
+    hparams: str = ""  # overrides of the row's settings
+    train_flags: str = ""  # further flags of `t2t-keras-train`
     t2t_usr_dir: str = ""
 
 
@@ -69,26 +57,14 @@ class Stage(NamedTuple):
     """Stage of an experiment."""
 
     name: str
-    done: Callable[[], bool]
-    """True if its output is complete."""
-
+    done: Callable[[], bool]  # True if its output is complete
     command: list[str]
     """Module that runs as a program, and its arguments; empty for what this process does itself."""
-
-    printed: Path | None = None
-    """File for what the command prints."""
+    printed: Path | None = None  # file for what the command prints
 
 
 class Experiment:
-    """Experiment with a row of the paper.
-
-    Args:
-        row: of the paper.
-        settings: directories and differences.
-
-    Raises:
-        UserError: unknown problem or wrong override.
-    """
+    """Experiment with a row of the paper."""
 
     def __init__(self, row: Row, settings: ExperimentSettings):
         self.row = row
@@ -96,7 +72,12 @@ class Experiment:
         if settings.t2t_usr_dir:
             registry.import_user_directory(settings.t2t_usr_dir)
         registry.hparams(row.name, settings.hparams)
-        self._train_flags = _split(settings.train_flags)
+        try:
+            self._train_flags = shlex.split(settings.train_flags)
+        except ValueError as error:
+            raise UserError(
+                f"--train_flags cannot be read ({error}): got {settings.train_flags!r}."
+            ) from error
         for flag in self._train_flags:
             if (name := flag.lstrip("-").split("=")[0]) in _SET_HERE:
                 raise UserError(
@@ -161,7 +142,11 @@ class Experiment:
 
         stages = [
             Stage("datagen", self._has_data, _command("datagen", **data, tmp_dir=s.tmp_dir)),
-            Stage("texts", self._has_texts, ["t2t_keras.paper.held_out", *map(str, texts)]),
+            Stage(
+                "texts",
+                lambda: self.inputs.exists() and self.references.exists(),
+                ["t2t_keras.paper.held_out", *map(str, texts)],
+            ),
             Stage("train", self._is_trained, [*train, *self._train_flags]),
         ]
         if self.averaged > 1:
@@ -184,20 +169,20 @@ class Experiment:
         with writing(self.directory):
             self.directory.mkdir(parents=True, exist_ok=True)
             opened = open_locked(self.directory / LOCK_FILE, str(self.directory))
-        with opened as lock, Programs(lock) as programs:
+        with opened as lock, (programs := Programs(lock)):
             for leftover in self.directory.glob("*.incomplete"):  # of a killed stage
                 leftover.unlink()
             self._begin_record()
             for stage in self.stages():
                 if stage.done():
-                    _say(f"{stage.name}: done")
+                    print(f"{stage.name}: done", flush=True)
                     continue
                 programs.stop_if_asked(stage.name)
                 if stage.command:
                     _run(stage, programs)
                 else:
                     self._score()
-        return json.loads(self.result.read_text("utf-8"))["figures"]
+        return read_json(self.result)["figures"]
 
     # Whether the outputs of a stage are complete
 
@@ -212,11 +197,8 @@ class Experiment:
             paths += shard_paths(data_dir, name, item["split"], item["shards"])
         return all(path.exists() for path in paths)
 
-    def _has_texts(self) -> bool:
-        return self.inputs.exists() and self.references.exists()
-
     def _is_trained(self) -> bool:
-        starts = _read_json(self.run_directory / "run.json").get("starts", [])
+        starts = _recorded(self.run_directory / "run.json").get("starts", [])
         ended = [start.get("ended") for start in starts]
         there = self.last_checkpoint.with_name(self.last_checkpoint.name + ".index").exists()
         return there and f"done: step {self.steps}" in ended
@@ -231,14 +213,18 @@ class Experiment:
         references, outputs = (read_lines(str(p)) for p in (self.references, self.outputs))
         figures = _figures(self.problem, references, outputs, self.row.language)
         if self.evaluation.exists():
-            figures[PERPLEXITY] = _perplexity(self.evaluation.read_text("utf-8"))
+            printed = self.evaluation.read_text("utf-8").split()  # by `t2t-keras-eval`
+            figures[PERPLEXITY] = float(printed[printed.index("perplexity") + 1])
         result = {**self._record(), "split": self.split, "figures": figures}
         write_json(self.result, result)
-        _say("score: " + ", ".join(f"{name} {value:.2f}" for name, value in figures.items()))
+        print(
+            "score: " + ", ".join(f"{name} {value:.2f}" for name, value in figures.items()),
+            flush=True,
+        )
 
     def _corrected(self) -> list[str]:
         """Returns overrides that keep corrected settings of a run started by an earlier version."""
-        began_with = _read_json(self.run_directory / HPARAMS_FILE)
+        began_with = _recorded(self.run_directory / HPARAMS_FILE)
         now = registry.hparams(self.row.name, self.settings.hparams).to_dict()
         return [
             f"{name}={began_with[name]}"
@@ -261,7 +247,7 @@ class Experiment:
     def _begin_record(self) -> None:
         """Writes the record of this experiment, or checks that it is the recorded one."""
         path, record = self.directory / RECORD_FILE, self._record()
-        before = _read_json(path)
+        before = _recorded(path)
         if before and (different := changes({name: before.get(name) for name in record}, record)):
             raise UserError(
                 f"{self.directory} holds another experiment ({'; '.join(different)}): "
@@ -278,14 +264,6 @@ def _interval(steps: int, apart: int) -> int:
     """
     common = math.gcd(steps, apart)
     return common if 3 * common >= apart else apart
-
-
-def _split(flags: str) -> list[str]:
-    """Splits flags as a shell does."""
-    try:
-        return shlex.split(flags)
-    except ValueError as error:
-        raise UserError(f"--train_flags cannot be read ({error}): got {flags!r}.") from error
 
 
 def _figures(
@@ -315,24 +293,9 @@ def _with_right_tags(reference: str, output: str) -> str:
     return str(with_tags(parse_tree(output), [tag for tag, _ in gold]))
 
 
-def _perplexity(printed: str) -> float:
-    """Returns the perplexity in the output of `t2t-keras-eval`."""
-    words = printed.split()
-    return float(words[words.index("perplexity") + 1])
-
-
-def _say(line: str) -> None:
-    print(line, flush=True)
-
-
-def _read_json(path: Path) -> dict[str, Any]:
+def _recorded(path: Path) -> dict[str, Any]:
     """Reads a JSON file; an absent one is empty."""
-    try:
-        return json.loads(path.read_text("utf-8"))
-    except FileNotFoundError:
-        return {}
-    except (OSError, ValueError) as error:
-        raise UserError(f"{path} cannot be read: {error}.") from error
+    return read_json(path) if path.exists() else {}
 
 
 # Programs
@@ -357,7 +320,7 @@ def _run(stage: Stage, programs: Programs) -> None:
     again = "run the same command again to resume"
     with contextlib.ExitStack() as stack:
         printed = stack.enter_context(atomic_write(stage.printed)) if stage.printed else None
-        _say(f"{stage.name}: {_as_typed(stage.command)}")
+        print(f"{stage.name}: {_as_typed(stage.command)}", flush=True)
         code = programs.run([sys.executable, "-m", *stage.command], printed)
         programs.stop_if_asked(stage.name)
         if code == 2:
@@ -369,7 +332,7 @@ def _run(stage: Stage, programs: Programs) -> None:
         raise UserError(f"the stage {stage.name} ended early: {again}.")
 
 
-class Programs:
+class Programs(StopRequests):
     """Runs programs; as a context manager, forwards SIGTERM, SIGINT and SIGHUP to the running one.
 
     Each has its own process group, so that it gets Ctrl-C once.
@@ -379,29 +342,12 @@ class Programs:
     """
 
     def __init__(self, lock: BinaryIO):
-        self.signal: signal.Signals | None = None
-        """First signal received."""
+        super().__init__()
         self._lock = lock
         self._running: subprocess.Popen | None = None
-        self._before: dict[signal.Signals, Any] = {}
-
-    def __enter__(self) -> Programs:
-        for number in SIGNALS:
-            if signal.getsignal(number) is not signal.SIG_IGN:  # as nohup makes SIGHUP
-                self._before[number] = signal.signal(number, self._forward)
-        return self
-
-    def __exit__(self, *error: object) -> None:
-        for number, handler in self._before.items():
-            signal.signal(number, handler)
 
     def run(self, command: Sequence[str], output: Path | None = None) -> int:
-        """Runs a program and returns its exit code, or minus the signal that killed it.
-
-        Args:
-            command: program and arguments.
-            output: file for its standard output; by default it shares ours.
-        """
+        """Runs a program and returns its exit code, or minus the signal that killed it."""
         sys.stdout.flush()
         with contextlib.ExitStack() as stack:
             printed = stack.enter_context(output.open("wb")) if output else None
@@ -412,20 +358,20 @@ class Programs:
                 start_new_session=True,
                 pass_fds=[self._lock.fileno()],
             )
-            if self.signal is not None:  # it came before the program was started
-                self._running.send_signal(self.signal)
+            if self.name:  # it came before the program was started
+                self._running.send_signal(signal.Signals[self.name])
             code = self._running.wait()
             self._running = None
         return code
 
     def stop_if_asked(self, stage: str) -> None:
         """Exits as a shell tells of a signal, 128 + its number, if one was received."""
-        if self.signal is not None:
-            stopped = f"stopped by {self.signal.name} in the stage {stage}"
+        if self.name:
+            stopped = f"stopped by {self.name} in the stage {stage}"
             print(f"{stopped}: run the same command to resume", file=sys.stderr, flush=True)
-            sys.exit(128 + self.signal)
+            sys.exit(128 + signal.Signals[self.name])
 
-    def _forward(self, number: int, frame: Any) -> None:
-        self.signal = self.signal or signal.Signals(number)
+    def _note(self, number: int, frame: Any) -> None:
+        self.name = self.name or signal.Signals(number).name
         if self._running is not None:
             self._running.send_signal(number)

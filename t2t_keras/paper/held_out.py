@@ -21,9 +21,6 @@ def write_held_out(
     """Writes one sentence per line and returns their number; `inputs` appears last.
 
     References have the format of `t2t-keras-decode`: text, or trees.
-
-    Raises:
-        UserError: the problem does not generate text per split, or its data cannot be read.
     """
     problem = registry.problem(problem_name)
     if not problem.is_generate_per_split:
@@ -49,7 +46,6 @@ def write_held_out(
 
 
 def main(arguments: list[str]) -> None:
-    """Runs the script."""
     problem, split, data_dir, tmp_dir, inputs, references, *directories = arguments
     try:
         for directory in directories:

@@ -30,19 +30,14 @@ class Repairs:
 
     closings_added: int = 0
     """Phrases that were not closed where necessary."""
-
     closings_dropped: int = 0
     """Closing symbols of phrases that were not open."""
-
     phrases_dropped: int = 0
     """Phrases without a word."""
-
     tags_added: int = 0
     """Words without a tag, which got XX or, for punctuation, its own tag."""
-
     tags_dropped: int = 0
     """Tags without a word."""
-
     symbols_dropped: int = 0
     """Symbols that are neither tags nor phrases."""
 
@@ -227,8 +222,7 @@ def _align(words: list[str], tags: list[str], realign: bool) -> list[int | None]
     return result
 
 
-_GAP = 2
-"""The cost of a word or a tag without a partner."""
+_GAP = 2  # the cost of a word or a tag without a partner
 
 _DOUBT = 6
 """The improvement required to realign equal numbers of words and tags: of the 1,575 trees of GUM's dev

@@ -33,7 +33,6 @@ class Tree(NamedTuple):
 
     label: str
     """The label of a phrase, such as "NP", or the tag of a word, such as "NN"; "" if there is none."""
-
     children: tuple[Tree | str, ...]
     """The phrases and tags inside a phrase; the one word of a tag."""
 
@@ -127,15 +126,6 @@ def iterate_trees(lines: Iterable[str], name: str, first_line: int = 1) -> Itera
 
     The outermost bracket may have any label or none. A bracket may be empty, as in `(())`, which some
     parsers write for a sentence that they cannot parse.
-
-    Args:
-        lines: see above; words are separated by ASCII white space.
-        name: of the source, for errors.
-        first_line: the number of the first line, for errors.
-
-    Raises:
-        UserError: a bracket is missing or redundant, a word is beside other words or phrases, or
-            text is outside of brackets. The line is named.
     """
     open_: list[tuple[str, list[Tree | str]]] = []
     first = number = 0

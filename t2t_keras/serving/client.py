@@ -93,7 +93,9 @@ class TextClient:
     def _answers(self, outputs: Mapping[str, Any], count: int) -> list[Answer]:
         plain = {name: _plain(values) for name, values in outputs.items()}
         name, values = self._outputs
-        is_one = self.takes_examples and not _is_nested(plain.get(values))
+        rows = plain.get(values)
+        is_nested = isinstance(rows, list) and rows and isinstance(rows[0], list)
+        is_one = self.takes_examples and not is_nested
         hypothesis = [range(INT32 + 1)] if self.takes_examples else str
         kinds: tuple = (hypothesis, float) if is_one else ([hypothesis], [float])
         kind = {name: [kinds[0]], values: [kinds[1]], "truncated?": [bool]}
@@ -125,10 +127,6 @@ class TextClient:
             return _string(hypothesis)
         encoder = self.encoders["targets"]  # type: ignore[index]
         return encoder.decode(spelled(encoder, until_eos(hypothesis)))
-
-
-def _is_nested(values: Any) -> bool:
-    return isinstance(values, list) and bool(values) and isinstance(values[0], list)
 
 
 def _plain(values: Any) -> Any:

@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from t2t_keras.allowed_values import INT32
 from t2t_keras.errors import UserError
 from t2t_keras.files import read_json
 from t2t_keras.ids import EOS_ID, PAD_ID, RESERVED_TOKENS, until_eos
@@ -99,7 +100,8 @@ class CTranslate2Translator:
         if batch_size < 1:
             raise UserError(f"batch_size must be 1 or more, got {batch_size}.")
         sources = [self._tokens(line, number) for number, line in enumerate(lines, start=1)]
-        limits = [self._limit(len(source) + 1 + extra_length) for source in sources]
+        most = self.positions or INT32
+        limits = [max(1, min(len(source) + 1 + extra_length, most)) for source in sources]
         by_length = sorted(range(len(lines)), key=lambda i: -len(sources[i]))
         batches = [by_length[i : i + batch_size] for i in range(0, len(lines), batch_size)]
         running = [
@@ -125,9 +127,6 @@ class CTranslate2Translator:
                 "positions: cut the line."
             )
         return [self._source_tokens[i] for i in ids]
-
-    def _limit(self, length: int) -> int:
-        return max(1, length if self.positions is None else min(length, self.positions))
 
     def _search(self, sources: list[list[str]], beam_size: int, limit: int):
         """Starts decoding sentences, to at most `limit` tokens each; returns a future for each."""
@@ -244,11 +243,7 @@ def write_encoders(directory: Path, encoders: Mapping[str, Any], positions: int 
 
 
 def read_encoders(directory: str) -> tuple[dict[str, Any], int | None]:
-    """Reads the files of `write_encoders`.
-
-    Raises:
-        UserError: they are missing or cannot be read.
-    """
+    """Reads the files of `write_encoders`."""
     try:
         found = read_json(os.path.join(directory, ENCODERS_FILE), _ENCODERS)
         encoders = {side: _read(directory, found[side]) for side in ("inputs", "targets")}

@@ -62,11 +62,7 @@ class Signature(NamedTuple):
 
 
 class Model(abc.ABC):
-    """A model with signatures.
-
-    Args:
-        place: the model in the words of an error.
-    """
+    """A model with signatures."""
 
     def __init__(self, place: str):
         self.place = place
@@ -106,13 +102,7 @@ class Model(abc.ABC):
 
 
 class ServerModel(Model):
-    """A model behind a server, and the errors of both protocols.
-
-    Args:
-        server: address.
-        name: the name of the model.
-        timeout: seconds that a request may take.
-    """
+    """A model behind a server, and the errors of both protocols."""
 
     port_hint: str
 
@@ -153,8 +143,6 @@ class RestModel(ServerModel):
     port_hint = "with --rest_api_port"
 
     def types(self) -> dict[str, tuple[dict[str, str], dict[str, str]]]:
-        """Returns the types of all signatures."""
-
         def of(definition, side):
             return {key: info.get("dtype", "") for key, info in definition.get(side, {}).items()}
 
@@ -167,7 +155,6 @@ class RestModel(ServerModel):
     def predict(
         self, name: str, signature: Signature, inputs: Mapping[str, Sequence[bytes]]
     ) -> dict[str, Any]:
-        """Calls a signature with strings; returns its outputs as nested lists."""
         strings = {
             key: [{"b64": base64.b64encode(value).decode()} for value in values]
             for key, values in inputs.items()
@@ -272,7 +259,6 @@ class GrpcModel(ServerModel):
         self._service = prediction_service_pb2_grpc.PredictionServiceStub(self._channel)
 
     def types(self) -> dict[str, tuple[dict[str, str], dict[str, str]]]:
-        """Returns the types of all signatures."""
         from google.protobuf.message import DecodeError
         from tensorflow.core.framework import types_pb2
         from tensorflow_serving.apis import get_model_metadata_pb2
@@ -298,7 +284,6 @@ class GrpcModel(ServerModel):
     def predict(
         self, name: str, signature: Signature, inputs: Mapping[str, Sequence[bytes]]
     ) -> dict[str, Any]:
-        """Calls a signature with strings; returns its outputs as arrays."""
         import tensorflow as tf
         from tensorflow_serving.apis import predict_pb2
 
@@ -324,7 +309,6 @@ class GrpcModel(ServerModel):
             raise self.not_serving(f"outputs.{key}: {error}") from error
 
     def close(self) -> None:
-        """Closes the connection."""
         self._channel.close()
 
     def _call(self, method, request):
@@ -369,8 +353,6 @@ class SavedModel(Model):
             raise UserError(f"{self.directory} cannot be loaded: {reason}.") from error
 
     def types(self) -> dict[str, tuple[dict[str, str], dict[str, str]]]:
-        """Returns the types of all signatures."""
-
         def of(tensors):
             return {key: f"DT_{tensor.dtype.name.upper()}" for key, tensor in tensors.items()}
 
@@ -382,7 +364,6 @@ class SavedModel(Model):
     def predict(
         self, name: str, signature: Signature, inputs: Mapping[str, Sequence[bytes]]
     ) -> dict[str, Any]:
-        """Calls a signature with strings; returns its outputs as arrays."""
         import tensorflow as tf
 
         tensors = {

@@ -401,15 +401,7 @@ _TABLES = {"inputs": "source_vocab_size", "targets": "target_vocab_size"}
 
 
 def require_vocabulary(model, encoders: Mapping[str, Any]) -> None:
-    """Checks that the embedding tables of a model have a row for every token of the encoders.
-
-    Args:
-        model: a `Transformer` or an `Ensemble`.
-        encoders: "inputs" and "targets" text encoders.
-
-    Raises:
-        UserError: naming the side and both sizes.
-    """
+    """Checks that the embedding tables of a model have a row for every token of the encoders."""
     for side, encoder in encoders.items():
         tokens, rows = encoder.vocab_size, getattr(model, _TABLES[side])
         if tokens > rows:
@@ -432,9 +424,6 @@ def require_vocabulary_of_run(
 
     Returns:
         A warning, or "".
-
-    Raises:
-        UserError: naming the side and both sizes.
     """
     for side, table in _TABLES.items():
         if side not in sizes:

@@ -321,9 +321,8 @@ class SubstringTable(NamedTuple):
     owner: np.ndarray  # [slots] int32; slots is a power of two
     joined: np.ndarray  # [slots] int32
     first_beginning: int  # numbers from here on are of beginnings of subtokens
-    match_id: (
-        np.ndarray
-    )  # [strings + 1] int32: of the longest subtoken that begins the string, or -1
+    # [strings + 1] int32: of the longest subtoken that begins the string, or -1
+    match_id: np.ndarray
     match_length: np.ndarray  # [strings + 1] int32: its characters, or 0
     levels: int  # blocks have 2^0 to 2^(levels - 1) characters
 

@@ -49,9 +49,6 @@ def build_to_target_size(
     Returns:
         The subtokens in the order of their ids: reserved ones, then by falling count, then by
         falling string.
-
-    Raises:
-        UserError: no token, a size below 1, or other reserved tokens in front.
     """
     reserved = tuple(reserved_tokens or RESERVED_TOKENS)
     if target_size < 1:
@@ -168,12 +165,9 @@ class _Corpus:
 class _Branches(NamedTuple):
     """The nodes that branch off from shorter ones at one length."""
 
-    nodes: slice
-    """Ordered by their parents."""
-    starts: np.ndarray
-    """The first child of each parent, counted from the first of `nodes`."""
-    parents: np.ndarray
-    """These parents, each once."""
+    nodes: slice  # ordered by their parents
+    starts: np.ndarray  # the first child of each parent, counted from the first of `nodes`
+    parents: np.ndarray  # these parents, each once
 
 
 class SubstringTree:
@@ -202,8 +196,7 @@ class SubstringTree:
         alphabet_size = int(characters.max()) + 1
         ends = np.flatnonzero(characters == characters[-1]) + 1  # of tokens
 
-        self.characters = np.arange(alphabet_size)
-        """The nodes of single characters."""
+        self.characters = np.arange(alphabet_size)  # the nodes of single characters
         self._deepest = characters.copy()  # [P] the longest node that starts here
         self._branches: list[_Branches] = []
         parents = [np.full(alphabet_size, -1)]
@@ -259,10 +252,6 @@ class SubstringTree:
     def select(self, counts: np.ndarray, min_count: int) -> tuple[np.ndarray, np.ndarray]:
         """Keeps frequent substrings, longest first, each subtracting its count from its prefixes.
 
-        Args:
-            counts: how often each substring occurs.
-            min_count: at least 1; a substring is kept if this much is left of its count.
-
         Returns:
             [N] bool, True if it is kept, False for single characters; and what is left of the counts.
         """
@@ -285,7 +274,6 @@ class SubstringTree:
         return lengths[self._deepest]
 
     def substrings(self, nodes: np.ndarray) -> list[str]:
-        """Returns the substrings of nodes, [n]."""
         starts, stops = self._places[nodes], self._places[nodes] + self._lengths[nodes]
         return [
             self._text[start:stop]
@@ -312,12 +300,6 @@ def _number_frequent(
     keys: np.ndarray, bound: int, weights: np.ndarray, min_count: int
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Numbers the keys that occur at least `min_count` times.
-
-    Args:
-        keys: [n] integers, below `bound`.
-        bound: how many keys are possible.
-        weights: [n] int64.
-        min_count: at least 1.
 
     Returns:
         The frequent keys [k]; which of the given keys are frequent [n] bool; and the numbers of those.

@@ -26,7 +26,6 @@ class Distribution(NamedTuple):
 
     @property
     def local_replicas(self) -> int:
-        """Replicas of this host."""
         return self.replicas // self.hosts
 
     @property
@@ -42,9 +41,6 @@ def distribution(kind: str = "auto") -> Distribution:
     TensorFlow is configured so). "multi_worker" takes those of all hosts that the environment
     variable TF_CONFIG lists; TensorFlow must not have been used before. "auto" is "multi_worker" if
     TF_CONFIG is set, else "mirrored" if there are several devices, else "none".
-
-    Raises:
-        UserError: the kind is unknown, or TF_CONFIG is absent or wrong.
     """
     if kind not in KINDS:
         raise UserError(
@@ -109,11 +105,7 @@ def device_names() -> list[str]:
 
 
 class Hosts:
-    """Exchanges a few numbers between the hosts of a run; every host must make the same calls.
-
-    Args:
-        engine: the `Engine`, with its strategy.
-    """
+    """Exchanges a few numbers between the hosts of a run; every host must make the same calls."""
 
     def __init__(self, engine):
         self._engine = engine
@@ -136,7 +128,6 @@ class Hosts:
         return {name: value for name, value, has in zip(METRICS, values, there, strict=True) if has}
 
     def _sum(self, values: list[float]) -> list[float]:
-        """The sums over all hosts."""
         if self._engine.hosts == 1:
             return values
         return [float(x) for x in self._sum_of_hosts(tf.constant(values, tf.float64))]

@@ -29,27 +29,23 @@ PRECISIONS = ("float32", "bfloat16", "float16")
 
 @dataclasses.dataclass(frozen=True)
 class EngineSettings:
-    """Settings of the training of a model on any data.
-
-    Args:
-        random_seed: of the first weights and of dropout.
-        xla: True to compile the step with XLA; None: where there is a GPU.
-        precision: of activations and matrix products; weights, softmax, normalisation and loss are
-            float32 in any case. None: `hp.activation_dtype`.
-        distribute: see `distribution`.
-        remat: True for gradient checkpointing: each layer's activations are recomputed in the
-            backward pass.
-        ema: decay of a moving average of the weights; 0: none.
-        freeze: regular expression; weights in whose T2T name it is found are not trained.
-    """
+    """Settings of the training of a model on any data."""
 
     random_seed: int = 0
+    """Of the first weights and of dropout."""
     xla: bool | None = None
+    """True to compile the step with XLA; None: where there is a GPU."""
     precision: str | None = None
+    """Of activations and matrix products; weights, softmax, normalisation and loss are float32 in any
+    case. None: `hp.activation_dtype`."""
     distribute: str = "auto"
+    """See `distribution`."""
     remat: bool = False
+    """True for gradient checkpointing: each layer's activations are recomputed in the backward pass."""
     ema: float = 0.0
+    """Decay of a moving average of the weights; 0: none."""
     freeze: str = ""
+    """Regular expression; weights in whose T2T name it is found are not trained."""
 
 
 class Totals(NamedTuple):
@@ -131,12 +127,13 @@ class Engine:
             if settings.freeze:
                 freeze(self.model, settings.freeze)
             self.optimizer = optimizers.create(hp, train_steps)
+            schedule = learning_rate_schedule(hp, train_steps)
             self._step = TrainStep(
                 self.model,
                 self.optimizer,
                 seed=settings.random_seed,
                 xla=self.xla,
-                learning_rate=self._learning_rate_of(learning_rate_schedule(hp, train_steps)),
+                learning_rate=lambda batch: schedule(batch // batches_per_step),  # counts steps
                 # T2T reads the setting with one optimizer alone.
                 accumulate=batches_per_step * getattr(self.optimizer, "accumulate_steps", 1),
                 join=batches_per_step > 1,
@@ -149,10 +146,6 @@ class Engine:
             self._last_shape = tf.Variable(tf.zeros([2, 2], tf.int32), trainable=False)
         self._run_steps = tf.function(self._steps)
         self._run_ahead = tf.function(self._ahead, autograph=False)
-
-    def _learning_rate_of(self, schedule):
-        """Returns the schedule, which counts steps, as a function of the number of the batch."""
-        return lambda batch: schedule(batch // self.batches_per_step)
 
     @property
     def step(self) -> int:
@@ -320,11 +313,7 @@ class Engine:
 
 
 def freeze(model, pattern: str) -> None:
-    """Leaves the weights in whose T2T name a regular expression is found out of training.
-
-    Raises:
-        UserError: it is no regular expression, or it is found in no name or in all.
-    """
+    """Leaves the weights in whose T2T name a regular expression is found out of training."""
     named = t2t_variables(model)
     try:
         frozen = [name for name in named if re.search(pattern, name)]
@@ -375,15 +364,6 @@ def fit_to_update(
 
     Without `hp.tokens_per_update` a step is one batch. With it, a step takes as few batches as
     `hp.batch_size` allows, of that size if this comes within `SLACK` of the tokens, else smaller.
-
-    Args:
-        batches_for: makes the batches of given settings.
-        hp: the settings.
-        replicas: of all hosts.
-
-    Raises:
-        UserError: `tokens_per_update` is negative, less than one token a replica, or set besides
-            `optimizer_multistep_accumulate_steps`.
     """
     batches = batches_for(hp)
     wanted = hp.tokens_per_update

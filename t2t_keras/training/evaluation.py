@@ -230,9 +230,8 @@ class EvaluationHistory:
         """Returns the step with the best `metric`, the first of equals; None without any."""
         steps, values = self.of(metric)
         sign = 1 if METRICS[metric] else -1
-        return (
-            min(zip((sign * value for value in values), steps, strict=True))[1] if steps else None
-        )
+        signed = [sign * value for value in values]
+        return min(zip(signed, steps, strict=True))[1] if steps else None
 
     def _read(self) -> dict[int, dict[str, float]]:
         if not self._path.exists():
@@ -255,18 +254,16 @@ class EarlyStopping:
 
     It ends when, from an evaluation `steps` or more steps ago on, no evaluation was better than
     that one by `delta`.
-
-    Args:
-        steps: how long; None: never.
-        metric: "loss", "accuracy", or what the problem has of "bleu" and "f1".
-        delta: how much better, in units of the metric (BLEU and F1: 0 to 100).
-        minimize: True if less is better; None: True for the loss alone.
     """
 
     steps: int | None = None
+    """How long; None: never."""
     metric: str = "loss"
+    """One of "loss", "accuracy", and what the problem has of "bleu" and "f1"."""
     delta: float = 0.1
+    """How much better, in units of the metric (BLEU and F1: 0 to 100)."""
     minimize: bool | None = None
+    """True if less is better; None: True for the loss alone."""
 
     def __post_init__(self):
         if self.steps is not None and self.steps < 1:

@@ -68,14 +68,7 @@ class Speed:
 
 
 class TrainingProgress(Progress):
-    """Shows step, epoch, loss, learning rate, speed and time left.
-
-    Args:
-        total: steps of the whole run.
-        speed: of the training.
-        steps_per_epoch: None: unknown.
-        **settings: of `Progress`.
-    """
+    """Shows step, epoch, loss, learning rate, speed and time left."""
 
     def __init__(
         self, total: int, speed: Speed, steps_per_epoch: float | None = None, **settings: Any
@@ -89,10 +82,8 @@ class TrainingProgress(Progress):
     def update(self, step: int, loss: float, rate: float) -> None:
         """Shows that `step` is done, with the latest loss and learning rate."""
         figures = self.speed.figures()
-        parts = [
-            f"step {step}/{self.total}",
-            f"loss {loss:.3f}",
-        ]  # a narrow terminal shows the first
+        # A narrow terminal shows the first.
+        parts = [f"step {step}/{self.total}", f"loss {loss:.3f}"]
         if figures:
             left = (self.total - step) / figures["steps_per_second"]
             parts.insert(0, f"{duration(left)} left")
@@ -168,19 +159,12 @@ class EventLog:
             )
 
     def write(self, step: int, values: dict[str, float]) -> None:
-        """Writes points of curves."""
         with self._writing(), self._writer.as_default(step):
             for name, value in values.items():
                 tf.summary.write(name, tf.constant(value, tf.float32), metadata=_SCALAR)
 
     def write_run(self, step: int, hparams: HParams, facts: Mapping[str, Any]) -> None:
-        """Writes settings and facts of a run as text, and the settings for the page "HParams".
-
-        Args:
-            step: that a start begins with.
-            hparams: of the run.
-            facts: what `run.json` holds.
-        """
+        """Writes settings and facts of a run as text, and the settings for the page "HParams"."""
         settings = hparams.to_dict()
         with self._writing(), self._writer.as_default(step):
             for name, values in (("settings", settings), ("run", facts)):
@@ -241,11 +225,9 @@ DIVERGED_AFTER = 1000
 class Mean(NamedTuple):
     """Mean loss of the steps since the last multiple of `every`, and their sizes."""
 
-    loss: float
-    """Nats per target token, as trained (smoothed)."""
+    loss: float  # nats per target token, as trained (smoothed)
     target_tokens: float
-    positions: float
-    """Positions of both sides, padding included."""
+    positions: float  # positions of both sides, padding included
 
 
 class LossRecord:
@@ -306,7 +288,6 @@ class LossRecord:
         return np.array([*self._sums, self._first, self._last_fair], np.float64)
 
     def restore(self, state: np.ndarray) -> None:
-        """Sets the state."""
         self._sums = np.array(state[:3], np.float64)
         self._first, self._last_fair = float(state[3]), int(state[4])
 

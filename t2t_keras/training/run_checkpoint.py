@@ -9,7 +9,6 @@ from __future__ import annotations
 import glob
 import os
 import shutil
-import sys
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -26,7 +25,7 @@ from t2t_keras.checkpoints.t2t import (
     write,
     write_state,
 )
-from t2t_keras.errors import UserError
+from t2t_keras.errors import UserError, warn
 from t2t_keras.files import write_text, writing
 
 PREFIX = "model.ckpt-"
@@ -34,11 +33,7 @@ BEST_FILE = "best"
 
 
 def read_best(directory: str) -> str:
-    """Returns the name in the file `best` of a run; "" if there is none.
-
-    Raises:
-        UserError: the file cannot be read, or holds anything but a name.
-    """
+    """Returns the name in the file `best` of a run; "" if there is none."""
     path = Path(directory) / BEST_FILE
     if not path.exists():
         return ""
@@ -124,7 +119,7 @@ class RunCheckpoints:
                 arrays = read(prefix)
             except UserError as error:
                 errors.append(str(error))
-                print(f"warning: {error}; it is left out", file=sys.stderr, flush=True)
+                warn(f"{error}; it is left out")
                 self._damaged.add(prefix)
                 continue
             self._assign(prefix, arrays)

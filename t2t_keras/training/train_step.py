@@ -297,9 +297,6 @@ class Accumulator:
 
     Each replica sums its own, so that replicas exchange gradients once per update. To be made under
     the strategy's scope.
-
-    Args:
-        variables: the model's.
     """
 
     def __init__(self, variables):
@@ -331,12 +328,7 @@ class Accumulator:
         return taken, tokens
 
     def state(self, names, strategy: tf.distribute.Strategy) -> dict[str, SumOfReplicas]:
-        """Returns the sums over the replicas of this host, by name.
-
-        Args:
-            names: of the model's variables.
-            strategy: the one under whose scope this was made.
-        """
+        """Returns the sums over the replicas of this host, by name."""
         return {
             f"{name}/gradients": SumOfReplicas(total, strategy)
             for name, total in zip(names, self.sums, strict=True)
@@ -356,7 +348,6 @@ class SumOfReplicas:
 
     @property
     def shape(self) -> tuple[int, ...]:
-        """The shape of the sum."""
         return tuple(self._variable.shape)
 
     def __array__(self, dtype=None, copy=None) -> np.ndarray:
@@ -411,7 +402,6 @@ class LossScale:
         self.skipped.assign(self.skipped + tf.where(finite, 0, 1))
 
     def state(self) -> dict[str, keras.Variable]:
-        """Returns the variables by name."""
         return {variable.name: variable for variable in (self.scale, self.good, self.skipped)}
 
 
@@ -427,10 +417,6 @@ class MovingAverage:
 
     average = decay * average + (1 - decay) * weight, after every update. To be made under the
     strategy's scope.
-
-    Args:
-        variables: the model's.
-        decay: between 0 and 1.
     """
 
     def __init__(self, variables, decay: float):
@@ -445,18 +431,12 @@ class MovingAverage:
         ]
 
     def update(self) -> None:
-        """Adds the present weights to the average."""
         decay = tf.where(self.updates > 0, self.decay, 0.0)
         for average, variable in zip(self.averages, self.variables, strict=True):
             average.assign(average + (1.0 - decay) * (variable - average))
         self.updates.assign(self.updates + 1)
 
     def state(self, names) -> dict[str, keras.Variable]:
-        """Returns the variables by name.
-
-        Args:
-            names: of the model's variables.
-        """
         averages = {
             f"{name}/ema": average for name, average in zip(names, self.averages, strict=True)
         }

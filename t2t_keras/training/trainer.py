@@ -56,45 +56,41 @@ LOSSES = "run/losses"
 
 @dataclasses.dataclass(frozen=True)
 class TrainSettings:
-    """Settings of a run besides its hyperparameters; T2T's flags of the same names.
-
-    Args:
-        model: registered name of the model (T2T's `--model`).
-        train_steps: steps of the whole run, those before a restart included.
-        local_eval_frequency: steps between evaluations; a checkpoint is written at each.
-        eval_steps: batches of an evaluation; 0 takes all.
-        log_step_count_steps: steps between the points of TensorBoard's curves.
-        save_checkpoints_secs: also write a checkpoint whenever so many seconds have passed; 0: no.
-        keep_checkpoint_max: newest checkpoints kept on disk; 0 keeps all. The best one is kept
-            besides.
-        keep_checkpoint_every_n_hours: keep one of so many hours for good; 0: none.
-        best_metric: dev metric that selects the best checkpoint; see `EarlyStopping`.
-        early_stopping: when evaluation ends the run.
-        warm_start_from: a checkpoint of ours or T2T's whose weights a new run begins with.
-        warm_start_vocab: directory of that checkpoint's vocabulary; None: the one recorded beside it.
-        compile_ahead: compile for all shapes before the first step.
-        attention_page: makes a page for `eval/attention-STEP.html`, such as `inspection.batch_page`, of
-            the model, the encoders, a batch of dev and a title; None: no pages.
-        engine: devices, precision, seed and so on.
-        decode: decode settings of evaluation.
-    """
+    """Settings of a run besides its hyperparameters; T2T's flags of the same names."""
 
     model: str = "transformer"
+    """Registered name of the model (T2T's `--model`)."""
     train_steps: int = 250000
+    """Steps of the whole run, those before a restart included."""
     local_eval_frequency: int = 1000
+    """Steps between evaluations; a checkpoint is written at each."""
     eval_steps: int = 100
+    """Batches of an evaluation; 0 takes all."""
     log_step_count_steps: int = 100
+    """Steps between the points of TensorBoard's curves."""
     save_checkpoints_secs: float = 0
+    """Also write a checkpoint whenever so many seconds have passed; 0: no."""
     keep_checkpoint_max: int = 20
+    """Newest checkpoints kept on disk; 0 keeps all. The best one is kept besides."""
     keep_checkpoint_every_n_hours: float = 0
+    """Keep one of so many hours for good; 0: none."""
     best_metric: str = "loss"
+    """Dev metric that selects the best checkpoint; see `EarlyStopping`."""
     early_stopping: EarlyStopping = dataclasses.field(default_factory=EarlyStopping)
+    """When evaluation ends the run."""
     warm_start_from: str | None = None
+    """A checkpoint of ours or T2T's whose weights a new run begins with."""
     warm_start_vocab: str | None = None
+    """Directory of that checkpoint's vocabulary; None: the one recorded beside it."""
     compile_ahead: bool = False
+    """Compile for all shapes before the first step."""
     attention_page: Callable[..., str] | None = None
+    """Makes a page for `eval/attention-STEP.html`, such as `inspection.batch_page`, of the model, the
+    encoders, a batch of dev and a title; None: no pages."""
     engine: EngineSettings = dataclasses.field(default_factory=EngineSettings)
+    """Devices, precision, seed and so on."""
     decode: DecodeSettings = dataclasses.field(default_factory=DecodeSettings)
+    """Decode settings of evaluation."""
 
 
 class Trainer:
@@ -283,7 +279,9 @@ class Trainer:
                 ],
                 any_host=[bool(self._stop.name)],
             )
-            if self._can_save() and (save or leave):
+            # Between updates each of several hosts holds gradients of its own.
+            can_save = self.engine.hosts == 1 or not self.engine.between_updates
+            if can_save and (save or leave):
                 self._save()
                 saved = time.monotonic()
                 if leave:
@@ -487,10 +485,6 @@ class Trainer:
         if best is not None and os.path.exists(self.checkpoints.prefix(best) + ".index"):
             self.checkpoints.name_best(best)
         self.checkpoints.remove_old()
-
-    def _can_save(self) -> bool:
-        """Returns False between updates of several hosts, each of which holds gradients of its own."""
-        return self.engine.hosts == 1 or not self.engine.between_updates
 
     def _save(self) -> None:
         if self.engine.is_chief:

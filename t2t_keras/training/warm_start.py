@@ -36,9 +36,6 @@ def warm_start(
 
     Returns:
         A line on the tokens that were found; "" where the vocabulary is the same.
-
-    Raises:
-        UserError: the checkpoint does not fit the model, or there is no vocabulary in `data_dir`.
     """
     prefix = resolve(path)
     before = recorded_encoders(prefix, problem, data_dir)

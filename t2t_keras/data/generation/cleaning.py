@@ -18,22 +18,20 @@ Sample = Mapping[str, str]
 class CleaningRules:
     """Rules for the pairs to drop; by default none.
 
-    Args:
-        max_characters: either side is longer than this; 0: no limit.
-        max_ratio: one side has more than this many times the characters of the other; 0: no limit.
-        min_letters: less than this share (0 to 1) of a side's characters, without spaces, are letters.
-        copies: True: both sides are equal.
-        duplicates: True: the pair occurred before. Keeps eight bytes of every pair in memory.
-
     Raises:
         UserError: a limit is out of range.
     """
 
     max_characters: int = 0
+    """Either side is longer than this; 0: no limit."""
     max_ratio: float = 0.0
+    """One side has more than this many times the characters of the other; 0: no limit."""
     min_letters: float = 0.0
+    """Less than this share (0 to 1) of a side's characters, without spaces, are letters."""
     copies: bool = False
+    """True: both sides are equal."""
     duplicates: bool = False
+    """True: the pair occurred before. Keeps eight bytes of every pair in memory."""
 
     def __post_init__(self):
         if self.max_characters < 0:

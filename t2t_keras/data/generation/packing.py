@@ -34,9 +34,6 @@ def pack(
         "inputs", "targets": the concatenated ids of a row's pairs; and for each side
         "<side>_segmentation": the pair's number within the row, from 1, and "<side>_position":
         the position within the pair, from 0. Both are 0 in the spacing. Rows are not padded.
-
-    Raises:
-        UserError: packed_length is below 1 or spacing below 0.
     """
     if packed_length < 1 or spacing < 0:
         raise UserError(
@@ -86,21 +83,13 @@ class _Row:
 
     def features(self, spacing: int) -> dict[str, list[int]]:
         features: dict[str, list[int]] = {}
-        gap = [0] * spacing
         for side in self.examples[0]:
-            sequences = [example[side] for example in self.examples]
-            row: list[int] = []
-            segmentation: list[int] = []
-            position: list[int] = []
-            for number, ids in enumerate(sequences, 1):
-                if number > 1 and spacing:
-                    row += gap
-                    segmentation += gap
-                    position += gap
-                row += ids
-                segmentation += [number] * len(ids)
-                position += range(len(ids))
-            features[side] = row
-            features[f"{side}_segmentation"] = segmentation
-            features[f"{side}_position"] = position
+            names = (side, f"{side}_segmentation", f"{side}_position")
+            rows = [features.setdefault(name, []) for name in names]
+            for number, example in enumerate(self.examples, 1):
+                ids = example[side]
+                added = (ids, [number] * len(ids), range(len(ids)))
+                for row, values in zip(rows, added, strict=True):
+                    row += [0] * spacing * (number > 1)
+                    row += values
         return features

@@ -35,10 +35,8 @@ _HEADER = {"types": {str: str}, "rows": [range(2**32)], "bytes": [range(2**48)]}
 class Lists(NamedTuple):
     """N lists of integers, or of bytes, in two arrays."""
 
-    values: np.ndarray
-    """All lists, concatenated: [sum of lengths], int64, or uint8 for bytes."""
-    lengths: np.ndarray
-    """[N] int64."""
+    values: np.ndarray  # all lists, concatenated: [sum of lengths], int64, or uint8 for bytes
+    lengths: np.ndarray  # [N] int64
 
     @property
     def starts(self) -> np.ndarray:
@@ -87,11 +85,7 @@ def _lists(field: str, lists: Sequence[Sequence[int]], first_number: int) -> Lis
 
 
 def serialize(fields: Mapping[str, Lists]) -> Lists:
-    """Returns a serialised `tf.train.Example` for each row of some fields, as lists of bytes.
-
-    Args:
-        fields: as `columns` returns them; every list has at least one element.
-    """
+    """Returns a serialised `tf.train.Example` for each row of some fields, as lists of bytes."""
     entries: list[Lists | bytes] = []
     for name in sorted(fields):
         key = name.encode()
@@ -205,12 +199,6 @@ def write_piece(path: Path, fields: Mapping[str, Lists], shard_of_row: np.ndarra
 
     A piece is a line of JSON, the header, then for each shard its examples: for each field the lengths
     of all of them, then their values.
-
-    Args:
-        path: of the piece.
-        fields: the examples.
-        shard_of_row: [N], the shard of each example.
-        shards: the number of shards.
     """
     order = np.argsort(shard_of_row, kind="stable")
     bounds = np.searchsorted(shard_of_row[order], np.arange(shards + 1)).tolist()
@@ -235,11 +223,7 @@ def write_piece(path: Path, fields: Mapping[str, Lists], shard_of_row: np.ndarra
 
 
 def read_segment(paths: Sequence[Path], shard: int) -> dict[str, Lists]:
-    """Returns the examples of one shard in some pieces, in the order of the pieces.
-
-    Raises:
-        UserError: a piece is damaged; it is named.
-    """
+    """Returns the examples of one shard in some pieces, in the order of the pieces."""
     parts: dict[str, list[Lists]] = {}
     for path in paths:
         try:

@@ -64,11 +64,7 @@ def describe_split(split: str, index: SplitIndex, counts: Counts | None) -> list
 
 
 def length_histogram(lengths: Mapping[str, np.ndarray]) -> list[str]:
-    """Returns the histogram of lengths, a line per range: ids of the longer side, pairs, a bar.
-
-    Args:
-        lengths: of "inputs" and "targets", [N] each.
-    """
+    """Returns the histogram of lengths, a line per range: ids of the longer side, pairs, a bar."""
     longer = np.maximum.reduce([*lengths.values()]).astype(np.int64)
     if not len(longer):
         return []
@@ -88,10 +84,6 @@ def padding_table(lengths: Mapping[str, np.ndarray], buckets: Buckets) -> list[s
 
     The last lines are totals: the share of padding among the positions of both sides, the mean number of
     ids and of target ids in a full batch, and the number of pairs that are in no bucket.
-
-    Args:
-        lengths: of "inputs" and "targets", [N] each.
-        buckets: of the batches.
     """
     sides = {side: column.astype(np.int64) for side, column in lengths.items()}
     bucket = buckets.of(np.maximum.reduce([*sides.values()]))

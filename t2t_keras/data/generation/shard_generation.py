@@ -58,20 +58,16 @@ _T = TypeVar("_T")
 class Finishing(NamedTuple):
     """The processing of a shard's examples before they are written."""
 
-    seed: int | None
-    """Seed of the shuffle; None: examples are not shuffled."""
-    packed_length: int | None
-    """T2T's `packed_length`; None: examples are not packed."""
+    seed: int | None  # seed of the shuffle; None: examples are not shuffled
+    packed_length: int | None  # T2T's `packed_length`; None: examples are not packed
     packed_spacing: int
 
 
 class ShardTable(NamedTuple):
     """The part of a split's index about one shard."""
 
-    sizes: np.ndarray
-    """Size of each serialised example in bytes, [N] uint32."""
-    lengths: dict[str, np.ndarray]
-    """Number of ids in each of its fields, [N] uint32."""
+    sizes: np.ndarray  # size of each serialised example in bytes, [N] uint32
+    lengths: dict[str, np.ndarray]  # number of ids in each of its fields, [N] uint32
 
 
 class Generation:
@@ -108,12 +104,6 @@ class Generation:
         self._counts = Counts()
 
     def run(self, samples: Iterable[Sample]) -> None:
-        """Generates the missing shards.
-
-        Raises:
-            UserError: some shards exist that no interrupted generation made, the samples are malformed,
-                or a file cannot be written.
-        """
         self._require_own_shards()
         try:
             self._write_pieces(samples)
@@ -237,11 +227,7 @@ def unfinished_directory(data_dir: Path, name: str, split: str) -> Path:
 
 @contextlib.contextmanager
 def generating_alone(data_dir: Path, name: str) -> Iterator[None]:
-    """Locks the data of a name: waits for another process that generates it, and keeps others waiting.
-
-    Raises:
-        UserError: no file can be made in `data_dir`.
-    """
+    """Locks the data of a name: waits for another process that generates it, and keeps others waiting."""
     path = data_dir / f"unfinished.{name}.lock"
     try:
         opened = open_locked(path, f"{name} in {data_dir}")
@@ -348,9 +334,6 @@ def run_ordered(
         arguments: of the calls.
         processes: their number.
         start: called with `start_arguments` in each process before its first item.
-
-    Raises:
-        UserError: a process was killed.
     """
     items = iter(arguments)
     first = list(itertools.islice(items, 2))

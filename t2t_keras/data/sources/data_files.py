@@ -46,14 +46,9 @@ PathLike = str | os.PathLike
 class LocalSource(NamedTuple):
     """A source whose files are present."""
 
-    kind: str
-    """"text", "sgm", "tsv" or "tmx"."""
-
-    paths: list[Path]
-    """Two for "text" and "sgm", one for "tmx", any number for "tsv"."""
-
-    columns: tuple[int, int] = (0, 1)
-    """The columns of the inputs and of the targets of a "tsv"."""
+    kind: str  # "text", "sgm", "tsv" or "tmx"
+    paths: list[Path]  # two for "text" and "sgm", one for "tmx", any number for "tsv"
+    columns: tuple[int, int] = (0, 1)  # the columns of the inputs and of the targets of a "tsv"
 
     def pairs(self) -> Iterator[Pair | None]:
         """Yields stripped pairs; None for a malformed one."""
@@ -261,10 +256,6 @@ def unpack(archive: Path, directory: Path, is_wanted: Callable[[str], bool]) -> 
         archive: a tar archive, compressed with gzip, bzip2, xz or not at all, or a zip archive.
         directory: where the files are written, under their names in the archive.
         is_wanted: called with the name of a member, such as "training/europarl-v7.de-en.de".
-
-    Raises:
-        UserError: the file is not an archive, is damaged, would unpack to more than text does, or a
-            member cannot be written.
     """
     try:
         with archive.open("rb") as file:

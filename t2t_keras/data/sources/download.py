@@ -42,10 +42,6 @@ def fetch(
         path: where it is written; an existing file is used as it is.
         size: the expected size in bytes; None: the size that the server announces.
         sha256: its checksum in hexadecimal; None: not verified.
-
-    Raises:
-        UserError: the download failed or is not the expected file; the message names the URL and the
-            path to place the file by hand.
     """
     path = Path(path)
     if path.exists():
@@ -149,9 +145,7 @@ class _Part:
         try:
             return urllib.request.urlopen(request, timeout=_TIMEOUT_SECONDS)
         except urllib.error.HTTPError as error:
-            if (
-                error.code != 416
-            ):  # "range not satisfiable": the file there is shorter than the part
+            if error.code != 416:  # "range not satisfiable": the file is shorter than the part
                 raise
             error.close()
             self._restart()
@@ -212,7 +206,6 @@ def _continues(response, facts: _Facts | None, have: int) -> bool:
 
 
 def _is_transient(error: Exception, something_arrived: bool) -> bool:
-    """Returns True if the error is transient."""
     if isinstance(error, urllib.error.HTTPError):
         return error.code in _PASSING_STATUS
     cause = error.reason if isinstance(error, urllib.error.URLError) else error

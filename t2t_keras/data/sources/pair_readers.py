@@ -45,9 +45,6 @@ def text_size(path: str | os.PathLike) -> TextSize:
     """Returns the size of a text file after reading all of it and checking that it is UTF-8.
 
     A file that has not changed since the last call is not read again.
-
-    Raises:
-        UserError: it cannot be read or decompressed, or a line (which is named) is not UTF-8.
     """
     path = os.path.abspath(path)
     try:
@@ -60,11 +57,7 @@ def text_size(path: str | os.PathLike) -> TextSize:
 
 
 def require_parallel(first: Path, second: Path) -> None:
-    """Checks that two text files can be parallel.
-
-    Raises:
-        UserError: a file is absent, empty or not UTF-8, or their numbers of lines differ.
-    """
+    """Checks that two text files can be parallel."""
     counts = []
     for path in (first, second):
         counts.append(text_size(path).lines)
@@ -95,9 +88,6 @@ def read_sgm(first: Path, second: Path) -> Iterator[Pair]:
 
     Entities such as `&amp;` are not decoded, and a segment that does not end on its line is empty, as in
     T2T.
-
-    Raises:
-        UserError: a file cannot be read, or their numbers of segments differ or are 0.
     """
     counts = [sum(1 for _ in _segments(path)) for path in (first, second)]
     if counts[0] != counts[1] or not counts[0]:
@@ -128,11 +118,6 @@ def read_tmx(path: Path) -> Iterator[Pair | None]:
 
 def read_tsv(path: Path, source_column: int, target_column: int) -> Iterator[Pair | None]:
     """Yields two columns of a tab-separated table without quotes.
-
-    Args:
-        path: the table.
-        source_column: the column of the inputs, from 0.
-        target_column: the column of the targets.
 
     Yields:
         A stripped pair; None for a line that lacks one of the columns.
