@@ -63,7 +63,7 @@ def transformer_big() -> HParams:
 # The rows of the paper's table 3 on T2T's base, which is not the paper's: the figures differ
 
 
-for _name, _change in {
+_TABLE_3: dict[str, dict[str, Any]] = {
     # (A) heads
     "h1": {"num_heads": 1},
     "h4": {"num_heads": 4},
@@ -86,7 +86,8 @@ for _name, _change in {
     "dr2": {"layer_prepostprocess_dropout": 0.2},
     "ls0": {"label_smoothing": 0.0},
     "ls2": {"label_smoothing": 0.2},
-}.items():
+}
+for _name, _change in _TABLE_3.items():
     derive_hparams(f"transformer_{_name}", transformer_base, **_change)
 
 
