@@ -328,6 +328,7 @@ def test_by_flags_then_training_with_samples_and_decoding_without(files, tmp_pat
     data_dir, run = f"--data_dir={tmp_path}/data", f"--output_dir={tmp_path}/run"
     sampled = toy.hparams(num_hidden_layers=1, subword_sampling=0.1)
     training = ("--problem=translate_files", "--train_steps=2", "--eval_steps=1", "--on_the_fly")
+    training += ("--decode_hparams=beam_size=1,extra_length=1",)
     pieces = ("--sentencepiece=bpe", "--vocab_size=40", f"--hparams={sampled}")
     done = toy.command("train", data_dir, run, *training, *files, *pieces, eagerly=True)
     assert done.returncode == 0, done.stderr
