@@ -172,7 +172,7 @@ def test_train_complains_in_one_line(toy_dir, tmp_path, flags, expected):
 def test_trains_on_text_without_shards(toy_dir, tmp_path):
     line = [*arguments(toy_dir, tmp_path / "run", 2), f"--tmp_dir={toy_dir / 'text'}"]
     line += ["--on_the_fly", f"--data_dir={tmp_path / 'data'}"]
-    done = toy.command("train", *line, eagerly=True)
+    done = toy.command("train", *line)
     assert done.returncode == 0, done.stderr
     assert "2 batch shapes, from 64 x 8 to 32 x 16; text is encoded as it is read" in done.stdout
     assert [path.suffix for path in (tmp_path / "data").iterdir()] == [".subwords"]

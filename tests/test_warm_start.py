@@ -200,7 +200,6 @@ def test_by_flags(tmp_path):
         *(f"--warm_start_from={tmp_path}/run", "--freeze=/ffn/", f"--data_dir={tmp_path}/two"),
         *(f"--output_dir={tmp_path}/new", "--train_steps=1", "--eval_steps=1"),
         "--decode_hparams=beam_size=1,extra_length=1",
-        eagerly=True,
     )
     assert done.returncode == 0, done.stderr
     told = re.search(r"the vocabulary is not that of .*: (\d+) of (\d+) tokens keep", done.stderr)
