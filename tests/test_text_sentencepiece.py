@@ -3,7 +3,6 @@
 import gzip
 import json
 import pickle
-import subprocess
 import sys
 from pathlib import Path
 
@@ -12,6 +11,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 import toy
+import warm_server
 from hypothesis import given, settings, strategies as st
 from networks import small_model
 
@@ -209,7 +209,7 @@ model = SavedModel({path!r})
 out = model.predict("serve", None, {{"text": [t.encode() for t in {texts!r}]}})
 print(json.dumps([told, out["ids"].tolist(), [t.decode() for t in out["texts"]]]))
 """
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    done = toy.python("-c", code, program=warm_server.BARE)
     assert done.returncode == 0, done.stderr
     told, ids, back = json.loads(done.stdout)
     want = [encoders["theirs"].encode(text) for text in texts]
