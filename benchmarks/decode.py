@@ -26,6 +26,7 @@ from processes import MODELS, Results, measured
 WAYS = {
     "ours": ("t2t_keras", "t2t_keras"),
     "ours_xla": ("t2t_keras", "t2t_keras, XLA"),
+    "ours_int8": ("t2t_keras", "t2t_keras, int8"),
     "ours_nbest": ("t2t_keras", "t2t_keras, all hypotheses"),
     "marian": ("marian", "Marian, PyTorch"),
     "opennmt": ("opennmt", "OpenNMT-tf"),

@@ -10,10 +10,13 @@ import tensorflow as tf
 from decode_timing import ALPHA, answer, padded
 
 import t2t_keras as t2t
+from t2t_keras.precision import in_precision
 
 
 def make_decode(spec):
     model = make_model(spec)
+    if spec["way"] == "ours_int8":
+        model = in_precision(model, "int8")
     returned = spec["beam"] if spec["way"] == "ours_nbest" else 1
 
     def decode(batch, length):

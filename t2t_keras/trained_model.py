@@ -15,6 +15,7 @@ from t2t_keras.decoding import Classifier, DecodeSettings, Ensemble, Translator
 from t2t_keras.decoding.translator import warn
 from t2t_keras.errors import UserError
 from t2t_keras.matrix_peak import slower_than_float32
+from t2t_keras.precision import in_precision
 from t2t_keras.serving import CTranslate2Translator, SavedModel, TextClient
 from t2t_keras.settings import HParams
 from t2t_keras.text.encoders import require_vocabulary_of_run
@@ -30,6 +31,7 @@ def load(
     hparams: str | None = None,
     model: str | None = None,
     decode_hparams: str = "",
+    precision: str | None = None,
 ) -> TrainedModel | ExportedModel:
     """Loads a trained model, whose `translate` takes and returns a list of texts.
 
@@ -43,6 +45,7 @@ def load(
         hparams: name of the set, and overrides, as `--hparams` takes them.
         model: registered name of the model.
         decode_hparams: how to decode, such as "beam_size=4,alpha=0.6"; an export has its own.
+        precision: one of `precision.PRECISIONS`, such as "int8"; by default that of training.
 
     Raises:
         UserError: nothing there can be loaded, or something is neither recorded nor given.
@@ -54,7 +57,7 @@ def load(
     paths = [path] if isinstance(path, str | os.PathLike) else list(path)
     paths = [os.path.expanduser(os.fspath(each)) for each in paths]
     if len(paths) == 1 and _is_export(paths[0]):
-        given = (problem, data_dir, hparams, model, decode_hparams)
+        given = (problem, data_dir, hparams, model, decode_hparams, precision)
         if any(given):
             raise UserError(
                 f"{paths[0]} is an export, which has its own vocabulary and settings: "
@@ -68,6 +71,7 @@ def load(
         hparams=registry.hparams(hparams) if hparams else None,
         model=model,
         settings=DecodeSettings.parse(decode_hparams),
+        precision=precision,
     )
 
 
@@ -102,6 +106,7 @@ class TrainedModel:
         hparams: settings, if none are beside the checkpoint.
         model: registered name, if none is recorded.
         settings: how to decode.
+        precision: see `in_precision`; by default that of training.
 
     Attributes:
         model: a `Transformer` or an `Ensemble`.
@@ -121,7 +126,9 @@ class TrainedModel:
         hparams: HParams | None = None,
         model: str | None = None,
         settings: DecodeSettings | None = None,
+        precision: str | None = None,
     ):
+        self.precision = precision
         self.prefixes = [checkpoints.resolve(path) for path in paths]
         self.settings = settings or DecodeSettings()
         beside = [checkpoints.read_settings(os.path.dirname(prefix)) for prefix in self.prefixes]
@@ -141,7 +148,9 @@ class TrainedModel:
             registry.require_fit(self.problem, models[-1])
             if spare := require_vocabulary_of_run(models[-1], sizes, run, self.data_dir):
                 warn(spare)
-        self.model = Ensemble(models) if len(models) > 1 else models[0]
+        self.model: Any = Ensemble(models) if len(models) > 1 else models[0]
+        if precision:
+            self.model = in_precision(self.model, precision)
         self.set_name = (recorded or hparams).set_name or "hparams"  # type: ignore[union-attr]
 
     def translate(self, texts: Sequence[str]) -> list[str]:
@@ -160,17 +169,17 @@ class TrainedModel:
             format_output=self.problem.format_output,
         )
 
-    def warn_if_slow(self, precision: str | None = None) -> None:
-        """Warns if float32 is faster here than a precision, by default the model's own."""
-        models = getattr(self.model, "models", [self.model])
-        for dtype in {precision} if precision else {model.compute_dtype for model in models}:
+    def warn_if_slow(self) -> None:
+        """Warns if float32 is faster here than the model's precision."""
+        for dtype in {model.compute_dtype for model in getattr(self.model, "models", [self.model])}:
             if slower := slower_than_float32(dtype):
                 warn(slower)
 
     def description(self) -> dict[str, str]:
         """Returns what identifies the weights: the problem and the checkpoints with their digests."""
         names = [f"{os.path.basename(path)} {_digest(path + '.index')}" for path in self.prefixes]
-        return {"problem": self.problem.name, "checkpoint": ", ".join(names)}
+        precision = {"precision": self.precision} if self.precision else {}
+        return {"problem": self.problem.name, "checkpoint": ", ".join(names), **precision}
 
     def _data_dir(self, run: Mapping[str, Any], flags: Mapping[str, str]) -> str:
         """Returns the first directory that has the vocabulary."""

@@ -150,6 +150,12 @@ def test_with_xla_the_same_is_found(base):
     assert done.stdout.splitlines() == wanted, done.stderr
 
 
+def test_in_another_precision(base):
+    flags = ("--precision=bfloat16", "--decode_from_file=-")
+    done = decode(base, "beam_size=1,extra_length=3", *flags, input="a b c\na\n", eagerly=True)
+    assert len(done.stdout.splitlines()) == 2, done.stderr
+
+
 def test_a_stopped_run_goes_on(base):
     """SIGTERM ends with the code of a shell; what comes after is what would have come."""
     lines = toy.rows(6000, seed=9)

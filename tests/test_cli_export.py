@@ -146,7 +146,7 @@ def test_ctranslate2(run, tmp_path):
     ("flags", "expected"),
     [
         (["--output_dir={run}", "--version=1"], "/1 exists: give another version"),
-        (["--output_dir={run}", "--precision=int8"], "--precision=int8: value should be one of"),
+        (["--output_dir={run}", "--precision=int4"], "--precision=int4: value should be one of"),
         (["--output_dir={run}", "--format=onnx"], "--format=onnx: value should be one of"),
         (
             ["--output_dir={run}", "--format=ctranslate2", "--version=3"],

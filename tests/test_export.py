@@ -17,7 +17,7 @@ import t2t_keras as t2t
 from t2t_keras.decoding import DecodeSettings, Translator
 from t2t_keras.errors import UserError
 from t2t_keras.export import SIGNATURES, ServedTransformer, export_saved_model
-from t2t_keras.export.saved_model import in_precision
+from t2t_keras.precision import in_precision
 from t2t_keras.text import ByteTextEncoder, SubwordTextEncoder, TokenTextEncoder
 from t2t_keras.text.graph import SPACES
 
@@ -473,7 +473,10 @@ def test_nothing_is_left_of_an_export_that_failed(model, tmp_path, monkeypatch):
     ("options", "message"),
     [
         ({"default_signature": "translat"}, "Did you mean 'translate'?"),
-        ({"precision": "int8"}, "precision must be one of float32, bfloat16, float16, got 'int8'"),
+        (
+            {"precision": "int4"},
+            "precision must be one of float32, bfloat16, float16, int8, got 'int4'",
+        ),
         ({"settings": DecodeSettings(long_inputs="skip")}, "long_inputs must be cut in an export"),
         ({"settings": DecodeSettings(t2t_batches=True)}, "t2t_batches must be False in an export"),
         (

@@ -49,6 +49,12 @@ def test_load_of_several_is_an_ensemble(run):
     assert [one.hp.set_name for one in loaded.model.models] == ["transformer_base"] * 2
 
 
+def test_load_in_another_precision(run):
+    half = t2t.load(run, precision="bfloat16")
+    assert half.model.compute_dtype == "bfloat16"
+    assert half.description()["precision"] == "bfloat16"
+
+
 @pytest.fixture
 def of_t2t(tmp_path):
     """T2T's checkpoint and data, with the flags that its trainer writes."""

@@ -39,6 +39,7 @@ def define_flags() -> None:
     """Defines the flags of the command: T2T's, as far as they apply."""
     options.define_trained_model()
     options.define_search()
+    options.define_precision()
     flags.DEFINE_string(
         "decode_from_file", "", "Text to translate, one sentence per line; -: standard input."
     )

@@ -27,6 +27,7 @@ def define_flags() -> None:
     """Defines the flags of the command: T2T's, as far as they apply, and those of the export."""
     options.define_trained_model()
     options.define_search()
+    options.define_precision()
     flags.DEFINE_string(
         "export_dir", None, "Output directory; by default export beside the checkpoint."
     )
@@ -38,12 +39,6 @@ def define_flags() -> None:
         None,
         "Version number of the SavedModel; by default the next free one.",
         lower_bound=0,
-    )
-    flags.DEFINE_enum(
-        "precision",
-        None,
-        ["float32", "bfloat16", "float16"],
-        "Dtype of weights and computation; by default the model's.",
     )
     flags.DEFINE_string(
         "default_signature",
@@ -79,14 +74,13 @@ def to_saved_model(loaded, directory: str, settings) -> None:
     from t2t_keras.export import export_saved_model, model_card
     from t2t_keras.export.served import served_class
 
-    loaded.warn_if_slow(FLAGS.precision)
+    loaded.warn_if_slow()
     path = export_saved_model(
         loaded.model,
         loaded.encoders,
         directory,
         settings,
         version=FLAGS.version,
-        precision=FLAGS.precision,
         default_signature=FLAGS.default_signature,
         warm_up=FLAGS.warm_up,
         card=model_card(loaded.model, settings, loaded, FLAGS.license),

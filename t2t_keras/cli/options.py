@@ -58,6 +58,12 @@ def define_trained_model() -> None:
     )
 
 
+def define_precision() -> None:
+    """--precision."""
+    text = "Precision of weights and computation; by default that of training. int8: of weights, on a CPU."
+    flags.DEFINE_enum("precision", None, ["float32", "bfloat16", "float16", "int8"], text)
+
+
 def require_trained_model() -> None:
     """Refuses a command line that names no checkpoint, before anything heavy is loaded."""
     if not FLAGS.checkpoint_path:
@@ -77,6 +83,7 @@ def trained_model(path: str | None = None):
         data_dir=directory("data_dir"),
         hparams=given,
         model=FLAGS.model,
+        precision=FLAGS.precision if "precision" in FLAGS else None,
     )
 
 

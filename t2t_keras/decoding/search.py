@@ -26,6 +26,7 @@ from t2t_keras.decoding.settings import (
 from t2t_keras.decoding.static_search import StaticSearch
 from t2t_keras.errors import UserError
 from t2t_keras.open_graph import open_graph_of_model
+from t2t_keras.precision import Int8Model
 
 
 class SearchOptions(NamedTuple):
@@ -267,6 +268,8 @@ def decode(model, inputs, options: SearchOptions):
             model has a prefix besides its prompts.
     """
     require_compilable(options.xla, options.seed is not None, options.logits_processors)
+    if options.xla and any(isinstance(m, Int8Model) for m in getattr(model, "models", [model])):
+        raise UserError("XLA has no products in 8 bits: leave out one of xla and precision int8.")
     inputs = as_ids(inputs)
     longest = options.extra_length if options.max_lengths is None else options.max_lengths
     longest = 0 if tf.is_tensor(longest) else int(np.max(longest, initial=0))

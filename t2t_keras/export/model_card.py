@@ -80,7 +80,7 @@ def _data(model, trained: TrainedModel | None) -> list[str]:
 def _training(hp: HParams, trained: TrainedModel | None) -> list[str]:
     items: dict[str, Any] = {"hparams": registry.spec(hp) or hp.to_dict()}
     if trained:
-        items["checkpoint"] = trained.description()["checkpoint"]
+        items |= {k: v for k, v in trained.description().items() if k != "problem"}
         prefix, run = trained.prefixes[0], trained.runs[0]
         items["step"] = f"{step_in_name(prefix):,}"
         if averaged := run.get(AVERAGES, {}).get(os.path.basename(prefix)):

@@ -7,19 +7,17 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-import keras
 import numpy as np
 import tensorflow as tf
 
-from t2t_keras.decoding import DecodeSettings, Ensemble
+from t2t_keras.decoding import DecodeSettings
 from t2t_keras.errors import UserError, nearest
 from t2t_keras.export.model_card import MODEL_CARD, model_card
 from t2t_keras.export.served import served_class
 from t2t_keras.files import atomic_write, locked_directory
 from t2t_keras.ids import EOS_ID
+from t2t_keras.precision import in_precision
 from t2t_keras.protobuf import message
-
-PRECISIONS = ("float32", "bfloat16", "float16")
 
 PathLike = str | os.PathLike
 
@@ -47,7 +45,7 @@ def export_saved_model(
         directory: the parent of the versions; made if missing.
         settings: how to decode; see `ServedTransformer`.
         version: the number of the version, 0 or more; by default one more than the highest there, or 1.
-        precision: dtype of weights and computation, one of `PRECISIONS`; by default the model's.
+        precision: dtype of weights and computation, one of `precision.PRECISIONS`; by default the model's.
         default_signature: the signature that a client gets that names none; by default the first of
             the model's: "translate", "complete" or "classify".
         warm_up: True adds requests that TensorFlow Serving runs at its start.
@@ -114,26 +112,6 @@ def _save(module, path: Path, default_signature: str) -> None:
     signatures: dict[str, Any] = module.signatures()
     signatures["serving_default"] = signatures[default_signature]
     tf.saved_model.save(module, str(path), signatures)
-
-
-def in_precision(model, precision: str):
-    """Returns a copy of a `Transformer` or `Ensemble` with weights and activations of another dtype.
-
-    In half precision, softmax, normalisation and positions stay in float32; logits are computed
-    in half precision and compared in float32.
-
-    Raises:
-        UserError: the precision is not one of `PRECISIONS`.
-    """
-    if precision not in PRECISIONS:
-        raise UserError(f"precision must be one of {', '.join(PRECISIONS)}, got {precision!r}.")
-    if isinstance(model, Ensemble):
-        return Ensemble([in_precision(each, precision) for each in model.models])
-    policy = keras.dtype_policies.serialize(keras.DTypePolicy(precision))
-    copy = type(model).from_config({**model.get_config(), "dtype": policy})
-    for ours, theirs in zip(copy.weights, model.weights, strict=True):
-        ours.assign(keras.ops.cast(theirs, precision))
-    return copy
 
 
 # Warm-up requests: TensorFlow Serving runs them before it reports a model as ready.

@@ -11,6 +11,7 @@ from keras import ops
 from t2t_keras.layers.dropout import Dropout
 from t2t_keras.layers.masks import AttentionMask, distances
 from t2t_keras.layers.quantization import dtype_config, policy_of_part
+from t2t_keras.precision import dense, fixed, multiply
 from t2t_keras.shape import matmul, shape_of, softmax
 
 KERAS_KEYWORDS = {
@@ -235,8 +236,12 @@ class MultiHeadAttention(keras.layers.Layer):
         quantized = any(part.quantization_mode for part in (self.q, self.k, self.v))
         if own_way or quantized or self.k.units != self.v.units:
             return None
-        kernels = [self.q.kernel * self.key_scale, self.k.kernel, self.v.kernel]
-        return ops.cast(ops.concatenate(kernels, 1), self.compute_dtype)
+
+        def joined():
+            kernels = [self.q.kernel * self.key_scale, self.k.kernel, self.v.kernel]
+            return ops.cast(ops.concatenate(kernels, 1), self.compute_dtype)
+
+        return fixed(self, joined)
 
     def projections(self, x, joint_kernel=None):
         """Projects [B, T, D] for attention to itself: {"q", "k", "v"} of [B, H, T, C].
@@ -248,7 +253,7 @@ class MultiHeadAttention(keras.layers.Layer):
             queries = self._heads(self.q, x, _sizes(x), self.key_scale)
             return {"q": queries, **self.keys_and_values(x)}
         # One product of [B*T, D] is faster than three small ones in a step of decoding.
-        joint = ops.matmul(ops.reshape(x, (-1, x.shape[-1])), joint_kernel)  # [B*T, 3 K]
+        joint = multiply(ops.reshape(x, (-1, x.shape[-1])), joint_kernel)  # [B*T, 3 K]
         heads = (*_sizes(x), 3, self.num_heads, self.k.units // self.num_heads)
         joint = ops.transpose(ops.reshape(joint, heads), (2, 0, 3, 1, 4))  # [3, B, H, T, C]
         return dict(zip(("q", "k", "v"), ops.unstack(joint, 3), strict=True))
@@ -301,7 +306,7 @@ class MultiHeadAttention(keras.layers.Layer):
     def _heads(self, projection, x, sizes, scale=None):
         """Projects [B, T, D] and splits it into heads, [B, H, T, C]; `sizes` are B and T."""
         # A dense layer on [B*T, D] takes a graph of unknown sizes far fewer operations.
-        y = projection(ops.reshape(x, (-1, x.shape[-1])))  # [B*T, H*C]
+        y = dense(projection, ops.reshape(x, (-1, x.shape[-1])))  # [B*T, H*C]
         if scale is not None:
             # Before the heads are split: TensorFlow 2.21 on CPU fuses a multiplication right before
             # the matrix product of a decoding loop wrongly, and returns an empty tensor.
@@ -313,7 +318,7 @@ class MultiHeadAttention(keras.layers.Layer):
         """Joins the heads of [B, H, T, C] and projects them: [B, T, D]; `sizes` are B and T."""
         rows = ops.transpose(context, (0, 2, 1, 3))  # [B, T, H, C]
         rows = ops.reshape(rows, (-1, context.shape[1] * context.shape[3]))  # [B*T, H*C]
-        output = self.output_transform(rows)
+        output = dense(self.output_transform, rows)
         return ops.reshape(output, (*sizes, output.shape[-1]))
 
     def _distance_embeddings(self, table, attention, distance):

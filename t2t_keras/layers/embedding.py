@@ -7,6 +7,7 @@ from keras import ops
 
 from t2t_keras.ids import PAD_ID
 from t2t_keras.layers.masks import MASKED
+from t2t_keras.precision import fixed, multiply
 
 BLOCK = 64
 """Decoding pads the vocabulary to a multiple of this, and takes the top k block by block."""
@@ -72,10 +73,14 @@ class SharedEmbedding(keras.layers.Layer):
         float16).
         """
         missing = -self.vocab_size % BLOCK
-        kernel = ops.transpose(ops.cast(self.table, self.compute_dtype))
+
+        def kernel():
+            transposed = ops.transpose(ops.cast(self.table, self.compute_dtype))
+            return ops.pad(transposed, [[0, 0], [0, missing]])
+
         is_token = ops.arange(self.vocab_size + missing) < self.vocab_size
         return {
-            "kernel": ops.pad(kernel, [[0, 0], [0, missing]]),
+            "kernel": fixed(self, kernel),
             "bias": ops.cast(ops.where(is_token, 0.0, MASKED), self.compute_dtype),
         }
 
@@ -88,7 +93,7 @@ class SharedEmbedding(keras.layers.Layer):
         """
         if matrix is None:
             return ops.matmul(x, ops.transpose(ops.cast(self.table, self.compute_dtype)))
-        return ops.matmul(x, matrix["kernel"]) + matrix["bias"]
+        return multiply(x, matrix["kernel"]) + matrix["bias"]
 
     def compute_mask(self, ids, previous_mask=None):
         is_reverse = "float" in keras.backend.standardize_dtype(ids.dtype)

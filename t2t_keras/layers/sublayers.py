@@ -10,6 +10,7 @@ from keras import ops
 
 from t2t_keras.layers.dropout import Dropout
 from t2t_keras.layers.quantization import dtype_config, policy_of_part
+from t2t_keras.precision import dense
 from t2t_keras.shape import shape_of
 
 
@@ -69,7 +70,7 @@ class FeedForward(keras.layers.Layer):
     def call(self, x, training=False):
         # A dense layer on [B*T, D] takes a graph of unknown sizes far fewer operations.
         rows = x if self.dropout.broadcast_dims else ops.reshape(x, (-1, x.shape[-1]))
-        y = self.conv2(self.dropout(self.conv1(rows), training=training))
+        y = dense(self.conv2, self.dropout(dense(self.conv1, rows), training=training))
         return ops.reshape(y, shape_of(x))
 
     def compute_output_shape(self, input_shape):

@@ -1,0 +1,206 @@
+"""Models in other precisions: half precision, and weights in 8 bits."""
+
+from __future__ import annotations
+
+import contextlib
+import contextvars
+import functools
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import keras
+import numpy as np
+from keras import ops
+
+from t2t_keras.errors import UserError
+from t2t_keras.shape import shape_of
+
+PRECISIONS = ("float32", "bfloat16", "float16", "int8")
+
+
+def in_precision(model, precision: str):
+    """Returns a `Transformer` or `Ensemble` in another precision, to search and to export.
+
+    In half precision it is a copy whose softmax, normalisation and positions stay in float32; logits are
+    computed in half precision and compared in float32. In "int8" it is an `Int8Model`.
+
+    Raises:
+        UserError: the precision is not one of `PRECISIONS`, or TensorFlow does not have it here.
+    """
+    if precision not in PRECISIONS:
+        raise UserError(f"precision must be one of {', '.join(PRECISIONS)}, got {precision!r}.")
+    if hasattr(model, "models"):
+        return type(model)([in_precision(each, precision) for each in model.models])
+    if precision == "int8":
+        return Int8Model(model)
+    policy = keras.dtype_policies.serialize(keras.DTypePolicy(precision))
+    copy = type(model).from_config({**model.get_config(), "dtype": policy})
+    for ours, theirs in zip(copy.weights, model.weights, strict=True):
+        ours.assign(ops.cast(theirs, precision))
+    return copy
+
+
+# Weights in 8 bits are a quarter of the bytes that a step of decoding reads. TensorFlow's one product of
+# them with real results is oneDNN's, on a CPU. It is quick where the weights are constants of the graph, in
+# the body of the very loop that multiplies with them. Activations are quantized as they come, each row by
+# its largest value.
+
+
+class Int8Model:
+    """A trained model that multiplies by weights of 8 bits in searches, scores and exports.
+
+    Embeddings, biases, normalisation, and the logits of whole targets stay as they are. A graph keeps the
+    weights that the model has when it is made. Everything else is the model's own.
+
+    Args:
+        model: a `Transformer` or a `TransformerClassifier`.
+
+    Raises:
+        UserError: TensorFlow has no such product here.
+    """
+
+    def __init__(self, model):
+        if not has_int8():
+            raise UserError(
+                "precision int8 needs oneDNN, which TensorFlow has on x86 processors and "
+                "TF_ENABLE_ONEDNN_OPTS=0 turns off: give another one."
+            )
+        self.model = model
+        self._matrices: dict[int, Int8Matrix] = {}
+
+    def __getattr__(self, name):
+        return getattr(self.model, name)
+
+    @property
+    def weights(self) -> list:
+        """The variables that its graphs read: those of the model without the kernels."""
+        return [weight for weight in self.model.weights if weight.name != "kernel"]
+
+    def __call__(self, *args, **kwargs):
+        """Calls the model."""
+        with _int8_weights(self._matrices):
+            return self.model(*args, **kwargs)
+
+    def encode_source(self, source):
+        """Returns `Transformer.encode_source`."""
+        with _int8_weights(self._matrices):
+            return self.model.encode_source(source)
+
+    def step_kernels(self):
+        """Returns `Transformer.step_kernels`, with `Int8Matrix`es among them."""
+        with _int8_weights(self._matrices):
+            return self.model.step_kernels()
+
+    def decode_step(self, *args, **kwargs):
+        """Returns `Transformer.decode_step`."""
+        with _int8_weights(self._matrices):
+            return self.model.decode_step(*args, **kwargs)
+
+
+LARGEST_WEIGHT = 64
+"""Largest of the rounded weights. Without AVX-512 VNNI oneDNN adds pairs of products in 16 bits, which hold
+2 * 255 * 64 and not 2 * 255 * 127."""
+
+_matrices: contextvars.ContextVar[dict | None] = contextvars.ContextVar("matrices", default=None)
+
+
+@contextlib.contextmanager
+def _int8_weights(matrices: dict) -> Iterator[None]:
+    """Makes the layers that are called inside it multiply in 8 bits.
+
+    Args:
+        matrices: where their matrices are kept, so that all graphs of a model share them.
+    """
+    token = _matrices.set(matrices)
+    try:
+        yield
+    finally:
+        _matrices.reset(token)
+
+
+def fixed(layer, make: Callable[[], Any]):
+    """Returns the matrix [D, N] that `make` makes of a layer's weights; in an `Int8Model` an `Int8Matrix`."""
+    matrices = _matrices.get()
+    if matrices is None:
+        return make()
+    import tensorflow as tf
+
+    if id(layer) not in matrices:
+        with tf.init_scope():  # the values of the weights, also while a graph is made
+            values = ops.convert_to_numpy(make())
+        matrices[id(layer)] = Int8Matrix(values.astype(np.float32))
+    return matrices[id(layer)]
+
+
+def multiply(x, matrix):
+    """Multiplies [..., D] with a matrix of `fixed`: [..., N]."""
+    return matrix.multiply(x) if isinstance(matrix, Int8Matrix) else ops.matmul(x, matrix)
+
+
+def dense(layer, x):
+    """Applies a `Dense` layer to [..., D]; in an `Int8Model` in 8 bits."""
+    if _matrices.get() is None or layer.quantization_mode:
+        return layer(x)
+    y = multiply(x, fixed(layer, lambda: layer.kernel))
+    return layer.activation(y if layer.bias is None else y + ops.cast(layer.bias, y.dtype))
+
+
+class Int8Matrix:
+    """A matrix [D, N] of weights rounded to 8 bits, with a scale for each column.
+
+    Args:
+        values: [D, N] float32.
+    """
+
+    def __init__(self, values: np.ndarray):
+        self.scales = np.maximum(np.abs(values).max(0), 1e-30) / LARGEST_WEIGHT  # [N]
+        self.weights = np.round(values / self.scales).astype(np.int8)
+
+    def multiply(self, x):
+        """Multiplies [..., D] with the matrix: [..., N] in the dtype of x."""
+        import tensorflow as tf
+
+        if len(x.shape) != 2:
+            y = self.multiply(tf.reshape(x, [-1, x.shape[-1]]))
+            return tf.reshape(y, [*shape_of(x)[:-1], y.shape[-1]])
+        return tf.cast(self._product(tf.cast(x, tf.float32)), x.dtype)
+
+    @functools.cached_property
+    def _product(self):
+        """A function of its own, so that an export holds the weights once, whoever multiplies with them."""
+        import tensorflow as tf
+
+        def product(x):
+            largest = tf.reduce_max(tf.abs(x), -1, keepdims=True)  # [n, 1]
+            scale = tf.maximum(largest, 1e-30) / 127
+            # oneDNN's rows are of 0 to 255: 128 is added here and taken off in the bias.
+            rows = tf.bitcast(tf.cast(tf.round(x / scale) + 128, tf.uint8), tf.quint8)
+            y = tf.raw_ops.QuantizedMatMulWithBiasAndDequantize(
+                a=rows,
+                b=tf.constant(self.weights.view(tf.qint8.as_numpy_dtype)),
+                bias=tf.constant(-128 * self.weights.sum(0, dtype=np.float32)),
+                min_a=0.0,  # ranges of 255 and 127 steps: the product of the whole numbers
+                max_a=255.0,
+                min_b=-127.0,
+                max_b=127.0,
+                min_freezed_output=0.0,  # not used for real outputs
+                max_freezed_output=0.0,
+                Toutput=tf.float32,
+                input_quant_mode="SCALED",
+            )
+            return y * (scale * self.scales)
+
+        row = tf.TensorSpec([None, self.weights.shape[0]], tf.float32)
+        return tf.function(product, input_signature=[row], autograph=False)
+
+
+@functools.cache
+def has_int8() -> bool:
+    """Returns True if TensorFlow has a product in 8 bits here."""
+    import tensorflow as tf
+
+    try:
+        Int8Matrix(np.ones([8, 8], np.float32)).multiply(tf.ones([1, 8]))
+    except tf.errors.OpError:
+        return False
+    return True

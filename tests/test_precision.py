@@ -1,0 +1,124 @@
+"""Models with weights in 8 bits: their products, searches, exports and commands."""
+
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+from networks import small_model
+from test_export import ENCODERS, LINES, make_model, python_translations, texts
+
+from t2t_keras import precision
+from t2t_keras.decoding import DecodeSettings, Ensemble, beam_search, greedy, score
+from t2t_keras.errors import UserError
+from t2t_keras.export import export_saved_model
+from t2t_keras.precision import Int8Matrix, Int8Model, in_precision
+
+SETTINGS = DecodeSettings(beam_size=2, extra_length=3)
+
+
+@pytest.fixture(autouse=True)
+def int8():
+    if not precision.has_int8():
+        pytest.skip("TensorFlow has no product in 8 bits here: it needs oneDNN")
+
+
+@pytest.fixture(scope="module")
+def model():
+    return make_model()
+
+
+def test_products_of_whole_numbers_are_exact():
+    """Also where all are as large as can be: sums of 16 bits would overflow on older processors."""
+    rng = np.random.default_rng(0)
+    weights = rng.integers(-64, 65, (96, 50)).astype("float32")
+    weights[0], weights[:, :10] = 64, 64
+    x = rng.integers(-127, 128, (7, 3, 96)).astype("float32")
+    x[:, :, 0], x[:4] = 127, 127
+    np.testing.assert_array_equal(Int8Matrix(weights).multiply(x), x @ weights)
+
+
+def test_products_are_rounded():
+    rng = np.random.default_rng(0)
+    x, weights = rng.standard_normal((5, 512)), rng.standard_normal((512, 40)) * np.arange(40)
+    x[1] = 0
+    exact = x @ weights
+    got = Int8Matrix(weights.astype("float32")).multiply(tf.constant(x, tf.float32)).numpy()
+    error = np.abs(got - exact).max(0) / (1e-9 + np.abs(exact).max(0))
+    assert 1e-4 < error.max() < 0.1 and not got[1].any() and not got[:, 0].any()
+
+
+@pytest.mark.parametrize(("dtype", "steps"), [("float32", 0.01), ("mixed_bfloat16", 0.04)])
+def test_a_model_in_8_bits(dtype, steps, eagerly):
+    """Its scores are about the model's; each step of a search is what whole targets give."""
+    model = small_model("num_hidden_layers=1", dtype=dtype)
+    small = in_precision(model, "int8")
+    source = np.array([[5, 9, 3, 1], [4, 1, 0, 0]])
+    ids, scores = greedy(small, source, extra_length=4)
+    exact = score(model, source, ids).numpy()
+    np.testing.assert_allclose(scores, exact, rtol=0.05)
+    assert np.abs(scores - exact).max() > 1e-4
+    np.testing.assert_allclose(scores, score(small, source, ids), rtol=steps)
+    assert small.count_params() == model.count_params()
+
+
+def test_an_ensemble(model, eagerly):
+    both = in_precision(Ensemble([model, model]), "int8")
+    assert [type(each) for each in both.models] == [Int8Model, Int8Model]
+    source = np.array([[5, 9, 3, 1]])
+    alone = beam_search(in_precision(model, "int8"), source, extra_length=2)
+    for got, wanted in zip(beam_search(both, source, extra_length=2), alone, strict=True):
+        np.testing.assert_allclose(got, wanted, rtol=1e-5)
+
+
+def test_an_export_has_each_weight_once(model, tmp_path):
+    small = in_precision(model, "int8")
+    path = export_saved_model(small, ENCODERS, tmp_path, SETTINGS)
+    got = tf.saved_model.load(path)
+    translated = got.signatures["translate"](text=tf.constant(LINES))
+    wanted = python_translations(small, LINES, SETTINGS)
+    assert texts(translated["translations"].numpy()) == [each.texts for each in wanted]
+    scored = got.signatures["score"](source=tf.constant(LINES), target=tf.constant(LINES))
+    assert np.isfinite(scored["log_probability"]).all()
+
+    graph = tf.compat.as_bytes((tmp_path / "1" / "saved_model.pb").read_bytes())
+    for matrix in small._matrices.values():
+        assert graph.count(matrix.weights.tobytes()) == 1
+    stored = tf.train.list_variables(f"{path}/variables/variables")
+    kernels = {tuple(v.shape) for v in model.weights if v.name == "kernel"}
+    assert not kernels & {tuple(shape) for _, shape in stored}
+
+
+def test_the_weights_of_the_first_graph_stay():
+    layer = keras.layers.Dense(3)
+    layer.build((None, 4))
+    matrices = {}
+    x = np.ones((2, 4), "float32")
+    with precision._int8_weights(matrices):
+        first = precision.dense(layer, x).numpy()
+        layer.kernel.assign(2 * layer.kernel)
+        np.testing.assert_array_equal(precision.dense(layer, x), first)
+    np.testing.assert_allclose(layer(x), 2 * first, atol=0.1)
+
+
+@pytest.mark.parametrize(
+    ("refused", "message"),
+    [
+        (
+            lambda model: in_precision(model, "int4"),
+            "precision must be one of float32, .*int8, got",
+        ),
+        (
+            lambda model: greedy(in_precision(model, "int8"), [[5, 1]], xla=True),
+            "XLA has no products in 8 bits: leave out one of xla and precision int8",
+        ),
+    ],
+)
+def test_refused(model, refused, message):
+    with pytest.raises(UserError, match=message):
+        refused(model)
+
+
+def test_without_onednn(model, monkeypatch):
+    monkeypatch.setattr(precision, "has_int8", lambda: False)
+    with pytest.raises(UserError, match=r"int8 needs oneDNN.*: give another one"):
+        in_precision(model, "int8")
