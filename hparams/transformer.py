@@ -237,6 +237,28 @@ def transformer_clean_big() -> HParams:
     return transformer_clean().replace(hidden_size=1024, filter_size=4096)
 
 
+# Inputs and targets in one sequence, of a decoder alone
+
+
+@register_hparams
+def transformer_prepend_v2() -> HParams:
+    return transformer_base_v2().replace(
+        prepend_mode="prepend_inputs_masked_attention", max_length=0
+    )
+
+
+@register_hparams
+def transformer_prepend_v1() -> HParams:
+    return transformer_base_v1().replace(
+        prepend_mode="prepend_inputs_masked_attention", max_length=0
+    )
+
+
+@register_hparams
+def transformer_prepend() -> HParams:
+    return transformer_prepend_v2()
+
+
 # T2T's sets for TPUs: they run anywhere and save memory
 
 

@@ -8,6 +8,7 @@ from t2t_keras.problems import (
     numbers,
     parsing,
     small_corpora,
+    summarization,
     translate_files,
     wmt,
 )
@@ -18,6 +19,7 @@ __all__ = [
     "numbers",
     "parsing",
     "small_corpora",
+    "summarization",
     "translate_files",
     "wmt",
 ]

@@ -45,6 +45,10 @@ class TransformerClassifier(Transformer):
     def __init__(self, hp: HParams, *, source_vocab_size: int, num_classes: int, **kwargs: Any):
         if num_classes < 2:
             raise UserError(f"num_classes must be 2 or more, got {num_classes}.")
+        if hp.prepend_mode != "none":
+            raise UserError(
+                f"a class has no sequence to put inputs before: set prepend_mode to none, got {hp.prepend_mode}."
+            )
         super().__init__(
             hp, source_vocab_size=source_vocab_size, target_vocab_size=num_classes, **kwargs
         )

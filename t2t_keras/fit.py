@@ -57,13 +57,17 @@ class TokenFit(keras.Model):
             )
         if training:
             self._check_optimizer()
-        targets = x["targets"] if y is None else y
+        targets = self.labels(x if y is None else {**x, "targets": y}, training)
         smoothing = self.hp.label_smoothing if training else 0.0
         loss, tokens = self.loss_sums(y_pred, targets, smoothing)
         self._token_means.update(loss, self.right_sums(y_pred, targets)[0], tokens)
         if self.sum_over_replicas:
             tokens = self.sum_over_replicas(tokens)
         return loss / ops.maximum(tokens, 1.0)
+
+    def labels(self, batch, training=False):
+        """Returns the ids [B, T] that the logits of a call are compared with."""
+        return batch["targets"]
 
     def loss_sums(self, logits, targets, label_smoothing: float = 0.0):
         """Returns the sum of the losses of all tokens, and their number."""

@@ -25,6 +25,7 @@ INFERENCE_SETTINGS = (
     "num_heads",
     "num_hidden_layers",
     "pos",
+    "prepend_mode",
     "proximity_bias",
     "restricted_neighborhood",
     "self_attention_type",
@@ -76,6 +77,10 @@ def _check_restricted(hp: HParams) -> None:
     for name in ("proximity_bias", "unidirectional_encoder"):
         if getattr(hp, name):
             raise UserError(f"self_attention_type=restricted needs {name}=false, got true.")
+    if hp.prepend_mode != "none":
+        raise UserError(
+            f"self_attention_type=restricted needs prepend_mode=none, got {hp.prepend_mode}."
+        )
     name = "attention_dropout_broadcast_dims"
     if not set(_axes(getattr(hp, name))) <= {0, 1}:
         raise UserError(

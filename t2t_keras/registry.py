@@ -251,8 +251,9 @@ def require_fit(problem: Any, model: Any) -> None:
             f"--model=transformer_encoder gives the class of a text, and {problem.name} has no classes: "
             "leave out --model, or give another problem."
         )
-    if model is not cls and (model.encoder is None) == problem.has_inputs:
-        kind = "a language model" if model.encoder is None else "a model with inputs"
+    has_inputs = model is cls or model.source_vocab_size is not None
+    if model is not cls and has_inputs != problem.has_inputs:
+        kind = "a model with inputs" if has_inputs else "a language model"
         raise UserError(
             f"the checkpoint is of {kind}, and {problem.name} has {'' if problem.has_inputs else 'no '}"
             "inputs: give the problem that it was trained on."

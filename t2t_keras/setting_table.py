@@ -124,6 +124,13 @@ _NETWORK = {
     "use_pad_remover": declare(
         True, text="the encoder's `relu_dropout_broadcast_dims` count axes without padding"
     ),
+    "prepend_mode": declare(
+        "none",
+        one_of("none", "prepend_inputs_masked_attention", "prepend_inputs_full_attention"),
+        "inputs, a 0 and targets are one sequence, of a decoder alone; each input sees those before "
+        "it, or all inputs",
+        "data",
+    ),
     "activation_dtype": declare(
         "float32",
         one_of("float32", "bfloat16", "float16"),
@@ -340,7 +347,6 @@ _INERT: dict[str, dict[str, Any]] = {
         "split_targets_chunk_length": 0, "split_targets_max_chunks": 100,
         "split_targets_strided_training": False, "split_to_length": 0,
     },
-    "sources are not prepended to targets": {"prepend_mode": "none"},
     "the problem decides how its data is packed and batched": {
         "pack_dataset": False, "pad_batch": False, "use_fixed_batch_size": False,
     },
@@ -371,7 +377,7 @@ _INERT: dict[str, dict[str, Any]] = {
 
 OTHER_NETWORK = (
     "attention_variables_3d", "causal_decoder_self_attention", "gumbel_noise_weight",
-    "hard_attention_k", "num_area_layers", "position_features", "prepend_mode",
+    "hard_attention_k", "num_area_layers", "position_features",
 )
 """Inert settings: with another value than the default, T2T's network is another one."""
 

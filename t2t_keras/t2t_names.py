@@ -60,7 +60,7 @@ _ABSENT: dict[str, dict[str, str]] = {
             text2text_copyable_tokens, tiny_algo""",
         "its text is not downloaded here; put it into two files and take text2text_tmpdir":
             """(dialog|paraphrase_generation|style_transfer|wiki_revision)(_.+)?,
-            (squad|summarize|wikisum|seq2edits)(_.+)?, github_function_docstring,
+            (squad|wikisum|seq2edits)(_.+)?, summarize_(?!cnn_dailymail32k$).+, github_function_docstring,
             programming_desc2code_.+, program_search_algolisp""",
         "it has numbers, and only text is supported": "(genomics|timeseries)_.+",
         "it has no vocabulary in tensor2tensor either; wsj_parsing parses the Penn Treebank":
@@ -91,8 +91,6 @@ _ABSENT: dict[str, dict[str, str]] = {
             transformer_librispeech_v2, transformer_librispeech_with_area_attention""",
         "it is for time series, and only text is supported":
             "transformer_timeseries, transformer_timeseries_tpu",
-        "it has no encoder: the source is prepended to the target":
-            "transformer_prepend, transformer_prepend_v1, transformer_prepend_v2",
         "it has parameter attention instead of a feed-forward layer":
             "transformer_parameter_attention_a, transformer_parameter_attention_b",
         "it has convolutions instead of a feed-forward layer": "transformer_tpu_with_conv",

@@ -1,6 +1,7 @@
 """The Transformer: embeddings, encoder, decoder and softmax, wired from one settings object.
 
-Without a source it is a language model, the decoder alone; the encoder alone is `TransformerClassifier` (`classifier.py`).
+Without a source it is a language model, the decoder alone, and so it is of source and target in one
+sequence (T2T's `prepend_mode`); the encoder alone is `TransformerClassifier` (`classifier.py`).
 """
 
 from __future__ import annotations
@@ -14,11 +15,12 @@ from t2t_keras import layers
 from t2t_keras.errors import UserError
 from t2t_keras.fit import TokenFit
 from t2t_keras.ids import PAD_ID
+from t2t_keras.layers.masks import distances, prefix_bias
 from t2t_keras.layers.quantization import dtype_config
 from t2t_keras.network_settings import check_settings, kernel_initializer, stack_keywords
 from t2t_keras.setting_table import SETTINGS
 from t2t_keras.settings import HParams
-from t2t_keras.shape import shape_of
+from t2t_keras.shape import shape_of, take
 
 __all__ = ["Transformer"]
 
@@ -60,12 +62,14 @@ class Transformer(TokenFit):
             itself alone. But T2T shifts the targets of a row as a whole: where no spacing stands
             between pairs, the first target of a pair sees the end of sentence before it, where
             that of a row's first pair (and of decoding) sees a zero vector.
+            With `hp.prepend_mode`, inputs, a 0 and targets are one sequence of the decoder.
         return_attention_weights: also return {"encoder", "decoder", "encdec"}, each a list of
             one [B, H, query, key] float32 tensor a layer; restricted self-attention has [B, H,
             query, r] (see `layers.RestrictedAttention`).
 
     Returns:
-        Logits [B, T, V] float32.
+        Logits [B, T, V] float32; in training with prepend_inputs_masked_attention those of the whole
+        sequence, [B, S + 1 + T, V], which all are learned. `labels` are their ids.
 
     Raises:
         UserError: a setting, a vocabulary's size or the target space is none that this network
@@ -109,6 +113,11 @@ class Transformer(TokenFit):
             raise UserError(
                 f"target_space_id must be from 0 to {TARGET_SPACES - 1}, got {target_space_id}."
             )
+        if hp.prepend_mode != "none" and source_vocab_size != target_vocab_size:
+            raise UserError(
+                f"prepend_mode={hp.prepend_mode} needs inputs and targets of one vocabulary, got sizes "
+                f"{source_vocab_size} and {target_vocab_size}: set it to none."
+            )
         self.hp = hp
         self.source_vocab_size = source_vocab_size
         self.target_vocab_size = target_vocab_size
@@ -132,9 +141,9 @@ class Transformer(TokenFit):
         share_embeddings = share_all or (hp.shared_embedding and same_size)
         if share_embeddings:
             self.target_embedding = self._embedding(target_size, "shared_embedding")
-            self.source_embedding = self.target_embedding if self.source_vocab_size else None
+            self.source_embedding = self.target_embedding if self._encodes else None
         else:
-            if self.source_vocab_size:
+            if self._encodes:
                 self.source_embedding = self._embedding(source_size, "source_embedding")
             self.target_embedding = self._embedding(target_size, "target_embedding")
         self.softmax = (
@@ -153,7 +162,7 @@ class Transformer(TokenFit):
     def _make_stacks(self):
         encoder, decoder = stack_keywords(self.hp)
         own = {"remat": self.remat, "dtype": self.dtype_policy}
-        has_source, has_targets = self.source_vocab_size is not None, self.softmax is not None
+        has_source, has_targets = self._encodes, self.softmax is not None
         # In an order that stays, for the seeds of the first weights follow it.
         if has_source:
             self.encoder = (self.encoder_class or layers.TransformerEncoder)(
@@ -214,6 +223,15 @@ class Transformer(TokenFit):
         return tuple(embedding for embedding in three if embedding is not None)
 
     @property
+    def prepends(self) -> bool:
+        """True if inputs and targets are one sequence (T2T's `prepend_mode`)."""
+        return self.hp.prepend_mode != "none"
+
+    @property
+    def _encodes(self) -> bool:
+        return self.source_vocab_size is not None and not self.prepends
+
+    @property
     def has_target_space(self) -> bool:
         """True if the encoder's input has a row of the target-space table added."""
         return self.hp.use_target_space_embedding and self.encoder is not None
@@ -224,6 +242,14 @@ class Transformer(TokenFit):
             inputs.get(name) if packed else None for name in PACKING
         )
         memory, source_mask, encoder_weights = None, None, list[Any]()
+        targets, prepended = inputs["targets"], dict[str, Any]()
+        if self.prepends:
+            if packed:
+                raise UserError("prepend_mode needs pairs that are not packed: set it to none.")
+            targets, prepended = self._prepended(inputs["inputs"], targets)
+            target_position = prepended.pop("position")
+            if self._learns_inputs(training):
+                del prepended["skipped"]
         if self.encoder is not None:
             source_mask = inputs["inputs"] != PAD_ID
             memory = self.encode(
@@ -236,7 +262,7 @@ class Transformer(TokenFit):
             if return_attention_weights:
                 memory, encoder_weights = memory
         logits = self.decode(
-            inputs["targets"],
+            targets,
             memory,
             source_mask=source_mask,
             training=training,
@@ -244,6 +270,7 @@ class Transformer(TokenFit):
             segments=target_segments,
             source_segments=source_segments,
             position=target_position,
+            **prepended,
         )
         if not return_attention_weights:
             return logits
@@ -294,6 +321,8 @@ class Transformer(TokenFit):
         segments=None,
         source_segments=None,
         position=None,
+        bias=None,
+        skipped=None,
     ):
         """Decodes target ids [B, T] on memory [B, S, D]: logits [B, T, V] float32.
 
@@ -303,40 +332,99 @@ class Transformer(TokenFit):
             return_attention_weights: return (logits, decoder weights, encoder-decoder weights).
             segments: [B, T] int32, of packed rows: the pair's number, 0 at padding.
             source_segments: [B, S] int32, the same for the source; goes with segments.
-            position: [B, T] int32, of packed rows: the position within the pair.
+            position: [B, T] int32, the position of each target if they are not 0, 1, 2...: in packed
+                rows that within the pair.
+            bias: of self-attention, [B, 1, T, T], in place of hiding later positions.
+            skipped: number of positions at the beginning that have no logits.
         """
-        x = self.target_embedding(targets)  # [B, T, D]
-        x = ops.pad(x, [[0, 0], [1, 0], [0, 0]])[:, :-1]  # position t has the token before it
-        if self.target_position is not None:
-            x = self.target_position(x, position=position)
+        x = self._decoder_input(targets, position)
         x = self.target_dropout(x, training=training)
         x = self.decoder(
             x,
             memory,
             memory_mask=source_mask,
+            bias=bias,
             segments=segments,
             memory_segments=source_segments,
+            causal=bias is None,
             training=training,
             return_attention_weights=return_attention_weights,
         )
-        if not return_attention_weights:
-            return ops.cast(self.softmax.logits(x), "float32")
-        x, own_weights, memory_weights = x
-        return ops.cast(self.softmax.logits(x), "float32"), own_weights, memory_weights
+        x, *weights = x if return_attention_weights else (x,)
+        if skipped is not None:
+            x = x[:, skipped:]
+        logits = ops.cast(self.softmax.logits(x), "float32")
+        return (logits, *weights) if weights else logits
+
+    def _decoder_input(self, targets, position):
+        """Embeds target ids [B, T], each in the place after its own, with positions: [B, T, D]."""
+        x = self.target_embedding(targets)
+        x = ops.pad(x, [[0, 0], [1, 0], [0, 0]])[:, :-1]  # position t has the token before it
+        return x if self.target_position is None else self.target_position(x, position=position)
+
+    def _prepended(self, source, targets):
+        """Returns source ids [B, S], a 0 and target ids [B, T] as one sequence, and how to decode it.
+
+        The source's padding comes first, not between, so that distances between tokens are T2T's. Its
+        last zero, or the shift of the targets, is the zero vector that T2T's sequence begins with.
+
+        Returns:
+            ids [B, S + 1 + T], and the keywords position, bias and skipped of `decode`.
+        """
+        batch, length = shape_of(source)
+        padding = ops.sum(ops.cast(source == PAD_ID, "int32"), axis=1)  # [B]
+        first = ops.expand_dims(padding, 1)  # where the sequence begins
+        source = take(source, ops.mod(ops.arange(length) - first, length))
+        separator = ops.zeros((batch, 1), "int32")
+        ids = ops.concatenate([ops.cast(ids, "int32") for ids in (source, separator, targets)], 1)
+        total = shape_of(ids)[1]
+        full = self.hp.prepend_mode == "prepend_inputs_full_attention"
+        return ids, {
+            "position": ops.maximum(ops.arange(total) - first, 0),
+            "bias": prefix_bias(padding, length + 1, total, full),
+            "skipped": length + 1,
+        }
+
+    def _learns_inputs(self, training) -> bool:
+        return bool(training) and self.hp.prepend_mode == "prepend_inputs_masked_attention"
+
+    def labels(self, batch, training=False):
+        """Returns the ids of the logits of a call, 0 where they do not count: [B, T] (see `call`)."""
+        if self._learns_inputs(training):
+            return self._prepended(batch["inputs"], batch["targets"])[0]
+        return batch["targets"]
 
     def encode_source(self, source):
         """Encodes source ids [B, S] once for every `decode_step`, whatever the hypotheses.
 
         Returns:
             "memory_caches": a list with a layer's keys and values {"k", "v"} [B, H, S, C] each, and
-            "memory_bias": [B, 1, 1, S]. A language model has nothing of a source.
+            "memory_bias": [B, 1, 1, S]. A language model has nothing of a source. With
+            `hp.prepend_mode`, "prefix_caches" and "prefix_bias", the same of self-attention with S + 1
+            positions, and "start" [B], the position of the first target.
         """
+        if self.prepends:
+            return self._encode_prefix(source)
         if self.encoder is None:
             return {}
         memory = self.encode(source)
         return {
             "memory_caches": self.decoder.memory_caches(memory),
             "memory_bias": layers.mask_bias(source != PAD_ID),
+        }
+
+    def _encode_prefix(self, source):
+        ids, how = self._prepended(source, source[:, :0])
+        x = self._decoder_input(ids, how["position"])
+        batch, length = shape_of(ids)
+        # One step takes all positions, as if they were so many hypotheses.
+        _, caches = self.decoder.step(
+            x, self.empty_caches(batch), bias=how["bias"], distance=distances(length, length)
+        )
+        return {
+            "prefix_caches": caches,
+            "prefix_bias": how["bias"][:, :, -1:],
+            "start": how["position"][:, -1] + 1,
         }
 
     def empty_caches(self, batch):
@@ -385,24 +473,42 @@ class Transformer(TokenFit):
             # All hypotheses stand at one position, so K takes the place of the batch.
             hidden = x.shape[-1]
             x = ops.reshape(x, (-1, 1, hidden))  # [B*K, 1, D]
-            x = ops.reshape(self.target_position(x, start=position), (-1, hypotheses, hidden))
-        if visible is None and hypotheses > 1:
+            place = {"start": position}
+            if self.prepends:
+                place = {"position": ops.repeat(source["start"] + position, hypotheses)[:, None]}
+            x = ops.reshape(self.target_position(x, **place), (-1, hypotheses, hidden))
+        if visible is None and (hypotheses > 1 or self.prepends):
             visible = ops.tile(ops.eye(hypotheses, dtype="bool")[None], (1, 1, position + 1))
+        bias = None if visible is None else layers.mask_bias(visible)
         distance = None
         if self.keys_need_positions:
             # Each position has K keys: -t, ..., -t, 1 - t, ..., -1, 0, ..., 0 for every query.
             positions = position + 1 if grows else shape_of(visible)[2] // hypotheses
             distance = ops.repeat(ops.arange(positions) - position, hypotheses)
-            distance = ops.tile(distance[None], (hypotheses, 1))  # [K, S + K]
+        if self.prepends:
+            prefix = source["prefix_bias"]  # [B, 1, 1, P]
+            batch, *_, length = shape_of(prefix)
+            bias = ops.concatenate(  # [B, 1, K, P + S + K]
+                [
+                    ops.broadcast_to(keys, (batch, 1, hypotheses, number))
+                    for keys, number in ((prefix, length), (bias, shape_of(bias)[3]))
+                ],
+                -1,
+            )
+            if distance is not None:
+                distance = ops.concatenate([ops.arange(length) - length - position, distance])
+        if distance is not None:
+            distance = ops.tile(distance[None], (hypotheses, 1))  # [K, P + S + K]
         x, caches = self.decoder.step(
             x,
             caches,
             source.get("memory_caches"),
             source.get("memory_bias"),
-            None if visible is None else layers.mask_bias(visible),
+            bias,
             distance,
             kernels and kernels["self_attention"],
             None if grows else position * hypotheses,
+            source.get("prefix_caches"),
         )
         rows = ops.reshape(x, (-1, x.shape[-1]))  # [B*K, D]
         logits = self.softmax.logits(rows, kernels and kernels["softmax"])
@@ -411,7 +517,7 @@ class Transformer(TokenFit):
     @property
     def features(self) -> tuple[str, ...]:
         """The features that a call needs."""
-        return ("targets",) if self.encoder is None else ("inputs", "targets")
+        return ("targets",) if self.source_vocab_size is None else ("inputs", "targets")
 
     @property
     def keys_need_positions(self):

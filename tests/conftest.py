@@ -18,7 +18,7 @@ _PROCESS = pytest.StashKey["_FileProcess"]()
 # Files that take long, about the longest first. They begin, since a worker takes whole files, lest one
 # be left alone with them at the end; and `make check` leaves them out.
 LONG = """
-docs distribution examples export trainer fit language_models backends cli_train golden
+docs distribution examples export trainer fit language_models prepend backends cli_train golden
 static_search parsing_problems cli_export on_the_fly train_step cli_decode golden_runs
 optimizers reading benchmarks engine cli_eval text_graph transformer_keras search
 translate_files attention_page text_sentencepiece cli_paper fault_injection generation

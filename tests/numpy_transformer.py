@@ -45,8 +45,6 @@ def logits(
         )
     memory = net.process(x, hp.layer_preprocess_sequence, "body/encoder/layer_prepostprocess")
 
-    y = net.embed(target_table, targets)
-    y = np.concatenate([np.zeros_like(y[:, :1]), y[:, :-1]], axis=1)
     length = targets.shape[1]
     bias = lower_triangle(length)
     if packing:
@@ -56,16 +54,25 @@ def logits(
         bias = bias + proximal(length)
     if hp.self_attention_type == "restricted":
         bias = bias + far(length, r - 1, 0)
-    y = net.add_positions(y, "targets", packing)
-    for i in range(hp.num_decoder_layers or hp.num_hidden_layers):
-        layer = f"body/decoder/layer_{i}"
-        y = net.sublayer(y, f"{layer}/self_attention", net.attention, bias=bias, relative=True)
-        y = net.sublayer(
-            y, f"{layer}/encdec_attention", net.attention, memory=memory, bias=memory_bias
-        )
-        y = net.sublayer(y, f"{layer}/ffn", net.feed_forward)
-    y = net.process(y, hp.layer_preprocess_sequence, "body/decoder/layer_prepostprocess")
+    y = net.decoder(net.embed(target_table, targets), bias, memory, memory_bias, packing)
     return y @ softmax.T
+
+
+def prepended_logits(variables, hp, rows, vocab):
+    """Logits [B, L, V] of T2T's rows of `prepend_mode`: inputs, a 0, targets, then padding."""
+    net = _Network(variables, hp)
+    _, table, softmax = net.tables(vocab, vocab)
+    bias = np.zeros((*rows.shape, rows.shape[1]))
+    for row, hidden in zip(rows, bias, strict=True):
+        separator = list(row).index(0)
+        for query in range(len(row)):
+            for key in range(len(row)):
+                both = max(query, key) <= separator and "full" in hp.prepend_mode
+                hidden[query, key] = MASKED * (key > query and not both)
+    bias = bias[:, None]
+    if hp.proximity_bias:
+        bias = bias + proximal(rows.shape[1])
+    return net.decoder(net.embed(table, rows), bias) @ softmax.T
 
 
 def lower_triangle(length):
@@ -132,6 +139,22 @@ class _Network:
             self[f"symbol_modality_{target_vocab}_{hp.hidden_size}/{_or(shared, 'target_emb')}"],
             self[f"symbol_modality_{target_vocab}_{hp.hidden_size}/{_or(tied, 'softmax')}"],
         )
+
+    def decoder(self, y, bias, memory=None, memory_bias=None, packing=None):
+        """Embedded targets [B, T, D] -> [B, T, D], each position by the tokens before it."""
+        hp = self.hp
+        y = np.concatenate([np.zeros_like(y[:, :1]), y[:, :-1]], axis=1)
+        y = self.add_positions(y, "targets", packing)
+        for i in range(hp.num_decoder_layers or hp.num_hidden_layers):
+            layer = f"body/decoder/layer_{i}"
+            y = self.sublayer(
+                y, f"{layer}/self_attention", self.attention, bias=bias, relative=True
+            )
+            if memory is not None:
+                scope = f"{layer}/encdec_attention"
+                y = self.sublayer(y, scope, self.attention, memory=memory, bias=memory_bias)
+            y = self.sublayer(y, f"{layer}/ffn", self.feed_forward)
+        return self.process(y, hp.layer_preprocess_sequence, "body/decoder/layer_prepostprocess")
 
     def embed(self, table, ids):
         x = table[ids] * (ids != 0)[..., None]

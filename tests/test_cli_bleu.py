@@ -64,6 +64,21 @@ def test_french(files):
         assert done.stdout.splitlines()[3] == f"BLEU_paper_style =  {figure} ({how})"
 
 
+def test_rouge_of_each_translation(files):
+    pytest.importorskip("rouge_score")
+    both = [f"--translation={files / name}" for name in ("translation", "reference")]
+    done = run(*both, f"--reference={files / 'reference'}", "--metrics=rouge")
+    figures = ["rouge1 = 100.00", "rouge2 = 100.00", "rougeL = 100.00"]  # without case
+    assert done.stdout.splitlines() == [
+        str(files / "translation"),
+        *figures,
+        str(files / "reference"),
+        *figures,
+    ]
+    done = run(*both[:1], f"--reference={files / 'reference'}", "--metrics=rouge,bleu")
+    assert "--metrics=rouge stands alone" in done.stderr
+
+
 @pytest.mark.parametrize("variant", ["cased", "uncased"])
 def test_prints_the_wanted_variant(files, variant):
     done = run(

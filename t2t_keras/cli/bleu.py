@@ -1,10 +1,11 @@
-"""`t2t-keras-bleu`: prints the BLEU of a translation as T2T, sacreBLEU and the paper compute it, or chrF and TER.
+"""`t2t-keras-bleu`: prints the BLEU of a translation as T2T, sacreBLEU and the paper compute it, or chrF, TER and ROUGE.
 
 Examples:
     t2t-keras-bleu --translation=test.translated.de --reference=test.de
     t2t-keras-bleu --translation=base.de --translation=mine.de --reference=test.de \\
         --metrics=bleu,chrf,ter
     t2t-keras-bleu --translations_dir=translations --reference=test.de
+    t2t-keras-bleu --translation=test.summaries --reference=test.highlights --metrics=rouge
 
 With several translations or references, --metrics or --confidence, the figures are sacreBLEU's alone; the
 first of several translations is the one that the others are compared with.
@@ -47,7 +48,9 @@ def define_flags() -> None:
     flags.DEFINE_enum(
         "language", "de", LANGUAGES, "Language of the tokenization of the paper's BLEU."
     )
-    flags.DEFINE_list("metrics", ["bleu"], f"sacreBLEU's: {', '.join(_METRICS)}.")
+    flags.DEFINE_list(
+        "metrics", ["bleu"], f"sacreBLEU's: {', '.join(_METRICS)}; or rouge, alone, of summaries."
+    )
     flags.DEFINE_bool(
         "confidence", False, "95 % confidence intervals, by 1000 bootstrap resamples."
     )
@@ -84,6 +87,8 @@ def main(arguments: list[str]) -> None:
         _require_as_many(path, lines, references)
     if directory:
         score_directory(directory, references)
+    elif "rouge" in FLAGS.metrics:
+        print_rouge(translations, references)
     elif len(translations) > 1:
         compare(translations, references)
     elif of_sacrebleu or len(references) > 1:
@@ -118,6 +123,20 @@ def print_scores(hypotheses: Sequence[str], references: list[Text]) -> None:
     for metric in _metrics():
         score = metric.corpus_score(hypotheses, [lines for _, lines in references], resamples)
         print(score.format(signature=str(metric.get_signature())))
+
+
+def print_rouge(translations: list[Text], references: list[Text]) -> None:
+    """Prints ROUGE of each translation; of several references the best of each line counts."""
+    from t2t_keras.metrics import rouge
+
+    if len(FLAGS.metrics) > 1 or FLAGS.confidence:
+        raise UserError("--metrics=rouge stands alone: give no other metric and no --confidence.")
+    several = list(zip(*(lines for _, lines in references), strict=True))
+    for path, lines in translations:
+        if len(translations) > 1:
+            print(path)
+        for name, figure in rouge(several, lines).items():
+            print(f"{name} = {figure:6.2f}")
 
 
 def compare(translations: list[Text], references: list[Text]) -> None:
@@ -185,8 +204,8 @@ def _metrics() -> Iterator:
     for name in FLAGS.metrics:
         if name not in make:
             raise UserError(
-                f"unknown metric {name!r} in --metrics; allowed: {', '.join(make)}."
-                f"{nearest(name, make)}"
+                f"unknown metric {name!r} in --metrics; allowed: {', '.join(make)}, rouge."
+                f"{nearest(name, [*make, 'rouge'])}"
             )
         yield make[name]()
 

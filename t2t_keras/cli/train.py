@@ -149,6 +149,11 @@ def main(arguments: list[str]) -> None:
         raise UserError(
             f"--attention_images is for pairs of texts, not {problem.name}: leave it out."
         )
+    if FLAGS.attention_images and hp.prepend_mode != "none":
+        raise UserError(
+            f"--attention_images shows an encoder, and prepend_mode={hp.prepend_mode} has none: leave "
+            "out one of them."
+        )
     if FLAGS.xla == "on" or (FLAGS.xla == "auto" and os.path.exists("/dev/nvidia0")):
         _keep_compiled(output_dir)
 

@@ -17,9 +17,11 @@ from t2t_keras.data.problem import DatasetSplit
 from t2t_keras.data.reading import (
     BatchOptions,
     describe_shapes,
+    example_lengths,
     length_limits,
     none_fits,
     plain_errors,
+    require_pairs,
 )
 from t2t_keras.data.text_problem import (
     Text2TextProblem,
@@ -73,6 +75,7 @@ class TextBatches:
     ):
         options = dataclasses.replace(options or BatchOptions(), **keywords).for_split(split)
         _require_text(problem)
+        require_pairs(problem, hp)
         if not options.pad_to_boundary:
             raise UserError("pad_to_boundary=False needs shards: text is padded to static shapes.")
         hp = hp.replace(max_length=problem.max_length(hp))
@@ -178,8 +181,8 @@ class TextBatches:
             limit = self._limits[side]  # as T2T: cut before any reversal
             sides[side] = ids[:, :limit] if limit else ids
         sides = self._problem.orient(sides)
-        # T2T's length of an example: that of its longer side, end of sentence included.
-        lengths = functools.reduce(tf.maximum, [ids.row_lengths() for ids in sides.values()])
+        lengths = {side: ids.row_lengths() for side, ids in sides.items()}
+        lengths = example_lengths(lengths, self._hp, tf.maximum)
         kept = (lengths >= self.buckets.shortest) & (lengths <= self.buckets.longest)
         edges = tf.constant(self.buckets.edges, tf.int64)
         bucket = tf.searchsorted(edges, tf.boolean_mask(lengths, kept), out_type=tf.int64)

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import functools
 import os
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -169,6 +170,7 @@ class Batches:
         self._problem = problem
         self._packed_length = getattr(problem, "packed_length", None)
         self._limits = length_limits(hp, self._packed_length)
+        require_pairs(problem, hp)
         drop_long = split == DatasetSplit.TRAIN or hp.eval_drop_long_sequences
         self.buckets = self._choose_buckets(hp, drop_long)
 
@@ -180,12 +182,11 @@ class Batches:
         )
         make = EndlessPlan if options.repeat else OncePlan
         mix = bool(options.shuffle) and hp.batch_shuffle_size > 0
-        # T2T's length of an example: that of its longer side, end of sentence included.
-        longer = np.maximum.reduce([*sides.values()])
-        self._plan = make(longer, self.buckets, options.seed, bool(options.shuffle), mix)
+        lengths = example_lengths(sides, hp, np.maximum)
+        self._plan = make(lengths, self.buckets, options.seed, bool(options.shuffle), mix)
         if not self._plan.examples:
             raise none_fits(problem, split, hp, self.buckets)
-        kept = self.buckets.of(longer) >= 0
+        kept = self.buckets.of(lengths) >= 0
         self._target_tokens = int(np.sum(sides["targets"], where=kept, dtype=np.int64))
         self._lengths = (
             None if options.pad_to_boundary or self._packed_length else [*sides.values()]
@@ -382,6 +383,32 @@ def none_fits(problem: Problem, split: str, hp, buckets: Buckets) -> UserError:
         f"longer than {buckets.longest} ids (max_length={hp.max_length}, where 0 stands for "
         f"batch_size={hp.batch_size}), so none is left: raise max_length or lower min_length."
     )
+
+
+def example_lengths(sides: Mapping[str, Any], hp, longer: Callable[[Any, Any], Any]) -> Any:
+    """Returns T2T's lengths of examples: of the longer side, end of sentence included.
+
+    With `prepend_mode`, of the one sequence that a 0 separates the sides of.
+
+    Args:
+        sides: the lengths of each side.
+        longer: the function from lengths of two sides to that of the longer one.
+    """
+    if hp.prepend_mode != "none":
+        return sides["inputs"] + 1 + sides["targets"]
+    return functools.reduce(longer, sides.values())
+
+
+def require_pairs(problem: Problem, hp) -> None:
+    """Raises a `UserError` if `prepend_mode` would join what is no pair of texts."""
+    is_pair = problem.has_inputs and not problem.num_classes
+    packed = getattr(problem, "packed_length", None)
+    if hp.prepend_mode != "none" and (packed or not is_pair):
+        raise UserError(
+            f"prepend_mode={hp.prepend_mode} puts inputs before targets, and {problem.name} "
+            + ("packs several pairs into a row" if is_pair else "has no pairs of texts")
+            + ": set it to none."
+        )
 
 
 def length_limits(hp, packed_length: int | None) -> Mapping[str, int]:

@@ -95,9 +95,10 @@ def _check_model(model) -> None:
     """Raises UserError for settings that CTranslate2 does not support."""
     hp = model.hp
     if model.encoder is None or model.decoder is None:
+        kind = "classifier" if model.decoder is None else "language model"
         raise UserError(
             "CTranslate2 here takes models of encoder and decoder, and this is a "
-            f"{'language model' if model.encoder is None else 'classifier'}: export a SavedModel instead."
+            f"{'decoder alone' if model.prepends else kind}: export a SavedModel instead."
         )
     hidden = hp.hidden_size
     before, after = _norms(hp)

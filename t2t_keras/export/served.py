@@ -187,7 +187,7 @@ def served_class(model) -> type[_Served]:
     first = getattr(model, "models", [model])[0]
     if first.decoder is None:
         return ServedClassifier
-    return ServedLanguageModel if first.encoder is None else ServedTransformer
+    return ServedLanguageModel if first.source_vocab_size is None else ServedTransformer
 
 
 class _Parts:

@@ -170,8 +170,8 @@ def require_both_sides(model) -> None:
     """Raises a `UserError` unless a model has an encoder and a decoder, whose attention is shown."""
     if model.encoder is None or model.decoder is None:
         raise UserError(
-            "attention is shown of models with inputs and a text as target: call the model with "
-            "return_attention_weights=True for that of others."
+            "attention is shown of models with inputs and a text as target, and an encoder and a decoder "
+            "for them: call the model with return_attention_weights=True for that of others."
         )
 
 

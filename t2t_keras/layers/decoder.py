@@ -107,6 +107,7 @@ class TransformerDecoderLayer(TransformerLayer):
         memory_bias,
         joint_kernel=None,
         place=None,
+        prefix=None,
     ):
         """Decodes one position of K hypotheses of each sentence, from cached keys and values.
 
@@ -117,11 +118,12 @@ class TransformerDecoderLayer(TransformerLayer):
             x: [B, K, D], the position's input for each hypothesis.
             self_cache: {"k", "v"} of [B, H, S, C]: the earlier positions, t times K of them.
             memory_cache: {"k", "v"} of [B, H, S, C]; None without a memory.
-            attention_mask: an `AttentionMask` of [K, S + K].
+            attention_mask: an `AttentionMask` of [K, S + K]; with a prefix of [K, P + S + K].
             memory_bias: [B, 1, 1, S].
             joint_kernel: of the self-attention, see `MultiHeadAttention.projections`.
             place: scalar int32, where in self_cache the K keys and values are written; if absent,
                 it grows by them.
+            prefix: {"k", "v"} of [B, H, P, C], which all hypotheses have before self_cache.
 
         Returns:
             [B, K, D], and self_cache with the K keys and values.
@@ -131,7 +133,10 @@ class TransformerDecoderLayer(TransformerLayer):
         queries = new.pop("q")
         # [B, H, S, C] -> [B, H, S + K, C]
         self_cache = {name: appended(self_cache[name], new[name], place) for name in new}
-        y = self.self_attention(y, queries=queries, cache=self_cache, attention_mask=attention_mask)
+        keys = self_cache
+        if prefix is not None:
+            keys = {name: appended(prefix[name], self_cache[name]) for name in self_cache}
+        y = self.self_attention(y, queries=queries, cache=keys, attention_mask=attention_mask)
         x = self.self_attention_postprocess(y, x)
 
         if memory_cache is not None:
@@ -141,7 +146,8 @@ class TransformerDecoderLayer(TransformerLayer):
 
         rows = ops.reshape(x, (-1, x.shape[-1]))  # [B*K, D]
         rows = self.ffn_postprocess(self.ffn(self.ffn_preprocess(rows)), rows)
-        return ops.reshape(rows, (-1, *x.shape[1:])), self_cache
+        sizes = x.shape[1:] if x.shape[1] else shape_of(x)[1:]
+        return ops.reshape(rows, (-1, *sizes)), self_cache
 
 
 @keras.saving.register_keras_serializable("t2t_keras")
@@ -244,6 +250,7 @@ class TransformerDecoder(Stack):
         distance=None,
         joint_kernels=None,
         place=None,
+        prefix_caches=None,
     ):
         """Decodes one position through all layers; see `TransformerDecoderLayer.step`.
 
@@ -258,6 +265,8 @@ class TransformerDecoder(Stack):
             joint_kernels: of the method `joint_kernels`.
             place: scalar int32, where in caches of a fixed size this step writes; if absent, they
                 grow. It needs a distance where self-attention counts positions.
+            prefix_caches: {"k", "v"} of [B, H, P, C] a layer, which stand before self_caches; bias and
+                distance then have P keys more.
 
         Returns:
             [B, K, D], and the caches with this step.
@@ -268,15 +277,17 @@ class TransformerDecoder(Stack):
         mask = AttentionMask(proximity=self.config.proximity_bias, distance=distance, bias=bias)
         mask = self.prepared("self_attention", mask, x)
         grown = []
-        for layer, self_cache, memory_cache, joint_kernel in zip(
+        none = [None] * len(self.layers)
+        for layer, self_cache, memory_cache, joint_kernel, prefix in zip(
             self.layers,
             self_caches,
-            memory_caches or [None] * len(self.layers),
-            joint_kernels or [None] * len(self.layers),
+            memory_caches or none,
+            joint_kernels or none,
+            prefix_caches or none,
             strict=True,
         ):
             x, cache = layer.step(
-                x, self_cache, memory_cache, mask, memory_bias, joint_kernel, place
+                x, self_cache, memory_cache, mask, memory_bias, joint_kernel, place, prefix
             )
             grown.append(cache)
         return self.last_preprocess(x), grown

@@ -122,6 +122,25 @@ def segment_bias(segments, memory_segments=None):
     return mask_bias(ops.equal(ops.expand_dims(segments, 2), ops.expand_dims(keys, 1)))
 
 
+def prefix_bias(padding, prefix, length, full: bool):
+    """Returns the bias of sequences that begin with padding, then a prefix (T2T's `prepend_mode`).
+
+    Args:
+        padding: [B] int, hidden positions at the beginning.
+        prefix: P, positions up to the end of the prefix, padding included.
+        length: T, all positions.
+        full: True if the positions of the prefix see each other; others see no later ones.
+
+    Returns:
+        [B, 1, T, T] float32.
+    """
+    key = ops.arange(length)
+    last_seen = ops.maximum(key, prefix - 1) if full else key
+    seen = ops.expand_dims(key, 0) <= ops.expand_dims(last_seen, 1)  # [T, T]
+    real = ops.expand_dims(key, 0) >= ops.expand_dims(padding, 1)  # [B, T]
+    return mask_bias(ops.logical_and(seen[None], ops.expand_dims(real, 1)))
+
+
 def proximity_bias(length):
     """Returns the [1, 1, T, T] float32 bias -log(1 + |i - j|) (T2T's `attention_bias_proximal`)."""
     return AttentionMask(proximity=True, distance=distances(length, length)).dense_bias()

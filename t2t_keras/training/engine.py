@@ -249,7 +249,7 @@ class Engine:
         Raises:
             UserError: a batch does not fit into memory.
         """
-        sides = ("targets",) if self.model.encoder is None else ("inputs", "targets")
+        sides = ("targets",) if self.model.source_vocab_size is None else ("inputs", "targets")
         packing = [name for name in PACKING if name.partition("_")[0] in sides] if packed else []
         for rows, length in shapes:
             shape = [rows // self.hosts, length]

@@ -170,9 +170,8 @@ class TrainStep:
     def _sums(self, batch, seeds, scale):
         with tf.GradientTape() as tape, keep_mask_scope(philox_keep_mask(seeds)):
             logits = self.model(batch, training=True)  # [B, T, V]
-            loss, tokens = self.model.loss_sums(
-                logits, batch["targets"], self.model.hp.label_smoothing
-            )
+            labels = self.model.labels(batch, training=True)
+            loss, tokens = self.model.loss_sums(logits, labels, self.model.hp.label_smoothing)
             loss = loss * self.loss_multiplier
             scaled = loss if self.loss_scale is None else loss * scale
         gradients = tape.gradient(scaled, [variable.value for variable in self.variables])

@@ -1,0 +1,234 @@
+"""Inputs and targets in one sequence (T2T's `prepend_mode`): masks, losses, searches, batches and commands."""
+
+import json
+
+import keras
+import networks
+import numpy as np
+import numpy_transformer
+import pytest
+import toy
+
+import t2t_keras as t2t
+from t2t_keras.data import Batches
+from t2t_keras.data.on_the_fly import TextBatches
+from t2t_keras.decoding import beam_search, greedy, score, static_search
+from t2t_keras.decoding.ensemble import Ensemble
+from t2t_keras.errors import UserError
+
+MASKED, FULL = "prepend_inputs_masked_attention", "prepend_inputs_full_attention"
+RELATIVE = "self_attention_type=dot_product_relative,max_relative_position=2,pos=None"
+NO_DROPOUT = "label_smoothing=0,layer_prepostprocess_dropout=0,attention_dropout=0,relu_dropout=0"
+INPUTS = np.array([[5, 6, 7, 8, 1], [9, 10, 1, 0, 0]], np.int32)
+TARGETS = np.array([[4, 1, 0, 0], [7, 8, 9, 1]], np.int32)
+ROWS = np.array([[5, 6, 7, 8, 1, 0, 4, 1, 0, 0], [9, 10, 1, 0, 7, 8, 9, 1, 0, 0]])
+"""What T2T makes of both: the inputs of a row, a 0, its targets."""
+
+
+def model_of(mode, more=""):
+    return networks.small_model(f"prepend_mode={mode}{more and ','}{more}", spread=3.0, ending=1.0)
+
+
+@pytest.mark.parametrize("mode", [MASKED, FULL])
+@pytest.mark.parametrize("more", ["", RELATIVE, "pos=emb,proximity_bias=true"])
+def test_logits_are_those_of_one_row_as_tensor2tensor_makes_it(mode, more):
+    """The numpy Transformer knows T2T's rows and its rule of who sees whom, and no padding between."""
+    model = model_of(mode, more)
+    variables = t2t.checkpoints.t2t_variables(model)
+    assert not any("encoder" in name or "encdec" in name for name in variables)
+    wanted = numpy_transformer.prepended_logits(variables, model.hp, ROWS, 23)
+    found = model({"inputs": INPUTS, "targets": TARGETS})
+    np.testing.assert_allclose(found[0, :2], wanted[0, 6:8], atol=1e-4)
+    np.testing.assert_allclose(found[1], wanted[1, 4:8], atol=1e-4)
+
+
+@pytest.mark.parametrize("mode", [MASKED, FULL])
+def test_the_loss_counts_targets_and_in_masked_training_inputs(mode):
+    """T2T: `weights_prepend_inputs_to_targets`, but `weights_nonzero` of the row in masked training."""
+    model = model_of(mode, NO_DROPOUT)
+    logits = numpy_transformer.prepended_logits(
+        t2t.checkpoints.t2t_variables(model), model.hp, ROWS, 23
+    )
+    p = numpy_transformer.softmax(logits)
+    losses = -np.log(np.take_along_axis(p, ROWS[..., None], -1)[..., 0])
+    past_first_zero = np.cumsum(ROWS == 0, axis=1) > 0
+    of_targets = losses[(ROWS != 0) & past_first_zero].mean()
+    of_all = losses[ROWS != 0].mean()
+    model.compile(optimizer=keras.optimizers.SGD(0.0), run_eagerly=True)
+    batch = {"inputs": INPUTS, "targets": TARGETS}
+    trained = model.train_on_batch(batch, return_dict=True)["loss"]
+    assert trained == pytest.approx(of_all if mode == MASKED else of_targets, rel=1e-5)
+    model.reset_metrics()
+    assert model.test_on_batch(batch, return_dict=True)["loss"] == pytest.approx(
+        of_targets, rel=1e-5
+    )
+    assert -np.sum(score(model, INPUTS, TARGETS)) / 6 == pytest.approx(of_targets, rel=1e-5)
+
+
+@pytest.mark.parametrize(("mode", "more"), [(MASKED, ""), (FULL, RELATIVE)])
+def test_searches_find_what_the_whole_sequence_says(mode, more, eagerly):
+    model = model_of(mode, more)
+    ids, scores = (np.array(each) for each in greedy(model, INPUTS, extra_length=3))
+    best = np.argmax(model({"inputs": INPUTS, "targets": ids}), -1)
+    np.testing.assert_array_equal(best[ids != 0], ids[ids != 0])
+    np.testing.assert_allclose(score(model, INPUTS, ids), scores, atol=1e-5)
+    options = {"beam_size": 3, "top_beams": 2, "alpha": 0.0, "extra_length": 3}
+    ids, scores = (np.array(each) for each in beam_search(model, INPUTS, **options))
+    for k in range(2):
+        np.testing.assert_allclose(score(model, INPUTS, ids[:, k]), scores[:, k], atol=1e-5)
+    alone, _ = beam_search(model, INPUTS[1:, :3], **options | {"extra_length": 5})
+    np.testing.assert_array_equal(np.trim_zeros(ids[1, 0]), np.trim_zeros(np.array(alone[0, 0])))
+
+
+def test_a_compiled_search_finds_the_same():
+    model = model_of(FULL, f"{RELATIVE},num_hidden_layers=1")
+    options = {"beam_size": 2, "alpha": 0.0, "extra_length": 3}
+    ids, found = static_search.beam_search(model, INPUTS, **options)
+    np.testing.assert_allclose(score(model, INPUTS, ids[:, 0]), found[:, 0], atol=1e-5)
+
+
+def test_an_ensemble_may_hold_one_beside_a_model_with_an_encoder(eagerly):
+    both = [model_of(FULL), networks.small_model(seed=3, spread=3.0, ending=1.0)]
+    ids, scores = greedy(Ensemble(both), INPUTS, extra_length=3)
+    np.testing.assert_allclose(score(Ensemble(both), INPUTS, ids), scores, atol=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("make", "told"),
+    [
+        (lambda: networks.small_model(f"prepend_mode={FULL}", target_vocab=24), "of one vocabulary, got sizes 23 and 24"),
+        (lambda: networks.small_model(f"prepend_mode={FULL}", source_vocab=None), "of one vocabulary, got sizes None and 23"),
+        (lambda: model_of(FULL, "self_attention_type=restricted,restricted_neighborhood=3"), "restricted needs prepend_mode=none"),
+        (lambda: t2t.TransformerClassifier(t2t.registry.hparams("transformer_prepend"), source_vocab_size=9, num_classes=9), "a class has no sequence"),
+        (lambda: model_of("prepend"), "prepend_mode"),
+        (lambda: model_of(FULL)(dict.fromkeys(("inputs", "targets", *t2t.transformer.PACKING), INPUTS)), "pairs that are not packed"),
+    ],
+)  # fmt: skip
+def test_what_cannot_be_prepended_is_told(make, told):
+    with pytest.raises(UserError, match=told):
+        make()
+
+
+PACKAGE = """
+import random
+from t2t_keras.data import Text2SelfProblem, Text2TextProblem, VocabType
+from t2t_keras.registry import register_problem
+
+class Lines:
+    is_generate_per_split = True
+    vocab_type = VocabType.CHARACTER
+    dataset_splits = [{"split": "train", "shards": 1}, {"split": "dev", "shards": 1}]
+    def generate_samples(self, data_dir, tmp_dir, split):
+        for n in range(60):
+            yield {"inputs": "a" * (n % 5), "targets": "b" * (n % 3)}
+
+@register_problem
+class PrependPairs(Lines, Text2TextProblem):
+    pass
+
+@register_problem
+class PrependPacked(PrependPairs):
+    packed_length = 24
+
+@register_problem
+class PrependSelf(Lines, Text2SelfProblem):
+    pass
+
+@register_problem
+class PrependLetters(Lines, Text2TextProblem):
+    def generate_samples(self, data_dir, tmp_dir, split):
+        draw = random.Random(split)
+        for _ in range(3000 if split == "train" else 100):
+            line = "".join(draw.choice("abcdefgh") for _ in range(draw.randint(2, 5)))
+            yield {"inputs": line, "targets": line}
+"""
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("prepend")
+    (folder / "prepend_package").mkdir()
+    (folder / "prepend_package" / "__init__.py").write_text(PACKAGE)
+    t2t.registry.import_user_directory(str(folder / "prepend_package"))
+    t2t.registry.problem("prepend_pairs").generate_data(folder, folder)
+    return folder
+
+
+def test_batches_are_of_whole_sequences(folder):
+    """By hand: inputs have 1 to 5 ids and targets 1 to 3; of 15 pairs 12 have up to 7 ids with the 0."""
+    problem = t2t.registry.problem("prepend_pairs")
+    hp = t2t.registry.hparams("transformer_tiny", f"prepend_mode={FULL},max_length=7,batch_size=14")
+    kept = [n for n in range(60) if n % 5 + n % 3 + 3 <= 7]
+    batches = Batches(problem, "train", folder, hp)
+    assert batches.examples == len(kept) == 48
+    assert (2, 7) in batches.shapes
+    pairs = sorted((n % 5, n % 3) for n in kept)
+    hp = hp.replace(eval_drop_long_sequences=True)
+    for made in (
+        Batches(problem, "dev", folder, hp),
+        TextBatches(problem, "dev", folder, folder, hp),
+    ):
+        rows = [row for batch in made.dataset() for row in zip(*batch.values(), strict=True)]
+        found = sorted(tuple(int(np.sum(side > 1)) for side in row) for row in rows)
+        assert [row for row in found if row != (0, 0) or row in pairs] == pairs
+
+
+@pytest.mark.parametrize(
+    ("problem", "told"), [("packed", "packs several pairs into a row"), ("self", "no pairs")]
+)
+def test_other_data_is_refused(folder, problem, told):
+    hp = t2t.registry.hparams("transformer_prepend")
+    with pytest.raises(UserError, match=told):
+        Batches(t2t.registry.problem(f"prepend_{problem}"), "train", folder, hp)
+
+
+SETTINGS = {
+    "prepend_mode": FULL,
+    "num_heads": 2,
+    "hidden_size": 32,
+    "filter_size": 64,
+    "layer_prepostprocess_dropout": 0.0,
+    "label_smoothing": 0.0,
+    "batch_size": 768,
+    "min_length_bucket": 13,
+    "learning_rate_schedule": "constant*linear_warmup",
+    "learning_rate_warmup_steps": 50,
+    "learning_rate_constant": 0.006,
+}
+
+
+def command(folder, name, *flags, **options):
+    flags = [f"--t2t_usr_dir={folder / 'prepend_package'}", *flags]
+    done = toy.command(name, *flags, **options)
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+def test_the_commands_learn_to_copy(folder):
+    """Without the inputs the loss would be about 2; after 150 steps of five seeds it was 0.69 at most."""
+    flags = {
+        "problem": "prepend_letters",
+        "hparams": toy.hparams(**SETTINGS),
+        "data_dir": folder / "data",
+        "output_dir": folder / "run",
+        "train_steps": 150,
+        "local_eval_frequency": 150,
+        "decode_hparams": "beam_size=1,extra_length=2",
+    }
+    command(folder, "train", "--generate_data", *(f"--{n}={v}" for n, v in flags.items()))
+    figures = json.loads((folder / "run" / "evaluations.jsonl").read_text())
+    assert figures["loss"] < 1.2
+    assert figures["accuracy"] > 0.6
+
+    run, searched = f"--output_dir={folder / 'run'}", "--decode_hparams=beam_size=2,extra_length=2"
+    lines, pairs = folder / "lines", folder / "pairs"
+    lines.write_text("abc\nhgfed\n")
+    pairs.write_text("abc\tabc\nabc\thgf\n")
+    to = [run, "--decode_to_file=-"]
+    found = command(folder, "decode", *to, f"--decode_from_file={lines}", searched, eagerly=True)
+    command(folder, "export", run, searched, "--nowarm_up")
+    exported = t2t.load(folder / "run" / "export")
+    assert exported.translate(["abc", "hgfed"]) == found.splitlines()
+    scores = command(folder, "decode", *to, f"--score_file={pairs}", eagerly=True)
+    right, wrong = map(float, scores.split())
+    assert right < 1.2 < wrong
