@@ -12,46 +12,28 @@ import warm_server
 from _pytest import runner
 
 warm_server.quick_graphs()
+os.fsync = lambda descriptor: None  # nothing here cuts the power
 _PROCESS = pytest.StashKey["_FileProcess"]()
 
 # Files that take long, about the longest first. They begin, since a worker takes whole files, lest one
 # be left alone with them at the end; and `make check` leaves them out.
-LONG = (
-    *(
-        "distribution",
-        "cli_train",
-        "trainer",
-        "docs",
-        "fit",
-        "golden",
-        "language_models",
-        "prepend",
-        "export",
-        "engine",
-        "examples",
-    ),
-    *("text_graph", "optimizers", "on_the_fly", "golden_runs", "layers_decoder", "beam"),
-    *("backends", "transformer_keras", "cli_paper", "cli_export", "train_step", "reading"),
-    *(
-        "search",
-        "static_search",
-        "transformer",
-        "layers_restricted_attention",
-        "serving",
-        "transformer_packed",
-    ),
-    *("benchmarks", "packaging", "translate_files", "cli_decode", "parsing_problems", "query"),
-    *("generation", "ctranslate2", "fault_injection", "ensemble", "packing", "attention_page"),
-    *("cli_eval", "inspection_search", "translate_wmt14", "cli_inspect", "cli_avg", "cli_datagen"),
-)
+LONG = """
+docs distribution examples export trainer fit language_models prepend backends cli_train golden
+static_search parsing_problems cli_export on_the_fly train_step cli_decode golden_runs
+optimizers reading benchmarks engine cli_eval text_graph transformer_keras search
+translate_files attention_page text_sentencepiece cli_paper fault_injection generation
+cli_datagen serving ctranslate2 query layers_decoder cli_avg beam packing
+layers_restricted_attention cli_inspect inspection_search ensemble translate_wmt14 packaging
+transformer_packed transformer
+"""
 
 
 def pytest_collection_modifyitems(items):
-    places = {f"test_{name}.py": place for place, name in enumerate(LONG)}
+    places = {f"test_{name}.py": place for place, name in enumerate(LONG.split())}
     for item in items:
         if item.path.name in places:
             item.add_marker("long")
-    items.sort(key=lambda item: places.get(item.path.name, len(LONG)))
+    items.sort(key=lambda item: places.get(item.path.name, len(places)))
 
 
 def pytest_collection_finish():

@@ -172,9 +172,11 @@ def main():
         figures = {"plain": trained_alike(every, 3, "auto", ema=0.5, xla=True)[0]}
         figures["accumulated"], many = trained_alike(accumulated, 7, "mirrored", remat=True)
         figures["interrupted"] = interrupted(many, accumulated, distribute="mirrored", remat=True)
-        figures["joined"], many = trained_alike(every, 3, "mirrored", batches_per_step=2)
+        with eagerly():  # the graphs of replicas are those of above
+            figures["joined"], many = trained_alike(every, 3, "mirrored", batches_per_step=2)
         for model in ("language model", "classifier"):
-            figures[model] = trained_alike(every, 2, "mirrored", model=model)[0]
+            with eagerly():
+                figures[model] = trained_alike(every, 2, "mirrored", model=model)[0]
         dropout = engine("layer_prepostprocess_dropout=0.3", distribute="mirrored")
         figures["masks"] = {"dropout": losses(dropout), "none": losses(many)}
     else:

@@ -7,15 +7,11 @@ import sys
 
 import numpy as np
 import pytest
+import toy
 
 
 def run(*arguments):
-    return subprocess.run(
-        [sys.executable, "-m", "t2t_keras.cli.bleu", *map(str, arguments)],
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+    return toy.command("bleu", *arguments)
 
 
 @pytest.fixture
@@ -213,11 +209,3 @@ finally:
         [sys.executable, "-c", script], capture_output=True, text=True, check=False
     )
     assert "heavy: []" in done.stdout
-
-
-def test_help_lists_the_flags():
-    done = run("--help")
-    assert all(
-        f"--{flag}:" in done.stdout
-        for flag in ("translation", "reference", "bleu_variant", "language")
-    )

@@ -7,6 +7,7 @@ import zipfile
 
 import keras
 import mutations
+import numpy as np
 import pytest
 import toy
 from networks import small_model
@@ -37,6 +38,9 @@ def test_a_checkpoint_has_what_a_run_s_has(keras_file, tmp_path):
     run = json.loads((tmp_path / "run" / "run.json").read_text())
     assert run["hparams_set"] == "transformer_base"
     assert run["target_space_id"] == 3
+    ours = checkpoints.load_model(str(tmp_path / "run")).get_weights()
+    for one, other in zip(ours, load_keras(str(keras_file)).get_weights(), strict=True):
+        np.testing.assert_array_equal(one, other)
 
 
 def test_another_run_stays_as_it_was(keras_file, tmp_path):

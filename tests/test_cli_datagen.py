@@ -84,7 +84,8 @@ def test_writes_and_tells_what_it_wrote(text, tmp_path):
 
 def test_cleaning_is_asked_for_and_counted(text, tmp_path):
     arguments = ("--problem=text2text_tmpdir", f"--data_dir={tmp_path}", f"--tmp_dir={text}")
-    done = toy.command("datagen", *arguments, "--clean_duplicates", "--clean_max_characters=9")
+    flags = ("--clean_duplicates", "--clean_max_characters=9", "--num_concurrent_processes=1")
+    done = toy.command("datagen", *arguments, *flags)
     assert done.returncode == 0, done.stderr
     assert "    left out: 298 (198 duplicate, 100 too long), kept: 2" in done.stdout.splitlines()
 
@@ -96,6 +97,7 @@ def test_order_follows_the_seed(text, tmp_path):
         f"--data_dir={tmp_path / 'command'}",
         f"--tmp_dir={text}",
         "--random_seed=7",
+        "--num_concurrent_processes=1",
     )
     assert done.returncode == 0, done.stderr
     shards = {"command": read_shards(tmp_path / "command")}
@@ -149,6 +151,7 @@ def test_help_and_list_do_not_load_tensorflow(flag, shown):
 
 def test_settings_without_effect_on_shards_that_exist_get_a_line(text, tmp_path):
     arguments = ("--problem=text2text_tmpdir", f"--data_dir={tmp_path}", f"--tmp_dir={text}")
+    arguments += ("--num_concurrent_processes=1",)
     settings = ("--clean_max_characters=50", "--random_seed=7")
     first = toy.command("datagen", *arguments, *settings)
     assert (first.returncode, first.stderr) == (0, "")

@@ -242,10 +242,13 @@ def test_a_reader_that_leaves_is_no_error(base):
         (["--decode_from_file=-", "--decode_prefix_file=-"], "cannot both be standard input"),
         (["--decode_from_file=/nowhere"], "Cannot read /nowhere"),
         (["--decode_from_file=/"], "Cannot read /: Is a directory"),
+        (["--decode_from_file={}/empty"], "/empty is empty: --decode_from_file needs one sentence"),
     ],
 )
 def test_complains_in_one_line(base, flags, expected):
-    assert expected in toy.complaint(decode(base, "", *flags, input=""))
+    (base / "empty").touch()
+    done = decode(base, "", *(flag.format(base) for flag in flags), input="")
+    assert expected in toy.complaint(done)
 
 
 def test_complains_about_one_of_several_checkpoints(base):

@@ -24,18 +24,7 @@ def toy_dir(tmp_path_factory):
     """A run of 6 steps in `run`, with checkpoints of the steps 2, 4 and 6."""
     directory = tmp_path_factory.mktemp("toy")
     toy.generate(directory)
-    done = toy.command(
-        "train",
-        f"--problem={toy.PROBLEM}",
-        f"--hparams={toy.hparams(num_hidden_layers=1)}",
-        f"--data_dir={directory / 'data'}",
-        f"--output_dir={directory / 'run'}",
-        "--train_steps=6",
-        "--local_eval_frequency=2",
-        "--eval_steps=0",
-        DECODE,
-    )
-    assert done.returncode == 0, done.stderr
+    toy.train(directory, 6, "--eval_steps=0", DECODE)
     shutil.move(directory / "run" / "eval", directory / "eval_of_training")
     return directory
 

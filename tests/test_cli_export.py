@@ -3,11 +3,10 @@
 import functools
 import json
 import shutil
-import subprocess
-import sys
 
 import pytest
 import toy
+import warm_server
 
 import t2t_keras
 
@@ -20,19 +19,7 @@ def run(tmp_path_factory):
     """A run of two steps."""
     directory = tmp_path_factory.mktemp("toy")
     toy.generate(directory)
-    done = toy.command(
-        "train",
-        f"--problem={toy.PROBLEM}",
-        f"--hparams={toy.hparams(num_hidden_layers=1)}",
-        f"--data_dir={directory / 'data'}",
-        f"--output_dir={directory / 'run'}",
-        "--train_steps=2",
-        "--local_eval_frequency=2",
-        "--eval_steps=1",
-        DECODE,
-        eagerly=True,
-    )
-    assert done.returncode == 0, done.stderr
+    toy.train(directory, 2, "--eval_steps=1", DECODE)
     return directory
 
 
@@ -58,7 +45,7 @@ loaded = tf.saved_model.load({str(path)!r})
 out = loaded.signatures["serving_default"](text=tf.constant({LINES!r}))
 print(json.dumps([text.decode() for text in out["translation"].numpy()]))
 """
-    done = subprocess.run([sys.executable, "-I", "-c", program], capture_output=True, text=True)
+    done = toy.python("-c", program, program=warm_server.BARE)
     assert done.returncode == 0, done.stderr
     return json.loads(done.stdout)
 

@@ -6,18 +6,14 @@ import subprocess
 import sys
 
 import pytest
+import toy
 from evalb_figures import SENTENCES, SUMMARY, TABLE
 
 TEA = "(TOP (NP (NN tea)))"
 
 
 def run(*arguments):
-    return subprocess.run(
-        [sys.executable, "-m", "t2t_keras.cli.parseval", *map(str, arguments)],
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+    return toy.command("parseval", *arguments)
 
 
 @pytest.fixture(scope="module")
@@ -104,17 +100,6 @@ def test_one_line_for_a_bad_command(arguments, message):
     assert done.returncode == 2
     assert message in done.stderr
     assert done.stderr.count("\n") == 1
-
-
-def test_says_nothing_when_nobody_reads_on(files):
-    gold = files / "twelve"
-    command = [sys.executable, "-m", "t2t_keras.cli.parseval", f"--gold={gold}"]
-    with subprocess.Popen(
-        [*command, f"--predicted={gold}"], stdout=subprocess.PIPE, stderr=subprocess.PIPE
-    ) as process:
-        process.stdout.close()
-        assert process.stderr.read() == b""
-    assert process.returncode == 141
 
 
 def test_scoring_imports_nothing_heavy(files):

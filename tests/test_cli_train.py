@@ -1,6 +1,5 @@
 """t2t-keras-train and the commands that use its run, as their users run them."""
 
-import json
 import re
 import signal
 import subprocess
@@ -71,34 +70,14 @@ def test_ends_normally(run):
     assert done.stdout.strip().split("\n")[-1].startswith("dev loss")
 
 
-def test_is_the_same_after_two_kills(tmp_path):
+def test_is_the_same_after_a_kill(tmp_path):
     script, command = toy.ROOT / "benchmarks" / "restarts.py", toy.programs() / "t2t-keras-train"
-    flags = ["--kills=2", "--train_steps=60", f"--directory={tmp_path}", f"--command={command}"]
+    flags = ["--kills=1", "--train_steps=60", f"--directory={tmp_path}", f"--command={command}"]
     done = subprocess.run(
         [sys.executable, script, *flags], capture_output=True, text=True, check=False
     )
     assert done.returncode == 0, done.stdout + done.stderr
-    assert "After 2 kills, equal to the run without a stop." in done.stdout
-
-
-def test_decodes_a_file_in_order(toy_dir, run):
-    source, target = toy_dir / "source.txt", toy_dir / "target.txt"
-    source.write_text("a b c\n\nh\na b c\n")
-    done = toy.command(
-        "decode",
-        f"--output_dir={run[0]}",
-        f"--data_dir={toy_dir / 'data'}",
-        f"--decode_from_file={source}",
-        f"--decode_to_file={target}",
-        "--decode_hparams=beam_size=2,return_beams=true,write_beam_scores=true,extra_length=3",
-    )
-    assert done.returncode == 0, done.stderr
-    lines = target.read_text().split("\n")
-    assert len(lines) == 5
-    assert lines[0] == lines[3]
-    fields = lines[0].split("\t")
-    assert len(fields) == 4
-    assert float(fields[1]) >= float(fields[3])
+    assert "After 1 kills, equal to the run without a stop." in done.stdout
 
 
 def test_decodes_what_is_typed(toy_dir, run):
@@ -112,31 +91,6 @@ def test_decodes_what_is_typed(toy_dir, run):
     )
     assert done.returncode == 0, done.stderr
     assert len(done.stdout.split("\n")) == 3
-
-
-def test_averages_and_converts(toy_dir, run):
-    average = toy_dir / "average" / "model.ckpt-0"
-    done = toy.command(
-        "avg", f"--prefix={run[0]}", "--num_last_checkpoints=3", f"--output_path={average}"
-    )
-    assert done.returncode == 0, done.stderr
-    keras_file = toy_dir / "model.keras"
-    done = toy.command(
-        "convert", f"--checkpoint_path={average.parent}", f"--output_path={keras_file}"
-    )
-    assert done.returncode == 0, done.stderr
-    back = toy_dir / "back" / "model.ckpt-0"
-    done = toy.command("convert", f"--checkpoint_path={keras_file}", f"--output_path={back}")
-    assert done.returncode == 0, done.stderr
-    from t2t_keras import checkpoints
-
-    one, other = checkpoints.read(str(average)), checkpoints.read(str(back))
-    assert int(one.pop("global_step")) == 60
-    assert int(other.pop("global_step")) == 0  # of the name
-    assert one.keys() == other.keys()
-    assert all((one[name] == other[name]).all() for name in one)
-    written = json.loads((back.parent / "hparams.json").read_text())
-    assert written == json.loads((run[0] / "hparams.json").read_text())
 
 
 @pytest.mark.parametrize(
@@ -171,7 +125,8 @@ def test_train_complains_in_one_line(toy_dir, tmp_path, flags, expected):
 
 def test_trains_on_text_without_shards(toy_dir, tmp_path):
     line = [*arguments(toy_dir, tmp_path / "run", 2), f"--tmp_dir={toy_dir / 'text'}"]
-    done = toy.command("train", *line, "--on_the_fly", f"--data_dir={tmp_path / 'data'}")
+    line += ["--on_the_fly", f"--data_dir={tmp_path / 'data'}"]
+    done = toy.command("train", *line)
     assert done.returncode == 0, done.stderr
     assert "2 batch shapes, from 64 x 8 to 32 x 16; text is encoded as it is read" in done.stdout
     assert [path.suffix for path in (tmp_path / "data").iterdir()] == [".subwords"]
@@ -182,60 +137,6 @@ def test_trains_on_text_without_shards(toy_dir, tmp_path):
 def test_says_which_shapes_will_come(run):
     done = run[1]
     assert "\n1 batch shape, 64 x 8; 3,000 examples, 47 batches per epoch\n" in done.stdout
-
-
-def test_train_names_a_truncated_shard(toy_dir, tmp_path):
-    data_dir = tmp_path / "data"
-    data_dir.mkdir()
-    for path in (toy_dir / "data").iterdir():
-        (data_dir / path.name).write_bytes(path.read_bytes())
-    shard = sorted(data_dir.glob("*train-0*"))[0]
-    shard.write_bytes(shard.read_bytes()[:-7])
-    done = toy.command("train", *arguments(toy_dir, tmp_path / "run", 1), f"--data_dir={data_dir}")
-    assert shard.name in toy.complaint(done)
-
-
-@pytest.mark.parametrize(
-    ("content", "expected"),
-    [(b"", "is empty"), (None, "Cannot read")],
-)
-def test_decode_complains_about_its_input(toy_dir, run, tmp_path, content, expected):
-    source = tmp_path / "source.txt"
-    if content is not None:
-        source.write_bytes(content)
-    done = toy.command(
-        "decode",
-        f"--output_dir={run[0]}",
-        f"--data_dir={toy_dir / 'data'}",
-        f"--decode_from_file={source}",
-    )
-    assert expected in toy.complaint(done)
-
-
-def test_decode_names_what_does_not_fit(toy_dir, run, tmp_path):
-    source = tmp_path / "source.txt"
-    source.write_text("a\n")
-    smaller = tmp_path / "run"
-    smaller.mkdir()
-    for path in run[0].glob("model.ckpt-60.*"):
-        (smaller / path.name).write_bytes(path.read_bytes())
-    done = toy.command(
-        "decode",
-        f"--output_dir={smaller}",
-        f"--data_dir={toy_dir / 'data'}",
-        f"--problem={toy.PROBLEM}",
-        f"--hparams={toy.hparams(hidden_size=32)}",
-        f"--decode_from_file={source}",
-    )
-    assert "does not fit the model" in toy.complaint(done)
-
-
-@pytest.mark.parametrize("name", ["train", "datagen", "decode", "eval", "bleu", "avg", "convert"])
-def test_help_lists_the_flags(name):
-    done = toy.command(name, "--help")
-    assert done.returncode == 0
-    assert "--" in done.stdout
-    assert "tensorflow" not in done.stderr.lower()
 
 
 def test_decode_takes_settings_that_agree_in_what_matters(toy_dir, run, tmp_path):

@@ -1,4 +1,7 @@
-"""Generation of shards: independent of the number of processes and of interruptions."""
+"""Generation of shards: independent of the number of processes and of interruptions.
+
+TensorFlow is imported where it is used: the processes that encode import this module.
+"""
 
 import os
 import random
@@ -12,7 +15,6 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-import tensorflow as tf
 
 from t2t_keras.data import Text2TextProblem, VocabType
 from t2t_keras.data.generation import shard_generation
@@ -48,6 +50,8 @@ def generate(problem, directory):
 
 
 def examples(path):
+    import tensorflow as tf
+
     records = tf.data.TFRecordDataset(str(path)).as_numpy_iterator()
     for record in records:
         features = tf.train.Example.FromString(record).features.feature
@@ -81,7 +85,6 @@ def generated(tmp_path, name, processes=1):
 
 
 def test_neither_processes_nor_pieces_change_a_shard(tmp_path, monkeypatch):
-    """The processes import this module, so what they encode is defined at its top."""
     expected = generated(tmp_path, "plain")
     assert generated(tmp_path, "processes", 3) == expected
     for size in (7, 5000):

@@ -3,14 +3,13 @@
 import json
 import pickle
 import re
-import subprocess
-import sys
 from pathlib import Path
 
 import numpy as np
 import pytest
 import tensorflow as tf
 import toy
+import warm_server
 from hypothesis import given, settings, strategies as st
 
 from t2t_keras.errors import UserError
@@ -203,8 +202,7 @@ direct = {{n: g.encode(tf.constant(["low lower"])).to_list() for n, g in server.
 print(json.dumps([ids, texts, direct]))
 """
     texts = [*LINES, "\u2028_ \\10; 𑼄"]
-    command = [sys.executable, "-c", code, json.dumps(texts)]
-    done = subprocess.run(command, capture_output=True, text=True)
+    done = toy.python("-c", code, json.dumps(texts), program=warm_server.BARE)
     assert done.returncode == 0, done.stderr
     *results, direct = json.loads(done.stdout)
     for encoder, ids, back in zip(ENCODERS, *results, strict=True):

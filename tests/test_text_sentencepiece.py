@@ -3,7 +3,6 @@
 import gzip
 import json
 import pickle
-import subprocess
 import sys
 from pathlib import Path
 
@@ -12,6 +11,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 import toy
+import warm_server
 from hypothesis import given, settings, strategies as st
 from networks import small_model
 
@@ -209,7 +209,7 @@ model = SavedModel({path!r})
 out = model.predict("serve", None, {{"text": [t.encode() for t in {texts!r}]}})
 print(json.dumps([told, out["ids"].tolist(), [t.decode() for t in out["texts"]]]))
 """
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    done = toy.python("-c", code, program=warm_server.BARE)
     assert done.returncode == 0, done.stderr
     told, ids, back = json.loads(done.stdout)
     want = [encoders["theirs"].encode(text) for text in texts]
@@ -328,6 +328,7 @@ def test_by_flags_then_training_with_samples_and_decoding_without(files, tmp_pat
     data_dir, run = f"--data_dir={tmp_path}/data", f"--output_dir={tmp_path}/run"
     sampled = toy.hparams(num_hidden_layers=1, subword_sampling=0.1)
     training = ("--problem=translate_files", "--train_steps=2", "--eval_steps=1", "--on_the_fly")
+    training += ("--decode_hparams=beam_size=1,extra_length=1",)
     pieces = ("--sentencepiece=bpe", "--vocab_size=40", f"--hparams={sampled}")
     done = toy.command("train", data_dir, run, *training, *files, *pieces, eagerly=True)
     assert done.returncode == 0, done.stderr

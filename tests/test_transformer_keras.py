@@ -2,13 +2,13 @@
 
 import functools
 import json
-import subprocess
-import sys
 
 import keras
 import numpy as np
 import pytest
 import tensorflow as tf
+import toy
+import warm_server
 from networks import SMALL, gradients, small_model
 from test_transformer import SOURCE, TARGETS
 
@@ -114,7 +114,7 @@ for path in glob.glob({str(tmp_path / "*.keras")!r}):
         results[name] = model([given["ids"] if ids else given["x"]] * len(model.inputs))
 np.savez({str(tmp_path / "results.npz")!r}, **{{n: np.asarray(r) for n, r in results.items()}})
 """
-    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
+    done = toy.python("-c", program, program=warm_server.BARE)
     assert done.returncode == 0, done.stderr
     results = dict(np.load(tmp_path / "results.npz"))
     assert results.keys() == wanted.keys()

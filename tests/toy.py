@@ -126,6 +126,17 @@ def python(*arguments, program="python", **options):
     )
 
 
+def train(directory, steps, *flags, eagerly=True):
+    """Trains on the toy's data below `directory`, evaluated at every second step, into `run` there."""
+    done = command(
+        *("train", f"--problem={PROBLEM}", f"--hparams={hparams(num_hidden_layers=1)}"),
+        *(f"--data_dir={directory / 'data'}", f"--output_dir={directory / 'run'}"),
+        *(f"--train_steps={steps}", "--local_eval_frequency=2", *flags),
+        eagerly=eagerly,
+    )
+    assert done.returncode == 0, done.stderr
+
+
 def complaint(done):
     """The last line of a command that must have failed with one line and code 2."""
     assert done.returncode == 2, done.stderr

@@ -3,7 +3,7 @@
 `python warm_server.py SOCKET` listens; a client sends [argv, directory, environment] and its three
 standard files, gets the number of a process, passes on to it the signals that it gets itself, and gets
 the exit code. `argv` is a command line of `t2t-keras-...`, or of `python` with a script, `-m`, `-c` or
-`-` (standard input).
+`-` (standard input). At SOCKET-bare listens a process that has imported TensorFlow alone.
 """
 
 import array
@@ -42,6 +42,9 @@ with socket.socket(socket.AF_UNIX) as connection:
 """
 """The program that stands for each command on the path of a shell."""
 
+BARE = "python-with-tensorflow"
+"""A program as `python` is, in whose process there is TensorFlow, and nothing of ours."""
+
 EAGERLY = "T2T_KERAS_TESTS_RUN_EAGERLY"
 """Environment variable that makes a command run eagerly: less work for a few steps of a small model."""
 
@@ -58,14 +61,15 @@ def programs(*others):
     names = [*re.findall(r"^\s+(t2t-keras-\w+) =", setup, re.MULTILINE), *others]
     with tempfile.TemporaryDirectory() as folder:  # short: so must the name of a socket be
         address = os.path.join(folder, "socket")
-        for name in names:
+        addresses = {**dict.fromkeys(names, address), BARE: f"{address}-bare"}
+        for name, place in addresses.items():
             path = Path(folder, name)
-            path.write_text(f"#!{sys.executable} -IS\n" + CLIENT.format(address=address))
+            path.write_text(f"#!{sys.executable} -IS\n" + CLIENT.format(address=place))
             path.chmod(0o755)
         command = [sys.executable, __file__, address]
         environment = {**os.environ, "LD_PRELOAD": fault_library(folder)}
         with subprocess.Popen(command, stdin=subprocess.PIPE, env=environment) as server:
-            while not os.path.exists(address) and server.poll() is None:
+            while not all(map(os.path.exists, addresses.values())) and server.poll() is None:
                 time.sleep(0.05)
             yield Path(folder)
             server.stdin.close()
@@ -81,12 +85,19 @@ def fault_library(folder):
     return library
 
 
-def serve(address):
-    """Answers each client by a fork, until standard input is closed."""
+def main(address):
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")  # as every command does
+    __import__("tensorflow")
+    if not os.fork():
+        return serve(f"{address}-bare")
     for name in SLOW:
         __import__(name)
     quick_graphs()
+    serve(address)
+
+
+def serve(address):
+    """Answers each client by a fork, until standard input is closed."""
     gc.freeze()
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # forks are not waited for here
     with socket.socket(socket.AF_UNIX) as listening:
@@ -104,6 +115,8 @@ def quick_graphs():
     """Leaves out what Python and TensorFlow do for graphs that live long; tests run most once or twice."""
     import tensorflow as tf
 
+    from t2t_keras import matrix_peak
+
     # Graphs are many objects, seldom garbage: to look through all of them as often as Python does takes
     # a quarter of the time.
     gc.set_threshold(50_000, 50, 1_000)
@@ -112,6 +125,8 @@ def quick_graphs():
     # Grappler, too, takes a quarter of the time from a graph's making to the end of its first run. It is
     # on in processes of their own, which are not forks of this one.
     tf.config.optimizer.set_experimental_options({"disable_meta_optimizer": True})
+    # Every training measures the machine, for half a second.
+    matrix_peak._SIZES, matrix_peak._SECONDS = (256,), 0.0
 
 
 def answer(connection):
@@ -176,8 +191,8 @@ def run(argv):
         sys.argv = rest[1:]
         runpy.run_module(rest[1], run_name="__main__", alter_sys=True)
     elif rest[:1] in (["-"], ["-c"]):
-        code = sys.stdin.read() if rest[0] == "-" else rest[1]
-        sys.argv = ["-", *rest[1:]]
+        code = rest.pop(1) if rest[0] == "-c" else sys.stdin.read()
+        sys.argv = rest
         exec(compile(code, "<block>", "exec"), {"__name__": "__main__"})
     else:
         sys.argv = rest
@@ -186,4 +201,4 @@ def run(argv):
 
 
 if __name__ == "__main__":
-    serve(sys.argv[1])
+    main(sys.argv[1])

@@ -7,7 +7,6 @@ import functools
 import itertools
 import math
 import re
-import sys
 import unicodedata
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
@@ -128,9 +127,10 @@ def international(line: str) -> list[str]:
 
 @functools.cache
 def _international_patterns() -> tuple[re.Pattern[str], re.Pattern[str], re.Pattern[str]]:
-    # As ranges: `re` compares with every one of thousands of single characters in turn.
+    # As ranges: `re` compares with every one of thousands of single characters in turn. Neither kind is
+    # among the million code points from plane 2 on: ideographs, tags and private characters.
     ranges: dict[str, list[str]] = {"P": [], "S": []}
-    for kind, run in itertools.groupby(range(sys.maxunicode + 1), _kind):
+    for kind, run in itertools.groupby(range(0x20000), _kind):
         if kind in ranges:
             code_points = list(run)
             ranges[kind].append(f"\\U{code_points[0]:08x}-\\U{code_points[-1]:08x}")
