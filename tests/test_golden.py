@@ -15,16 +15,11 @@ import tensorflow as tf
 import t2t_keras as t2t
 from t2t_keras.training import TrainStep
 
-IN_GRAPHS = ("base_prenorm", "relative")
-"""Models that run in graphs, as users run them; the others operation by operation, which is quicker."""
-
 
 @pytest.fixture(scope="module", params=golden.MODELS)
 def name(request, forget_graphs):
     """One model after the other, so that memory holds the graphs of one."""
-    tf.config.run_functions_eagerly(request.param not in IN_GRAPHS)
     yield request.param
-    tf.config.run_functions_eagerly(False)
     model_of.cache_clear()
     step_of.cache_clear()
     forget_graphs()
@@ -59,7 +54,7 @@ def test_logits(name):
     assert_near(model(case.batch), case.arrays["logits"])
 
 
-def test_loss_and_every_gradient_of_the_training_step(name):
+def test_loss_and_every_gradient_of_the_compiled_training_step(name):
     case, step = golden.load(name), step_of(name)
     gradients, (loss, tokens, *_) = step.forward_backward(case.batch)
     assert_near(loss, case.arrays["loss_numerator"])
