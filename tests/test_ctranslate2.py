@@ -247,6 +247,7 @@ RELATIVE = "self_attention_type=dot_product_relative,max_relative_position=4"
         ("self_attention_type=restricted,restricted_neighborhood=4", "got restricted"),
         ("proximity_bias=true", "proximity_bias; got True"),
         ("unidirectional_encoder=true", "unidirectional_encoder; got True"),
+        ("prepend_mode=prepend_inputs_full_attention", "decoder alone: export a SavedModel"),
         (RELATIVE, "relative and absolute positions together"),
         ("layer_postprocess_sequence=dan", "got n with dan"),
         ("attention_key_channels=32", "attention_key_channels greater than hidden_size=16; got 32"),
@@ -270,7 +271,7 @@ def test_every_setting_that_decides_the_logits_is_expressed_or_refused():
         "shared_embedding_and_softmax_weights", "use_pad_remover", "use_target_space_embedding",
         "vocab_divisor",
     }  # fmt: skip
-    refused = {"proximity_bias", "unidirectional_encoder"}
+    refused = {"proximity_bias", "unidirectional_encoder", "prepend_mode"}
     of_what_is_refused = {"restricted_neighborhood"}
     assert set(INFERENCE_SETTINGS) == expressed | refused | of_what_is_refused
 

@@ -62,8 +62,9 @@ class Handler(http.server.BaseHTTPRequestHandler):
             self.send_header("ETag", server.etag)
         if server.announces:
             self.send_header("Content-Length", str(size - start))
-        self.end_headers()
+        # Before the client has an answer, after which a test may ask for other cuts.
         stop = start + server.cuts.pop(0) if server.cuts else size
+        self.end_headers()
         for begin in range(start, min(stop, size), 1 << 16):
             self.wfile.write(server.content[begin : min(begin + (1 << 16), stop)])
             time.sleep(server.delay)
