@@ -172,11 +172,9 @@ def main():
         figures = {"plain": trained_alike(every, 3, "auto", ema=0.5, xla=True)[0]}
         figures["accumulated"], many = trained_alike(accumulated, 7, "mirrored", remat=True)
         figures["interrupted"] = interrupted(many, accumulated, distribute="mirrored", remat=True)
-        with eagerly():  # the graphs of replicas are those of above
-            figures["joined"], many = trained_alike(every, 3, "mirrored", batches_per_step=2)
+        figures["joined"], many = trained_alike(every, 3, "mirrored", batches_per_step=2)
         for model in ("language model", "classifier"):
-            with eagerly():
-                figures[model] = trained_alike(every, 2, "mirrored", model=model)[0]
+            figures[model] = trained_alike(every, 2, "mirrored", model=model)[0]
         dropout = engine("layer_prepostprocess_dropout=0.3", distribute="mirrored")
         figures["masks"] = {"dropout": losses(dropout), "none": losses(many)}
     else:
