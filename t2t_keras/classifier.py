@@ -11,6 +11,7 @@ from t2t_keras import losses
 from t2t_keras.errors import UserError
 from t2t_keras.ids import PAD_ID
 from t2t_keras.network_settings import kernel_initializer
+from t2t_keras.precision import dense
 from t2t_keras.settings import HParams
 from t2t_keras.transformer import Transformer, round_up
 
@@ -91,7 +92,7 @@ class TransformerClassifier(Transformer):
         counted = ops.cast(counted, x.dtype)  # [B, S]
         number = ops.maximum(ops.sum(counted, 1, keepdims=True), 1)
         x = ops.einsum("bsd,bs->bd", x, counted / number)  # the mean: [B, S, D] -> [B, D]
-        logits = ops.cast(self.class_layer(x), "float32")
+        logits = ops.cast(dense(self.class_layer, x), "float32")
         return (logits, {"encoder": weights}) if return_attention_weights else logits
 
     def loss_sums(self, logits, targets, label_smoothing: float = 0.0):

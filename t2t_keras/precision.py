@@ -66,15 +66,17 @@ class Int8Model:
                 "TF_ENABLE_ONEDNN_OPTS=0 turns off: give another one."
             )
         self.model = model
-        self._matrices: dict[int, Int8Matrix] = {}
+        self._matrices: dict[keras.layers.Layer, Int8Matrix] = {}
 
     def __getattr__(self, name):
         return getattr(self.model, name)
 
     @property
     def weights(self) -> list:
-        """The variables that its graphs read: those of the model without the kernels."""
-        return [weight for weight in self.model.weights if weight.name != "kernel"]
+        """The variables that its graphs read, those made so far: without the kernels that are in 8 bits."""
+        dense = (layer for layer in self._matrices if isinstance(layer, keras.layers.Dense))
+        replaced = {id(layer.kernel) for layer in dense}
+        return [weight for weight in self.model.weights if id(weight) not in replaced]
 
     def __call__(self, *args, **kwargs):
         """Calls the model."""
@@ -125,11 +127,11 @@ def fixed(layer, make: Callable[[], Any]):
         return make()
     import tensorflow as tf
 
-    if id(layer) not in matrices:
+    if layer not in matrices:
         with tf.init_scope():  # the values of the weights, also while a graph is made
             values = ops.convert_to_numpy(make())
-        matrices[id(layer)] = Int8Matrix(values.astype(np.float32))
-    return matrices[id(layer)]
+        matrices[layer] = Int8Matrix(values.astype(np.float32))
+    return matrices[layer]
 
 
 def multiply(x, matrix):

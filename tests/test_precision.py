@@ -7,11 +7,13 @@ import tensorflow as tf
 from networks import small_model
 from test_export import ENCODERS, LINES, make_model, python_translations, texts
 
+import t2t_keras as t2t
 from t2t_keras import precision
 from t2t_keras.decoding import DecodeSettings, Ensemble, beam_search, greedy, score
 from t2t_keras.errors import UserError
 from t2t_keras.export import export_saved_model
 from t2t_keras.precision import Int8Matrix, Int8Model, in_precision
+from t2t_keras.text import ClassLabelEncoder
 
 SETTINGS = DecodeSettings(beam_size=2, extra_length=3)
 
@@ -86,6 +88,36 @@ def test_an_export_has_each_weight_once(model, tmp_path):
     stored = tf.train.list_variables(f"{path}/variables/variables")
     kernels = {tuple(v.shape) for v in model.weights if v.name == "kernel"}
     assert not kernels & {tuple(shape) for _, shape in stored}
+
+
+class Rescaled(t2t.TransformerClassifier):
+    """A user's model, with a layer of Keras's that is called as it is."""
+
+    def _make_stacks(self):
+        super()._make_stacks()
+        self.scale = keras.layers.Dense(2)
+        self.scale.build((None, 2))
+
+    def call(self, inputs, **kwargs):
+        return self.scale(super().call(inputs, **kwargs)[:, :2])
+
+
+def test_an_export_keeps_the_kernels_of_other_layers(tmp_path):
+    hp = t2t.registry.hparams("transformer_tiny").replace(num_hidden_layers=1, hidden_size=16)
+    model = Rescaled(hp, source_vocab_size=ENCODERS["inputs"].vocab_size, num_classes=2)
+    encoders = {**ENCODERS, "targets": ClassLabelEncoder(["low", "high"])}
+    path = export_saved_model(model, encoders, tmp_path, precision="int8", warm_up=False)
+    names = [
+        name for name, shape in tf.train.list_variables(f"{path}/variables/variables") if shape
+    ]
+    assert (
+        len(names) == len(model.weights) - 7
+    )  # q, k, v, output_transform, conv1, conv2, class_layer
+    found = tf.saved_model.load(path).signatures["classify"](text=tf.constant(["low"]))
+    ids = np.array([[*ENCODERS["inputs"].encode("low"), 1]])
+    wanted = model({"inputs": ids}, pool_padding=False)
+    wanted = np.sort(tf.nn.softmax(wanted))[:, ::-1]
+    np.testing.assert_allclose(found["probabilities"], wanted, rtol=0.1)
 
 
 def test_the_weights_of_the_first_graph_stay():

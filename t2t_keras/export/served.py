@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 import tensorflow as tf
 
 from t2t_keras.allowed_values import INT32
-from t2t_keras.decoding import DecodeSettings, Ensemble, score
+from t2t_keras.decoding import DecodeSettings, score
 from t2t_keras.decoding.search import SearchOptions, decode
 from t2t_keras.decoding.translator import probabilities
 from t2t_keras.errors import UserError
@@ -62,16 +62,19 @@ class _Served(tf.Module):
         settings = settings or DecodeSettings()
         require_offered(settings)
         require_vocabulary(model, encoders)
-        # Attributes are saved. They hold the variables and tables that the functions use, and not the
+        # Attributes are saved. They hold the tables and variables that the functions use, and not the
         # Keras model, which would be traced with inputs of Keras's choice.
-        models = model.models if isinstance(model, Ensemble) else [model]
-        self._weights = [variable.value for each in models for variable in each.weights]
         self._graphs = [e.graph for e in encoders.values() if not isinstance(e, ClassLabelEncoder)]
         self._parts = _Parts(model, encoders, settings)
+        self._weights = self._parts.weights()
 
     def signatures(self) -> dict:
         """Returns the functions by their names in a SavedModel."""
-        return {name: getattr(self, name) for name in self.names}
+        functions = {name: getattr(self, name) for name in self.names}
+        for function in functions.values():
+            function.get_concrete_function()
+        self._weights = self._parts.weights()  # an `Int8Model` knows now which it does not need
+        return functions
 
 
 class ServedTransformer(_Served):
@@ -193,6 +196,11 @@ class _Parts:
         # One function, so that the search is in the SavedModel once.
         signature = [_ROWS, _REAL, _WHOLE]
         self.search = tf.function(self._search, input_signature=signature, autograph=False)
+
+    def weights(self) -> list:
+        """Returns the variables that the functions use."""
+        models = getattr(self.model, "models", [self.model])
+        return [variable.value for each in models for variable in each.weights]
 
     def translate(self, text, options=None):
         """Translates texts; `options` are alpha and extra_length, by default those of the export."""
