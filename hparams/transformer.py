@@ -213,23 +213,10 @@ transformer_clean_big = derive_hparams(
 # Inputs and targets in one sequence, of a decoder alone
 
 
-@register_hparams
-def transformer_prepend_v2() -> HParams:
-    return transformer_base_v2().replace(
-        prepend_mode="prepend_inputs_masked_attention", max_length=0
-    )
-
-
-@register_hparams
-def transformer_prepend_v1() -> HParams:
-    return transformer_base_v1().replace(
-        prepend_mode="prepend_inputs_masked_attention", max_length=0
-    )
-
-
-@register_hparams
-def transformer_prepend() -> HParams:
-    return transformer_prepend_v2()
+_PREPEND = {"prepend_mode": "prepend_inputs_masked_attention", "max_length": 0}
+transformer_prepend_v1 = derive_hparams("transformer_prepend_v1", transformer_base_v1, **_PREPEND)
+transformer_prepend_v2 = derive_hparams("transformer_prepend_v2", transformer_base_v2, **_PREPEND)
+transformer_prepend = derive_hparams("transformer_prepend", transformer_prepend_v2)
 
 
 # T2T's sets for TPUs: they run anywhere and save memory

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from t2t_keras.data import ChoppedTextProblem, DatasetSplit, Text2SelfProblem, VocabType
-from t2t_keras.data.problem import SPLITS, with_shards
+from t2t_keras.data.problem import SPLITS, missing_hook, with_shards
 from t2t_keras.data.sources.data_files import local_sources
 from t2t_keras.data.sources.download import fetch
 from t2t_keras.data.text_problem import PathLike, Samples, absent_vocabulary
@@ -26,7 +26,7 @@ class LinesProblem(Text2SelfProblem):
 
     def files(self, tmp_dir: PathLike, split: str) -> list[Path]:
         """Hook: returns the files of a split, after fetching and unpacking them."""
-        raise NotImplementedError
+        raise missing_hook(self, "files")
 
     def lines(self, tmp_dir: PathLike, split: str) -> Iterator[str]:
         """Yields the lines that hold words, with single spaces between these."""
@@ -306,10 +306,7 @@ LanguagemodelWikiNorefV32kL16k = _derived(
     LanguagemodelWikiNorefV32kL1k, "WikiNorefV32kL16k", sequence_length=2**14
 )
 LanguagemodelWikiNorefV128kL1k = _derived(
-    LanguagemodelWikiNorefV8kL1k,
-    "WikiNorefV128kL1k",
-    approx_vocab_size=2**17,
-    max_chars_for_vocab=10**8,
+    LanguagemodelWikiNorefV32kL1k, "WikiNorefV128kL1k", approx_vocab_size=2**17
 )
 
 

@@ -13,7 +13,7 @@ from t2t_keras.registry import register_problem
 
 
 class _Numbers:
-    """What the problems have in common."""
+    """The attributes that the problems have in common."""
 
     approx_vocab_size = 2**9  # long German numbers become a few pieces
     dataset_splits = with_shards(SPLITS, train=1)

@@ -232,7 +232,7 @@ class MixedCorpora:
 
     @cached_property
     def _plan(self) -> tuple[list[int], int]:
-        """How many pairs of each corpus make a round, and the number of rounds of a pass."""
+        """The numbers of pairs of each corpus in a round, and of rounds in a pass."""
         sizes, shares = [], []
         for corpus in self._of(DatasetSplit.TRAIN):
             sizes.append(sum(1 for _ in _whole_pairs(corpus, DatasetSplit.TRAIN)))

@@ -1,4 +1,4 @@
-"""Which source word each target word comes from, by the attention of one head or the mean of several."""
+"""Word alignments: the source word that each target word comes from, by the attention of one head or the mean of several."""
 
 from __future__ import annotations
 
