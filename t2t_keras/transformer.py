@@ -82,14 +82,14 @@ class Transformer(TokenFit):
     decoder_class = None
     """The class of the decoder, for a subclass to set; None is `layers.TransformerDecoder`."""
 
-    # The parts, None where there is none.
-    source_embedding: Any = None
-    target_embedding: Any = None
-    softmax: Any = None
-    source_position: Any = None
-    target_position: Any = None
-    encoder: Any = None
-    decoder: Any = None
+    # The parts, None where there is none. (As defaults of the class they would hide those of PyTorch.)
+    source_embedding: Any
+    target_embedding: Any
+    softmax: Any
+    source_position: Any
+    target_position: Any
+    encoder: Any
+    decoder: Any
 
     def __init__(
         self,
@@ -123,6 +123,9 @@ class Transformer(TokenFit):
         self.target_vocab_size = target_vocab_size
         self.target_space_id = target_space_id
         self.remat = remat
+        self.source_embedding = self.target_embedding = self.softmax = None
+        self.source_position = self.target_position = None
+        self.encoder = self.decoder = None
         self._make_embeddings()
         self._make_stacks()
         self.build()
