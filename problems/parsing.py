@@ -98,26 +98,20 @@ class WsjParsing(ParsingProblem):
             yield from super().generate_text_for_vocab(data_dir, tmp_dir)
 
 
-# Treebanks of your own, such as GUM
+# Tags and brackets as tokens
 
 
 UNKNOWN = "<UNK>"
 """Token for tags and brackets that are in no training tree."""
 
 
-@register_problem
-class ParsingEnglishGum(ParsingProblem):
-    """Trees in `train.trees`, `dev.trees` and `test.trees`, plain or `.gz`, with two vocabularies.
+class TagTokens(ParsingProblem):
+    """A parsing problem with two vocabularies: of subwords, and of tags and brackets as tokens.
 
-    Words have 8 K subwords; each tag or bracket is one token, so that outputs are nearly a quarter
-    shorter than in subwords, where the slash of "/NP" is separate. Both vocabularies come from the
-    training trees alone; other tags are "<UNK>".
-
-    Any treebank can be used. GUM, the Georgetown University Multilayer corpus
-    (https://gucorpling.org/gum), has trees of about 13,000 sentences in its folder `const`.
+    So outputs are nearly a quarter shorter than in subwords, where the slash of "/NP" is separate, and a
+    search can be held to trees (see `TreeGrammar`). Both vocabularies come from the training trees alone;
+    other tags are "<UNK>".
     """
-
-    approx_vocab_size = 2**13
 
     @property
     def vocab_filenames(self) -> tuple[str, str]:
@@ -125,12 +119,9 @@ class ParsingEnglishGum(ParsingProblem):
         tags = f"vocab.{self.dataset_filename()}.tags.{VocabType.TOKEN}"
         return str(self.vocab_filename), tags
 
-    def corpora(self, split: str) -> Sequence[TreeCorpus]:
-        return [TreeCorpus((f"{split}.trees",))]
-
     def generate_text_for_vocab(self, data_dir: PathLike, tmp_dir: PathLike) -> Iterator[str]:
-        for sample in self.generate_samples(data_dir, tmp_dir, DatasetSplit.TRAIN):
-            yield sample["inputs"]
+        """Yields the words alone, which alternate with the tags."""
+        yield from itertools.islice(super().generate_text_for_vocab(data_dir, tmp_dir), 0, None, 2)
 
     def get_or_create_encoders(self, data_dir: PathLike, tmp_dir: PathLike) -> dict[str, Any]:
         words = self.get_or_create_vocab(data_dir, tmp_dir)
@@ -157,6 +148,30 @@ def _tags_encoder(path: Path) -> TokenTextEncoder:
     """Reads the vocabulary of tags; those of version 0.1.0, of all splits, have no "<UNK>"."""
     known = path.read_text("utf-8").split()
     return TokenTextEncoder(path, replace_oov=UNKNOWN if UNKNOWN in known else None)
+
+
+@register_problem
+class ParsingEnglishGum(TagTokens):
+    """Trees in `train.trees`, `dev.trees` and `test.trees`, plain or `.gz`, with 8 K subwords of words.
+
+    Any treebank can be used. GUM, the Georgetown University Multilayer corpus
+    (https://gucorpling.org/gum), has trees of about 13,000 sentences in its folder `const`.
+    """
+
+    approx_vocab_size = 2**13
+
+    def corpora(self, split: str) -> Sequence[TreeCorpus]:
+        return [TreeCorpus((f"{split}.trees",))]
+
+
+@register_problem
+class ParsingEnglishPtb16kTags(TagTokens, ParsingEnglishPtb16k):
+    """`ParsingEnglishPtb16k` with tags and brackets as tokens."""
+
+
+@register_problem
+class ParsingEnglishSemisup32kTags(TagTokens, ParsingEnglishSemisup32k):
+    """`ParsingEnglishSemisup32k` with tags and brackets as tokens."""
 
 
 # Icelandic

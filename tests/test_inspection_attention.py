@@ -123,6 +123,7 @@ def test_parsing_has_the_tree(model, target):
     if target is None:
         assert data.search is not None
         assert data.tree == problem.format_output("I see rain", data.target.text)
+        assert problem.format_report() == "0 of 2 trees were repaired"
     else:
         assert data.tree == TREE
         assert " ".join(data.target.tokens) == "S NP PRP /NP VP VBP NP NN /NP /VP /S </s>"

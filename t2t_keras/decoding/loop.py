@@ -13,7 +13,7 @@ from typing import Any, NamedTuple, Protocol
 
 import tensorflow as tf
 
-from t2t_keras.decoding.logits import LogitsProcessor, process_logits
+from t2t_keras.decoding.logits import LogitsProcessor, SearchStep, process_logits
 from t2t_keras.ids import PAD_ID
 
 SHARE_TO_LEAVE = 8
@@ -133,7 +133,7 @@ class DecodeLoop:
     def step(self, state: SearchState) -> SearchState:
         """Chooses token number i of every hypothesis."""
         i, live = state.i, state.live
-        hypotheses, logits, caches = self.next_logits(live.hypotheses, i, live.caches, live.source)
+        hypotheses, logits, caches = self.next_logits(live, i)
         forced = live.forced[:, i] if tf.is_tensor(live.forced) else None
         hypotheses = self.strategy.advance(hypotheses, logits, i, live.rows, forced)
         i = i + 1
@@ -141,14 +141,14 @@ class DecodeLoop:
             hypotheses, caches = self.strategy.prune(hypotheses, caches, i)
         return state._replace(i=i, live=live._replace(hypotheses=hypotheses, caches=caches))
 
-    def next_logits(self, hypotheses, i, caches, source):
+    def next_logits(self, live: Live, i):
         """Returns hypotheses that see their own keys of this step, logits [b, K, V], grown caches."""
-        hypotheses, ids, visible = self.strategy.see_own_keys(hypotheses)
+        hypotheses, ids, visible = self.strategy.see_own_keys(live.hypotheses)
         logits, caches = self.model.decode_step(
-            ids[:, :, -1], i, caches, source, visible, self.kernels
+            ids[:, :, -1], i, live.caches, live.source, visible, self.kernels
         )
-        logits = process_logits(logits, self.logits_processors, i, ids)
-        return hypotheses, logits, caches
+        step = SearchStep(i, ids[:, :, 1:], live.rows, live.limits)
+        return hypotheses, process_logits(logits, self.logits_processors, step), caches
 
     def leave(self, state: SearchState) -> SearchState:
         """Takes sentences that are done out of the batch, when they are enough for the copy to pay."""

@@ -10,6 +10,7 @@ import tensorflow as tf
 
 from t2t_keras.decoding.beam import BeamSearch, OnePath, most_likely
 from t2t_keras.decoding.logits import (
+    Constraint,
     LogitsProcessor,
     after_prompts,
     forced_prompts,
@@ -47,17 +48,33 @@ class SearchOptions(NamedTuple):
     top_k: int = 0
     top_p: Any = 1.0
     logits_processors: tuple[LogitsProcessor, ...] = ()
+    constraint: Constraint | None = None  # of which `for_texts` makes a logits processor
     xla: bool = False
     alphas: tuple[float, ...] = ()  # of `sweep.PenaltySweep`, which returns a hypothesis of each
 
     @classmethod
-    def from_settings(cls, settings: DecodeSettings, more: Sequence[LogitsProcessor] = ()):
-        """Returns the options that decode hparams ask for, with more logits processors after theirs.
+    def from_settings(
+        cls,
+        settings: DecodeSettings,
+        more: Sequence[LogitsProcessor] = (),
+        constraint: Constraint | None = None,
+    ):
+        """Returns the options that decode hparams ask for.
+
+        Args:
+            settings: the decode hparams.
+            more: logits processors after theirs.
+            constraint: what the problem allows, for `constrained`.
 
         Raises:
-            UserError: an unknown logits processor.
+            UserError: an unknown logits processor, or a constraint with XLA.
         """
         searches = settings.beam_size > 1
+        constraint = constraint if settings.constrained else None
+        if settings.xla and constraint:
+            raise UserError(
+                "XLA compiles no constrained search: leave out xla, or give constrained=false too."
+            )
         return cls(
             beam_size=settings.beam_size if searches else 0,
             top_beams=settings.beam_size if searches and settings.return_beams else 1,
@@ -69,8 +86,16 @@ class SearchOptions(NamedTuple):
             top_k=max(0, settings.sampling_keep_top_k),
             top_p=settings.sampling_keep_top_p,
             logits_processors=(*named_processors(settings.logits_processors), *more),
+            constraint=constraint,
             xla=settings.xla,
         )
+
+    def for_texts(self, texts) -> SearchOptions:
+        """Returns the options of a batch of texts [B]: of a constraint, the processor for them."""
+        if self.constraint is None:
+            return self
+        processors = (*self.logits_processors, self.constraint(texts))
+        return self._replace(logits_processors=processors, constraint=None)
 
     def for_graph(self, inputs) -> SearchOptions:
         """Returns the options with tensors for all that may differ between calls of one graph.

@@ -99,10 +99,15 @@ class DecodeSettings:
         "`[NAME:1.2,NAME:3]` ([how to write one](extending.md#a-change-of-the-logits))",
     )
 
+    constrained: bool = _option(
+        True,
+        "search only for what the problem allows: of a parser with tags and brackets as tokens, trees "
+        "with a tag for each word; false, as in T2T: for anything",
+    )
     xla: bool = _option(
         False,
-        "compile the search with XLA, in fixed shapes: for GPUs; without sampling and "
-        "`logits_processors`",
+        "compile the search with XLA, in fixed shapes: for GPUs; without sampling, "
+        "`logits_processors` and what `constrained` does",
     )
 
     def __post_init__(self):

@@ -108,7 +108,7 @@ def sweep(
     figures = {}
     for beam_size in beam_sizes:
         chosen = dataclasses.replace(settings, beam_size=beam_size, return_beams=False, xla=False)
-        translator = Translator(model, encoders, chosen)
+        translator = Translator(model, encoders, chosen, constraint=problem.constraint(encoders))
         if beam_size > 1:
             translator.options = translator.options._replace(alphas=tuple(alphas))
         found = translator.translate_ids(inputs)
