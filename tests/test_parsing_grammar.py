@@ -1,22 +1,21 @@
 """The grammar of a search for trees: what it allows, beside all trees of a few tokens, and what is found."""
 
 import functools
+import itertools
 
 import numpy as np
 import pytest
 import tensorflow as tf
 from networks import small_model
 
-from t2t_keras.decoding import DecodeSettings, SearchStep, Translator
+from t2t_keras.decoding import DecodeSettings, SearchStep, Translator, score
 from t2t_keras.errors import UserError
-from t2t_keras.export import ServedTransformer
 from t2t_keras.parsing import repair_tree
-from t2t_keras.parsing.grammar import tree_grammar
-from t2t_keras.text import SubwordTextEncoder, TokenTextEncoder
+from t2t_keras.parsing.grammar import TagEncoder, learn_grammar, tree_grammar
+from t2t_keras.text import TokenTextEncoder
 
-TAGS = TokenTextEncoder(
-    vocab_list=["<UNK>", "NP", "/NP", "S", "/S", "NN", ","], replace_oov="<UNK>"
-)
+TAGS = TagEncoder(vocab_list=["<UNK>", "NP", "/NP", "S", "/S", "NN", ","], replace_oov="<UNK>")
+TAGS.grammar = {"tags": {}, "openings": 99}
 WORDS = TokenTextEncoder(vocab_list=[*"abcdefgh"])
 ENCODERS = {"inputs": WORDS, "targets": TAGS}
 LINES = ["a b c", "a", "b c d e f g h", "h h", "", "a b", "c d e f"]
@@ -40,12 +39,29 @@ def trees(words, symbols):
     return found
 
 
-@pytest.mark.parametrize(("words", "limit"), [(0, 3), (1, 8), (2, 8), (3, 7)])
-def test_prefixes_of_trees_and_nothing_else(words, limit):
+LEARNED = {"tags": {"a": "NN XX NP", " word": ", NN"}, "openings": 1}
+
+
+def is_as_learned(tree):
+    """By hand: the first word, a, is NN, and no phrase is opened just after another."""
+    opened = [symbol in ("NP", "S") for symbol in tree]
+    twice = (True, True) in itertools.pairwise(opened)
+    return next(s for s in tree if s in ("NN", ",")) == "NN" and not twice
+
+
+@pytest.mark.parametrize(
+    ("words", "limit", "learned"),
+    [(0, 3, False), (1, 8, False), (2, 8, False), (3, 7, False), (2, 9, True)],
+)
+def test_prefixes_of_trees_and_nothing_else(monkeypatch, words, limit, learned):
     """Every prefix allowed belongs to a tree that ends within the limit, and every tree is allowed."""
     wanted = {(*tree, "<EOS>") for tree in trees(words, limit - 1)}
-    assert (words, limit) != (2, 8) or len(wanted) > 100
-    process = tree_grammar(TAGS)(["", "a " * words])
+    assert words != 2 or len(wanted) > 100
+    if learned:
+        monkeypatch.setattr(TAGS, "grammar", LEARNED)
+        wanted = set(filter(is_as_learned, wanted))
+        assert len(wanted) > 10
+    process = tree_grammar(TAGS)(["", " ".join("abc"[:words])])
     prefixes, found = [()], set()
     for i in range(limit):
         ids = [[TAGS.encode(" ".join(prefix))] for prefix in prefixes]
@@ -87,7 +103,7 @@ def repairs(lines, translations):
 @pytest.mark.parametrize("extra_length", [0, 30])
 def test_a_random_model_writes_trees(search, extra_length):
     """In every search, with sentences that leave it one after the other, and without room to spare."""
-    settings = DecodeSettings(extra_length=extra_length, **search)
+    settings = DecodeSettings(extra_length=extra_length, constrained="always", **search)
     translator = Translator(parser(), ENCODERS, settings, constraint=tree_grammar(TAGS))
     found = translator.translate(LINES * 3)
     assert not repairs(LINES * 3, [each.texts for each in found])
@@ -97,23 +113,38 @@ def test_a_random_model_writes_trees(search, extra_length):
     assert min(each.scores[0] for each in found) > -1e6
 
 
-def test_it_is_of_vocabularies_with_phrases_and_can_be_left_out():
+@pytest.mark.parametrize(("constrained", "beam_size"), [("never", 2), ("beam", 1)])
+def test_it_can_be_left_out(constrained, beam_size):
     assert tree_grammar(WORDS) is None
-    assert tree_grammar(SubwordTextEncoder.build_from_generator(["NP /NP"], 30)) is None
-    free = DecodeSettings(constrained=False, beam_size=1)
+    free = DecodeSettings(constrained=constrained, beam_size=beam_size)
     translator = Translator(parser(), ENCODERS, free, constraint=tree_grammar(TAGS))
     assert repairs(LINES, [each.texts for each in translator.translate(LINES)])
     with pytest.raises(
-        UserError, match=r"XLA compiles no constrained search: .* give constrained=false"
+        UserError, match=r"XLA compiles no constrained search: .* give constrained=never"
     ):
         Translator(parser(), ENCODERS, DecodeSettings(xla=True), constraint=tree_grammar(TAGS))
 
 
-@pytest.mark.parametrize("beam_size", [1, 3])
-def test_an_export_has_it(beam_size):
-    settings = DecodeSettings(beam_size=beam_size, extra_length=9)
-    grammar = tree_grammar(TAGS)
-    found = Translator(parser(), ENCODERS, settings, constraint=grammar).translate(LINES)
-    served = ServedTransformer(parser(), ENCODERS, settings, grammar)
-    texts = served.translate(tf.constant(LINES))["translation"].numpy()
-    assert [text.decode() for text in texts] == [each.texts[0] for each in found]
+def test_scores_are_those_of_the_model():
+    """What the model would have liked to say instead costs its probability, also with a beam."""
+    settings = {"extra_length": 9, "constrained": "always"}
+    for beam_size in (1, 3):
+        chosen = DecodeSettings(beam_size=beam_size, alpha=0.0, **settings)
+        translator = Translator(parser(), ENCODERS, chosen, constraint=tree_grammar(TAGS))
+        found = translator.translate(["b c d"])[0]
+        source, target = [[*WORDS.encode("b c d"), 1]], [[*TAGS.encode(found.texts[0]), 1]]
+        np.testing.assert_allclose(
+            found.scores, score(parser(), np.array(source), np.array(target)), rtol=1e-4
+        )
+
+
+def test_what_words_may_be_is_learned():
+    """Ten times make a word frequent; of others three of a form; counted by hand."""
+    often = {"inputs": "tea ,", "targets": "S NP NN /NP , /S"}
+    once = {"inputs": "Tea 7 \u0a05", "targets": "S S NP NP NNP /NP /NP CD FW /S /S"}
+    assert learn_grammar([often] * 10 + [once] * 3) == {
+        "tags": {"tea": "NN", ",": ",", " capital": "NNP", " digits": "CD", " word": "FW"},
+        "openings": 4,
+    }
+    assert learn_grammar([often] * 999 + [once])["openings"] == 2
+    assert learn_grammar([often] * 9 + [once] * 2)["tags"] == {" word": "NN", " mark": ","}

@@ -84,7 +84,6 @@ def to_saved_model(loaded, directory: str, settings) -> None:
         default_signature=FLAGS.default_signature,
         warm_up=FLAGS.warm_up,
         card=model_card(loaded.model, settings, loaded, FLAGS.license),
-        constraint=loaded.problem.constraint(loaded.encoders),
     )
     names = served_class(loaded.model).names
     default = FLAGS.default_signature or names[0]

@@ -56,6 +56,9 @@ class Strategy(Protocol):
     def see_own_keys(self, hypotheses) -> tuple[Any, Any, Any]:
         """Returns the hypotheses, their ids [b, K, i + 1] and the keys that they see, or None: all."""
 
+    def add_log_p(self, hypotheses, log_p) -> Any:
+        """Returns the hypotheses with some log p [b, K] more."""
+
     def advance(self, hypotheses, logits, i, rows=None, forced=None) -> Any:
         """Returns the hypotheses after token number i, chosen by logits [b, K, V].
 
@@ -81,14 +84,21 @@ class DecodeLoop:
         model: a `Transformer` or an `Ensemble`.
         strategy: chooses the tokens.
         logits_processors: change the logits before that, in their order.
+        constraint: a last one that forbids tokens; scores remain those of the model, so a hypothesis
+            pays for what it would have liked to say.
     """
 
     def __init__(
-        self, model, strategy: Strategy, logits_processors: Sequence[LogitsProcessor] = ()
+        self,
+        model,
+        strategy: Strategy,
+        logits_processors: Sequence[LogitsProcessor] = (),
+        constraint: LogitsProcessor | None = None,
     ):
         self.model = model
         self.strategy = strategy
         self.logits_processors = logits_processors
+        self.constraint = constraint
         self.kernels = model.step_kernels()  # once, not at every step
 
     def run(self, inputs, limits, prefix=None):
@@ -148,7 +158,12 @@ class DecodeLoop:
             ids[:, :, -1], i, live.caches, live.source, visible, self.kernels
         )
         step = SearchStep(i, ids[:, :, 1:], live.rows, live.limits)
-        return hypotheses, process_logits(logits, self.logits_processors, step), caches
+        logits = process_logits(logits, self.logits_processors, step)
+        if self.constraint:
+            allowed = self.constraint(logits, step)
+            lost = tf.reduce_logsumexp(allowed, -1) - tf.reduce_logsumexp(logits, -1)  # [b, K]
+            hypotheses, logits = self.strategy.add_log_p(hypotheses, lost), allowed
+        return hypotheses, logits, caches
 
     def leave(self, state: SearchState) -> SearchState:
         """Takes sentences that are done out of the batch, when they are enough for the copy to pay."""

@@ -48,7 +48,7 @@ class SearchOptions(NamedTuple):
     top_k: int = 0
     top_p: Any = 1.0
     logits_processors: tuple[LogitsProcessor, ...] = ()
-    constraint: Constraint | None = None  # of which `for_texts` makes a logits processor
+    constraint: Any = None  # a `Constraint`, of which `for_texts` makes a logits processor; or None
     xla: bool = False
     alphas: tuple[float, ...] = ()  # of `sweep.PenaltySweep`, which returns a hypothesis of each
 
@@ -70,10 +70,11 @@ class SearchOptions(NamedTuple):
             UserError: an unknown logits processor, or a constraint with XLA.
         """
         searches = settings.beam_size > 1
-        constraint = constraint if settings.constrained else None
+        wanted = settings.constrained in ("always", "beam" if searches else "always")
+        constraint = constraint if wanted else None
         if settings.xla and constraint:
             raise UserError(
-                "XLA compiles no constrained search: leave out xla, or give constrained=false too."
+                "XLA compiles no constrained search: leave out xla, or give constrained=never too."
             )
         return cls(
             beam_size=settings.beam_size if searches else 0,
@@ -91,11 +92,8 @@ class SearchOptions(NamedTuple):
         )
 
     def for_texts(self, texts) -> SearchOptions:
-        """Returns the options of a batch of texts [B]: of a constraint, the processor for them."""
-        if self.constraint is None:
-            return self
-        processors = (*self.logits_processors, self.constraint(texts))
-        return self._replace(logits_processors=processors, constraint=None)
+        """Returns the options of a batch of texts [B], whose constraint is that of these texts."""
+        return self._replace(constraint=self.constraint and self.constraint(texts))
 
     def for_graph(self, inputs) -> SearchOptions:
         """Returns the options with tensors for all that may differ between calls of one graph.
@@ -330,7 +328,7 @@ def _decode(model, inputs, options: SearchOptions):
 
             plain = BeamSearch(options.beam_size, alpha=0.0, min_length=options.min_length)
             strategy = PenaltySweep(plain, options.alphas)
-        search = DecodeLoop(model, strategy, options.logits_processors)
+        search = DecodeLoop(model, strategy, options.logits_processors, options.constraint)
     ids, scores = search.run(inputs, options.max_lengths, options.prefix)
     if model.source_vocab_size is None:
         ids = after_prompts(ids, inputs)

@@ -43,6 +43,10 @@ class PenaltySweep(NamedTuple):
         """Returns what the search itself does."""
         return self.search.see_own_keys(beams)
 
+    def add_log_p(self, beams: Beams, log_p):
+        """Returns what the search itself does."""
+        return self.search.add_log_p(beams, log_p)
+
     def prune(self, beams: Beams, caches, i):
         """Returns what the search itself does."""
         return self.search.prune(beams, caches, i)

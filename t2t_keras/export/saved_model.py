@@ -11,7 +11,6 @@ import numpy as np
 import tensorflow as tf
 
 from t2t_keras.decoding import DecodeSettings
-from t2t_keras.decoding.logits import Constraint
 from t2t_keras.errors import UserError, nearest
 from t2t_keras.export.model_card import MODEL_CARD, model_card
 from t2t_keras.export.served import served_class
@@ -34,7 +33,6 @@ def export_saved_model(
     default_signature: str | None = None,
     warm_up: bool = True,
     card: str = "",
-    constraint: Constraint | None = None,
 ) -> str:
     """Writes `directory/<version>`, which loads with TensorFlow alone (T2T: `t2t-exporter`).
 
@@ -52,7 +50,6 @@ def export_saved_model(
             the model's: "translate", "complete" or "classify".
         warm_up: True adds requests that TensorFlow Serving runs at its start.
         card: the text of its `MODEL_CARD.md`; by default that of `model_card`.
-        constraint: what outputs may be; see `Problem.constraint`.
 
     Returns:
         The path of the version.
@@ -63,7 +60,7 @@ def export_saved_model(
     """
     if precision is not None:
         model = in_precision(model, precision)
-    module = served_class(model)(model, encoders, settings, constraint)
+    module = served_class(model)(model, encoders, settings)
     default_signature = default_signature or module.names[0]
     if default_signature not in module.names:
         raise UserError(

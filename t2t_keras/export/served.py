@@ -8,7 +8,6 @@ import tensorflow as tf
 
 from t2t_keras.allowed_values import INT32
 from t2t_keras.decoding import DecodeSettings, score
-from t2t_keras.decoding.logits import Constraint
 from t2t_keras.decoding.search import SearchOptions, decode
 from t2t_keras.decoding.translator import probabilities
 from t2t_keras.errors import UserError
@@ -49,7 +48,6 @@ class _Served(tf.Module):
         encoders: "inputs" and "targets" text encoders, or those that there are.
         settings: how to decode; N, the number of hypotheses returned, is `beam_size` with
             `return_beams`, else 1.
-        constraint: what outputs may be; see `Problem.constraint`.
 
     Raises:
         UserError: settings that an export does not support, or a vocabulary of more tokens than
@@ -59,13 +57,7 @@ class _Served(tf.Module):
     names: tuple[str, ...]
     """The signatures; the first is `serving_default` unless another is asked for."""
 
-    def __init__(
-        self,
-        model,
-        encoders,
-        settings: DecodeSettings | None = None,
-        constraint: Constraint | None = None,
-    ):
+    def __init__(self, model, encoders, settings: DecodeSettings | None = None):
         super().__init__(name="transformer")
         settings = settings or DecodeSettings()
         require_offered(settings)
@@ -73,7 +65,7 @@ class _Served(tf.Module):
         # Attributes are saved. They hold the tables and variables that the functions use, and not the
         # Keras model, which would be traced with inputs of Keras's choice.
         self._graphs = [e.graph for e in encoders.values() if not isinstance(e, ClassLabelEncoder)]
-        self._parts = _Parts(model, encoders, settings, constraint)
+        self._parts = _Parts(model, encoders, settings)
         self._weights = self._parts.weights()
 
     def signatures(self) -> dict:
@@ -192,11 +184,11 @@ def served_class(model) -> type[_Served]:
 class _Parts:
     """The code that the functions share; not a Module, so that nothing in it is saved by itself."""
 
-    def __init__(self, model, encoders, settings: DecodeSettings, constraint: Constraint | None):
+    def __init__(self, model, encoders, settings: DecodeSettings):
         self.model = model
         self.encoders = encoders
         self.settings = settings
-        self.options = SearchOptions.from_settings(settings, constraint=constraint)
+        self.options = SearchOptions.from_settings(settings)
         self.hypotheses = self.options.top_beams
         self.limit = settings.max_input_size if settings.max_input_size > 0 else tf.int32.max
         self.rows = settings.batch_size or tf.int32.max
@@ -311,10 +303,6 @@ class _Parts:
             ids = tf.gather(sources, rows).to_tensor()
             limits = tf.gather(lengths, rows) + extra_length
             options = self.options._replace(alpha=alpha, max_lengths=limits)
-            if options.constraint:
-                read = tf.ragged.boolean_mask(sources, sources != EOS_ID)
-                texts = self.encoders["inputs"].decode_tensor(tf.gather(read, rows))
-                options = options.for_texts(texts)
             return decode(self.model, ids, options)
 
         n = self.hypotheses

@@ -112,6 +112,7 @@ def decode(
         max_length=limit,
         min_length=settings.min_length,
         logits_processors=options.logits_processors,
+        constraint=options.constraint,
     )
     return search.ids, search
 
@@ -126,6 +127,7 @@ def trace_beam_search(
     max_length: int,
     min_length: int = 0,
     logits_processors: Sequence[Callable] = (),
+    constraint: Callable | None = None,
 ) -> SearchTrace:
     """Runs `beam_search` on one sentence and records the candidates of each step.
 
@@ -138,6 +140,7 @@ def trace_beam_search(
         max_length: of the output.
         min_length: tokens before the end of sentence.
         logits_processors: see `beam_search`.
+        constraint: see `DecodeLoop`.
     """
     import tensorflow as tf
 
@@ -146,7 +149,7 @@ def trace_beam_search(
 
     trace = SearchTrace(beam_size, alpha, max_length, [], [], "", [], 0.0)
     search = BeamSearch(beam_size, alpha=tf.constant(alpha, tf.float32), min_length=min_length)
-    loop = DecodeLoop(model, search, logits_processors)
+    loop = DecodeLoop(model, search, logits_processors, constraint)
     source = tf.constant([list(source_ids)], tf.int32)
     live = loop.first(source, limits=tf.constant([max_length]), prefix=None).live
     i = 0
