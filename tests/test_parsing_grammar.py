@@ -10,7 +10,7 @@ from networks import small_model
 
 from t2t_keras.decoding import DecodeSettings, SearchStep, Translator, score
 from t2t_keras.errors import UserError
-from t2t_keras.parsing import repair_tree
+from t2t_keras.parsing import Repairs, repair_tree
 from t2t_keras.parsing.grammar import TagEncoder, learn_grammar, tree_grammar
 from t2t_keras.text import TokenTextEncoder
 
@@ -123,6 +123,17 @@ def test_it_can_be_left_out(constrained, beam_size):
         UserError, match=r"XLA compiles no constrained search: .* give constrained=never"
     ):
         Translator(parser(), ENCODERS, DecodeSettings(xla=True), constraint=tree_grammar(TAGS))
+
+
+def test_a_prefix_may_break_the_grammar():
+    """What can be closed is closed, and the search ends."""
+    for beam_size in (1, 3):
+        settings = DecodeSettings(beam_size=beam_size, constrained="always")
+        translator = Translator(parser(), ENCODERS, settings, constraint=tree_grammar(TAGS))
+        prefixes = ["NN NN S NN", "NP NN"]
+        found = [each.texts[0] for each in translator.translate(["a", "b c"], prefixes)]
+        assert found[0] == "NN NN S NN /S"
+        assert found[1].startswith("NP NN") and repair_tree("b c", found[1])[1] == Repairs()
 
 
 def test_scores_are_those_of_the_model():

@@ -148,15 +148,17 @@ class TreeGrammar(NamedTuple):
         depths = tf.cumsum(tf.cast(opens, tf.int32) - tf.cast(closes, tf.int32), -1)
         depth = depths[:, :, -1]  # [b, K]
         # The innermost open phrase is the last that was opened to the depth of now.
-        place = last(opens & (depths == depth[:, :, None]))  # 0: the root
-        closer = tf.gather(self.closing, tf.gather(ids, place, batch_dims=2))
-        closer = tf.where(place < step.i, closer, _NONE)  # not empty
+        opened = last(opens & (depths == depth[:, :, None]))  # 0: the root
+        closer = tf.gather(self.closing, tf.gather(ids, opened, batch_dims=2))
+        closer = tf.where(opened < step.i, closer, _NONE)  # not empty
         tagged = tf.math.count_nonzero(is_tag, -1, dtype=tf.int32)
         left = tf.gather(self.words, step.rows)[:, None] - tagged
         least = left + depth + 1  # tokens that must still come: tags, closing symbols, the end
         fits = step.i + least + 2 <= step.limits[:, None]  # a phrase more
         fits &= step.i - last(~opens) < self.openings
-        tags = tf.gather(tf.gather(self.tags, step.rows), tagged, batch_dims=1)  # [b, K, V]
+        # A prefix that was forced may have more tags than there are words.
+        place = tf.minimum(tagged, tf.shape(self.tags)[1] - 1)
+        tags = tf.gather(tf.gather(self.tags, step.rows), place, batch_dims=1)  # [b, K, V]
 
         def where(kind, may):
             return (kinds == kind) & may[:, :, None]
@@ -164,7 +166,7 @@ class TreeGrammar(NamedTuple):
         allowed = (
             tf.pad(tags, [[0, 0], [0, 0], more])
             | where(_OPENS, (left > 0) & fits)
-            | where(_ENDS, (left == 0) & (depth == 0))
+            | where(_ENDS, (left <= 0) & (depth == 0))
             | (tf.range(logits.shape[-1]) == closer[:, :, None])
         )
         return tf.where(allowed, logits, _FORBIDDEN)
