@@ -27,6 +27,8 @@ PYTHON ?= $(shell for python in python3 python3.13 python3.12 python3.11 python3
 	$$python -c 'import ensurepip, sys; sys.exit(not (3, 10) <= sys.version_info < (3, 14))' \
 	2> /dev/null && echo $$python && break; done)
 
+PYTORCH_CPU := https://download.pytorch.org/whl/cpu
+
 .PHONY: test check checked demo docs bench
 
 test: checked
@@ -72,7 +74,9 @@ $(VENV)/installed: setup.cfg pyproject.toml | $(BIN)/python
 	touch $@
 
 $(VENV)/installed-dev: setup.cfg pyproject.toml | $(BIN)/python
-	@echo "Installing TensorFlow and what else is needed into $(VENV): 4.0 GB on disk."
+	@echo "Installing TensorFlow and what else is needed into $(VENV): 4.8 GB on disk."
+	@# PyTorch's build for CPUs, if its index answers at once; PyPI's brings 3 GB of CUDA.
+	$(BIN)/pip install --quiet --retries 0 --extra-index-url $(PYTORCH_CPU) 'torch<2.14'
 	$(BIN)/pip install --quiet --editable .[dev]
 	touch $(VENV)/installed $@
 

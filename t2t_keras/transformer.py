@@ -82,14 +82,14 @@ class Transformer(TokenFit):
     decoder_class = None
     """The class of the decoder, for a subclass to set; None is `layers.TransformerDecoder`."""
 
-    # The parts, None where there is none.
-    source_embedding: Any = None
-    target_embedding: Any = None
-    softmax: Any = None
-    source_position: Any = None
-    target_position: Any = None
-    encoder: Any = None
-    decoder: Any = None
+    # The parts, None where there is none. (As defaults of the class they would hide those of PyTorch.)
+    source_embedding: Any
+    target_embedding: Any
+    softmax: Any
+    source_position: Any
+    target_position: Any
+    encoder: Any
+    decoder: Any
 
     def __init__(
         self,
@@ -123,6 +123,9 @@ class Transformer(TokenFit):
         self.target_vocab_size = target_vocab_size
         self.target_space_id = target_space_id
         self.remat = remat
+        self.source_embedding = self.target_embedding = self.softmax = None
+        self.source_position = self.target_position = None
+        self.encoder = self.decoder = None
         self._make_embeddings()
         self._make_stacks()
         self.build()
@@ -468,15 +471,7 @@ class Transformer(TokenFit):
             multiple of 64; see `SharedEmbedding.matrix`.
         """
         hypotheses = last_ids.shape[1]
-        x = self.target_embedding(last_ids)  # [B, K, D]
-        if self.target_position is not None:
-            # All hypotheses stand at one position, so K takes the place of the batch.
-            hidden = x.shape[-1]
-            x = ops.reshape(x, (-1, 1, hidden))  # [B*K, 1, D]
-            place = {"start": position}
-            if self.prepends:
-                place = {"position": ops.repeat(source["start"] + position, hypotheses)[:, None]}
-            x = ops.reshape(self.target_position(x, **place), (-1, hypotheses, hidden))
+        x = self._step_input(last_ids, position, source)
         if visible is None and (hypotheses > 1 or self.prepends):
             visible = ops.tile(ops.eye(hypotheses, dtype="bool")[None], (1, 1, position + 1))
         bias = None if visible is None else layers.mask_bias(visible)
@@ -486,17 +481,7 @@ class Transformer(TokenFit):
             positions = position + 1 if grows else shape_of(visible)[2] // hypotheses
             distance = ops.repeat(ops.arange(positions) - position, hypotheses)
         if self.prepends:
-            prefix = source["prefix_bias"]  # [B, 1, 1, P]
-            batch, *_, length = shape_of(prefix)
-            bias = ops.concatenate(  # [B, 1, K, P + S + K]
-                [
-                    ops.broadcast_to(keys, (batch, 1, hypotheses, number))
-                    for keys, number in ((prefix, length), (bias, shape_of(bias)[3]))
-                ],
-                -1,
-            )
-            if distance is not None:
-                distance = ops.concatenate([ops.arange(length) - length - position, distance])
+            bias, distance = _with_prefix(source["prefix_bias"], bias, distance, position)
         if distance is not None:
             distance = ops.tile(distance[None], (hypotheses, 1))  # [K, P + S + K]
         x, caches = self.decoder.step(
@@ -513,6 +498,19 @@ class Transformer(TokenFit):
         rows = ops.reshape(x, (-1, x.shape[-1]))  # [B*K, D]
         logits = self.softmax.logits(rows, kernels and kernels["softmax"])
         return ops.cast(ops.reshape(logits, (-1, hypotheses, logits.shape[-1])), "float32"), caches
+
+    def _step_input(self, last_ids, position, source):
+        """Embeds the tokens chosen last [B, K] with their position: [B, K, D]."""
+        x = self.target_embedding(last_ids)
+        if self.target_position is None:
+            return x
+        # All hypotheses stand at one position, so K takes the place of the batch.
+        hypotheses, hidden = last_ids.shape[1], x.shape[-1]
+        place = {"start": position}
+        if self.prepends:
+            place = {"position": ops.repeat(source["start"] + position, hypotheses)[:, None]}
+        x = self.target_position(ops.reshape(x, (-1, 1, hidden)), **place)  # [B*K, 1, D]
+        return ops.reshape(x, (-1, hypotheses, hidden))
 
     @property
     def features(self) -> tuple[str, ...]:
@@ -564,6 +562,24 @@ class Transformer(TokenFit):
         config["dtype"] = keras.dtype_policies.deserialize(config["dtype"])
         hp = _settings(config.pop("hp"), config.pop("hparams_set", ""))
         return cls(hp, **config)
+
+
+def _with_prefix(prefix, bias, distance, position):
+    """Puts the keys of a prefix before those of a step: bias [B, 1, K, P + S + K] and distance [P + S + K].
+
+    Args:
+        prefix: [B, 1, 1, P], the bias of the prefix.
+        bias: [B, 1, K, S + K], of the other keys.
+        distance: [S + K], theirs to the step's queries; None: distances do not count.
+        position: scalar int32, the step's.
+    """
+    batch, *_, length = shape_of(prefix)
+    _, _, hypotheses, keys = shape_of(bias)
+    prefix = ops.broadcast_to(prefix, (batch, 1, hypotheses, length))
+    bias = ops.concatenate([prefix, ops.broadcast_to(bias, (batch, 1, hypotheses, keys))], -1)
+    if distance is not None:
+        distance = ops.concatenate([ops.arange(length) - length - position, distance])
+    return bias, distance
 
 
 def _settings(values: dict[str, Any], set_name: str) -> HParams:

@@ -1,9 +1,5 @@
-"""The network on Keras's JAX and PyTorch backends, in a process that has no TensorFlow.
+"""The network on Keras's JAX and PyTorch backends, in a process that has no TensorFlow."""
 
-PyTorch is no requirement of the tests, since it takes 860 MB: `pip install torch` adds them.
-"""
-
-import importlib.util
 import json
 import os
 import subprocess
@@ -53,8 +49,6 @@ def given(tmp_path_factory):
 
 @pytest.fixture(scope="module", params=["jax", "torch"])
 def backend(request):
-    if not importlib.util.find_spec(request.param):
-        pytest.skip(f"the package {request.param} is not installed")
     return request.param
 
 

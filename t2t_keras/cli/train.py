@@ -140,11 +140,33 @@ def main(arguments: list[str]) -> None:
     problem = options.problem()
     options.configure(problem)
     hp = options.hparams()
+    _refuse_contradictions(problem, hp)
+    if FLAGS.xla == "on" or (FLAGS.xla == "auto" and os.path.exists("/dev/nvidia0")):
+        _keep_compiled(output_dir)
+
+    from t2t_keras.training import Trainer
+
+    settings = _train_settings()
+    registry.require_fit(problem, registry.model(settings.model))  # before data is generated
+    if FLAGS.generate_data:
+        problem.processes = options.processes()
+        problem.generate_data(data_dir, options.tmp_dir())
+    source = options.tmp_dir() if FLAGS.on_the_fly else None
+    trainer = Trainer(problem, hp, data_dir, output_dir, settings, source)
+    parameters = trainer.model.count_params()
+    if trainer.engine.is_chief:
+        print(f"problem {problem.name}, hparams {hp.set_name}, {parameters:,} parameters")
+        print("\n".join(trainer.description()), flush=True)
+    figures = trainer.run()
+    if figures and trainer.engine.is_chief:
+        print("dev " + "  ".join(f"{name} {value:.4f}" for name, value in figures.items()))
+
+
+def _refuse_contradictions(problem, hp) -> None:
     if FLAGS.on_the_fly and FLAGS.generate_data:
         raise UserError(
             "--on_the_fly reads text instead of generated data: leave out it or --generate_data."
         )
-
     if FLAGS.attention_images and (problem.num_classes or not problem.has_inputs):
         raise UserError(
             f"--attention_images is for pairs of texts, not {problem.name}: leave it out."
@@ -154,14 +176,15 @@ def main(arguments: list[str]) -> None:
             f"--attention_images shows an encoder, and prepend_mode={hp.prepend_mode} has none: leave "
             "out one of them."
         )
-    if FLAGS.xla == "on" or (FLAGS.xla == "auto" and os.path.exists("/dev/nvidia0")):
-        _keep_compiled(output_dir)
 
+
+def _train_settings():
+    """Returns the flags as `TrainSettings`."""
     from t2t_keras.decoding import DecodeSettings
     from t2t_keras.inspection import batch_page
-    from t2t_keras.training import EarlyStopping, EngineSettings, Trainer, TrainSettings
+    from t2t_keras.training import EarlyStopping, EngineSettings, TrainSettings
 
-    settings = TrainSettings(
+    return TrainSettings(
         model=FLAGS.model or "transformer",
         train_steps=FLAGS.train_steps,
         local_eval_frequency=FLAGS.local_eval_frequency,
@@ -192,19 +215,6 @@ def main(arguments: list[str]) -> None:
         ),
         decode=DecodeSettings.parse(FLAGS.decode_hparams),
     )
-    registry.require_fit(problem, registry.model(settings.model))  # before data is generated
-    if FLAGS.generate_data:
-        problem.processes = options.processes()
-        problem.generate_data(data_dir, options.tmp_dir())
-    source = options.tmp_dir() if FLAGS.on_the_fly else None
-    trainer = Trainer(problem, hp, data_dir, output_dir, settings, source)
-    parameters = trainer.model.count_params()
-    if trainer.engine.is_chief:
-        print(f"problem {problem.name}, hparams {hp.set_name}, {parameters:,} parameters")
-        print("\n".join(trainer.description()), flush=True)
-    figures = trainer.run()
-    if figures and trainer.engine.is_chief:
-        print("dev " + "  ".join(f"{name} {value:.4f}" for name, value in figures.items()))
 
 
 def _tell_unused() -> None:
