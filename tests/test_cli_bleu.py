@@ -165,6 +165,7 @@ def test_translations_are_compared_as_by_sacrebleu(systems):
     given = [f"--translation={name}" for name in names]
     done = run(*given, f"--reference={systems / 'reference'}", "--metrics=bleu,chrf,ter")
     assert done.returncode == 0, done.stderr
+    assert "the last counts" not in done.stderr
     theirs = sacrebleu(systems / "reference", "-i", *names, "--paired-bs", "-f", "latex")
     figure = r"([\d.]+) +\([\d.]+ ± ([\d.]+)\)(?: \(p = ([\d.]+)\))?"
     figures = iter(re.findall(figure, theirs))

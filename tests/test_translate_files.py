@@ -305,6 +305,29 @@ def test_without_weights_each_pair_comes_once_and_all_over(tmp_path):
     assert sorted(text) == sorted(side for pair in pairs for side in pair)
 
 
+def test_a_corpus_is_cleaned_before_it_is_tagged_and_mixed(tmp_path):
+    listed = [{**corpus(tmp_path, name, 4), "weight": 1} for name in "ab"]
+    listed[1] |= {"tag": "<b>", "clean": {"copies": True, "duplicates": True, "max_ratio": 3}}
+    left_out = [("same", "same"), ("b", "fourth"), ("", "b"), ("twice", "twofold")]
+    kept = [(f"b{n}", f"{n}b") for n in range(3)] + left_out[-1:]
+    for split in ("train", "dev"):
+        for path, lines in zip(listed[1][split], zip(*kept, *left_out, strict=True), strict=True):
+            write(tmp_path / path, lines)
+    (tmp_path / "corpora.json").write_text(json.dumps(listed))
+    problem = registry.problem("translate_files")
+    problem.use_corpora(MixedCorpora.read(tmp_path / "corpora.json").corpora)
+    for _ in range(2):  # again, a copy is a copy, and what came once comes again
+        problem.dropped.clear()
+        train = [sample["inputs"] for sample in problem.generate_samples("", tmp_path, "train")]
+        assert train[1::2] == [f"<b> {inputs}" for inputs, _ in kept]
+        assert problem.dropped == dict.fromkeys(
+            ("copy", "unequal lengths", "empty", "duplicate"), 1
+        )
+    problem.dropped.clear()
+    assert len(list(problem.generate_samples("", tmp_path, "dev"))) == 2 + 7
+    assert problem.dropped == {"empty": 1}
+
+
 def test_corpora_by_a_flag_with_tags_that_are_pieces(tmp_path):
     listed = [
         {**corpus(tmp_path, "a", 12), "weight": 1, "tag": "<2de>"},
@@ -337,6 +360,8 @@ def test_corpora_by_a_flag_with_tags_that_are_pieces(tmp_path):
         (lambda listed: listed[0].update(weight=0), r"must be from 0.001 to 1000, got \[0, 1\]"),
         (lambda listed: listed[0].update(wieght=1), r"\[0\] has an unknown 'wieght'.* mean 'weight'\?"),
         (lambda listed: listed[0].update(tag=5), r"corpora.json: \[0\].tag must be a string, got 5"),
+        (lambda listed: listed[1].update(clean={"copies": 1}), r"\[1\].clean.copies must be true or false"),
+        (lambda listed: listed[1].update(clean={"max_ratoi": 2}), r"\[1\].clean has an unknown 'max_ratoi'.* mean 'max_ratio'\?"),
         (lambda listed: listed[0].update(train=["a"]), r"\[0\].train takes a source and a target file"),
         (lambda listed: [item.pop("dev") for item in listed], r"no corpus has dev: name files for it"),
     ],
@@ -353,7 +378,7 @@ def test_a_corpus_that_cannot_be_mixed(tmp_path):
     empty = mix(tmp_path, a=(3, 1, ""), b=(3, 1, "<b>"))
     write(tmp_path / "b.train.s", ["", " ", ""])
     with pytest.raises(
-        UserError, match=r"the corpus .*b.train.s and .* has no pairs: leave it out"
+        UserError, match=r"the corpus .*b.train.s and .* has no pairs, or cleaning leaves none"
     ):
         list(empty.pairs("train"))
     with pytest.raises(UserError, match="translate_files_rev would have the tags in its targets"):
@@ -373,7 +398,8 @@ def command(name, data_dir, *arguments, **options):
     return done.stdout.splitlines()
 
 
-def test_files_by_flags_then_training_without_them(files, tmp_path):
+def test_a_model_of_files_makes_pairs_for_others(files, tmp_path):
+    """docs/back-translation.md: what a model writes is mixed, cleaned and tagged, with what it learned from."""
     data_dir, run = tmp_path / "data", f"--output_dir={tmp_path / 'run'}"
     generating = ("--problem=translate_files", "--vocab_size=60", "--num_concurrent_processes=1")
     lines = command("datagen", data_dir, *generating, *flags(files))
@@ -385,10 +411,33 @@ def test_files_by_flags_then_training_without_them(files, tmp_path):
     command("train", data_dir, run, *training, decoding)
     recorded = json.loads((tmp_path / "run" / "run.json").read_text())
     assert recorded["problem"] == "translate_files_rev"
-    source = write(tmp_path / "input", ["a b c"])
-    places = (f"--decode_from_file={source}", f"--decode_to_file={tmp_path / 'output'}")
-    command("decode", data_dir, run, *places, decoding)
-    assert len((tmp_path / "output").read_text().splitlines()) == 1
+
+    rows = toy.rows(30, seed=7)
+    target, drawn = write(tmp_path / "mono.tgt.gz", [*rows, ""]), tmp_path / "mono.src"
+    places = (f"--decode_from_file={target}", f"--decode_to_file={drawn}")
+    command("decode", data_dir, run, *places, f"{decoding},sampling_method=random")
+    sources = drawn.read_text().splitlines()
+    paired = write(tmp_path / "mono.tsv", map("\t".join, zip(rows, sources, strict=False)))
+    losses = f"--decode_to_file={tmp_path / 'mono.loss'}"
+    command("decode", data_dir, run, f"--score_file={paired}", losses)
+    assert len({*map(float, (tmp_path / "mono.loss").read_text().split())}) > 15
+
+    real = {split: [*map(str, pair)] for split, pair in files.items()}
+    translated = {"train": [str(drawn), str(target)], "tag": "<bt>"}
+    listed = [real, {**translated, "clean": {"max_ratio": 1.5}}]
+    listed = [{**corpus, "weight": 1} for corpus in listed]
+    (tmp_path / "corpora.json").write_text(json.dumps(listed))
+    mixing = (*generating, f"--corpora={tmp_path / 'corpora.json'}")
+    lines = command("datagen", tmp_path / "mixed", *mixing)
+    wanted = {
+        (f"<bt> {source}", row)
+        for source, row in zip(sources, rows, strict=False)
+        if source.strip() and max(len(source), len(row)) <= 1.5 * min(len(source), len(row))
+    }
+    found = Counter(stored(tmp_path / "mixed", "train"))
+    assert {pair for pair in found if pair[0].startswith("<bt>")} == wanted
+    assert sum(count for pair, count in found.items() if pair in wanted) == 400
+    assert any(f"left out: {31 - len(wanted)} (" in line for line in lines), lines
 
 
 def test_a_dataset_by_name_and_flags(dataset, tmp_path):
@@ -410,6 +459,7 @@ def test_a_dataset_by_name_and_flags(dataset, tmp_path):
         (["--dev_files=a,b", "--tfds=x"], "--dev_files and --tfds are both given"),
         (["--train_files=a,b", "--dev_files=c,d", "--languages=en,de"], "--languages needs --tfds"),
         (["--corpora=x", "--tfds=x"], "--tfds and --corpora are both given"),
+        (["--corpora=x", "--clean_copies"], "--clean_copies and --corpora are both given: a corpus is cleaned before"),
         (["--tfds=x", "--tfds_splits=train"], "--tfds_splits takes 2 or 3 items"),
         (["--tfds=x", "--languages=en,"], "--languages takes 2 items with a comma between, got 2"),
         (["--tfds=toy_translat"], "unknown dataset 'toy_translat'"),

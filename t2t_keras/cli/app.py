@@ -118,7 +118,7 @@ def _tell_repeated(program: str) -> None:
     """Says which of a flag's values counts if it has been given several times."""
     for name in flags.FLAGS:
         flag = flags.FLAGS[name]
-        if flag.present > 1:
+        if flag.present > 1 and not isinstance(flag, flags.MultiFlag):
             told = f"--{name} is given {flag.present} times; the last counts: {flag.value}"
             print(f"{program}: {told}", file=sys.stderr)
 

@@ -269,6 +269,12 @@ def _use_corpora(problem) -> None:
             raise UserError(
                 f"--{name} and --corpora are both given: data is made from one of them."
             )
+    for name in FLAGS:
+        if name.startswith("clean_") and FLAGS[name].present:
+            raise UserError(
+                f"--{name} and --corpora are both given: a corpus is cleaned before it is mixed, by "
+                f'"clean": {{"{name.removeprefix("clean_")}": ...}} in {FLAGS.corpora}.'
+            )
     corpora = MixedCorpora.read(required("corpora")).corpora
     problem.use_corpora(corpora, FLAGS.vocab_size, _sentencepiece())
 

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import dataclasses
 import hashlib
 import json
 import math
 import os
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from fractions import Fraction
 from functools import cached_property, lru_cache
@@ -13,6 +15,7 @@ from itertools import islice
 from pathlib import Path
 from typing import Any, NamedTuple, Protocol
 
+from t2t_keras.data.generation.cleaning import Cleaner, CleaningRules
 from t2t_keras.data.problem import SPLITS, DatasetSplit, VocabType, missing_hook
 from t2t_keras.data.sources.pair_readers import read_pairs, require_parallel, text_size
 from t2t_keras.data.text_problem import PathLike, Samples, Text2TextProblem
@@ -53,11 +56,14 @@ class PairSourceProblem(Text2TextProblem):
 
     def generate_samples(self, data_dir: PathLike, tmp_dir: PathLike, split: str) -> Samples:
         """Yields the pairs of a split; a pair with an empty side is left out and counted."""
-        for inputs, targets in self.source(tmp_dir).pairs(split):
+        source = self.source(tmp_dir)
+        for inputs, targets in source.pairs(split):
             if inputs and targets:
                 yield {"inputs": inputs, "targets": targets}
             else:
                 self.dropped["empty"] += 1
+        if split == DatasetSplit.TRAIN:
+            self.dropped.update(getattr(source, "left_out", {}))
 
     def generate_text_for_vocab(self, data_dir: PathLike, tmp_dir: PathLike) -> Iterator[str]:
         """Yields evenly spaced training sentences, up to `VOCAB_CHARACTERS` of each side."""
@@ -116,7 +122,14 @@ class ParallelFiles:
 # Several corpora as one.
 
 
-_CORPORA = [{"train?": [str], "dev?": [str], "test?": [str], "weight?": float, "tag?": str}]
+_RULES = {f"{rule.name}?": type(rule.default) for rule in dataclasses.fields(CleaningRules)}
+_CORPUS = {
+    **{f"{split}?": [str] for split in SPLITS},
+    "weight?": float,
+    "tag?": str,
+    "clean?": _RULES,
+}
+_CLEANED_AT_ONCE = 1024
 
 
 class Corpus(NamedTuple):
@@ -126,6 +139,8 @@ class Corpus(NamedTuple):
     weight: float | None = None
     """Share of its pairs in training, relative to those of the others; None: as many as it has."""
     tag: str = ""  # word before each source sentence, such as "<2de>"
+    clean: CleaningRules = CleaningRules()
+    """Of training: the pairs to leave out, before tags are put there and corpora are mixed."""
 
 
 class MixedCorpora:
@@ -144,6 +159,8 @@ class MixedCorpora:
 
     def __init__(self, corpora: Sequence[Corpus]):
         self.corpora = list(corpora)
+        self.left_out: Counter[str] = Counter()
+        """Pairs of training that are left out, each counted once, by reason; empty before `pairs`."""
         for split in (DatasetSplit.TRAIN, DatasetSplit.EVAL):
             if split not in self.splits:
                 raise UserError(f"no corpus has {split}: name files for it in one at least.")
@@ -155,20 +172,17 @@ class MixedCorpora:
 
     @classmethod
     def read(cls, path: PathLike) -> MixedCorpora:
-        """Reads a list of corpora from JSON, each with "train" and "dev", "test", "weight" and "tag" as needed.
+        """Reads a list of corpora from JSON, each with "train" and "dev", "test", "weight", "tag" and "clean"
+        as needed.
 
         Raises:
             UserError: it is another list, see `__init__`.
         """
         corpora = []
-        for number, item in enumerate(read_json(path, _CORPORA)):
-            allowed = [name.rstrip("?") for name in _CORPORA[0]]
-            for name in item:
-                if name not in allowed:
-                    raise UserError(
-                        f"{path}: [{number}] has an unknown {name!r}; allowed: {', '.join(allowed)}."
-                        f"{nearest(name, allowed)}"
-                    )
+        for number, item in enumerate(read_json(path, [_CORPUS])):
+            clean = item.get("clean", {})
+            _require_known(f"{path}: [{number}]", item, _CORPUS)
+            _require_known(f"{path}: [{number}].clean", clean, _RULES)
             files = {split: item[split] for split in SPLITS if split in item}
             for split, pair in files.items():
                 if len(pair) != 2:
@@ -176,7 +190,8 @@ class MixedCorpora:
                         f"{path}: [{number}].{split} takes a source and a target file, got {len(pair)}."
                     )
             source = ParallelFiles(files)
-            corpora.append(Corpus(source, item.get("weight"), item.get("tag", "")))
+            rules = CleaningRules(**clean)
+            corpora.append(Corpus(source, item.get("weight"), item.get("tag", ""), rules))
         return cls(corpora)
 
     @property
@@ -192,7 +207,7 @@ class MixedCorpora:
     def pairs(self, split: str) -> Iterator[tuple[str, str]]:
         if split != DatasetSplit.TRAIN:
             for corpus in self._of(split):
-                yield from _whole_pairs(corpus, split)
+                yield from _tagged(corpus, corpus.source.pairs(split))
             return
         weights, rounds = self._plan
         streams = [_endless_pairs(corpus) for corpus in self._of(split)]
@@ -219,12 +234,15 @@ class MixedCorpora:
         told, identity = [], []
         for corpus in self._of(split):
             of_corpus = corpus.source.description(split)
-            weight = corpus.weight if split == DatasetSplit.TRAIN else None
+            weight, rules = None, {}
+            if split == DatasetSplit.TRAIN:
+                weight, rules = corpus.weight, corpus.clean.given()
             words = [corpus.tag] * bool(corpus.tag)
             if weight is not None:
                 words.insert(0, f"weight {weight:g}")
+            words += [f"{name} {value}" for name, value in rules.items()]
             told.append(of_corpus["from"] + (f" ({', '.join(words)})" if words else ""))
-            identity += [*of_corpus["identity"], weight, corpus.tag]
+            identity += [*of_corpus["identity"], weight, corpus.tag, *([rules] if rules else [])]
         return {"from": "; ".join(told), "identity": identity}
 
     def _of(self, split: str) -> list[Corpus]:
@@ -235,10 +253,14 @@ class MixedCorpora:
         """The numbers of pairs of each corpus in a round, and of rounds in a pass."""
         sizes, shares = [], []
         for corpus in self._of(DatasetSplit.TRAIN):
-            sizes.append(sum(1 for _ in _whole_pairs(corpus, DatasetSplit.TRAIN)))
+            cleaner = Cleaner(corpus.clean)
+            sizes.append(sum(1 for _ in _kept_pairs(corpus, cleaner)))
+            self.left_out += cleaner.dropped
             if not sizes[-1]:
                 told = corpus.source.description(DatasetSplit.TRAIN)["from"]
-                raise UserError(f"the corpus {told} has no pairs: leave it out.")
+                raise UserError(
+                    f"the corpus {told} has no pairs, or cleaning leaves none: leave it out."
+                )
             weight = sizes[-1] if corpus.weight is None else corpus.weight
             shares.append(Fraction(weight).limit_denominator(1000))
         unit = math.lcm(*(share.denominator for share in shares))
@@ -248,15 +270,34 @@ class MixedCorpora:
         return weights, max(-(-size // weight) for size, weight in pairs)
 
 
-def _whole_pairs(corpus: Corpus, split: str) -> Iterator[tuple[str, str]]:
-    for inputs, targets in corpus.source.pairs(split):
-        if inputs and targets:
-            yield f"{corpus.tag} {inputs}" if corpus.tag else inputs, targets
+def _require_known(where: str, item: Mapping[str, Any], kinds: Mapping[str, Any]) -> None:
+    allowed = [name.rstrip("?") for name in kinds]
+    for name in item:
+        if name not in allowed:
+            raise UserError(
+                f"{where} has an unknown {name!r}; allowed: {', '.join(allowed)}.{nearest(name, allowed)}"
+            )
+
+
+def _kept_pairs(corpus: Corpus, cleaner: Cleaner) -> Iterator[tuple[str, str]]:
+    """Yields the pairs of training with two sides that a cleaner keeps, tagged."""
+    pairs = iter(corpus.source.pairs(DatasetSplit.TRAIN))
+    while block := list(islice(pairs, _CLEANED_AT_ONCE)):
+        whole = [{"inputs": pair[0], "targets": pair[1]} for pair in block if all(pair)]
+        cleaner.dropped["empty"] += len(block) - len(whole)
+        kept = ((sample["inputs"], sample["targets"]) for sample in cleaner.keep(whole))
+        yield from _tagged(corpus, kept)
 
 
 def _endless_pairs(corpus: Corpus) -> Iterator[tuple[str, str]]:
     while True:
-        yield from _whole_pairs(corpus, DatasetSplit.TRAIN)
+        yield from _kept_pairs(corpus, Cleaner(corpus.clean))
+
+
+def _tagged(corpus: Corpus, pairs: Iterable[tuple[str, str]]) -> Iterator[tuple[str, str]]:
+    """Yields the pairs with the tag of the corpus before each source that is not empty."""
+    for inputs, targets in pairs:
+        yield f"{corpus.tag} {inputs}" if corpus.tag and inputs else inputs, targets
 
 
 def _state(path: Path) -> tuple[int, int]:

@@ -6,6 +6,7 @@ import dataclasses
 import hashlib
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 import numpy as np
 
@@ -40,6 +41,10 @@ class CleaningRules:
             raise UserError(f"max_ratio is {self.max_ratio}; it must be 1 or more, or 0 for none.")
         if not 0 <= self.min_letters <= 1:
             raise UserError(f"min_letters is {self.min_letters}; it must be from 0 to 1.")
+
+    def given(self) -> dict[str, Any]:
+        """Returns the rules that leave something out, by name."""
+        return {name: value for name, value in dataclasses.asdict(self).items() if value}
 
     def reason(self, sample: Sample) -> str | None:
         """Returns the reason to drop a pair, regardless of duplicates; None: it is kept."""
