@@ -12,13 +12,16 @@ from t2t_keras.data.parsing_problem import ParsingProblem, TreeCorpus, spaced_tr
 from t2t_keras.data.problem import SPLITS, with_shards
 from t2t_keras.data.text_problem import PathLike, Samples, absent_vocabulary
 from t2t_keras.data.translate import TwoVocabularyProblem, read_pairs
-from t2t_keras.files import atomic_write
+from t2t_keras.files import atomic_write, read_json, write_json
 from t2t_keras.parsing import Tree
+from t2t_keras.parsing.grammar import TagEncoder, learn_grammar
 from t2t_keras.registry import register_problem
 from t2t_keras.text import TokenTextEncoder
 from t2t_keras.text.lines import iterate_lines
 
 _VOCAB_CHARACTERS = 40_000_000  # limit of each corpus for building a vocabulary, brackets included
+
+_TREES_OF_GRAMMAR = 100_000  # the first of the training trees
 
 _WSJ = {
     split: TreeCorpus((f"wsj.{split}.trees", f"wsj{name}.trees", file), sections)
@@ -98,26 +101,20 @@ class WsjParsing(ParsingProblem):
             yield from super().generate_text_for_vocab(data_dir, tmp_dir)
 
 
-# Treebanks of your own, such as GUM
+# Tags and brackets as tokens
 
 
 UNKNOWN = "<UNK>"
 """Token for tags and brackets that are in no training tree."""
 
 
-@register_problem
-class ParsingEnglishGum(ParsingProblem):
-    """Trees in `train.trees`, `dev.trees` and `test.trees`, plain or `.gz`, with two vocabularies.
+class TagTokens(ParsingProblem):
+    """A parsing problem with two vocabularies: of subwords, and of tags and brackets as tokens.
 
-    Words have 8 K subwords; each tag or bracket is one token, so that outputs are nearly a quarter
-    shorter than in subwords, where the slash of "/NP" is separate. Both vocabularies come from the
-    training trees alone; other tags are "<UNK>".
-
-    Any treebank can be used. GUM, the Georgetown University Multilayer corpus
-    (https://gucorpling.org/gum), has trees of about 13,000 sentences in its folder `const`.
+    So outputs are nearly a quarter shorter than in subwords, where the slash of "/NP" is separate, and a
+    search can be held to trees (see `TreeGrammar`). Both vocabularies come from the training trees alone;
+    other tags are "<UNK>".
     """
-
-    approx_vocab_size = 2**13
 
     @property
     def vocab_filenames(self) -> tuple[str, str]:
@@ -125,38 +122,65 @@ class ParsingEnglishGum(ParsingProblem):
         tags = f"vocab.{self.dataset_filename()}.tags.{VocabType.TOKEN}"
         return str(self.vocab_filename), tags
 
-    def corpora(self, split: str) -> Sequence[TreeCorpus]:
-        return [TreeCorpus((f"{split}.trees",))]
-
     def generate_text_for_vocab(self, data_dir: PathLike, tmp_dir: PathLike) -> Iterator[str]:
-        for sample in self.generate_samples(data_dir, tmp_dir, DatasetSplit.TRAIN):
-            yield sample["inputs"]
+        """Yields the words alone, which alternate with the tags."""
+        yield from itertools.islice(super().generate_text_for_vocab(data_dir, tmp_dir), 0, None, 2)
 
     def get_or_create_encoders(self, data_dir: PathLike, tmp_dir: PathLike) -> dict[str, Any]:
-        words = self.get_or_create_vocab(data_dir, tmp_dir)
+        self.get_or_create_vocab(data_dir, tmp_dir)
         path = self._tags_path(data_dir)
         if not path.exists():
             samples = self.generate_samples(data_dir, tmp_dir, DatasetSplit.TRAIN)
             symbols = {symbol for sample in samples for symbol in sample["targets"].split()}
             with atomic_write(path) as partial:
                 TokenTextEncoder(vocab_list=[UNKNOWN, *sorted(symbols)]).store_to_file(partial)
-        return {"inputs": words, "targets": _tags_encoder(path)}
+        learned = self._grammar_path(data_dir)
+        if not learned.exists():
+            samples = self.generate_samples(data_dir, tmp_dir, DatasetSplit.TRAIN)
+            write_json(learned, learn_grammar(itertools.islice(samples, _TREES_OF_GRAMMAR)))
+        return self.feature_encoders(data_dir)
 
     def feature_encoders(self, data_dir: PathLike) -> dict:
         words = self.get_or_create_vocab(data_dir, None, force_get=True)
         path = self._tags_path(data_dir)
         if not path.exists():
             raise absent_vocabulary(self, data_dir, path.name)
-        return {"inputs": words, "targets": _tags_encoder(path)}
+        # Those of version 0.1.0, of all splits, have no "<UNK>", and no grammar beside them.
+        unknown = UNKNOWN if UNKNOWN in path.read_text("utf-8").split() else None
+        tags, learned = TagEncoder(path, replace_oov=unknown), self._grammar_path(data_dir)
+        if learned.exists():
+            tags.grammar = read_json(learned, {"tags": dict, "openings": int}, "delete it")
+        return {"inputs": words, "targets": tags}
 
     def _tags_path(self, data_dir: PathLike) -> Path:
         return Path(data_dir) / self.vocab_filenames[1]
 
+    def _grammar_path(self, data_dir: PathLike) -> Path:
+        return Path(data_dir) / f"grammar.{self.dataset_filename()}.json"
 
-def _tags_encoder(path: Path) -> TokenTextEncoder:
-    """Reads the vocabulary of tags; those of version 0.1.0, of all splits, have no "<UNK>"."""
-    known = path.read_text("utf-8").split()
-    return TokenTextEncoder(path, replace_oov=UNKNOWN if UNKNOWN in known else None)
+
+@register_problem
+class ParsingEnglishGum(TagTokens):
+    """Trees in `train.trees`, `dev.trees` and `test.trees`, plain or `.gz`, with 8 K subwords of words.
+
+    Any treebank can be used. GUM, the Georgetown University Multilayer corpus
+    (https://gucorpling.org/gum), has trees of about 13,000 sentences in its folder `const`.
+    """
+
+    approx_vocab_size = 2**13
+
+    def corpora(self, split: str) -> Sequence[TreeCorpus]:
+        return [TreeCorpus((f"{split}.trees",))]
+
+
+@register_problem
+class ParsingEnglishPtb16kTags(TagTokens, ParsingEnglishPtb16k):
+    """`ParsingEnglishPtb16k` with tags and brackets as tokens."""
+
+
+@register_problem
+class ParsingEnglishSemisup32kTags(TagTokens, ParsingEnglishSemisup32k):
+    """`ParsingEnglishSemisup32k` with tags and brackets as tokens."""
 
 
 # Icelandic

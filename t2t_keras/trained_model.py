@@ -166,6 +166,7 @@ class TrainedModel:
             settings or self.settings,
             report,
             format_output=self.problem.format_output,
+            constraint=self.problem.constraint(self.encoders),
         )
 
     def warn_if_slow(self) -> None:

@@ -11,10 +11,12 @@ from t2t_keras.decoding import DecodeSettings, Ensemble
 from t2t_keras.errors import UserError
 from t2t_keras.inspection.attention import KINDS, MOST_TOKENS, attention_data, attention_weights
 from t2t_keras.inspection.attention_page import attention_page, batch_page
-from t2t_keras.text import SubwordTextEncoder, TokenTextEncoder
+from t2t_keras.parsing.grammar import TagEncoder
+from t2t_keras.text import SubwordTextEncoder
 
 SYMBOLS = ["S", "NP", "VP", "PRP", "VBP", "NN", "/S", "/NP", "/VP"]
-WORDS = TokenTextEncoder(vocab_list=["I", "see", "rain", *SYMBOLS, *"abcdefghi"])  # 23 with 0, 1
+WORDS = TagEncoder(vocab_list=["I", "see", "rain", *SYMBOLS, *"abcdefghi"])  # 23 with 0, 1
+WORDS.grammar = {"tags": {}, "openings": 9}
 ENCODERS = {"inputs": WORDS, "targets": WORDS}
 SOURCE, TARGET = [5, 9, 3, 7, 6, 8, 1], [7, 3, 9, 1]
 QUICK = DecodeSettings(extra_length=2, beam_size=2)
@@ -123,6 +125,7 @@ def test_parsing_has_the_tree(model, target):
     if target is None:
         assert data.search is not None
         assert data.tree == problem.format_output("I see rain", data.target.text)
+        assert problem.format_report() == "0 of 2 trees were repaired"
     else:
         assert data.tree == TREE
         assert " ".join(data.target.tokens) == "S NP PRP /NP VP VBP NP NN /NP /VP /S </s>"

@@ -7,7 +7,7 @@ import toy
 from corpus_files import stored_texts, write_lines as write
 from random_trees import sentences
 
-from t2t_keras import checkpoints, registry
+from t2t_keras import checkpoints, load, registry
 from t2t_keras.cli import eval as command
 from t2t_keras.data import dataset
 from t2t_keras.data.generation.report import read_counts
@@ -205,6 +205,27 @@ def test_vocabularies_are_of_the_training_trees_alone(tmp_path):
         problem.generate_data(tmp_path, tmp_path)
 
 
+def test_trees_of_the_penn_treebank_as_tokens(tmp_path):
+    """The same trees; other vocabularies, that of words of words alone, and the grammar beside them."""
+    for split in SPLITS:
+        write(tmp_path / f"wsj.{split}.trees", sentences(20, seed=3))
+    problem = registry.problem("parsing_english_ptb16k_tags")
+    problem.generate_data(tmp_path, tmp_path)
+    assert len(list(tmp_path.glob("parsing_english_ptb16k_tags-train-*"))) == 10
+    encoders = problem.get_feature_encoders(tmp_path)
+    assert encoders["targets"].encode("NP /NP") == [
+        encoders["targets"].encode(tag)[0] for tag in ("NP", "/NP")
+    ]
+    assert "VBZ" not in (tmp_path / problem.vocab_filename).read_text()
+    assert encoders["targets"].grammar["tags"]["the"] == "DT"
+    assert problem.constraint(encoders) and not registry.problem(
+        "parsing_english_ptb16k_tags_rev"
+    ).constraint(encoders)
+    (tmp_path / "grammar.parsing_english_ptb16k_tags.json").unlink()  # as version 0.1.0 leaves it
+    problem = registry.problem("parsing_english_ptb16k_tags")
+    assert problem.constraint(problem.get_feature_encoders(tmp_path)) is None
+
+
 def test_trees_without_words_are_left_out_and_counted(tmp_path):
     write(tmp_path / "train.trees", ["(())", "(ROOT (NP (NN a)))", "( (S (-NONE- 0)) )"])
     problem = registry.problem("parsing_english_gum")
@@ -293,6 +314,9 @@ def test_learns_to_parse(data_dir, tmp_path, capsys):
     assert figures["f1"] > 70
     assert f"  F1 {figures['f1']:.2f}  (the best so far)" in capsys.readouterr().err
     assert command.line(figures).endswith(f"  F1 {figures['f1']:.2f}")
+    loaded = load(tmp_path, decode_hparams="beam_size=2,extra_length=60")
+    loaded.translate(["tea sees the the cup", "in of by drinks a", "unknown words ."])
+    assert loaded.problem.format_report() == "0 of 3 trees were repaired"
 
 
 NO_BLEU = ({"best_metric": "bleu"}, {"early_stopping": EarlyStopping(steps=1, metric="bleu")})

@@ -7,8 +7,9 @@ import itertools
 import math
 import os
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 from t2t_keras.data.problem import SPLITS, missing_hook, with_shards
 from t2t_keras.data.shards import shard_paths
@@ -17,6 +18,9 @@ from t2t_keras.errors import UserError, warn
 from t2t_keras.parsing import Repairs, Tree, linearize, read_tree_file, repair_tree
 from t2t_keras.parsing.trees import iterate_trees, strip_for_parsing, with_tags
 from t2t_keras.text.lines import iterate_lines
+
+if TYPE_CHECKING:
+    from t2t_keras.decoding.logits import Constraint
 
 _TREE_FILE = re.compile(r"\.(trees|mrg)(\.gz)?$", re.IGNORECASE)
 _PLACES_OF_SECTIONS = ("", "wsj", "mrg/wsj", "parsed/mrg/wsj", "treebank_3/parsed/mrg/wsj")
@@ -110,6 +114,12 @@ class ParsingProblem(Text2TextProblem):
             tags = [tag for tag, _ in gold[-1].tagged_words()]
             predicted.append(with_tags(self._tree(words, output)[0], tags))
         return parsing_f1(gold, predicted).f1
+
+    def constraint(self, encoders: Mapping[str, Any]) -> Constraint | None:
+        """Returns the grammar of trees, if the vocabulary has it; see `TreeGrammar`."""
+        from t2t_keras.parsing.grammar import tree_grammar
+
+        return None if self._writes_words else tree_grammar(encoders["targets"])
 
     def format_output(self, inputs: str, outputs: str) -> str:
         """Returns the tree of words (`inputs`) and tags (`outputs`), repaired if need be."""

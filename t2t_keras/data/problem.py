@@ -4,10 +4,14 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
 
 from t2t_keras import t2t_names
 from t2t_keras.errors import UserError
 from t2t_keras.registry import ProblemName, default_name
+
+if TYPE_CHECKING:
+    from t2t_keras.decoding.logits import Constraint
 
 
 class DatasetSplit:
@@ -184,6 +188,13 @@ class Problem:
         from t2t_keras.metrics import bleu
 
         return bleu(references, outputs).sacrebleu
+
+    def constraint(self, encoders: Mapping[str, Any]) -> Constraint | None:
+        """Hook: returns what makes, of the texts of a batch, a logits processor of their search.
+
+        The processor leaves only what outputs of the problem may be; None: they may be anything.
+        """
+        return None
 
     def format_output(self, inputs: str, outputs: str) -> str:
         """Hook: returns the final form of a model's output for an input."""

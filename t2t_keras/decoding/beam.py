@@ -115,6 +115,10 @@ class BeamSearch:
         visible = appended(beams.visible, own, place)  # [b, K, S] -> [b, K, S + K]
         return beams._replace(visible=visible), beams.alive_ids, visible
 
+    def add_log_p(self, beams: Beams, log_p) -> Beams:
+        """Adds log p [b, K] to that of the alive hypotheses."""
+        return beams._replace(alive_log_p=beams.alive_log_p + log_p)
+
     def advance(self, beams: Beams, logits, i, rows=None, forced=None) -> Beams:
         """Chooses token number i of every hypothesis.
 
@@ -318,6 +322,10 @@ class OnePath(NamedTuple):
         if self.grows:
             return path, path.ids, None
         return path, path.ids, (ops.arange(shape_of(path.ids)[2] - 1) <= i)[None, None]
+
+    def add_log_p(self, path: Path, log_p) -> Path:
+        """Adds log p [b, 1] to that of the paths that have not ended."""
+        return path._replace(log_p=path.log_p + ops.where(path.ended, 0.0, log_p))
 
     def advance(self, path: Path, logits, i, rows=None, forced=None) -> Path:
         """Adds the token that `choose` chooses; its score is the log p without `min_length`."""

@@ -36,29 +36,31 @@ class SearchStep(NamedTuple):
         i: number of tokens chosen so far, a scalar int32 tensor.
         ids: these tokens, [b, K, i] int32. K is 1 in greedy and sampled decoding, and b the number of
             sentences still searched, which falls as sentences end.
+        rows: [b] int32, the places of these sentences in the batch.
+        limits: [b] int32, the most tokens that their outputs may have.
     """
 
     i: Any
     ids: Any
+    rows: Any
+    limits: Any
 
 
 LogitsProcessor = Callable[[Any, SearchStep], Any]
 """`process(logits, step)`: logits [b, K, V] float32 -> [b, K, V]. V may be rounded up to a multiple of
-64; what is added there has -1e9."""
+64; what is added there has -1e9. It may be a NamedTuple with tensors of the batch, [B, ...]."""
 
 
-def process_logits(logits, processors: Sequence[LogitsProcessor], i, ids):
-    """Applies logits processors, in their order.
+Constraint = Callable[[Any], LogitsProcessor]
+"""Makes a logits processor of the texts of a batch, a list or a tensor [B]: see `Problem.constraint`."""
 
-    Args:
-        logits: [b, K, V].
-        ids: [b, K, i + 1] int32, the tokens chosen after a first 0.
-    """
+
+def process_logits(logits, processors: Sequence[LogitsProcessor], step: SearchStep):
+    """Applies logits processors to logits [b, K, V], in their order."""
     import tensorflow as tf  # here and in `keep_top_k_top_p`: a search on JAX has neither
 
     for process in processors:
-        changed = process(logits, SearchStep(i, ids[:, :, 1:]))
-        logits = tf.ensure_shape(changed, logits.shape)
+        logits = tf.ensure_shape(process(logits, step), logits.shape)
     return logits
 
 

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple, Protocol
 
 import tensorflow as tf
 
-from t2t_keras.decoding.logits import LogitsProcessor, process_logits
+from t2t_keras.decoding.logits import LogitsProcessor, SearchStep, process_logits
 from t2t_keras.ids import PAD_ID
 
 SHARE_TO_LEAVE = 8
@@ -56,6 +56,9 @@ class Strategy(Protocol):
     def see_own_keys(self, hypotheses) -> tuple[Any, Any, Any]:
         """Returns the hypotheses, their ids [b, K, i + 1] and the keys that they see, or None: all."""
 
+    def add_log_p(self, hypotheses, log_p) -> Any:
+        """Returns the hypotheses with some log p [b, K] more."""
+
     def advance(self, hypotheses, logits, i, rows=None, forced=None) -> Any:
         """Returns the hypotheses after token number i, chosen by logits [b, K, V].
 
@@ -81,14 +84,21 @@ class DecodeLoop:
         model: a `Transformer` or an `Ensemble`.
         strategy: chooses the tokens.
         logits_processors: change the logits before that, in their order.
+        constraint: a last one that forbids tokens; scores remain those of the model, so a hypothesis
+            pays for what it would have liked to say.
     """
 
     def __init__(
-        self, model, strategy: Strategy, logits_processors: Sequence[LogitsProcessor] = ()
+        self,
+        model,
+        strategy: Strategy,
+        logits_processors: Sequence[LogitsProcessor] = (),
+        constraint: LogitsProcessor | None = None,
     ):
         self.model = model
         self.strategy = strategy
         self.logits_processors = logits_processors
+        self.constraint = constraint
         self.kernels = model.step_kernels()  # once, not at every step
 
     def run(self, inputs, limits, prefix=None):
@@ -133,7 +143,7 @@ class DecodeLoop:
     def step(self, state: SearchState) -> SearchState:
         """Chooses token number i of every hypothesis."""
         i, live = state.i, state.live
-        hypotheses, logits, caches = self.next_logits(live.hypotheses, i, live.caches, live.source)
+        hypotheses, logits, caches = self.next_logits(live, i)
         forced = live.forced[:, i] if tf.is_tensor(live.forced) else None
         hypotheses = self.strategy.advance(hypotheses, logits, i, live.rows, forced)
         i = i + 1
@@ -141,13 +151,18 @@ class DecodeLoop:
             hypotheses, caches = self.strategy.prune(hypotheses, caches, i)
         return state._replace(i=i, live=live._replace(hypotheses=hypotheses, caches=caches))
 
-    def next_logits(self, hypotheses, i, caches, source):
+    def next_logits(self, live: Live, i):
         """Returns hypotheses that see their own keys of this step, logits [b, K, V], grown caches."""
-        hypotheses, ids, visible = self.strategy.see_own_keys(hypotheses)
+        hypotheses, ids, visible = self.strategy.see_own_keys(live.hypotheses)
         logits, caches = self.model.decode_step(
-            ids[:, :, -1], i, caches, source, visible, self.kernels
+            ids[:, :, -1], i, live.caches, live.source, visible, self.kernels
         )
-        logits = process_logits(logits, self.logits_processors, i, ids)
+        step = SearchStep(i, ids[:, :, 1:], live.rows, live.limits)
+        logits = process_logits(logits, self.logits_processors, step)
+        if self.constraint:
+            allowed = self.constraint(logits, step)
+            lost = tf.reduce_logsumexp(allowed, -1) - tf.reduce_logsumexp(logits, -1)  # [b, K]
+            hypotheses, logits = self.strategy.add_log_p(hypotheses, lost), allowed
         return hypotheses, logits, caches
 
     def leave(self, state: SearchState) -> SearchState:

@@ -10,6 +10,7 @@ import tensorflow as tf
 
 from t2t_keras.decoding.beam import BeamSearch, OnePath, most_likely
 from t2t_keras.decoding.logits import (
+    Constraint,
     LogitsProcessor,
     after_prompts,
     forced_prompts,
@@ -47,17 +48,34 @@ class SearchOptions(NamedTuple):
     top_k: int = 0
     top_p: Any = 1.0
     logits_processors: tuple[LogitsProcessor, ...] = ()
+    constraint: Any = None  # a `Constraint`, of which `for_texts` makes a logits processor; or None
     xla: bool = False
     alphas: tuple[float, ...] = ()  # of `sweep.PenaltySweep`, which returns a hypothesis of each
 
     @classmethod
-    def from_settings(cls, settings: DecodeSettings, more: Sequence[LogitsProcessor] = ()):
-        """Returns the options that decode hparams ask for, with more logits processors after theirs.
+    def from_settings(
+        cls,
+        settings: DecodeSettings,
+        more: Sequence[LogitsProcessor] = (),
+        constraint: Constraint | None = None,
+    ):
+        """Returns the options that decode hparams ask for.
+
+        Args:
+            settings: the decode hparams.
+            more: logits processors after theirs.
+            constraint: what the problem allows, for `constrained`.
 
         Raises:
-            UserError: an unknown logits processor.
+            UserError: an unknown logits processor, or a constraint with XLA.
         """
         searches = settings.beam_size > 1
+        wanted = settings.constrained in ("always", "beam" if searches else "always")
+        constraint = constraint if wanted else None
+        if settings.xla and constraint:
+            raise UserError(
+                "XLA compiles no constrained search: leave out xla, or give constrained=never too."
+            )
         return cls(
             beam_size=settings.beam_size if searches else 0,
             top_beams=settings.beam_size if searches and settings.return_beams else 1,
@@ -69,8 +87,13 @@ class SearchOptions(NamedTuple):
             top_k=max(0, settings.sampling_keep_top_k),
             top_p=settings.sampling_keep_top_p,
             logits_processors=(*named_processors(settings.logits_processors), *more),
+            constraint=constraint,
             xla=settings.xla,
         )
+
+    def for_texts(self, texts) -> SearchOptions:
+        """Returns the options of a batch of texts [B], whose constraint is that of these texts."""
+        return self._replace(constraint=self.constraint and self.constraint(texts))
 
     def for_graph(self, inputs) -> SearchOptions:
         """Returns the options with tensors for all that may differ between calls of one graph.
@@ -305,7 +328,7 @@ def _decode(model, inputs, options: SearchOptions):
 
             plain = BeamSearch(options.beam_size, alpha=0.0, min_length=options.min_length)
             strategy = PenaltySweep(plain, options.alphas)
-        search = DecodeLoop(model, strategy, options.logits_processors)
+        search = DecodeLoop(model, strategy, options.logits_processors, options.constraint)
     ids, scores = search.run(inputs, options.max_lengths, options.prefix)
     if model.source_vocab_size is None:
         ids = after_prompts(ids, inputs)

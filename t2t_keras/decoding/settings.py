@@ -99,10 +99,17 @@ class DecodeSettings:
         "`[NAME:1.2,NAME:3]` ([how to write one](extending.md#a-change-of-the-logits))",
     )
 
+    constrained: str = _option(
+        "beam",
+        "when to search only for what the problem allows (a parser with tags and brackets as tokens: "
+        "trees with a tag for each word): with a beam, which can turn back, in every search, or as in "
+        "T2T never",
+        one_of("beam", "always", "never"),
+    )
     xla: bool = _option(
         False,
-        "compile the search with XLA, in fixed shapes: for GPUs; without sampling and "
-        "`logits_processors`",
+        "compile the search with XLA, in fixed shapes: for GPUs; without sampling, "
+        "`logits_processors` and what `constrained` does",
     )
 
     def __post_init__(self):

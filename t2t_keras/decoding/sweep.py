@@ -43,6 +43,10 @@ class PenaltySweep(NamedTuple):
         """Returns what the search itself does."""
         return self.search.see_own_keys(beams)
 
+    def add_log_p(self, beams: Beams, log_p):
+        """Returns what the search itself does."""
+        return self.search.add_log_p(beams, log_p)
+
     def prune(self, beams: Beams, caches, i):
         """Returns what the search itself does."""
         return self.search.prune(beams, caches, i)
@@ -108,7 +112,7 @@ def sweep(
     figures = {}
     for beam_size in beam_sizes:
         chosen = dataclasses.replace(settings, beam_size=beam_size, return_beams=False, xla=False)
-        translator = Translator(model, encoders, chosen)
+        translator = Translator(model, encoders, chosen, constraint=problem.constraint(encoders))
         if beam_size > 1:
             translator.options = translator.options._replace(alphas=tuple(alphas))
         found = translator.translate_ids(inputs)

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple, Protocol
 import numpy as np
 import tensorflow as tf
 
-from t2t_keras.decoding.logits import LogitsProcessor
+from t2t_keras.decoding.logits import Constraint, LogitsProcessor
 from t2t_keras.decoding.search import SearchOptions, decode
 from t2t_keras.decoding.settings import SENTENCES, DecodeSettings
 from t2t_keras.errors import UserError, warn
@@ -68,6 +68,7 @@ class Translator:
             `Problem.format_output` does; by default, the text itself.
         logits_processors: functions that change the logits of every step, after those that the
             settings name; see `beam_search`.
+        constraint: what the problem allows, see `Problem.constraint`.
 
     Raises:
         UserError: an unknown logits processor, or a search that needs more memory than the machine has.
@@ -81,12 +82,13 @@ class Translator:
         report: Report | None = None,
         format_output: Callable[[str, str], str] = lambda inputs, output: output,
         logits_processors: Sequence[LogitsProcessor] = (),
+        constraint: Constraint | None = None,
     ):
         self.model = model
         self.encoders = encoders
         self.settings = settings or DecodeSettings()
         self.settings.require_memory(model)
-        self.options = SearchOptions.from_settings(self.settings, logits_processors)
+        self.options = SearchOptions.from_settings(self.settings, logits_processors, constraint)
         self.report = report or warn
         self.format_output = format_output
         self.batcher = LengthBatcher(self, _limits(self.settings), self.report)
@@ -192,6 +194,9 @@ class Translator:
         if options.seed is not None:  # other draws in each batch, the same ones when it is repeated
             seed = (s.sampling_seed << 32 | sentences[0].number) % 2**63
             options = options._replace(seed=tf.constant(seed, tf.int64))
+        if options.constraint:
+            decoded = self.encoders["inputs"].decode
+            options = options.for_texts([decoded(until_eos(row)) for row in ids])
         return decode(self.model, ids, options)
 
     def _sentence(self, line: Line) -> Sentence:

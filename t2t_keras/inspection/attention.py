@@ -26,7 +26,7 @@ KINDS = ("encoder", "decoder", "encdec")
 MOST_TOKENS = 256
 """Limit per side: 6 layers of 8 heads then have 3 million weights per kind."""
 
-SETTINGS = ("beam_size", "alpha", "extra_length", "min_length")
+SETTINGS = ("beam_size", "alpha", "extra_length", "min_length", "logits_processors", "constrained")
 """Decode hparams that have an effect here."""
 
 
@@ -146,7 +146,10 @@ def attention_data(
     source_ids = _encoded(encoders["inputs"], text, "text")
     search = None
     if target_text is None:
-        target_ids, search = decode(model, encoders["targets"], source_ids, settings)
+        constraint = problem.constraint(encoders) if problem else None
+        target_ids, search = decode(
+            model, encoders["targets"], source_ids, settings, text, constraint
+        )
     else:
         if parsing:
             target_text = _tags(parsing, text, target_text)

@@ -12,6 +12,7 @@ from t2t_keras.inspection.tokens import shown_tokens
 if TYPE_CHECKING:
     from t2t_keras.decoding import DecodeSettings
     from t2t_keras.decoding.beam import Beams, BeamSearch
+    from t2t_keras.decoding.logits import Constraint
 
 # Decoding imports TensorFlow, so it is imported where it is used.
 
@@ -80,9 +81,14 @@ class SearchTrace:
 
 
 def decode(
-    model, encoder, source_ids: Sequence[int], settings: DecodeSettings
+    model,
+    encoder,
+    source_ids: Sequence[int],
+    settings: DecodeSettings,
+    text: str = "",
+    constraint: Constraint | None = None,
 ) -> tuple[list[int], SearchTrace | None]:
-    """Translates one sentence as `t2t-keras-decode` does.
+    """Translates one sentence as `t2t-keras-decode` does; the text is for the constraint.
 
     Returns:
         Ids, with the end of sentence if there is one, and the search; None if `beam_size` is 1.
@@ -92,7 +98,8 @@ def decode(
 
     limit = len(source_ids) + settings.extra_length
     require_memory(model, settings.beam_size, limit, sentences=1)
-    options = searches.SearchOptions.from_settings(settings)._replace(max_lengths=[limit])
+    options = searches.SearchOptions.from_settings(settings, constraint=constraint)
+    options = options.for_texts([text])._replace(max_lengths=[limit])
     if not options.beam_size:
         ids, _ = searches.decode(model, [list(source_ids)], options)
         return _up_to_eos(ids[0, 0].numpy()), None
@@ -105,6 +112,7 @@ def decode(
         max_length=limit,
         min_length=settings.min_length,
         logits_processors=options.logits_processors,
+        constraint=options.constraint,
     )
     return search.ids, search
 
@@ -119,6 +127,7 @@ def trace_beam_search(
     max_length: int,
     min_length: int = 0,
     logits_processors: Sequence[Callable] = (),
+    constraint: Callable | None = None,
 ) -> SearchTrace:
     """Runs `beam_search` on one sentence and records the candidates of each step.
 
@@ -131,6 +140,7 @@ def trace_beam_search(
         max_length: of the output.
         min_length: tokens before the end of sentence.
         logits_processors: see `beam_search`.
+        constraint: see `DecodeLoop`.
     """
     import tensorflow as tf
 
@@ -139,19 +149,20 @@ def trace_beam_search(
 
     trace = SearchTrace(beam_size, alpha, max_length, [], [], "", [], 0.0)
     search = BeamSearch(beam_size, alpha=tf.constant(alpha, tf.float32), min_length=min_length)
-    loop = DecodeLoop(model, search, logits_processors)
-    beams, caches = search.first(1), model.empty_caches(1)
-    source = model.encode_source(tf.constant([list(source_ids)], tf.int32))
+    loop = DecodeLoop(model, search, logits_processors, constraint)
+    source = tf.constant([list(source_ids)], tf.int32)
+    live = loop.first(source, limits=tf.constant([max_length]), prefix=None).live
     i = 0
-    while not (stopped := _why_stop(search, beams, i, max_length)):
+    while not (stopped := _why_stop(search, live.hypotheses, i, max_length)):
         position = tf.constant(i)
-        beams, logits, caches = loop.next_logits(beams, position, caches, source)
+        beams, logits, caches = loop.next_logits(live, position)
         best = search.best_candidates(beams, logits, position)
         after = search.advance(beams, logits, position)
         penalty = length_penalty(i + 1, search.alpha)
         trace.steps.append(_candidates(beams, after, best, penalty, encoder))
-        beams = after
+        live = live._replace(hypotheses=after, caches=caches)
         i += 1
+    beams = live.hypotheses
     [ids], [scores] = (tensor.numpy() for tensor in search.results(beams))
     return dataclasses.replace(
         trace,

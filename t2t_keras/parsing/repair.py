@@ -79,8 +79,8 @@ def repair_tree(
         realign: True: also align equal numbers of words and tags that do not suit each other. A model
             that skips a word and writes an extra tag later shifts all tags between.
     """
-    given = _split(words)
-    symbols = _split(tags)
+    given = words_of(words)
+    symbols = words_of(tags)
     usable = [symbol for symbol in symbols if not _NO_SYMBOL.search(symbol)]
     events = _exact(usable)
     added = dropped = 0
@@ -108,7 +108,8 @@ class _Event(NamedTuple):
     closes: bool = False
 
 
-def _split(text: str | Iterable[str]) -> list[str]:
+def words_of(text: str | Iterable[str]) -> list[str]:
+    """Returns the words of a text, or of several: what ASCII's white space separates."""
     joined = text if isinstance(text, str) else " ".join(text)
     return _WORD.findall(joined)
 

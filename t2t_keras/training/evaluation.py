@@ -46,7 +46,11 @@ class Evaluation:
         self.problem = problem or Problem()
         self.batches = dataset.take(steps) if steps else dataset
         self.translator: Any = (
-            None if self.problem.num_classes else Translator(model, encoders, decode_settings)
+            None
+            if self.problem.num_classes
+            else Translator(
+                model, encoders, decode_settings, constraint=self.problem.constraint(encoders)
+            )
         )
 
     def __call__(self, done: Callable[[], None] | None = None) -> dict[str, float]:
