@@ -42,8 +42,8 @@ def learn_grammar(samples: Iterable[Mapping[str, str]]) -> dict[str, Any]:
     for sample in samples:
         symbols = sample["targets"].split()
         phrases = {symbol[1:] for symbol in symbols if symbol.startswith("/")}
-        tags = [s for s in symbols if s not in phrases and not s.startswith("/")]
-        for word, tag in zip(words_of(sample["inputs"]), tags, strict=False):
+        in_turn = [s for s in symbols if s not in phrases and not s.startswith("/")]
+        for word, tag in zip(words_of(sample["inputs"]), in_turn, strict=False):
             tags_of[word][tag] += 1
         run = 0
         for symbol in symbols:
