@@ -1,6 +1,7 @@
 """Draws BLEU by minutes of training: `python curves.py FILE.svg NAME SECONDS SCORES ...`.
 
-For each run a name, the seconds of a step, and a file whose lines are a step and its BLEU.
+For each run a name, the seconds of a step, and a file whose lines are a step and its BLEU. It needs
+matplotlib, of `[plot]`.
 """
 
 import sys

@@ -16,6 +16,7 @@ from t2t_keras.data.shards import shard_paths
 from t2t_keras.data.text_problem import PathLike, Samples, Text2TextProblem
 from t2t_keras.errors import UserError, warn
 from t2t_keras.parsing import Repairs, Tree, linearize, read_tree_file, repair_tree
+from t2t_keras.parsing.grammar import tree_grammar
 from t2t_keras.parsing.trees import iterate_trees, strip_for_parsing, with_tags
 from t2t_keras.text.lines import iterate_lines
 
@@ -117,8 +118,6 @@ class ParsingProblem(Text2TextProblem):
 
     def constraint(self, encoders: Mapping[str, Any]) -> Constraint | None:
         """Returns the grammar of trees, if the vocabulary has it; see `TreeGrammar`."""
-        from t2t_keras.parsing.grammar import tree_grammar
-
         return None if self._writes_words else tree_grammar(encoders["targets"])
 
     def format_output(self, inputs: str, outputs: str) -> str:
