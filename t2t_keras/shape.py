@@ -42,14 +42,25 @@ def take(values, index):
     return ops.take_along_axis(values, index, axis)
 
 
+# Small operations of a decoding step. oneDNN, which TensorFlow replaces its own by, needs fifty
+# microseconds to begin one of them, and a step has a hundred.
+
+FEW_QUERIES = 16
+
+
+def _are_few(queries) -> bool:
+    known = isinstance(queries, int) and keras.backend.backend() == "tensorflow"
+    return known and queries <= FEW_QUERIES
+
+
 def matmul(x, y, transpose=False):
     """Multiplies [..., T, C] with [..., C, S]; with `transpose`, with [..., S, C].
 
-    The products of one query, in a step of greedy decoding, take microseconds, and oneDNN needs fifty to
-    begin one. TensorFlow never replaces this operation by oneDNN's; it has none in float16.
+    The product of one query goes past oneDNN, except in float16, for which TensorFlow has none. (That of
+    several is much slower without.)
     """
-    one_query = x.shape[-2] == 1 and keras.backend.standardize_dtype(x.dtype) != "float16"
-    if one_query and keras.backend.backend() == "tensorflow":
+    has_own = keras.backend.standardize_dtype(x.dtype) != "float16"
+    if x.shape[-2] == 1 and has_own and keras.backend.backend() == "tensorflow":
         import tensorflow as tf
 
         return tf.raw_ops.BatchMatMulV3(x=x, y=y, Tout=x.dtype, adj_y=transpose)
@@ -57,13 +68,28 @@ def matmul(x, y, transpose=False):
 
 
 def softmax(logits):
-    """Returns the softmax over the last axis; of one query, as `matmul`, without oneDNN."""
-    if logits.shape[-2] == 1 and keras.backend.backend() == "tensorflow":
+    """Returns the softmax over the last axis of [..., T, S]; of few queries, past oneDNN."""
+    if _are_few(logits.shape[-2]):
         import tensorflow as tf
 
         powers = tf.exp(logits - tf.reduce_max(logits, -1, keepdims=True))
         return powers / tf.reduce_sum(powers, -1, keepdims=True)
     return ops.softmax(logits, axis=-1)
+
+
+def transpose(x, axes, queries):
+    """Permutes the axes of a tensor; if its `queries`, T, are few, past oneDNN, which has floats alone."""
+    if not _are_few(queries):
+        return ops.transpose(x, axes)
+    import tensorflow as tf
+
+    @tf.custom_gradient
+    def permuted(x):
+        integer = {2: tf.int16, 4: tf.int32, 8: tf.int64}[x.dtype.size]
+        y = tf.bitcast(tf.transpose(tf.bitcast(x, integer), axes), x.dtype)
+        return y, lambda upstream: tf.transpose(upstream, tf.math.invert_permutation(axes))
+
+    return permuted(x)
 
 
 def appended(values, new, place=None):

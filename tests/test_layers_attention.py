@@ -147,19 +147,43 @@ def test_a_cache_gives_what_the_whole_sentence_gives(max_relative_position):
             np.testing.assert_allclose(step[:, 0], whole[:, i], atol=1e-6)
 
 
-def test_the_products_of_one_query_are_not_onednns():
-    """TensorFlow replaces BatchMatMulV2 by oneDNN's product, and never BatchMatMulV3."""
+def test_few_queries_go_past_onednn():
+    """TensorFlow replaces BatchMatMulV2, Softmax and Transpose of floats by oneDNN's, and no others."""
     layer = MultiHeadAttention(num_heads=2)
-    layer.build(QUERY.shape)
+    memory = random_tensor(2, 20, 8)
+    layer.build(memory.shape)
 
-    def products(length):
-        graph = tf.function(layer).get_concrete_function(QUERY[:, :length], memory=QUERY).graph
-        return [op.type for op in graph.get_operations() if op.type.startswith("BatchMatMul")]
+    def onednns(length):
+        graph = tf.function(layer).get_concrete_function(memory[:, :length], cache=cache).graph
+        kinds = ("BatchMatMulV2", "Softmax", "Transpose")
+        found = [op for op in graph.get_operations() if op.type in kinds]
+        return sorted(op.type for op in found if op.inputs[0].dtype == tf.float32)
 
-    assert products(1) == ["BatchMatMulV3"] * 2
-    assert products(2) == ["BatchMatMulV2"] * 2
-    one = layer(QUERY[:, :1], memory=QUERY)
-    assert_same(one, layer(QUERY[:, :2], memory=QUERY)[:, :1], atol=1e-6)
+    cache = layer.keys_and_values(memory)
+    assert onednns(1) == []
+    products = ["BatchMatMulV2"] * 2
+    assert onednns(4) == [*products, "Transpose"]  # of keys, which the product absorbs
+    assert onednns(20) == [*products, "Softmax", *["Transpose"] * 3]
+    whole = layer(memory, cache=cache)
+    for length in (1, 4):
+        assert_same(layer(memory[:, :length], cache=cache), whole[:, :length], atol=1e-6)
+
+
+def test_few_queries_have_the_same_gradients():
+    layer = MultiHeadAttention(num_heads=2)
+    x = tf.constant(random_tensor(2, 20, 8))
+    layer.build(x.shape)
+    cache = layer.keys_and_values(x)
+
+    def gradient(length):
+        with tf.GradientTape() as tape:
+            tape.watch(x)
+            y = layer(x[:, :length], cache=cache)[:, :4]
+            loss = tf.reduce_sum(y**2)
+        return tape.gradient(loss, [x, *layer.trainable_variables[-1:]])
+
+    for few, many in zip(gradient(4), gradient(20), strict=True):
+        assert_same(few, many, atol=1e-5)
 
 
 def test_a_subclass_changes_the_keys():

@@ -12,7 +12,7 @@ from t2t_keras.layers.dropout import Dropout
 from t2t_keras.layers.masks import AttentionMask, distances
 from t2t_keras.layers.quantization import dtype_config, policy_of_part
 from t2t_keras.precision import dense, fixed, multiply
-from t2t_keras.shape import matmul, shape_of, softmax
+from t2t_keras.shape import matmul, shape_of, softmax, transpose
 
 KERAS_KEYWORDS = {
     "key_dim": "key_channels is the depth of all heads together, num_heads * key_dim",
@@ -254,8 +254,10 @@ class MultiHeadAttention(keras.layers.Layer):
             return {"q": queries, **self.keys_and_values(x)}
         # One product of [B*T, D] is faster than three small ones in a step of decoding.
         joint = multiply(ops.reshape(x, (-1, x.shape[-1])), joint_kernel)  # [B*T, 3 K]
-        heads = (*_sizes(x), 3, self.num_heads, self.k.units // self.num_heads)
-        joint = ops.transpose(ops.reshape(joint, heads), (2, 0, 3, 1, 4))  # [3, B, H, T, C]
+        sizes = _sizes(x)
+        heads = (*sizes, 3, self.num_heads, self.k.units // self.num_heads)
+        joint = ops.reshape(joint, heads)  # [B, T, 3, H, C]
+        joint = transpose(joint, (2, 0, 3, 1, 4), sizes[1])  # [3, B, H, T, C]
         return dict(zip(("q", "k", "v"), ops.unstack(joint, 3), strict=True))
 
     def empty_cache(self, batch):
@@ -312,11 +314,11 @@ class MultiHeadAttention(keras.layers.Layer):
             # the matrix product of a decoding loop wrongly, and returns an empty tensor.
             y = y * scale
         y = ops.reshape(y, (*sizes, self.num_heads, projection.units // self.num_heads))
-        return ops.transpose(y, (0, 2, 1, 3))  # [B, T, H, C] -> [B, H, T, C]
+        return transpose(y, (0, 2, 1, 3), sizes[1])  # [B, T, H, C] -> [B, H, T, C]
 
     def _joined(self, context, sizes):
         """Joins the heads of [B, H, T, C] and projects them: [B, T, D]; `sizes` are B and T."""
-        rows = ops.transpose(context, (0, 2, 1, 3))  # [B, T, H, C]
+        rows = transpose(context, (0, 2, 1, 3), sizes[1])  # [B, T, H, C]
         rows = ops.reshape(rows, (-1, context.shape[1] * context.shape[3]))  # [B*T, H*C]
         output = dense(self.output_transform, rows)
         return ops.reshape(output, (*sizes, output.shape[-1]))
