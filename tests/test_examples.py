@@ -177,7 +177,7 @@ def test_a_model_of_ones_own_is_found_by_every_command(own_run, own_model):
 @pytest.mark.parametrize(
     ("command", "flags", "expected"),
     [
-        ("decode", [], "Registered: transformer, transformer_encoder; name the package of another by --t2t_usr_dir"),
+        ("decode", [], "Registered: transformer, transformer_encoder; load the package of another with --t2t_usr_dir"),
         ("decode", [OWN, "--model=transformer"], "was trained with --model=temperature_transformer"),
         ("decode", [OWN, "--model=temperatur"], "Did you mean 'temperature_transformer'?"),
         ("export", [OWN, "--format=ctranslate2"], "CTranslate2 does not support a model of your own; got temp"),

@@ -152,5 +152,5 @@ def test_refused(model, refused, message):
 
 def test_without_onednn(model, monkeypatch):
     monkeypatch.setattr(precision, "has_int8", lambda: False)
-    with pytest.raises(UserError, match=r"int8 needs oneDNN.*: give another one"):
+    with pytest.raises(UserError, match=r"int8 needs oneDNN.*: choose another precision"):
         in_precision(model, "int8")

@@ -96,8 +96,8 @@ def test_an_ensemble_may_hold_one_beside_a_model_with_an_encoder(eagerly):
 @pytest.mark.parametrize(
     ("make", "told"),
     [
-        (lambda: networks.small_model(f"prepend_mode={FULL}", target_vocab=24), "of one vocabulary, got sizes 23 and 24"),
-        (lambda: networks.small_model(f"prepend_mode={FULL}", source_vocab=None), "of one vocabulary, got sizes None and 23"),
+        (lambda: networks.small_model(f"prepend_mode={FULL}", target_vocab=24), "needs one vocabulary for inputs and targets, got sizes 23 and 24"),
+        (lambda: networks.small_model(f"prepend_mode={FULL}", source_vocab=None), "needs one vocabulary for inputs and targets, got sizes None and 23"),
         (lambda: model_of(FULL, "self_attention_type=restricted,restricted_neighborhood=3"), "restricted needs prepend_mode=none"),
         (lambda: t2t.TransformerClassifier(t2t.registry.hparams("transformer_prepend"), source_vocab_size=9, num_classes=9), "a class has no sequence"),
         (lambda: model_of("prepend"), "prepend_mode"),

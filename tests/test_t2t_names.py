@@ -129,7 +129,7 @@ def test_hooks_are_refused_together_wherever_they_are_defined():
         Both()
     assert str(caught.value) == (
         "The problem both defines hooks of tensor2tensor that are not called here; remove them: "
-        "feature_info (every example is ids of inputs and of targets), eval_hooks, decode_hooks "
+        "feature_info (every example has the ids of inputs and targets), eval_hooks, decode_hooks "
         "(define quality, which scores texts)."
     )
 

@@ -119,7 +119,7 @@ def test_a_second_process_waits_and_begins_a_new_file(path, capsys):
     thread.join()
     assert found == ["a\nc\n"]
     assert path.read_text() == "b\n"
-    assert "out: waiting for another process that writes it" in capsys.readouterr().err
+    assert "out: waiting for another process to write it" in capsys.readouterr().err
     assert os.listdir(path.parent) == ["out"]
 
 

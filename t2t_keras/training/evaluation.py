@@ -241,7 +241,7 @@ class EvaluationHistory:
         if not self._path.exists():
             return {}
         kind = {"step": range(2**63), str: float}
-        rows = read_json_lines(self._path, kind, "remove it to go on")
+        rows = read_json_lines(self._path, kind, "remove it to continue")
         return {row.pop("step"): row for row in rows}
 
 

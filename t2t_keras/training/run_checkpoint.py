@@ -41,10 +41,10 @@ def read_best(directory: str) -> str:
         name = path.read_text("utf-8").strip()
     except (OSError, UnicodeDecodeError) as error:
         reason = getattr(error, "strerror", None) or "it is not UTF-8"
-        raise UserError(f"{path} cannot be read ({reason}): remove it to go on.") from error
+        raise UserError(f"{path} cannot be read ({reason}): remove it to continue.") from error
     if not name.isprintable() or not name or "/" in name:
         raise UserError(
-            f"{path} must hold the name of a checkpoint, got {name[:60]!r}: remove it to go on."
+            f"{path} must hold the name of a checkpoint, got {name[:60]!r}: remove it to continue."
         )
     return name
 
