@@ -52,7 +52,9 @@ class Setting(NamedTuple):
     kind: type[Scalar]  # type of the value, or of a list's elements
     allowed: Allowed = ANY
     text: str = ""  # one-line description
-    readers: tuple[str, ...] = ()  # what reads it here or (if inert) in T2T: network, data, training
+    readers: tuple[
+        str, ...
+    ] = ()  # what reads it here or (if inert) in T2T: network, data, training
     optional: bool = False  # may be None
     inert: str = ""  # why it has no effect here; empty if it has one
 

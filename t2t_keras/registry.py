@@ -131,7 +131,9 @@ def register_problem(name_or_class: str | type):
 
 def derive_problem(base: _C, class_name: str, **attributes: Any) -> _C:
     """Registers and returns a subclass of a problem with some attributes changed."""
-    items = [f"{name}={value}" for name, value in attributes.items() if isinstance(value, str | int)]
+    items = [
+        f"{name}={value}" for name, value in attributes.items() if isinstance(value, str | int)
+    ]
     text = f"The same as {base.name} with {', '.join(items)}."  # type: ignore[attr-defined]
     attributes |= {"__doc__": text, "__module__": base.__module__}
     return register_problem(type(class_name, (base,), attributes))
@@ -258,9 +260,7 @@ def require_fit(problem: Any, model: Any) -> None:
     cls = model if isinstance(model, type) else type(model)
     classifies = issubclass(cls, TransformerClassifier)
     if problem.num_classes and not classifies:
-        raise UserError(
-            f"{problem.name} classifies texts: give --model=transformer_encoder."
-        )
+        raise UserError(f"{problem.name} classifies texts: give --model=transformer_encoder.")
     if classifies and not problem.num_classes:
         raise UserError(
             f"--model=transformer_encoder classifies texts, but {problem.name} has no classes: "
@@ -278,9 +278,7 @@ def require_fit(problem: Any, model: Any) -> None:
 def require_model(name: str) -> None:
     """Raises a `UserError` unless a model of that name is registered."""
     if name not in _models:
-        note = (
-            f"Registered: {', '.join(list_models())}; load the package of another with --t2t_usr_dir"
-        )
+        note = f"Registered: {', '.join(list_models())}; load the package of another with --t2t_usr_dir"
         raise t2t_names.unknown("model", name, _models, note)
 
 

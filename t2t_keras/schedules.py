@@ -162,7 +162,9 @@ def _legacy(hp: _FactorSettings) -> _Factor:
     """T2T's older schedules; "noam", with Adam and learning rate 0.1, is the paper's section 5.3."""
     scale = hp.learning_rate * (0.002 if "adam" in hp.optimizer else 1.0)
     scheme = hp.learning_rate_decay_scheme or "none"
-    multiplier = _SCHEMES[scheme](_FactorSettings(f"learning_rate_decay_scheme {scheme!r}", hp.settings))
+    multiplier = _SCHEMES[scheme](
+        _FactorSettings(f"learning_rate_decay_scheme {scheme!r}", hp.settings)
+    )
     return lambda step: scale * multiplier(step)
 
 

@@ -184,8 +184,12 @@ _DATA = {
         1.1, above(1), "ratio between the lengths of neighbouring buckets"
     ),
     "eval_drop_long_sequences": declare(False, text="apply these limits in evaluation too"),
-    "max_input_seq_length": declare(0, text="sources are cut to this many tokens; 0 or less: no limit"),
-    "max_target_seq_length": declare(0, text="targets are cut to this many tokens; 0 or less: no limit"),
+    "max_input_seq_length": declare(
+        0, text="sources are cut to this many tokens; 0 or less: no limit"
+    ),
+    "max_target_seq_length": declare(
+        0, text="targets are cut to this many tokens; 0 or less: no limit"
+    ),
     "subword_sampling": declare(
         0.0,
         _FRACTION,

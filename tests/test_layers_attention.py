@@ -66,8 +66,16 @@ def test_relative_positions_by_hand():
 @pytest.mark.parametrize(
     ("inputs", "keywords", "instead"),
     [
-        ((QUERY, MEMORY, MEMORY), {}, "keys and values are computed from memory, the second argument"),
-        ((QUERY,), {"value": MEMORY}, "keys and values are computed from memory, the second argument"),
+        (
+            (QUERY, MEMORY, MEMORY),
+            {},
+            "keys and values are computed from memory, the second argument",
+        ),
+        (
+            (QUERY,),
+            {"value": MEMORY},
+            "keys and values are computed from memory, the second argument",
+        ),
         ((QUERY,), {"attention_mask": MASK}, r"give a boolean \[B, T, S\] as mask"),
         ((QUERY,), {"use_causal_mask": True}, r"attention_mask=AttentionMask\(causal=True\)"),
         ((QUERY,), {"return_attention_scores": True}, "give return_attention_weights"),
