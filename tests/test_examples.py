@@ -192,7 +192,7 @@ def test_what_is_wrong_with_a_model_is_one_line(own_run, command, flags, expecte
 def test_keras_trains_a_model_of_ones_own(tmp_path, monkeypatch):
     registry.import_user_directory(str(EXAMPLES / "own_transformer"))
     fit = load("fit")
-    monkeypatch.setattr(fit, "STEPS_AN_EPOCH", 20)
+    monkeypatch.setattr(fit, "STEPS_PER_EPOCH", 20)
     model = fit.main(str(tmp_path), 1, registry.model("temperature_transformer"))
     loaded = t2t.checkpoints.load_model(str(tmp_path / "run"))
     assert type(loaded) is type(model)
