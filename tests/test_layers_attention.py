@@ -85,7 +85,7 @@ def test_keywords_of_kerass_layer_are_answered(inputs, keywords, instead):
     with pytest.raises(TypeError, match=instead):
         MultiHeadAttention(num_heads=2)(*inputs, **keywords)
     with pytest.raises(
-        TypeError, match=r"got key_dim, as .*: here key_channels .* num_heads \* key_dim"
+        TypeError, match=r"got key_dim, a keyword of .*: here key_channels .* num_heads \* key_dim"
     ):
         MultiHeadAttention(num_heads=2, key_dim=4)
 

@@ -131,7 +131,7 @@ def test_without_the_vocabulary_the_size_must_be_the_same(old, tmp_path):
     for side in ("inputs", "targets"):
         TokenTextEncoder(vocab_list=list("abcdefg")).store_to_file(tmp_path / side)
     with pytest.raises(
-        UserError, match=r"embeddings of 6 tokens, and the vocabulary .* has 9: name"
+        UserError, match=r"embeddings of 6 tokens, but the vocabulary .* has 9: give"
     ):
         model = model_of(encoders, SHARED, seed=2)
         warm_start(model, str(tmp_path), encoders, Words(), str(tmp_path))
