@@ -229,7 +229,7 @@ def test_a_run_in_two_parts_is_the_same_bit_for_bit(run, kind):
     [
         ("class", {"model": "transformer"}, "toy_class has a class for each text: give --model=transformer_encoder"),
         ("self", {"model": "transformer_encoder"}, "gives the class of a text, and toy_self has no classes"),
-        ("self", {"problem": "toy_self_rev"}, "toy_self has no pairs of texts: leave out _rev of toy_self_rev"),
+        ("self", {"problem": "toy_self_rev"}, "toy_self has no pairs of texts: drop _rev from toy_self_rev"),
         ("self", {"best_metric": "bleu"}, "toy_self has no bleu: name loss or accuracy"),
         ("class", {"attention_images": True}, "--attention_images is for pairs of texts, not toy_class"),
         ("class", {"best_metric": "bleu"}, "toy_class has no bleu: name loss, accuracy or f1"),
