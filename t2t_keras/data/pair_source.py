@@ -174,7 +174,7 @@ class MixedCorpora:
 
     @classmethod
     def read(cls, path: PathLike) -> MixedCorpora:
-        """Reads a JSON list of corpora: objects with "train", "dev", "test", "weight", "tag", "clean", all optional.
+        """Reads a JSON list of corpora, each with any of "train", "dev", "test", "weight", "tag", "clean".
 
         Raises:
             UserError: the file is malformed, or see `__init__`.

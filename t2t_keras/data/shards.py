@@ -131,7 +131,7 @@ def read_index(
 ) -> SplitIndex:
     """Returns the index of the shards of a split.
 
-    A stored index is used, without reading the shards, if it matches their file sizes. Otherwise the
+    A stored index that matches the file sizes is used without reading the shards. Otherwise the
     shards are read completely, their checksums are verified, and the index is stored if the directory is
     writable.
 

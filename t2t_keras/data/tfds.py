@@ -323,7 +323,7 @@ class TfdsTranslateProblem(PairSourceProblem):
     """The part of the dataset, in TFDS's grammar, of each split."""
 
     escaped_splits: Collection[str] = ()
-    """Splits that TFDS reads from `.sgm` files without decoding entities such as `&amp;`; decoded here."""
+    """Splits in which to decode entities such as `&amp;`, which TFDS leaves in text from `.sgm` files."""
 
     @property
     def dataset_splits(self) -> list[dict]:

@@ -193,7 +193,7 @@ def _fetch(url: str, path: Path) -> None:
 
 
 def _archive(tmp_dir: Path, url: str) -> Path:
-    """Returns an archive's path: the last part of its URL, with (if that exists, as in T2T) or without query."""
+    """Returns an archive's path: the last part of its URL, with its query (as in T2T) if that file exists."""
     name = os.path.basename(url)
     with_query = tmp_dir / name
     return with_query if with_query.is_file() else tmp_dir / name.split("?")[0]
