@@ -134,12 +134,12 @@ def test_ctranslate2(run, tmp_path):
     flags = ["--format=ctranslate2", f"--export_dir={tmp_path / 'model'}"]
     done = export(run, f"--output_dir={run / 'run'}", *flags)
     assert done.returncode == 0, done.stderr
-    assert done.stdout == f"{tmp_path / 'model'} is a model of CTranslate2\n"
+    assert done.stdout == f"{tmp_path / 'model'} is a CTranslate2 model\n"
     assert ctranslate2.contains_model(str(tmp_path / "model"))
     assert f"# {toy.PROBLEM}\n" in (tmp_path / "model" / "MODEL_CARD.md").read_text()
     assert len(t2t_keras.load(tmp_path / "model").translate(LINES)) == len(LINES)
     two = f"--checkpoint_path={run / 'run'},{run / 'run'}"
-    assert "CTranslate2 has no ensembles" in toy.complaint(export(run, two, *flags))
+    assert "CTranslate2 does not support ensembles" in toy.complaint(export(run, two, *flags))
 
 
 @pytest.mark.parametrize(

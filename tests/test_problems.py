@@ -252,7 +252,7 @@ def test_shards_without_their_vocabulary_get_no_other_one(folders, problem, name
     if not is_whole:
         find_shards(data_dir, made.name, "dev")[0].unlink()
     before = {*data_dir.iterdir()}
-    message = rf"holds {made.name}-train-00000-of-00002 but not its vocabulary {name}: copy that"
+    message = rf"holds {made.name}-train-00000-of-00002 but not its vocabulary {name}: copy the"
     for call in (made.generate_data, lambda *places: stored_encoders(made, *places)):
         with pytest.raises(UserError, match=message):
             call(data_dir, tmp_dir)
