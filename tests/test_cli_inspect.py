@@ -124,7 +124,7 @@ def test_attention_of_a_checkpoint_of_t2t(t2t_model, tmp_path):
     assert lines[0] == "source: x7 abc x9"
     assert lines[1] == f"target: {text}"
     assert lines[2] == f"log p {score:.3f} after 8 steps of beam search"
-    assert "nothing had ended" in lines[3]
+    assert "before any hypothesis ended" in lines[3]
     assert (
         "<title>Attention: translate_ende_wmt8k, model.ckpt-1</title>"
         in (tmp_path / "a.html").read_text()
