@@ -91,7 +91,7 @@ def test_load_gives_the_same_text_of_run_and_export(run, exported):
 def test_the_card_tells_data_settings_and_scores(run, exported):
     card = (run / "run" / "export" / "1" / "MODEL_CARD.md").read_text()
     assert card.startswith("---\nlicense: unknown\n")
-    assert f"- problem: {toy.PROBLEM}. Line pairs of" in card
+    assert f"- problem: {toy.PROBLEM}. Pairs of lines from" in card
     assert "- hparams: transformer_tiny," in card
     assert "- step: 2\n" in card
     figures = json.loads((run / "run" / "evaluations.jsonl").read_text())
