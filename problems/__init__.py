@@ -24,7 +24,7 @@ __all__ = [
     "wmt",
 ]
 
-# Modules of version 0.1.0 that these have taken in; their names go with the next release.
+# Modules of version 0.1.0 that were merged into these; their names will be removed in the next release.
 _FORMER = {
     wmt: (
         "translate_wmt14",

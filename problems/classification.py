@@ -1,4 +1,4 @@
-"""Classification of texts: sentiment of film reviews."""
+"""Text classification: sentiment of film reviews."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ class SentimentIMDB(TfdsClassProblem):
     """Film reviews of IMDB, 25,000 each for training and dev: negative or positive (T2T's name)."""
 
     tfds_name = "imdb_reviews"
-    tfds_splits = {DatasetSplit.TRAIN: "train", DatasetSplit.EVAL: "test"}  # T2T's dev
+    tfds_splits = {DatasetSplit.TRAIN: "train", DatasetSplit.EVAL: "test"}  # as in T2T
     num_classes = 2
     approx_vocab_size = 2**13
 

@@ -1,4 +1,4 @@
-"""Language models: the Penn Treebank, WikiText-103, the billion-word benchmark, Wikipedia, own text."""
+"""Language models: the Penn Treebank, WikiText-103, the billion-word benchmark, Wikipedia, your own text."""
 
 from __future__ import annotations
 
@@ -20,16 +20,16 @@ from t2t_keras.text.lines import iterate_lines
 
 
 class LinesProblem(Text2SelfProblem):
-    """Files of text in an archive, each line an example."""
+    """Text files in an archive; each line is an example."""
 
     is_generate_per_split = True
 
     def files(self, tmp_dir: PathLike, split: str) -> list[Path]:
-        """Hook: returns the files of a split, after fetching and unpacking them."""
+        """Hook: returns the files of a split; fetches and unpacks absent ones."""
         raise missing_hook(self, "files")
 
     def lines(self, tmp_dir: PathLike, split: str) -> Iterator[str]:
-        """Yields the lines that hold words, with single spaces between these."""
+        """Yields the non-blank lines, with single spaces between words."""
         for path in self.files(tmp_dir, split):
             for line in iterate_lines(path):
                 if words := line.split():
@@ -41,7 +41,7 @@ class LinesProblem(Text2SelfProblem):
     def get_or_create_vocab(
         self, data_dir: PathLike, tmp_dir: PathLike | None, force_get: bool = False
     ):
-        """Returns the encoder; an absent list of words is made of those of the training text."""
+        """Returns the encoder; builds an absent word list from the training text."""
         path = Path(data_dir) / str(self.vocab_filename)
         if self.vocab_type == VocabType.TOKEN and not path.exists():
             if force_get or tmp_dir is None:
@@ -56,7 +56,7 @@ class LinesProblem(Text2SelfProblem):
 
 
 def _files(tmp_dir: PathLike, archive: str, pattern: str) -> list[Path]:
-    """Returns the files of an archive that match a pattern, in the order of their names."""
+    """Returns the files of an archive that match a pattern, sorted by name."""
     return local_sources(tmp_dir, [[archive, ("tsv", 0, 1, pattern)]])[0].paths
 
 
@@ -71,8 +71,9 @@ def _derived(base: type[Text2SelfProblem], name: str, **attributes) -> type[Text
 class LanguagemodelPtb10k(LinesProblem):
     """Penn Treebank, 42,000 sentences of 10,000 different words (T2T's name).
 
-    T2T's own vocabulary file gives the two commonest words the ids of padding and end of sentence, which
-    leaves them out of its loss; ours begins with these two. A file that is there is used as it is.
+    T2T's vocabulary file gives the ids of padding and end of sentence to the two most frequent words, which
+    excludes them from its loss. The file that this problem writes begins with the two reserved tokens
+    instead. An existing file is used unchanged.
     """
 
     vocab_type = VocabType.TOKEN
@@ -100,7 +101,7 @@ LanguagemodelPtbCharacters = _derived(
 
 @register_problem
 class LanguagemodelWikitext103(LinesProblem):
-    """WikiText-103 by its 267,735 words, a paragraph an example (T2T's name)."""
+    """WikiText-103 with its 267,735 words, one paragraph per example (T2T's name)."""
 
     vocab_type = VocabType.TOKEN
     dataset_splits = with_shards(SPLITS, train=10)
@@ -122,7 +123,7 @@ LanguagemodelWikitext103Characters = _derived(
 
 @register_problem
 class LanguagemodelWikitext103L4k(LanguagemodelWikitext103):
-    """Whole paragraphs together, as many as make less than 4,096 words."""
+    """WikiText-103 in examples of several whole paragraphs, with less than 4,096 words in total."""
 
     sequence_length = 4096
 
@@ -144,7 +145,7 @@ LanguagemodelWikitext103L16k = _derived(
 )
 
 
-# The benchmark of a billion words (Chelba et al. 2013)
+# The billion-word benchmark (Chelba et al. 2013)
 
 
 _LM1B = "1-billion-word-language-modeling-benchmark-r13output"
@@ -154,7 +155,7 @@ _LM1B = "1-billion-word-language-modeling-benchmark-r13output"
 class LanguagemodelLm1b32k(LinesProblem):
     """Billion-word benchmark: 30 million sentences of news; dev is a fiftieth of its held-out text.
 
-    Words outside of the vocabulary of published results become UNK, as in T2T.
+    Words outside of the vocabulary that published results use become UNK, as in T2T.
     """
 
     approx_vocab_size = 2**15
@@ -200,11 +201,11 @@ LanguagemodelLm1bCharactersPacked = _derived(
 )
 
 
-# English Wikipedia, cut into examples of one length
+# English Wikipedia, cut into examples of equal length
 
 
 _WIKIPEDIA = "https://archive.org/download/enwiki-20171201/enwiki-20171201-pages-articles.xml.bz2"
-_PART = 4 * 2**20  # bytes; T2T cuts the dump into such files, of which each 5,000th is dev
+_PART = 4 * 2**20  # bytes; T2T cuts the dump into files of this size and uses every 5,000th for dev
 
 
 @register_problem
@@ -230,12 +231,12 @@ class LanguagemodelWikiXmlV8kL1k(ChoppedTextProblem):
                 yield self.text(part.decode("utf-8", "ignore"))
 
     def text(self, xml: str) -> str:
-        """Returns the text to learn of a part of the dump."""
+        """Returns the text to train on from a part of the dump."""
         return xml
 
 
 def _parts(path: Path) -> Iterator[bytes]:
-    """Yields a compressed file in pieces of whole lines, as large as fits into `_PART`."""
+    """Yields a compressed file in pieces of whole lines, at most `_PART` bytes each."""
     with bz2.open(path) as file:
         rest = b""
         while block := file.read(_PART - len(rest)):
@@ -255,7 +256,7 @@ LanguagemodelWikiXmlV8kL4k = _derived(
 
 @register_problem
 class LanguagemodelWikiNorefV8kL1k(LanguagemodelWikiXmlV8kL1k):
-    """Articles of English Wikipedia without references and links, each after a line of title and length."""
+    """Articles of English Wikipedia without references and links, each after a line with title and length."""
 
     max_chars_for_vocab = 21240483
 
@@ -264,12 +265,12 @@ class LanguagemodelWikiNorefV8kL1k(LanguagemodelWikiXmlV8kL1k):
         return f"vocab.wiki_noref.{self.approx_vocab_size}"
 
     def text(self, xml: str) -> str:
-        """Returns the articles that stand whole in a part of the dump, cleaned as by T2T."""
+        """Returns the articles that are complete in a part of the dump, cleaned as in T2T."""
         return "".join(map(_article, re.findall(r"<page>\n(.*?)</page>\n", xml, re.DOTALL)))
 
 
 def _article(page: str) -> str:
-    """Returns the text of a page after its title and length; "" of one that is no article."""
+    """Returns title, length and text of a page; "" if it is not an article."""
     title = re.search(r"<title>(.*?)</title>", page, re.DOTALL)
     content = re.search(r"<text.*?>(.*?)</text>", page, re.DOTALL)
     if not (title and content) or ":" in title[1]:
@@ -283,12 +284,12 @@ def _article(page: str) -> str:
 
 
 def _link(inner: str) -> str:
-    """Returns the text that a link shows; "" of one to a category or a picture."""
+    """Returns the text that a link shows; "" for links to categories and pictures."""
     return "" if ":" in inner else inner.split("|", 1)[-1]
 
 
 def _replaced(text: str, start: str, end: str, replace: Callable[[str], str]) -> str:
-    """Replaces what stands between two marks, and the marks; text after a mark without its end is lost."""
+    """Replaces the text between two marks, and the marks; drops the text after a mark without an end."""
     pattern = f"{re.escape(start)}(.*?)({re.escape(end)}|$(?!\n))"
     return re.sub(pattern, lambda m: replace(m[1]) if m[2] else "", text, flags=re.DOTALL)
 
@@ -310,12 +311,12 @@ LanguagemodelWikiNorefV128kL1k = _derived(
 )
 
 
-# Text of one's own
+# Your own text
 
 
 @register_problem("text2self_tmpdir")
 class Text2selfTmpdir(LinesProblem):
-    """A language model of `targets.{train,eval}.txt` in `tmp_dir`, a line an example."""
+    """A language model of `targets.{train,eval}.txt` in `tmp_dir`, one example per line."""
 
     def files(self, tmp_dir: PathLike, split: str) -> list[Path]:
         part = "train" if split == DatasetSplit.TRAIN else "eval"

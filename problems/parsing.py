@@ -19,9 +19,11 @@ from t2t_keras.registry import register_problem
 from t2t_keras.text import TokenTextEncoder
 from t2t_keras.text.lines import iterate_lines
 
-_VOCAB_CHARACTERS = 40_000_000  # limit of each corpus for building a vocabulary, brackets included
+_VOCAB_CHARACTERS = (
+    40_000_000  # how much of each corpus a vocabulary is built from, including brackets
+)
 
-_TREES_OF_GRAMMAR = 100_000  # the first of the training trees
+_GRAMMAR_TREES = 100_000  # how many training trees the grammar is learned from
 
 _WSJ = {
     split: TreeCorpus((f"wsj.{split}.trees", f"wsj{name}.trees", file), sections)
@@ -37,7 +39,7 @@ _WSJ = {
 class ParsingEnglishPtb16k(ParsingProblem):
     """Penn Treebank, about 40,000 sentences: sections 2-21, 22 for dev, 23 for test.
 
-    The paper's "WSJ only" with a vocabulary of 16 K tokens, here shared by words and tags.
+    The paper's "WSJ only" setting with a vocabulary of 16 K tokens, here shared by words and tags.
     """
 
     approx_vocab_size = 2**14
@@ -62,7 +64,7 @@ class ParsingEnglishSemisup32k(ParsingProblem):
         return [_WSJ[split], *(parsed if split == DatasetSplit.TRAIN else [])]
 
     def generate_text_for_vocab(self, data_dir: PathLike, tmp_dir: PathLike) -> Iterator[str]:
-        """Yields words and tags of evenly spaced trees of each corpus, all of the smallest."""
+        """Yields words and tags of evenly spaced trees of each corpus, up to `_VOCAB_CHARACTERS`."""
         for files in self.tree_files(tmp_dir, DatasetSplit.TRAIN):
             for sample in self.samples_of(spaced_trees(files, _VOCAB_CHARACTERS)):
                 yield sample["inputs"]
@@ -71,11 +73,11 @@ class ParsingEnglishSemisup32k(ParsingProblem):
 
 @register_problem
 class WsjParsing(ParsingProblem):
-    """T2T's problem on its files `wsjTrain.trees` and `wsjEval.trees`, with nothing stripped.
+    """T2T's problem on its files `wsjTrain.trees` and `wsjEval.trees`, without stripping trees.
 
-    The outermost bracket of every tree is dropped, whatever its label. The vocabulary is built
-    from the first 1000 lines of `wsj.train.text.txt` and `wsj.train.tags.txt` or, without them,
-    from the first 1000 trees.
+    The outermost bracket of every tree is dropped, whatever its label. The vocabulary is built from the
+    first 1000 lines of `wsj.train.text.txt` and `wsj.train.tags.txt` or, if there are none, from the first
+    1000 trees.
     """
 
     VOCAB_FILES = ("wsj.train.text.txt", "wsj.train.tags.txt")
@@ -92,7 +94,7 @@ class WsjParsing(ParsingProblem):
         return tree
 
     def generate_text_for_vocab(self, data_dir: PathLike, tmp_dir: PathLike) -> Iterator[str]:
-        """Yields the lines of T2T's files, or samples without them."""
+        """Yields the lines of T2T's text files if they exist, otherwise the words and tags of trees."""
         words, tags = (Path(tmp_dir) / name for name in self.VOCAB_FILES)
         if words.exists() or tags.exists():
             pairs = itertools.islice(read_pairs(words, tags), self.max_samples_for_vocab)
@@ -105,25 +107,25 @@ class WsjParsing(ParsingProblem):
 
 
 UNKNOWN = "<UNK>"
-"""Token for tags and brackets that are in no training tree."""
+"""The token for tags and brackets that do not occur in the training trees."""
 
 
 class TagTokens(ParsingProblem):
-    """A parsing problem with two vocabularies: of subwords, and of tags and brackets as tokens.
+    """A parsing problem with subwords for inputs, and tags and brackets as single tokens for targets.
 
-    So outputs are nearly a quarter shorter than in subwords, where the slash of "/NP" is separate, and a
-    search can be held to trees (see `TreeGrammar`). Both vocabularies come from the training trees alone;
-    other tags are "<UNK>".
+    Outputs are nearly a quarter shorter than in subwords, where the slash of "/NP" is a separate token, and
+    decoding can be restricted to trees (see `TreeGrammar`). Both vocabularies are built only from the
+    training trees; other tags are "<UNK>".
     """
 
     @property
     def vocab_filenames(self) -> tuple[str, str]:
-        """File names of the vocabularies of words, and of tags and brackets."""
+        """The file names of the vocabularies of inputs and targets."""
         tags = f"vocab.{self.dataset_filename()}.tags.{VocabType.TOKEN}"
         return str(self.vocab_filename), tags
 
     def generate_text_for_vocab(self, data_dir: PathLike, tmp_dir: PathLike) -> Iterator[str]:
-        """Yields the words alone, which alternate with the tags."""
+        """Yields only the words; the base class alternates words and tags."""
         yield from itertools.islice(super().generate_text_for_vocab(data_dir, tmp_dir), 0, None, 2)
 
     def get_or_create_encoders(self, data_dir: PathLike, tmp_dir: PathLike) -> dict[str, Any]:
@@ -137,7 +139,7 @@ class TagTokens(ParsingProblem):
         learned = self._grammar_path(data_dir)
         if not learned.exists():
             samples = self.generate_samples(data_dir, tmp_dir, DatasetSplit.TRAIN)
-            write_json(learned, learn_grammar(itertools.islice(samples, _TREES_OF_GRAMMAR)))
+            write_json(learned, learn_grammar(itertools.islice(samples, _GRAMMAR_TREES)))
         return self.feature_encoders(data_dir)
 
     def feature_encoders(self, data_dir: PathLike) -> dict:
@@ -145,7 +147,7 @@ class TagTokens(ParsingProblem):
         path = self._tags_path(data_dir)
         if not path.exists():
             raise absent_vocabulary(self, data_dir, path.name)
-        # Those of version 0.1.0, of all splits, have no "<UNK>", and no grammar beside them.
+        # Version 0.1.0 built the vocabulary from all splits, without "<UNK>", and wrote no grammar.
         unknown = UNKNOWN if UNKNOWN in path.read_text("utf-8").split() else None
         tags, learned = TagEncoder(path, replace_oov=unknown), self._grammar_path(data_dir)
         if learned.exists():
@@ -161,7 +163,7 @@ class TagTokens(ParsingProblem):
 
 @register_problem
 class ParsingEnglishGum(TagTokens):
-    """Trees in `train.trees`, `dev.trees` and `test.trees`, plain or `.gz`, with 8 K subwords of words.
+    """Trees in `train.trees`, `dev.trees` and `test.trees`, plain or `.gz`, with 8 K subwords for words.
 
     Any treebank can be used. GUM, the Georgetown University Multilayer corpus
     (https://gucorpling.org/gum), has trees of about 13,000 sentences in its folder `const`.
@@ -188,21 +190,21 @@ class ParsingEnglishSemisup32kTags(TagTokens, ParsingEnglishSemisup32k):
 
 @register_problem("parsing_icelandic16k")
 class ParsingIcelandic16k(TwoVocabularyProblem):
-    """T2T's parsing of Icelandic: lines of sentence, tab and tree in `parsing_{train,dev}.pairs`.
+    """T2T's parsing of Icelandic, from lines of sentence, tab and tree in `parsing_{train,dev}.pairs`.
 
-    Outputs are text, not trees: T2T does not define their format.
+    Outputs are text, not trees, because T2T does not define the format of its trees.
     """
 
     approx_vocab_sizes = 2**14, 2**8
     vocab_filenames = "ice_source.tokens.vocab.16384", "ice_target.tokens.vocab.256"
-    table_sizes = None, 2**8  # T2T's, independent of the size of the vocabulary of trees
+    table_sizes = None, 2**8  # as in T2T, regardless of the size of the tree vocabulary
     max_subtoken_length = None
     loss_multiplier = 2.5
     space_ids = SpaceID.ICE_TOK, SpaceID.ICE_PARSE_TOK
     dataset_splits = with_shards((DatasetSplit.TRAIN, DatasetSplit.EVAL), train=10)
 
     def generate_samples(self, data_dir: PathLike, tmp_dir: PathLike, split: str) -> Samples:
-        """Yields the pairs of a file without those that have an empty side or no tab."""
+        """Yields the pairs of a file; drops those with an empty side or without a tab."""
         for inputs, targets in _pairs(tmp_dir, split):
             if inputs and targets:
                 yield {"inputs": inputs, "targets": targets}
@@ -210,7 +212,7 @@ class ParsingIcelandic16k(TwoVocabularyProblem):
                 self.dropped["empty"] += 1
 
     def generate_text_of_sides(self, tmp_dir: PathLike, sides: Sequence[int]) -> Iterator[str]:
-        """Yields the inputs (0), the targets (1) or both of all training pairs."""
+        """Yields the inputs (side 0), the targets (side 1) or both of all training pairs."""
         for pair in _pairs(tmp_dir, DatasetSplit.TRAIN):
             for side in sides:
                 yield pair[side]

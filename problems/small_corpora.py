@@ -18,10 +18,10 @@ _MULTI30K_PARTS = dict(zip(SPLITS, ("train", "val", "test_2016_flickr"), strict=
 
 
 class Multi30kProblem(TranslateProblem):
-    """Multi30k, task 1: 29,000 descriptions of images, from its `.gz` files in `--tmp_dir`, fetched when absent."""
+    """Multi30k, task 1: 29,000 image descriptions, from its `.gz` files in `--tmp_dir`, fetched if absent."""
 
     languages: tuple[str, str]
-    """Codes of the source and the target language: the last part of the file names."""
+    """The codes of the source and the target language, as in the file names."""
 
     approx_vocab_size = 2**12
     dataset_splits = with_shards(SPLITS, train=10)
@@ -46,7 +46,7 @@ class TranslateEnfrMulti30k(Multi30kProblem):
 
 
 def _enid(name: str, english: str = "", indonesian: str = "") -> list:
-    """Returns a source in the repository of English-Indonesian corpora."""
+    """Returns a source from the repository of English-Indonesian corpora."""
     url = f"{_GITHUB}/prasastoadi/parallel-corpora-en-id/raw/master/{name}.tgz"
     return [url, (english or f"{name}.en", indonesian or f"{name}.id")]
 

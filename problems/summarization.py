@@ -1,4 +1,4 @@
-"""Summarisation: news and their highlights."""
+"""Summarisation: news stories and their highlights."""
 
 from __future__ import annotations
 
@@ -10,20 +10,20 @@ from t2t_keras.registry import register_problem
 
 @register_problem
 class SummarizeCnnDailymail32k(TfdsTranslateProblem):
-    """News of CNN and the Daily Mail and their highlights, 287,000 pairs (T2T's name)."""
+    """News stories of CNN and the Daily Mail and their highlights, 287,000 pairs (T2T's name)."""
 
     tfds_name = "cnn_dailymail"
     languages = ("article", "highlights")
 
     @property
     def dataset_splits(self) -> list[dict]:
-        """T2T's: 100 shards for training and 10 for each other split."""
+        """100 training shards and 10 for each other split, as in T2T."""
         train = DatasetSplit.TRAIN
         return [
             {"split": split, "shards": 100 if split == train else 10} for split in self.tfds_splits
         ]
 
     def generate_samples(self, data_dir, tmp_dir, split: str) -> Iterator[dict[str, str]]:
-        """Yields stories and highlights, each on one line: the dataset has a line a highlight."""
+        """Yields stories and highlights, each on one line; in the dataset they have several lines."""
         for sample in super().generate_samples(data_dir, tmp_dir, split):
             yield {side: " ".join(text.split()) for side, text in sample.items()}

@@ -1,4 +1,4 @@
-"""Problems on your own text: files or a TFDS dataset named by flags, and files with T2T's names."""
+"""Problems on your own text: files or a TFDS dataset given by flags, and files with T2T's names."""
 
 from __future__ import annotations
 
@@ -36,9 +36,9 @@ _Files = Sequence[PathLike]
 
 @register_problem
 class TranslateFiles(PairSourceProblem):
-    """Line pairs of any files, corpora or TFDS dataset: see `use_files`, `use_corpora` and `use_tfds`.
+    """Pairs of lines from any files, corpora or TFDS dataset: see `use_files`, `use_corpora`, `use_tfds`.
 
-    Only data generation needs to know which: vocabulary and shards have the same name for every
+    Only data generation needs to know the source: vocabulary and shards have the same names for every
     source, and a note beside them records it.
     """
 
@@ -60,8 +60,8 @@ class TranslateFiles(PairSourceProblem):
         """Sets the files to generate data from.
 
         Args:
-            train: source file and target file, plain or `.gz`, a sentence per line.
-            dev, test: the same; test is optional.
+            train: source file and target file, plain or `.gz`, one sentence per line.
+            dev, test: like `train`; test is optional.
             vocab_size: approximate size of the vocabulary.
             sentencepiece: "unigram", "bpe" or the path of a model; None: T2T's subwords.
         """
@@ -75,17 +75,17 @@ class TranslateFiles(PairSourceProblem):
         """Sets several corpora to generate data from, with weights and tags.
 
         Args:
-            corpora: see `t2t_keras.data.pair_source.MixedCorpora`, whose `read` takes a file of them.
-            vocab_size, sentencepiece: as in `use_files`; tags are whole pieces.
+            corpora: see `t2t_keras.data.pair_source.MixedCorpora`; its `read` reads them from a file.
+            vocab_size, sentencepiece: as in `use_files`; each tag is a single piece.
 
         Raises:
-            UserError: they cannot be mixed; or tags, which stand before sources, with `_rev` or `_copy`.
+            UserError: they cannot be mixed, or they have tags and the problem is `_rev` or `_copy`.
         """
         source = MixedCorpora(corpora)
         if source.tags and (self.was_reversed or self.was_copy):
             raise UserError(
-                f"{self.name} would have the tags in its targets: leave _rev and _copy out, and name "
-                "the files the other way round."
+                f"{self.name} would have the tags in its targets: use the problem without _rev or _copy, "
+                "and name the files in the other order."
             )
         self._use(source, None, vocab_size, sentencepiece)
 
@@ -101,9 +101,9 @@ class TranslateFiles(PairSourceProblem):
 
         Args:
             name: see `t2t_keras.data.tfds.TfdsPairs`.
-            languages: source and target; None for those of the dataset.
-            splits: train, dev and optionally test in TFDS's grammar; None for "train", "validation"
-                and, if there is one, "test".
+            languages: source and target; None: those of the dataset.
+            splits: train, dev and optionally test in TFDS's grammar; None: "train", "validation" and, if it
+                exists, "test".
             vocab_size, sentencepiece: as in `use_files`.
         """
         self._use(None, (name, languages, splits), vocab_size, sentencepiece)
@@ -114,27 +114,27 @@ class TranslateFiles(PairSourceProblem):
         self._set_vocabulary(sentencepiece)
 
     def _set_vocabulary(self, sentencepiece: str | None) -> None:
-        """Sets the kind of the vocabulary: T2T's subwords, or a model of SentencePiece."""
+        """Sets the type of the vocabulary: T2T's subwords or a SentencePiece model."""
         self.vocab_type, self.additional_reserved_tokens = VocabType.SUBWORD, []
-        if sentencepiece:  # T2T's tokens have no such signs in them as the tags of corpora
+        if sentencepiece:  # T2T's tokenizer would split tags such as <2de> anyway
             self.vocab_type, self.sentencepiece_model = VocabType.SENTENCEPIECE, sentencepiece
             self.additional_reserved_tokens = getattr(self._files, "tags", [])
 
     @property
     def vocab_filename(self) -> str:
-        """File name without the size, so that readers of the data need not know it."""
+        """The file name; without the size, so that readers of the data need not know it."""
         return f"vocab.{self.dataset_filename()}.{self.vocab_type}"
 
     @property
     def dataset_splits(self) -> list[dict]:
-        """100 shards for training, 1 for dev and, if there is one, 1 for test."""
+        """100 training shards, 1 for dev and, if it exists, 1 for test."""
         return with_shards(self._splits)
 
     def source(self, tmp_dir: PathLike) -> PairSource:
         """Returns the files or the dataset; see `TfdsPairs` for `tmp_dir`.
 
         Raises:
-            UserError: neither was set, or the dataset is unusable.
+            UserError: no source is set, or the dataset is unusable.
         """
         if self._opened is None:
             if self._files is not None:
@@ -156,7 +156,7 @@ class TranslateFiles(PairSourceProblem):
         """Writes vocabulary and shards; existing ones must come from the same source.
 
         Raises:
-            UserError: the source is not set or unusable, or existing data has another one.
+            UserError: the source is not set or unusable, or existing data comes from another one.
         """
         if not self._has_source() and self._is_generated(data_dir):
             self._find_vocabulary(data_dir)
@@ -180,12 +180,12 @@ class TranslateFiles(PairSourceProblem):
         return self._files is not None or self._tfds is not None
 
     def _find_vocabulary(self, data_dir: PathLike) -> None:
-        """Takes over the kind of the vocabulary that is there."""
+        """Sets the type of the vocabulary to that of the existing file."""
         stored = Path(data_dir) / f"vocab.{self.dataset_filename()}.{VocabType.SENTENCEPIECE}"
         self._set_vocabulary(self.sentencepiece_model if stored.exists() else None)
 
     def _is_generated(self, data_dir: PathLike) -> bool:
-        """Returns True if all shards exist, and takes over their splits."""
+        """Returns True if all shards exist; then sets the splits to the existing ones."""
         existing = [
             item["split"]
             for item in with_shards(USUAL_SPLITS)
@@ -199,7 +199,7 @@ class TranslateFiles(PairSourceProblem):
 
 @register_problem("text2text_tmpdir")
 class Text2textTmpdir(Text2TextProblem):
-    """Line pairs of `inputs.{train,eval}.txt` and `targets.{train,eval}.txt` in `tmp_dir` (T2T's name)."""
+    """Pairs of lines of `inputs.{train,eval}.txt` and `targets.{train,eval}.txt` in `tmp_dir` (T2T's name)."""
 
     TRAIN_FILES = ("inputs.train.txt", "targets.train.txt")
     EVAL_FILES = ("inputs.eval.txt", "targets.eval.txt")
@@ -214,9 +214,9 @@ class Text2textTmpdir(Text2TextProblem):
 
 @register_problem("text2text_tmpdir_tokens")
 class Text2textTmpdirTokens(Text2textTmpdir):
-    """The same with the vocabulary `vocab.txt`, a word per line (T2T's name).
+    """`text2text_tmpdir` with the vocabulary `vocab.txt`, one word per line (T2T's name).
 
-    `<pad>`, `<EOS>` and `<UNK>`, which stands for all other words, are added if absent.
+    `<pad>`, `<EOS>` and `<UNK>` (for all other words) are added if absent.
     """
 
     vocab_type = VocabType.TOKEN
@@ -225,10 +225,10 @@ class Text2textTmpdirTokens(Text2textTmpdir):
     def get_or_create_vocab(
         self, data_dir: PathLike, tmp_dir: PathLike | None, force_get: bool = False
     ):
-        """Returns the encoder; copies the words from `tmp_dir` if `data_dir` has none yet.
+        """Returns the encoder; copies the words from `tmp_dir` if `data_dir` has no vocabulary.
 
         Raises:
-            UserError: there is no vocabulary, or `force_get` and none in `data_dir`.
+            UserError: there is no vocabulary in `data_dir` and (unless `force_get`) in `tmp_dir`.
         """
         path = Path(data_dir) / str(self.vocab_filename)
         if not path.exists():

@@ -1,4 +1,4 @@
-"""T2T's translation problems on the data of WMT, by language pair, and the paper's of WMT 2014."""
+"""T2T's WMT translation problems, by language pair, and the paper's WMT 2014 problems."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _S3 = "https://s3.amazonaws.com"
 
 
 class CorpusProblem(TranslateProblem):
-    """Translation problem whose sources are class attributes."""
+    """A translation problem whose sources are class attributes."""
 
     train: Sequence[list] = ()
     """Sources for training."""
@@ -30,7 +30,7 @@ class CorpusProblem(TranslateProblem):
     """Sources for evaluation."""
 
     vocabulary_of: type[TranslateProblem] | None = None
-    """Problem whose vocabulary is used."""
+    """The problem whose vocabulary to use; None: its own."""
 
     def source_data_files(self, split: str) -> list:
         return [*(self.train if split == DatasetSplit.TRAIN else self.dev)]
@@ -40,26 +40,26 @@ class CorpusProblem(TranslateProblem):
         return self.vocabulary_of() if self.vocabulary_of else None
 
 
-# What several problems of one corpus differ in
+# Variants of a problem on the same corpus
 
 
 def packed(base: type[CorpusProblem]) -> type[CorpusProblem]:
-    """Registers a problem packed, several pairs in a row of 256, with the same vocabulary."""
+    """Registers a packed variant: several pairs in a row of 256 ids, with the same vocabulary."""
     return derive_problem(base, f"{base.__name__}Packed", packed_length=256, vocabulary_of=base)
 
 
 def small(base: type[CorpusProblem]) -> type[CorpusProblem]:
-    """Registers a problem of 32 K subwords with 8 K."""
+    """Registers the variant of a 32 K problem with 8 K subwords."""
     return derive_problem(base, base.__name__.replace("32k", "8k"), approx_vocab_size=2**13)
 
 
 def characters(base: type[CorpusProblem]) -> type[CorpusProblem]:
-    """Registers a problem of subwords as one of bytes."""
+    """Registers the variant of a subword problem with bytes."""
     name = base.__name__.removesuffix("32k") + "Characters"
     return derive_problem(base, name, vocab_type=VocabType.CHARACTER)
 
 
-# Sources that several language pairs share; `language` is the one besides English, such as "de".
+# Sources that several language pairs share; `language` is the one that is not English, such as "de".
 
 
 def common_crawl(language: str) -> list:
@@ -86,7 +86,7 @@ def news_commentary_v13(language: str) -> list:
 
 
 def un_2000(language: str) -> list:
-    """Returns documents of the United Nations (WMT 2013)."""
+    """Returns the United Nations documents (WMT 2013)."""
     return _to_english(f"{_WMT13}-un.tgz", "un/undoc.2000", language)
 
 
@@ -105,7 +105,7 @@ def _to_english(url: str, stem: str, language: str) -> list:
 
 
 def _pair(url: str, stem: str, language: str) -> list:
-    """Returns the source of two files of an archive whose names end in their language."""
+    """Returns the source of two files in an archive; their names end in their language."""
     return [url, (f"{stem}.en", f"{stem}.{language}")]
 
 
@@ -121,7 +121,7 @@ _ENDE_PARACRAWL = [
 
 @register_problem
 class TranslateEndeWmt32k(CorpusProblem):
-    """WMT 2018 without ParaCrawl: 4.6 million pairs, nearly the paper's, whose News Commentary was v9."""
+    """WMT 2018 without ParaCrawl: 4.6 million pairs; close to the paper's (which had News Commentary v9)."""
 
     train, dev = _ENDE, [newstest2013("de")]
 
@@ -175,7 +175,7 @@ TranslateEnfrWmtCharacters = characters(TranslateEnfrWmt32k)
 
 @register_problem
 class TranslateEnfrWmtSmall32k(CorpusProblem):
-    """A million pairs of WMT 2014, with dev sentences of their own."""
+    """A million pairs of WMT 2014, with a separate dev set."""
 
     train = [_pair(_BASELINE, "baseline-1M-enfr/baseline-1M_train", "fr")]
     dev = [_pair(_BASELINE, "baseline-1M-enfr/baseline-1M_valid", "fr")]
@@ -185,7 +185,7 @@ TranslateEnfrWmtSmall8k = small(TranslateEnfrWmtSmall32k)
 TranslateEnfrWmtSmallCharacters = characters(TranslateEnfrWmtSmall32k)
 
 
-# The paper's English to German and French, through TensorFlow Datasets
+# The paper's English to German and French data, from TensorFlow Datasets
 
 
 @register_problem
@@ -201,7 +201,7 @@ class TranslateEndeWmt14(TfdsTranslateProblem):
     approx_vocab_size = 37000
 
 
-# With the paper's kind of vocabulary: byte pairs of both languages.
+# With the paper's type of vocabulary: byte pairs shared by both languages.
 TranslateEndeWmt14Bpe37k = derive_problem(
     TranslateEndeWmt14,
     "TranslateEndeWmt14Bpe37k",
@@ -212,7 +212,7 @@ TranslateEndeWmt14Bpe37k = derive_problem(
 
 @register_problem
 class TranslateEnfrWmt14(TfdsTranslateProblem):
-    """English to French: these, the UN corpus and the 10^9 corpus; about 41 million pairs.
+    """English to French: Europarl v7, Common Crawl, News Commentary v9, UN, 10^9; about 41 million pairs.
 
     Dev is newstest2013, test is newstest2014. The paper's vocabulary has 32000 subwords.
     """
@@ -259,7 +259,7 @@ _ENCS = [news_commentary_v13("cs"), common_crawl("cs"), europarl_v7("cs")]
 class TranslateEncsWmt32k(CorpusProblem):
     """CzEng 1.6 and WMT: about 60 million pairs.
 
-    Its vocabulary takes a million characters of all text, and as many of each file.
+    Its vocabulary is built from a million characters of all text together and a million of each file.
     """
 
     train, dev = [_CZENG, *_ENCS], [newstest2013("cs")]
@@ -363,8 +363,8 @@ class TranslateEnzhWmt32k(TranslateEnzhWmt8k):
     """WMT 2018, 24 million pairs, with a vocabulary for each language.
 
     The archives of CWMT (http://nlp.nju.edu.cn/cwmt-wmt/) and of the UN Parallel Corpus
-    (https://conferences.unite.un.org/UNCorpus) are available on request and belong in `tmp_dir`; those
-    that are absent are left out.
+    (https://conferences.unite.un.org/UNCorpus) are available on request. Put them into `tmp_dir`; absent
+    ones are skipped.
     """
 
     approx_vocab_size = 2**15
@@ -375,7 +375,7 @@ class TranslateEnzhWmt32k(TranslateEnzhWmt8k):
         return [*super().source_data_files(split), *more]
 
     def available(self, tmp_dir: PathLike, sources: Sequence) -> list:
-        """Returns the sources without those of an archive that `tmp_dir` lacks."""
+        """Returns the sources whose archives are in `tmp_dir` or can be fetched."""
         placed = {source[0] for source in sources if "://" not in source[0]}
         absent = {archive for archive in placed if not (Path(tmp_dir) / archive).exists()}
         for archive in sorted(absent):

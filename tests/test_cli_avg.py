@@ -102,7 +102,7 @@ def test_those_between_two_steps_without_a_damaged_one(toy_dir, tmp_path):
     ("flags", "expected"),
     [
         ([], "give --checkpoints=A,B,... or --num_last_checkpoints=N"),
-        (["--checkpoints=a", "--minutes=5"], "not --checkpoints and --minutes"),
+        (["--checkpoints=a", "--minutes=5"], "not both --checkpoints and --minutes"),
         (["--max_steps=5"], "--max_steps needs --prefix=DIRECTORY"),
         (["--num_last_checkpoints=-1"], "num_last_checkpoints"),
         (["--num_last_checkpoint=1"], "Did you mean 'num_last_checkpoints'?"),

@@ -115,7 +115,7 @@ def test_order_follows_the_seed(text, tmp_path):
         ({"problem": ""}, "--problem is missing: give one or more of languagemodel_en_numbers, "),
         ({"problem": "text2text_tmpdri"}, "Did you mean 'text2text_tmpdir'?"),
         ({"data_dir": ""}, "--data_dir is missing"),
-        ({"data_dir": "{text}/inputs.train.txt/data"}, "cannot be made (Not a directory)"),
+        ({"data_dir": "{text}/inputs.train.txt/data"}, "cannot be created (Not a directory)"),
         ({"tmp_dir": "{text}/nothing"}, "inputs.train.txt"),
         ({"clean_max_ratio": "0.5"}, "max_ratio is 0.5; it must be 1 or more, or 0 for none"),
         ({"num_concurrent_processes": "0"}, "0 is not an integer in the range [1, 1024]"),

@@ -236,8 +236,11 @@ def test_a_reader_that_leaves_is_no_error(base):
         ([], "give one of --decode_from_file=FILE, --decode_interactive, --score_file=FILE and"),
         (["--decode_from_file=x", "--decode_interactive"], "give one of"),
         (["--score_file=x"], "--decode_to_file is missing"),
-        (["--decode_interactive", "--decode_prefix_file=x"], "goes with --decode_from_file"),
-        (["--decode_interactive", "--raw"], "--raw goes with --decode_from_file"),
+        (
+            ["--decode_interactive", "--decode_prefix_file=x"],
+            "--decode_prefix_file needs --decode_from_file",
+        ),
+        (["--decode_interactive", "--raw"], "--raw needs --decode_from_file"),
         (["--decode_interactive", "--decode_to_file=x"], "leave out --decode_to_file"),
         (["--decode_from_file=-", "--decode_prefix_file=-"], "cannot both be standard input"),
         (["--decode_from_file=/nowhere"], "Cannot read /nowhere"),

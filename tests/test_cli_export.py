@@ -91,7 +91,7 @@ def test_load_gives_the_same_text_of_run_and_export(run, exported):
 def test_the_card_tells_data_settings_and_scores(run, exported):
     card = (run / "run" / "export" / "1" / "MODEL_CARD.md").read_text()
     assert card.startswith("---\nlicense: unknown\n")
-    assert f"- problem: {toy.PROBLEM}. Line pairs of" in card
+    assert f"- problem: {toy.PROBLEM}. Pairs of lines from" in card
     assert "- hparams: transformer_tiny," in card
     assert "- step: 2\n" in card
     figures = json.loads((run / "run" / "evaluations.jsonl").read_text())
@@ -134,12 +134,12 @@ def test_ctranslate2(run, tmp_path):
     flags = ["--format=ctranslate2", f"--export_dir={tmp_path / 'model'}"]
     done = export(run, f"--output_dir={run / 'run'}", *flags)
     assert done.returncode == 0, done.stderr
-    assert done.stdout == f"{tmp_path / 'model'} is a model of CTranslate2\n"
+    assert done.stdout == f"{tmp_path / 'model'} is a CTranslate2 model\n"
     assert ctranslate2.contains_model(str(tmp_path / "model"))
     assert f"# {toy.PROBLEM}\n" in (tmp_path / "model" / "MODEL_CARD.md").read_text()
     assert len(t2t_keras.load(tmp_path / "model").translate(LINES)) == len(LINES)
     two = f"--checkpoint_path={run / 'run'},{run / 'run'}"
-    assert "CTranslate2 has no ensembles" in toy.complaint(export(run, two, *flags))
+    assert "CTranslate2 does not support ensembles" in toy.complaint(export(run, two, *flags))
 
 
 @pytest.mark.parametrize(

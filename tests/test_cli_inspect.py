@@ -124,7 +124,7 @@ def test_attention_of_a_checkpoint_of_t2t(t2t_model, tmp_path):
     assert lines[0] == "source: x7 abc x9"
     assert lines[1] == f"target: {text}"
     assert lines[2] == f"log p {score:.3f} after 8 steps of beam search"
-    assert "nothing had ended" in lines[3]
+    assert "before any hypothesis ended" in lines[3]
     assert (
         "<title>Attention: translate_ende_wmt8k, model.ckpt-1</title>"
         in (tmp_path / "a.html").read_text()
@@ -153,16 +153,22 @@ def test_figures_without_matplotlib_say_what_to_install(monkeypatch):
     ("arguments", "message"),
     [
         (("attention", "--data_dir=x", "--output_dir=y"), "--text is missing"),
-        (("attention", "--split=dev"), "--split is for t2t-keras-inspect data: with attention it"),
-        (("data", "--text=a"), "--text is for t2t-keras-inspect attention: with data it has no"),
+        (
+            ("attention", "--split=dev"),
+            "--split is for t2t-keras-inspect data: it has no effect on attention",
+        ),
+        (
+            ("data", "--text=a"),
+            "--text is for t2t-keras-inspect attention: it has no effect on data",
+        ),
         (("data", "--html=a"), "--html is for t2t-keras-inspect attention"),
         ((*ATTENTION, "--heads=1"), "--heads is for --plot=FILE, which is missing"),
         ((*ATTENTION, "--heads=a", "--plot=a.png"), "--heads takes numbers from 0"),
         ((*ATTENTION, "--html=/none/a.html"), "--html=/none/a.html: there is no directory /none"),
         ((*ATTENTION, "--npz=/"), "--npz=/ is a directory"),
         ((*ATTENTION, "--target_text=b", "--decode_hparams=alpha=1"), "--target_text is given"),
-        (("dta",), "cannot inspect 'dta'. Did you mean 'data'? Write one of data, "),
-        ((), "cannot inspect ''"),
+        (("dta",), "unknown action 'dta'. Did you mean 'data'? Use one of data, "),
+        ((), "unknown action ''"),
         (("run",), "no run is named: write t2t-keras-inspect run DIR, or several directories."),
         (("run", "x", "./x"), "./x and x are the same run: name it once."),
         (("run", "x", "--text=x"), "--text is for t2t-keras-inspect attention"),

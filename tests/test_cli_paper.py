@@ -333,7 +333,7 @@ def test_what_cannot_be_read_is_an_error(tmp_path):
     with pytest.raises(UserError, match=r"--train_flags cannot be read \(No closing quotation\)"):
         Experiment(paper.row("paper_base"), quote)
     often = ExperimentSettings("d", "o", "t", train_flags="--remat --local_eval_frequency=9")
-    with pytest.raises(UserError, match="--train_flags holds --local_eval_frequency, which"):
+    with pytest.raises(UserError, match="--train_flags contains --local_eval_frequency, which"):
         Experiment(paper.row("paper_base"), often)
     (tmp_path / "file").touch()
     settings = ExperimentSettings("d", str(tmp_path / "file"), "t")

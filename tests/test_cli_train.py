@@ -112,7 +112,7 @@ def test_decodes_what_is_typed(toy_dir, run):
         (["--output_dir=/proc/run"], "cannot be written"),
         (["--data_dir=/nowhere"], "t2t-keras-datagen"),
         (["stray"], "unexpected argument"),
-        (["--on_the_fly", "--generate_data"], "leave out it or --generate_data"),
+        (["--on_the_fly", "--generate_data"], "leave out --on_the_fly or --generate_data"),
         (["--on_the_fly", "--tmp_dir=/nowhere"], "/nowhere"),
         (["--warm_start_from=/nowhere"], "no checkpoint at /nowhere"),
         (["--distribute=multi_worker"], "TF_CONFIG"),

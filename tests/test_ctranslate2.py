@@ -251,7 +251,7 @@ RELATIVE = "self_attention_type=dot_product_relative,max_relative_position=4"
         (RELATIVE, "relative and absolute positions together"),
         ("layer_postprocess_sequence=dan", "got n with dan"),
         ("attention_key_channels=32", "attention_key_channels greater than hidden_size=16; got 32"),
-        ("num_encoder_layers=0,num_hidden_layers=0", "an encoder of no layers"),
+        ("num_encoder_layers=0,num_hidden_layers=0", "an encoder without layers"),
     ],
 )
 def test_refuses_what_ctranslate2_has_not(overrides, words_of_message, tmp_path):

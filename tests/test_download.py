@@ -132,7 +132,7 @@ def interrupt(server, path, monkeypatch):
     server.cuts = [300_000, 0, 0, 0, 0]
     with monkeypatch.context() as patch:
         patch.setattr(download, "_WAITS", (0,))
-        with pytest.raises(UserError, match="run again to go on, or place it by hand as"):
+        with pytest.raises(UserError, match="run again to resume, or place it by hand as"):
             fetch(server.url, path)
     server.cuts = []
     server.requests.clear()

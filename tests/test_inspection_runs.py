@@ -210,9 +210,7 @@ def test_a_set_that_is_not_known_here_is_said_so(tmp_path):
     run = write_run(tmp_path)
     facts = json.loads((run / "run.json").read_text())
     (run / "run.json").write_text(json.dumps({**facts, "hparams_set": "my_tiny"}))
-    title = (
-        "settings that differ from transformer_base_v1 (my_tiny is not known here: --t2t_usr_dir)"
-    )
+    title = "settings that differ from transformer_base_v1 (my_tiny is unknown: give --t2t_usr_dir)"
     assert title in told([read_run(str(run))])
 
 
@@ -220,10 +218,13 @@ def test_a_set_that_is_not_known_here_is_said_so(tmp_path):
     ("named", "message"),
     [
         ("absent", "absent does not exist: name the --output_dir of a training."),
-        (".", "holds no run: .* There is one in .*run."),
-        ("run/best", "run/best is not a directory: name that of the run, .*run."),
-        ("run/model.ckpt-200", "is not a directory: name that of the run, .*run."),
-        ("empty", "empty holds no run: it has no run.json, checkpoint or event file"),
+        (".", "contains no run: .* There is one in .*run."),
+        ("run/best", "run/best is not a directory: name the run.s directory, .*run."),
+        ("run/model.ckpt-200", "is not a directory: name the run.s directory, .*run."),
+        (
+            "empty",
+            "empty contains no run: it has no run.json, checkpoint or TensorBoard event file",
+        ),
         ("damaged", "damaged/run.json is not JSON"),
     ],
 )

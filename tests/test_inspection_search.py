@@ -109,7 +109,7 @@ def test_says_why_it_stopped():
             assert f"length, {LIMIT} tokens" in seen.stopped and f"{possible:.3f}" in seen.stopped
         else:
             assert len(seen.steps) == LIMIT
-            assert ("nothing had ended" in seen.stopped) == (best is None)
+            assert ("before any hypothesis ended" in seen.stopped) == (best is None)
         reasons.add(seen.stopped[:8])
     assert len(reasons) > 1
 

@@ -229,7 +229,7 @@ def test_a_run_in_two_parts_is_the_same_bit_for_bit(run, kind):
     [
         ("class", {"model": "transformer"}, "toy_class classifies texts: give --model=transformer_encoder"),
         ("self", {"model": "transformer_encoder"}, "classifies texts, but toy_self has no classes"),
-        ("self", {"problem": "toy_self_rev"}, "toy_self has no pairs of texts: leave out _rev of toy_self_rev"),
+        ("self", {"problem": "toy_self_rev"}, "toy_self has no pairs of texts: drop _rev from toy_self_rev"),
         ("self", {"best_metric": "bleu"}, "toy_self has no bleu: choose loss or accuracy"),
         ("class", {"attention_images": True}, "--attention_images is for pairs of texts, not toy_class"),
         ("class", {"best_metric": "bleu"}, "toy_class has no bleu: choose loss, accuracy or f1"),
@@ -247,7 +247,7 @@ def test_bad_input_in_training_is_one_line(run, kind, flags, told):
         ("decode", ["--output_dir={}/self", "--decode_from_file={}/lines", "--decode_prefix_file={}/lines"], "add the prefix to them"),
         ("decode", ["--output_dir={}/class", "--decode_from_file={}/lines", "--decode_prefix_file={}/lines"], "classes have no prefixes"),
         ("decode", ["--output_dir={}/self", "--problem=toy_class", "--decode_from_file={}/lines"], "toy_class classifies texts"),
-        ("inspect", ["attention", "--output_dir={}/class", "--text=xx"], "attention is shown of models with inputs and a text"),
+        ("inspect", ["attention", "--output_dir={}/class", "--text=xx"], "attention can be shown for models with an encoder and a decoder only"),
         ("export", ["--output_dir={}/self", "--format=ctranslate2"], "this is a language model"),
         ("export", ["--output_dir={}/class", "--default_signature=translate"], "allowed: classify"),
     ],

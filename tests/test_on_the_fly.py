@@ -205,7 +205,7 @@ class Half(TwoStreams):
     ("problem", "changes", "message"),
     [
         (Packed, {}, "packs several pairs into a row"),
-        (OwnIds, {}, "does not encode text as others do"),
+        (OwnIds, {}, "overrides generate_encoded_samples"),
         (Nothing, {}, "The train text of nothing is empty"),
         (Letters, {"max_length": 1, "min_length_bucket": 1}, "so none is left: raise max_length"),
     ],

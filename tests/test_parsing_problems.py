@@ -201,7 +201,9 @@ def test_vocabularies_are_of_the_training_trees_alone(tmp_path):
     (tmp_path / "vocab.parsing_english_gum.tags.tokens").unlink()
     with pytest.raises(UserError, match=r"tags\.tokens is absent: run t2t-keras-datagen"):
         problem.get_feature_encoders(tmp_path)
-    with pytest.raises(UserError, match=r"not its vocabulary .*tags\.tokens: copy that there"):
+    with pytest.raises(
+        UserError, match=r"not its vocabulary .*tags\.tokens: copy the vocabulary there"
+    ):
         problem.generate_data(tmp_path, tmp_path)
 
 

@@ -81,12 +81,12 @@ def test_depth_has_no_limit():
     "text, line, words",
     [
         ("(S (NN a))\n\n(S (NN a)", 3, "is not closed"),
-        ("(S (NN a))\n(S (NN a)))\n", 2, "a closing bracket too many at column 11"),
+        ("(S (NN a))\n(S (NN a)))\n", 2, "unmatched closing bracket at column 11"),
         ("(TOP (NP (NN a))\n(TOP (NP (NN b)))", 2, "inside the tree that begins on line 1"),
         ("( (NP (NN a))\n( (NP (NN b)))", 2, "inside the tree that begins on line 1"),
         ("(S (NN a))\nb\n", 2, "'b' is outside of all brackets"),
-        ("(S\n(NN a) b)", 2, "(S holds a word beside something else"),
-        ("(S (NN a b))", 1, "(NN holds a word beside something else"),
+        ("(S\n(NN a) b)", 2, "(S contains a word beside other children"),
+        ("(S (NN a b))", 1, "(NN contains a word beside other children"),
     ],
 )
 def test_wrong_brackets_are_told_with_their_line(tmp_path, text, line, words):

@@ -123,7 +123,7 @@ def test_vocabulary_is_built_once_and_then_read(folders, monkeypatch):
 
 def test_absent_vocabulary_and_a_directory_that_cannot_be_made(folders, tmp_path):
     (tmp_path / "file").touch()
-    with pytest.raises(UserError, match="cannot be made"):
+    with pytest.raises(UserError, match="cannot be created"):
         ToyPairs().generate_data(tmp_path / "file" / "data", folders[1])
     with pytest.raises(UserError, match="run t2t-keras-datagen --problem=toy_files --data_dir="):
         ToyFiles(was_reversed=True).get_feature_encoders(folders[0])
@@ -252,7 +252,7 @@ def test_shards_without_their_vocabulary_get_no_other_one(folders, problem, name
     if not is_whole:
         find_shards(data_dir, made.name, "dev")[0].unlink()
     before = {*data_dir.iterdir()}
-    message = rf"holds {made.name}-train-00000-of-00002 but not its vocabulary {name}: copy that"
+    message = rf"holds {made.name}-train-00000-of-00002 but not its vocabulary {name}: copy the"
     for call in (made.generate_data, lambda *places: stored_encoders(made, *places)):
         with pytest.raises(UserError, match=message):
             call(data_dir, tmp_dir)

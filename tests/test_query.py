@@ -339,7 +339,7 @@ def test_metadata_of_another_shape_are_one_line(answer, told):
     answers = {"metadata": answer}
     with rest_server_that_answers(answers) as address, pytest.raises(UserError) as caught:
         TextClient(connect(address, "turner"))
-    assert f"does not answer as TensorFlow Serving does: {told}" in str(caught.value)
+    assert f"does not answer like TensorFlow Serving: {told}" in str(caught.value)
     assert "\n" not in str(caught.value)
 
 
@@ -356,7 +356,7 @@ def test_metadata_of_another_shape_are_one_line(answer, told):
         ({"translations": [["a"]], "scores": [1]}, "scores[0] must be a list, got 1"),
         ({"translations": [["a"]], "scores": [[1], [2]]}, "1 translations, 2 scores and 1 trunc"),
         ({"translations": [["a"]], "scores": [[1, 2]]}, "not a score for each hypothesis"),
-        ({"translations": [], "scores": []}, "0 translations, 0 scores and 1 truncated of 1"),
+        ({"translations": [], "scores": []}, "0 translations, 0 scores and 1 truncated, or"),
         (
             {"translations": [["a"]], "scores": [[1]], "truncated": ["no"]},
             'truncated[0] must be true or false, got "no"',
@@ -413,7 +413,7 @@ def definitions(**fields):
 def test_metadata_of_another_shape_over_grpc(monkeypatch, answer, told):
     model = connect("localhost:1", "turner")
     monkeypatch.setattr(model, "_call", lambda method, request: answer)
-    with pytest.raises(UserError, match=rf"not answer as TensorFlow Serving does: .*{told}"):
+    with pytest.raises(UserError, match=rf"not answer like TensorFlow Serving: .*{told}"):
         model.types()
 
 
@@ -458,7 +458,7 @@ def test_an_answer_without_end_is_not_kept():
         while True:
             file.write(b" " * 2**20)
 
-    said = pytest.raises(UserError, match="its answer is longer than 16,777,216 bytes")
+    said = pytest.raises(UserError, match="the answer is longer than 16,777,216 bytes")
     with rest_server_that_answers({"metadata": endless}) as address, said:
         TextClient(connect(address, "turner"))
 
@@ -466,14 +466,14 @@ def test_an_answer_without_end_is_not_kept():
 def test_server_of_another_kind():
     """A page, and an error that is none of TensorFlow Serving's."""
     with rest_server_that_answers({"page/metadata": lambda file: file.write(b"<html>")}) as address:
-        with pytest.raises(UserError, match="does not answer as TensorFlow Serving does"):
+        with pytest.raises(UserError, match="does not answer like TensorFlow Serving"):
             TextClient(connect(address, "page"))
-        with pytest.raises(UserError, match="answers with 403 Forbidden, not as TensorFlow Serv"):
+        with pytest.raises(UserError, match="answers with 403 Forbidden, unlike TensorFlow Serv"):
             TextClient(connect(address, "forbidden"))
 
 
 def test_ports_taken_for_one_another(grpc_address, rest_address):
-    with pytest.raises(UserError, match=f"http://{grpc_address} does not answer as TensorFlow"):
+    with pytest.raises(UserError, match=f"http://{grpc_address} does not answer like TensorFlow"):
         TextClient(connect(f"http://{grpc_address}", "turner"))
     with pytest.raises(UserError, match=f"{rest_address[7:]}.*gRPC port"):
         TextClient(connect(rest_address[7:], "turner"))
@@ -486,7 +486,7 @@ def test_server_that_offers_no_predictions():
     port = server.add_insecure_port("127.0.0.1:0")
     server.start()
     try:
-        with pytest.raises(UserError, match="does not answer as TensorFlow Serving does"):
+        with pytest.raises(UserError, match="does not answer like TensorFlow Serving"):
             TextClient(connect(f"127.0.0.1:{port}", "turner"))
     finally:
         server.stop(None).wait()
@@ -499,7 +499,7 @@ def test_address_of_no_known_form(server):
 
 
 def test_directory_without_a_model(tmp_path):
-    with pytest.raises(UserError, match="holds no SavedModel and no numbered versions"):
+    with pytest.raises(UserError, match="contains neither a SavedModel nor numbered versions"):
         SavedModel(str(tmp_path))
     with pytest.raises(UserError, match="cannot be read: No such file"):
         SavedModel(str(tmp_path / "none"))

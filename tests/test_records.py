@@ -78,7 +78,9 @@ def test_an_empty_field_is_refused_with_the_number_of_its_example():
 
 @pytest.mark.parametrize("ids", [["word"], [1.5], [2**63]])
 def test_only_integers_are_stored(ids):
-    with pytest.raises(UserError, match=r"^Example 5 holds something else than 64-bit integers"):
+    with pytest.raises(
+        UserError, match=r"^Example 5 contains something other than 64-bit integers"
+    ):
         columns({"inputs": [[1], ids]}, first_number=4)
 
 

@@ -168,7 +168,7 @@ def test_mistakes_in_a_problem_are_told(tmp_path):
     with pytest.raises(UserError, match="has the label 3; it must be from 0 to 2"):
         Wrong().generate_data(tmp_path, tmp_path)
     for name, suffix in (("languagemodel_ptb10k", "_rev"), ("sentiment_imdb", "_copy")):
-        with pytest.raises(UserError, match=f"has no pairs of texts: leave out {suffix}"):
+        with pytest.raises(UserError, match=f"has no pairs of texts: drop {suffix}"):
             registry.problem(name + suffix)
 
 

@@ -164,7 +164,7 @@ def test_files_that_are_not_whole(prepared, tmp_path):
     with pytest.raises(UserError, match=r"toy_translate/1.2.0 cannot be read: truncated record"):
         list(dataset.pairs("train"))
     file.write_bytes(b"")
-    with pytest.raises(UserError, match=r"train of .* has 200 pairs, but \d+ are there: delete"):
+    with pytest.raises(UserError, match=r"train of .* should have 200 pairs, but has \d+: delete"):
         list(dataset.pairs("train"))
     file.unlink()
     with pytest.raises(UserError, match=f"cannot be read: .*{file.name}"):

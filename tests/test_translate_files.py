@@ -455,13 +455,13 @@ def test_a_dataset_by_name_and_flags(dataset, tmp_path):
     ("arguments", "message"),
     [
         (["--train_files=a,b"], "--dev_files=SOURCE,TARGET is missing, or give --tfds=NAME."),
-        (["--train_files=a", "--dev_files=c,d"], "--train_files takes 2 items with a comma between"),
+        (["--train_files=a", "--dev_files=c,d"], "--train_files takes 2 items, separated by commas"),
         (["--dev_files=a,b", "--tfds=x"], "--dev_files and --tfds are both given"),
         (["--train_files=a,b", "--dev_files=c,d", "--languages=en,de"], "--languages needs --tfds"),
         (["--corpora=x", "--tfds=x"], "--tfds and --corpora are both given"),
-        (["--corpora=x", "--clean_copies"], "--clean_copies and --corpora are both given: a corpus is cleaned before"),
+        (["--corpora=x", "--clean_copies"], "--clean_copies and --corpora are both given: each corpus is cleaned"),
         (["--tfds=x", "--tfds_splits=train"], "--tfds_splits takes 2 or 3 items"),
-        (["--tfds=x", "--languages=en,"], "--languages takes 2 items with a comma between, got 2"),
+        (["--tfds=x", "--languages=en,"], "--languages takes 2 items, separated by commas, got 2"),
         (["--tfds=toy_translat"], "unknown dataset 'toy_translat'"),
         ([], "translate_files has no source: give --train_files="),
         (["--vocab_size=0"], "flag --vocab_size=0: 0 is not a positive integer"),
@@ -479,7 +479,7 @@ def test_mistakes_end_in_one_line(tmp_path, arguments, message):
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["--problem=translate_files"], "--train_files says what data is generated from"),
+        (["--problem=translate_files"], "--train_files is a source for generating data"),
         (["--problem=translate_ende"], "--train_files is for --problem=translate_files, got"),
     ],
 )

@@ -1,6 +1,6 @@
-"""Embedded default problem: spelled-out numbers, English to German, no download.
+"""The built-in default problem: spelled-out numbers, English to German, without downloads.
 
-The English sentences alone are a language model and a classification of what is counted.
+Its English sentences are also used for a language model and for classification.
 """
 
 from __future__ import annotations
@@ -13,9 +13,9 @@ from t2t_keras.registry import register_problem
 
 
 class _Numbers:
-    """The attributes that the problems have in common."""
+    """Attributes that the problems share."""
 
-    approx_vocab_size = 2**9  # long German numbers become a few pieces
+    approx_vocab_size = 2**9  # long German numbers become a few subwords
     dataset_splits = with_shards(SPLITS, train=1)
     is_generate_per_split = True  # each split has its own values
 
@@ -24,10 +24,10 @@ class _Numbers:
 class TranslateEndeNumbers(_Numbers, Text2TextProblem):
     """Numbers, dates, times, prices and phrases with them, in English and German words.
 
-    24,000 pairs for training, 500 for dev, 500 for test, the same every time. Values in dev and test
-    are in no training sentence of the same family of phrases (`pairs.split_of`), so that a good score
-    shows that the rules were learned. Each English sentence has one German translation: BLEU 100
-    is possible.
+    24,000 pairs for training, 500 for dev, 500 for test, always the same. Values in dev and test do not
+    occur in training sentences of the same family of phrases (`pairs.split_of`), so a good score shows
+    that the model has learned the rules. Each English sentence has exactly one German translation, so
+    BLEU 100 is possible.
     """
 
     def generate_samples(self, data_dir: PathLike, tmp_dir: PathLike, split: str) -> Samples:
@@ -46,7 +46,7 @@ class LanguagemodelEnNumbers(_Numbers, Text2SelfProblem):
 
 @register_problem
 class QuantityEnNumbers(_Numbers, Text2ClassProblem):
-    """The English sentences of `translate_ende_numbers`, and the kind of quantity that each holds."""
+    """The English sentences of `translate_ende_numbers`, classified by the kind of quantity in them."""
 
     num_classes = len(pairs.FAMILIES)
 

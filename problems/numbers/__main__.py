@@ -1,4 +1,4 @@
-"""Writes a split of `translate_ende_numbers` as two text files, a sentence per line.
+"""Writes a split of `translate_ende_numbers` to two text files, one sentence per line.
 
 python -m t2t_keras.problems.numbers test test.en test.de
 """

@@ -1,7 +1,8 @@
-"""Corpus of `translate_ende_numbers`: phrases that spell numbers, in English and German.
+"""The corpus of `translate_ende_numbers`: phrases with spelled-out numbers, in English and German.
 
-A kind of phrase draws a value, such as (21, 3) for the twenty-first of March, and words it. Every draw
-of the random generator counts: the corpus is the same in every version (tests/test_numbers.py).
+Each kind of phrase draws a value, such as (21, 3) for the twenty-first of March, and puts it into words. Do
+not change the sequence of random draws: the corpus must be the same in every version
+(tests/test_numbers.py).
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ def _patterns(text: str) -> dict[str, list[list[str]]]:
     return {name: [entry.split(" = ") for entry in entries] for name, entries in tables.items()}
 
 
-# English and German; the slot of an English pattern is `{}`, that of a German one names a form.
+# English = German; the slot of an English pattern is `{}`, and that of a German one names a form.
 _PATTERNS = _patterns("""
 label: page {} = Seite {nom}; on page {} = auf Seite {nom}; room {} = Zimmer {nom};
 in room {} = in Zimmer {nom}; chapter {} = Kapitel {nom}; in chapter {} = in Kapitel {nom};
@@ -85,7 +86,7 @@ the train leaves in {}. = der Zug fährt in {dat} ab.
 """)
 _PATTERNS["short duration"] = _PATTERNS["duration"] + _PATTERNS["short duration"]
 
-# What somebody did: the German pattern begins with the verb, in the third person singular.
+# What somebody did; the German pattern begins with the verb, in the third person singular.
 _DEEDS = _patterns("""
 count: bought {} = kaufte {acc}; sold {} = verkaufte {acc}; counted {} = zählte {acc};
 needed {} = brauchte {acc}; had {} = hatte {acc}; found {} = fand {acc}; saw {} = sah {acc}
@@ -100,7 +101,7 @@ slept for {} = schlief {acc} lang
 
 
 def _fill(rng: Random, name: str, source: str, target: dict[str, str], deed: bool = False) -> Pair:
-    """Fills a pattern, or a deed and who did it."""
+    """Fills a pattern; with `deed`, one of `_DEEDS` with a random subject."""
     if deed:
         who = rng.choice(words.SUBJECTS)
         source_pattern, target_pattern = _pick(rng, _DEEDS[name])
@@ -114,12 +115,12 @@ def _fill(rng: Random, name: str, source: str, target: dict[str, str], deed: boo
 
 
 def _pick(rng: Random, entries: Sequence[Any]) -> Any:
-    """Draws an entry; nothing is drawn where there is one alone."""
+    """Draws an entry; a single entry uses no random draw."""
     return rng.choice(entries) if len(entries) > 1 else entries[0]
 
 
 def _finish(rng: Random, source: str, target: str) -> Pair:
-    """Capitalises every second pair that ends in a full stop; the others lose the stop."""
+    """Of pairs that end in a full stop, capitalises half and removes the stop from the others."""
     if not source.endswith("."):
         return source, target
     if rng.random() < 0.5:
@@ -131,9 +132,9 @@ def _finish(rng: Random, source: str, target: str) -> Pair:
 
 
 def _number(rng: Random, low: int, high: int, before_noun: bool = False) -> int:
-    """Draws a number of low..high: each length is as likely as the next, zeros likelier than chance.
+    """Draws a number from low..high; all lengths are equally likely, and zeros more likely than 1 in 10.
 
-    Before a German noun, usage varies for numbers that end in 01, which are not drawn.
+    Before a German noun, it draws no numbers that end in 01, because usage varies.
     """
     while True:
         length = rng.randint(len(str(low)), len(str(high)))
@@ -145,7 +146,7 @@ def _number(rng: Random, low: int, high: int, before_noun: bool = False) -> int:
 
 
 def _draw_cardinal(rng: Random) -> Value:
-    """Draws mostly below ten thousand, some below a million, a few round millions."""
+    """Draws mostly numbers below ten thousand, some below a million, and a few round millions."""
     kind = rng.random()
     if kind < 0.03:
         return (_number(rng, 1, 999, before_noun=True) * 1_000_000,)
@@ -153,18 +154,18 @@ def _draw_cardinal(rng: Random) -> Value:
 
 
 def _label(rng: Random, n: int) -> Pair:
-    """Words a thing known by its number: page twenty-one, Seite einundzwanzig."""
+    """Phrases for a thing with a number: page twenty-one, Seite einundzwanzig."""
     return _fill(rng, "label", english(n), {"nom": german(n)})
 
 
 def _ordinal(rng: Random, n: int) -> Pair:
-    """Words the n-th thing; the German ending follows gender, case and article."""
+    """Phrases for the n-th thing; the German ending depends on gender, case and article."""
     source, target = words.ordinal(n)
     return _fill(rng, "ordinal", source, {"stem": target}, deed=rng.random() < 0.15)
 
 
 def _count(rng: Random, n: int) -> Pair:
-    """Words counted things: she bought one apple, sie kaufte einen Apfel."""
+    """Phrases for counted things: she bought one apple, sie kaufte einen Apfel."""
     source, target = counted(n, rng.choice(NOUNS["things"]))
     there_is, ist = ("there is", "ist") if n == 1 else ("there are", "sind")
     target |= {"there_is": there_is, "ist": ist}
@@ -172,7 +173,7 @@ def _count(rng: Random, n: int) -> Pair:
 
 
 def _age(rng: Random, n: int) -> Pair:
-    """Words an age: she is twenty-one years old, sie ist einundzwanzig Jahre alt."""
+    """Phrases for an age: she is twenty-one years old, sie ist einundzwanzig Jahre alt."""
     who = rng.choice(words.SUBJECTS)
     source, target = counted(n, _UNITS["year"])
     source = f"{who.english} {who.english_is} {source} old."
@@ -191,7 +192,7 @@ def _population(rng: Random, n: int) -> Pair:
 
 
 def _year(rng: Random, n: int) -> Pair:
-    """Words a year: in nineteen eighty-four, im Jahr neunzehnhundertvierundachtzig."""
+    """Phrases for a year: in nineteen eighty-four, im Jahr neunzehnhundertvierundachtzig."""
     source, target = words.year(n)
     return _fill(rng, "year", source, {"year": target}, deed=rng.random() < 0.25)
 
@@ -200,7 +201,7 @@ def _year(rng: Random, n: int) -> Pair:
 
 _UNITS = {noun.english: noun for name in ("measures", "time") for noun in NOUNS[name]}
 _LARGEST = {"kilometre": 2_000, "metre": 9_999, "kilogram": 999, "litre": 999, "percent": 200}
-_LARGEST |= {"hour": 48, "week": 60, "month": 30}  # of other units 99
+_LARGEST |= {"hour": 48, "week": 60, "month": 30}  # 99 for other units
 
 
 def _draw_decimal(rng: Random) -> Value:
@@ -217,7 +218,7 @@ def _decimal(rng: Random, whole: int, digits: str) -> Pair:
 
 
 def _draw_measure(rng: Random) -> Value:
-    """Draws a number of a unit, whole or with a decimal: (3, "5", "kilometre")."""
+    """Draws a measure, whole or with one decimal: (3, "5", "kilometre")."""
     unit = rng.choice(NOUNS["measures"]).english
     if rng.random() < 0.4:
         return _number(rng, 1, 99), str(rng.randint(1, 9)), unit
@@ -225,7 +226,7 @@ def _draw_measure(rng: Random) -> Value:
 
 
 def _measure(rng: Random, n: int, digits: str, name: str) -> Pair:
-    """Words a measure: three point five metres, drei Komma fünf Meter."""
+    """Phrases for a measure: three point five metres, drei Komma fünf Meter."""
     unit = _UNITS[name]
     if not digits:
         return _fill(rng, name, *counted(n, unit))
@@ -244,17 +245,17 @@ _PARTS_OF_DAY = {  # hours
 
 
 def _draw_date(rng: Random) -> Value:
-    """Draws a day and month, two times in five with a year of 1900 to 2029."""
+    """Draws a day and month; with probability 0.4 also a year from 1900 to 2029."""
     month = rng.randint(1, 12)
     day = rng.randint(1, int(WORDS["months"][month - 1][2]))
     return (day, month) if rng.random() < 0.6 else (day, month, rng.randint(1900, 2029))
 
 
 def _date(rng: Random, day: int, month: int, year: int | None = None) -> Pair:
-    """Words a date: on the twenty-first of March, am einundzwanzigsten März."""
+    """Phrases for a date: on the twenty-first of March, am einundzwanzigsten März."""
     source, stem = words.ordinal(day)
-    of_month, german_month, _ = WORDS["months"][month - 1]
-    source = f"{source} of {of_month}"
+    english_month, german_month, _ = WORDS["months"][month - 1]
+    source = f"{source} of {english_month}"
     target = {"nom": f"{stem}e {german_month}", "dat": f"{stem}en {german_month}"}
     if year is None:
         if rng.random() >= 0.2:
@@ -267,7 +268,7 @@ def _date(rng: Random, day: int, month: int, year: int | None = None) -> Pair:
 
 
 def _draw_time(rng: Random) -> Value:
-    """Draws an hour and a minute: up to twelve as people say it, above as timetables do."""
+    """Draws an hour and a minute: hours to twelve for spoken times, larger ones for timetable style."""
     if rng.random() < 0.35:
         return rng.randint(13, 23), rng.randint(1, 59)
     hour = rng.randint(1, 12)
@@ -278,7 +279,7 @@ def _draw_time(rng: Random) -> Value:
 
 
 def _time(rng: Random, hour: int, minute: int) -> Pair:
-    """Words a time of day: at half past three, um halb vier."""
+    """Phrases for a time of day: at half past three, um halb vier."""
     if hour > 12:
         source = f"{english(hour)} {words.english_two_digits(minute)}"
         target = f"{german(hour)} Uhr {german(minute)}"
@@ -292,7 +293,7 @@ def _time(rng: Random, hour: int, minute: int) -> Pair:
 
 
 def _clock(hour: int, minute: int) -> Pair:
-    """Words a time on a dial: (3, 35) is "twenty-five to four", "fünf nach halb vier"."""
+    """Spells a time on a twelve-hour clock: (3, 35) is "twenty-five to four", "fünf nach halb vier"."""
     (hour_words, this), (next_words, after) = words.cardinal(hour), words.cardinal(hour % 12 + 1)
     if minute == 0:
         return f"{hour_words} o'clock", f"{words.german_stem(hour)} Uhr"
@@ -319,7 +320,7 @@ _TWO_UNITS_OF_TIME = (
 
 
 def _sum_of(*parts: tuple[int, words.Noun]) -> tuple[str, dict[str, str]]:
-    """Words one or two counted units, joined by "and"."""
+    """Spells one or two counted units, joined by "and"."""
     sources, targets = zip(*(counted(n, unit) for n, unit in parts), strict=True)
     return " and ".join(sources), {case: " und ".join(t[case] for t in targets) for case in CASES}
 
@@ -333,7 +334,7 @@ def _draw_price(rng: Random) -> Value:
 
 
 def _price(rng: Random, whole: int, cents: int) -> Pair:
-    """Words a price: twelve euros and ninety cents, zwölf Euro und neunzig Cent."""
+    """Phrases for a price: twelve euros and ninety cents, zwölf Euro und neunzig Cent."""
     parts = [(whole, rng.choice(NOUNS["currencies"])), (cents, NOUNS["cents"][0])]
     source, target = _sum_of(*(part for part in parts if part[0]))
     kind, goods = rng.random(), rng.choice(NOUNS["goods"])
@@ -342,7 +343,7 @@ def _price(rng: Random, whole: int, cents: int) -> Pair:
 
 
 def _draw_duration(rng: Random) -> Value:
-    """Draws one unit of time or two neighbours: (3, "hour", 20, "minute")."""
+    """Draws a duration in one unit or two adjacent ones: (3, "hour", 20, "minute")."""
     if rng.random() < 0.6:
         unit = rng.choice(sorted(noun.english for noun in NOUNS["time"]))
         return _number(rng, 1, _LARGEST.get(unit, 99), before_noun=True), unit
@@ -351,7 +352,7 @@ def _draw_duration(rng: Random) -> Value:
 
 
 def _duration(rng: Random, *value: Any) -> Pair:
-    """Words a length of time: three days ago, vor drei Tagen."""
+    """Phrases for a duration: three days ago, vor drei Tagen."""
     source, target = _sum_of(*zip(value[::2], [_UNITS[unit] for unit in value[1::2]], strict=True))
     deed = rng.random() < 0.25
     short = value[1] in ("minute", "hour") and not deed
@@ -362,13 +363,13 @@ def _duration(rng: Random, *value: Any) -> Pair:
 
 
 class Kind(NamedTuple):
-    """Kind of phrase; kinds of the same family hold out the same values."""
+    """A kind of phrase; kinds of the same family hold out the same values."""
 
     name: str
     family: str
     share: int
     draw: Callable[[Random], Value]
-    phrase: Callable[..., Pair]  # of the generator and the parts of the value
+    phrase: Callable[..., Pair]  # called with the random generator and the parts of the value
 
 
 KINDS = (
@@ -396,17 +397,17 @@ KINDS = (
 )
 
 FAMILIES = [*dict.fromkeys(kind.family for kind in KINDS)]
-"""The kinds of quantities."""
+"""The families of phrases: the kinds of quantities."""
 
 
 # The corpus
 
 
 def split_of(family: str, value: Value) -> str:
-    """Returns the one split that a value belongs to, by its checksum: "train", "dev" or "test".
+    """Returns the split that a value belongs to, by its checksum: "train", "dev" or "test".
 
-    One value in ten goes to dev and one to test. Values whose words cannot be put together from
-    others are always for training: single numbers below twenty, or round (40, 300), and durations
+    One value in ten goes to dev and one in ten to test. Values whose words cannot be composed from
+    others are always for training: single numbers that are below twenty or round (40, 300), and durations
     and measures with a one (one day, two hours and one minute), which shows the German gender.
     """
     if family == "number" and (value[0] < 20 or not str(value[0])[1:].strip("0")):
@@ -417,9 +418,9 @@ def split_of(family: str, value: Value) -> str:
 
 
 def examples(split: str) -> Iterator[tuple[Kind, Value, Pair]]:
-    """Yields the phrases of a split, the same every time and no sentence twice.
+    """Yields the phrases of a split, always the same and without duplicates.
 
-    A sentence with and without its capital and full stop counts as the same.
+    Sentences that differ only in the capital letter and full stop count as duplicates.
     """
     rng = Random(f"translate_ende_numbers {split}")
     shares = [kind.share for kind in KINDS]

@@ -1,4 +1,4 @@
-"""Words in English and German: numbers spelled in all their forms, nouns, subjects and verbs."""
+"""English and German words: spelled-out numbers in all their forms, nouns, subjects and verbs."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _GERMAN = (
     *("neunzehn", "zwanzig", "dreißig", "vierzig", "fünfzig", "sechzig", "siebzig", "achtzig"),
     "neunzig",
 )
-_TENS = 18  # place of twenty is 18 + 2
+_TENS = 18  # the index of twenty is 18 + 2
 
 _ENGLISH_ORDINALS = {"one": "first", "two": "second", "three": "third", "five": "fifth"}
 _ENGLISH_ORDINALS |= {"eight": "eighth", "nine": "ninth", "twelve": "twelfth"}
@@ -30,7 +30,7 @@ _DER = {"m": "der den dem", "f": "die die der", "n": "das das dem"}
 
 
 class Noun(NamedTuple):
-    """Noun in both languages; the gender is "m", "f" or "n"."""
+    """A noun in both languages; the gender is "m", "f" or "n"."""
 
     english: str
     english_plural: str
@@ -39,12 +39,12 @@ class Noun(NamedTuple):
     gender: str
 
     def the(self, case: str) -> str:
-        """Returns the German noun with its article: "der Tisch", in the accusative "den Tisch"."""
+        """Returns the German noun with its article: "der Tisch"; in the accusative "den Tisch"."""
         return f"{_DER[self.gender].split()[CASES.index(case)]} {self.german}"
 
 
 class Subject(NamedTuple):
-    """Subject of a sentence, and the forms of to be that go with it."""
+    """The subject of a sentence, with its forms of "to be"."""
 
     english: str
     german: str
@@ -53,7 +53,7 @@ class Subject(NamedTuple):
     german_is: str
 
     def past(self, singular: str) -> str:
-        """Returns a German verb in the past tense for this subject: kaufte, kauften."""
+        """Conjugates a German verb in the past tense for this subject: kaufte, kauften."""
         if self.german_is != "sind":
             return singular
         return singular + ("n" if singular.endswith("e") else "en")
@@ -74,7 +74,7 @@ def english(n: int) -> str:
 
 
 def german_stem(n: int) -> str:
-    """Spells 0 <= n < 10**6 as the front of a compound: 21 is "einundzwanzig", 1 is "ein"."""
+    """Spells 0 <= n < 10**6 as the first part of a compound: 21 is "einundzwanzig", 1 is "ein"."""
     if n < 20:
         return _GERMAN[n]
     if n < 100:
@@ -86,10 +86,10 @@ def german_stem(n: int) -> str:
 
 
 def german(n: int) -> str:
-    """Spells 0 <= n < 10**9 as counted or read out: 345 is "dreihundertfünfundvierzig".
+    """Spells 0 <= n < 10**9 as in counting or reading aloud: 345 is "dreihundertfünfundvierzig".
 
     A final one is "eins" (einhunderteins). Millions are nouns (eine Million, zwei Millionen), so
-    that their number must not end in 01.
+    the number of millions must not end in 01.
     """
     millions, rest = divmod(n, 1_000_000)
     if millions:
@@ -104,7 +104,7 @@ def cardinal(n: int) -> Pair:
 
 
 def ordinal(n: int) -> Pair:
-    """Spells the n-th, 1 <= n < 10**6, in German without ending: "twenty-first", "einundzwanzigst"."""
+    """Spells an ordinal, 1 <= n < 10**6, in German without ending: "twenty-first", "einundzwanzigst"."""
     words = english(n)
     cut = max(words.rfind(" "), words.rfind("-")) + 1
     head, last = words[:cut], words[cut:]
@@ -118,7 +118,7 @@ def ordinal(n: int) -> Pair:
 
 
 def decimal(whole: int, digits: str) -> Pair:
-    """Spells a decimal fraction: (3, "14") is "three point one four", "drei Komma eins vier"."""
+    """Spells a decimal number: (3, "14") is "three point one four", "drei Komma eins vier"."""
     spoken = [[spell(int(digit)) for digit in digits] for spell in (english, german)]
     source, target = (" ".join(words) for words in spoken)
     return f"{english(whole)} point {source}", f"{german(whole)} Komma {target}"
@@ -138,7 +138,7 @@ def english_two_digits(n: int) -> str:
 
 
 def counted(n: int, noun: Noun) -> tuple[str, dict[str, str]]:
-    """Counts things: "one day" and, by case, "ein Tag", "einen Tag", "einem Tag"."""
+    """Spells a number of things: "one day" and, by case, "ein Tag", "einen Tag", "einem Tag"."""
     if n == 1:
         forms = [f"{article} {noun.german}" for article in _EIN[noun.gender].split()]
         return f"one {noun.english}", dict(zip(CASES, forms, strict=True))
@@ -150,7 +150,7 @@ def counted(n: int, noun: Noun) -> tuple[str, dict[str, str]]:
 
 
 def table(text: str) -> dict[str, list[str]]:
-    """Reads `name: entry; entry; ...`, where a name starts a line."""
+    """Parses `name: entry; entry; ...`, with each name at the start of a line."""
     rows = (
         " ".join(row.split()).split(": ", 1) for row in re.split(r"\n(?=[a-z ]+: )", text.strip())
     )

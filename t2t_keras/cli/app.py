@@ -1,4 +1,4 @@
-"""Start and end of every command: flags are parsed, help is given, TensorFlow is quiet, an error is one line."""
+"""Runs every command: parses flags, prints help, silences TensorFlow, reports an error in one line."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ from t2t_keras.allowed_values import INT32
 from t2t_keras.cli import options
 from t2t_keras.errors import UserError, for_terminal, nearest
 
-_BROKEN_PIPE = 141  # a shell's
-_SHOWN = 100  # characters of a wrong value
+_BROKEN_PIPE = 141  # the shell's exit code for SIGPIPE
+_SHOWN = 100  # characters of a wrong value in a message
 _HELP = {"--help", "-help", "-h", "-?", "--helpshort"}
 
 
@@ -30,23 +30,25 @@ def start(
     argv: Sequence[str] | None = None,
     required: Sequence[str] = (),
 ) -> None:
-    """Parses the flags, runs `main(rest)` and exits: 0, or 2 after a one-line message.
+    """Parses the flags, runs `main(rest)` and exits: with 0, or with 2 after a one-line message.
 
-    If its output is closed (`| head`), it ends silently with a shell's code for that, 141.
-    Flags are parsed before anything heavy is imported, so `main` imports TensorFlow itself.
+    If its output is closed (`| head`), it exits silently with the shell's code for that, 141.
+    Flags are parsed before anything heavy is imported, so `main` must import TensorFlow itself. The help
+    begins with the docstring of `main`'s module.
 
     Args:
-        main: gets the arguments that are not flags (without the program name).
-        argv: the command line with the program name first; `sys.argv` unless given.
-        required: names of the flags that stand first in the help, which begins with the docstring of
-            `main`'s module.
+        main: called with the arguments that are not flags (without the program name).
+        argv: the command line with the program name first; default: `sys.argv`.
+        required: names of the flags to list first in the help.
     """
     sys.stdout, sys.stderr = map(for_terminal, (sys.stdout, sys.stderr))
     try:
         _run(main, list(sys.argv if argv is None else argv), required)
         sys.stdout.flush()
     except BrokenPipeError:
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # for the rest of the text
+        os.dup2(
+            os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno()
+        )  # discards the rest of the output
         sys.exit(_BROKEN_PIPE)
     sys.exit(0)
 
@@ -59,7 +61,7 @@ def _run(main: Callable[[list[str]], None], argv: list[str], required: Sequence[
     quiet_tensorflow()
     app.define_help_flags()
     for module, defined in list(flags.FLAGS.flags_by_module_dict().items()):
-        if module.startswith("t2t_keras."):  # so that --help shows them
+        if module.startswith("t2t_keras."):  # makes --help show them
             for flag in defined:
                 flags.FLAGS.register_key_flag_for_module(argv[0], flag)
     if _HELP.intersection(argv[1:]):
@@ -77,12 +79,12 @@ def _run(main: Callable[[list[str]], None], argv: list[str], required: Sequence[
     except flags.Error as error:
         _fail(program, str(error))
     except SystemExit:
-        return  # --helpfull or --helpxml has answered; absl would exit with 1
+        return  # --helpfull or --helpxml has printed the help; absl would exit with 1
     try:
         _require_plain_numbers()
-        _tell_repeated(program)
+        _report_repeated(program)
         options.require_model()
-        _require_done_anyway(ours)
+        _reject_unsupported_flags(ours)
         if flags.FLAGS.registry_help or ("list" in flags.FLAGS and flags.FLAGS.list):
             print(options.registry_help())
             return
@@ -92,39 +94,39 @@ def _run(main: Callable[[list[str]], None], argv: list[str], required: Sequence[
     except KeyboardInterrupt:
         sys.exit(130)
     except (Exception, SystemExit) as error:  # a user's own code may raise either
-        if told := registry.error_of_user_code(error):
-            _fail(program, str(told))
-        # TensorFlow wraps those of a tf.data pipeline.
+        if explained := registry.error_of_user_code(error):
+            _fail(program, str(explained))
+        # TensorFlow wraps errors in a tf.data pipeline.
         if wrapped := re.search(r"\bUserError: (.*)", str(error)):
             _fail(program, wrapped[1])
         if isinstance(error, OSError) and not isinstance(error, BrokenPipeError):
             name = f"{error.filename}: " if error.filename else ""
-            _fail(program, f"{name}{error.strerror or error}.")  # most often of a full disk
+            _fail(program, f"{name}{error.strerror or error}.")  # usually a full disk
         raise
 
 
 def _require_plain_numbers() -> None:
-    """Refuses what no flag means, whatever its range: NaN, infinity and more than 32 bits."""
+    """Rejects values that are valid for no flag: NaN, infinity and integers of more than 32 bits."""
     for name in flags.FLAGS:
         value, parser = flags.FLAGS[name].value, flags.FLAGS[name].parser
         if isinstance(value, float) and not math.isfinite(value):
             raise UserError(f"flag --{name}={value}: {value} is not {parser.syntactic_help}.")
         most = max(INT32, getattr(parser, "upper_bound", None) or 0)
         if isinstance(value, int) and abs(value) > most:
-            raise UserError(f"flag --{name}={str(value)[:_SHOWN]}: {most} is the most.")
+            raise UserError(f"flag --{name}={str(value)[:_SHOWN]}: the maximum is {most}.")
 
 
-def _tell_repeated(program: str) -> None:
-    """Says which of a flag's values counts if it has been given several times."""
+def _report_repeated(program: str) -> None:
+    """Warns if a flag is given several times, with the value that is used."""
     for name in flags.FLAGS:
         flag = flags.FLAGS[name]
         if flag.present > 1 and not isinstance(flag, flags.MultiFlag):
-            told = f"--{name} is given {flag.present} times; the last counts: {flag.value}"
-            print(f"{program}: {told}", file=sys.stderr)
+            warning = f"--{name} is given {flag.present} times; the last counts: {flag.value}"
+            print(f"{program}: {warning}", file=sys.stderr)
 
 
 def help_text(main: Callable[[list[str]], None], program: str, required: Sequence[str]) -> str:
-    """Returns what a command does, with an example, and its flags, the required ones first."""
+    """Returns the help: what the command does, examples, and its flags, the required ones first."""
     about = (sys.modules[main.__module__].__doc__ or "").replace("`", "").strip()
     found = {flag.name: flag for flag in flags.FLAGS.get_key_flags_for_module(program)}
     sections = {
@@ -152,9 +154,9 @@ def _flags_of_t2t() -> list[tuple[str, t2t_names.Absent]]:
 
 
 def _define_flags_of_t2t() -> set[str]:
-    """Defines the flags of T2T's that a command does not have; returns the names of those it has.
+    """Defines the T2T flags that a command does not have; returns the names of its own flags.
 
-    So a command line of T2T's is read as T2T reads it. They are left out of --help.
+    T2T's command lines are then parsed as in T2T. The added flags are not in --help.
     """
     ours = set(flags.FLAGS)
     for name, known in _flags_of_t2t():
@@ -164,22 +166,22 @@ def _define_flags_of_t2t() -> set[str]:
     return ours
 
 
-def _require_done_anyway(ours: set[str]) -> None:
-    """Refuses flags of T2T's that ask for anything but what is done anyway.
+def _reject_unsupported_flags(ours: set[str]) -> None:
+    """Rejects T2T flags that a command does not have, unless their value is what it does anyway.
 
     Args:
         ours: names of the flags that the command has.
     """
-    told = []
+    rejected = []
     for name, known in _flags_of_t2t():
         value = None if name in ours else flags.FLAGS[name].value
         if value is None or (name == "worker_gpu" and value == str(_devices_used(ours))):
             continue
         written = str(value).lower() if known.is_switch else value
         if name == "worker_gpu" or not known.is_done_anyway(written):
-            told.append(f"--{name}={written} of tensor2tensor is not here: {known.reason}.")
-    if told:
-        raise UserError(" ".join(told))
+            rejected.append(f"--{name}={written} of tensor2tensor is not here: {known.reason}.")
+    if rejected:
+        raise UserError(" ".join(rejected))
 
 
 def _devices_used(ours: set[str]) -> int:
@@ -198,7 +200,7 @@ def _fail(program: str, message: str) -> None:
     sys.exit(2)
 
 
-# TensorFlow and CUDA write to standard error when they are imported and find no GPU, on healthy machines too.
+# TensorFlow and CUDA write to standard error when imported without a GPU, even if nothing is wrong.
 
 _LOG_LEVEL = "TF_CPP_MIN_LOG_LEVEL"
 _SILENT = "3"
@@ -206,13 +208,13 @@ _DROP = b"\0drop\0"
 
 
 def quiet_tensorflow() -> None:
-    """Makes TensorFlow silent, unless the user has set its log level to what it should say."""
+    """Silences TensorFlow, unless the user has set its log level."""
     if os.environ.setdefault(_LOG_LEVEL, _SILENT) == _SILENT:
         sys.meta_path.insert(0, _QuietTensorFlow())
 
 
 class _QuietTensorFlow(importlib.abc.MetaPathFinder):
-    """Holds standard error while TensorFlow is imported and looks for devices, whoever imports it."""
+    """Holds back standard error while TensorFlow is imported, by any module, and looks for devices."""
 
     def find_spec(self, name, path=None, target=None):
         if name != "tensorflow":
@@ -225,7 +227,7 @@ class _QuietTensorFlow(importlib.abc.MetaPathFinder):
             def load_quietly(module):
                 with held_stderr():
                     load(module)
-                    module.config.list_physical_devices()  # else the first operation does
+                    module.config.list_physical_devices()  # otherwise the first op does this
 
             spec.loader.exec_module = load_quietly
         return spec
@@ -233,10 +235,10 @@ class _QuietTensorFlow(importlib.abc.MetaPathFinder):
 
 @contextlib.contextmanager
 def held_stderr() -> Iterator[None]:
-    """Drops what is written to descriptor 2 inside, or writes it if the block raises or the process dies.
+    """Drops what the block writes to descriptor 2, but prints it if the block raises or the process dies.
 
-    Another process holds it, since one that dies, as TensorFlow does on a CPU that it is not built for,
-    cannot write it any more.
+    The text is held by another process, because this one may die: TensorFlow aborts on a CPU that it was
+    not built for.
     """
     if sys.stderr is None:  # closed by the shell
         yield
@@ -261,7 +263,7 @@ def held_stderr() -> Iterator[None]:
 
 
 def _hold(source: int) -> None:
-    """Reads until the process that writes says "drop" or is gone, writes what it read then, and ends."""
+    """Reads until the writing process sends "drop" or is gone; in the latter case prints what it read."""
     try:
         held = b""
         while part := os.read(source, 1 << 16):

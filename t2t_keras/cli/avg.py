@@ -1,4 +1,4 @@
-"""`t2t-keras-avg`: averages checkpoints of our runs or tensor2tensor's.
+"""`t2t-keras-avg`: averages checkpoints of t2t_keras or tensor2tensor.
 
 Examples:
     t2t-keras-avg --prefix=run --num_last_checkpoints=5 --output_path=averaged/model.ckpt
@@ -18,22 +18,25 @@ FLAGS = flags.FLAGS
 
 
 def define_flags() -> None:
-    """Defines the flags of the command: those of T2T's `avg_checkpoints`, and limits by time and steps."""
+    """Defines the flags of T2T's `avg_checkpoints`, and limits by time and steps."""
     flags.DEFINE_list("checkpoints", [], "The checkpoints to average, separated by commas.")
     flags.DEFINE_integer(
-        "num_last_checkpoints", 0, "Number of newest checkpoints with --prefix.", lower_bound=0
+        "num_last_checkpoints",
+        0,
+        "Average this many newest checkpoints of --prefix.",
+        lower_bound=0,
     )
-    flags.DEFINE_integer("min_steps", 0, "Leave out checkpoints of fewer steps.", lower_bound=0)
+    flags.DEFINE_integer("min_steps", 0, "Skip checkpoints of fewer steps.", lower_bound=0)
     flags.DEFINE_integer(
-        "max_steps", 0, "Leave out checkpoints of more steps; 0: no limit.", lower_bound=0
+        "max_steps", 0, "Skip checkpoints of more steps; 0: no limit.", lower_bound=0
     )
-    flags.DEFINE_float("minutes", 0.0, "Least minutes between the writing of two.", lower_bound=0.0)
-    flags.DEFINE_string("prefix", "", "Directory, or common beginning of the names, or both.")
-    flags.DEFINE_string("output_path", "/tmp/averaged.ckpt", "Prefix of the result.")
+    flags.DEFINE_float("minutes", 0.0, "Minimal minutes between two checkpoints.", lower_bound=0.0)
+    flags.DEFINE_string("prefix", "", "Directory of checkpoints, common prefix of names, or both.")
+    flags.DEFINE_string("output_path", "/tmp/averaged.ckpt", "Prefix of the averaged checkpoint.")
 
 
 def main(arguments: list[str]) -> None:
-    """Averages the checkpoints and prints which."""
+    """Averages the checkpoints and prints their names."""
     options.reject_arguments(arguments)
     chosen_by = [
         f"--{name}"
@@ -41,7 +44,7 @@ def main(arguments: list[str]) -> None:
         if FLAGS[name].value
     ]
     if bool(FLAGS.checkpoints) == bool(chosen_by):
-        also = f", not --checkpoints and {chosen_by[0]}" if chosen_by else ""
+        also = f", not both --checkpoints and {chosen_by[0]}" if chosen_by else ""
         raise UserError(
             "no checkpoints are named: give --checkpoints=A,B,... or --num_last_checkpoints=N, or "
             f"limits by --min_steps and --max_steps{also}."

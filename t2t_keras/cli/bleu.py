@@ -1,4 +1,4 @@
-"""`t2t-keras-bleu`: prints the BLEU of a translation as T2T, sacreBLEU and the paper compute it, or chrF, TER and ROUGE.
+"""`t2t-keras-bleu`: prints BLEU as T2T, sacreBLEU and the paper compute it, or chrF, TER and ROUGE.
 
 Examples:
     t2t-keras-bleu --translation=test.translated.de --reference=test.de
@@ -7,8 +7,8 @@ Examples:
     t2t-keras-bleu --translations_dir=translations --reference=test.de
     t2t-keras-bleu --translation=test.summaries --reference=test.highlights --metrics=rouge
 
-With several translations or references, --metrics or --confidence, the figures are sacreBLEU's alone; the
-first of several translations is the one that the others are compared with.
+With several translations or references, --metrics or --confidence, it prints only sacreBLEU's scores.
+Several translations are compared with the first one.
 """
 
 from __future__ import annotations
@@ -31,45 +31,45 @@ Text = tuple[str, Sequence[str]]
 
 _METRICS = ("bleu", "chrf", "chrf++", "ter")
 _RESAMPLES = 1000
-_OF_DIRECTORY = ("event_dir", "tag_suffix", "min_steps")
+_DIRECTORY_FLAGS = ("event_dir", "tag_suffix", "min_steps")
 
 
 def define_flags() -> None:
-    """Defines the flags of the command: T2T's, as far as they apply, and ours."""
+    """Defines the flags of the command: T2T's, as far as they apply, and others."""
     flags.DEFINE_multi_string(
         "translation", None, "File with one translation per line, plain or .gz."
     )
-    flags.DEFINE_multi_string(
-        "reference", None, "File with the reference of each line, plain or .gz."
-    )
+    flags.DEFINE_multi_string("reference", None, "File with one reference per line, plain or .gz.")
     flags.DEFINE_enum(
-        "bleu_variant", "both", ["both", "cased", "uncased"], "T2T's figures to print."
+        "bleu_variant", "both", ["both", "cased", "uncased"], "Which of T2T's scores to print."
     )
-    flags.DEFINE_enum(
-        "language", "de", LANGUAGES, "Language of the tokenization of the paper's BLEU."
-    )
+    flags.DEFINE_enum("language", "de", LANGUAGES, "Language for tokenization in the paper's BLEU.")
     flags.DEFINE_list(
-        "metrics", ["bleu"], f"sacreBLEU's: {', '.join(_METRICS)}; or rouge, alone, of summaries."
+        "metrics",
+        ["bleu"],
+        f"sacreBLEU metrics: {', '.join(_METRICS)}; or rouge (by itself) for summaries.",
     )
     flags.DEFINE_bool(
-        "confidence", False, "95 % confidence intervals, by 1000 bootstrap resamples."
+        "confidence", False, "95 % confidence intervals from 1000 bootstrap resamples."
     )
     flags.DEFINE_string(
-        "translations_dir", None, "Directory of files NAME-STEP: T2T's figures of each, by step."
+        "translations_dir",
+        None,
+        "Directory of files NAME-STEP: print T2T's scores of each, by step.",
     )
     flags.DEFINE_string(
-        "event_dir", None, "With --translations_dir: also write these for TensorBoard."
+        "event_dir", None, "With --translations_dir: also write the scores for TensorBoard."
     )
-    flags.DEFINE_string("tag_suffix", "", "With --event_dir: what to add to the curves' names.")
+    flags.DEFINE_string("tag_suffix", "", "With --event_dir: suffix of the curves' names.")
     flags.DEFINE_integer(
-        "min_steps", 0, "With --translations_dir: leave out files of fewer steps.", lower_bound=0
+        "min_steps", 0, "With --translations_dir: skip files of fewer steps.", lower_bound=0
     )
 
 
 def main(arguments: list[str]) -> None:
-    """Prints T2T's figures as `t2t-bleu` does, then sacreBLEU's and the paper's form; or what flags ask for."""
+    """Prints T2T's scores like `t2t-bleu`, then sacreBLEU's and the paper's; or what the flags ask for."""
     options.reject_arguments(arguments)
-    given = [f"--{name}" for name in _OF_DIRECTORY if FLAGS[name].present]
+    given = [f"--{name}" for name in _DIRECTORY_FLAGS if FLAGS[name].present]
     if FLAGS.translations_dir and FLAGS.translation:
         raise UserError("--translation and --translations_dir are both given: leave one out.")
     if given and not FLAGS.translations_dir:
@@ -77,10 +77,10 @@ def main(arguments: list[str]) -> None:
     directory = options.directory("translations_dir")
     translations = [] if directory else _files("translation")
     references = _files("reference")
-    of_sacrebleu = FLAGS["metrics"].present or FLAGS.confidence
-    if directory and (of_sacrebleu or len(references) > 1):
+    only_sacrebleu = FLAGS["metrics"].present or FLAGS.confidence
+    if directory and (only_sacrebleu or len(references) > 1):
         raise UserError(
-            "--translations_dir prints T2T's figures: give one --reference, and no --metrics or "
+            "--translations_dir prints T2T's scores: give one --reference, and no --metrics or "
             "--confidence."
         )
     for path, lines in translations:
@@ -91,24 +91,24 @@ def main(arguments: list[str]) -> None:
         print_rouge(translations, references)
     elif len(translations) > 1:
         compare(translations, references)
-    elif of_sacrebleu or len(references) > 1:
+    elif only_sacrebleu or len(references) > 1:
         print_scores(translations[0][1], references)
     else:
         print_bleu(translations[0][1], references[0][1])
 
 
 def print_bleu(hypotheses: Sequence[str], references: Sequence[str]) -> None:
-    """Prints BLEU in its four forms."""
+    """Prints BLEU in four variants."""
     from t2t_keras.metrics import bleu
 
     figures = bleu(references, hypotheses, FLAGS.language)
-    print(*(f"{name} = {value:6.2f}" for name, value in _of_t2t(figures).items()), sep="\n")
+    print(*(f"{name} = {value:6.2f}" for name, value in _t2t_scores(figures).items()), sep="\n")
     print(f"sacreBLEU = {figures.sacrebleu:6.2f} ({figures.signature})")
     rules = {"de": "tokenised, compounds split", "fr": "tokenised as French"}[FLAGS.language]
     print(f"BLEU_paper_style = {figures.paper_style:6.2f} ({rules})")
 
 
-def _of_t2t(figures) -> dict[str, float]:
+def _t2t_scores(figures) -> dict[str, float]:
     both = {"BLEU_uncased": figures.t2t_uncased, "BLEU_cased": figures.t2t_cased}
     return {
         name: value
@@ -118,7 +118,7 @@ def _of_t2t(figures) -> dict[str, float]:
 
 
 def print_scores(hypotheses: Sequence[str], references: list[Text]) -> None:
-    """Prints sacreBLEU's scores in its own words, with intervals if asked."""
+    """Prints sacreBLEU's scores in its own format, with confidence intervals if requested."""
     resamples = _RESAMPLES if FLAGS.confidence else 1
     for metric in _metrics():
         score = metric.corpus_score(hypotheses, [lines for _, lines in references], resamples)
@@ -126,11 +126,13 @@ def print_scores(hypotheses: Sequence[str], references: list[Text]) -> None:
 
 
 def print_rouge(translations: list[Text], references: list[Text]) -> None:
-    """Prints ROUGE of each translation; of several references the best of each line counts."""
+    """Prints ROUGE of each translation; with several references, the best of each line counts."""
     from t2t_keras.metrics import rouge
 
     if len(FLAGS.metrics) > 1 or FLAGS.confidence:
-        raise UserError("--metrics=rouge stands alone: give no other metric and no --confidence.")
+        raise UserError(
+            "--metrics=rouge cannot be combined: give no other metric and no --confidence."
+        )
     several = list(zip(*(lines for _, lines in references), strict=True))
     for path, lines in translations:
         if len(translations) > 1:
@@ -140,7 +142,7 @@ def print_rouge(translations: list[Text], references: list[Text]) -> None:
 
 
 def compare(translations: list[Text], references: list[Text]) -> None:
-    """Prints sacreBLEU's scores of several translations, and by paired bootstrap what differs from the first."""
+    """Prints sacreBLEU's scores of several translations, with a paired bootstrap test against the first."""
     from sacrebleu.significance import PairedTest
 
     metrics = {str(number): metric for number, metric in enumerate(_metrics())}
@@ -152,13 +154,13 @@ def compare(translations: list[Text], references: list[Text]) -> None:
             found: Any = scores[name][number]
             p_value = f"  p = {found.p_value:.4f}" if found.p_value is not None else ""
             print(f"  {name} = {found.score:6.2f} ± {found.ci:.2f}{p_value}")
-    print(f"p: that the difference from {translations[0][0]} is chance, by paired bootstrap")
+    print(f"p: of the difference from {translations[0][0]}, by paired bootstrap")
     for name, signature in signatures.items():
         print(f"{name}: {signature}")
 
 
 def score_directory(directory: str, references: list[Text]) -> None:
-    """Prints BLEU of each file of a directory, and writes it for TensorBoard if asked."""
+    """Prints BLEU of each file in a directory, and writes it for TensorBoard if requested."""
     from t2t_keras.metrics import bleu
     from t2t_keras.text import read_lines
 
@@ -174,7 +176,7 @@ def score_directory(directory: str, references: list[Text]) -> None:
         lines = read_lines(path)
         _require_as_many(path, lines, references)
         figures = bleu(references[0][1], lines, FLAGS.language)
-        values = {**_of_t2t(figures), "sacreBLEU": figures.sacrebleu}
+        values = {**_t2t_scores(figures), "sacreBLEU": figures.sacrebleu}
         words = "  ".join(f"{name} = {value:6.2f}" for name, value in values.items())
         print(f"{path}: {words}", flush=True)
         if log:
@@ -183,7 +185,7 @@ def score_directory(directory: str, references: list[Text]) -> None:
 
 
 def steps_in(directory: str) -> list[tuple[int, str]]:
-    """Returns step and path of each file NAME-STEP or NAME-STEP.SUFFIX, by step."""
+    """Returns step and path of each file NAME-STEP or NAME-STEP.SUFFIX, sorted by step."""
     try:
         names = os.listdir(directory)
     except OSError as error:

@@ -1,4 +1,4 @@
-"""`t2t-keras-convert`: between tensor2tensor's checkpoints and Keras's files.
+"""`t2t-keras-convert`: converts between tensor2tensor's checkpoints and .keras files.
 
 Examples:
     t2t-keras-convert --checkpoint_path=run --output_path=model.keras
@@ -26,18 +26,18 @@ def define_flags() -> None:
         "checkpoint_path", None, "Checkpoint, its directory, or .keras file to convert."
     )
     flags.DEFINE_string(
-        "output_path", None, "Result: a name that ends in .keras, or a checkpoint's prefix."
+        "output_path", None, "Output: a name that ends in .keras, or a checkpoint's prefix."
     )
     flags.DEFINE_integer(
         "target_space_id",
         0,
-        "Row of the target-space table; T2T's translation uses 0.",
+        "Row of the target-space table; 0 in T2T's translation problems.",
         lower_bound=0,
     )
 
 
 def main(arguments: list[str]) -> None:
-    """Reads the one format, checks that every variable fits, writes the other."""
+    """Reads one format, checks that every variable matches, and writes the other."""
     options.reject_arguments(arguments)
     source, target = options.required("checkpoint_path"), options.required("output_path")
     if source.endswith(".keras") == target.endswith(".keras"):
@@ -54,7 +54,7 @@ def main(arguments: list[str]) -> None:
     else:
         if given is not None or space is not None or FLAGS.model:
             raise UserError(
-                "a .keras file holds its own settings: leave out --hparams, --model and "
+                "a .keras file contains its own settings: leave out --hparams, --model and "
                 "--target_space_id."
             )
         model = load_keras(source)
@@ -63,7 +63,7 @@ def main(arguments: list[str]) -> None:
 
 
 def save_checkpoint(model, prefix: str) -> None:
-    """Writes a checkpoint of tensor2tensor with its settings; its step is that in its name."""
+    """Writes a T2T checkpoint with its settings; its step is taken from its name."""
     import numpy as np
 
     from t2t_keras import checkpoints
@@ -76,7 +76,7 @@ def save_checkpoint(model, prefix: str) -> None:
     with writing(directory):
         os.makedirs(directory, exist_ok=True)
         with locked_directory(directory, lambda: require_same_settings(*settings)):
-            # First, for it refuses the directory of another run.
+            # First, because this rejects the directory of another run.
             checkpoints.write_settings(*settings)
             checkpoints.save_t2t(model, prefix, {"global_step": step})
 
@@ -87,18 +87,18 @@ def save_keras(model, path: str) -> None:
 
 
 def load_keras(path: str):
-    """Loads a `.keras` file that holds a `Transformer`."""
+    """Loads a `Transformer` from a `.keras` file."""
     import keras
 
     from t2t_keras.transformer import Transformer
 
     try:
         model = keras.models.load_model(path, compile=False)
-    except Exception as error:  # whatever Keras and its readers make of a damaged file
+    except Exception as error:  # whatever Keras raises for a damaged file
         reason = str(error).split("\n", 1)[0] or type(error).__name__
         raise UserError(f"{path} cannot be read: {reason}") from error
     if not isinstance(model, Transformer):
-        raise UserError(f"{path} holds a {type(model).__name__}, not a Transformer.")
+        raise UserError(f"{path} contains a {type(model).__name__}, not a Transformer.")
     return model
 
 

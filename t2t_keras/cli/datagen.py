@@ -1,4 +1,4 @@
-"""`t2t-keras-datagen`: makes a vocabulary and TFRecord shards from raw text.
+"""`t2t-keras-datagen`: generates a vocabulary and TFRecord shards from raw text.
 
 Examples:
     t2t-keras-datagen --problem=translate_ende_numbers --data_dir=data
@@ -25,12 +25,12 @@ FLAGS = flags.FLAGS
 
 
 def define_flags() -> None:
-    """Defines the flags of the command: T2T's, as far as they apply, and ours."""
+    """Defines the flags of the command: T2T's, as far as they apply, and others."""
     flags.DEFINE_list("problem", [], "Names of the problems to generate, separated by commas.")
     flags.DEFINE_string("data_dir", None, "Directory for vocabularies and shards.")
     options.define_tmp_dir()
     flags.DEFINE_integer(
-        "random_seed", 429459, "Seed of the order of the examples.", 0, options.MOST_SEED
+        "random_seed", 429459, "Seed for shuffling the examples.", 0, options.MOST_SEED
     )
     options.define_processes()
     options.define_usr_dir()
@@ -40,7 +40,7 @@ def define_flags() -> None:
 
 
 def main(arguments: list[str]) -> None:
-    """Generates the data of each problem and prints what is in the data directory afterwards."""
+    """Generates the data of each problem and prints a summary of its data directory."""
     options.reject_arguments(arguments)
     options.load_user_directory()
     if not FLAGS.problem:
@@ -58,7 +58,7 @@ def main(arguments: list[str]) -> None:
 
 
 def generate(problem: Problem, data_dir: str, tmp_dir: str, seed: int) -> None:
-    """Generates the data of one problem, with the random numbers of its hooks seeded as in T2T."""
+    """Generates the data of one problem; seeds the random generators that its hooks use, as in T2T."""
     import numpy as np
 
     random.seed(seed)
@@ -68,9 +68,9 @@ def generate(problem: Problem, data_dir: str, tmp_dir: str, seed: int) -> None:
 
 
 def describe(problem: Problem, data_dir: str) -> list[str]:
-    """Returns lines on the vocabulary and on each split in `data_dir`.
+    """Returns lines that describe the vocabulary and each split in `data_dir`.
 
-    For the training data also lengths, and the padding in batches of `transformer_base`.
+    For the training data they include lengths, and the padding in batches of `transformer_base`.
     """
     from t2t_keras.data import DatasetSplit
     from t2t_keras.data.buckets import buckets_for, packed_buckets

@@ -1,4 +1,4 @@
-"""`t2t-keras-decode`: translates a file, or lines as they are typed; or scores or aligns pairs.
+"""`t2t-keras-decode`: translates a file or typed lines, or scores or aligns sentence pairs.
 
 Examples:
     t2t-keras-decode --output_dir=run --decode_from_file=test.en --decode_to_file=test.de
@@ -25,9 +25,9 @@ if TYPE_CHECKING:
 
 FLAGS = flags.FLAGS
 
-_STANDARD = "-"  # input or output
-_EXIT_CODES = {"SIGINT": 130, "SIGTERM": 143}  # a shell's
-_OF_SEARCH = (  # decode hparams
+_STANDARD = "-"  # standard input or output
+_EXIT_CODES = {"SIGINT": 130, "SIGTERM": 143}  # the shell's
+_SEARCH_SETTINGS = (  # decode hparams
     *("beam_size", "alpha", "extra_length", "min_length", "return_beams", "write_beam_scores"),
     *("sampling_method", "sampling_temp", "sampling_keep_top_k", "sampling_keep_top_p"),
     *("sampling_seed", "logits_processors", "xla"),
@@ -44,33 +44,37 @@ def define_flags() -> None:
         "decode_from_file", "", "Text to translate, one sentence per line; -: standard input."
     )
     flags.DEFINE_string(
-        "decode_to_file", "", "Output file; by default named by T2T's rule; -: standard output."
+        "decode_to_file", "", "Output file; default: a name by T2T's rule; -: standard output."
     )
     flags.DEFINE_string(
-        "decode_prefix_file", "", "Prefixes of the translations, one per line: whole words."
+        "decode_prefix_file",
+        "",
+        "Prefixes that translations must begin with, one per line: whole words.",
     )
     flags.DEFINE_string(
-        "score_file", "", "Score lines of source, tab and target; -: standard input."
+        "score_file", "", "Pairs to score, one SOURCE<tab>TARGET per line; -: standard input."
     )
     flags.DEFINE_string(
-        "align_file", "", "Align the words of lines of source, tab and target; -: standard input."
+        "align_file", "", "Pairs to word-align, one SOURCE<tab>TARGET per line; -: standard input."
     )
     flags.DEFINE_string(
         "align_heads",
         "mean",
-        "align_file: LAYER:HEAD of the attention, LAYER or mean; +1 after it.",
+        "With --align_file: heads to use: LAYER:HEAD, LAYER or mean; +1: at the next step.",
     )
     flags.DEFINE_string(
-        "align_reference", None, "align_file: its alignments, by which to print heads' error rates."
+        "align_reference",
+        None,
+        "With --align_file: gold alignments; prints the error rate of each head instead.",
     )
     flags.DEFINE_bool(
-        "raw", False, "Write what the model wrote: of parsing, tags instead of trees."
+        "raw", False, "Write the model's output unchanged: in parsing, tags instead of trees."
     )
     flags.DEFINE_bool("decode_interactive", False, "Translate lines as they are typed; q quits.")
 
 
 def main(arguments: list[str]) -> None:
-    """Loads the checkpoint, then translates or scores the file, or translates what is typed."""
+    """Checks the flags and runs the mode that they select."""
     options.reject_arguments(arguments)
     options.require_trained_model()
     modes = [name for name in _MODES if FLAGS[name].value]
@@ -82,9 +86,9 @@ def main(arguments: list[str]) -> None:
     if FLAGS.decode_interactive and FLAGS.decode_to_file:
         raise UserError("--decode_interactive prints translations: leave out --decode_to_file.")
     if FLAGS.decode_prefix_file and modes != ["decode_from_file"]:
-        raise UserError("--decode_prefix_file goes with --decode_from_file.")
+        raise UserError("--decode_prefix_file needs --decode_from_file.")
     if FLAGS.raw and modes != ["decode_from_file"]:
-        raise UserError("--raw goes with --decode_from_file.")
+        raise UserError("--raw needs --decode_from_file.")
     if FLAGS.score_file not in ("", _STANDARD) and not FLAGS.decode_to_file:
         raise UserError("--decode_to_file is missing: the scores of --score_file go there.")
     if FLAGS.decode_from_file == FLAGS.decode_prefix_file == _STANDARD:
@@ -102,7 +106,7 @@ def main(arguments: list[str]) -> None:
 
 
 def require_readable(path: str | None) -> None:
-    """Refuses a path that is not a file, before anything heavy is loaded."""
+    """Rejects a path that is not a file, before anything heavy is loaded."""
     if path and path != _STANDARD and (os.path.isdir(path) or not os.path.exists(path)):
         from t2t_keras.text import iterate_lines
 
@@ -125,22 +129,24 @@ def translate_file(settings) -> None:
     job.run(translator.translate_lines, as_text, translator.batcher, loaded, default)
 
 
-def _tell_search_unused(settings, flag: str) -> None:
+def _warn_search_unused(settings, flag: str) -> None:
     from t2t_keras.decoding import DecodeSettings
 
     given = [
-        name for name in _OF_SEARCH if getattr(settings, name) != getattr(DecodeSettings, name)
+        name
+        for name in _SEARCH_SETTINGS
+        if getattr(settings, name) != getattr(DecodeSettings, name)
     ]
     if given:
         print(f"no effect of {', '.join(given)}: --{flag} does not search", file=sys.stderr)
 
 
 def align_file(settings) -> None:
-    """Aligns the words of the lines of --align_file, or prints which heads do it best."""
+    """Aligns the words of the pairs in --align_file, or prints each head's error rate."""
     from t2t_keras.inspection.alignment import Heads, PairAligner, from_pharaoh, to_pharaoh
 
-    _tell_search_unused(settings, "align_file")
-    Heads.parse(FLAGS.align_heads)  # a mistake is told before the checkpoint is read
+    _warn_search_unused(settings, "align_file")
+    Heads.parse(FLAGS.align_heads)  # reports a mistake before the checkpoint is read
     job = Job("align_file", settings)
     loaded = options.trained_model()
     loaded.warn_if_slow()
@@ -160,17 +166,17 @@ def align_file(settings) -> None:
 
 
 def score_file(settings) -> None:
-    """Scores the lines of --score_file."""
+    """Scores the pairs in --score_file."""
     from t2t_keras.decoding import PairScorer
 
-    _tell_search_unused(settings, "score_file")
+    _warn_search_unused(settings, "score_file")
     job = Job("score_file", settings)
     loaded = options.trained_model()
     loaded.warn_if_slow()
     if loaded.problem.num_classes:
         raise UserError(
-            "--score_file is for texts: classes have probabilities with --decode_from_file and "
-            "--decode_hparams=write_beam_scores=true,return_beams=true."
+            "--score_file is for pairs of texts: for the probabilities of classes, use --decode_from_file "
+            "with --decode_hparams=write_beam_scores=true,return_beams=true."
         )
     scorer = PairScorer(loaded.model, loaded.encoders, settings, job.progress.warn)
     job.run(
@@ -183,7 +189,7 @@ def score_file(settings) -> None:
 
 
 def translate_interactively(settings) -> None:
-    """Translates each line of standard input until it ends or says q."""
+    """Translates each line of standard input until its end or a line q."""
     translator = options.trained_model().translator(settings)
     prompt = "> " if sys.stdin.isatty() else ""
     while True:
@@ -200,7 +206,7 @@ def translate_interactively(settings) -> None:
             continue
         try:
             [translation] = translator.translate([line])
-        except UserError as error:  # the vocabulary cannot express it
+        except UserError as error:  # the vocabulary cannot encode the line
             print(error, file=sys.stderr)
         else:
             print(format_translation(translation, settings), flush=True)
@@ -215,11 +221,11 @@ _MODES = {
 
 
 class Job:
-    """One line of output for each line of a source.
+    """A job that writes one line of output for each line of a source.
 
     Args:
         flag: the flag that names the source.
-        settings: how to decode.
+        settings: the decode settings.
     """
 
     def __init__(self, flag: str, settings):
@@ -234,11 +240,13 @@ class Job:
         if self.source.is_file:
             content = self.source.content
             if not content.lines:
-                raise UserError(f"{self.source.path} is empty: --{flag} needs one sentence a line.")
+                raise UserError(
+                    f"{self.source.path} is empty: --{flag} needs one sentence per line."
+                )
             self.progress.expect(content.lines, content.text_bytes)
 
     def run(self, results, as_text, batcher, loaded: TrainedModel, default: str) -> None:
-        """Writes the results that the output does not have yet, until the end or a signal."""
+        """Writes the results that are not in the output yet, until the end or a signal."""
         from t2t_keras.decoding.text_files import ResumableFile, line_output, write_results
         from t2t_keras.progress import StopRequests
 
@@ -268,7 +276,7 @@ class Job:
             print(f"{output.lines} {_RESULTS[self.flag]} in {path}")
 
     def _made_from(self, loaded: TrainedModel):
-        """Returns all that decides the output; None if the text cannot be read again."""
+        """Returns everything that the output depends on; None if the input cannot be read again."""
         texts = {"source": self.source, "prefixes": self.prefixes}
         given = {name: text for name, text in texts.items() if text}
         if not all(text.is_file for text in given.values()):
@@ -282,7 +290,7 @@ class Job:
 
 
 def format_translation(translation, settings) -> str:
-    """Returns a line of output as T2T writes it: the text, or all beams, with scores if asked."""
+    """Returns a line of output in T2T's format: the text, or all beams, with scores if requested."""
     texts = [text.replace("\n", " ") for text in translation.texts]
     if settings.return_beams or settings.write_beam_scores:  # tabs separate fields
         texts = [text.replace("\t", " ") for text in texts]

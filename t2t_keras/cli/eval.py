@@ -1,4 +1,4 @@
-"""`t2t-keras-eval`: loss, accuracy, perplexity and BLEU or F1 of one checkpoint or of all of a run.
+"""`t2t-keras-eval`: evaluates one checkpoint, or all of a run: loss, accuracy, perplexity, BLEU or F1.
 
 Example:
     t2t-keras-eval --output_dir=run
@@ -29,14 +29,14 @@ def define_flags() -> None:
     options.define_model()
     options.define_hparams()
     options.define_search()
-    flags.DEFINE_string("output_dir", None, "Directory of a run; all its checkpoints in turn.")
+    flags.DEFINE_string("output_dir", None, "Directory of a run; evaluates all its checkpoints.")
     flags.DEFINE_string(
-        "checkpoint_path", None, "One checkpoint instead, such as DIR/model.ckpt-100."
+        "checkpoint_path", None, "A single checkpoint to evaluate, such as DIR/model.ckpt-100."
     )
-    flags.DEFINE_integer("eval_steps", 100, "Batches of an evaluation; 0: all.", lower_bound=0)
+    flags.DEFINE_integer("eval_steps", 100, "Batches per evaluation; 0: all.", lower_bound=0)
     flags.DEFINE_bool("eval_use_test_set", False, "Evaluate on test instead of dev.")
     flags.DEFINE_integer(
-        "min_steps", 0, "With --output_dir: leave out checkpoints of fewer steps.", lower_bound=0
+        "min_steps", 0, "With --output_dir: skip checkpoints of fewer steps.", lower_bound=0
     )
     flags.DEFINE_float(
         "eval_timeout_mins",
@@ -44,12 +44,14 @@ def define_flags() -> None:
         "With --output_dir: minutes to wait for another checkpoint.",
         lower_bound=0.0,
     )
-    flags.DEFINE_list("sweep_beam_size", [], "Beam sizes for a table of one checkpoint's quality.")
-    flags.DEFINE_list("sweep_alpha", [], "Length penalties for the same table.")
+    flags.DEFINE_list(
+        "sweep_beam_size", [], "Beam sizes to compare: prints a table of one checkpoint's scores."
+    )
+    flags.DEFINE_list("sweep_alpha", [], "Length penalties to compare in the same table.")
 
 
 def main(arguments: list[str]) -> None:
-    """Evaluates each checkpoint: prints a line, and writes scalars for TensorBoard."""
+    """Evaluates each checkpoint; prints one line each and writes scalars for TensorBoard."""
     options.reject_arguments(arguments)
     given = options.directory("checkpoint_path")
     directory = "" if given else options.required("output_dir")
@@ -78,7 +80,7 @@ def main(arguments: list[str]) -> None:
 
 
 def sweep(prefix: str) -> None:
-    """Prints the quality of one checkpoint by beam size and alpha, and the best of both."""
+    """Prints the quality of one checkpoint by beam size and alpha, and the best pair."""
     from t2t_keras import data
     from t2t_keras.decoding import DecodeSettings
     from t2t_keras.decoding.sweep import sweep as figures_of
@@ -107,7 +109,7 @@ def sweep(prefix: str) -> None:
     print(f"{split} {loaded.problem.quality_metric} of {prefix}")
     print("beam_size" + "".join(f"{f'alpha={alpha:g}':>12}" for alpha in alphas))
     for size in beam_sizes:
-        shown = alphas if size > 1 else alphas[:1]  # greedy decoding knows no alpha
+        shown = alphas if size > 1 else alphas[:1]  # alpha has no effect on greedy decoding
         print(f"{size:9}" + "".join(f"{figures[size, alpha]:12.2f}" for alpha in shown))
     size, alpha = max(figures, key=lambda each: (figures[each], -each[0]))
     print(f"best: beam_size={size}" + (f",alpha={alpha:g}" if size > 1 else ""))
@@ -117,7 +119,7 @@ class CheckpointEvaluation:
     """Evaluates checkpoints of one model on the same batches.
 
     Args:
-        prefix: of the first, whose directory records the problem and settings.
+        prefix: the prefix of the first checkpoint; its directory records the problem and settings.
     """
 
     def __init__(self, prefix: str):
@@ -160,7 +162,7 @@ def line(figures: dict[str, float]) -> str:
 
 
 def log_of(directory: str, split: str):
-    """Opens the scalars: `eval` as in training, `eval_test` for test; None if it cannot be written."""
+    """Opens the event log: `eval` as in training, `eval_test` for test; None if it cannot be written."""
     from t2t_keras.decoding.translator import warn
     from t2t_keras.training.reporting import EventLog
 
@@ -173,7 +175,7 @@ def log_of(directory: str, split: str):
 
 
 def checkpoints_of_run(directory: str, min_steps: int, wait_minutes: float) -> Iterator[str]:
-    """Yields each checkpoint of a run by step, then new ones, until none comes in time."""
+    """Yields each checkpoint of a run by step, then new ones until none appears for `wait_minutes`."""
     from t2t_keras import checkpoints
     from t2t_keras.checkpoints.t2t import checkpoints_in, step_in_name
 
@@ -182,7 +184,7 @@ def checkpoints_of_run(directory: str, min_steps: int, wait_minutes: float) -> I
     while True:
         found = checkpoints_in(directory, "model.ckpt-") if os.path.isdir(directory) else []
         if not found and not wait_minutes:
-            found = [checkpoints.resolve(directory)]  # such as an average without a step
+            found = [checkpoints.resolve(directory)]  # e.g. an average without a step
         new = [p for p in found if p not in seen and step_in_name(p) >= min_steps]
         if new:
             seen.add(new[0])
@@ -195,7 +197,7 @@ def checkpoints_of_run(directory: str, min_steps: int, wait_minutes: float) -> I
 
 
 def readable(prefixes: Iterator[str]) -> Iterator[str]:
-    """Leaves out, with a warning, checkpoints that are damaged or have been removed meanwhile."""
+    """Skips, with a warning, checkpoints that are damaged or have been deleted meanwhile."""
     from t2t_keras.checkpoints.t2t import require_whole
     from t2t_keras.decoding.translator import warn
 
@@ -203,7 +205,7 @@ def readable(prefixes: Iterator[str]) -> Iterator[str]:
         try:
             require_whole(prefix)
         except UserError as error:
-            warn(f"{error}; it is left out")
+            warn(f"{error}; skipping it")
         else:
             yield prefix
 

@@ -18,18 +18,18 @@ from t2t_keras.errors import UserError
 
 FLAGS = flags.FLAGS
 
-_OF_SAVED_MODEL = (
+_SAVED_MODEL_FLAGS = (
     *("version", "precision", "default_signature", "warm_up", "decode_hparams", "xla"),
 )
 
 
 def define_flags() -> None:
-    """Defines the flags of the command: T2T's, as far as they apply, and those of the export."""
+    """Defines the flags of the command: T2T's, as far as they apply, and others."""
     options.define_trained_model()
     options.define_search()
     options.define_precision()
     flags.DEFINE_string(
-        "export_dir", None, "Output directory; by default export beside the checkpoint."
+        "export_dir", None, "Output directory; default: export beside the checkpoint."
     )
     flags.DEFINE_enum(
         "format", "saved_model", ["saved_model", "ctranslate2"], "Format of the export."
@@ -37,25 +37,27 @@ def define_flags() -> None:
     flags.DEFINE_integer(
         "version",
         None,
-        "Version number of the SavedModel; by default the next free one.",
+        "Version number of the SavedModel; default: the next free one.",
         lower_bound=0,
     )
     flags.DEFINE_string(
         "default_signature",
         None,
-        "Signature of a client that names none; by default translate, complete or classify.",
+        "Signature for clients that name none; default: translate, complete or classify.",
     )
-    flags.DEFINE_string("license", "", "Of the weights, such as apache-2.0, for the model card.")
+    flags.DEFINE_string(
+        "license", "", "License of the weights, such as apache-2.0, for the model card."
+    )
     flags.DEFINE_bool(
         "warm_up", True, "Add warm-up requests, which the server runs when it starts."
     )
 
 
 def main(arguments: list[str]) -> None:
-    """Loads the checkpoint and writes it in the format asked for."""
+    """Loads the checkpoint and exports it in the requested format."""
     options.reject_arguments(arguments)
     options.require_trained_model()
-    given = [f"--{name}" for name in _OF_SAVED_MODEL if FLAGS[name].present]
+    given = [f"--{name}" for name in _SAVED_MODEL_FLAGS if FLAGS[name].present]
     if FLAGS.format != "saved_model" and given:
         raise UserError(f"{given[0]} needs --format=saved_model, got --format={FLAGS.format}.")
 
@@ -70,7 +72,7 @@ def main(arguments: list[str]) -> None:
 
 
 def to_saved_model(loaded, directory: str, settings) -> None:
-    """Writes the next version and prints its signatures."""
+    """Exports a SavedModel and prints its signatures."""
     from t2t_keras.export import export_saved_model, model_card
     from t2t_keras.export.served import served_class
 
@@ -92,15 +94,17 @@ def to_saved_model(loaded, directory: str, settings) -> None:
 
 
 def to_ctranslate2(loaded, directory: str) -> None:
-    """Writes a directory that CTranslate2 loads."""
+    """Exports a directory that CTranslate2 can load."""
     from t2t_keras.export import model_card
     from t2t_keras.export.ctranslate2 import export_ctranslate2
 
     if len(loaded.prefixes) > 1:
-        raise UserError("CTranslate2 has no ensembles: give one checkpoint in --checkpoint_path.")
+        raise UserError(
+            "CTranslate2 does not support ensembles: give one checkpoint in --checkpoint_path."
+        )
     card = model_card(loaded.model, trained=loaded, licence=FLAGS.license)
     export_ctranslate2(loaded.model, loaded.encoders, directory, card=card)
-    print(f"{directory} is a model of CTranslate2")
+    print(f"{directory} is a CTranslate2 model")
 
 
 def run() -> None:

@@ -1,14 +1,14 @@
-"""`t2t-keras-inspect data|attention|run`: batches, attention and beam search of a model, training runs.
+"""`t2t-keras-inspect data|attention|run`: shows a problem's batches, a model's attention, or training runs.
 
 Actions and examples:
-    data: a problem's batches: their shapes, padding, lengths, and some examples.
+    data: the batches of a problem: shapes, padding, lengths and some examples.
         t2t-keras-inspect data --problem=translate_ende_numbers --hparams=transformer_base --data_dir=data
-    attention: an interactive page of attention and beam search in one translation.
+    attention: an interactive page that shows attention and beam search for one translation.
         t2t-keras-inspect attention --output_dir=run --text="A sentence."
-    run: a summary of one training run, or several side by side.
+    run: a summary of one training run, or of several side by side.
         t2t-keras-inspect run DIRECTORY ...
 
-Help on a flag begins with the action that it belongs to, unless it is for several.
+The help on a flag begins with its action, unless several have the flag.
 """
 
 from __future__ import annotations
@@ -39,24 +39,26 @@ _FLAGS = {
     ),
     "run": ("t2t_usr_dir",),
 }
-"""Flags of each subject."""
+"""The flags of each action."""
 
 
 def define_flags() -> None:
     options.define_trained_model()
     options.define_decode_hparams()
-    flags.DEFINE_string("plot", None, "Figure file such as plot.png: lengths, or one layer.")
+    flags.DEFINE_string(
+        "plot", None, "Figure file, such as plot.png: data: lengths; attention: one layer."
+    )
 
     flags.DEFINE_string("split", "train", "data: train, dev or test.")
-    flags.DEFINE_integer("num_examples", 3, "data: examples to print.", lower_bound=0)
+    flags.DEFINE_integer("num_examples", 3, "data: number of examples to print.", lower_bound=0)
     flags.DEFINE_integer(
-        "random_seed", 0, "data: seed of the order, as in training.", 0, options.MOST_SEED
+        "random_seed", 0, "data: seed of the data order, as in training.", 0, options.MOST_SEED
     )
 
     flags.DEFINE_string("text", None, "attention: source text.")
     flags.DEFINE_string("target_text", None, "attention: target text; default: the translation.")
-    flags.DEFINE_string("html", None, "attention: page file; default: attention.html.")
-    flags.DEFINE_string("npz", None, "attention: file for the weights, read by numpy.")
+    flags.DEFINE_string("html", None, "attention: output page; default: attention.html.")
+    flags.DEFINE_string("npz", None, "attention: output file for the weights, in NumPy's format.")
     kinds = ["encoder", "decoder", "encdec"]
     flags.DEFINE_enum("attention", "encdec", kinds, "attention: kind of attention in --plot.")
     flags.DEFINE_integer(
@@ -64,30 +66,29 @@ def define_flags() -> None:
     )
     flags.DEFINE_list("heads", [], "attention: heads in --plot, from 0; default: all.")
     flags.DEFINE_list("words", [], "attention: query words in --plot; default: all.")
-    flags.DEFINE_bool("subwords", False, "attention: subwords, not words, in --plot.")
+    flags.DEFINE_bool("subwords", False, "attention: show subwords instead of words in --plot.")
 
 
 def main(arguments: list[str]) -> None:
-    """Inspects the subject that the first argument names."""
+    """Runs the action that the first argument names."""
     name, *rest = arguments or [""]
-    if name not in _SUBJECTS:
+    if name not in _ACTIONS:
         raise UserError(
-            f"cannot inspect {name!r}.{nearest(name, _SUBJECTS)} Write one of "
-            f"{', '.join(_SUBJECTS)}, such as t2t-keras-inspect data --problem=..."
+            f"unknown action {name!r}.{nearest(name, _ACTIONS)} Use one of "
+            f"{', '.join(_ACTIONS)}, such as t2t-keras-inspect data --problem=..."
         )
     if name == "run" and FLAGS["html"].present:
         raise UserError(
             "--html is for t2t-keras-inspect attention; TensorBoard shows runs as pages: "
             "pip install t2t-keras[tensorboard], then tensorboard --logdir=DIRECTORY."
         )
-    for flag in {flag: None for flags_of_subject in _FLAGS.values() for flag in flags_of_subject}:
+    for flag in {flag: None for flags_of_action in _FLAGS.values() for flag in flags_of_action}:
         if FLAGS[flag].present and flag not in _FLAGS[name]:
-            subjects = " and ".join(subject for subject in _FLAGS if flag in _FLAGS[subject])
+            actions = " and ".join(action for action in _FLAGS if flag in _FLAGS[action])
             raise UserError(
-                f"--{flag} is for t2t-keras-inspect {subjects}: with {name} it has no effect, "
-                "leave it out."
+                f"--{flag} is for t2t-keras-inspect {actions}: it has no effect on {name}, leave it out."
             )
-    _SUBJECTS[name](rest)
+    _ACTIONS[name](rest)
 
 
 def inspect_data(arguments: list[str]) -> None:
@@ -128,21 +129,21 @@ def inspect_data(arguments: list[str]) -> None:
 
 
 def _examples(batches, encoders, number: int) -> list[str]:
-    """Returns lines with the ids and text of the first examples of the first batch."""
+    """Returns lines with the ids and text of the first examples in the first batch."""
     batch = next(batches.dataset().as_numpy_iterator())
     shapes = ", ".join(f"{field} {list(ids.shape)}" for field, ids in batch.items())
     lines = [f"first batch: {shapes}"]
     for row in range(min(number, len(batch["targets"]))):
         for side, encoder in encoders.items():
             ids = [*batch[side][row]]
-            if len(ids) > 1:  # no class
+            if len(ids) > 1:  # not a class label
                 ids = without_padding(ids)
             lines += [f"  {side}: {encoder.decode(ids)}", f"    {' '.join(map(str, ids))}"]
     return lines
 
 
 def _plot_lengths(lengths_by_side, title: str, path: str) -> None:
-    """Plots the number of pairs by length, a line per side."""
+    """Plots the number of pairs by length, one curve per side."""
     import numpy as np
 
     from t2t_keras.inspection.attention_figure import empty_figure, save_figure
@@ -152,13 +153,13 @@ def _plot_lengths(lengths_by_side, title: str, path: str) -> None:
     for side, lengths in lengths_by_side.items():
         pairs = np.bincount(lengths)
         axes.step(range(len(pairs)), pairs, where="mid", label=side)
-    axes.set(title=title, xlabel="ids, end of sentence included", ylabel="pairs")
+    axes.set(title=title, xlabel="ids, including end of sentence", ylabel="pairs")
     axes.legend()
     save_figure(figure, path)
 
 
 def inspect_attention(arguments: list[str]) -> None:
-    """Translates a text; writes its attention and beam search as page, figure or arrays."""
+    """Translates a text; writes its attention and beam search as a page, figure or arrays."""
     options.reject_arguments(arguments)
     options.require_trained_model()
     if not FLAGS.text:
@@ -212,7 +213,7 @@ def _heads() -> list[int] | None:
     """Returns the value of --heads; None for all."""
     for value in FLAGS.heads:
         if not value.strip().isdecimal():
-            raise UserError(f"--heads takes numbers from 0 with commas between, got {value!r}.")
+            raise UserError(f"--heads takes numbers from 0, separated by commas, got {value!r}.")
     return list(map(int, FLAGS.heads)) or None
 
 
@@ -247,7 +248,7 @@ def inspect_runs(directories: list[str]) -> None:
     print(*run_summary(runs, time.time()), sep="\n")
 
 
-_SUBJECTS = {"data": inspect_data, "attention": inspect_attention, "run": inspect_runs}
+_ACTIONS = {"data": inspect_data, "attention": inspect_attention, "run": inspect_runs}
 
 
 def run() -> None:

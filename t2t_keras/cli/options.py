@@ -1,4 +1,4 @@
-"""Flags that several commands share, under tensor2tensor's names."""
+"""Flags that several commands share, with tensor2tensor's names."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from t2t_keras.errors import UserError
 FLAGS = flags.FLAGS
 
 MOST_SEED = 2**32 - 1
-"""NumPy takes no larger seed."""
+"""The largest seed that NumPy accepts."""
 
 _FILES = ("train_files", "dev_files", "test_files")
 _TFDS = ("tfds", "languages", "tfds_splits")
@@ -34,38 +34,40 @@ def define_problem() -> None:
 def define_usr_dir() -> None:
     """--t2t_usr_dir."""
     flags.DEFINE_string(
-        "t2t_usr_dir", None, "Directory of a package that registers problems, sets and models."
+        "t2t_usr_dir", None, "Python package that registers problems, hparams sets and models."
     )
 
 
 def define_model() -> None:
     """--model."""
     flags.DEFINE_string(
-        "model", None, "Registered name of the model; that of the run, or else transformer."
+        "model",
+        None,
+        "Registered name of the model; default: that of the run, or else transformer.",
     )
 
 
 def define_trained_model() -> None:
-    """--output_dir, --checkpoint_path and what says more on the model in them."""
+    """--output_dir and --checkpoint_path, and the flags that describe the model in them."""
     define_problem()
     define_model()
     define_hparams()
-    flags.DEFINE_string("output_dir", None, "Directory of a run, whose latest checkpoint is used.")
+    flags.DEFINE_string("output_dir", None, "Directory of a run; uses its latest checkpoint.")
     flags.DEFINE_string(
         "checkpoint_path",
         None,
-        "One checkpoint, such as DIR/model.ckpt-100; several, with commas, are an ensemble.",
+        "A checkpoint, such as DIR/model.ckpt-100; several, separated by commas, form an ensemble.",
     )
 
 
 def define_precision() -> None:
     """--precision."""
-    text = "Precision of weights and computation; by default that of training. int8: of weights, on a CPU."
+    text = "Precision of weights and computation; default: that of training. int8: weights only, on a CPU."
     flags.DEFINE_enum("precision", None, ["float32", "bfloat16", "float16", "int8"], text)
 
 
 def require_trained_model() -> None:
-    """Refuses a command line that names no checkpoint, before anything heavy is loaded."""
+    """Rejects a command line without a checkpoint, before anything heavy is loaded."""
     if not FLAGS.checkpoint_path:
         required("output_dir")
 
@@ -90,14 +92,14 @@ def trained_model(path: str | None = None):
 def define_tmp_dir(subject: str = "") -> None:
     """--tmp_dir."""
     flags.DEFINE_string(
-        "tmp_dir", None, f"{subject}Directory of source files; by default one in /tmp of your own."
+        "tmp_dir", None, f"{subject}Directory of source files; default: a private one in /tmp."
     )
 
 
 def tmp_dir() -> str:
-    """Returns the value of --tmp_dir; by default a directory of this user that nobody else can write.
+    """Returns the value of --tmp_dir; default: a directory in /tmp that only this user can access.
 
-    In T2T's /tmp/t2t_datagen, which all users of a machine share, anybody can place links.
+    T2T's default, /tmp/t2t_datagen, is shared by all users, so anybody could place links there.
     """
     if FLAGS.tmp_dir:
         return os.path.expanduser(FLAGS.tmp_dir)
@@ -118,7 +120,7 @@ def define_hparams() -> None:
     """--hparams_set and --hparams."""
     flags.DEFINE_string("hparams_set", None, "Name of a set of hyperparameters.")
     flags.DEFINE_string(
-        "hparams", "", "Set, overrides such as batch_size=1024, or both, with commas."
+        "hparams", "", "Name of a set, overrides such as batch_size=1024, or both; comma-separated."
     )
 
 
@@ -131,7 +133,7 @@ def define_search() -> None:
     """--decode_hparams and --xla."""
     define_decode_hparams()
     flags.DEFINE_bool(
-        "xla", False, "Compile the search with XLA, once for each block of lengths: for GPUs."
+        "xla", False, "Compile the search with XLA, once for each range of lengths; for GPUs."
     )
 
 
@@ -148,46 +150,53 @@ def define_processes() -> None:
     flags.DEFINE_integer(
         "num_concurrent_processes",
         None,
-        "Processes that generate data; by default one per core.",
+        "Number of processes that generate data; default: one per core.",
         lower_bound=1,
         upper_bound=1024,
     )
 
 
 def define_cleaning() -> None:
-    """--clean_...: rules by which generation leaves out pairs; by default none."""
+    """--clean_...: which pairs to drop when generating data; by default none."""
     flags.DEFINE_integer(
         "clean_max_characters",
         0,
-        "Leave out pairs with a longer side than this; 0: no limit.",
+        "Drop pairs with a side longer than this; 0: no limit.",
         lower_bound=0,
     )
     flags.DEFINE_float(
-        "clean_max_ratio", 0.0, "Largest ratio of longer to shorter side; 0: no limit.", 0
+        "clean_max_ratio",
+        0.0,
+        "Drop pairs whose sides differ in length by more than this factor; 0: no limit.",
+        0,
     )
     flags.DEFINE_float(
-        "clean_min_letters", 0.0, "Smallest share of letters in either side, 0 to 1.", 0, 1
+        "clean_min_letters",
+        0.0,
+        "Drop pairs with a side that has a smaller share of letters, 0 to 1.",
+        0,
+        1,
     )
-    flags.DEFINE_bool("clean_copies", False, "Leave out pairs of equal sides.")
-    flags.DEFINE_bool("clean_duplicates", False, "Leave out pairs that are repeated.")
+    flags.DEFINE_bool("clean_copies", False, "Drop pairs whose sides are equal.")
+    flags.DEFINE_bool("clean_duplicates", False, "Drop repeated pairs.")
 
 
 def define_translate_files() -> None:
-    """--train_files and the like: sources of `translate_files`."""
+    """--train_files and the other flags of `translate_files`."""
     flags.DEFINE_list("train_files", [], "translate_files: source and target file of train.")
     flags.DEFINE_list("dev_files", [], "translate_files: source and target file of dev.")
     flags.DEFINE_list("test_files", [], "translate_files: source and target file of test, if any.")
     flags.DEFINE_string(
         "corpora",
         None,
-        "translate_files: JSON of several corpora, instead of files: see docs/data.md.",
+        "translate_files: JSON file that lists several corpora; see docs/data.md.",
     )
-    flags.DEFINE_string("tfds", None, "translate_files: a dataset of TFDS instead of files.")
+    flags.DEFINE_string("tfds", None, "translate_files: a TFDS dataset instead of files.")
     flags.DEFINE_list("languages", [], "translate_files: source and target language in --tfds.")
     flags.DEFINE_list(
         "tfds_splits",
         ["train", "validation", "test"],
-        "translate_files: splits for train, dev and test in --tfds.",
+        "translate_files: the splits of --tfds for train, dev and test.",
     )
     flags.DEFINE_integer(
         "vocab_size", 2**15, "translate_files: approximate number of subwords.", lower_bound=1
@@ -195,15 +204,15 @@ def define_translate_files() -> None:
     flags.DEFINE_string(
         "sentencepiece",
         None,
-        "translate_files: unigram, bpe or a model's file, instead of T2T's subwords.",
+        "translate_files: unigram, bpe or a model file, instead of T2T's subwords.",
     )
 
 
 def configure(*problems) -> None:
-    """Configures `translate_files`, if it is among the problems, by the flags of its sources.
+    """Configures `translate_files`, if it is among the problems, from its flags.
 
     Raises:
-        UserError: flags for it are given without it, without --generate_data, or do not go together.
+        UserError: its flags are given without it or without --generate_data, or exclude each other.
     """
     given = [
         f"--{name}" for name in (*_FILES, "corpora", *_TFDS, *_VOCABULARY) if FLAGS[name].present
@@ -220,8 +229,8 @@ def configure(*problems) -> None:
         FLAGS[name].value for name in ("generate_data", "on_the_fly") if name in FLAGS
     ):
         raise UserError(
-            f"{given[0]} says what data is generated from: give --generate_data with it, "
-            "or leave it out, for data that is there is found in --data_dir."
+            f"{given[0]} is a source for generating data: give --generate_data with it, or leave it out "
+            "to use the data in --data_dir."
         )
     for problem in ours:
         if FLAGS.corpora:
@@ -235,7 +244,7 @@ def configure(*problems) -> None:
 def _use_files(problem) -> None:
     for name in _TFDS:
         if FLAGS[name].present:
-            raise UserError(f"--{name} needs --tfds=NAME: files are named source first.")
+            raise UserError(f"--{name} needs --tfds=NAME; it has no effect on files.")
     for name in ("train_files", "dev_files"):
         if not FLAGS[name].value:
             raise UserError(f"--{name}=SOURCE,TARGET is missing, or give --tfds=NAME.")
@@ -251,7 +260,7 @@ def _use_files(problem) -> None:
 def _use_tfds(problem) -> None:
     for name in _FILES:
         if FLAGS[name].present:
-            raise UserError(f"--{name} and --tfds are both given: data is made from one of them.")
+            raise UserError(f"--{name} and --tfds are both given: leave one out.")
     problem.use_tfds(
         FLAGS.tfds,
         _some("languages", 2) if FLAGS.languages else None,
@@ -266,13 +275,11 @@ def _use_corpora(problem) -> None:
 
     for name in (*_FILES, *_TFDS):
         if FLAGS[name].present:
-            raise UserError(
-                f"--{name} and --corpora are both given: data is made from one of them."
-            )
+            raise UserError(f"--{name} and --corpora are both given: leave one out.")
     for name in FLAGS:
         if name.startswith("clean_") and FLAGS[name].present:
             raise UserError(
-                f"--{name} and --corpora are both given: a corpus is cleaned before it is mixed, by "
+                f"--{name} and --corpora are both given: each corpus is cleaned by itself, with "
                 f'"clean": {{"{name.removeprefix("clean_")}": ...}} in {FLAGS.corpora}.'
             )
     corpora = MixedCorpora.read(required("corpora")).corpora
@@ -280,7 +287,7 @@ def _use_corpora(problem) -> None:
 
 
 def _sentencepiece() -> str | None:
-    """Returns the value of --sentencepiece: a kind of model or the path of one."""
+    """Returns the value of --sentencepiece: a model type or the path of a model."""
     from t2t_keras.text.sentencepiece import MODEL_TYPES
 
     path = directory("sentencepiece")
@@ -292,16 +299,16 @@ def _sentencepiece() -> str | None:
 
 
 def _some(name: str, *numbers: int) -> list[str]:
-    """Returns the value of a list flag, which must have one of some numbers of items."""
+    """Returns the value of a list flag; the number of items must be one of `numbers`."""
     values = [value.strip() for value in FLAGS[name].value or []]
     if len(values) not in numbers or not all(values):
         wanted = " or ".join(map(str, numbers))
-        raise UserError(f"--{name} takes {wanted} items with a comma between, got {len(values)}.")
+        raise UserError(f"--{name} takes {wanted} items, separated by commas, got {len(values)}.")
     return values
 
 
 def processes() -> int:
-    """Returns the number of processes for generation: the flag's, or one per core we may use."""
+    """Returns the number of processes that generate data: the flag's, or one per available core."""
     if FLAGS.num_concurrent_processes:
         return FLAGS.num_concurrent_processes
     affinity = getattr(os, "sched_getaffinity", None)  # not on every system
@@ -309,7 +316,7 @@ def processes() -> int:
 
 
 def cleaning():
-    """Returns the rules of --clean_...; None without any."""
+    """Returns the `CleaningRules` of --clean_...; None if none is given."""
     from t2t_keras.data.generation.cleaning import CleaningRules
 
     rules = CleaningRules(
@@ -323,7 +330,7 @@ def cleaning():
 
 
 def required(name: str) -> str:
-    """Returns the value of a path flag that must be given; `~` is the home directory."""
+    """Returns the value of a required path flag, with `~` expanded."""
     value = getattr(FLAGS, name)
     if not value:
         raise UserError(f"--{name} is missing: give --{name}=...")
@@ -331,13 +338,13 @@ def required(name: str) -> str:
 
 
 def directory(name: str) -> str | None:
-    """Returns the value of a path flag that may be absent; `~` is the home directory."""
+    """Returns the value of an optional path flag, with `~` expanded."""
     value = getattr(FLAGS, name)
     return os.path.expanduser(value) if value else None
 
 
 def file_to_write(name: str) -> str | None:
-    """Returns the value of a flag that names an output, refused at once if it cannot be written."""
+    """Returns the value of a flag that names an output file, after checking its directory."""
     path = directory(name)
     if path and os.path.isdir(path):
         raise UserError(f"--{name}={path} is a directory: name a file.")
@@ -347,35 +354,35 @@ def file_to_write(name: str) -> str | None:
 
 
 def tell_unused(reason: str, *names: str) -> None:
-    """Says which of some flags are given although, for a reason, they have no effect."""
+    """Warns which of the named flags were given although they have no effect."""
     if given := ", ".join(f"--{name}" for name in names if FLAGS[name].present):
         print(f"no effect of {given}: {reason}", file=sys.stderr)
 
 
 def reject_arguments(arguments: list[str]) -> None:
-    """Refuses arguments that are not flags, such as a flag without its "--"."""
+    """Rejects arguments that are not flags, such as a flag without its "--"."""
     if arguments:
         raise UserError(f"unexpected argument {arguments[0]!r}: flags are written --name=value.")
 
 
 def problem():
-    """Returns the problem of --problem, after --t2t_usr_dir."""
+    """Returns the problem that --problem names; imports --t2t_usr_dir first."""
     load_user_directory()
     return registry.problem(required("problem"))
 
 
 def require_model() -> None:
-    """Refuses a --model that is not registered, T2T's other ones among them."""
+    """Rejects a --model that is not registered, such as T2T's other models."""
     if "t2t_usr_dir" in FLAGS and FLAGS.model:
         load_user_directory()
         registry.require_model(FLAGS.model)
 
 
 def load_user_directory() -> None:
-    """Imports the package of --t2t_usr_dir, which registers names of its own.
+    """Imports the user's package in --t2t_usr_dir, if given.
 
     Raises:
-        UserError: there is none, or it cannot be imported.
+        UserError: the package does not exist or cannot be imported.
     """
     if FLAGS.t2t_usr_dir:
         registry.import_user_directory(FLAGS.t2t_usr_dir)
@@ -383,11 +390,11 @@ def load_user_directory() -> None:
 
 def define_list() -> None:
     """--list."""
-    flags.DEFINE_bool("list", False, "List problems, hparams sets and models, and end.")
+    flags.DEFINE_bool("list", False, "List problems, hparams sets and models, and exit.")
 
 
 def registry_help() -> str:
-    """Returns the text of --list and T2T's --registry_help: all models, sets and problems, a line each."""
+    """Returns the text of --list (T2T's --registry_help): all models, sets and problems, one per line."""
     if "t2t_usr_dir" in FLAGS:
         load_user_directory()
     kinds = {

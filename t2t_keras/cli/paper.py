@@ -1,18 +1,18 @@
-"""`t2t-keras-paper`: lists, shows, prices and runs the rows of the paper's tables.
+"""`t2t-keras-paper`: lists, shows, estimates the cost of, and runs the rows of the paper's tables.
 
 Actions and examples:
-    list: all rows, with the paper's figures.
+    list: all rows, with the paper's results.
         t2t-keras-paper list
     show: data, settings, training, averaging and decoding of rows.
         t2t-keras-paper show paper_base
-    cost: parameters, operations, memory and hours on some devices, by formula.
+    cost: an estimate of parameters, operations, memory and hours on several devices.
         t2t-keras-paper cost paper_base paper_big
-    run: data, training, average, translations and score; the same command resumes it.
+    run: generates data, trains, averages, translates and scores; rerun the same command to resume.
         t2t-keras-paper run paper_base --data_dir=data --output_dir=runs/base
-    results: the paper's figures beside those of the experiments in directories.
+    results: a table of the paper's results beside those of your experiments.
         t2t-keras-paper results runs
 
-Help on a flag begins with the actions that it belongs to.
+The help on a flag begins with its actions.
 """
 
 from __future__ import annotations
@@ -36,18 +36,18 @@ def define_flags() -> None:
     flags.DEFINE_string("data_dir", None, "run: directory of vocabulary and shards.")
     flags.DEFINE_string("output_dir", None, "run: directory of the experiment, new or to resume.")
     options.define_tmp_dir("run: ")
-    flags.DEFINE_string("problem", None, "run: other problem than the row's.")
+    flags.DEFINE_string("problem", None, "run: use this problem instead of the row's.")
     flags.DEFINE_integer(
-        "train_steps", None, "run, cost: other number of updates than the row's.", lower_bound=1
+        "train_steps", None, "run, cost: number of updates instead of the row's.", lower_bound=1
     )
     flags.DEFINE_string(
-        "hparams", "", "run, cost: overrides of the row's, such as batch_size=2048."
+        "hparams", "", "run, cost: overrides of the row's settings, such as batch_size=2048."
     )
-    flags.DEFINE_string("train_flags", "", "run: further flags of t2t-keras-train, in quotes.")
+    flags.DEFINE_string("train_flags", "", "run: more flags for t2t-keras-train, in quotes.")
     flags.DEFINE_float(
         "utilization",
         0.3,
-        "cost: share of a device's peak that training reaches.",
+        "cost: share of a device's peak FLOP/s that training reaches.",
         lower_bound=0,
         upper_bound=1,
     )
@@ -59,7 +59,7 @@ def main(arguments: list[str]) -> None:
     action, *names = arguments or [""]
     if action not in _ACTIONS:
         raise UserError(
-            f"unknown action {action!r}.{nearest(action, _ACTIONS)} Write one of "
+            f"unknown action {action!r}.{nearest(action, _ACTIONS)} Use one of "
             f"{', '.join(_ACTIONS)}, such as t2t-keras-paper show paper_base."
         )
     for name in dict.fromkeys(name for used in _FLAGS.values() for name in used):
@@ -70,7 +70,7 @@ def main(arguments: list[str]) -> None:
 
 
 def list_rows(names: Sequence[str]) -> None:
-    """Lists the rows with the paper's figures."""
+    """Lists the rows with the paper's results."""
     options.reject_arguments(list(names))
     width = max(map(len, paper.ROWS))
     for row in paper.ROWS.values():
@@ -89,14 +89,16 @@ def show(names: Sequence[str]) -> None:
         figures = [f"{name} {value:g}" for name, value in row.paper.items()]
         figures += [f"{row.paper_parameters:g} million parameters"] * bool(row.paper_parameters)
         figures += [f"{power(row.paper_flops)} operations"] * bool(row.paper_flops)
-        judged = f"the last {row.averaged} checkpoints, {row.apart:,} updates apart, averaged"
+        judged = f"average of the last {row.averaged} checkpoints, {row.apart:,} updates apart"
         print(f"{row.name} ({row.place}): {', '.join(figures)}")
-        print(f"  data      {row.problem}, about {row.vocab_size:,} tokens, judged on {row.split}")
+        print(
+            f"  data      {row.problem}, about {row.vocab_size:,} tokens, evaluated on {row.split}"
+        )
         print(f"  settings  transformer_base_v1 with {', '.join(differences)}")
         print(
             f"  training  {row.updates:,} updates of about {hp.tokens_per_update:,} target tokens"
         )
-        print(f"  judged    {judged if row.averaged > 1 else 'the last checkpoint'}")
+        print(f"  evaluated {judged if row.averaged > 1 else 'the last checkpoint'}")
         print(f"  decoding  {row.decode_hparams}")
 
 
@@ -128,7 +130,7 @@ def run_row(names: Sequence[str]) -> None:
 
 
 def show_results(names: Sequence[str]) -> None:
-    """Prints a table of the paper's figures beside ours."""
+    """Prints a table of the paper's results beside those of experiments."""
     if not names:
         raise UserError("results needs a directory: t2t-keras-paper results DIRECTORY.")
     print(*table(names), sep="\n")
@@ -139,7 +141,7 @@ _RESULT = {"split": str, "figures": {str: float}}
 
 
 def table(directories: Iterable[str]) -> list[str]:
-    """Returns a Markdown table of the experiments in directories and up to two levels below them."""
+    """Returns a Markdown table of the experiments in `directories` and up to two levels below them."""
     head = ["row", "figure", "paper", "ours", "difference", "how"]
     lines = [head, ["---"] * len(head)]
     known = list(paper.ROWS)
@@ -159,9 +161,9 @@ def table(directories: Iterable[str]) -> list[str]:
 
 
 def _figures(directory: Path, record: dict[str, Any]) -> Iterator[list[str]]:
-    """Yields a line for each figure of the paper or of ours; ours are missing until the run is done."""
+    """Yields a table row for each result of the paper or of ours; ours are empty until the run is done."""
     row = paper.ROWS.get(record["row"])
-    figures, of_paper = {}, row.paper if row else {}
+    figures, paper_figures = {}, row.paper if row else {}
     if (directory / RESULT_FILE).exists():
         result = read_json(directory / RESULT_FILE, _RESULT)
         figures, state = result["figures"], result["split"]
@@ -174,8 +176,8 @@ def _figures(directory: Path, record: dict[str, Any]) -> Iterator[list[str]]:
     if row and record["train_steps"] != row.updates:
         updates += f" of {row.updates:,}"
     how = [record["problem"], state, f"{updates} updates", record["hparams"]]
-    for name in of_paper | figures:
-        ours, theirs = figures.get(name), of_paper.get(name)
+    for name in paper_figures | figures:
+        ours, theirs = figures.get(name), paper_figures.get(name)
         yield [
             record["row"],
             name,
@@ -196,7 +198,7 @@ _FLAGS: dict[str, tuple[str, ...]] = {
     ),
     "results": (),
 }
-"""Flags of each action."""
+"""The flags of each action."""
 
 _ACTIONS = {
     "list": list_rows,
@@ -211,7 +213,7 @@ def _rows(action: str, names: Sequence[str]) -> list[paper.Row]:
     if not names:
         raise UserError(
             f"{action} needs the name of a row: t2t-keras-paper {action} paper_base, "
-            "or another of t2t-keras-paper list."
+            "or another one from t2t-keras-paper list."
         )
     return [paper.row(name) for name in names]
 

@@ -1,4 +1,4 @@
-"""`t2t-keras-parseval`: prints EVALB's figures of predicted parse trees against gold ones.
+"""`t2t-keras-parseval`: prints EVALB's scores of predicted parse trees against gold trees.
 
 Example:
     t2t-keras-parseval --gold=test.trees --predicted=parsed.trees
@@ -22,18 +22,20 @@ if TYPE_CHECKING:
 FLAGS = flags.FLAGS
 
 _STATUS = {"valid": 0, "error": 1, "skipped": 2}
-_TOLD = 10
+_SHOWN = 10  # errors to print
 
 
 def define_flags() -> None:
-    flags.DEFINE_string("gold", "", "File of the correct trees, plain or .gz.")
-    flags.DEFINE_string("predicted", "", "File of the predicted trees, as many, plain or .gz.")
-    flags.DEFINE_bool("per_sentence", False, "Also print the figures of each sentence.")
+    flags.DEFINE_string("gold", "", "File of gold trees, plain or .gz.")
+    flags.DEFINE_string(
+        "predicted", "", "File of predicted trees, one for each gold tree, plain or .gz."
+    )
+    flags.DEFINE_bool("per_sentence", False, "Also print the scores of each sentence.")
     flags.DEFINE_bool("json", False, "Print JSON.")
 
 
 def main(arguments: list[str]) -> None:
-    """Prints EVALB's summary, and problems of trees on standard error."""
+    """Prints EVALB's summary; prints errors in trees to standard error."""
     options.reject_arguments(arguments)
     gold, predicted = _trees("gold"), _trees("predicted")
     if len(gold) != len(predicted):
@@ -45,9 +47,9 @@ def main(arguments: list[str]) -> None:
     from t2t_keras.metrics import parsing_f1
 
     figures = parsing_f1(gold, predicted)
-    _tell_roots("gold", gold)
-    _tell_roots("predicted", predicted)
-    _tell_errors(figures)
+    _note_roots("gold", gold)
+    _note_roots("predicted", predicted)
+    _print_errors(figures)
     print(_as_json(figures) if FLAGS.json else _as_text(figures))
 
 
@@ -62,8 +64,8 @@ def _trees(flag: str) -> list[str]:
     return trees
 
 
-def _tell_roots(flag: str, trees: list[str]) -> None:
-    """Prints a note on roots of other programs, which COLLINS.prm does not delete: they raise the figures."""
+def _note_roots(flag: str, trees: list[str]) -> None:
+    """Notes root labels other than TOP: COLLINS.prm does not delete them, so they raise the scores."""
     from t2t_keras.metrics.parsing_f1 import root_label
 
     others = [label for label in map(root_label, trees) if label in ("", "ROOT", "S1")]
@@ -75,16 +77,16 @@ def _tell_roots(flag: str, trees: list[str]) -> None:
         )
 
 
-def _tell_errors(figures: ParsingF1) -> None:
+def _print_errors(figures: ParsingF1) -> None:
     errors = [
         f"{number} : {sentence.reason}"
         for number, sentence in enumerate(figures.by_sentence, start=1)
         if sentence.status == "error"
     ]
-    for line in errors[:_TOLD]:
+    for line in errors[:_SHOWN]:
         print(line, file=sys.stderr)
-    if len(errors) > _TOLD:
-        print(f"and {len(errors) - _TOLD} more errors", file=sys.stderr)
+    if len(errors) > _SHOWN:
+        print(f"and {len(errors) - _SHOWN} more errors", file=sys.stderr)
 
 
 def _as_json(figures: ParsingF1) -> str:

@@ -1,4 +1,4 @@
-"""`t2t-keras-query`: translates with a model that is served, or with a SavedModel.
+"""`t2t-keras-query`: translates with a served model or a SavedModel.
 
 Examples:
     t2t-keras-query --server=localhost:8500 --servable_name=ende --inputs_once="A sentence."
@@ -21,10 +21,12 @@ FLAGS = flags.FLAGS
 
 
 def define_flags() -> None:
-    """Defines the flags of the command: those of T2T's query client, and two more."""
+    """Defines the flags of T2T's query client, and two more."""
     options.define_problem()
     flags.DEFINE_string(
-        "server", None, "HOST:PORT of TensorFlow Serving's gRPC, or http://HOST:PORT of its REST."
+        "server",
+        None,
+        "TensorFlow Serving: HOST:PORT of its gRPC API, or http://HOST:PORT of its REST API.",
     )
     flags.DEFINE_string("servable_name", None, "Name of the served model.")
     flags.DEFINE_string(
@@ -65,7 +67,7 @@ def main(arguments: list[str]) -> None:
 
 
 def check_where() -> None:
-    """Raises UserError unless --server with --servable_name is given, or --saved_model."""
+    """Checks that either --server with --servable_name or --saved_model is given."""
     if FLAGS.saved_model and (FLAGS.server or FLAGS.servable_name):
         raise UserError("--saved_model replaces --server and --servable_name: give one.")
     if not FLAGS.saved_model and not FLAGS.server:
@@ -83,9 +85,9 @@ def find_encoders():
 
 
 def answer_lines(client) -> None:
-    """Translates each line of standard input; an error ends the command unless lines are typed."""
+    """Translates each line of standard input; an error ends the command unless input is a terminal."""
     if isinstance(sys.stdin, io.TextIOWrapper):
-        sys.stdin.reconfigure(errors="surrogateescape")  # bytes go to the model as they are
+        sys.stdin.reconfigure(errors="surrogateescape")  # invalid UTF-8 reaches the model unchanged
     typed = sys.stdin.isatty()
     while True:
         try:
@@ -101,7 +103,7 @@ def answer_lines(client) -> None:
 
 
 def answer(client, text: str) -> None:
-    """Prints hypotheses and scores, separated by tabs, as T2T's decoder does."""
+    """Prints hypotheses and scores, separated by tabs, in T2T's format."""
     [found] = client.translate([text])
     if found.truncated:
         print("too long: only the first part is translated", file=sys.stderr)

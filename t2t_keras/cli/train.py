@@ -29,50 +29,50 @@ def define_flags() -> None:
     options.define_decode_hparams()
     options.define_translate_files()
     options.define_list()
-    flags.DEFINE_string("output_dir", None, "Directory of the run; a run there is resumed.")
+    flags.DEFINE_string("output_dir", None, "Directory of the run; resumes an existing run.")
     options.define_tmp_dir()
-    flags.DEFINE_bool("generate_data", False, "Generate the data first, if it is not there.")
+    flags.DEFINE_bool("generate_data", False, "Generate the data first, unless it exists.")
     options.define_processes()
     flags.DEFINE_bool("on_the_fly", False, "Read the text in --tmp_dir directly, without shards.")
-    flags.DEFINE_integer("train_steps", 250000, "Steps of the whole run.", lower_bound=0)
-    flags.DEFINE_integer("eval_steps", 100, "Batches of an evaluation; 0: all.", lower_bound=0)
+    flags.DEFINE_integer("train_steps", 250000, "Total number of steps of the run.", lower_bound=0)
+    flags.DEFINE_integer("eval_steps", 100, "Batches per evaluation; 0: all.", lower_bound=0)
     flags.DEFINE_integer(
         "local_eval_frequency", 1000, "Steps between evaluations and checkpoints.", lower_bound=1
     )
     flags.DEFINE_integer(
-        "log_step_count_steps", 100, "Steps between points of TensorBoard.", lower_bound=1
+        "log_step_count_steps", 100, "Steps between points in TensorBoard.", lower_bound=1
     )
     flags.DEFINE_bool(
         "attention_images",
         False,
-        "At evaluations, write the page of the attention in a sentence of dev.",
+        "At each evaluation, write a page that shows the attention for a dev sentence.",
     )
     flags.DEFINE_integer(
-        "save_checkpoints_secs", 0, "Also save after so many seconds; 0: never.", lower_bound=0
+        "save_checkpoints_secs", 0, "Also save every this many seconds; 0: never.", lower_bound=0
     )
     flags.DEFINE_integer(
-        "keep_checkpoint_max", 20, "Newest checkpoints kept; 0: all.", lower_bound=0
+        "keep_checkpoint_max", 20, "How many newest checkpoints to keep; 0: all.", lower_bound=0
     )
     flags.DEFINE_float(
         "keep_checkpoint_every_n_hours",
         0.0,
-        "Keep one checkpoint of so many hours for good; 0: none.",
+        "Keep one checkpoint per this many hours forever; 0: none.",
         lower_bound=0,
     )
     _define_early_stopping()
-    flags.DEFINE_string("warm_start_from", None, "Checkpoint whose weights a new run starts with.")
+    flags.DEFINE_string(
+        "warm_start_from", None, "Checkpoint that initialises the weights of a new run."
+    )
     flags.DEFINE_string(
         "warm_start_vocab",
         None,
-        "Directory of its vocabulary; by default where it was in training.",
+        "Vocabulary directory of that checkpoint; default: where it was in training.",
     )
-    flags.DEFINE_string(
-        "freeze", "", "Regular expression of the names of weights that are not trained."
-    )
+    flags.DEFINE_string("freeze", "", "Regular expression for names of weights not to train.")
     flags.DEFINE_integer(
         "random_seed",
         0,
-        "Seed of weights, data order and dropout.",
+        "Seed for weights, data order and dropout.",
         lower_bound=0,
         upper_bound=options.MOST_SEED,
     )
@@ -87,7 +87,7 @@ def _define_early_stopping() -> None:
     flags.DEFINE_integer(
         "eval_early_stopping_steps",
         None,
-        "Stop after so many steps without improvement.",
+        "Stop after this many steps without improvement.",
         lower_bound=1,
     )
     flags.DEFINE_enum(
@@ -99,7 +99,7 @@ def _define_early_stopping() -> None:
     flags.DEFINE_bool(
         "eval_early_stopping_metric_minimize",
         None,
-        "True if less is better; by default for the loss alone.",
+        "True if lower is better; default: true for loss, false for other metrics.",
     )
 
 
@@ -108,39 +108,40 @@ def _define_engine() -> None:
         "distribute",
         "auto",
         ["auto", "none", "mirrored", "multi_worker"],
-        "none: one device; mirrored: all of this host; multi_worker: of all hosts in TF_CONFIG.",
+        "none: one device; mirrored: all devices of this host; multi_worker: those of all hosts in "
+        "TF_CONFIG.",
     )
     flags.DEFINE_enum(
         "precision",
         None,
         ["float32", "bfloat16", "float16"],
-        "Type of activations; by default the hparam activation_dtype.",
+        "Type of activations; default: the hparam activation_dtype.",
     )
     flags.DEFINE_enum(
-        "xla", "auto", ["auto", "on", "off"], "Compile with XLA; auto: where there is a GPU."
+        "xla", "auto", ["auto", "on", "off"], "Compile with XLA; auto: if there is a GPU."
     )
     flags.DEFINE_bool("compile_ahead", False, "Compile for all batch shapes before the first step.")
     flags.DEFINE_bool(
-        "remat", False, "Gradient checkpointing: recompute activations, for less memory."
+        "remat", False, "Gradient checkpointing: recompute activations to save memory."
     )
     flags.DEFINE_float(
         "ema",
         0.0,
-        "Decay of a moving average of the weights to evaluate; 0: none.",
+        "Decay of a moving average of the weights, used in evaluation; 0: none.",
         lower_bound=0,
         upper_bound=1,
     )
 
 
 def main(arguments: list[str]) -> None:
-    """Trains from the newest checkpoint of the directory, or from the start."""
+    """Trains, from the newest checkpoint in the directory if there is one."""
     options.reject_arguments(arguments)
-    _tell_unused()
+    _warn_unused()
     data_dir, output_dir = options.required("data_dir"), options.required("output_dir")
     problem = options.problem()
     options.configure(problem)
     hp = options.hparams()
-    _refuse_contradictions(problem, hp)
+    _reject_contradictions(problem, hp)
     if FLAGS.xla == "on" or (FLAGS.xla == "auto" and os.path.exists("/dev/nvidia0")):
         _keep_compiled(output_dir)
 
@@ -162,10 +163,10 @@ def main(arguments: list[str]) -> None:
         print("dev " + "  ".join(f"{name} {value:.4f}" for name, value in figures.items()))
 
 
-def _refuse_contradictions(problem, hp) -> None:
+def _reject_contradictions(problem, hp) -> None:
     if FLAGS.on_the_fly and FLAGS.generate_data:
         raise UserError(
-            "--on_the_fly reads text instead of generated data: leave out it or --generate_data."
+            "--on_the_fly reads text, not generated data: leave out --on_the_fly or --generate_data."
         )
     if FLAGS.attention_images and (problem.num_classes or not problem.has_inputs):
         raise UserError(
@@ -217,7 +218,7 @@ def _train_settings():
     )
 
 
-def _tell_unused() -> None:
+def _warn_unused() -> None:
     if not FLAGS.generate_data:
         options.tell_unused("it needs --generate_data", "num_concurrent_processes")
         if not FLAGS.on_the_fly:
@@ -232,7 +233,7 @@ def _tell_unused() -> None:
 
 
 def _keep_compiled(output_dir: str) -> None:
-    """Makes XLA keep its programs beside the run; TensorFlow reads the variable when imported."""
+    """Makes XLA cache its programs beside the run; TensorFlow reads the variable when imported."""
     given = os.environ.get("TF_XLA_FLAGS", "")
     if "persistent_cache_directory" not in given:
         cache = os.path.join(os.path.abspath(output_dir), "xla_cache")

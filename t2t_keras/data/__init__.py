@@ -1,4 +1,4 @@
-"""Problems, shards and buckets: the way from raw text to batches of token ids."""
+"""Problems, shards and buckets: the data pipeline from raw text to batches of token ids."""
 
 from t2t_keras.data.buckets import batching_scheme, bucket_shapes
 from t2t_keras.data.parsing_problem import ParsingProblem

@@ -1,9 +1,9 @@
-"""Buckets: sentences of similar length share a batch, so that batches have few shapes.
+"""Bucketing: sentences of similar length share a batch, so that batches have few shapes.
 
-T2T pads each side to the longest sentence of its batch, so shapes are not known beforehand. Here both sides
-are padded to the edge of the bucket: as many shapes as T2T has buckets, 42 for the base model, all known
-beforehand. This wastes no more than T2T's way, because the edges differ: T2T's grow by a tenth each, these
-by less up to about a hundred ids, where most sentences are, and by more beyond.
+T2T pads each side to the longest sentence of its batch, so shapes are not known in advance. Here both sides
+are padded to the edge of their bucket, so there are as many shapes as T2T has buckets (42 for the base
+model), all known in advance. This pads no more than T2T does, because the edges differ: T2T's grow by 10%
+each; these grow more slowly up to about a hundred ids, where most sentences are, and faster beyond.
 """
 
 from __future__ import annotations
@@ -18,8 +18,9 @@ from t2t_keras.setting_table import SETTINGS
 
 _LONGEST = 2**30
 
-# How fast the edges approach the longest: 1 is T2T's even growth, less is denser among short sentences.
-# On news and captions 0.7 to 0.85 pads less than T2T, on text in bytes anything below 1 pads more.
+# How fast the edges approach the longest length: 1 is T2T's geometric growth; smaller values put more edges
+# among short sentences. On news and captions, 0.7 to 0.85 pads less than T2T; on byte-level text, anything
+# below 1 pads more.
 _GROWTH_EXPONENT = 0.8
 
 
@@ -41,10 +42,10 @@ class Buckets(NamedTuple):
 def bucket_shapes(hp, replicas: int = 1) -> list[tuple[int, int]]:
     """Returns every (batch, length) shape that a training run with `hp` can see, shortest first.
 
-    Their number is that of T2T's buckets with these settings. The first length is
-    `hp.min_length_bucket` (one less with `hp.t2t_batches`), the last `hp.max_length`, and a batch
-    has as many rows as fit into `hp.batch_size` ids of one side (with `hp.t2t_batches`: T2T's number of
-    rows), times the replicas.
+    There are as many shapes as T2T has buckets with these settings. The first length is
+    `hp.min_length_bucket` (one less with `hp.t2t_batches`), the last is `hp.max_length`. A batch has as
+    many rows as fit into `hp.batch_size` ids per side (with `hp.t2t_batches`: T2T's number of rows),
+    times `replicas`.
     """
     edges, sizes, shortest, _ = buckets_for(hp, drop_long=True, replicas=replicas)
     return [
@@ -56,11 +57,11 @@ def buckets_for(hp, drop_long: bool, replicas: int = 1) -> Buckets:
     """Returns the buckets with the shapes that `bucket_shapes` lists.
 
     Args:
-        hp: `batch_size`, `max_length`, `min_length`, `min_length_bucket`, `length_bucket_step`,
-            and `t2t_batches`, with which they are `tensor2tensor_buckets`.
-        drop_long: True: drop sentences of other lengths. False: keep all, in further buckets of 2, 4,
-            8... times `max_length`.
-        replicas: factor of every batch size.
+        hp: uses `batch_size`, `max_length`, `min_length`, `min_length_bucket`, `length_bucket_step` and
+            `t2t_batches` (True: returns `tensor2tensor_buckets`).
+        drop_long: True: drop sentences shorter than `min_length` or longer than `max_length`. False: keep
+            all; longer ones go to extra buckets of 2, 4, 8... times `max_length`.
+        replicas: every batch size is multiplied by it.
 
     Raises:
         UserError: a setting is out of range.
@@ -84,7 +85,7 @@ def tensor2tensor_buckets(hp, drop_long: bool, replicas: int = 1) -> Buckets:
 
 
 def packed_buckets(hp, packed_length: int, drop_long: bool, replicas: int = 1) -> Buckets:
-    """Returns the one bucket of rows of several pairs; see `buckets_for`."""
+    """Returns the single bucket for packed rows; see `buckets_for`."""
     size = max(1, hp.batch_size // packed_length) * replicas
     return _limited(Buckets([packed_length], [size], 0, packed_length), hp, drop_long, replicas)
 
@@ -100,9 +101,9 @@ def _scheme(hp, replicas: int) -> dict:
 
 
 def _edges(first: int, last: int, number: int) -> list[int]:
-    """Returns `number` lengths up to `last`, the first of them `first` unless it is the only one.
+    """Returns `number` increasing lengths from `first` to `last` (only `last` if `number` is 1).
 
-    The logarithm of last / edge falls as a power of the number of edges that are left.
+    log(last / edge) falls as a power of the number of edges left.
     """
     if number == 1:
         return [last]
@@ -115,7 +116,7 @@ def _edges(first: int, last: int, number: int) -> list[int]:
 
 
 def _limited(buckets: Buckets, hp, drop_long: bool, replicas: int) -> Buckets:
-    """Returns the buckets as they are, or without limits and with doubling ones for longer sentences."""
+    """With `drop_long`, returns the buckets unchanged; else adds doubling ones for longer sentences."""
     if drop_long:
         return buckets
     edges, sizes = list(buckets.edges), list(buckets.sizes)
@@ -126,12 +127,12 @@ def _limited(buckets: Buckets, hp, drop_long: bool, replicas: int) -> Buckets:
 
 
 # T2T's bucket boundaries and batch sizes. A batch holds about `batch_size` tokens of the longer side,
-# padding included, so that short sentences are in large batches and long ones in small.
+# including padding, so batches of short sentences have many rows and batches of long ones few.
 
 
 _NO_LIMIT = 10**9
 
-# https://oeis.org/A002182: each has more divisors than every smaller number.
+# https://oeis.org/A002182: each has more divisors than any smaller number.
 _HIGHLY_COMPOSITE = (
     1, 2, 4, 6, 12, 24, 36, 48, 60, 120, 180, 240, 360, 720, 840, 1260, 1680, 2520, 5040, 7560,
     10080, 15120, 20160, 25200, 27720, 45360, 50400, 55440, 83160, 110880, 166320, 221760, 277200,
@@ -153,12 +154,12 @@ def batching_scheme(
     """Returns T2T's batching scheme (`data_reader.batching_scheme`), number for number.
 
     Args:
-        batch_size: tokens per batch on one replica: examples times the longer side, with padding.
+        batch_size: tokens per batch on one replica: examples times the length of the longer side, padded.
         max_length: the longest sentence in training, including the end of sentence; 0: `batch_size`.
         min_length_bucket: the first boundary.
         length_bucket_step: ratio of consecutive boundaries, above 1.
-        drop_long_sequences: True: sentences above `max_length` are dropped.
-        shard_multiplier: number of replicas, a factor of every batch size.
+        drop_long_sequences: True: drop sentences longer than `max_length`.
+        shard_multiplier: number of replicas; every batch size is multiplied by it.
         min_length: the shortest sentence to keep.
 
     Returns:

@@ -36,18 +36,18 @@ if TYPE_CHECKING:
     import tensorflow as tf
 
 SHUFFLED_AT_ONCE = 2**16
-"""Size of the shuffle buffer, in pairs; with shards all pairs are shuffled."""
+"""Size of the shuffle buffer, in pairs. (With shards, the shuffle covers the whole split.)"""
 
-_ENCODED_AT_ONCE = 256  # encoding and measuring in chunks is several times as fast as one by one
+_ENCODED_AT_ONCE = 256  # several times as fast as encoding and measuring pairs one by one
 
 
 class TextBatches:
     """The batches of a split, made from the text that the problem generates.
 
-    Shapes and contents are those of `Batches`; the order differs. Every epoch reads the text in its own
-    order again; pairs are shuffled in a buffer of 65,536 and batches in one of `hp.batch_shuffle_size`.
-    The order depends on the seed alone, but to start at a later step everything before is read and
-    encoded again.
+    Shapes and contents are those of `Batches`; the order differs. Every epoch reads the text from the
+    start; pairs are shuffled in a buffer of 65,536 and batches in one of `hp.batch_shuffle_size`, in a
+    different order each epoch. The order depends only on the seed, but starting at a later step means
+    reading and encoding everything before it.
 
     Args:
         problem: its `generate_samples` is called for each epoch; with `_rev` the sides are swapped.
@@ -59,8 +59,8 @@ class TextBatches:
         keywords: fields of `BatchOptions`, which take precedence.
 
     Raises:
-        UserError: the text is absent, the problem has no text or packs it, no example fits the
-            length limits, or the hosts cannot share the replicas.
+        UserError: the text is absent, the problem does not generate text or packs it, no example fits
+            the length limits, or the hosts cannot share the replicas.
     """
 
     def __init__(
@@ -100,11 +100,11 @@ class TextBatches:
         return bucket_shapes(self._hp, self.options.replicas)
 
     def description(self) -> str:
-        """Returns one line on the number of shapes."""
+        """Returns one line with the number of shapes."""
         return f"{describe_shapes(self.shapes)}; text is encoded as it is read"
 
     def dataset(self, start_step: int = 0) -> tf.data.Dataset:
-        """Returns the batches from number `start_step` on; those before are made and dropped.
+        """Returns the batches from number `start_step` on; earlier ones are made and discarded.
 
         Returns:
             A dataset of `{"inputs": [B, S], "targets": [B, S]}`, int32, 0 for padding.
@@ -121,9 +121,9 @@ class TextBatches:
         return batches.map(self._finished).prefetch(tf.data.AUTOTUNE)
 
     def _examples(self, endless: bool, shuffle: bool) -> tf.data.Dataset:
-        """Returns `{"inputs": [S], "targets": [T], "bucket": []}` of the examples of allowed lengths.
+        """Returns `{"inputs": [S], "targets": [T], "bucket": []}` for each example of allowed length.
 
-        S and T include padding: a chunk of texts is encoded, measured and padded at once.
+        S and T include padding, because texts are encoded, measured and padded in chunks.
         """
         import tensorflow as tf
 
@@ -142,7 +142,7 @@ class TextBatches:
         return encoded.unbatch()
 
     def _texts(self, shuffle: bool, epoch: int) -> Iterator[tuple[Any, ...]]:
-        """Yields the texts of each side, a few hundred examples at a time, and a seed for them."""
+        """Yields chunks of `_ENCODED_AT_ONCE` examples: the texts of each side, and a seed."""
         samples: Iterable[Mapping[str, str]] = _samples(
             self._problem, *self._directories, self._split
         )
@@ -160,7 +160,7 @@ class TextBatches:
 
     @functools.cached_property
     def _encode(self) -> Callable:
-        """`_encoded` as a graph, traced once for the first look at the text and for training."""
+        """`_encoded` as a graph, traced once for both the check of the text and training."""
         import tensorflow as tf
 
         return tf.function(self._encoded, autograph=False)
@@ -216,7 +216,7 @@ class TextBatches:
 def stored_encoders(
     problem: Text2TextProblem, data_dir: str | os.PathLike, tmp_dir: str | os.PathLike
 ) -> dict:
-    """Returns the problem's encoders; builds an absent vocabulary."""
+    """Returns the problem's encoders; builds the vocabulary if absent."""
     make_directory(data_dir, writable=False)
     require_vocabulary(problem, data_dir)
     try:
@@ -232,15 +232,15 @@ def _next_samples(samples: Iterator[Mapping[str, str]]) -> list[Mapping[str, str
     try:
         return list(itertools.islice(samples, _ENCODED_AT_ONCE))
     except (Exception, SystemExit) as error:
-        if told := registry.error_of_user_code(error):  # TensorFlow drops the traceback
-            raise told from error
+        if explained := registry.error_of_user_code(error):  # TensorFlow drops the traceback
+            raise explained from error
         raise
 
 
 def _samples(
     problem: Text2TextProblem, data_dir: str | os.PathLike, tmp_dir: str | os.PathLike, split: str
 ) -> Iterator[Mapping[str, str]]:
-    """Yields the samples that the shards of a split would hold."""
+    """Yields the samples that the shards of a split would contain."""
     if problem.is_generate_per_split:
         samples = whole_samples(problem, split, problem.generate_samples(data_dir, tmp_dir, split))
         yield from _cleaned(problem, samples)
@@ -284,7 +284,7 @@ def _shuffled(
 
 
 def _batches(examples: tf.data.Dataset, buckets: Buckets, full: bool) -> tf.data.Dataset:
-    """Returns batches of examples of one bucket each; `full` drops incomplete ones."""
+    """Returns batches, each from one bucket; `full` drops incomplete ones."""
     import tensorflow as tf
 
     def size(bucket):
@@ -301,7 +301,7 @@ def _require_text(problem: Text2TextProblem) -> None:
     encodes = getattr(type(problem), "generate_encoded_samples", None)
     if encodes is not Text2TextProblem.generate_encoded_samples:
         raise UserError(
-            f"{problem.name} does not encode text as others do, so it cannot be read on the fly: "
+            f"{problem.name} overrides generate_encoded_samples, so it cannot be read on the fly: "
             "generate its data with t2t-keras-datagen and leave --on_the_fly out."
         )
     if problem.packed_length:

@@ -1,4 +1,4 @@
-"""Translation problems on a `PairSource`: text files, or any other object that yields pairs."""
+"""Translation problems on a `PairSource`: text files, or any other source of sentence pairs."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from t2t_keras.text.lines import iterate_lines
 from t2t_keras.text.sentencepiece import MODEL_TYPES
 
 VOCAB_CHARACTERS = 10_000_000
-"""The number of characters of each side from which a vocabulary is built."""
+"""How many characters of each side a vocabulary is built from."""
 
 
 class PairSource(Protocol):
@@ -39,14 +39,14 @@ class PairSource(Protocol):
         """Yields source and target of each pair, stripped, in the same order every time."""
 
     def vocabulary_text(self, split: str, characters: int) -> Iterator[str]:
-        """Yields about this many characters of each side, from all over the split."""
+        """Yields about this many characters of each side, sampled evenly from the split."""
 
     def description(self, split: str) -> dict:
-        """Returns JSON values: the source in words as "from", and an "identity" that changes with the pairs."""
+        """Returns JSON values: "from" names the source; "identity" changes if the pairs change."""
 
 
 class PairSourceProblem(Text2TextProblem):
-    """Translation of the pairs of a `PairSource`."""
+    """Translation with data from a `PairSource`."""
 
     is_generate_per_split = True
 
@@ -55,7 +55,7 @@ class PairSourceProblem(Text2TextProblem):
         raise missing_hook(self, "source")
 
     def generate_samples(self, data_dir: PathLike, tmp_dir: PathLike, split: str) -> Samples:
-        """Yields the pairs of a split; a pair with an empty side is left out and counted."""
+        """Yields the pairs of a split; drops and counts pairs with an empty side."""
         source = self.source(tmp_dir)
         for inputs, targets in source.pairs(split):
             if inputs and targets:
@@ -70,7 +70,7 @@ class PairSourceProblem(Text2TextProblem):
         return self.source(tmp_dir).vocabulary_text(DatasetSplit.TRAIN, VOCAB_CHARACTERS)
 
 
-# A pair of text files per split; line N of one translates line N of the other.
+# Parallel files: line N of one translates line N of the other.
 
 
 _READ_AT_ONCE = 2**20
@@ -112,14 +112,14 @@ class ParallelFiles:
             yield from evenly_spaced(every, text_size(path).lines, characters)
 
     def description(self, split: str) -> dict:
-        """Returns the paths of the files and digests of their contents; see `pairs` for errors."""
+        """Returns the paths of the files and digests of their contents; raises the errors of `pairs`."""
         paths = self.files[split]
         require_parallel(*paths)
         identity = [_digest(path, _state(path)) for path in paths]
         return {"from": " and ".join(map(str, paths)), "identity": identity}
 
 
-# Several corpora as one.
+# A mix of several corpora.
 
 
 _RULES = {f"{rule.name}?": type(rule.default) for rule in dataclasses.fields(CleaningRules)}
@@ -133,38 +133,40 @@ _CLEANED_AT_ONCE = 1024
 
 
 class Corpus(NamedTuple):
-    """A source among others."""
+    """A source in a mix."""
 
     source: PairSource
     weight: float | None = None
-    """Share of its pairs in training, relative to those of the others; None: as many as it has."""
+    """Relative share of its pairs in training; None: proportional to its size."""
     tag: str = ""  # word before each source sentence, such as "<2de>"
     clean: CleaningRules = CleaningRules()
-    """Of training: the pairs to leave out, before tags are put there and corpora are mixed."""
+    """Training pairs to drop, before tags are added and corpora are mixed."""
 
 
 class MixedCorpora:
-    """A `PairSource` of several corpora; the others of a corpus than train are one after the other.
+    """A `PairSource` that interleaves the training data of several corpora.
 
-    With weights of 3 and 1, of four pairs in a row three are of the first corpus and one of the second. A
-    pass goes on until each corpus has come to its end, and a shorter one begins again meanwhile, so that
-    every pair is read, and the ratio is exact. A pair with an empty side is left out.
+    With weights of 3 and 1, every four consecutive pairs have three from the first corpus and one from the
+    second. A pass ends when every corpus has been read to its end; shorter ones restart meanwhile, so every
+    pair is read and the ratio is exact. Training pairs with an empty side are dropped. Other splits
+    are concatenated.
 
     Args:
         corpora: at least one with train, and at least one with dev.
 
     Raises:
-        UserError: there is none, or only some have a weight, or one is not from 0.001 to 1000.
+        UserError: no corpus has train or dev, only some have a weight, or a weight is not from 0.001 to
+            1000.
     """
 
     def __init__(self, corpora: Sequence[Corpus]):
         self.corpora = list(corpora)
         self.left_out: Counter[str] = Counter()
-        """Pairs of training that are left out, each counted once, by reason; empty before `pairs`."""
+        """Dropped training pairs, each counted once, by reason; empty before `pairs` is called."""
         for split in (DatasetSplit.TRAIN, DatasetSplit.EVAL):
             if split not in self.splits:
-                raise UserError(f"no corpus has {split}: name files for it in one at least.")
-        weights = [corpus.weight for corpus in self._of(DatasetSplit.TRAIN)]
+                raise UserError(f"no corpus has {split}: name files for it in at least one.")
+        weights = [corpus.weight for corpus in self._corpora_with(DatasetSplit.TRAIN)]
         if any(weight is not None and not 0.001 <= weight <= 1000 for weight in weights):
             raise UserError(f"weights of corpora must be from 0.001 to 1000, got {weights}.")
         if None in weights and any(weights):
@@ -172,11 +174,10 @@ class MixedCorpora:
 
     @classmethod
     def read(cls, path: PathLike) -> MixedCorpora:
-        """Reads a list of corpora from JSON, each with "train" and "dev", "test", "weight", "tag" and "clean"
-        as needed.
+        """Reads a JSON list of corpora, each with any of "train", "dev", "test", "weight", "tag", "clean".
 
         Raises:
-            UserError: it is another list, see `__init__`.
+            UserError: the file is malformed, or see `__init__`.
         """
         corpora = []
         for number, item in enumerate(read_json(path, [_CORPUS])):
@@ -206,12 +207,12 @@ class MixedCorpora:
 
     def pairs(self, split: str) -> Iterator[tuple[str, str]]:
         if split != DatasetSplit.TRAIN:
-            for corpus in self._of(split):
+            for corpus in self._corpora_with(split):
                 yield from _tagged(corpus, corpus.source.pairs(split))
             return
         weights, rounds = self._plan
-        streams = [_endless_pairs(corpus) for corpus in self._of(split)]
-        # The corpus that is furthest behind its share comes next, so every round is exact.
+        streams = [_endless_pairs(corpus) for corpus in self._corpora_with(split)]
+        # The corpus that is furthest behind its share is next, so every round has the exact ratio.
         behind = [0] * len(weights)
         for _ in range(rounds * sum(weights)):
             behind = [due + weight for due, weight in zip(behind, weights, strict=True)]
@@ -220,7 +221,7 @@ class MixedCorpora:
             yield next(streams[chosen])
 
     def vocabulary_text(self, split: str, characters: int) -> Iterator[str]:
-        """Yields about this many characters of each side of the mix, tags included, evenly spaced."""
+        """Yields about this many characters of each side of the mix, with tags, from evenly spaced pairs."""
         weights, rounds = self._plan
         for side in (0, 1):
 
@@ -230,10 +231,10 @@ class MixedCorpora:
             yield from evenly_spaced(every, rounds * sum(weights), characters)
 
     def description(self, split: str) -> dict:
-        """Returns where the pairs are from, with weights and tags."""
-        told, identity = [], []
-        for corpus in self._of(split):
-            of_corpus = corpus.source.description(split)
+        """Returns where the pairs are from, with weights, tags and cleaning rules."""
+        origins, identity = [], []
+        for corpus in self._corpora_with(split):
+            description = corpus.source.description(split)
             weight, rules = None, {}
             if split == DatasetSplit.TRAIN:
                 weight, rules = corpus.weight, corpus.clean.given()
@@ -241,25 +242,25 @@ class MixedCorpora:
             if weight is not None:
                 words.insert(0, f"weight {weight:g}")
             words += [f"{name} {value}" for name, value in rules.items()]
-            told.append(of_corpus["from"] + (f" ({', '.join(words)})" if words else ""))
-            identity += [*of_corpus["identity"], weight, corpus.tag, *([rules] if rules else [])]
-        return {"from": "; ".join(told), "identity": identity}
+            origins.append(description["from"] + (f" ({', '.join(words)})" if words else ""))
+            identity += [*description["identity"], weight, corpus.tag, *([rules] if rules else [])]
+        return {"from": "; ".join(origins), "identity": identity}
 
-    def _of(self, split: str) -> list[Corpus]:
+    def _corpora_with(self, split: str) -> list[Corpus]:
         return [corpus for corpus in self.corpora if split in corpus.source.splits]
 
     @cached_property
     def _plan(self) -> tuple[list[int], int]:
-        """The numbers of pairs of each corpus in a round, and of rounds in a pass."""
+        """The number of pairs of each corpus in a round, and the number of rounds in a pass."""
         sizes, shares = [], []
-        for corpus in self._of(DatasetSplit.TRAIN):
+        for corpus in self._corpora_with(DatasetSplit.TRAIN):
             cleaner = Cleaner(corpus.clean)
             sizes.append(sum(1 for _ in _kept_pairs(corpus, cleaner)))
             self.left_out += cleaner.dropped
             if not sizes[-1]:
-                told = corpus.source.description(DatasetSplit.TRAIN)["from"]
+                origin = corpus.source.description(DatasetSplit.TRAIN)["from"]
                 raise UserError(
-                    f"the corpus {told} has no pairs, or cleaning leaves none: leave it out."
+                    f"the corpus {origin} has no pairs, or cleaning leaves none: leave it out."
                 )
             weight = sizes[-1] if corpus.weight is None else corpus.weight
             shares.append(Fraction(weight).limit_denominator(1000))
@@ -280,7 +281,7 @@ def _require_known(where: str, item: Mapping[str, Any], kinds: Mapping[str, Any]
 
 
 def _kept_pairs(corpus: Corpus, cleaner: Cleaner) -> Iterator[tuple[str, str]]:
-    """Yields the pairs of training with two sides that a cleaner keeps, tagged."""
+    """Yields the training pairs that have two sides and that the cleaner keeps, tagged."""
     pairs = iter(corpus.source.pairs(DatasetSplit.TRAIN))
     while block := list(islice(pairs, _CLEANED_AT_ONCE)):
         whole = [{"inputs": pair[0], "targets": pair[1]} for pair in block if all(pair)]
@@ -295,7 +296,7 @@ def _endless_pairs(corpus: Corpus) -> Iterator[tuple[str, str]]:
 
 
 def _tagged(corpus: Corpus, pairs: Iterable[tuple[str, str]]) -> Iterator[tuple[str, str]]:
-    """Yields the pairs with the tag of the corpus before each source that is not empty."""
+    """Yields the pairs with the corpus tag before each source sentence that is not empty."""
     for inputs, targets in pairs:
         yield f"{corpus.tag} {inputs}" if corpus.tag and inputs else inputs, targets
 
@@ -307,7 +308,7 @@ def _state(path: Path) -> tuple[int, int]:
 
 @lru_cache
 def _digest(path: Path, state: tuple[int, int]) -> str:
-    """Returns a digest of the contents; `state` is part of the cache's key alone."""
+    """Returns a digest of the contents; `state` only serves as part of the cache key."""
     digest = hashlib.sha256()
     with path.open("rb") as file:
         while block := file.read(_READ_AT_ONCE):
@@ -315,14 +316,14 @@ def _digest(path: Path, state: tuple[int, int]) -> str:
     return digest.hexdigest()
 
 
-# A note beside generated data of its source, so that data of another source is not mistaken for it.
+# A JSON note beside generated data that records its source, so that data from another source is not reused.
 
 
 _VOCABULARY = "vocabulary"
 
 
 def check_and_note(problem: Text2TextProblem, source: PairSource, data_dir: PathLike) -> None:
-    """Checks that the data in `data_dir` was made from `source`, and notes the source of new data.
+    """Checks that the data in `data_dir` was made from `source`; records the source of new data.
 
     A vocabulary that the note does not mention was put there by the user and is kept.
 
@@ -342,26 +343,26 @@ def check_and_note(problem: Text2TextProblem, source: PairSource, data_dir: Path
     if vocabulary.exists() and _VOCABULARY not in noted:
         del wanted[_VOCABULARY]
     for part, description in wanted.items():
-        # Shards contain ids of the vocabulary, so they stand for it when its file is gone.
+        # If the vocabulary file is gone, any shard stands for it: it contains the vocabulary's ids.
         pattern = f"{name}-*-of-*" if part == _VOCABULARY else f"{name}-{part}-*-of-*"
-        there = next(Path(data_dir).glob(pattern), None) is not None
-        if there or (part == _VOCABULARY and vocabulary.exists()):
+        has_shards = next(Path(data_dir).glob(pattern), None) is not None
+        if has_shards or (part == _VOCABULARY and vocabulary.exists()):
             _require_same(part, noted.get(part), description, f"{data_dir} of {name}")
     if noted != (new := {**noted, **wanted}):
         write_text(path, json.dumps(new, indent=1, ensure_ascii=False) + "\n")
 
 
 def _vocabulary(problem: Text2TextProblem, train: Mapping) -> dict[str, Any]:
-    """Returns what a vocabulary is made from: the training text or a given model."""
+    """Returns the description of a vocabulary's source: the training text or a given model."""
     model, size = problem.sentencepiece_model, problem.approx_vocab_size
-    told = f"{train['from']} with --vocab_size={size}"
-    made: list[Any] = [size]
+    origin = f"{train['from']} with --vocab_size={size}"
+    settings: list[Any] = [size]
     if problem.vocab_type == VocabType.SENTENCEPIECE:
         if model not in MODEL_TYPES:
             path = Path(model)
             return {"from": model, "identity": [_digest(path, _state(path))]}
-        told, made = f"{told} --sentencepiece={model}", [size, model]
-    return {"from": told, "identity": [*train["identity"], *made]}
+        origin, settings = f"{origin} --sentencepiece={model}", [size, model]
+    return {"from": origin, "identity": [*train["identity"], *settings]}
 
 
 def _require_same(part: str, noted: Mapping | None, wanted: Mapping, where: str) -> None:
@@ -372,11 +373,11 @@ def _require_same(part: str, noted: Mapping | None, wanted: Mapping, where: str)
         made_from += " when its contents were different"
     raise UserError(
         f"the {part} in {where} was made from {made_from}, not from {wanted['from']}: "
-        "delete vocabulary and shards there, or give another --data_dir."
+        "delete the vocabulary and shards there, or give another --data_dir."
     )
 
 
-# Text for a vocabulary: a sample from all over a corpus.
+# Text for a vocabulary: an evenly spaced sample of a corpus.
 
 
 _MEASURED = 1000
@@ -387,13 +388,13 @@ def evenly_spaced(
 ) -> Iterator[str]:
     """Yields every k-th line of a text, about `characters` in total.
 
-    k follows from the mean length of the first lines; the sample ends once `characters` are reached. A
+    k is chosen from the mean length of the first lines; the sample ends once `characters` are reached. A
     shorter text is yielded completely.
 
     Args:
         every: called with k, returns lines k, 2k, 3k, ... of the text, counted from 1.
-        lines: the number of lines of the text.
-        characters: the wanted size of the sample.
+        lines: the number of lines in the text.
+        characters: the size of the sample.
     """
     first = [len(line) for line in islice(every(1), _MEASURED)]
     expected = lines * sum(first) / max(len(first), 1)

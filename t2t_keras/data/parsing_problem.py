@@ -1,4 +1,4 @@
-"""Constituency parsing as text to text: words in, tags and brackets out; corpora of trees."""
+"""Constituency parsing as text to text (words in, tags and brackets out), and treebank files."""
 
 from __future__ import annotations
 
@@ -29,11 +29,11 @@ _EXAMPLE = "(TOP (NP (NN tea)))"
 
 
 class ParsingProblem(Text2TextProblem):
-    """Constituency parsing, section 6.3 of the paper, of files of bracketed trees in `--tmp_dir`.
+    """Constituency parsing (section 6.3 of the paper), learned from bracketed trees in `--tmp_dir`.
 
-    Trees are read leniently, without traces and functional tags, and linearised as in T2T. Both sides
-    have one vocabulary, as in T2T's `wsj_parsing`: its `transformer_parsing_big` shares the embedding;
-    with a set that does not, words and tags have tables of their own.
+    Trees are read leniently, stripped of traces and functional tags, and linearised as in T2T. Both sides
+    have one vocabulary, as in T2T's `wsj_parsing`, whose `transformer_parsing_big` shares the embedding.
+    With an hparams set that does not share it, words and tags have separate tables.
     """
 
     is_generate_per_split = True
@@ -42,34 +42,34 @@ class ParsingProblem(Text2TextProblem):
         super().__init__(was_reversed, was_copy)
         self.formatted = self.repaired = 0
         self.repairs = Repairs()
-        """The repairs of `format_output`, with the number of its trees and of those that were repaired."""
+        """What `format_output` has repaired, beside its counts of formatted and of repaired trees."""
 
     @property
     def dataset_splits(self) -> list[dict]:
-        """10 shards for training, as for parsing in T2T's early versions, and 1 for each other."""
+        """10 training shards, as for parsing in T2T's early versions, and 1 for each other split."""
         return with_shards(SPLITS, train=10)
 
     def corpora(self, split: str) -> Sequence[TreeCorpus]:
-        """Hook: returns the corpora of a split, all of them required."""
+        """Hook: returns the corpora of a split; all are required."""
         raise missing_hook(self, "corpora")
 
     def tree_files(self, tmp_dir: PathLike, split: str) -> list[list[Path]]:
         """Returns the files of each corpus of a split.
 
         Raises:
-            UserError: a corpus has no files; it names the expected ones.
+            UserError: a corpus has no files; the message names the expected ones.
         """
         return require_corpora(tmp_dir, self.corpora(split), f"The {split} data of {self.name}")
 
     def prepare(self, tree: Tree) -> Tree | None:
-        """Hook: returns a tree as it is learned; None: it is left out."""
+        """Hook: returns the tree to train on; None: it is dropped."""
         return strip_for_parsing(tree)
 
     def generate_data(self, data_dir: PathLike, tmp_dir: PathLike) -> None:
         """Writes the vocabulary and the shards; see `Text2TextProblem`.
 
         Raises:
-            UserError: files are absent, which is checked first, or their brackets do not match.
+            UserError: files are absent (checked before anything is written), or brackets do not match.
         """
         for item in self.dataset_splits:
             paths = shard_paths(data_dir, self.dataset_filename(), item["split"], item["shards"])
@@ -78,7 +78,7 @@ class ParsingProblem(Text2TextProblem):
         super().generate_data(data_dir, tmp_dir)
 
     def generate_samples(self, data_dir: PathLike, tmp_dir: PathLike, split: str) -> Samples:
-        """Yields words and tags of all trees of a split; a tree without words is left out."""
+        """Yields words and tags of all trees of a split; drops trees without words."""
         for path in itertools.chain.from_iterable(self.tree_files(tmp_dir, split)):
             yield from self.samples_of(read_tree_file(path))
 
@@ -94,7 +94,7 @@ class ParsingProblem(Text2TextProblem):
 
     @property
     def quality_metric(self) -> str:
-        """F1 of the trees; BLEU if the model writes words."""
+        """F1; BLEU if the outputs are words (`_rev`, `_copy`)."""
         return super().quality_metric if self._writes_words else "f1"
 
     def quality(
@@ -102,8 +102,8 @@ class ParsingProblem(Text2TextProblem):
     ) -> float:
         """Returns EVALB's F1 (0 to 100) of the trees made from words and tags; see `repair_tree`.
 
-        Only the phrases of the outputs are scored: each word gets its gold tag, because EVALB leaves out
-        sentences in which, say, a comma has the tag of a word.
+        Only the phrases of the outputs count: each word gets its gold tag, because EVALB skips sentences
+        in which, for example, a comma is tagged as a word.
         """
         if self._writes_words:
             return super().quality(inputs, references, outputs)
@@ -117,11 +117,11 @@ class ParsingProblem(Text2TextProblem):
         return parsing_f1(gold, predicted).f1
 
     def constraint(self, encoders: Mapping[str, Any]) -> Constraint | None:
-        """Returns the grammar of trees, if the vocabulary has it; see `TreeGrammar`."""
+        """Returns the grammar of linearised trees, if the vocabulary supports it; see `TreeGrammar`."""
         return None if self._writes_words else tree_grammar(encoders["targets"])
 
     def format_output(self, inputs: str, outputs: str) -> str:
-        """Returns the tree of words (`inputs`) and tags (`outputs`), repaired if need be."""
+        """Returns the tree of words (`inputs`) and tags (`outputs`), repaired if necessary."""
         if self._writes_words:
             return outputs
         tree, repairs = self._tree(inputs, outputs)
@@ -131,7 +131,7 @@ class ParsingProblem(Text2TextProblem):
         return str(tree)
 
     def format_report(self) -> str:
-        """Returns a line on the number and kinds of repaired outputs."""
+        """Returns a line with the number and kinds of repairs."""
         if not self.formatted:
             return ""
         line = f"{self.repaired} of {self.formatted} trees were repaired"
@@ -147,11 +147,11 @@ class ParsingProblem(Text2TextProblem):
 
 @dataclasses.dataclass(frozen=True)
 class TreeCorpus:
-    """The trees of a split: the first of its files that exists, or else its sections."""
+    """The tree files of a corpus: the first of `names` that exists, or else `sections` of the WSJ."""
 
     names: tuple[str, ...]
-    """Of files relative to `--tmp_dir`; instead of each there may be a directory of `.trees` or `.mrg`
-    files, with its name without `.trees`; all may be `.gz`."""
+    """File names relative to `--tmp_dir`. Instead of a file there may be a directory (its name without
+    `.trees`) of `.trees` or `.mrg` files; all files may be `.gz`."""
     sections: range = range(0)
     """Section numbers of the Wall Street Journal, such as `range(2, 22)`."""
 
@@ -168,7 +168,7 @@ class TreeCorpus:
         return self._files_of_sections(directory)
 
     def describe(self) -> str:
-        """Returns a description of the files that `find` looks for."""
+        """Describes the files that `find` looks for."""
         words = " or ".join(self.names) + " (one tree per line)"
         if self.sections:
             below = ", ".join(place for place in _PLACES_OF_SECTIONS if place)
@@ -203,7 +203,7 @@ def require_corpora(
 
 
 def spaced_trees(files: Sequence[Path], characters: int) -> Iterator[Tree]:
-    """Yields evenly spaced trees of some files, about this many characters of brackets in total."""
+    """Yields evenly spaced trees of the files, about `characters` of bracketed text in total."""
     blocks = ((file, *block) for file in files for block in _blocks(file))
     step = max(1, math.ceil(sum(map(_characters, files)) / characters))
     for number, (file, first_line, lines) in enumerate(blocks):
@@ -212,7 +212,7 @@ def spaced_trees(files: Sequence[Path], characters: int) -> Iterator[Tree]:
 
 
 def _blocks(file: Path) -> Iterator[tuple[int, list[str]]]:
-    """Yields the number of the first line of each tree, and its lines, ten times as fast as parsing."""
+    """Yields each tree's first line number and its lines, ten times as fast as parsing."""
     block: list[str] = []
     depth = 0
     for number, line in enumerate(iterate_lines(file), start=1):

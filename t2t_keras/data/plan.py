@@ -1,8 +1,7 @@
-"""The order of the data: the examples of batch number `step`, a function of the seed and the step alone.
+"""The order of the data: the examples of batch number `step` depend only on the seed and the step.
 
-So the position of a run in its data need not be saved: batch 70,000 of a run that starts there is batch
-70,000 of a run that started at 0. Permutations are drawn by `numpy.random.RandomState`, whose numbers
-NumPy guarantees not to change.
+So a run need not save its position in the data: batch 70,000 is the same whether the run starts there or
+at 0. Permutations come from `numpy.random.RandomState`, whose number stream NumPy guarantees not to change.
 """
 
 from __future__ import annotations
@@ -14,30 +13,30 @@ import numpy as np
 
 from t2t_keras.data.buckets import Buckets
 
-_ORDER_OF_BATCHES = 0  # the purpose of a permutation, part of its seed; buckets count from 1
+_ORDER_OF_BATCHES = 0  # part of the seed of a permutation; bucket k uses 1 + k
 
 
 class Batch(NamedTuple):
-    """A batch of examples that are not read yet."""
+    """The bucket and the example numbers of a batch, before its examples are read."""
 
-    bucket: int  # the bucket of all its examples
-    rows: np.ndarray  # the numbers of its examples: [B] uint32
+    bucket: int
+    rows: np.ndarray  # example numbers: [B] uint32
 
 
 class Plan:
-    """Base class of plans: the examples of each bucket, and random permutations.
+    """Base class of plans: assigns examples to buckets and permutes them.
 
     Args:
-        lengths: of the examples, which decide their buckets: [N] integers.
-        buckets: K buckets; examples of lengths that are not kept are in no batch.
-        seed: of all permutations.
+        lengths: the length of each example: [N] integers.
+        buckets: K buckets; examples whose length is not kept are in no batch.
+        seed: the seed of all permutations.
         shuffle: True: permute the examples in each epoch; False: keep their order.
-        mix: True: permute the batches of each epoch; False: they come in the order in which they fill.
+        mix: True: permute the batches of each epoch; False: order them by when they are full.
     """
 
     def __init__(self, lengths: np.ndarray, buckets: Buckets, seed: int, shuffle: bool, mix: bool):
         self.members = _members(buckets.of(lengths), len(buckets.edges))
-        """The examples of each bucket in their order: K arrays [n_k] uint32."""
+        """The examples of each bucket, in ascending order: K arrays [n_k] uint32."""
         self.examples = sum(len(rows) for rows in self.members)
         self.sizes = np.array(buckets.sizes, np.int64)
         self.seed = seed
@@ -61,10 +60,10 @@ class EndlessPlan(Plan):
     """Endless batches for training, all full.
 
     Each bucket is an endless sequence of examples, one permutation of its members after another, cut
-    into batches: the last batch of an epoch is completed from the next one, so that no example is lost
-    and none is repeated before all others have occurred. Epoch e has the batches that its examples
-    complete. A bucket of n examples has completed (e + 1) n // size batches at the end of epoch e, from
-    which a step's epoch follows without going through earlier ones.
+    into batches. The last batch of an epoch is filled up from the next epoch, so that no example is lost
+    and none is repeated before all others have occurred. A batch belongs to the epoch that completes it. A
+    bucket of n examples has completed (e + 1) n // size batches at the end of epoch e, so the epoch of a
+    step can be computed without going through earlier ones.
 
     Memory: 4 bytes per example, and 4 more for the permutations of the current epoch.
     """
@@ -84,7 +83,7 @@ class EndlessPlan(Plan):
 
     def epoch_of(self, step: int) -> int:
         """Returns the epoch, from 0, that completes batch number `step`, from 0."""
-        # Each bucket lags behind the average by less than one batch.
+        # Each bucket is less than one batch behind the average.
         low = max(0, int(step / self.batches_per_epoch) - 1)
         high = int((step + len(self.members) + 1) / self.batches_per_epoch) + 1
         while high - low > 1:
@@ -105,7 +104,7 @@ class EndlessPlan(Plan):
             return Batch(bucket, self._slice(bucket, number))
 
     def _order(self, epoch: int) -> _Epoch:
-        """Returns the batches of an epoch in their order."""
+        """Returns the batches of an epoch in order."""
         filled = epoch * self._counts // self.sizes
         new = (epoch + 1) * self._counts // self.sizes - filled
         buckets = np.repeat(np.arange(len(new)), new)
@@ -119,7 +118,7 @@ class EndlessPlan(Plan):
         return _Epoch(epoch, first, first + len(order), buckets[order], numbers[order])
 
     def _when(self, buckets: np.ndarray, places: np.ndarray) -> np.ndarray:
-        """Returns the time, within an epoch, at which each bucket reaches a place of its permutation."""
+        """Returns when, within an epoch, each bucket reaches the given place in its permutation."""
         if self.shuffle:
             return (places + 1) / self._counts[buckets]
         starts = np.cumsum(self._counts) - self._counts
@@ -137,16 +136,16 @@ class EndlessPlan(Plan):
         return np.concatenate(pieces)
 
     def _piece(self, bucket: int, epoch: int, start: int, stop: int) -> np.ndarray:
-        """Returns a slice of one permutation; of the previous epoch's, only the end is kept."""
+        """Returns a slice of one permutation; only the tail of the previous epoch's stays in memory."""
         count, size = int(self._counts[bucket]), int(self.sizes[bucket])
         whole, tail = self._whole.get(bucket), self._tails.get(bucket)
         if whole and whole.epoch == epoch:
             return whole.rows[start:stop]
-        of_end = start >= count - size
-        if of_end and tail and tail.epoch == epoch:
+        in_tail = start >= count - size
+        if in_tail and tail and tail.epoch == epoch:
             return tail.rows[start - count : stop - count or None]
         new = _Permutation(epoch, self._permuted(bucket, epoch))
-        if of_end and epoch < self._epoch.number:
+        if in_tail and epoch < self._epoch.number:
             self._tails[bucket] = new.end(size)
         else:
             if whole and whole.epoch == epoch - 1:
@@ -172,9 +171,9 @@ class _Epoch(NamedTuple):
 
 
 class OncePlan(Plan):
-    """Batches for evaluation: every example in exactly one; incomplete batches are kept.
+    """Batches for evaluation: every example is in exactly one batch; incomplete batches are kept.
 
-    Incomplete batches come last, those of short sentences first, unless batches are mixed.
+    Incomplete batches come last, in order of length, unless `mix` permutes the batches.
     """
 
     def __init__(self, lengths: np.ndarray, buckets: Buckets, seed: int, shuffle: bool, mix: bool):
@@ -197,12 +196,12 @@ class OncePlan(Plan):
         return len(self._batches)
 
     def batch(self, step: int) -> Batch:
-        """Returns batch number `step`, from 0 to below their number."""
+        """Returns batch number `step`, 0 <= step < len(self)."""
         return self._batches[step]
 
 
 def _members(buckets: np.ndarray, number: int) -> list[np.ndarray]:
-    """Returns the examples of each bucket, from 0 to below `number`: arrays [n] uint32."""
+    """Returns the examples of buckets 0 to `number` - 1: arrays [n] uint32."""
     order = np.argsort(buckets, kind="stable").astype(np.uint32)
     ends = np.cumsum(np.bincount(buckets + 1, minlength=number + 1))
     return [order[ends[k] : ends[k + 1]] for k in range(number)]

@@ -26,7 +26,7 @@ SPLITS = (DatasetSplit.TRAIN, DatasetSplit.EVAL, DatasetSplit.TEST)
 
 
 def with_shards(splits: Iterable[str], train: int = 100) -> list[dict]:
-    """Returns `dataset_splits` with so many shards for training and 1 for each other split."""
+    """Returns `dataset_splits` with `train` training shards and 1 shard for each other split."""
     return [{"split": s, "shards": train if s == DatasetSplit.TRAIN else 1} for s in splits]
 
 
@@ -36,11 +36,11 @@ class VocabType:
     CHARACTER = "character"
     SUBWORD = "subwords"
     TOKEN = "tokens"
-    SENTENCEPIECE = "sentencepiece"  # ours
+    SENTENCEPIECE = "sentencepiece"  # not in T2T
 
 
 class SpaceID:
-    """Language numbers for T2T's target-space embedding; translation has GENERIC for both sides."""
+    """Ids of languages in T2T's target-space embedding; translation uses GENERIC for both sides."""
 
     GENERIC = 0
     IMAGE_LABEL = 1
@@ -79,27 +79,27 @@ class Problem:
     """A task with its data (T2T's `Problem`). Subclasses define the data.
 
     Args:
-        was_reversed: `_rev` in the name: inputs and targets are swapped when data is read.
-        was_copy: `_copy` in the name: targets are the inputs (after a reversal).
+        was_reversed: the name ends in `_rev`: inputs and targets are swapped when data is read.
+        was_copy: the name ends in `_copy`: the inputs are used as targets (after any reversal).
 
     Raises:
-        UserError: the subclass defines hooks of T2T's that are not called here.
+        UserError: the subclass defines T2T hooks that are not called here.
     """
 
     name: str
     """The full name, including `_rev` and `_copy`; registration sets it on the class."""
 
     random_seed = 429459
-    """Seed of the shuffling in `generate_data` (T2T's default of `--random_seed`)."""
+    """Seed of the shuffle in `generate_data` (T2T's default for `--random_seed`)."""
 
     loss_multiplier: float = 1.0
     """Factor of the loss that training minimises and reports (T2T's `loss_multiplier`)."""
 
     has_inputs: bool = True
-    """False: examples are targets alone, text that a language model learns."""
+    """False: examples have targets only (language modelling)."""
 
     num_classes: int | None = None
-    """The number of classes of which the target is one; None: the target is a sequence."""
+    """The number of classes of a classification problem; None: targets are sequences."""
 
     table_sizes: tuple[int | None, int | None] = (None, None)
     """Rows of the embedding tables of inputs and of targets, before any reversal (T2T's `vocab_size`
@@ -123,11 +123,11 @@ class Problem:
         return ("inputs", "targets") if self.has_inputs else ("targets",)
 
     def max_length(self, model_hparams) -> int:
-        """Hook: returns the longest example that batches hold: the hparam `max_length`."""
+        """Hook: returns the length of the longest example in a batch; default: hparam `max_length`."""
         return model_hparams.max_length
 
     def dataset_filename(self) -> str:
-        """Returns the prefix of the names of all its files: the name without `_rev` and `_copy`."""
+        """Returns the prefix of the names of all data files: the name without `_rev` and `_copy`."""
         return self._base_name
 
     @property
@@ -160,7 +160,7 @@ class Problem:
         return self._encoders[1]
 
     def vocab_sizes(self, data_dir: str | os.PathLike) -> dict[str, int]:
-        """Returns the vocabulary sizes of a model of the problem: the rows of its tables.
+        """Returns the number of rows of the model's embedding tables, by side.
 
         Raises:
             UserError: a vocabulary has more tokens than `table_sizes` allows.
@@ -190,18 +190,18 @@ class Problem:
         return bleu(references, outputs).sacrebleu
 
     def constraint(self, encoders: Mapping[str, Any]) -> Constraint | None:
-        """Hook: returns what makes, of the texts of a batch, a logits processor of their search.
+        """Hook: returns a function from the input texts of a batch to a logits processor.
 
-        The processor leaves only what outputs of the problem may be; None: they may be anything.
+        The processor restricts decoding to valid outputs of the problem; None: no restriction.
         """
         return None
 
     def format_output(self, inputs: str, outputs: str) -> str:
-        """Hook: returns the final form of a model's output for an input."""
+        """Hook: postprocesses a model's output for an input."""
         return outputs
 
     def format_report(self) -> str:
-        """Hook: returns a line on the work of `format_output` so far, or ""."""
+        """Hook: returns a one-line summary of what `format_output` has done so far, or ""."""
         return ""
 
     @property
@@ -216,11 +216,11 @@ class Problem:
 
     @property
     def target_space_id(self) -> int:
-        """The `SpaceID` of the model's targets: a row of its target-space embedding."""
+        """The `SpaceID` of the model's targets: the row of the target-space embedding to use."""
         return self._oriented_space_ids()["targets"]
 
     def orient(self, features: Mapping) -> dict:
-        """Returns "inputs" and "targets" after the swap of `_rev` and the copy of `_copy`."""
+        """Applies the swap of `_rev` and the copy of `_copy` to "inputs" and "targets"."""
         if not self.has_inputs:
             return {"targets": features["targets"]}
         inputs, targets = features["inputs"], features["targets"]

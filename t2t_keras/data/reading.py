@@ -1,4 +1,4 @@
-"""Batches of token ids from shards: random access by batch number, padded to few static shapes."""
+"""Batches of token ids from shards: random access by batch number, padded to a few static shapes."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _PACKED = ("", "_segmentation", "_position")
 
 @dataclasses.dataclass(frozen=True)
 class BatchOptions:
-    """The order of the batches of a split, and which rows of them this program reads.
+    """The order of the batches of a split, and which rows of each batch this host reads.
 
     Raises:
         UserError: the hosts cannot share the replicas.
@@ -36,18 +36,18 @@ class BatchOptions:
     seed: int = 0
     """Seed of all permutations."""
     replicas: int = 1
-    """Replicas on all hosts; batch sizes are multiples of it."""
+    """The number of replicas on all hosts together; batch sizes are multiples of it."""
     hosts: int = 1
-    """Programs that read together; each gets its rows of every batch."""
+    """The number of programs that share the data; each reads its rows of every batch."""
     host: int = 0
-    """The number of this program, from 0."""
+    """The index of this program, from 0."""
     repeat: bool | None = None
-    """True: batches are endless. None: for training."""
+    """True: batches are endless. None: only for the training split."""
     shuffle: bool | None = None
-    """True: examples are shuffled. None: for training."""
+    """True: examples are shuffled. None: only for the training split."""
     pad_to_boundary: bool = True
-    """False: T2T's own buckets, each side padded to the longest of its batch, as T2T does, so that
-    shapes are not known beforehand."""
+    """False: T2T's buckets, and each side is padded to the longest of its batch, as T2T does, so shapes
+    are not known in advance."""
 
     def __post_init__(self) -> None:
         if self.hosts < 1 or self.replicas < 1 or self.replicas % self.hosts:
@@ -70,7 +70,7 @@ class BatchOptions:
         )
 
     def share(self, rows) -> slice:
-        """Returns this host's rows of a batch of so many rows, an integer or a tensor."""
+        """Returns this host's slice of a batch of `rows` rows, an integer or a tensor."""
         size = rows // self.hosts
         return slice(self.host * size, (self.host + 1) * size)
 
@@ -91,11 +91,11 @@ def dataset(
 def trim_padding(batches: tf.data.Dataset) -> tf.data.Dataset:
     """Removes the columns that are padding in every row, from each side separately.
 
-    For programs that take batches of any shape, such as `t2t-keras-train` without XLA. Sources are padded
-    to the length of their targets, which is more than twice their own if the targets are parse trees.
+    For programs that accept batches of any shape, such as `t2t-keras-train` without XLA. `Batches` pads
+    both sides to the same length; with parse trees as targets that is more than twice the inputs' length.
 
     Args:
-        batches: of {"inputs": [B, S], "targets": [B, T]}; packed batches stay as they are.
+        batches: {"inputs": [B, S], "targets": [B, T]}; packed batches are unchanged.
     """
     import tensorflow as tf
 
@@ -112,7 +112,7 @@ def trim_padding(batches: tf.data.Dataset) -> tf.data.Dataset:
     return batches.map(finished, num_parallel_calls=1, deterministic=True)
 
 
-without_spare_columns = trim_padding  # its name in 0.1.0; goes with the next release
+without_spare_columns = trim_padding  # its name in 0.1.0; to be removed in the next release
 
 
 class Batches:
@@ -122,22 +122,20 @@ class Batches:
     `hp.min_length` to `hp.max_length` ids on the longer side. Their shapes are
     `bucket_shapes(hp, replicas)`. "dev" and "test" are read once, every example in exactly one batch;
     longer sentences (unless `hp.eval_drop_long_sequences`) go to buckets of 2, 4, 8... times
-    `hp.max_length` with accordingly fewer rows. An incomplete last batch keeps its size, except for
-    rows of zeros that make it a multiple of `replicas`.
+    `hp.max_length` with accordingly fewer rows. An incomplete last batch is only filled up with rows of
+    zeros to a multiple of `replicas`.
 
-    The content of a batch depends on the seed and the batch's number alone: a run resumed after step n
+    The content of a batch depends only on the seed and the batch number: a run resumed after step n
     starts with batch n. In each epoch every example is in one batch; examples that do not fill a batch
     are carried over to the next epoch (or, if not endless, make smaller batches). Examples are permuted
     over the whole split, and batches over the whole epoch.
 
-    A problem with packed shards gives all their fields, in the one shape
-    [batch_size // packed_length * replicas, packed_length] in training (with `t2t_batches` in T2T's
-    buckets).
+    With packed shards, batches have all their fields; in training they have the single shape
+    [batch_size // packed_length * replicas, packed_length] (with `t2t_batches`, T2T's buckets).
 
-    The constructor reads the index of the split; shards are read when their examples are needed, and
-    each example is checked when it is read for the first time: its checksum, and that its ids are those of
-    the vocabulary. Memory is about 20 bytes per example: its place, lengths, bucket and the permutation of
-    the current epoch.
+    The constructor reads the index of the split; shards are read when their examples are needed. The first
+    time an example is read, its checksum is verified and its ids are checked against the vocabulary. Memory
+    is about 20 bytes per example: its offset, lengths, bucket and the permutation of the current epoch.
 
     Args:
         problem: with `_rev`, inputs and targets are swapped.
@@ -145,8 +143,8 @@ class Batches:
         data_dir: where `t2t-keras-datagen` wrote the shards.
         hp: `batch_size` (tokens per replica), `max_input_seq_length` and `max_target_seq_length`
             (longer sentences are cut), `max_length`, `min_length`, `min_length_bucket`,
-            `length_bucket_step`, `eval_drop_long_sequences`, `batch_shuffle_size` (0: the batches
-            of an epoch come in the order in which they fill, not permuted), `t2t_batches`.
+            `length_bucket_step`, `eval_drop_long_sequences`, `batch_shuffle_size` (0: the batches of
+            an epoch are not permuted but ordered by when they are full), `t2t_batches`.
         options: `BatchOptions`.
         keywords: fields of `BatchOptions`, which take precedence.
 
@@ -202,21 +200,21 @@ class Batches:
 
     @property
     def batches_per_epoch(self) -> float:
-        """The number of batches in an epoch; on average, when endless."""
+        """The number of batches in an epoch; the mean if batches are endless."""
         plan = self._plan
         return len(plan) if isinstance(plan, OncePlan) else plan.batches_per_epoch
 
     @property
     def target_tokens_per_batch(self) -> float:
-        """The mean number of target tokens, without padding, in a batch of all replicas."""
+        """The mean number of target tokens, without padding, in a batch over all replicas."""
         return self._target_tokens / self.batches_per_epoch
 
-    # Their names in 0.1.0, which go with the next release.
+    # Their names in 0.1.0; to be removed in the next release.
     batches_an_epoch, target_tokens_a_batch = batches_per_epoch, target_tokens_per_batch
 
     @property
     def shapes(self) -> list[tuple[int, int]] | None:
-        """The shapes (rows, length) of full batches; None: they are not static."""
+        """The shapes (rows, length) of full batches; None if shapes are not static."""
         if self._lengths is not None:
             return None
         members = self._plan.members
@@ -224,7 +222,7 @@ class Batches:
         return [(size, edge) for size, edge, rows in columns if len(rows)]
 
     def description(self) -> str:
-        """Returns one line on the number of shapes, examples and batches."""
+        """Returns one line with the number of shapes, examples and batches."""
         return (
             f"{describe_shapes(self.shapes)}; {self.examples:,} examples, "
             f"{self.batches_per_epoch:,.0f} batches per epoch"
@@ -235,9 +233,9 @@ class Batches:
 
         Returns:
             A dataset of `{"inputs": [B, S], "targets": [B, T]}`, int32, 0 for padding; S = T unless
-            `pad_to_boundary` is False. Packed problems also have "inputs_segmentation",
-            "inputs_position" and the same of the targets. A problem without inputs has only what is of
-            the targets; where the target is a class, T is 1.
+            `pad_to_boundary` is False. Packed problems also have "inputs_segmentation" and
+            "inputs_position", and the same for targets. Problems without inputs have only the target
+            fields. In classification T is 1.
         """
         import tensorflow as tf
 
@@ -262,7 +260,7 @@ class Batches:
         return np.minimum(lengths, limit) if limit else lengths
 
     def _planned(self, step: np.int64) -> tuple[np.ndarray, np.ndarray]:
-        """Returns this host's rows of a batch, -1 for rows of zeros, and the lengths [2] to pad to."""
+        """Returns this host's rows of a batch (-1 for rows of zeros) and the lengths [2] to pad to."""
         bucket, rows = self._plan.batch(int(step))
         if self._lengths is None:
             lengths = [self.buckets.edges[bucket]] * len(self._problem.sides)
@@ -298,7 +296,7 @@ class Batches:
         parsed = tf.io.parse_example(records, dict.fromkeys(names, feature))
         padded = {}
         for kind in kinds:
-            # Ids fit into int32: `StoredExamples` has checked them.
+            # Ids fit into int32: `StoredExamples` has checked this.
             sides = self._problem.sides
             ids = {side: tf.cast(parsed[side + kind], tf.int32) for side in sides}
             for side, limit in self._limits.items():  # as T2T: cut before any reversal
@@ -310,7 +308,7 @@ class Batches:
         return padded
 
     def _shaped(self, ids: tf.Tensor) -> tf.Tensor:
-        """Sets the static shape of ids as far as it is known."""
+        """Sets the static shape of packed ids; other shapes are not static."""
         import tensorflow as tf
 
         if self._packed_length and len(self.buckets.edges) == 1:
@@ -319,7 +317,7 @@ class Batches:
         return ids
 
     def _require_packed(self) -> None:
-        """Checks that an example has all fields of packed ones."""
+        """Checks that the first example has all fields of packed examples."""
         import tensorflow as tf
 
         (record,) = self._stored.read(np.zeros(1, np.int64))
@@ -335,11 +333,11 @@ class Batches:
 
 
 def _vocab_sizes(problem: Problem, data_dir: str | os.PathLike) -> dict[str, int]:
-    """Returns how many ids each stored side may have; without a vocabulary, those of int32."""
+    """Returns the exclusive upper limit of the ids of each stored side; 2**31 without a vocabulary."""
     limits = dict.fromkeys(problem.sides, 2**31)
     try:
         sizes = problem.vocab_sizes(data_dir)
-    except UserError:  # whoever needs the vocabulary will say that it is absent
+    except UserError:  # code that needs the vocabulary reports that it is absent
         return limits
     for side, stored in problem.orient({side: side for side in problem.sides}).items():
         limits[stored] = min(limits[stored], sizes[side])
@@ -347,7 +345,7 @@ def _vocab_sizes(problem: Problem, data_dir: str | os.PathLike) -> dict[str, int
 
 
 def describe_shapes(shapes: list[tuple[int, int]] | None) -> str:
-    """Returns "42 batch shapes, from 512 x 8 to 16 x 256"; None: they vary, as T2T's."""
+    """Returns "42 batch shapes, from 512 x 8 to 16 x 256"; `shapes` is None if they are not static."""
     if shapes is None:
         return "batch shapes vary"
     first, last = ("{} x {}".format(*shape) for shape in (shapes[0], shapes[-1]))
@@ -358,9 +356,9 @@ def describe_shapes(shapes: list[tuple[int, int]] | None) -> str:
 
 @contextlib.contextmanager
 def plain_errors() -> Iterator[None]:
-    """Restores a `UserError` that TensorFlow has wrapped while batches were read.
+    """Unwraps a `UserError` that TensorFlow wrapped while reading batches.
 
-    A failed assertion in a graph becomes a `UserError` too.
+    A failed assertion in a graph also becomes a `UserError`.
     """
     import tensorflow as tf
 
@@ -377,7 +375,7 @@ def plain_errors() -> Iterator[None]:
 
 
 def none_fits(problem: Problem, split: str, hp, buckets: Buckets) -> UserError:
-    """Returns the error of a split without any example within the length limits."""
+    """Returns the error for a split with no example within the length limits."""
     return UserError(
         f"Every {split} example of {problem.name} is shorter than min_length={hp.min_length} or "
         f"longer than {buckets.longest} ids (max_length={hp.max_length}, where 0 stands for "
@@ -386,13 +384,13 @@ def none_fits(problem: Problem, split: str, hp, buckets: Buckets) -> UserError:
 
 
 def example_lengths(sides: Mapping[str, Any], hp, longer: Callable[[Any, Any], Any]) -> Any:
-    """Returns T2T's lengths of examples: of the longer side, end of sentence included.
+    """Returns the lengths of examples as T2T defines them: of the longer side, with end of sentence.
 
-    With `prepend_mode`, of the one sequence that a 0 separates the sides of.
+    With `prepend_mode`: of inputs and targets joined by a 0.
 
     Args:
         sides: the lengths of each side.
-        longer: the function from lengths of two sides to that of the longer one.
+        longer: elementwise maximum of two arrays of lengths.
     """
     if hp.prepend_mode != "none":
         return sides["inputs"] + 1 + sides["targets"]
@@ -400,7 +398,7 @@ def example_lengths(sides: Mapping[str, Any], hp, longer: Callable[[Any, Any], A
 
 
 def require_pairs(problem: Problem, hp) -> None:
-    """Raises a `UserError` if `prepend_mode` would join what is no pair of texts."""
+    """Raises a `UserError` if `prepend_mode` is set but examples are not single pairs of texts."""
     is_pair = problem.has_inputs and not problem.num_classes
     packed = getattr(problem, "packed_length", None)
     if hp.prepend_mode != "none" and (packed or not is_pair):
@@ -412,7 +410,7 @@ def require_pairs(problem: Problem, hp) -> None:
 
 
 def length_limits(hp, packed_length: int | None) -> Mapping[str, int]:
-    """Returns how many ids of each stored side are kept; 0, also for negative settings: all."""
+    """Returns how many ids of each stored side to keep; 0 means all (also for negative settings)."""
     settings = {"inputs": hp.max_input_seq_length, "targets": hp.max_target_seq_length}
     limits = {side: max(0, limit) for side, limit in settings.items()}
     if packed_length and any(limits.values()):

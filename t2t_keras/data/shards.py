@@ -1,10 +1,10 @@
-"""The shards of a split: TFRecord files under T2T's names, their index, and examples read by number.
+"""The shards of a split: TFRecord files with T2T's names, their index, and random access to examples.
 
-`{name}-{split}-00000-of-00100` holds serialised `tf.Example`s of int64 lists, one per sentence pair; T2T
-can read these shards, and we T2T's. The index tells where each example is and how long its sides are, so
-that a reader can take examples in any order and knows beforehand which of them share a batch. It is stored
-beside the shards, as `index.{name}-{split}.npz`, when they are generated; for shards of tensor2tensor, when
-they are read for the first time.
+`{name}-{split}-00000-of-00100` contains serialised `tf.Example`s of int64 lists, one per sentence pair. T2T
+can read these shards, and this package can read T2T's. The index gives the offset of each example and the
+lengths of its sides, so that batches can be planned in advance and examples read in any order. It is stored
+beside the shards as `index.{name}-{split}.npz` when they are generated or, for T2T's shards, when they are
+first read.
 """
 
 from __future__ import annotations
@@ -70,7 +70,7 @@ def find_shards(data_dir: str | os.PathLike, name: str, split: str) -> list[Path
 
 
 def count_examples(paths: Sequence[Path]) -> int:
-    """Returns the number of records in shards, after reading all of each with its checksums."""
+    """Returns the number of records in shards; reads them completely and verifies checksums."""
     import tensorflow as tf
 
     for path in paths:
@@ -85,8 +85,8 @@ def count_examples(paths: Sequence[Path]) -> int:
 
 
 def _require_lengths(path: Path) -> None:
-    """Raises a `UserError` if a record claims more bytes than its shard has: TensorFlow would crash."""
-    # What cannot be opened is told when it is read.
+    """Raises a `UserError` if a record claims more bytes than its shard has (TensorFlow would crash)."""
+    # A file that cannot be opened is reported when it is read.
     with contextlib.suppress(OSError), path.open("rb", READ_BUFFER) as file:
         left = os.fstat(file.fileno()).st_size
         while len(header := file.read(HEADER_BYTES)) == HEADER_BYTES:
@@ -123,7 +123,7 @@ class SplitIndex(NamedTuple):
     offsets: np.ndarray  # byte offset of each serialised example in its shard: [N] int64
     sizes: np.ndarray  # bytes of each serialised example: [N] uint32
     lengths: dict[str, np.ndarray]
-    """Number of ids of "inputs" and of "targets" as stored, end of sentence included: [N] uint32 each."""
+    """Number of stored ids of "inputs" and of "targets", including end of sentence: [N] uint32 each."""
 
 
 def read_index(
@@ -131,19 +131,19 @@ def read_index(
 ) -> SplitIndex:
     """Returns the index of the shards of a split.
 
-    A stored index is used if the shards have the sizes that it gives; then they are not read. Otherwise
-    they are read completely, verifying their checksums, and the index is stored if the directory is
+    A stored index that matches the file sizes is used without reading the shards. Otherwise the
+    shards are read completely, their checksums are verified, and the index is stored if the directory is
     writable.
 
     Args:
         data_dir: the directory of the shards.
         name: the problem's file name.
-        split: of the shards.
-        sides: what examples have of "inputs" and "targets".
+        split: the split of the shards.
+        sides: which of "inputs" and "targets" the examples have.
 
     Raises:
-        UserError: shards are absent or missing, or one that had to be read is damaged or contains
-            anything but int64 lists called inputs and targets.
+        UserError: all or some shards are missing, or a shard that had to be read is damaged or lacks
+            an int64 list of one of the sides.
     """
     paths = find_shards(data_dir, name, split)
     path = _index_path(data_dir, name, split)
@@ -172,12 +172,12 @@ def write_index(
     Args:
         data_dir: the directory of the shards.
         name: the problem's file name.
-        split: of the shards.
-        sizes: for each shard, the bytes of its serialised examples: [n] integers.
+        split: the split of the shards.
+        sizes: for each shard, the size in bytes of each serialised example: [n] integers.
         lengths: for each shard, the number of ids of "inputs" and of "targets": [n] integers each.
 
     Raises:
-        OSError: it cannot be written; a previous index is unchanged.
+        OSError: the index cannot be written; a previous one is unchanged.
     """
     counts, all_sizes, all_lengths = _joined(sizes, lengths)
     columns = {"counts": counts, "sizes": all_sizes, **all_lengths}
@@ -187,7 +187,7 @@ def write_index(
 
 
 def remove_index(data_dir: str | os.PathLike, name: str, split: str) -> None:
-    """Deletes the stored index of a split, if there is one, before its shards are rewritten."""
+    """Deletes the stored index of a split, if any, before its shards are rewritten."""
     _index_path(data_dir, name, split).unlink(missing_ok=True)
 
 
@@ -195,7 +195,7 @@ _Stored = tuple[np.ndarray, np.ndarray, dict[str, np.ndarray]]  # counts, sizes,
 
 
 def _index_path(data_dir: str | os.PathLike, name: str, split: str) -> Path:
-    # Not `{name}-{split}...`: tensor2tensor takes every file of such a name for a shard.
+    # Not `{name}-{split}...`: tensor2tensor takes every file with that prefix for a shard.
     return Path(data_dir) / f"index.{name}-{split}.npz"
 
 
@@ -212,11 +212,11 @@ def _joined(sizes: Sequence[np.ndarray], lengths: Sequence[Mapping[str, np.ndarr
 
 
 def _load(path: Path, sides: Sequence[str]) -> _Stored | None:
-    """Returns the stored index; None if there is none, or the file is damaged or another one."""
+    """Returns the stored index; None if the file is absent, damaged or not an index."""
     try:
         with path.open("rb") as file, np.load(file, allow_pickle=False) as columns:
             stored = [columns[field] for field in ("counts", "sizes", *sides)]
-    except Exception:  # NumPy, zipfile and zlib raise a dozen types for other files
+    except Exception:  # for other files NumPy, zipfile and zlib raise a dozen types
         return None
     if any(column.ndim != 1 or column.dtype.kind not in "iu" for column in stored):
         return None
@@ -228,7 +228,7 @@ def _load(path: Path, sides: Sequence[str]) -> _Stored | None:
 
 
 def _matches(paths: Sequence[Path], counts: np.ndarray, sizes: np.ndarray) -> bool:
-    """Returns True if each shard has as many bytes as its examples take."""
+    """Returns True if the size of each shard file is that of its examples."""
     framed = np.concatenate([[0], np.cumsum(sizes, dtype=np.int64)])
     ends = np.cumsum(counts)
     expected = framed[ends] - framed[ends - counts] + (HEADER_BYTES + FOOTER_BYTES) * counts
@@ -271,7 +271,7 @@ def _measure_shard(path: Path, sides: Sequence[str]) -> dict[str, np.ndarray]:
                 columns[side].append(ids.lengths.astype(np.uint32))
             first += len(sizes)
     except tf.errors.OpError:
-        count_examples([path])  # raises an error that tells what is wrong with the file
+        count_examples([path])  # raises an error that explains what is wrong with the file
         raise
     none = [np.zeros(0, np.uint32)]
     return {field: np.concatenate(column or none) for field, column in columns.items()}
@@ -280,7 +280,7 @@ def _measure_shard(path: Path, sides: Sequence[str]) -> dict[str, np.ndarray]:
 def _parsed(
     records: Sequence[bytes], place: Callable[[int], tuple[Path, int]], sides: Sequence[str]
 ) -> dict[str, Lists]:
-    """Returns the ids of the sides of serialised examples."""
+    """Parses serialised examples; returns the ids of each side."""
     import tensorflow as tf
 
     def parse(batch: Sequence[bytes]) -> dict[str, tf.RaggedTensor]:
@@ -288,7 +288,7 @@ def _parsed(
         with tf.device("CPU:0"):
             return tf.io.parse_example(batch, dict.fromkeys(sides, feature))
 
-    # TensorFlow's message quotes the record, and Python cannot make it of bytes that are not UTF-8.
+    # TensorFlow's message quotes the record, which fails to decode in Python if it is not UTF-8.
     refused = (tf.errors.InvalidArgumentError, UnicodeDecodeError)
     try:
         parsed = parse(records)
@@ -324,14 +324,13 @@ def _not_an_example(path: Path, number: int, sides: Sequence[str]) -> UserError:
 class StoredExamples:
     """Random access to the serialised examples of a split.
 
-    An example is checked when it is read for the first time: its checksum, its lengths against the index,
-    and its ids against the vocabulary, as they are stored. Shards are opened when needed and stay open.
-    Several threads may read at once, without Python's lock while they wait for files. About 11 bytes per
-    example are kept in memory.
+    The first time an example is read, its checksum is verified, its lengths are compared with the index and
+    its ids with the vocabulary sizes. Shards are opened when needed and stay open. Threads can read
+    concurrently: file reads release the GIL. About 11 bytes per example are kept in memory.
 
     Args:
-        index: of the split.
-        vocab_sizes: how many ids "inputs" and "targets" may have.
+        index: the index of the split.
+        vocab_sizes: exclusive upper limits of the ids of the stored "inputs" and "targets".
     """
 
     def __init__(self, index: SplitIndex, vocab_sizes: Mapping[str, int]):
@@ -367,7 +366,7 @@ class StoredExamples:
         return [record[HEADER_BYTES:-FOOTER_BYTES] for record in framed]
 
     def place(self, row: int) -> tuple[Path, int]:
-        """Returns the shard of an example and its number there, from 1."""
+        """Returns the shard of an example and the example's number in it, from 1."""
         shard = int(np.searchsorted(self._first, row, side="right")) - 1
         return self.paths[shard], row - int(self._first[shard]) + 1
 
@@ -382,7 +381,7 @@ class StoredExamples:
             return self._files[shard]
 
     def _check(self, rows: np.ndarray, framed: Sequence[bytes]) -> None:
-        """Checks records that are read for the first time: [n] rows, as they are in the shards."""
+        """Checks records that are read for the first time: [n] rows, framed as in the shards."""
         parts = [record[HEADER_BYTES:-FOOTER_BYTES] for record in framed]
         lengths = np.array([len(part) for part in parts], np.int64)
         expected = frame(Lists(np.frombuffer(b"".join(parts), np.uint8), lengths))
@@ -395,8 +394,8 @@ class StoredExamples:
         for side, ids in parsed.items():
             if (ids.lengths != self._lengths[side][rows]).any():
                 raise UserError(
-                    f"{self._index_path} is not the index of {self.paths[0].parent}: delete it, and it "
-                    "is made again."
+                    f"{self._index_path} is not the index of {self.paths[0].parent}: delete it, and run "
+                    "again to rebuild it."
                 )
             wrong = np.flatnonzero((ids.values < 0) | (ids.values >= self._vocab_sizes[side]))
             if len(wrong):
@@ -421,5 +420,5 @@ class StoredExamples:
 
 
 def _smallest(column: np.ndarray) -> np.ndarray:
-    """Returns the same numbers in the narrowest unsigned type."""
+    """Casts a column to the narrowest unsigned type."""
     return column.astype(np.min_scalar_type(int(column.max(initial=0))))

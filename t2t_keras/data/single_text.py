@@ -1,4 +1,4 @@
-"""Problems of one text an example: language models, whose target is the text, and classification."""
+"""Problems with one text per example: language models, where it is the target, and classification."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ class SingleTextProblem(Text2TextProblem):
         if was_reversed or was_copy:
             suffix = "_rev" if was_reversed else "_copy"
             raise UserError(
-                f"{self.dataset_filename()} has no pairs of texts: leave out {suffix} of {self.name}."
+                f"{self.dataset_filename()} has no pairs of texts: drop {suffix} from {self.name}."
             )
 
 
 class Text2SelfProblem(SingleTextProblem):
-    """Text that a language model learns (T2T's `Text2SelfProblem`).
+    """Language modelling (T2T's `Text2SelfProblem`).
 
     `generate_samples` yields `{"targets": text}`.
     """
@@ -39,26 +39,26 @@ class Text2SelfProblem(SingleTextProblem):
 
 
 class ChoppedTextProblem(Text2SelfProblem):
-    """Text as one stream, cut into examples of so many ids (T2T's `ChoppedTextProblem`).
+    """Text as one stream, cut into examples of `sequence_length` ids (T2T's `ChoppedTextProblem`).
 
-    The last example is shorter. There are no ends of sentence.
+    The last example may be shorter. Examples have no end-of-sentence id.
     """
 
     max_dev_chars = 10**7
-    """Characters of dev (T2T's name)."""
+    """Limit on the characters of the dev and test texts (T2T's name)."""
 
     max_chars_for_vocab = 10**7
-    """Characters from which the vocabulary is built (T2T's name)."""
+    """Limit on the characters of the text that the vocabulary is built from (T2T's name)."""
 
     is_generate_per_split = True
 
     @property
     def sequence_length(self) -> int:
-        """Hook: returns the number of ids of an example."""
+        """Hook: returns the number of ids in an example."""
         raise missing_hook(self, "sequence_length")
 
     def max_length(self, model_hparams) -> int:
-        """Returns the length of the examples, whatever the hparam says, as in T2T."""
+        """Returns `sequence_length`, regardless of the hparam `max_length`, as in T2T."""
         return self.sequence_length
 
     def documents(self, tmp_dir: PathLike, split: str) -> Iterator[str]:
@@ -68,21 +68,21 @@ class ChoppedTextProblem(Text2SelfProblem):
     def generate_samples(
         self, data_dir: PathLike, tmp_dir: PathLike, split: str
     ) -> Iterator[dict[str, str]]:
-        """Yields the pieces of text, of dev no more than `max_dev_chars`."""
+        """Yields the pieces of text; outside training at most `max_dev_chars` in total."""
         documents = self.documents(tmp_dir, split)
         if split != DatasetSplit.TRAIN:
             documents = _first_characters(documents, self.max_dev_chars)
         return ({"targets": text} for text in documents)
 
     def generate_text_for_vocab(self, data_dir: PathLike, tmp_dir: PathLike) -> Iterator[str]:
-        """Yields the first characters of the training text."""
+        """Yields the first `max_chars_for_vocab` characters of the training text."""
         documents = self.documents(tmp_dir, DatasetSplit.TRAIN)
         return _first_characters(documents, self.max_chars_for_vocab)
 
     def generate_encoded_samples(
         self, data_dir: PathLike, tmp_dir: PathLike, split: str
     ) -> Iterator[dict[str, list[int]]]:
-        """Yields `{"targets": ids}`, `sequence_length` of them in all examples but the last."""
+        """Yields `{"targets": ids}` with `sequence_length` ids, fewer in the last example."""
         encoder = self.get_or_create_vocab(data_dir, tmp_dir)
         samples = self.generate_samples(data_dir, tmp_dir, split)
         ids = itertools.chain.from_iterable(encoder.encode(each["targets"]) for each in samples)
@@ -99,9 +99,9 @@ def _first_characters(documents: Iterator[str], characters: int) -> Iterator[str
 
 
 class Text2ClassProblem(SingleTextProblem):
-    """Texts and the class of each (T2T's `Text2ClassProblem`), for `--model=transformer_encoder`.
+    """Text classification (T2T's `Text2ClassProblem`), for `--model=transformer_encoder`.
 
-    `generate_samples` yields `{"inputs": text, "label": number}`; a subclass sets `num_classes`, too.
+    `generate_samples` yields `{"inputs": text, "label": number}`; a subclass must set `num_classes`.
     """
 
     num_classes: int
@@ -109,7 +109,7 @@ class Text2ClassProblem(SingleTextProblem):
     def __init__(self, was_reversed: bool = False, was_copy: bool = False):
         super().__init__(was_reversed, was_copy)
         if self.packed_length:
-            raise UserError(f"{self.name} has a class for each text: leave out packed_length.")
+            raise UserError(f"{self.name} has a class for each text: do not set packed_length.")
 
     def class_labels(self, data_dir: PathLike | None = None) -> Sequence[str]:
         """Hook: returns the name of each class."""
@@ -126,19 +126,19 @@ class Text2ClassProblem(SingleTextProblem):
             yield sample["inputs"]
 
     def feature_encoders(self, data_dir: PathLike) -> dict:
-        """Returns the encoder of the texts and that of the classes."""
+        """Returns the encoder of the texts and the encoder of the class labels."""
         encoder = self.get_or_create_vocab(data_dir, None, force_get=True)
         return {"inputs": encoder, "targets": ClassLabelEncoder(self.class_labels(data_dir))}
 
     def get_or_create_encoders(self, data_dir: PathLike, tmp_dir: PathLike) -> dict[str, Any]:
-        """Returns the same; builds an absent vocabulary."""
+        """Like `feature_encoders`, but builds the vocabulary if absent."""
         self.get_or_create_vocab(data_dir, tmp_dir)
         return self.feature_encoders(data_dir)
 
     def generate_encoded_samples(
         self, data_dir: PathLike, tmp_dir: PathLike, split: str
     ) -> Iterator[dict[str, list[int]]]:
-        """Yields `{"inputs": ids with their end of sentence, "targets": [number of the class]}`."""
+        """Yields `{"inputs": ids, ending in EOS_ID, "targets": [class number]}`."""
         encoder = self.get_or_create_vocab(data_dir, tmp_dir)
         for sample in self.generate_samples(data_dir, tmp_dir, split):
             ids = encoder.encode(self.inputs_prefix + self._field(sample, "inputs", split))

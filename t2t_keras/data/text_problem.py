@@ -1,4 +1,4 @@
-"""Problems that map one text to another: vocabulary, encoders, and generation of shards."""
+"""Text-to-text problems: vocabulary, encoders, and generation of shards."""
 
 from __future__ import annotations
 
@@ -34,23 +34,23 @@ class Text2TextProblem(Problem):
     """
 
     processes = 1
-    """Number of processes of `generate_data`. More than one requires that the main module can be imported
-    without side effects, as Python's `multiprocessing` does."""
+    """Number of processes that `generate_data` uses. With more than one, the main module must be importable
+    without side effects (a requirement of Python's `multiprocessing`)."""
 
     cleaning: CleaningRules | None = None
-    """Rules by which `generate_data` leaves pairs out; None: keep all."""
+    """Rules by which `generate_data` drops pairs; None: keep all."""
 
     vocab_type: str = VocabType.SUBWORD
     """`VocabType.SUBWORD`, `SENTENCEPIECE`, `CHARACTER` (bytes) or `TOKEN` (a list of words)."""
 
     sentencepiece_model: str = "unigram"
-    """Of `SENTENCEPIECE`: "unigram" or "bpe", which is built, or the path of a model."""
+    """For `SENTENCEPIECE`: "unigram" or "bpe" to train a model, or the path of an existing model."""
 
     approx_vocab_size: int = 2**15
-    """The approximate size of the vocabulary of subwords or pieces."""
+    """The approximate size of the subword or SentencePiece vocabulary."""
 
     additional_reserved_tokens: list[str] = []
-    """Tokens with ids of their own, after padding and end of sentence."""
+    """Tokens with reserved ids, after padding and end of sentence."""
 
     oov_token: str | None = None
     """The token that stands for unknown words in a `TOKEN` vocabulary."""
@@ -62,7 +62,7 @@ class Text2TextProblem(Problem):
     """Prefix of every target text."""
 
     packed_length: int | None = None
-    """Ids per side of rows into which several pairs are packed; None: no packing."""
+    """Row length, in ids per side, when several pairs are packed into a row; None: no packing."""
 
     packed_spacing: int = 0
     """The number of zeros between packed pairs."""
@@ -71,7 +71,7 @@ class Text2TextProblem(Problem):
     """True: examples keep their order within a shard."""
 
     max_samples_for_vocab: int | None = None
-    """The number of samples that `generate_text_for_vocab` reads; None: all."""
+    """How many samples `generate_text_for_vocab` reads; None: all."""
 
     max_subtoken_length: int | None = 200
     """Subwords have fewer characters than this; None: at most 1,000."""
@@ -82,18 +82,18 @@ class Text2TextProblem(Problem):
     def __init__(self, was_reversed: bool = False, was_copy: bool = False):
         super().__init__(was_reversed, was_copy)
         self.dropped: Counter[str] = Counter()
-        """The number of samples that `generate_samples` has left out, by reason."""
+        """The number of samples that `generate_samples` has dropped, by reason."""
 
     @property
     def is_generate_per_split(self) -> bool:
-        """Hook: True if `generate_samples` is called for each split.
+        """Hook: True if `generate_samples` is called once for each split.
 
-        False: it is called once, for "train", and its samples are distributed over the shards of all splits.
+        False: it is called only for "train", and its samples are distributed over the shards of all splits.
         """
         raise missing_hook(self, "is_generate_per_split")
 
     def generate_samples(self, data_dir: PathLike, tmp_dir: PathLike, split: str) -> Samples:
-        """Hook: yields `{"inputs": text, "targets": text}`, or the `sides` that there are."""
+        """Hook: yields `{"inputs": text, "targets": text}`; more generally a text for each of `sides`."""
         raise missing_hook(self, "generate_samples")
 
     @property
@@ -103,7 +103,7 @@ class Text2TextProblem(Problem):
 
     @property
     def use_vocab_from_other_problem(self) -> Text2TextProblem | None:
-        """The problem whose vocabulary this one uses; None: its own."""
+        """The problem whose vocabulary this problem uses; None: it has its own."""
         return None
 
     @property
@@ -118,7 +118,7 @@ class Text2TextProblem(Problem):
         return None
 
     def generate_text_for_vocab(self, data_dir: PathLike, tmp_dir: PathLike) -> Iterator[str]:
-        """Yields the text from which the vocabulary is built: all sides of the training samples."""
+        """Yields the text to build the vocabulary from: all sides of the training samples."""
         samples = self.generate_samples(data_dir, tmp_dir, DatasetSplit.TRAIN)
         whole = whole_samples(self, DatasetSplit.TRAIN, samples)
         for sample in islice(whole, self.max_samples_for_vocab):
@@ -127,7 +127,7 @@ class Text2TextProblem(Problem):
     def get_or_create_vocab(
         self, data_dir: PathLike, tmp_dir: PathLike | None, force_get: bool = False
     ):
-        """Returns the encoder; builds and stores an absent vocabulary of subwords or pieces.
+        """Returns the encoder; builds and stores the subword or SentencePiece vocabulary if absent.
 
         Args:
             data_dir: the directory of the vocabulary file.
@@ -187,19 +187,19 @@ class Text2TextProblem(Problem):
         )
 
     def feature_encoders(self, data_dir: PathLike) -> dict:
-        """Returns the one encoder for "inputs" and "targets"; its vocabulary must exist."""
+        """Returns the encoder that "inputs" and "targets" share; its vocabulary must exist."""
         return dict.fromkeys(self.sides, self.get_or_create_vocab(data_dir, None, force_get=True))
 
     def get_or_create_encoders(self, data_dir: PathLike, tmp_dir: PathLike) -> dict[str, Any]:
-        """Hook: returns the encoders of "inputs" and "targets"; builds an absent vocabulary."""
+        """Hook: returns the encoders of "inputs" and "targets"; builds the vocabulary if absent."""
         return dict.fromkeys(self.sides, self.get_or_create_vocab(data_dir, tmp_dir))
 
     def generate_encoded_samples(
         self, data_dir: PathLike, tmp_dir: PathLike, split: str
     ) -> Iterator[dict[str, list[int]]]:
-        """Yields `{"inputs": ids, "targets": ids}`, each with the end of sentence.
+        """Yields `{"inputs": ids, "targets": ids}`, each ending in `EOS_ID`.
 
-        The data of a problem that overrides this is generated in one process.
+        If a subclass overrides this, `generate_data` uses a single process.
         """
         encoders = self.get_or_create_encoders(data_dir, tmp_dir)
         prefixes = {"inputs": self.inputs_prefix, "targets": self.targets_prefix}
@@ -211,14 +211,14 @@ class Text2TextProblem(Problem):
             }
 
     def generate_data(self, data_dir: PathLike, tmp_dir: PathLike) -> None:
-        """Writes the vocabulary and the shards of all splits; existing shards are kept.
+        """Writes the vocabulary and the shards of all splits; keeps existing shards.
 
-        An interrupted generation is resumed. A second process waits for the first.
+        Resumes an interrupted generation. A second process waits for the first.
 
         Raises:
-            UserError: a directory cannot be made or written to, the source is malformed, or existing
-                data cannot be completed: some shards of a split that no interrupted generation left, or
-                shards without their vocabulary.
+            UserError: a directory cannot be created or written to, the source is malformed, or existing
+                data cannot be completed: there are shards without their vocabulary, or some shards of a
+                split that are not from an interrupted generation.
         """
         make_directory(data_dir)
         make_directory(tmp_dir, writable=False)
@@ -235,16 +235,18 @@ class Text2TextProblem(Problem):
             require_vocabulary(self, data_dir)
             for split, shards in jobs.items():
                 if all(path.exists() for paths in shards.values() for path in paths):
-                    self._tell_unused_settings(split, data_dir)
+                    self._report_unused_settings(split, data_dir)
                     unfinished = unfinished_directory(Path(data_dir), name, split)
                     shutil.rmtree(unfinished, ignore_errors=True)
                 else:
                     self._generate(data_dir, tmp_dir, split, shards)
 
-    def _tell_unused_settings(self, split: str, data_dir: PathLike) -> None:
-        """Prints a line if settings were given that have no effect on existing shards."""
+    def _report_unused_settings(self, split: str, data_dir: PathLike) -> None:
+        """Prints a line if the user gave settings that have no effect on existing shards."""
         unused = ["cleaning (--clean_...)"] if self.cleaning else []
-        if vars(self).get("random_seed", Problem.random_seed) != Problem.random_seed:  # by a flag
+        if (
+            vars(self).get("random_seed", Problem.random_seed) != Problem.random_seed
+        ):  # set by a flag
             unused.append(f"random_seed={self.random_seed}")
         if unused:
             print(
@@ -269,7 +271,7 @@ class Text2TextProblem(Problem):
 def whole_samples(
     problem: Problem, split: str, samples: Iterable[Mapping[str, str]]
 ) -> Iterator[Mapping[str, str]]:
-    """Yields samples of text after checking their fields."""
+    """Yields text samples after checking that each has all fields."""
     for sample in samples:
         for side in problem.sides:
             if side not in sample:
@@ -287,7 +289,7 @@ def absent_vocabulary(
 
 
 def require_vocabulary(problem: Text2TextProblem, data_dir: PathLike) -> None:
-    """Checks that shards in `data_dir` have their vocabulary: a new one would have other ids."""
+    """Checks that shards in `data_dir` have their vocabulary: a rebuilt one could have other ids."""
     names = getattr(problem, "vocab_filenames", (problem.vocab_filename,))
     absent = [name for name in names if name and not (Path(data_dir) / name).exists()]
     shards = (
@@ -300,21 +302,21 @@ def require_vocabulary(problem: Text2TextProblem, data_dir: PathLike) -> None:
     if shard is None:
         return
     try:
-        problem.feature_encoders(data_dir)  # a subclass may do without the file
+        problem.feature_encoders(data_dir)  # a subclass may not need the file
     except UserError as error:
         raise UserError(
-            f"{data_dir} holds {shard} but not its vocabulary {absent[0]}: copy that there, or delete "
-            f"the shards of {problem.name} to make both again."
+            f"{data_dir} holds {shard} but not its vocabulary {absent[0]}: copy the vocabulary there, or "
+            f"delete the shards of {problem.name} to make both again."
         ) from error
 
 
 def make_directory(directory: PathLike, writable: bool = True) -> None:
-    """Creates a directory unless it exists; `writable`: also checks that it is writable."""
+    """Creates a directory unless it exists; with `writable`, also checks that it is writable."""
     try:
         Path(directory).mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise UserError(
-            f"The directory {directory} cannot be made ({error.strerror}): name another one."
+            f"The directory {directory} cannot be created ({error.strerror}): name another one."
         ) from error
     if writable and not os.access(directory, os.W_OK | os.X_OK):
         raise UserError(

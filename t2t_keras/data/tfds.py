@@ -1,4 +1,4 @@
-"""Sentence pairs of TensorFlow Datasets (TFDS), and problems on them."""
+"""Sentence pairs and texts from TensorFlow Datasets (TFDS), and problems on them."""
 
 from __future__ import annotations
 
@@ -25,16 +25,16 @@ _INFO_FILE = "dataset_info.json"
 class TfdsPairs:
     """The pairs of one translation dataset, in the order in which TFDS stored them.
 
-    A dataset that is not prepared yet is downloaded, verified and prepared by TFDS in `tmp_dir/tfds`.
-    Archives in `tmp_dir` with the names that they have on their server are used.
+    If the dataset is not prepared yet, TFDS downloads, verifies and prepares it in `tmp_dir/tfds`.
+    Archives in `tmp_dir` that have their original names are used instead of downloads.
 
     Args:
         name: `dataset/config` such as "wmt14_translate/de-en", optionally with a version
             (":1.0.0"), or the directory of a prepared dataset. A name is looked up in TFDS's own
             directory (`TFDS_DATA_DIR`, else `~/tensorflow_datasets`), then in `tmp_dir/tfds`.
-        tmp_dir: the directory of archives and of what TFDS prepares.
-        languages: names of the source and the target feature, which are language codes; None: the
-            supervised keys of the dataset.
+        tmp_dir: the directory of archives and of datasets that TFDS prepares.
+        languages: the source and target features, which are language codes; None: the dataset's
+            supervised keys.
 
     Raises:
         UserError: the dataset, config, version or language is unknown, or it cannot be prepared.
@@ -77,12 +77,12 @@ class TfdsPairs:
             yield from zip(self._texts(columns[source]), self._texts(columns[target]), strict=True)
         if found != self.count(split):
             raise UserError(
-                f"{split} of {self.name} has {self.count(split)} pairs, but {found} are there: "
+                f"{split} of {self.name} should have {self.count(split)} pairs, but has {found}: "
                 f"delete {self._builder.data_dir} and prepare it again."
             )
 
     def vocabulary_text(self, split: str, characters: int) -> Iterator[str]:
-        """Yields this many characters of each side of a split, from evenly spaced pairs."""
+        """Yields about this many characters of each side of a split, from evenly spaced pairs."""
         lines = self.count(split)
         for language in self.languages:
 
@@ -115,7 +115,7 @@ class TfdsPairs:
     def _split(self, split: str) -> Any:
         try:
             return self._builder.info.splits[split]
-        except Exception as error:  # its own types for slices, unknown names and bad grammar
+        except Exception as error:  # TFDS's own types for slices, unknown names and bad grammar
             known = self.splits
             name = split.split("[")[0]
             if name in known:
@@ -126,7 +126,7 @@ class TfdsPairs:
             ) from error
 
     def _columns(self, split: str, languages: Sequence[str], k: int) -> Iterator[dict[str, list]]:
-        """Yields the texts, in bytes, of every k-th pair, a few hundred at a time."""
+        """Yields the texts, as bytes, of every k-th pair, in batches of `_READ_AT_ONCE`."""
         info = self._split(split)
         with _explained(f"{self.name} cannot be read"):
             if self._builder.info.file_format.value == "tfrecord":
@@ -148,11 +148,11 @@ class TfdsPairs:
 def _record_columns(
     instructions: Sequence[Any], languages: Sequence[str], k: int
 ) -> Iterator[dict[str, list]]:
-    """Reads TFRecord files themselves: TFDS parses one example at a time, ten times slower."""
+    """Reads the TFRecord files directly: TFDS parses one example at a time, ten times slower."""
     import tensorflow as tf
 
     spec = {language: tf.io.FixedLenFeature([], tf.string) for language in languages}
-    wanted = k - 1  # the number, from here on, of the next pair that is taken
+    wanted = k - 1  # how many pairs to skip before the next one to take
     for part in instructions:
         records = tf.data.TFRecordDataset(os.fspath(part.filename), buffer_size=_READ_BUFFER)
         records = records.skip(part.skip)
@@ -203,7 +203,7 @@ def _builder(name: str, data_dir: str | os.PathLike | None) -> Any:
 
     try:
         return tfds.builder(name, data_dir=data_dir)
-    except Exception as error:  # of several types, and whatever a config raises
+    except Exception as error:  # several types, and whatever a config raises
         dataset, _, config = name.split(":")[0].partition("/")
         known = tfds.list_builders(with_community_datasets=False)
         if dataset not in known:
@@ -226,13 +226,13 @@ def _explained(what: str, remedy: str = "") -> Iterator[None]:
         yield
     except UserError:
         raise
-    except Exception as error:  # whatever a dataset's own code and the libraries below it raise
+    except Exception as error:  # whatever a dataset's code and the libraries below it raise
         end = f" {remedy}." if remedy else ""
         raise UserError(f"{what}: {_reason(error)}.{end}") from error
 
 
 def _reason(error: Exception) -> str:
-    """Returns the first line of an error's message without TensorFlow's names of operations; or its type."""
+    """Returns the first line of an error's message, without TensorFlow's op names, or else its type."""
     lines = re.sub(r"{{.*?}}| \[Op:.*", "", str(error)).strip().splitlines()
     return lines[0].rstrip(" :.") if lines else type(error).__name__
 
@@ -242,17 +242,17 @@ USUAL_SPLITS = {
     DatasetSplit.EVAL: "validation",
     DatasetSplit.TEST: "test",
 }
-"""The names that most datasets have for train, dev and test."""
+"""The names of train, dev and test in most datasets."""
 
 
 class TfdsSource:
-    """A dataset as the `PairSource` of our splits.
+    """A dataset as a `PairSource` with the splits train, dev and test.
 
     Args:
         name, tmp_dir, languages: see `TfdsPairs`.
-        splits: for each of our splits the part of the dataset, in TFDS's grammar; None: the usual names,
-            without test if the dataset has none.
-        escaped: our splits in which entities, such as `&amp;`, are decoded.
+        splits: the part of the dataset, in TFDS's grammar, for each of train, dev and test; None:
+            `USUAL_SPLITS`, without test if the dataset has none.
+        escaped: the splits in which to decode entities such as `&amp;`.
 
     Raises:
         UserError: see `TfdsPairs`; or a split is unknown.
@@ -284,19 +284,19 @@ class TfdsSource:
         return ((html.unescape(source), html.unescape(target)) for source, target in pairs)
 
     def vocabulary_text(self, split: str, characters: int) -> Iterator[str]:
-        """Yields this many characters of each language of a split, from evenly spaced pairs."""
+        """Yields about this many characters of each language of a split, from evenly spaced pairs."""
         return self._dataset.vocabulary_text(self._splits[split], characters)
 
     def description(self, split: str) -> dict:
-        """Returns dataset, version, sizes, languages and part."""
+        """Returns the dataset's name, version, sizes and languages, and the part of it."""
         part, dataset = self._splits[split], self._dataset
         languages = "-".join(dataset.languages)
         identity = [dataset.name, dataset.stored_bytes, languages, part, dataset.count(part)]
         return {"from": f"{dataset.name} ({languages}, {part})", "identity": identity}
 
     def _usual_splits(self) -> dict[str, str]:
-        there = self._dataset.splits
-        splits = {ours: part for ours, part in USUAL_SPLITS.items() if part in there}
+        available = self._dataset.splits
+        splits = {ours: part for ours, part in USUAL_SPLITS.items() if part in available}
         missing = [
             USUAL_SPLITS[ours]
             for ours in (DatasetSplit.TRAIN, DatasetSplit.EVAL)
@@ -304,14 +304,14 @@ class TfdsSource:
         ]
         if missing:
             raise UserError(
-                f"{self._dataset.name} has no split {missing[0]!r}, only {', '.join(there)}: name those "
-                "of train and dev, such as --tfds_splits=train[:99%],train[99%:]."
+                f"{self._dataset.name} has no split {missing[0]!r}, only {', '.join(available)}: name the parts "
+                "for train and dev, such as --tfds_splits=train[:99%],train[99%:]."
             )
         return splits
 
 
 class TfdsTranslateProblem(PairSourceProblem):
-    """Translation on a dataset of TensorFlow Datasets: a subclass names it and two languages."""
+    """Translation on a TFDS dataset: a subclass names the dataset and two languages."""
 
     tfds_name: str
     """The dataset and its config, such as "wmt14_translate/de-en"; see `TfdsPairs`."""
@@ -323,15 +323,15 @@ class TfdsTranslateProblem(PairSourceProblem):
     """The part of the dataset, in TFDS's grammar, of each split."""
 
     escaped_splits: Collection[str] = ()
-    """Splits that TFDS takes from `.sgm` files without decoding entities such as `&amp;`; decoded here."""
+    """Splits in which to decode entities such as `&amp;`, which TFDS leaves in text from `.sgm` files."""
 
     @property
     def dataset_splits(self) -> list[dict]:
-        """100 shards for training and 1 for each other split."""
+        """100 training shards and 1 for each other split."""
         return with_shards(self.tfds_splits)
 
     def source(self, tmp_dir: PathLike) -> PairSource:
-        """Returns the dataset, after TFDS has prepared it if necessary."""
+        """Returns the dataset; TFDS prepares it first if necessary."""
         for hook in ("tfds_name", "languages"):
             if not hasattr(self, hook):
                 raise missing_hook(self, hook)
@@ -341,7 +341,7 @@ class TfdsTranslateProblem(PairSourceProblem):
 
 
 class _TfdsRows:
-    """The hooks of a problem on the rows of a dataset: a subclass names it."""
+    """Problem hooks for the rows of a TFDS dataset, which a subclass names."""
 
     tfds_name: str
     """The dataset, such as "imdb_reviews"; see `TfdsPairs`."""
@@ -353,11 +353,11 @@ class _TfdsRows:
 
     @property
     def dataset_splits(self) -> list[dict]:
-        """10 shards for training and 1 for each other split."""
+        """10 training shards and 1 for each other split."""
         return with_shards(self.tfds_splits, train=10)
 
     def rows(self, tmp_dir: PathLike, split: str) -> Iterator[Mapping[str, Any]]:
-        """Yields the rows of a split, after TFDS has prepared the dataset if necessary."""
+        """Yields the rows of a split; TFDS prepares the dataset first if necessary."""
         builder = _prepared_builder(self.tfds_name, Path(tmp_dir))
         with _explained(f"{self.tfds_name} cannot be read"):
             rows = builder.as_dataset(split=self.tfds_splits[split]).as_numpy_iterator()
@@ -365,10 +365,10 @@ class _TfdsRows:
 
 
 class TfdsSelfProblem(_TfdsRows, Text2SelfProblem):
-    """A language model of the text in a dataset of TensorFlow Datasets, which a subclass names."""
+    """Language modelling on the text of a TFDS dataset, which a subclass names."""
 
     tfds_feature: str = "text"
-    """The feature of the dataset that holds the text."""
+    """The feature of the dataset that contains the text."""
 
     def generate_samples(self, data_dir: PathLike, tmp_dir: PathLike, split: str) -> Samples:
         """Yields the text of each row."""
@@ -377,13 +377,13 @@ class TfdsSelfProblem(_TfdsRows, Text2SelfProblem):
 
 
 class TfdsClassProblem(_TfdsRows, Text2ClassProblem):
-    """Classification on a dataset of TensorFlow Datasets: a subclass names it and its classes."""
+    """Classification on a TFDS dataset: a subclass names the dataset and its classes."""
 
     tfds_features: tuple[str, str] = ("text", "label")
-    """The features of the dataset that hold text and number of the class."""
+    """The features of the dataset that contain the text and the class number."""
 
     def generate_samples(self, data_dir: PathLike, tmp_dir: PathLike, split: str) -> Samples:
-        """Yields text and label of each row."""
+        """Yields the text and the label of each row."""
         text, label = self.tfds_features
         for row in self.rows(tmp_dir, split):
             yield {"inputs": row[text].decode("utf-8").strip(), "label": int(row[label])}

@@ -1,4 +1,4 @@
-"""Translation problems on files of sentence pairs, as those of the WMT workshops."""
+"""Translation problems on parallel files, such as those of the WMT workshops."""
 
 from __future__ import annotations
 
@@ -26,10 +26,10 @@ _SIDES = ("inputs", "targets")
 
 
 class TranslateProblem(Text2TextProblem):
-    """Translation on files of sentence pairs (T2T's `TranslateProblem`)."""
+    """Translation with data from parallel files (T2T's `TranslateProblem`)."""
 
     vocab_file_budget = 1e6
-    """Characters of each file that are read for the vocabulary (T2T's `file_byte_budget`)."""
+    """How many characters of each file to use for the vocabulary (T2T's `file_byte_budget`)."""
 
     datatypes_to_clean: Sequence[str] = ()
     """T2T's cleaning by rules for English, which is not supported: must be empty."""
@@ -37,7 +37,7 @@ class TranslateProblem(Text2TextProblem):
     is_generate_per_split = True
 
     def source_data_files(self, split: str) -> list:
-        """Hook: returns the sources of a split, most often `[url, (source file, target file)]` each.
+        """Hook: returns the sources of a split; most are `[url, (source file, target file)]`.
 
         Files are named relative to `tmp_dir`, and `url` is the archive that contains them: see
         `t2t_keras.data.sources.data_files` for all kinds of sources.
@@ -45,7 +45,7 @@ class TranslateProblem(Text2TextProblem):
         raise missing_hook(self, "source_data_files")
 
     def vocab_data_files(self) -> list:
-        """Returns the sources from which the vocabulary is built: the training files."""
+        """Returns the sources to build the vocabulary from; default: the training files."""
         return self.source_data_files(DatasetSplit.TRAIN)
 
     def available(self, tmp_dir: PathLike, sources: Sequence) -> list:
@@ -53,11 +53,11 @@ class TranslateProblem(Text2TextProblem):
         return list(sources)
 
     def generate_samples(self, data_dir: PathLike, tmp_dir: PathLike, split: str) -> Samples:
-        """Yields the pairs of all sources of a split; a pair with an empty side is left out."""
+        """Yields the pairs of all sources of a split; drops pairs with an empty side."""
         if self.datatypes_to_clean:
             raise UserError(
                 f"The problem {self.name} asks for T2T's cleaning of {self.datatypes_to_clean}, which "
-                "is not supported: set no datatypes_to_clean, and see --clean_max_ratio and its like."
+                "is not supported: remove datatypes_to_clean and use the --clean_* flags."
             )
         sources = self.available(tmp_dir, self.source_data_files(split))
         for inputs, targets in read_sources(tmp_dir, sources, self.dropped):
@@ -68,7 +68,7 @@ class TranslateProblem(Text2TextProblem):
         return self.generate_text_of_sides(tmp_dir, (0, 1))
 
     def generate_text_of_sides(self, tmp_dir: PathLike, sides: Sequence[int]) -> Iterator[str]:
-        """Yields the text for the vocabulary from the inputs (0), the targets (1) or both."""
+        """Yields text for the vocabulary from the inputs (side 0), the targets (side 1) or both."""
         sources = self.available(tmp_dir, self.vocab_data_files())
         found = local_sources(tmp_dir, sources)
         for source in found:
@@ -86,7 +86,7 @@ class TranslateProblem(Text2TextProblem):
     def spread_pairs(
         self, tmp_dir: PathLike, sources: Sequence, sides: Sequence[int]
     ) -> Iterator[str]:
-        """Yields the text that T2T takes for the vocabulary after writing all pairs of sources to two files."""
+        """Yields the text that T2T uses for the vocabulary after writing all pairs to two files."""
 
         def pairs() -> Iterator[tuple[str, str]]:
             return read_sources(tmp_dir, sources, Counter())
@@ -105,7 +105,7 @@ class TwoVocabularyProblem(TranslateProblem):
 
     @property
     def vocab_filenames(self) -> tuple[str, str]:
-        """Hook: the names of the vocabulary files in `data_dir`, of inputs and of targets."""
+        """Hook: the names, in `data_dir`, of the vocabulary files of inputs and targets."""
         raise missing_hook(self, "vocab_filenames")
 
     @property
@@ -125,7 +125,7 @@ class TwoVocabularyProblem(TranslateProblem):
 
 
 class _Side(Text2TextProblem):
-    """One side of a `TwoVocabularyProblem`, as a problem that builds one vocabulary."""
+    """One side of a `TwoVocabularyProblem`, as a problem with one vocabulary."""
 
     def __init__(self, problem: TwoVocabularyProblem, side: int):
         super().__init__()
@@ -148,7 +148,7 @@ class _Side(Text2TextProblem):
 
 
 def _spread(lines: Iterator[str], size: int, budget: float) -> Iterator[str]:
-    """Yields lines as T2T selects them for its vocabulary: evenly spaced, up to the budget."""
+    """Yields the lines that T2T selects for its vocabulary: evenly spaced, up to `budget` characters."""
     skipped = int(size / budget / 2)
     left = budget
     for line in itertools.islice(lines, skipped, None, skipped + 1):

@@ -1,6 +1,6 @@
 """Export to CTranslate2, an inference engine for CPU and GPU without TensorFlow.
 
-`t2t_keras.serving.CTranslate2Translator` translates with such an export.
+Use `t2t_keras.serving.CTranslate2Translator` to translate with such an export.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from t2t_keras.serving.ctranslate2 import (
 from t2t_keras.text.encoders import require_vocabulary
 
 POSITIONS = 2048
-"""Rows of the table of positions that CTranslate2 stores; it refuses longer sequences."""
+"""Rows of the position table that CTranslate2 stores; it rejects longer sequences."""
 
 
 def export_ctranslate2(
@@ -37,24 +37,22 @@ def export_ctranslate2(
     quantization: str | None = None,
     card: str = "",
 ) -> None:
-    """Writes a model for CTranslate2, with its text encoders.
+    """Writes a CTranslate2 model with its text encoders.
 
-    The network computes the same logits: positions start at 0, sines first, the first step gets a
-    zero vector, padding embeds to zero. CTranslate2's search and scores are not T2T's; see
+    The network computes the same logits: positions start at 0, sines first; the first step gets a zero
+    vector; padding embeds to zero. CTranslate2's search and scores differ from T2T's; see
     `t2t_keras.serving.CTranslate2Translator`, which chooses by T2T's scores.
 
     Args:
         model: a `Transformer`.
-        encoders: "inputs" and "targets" text encoders, as `Problem.get_feature_encoders` gives.
+        encoders: "inputs" and "targets" text encoders; see `Problem.get_feature_encoders`.
         directory: the output directory; must be absent or empty.
-        quantization: CTranslate2's name of a type for the weights, such as "int8"; float32 unless
-            given.
-        card: the text of its `MODEL_CARD.md`; by default that of `model_card`.
+        quantization: CTranslate2's name of the type of the weights, such as "int8"; default: float32.
+        card: the text of `MODEL_CARD.md`; default: from `model_card`.
 
     Raises:
-        UserError: the package `ctranslate2` is missing; a setting, an encoder or a type of weights
-            is not supported; a vocabulary has more tokens than the model; or the directory cannot be
-            written.
+        UserError: the package `ctranslate2` is missing; a setting, an encoder or the quantization is not
+            supported; a vocabulary has more tokens than the model; or the directory cannot be written.
     """
     import_ctranslate2()
     from ctranslate2.specs import model_spec, transformer_spec
@@ -93,8 +91,8 @@ def _check_model(model) -> None:
     if model.encoder is None or model.decoder is None:
         kind = "classifier" if model.decoder is None else "language model"
         raise UserError(
-            "CTranslate2 here takes models of encoder and decoder, and this is a "
-            f"{'decoder alone' if model.prepends else kind}: export a SavedModel instead."
+            "the CTranslate2 export needs a model with an encoder and a decoder, and this is a "
+            f"{'decoder-only model' if model.prepends else kind}: export a SavedModel instead."
         )
     hidden = hp.hidden_size
     before, after = _norms(hp)
@@ -124,7 +122,7 @@ def _check_model(model) -> None:
         ),
         (
             hidden % hp.num_heads,
-            f"a hidden_size that is no multiple of num_heads={hp.num_heads}",
+            f"a hidden_size that is not a multiple of num_heads={hp.num_heads}",
             hidden,
         ),
         *(
@@ -136,7 +134,7 @@ def _check_model(model) -> None:
             for name in ("attention_key_channels", "attention_value_channels")
         ),
         *(
-            (not stack.layers, f"an {name} of no layers", 0)
+            (not stack.layers, f"an {name} without layers", 0)
             for name, stack in (("encoder", model.encoder), ("decoder", model.decoder))
         ),
     ]
@@ -148,7 +146,7 @@ def _check_model(model) -> None:
 
 
 def _norms(hp) -> tuple[str, str]:
-    """Returns the letters of the pre- and post-process sequences that act without dropout."""
+    """Returns the pre- and post-process sequences without dropout, which has no effect in inference."""
     sequences = (hp.layer_preprocess_sequence, hp.layer_postprocess_sequence)
     before, after = (s.replace("none", "").replace("d", "") for s in sequences)
     return before, after
@@ -204,25 +202,25 @@ def _spec(model, encoders: Mapping[str, Any], specs):
 def _embeddings(model) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Returns the tables [V, D] of source, target and softmax.
 
-    The row of padding is zero in the first two, where it is looked up."""
+    The padding row is zero in the first two, which are looked up by id."""
     source, target, softmax = (_array(e.table) for e in model.embeddings)
     source[PAD_ID] = 0.0
     target[PAD_ID] = 0.0
-    if _relative(model.hp):  # no table of positions to add it to
+    if _relative(model.hp):  # added here, because there is no position table to add it to
         scaled = model.hp.multiply_embedding_mode == "sqrt_depth"
         source += _target_space(model) / (model.hp.hidden_size**0.5 if scaled else 1.0)
     return source, target, softmax
 
 
 def _target_space(model) -> np.ndarray:
-    """Returns the target-space embedding, which is added to every source position: [D]."""
+    """Returns the target-space embedding [D], which is added to every source position."""
     if not model.hp.use_target_space_embedding:
         return np.zeros(model.hp.hidden_size, np.float32)
     return _array(model.target_space_table)[model.target_space_id]
 
 
 def _positions(hp, position) -> np.ndarray:
-    """Returns the position encodings, zeros where there are none: [rows, D]."""
+    """Returns the position encodings [rows, D]; zeros if the model has none."""
     from t2t_keras.layers.position import SINUSOIDS, timing_signal
 
     rows = _rows_of_positions(hp)
@@ -251,7 +249,7 @@ def _fill_stack(spec, stack, hp) -> None:
 
 def _fill_attention(spec, attention, own: bool) -> None:
     heads = attention.num_heads
-    size = attention.output_transform.units // heads  # of a head in CTranslate2: D/H
+    size = attention.output_transform.units // heads  # CTranslate2's head size: D/H
     q, k, v = (
         _widened(_array(dense.kernel), heads, size).T
         for dense in (attention.q, attention.k, attention.v)
@@ -267,7 +265,7 @@ def _fill_attention(spec, attention, own: bool) -> None:
 
 
 def _widened(matrix: np.ndarray, heads: int, size: int) -> np.ndarray:
-    """[N, H*C] -> [N, H*size]: each head padded with zeros, which change no product."""
+    """[N, H*C] -> [N, H*size]: pads each head with zeros, which do not change any product."""
     by_head = matrix.reshape(len(matrix), heads, -1)
     return np.pad(by_head, [(0, 0), (0, 0), (0, size - by_head.shape[2])]).reshape(len(matrix), -1)
 

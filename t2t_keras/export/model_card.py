@@ -1,4 +1,4 @@
-"""The model card of an export: data, settings, scores if they are known, and a field for the licence."""
+"""The model card of an export: data, settings, scores if known, and a field for the licence."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ if TYPE_CHECKING:
     from t2t_keras.trained_model import TrainedModel
 
 MODEL_CARD = "MODEL_CARD.md"
-"""The name of the file."""
+"""File name of the model card."""
 
-_KNOWN_OF_START = ("started", "devices", "replicas", "versions")
+_START_FIELDS = ("started", "devices", "replicas", "versions")
 
 
 def model_card(
@@ -32,13 +32,13 @@ def model_card(
     trained: TrainedModel | None = None,
     licence: str = "",
 ) -> str:
-    """Returns a card in Markdown, with the head of fields that model hubs read.
+    """Returns a Markdown card, with the metadata header that model hubs read.
 
     Args:
         model: a `Transformer` or an `Ensemble`.
-        settings: how the export decodes, if it does.
-        trained: where the model comes from, if that is known.
-        licence: of the weights, such as "apache-2.0".
+        settings: the decode settings of the export, if any.
+        trained: the run that the model comes from, if known.
+        licence: the licence of the weights, such as "apache-2.0".
     """
     first = getattr(model, "models", [model])[0]
     title = trained.problem.name if trained else "A Transformer"
@@ -49,7 +49,7 @@ def model_card(
     }
     if settings:
         sections["Decoding"] = _items(settings.deciding())
-    sections["Use"] = ["What it is for, and its known errors: for its authors to write."]
+    sections["Use"] = ["To be written by its authors: what it is for, and its known errors."]
     lines = [
         *("---", f"license: {licence or 'unknown'}", "library_name: t2t-keras", "---", ""),
         *(f"# {title}", ""),
@@ -72,7 +72,7 @@ def _data(model, trained: TrainedModel | None) -> list[str]:
         items = {"problem": f"{name}. {registry.summary(name)}".strip(), **items}
         if any(isinstance(e, SentencePieceEncoder) for e in trained.encoders.values()):
             items["tokens"] = (
-                "SentencePiece; a program imports tensorflow_text to load a SavedModel"
+                "SentencePiece; a program must import tensorflow_text to load a SavedModel"
             )
     return _items(items)
 
@@ -86,7 +86,7 @@ def _training(hp: HParams, trained: TrainedModel | None) -> list[str]:
         if averaged := run.get(AVERAGES, {}).get(os.path.basename(prefix)):
             items["mean of"] = ", ".join(map(os.path.basename, averaged))
         start = (run.get(STARTS) or [{}])[-1]
-        items |= {name: start[name] for name in _KNOWN_OF_START if name in start}
+        items |= {name: start[name] for name in _START_FIELDS if name in start}
     return _items(items)
 
 

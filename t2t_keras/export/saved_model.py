@@ -34,22 +34,22 @@ def export_saved_model(
     warm_up: bool = True,
     card: str = "",
 ) -> str:
-    """Writes `directory/<version>`, which loads with TensorFlow alone (T2T: `t2t-exporter`).
+    """Writes `directory/<version>`, which loads with TensorFlow only (T2T: `t2t-exporter`).
 
-    The directory appears under its name when it is complete, so a server may watch its parent. Another
-    process that exports there is waited for.
+    The version directory gets its name once it is complete, so a server can watch its parent. If another
+    process is exporting there, this one waits.
 
     Args:
         model: a `Transformer` or an `Ensemble`.
-        encoders: "inputs" and "targets" text encoders, as `Problem.get_feature_encoders` gives.
-        directory: the parent of the versions; made if missing.
-        settings: how to decode; see `ServedTransformer`.
-        version: the number of the version, 0 or more; by default one more than the highest there, or 1.
-        precision: dtype of weights and computation, one of `precision.PRECISIONS`; by default the model's.
-        default_signature: the signature that a client gets that names none; by default the first of
-            the model's: "translate", "complete" or "classify".
-        warm_up: True adds requests that TensorFlow Serving runs at its start.
-        card: the text of its `MODEL_CARD.md`; by default that of `model_card`.
+        encoders: "inputs" and "targets" text encoders; see `Problem.get_feature_encoders`.
+        directory: the parent of the versions; created if missing.
+        settings: the decode settings; see `ServedTransformer`.
+        version: the version number, 0 or more; default: one more than the highest existing one, or 1.
+        precision: dtype of weights and computation, one of `precision.PRECISIONS`; default: the model's.
+        default_signature: the signature for clients that name none; default: the model's first,
+            "translate", "complete" or "classify".
+        warm_up: True: add requests that TensorFlow Serving runs when it starts.
+        card: the text of `MODEL_CARD.md`; default: from `model_card`.
 
     Returns:
         The path of the version.
@@ -118,7 +118,7 @@ def _save(module, path: Path, default_signature: str) -> None:
 
 
 WARM_UP_FILE = "assets.extra/tf_serving_warmup_requests"
-"""The file of warm-up requests in the directory of a version."""
+"""The file with warm-up requests in a version's directory."""
 
 _LENGTHS = (4, 24)  # subtokens
 _BATCH_SIZES = (1, 4)
@@ -128,7 +128,7 @@ def write_warm_up(path: Path, requests: Iterator[tuple[str, Mapping[str, Any]]])
     """Writes a TFRecord file of `PredictionLog`s.
 
     Args:
-        path: the file; its directory is made.
+        path: the file; its directory is created.
         requests: pairs of a signature's name and its inputs by name.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
@@ -140,13 +140,13 @@ def write_warm_up(path: Path, requests: Iterator[tuple[str, Mapping[str, Any]]])
 def warm_up_requests(
     encoders, signature: str, names: Sequence[str]
 ) -> Iterator[tuple[str, Mapping[str, Any]]]:
-    """Yields requests for each signature: texts of random subtokens, short and long, one and several.
+    """Yields requests with texts of random subtokens: short and long, one and several.
 
     Args:
-        encoders: "inputs" and "targets" text encoders, or those that there are.
-        signature: the one that gets a request of each kind; every other gets one, except
-            `serialized_example`, which shares its search with `translate_ids`.
-        names: of all signatures.
+        encoders: "inputs" and "targets" text encoders, or only "targets".
+        signature: the signature that gets a request of each kind; every other one gets a single request,
+            except `serialized_example`, which shares its search with `translate_ids`.
+        names: the names of all signatures.
     """
     random = np.random.default_rng(0)
     encoder = next(iter(encoders.values()))
@@ -177,16 +177,16 @@ def _inputs(signature: str, encoders, rows: list[list[int]]) -> dict[str, Any]:
 
 
 def serialized_example(ids: list[int]) -> bytes:
-    """Returns the ids of a text as T2T's clients send them."""
+    """Returns ids as the `tf.train.Example` that T2T's clients send."""
     feature = tf.train.Feature(int64_list=tf.train.Int64List(value=ids))
     features = tf.train.Features(feature={"inputs": feature})
     return tf.train.Example(features=features).SerializeToString()
 
 
 def prediction_log(signature: str, inputs: Mapping[str, Any]) -> bytes:
-    """Returns a serialized `tensorflow.serving.PredictionLog` of a call of `Predict`.
+    """Returns a serialized `tensorflow.serving.PredictionLog` of a `Predict` call.
 
-    Its fields are written by number, so that the package tensorflow-serving-api is not needed.
+    Its fields are written by number to avoid depending on tensorflow-serving-api.
     """
     request = message(1, message(3, signature.encode()))  # model_spec.signature_name
     for name in sorted(inputs):

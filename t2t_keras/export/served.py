@@ -1,4 +1,4 @@
-"""The signatures of a SavedModel: text to text, ids to ids, scores of pairs, and T2T's own."""
+"""The signatures of a SavedModel: text to text, ids to ids, scores of pairs, and T2T's signature."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ from t2t_keras.text.encoders import ClassLabelEncoder, TokenTextEncoder, require
 from t2t_keras.text.graph import SPACES
 
 SIGNATURES = ("translate", "translate_with_options", "translate_ids", "score", "serialized_example")
-"""The signatures of every SavedModel of translation; one of them is `serving_default`, too."""
+"""The signatures of every translation SavedModel; one of them is also `serving_default`."""
 
 LANGUAGE_MODEL_SIGNATURES = ("complete", "complete_with_options", "score")
 CLASSIFIER_SIGNATURES = ("classify",)
 
 SCORED_TOKENS = 2048
-"""Maximum number of tokens scored together, each of which has V logits."""
+"""Maximum number of tokens scored together; each has V logits."""
 
 _EDGES = f"^[{SPACES}]+|[{SPACES}]+$"  # what `str.strip` removes
 
@@ -34,35 +34,35 @@ _WHOLE = tf.TensorSpec([], tf.int32)
 
 
 class _Served(tf.Module):
-    """A model with its encoders, as functions of tensors that can be saved.
+    """A model with its encoders, as tensor functions that can be saved.
 
     Every function takes a request of any number of rows, B, and decodes as many at once as `batch_size`
     and `batch_tokens` allow. The result of a row does not depend on the others: its output has at most
-    `extra_length` tokens more than its own input, end of sentence included.
+    `extra_length` tokens more than its own input, including end of sentence.
 
     White space at both ends of a text and bytes that are not UTF-8 are removed. Only the first
-    `max_input_size` tokens are read; `truncated`, [B] bool, is True where there were more.
+    `max_input_size` tokens are read; `truncated`, [B] bool, is True if there were more.
 
     Args:
         model: the `Transformer`, or an `Ensemble`.
-        encoders: "inputs" and "targets" text encoders, or those that there are.
-        settings: how to decode; N, the number of hypotheses returned, is `beam_size` with
+        encoders: "inputs" and "targets" text encoders, or only "targets".
+        settings: the decode settings. N, the number of hypotheses returned, is `beam_size` with
             `return_beams`, else 1.
 
     Raises:
-        UserError: settings that an export does not support, or a vocabulary of more tokens than
-            the model has.
+        UserError: a setting is not supported in an export, or a vocabulary has more tokens than the
+            model.
     """
 
     names: tuple[str, ...]
-    """The signatures; the first is `serving_default` unless another is asked for."""
+    """The signatures; by default the first is `serving_default`."""
 
     def __init__(self, model, encoders, settings: DecodeSettings | None = None):
         super().__init__(name="transformer")
         settings = settings or DecodeSettings()
         require_offered(settings)
         require_vocabulary(model, encoders)
-        # Attributes are saved. They hold the tables and variables that the functions use, and not the
+        # Attributes are saved. They reference the tables and variables that the functions use, but not the
         # Keras model, which would be traced with inputs of Keras's choice.
         self._graphs = [e.graph for e in encoders.values() if not isinstance(e, ClassLabelEncoder)]
         self._parts = _Parts(model, encoders, settings)
@@ -73,12 +73,12 @@ class _Served(tf.Module):
         functions = {name: getattr(self, name) for name in self.names}
         for function in functions.values():
             function.get_concrete_function()
-        self._weights = self._parts.weights()  # an `Int8Model` knows now which it does not need
+        self._weights = self._parts.weights()  # an `Int8Model` now knows which it does not need
         return functions
 
 
 class ServedTransformer(_Served):
-    """Translation: see `_Served`, whose arguments it takes."""
+    """A translation model; the arguments are those of `_Served`."""
 
     names = SIGNATURES
 
@@ -94,9 +94,9 @@ class ServedTransformer(_Served):
 
     @tf.function(input_signature=[_IDS], autograph=False)
     def translate_ids(self, source_ids):
-        """[B, S] ids, end of sentence included, then 0 -> `target_ids` [B, N, L], `scores` [B, N].
+        """Ids [B, S] with end of sentence, then 0 -> `target_ids` [B, N, L], `scores` [B, N].
 
-        Target ids have 0 after their end of sentence.
+        Target ids are 0 after their end of sentence.
         """
         ids, scores, truncated = self._parts.translate_rows(_without_padding(source_ids))
         return {"target_ids": ids, "scores": scores, "truncated": truncated}
@@ -111,11 +111,11 @@ class ServedTransformer(_Served):
 
     @tf.function(input_signature=[tf.TensorSpec([None], tf.string, name="input")], autograph=False)
     def serialized_example(self, examples):
-        """T2T's: `tf.train.Example`s with `inputs` ids [B] -> `outputs`, `scores`.
+        """T2T's signature: `tf.train.Example`s with `inputs` ids [B] -> `outputs`, `scores`.
 
-        `outputs` is [B, L] int32 and `scores` [B] float32, with N > 1 [B, N, L] and [B, N].
-        `batch_prediction_key` [B, 1] int32 is that of the example, 0 without one. An example without
-        ids is refused: bytes of another message look like one to the parser.
+        `outputs` is [B, L] int32 and `scores` [B] float32; if N > 1, [B, N, L] and [B, N].
+        `batch_prediction_key` [B, 1] int32 is copied from the example, 0 if it has none. An example
+        without ids is an error, because the parser reads bytes of other messages as one.
         """
         features = tf.io.parse_example(
             examples,
@@ -142,13 +142,13 @@ class ServedTransformer(_Served):
 
 
 class ServedLanguageModel(_Served):
-    """A language model; the arguments are those of `_Served`. Of a long prompt the end is read."""
+    """A language model; the arguments are those of `_Served`. Only the end of a long prompt is read."""
 
     names = LANGUAGE_MODEL_SIGNATURES
 
     @tf.function(input_signature=[_TEXTS], autograph=False)
     def complete(self, text):
-        """Prompts [B] -> what follows: `completion` [B], `completions` [B, N], `scores` [B, N], `truncated`."""
+        """Prompts [B] -> `completion` [B], `completions` [B, N], `scores` [B, N], `truncated`."""
         return self._parts.complete(text)
 
     @tf.function(input_signature=[_TEXTS, _REAL, _WHOLE], autograph=False)
@@ -163,18 +163,18 @@ class ServedLanguageModel(_Served):
 
 
 class ServedClassifier(_Served):
-    """A classifier of texts; the arguments are those of `_Served`."""
+    """A text classifier; the arguments are those of `_Served`."""
 
     names = CLASSIFIER_SIGNATURES
 
     @tf.function(input_signature=[_TEXTS], autograph=False)
     def classify(self, text):
-        """Texts [B] -> `label` [B], and of all classes, best first, `labels` and `probabilities` [B, C]."""
+        """Texts [B] -> `label` [B]; `labels`, `probabilities` [B, C] of all classes, best first; `truncated`."""
         return self._parts.classify(text)
 
 
 def served_class(model) -> type[_Served]:
-    """Returns the class of module for a model's kind."""
+    """Returns the `_Served` subclass for a model."""
     first = getattr(model, "models", [model])[0]
     if first.decoder is None:
         return ServedClassifier
@@ -182,7 +182,7 @@ def served_class(model) -> type[_Served]:
 
 
 class _Parts:
-    """The code that the functions share; not a Module, so that nothing in it is saved by itself."""
+    """The code that the signatures share; not a `tf.Module`, so that its attributes are not saved."""
 
     def __init__(self, model, encoders, settings: DecodeSettings):
         self.model = model
@@ -193,7 +193,7 @@ class _Parts:
         self.limit = settings.max_input_size if settings.max_input_size > 0 else tf.int32.max
         self.rows = settings.batch_size or tf.int32.max
         self.tokens = (settings.batch_tokens or tf.int32.max) // settings.beam_size
-        # One function, so that the search is in the SavedModel once.
+        # A single function, so that the SavedModel contains the search only once.
         signature = [_ROWS, _REAL, _WHOLE]
         self.search = tf.function(self._search, input_signature=signature, autograph=False)
 
@@ -203,19 +203,19 @@ class _Parts:
         return [variable.value for each in models for variable in each.weights]
 
     def translate(self, text, options=None):
-        """Translates texts; `options` are alpha and extra_length, by default those of the export."""
+        """Translates texts; `options` are alpha and extra_length; default: those of the export."""
         rows, truncated = self.encode("inputs", text)
         return self._written("translation", rows, options) | {"truncated": truncated}
 
     def complete(self, text, options=None):
-        """Goes on from texts, of which the end is read; `options` as in `translate`."""
+        """Continues texts, reading only the end of long ones; `options` as in `translate`."""
         rows = self.encode_alone("targets", text)
         truncated = rows.row_lengths() > self.limit
         rows = rows[:, -self.limit :]
         return self._written("completion", rows, options) | {"truncated": truncated}
 
     def _written(self, name: str, rows, options) -> dict:
-        """Returns the best text of each row of ids, all of its texts, and their scores."""
+        """Decodes rows of ids; returns the best text of each, all of its texts, and their scores."""
         alpha, extra_length = options or (self.settings.alpha, self.settings.extra_length)
         most = max(self.limit, self.settings.extra_length)
         allowed = [
@@ -255,7 +255,7 @@ class _Parts:
     def translate_rows(self, rows):
         """Rows of ids [B, None] -> ids [B, N, L], scores [B, N], truncated [B].
 
-        A row without ids is an empty sentence. Ids are checked before they are int32.
+        A row without ids is an empty sentence. Ids are checked before they are cast to int32.
         """
         is_empty = rows.row_lengths() == 0
         ends = tf.fill(tf.shape(tf.boolean_mask(is_empty, is_empty)), EOS_ID)
@@ -270,20 +270,20 @@ class _Parts:
         return ids, scores, truncated
 
     def encode(self, side, text):
-        """Texts [B] -> ids [B, None] with their end of sentence, and which were cut [B]."""
+        """Texts [B] -> ids [B, None] with end of sentence, and which rows were cut, [B]."""
         ids = self.encode_alone(side, text)
         ends = tf.fill([tf.size(text), 1], EOS_ID)
         return cut(tf.concat([ids, ends], 1), self.limit)
 
     def encode_alone(self, side, text):
-        """Texts [B] -> ids [B, None] without an end of sentence."""
+        """Texts [B] -> ids [B, None] without end of sentence."""
         text = tf.strings.unicode_transcode(text, "UTF-8", "UTF-8", errors="ignore")
         return self.encoders[side].encode_tensor(tf.strings.regex_replace(text, _EDGES, ""))
 
     def texts(self, ids):
-        """Ids [B, N, L] up to their end of sentence or the padding at the end -> texts [B, N].
+        """Ids [B, N, L] -> texts [B, N], up to the end of sentence or the trailing padding.
 
-        Ids that `vocab_divisor` has added to a vocabulary of subwords have no text.
+        Ids that `vocab_divisor` added to a subword vocabulary have no text.
         """
         encoder = self.encoders["targets"]
         batch, hypotheses, length = tf.unstack(tf.shape(ids))
@@ -310,14 +310,14 @@ class _Parts:
         return in_batches(run, lengths, empty, most_rows=self.rows, most_tokens=self.tokens)
 
     def score(self, source, target):
-        """Scores pairs of texts; of a language model, whose source is None, the targets alone."""
+        """Scores pairs of texts; for a language model, `source` is None and only targets are scored."""
         if source is None:
             targets, truncated = self.encode("targets", target)
             sources, longer = None, targets.row_lengths()
         else:
             same = tf.debugging.Assert(
                 tf.equal(tf.size(source), tf.size(target)),
-                ["There must be as many targets as sources:", tf.size(source), tf.size(target)],
+                ["The numbers of sources and targets differ:", tf.size(source), tf.size(target)],
             )
             with tf.control_dependencies([same]):
                 sources, source_cut = self.encode("inputs", source)
@@ -345,13 +345,13 @@ class _Parts:
 
 
 def _require_none(wrong, message: str, values=None):
-    """Returns an assertion that no element is wrong; it tells the first one's value, or its place."""
+    """Returns an assertion that no element is `wrong`; its message has the first one's value or index."""
     first = tf.where(wrong)[:1] if values is None else tf.boolean_mask(values, wrong)[:1]
     return tf.debugging.Assert(tf.equal(tf.size(first), 0), [message, first])
 
 
 def _without_padding(ids):
-    """Ids [B, L] -> rows [B, None] up to the last that is no padding."""
+    """Ids [B, L] -> rows [B, None] without trailing padding."""
     ids = tf.pad(ids, [[0, 0], [0, 1]])  # one column at least
     place = tf.range(1, tf.shape(ids, tf.int64)[1] + 1)
     return tf.RaggedTensor.from_tensor(ids, tf.reduce_max(tf.where(ids != PAD_ID, place, 0), 1))
@@ -365,10 +365,10 @@ def clear_after_eos(ids):
 
 
 def cut(rows, limit: int):
-    """Cuts rows of ids [B, None] to `limit` ids, the last one the end of sentence.
+    """Cuts rows of ids [B, None] to `limit` ids, the last of which becomes the end of sentence.
 
     Returns:
-        The rows, and [B] bool, True where one has been cut.
+        The rows, and [B] bool, True for rows that were cut.
     """
     truncated = rows.row_lengths() > limit
     rows = rows[:, :limit]
@@ -389,7 +389,7 @@ def require_offered(settings: DecodeSettings) -> None:
         if value != only:
             raise UserError(
                 f"decode hparam {name} must be {only} in an export, got {value}: only "
-                "t2t-keras-decode has the other values."
+                "t2t-keras-decode supports other values."
             )
 
 
@@ -401,17 +401,17 @@ def in_batches(
     most_rows: int,
     most_tokens: int,
 ) -> list[tf.Tensor]:
-    """Runs a function on a request of any size, in batches of rows of about the same length.
+    """Runs a function on a request of any size, in batches of rows of similar length.
 
     Args:
-        run: takes the numbers of b rows, [b] int32, and returns tensors [b, ...].
-        lengths: [B] int32, number of tokens of each row; B may be 0.
-        empty: the results of `run` for no rows; an axis of size 0 may have any size.
-        most_rows: maximum number of rows of a batch.
-        most_tokens: maximum number of tokens of a batch, padding included; a longer row is run alone.
+        run: takes the indices of b rows, [b] int32, and returns tensors [b, ...].
+        lengths: [B] int32, the number of tokens of each row; B may be 0.
+        empty: the results of `run` for zero rows; an axis of size 0 means any size.
+        most_rows: maximum number of rows in a batch.
+        most_tokens: maximum number of tokens in a batch, including padding; a longer row is run by itself.
 
     Returns:
-        The results of all rows in their order, [B, ...], padded with 0 where batches differ in size.
+        The results of all rows in the original order, [B, ...], padded with 0 if batches differ in size.
     """
     order = tf.argsort(lengths, direction="DESCENDING", stable=True)
     descending = tf.gather(lengths, order)
@@ -437,7 +437,7 @@ def in_batches(
 
 
 def _stacked(first, second):
-    """[a, ...] and [b, ...] -> [a + b, ...], the other axes padded to the longer one."""
+    """[a, ...] and [b, ...] -> [a + b, ...], with the other axes padded to the larger size."""
     size = tf.maximum(tf.shape(first)[1:], tf.shape(second)[1:])
     return tf.concat([_filled(first, size), _filled(second, size)], 0)
 

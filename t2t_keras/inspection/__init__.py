@@ -1,4 +1,4 @@
-"""Inspection of attention weights, of beam search step by step, and of training runs."""
+"""Inspection of attention weights, beam search steps and training runs."""
 
 from t2t_keras.inspection.attention import AttentionData, attention_data, attention_weights
 from t2t_keras.inspection.attention_figure import attention_figure

@@ -1,4 +1,4 @@
-"""Word alignments: the source word that each target word comes from, by the attention of one head or the mean of several."""
+"""Word alignments from attention: the source word of each target word, by one head or the mean of several."""
 
 from __future__ import annotations
 
@@ -17,29 +17,29 @@ from t2t_keras.ids import EOS_ID, until_eos
 from t2t_keras.open_graph import open_graph_of_model
 
 Links = list[tuple[int, int]]
-"""Pairs of a source word and a target word, each counted from 0."""
+"""(source word, target word) index pairs, from 0."""
 
 Gold = tuple[set, set]
-"""The sure links of a pair, and the possible ones, of which these are some."""
+"""The sure links of a sentence pair, and the possible links, which include the sure ones."""
 
-_PAIRS = 16  # of which the attention of all heads is held
+_PAIRS = 16  # sentence pairs whose attention in all heads is in memory at once
 
 
 class Heads(NamedTuple):
-    """The heads whose attention to the source is averaged, and where it is read off."""
+    """The heads whose attention to the source is averaged, and the step at which it is read."""
 
     layer: int | None = None  # decoder layer, from 0; None: all
     head: int | None = None  # head of that layer, from 0; None: all
     after: bool = False
-    """True takes the step that reads a target token, not the one that predicts it (Chen et al. 2020)."""
+    """True: use the step that reads a target token, not the one that predicts it (Chen et al. 2020)."""
 
     @classmethod
     def parse(cls, text: str) -> Heads:
-        """Returns the heads of "mean", "LAYER" or "LAYER:HEAD", with "+1" for `after`."""
+        """Parses "mean", "LAYER" or "LAYER:HEAD", each optionally with "+1" for `after`."""
         match = re.fullmatch(r"(?:mean|(\d+)(?::(\d+))?)(\+1)?", text.strip())
         if not match:
             raise UserError(
-                f"heads must be mean, LAYER or LAYER:HEAD, from 0, each with +1 or not; got {text!r}."
+                f"heads must be mean, LAYER or LAYER:HEAD, from 0, optionally with +1; got {text!r}."
             )
         layer, head = (None if number is None else int(number) for number in match.groups()[:2])
         return cls(layer, head, bool(match[3]))
@@ -49,24 +49,25 @@ class Heads(NamedTuple):
         return (":".join(numbers) or "mean") + "+1" * self.after
 
     def of(self, weights: np.ndarray) -> np.ndarray:
-        """Returns the weights [T, S] of the heads from those of all, [L, H, T, S]."""
+        """Averages the weights of all heads, [L, H, T, S], over these heads: [T, S]."""
         layers, heads = weights.shape[:2]
         for name, number, count in (("layer", self.layer, layers), ("head", self.head, heads)):
             if number is not None and number >= count:
                 raise UserError(
                     f"heads={self}: the model has no {name} {number}; 0 to {count - 1} are allowed."
                 )
-        of_layer = slice(None) if self.layer is None else slice(self.layer, self.layer + 1)
-        of_head = slice(None) if self.head is None else slice(self.head, self.head + 1)
-        mean = weights[of_layer, of_head].mean((0, 1))  # [L, H, T, S] -> [T, S]
+        layer_slice = slice(None) if self.layer is None else slice(self.layer, self.layer + 1)
+        head_slice = slice(None) if self.head is None else slice(self.head, self.head + 1)
+        mean = weights[layer_slice, head_slice].mean((0, 1))  # [L, H, T, S] -> [T, S]
         return np.concatenate([mean[1:], mean[:1]]) if self.after else mean
 
 
 class PairAligner(PairScorer):
-    """Aligns the words of lines of the form "source<TAB>target"; words are what white space separates.
+    """Aligns the white-space-separated words of lines of the form "source<TAB>target".
 
-    A target word gets the source word that has most of its attention: summed over the tokens of a source
-    word, averaged over those of the target word. One that attends most to the end of sentence gets none.
+    A target word is linked to the source word that gets most of its attention, summed over the tokens of
+    the source word and averaged over those of the target word. If the end of sentence gets most of its
+    attention, it is not linked.
 
     Args:
         model: a `Transformer`.
@@ -86,12 +87,12 @@ class PairAligner(PairScorer):
         if hasattr(model, "models"):
             raise UserError("an ensemble has no attention of its own: name one checkpoint.")
         if model.encoder is None or model.decoder is None:
-            raise UserError("words are aligned by a model that has an encoder and a decoder alone.")
+            raise UserError("word alignment needs a model with an encoder and a decoder.")
         super().__init__(model, encoders, settings, report)
         self.heads = Heads.parse(heads)
 
     def align(self, sources: Sequence[str], targets: Sequence[str]) -> list[Links]:
-        """Returns the links of each pair of texts, by target word."""
+        """Returns the links of each pair of texts, ordered by target word."""
         pairs = map("\t".join, zip(sources, targets, strict=True))
         lines = (Line(number, pair) for number, pair in enumerate(pairs, start=1))
         return list(self.batcher.results(map(self._pair, lines)))
@@ -103,7 +104,7 @@ class PairAligner(PairScorer):
         ]
 
     def weights(self, pairs: Sequence[Pair]) -> Iterable[tuple[Pair, np.ndarray]]:
-        """Yields each pair with the attention of all heads to its source, [L, H, T, S]."""
+        """Yields each pair with the encoder-decoder attention of all heads, [L, H, T, S]."""
         sources, targets = (pad(side) for side in zip(*(pair[1:3] for pair in pairs), strict=True))
         for pair, weights in zip(
             pairs, _weights(self.model, sources, targets).numpy(), strict=True
@@ -118,11 +119,11 @@ class PairAligner(PairScorer):
         )
 
     def error_rates(self, lines: Iterable[str], references: Sequence[Gold]) -> dict[Heads, float]:
-        """Returns the alignment error rate of every head and mean, both before and after a token."""
+        """Returns the alignment error rate of every head and mean, with and without `after`."""
         pairs = [self._pair(Line(number, line)) for number, line in enumerate(lines, start=1)]
         if len(pairs) != len(references):
             raise UserError(
-                f"there are {len(pairs)} pairs but {len(references)} alignments of them."
+                f"there are {len(pairs)} pairs but {len(references)} reference alignments."
             )
         found: dict[Heads, list[Links]] = {}
         for start in range(0, len(pairs), _PAIRS):
@@ -140,26 +141,27 @@ class PairAligner(PairScorer):
 
 
 def _all_heads(layers: int, heads: int) -> list[Heads]:
-    of_layers = [Heads(layer, head) for layer in range(layers) for head in (None, *range(heads))]
-    return [each._replace(after=after) for each in [Heads(), *of_layers] for after in (False, True)]
+    by_layer = [Heads(layer, head) for layer in range(layers) for head in (None, *range(heads))]
+    return [each._replace(after=after) for each in [Heads(), *by_layer] for after in (False, True)]
 
 
 @open_graph_of_model
 def _weights(model, inputs, targets):
-    """Returns the attention of all heads to the source, [B, L, H, T, S]."""
+    """Returns the encoder-decoder attention of all heads, [B, L, H, T, S]."""
     batch = {"inputs": inputs, "targets": targets}
     _, weights = model(batch, training=False, return_attention_weights=True)
     return tf.cast(tf.stack(weights["encdec"], 1), tf.float32)
 
 
 def links(targets: np.ndarray, sources: np.ndarray, weights: np.ndarray) -> Links:
-    """Returns the links of a pair by its words, see `words_of_tokens`, and weights [T, S]."""
-    by_word = targets.T @ weights @ sources  # [1 + words, 1 + words]; the sum orders as the mean
+    """Returns the links of a pair from its words (see `words_of_tokens`) and weights [T, S]."""
+    # [1 + words, 1 + words]; the sum over a target word has the same argmax as the mean.
+    by_word = targets.T @ weights @ sources
     return [(int(s) - 1, t) for t, s in enumerate(by_word.argmax(1)[1:]) if s]
 
 
 def words_of_tokens(encoder, ids: Sequence[int]) -> np.ndarray:
-    """Returns which words, columns from 1 on, each id writes a part of; in column 0 ends of sentence."""
+    """Returns the words that each id is a part of: [ids, 1 + words], 0 or 1; column 0: end of sentence."""
     number = len(encoder.decode(until_eos(ids)).split())
     found = np.zeros((len(ids), 1 + number))
     before: list[str] = []
@@ -168,18 +170,18 @@ def words_of_tokens(encoder, ids: Sequence[int]) -> np.ndarray:
             found[row, 0] = 1
             continue
         words = encoder.decode(ids[: row + 1]).split()
-        # Bytes may show another word until the character is complete.
+        # With bytes, an incomplete character may look like another word.
         for n in range(max(0, len(before) - 1), min(len(words), number)):
             found[row, 1 + n] = n >= len(before) or words[n] != before[n]
         before = words
     return found
 
 
-# Pharaoh's format, and the error of alignments
+# Pharaoh format, and the alignment error rate
 
 
 def to_pharaoh(pairs: Links) -> str:
-    """Returns links as "0-0 1-2", by source word."""
+    """Returns links as "0-0 1-2", ordered by source word."""
     return " ".join(f"{source}-{target}" for source, target in sorted(pairs))
 
 

@@ -1,4 +1,4 @@
-"""Attention weights of all layers and heads for a text and its translation."""
+"""The attention weights of all layers and heads for a text and its translation."""
 
 from __future__ import annotations
 
@@ -24,17 +24,17 @@ KINDS = ("encoder", "decoder", "encdec")
 """Encoder self-attention, decoder self-attention and encoder-decoder attention."""
 
 MOST_TOKENS = 256
-"""Limit per side: 6 layers of 8 heads then have 3 million weights per kind."""
+"""Maximal tokens per side; 6 layers of 8 heads then have 3 million weights per kind."""
 
 SETTINGS = ("beam_size", "alpha", "extra_length", "min_length", "logits_processors", "constrained")
-"""Decode hparams that have an effect here."""
+"""The decode hparams that have an effect here."""
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class AttentionData:
     """Attention weights of L layers of H heads for a source of S tokens and a target of T.
 
-    A decoder position is labelled with the token that it predicts; its input is the token before
+    A decoder position is labelled with the token that it predicts; its input is the previous token
     (none for the first). Each row of weights sums to 1.
     """
 
@@ -48,16 +48,16 @@ class AttentionData:
     encdec: np.ndarray
     """[L, H, T, S] float32."""
     tree: str | None = None
-    """Parse tree in brackets on one line, of a parsing problem."""
+    """For a parsing problem: the parse tree in brackets, on one line."""
     search: SearchTrace | None = None
-    """Beam search that found the translation, if one did."""
+    """The beam search that found the translation, if any."""
 
     def weights(self, kind: str) -> np.ndarray:
         """Returns the weights of one of `KINDS`."""
         return getattr(self, kind)
 
     def sides(self, kind: str) -> tuple[Tokens, Tokens]:
-        """Returns the tokens of the queries and of the keys of one of `KINDS`."""
+        """Returns the query tokens and the key tokens of one of `KINDS`."""
         return {
             "encoder": (self.source, self.source),
             "decoder": (self.target, self.target),
@@ -65,7 +65,7 @@ class AttentionData:
         }[kind]
 
     def by_words(self) -> AttentionData:
-        """Returns weights between words: summed over the tokens of a key, averaged over a query's."""
+        """Returns weights between words: summed over a key word's tokens, averaged over a query word's."""
         weights: dict[str, Any] = {
             kind: _by_words(self.weights(kind), *self.sides(kind)) for kind in KINDS
         }
@@ -87,9 +87,9 @@ class AttentionData:
     def save(self, path: str | os.PathLike[str]) -> None:
         """Writes a `.npz` file for `numpy.load`.
 
-        It holds the weights "encoder", "decoder" and "encdec"; the tokens "source_tokens",
-        "source_words", "source_word_texts", "source_text" and the same of "target"; the strings
-        "title", "tree" ("" for none) and "search" (JSON, "null" for none).
+        It contains the weights "encoder", "decoder" and "encdec"; "source_tokens", "source_words",
+        "source_word_texts", "source_text" and the same for "target"; and the strings "title", "tree" (""
+        if none) and "search" (JSON, "null" if none).
 
         Raises:
             UserError: the file cannot be written.
@@ -118,12 +118,12 @@ def attention_data(
     Args:
         model: a `Transformer`.
         encoders: "inputs" and "targets" text encoders, see `Problem.get_feature_encoders`.
-        text: source.
-        target_text: translation; for parsing, a tree in brackets or the tags that `linearize`
-            gives. None: decoded by the model, with beam search unless `beam_size` is 1.
-        problem: of the model; a parsing problem makes trees of the output.
-        settings: decode settings; `SETTINGS` have an effect.
-        title: of the page or figure.
+        text: the source text.
+        target_text: the translation; for parsing, a tree in brackets or the tags in the form of
+            `linearize`. None: decoded by the model, with beam search unless `beam_size` is 1.
+        problem: the model's problem; a parsing problem turns the output into a tree.
+        settings: decode settings, of which `SETTINGS` have an effect.
+        title: the title of the page or figure.
 
     Raises:
         UserError: the model is an ensemble, a text has more than `MOST_TOKENS` tokens or cannot be
@@ -166,23 +166,23 @@ def attention_data(
 
 
 def require_both_sides(model) -> None:
-    """Raises a `UserError` unless a model has an encoder and a decoder, whose attention is shown."""
+    """Raises a `UserError` unless a model has an encoder and a decoder."""
     if model.encoder is None or model.decoder is None:
         raise UserError(
-            "attention is shown of models with inputs and a text as target, and an encoder and a decoder "
-            "for them: call the model with return_attention_weights=True for that of others."
+            "attention can be shown for models with an encoder and a decoder only: for others, call the "
+            "model with return_attention_weights=True."
         )
 
 
 def attention_weights(
     model, source_ids: Sequence[int], target_ids: Sequence[int]
 ) -> dict[str, np.ndarray]:
-    """Returns the weights for one sentence pair by `KINDS`; see `AttentionData`.
+    """Returns the weights of one sentence pair for each of `KINDS`; see `AttentionData`.
 
     Args:
         model: a `Transformer`.
-        source_ids: S ids, end of sentence included.
-        target_ids: T ids, end of sentence included.
+        source_ids: S ids, including end of sentence.
+        target_ids: T ids, including end of sentence.
     """
     require_both_sides(model)
     batch = {
@@ -201,10 +201,10 @@ def attention_weights(
 
 
 def _full_matrix(near: np.ndarray, before: int) -> np.ndarray:
-    """Returns weights [L, H, n, r] of restricted attention as [L, H, n, n].
+    """Expands the weights [L, H, n, r] of restricted attention to [L, H, n, n].
 
     Args:
-        before: number of the r keys before the query's position.
+        before: how many of the r keys are before the query's position.
     """
     layers, heads, length, r = near.shape
     weights = np.zeros((layers, heads, length, length), near.dtype)
@@ -216,11 +216,11 @@ def _full_matrix(near: np.ndarray, before: int) -> np.ndarray:
 
 
 def _by_words(weights: np.ndarray, queries: Tokens, keys: Tokens) -> np.ndarray:
-    """Returns weights [L, H, query, key] between words from those between tokens."""
-    of_queries, of_keys = (
+    """Turns weights [L, H, query, key] between tokens into weights between words."""
+    query_words, key_words = (
         np.eye(len(side.word_texts), dtype=np.float32)[side.words] for side in (queries, keys)
     )  # [token, word]
-    return (of_queries / of_queries.sum(0)).T @ weights @ of_keys
+    return (query_words / query_words.sum(0)).T @ weights @ key_words
 
 
 def _require_effective(settings: DecodeSettings) -> None:
@@ -233,31 +233,31 @@ def _require_effective(settings: DecodeSettings) -> None:
 
 
 def _encoded(encoder, text: str, name: str) -> list[int]:
-    """Returns the ids of a text, end of sentence included."""
+    """Returns the ids of a text, including end of sentence."""
     try:
         ids = [*encoder.encode(text.strip()), EOS_ID]
     except UserError as error:
         raise UserError(f"{name}: {error}") from error
     if len(ids) > MOST_TOKENS:
         raise UserError(
-            f"the {name} has {len(ids)} tokens, end of sentence included; {MOST_TOKENS} are "
+            f"the {name} has {len(ids)} tokens, including end of sentence; {MOST_TOKENS} are "
             "allowed: give a shorter one."
         )
     return ids
 
 
 def _tags(problem, words: str, target: str) -> str:
-    """Returns the tags of a tree in brackets; tags are returned as they are."""
+    """Returns the tags of a tree in brackets; returns tags unchanged."""
     from t2t_keras.parsing import linearize
     from t2t_keras.parsing.trees import parse_tree
 
     if not target.lstrip().startswith("("):
         return target
     tree = problem.prepare(parse_tree(target))
-    of_tree, tags = linearize(tree) if tree else ("", "")
-    if of_tree.split() != words.split():
+    tree_words, tags = linearize(tree) if tree else ("", "")
+    if tree_words.split() != words.split():
         raise UserError(
-            f"the tree's words are {of_tree!r} and those of the text {words.strip()!r}: "
+            f"the tree's words are {tree_words!r} and those of the text {words.strip()!r}: "
             "they must be the same."
         )
     return tags

@@ -1,4 +1,4 @@
-"""Figures by matplotlib, an extra: attention as lines between words, as in the paper's figures 3 to 5."""
+"""Matplotlib figures (optional): attention as lines between words, as in the paper's figures 3 to 5."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ _NAMES = {
     "encdec": "encoder-decoder attention",
 }
 _COLUMNS = 4  # of heads
-_FAINTEST = 0.02  # weight; fainter lines are left out
-_APART = 0.12  # rows between the lines of heads in one picture
+_FAINTEST = 0.02  # lines of smaller weights are not drawn
+_APART = 0.12  # distance, in rows, between the lines of different heads in one picture
 
 
 def attention_figure(
@@ -33,17 +33,17 @@ def attention_figure(
     heads: Sequence[int] | None = None,
     words: Sequence[str] | None = None,
 ) -> Figure:
-    """Draws one layer: lines from queries on the left to keys on the right, opaque by weight.
+    """Draws one layer: lines from queries on the left to keys on the right, their opacity by weight.
 
     Without `words`, each head has its own picture (figures 4 and 5 of the paper). With `words`, one
-    picture shows what these queries attend to, each head in its colour (figure 3).
+    picture shows what these queries attend to, each head in its own colour (figure 3).
 
     Args:
-        data: tokens or, by `AttentionData.by_words`, words.
+        data: weights between tokens or, from `AttentionData.by_words`, between words.
         kind: one of `KINDS`.
-        layer: from 0; None for the last.
-        heads: from 0; None for all.
-        words: queries to draw, at all their places; None for all.
+        layer: the layer, from 0; None: the last.
+        heads: the heads, from 0; None: all.
+        words: the queries to draw, wherever they occur; None: all.
 
     Raises:
         UserError: unknown kind, layer, head or word, or matplotlib is not installed.
@@ -100,7 +100,7 @@ def _write_words(axes: Axes, queries: Sequence[str], keys: Sequence[str], longes
     for x, align, texts in ((0, "right", queries), (1, "left", keys)):
         for y, text in enumerate(texts):
             shift = 0.02 if x else -0.02
-            # A dollar sign would start a formula.
+            # Escaped, because a dollar sign would start a formula.
             axes.text(x + shift, y, text.replace("$", r"\$"), ha=align, va="center", fontsize=8)
     axes.set(xlim=(0, 1), ylim=(longest - 0.5, -0.5))
     axes.axis("off")

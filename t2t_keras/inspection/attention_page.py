@@ -1,4 +1,4 @@
-"""Interactive HTML page of attention, parse tree and beam search, in one file that needs no network."""
+"""An interactive HTML page of attention, parse tree and beam search, in one file that works offline."""
 
 from __future__ import annotations
 
@@ -26,10 +26,10 @@ _SCRIPTS = (
     "search.js",
     "page.js",
 )
-"""Scripts of the page, in the order in which they need each other."""
+"""Scripts of the page, each before those that depend on it."""
 
 _SCALE = 10_000
-"""Weights are stored as integers in these parts of 1, which are half as long as decimals."""
+"""Weights are stored as integers, multiplied by this, which takes half the space of decimals."""
 
 _SIDES = {
     "encoder": ("source", "source"),
@@ -40,32 +40,32 @@ _SIDES = {
 
 
 def attention_page(data: dict[str, Any]) -> str:
-    """Returns an HTML page that shows attention as Figures 3 to 5 of the paper do.
+    """Returns an HTML page that shows attention like Figures 3 to 5 of the paper.
 
-    The page holds its style, program and data, and its content security policy forbids any
-    connection. Its address selects what is shown, with numbers from 0, so that a headless browser
-    draws any figure: `chromium --headless --window-size=1200,800 --screenshot=figure.png
-    "file:///tmp/page.html#attention=encoder&layer=4&heads=0,5&word=12&theme=light"`. There are
+    The page contains its style, scripts and data, and its content security policy forbids any
+    connection. The fragment of its address selects what is shown, with numbers from 0, so a headless
+    browser can draw any figure: `chromium --headless --window-size=1200,800 --screenshot=figure.png
+    "file:///tmp/page.html#attention=encoder&layer=4&heads=0,5&word=12&theme=light"`. Its parameters are
     `attention` (encoder, encdec or decoder), `layer`, `heads`, `text` (words or subwords), `view`
     (lines or heat-map), `theme` (light or dark), and `word` (a query) or `looked-at` (a key).
 
     Args:
-        data: see `AttentionData.to_json`; any text in it is shown as text:
+        data: see `AttentionData.to_json`; any text in it is escaped:
 
             - "title".
-            - "source" and "target": {"text", "tokens": their texts, "word_texts": those of the words,
-              "words": for each token the number of its word, from 0}.
+            - "source" and "target": {"text", "tokens": the text of each token, "word_texts": the text of
+              each word, "words": for each token the number of its word, from 0}.
             - "attention": [layers][heads][queries][keys] weights by kind: "encoder", "decoder",
               "encdec", or some of these.
             - "tree": a parse tree in brackets, or None.
             - "search": None, or a beam search: {"alpha", "beam_size", "steps": [{"candidates":
-              best first, [{"parent": its number among the unfinished candidates that the step before
-              kept, "token", "text": of the whole hypothesis, "log_p", "score",
+              best first, [{"parent": its number among the unfinished candidates that the previous step
+              kept, "token", "text": that of the whole hypothesis, "log_p", "score",
               "kept": true if it stays in the beam or among the best finished ones, "ended"}]}],
               "finished": best first, [{"text", "score", "step": from 1}], "stopped": the reason}.
 
     Raises:
-        ValueError: the shape of weights is not that of the tokens.
+        ValueError: the shape of the weights does not match the tokens.
     """
     folder = resources.files("t2t_keras.inspection") / "page"
     style = (folder / "attention.css").read_text("utf-8")
@@ -82,13 +82,13 @@ def attention_page(data: dict[str, Any]) -> str:
 
 
 def batch_page(model, encoders, batch: Mapping[str, Any], title: str) -> str:
-    """Returns the page of the attention in the first sentence pair of a batch.
+    """Returns the attention page of the first sentence pair in a batch.
 
     Args:
         model: a `Transformer`.
         encoders: "inputs" and "targets" text encoders.
         batch: {"inputs": [B, S], "targets": [B, T]}, or packed rows.
-        title: of the page.
+        title: the title of the page.
     """
     pair = {}
     for side in ("inputs", "targets"):
@@ -102,7 +102,7 @@ def batch_page(model, encoders, batch: Mapping[str, Any], title: str) -> str:
 
 
 def _integers(kind: str, layers, data) -> list:
-    """Returns the weights of one kind as integers in parts of 1."""
+    """Returns the weights of one kind as integers in units of 1 / `_SCALE`."""
     queries, keys = (len(data[side]["tokens"]) for side in _SIDES[kind])
     for heads in layers:
         for rows in heads:
@@ -120,6 +120,6 @@ def _hash(text: str) -> str:
 
 
 def _json_in_html(data: Any) -> str:
-    """Returns JSON that cannot end the HTML element around it."""
+    """Returns JSON that cannot close the HTML element around it."""
     text = json.dumps(data, ensure_ascii=False, separators=(",", ":"))
     return text.replace("&", "\\u0026").replace("<", "\\u003c").replace(">", "\\u003e")

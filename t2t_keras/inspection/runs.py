@@ -1,6 +1,6 @@
-"""Summary of training runs as text, read from the files in their directories without TensorFlow.
+"""Text summaries of training runs, from the files in their directories, without TensorFlow.
 
-TensorBoard draws the curves of the same event files; see docs/inspect.md.
+TensorBoard draws curves from the same event files; see docs/inspect.md.
 """
 
 from __future__ import annotations
@@ -35,9 +35,9 @@ from t2t_keras.training.run_checkpoint import read_best
 
 _EVENTS = "events.out.tfevents.*"
 _FILES = ("run.json", "hparams.json", "*.index", _EVENTS, "flags.txt")
-"""Files of which a run has at least one."""
+"""A run's directory has at least one of these files."""
 
-_METRICS_OF_T2T = {  # by the end of the tag: our name, and a factor
+_T2T_METRICS = {  # end of the tag: our name, and a factor
     "neg_log_perplexity": ("loss", -1.0),
     "accuracy": ("accuracy", 1.0),
     "approx_bleu_score": ("approx_bleu", 100.0),
@@ -45,13 +45,13 @@ _METRICS_OF_T2T = {  # by the end of the tag: our name, and a factor
 
 
 class Point(NamedTuple):
-    """Point of a curve."""
+    """A point of a curve."""
 
     step: int
     value: float
 
-    def told(self, form: str) -> str:
-        """Returns the value in a format, and the step."""
+    def describe(self, form: str) -> str:
+        """Returns the formatted value and its step."""
         return f"{self.value:{form}} at step {self.step:,}"
 
 
@@ -59,11 +59,11 @@ Curves = Mapping[str, Sequence[Point]]
 
 
 class Run(NamedTuple):
-    """Contents of a run's directory."""
+    """The contents of a run's directory."""
 
     directory: str
     hparams: HParams | None  # None if not recorded
-    facts: Mapping[str, Any]  # of `run.json` or, of a run of tensor2tensor, its flags
+    facts: Mapping[str, Any]  # the contents of `run.json` or, for a T2T run, its flags
     starts: Sequence[Mapping[str, Any]]  # entries of `RunRecord`, oldest first
     training: Curves  # by name: "loss", "learning_rate", "tokens_per_second", ...
     dev: Curves  # by metric: "loss", "accuracy", "bleu" or "f1"
@@ -72,32 +72,32 @@ class Run(NamedTuple):
 
     @property
     def step(self) -> int:
-        """Newest step of any curve, checkpoint or start."""
+        """The latest step in any curve, checkpoint or start."""
         steps = [curve[-1].step for curve in (*self.training.values(), *self.dev.values()) if curve]
         steps += [_step(prefix) or 0 for prefix in self.checkpoints]
         return max(steps + [start.get("step", 0) for start in self.starts[-1:]], default=0)
 
     @property
     def train_steps(self) -> int | None:
-        """Steps that the last start was to reach; None if not recorded."""
+        """The target number of steps at the last start; None if not recorded."""
         steps = (self.starts[-1] if self.starts else self.facts).get("train_steps")
         return None if steps is None else int(steps)
 
     @property
     def written(self) -> float:
-        """Modification time of the newest file, seconds since 1970."""
+        """The modification time of the newest file, in seconds since 1970."""
         times = [0.0]
         for path in (path for pattern in _FILES for path in Path(self.directory).glob(pattern)):
-            with contextlib.suppress(OSError):  # removed by the run meanwhile
+            with contextlib.suppress(OSError):  # the run may have deleted the file meanwhile
                 times.append(path.stat().st_mtime)
         return max(times)
 
 
 def read_run(directory: str) -> Run:
-    """Reads a run of ours or of tensor2tensor, also while it is written to.
+    """Reads a run of t2t_keras or tensor2tensor, even while it is in progress.
 
     Raises:
-        UserError: the directory does not exist, holds no run, or a file cannot be read.
+        UserError: the directory does not exist or contains no run, or a file cannot be read.
     """
     directory = os.path.expanduser(directory)
     path = Path(directory)
@@ -115,7 +115,7 @@ def read_run(directory: str) -> Run:
         directory=directory,
         hparams=hparams,
         facts=facts,
-        # The record of averages is a copy of their run's.
+        # In a directory of averages, the record is a copy of their run's.
         starts=[] if facts.get(INFERENCE_ONLY) else facts.get(STARTS, []),
         training=training,
         dev=dev if recorded.figures else _evaluations(path / "eval"),
@@ -128,16 +128,16 @@ def read_run(directory: str) -> Run:
 
 
 def _require_run(path: Path) -> None:
-    """Raises a `UserError` unless the directory holds a run."""
+    """Raises a `UserError` unless the directory contains a run."""
     if not path.is_dir():
         if path.exists() or os.path.exists(f"{path}.index"):
-            raise UserError(f"{path} is not a directory: name that of the run, {path.parent}.")
+            raise UserError(f"{path} is not a directory: name the run's directory, {path.parent}.")
         raise UserError(f"{path} does not exist: name the --output_dir of a training.")
     if not _holds_run(path):
         below = [child for child in sorted(path.glob("*/")) if _holds_run(child)]
         hint = f" There is one in {below[0]}." if below else ""
         raise UserError(
-            f"{path} holds no run: it has no run.json, checkpoint or event file of TensorBoard; "
+            f"{path} contains no run: it has no run.json, checkpoint or TensorBoard event file; "
             f"name the --output_dir of a training.{hint}"
         )
 
@@ -147,10 +147,10 @@ def _holds_run(path: Path) -> bool:
 
 
 def _evaluations(path: Path) -> dict[str, list[Point]]:
-    """Reads the metrics in event files of ours or T2T's."""
+    """Reads the metrics in event files of t2t_keras or T2T."""
     metrics = {}
     for tag, curve in read_events(path).items():
-        name, factor = _METRICS_OF_T2T.get(tag.rsplit("/", 1)[-1], ("", 0.0))
+        name, factor = _T2T_METRICS.get(tag.rsplit("/", 1)[-1], ("", 0.0))
         if tag.startswith("metrics-") and name:
             metrics[name] = [Point(step, factor * value) for step, value in curve]
         elif tag in METRICS:
@@ -159,7 +159,7 @@ def _evaluations(path: Path) -> dict[str, list[Point]]:
 
 
 def _step(prefix: str) -> int | None:
-    """Returns the step of a checkpoint; None if its name ends in none, as that of an average may."""
+    """Returns the step of a checkpoint; None if its name does not end in one (an average's may not)."""
     return step_in_name(prefix) if prefix.rsplit("-", 1)[-1].isdigit() else None
 
 
@@ -167,13 +167,13 @@ def _step(prefix: str) -> int | None:
 
 
 def read_events(directory: str | os.PathLike) -> dict[str, list[Point]]:
-    """Reads the scalars in the event files of a directory: those of T2T, Keras and ours.
+    """Reads the scalars in a directory's event files, written by T2T, Keras or t2t_keras.
 
-    Where a run was resumed from an earlier step, the points after it of the start before are left
-    out. A truncated file, such as that of a run in progress, is read as far as it goes.
+    If a run was resumed from an earlier step, the points that the previous start wrote after that step are
+    dropped. A truncated file, such as that of a run in progress, is read up to where it ends.
 
     Returns:
-        Curves by tag, steps rising; empty if there are no event files.
+        Curves by tag, with ascending steps; empty if there are no event files.
 
     Raises:
         UserError: a file cannot be opened.
@@ -190,7 +190,7 @@ def read_events(directory: str | os.PathLike) -> dict[str, list[Point]]:
 
 
 def _scalars(path: Path) -> Iterator[tuple[str, Point]]:
-    # The rest of a damaged file cannot be found.
+    # Nothing after the damaged part of a file can be read.
     with contextlib.suppress(IndexError, TypeError, struct.error, UnicodeDecodeError):
         for record in _records(path):
             event = list(protobuf.fields(record))
@@ -202,7 +202,7 @@ def _scalars(path: Path) -> Iterator[tuple[str, Point]]:
 
 
 def _records(path: Path) -> Iterator[memoryview]:
-    """Yields the records of a TFRecord file up to the first that is truncated."""
+    """Yields the records of a TFRecord file up to the first truncated one."""
     try:
         content, start = memoryview(path.read_bytes()), HEADER_BYTES
     except OSError as error:
@@ -216,7 +216,7 @@ def _records(path: Path) -> Iterator[memoryview]:
 
 
 def _scalar(message: memoryview) -> tuple[str, float | None]:
-    """Returns the tag and scalar of a `Summary.Value`; None if it holds no float32 scalar."""
+    """Returns the tag and scalar of a `Summary.Value`; ("", None) if it has no float32 scalar."""
     value = dict(protobuf.fields(message))
     tensor = dict(protobuf.fields(value.get(8, memoryview(b""))))
     scalar = value.get(2)  # simple_value, as T2T writes it
@@ -231,26 +231,26 @@ def _scalar(message: memoryview) -> tuple[str, float | None]:
 # The summary
 
 _UNKNOWN = "-"
-_WIDTH = 92  # letters of a table's columns together
+_WIDTH = 92  # total width of a table's columns, in characters
 
 _FACTS = ("problem", "hparams_set", "random_seed", "precision")
 _FACTS_OF_START = ("parameters", "replicas", "devices", "versions")
 
-_OF_TRAINING = {
+_TRAINING_CURVES = {
     "loss": ".3f",
     "learning_rate": ".2e",
     "gradient_norm": ".3g",
     "tokens_per_second": ",.0f",
 }
-"""Curves whose last points are shown, and their formats."""
+"""The curves whose last point is shown, and its format."""
 
 
 def run_summary(runs: Sequence[Run], now: float) -> list[str]:
     """Returns lines that describe one run, or compare several in columns.
 
     Args:
-        runs: one or more.
-        now: seconds since 1970, from which ages are counted.
+        runs: one or more runs.
+        now: the current time, in seconds since 1970.
     """
     facts = [_facts(run, now) for run in runs]
     rows = [[name, *(column[name] for column in facts)] for name in facts[0]]
@@ -272,14 +272,14 @@ def _facts(run: Run, now: float) -> dict[str, str]:
         rows["step"] += f" of {run.train_steps:,}"
     rows |= {name: run.facts.get(name) for name in _FACTS}
     rows |= {name: last.get(name) for name in _FACTS_OF_START}
-    for name, form in _OF_TRAINING.items():
+    for name, form in _TRAINING_CURVES.items():
         rows[f"training {name}"] = _last(run.training, name, form)
     for name, less_is_better in METRICS.items():
-        best = min if less_is_better else max  # the first of equals
+        best = min if less_is_better else max  # among equals, the first
         points = _finite(run.dev.get(name, ()))
         title = QUALITIES.get(name, name)
         form = ".2f" if name in QUALITIES else ".4f"
-        rows[f"best dev {title}"] = points and best(points, key=lambda p: p.value).told(form)
+        rows[f"best dev {title}"] = points and best(points, key=lambda p: p.value).describe(form)
         rows[f"last dev {title}"] = _last(run.dev, name, form)
         rows[f"test {title}"] = _last(run.test, name, form)
     rows |= {"starts": len(run.starts), "time": _times(run), "checkpoints": None}
@@ -287,17 +287,17 @@ def _facts(run: Run, now: float) -> dict[str, str]:
         named = read_best(run.directory)
         rows["checkpoints"] = f"{len(run.checkpoints)}; newest {Path(run.checkpoints[-1]).name}"
         rows["checkpoints"] += named and f"; best {named}"
-    return {name.replace("_", " "): _said(value or None) for name, value in rows.items()}
+    return {name.replace("_", " "): _as_text(value or None) for name, value in rows.items()}
 
 
 def state(run: Run, now: float) -> str:
-    """Returns how a run ended, that it is running, or what else its directory holds."""
+    """Returns how a run ended, whether it is running, or what else its directory contains."""
     written = f"last written {_ago(now - run.written)}"
     if not run.starts:
         if run.facts.get(INFERENCE_ONLY):
-            prefixes = [p for sources in run.facts.get(AVERAGES, {}).values() for p in sources]
-            of = ", ".join(dict.fromkeys(map(os.path.dirname, prefixes)))
-            return f"averages of checkpoints of {of}"
+            prefixes = [p for averaged in run.facts.get(AVERAGES, {}).values() for p in averaged]
+            sources = ", ".join(dict.fromkeys(map(os.path.dirname, prefixes)))
+            return f"averages of checkpoints of {sources}"
         if flags_of_t2t(run.directory):
             return f"a run of tensor2tensor, {written}"
         if run.checkpoints:
@@ -321,7 +321,7 @@ def _is_alive(process: int) -> bool:
     try:
         os.kill(process, 0)
     except OSError as error:
-        return isinstance(error, PermissionError)  # another user's
+        return isinstance(error, PermissionError)  # the process of another user
     return True
 
 
@@ -339,21 +339,21 @@ def _times(run: Run) -> str | None:
 
 
 def _settings(runs: Sequence[Run]) -> tuple[str, list[list[str]]]:
-    """Returns a title and the settings that differ between runs, or of one run from its hparams set."""
+    """Returns a title and the settings that differ between runs, or between one run and its hparams set."""
     title, names = "settings that differ", [run.directory for run in runs]
     sets = [run.hparams for run in runs]
     if len(runs) == 1:
-        of, names = "transformer_base_v1", ["the set", "this run"]
+        base, names = "transformer_base_v1", ["the set", "this run"]
         reference, set_name = HParams(), str(runs[0].facts.get("hparams_set", ""))
         try:
-            reference, of = registry.hparams(set_name or of), set_name or of
-        except UserError:  # of a user directory
-            of += f" ({set_name} is not known here: --t2t_usr_dir)"
-        title, sets = f"{title} from {of}", [reference, *sets]
-    known = [hp for hp in sets if hp]  # a run without settings does not count
+            reference, base = registry.hparams(set_name or base), set_name or base
+        except UserError:  # a set of a user directory
+            base += f" ({set_name} is unknown: give --t2t_usr_dir)"
+        title, sets = f"{title} from {base}", [reference, *sets]
+    known = [hp for hp in sets if hp]  # skips runs without settings
     differing = sorted({name for hp in known for name in known[0].diff(hp)})
     values = [hp.to_dict() if hp else {} for hp in sets]
-    rows = [[name, *(_said(column.get(name)) for column in values)] for name in differing]
+    rows = [[name, *(_as_text(column.get(name)) for column in values)] for name in differing]
     return title, [["", *names], *rows]
 
 
@@ -363,11 +363,11 @@ def _finite(points: Sequence[Point]) -> list[Point]:
 
 def _last(curves: Curves, name: str, form: str) -> str:
     points = _finite(curves.get(name, ()))
-    return points[-1].told(form) if points else ""
+    return points[-1].describe(form) if points else ""
 
 
 def _table(rows: Sequence[Sequence[str]]) -> list[str]:
-    """Returns rows of text in columns; the last columns wrap long cells."""
+    """Returns rows of text in columns; all but the first column wrap long cells."""
     first = max(len(row[0]) for row in rows)
     most = (_WIDTH - first) // (len(rows[0]) - 1)
     columns = [*zip(*rows, strict=True)][1:]
@@ -381,7 +381,7 @@ def _table(rows: Sequence[Sequence[str]]) -> list[str]:
     return lines
 
 
-def _said(value: Any) -> str:
+def _as_text(value: Any) -> str:
     """Returns a setting or a fact as text."""
     if value is None or value == "":
         return _UNKNOWN
@@ -390,12 +390,12 @@ def _said(value: Any) -> str:
     if isinstance(value, dict):
         return ", ".join(f"{name} {item}" for name, item in value.items())
     if isinstance(value, list | tuple):
-        return ", ".join(map(_said, value)) or "[]"
+        return ", ".join(map(_as_text, value)) or "[]"
     return str(value)
 
 
 def _ago(seconds: float) -> str:
-    """Returns an age in the largest unit of which it has two: 7300 -> "2 hours ago"."""
+    """Returns an age in the largest unit that fits at least twice: 7300 -> "2 hours ago"."""
     for unit, size in (("days", 86400), ("hours", 3600), ("minutes", 60)):
         if seconds >= 2 * size:
             return f"{seconds / size:.0f} {unit} ago"

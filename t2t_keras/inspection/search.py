@@ -1,4 +1,4 @@
-"""Trace of the beam search of one sentence: the candidates of each step of `decoding/beam.py`."""
+"""A trace of beam search on one sentence: the candidates of each step of `decoding/beam.py`."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ if TYPE_CHECKING:
     from t2t_keras.decoding.beam import Beams, BeamSearch
     from t2t_keras.decoding.logits import Constraint
 
-# Decoding imports TensorFlow, so it is imported where it is used.
+# Decoding imports TensorFlow, so functions here import it only when they need it.
 
 
 class Candidate(NamedTuple):
-    """Hypothesis extended by one token, among the 2K best of a step."""
+    """A hypothesis extended by one token, among the 2K best of a step."""
 
     parent: int
-    """Number of the hypothesis it extends among the unfinished ones that the step before kept, best
+    """Which hypothesis it extends: an index into the unfinished ones that the previous step kept, best
     first."""
     ids: list[int]
     """Ids of all its tokens."""
@@ -32,7 +32,7 @@ class Candidate(NamedTuple):
     log_p: float
     """Sum of the log-probabilities of its tokens."""
     score: float
-    """`log_p` divided by the length penalty, by which candidates are ranked."""
+    """`log_p` divided by the length penalty; candidates are ranked by it."""
     kept: bool
     """True if it is among the K best unfinished or the K best finished hypotheses."""
     ended: bool
@@ -40,18 +40,18 @@ class Candidate(NamedTuple):
 
 
 class Finished(NamedTuple):
-    """Finished hypothesis."""
+    """A finished hypothesis."""
 
     ids: list[int]
     text: str
     score: float
     step: int
-    """Step in which it ended, from 1: the number of its tokens, end of sentence included."""
+    """The step in which it ended, from 1: its number of tokens, including end of sentence."""
 
 
 @dataclasses.dataclass(frozen=True)
 class SearchTrace:
-    """Beam search of one sentence."""
+    """A beam search on one sentence."""
 
     beam_size: int
     alpha: float
@@ -61,16 +61,16 @@ class SearchTrace:
     """Candidates of each step, best first, without impossible ones such as an end of sentence before
     the minimum length."""
     finished: list[Finished]
-    """The up to K best finished hypotheses, best first."""
+    """At most K finished hypotheses, best first."""
     stopped: str
-    """Reason for stopping, as a sentence."""
+    """The reason for stopping, as a sentence."""
     ids: list[int]
-    """Result."""
+    """The ids of the result."""
     score: float
-    """Score of the result; its `log_p` if nothing finished."""
+    """The score of the result; its `log_p` if no hypothesis finished."""
 
     def to_json(self) -> dict[str, Any]:
-        """Returns what the page shows."""
+        """Returns the "search" value of `attention_page`."""
         return {
             "alpha": self.alpha,
             "beam_size": self.beam_size,
@@ -88,10 +88,10 @@ def decode(
     text: str = "",
     constraint: Constraint | None = None,
 ) -> tuple[list[int], SearchTrace | None]:
-    """Translates one sentence as `t2t-keras-decode` does; the text is for the constraint.
+    """Translates one sentence like `t2t-keras-decode`; only `constraint` uses `text`.
 
     Returns:
-        Ids, with the end of sentence if there is one, and the search; None if `beam_size` is 1.
+        The ids, with end of sentence if there is one, and the search (None if `beam_size` is 1).
     """
     from t2t_keras.decoding import search as searches
     from t2t_keras.decoding.settings import require_memory
@@ -133,12 +133,12 @@ def trace_beam_search(
 
     Args:
         model: a `Transformer` or an `Ensemble`.
-        encoder: of the targets.
-        source_ids: with end of sentence.
+        encoder: the encoder of the targets.
+        source_ids: the ids of the sentence, with end of sentence.
         beam_size: K.
         alpha: exponent of the length penalty.
-        max_length: of the output.
-        min_length: tokens before the end of sentence.
+        max_length: maximum length of the output.
+        min_length: minimum number of tokens before the end of sentence.
         logits_processors: see `beam_search`.
         constraint: see `DecodeLoop`.
     """
@@ -187,8 +187,8 @@ def _why_stop(search: BeamSearch, beams: Beams, i: int, limit: int) -> str:
         return f"The maximum length, {limit} tokens, was reached."
     if i >= limit:
         return (
-            f"The maximum length, {limit} tokens, was reached and nothing had ended: the most "
-            "probable hypothesis was taken."
+            f"The maximum length, {limit} tokens, was reached before any hypothesis ended: the most "
+            "probable one was taken."
         )
     return ""
 
@@ -197,9 +197,9 @@ def _candidates(beams: Beams, after: Beams, best, penalty, encoder) -> list[Cand
     """Returns the candidates of one step.
 
     Args:
-        beams, after: state before and after the step.
-        best: result of `BeamSearch.best_candidates`.
-        penalty: length penalty in its scores.
+        beams, after: the state before and after the step.
+        best: the result of `BeamSearch.best_candidates`.
+        penalty: the length penalty in its scores.
     """
     from t2t_keras.decoding.logits import INFINITY
 

@@ -11,17 +11,17 @@ from t2t_keras.text import ByteTextEncoder, SentencePieceEncoder, SubwordTextEnc
 from t2t_keras.text.tokenizer import unescape
 
 END = "</s>"
-"""Text of the end of sentence."""
+"""How the end of sentence is shown."""
 
 SPACE = "\u2423"
-"""Text of a space in a token without anything else."""
+"""How each space is shown in a token of spaces only."""
 
 NOTHING = "\u00b7"
-"""Text of a subtoken that only ends a word."""
+"""How a subtoken is shown that only ends a word."""
 
 
 class Tokens(NamedTuple):
-    """Tokens of a text, end of sentence included."""
+    """The tokens of a text, including end of sentence."""
 
     text: str
     """The whole text, without the end of sentence."""
@@ -42,13 +42,13 @@ def shown_tokens(encoder, ids: Sequence[int], split_at_space: bool = False) -> T
     """Returns the tokens of ids for display.
 
     With subwords, a word is a token of T2T's tokenizer, which separates letters and digits from
-    other characters; with bytes and SentencePiece, words are separated by white space; with a vocabulary of words,
-    each token is one.
+    other characters; with bytes and SentencePiece, words are separated by white space; with a vocabulary
+    of words, each token is a word.
 
     Args:
-        encoder: text encoder.
-        ids: with or without an end of sentence.
-        split_at_space: split subwords into words at white space alone, as for "/NP".
+        encoder: the text encoder.
+        ids: ids with or without an end of sentence.
+        split_at_space: split subwords into words only at white space, so that "/NP" is one word.
     """
     words = list(_words(encoder, ids, split_at_space))
     return Tokens(
@@ -85,7 +85,7 @@ def _subword_tokens(encoder: SubwordTextEncoder, ids: Sequence[int]) -> Iterator
     """Yields the tokens of T2T's tokenizer, with the spaces that belong to them."""
     pieces, tokens = "", []
     for i in ids:
-        piece = encoder.subtoken(i) or f"ID_{i}_"  # padding row of the embedding table
+        piece = encoder.subtoken(i) or f"ID_{i}_"  # an extra row of the embedding table
         pieces += piece
         tokens.append(_shown(unescape(piece.removesuffix("_"))))
         if piece.endswith("_"):
@@ -96,7 +96,7 @@ def _subword_tokens(encoder: SubwordTextEncoder, ids: Sequence[int]) -> Iterator
 
 
 def _join_at_space(words: Iterator[_Word]) -> Iterator[_Word]:
-    """Joins tokens of T2T's tokenizer unless white space stands between them."""
+    """Joins tokens of T2T's tokenizer that have no white space between them."""
     joined = _Word("", [])
     for word in words:
         # T2T's tokenizer drops a single space between letters or digits.
@@ -118,11 +118,11 @@ def _byte_words(encoder: ByteTextEncoder, ids: Sequence[int]) -> Iterator[_Word]
 
 
 def _piece_words(encoder: SentencePieceEncoder, ids: Sequence[int]) -> Iterator[_Word]:
-    """Yields words of pieces: from one that begins with a space to the next."""
+    """Yields words: each from a piece that begins with a space up to the next such piece."""
     pieces = [encoder.subtoken(i).replace("\u2581", " ") or f"ID_{i}" for i in ids]
     starts = [i for i, piece in enumerate(pieces) if piece.startswith(" ") or not i]
     for start, stop in zip(starts, [*starts[1:], len(ids)], strict=True):
-        text = encoder.decode(ids[start:stop])  # bytes make characters together
+        text = encoder.decode(ids[start:stop])  # several byte pieces may form one character
         yield _Word(_shown(text), [_shown(piece) for piece in pieces[start:stop]])
 
 
@@ -131,5 +131,5 @@ def _stripped(word: _Word) -> _Word:
 
 
 def _shown(text: str) -> str:
-    """Returns a token without the spaces around it, or signs for spaces alone and for nothing."""
+    """Returns a token without surrounding spaces, or visible signs if it is only spaces or empty."""
     return text.strip() or SPACE * len(text) or NOTHING

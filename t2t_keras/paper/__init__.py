@@ -1,4 +1,4 @@
-"""Experiments of "Attention Is All You Need": rows of its tables, their cost, and running them.
+"""The experiments of "Attention Is All You Need": rows of its tables, their cost, and running them.
 
 Nothing here imports TensorFlow; the stages of a run are separate processes.
 """

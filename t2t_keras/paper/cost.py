@@ -1,4 +1,4 @@
-"""Cost of a row of the paper by formula: parameters, operations, memory, hours."""
+"""Estimates the cost of a row of the paper by formula: parameters, operations, memory, hours."""
 
 from __future__ import annotations
 
@@ -12,18 +12,18 @@ from t2t_keras.paper.rows import Row
 from t2t_keras.settings import HParams
 
 REAL_SHARE = 0.75
-"""Approximate real target tokens per unit of `batch_size`; the rest is padding."""
+"""Approximate share of real target tokens in `batch_size`; the rest is padding."""
 
 TRAINING = 3
-"""Operations of a training step per operation of its forward pass: the backward pass has twice as many."""
+"""Operations of a training step per operation of the forward pass; the backward pass has twice as many."""
 
 
 class Device(NamedTuple):
-    """Accelerator."""
+    """An accelerator."""
 
     name: str
     teraflops: float
-    """Peak of dense matrix products by its specification; of the P100 by the paper (section 6.1)."""
+    """Peak of dense matrix products, from its specification; for the P100 from the paper (section 6.1)."""
     precision: str  # data type of the peak
     memory: int  # GB
 
@@ -39,16 +39,16 @@ DEVICES = (
 
 @dataclasses.dataclass(frozen=True)
 class Cost:
-    """Cost of a training run.
+    """The cost of a training run.
 
     Args:
-        parameters: of the model.
-        source_flops, target_flops: of the forward pass, per source and per target token.
-        updates: of the run.
-        source_tokens, target_tokens: per update.
-        batches: per update, on one device.
-        state_bytes: of weights, gradients, Adam's moments and accumulated gradients.
-        activation_bytes: lower bound for the activations of one batch in float32.
+        parameters: the parameters of the model.
+        source_flops, target_flops: operations of the forward pass per source and per target token.
+        updates: the number of updates of the run.
+        source_tokens, target_tokens: tokens per update.
+        batches: batches per update on one device.
+        state_bytes: memory of weights, gradients, Adam's moments and accumulated gradients.
+        activation_bytes: lower bound for the memory of one batch's activations in float32.
     """
 
     parameters: Parameters
@@ -69,19 +69,19 @@ class Cost:
 
     @property
     def run_flops(self) -> float:
-        """Operations of the run."""
+        """Operations of the whole run."""
         return self.updates * self.update_flops
 
     def hours(self, device: Device, utilization: float, devices: int = 1) -> float:
         """Returns the duration of the run.
 
         Args:
-            device: type of the devices.
-            utilization: share of their peak that training reaches, 0 to 1.
-            devices: their number.
+            device: the type of the devices.
+            utilization: the share of their peak that training reaches, 0 to 1.
+            devices: the number of devices.
         """
         if not 0 < utilization <= 1:
-            raise UserError(f"utilization must be more than 0 and 1 at most, got {utilization}.")
+            raise UserError(f"utilization must be more than 0 and at most 1, got {utilization}.")
         return self.run_flops / (device.teraflops * 1e12 * utilization * devices) / 3600
 
 
@@ -89,12 +89,12 @@ def cost(row: Row, overrides: str = "", updates: int | None = None) -> Cost:
     """Returns the cost of a row.
 
     Args:
-        row: of the paper.
-        overrides: of its settings, in the grammar of `--hparams`.
-        updates: of the run; by default the row's.
+        row: the row of the paper.
+        overrides: changes to its settings, in the grammar of `--hparams`.
+        updates: the number of updates; default: the row's.
 
     Raises:
-        UserError: an override is wrong.
+        UserError: an override is invalid.
     """
     hp = registry.hparams(row.name, overrides)
     tokens = hp.tokens_per_update or round(REAL_SHARE * hp.batch_size)
@@ -121,8 +121,8 @@ def forward_flops(
     """Returns the floating-point operations of the forward pass per source and per target token.
 
     Counts 2 per element of each weight matrix and, in attention, 2 per channel of a query and of a
-    value for each key position, masked ones included. Sums, norms, softmax and table lookups are
-    left out.
+    value for each key position, including masked ones. Sums, norms, softmax and table lookups are not
+    counted.
     """
     attention, feed_forward = matrices(hp)
     channels = attention // (2 * hp.hidden_size)  # per hidden unit, of a key and a value
@@ -138,7 +138,7 @@ def forward_flops(
 
 
 def kept_elements(hp: HParams, vocab_size: int, length: int) -> float:
-    """Returns the number of activations that the backward pass needs per position of both sides, at least.
+    """Returns a lower bound for the activations kept for the backward pass, per position of both sides.
 
     Per layer: inputs and outputs of its matrices, attention weights, inputs of norms and residuals;
     for the softmax: logits, log-probabilities and their gradient.
@@ -190,7 +190,7 @@ def describe(row: Row, price: Cost, utilization: float) -> list[str]:
 
 
 def power(number: float) -> str:
-    """Formats a large number as the paper does: 3.3e18."""
+    """Formats a large number like the paper: 3.3e18."""
     return f"{number:.1e}".replace("e+", "e")
 
 
@@ -205,7 +205,7 @@ _TARGET_SPACES = 32
 
 
 class Parameters(NamedTuple):
-    """Number of parameters by part of the network."""
+    """The number of parameters by part of the network."""
 
     encoder: int
     decoder: int
@@ -218,13 +218,13 @@ class Parameters(NamedTuple):
 
 
 def count_parameters(hp: HParams, source_vocab_size: int, target_vocab_size: int) -> Parameters:
-    """Returns the parameters of a `Transformer` without building it.
+    """Counts the parameters of a `Transformer` without building it.
 
-    Attention has no biases; feed-forward layers have; normalisation has a scale and a bias.
+    Attention has no biases, feed-forward layers have; normalisation has a scale and a bias.
 
     Args:
-        hp: its settings; relative position embeddings are not counted.
-        source_vocab_size, target_vocab_size: as for `Transformer`.
+        hp: the settings; relative position embeddings are not counted.
+        source_vocab_size, target_vocab_size: see `Transformer`.
     """
     attention, feed_forward = matrices(hp)
     feed_forward += hp.filter_size + hp.hidden_size
@@ -248,7 +248,7 @@ def count_parameters(hp: HParams, source_vocab_size: int, target_vocab_size: int
 
 
 def matrices(hp: HParams) -> tuple[int, int]:
-    """Returns the weights of one attention and of one feed-forward layer, without biases."""
+    """Returns the number of weights of one attention and of one feed-forward layer, without biases."""
     keys = hp.attention_key_channels or hp.hidden_size
     values = hp.attention_value_channels or hp.hidden_size
     return 2 * hp.hidden_size * (keys + values), 2 * hp.hidden_size * hp.filter_size

@@ -1,4 +1,4 @@
-"""Run of a row of the paper from raw data to its figures, in stages that a second start resumes."""
+"""Runs a row of the paper from raw data to its results, in stages; running it again resumes it."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from t2t_keras.progress import StopRequests
 
 RECORD_FILE = "experiment.json"
 RESULT_FILE = "result.json"
-HPARAMS_FILE = "hparams.json"  # of the run
+HPARAMS_FILE = "hparams.json"  # in the run's directory
 LOCK_FILE = ".lock"
 
 _EVALUATED_BATCHES = 8
@@ -33,38 +33,38 @@ _SET_HERE = frozenset(
         "eval_early_stopping_steps",
     }
 )
-"""Flags that `--train_flags` must not hold: they decide which checkpoints there are to average."""
-_SPARE_CHECKPOINTS = 5  # written when stopped, not averaged
+"""Flags that `--train_flags` must not contain, because the experiment sets them."""
+_SPARE_CHECKPOINTS = 5  # room for checkpoints that are written when a run is stopped
 _CORRECTED = ("attention_dropout", "pos")
-"""Settings whose value in the paper's sets was another in version 0.1.0."""
+"""Settings of the paper's sets that had other values in version 0.1.0."""
 
 
 @dataclasses.dataclass(frozen=True)
 class ExperimentSettings:
-    """Directories of an experiment, and its differences from the row."""
+    """The directories of an experiment, and its differences from the row."""
 
     data_dir: str  # vocabulary and shards
     output_dir: str  # everything else
     tmp_dir: str  # source files
-    problem: str = ""  # other data than the row's
-    train_steps: int = 0  # other number of updates
+    problem: str = ""  # instead of the row's
+    train_steps: int = 0  # instead of the row's
     hparams: str = ""  # overrides of the row's settings
-    train_flags: str = ""  # further flags of `t2t-keras-train`
+    train_flags: str = ""  # more flags for `t2t-keras-train`
     t2t_usr_dir: str = ""
 
 
 class Stage(NamedTuple):
-    """Stage of an experiment."""
+    """A stage of an experiment."""
 
     name: str
     done: Callable[[], bool]  # True if its output is complete
     command: list[str]
-    """Module that runs as a program, and its arguments; empty for what this process does itself."""
-    printed: Path | None = None  # file for what the command prints
+    """The module to run as a program, and its arguments; empty if this process does the work."""
+    printed: Path | None = None  # the file for its standard output
 
 
 class Experiment:
-    """Experiment with a row of the paper."""
+    """An experiment with a row of the paper."""
 
     def __init__(self, row: Row, settings: ExperimentSettings):
         self.row = row
@@ -81,8 +81,7 @@ class Experiment:
         for flag in self._train_flags:
             if (name := flag.lstrip("-").split("=")[0]) in _SET_HERE:
                 raise UserError(
-                    f"--train_flags holds --{name}, which decides which checkpoints are averaged: "
-                    "leave it out."
+                    f"--train_flags contains --{name}, which the experiment sets itself: leave it out."
                 )
         self.problem = registry.problem(settings.problem or row.problem)
         self.steps = settings.train_steps or row.updates
@@ -103,16 +102,16 @@ class Experiment:
 
     @property
     def averaged_steps(self) -> list[int]:
-        """Steps of the checkpoints to average: the last one and evaluations before it."""
+        """The steps of the checkpoints to average: the last one and earlier ones."""
         before = self.steps - self.apart
-        if self.steps % self.interval:  # the last gap is a shorter one
+        if self.steps % self.interval:  # the last gap is shorter
             before = (self.steps - 1) // self.apart * self.apart
         earlier = [before - self.apart * n for n in range(self.averaged - 1)]
         return [*reversed(earlier), self.steps]
 
     @property
     def checkpoint(self) -> Path:
-        """Prefix of the checkpoint that is evaluated."""
+        """The prefix of the checkpoint to evaluate."""
         return self.average if self.averaged > 1 else self.last_checkpoint
 
     def stages(self) -> list[Stage]:
@@ -157,20 +156,20 @@ class Experiment:
         return [*stages, Stage("score", self.result.exists, [])]
 
     def run(self) -> dict[str, float]:
-        """Runs the stages that are not done and returns the figures.
+        """Runs the stages that are not done and returns the results.
 
-        SIGTERM and Ctrl-C end the stage as its own command would, with exit code 143 or 130; the
-        same command resumes there. A second start waits for the first one.
+        SIGTERM and Ctrl-C end the current stage as they end its own command, with exit code 143 or 130;
+        rerun the same command to resume there. A second start waits for the first one.
 
         Raises:
-            UserError: the directory cannot be written or holds another experiment, or a stage
+            UserError: the directory cannot be written or contains another experiment, or a stage
                 failed.
         """
         with writing(self.directory):
             self.directory.mkdir(parents=True, exist_ok=True)
             opened = open_locked(self.directory / LOCK_FILE, str(self.directory))
         with opened as lock, (programs := Programs(lock)):
-            for leftover in self.directory.glob("*.incomplete"):  # of a killed stage
+            for leftover in self.directory.glob("*.incomplete"):  # left by a killed stage
                 leftover.unlink()
             self._begin_record()
             for stage in self.stages():
@@ -223,7 +222,7 @@ class Experiment:
         )
 
     def _corrected(self) -> list[str]:
-        """Returns overrides that keep corrected settings of a run started by an earlier version."""
+        """Returns overrides so that a run started by an earlier version keeps its settings."""
         began_with = _recorded(self.run_directory / HPARAMS_FILE)
         now = registry.hparams(self.row.name, self.settings.hparams).to_dict()
         return [
@@ -245,19 +244,19 @@ class Experiment:
         }
 
     def _begin_record(self) -> None:
-        """Writes the record of this experiment, or checks that it is the recorded one."""
+        """Writes the record of this experiment; checks that the directory has no other one."""
         path, record = self.directory / RECORD_FILE, self._record()
         before = _recorded(path)
         if before and (different := changes({name: before.get(name) for name in record}, record)):
             raise UserError(
-                f"{self.directory} holds another experiment ({'; '.join(different)}): "
+                f"{self.directory} contains another experiment ({'; '.join(different)}): "
                 "give the same flags to resume it, or another --output_dir."
             )
         write_json(path, record)
 
 
 def _interval(steps: int, apart: int) -> int:
-    """Returns the steps between checkpoints, so that those to average lie `apart` before the last.
+    """Returns the steps between checkpoints; those to average should be multiples of `apart` before the last.
 
     If that takes more than three times as many checkpoints, they are written at multiples of
     `apart`, and the last gap is shorter.
@@ -269,7 +268,7 @@ def _interval(steps: int, apart: int) -> int:
 def _figures(
     problem, references: list[str], outputs: list[str], language: str = "de"
 ) -> dict[str, float]:
-    """Returns the paper's figures, and those comparable with other work."""
+    """Returns the paper's metrics, and ones that are comparable with other work."""
     from t2t_keras import metrics
 
     if problem.quality_metric == "f1":
@@ -281,7 +280,7 @@ def _figures(
 
 
 def _with_right_tags(reference: str, output: str) -> str:
-    """Returns a tree with the tags of the reference, unchanged if their words differ."""
+    """Gives a tree the tags of the reference; returns it unchanged if their words differ."""
     from t2t_keras.parsing import parse_tree
     from t2t_keras.parsing.trees import with_tags
 
@@ -294,7 +293,7 @@ def _with_right_tags(reference: str, output: str) -> str:
 
 
 def _recorded(path: Path) -> dict[str, Any]:
-    """Reads a JSON file; an absent one is empty."""
+    """Reads a JSON file; returns {} if it is absent."""
     return read_json(path) if path.exists() else {}
 
 
@@ -302,13 +301,13 @@ def _recorded(path: Path) -> dict[str, Any]:
 
 
 def _command(name: str, **flags: Any) -> list[str]:
-    """Returns the words of `t2t-keras-<name>` without the flags that are ""."""
+    """Returns module and flags of `t2t-keras-<name>`, without flags that are ""."""
     given = [f"--{flag}={value}" for flag, value in flags.items() if value != ""]
     return [f"t2t_keras.cli.{name}", *given]
 
 
 def _as_typed(command: Sequence[str]) -> str:
-    """Returns the command that a user would type."""
+    """Returns a command in the form that a user would type."""
     module, *arguments = command
     name = module.removeprefix("t2t_keras.cli.")
     program = [f"t2t-keras-{name}"] if name != module else ["python", "-m", module]
@@ -316,7 +315,7 @@ def _as_typed(command: Sequence[str]) -> str:
 
 
 def _run(stage: Stage, programs: Programs) -> None:
-    """Runs the command of a stage and checks how it ended."""
+    """Runs the command of a stage and checks its exit code."""
     again = "run the same command again to resume"
     with contextlib.ExitStack() as stack:
         printed = stack.enter_context(atomic_write(stage.printed)) if stage.printed else None
@@ -335,10 +334,10 @@ def _run(stage: Stage, programs: Programs) -> None:
 class Programs(StopRequests):
     """Runs programs; as a context manager, forwards SIGTERM, SIGINT and SIGHUP to the running one.
 
-    Each has its own process group, so that it gets Ctrl-C once.
+    Each program has its own process group, so that it gets Ctrl-C only once.
 
     Args:
-        lock: open file that stays locked while a program lives, even if this process is gone.
+        lock: an open file that stays locked while a program is alive, even if this process dies.
     """
 
     def __init__(self, lock: BinaryIO):
@@ -358,14 +357,14 @@ class Programs(StopRequests):
                 start_new_session=True,
                 pass_fds=[self._lock.fileno()],
             )
-            if self.name:  # it came before the program was started
+            if self.name:  # the signal came before the program was started
                 self._running.send_signal(signal.Signals[self.name])
             code = self._running.wait()
             self._running = None
         return code
 
     def stop_if_asked(self, stage: str) -> None:
-        """Exits as a shell tells of a signal, 128 + its number, if one was received."""
+        """Exits with the shell's code for a signal, 128 + its number, if one was received."""
         if self.name:
             stopped = f"stopped by {self.name} in the stage {stage}"
             print(f"{stopped}: run the same command to resume", file=sys.stderr, flush=True)

@@ -1,6 +1,6 @@
-"""Source sentences and references of a held-out split as text files.
+"""Writes the source sentences and references of a held-out split to text files.
 
-A process of its own, since some datasets are read with TensorFlow:
+Runs as a separate process, because reading some datasets needs TensorFlow:
 `python -m t2t_keras.paper.held_out PROBLEM SPLIT DATA_DIR TMP_DIR INPUTS REFERENCES [USR_DIR]`.
 """
 
@@ -18,14 +18,14 @@ from t2t_keras.files import atomic_write
 def write_held_out(
     problem_name: str, split: str, data_dir: str, tmp_dir: str, inputs: Path, references: Path
 ) -> int:
-    """Writes one sentence per line and returns their number; `inputs` appears last.
+    """Writes one sentence per line and returns their number; `inputs` gets its final name last.
 
-    References have the format of `t2t-keras-decode`: text, or trees.
+    References have the output format of `t2t-keras-decode`: text, or trees.
     """
     problem = registry.problem(problem_name)
     if not problem.is_generate_per_split:
         raise UserError(
-            f"{problem_name} has no text of {split} alone: its splits are shards of one set."
+            f"{problem_name} has no separate {split} text: it divides one set of samples into splits."
         )
     count = 0
     with (
@@ -41,7 +41,7 @@ def write_held_out(
             print(problem.format_output(source, target), file=reference_file)
             count += 1
         if not count:
-            raise UserError(f"the {split} data of {problem_name} holds no sentences.")
+            raise UserError(f"the {split} data of {problem_name} contains no sentences.")
     return count
 
 

@@ -1,4 +1,4 @@
-"""Rows of the paper's tables 2, 3 and 4: data, settings, decoding and the paper's figures."""
+"""The rows of the paper's tables 2, 3 and 4: data, settings, decoding and the paper's results."""
 
 from __future__ import annotations
 
@@ -8,30 +8,30 @@ from typing import Any
 from t2t_keras.errors import UserError, nearest
 
 DEV, TEST = "dev", "test"
-"""Splits; in WMT 2014, newstest2013 and newstest2014."""
+"""Splits; for WMT 2014 newstest2013 and newstest2014."""
 
 PERPLEXITY, BLEU, F1 = "perplexity", "BLEU", "F1"
-"""Figures that the paper reports."""
+"""The metrics that the paper reports."""
 
 
 @dataclasses.dataclass(frozen=True)
 class Row:
-    """Row of a table.
+    """A row of a table.
 
     Args:
-        name: of the row and of its hparams set.
+        name: the name of the row and of its hparams set.
         place: table and group in the paper.
-        problem: registered name.
-        split: evaluated split, "dev" or "test".
-        updates: length of the training.
-        vocab_size: approximate.
-        averaged: number of last checkpoints to average; 1 for none.
+        problem: the registered name of the problem.
+        split: the split to evaluate, "dev" or "test".
+        updates: the number of training updates.
+        vocab_size: the approximate vocabulary size.
+        averaged: how many last checkpoints to average; 1: no averaging.
         apart: updates between these checkpoints.
-        paper: the paper's figures by name.
-        paper_parameters: the paper's number in millions; 0 if it gives none.
-        paper_flops: the paper's estimate of the training cost; 0 if it gives none.
-        beam_size, alpha, extra_length: of the decoding.
-        source_length, target_length: mean tokens per sentence, for the estimate of cost.
+        paper: the paper's results by metric.
+        paper_parameters: the paper's number of parameters in millions; 0 if not given.
+        paper_flops: the paper's estimate of the training cost; 0 if not given.
+        beam_size, alpha, extra_length: decode hparams.
+        source_length, target_length: mean tokens per sentence, for the cost estimate.
     """
 
     name: str
@@ -53,18 +53,18 @@ class Row:
 
     @property
     def decode_hparams(self) -> str:
-        """Decoding in the grammar of `--decode_hparams`."""
+        """The row's decode hparams in the grammar of `--decode_hparams`."""
         return f"beam_size={self.beam_size},alpha={self.alpha},extra_length={self.extra_length}"
 
     @property
     def language(self) -> str:
-        """Language whose tokenization the paper's BLEU uses: "de" or "fr"."""
+        """The language of the tokenization in the paper's BLEU: "de" or "fr"."""
         return "fr" if self.problem == _ENFR else "de"
 
 
 _ENDE, _ENFR = "translate_ende_wmt14", "translate_enfr_wmt14"
 
-# Ten minutes, at 0.4 and 1.0 seconds an update on the paper's machine (section 5.2).
+# `apart`: ten minutes, at 0.4 and 1.0 seconds per update on the paper's machine (section 5.2).
 _BASE: dict[str, Any] = {"updates": 100_000, "averaged": 5, "apart": 1_500}
 _BIG: dict[str, Any] = {"updates": 300_000, "averaged": 20, "apart": 600}
 # Section 6.2.
@@ -147,11 +147,11 @@ _TABLE_3 = [
 ]
 
 ROWS: dict[str, Row] = {row.name: row for row in (*_TRANSLATION, *_PARSING, *_TABLE_3)}
-"""Rows by name."""
+"""All rows by name."""
 
 
 def row(name: str) -> Row:
-    """Returns the row of a name.
+    """Returns the row with this name.
 
     Raises:
         UserError: unknown name.

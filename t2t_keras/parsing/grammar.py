@@ -1,8 +1,9 @@
-"""The grammar of linearised trees, for a search that finds nothing else, in any language.
+"""A grammar that restricts decoding to linearised trees, in any language.
 
-Every prefix that it allows can become a tree with one tag for each word. A model that skips a word and
-goes on would still write a tree, of shifted tags; so a word that the training trees know well has no
-other tags than theirs, and the skip costs probability at once, where a beam can choose another path.
+Every prefix that it allows can be completed to a tree with one tag for each word. That alone would not stop
+a model from skipping a word and writing a tree with shifted tags. So a word that is frequent in the training
+trees may only have the tags it has there: a skipped word then costs probability at once, and beam search can
+take another path.
 """
 
 from __future__ import annotations
@@ -19,31 +20,35 @@ from t2t_keras.text import TokenTextEncoder
 
 _NEVER, _TAG, _OPENS, _CLOSES, _ENDS = range(5)
 _NONE = -1  # no id
-_FORBIDDEN = -1e9  # -inf would give NaN after what cannot go on
-_FREQUENT = 10  # times that a word stands in the training trees, to have the tags of these alone
-_FEWEST = 3  # times that rare words of a form have a tag, for others to have it
+_FORBIDDEN = -1e9  # -inf would give NaN for hypotheses that no token can continue
+_FREQUENT = (
+    10  # occurrences in the training trees from which a word is restricted to its tags there
+)
+_FEWEST = (
+    3  # occurrences of a tag with rare words of a form that allow it for other words of the form
+)
 
 
 class TagEncoder(TokenTextEncoder):
-    """Tags and brackets as tokens, with what `learn_grammar` found in the training trees, if it has."""
+    """Tags and brackets as tokens, with the result of `learn_grammar` on the training trees, if any."""
 
     grammar: Mapping[str, Any] | None = None
 
 
 def learn_grammar(samples: Iterable[Mapping[str, str]]) -> dict[str, Any]:
-    """Learns from words and tags of trees, `{"inputs": ..., "targets": ...}`, what words may be.
+    """Learns the possible tags of words from linearised trees, `{"inputs": words, "targets": tags}`.
 
     Returns:
-        "tags": of each frequent word its tags, with spaces between, and of each form of the others (see
-        `form`); "openings": the most phrases opened in a row, save one time in a thousand.
+        "tags": the tags, separated by spaces, of each frequent word and of each form (see `form`) of rare
+        words; "openings": the number of phrases opened in a row that at most one run in a thousand exceeds.
     """
     tags_of: defaultdict[str, Counter] = defaultdict(Counter)
     runs: Counter[int] = Counter()
     for sample in samples:
         symbols = sample["targets"].split()
         phrases = {symbol[1:] for symbol in symbols if symbol.startswith("/")}
-        in_turn = [s for s in symbols if s not in phrases and not s.startswith("/")]
-        for word, tag in zip(words_of(sample["inputs"]), in_turn, strict=False):
+        tags_in_order = [s for s in symbols if s not in phrases and not s.startswith("/")]
+        for word, tag in zip(words_of(sample["inputs"]), tags_in_order, strict=False):
             tags_of[word][tag] += 1
         run = 0
         for symbol in symbols:
@@ -66,7 +71,7 @@ def learn_grammar(samples: Iterable[Mapping[str, str]]) -> dict[str, Any]:
 
 
 def form(word: str) -> str:
-    """Returns the form of a word: a mark, or with digits, a capital or none of these; " " first."""
+    """Returns the form of a word: " mark", " digits", " capital" or " word" (the space avoids clashes)."""
     if not any(map(str.isalnum, word)):
         return " mark"
     if any(map(str.isdigit, word)):
@@ -75,14 +80,14 @@ def form(word: str) -> str:
 
 
 def tree_grammar(encoder):
-    """Returns a function that makes a `TreeGrammar` of the texts [B] of a batch.
+    """Returns a function that makes a `TreeGrammar` from the input texts [B] of a batch.
 
     Args:
-        encoder: of the targets. Its symbol X is a phrase if it has /X, too, and else a tag, so a label
-            that is both in a treebank can only be a phrase.
+        encoder: the encoder of the targets. A symbol X is a phrase if the vocabulary has /X, and else a
+            tag; so a label that is both in a treebank can only be a phrase.
 
     Returns:
-        None if phrases are not tokens of the vocabulary, or nothing was learned about them.
+        The function; None if the encoder has no learned grammar.
     """
     learned = getattr(encoder, "grammar", None)
     if not learned:
@@ -97,7 +102,7 @@ def tree_grammar(encoder):
         for word, tags in learned["tags"].items()
     }
 
-    def of_texts(texts) -> TreeGrammar:
+    def grammar_of_texts(texts) -> TreeGrammar:
         words = list(map(words_of, texts))
         allowed = np.zeros((len(words), max(map(len, words)) + 1, len(kinds)), bool)
         for row, sentence in zip(allowed, words, strict=True):
@@ -111,57 +116,59 @@ def tree_grammar(encoder):
             allowed,
         )
 
-    return of_texts
+    return grammar_of_texts
 
 
 class TreeGrammar(NamedTuple):
-    """A logits processor that leaves prefixes of trees alone, with one tag for each word.
+    """A logits processor that allows only prefixes of trees with one tag for each word.
 
-    Brackets balance, a closing symbol closes the phrase opened last, no phrase is empty, the end comes
-    when all is closed and every word has its tag, and nothing is opened that could not be closed within
-    the limit.
+    A closing symbol closes the phrase opened last, no phrase is empty, the output ends when all phrases are
+    closed and every word has its tag, and a phrase is only opened if it can still be closed within the
+    length limit.
     """
 
     kinds: tuple[int, ...]
-    """Of each token of the vocabulary."""
+    """[V], the kind of each token: `_TAG`, `_OPENS`..."""
     closing: tuple[int, ...]
-    """Of each token that opens a phrase, the token that closes it."""
+    """[V], for each token that opens a phrase the token that closes it; -1 for others."""
     openings: int
-    """The most phrases opened in a row."""
+    """The maximal number of phrases opened in a row."""
     words: Any
     """[B] int32, the number of words of each sentence."""
     tags: Any
     """[B, W, V] bool, the tags that each word may have; none after the last word."""
 
     def __call__(self, logits, step):
-        """Returns logits [b, K, V], with -1e9 for what cannot come next."""
-        import tensorflow as tf  # here: problems are listed without it
+        """Returns logits [b, K, V], with -1e9 for tokens that are not allowed next."""
+        import tensorflow as tf  # imported here so that problems can be listed without it
 
         def last(mask):
-            """Returns the last place [b, K] where a mask [b, K, 1 + i] is True, or 0."""
+            """Returns the last position [b, K] where a mask [b, K, 1 + i] is True, or 0."""
             return tf.reduce_max(tf.where(mask, tf.range(step.i + 1), 0), -1)
 
         more = [0, logits.shape[-1] - len(self.kinds)]
         kinds = tf.pad(tf.constant(self.kinds), [more])  # [V]
-        ids = tf.pad(step.ids, [[0, 0], [0, 0], [1, 0]])  # [b, K, 1 + i]: first a 0, for the root
+        ids = tf.pad(
+            step.ids, [[0, 0], [0, 0], [1, 0]]
+        )  # [b, K, 1 + i]: begins with a 0 for the root
         opens, closes, is_tag = (tf.gather(kinds, ids) == kind for kind in (_OPENS, _CLOSES, _TAG))
         depths = tf.cumsum(tf.cast(opens, tf.int32) - tf.cast(closes, tf.int32), -1)
         depth = depths[:, :, -1]  # [b, K]
-        # The innermost open phrase is the last that was opened to the depth of now.
+        # The innermost open phrase is the last one that was opened at the current depth.
         opened = last(opens & (depths == depth[:, :, None]))  # 0: the root
         closer = tf.gather(self.closing, tf.gather(ids, opened, batch_dims=2))
         closer = tf.where(opened < step.i, closer, _NONE)  # not empty
         tagged = tf.math.count_nonzero(is_tag, -1, dtype=tf.int32)
         left = tf.gather(self.words, step.rows)[:, None] - tagged
-        least = left + depth + 1  # tokens that must still come: tags, closing symbols, the end
-        fits = step.i + least + 2 <= step.limits[:, None]  # a phrase more
+        least = left + depth + 1  # tokens still required: tags, closing symbols, the end
+        fits = step.i + least + 2 <= step.limits[:, None]  # with one more phrase
         fits &= step.i - last(~opens) < self.openings
-        # A prefix that was forced may have more tags than there are words.
+        # A forced prefix may have more tags than there are words.
         place = tf.minimum(tagged, tf.shape(self.tags)[1] - 1)
         tags = tf.gather(tf.gather(self.tags, step.rows), place, batch_dims=1)  # [b, K, V]
 
-        def where(kind, may):
-            return (kinds == kind) & may[:, :, None]
+        def where(kind, allowed):
+            return (kinds == kind) & allowed[:, :, None]
 
         allowed = (
             tf.pad(tags, [[0, 0], [0, 0], more])

@@ -1,4 +1,4 @@
-"""Trees from words and tags, with repair of whatever a model wrote."""
+"""Trees from words and tags, with repair of malformed model output."""
 
 from __future__ import annotations
 
@@ -20,22 +20,22 @@ from t2t_keras.parsing.trees import (
     build_trees,
 )
 
-_WORD = re.compile(r"\S+", re.ASCII)  # words may contain other spaces
+_WORD = re.compile(r"\S+", re.ASCII)  # words may contain non-ASCII spaces
 _NO_SYMBOL = re.compile(r"[()]|^/?$|^<(pad|EOS)>$")
 
 
 @dataclasses.dataclass(frozen=True)
 class Repairs:
-    """The repairs that made words and tags a tree; true if there were any."""
+    """Counts of the repairs that turned words and tags into a tree; true if there were any."""
 
     closings_added: int = 0
-    """Phrases that were not closed where necessary."""
+    """Phrases whose closing symbol was missing."""
     closings_dropped: int = 0
     """Closing symbols of phrases that were not open."""
     phrases_dropped: int = 0
     """Phrases without a word."""
     tags_added: int = 0
-    """Words without a tag, which got XX or, for punctuation, its own tag."""
+    """Words without a tag; they got XX or, if punctuation, their own tag."""
     tags_dropped: int = 0
     """Tags without a word."""
     symbols_dropped: int = 0
@@ -54,9 +54,9 @@ class Repairs:
 
 
 def to_tree(words: str | Iterable[str], tags: str | Iterable[str]) -> str:
-    """Returns words and tags as a tree in brackets, on one line: the inverse of `linearize`.
+    """Returns the bracketed tree of words and tags on one line: the inverse of `linearize`.
 
-    Never fails; see `repair_tree`, which also counts repairs.
+    Never fails. See `repair_tree`, which also counts repairs.
     """
     return str(repair_tree(words, tags)[0])
 
@@ -69,15 +69,15 @@ def repair_tree(
     If every phrase is closed and there are as many tags as words, nothing is repaired. (A label
     that is both a tag and a phrase in one tree is ambiguous, as in T2T.) Otherwise a symbol is a
     phrase if it is one in the Penn Treebank or is closed somewhere; open phrases are closed with the
-    phrase around them; closing symbols without a phrase are dropped; different numbers of words and
-    tags are aligned by how well tags suit words (`mismatch`); and phrases without a word are dropped.
-    The words of the tree are always the given ones.
+    phrase around them; closing symbols without a phrase are dropped; if the numbers of words and tags
+    differ, they are aligned by how well tags fit words (`mismatch`); and phrases without a word are
+    dropped. The words of the tree are always the given ones.
 
     Args:
-        words: separated by spaces, such as "I see", or a sequence.
-        tags: as `linearize` writes them, such as "S NP PRP /NP VP VBP /VP /S".
-        realign: True: also align equal numbers of words and tags that do not suit each other. A model
-            that skips a word and writes an extra tag later shifts all tags between.
+        words: a string of words separated by spaces, such as "I see", or a sequence.
+        tags: the symbols that `linearize` writes, such as "S NP PRP /NP VP VBP /VP /S".
+        realign: True: also align equally many words and tags if they fit badly: a model that skips a
+            word and writes an extra tag later shifts all tags in between.
     """
     given = words_of(words)
     symbols = words_of(tags)
@@ -109,13 +109,13 @@ class _Event(NamedTuple):
 
 
 def words_of(text: str | Iterable[str]) -> list[str]:
-    """Returns the words of a text, or of several: what ASCII's white space separates."""
+    """Returns the words of a text, or of several texts, separated by ASCII white space."""
     joined = text if isinstance(text, str) else " ".join(text)
     return _WORD.findall(joined)
 
 
 def _exact(symbols: list[str]) -> list[_Event] | None:
-    """Reads symbols that are not closed as tags; returns None if something is closed that is not open."""
+    """Reads symbols that are not closed as tags; returns None if a closing symbol matches no open phrase."""
     events = [_Event(symbol, is_tag=True) for symbol in symbols]
     open_: list[int] = []
     for place, symbol in enumerate(symbols):
@@ -133,7 +133,7 @@ def _exact(symbols: list[str]) -> list[_Event] | None:
 
 
 def _balanced(symbols: list[str]) -> tuple[list[_Event], int, int]:
-    """Reads phrases by their labels; also returns the numbers of closings added and dropped."""
+    """Recognises phrases by their labels; also returns the numbers of closings added and dropped."""
     closed = {symbol[1:] for symbol in symbols if symbol.startswith("/")} - TAGS
     events: list[_Event] = []
     open_: list[str] = []
@@ -160,10 +160,10 @@ def _balanced(symbols: list[str]) -> tuple[list[_Event], int, int]:
 def _brackets(
     events: list[_Event], words: list[str], tag_of_word: list[int | None]
 ) -> Iterator[Bracket]:
-    """Yields the events with the words of the tags, without tags that have no word.
+    """Yields the events with the words of the tags; drops tags that have no word.
 
-    A word without a tag joins the phrase of the word before; punctuation that of the word after or, at
-    the end, the outermost phrase.
+    A word without a tag joins the phrase of the previous word; punctuation without a tag joins that of the
+    next word or, at the end, the outermost phrase.
     """
     has_word = set(tag_of_word)
     last = len(events) - 1
@@ -194,22 +194,22 @@ def _brackets(
 
 
 def _align(words: list[str], tags: list[str], realign: bool) -> list[int | None]:
-    """Returns the number of each word's tag, if any, in ascending order.
+    """Aligns tags to words monotonically; returns the index of each word's tag, or None.
 
-    The alignment has the lowest total mismatch, where a word or tag without a partner costs nearly as
-    much as a wrong tag. Unaligned items are as late as possible.
+    Minimises the total mismatch, where a word or tag without a partner costs nearly as much as a wrong
+    tag. Unaligned items are as late as possible.
     """
     n, m = len(words), len(tags)
-    in_turn = [k if k < m else None for k in range(n)]
-    if not n or not m or m > 2 * n or (n == m and not realign):  # beyond 2n nothing can be saved
-        return in_turn
+    one_by_one = [k if k < m else None for k in range(n)]
+    if not n or not m or m > 2 * n or (n == m and not realign):  # hopeless beyond 2n
+        return one_by_one
     best = [[_GAP * (i + k) for k in range(m + 1)] for i in range(n + 1)]
     for i, word in enumerate(words):
         above, row = best[i], best[i + 1]
         for k, tag in enumerate(tags):
             row[k + 1] = min(above[k] + mismatch(word, tag), above[k + 1] + _GAP, row[k] + _GAP)
     if n == m and sum(map(mismatch, words, tags)) < best[n][m] + _DOUBT:
-        return in_turn
+        return one_by_one
     result: list[int | None] = [None] * n
     i, k = n, m
     while i and k:
@@ -226,11 +226,11 @@ def _align(words: list[str], tags: list[str], realign: bool) -> list[int | None]
 _GAP = 2  # the cost of a word or a tag without a partner
 
 _DOUBT = 6
-"""The improvement required to realign equal numbers of words and tags: of the 1,575 trees of GUM's dev
-split none reaches it, of 256 outputs of a parser three do."""
+"""The improvement required to realign equally many words and tags. None of the 1,575 trees of GUM's dev
+split reaches it; 3 of 256 outputs of a parser do."""
 
 
-# How well a tag of the Penn Treebank suits an English word, by the word's form alone.
+# How well a tag of the Penn Treebank fits an English word, judged only by the word's form.
 
 
 PERFECT, POOR, OTHER_MARK, WRONG = 0, 1, 1, 3
@@ -295,9 +295,9 @@ _TAGS_OF_DIGITS = frozenset({"CD", "JJ", "LS", "NN", "NNP"})
 
 @functools.lru_cache(2**16)
 def mismatch(word: str, tag: str) -> int:
-    """Returns the mismatch of a tag and a word: from `PERFECT` to `WRONG`.
+    """Returns the mismatch of a tag and a word, from `PERFECT` to `WRONG`.
 
-    Punctuation has tags of its own. A tag outside of the Penn Treebank is `POOR` for every word.
+    Punctuation tags only fit punctuation. A tag that is not in the Penn Treebank is `POOR` for every word.
     """
     mark = is_mark(word)
     if mark != _is_mark_tag(tag):
@@ -315,7 +315,7 @@ def mismatch(word: str, tag: str) -> int:
 
 
 def is_mark(word: str) -> bool:
-    """Returns True if a word is punctuation; it may be written as its tag, such as "-LRB-"."""
+    """Returns True if a word is punctuation, possibly written as its tag, such as "-LRB-"."""
     if word in _PUNCTUATION_TAGS:
         return True
     return word not in _SYMBOLIC_WORDS and not any(map(str.isalnum, word))
@@ -326,7 +326,7 @@ def _is_mark_tag(tag: str) -> bool:
 
 
 def _likely_tags(word: str) -> frozenset[str]:
-    """Returns the tags of most words of this form."""
+    """Returns the tags that most words of this form have."""
     if any(map(str.isdigit, word)):
         return _TAGS_OF_DIGITS
     if word[0].isupper():

@@ -1,4 +1,4 @@
-"""Constituency trees in brackets, `(TOP (NP (NN tea)))`, and their linearisation as text."""
+"""Bracketed constituency trees, `(TOP (NP (NN tea)))`, and their linearisation as text."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ ROOT = "TOP"
 """The root label of trees that this library writes."""
 
 ROOT_LABELS = frozenset({"", "TOP", "ROOT", "S1"})
-"""Labels of an outermost bracket that only marks the beginning of a tree."""
+"""Root labels: those of an outermost bracket that only marks the beginning of a tree."""
 
 _TOKEN = re.compile(  # (tag word), ( or (label, ), word
     r"\(\s*([^\s()]+)\s+([^\s()]+)\s*\)|\(\s*([^\s()]*)|(\))|([^\s()]+)", re.ASCII
@@ -25,16 +25,16 @@ _ESCAPES = {"(": "-LRB-", ")": "-RRB-"}
 
 
 Bracket = tuple[str, str | None, bool]
-"""Label, word of a tag (None for a phrase), True if it closes: see `Tree.brackets`."""
+"""A label, a tag's word (None for a phrase), and True if the phrase closes: see `Tree.brackets`."""
 
 
 class Tree(NamedTuple):
-    """A phrase, or a tag with its word. `str(tree)` writes it in brackets, on one line."""
+    """A phrase, or a tag with its word. `str(tree)` returns it in brackets, on one line."""
 
     label: str
     """The label of a phrase, such as "NP", or the tag of a word, such as "NN"; "" if there is none."""
     children: tuple[Tree | str, ...]
-    """The phrases and tags inside a phrase; the one word of a tag."""
+    """The phrases and tags inside a phrase, or the word of a tag."""
 
     @property
     def is_tag(self) -> bool:
@@ -44,8 +44,8 @@ class Tree(NamedTuple):
     def brackets(self) -> Iterator[Bracket]:
         """Yields (label, word, closes) of all brackets, in the order in which they are written.
 
-        For a phrase that opens ("NP", None, False), for a tag with its word ("NN", "tea", False), for
-        a phrase that closes ("NP", None, True).
+        A phrase that opens gives ("NP", None, False), a tag with its word ("NN", "tea", False), and a
+        phrase that closes ("NP", None, True).
         """
         stack: list[tuple[Tree, bool]] = [(self, False)]
         while stack:
@@ -64,7 +64,7 @@ class Tree(NamedTuple):
         return [child for child in self.children if isinstance(child, Tree)]
 
     def tagged_words(self) -> list[tuple[str, str]]:
-        """Returns the words, each after its tag: `[("DT", "the"), ("NN", "tea")]`."""
+        """Returns (tag, word) pairs: `[("DT", "the"), ("NN", "tea")]`."""
         return [(label, word) for label, word, _ in self.brackets() if word is not None]
 
     def __str__(self) -> str:
@@ -81,7 +81,7 @@ class Tree(NamedTuple):
 
 
 def build_trees(brackets: Iterable[Bracket]) -> tuple[Tree, ...]:
-    """Returns the trees of matching brackets, as `Tree.brackets` gives them; no empty phrases."""
+    """Builds trees from matching brackets in the form of `Tree.brackets`; drops empty phrases."""
     stack: list[list[Tree]] = [[]]
     for label, word, closes in brackets:
         if word is not None:
@@ -122,7 +122,7 @@ def read_tree_file(path: str | os.PathLike[str]) -> Iterator[Tree]:
 
 
 def iterate_trees(lines: Iterable[str], name: str, first_line: int = 1) -> Iterator[Tree]:
-    """Yields the trees of some lines: one or several per line, or one over several lines.
+    """Yields the trees in lines of text; a line may have several, and a tree may span several lines.
 
     The outermost bracket may have any label or none. A bracket may be empty, as in `(())`, which some
     parsers write for a sentence that they cannot parse.
@@ -147,15 +147,15 @@ def iterate_trees(lines: Iterable[str], name: str, first_line: int = 1) -> Itera
             elif kind == _CLOSING:
                 if not open_:
                     raise UserError(
-                        f"{name}, line {number}: a closing bracket too many at column "
-                        f"{match.start() + 1}: remove it or open what it closes."
+                        f"{name}, line {number}: unmatched closing bracket at column "
+                        f"{match.start() + 1}: remove it or add its opening bracket."
                     )
                 label, children = open_.pop()
                 closed = Tree(label, tuple(children))
                 if not closed.is_tag and len(closed.subtrees) != len(children):
                     raise UserError(
-                        f"{name}, line {number}: ({label} holds a word beside something else: give "
-                        "every word a bracket of its own with its tag."
+                        f"{name}, line {number}: ({label} contains a word beside other children: put "
+                        "every word into its own bracket with its tag."
                     )
             elif not open_:
                 raise UserError(
@@ -183,7 +183,7 @@ def _escaped(word: str) -> str:
     return word
 
 
-# The labels of the Penn Treebank and of the treebanks that follow it.
+# The labels of the Penn Treebank and of treebanks that follow its guidelines.
 
 _PHRASES = """
 ADJP ADVP CONJP FRAG INTJ LST NAC NP NX PP PRN PRT QP ROOT RRC S S1 SBAR SBARQ SINV SQ TOP UCP VP
@@ -205,14 +205,14 @@ TRACE = "-NONE-"
 """The tag of traces, which are not words of the sentence."""
 
 UNKNOWN_TAG = "XX"
-"""The tag of words without a tag."""
+"""The tag for words that have none."""
 
 TAG_OF_MARK = {
     **{mark: mark for mark in [",", ".", ":", "``", "''", "-LRB-", "-RRB-"]},
     **dict.fromkeys("?!", "."),
     **dict.fromkeys([";", "--", "..."], ":"),
 }
-"""The tags of punctuation that has only one."""
+"""The tags of punctuation marks that have only one possible tag."""
 
 _FIRST_PART = re.compile("[^-=]+")
 
@@ -224,22 +224,22 @@ def bare_label(label: str) -> str:
     return match[0] if match else label
 
 
-# Trees as text and as they are learned.
+# Linearised trees, and the trees that parsers are trained on.
 
 
 def linearize(tree: Tree | str) -> tuple[str, str]:
-    """Returns the words of a tree and its tags (T2T's `words_and_tags_from_wsj_tree`).
+    """Returns the words of a tree and its linearised tags (T2T's `words_and_tags_from_wsj_tree`).
 
     A phrase is written as its label, its contents, and its label after a slash; a word as its tag. The
-    outermost bracket is left out, whatever its label:
+    outermost bracket is omitted, whatever its label:
 
         linearize("(TOP (S (NP (PRP I)) (VP (VBP see))))")
         == ("I see", "S NP PRP /NP VP VBP /VP /S")
 
-    Everything else is kept; see `strip_for_parsing`.
+    Traces and functional tags are kept; see `strip_for_parsing`.
 
     Args:
-        tree: a tree, or one in brackets.
+        tree: a `Tree`, or a string in brackets.
 
     Raises:
         UserError: the brackets are not those of one tree.
@@ -253,14 +253,14 @@ def linearize(tree: Tree | str) -> tuple[str, str]:
 
 
 def strip_for_parsing(tree: Tree) -> Tree | None:
-    """Returns a tree as parsers are trained and scored on: its words and phrases alone, with the root `TOP`.
+    """Strips a tree to what parsers are trained and scored on: words and plain phrases, with root `TOP`.
 
-    Traces (`-NONE-`) are removed, and phrases without other contents; so are functional tags and indices
-    of labels. The roots TOP, ROOT, S1 and the empty one become TOP, and a tree without any gets one.
-    Words are kept as written, `-LRB-` and `\\/` too.
+    Removes traces (`-NONE-`), phrases that contain nothing else, and functional tags and indices of
+    labels. The roots TOP, ROOT, S1 and the empty label become TOP; a tree without such a root gets one.
+    Words are kept as written, including `-LRB-` and `\\/`.
 
     Returns:
-        The tree; None if no word is left.
+        The tree; None if it has no words.
     """
     children = build_trees(
         (bare_label(label), word, closes)

@@ -1,4 +1,4 @@
-"""Clients of exported models: served ones, SavedModels in this process, models of CTranslate2."""
+"""Clients of exported models: served models, SavedModels in this process, CTranslate2 models."""
 
 from t2t_keras.serving.client import Answer, TextClient
 from t2t_keras.serving.ctranslate2 import CTranslate2Translator

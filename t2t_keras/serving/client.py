@@ -1,4 +1,4 @@
-"""A client of exported models: text in, text out, whatever signature a model has."""
+"""A client for exported models: text in, text out, for any of their signatures."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ from t2t_keras.text.encoders import spelled
 
 DEFAULT_SIGNATURE = "serving_default"
 EXAMPLE_INPUT = "input"
-"""The input of T2T's exports: serialized `tf.train.Example`s."""
+"""Name of the input of T2T's exports: serialized `tf.train.Example`s."""
 
 
 _OUTPUTS = (
     *(("translations", "scores"), ("completions", "scores")),
     *(("labels", "probabilities"), ("outputs", "scores")),
 )
-"""The outputs of a signature that takes texts: those for each text, and a number for each of them."""
+"""The possible outputs of a signature: its hypotheses for each text, and a number for each of them."""
 
 
 class Answer(NamedTuple):
@@ -33,21 +33,22 @@ class Answer(NamedTuple):
     texts: list[str]
     """Hypotheses, best first."""
     scores: list[float]
-    """The score of each."""
+    """The score of each hypothesis."""
     truncated: bool
     """True if only the first part of the text was translated."""
 
 
 class TextClient:
-    """Translates text with a model whose signature takes text, or Examples as T2T's exports do.
+    """Translates text with a model whose signature takes text or, like T2T's exports, Examples.
 
     Args:
-        model: a `SavedModel`, or of `connect`.
+        model: a `SavedModel`, or a result of `connect`.
         signature: the name of the signature to call.
         encoders: "inputs" and "targets" text encoders, needed for a signature that takes Examples.
 
     Raises:
-        UserError: the model has no such signature or none for text, or encoders are missing.
+        UserError: the model does not have this signature, the signature does not take text, or encoders
+            are missing.
     """
 
     def __init__(
@@ -66,7 +67,7 @@ class TextClient:
         if not takes_text or not found or ("outputs" in found[0]) != self.takes_examples:
             raise UserError(
                 f"signature {signature!r} takes {_listed(self.signature.inputs)} and returns "
-                f"{_listed(self.signature.outputs)}: name one that takes text alone, such as "
+                f"{_listed(self.signature.outputs)}: name one that takes only text, such as "
                 "--signature_name=translate, or T2T's Examples."
             )
         self._outputs = found[0]
@@ -80,10 +81,10 @@ class TextClient:
         """Translates texts with one request.
 
         Args:
-            texts: strings, or their bytes, which need not be UTF-8.
+            texts: strings, or bytes, which need not be UTF-8.
 
         Raises:
-            UserError: no answer in time, or one that cannot be read.
+            UserError: there is no answer in time, or it cannot be read.
         """
         (key,) = self.signature.inputs
         encoded = self._examples(texts) if self.takes_examples else [_bytes(t) for t in texts]
@@ -106,8 +107,8 @@ class TextClient:
         truncated = plain.get("truncated", [False] * count)
         if not count == len(found) == len(truncated) or [*map(len, found)] != [*map(len, scores)]:
             raise UserError(
-                f"the answer has {len(found)} {name}, {len(scores)} {values} and {len(truncated)} "
-                f"truncated of {count} texts, or not a score for each hypothesis."
+                f"the answer to {count} texts has {len(found)} {name}, {len(scores)} {values} and "
+                f"{len(truncated)} truncated, or not a score for each hypothesis."
             )
         return [
             Answer([self._text(one) for one in hypotheses], [*map(float, row)], cut)
@@ -130,7 +131,7 @@ class TextClient:
 
 
 def _plain(values: Any) -> Any:
-    """Returns an array as nested lists of numbers or of strings."""
+    """Converts an array to nested lists of numbers or strings."""
     if isinstance(values, list):
         return [_plain(part) for part in values]
     if isinstance(values, np.ndarray):

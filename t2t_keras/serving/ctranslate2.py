@@ -1,4 +1,4 @@
-"""Text to text with a model of CTranslate2, without TensorFlow."""
+"""Translates text with a CTranslate2 model, without TensorFlow."""
 
 from __future__ import annotations
 
@@ -20,29 +20,29 @@ from t2t_keras.text import (
 )
 from t2t_keras.text.encoders import spelled
 
-_MORE = 2  # hypotheses asked for, as a multiple of the beam: 3 and more found no better ones
+_MORE = 2  # hypotheses to request, as a multiple of the beam; 3 and more found no better ones
 
 
 class CTranslate2Translator:
     """Translates lines of text with an export of `t2t-keras-export --format=ctranslate2`.
 
-    CTranslate2's own beam search is not T2T's. It grows the same hypotheses, by the same sums of
+    CTranslate2's own beam search differs from T2T's. It extends the same hypotheses, by the same sums of
     log-probabilities, but
-    - it ranks finished ones by their sum over length^`length_penalty`, T2T by their sum over
-      ((5 + length) / 6)^alpha, the end of sentence counted in both;
-    - it ends when the most likely hypothesis and as many as asked for have finished, without a
-      penalty, or `beam_size` * `patience`, with one; T2T when no hypothesis that is alive can
-      overtake the best finished one;
-    - an end of sentence finishes a hypothesis if it is among the `beam_size` best continuations, in
-      T2T's search among the 2 * `beam_size` best;
-    - at the length limit the hypotheses that have not ended count as finished, in T2T's only where
-      none has;
-    - an empty line has an empty translation, and the model is not asked.
+    - it ranks finished hypotheses by sum / length^`length_penalty`, T2T by
+      sum / ((5 + length) / 6)^alpha; both lengths include the end of sentence;
+    - without a penalty it stops when the most likely hypothesis and as many as requested have finished,
+      with one when `beam_size` * `patience` have; T2T stops when no unfinished hypothesis can overtake
+      the best finished one;
+    - an end of sentence finishes a hypothesis if it is among the `beam_size` best continuations; in T2T's
+      search, if it is among the 2 * `beam_size` best;
+    - at the length limit, unfinished hypotheses count as finished; in T2T's search only if none has
+      finished;
+    - an empty line gets an empty translation without calling the model.
 
-    This class asks for twice `beam_size` hypotheses without a penalty, drops those without an end,
-    and ranks the others by T2T's score. The second, the third and the last difference remain: three
-    of a thousand sentences had another translation. Greedy decoding (`beam_size` 1) has only the
-    last.
+    This class requests twice `beam_size` hypotheses without a penalty, drops those without an end of
+    sentence, and ranks the others by T2T's score. The second, third and last difference remain: 3 of
+    1,000 sentences got a different translation. For greedy decoding (`beam_size` 1), only the last
+    difference remains.
 
     Args:
         directory: the directory of the model.
@@ -50,8 +50,8 @@ class CTranslate2Translator:
             inter_threads=2.
 
     Raises:
-        UserError: the package `ctranslate2` is absent, the directory holds no such model, or an
-            option is one that this machine does not offer.
+        UserError: the package `ctranslate2` is missing, the directory does not contain such a model, or
+            this machine does not support an option.
     """
 
     def __init__(self, directory: str, **options: Any):
@@ -77,23 +77,23 @@ class CTranslate2Translator:
         batch_size: int = 32,
         top_beams: int = 1,
     ) -> list[list[tuple[str, float]]]:
-        """Translates every line; the result has the order of the input.
+        """Translates every line; results are in the order of the input.
 
         Args:
             lines: the text to translate.
             beam_size: K; 1: greedy decoding.
-            alpha: weight of T2T's length penalty.
-            extra_length: an output may be this much longer than its input.
-            batch_size: number of sentences decoded at once, of about the same length.
-            top_beams: number of hypotheses of a line, at most K.
+            alpha: the exponent of T2T's length penalty.
+            extra_length: how many tokens longer than its input an output may be.
+            batch_size: how many sentences (of similar length) to decode together.
+            top_beams: how many hypotheses to return for each line, at most K.
 
         Returns:
-            For each line (text, score) of its hypotheses, best first. A greedy score is the sum of
-            the log-probabilities, another one that over the length penalty, as in T2T. Fewer than
-            `top_beams` where fewer have ended.
+            For each line the (text, score) of its hypotheses, best first; fewer than `top_beams` if fewer
+            have ended. In greedy decoding the score is the sum of the log-probabilities; in beam search
+            this sum is divided by the length penalty, as in T2T.
 
         Raises:
-            UserError: a line has more tokens than the model positions, or a number is out of range.
+            UserError: a line has more tokens than the model has positions, or a number is out of range.
         """
         if not 1 <= top_beams <= beam_size:
             raise UserError(f"top_beams must be from 1 to beam_size={beam_size}, got {top_beams}.")
@@ -112,7 +112,7 @@ class CTranslate2Translator:
         for rows, futures in zip(batches, running, strict=True):
             for row, future in zip(rows, futures, strict=True):
                 result = future.result()
-                # Decoded with the limit of a longer one.
+                # It was decoded with the limit of a longer sentence in its batch.
                 if max(map(len, result.hypotheses)) > limits[row]:
                     [future] = self._search([sources[row]], beam_size, limits[row])
                     result = future.result()
@@ -123,13 +123,13 @@ class CTranslate2Translator:
         ids = self.encoders["inputs"].encode(line.strip())
         if self.positions is not None and len(ids) >= self.positions:
             raise UserError(
-                f"line {number} has {len(ids) + 1} tokens, and the model {self.positions} "
-                "positions: cut the line."
+                f"line {number} has {len(ids) + 1} tokens, but the model has {self.positions} "
+                "positions: shorten the line."
             )
         return [self._source_tokens[i] for i in ids]
 
     def _search(self, sources: list[list[str]], beam_size: int, limit: int):
-        """Starts decoding sentences, to at most `limit` tokens each; returns a future for each."""
+        """Starts decoding sentences to at most `limit` tokens each; returns a future for each."""
         more = _MORE if beam_size > 1 else 1
         return self.engine.translate_batch(
             sources,
@@ -146,7 +146,7 @@ class CTranslate2Translator:
         )
 
     def _best(self, result, alpha: float, top_beams: int) -> list[tuple[str, float]]:
-        """Returns the hypotheses of CTranslate2 that T2T would choose, best first."""
+        """Returns the best hypotheses by T2T's score, best first."""
         ended, cut = [], []
         for hypothesis, log_p in zip(result.hypotheses, result.scores, strict=True):
             ids = [self._target_id(token) for token in hypothesis]
@@ -167,11 +167,11 @@ class CTranslate2Translator:
         return encoder.decode(spelled(encoder, until_eos(ids)))
 
 
-# The encoders, stored beside the model, and the tokens of CTranslate2.
+# The encoders, which are stored beside the model, and CTranslate2's tokens.
 
 
 ENCODERS_FILE = "encoders.json"
-"""File in the directory of the model: kind and file of both encoders, and the number of positions."""
+"""File in the model's directory with type and file of both encoders, and the number of positions."""
 
 PAD, EOS = RESERVED_TOKENS
 
@@ -199,9 +199,9 @@ def import_ctranslate2():
 
 
 def tokens(encoder, size: int) -> list[str]:
-    """Returns `size` different strings, one for each id: CTranslate2 knows ids by these alone.
+    """Returns `size` unique strings, one for each id, as CTranslate2 identifies tokens by strings.
 
-    They are the subtokens or words where these are unique, and `<id 7>` elsewhere.
+    They are the subtokens or words if these are unique, otherwise `<id 7>`.
     """
     taken = {PAD: PAD_ID, EOS: EOS_ID}
     for i in range(len(taken), size):
@@ -224,12 +224,12 @@ def require_storable(encoders: Mapping[str, Any]) -> None:
             names = ", ".join(kind.__name__ for kind in _KINDS.values())
             raise UserError(
                 f"the encoder of the {side} is a {type(encoder).__name__}, which cannot be stored "
-                f"beside a model of CTranslate2; allowed: {names}."
+                f"beside a CTranslate2 model; allowed: {names}."
             )
 
 
 def write_encoders(directory: Path, encoders: Mapping[str, Any], positions: int | None) -> None:
-    """Writes "inputs" and "targets" encoders and the number of positions (None: no limit)."""
+    """Writes the "inputs" and "targets" encoders and the number of positions (None: no limit)."""
     text: dict[str, Any] = {"positions": positions}
     for side in ("inputs", "targets"):
         encoder, kind = encoders[side], _kind(encoders[side])
@@ -243,7 +243,7 @@ def write_encoders(directory: Path, encoders: Mapping[str, Any], positions: int 
 
 
 def read_encoders(directory: str) -> tuple[dict[str, Any], int | None]:
-    """Reads the files of `write_encoders`."""
+    """Reads the files that `write_encoders` writes."""
     try:
         found = read_json(os.path.join(directory, ENCODERS_FILE), _ENCODERS)
         encoders = {side: _read(directory, found[side]) for side in ("inputs", "targets")}

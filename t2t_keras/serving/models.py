@@ -1,4 +1,4 @@
-"""Models that answer requests: behind TensorFlow Serving, over REST or gRPC, or in this process."""
+"""Models that answer requests: in TensorFlow Serving, by REST or gRPC, or in this process."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from t2t_keras.errors import UserError, nearest
 from t2t_keras.files import Kind, parse_json
 
 ANSWER_BYTES = 2**24
-"""The most bytes of an answer: parsed, JSON takes twenty times as many."""
+"""Maximal size of an answer; parsed JSON takes twenty times as much memory."""
 
 _SHOWN = 300  # characters of a server's message
 _BLOCK = 2**16
@@ -31,19 +31,19 @@ _BLOCK = 2**16
 _TENSORS = {str: {"dtype?": str}}
 _SIGNATURES = {str: {"inputs?": _TENSORS, "outputs?": _TENSORS}}
 _METADATA = {"metadata": {"signature_def": {"signature_def": _SIGNATURES}}}
-"""What TensorFlow Serving answers about signatures; see `files.Kind`."""
+"""The kind (see `files.Kind`) of TensorFlow Serving's answer about signatures."""
 
 
 def connect(server: str, name: str, timeout: float = 10.0) -> Model:
-    """Returns a model that TensorFlow Serving serves. No request is sent yet.
+    """Returns a model that TensorFlow Serving serves; sends no request yet.
 
     Args:
-        server: "HOST:PORT" for gRPC, "http://HOST:PORT" or https for REST.
+        server: "HOST:PORT" for gRPC; "http://HOST:PORT" or https for REST.
         name: the name of the model.
         timeout: seconds that a request may take.
 
     Raises:
-        UserError: the address is neither, or the package for gRPC is missing.
+        UserError: the address has neither form, or the package for gRPC is missing.
     """
     if re.fullmatch(r"https?://[^/\s]+/?", server):
         return RestModel(server.rstrip("/"), name, timeout)
@@ -68,16 +68,17 @@ class Model(abc.ABC):
         self.place = place
 
     def signature(self, name: str) -> Signature:
-        """Returns the signature of this name.
+        """Returns the signature with this name.
 
         Raises:
-            UserError: no answer, no such model or signature, or no TensorFlow Serving.
+            UserError: there is no answer, no such model or signature, or the server is not TensorFlow
+                Serving.
         """
         found = self.types()
         if name not in found:
-            there = ", ".join(sorted(n for n in found if not n.startswith("__")))
+            existing = ", ".join(sorted(n for n in found if not n.startswith("__")))
             raise UserError(
-                f"{self.place} has no signature {name!r}; it has: {there or 'none'}."
+                f"{self.place} has no signature {name!r}; it has: {existing or 'none'}."
                 f"{nearest(name, found)}"
             )
         inputs, outputs = found[name]
@@ -85,7 +86,7 @@ class Model(abc.ABC):
 
     @abc.abstractmethod
     def types(self) -> Mapping[str, tuple[Mapping[str, str], Mapping[str, str]]]:
-        """Returns, for each signature, the types of inputs and of outputs, such as "DT_STRING"."""
+        """Returns the types of the inputs and of the outputs of each signature, such as "DT_STRING"."""
 
     @abc.abstractmethod
     def predict(
@@ -94,15 +95,15 @@ class Model(abc.ABC):
         """Calls a signature with strings; returns its outputs as arrays or nested lists.
 
         Raises:
-            UserError: no answer in time, or the model refuses the inputs.
+            UserError: there is no answer in time, or the model rejects the inputs.
         """
 
     def close(self) -> None:  # noqa: B027 - only gRPC has something to close
-        """Closes the connection, if there is one."""
+        """Closes the connection, if any."""
 
 
 class ServerModel(Model):
-    """A model behind a server, and the errors of both protocols."""
+    """A model on a server, with the errors that both protocols share."""
 
     port_hint: str
 
@@ -113,42 +114,42 @@ class ServerModel(Model):
         self.timeout = timeout
 
     def timed_out(self) -> UserError:
-        """Returns the error of a request without an answer."""
+        """Returns the error for a request without an answer."""
         return UserError(
             f"{self.server} has not answered within {self.timeout:g} seconds: "
-            "raise --timeout_secs, or look at what the server does."
+            "raise --timeout_secs, or check the server."
         )
 
     def no_connection(self, reason: Any) -> UserError:
-        """Returns the error of an address at which nothing listens."""
+        """Returns the error for an address at which nothing listens."""
         return UserError(
-            f"no connection to {self.server} ({reason}): does TensorFlow Serving run there, "
+            f"no connection to {self.server} ({reason}): is TensorFlow Serving running there, "
             f"{self.port_hint}?"
         )
 
     def not_serving(self, details: str = "") -> UserError:
-        """Returns the error of an answer that TensorFlow Serving would not give."""
+        """Returns the error for an answer that TensorFlow Serving would not give."""
         return UserError(
-            f"{self.server} does not answer as TensorFlow Serving does{details and ': '}{details}."
+            f"{self.server} does not answer like TensorFlow Serving{details and ': '}{details}."
         )
 
     def refused(self, message: Any) -> UserError:
-        """Returns the error of a request that the server refuses."""
+        """Returns the error for a request that the server rejects."""
         return UserError(f"{self.place}: {str(message)[:_SHOWN]}")
 
 
 class RestModel(ServerModel):
-    """A model behind TensorFlow Serving's REST interface; the standard library is enough for it."""
+    """A model behind TensorFlow Serving's REST API; needs only the standard library."""
 
     port_hint = "with --rest_api_port"
 
     def types(self) -> dict[str, tuple[dict[str, str], dict[str, str]]]:
-        def of(definition, side):
+        def dtypes(definition, side):
             return {key: info.get("dtype", "") for key, info in definition.get(side, {}).items()}
 
         definitions = self._ask("/metadata", None, _METADATA)["metadata"]["signature_def"]
         return {
-            name: (of(definition, "inputs"), of(definition, "outputs"))
+            name: (dtypes(definition, "inputs"), dtypes(definition, "outputs"))
             for name, definition in definitions["signature_def"].items()
         }
 
@@ -160,13 +161,13 @@ class RestModel(ServerModel):
             for key, values in inputs.items()
         }
         body = {"signature_name": name, "inputs": strings}
-        # TensorFlow Serving leaves the name of a single output out.
+        # TensorFlow Serving omits the name of a single output.
         is_one = len(signature.outputs) == 1
         outputs = self._ask(":predict", body, {"outputs": object if is_one else dict})["outputs"]
         return {signature.outputs[0]: outputs} if is_one else outputs
 
     def _ask(self, path: str, body: Any, kind: Kind) -> Any:
-        """Sends a request, with a body as POST; returns the JSON of the answer, of a given kind."""
+        """Sends a request (POST if it has a body); returns the answer's JSON, checked against `kind`."""
         url = f"{self.server}/v1/models/{urllib.parse.quote(self.name, safe='')}{path}"
         data = None if body is None else json.dumps(body).encode()
         try:
@@ -188,9 +189,9 @@ class RestModel(ServerModel):
             raise self.not_serving(str(error).rstrip(".")) from error
 
     def _answer(self, request: urllib.request.Request) -> tuple[int, str, bytes]:
-        """Sends a request; returns code, reason and content of the answer, all of it in time.
+        """Sends a request; returns code, reason and content of the answer, within `timeout` in total.
 
-        A socket's timeout is only that of each read, so a thread of its own reads.
+        It reads in a separate thread, because a socket's timeout applies only to each single read.
         """
         answer: concurrent.futures.Future = concurrent.futures.Future()
 
@@ -204,7 +205,7 @@ class RestModel(ServerModel):
         try:
             return answer.result(self.timeout)
         except concurrent.futures.TimeoutError as error:
-            raise TimeoutError from error  # the same only from Python 3.11 on
+            raise TimeoutError from error  # the same class only since Python 3.11
 
     def _receive(self, request: urllib.request.Request) -> tuple[int, str, bytes]:
         deadline = time.monotonic() + self.timeout
@@ -217,7 +218,7 @@ class RestModel(ServerModel):
             while block := response.read1(_BLOCK):
                 content += block
                 if len(content) > ANSWER_BYTES:
-                    raise self.refused(f"its answer is longer than {ANSWER_BYTES:,} bytes")
+                    raise self.refused(f"the answer is longer than {ANSWER_BYTES:,} bytes")
                 if time.monotonic() > deadline:
                     raise TimeoutError
         return response.status, response.reason, bytes(content)
@@ -227,13 +228,13 @@ class RestModel(ServerModel):
             return self.refused(parse_json(content, {"error": str}, "")["error"])
         except UserError:
             return UserError(
-                f"{self.server} answers with {code} {reason[:_SHOWN]}, not as TensorFlow "
-                "Serving does: is it the port of its --rest_api_port?"
+                f"{self.server} answers with {code} {reason[:_SHOWN]}, unlike TensorFlow "
+                "Serving: is this the port of its --rest_api_port?"
             )
 
 
 class GrpcModel(ServerModel):
-    """A model behind TensorFlow Serving's gRPC interface; needs the package tensorflow-serving-api.
+    """A model behind TensorFlow Serving's gRPC API; needs the package tensorflow-serving-api.
 
     Raises:
         UserError: the package is missing.
@@ -263,7 +264,7 @@ class GrpcModel(ServerModel):
         from tensorflow.core.framework import types_pb2
         from tensorflow_serving.apis import get_model_metadata_pb2
 
-        def of(tensors):
+        def dtypes(tensors):
             return {key: types_pb2.DataType.Name(info.dtype) for key, info in tensors.items()}
 
         request = get_model_metadata_pb2.GetModelMetadataRequest()
@@ -275,10 +276,10 @@ class GrpcModel(ServerModel):
             if not answer.metadata["signature_def"].Unpack(found):
                 raise self.not_serving("its answer has no metadata.signature_def")
             return {
-                name: (of(definition.inputs), of(definition.outputs))
+                name: (dtypes(definition.inputs), dtypes(definition.outputs))
                 for name, definition in found.signature_def.items()
             }
-        except (ValueError, DecodeError) as error:  # of a type that TensorFlow does not have
+        except (ValueError, DecodeError) as error:  # a type that TensorFlow does not have
             raise self.not_serving(f"metadata.signature_def: {error}") from error
 
     def predict(
@@ -300,7 +301,7 @@ class GrpcModel(ServerModel):
         import tensorflow as tf
 
         sizes = [dimension.size for dimension in tensor.tensor_shape.dim]
-        # One value may stand for all elements of a tensor.
+        # A tensor may give one value for all its elements, so a short answer can be huge.
         if min(sizes, default=0) < 0 or math.prod(sizes) > ANSWER_BYTES:
             raise self.not_serving(f"outputs.{key} has the shape {sizes}")
         try:
@@ -327,14 +328,14 @@ class GrpcModel(ServerModel):
 
 
 class SavedModel(Model):
-    """A SavedModel in this process, called as if it were served.
+    """A SavedModel in this process, with the interface of a served model.
 
     Args:
-        directory: of the SavedModel, or of its versions, of which the highest is taken, as
-            TensorFlow Serving does.
+        directory: the directory of the SavedModel or, as in TensorFlow Serving, of its numbered
+            versions; the highest is used.
 
     Raises:
-        UserError: there is none, or it cannot be loaded.
+        UserError: there is no SavedModel, or it cannot be loaded.
     """
 
     def __init__(self, directory: str):
@@ -345,19 +346,22 @@ class SavedModel(Model):
         try:
             with open(os.path.join(self.directory, "saved_model.pb"), "rb") as file:
                 if b"SentencepieceTokenizeOp" in file.read():
-                    import tensorflow_text  # noqa: F401 - has the operation
-            # Kept, since its functions die with it.
+                    import tensorflow_text  # noqa: F401 - registers the op
+            # The reference keeps its functions alive.
             self._loaded = tf.saved_model.load(self.directory)
         except (OSError, ValueError, tf.errors.OpError) as error:
             reason = str(error).split("\n", 1)[0]
             raise UserError(f"{self.directory} cannot be loaded: {reason}.") from error
 
     def types(self) -> dict[str, tuple[dict[str, str], dict[str, str]]]:
-        def of(tensors):
+        def dtypes(tensors):
             return {key: f"DT_{tensor.dtype.name.upper()}" for key, tensor in tensors.items()}
 
         return {
-            name: (of(function.structured_input_signature[1]), of(function.structured_outputs))
+            name: (
+                dtypes(function.structured_input_signature[1]),
+                dtypes(function.structured_outputs),
+            )
             for name, function in self._loaded.signatures.items()
         }
 
@@ -374,20 +378,20 @@ class SavedModel(Model):
             outputs = self._loaded.signatures[name](**tensors)
         except tf.errors.OpError as error:
             raise UserError(f"{self.directory}: {_reason(error.message)}") from error
-        except UnicodeDecodeError as error:  # TensorFlow's message quotes a request of any bytes
-            raise UserError(f"{self.directory} refuses the request.") from error
+        except UnicodeDecodeError as error:  # TensorFlow's message quotes the request's bytes
+            raise UserError(f"{self.directory} rejects the request.") from error
         return {key: tensor.numpy() for key, tensor in outputs.items()}
 
 
 def _reason(message: str) -> str:
-    """Returns the message of TensorFlow without the places where it happened."""
+    """Returns TensorFlow's message without its stack traces."""
     where = ("Graph execution error", "Detected at ", "<stack traces", " ", "\t")
     lines = [line for line in message.split("\n") if line and not line.startswith(where)]
     return (lines or [message])[0]
 
 
 def _version(directory: str) -> str:
-    """Returns the directory that holds `saved_model.pb`."""
+    """Returns the directory that contains `saved_model.pb`: this one, or its highest version."""
     if os.path.isfile(os.path.join(directory, "saved_model.pb")):
         return directory
     try:
@@ -400,6 +404,6 @@ def _version(directory: str) -> str:
         if os.path.isfile(os.path.join(path, "saved_model.pb")):
             return path
     raise UserError(
-        f"{directory} holds no SavedModel and no numbered versions of one: give a directory "
+        f"{directory} contains neither a SavedModel nor numbered versions of one: give a directory "
         "that t2t-keras-export has written."
     )

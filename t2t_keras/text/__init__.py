@@ -1,4 +1,4 @@
-"""Text encoders with tensor2tensor's vocabularies and ids; text files by line."""
+"""Text encoders with tensor2tensor's vocabularies and ids; reading text files line by line."""
 
 from t2t_keras.text.encoders import (
     ByteTextEncoder,

@@ -1,4 +1,4 @@
-"""Text encoders: text to ids and back, as bytes, listed tokens or T2T's subwords."""
+"""Text encoders (text to ids and back) for bytes, listed tokens and T2T's subwords."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _START = 3  # characters
 
 
 class TensorEncoder(abc.ABC):
-    """Base class of text encoders: single texts, or tensors in a graph, with the same results.
+    """Base class of text encoders, which work on strings and, with the same results, on tensors.
 
     `graph` is built when first used and is not pickled.
     """
@@ -36,18 +36,19 @@ class TensorEncoder(abc.ABC):
 
     @abc.abstractmethod
     def decode(self, ids: Iterable[int]) -> str:
-        """Returns the text of ids."""
+        """Returns the text of `ids`."""
 
     @abc.abstractmethod
     def _make_graph(self) -> Any:
-        """Returns the `tf.Module` that `graph` caches."""
+        """Builds the `tf.Module` that `graph` caches."""
 
     @functools.cached_property
     def graph(self) -> Any:
         """The encoder as a `tf.Module` with the functions `encode` and `decode`.
 
-        A `tf.Module` that is saved with `tf.saved_model.save` and calls `encode_tensor` or `decode_tensor`
-        must keep it as an attribute, because of its lookup table. Loading needs TensorFlow alone.
+        A `tf.Module` that calls `encode_tensor` or `decode_tensor` and is saved with `tf.saved_model.save`
+        must keep `graph` as an attribute, because of its lookup table. Loading needs only TensorFlow
+        (with SentencePiece, also tensorflow-text).
         """
         import tensorflow as tf
 
@@ -64,8 +65,8 @@ class TensorEncoder(abc.ABC):
             Ids, `[B, None]` int32.
 
         Raises:
-            UserError: not a vector of strings, or `encode` refuses one of them. Within a graph,
-                `tf.errors.InvalidArgumentError` stands for the latter.
+            UserError: not a vector of strings, or a string that cannot be encoded. (Within a graph, the
+                latter raises `tf.errors.InvalidArgumentError`.)
         """
         import tensorflow as tf
 
@@ -79,7 +80,7 @@ class TensorEncoder(abc.ABC):
             return self.graph.encode(strings)
         except tf.errors.InvalidArgumentError:
             for text in strings.numpy():
-                self.encode(text.decode("utf-8", "ignore"))  # says what is wrong
+                self.encode(text.decode("utf-8", "ignore"))  # raises a UserError
             raise
 
     def decode_tensor(self, ids: tf.RaggedTensor | tf.Tensor) -> tf.Tensor:
@@ -92,8 +93,8 @@ class TensorEncoder(abc.ABC):
             UTF-8, `[B]` strings; surrogates become U+FFFD.
 
         Raises:
-            UserError: other shapes or types, or `decode` refuses an id. Within a graph,
-                `tf.errors.InvalidArgumentError` stands for the latter.
+            UserError: other shapes or types, or an id that cannot be decoded. (Within a graph, the latter
+                raises `tf.errors.InvalidArgumentError`.)
         """
         import tensorflow as tf
 
@@ -110,7 +111,7 @@ class TensorEncoder(abc.ABC):
             return self.graph.decode(ids.with_row_splits_dtype(tf.int64))
         except tf.errors.InvalidArgumentError:
             for row in ids.to_list():
-                self.decode(row)  # says what is wrong
+                self.decode(row)  # raises a UserError
             raise
 
     def __getstate__(self) -> dict[str, Any]:
@@ -150,7 +151,7 @@ class ByteTextEncoder(TensorEncoder):
 
 
 class TokenTextEncoder(TensorEncoder):
-    """Ids of tokens separated by white space (T2T: `TokenTextEncoder`)."""
+    """White-space-separated tokens as ids (T2T: `TokenTextEncoder`)."""
 
     def __init__(
         self,
@@ -161,7 +162,7 @@ class TokenTextEncoder(TensorEncoder):
         """Takes the tokens from a file or from a list.
 
         Args:
-            vocab_filename: a file with one token a line, `<pad>` and `<EOS>` first.
+            vocab_filename: a file with one token per line, `<pad>` and `<EOS>` first.
             vocab_list: tokens to put after `<pad>` and `<EOS>`.
             replace_oov: the token that stands for unknown tokens.
 
@@ -223,12 +224,12 @@ class TokenTextEncoder(TensorEncoder):
 
 
 class SubwordTextEncoder(TensorEncoder):
-    """Subword ids of text and back, without loss (T2T: `SubwordTextEncoder`).
+    """Lossless encoding of text as subword ids (T2T: `SubwordTextEncoder`).
 
-    Text is split into tokens (`tokenizer.encode`), each token is escaped (`tokenizer.escape`) so that it
-    consists of characters of the vocabulary alone, and then cut from left to right into the longest
-    subtokens that match. Ids 0 and 1 are padding and end of sentence. Any text round-trips; no id is
-    added at the end.
+    Text is split into tokens (`tokenizer.encode`). Each token is escaped (`tokenizer.escape`), so that it
+    contains only characters of the vocabulary, and then cut from left to right into the longest matching
+    subtokens. Ids 0 and 1 are padding and end of sentence. Any text round-trips; no end-of-sentence id
+    is appended.
 
     >>> encoder = SubwordTextEncoder("vocab.translate_ende_wmt32k.32768.subwords")
     >>> encoder.encode("Hello, world!")
@@ -253,19 +254,19 @@ class SubwordTextEncoder(TensorEncoder):
     ) -> SubwordTextEncoder:
         """Builds a vocabulary of about `target_size` subtokens from lines of text.
 
-        The result is T2T's, subtoken for subtoken, with two exceptions in which T2T's files lose an id
-        when read again: the newline is no subtoken, and a reserved token is not listed twice.
+        The result equals T2T's, subtoken for subtoken, with two exceptions, in which T2T's files lose an id
+        when they are read: the newline is not a subtoken, and a reserved token is not listed twice.
 
         Args:
             generator: lines of text.
-            target_size: wanted number of subtokens; the nearest reachable size is taken, or the first
-                found within 1 %.
+            target_size: target number of subtokens; the search stops at the first size within 1 % of it,
+                or else takes the nearest size found.
             max_subtoken_length: subtokens have fewer characters than this (as in T2T); None: at most
                 1,000 characters.
             reserved_tokens: the tokens with the first ids: `<pad>`, `<EOS>` and others.
 
         Raises:
-            UserError: there is no text, or an argument has an impossible value.
+            UserError: there is no text, or an argument has an invalid value.
         """
         encoder = cls.__new__(cls)
         encoder._set_subtokens(
@@ -282,7 +283,7 @@ class SubwordTextEncoder(TensorEncoder):
         lengths: dict[str, set[int]] = {}
         for subtoken in self._ids:
             lengths.setdefault(subtoken[:_START], {1, 2}).add(len(subtoken))
-        # Lengths to try at a place, longest first, by the characters that begin there.
+        # Subtoken lengths to try, longest first, by the next `_START` characters.
         self._lengths = {start: sorted(found, reverse=True) for start, found in lengths.items()}
         self._recent: dict[str, tuple[int, ...]] = {}
         self._earlier: dict[str, tuple[int, ...]] = {}
@@ -298,7 +299,7 @@ class SubwordTextEncoder(TensorEncoder):
         return tuple(self._subtokens)
 
     def subtoken(self, subtoken_id: int) -> str:
-        """Returns the subtoken with this id, "" for an id out of range."""
+        """Returns the subtoken with this id; "" for an id out of range."""
         return self._subtokens[subtoken_id] if 0 <= subtoken_id < len(self._subtokens) else ""
 
     def encode(self, text: str) -> list[int]:
@@ -333,8 +334,8 @@ class SubwordTextEncoder(TensorEncoder):
     def _encode_uncached(self, token: str) -> tuple[int, ...]:
         """Encodes a token that is not in the first cache, `_recent`.
 
-        A full first cache becomes the second, `_earlier`, from where tokens that occur again move back. So
-        memory is bounded, and frequent tokens stay cached.
+        When the first cache is full, it becomes the second, `_earlier`; tokens found there move back to the
+        first. This bounds memory and keeps frequent tokens cached.
         """
         ids = self._earlier.get(token) or self._encode_token(token)
         if len(token) <= _LONGEST_CACHED:
@@ -355,7 +356,7 @@ class SubwordTextEncoder(TensorEncoder):
             else:
                 raise UserError(
                     f"Cannot encode {token!r}: the vocabulary has no subtoken for the single "
-                    f"character {spelled[start]!r}; build it again, or add that character."
+                    f"character {spelled[start]!r}; rebuild it, or add that character."
                 )
             ids.append(subtoken_id)
             start += length
@@ -363,10 +364,10 @@ class SubwordTextEncoder(TensorEncoder):
 
 
 class ClassLabelEncoder:
-    """Numbers of classes by their names (T2T: `ClassLabelEncoder`).
+    """Class names as numbers (T2T: `ClassLabelEncoder`).
 
     Args:
-        class_labels: the name of each class, in the order of their numbers.
+        class_labels: the names of the classes, in the order of their numbers.
     """
 
     def __init__(self, class_labels: Sequence[str]):
@@ -380,10 +381,10 @@ class ClassLabelEncoder:
         return len(self.class_labels)
 
     def encode(self, text: str) -> list[int]:
-        """Returns the number of the class of a name.
+        """Returns `[number]` of the class with this name.
 
         Raises:
-            UserError: there is no class of that name.
+            UserError: there is no class with this name.
         """
         if text not in self.class_labels:
             raise UserError(
@@ -413,13 +414,13 @@ def require_vocabulary_of_run(
 ) -> str:
     """Checks that vocabularies have the sizes that a model was trained with.
 
-    With T2T's checkpoints the embedding tables alone tell these sizes, and they may have more rows than
-    there are tokens: `vocab_divisor` adds some; for more than that a warning is returned.
+    For T2T's checkpoints these sizes are known only from the embedding tables, which may have more rows
+    than there are tokens: `vocab_divisor` adds some. If there are more extra rows, a warning is returned.
 
     Args:
         model: a `Transformer`.
-        sizes: of the vocabularies of "inputs" and "targets": see `Problem.vocab_sizes`.
-        run: `run.json` beside the model.
+        sizes: the vocabulary sizes of "inputs" and "targets": see `Problem.vocab_sizes`.
+        run: the contents of `run.json` beside the model.
         data_dir: where the vocabularies are.
 
     Returns:
@@ -440,7 +441,7 @@ def require_vocabulary_of_run(
 
 
 def spelled(encoder, ids: list[int]) -> list[int]:
-    """Returns the ids that have a text; with a list of words all, as T2T shows an unknown id as `ID_7`."""
+    """Returns the ids that have a text; all for a `TokenTextEncoder`, which shows an unknown id as `ID_7`."""
     if isinstance(encoder, TokenTextEncoder):
         return ids
     return [i for i in ids if i < encoder.vocab_size]

@@ -1,8 +1,7 @@
 """Text encoders as `tf.Module`s, for graphs, tf.data pipelines and SavedModels.
 
-They use core TensorFlow alone, except SentencePiece's, so a SavedModel loads without tensorflow-text.
-Letters and white space are listed explicitly, because TensorFlow's own classes of characters depend on
-its version.
+They use only core TensorFlow (except for SentencePiece), so a SavedModel loads without tensorflow-text.
+Letters and white space are listed explicitly, because TensorFlow's character classes depend on its version.
 """
 
 from __future__ import annotations
@@ -20,10 +19,10 @@ _STRINGS = tf.TensorSpec([None], tf.string)
 _IDS = tf.RaggedTensorSpec([None, None], tf.int32)
 _RESERVED = len(RESERVED_TOKENS)
 _BYTES = [token.encode() for token in RESERVED_TOKENS] + [bytes([byte]) for byte in range(256)]
-_CPU = "CPU:0"  # other devices have no strings
+_CPU = "CPU:0"  # other devices do not support strings
 
 SPACES = "\t-\r\x1c-\x20\x85\xa0\u1680\u2000-\u200a\u2028\u2029\u202f\u205f\u3000"
-"""White space of `str.split` and `str.strip`, as the inside of a character class."""
+"""The white space of `str.split` and `str.strip`, as the inside of a regex character class."""
 
 _WORD = "".join(f"{chr(first)}-{chr(last)}" for first, last in ALPHANUMERIC_RANGES)
 _MARK = b"\xff"  # never occurs in UTF-8
@@ -38,7 +37,7 @@ class SubwordGraph(tf.Module):
         super().__init__()
         self._cutter = SubwordCutter(ids, alphabet)
         self._joiner = SubwordJoiner(subtokens)
-        # Most tokens are one subtoken and are looked up whole.
+        # Most tokens are a single subtoken and are looked up whole.
         whole = {}
         for subtoken, i in ids.items():
             token = unescape(subtoken[:-1])
@@ -144,7 +143,7 @@ class SentencePieceGraph(tf.Module):
     def __init__(
         self, model: bytes, texts: Sequence[bytes], ids: Sequence[int] | None, strip_space: bool
     ):
-        """Takes the model, the text of each id, the id of each of the model's, and how to decode."""
+        """Takes the model, the text of each id, our id of each SentencePiece id, and how to decode."""
         super().__init__()
         self._model = model
         self._texts = tf.constant(texts)
@@ -157,8 +156,8 @@ class SentencePieceGraph(tf.Module):
         import tensorflow_text
 
         with tf.device(_CPU):
-            # Made in the graph: the kernel of the operation owns the model, and TensorFlow drops eager
-            # kernels whenever a seed is set.
+            # Created in the graph: the op's kernel owns the model, and TensorFlow drops eager kernels
+            # whenever a seed is set.
             tokenizer = tensorflow_text.SentencepieceTokenizer(self._model)
             ids = tokenizer.tokenize(_valid(strings))
             return ids if self._ids is None else tf.gather(self._ids, ids)
@@ -182,11 +181,11 @@ def _valid(strings: tf.Tensor) -> tf.Tensor:
 
 
 def _tokens(strings: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
-    """Tokenizes as `tokenizer.encode`; returns all tokens and their splits, `[B + 1]` int32."""
+    """Tokenizes like `tokenizer.encode`; returns all tokens and their splits, `[B + 1]` int32."""
     marked = tf.strings.regex_replace(strings, f"[^{_WORD}]+", _MARK + rb"\0" + _MARK)
     parts = tf.strings.split(marked, _MARK)
     flat = parts.flat_values
-    # Parts between marks have neighbours, which are empty only at the ends of the string.
+    # Each part between two marks has two neighbours; they are empty only at the ends of the string.
     is_empty = tf.equal(flat, "")
     edge = tf.ones([1], tf.bool)
     beside_edge = tf.concat([edge, is_empty[:-1]], 0) | tf.concat([is_empty[1:], edge], 0)

@@ -1,7 +1,7 @@
-"""Subword encoding and decoding with operations of core TensorFlow, for many words at once.
+"""Vectorised subword encoding and decoding with core TensorFlow operations.
 
-All text is one flat array of characters, and every operation works on the whole array, in time
-O(n log n).
+All text is one flat array of characters, and every operation works on the whole array, in O(n log n)
+time overall.
 """
 
 from __future__ import annotations
@@ -23,13 +23,13 @@ _LONGEST_NUMBER = 4300  # the most digits that Python's `int` reads
 
 
 def segments(splits: tf.Tensor, size: tf.Tensor) -> tf.Tensor:
-    """Returns `[size]` int32: the row of each item, for `[rows + 1]` splits from 0 to `size`."""
+    """Returns `[size]` int32: the row of each item, given `[rows + 1]` splits from 0 to `size`."""
     begun = tf.math.unsorted_segment_sum(tf.ones_like(splits[1:-1]), splits[1:-1], size + 1)
     return tf.cumsum(begun)[:size]
 
 
 def splits_of(lengths: tf.Tensor) -> tf.Tensor:
-    """Returns `[rows + 1]`: the starts of rows of these lengths, and the end of the last."""
+    """Returns row splits, `[rows + 1]`: the start of each row, and the end of the last."""
     return tf.concat([tf.zeros([1], lengths.dtype), tf.cumsum(lengths)], 0)
 
 
@@ -37,13 +37,13 @@ class SubwordCutter:
     """Escapes words with the alphabet of a vocabulary and cuts them into the longest subtokens."""
 
     def __init__(self, ids: dict[str, int], alphabet: frozenset[str]):
-        """Builds the tables from the subtokens with their ids, and the characters that need no escape."""
-        # An escaped word has one underscore, at its end.
+        """Builds the tables from the subtokens with their ids and the characters that need no escape."""
+        # An escaped word has exactly one underscore, at its end.
         usable = {subtoken: i for subtoken, i in ids.items() if "_" not in subtoken[:-1]}
         table = build_table(usable, alphabet)
         numbers = table.numbers
         plain = {ord(c): numbers[c] for c in alphabet - set("\\_\n")}
-        by_code_point = np.zeros(max(plain) + 2, np.int32)  # the last is for all beyond
+        by_code_point = np.zeros(max(plain) + 2, np.int32)  # the last entry is for all larger ones
         by_code_point[list(plain)] = list(plain.values())
         self._numbers = tf.constant(by_code_point)
         self._digits = tf.constant([numbers[c] for c in "0123456789"])
@@ -60,10 +60,10 @@ class SubwordCutter:
         self._may_fail = not alphabet - {"\n"} <= ids.keys()
 
     def __call__(self, words: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
-        """Cuts `[N]` words, non-empty valid UTF-8.
+        """Cuts `[N]` words, which must be non-empty valid UTF-8.
 
         Returns:
-            The ids of the subtokens of all words, int32, and the splits into words, `[N + 1]` int32.
+            The subtoken ids of all words, int32, and their splits into words, `[N + 1]` int32.
 
         Raises:
             tf.errors.InvalidArgumentError: the vocabulary lacks a character.
@@ -75,7 +75,9 @@ class SubwordCutter:
         if self._may_fail:
             failed = tf.where(is_cut & (ids < 0))[:1, 0]
             word = tf.searchsorted(word_splits, tf.cast(failed, tf.int32), side="right") - 1
-            message = "Cannot encode a word; the vocabulary lacks a subtoken for a character of it:"
+            message = (
+                "Cannot encode a word; the vocabulary lacks a subtoken for one of its characters:"
+            )
             tf.debugging.Assert(tf.equal(tf.size(failed), 0), [message, tf.gather(words, word)])
         id_splits = tf.gather(splits_of(tf.cast(is_cut, tf.int32)), word_splits)
         return tf.boolean_mask(ids, is_cut), id_splits
@@ -102,12 +104,12 @@ class SubwordCutter:
         escape_places = tf.range(within) + tf.gather(shift, segments(escape_splits, within))
         at = tf.concat([places[:-1], escape_places, word_splits[1:] - 1], 0)
         underscores = tf.fill(tf.shape(words), self._underscore)
-        # An escaped character has number 0; scattering adds that of its backslash.
+        # An escaped character has number 0; `scatter_nd` adds the number of its backslash.
         values = tf.concat([numbers, escapes, underscores], 0)
         return tf.scatter_nd(at[:, tf.newaxis], values, places[-1][tf.newaxis]), word_splits
 
     def _escapes(self, characters: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
-        """Returns the numbers of all characters of the escapes, flat, and the length of each escape."""
+        """Returns the numbers of the characters of all escapes, flat, and the length of each escape."""
         is_backslash = tf.equal(characters, _BACKSLASH)
         is_short = is_backslash | tf.equal(characters, _UNDERSCORE)
         digits = tf.reduce_sum(
@@ -126,7 +128,7 @@ class SubwordCutter:
         return tf.where(tf.equal(offset, 0), self._backslash, symbol), lengths
 
     def _longest_matches(self, spelled: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
-        """Returns id and length of the longest subtoken at each place; -1 and 0 if there is none."""
+        """Returns id and length of the longest subtoken at each position; -1 and 0 if there is none."""
         size = tf.size(spelled)
         blocks = [tf.concat([spelled, tf.zeros([2**self._levels], tf.int32)], 0)]
         for level in range(self._levels - 1):
@@ -153,7 +155,7 @@ class SubwordCutter:
 
 
 def _reached(starts: tf.Tensor, following: tf.Tensor) -> tf.Tensor:
-    """Marks the places reached from `starts` by repeated steps to `following[place]`.
+    """Marks the positions reachable from `starts` by repeated steps from i to `following[i]`.
 
     Pointer doubling: round n takes 2^n steps at once.
     """
@@ -163,7 +165,7 @@ def _reached(starts: tf.Tensor, following: tf.Tensor) -> tf.Tensor:
             marked, places[:, tf.newaxis], tf.ones_like(places, tf.bool)
         )
 
-    def go_on(marked: tf.Tensor, following: tf.Tensor, _: tf.Tensor):
+    def double(marked: tf.Tensor, following: tf.Tensor, _: tf.Tensor):
         more = mark(marked, tf.boolean_mask(following, marked))
         grew = tf.reduce_any(tf.not_equal(more, marked))
         return more, tf.gather(following, following), grew
@@ -172,13 +174,13 @@ def _reached(starts: tf.Tensor, following: tf.Tensor) -> tf.Tensor:
     marked = mark(tf.zeros([size + 1], tf.bool), starts)
     following = tf.concat([following, size[tf.newaxis]], 0)
     marked, _, _ = tf.while_loop(
-        lambda marked, following, grew: grew, go_on, (marked, following, tf.constant(True))
+        lambda marked, following, grew: grew, double, (marked, following, tf.constant(True))
     )
     return marked[:-1]
 
 
 class SubwordJoiner:
-    """Joins the subtokens of ids, resolves the escapes, and puts spaces between words."""
+    """Joins the subtokens of ids, resolves escapes, and inserts spaces between words."""
 
     def __init__(self, subtokens: Sequence[str]):
         """Builds the tables from the subtokens in the order of their ids."""
@@ -226,12 +228,12 @@ class SubwordJoiner:
         return tf.gather(self._characters, place), tf.gather(id_splits, closed_splits)
 
     def _spaced(self, first: tf.Tensor, begins: tf.Tensor, text_splits: tf.Tensor) -> tf.Tensor:
-        """Returns the places, `[N, 1]`, of underscores to replace by spaces.
+        """Returns the positions, `[N, 1]`, of the underscores to replace by spaces.
 
         Args:
             first: the first character of each token.
-            begins: `[tokens, 1]` int64, the places of these.
-            text_splits: the splits of the rows.
+            begins: `[tokens, 1]` int64, the positions of these characters.
+            text_splits: the row splits.
         """
         is_word = tf.searchsorted(self._word_bounds, first, side="right") % 2 > 0
         row = tf.searchsorted(text_splits, tf.cast(begins[:, 0], tf.int32), side="right")
@@ -242,8 +244,8 @@ class SubwordJoiner:
 def _unescape(characters: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
     r"""Replaces the backslash of each escape by its character, and marks the rest of the escape.
 
-    In a run of backslashes every second one belongs to the one before. An unpaired last one opens `\u`,
-    `\10;` or nothing.
+    In a run of backslashes, every second one belongs to the one before. An unpaired last one starts `\u`,
+    `\10;` or no escape.
     """
     places = tf.where(tf.equal(characters, _BACKSLASH))[:, 0]
     none = tf.zeros([1], tf.bool)
@@ -269,14 +271,15 @@ def _unescape(characters: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
 def _numeric_escapes(
     characters: tf.Tensor, opening: tf.Tensor
 ) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
-    """Finds the backslashes before digits and a semicolon.
+    """Finds the numeric escapes: a backslash, digits and a semicolon.
 
     Returns:
-        Their places, their code points, and the places of all their digits and semicolons.
+        The positions of their backslashes, their code points, and the positions of all their digits and
+        semicolons.
     """
     is_digit = (characters >= _ZERO) & (characters <= _NINE)
     others = tf.where(~is_digit)[:, 0]
-    # The first non-digit after a backslash, which is a non-digit itself.
+    # The first non-digit after each backslash (a backslash is a non-digit, too).
     ends = tf.gather(others, tf.searchsorted(others, opening, side="right"))
     ends_number = tf.equal(tf.gather(characters, ends), _SEMICOLON) & (ends > opening + 1)
     places = tf.boolean_mask(opening, ends_number)
@@ -296,13 +299,13 @@ def _numeric_escapes(
     return places, tf.where(is_undefined, ord(UNDEFINED), code_points), at
 
 
-# A vocabulary as arrays that find the longest subtokens at many places at once, in a few steps.
+# A vocabulary as arrays that find the longest subtokens at many positions at once, in a few steps.
 #
 # A trie takes one step per character. Here a step takes a block of 2^k characters, for decreasing k, so
-# that as many steps suffice as the longest subtoken's length has binary digits. Every string that matters
-# has a number: the prefixes of subtokens, and the blocks of which they consist. The number of a string is
-# looked up by the numbers of its two parts in one table: a block of 2^k characters by its halves, a prefix
-# by a shorter prefix and a block.
+# the number of steps is the number of binary digits of the longest subtoken's length. Every string that
+# matters has a number: the prefixes of subtokens, and the blocks that they consist of. One table gives the
+# number of a string from the numbers of its two parts: for a block of 2^k characters its halves, for a
+# prefix a shorter prefix and a block.
 
 
 _ROUNDS = 100
@@ -310,20 +313,20 @@ _NONE = -1
 
 
 class SubstringTable(NamedTuple):
-    """The arrays. 0 is the number of every other string.
+    """The arrays of the table. Strings that do not matter have number 0.
 
-    The number of u + v is `joined[slot]` with `slot = (base[u] + v) % slots` if `owner[slot] == u`, to 0
+    The number of u + v is `joined[slot]` with `slot = (base[u] + v) % slots` if `owner[slot] == u`, and 0
     otherwise.
     """
 
-    numbers: dict[str, int]  # of single characters
+    numbers: dict[str, int]  # the numbers of single characters
     base: np.ndarray  # [strings + 1] int32
     owner: np.ndarray  # [slots] int32; slots is a power of two
     joined: np.ndarray  # [slots] int32
-    first_beginning: int  # numbers from here on are of beginnings of subtokens
-    # [strings + 1] int32: of the longest subtoken that begins the string, or -1
+    first_beginning: int  # numbers from here on belong to prefixes of subtokens
+    # [strings + 1] int32: the id of the longest subtoken that the string begins with, or -1
     match_id: np.ndarray
-    match_length: np.ndarray  # [strings + 1] int32: its characters, or 0
+    match_length: np.ndarray  # [strings + 1] int32: its length, or 0
     levels: int  # blocks have 2^0 to 2^(levels - 1) characters
 
 
@@ -410,7 +413,7 @@ def _try_to_place(
     order = np.argsort(-joins_of[u], kind="stable")
     u, v, joined = u[order], v[order], joined[order]
     while len(u):
-        # Strings with the most joins first, while there is room; those of similar numbers at once.
+        # Strings with the most joins first, while there is room; those with similar numbers together.
         size = np.count_nonzero(joins_of[u] > joins_of[u[0]] // 2)
         waiting = [array[:size] for array in (u, v, joined)]
         u, v, joined = u[size:], v[size:], joined[size:]

@@ -1,4 +1,4 @@
-"""Text files as lines, UTF-8 and split at newlines alone, plain or gzip; vocabulary files."""
+"""Reads the lines of UTF-8 text files, plain or gzip, split only at newlines; vocabulary files."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from t2t_keras.errors import UserError
 from t2t_keras.ids import RESERVED_TOKENS
 
 LINE_BYTES = 2**26
-"""The longest line of a text file."""
+"""The maximal length of a line in a text file."""
 
 _BUFFER = 2**16
 
@@ -29,14 +29,15 @@ def iterate_lines(path: str | os.PathLike[str]) -> Iterator[str]:
     r"""Yields the lines of a UTF-8 text file without their ends, one at a time.
 
     Only "\n" ends a line, as in tensor2tensor; form feeds, U+2028 and the like stay inside it. One
-    "\r" before the end is dropped, and so is a byte order mark at the beginning of the file. A newline
-    at the end of the file opens no further line.
+    "\r" before the newline is dropped, as is a byte order mark at the beginning of the file. A newline
+    at the end of the file does not start another line.
 
     Args:
         path: the file, decompressed while reading if the name ends in `.gz`.
 
     Raises:
-        UserError: the file cannot be read or decompressed, or a line (which is named) is not UTF-8.
+        UserError: the file cannot be read or decompressed, or a line is too long or not UTF-8 (the message
+            has its number).
     """
     name = os.fspath(path)
     for number, line in enumerate(iterate_raw_lines(path), start=1):
@@ -60,22 +61,22 @@ def iterate_raw_lines(path: str | os.PathLike[str]) -> Iterator[bytes]:
 
 
 def line_too_long(name: str | os.PathLike[str], number: int) -> UserError:
-    """Returns the error of a line that is no line of text."""
+    """Returns the error for a line longer than `LINE_BYTES`."""
     return UserError(
-        f"{os.fspath(name)}, line {number}: longer than {LINE_BYTES:,} bytes; text has a sentence a "
-        "line."
+        f"{os.fspath(name)}, line {number}: longer than {LINE_BYTES:,} bytes; text must have one sentence "
+        "per line."
     )
 
 
 def most_unpacked(stored_bytes: int) -> int:
-    """Returns how many bytes a compressed file may hold: text seldom shrinks to a tenth."""
+    """Returns the limit on the size of a decompressed file; text seldom compresses to a tenth."""
     return max(2**28, 64 * stored_bytes)
 
 
 def decompressed(stored: BinaryIO, name: str) -> BinaryIO:
-    """Returns the content of an open file: decompressed if its name ends in `.gz`, else as it is.
+    """Returns the content of an open file, decompressed if its name ends in `.gz`.
 
-    Reading raises a `UserError` after more than `most_unpacked`.
+    Reading more than `most_unpacked` bytes raises a `UserError`.
     """
     return io.BufferedReader(_Gunzipped(stored, name), _BUFFER) if name.endswith(".gz") else stored
 
@@ -95,7 +96,7 @@ class _Gunzipped(io.RawIOBase):
         self._read += count
         if self._read > self._most:
             raise UserError(
-                f"{self._name} grows to more than {self._most:,} bytes, which text does not: "
+                f"{self._name} decompresses to more than {self._most:,} bytes, too much for text: "
                 "decompress it by hand if that is right."
             )
         return count
@@ -121,16 +122,17 @@ def _decode(line: bytes, name: str, number: int) -> str:
         ) from error
 
 
-# Vocabulary files: one entry per line; the number of the line, from 0, is the id.
+# Vocabulary files: one entry per line; the line number, from 0, is the id.
 
 
 def read_subtokens(path: str | os.PathLike[str]) -> list[str]:
-    """Reads a subword vocabulary, without the quotes around its entries.
+    """Reads a subword vocabulary; removes the quotes around its entries.
 
-    A blank entry keeps its id and is never used, as in T2T.
+    A blank entry takes up its id and is never used, as in T2T.
 
     Raises:
-        UserError: no readable file, a duplicate entry, or ids 0 and 1 are not the reserved tokens.
+        UserError: the file is not readable, an entry is duplicated, or ids 0 and 1 are not the reserved
+            tokens.
     """
     subtokens = [_unquote(line.rstrip()) for line in read_lines(path)]
     _check(subtokens, path, reserved_endings=("", "_"))
@@ -138,7 +140,7 @@ def read_subtokens(path: str | os.PathLike[str]) -> list[str]:
 
 
 def read_tokens(path: str | os.PathLike[str]) -> list[str]:
-    """Reads a vocabulary of whole tokens; raises as `read_subtokens` does."""
+    """Reads a vocabulary of whole tokens; raises the errors of `read_subtokens`."""
     tokens = [line.strip() for line in read_lines(path)]
     _check(tokens, path, reserved_endings=("",))
     return tokens
@@ -169,12 +171,12 @@ def _check(
         if got not in [reserved + ending for ending in reserved_endings]:
             raise UserError(
                 f"{name}, line {i + 1}: got {got!r} where a vocabulary has {reserved}; "
-                f"the first two lines are {' and '.join(RESERVED_TOKENS)}."
+                f"the first two lines must be {' and '.join(RESERVED_TOKENS)}."
             )
     first_lines: dict[str, int] = {}
     for number, entry in enumerate(entries, start=1):
         if entry and first_lines.setdefault(entry, number) != number:
             raise UserError(
                 f"{name}, line {number}: {entry!r} is already on line {first_lines[entry]}; "
-                "each entry has one id."
+                "each entry must have one id."
             )

@@ -1,4 +1,4 @@
-"""SentencePiece's vocabularies, unigram and byte-pair; only their users need the package `sentencepiece`."""
+"""SentencePiece vocabularies, unigram and byte-pair. They need the optional package `sentencepiece`."""
 
 from __future__ import annotations
 
@@ -20,32 +20,32 @@ if TYPE_CHECKING:
     from t2t_keras.text.graph import SentencePieceGraph
 
 MODEL_TYPES = ("unigram", "bpe")
-"""Kinds of models that can be built."""
+"""Types of models that can be built."""
 
-_SPACE = "\u2581"  # what stands for a space in a piece
-_UNKNOWN = " \u2047 "  # SentencePiece's text of an unknown character
-_BYTES_FROM = 1024  # tokens: a smaller vocabulary has better uses for 256 of them
-_LONGEST_LINE = 2**20  # bytes: longer ones are left out; SentencePiece's default is 4,192
-_SEEDED = threading.Lock()  # SentencePiece's random numbers are those of the process
+_SPACE = "\u2581"  # represents a space in a piece
+_UNKNOWN = " \u2047 "  # SentencePiece's text for an unknown character
+_BYTES_FROM = 1024  # vocabulary size; smaller ones cannot afford 256 byte tokens
+_LONGEST_LINE = 2**20  # bytes: longer lines are skipped; SentencePiece's default is 4,192
+_SEEDED = threading.Lock()  # SentencePiece's random generator is global to the process
 
 
 class SentencePieceEncoder(TensorEncoder):
-    """Ids of the pieces of a SentencePiece model (Kudo and Richardson 2018), and their text.
+    """Text as ids of the pieces of a SentencePiece model (Kudo and Richardson 2018).
 
-    Id 0 is padding and 1 the end of sentence, as everywhere here. A model of other ids, such as
-    SentencePiece's defaults, is renumbered: after these two come its pieces in their order. Both ids,
-    and those out of range, have no text; no id is added at the end.
+    Id 0 is padding and 1 the end of sentence, as in all encoders here. A model with other ids, such as
+    SentencePiece's defaults, is renumbered: its other pieces follow these two in their order. Both ids,
+    and ids out of range, decode to no text; no end-of-sentence id is appended.
 
-    `encode_tensor` calls an operation of tensorflow-text, which a program must import before it loads a
-    SavedModel of it. `decode` and `decode_tensor` are SentencePiece's, save that no more than one space
-    is taken from the beginning.
+    `encode_tensor` calls an op of tensorflow-text, which a program must import before it loads a
+    SavedModel with it. `decode` and `decode_tensor` are SentencePiece's, except that at most one space
+    is removed from the beginning.
     """
 
     def __init__(self, filename: str | os.PathLike[str]):
         """Reads a model file.
 
         Raises:
-            UserError: it cannot be read or is not a model, or the package is missing.
+            UserError: the file cannot be read or is not a model, or the package is missing.
         """
         try:
             with open(filename, "rb") as file:
@@ -64,17 +64,17 @@ class SentencePieceEncoder(TensorEncoder):
     ) -> SentencePieceEncoder:
         """Builds a model from lines of text.
 
-        Text is not normalised. From 1,024 tokens on, 256 of them are bytes, so that any text
-        round-trips but for U+2581; in a smaller vocabulary an unknown character is lost.
+        Text is not normalised. In a vocabulary of 1,024 tokens or more, 256 of them are bytes, so any text
+        without U+2581 round-trips; in a smaller one unknown characters are lost.
 
         Args:
             generator: lines of text.
-            target_size: number of tokens; fewer if the text does not have as many.
+            target_size: number of tokens; fewer if the text does not yield that many.
             model_type: one of `MODEL_TYPES`.
-            reserved_tokens: strings, such as "<2de>", that are a token wherever they occur.
+            reserved_tokens: strings, such as "<2de>", that are always one token.
 
         Raises:
-            UserError: there is no text or too much for the size, or the package is missing.
+            UserError: there is no text, its characters do not fit into the size, or the package is missing.
         """
         package = import_sentencepiece()
         if model_type not in MODEL_TYPES:
@@ -85,7 +85,7 @@ class SentencePieceEncoder(TensorEncoder):
         with_bytes = target_size >= _BYTES_FROM
         model = io.BytesIO()
         with tempfile.NamedTemporaryFile("w", suffix=".tsv") as rules:
-            # No rule at all would make tensorflow-text say so on standard error at every start.
+            # Without any rule tensorflow-text would print a message to standard error at every start.
             rules.write("FFFE\tFFFD\n")  # U+FFFE is not a character
             rules.flush()
             try:
@@ -129,12 +129,12 @@ class SentencePieceEncoder(TensorEncoder):
         if pieces[-1].endswith(_SPACE):
             raise UserError(
                 f"{name} puts spaces at the end of pieces (treat_whitespace_as_suffix), "
-                "which is not supported: train it without that."
+                "which is not supported: train it without that option."
             )
         self._begins_with_space = pieces[0].startswith(_SPACE)
         reserved = (processor.pad_id(), processor.eos_id())
         others = [i for i in range(processor.vocab_size()) if i not in reserved]
-        self._theirs = [*reserved, *others]  # by our id; -1: the model has none
+        self._theirs = [*reserved, *others]  # SentencePiece's id by our id; -1: none
         self._ours = [0] * processor.vocab_size()
         for ours, theirs in enumerate(self._theirs):
             if theirs >= 0:
@@ -153,34 +153,34 @@ class SentencePieceEncoder(TensorEncoder):
 
     @property
     def vocab_size(self) -> int:
-        """The number of tokens, padding and end of sentence included."""
+        """The number of tokens, including padding and end of sentence."""
         return len(self._theirs)
 
     def subtoken(self, subtoken_id: int) -> str:
-        """Returns the piece of an id, "" for an id out of range; U+2581 stands for a space."""
+        """Returns the piece with this id, with U+2581 for spaces; "" for an id out of range."""
         if subtoken_id in (PAD_ID, EOS_ID):
             return RESERVED_TOKENS[subtoken_id]
         known = 0 <= subtoken_id < len(self._theirs)
         return self._processor.id_to_piece(self._theirs[subtoken_id]) if known else ""
 
     def encode(self, text: str) -> list[int]:
-        """Returns the ids of `text`."""
+        """Returns the ids of `text`, without end of sentence."""
         return self._numbered(self._processor.encode(text.encode("utf-8", "ignore")))
 
     def decode(self, ids: Iterable[int]) -> str:
-        """Returns the text of ids, U+FFFD for bytes that are not UTF-8."""
+        """Returns the text of ids, with U+FFFD for bytes that are not UTF-8."""
         known = range(len(self._texts))
         text = b"".join(self._texts[i] for i in ids if i in known)
         return text[self._begins_with_space and text[:1] == b" " :].decode("utf-8", "replace")
 
     def sample(self, texts: Sequence[bytes], amount: float, seed: int) -> list[list[int]]:
-        """Returns random segmentations of texts, the same ones for the same seed.
+        """Returns random segmentations of texts, reproducible by seed.
 
         Args:
             texts: UTF-8.
-            amount: of a unigram model, the power of probabilities by which all segmentations are
-                sampled (Kudo 2018); of byte pairs, the probability that a merge is left out (Provilkov
-                et al. 2020).
+            amount: for a unigram model, the exponent of the probabilities when all segmentations are
+                sampled (Kudo 2018); for byte pairs, the probability of dropping a merge (Provilkov et al.
+                2020).
             seed: 0 to 2**32 - 1.
         """
         with _SEEDED:
@@ -191,7 +191,7 @@ class SentencePieceEncoder(TensorEncoder):
         return list(map(self._numbered, rows))
 
     def sample_tensor(self, strings: tf.Tensor, amount: float, seed: tf.Tensor) -> tf.RaggedTensor:
-        """Samples `[B]` strings as `sample` does, in a pipeline: `[B, None]` int32."""
+        """`sample` for `[B]` strings in a tf.data pipeline; returns `[B, None]` int32."""
         import numpy as np
         import tensorflow as tf
 
@@ -206,7 +206,7 @@ class SentencePieceEncoder(TensorEncoder):
         )
 
     def store_to_file(self, filename: str | os.PathLike[str]) -> None:
-        """Writes the model as it was read or built."""
+        """Writes the model unchanged."""
         with open(filename, "wb") as file:
             file.write(self._model)
 

@@ -1,10 +1,11 @@
-"""Builds subword vocabularies of a wanted size, subtoken for subtoken as tensor2tensor does.
+"""Builds subword vocabularies of a given size that equal tensor2tensor's, subtoken for subtoken.
 
-For one minimum count there are four rounds: cut every token with the vocabulary of the round before
-(single characters at first), count every substring that starts at a cut, and keep those that are frequent
-enough once their occurrences inside longer kept subtokens are subtracted. The minimum count is bisected.
+For a given minimum count there are four rounds: cut every token with the vocabulary of the previous round
+(at first single characters), count every substring that starts at a cut, and keep those that are frequent
+enough after subtracting their occurrences inside longer kept subtokens. The minimum count is found by
+bisection.
 
-All of this is done on arrays: the frequent substrings are the nodes of a suffix tree.
+All of this works on arrays: the frequent substrings are the nodes of a suffix tree.
 """
 
 from __future__ import annotations
@@ -22,13 +23,14 @@ from t2t_keras.text.tokenizer import ESCAPE_CHARACTERS, escape
 _ROUNDS = 4
 _LOWEST_MIN_COUNT = 1
 _HIGHEST_MIN_COUNT = 1000
-# A tree for one minimum count serves all higher ones, so each is made for some bisections ahead.
+# A tree for one minimum count serves all higher ones, so it is built for a lower count than needed now:
+# that saves rebuilding it for the next bisections.
 _AHEAD = 8
-# Without a limit on subtokens, T2T's time and memory grow with the square of a token's length.
+# T2T has no such limit; its time and memory grow with the square of a token's length.
 _LONGEST_SUBTOKEN = 1000
-# Tokens are cut side by side, one cut of each at a time; a token of more cuts than this by itself.
+# The first cuts of all tokens are found in parallel; tokens with more cuts than this are finished singly.
 _CUTS_SIDE_BY_SIDE = 64
-# Where so few keys are possible for each that occurs, counting all is faster than sorting.
+# If at most this many keys are possible per key that occurs, counting all is faster than sorting.
 _FEW_KEYS = 8
 
 
@@ -42,17 +44,17 @@ def build_to_target_size(
 
     Args:
         token_counts: how often each token occurs.
-        target_size: the wanted number of subtokens.
+        target_size: the target number of subtokens.
         max_subtoken_length: subtokens have fewer characters than this; None: at most 1,000.
-        reserved_tokens: the tokens with the first ids, `<pad>` and `<EOS>` leading.
+        reserved_tokens: the tokens with the first ids, starting with `<pad>` and `<EOS>`.
 
     Returns:
-        The subtokens in the order of their ids: reserved ones, then by falling count, then by
-        falling string.
+        The subtokens in the order of their ids: reserved ones, then by descending count, ties in
+        descending string order.
     """
     reserved = tuple(reserved_tokens or RESERVED_TOKENS)
     if target_size < 1:
-        raise UserError(f"The wanted vocabulary size is {target_size}; it must be at least 1.")
+        raise UserError(f"The target vocabulary size is {target_size}; it must be at least 1.")
     if reserved[: len(RESERVED_TOKENS)] != RESERVED_TOKENS:
         raise UserError(
             f"The reserved tokens are {', '.join(reserved)}; "
@@ -82,7 +84,7 @@ def build_to_target_size(
 
 
 class _Corpus:
-    """The escaped tokens of a text, concatenated; P characters in all."""
+    """The escaped tokens of a text, concatenated; P characters in total."""
 
     def __init__(
         self,
@@ -109,7 +111,7 @@ class _Corpus:
     def subtoken_counts(self, min_count: int) -> dict[str, int]:
         """Returns the vocabulary for one minimum count (T2T: `build_from_token_counts`).
 
-        The reserved tokens are left out. The counts are those that the order depends on.
+        Without the reserved tokens. The counts determine the order of the vocabulary.
         """
         tree = self._tree_for(min_count)
         counts = tree.count(np.arange(len(self._text)))
@@ -128,14 +130,14 @@ class _Corpus:
 
     def _tree_for(self, min_count: int) -> SubstringTree:
         if self._tree is None or self._tree.min_count > min_count:
-            self._tree = None  # frees its memory for the next
+            self._tree = None  # frees its memory before the next is built
             self._tree = SubstringTree(
                 self._text, self._weights, self._max_length, max(1, min_count // _AHEAD)
             )
         return self._tree
 
     def _cuts(self, lengths: np.ndarray) -> np.ndarray:
-        """Returns where subtokens start if each is as long as `lengths`, [P], says for its start."""
+        """Returns where subtokens start if a subtoken at position p has length `lengths[p]`; [P]."""
         lengths = np.maximum(lengths, self._reserved_lengths)
         cuts = []
         at, ends = self._starts, self._ends
@@ -154,7 +156,7 @@ class _Corpus:
         return np.concatenate(cuts)
 
     def _find_reserved(self) -> np.ndarray:
-        """Returns the length of the longest reserved token at each place, 0 where there is none: [P]."""
+        """Returns the length of the longest reserved token at each position, 0 if there is none: [P]."""
         lengths = np.zeros(len(self._text), np.int32)
         for token in sorted(self.reserved, key=len):
             for match in re.finditer(f"(?={re.escape(token)})", self._text):
@@ -163,20 +165,21 @@ class _Corpus:
 
 
 class _Branches(NamedTuple):
-    """The nodes that branch off from shorter ones at one length."""
+    """The nodes that branch off from their parents at one length."""
 
-    nodes: slice  # ordered by their parents
-    starts: np.ndarray  # the first child of each parent, counted from the first of `nodes`
-    parents: np.ndarray  # these parents, each once
+    nodes: slice  # ordered by parent
+    starts: np.ndarray  # for each parent, the index within `nodes` of its first child
+    parents: np.ndarray  # the parents, each once
 
 
 class SubstringTree:
     """The suffix tree of a text: its characters, and substrings that occur at least `min_count` times.
 
-    Of substrings that occur at the same places the longest alone is a node. The others are never kept:
-    they have the same count, and the longest subtracts it from theirs. So a token of n characters adds at
-    most 2n nodes. Single characters are nodes in any case. A node's parent is the longest node that is a
-    proper prefix of it. N is the number of nodes, P the length of the text; counts are [N] int64.
+    Of several substrings that start at the same positions, only the longest is a node. The others are never
+    kept: they have the same count, and the longest subtracts its count from theirs. So a token of n
+    characters adds at most 2n nodes. Single characters are always nodes. A node's parent is the longest
+    node that is a proper prefix of it. N is the number of nodes, P the length of the text; counts are
+    [N] int64.
     """
 
     def __init__(self, text: str, weights: np.ndarray, max_length: int, min_count: int):
@@ -185,8 +188,8 @@ class SubstringTree:
         Args:
             text: the tokens, concatenated. Each ends in "_", which occurs nowhere else; no substring
                 extends beyond it.
-            weights: [P] int64, the weight of a substring that starts at this character.
-            max_length: the length of the longest substrings.
+            weights: [P] int64, the weight of a substring that starts at this position.
+            max_length: the maximal length of substrings.
             min_count: at least 1.
         """
         self.min_count = min_count
@@ -194,7 +197,7 @@ class SubstringTree:
         self._weights = weights
         characters = _numbered(text)
         alphabet_size = int(characters.max()) + 1
-        ends = np.flatnonzero(characters == characters[-1]) + 1  # of tokens
+        ends = np.flatnonzero(characters == characters[-1]) + 1  # the ends of tokens
 
         self.characters = np.arange(alphabet_size)  # the nodes of single characters
         self._deepest = characters.copy()  # [P] the longest node that starts here
@@ -203,19 +206,19 @@ class SubstringTree:
         places = [_places_of(characters, np.arange(len(text)), alphabet_size)]
         lengths = np.empty(alphabet_size + 2 * len(text), np.int32)
         lengths[:alphabet_size] = 1
-        # The substrings of one length: [n] where they start, [n] their numbers from 0 on; and [m], by
-        # number, the node that each is or is a prefix of.
+        # The occurrences of substrings of one length: [n] where they start, [n] the number of the
+        # substring, from 0; and for each number, [m], the node that it is or is a prefix of.
         at, numbers, nodes = np.arange(len(text)), characters, self.characters
         size = alphabet_size
         for length in range(1, max_length):
             occurrences = np.bincount(numbers, minlength=len(nodes))
-            if length > 1:  # one that occurs once grows to the end of its token
+            if length > 1:  # a substring that occurs once extends to the end of its token
                 once = occurrences[numbers] == 1
                 token_ends = ends[np.searchsorted(ends, at[once], "right")]
                 lengths[nodes[numbers[once]]] = np.minimum(token_ends - at[once], max_length)
                 at, numbers = at[~once], numbers[~once]
-            goes_on = characters[at + length - 1] != characters[-1]
-            at, numbers = at[goes_on], numbers[goes_on]
+            continues = characters[at + length - 1] != characters[-1]
+            at, numbers = at[continues], numbers[continues]
             if not len(at):
                 break
             bound = len(nodes) * alphabet_size
@@ -237,11 +240,11 @@ class SubstringTree:
                 starts = np.flatnonzero(np.diff(parents[-1], prepend=-1))
                 self._branches.append(_Branches(slice(first, size), starts, parents[-1][starts]))
         self._parents = np.concatenate(parents)  # [N]
-        self._places = np.concatenate(places)  # [N] a place where it occurs
+        self._places = np.concatenate(places)  # [N] a position where each node occurs
         self._lengths = lengths[:size].copy()  # [N]
 
     def count(self, places: np.ndarray) -> np.ndarray:
-        """Returns how often each substring starts at `places`: [n] int64, all different."""
+        """Returns how often each substring starts at `places`: [n] distinct int64."""
         counts = np.bincount(
             self._deepest[places], self._weights[places], minlength=len(self._parents)
         ).astype(np.int64)
@@ -250,10 +253,10 @@ class SubstringTree:
         return counts
 
     def select(self, counts: np.ndarray, min_count: int) -> tuple[np.ndarray, np.ndarray]:
-        """Keeps frequent substrings, longest first, each subtracting its count from its prefixes.
+        """Selects frequent substrings, longest first; each one kept reduces the counts of its prefixes.
 
         Returns:
-            [N] bool, True if it is kept, False for single characters; and what is left of the counts.
+            [N] bool, True for kept nodes, False for single characters; and the remaining counts, [N].
         """
         left = counts.copy()
         taken = np.zeros_like(counts)
@@ -266,7 +269,7 @@ class SubstringTree:
         return kept, left
 
     def longest(self, kept: np.ndarray) -> np.ndarray:
-        """Returns the length of the longest kept substring, or character, at each place: [P]."""
+        """Returns the length of the longest kept substring, at least 1, at each position: [P]."""
         lengths = np.ones(len(kept), np.int32)
         for nodes, _, _ in self._branches:
             shorter = lengths[self._parents[nodes]]
@@ -282,14 +285,14 @@ class SubstringTree:
 
 
 def _places_of(numbers: np.ndarray, at: np.ndarray, size: int) -> np.ndarray:
-    """Returns a place of each numbered substring: [size] int64."""
+    """Returns one position of each numbered substring: [size] int64."""
     places = np.empty(size, np.int64)
     places[numbers] = at
     return places
 
 
 def _numbered(text: str) -> np.ndarray:
-    """Returns the characters as numbers from 0 on, in the order of their code points: [P] int32."""
+    """Returns the characters as numbers from 0, in the order of their code points: [P] int32."""
     code_points = np.frombuffer(text.encode("utf-32-le", "surrogatepass"), np.uint32)
     occurs = np.zeros(int(code_points.max()) + 1, bool)
     occurs[code_points] = True
@@ -302,7 +305,7 @@ def _number_frequent(
     """Numbers the keys that occur at least `min_count` times.
 
     Returns:
-        The frequent keys [k]; which of the given keys are frequent [n] bool; and the numbers of those.
+        The frequent keys [k]; which of the given keys are frequent [n] bool; and the numbers of these.
     """
     if bound <= _FEW_KEYS * len(keys):
         distinct, inverse = np.arange(bound), keys

@@ -1,4 +1,4 @@
-"""tensor2tensor's reversible tokenizer: words, and the characters between them except single spaces."""
+"""tensor2tensor's reversible tokenizer: words, and the text between them unless it is a single space."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ import sys
 from collections import Counter
 from collections.abc import Iterable, Sequence
 
-# The characters of words: Unicode categories L* and N* of Unicode 14.0, as in Python 3.11. In tensor2tensor
-# tokens depend on the version of Python, because it uses `unicodedata`.
+# The word characters: categories L* and N* of Unicode 14.0, as in Python 3.11. (tensor2tensor uses
+# `unicodedata`, so its tokens depend on the Python version.)
 _RANGES = """
 30-39 41-5A 61-7A AA B2-B3 B5 B9-BA BC-BE C0-D6 D8-F6 F8-2C1 2C6-2D1 2E0-2E4 2EC 2EE 370-374
 376-377 37A-37D 37F 386 388-38A 38C 38E-3A1 3A3-3F5 3F7-481 48A-52F 531-556 559 560-588 5D0-5EA
@@ -105,11 +105,11 @@ _LAST_OF_BMP = 0xFFFF
 def _tokens(last: int) -> re.Pattern[str]:
     ranges = [(first, end) for first, end in ALPHANUMERIC_RANGES if first <= last]
     word = "".join(f"\\U{first:08x}-\\U{end:08x}" for first, end in ranges)
-    # A word; other characters, but not a single space before a word, unless it begins the text.
+    # A word, or a run of other characters; not a single space before a word, except at the text's start.
     return re.compile(rf"[{word}]+|(?! [{word}])[^{word}]+|\A ")
 
 
-# `re` is several times as fast with a class within the Basic Multilingual Plane.
+# `re` is several times as fast with a character class within the Basic Multilingual Plane.
 _BMP_TOKENS = _tokens(last=_LAST_OF_BMP)
 _TOKENS = _tokens(last=sys.maxunicode)
 _BEYOND_BMP = re.compile("[\U00010000-\U0010ffff]")
@@ -122,9 +122,9 @@ def _is_word(character: str) -> bool:
 
 
 def encode(text: str) -> list[str]:
-    """Splits `text` wherever alphanumeric and other characters meet.
+    """Splits `text` at each boundary between alphanumeric and other characters.
 
-    A single space between two words is no token: `decode` restores it.
+    A single space between two words is not a token: `decode` restores it.
 
     >>> encode("Hello, big world!")
     ['Hello', ', ', 'big', 'world', '!']
@@ -151,20 +151,20 @@ def decode(tokens: Sequence[str]) -> str:
     return "".join(pieces)
 
 
-# Escapes, so that a token consists of characters of the vocabulary: a backslash becomes `\\`, an underscore
-# `\u`, a character outside of the alphabet (and always the newline) its code point as `\10;`. An
-# unescaped `_` ends the token.
+# Escapes make a token consist of characters of the vocabulary: a backslash becomes `\\`, an underscore `\u`,
+# and a character outside of the alphabet (or any newline) its code point as `\10;`. An unescaped `_` ends
+# the token.
 ESCAPE_CHARACTERS = frozenset("\\_u;0123456789")
 """Characters in the alphabet of every vocabulary, so that any text can be escaped."""
 
 UNDEFINED = "〓"
-"""U+3013 replaces escapes of code points that do not exist."""
+"""U+3013, the result of unescaping a code point that does not exist."""
 
 _ESCAPE = re.compile(r"\\u|\\\\|\\([0-9]+);")
 
 
 def escape(token: str, alphabet: frozenset[str]) -> str:
-    """Returns `token` escaped for `alphabet`, with its final `_`."""
+    """Returns `token` escaped for `alphabet`, with a final `_`."""
     spelled = token.replace("\\", "\\\\").replace("_", "\\u")
     if not alphabet.issuperset(spelled) or "\n" in spelled:
         spelled = "".join(c if c in alphabet and c != "\n" else f"\\{ord(c)};" for c in spelled)
@@ -172,7 +172,7 @@ def escape(token: str, alphabet: frozenset[str]) -> str:
 
 
 def unescape(spelled: str) -> str:
-    """Reverses `escape`, without the final `_`. Malformed escapes are kept as they are."""
+    """Reverses `escape`, for a token without its final `_`. Keeps malformed escapes unchanged."""
     return _ESCAPE.sub(_character, spelled) if "\\" in spelled else spelled
 
 

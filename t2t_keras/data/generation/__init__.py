@@ -1,1 +1,1 @@
-"""Generation of shards from sentence pairs: cleaning, encoding in many processes, packing, counting."""
+"""Generation of shards: cleaning, encoding in several processes, packing, counts."""

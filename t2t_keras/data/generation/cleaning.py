@@ -17,22 +17,22 @@ Sample = Mapping[str, str]
 
 @dataclasses.dataclass(frozen=True)
 class CleaningRules:
-    """Rules for the pairs to drop; by default none.
+    """Which pairs to drop; by default none.
 
     Raises:
         UserError: a limit is out of range.
     """
 
     max_characters: int = 0
-    """Either side is longer than this; 0: no limit."""
+    """Drop pairs in which either side is longer than this; 0: no limit."""
     max_ratio: float = 0.0
-    """One side has more than this many times the characters of the other; 0: no limit."""
+    """Drop pairs in which one side has more than this many times the characters of the other; 0: no limit."""
     min_letters: float = 0.0
-    """Less than this share (0 to 1) of a side's characters, without spaces, are letters."""
+    """Drop pairs in which less than this share (0 to 1) of a side's non-space characters are letters."""
     copies: bool = False
-    """True: both sides are equal."""
+    """Drop pairs with equal sides."""
     duplicates: bool = False
-    """True: the pair occurred before. Keeps eight bytes of every pair in memory."""
+    """Drop pairs that occurred before. Needs eight bytes of memory per pair."""
 
     def __post_init__(self):
         if self.max_characters < 0:
@@ -43,11 +43,11 @@ class CleaningRules:
             raise UserError(f"min_letters is {self.min_letters}; it must be from 0 to 1.")
 
     def given(self) -> dict[str, Any]:
-        """Returns the rules that leave something out, by name."""
+        """Returns the active rules by name."""
         return {name: value for name, value in dataclasses.asdict(self).items() if value}
 
     def reason(self, sample: Sample) -> str | None:
-        """Returns the reason to drop a pair, regardless of duplicates; None: it is kept."""
+        """Returns the reason to drop a pair, duplicates aside; None: it is kept."""
         if "inputs" not in sample or not isinstance(sample.get("targets"), str):
             raise UserError(
                 "cleaning compares the two texts of a pair: leave out --clean_... here."
@@ -74,7 +74,7 @@ class Cleaner:
         self._seen = _Seen() if rules.duplicates else None
 
     def keep(self, samples: Sequence[Sample]) -> list[Sample]:
-        """Returns those of the next samples that are kept, in their order."""
+        """Returns those of the next samples that are kept, in order."""
         reasons = [self.rules.reason(sample) for sample in samples]
         kept = [sample for sample, why in zip(samples, reasons, strict=True) if why is None]
         self.dropped.update(why for why in reasons if why is not None)
@@ -86,7 +86,7 @@ class Cleaner:
 
 
 class _Seen:
-    """A set of texts: sorted arrays of 64-bit hashes, each more than twice as long as the next."""
+    """A set of texts, as sorted arrays of 64-bit hashes, each more than twice as long as the next."""
 
     def __init__(self):
         self._runs: list[np.ndarray] = []
@@ -110,6 +110,6 @@ class _Seen:
 
 
 def _letters(text: str) -> float:
-    """Returns the share of letters among the characters without spaces; 0 for an empty text."""
+    """Returns the share of letters among the non-space characters; 0 for an empty text."""
     characters = "".join(text.split())
     return sum(map(str.isalpha, characters)) / max(1, len(characters))

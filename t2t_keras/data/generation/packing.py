@@ -1,4 +1,4 @@
-"""Packing: several examples in one row, so that batches have little padding (T2T's packed examples)."""
+"""Packing: joins several examples into one row to reduce padding (T2T's packed examples)."""
 
 from __future__ import annotations
 
@@ -9,30 +9,30 @@ from t2t_keras.errors import UserError
 Example = Mapping[str, Sequence[int]]
 
 OPEN_ROWS = 10
-"""The number of rows that wait for more pairs; if none has room, the oldest is completed."""
+"""How many rows are open for more pairs; if none has room, the oldest is closed."""
 
 
 def pack(
     examples: Iterable[Example], packed_length: int, spacing: int = 0
 ) -> Iterator[dict[str, list[int]]]:
-    """Joins pairs into rows of at most `packed_length` ids a side: T2T's `pack_examples`.
+    """Joins pairs into rows of at most `packed_length` ids per side: T2T's `pack_examples`.
 
     A pair goes to the oldest open row that has room for both of its sides. If there is none, it opens a
-    row; if 10 are open already, the oldest is yielded first. At the end the open rows are yielded, oldest
-    first. A pair longer than `packed_length` is a row by itself, longer than the others (training drops
-    it). Memory does not grow with the number of examples.
+    new row; if 10 are open already, the oldest is yielded first. At the end the open rows are yielded,
+    oldest first. A pair longer than `packed_length` makes an overlong row by itself, which training drops.
+    Memory does not grow with the number of examples.
 
-    Examples of targets alone, those of a language model, are cut: each full `packed_length` ids are a
-    row by themselves, and the rest is packed.
+    Examples with only targets (language models) are cut: each full `packed_length` ids make a row, and
+    the rest is packed.
 
     Args:
-        examples: {"inputs": ids, "targets": ids}, or targets alone; no side empty.
+        examples: {"inputs": ids, "targets": ids}, or targets only; no side may be empty.
         packed_length: ids of a row's longer side, spacing included.
         spacing: the number of 0s between two pairs of a row.
 
     Yields:
-        "inputs", "targets": the concatenated ids of a row's pairs; and for each side
-        "<side>_segmentation": the pair's number within the row, from 1, and "<side>_position":
+        "inputs", "targets": the concatenated ids of a row's pairs. For each side also
+        "<side>_segmentation", the pair's number within the row, from 1, and "<side>_position",
         the position within the pair, from 0. Both are 0 in the spacing. Rows are not padded.
     """
     if packed_length < 1 or spacing < 0:
@@ -60,7 +60,7 @@ def pack(
 
 
 def _without_full_rows(example: Example, packed_length: int) -> tuple[list[Example], Example]:
-    """Returns the full rows that an example of targets alone makes, and the rest of it."""
+    """Cuts an example with only targets into full rows; returns them and the rest."""
     if len(example) > 1 or len(example["targets"]) <= packed_length:
         return [], example
     ids = example["targets"]
@@ -71,13 +71,13 @@ def _without_full_rows(example: Example, packed_length: int) -> tuple[list[Examp
 
 
 class _Row:
-    """The examples of one row so far."""
+    """An open row: the examples in it so far."""
 
     def __init__(self, example: Example):
         self.examples = [example]
 
     def length(self, side: str, spacing: int) -> int:
-        """Returns the ids of a side, spacing between examples included."""
+        """Returns the number of ids of a side, including the spacing between examples."""
         ids = sum(len(example[side]) for example in self.examples)
         return ids + spacing * (len(self.examples) - 1)
 

@@ -1,8 +1,8 @@
-"""`tf.train.Example`s of int64 lists in TFRecord files, as bytes, without TensorFlow.
+"""Writes `tf.train.Example`s of int64 lists to TFRecord files without TensorFlow.
 
-Writing a corpus through TensorFlow's protocol buffers costs as much as encoding its text, and every
-process that does it needs half a gigabyte for the import. Here many examples are serialised at once by
-NumPy, to the bytes that TensorFlow writes.
+Writing a corpus with TensorFlow's protocol buffers takes as long as encoding its text, and each process
+needs half a gigabyte for the import. Here NumPy serialises many examples at once, to the same bytes that
+TensorFlow writes.
 """
 
 from __future__ import annotations
@@ -22,29 +22,33 @@ from t2t_keras.files import atomic_write, parse_json
 from t2t_keras.protobuf import varints
 
 HEADER_BYTES = 12
-"""Bytes before each record in a TFRecord file: its length and the checksum of the length."""
+"""Bytes before each record in a TFRecord file: its length and a checksum of the length."""
 
 FOOTER_BYTES = 4
 """Bytes after each record: its checksum."""
 
 _CHECKSUMS_AT_ONCE = 2048
 _LENGTHS = np.dtype("<u4")
-_HEADER = {"types": {str: str}, "rows": [range(2**32)], "bytes": [range(2**48)]}  # of a piece
+_HEADER = {
+    "types": {str: str},
+    "rows": [range(2**32)],
+    "bytes": [range(2**48)],
+}  # header of a piece
 
 
 class Lists(NamedTuple):
-    """N lists of integers, or of bytes, in two arrays."""
+    """N lists of integers, or N byte strings, in two arrays."""
 
-    values: np.ndarray  # all lists, concatenated: [sum of lengths], int64, or uint8 for bytes
+    values: np.ndarray  # all lists concatenated: [sum of lengths], int64, or uint8 for byte strings
     lengths: np.ndarray  # [N] int64
 
     @property
     def starts(self) -> np.ndarray:
-        """The start of each list in `values`, and the end of the last: [N + 1] int64."""
+        """The start of each list in `values`, and the end of the last list: [N + 1] int64."""
         return np.concatenate([[0], np.cumsum(self.lengths)])
 
     def take(self, rows: np.ndarray) -> Lists:
-        """Returns the lists of some rows, in their order."""
+        """Returns the lists of the given rows, in that order."""
         lengths = self.lengths[rows]
         ends = np.cumsum(lengths)
         shifts = self.starts[rows] - (ends - lengths)
@@ -54,10 +58,10 @@ class Lists(NamedTuple):
 def columns(
     fields: Mapping[str, Sequence[Sequence[int]]], first_number: int = 1
 ) -> dict[str, Lists]:
-    """Returns the lists of examples by field; `first_number` is that of the first, for messages.
+    """Converts the lists of each field; `first_number` numbers the first example in messages.
 
     Raises:
-        UserError: a list is empty or holds something else than 64-bit integers.
+        UserError: a list is empty or contains anything but 64-bit integers.
     """
     return {field: _lists(field, lists, first_number) for field, lists in fields.items()}
 
@@ -77,7 +81,7 @@ def _lists(field: str, lists: Sequence[Sequence[int]], first_number: int) -> Lis
                 array("q", ids)
             except (TypeError, OverflowError) as error:
                 raise UserError(
-                    f"Example {number} holds something else than 64-bit integers "
+                    f"Example {number} contains something other than 64-bit integers "
                     f"in {field!r}: {error}."
                 ) from error
         raise
@@ -85,7 +89,7 @@ def _lists(field: str, lists: Sequence[Sequence[int]], first_number: int) -> Lis
 
 
 def serialize(fields: Mapping[str, Lists]) -> Lists:
-    """Returns a serialised `tf.train.Example` for each row of some fields, as lists of bytes."""
+    """Returns a serialised `tf.train.Example` for each row of the fields."""
     entries: list[Lists | bytes] = []
     for name in sorted(fields):
         key = name.encode()
@@ -96,7 +100,7 @@ def serialize(fields: Mapping[str, Lists]) -> Lists:
 
 
 def frame(records: Lists) -> Lists:
-    """Returns records as they stand in a TFRecord file: with their lengths and checksums."""
+    """Adds the lengths and checksums that surround each record in a TFRecord file."""
     lengths = _rows(records.lengths.astype("<u8"))
     return _joined([lengths, _checksums(lengths), records, _checksums(records)])
 
@@ -109,21 +113,18 @@ def _varints(lists: Lists) -> Lists:
 
 
 def _sized(tag: int, content: Sequence[Lists | bytes]) -> list[Lists | bytes]:
-    """A protocol buffer's field in each row: its tag, its length, and the parts of its content."""
+    """A length-delimited protobuf field in each row: tag, length, and the parts of its content."""
     lengths = _total_lengths(content)
     return [bytes([tag]), _varints(Lists(lengths, np.ones_like(lengths))), *content]
 
 
 def _rows(numbers: np.ndarray) -> Lists:
-    """Each number as its bytes."""
+    """The bytes of each number."""
     return Lists(numbers.view(np.uint8), np.full(len(numbers), numbers.itemsize))
 
 
 def _joined(parts: Sequence[Lists | bytes]) -> Lists:
-    """Row by row, the bytes of the first part, then those of the second, and so on.
-
-    What is no `Lists` is the same in every row.
-    """
+    """Concatenates the parts within each row; a `bytes` part is the same in every row."""
     lengths = _total_lengths(parts)
     joined = np.empty(lengths.sum(), np.uint8)
     places = np.cumsum(lengths) - lengths
@@ -143,7 +144,7 @@ def _total_lengths(parts: Sequence[Lists | bytes]) -> np.ndarray:
 
 
 def _checksums(records: Lists) -> Lists:
-    """The masked CRC-32C of each record, as TFRecord files hold it."""
+    """The masked CRC-32C of each record, as in TFRecord files."""
     sums = np.empty(len(records.lengths), np.uint32)
     by_length = np.argsort(records.lengths, kind="stable")
     for start in range(0, len(sums), _CHECKSUMS_AT_ONCE):
@@ -154,10 +155,10 @@ def _checksums(records: Lists) -> Lists:
 
 
 def _crc32c(records: Lists) -> np.ndarray:
-    """The CRC-32C of records, which are read side by side: [N] uint32.
+    """The CRC-32C of all records, computed in parallel: [N] uint32.
 
-    From a register of zeros, leading zeros change nothing, so the records are aligned at their ends;
-    what the register's real start, all ones, adds depends on the length alone.
+    If the register starts at zero, leading zeros have no effect, so records are right-aligned. The real
+    start, all ones, contributes a term that depends only on the length.
     """
     width = -(-int(records.lengths.max(initial=0)) // 4) * 4
     aligned = np.zeros((len(records.lengths), width), np.uint8)
@@ -172,14 +173,14 @@ def _crc32c(records: Lists) -> np.ndarray:
 
 @functools.cache
 def _crc_tables() -> tuple[np.ndarray, np.ndarray]:
-    """The register after four bytes, for the lower and for the upper half of it: [65536] uint32."""
+    """The register after four bytes, by its lower and by its upper half: [65536] uint32 each."""
     halves = np.arange(1 << 16, dtype=np.uint32)
     return _after_bits(halves, 32), _after_bits(halves << np.uint32(16), 32)
 
 
 @functools.cache
 def _crc_starts(size: int) -> np.ndarray:
-    """Returns the register, initially ones, after each number of zero bytes: [size] uint32."""
+    """Returns the register, initially all ones, after n zero bytes, for n < size: [size] uint32."""
     table = [int(entry) for entry in _after_bits(np.arange(256, dtype=np.uint32), 8)]
     registers = [0xFFFFFFFF]
     while len(registers) < size:
@@ -195,10 +196,10 @@ def _after_bits(registers: np.ndarray, bits: int) -> np.ndarray:
 
 
 def write_piece(path: Path, fields: Mapping[str, Lists], shard_of_row: np.ndarray, shards: int):
-    """Writes encoded examples on their way to the shards: a piece.
+    """Writes a piece: encoded examples, grouped by the shard that they will go to.
 
-    A piece is a line of JSON, the header, then for each shard its examples: for each field the lengths
-    of all of them, then their values.
+    A piece is a header (one line of JSON), then the examples of each shard: for each field all lengths,
+    then all values.
     """
     order = np.argsort(shard_of_row, kind="stable")
     bounds = np.searchsorted(shard_of_row[order], np.arange(shards + 1)).tolist()
@@ -223,7 +224,7 @@ def write_piece(path: Path, fields: Mapping[str, Lists], shard_of_row: np.ndarra
 
 
 def read_segment(paths: Sequence[Path], shard: int) -> dict[str, Lists]:
-    """Returns the examples of one shard in some pieces, in the order of the pieces."""
+    """Returns the examples of one shard from all pieces, in the order of the pieces."""
     parts: dict[str, list[Lists]] = {}
     for path in paths:
         try:

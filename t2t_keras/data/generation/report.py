@@ -1,4 +1,4 @@
-"""Reports on the shards of a split: pairs kept and left out, ids, lengths, padding."""
+"""Reports on the shards of a split: pairs kept and dropped, ids, lengths, padding."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _MOST_BARS = 16
 
 @dataclasses.dataclass
 class Counts:
-    """The number of pairs of the source that were kept, and of those left out by reason."""
+    """The number of source pairs that were kept, and of those dropped, by reason."""
 
     kept: int = 0
     dropped: Counter[str] = dataclasses.field(default_factory=Counter)
@@ -36,10 +36,7 @@ def write_counts(data_dir: str | os.PathLike, name: str, split: str, counts: Cou
 
 
 def read_counts(data_dir: str | os.PathLike, name: str, split: str) -> Counts | None:
-    """Returns the stored counts; None if there are none, as with shards of tensor2tensor.
-
-    A damaged file counts as absent.
-    """
+    """Returns the stored counts; None if the file is absent (as with T2T's shards) or damaged."""
     try:
         values = read_json(_path(data_dir, name, split), {"kept": int, "dropped": {str: int}})
     except UserError:
@@ -48,7 +45,7 @@ def read_counts(data_dir: str | os.PathLike, name: str, split: str) -> Counts | 
 
 
 def describe_split(split: str, index: SplitIndex, counts: Counts | None) -> list[str]:
-    """Returns lines on a split: its files, the pairs kept and left out, its ids."""
+    """Returns lines that describe a split: its files, the pairs kept and left out, its ids."""
     first, last = index.paths[0].name, index.paths[-1].name
     more = f" to {last[-14:]}" if len(index.paths) > 1 else ""
     lines = [f"  {split}: {len(index.sizes):,} examples in {first}{more}"]
@@ -64,7 +61,7 @@ def describe_split(split: str, index: SplitIndex, counts: Counts | None) -> list
 
 
 def length_histogram(lengths: Mapping[str, np.ndarray]) -> list[str]:
-    """Returns the histogram of lengths, a line per range: ids of the longer side, pairs, a bar."""
+    """Returns a histogram of lengths, one line per range: ids of the longer side, pairs, a bar."""
     longer = np.maximum.reduce([*lengths.values()]).astype(np.int64)
     if not len(longer):
         return []
@@ -80,10 +77,10 @@ def length_histogram(lengths: Mapping[str, np.ndarray]) -> list[str]:
 
 
 def padding_table(lengths: Mapping[str, np.ndarray], buckets: Buckets) -> list[str]:
-    """Returns a line per bucket with pairs: its shape, its pairs, its share of padding.
+    """Returns one line per bucket that has pairs: its shape, pairs and share of padding.
 
-    The last lines are totals: the share of padding among the positions of both sides, the mean number of
-    ids and of target ids in a full batch, and the number of pairs that are in no bucket.
+    The last lines are totals: the share of padding over both sides, the mean number of ids and of target
+    ids in a full batch, and the number of pairs that are in no bucket.
     """
     sides = {side: column.astype(np.int64) for side, column in lengths.items()}
     bucket = buckets.of(np.maximum.reduce([*sides.values()]))
@@ -93,7 +90,7 @@ def padding_table(lengths: Mapping[str, np.ndarray], buckets: Buckets) -> list[s
     real = np.bincount(bucket[kept], np.sum([*sides.values()], axis=0)[kept], minlength=number)
     edges = np.array(buckets.edges, np.int64)
     widths = [edges if column.max(initial=0) > 1 else edges**0 for column in sides.values()]
-    positions = pairs * sum(widths)  # a class is a side of one id
+    positions = pairs * sum(widths)  # a class label is a side of width 1
     lines = ["rows x ids, pairs, padding:"]
     lines += [
         f"{buckets.sizes[k]:5d} x {buckets.edges[k]:<5d} {pairs[k]:11,d} "

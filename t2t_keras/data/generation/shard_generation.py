@@ -1,9 +1,9 @@
-"""Generation of shards from text: in many processes, in little memory, resumable.
+"""Generation of shards from text: parallel, in little memory, resumable.
 
-Text is read and cleaned in one process, some thousand examples at a time, and encoded in others. Encoded
+One process reads and cleans the text, some thousand examples at a time, and others encode it. Encoded
 pieces are stored in `unfinished.{name}-{split}`; their names are digests of their text and of all settings
-that affect it, so after an interruption existing pieces are not encoded again. When all are complete, each
-shard takes its examples from every piece, shuffles them, and gets its final name.
+that affect them, so existing pieces are not encoded again after an interruption. When all pieces are
+complete, each shard collects its examples from every piece, shuffles them, and gets its final name.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ _T = TypeVar("_T")
 
 
 class Finishing(NamedTuple):
-    """The processing of a shard's examples before they are written."""
+    """How a shard's examples are processed before they are written."""
 
     seed: int | None  # seed of the shuffle; None: examples are not shuffled
     packed_length: int | None  # T2T's `packed_length`; None: examples are not packed
@@ -64,24 +64,24 @@ class Finishing(NamedTuple):
 
 
 class ShardTable(NamedTuple):
-    """The part of a split's index about one shard."""
+    """The part of a split's index that describes one shard."""
 
     sizes: np.ndarray  # size of each serialised example in bytes, [N] uint32
-    lengths: dict[str, np.ndarray]  # number of ids in each of its fields, [N] uint32
+    lengths: dict[str, np.ndarray]  # number of ids in each field, [N] uint32
 
 
 class Generation:
-    """Writes the shards of a stream of samples, their index and the counts.
+    """Writes a stream of samples to shards, with their index and counts.
 
-    Example i goes to shard i modulo their number, and each shard is shuffled, as in T2T. The result
-    depends on samples, encoders and the problem's settings alone, not on the number of processes or
+    Example i goes to shard i modulo the number of shards, and each shard is shuffled, as in T2T. The result
+    depends only on samples, encoders and the problem's settings, not on the number of processes or on
     interruptions.
 
     Args:
         problem: the problem, for its settings.
-        split: of the samples.
+        split: the split of the samples.
         shards: the final paths of the shards by split: one split, or all that share the samples.
-        encoders: of "inputs" and "targets"; None: samples are ids by field, ready to be stored.
+        encoders: the encoders of "inputs" and "targets"; None: samples are already ids by field.
     """
 
     def __init__(
@@ -116,11 +116,11 @@ class Generation:
             ) from error
 
     def _require_own_shards(self) -> None:
-        """Checks that existing shards are those of an interrupted generation."""
-        there = sum(path.exists() for path in self.paths)
-        if there and not self._note.exists():
+        """Checks that existing shards are from an interrupted generation."""
+        existing = sum(path.exists() for path in self.paths)
+        if existing and not self._note.exists():
             raise UserError(
-                f"{self.data_dir} holds {there} of {len(self.paths)} shards of {self.problem.name} "
+                f"{self.data_dir} holds {existing} of {len(self.paths)} shards of {self.problem.name} "
                 f"({', '.join(self.shards)}): copy the missing ones, or delete these to make all again."
             )
 
@@ -136,8 +136,8 @@ class Generation:
             )
 
     def _missing_pieces(self, samples: Iterable[Sample]) -> Iterator[tuple]:
-        """Reads all text; yields the pieces that are not encoded yet."""
-        # All that the contents of a piece depend on, except its text.
+        """Reads all text; yields the arguments of `_make_piece` for pieces not encoded yet."""
+        # Everything that a piece depends on, except its text.
         setting = pickle.dumps((self._coding, len(self.paths)), protocol=4)
         for first, piece in self._numbered_pieces(samples):
             texts = self._by_field(piece)
@@ -150,7 +150,7 @@ class Generation:
                 yield path, first, texts, len(self.paths)
 
     def _numbered_pieces(self, samples: Iterable[Sample]) -> Iterator[tuple[int, list[Sample]]]:
-        """Yields pieces of cleaned samples, with the number (from 0) of the first."""
+        """Yields pieces of cleaned samples, with the number (from 0) of the first sample."""
         problem, counts = self.problem, self._counts
         problem.dropped.clear()
         cleaner = Cleaner(problem.cleaning) if problem.cleaning else None
@@ -184,7 +184,7 @@ class Generation:
         finishing = Finishing(seed, problem.packed_length, problem.packed_spacing)
         finished = self._finished_shards(finishing)
         name = problem.dataset_filename()
-        # Before the last shard, after which nothing is generated any more.
+        # Before the last shard: once all shards exist, a later run generates nothing.
         write_counts(self.data_dir, name, self.split, self._counts)
         tasks = [
             (self._pieces, number, path, self.work, finishing)
@@ -196,7 +196,7 @@ class Generation:
         shutil.rmtree(self.work)
 
     def _write_indices(self, name: str, tables: Iterator[ShardTable] | None) -> None:
-        """Stores the index; None: existing shards have to be read for it."""
+        """Stores the index; `tables` is None if shards were kept and must be read for it."""
         for split, paths in self.shards.items():
             if tables is None:
                 read_index(self.data_dir, name, split, self.problem.sides)
@@ -206,7 +206,7 @@ class Generation:
                 write_index(self.data_dir, name, split, list(sizes), list(lengths))
 
     def _finished_shards(self, finishing: Finishing) -> set[Path]:
-        """Returns the shards that an earlier call made of the same pieces; they are kept."""
+        """Returns the shards that an earlier call made from the same pieces; deletes others."""
         made_of = repr(([path.name for path in self._pieces], finishing))
         digest = hashlib.blake2b(made_of.encode(), digest_size=16).hexdigest()
         if self._note.exists() and self._note.read_text() == digest:
@@ -221,13 +221,13 @@ class Generation:
 
 
 def unfinished_directory(data_dir: Path, name: str, split: str) -> Path:
-    """Returns the directory of the pieces of a split until its shards are complete."""
+    """Returns the directory that keeps the pieces of a split until its shards are complete."""
     return data_dir / f"unfinished.{name}-{split}"
 
 
 @contextlib.contextmanager
 def generating_alone(data_dir: Path, name: str) -> Iterator[None]:
-    """Locks the data of a name: waits for another process that generates it, and keeps others waiting."""
+    """Locks the data of a problem, after waiting for any other process that generates it."""
     path = data_dir / f"unfinished.{name}.lock"
     try:
         opened = open_locked(path, f"{name} in {data_dir}")
@@ -243,7 +243,7 @@ def generating_alone(data_dir: Path, name: str) -> Iterator[None]:
             path.unlink(missing_ok=True)
 
 
-# Work of the processes. Each gets the encoders once.
+# Worker processes. Each gets the encoders once.
 
 _encoders: Mapping[str, Any] | None = None
 _prefixes: Mapping[str, str] = {}
@@ -255,7 +255,7 @@ def _start(encoders: Mapping[str, Any] | None, prefixes: Mapping[str, str]) -> N
 
 
 def _make_piece(path: Path, first: int, samples: Mapping[str, Sequence], shards: int) -> None:
-    """Encodes samples, a list per field, and stores them; `first` is the number of the first."""
+    """Encodes samples (a list per field) and stores them; `first` is the number of the first sample."""
     if _encoders is not None:
         samples = {
             side: [[*encoder.encode(_prefixes[side] + text), EOS_ID] for text in samples[side]]
@@ -268,7 +268,7 @@ def _make_piece(path: Path, first: int, samples: Mapping[str, Sequence], shards:
 def _make_shard(
     pieces: Sequence[Path], number: int, path: Path, work: Path, finishing: Finishing
 ) -> ShardTable:
-    """Writes shard `number` in the directory `work`, and moves it to `path` when it is complete."""
+    """Writes shard `number` in the directory `work`; moves it to `path` when complete."""
     fields = read_segment(pieces, number)
     order = list(range(len(next(iter(fields.values())).lengths)))
     if finishing.seed is not None:
@@ -290,7 +290,7 @@ def _make_shard(
 def _blocks(
     fields: Mapping[str, Lists], order: np.ndarray, finishing: Finishing
 ) -> Iterator[dict[str, Lists]]:
-    """Yields the examples in a given order, packed if configured, some thousand at a time."""
+    """Yields blocks of examples in the given order, packed if configured."""
     if finishing.packed_length:
         pairs = (
             {field: ids[row] for field, ids in block_lists.items()}
@@ -326,13 +326,13 @@ def run_ordered(
 ) -> Iterator[_T]:
     """Yields `function(*item)` for each item of `arguments`, in order.
 
-    Items are taken when a process is about to be free, so memory does not grow with their number. A
-    single item, or `processes` = 1, is processed in this process.
+    Items are consumed as processes become free, so memory does not grow with their number. A single
+    item, or any with `processes` = 1, is processed in this process.
 
     Args:
-        function: a module-level function, as `start`.
-        arguments: of the calls.
-        processes: their number.
+        function: a module-level function (as is `start`).
+        arguments: the arguments of each call.
+        processes: the number of processes.
         start: called with `start_arguments` in each process before its first item.
     """
     items = iter(arguments)
@@ -343,7 +343,7 @@ def run_ordered(
         for item in items:
             yield function(*item)
         return
-    # A fork of a process with TensorFlow's threads could hang, so each is a new process.
+    # Spawned, because forking a process that has TensorFlow's threads could hang.
     context = multiprocessing.get_context("spawn")
     pool = ProcessPoolExecutor(processes, context, _begin, (start, start_arguments))
     waiting: deque[Future] = deque()

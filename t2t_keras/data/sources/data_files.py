@@ -1,14 +1,14 @@
-"""Source files as T2T's problems name them, `[url, files]`: fetched, unpacked and read as pairs.
+"""Fetches, unpacks and reads source files, which problems name as in T2T: `[url, files]`.
 
 A source is one of
 
     [url, ("a.en", "a.de")]            line N of one file translates line N of the other; `.sgm` too
-    [url, ("tsv", 3, 2, "a/*.tsv")]    tables: column of the inputs, of the targets, glob pattern
+    [url, ("tsv", 3, 2, "a/*.tsv")]    tables: column of the inputs, column of the targets, glob pattern
     [url, ("tmx", "a.tmx")]            translation units
 
-with names relative to `tmp_dir`, each of which may end in `.gz`. `url` is an archive that contains the
-files, or the only file itself, or a pair of URLs, one per file. Without "://" it is the name of an
-archive in `tmp_dir`; "" is none.
+File names are relative to `tmp_dir` and may end in `.gz`. `url` is that of an archive that contains the
+files, or of the only file, or a pair of URLs, one per file. Without "://" it is the name of an archive in
+`tmp_dir`; "" means that there is none.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ class LocalSource(NamedTuple):
 
     kind: str  # "text", "sgm", "tsv" or "tmx"
     paths: list[Path]  # two for "text" and "sgm", one for "tmx", any number for "tsv"
-    columns: tuple[int, int] = (0, 1)  # the columns of the inputs and of the targets of a "tsv"
+    columns: tuple[int, int] = (0, 1)  # for "tsv": the columns of inputs and targets
 
     def pairs(self) -> Iterator[Pair | None]:
         """Yields stripped pairs; None for a malformed one."""
@@ -62,9 +62,9 @@ class LocalSource(NamedTuple):
 
 
 def local_sources(tmp_dir: PathLike, sources: Sequence) -> list[LocalSource]:
-    """Returns all sources with their files, after fetching and unpacking absent ones.
+    """Returns all sources with their files; fetches and unpacks absent files.
 
-    Each archive is fetched and read at most once; one that is in `tmp_dir` already is used.
+    Each archive is fetched and read at most once; an archive already in `tmp_dir` is used.
 
     Raises:
         UserError: a source is malformed, or a file is absent and cannot be fetched.
@@ -76,7 +76,7 @@ def local_sources(tmp_dir: PathLike, sources: Sequence) -> list[LocalSource]:
 
 
 def source_files(tmp_dir: PathLike, source: Sequence) -> tuple[Path, Path]:
-    """Returns the paths of the two files of a source, after fetching absent ones.
+    """Returns the paths of the two files of a source; fetches absent files.
 
     Raises:
         UserError: a file is absent and cannot be fetched, or the source does not have two files.
@@ -86,17 +86,17 @@ def source_files(tmp_dir: PathLike, source: Sequence) -> tuple[Path, Path]:
 
 
 def read_sources(tmp_dir: PathLike, sources: Sequence, dropped: Counter[str]) -> Iterator[Pair]:
-    """Yields the pairs of all sources in their order.
+    """Yields the pairs of all sources in order.
 
     Args:
-        tmp_dir: the folder of the files.
-        sources: as this module describes them.
-        dropped: counts pairs that are left out while reading: "empty" (one side is) and "malformed"
-            (rows and units that are not pairs).
+        tmp_dir: the directory of the files.
+        sources: sources in the form that this module's docstring describes.
+        dropped: counts the pairs that are dropped while reading: "empty" (a side is empty) and
+            "malformed" (table rows and translation units that are not pairs).
 
     Raises:
-        UserError: see `local_sources` and the readers; whether all text files are parallel is
-            checked before the first pair.
+        UserError: see `local_sources` and the readers. That text files are parallel is checked before
+            the first pair is yielded.
     """
     found = local_sources(tmp_dir, sources)
     for source in found:
@@ -128,7 +128,7 @@ class _Source(NamedTuple):
         return LocalSource(self.kind, paths, self.columns)
 
     def is_wanted(self, name: str) -> bool:
-        """Returns True if a member of the archive is one of the files."""
+        """Returns True if an archive member is one of the source's files."""
         if self.kind != "tsv":
             return name in self.names
         path, pattern = PurePosixPath(name), PurePosixPath(*self.names)
@@ -153,7 +153,7 @@ def _parse(source: Sequence) -> _Source:
 
 
 def _obtain(tmp_dir: Path, url: str | tuple[str, ...], sources: list[_Source]) -> None:
-    """Fetches and unpacks the absent files of sources that all come from `url`."""
+    """Fetches and unpacks the absent files of sources, all from `url`."""
     if isinstance(url, tuple):
         for source in sources:
             for address, name in zip(url, source.names, strict=True):
@@ -193,14 +193,14 @@ def _fetch(url: str, path: Path) -> None:
 
 
 def _archive(tmp_dir: Path, url: str) -> Path:
-    """Returns the path of an archive: the last part of its URL, with the query (as in T2T) or without."""
+    """Returns an archive's path: the last part of its URL, with its query (as in T2T) if that file exists."""
     name = os.path.basename(url)
     with_query = tmp_dir / name
     return with_query if with_query.is_file() else tmp_dir / name.split("?")[0]
 
 
 _read_through: set[tuple] = set()
-"""Archives and patterns whose matches have been unpacked, so that they need not be read again."""
+"""Archives and patterns whose matches have been unpacked; they need not be read again."""
 
 
 def _state(archive: Path) -> tuple:
@@ -209,7 +209,7 @@ def _state(archive: Path) -> tuple:
 
 
 def _lacks_files(source: _Source, tmp_dir: Path, archive: Path) -> bool:
-    """Returns True if files are absent; the archive alone tells which files match a pattern."""
+    """Returns True if files are, or may be, absent: only the archive shows which files match a pattern."""
     if _first_absent(source, tmp_dir):
         return True
     if source.kind != "tsv" or not archive.is_file() or not is_archive(archive):
@@ -230,7 +230,7 @@ def _matches(tmp_dir: Path, pattern: str) -> list[Path]:
 
 
 def _present(path: Path) -> Path:
-    """Returns the path of the file or, if only that exists, of what `gunzip` made of it."""
+    """Returns `path` or, if only that exists, `path` without `.gz`."""
     plain = path.with_suffix("") if path.suffix == ".gz" else path
     return plain if plain.is_file() and not path.is_file() else path
 
@@ -248,13 +248,13 @@ _BLOCK = 1 << 20
 def unpack(archive: Path, directory: Path, is_wanted: Callable[[str], bool]) -> list[Path]:
     """Unpacks the wanted files of an archive and returns their paths.
 
-    The archive is read to its end before any file gets its final name, so that none comes from a damaged
-    or unfinished archive. Existing files are left alone. Members outside of `directory`, and those that
-    are not plain files, are skipped. A second process waits.
+    The archive is read to its end before any file gets its final name, so that no file comes from a damaged
+    or truncated archive. Existing files are left alone. Members outside of `directory`, and those that
+    are not plain files, are skipped. A second process waits for the first.
 
     Args:
-        archive: a tar archive, compressed with gzip, bzip2, xz or not at all, or a zip archive.
-        directory: where the files are written, under their names in the archive.
+        archive: a zip archive, or a tar archive, uncompressed or compressed with gzip, bzip2 or xz.
+        directory: where to write the files, under their names in the archive.
         is_wanted: called with the name of a member, such as "training/europarl-v7.de-en.de".
     """
     try:
@@ -266,12 +266,12 @@ def unpack(archive: Path, directory: Path, is_wanted: Callable[[str], bool]) -> 
             f"{archive} cannot be read to its end ({error}): it is damaged or cut off, so delete it "
             "and run again."
         ) from error
-    except (NotImplementedError, RuntimeError) as error:  # zip: a method, a password
+    except (NotImplementedError, RuntimeError) as error:  # zip: unknown method, password
         raise UserError(f"{archive} cannot be unpacked: {error}.") from error
 
 
 def is_archive(path: Path) -> bool:
-    """Returns True if a file is a tar or a zip archive, by its content."""
+    """Returns True if the content of a file is a tar or zip archive."""
     if zipfile.is_zipfile(path):
         return True
     try:
@@ -282,11 +282,11 @@ def is_archive(path: Path) -> bool:
 
 
 class _Header(tarfile.TarInfo):
-    """A header of a tar archive, which Python would read into memory whatever its size."""
+    """A tar header with a size limit; Python would read one of any size into memory."""
 
     @classmethod
     def frombuf(cls, buf, encoding, errors):
-        """Returns a header; those of long names and of attributes may have so many bytes."""
+        """Returns a header; rejects long-name and attribute headers of more than `_BLOCK` bytes."""
         header = super().frombuf(buf, encoding, errors)
         if header.type in _READ_WHOLE and header.size > _BLOCK:
             raise tarfile.ReadError(f"a header of {header.size:,} bytes")
@@ -310,7 +310,7 @@ def _unpack(
             unpacked += size
             if unpacked > most:
                 raise UserError(
-                    f"{archive} unpacks to more than {most:,} bytes, which text does not: unpack it by "
+                    f"{archive} unpacks to more than {most:,} bytes, too much for text: unpack it by "
                     "hand if that is right."
                 )
             path = directory / name
@@ -322,10 +322,10 @@ def _unpack(
                 if path.exists():
                     continue
                 for old in path.parent.glob(f"{glob.escape(path.name)}.*.part"):
-                    if is_alone or old == part:  # of a process that was killed
+                    if is_alone or old == part:  # left by a process that was killed
                         old.unlink()
                 part.parent.mkdir(parents=True, exist_ok=True)
-                file = part.open("xb")  # follows no link
+                file = part.open("xb")  # does not follow links
             unfinished[path] = part
             with content() as member, file:
                 while block := member.read(_BLOCK):
@@ -343,7 +343,7 @@ _Member = tuple[str, int, Callable[[], Any]]
 
 
 def _members(archive: Path) -> Iterator[_Member]:
-    """Yields name, size and a function that opens it of each plain file; finally checks the rest."""
+    """Yields name, size and an opening function of each plain file; then checks the rest of the archive."""
     if zipfile.is_zipfile(archive):
         yield from _zip_members(archive)
     else:
@@ -372,7 +372,7 @@ def _tar_members(archive: Path) -> Iterator[_Member]:
 
 
 def _safe_name(name: str) -> str | None:
-    """Returns the name of a member without "./"; None if it would be outside of the directory."""
+    """Returns a member's name without "./"; None if it would be outside of the directory."""
     path = PurePosixPath(name)
     if path.is_absolute() or ".." in path.parts or "\\" in name:
         return None
@@ -381,16 +381,16 @@ def _safe_name(name: str) -> str | None:
 
 @contextlib.contextmanager
 def _writing(part: Path, archive: Path) -> Iterator[None]:
-    """Tells errors in writing a file from those of a damaged archive."""
+    """Distinguishes errors in writing a file from those of a damaged archive."""
     try:
         yield
     except OSError as error:
         if error.errno == errno.ENAMETOOLONG:
-            remedy = "this file system has no such names"
+            remedy = "the name is too long for this file system"
         else:
             remedy = "make room or name another --tmp_dir"
         raise UserError(
-            f"{part} cannot be written ({error.strerror}), where {archive} is unpacked: {remedy}."
+            f"{part} cannot be written ({error.strerror}) while unpacking {archive}: {remedy}."
         ) from error
 
 
@@ -433,4 +433,4 @@ KNOWN_FILES: dict[str, tuple[int, str]] = {
         "1c3065a8e04a5a6d09d5d5c72ece8aeabcc418eb48cf85038bba6cdef638dc7d",
     ),
 }
-"""Size in bytes and SHA-256 of archives that several problems fetch, by URL, from TensorFlow Datasets."""
+"""Size in bytes and SHA-256, by URL, of archives that several problems fetch (values from TFDS)."""

@@ -1,4 +1,4 @@
-"""Downloads of source files: resumed after an interruption, verified, completely or not at all."""
+"""Downloads of source files: resumable, verified, and atomic (complete or not at all)."""
 
 from __future__ import annotations
 
@@ -23,15 +23,15 @@ from t2t_keras.progress import CountProgress
 
 _TIMEOUT_SECONDS = 60
 _WAITS = (1, 2, 4, 8)
-"""Seconds before each further attempt; counted from the start whenever more data has arrived."""
+"""Seconds before each further attempt; starts over whenever more data has arrived."""
 _BLOCK = 1 << 18
-_PASSING_STATUS = (408, 425, 429, 500, 502, 503, 504)
+_TRANSIENT_STATUS = (408, 425, 429, 500, 502, 503, 504)
 
 
 def fetch(
     url: str, path: str | os.PathLike, *, size: int | None = None, sha256: str | None = None
 ) -> Path:
-    """Downloads `url` to `path` unless that exists, and returns `path`.
+    """Downloads `url` to `path` unless that exists; returns `path`.
 
     The file is kept as `<path>.part` until it is complete. A broken connection is opened again, and a
     later call resumes an interrupted download, unless the server does not support ranges or its file has
@@ -39,9 +39,9 @@ def fetch(
 
     Args:
         url: the address of the file.
-        path: where it is written; an existing file is used as it is.
+        path: where to write it; an existing file is used unchanged.
         size: the expected size in bytes; None: the size that the server announces.
-        sha256: its checksum in hexadecimal; None: not verified.
+        sha256: the expected checksum in hexadecimal; None: not verified.
     """
     path = Path(path)
     if path.exists():
@@ -55,25 +55,25 @@ def fetch(
                 part.check(sha256)
                 publish({_part_name(path): path})
     except (OSError, HTTPException, ValueError) as error:
-        go_on = "run again to go on, or " if _part_name(path).exists() else ""
+        resume = "run again to resume, or " if _part_name(path).exists() else ""
         raise UserError(
-            f"{url} could not be downloaded ({error}): {go_on}place it by hand as {path}, then run again."
+            f"{url} could not be downloaded ({error}): {resume}place it by hand as {path}, then run again."
         ) from error
     return path
 
 
 def megabytes(name: str, total: int | None, done: int = 0) -> CountProgress:
-    """Returns the progress of a file of `total` bytes, of which `done` were there before."""
+    """Returns the progress of a file of `total` bytes, of which `done` were already present."""
     return CountProgress(name, "MB", total and total / 1e6, done / 1e6)
 
 
 class _Facts(NamedTuple):
-    """The file that a part belongs to: stored beside the part for a later run."""
+    """The remote file that a partial download belongs to: stored beside it for a later run."""
 
     url: str
     total: int
     validator: str | None
-    """The server's mark of this version of the file: an ETag, or else its modification time."""
+    """What identifies this version of the file: its ETag, or else its modification time."""
 
 
 _FACTS = {"url": str, "total": int, "validator": (str, None)}
@@ -104,7 +104,7 @@ class _Part:
                 failures += 1
 
     def check(self, sha256: str | None) -> None:
-        """Verifies the checksum, if one is given; a wrong file is deleted."""
+        """Verifies the checksum, if one is given; deletes a wrong file."""
         if sha256 is None:
             return
         digest = hashlib.sha256()
@@ -116,7 +116,7 @@ class _Part:
             raise ValueError(f"its SHA-256 is {digest.hexdigest()}, expected {sha256}")
 
     def _receive(self) -> None:
-        """Requests all that is missing once, and appends what arrives."""
+        """Makes one request for the missing bytes and appends them."""
         facts, have = self._facts(), self._arrived()
         if facts is None:
             have = 0
@@ -152,7 +152,7 @@ class _Part:
             raise ConnectionError("the file has changed") from error
 
     def _restart(self, response=None) -> _Facts | None:
-        """Empties the part; stores the facts of the file in `response`, if the server tells its size."""
+        """Empties the part; stores the facts of the response's file, if the server announces its size."""
         self.file.truncate(0)
         _facts_name(self.path).unlink(missing_ok=True)
         length = response.headers.get("Content-Length") if response else None
@@ -161,7 +161,9 @@ class _Part:
         if self.size not in (None, int(length)):
             raise ValueError(f"it has {length} bytes, expected {self.size}")
         etag = response.headers.get("ETag", "")
-        strong = etag if etag.startswith('"') else None  # a weak one does not promise equal bytes
+        strong = (
+            etag if etag.startswith('"') else None
+        )  # a weak ETag does not guarantee equal bytes
         facts = _Facts(self.url, int(length), strong or response.headers.get("Last-Modified"))
         _facts_name(self.path).write_text(json.dumps(facts))
         return facts
@@ -188,11 +190,11 @@ class _Part:
         return self.file.seek(0, os.SEEK_END)
 
     def _facts(self) -> _Facts | None:
-        """Returns the stored facts of the part; None if there are none, or they are of another file."""
+        """Returns the stored facts of the part; None if absent or those of another file."""
         try:
             facts = _Facts(*read_json(_facts_name(self.path), list))
             require_kind(facts._asdict(), _FACTS, "facts")
-        except (UserError, TypeError):  # TypeError: of another number
+        except (UserError, TypeError):  # TypeError: another number of values
             return None
         return facts if facts.url == self.url and self._arrived() <= facts.total else None
 
@@ -207,9 +209,9 @@ def _continues(response, facts: _Facts | None, have: int) -> bool:
 
 def _is_transient(error: Exception, something_arrived: bool) -> bool:
     if isinstance(error, urllib.error.HTTPError):
-        return error.code in _PASSING_STATUS
+        return error.code in _TRANSIENT_STATUS
     cause = error.reason if isinstance(error, urllib.error.URLError) else error
-    if isinstance(cause, socket.gaierror):  # most often there is no network at all
+    if isinstance(cause, socket.gaierror):  # usually there is no network at all
         return something_arrived
     return isinstance(cause, (HTTPException, ConnectionError, TimeoutError, ssl.SSLError))
 
@@ -221,7 +223,7 @@ def _open_part(path: Path) -> Iterator[BinaryIO | None]:
         with open(_part_name(path), "ab+", opener=_open_without_following) as file:
             lock(file, path.name)
             if not path.exists() and not has_name(file, _part_name(path)):
-                continue  # the process that was waited for has deleted it
+                continue  # the process that held the lock has deleted it
             try:
                 yield None if path.exists() else file
             finally:
@@ -233,7 +235,7 @@ def _open_part(path: Path) -> Iterator[BinaryIO | None]:
 
 
 def _open_without_following(path: str, flags: int) -> int:
-    """Opens a file unless its name is a link, which in a shared directory may be another user's."""
+    """Opens a file unless it is a link, which another user may have put into a shared directory."""
     return os.open(path, flags | os.O_NOFOLLOW, 0o666)
 
 

@@ -42,7 +42,7 @@ class TextSize(NamedTuple):
 
 
 def text_size(path: str | os.PathLike) -> TextSize:
-    """Returns the size of a text file after reading all of it and checking that it is UTF-8.
+    """Returns the size of a text file; reads all of it and checks that it is UTF-8.
 
     A file that has not changed since the last call is not read again.
     """
@@ -51,13 +51,13 @@ def text_size(path: str | os.PathLike) -> TextSize:
         status = os.stat(path)
         return _text_size(path, status.st_size, status.st_mtime_ns)
     except (UnicodeDecodeError, OSError, EOFError, zlib.error):
-        for _ in iterate_lines(path):  # raises an error that names the line
+        for _ in iterate_lines(path):  # raises an error with the line number
             pass
         raise
 
 
 def require_parallel(first: Path, second: Path) -> None:
-    """Checks that two text files can be parallel."""
+    """Checks that two text files are not empty and have the same number of lines."""
     counts = []
     for path in (first, second):
         counts.append(text_size(path).lines)
@@ -76,7 +76,7 @@ def read_pairs(first: Path, second: Path) -> Iterator[Pair]:
     """Yields the lines of two parallel files side by side, stripped as T2T strips them.
 
     Raises:
-        UserError: see `require_parallel`; it is checked before the first pair.
+        UserError: see `require_parallel`, which is called before the first pair.
     """
     require_parallel(first, second)
     with _open_text(first) as one, _open_text(second) as other:
@@ -99,10 +99,11 @@ def read_sgm(first: Path, second: Path) -> Iterator[Pair]:
 
 
 def read_tmx(path: Path) -> Iterator[Pair | None]:
-    """Yields the two segments of each translation unit of a TMX file, in their order.
+    """Yields the two segments of each translation unit of a TMX file, in order.
 
     Each segment is on one line: `<seg>text</seg>`. The five entities of XML are replaced, with or
-    without a space after "&" (T2T's `paracrawl_v3_pairs`). A unit without two segments is None.
+    without a space after "&" (T2T's `paracrawl_v3_pairs`). A unit that does not have two segments
+    yields None.
 
     Raises:
         UserError: the file cannot be read.

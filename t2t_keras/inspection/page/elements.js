@@ -1,4 +1,4 @@
-/** A new element with properties, among them `class`, and children: elements or texts. */
+/** Creates an element with properties, including `class`, and children: elements or texts. */
 function element(name, properties = {}, ...children) {
   const made = document.createElement(name);
   for (const [key, value] of Object.entries(properties)) {
@@ -14,7 +14,7 @@ function byId(id) {
   return document.getElementById(id);
 }
 
-/** Fills a fieldset with radio buttons or checkboxes that look like one row of buttons. */
+/** Fills a fieldset with radio buttons or checkboxes that look like a row of buttons. */
 function addChoices(fieldset, type, values, changed) {
   for (const { value, text, label } of values) {
     const input = element("input", { type, name: fieldset.id, value });
@@ -30,7 +30,7 @@ function setChoices(fieldset, chosen) {
 }
 
 /**
- * Makes columns of buttons one stop of the Tab key, with the arrow keys, Home and End inside.
+ * Makes columns of buttons a single tab stop; the arrow keys, Home and End move inside.
  */
 function addArrowKeys(columns) {
   const enter = (c, r) => {
@@ -60,7 +60,7 @@ function addArrowKeys(columns) {
   );
 }
 
-/** Fades the edges at which an element is cut off, as a cue that it scrolls sideways. */
+/** Fades the edges at which an element is cut off, to show that it scrolls sideways. */
 function fadeCutEdges(scroller) {
   const fade = () => {
     const hidden = scroller.scrollWidth - scroller.clientWidth;
@@ -72,8 +72,8 @@ function fadeCutEdges(scroller) {
 }
 
 /**
- * A canvas made `width` x `height` CSS pixels large and empty; returns its context, which draws at
- * once: kept for later, ten thousand lines would be drawn again for every part of the page.
+ * Resizes a canvas to `width` x `height` CSS pixels and clears it. Its context draws immediately:
+ * if drawing were deferred, ten thousand lines would be redrawn for every part of the page.
  */
 function clearCanvas(canvas, width, height) {
   const scale = window.devicePixelRatio || 1;

@@ -1,4 +1,4 @@
-/** The weights of one word with the others: [{index, text, mean, weights by head}], greatest first. */
+/** The weights between one word and the others: [{index, text, mean, weights by head}], greatest first. */
 function numbersOf(scene, focus) {
   const { queries, keys, heads, matrices, mean } = scene;
   const others = focus.side === "queries" ? keys : queries;
@@ -13,17 +13,17 @@ function numbersOf(scene, focus) {
   return rows.sort((a, b) => b.mean - a.mean || a.index - b.index);
 }
 
-/** The word's numbers in one sentence, which screen readers say. */
+/** The word's greatest weights in one sentence, for screen readers. */
 function sentenceOf(scene, focus, rows) {
   const word = shortened(scene[focus.side][focus.index], 40);
   const verb = focus.side === "queries" ? "looks at" : "is looked at by";
   const greatest = rows.slice(0, 3).filter((row) => row.mean >= 0.005);
-  const told = greatest.map((row) => `${shortened(row.text, 40)} ${row.mean.toFixed(2)}`).join(", ");
+  const listed = greatest.map((row) => `${shortened(row.text, 40)} ${row.mean.toFixed(2)}`).join(", ");
   const heads = scene.heads.length === 1 ? `head ${scene.heads[0]}` : "mean of the heads shown";
-  return `“${word}” ${verb} ${told || "nothing"} (layer ${scene.layer}, ${heads})`;
+  return `“${word}” ${verb} ${listed || "nothing"} (layer ${scene.layer}, ${heads})`;
 }
 
-/** Shows the numbers of the word in focus as a sentence and a table, or what to do to see some. */
+/** Shows the weights of the word in focus as a sentence and a table, or how to choose a word. */
 function showNumbers(scene) {
   const { focus, heads, colours } = scene;
   byId("numbers").classList.toggle("empty", !focus);
@@ -62,7 +62,7 @@ function numberCell(weight, colour) {
   return cell;
 }
 
-/** A colour as strong as a weight, behind text that stays readable. */
+/** A colour whose strength is a weight, for the background of readable text. */
 function tinted(colour, weight) {
   return `color-mix(in srgb, ${colour} ${(60 * Math.min(weight, 1)).toFixed(1)}%, transparent)`;
 }

@@ -1,13 +1,13 @@
-/** The word under the pointer, and the one that the keyboard is on: as `state.kept`. */
+/** The word under the pointer, and the one with the keyboard focus; the form is that of `state.kept`. */
 let pointed = null;
 let reached = null;
 
-/** The buttons of the words, by side, and the whole picture as it is without a focus. */
+/** The buttons of the words, by side, and the picture without any word in focus. */
 let buttons = { queries: [], keys: [] };
 let whole = null;
 let drawnWidth = 0;
 
-/** All that a picture is drawn from. */
+/** Everything that a picture depends on. */
 function sceneNow() {
   const { queries, keys, layers } = weightsOf(state.kind, state.unit);
   const matrices = layers[state.layer];
@@ -37,7 +37,7 @@ function meanOf(matrices, length) {
   return mean;
 }
 
-/** The colour of a head: hues as far apart as they can be, every other one darker. */
+/** The colour of a head: hues are evenly spaced, and every other one is darker. */
 function colourOf(head) {
   return getComputedStyle(byId("heads").querySelectorAll("label")[head]).borderBottomColor;
 }
@@ -48,7 +48,7 @@ function paintHead(made, head, number) {
   made.style.setProperty("--tone", head % 2 ? "1" : "-1");
 }
 
-/** Makes anew what depends on the kind of attention, on words or subwords, or on the colours. */
+/** Rebuilds what depends on the kind of attention, on words or subwords, or on the colours. */
 function layOut() {
   document.documentElement.dataset.theme = state.theme;
   pointed = reached = null;
@@ -125,7 +125,7 @@ function setReached(word) {
   soon(draw);
 }
 
-/** Small pictures of all heads of all layers, each a button that shows it alone. */
+/** Small pictures of all heads of all layers, each a button that selects its head. */
 function addOverview() {
   const { queries, keys, layers } = weightsOf(state.kind, state.unit);
   const cells = layers.map((heads, layer) =>
@@ -159,7 +159,7 @@ function addOverview() {
   );
 }
 
-/** Draws the picture and, for the word in focus, its share of it and its numbers. */
+/** Draws the picture and, for the word in focus, its lines and its numbers. */
 function draw() {
   const scene = sceneNow();
   const { focus } = scene;
@@ -175,7 +175,7 @@ function draw() {
   drawPicture(scene);
 }
 
-/** Colours behind each word of the other side: a band for each head, as strong as its weight. */
+/** Colours each word of the other side: a band for each head, whose strength is the weight. */
 function showShares(scene) {
   const { focus, heads, colours } = scene;
   const others = focus && (focus.side === "queries" ? "keys" : "queries");
@@ -216,7 +216,7 @@ function drawPicture(scene) {
   clearCanvas(byId("picture"), width, height).drawImage(whole, 0, 0, width, height);
 }
 
-/** Shows a change of the state; other words or another kind let go of the word that was kept. */
+/** Applies a change of the state; changing the unit or the kind deselects the chosen word. */
 function change(changes) {
   const otherWords = "kind" in changes || "unit" in changes;
   Object.assign(state, changes, otherWords ? { kept: null } : {});
@@ -243,13 +243,13 @@ function show() {
   redraw();
 }
 
-/** Draws all lines anew, since colours, sizes or weights have changed. */
+/** Redraws all lines after a change of colours, sizes or weights. */
 function redraw() {
   whole = null;
   draw();
 }
 
-/** Calls a function once before the next frame, however often it is asked for. */
+/** Calls a function once before the next frame, no matter how often it is requested. */
 function soon(work) {
   if (soon.asked) return;
   soon.asked = true;
@@ -259,7 +259,7 @@ function soon(work) {
   });
 }
 
-/** In the heat map, the pointer is on a query; in its words above, on a key. */
+/** In the heat map the pointer selects a query; in the words above it, a key. */
 function pointAtHeatMap(event) {
   if (state.view !== "heat-map") return;
   const { left, top, width, height } = byId("picture").getBoundingClientRect();
@@ -274,7 +274,7 @@ function pointAtHeatMap(event) {
 }
 
 function start() {
-  const kinds = KINDS_THERE.map((kind) => ({ value: kind, text: KINDS[kind].name }));
+  const kinds = AVAILABLE_KINDS.map((kind) => ({ value: kind, text: KINDS[kind].name }));
   addChoices(byId("kinds"), "radio", kinds, (kind) => change({ kind }));
   const units = [{ value: "words", text: "Words" }, { value: "subwords", text: "Subwords" }];
   addChoices(byId("units"), "radio", HAS_SUBWORDS ? units : [], (unit) => change({ unit }));
@@ -294,7 +294,7 @@ function start() {
   const headline = [["Source", DATA.source.text], ["Target", DATA.target.text]];
   if (DATA.search) {
     const [best] = DATA.search.finished;
-    const score = best ? `${best.score.toFixed(3)} (log p / length penalty)` : "none: nothing was finished";
+    const score = best ? `${best.score.toFixed(3)} (log p / length penalty)` : "none: no hypothesis finished";
     headline.push(["Score", score]);
   }
   for (const [name, text] of headline) {

@@ -1,11 +1,11 @@
-/** The least weight that is drawn: of a word one shade of a screen's 255, of all words together more. */
+/** The smallest weight to draw: for one word, one of a screen's 255 shades; for all words, more. */
 const LEAST = 1 / 255;
 const LEAST_OF_ALL = 0.02;
 
-/** How long all lines may be together, in pixels: about a third of a second. */
+/** The maximal total length of all lines, in pixels; drawing it takes about a third of a second. */
 const LENGTH_OF_ALL = 3e6;
 
-/** Calls `draw(query, key, weight)` for the weights of a matrix, all or one word's, from the least up. */
+/** Calls `draw(query, key, weight)` for each weight >= `least` in a matrix, or only those of one word. */
 function eachWeight(matrix, { queries, keys }, focus, least, draw) {
   const numKeys = keys.length;
   const only = (side, number) =>
@@ -20,7 +20,7 @@ function eachWeight(matrix, { queries, keys }, focus, least, draw) {
   }
 }
 
-/** The least weight that is drawn of all words: more where there are too many lines. */
+/** The smallest weight to draw for all words; larger if there would be too many lines. */
 function leastOfAll(scene) {
   const { width, row, heads, matrices } = scene;
   const lines = [];
@@ -36,8 +36,8 @@ function leastOfAll(scene) {
 }
 
 /**
- * Lines from queries to keys in the colours of the heads, as opaque as the weights. The heads' lines
- * begin a little below each other, so that equal ones do not hide each other.
+ * Draws lines from queries to keys in the colours of the heads; the opacity is the weight. The lines of
+ * different heads are shifted a little, so that equal ones do not hide each other.
  */
 function drawLines(context, scene) {
   const { width, row, heads, colours, matrices, focus } = scene;
@@ -64,7 +64,7 @@ function drawLines(context, scene) {
 /** The height of the key words above a heat map. */
 const HEAT_MAP_HEAD = 96;
 
-/** The mean of the heads, queries from top to bottom, keys from left to right, the rest of a word's pale. */
+/** Draws the mean of the heads, queries as rows and keys as columns; pale except for the word in focus. */
 function drawHeatMap(context, scene) {
   const { width, row, heads, colours, ink, keys, focus } = scene;
   const cell = width / keys.length;
@@ -93,7 +93,7 @@ function shortened(text, length) {
   return text.length > length ? text.slice(0, length - 1) + "…" : text;
 }
 
-/** A matrix as a picture of one pixel a weight, for the overview. */
+/** Draws a matrix with one pixel per weight, for the overview. */
 function drawPixels(canvas, matrix, numQueries, numKeys, colour) {
   canvas.width = numKeys;
   canvas.height = numQueries;

@@ -1,4 +1,4 @@
-/** What became of a candidate. */
+/** The fate of a candidate: "ended", "kept" or "dropped". */
 function fateOf(candidate) {
   return candidate.kept ? (candidate.ended ? "ended" : "kept") : "dropped";
 }
@@ -8,14 +8,14 @@ function originOf(steps, step, candidate) {
   return steps[step - 1]?.candidates.filter((other) => fateOf(other) === "kept")[candidate.parent];
 }
 
-/** Returns a candidate and those before it. */
+/** Returns a candidate and its ancestors. */
 function pathTo(steps, step, candidate) {
   const path = new Set();
   for (; candidate; candidate = originOf(steps, step--, candidate)) path.add(candidate);
   return path;
 }
 
-/** Where the result of the search came from: its step and candidate, or null. */
+/** The step and candidate of the search's result, or null. */
 function resultOf({ steps, finished }) {
   const [best] = finished;
   const step = best ? best.step - 1 : steps.length - 1;
@@ -25,18 +25,18 @@ function resultOf({ steps, finished }) {
   return candidate ? { step, candidate } : null;
 }
 
-/** Shows a beam search: a column of candidates for each step, what was finished, why it stopped. */
+/** Shows a beam search: a column of candidates per step, the finished hypotheses, and why it stopped. */
 function showSearch(search) {
   const section = byId("search");
   const { steps, finished } = search;
   section.hidden = false;
   const buttons = new Map();
-  const told = element("p", { role: "status" });
+  const status = element("p", { role: "status" });
   const result = resultOf(search);
   const light = (chosen) => {
     const path = chosen ? pathTo(steps, chosen.step, chosen.candidate) : new Set();
     for (const [candidate, button] of buttons) button.classList.toggle("path", path.has(candidate));
-    told.textContent = chosen ? sentenceOfCandidate(chosen) : "";
+    status.textContent = chosen ? sentenceOfCandidate(chosen) : "";
   };
 
   const most = Math.max(0, ...steps.map(({ candidates }) => candidates.length));
@@ -80,7 +80,7 @@ function showSearch(search) {
     ),
     searchLegend(),
     element("div", { class: "scroll", role: "region", "aria-label": "Candidates by step" }, table),
-    told,
+    status,
     finishedTable(finished),
   );
   light(result);

@@ -1,6 +1,6 @@
 "use strict";
 
-/** What the page was given; its weights are whole numbers of 1 / 10,000. */
+/** The data of the page; weights are integers in units of 1 / 10,000. */
 const DATA = JSON.parse(document.getElementById("data").textContent);
 
 /** The kinds of attention: which side looks (queries) and which is looked at (keys). */
@@ -27,15 +27,15 @@ const KINDS = {
   },
 };
 
-/** Kinds that there are weights of. */
-const KINDS_THERE = Object.keys(KINDS).filter((kind) => DATA.attention[kind]);
+/** The kinds of attention that the data has. */
+const AVAILABLE_KINDS = Object.keys(KINDS).filter((kind) => DATA.attention[kind]);
 
-/** Whether some word is made of several tokens, so that words and subwords differ. */
+/** Whether some word has several tokens, so that words and subwords differ. */
 const HAS_SUBWORDS = [DATA.source, DATA.target].some(
   (side) => side.word_texts.length < side.tokens.length,
 );
 
-/** The texts of a side in a unit, and to which of them each token belongs. */
+/** The texts of a side by words or subwords, and the index of each token's text. */
 function textsOf(side, unit) {
   const { tokens, words, word_texts } = DATA[side];
   if (unit === "words") return { texts: word_texts, places: words };
@@ -43,9 +43,9 @@ function textsOf(side, unit) {
 }
 
 /**
- * The weights of a kind in a unit: texts of queries and keys, and per layer and head a matrix,
- * queries by keys in one row. A whole word is looked at as much as its tokens together, and looks
- * as its tokens do on average, so that what a word looks at still adds up to 1.
+ * The weights of a kind between words or subwords: the texts of queries and keys, and for each layer and
+ * head a matrix, queries by keys, flat. The weights of a word are summed over its tokens as a key and
+ * averaged as a query, so those of each query still sum to 1.
  */
 const weightsOf = remembered((kind, unit) => {
   const queries = textsOf(KINDS[kind].queries, unit);
@@ -66,7 +66,7 @@ const weightsOf = remembered((kind, unit) => {
   return { queries: queries.texts, keys: keys.texts, layers };
 });
 
-/** A function of texts that is computed once for each. */
+/** Memoizes a function of strings. */
 function remembered(compute) {
   const known = new Map();
   return (...names) => {
@@ -77,12 +77,12 @@ function remembered(compute) {
 }
 
 /**
- * What is shown, layers, heads and words counted from 0. It is in the address as well
- * (#attention=encoder&layer=4&heads=0,5&word=12 and so on), so that a picture can be linked to and
- * made again.
+ * What is shown; layers, heads and words count from 0. The address contains it, too
+ * (#attention=encoder&layer=4&heads=0,5&word=12 and so on), so a picture can be linked to and
+ * reproduced.
  */
 const state = {
-  kind: KINDS_THERE[0],
+  kind: AVAILABLE_KINDS[0],
   layer: 0,
   heads: new Set(),
   unit: HAS_SUBWORDS ? "words" : "subwords",
@@ -96,7 +96,7 @@ function readAddress() {
   const given = new URLSearchParams(location.hash.slice(1));
   const oneOf = (name, allowed, otherwise) =>
     allowed.includes(given.get(name)) ? given.get(name) : otherwise;
-  state.kind = oneOf("attention", KINDS_THERE, state.kind);
+  state.kind = oneOf("attention", AVAILABLE_KINDS, state.kind);
   state.unit = HAS_SUBWORDS ? oneOf("text", ["words", "subwords"], state.unit) : state.unit;
   state.view = oneOf("view", ["lines", "heat-map"], "lines");
   state.theme = oneOf("theme", ["light", "dark"], "");

@@ -17,7 +17,7 @@ function readTree(text) {
   return stack[0].children;
 }
 
-/** Gives each node its place x, depth and, to words, the lowest line; returns width and depth. */
+/** Sets x and depth of each node, with all words on the lowest line; returns width and depth. */
 function placeTree(roots) {
   const context = document.createElement("canvas").getContext("2d");
   context.font = TREE_FONT;
@@ -45,7 +45,7 @@ function placeTree(roots) {
   return { width: Math.ceil(right), deepest };
 }
 
-/** Draws the parse tree, its words on one line below, and gives it in brackets as text too. */
+/** Draws the parse tree with its words on one line at the bottom, and shows it in brackets as text. */
 function showTree(text) {
   const section = byId("tree");
   section.hidden = false;
