@@ -1,8 +1,8 @@
-"""Training by Keras's own `compile` and `fit`: rows of letters, turned round.
+"""Training with Keras's `compile` and `fit`: reversing rows of letters.
 
-The batches, the loss and the learning rate are those of `t2t-keras-train`. What is saved is a run that
-`t2t-keras-decode`, `t2t-keras-avg` and `t2t-keras-eval` read, and started again, this program goes on
-from its newest checkpoint.
+The batches, the loss and the learning rate are those of `t2t-keras-train`. It saves a run that
+`t2t-keras-decode`, `t2t-keras-avg` and `t2t-keras-eval` can read; run again, it resumes from the newest
+checkpoint.
 """
 
 import random
@@ -14,10 +14,10 @@ import keras
 import t2t_keras as t2t
 from t2t_keras.training import EvaluateOnDev, Evaluation, SaveCheckpoints, prepare_fit
 
-STEPS_AN_EPOCH = 200
+STEPS_PER_EPOCH = 200
 
 
-class TurnRound(t2t.data.Text2TextProblem):
+class ReverseLetters(t2t.data.Text2TextProblem):
     """`a b c` -> `c b a`."""
 
     vocab_type = t2t.data.VocabType.CHARACTER
@@ -32,9 +32,9 @@ class TurnRound(t2t.data.Text2TextProblem):
 
 
 def main(directory: str, epochs: int = 4, model_class=t2t.Transformer) -> keras.Model:
-    """Trains in a directory, and prints loss and BLEU."""
+    """Trains in a directory and prints loss and BLEU."""
     data_dir, run_dir = Path(directory, "data"), Path(directory, "run")
-    problem = TurnRound()
+    problem = ReverseLetters()
     problem.generate_data(data_dir, directory)
     encoders = problem.get_feature_encoders(data_dir)
     hp = t2t.registry.hparams("transformer_tiny").replace(
@@ -48,7 +48,7 @@ def main(directory: str, epochs: int = 4, model_class=t2t.Transformer) -> keras.
         learning_rate_constant=1.0,
         learning_rate_warmup_steps=100,
     )
-    keras.utils.set_random_seed(1)  # the same weights to begin with, every time
+    keras.utils.set_random_seed(1)  # the same initial weights every time
     model = model_class(
         hp,
         source_vocab_size=encoders["inputs"].vocab_size,
@@ -63,11 +63,11 @@ def main(directory: str, epochs: int = 4, model_class=t2t.Transformer) -> keras.
     scoring = EvaluateOnDev(Evaluation(model, dev, encoders, t2t.decoding.DecodeSettings()))
     model.fit(
         t2t.data.dataset(problem, "train", data_dir, hp, start_step=step),
-        initial_epoch=step // STEPS_AN_EPOCH,
+        initial_epoch=step // STEPS_PER_EPOCH,
         epochs=epochs,
-        steps_per_epoch=STEPS_AN_EPOCH,
+        steps_per_epoch=STEPS_PER_EPOCH,
         callbacks=[scoring, saving],
-        shuffle=False,  # the dataset does that
+        shuffle=False,  # the dataset is already shuffled
         verbose=2,
     )
     return model

@@ -1,8 +1,8 @@
-"""The layers in Keras models of one's own: a classifier, and a decoder-only model.
+"""Custom Keras models from these layers: a classifier and a decoder-only model.
 
-The classifier tells whether token 2 of a sentence comes before its token 3. What stands behind the
-sentence's end is padding, which neither attention nor the mean may see. The decoder-only model learns
-to repeat the first half of a row, and then, by LoRA, to turn it round.
+The classifier tells whether token 2 comes before token 3 in a sentence. Sentences are padded; neither
+attention nor the mean may see padding. The decoder-only model learns to repeat the first half of a row,
+and then, with LoRA, to reverse it.
 """
 
 import keras
@@ -33,7 +33,7 @@ def decoder_only(vocab_size: int) -> keras.Model:
 
 
 def freeze_all_but_lora(model: keras.Model, rank: int) -> None:
-    """Leaves LoRA's weights on the queries and values of self-attention alone to be trained."""
+    """Freezes all weights and adds trainable LoRA weights to queries and values of self-attention."""
     for weight in model.trainable_weights:
         weight.trainable = False
     for layer in model.get_layer("decoder").layers:
@@ -42,7 +42,7 @@ def freeze_all_but_lora(model: keras.Model, rank: int) -> None:
 
 
 def fit(model: keras.Model, x, y, rate: float, **kwargs) -> None:
-    """Compiles the model, for the weights that it trains now, and trains it."""
+    """Compiles the model for its current trainable weights, and trains it."""
     loss = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
     model.compile(keras.optimizers.Adam(rate), loss, metrics=["accuracy"])
     model.fit(x, y, verbose=2, **kwargs)
@@ -59,14 +59,14 @@ def sentences(count: int, length: int = 12) -> tuple[np.ndarray, np.ndarray]:
 
 
 def rows(count: int, step: int, length: int = 5) -> tuple[np.ndarray, np.ndarray]:
-    """Random tokens, followed by the same read forwards (step 1) or backwards (-1): ids and next ids."""
+    """Random tokens, then the same forwards (step 1) or backwards (-1): ids and next ids."""
     half = np.random.default_rng(1).integers(1, 12, (count, length))
     ids = np.concatenate([half, half[:, ::step]], axis=1)
     return ids[:, :-1], ids[:, 1:]
 
 
 def continued(model: keras.Model, ids: np.ndarray, count: int) -> np.ndarray:
-    """Appends the likeliest token `count` times."""
+    """Appends the most likely token `count` times."""
     for _ in range(count):
         likeliest = keras.ops.argmax(model(ids)[:, -1:], axis=-1)
         ids = np.append(ids, keras.ops.convert_to_numpy(likeliest), axis=1)
@@ -74,7 +74,7 @@ def continued(model: keras.Model, ids: np.ndarray, count: int) -> np.ndarray:
 
 
 def main() -> tuple[keras.Model, keras.Model]:
-    """Trains both for 200 steps, and the second for 400 more by LoRA."""
+    """Trains both for 200 steps, and the second for 400 more with LoRA."""
     keras.utils.set_random_seed(0)
     sorts = classifier(vocab_size=20, classes=2)
     fit(sorts, *sentences(6400), rate=0.002)

@@ -1,7 +1,7 @@
-"""Training on Keras's JAX backend, without TensorFlow: rows of numbers, turned round.
+"""Training on Keras's JAX backend, without TensorFlow: reversing rows of numbers.
 
-A step is one compiled function of the state and a batch. The state is what changes: weights, what
-dropout draws its masks from, and what the optimizer keeps.
+A step is one compiled function of the state and a batch. The state is everything that changes: weights,
+the random state of dropout, and the optimizer's variables.
 """
 
 import functools
@@ -30,7 +30,7 @@ def initial_state(model, optimizer):
 
 
 def training_step(model, optimizer):
-    """Returns a function of a state and a batch, which returns the loss and the next state."""
+    """Returns a function from a state and a batch to the loss and the next state."""
 
     def loss_of(trainable, others, batch):
         logits, others = model.stateless_call(trainable, others, batch, training=True)
@@ -51,7 +51,7 @@ def training_step(model, optimizer):
 
 
 def put_back(model, optimizer, state):
-    """Gives model and optimizer the values of a state, which theirs have become (and are gone)."""
+    """Assigns a state to the variables of model and optimizer, whose old values were donated."""
     kinds = (model.trainable_variables, model.non_trainable_variables, optimizer.variables)
     for variables, values in zip(kinds, state, strict=True):
         for variable, value in zip(variables, values, strict=True):
@@ -59,7 +59,7 @@ def put_back(model, optimizer, state):
 
 
 def batch_of_rows(random, rows=64, length=8):
-    """Numbers from 2 on, ended by 1, and the same turned round."""
+    """Numbers from 2 on, followed by 1, and the same reversed."""
     ids = random.integers(2, VOCAB, (rows, length))
     ends = np.ones((rows, 1), np.int64)
     sides = {"inputs": ids, "targets": ids[:, ::-1]}
@@ -67,7 +67,7 @@ def batch_of_rows(random, rows=64, length=8):
 
 
 def main(steps: int = 400):
-    """Trains, and returns the model and the losses."""
+    """Trains; returns the model and the losses."""
     keras.utils.set_random_seed(0)
     hp = t2t.registry.hparams(SETTINGS)
     model = t2t.Transformer(hp, source_vocab_size=VOCAB, target_vocab_size=VOCAB)

@@ -1,7 +1,7 @@
-"""Attention of one's own inside the Transformer's encoder layer, trained with plain Keras.
+"""Custom attention inside the Transformer's encoder layer, trained with plain Keras.
 
-Every head learns a temperature: a factor on its keys, so how sharply it looks. The task is to name,
-at every position of a random sequence, the token that stands first.
+Every head learns a temperature, a factor on its keys that controls how sharply it attends. The task is
+to predict the first token of a random sequence at every position.
 """
 
 import keras
@@ -29,7 +29,7 @@ class TemperatureAttention(layers.MultiHeadAttention):
 
 @keras.saving.register_keras_serializable("examples")
 class TemperatureEncoderLayer(layers.TransformerEncoderLayer):
-    """An encoder layer that attends in that way."""
+    """An encoder layer with `TemperatureAttention`."""
 
     def attention(self, name, relative=False):
         return TemperatureAttention.from_config(super().attention(name, relative).get_config())

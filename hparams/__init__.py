@@ -1,6 +1,6 @@
-"""Hparams sets: short functions that each return a whole `HParams`, registered by their name.
+"""Hparams sets: functions that return a complete `HParams`, registered by name.
 
-T2T's sets have T2T's names and values. Derive your own from any of them:
+T2T's sets have T2T's names and values. You can derive your own from any of them:
 `@register_hparams def mine(): return transformer_base().replace(hidden_size=256)`.
 """
 
@@ -10,7 +10,7 @@ from t2t_keras.hparams import ours, paper, transformer
 
 __all__ = ["ours", "paper", "transformer"]
 
-# Names of modules of version 0.1.0, kept for one release.
+# Module names of version 0.1.0, kept for one release.
 _FORMER = {
     transformer: (
         *("clean", "parsing", "relative", "single_gpu", "small", "table3", "tpu"),

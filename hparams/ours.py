@@ -1,4 +1,4 @@
-"""Sets that T2T does not have, for corpora that train on a laptop."""
+"""Sets of our own, for corpora that can be trained on a laptop."""
 
 from __future__ import annotations
 
@@ -6,12 +6,12 @@ from t2t_keras.hparams.transformer import transformer_base, transformer_tiny
 from t2t_keras.registry import register_hparams
 from t2t_keras.settings import HParams
 
-# Multi30k: 29,000 short sentences, so a small network with much dropout
+# Multi30k: 29,000 short sentences, hence a small network with much dropout
 
 
 @register_hparams
 def transformer_multi30k() -> HParams:
-    """4 layers of width 128 and a dropout of 0.3: an hour on two cores (see `docs/results.md`)."""
+    """4 layers of width 128, dropout 0.3: trains in an hour on two cores (see `docs/results.md`)."""
     return transformer_base().replace(
         num_hidden_layers=4,
         hidden_size=128,
@@ -34,7 +34,7 @@ def transformer_multi30k() -> HParams:
 
 @register_hparams
 def transformer_numbers() -> HParams:
-    """The tiny network with little dropout, which `make demo` trains."""
+    """The tiny network with little dropout, for `make demo`."""
     return transformer_tiny().replace(
         attention_dropout=0.0,
         relu_dropout=0.0,

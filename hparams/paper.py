@@ -1,8 +1,8 @@
 """The models of "Attention Is All You Need", named after its tables, with the paper's values.
 
-T2T's sets derive from its later base model, these from its first one, which is the paper's. An update
-takes about 25,000 source and 25,000 target tokens (section 5.1) on any number of devices: `batch_size`
-is what one device computes at once, and the trainer sums as many batches as are needed.
+T2T's sets derive from its later base model; these derive from its first one, which is the paper's. An
+update has about 25,000 source and 25,000 target tokens (section 5.1) on any number of devices:
+`batch_size` is what one device computes at once, and the trainer sums as many batches as needed.
 """
 
 from __future__ import annotations
@@ -16,10 +16,10 @@ from t2t_keras.settings import HParams
 
 @register_hparams
 def paper_base() -> HParams:
-    """The base model: sections 3 and 5.
+    """The base model (sections 3 and 5).
 
-    T2T's sinusoids have other frequencies, and T2T adds a learned vector, the same for all sentences,
-    to every source embedding; the paper does not.
+    Unlike the paper, T2T has sinusoids of other frequencies, and adds a learned vector, the same for all
+    sentences, to every source embedding.
     """
     return transformer_base_v1().replace(
         tokens_per_update=25000, pos="timing_paper", use_target_space_embedding=False
@@ -48,18 +48,18 @@ def paper_big_enfr() -> HParams:
 
 @register_hparams
 def paper_parsing_wsj() -> HParams:
-    """Four layers of 1024, section 6.3, on the Wall Street Journal alone.
+    """Four layers of width 1024 (section 6.3), for the Wall Street Journal only.
 
-    The paper chose dropout, "both attention and residual", on section 22 and does not print it: both
-    are those of T2T's `transformer_parsing_base`, whose third, of feed-forward, the paper does not
-    name. Trees are longer than sentences, hence `max_length`.
+    The paper chose the dropout rates, "both attention and residual", on section 22 without stating
+    them: these are from T2T's `transformer_parsing_base`. Its dropout inside the feed-forward layer is
+    left out, since the paper does not mention it. Trees are longer than sentences, hence `max_length`.
     """
     return paper_parsing_semisup().replace(attention_dropout=0.2, layer_prepostprocess_dropout=0.2)
 
 
 @register_hparams
 def paper_parsing_semisup() -> HParams:
-    """`paper_parsing_wsj` with millions of parsed sentences: both dropouts 0.1, as in T2T's set."""
+    """`paper_parsing_wsj` for millions of parsed sentences: both dropout rates 0.1, as in T2T's set."""
     return paper_base().replace(
         num_hidden_layers=4, hidden_size=1024, attention_dropout=0.1, max_length=512
     )
@@ -67,12 +67,12 @@ def paper_parsing_semisup() -> HParams:
 
 TABLE_3: dict[str, dict[str, Any]] = {
     "base": {},
-    # (A) heads, with as many channels in all
+    # (A) heads, with the same number of channels in total
     "a_h1": {"num_heads": 1},
     "a_h4": {"num_heads": 4},
     "a_h16": {"num_heads": 16},
     "a_h32": {"num_heads": 32},
-    # (B) channels of the keys: eight heads of 16 and of 32
+    # (B) key channels: eight heads of 16 or 32
     "b_dk16": {"attention_key_channels": 8 * 16},
     "b_dk32": {"attention_key_channels": 8 * 32},
     # (C) size; eight heads, so that d_k and d_v are 32 at 256 and 128 at 1024
@@ -91,7 +91,7 @@ TABLE_3: dict[str, dict[str, Any]] = {
     # (E) learned positions
     "e_learned": {"pos": "emb"},
 }
-"""The changes of the base model in each row of table 3 but the last, which is `paper_big`."""
+"""The changes to the base model in each row of table 3 except the last, which is `paper_big`."""
 
 
 for _name, _change in TABLE_3.items():

@@ -1,4 +1,4 @@
-"""T2T's sets for translation: base, big and small, relative positions, one GPU, clean data, TPUs; for parsing."""
+"""T2T's sets: base, big and small, relative positions, one GPU, clean data, TPUs, language models, parsing."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from t2t_keras.settings import HParams
 
 @register_hparams
 def transformer_base_v1() -> HParams:
-    """The base model of "Attention Is All You Need", section 3 and 5.
+    """The base model of "Attention Is All You Need" (sections 3 and 5).
 
     Six layers, d_model 512, d_ff 2048, eight heads, normalisation after each sublayer, residual
     dropout 0.1, label smoothing 0.1, Adam (0.9, 0.98), 4000 steps of warm-up. These are the
@@ -37,7 +37,7 @@ def transformer_base_v2() -> HParams:
 
 @register_hparams
 def transformer_base_v3() -> HParams:
-    """Version 2 with a learning rate of named factors, and a slower beta2."""
+    """Version 2 with a learning rate of named factors and a larger beta2."""
     return transformer_base_v2().replace(
         optimizer_adam_beta2=0.997,
         learning_rate_schedule="constant*linear_warmup*rsqrt_decay*rsqrt_hidden_size",
@@ -60,7 +60,7 @@ def transformer_big() -> HParams:
     return transformer_base().replace(**_BIG, batch_size=2048, layer_prepostprocess_dropout=0.3)
 
 
-# The rows of the paper's table 3 on T2T's base, which is not the paper's: the figures differ
+# The rows of the paper's table 3 on T2T's base, which differs from the paper's: so do the results
 
 
 _TABLE_3: dict[str, dict[str, Any]] = {
@@ -69,7 +69,7 @@ _TABLE_3: dict[str, dict[str, Any]] = {
     "h4": {"num_heads": 4},
     "h16": {"num_heads": 16},
     "h32": {"num_heads": 32},
-    # (B) depth of the keys, of all heads together
+    # (B) depth of the keys over all heads
     "k128": {"attention_key_channels": 128},
     "k256": {"attention_key_channels": 256},
     # (C) size; ten layers are not in the paper
@@ -91,7 +91,7 @@ for _name, _change in _TABLE_3.items():
     derive_hparams(f"transformer_{_name}", transformer_base, **_change)
 
 
-# The table's last row, big, with the batch size of base
+# The table's last row, the big model, with the batch size of base
 
 
 transformer_big_dr1 = derive_hparams("transformer_big_dr1", transformer_base, **_BIG)
@@ -102,7 +102,7 @@ transformer_big_dr2 = derive_hparams(
 
 @register_hparams
 def transformer_big_enfr() -> HParams:
-    """English-French: a wider feed-forward layer, and a vocabulary for each language."""
+    """English-French: a wider feed-forward layer, and separate embeddings and softmax."""
     return transformer_big_dr1().replace(
         filter_size=8192, shared_embedding_and_softmax_weights=False
     )
@@ -113,7 +113,7 @@ def transformer_big_enfr() -> HParams:
 
 @register_hparams
 def transformer_test() -> HParams:
-    """A network for tests, too small to learn."""
+    """A network for tests, too small to learn anything."""
     return transformer_base().replace(
         num_hidden_layers=2, hidden_size=16, filter_size=8, num_heads=2
     )
@@ -166,7 +166,7 @@ transformer_big_single_gpu = derive_hparams(
 
 @register_hparams
 def transformer_base_multistep8() -> HParams:
-    """Each update uses the mean gradient of eight batches."""
+    """Base with the mean gradient of eight batches per update."""
     return transformer_base().replace(
         optimizer="multistep_adam", optimizer_multistep_accumulate_steps=8
     )
@@ -210,7 +210,7 @@ transformer_clean_big = derive_hparams(
 )
 
 
-# Inputs and targets in one sequence, of a decoder alone
+# Inputs and targets in one sequence, for a decoder without encoder
 
 
 _PREPEND = {"prepend_mode": "prepend_inputs_masked_attention", "max_length": 0}
@@ -219,7 +219,7 @@ transformer_prepend_v2 = derive_hparams("transformer_prepend_v2", transformer_ba
 transformer_prepend = derive_hparams("transformer_prepend", transformer_prepend_v2)
 
 
-# T2T's sets for TPUs: they run anywhere and save memory
+# T2T's sets for TPUs, which run anywhere and save memory
 
 
 def for_tpu(hp: HParams) -> HParams:
@@ -270,7 +270,7 @@ def transformer_big_enfr_tpu() -> HParams:
 
 @register_hparams
 def transformer_mlperf_tpu() -> HParams:
-    """T2T's entry for MLPerf 0.5; its `mlperf_mode` is T2T's and has no effect here."""
+    """T2T's entry for MLPerf 0.5; `mlperf_mode` has no effect here."""
     hp = _shared_dropout_masks(transformer_base()).replace(batch_size=2048, **_BIG)
     return HParams.from_dict({**hp.to_dict(), "mlperf_mode": True})
 
@@ -280,7 +280,7 @@ def transformer_mlperf_tpu() -> HParams:
 
 @register_hparams
 def transformer_lm_tpu_0() -> HParams:
-    """6 wide layers and no regularisation but dropout between layers, for the billion-word benchmark."""
+    """6 wide layers, only residual dropout as regularisation, for the billion-word benchmark."""
     return for_tpu(transformer_clean_big()).replace(
         num_heads=4,
         learning_rate_constant=1.0,
@@ -292,7 +292,7 @@ def transformer_lm_tpu_0() -> HParams:
 
 @register_hparams
 def transformer_lm_tpu_1() -> HParams:
-    """The same of twice the width."""
+    """`transformer_lm_tpu_0` with twice the width."""
     return transformer_lm_tpu_0().replace(hidden_size=2048, filter_size=8192)
 
 
@@ -315,7 +315,7 @@ def transformer_wikitext103_l4k_v0() -> HParams:
 
 @register_hparams
 def transformer_parsing_base() -> HParams:
-    """T2T's set for the Penn Treebank: six layers, where the paper has four.
+    """T2T's set for the Penn Treebank, with six layers; the paper has four.
 
     Its `learning_rate` has no effect: the schedule does not contain "legacy".
     """
@@ -332,7 +332,7 @@ def transformer_parsing_base() -> HParams:
 
 @register_hparams
 def transformer_parsing_big() -> HParams:
-    """T2T's set for semi-supervised parsing. Source and target share their embedding."""
+    """T2T's set for semi-supervised parsing, with a shared embedding of source and target."""
     return transformer_big().replace(
         max_length=512,
         learning_rate_warmup_steps=4000,
@@ -351,10 +351,10 @@ def transformer_parsing_ice() -> HParams:
 
 @register_hparams
 def transformer_parsing_gum() -> HParams:
-    """A set for 10,000 trees: four layers, as in the paper for the Penn Treebank, of width 192.
+    """A set for 10,000 trees: four layers, as the paper has for the Penn Treebank, of width 192.
 
-    Relative positions beside the sinusoids, and much dropout, as there are few trees. The learning
-    rate falls to 0 at the last of `train_steps`.
+    It has relative positions besides the sinusoids, and much dropout because there are few trees. The
+    learning rate falls to 0 at the last of `train_steps`.
     """
     return transformer_base().replace(
         num_hidden_layers=4,

@@ -21,7 +21,7 @@ _FROM = {
     "TransformerClassifier": "classifier",
     "load": "trained_model",
 }
-"""What stands here besides, and the module that it comes from."""
+"""Names exported here that are not modules, and the module of each."""
 
 __all__ = ["Transformer", "TransformerClassifier", "__version__", "load", *_SUBMODULES]
 

@@ -29,16 +29,16 @@ _TYPE_WORDS = {
 
 
 class SettingError(UserError, AttributeError):
-    """A mistake about a setting's name, value or use. (An AttributeError, so `hasattr` works.)"""
+    """A wrong name, value or use of a setting. (An AttributeError, so that `hasattr` works.)"""
 
 
 class Allowed(NamedTuple):
-    """The values that a setting may have, among those of its type."""
+    """The values of its type that a setting may have."""
 
     takes: Callable[[Any], bool] = lambda value: True
     words: str = ""  # what follows "must be an integer"; for `choices`, what follows "must be"
-    choices: bool = False  # the words name values, so that the type need not be said
-    hint: Callable[[str], str] = lambda value: ""  # what to say after a wrong string
+    choices: bool = False  # `words` lists the values, so errors leave out the type
+    hint: Callable[[str], str] = lambda value: ""  # what an error adds about a wrong string
     most: int = INT64  # the largest integer that the code can hold
 
 
@@ -48,12 +48,14 @@ ANY = Allowed()
 class Setting(NamedTuple):
     """One declared setting."""
 
-    default: Any  # its value unless a set says otherwise; a tuple for a list
-    kind: type[Scalar]  # of the value, or of a list's elements
+    default: Any  # its value unless an hparams set gives another; a tuple for a list
+    kind: type[Scalar]  # type of the value, or of a list's elements
     allowed: Allowed = ANY
-    text: str = ""  # what it is, in a line
-    readers: tuple[str, ...] = ()  # "network", "data" or "training", here or (if inert) in T2T
-    optional: bool = False  # None is a value
+    text: str = ""  # one-line description
+    readers: tuple[
+        str, ...
+    ] = ()  # what reads it here or (if inert) in T2T: network, data, training
+    optional: bool = False  # may be None
     inert: str = ""  # why it has no effect here; empty if it has one
 
     @property
@@ -67,10 +69,10 @@ class Setting(NamedTuple):
         return f"{kind} {self.allowed.words}".strip()
 
     def parse(self, text: str) -> Any:
-        """Returns the value, or the element of a list, that `text` writes; not yet checked.
+        """Parses a value, or an element of a list, without checking its range.
 
         Raises:
-            ValueError: `text` is no value of the setting's type.
+            ValueError: `text` is not a value of the setting's type.
         """
         if self.optional and text in ("none", "None"):
             return None
@@ -79,10 +81,10 @@ class Setting(NamedTuple):
         return self.kind(text)
 
     def checked(self, name: str, value: Any, what: str = "hparam ") -> Any:
-        """Returns the value as the declared type.
+        """Converts a value to the declared type and checks it.
 
         Raises:
-            SettingError: the value has another type or is not allowed. The message begins with
+            SettingError: the value has the wrong type or is not allowed. The message begins with
                 `what` and `name`.
         """
         if value is None and self.optional:
@@ -94,7 +96,7 @@ class Setting(NamedTuple):
         return tuple(self._checked_scalar(name, element, what) for element in value)
 
     def recorded(self, name: str, value: Any) -> Any:
-        """Returns the value of a record as the declared type, allowed or not."""
+        """Converts a recorded value to the declared type, whether it is allowed or not."""
         return self._replace(allowed=ANY).checked(name, value)
 
     def refusal(self, name: str, value: Any, what: str = "hparam ") -> SettingError:
@@ -103,7 +105,7 @@ class Setting(NamedTuple):
         if isinstance(value, str) and self.kind is str:
             note = self.allowed.hint(value)
         elif self.kind is int and isinstance(value, int) and value > self.allowed.most:
-            note = f": {self.allowed.most} is the most"
+            note = f": the maximum is {self.allowed.most}"
         elif self.kind is float and isinstance(value, float) and value and not _fits(value):
             note = ": float32 cannot hold it"
         reason = f" ({self.inert})" if self.inert else ""
@@ -115,7 +117,7 @@ class Setting(NamedTuple):
         if self.kind in (bool, str):
             typed = value if isinstance(value, self.kind) else None
         elif isinstance(value, bool):
-            pass  # an int in Python, but no number here
+            pass  # an int in Python, but not a number here
         elif self.kind is int and isinstance(value, numbers.Integral):
             integer = int(value)
             typed = integer if abs(integer) <= self.allowed.most else None
@@ -142,30 +144,30 @@ def _fits(value: float) -> bool:
 
 
 def at_least(least: int, most: int = INT32) -> Allowed:
-    """Numbers from `least` on. The most is what the code can hold: shapes and ids are int32."""
+    """Numbers from `least` up. The default maximum is that of int32, as for shapes and ids."""
     return Allowed(lambda value: value >= least, f"of at least {least}", most=most)
 
 
 def above(least: int) -> Allowed:
-    """Numbers above `least`, in float32 too."""
+    """Numbers above `least` that stay above it in float32."""
     return Allowed(lambda value: value > least and value >= _LEAST_FLOAT32, f"above {least}")
 
 
 def from_to(least: float, most: float, above_least: bool = False) -> Allowed:
-    """Numbers in a closed interval, or without its lower end."""
+    """Numbers from `least` to `most`; `above_least` excludes `least`."""
     words = f"above {least} and at most {most}" if above_least else f"from {least} to {most}"
     lowest = _LEAST_FLOAT32 if above_least else least
     return Allowed(lambda value: lowest <= value <= most, words)
 
 
 def nearest_of(value: str, names: Iterable[str]) -> str:
-    """Returns what follows "got 'x'" for the name closest to `value`, or ""."""
+    """Returns ". Did you mean 'x'?" for the name closest to `value`, or ""."""
     hint = nearest(value, names)
     return f".{hint}" if hint else ""
 
 
 def one_of(*choices: Any) -> Allowed:
-    """One of a few values; a wrong string is answered with the nearest."""
+    """One of a few values; the error for a wrong string suggests the nearest."""
     names = [str(choice) or "''" for choice in choices]
     words = ("one of " if len(names) > 1 else "") + ", ".join(names)
     return Allowed(
@@ -181,11 +183,11 @@ def declare(
     kind: type[Scalar] | None = None,
     optional: bool = False,
 ) -> Setting:
-    """Returns a setting typed by its default: a bool, int, float, str or a list of one of them.
+    """Returns a setting of its default's type: bool, int, float, str or a list of one of them.
 
     Args:
-        also: a second reader, beside the one of the group that it is declared in.
-        kind: the type, where the default is None or an empty list.
+        also: a second reader, besides that of its group.
+        kind: the type, if the default is None or an empty list.
     """
     if isinstance(default, list | tuple):
         kind, default = kind or (type(default[0]) if default else str), tuple(default)

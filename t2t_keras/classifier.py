@@ -1,4 +1,4 @@
-"""T2T's `transformer_encoder`: the encoder alone, and a class for each text."""
+"""T2T's `transformer_encoder`: an encoder that classifies texts."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ __all__ = ["TransformerClassifier"]
 
 @keras.saving.register_keras_serializable("t2t_keras")
 class TransformerClassifier(Transformer):
-    """T2T's `transformer_encoder`: source ids in, a logit for each class out.
+    """T2T's `transformer_encoder`: source ids in, one logit per class out.
 
-    The encoder's output is averaged and goes through a dense layer (T2T's `class_label_top`). The
-    average is over all positions, padding too, as in T2T: it depends on the padding of the batch, unless
+    The encoder's output is averaged and goes through a dense layer (T2T's `class_label_top`). As in
+    T2T the average includes padding, so it depends on how far the batch is padded, unless
     `pool_padding` is False.
 
     Args:
@@ -34,8 +34,8 @@ class TransformerClassifier(Transformer):
 
     Call arguments:
         inputs: {"inputs": [B, S] int32}; 0 is padding.
-        pool_padding: False averages over tokens alone.
-        return_attention_weights: also return {"encoder": a [B, H, S, S] a layer}.
+        pool_padding: False averages over tokens only.
+        return_attention_weights: also return {"encoder": [B, H, S, S] per layer}.
 
     Returns:
         Logits [B, C] float32.
@@ -48,7 +48,8 @@ class TransformerClassifier(Transformer):
             raise UserError(f"num_classes must be 2 or more, got {num_classes}.")
         if hp.prepend_mode != "none":
             raise UserError(
-                f"a class has no sequence to put inputs before: set prepend_mode to none, got {hp.prepend_mode}."
+                "a classifier has no target sequence to prepend inputs to: set prepend_mode=none, "
+                f"got {hp.prepend_mode}."
             )
         super().__init__(
             hp, source_vocab_size=source_vocab_size, target_vocab_size=num_classes, **kwargs
@@ -56,7 +57,7 @@ class TransformerClassifier(Transformer):
 
     @classmethod
     def of_sizes(cls, hp: HParams, source_size: int | None, target_size: int, **kwargs: Any):
-        """Returns the model for the size of the vocabulary of inputs and the number of classes."""
+        """Returns the model for an input vocabulary size and a number of classes."""
         size: Any = source_size
         return cls(hp, source_vocab_size=size, num_classes=target_size, **kwargs)
 
@@ -96,11 +97,11 @@ class TransformerClassifier(Transformer):
         return (logits, {"encoder": weights}) if return_attention_weights else logits
 
     def loss_sums(self, logits, targets, label_smoothing: float = 0.0):
-        """Returns the sum of the losses of labels [B, 1], and B: T2T's `weights_all`."""
+        """Returns the summed loss of labels [B, 1], and B: T2T's `weights_all`."""
         return losses.class_cross_entropy(logits, targets, label_smoothing)
 
     def right_sums(self, logits, targets):
-        """Returns how many classes are right, and B."""
+        """Returns the number of correct classes, and B."""
         return losses.class_accuracy(logits, targets)
 
     def get_config(self):

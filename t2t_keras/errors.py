@@ -1,4 +1,4 @@
-"""`UserError`, the one-line error of every mistake that a user can correct, and text for a terminal."""
+"""`UserError`, the one-line error for mistakes that a user can correct; safe terminal output."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ class UserError(Exception):
     """A mistake that the user can correct: wrong settings, names, files or data.
 
     The message is one line: what was wrong, what was got, what is allowed, what to do.
-    Commands print it without a traceback and exit with code 2. It loses its middle where it is longer
-    than 2,000 characters, as one that shows a damaged file may be.
+    Commands print it without a traceback and exit with code 2. A message over 2,000 characters (it
+    may quote a damaged file) loses its middle.
     """
 
     def __init__(self, message: str):
@@ -32,26 +32,26 @@ def nearest(name: str, known: Iterable[str]) -> str:
 
 
 def warn(message: str) -> None:
-    """Writes a warning of one line to standard error."""
+    """Writes a one-line warning to standard error."""
     print(f"warning: {message}", file=sys.stderr, flush=True)
 
 
-# Text that reaches a terminal: of files, servers and models, whose escapes could hide or type text.
+# Terminal output: escapes in text from files, servers and models could hide or type text.
 
 
 _CONTROLS = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")  # all but tab and newline
 
 
 def printable(text: str) -> str:
-    """Returns text that a terminal shows and does not obey: `\\x1b` stands for an escape."""
+    """Replaces control characters by text that a terminal only shows, such as `\\x1b`."""
     return _CONTROLS.sub(lambda found: repr(found[0])[1:-1], text)
 
 
 class Terminal:
-    """A terminal's stream that shows what is printed as `printable` returns it.
+    """Wraps a terminal's stream and makes all text `printable`.
 
     Args:
-        stream: of the terminal.
+        stream: the terminal's stream.
     """
 
     def __init__(self, stream: TextIO):
@@ -65,5 +65,5 @@ class Terminal:
 
 
 def for_terminal(stream: TextIO) -> TextIO:
-    """Returns a `Terminal` if a stream is one's, else the stream."""
+    """Wraps a stream in a `Terminal` if it goes to one."""
     return Terminal(stream) if stream and stream.isatty() else stream  # type: ignore[return-value]

@@ -1,4 +1,4 @@
-"""Files: written whole or not at all, by one writer at a time; JSON of the shape that is expected."""
+"""Atomic writing, locks against a second writer, and JSON that is checked when read."""
 
 from __future__ import annotations
 
@@ -22,13 +22,13 @@ from t2t_keras.errors import UserError
 
 @contextlib.contextmanager
 def atomic_write(path: str | os.PathLike, suffix: str = "") -> Iterator[Path]:
-    """Yields a temporary name; the file or directory written there becomes `path` at the end.
+    """Yields a temporary path; on exit, the file or directory written there is renamed to `path`.
 
-    A process that is killed, a full disk or a power cut leaves what was there, or all of the new.
+    After a kill, a full disk or a power cut, `path` is either unchanged or completely new.
 
     Args:
-        path: of the result. A directory can only replace an empty one.
-        suffix: what the temporary name must end in.
+        path: the final path. A directory can only replace an empty one.
+        suffix: suffix of the temporary name.
     """
     path = Path(path)
     partial = path.with_name(f"{path.name}.{platform.node()}.{os.getpid()}.incomplete{suffix}")
@@ -43,15 +43,15 @@ def atomic_write(path: str | os.PathLike, suffix: str = "") -> Iterator[Path]:
 
 
 def publish(names: Mapping[Path, Path]) -> None:
-    """Renames finished files or directories, once all of them are on disk.
+    """Flushes finished files or directories to disk, then renames them.
 
     Args:
-        names: temporary -> final name, in the order of renaming. Of a set of files the last must be
-            the one that readers look for, and the others must not replace what the old one refers to.
+        names: temporary -> final name, in the order of renaming. The last file of a set must be the
+            one that readers look for; the others must not replace files that its old version names.
     """
     for partial in names:
         for folder, _, files in os.walk(partial):
-            for name in [*files, ""]:  # at last the folder itself
+            for name in [*files, ""]:  # the folder itself comes last
                 _sync(Path(folder, name))
         if not partial.is_dir():
             _sync(partial)
@@ -67,14 +67,14 @@ _TOGETHER = ".together.json"
 
 
 def publish_together(directory: Path, names: Mapping[str, str]) -> None:
-    """Renames finished files of a directory; readers find all of the old ones, or all of the new.
+    """Renames finished files of a directory; readers find all of the old files or all of the new.
 
-    The names are on disk before the first is renamed, so that a reader can do what a process that was
-    killed has left undone: see `finish_publishing`.
+    The list of names is written before the first file is renamed. If the process is killed in
+    between, a reader finishes its work: see `finish_publishing`.
 
     Args:
-        directory: of all the files.
-        names: final -> temporary name, one that no other process uses; "": the file is to be removed.
+        directory: the directory of all the files.
+        names: final -> temporary name, which no other process may use; "" removes the file.
     """
     for partial in filter(None, names.values()):
         _sync(directory / partial)
@@ -83,17 +83,17 @@ def publish_together(directory: Path, names: Mapping[str, str]) -> None:
 
 
 def finish_publishing(directory: str | os.PathLike) -> None:
-    """Ends what `publish_together` has begun in a directory; whoever reads its files calls it first."""
+    """Finishes an interrupted `publish_together`; call it before reading the directory's files."""
     record = Path(directory, _TOGETHER)
     if not record.exists():
         return
     names = read_json(record, {str: str})
     for name in (*names, *filter(None, names.values())):
         if not name or "/" in name or "\0" in name:
-            raise UserError(f"{record} names {name!r}, which is no file of its directory.")
+            raise UserError(f"{record} names {name!r}, which is not a file of its directory.")
     with writing(directory):
         for final, partial in names.items():
-            with contextlib.suppress(FileNotFoundError):  # done already, maybe by another reader
+            with contextlib.suppress(FileNotFoundError):  # already done, perhaps by another reader
                 if partial:
                     os.replace(record.with_name(partial), record.with_name(final))
                 else:
@@ -103,12 +103,12 @@ def finish_publishing(directory: str | os.PathLike) -> None:
 
 
 def is_publishing(directory: str | os.PathLike) -> bool:
-    """Returns True if what `publish_together` has begun there is not yet done."""
+    """Returns True if a `publish_together` in the directory is unfinished."""
     return Path(directory, _TOGETHER).exists()
 
 
 def _sync(path: Path) -> None:
-    """Waits until a file, or the list of files of a directory, is on disk."""
+    """Flushes a file, or the entries of a directory, to disk."""
     descriptor = os.open(path, os.O_RDONLY)
     try:
         os.fsync(descriptor)
@@ -120,22 +120,22 @@ def _sync(path: Path) -> None:
 
 
 def write_text(path: str | os.PathLike, text: str) -> None:
-    """Writes a file of UTF-8 atomically.
+    """Writes a UTF-8 file atomically.
 
     Raises:
-        UserError: it cannot be written; what was there is as it was.
+        UserError: it cannot be written; an old file is unchanged.
     """
     with writing(path), atomic_write(path) as partial:
         partial.write_text(text, "utf-8")
 
 
 def write_json(path: str | os.PathLike, value: Mapping[str, Any]) -> None:
-    """Writes an object as JSON, its keys sorted; see `write_text`."""
+    """Writes an object as JSON with sorted keys; see `write_text`."""
     write_text(path, json_text(value))
 
 
 def json_text(value: Mapping[str, Any]) -> str:
-    """Returns an object as the text of a file of JSON, its keys sorted."""
+    """Returns an object as JSON text with sorted keys."""
     return json.dumps(value, indent=1, sort_keys=True) + "\n"
 
 
@@ -149,8 +149,8 @@ def lock(
 
     Args:
         file: the file or directory.
-        name: of what is written, for the line that says that another process writes it.
-        before_waiting: called first if it has to wait; it may raise instead.
+        name: what is written, for the message that another process is writing it.
+        before_waiting: called if it has to wait; it may raise instead.
 
     Returns:
         False if the file system has no locks.
@@ -159,7 +159,7 @@ def lock(
         fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
         before_waiting()
-        print(f"{name}: waiting for another process that writes it", file=sys.stderr, flush=True)
+        print(f"{name}: waiting for another process to write it", file=sys.stderr, flush=True)
         fcntl.flock(file, fcntl.LOCK_EX)
     except OSError:
         return False
@@ -170,7 +170,7 @@ def lock(
 def locked_directory(
     directory: str | os.PathLike, before_waiting: Callable[[], object] = lambda: None
 ) -> Iterator[None]:
-    """Keeps other processes that lock the directory from writing into it; see `lock`."""
+    """Locks a directory against other processes that lock it; see `lock`."""
     descriptor = os.open(directory, os.O_RDONLY)
     try:
         lock(descriptor, str(directory), before_waiting)
@@ -180,9 +180,9 @@ def locked_directory(
 
 
 def open_locked(path: str | os.PathLike, name: str) -> BinaryIO:
-    """Opens a file for appending that no other process has opened so, and makes it if absent.
+    """Opens a file for appending and locks it; creates it if absent.
 
-    The process that it waits for may rename or remove the file: then a new one is opened.
+    The process that held the lock may have renamed or removed the file: then it opens a new one.
     """
     while True:
         file = open(path, "ab")
@@ -198,32 +198,32 @@ def open_locked(path: str | os.PathLike, name: str) -> BinaryIO:
 
 @contextlib.contextmanager
 def locked_name(path: str | os.PathLike) -> Iterator[None]:
-    """Keeps other processes from writing a file or directory, which need not be there; see `lock`."""
+    """Locks a file or directory that need not exist, through PATH.lock; see `lock`."""
     with open_locked(f"{path}.lock", str(path)) as file:
         yield
         os.remove(file.name)
 
 
 def has_name(file: BinaryIO, path: Path) -> bool:
-    """Returns True if an open file still has that name: it may have been removed or replaced."""
+    """Returns False if an open file has been removed from `path` or replaced there."""
     try:
         return os.path.samestat(os.fstat(file.fileno()), path.stat())
     except FileNotFoundError:
         return False
 
 
-# JSON that is read
+# Reading JSON
 
 
 Kind = Any
-"""What a value of JSON must be.
+"""The kind that a JSON value must have.
 
-A type: `bool`, `str`, `int` (of 64 bits), `float` (an integer, too), `list`, `dict`, or `datetime` for
+A type: `bool`, `str`, `int` (64 bits), `float` (or an integer), `list`, `dict`, or `datetime` for
 "2026-11-22T20:15:00+00:00"; or a `range` of integers.
-`[kind]`: a list of it.
-`{"name": kind, "name?": kind, str: kind}`: an object with a field, with one that may be absent, and with
-others; without `str` the others may be anything.
-`(kind, None)`: one of several; None is null.
+`[kind]`: a list of that kind.
+`{"name": kind, "name?": kind, str: kind}`: an object with a required field, an optional field, and
+any others of the last kind; without `str` the others may be anything.
+`(kind, None)`: one of several kinds; None is null.
 """
 
 _WORDS: dict[Any, str] = {
@@ -237,26 +237,26 @@ _WORDS: dict[Any, str] = {
     None: "null",
 }
 _INT64 = range(-(2**63), 2**63)
-_SHOWN = 60  # characters of a wrong value
-_NESTED = 100  # objects and lists in each other, at most
+_SHOWN = 60  # characters of a wrong value in its error
+_NESTED = 100  # maximum depth of objects and lists
 
 
 def read_json(path: str | os.PathLike, kind: Kind = dict, remedy: str = "") -> Any:
-    """Reads a file of JSON whose values are of given kinds.
+    """Reads a JSON file and checks the kinds of its values.
 
     Args:
-        path: of the file.
+        path: the file.
         kind: see `Kind`.
-        remedy: what the user can do about an error, such as "remove it to go on".
+        remedy: what the user can do about an error, such as "remove it to continue".
 
     Raises:
-        UserError: it cannot be read, is not JSON, or a field is absent or of another kind.
+        UserError: it cannot be read, is not JSON, or a field is missing or of the wrong kind.
     """
     return parse_json(_content(path), kind, str(path), remedy)
 
 
 def read_json_lines(path: str | os.PathLike, kind: Kind = dict, remedy: str = "") -> list[Any]:
-    """Reads a file with a JSON value in every line; see `read_json`."""
+    """Reads a file with one JSON value per line; see `read_json`."""
     lines = enumerate(_content(path).splitlines(), 1)
     return [parse_json(line, kind, f"{path}, line {number}", remedy) for number, line in lines]
 
@@ -269,7 +269,7 @@ def _content(path: str | os.PathLike) -> bytes:
 
 
 def parse_json(text: str | bytes, kind: Kind, name: str, remedy: str = "") -> Any:
-    """Returns the value of a JSON text; `name` says in errors where it is from. See `read_json`."""
+    """Parses and checks a JSON text, which errors call `name`; see `read_json`."""
     try:
         value = json.loads(text.decode("utf-8") if isinstance(text, bytes) else text)
         _require_plain(value)
@@ -280,13 +280,13 @@ def parse_json(text: str | bytes, kind: Kind, name: str, remedy: str = "") -> An
 
 
 def require_kind(value: Any, kind: Kind, name: str, remedy: str = "") -> None:
-    """Raises a `UserError` that names the first field of a value of JSON that is of another kind."""
+    """Raises a `UserError` that names the first field of the wrong kind in a JSON value."""
     if wrong := _wrong(value, kind):
         raise UserError(f"{name}{wrong}{remedy and ': '}{remedy}.")
 
 
 def _require_plain(value: Any) -> None:
-    """Raises a `ValueError` for a value that cannot be written or shown again."""
+    """Raises a `ValueError` for strings that UTF-8 cannot encode and for too deep nesting."""
     level = [value]
     for _ in range(_NESTED):
         level = [
@@ -297,33 +297,33 @@ def _require_plain(value: Any) -> None:
         ]
         for text in level:
             if isinstance(text, str):
-                text.encode("utf-8")  # half of a surrogate pair is no character
+                text.encode("utf-8")  # fails for half of a surrogate pair
     if level:
-        raise ValueError(f"more than {_NESTED} objects or lists are in each other")
+        raise ValueError(f"objects or lists are nested more than {_NESTED} deep")
 
 
 def _wrong(value: Any, kind: Kind, field: str = "") -> str:
-    """Describes the first value of another kind: ": starts[0].host must be a string, got 5"; or ""."""
+    """Describes the first wrong value, ": starts[0].host must be a string, got 5", or returns ""."""
     if isinstance(kind, tuple):
-        told = [_wrong(value, one, field) for one in kind]
-        return "" if "" in told else told[0]
+        errors = [_wrong(value, one, field) for one in kind]
+        return "" if "" in errors else errors[0]
     if isinstance(kind, list) and isinstance(value, list):
         parts = [(part, kind[0], f"{field}[{place}]") for place, part in enumerate(value)]
     elif isinstance(kind, dict) and isinstance(value, dict):
-        named = {name.removesuffix("?"): of for name, of in kind.items() if name is not str}
+        named = {name.removesuffix("?"): one for name, one in kind.items() if name is not str}
         for name in named:
             if name in kind and name not in value:
                 return f"{field and ': '}{field} has no {name}"
         dot, other = field and ".", kind.get(str, object)
         parts = [(part, named.get(n, other), f"{field}{dot}{n}") for n, part in value.items()]
-    elif _is(value, kind):
+    elif _is_of_kind(value, kind):
         return ""
     else:
         return f"{field and ': '}{field} must be {_words(kind)}, got {_shown(value)}"
     return next(filter(None, (_wrong(*part) for part in parts)), "")
 
 
-def _is(value: Any, kind: Kind) -> bool:
+def _is_of_kind(value: Any, kind: Kind) -> bool:
     if kind is None:
         return value is None
     if kind is int:
@@ -331,7 +331,7 @@ def _is(value: Any, kind: Kind) -> bool:
     if isinstance(kind, range):
         return type(value) is int and value in kind
     if kind is float:
-        return type(value) is float or _is(value, int)
+        return type(value) is float or _is_of_kind(value, int)
     if kind is datetime.datetime:
         with contextlib.suppress(ValueError, TypeError):
             return kind.fromisoformat(value).tzinfo is not None
@@ -355,17 +355,17 @@ def _shown(value: Any) -> str:
 
 @contextlib.contextmanager
 def writing(name: str | os.PathLike) -> Iterator[None]:
-    """Turns an `OSError` inside into the line "NAME cannot be written: REASON"."""
+    """Turns an `OSError` inside it into the `UserError` "NAME cannot be written: REASON"."""
     try:
         yield
     except BrokenPipeError:
-        raise  # not an error: nobody reads on, and the command ends without a word
+        raise  # not an error: the reader of a pipe has closed it, and the command ends silently
     except OSError as error:
         raise UserError(f"{name} cannot be written: {error.strerror or error}.") from error
 
 
 def changes(before: Mapping[str, Any], now: Mapping[str, Any]) -> list[str]:
-    """Describes each difference of two records: "num_heads was 4 and is now 2"."""
+    """Describes each difference between two records: "num_heads was 4 and is now 2"."""
     return [
         f"{name} was {before.get(name)} and is now {now.get(name)}"
         for name in [*now, *(name for name in before if name not in now)]

@@ -11,8 +11,8 @@ from keras import ops
 
 from t2t_keras import (
     losses,
-    optimizers,  # noqa: F401 - `keras.models.load_model` finds the optimizers of a compiled model
-    schedules,  # noqa: F401 - and their learning rates
+    optimizers,  # noqa: F401 - registered for `keras.models.load_model` of a compiled model
+    schedules,  # noqa: F401 - likewise
 )
 from t2t_keras.errors import UserError
 from t2t_keras.layers.dropout import KeepMask, keep_mask_scope
@@ -26,11 +26,11 @@ class TokenFit(keras.Model):
     as `t2t_keras.data.dataset` gives them. The loss is the sum of the token losses divided by the
     number of target tokens, with `hp.label_smoothing` in `fit` and without it in `evaluate`. Both
     report means over all tokens of an epoch: "loss", "accuracy", and "perplexity", exp of "loss".
-    Compiled with a loss, the model is as any other.
+    A model that is compiled with a loss behaves like any other Keras model.
 
     Attributes:
-        dropout_masks: makes the `KeepMask` of one step; None leaves masks to Keras.
-        sum_over_replicas: adds up a scalar over all replicas; None if there is only one.
+        dropout_masks: makes the `KeepMask` of one step; None leaves dropout to Keras.
+        sum_over_replicas: sums a scalar over all replicas; None if there is only one.
             `training.prepare_fit` sets both.
     """
 
@@ -70,11 +70,11 @@ class TokenFit(keras.Model):
         return batch["targets"]
 
     def loss_sums(self, logits, targets, label_smoothing: float = 0.0):
-        """Returns the sum of the losses of all tokens, and their number."""
+        """Returns the summed loss of all tokens, and the number of tokens."""
         return losses.padded_cross_entropy(logits, targets, label_smoothing)
 
     def right_sums(self, logits, targets):
-        """Returns how many tokens are predicted right, and their number."""
+        """Returns the number of correctly predicted tokens, and the number of tokens."""
         return losses.token_accuracy(logits, targets)
 
     @property
@@ -86,7 +86,7 @@ class TokenFit(keras.Model):
         return self.compiled and self.loss is None
 
     def _check_optimizer(self):
-        """Raises UserError if `fit` would leave out something that our own training step does."""
+        """Raises UserError if `fit` would skip something that our own training step does."""
         clip, decay = self.hp.clip_grad_norm, self.hp.weight_decay
         strategy = getattr(self, "distribute_strategy", None)
         replicas = strategy.num_replicas_in_sync if strategy else 1
@@ -110,12 +110,12 @@ class TokenFit(keras.Model):
         if replicas > 1 and not self.sum_over_replicas:
             raise UserError(
                 f"fit on {replicas} replicas would weigh their tokens unequally: call "
-                "t2t_keras.training.prepare_fit(model) before."
+                "t2t_keras.training.prepare_fit(model) first."
             )
 
 
 class _TokenMeans:
-    """Means over tokens. Not a Keras object, which Keras would store with the weights."""
+    """Means over tokens. Not a Keras object: Keras would store that with the weights."""
 
     def __init__(self):
         self.metrics = [

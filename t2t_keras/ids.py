@@ -1,4 +1,4 @@
-"""The two reserved token ids, in files, batches, masks and search."""
+"""The two reserved token ids: padding and end of sentence."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ RESERVED_TOKENS = ("<pad>", "<EOS>")
 
 
 def until_eos(ids: Iterable[int]) -> list[int]:
-    """Returns the ids before the first end of sentence; without one, those before trailing padding.
+    """Returns the ids before the first end of sentence or, without one, before trailing padding.
 
-    An id 0 that is followed by other ids is a token, as in T2T, which a model may choose.
+    As in T2T, an id 0 that is followed by other ids is a token: a model may predict it.
     """
     ids = [int(i) for i in ids]
     return ids[: ids.index(EOS_ID)] if EOS_ID in ids else without_padding(ids)

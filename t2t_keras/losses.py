@@ -14,12 +14,12 @@ __all__ = ["class_accuracy", "class_cross_entropy", "padded_cross_entropy", "tok
 def padded_cross_entropy(logits, labels, label_smoothing: float = 0.0):
     """Sums the loss over all tokens that are not padding: T2T's `padded_cross_entropy`.
 
-    The right token gets probability 1 - label_smoothing, every other one an equal share of
+    The correct token gets probability 1 - label_smoothing, every other token an equal share of
     label_smoothing; the entropy of that distribution is subtracted, so the best loss is 0.
 
     Args:
         logits: [B, T, V], any float dtype; computed in float32.
-        labels: [B, T] int; padding weighs nothing.
+        labels: [B, T] int; padding has weight 0.
         label_smoothing: epsilon of the paper, in [0, 1).
 
     Returns:
@@ -35,12 +35,12 @@ def padded_cross_entropy(logits, labels, label_smoothing: float = 0.0):
 
 
 def class_cross_entropy(logits, labels, label_smoothing: float = 0.0):
-    """Sums the same loss over one label a row, of which 0 is one: T2T's `weights_all`.
+    """Sums the same loss over one label per row; 0 is a label too: T2T's `weights_all`.
 
     Args:
         logits: [B, C].
         labels: [B, 1] int.
-        label_smoothing: as of `padded_cross_entropy`.
+        label_smoothing: see `padded_cross_entropy`.
 
     Returns:
         numerator, denominator: the sum and B, float32 scalars.
@@ -56,8 +56,8 @@ def _token_losses(label_smoothing: float):
 
     With low = label_smoothing / (V - 1) and confidence c = 1 - label_smoothing, the loss is
     -(c - low) log p[label] - low * sum(log p) - constant, and its gradient
-    p - low - (c - low) * onehot(label): neither needs the smoothed targets [B, T, V], and p is all
-    that is kept for the backward pass.
+    p - low - (c - low) * onehot(label). Neither needs the smoothed targets [B, T, V], and only p is
+    kept for the backward pass.
     """
 
     @ops.custom_gradient
@@ -77,7 +77,7 @@ def _token_losses(label_smoothing: float):
             entropy += (vocab_size - 1) * low * math.log(low + 1e-20)
             losses = losses - low * sum_log_p + entropy
 
-        def backward(*args, upstream=None):  # on PyTorch Keras names the gradient
+        def backward(*args, upstream=None):  # on PyTorch, Keras passes the gradient by name
             scale = ops.expand_dims(args[-1] if upstream is None else upstream, -1)  # [B, T, 1]
             right = (ops.take_along_axis(p, label, axis=-1) - confidence) * scale
             rows = ops.reshape((p - low) * scale, (-1, vocab_size))  # [B*T, V]
@@ -92,7 +92,7 @@ def _token_losses(label_smoothing: float):
 
 
 def token_accuracy(logits, labels):
-    """Returns how many tokens are predicted right and how many there are: T2T's `accuracy`.
+    """Returns the number of correctly predicted tokens and of all tokens: T2T's `accuracy`.
 
     Args:
         logits: [B, T, V].
@@ -104,7 +104,7 @@ def token_accuracy(logits, labels):
 
 
 def class_accuracy(logits, labels):
-    """Returns how many labels [B, 1] are predicted right by logits [B, C], and B."""
+    """Returns how many labels [B, 1] the logits [B, C] predict correctly, and B."""
     labels = ops.convert_to_tensor(labels)
     right = ops.cast(ops.argmax(logits, axis=-1), labels.dtype) == labels[:, 0]
     right = ops.cast(right, "float32")

@@ -1,4 +1,4 @@
-"""The peak rate of matrix products on this machine, and the operations that training needs."""
+"""The peak matmul rate of this machine, and the FLOPs of a training step."""
 
 from __future__ import annotations
 
@@ -15,13 +15,14 @@ _SECONDS = 0.3
 
 @functools.cache
 def matrix_peak(dtype: str) -> float:
-    """Returns floating-point operations per second of square matrix products on the best device.
+    """Measures the peak FLOP/s of square matrix products on TensorFlow's default device.
 
-    Measured once, in less than a second: the fastest of several products, large enough to time.
+    It measures once per dtype, in less than a second: the fastest of several products that are
+    large enough to time.
     """
     for size in _SIZES:
         a = tf.cast(tf.random.stateless_uniform([size, size], [1, 2]), dtype)
-        _seconds(a)  # the first is slower
+        _seconds(a)  # the first one is slower
         fastest = _seconds(a)
         if fastest > _LONG_ENOUGH:
             break
@@ -32,7 +33,7 @@ def matrix_peak(dtype: str) -> float:
 
 
 def slower_than_float32(dtype: str) -> str:
-    """Returns a sentence if this machine computes faster in float32 than in a dtype, else ""."""
+    """Returns a sentence that says so if a dtype is slower than float32 on this machine, else ""."""
     if dtype == "float32" or matrix_peak(dtype) >= matrix_peak("float32"):
         return ""
     rates = [f"{matrix_peak(each) / 1e9:,.0f}" for each in (dtype, "float32")]
@@ -49,12 +50,13 @@ def _seconds(a: tf.Tensor) -> float:
 
 
 def flops_per_position(model) -> float:
-    """Returns floating-point operations of a training step per padded position of source or target.
+    """Returns the FLOPs of a training step per padded position of source or target.
 
-    They are 6 for each weight that a position is multiplied with (a product and a sum, forward and for
-    both gradients): those of the encoder at source positions, those of decoder and softmax at as many
-    target positions. A language model or a classifier has one side alone. Not counted are the products of positions with one another in attention,
-    L / (2 D + F) of the rest of a layer at length L: 2 % in the base model at 50 tokens.
+    A position costs 6 per weight that it is multiplied with (multiply and add, in the forward pass
+    and for both gradients). Source positions meet the encoder's weights, target positions those of
+    decoder and softmax; there are assumed to be as many of either. A language model or a classifier
+    has one side only. Products between positions in attention are not counted: at length L they cost
+    L / (2 D + F) of the rest of a layer, 2 % in the base model at 50 tokens.
     """
     stacks = [stack for stack in (model.encoder, model.decoder) if stack is not None]
     matrices = [v for stack in stacks for v in stack.trainable_variables if len(v.shape) > 1]

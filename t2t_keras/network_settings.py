@@ -1,4 +1,4 @@
-"""The settings that the network reads: checks of several together, and the keywords of its layers."""
+"""The network's settings: checks across several of them, and the keyword arguments of its layers."""
 
 from __future__ import annotations
 
@@ -19,15 +19,15 @@ INFERENCE_SETTINGS = (
     "shared_embedding_and_softmax_weights",
     *("unidirectional_encoder", "use_pad_remover", "use_target_space_embedding", "vocab_divisor"),
 )
-"""The settings that decide the logits of a trained network; all others matter in training alone."""
+"""The settings that affect the logits of a trained network; all others matter in training only."""
 
 
 def check_settings(hp: HParams) -> None:
-    """Raises UserError if the network does not offer a value of `hp`, or values together."""
-    hp.check("network")  # a record is taken as it is
+    """Raises UserError if the network does not support a value or a combination of values of `hp`."""
+    hp.check("network")  # settings from a record have not been checked yet
     kind = hp.self_attention_type
     needed = {
-        "max_length": hp.pos == "emb",  # rows of the table of positions
+        "max_length": hp.pos == "emb",  # rows of the position table
         "max_relative_position": kind == "dot_product_relative",
         "restricted_neighborhood": kind == "restricted",
     }
@@ -56,7 +56,7 @@ def _check_channels(hp: HParams) -> None:
 
 
 def _check_restricted(hp: HParams) -> None:
-    """Raises UserError if another setting needs all pairs of positions."""
+    """Raises UserError if another setting needs attention between all pairs of positions."""
     for name in ("proximity_bias", "unidirectional_encoder"):
         if getattr(hp, name):
             raise UserError(f"self_attention_type=restricted needs {name}=false, got true.")
@@ -73,7 +73,7 @@ def _check_restricted(hp: HParams) -> None:
 
 
 def for_inference(hp: HParams) -> HParams:
-    """Returns the settings, with defaults for those of training alone that the network does not offer."""
+    """Resets training-only settings to their defaults if the network does not support their values."""
     names = ("symbol_dropout", "initializer")
     kept = {name: SETTINGS[name] for name in names}
     return hp.replace(
@@ -82,7 +82,7 @@ def for_inference(hp: HParams) -> HParams:
 
 
 def stack_keywords(hp: HParams) -> tuple[dict[str, Any], dict[str, Any]]:
-    """Returns the keywords of `layers.TransformerEncoder` and of `layers.TransformerDecoder`."""
+    """Returns the keyword arguments of `layers.TransformerEncoder` and `layers.TransformerDecoder`."""
     kind = hp.self_attention_type
     decoder: dict[str, Any] = {
         "num_layers": hp.num_decoder_layers or hp.num_hidden_layers,
@@ -113,7 +113,7 @@ def stack_keywords(hp: HParams) -> tuple[dict[str, Any], dict[str, Any]]:
         "remove_padding": hp.use_pad_remover,
     }
     if hp.use_pad_remover:
-        # T2T drops out [1, tokens, F] here, what its pad remover makes of [B, S, F].
+        # T2T drops out [1, tokens, F] here: its pad remover has reshaped [B, S, F].
         same = {0: (), 1: (0, 1), 2: (2,)}
         shared = decoder["relu_dropout_broadcast_dims"]
         encoder["relu_dropout_broadcast_dims"] = sorted({a for s in shared for a in same[s % 3]})
@@ -121,7 +121,7 @@ def stack_keywords(hp: HParams) -> tuple[dict[str, Any], dict[str, Any]]:
 
 
 def kernel_initializer(hp: HParams) -> keras.initializers.Initializer:
-    """Returns the initializer of every matrix but embeddings: T2T's `get_variable_initializer`."""
+    """Returns the initializer of all matrices except embeddings: T2T's `get_variable_initializer`."""
     gain = hp.initializer_gain
     if hp.initializer == "orthogonal":
         return keras.initializers.Orthogonal(gain=gain)

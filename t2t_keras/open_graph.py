@@ -1,4 +1,4 @@
-"""One graph for tensors of all sizes, where `tf.function` would make a graph for each."""
+"""One graph for tensors of all sizes, where `tf.function` would trace one per size."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ import tensorflow as tf
 
 
 def open_graph(function: Callable[..., Any], jit_compile: bool | None = None) -> Callable[..., Any]:
-    """Compiles a function into graphs, one for each structure, rank and dtype of its arguments.
+    """Compiles a function into one graph per structure, rank and dtype of its arguments.
 
     Args:
-        function: takes tensors, nested ones too, and Python values, by position. Python control flow
-            in it is not converted (no `autograph`). After `tf.config.run_functions_eagerly(True)` it
-            runs without a graph.
-        jit_compile: True compiles with XLA, once for every shape.
+        function: takes (nested) tensors and Python values as positional arguments. Its Python
+            control flow is not converted (no `autograph`). After
+            `tf.config.run_functions_eagerly(True)` it runs without a graph.
+        jit_compile: True compiles with XLA, once per shape.
     """
     graph = tf.function(function, jit_compile=jit_compile, autograph=False)
 
@@ -33,11 +33,11 @@ def open_graph(function: Callable[..., Any], jit_compile: bool | None = None) ->
 
 
 def open_graph_of_model(function: Callable[..., Any]) -> Callable[..., Any]:
-    """Makes an `open_graph` of `function(model, *arguments)` for each model, freed with the model."""
+    """Makes one `open_graph` of `function(model, *arguments)` per model, freed with the model."""
 
     @functools.wraps(function)
     def call(model, *arguments):
-        # Past `__setattr__`: Keras must not track it.
+        # Not with `__setattr__`: Keras would track it.
         graphs = vars(model).setdefault("_open_graphs", {})
         if function not in graphs:
             graphs[function] = open_graph(functools.partial(function, model))

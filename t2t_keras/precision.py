@@ -1,4 +1,4 @@
-"""Models in other precisions: half precision, and weights in 8 bits."""
+"""Models in half precision or with 8-bit weights."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ PRECISIONS = ("float32", "bfloat16", "float16", "int8")
 
 
 def in_precision(model, precision: str):
-    """Returns a `Transformer` or `Ensemble` in another precision, to search and to export.
+    """Returns a `Transformer` or `Ensemble` in another precision, for decoding and export.
 
-    In half precision it is a copy whose softmax, normalisation and positions stay in float32; logits are
-    computed in half precision and compared in float32. In "int8" it is an `Int8Model`.
+    In half precision it is a copy whose softmax, normalisation and positions stay in float32;
+    logits are computed in half precision and compared in float32. For "int8" it is an `Int8Model`.
 
     Raises:
-        UserError: the precision is not one of `PRECISIONS`, or TensorFlow does not have it here.
+        UserError: the precision is not one of `PRECISIONS`, or TensorFlow lacks it on this machine.
     """
     if precision not in PRECISIONS:
         raise UserError(f"precision must be one of {', '.join(PRECISIONS)}, got {precision!r}.")
@@ -40,30 +40,30 @@ def in_precision(model, precision: str):
     return copy
 
 
-# Weights in 8 bits are a quarter of the bytes that a step of decoding reads. TensorFlow's one product of
-# them with real results is oneDNN's, on a CPU. It is quick where the weights are constants of the graph, in
-# the body of the very loop that multiplies with them. Activations are quantized as they come, each row by
-# its largest value.
+# With 8-bit weights a decoding step reads a quarter of the bytes. TensorFlow's only 8-bit matrix product
+# with float results is oneDNN's, on a CPU. It is fast if the weights are constants in the graph of the
+# same loop body that multiplies with them. Activations are quantized on the fly, each row scaled by its
+# largest value.
 
 
 class Int8Model:
-    """A trained model that multiplies by weights of 8 bits in searches, scores and exports.
+    """A trained model with 8-bit weights, for searching, scoring and export.
 
-    Embeddings, biases, normalisation, and the logits of whole targets stay as they are. A graph keeps the
-    weights that the model has when it is made. Everything else is the model's own.
+    Embeddings, biases, normalisation and the logits of whole targets are not quantized. A graph keeps
+    the weights that the model has when the graph is traced. Other attributes are those of the model.
 
     Args:
         model: a `Transformer` or a `TransformerClassifier`.
 
     Raises:
-        UserError: TensorFlow has no such product here.
+        UserError: TensorFlow has no 8-bit matrix product on this machine.
     """
 
     def __init__(self, model):
         if not has_int8():
             raise UserError(
                 "precision int8 needs oneDNN, which TensorFlow has on x86 processors and "
-                "TF_ENABLE_ONEDNN_OPTS=0 turns off: give another one."
+                "TF_ENABLE_ONEDNN_OPTS=0 turns off: choose another precision."
             )
         self.model = model
         self._matrices: dict[keras.layers.Layer, Int8Matrix] = {}
@@ -73,7 +73,7 @@ class Int8Model:
 
     @property
     def weights(self) -> list:
-        """The variables that its graphs read, those made so far: without the kernels that are in 8 bits."""
+        """The variables that its graphs traced so far read: all but the kernels quantized in them."""
         dense = (layer for layer in self._matrices if isinstance(layer, keras.layers.Dense))
         replaced = {id(layer.kernel) for layer in dense}
         return [weight for weight in self.model.weights if id(weight) not in replaced]
@@ -100,18 +100,18 @@ class Int8Model:
 
 
 LARGEST_WEIGHT = 64
-"""Largest of the rounded weights. Without AVX-512 VNNI oneDNN adds pairs of products in 16 bits, which hold
-2 * 255 * 64 and not 2 * 255 * 127."""
+"""Largest rounded weight. Without AVX-512 VNNI, oneDNN adds pairs of products in 16 bits, which hold
+2 * 255 * 64 but not 2 * 255 * 127."""
 
 _matrices: contextvars.ContextVar[dict | None] = contextvars.ContextVar("matrices", default=None)
 
 
 @contextlib.contextmanager
 def _int8_weights(matrices: dict) -> Iterator[None]:
-    """Makes the layers that are called inside it multiply in 8 bits.
+    """Makes layers that are called in this context multiply in 8 bits.
 
     Args:
-        matrices: where their matrices are kept, so that all graphs of a model share them.
+        matrices: cache of the layers' 8-bit matrices, shared by all graphs of a model.
     """
     token = _matrices.set(matrices)
     try:
@@ -121,26 +121,26 @@ def _int8_weights(matrices: dict) -> Iterator[None]:
 
 
 def fixed(layer, make: Callable[[], Any]):
-    """Returns the matrix [D, N] that `make` makes of a layer's weights; in an `Int8Model` an `Int8Matrix`."""
+    """Returns the matrix [D, N] that `make` computes from a layer's weights; 8-bit in an `Int8Model`."""
     matrices = _matrices.get()
     if matrices is None:
         return make()
     import tensorflow as tf
 
     if layer not in matrices:
-        with tf.init_scope():  # the values of the weights, also while a graph is made
+        with tf.init_scope():  # gives the weights' values even while a graph is traced
             values = ops.convert_to_numpy(make())
         matrices[layer] = Int8Matrix(values.astype(np.float32))
     return matrices[layer]
 
 
 def multiply(x, matrix):
-    """Multiplies [..., D] with a matrix of `fixed`: [..., N]."""
+    """Multiplies [..., D] with a matrix from `fixed`: [..., N]."""
     return matrix.multiply(x) if isinstance(matrix, Int8Matrix) else ops.matmul(x, matrix)
 
 
 def dense(layer, x):
-    """Applies a `Dense` layer to [..., D]; in an `Int8Model` in 8 bits."""
+    """Applies a `Dense` layer to [..., D], in 8 bits in an `Int8Model`."""
     if _matrices.get() is None or layer.quantization_mode:
         return layer(x)
     y = multiply(x, fixed(layer, lambda: layer.kernel))
@@ -169,23 +169,23 @@ class Int8Matrix:
 
     @functools.cached_property
     def _product(self):
-        """A function of its own, so that an export holds the weights once, whoever multiplies with them."""
+        """A separate `tf.function`, so that an export holds the weights once for all their uses."""
         import tensorflow as tf
 
         def product(x):
             largest = tf.reduce_max(tf.abs(x), -1, keepdims=True)  # [n, 1]
             scale = tf.maximum(largest, 1e-30) / 127
-            # oneDNN's rows are of 0 to 255: 128 is added here and taken off in the bias.
+            # oneDNN needs rows in 0..255: 128 is added here and subtracted in the bias.
             rows = tf.bitcast(tf.cast(tf.round(x / scale) + 128, tf.uint8), tf.quint8)
             y = tf.raw_ops.QuantizedMatMulWithBiasAndDequantize(
                 a=rows,
                 b=tf.constant(self.weights.view(tf.qint8.as_numpy_dtype)),
                 bias=tf.constant(-128 * self.weights.sum(0, dtype=np.float32)),
-                min_a=0.0,  # ranges of 255 and 127 steps: the product of the whole numbers
+                min_a=0.0,  # ranges of 255 and 127 steps give the plain integer product
                 max_a=255.0,
                 min_b=-127.0,
                 max_b=127.0,
-                min_freezed_output=0.0,  # not used for real outputs
+                min_freezed_output=0.0,  # not used for float outputs
                 max_freezed_output=0.0,
                 Toutput=tf.float32,
                 input_quant_mode="SCALED",
@@ -198,7 +198,7 @@ class Int8Matrix:
 
 @functools.cache
 def has_int8() -> bool:
-    """Returns True if TensorFlow has a product in 8 bits here."""
+    """Returns True if TensorFlow has an 8-bit matrix product on this machine."""
     import tensorflow as tf
 
     try:

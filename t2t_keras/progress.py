@@ -1,4 +1,4 @@
-"""Long jobs: a line that says how far they are, and signals that ask them to save and leave."""
+"""Long jobs: their progress lines, and the signals that ask them to save and stop."""
 
 from __future__ import annotations
 
@@ -13,23 +13,23 @@ from typing import Any
 
 from t2t_keras.errors import Terminal, printable
 
-_COLUMNS = 80  # of a terminal that does not say
+_COLUMNS = 80  # of a terminal of unknown width
 
 
 class Progress:
-    """Writes how far a job is: on a terminal one line that is rewritten, elsewhere a line now and then.
+    """Shows a job's progress: one rewritten line on a terminal, elsewhere a line now and then.
 
     Args:
-        every: seconds between lines where they are not rewritten; the first comes after as many.
-        stream: where to write; standard error unless given.
-        rewrite: False writes single lines to a terminal, too.
+        every: seconds between lines that are not rewritten, and before the first of them.
+        stream: where to write; standard error by default.
+        rewrite: False writes separate lines to a terminal, too.
         quiet: True writes nothing.
     """
 
     def __init__(self, every: float = 30.0, stream=None, rewrite: bool = True, quiet: bool = False):
         self.every = every
         stream = stream or sys.stderr
-        # The escapes of this class are for the terminal.
+        # Bypasses `Terminal`: the escapes that this class writes must reach the terminal.
         self.stream = stream.stream if isinstance(stream, Terminal) else stream
         self.live = rewrite and self.stream.isatty()
         self.quiet = quiet
@@ -37,13 +37,13 @@ class Progress:
         self._open = False  # there is a line to rewrite
 
     def show(self, line: str, now: float, share: float | None = None, force: bool = False) -> None:
-        """Writes the line of the moment, if it is time for one.
+        """Writes the current line, if one is due.
 
         Args:
-            line: the text: parts with two spaces between, of which a narrow terminal shows the first.
-            now: of `time.monotonic`.
-            share: of the work, from 0 to 1, for a bar where there is room for one; None: unknown.
-            force: True writes it now.
+            line: text in parts separated by two spaces; a narrow terminal drops the last parts.
+            now: the time by `time.monotonic`.
+            share: fraction of the work done, for a bar if there is room for it; None if unknown.
+            force: True writes the line even if none is due.
         """
         line = printable(line)
         if self.live:
@@ -61,7 +61,7 @@ class Progress:
         self.say(f"warning: {message}")
 
     def end(self) -> None:
-        """Goes to the next line after one that is rewritten."""
+        """Ends a line that is being rewritten."""
         if self._open:
             self._write("\n")
             self._open = False
@@ -69,18 +69,18 @@ class Progress:
     def _columns(self) -> int:
         try:
             return os.get_terminal_size(self.stream.fileno()).columns or _COLUMNS
-        except (OSError, ValueError):  # a terminal that is gone, or none: as COLUMNS says
+        except (OSError, ValueError):  # the terminal is gone, or there is none: $COLUMNS
             return shutil.get_terminal_size((_COLUMNS, 0)).columns
 
     def _write(self, text: str) -> None:
         if not self.quiet:
-            with contextlib.suppress(OSError):  # the job goes on without its terminal or `tee`
+            with contextlib.suppress(OSError):  # the job continues without its terminal or `tee`
                 self.stream.write(text)
                 self.stream.flush()
 
 
 def fitted(line: str, share: float | None, columns: int) -> str:
-    """Returns a line of at most so many columns: with a bar, or else without its last parts."""
+    """Fits a line into `columns`: with the bar if there is room, else without its last parts."""
     bar = "" if share is None else f"[{'#' * int(20 * share):<20}] "
     if len(bar + line) <= columns:
         return bar + line
@@ -90,13 +90,13 @@ def fitted(line: str, share: float | None, columns: int) -> str:
 
 
 class CountProgress(Progress):
-    """Says every few seconds how many of some things are done, and how many per second.
+    """Shows a count and its rate every few seconds.
 
     Args:
-        name: what the lines begin with.
+        name: the beginning of each line.
         unit: of the count, such as "MB".
-        total: count of all; None: unknown.
-        done: count of what was done before.
+        total: the final count; None if unknown.
+        done: the count at the start, which the rate leaves out.
     """
 
     def __init__(
@@ -125,21 +125,21 @@ SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 
 
 class StopRequests:
-    """Notes SIGTERM, SIGINT and SIGHUP inside a `with` block, where they do nothing else.
+    """Records SIGTERM, SIGINT and SIGHUP inside a `with` block, where they have no other effect.
 
-    A second SIGINT is a `KeyboardInterrupt`, for those who cannot wait. A signal that is ignored, as
-    SIGHUP is by `nohup`, stays ignored. Outside the main thread, where Python allows no handlers,
-    nothing is noted.
+    A second SIGINT raises `KeyboardInterrupt`, for users who cannot wait. A signal that is ignored, as
+    SIGHUP is under `nohup`, stays ignored. Outside the main thread, where Python allows no handlers,
+    nothing is recorded.
     """
 
     def __init__(self) -> None:
-        self.name = ""  # name of the first signal that came, such as "SIGTERM"; empty so far
+        self.name = ""  # the first signal that came, such as "SIGTERM"; empty until then
         self._before: dict[signal.Signals, Any] = {}
 
     def __enter__(self) -> StopRequests:
         if threading.current_thread() is threading.main_thread():
             self._before = {
-                number: signal.signal(number, self._note)
+                number: signal.signal(number, self._record)
                 for number in SIGNALS
                 if number == signal.SIGINT or signal.getsignal(number) is not signal.SIG_IGN
             }
@@ -149,7 +149,7 @@ class StopRequests:
         for number, handler in self._before.items():
             signal.signal(number, handler)
 
-    def _note(self, number: int, frame: Any) -> None:
+    def _record(self, number: int, frame: Any) -> None:
         if self.name and number == signal.SIGINT:
             raise KeyboardInterrupt
         self.name = self.name or signal.Signals(number).name

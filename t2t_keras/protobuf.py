@@ -1,4 +1,4 @@
-"""Wire format of protocol buffers, for the messages that are read or written without generated classes."""
+"""The wire format of protocol buffers, to read and write messages without generated classes."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def varints(values: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         values: [N] of 64 bits; negative ones take ten bytes.
 
     Returns:
-        All varints, one after the other, as uint8, and the bytes of each: [N] int64.
+        All varints concatenated, as uint8, and the size of each in bytes: [N] int64.
     """
     unsigned = values.astype(np.int64, copy=False).view(np.uint64)
     sizes = np.ones(len(unsigned), np.int64)
@@ -46,10 +46,10 @@ def message(key: int, content: bytes) -> bytes:
 
 
 def fields(content: memoryview) -> Iterator[tuple[int, Any]]:
-    """Yields the number and value of each field: an integer, or bytes that are not decoded.
+    """Yields the number and value of each field: an integer, or undecoded bytes.
 
     Raises:
-        IndexError: the message is cut off or is none.
+        IndexError: the message is cut off or is not a protocol buffer.
     """
     place = 0
     while place < len(content):

@@ -1,4 +1,4 @@
-"""Registry of hparams sets, problems and models: the built-in ones, and those of a user's own directory."""
+"""Registry of hparams sets, problems and models, both built-in and from a user's own directory."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ _sets: dict[str, Callable[[], HParams]] = {}
 _problems: dict[str, type] = {}
 _aliases: dict[str, str] = {}
 _logits_processors: dict[str, Callable[..., Callable]] = {}
-# Imported when asked for.
+# Imported when first used.
 _OURS = {"transformer": "Transformer", "transformer_encoder": "TransformerClassifier"}
 _models: dict[str, type | None] = dict.fromkeys(_OURS)
 _user_directories: list[str] = []
@@ -55,14 +55,14 @@ class ProblemName(NamedTuple):
 def register_hparams(name_or_function: str | Callable[[], HParams]):
     """Registers a function that returns an `HParams`, as `@register_hparams` or with a name.
 
-    Returns the function, so that one set can be derived from another. Its default name is the
-    function's. A name that is taken is a `UserError`.
+    Returns the function, so that one set can be derived from another. The default name is the
+    function's. Raises `UserError` if the name is taken.
     """
     return _register(_sets, "hparams set", name_or_function)
 
 
 def derive_hparams(name: str, base: Callable[[], HParams], **changes: Any) -> Callable[[], HParams]:
-    """Registers the set that is `base` with some changes, and returns its function."""
+    """Registers a set that is `base` with some settings changed, and returns its function."""
     return register_hparams(name)(lambda: base().replace(**changes))
 
 
@@ -76,7 +76,7 @@ def hparams(spec: str, overrides: str = "") -> HParams:
     """Returns the settings that `spec` names.
 
     Args:
-        spec: what `--hparams` takes: the name of one set, and overrides `name=value` if wanted:
+        spec: as in `--hparams`: the name of one set and optional overrides `name=value`, such as
             "transformer_big" or "transformer_big,batch_size=1024".
         overrides: further overrides in T2T's grammar; see `HParams.override`.
 
@@ -97,10 +97,10 @@ def hparams(spec: str, overrides: str = "") -> HParams:
 
 
 def spec(hp: HParams) -> str:
-    """Returns what `hparams` makes these settings of: a set's name and overrides; "" if no set is known."""
+    """The inverse of `hparams`: a set's name and the overrides to it; "" if the set is unknown."""
     try:
         base = hparams(hp.set_name)
-    except UserError:  # of a directory of the user's that is not loaded, or none
+    except UserError:  # the set of a user directory that is not loaded, or no set
         return ""
     changed = [f"{name}={ours}".replace(" ", "") for name, (ours, _) in hp.diff(base).items()]
     return ",".join([hp.set_name, *changed])
@@ -122,17 +122,19 @@ def _set(name: str) -> HParams:
 def register_problem(name_or_class: str | type):
     """Registers a problem class, as `@register_problem` or with a name.
 
-    The class is made as `cls(was_reversed=..., was_copy=...)` and gets its name as `name`. Its
-    default name is the class name in snake case, as T2T writes it: `TranslateEndeWmt32k` is
-    `translate_ende_wmt32k`. A name that is taken, or ends in "_rev" or "_copy", is a `UserError`.
+    The class is called as `cls(was_reversed=..., was_copy=...)`; its attribute `name` is set. The
+    default name is the class name in snake case, as in T2T: `TranslateEndeWmt32k` is
+    `translate_ende_wmt32k`. Raises `UserError` if the name is taken or ends in "_rev" or "_copy".
     """
     return _register(_problems, "problem", name_or_class)
 
 
 def derive_problem(base: _C, class_name: str, **attributes: Any) -> _C:
-    """Registers and returns a subclass of a problem that differs from it in some attributes."""
-    told = [f"{name}={value}" for name, value in attributes.items() if isinstance(value, str | int)]
-    text = f"The same as {base.name} with {', '.join(told)}."  # type: ignore[attr-defined]
+    """Registers and returns a subclass of a problem with some attributes changed."""
+    items = [
+        f"{name}={value}" for name, value in attributes.items() if isinstance(value, str | int)
+    ]
+    text = f"The same as {base.name} with {', '.join(items)}."  # type: ignore[attr-defined]
     attributes |= {"__doc__": text, "__module__": base.__module__}
     return register_problem(type(class_name, (base,), attributes))
 
@@ -150,10 +152,10 @@ def list_problems() -> list[str]:
 
 
 def problem(name: str) -> Any:
-    """Returns the problem of a name or alias, either with "_rev", "_copy" or both at its end.
+    """Returns the problem of a name or alias, which may end in "_rev", "_copy" or both.
 
     Raises:
-        UserError: the name is unknown, or T2T's and not supported.
+        UserError: the name is unknown, or a problem of T2T that is not supported.
     """
     resolved = _resolve(name)
     return _problems[resolved.base](was_reversed=resolved.was_reversed, was_copy=resolved.was_copy)
@@ -165,7 +167,7 @@ def resolve_problem_name(name: str) -> str:
 
 
 def parse_problem_name(name: str) -> ProblemName:
-    """Takes the suffixes "_rev" and "_copy", in either order, off a problem's name."""
+    """Splits the suffixes "_rev" and "_copy", in either order, off a problem's name."""
     base, suffixes = name, []
     while match := re.fullmatch(r"(.+)_(rev|copy)", base):
         base = match[1]
@@ -193,10 +195,10 @@ def _resolve(name: str) -> ProblemName:
 
 
 def register_logits_processor(name_or_function: str | Callable[..., Callable]):
-    """Registers a function of a number that returns a logits processor, for decoding by the commands.
+    """Registers a function from a number to a logits processor, for the decoding commands.
 
-    `--decode_hparams=logits_processors=NAME:1.5` calls it with 1.5; see `decoding.beam_search` for what
-    a processor is. The default name is the function's. A name that is taken is a `UserError`.
+    `--decode_hparams=logits_processors=NAME:1.5` calls it with 1.5; `decoding.beam_search` describes
+    processors. The default name is the function's. Raises `UserError` if the name is taken.
     """
     return _register(_logits_processors, "logits processor", name_or_function)
 
@@ -222,8 +224,8 @@ def logits_processor(name: str) -> Callable[..., Callable]:
 def register_model(name_or_class: str | type):
     """Registers a subclass of `Transformer` for `--model`, as `@register_model` or with a name.
 
-    The class is made with the arguments of `Transformer`. Its default name is the class name in snake
-    case. A name that is taken is a `UserError`.
+    The class is called with the arguments of `Transformer`. The default name is the class name in
+    snake case. Raises `UserError` if the name is taken.
     """
     return _register(_models, "model", name_or_class)
 
@@ -234,10 +236,11 @@ def list_models() -> list[str]:
 
 
 def model(name: str) -> Any:
-    """Returns the class of a model: `Transformer`, or the subclass that a user has registered.
+    """Returns the class of a model: `Transformer` or a registered subclass.
 
     Raises:
-        UserError: the name is unknown, T2T's and not supported, or that of no `Transformer`.
+        UserError: the name is unknown, a model of T2T that is not supported, or not the name of a
+            subclass of `Transformer`.
     """
     import t2t_keras
 
@@ -251,25 +254,23 @@ def model(name: str) -> Any:
 
 
 def require_fit(problem: Any, model: Any) -> None:
-    """Raises a `UserError` unless a model, or the class of one, gives what a problem asks for."""
+    """Raises a `UserError` unless a model, or its class, suits a problem."""
     from t2t_keras.classifier import TransformerClassifier
 
     cls = model if isinstance(model, type) else type(model)
     classifies = issubclass(cls, TransformerClassifier)
     if problem.num_classes and not classifies:
-        raise UserError(
-            f"{problem.name} has a class for each text: give --model=transformer_encoder."
-        )
+        raise UserError(f"{problem.name} classifies texts: give --model=transformer_encoder.")
     if classifies and not problem.num_classes:
         raise UserError(
-            f"--model=transformer_encoder gives the class of a text, and {problem.name} has no classes: "
+            f"--model=transformer_encoder classifies texts, but {problem.name} has no classes: "
             "leave out --model, or give another problem."
         )
     has_inputs = model is cls or model.source_vocab_size is not None
     if model is not cls and has_inputs != problem.has_inputs:
         kind = "a model with inputs" if has_inputs else "a language model"
         raise UserError(
-            f"the checkpoint is of {kind}, and {problem.name} has {'' if problem.has_inputs else 'no '}"
+            f"the checkpoint is of {kind}, but {problem.name} has {'' if problem.has_inputs else 'no '}"
             "inputs: give the problem that it was trained on."
         )
 
@@ -277,9 +278,7 @@ def require_fit(problem: Any, model: Any) -> None:
 def require_model(name: str) -> None:
     """Raises a `UserError` unless a model of that name is registered."""
     if name not in _models:
-        note = (
-            f"Registered: {', '.join(list_models())}; name the package of another by --t2t_usr_dir"
-        )
+        note = f"Registered: {', '.join(list_models())}; load the package of another with --t2t_usr_dir"
         raise t2t_names.unknown("model", name, _models, note)
 
 
@@ -290,7 +289,7 @@ def summary(name: str) -> str:
 
 
 def model_name(model: Any) -> str:
-    """Returns the name of a model's class, or of the first of its base classes that has one."""
+    """Returns the registered name of a model's class or of its first base class that has one."""
     import t2t_keras
 
     names = {cls or getattr(t2t_keras, _OURS[name]): name for name, cls in _models.items()}
@@ -326,17 +325,17 @@ def import_user_directory(path: str) -> None:
         raise UserError(
             f"user directory {path!r} must have the name of a Python package, got {name!r}"
         )
-    for package in ("hparams", "problems"):  # so that a name taken twice is the user's mistake
+    for package in ("hparams", "problems"):  # first, so that a name clash is the user's error
         _import_built_in(package)
     _user_directories.append(directory)
     sys.path.insert(0, parent)
-    # Even where tensor2tensor is installed, importing it fails: its registry is not ours.
+    # Importing tensor2tensor fails even if it is installed: its registry is not ours.
     loaded = sys.modules.setdefault("tensor2tensor", None)  # type: ignore[arg-type]
     try:
         module = importlib.import_module(name)
     except (UserError, KeyboardInterrupt):
         raise
-    except BaseException as error:  # `sys.exit(0)` would end the command as if it were done
+    except BaseException as error:  # `sys.exit(0)` would end the command as if it had succeeded
         raise _failed_import(path, directory, error) from error
     finally:
         sys.path.remove(parent)
@@ -349,7 +348,7 @@ def import_user_directory(path: str) -> None:
 
 
 def error_of_user_code(error: BaseException) -> UserError | None:
-    """Returns the error of a user directory whose code raised an exception; None if ours raised it."""
+    """Returns a `UserError` for an exception from a user directory; None if our code raised it."""
     package = os.path.dirname(os.path.abspath(__file__))
     for frame in reversed(traceback.extract_tb(error.__traceback__)):
         if any(frame.filename.startswith(directory + os.sep) for directory in _user_directories):
@@ -362,15 +361,15 @@ def error_of_user_code(error: BaseException) -> UserError | None:
 
 
 def _failed_import(path: str, directory: str, error: BaseException) -> UserError:
-    """Returns the error of a user directory whose import fails, with the file and line."""
+    """Returns the error for a user directory whose import failed, with the file and line."""
     frames = traceback.extract_tb(error.__traceback__)
     places = [frame for frame in frames if frame.filename.startswith(directory + os.sep)]
     place = f" at {places[-1].filename}:{places[-1].lineno}" if places else ""
     absent = (error.name or "") if isinstance(error, ModuleNotFoundError) else ""
     if places and absent.split(".")[0] == "tensor2tensor":
         with open(places[-1].filename, encoding="utf-8") as file:
-            told = t2t_names.imports_instead(file.read())
-        lines = "; ".join(f"line {line}, {name}: {instead}" for line, name, instead in told)
+            imports = t2t_names.imports_instead(file.read())
+        lines = "; ".join(f"line {line}, {name}: {instead}" for line, name, instead in imports)
         return UserError(
             f"{places[-1].filename} is written for tensor2tensor. Write instead: {lines}."
         )

@@ -1,11 +1,11 @@
-"""The table of settings: for each its default, its allowed values, who reads it, and what it is.
+"""The table of settings: default, allowed values, readers and description of each.
 
 The names, types and defaults are those of tensor2tensor's `transformer_base_v1`, the base model of
 "Attention Is All You Need"; `OURS` names the few that T2T's sets do not have. Settings without effect
 here keep T2T's name and value, so that a set reads as in T2T, and state why they cannot be changed.
 
-All checks of single values are made from this table, and `docs/settings.md` is written from it
-(`python docs/generate_settings.py`). A new allowed value is added here and where it is put to use.
+All checks of single values come from this table, and `docs/settings.md` is generated from it
+(`python docs/generate_settings.py`). To allow a new value, add it here and where it is used.
 """
 
 from __future__ import annotations
@@ -45,10 +45,10 @@ def _axes(rank: int) -> Allowed:
     def takes(value: str) -> bool:
         try:
             return all(-rank <= int(axis) < rank for axis in value.split(",") if axis)
-        except ValueError:  # no number
+        except ValueError:  # not a number
             return False
 
-    return Allowed(takes, f"axes from 0 to {rank - 1} with commas between", True)
+    return Allowed(takes, f"axes from 0 to {rank - 1}, separated by commas", True)
 
 
 def _optimizer(*names: str) -> Allowed:
@@ -62,7 +62,7 @@ def _optimizer(*names: str) -> Allowed:
 
 
 def _factors(*names: str) -> Allowed:
-    """T2T's `learning_rate_schedule`: factors with * between."""
+    """T2T's `learning_rate_schedule`: factors joined by *."""
 
     def unknown(value: str) -> list[str]:
         factors = [factor.strip() for factor in value.split("*")]
@@ -70,7 +70,7 @@ def _factors(*names: str) -> Allowed:
 
     return Allowed(
         lambda value: not unknown(value),
-        f"factors with * between, of {', '.join(names)}",
+        f"factors joined by *, of {', '.join(names)}",
         True,
         lambda value: "".join(nearest_of(factor, names) for factor in unknown(value)[:1]),
     )
@@ -82,7 +82,7 @@ _NETWORK = {
     "num_decoder_layers": declare(0, _COUNT, "layers of the decoder; 0: `num_hidden_layers`"),
     "hidden_size": declare(512, at_least(1), "width of embeddings and layers", "training"),
     "filter_size": declare(2048, at_least(1), "width inside the feed-forward layer"),
-    "num_heads": declare(8, at_least(1), "attention heads; they divide the channels evenly"),
+    "num_heads": declare(8, at_least(1), "attention heads; the channels must be a multiple"),
     "attention_key_channels": declare(
         0, _COUNT, "width of queries and keys, all heads together; 0: `hidden_size`"
     ),
@@ -92,7 +92,7 @@ _NETWORK = {
     "ffn_layer": declare(
         "dense_relu_dense",
         one_of("dense_relu_dense", "conv_hidden_relu"),
-        "the feed-forward layer, by either of its names",
+        "the feed-forward layer; both names mean the same",
     ),
     "layer_preprocess_sequence": declare(
         "none", _letters("nd"), "before each sublayer: n normalises, d drops out"
@@ -113,19 +113,19 @@ _NETWORK = {
         one_of("dot_product", "dot_product_relative", "restricted"),
         "plain, with relative positions (Shaw et al. 2018), or local",
     ),
-    "max_relative_position": declare(0, _COUNT, "`dot_product_relative` clips distances to it"),
-    "restricted_neighborhood": declare(0, _COUNT, "positions that each one sees with `restricted`"),
-    "proximity_bias": declare(False, text="attention prefers positions nearby"),
+    "max_relative_position": declare(0, _COUNT, "where `dot_product_relative` clips distances"),
+    "restricted_neighborhood": declare(0, _COUNT, "positions that one sees with `restricted`"),
+    "proximity_bias": declare(False, text="attention favours nearby positions"),
     "unidirectional_encoder": declare(False, text="the encoder sees no later positions"),
     "use_target_space_embedding": declare(True, text="add the target space's embedding to sources"),
     "use_pad_remover": declare(
-        True, text="the encoder's `relu_dropout_broadcast_dims` count axes without padding"
+        True, text="`relu_dropout_broadcast_dims` of the encoder are axes of [1, tokens, F]"
     ),
     "prepend_mode": declare(
         "none",
         one_of("none", "prepend_inputs_masked_attention", "prepend_inputs_full_attention"),
-        "inputs, a 0 and targets are one sequence, of a decoder alone; each input sees those before "
-        "it, or all inputs",
+        "inputs, a 0 and targets form one sequence for a decoder without encoder; an input sees the "
+        "inputs before it, or all inputs",
         "data",
     ),
     "activation_dtype": declare(
@@ -134,20 +134,20 @@ _NETWORK = {
     "initializer": declare(
         "uniform_unit_scaling",
         one_of("uniform_unit_scaling", "normal_unit_scaling", "orthogonal", "uniform"),
-        "how matrices start, except embeddings",
+        "initial values of all matrices except embeddings",
     ),
     "initializer_gain": declare(1.0, above(0), "scale of the initializer"),
-    "shared_embedding": declare(False, text="source and target share a table"),
+    "shared_embedding": declare(False, text="source and target share an embedding table"),
     "shared_embedding_and_softmax_weights": declare(
-        True, text="source, target and softmax share a table"
+        True, text="source, target and softmax share an embedding table"
     ),
     "symbol_modality_num_shards": declare(
-        16, at_least(1), "variables that a table is split into in checkpoints", "training"
+        16, at_least(1), "variables per embedding table in checkpoints", "training"
     ),
     "multiply_embedding_mode": declare(
         "sqrt_depth", one_of("sqrt_depth", "none"), "multiply embeddings by sqrt(`hidden_size`)"
     ),
-    "vocab_divisor": declare(1, at_least(1), "tables are padded to a multiple of so many rows"),
+    "vocab_divisor": declare(1, at_least(1), "tables are padded to a multiple of this many rows"),
     "attention_dropout": declare(0.0, _FRACTION, "dropout of attention weights"),
     "attention_dropout_broadcast_dims": declare("", _axes(4), "axes that share its mask"),
     "relu_dropout": declare(0.0, _FRACTION, "dropout inside the feed-forward layer"),
@@ -165,31 +165,39 @@ _DATA = {
     "batch_size": declare(
         4096,
         at_least(1),
-        "tokens of a batch on a device: the longer side, with padding",
+        "tokens per batch and device, with padding, on the longer side",
         "training",
     ),
     "batch_shuffle_size": declare(
-        512, text="examples to shuffle among on the fly; 0 or less: batches keep their order"
+        512,
+        text="batches in the shuffle buffer of `--on_the_fly`; 0 or less: batches are not shuffled",
     ),
-    "min_length": declare(0, text="shortest example of training: tokens of the longer side"),
+    "min_length": declare(0, text="shortest training example: tokens on the longer side"),
     "max_length": declare(
-        256, _COUNT, "longest example of training; 0: `batch_size`. Rows of `pos=emb`", "network"
+        256,
+        _COUNT,
+        "longest training example; 0: `batch_size`. Also rows of the position table (`pos=emb`)",
+        "network",
     ),
     "min_length_bucket": declare(8, at_least(1), "longest example of the first bucket"),
     "length_bucket_step": declare(
         1.1, above(1), "ratio between the lengths of neighbouring buckets"
     ),
     "eval_drop_long_sequences": declare(False, text="apply these limits in evaluation too"),
-    "max_input_seq_length": declare(0, text="tokens of a source that are read; 0 or less: all"),
-    "max_target_seq_length": declare(0, text="tokens of a target that are read; 0 or less: all"),
+    "max_input_seq_length": declare(
+        0, text="sources are cut to this many tokens; 0 or less: no limit"
+    ),
+    "max_target_seq_length": declare(
+        0, text="targets are cut to this many tokens; 0 or less: no limit"
+    ),
     "subword_sampling": declare(
         0.0,
         _FRACTION,
-        "random pieces of SentencePiece with `--on_the_fly`: byte pairs leave out this share of merges, "
-        "unigram draws by probabilities to this power; 0: none",
+        "random SentencePiece pieces with `--on_the_fly`: BPE drops this fraction of its merges, "
+        "unigram samples by probabilities to this power; 0: no sampling",
     ),
     "t2t_batches": declare(
-        False, text="T2T's buckets, and its batch sizes, which are rounded down"
+        False, text="use T2T's buckets and its batch sizes, which are rounded down"
     ),
 }
 
@@ -198,7 +206,7 @@ _TRAINING = {
     "weight_decay": declare(
         0.0, at_least(0), "weight of the L2 loss; with `adam_w`, decay per update"
     ),
-    "clip_grad_norm": declare(0.0, at_least(0), "largest norm of a gradient; 0: any"),
+    "clip_grad_norm": declare(0.0, at_least(0), "largest norm of the gradients; 0: no limit"),
     "tokens_per_update": declare(
         0, _COUNT, "target tokens per update, summed over batches; 0: one batch per update"
     ),
@@ -214,7 +222,7 @@ _OPTIMIZERS = {
     ),
     "optimizer_adam_beta1": declare(0.9, _FRACTION, "decay of the mean gradient"),
     "optimizer_adam_beta2": declare(0.98, _FRACTION, "decay of the mean squared gradient"),
-    "optimizer_adam_epsilon": declare(1e-9, above(0), "added to the root of that mean"),
+    "optimizer_adam_epsilon": declare(1e-9, above(0), "added to the root of that mean square"),
     "optimizer_adafactor_beta1": declare(0.0, _FRACTION, "decay of the mean update; 0: none"),
     "optimizer_adafactor_beta2": declare(
         0.999, _FRACTION, "decay of the mean squared gradient in `adam`"
@@ -225,15 +233,15 @@ _OPTIMIZERS = {
     "optimizer_adafactor_decay_type": declare(
         "pow", one_of("pow", "adam"), "how the decay of the mean squared gradient grows"
     ),
-    "optimizer_adafactor_factored": declare(True, text="keep means of rows and columns only"),
+    "optimizer_adafactor_factored": declare(True, text="store means of rows and columns only"),
     "optimizer_adafactor_memory_exponent": declare(
-        0.8, at_least(0), "the decay in `pow` is 1 - step^-exponent"
+        0.8, at_least(0), "with `pow` the decay is 1 - step^-exponent"
     ),
     "optimizer_adafactor_multiply_by_parameter_scale": declare(
         True, text="multiply updates by the size of the weights"
     ),
     "optimizer_momentum_momentum": declare(0.9, _FRACTION, "decay of the sum of gradients"),
-    "optimizer_momentum_nesterov": declare(False, text="look one step ahead"),
+    "optimizer_momentum_nesterov": declare(False, text="Nesterov momentum"),
     "optimizer_multistep_accumulate_steps": declare(
         0, _COUNT, "batches per update of `multistep_adam`"
     ),
@@ -247,29 +255,29 @@ _LEARNING_RATE = {
             *("rsqrt_hidden_size", "exp_decay", "cosdecay", "single_cycle_cos_decay"),
             *("multi_cycle_cos_decay", "legacy"),
         ),
-        "factors of the learning rate",
+        "factors whose product is the learning rate",
     ),
-    "learning_rate": declare(0.1, at_least(0), "factor of `legacy`, read by it alone"),
-    "learning_rate_constant": declare(1.0, at_least(0), "the factor `constant`"),
+    "learning_rate": declare(0.1, at_least(0), "factor of `legacy`; other factors ignore it"),
+    "learning_rate_constant": declare(1.0, at_least(0), "value of the factor `constant`"),
     "learning_rate_warmup_steps": declare(4000, _STEPS, "steps of warm-up"),
     "learning_rate_decay_scheme": declare(
         "noam",
         one_of("none", "noam", "exp", "piecewise", "cosine", "cyclelinear10x", "sqrt", ""),
         "scheme of `legacy`; empty: `none`",
     ),
-    "learning_rate_decay_steps": declare(5000, _STEPS, "steps of a decay"),
+    "learning_rate_decay_steps": declare(5000, _STEPS, "length of a decay in steps"),
     "learning_rate_decay_rate": declare(
-        1.0, at_least(0), "factor of `exp_decay` and `exp` after these steps"
+        1.0, at_least(0), "factor of `exp_decay` and `exp` over `learning_rate_decay_steps`"
     ),
     "learning_rate_decay_staircase": declare(
-        False, text="decay once after these steps, not at each"
+        False, text="decay once every `learning_rate_decay_steps`, not at each step"
     ),
     "learning_rate_cosine_cycle_steps": declare(
-        250000, _STEPS, "steps from the top of `cosine` to its bottom"
+        250000, _STEPS, "steps from the maximum of `cosine` to its minimum"
     ),
-    "learning_rate_boundaries": declare([], text="steps of `piecewise`", kind=float),
+    "learning_rate_boundaries": declare([], text="steps at which `piecewise` changes", kind=float),
     "learning_rate_multiples": declare(
-        [], at_least(0), "the factor of `piecewise` after each of them", kind=float
+        [], at_least(0), "factor of `piecewise` after each boundary", kind=float
     ),
 }
 
@@ -280,17 +288,17 @@ GROUPS: dict[str, tuple[str, dict[str, Setting]]] = {
     "Optimizers": ("training", _OPTIMIZERS),
     "Learning rate": ("training", _LEARNING_RATE),
 }
-"""The settings that act: who reads the group, and its settings."""
+"""The settings that have an effect: title -> reader of the group, and its settings."""
 
 OURS = (
-    "learning_rate_boundaries",  # T2T reads these two, of sets that add them
+    "learning_rate_boundaries",  # T2T reads these two from sets that add them
     "learning_rate_multiples",
     "restricted_neighborhood",
     "subword_sampling",
     "t2t_batches",
     "tokens_per_update",
 )
-"""Settings that the sets of T2T's Transformer do not have."""
+"""Settings that T2T's Transformer sets do not have."""
 
 # Reason -> the settings and their defaults.
 # fmt: off
@@ -305,7 +313,7 @@ _INERT: dict[str, dict[str, Any]] = {
     "only T2T's dot_product_relative_v2 reads it, which is not supported": {
         "add_relative_to_values": False, "heads_share_relative_embedding": False,
     },
-    "queries, keys and values are matrices": {"attention_variables_3d": False},
+    "the weights of queries, keys and values are matrices": {"attention_variables_3d": False},
     "the decoder never sees later positions": {"causal_decoder_self_attention": True},
     "attention over parameters is not supported": {
         "parameter_attention_key_channels": 0, "parameter_attention_value_channels": 0,
@@ -373,14 +381,14 @@ OTHER_NETWORK = (
     "attention_variables_3d", "causal_decoder_self_attention", "gumbel_noise_weight",
     "hard_attention_k", "num_area_layers", "position_features",
 )
-"""Inert settings: with another value than the default, T2T's network is another one."""
+"""Inert settings whose other values give a different network in T2T."""
 
 OTHER_TRAINING = (
     "gpu_automatic_mixed_precision", "grad_noise_scale", "pack_dataset", "scheduled_sampling_prob",
     "split_targets_chunk_length", "split_to_length", "use_fixed_batch_size", "weight_dtype",
     "weight_noise",
 )
-"""Inert settings: with another value than the default, T2T trains the same network differently."""
+"""Inert settings whose other values make T2T train the same network differently."""
 # fmt: on
 
 

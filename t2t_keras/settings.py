@@ -20,16 +20,15 @@ class HParams:
     """The settings of a model and its training: T2T's `HParams`, but immutable.
 
     Every setting of tensor2tensor's Transformer sets is an attribute (`hp.hidden_size`), declared in
-    `t2t_keras.setting_table`. Changing something makes a new object: `replace`, `override`. It is a
-    `SettingError`, a `UserError` of one line, to read or set a name that does not exist, to change a
-    setting that has no effect here, and to set a value of another type or out of range. An int is
-    accepted where a float is declared.
+    `t2t_keras.setting_table`. `replace` and `override` return a changed copy. A `SettingError`, a
+    one-line `UserError`, is raised for a name that does not exist, for a change to a setting that has
+    no effect here, and for a value of the wrong type or out of range. An int is accepted for a float.
 
-    Two objects are equal when all their values are; `set_name` does not count.
+    Two objects are equal if all their values are; `set_name` does not count.
 
     Args:
-        set_name: the name of the set these settings come from.
-        **values: what differs from the defaults, the base model of the paper
+        set_name: the name of the set that these settings come from.
+        **values: settings that differ from the defaults, which are the paper's base model
             (T2T's `transformer_base_v1`).
     """
 
@@ -48,7 +47,7 @@ class HParams:
     # Reading
 
     def __getattr__(self, name: str) -> Any:
-        if name.startswith("_"):  # also keeps copy and pickle from looking into an empty object
+        if name.startswith("_"):  # copy and pickle ask an object that has no `_settings` yet
             raise AttributeError(name)
         self._setting(name)
         return self._values[name]
@@ -67,13 +66,13 @@ class HParams:
         return sorted([*super().__dir__(), *self._values])
 
     def to_dict(self) -> dict[str, Any]:
-        """Returns every setting by name, as JSON can hold it (lists, not tuples)."""
+        """Returns all settings by name, as JSON values (lists, not tuples)."""
         return {name: _plain(value) for name, value in self._values.items()}
 
     def diff(self, other: HParams | Mapping[str, Any]) -> dict[str, tuple[Any, Any]]:
-        """Returns what differs from `other` (settings, or values by name): name -> (mine, theirs).
+        """Returns the differences from `other` (settings or a dict): name -> (mine, theirs).
 
-        A setting that only one side has counts as None on the other.
+        A setting that one side lacks counts as None there.
         """
         mine, theirs = self.to_dict(), other.to_dict() if isinstance(other, HParams) else other
         names = sorted({*mine, *theirs})
@@ -91,14 +90,14 @@ class HParams:
         parts = [repr(self.set_name), *(f"{n}={_plain(v)!r}" for n, v in changed.items())]
         return f"HParams({', '.join(parts)})"
 
-    # Making another one
+    # Changed copies
 
     def replace(self, **values: Any) -> HParams:
-        """Returns these settings with some other values.
+        """Returns a copy with some values changed.
 
         Raises:
-            SettingError: a name is unknown, a value has another type or is not allowed, or the
-                setting has no effect here and the value is not the present one.
+            SettingError: a name is unknown, a value has the wrong type or is not allowed, or the
+                change is to a setting that has no effect here.
         """
         new = dict(self._values)
         for name, value in values.items():
@@ -113,11 +112,11 @@ class HParams:
         return self._like(self._settings, new, self.set_name)
 
     def override(self, text: str) -> HParams:
-        """Returns these settings with T2T's override string applied: "a=1,b=x,l=[1,2]".
+        """Returns a copy with T2T's override string applied: "a=1,b=x,l=[1,2]".
 
-        Bools are true, false or an int, 0 being false; "none" empties an optional setting. A string
-        that contains commas is written in brackets too: "attention_dropout_broadcast_dims=[0,1]".
-        Space around names and values is left off.
+        A bool is true, false or an int (0 is false); "none" sets an optional setting to None. A string
+        with commas needs brackets, too: "attention_dropout_broadcast_dims=[0,1]". Spaces around names
+        and values are ignored.
 
         Raises:
             SettingError: as for `replace`, or the text cannot be read.
@@ -138,25 +137,25 @@ class HParams:
     def check(self, reader: str) -> None:
         """Checks the values that "network", "data" or "training" reads.
 
-        Values that were set have been checked; `from_dict` takes those of a record as they are.
+        `replace` has already checked its values; `from_dict` has not.
 
         Raises:
-            SettingError: a value is not allowed, or T2T would compute something else with it.
+            SettingError: a value is not allowed, or T2T would build another network with it.
         """
         for name, setting in self._settings.items():
             if reader in setting.readers:
                 setting.checked(name, self._values[name])
 
     def named(self, set_name: str) -> HParams:
-        """Returns the same settings as the set `set_name`."""
+        """Returns a copy with another `set_name`."""
         return self._like(self._settings, self._values, set_name)
 
     def add_hparam(self, name: str, value: Any) -> HParams:
-        """Returns these settings and a new one, typed by `value`, for the problems of a user directory.
+        """Returns a copy with a new setting, for problems in a user directory.
 
         Args:
-            name: a name that no setting has.
-            value: its default: a bool, int, float, str, or a list of one of them.
+            name: an unused name.
+            value: the default, which also sets the type: a bool, int, float, str or a list of these.
         """
         if name in self._settings:
             raise SettingError(f"hparam {name} exists already: use replace({name}=...)")
@@ -174,9 +173,9 @@ class HParams:
 
     @classmethod
     def from_dict(cls, values: Mapping[str, Any], set_name: str = "") -> HParams:
-        """Returns the settings recorded by `to_dict`. What `values` leaves out has its default.
+        """Returns the settings recorded by `to_dict`; missing ones get their defaults.
 
-        A record is taken as it is, with any values of the settings' types; see `check`.
+        Types are checked, allowed values are not; see `check`.
         """
         new = HParams()
         recorded = {name: new._setting(name).recorded(name, v) for name, v in values.items()}
@@ -188,7 +187,7 @@ class HParams:
 
         Returns:
             The settings, and the sorted names in `values` that do not exist here (T2T's files also
-            hold directories, step counts, and what earlier and other models had).
+            hold directories, step counts, and settings of older and other models).
         """
         known = {name: value for name, value in values.items() if name in SETTINGS}
         return cls.from_dict(known), sorted(set(values) - set(known))
@@ -224,9 +223,9 @@ class HParams:
 
 
 def split_items(text: str) -> list[str]:
-    """Splits "a,b=[1,2],c" at the commas outside brackets; a last comma may be left over.
+    """Splits "a,b=[1,2],c" at the commas outside brackets; a trailing comma is allowed.
 
-    As in T2T, a bracket ends at the first "]", and one that was not opened is a character.
+    As in T2T, a bracket ends at the first "]", and an unopened "]" is an ordinary character.
     """
     items, inside = [""], False
     for char in text:
@@ -246,7 +245,7 @@ def split_items(text: str) -> list[str]:
 
 
 def _restored(values: Mapping, set_name: str, added: Mapping[str, Any]) -> HParams:
-    """Returns the settings that were pickled, with the defaults of those that were added."""
+    """Unpickles settings; `added` has the defaults of those from `add_hparam`."""
     settings = {**SETTINGS, **{name: declare(default) for name, default in added.items()}}
     return HParams._like(settings, values, set_name)
 

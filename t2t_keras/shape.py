@@ -1,4 +1,4 @@
-"""Sizes of tensors, places in them and small products: in TensorFlow with fewer operations than Keras's."""
+"""Sizes, gathers and small products of tensors, in TensorFlow with fewer operations than Keras's."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from keras import ops
 def shape_of(x) -> list[Any]:
     """Returns the sizes of a tensor as `ops.shape` does: ints, or scalar tensors where unknown.
 
-    It makes two operations for all unknown sizes; Keras makes four for each of them, an eighth of
-    the operations in the training step of a small model.
+    It adds two operations for all unknown sizes together; Keras adds four for each of them, an eighth
+    of the operations in the training step of a small model.
     """
     is_known = None not in x.shape or isinstance(x, keras.KerasTensor)
     if is_known or keras.backend.backend() != "tensorflow":
@@ -24,11 +24,11 @@ def shape_of(x) -> list[Any]:
 
 
 def take(values, index):
-    """Takes places along an axis by an index of their own in each row: TensorFlow's `gather`.
+    """Gathers along an axis, with a separate index for each row: TensorFlow's `gather`.
 
     Args:
         values: [B, ..., N, ...].
-        index: [B, ..., M] int32, whose last axis stands where values have N.
+        index: [B, ..., M] int32; its last axis replaces the axis N of `values`.
 
     Returns:
         [B, ..., M, ...].
@@ -42,13 +42,13 @@ def take(values, index):
     return ops.take_along_axis(values, index, axis)
 
 
-# Small operations of a decoding step. oneDNN, which TensorFlow replaces its own by, needs fifty
-# microseconds to begin one of them, and a step has a hundred.
+# Small operations of a decoding step. TensorFlow replaces its own by oneDNN's, which take fifty
+# microseconds each to start, and a step has a hundred of them.
 
 FEW_QUERIES = 16
 
 
-def _are_few(queries) -> bool:
+def _bypasses_onednn(queries) -> bool:
     known = isinstance(queries, int) and keras.backend.backend() == "tensorflow"
     return known and queries <= FEW_QUERIES
 
@@ -56,11 +56,11 @@ def _are_few(queries) -> bool:
 def matmul(x, y, transpose=False):
     """Multiplies [..., T, C] with [..., C, S]; with `transpose`, with [..., S, C].
 
-    The product of one query goes past oneDNN, except in float16, for which TensorFlow has none. (That of
-    several is much slower without.)
+    The product of a single query bypasses oneDNN, except in float16, which TensorFlow's own product
+    lacks. (The product of several queries is much slower without oneDNN.)
     """
-    has_own = keras.backend.standardize_dtype(x.dtype) != "float16"
-    if x.shape[-2] == 1 and has_own and keras.backend.backend() == "tensorflow":
+    has_kernel = keras.backend.standardize_dtype(x.dtype) != "float16"
+    if x.shape[-2] == 1 and has_kernel and keras.backend.backend() == "tensorflow":
         import tensorflow as tf
 
         return tf.raw_ops.BatchMatMulV3(x=x, y=y, Tout=x.dtype, adj_y=transpose)
@@ -68,8 +68,8 @@ def matmul(x, y, transpose=False):
 
 
 def softmax(logits):
-    """Returns the softmax over the last axis of [..., T, S]; of few queries, past oneDNN."""
-    if _are_few(logits.shape[-2]):
+    """Returns the softmax over the last axis of [..., T, S]; few queries bypass oneDNN."""
+    if _bypasses_onednn(logits.shape[-2]):
         import tensorflow as tf
 
         powers = tf.exp(logits - tf.reduce_max(logits, -1, keepdims=True))
@@ -78,8 +78,8 @@ def softmax(logits):
 
 
 def transpose(x, axes, queries):
-    """Permutes the axes of a tensor; if its `queries`, T, are few, past oneDNN, which has floats alone."""
-    if not _are_few(queries):
+    """Permutes the axes of a tensor; if its `queries` (T) are few, as integers, which bypass oneDNN."""
+    if not _bypasses_onednn(queries):
         return ops.transpose(x, axes)
     import tensorflow as tf
 
@@ -93,10 +93,10 @@ def transpose(x, axes, queries):
 
 
 def appended(values, new, place=None):
-    """Joins values [B, K, S, ...] and new ones [B, K, n, ...] along S; or writes these into them.
+    """Appends new values [B, K, n, ...] to [B, K, S, ...] along S, or writes them at `place`.
 
     Args:
-        place: scalar int32, the first of the n places of values that the new ones are written to.
+        place: scalar int32, the first of the n positions of `values` to write to; None appends.
     """
     if place is None:
         return ops.concatenate([values, new], 2)

@@ -1,7 +1,7 @@
-"""The names that tensor2tensor has and this project has not, each with the reason or what to do.
+"""Names of tensor2tensor that are not supported here, each with the reason or what to do instead.
 
-A user's command line, files and code for T2T are answered from it. Of flags and decode hparams, the
-table also has the values that ask for nothing but what is done anyway: those may stay.
+Errors about T2T's names in command lines, files and user code come from this table. For flags and
+decode hparams it also lists the values that change nothing here, which are accepted.
 """
 
 from __future__ import annotations
@@ -17,8 +17,8 @@ from t2t_keras.errors import UserError, nearest
 
 NO_COUNTERPART = "it has no counterpart, see docs/from-tensor2tensor.md"
 
-# Kind -> reason -> names with commas between. A name is a regular expression; "sync=true|false" is a
-# name with the values that are done anyway. A module's name follows "tensor2tensor.".
+# Kind -> reason -> names, separated by commas. A name is a regular expression; "sync=true|false" is
+# a name with its values that change nothing. Names of modules leave out "tensor2tensor.".
 # fmt: off
 _ABSENT: dict[str, dict[str, str]] = {
     "problem": {
@@ -32,27 +32,27 @@ _ABSENT: dict[str, dict[str, str]] = {
         "here shuffles all text":
             "translate_encs_cubbitt, translate_enfr_wmt32k_with_backtranslate_(en|fr)",
         "tensor2tensor names no files for it": "translate_ende2018_wmt32k",
-        "its text comes with the answer or a score, and no such problem of language models is "
-        "supported": "lambada_.+, sva_.+",
-        "it learns several problems at once, and training is of one problem":
+        "its text comes with an answer or a score, which language models here do not use":
+            "lambada_.+, sva_.+",
+        "it learns several problems at once, and a model is trained on one problem":
             """languagemodel_.+(_multi_nli|_squad|_cnndm|_wiki_translate|_sentiment)(_.+)?,
             languagemodel_(lm1b_multi_nli|multi_wiki_translate)(_.+)?""",
-        "its text is not downloaded here; put it into targets.train.txt and targets.eval.txt and take "
+        "its text is not downloaded here; put it into targets.train.txt and targets.eval.txt and use "
         "text2self_tmpdir":
             "languagemodel_(de|de_en_fr_ro|en|fr|ro)_wiki.+, enwik8_.+, poetry_lines",
-        "its inputs are scrambled targets; write both to files and take text2text_tmpdir":
+        "its inputs are scrambled targets; write both to files and use text2text_tmpdir":
             "languagemodel_wiki_scramble_.+",
         "it is speech, and only text is supported": "(audio|common_voice|librispeech)(_.+)?",
         "it has images or video, and only text is supported": "(image|img2img|video|ocr)_.+",
-        "it classifies pairs of texts or words; for one text each, write a Text2ClassProblem":
+        "it classifies pairs of texts or words; to classify single texts, write a Text2ClassProblem":
             """(msr_paraphrase_corpus|question_nli|quora_question_pairs|rte|winograd_nli)(_characters)?,
             (multi_nli|sci_tail|stanford_nli)(_.+)?, conll2002_.+""",
         "its data is not read here; write a TfdsClassProblem on TFDS's glue or yelp_polarity_reviews":
             "cola(_characters)?, sentiment_(sst|yelp)_.+",
-        "tensor2tensor generates its sequences; write them to two files and take text2text_tmpdir":
+        "tensor2tensor generates its sequences; write them to two files and use text2text_tmpdir":
             """algorithmic_.+, (copy|reverse)_sequence(_small)?, flip_bi_gram_sequence,
             text2text_copyable_tokens, tiny_algo""",
-        "its text is not downloaded here; put it into two files and take text2text_tmpdir":
+        "its text is not downloaded here; put it into two files and use text2text_tmpdir":
             """(dialog|paraphrase_generation|style_transfer|wiki_revision)(_.+)?,
             (squad|wikisum|seq2edits)(_.+)?, summarize_(?!cnn_dailymail32k$).+, github_function_docstring,
             programming_desc2code_.+, program_search_algolisp""",
@@ -87,7 +87,7 @@ _ABSENT: dict[str, dict[str, str]] = {
             basic_(1|fc.*|moe_range)|basic1|my_very.*""",
         "it is for reinforcement learning":
             r"(rlm[bf]|ppo|dqn|planner|basic_policy|discrete_random)[\w]*",
-        "it is for T2T's older language models; transformer_lm_tpu_0 is a set of one":
+        "it is for T2T's older language models; transformer_lm_tpu_0 is a set for a language model":
             r"(attention_lm|super_lm|lmx|xmoe2?|wiki_2x2)[\w]*",
         "it is for a network other than the Transformer":
             r"""(aligned|bytenet|gene_expression|lstm|nas_seq2seq|neural_|residual_shuffle|shuffle_network)[\w]*,
@@ -97,10 +97,10 @@ _ABSENT: dict[str, dict[str, str]] = {
             transformer_(base|big|tiny)_bs\d+, transformer_teeny""",
     },
     "model": {
-        "it is the model transformer, scoring: call t2t-keras-decode with --score_file":
+        "it scores with the model transformer: call t2t-keras-decode with --score_file":
             "transformer_scorer",
         "its target is a number, and only text and classes are supported": "transformer_regressor",
-        "take the model transformer, which is a language model of a problem without inputs":
+        "use the model transformer, which is a language model if the problem has no inputs":
             "attention_lm",
         "it needs a mixture of experts": "attention_lm_moe, super_lm",
         "it needs a recurrent memory": "transformer_memory",
@@ -129,11 +129,11 @@ _ABSENT: dict[str, dict[str, str]] = {
         "none of T2T's Transformer sets uses it": "adagrad, ftrl, rms_prop",
     },
     "flag": {
-        "the command makes no model: leave it out": "model=transformer",
+        "the command builds no model: leave it out": "model=transformer",
         "names all models, sets and problems": "registry_help=true|false",
         "training and evaluation alternate: leave it out, or call t2t-keras-eval or t2t-keras-"
         "decode": "schedule=continuous_train_and_eval|train_and_evaluate",
-        "--local_eval_frequency alone sets when to save and evaluate: leave it out":
+        "only --local_eval_frequency sets when to save and evaluate: leave it out":
             "eval_throttle_seconds, iterations_per_loop=100",
         "all visible devices are used: leave it out, choose them with CUDA_VISIBLE_DEVICES, or "
         "give t2t-keras-train --distribute":
@@ -209,11 +209,11 @@ _ABSENT: dict[str, dict[str, str]] = {
         "change texts in generate_samples, ids in generate_encoded_samples":
             """preprocess_example, preprocess, maybe_reverse_and_copy, maybe_reverse_features,
             maybe_copy_features""",
-        "every example is ids of inputs and of targets":
+        "every example has the ids of inputs and targets":
             "example_reading_spec, decode_example, feature_info",
         "define quality, which scores texts":
             "eval_metrics, eval_metric_fns, all_metrics_fns, eval_hooks, decode_hooks",
-        "batches are of batch_size tokens, a setting":
+        "the setting batch_size counts tokens":
             "batch_size_means_tokens, tpu_batch_size_per_shard",
         "any number of processes encode what generate_samples yields":
             "multiprocess_generate, num_generate_tasks, prepare_to_generate",
@@ -222,7 +222,7 @@ _ABSENT: dict[str, dict[str, str]] = {
         "t2t_keras.data.dataset makes the batches":
             "dataset, input_fn, make_estimator_input_fn, skip_random_fraction_when_training",
         "t2t-keras-export makes what is served": "serving_input_fn, export_assets",
-        "training is of one problem": "num_training_examples, task_id, set_task_id",
+        "a model is trained on one problem": "num_training_examples, task_id, set_task_id",
     },
     "module": {
         "name archives and files in source_data_files of a TranslateProblem, or yield text in "
@@ -237,7 +237,7 @@ _ABSENT: dict[str, dict[str, str]] = {
         "t2t_keras.text.iterate_lines": "data_generators.text_problems.txt_line_iterator",
         "t2t_keras.problems.wmt": "data_generators.translate_en(?:cs|de|es|et|fr|ro|zh)",
         "t2t_keras.problems.small_corpora": "data_generators.translate_en(?:id|mk|tn|vi)",
-        'leave it out, and begin with registry.hparams("transformer_base_v1")':
+        'leave it out, and start with registry.hparams("transformer_base_v1")':
             "layers.common_hparams",
         "leave it out, both sides are text": "layers.modalities",
         "leave it out": "models",
@@ -252,10 +252,10 @@ _ABSENT: dict[str, dict[str, str]] = {
 
 
 class Absent(NamedTuple):
-    """Reason and harmless values of a T2T name that is not here."""
+    """A T2T name that is not supported: the reason, and values that are accepted anyway."""
 
-    reason: str  # why it is not here, or what to do instead
-    done_anyway: tuple[str, ...] = ()  # of a flag or decode hparam, values that change nothing
+    reason: str  # why it is not supported, or what to do instead
+    done_anyway: tuple[str, ...] = ()  # values of a flag or decode hparam that change nothing here
 
     @property
     def is_switch(self) -> bool:
@@ -263,13 +263,13 @@ class Absent(NamedTuple):
         return {"true", "false"} & {*self.done_anyway} != set()
 
     def is_done_anyway(self, written: str) -> bool:
-        """Returns True for a value that asks for what is done anyway."""
+        """Returns True for a value that changes nothing here."""
         return any(_same(written, value) for value in self.done_anyway)
 
 
 @functools.cache
 def _items(kind: str) -> tuple[tuple[str, Absent], ...]:
-    """Returns the pattern of each name of a kind, and what is known of it."""
+    """Returns the pattern and `Absent` of each name of a kind."""
     items = []
     for reason, listed in _ABSENT[kind].items():
         for item in listed.split(","):
@@ -280,12 +280,12 @@ def _items(kind: str) -> tuple[tuple[str, Absent], ...]:
 
 @functools.cache
 def absent(kind: str, name: str) -> Absent | None:
-    """Returns what is known of a name of T2T's; None if it is not known to be absent.
+    """Returns the entry of an unsupported T2T name; None for any other name.
 
     Args:
         kind: "problem", "hparams set", "model", "optimizer", "flag", "decode hparam", "hook" (of a
             `Problem`) or "module".
-        name: a problem's without `_rev` and `_copy`, an optimizer's in snake case.
+        name: the name; of a problem without `_rev` and `_copy`, of an optimizer in snake case.
     """
     for pattern, known in _items(kind):
         if re.fullmatch(pattern, name):
@@ -294,13 +294,13 @@ def absent(kind: str, name: str) -> Absent | None:
 
 
 def why_absent(kind: str, name: str) -> str:
-    """Returns the reason why a name of T2T's is not here; "" of any other name."""
+    """Returns the reason why a T2T name is not supported; "" for any other name."""
     known = absent(kind, name)
     return known.reason if known else ""
 
 
 def names(kind: str) -> list[str]:
-    """Returns the absent names of a kind that are written in full, not as a pattern."""
+    """Returns the unsupported names of a kind that are plain names, not patterns."""
     return [name for name, _ in _items(kind) if re.fullmatch(r"[\w.-]+", name)]
 
 
@@ -312,7 +312,7 @@ def unknown(kind: str, name: str, ours: Iterable[str], note: str) -> UserError:
 
 
 def require_done_anyway(name: str, written: str) -> None:
-    """Refuses a decode hparam that is T2T's alone, unless its value asks for what is done anyway."""
+    """Refuses a decode hparam that only T2T has, unless its value changes nothing here."""
     known = absent("decode hparam", name)
     if known and not known.is_done_anyway(written):
         raise UserError(
@@ -339,7 +339,7 @@ def snake_case(name: str) -> str:
 
 
 def uncalled_hooks(problem: type) -> str:
-    """Returns the hooks of T2T's that a user's problem defines in vain, each with what to do."""
+    """Returns T2T's hooks that a user's problem defines but nothing calls, with what to do instead."""
     found: dict[str, list[str]] = {}
     for name in names("hook"):
         owners = (owner.__module__ for owner in problem.__mro__ if name in vars(owner))
@@ -349,10 +349,10 @@ def uncalled_hooks(problem: type) -> str:
 
 
 def imports_instead(source: str) -> list[tuple[int, str, str]]:
-    """Returns T2T's names in Python code, each with its first line and what to write instead.
+    """Returns T2T's names in Python code: first line, name and what to write instead.
 
-    They are what the code imports, and what it reads from an imported module whose counterpart lacks
-    it: `text_problems.Text2ClassProblem`.
+    These are the imports, and attributes of an imported module that are not in its counterpart, such
+    as `text_problems.Text2ClassProblem`.
     """
     nodes = sorted(ast.walk(ast.parse(source)), key=lambda node: getattr(node, "lineno", 0))
     imported: dict[str, str] = {}
@@ -375,7 +375,7 @@ def imports_instead(source: str) -> list[tuple[int, str, str]]:
 
 
 def _instead(name: str, bound: str) -> str:
-    """Returns what to write for a name of T2T's that the code calls `bound`."""
+    """Returns what to write for a T2T name that the code binds to `bound`."""
     place, rest = _counterpart(name)
     if not place.startswith("t2t_keras."):
         return place
@@ -386,7 +386,7 @@ def _instead(name: str, bound: str) -> str:
 
 
 def _has_counterpart(module: str, name: str) -> bool:
-    """Returns True if a name read from a module of T2T's is answered by the module's own answer."""
+    """Returns True if what replaces a T2T module also has this name."""
     place, rest = _counterpart(module)
     if not place.startswith("t2t_keras.") or rest:
         return True
@@ -394,7 +394,7 @@ def _has_counterpart(module: str, name: str) -> bool:
 
 
 def _counterpart(name: str) -> tuple[str, str]:
-    """Returns the answer to the longest known beginning of a module's name, and the rest."""
+    """Returns the entry for the longest known prefix of a module's name, and the rest of the name."""
     known, rest = name.split(".")[1:], list[str]()
     while known and not (place := why_absent("module", ".".join(known))):
         rest.insert(0, known.pop())

@@ -1,4 +1,4 @@
-"""A trained model with its problem and vocabulary, all found from where it is: `t2t_keras.load`."""
+"""`t2t_keras.load`: a trained model, with the problem and vocabulary that are recorded beside it."""
 
 from __future__ import annotations
 
@@ -32,22 +32,23 @@ def load(
     decode_hparams: str = "",
     precision: str | None = None,
 ) -> TrainedModel | ExportedModel:
-    """Loads a trained model, whose `translate` takes and returns a list of texts.
+    """Loads a trained model; its `translate` takes and returns a list of texts.
 
-    What is not given is what is recorded beside the checkpoint, by `t2t-keras-train` or by T2T.
+    Arguments that are left out come from the files that `t2t-keras-train` or T2T wrote beside the
+    checkpoint.
 
     Args:
-        path: directory of a run (its latest checkpoint), a checkpoint, or an export; several
-            checkpoints are an ensemble.
+        path: directory of a run (its latest checkpoint), a checkpoint, or an export; a list of
+            checkpoints makes an ensemble.
         problem: name of the problem.
         data_dir: directory of the vocabulary.
-        hparams: name of the set, and overrides, as `--hparams` takes them.
+        hparams: name of the set and overrides, as in `--hparams`.
         model: registered name of the model.
         decode_hparams: how to decode, such as "beam_size=4,alpha=0.6"; an export has its own.
         precision: one of `precision.PRECISIONS`, such as "int8"; by default that of training.
 
     Raises:
-        UserError: nothing there can be loaded, or something is neither recorded nor given.
+        UserError: there is nothing to load, or something is neither given nor recorded.
 
     Example:
         >>> t2t_keras.load("run").translate(["Two cups."])
@@ -75,10 +76,10 @@ def load(
 
 
 class ExportedModel:
-    """A SavedModel or a model of CTranslate2 in this process; see `t2t_keras.serving` for more of them.
+    """A SavedModel or CTranslate2 model in this process; for servers see `t2t_keras.serving`.
 
     Args:
-        directory: that `t2t-keras-export` wrote.
+        directory: the directory that `t2t-keras-export` wrote.
     """
 
     def __init__(self, directory: str):
@@ -99,10 +100,10 @@ class TrainedModel:
     """The model of one checkpoint, or an ensemble of several, with problem and encoders.
 
     Args:
-        paths: checkpoints, or directories of which the latest is taken.
-        problem: name of the problem, or the problem; by default the recorded one.
+        paths: checkpoints, or directories (their latest checkpoint).
+        problem: the problem or its name; by default the recorded one.
         data_dir: directory of the vocabulary; by default that of training, or that of the checkpoint.
-        hparams: settings, if none are beside the checkpoint.
+        hparams: settings, if none are recorded beside the checkpoint.
         model: registered name, if none is recorded.
         settings: how to decode.
         precision: see `in_precision`; by default that of training.
@@ -110,10 +111,10 @@ class TrainedModel:
     Attributes:
         model: a `Transformer` or an `Ensemble`.
         encoders: "inputs" and "targets" text encoders.
-        prefixes, runs: of each checkpoint, its path and the `run.json` beside it.
+        prefixes, runs: the path of each checkpoint, and the `run.json` beside it.
 
     Raises:
-        UserError: something is neither recorded nor given, or does not go together.
+        UserError: something is neither recorded nor given, or does not match.
     """
 
     def __init__(
@@ -157,7 +158,7 @@ class TrainedModel:
         return [found.texts[0] for found in self.translator().translate(texts)]
 
     def translator(self, settings: DecodeSettings | None = None, report=None) -> Translator:
-        """Returns a `Translator` (of classes a `Classifier`) with this model and the problem's format of outputs."""
+        """Returns a `Translator`, or a `Classifier`, that writes outputs in the problem's format."""
         self.warn_if_slow()
         kind = Classifier if self.problem.num_classes else Translator
         return kind(
@@ -176,13 +177,13 @@ class TrainedModel:
                 warn(slower)
 
     def description(self) -> dict[str, str]:
-        """Returns what identifies the weights: the problem and the checkpoints with their digests."""
+        """Returns the problem and the checkpoints with their digests, which identify the weights."""
         names = [f"{os.path.basename(path)} {_digest(path + '.index')}" for path in self.prefixes]
         precision = {"precision": self.precision} if self.precision else {}
         return {"problem": self.problem.name, "checkpoint": ", ".join(names), **precision}
 
     def _data_dir(self, run: Mapping[str, Any], flags: Mapping[str, str]) -> str:
-        """Returns the first directory that has the vocabulary."""
+        """Returns the first possible directory that has the vocabulary."""
         tried = list(dict.fromkeys(_data_dirs(os.path.dirname(self.prefixes[0]), run, flags)))
         if found := _with_vocabulary(self.problem, tried):
             return found
@@ -196,9 +197,9 @@ def recorded_encoders(prefix: str, problem, data_dir: str | None = None) -> dict
     """Returns the text encoders that a checkpoint was trained with; None if they are not found.
 
     Args:
-        prefix: of the checkpoint.
-        problem: whose vocabulary it is where none is recorded.
-        data_dir: directory of the vocabulary; None: those that are recorded, and the checkpoint's.
+        prefix: path of the checkpoint.
+        problem: the problem to assume if none is recorded.
+        data_dir: directory of the vocabulary; None looks in the recorded ones and the checkpoint's.
 
     Raises:
         UserError: there is no vocabulary in `data_dir`.
@@ -210,13 +211,13 @@ def recorded_encoders(prefix: str, problem, data_dir: str | None = None) -> dict
     if not name and data_dir is None:
         return None
     try:
-        before = registry.problem(name) if name else problem
-    except UserError:  # of a --t2t_usr_dir that is not given now
+        trained_on = registry.problem(name) if name else problem
+    except UserError:  # its --t2t_usr_dir is not given now
         return None
     if data_dir is not None:
-        return before.get_feature_encoders(data_dir)
-    found = _with_vocabulary(before, _data_dirs(directory, run, flags))
-    return before.get_feature_encoders(found) if found else None
+        return trained_on.get_feature_encoders(data_dir)
+    found = _with_vocabulary(trained_on, _data_dirs(directory, run, flags))
+    return trained_on.get_feature_encoders(found) if found else None
 
 
 def _with_vocabulary(problem, directories: Iterable[str]) -> str | None:
@@ -230,7 +231,7 @@ def _with_vocabulary(problem, directories: Iterable[str]) -> str | None:
 
 
 def _client(directory: str) -> TextClient:
-    """Returns a client of the signature that takes texts: of translation, else the model's first."""
+    """Returns a client of the model's signature for texts: translate, complete or classify."""
     model = SavedModel(directory)
     names = ("translate", "complete", "classify")
     return TextClient(model, next((name for name in names if name in model.types()), names[0]))
@@ -247,19 +248,19 @@ def _problem(given: Any) -> Any:
 
 
 def _flags(prefix: str, run: Mapping[str, Any]) -> dict[str, str]:
-    """Reads the flags of T2T's trainer beside a checkpoint, or beside those that it is an average of."""
+    """Reads the T2T trainer's flags beside a checkpoint, or beside the last one averaged into it."""
     averaged = run.get(AVERAGES, {}).get(os.path.basename(prefix), [])
     places = [os.path.dirname(path) for path in [prefix, *averaged[-1:]]]
     return next(filter(None, map(flags_of_t2t, places)), {})
 
 
 def _data_dirs(directory: str, run: Mapping[str, Any], flags: Mapping[str, str]) -> Iterator[str]:
-    """Yields where the vocabulary may be: recorded directories, the newest first, and the checkpoint's."""
+    """Yields possible vocabulary directories: the recorded ones, newest first, then the checkpoint's."""
     recorded = [start.get("data_dir") for start in reversed(run.get("starts", []))]
     yield from filter(None, [*recorded, os.path.expanduser(flags.get("data_dir", ""))])
     yield directory or "."
 
 
 def _digest(path: str) -> str:
-    with open(path, "rb") as file:  # of a checkpoint's index, which holds checksums of its data
+    with open(path, "rb") as file:  # a checkpoint's index, which holds checksums of its data
         return hashlib.sha256(file.read()).hexdigest()[:16]

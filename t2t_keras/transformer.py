@@ -1,7 +1,7 @@
-"""The Transformer: embeddings, encoder, decoder and softmax, wired from one settings object.
+"""The Transformer: embeddings, encoder, decoder and softmax, built from one settings object.
 
-Without a source it is a language model, the decoder alone, and so it is of source and target in one
-sequence (T2T's `prepend_mode`); the encoder alone is `TransformerClassifier` (`classifier.py`).
+Without a source, or with source and target in one sequence (T2T's `prepend_mode`), it is a
+decoder-only language model; the encoder alone is `TransformerClassifier` (`classifier.py`).
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ PACKING = (
     "targets_segmentation",
     "targets_position",
 )
-"""The features of packed rows besides "inputs" and "targets", in T2T's names."""
+"""The features of packed rows besides "inputs" and "targets", by T2T's names."""
 
 TARGET_SPACES = 32
 """Rows of the target-space table, fixed in T2T."""
@@ -40,40 +40,39 @@ TARGET_SPACES = 32
 class Transformer(TokenFit):
     """T2T's `transformer` model: source ids and target ids in, next-token logits out.
 
-    Compiled without a loss, `fit` trains it on T2T's (`fit.py`).
+    If it is compiled without a loss, `fit` trains it on T2T's loss (`fit.py`).
 
     Args:
         hp: the settings; which of them the network reads is listed in `docs/architecture.md`.
-        source_vocab_size: number of source token ids; None: a language model, which has no encoder
-            and whose decoder has no encoder-decoder attention. It takes {"targets"} alone.
+        source_vocab_size: number of source token ids; None makes a language model, which has neither
+            encoder nor encoder-decoder attention and takes {"targets"} only.
         target_vocab_size: number of target token ids, V before rounding up to `vocab_divisor`.
         target_space_id: row of the target-space table added to the source (T2T's `SpaceID`);
             T2T's translation problems leave it at 0.
         remat: True recomputes the activations inside each layer in the backward pass
             (gradient checkpointing, see `layers.StackConfig`).
-        dtype: the Keras policy; `hp.activation_dtype` "bfloat16" and "float16" stand for
-            "mixed_bfloat16" and "mixed_float16".
+        dtype: the Keras policy; by default `hp.activation_dtype`, where "bfloat16" and "float16"
+            mean "mixed_bfloat16" and "mixed_float16".
 
     Call arguments:
-        inputs: {"inputs": [B, S] int32, "targets": [B, T] int32}; 0 is padding. Position t of
-            the result sees the targets before t. Rows that hold several pairs, as
-            `data.packing.pack` makes them, come with {"inputs_segmentation", "inputs_position"
-            [B, S], "targets_segmentation", "targets_position" [B, T]} int32, and a pair sees
-            itself alone. But T2T shifts the targets of a row as a whole: where no spacing stands
-            between pairs, the first target of a pair sees the end of sentence before it, where
+        inputs: {"inputs": [B, S] int32, "targets": [B, T] int32}; 0 is padding. The logits at
+            position t depend on the targets before t. Packed rows, which hold several pairs
+            (`data.generation.packing.pack`), come with {"inputs_segmentation", "inputs_position"
+            [B, S], "targets_segmentation", "targets_position" [B, T]} int32; a pair attends only to
+            itself. But as in T2T, the targets of a row are shifted as a whole: without spacing
+            between pairs, the first target of a pair sees the end of sentence before it, whereas
             that of a row's first pair (and of decoding) sees a zero vector.
-            With `hp.prepend_mode`, inputs, a 0 and targets are one sequence of the decoder.
-        return_attention_weights: also return {"encoder", "decoder", "encdec"}, each a list of
-            one [B, H, query, key] float32 tensor a layer; restricted self-attention has [B, H,
+            With `hp.prepend_mode`, inputs, a 0 and targets form one sequence for the decoder.
+        return_attention_weights: also return {"encoder", "decoder", "encdec"}, each a list with
+            one [B, H, query, key] float32 tensor per layer; restricted self-attention has [B, H,
             query, r] (see `layers.RestrictedAttention`).
 
     Returns:
         Logits [B, T, V] float32; in training with prepend_inputs_masked_attention those of the whole
-        sequence, [B, S + 1 + T, V], which all are learned. `labels` are their ids.
+        sequence, [B, S + 1 + T, V], all of which enter the loss. `labels` returns their ids.
 
     Raises:
-        UserError: a setting, a vocabulary's size or the target space is none that this network
-            offers.
+        UserError: a setting, a vocabulary size or the target space is not supported.
     """
 
     encoder_class = None
@@ -82,7 +81,7 @@ class Transformer(TokenFit):
     decoder_class = None
     """The class of the decoder, for a subclass to set; None is `layers.TransformerDecoder`."""
 
-    # The parts, None where there is none. (As defaults of the class they would hide those of PyTorch.)
+    # The parts, None if absent. (Defaults in the class would hide the submodules of PyTorch.)
     source_embedding: Any
     target_embedding: Any
     softmax: Any
@@ -104,7 +103,7 @@ class Transformer(TokenFit):
         check_settings(hp)
         if hp.activation_dtype != "float32":
             kwargs.setdefault("dtype", f"mixed_{hp.activation_dtype}")
-        # Each layer casts what it needs; of an embedding table that is a few rows.
+        # Each layer casts only what it needs, such as a few rows of an embedding table.
         super().__init__(autocast=False, **kwargs)
         for side, size in (("source", source_vocab_size), ("target", target_vocab_size)):
             if size is not None and size < 2:
@@ -115,7 +114,7 @@ class Transformer(TokenFit):
             )
         if hp.prepend_mode != "none" and source_vocab_size != target_vocab_size:
             raise UserError(
-                f"prepend_mode={hp.prepend_mode} needs inputs and targets of one vocabulary, got sizes "
+                f"prepend_mode={hp.prepend_mode} needs one vocabulary for inputs and targets, got sizes "
                 f"{source_vocab_size} and {target_vocab_size}: set it to none."
             )
         self.hp = hp
@@ -132,7 +131,7 @@ class Transformer(TokenFit):
 
     @classmethod
     def of_sizes(cls, hp: HParams, source_size: int | None, target_size: int, **kwargs: Any):
-        """Returns the model for the sizes of the vocabularies of inputs (None: no inputs) and targets."""
+        """Returns the model for vocabulary sizes of inputs (None: no inputs) and targets."""
         return cls(hp, source_vocab_size=source_size, target_vocab_size=target_size, **kwargs)
 
     def _make_embeddings(self):
@@ -166,7 +165,7 @@ class Transformer(TokenFit):
         encoder, decoder = stack_keywords(self.hp)
         own = {"remat": self.remat, "dtype": self.dtype_policy}
         has_source, has_targets = self._encodes, self.softmax is not None
-        # In an order that stays, for the seeds of the first weights follow it.
+        # Keep this order: the seeds of the initial weights depend on it.
         if has_source:
             self.encoder = (self.encoder_class or layers.TransformerEncoder)(
                 **encoder, **own, name="encoder"
@@ -221,7 +220,7 @@ class Transformer(TokenFit):
 
     @property
     def embeddings(self) -> tuple[layers.SharedEmbedding, ...]:
-        """The source embedding, target embedding and softmax that there are; shared ones are the same object."""
+        """Source embedding, target embedding and softmax, if present; shared ones are one object."""
         three = (self.source_embedding, self.target_embedding, self.softmax)
         return tuple(embedding for embedding in three if embedding is not None)
 
@@ -236,7 +235,7 @@ class Transformer(TokenFit):
 
     @property
     def has_target_space(self) -> bool:
-        """True if the encoder's input has a row of the target-space table added."""
+        """True if a row of the target-space table is added to the encoder's input."""
         return self.hp.use_target_space_embedding and self.encoder is not None
 
     def call(self, inputs, training=False, return_attention_weights=False):
@@ -248,7 +247,7 @@ class Transformer(TokenFit):
         targets, prepended = inputs["targets"], dict[str, Any]()
         if self.prepends:
             if packed:
-                raise UserError("prepend_mode needs pairs that are not packed: set it to none.")
+                raise UserError("prepend_mode does not support packed pairs: set it to none.")
             targets, prepended = self._prepended(inputs["inputs"], targets)
             target_position = prepended.pop("position")
             if self._learns_inputs(training):
@@ -296,8 +295,8 @@ class Transformer(TokenFit):
         """Encodes source ids [B, S]: memory [B, S, D] (and the encoder's attention weights).
 
         Args:
-            segments: [B, S] int32, of packed rows: the pair's number, 0 at padding.
-            position: [B, S] int32, of packed rows: the position within the pair.
+            segments: [B, S] int32, for packed rows: the pair's number, 0 at padding.
+            position: [B, S] int32, for packed rows: the position within the pair.
         """
         x = self.source_embedding(source)  # [B, S, D]
         if self.has_target_space:
@@ -327,18 +326,18 @@ class Transformer(TokenFit):
         bias=None,
         skipped=None,
     ):
-        """Decodes target ids [B, T] on memory [B, S, D]: logits [B, T, V] float32.
+        """Decodes target ids [B, T] with memory [B, S, D]: logits [B, T, V] float32.
 
         Args:
             memory: None in a language model.
             source_mask: boolean [B, S], True where the source has a token.
             return_attention_weights: return (logits, decoder weights, encoder-decoder weights).
-            segments: [B, T] int32, of packed rows: the pair's number, 0 at padding.
-            source_segments: [B, S] int32, the same for the source; goes with segments.
-            position: [B, T] int32, the position of each target if they are not 0, 1, 2...: in packed
-                rows that within the pair.
-            bias: of self-attention, [B, 1, T, T], in place of hiding later positions.
-            skipped: number of positions at the beginning that have no logits.
+            segments: [B, T] int32, for packed rows: the pair's number, 0 at padding.
+            source_segments: [B, S] int32, the same for the source; required with segments.
+            position: [B, T] int32, the position of each target if not 0, 1, 2...: in packed rows, its
+                position within the pair.
+            bias: self-attention bias [B, 1, T, T] that replaces the causal mask.
+            skipped: number of leading positions to return no logits for.
         """
         x = self._decoder_input(targets, position)
         x = self.target_dropout(x, training=training)
@@ -360,19 +359,19 @@ class Transformer(TokenFit):
         return (logits, *weights) if weights else logits
 
     def _decoder_input(self, targets, position):
-        """Embeds target ids [B, T], each in the place after its own, with positions: [B, T, D]."""
+        """Embeds target ids [B, T], shifted right by one, and adds positions: [B, T, D]."""
         x = self.target_embedding(targets)
         x = ops.pad(x, [[0, 0], [1, 0], [0, 0]])[:, :-1]  # position t has the token before it
         return x if self.target_position is None else self.target_position(x, position=position)
 
     def _prepended(self, source, targets):
-        """Returns source ids [B, S], a 0 and target ids [B, T] as one sequence, and how to decode it.
+        """Joins source ids [B, S], a 0 and target ids [B, T] into one sequence for `decode`.
 
-        The source's padding comes first, not between, so that distances between tokens are T2T's. Its
-        last zero, or the shift of the targets, is the zero vector that T2T's sequence begins with.
+        The source's padding moves to the front, so that distances between tokens are T2T's. The last
+        padding zero, or the shift of the targets, is the zero vector that T2T's sequence begins with.
 
         Returns:
-            ids [B, S + 1 + T], and the keywords position, bias and skipped of `decode`.
+            ids [B, S + 1 + T], and the arguments position, bias and skipped of `decode`.
         """
         batch, length = shape_of(source)
         padding = ops.sum(ops.cast(source == PAD_ID, "int32"), axis=1)  # [B]
@@ -392,19 +391,19 @@ class Transformer(TokenFit):
         return bool(training) and self.hp.prepend_mode == "prepend_inputs_masked_attention"
 
     def labels(self, batch, training=False):
-        """Returns the ids of the logits of a call, 0 where they do not count: [B, T] (see `call`)."""
+        """Returns the label of each logit of a call, 0 where the loss ignores it: [B, T]."""
         if self._learns_inputs(training):
             return self._prepended(batch["inputs"], batch["targets"])[0]
         return batch["targets"]
 
     def encode_source(self, source):
-        """Encodes source ids [B, S] once for every `decode_step`, whatever the hypotheses.
+        """Encodes source ids [B, S] once, for all steps and hypotheses of `decode_step`.
 
         Returns:
-            "memory_caches": a list with a layer's keys and values {"k", "v"} [B, H, S, C] each, and
-            "memory_bias": [B, 1, 1, S]. A language model has nothing of a source. With
-            `hp.prepend_mode`, "prefix_caches" and "prefix_bias", the same of self-attention with S + 1
-            positions, and "start" [B], the position of the first target.
+            "memory_caches": a list with each layer's keys and values {"k", "v"} [B, H, S, C], and
+            "memory_bias": [B, 1, 1, S]. Empty for a language model. With `hp.prepend_mode`:
+            "prefix_caches" and "prefix_bias", the same for self-attention with S + 1 positions, and
+            "start" [B], the position of the first target.
         """
         if self.prepends:
             return self._encode_prefix(source)
@@ -420,7 +419,7 @@ class Transformer(TokenFit):
         ids, how = self._prepended(source, source[:, :0])
         x = self._decoder_input(ids, how["position"])
         batch, length = shape_of(ids)
-        # One step takes all positions, as if they were so many hypotheses.
+        # One step processes all positions, as if each were a hypothesis.
         _, caches = self.decoder.step(
             x, self.empty_caches(batch), bias=how["bias"], distance=distances(length, length)
         )
@@ -431,14 +430,14 @@ class Transformer(TokenFit):
         }
 
     def empty_caches(self, batch):
-        """Returns the caches of the first `decode_step` of B sentences."""
+        """Returns the caches for the first `decode_step` of B sentences."""
         return self.decoder.empty_caches(batch)
 
     def step_kernels(self):
         """Returns the matrices that every `decode_step` multiplies with, cast and joined once.
 
         Returns:
-            "softmax": of `SharedEmbedding.matrix`, and "self_attention": of
+            "softmax": from `SharedEmbedding.matrix`, and "self_attention": from
             `TransformerDecoder.joint_kernels`.
         """
         return {
@@ -449,26 +448,26 @@ class Transformer(TokenFit):
     def decode_step(
         self, last_ids, position, caches, source, visible=None, kernels=None, grows=True
     ):
-        """Decodes one position of K hypotheses of each sentence, from cached keys and values.
+        """Decodes one position of K hypotheses per sentence, with cached keys and values.
 
-        A hypothesis that continues another one needs no copy of its keys and values: `visible`
-        says which it sees. Keys that none sees may be removed, unless `keys_need_positions`.
+        A hypothesis that continues another one needs no copy of its keys and values: `visible` says
+        which keys it sees. Keys that no hypothesis sees may be removed, unless `keys_need_positions`.
 
         Args:
             last_ids: [B, K] int32, the tokens chosen last; 0 at the first position.
             position: scalar int32, number of tokens chosen so far.
-            caches: of `empty_caches`, or as returned by the step before: a list with a layer's
-                {"k", "v"} [B, H, S, C] each, where every step has added K.
-            source: of `encode_source`.
-            visible: [B, K, S + K] bool, the keys that each hypothesis sees, those of this step at
-                the end. Absent: each has always been itself.
-            kernels: of `step_kernels`.
-            grows: False if caches have room, and the step writes its K keys at K times `position`:
-                `visible` is then [B, K, S] and shows no later ones.
+            caches: from `empty_caches` or the previous step: a list with each layer's {"k", "v"}
+                [B, H, S, C], to which every step adds K positions.
+            source: from `encode_source`.
+            visible: [B, K, S + K] bool, the keys that each hypothesis sees, with those of this step at
+                the end. None: hypothesis k has always continued hypothesis k.
+            kernels: from `step_kernels`.
+            grows: False for caches of a fixed size, where the step writes its K keys at K * `position`;
+                `visible` is then [B, K, S] and hides later keys.
 
         Returns:
-            Logits [B, K, V] float32, and the caches with this step. With `kernels`, V is rounded up to a
-            multiple of 64; see `SharedEmbedding.matrix`.
+            Logits [B, K, V] float32, and the caches including this step. With `kernels`, V is rounded
+            up to a multiple of 64; see `SharedEmbedding.matrix`.
         """
         hypotheses = last_ids.shape[1]
         x = self._step_input(last_ids, position, source)
@@ -504,7 +503,7 @@ class Transformer(TokenFit):
         x = self.target_embedding(last_ids)
         if self.target_position is None:
             return x
-        # All hypotheses stand at one position, so K takes the place of the batch.
+        # All hypotheses are at the same position, so K is folded into the batch.
         hypotheses, hidden = last_ids.shape[1], x.shape[-1]
         place = {"start": position}
         if self.prepends:
@@ -519,11 +518,11 @@ class Transformer(TokenFit):
 
     @property
     def keys_need_positions(self):
-        """True if a step needs the keys of all earlier positions, since it counts them."""
+        """True if attention counts positions, so that no earlier key may be removed."""
         return self.decoder.needs_positions
 
     def description(self) -> dict[str, Any]:
-        """Returns the name of the set and the sizes of the network, as `run.json` records them."""
+        """Returns the name of the set and the vocabulary sizes, as `run.json` records them."""
         source = {"source_vocab_size": self.source_vocab_size} if self.source_vocab_size else {}
         return {
             "hparams_set": self.hp.set_name,
@@ -535,9 +534,9 @@ class Transformer(TokenFit):
     def export(
         self, filepath, format="tf_saved_model", verbose=None, input_signature=None, **kwargs
     ):
-        """Keras's `export`, of logits for ids of any shape unless an `input_signature` is given.
+        """Keras's `export` of the logits, by default for ids of any shape.
 
-        `t2t_keras.export` makes a SavedModel that decodes, and takes text.
+        `t2t_keras.export` makes a SavedModel that decodes text.
         """
         if input_signature is None:
             ids = keras.InputSpec(shape=(None, None), dtype="int32")
@@ -565,13 +564,13 @@ class Transformer(TokenFit):
 
 
 def _with_prefix(prefix, bias, distance, position):
-    """Puts the keys of a prefix before those of a step: bias [B, 1, K, P + S + K] and distance [P + S + K].
+    """Puts a prefix's keys before a step's: bias [B, 1, K, P + S + K] and distance [P + S + K].
 
     Args:
         prefix: [B, 1, 1, P], the bias of the prefix.
-        bias: [B, 1, K, S + K], of the other keys.
-        distance: [S + K], theirs to the step's queries; None: distances do not count.
-        position: scalar int32, the step's.
+        bias: [B, 1, K, S + K], the bias of the other keys.
+        distance: [S + K], distances of the other keys to the step's queries; None if not used.
+        position: scalar int32, the step's position.
     """
     batch, *_, length = shape_of(prefix)
     _, _, hypotheses, keys = shape_of(bias)
@@ -583,7 +582,7 @@ def _with_prefix(prefix, bias, distance, position):
 
 
 def _settings(values: dict[str, Any], set_name: str) -> HParams:
-    """Returns recorded settings as `HParams`, with those that `add_hparam` had added."""
+    """Returns recorded settings as `HParams`, including those that `add_hparam` added."""
     declared = {name: value for name, value in values.items() if name in SETTINGS}
     hp = HParams.from_dict(declared, set_name)
     for name in sorted(set(values) - set(declared)):
@@ -605,5 +604,5 @@ def is_packed(features) -> bool:
 
 
 def round_up(size: int, divisor: int) -> int:
-    """Returns the least multiple of the divisor that is not below the size."""
+    """Rounds a size up to a multiple of the divisor."""
     return size + -size % divisor

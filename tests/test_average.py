@@ -221,7 +221,7 @@ def test_other_settings(directory, models, tmp_path, overrides, run, expected):
 
 def test_what_is_no_model(tmp_path):
     write(str(tmp_path / "model.ckpt-1"), {"lstm/kernel": np.zeros(3, "f4")})
-    with pytest.raises(UserError, match="is not of a Transformer of T2T"):
+    with pytest.raises(UserError, match="is not of a T2T Transformer"):
         average([str(tmp_path / "model.ckpt-1")], str(tmp_path / "averaged"))
 
 

@@ -62,9 +62,9 @@ def test_t2t_s_names_with_the_values_that_are_done_anyway():
         ("sampling_method=randm", r"argmax, random, got 'randm'. Did you mean 'random'\?"),
         ("sampling_temp=0", "sampling_temp must be a number from 1e-30 to 100000.0, got 0.0"),
         ("sampling_keep_top_p=1.1", "sampling_keep_top_p must be a number above 0 and at most 1"),
-        ("sampling_method=random", "draws one output, got beam_size=4: give beam_size=1 too"),
+        ("sampling_method=random", "draws one output, got beam_size=4: give beam_size=1, too"),
         ("shards=1,shards=1", "shards is set twice in 'shards=1,shards=1'"),
-        ("beam_size=100000000000000000000", r"got 100000000000000000000: \d+ is the most"),
+        ("beam_size=100000000000000000000", r"got 100000000000000000000: the maximum is \d+"),
         ("sampling_temp=1e-300", "got 1e-300: float32 cannot hold it"),
         ("sampling_temp=1e30", r"got 1e\+30"),
         ("sampling_keep_top_p=1e-300", "got 1e-300: float32 cannot hold it"),
@@ -127,7 +127,9 @@ def test_a_search_beyond_the_machines_memory_is_refused(monkeypatch, text):
     monkeypatch.setattr(settings, "_machine_memory", lambda: 16 * 2**30)
     base = SimpleNamespace(target_vocab_size=33708, hp=HParams("base"))
     DecodeSettings(extra_length=1000).require_memory(base)
-    words = r"need about [\d,]+ GiB of memory and the machine has 16: lower beam_size, extra_length"
+    words = (
+        r"need about [\d,]+ GiB of memory, but the machine has 16: lower beam_size, extra_length"
+    )
     with pytest.raises(UserError, match=words):
         DecodeSettings.parse(text).require_memory(base)
 
@@ -143,7 +145,7 @@ def test_a_search_beyond_the_machines_memory_is_refused(monkeypatch, text):
 )
 def test_so_it_is_in_python(monkeypatch, search, options):
     monkeypatch.setattr(settings, "_machine_memory", lambda: 2**30)
-    with pytest.raises(UserError, match=r"GiB of memory and the machine has 1: "):
+    with pytest.raises(UserError, match=r"GiB of memory, but the machine has 1: "):
         getattr(decoding, search)(small_model(), [[5, 1], [6, 1]], **options)
 
 

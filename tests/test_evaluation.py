@@ -69,5 +69,7 @@ def test_history_is_read_up_to_the_step_that_a_run_goes_on_from(tmp_path):
 )
 def test_history_that_somebody_has_edited(line, told, tmp_path):
     (tmp_path / "evaluations.jsonl").write_bytes(b'{"step": 1, "loss": NaN}\n' + line + b"\n")
-    with pytest.raises(UserError, match=rf"evaluations\.jsonl, line 2{told}.*: remove it to go on"):
+    with pytest.raises(
+        UserError, match=rf"evaluations\.jsonl, line 2{told}.*: remove it to continue"
+    ):
         EvaluationHistory(str(tmp_path), 9)

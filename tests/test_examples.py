@@ -177,7 +177,7 @@ def test_a_model_of_ones_own_is_found_by_every_command(own_run, own_model):
 @pytest.mark.parametrize(
     ("command", "flags", "expected"),
     [
-        ("decode", [], "Registered: transformer, transformer_encoder; name the package of another by --t2t_usr_dir"),
+        ("decode", [], "Registered: transformer, transformer_encoder; load the package of another with --t2t_usr_dir"),
         ("decode", [OWN, "--model=transformer"], "was trained with --model=temperature_transformer"),
         ("decode", [OWN, "--model=temperatur"], "Did you mean 'temperature_transformer'?"),
         ("export", [OWN, "--format=ctranslate2"], "CTranslate2 does not support a model of your own; got temp"),
@@ -192,7 +192,7 @@ def test_what_is_wrong_with_a_model_is_one_line(own_run, command, flags, expecte
 def test_keras_trains_a_model_of_ones_own(tmp_path, monkeypatch):
     registry.import_user_directory(str(EXAMPLES / "own_transformer"))
     fit = load("fit")
-    monkeypatch.setattr(fit, "STEPS_AN_EPOCH", 20)
+    monkeypatch.setattr(fit, "STEPS_PER_EPOCH", 20)
     model = fit.main(str(tmp_path), 1, registry.model("temperature_transformer"))
     loaded = t2t.checkpoints.load_model(str(tmp_path / "run"))
     assert type(loaded) is type(model)

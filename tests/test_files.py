@@ -142,7 +142,7 @@ def waiting(capsys, text):
         while "waiting for another process" not in told:
             told += capsys.readouterr().err
             thread.join(0.01)
-        assert told == f"{text}: waiting for another process that writes it\n"
+        assert told == f"{text}: waiting for another process to write it\n"
         return thread
 
     return start
@@ -207,7 +207,7 @@ def test_json_of_the_expected_kinds(text, tmp_path):
     [
         ("", " is not JSON: Expecting value"),
         ("[" * 100_000, " is not JSON: maximum recursion depth"),
-        ("[" * 101 + "]" * 101, " is not JSON: more than 100 objects or lists are in each other"),
+        ("[" * 101 + "]" * 101, " is not JSON: objects or lists are nested more than 100 deep"),
         (b'{"steps": "\xff"}', " is not JSON: 'utf-8' codec can't decode byte 0xff"),
         ('{"steps": "\\udc00"}', " is not JSON: 'utf-8' codec can't encode character '\\udc00'"),
         ("[1]", " must be an object, got [1]: remove it."),

@@ -276,5 +276,5 @@ def test_only_our_optimizers_can_be_saved(tmp_path, make):
     with pytest.raises(t2t.errors.UserError, match="only a model compiled with an optimizer of"):
         SaveCheckpoints(model, str(tmp_path))
     model.compile(t2t.optimizers.create(model.hp, gradient_accumulation_steps=2))
-    with pytest.raises(t2t.errors.UserError, match="gradient_accumulation_steps are not saved"):
+    with pytest.raises(t2t.errors.UserError, match="gradient_accumulation_steps cannot be saved"):
         SaveCheckpoints(model, str(tmp_path))

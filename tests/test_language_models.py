@@ -227,12 +227,12 @@ def test_a_run_in_two_parts_is_the_same_bit_for_bit(run, kind):
 @pytest.mark.parametrize(
     ("kind", "flags", "told"),
     [
-        ("class", {"model": "transformer"}, "toy_class has a class for each text: give --model=transformer_encoder"),
-        ("self", {"model": "transformer_encoder"}, "gives the class of a text, and toy_self has no classes"),
+        ("class", {"model": "transformer"}, "toy_class classifies texts: give --model=transformer_encoder"),
+        ("self", {"model": "transformer_encoder"}, "classifies texts, but toy_self has no classes"),
         ("self", {"problem": "toy_self_rev"}, "toy_self has no pairs of texts: drop _rev from toy_self_rev"),
-        ("self", {"best_metric": "bleu"}, "toy_self has no bleu: name loss or accuracy"),
+        ("self", {"best_metric": "bleu"}, "toy_self has no bleu: choose loss or accuracy"),
         ("class", {"attention_images": True}, "--attention_images is for pairs of texts, not toy_class"),
-        ("class", {"best_metric": "bleu"}, "toy_class has no bleu: name loss, accuracy or f1"),
+        ("class", {"best_metric": "bleu"}, "toy_class has no bleu: choose loss, accuracy or f1"),
     ],
 )  # fmt: skip
 def test_bad_input_in_training_is_one_line(run, kind, flags, told):
@@ -243,10 +243,10 @@ def test_bad_input_in_training_is_one_line(run, kind, flags, told):
 @pytest.mark.parametrize(
     ("command", "flags", "told"),
     [
-        ("decode", ["--output_dir={}/class", "--score_file={}/lines"], "--score_file is for texts"),
+        ("decode", ["--output_dir={}/class", "--score_file={}/lines"], "--score_file is for pairs of texts"),
         ("decode", ["--output_dir={}/self", "--decode_from_file={}/lines", "--decode_prefix_file={}/lines"], "add the prefix to them"),
-        ("decode", ["--output_dir={}/class", "--decode_from_file={}/lines", "--decode_prefix_file={}/lines"], "a class has no prefix"),
-        ("decode", ["--output_dir={}/self", "--problem=toy_class", "--decode_from_file={}/lines"], "toy_class has a class for each text"),
+        ("decode", ["--output_dir={}/class", "--decode_from_file={}/lines", "--decode_prefix_file={}/lines"], "classes have no prefixes"),
+        ("decode", ["--output_dir={}/self", "--problem=toy_class", "--decode_from_file={}/lines"], "toy_class classifies texts"),
         ("inspect", ["attention", "--output_dir={}/class", "--text=xx"], "attention can be shown for models with an encoder and a decoder only"),
         ("export", ["--output_dir={}/self", "--format=ctranslate2"], "this is a language model"),
         ("export", ["--output_dir={}/class", "--default_signature=translate"], "allowed: classify"),

@@ -66,8 +66,16 @@ def test_relative_positions_by_hand():
 @pytest.mark.parametrize(
     ("inputs", "keywords", "instead"),
     [
-        ((QUERY, MEMORY, MEMORY), {}, "keys and values are made of memory, the second argument"),
-        ((QUERY,), {"value": MEMORY}, "keys and values are made of memory, the second argument"),
+        (
+            (QUERY, MEMORY, MEMORY),
+            {},
+            "keys and values are computed from memory, the second argument",
+        ),
+        (
+            (QUERY,),
+            {"value": MEMORY},
+            "keys and values are computed from memory, the second argument",
+        ),
         ((QUERY,), {"attention_mask": MASK}, r"give a boolean \[B, T, S\] as mask"),
         ((QUERY,), {"use_causal_mask": True}, r"attention_mask=AttentionMask\(causal=True\)"),
         ((QUERY,), {"return_attention_scores": True}, "give return_attention_weights"),
@@ -77,7 +85,7 @@ def test_keywords_of_kerass_layer_are_answered(inputs, keywords, instead):
     with pytest.raises(TypeError, match=instead):
         MultiHeadAttention(num_heads=2)(*inputs, **keywords)
     with pytest.raises(
-        TypeError, match=r"got key_dim, as .*: here key_channels .* num_heads \* key_dim"
+        TypeError, match=r"got key_dim, a keyword of .*: here key_channels .* num_heads \* key_dim"
     ):
         MultiHeadAttention(num_heads=2, key_dim=4)
 

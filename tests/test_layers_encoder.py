@@ -149,7 +149,7 @@ def test_a_subclass_brings_its_own_attention():
     ("settings", "wanted"),
     [
         ({**SMALL, "num_heads": 3}, "multiple of num_heads, got 8 and 3"),
-        ({**SMALL, "preprocess_sequence": "q"}, "letters n, d, a"),
+        ({**SMALL, "preprocess_sequence": "q"}, "letters of n, d, a"),
         ({**SMALL, "relu_dropout": 2}, r"in \[0, 1\), got 2"),
         ({**SMALL, "filter_size": 0}, "filter_size must be 1 or more, got 0"),
         ({**SMALL, "num_layers": -1}, "num_layers must be 0 or more, got -1"),

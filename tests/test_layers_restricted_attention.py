@@ -325,7 +325,7 @@ def test_weights_of_one_fit_the_other(tmp_path):
         (
             {"neighborhood": 2},
             {"attention_mask": AttentionMask(neighborhood=(1, 1))},
-            "the mask gave another",
+            "but the mask has one",
         ),
         ({"neighborhood": 2}, {"attention_mask": AttentionMask(causal=True)}, "cannot be causal"),
         ({"neighborhood": 2}, {"memory": np.zeros((1, 3, 8), "float32")}, "a memory was given"),

@@ -97,7 +97,7 @@ def test_dropout_spares_the_residual():
 
 @pytest.mark.parametrize("sequence", ["x", "nn", "nad n", "None"])
 def test_wrong_sequence(sequence):
-    with pytest.raises(ValueError, match=f"of the letters n, d, a .* got '{sequence}'"):
+    with pytest.raises(ValueError, match=f"letters of n, d, a .* got '{sequence}'"):
         PrePostProcess(sequence=sequence)
 
 

@@ -110,9 +110,9 @@ def test_a_decode_hparam_names_processors(beam_size):
     ("written", "message"),
     [
         ("rarest:2", "unknown logits processor 'rarest'; registered: .* Did you mean 'rarer'"),
-        ("rarer:nan", "'rarer:nan' cannot be made .nan is not finite.: write rarer:NUMBER"),
-        ("rarer:much", "'rarer:much' cannot be made .*'much'.*: write rarer:NUMBER"),
-        ("always", "'always' cannot be made .*missing.*: write always:NUMBER"),
+        ("rarer:nan", "'rarer:nan' cannot be created .nan is not finite.: write rarer:NUMBER"),
+        ("rarer:much", "'rarer:much' cannot be created .*'much'.*: write rarer:NUMBER"),
+        ("always", "'always' cannot be created .*missing.*: write always:NUMBER"),
     ],
 )
 def test_processors_that_cannot_be_made(written, message):

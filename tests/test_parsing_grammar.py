@@ -120,7 +120,7 @@ def test_it_can_be_left_out(constrained, beam_size):
     translator = Translator(parser(), ENCODERS, free, constraint=tree_grammar(TAGS))
     assert repairs(LINES, [each.texts for each in translator.translate(LINES)])
     with pytest.raises(
-        UserError, match=r"XLA compiles no constrained search: .* give constrained=never"
+        UserError, match=r"XLA cannot compile a constrained search: .* add constrained=never"
     ):
         Translator(parser(), ENCODERS, DecodeSettings(xla=True), constraint=tree_grammar(TAGS))
 

@@ -327,5 +327,5 @@ NO_BLEU = ({"best_metric": "bleu"}, {"early_stopping": EarlyStopping(steps=1, me
 @pytest.mark.parametrize("settings", NO_BLEU)
 def test_there_is_no_bleu_of_trees(data_dir, tmp_path, settings):
     problem, hp = registry.problem("parsing_english_gum"), registry.hparams(SMALL)
-    with pytest.raises(UserError, match="_gum has no bleu: name loss, accuracy or f1"):
+    with pytest.raises(UserError, match="_gum has no bleu: choose loss, accuracy or f1"):
         Trainer(problem, hp, str(data_dir), str(tmp_path), TrainSettings(**settings))

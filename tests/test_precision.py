@@ -141,7 +141,7 @@ def test_the_weights_of_the_first_graph_stay():
         ),
         (
             lambda model: greedy(in_precision(model, "int8"), [[5, 1]], xla=True),
-            "XLA has no products in 8 bits: leave out one of xla and precision int8",
+            "XLA has no 8-bit products: leave out xla or precision int8",
         ),
     ],
 )
@@ -152,5 +152,5 @@ def test_refused(model, refused, message):
 
 def test_without_onednn(model, monkeypatch):
     monkeypatch.setattr(precision, "has_int8", lambda: False)
-    with pytest.raises(UserError, match=r"int8 needs oneDNN.*: give another one"):
+    with pytest.raises(UserError, match=r"int8 needs oneDNN.*: choose another precision"):
         in_precision(model, "int8")

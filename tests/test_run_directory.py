@@ -148,7 +148,7 @@ def test_what_matters_in_training_alone_does_not_keep_a_model_from_decoding(tmp_
             "hparams.json: hparam .* must be",
         ),
         ("best", "", "best must hold the name of a checkpoint, got ''"),
-        ("best", b"\xff", r"best cannot be read \(it is not UTF-8\): remove it to go on"),
+        ("best", b"\xff", r"best cannot be read \(it is not UTF-8\): remove it to continue"),
         ("best", "../x", "best must hold the name of a checkpoint, got '../x'"),
         ("checkpoint", "", "checkpoint names no checkpoint: remove it"),
         ("checkpoint", b"\xff\xfe", "checkpoint names no checkpoint: remove it"),

@@ -132,7 +132,7 @@ def piecewise(boundaries, multiples):
         (settings("single_cycle_cos_decay"), 100, "needs more train_steps than learning_rate_warmup_steps (100), got 100"),
         (settings("constant*linear_warmup").replace(learning_rate_warmup_steps=0), None, "needs learning_rate_warmup_steps above 0, got 0"),
         (settings("cosdecay", learning_rate_decay_steps=0), None, "needs learning_rate_decay_steps above 0, got 0"),
-        (piecewise([], []), None, "learning_rate_decay_scheme 'piecewise' needs learning_rate_boundaries, steps that grow"),
+        (piecewise([], []), None, "learning_rate_decay_scheme 'piecewise' needs increasing learning_rate_boundaries"),
         (piecewise([5, 3], [1, 2]), None, "as many learning_rate_multiples, got [5.0, 3.0] and [1.0, 2.0]"),
         (piecewise([5, 8], [1]), None, "got [5.0, 8.0] and [1.0]"),
     ],

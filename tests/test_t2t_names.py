@@ -59,7 +59,7 @@ def test_what_is_here_is_not_said_to_be_absent():
     ("make", "name", "reason"),
     [
         (registry.hparams, "universal_transformer_base", "it is for the Universal Transformer"),
-        (registry.problem, "lambada_lm", "its text comes with the answer"),
+        (registry.problem, "lambada_lm", "its text comes with an answer"),
         (registry.problem, "multi_nli", "it classifies pairs of texts"),
         (registry.problem, "image_mnist_rev", "it has images or video"),
         (registry.model, "slice_net", "it is a network other than the Transformer"),
@@ -129,7 +129,7 @@ def test_hooks_are_refused_together_wherever_they_are_defined():
         Both()
     assert str(caught.value) == (
         "The problem both defines hooks of tensor2tensor that are not called here; remove them: "
-        "feature_info (every example is ids of inputs and of targets), eval_hooks, decode_hooks "
+        "feature_info (every example has the ids of inputs and targets), eval_hooks, decode_hooks "
         "(define quality, which scores texts)."
     )
 

@@ -90,7 +90,7 @@ def test_only_lines_out_of_turn_are_kept_too(path):
     [
         (MADE_FROM, {**MADE_FROM, "beam_size": 1}, "beam_size was 4 and is now 1"),
         (MADE_FROM, None, "standard input may have changed"),
-        (None, MADE_FROM, "there is no record of what it was made from"),
+        (None, MADE_FROM, "it has no record of what it was made from"),
         ({**MADE_FROM, "old": 1}, MADE_FROM, "old was 1 and is now None"),
     ],
 )
@@ -119,7 +119,7 @@ def test_a_second_process_waits_and_begins_a_new_file(path, capsys):
     thread.join()
     assert found == ["a\nc\n"]
     assert path.read_text() == "b\n"
-    assert "out: waiting for another process that writes it" in capsys.readouterr().err
+    assert "out: waiting for another process to write it" in capsys.readouterr().err
     assert os.listdir(path.parent) == ["out"]
 
 
@@ -166,8 +166,7 @@ def test_bytes_that_are_not_utf_8_are_left_out_and_told(tmp_path):
     source = SourceLines(str(tmp_path / "source"), told.append)
     assert list(source) == ["a", "", "nave", "", "last"]
     assert told == [
-        f"line {n} of {tmp_path / 'source'} is not UTF-8: the bytes that are not are left out"
-        for n in (3, 4)
+        f"line {n} of {tmp_path / 'source'} is not UTF-8: invalid bytes are dropped" for n in (3, 4)
     ]
 
 

@@ -337,7 +337,7 @@ def test_a_run_of_t2t_goes_on_with_a_line_on_what_it_had_besides(data_dir, tmp_p
         trainer(data_dir, tmp_path, 12).run()
         lines = capsys.readouterr().err.splitlines()
         assert [line for line in lines if "tensor2tensor" in line] == told * [
-            "warning: the run that tensor2tensor began here is resumed without its weight_noise=0.1 (noise on "
+            "warning: the run that tensor2tensor started here is resumed without its weight_noise=0.1 (noise on "
             "gradients and weights is not supported), --worker_gpu=2 --worker_replicas=1 (batches of "
             "a step now: 1)"
         ]

@@ -175,7 +175,7 @@ def test_int8(model_of, tmp_path):
         model = keras.models.load_model(path)
         np.testing.assert_array_equal(model(INPUTS), logits)
     with pytest.raises(
-        t2t.errors.UserError, match=r"whole float kernels, .*q/kernel: save it before"
+        t2t.errors.UserError, match=r"float kernels only, .*q/kernel: save it before"
     ):
         t2t.checkpoints.t2t_variables(model)
 
@@ -198,7 +198,7 @@ def test_lora(tmp_path):
     again = keras.models.load_model(tmp_path / "model.keras", compile=False)
     assert {v.path for v in again.weights} == {path for path in before if "lora" not in path}
     np.testing.assert_allclose(again(INPUTS), model(INPUTS), atol=1e-6)
-    with pytest.raises(t2t.errors.UserError, match="LoRA become part of the kernels"):
+    with pytest.raises(t2t.errors.UserError, match="LoRA weights are merged into the kernels"):
         t2t.checkpoints.t2t_variables(model)
     t2t.checkpoints.t2t_variables(again)
 

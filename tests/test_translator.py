@@ -49,7 +49,7 @@ def test_a_line_is_translated_alike_whatever_its_neighbours(settings):
 
 
 def test_a_search_beyond_the_machines_memory_is_refused_at_once():
-    with pytest.raises(UserError, match="GiB of memory and the machine has"):
+    with pytest.raises(UserError, match="GiB of memory, but the machine has"):
         Translator(search_model(), ENCODERS, DecodeSettings(extra_length=2**30))
 
 

@@ -76,7 +76,7 @@ def test_tokens_of_both_keep_their_rows(old, tmp_path):
     told = warm_start(model, str(tmp_path), encoders, Words(), str(tmp_path))
     assert told == (
         f"the vocabulary is not that of {tmp_path}: 4 of 7 source tokens and 4 of 6 target tokens "
-        "keep their embeddings, the others begin with random ones"
+        "keep their embeddings, the others start with random ones"
     )
     rows = {  # by the new id: the old one, None: as it was
         "input_emb": [0, 1, 5, None, 3, None, None],
@@ -131,7 +131,7 @@ def test_without_the_vocabulary_the_size_must_be_the_same(old, tmp_path):
     for side in ("inputs", "targets"):
         TokenTextEncoder(vocab_list=list("abcdefg")).store_to_file(tmp_path / side)
     with pytest.raises(
-        UserError, match=r"embeddings of 6 tokens, and the vocabulary .* has 9: name"
+        UserError, match=r"embeddings of 6 tokens, but the vocabulary .* has 9: give"
     ):
         model = model_of(encoders, SHARED, seed=2)
         warm_start(model, str(tmp_path), encoders, Words(), str(tmp_path))
@@ -158,11 +158,11 @@ def test_frozen_weights_stay_and_have_no_slots(eagerly):
     [
         (
             "encodr",
-            r"freeze='encodr' is found in none of the names of weights, such as transformer/",
+            r"freeze='encodr' matches none of the names of weights, such as transformer/",
         ),
         ("", None),
-        (".", r"is found in all of the names"),
-        ("(", r"freeze='\(' is no regular expression"),
+        (".", r"matches all of the names"),
+        ("(", r"freeze='\(' is not a regular expression"),
     ],
 )
 def test_mistakes_of_freezing_end_in_one_line(pattern, message, eagerly):

@@ -1,8 +1,8 @@
-"""T2T's Transformer with attention of one's own, a model for every command.
+"""T2T's Transformer with custom attention, as a model for all commands.
 
     t2t-keras-train --t2t_usr_dir=examples/own_transformer --model=temperature_transformer ...
 
-The weights that T2T does not have are in the checkpoints, too, under names of their own.
+Checkpoints also contain the weights that T2T does not have, under their own names.
 """
 
 import keras
@@ -14,7 +14,7 @@ from t2t_keras import layers, registry
 
 @keras.saving.register_keras_serializable("examples")
 class TemperatureEncoder(layers.TransformerEncoder):
-    """An encoder of layers that learn how sharply each head looks."""
+    """An encoder of `TemperatureEncoderLayer`s."""
 
     layer_class = TemperatureEncoderLayer
 

@@ -1,4 +1,4 @@
-"""A problem and a set of one's own, which `--t2t_usr_dir=examples/sorting` makes known by name."""
+"""A custom problem and hparams set, which `--t2t_usr_dir=examples/sorting` registers."""
 
 import random
 

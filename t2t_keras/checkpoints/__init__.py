@@ -1,4 +1,4 @@
-"""Checkpoints: tensor2tensor's format, in and out, for its models and for our runs alike."""
+"""Checkpoints in tensor2tensor's format, read and written for its models and for our runs."""
 
 from t2t_keras.checkpoints.average import average, last_checkpoints
 from t2t_keras.checkpoints.names import t2t_variables

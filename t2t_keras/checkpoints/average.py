@@ -1,4 +1,4 @@
-"""The mean of several checkpoints (section 6.1 of the paper)."""
+"""Averaging of checkpoints (section 6.1 of the paper)."""
 
 from __future__ import annotations
 
@@ -37,14 +37,14 @@ STEP = "global_step"
 
 
 def average(prefixes: Sequence[str], output: str) -> int:
-    """Writes the mean of the model variables of checkpoints, with their settings beside it.
+    """Writes the mean of the model variables of several checkpoints, and their settings beside it.
 
-    The result is for inference alone: it has no optimizer slots, and `run.json` beside it says so
-    and names the checkpoints. The sums are float64, the result float32. Memory is 12 bytes per
-    parameter and one variable, however many checkpoints there are.
+    The result is for inference only: it has no optimizer slots, and `run.json` beside it says so and
+    lists the checkpoints. The sums are float64, the result float32. Memory is 12 bytes per parameter
+    plus one variable, for any number of checkpoints.
 
     Args:
-        prefixes: checkpoints of our runs or T2T's, such as `dir/model.ckpt-1000`.
+        prefixes: checkpoints, ours or T2T's, such as `dir/model.ckpt-1000`.
         output: prefix of the result.
 
     Returns:
@@ -52,8 +52,8 @@ def average(prefixes: Sequence[str], output: str) -> int:
 
     Raises:
         UserError: a checkpoint cannot be read, or differs from the first in names, shapes or
-            settings that decide the logits; or `output` cannot be written, or stands beside
-            checkpoints that it must not be mixed with.
+            settings that affect the logits; or `output` cannot be written, or its directory has
+            checkpoints of another model or run.
     """
     prefixes = [resolve(prefix) for prefix in prefixes]
     _require_different(prefixes)
@@ -91,7 +91,7 @@ def _model_shapes(prefix: str) -> dict[str, list[int]]:
     ours = {name: list(shape) for name, shape in shapes.items() if is_weight(name)}
     if not ours:
         raise UserError(
-            f"checkpoint {prefix} has no variable {SCOPE}/...: it is not of a Transformer of T2T."
+            f"checkpoint {prefix} has no variable {SCOPE}/...: it is not of a T2T Transformer."
         )
     return ours
 
@@ -110,11 +110,11 @@ def _require_shapes(first: Mapping, other: Mapping, first_prefix: str, prefix: s
 
 
 _IDENTITY = ("problem", "model", "source_vocab_size", "target_vocab_size", "target_space_id")
-_OF_A_RUN = re.compile(r"model\.ckpt-\d+")
+_RUN_CHECKPOINT = re.compile(r"model\.ckpt-\d+")
 
 
 def require_alike(prefixes: Sequence[str]) -> None:
-    """Checks that the settings beside checkpoints describe one network and task."""
+    """Checks that the settings beside all checkpoints describe the same network and task."""
     first, *others = dict.fromkeys(map(os.path.dirname, prefixes))
     for directory in others:
         difference = _difference(first, directory)
@@ -126,11 +126,11 @@ def require_alike(prefixes: Sequence[str]) -> None:
 
 
 def choose_place(output: str, prefixes: Sequence[str]) -> AveragePlace:
-    """Checks that an average of `prefixes` can stand at `output`; see `AveragePlace`."""
+    """Checks that an average of `prefixes` can be written to `output`; see `AveragePlace`."""
     if os.path.realpath(output) in map(os.path.realpath, prefixes):
         raise UserError(f"{output} is one of the checkpoints to average: give another output.")
     place = AveragePlace(output, prefixes)
-    if not place.own and _OF_A_RUN.fullmatch(place.name):
+    if not place.own and _RUN_CHECKPOINT.fullmatch(place.name):
         raise UserError(
             f"{output} would be taken for a checkpoint of the run in {place.directory}: "
             "give the average another directory, or another name."
@@ -146,10 +146,10 @@ def choose_place(output: str, prefixes: Sequence[str]) -> AveragePlace:
 
 
 class AveragePlace:
-    """Place of an average: a directory of averages, or that of a run.
+    """Where an average is written: a directory of averages, or the directory of a run.
 
-    A directory of averages gets the settings, and the mark that makes `write_settings` refuse to train
-    there. A run's directory keeps its own.
+    A directory of averages gets the settings and a mark that makes `write_settings` refuse training
+    there. A run's directory keeps its own settings.
     """
 
     def __init__(self, output: str, prefixes: Sequence[str]):
@@ -168,7 +168,7 @@ class AveragePlace:
 
     @contextlib.contextmanager
     def locked(self) -> Iterator[None]:
-        """Keeps other processes from writing here; the directory of a run is locked by its training."""
+        """Keeps other processes from writing here. (Training itself locks the directory of a run.)"""
         with writing(self.directory):
             os.makedirs(self.directory, exist_ok=True)
             if self.own:
@@ -179,10 +179,10 @@ class AveragePlace:
                     yield
 
     def beside(self) -> dict[str, str]:
-        """Returns the files of a directory of averages that belong to the average: name -> text.
+        """Returns the files of a directory of averages to write with the average: name -> text.
 
-        They are its settings, and TensorFlow's file that makes it the latest checkpoint. Without settings
-        those of the average that this one replaces are to be removed: their text is "".
+        They are its settings and TensorFlow's file that makes it the latest checkpoint. If there are no
+        settings, the text is "", which removes those of an average that this one replaces.
         """
         if not self.own:
             return {}
@@ -198,7 +198,7 @@ class AveragePlace:
 
 
 def _difference(first: str, other: str) -> str:
-    """Returns the first difference of the settings in two directories, or ""."""
+    """Returns the first difference between the settings in two directories, or ""."""
     (first_hp, first_run), (other_hp, other_run) = map(read_settings, (first, other))
     pairs = {}
     if first_hp and other_hp:
@@ -215,7 +215,7 @@ def _difference(first: str, other: str) -> str:
 
 
 CLOCK_SLACK = 0.95
-"""Share of `minutes` that is enough, since writing a checkpoint does not always take as long."""
+"""Fraction of `minutes` that is enough, because the time to write a checkpoint varies."""
 
 
 def last_checkpoints(
@@ -223,19 +223,18 @@ def last_checkpoints(
 ) -> list[str]:
     """Returns the newest checkpoints whose names begin with `prefix`, oldest first.
 
-    A checkpoint that cannot be read to its end is left out for the one before it, with a warning on
-    standard error.
+    An unreadable checkpoint is skipped for the one before it, with a warning on standard error.
 
     Args:
         prefix: a directory, or a directory and the beginning of a name (T2T's `--prefix`).
-        count: number of checkpoints; 0: all.
-        min_steps: least number of steps (T2T's `--min_steps`).
-        max_steps: greatest number of steps; 0: no limit.
-        minutes: least time between the writing of two, by the times of the files; 5 % less is
+        count: number of checkpoints; 0 means all.
+        min_steps: minimum number of steps (T2T's `--min_steps`).
+        max_steps: maximum number of steps; 0 means no limit.
+        minutes: minimum time between two checkpoints, by the times of their files; 5 % less is
             enough.
 
     Raises:
-        UserError: there are fewer, or none.
+        UserError: there are fewer than `count`, or none.
     """
     directory, start = (prefix, "") if os.path.isdir(prefix) else os.path.split(prefix)
     directory = directory or "."
@@ -272,5 +271,5 @@ def last_checkpoints(
 def _written(prefix: str) -> float:
     try:
         return os.path.getmtime(prefix + ".index")
-    except OSError as error:  # a run that goes on removes old checkpoints
+    except OSError as error:  # a run may still be removing old checkpoints
         raise UserError(f"checkpoint {prefix} cannot be read: {error.strerror}") from error

@@ -1,4 +1,4 @@
-"""T2T's variable names: the one place that knows them."""
+"""T2T's names of variables; no other module knows them."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from t2t_keras.errors import UserError
 SCOPE = "transformer"
 CLASSIFIER_SCOPE = "transformer_encoder"
 PREPROCESS = "layer_prepostprocess"
-"""T2T's scope of the steps before a sub-layer; those after it are in `layer_postprocess`."""
+"""T2T's scope of the pre-processing of a sub-layer; that of post-processing is `layer_postprocess`."""
 
 _SLOT = re.compile(
     r"/((Adam|AdamW|Adafactor|Momentum|YellowFin|Adagrad|Ftrl|RMSProp)(_\d+)?"
@@ -33,7 +33,7 @@ def model_of(names: Iterable[str]) -> str:
 
 
 def is_weight(name: str) -> bool:
-    """Returns True if this is the name of a weight of a model, by any of T2T's that are here."""
+    """Returns True if this is the name of a weight of a T2T model that is supported here."""
     return name.startswith((f"{SCOPE}/", f"{CLASSIFIER_SCOPE}/")) and not is_slot(name)
 
 
@@ -41,18 +41,18 @@ def t2t_variables(model) -> dict[str, Any]:
     """Maps T2T's name of every variable of a `Transformer` to the Keras variable.
 
     An embedding table has the name of its scope, such as `transformer/symbol_modality_23_32/shared`;
-    T2T cuts it into `weights_0`, `weights_1`, ... (see `is_table`, `split_table`). A subclass's own
-    weights have names by their place in the model, such as
+    T2T splits it into `weights_0`, `weights_1`, ... (see `is_table`, `split_table`). Weights that a
+    subclass adds are named by their path in the model, such as
     `transformer/body/encoder/layer_0/self_attention/temperature`.
 
     Raises:
-        UserError: the model is quantized or has weights of LoRA, which T2T's files cannot hold.
+        UserError: the model is quantized or has LoRA weights, which T2T's files cannot hold.
     """
     for variable in model.variables:
         if variable.dtype == "int8" or variable.name.startswith("lora_"):
             raise UserError(
-                f"T2T's checkpoints hold whole float kernels, and the model has {variable.path}: save "
-                "it before quantize(); weights of LoRA become part of the kernels in a .keras file."
+                f"T2T's checkpoints hold float kernels only, but the model has {variable.path}: save "
+                "it before quantize(); LoRA weights are merged into the kernels in a .keras file."
             )
     named = dict(_embedding_variables(model))
     body = f"{scope(model)}/body"
@@ -76,16 +76,16 @@ def t2t_variables(model) -> dict[str, Any]:
         for i, layer in enumerate(stack.layers):
             named.update(_layer_variables(f"{body}/{stack_name}/layer_{i}", layer))
         named.update(_norm_variables(f"{body}/{stack_name}/{PREPROCESS}", stack.last_preprocess))
-    of_t2t = {id(variable) for variable in named.values()}
+    known = {id(variable) for variable in named.values()}
     for variable in model.variables:
         is_own = variable.trainable or getattr(variable, "is_frozen", False)
-        if is_own and id(variable) not in of_t2t:
+        if is_own and id(variable) not in known:
             named[f"{body}/{variable.path.partition('/')[2]}"] = variable
     return named
 
 
 def trainable_names(model) -> list[str]:
-    """Returns T2T's name of each trainable variable of a `Transformer`, in their order."""
+    """Returns T2T's name of each trainable variable of a `Transformer`, in order."""
     names = {id(variable): name for name, variable in t2t_variables(model).items()}
     return [names[id(variable)] for variable in model.trainable_variables]
 
@@ -93,14 +93,14 @@ def trainable_names(model) -> list[str]:
 def slot_variables(model, slots: Mapping[str, Sequence[Any]]) -> dict[str, Any]:
     """Maps T2T's names of an optimizer's slots to the Keras variables.
 
-    The slots of an embedding table have the name of its scope, as the table in `t2t_variables`, and
-    are cut along their first axis as it is.
+    The slots of an embedding table are named by its scope, like the table in `t2t_variables`, and T2T
+    splits them along the first axis like the table.
     """
     names = trainable_names(model)
     return {
         f"training/{name}/{kind}": slot
-        for kind, of_kind in slots.items()
-        for name, slot in zip(names, of_kind, strict=True)
+        for kind, kind_slots in slots.items()
+        for name, slot in zip(names, kind_slots, strict=True)
         if slot is not None
     }
 
@@ -164,16 +164,16 @@ def _norm_variables(scope: str, process) -> dict[str, Any]:
 
 
 def is_table(name: str) -> bool:
-    """Returns True if T2T stores a variable of this name cut into `weights_i`."""
+    """Returns True if T2T stores a variable of this name split into `weights_i`."""
     return "/symbol_modality_" in name
 
 
 def is_slot(name: str) -> bool:
-    """Returns True if this is the name of a slot, by any optimizer of T2T."""
+    """Returns True if this is the name of an optimizer slot, of any T2T optimizer."""
     return _SLOT.search(name) is not None
 
 
 def split_table(name: str, table: np.ndarray, shards: int) -> dict[str, np.ndarray]:
-    """Cuts [V, D] into T2T's shards: V // n rows each, one more for the first V % n."""
+    """Splits [V, D] into T2T's shards: V // n rows each, one more in the first V % n."""
     pieces = np.array_split(table, shards)
     return {f"{name}/weights_{i}": piece for i, piece in enumerate(pieces)}

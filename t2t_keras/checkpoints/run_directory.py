@@ -1,4 +1,4 @@
-"""The directory of a run: settings beside its checkpoints, and a model made from both."""
+"""The directory of a run: settings beside its checkpoints, and loading a model from both."""
 
 from __future__ import annotations
 
@@ -25,21 +25,21 @@ _NO_SETTINGS = (
     *("data_dir", "model_dir", "schedule", "train_steps", "eval_steps", "warm_start_from"),
     *("std_server_protocol", "eval_freq_in_steps", "eval_timeout_mins", "eval_dir_name"),
 )
-"""Keys that T2T writes among its settings: how it was started, and its modalities."""
+"""Keys among T2T's recorded settings that are not settings: its flags and modalities."""
 
-_OFF: tuple[Any, ...] = (None, False, 0, "", "none", [], {})  # values of a setting that is off
+_OFF: tuple[Any, ...] = (None, False, 0, "", "none", [], {})  # values that turn a setting off
 
 HPARAMS_FILE = "hparams.json"  # T2T's name and content
 RUN_FILE = "run.json"
 
 INFERENCE_ONLY = "inference_only"
-"""Key in `run.json` beside averages, which cannot be trained on."""
+"""Key in `run.json` that marks averages, from which training cannot resume."""
 
 AVERAGES = "averages"
-"""In `run.json`: the checkpoints of each average in the directory, by the name of the average."""
+"""Key in `run.json`: the checkpoints of each average in the directory, by the average's name."""
 
 STARTS = "starts"
-"""In `run.json`: the starts of the run, see `RunRecord`."""
+"""Key in `run.json`: the starts of the run, see `RunRecord`."""
 
 _COUNT, _SIZE = range(2**63), range(1, 2**31)
 _START = {
@@ -63,20 +63,20 @@ _RUN = {
     "averages?": {str: [str]},
     "starts?": [_START],
 }
-"""What is read of `run.json`."""
+"""The fields of `run.json` that are read."""
 
 
 def write_settings(directory: str, hp: HParams, run: Mapping[str, Any]) -> None:
-    """Writes the settings of a new run, or checks them against those of a run that is resumed.
+    """Writes the settings of a new run, or checks them against those of an existing run.
 
     Args:
-        directory: of the run; made if absent. What has other writers is to be locked before.
+        directory: directory of the run; created if absent. Lock it first if it has other writers.
         hp: the resolved settings.
-        run: what else decides the result: problem, model, set, seed, vocabulary sizes. What
-            `run.json` says besides stays in it.
+        run: other facts that affect the result: problem, model, set, seed, vocabulary sizes. Other
+            content of `run.json` is kept.
 
     Raises:
-        UserError: the directory cannot be written, holds averages, or a run with other settings;
+        UserError: the directory cannot be written, or holds averages or a run with other settings;
             the message shows each difference.
     """
     require_same_settings(directory, hp, run)
@@ -87,7 +87,7 @@ def write_settings(directory: str, hp: HParams, run: Mapping[str, Any]) -> None:
 
 
 def require_same_settings(directory: str, hp: HParams, run: Mapping[str, Any]) -> None:
-    """Checks that a run can begin in a directory, or be resumed there; see `write_settings`."""
+    """Checks that a run can start or resume in a directory; see `write_settings`."""
     if read_settings(directory)[1].get(INFERENCE_ONLY):
         raise UserError(
             f"{directory} holds averages of checkpoints, which are for inference only and cannot "
@@ -96,22 +96,22 @@ def require_same_settings(directory: str, hp: HParams, run: Mapping[str, Any]) -
     if os.path.exists(os.path.join(directory, HPARAMS_FILE)):
         settings, others = _differences(directory, hp, run)
         if settings or others:
-            told = "; ".join(_changes(settings | others))
+            shown = "; ".join(_changes(settings | others))
             before = {name: value for name, (value, _) in settings.items()}
             spec = registry.spec(hp.replace(**before)) if before else ""
             same = f"--hparams={spec}" if spec else "the same ones"
             raise UserError(
-                f"{directory} holds a run with other settings ({told}): "
+                f"{directory} holds a run with other settings ({shown}): "
                 f"give {same} to resume it, or another --output_dir."
             )
 
 
 def left_out_of_t2t(directory: str, hp: HParams, problem: str, replicas: int) -> list[str]:
-    """Lists the settings of a run of tensor2tensor's that have no effect when it is resumed here.
+    """Lists the settings of a tensor2tensor run that have no effect when it is resumed here.
 
     Args:
-        directory: of the run.
-        hp: the settings to resume with; `write_settings` writes them over those that are read here.
+        directory: directory of the run.
+        hp: the settings to resume with; `write_settings` overwrites the ones that are read here.
         problem: name of the problem to resume with.
         replicas: number of batches per step.
 
@@ -163,7 +163,7 @@ def read_settings(directory: str) -> tuple[HParams | None, dict[str, Any]]:
 
 
 def describe(model: Transformer) -> dict[str, Any]:
-    """Returns what a model is besides its settings, as `run.json` records it."""
+    """Returns the facts about a model that `run.json` records besides its settings."""
     return {**model.description(), "model": registry.model_name(model)}
 
 
@@ -173,18 +173,18 @@ def load_model(
     target_space_id: int | None = None,
     model: str | None = None,
 ) -> Transformer:
-    """Makes the model of a checkpoint and loads its weights.
+    """Builds the model of a checkpoint and loads its weights.
 
     Args:
         path: checkpoint prefix, or a directory (its latest checkpoint).
-        hp: the settings, if the directory has no `hparams.json`; otherwise those that decide the
+        hp: the settings, if the directory has no `hparams.json`; otherwise those that affect the
             logits must agree.
-        target_space_id: if the directory does not say.
-        model: registered name, if the directory does not say; by default "transformer".
+        target_space_id: the target space, if the directory does not record it.
+        model: registered name, if the directory does not record it; by default "transformer".
 
     Raises:
-        UserError: nothing readable there, no settings, settings or a model that disagree with those
-            of the directory, a model that is not registered, or a checkpoint that does not fit.
+        UserError: there is no readable checkpoint or no settings, the settings or the model disagree
+            with those of the directory, the model is not registered, or the checkpoint does not fit.
     """
     prefix = resolve(path)
     directory = os.path.dirname(prefix)
@@ -223,9 +223,9 @@ def load_model(
 
 
 def vocab_sizes(arrays: Mapping[str, Any], source: str) -> tuple[int | None, int]:
-    """Returns the sizes of the source and target vocabulary by the embedding tables.
+    """Returns the sizes of the source and target vocabulary from the embedding tables.
 
-    The source is None without an encoder; of a classifier, the second is the number of classes.
+    The first is None without an encoder; for a classifier, the second is the number of classes.
     """
     rows: dict[str, int] = {}
     for name, table in arrays.items():
@@ -239,9 +239,7 @@ def vocab_sizes(arrays: Mapping[str, Any], source: str) -> tuple[int | None, int
     targets = [rows[s] for s in ("classes", "target_emb", "softmax", "shared") if s in rows]
     if targets and (sources or not has_encoder):
         return sources[0] if has_encoder else None, targets[0]
-    raise UserError(
-        f"checkpoint {source} has no embedding tables: it is not of a Transformer of T2T."
-    )
+    raise UserError(f"checkpoint {source} has no embedding tables: it is not of a T2T Transformer.")
 
 
 def _require_network(recorded: HParams, directory: str) -> None:
@@ -255,7 +253,7 @@ def _require_network(recorded: HParams, directory: str) -> None:
 
 
 def flags_of_t2t(directory: str) -> dict[str, str]:
-    """Reads the flags that t2t-trainer writes beside a run; none if it wrote none."""
+    """Reads the flags that t2t-trainer wrote in a run's directory, if any."""
     path = Path(directory) / "flags.txt"
     if not path.is_file():
         return {}
@@ -271,8 +269,8 @@ def flags_of_t2t(directory: str) -> dict[str, str]:
 def _differences(
     directory: str, hp: HParams, run: Mapping[str, Any]
 ) -> tuple[dict[str, tuple[Any, Any]], dict[str, tuple[Any, Any]]]:
-    """Returns what was and is, by name: of the settings, and of what else decides the result."""
-    old_hp, old_run = read_settings(directory)  # what T2T and earlier versions lack has its default
+    """Returns changed settings, and other changed facts that affect the result: name -> (old, new)."""
+    old_hp, old_run = read_settings(directory)  # with defaults for what T2T and old versions lack
     if old_hp:
         _require_network(old_hp, directory)
     old = old_hp.to_dict() if old_hp else {}

@@ -1,7 +1,7 @@
 """Reading and writing tensor2tensor's checkpoints.
 
-TensorFlow is imported where its files are read or written; `assign`, which sets a model's variables
-from arrays, works without it on any backend of Keras.
+TensorFlow is imported only to read or write files; `assign`, which sets a model's variables from
+arrays, works without it on any Keras backend.
 """
 
 from __future__ import annotations
@@ -29,15 +29,15 @@ _INDEX = re.compile(r"(?P<name>(?!\.).*-(?P<step>\d+))\.index$")  # hidden ones 
 
 
 def read(path: str) -> dict[str, np.ndarray]:
-    """Reads every variable of a checkpoint, embedding tables joined; see `read_variables`."""
+    """Reads all variables of a checkpoint, with joined embedding tables; see `read_variables`."""
     return _join_tables(read_variables(path))
 
 
 def read_variables(path: str) -> dict[str, np.ndarray]:
-    """Reads every variable of a checkpoint by its name.
+    """Reads all variables of a checkpoint by name.
 
     Raises:
-        UserError: nothing readable there.
+        UserError: there is no readable checkpoint.
     """
     return dict(each_variable(path))
 
@@ -45,7 +45,7 @@ def read_variables(path: str) -> dict[str, np.ndarray]:
 def each_variable(
     path: str, wanted: Callable[[str], bool] = lambda name: True
 ) -> Iterator[tuple[str, np.ndarray]]:
-    """Yields names and values, one variable in memory at a time; see `read_variables`."""
+    """Yields names and values with one variable in memory at a time; see `read_variables`."""
     import tensorflow as tf
 
     prefix = resolve(path)
@@ -57,7 +57,7 @@ def each_variable(
 
 
 def variable_shapes(path: str) -> dict[str, list[int]]:
-    """Returns the shape of every variable of a checkpoint by its name, without reading values."""
+    """Returns the shapes of all variables of a checkpoint by name, without reading values."""
     import tensorflow as tf
 
     prefix = resolve(path)
@@ -68,9 +68,9 @@ def variable_shapes(path: str) -> dict[str, list[int]]:
 def is_whole(prefix: str) -> bool:
     """Returns True if every variable of a checkpoint can be read.
 
-    All bytes are read and compared with the checksum of each variable: files that are cut off,
-    missing or changed in one bit are found. It takes about half a second per gigabyte, and memory
-    for one variable.
+    It reads all bytes and compares the checksum of each variable, which detects files that are
+    truncated, missing or changed in a single bit. It takes about half a second per gigabyte, and
+    memory for one variable.
     """
     try:
         require_whole(prefix)
@@ -87,7 +87,7 @@ def require_whole(prefix: str) -> None:
 
 @contextlib.contextmanager
 def _reading(prefix: str) -> Iterator[str]:
-    """Yields a name for TensorFlow's reader, which takes `[`, `*`, `?` and `\\` for a pattern."""
+    """Yields a path for TensorFlow's reader, which treats `[`, `*`, `?` and `\\` as a pattern."""
     import tensorflow as tf
 
     try:
@@ -100,7 +100,7 @@ def _reading(prefix: str) -> Iterator[str]:
             else:
                 yield prefix
     except (tf.errors.OpError, ValueError, RuntimeError, IndexError) as error:
-        # (A data file that is cut off is an IndexError.)
+        # (A truncated data file raises IndexError.)
         reason = str(error).split("\n", 1)[0]
         raise UserError(f"checkpoint {prefix} cannot be read: {reason}") from error
 
@@ -109,8 +109,8 @@ def resolve(path: str) -> str:
     """Returns the checkpoint prefix that `path` names.
 
     Args:
-        path: a prefix, an index file, or a directory: then the checkpoint that its `checkpoint`
-            file names, or else the one with the highest step.
+        path: a prefix, an index file, or a directory, which stands for the checkpoint that its
+            `checkpoint` file names, or else the one with the highest step.
     """
     path = path.removesuffix(".index")
     finish_publishing(path if os.path.isdir(path) else os.path.dirname(path))
@@ -134,19 +134,19 @@ def _latest(directory: str) -> str:
     if not os.path.exists(path):
         return ""
     try:
-        # Not `latest_checkpoint`, which takes the directory for a pattern.
+        # Not `latest_checkpoint`, which treats the directory as a pattern.
         state = tf.train.get_checkpoint_state(directory)
     except ValueError:  # it is empty, or not UTF-8
         state = None
     if state is None:
         raise UserError(
-            f"{path} names no checkpoint: remove it, and the one of most steps is taken."
+            f"{path} names no checkpoint: remove it to use the checkpoint with the highest step."
         )
     return state.model_checkpoint_path
 
 
 def checkpoints_in(directory: str, start: str = "") -> list[str]:
-    """Returns the prefixes of the checkpoints `<start>...-<step>` in a directory, by step."""
+    """Returns the prefixes of the checkpoints `<start>...-<step>` in a directory, sorted by step."""
     found = (_INDEX.match(name) for name in os.listdir(directory) if name.startswith(start))
     by_step = sorted((int(match["step"]), match["name"]) for match in found if match)
     return [os.path.join(directory, name) for _, name in by_step]
@@ -159,17 +159,17 @@ def step_in_name(prefix: str) -> int:
 
 
 def write(path: str, arrays: Mapping[str, Any], beside: Mapping[str, str] = {}) -> None:
-    """Writes variables by name, atomically: a reader finds the old checkpoint or all of the new.
+    """Writes variables by name, atomically: a reader finds the old or the complete new checkpoint.
 
-    Its files are `path.index` and `path.data-00000-of-00001`, as tensor2tensor names them. Only where
-    a checkpoint is replaced are the data files those of two or three parts, since the old index
-    refers to the old names until the new one takes its place.
+    The files are `path.index` and `path.data-00000-of-00001`, as in tensor2tensor. Only if a checkpoint
+    is replaced, there are two or three data files: they need new names, because the old index refers to
+    the old ones until the new index replaces it.
 
     Args:
         path: prefix of the checkpoint.
         arrays: the variables.
-        beside: text of files in the directory that belong to the checkpoint and are replaced with it; a
-            file of no text is removed.
+        beside: name -> text of files in the same directory that are replaced together with the
+            checkpoint; an empty text removes the file.
     """
     import tensorflow as tf
 
@@ -196,7 +196,7 @@ def write(path: str, arrays: Mapping[str, Any], beside: Mapping[str, str] = {}) 
             checkpoint_prefixes=parts, destination_prefix=unfinished, delete_old_dirs=False
         )
         data = [file for file in _data_files(unfinished) if _is_of(len(parts), file)]
-        index = unfinished + ".index"  # which makes the others findable
+        index = unfinished + ".index"  # comes last: it makes the data files a checkpoint
         written = data if beside else [*data, index]
         publish({Path(file): Path(path + file.removeprefix(unfinished)) for file in written})
         if beside:
@@ -214,7 +214,7 @@ def write(path: str, arrays: Mapping[str, Any], beside: Mapping[str, str] = {}) 
 
 
 def _publish_with(index: str, name: str, beside: Mapping[str, str]) -> None:
-    """Gives a finished index its name, and at once the files beside it their texts."""
+    """Publishes a finished index together with the files beside it."""
     names = {name: os.path.basename(index)}
     for other, text in beside.items():
         partial = Path(f"{index}.{other}")
@@ -229,7 +229,7 @@ def _data_files(prefix: str) -> list[str]:
 
 
 def _is_of(parts: int, data_file: str) -> bool:
-    """Returns True if a data file is of a checkpoint of so many parts."""
+    """Returns True if a data file belongs to a checkpoint of this many parts."""
     return data_file.endswith(f"-of-{parts:05d}")
 
 
@@ -245,7 +245,7 @@ def state_text(names: Sequence[str]) -> str:
     """Returns the text of TensorFlow's file `checkpoint`.
 
     Args:
-        names: of the checkpoints there, oldest first; the last is the latest checkpoint.
+        names: names of the checkpoints in the directory, oldest first.
     """
     lines = [f"model_checkpoint_path: {json.dumps(names[-1])}"]
     lines += [f"all_model_checkpoint_paths: {json.dumps(name)}" for name in names]
@@ -264,7 +264,7 @@ def load_t2t(model, path: str) -> int:
 
     Raises:
         UserError: one message with every variable that is missing, extra or of another shape.
-            Optimizer slots, `global_step` and statistics may be there or not.
+            Optimizer slots, `global_step` and statistics are ignored.
     """
     arrays = read(path)
     assign(model, arrays, path)
@@ -305,14 +305,14 @@ def save_t2t(model, path: str, extra: Mapping[str, Any] | None = None) -> None:
     Args:
         model: the model.
         path: prefix such as `dir/model.ckpt-0`.
-        extra: further arrays by name, for instance `global_step`. A slot of a table
-            (its name contains `/symbol_modality_`) must already be cut into shards.
+        extra: further arrays by name, for instance `global_step`. Slots of a table (whose name
+            contains `/symbol_modality_`) must already be split into shards.
     """
     write(path, {**model_arrays(model), **(extra or {})})
 
 
 def model_arrays(model) -> dict[str, np.ndarray]:
-    """Returns the model's variables by their names in a T2T checkpoint, tables cut."""
+    """Returns the model's variables by their names in a T2T checkpoint, with split tables."""
     arrays: dict[str, np.ndarray] = {}
     for name, variable in t2t_variables(model).items():
         value = np.asarray(variable)
@@ -329,11 +329,11 @@ def _join_tables(arrays: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
     for name in arrays:
         match = _TABLE_SHARD.match(name)
         if match:
-            table = match[1] + (match[3] or "")  # a table, or an optimizer slot of one
+            table = match[1] + (match[3] or "")  # a table or one of its optimizer slots
             shards.setdefault(table, {})[int(match[2])] = name
     for table, names in shards.items():
         pieces = [arrays[names[i]] for i in sorted(names)]
-        # Pieces that make no table stay, for `assign` to list with all else that is wrong.
+        # Pieces that do not form a table stay, so that `assign` lists them in its error.
         if len(pieces) == max(names) + 1 and len({piece.shape[1:] for piece in pieces}) == 1:
             joined[table] = np.concatenate(pieces)
             for name in names.values():

@@ -1,6 +1,6 @@
-"""Decoding: source ids to target ids, text to text, and scores of given outputs.
+"""Decoding: source ids to target ids, text to text, and scoring of given outputs.
 
-On JAX and PyTorch `beam_search` and `greedy` are those of `static_search`, and the rest is not there.
+On JAX and PyTorch, `beam_search` and `greedy` come from `static_search`; the rest needs TensorFlow.
 """
 
 from __future__ import annotations

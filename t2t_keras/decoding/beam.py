@@ -1,17 +1,17 @@
-"""Beam search with T2T's scores, its order and its way to stop (section 6.1 of the paper).
+"""Beam search with T2T's scores, order and stopping rule (section 6.1 of the paper).
 
-At the end of the file stands the strategy of one hypothesis a sentence. Both run on all backends of Keras.
+The strategy with one hypothesis per sentence is at the end of the file. Both run on all Keras backends.
 
-One step of a sentence, with K alive hypotheses and a vocabulary of V tokens:
+One step for a sentence, with K alive hypotheses and a vocabulary of V tokens:
 
-1. The model gives each alive hypothesis logits of its next token: [b, K, V].
-2. Each hypothesis keeps its 2K best tokens as candidates: [b, K, V] -> [b, K, 2K].
-3. The candidates of a sentence compete; the 2K best are left: [b, K * 2K] -> [b, 2K].
-4. Those that do not end the sentence compete for the K alive places, and those that do compete with the
-   K finished hypotheses for their places.
+1. The model computes logits of the next token of each alive hypothesis: [b, K, V].
+2. The 2K best tokens of each hypothesis become candidates: [b, K, V] -> [b, K, 2K].
+3. The 2K best candidates of the sentence are kept: [b, K * 2K] -> [b, 2K].
+4. The K best candidates that do not end the sentence are alive in the next step; those that end it
+   compete with the K finished hypotheses.
 
-No key or value is copied when a hypothesis goes on from another: all K share the cache of their
-sentence, and `Beams.visible` says which of the cached keys belong to the past of which hypothesis.
+Keys and values are not copied when a hypothesis continues another: all K share the cache of their
+sentence, and `Beams.visible` says which cached keys belong to the past of each hypothesis.
 """
 
 from __future__ import annotations
@@ -31,21 +31,21 @@ from t2t_keras.layers.embedding import BLOCK
 from t2t_keras.shape import appended, shape_of, take
 
 PRUNED_EVERY = 8
-"""Number of steps after which keys that no hypothesis sees any more leave the caches."""
+"""Number of steps after which keys that no hypothesis sees are removed from the caches."""
 
 
 class Beams(NamedTuple):
-    """The hypotheses of b sentences after i tokens. A first 0 stands before the tokens of each.
+    """The hypotheses of b sentences after i tokens. The tokens of each follow a 0.
 
-    Where they do not grow, i + 1 and S are as many as there is room for.
+    If tensors do not grow, the axes i + 1 and S have a fixed size with room for more.
     """
 
     alive_ids: Any  # [b, K, i + 1] int32, best first
     alive_log_p: Any  # [b, K] float32, sums of log-probabilities
     visible: Any  # [b, K, S] bool, True for the cached keys that an alive hypothesis sees
     finished_ids: Any  # [b, K, i + 1] int32, best first, 0 after the end of sentence
-    finished_scores: Any  # [b, K] float32, log p over length penalty; -INFINITY: not finished
-    finished: Any  # [b, K] bool, False where no hypothesis has finished yet
+    finished_scores: Any  # [b, K] float32, log p / length penalty; -INFINITY: not finished
+    finished: Any  # [b, K] bool, False if no hypothesis has finished yet
 
 
 @dataclasses.dataclass(frozen=True)
@@ -53,11 +53,11 @@ class BeamSearch:
     """The strategy of beam search, for `loop.DecodeLoop` and `static_search`.
 
     Args:
-        beam_size: K, both of alive and of finished hypotheses.
-        top_beams: K', how many of them are returned.
+        beam_size: K, the number of alive and of finished hypotheses.
+        top_beams: K', the number of hypotheses to return.
         alpha: weight of the length penalty, a float or a scalar tensor.
-        min_length: tokens that must stand before the end of sentence.
-        grows: True if tensors grow with each token; False if they have room for it (`with_room`).
+        min_length: minimum number of tokens before the end of sentence.
+        grows: True if tensors grow with each token; False for tensors of a fixed size (`with_room`).
 
     Raises:
         UserError: `top_beams` or `alpha` is out of range. (The value of a tensor is not checked.)
@@ -80,7 +80,7 @@ class BeamSearch:
     def first(self, batch) -> Beams:
         """Returns the state before the first token: one alive hypothesis, the others impossible.
 
-        Otherwise K equal hypotheses would grow into K equal ones.
+        K equal hypotheses would stay equal.
         """
         no_ids = ops.zeros([batch, self.beam_size, 1], "int32")
         log_p = ops.convert_to_tensor([[0.0] + [-INFINITY] * (self.beam_size - 1)])  # [1, K]
@@ -94,7 +94,7 @@ class BeamSearch:
         )
 
     def with_room(self, beams: Beams, caches, tokens: int):
-        """Returns hypotheses and caches that have room for more tokens, whose keys nobody sees yet."""
+        """Returns hypotheses and caches with room for more tokens, whose keys are not visible yet."""
         keys = tokens * self.beam_size
         beams = beams._replace(
             alive_ids=_padded(beams.alive_ids, tokens),
@@ -104,10 +104,10 @@ class BeamSearch:
         return beams, keras.tree.map_structure(lambda cache: _padded(cache, keys), caches)
 
     def see_own_keys(self, beams: Beams, i=None):
-        """Adds the K keys that the coming step caches, of which each hypothesis sees its own.
+        """Adds the K keys that the next step will cache; each hypothesis sees its own.
 
         Returns:
-            the beams, the ids so far [b, K, i + 1] and the keys that each sees [b, K, S + K].
+            the beams, the ids so far [b, K, i + 1] and the visible keys [b, K, S + K].
         """
         batch = shape_of(beams.alive_log_p)[0]
         own = ops.tile(ops.eye(self.beam_size, dtype="bool")[None], [batch, 1, 1])  # [b, K, K]
@@ -116,7 +116,7 @@ class BeamSearch:
         return beams._replace(visible=visible), beams.alive_ids, visible
 
     def add_log_p(self, beams: Beams, log_p) -> Beams:
-        """Adds log p [b, K] to that of the alive hypotheses."""
+        """Adds log p [b, K] to the alive hypotheses."""
         return beams._replace(alive_log_p=beams.alive_log_p + log_p)
 
     def advance(self, beams: Beams, logits, i, rows=None, forced=None) -> Beams:
@@ -124,7 +124,7 @@ class BeamSearch:
 
         Args:
             logits: [b, K, V] float32.
-            rows: not used: the choice does not depend on the place in the batch.
+            rows: not used: the choice does not depend on the position in the batch.
             forced: [b] int32, tokens that must come next; see `force_prefix`.
         """
         parent, token, scores = self.best_candidates(beams, logits, i, forced)
@@ -133,11 +133,11 @@ class BeamSearch:
         finished_ids = _padded(beams.finished_ids, 1) if self.grows else beams.finished_ids
         ends = token == EOS_ID  # [b, 2K]
 
-        # Alive: the K best of the 2K candidates that do not end. Their score times the penalty is log p.
+        # Alive: the K best candidates that do not end. Their score times the penalty is log p.
         alive_scores = scores + ops.where(ends, -INFINITY, 0.0)
         _, kept = ops.top_k(alive_scores, self.beam_size)  # [b, 2K] -> [b, K]
 
-        # Finished: the K best of those of before and the candidates that end. [b, K + 2K] -> [b, K]
+        # Finished: the K best of the finished ones and the candidates that end. [b, K + 2K] -> [b, K]
         ended_scores = scores + ops.where(ends, 0.0, -INFINITY)
         all_scores = ops.concatenate([beams.finished_scores, ended_scores], 1)
         all_ids = ops.concatenate([finished_ids, ids], 1)
@@ -152,17 +152,17 @@ class BeamSearch:
         )
 
     def best_candidates(self, beams: Beams, logits, i, forced=None):
-        """Returns the 2K best continuations of a sentence by token number i, best first.
+        """Returns the 2K best continuations of each sentence by token number i, best first.
 
-        K would not do: if all of them ended the sentence, no hypothesis would be left alive.
+        K would not be enough: if all of them ended the sentence, no hypothesis would stay alive.
 
         Returns:
-            [b, 2K] each: the number of the alive hypothesis that it goes on from, token, score.
+            [b, 2K] each: number of the alive hypothesis that it continues, token, score.
         """
         tokens, log_p = self._best_tokens(logits, i, forced)  # [b, K, n]
         number = log_p.shape[2]
         summed = log_p + beams.alive_log_p[:, :, None]
-        # All candidates of a sentence side by side: [b, K, n] -> [b, K * n]
+        # All candidates of a sentence in one row: [b, K, n] -> [b, K * n]
         flat = ops.reshape(
             summed / length_penalty(i + 1, self.alpha), [-1, self.beam_size * number]
         )
@@ -173,10 +173,10 @@ class BeamSearch:
     def _best_tokens(self, logits, i, forced):
         """Returns the n = 2K best tokens of each hypothesis (or one more) and their log p, [b, K, n].
 
-        No other can be among the 2K best of the sentence, so only these are normalised and compared,
-        not K * V. They stand in the order of the vocabulary, which decides among equals as in T2T.
+        No other token can be among the 2K best of the sentence, so only these are normalised and
+        compared, not K * V. They are in vocabulary order, which breaks ties as in T2T.
         """
-        # One more where the end of sentence, which may be among them, is not allowed.
+        # One more with `min_length`: the end of sentence may be among them, but not allowed.
         values, tokens, normaliser = blockwise_top_k(
             logits, 2 * self.beam_size + bool(self.min_length)
         )
@@ -189,9 +189,9 @@ class BeamSearch:
         return tokens, log_p
 
     def is_done(self, beams: Beams, limits):
-        """Returns [b] bool, True where no alive hypothesis can beat the finished one that counts.
+        """Returns [b] bool, True where no alive hypothesis can beat the finished ones.
 
-        That is the best finished one, or the worst if several are returned.
+        It has to beat the best finished one, or the worst if several are returned.
         """
         best_alive = self.best_possible(beams, limits)
         to_beat = beams.finished_scores[:, 0 if self.top_beams == 1 else -1]
@@ -215,8 +215,8 @@ class BeamSearch:
     def results(self, beams: Beams):
         """Returns ids [b, K', i] and scores [b, K'].
 
-        They are those of the finished hypotheses; of a sentence without any, the alive ones with their
-        plain log p, as in T2T.
+        They are the finished hypotheses or, as in T2T, the alive ones with their plain log p if none
+        has finished.
         """
         any_finished = ops.any(beams.finished, axis=1)
         ids = ops.where(any_finished[:, None, None], beams.finished_ids, beams.alive_ids)
@@ -232,10 +232,10 @@ def length_penalty(length, alpha):
 def without_unseen_keys(beams: Beams, caches):
     """Removes the cached keys and values that no alive hypothesis of a sentence sees.
 
-    Hypotheses soon share most of their past, so few keys stay. All sentences keep the same number, the
-    most that one of them needs: [b, H, S, C] -> [b, H, S', C].
+    Hypotheses soon share most of their past, so few keys remain. All sentences keep as many as the
+    one that needs most: [b, H, S, C] -> [b, H, S', C].
     """
-    import tensorflow as tf  # whose loop alone has caches that grow
+    import tensorflow as tf  # only its loop has caches that grow
 
     seen = ops.any(beams.visible, axis=1)  # [b, K, S] -> [b, S]
     number = ops.max(ops.sum(ops.cast(seen, "int32"), axis=1))
@@ -248,20 +248,20 @@ def without_unseen_keys(beams: Beams, caches):
 
 
 def _padded(values, places):
-    """[b, K, n, ...] -> [b, K, n + places, ...], with 0 there."""
+    """Pads with 0: [b, K, n, ...] -> [b, K, n + places, ...]."""
     return ops.pad(values, [[0, 0], [0, 0], [0, places]] + [[0, 0]] * (len(values.shape) - 3))
 
 
 def blockwise_top_k(logits, k: int):
-    """Returns the k best tokens of logits [b, K, V], and the logarithm of their normaliser.
+    """Returns the k best tokens of logits [b, K, V], and the log normaliser of the logits.
 
-    A top-k of a large vocabulary costs more than a few passes over it. The maxima of blocks of 64 tokens
-    save both the top-k and the maximum of a stable softmax: the k best tokens stand in the k blocks with
-    the largest maxima.
+    A top-k of a large vocabulary costs more than a few passes over it. Maxima of blocks of 64 tokens
+    replace both the top-k and the maximum of a stable softmax: the k best tokens are in the k blocks
+    with the largest maxima.
 
     Returns:
-        values and tokens [b, K, k] (V, if that is less), best first, of equal ones the first
-        of the vocabulary, and log sum exp [b, K, 1].
+        values and tokens [b, K, min(k, V)], best first, equal ones in vocabulary order, and
+        log sum exp [b, K, 1].
     """
     hypotheses, vocab_size = logits.shape[1:]
     if vocab_size % BLOCK or vocab_size // BLOCK <= k:
@@ -271,7 +271,7 @@ def blockwise_top_k(logits, k: int):
     blocks = ops.reshape(logits, [-1, hypotheses, vocab_size // BLOCK, BLOCK])
     maxima = ops.max(blocks, -1)  # [b, K, V / 64]
     largest = ops.max(maxima, -1, keepdims=True)  # [b, K, 1]
-    # In the order of the vocabulary, so that `top_k` finds the first of equal ones.
+    # In vocabulary order, so that `top_k` finds the first of equal values.
     chosen = ops.sort(ops.top_k(maxima, k)[1])  # [b, K, k]
     # [b, K, k, 64] -> [b, K, k * 64]
     few = ops.reshape(take(blocks, chosen), [-1, hypotheses, k * BLOCK])
@@ -281,23 +281,23 @@ def blockwise_top_k(logits, k: int):
 
 
 def log_normaliser(logits, largest):
-    """Returns log sum exp [b, K, 1] of logits [b, K, V], whose largest are [b, K, 1]."""
+    """Returns log sum exp [b, K, 1] of logits [b, K, V]; `largest` [b, K, 1] are their maxima."""
     return largest + ops.log(ops.sum(ops.exp(logits - largest), -1, keepdims=True))
 
 
-# One hypothesis a sentence
+# One hypothesis per sentence
 
 
 class Path(NamedTuple):
-    """The one hypothesis of each of b sentences after i tokens, in greedy and sampled decoding."""
+    """The hypotheses of b sentences, one each, after i tokens of greedy or sampled decoding."""
 
-    ids: Any  # [b, 1, i + 1] int32, a first 0 before the tokens, 0 after the end of sentence
+    ids: Any  # [b, 1, i + 1] int32, 0 before the tokens and after the end of sentence
     log_p: Any  # [b, 1] float32, sum of log-probabilities up to the end of sentence
     ended: Any  # [b, 1] bool
 
 
 class OnePath(NamedTuple):
-    """The strategy of greedy and sampled decoding: one hypothesis a sentence (K = 1)."""
+    """The strategy of greedy and sampled decoding: one hypothesis per sentence (K = 1)."""
 
     min_length: int
     choose: Callable[[Any, Any, Any], Any]  # (logits [b, 1, V], i, rows [b]) -> tokens [b, 1] int32
@@ -305,7 +305,7 @@ class OnePath(NamedTuple):
     grows: bool = True
 
     def first(self, batch) -> Path:
-        """Returns paths of no token."""
+        """Returns paths without tokens."""
         return Path(
             ids=ops.full([batch, 1, 1], PAD_ID, "int32"),
             log_p=ops.zeros([batch, 1]),
@@ -313,22 +313,22 @@ class OnePath(NamedTuple):
         )
 
     def with_room(self, path: Path, caches, tokens: int):
-        """Returns paths and caches that have room for more tokens."""
+        """Returns paths and caches with room for more tokens."""
         path = path._replace(ids=_padded(path.ids, tokens))
         return path, keras.tree.map_structure(lambda cache: _padded(cache, tokens), caches)
 
     def see_own_keys(self, path: Path, i=None):
-        """Returns the path, its ids [b, 1, i + 1], and None: it sees all keys; or [1, 1, S] bool."""
+        """Returns the path, its ids [b, 1, i + 1] and the visible keys: None (all) or [1, 1, S] bool."""
         if self.grows:
             return path, path.ids, None
         return path, path.ids, (ops.arange(shape_of(path.ids)[2] - 1) <= i)[None, None]
 
     def add_log_p(self, path: Path, log_p) -> Path:
-        """Adds log p [b, 1] to that of the paths that have not ended."""
+        """Adds log p [b, 1] to the paths that have not ended."""
         return path._replace(log_p=path.log_p + ops.where(path.ended, 0.0, log_p))
 
     def advance(self, path: Path, logits, i, rows=None, forced=None) -> Path:
-        """Adds the token that `choose` chooses; its score is the log p without `min_length`."""
+        """Adds the token that `choose` returns; its log p is that without `min_length`."""
         allowed = forbid_early_end(logits, ops.arange(logits.shape[2]), i, self.min_length)
         token = self.choose(allowed, i, rows)  # [b, 1]
         log_p = take(logits, token[:, :, None])  # [b, 1] -> [b, 1, 1]
@@ -347,7 +347,7 @@ class OnePath(NamedTuple):
         return path.ended[:, 0]
 
     def prune(self, path: Path, caches, i):
-        """Returns both as they are: the path sees all its keys."""
+        """Returns both unchanged: the path sees all its keys."""
         return path, caches
 
     def results(self, path: Path):
@@ -357,5 +357,5 @@ class OnePath(NamedTuple):
 
 def most_likely(logits, i, rows):
     """Chooses the most likely tokens: greedy decoding."""
-    # Keras's argmax first makes -0.0 less than 0.0, in five passes over the vocabulary.
+    # Not Keras's argmax, which takes five passes over the vocabulary to order -0.0 before 0.0.
     return ops.cast(ops.top_k(logits, 1)[1][..., 0], "int32")

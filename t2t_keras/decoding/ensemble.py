@@ -1,4 +1,4 @@
-"""Ensembles: several models that decode as one."""
+"""Ensembles: several models that decode together."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from t2t_keras.errors import UserError
 class Ensemble:
     """Models whose probabilities are averaged at every token.
 
-    Decoding takes it wherever it takes a model; its logits are the logarithms of the mean.
+    Decoding accepts it in place of a model; its logits are the logarithms of the mean.
 
     Args:
         models: `Transformer`s with the same vocabularies; their sizes may differ.
 
     Raises:
-        UserError: there is none, or they differ in the sizes of vocabularies or in how
-            `vocab_divisor` rounds that of the target.
+        UserError: there are no models, or they differ in their vocabulary sizes or in how
+            `vocab_divisor` rounds the target's.
     """
 
     def __init__(self, models: Sequence):
@@ -37,14 +37,14 @@ class Ensemble:
         ]
         if len(set(logits)) > 1:
             raise UserError(
-                "models of an ensemble need as many logits, the target vocabulary rounded up to "
-                f"vocab_divisor: got {', '.join(map(str, logits))}; leave out those that differ."
+                "models of an ensemble need the same number of logits (the target vocabulary rounded "
+                f"up to vocab_divisor), got {', '.join(map(str, logits))}: leave out those that differ."
             )
         self.models = list(models)
         self.source_vocab_size, self.target_vocab_size = sizes[0]
 
     def __call__(self, inputs, training=False, **options):
-        """Returns log-probabilities [B, T, V] of {"inputs": [B, S], "targets": [B, T]}; [B, C] of classes."""
+        """Returns log-probabilities [B, T, V] for {"inputs": [B, S], "targets": [B, T]}; or [B, C]."""
         return _mean_log_p([model(inputs, training=training, **options) for model in self.models])
 
     def encode_source(self, source):
@@ -61,7 +61,7 @@ class Ensemble:
 
     @property
     def keys_need_positions(self):
-        """True if it is for one of the models."""
+        """True if it is true for one of the models."""
         return any(model.keys_need_positions for model in self.models)
 
     def decode_step(
@@ -80,6 +80,6 @@ class Ensemble:
 
 
 def _mean_log_p(all_logits):
-    """Returns the logarithm of the mean probability: a list of M logits [..., V] -> [..., V]."""
+    """Returns the logarithm of the mean probability: M logits [..., V] -> [..., V]."""
     log_p = tf.stack([tf.nn.log_softmax(logits) for logits in all_logits])  # [M, ..., V]
     return tf.reduce_logsumexp(log_p, 0) - tf.math.log(float(len(all_logits)))

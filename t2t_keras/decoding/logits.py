@@ -1,12 +1,12 @@
-"""Functions that change what a search chooses from: logits, or the candidates taken from them.
+"""Functions that change what a search chooses from: logits, or candidates taken from them.
 
-A logits processor is a function `process(logits, step)` that returns other logits of the same shape. It
-runs before the logits are normalised, so that a score is a log-probability under the changed
-distribution. `beam_search`, `greedy`, `sample` and `Translator` take any number of them;
-`registry.register_logits_processor` gives one a name for `--decode_hparams=logits_processors=NAME:VALUE`.
+A logits processor is a function `process(logits, step)` that returns changed logits of the same shape.
+It runs before normalisation, so that scores are log-probabilities under the changed distribution.
+`beam_search`, `greedy`, `sample` and `Translator` take any number of them;
+`registry.register_logits_processor` names one for `--decode_hparams=logits_processors=NAME:VALUE`.
 
-Minimum length, prefix, top-k and top-p are not processors: they narrow the choice and leave the score
-the model's own, and in beam search they touch the few best tokens instead of the whole vocabulary.
+Minimum length, prefix, top-k and top-p are not processors: they narrow the choice without changing the
+model's scores, and in beam search they work on the few best tokens instead of the whole vocabulary.
 """
 
 from __future__ import annotations
@@ -23,21 +23,21 @@ from t2t_keras.ids import EOS_ID, PAD_ID
 from t2t_keras.shape import shape_of, take
 
 INFINITY = 1e7
-"""T2T's score of what cannot be chosen, negated. (-inf would give NaN where scores are subtracted.)"""
+"""T2T's negated score of impossible choices. (-inf would give NaN where scores are subtracted.)"""
 
 NOT_FORCED = -1e9
-"""T2T's log p of every token but the one that a prefix demands: below `-INFINITY`, so never kept."""
+"""T2T's log p of every token except a forced one: below `-INFINITY`, so never kept."""
 
 
 class SearchStep(NamedTuple):
-    """The place in the search at which a logits processor is called.
+    """The state of the search when it calls a logits processor.
 
     Args:
         i: number of tokens chosen so far, a scalar int32 tensor.
-        ids: these tokens, [b, K, i] int32. K is 1 in greedy and sampled decoding, and b the number of
-            sentences still searched, which falls as sentences end.
-        rows: [b] int32, the places of these sentences in the batch.
-        limits: [b] int32, the most tokens that their outputs may have.
+        ids: these tokens, [b, K, i] int32. K is 1 in greedy and sampled decoding; b is the number of
+            unfinished sentences.
+        rows: [b] int32, the positions of these sentences in the batch.
+        limits: [b] int32, the maximum length of their outputs in tokens.
     """
 
     i: Any
@@ -48,16 +48,16 @@ class SearchStep(NamedTuple):
 
 LogitsProcessor = Callable[[Any, SearchStep], Any]
 """`process(logits, step)`: logits [b, K, V] float32 -> [b, K, V]. V may be rounded up to a multiple of
-64; what is added there has -1e9. It may be a NamedTuple with tensors of the batch, [B, ...]."""
+64, with logits of -1e9 there. A processor may be a NamedTuple that holds tensors of the batch, [B, ...]."""
 
 
 Constraint = Callable[[Any], LogitsProcessor]
-"""Makes a logits processor of the texts of a batch, a list or a tensor [B]: see `Problem.constraint`."""
+"""Makes a logits processor for the texts of a batch, a list or a tensor [B]: see `Problem.constraint`."""
 
 
 def process_logits(logits, processors: Sequence[LogitsProcessor], step: SearchStep):
-    """Applies logits processors to logits [b, K, V], in their order."""
-    import tensorflow as tf  # here and in `keep_top_k_top_p`: a search on JAX has neither
+    """Applies logits processors to logits [b, K, V], in the given order."""
+    import tensorflow as tf  # here and in `keep_top_k_top_p`, which a search on JAX does not call
 
     for process in processors:
         logits = tf.ensure_shape(process(logits, step), logits.shape)
@@ -65,14 +65,14 @@ def process_logits(logits, processors: Sequence[LogitsProcessor], step: SearchSt
 
 
 def named_processors(text: str) -> tuple[LogitsProcessor, ...]:
-    """Makes the processors that the decode hparam `logits_processors` names.
+    """Creates the processors that the decode hparam `logits_processors` names.
 
     Args:
-        text: "NAME:VALUE", or several as "[NAME:VALUE,NAME:VALUE]"; ":VALUE" may be left out where the
-            registered function has a default. "": none.
+        text: "NAME:VALUE", or several as "[NAME:VALUE,NAME:VALUE]"; ":VALUE" may be left out if the
+            registered function has a default. "" means none.
 
     Raises:
-        UserError: an unknown name, a value that is no number, or a missing one.
+        UserError: an unknown name, a value that is not a number, or a missing value.
     """
     items = text.strip().removeprefix("[").removesuffix("]").split(",")
     return tuple(_named_processor(item.strip()) for item in items if item.strip())
@@ -87,7 +87,7 @@ def _named_processor(item: str) -> LogitsProcessor:
         return make(float(value)) if colon else make()
     except (TypeError, ValueError) as error:
         raise UserError(
-            f"logits processor {item!r} cannot be made ({error}): write {name}:NUMBER."
+            f"logits processor {item!r} cannot be created ({error}): write {name}:NUMBER."
         ) from error
 
 
@@ -101,22 +101,22 @@ def forbid_early_end(values, tokens, i, min_length: int):
     """
     if not min_length:
         return values
-    # Added to [b, 1, V]: a sum broadcasts fast, a select does not, not even a vector of two scalars.
+    # Subtracted, not selected: on [b, 1, V] a sum broadcasts fast, `where` does not.
     forbidden = (tokens == EOS_ID) & (i < min_length)
     return values - INFINITY * ops.cast(forbidden, "float32")
 
 
 def force_prefix(tokens, log_p, forced):
-    """Replaces candidates by the token of a prefix, which costs nothing, as in T2T.
+    """Replaces candidates by the next token of a prefix, with log p 0 as in T2T.
 
     Args:
         tokens: [b, ..., n] int32, n candidates for the next token.
         log_p: [b, ..., n] float32.
-        forced: [b, ..., 1] int32, the token that must come next; 0 where any may.
+        forced: [b, ..., 1] int32, the token that must come next; 0 where any may come.
 
     Returns:
-        tokens and log_p. Where a token is forced, it is the first candidate, with 0.0, and the other
-        n - 1 are impossible.
+        tokens and log_p. A forced token is the first candidate, with log p 0.0, and the other n - 1
+        are impossible.
     """
     others = tokens.shape[-1] - 1
     is_free = forced == PAD_ID
@@ -125,25 +125,25 @@ def force_prefix(tokens, log_p, forced):
     return ops.where(is_free, tokens, forced_tokens), ops.where(is_free, log_p, forced_log_p)
 
 
-# The prompts of a language model are forced, too, and cut off what is returned
+# Prompts of a language model: forced like a prefix, but not returned
 
 
 def forced_prompts(prompts, prefix, max_lengths, extra_length):
-    """Returns prompts [B, P] as the prefix of a search, and the maximum lengths [B], prompts included.
+    """Returns prompts [B, P] as the prefix of a search, and maximum lengths [B] including the prompts.
 
     Raises:
-        UserError: there is a prefix besides.
+        UserError: a prefix is given, too.
     """
     if prefix is not None:
-        raise UserError("a language model goes on from its prompts: add the prefix to them.")
+        raise UserError("a language model continues its prompts: add the prefix to them.")
     if max_lengths is None:
         max_lengths = prompt_lengths(prompts) + extra_length
     return prompts, max_lengths
 
 
 def prompt_lengths(prompts):
-    """Returns the length [B] int32 of each prompt [B, P] without the padding at its end."""
-    prompts = ops.pad(prompts, [[0, 0], [0, 1]])  # one column at least
+    """Returns the length [B] int32 of each prompt [B, P] without trailing padding."""
+    prompts = ops.pad(prompts, [[0, 0], [0, 1]])  # at least one column
     places = ops.arange(1, shape_of(prompts)[1] + 1, dtype="int32")
     return ops.max(ops.where(prompts != PAD_ID, places, 0), axis=1)
 
@@ -158,12 +158,12 @@ def after_prompts(ids, prompts):
 
 
 def keep_top_k_top_p(logits, top_k: int, top_p):
-    """Makes all tokens impossible but the `top_k` best, and of those all but the nucleus of `top_p`.
+    """Makes all tokens impossible except the nucleus of `top_p` among the `top_k` best.
 
     Args:
-        logits: [..., V], which a low temperature may have spread beyond any fixed -INFINITY.
-        top_k: 0: all.
-        top_p: probability that the tokens kept must reach together; None: all.
+        logits: [..., V]; a low temperature may have spread them beyond any fixed -INFINITY.
+        top_k: number of tokens to keep; 0 keeps all.
+        top_p: total probability that the kept tokens must reach; None keeps all.
     """
     import tensorflow as tf
 

@@ -1,9 +1,9 @@
-"""The loop under beam search, greedy and sampled decoding.
+"""The loop of beam search, greedy and sampled decoding.
 
-It asks the model for logits, lets a strategy choose tokens by them (`BeamSearch` or `OnePath`), and takes
-sentences out of the batch when they are done. Shapes: B sentences, of which b are still searched; K
-hypotheses a sentence, of which K' are returned; i tokens chosen so far, L at the end; V tokens in the
-vocabulary; S positions of the source or of a cache; H heads of C channels.
+It computes the model's logits, lets a strategy choose tokens (`BeamSearch` or `OnePath`), and removes
+sentences from the batch when they are done. Shapes: B sentences, b of them unfinished; K hypotheses per
+sentence, of which K' are returned; i tokens chosen so far, L at the end; V tokens in the vocabulary; S
+positions of the source or of a cache; H heads of C channels.
 """
 
 from __future__ import annotations
@@ -17,16 +17,16 @@ from t2t_keras.decoding.logits import LogitsProcessor, SearchStep, process_logit
 from t2t_keras.ids import PAD_ID
 
 SHARE_TO_LEAVE = 8
-"""Sentences that are done leave the batch when they are one in so many of those in it."""
+"""Finished sentences leave the batch when they are at least 1 in this many of its sentences."""
 
 
 class Live(NamedTuple):
-    """The part of the loop's state that belongs to the b sentences still searched."""
+    """The part of the loop's state that belongs to the b unfinished sentences."""
 
-    rows: Any  # [b] int32, their places in the batch
-    hypotheses: Any  # of the strategy: `Beams` or `Path`, tensors [b, K, ...]
-    caches: Any  # list of {"k", "v"} per decoder layer: [b, H, S, C], K keys more each step
-    source: Any  # of `model.encode_source`: keys and values of the source [b, H, S, C], its mask
+    rows: Any  # [b] int32, their positions in the batch
+    hypotheses: Any  # the strategy's `Beams` or `Path`, tensors [b, K, ...]
+    caches: Any  # list of {"k", "v"} per decoder layer: [b, H, S, C], which gains K keys per step
+    source: Any  # from `model.encode_source`: keys and values of the source [b, H, S, C], its mask
     limits: Any  # [b] int32, maximum length of the output
     forced: Any  # [b, longest] int32, the prefix, 0 where any token may come; () without a prefix
 
@@ -36,7 +36,7 @@ class SearchState(NamedTuple):
 
     i: Any  # [] int32, number of tokens chosen
     live: Live
-    ids: Any  # [B, K', longest] int32, outputs of the sentences that have left, 0 for the others
+    ids: Any  # [B, K', longest] int32, outputs of the finished sentences, 0 for the others
     scores: Any  # [B, K'] float32
 
 
@@ -54,38 +54,38 @@ class Strategy(Protocol):
         """Returns the hypotheses before the first token."""
 
     def see_own_keys(self, hypotheses) -> tuple[Any, Any, Any]:
-        """Returns the hypotheses, their ids [b, K, i + 1] and the keys that they see, or None: all."""
+        """Returns the hypotheses, their ids [b, K, i + 1] and the keys that they see (None: all)."""
 
     def add_log_p(self, hypotheses, log_p) -> Any:
-        """Returns the hypotheses with some log p [b, K] more."""
+        """Adds log p [b, K] to the hypotheses."""
 
     def advance(self, hypotheses, logits, i, rows=None, forced=None) -> Any:
-        """Returns the hypotheses after token number i, chosen by logits [b, K, V].
+        """Returns the hypotheses after choosing token number i by logits [b, K, V].
 
         Args:
-            rows: [b] int32, places of the sentences in the batch.
-            forced: [b] int32, tokens that must come next; 0 where any may. None: any may everywhere.
+            rows: [b] int32, positions of the sentences in the batch.
+            forced: [b] int32, tokens that must come next; 0 where any may come. None forces nothing.
         """
 
     def is_done(self, hypotheses, limits) -> Any:
         """Returns [b] bool: True where further steps would change nothing."""
 
     def prune(self, hypotheses, caches, i) -> tuple[Any, Any]:
-        """Returns hypotheses and caches, without keys that are not needed any more."""
+        """Returns hypotheses and caches without the keys that are no longer needed."""
 
     def results(self, hypotheses) -> tuple[Any, Any]:
         """Returns ids [b, K', i] and scores [b, K']."""
 
 
 class DecodeLoop:
-    """The loop of all searches: model, strategy, and sentences that leave when they are done.
+    """The loop of all searches: asks the model, applies the strategy, removes finished sentences.
 
     Args:
         model: a `Transformer` or an `Ensemble`.
         strategy: chooses the tokens.
-        logits_processors: change the logits before that, in their order.
-        constraint: a last one that forbids tokens; scores remain those of the model, so a hypothesis
-            pays for what it would have liked to say.
+        logits_processors: change the logits before that, in the given order.
+        constraint: a final processor that forbids tokens. Scores remain the model's: the allowed
+            tokens are not renormalised, so a hypothesis loses the probability of forbidden ones.
     """
 
     def __init__(
@@ -107,7 +107,7 @@ class DecodeLoop:
         Args:
             inputs: [B, S] int32, source ids.
             limits: [B] int32, maximum length of each output.
-            prefix: [B, P] int32, padded with 0: the tokens that outputs begin with.
+            prefix: [B, P] int32, padded with 0: the first tokens of the outputs.
 
         Returns:
             ids [B, K', L] int32 and scores [B, K'] float32.
@@ -124,7 +124,7 @@ class DecodeLoop:
     def first(self, inputs, limits, prefix) -> SearchState:
         """Returns the state before the first token."""
         batch, top_beams = tf.shape(inputs)[0], self.strategy.top_beams
-        longest = tf.maximum(tf.reduce_max(limits), 1)  # a scatter wants a width of 1 or more
+        longest = tf.maximum(tf.reduce_max(limits), 1)  # a scatter needs a width of 1 or more
         live = Live(
             rows=tf.range(batch),
             hypotheses=self.strategy.first(batch),
@@ -152,7 +152,7 @@ class DecodeLoop:
         return state._replace(i=i, live=live._replace(hypotheses=hypotheses, caches=caches))
 
     def next_logits(self, live: Live, i):
-        """Returns hypotheses that see their own keys of this step, logits [b, K, V], grown caches."""
+        """Returns hypotheses that see their own keys of this step, logits [b, K, V] and new caches."""
         hypotheses, ids, visible = self.strategy.see_own_keys(live.hypotheses)
         logits, caches = self.model.decode_step(
             ids[:, :, -1], i, live.caches, live.source, visible, self.kernels
@@ -166,12 +166,12 @@ class DecodeLoop:
         return hypotheses, logits, caches
 
     def leave(self, state: SearchState) -> SearchState:
-        """Takes sentences that are done out of the batch, when they are enough for the copy to pay."""
+        """Removes finished sentences from the batch if there are enough to be worth the copy."""
         at_limit = state.i >= state.live.limits
         done = at_limit | self.strategy.is_done(state.live.hypotheses, state.live.limits)
         number = tf.math.count_nonzero(done, dtype=tf.int32)
         enough = number * SHARE_TO_LEAVE >= tf.size(done)
-        # A sentence at its limit must not go on; the results of one that is only done stay the same.
+        # A sentence at its limit must stop now; one that is only done can stay: its result is final.
         return tf.cond(
             (number > 0) & (enough | tf.reduce_any(at_limit)),
             lambda: self.take_out(state, done),
@@ -179,7 +179,7 @@ class DecodeLoop:
         )
 
     def take_out(self, state: SearchState, done) -> SearchState:
-        """Moves the results of the sentences that are done [b] bool to their places in the batch."""
+        """Stores the results of the sentences that are done [b] bool, and removes these."""
         leaving, staying = (tf.cast(tf.where(mask)[:, 0], tf.int32) for mask in (done, ~done))
         found = (state.live.rows, *self.strategy.results(state.live.hypotheses))
         rows, ids, scores = _rows_of(found, leaving)
@@ -193,9 +193,9 @@ class DecodeLoop:
 
 
 def open_shapes(state, *axes: int):
-    """Returns the shapes of a nested structure of tensors with some axes (where there are) left open.
+    """Returns the shapes of a nested structure of tensors, with the sizes of some axes left open.
 
-    `tf.while_loop` needs them of a state that grows, or whose sentences leave.
+    `tf.while_loop` needs them for a state that grows or loses sentences.
     """
 
     def shape(tensor):
@@ -206,7 +206,7 @@ def open_shapes(state, *axes: int):
 
 
 def _invariants(state: SearchState) -> SearchState:
-    """Sentences leave (axis 0); ids, visible keys and caches grow (axis 2); the source does not."""
+    """Axis 0 shrinks (sentences leave); axis 2 of ids, visible keys and caches grows."""
     live = open_shapes(state.live, 0)._replace(
         hypotheses=open_shapes(state.live.hypotheses, 0, 2),
         caches=open_shapes(state.live.caches, 0, 2),
@@ -215,7 +215,7 @@ def _invariants(state: SearchState) -> SearchState:
 
 
 def _padded_prefix(prefix, longest):
-    """[B, P] -> [B, longest] int32, 0 where any token may come; () without a prefix."""
+    """Pads [B, P] to [B, longest] int32, 0 where any token may come; () without a prefix."""
     if prefix is None:
         return ()
     prefix = prefix[:, :longest]

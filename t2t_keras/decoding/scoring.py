@@ -1,4 +1,4 @@
-"""Log-probabilities of given outputs: of ids, and of translations in text (T2T's `--score_file`)."""
+"""Log-probabilities of given outputs, as ids or as lines of text (T2T's `--score_file`)."""
 
 from __future__ import annotations
 
@@ -31,11 +31,11 @@ def score(model, inputs, targets):
 
     Args:
         model: a `Transformer` or an `Ensemble`.
-        inputs: [B, S] source ids with their end of sentence, padded with 0; None of a language model.
+        inputs: [B, S] source ids with their end of sentence, padded with 0; None for a language model.
         targets: [B, T] target ids with their end of sentence, padded with 0.
 
     Returns:
-        [B] float32, sums over the target's tokens, its end of sentence included.
+        [B] float32, sums over the target's tokens including the end of sentence.
     """
     sides = {"targets": as_ids(targets)}
     if inputs is not None:
@@ -51,11 +51,11 @@ def _score(model, sides):
 
 
 _LOGITS = 8
-"""Scoring has so many times fewer tokens in a batch than a search: it holds the logits of all positions."""
+"""A scoring batch has 1/8 of a search's tokens, because it holds the logits of all positions."""
 
 
 class Pair(NamedTuple):
-    """A source and its target as ids; of a language model the target alone."""
+    """A source and its target as ids; for a language model only the target."""
 
     number: int
     source: list[int]  # both with the end of sentence; empty: skipped
@@ -71,14 +71,14 @@ class PairScore(NamedTuple):
 
 
 class PairScorer:
-    """Scores lines of the form "source<TAB>target"; those of a language model are targets.
+    """Scores lines "source<TAB>target"; for a language model, lines are targets.
 
     Args:
         model: a `Transformer` or an `Ensemble`.
         encoders: "inputs" and "targets" text encoders.
-        settings: of these `max_input_size`, here of either side, and the sizes of batches are read.
-        report: takes one line for each pair that is too long or does not fit into memory; by default
-            it goes to standard error.
+        settings: only `max_input_size` (here for either side) and the batch sizes are used.
+        report: receives one line for each pair that is too long or does not fit into memory; by
+            default it goes to standard error.
     """
 
     def __init__(
@@ -102,12 +102,12 @@ class PairScorer:
         done: Callable[[BatchDone], None] | None = None,
         known: Collection[int] = (),
     ) -> Iterator[PairScore]:
-        """Yields the mean loss of each target's tokens, end of sentence included, without label smoothing.
+        """Yields each target's mean loss per token with the end of sentence, without label smoothing.
 
-        `skip`, `done` and `known` are those of `LengthBatcher.results`; known lines yield nan.
+        `skip`, `done` and `known` are as in `LengthBatcher.results`; known lines yield nan.
 
         Raises:
-            UserError: a line without a tab, or with more than one.
+            UserError: a line has no tab or more than one.
         """
         return self.batcher.results(map(self._pair, lines), skip, done, known)
 
@@ -132,7 +132,7 @@ class PairScorer:
         ]
 
     def empty_result(self, pair: Pair) -> PairScore:
-        """Returns no score: nan."""
+        """Returns nan."""
         return PairScore(math.nan, 0)
 
     def tokens(self, result: PairScore) -> int:

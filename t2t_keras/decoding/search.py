@@ -31,26 +31,30 @@ from t2t_keras.precision import Int8Model
 
 
 class SearchOptions(NamedTuple):
-    """All options of a search, in one object that is passed whole.
+    """All options of a search in one object.
 
-    Its fields are the arguments of `beam_search`, `greedy` and `sample`, explained there.
+    The fields are the arguments of `beam_search`, `greedy` and `sample`, which explain them.
     """
 
-    beam_size: int = 0  # K; 0: one hypothesis a sentence, greedy or sampled
+    beam_size: int = 0  # K; 0: one hypothesis per sentence, greedy or sampled
     top_beams: int = 1  # K'
     alpha: Any = 0.6
     extra_length: Any = 100
     max_lengths: Any = None  # [B] int32, or None: S + extra_length
     min_length: int = 0
     prefix: Any = None  # [B, P] int32, or None
-    seed: Any = None  # of sampling; None: greedy
+    seed: Any = None  # for sampling; None: greedy
     temperature: Any = 1.0
     top_k: int = 0
     top_p: Any = 1.0
     logits_processors: tuple[LogitsProcessor, ...] = ()
-    constraint: Any = None  # a `Constraint`, of which `for_texts` makes a logits processor; or None
+    constraint: Any = (
+        None  # a `Constraint`, which `for_texts` turns into a logits processor; or None
+    )
     xla: bool = False
-    alphas: tuple[float, ...] = ()  # of `sweep.PenaltySweep`, which returns a hypothesis of each
+    alphas: tuple[
+        float, ...
+    ] = ()  # for `sweep.PenaltySweep`, which returns one hypothesis per alpha
 
     @classmethod
     def from_settings(
@@ -59,12 +63,12 @@ class SearchOptions(NamedTuple):
         more: Sequence[LogitsProcessor] = (),
         constraint: Constraint | None = None,
     ):
-        """Returns the options that decode hparams ask for.
+        """Returns the options that the decode hparams specify.
 
         Args:
             settings: the decode hparams.
-            more: logits processors after theirs.
-            constraint: what the problem allows, for `constrained`.
+            more: logits processors that run after those of the settings.
+            constraint: what the problem allows, used according to `constrained`.
 
         Raises:
             UserError: an unknown logits processor, or a constraint with XLA.
@@ -74,7 +78,7 @@ class SearchOptions(NamedTuple):
         constraint = constraint if wanted else None
         if settings.xla and constraint:
             raise UserError(
-                "XLA compiles no constrained search: leave out xla, or give constrained=never too."
+                "XLA cannot compile a constrained search: leave out xla, or add constrained=never."
             )
         return cls(
             beam_size=settings.beam_size if searches else 0,
@@ -92,13 +96,13 @@ class SearchOptions(NamedTuple):
         )
 
     def for_texts(self, texts) -> SearchOptions:
-        """Returns the options of a batch of texts [B], whose constraint is that of these texts."""
+        """Returns the options with the constraint for a batch of texts [B]."""
         return self._replace(constraint=self.constraint and self.constraint(texts))
 
     def for_graph(self, inputs) -> SearchOptions:
-        """Returns the options with tensors for all that may differ between calls of one graph.
+        """Returns the options with tensors for all values that may change between calls of one graph.
 
-        `max_lengths` is there for every sentence, and what the search does not use is None.
+        `max_lengths` is set for every sentence; options that the search does not use are None.
         """
         options = self._replace(
             extra_length=None,
@@ -137,24 +141,24 @@ def beam_search(
     alive ones with their plain log p, as in T2T. The result for a sentence does not depend on the
     others, except through the padded length S.
 
-    A language model goes on from prompts, without their end of sentence: each is forced as `prefix` is,
-    and what is returned is what follows it. `extra_length` counts from its own end.
+    A language model continues prompts, which have no end of sentence: each is forced like a `prefix`,
+    and only what follows it is returned. `extra_length` counts from the end of each prompt.
 
     Args:
         model: a `Transformer` or an `Ensemble`.
-        inputs: [B, S] source ids with their end of sentence, padded with 0; of a language model the
+        inputs: [B, S] source ids with their end of sentence, padded with 0; for a language model,
             prompts [B, P], padded with 0.
         beam_size: K.
         alpha: weight of the length penalty; below 0 it favours short outputs, and a search may
             end before the best is found.
         extra_length: an output has at most S + extra_length tokens, S with padding.
-        top_beams: K', how many hypotheses to return, at most K.
+        top_beams: K', the number of hypotheses to return, at most K.
         max_lengths: [B] int, the maximum length of each output, instead of S + extra_length.
-        min_length: tokens that must stand before the end of sentence.
-        prefix: [B, P] int, padded with 0: the tokens that outputs begin with. They cost nothing,
-            and count in the length of the penalty.
+        min_length: minimum number of tokens before the end of sentence.
+        prefix: [B, P] int, padded with 0: the first tokens of the outputs. Their log p is 0, and they
+            count in the length of the penalty.
         logits_processors: functions `process(logits, step)` from logits [b, K, V] float32 and a
-            `SearchStep` to logits of the same shape; the graph is made again for other functions.
+            `SearchStep` to logits of the same shape; new functions need a new graph.
         xla: True compiles with XLA, in fixed shapes (`static_search.py`), without logits_processors.
 
     Returns:
@@ -164,7 +168,7 @@ def beam_search(
     Raises:
         UserError: `top_beams` or `alpha` is out of range. (The value of a tensor is not checked.)
     """
-    BeamSearch(beam_size, top_beams, alpha)  # refuses what is out of range
+    BeamSearch(beam_size, top_beams, alpha)  # checks the ranges
     options = SearchOptions(
         beam_size=beam_size,
         top_beams=top_beams,
@@ -197,8 +201,8 @@ def greedy(
         inputs: [B, S] source ids with their end of sentence, padded with 0.
         extra_length: an output has at most S + extra_length tokens, S with padding.
         max_lengths: [B] int, the maximum length of each output, instead of S + extra_length.
-        min_length: tokens that must stand before the end of sentence.
-        prefix: [B, P] int, padded with 0: the tokens that outputs begin with, at no cost.
+        min_length: minimum number of tokens before the end of sentence.
+        prefix: [B, P] int, padded with 0: the first tokens of the outputs, with log p 0.
         logits_processors, xla: see `beam_search`.
 
     Returns:
@@ -233,20 +237,20 @@ def sample(
 ):
     """Draws every token from the model's distribution (T2T's `sampling_method` "random").
 
-    The same seed draws the same output for a sentence at the same place of the batch.
+    The same seed draws the same output for a sentence at the same position in the batch.
 
     Args:
         model: a `Transformer` or an `Ensemble`.
         inputs: [B, S] source ids with their end of sentence, padded with 0.
         seed: an int or a scalar int tensor.
-        temperature: logits are divided by it (T2T's `sampling_temp`); below 1: likelier tokens.
-        top_k: draw from the k most likely tokens (T2T's `sampling_keep_top_k`); 0: from all.
-        top_p: draw from the most likely tokens that reach this probability together (nucleus
-            sampling); 1: from all.
+        temperature: divides the logits (T2T's `sampling_temp`); below 1, likely tokens become likelier.
+        top_k: sample from the k most likely tokens (T2T's `sampling_keep_top_k`); 0 means all.
+        top_p: sample from the most likely tokens that together reach this probability (nucleus
+            sampling); 1 means all.
         extra_length: an output has at most S + extra_length tokens, S with padding.
         max_lengths: [B] int, the maximum length of each output, instead of S + extra_length.
-        min_length: tokens that must stand before the end of sentence.
-        prefix: [B, P] int, padded with 0: the tokens that outputs begin with, at no cost.
+        min_length: minimum number of tokens before the end of sentence.
+        prefix: [B, P] int, padded with 0: the first tokens of the outputs, with log p 0.
         logits_processors: see `beam_search`.
 
     Returns:
@@ -277,22 +281,22 @@ def sample(
 
 
 def decode(model, inputs, options: SearchOptions):
-    """Decodes as the options say: the one entry to beam search, greedy and sampled decoding.
+    """Decodes with the given options: the common entry of beam search, greedy and sampled decoding.
 
     Args:
         model: a `Transformer` or an `Ensemble`.
         inputs: [B, S] source ids with their end of sentence, padded with 0.
 
     Returns:
-        ids [B, K', L] int32 and scores [B, K'] float32. K' is 1 where `beam_size` is 0.
+        ids [B, K', L] int32 and scores [B, K'] float32. K' is 1 if `beam_size` is 0.
 
     Raises:
-        UserError: it needs more memory than the machine has, or what XLA cannot compile, or a language
-            model has a prefix besides its prompts.
+        UserError: the search needs more memory than the machine has or cannot be compiled with XLA,
+            or a prefix is given for a language model.
     """
     require_compilable(options.xla, options.seed is not None, options.logits_processors)
     if options.xla and any(isinstance(m, Int8Model) for m in getattr(model, "models", [model])):
-        raise UserError("XLA has no products in 8 bits: leave out one of xla and precision int8.")
+        raise UserError("XLA has no 8-bit products: leave out xla or precision int8.")
     inputs = as_ids(inputs)
     longest = options.extra_length if options.max_lengths is None else options.max_lengths
     longest = 0 if tf.is_tensor(longest) else int(np.max(longest, initial=0))
@@ -336,10 +340,10 @@ def _decode(model, inputs, options: SearchOptions):
 
 
 def sampler(batch, options: SearchOptions):
-    """Returns a function that draws tokens from the softmax of logits [b, 1, V].
+    """Returns a function that samples tokens from the softmax of logits [b, 1, V].
 
-    Gumbel noise on the logits makes the largest one a draw from their softmax. The noise of a step is
-    made for the whole batch, so that sentences that have left change nothing for the others.
+    The argmax of logits plus Gumbel noise is a sample from their softmax. Each step draws noise for
+    the whole batch, so that finished sentences change nothing for the others.
     """
 
     def draw(logits, i, rows):

@@ -23,9 +23,9 @@ from t2t_keras.errors import UserError, nearest
 from t2t_keras.settings import split_items
 
 SENTENCES = 32
-"""T2T's sentences per batch where `batch_size` is 0."""
+"""T2T's sentences per batch if `batch_size` is 0."""
 
-_CACHED = 100  # positions whose caches the estimate of memory counts
+_CACHED = 100  # positions with caches in the estimate of memory
 
 
 def _option(default: Any, text: str, allowed: Allowed = ANY) -> Any:
@@ -35,28 +35,30 @@ def _option(default: Any, text: str, allowed: Allowed = ANY) -> Any:
 
 @dataclasses.dataclass(frozen=True)
 class DecodeSettings:
-    """Settings of decoding: T2T's `decode_hparams` by its names, and ours.
+    """Settings of decoding: T2T's `decode_hparams` under their names, and our own.
 
-    What each means and which values it may have is in `docs/settings.md`.
+    `docs/settings.md` has the meaning and allowed values of each.
 
     Raises:
-        UserError: a value is not allowed, or sampling is asked for with a beam.
+        UserError: a value is not allowed, or sampling is combined with a beam.
     """
 
     beam_size: int = _option(4, "hypotheses; 1 is greedy search, or sampling", at_least(1))
     alpha: float = _option(0.6, "weight of the length penalty")
     extra_length: int = _option(
         100,
-        "tokens by which an output may be longer than its input (the paper: 50)",
+        "number of tokens by which an output may be longer than its input (the paper: 50)",
         at_least(0, 2**30),
     )
-    min_length: int = _option(0, "fewest tokens of an output before its end", at_least(0))
+    min_length: int = _option(
+        0, "minimum number of tokens of an output before its end", at_least(0)
+    )
     batch_size: int = _option(
-        64, "most sentences decoded at once; 0: as many as `batch_tokens` allows", at_least(0)
+        64, "maximum sentences per batch; 0: as many as `batch_tokens` allows", at_least(0)
     )
     batch_tokens: int = _option(
         16384,
-        "most tokens decoded at once: sentences times longest source times `beam_size`; 0: any",
+        "maximum tokens per batch: sentences times longest source times `beam_size`; 0: no limit",
         at_least(0),
     )
     t2t_batches: bool = _option(
@@ -65,51 +67,52 @@ class DecodeSettings:
         "the longest source of a batch, so outputs depend on neighbours",
     )
     max_input_size: int = _option(
-        2048, "most tokens of an input with its end; 0 or less: any (T2T: any)"
+        2048,
+        "maximum tokens of an input including its end; 0 or less: no limit (T2T has none)",
     )
     long_inputs: str = _option(
-        "cut", "longer inputs are cut, or skipped: their output is empty", one_of("cut", "skip")
+        "cut", "longer inputs are cut, or skipped with an empty output", one_of("cut", "skip")
     )
-    return_beams: bool = _option(False, "write all hypotheses of a sentence, with tabs between")
+    return_beams: bool = _option(False, "write all hypotheses of a sentence, separated by tabs")
     write_beam_scores: bool = _option(False, "write a tab and the score after each hypothesis")
     sampling_method: str = _option(
         "argmax",
-        "`random`, with `beam_size=1`, draws an output instead of searching for the best; T2T has "
-        "this and the next two in `--hparams`",
+        "`random`, with `beam_size=1`, samples an output instead of searching for the best; T2T has "
+        "this and the next two settings in `--hparams`",
         one_of("argmax", "random"),
     )
-    # Outside of this range, float32 has an infinite logit, or padding of the vocabulary is drawn.
+    # Outside this range, a float32 logit is infinite, or padding of the vocabulary is sampled.
     sampling_temp: float = _option(
         1.0,
         "sampling divides logits by it; below 1, likely tokens are likelier",
         from_to(1e-30, 1e5),
     )
     sampling_keep_top_k: int = _option(
-        -1, "sampling draws among so many likeliest tokens; 0 or less: all"
+        -1, "sample from this many most likely tokens; 0 or less: from all"
     )
     sampling_keep_top_p: float = _option(
         1.0,
-        "sampling draws among the likeliest tokens that have this probability together",
+        "sample from the most likely tokens that together have this probability",
         from_to(0, 1, above_least=True),
     )
-    sampling_seed: int = _option(0, "another seed draws other outputs", at_least(0, INT64))
+    sampling_seed: int = _option(0, "seed of the random numbers for sampling", at_least(0, INT64))
     logits_processors: str = _option(
         "",
-        "registered functions that change logits, each with its number: `NAME:1.2`, or several: "
+        "registered functions that change logits, each with a number: `NAME:1.2`, or several: "
         "`[NAME:1.2,NAME:3]` ([how to write one](extending.md#a-change-of-the-logits))",
     )
 
     constrained: str = _option(
         "beam",
-        "when to search only for what the problem allows (a parser with tags and brackets as tokens: "
-        "trees with a tag for each word): with a beam, which can turn back, in every search, or as in "
-        "T2T never",
+        "when to allow only valid outputs (for a parser with tags and brackets as tokens: trees with a "
+        "tag for each word): in beam search, which has alternatives to continue, in every search, or "
+        "never, as in T2T",
         one_of("beam", "always", "never"),
     )
     xla: bool = _option(
         False,
-        "compile the search with XLA, in fixed shapes: for GPUs; without sampling, "
-        "`logits_processors` and what `constrained` does",
+        "compile the search with XLA, in fixed shapes, for GPUs; not with sampling, "
+        "`logits_processors` or a constrained search",
     )
 
     def __post_init__(self):
@@ -119,12 +122,12 @@ class DecodeSettings:
         if self.sampling_method == "random" and self.beam_size > 1:
             raise UserError(
                 f"sampling_method=random draws one output, got beam_size={self.beam_size}: give "
-                "beam_size=1 too. (T2T's beam search ignores sampling_method.)"
+                "beam_size=1, too. (T2T's beam search ignores sampling_method.)"
             )
         require_compilable(self.xla, self.sampling_method == "random", self.logits_processors)
 
     def deciding(self) -> dict[str, Any]:
-        """Returns the settings that outputs depend on: of batches only where these matter, not `xla`."""
+        """Returns the settings that affect outputs: batch sizes only if they do, never `xla`."""
         values = dataclasses.asdict(self)
         del values["xla"]
         if not self.t2t_batches and self.sampling_method == "argmax":
@@ -143,8 +146,8 @@ class DecodeSettings:
         """Reads "beam_size=4,alpha=0.6".
 
         Raises:
-            UserError: a name is unknown or given twice, a value is not allowed, or it asks for
-                something that T2T has and we have not.
+            UserError: a name is unknown or given twice, or a value is not allowed or supported only
+                by T2T.
         """
         values: dict[str, Any] = {}
         for item in split_items(text):
@@ -180,50 +183,50 @@ def _parsed(name: str, equals: str, written: str) -> Any:
 
 
 def require_compilable(xla: bool, random: bool, logits_processors) -> None:
-    """Refuses, with xla, a search that draws its outputs or changes logits.
+    """Refuses to compile a search with XLA that samples or changes logits.
 
     Raises:
-        UserError: naming which of them.
+        UserError: with the option that it cannot compile.
     """
     for name, asked in (("sampling", random), ("logits_processors", logits_processors)):
         if xla and asked:
-            raise UserError(f"XLA compiles no search with {name}: leave out one of xla and {name}.")
+            raise UserError(f"XLA cannot compile a search with {name}: leave out xla or {name}.")
 
 
 def require_memory(model, beam_size: int, longest: int, sentences: int) -> None:
     """Refuses a search that needs more than the machine's memory.
 
-    The estimate is a low one: for one sentence logits and caches of up to a hundred positions, and
-    for all of them the ids of the longest outputs.
+    The estimate is low: logits and caches of up to a hundred positions for one sentence, and the ids
+    of the longest outputs for all sentences.
 
     Args:
         model: a `Transformer` or an `Ensemble`.
         beam_size: K.
-        longest: tokens of the longest output.
+        longest: number of tokens of the longest output.
         sentences: B.
 
     Raises:
-        UserError: naming the memory needed and the machine's.
+        UserError: with the memory that it needs and that of the machine.
     """
-    cached = sum(  # keys and values of a position
+    cached = sum(  # bytes of keys and values per position
         8 * each.hp.hidden_size * (each.hp.num_decoder_layers or each.hp.num_hidden_layers)
         for each in getattr(model, "models", [model])
     )
     ids = 2 * 4 * sentences * longest
     logits = 3 * 4 * model.target_vocab_size
     caches = 2 * cached * min(longest, _CACHED)
-    needed, there = beam_size * (ids + logits + caches), _machine_memory()
-    if needed > there:
+    needed, memory = beam_size * (ids + logits + caches), _machine_memory()
+    if needed > memory:
         raise UserError(
             f"beam_size={beam_size} and outputs of {longest:,} tokens need about "
-            f"{needed / 2**30:,.0f} GiB of memory and the machine has {there / 2**30:,.0f}: "
+            f"{needed / 2**30:,.0f} GiB of memory, but the machine has {memory / 2**30:,.0f}: "
             "lower beam_size, extra_length or batch_size."
         )
 
 
 def _machine_memory() -> int:
-    """Returns the bytes of memory of the machine, or of the control group that we run in."""
+    """Returns the memory of the machine, or of this process's control group, in bytes."""
     memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
-    with contextlib.suppress(OSError, ValueError):  # none, or "max"
+    with contextlib.suppress(OSError, ValueError):  # no such file, or "max"
         memory = min(memory, int(Path("/sys/fs/cgroup/memory.max").read_text()))
     return memory

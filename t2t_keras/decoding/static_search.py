@@ -1,9 +1,9 @@
-"""Searches in tensors that keep their sizes, for compilers: on JAX, on PyTorch, and by XLA in TensorFlow.
+"""Searches with tensors of fixed sizes, for JAX, PyTorch, and XLA in TensorFlow.
 
-The tensors of `loop.py` grow with every token, and its batches shrink: few operations for a CPU, and
-nothing that XLA could compile. Here there is room for `ROOM` tokens at a time, and a sentence stays,
-unchanged, until all are done. So functions are compiled once for each number of sentences, rounded up
-to a power of two, and each `ROOM` positions of the source and the output. The strategies are the same.
+In `loop.py` tensors grow with every token and batches shrink: that saves work on a CPU, but XLA cannot
+compile it. Here tensors grow by `ROOM` tokens at a time, and a finished sentence stays unchanged in the
+batch until all are done. So there is one compilation per number of sentences, rounded up to a power of
+two, and per `ROOM` positions of source and output. The strategies are the same.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from t2t_keras.decoding.logits import after_prompts, forced_prompts
 from t2t_keras.shape import shape_of
 
 ROOM = 32
-"""Number of tokens that there is room for at a time; the source is padded to a multiple of it."""
+"""Number of tokens to make room for at a time; the source is padded to a multiple of it."""
 
 
 def beam_search(
@@ -36,7 +36,7 @@ def beam_search(
 ):
     """Decodes with beam search on any backend; see `t2t_keras.decoding.search.beam_search`.
 
-    It is compiled by itself: call it outside of `jax.jit`.
+    It compiles itself: call it outside `jax.jit`.
     """
     strategy = BeamSearch(beam_size, top_beams, alpha, min_length, grows=False)
     return _decode(model, strategy, inputs, extra_length, max_lengths, prefix)
@@ -45,7 +45,7 @@ def beam_search(
 def greedy(
     model, inputs, *, extra_length: int = 100, max_lengths=None, min_length: int = 0, prefix=None
 ):
-    """Decodes by the most likely tokens on any backend; see `t2t_keras.decoding.search.greedy`."""
+    """Decodes greedily on any backend; see `t2t_keras.decoding.search.greedy`."""
     strategy = OnePath(min_length, most_likely, grows=False)
     ids, scores = _decode(model, strategy, inputs, extra_length, max_lengths, prefix)
     return ids[:, 0], scores[:, 0]
@@ -53,8 +53,8 @@ def greedy(
 
 def _decode(model, strategy, inputs, extra_length, max_lengths, prefix):
     inputs = np.asarray(inputs, np.int32)
-    goes_on = model.source_vocab_size is None
-    if goes_on:
+    is_language_model = model.source_vocab_size is None
+    if is_language_model:
         prefix, max_lengths = forced_prompts(inputs, prefix, max_lengths, extra_length)
     limits = max(inputs.shape[1] + extra_length, 0) if max_lengths is None else max_lengths
     limits = np.broadcast_to(np.asarray(limits, np.int32), inputs.shape[:1])
@@ -63,20 +63,20 @@ def _decode(model, strategy, inputs, extra_length, max_lengths, prefix):
     if strategy not in searches:
         searches[strategy] = StaticSearch(model, strategy)
     ids, scores = searches[strategy].run(inputs, limits, prefix)
-    return (after_prompts(ids, inputs) if goes_on else ids), scores
+    return (after_prompts(ids, inputs) if is_language_model else ids), scores
 
 
 class StaticState(NamedTuple):
     """The state of a search of B sentences."""
 
     i: Any  # [] int32, number of tokens chosen
-    hypotheses: Any  # of the strategy: `Beams` or `Path`, tensors [B, K, ...]
+    hypotheses: Any  # the strategy's `Beams` or `Path`, tensors [B, K, ...]
     caches: Any  # list of {"k", "v"} per decoder layer: [B, H, S, C]
     done: Any  # [B] bool
 
 
 class StaticSearch:
-    """A search in tensors that keep their sizes."""
+    """A search with tensors of fixed sizes."""
 
     def __init__(self, model, strategy):
         self.model = model
@@ -90,17 +90,17 @@ class StaticSearch:
         Args:
             inputs: [B, S] int32, source ids.
             limits: [B] int32, maximum length of each output.
-            prefix: [B, P] int32, padded with 0: the tokens that outputs begin with.
+            prefix: [B, P] int32, padded with 0: the first tokens of the outputs.
 
         Returns:
             ids [B, K', L] int32 and scores [B, K'] float32.
         """
         batch, length = shape_of(inputs)
-        none = _power_of_two(batch) - batch  # sentences without tokens, done from the start
-        inputs = ops.pad(inputs, [[0, none], [0, -length % ROOM]])
-        limits = ops.pad(limits, [[0, none]])
+        spare = _power_of_two(batch) - batch  # empty sentences, done from the start
+        inputs = ops.pad(inputs, [[0, spare], [0, -length % ROOM]])
+        limits = ops.pad(limits, [[0, spare]])
         if prefix is not None:
-            prefix = ops.pad(prefix, [[0, none], [0, ROOM - shape_of(prefix)[1] % ROOM]])
+            prefix = ops.pad(prefix, [[0, spare], [0, ROOM - shape_of(prefix)[1] % ROOM]])
         source, state = self._begin(inputs, limits)
         state = _while(
             lambda state: ~ops.all(state.done),
@@ -111,7 +111,7 @@ class StaticSearch:
         return ids[:batch, :, : state.i], scores[:batch]
 
     def begin(self, inputs, limits):
-        """Returns what `encode_source` gives, and the state before the first token."""
+        """Returns the encoded source and the state before the first token."""
         batch = shape_of(inputs)[0]
         first = StaticState(
             i=ops.convert_to_tensor(0, "int32"),
@@ -122,7 +122,7 @@ class StaticSearch:
         return self.model.encode_source(inputs), first
 
     def go_on(self, source, limits, prefix, state: StaticState) -> StaticState:
-        """Makes room for `ROOM` more tokens, and chooses them or fewer."""
+        """Makes room for `ROOM` more tokens, and chooses up to that many."""
         end, kernels = state.i + ROOM, self.model.step_kernels()
 
         def step(i, hypotheses, caches, done):
@@ -149,10 +149,10 @@ class StaticSearch:
 
 
 def _forced(prefix, i):
-    """Returns the tokens [B] that must come next, 0 where any may; None without a prefix."""
+    """Returns the tokens [B] that must come next, 0 where any may come; None without a prefix."""
     if prefix is None:
         return None
-    last = shape_of(prefix)[1] - 1  # of padding
+    last = shape_of(prefix)[1] - 1  # always padding
     return ops.take(prefix, ops.minimum(i, last), axis=1)
 
 
@@ -162,7 +162,7 @@ def _where(mask, x, y):
 
 
 def _power_of_two(n):
-    """Returns the least power of two that is not below n."""
+    """Rounds n up to a power of two."""
     if isinstance(n, int):
         return 1 << max(n - 1, 0).bit_length()
     powers = 2 ** np.arange(31, dtype=np.int32)
@@ -170,7 +170,7 @@ def _power_of_two(n):
 
 
 def _compiled(model, function):
-    """Compiles a function of tensors that uses the model's weights. (PyTorch runs it as it is.)"""
+    """Compiles a function of tensors that uses the model's weights. (On PyTorch it stays eager.)"""
     backend = keras.backend.backend()
     if backend == "tensorflow":
         import tensorflow as tf
@@ -191,7 +191,7 @@ def _compiled(model, function):
 
 
 def _while(going_on, body, state):
-    """Runs a loop over compiled functions, whose tensors have more room from turn to turn."""
+    """Runs a loop over compiled functions, whose tensors get larger in each iteration."""
     if keras.backend.backend() == "tensorflow":
         import tensorflow as tf
 

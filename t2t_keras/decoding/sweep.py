@@ -1,4 +1,4 @@
-"""Quality by beam size and length penalty: one search finds the outputs of all penalties."""
+"""Quality by beam size and length penalty: one search finds the outputs for all penalties."""
 
 from __future__ import annotations
 
@@ -16,11 +16,12 @@ from t2t_keras.ids import EOS_ID, until_eos, without_padding
 
 
 class PenaltySweep(NamedTuple):
-    """The strategy of a beam search that keeps the best finished hypothesis of each of A penalties.
+    """The strategy of a beam search that keeps the best finished hypothesis for each of A penalties.
 
-    Alive hypotheses are of one length, so no penalty changes their order, but only which finished one is
-    best and when nothing can beat it. The search of a sentence ends when that holds for all penalties,
-    and its A results are those of as many searches (with alphas from 0 on). `Beams.finished...` are [b, A, ...] here.
+    Alive hypotheses have the same length, so a penalty does not change their order, only which finished
+    one is best and when none can beat it. The search of a sentence ends when none can for any penalty,
+    and its A results equal those of A separate searches (for alphas of 0 or more). `Beams.finished...`
+    are [b, A, ...] here.
     """
 
     search: BeamSearch  # with alpha=0: its scores are log p
@@ -40,15 +41,15 @@ class PenaltySweep(NamedTuple):
         )
 
     def see_own_keys(self, beams: Beams):
-        """Returns what the search itself does."""
+        """See `BeamSearch`."""
         return self.search.see_own_keys(beams)
 
     def add_log_p(self, beams: Beams, log_p):
-        """Returns what the search itself does."""
+        """See `BeamSearch`."""
         return self.search.add_log_p(beams, log_p)
 
     def prune(self, beams: Beams, caches, i):
-        """Returns what the search itself does."""
+        """See `BeamSearch`."""
         return self.search.prune(beams, caches, i)
 
     def advance(self, beams: Beams, logits, i, rows=None, forced=None) -> Beams:
@@ -56,7 +57,7 @@ class PenaltySweep(NamedTuple):
         parent, token, log_p = self.search.best_candidates(beams, logits, i, forced)  # [b, 2K]
         parents = tf.gather(beams.alive_ids, parent, batch_dims=1)
         ids = tf.concat([parents, token[:, :, None]], 2)  # [b, 2K, i + 2]
-        # The first of the candidates that end is the most likely one, whatever the penalty.
+        # The first candidate that ends is the most likely one, for every penalty.
         ends = token == EOS_ID
         first = tf.argmax(ends, 1, tf.int32)[:, None]  # [b, 1]
         ended = tf.gather(tf.where(ends, log_p, -INFINITY), first, batch_dims=1)  # [b, 1]
@@ -73,7 +74,7 @@ class PenaltySweep(NamedTuple):
         )
 
     def is_done(self, beams: Beams, limits):
-        """Returns [b] bool, True where no alive hypothesis can beat the best one of any penalty."""
+        """Returns [b] bool, True where no alive hypothesis can beat the best one for any penalty."""
         possible = beams.alive_log_p[:, :1] / length_penalty(limits[:, None], self.alphas)
         return tf.reduce_all(beams.finished_scores > possible, 1)
 
@@ -95,21 +96,21 @@ def sweep(
 ) -> dict[tuple[int, float], float]:
     """Returns the problem's quality (0 to 100) of translations by beam size and alpha.
 
-    There is one decoding for each beam size, and one for a size of 1, which knows no alpha.
+    It decodes once per beam size; a beam size of 1 has the same result for every alpha.
 
     Args:
         model: a `Transformer` or an `Ensemble`.
         encoders: "inputs" and "targets" text encoders.
         problem: its `quality` scores the texts.
         batches: {"inputs", "targets"}, each example once.
-        settings: all else of decoding, save that nothing is compiled with XLA.
+        settings: all other decoding settings; `xla` is ignored.
     """
     inputs: list[list[int]] = []
     references: list[list[int]] = []
     for batch in batches:
         inputs += map(without_padding, batch["inputs"].numpy())
         references += map(without_padding, batch["targets"].numpy())
-    figures = {}
+    quality = {}
     for beam_size in beam_sizes:
         chosen = dataclasses.replace(settings, beam_size=beam_size, return_beams=False, xla=False)
         translator = Translator(model, encoders, chosen, constraint=problem.constraint(encoders))
@@ -120,5 +121,5 @@ def sweep(
         targets = [translator.text(ids) for ids in references]
         for number, alpha in enumerate(alphas):
             texts = [each.texts[number if beam_size > 1 else 0] for each in found]
-            figures[beam_size, alpha] = problem.quality(sources, targets, texts)
-    return figures
+            quality[beam_size, alpha] = problem.quality(sources, targets, texts)
+    return quality

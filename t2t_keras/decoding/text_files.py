@@ -1,4 +1,4 @@
-"""Text files in and out: lines read, results written in order, progress shown, stopped runs resumed."""
+"""Reads lines of text files, writes results in order, shows progress, resumes interrupted runs."""
 
 from __future__ import annotations
 
@@ -24,10 +24,10 @@ STANDARD = "-"
 
 
 class Content(NamedTuple):
-    """The content of a text file, to tell whether it is the same again."""
+    """Identifies the content of a text file, to detect changes."""
 
     lines: int
-    text_bytes: int  # without the ends of lines
+    text_bytes: int  # without line endings
     sha256: str
 
     def __str__(self) -> str:
@@ -36,19 +36,19 @@ class Content(NamedTuple):
 
 def _may_be_file(path: str) -> bool:
     """Returns False for standard input, pipes and devices."""
-    there = os.path.exists(path) and not os.path.isfile(path) and not os.path.isdir(path)
-    return path != STANDARD and not there
+    is_special = os.path.exists(path) and not os.path.isfile(path) and not os.path.isdir(path)
+    return path != STANDARD and not is_special
 
 
 class SourceLines:
-    """Lines of a UTF-8 text of any length; see `text.iterate_lines` for where they end.
+    """The lines of a UTF-8 text of any size; `text.iterate_lines` defines where they end.
 
-    Bytes that are not UTF-8 are left out, with a warning that names the line.
+    Bytes that are not UTF-8 are dropped, with a warning that names the line.
 
     Args:
-        path: a file, decompressed while reading if the name ends in `.gz`; "-": standard input, which
-            can be read once, as can pipes.
-        report: takes the warnings.
+        path: a file, decompressed while reading if its name ends in `.gz`; "-" is standard input,
+            which like pipes can be read only once.
+        report: receives the warnings.
     """
 
     def __init__(self, path: str, report: Report):
@@ -62,7 +62,7 @@ class SourceLines:
 
     @functools.cached_property
     def content(self) -> Content:
-        """The content of the file, which is read through for it."""
+        """The content of the file, which it reads to the end."""
         lines = text_bytes = 0
         digest = hashlib.sha256()
         for line in iterate_raw_lines(self.path):
@@ -78,7 +78,7 @@ class SourceLines:
             text = line.decode("utf-8", "ignore")
             if len(text.encode("utf-8")) < len(line):
                 name = f"line {number}" + ("" if standard else f" of {self.path}")
-                self.report(f"{name} is not UTF-8: the bytes that are not are left out")
+                self.report(f"{name} is not UTF-8: invalid bytes are dropped")
             yield text
 
 
@@ -90,7 +90,7 @@ def _standard_input() -> Iterator[bytes]:
 
 
 def numbered(source: SourceLines, prefixes: SourceLines | None = None) -> Iterator[Line]:
-    """Yields the lines of a source with their numbers and their prefixes."""
+    """Yields the lines of a source with their numbers and prefixes."""
     if prefixes is None:
         yield from (Line(number, text) for number, text in enumerate(source, start=1))
         return
@@ -98,14 +98,14 @@ def numbered(source: SourceLines, prefixes: SourceLines | None = None) -> Iterat
         if text is None or prefix is None:
             more, fewer = (source, prefixes) if prefix is None else (prefixes, source)
             raise UserError(
-                f"{fewer.path} ends after {number - 1:,} lines and {more.path} does not: "
-                "a prefix, or an empty line, must stand for each line."
+                f"{fewer.path} ends after {number - 1:,} lines, but {more.path} does not: "
+                "each line needs a prefix or an empty line."
             )
         yield Line(number, text, prefix)
 
 
 def line_output(path: str, made_from: Mapping[str, Any] | None, report: Report) -> LineOutput:
-    """Returns a `ResumableFile` for a path that is or may be a file, else a `Stream`."""
+    """Returns a `Stream` for standard output, pipes and devices, else a `ResumableFile`."""
     if _may_be_file(path):
         return ResumableFile(path, made_from, report)
     return Stream(path)
@@ -119,7 +119,7 @@ class Stream:
 
     Raises:
         UserError: here and in all methods, if it cannot be written.
-        BrokenPipeError: in `write` and `flush`, if the reader has left.
+        BrokenPipeError: in `write` and `flush`, if the reader has closed the pipe.
     """
 
     def __init__(self, name: str):
@@ -147,31 +147,32 @@ class Stream:
 
 
 class ResumableFile:
-    """Lines of a file that appears under its name when it is complete.
+    """Lines of a file that gets its name when it is complete.
 
-    Until then it grows as `PATH.unfinished`; `PATH.unfinished.ahead` has lines that were decoded out of
+    Until then it is `PATH.unfinished`; `PATH.unfinished.ahead` holds lines that were decoded out of
     order, and `PATH.unfinished.json` records what the lines are made from. Opened again with the same
-    record, it resumes after the whole lines that are there; with another one it starts over and reports
-    the difference.
+    record, it resumes after the last complete line; with another record it starts over and reports the
+    difference.
 
     Args:
         path: the file.
-        made_from: names and values of all that decides its lines; None: unknown, so never resumed.
-        report: takes a line about an unfinished file that is there.
+        made_from: names and values of everything that affects the lines; None if unknown, which
+            never resumes.
+        report: receives a line about an existing unfinished file.
     """
 
     def __init__(self, path: str, made_from: Mapping[str, Any] | None, report: Report):
         self.name = path
-        self.lines = 0  # number of lines written, by the run before too
+        self.lines = 0  # number of lines written, including those of the previous run
         self.ahead: dict[int, str] = {}
-        """Later lines that the run before has decoded, by number from 1."""
+        """Later lines that the previous run decoded, by number from 1."""
         self._unfinished = Path(path + ".unfinished")
         self._kept = Path(path + ".unfinished.ahead")
         self._record = Path(path + ".unfinished.json")
         if os.path.isdir(path):
             raise UserError(f"{path} is a directory: name a file in it.")
         with writing(self.name):
-            # Another process that writes the file is waited for: both would add their lines to it.
+            # Waits for another process that writes the file: both would append their lines to it.
             self._file = open_locked(self._unfinished, path)
             if self._unfinished.stat().st_size or self._record.exists():
                 why_not = self._why_not(made_from)
@@ -222,7 +223,7 @@ class ResumableFile:
             self.close()
 
     def close(self) -> None:
-        """Leaves the unfinished file for a later start."""
+        """Closes the unfinished file, which a later run can resume."""
         with writing(self.name):
             self._file.close()
             self._ahead.close()
@@ -235,17 +236,17 @@ class ResumableFile:
         except (FileNotFoundError, ValueError):
             before = None
         if not isinstance(before, dict):
-            return "there is no record of what it was made from"
+            return "it has no record of what it was made from"
         return ", ".join(changes(before, made_from))
 
 
 def as_line(text: str) -> bytes:
-    """Returns the bytes of a line of UTF-8; newlines in it become spaces."""
+    """Returns a text as one line of UTF-8; newlines become spaces."""
     return (text.replace("\n", " ") + "\n").encode("utf-8", "replace")
 
 
 def _keep_whole_lines(path: Path) -> int:
-    """Cuts off a last line without a newline; returns the number of whole lines."""
+    """Removes a last line without newline; returns the number of complete lines."""
     lines = size = 0
     with open(path, "rb+") as file:
         for line in file:
@@ -257,13 +258,13 @@ def _keep_whole_lines(path: Path) -> int:
 
 
 def _read_kept(path: Path, lines: int) -> dict[int, str]:
-    """Returns the lines stored out of order, except the first `lines`."""
+    """Returns the lines stored out of order, without those up to number `lines`."""
     if not path.exists():
         return {}
     _keep_whole_lines(path)
     try:
         kept = dict(json.loads(row) for row in path.read_text("utf-8").splitlines())
-    except (TypeError, ValueError):  # damaged: they are decoded again
+    except (TypeError, ValueError):  # damaged: the lines are decoded again
         return {}
     return {number: line for number, line in kept.items() if number > lines}
 
@@ -287,26 +288,26 @@ def write_results(
     progress: LineProgress,
     leave: Callable[[], bool],
 ) -> bool:
-    """Writes the results of the lines that the output does not have yet.
+    """Writes the results of the lines that the output lacks.
 
     Args:
-        results: makes results from lines.
-        as_text: makes a line of text from a result.
-        first_of_window: `LengthBatcher.first_of_window`: whole windows are worked on.
+        results: computes results from lines.
+        as_text: formats a result as a line of text.
+        first_of_window: `LengthBatcher.first_of_window`: only whole windows are processed.
         source: the lines.
         prefixes: their prefixes.
-        output: gets the results in the order of the lines, flushed after every batch.
+        output: receives the results in the order of the lines, flushed after every batch.
         progress: counts the lines.
-        leave: called after every batch; True stops.
+        leave: called after every batch; stops if it returns True.
 
     Returns:
         True if the output is complete.
     """
-    there, known = output.lines, output.ahead
+    written, known = output.lines, output.ahead
 
     def coming():
         for line in numbered(source, prefixes):
-            if line.number <= there or line.number in known:
+            if line.number <= written or line.number in known:
                 progress.skip(1, line.text_bytes)
             yield line
 
@@ -318,10 +319,10 @@ def write_results(
         if leave():
             raise _Left
 
-    first = first_of_window(there)
+    first = first_of_window(written)
     try:
         lines = itertools.islice(coming(), first, None)
-        for number, result in enumerate(results(lines, there - first, done, known), there + 1):
+        for number, result in enumerate(results(lines, written - first, done, known), written + 1):
             output.write(known[number] if number in known else as_text(result))
     except _Left:
         return False
@@ -332,13 +333,13 @@ def write_results(
 
 
 class _Left(Exception):
-    """Raised between two batches to stop."""
+    """Raised between two batches in order to stop."""
 
 
 class LineProgress(Progress):
     """Shows lines done, tokens per second and time left.
 
-    The first batch does not count for the speed: TensorFlow makes its graph in it.
+    The speed leaves out the first batch, in which TensorFlow traces its graph.
     """
 
     def __init__(self, every: float = 30.0, stream=None):
@@ -347,10 +348,10 @@ class LineProgress(Progress):
         self._bytes_left = 0
         self._done = 0
         self._tokens = self._bytes = 0
-        self._start: float | None = None  # when the first batch was done
+        self._start: float | None = None  # time at the end of the first batch
 
     def expect(self, lines: int, text_bytes: int) -> None:
-        """Sets the total, in bytes too, since long lines take longer than short ones."""
+        """Sets the total in lines and in bytes, since long lines take longer."""
         self.lines = lines
         self._bytes_left += text_bytes
 
@@ -362,7 +363,7 @@ class LineProgress(Progress):
         """Counts a batch and shows it."""
         now = time.monotonic()
         self._done += done.lines
-        if self.lines:  # a batch that an earlier run did half counts twice
+        if self.lines:  # a batch that an earlier run did in part counts twice
             self._done = min(self._done, self.lines)
         self._bytes_left -= done.text_bytes
         if self._start is None:

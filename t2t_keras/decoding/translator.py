@@ -1,4 +1,4 @@
-"""Text to text with a trained model: lines sorted by length, decoded in batches, returned in order."""
+"""Translates text with a trained model: sorts lines by length, decodes batches, restores the order."""
 
 from __future__ import annotations
 
@@ -21,15 +21,15 @@ WINDOW = 2048
 """Number of lines that are sorted together."""
 
 Report = Callable[[str], None]
-"""Takes a warning of one line."""
+"""Receives a one-line warning."""
 
 
 class Line(NamedTuple):
-    """A line of text and its place."""
+    """A line of text and its number."""
 
     number: int  # from 1
     text: str
-    prefix: str = ""  # what its translation begins with
+    prefix: str = ""  # the beginning of its translation
 
     @property
     def text_bytes(self) -> int:
@@ -41,7 +41,7 @@ class Translation(NamedTuple):
 
     texts: list[str]
     scores: list[float]
-    lengths: list[int]  # in tokens, end of sentence included
+    lengths: list[int]  # in tokens, including the end of sentence
 
 
 class Sentence(NamedTuple):
@@ -59,15 +59,15 @@ class Translator:
 
     Args:
         model: a `Transformer` or an `Ensemble`.
-        encoders: "inputs" and "targets" text encoders, as `Problem.get_feature_encoders` gives. Of a
-            language model there is no "inputs": lines are prompts, and translations what follows them.
+        encoders: "inputs" and "targets" text encoders, as from `Problem.get_feature_encoders`. For a
+            language model there is no "inputs": lines are prompts, and translations continue them.
         settings: how to decode.
-        report: takes one line for each input that is cut, skipped or does not fit into memory; by
+        report: receives one line for each input that is cut, skipped or does not fit into memory; by
             default it goes to standard error.
-        format_output: makes the result of an input and its decoded text, as
+        format_output: makes the result from an input and its decoded text, as
             `Problem.format_output` does; by default, the text itself.
-        logits_processors: functions that change the logits of every step, after those that the
-            settings name; see `beam_search`.
+        logits_processors: functions that change the logits of every step, after those of the
+            settings; see `beam_search`.
         constraint: what the problem allows, see `Problem.constraint`.
 
     Raises:
@@ -96,14 +96,14 @@ class Translator:
     def translate(
         self, lines: Sequence[str], prefixes: Sequence[str] | None = None
     ) -> list[Translation]:
-        """Translates every line; the result has the order of the input.
+        """Translates every line, in the order of the input.
 
         Args:
             lines: the text to translate.
-            prefixes: what each translation begins with: whole words, or "".
+            prefixes: the beginning of each translation: whole words, or "".
 
         Raises:
-            UserError: a line that the vocabulary cannot express; the message names it.
+            UserError: the vocabulary cannot express a line; the message names it.
         """
         pairs = zip(lines, prefixes or itertools.repeat("", len(lines)), strict=True)
         numbered = (Line(n, *pair) for n, pair in enumerate(pairs, start=1))
@@ -116,21 +116,21 @@ class Translator:
         done: Callable[[BatchDone], None] | None = None,
         known: Collection[int] = (),
     ) -> Iterator[Translation]:
-        """Yields the translations in the order of the lines, of which there may be any number.
+        """Yields the translations of any number of lines, in order.
 
-        Lines are decoded together with others of about their length, longest first, as in T2T, but
-        sorted within windows of `WINDOW` lines. A translation is yielded as soon as all before it are.
-        `skip`, `done` and `known` are those of `LengthBatcher.results`.
+        As in T2T, lines of similar length are decoded together, longest first, but only within windows
+        of `WINDOW` lines. A translation is yielded as soon as all earlier ones have been.
+        `skip`, `done` and `known` are as in `LengthBatcher.results`.
         """
         return self.batcher.results(map(self._sentence, lines), skip, done, known)
 
     def translate_ids(
         self, ids: Iterable[Any], done: Callable[[BatchDone], None] | None = None
     ) -> list[Translation]:
-        """Translates rows of source ids with their ends of sentences.
+        """Translates rows of source ids that end with the end of sentence.
 
         Args:
-            ids: rows of any lengths, padded with 0 or not.
+            ids: rows of any length, with or without padding.
             done: called after every batch.
         """
         rows = map(without_padding, ids)
@@ -140,7 +140,7 @@ class Translator:
     def text(self, ids) -> str:
         """Returns the text of target ids up to their end of sentence.
 
-        Ids that `vocab_divisor` has added to a vocabulary of subwords have no text.
+        Ids that `vocab_divisor` added to a subword vocabulary have no text.
         """
         encoder = self.encoders["targets"]
         return encoder.decode(spelled(encoder, until_eos(ids)))
@@ -191,7 +191,7 @@ class Translator:
             for sentence in sentences
         ]
         options = self.options._replace(max_lengths=np.asarray(limits, np.int32), prefix=prefix)
-        if options.seed is not None:  # other draws in each batch, the same ones when it is repeated
+        if options.seed is not None:  # differs between batches, but not if a batch is repeated
             seed = (s.sampling_seed << 32 | sentences[0].number) % 2**63
             options = options._replace(seed=tf.constant(seed, tf.int64))
         if options.constraint:
@@ -202,7 +202,7 @@ class Translator:
     def _sentence(self, line: Line) -> Sentence:
         if "inputs" in self.encoders:
             ids = [*encoded(self.encoders["inputs"], line.text, line.number), EOS_ID]
-        else:  # a prompt; of one without tokens, padding
+        else:  # a prompt; padding if it has no tokens
             ids = encoded(self.encoders["targets"], line.text, line.number) or [PAD_ID]
         prefix = line.prefix and encoded(self.encoders["targets"], line.prefix, line.number)
         most = self.settings.max_input_size
@@ -220,15 +220,15 @@ class Translator:
 
 
 class Classifier(Translator):
-    """Classifies lines of text: its translations are names of classes, its scores their probabilities.
+    """Classifies lines of text: translations are names of classes, scores their probabilities.
 
-    The best class of a line, or all with `return_beams`. Padding does not count, so that a line's classes
-    do not depend on the others (see `TransformerClassifier`).
+    Returns the best class of a line, or all classes with `return_beams`. Padding does not count, so that
+    results do not depend on the other lines of a batch (see `TransformerClassifier`).
     """
 
     def run(self, sentences: Sequence[Sentence], longest: int) -> list[Translation]:
         if any(sentence.prefix for sentence in sentences):
-            raise UserError("a class has no prefix: leave out --decode_prefix_file.")
+            raise UserError("classes have no prefixes: leave out --decode_prefix_file.")
         classes = self.encoders["targets"].vocab_size
         ids = pad([sentence.ids for sentence in sentences])
         rows = probabilities(self.model, ids, classes).numpy()
@@ -244,16 +244,16 @@ class Classifier(Translator):
         ]
 
     def empty_result(self, sentence: Sentence) -> Translation:
-        """Returns as many empty names."""
+        """Returns empty names."""
         number = self.encoders["targets"].vocab_size if self.settings.return_beams else 1
         return Translation([""] * number, [0.0] * number, [0] * number)
 
 
 @open_graph_of_model
 def probabilities(model, inputs, classes: int):
-    """Returns the probabilities of so many classes [B, C] of source ids [B, S], whatever their padding."""
+    """Returns the probabilities [B, classes] for source ids [B, S]; they do not depend on padding."""
     logits = model({"inputs": inputs}, pool_padding=False)
-    return tf.nn.softmax(logits[:, :classes])  # without those that `vocab_divisor` has added
+    return tf.nn.softmax(logits[:, :classes])  # without those that `vocab_divisor` added
 
 
 def encoded(encoder, text: str, number: int) -> list[int]:
@@ -283,11 +283,11 @@ def _limits(settings: DecodeSettings) -> BatchLimits:
     )
 
 
-# Batches of items of about one length, for translating and for scoring.
+# Batches of items of similar length, for translating and scoring
 
 
 class BatchDone(NamedTuple):
-    """The work done in a batch."""
+    """A finished batch."""
 
     lines: int
     text_bytes: int  # of the lines
@@ -296,16 +296,16 @@ class BatchDone(NamedTuple):
 
 
 class BatchJob(Protocol):
-    """Work on items, one a line, each with its `number` (from 1) and `text_bytes`."""
+    """Work on items, one per line, with attributes `number` (from 1) and `text_bytes`."""
 
     def size(self, item: Any) -> int:
-        """Returns the number of tokens of an item; 0: it is skipped."""
+        """Returns the number of tokens of an item; 0 if it is to be skipped."""
 
     def order(self, item: Any) -> Any:
         """Returns the key by which items are sorted, smallest first."""
 
     def run(self, items: Sequence[Any], longest: int) -> Sequence[Any]:
-        """Returns a result for each item; `longest` is the largest size of the batch they come from."""
+        """Returns a result for each item; `longest` is the largest size in the (unsplit) batch."""
 
     def empty_result(self, item: Any) -> Any:
         """Returns the result of an item that is skipped."""
@@ -317,22 +317,22 @@ class BatchJob(Protocol):
 class BatchLimits(NamedTuple):
     """The sizes of batches; 0: no limit."""
 
-    items: int = 0  # of a batch
-    tokens: int = 0  # items of a batch times the largest size among them
+    items: int = 0  # per batch
+    tokens: int = 0  # per batch: items times their largest size
     window: int = 0  # items that are sorted together
-    fixed: bool = False  # results depend on the batches: a resumed run makes the same ones again
+    fixed: bool = False  # results depend on the batches, so a resumed run must repeat them
 
 
 class LengthBatcher:
     """Sorts items by length within windows, runs them in batches, and yields results in order.
 
-    A batch that does not fit into memory is halved, and so are later ones of its size. An item that
-    does not fit alone has an empty result.
+    A batch that does not fit into memory is split in half, and so are later batches of its size. An
+    item that does not fit alone gets an empty result.
 
     Args:
         job: the work on a batch.
         limits: the sizes of batches.
-        report: takes a line about each batch or item that does not fit into memory.
+        report: receives a line about each batch or item that does not fit into memory.
     """
 
     def __init__(self, job: BatchJob, limits: BatchLimits, report: Report):
@@ -342,7 +342,7 @@ class LengthBatcher:
         self._fits = float("inf")  # tokens of a batch
 
     def first_of_window(self, number: int) -> int:
-        """Returns the first item of the window that item `number` (from 0) belongs to."""
+        """Returns the first item of the window that contains item `number` (from 0)."""
         return number - number % self.limits.window if self.limits.window else 0
 
     def results(
@@ -352,12 +352,12 @@ class LengthBatcher:
         done: Callable[[BatchDone], None] | None = None,
         known: Collection[int] = (),
     ) -> Iterator[Any]:
-        """Yields the result of every item but the first `skip`, as soon as all before it are there.
+        """Yields the result of every item after the first `skip`, in order, as soon as possible.
 
         Args:
-            items: in any order of length. They are read one window at a time.
+            items: the items, in any order; they are read one window at a time.
             skip: number of results to leave out.
-            done: called after every batch, when the results that it completed have been yielded.
+            done: called after every batch, once the results that are ready have been yielded.
             known: numbers of items that need no result; they yield empty ones.
         """
         for window in windows(items, self.limits.window):
@@ -400,13 +400,13 @@ class LengthBatcher:
         return [batch for batch in batches if not needed.isdisjoint(batch)]
 
     def _run(self, items, longest):
-        """Runs a batch, or its two halves where it does not fit into memory."""
+        """Runs a batch, or its two halves if it does not fit into memory."""
         size = max(map(self.job.size, items))
         if len(items) == 1 or len(items) * size <= self._fits:
             try:
                 return list(self.job.run(items, longest))
             except (tf.errors.ResourceExhaustedError, MemoryError):
-                pass  # retried outside this block, which keeps the tensors of the failed batch alive
+                pass  # retried below: inside this block the tensors of the failed batch stay alive
             if len(items) == 1:
                 self.report(f"line {items[0].number} does not fit into memory: it is skipped")
                 return [self.job.empty_result(items[0])]
@@ -420,14 +420,14 @@ class LengthBatcher:
 
 
 def windows(items: Iterable[Any], size: int) -> Iterator[list[Any]]:
-    """Yields lists of `size` items, the last one shorter; 0: one list of all."""
+    """Yields lists of `size` items, the last one maybe shorter; 0 yields one list of all."""
     items = iter(items)
     while window := list(itertools.islice(items, size or None)):
         yield window
 
 
 def plan(sizes: Iterable[tuple[int, int]], limits: BatchLimits) -> list[list[int]]:
-    """Cuts (item, size) pairs into batches of items, in their order."""
+    """Splits (item, size) pairs into batches of items, in the given order."""
     batches: list[list[int]] = []
     longest = 0
     for item, size in sizes:

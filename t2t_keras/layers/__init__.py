@@ -1,4 +1,4 @@
-"""Keras layers of the Transformer; they import Keras alone."""
+"""Keras layers of the Transformer; they import only Keras."""
 
 from t2t_keras.layers.attention import MultiHeadAttention
 from t2t_keras.layers.decoder import TransformerDecoder, TransformerDecoderLayer

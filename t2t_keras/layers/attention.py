@@ -18,8 +18,8 @@ KERAS_KEYWORDS = {
     "key_dim": "key_channels is the depth of all heads together, num_heads * key_dim",
     "value_dim": "value_channels is the depth of all heads together, num_heads * value_dim",
     "use_bias": "the projections have no bias, as in T2T",
-    "value": "keys and values are made of memory, the second argument",
-    "key": "keys and values are made of memory, the second argument",
+    "value": "keys and values are computed from memory, the second argument",
+    "key": "keys and values are computed from memory, the second argument",
     "value_mask": "give memory_mask, [B, S]",
     "key_mask": "give memory_mask, [B, S]",
     "attention_mask": "give a boolean [B, T, S] as mask; attention_mask takes an AttentionMask",
@@ -33,10 +33,9 @@ KERAS_KEYWORDS = {
 class MultiHeadAttention(keras.layers.Layer):
     """Multi-head dot-product attention: T2T's `multihead_attention`.
 
-    Self-attention when called with the query alone, attention over a memory (the encoder's
-    output) when called with two tensors. Four projections without bias: q, k, v and
-    output_transform. A variant is a subclass: `keys_and_values`, `logit_bias` and `attend` are
-    the parts that one replaces.
+    Self-attention when called with only a query, attention over a memory (the encoder's output)
+    when called with two tensors. Four projections without bias: q, k, v and output_transform. To
+    write a variant, subclass it and override `keys_and_values`, `logit_bias` or `attend`.
 
     Args:
         num_heads: H.
@@ -47,30 +46,30 @@ class MultiHeadAttention(keras.layers.Layer):
         max_relative_position: if positive, self-attention adds learned embeddings of the
             distance to keys and values, clipped at this many positions (Shaw et al. 2018;
             T2T's `dot_product_relative`).
-        kernel_initializer: of the projections and distance embeddings.
+        kernel_initializer: initializer of the projections and distance embeddings.
 
     Call arguments:
         query: [B, T, D].
         memory: [B, S, D]; the query itself if absent.
-        mask: boolean, True where attention may look: [B, S] or [B, T, S].
-        memory_mask: boolean [B, S]; counts where `mask` is absent. Keras fills it in with the mask
-            that the memory carries.
-        bias: float, added to the logits, broadcastable to [B, H, T, S]. With a mask, both count.
-            (A mask that the query carries does not reach a layer that is also given a bias.)
-        segments: [B, T] int, of rows that hold several packed sequences: the number of the
-            sequence at each position, 0 at padding. Replaces the mask; a position sees those of
-            its own number.
-        attention_mask: an `AttentionMask`; unless it is empty it takes the place of mask,
-            memory_mask, bias, segments and distance.
-        cache: keys and values to attend to, as returned by `keys_and_values`: dict of "k"
-            [B, H, S, K/H] and "v" [B, H, S, V/H]. Replaces memory.
-        queries: [B, H, T, K/H], "q" of `projections`. Replaces the projection of the query.
-        distance: [T, S] int, how far each key of the cache stands after each query; if absent,
-            the last query stands at the last key.
-        return_attention_weights: also return the weights, before dropout.
+        mask: boolean, True at keys that may be attended to: [B, S] or [B, T, S].
+        memory_mask: boolean [B, S], used if `mask` is None. Keras fills it in with the mask that the
+            memory carries.
+        bias: float, added to the logits, broadcastable to [B, H, T, S]; it adds to a mask. (Keras
+            does not pass on a mask that the query carries if a bias is given.)
+        segments: [B, T] int, for rows that hold several packed sequences: the number of the
+            sequence at each position, 0 at padding. Replaces the mask; a position sees the positions
+            of its own number.
+        attention_mask: an `AttentionMask`; unless it is empty, it replaces mask, memory_mask, bias,
+            segments and distance.
+        cache: keys and values to attend to, from `keys_and_values`: {"k": [B, H, S, K/H],
+            "v": [B, H, S, V/H]}. Replaces memory.
+        queries: [B, H, T, K/H], "q" from `projections`. Replaces the projection of the query.
+        distance: [T, S] int, the position of each key of the cache minus that of each query; by
+            default the last query is at the last key.
+        return_attention_weights: also return the weights before dropout.
 
     Returns:
-        [B, T, D], or a pair of it and the weights [B, H, T, S] in float32.
+        [B, T, D], or a pair of that and the weights [B, H, T, S] in float32.
     """
 
     def __init__(
@@ -86,7 +85,7 @@ class MultiHeadAttention(keras.layers.Layer):
         **kwargs,
     ):
         _refuse_keras_keywords(kwargs)
-        # Keras would cast the bias to float16 too, where -1e9 is -inf and a row of it gives NaN.
+        # Autocast would cast the bias to float16, too: -1e9 becomes -inf, and a row of -inf gives NaN.
         super().__init__(autocast=False, **kwargs)
         if num_heads < 1:
             raise ValueError(f"num_heads must be 1 or more, got {num_heads}.")
@@ -198,16 +197,16 @@ class MultiHeadAttention(keras.layers.Layer):
 
     @property
     def needs_positions(self) -> bool:
-        """True if the distance between query and key counts, besides the mask."""
+        """True if logits depend on the distance between query and key, besides the mask."""
         return self.max_relative_position > 0
 
     def prepare(self, mask: AttentionMask, query, keys=None) -> AttentionMask:
-        """Returns the mask with its bias made, once for all layers of a stack.
+        """Returns the mask with its bias computed, once for all layers of a stack.
 
         Args:
-            mask: an `AttentionMask`; one that is prepared comes back as it is.
-            query: [..., T, D], of which the length counts.
-            keys: [..., S, D], likewise; the query itself if absent.
+            mask: an `AttentionMask`; one that is already prepared is returned unchanged.
+            query: [..., T, D]; only the length is used.
+            keys: [..., S, D]; only the length is used. None: the query.
         """
         if mask.prepared is not None:
             return mask
@@ -229,12 +228,12 @@ class MultiHeadAttention(keras.layers.Layer):
     def joint_kernel(self):
         """Returns the kernels of q, k and v side by side, [D, 3 K], for many calls of `projections`.
 
-        None where values have another depth than keys, a subclass has its own `keys_and_values`, or
-        a projection is quantized.
+        None if keys and values differ in depth, a subclass overrides `keys_and_values`, or a
+        projection is quantized.
         """
-        own_way = type(self).keys_and_values is not MultiHeadAttention.keys_and_values
+        overridden = type(self).keys_and_values is not MultiHeadAttention.keys_and_values
         quantized = any(part.quantization_mode for part in (self.q, self.k, self.v))
-        if own_way or quantized or self.k.units != self.v.units:
+        if overridden or quantized or self.k.units != self.v.units:
             return None
 
         def joined():
@@ -244,15 +243,15 @@ class MultiHeadAttention(keras.layers.Layer):
         return fixed(self, joined)
 
     def projections(self, x, joint_kernel=None):
-        """Projects [B, T, D] for attention to itself: {"q", "k", "v"} of [B, H, T, C].
+        """Projects [B, T, D] for self-attention: {"q", "k", "v"} of [B, H, T, C].
 
         Args:
-            joint_kernel: of the method `joint_kernel`; one matrix product instead of three.
+            joint_kernel: from the method `joint_kernel`; one matrix product instead of three.
         """
         if joint_kernel is None:
             queries = self._heads(self.q, x, _sizes(x), self.key_scale)
             return {"q": queries, **self.keys_and_values(x)}
-        # One product of [B*T, D] is faster than three small ones in a step of decoding.
+        # In a decoding step one product of [B*T, D] is faster than three small ones.
         joint = multiply(ops.reshape(x, (-1, x.shape[-1])), joint_kernel)  # [B*T, 3 K]
         sizes = _sizes(x)
         heads = (*sizes, 3, self.num_heads, self.k.units // self.num_heads)
@@ -261,7 +260,7 @@ class MultiHeadAttention(keras.layers.Layer):
         return dict(zip(("q", "k", "v"), ops.unstack(joint, 3), strict=True))
 
     def empty_cache(self, batch):
-        """Returns the cache of no positions: {"k": [B, H, 0, K/H], "v": [B, H, 0, V/H]}."""
+        """Returns an empty cache: {"k": [B, H, 0, K/H], "v": [B, H, 0, V/H]}."""
         return {
             name: ops.zeros(
                 (batch, self.num_heads, 0, projection.units // self.num_heads), self.compute_dtype
@@ -272,14 +271,14 @@ class MultiHeadAttention(keras.layers.Layer):
     def attend(
         self, q, k, v, mask: AttentionMask, *, training=False, return_attention_weights=False
     ):
-        """Returns softmax(q k + bias) v and the weights, before dropout.
+        """Returns softmax(q k + bias) v, and the weights before dropout.
 
         Args:
             q: [..., T, K/H], already scaled.
             k: [..., S, K/H].
             v: [..., S, V/H].
-            mask: of `prepare`.
-            return_attention_weights: False if nobody will look at the weights.
+            mask: from `prepare`.
+            return_attention_weights: False if the caller ignores the weights.
 
         Returns:
             [..., T, V/H], and [..., T, S] float32.
@@ -307,11 +306,11 @@ class MultiHeadAttention(keras.layers.Layer):
 
     def _heads(self, projection, x, sizes, scale=None):
         """Projects [B, T, D] and splits it into heads, [B, H, T, C]; `sizes` are B and T."""
-        # A dense layer on [B*T, D] takes a graph of unknown sizes far fewer operations.
+        # On [B*T, D] a dense layer adds far fewer operations to a graph of unknown sizes.
         y = dense(projection, ops.reshape(x, (-1, x.shape[-1])))  # [B*T, H*C]
         if scale is not None:
-            # Before the heads are split: TensorFlow 2.21 on CPU fuses a multiplication right before
-            # the matrix product of a decoding loop wrongly, and returns an empty tensor.
+            # Before the heads are split: on CPU, TensorFlow 2.21 wrongly fuses a multiplication right
+            # before the matrix product of a decoding loop, and returns an empty tensor.
             y = y * scale
         y = ops.reshape(y, (*sizes, self.num_heads, projection.units // self.num_heads))
         return transpose(y, (0, 2, 1, 3), sizes[1])  # [B, T, H, C] -> [B, H, T, C]
@@ -324,7 +323,7 @@ class MultiHeadAttention(keras.layers.Layer):
         return ops.reshape(output, (*sizes, output.shape[-1]))
 
     def _distance_embeddings(self, table, attention, distance):
-        """Looks up the row of `table` [2m+1, C] for each pair of positions of [B, H, T, S]: [T, S, C]."""
+        """Looks up rows of `table` [2m+1, C] by the distances in `attention` [B, H, T, S]: [T, S, C]."""
         if distance is None:
             distance = distances(*shape_of(attention)[2:])
         m = self.max_relative_position
@@ -335,7 +334,7 @@ class MultiHeadAttention(keras.layers.Layer):
         return query_shape
 
     def compute_output_spec(self, *args, **kwargs):
-        # Traced: the number of outputs depends on `return_attention_weights`.
+        # By tracing: the number of outputs depends on `return_attention_weights`.
         return keras.Operation.compute_output_spec(self, *args, **kwargs)
 
     def get_config(self):
@@ -364,25 +363,25 @@ def _refuse_keras_keywords(keywords):
         is_ours = name == "attention_mask" and isinstance(value, AttentionMask | None)
         if name in KERAS_KEYWORDS and not is_ours:
             raise TypeError(
-                f"got {name}, as Keras's MultiHeadAttention has it: here {KERAS_KEYWORDS[name]}."
+                f"got {name}, a keyword of Keras's MultiHeadAttention: here {KERAS_KEYWORDS[name]}."
             )
 
 
 def _sizes(x):
-    """Returns B and T of [B, T, D] for a reshape: B as -1 if T is known, which costs no operation."""
+    """Returns B and T of [B, T, D] for a reshape; if T is known, B is -1, which needs no operation."""
     length = x.shape[1]
     return (-1, length) if length else shape_of(x)[:2]
 
 
 def _distance_matmul(x, embeddings, transpose):
-    """Multiplies the row of each query with the embeddings of its distances to all keys.
+    """Multiplies each query's row with the embeddings of its distances to all keys.
 
     Args:
         x: [..., T, C] (transpose) or [..., T, S].
         embeddings: [T, S, C].
         transpose: contract over C, giving [..., T, S]; otherwise over S, giving [..., T, C].
     """
-    # The gradient of an einsum with "..." would make a tensor of [..., T, S, C].
+    # With "..." in the einsum, its gradient would make a tensor of [..., T, S, C].
     rest = "bhm"[: len(x.shape) - 2]
     equation = f"{rest}tc,tsc->{rest}ts" if transpose else f"{rest}ts,tsc->{rest}tc"
     return ops.einsum(equation, x, embeddings)

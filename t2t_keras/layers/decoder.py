@@ -1,4 +1,4 @@
-"""The decoder: self-attention, attention over the encoder's output, feed-forward (section 3.1)."""
+"""The decoder: self-attention, encoder-decoder attention, feed-forward (section 3.1)."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from t2t_keras.shape import appended, shape_of
 
 @keras.saving.register_keras_serializable("t2t_keras")
 class TransformerDecoderLayer(TransformerLayer):
-    """Self-attention, encoder-decoder attention, feed-forward: one layer of the decoder.
+    """One decoder layer: self-attention, encoder-decoder attention, feed-forward.
 
     Built without a memory, as in a language model, it has no encoder-decoder attention.
 
@@ -20,20 +20,20 @@ class TransformerDecoderLayer(TransformerLayer):
 
     Call arguments:
         x: [B, T, D].
-        memory: [B, S, D], the encoder's output, if there is one.
+        memory: [B, S, D], the encoder's output; None without an encoder.
         bias: self-attention bias broadcastable to [B, H, T, T].
-        segments: [B, T] int, of packed rows (see `MultiHeadAttention`).
-        attention_mask: an `AttentionMask` of the self-attention; unless it is empty it takes the
-            place of bias and segments.
+        segments: [B, T] int, for packed rows (see `MultiHeadAttention`).
+        attention_mask: an `AttentionMask` for self-attention; unless it is empty, it replaces bias
+            and segments.
         memory_mask: boolean [B, S], True where the source has a token.
         memory_bias: bias of the encoder-decoder attention broadcastable to [B, H, T, S].
-        memory_attention_mask: an `AttentionMask` of the encoder-decoder attention; unless it is
-            empty it takes the place of memory_mask and memory_bias.
-        return_attention_weights: also return both weights.
+        memory_attention_mask: an `AttentionMask` for encoder-decoder attention; unless it is empty,
+            it replaces memory_mask and memory_bias.
+        return_attention_weights: also return the weights of both.
 
     Returns:
-        [B, T, D], or a triple of it, [B, H, T, T] ([B, H, T, r] where self-attention is
-        restricted) and [B, H, T, S] (None without a memory).
+        [B, T, D], or a triple of that, [B, H, T, T] ([B, H, T, r] for restricted self-attention)
+        and [B, H, T, S] (None without a memory).
     """
 
     causal = True
@@ -109,24 +109,24 @@ class TransformerDecoderLayer(TransformerLayer):
         place=None,
         prefix=None,
     ):
-        """Decodes one position of K hypotheses of each sentence, from cached keys and values.
+        """Decodes one position of K hypotheses per sentence, with cached keys and values.
 
-        The hypotheses are K queries on the one memory of their sentence, and on the earlier
-        positions of all of them: the mask says which of these each hypothesis has come from.
+        The K hypotheses are queries to the memory of their sentence and to the earlier positions of
+        all hypotheses; the mask says which of those positions belong to each hypothesis.
 
         Args:
-            x: [B, K, D], the position's input for each hypothesis.
-            self_cache: {"k", "v"} of [B, H, S, C]: the earlier positions, t times K of them.
+            x: [B, K, D], the input of each hypothesis at this position.
+            self_cache: {"k", "v"} of [B, H, S, C]: the earlier positions, S = t * K.
             memory_cache: {"k", "v"} of [B, H, S, C]; None without a memory.
-            attention_mask: an `AttentionMask` of [K, S + K]; with a prefix of [K, P + S + K].
+            attention_mask: an `AttentionMask` of [K, S + K]; with a prefix, [K, P + S + K].
             memory_bias: [B, 1, 1, S].
-            joint_kernel: of the self-attention, see `MultiHeadAttention.projections`.
-            place: scalar int32, where in self_cache the K keys and values are written; if absent,
-                it grows by them.
-            prefix: {"k", "v"} of [B, H, P, C], which all hypotheses have before self_cache.
+            joint_kernel: for self-attention, see `MultiHeadAttention.projections`.
+            place: scalar int32, where in self_cache to write the K keys and values; None appends
+                them.
+            prefix: {"k", "v"} of [B, H, P, C], before self_cache, shared by all hypotheses.
 
         Returns:
-            [B, K, D], and self_cache with the K keys and values.
+            [B, K, D], and self_cache including the K keys and values.
         """
         y = self.self_attention_preprocess(x)
         new = self.self_attention.projections(y, joint_kernel)  # {"q", "k", "v"} of [B, H, K, C]
@@ -152,27 +152,27 @@ class TransformerDecoderLayer(TransformerLayer):
 
 @keras.saving.register_keras_serializable("t2t_keras")
 class TransformerDecoder(Stack):
-    """`num_layers` decoder layers and a last pre-processing: T2T's `transformer_decoder`.
+    """`num_layers` decoder layers and a final pre-processing: T2T's `transformer_decoder`.
 
-    Embedded targets come in already shifted to the right, with their positions added.
+    Its input is embedded targets, already shifted right, with positions added.
 
     Args: see `LayerConfig` and `StackConfig`.
 
     Call arguments:
         x: [B, T, D].
-        memory: [B, S, D], the encoder's output; None for a decoder built without it.
-        bias: further self-attention bias broadcastable to [B, H, T, T].
+        memory: [B, S, D], the encoder's output; None if the decoder was built without one.
+        bias: additional self-attention bias broadcastable to [B, H, T, T].
         memory_mask: boolean [B, S], True where the source has a token.
-        segments: [B, T] int, of rows that hold several packed sequences: the number of the
-            sequence at each position, 0 at padding. A position sees those of its own number.
-        memory_segments: [B, S] int, the same for the memory; goes with segments and replaces
+        segments: [B, T] int, for rows that hold several packed sequences: the number of the
+            sequence at each position, 0 at padding. A position sees the positions of its own number.
+        memory_segments: [B, S] int, the same for the memory; required with segments, replaces
             memory_mask.
-        causal: True hides later positions; it must be true where self-attention is restricted.
+        causal: True hides later positions; restricted self-attention requires it.
         return_attention_weights: also return the weights of every layer.
 
     Returns:
-        [B, T, D], or a triple of it, N tensors [B, H, T, T] ([B, H, T, r] where self-attention
-        is restricted) and N tensors [B, H, T, S] (none without a memory).
+        [B, T, D], or a triple of that, N tensors [B, H, T, T] ([B, H, T, r] for restricted
+        self-attention) and N tensors [B, H, T, S] (none without a memory).
     """
 
     layer_class = TransformerDecoderLayer
@@ -229,7 +229,7 @@ class TransformerDecoder(Stack):
         return x_shape
 
     def memory_caches(self, memory) -> list[dict]:
-        """Returns every layer's keys and values of [B, S, D], made once for all steps."""
+        """Returns every layer's keys and values of [B, S, D], computed once for all steps."""
         return [layer.encdec_attention.keys_and_values(memory) for layer in self.layers]
 
     def empty_caches(self, batch) -> list[dict]:
@@ -256,20 +256,20 @@ class TransformerDecoder(Stack):
 
         Args:
             x: [B, K, D].
-            self_caches: of `empty_caches` or of the step before, one for each layer.
-            memory_caches: of the method `memory_caches`; None without a memory.
+            self_caches: from `empty_caches` or the previous step, one per layer.
+            memory_caches: from the method `memory_caches`; None without a memory.
             memory_bias: [B, 1, 1, S].
             bias: self-attention bias, broadcastable to [B, H, K, S + K].
-            distance: [K, S + K] int, how far each key stands after each query; if absent, the last
-                query stands at the last key.
-            joint_kernels: of the method `joint_kernels`.
-            place: scalar int32, where in caches of a fixed size this step writes; if absent, they
-                grow. It needs a distance where self-attention counts positions.
-            prefix_caches: {"k", "v"} of [B, H, P, C] a layer, which stand before self_caches; bias and
-                distance then have P keys more.
+            distance: [K, S + K] int, the position of each key minus that of each query; by default
+                the last query is at the last key.
+            joint_kernels: from the method `joint_kernels`.
+            place: scalar int32, where this step writes in caches of a fixed size; None appends to
+                them. If self-attention counts positions, it requires a distance.
+            prefix_caches: {"k", "v"} of [B, H, P, C] per layer, before self_caches; bias and distance
+                then have P more keys.
 
         Returns:
-            [B, K, D], and the caches with this step.
+            [B, K, D], and the caches including this step.
         """
         if distance is None and self.layers and self.needs_positions:
             hypotheses = x.shape[1]

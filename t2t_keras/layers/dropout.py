@@ -16,7 +16,7 @@ from t2t_keras.shape import shape_of
 KeepMask = Callable[[Any, float], Any]
 """`keep_mask(shape, rate)` -> boolean tensor of `shape`, False with probability `rate`.
 
-An object that counts its calls must do so in attributes, for `rematerialised` to copy.
+An object that counts its calls must count in its attributes, so that `rematerialised` can copy it.
 """
 
 _scope = threading.local()
@@ -24,11 +24,10 @@ _scope = threading.local()
 
 @contextlib.contextmanager
 def keep_mask_scope(keep_mask: KeepMask) -> Iterator[None]:
-    """Makes every `Dropout` called inside draw its mask from `keep_mask`.
+    """Makes every `Dropout` called in this context take its mask from `keep_mask`.
 
-    A training step that must be repeatable (the same after a restart, with and without XLA,
-    different on every replica) supplies its masks here. Outside such a scope `Dropout` uses
-    Keras's own random state.
+    Training steps use it for repeatable masks: the same after a restart and with or without XLA,
+    different on every replica. Outside such a scope `Dropout` uses Keras's random state.
     """
     outer = getattr(_scope, "keep_mask", None)
     _scope.keep_mask = keep_mask
@@ -39,15 +38,15 @@ def keep_mask_scope(keep_mask: KeepMask) -> Iterator[None]:
 
 
 def rematerialised(function: Callable[..., Any]) -> Callable[..., Any]:
-    """Gradient checkpointing: a function that recomputes its activations in the backward pass.
+    """Gradient checkpointing: makes a function recompute its activations in the backward pass.
 
-    The dropout masks are the same both times. That needs a `keep_mask_scope`: outside of one the
-    function is returned as it is.
+    Both passes use the same dropout masks, which requires a `keep_mask_scope`: outside of one the
+    function is returned unchanged.
     """
     keep_mask = getattr(_scope, "keep_mask", None)
     if keep_mask is None:
         return function
-    # The copy keeps the count of masks drawn so far, from which the backward pass draws again.
+    # The copy keeps the number of masks drawn so far, where the backward pass has to start.
     masks = [keep_mask, copy.copy(keep_mask)]
 
     def run(*tensors):
@@ -64,10 +63,10 @@ class Dropout(keras.layers.Layer):
 
     Args:
         rate: probability of zeroing, in [0, 1).
-        broadcast_dims: axes along which one decision holds for all elements (T2T's
-            `*_dropout_broadcast_dims`); saves random numbers and memory.
+        broadcast_dims: axes along which the mask is shared (T2T's `*_dropout_broadcast_dims`);
+            saves random numbers and memory.
 
-    Shapes: any in, the same out. The dtype is kept.
+    Shapes: any in, the same out, in the same dtype.
     """
 
     def __init__(self, rate: float, *, broadcast_dims: Sequence[int] = (), **kwargs):
@@ -103,14 +102,14 @@ class Dropout(keras.layers.Layer):
 
 
 def _kept(keep, scale: float):
-    """Returns the function of x that scales elements where `keep` is True and zeroes the others.
+    """Returns a function that scales elements of x where `keep` is True and zeroes the others.
 
-    The backward pass does the same to the gradient, so that `keep` is all that is stored for it.
+    The backward pass does the same to the gradient, so that only `keep` is stored for it.
     """
 
     @ops.custom_gradient
     def kept(x):
-        def backward(*args, upstream=None):  # on PyTorch Keras names the gradient
+        def backward(*args, upstream=None):  # on PyTorch, Keras passes the gradient by name
             dy = args[-1] if upstream is None else upstream
             return ops.where(keep, dy * scale, 0)
 

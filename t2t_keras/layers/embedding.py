@@ -1,4 +1,4 @@
-"""One table that embeds tokens and predicts them (section 3.4 of the paper)."""
+"""Token embedding and softmax with a shared table (section 3.4 of the paper)."""
 
 from __future__ import annotations
 
@@ -10,15 +10,15 @@ from t2t_keras.layers.masks import MASKED
 from t2t_keras.precision import fixed, multiply
 
 BLOCK = 64
-"""Decoding pads the vocabulary to a multiple of this, and takes the top k block by block."""
+"""Decoding pads the vocabulary to a multiple of this, and finds the top k block by block."""
 
 
 @keras.saving.register_keras_serializable("t2t_keras")
 class SharedEmbedding(keras.layers.Layer):
-    """Token embedding whose table also serves as softmax matrix: T2T's symbol modality.
+    """Token embedding whose table is also the softmax matrix: T2T's symbol modality.
 
     Rows are drawn from N(0, D^-0.5) and multiplied by sqrt(D) when looked up; padding embeds
-    to zeros. `logits` multiplies with the table transposed, without bias.
+    to zeros. `logits` multiplies with the transposed table, without bias.
 
     Args:
         vocab_size: V.
@@ -28,11 +28,11 @@ class SharedEmbedding(keras.layers.Layer):
 
     Call arguments:
         ids: [B, T] int.
-        reverse: True returns the logits [B, T, V] of `ids` [B, T, D] instead, as a call of Keras's
-            `ReversibleEmbedding` does; so a functional model predicts with the table.
+        reverse: True returns the logits [B, T, V] of `ids` [B, T, D] instead, as Keras's
+            `ReversibleEmbedding` does, so that a functional model can predict with the table.
 
     Returns:
-        [B, T, D]; scaled in float32, whatever the compute dtype.
+        [B, T, D], scaled in float32 in any compute dtype.
     """
 
     def __init__(
@@ -67,7 +67,7 @@ class SharedEmbedding(keras.layers.Layer):
         return ops.cast(x, self.compute_dtype)
 
     def matrix(self):
-        """Returns {"kernel": [D, V'], "bias": [V']}, made once for many calls of `logits`.
+        """Returns {"kernel": [D, V'], "bias": [V']}, computed once for many calls of `logits`.
 
         V' is V rounded up to a multiple of `BLOCK`; the logits of the added ids are -1e9 (-inf in
         float16).
@@ -88,8 +88,7 @@ class SharedEmbedding(keras.layers.Layer):
         """Returns the logits of the next token: [B, T, D] -> [B, T, V], in the compute dtype.
 
         Args:
-            matrix: of the method `matrix`: faster where there are many calls; the result is then
-                [B, T, V'].
+            matrix: from the method `matrix`; faster for many calls. The result is then [B, T, V'].
         """
         if matrix is None:
             return ops.matmul(x, ops.transpose(ops.cast(self.table, self.compute_dtype)))
@@ -103,7 +102,7 @@ class SharedEmbedding(keras.layers.Layer):
         return (*ids_shape, self.hidden_size)
 
     def compute_output_spec(self, *args, **kwargs):
-        # Traced: the shape depends on `reverse`.
+        # By tracing: the shape depends on `reverse`.
         return keras.Operation.compute_output_spec(self, *args, **kwargs)
 
     def get_config(self):

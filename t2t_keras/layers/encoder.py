@@ -13,24 +13,23 @@ from t2t_keras.layers.stack import Stack, StackConfig, TransformerLayer, keyword
 
 @keras.saving.register_keras_serializable("t2t_keras")
 class TransformerEncoderLayer(TransformerLayer):
-    """Self-attention, then feed-forward, each between its pre- and post-processing.
+    """One encoder layer: self-attention and feed-forward, each with pre- and post-processing.
 
     Args: see `LayerConfig`.
 
     Call arguments:
         x: [B, S, D].
         mask: boolean [B, S], True where there is a token.
-        bias: attention bias broadcastable to [B, H, S, S]; with a mask, both count. (A mask that x
-            carries does not reach a layer that is also given a bias.)
-        segments: [B, S] int, of packed rows (see `MultiHeadAttention`).
-        attention_mask: an `AttentionMask`; unless it is empty it takes the place of mask, bias and
-            segments.
+        bias: attention bias broadcastable to [B, H, S, S]; it adds to a mask. (Keras does not pass
+            on a mask that x carries if a bias is given.)
+        segments: [B, S] int, for packed rows (see `MultiHeadAttention`).
+        attention_mask: an `AttentionMask`; unless it is empty, it replaces mask, bias and segments.
         nonpadding: [B, S] of 0 and 1; the feed-forward output is zeroed where it is 0 (T2T's
             pad remover).
         return_attention_weights: also return the weights.
 
     Returns:
-        [B, S, D], or a pair of it and [B, H, S, S] ([B, H, S, r] where attention is restricted).
+        [B, S, D], or a pair of that and [B, H, S, S] ([B, H, S, r] for restricted attention).
     """
 
     def build(self, x_shape):
@@ -86,27 +85,27 @@ class EncoderConfig(StackConfig):
 
 @keras.saving.register_keras_serializable("t2t_keras")
 class TransformerEncoder(Stack):
-    """`num_layers` encoder layers and a last pre-processing: T2T's `transformer_encoder`.
+    """`num_layers` encoder layers and a final pre-processing: T2T's `transformer_encoder`.
 
-    Embedded tokens come in with their positions added.
+    Its input is embedded tokens with positions added.
 
     Args: see `LayerConfig`, `StackConfig` and `EncoderConfig`.
 
     Call arguments:
         x: [B, S, D].
         mask: boolean [B, S], True where there is a token.
-        bias: further attention bias broadcastable to [B, H, S, S]; give the mask with it.
-        segments: [B, S] int, of rows that hold several packed sequences: the number of the
-            sequence at each position, 0 at padding. Replaces the mask; a position sees those of
-            its own number.
-        causal: True if a position sees itself and earlier ones only, padding or not (T2T's
-            `unidirectional_encoder`); mask and segments then serve `remove_padding` alone, so that
-            packed sequences see earlier ones, as in T2T. Not where attention is restricted.
+        bias: additional attention bias broadcastable to [B, H, S, S]; give the mask, too.
+        segments: [B, S] int, for rows that hold several packed sequences: the number of the
+            sequence at each position, 0 at padding. Replaces the mask; a position sees the positions
+            of its own number.
+        causal: True if a position sees only itself and earlier positions, including padding (T2T's
+            `unidirectional_encoder`). As in T2T, only `remove_padding` then uses mask and segments,
+            and packed sequences see earlier ones. Not for restricted attention.
         return_attention_weights: also return the weights of every layer.
 
     Returns:
-        [B, S, D], or a pair of it and a list of N tensors [B, H, S, S] ([B, H, S, r] where
-        attention is restricted).
+        [B, S, D], or a pair of that and a list of N tensors [B, H, S, S] ([B, H, S, r] for
+        restricted attention).
     """
 
     layer_class = TransformerEncoderLayer
@@ -131,8 +130,8 @@ class TransformerEncoder(Stack):
         training=False,
         return_attention_weights=False,
     ):
-        # As in T2T, the causal bias takes the place of the other: padding and packed sequences
-        # that came before are seen.
+        # As in T2T, the causal bias replaces the others: earlier padding and earlier packed sequences
+        # are visible.
         attention_mask = AttentionMask(
             keys=None if causal else mask,
             segments=None if causal else segments,

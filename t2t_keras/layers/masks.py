@@ -1,7 +1,7 @@
-"""Attention masks: who may attend to whom, as the biases that are added to logits.
+"""Attention masks: who may attend to whom, as biases that are added to logits.
 
-T2T adds -1e9 to the logits of hidden keys instead of removing them, and so do we: a query that may
-attend to no key attends evenly to all, as in T2T.
+As in T2T, the logits of hidden keys get -1e9 added instead of being removed: a query without any
+visible key attends evenly to all.
 """
 
 from __future__ import annotations
@@ -18,29 +18,29 @@ from t2t_keras.shape import shape_of
 MASKED = -1e9
 
 OUTSIDE = -1e30
-"""Added to logits outside a neighbourhood: a row that is all padding still attends within its own.
-(-inf would give NaN in rows that only fill a block up.)"""
+"""Added to logits outside a neighbourhood: a query that sees only padding still attends within its
+own. (-inf would give NaN in rows that pad a block.)"""
 
 
 @dataclasses.dataclass(frozen=True)
 class AttentionMask:
-    """The keys that each query may attend to; attention makes its own bias of it (`logit_bias`).
+    """The keys that each query may attend to; attention turns it into a bias (`logit_bias`).
 
-    Every attribute hides keys from queries or shifts their logits; together they all count. An empty
-    mask is false. It is no tensor: make one inside `call`, of the tensors given there.
+    Every attribute hides keys from queries or shifts their logits; their effects add up. An empty
+    mask is false. It is not a tensor: create it inside `call` from the tensors there.
 
     Attributes:
-        keys: boolean, True where attention may look: [B, S] for all queries, or [B, T, S].
-        segments: [B, T] int, of packed rows: the number of each query's sequence, 0 at padding. A
-            query sees the keys of its own number, whatever `keys` says.
-        key_segments: [B, S] int, the same for the keys of a memory; `segments` if absent.
+        keys: boolean, True at visible keys: [B, S] for all queries, or [B, T, S].
+        segments: [B, T] int, for packed rows: the number of each query's sequence, 0 at padding. A
+            query sees the keys of its own number; `keys` is ignored.
+        key_segments: [B, S] int, the same for the keys of a memory; `segments` if None.
         causal: True hides later positions; None leaves it to the attention.
         neighborhood: (before, after), how many positions a query sees on each side of its own.
-        proximity: adds -log(1 + distance) to the logits (T2T's `proximity_bias`).
-        distance: [T, S] int, how far each key stands after each query: of a decoding step, where
-            keys come from a cache. Absent, keys and queries are one sequence.
+        proximity: True adds -log(1 + distance) to the logits (T2T's `proximity_bias`).
+        distance: [T, S] int, the position of each key minus that of each query, in a decoding step,
+            whose keys come from a cache. None: keys and queries are one sequence.
         bias: float, added to the logits, broadcastable to [B, H, T, S].
-        prepared: the bias that an attention has made of all of this (`MultiHeadAttention.prepare`).
+        prepared: the bias that attention computed from all of this (`MultiHeadAttention.prepare`).
     """
 
     keys: Any = None
@@ -57,16 +57,16 @@ class AttentionMask:
         return any(value is not None and value is not False for value in vars(self).values())
 
     def distances(self, query, keys):
-        """Returns `distance`; if absent, that of a query [..., T, D] and keys [..., S, D]."""
+        """Returns `distance`; if None, that between a query [..., T, D] and keys [..., S, D]."""
         if self.distance is not None:
             return self.distance
         length = shape_of(query)[-2]
         return distances(length, length if keys is query else shape_of(keys)[-2])
 
     def dense_bias(self, query=None, keys=None):
-        """Returns the bias of all pairs of positions, None where nothing is hidden or shifted.
+        """Returns the bias of all pairs of positions; None if nothing is hidden or shifted.
 
-        Float32, broadcastable to [B, H, T, S]; query and keys as for `distances`.
+        Float32, broadcastable to [B, H, T, S]; query and keys as in `distances`.
         """
         biases = []
         if self.causal or self.proximity or self.neighborhood:
@@ -87,7 +87,7 @@ class AttentionMask:
 
 
 def mask_bias(mask):
-    """Returns the bias of a boolean mask, True where attention may look.
+    """Returns the bias of a boolean mask, True at visible keys.
 
     Args:
         mask: [B, S] for all queries of an example, or [B, T, S] for each query.
@@ -109,11 +109,11 @@ def causal_bias(length):
 def segment_bias(segments, memory_segments=None):
     """Returns the bias that keeps packed sequences apart (T2T's `attention_bias_same_segment`).
 
-    Padding, segment 0, sees padding.
+    Padding (segment 0) sees padding.
 
     Args:
         segments: [B, T] int, the number of each query's sequence.
-        memory_segments: [B, S] int, that of each key; `segments` if absent.
+        memory_segments: [B, S] int, the number of each key's sequence; `segments` if None.
 
     Returns:
         [B, 1, T, S] float32, 0 where both numbers are equal and -1e9 elsewhere.
@@ -123,13 +123,13 @@ def segment_bias(segments, memory_segments=None):
 
 
 def prefix_bias(padding, prefix, length, full: bool):
-    """Returns the bias of sequences that begin with padding, then a prefix (T2T's `prepend_mode`).
+    """Returns the bias of sequences of padding, a prefix and the rest (T2T's `prepend_mode`).
 
     Args:
-        padding: [B] int, hidden positions at the beginning.
-        prefix: P, positions up to the end of the prefix, padding included.
-        length: T, all positions.
-        full: True if the positions of the prefix see each other; others see no later ones.
+        padding: [B] int, number of hidden positions at the beginning.
+        prefix: P, number of positions up to the end of the prefix, including padding.
+        length: T, number of all positions.
+        full: True if the positions of the prefix all see each other; others see no later ones.
 
     Returns:
         [B, 1, T, T] float32.
@@ -147,11 +147,11 @@ def proximity_bias(length):
 
 
 def distances(queries, keys):
-    """Returns how far each key stands after each query, [T, S] int; the last of both coincide.
+    """Returns key position minus query position, [T, S] int; the last key is at the last query.
 
     Args:
         queries: T, an int or a scalar tensor.
-        keys: S, likewise.
+        keys: S, an int or a scalar tensor.
     """
     key = ops.arange(keys)
     query = key if queries is keys else ops.arange(queries) + (keys - queries)
@@ -159,5 +159,5 @@ def distances(queries, keys):
 
 
 def within(distance, before, after):
-    """Returns True where a distance is that of a neighbour: -before <= distance <= after."""
+    """Returns True for the distances of neighbours: -before <= distance <= after."""
     return ops.logical_and(distance >= -before, distance <= after)

@@ -15,10 +15,10 @@ def timing_signal(length, channels: int, start=0, kind: str = "timing"):
         length: the number of positions.
         channels: D.
         start: the first position.
-        kind: "timing", T2T's: the sines of all wavelengths, then the cosines, wavelengths from 2 pi
-            to exactly 20000 pi in geometric progression, an odd last channel zero. "timing_paper",
-            section 3.5: sine and cosine alternate, and the wavelengths are 2 pi 10000^(2i/D), whose
-            last is below 20000 pi.
+        kind: "timing" is T2T's: the sines of all wavelengths, then the cosines; wavelengths form a
+            geometric progression from 2 pi to exactly 20000 pi; an odd last channel is zero.
+            "timing_paper" is section 3.5: sine and cosine alternate, and the wavelengths are
+            2 pi 10000^(2i/D), the last of which is below 20000 pi.
     """
     if kind not in SINUSOIDS:
         raise ValueError(f"kind must be one of {', '.join(SINUSOIDS)}, got {kind!r}.")
@@ -26,7 +26,7 @@ def timing_signal(length, channels: int, start=0, kind: str = "timing"):
 
 
 def t2t_sinusoids(position, channels: int):
-    """Returns T2T's `timing_signal` of positions [...], of any shape: [..., channels] float32."""
+    """Returns T2T's `timing_signal` of positions of any shape [...]: [..., channels] float32."""
     half = channels // 2
     increment = math.log(1e4) / max(half - 1, 1)
     inverse_timescale = ops.exp(ops.cast(ops.arange(half), "float32") * -increment)
@@ -38,7 +38,7 @@ def t2t_sinusoids(position, channels: int):
 
 
 def paper_sinusoids(position, channels: int):
-    """Returns the paper's sinusoids of positions [...], of any shape: [..., channels] float32."""
+    """Returns the paper's sinusoids of positions of any shape [...]: [..., channels] float32."""
     channel = ops.arange(channels)
     is_cosine = channel % 2
     exponent = ops.cast(channel - is_cosine, "float32") / channels
@@ -53,21 +53,21 @@ SINUSOIDS = {"timing": t2t_sinusoids, "timing_paper": paper_sinusoids}
 
 @keras.saving.register_keras_serializable("t2t_keras")
 class PositionEncoding(keras.layers.Layer):
-    """Adds the position to [B, T, D]: T2T's `pos` "timing" or "emb", or the paper's "timing_paper".
+    """Adds position encodings to [B, T, D]: T2T's "timing" or "emb", or the paper's "timing_paper".
 
     Args:
         kind: "timing" or "timing_paper" for sinusoids (see `timing_signal`), "emb" for a learned table.
         max_length: rows of the learned table; later positions get nothing added, as in T2T.
-        initializer: of the learned table.
+        initializer: initializer of the learned table.
 
     Call arguments:
         x: [B, T, D].
         start: position of the first column.
-        position: [B, T] int, a position for every token instead (T2T's
-            `add_timing_signal_1d_given_position`): in packed rows they begin at 0 with each sequence.
+        position: [B, T] int, the position of every token, instead of `start` (T2T's
+            `add_timing_signal_1d_given_position`): in packed rows each sequence begins at 0.
 
     Returns:
-        [B, T, D]; added in float32, whatever the compute dtype.
+        [B, T, D], added in float32 in any compute dtype.
     """
 
     def __init__(

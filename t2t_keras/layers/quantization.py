@@ -1,4 +1,4 @@
-"""The policies of a layer's parts, which `model.quantize` sets one by one, in the layer's config."""
+"""Stores the policies of a layer's parts, which `model.quantize` sets one by one, in its config."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from keras.dtype_policies import DTypePolicy, DTypePolicyMap
 
 
 def dtype_config(layer: keras.layers.Layer) -> dict[str, Any]:
-    """Returns "dtype" of a layer's config: its policy, or a map with those of the quantized parts."""
+    """Returns "dtype" for a layer's config: its policy, or a map that includes its quantized parts."""
     policy = layer.dtype_policy
     quantized = dict(_quantized_parts(layer))
     if quantized:
@@ -22,14 +22,14 @@ def dtype_config(layer: keras.layers.Layer) -> dict[str, Any]:
 def policy_of_part(layer: keras.layers.Layer, name: str) -> DTypePolicy:
     """Returns the policy of the part `name` of a layer that is being built.
 
-    A `Dense` that has the whole map instead loses its scales when Keras 3.15 saves it.
+    If a `Dense` got the whole map, it would lose its scales when Keras 3.15 saves it.
     """
     policy = layer.dtype_policy
     return policy[f"{layer.path}/{name}"] if isinstance(policy, DTypePolicyMap) else policy
 
 
 def _quantized_parts(layer) -> Iterator[tuple[str, DTypePolicy]]:
-    # On PyTorch a layer is a module, whose parts are no attributes of the object.
+    # On PyTorch a layer is a module, and `vars` does not hold its parts.
     is_module = keras.backend.backend() == "torch"
     for part in layer.children() if is_module else vars(layer).values():
         if isinstance(part, keras.layers.Layer):

@@ -1,4 +1,4 @@
-"""Restricted self-attention: each position sees those around it (section 4 of the paper)."""
+"""Restricted self-attention: each position sees its neighbourhood (section 4 of the paper)."""
 
 from __future__ import annotations
 
@@ -14,35 +14,35 @@ from t2t_keras.layers.masks import MASKED, OUTSIDE, AttentionMask, mask_bias, wi
 from t2t_keras.shape import shape_of
 
 SMALLEST_BLOCK = 32
-"""Fewest queries in a block: smaller matrix products cost more overhead than they save."""
+"""Smallest number of queries in a block: smaller matrix products cost more than they save."""
 
 
 @keras.saving.register_keras_serializable("t2t_keras")
 class RestrictedAttention(MultiHeadAttention):
     """Self-attention to a neighbourhood of r positions: the paper's "self-attention (restricted)".
 
-    Has the weights of `MultiHeadAttention` under the same names, and equals it where a mask hides
-    from each position all but its neighbourhood. But it works in blocks of queries, each beside
-    the window of keys that they see, in O(r n D) time and O((r H + D) n) memory: no tensor has
-    n x n elements.
+    It has the weights of `MultiHeadAttention` under the same names, and gives the same result as
+    that with a mask that hides everything outside the neighbourhood. But it multiplies blocks of
+    queries with the window of keys that they see, in O(r n D) time and O((r H + D) n) memory: no
+    tensor has n x n elements.
 
     Args:
-        neighborhood: r, how many positions each one sees (fewer at the ends of the sequence):
+        neighborhood: r, the number of positions that one sees (fewer at the ends of the sequence):
             itself, r // 2 before it and (r - 1) // 2 after it.
-        causal: True if these are itself and the r - 1 before it, as in a decoder.
-        dropout_broadcast_dims: 0 and 1 alone, the batch and the heads.
+        causal: True if it sees itself and the r - 1 positions before it, as in a decoder.
+        dropout_broadcast_dims: only 0 and 1, the batch and the heads.
         num_heads, key_channels, value_channels, dropout, max_relative_position,
             kernel_initializer: see `MultiHeadAttention`.
 
-    Call arguments: see `MultiHeadAttention`, but there is no memory, and
+    Call arguments: see `MultiHeadAttention`, with these differences: there is no memory, and
         mask: boolean [B, T]. A position whose neighbours are all hidden attends to them evenly.
-        bias: broadcastable to [B, H, 1, T]: of keys, not of pairs.
-        cache: keys and values of steps of decoding. Then each query is multiplied with all of it,
-            `distance` says which keys are neighbours, and mask and bias may be of pairs.
+        bias: broadcastable to [B, H, 1, T]: per key, not per pair.
+        cache: keys and values in a decoding step. Each query is then multiplied with all of them,
+            `distance` says which keys are neighbours, and mask and bias may be per pair.
 
     Returns:
-        [B, T, D], or a pair of it and the weights [B, H, T, r] in float32: those of position i
-        stand in the order of what it sees, i - r // 2 first (i - r + 1 if causal), with 0 outside
+        [B, T, D], or a pair of that and the weights [B, H, T, r] in float32: the weights of position
+        i are in the order of its neighbours, from i - r // 2 on (i - r + 1 if causal), and 0 outside
         the sequence. With a cache they are [B, H, T, S].
     """
 
@@ -92,7 +92,7 @@ class RestrictedAttention(MultiHeadAttention):
     def logit_bias(self, mask: AttentionMask, query, keys):
         """Returns the bias of [B, H, m, c, W], the logits of m blocks of queries on their windows.
 
-        In a step of decoding, of all pairs of positions as in `MultiHeadAttention`.
+        In a decoding step it is the bias of all pairs of positions, as in `MultiHeadAttention`.
         """
         if mask.causal not in (None, self.causal):
             allowed = "must" if self.causal else "cannot"
@@ -100,7 +100,7 @@ class RestrictedAttention(MultiHeadAttention):
                 f"attention with a neighborhood and causal={self.causal} {allowed} be causal."
             )
         if mask.neighborhood is not None:
-            raise ValueError("restricted attention has a neighborhood, and the mask gave another.")
+            raise ValueError("restricted attention has its own neighborhood, but the mask has one.")
         if mask.distance is not None:
             return dataclasses.replace(mask, neighborhood=self._sides).dense_bias(query, keys)
         blocks = _Blocks(shape_of(query)[-2], *self._sides)
@@ -126,15 +126,15 @@ class RestrictedAttention(MultiHeadAttention):
         if len(of_keys.shape) != 4 or of_keys.shape[2] != 1:
             raise ValueError(
                 f"the bias of restricted attention must be [B, H, 1, T], got shape {of_keys.shape}: "
-                "of keys, not of pairs of positions."
+                "per key, not per pair of positions."
             )
-        of_keys = of_keys + ops.zeros((1, 1, 1, blocks.length))  # as long as the sequence
+        of_keys = of_keys + ops.zeros((1, 1, 1, blocks.length))  # broadcasts to the whole sequence
         return blocks.of_keys(of_keys) + of_pairs
 
     def attend(
         self, q, k, v, mask: AttentionMask, *, training=False, return_attention_weights=False
     ):
-        if mask.distance is not None:  # a step of decoding: its few queries need no blocks
+        if mask.distance is not None:  # a decoding step: its few queries need no blocks
             return super().attend(q, k, v, mask, training=training)
         blocks = _Blocks(shape_of(q)[2], *self._sides)
         context, weights = super().attend(
@@ -150,7 +150,7 @@ class RestrictedAttention(MultiHeadAttention):
 
     @property
     def _sides(self):
-        """The number of positions that each one sees before and after its own."""
+        """The number of positions that one sees before and after itself."""
         r = self.neighborhood
         return (r - 1, 0) if self.causal else (r // 2, (r - 1) // 2)
 
@@ -162,10 +162,10 @@ SELF_ATTENTION["restricted"] = RestrictedAttention
 
 
 class _Blocks:
-    """A sequence of n positions, cut into m blocks of c queries and one window of W keys for each.
+    """A sequence of n positions, cut into m blocks of c queries, each with a window of W keys.
 
-    Block i has the c positions from i c on. Its window begins `before` positions earlier and has
-    before + c + after, rounded up to a multiple of 16, for which matrix products are faster. Some
+    Block i has the c positions from i c on. Its window begins `before` positions earlier; W is
+    before + c + after, rounded up to a multiple of 16, which makes matrix products faster. Some
     positions of both may lie outside the sequence.
 
     Args:
@@ -176,7 +176,7 @@ class _Blocks:
     def __init__(self, length: Any, before: int, after: int):
         self.length = length
         self.sides = before, after
-        # Half a neighbourhood: smaller blocks copy more keys, larger ones have more out of reach.
+        # Half a neighbourhood: smaller blocks copy more keys, larger ones see more useless keys.
         self.size = max(SMALLEST_BLOCK, (before + after + 2) // 2)  # c
         if isinstance(length, int):
             furthest = max(length - 1, 0)
@@ -187,7 +187,7 @@ class _Blocks:
         self.count = (length + self.size - 1) // self.size  # m
 
     def queries(self, x):
-        """Cuts into blocks, with 0 after the sequence: [B, H, n, C] -> [B, H, m, c, C]."""
+        """Cuts x into blocks, padded with 0 at the end: [B, H, n, C] -> [B, H, m, c, C]."""
         batch, heads, length, channels = shape_of(x)
         rest = self.count * self.size - length
         x = ops.pad(x, [[0, 0], [0, 0], [0, rest], [0, 0]])
@@ -196,21 +196,21 @@ class _Blocks:
     def windows(self, x):
         """Gathers the windows: [B, H, n, C] -> [B, H, m, W, C].
 
-        Outside the sequence they hold copies of its ends. The gradient sends nothing back from
-        these: the bias must hide them.
+        Outside the sequence they hold copies of its ends. These get no gradient: the bias must hide
+        them.
         """
 
         @ops.custom_gradient
         def windows(x):
-            def backward(*args, upstream=None):  # on PyTorch Keras names the gradient
-                return self._overlaid(args[-1] if upstream is None else upstream)
+            def backward(*args, upstream=None):  # on PyTorch, Keras passes the gradient by name
+                return self._summed(args[-1] if upstream is None else upstream)
 
             return self._gathered(x, axis=2), backward
 
         return windows(x)
 
     def of_keys(self, x):
-        """Gathers the windows of a row of keys: [B, H, 1, n] -> [B, H, m, 1, W]."""
+        """Gathers the windows of one value per key: [B, H, 1, n] -> [B, H, m, 1, W]."""
         return ops.swapaxes(self._gathered(x, axis=3), 2, 3)
 
     def _gathered(self, x, axis):
@@ -221,15 +221,15 @@ class _Blocks:
         first = ops.arange(self.count) * self.size - self.before
         return first[:, None] + ops.arange(self.width)[None, :]
 
-    def _overlaid(self, windows):
-        """Adds up what all windows hold of each position: [B, H, m, W, C] -> [B, H, n, C].
+    def _summed(self, windows):
+        """Sums the values of each position over all windows: [B, H, m, W, C] -> [B, H, n, C].
 
-        (TensorFlow's own gradient of `take` adds row by row, on a GPU in any order.)
+        (TensorFlow's gradient of `take` adds row by row, on a GPU in an undefined order.)
         """
         batch, heads, _, _, channels = shape_of(windows)
         steps = range(-(-self.width // self.size))
         total = 0
-        for step in steps:  # the slice of each window that reaches `step` blocks further
+        for step in steps:  # the slice of each window that lies in the block `step` blocks later
             start = step * self.size
             size = min(self.size, self.width - start)
             part = ops.slice(
@@ -248,20 +248,20 @@ class _Blocks:
         return ops.slice(x, (0, 0, 0, 0), (batch, heads, self.length, channels))
 
     def distances(self):
-        """Returns how far each key of a window stands after each query of its block: [c, W] int."""
+        """Returns key position minus query position within a block and its window: [c, W] int."""
         keys = ops.arange(self.width) - self.before
         return keys[None, :] - ops.arange(self.size)[:, None]
 
     def neighbours(self):
-        """Returns True where a key of a window is in the sequence and near a query: [m, c, W]."""
+        """Returns True where a window's key is in the sequence and near the query: [m, c, W]."""
         positions = self._positions()[:, None, :]  # [m, 1, W]
         inside = ops.logical_and(positions >= 0, positions < self.length)
         return ops.logical_and(inside, within(self.distances(), self.before, self.after))
 
     def weights_of_neighbours(self, weights):
         """Takes the weights of the r neighbours of each query: [B, H, m, c, W] -> [B, H, n, r]."""
-        # A query's neighbours begin one key later than those of the query before it. In rows that
-        # are one key longer they stand below one another, in the first columns.
+        # The neighbours of each query begin one key later than those of the query before it. Reshaped
+        # to rows of W + 1 keys, they line up in the first columns.
         batch, heads = shape_of(weights)[:2]
         flat = ops.reshape(weights, (batch, heads, self.count, self.size * self.width))
         flat = ops.pad(flat, [[0, 0], [0, 0], [0, 0], [0, self.size]])

@@ -1,4 +1,4 @@
-"""The settings of an encoder or decoder layer, the parts made of them, and a stack of layers."""
+"""The settings of an encoder or decoder layer, the parts built from them, and a stack of layers."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ P = ParamSpec("P")
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class LayerConfig:
-    """Keywords of `TransformerEncoderLayer` and `TransformerDecoderLayer`."""
+    """Keyword arguments of `TransformerEncoderLayer` and `TransformerDecoderLayer`."""
 
     num_heads: int
     """H."""
@@ -44,7 +44,7 @@ class LayerConfig:
     prepostprocess_dropout_broadcast_dims: Sequence[int] = ()
     """Axes of [B, T, D] along which the dropout of the letter "d" is shared."""
     attention_dropout_broadcast_dims: Sequence[int] = ()
-    """Axes of [B, H, T, S]; not those of attention with relative positions, as in T2T."""
+    """Axes of [B, H, T, S]; ignored by attention with relative positions, as in T2T."""
     relu_dropout_broadcast_dims: Sequence[int] = ()
     """Axes of [B, T, F]."""
     self_attention_type: str = "dot_product"
@@ -52,12 +52,12 @@ class LayerConfig:
     max_relative_position: int = 0
     """If positive, self-attention has relative positions (see `MultiHeadAttention`)."""
     neighborhood: int = 0
-    """If positive, self-attention is restricted to so many positions (see `RestrictedAttention`)."""
+    """If positive, self-attention sees only this many positions (see `RestrictedAttention`)."""
     norm_epsilon: float = 1e-6
     """Added to the variance in layer normalisation."""
     kernel_initializer: Any = "glorot_uniform"
-    """Initializer of every matrix."""
-    name: str | None = None  # these three as for every Keras layer
+    """Initializer of all matrices."""
+    name: str | None = None  # these three as in every Keras layer
     dtype: Any = None
     trainable: bool = True
 
@@ -73,21 +73,22 @@ class LayerConfig:
                 raise ValueError(f"self_attention_type {kind!r} needs a {name} of 1 or more.")
         initializer = keras.initializers.get(self.kernel_initializer)
         values = {"kernel_initializer": keras.initializers.serialize(initializer)}
-        for field in dataclasses.fields(self):  # as JSON has them
+        for field in dataclasses.fields(self):  # lists, as in JSON
             if field.name.endswith("_dims"):
                 values[field.name] = list(getattr(self, field.name))
         for name, value in values.items():
             object.__setattr__(self, name, value)
 
-    def keywords(self, of: type[LayerConfig]) -> dict[str, Any]:
-        """Returns the settings that the class `of` has, without Keras's."""
-        names = {field.name for field in dataclasses.fields(of)} - {"name", "dtype", "trainable"}
+    def keywords(self, config_class: type[LayerConfig]) -> dict[str, Any]:
+        """Returns the settings that `config_class` has, without those of every Keras layer."""
+        fields = {field.name for field in dataclasses.fields(config_class)}
+        names = fields - {"name", "dtype", "trainable"}
         return {name: getattr(self, name) for name in sorted(names)}
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class StackConfig(LayerConfig):
-    """Keywords of `TransformerDecoder`: those of its layers, and its own."""
+    """Keyword arguments of `TransformerDecoder`: those of its layers, and its own."""
 
     num_layers: int
     """N."""
@@ -95,7 +96,7 @@ class StackConfig(LayerConfig):
     """True adds -log(1 + distance) to the logits of self-attention (T2T's `proximity_bias`)."""
     remat: bool = False
     """True recomputes the activations inside each layer in the backward pass instead of keeping them
-    (gradient checkpointing), under a `keep_mask_scope` and where no attention weights are asked for."""
+    (gradient checkpointing). Needs a `keep_mask_scope`; no effect if attention weights are returned."""
 
     def __post_init__(self):
         super().__post_init__()
@@ -106,9 +107,9 @@ class StackConfig(LayerConfig):
 def keywords_of(
     config_class: Callable[P, LayerConfig],
 ) -> Callable[[Callable[[Any, Any], None]], Callable[Concatenate[Any, P], None]]:
-    """Decorates an `__init__(self, config)` that shall take the fields of `config_class` as keywords.
+    """Decorator: `__init__(self, config)` takes the fields of `config_class` as keyword arguments.
 
-    Type checkers, completion and errors then see them as if the class had written them out.
+    Type checkers, completion and errors see them as if they were written out in the class.
     """
     make: Any = config_class
     signature = inspect.signature(config_class)
@@ -140,7 +141,7 @@ class TransformerLayer(keras.layers.Layer):
     """
 
     causal = False
-    """True if restricted self-attention sees what came before alone."""
+    """True if restricted self-attention sees no later positions."""
 
     @keywords_of(LayerConfig)
     def __init__(self, config: LayerConfig):
@@ -157,7 +158,7 @@ class TransformerLayer(keras.layers.Layer):
         self.supports_masking = True
 
     def attention(self, name: str, relative: bool = False) -> MultiHeadAttention:
-        """Makes the attention of a sub-layer; `relative` where it is self-attention."""
+        """Makes the attention of a sub-layer; `relative` is True for self-attention."""
         c = self.config
         kind: Any = MultiHeadAttention
         own: dict[str, Any] = {"dropout_broadcast_dims": c.attention_dropout_broadcast_dims}
@@ -201,14 +202,14 @@ class TransformerLayer(keras.layers.Layer):
         )
 
     def add_processes(self, sublayer: str, x_shape):
-        """Sets `<sublayer>_preprocess` and `<sublayer>_postprocess`, built."""
+        """Builds and sets `<sublayer>_preprocess` and `<sublayer>_postprocess`."""
         for side in ("preprocess", "postprocess"):
             process = self.process(f"{sublayer}_{side}", getattr(self.config, f"{side}_sequence"))
             process.build(x_shape)
             setattr(self, process.name, process)
 
     def compute_output_spec(self, *args, **kwargs):
-        # Traced: the number of outputs depends on `return_attention_weights`.
+        # By tracing: the number of outputs depends on `return_attention_weights`.
         return keras.Operation.compute_output_spec(self, *args, **kwargs)
 
     def get_config(self):
@@ -217,10 +218,10 @@ class TransformerLayer(keras.layers.Layer):
 
 
 class Stack(TransformerLayer):
-    """`num_layers` layers of `layer_class`, then a last pre-processing (T2T's final norm).
+    """`num_layers` layers of `layer_class`, then a final pre-processing (T2T's final norm).
 
-    The layers are attributes `layer_0`, `layer_1`, ... and, in order, `layers`. All of them attend
-    alike: the first makes the biases of all.
+    The layers are the attributes `layer_0`, `layer_1`, ... and the list `layers`. They share their
+    attention biases, which the first layer computes.
     """
 
     config: StackConfig
@@ -237,20 +238,20 @@ class Stack(TransformerLayer):
         self.built = True
 
     def prepared(self, sublayer: str, mask: AttentionMask, query, keys=None) -> AttentionMask:
-        """Returns the mask with the bias that the attention `sublayer` makes of it, if there are layers."""
+        """Returns the mask prepared by the attention `sublayer` of the first layer, if there is one."""
         if not self.layers:
             return mask
         return getattr(self.layers[0], sublayer).prepare(mask, query, keys)
 
     @property
     def needs_positions(self) -> bool:
-        """True if self-attention counts the distance between query and key, besides the mask."""
+        """True if self-attention depends on the distance between query and key, besides the mask."""
         return self.config.proximity_bias or any(
             layer.self_attention.needs_positions for layer in self.layers
         )
 
     def run_layer(self, layer, *tensors, training, return_attention_weights, **others):
-        """Calls a layer, whose inputs that have a gradient are `tensors`."""
+        """Calls a layer; `tensors` are its inputs that have a gradient."""
 
         def call(*tensors):
             return layer(

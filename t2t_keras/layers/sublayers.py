@@ -22,7 +22,7 @@ class FeedForward(keras.layers.Layer):
         filter_size: F, the inner depth.
         dropout: rate on the inner activations (T2T's `relu_dropout`).
         dropout_broadcast_dims: axes of [B, T, F] along which dropout is shared.
-        kernel_initializer: of both matrices.
+        kernel_initializer: initializer of both matrices.
 
     Shapes: [B, T, D] in, [B, T, D] out.
     """
@@ -68,7 +68,7 @@ class FeedForward(keras.layers.Layer):
         )
 
     def call(self, x, training=False):
-        # A dense layer on [B*T, D] takes a graph of unknown sizes far fewer operations.
+        # On [B*T, D] a dense layer adds far fewer operations to a graph of unknown sizes.
         rows = x if self.dropout.broadcast_dims else ops.reshape(x, (-1, x.shape[-1]))
         y = dense(self.conv2, self.dropout(dense(self.conv1, rows), training=training))
         return ops.reshape(y, shape_of(x))
@@ -91,7 +91,7 @@ class FeedForward(keras.layers.Layer):
 class LayerNorm(keras.layers.LayerNormalization):
     """Layer normalisation over the last axis with a faster gradient than Keras's: T2T's `layer_norm`.
 
-    Shapes: [..., D] in, the same out; computed in float32, whatever the compute dtype.
+    Shapes: [..., D] in, the same out; computed in float32 in any compute dtype.
     """
 
     def call(self, inputs):
@@ -100,10 +100,10 @@ class LayerNorm(keras.layers.LayerNormalization):
 
 
 def _normalised(epsilon: float):
-    """Returns the function of x [..., D], gamma [D] and beta [D] that normalises x.
+    """Returns a function that normalises x [..., D] with gamma [D] and beta [D].
 
     With h = (x - mean) / deviation and g = gamma dy, its gradient is
-    dx = (g - mean(g) - h mean(g h)) / deviation: few passes over x, and h is all that is kept.
+    dx = (g - mean(g) - h mean(g h)) / deviation: few passes over x, and only h is kept for it.
     """
 
     @ops.custom_gradient
@@ -112,7 +112,7 @@ def _normalised(epsilon: float):
         inverse = ops.rsqrt(_mean(ops.square(centred)) + epsilon)
         h = centred * inverse
 
-        def backward(*args, upstream=None):  # on PyTorch Keras names the gradient
+        def backward(*args, upstream=None):  # on PyTorch, Keras passes the gradient by name
             dy = args[-1] if upstream is None else upstream
             g = dy * gamma
             dx = (g - _mean(g) - h * _mean(g * h)) * inverse
@@ -130,11 +130,11 @@ def _mean(x):
 
 @keras.saving.register_keras_serializable("t2t_keras")
 class PrePostProcess(keras.layers.Layer):
-    """Pre- or post-processing of a sub-layer, as a sequence of letters: T2T's `layer_prepostprocess`.
+    """Pre- or post-processing of a sub-layer, given by letters: T2T's `layer_prepostprocess`.
 
-    "n" normalises (layer normalisation), "d" drops out, "a" adds the residual; "none" does
-    nothing. The paper is "none" before and "dan" after each sub-layer, LayerNorm(x +
-    Dropout(Sublayer(x))); T2T's base is "n" before and "da" after.
+    "n" is layer normalisation, "d" is dropout, "a" adds the residual; "none" does nothing. The
+    paper has "none" before and "dan" after each sub-layer, LayerNorm(x + Dropout(Sublayer(x)));
+    T2T's base set has "n" before and "da" after.
 
     Args:
         sequence: the letters, in order.
@@ -163,7 +163,7 @@ class PrePostProcess(keras.layers.Layer):
         letters = "" if sequence == "none" else sequence
         if set(letters) - set("nda") or letters.count("n") > 1:
             raise ValueError(
-                f"sequence must be 'none' or of the letters n, d, a with one n at most, got {sequence!r}."
+                f"sequence must be 'none' or letters of n, d, a with at most one n, got {sequence!r}."
             )
         self.sequence = sequence
         self.letters = letters

@@ -21,7 +21,7 @@ _MAX_ORDER = 4
 
 @dataclasses.dataclass(frozen=True)
 class Bleu:
-    """BLEU of one translation of a corpus, each figure from 0 to 100."""
+    """BLEU scores of one translation of a corpus, from 0 to 100."""
 
     sacrebleu: float
     """Cased corpus BLEU of untokenised text (13a), comparable between papers."""
@@ -32,16 +32,16 @@ class Bleu:
     t2t_uncased: float
     """BLEU_uncased of `t2t-bleu`."""
     paper_style: float
-    """Moses tokenisation, German compounds split, unsmoothed: close to the paper's figures, which are about
-    0.7 higher than sacreBLEU's; `paper_style` says how close."""
+    """Moses tokenisation, German compounds split, unsmoothed: close to the paper's scores, which are about
+    0.7 higher than sacreBLEU's; `paper_style` lists the differences."""
 
 
 def bleu(references: Sequence[str], hypotheses: Sequence[str], language: str = "de") -> Bleu:
-    """Scores one translation of a corpus against one reference per sentence, in plain text.
+    """Scores a translation of a corpus against one reference per sentence, in plain text.
 
     Args:
         references, hypotheses: one sentence per item.
-        language: the rules of `paper_style`: "de", those that T2T's script has for every language, or
+        language: the rules of `paper_style`: "de", which T2T's script uses for every language, or
             "fr".
 
     Raises:
@@ -77,7 +77,7 @@ def bleu(references: Sequence[str], hypotheses: Sequence[str], language: str = "
 def _unsmoothed(
     references: Sequence[str], hypotheses: Sequence[str], tokenize: Callable[[str], list[str]]
 ) -> BLEUScore:
-    """Returns BLEU without smoothing, as multi-bleu computes it, with its n-gram counts."""
+    """Returns unsmoothed BLEU, as in multi-bleu, with its n-gram counts."""
     from sacrebleu.metrics import BLEU
 
     def join(lines: Sequence[str]) -> list[str]:
@@ -88,10 +88,10 @@ def _unsmoothed(
 
 
 def _t2t_score(references: Sequence[str], hypotheses: Sequence[str]) -> float:
-    """Returns T2T's `compute_bleu`, in single precision as there.
+    """Returns T2T's `compute_bleu`, in single precision as in T2T.
 
     The first order without a match counts as half a match, the second as a quarter, and so on. An order
-    without any n-gram counts as a precision of 1; sacreBLEU returns 0 then.
+    without any n-gram counts as a precision of 1, for which sacreBLEU would return 0.
     """
     import numpy as np
 
@@ -109,14 +109,14 @@ def _t2t_score(references: Sequence[str], hypotheses: Sequence[str]) -> float:
     return 100 * float(np.float32(math.exp(log_precisions / _MAX_ORDER + brevity)))
 
 
-# Tokenizations: BLEU depends on them.
+# Tokenizations
 
 
 def international(line: str) -> list[str]:
-    """Tokenizes as mteval-v14 with `--international-tokenization`, in the form of tensor2tensor.
+    """Tokenizes like mteval-v14 with `--international-tokenization`, in tensor2tensor's version.
 
-    Symbols are tokens of their own; so is punctuation, except between digits and after a digit at the
-    end of the line. Unlike in sacreBLEU's `intl`, and as in T2T, only decimal digits are digits and the
+    Symbols are separate tokens; so is punctuation, except between digits and after a digit at the end
+    of the line. As in T2T, but unlike sacreBLEU's `intl`, only decimal digits are digits and the
     backslash is not punctuation.
     """
     after_nondigit, before_nondigit, symbol = _international_patterns()
@@ -127,8 +127,8 @@ def international(line: str) -> list[str]:
 
 @functools.cache
 def _international_patterns() -> tuple[re.Pattern[str], re.Pattern[str], re.Pattern[str]]:
-    # As ranges: `re` compares with every one of thousands of single characters in turn. Neither kind is
-    # among the million code points from plane 2 on: ideographs, tags and private characters.
+    # As ranges: `re` would compare with thousands of single characters in turn. The million code points
+    # from plane 2 on (ideographs, tags, private characters) have neither punctuation nor symbols.
     ranges: dict[str, list[str]] = {"P": [], "S": []}
     for kind, run in itertools.groupby(range(0x20000), _kind):
         if kind in ranges:
@@ -148,28 +148,28 @@ def _kind(code_point: int) -> str:
 
 
 def paper_style(line: str, language: str = "de") -> list[str]:
-    """Tokenizes as T2T's `get_ende_bleu.sh`: Moses for German, then compounds are split at hyphens.
+    """Tokenizes like T2T's `get_ende_bleu.sh`: Moses for German, then splits compounds at hyphens.
 
     Args:
         line: untokenised text.
-        language: "de", or "fr" for Moses for French and whole compounds, since T2T has no such
-            script: there, an apostrophe between two letters ends a word, that of a line's
-            first or last word stays with it, and abbreviations are Moses's French ones.
+        language: "de", or "fr" for Moses for French with unsplit compounds (T2T has no such script).
+            In French an apostrophe between two letters ends a word, an apostrophe of a line's first
+            or last word stays with it, and abbreviations are Moses's French ones.
 
-    Done as there: full-width and typographic punctuation becomes ASCII; punctuation and symbols
-    stand alone; a comma stays between digits, a period between characters and runs of periods
-    stay whole; the period of a word is cut off at the end of the line and, within it, unless the
+    As in that script, full-width and typographic punctuation becomes ASCII; punctuation and symbols
+    are separate tokens; commas between digits, periods between characters and runs of periods are
+    not split; the period of a word is split off at the end of the line and, within it, unless the
     word has an inner period, is a known abbreviation, a single letter, a Roman number up to 20 or
     an ordinal up to 99, or the next word starts in lower case; `a-b` becomes
     `a ##AT##-##AT## b`.
 
-    Not done: Moses also escapes `&`, `<` and the like, which changes no n-gram match, and knows more
-    German abbreviations (with all of them, 2 of the 9,006 German lines of newstest2012 to 2014 come
-    out otherwise); its protected patterns, and its rules for other languages.
+    Not implemented: Moses's escapes of `&`, `<` etc., which change no n-gram match; its other German
+    abbreviations (they would change 2 of the 9,006 German lines of newstest2012 to 2014); its
+    protected patterns; its rules for other languages.
     """
     line = _FULL_STOPS.sub(". ", line.translate(_TYPOGRAPHIC))
     line = re.sub(r"[\x00-\x1f]", "", " ".join(line.split()))
-    line = _STANDS_ALONE[language].sub(r" \g<0> ", line)
+    line = _SEPARATE[language].sub(r" \g<0> ", line)
     words = _ELISION.sub("' ", line).split()
     keeps_period = _KEEPS_PERIOD[language]
     cut = [
@@ -192,7 +192,7 @@ _TYPOGRAPHIC = str.maketrans(
 _FULL_STOPS = re.compile("[。．] *")
 _LETTER = r"[^\W\d_]"
 _ELISION = re.compile(rf"(?<={_LETTER})'(?={_LETTER})")
-_STANDS_ALONE = {
+_SEPARATE = {
     language: re.compile(
         rf"""\.{{2,}}                # an ellipsis
           | [^\w\s.'`,-] | [_²³¹¼-¾] # what is neither letter nor digit
@@ -228,7 +228,7 @@ _COMPOUND = re.compile(r"(\S)-(\S)")
 
 
 def _ends_in_full_stop(word: str, after: str, keeps_period: re.Pattern[str]) -> bool:
-    """Returns True if the period of `word`, which is followed by `after`, is a token of its own."""
+    """Returns True if the period of `word`, which is followed by `after`, is a separate token."""
     stem = word[:-1]
     if not word.endswith(".") or not stem.strip("."):
         return False

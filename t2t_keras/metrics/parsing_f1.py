@@ -57,12 +57,12 @@ class ParsedSentence:
 
 @dataclasses.dataclass(frozen=True)
 class ParsingFigures:
-    """EVALB's summary of some sentences, in per cent of the valid ones unless stated otherwise."""
+    """EVALB's summary of sentences, in per cent of the valid ones unless stated otherwise."""
 
     recall: float
     """Gold brackets that are predicted, with the same label around the same words."""
     precision: float
-    """Predicted brackets that are gold ones."""
+    """Predicted brackets that are in the gold tree."""
     f1: float
     """The harmonic mean of both; 0 if EVALB prints `nan`."""
     complete_match: float
@@ -82,7 +82,7 @@ class ParsingFigures:
     errors: int
     """Sentences whose two trees have different words, or one of which is not a tree."""
     valid: int
-    """Sentences that the figures above are computed of."""
+    """Sentences from which the scores above are computed."""
 
     def __str__(self) -> str:
         """The lines of EVALB's summary."""
@@ -106,7 +106,7 @@ class ParsingFigures:
 
 @dataclasses.dataclass(frozen=True)
 class ParsingF1(ParsingFigures):
-    """EVALB's summary of all sentences, of the short ones, and of each."""
+    """EVALB's summary of all sentences and of the short ones, and the counts of each sentence."""
 
     up_to_40: ParsingFigures
     """The summary of sentences of at most 40 words."""
@@ -114,14 +114,14 @@ class ParsingF1(ParsingFigures):
     """The counts of each sentence."""
 
     def __str__(self) -> str:
-        """Returns EVALB's summary as it prints it."""
+        """Returns EVALB's summary in the form that EVALB prints."""
         return f"-- All --\n{super().__str__()}\n\n-- len<={_SHORT} --\n{self.up_to_40}"
 
 
 def parsing_f1(
     gold_trees: Sequence[str | Tree], predicted_trees: Sequence[str | Tree]
 ) -> ParsingF1:
-    """Scores predicted trees as EVALB with its parameters COLLINS.prm.
+    """Scores predicted trees like EVALB with its parameters COLLINS.prm.
 
     The root TOP, traces, punctuation and functional tags are ignored; ADVP and PRT are equal. A root
     other than TOP counts. Sentences whose words differ are errors; their number is not limited (EVALB
@@ -129,8 +129,8 @@ def parsing_f1(
 
     Args:
         gold_trees: the correct trees, each a string such as `(TOP (NP (NN rain)))` or a `Tree`.
-        predicted_trees: the same number, in the same order. One without words is skipped; one that
-            is not a tree is an error in the figures, never an exception.
+        predicted_trees: the same number, in the same order. A tree without words is skipped; one that
+            is not a tree counts as an error, never an exception.
 
     Raises:
         UserError: the numbers of trees differ or are 0.
@@ -246,20 +246,20 @@ class Brackets(NamedTuple):
     """A tree as EVALB reads it with COLLINS.prm."""
 
     words: list[str]
-    """The words that count: no traces, none with the tag of a comma, colon, quote or full stop."""
-    tags: list[str]  # the tag of each of `words`, as it is written
+    """The words that count: without traces and without tags of commas, colons, quotes and full stops."""
+    tags: list[str]  # the tag of each of `words`
     spans: list[tuple[int, int, str]]
-    """(first word, word after the last, label) of each bracket, duplicates included. Without empty
+    """(first word, word after the last, label) of each bracket, including duplicates, without empty
     brackets and the root TOP."""
     length: int  # the number of words with punctuation, without traces
     fault: str  # why this is not a tree; "" if it is
 
 
 def read_brackets(tree: str) -> Brackets:
-    """Reads a tree as written, traces and functional tags included; never fails.
+    """Reads a tree with its traces and functional tags; never fails.
 
     A label ends before its first "-" or "=", a tag does not; PRT becomes ADVP. Roots other than TOP count
-    as brackets, "( (S ...))" as one without a label.
+    as brackets; the root of "( (S ...))" has no label.
     """
     words: list[str] = []
     tags: list[str] = []
@@ -304,10 +304,10 @@ def root_label(tree: str) -> str | None:
 
 
 def trees_of_lines(lines: Iterable[str]) -> list[str]:
-    """Joins the lines of trees that span several.
+    """Joins the lines of trees that span several lines.
 
-    A line that begins with white space continues the tree before, if that is still open. In a file with
-    such lines blank lines are ignored; in a file without, each is a tree without words.
+    A line that begins with white space continues the previous tree if that is still open. In a file with
+    such lines blank lines are ignored; in other files a blank line is a tree without words.
     """
     lines = list(lines)
     written = [line for line in lines if line.strip()]

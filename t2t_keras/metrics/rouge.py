@@ -1,4 +1,4 @@
-"""ROUGE of summaries, by the package `rouge-score`, which `pip install 't2t-keras[rouge]'` installs."""
+"""ROUGE of summaries, with the package `rouge-score` (`pip install 't2t-keras[rouge]'`)."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ NAMES = ("rouge1", "rouge2", "rougeL")
 
 
 def rouge(references: Sequence[Sequence[str]], hypotheses: Sequence[str]) -> dict[str, float]:
-    """Returns the mean F1 of each of `NAMES`, 0 to 100, of stemmed words without case.
+    """Returns the mean F1, 0 to 100, of each of `NAMES`, with stemmed words and ignoring case.
 
     Args:
-        references: for each hypothesis one reference or more, of which the best counts.
+        references: one or more references for each hypothesis; the best one counts.
         hypotheses: the summaries.
 
     Raises:
-        UserError: there are none, or other numbers of both, or `rouge-score` is missing.
+        UserError: there are no summaries, the numbers differ, or `rouge-score` is missing.
     """
     if not hypotheses or len(references) != len(hypotheses):
         raise UserError(

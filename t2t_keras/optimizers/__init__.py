@@ -1,4 +1,4 @@
-"""tensor2tensor's optimizers as Keras optimizers; they import Keras alone."""
+"""tensor2tensor's optimizers as Keras optimizers; they import only Keras."""
 
 from t2t_keras.optimizers.adafactor import Adafactor
 from t2t_keras.optimizers.adam import Adam, AdamW, MultistepAdam

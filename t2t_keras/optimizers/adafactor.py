@@ -1,4 +1,4 @@
-"""T2T's Adafactor: second moments of rows and columns instead of one of every weight."""
+"""T2T's Adafactor: second moments per row and column instead of per weight."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ EPSILON_1 = 1e-30
 """Added to a squared gradient (T2T's `epsilon1`)."""
 
 EPSILON_2 = 1e-3
-"""The least size that a variable counts with (T2T's `epsilon2`)."""
+"""Lower bound of a variable's root mean square as a factor of its rate (T2T's `epsilon2`)."""
 
 _TABLE = re.compile(r"(^|/)(shared_embedding|source_embedding|target_embedding|softmax)/table$")
 
@@ -29,25 +29,25 @@ _Variable = Any
 class Adafactor(keras.optimizers.Optimizer):
     """Adafactor (https://arxiv.org/abs/1804.04235; T2T's "adafactor", utils/adafactor.py).
 
-    All in float32. The second moment of a variable of two and more dimensions is kept as the means
-    over its last and over its second last; the update is clipped by its root mean square; the
-    learning rate is relative to the root mean square of the variable.
+    Everything is float32. The second moment of a variable with two or more dimensions is stored as
+    its means over the last and over the second last dimension; the update is clipped by its root
+    mean square; the learning rate is relative to the root mean square of the variable.
 
     Args:
-        learning_rate: a float or a schedule; T2T's sets give it one.
-        beta_1: decay of the mean of updates; 0 keeps none (T2T's `optimizer_adafactor_beta1`).
-        beta_2: decay of the second moment where `decay_type` is "adam".
-        decay_type: how the second moment decays at update t = 1, 2, ...: "pow", by
-            1 - t^-memory_exponent, or "adam", by beta_2 with Adam's correction of the start.
+        learning_rate: a float or a schedule.
+        beta_1: decay of the mean of updates; 0 for none (T2T's `optimizer_adafactor_beta1`).
+        beta_2: decay of the second moment if `decay_type` is "adam".
+        decay_type: decay of the second moment at update t = 1, 2, ...: "pow" is
+            1 - t^-memory_exponent, "adam" is beta_2 with Adam's bias correction.
         memory_exponent: see `decay_type`.
         clipping_threshold: the largest root mean square of an update, before the learning rate;
             None does not clip.
-        factored: True keeps the second moment of a matrix as those of its rows and columns.
+        factored: True stores second moments of matrices per row and column.
         multiply_by_parameter_scale: True makes the learning rate relative to the variable.
-        table_shards: the number of pieces into which T2T cuts an embedding table by rows
-            (`symbol_modality_num_shards`). Each is a variable of its own to T2T, with its own
-            columns, clipping and size.
-        **kwargs: as for every Keras optimizer.
+        table_shards: the number of pieces into which T2T splits an embedding table by rows
+            (`symbol_modality_num_shards`). Each is a separate variable in T2T, with its own column
+            moments, clipping and scale.
+        **kwargs: arguments of every Keras optimizer.
 
     Raises:
         UserError: the decay type is unknown.
@@ -83,10 +83,10 @@ class Adafactor(keras.optimizers.Optimizer):
         self.table_shards = table_shards
 
     def build(self, variables):
-        """Makes the slots of these Keras variables.
+        """Creates the slots of these Keras variables.
 
         They are `m`, of the variable's shape; `vr` and `vc`, without its last and its second last
-        dimension, or else `v`. The `vc` of a table of several shards is that of all, joined.
+        dimension; or `v` if not factored. The `vc` of a table's shards are concatenated.
         """
         if self.built:
             return
@@ -123,19 +123,19 @@ class Adafactor(keras.optimizers.Optimizer):
             for i, block in enumerate(_cut(gradient, shards, longer))
         ]
         for name, holder in kept.items():
-            joined = _joined([of_block[name] for of_block in new], holder.shape)
+            joined = _joined([block[name] for block in new], holder.shape)
             self.assign(holder, ops.cast(joined, holder.dtype))
 
     def _updated(
         self, gradient: _Tensor, old: dict[str, _Tensor], rate: _Tensor, decay: _Tensor
     ) -> dict[str, _Tensor]:
-        """Returns the new values and slots of N variables of T2T's that have one shape.
+        """Returns the new values and slots of N T2T variables of the same shape.
 
         Args:
             gradient: [N, ...].
             old: their values and slots, [N, ...] each.
             rate: the learning rate.
-            decay: of the second moment.
+            decay: decay of the second moment.
         """
         squared = ops.square(gradient) + EPSILON_1
         new = {}
@@ -149,9 +149,9 @@ class Adafactor(keras.optimizers.Optimizer):
             step = gradient * ops.expand_dims(ops.rsqrt(new["vr"] / mean), -1)
             step = step * ops.expand_dims(ops.rsqrt(new["vc"]), -2)
         if self.clipping_threshold is not None:
-            step = step / ops.maximum(1.0, _size(step) / self.clipping_threshold)
+            step = step / ops.maximum(1.0, _root_mean_square(step) / self.clipping_threshold)
         if self.multiply_by_parameter_scale:
-            rate = rate * ops.maximum(_size(old["value"]), EPSILON_2)
+            rate = rate * ops.maximum(_root_mean_square(old["value"]), EPSILON_2)
         step = rate * step
         if "m" in old:
             new["m"] = step = self.beta_1 * old["m"] + (1.0 - self.beta_1) * step
@@ -159,11 +159,11 @@ class Adafactor(keras.optimizers.Optimizer):
         return new
 
     def t2t_slots(self) -> dict[str, list[_Variable | None]]:
-        """T2T's slot names -> for each variable, in their order, its slot or None."""
+        """T2T's slot names -> the slot (or None) of each variable, in order."""
         return self.slots.by_t2t_name("Adafactor")
 
     def t2t_scalars(self) -> dict[str, _Array]:
-        """T2T has no other variables."""
+        """Returns nothing: T2T has no other variables."""
         return {}
 
     def get_config(self) -> dict[str, Any]:
@@ -190,9 +190,9 @@ _DECAYS: dict[str, Callable[[Adafactor, _Tensor], _Tensor]] = {
 
 
 def _cut(tensor: _Tensor, pieces: int, longer: int) -> list[_Tensor]:
-    """Cuts along the first axis into pieces, and stacks those of one length: [N, ...] for each.
+    """Splits along the first axis, and stacks pieces of the same length: a list of [N, ...].
 
-    The first `longer` pieces have one row more than the others, as in
+    The first `longer` pieces have one more row than the others, as in
     `checkpoints.names.split_table`.
     """
     length, *inner = tuple(tensor.shape) or (1,)
@@ -211,7 +211,7 @@ def _joined(blocks: list[_Tensor], shape: Sequence[int]) -> _Tensor:
     return ops.reshape(flat[0] if len(flat) == 1 else ops.concatenate(flat), tuple(shape))
 
 
-def _size(tensor: _Tensor) -> _Tensor:
+def _root_mean_square(tensor: _Tensor) -> _Tensor:
     """Returns the root mean square of each of N tensors: [N, ...] -> [N, 1, ...]."""
     axes = tuple(range(1, len(tensor.shape)))
     return ops.sqrt(ops.mean(ops.square(tensor), axis=axes, keepdims=True))

@@ -1,4 +1,4 @@
-"""T2T's variants of Adam: Keras's update, which adds epsilon outside the root as TensorFlow 1 does."""
+"""T2T's variants of Adam. Keras's update adds epsilon outside the root, as TensorFlow 1 does."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _Array = Any
 
 @keras.saving.register_keras_serializable("t2t_keras")
 class Adam(keras.optimizers.Adam):
-    """Adam (T2T's "true_adam", and "adam": LazyAdam, equal to it for T2T's dense gradients).
+    """Adam (T2T's "true_adam", and "adam": LazyAdam, which is the same for T2T's dense gradients).
 
     The arguments are those of `keras.optimizers.Adam`.
     """
@@ -28,18 +28,18 @@ class Adam(keras.optimizers.Adam):
         super().update_step(dense_gradient(gradient, variable), variable, learning_rate)
 
     def t2t_slots(self) -> dict[str, list[_Variable | None]]:
-        """Returns both moments of each variable, in their order, by T2T's slot name."""
+        """Returns both moments of each variable, in order, by T2T's slot name."""
         return {
             self.slot_prefix: self.kept_for_variables("_momentum"),
             f"{self.slot_prefix}_1": self.kept_for_variables("_velocity"),
         }
 
     def kept_for_variables(self, ending: str) -> list[_Variable]:
-        """Returns the optimizer's variables with this ending, in the order of the model's variables."""
+        """Returns the optimizer's variables with this ending, in the order of the model's."""
         return [variable for variable in self.variables if variable.name.endswith(ending)]
 
     def t2t_scalars(self) -> dict[str, _Array]:
-        """Returns T2T's other variables: both betas to the power of the next update, float32."""
+        """Returns T2T's other variables: both betas to the power of the next update's number, float32."""
         update = int(ops.convert_to_numpy(self.iterations)) + 1
         return {
             f"training/beta{i}_power": ops.convert_to_numpy(ops.cast(beta**update, "float32"))
@@ -51,16 +51,16 @@ class Adam(keras.optimizers.Adam):
 class MultistepAdam(Adam):
     """Adam on the mean gradient of several batches (T2T's "multistep_adam").
 
-    Each of those gradients is already divided by the tokens of its own batch. Updates count as
-    steps, for the moments and the betas' powers; batches count for the learning rate, where
-    `FactorSchedule` divides by their number.
+    Each of these gradients is already divided by the tokens of its batch. The moments and the powers
+    of beta count updates as steps; the learning rate counts batches, which `FactorSchedule` divides
+    by `accumulate_steps`.
 
-    The caller takes the mean: a training step that calls `update_step` with it, or Keras with the
+    The caller computes the mean: a training step that calls `update_step` with it, or Keras with the
     same number of `gradient_accumulation_steps`.
 
     Args:
-        accumulate_steps: batches for each update (T2T's `optimizer_multistep_accumulate_steps`).
-        **kwargs: as for `keras.optimizers.Adam`.
+        accumulate_steps: batches per update (T2T's `optimizer_multistep_accumulate_steps`).
+        **kwargs: arguments of `keras.optimizers.Adam`.
     """
 
     def __init__(self, *, accumulate_steps: int, **kwargs):
@@ -68,7 +68,7 @@ class MultistepAdam(Adam):
         self.accumulate_steps = accumulate_steps
 
     def apply(self, grads, trainable_variables=None):
-        """Adds a batch's gradients and updates at every n-th batch; Keras's `fit` calls it.
+        """Accumulates a batch's gradients and updates at every n-th batch; Keras's `fit` calls it.
 
         Raises:
             UserError: Keras does not accumulate `accumulate_steps` gradients.
@@ -76,21 +76,21 @@ class MultistepAdam(Adam):
         if self.accumulate_steps not in (1, self.gradient_accumulation_steps):
             raise UserError(
                 f"this optimizer updates after every {self.accumulate_steps} batches "
-                "(optimizer_multistep_accumulate_steps) but Keras would after every "
+                "(optimizer_multistep_accumulate_steps), but Keras would update after every "
                 f"{self.gradient_accumulation_steps or 1}: for model.fit, create it with "
                 f"gradient_accumulation_steps={self.accumulate_steps}"
             )
         super().apply(grads, trainable_variables)
 
     def t2t_slots(self) -> dict[str, list[_Variable | None]]:
-        """Returns Adam's, and the sum of gradients so far if Keras holds it."""
+        """Returns Adam's slots, and the sum of gradients if Keras accumulates them."""
         slots = super().t2t_slots()
         if self.gradient_accumulation_steps:
             slots["Adam_2"] = self.kept_for_variables("_gradient_accumulator")
         return slots
 
     def t2t_scalars(self) -> dict[str, _Array]:
-        """Returns Adam's, and `iter` if Keras counts batches: 0 before the batch that updates."""
+        """Returns Adam's scalars, and `iter` if Keras counts batches: 0 before an updating batch."""
         scalars = super().t2t_scalars()
         if self.gradient_accumulation_steps:
             (batches,) = self.kept_for_variables("iteration")
@@ -106,12 +106,12 @@ class MultistepAdam(Adam):
 class AdamW(Adam):
     """Adam after a decay of every variable (T2T's "adam_w").
 
-    At each update, a variable first loses `decay` of its value, whatever the learning rate
-    (Keras's own `AdamW` multiplies the two).
+    Each update first reduces a variable by the fraction `decay`, independent of the learning rate
+    (Keras's `AdamW` multiplies the two).
 
     Args:
         decay: T2T's `weight_decay`.
-        **kwargs: as for `keras.optimizers.Adam`.
+        **kwargs: arguments of `keras.optimizers.Adam`.
     """
 
     slot_prefix = "AdamW"

@@ -1,4 +1,4 @@
-"""Makes the optimizer of a set of settings, by T2T's names."""
+"""Creates the optimizer that the settings name."""
 
 from __future__ import annotations
 
@@ -21,24 +21,24 @@ def create(
 ) -> keras.optimizers.Optimizer:
     """Returns the Keras optimizer of `hp.optimizer` with the schedule of `hp`.
 
-    It also has its variables by T2T's names: `t2t_slots()` returns for each slot name one variable
-    or None for each variable of the model, in their order, and `t2t_scalars()` the others, float32
-    or int32 scalars by name.
+    It gives its variables by T2T's names: `t2t_slots()` returns, for each slot name, a variable or
+    None per variable of the model, in order; `t2t_scalars()` returns the others, float32 or int32
+    scalars by name.
 
     Clipping by `hp.clip_grad_norm`, the loss of `hp.weight_decay` (`with_weight_decay`) and the
-    mean over `hp.optimizer_multistep_accumulate_steps` batches are the training step's work, which
+    mean over `hp.optimizer_multistep_accumulate_steps` batches are left to the training step, which
     sees the gradient of the whole batch.
 
     Args:
         hp: the settings.
-        train_steps: length of the run, for the schedules that decay towards its end.
-        **keras_arguments: of the Keras optimizer, where our training step does not do that work:
-            in plain `model.fit`, say, `global_clipnorm` and `gradient_accumulation_steps`.
+        train_steps: length of the run, for schedules that decay towards its end.
+        **keras_arguments: arguments of the Keras optimizer, for use without our training step, such
+            as `global_clipnorm` and `gradient_accumulation_steps` for plain `model.fit`.
 
     Raises:
         UserError: a setting is not allowed, or the optimizer or schedule lacks one that it needs.
     """
-    hp.check("training")  # a record is taken as it is
+    hp.check("training")  # settings from a record have not been checked yet
     name = snake_case(hp.optimizer)  # T2T's sets write both adafactor and Adafactor
     make, settings = _OPTIMIZERS[name]
     if name == "multistep_adam" and hp.optimizer_multistep_accumulate_steps < 1:
@@ -81,4 +81,4 @@ _OPTIMIZERS: dict[str, tuple[Callable[..., keras.optimizers.Optimizer], dict[str
     "momentum": (Momentum, _MOMENTUM),
     "sgd": (SGD, {}),
 }
-"""Classes by T2T's names, and the setting of each of their keywords."""
+"""Class by T2T's name, and the setting of each of its arguments."""

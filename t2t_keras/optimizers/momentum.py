@@ -15,16 +15,16 @@ _Array = Any
 
 @keras.saving.register_keras_serializable("t2t_keras")
 class Momentum(keras.optimizers.Optimizer):
-    """Gradient descent along a decaying sum of gradients (T2T's "momentum").
+    """Gradient descent with momentum, a decaying sum of gradients (T2T's "momentum").
 
-    The learning rate multiplies that sum, as in TensorFlow 1, and not each gradient as it is added,
-    as in `keras.optimizers.SGD`: the two differ as soon as the rate changes.
+    As in TensorFlow 1, the learning rate multiplies the sum. In `keras.optimizers.SGD` it multiplies
+    each gradient before it is added, which differs if the rate changes.
 
     Args:
         learning_rate: a float or a schedule.
         momentum: decay of the sum at each update (T2T's `optimizer_momentum_momentum`).
-        nesterov: True looks one step ahead (T2T's `optimizer_momentum_nesterov`).
-        **kwargs: as for every Keras optimizer.
+        nesterov: True for Nesterov momentum (T2T's `optimizer_momentum_nesterov`).
+        **kwargs: arguments of every Keras optimizer.
     """
 
     def __init__(self, learning_rate=0.01, *, momentum: float = 0.9, nesterov=False, **kwargs):
@@ -33,7 +33,7 @@ class Momentum(keras.optimizers.Optimizer):
         self.nesterov = nesterov
 
     def build(self, variables):
-        """Makes the slots of these Keras variables: for each the sum of its gradients."""
+        """Creates a slot per Keras variable: the sum of its gradients."""
         if self.built:
             return
         super().build(variables)
@@ -51,11 +51,11 @@ class Momentum(keras.optimizers.Optimizer):
         self.assign_sub(variable, ops.cast(rate * direction, variable.dtype))
 
     def t2t_slots(self) -> dict[str, list[_Variable | None]]:
-        """Returns the slot of each variable, in their order, by T2T's slot name."""
+        """Returns the slot of each variable, in order, by T2T's slot name."""
         return self.slots.by_t2t_name("Momentum")
 
     def t2t_scalars(self) -> dict[str, _Array]:
-        """T2T has no other variables."""
+        """Returns nothing: T2T has no other variables."""
         return {}
 
     def get_config(self) -> dict[str, Any]:
@@ -67,9 +67,9 @@ class SGD(keras.optimizers.SGD):
     """Plain gradient descent (T2T's "sgd"); the arguments are those of `keras.optimizers.SGD`."""
 
     def t2t_slots(self) -> dict[str, list[_Variable | None]]:
-        """T2T keeps nothing for a variable."""
+        """Returns nothing: T2T has no slots."""
         return {}
 
     def t2t_scalars(self) -> dict[str, _Array]:
-        """T2T has no other variables."""
+        """Returns nothing: T2T has no other variables."""
         return {}

@@ -1,4 +1,4 @@
-"""Slots of optimizers by variable, dense gradients of embedding tables, and T2T's weight decay."""
+"""What T2T's optimizers share: slots by variable, dense gradients of tables, weight decay."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ class Slots:
 
     Args:
         variables: Keras variables.
-        by_variable: for each of them its slots by name, Keras variables, in the order in which T2T
-            makes them.
+        by_variable: the slots of each variable by name, Keras variables, in the order in which T2T
+            creates them.
     """
 
     def __init__(self, variables: Sequence[_Variable], by_variable: Sequence[dict[str, _Variable]]):
@@ -34,8 +34,8 @@ class Slots:
         """Returns the index of a variable.
 
         Args:
-            variable: the Keras variable, or what Keras hands to `update_step` in its place: the
-                backend's variable, or one replica's part of that.
+            variable: the Keras variable, or what Keras passes to `update_step` instead: the backend's
+                variable, or one replica's part of that.
         """
         return self._places[id(variable)]
 
@@ -44,11 +44,11 @@ class Slots:
         return self.by_variable[self.place(variable)]
 
     def by_t2t_name(self, optimizer: str) -> dict[str, list[_Variable | None]]:
-        """Returns for each of T2T's slot names the slot or None of each variable, in their order.
+        """Returns T2T's slot names -> the slot (or None) of each variable, in order.
 
         Args:
-            optimizer: T2T's name of the optimizer. TensorFlow 1 calls a variable's slots `Adam`,
-                `Adam_1`, `Adam_2`, in the order in which they are made.
+            optimizer: T2T's name of the optimizer. TensorFlow 1 names a variable's slots `Adam`,
+                `Adam_1`, `Adam_2`, in the order of their creation.
         """
         rows = [list(slots.values()) for slots in self.by_variable]
         return {
@@ -62,15 +62,15 @@ class Slots:
 def new_slot(
     optimizer: keras.optimizers.Optimizer, variable: _Variable, name: str, shape: Sequence[int]
 ) -> _Variable:
-    """Makes a slot of float32 zeros for `variable`."""
+    """Creates a slot of float32 zeros for `variable`."""
     path = variable.path.replace("/", "_")
     return optimizer.add_variable(shape=tuple(shape), dtype="float32", name=f"{path}_{name}")
 
 
 def _appearances(variable: _Variable) -> list[_Variable]:
-    """Returns a Keras variable, the backend's variable in it, and each replica's part of that."""
+    """Returns a Keras variable, its backend variable, and each replica's part of that."""
     value = variable.value
-    if not hasattr(value, "assign"):  # JAX's array, which is another after every update
+    if not hasattr(value, "assign"):  # JAX's array, which every update replaces
         return [variable]
     return [variable, value, *getattr(value, "values", ())]
 
@@ -79,8 +79,8 @@ def dense_gradient(gradient: _Tensor, variable: _Variable) -> _Tensor:
     """Returns a gradient as one tensor of the variable's shape, as T2T does.
 
     Args:
-        gradient: a tensor, or TensorFlow's `IndexedSlices` of looked-up rows, some of them more than
-            once. (Keras's Adam would add up the squares of such rows instead of squaring their sum.)
+        gradient: a tensor, or TensorFlow's `IndexedSlices` of looked-up rows, which may repeat.
+            (Keras's Adam would sum the squares of repeated rows instead of squaring their sum.)
         variable: its variable.
     """
     if not hasattr(gradient, "indices"):
@@ -89,12 +89,12 @@ def dense_gradient(gradient: _Tensor, variable: _Variable) -> _Tensor:
 
 
 def is_decayed(name: str, variable: _Variable) -> bool:
-    """Returns True if T2T decays a variable: all but vectors whose name ends in "bias".
+    """Returns True if T2T decays a variable: all except vectors whose name ends in "bias".
 
-    These are the biases of feed-forward layers and of layer normalisation, not its scales.
+    Not decayed are biases of feed-forward layers and of layer normalisation; its scales are.
 
     Args:
-        name: T2T's name of the variable, as `checkpoints.t2t_variables` has it.
+        name: T2T's name of the variable, as in `checkpoints.t2t_variables`.
         variable: the variable, or anything with its shape.
     """
     return not (len(variable.shape) == 1 and name.endswith("bias"))
@@ -106,12 +106,12 @@ def with_weight_decay(
     """Returns the gradients of the loss with T2T's weight decay (utils/optimize.py).
 
     T2T adds `rate` / 2 times the sum of squares of the decayed variables to the mean loss per
-    token, with every optimizer, before gradients are clipped. (With "adam_w" it does that too, on
-    top of that optimizer's own decay.)
+    token, before gradients are clipped, with every optimizer, even "adam_w", which has a decay of
+    its own.
 
     Args:
-        gradients: of the mean loss per token, one for each variable.
-        variables: their variables.
+        gradients: gradient of the mean loss per token for each variable.
+        variables: the variables.
         names: T2T's name of each variable.
         rate: T2T's `weight_decay`.
     """

@@ -1,4 +1,4 @@
-"""Keras's `model.fit` with a run's checkpoints, BLEU or F1 on dev, and the trainer's dropout masks."""
+"""Callbacks for Keras's `model.fit`: checkpoints, BLEU or F1 on dev, the trainer's dropout masks."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ from t2t_keras.training.train_step import mask_seeds, philox_keep_mask
 
 
 class SaveCheckpoints(keras.callbacks.Callback):
-    """Saves checkpoints that T2T and the commands read, and from which a run is resumed.
+    """Saves checkpoints that T2T and the commands can read and a run can resume from.
 
-    A checkpoint has the model, the optimizer and the step by T2T's names, beside the settings in the
-    run's directory. With `prepare_fit` and a dataset from the restored step on, the losses after a
-    restart are those of a run that was not interrupted:
+    A checkpoint has the model, the optimizer and the step under T2T's names; the settings are in the
+    run's directory. With `prepare_fit` and a dataset that starts at the restored step, the losses
+    after a restart are those of an uninterrupted run:
 
         saving = SaveCheckpoints(model, directory, every=1000)
         batches = t2t_keras.data.dataset(..., start_step=saving.restore())
@@ -28,9 +28,9 @@ class SaveCheckpoints(keras.callbacks.Callback):
 
     Args:
         model: a `Transformer`, compiled with one of `t2t_keras.optimizers`.
-        directory: of the run; made if absent.
-        every: steps between checkpoints; 0 saves at the end of an epoch alone.
-        keep: number of newest checkpoints that stay on disk; 0 keeps all.
+        directory: directory of the run; created if absent.
+        every: steps between checkpoints; 0 saves only at the end of an epoch.
+        keep: number of newest checkpoints to keep on disk; 0 keeps all.
 
     Raises:
         UserError: the directory holds a run with other settings or cannot be written, or the
@@ -54,7 +54,7 @@ class SaveCheckpoints(keras.callbacks.Callback):
         return step
 
     def on_train_batch_end(self, batch, logs=None):
-        # A "batch" is several steps under `steps_per_execution`, so a multiple may be passed over.
+        # With `steps_per_execution` a "batch" is several steps, which may skip a multiple of `every`.
         if self.every and self._run.step // self.every > self._saved // self.every:
             self._save()
 
@@ -103,8 +103,8 @@ class _Run:
             )
         if optimizer.gradient_accumulation_steps:
             raise UserError(
-                "gradients that Keras accumulates by gradient_accumulation_steps are not saved: train "
-                "with t2t-keras-train."
+                "gradients that Keras accumulates with gradient_accumulation_steps cannot be saved: "
+                "train with t2t-keras-train."
             )
         self.model = model
         self.optimizer = optimizer
@@ -119,15 +119,15 @@ class _Run:
 
 
 def prepare_fit(model, seed: int = 0) -> None:
-    """Makes `fit` draw dropout masks as the trainer does, and weigh the tokens of all replicas alike.
+    """Makes `fit` draw dropout masks like the trainer, and weigh the tokens of all replicas equally.
 
-    Without it, masks are Keras's: not repeated after a restart, and the same on all replicas. Call it
-    after `compile`; it holds for all later calls of `fit`. A mask also depends on the shape
-    of its batch: the trainer's batches are, without XLA, those of `data.trim_padding`.
+    Without it, masks are Keras's: not repeatable after a restart, and the same on all replicas. Call it
+    after `compile`; it applies to all later calls of `fit`. A mask also depends on the shape of its
+    batch: without XLA, the trainer's batches are those of `data.trim_padding`.
 
     Args:
         model: a `Transformer`, compiled without a loss.
-        seed: of the masks, which depend on it, the step, the replica and the call site.
+        seed: seed of the masks, which also depend on the step, the replica and the call site.
     """
 
     def masks():

@@ -1,4 +1,4 @@
-"""Devices and hosts that train together (T2T's `--worker_gpu` and `--schedule`), by tf.distribute."""
+"""Training on several devices and hosts (T2T's `--worker_gpu` and `--schedule`) with tf.distribute."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ KINDS = ("auto", "none", "mirrored", "multi_worker")
 
 
 class Distribution(NamedTuple):
-    """A strategy and the place of this program in it."""
+    """A strategy, and which of its hosts this program is."""
 
     strategy: tf.distribute.Strategy
-    replicas: int  # of all hosts; each computes its rows of every batch
+    replicas: int  # on all hosts; each computes its rows of every batch
     hosts: int  # programs that train together
     host: int  # which of them this one is, from 0
 
@@ -30,15 +30,15 @@ class Distribution(NamedTuple):
 
     @property
     def is_chief(self) -> bool:
-        """True on the host that writes what all have in common."""
+        """True on the host that writes the files of the run."""
         return self.host == 0
 
 
 def distribution(kind: str = "auto") -> Distribution:
-    """Makes the strategy of a kind.
+    """Creates the strategy of a kind.
 
-    "mirrored" takes all devices of this host: its GPUs or, without any, its CPUs (several if
-    TensorFlow is configured so). "multi_worker" takes those of all hosts that the environment
+    "mirrored" uses all devices of this host: its GPUs or, without any, its CPUs (several if
+    TensorFlow is configured so). "multi_worker" uses those of all hosts that the environment
     variable TF_CONFIG lists; TensorFlow must not have been used before. "auto" is "multi_worker" if
     TF_CONFIG is set, else "mirrored" if there are several devices, else "none".
     """
@@ -59,7 +59,7 @@ def distribution(kind: str = "auto") -> Distribution:
     return Distribution(strategy, len(devices), 1, 0)
 
 
-@functools.cache  # two in one process would number their messages alike and mix them up
+@functools.cache  # two strategies in one process would use the same message numbers
 def _mirrored(devices: tuple[str, ...]) -> tf.distribute.Strategy:
     return tf.distribute.MirroredStrategy(devices)
 
@@ -75,7 +75,7 @@ def _multi_worker() -> Distribution:
 
 
 def _hosts(config: str) -> tuple[int, int]:
-    """Returns how many hosts TF_CONFIG lists, and which of them this one is; a chief is the first."""
+    """Returns how many hosts TF_CONFIG lists, and which one this is; a chief is the first."""
     try:
         read = json.loads(config)
         cluster, task = read["cluster"], read["task"]
@@ -112,20 +112,22 @@ class Hosts:
         self._sum_of_hosts = tf.function(self._exchange)
 
     def agree(self, chief: Sequence[float], any_host: Sequence[float]) -> list[int]:
-        """Returns `chief` of the first host, then 1 for each of `any_host` that some host has, or 0."""
+        """Returns `chief` of the first host, then for each of `any_host` 1 if it is set on any host."""
         ours = [*(chief if self._engine.is_chief else [0.0] * len(chief)), *any_host]
         sums = self._sum([float(value) for value in ours])
         return [int(x) for x in sums[: len(chief)]] + [int(x > 0) for x in sums[len(chief) :]]
 
     def figures(self, figures: Mapping[str, float]) -> dict[str, float]:
-        """Returns the first host's figures of an evaluation, on every host."""
+        """Returns the first host's evaluation metrics on every host."""
         if self._engine.hosts == 1:
             return dict(figures)
-        there = self._sum([float(name in figures) for name in METRICS])
+        present = self._sum([float(name in figures) for name in METRICS])
         values = self._sum([float(figures.get(name, 0.0)) for name in METRICS])
-        if self._engine.is_chief:  # the only host with a figure of the problem's own
+        if self._engine.is_chief:  # only the chief has metrics of the problem itself
             return dict(figures)
-        return {name: value for name, value, has in zip(METRICS, values, there, strict=True) if has}
+        return {
+            name: value for name, value, has in zip(METRICS, values, present, strict=True) if has
+        }
 
     def _sum(self, values: list[float]) -> list[float]:
         if self._engine.hosts == 1:
@@ -136,10 +138,10 @@ class Hosts:
         strategy = self._engine.strategy
         local = self._engine.replicas // self._engine.hosts
 
-        def of_replicas(values):
+        def first_replica_of_each_host(values):
             context = tf.distribute.get_replica_context()
             first = context.replica_id_in_sync_group % local == 0
             return context.all_reduce("SUM", tf.where(first, values, tf.zeros_like(values)))
 
-        summed = strategy.run(of_replicas, args=(values,))
+        summed = strategy.run(first_replica_of_each_host, args=(values,))
         return strategy.experimental_local_results(summed)[0]

@@ -1,4 +1,4 @@
-"""Model, optimizer and compiled step on one device or many, and how many batches make a step."""
+"""Model, optimizer and compiled step on one or more devices, and the number of batches per step."""
 
 from __future__ import annotations
 
@@ -29,23 +29,23 @@ PRECISIONS = ("float32", "bfloat16", "float16")
 
 @dataclasses.dataclass(frozen=True)
 class EngineSettings:
-    """Settings of the training of a model on any data."""
+    """Settings of training that do not depend on the data."""
 
     random_seed: int = 0
-    """Of the first weights and of dropout."""
+    """Seed of the initial weights and of dropout."""
     xla: bool | None = None
-    """True to compile the step with XLA; None: where there is a GPU."""
+    """True compiles the step with XLA; None does if there is a GPU."""
     precision: str | None = None
-    """Of activations and matrix products; weights, softmax, normalisation and loss are float32 in any
-    case. None: `hp.activation_dtype`."""
+    """Precision of activations and matrix products; weights, softmax, normalisation and loss are always
+    float32. None: `hp.activation_dtype`."""
     distribute: str = "auto"
     """See `distribution`."""
     remat: bool = False
-    """True for gradient checkpointing: each layer's activations are recomputed in the backward pass."""
+    """True for gradient checkpointing, which recomputes each layer's activations in the backward pass."""
     ema: float = 0.0
     """Decay of a moving average of the weights; 0: none."""
     freeze: str = ""
-    """Regular expression; weights in whose T2T name it is found are not trained."""
+    """Regular expression; weights whose T2T name contains a match are not trained."""
 
 
 class Totals(NamedTuple):
@@ -54,7 +54,7 @@ class Totals(NamedTuple):
     loss: float  # sum of token losses
     tokens: float  # target tokens, without padding
     source_tokens: float
-    positions: float  # of both sides, padding included
+    positions: float  # of both sides, including padding
     gradient_norm: float  # of the last update, before clipping
 
 
@@ -62,7 +62,7 @@ class Engine:
     """Trains a `Transformer`.
 
     A step is a batch, as in T2T: with `optimizer_multistep_accumulate_steps` = n the weights change
-    at every n-th. With `batches_per_step` a step is an update, by the tokens of that many batches.
+    at every n-th step. With `batches_per_step` a step is one update from that many batches.
 
     To resume where another engine stopped, set the model's variables, the optimizer's slots,
     `state()` and then `step`, which also sets the optimizer's counter.
@@ -71,21 +71,21 @@ class Engine:
         hp: the hyperparameters.
         source_vocab_size, target_vocab_size, target_space_id: see `Transformer`.
         model_class: `Transformer` or a subclass.
-        settings: see `EngineSettings`. With several hosts nothing may have used TensorFlow before.
-        train_steps: length of the run, for the schedules that decay towards its end.
-        batches_per_step: batches whose gradients are summed, in place of one that is too large for a
-            device.
-        loss_multiplier: factor on the loss that is minimised and reported (T2T's, of a problem).
+        settings: see `EngineSettings`. With several hosts, TensorFlow must not have been used before.
+        train_steps: length of the run, for schedules that decay towards its end.
+        batches_per_step: number of batches whose gradients are summed, instead of one batch that is
+            too large for a device.
+        loss_multiplier: factor on the loss that is minimised and reported (T2T's setting of a problem).
 
     Attributes:
-        model, optimizer: made here, the weights random by the seed.
-        strategy: under which all variables are made.
-        replicas: devices of all hosts; each batch holds rows for all.
-        hosts, host: how many programs train together, and which of them this one is.
-        is_chief: True if this one is the first of them.
+        model, optimizer: created here, with random weights from the seed.
+        strategy: the strategy whose scope has all variables.
+        replicas: number of devices of all hosts; each batch holds rows for all of them.
+        hosts, host: the number of programs that train together, and the number of this one.
+        is_chief: True if this is the first of them.
 
     Raises:
-        UserError: a setting is not offered.
+        UserError: a setting is not supported.
     """
 
     def __init__(
@@ -134,7 +134,7 @@ class Engine:
                 seed=settings.random_seed,
                 xla=self.xla,
                 learning_rate=lambda batch: schedule(batch // batches_per_step),  # counts steps
-                # T2T reads the setting with one optimizer alone.
+                # As in T2T, only one optimizer reads the setting.
                 accumulate=batches_per_step * getattr(self.optimizer, "accumulate_steps", 1),
                 join=batches_per_step > 1,
                 ema=settings.ema,
@@ -149,7 +149,7 @@ class Engine:
 
     @property
     def step(self) -> int:
-        """Steps done (T2T's `global_step`)."""
+        """Number of steps done (T2T's `global_step`)."""
         return int(self._step.step()) // self.batches_per_step
 
     @step.setter
@@ -163,7 +163,7 @@ class Engine:
 
     @property
     def steps_per_update(self) -> int:
-        """Steps for each update of the weights."""
+        """Steps per update of the weights."""
         return self._step.accumulate // self.batches_per_step
 
     @property
@@ -174,15 +174,15 @@ class Engine:
 
     @property
     def learning_rate(self) -> float:
-        """The learning rate of the coming step."""
+        """The learning rate of the next step."""
         return float(self._step.learning_rate())
 
     def train(self, iterator, steps: int) -> Totals:
         """Trains on the next batches.
 
         Args:
-            iterator: of a `tf.data.Dataset` of this host's rows of the batches of all replicas.
-            steps: how many, of `batches_per_step` batches each.
+            iterator: iterator of a `tf.data.Dataset` with this host's rows of all batches.
+            steps: number of steps, of `batches_per_step` batches each.
 
         Raises:
             UserError: a batch does not fit into memory.
@@ -198,11 +198,11 @@ class Engine:
     def state(self) -> dict[str, Any]:
         """Returns extra training state by name: loss scale, moving average, accumulated gradients.
 
-        Between two updates, the gradients of the hosts besides this one are not in it: several
-        hosts that accumulate gradients save after an update (`between_updates`).
+        Between two updates it lacks the gradients of the other hosts: several hosts that accumulate
+        gradients must save after an update (`between_updates`).
 
         Returns:
-            Variables: with `shape`, `assign` and a value for numpy. None of them changes its shape.
+            Variables with `shape`, `assign` and conversion to numpy. Their shapes never change.
         """
         parts: dict[str, Any] = {}
         if self._step.loss_scale is not None:
@@ -215,7 +215,7 @@ class Engine:
 
     @contextlib.contextmanager
     def evaluation_weights(self) -> Iterator[None]:
-        """Puts the moving average of the weights into the model inside, if there is one."""
+        """Context in which the model has the moving average of its weights, if there is one."""
         average = self._step.average
         with contextlib.nullcontext() if average is None else average.in_place():
             yield
@@ -224,7 +224,7 @@ class Engine:
         """Describes what is compiled: "42 programs (one per batch shape), XLA on".
 
         Args:
-            shapes: (rows, length) of all batches there will be, if known.
+            shapes: (rows, length) of all batches, if known.
         """
         if not self.xla:
             return "1 graph for all batch shapes, XLA off"
@@ -233,7 +233,7 @@ class Engine:
         return f"{len(shapes)} programs (one per batch shape), XLA on"
 
     def compile_ahead(self, shapes: Sequence[tuple[int, int]], packed: bool = False) -> None:
-        """Runs forward and backward once in every shape, which changes nothing.
+        """Compiles for every shape by a forward and backward pass, without changing anything.
 
         Args:
             shapes: (rows, length) of the batches of all replicas.
@@ -268,7 +268,7 @@ class Engine:
             batch = next(iterator)
             source, targets = batch.get("inputs", batch["targets"]), batch["targets"]
             noted = self._last_shape.assign([tf.shape(source), tf.shape(targets)])
-            with tf.control_dependencies([noted]):  # or a step that fails at once is not told of
+            with tf.control_dependencies([noted]):  # before a step that runs out of memory
                 batch = tf.nest.map_structure(tf.identity, batch)
             *sums, new_norm = self._one(batch)
             totals += tf.cast(tf.stack(sums), tf.float64)
@@ -292,7 +292,7 @@ class Engine:
         return StepSums(*(self.strategy.experimental_local_results(x)[0] for x in sums))
 
     def _share(self, batch):
-        """Returns the rows of this replica among those of its host."""
+        """Returns this replica's share of the rows of its host."""
         count = self._place.local_replicas
         if count == 1:
             return batch
@@ -306,7 +306,7 @@ class Engine:
         rows = targets[0] // self._place.local_replicas
         lower = "batch_size"
         if not self.model.hp.tokens_per_update:
-            lower += " (or raise optimizer_multistep_accumulate_steps in its place)"
+            lower += " (and raise optimizer_multistep_accumulate_steps to compensate)"
         return UserError(
             f"a batch of {rows} x {inputs[1]} source and {rows} x {targets[1]} target ids "
             f"does not fit into the memory of a device: lower {lower}, max_length"
@@ -315,21 +315,21 @@ class Engine:
 
 
 def freeze(model, pattern: str) -> None:
-    """Leaves the weights in whose T2T name a regular expression is found out of training."""
+    """Freezes the weights whose T2T name contains a match of a regular expression."""
     named = t2t_variables(model)
     try:
         frozen = [name for name in named if re.search(pattern, name)]
     except re.error as error:
-        raise UserError(f"freeze={pattern!r} is no regular expression: {error}.") from error
+        raise UserError(f"freeze={pattern!r} is not a regular expression: {error}.") from error
     if len(frozen) in (0, len(named)):
         some = ", ".join(sorted(named)[:: max(1, len(named) // 3)])
         raise UserError(
-            f"freeze={pattern!r} is found in {'all' if frozen else 'none'} of the names of weights, "
-            f"such as {some}: name a part of them."
+            f"freeze={pattern!r} matches {'all' if frozen else 'none'} of the names of weights, "
+            f"such as {some}: match some of them."
         )
     for name in frozen:
         named[name].trainable = False
-        named[name].is_frozen = True  # saved as before
+        named[name].is_frozen = True  # still saved
 
 
 def _precision(hp: HParams, settings: EngineSettings) -> str:
@@ -342,30 +342,30 @@ def _precision(hp: HParams, settings: EngineSettings) -> str:
     return precision
 
 
-# Updates of so many tokens
+# Updates with a given number of tokens
 
 
 SLACK = 0.1
-"""Tolerance of `tokens_per_update`; beyond it batches are made smaller than `batch_size`."""
+"""Tolerance of `tokens_per_update`; beyond it, batches become smaller than `batch_size`."""
 
 ON_THE_FLY = 0.75
-"""Estimated share of target tokens in `batch_size`, where lengths are not known beforehand."""
+"""Estimated target tokens per batch as a fraction of `batch_size`, for text of unknown lengths."""
 
 
 class UpdateSize(NamedTuple):
-    """Batches and target tokens of a step."""
+    """Batches and target tokens per step."""
 
     batches: int
-    tokens: float  # mean number of target tokens; 0: not asked for
+    tokens: float  # mean number of target tokens; 0 without `tokens_per_update`
 
 
 def fit_to_update(
     batches_for: Callable[[HParams], Batches | TextBatches], hp: HParams, replicas: int
 ) -> tuple[Batches | TextBatches, UpdateSize]:
-    """Returns the batches of a training, and how many of them make a step.
+    """Returns the training batches, and how many of them make a step.
 
-    Without `hp.tokens_per_update` a step is one batch. With it, a step takes as few batches as
-    `hp.batch_size` allows, of that size if this comes within `SLACK` of the tokens, else smaller.
+    Without `hp.tokens_per_update` a step is one batch. With it, a step has as few batches as
+    `hp.batch_size` allows; they are smaller than that if the tokens would be off by more than `SLACK`.
     """
     batches = batches_for(hp)
     wanted = hp.tokens_per_update
@@ -378,8 +378,8 @@ def fit_to_update(
         )
     if hp.optimizer_multistep_accumulate_steps > 1:
         raise UserError(
-            "hparams tokens_per_update and optimizer_multistep_accumulate_steps both say how many "
-            "batches make an update: leave one of them at 0."
+            "hparams tokens_per_update and optimizer_multistep_accumulate_steps both set the number "
+            "of batches per update: leave one of them at 0."
         )
     needed = wanted / _tokens(batches, hp, replicas)
     number = max(1, math.ceil(needed / (1 + SLACK)))

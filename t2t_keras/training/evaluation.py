@@ -1,4 +1,4 @@
-"""Evaluation on held-out data: loss, accuracy, and BLEU, F1 or perplexities."""
+"""Evaluation on held-out data: loss, accuracy, and BLEU, F1 or perplexity; early stopping."""
 
 from __future__ import annotations
 
@@ -22,15 +22,15 @@ from t2t_keras.transformer import is_packed
 
 
 class Evaluation:
-    """Evaluates a model again and again on the same batches.
+    """Evaluates a model repeatedly on the same batches.
 
     Args:
         model: a `Transformer`.
-        dataset: of {"inputs", "targets"} batches, or of packed ones, each example once.
-        encoders: "inputs" and "targets" text encoders, or those that there are.
-        decode_settings: for BLEU or F1 of texts.
-        steps: at most so many batches (T2T's `--eval_steps`); 0 takes all.
-        problem: its `quality` scores the texts; None: BLEU does.
+        dataset: {"inputs", "targets"} batches, also packed ones, with each example once.
+        encoders: "inputs" and "targets" text encoders; "inputs" only if the problem has inputs.
+        decode_settings: how to decode for BLEU or F1 of texts.
+        steps: maximum number of batches (T2T's `--eval_steps`); 0 takes all.
+        problem: its `quality` scores the texts; None computes BLEU.
     """
 
     def __init__(
@@ -54,19 +54,19 @@ class Evaluation:
         )
 
     def __call__(self, done: Callable[[], None] | None = None) -> dict[str, float]:
-        """Returns "loss" (nats a token, not smoothed), "accuracy" (0 to 1), "bleu" or "f1".
+        """Returns "loss" (nats per token, not smoothed), "accuracy" (0 to 1), "bleu" or "f1".
 
         BLEU (0 to 100) is sacreBLEU (13a, cased) of the decoded text against the decoded targets;
-        a problem of parsing has F1 (0 to 100) instead. Packed batches give neither: T2T does not
-        decode them either. Classes have F1, the mean of that of each. A language model has
-        "perplexity" of tokens, "word_perplexity" and "character_perplexity": e to the loss of all the
-        text by its words or characters, of which the end of each line is one.
+        parsing has F1 (0 to 100) instead. Packed batches are not decoded, as in T2T, and give
+        neither. Classification has F1, the mean over classes. A language model has "perplexity" per
+        token, "word_perplexity" and "character_perplexity": e to the total loss divided by the number
+        of words or characters, where each end of line counts as one.
 
         Args:
-            done: called after every batch, and again after every batch that was decoded.
+            done: called after every batch, and again after every decoded batch.
         """
         loss = right = tokens = 0.0
-        more = self._figures_besides()
+        more = self._other_metrics()
         for batch in self.batches:
             try:
                 sums = _sums(self.model, batch)
@@ -88,7 +88,7 @@ class Evaluation:
         figures = {"loss": loss / tokens, "accuracy": right / tokens}
         return figures | more.figures(loss, done)
 
-    def _figures_besides(self) -> _Quality | _Perplexities | _ClassF1:
+    def _other_metrics(self) -> _Quality | _Perplexities | _ClassF1:
         if self.translator is None:
             return _ClassF1()
         kind = _Quality if self.problem.has_inputs else _Perplexities
@@ -97,18 +97,18 @@ class Evaluation:
 
 @open_graph_of_model
 def _sums(model, batch):
-    """Returns the sums of loss, right ones and tokens, and the likeliest classes [B] of a classifier."""
+    """Returns the loss, the number of correct tokens and of tokens, and a classifier's classes [B]."""
     logits = model(batch)
     loss, tokens = model.loss_sums(logits, batch["targets"])
     right, _ = model.right_sums(logits, batch["targets"])
     return loss, right, tokens, tf.argmax(logits, -1) if model.decoder is None else ()
 
 
-# What an evaluation gives besides, by the kind of problem
+# Metrics besides loss and accuracy, by kind of problem
 
 
 class _Quality:
-    """BLEU, or what the problem has of its kind, of translations."""
+    """BLEU of translations, or the problem's own metric."""
 
     def __init__(self, translator: Translator, problem: Problem):
         self.translator, self.problem = translator, problem
@@ -116,13 +116,13 @@ class _Quality:
         self.references: list[str] = []
 
     def add(self, batch, classes) -> None:
-        """Takes a batch, for `figures` to decode: all together, in fuller batches than these."""
+        """Collects a batch; `figures` decodes all of them together, in fuller batches."""
         if not is_packed(batch):
             self.inputs += map(without_padding, batch["inputs"].numpy())
             self.references += [self.translator.text(ids) for ids in batch["targets"].numpy()]
 
     def figures(self, loss: float, done: Callable[[], None] | None) -> dict[str, float]:
-        """Returns the quality of the translations of all that was added; nothing of packed batches."""
+        """Returns the quality of the translations of all batches; nothing for packed batches."""
         if not self.inputs:
             return {}
         translations = self.translator.translate_ids(self.inputs, done and (lambda batch: done()))
@@ -136,14 +136,14 @@ class _Quality:
 
 
 class _Perplexities:
-    """Perplexity of a language model by token, word and character."""
+    """Perplexity of a language model per token, word and character."""
 
     def __init__(self, translator: Translator, problem: Problem):
         self.translator = translator
         self.tokens = self.words = self.characters = 0
 
     def add(self, batch, classes) -> None:
-        """Counts the words and characters of a batch; each end of a line is one of both."""
+        """Counts the words and characters of a batch; each end of line counts as one of either."""
         ids = batch["targets"].numpy()
         for row in ids:
             row = row[row != PAD_ID]
@@ -154,7 +154,7 @@ class _Perplexities:
                 self.characters += len(text) + ends
 
     def figures(self, loss: float, done: Callable[[], None] | None) -> dict[str, float]:
-        """Returns e to the loss of all the text by each of its units."""
+        """Returns e to the total loss divided by the number of each unit."""
         units = {
             "perplexity": self.tokens,
             "word_perplexity": self.words,
@@ -164,17 +164,17 @@ class _Perplexities:
 
 
 class _ClassF1:
-    """F1 of the classes, each counting alike."""
+    """Macro-averaged F1 of classes."""
 
     def __init__(self):
         self.pairs: list[np.ndarray] = []
 
     def add(self, batch, classes) -> None:
-        """Takes the labels of a batch and the likeliest classes."""
+        """Collects the labels of a batch and the predicted classes."""
         self.pairs.append(np.stack([batch["targets"].numpy()[:, 0], classes.numpy()]))
 
     def figures(self, loss: float, done: Callable[[], None] | None) -> dict[str, float]:
-        """Returns the mean F1, 0 to 100, of the classes that there are or that were predicted."""
+        """Returns the mean F1, 0 to 100, of the classes that occur as label or prediction."""
         labels, predicted = np.concatenate(self.pairs, axis=1)
         scores = [
             2
@@ -186,7 +186,7 @@ class _ClassF1:
 
 
 def perplexity(loss: float) -> float:
-    """Returns e to the loss, infinity if that is more than a float holds."""
+    """Returns e to the loss; infinity if that overflows."""
     try:
         return math.exp(loss)
     except OverflowError:
@@ -200,13 +200,13 @@ EVALUATIONS_FILE = "evaluations.jsonl"
 
 
 class EvaluationHistory:
-    """The figures of dev by step: `evaluations.jsonl` of a run, one JSON object per line.
+    """Dev metrics by step: `evaluations.jsonl` of a run, one JSON object per line.
 
     Args:
-        directory: of the run.
-        until: the step that the run resumes from; figures of later steps do not count, since these
-            steps come again.
-        write: False if `add` is not to write.
+        directory: directory of the run.
+        until: the step that the run resumes from; evaluations of later steps are dropped, since
+            these steps will be repeated.
+        write: False if `add` is not to write the file.
     """
 
     def __init__(self, directory: str, until: int, write: bool = True):
@@ -217,7 +217,7 @@ class EvaluationHistory:
         }
 
     def add(self, step: int, figures: dict[str, float]) -> None:
-        """Records an evaluation, which is on disk when this returns."""
+        """Records an evaluation; it is on disk when this returns."""
         self.figures[step] = figures
         if not self._write:
             return
@@ -225,13 +225,13 @@ class EvaluationHistory:
         write_text(self._path, "\n".join(lines) + "\n")
 
     def of(self, metric: str) -> tuple[list[int], list[float]]:
-        """Returns the steps with a metric, rising, and its value at each."""
+        """Returns the steps that have a metric, in ascending order, and its values."""
         found = [(step, self.figures[step]) for step in sorted(self.figures)]
         pairs = [(step, figures[metric]) for step, figures in found if metric in figures]
         return [step for step, _ in pairs], [value for _, value in pairs]
 
     def best(self, metric: str) -> int | None:
-        """Returns the step with the best `metric`, the first of equals; None without any."""
+        """Returns the first step with the best `metric`; None if no step has it."""
         steps, values = self.of(metric)
         sign = 1 if METRICS[metric] else -1
         signed = [sign * value for value in values]
@@ -241,7 +241,7 @@ class EvaluationHistory:
         if not self._path.exists():
             return {}
         kind = {"step": range(2**63), str: float}
-        rows = read_json_lines(self._path, kind, "remove it to go on")
+        rows = read_json_lines(self._path, kind, "remove it to continue")
         return {row.pop("step"): row for row in rows}
 
 
@@ -254,20 +254,20 @@ METRICS = {"loss": True, "accuracy": False, "bleu": False, "f1": False}
 
 @dataclasses.dataclass(frozen=True)
 class EarlyStopping:
-    """Ends a run when a metric of dev stays about the same (T2T's `--eval_early_stopping_*`).
+    """Ends a run when a dev metric no longer improves (T2T's `--eval_early_stopping_*`).
 
-    It ends when, from an evaluation `steps` or more steps ago on, no evaluation was better than
-    that one by `delta`.
+    It ends when no later evaluation is better by `delta` than the latest one that is at least `steps`
+    steps old.
     """
 
     steps: int | None = None
-    """How long; None: never."""
+    """Number of steps without improvement; None never stops."""
     metric: str = "loss"
-    """One of "loss", "accuracy", and what the problem has of "bleu" and "f1"."""
+    """One of "loss", "accuracy" and the problem's "bleu" or "f1"."""
     delta: float = 0.1
-    """How much better, in units of the metric (BLEU and F1: 0 to 100)."""
+    """Required improvement, in units of the metric (BLEU and F1: 0 to 100)."""
     minimize: bool | None = None
-    """True if less is better; None: True for the loss alone."""
+    """True if less is better; None means True for the loss only."""
 
     def __post_init__(self):
         if self.steps is not None and self.steps < 1:
@@ -275,7 +275,7 @@ class EarlyStopping:
         require_metric(self.metric)
 
     def reached(self, steps: Sequence[int], values: Sequence[float]) -> bool:
-        """Returns True if evaluations at `steps` (rising) that gave `values` are reason to stop."""
+        """Returns True if the run should stop after `values` at `steps` (ascending)."""
         if self.steps is None or not steps:
             return False
         long_ago = [i for i, step in enumerate(steps) if step <= steps[-1] - self.steps]
@@ -294,7 +294,7 @@ QUALITIES = {"bleu": "BLEU", "f1": "F1"}
 
 
 def in_words(figures: Mapping[str, float]) -> str:
-    """Returns what there is besides loss and accuracy, such as "  BLEU 27.30"; "" without any."""
+    """Returns the metrics besides loss and accuracy, such as "  BLEU 27.30", or ""."""
     words = "".join(
         f"  {title} {figures[name]:.2f}" for name, title in QUALITIES.items() if name in figures
     )
@@ -305,7 +305,7 @@ def in_words(figures: Mapping[str, float]) -> str:
 
 
 def require_metrics(problem, best_metric: str, early_stopping: EarlyStopping) -> None:
-    """Raises a `UserError` unless evaluations of a problem give the metrics of a run."""
+    """Raises a `UserError` unless evaluations of the problem have the metrics that a run needs."""
     require_metric(best_metric)
     wanted = {best_metric}
     if early_stopping.steps is not None:
@@ -313,15 +313,15 @@ def require_metrics(problem, best_metric: str, early_stopping: EarlyStopping) ->
     for name in sorted(wanted & {*QUALITIES}):
         if getattr(problem, "packed_length", None):
             raise UserError(
-                f"{problem.name} is packed, so there is no {name}: name loss or accuracy."
+                f"{problem.name} is packed, so there is no {name}: choose loss or accuracy."
             )
         if name != problem.quality_metric:
             *most, last = dict.fromkeys(["loss", "accuracy", problem.quality_metric])
-            raise UserError(f"{problem.name} has no {name}: name {', '.join(most)} or {last}.")
+            raise UserError(f"{problem.name} has no {name}: choose {', '.join(most)} or {last}.")
 
 
 def require_metric(name: str) -> None:
-    """Raises a `UserError` unless an evaluation gives a figure of that name."""
+    """Raises a `UserError` unless it is the name of a metric."""
     if name not in METRICS:
         raise UserError(
             f"{name!r} is not a metric of an evaluation; allowed: {', '.join(METRICS)}."

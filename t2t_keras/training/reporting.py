@@ -1,4 +1,4 @@
-"""Reports of a run: progress line, times of its phases, TensorBoard events, loss, and `run.json`."""
+"""Reports of a run: progress line, times of phases, TensorBoard events, loss, and `run.json`."""
 
 from __future__ import annotations
 
@@ -28,11 +28,11 @@ from t2t_keras.settings import HParams
 
 
 class Speed:
-    """Tokens and operations per second over all steps but those of the first call, which compiles.
+    """Tokens and FLOPs per second over all steps except those of the first call, which compiles.
 
     Args:
-        flops_per_position: of a training step, see `flops_per_position`.
-        peak: operations per second that the devices are capable of; 0: unknown.
+        flops_per_position: see `matrix_peak.flops_per_position`.
+        peak: peak FLOP/s of all devices; 0 if unknown.
     """
 
     def __init__(self, flops_per_position: float = 0.0, peak: float = 0.0):
@@ -41,7 +41,7 @@ class Speed:
         self._seconds = self._steps = self._tokens = self._positions = 0.0
 
     def add(self, steps: int, totals: Any, seconds: float) -> None:
-        """Counts `steps` more steps with their `Totals`, which took `seconds`."""
+        """Adds `steps` steps with their `Totals`, which took `seconds`."""
         if self._compiled:
             self._steps += steps
             self._tokens += totals.tokens + totals.source_tokens
@@ -50,9 +50,9 @@ class Speed:
         self._compiled = True
 
     def figures(self) -> dict[str, float]:
-        """Returns steps, real and padded tokens of both sides per second, and the share of the peak.
+        """Returns steps per second, real and padded tokens of both sides per second, share of the peak.
 
-        Padding counts as work in the share (0 to 1). Empty before the second call.
+        The share (0 to 1) counts padding as work. Empty before the second call.
         """
         if not self._seconds:
             return {}
@@ -82,7 +82,7 @@ class TrainingProgress(Progress):
     def update(self, step: int, loss: float, rate: float) -> None:
         """Shows that `step` is done, with the latest loss and learning rate."""
         figures = self.speed.figures()
-        # A narrow terminal shows the first.
+        # A narrow terminal shows only the first ones.
         parts = [f"step {step}/{self.total}", f"loss {loss:.3f}"]
         if figures:
             left = (self.total - step) / figures["steps_per_second"]
@@ -105,22 +105,22 @@ class TrainingProgress(Progress):
 
 
 class PhaseTimes:
-    """Adds up seconds by the name of a phase.
+    """Sums seconds by the name of a phase.
 
     Attributes:
-        seconds: by phase, in the order in which phases first ended.
+        seconds: total by phase, in the order in which phases first ended.
     """
 
     def __init__(self):
         self.seconds: dict[str, float] = {}
 
     def add(self, phase: str, seconds: float) -> None:
-        """Counts `seconds` more of a phase."""
+        """Adds `seconds` to a phase."""
         self.seconds[phase] = self.seconds.get(phase, 0.0) + seconds
 
     @contextlib.contextmanager
     def of(self, phase: str) -> Iterator[None]:
-        """Counts the time inside, however it ends."""
+        """Adds the time inside the context, also after an exception."""
         start = time.perf_counter()
         try:
             yield
@@ -128,15 +128,15 @@ class PhaseTimes:
             self.add(phase, time.perf_counter() - start)
 
     def rounded(self) -> dict[str, float]:
-        """Returns the seconds to three digits, for files."""
+        """Returns the seconds rounded to milliseconds, for files."""
         return {phase: round(seconds, 3) for phase, seconds in self.seconds.items()}
 
 
-# Curves and texts for TensorBoard, which need not be installed
+# Curves and texts for TensorBoard, which does not have to be installed
 
 
 def _metadata(plugin: str, data_class: int, content: bytes = b"") -> bytes:
-    """Returns a serialised `SummaryMetadata`, which names the plugin of TensorBoard that shows a value."""
+    """Returns a serialised `SummaryMetadata`, which names the TensorBoard plugin for a value."""
     plugin_data = message(1, plugin.encode()) + (message(2, content) if content else b"")
     return message(1, plugin_data) + number(4, data_class)
 
@@ -147,7 +147,7 @@ _TEXT = _metadata("text", _TENSOR)
 
 
 class EventLog:
-    """Writes curves, settings and facts to an event file in a directory; without one, nowhere."""
+    """Writes curves, settings and facts to an event file; without a directory it writes nothing."""
 
     def __init__(self, directory: str | None):
         self._directory = directory
@@ -164,7 +164,7 @@ class EventLog:
                 tf.summary.write(name, tf.constant(value, tf.float32), metadata=_SCALAR)
 
     def write_run(self, step: int, hparams: HParams, facts: Mapping[str, Any]) -> None:
-        """Writes settings and facts of a run as text, and the settings for the page "HParams"."""
+        """Writes settings and facts of a run as text, and the settings for the "HParams" page."""
         settings = hparams.to_dict()
         with self._writing(), self._writer.as_default(step):
             for name, values in (("settings", settings), ("run", facts)):
@@ -173,7 +173,7 @@ class EventLog:
             tf.summary.write("_hparams_/session_start_info", tf.zeros([0]), metadata=metadata)
 
     def flush(self) -> None:
-        """Writes to disk what is still in memory."""
+        """Writes buffered events to disk."""
         with self._writing():
             self._writer.flush()
 
@@ -187,7 +187,7 @@ class EventLog:
 
 
 def _markdown_table(values: Mapping[str, Any]) -> str:
-    """Returns a Markdown table of names and values, the newest of the starts alone."""
+    """Returns a Markdown table of names and values, with only the newest of the starts."""
     rows = {name: value for name, value in values.items() if name != STARTS}
     rows |= values.get(STARTS, [{}])[-1]
     lines = [f"| {name} | `{value}` |".replace(" `` ", " ") for name, value in rows.items()]
@@ -195,7 +195,7 @@ def _markdown_table(values: Mapping[str, Any]) -> str:
 
 
 def _session_start(settings: Mapping[str, Any]) -> bytes:
-    """Returns a serialised `HParamsPluginData` with a `SessionStartInfo` of TensorBoard's."""
+    """Returns a serialised `HParamsPluginData` with TensorBoard's `SessionStartInfo`."""
     info = b"".join(
         message(1, message(1, name.encode()) + message(2, _struct_value(value)))
         for name, value in settings.items()
@@ -204,7 +204,7 @@ def _session_start(settings: Mapping[str, Any]) -> bytes:
 
 
 def _struct_value(value: Any) -> bytes:
-    """Returns a serialised `google.protobuf.Value`: of a number, a bool, or else of text."""
+    """Returns a serialised `google.protobuf.Value` of a number, a bool, or anything else as text."""
     if isinstance(value, bool):
         return number(4, value)
     if isinstance(value, int | float):
@@ -212,33 +212,33 @@ def _struct_value(value: Any) -> bytes:
     return message(3, str(value).encode())
 
 
-# The loss: its mean over so many steps, and divergence
+# The loss: its mean over a number of steps, and divergence
 
 
 DIVERGED_AT = 1.5
-"""Factor on the first loss, or on that of a uniform prediction (log V) if it is more."""
+"""A loss diverges above this factor times the larger of the first loss and log V (uniform prediction)."""
 
 DIVERGED_AFTER = 1000
-"""Steps above that before a run counts as diverged; after a high learning rate it may come back."""
+"""Steps above that before a run counts as diverged; it may recover from a high learning rate."""
 
 
 class Mean(NamedTuple):
-    """Mean loss of the steps since the last multiple of `every`, and their sizes."""
+    """Mean loss of the steps since the last multiple of `every`, and the size of their batches."""
 
     loss: float  # nats per target token, as trained (smoothed)
     target_tokens: float
-    positions: float  # positions of both sides, padding included
+    positions: float  # positions of both sides, including padding
 
 
 class LossRecord:
-    """Averages the loss between the steps that are multiples of a number.
+    """Averages the loss over every `every` steps.
 
-    Sums are float64 and part of a checkpoint, so that a run that was stopped gives the same means at
-    the same steps.
+    Sums are float64 and part of a checkpoint, so that a resumed run has the same means at the same
+    steps.
 
     Args:
-        every: the number.
-        uniform: the loss of a uniform prediction (log V), nats per token.
+        every: number of steps; means are taken at its multiples.
+        uniform: the loss of a uniform prediction (log V), in nats per token.
     """
 
     def __init__(self, every: int, uniform: float = 0.0):
@@ -246,10 +246,10 @@ class LossRecord:
         self._uniform = uniform
         self._sums = np.zeros(3)
         self._first = math.nan
-        self._last_fair = 0
+        self._last_good = 0
 
     def add(self, step: int, totals: Any) -> Mean | None:
-        """Counts the `Totals` of the steps before `step`; returns the mean if it is a multiple."""
+        """Adds the `Totals` of the steps before `step`; returns the mean at a multiple of `every`."""
         self._sums += [totals.loss, totals.tokens, totals.positions]
         if step % self.every:
             return None
@@ -258,50 +258,51 @@ class LossRecord:
         mean = Mean(loss / max(tokens, 1.0), tokens, positions)
         if math.isnan(self._first):
             self._first = mean.loss
-        if mean.loss <= DIVERGED_AT * self._fair:
-            self._last_fair = step
+        if mean.loss <= DIVERGED_AT * self._reference:
+            self._last_good = step
         return mean
 
     @property
-    def _fair(self) -> float:
+    def _reference(self) -> float:
         return max(self._first, self._uniform)
 
     def trouble(self, step: int, loss: float, gradient_norm: float) -> str:
-        """Describes what is wrong after `step` with the latest loss and norm; "" if nothing is."""
+        """Describes what is wrong with the loss and norm after `step`, or returns ""."""
         if not math.isfinite(loss):
             return f"the loss became {loss} before step {step}"
         if not math.isfinite(gradient_norm):
             return f"the norm of the gradient became {gradient_norm} before step {step}"
         if (
-            step - self._last_fair > DIVERGED_AFTER
-            and step // self.every * self.every > self._last_fair
+            step - self._last_good > DIVERGED_AFTER
+            and step // self.every * self.every > self._last_good
         ):
-            of_what = "the first steps" if self._first >= self._uniform else "a uniform prediction"
+            what = "the first steps" if self._first >= self._uniform else "a uniform prediction"
             return (
-                f"the loss has been above {DIVERGED_AT} times that of {of_what} ({self._fair:.2f}) "
-                f"since step {self._last_fair}: it diverges"
+                f"the loss has been above {DIVERGED_AT} times that of {what} ({self._reference:.2f}) "
+                f"since step {self._last_good}: it diverges"
             )
         return ""
 
     def state(self) -> np.ndarray:
         """Returns the state for a checkpoint, [5] float64."""
-        return np.array([*self._sums, self._first, self._last_fair], np.float64)
+        return np.array([*self._sums, self._first, self._last_good], np.float64)
 
     def restore(self, state: np.ndarray) -> None:
         self._sums = np.array(state[:3], np.float64)
-        self._first, self._last_fair = float(state[3]), int(state[4])
+        self._first, self._last_good = float(state[3]), int(state[4])
 
 
-# Starts of a run in `run.json`
+# The starts of a run in `run.json`
 
 
 class RunRecord:
-    """The starts of a run in `run.json`: when, by what command, on what, and how each ended.
+    """The starts of a run in `run.json`: time, command, machine and result of each.
 
     Args:
-        directory: of the run, locked: a start that another process writes now would be lost.
-        write: False to leave the file as it is.
-        **facts: of this start, such as the number of replicas.
+        directory: directory of the run. It must be locked, or a start that another process writes
+            would be lost.
+        write: False leaves the file unchanged.
+        **facts: facts of this start, such as the number of replicas.
     """
 
     def __init__(self, directory: str, write: bool = True, **facts: Any):
@@ -328,7 +329,7 @@ class RunRecord:
         return float(self._starts[0]["started_seconds"])
 
     def note(self, **facts: Any) -> None:
-        """Adds facts to this start, and the time, and writes `run.json`."""
+        """Adds facts and the time to this start, and writes `run.json`."""
         self._starts[-1].update(facts, noted=_now())
         if not self._write:
             return

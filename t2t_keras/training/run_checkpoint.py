@@ -1,7 +1,7 @@
-"""The checkpoints of a run, with all that resuming needs. The step is the place in the data, too.
+"""The checkpoints of a run, with everything needed to resume. The step also gives the data position.
 
-A checkpoint is T2T's: `model.ckpt-<step>` with T2T's names of variables and optimizer slots. Training
-state that T2T has no name for has names of our own.
+A checkpoint is in T2T's format: `model.ckpt-<step>` with T2T's names of variables and optimizer slots.
+Training state that T2T has no name for has our own names.
 """
 
 from __future__ import annotations
@@ -41,24 +41,24 @@ def read_best(directory: str) -> str:
         name = path.read_text("utf-8").strip()
     except (OSError, UnicodeDecodeError) as error:
         reason = getattr(error, "strerror", None) or "it is not UTF-8"
-        raise UserError(f"{path} cannot be read ({reason}): remove it to go on.") from error
+        raise UserError(f"{path} cannot be read ({reason}): remove it to continue.") from error
     if not name.isprintable() or not name or "/" in name:
         raise UserError(
-            f"{path} must hold the name of a checkpoint, got {name[:60]!r}: remove it to go on."
+            f"{path} must hold the name of a checkpoint, got {name[:60]!r}: remove it to continue."
         )
     return name
 
 
 class RunCheckpoints:
-    """Saves and restores everything that resuming a run needs.
+    """Saves and restores everything needed to resume a run.
 
     Args:
-        directory: of the run.
+        directory: directory of the run.
         engine: the `Engine` with model, optimizer and extra training state.
-        keep: number of newest checkpoints that stay on disk (T2T's `--keep_checkpoint_max`); 0: all.
-        keep_every_hours: keep one of so many hours for good (T2T's
-            `--keep_checkpoint_every_n_hours`); 0: none.
-        run_started: seconds since 1970, from which these hours count.
+        keep: number of newest checkpoints to keep (T2T's `--keep_checkpoint_max`); 0 keeps all.
+        keep_every_hours: keep one checkpoint per this many hours permanently (T2T's
+            `--keep_checkpoint_every_n_hours`); 0 keeps none.
+        run_started: the time from which these hours count, in seconds since 1970.
     """
 
     def __init__(
@@ -75,11 +75,11 @@ class RunCheckpoints:
         self.keep_every_hours = keep_every_hours
         self.run_started = run_started
         self.newest = ""
-        """Prefix of the checkpoint saved or restored last; empty: there is none."""
+        """Prefix of the checkpoint saved or restored last; empty if there is none."""
         self._damaged: set[str] = set()
 
     def save(self, extra: Mapping[str, Any]) -> None:
-        """Writes a checkpoint of the current step, unless there is one, and removes old ones.
+        """Writes a checkpoint of the current step, unless it exists, and removes old ones.
 
         Args:
             extra: further arrays by name.
@@ -99,18 +99,18 @@ class RunCheckpoints:
         self.remove_old()
 
     def restore_latest(self, extra: Mapping[str, Any]) -> dict[str, Any] | None:
-        """Restores the newest checkpoint that can be read to its end.
+        """Restores the newest checkpoint that is readable.
 
-        A warning on standard error names those that cannot.
+        A warning on standard error names those that are not.
 
         Args:
-            extra: as for `save`: names, and values for those that a checkpoint does not have.
+            extra: names as in `save`, with default values for those that the checkpoint lacks.
 
         Returns:
             The arrays of `extra` in the checkpoint, or None if there is no checkpoint.
 
         Raises:
-            UserError: there are checkpoints, but none can be read; or one is of another model.
+            UserError: there are checkpoints but none is readable, or one is of another model.
         """
         found = self._on_disk()
         errors = []
@@ -137,17 +137,17 @@ class RunCheckpoints:
         return os.path.join(self.directory, f"{PREFIX}{step}")
 
     def name_best(self, step: int) -> None:
-        """Marks the checkpoint of `step` as the best, by the file `best`: it stays on disk."""
+        """Marks the checkpoint of `step` as the best in the file `best`, so that it stays on disk."""
         write_text(Path(self.directory) / BEST_FILE, f"{PREFIX}{step}\n")
 
     def best(self) -> str:
-        """Returns the prefix of the best checkpoint, "" if none is named or it is not there."""
+        """Returns the prefix of the best checkpoint; "" if none is marked or it does not exist."""
         name = read_best(self.directory)
         prefix = os.path.join(self.directory, name)
         return prefix if name and os.path.exists(prefix + ".index") else ""
 
     def remove_old(self) -> None:
-        """Removes checkpoints that need not be kept, and writes the file `checkpoint`."""
+        """Removes old checkpoints, and writes the file `checkpoint`."""
         with writing(self.directory):
             kept = [prefix for prefix in self._on_disk() if prefix not in self._damaged]
             if self.keep:
@@ -159,7 +159,7 @@ class RunCheckpoints:
                 write_state(self.directory, names)
 
     def clear_unfinished(self) -> None:
-        """Removes what a process left that was killed while it wrote or removed a checkpoint."""
+        """Removes the files of a process that was killed while it wrote or removed a checkpoint."""
         whole = set(checkpoints_in(self.directory, PREFIX))
         escaped = glob.escape(self.directory)
         leftovers = glob.glob(f"{escaped}/.{PREFIX}*.unfinished*")
@@ -176,7 +176,7 @@ class RunCheckpoints:
                     os.remove(path)
 
     def _old(self, candidates: list[str]) -> list[str]:
-        """Returns the candidates, by step, that need not be kept for good."""
+        """Returns the candidates, ordered by step, that are not kept permanently."""
         old = []
         best = self.best()
         last_kept = self.run_started
@@ -196,7 +196,7 @@ class RunCheckpoints:
         return slot_variables(self.engine.model, self.engine.optimizer.t2t_slots())
 
     def _pieces(self, name: str, value: np.ndarray) -> dict[str, np.ndarray]:
-        """Cuts the slot of a table as T2T cuts the table; another slot is one piece."""
+        """Splits the slot of an embedding table like T2T's table; other slots are one piece."""
         if not is_table(name):
             return {name: value}
         table, kind = name.rsplit("/", 1)
@@ -208,7 +208,9 @@ class RunCheckpoints:
         assign(self.engine.model, arrays, prefix)
         for name, variable in {**self._slots(), **self._engine_state()}.items():
             if name not in arrays:
-                raise UserError(f"checkpoint {prefix} has no {name}: it cannot be trained on.")
+                raise UserError(
+                    f"checkpoint {prefix} has no {name}: training cannot resume from it."
+                )
             value = arrays[name]
             if tuple(value.shape) != tuple(variable.shape):
                 raise UserError(
@@ -222,6 +224,6 @@ class RunCheckpoints:
 
 
 def _remove(prefix: str) -> None:
-    os.remove(prefix + ".index")  # first: without it nobody takes the rest for a checkpoint
+    os.remove(prefix + ".index")  # first: without it the other files are not a checkpoint
     for path in glob.glob(glob.escape(prefix) + ".*"):
         os.remove(path)

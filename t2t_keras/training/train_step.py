@@ -1,7 +1,7 @@
-"""One training step: forward and backward pass, sum over replicas, update of the weights.
+"""One training step: forward and backward pass, sum over replicas, weight update.
 
-In the order of reading: the step, its dropout masks, then the training state that some settings add:
-accumulated gradients, the scale of the loss in float16, a moving average of the weights.
+The file has the step, its dropout masks, then training state that some settings add: accumulated
+gradients, the loss scale of float16, a moving average of the weights.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ class StepSums(NamedTuple):
     loss: tf.Tensor  # sum of token losses
     tokens: tf.Tensor  # target tokens
     source_tokens: tf.Tensor
-    positions: tf.Tensor  # of both sides, padding included
+    positions: tf.Tensor  # of both sides, including padding
     gradient_norm: tf.Tensor  # before clipping; -1 for a batch without an update
 
 
@@ -40,22 +40,22 @@ class TrainStep:
     """Updates a `Transformer` from one batch at a time.
 
     The gradient is that of the summed loss divided by the number of target tokens of all replicas, so
-    that every token counts alike wherever it stands. `weight_decay` is added to it, then it is
-    clipped. Where several batches make an update, T2T clips the gradient of each before adding them.
+    that all tokens have the same weight. `weight_decay` is added to it, then it is clipped. If several
+    batches make an update, T2T clips the gradient of each batch before adding them.
 
-    The step and its optimizer must be made under the strategy's scope. It is called directly or, on
-    each replica, by `strategy.run`.
+    Create the step and its optimizer in the strategy's scope. Call it directly or, on each replica,
+    with `strategy.run`.
 
     Args:
         model: the `Transformer`.
         optimizer: a Keras optimizer; built here.
-        seed: of the dropout masks, which depend on it, the step, the replica and the call site.
-        xla: True to compile forward pass, backward pass and update with XLA.
-        learning_rate: function of the number of the batch; by default the optimizer's own.
+        seed: seed of the dropout masks, which also depend on the step, the replica and the call site.
+        xla: True compiles forward pass, backward pass and update with XLA.
+        learning_rate: function of the number of the batch; by default the optimizer's.
         accumulate: batches per update, whose gradients are averaged.
-        join: True to take the gradient of all their tokens instead, as if they were one batch.
-        ema: decay of a moving average of the weights; 0: none.
-        scale_loss: True to scale the loss and skip updates that overflow, for float16.
+        join: True takes the gradient over all their tokens instead, as if they were one batch.
+        ema: decay of a moving average of the weights; 0 for none.
+        scale_loss: True scales the loss and skips updates that overflow, for float16.
         loss_multiplier: factor on the loss, in its sum and its gradient (T2T's).
     """
 
@@ -92,7 +92,7 @@ class TrainStep:
         self._update = tf.function(self._apply, jit_compile=xla, autograph=False)
 
     def __call__(self, batch):
-        """Trains on {"inputs": [B, S], "targets": [B, T]}, or on such a batch of packed rows.
+        """Trains on {"inputs": [B, S], "targets": [B, T]}, also with packed rows.
 
         Returns:
             Sum of token losses and number of target tokens, float32 scalars.
@@ -101,9 +101,9 @@ class TrainStep:
         return sums.loss, sums.tokens
 
     def update(self, batch) -> StepSums:
-        """Trains on a batch, with the gradients accumulated before."""
+        """Updates the weights with the gradients of a batch and those accumulated before."""
         context = tf.distribute.get_replica_context()
-        rate = self.learning_rate()  # T2T, too, takes that of the last batch of an update
+        rate = self.learning_rate()  # as in T2T, that of the last batch of an update
         gradients, sums = self.forward_backward(batch)
         if self.accumulator is None:
             *gradients, sums = context.all_reduce("SUM", [*gradients, sums])
@@ -122,25 +122,25 @@ class TrainStep:
         return StepSums._make([*tf.unstack(sums), norm])
 
     def add(self, batch) -> StepSums:
-        """Adds the gradients of a batch to those of the coming update."""
+        """Adds the gradients of a batch to those of the next update."""
         share, sums = self._share(*self.forward_backward(batch))
         self.accumulator.add(share, sums[1])
         return StepSums._make([*tf.unstack(sums), tf.constant(-1.0)])
 
     def _share(self, gradients, sums):
-        """Returns this replica's part of a batch in the accumulated gradients, and the sums of all."""
+        """Returns what this replica adds to the accumulated gradients, and the sums of all replicas."""
         context = tf.distribute.get_replica_context()
         if self._clip_batches:
             *gradients, sums = context.all_reduce("SUM", [*gradients, sums])
             gradients, _ = self._ready(gradients, self._divisor(sums))
-            # The update sums over replicas again, each of which has the whole gradient here.
+            # Each replica has the whole gradient here, and the update will sum over replicas.
             return [g / context.num_replicas_in_sync for g in gradients], sums
         sums = context.all_reduce("SUM", sums)
         divisor = self._scale() if self.join else self._divisor(sums)
         return [gradient / divisor for gradient in gradients], sums
 
     def _divisor(self, sums):
-        """Returns the divisor from the gradient of the scaled sum to that of the mean loss."""
+        """Returns what to divide the gradient of the scaled sum by to get that of the mean loss."""
         return tf.maximum(sums[1], 1.0) * self._scale()
 
     def forward_backward(self, batch):
@@ -150,7 +150,7 @@ class TrainStep:
 
     def step(self):
         """Returns the number of batches trained on, an int64 scalar (T2T's `global_step`)."""
-        # Counted from what checkpoints hold anyway, so that no counter can disagree with it.
+        # Derived from variables that checkpoints hold anyway, so that no counter can disagree.
         updates = _int64(self.optimizer.iterations)
         if self.loss_scale is not None:
             updates = updates + _int64(self.loss_scale.skipped)
@@ -159,7 +159,7 @@ class TrainStep:
         return updates * self.accumulate + _int64(self.accumulator.batches)
 
     def learning_rate(self):
-        """Returns the learning rate of the coming update, a float32 scalar."""
+        """Returns the learning rate of the next update, a float32 scalar."""
         if self._learning_rate is None:
             return tf.convert_to_tensor(self.optimizer.learning_rate)
         return tf.convert_to_tensor(self._learning_rate(self.step()))
@@ -179,14 +179,14 @@ class TrainStep:
         source_tokens = tf.math.count_nonzero(source != PAD_ID, dtype=tf.int32)
         positions = tf.size(source) + tf.size(batch["targets"])
         counts = [tf.cast(count, tf.float32) for count in (source_tokens, positions)]
-        # That of an embedding table is IndexedSlices, and all that follows needs it dense.
+        # The gradient of an embedding table is IndexedSlices; the code below needs it dense.
         gradients = [tf.convert_to_tensor(gradient) for gradient in gradients]
         for gradient, variable in zip(gradients, self.variables, strict=True):
-            gradient.set_shape(variable.shape)  # unknown of a table's gradient
+            gradient.set_shape(variable.shape)  # a table's gradient has an unknown shape
         return gradients, tf.stack([loss, tokens, *counts])
 
     def _prepared(self, gradients, divisor):
-        """Returns the gradients with weight decay, clipped, and their global norm before clipping."""
+        """Adds weight decay and clips; returns the gradients and their global norm before clipping."""
         hp = self.model.hp
         gradients = [gradient / divisor for gradient in gradients]
         gradients = with_weight_decay(gradients, self.variables, self.names, hp.weight_decay)
@@ -197,7 +197,7 @@ class TrainStep:
 
     def _apply(self, gradients, divisor, learning_rate):
         """Updates the weights; returns the global norm of the gradients before clipping."""
-        if self._clip_batches:  # decay and clipping were done batch by batch
+        if self._clip_batches:  # decay and clipping were applied per batch
             gradients = [gradient / divisor for gradient in gradients]
             norm = tf.linalg.global_norm(gradients)
         else:
@@ -215,12 +215,12 @@ class TrainStep:
 
         if self.loss_scale is None:
             assign()
-        else:  # an overflow in float16: the update is skipped, and the scale of the loss halved
+        else:  # after a float16 overflow the update is skipped and the loss scale halved
             tf.cond(tf.math.is_finite(norm), assign, lambda: None)
         return norm
 
     def _update_by_adam(self, gradients, learning_rate):
-        """Updates the weights in place by TensorFlow's fused Adam, T2T's: one operation per variable."""
+        """Updates the weights in place with TensorFlow's fused Adam (as T2T): one operation each."""
         adam = self.optimizer
         if isinstance(adam, AdamW):
             for variable in self.variables:
@@ -245,7 +245,7 @@ def _int64(variable):
 
 
 def mask_seeds(seed: int, step):
-    """Returns the seeds [2] int64 of the dropout masks of a step on this replica."""
+    """Returns the seeds [2] int64 for the dropout masks of a step on this replica."""
     replica = tf.convert_to_tensor(tf.distribute.get_replica_context().replica_id_in_sync_group)
     return tf.stack(
         [
@@ -256,10 +256,10 @@ def mask_seeds(seed: int, step):
 
 
 def philox_keep_mask(seeds):
-    """Returns a maker of dropout masks from raw Philox bits, the same with and without XLA.
+    """Returns a `KeepMask` that uses raw Philox bits, which are the same with and without XLA.
 
     Args:
-        seeds: [2] int64; the n-th mask asked for uses [seeds[0], seeds[1] + n].
+        seeds: [2] int64; the n-th mask uses [seeds[0], seeds[1] + n].
     """
     return _PhiloxKeepMask(seeds)
 
@@ -268,7 +268,7 @@ class _PhiloxKeepMask:
     def __init__(self, seeds):
         seeds = tf.cast(seeds, tf.uint64)
         self.key = seeds[:1]
-        # The operation counts up the low half for the numbers of one mask.
+        # The operation increments the low half for the numbers of one mask.
         self.counter = tf.stack([tf.constant(0, tf.uint64), seeds[1]])
         self.calls = 0
 
@@ -289,13 +289,13 @@ class _PhiloxKeepMask:
         return bits >= tf.constant(round(rate * 2**16), tf.uint16)
 
 
-# Accumulated gradients: T2T's MultistepAdam, on each replica by itself
+# Accumulated gradients: T2T's MultistepAdam, separately on each replica
 
 
 class Accumulator:
     """Sums of the gradients of several batches.
 
-    Each replica sums its own, so that replicas exchange gradients once per update. To be made under
+    Each replica sums its own, so that replicas exchange gradients only once per update. Create it in
     the strategy's scope.
     """
 
@@ -317,7 +317,7 @@ class Accumulator:
         self.batches.assign(self.batches + 1)
 
     def taken(self, gradients, tokens) -> tuple[list[tf.Tensor], tf.Tensor]:
-        """Returns the sums and the tokens with those of the last batch, and resets both."""
+        """Returns the sums and the tokens including the last batch, and resets both."""
         tokens = self.tokens + tokens
         taken = []
         for total, gradient in zip(self.sums, gradients, strict=True):
@@ -338,8 +338,8 @@ class Accumulator:
 class SumOfReplicas:
     """The sum of a variable's values on the replicas of this host, for checkpoints.
 
-    An assigned sum goes to the first replica of all hosts, and zero to the others; with several
-    replicas the terms are therefore added in another order after a restart.
+    Assigning sets the first replica of all hosts to the sum and the others to zero. With several
+    replicas, terms are therefore added in a different order after a restart.
     """
 
     def __init__(self, variable: keras.Variable, strategy: tf.distribute.Strategy):
@@ -358,7 +358,7 @@ class SumOfReplicas:
         return total if dtype is None else total.astype(dtype)
 
     def assign(self, value) -> None:
-        """Sets the sum; to be called on every host."""
+        """Sets the sum; call it on every host."""
         value = tf.convert_to_tensor(value, tf.float32)
 
         def put():
@@ -369,20 +369,21 @@ class SumOfReplicas:
         self._strategy.run(put)
 
 
-# Loss scaling: keeps gradients in float16 from underflowing
+# Loss scaling: prevents float16 gradients from underflowing
 
 
 FIRST_LOSS_SCALE = 32768.0
 """The scale of the first update (T2T's `mixed_precision_optimizer_init_loss_scale`)."""
 
 LOSS_SCALE_DOUBLED_AFTER = 2000
-"""Updates without an overflow before the scale is doubled, as in T2T."""
+"""Number of updates without overflow after which the scale is doubled, as in T2T."""
 
 
 class LossScale:
-    """Factor on the loss, halved by an overflow and doubled after many updates without one.
+    """Factor on the loss, halved after an overflow and doubled after many updates without one.
 
-    To be made under the strategy's scope. Replicas agree on it, since all see the same gradients.
+    Create it in the strategy's scope. All replicas have the same scale, since they see the same
+    gradients.
     """
 
     def __init__(self):
@@ -415,8 +416,8 @@ def _counter(name: str) -> keras.Variable:
 class MovingAverage:
     """Exponential moving average of the weights; after the first update it is a copy of them.
 
-    average = decay * average + (1 - decay) * weight, after every update. To be made under the
-    strategy's scope.
+    average = decay * average + (1 - decay) * weight, after every update. Create it in the strategy's
+    scope.
     """
 
     def __init__(self, variables, decay: float):
@@ -444,7 +445,7 @@ class MovingAverage:
 
     @contextlib.contextmanager
     def in_place(self) -> Iterator[None]:
-        """Puts the averages into the model inside; before the first update it does nothing."""
+        """Context in which the model has the averages; has no effect before the first update."""
         if not int(np.asarray(self.updates)):
             yield
             return

@@ -1,4 +1,4 @@
-"""A whole run: data, steps, evaluation, checkpoints, and resuming after a stop."""
+"""A whole run: data, steps, evaluation, checkpoints, and resuming."""
 
 from __future__ import annotations
 
@@ -51,65 +51,65 @@ from t2t_keras.training.run_checkpoint import PREFIX, RunCheckpoints
 from t2t_keras.training.warm_start import warm_start
 
 LOSSES = "run/losses"
-"""Name of the state of `LossRecord` in a checkpoint."""
+"""Name of the `LossRecord` state in a checkpoint."""
 
 
 @dataclasses.dataclass(frozen=True)
 class TrainSettings:
-    """Settings of a run besides its hyperparameters; T2T's flags of the same names."""
+    """Settings of a run besides its hyperparameters, named like T2T's flags."""
 
     model: str = "transformer"
     """Registered name of the model (T2T's `--model`)."""
     train_steps: int = 250000
-    """Steps of the whole run, those before a restart included."""
+    """Total steps of the run, including those before a restart."""
     local_eval_frequency: int = 1000
-    """Steps between evaluations; a checkpoint is written at each."""
+    """Steps between evaluations; each one also writes a checkpoint."""
     eval_steps: int = 100
-    """Batches of an evaluation; 0 takes all."""
+    """Batches per evaluation; 0 takes all."""
     log_step_count_steps: int = 100
-    """Steps between the points of TensorBoard's curves."""
+    """Steps between points of the TensorBoard curves."""
     save_checkpoints_secs: float = 0
-    """Also write a checkpoint whenever so many seconds have passed; 0: no."""
+    """Seconds after which to write another checkpoint between evaluations; 0: never."""
     keep_checkpoint_max: int = 20
-    """Newest checkpoints kept on disk; 0 keeps all. The best one is kept besides."""
+    """Number of newest checkpoints to keep; 0 keeps all. The best one is always kept."""
     keep_checkpoint_every_n_hours: float = 0
-    """Keep one of so many hours for good; 0: none."""
+    """Keep one checkpoint per this many hours permanently; 0: none."""
     best_metric: str = "loss"
     """Dev metric that selects the best checkpoint; see `EarlyStopping`."""
     early_stopping: EarlyStopping = dataclasses.field(default_factory=EarlyStopping)
-    """When evaluation ends the run."""
+    """When evaluations end the run."""
     warm_start_from: str | None = None
-    """A checkpoint of ours or T2T's whose weights a new run begins with."""
+    """A checkpoint, ours or T2T's, with the initial weights of a new run."""
     warm_start_vocab: str | None = None
-    """Directory of that checkpoint's vocabulary; None: the one recorded beside it."""
+    """Directory of that checkpoint's vocabulary; None: the directory recorded beside it."""
     compile_ahead: bool = False
     """Compile for all shapes before the first step."""
     attention_page: Callable[..., str] | None = None
-    """Makes a page for `eval/attention-STEP.html`, such as `inspection.batch_page`, of the model, the
-    encoders, a batch of dev and a title; None: no pages."""
+    """Makes the page `eval/attention-STEP.html` from the model, the encoders, a dev batch and a title,
+    such as `inspection.batch_page`; None: no pages."""
     engine: EngineSettings = dataclasses.field(default_factory=EngineSettings)
-    """Devices, precision, seed and so on."""
+    """Devices, precision, seed etc."""
     decode: DecodeSettings = dataclasses.field(default_factory=DecodeSettings)
-    """Decode settings of evaluation."""
+    """Decode settings for evaluation."""
 
 
 class Trainer:
-    """Trains a problem with a set of hyperparameters in a directory of its own.
+    """Trains a model for a problem, with files in a directory of its own.
 
-    Of several hosts, each runs one; the first writes and evaluates, and all must see its
+    With several hosts, each runs one; the first host writes and evaluates, and all must see its
     directory.
 
     Args:
         problem: a `Problem` whose data has been generated.
         hp: the hyperparameters.
         data_dir: directory of the data.
-        output_dir: directory of the run; a run that is there is resumed.
-        settings: how long, how often, how.
-        tmp_dir: where source files are; given, they are read on the fly, and no shards are needed.
+        output_dir: directory of the run; an existing run is resumed.
+        settings: see `TrainSettings`.
+        tmp_dir: directory of source files; if given, they are read on the fly instead of shards.
 
     Raises:
-        UserError: the data is absent or damaged, the directory holds another run, or a setting is
-            not offered.
+        UserError: the data is missing or damaged, the directory holds another run, or a setting is
+            not supported.
     """
 
     def __init__(
@@ -134,7 +134,7 @@ class Trainer:
         if tmp_dir is not None:
             stored_encoders(problem, data_dir, tmp_dir)
         encoders, sizes = problem.get_feature_encoders(data_dir), problem.vocab_sizes(data_dir)
-        # Before all else of TensorFlow: hosts must be joined before its first operation.
+        # First of all: hosts must be connected before TensorFlow's first operation.
         place = distribution(settings.engine.distribute)
         options = data.BatchOptions(settings.engine.random_seed, *place[1:])
         self.batches, self.update_size = fit_to_update(
@@ -171,7 +171,7 @@ class Trainer:
             math.log(engine.model.target_vocab_size) * problem.loss_multiplier,
         )
         self._peak = matrix_peak(self.model.compute_dtype) if engine.is_chief else 0.0
-        # Logical devices on a processor share it.
+        # Logical devices of a CPU share it.
         devices = engine.replicas if tf.config.list_physical_devices("GPU") else engine.hosts
         self._speed = Speed(flops_per_position(self.model), self._peak * devices)
         per_epoch = getattr(self.batches, "batches_per_epoch", None)
@@ -186,7 +186,7 @@ class Trainer:
         self._trained = False
 
     def description(self) -> list[str]:
-        """Returns the first lines of a run: its batches, programs, devices and versions."""
+        """Returns the first lines that a run prints: batches, programs, devices and versions."""
         engine, precision = self.engine, self.model.compute_dtype
         names = ", ".join(f"{name} {version}" for name, version in versions().items())
         hosts = f" on {engine.hosts} hosts" if engine.hosts > 1 else ""
@@ -208,15 +208,15 @@ class Trainer:
     def run(self) -> dict[str, float]:
         """Trains from the newest checkpoint to `train_steps`, or until it is stopped.
 
-        SIGTERM, SIGINT, SIGHUP and early stopping end it as reaching `train_steps` does: with a
-        checkpoint, and a line that says what ended it.
+        SIGTERM, SIGINT, SIGHUP and early stopping end it like reaching `train_steps`: with a
+        checkpoint and a line with the reason.
 
         Returns:
-            The figures of the last evaluation; empty without any.
+            The metrics of the last evaluation; empty if there was none.
 
         Raises:
-            UserError: another start has begun another run here meanwhile, the loss is not a number
-                or diverges, data is damaged, or a file cannot be written.
+            UserError: another process has meanwhile started a different run here, the loss is not a
+                number or diverges, data is damaged, or a file cannot be written.
         """
         with self._locked(), plain_errors(), self._stop:
             self._begin_record()
@@ -234,7 +234,7 @@ class Trainer:
             except _StopRequested:
                 ended = self._stopped()
             except UserError as error:
-                with contextlib.suppress(UserError):  # if the disk is full, that is what to say
+                with contextlib.suppress(UserError):  # a full disk must not hide the error itself
                     self._note(ended=str(error))
                 raise
             except (tf.errors.UnavailableError, tf.errors.AbortedError) as error:
@@ -270,8 +270,8 @@ class Trainer:
             steps = min(chunk, stop - step)
             seconds = self._train(iterator, step, steps)
             step += steps
-            # A chunk takes about a second: Python and the exchange with other hosts cost nothing,
-            # and a signal is answered soon.
+            # A chunk takes about a second: long enough that Python and the exchange with other hosts
+            # cost nothing, and short enough to react to a signal.
             chunk, save, leave = self._hosts.agree(
                 chief=[
                     max(1, min(1000, int(steps / seconds))),
@@ -279,7 +279,7 @@ class Trainer:
                 ],
                 any_host=[bool(self._stop.name)],
             )
-            # Between updates each of several hosts holds gradients of its own.
+            # Between updates, each of several hosts has its own accumulated gradients.
             can_save = self.engine.hosts == 1 or not self.engine.between_updates
             if can_save and (save or leave):
                 self._save()
@@ -289,7 +289,7 @@ class Trainer:
                 self._note(step=step)
 
     def _train(self, iterator, step: int, steps: int) -> float:
-        """Trains some steps and reports on them; returns the seconds that they took."""
+        """Trains some steps and reports on them; returns the seconds they took."""
         start = time.perf_counter()
         totals = self.engine.train(iterator, steps)
         seconds = time.perf_counter() - start
@@ -301,12 +301,12 @@ class Trainer:
         mean = self._losses.add(step, totals)
         norm = totals.gradient_norm
         if self.model.compute_dtype == "float16":
-            norm = 0.0  # infinite in the steps that loss scaling leaves out
+            norm = 0.0  # infinite in the steps that loss scaling skips
         trouble = self._losses.trouble(step, loss, norm)
         if trouble:
             raise UserError(
                 f"{trouble}. Lower the learning rate, raise learning_rate_warmup_steps or set "
-                "clip_grad_norm, and begin another --output_dir"
+                "clip_grad_norm, and start again in another --output_dir"
                 + (f" (--warm_start_from={newest})" if (newest := self.checkpoints.newest) else "")
                 + "."
             )
@@ -326,15 +326,15 @@ class Trainer:
         return seconds
 
     def _write_attention(self, page: Callable[..., str], step: int) -> None:
-        """Writes the page of the attention in the first sentence of dev."""
-        encoders = self.evaluation.translator.encoders  # of pairs of texts, the command sees to it
+        """Writes the page with the attention in the first dev sentence."""
+        encoders = self.evaluation.translator.encoders  # the command has checked for pairs of texts
         batch = next(iter(self.evaluation.batches))
         html = page(self.model, encoders, batch, f"{self.problem.name}, step {step}")
         os.makedirs(f"{self.output_dir}/eval", exist_ok=True)
         write_text(f"{self.output_dir}/eval/attention-{step}.html", html)
 
     def _evaluate(self, step: int) -> None:
-        """Evaluates, unless that was done before the run was stopped at this step."""
+        """Evaluates, unless this step was evaluated before the run was interrupted."""
         if step in self.history.figures:
             return
         figures = {}
@@ -390,18 +390,18 @@ class Trainer:
 
     @contextlib.contextmanager
     def _locked(self) -> Iterator[None]:
-        """Waits for another start of the run, which may still be saving, and keeps others out."""
+        """Locks the run's directory; waits for another process, which may still be saving."""
         if not self.engine.is_chief:
             yield
             return
         with writing(self.output_dir):
             os.makedirs(self.output_dir, exist_ok=True)
-        # Another start with other settings may train for days: that is said at once.
+        # A process with other settings may train for days: report that at once instead of waiting.
         with locked_directory(self.output_dir, self._require_same_settings):
             yield
 
     def _settings_of_run(self, on_the_fly: bool) -> dict[str, Any]:
-        """Returns what decides the result besides the hyperparameters."""
+        """Returns the settings besides the hyperparameters that affect the result."""
         s = self.settings.engine
         return {
             **describe(self.model),
@@ -418,17 +418,17 @@ class Trainer:
             require_same_settings(self.output_dir, self.hp, self._run_settings)
 
     def _begin_record(self) -> None:
-        """Writes the settings of a new run, and this start into `run.json`."""
+        """Writes the settings of a new run, and adds this start to `run.json`."""
         engine = self.engine
         if engine.is_chief:
             left_out = left_out_of_t2t(self.output_dir, self.hp, self.problem.name, engine.replicas)
             write_settings(self.output_dir, self.hp, self._run_settings)
             if left_out:
                 self._progress.warn(
-                    "the run that tensor2tensor began here is resumed without its "
+                    "the run that tensor2tensor started here is resumed without its "
                     + ", ".join(left_out)
                 )
-        self._hosts.agree(chief=[], any_host=[False])  # the directory is there for the others
+        self._hosts.agree(chief=[], any_host=[False])  # from here on the directory exists
         self.record = RunRecord(
             self.output_dir,
             engine.is_chief,
@@ -445,15 +445,15 @@ class Trainer:
         if before != engine.replicas and not self.update_size.tokens:
             self._progress.warn(
                 f"this run had {before} replicas before and has {engine.replicas} now: "
-                "its batches are of another size from here on"
+                "the size of its batches changes from here on"
             )
 
     def _note(self, **facts) -> None:
-        """Adds facts to this start in `run.json`, and how long it has spent on what."""
+        """Adds facts and the times of phases to this start in `run.json`."""
         self.record.note(seconds=self._times.rounded(), **facts)
 
     def _restore(self) -> int:
-        """Restores the newest checkpoint, or begins with the weights asked for; returns the step."""
+        """Restores the newest checkpoint, or loads the `warm_start_from` weights; returns the step."""
         if self.engine.is_chief:
             self.checkpoints.clear_unfinished()
         extra = self.checkpoints.restore_latest({LOSSES: self._losses.state(), "global_step": 0})
@@ -463,12 +463,12 @@ class Trainer:
         elif warm := self.settings.warm_start_from:
             encoders = self.problem.get_feature_encoders(self.data_dir)
             place = self.settings.warm_start_vocab
-            if told := warm_start(self.model, warm, encoders, self.problem, place):
-                self._progress.say(told)
+            if message := warm_start(self.model, warm, encoders, self.problem, place):
+                self._progress.say(message)
         step = self.engine.step
         if self._hosts.agree(chief=[step], any_host=[])[0] != step:
             raise UserError(
-                f"host {self.engine.host} is at step {step} of {self.output_dir}, the first host "
+                f"host {self.engine.host} is at step {step} of {self.output_dir}, but the first host "
                 "is not: all hosts must see the same --output_dir."
             )
         return step
@@ -480,7 +480,7 @@ class Trainer:
         return "starting a new run" + (f" with the weights of {warm}" if warm else "")
 
     def _tidy_checkpoints(self) -> None:
-        """Does what a start that was killed left undone; `best_metric` may be another one now."""
+        """Finishes the work of a start that was killed; `best_metric` may have changed since."""
         best = self.history.best(self.settings.best_metric)
         if best is not None and os.path.exists(self.checkpoints.prefix(best) + ".index"):
             self.checkpoints.name_best(best)
@@ -489,11 +489,11 @@ class Trainer:
     def _save(self) -> None:
         if self.engine.is_chief:
             with self._times.of("saving"):
-                self.train_log.flush()  # or points before it could be lost, and not come again
+                self.train_log.flush()  # steps before the checkpoint are not repeated
                 self.checkpoints.save({LOSSES: self._losses.state()})
 
     def _log_to_tensorboard(self, step: int) -> None:
-        """Begins the event files of this start, with its settings."""
+        """Creates the event files of this start, with its settings."""
         chief = self.engine.is_chief
         self.train_log = EventLog(self.output_dir if chief else None)
         self.eval_log = EventLog(f"{self.output_dir}/eval" if chief else None)
@@ -507,7 +507,7 @@ class _StopRequested(Exception):
 
 
 def _require_updates(batches: int, settings: TrainSettings) -> None:
-    """Checks that there is an update before each checkpoint that several hosts must write."""
+    """Requires an update before each checkpoint that several hosts must write."""
     for name in ("local_eval_frequency", "train_steps"):
         value = getattr(settings, name)
         if value % batches:
