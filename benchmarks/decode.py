@@ -1,19 +1,18 @@
-"""Translated tokens a second of our beam search, beside other libraries on the same shapes.
+"""Translated tokens per second of our beam search, compared with other libraries on the same shapes.
 
     python benchmarks/decode.py TEXT --torch_python=DIR/bin/python --opennmt_python=DIR/bin/python \\
         --json=decode.json
 
-The lines of a text are cut into subwords, sorted by length and put into batches; a model with
-random weights translates each batch to as many tokens as its longest sentence has (rounded up to a
-multiple of 8), no fewer and no more, so that all do the same work. (A trained model ends sentences early, which lets ours leave
-those alone that are done: not measured here.) Every library runs in a process of its own: one
-round to warm up (compile, trace), then rounds that are timed; the table has the median round.
-CTranslate2 runs the export of our own model, in float32 and with weights in 8 bits, and the
-export of OpenNMT-tf's, as its own converter makes it.
+The lines of a text are cut into subwords, sorted by length and batched. A model with random weights
+translates each batch to exactly as many tokens as its longest sentence has (rounded up to a multiple
+of 8), so that all libraries do the same work. (A trained model ends sentences early, and our search then
+skips the finished ones: not measured here.) Each library runs in a separate process: one warm-up round
+(compile, trace), then timed rounds; the table shows the median round. CTranslate2 runs the export of our
+model, in float32 and with 8-bit weights, and the export of OpenNMT-tf's model by its own converter.
 
 The time of one sentence is the median over batches of one sentence each.
 
---profile times the parts of one step of ours instead, and needs no text.
+--profile times the parts of one step of our search instead, and needs no text.
 """
 
 import argparse
@@ -68,7 +67,7 @@ def main() -> None:
     lines = sentences(args.text, args.sentences, args.subwords)
     results = Results(args.json)
     for size in map(int, args.batches.split(",")):
-        # As many sentences one by one would take long: every size-th of them stands for all.
+        # All sentences one by one would take too long, so only every size-th is decoded.
         chosen = lines if size > 1 else lines[:: max(1, len(lines) // 12)]
         batches = [chosen[start : start + size] for start in range(0, len(chosen), size)]
         for beam in map(int, args.beams.split(",")):
@@ -98,7 +97,7 @@ def main() -> None:
 
 
 def profile(args) -> None:
-    """Prints a table of the parts of a step, for each batch and beam."""
+    """Prints a table of the parts of a step for each batch and beam size."""
     shapes = [
         (batch, beam)
         for batch in map(int, args.batches.split(","))
@@ -120,7 +119,7 @@ def profile(args) -> None:
 
 
 def sentences(path: Path, number: int, subwords: int) -> list[list[int]]:
-    """Lines spread evenly over a text, as ids with their end of sentence, the shortest first."""
+    """Evenly spaced lines of a text as ids with end of sentence, shortest first."""
     import t2t_keras as t2t
 
     lines = t2t.text.read_lines(path)
@@ -138,7 +137,7 @@ def describe(result: dict) -> str:
 
 
 def rate(result: dict) -> float:
-    """Target tokens a second in the median round."""
+    """Target tokens per second in the median round."""
     return result["tokens"] / statistics.median(map(sum, result["seconds"]))
 
 

@@ -13,7 +13,7 @@ from decode_timing import ALPHA, answer
 def make_decode(spec):
     with tempfile.TemporaryDirectory() as parent:
         directory = os.path.join(parent, "model")
-        # In a process of its own: its memory is not counted, and OpenNMT-tf has another Python.
+        # In a separate process, so that its memory is not counted; OpenNMT-tf also needs another Python.
         command = [spec["exporter_python"], __file__, json.dumps(spec), directory]
         subprocess.run(command, check=True, stdout=subprocess.DEVNULL)
         compute_type = "int8" if spec["way"].endswith("_int8") else "float32"

@@ -15,7 +15,7 @@ def make_decode(spec):
     functions = {}
 
     def infer(length):
-        # The length is a Python number there, read when a graph is made: one for each.
+        # OpenNMT-tf reads the length as a Python number when a graph is traced: one graph per length.
         model.params.update(minimum_decoding_length=length, maximum_decoding_length=length)
         return functions.setdefault(length, tf.function(model.infer))
 

@@ -1,8 +1,8 @@
-"""A step of our decoding by part, in float32; started by `decode.py --profile`.
+"""Profiles a step of our decoding by part, in float32; started by `decode.py --profile`.
 
-Each part is a graph of its own, of all layers. Bytes are the weights and the cached keys and values
-that it reads once a step; beside the rate at which the machine reads memory they say how much of a
-part's time cannot be saved.
+Each part is a separate graph over all layers. Bytes are the weights and the cached keys and values that
+it reads once per step; divided by the machine's memory bandwidth, they give a lower bound for the part's
+time.
 """
 
 import json
@@ -113,7 +113,7 @@ def number(tensors) -> int:
 
 
 def repeated(part):
-    """Returns a graph that runs a part again and again on its own result."""
+    """Returns a graph that runs a part repeatedly on its own result."""
     return tf.function(
         lambda x: tf.while_loop(
             lambda i, x: i < REPEATS,
@@ -124,7 +124,7 @@ def repeated(part):
 
 
 def seconds(function, *arguments) -> float:
-    """Returns the median time of a graph, after a first call."""
+    """Returns the median time of a graph after a warm-up call."""
     times = []
     for _ in range(4):
         start = time.perf_counter()

@@ -1,4 +1,4 @@
-"""Protocol between `decode.py` and the programs it starts: the job in, the timings out. Needs Python alone."""
+"""Protocol between `decode.py` and the programs it starts: job in, timings out. Needs only Python."""
 
 import json
 import sys
@@ -15,9 +15,9 @@ Decode = Callable[[list[list[int]], int], int]
 
 
 def answer(make_decode: Callable[[dict[str, Any]], tuple[Decode, dict[str, Any]]]) -> None:
-    """Times what `make_decode` makes of the command line's JSON, and prints JSON.
+    """Times the decode function for the command line's JSON job, and prints JSON.
 
-    `make_decode(spec)` returns a function that decodes a batch, and facts that are added.
+    `make_decode(spec)` returns a function that decodes a batch, and facts to add to the answer.
     """
     start = time.perf_counter()
     spec = json.loads(sys.argv[1])
@@ -47,7 +47,7 @@ def answer(make_decode: Callable[[dict[str, Any]], tuple[Decode, dict[str, Any]]
 
 
 def output_length(batch: list[list[int]]) -> int:
-    """Returns the longest sentence's length rounded up to a multiple of 8, so that fewer graphs are made."""
+    """Returns the longest sentence's length rounded up to a multiple of 8, which limits retracing."""
     return -(-max(map(len, batch)) // 8) * 8
 
 

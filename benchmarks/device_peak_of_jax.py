@@ -1,4 +1,4 @@
-"""The rate of matrix products on JAX; started by `device_steps.py`."""
+"""Measures the rate of matrix products in JAX; started by `device_steps.py`."""
 
 import time
 

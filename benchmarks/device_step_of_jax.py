@@ -16,7 +16,9 @@ import t2t_keras as t2t
 
 
 def make_step(spec):
-    sys.modules["tensorflow"] = None  # where it is, Keras would load it: it takes time and memory
+    sys.modules["tensorflow"] = (
+        None  # Keras would load it if installed, which takes time and memory
+    )
     jax.config.update("jax_default_matmul_precision", "tensorfloat32")
     keras.utils.set_random_seed(0)
     device = jax.devices()[0]
@@ -108,7 +110,7 @@ def search(spec, facts):
 
 
 def compiled(model, function):
-    """The function, compiled, with the values of the model's variables as its first argument."""
+    """Compiles a function; its first argument becomes the values of the model's variables."""
 
     @jax.jit
     def run(weights, *args):

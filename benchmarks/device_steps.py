@@ -1,22 +1,22 @@
-"""A training step, a step of decoding and a search on one device: our network on JAX, and PyTorch's.
+"""Times a training step, a decoding step and a search on one device: our network on JAX, and PyTorch's.
 
     python benchmarks/device_steps.py --torch_python=torch/bin/python --json=device.json
 
-Meant for a GPU, and TensorFlow is not needed; without a GPU it measures the CPU and says so. Both
+Meant for a GPU; does not need TensorFlow. Without a GPU it measures the CPU and says so. Both
 networks are the same: layer normalisation before each sub-layer, one table for both languages and
-the softmax, dropout and label smoothing of 0.1, Adam. PyTorch's (`torch_transformer.py`) has its
-fused attention and Adam, and runs as it is and by `torch.compile`. Ours is one `jax.jit` of
+the softmax, dropout and label smoothing of 0.1, Adam. PyTorch's (`torch_transformer.py`) uses its
+fused attention and Adam, and runs both eagerly and with `torch.compile`. Ours is one `jax.jit` of
 `stateless_call`, the gradient and `stateless_apply`.
 
-A training step is forward, backward and update on rows without padding. A step of decoding gives
-four hypotheses of each sentence their next token's logits, in the middle of a search: --length
-positions of the source, half as many decoded. PyTorch's also copies the keys and values of the
-hypotheses that go on, which ours does not need. Choosing tokens is not part of it. A search, ours alone,
-is all of a beam search: --length tokens for each sentence, encoder and choice of tokens included.
+A training step is forward, backward and update on rows without padding. A decoding step computes the
+next token's logits for four hypotheses of each sentence, in the middle of a search: --length positions
+of the source, half as many decoded. PyTorch's step also copies the keys and values of the hypotheses
+that are continued, which ours does not need. Choosing tokens is not included. A search (only ours)
+is a whole beam search: --length tokens for each sentence, including encoder and choice of tokens.
 
-In bfloat16 weights are float32 and products mixed; in float32 both use TensorFloat-32 where the
-device has it. "Of peak" is the share of the rate of matrix products that JAX reaches here at the
-same precision; it counts 6 operations for each position and weight in training and 2 in decoding.
+In bfloat16, weights are float32 and products mixed; in float32, both use TensorFloat-32 if the
+device has it. "Of peak" is the share of the matmul rate that JAX reaches here at the same precision; it
+counts 6 operations for each position and weight in training and 2 in decoding.
 """
 
 import argparse
@@ -88,7 +88,7 @@ def spec_of(args: argparse.Namespace, way: str, kind: str, model: str, precision
 
 
 def add(results: Results, python: str, spec: dict) -> dict:
-    """Measures in a process of its own, adds what it tells, or why it failed, and returns that."""
+    """Measures in a separate process; adds and returns its result, or the reason why it failed."""
     library, name = WAYS[spec["way"]]
     kind = "peak" if spec["kind"] == "peak" else "step"
     told = measured(python, f"device_{kind}_of_{library}.py", spec)
@@ -103,11 +103,11 @@ def add(results: Results, python: str, spec: dict) -> dict:
 
 
 def operations(result: dict) -> float:
-    """Floating-point operations of a step, attention's products left out."""
+    """Floating-point operations of a step, without the attention products."""
     hidden, inner, layers = result["hidden"], result["filter"], result["layers"]
     feed_forward, attention = 2 * hidden * inner, 4 * hidden**2
     encoder = layers * (attention + feed_forward)
-    # In decoding the memory's keys and values, half of an attention's matrices, are there already.
+    # In decoding the memory's keys and values, half of an attention's matrices, are already computed.
     decoder = layers * (2 * attention + feed_forward) + result["vocab"] * hidden
     if result["kind"] == "train":
         return 6.0 * result["rows"] * result["length"] * (encoder + decoder)

@@ -1,8 +1,8 @@
-"""Lines and megabytes a second that one core turns into ids, beside other encoders on the same text.
+"""Lines and megabytes per second that one core encodes, compared with other encoders on the same text.
 
 tensor2tensor's method is plain Python here. SentencePiece and Hugging Face's tokenizers are C++ and
-Rust; they are measured where installed (`pip install t2t-keras[bench]`). Each has a vocabulary of the
-same size, learned from the same lines, and takes all lines in one call if it can.
+Rust; they are measured if installed (`pip install t2t-keras[bench]`). Each has a vocabulary of the
+same size, learned from the same lines, and encodes all lines in one call if it can.
 """
 
 import argparse

@@ -1,9 +1,9 @@
-"""Pairs and megabytes of text a second from two text files to 100 shuffled shards, beside other ways.
+"""Pairs and megabytes per second from two text files to 100 shuffled shards, compared with other methods.
 
-tensor2tensor's way is plain Python here, in one process as T2T has it: its encoder, TensorFlow's
-examples and writer, every shard read again, shuffled and written again. SentencePiece, where installed
-(`pip install t2t-keras[bench]`), encodes in C++, and TensorFlow writes what it gives. Every way starts
-from a vocabulary that is there and runs in processes of its own. The files are repeated up to --pairs.
+tensor2tensor's method is plain Python here, in one process as in T2T: its encoder, TensorFlow's
+examples and writer; then every shard is read, shuffled and written again. SentencePiece, if installed
+(`pip install t2t-keras[bench]`), encodes in C++, and TensorFlow writes the ids. Each method starts
+from an existing vocabulary and runs in separate processes. The files are repeated up to --pairs.
 """
 
 import argparse
@@ -78,14 +78,14 @@ def prepare(files: list[str], pairs: int, vocab_size: int, directory: Path) -> f
 
 
 def run_apart(way: str, directory: Path, pairs: int) -> dict[str, float]:
-    """Measures one way in a process of its own."""
+    """Measures one method in a separate process."""
     command = [sys.executable, __file__, "--run", way, str(directory), f"--pairs={pairs}"]
     done = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True)
     return json.loads(done.stdout.splitlines()[-1])
 
 
 def measure(way: str, directory: Path, pairs: int) -> dict[str, float]:
-    """Generates by one way; returns seconds, CPU seconds, and the largest process's memory."""
+    """Generates data with one method; returns seconds, CPU seconds and the largest process's memory."""
     data_dir = directory / f"data.{way}"
     data_dir.mkdir()
     prepared = {"sentencepiece": prepare_sentencepiece, "t2t": prepare_t2t}.get(way, prepare_ours)
@@ -105,7 +105,7 @@ def cpu_seconds() -> float:
 
 
 def prepare_ours(way: str, directory: Path, data_dir: Path):
-    """Runs the work of `t2t-keras-datagen --num_concurrent_processes=WAY`."""
+    """Prepares the work of `t2t-keras-datagen --num_concurrent_processes=WAY`."""
     from t2t_keras import data
 
     class Pairs(data.TranslateProblem):
@@ -150,7 +150,7 @@ def prepare_sentencepiece(way: str, directory: Path, data_dir: Path):
 
 
 def write_as_t2t(encode, directory: Path, data_dir: Path) -> None:
-    """Deals examples to shards, then reads, shuffles and writes each again."""
+    """Distributes examples over shards, then reads, shuffles and rewrites each."""
     import tensorflow as tf
 
     def example(*sides):

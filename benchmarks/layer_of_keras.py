@@ -1,4 +1,4 @@
-"""One layer forward, and forward and backward; started by `layer_types.py`."""
+"""Times one layer forward, and forward and backward; started by `layer_types.py`."""
 
 import os
 
@@ -42,7 +42,7 @@ def main() -> None:
 
 
 def make_layer(spec):
-    """The layer of a spec, built, from [B, n, d] to the same."""
+    """Builds the layer of a spec, from [B, n, d] to [B, n, d]."""
     depth, kernel = spec["depth"], spec["kernel"]
     heads = max(1, depth // HEAD)
     kind = spec["layer"].removesuffix(ALONE)
@@ -65,7 +65,7 @@ def make_layer(spec):
 
 
 class Same:
-    """Stands for a projection and leaves all as it is."""
+    """Replaces a projection by the identity."""
 
     def __init__(self, units):
         self.units = units
@@ -96,7 +96,7 @@ def training(layer):
 
 
 def timed(run, x, steps):
-    """Clock and CPU seconds of each of `steps` runs, after one that makes the graph."""
+    """Clock and CPU seconds of each of `steps` runs, after one that traces the graph."""
     seconds, cpu_seconds = [], []
     for step in range(steps + 1):
         start, cpu_start = time.perf_counter(), time.process_time()
@@ -108,7 +108,7 @@ def timed(run, x, steps):
 
 
 def difference(layer, x, spec):
-    """The greatest difference to full attention under a mask, as a share of the greatest value."""
+    """The largest difference from masked full attention, relative to the largest value."""
     r, position = spec["neighborhood"], np.arange(spec["length"])
     distance = position[None, :] - position[:, None]
     near = (distance >= -(r // 2)) & (distance <= (r - 1) // 2)

@@ -1,20 +1,20 @@
-"""The paper's Table 1, measured: kinds of layers from [1, n, d] to [1, n, d], against n and d.
+"""Measures the paper's Table 1: types of layers from [1, n, d] to [1, n, d], against n and d.
 
     python benchmarks/layer_types.py --json=layers.json --plot=docs/layer_types.svg
 
-The kinds: self-attention; self-attention restricted to a neighbourhood of r; both without the four
-projections that they have in common (so the paper counts); a plain recurrent layer and an LSTM;
-convolutions of kernel k, contiguous, dilated (by k) and separable. All lengths are measured at the
-first depth, and all depths at --length_of_depths. Each measurement is a process of its own, first
-forward, then forward and backward ("training": gradients of input and weights), in float32; in every round all layers take their turn. Times are the median of all steps of all rounds,
-with the CPU seconds of all cores, which other work on the machine changes least. Memory is the most
-that the process had beyond what it had before, with libraries loaded and used; TensorFlow's allocator
-keeps some of it to itself. Of the two kinds of attention it is also told how much their tensors took
-at most, as TensorFlow counts those of more than 256 KiB.
+The types: self-attention; self-attention restricted to a neighbourhood of r; both without their four
+projections (the paper counts them so); a plain recurrent layer and an LSTM; convolutions with kernel k,
+contiguous, dilated (by k) and separable. All lengths are measured at the first depth, and all depths at
+--length_of_depths. Each measurement is a separate process, first forward, then forward and backward
+("training": gradients of input and weights), in float32; each round measures all layers. Times are the
+median of all steps of all rounds, with the CPU seconds of all cores, which other load on the machine
+affects least. Memory is the peak of the process minus what it had before, with libraries loaded and used;
+TensorFlow's allocator keeps some of it. For the two kinds of attention the peak memory of tensors is also
+given, as TensorFlow counts those of more than 256 KiB.
 
-"Multiplications" are counted by formula, projections of attention included. "Path" is how many
-steps a signal takes from the first position to the last, through as many layers of the kind as that
-needs: it goes r // 2 positions a layer in restricted attention and (k - 1) / 2 in a convolution, and
+"Multiplications" are counted by formula, including the projections of attention. "Path" is the number
+of steps of a signal from the first position to the last, through as many layers of the type as that
+needs: it moves r // 2 positions per layer in restricted attention and (k - 1) / 2 in a convolution, and
 the layers of a dilated stack are dilated by 1, k, k^2, and so on.
 """
 
@@ -86,7 +86,7 @@ def sizes(args: argparse.Namespace) -> list[tuple[int, int]]:
 
 
 def add(results: Results, args: argparse.Namespace, number, layer, length, depth) -> None:
-    """Measures a layer in a process of its own, and adds what it tells, or why it failed."""
+    """Measures a layer in a separate process; adds its result, or the reason why it failed."""
     spec = {
         "layer": layer,
         "batch": 1,
@@ -125,7 +125,7 @@ def multiplications(layer: str, n: int, d: int, r: int, k: int) -> int:
 
 
 def path(layer: str, n: int, r: int, k: int) -> int:
-    """Steps of a signal from the first of n positions to the last."""
+    """The number of steps of a signal from the first of n positions to the last."""
     if layer in ("recurrent", "lstm"):
         return n
     if layer == "dilated":
@@ -140,7 +140,7 @@ def path(layer: str, n: int, r: int, k: int) -> int:
 
 
 def summary(results: list[dict]) -> list[dict]:
-    """One row for each layer and size: what is known by formula, and medians of all rounds."""
+    """One row for each layer and size: values by formula, and medians of all rounds."""
     grouped: dict[tuple, list[dict]] = {}
     for result in results:
         if "failure" not in result:
@@ -190,7 +190,7 @@ def print_table(rows: list[dict]) -> None:
 
 
 def print_comparison(rows: list[dict]) -> None:
-    """Prints how many times less restricted attention takes than full attention."""
+    """Prints the factors by which restricted attention takes less than full attention."""
     found = {(row["layer"], row["length"], row["depth"]): row for row in rows}
     for row in rows:
         size = row["length"], row["depth"]
@@ -211,7 +211,7 @@ def print_comparison(rows: list[dict]) -> None:
 
 
 def plot(rows: list[dict], args: argparse.Namespace) -> None:
-    """Multiplications, time and memory of training against n, and time against d."""
+    """Plots multiplications, time and memory of training against n, and time against d."""
     try:
         import matplotlib
     except ImportError:

@@ -8,7 +8,7 @@ import time
 from pathlib import Path
 
 INSTRUCTIONS = ("avx2", "avx512f", "avx512_bf16", "amx_bf16", "asimd", "bf16")
-"""Linux's names of the vector instructions that decide the speed of matrix products."""
+"""Linux's names of the vector instructions that determine the speed of matrix products."""
 
 _VERSIONS = """
 import importlib.metadata as metadata, json, platform, sys
@@ -23,7 +23,7 @@ print(json.dumps(found))
 
 
 def describe() -> str:
-    """One sentence: processor, cores, memory, day, and how busy the machine is before it begins."""
+    """Returns one sentence: processor, cores, memory, date, and the load before the benchmark."""
     facts = _cpu_facts()
     flags = set(facts.get("flags", facts.get("Features", "")).split())
     able = ", ".join(name for name in INSTRUCTIONS if name in flags)
@@ -38,7 +38,7 @@ def describe() -> str:
 
 
 def versions(python: str, packages: tuple[str, ...]) -> dict[str, str]:
-    """Versions of Python and of those packages that are installed beside it; {} if it does not run."""
+    """Returns the versions of a Python and of its installed packages; {} if it does not run."""
     command = [python, "-c", _VERSIONS, *packages]
     try:
         done = subprocess.run(command, capture_output=True, text=True, check=True)

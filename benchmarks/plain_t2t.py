@@ -1,4 +1,4 @@
-"""tensor2tensor's subwords in plain Python, as its documents tell them: what ours is measured by."""
+"""tensor2tensor's subwords in plain Python, as documented: the baseline that ours is compared with."""
 
 from collections import defaultdict
 from collections.abc import Iterable
@@ -81,7 +81,7 @@ def build_to_target_size(token_counts: dict[str, int], target_size: int) -> list
 def build(token_counts: dict[str, int], min_count: int) -> list[str]:
     """The vocabulary for one minimum count, in four rounds.
 
-    The newline is no subtoken here, unlike in T2T, whose files lose an id over it.
+    Unlike in T2T, whose files lose an id because of it, the newline is not a subtoken here.
     """
     alphabet = set(_ESCAPES).union(*token_counts, *RESERVED_TOKENS) - {"\n"}
     reserved = [_escape(token, alphabet) for token in RESERVED_TOKENS]
@@ -126,7 +126,7 @@ class _Cutter:
         return self.cut(_escape(token, self._alphabet))
 
     def cut(self, spelled: str) -> list[str]:
-        """The longest subtokens there are, from left to right."""
+        """Cuts a token into the longest subtokens, from left to right."""
         subtokens = []
         start = 0
         while start < len(spelled):

@@ -1,7 +1,7 @@
-"""TensorFlow Serving's interfaces, gRPC and REST, in front of a SavedModel in this process.
+"""TensorFlow Serving's gRPC and REST APIs for a SavedModel in this process.
 
-For tests and measurements where TensorFlow Serving itself cannot run: the messages are those of
-its package, codes and words of errors are its own. Batching, versions and warm-up are not here.
+For tests and measurements where TensorFlow Serving itself cannot run. It uses the messages of its
+package, and its error codes and texts. Batching, versions and warm-up are not implemented.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ ANY_SIZE = [("grpc.max_send_message_length", -1), ("grpc.max_receive_message_len
 
 
 class Refused(Exception):
-    """A request that cannot be served: a gRPC code and words."""
+    """A request that cannot be served: a gRPC code and a message."""
 
     def __init__(self, code: grpc.StatusCode, words: str):
         super().__init__(words)
@@ -37,10 +37,10 @@ class Refused(Exception):
 
 
 class ServedModel:
-    """A SavedModel by its signatures' names.
+    """A SavedModel whose signatures are called by name.
 
     Args:
-        directory: that of `saved_model.pb`.
+        directory: the directory of `saved_model.pb`.
     """
 
     def __init__(self, directory: str):
@@ -69,7 +69,7 @@ class ServedModel:
             return self.loaded.signatures[name](**inputs)
         except tf.errors.OpError as error:
             codes = {code.value[0]: code for code in grpc.StatusCode}
-            # Before it, Python says where in its own code a graph was made.
+            # Before this mark is Python's stack trace of where the graph was made.
             message = error.message.split("<stack traces unavailable>\n")[-1]
             raise Refused(codes[error.error_code], message) from error
         except (TypeError, ValueError) as error:
@@ -80,7 +80,7 @@ class PredictionService(prediction_service_pb2_grpc.PredictionServiceServicer):
     """The gRPC service.
 
     Args:
-        models: by the names they are served under.
+        models: the models by the names that they are served under.
     """
 
     def __init__(self, models: dict[str, ServedModel]):
@@ -160,7 +160,7 @@ def rest_server(models: dict[str, ServedModel]):
 
 
 class _RestHandler(http.server.BaseHTTPRequestHandler):
-    """GET .../metadata and POST ...:predict, in rows ("instances") and columns ("inputs")."""
+    """Handles GET .../metadata and POST ...:predict, with rows ("instances") or columns ("inputs")."""
 
     served: dict[str, ServedModel]
 
@@ -243,14 +243,14 @@ def _tensor(value, kind):
 
 
 def _bytes(value):
-    """{"b64": ...}, however deep in lists, as bytes."""
+    """Decodes {"b64": ...} to bytes, in lists of any depth."""
     if isinstance(value, dict):
         return base64.b64decode(value["b64"])
     return [_bytes(item) for item in value] if isinstance(value, list) else value
 
 
 def _plain(array):
-    """Nested lists that JSON can hold."""
+    """Converts an array to nested lists for JSON."""
     if array.dtype == object:
         return json.loads(json.dumps(array.tolist(), default=lambda b: b.decode("utf-8")))
     return array.tolist()

@@ -1,4 +1,4 @@
-"""Measuring in processes of their own, each with the Python of its library."""
+"""Runs measurements in separate processes, each with the Python of its library."""
 
 import json
 import os
@@ -16,7 +16,7 @@ MODELS = {
 
 
 class Results(list):
-    """Measurements so far, also written to a file after each addition."""
+    """The measurements so far, also written to a file after each addition."""
 
     def __init__(self, path: str | None):
         super().__init__()

@@ -1,9 +1,9 @@
-"""Measures the speed of reading batches from shards, and their padding, beside T2T's scheme.
+"""Measures the speed of reading batches from shards and their padding, compared with T2T's scheme.
 
     python benchmarks/reading.py --data_dir DIR --name PROBLEM --hparams transformer_base
 
-The same batches are read three times: at first with their checksums, then without, then to count
-what is in them. Nothing else runs meanwhile. Padding is the share of both sides' positions.
+The same batches are read three times: first with checksums, then without, then to count their
+contents. Nothing else runs meanwhile. Padding is its share of the positions of both sides.
 """
 
 import argparse
@@ -50,7 +50,7 @@ def main() -> None:
 
 
 def measure(arguments: argparse.Namespace, ours: bool) -> None:
-    """Prints what one way of making batches costs and gives."""
+    """Prints the cost and the properties of one way of making batches."""
     problem = Problem()
     problem.dataset_filename = lambda: arguments.name
     start = time.perf_counter()
@@ -87,7 +87,7 @@ def measure(arguments: argparse.Namespace, ours: bool) -> None:
 
 
 def read(batches: Batches, number: int) -> tuple[float, float]:
-    """Reads batches and returns the seconds that passed and those that all cores were busy."""
+    """Reads batches; returns the elapsed seconds and the CPU seconds of all cores."""
     start, busy = time.perf_counter(), time.process_time()
     for _ in batches.dataset().take(number):
         pass
@@ -95,7 +95,7 @@ def read(batches: Batches, number: int) -> tuple[float, float]:
 
 
 def memory() -> float:
-    """The most megabytes that this process has had."""
+    """The peak memory of this process in megabytes."""
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
 
 

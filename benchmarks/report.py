@@ -1,16 +1,16 @@
-"""Runs the benchmarks one after another and writes what they tell into a page.
+"""Runs the benchmarks one after another and writes their results into a page.
 
     python benchmarks/report.py docs/performance.md --data_dir=data --problem=translate_ende_multi30k \\
         --text raw/train.en.gz raw/train.de.gz --torch_python=torch/bin/python
 
-A section of the page stands between `<!-- measured: NAME -->` and `<!-- end of NAME -->`. All of it
-is replaced: by the command, the machine, the day and the load, the versions of ours and of those
-that it stands beside, who was left out and why, and the tables. Everything else on the page is kept, also the
-sections of benchmarks that were not run or failed. The page is written after each benchmark.
+A section of the page is between `<!-- measured: NAME -->` and `<!-- end of NAME -->`. It is replaced by
+the command, the machine, the date and the load, the versions of our packages and of the compared ones,
+what was left out and why, and the tables. Everything else on the page is kept, including the sections of
+benchmarks that were not run or failed. The page is written after each benchmark.
 
-Text benchmarks need --text, reading needs --data_dir and --problem; without them they are left out.
-Other libraries are measured by the Pythons that are given (see `train_step.py`) and where they are
-installed beside ours. The machine should have nothing else to do. Exit code 1 if a benchmark failed.
+Text benchmarks need --text, reading needs --data_dir and --problem; without them they are skipped.
+Other libraries are measured if their Pythons are given (see `train_step.py`) or if they are installed
+beside ours. The machine should be otherwise idle. Exit code 1 if a benchmark failed.
 """
 
 import argparse
@@ -32,7 +32,7 @@ LEFT_OUT = " left out: "
 
 
 class Inputs(NamedTuple):
-    """Inputs of the benchmarks, as they get them or as the page shows them."""
+    """The inputs of the benchmarks, as passed to them or as shown on the page."""
 
     text: list[str]
     data_dir: str | None
@@ -41,7 +41,7 @@ class Inputs(NamedTuple):
     pythons: dict[str, str]
 
     def shown(self) -> "Inputs":
-        """Places on this machine by names that mean something on others."""
+        """Returns the inputs with paths of this machine replaced by generic names."""
         return Inputs(
             text=[Path(path).name for path in self.text],
             data_dir=self.data_dir and "data",
@@ -51,7 +51,7 @@ class Inputs(NamedTuple):
         )
 
     def flags(self, *names: str) -> list[str]:
-        """The flags that name other libraries' Pythons, of those that are given."""
+        """The flags for the other libraries' Pythons that were given."""
         return [f"--{name}_python={self.pythons[name]}" for name in names if name in self.pythons]
 
     @property
@@ -60,7 +60,7 @@ class Inputs(NamedTuple):
 
 
 class Benchmark(NamedTuple):
-    """A section: the program and its arguments, as they should be and for a quick try."""
+    """A section: the program and its arguments, for a full run and for a quick try."""
 
     script: str
     arguments: Callable[[Inputs], list[str]]
@@ -194,7 +194,7 @@ def main() -> int:
             print(f"{name} failed: its section stays as it is", file=sys.stderr)
             failed = True
             continue
-        # Read again, for somebody may have written on the page meanwhile.
+        # Read again, because the page may have been edited meanwhile.
         page = replaced(args.page.read_text("utf-8"), name, section)
         with atomic_write(args.page) as partial:
             partial.write_text(page, "utf-8")
@@ -203,10 +203,10 @@ def main() -> int:
 
 
 def replaced(page: str, name: str, section: str) -> str:
-    """The page with another text between the marks of a section.
+    """Returns the page with the text between the marks of a section replaced.
 
     Raises:
-        ValueError: the marks do not stand there once each, in this order.
+        ValueError: the page does not have each mark exactly once, in this order.
     """
     marks = f"<!-- measured: {name} -->", f"<!-- end of {name} -->"
     if [page.count(mark) for mark in marks] != [1, 1] or page.index(marks[0]) > page.index(
@@ -219,7 +219,7 @@ def replaced(page: str, name: str, section: str) -> str:
 
 
 def measured(benchmark: Benchmark, given: Inputs, quick: bool) -> str | None:
-    """Runs a benchmark and returns its section, or None where it failed."""
+    """Runs a benchmark and returns its section, or None if it failed."""
     extra = benchmark.quick.split() if quick else []
     command = [sys.executable, str(HERE / benchmark.script), *benchmark.arguments(given), *extra]
     where = machine.describe()
@@ -254,7 +254,7 @@ def markdown(text: str) -> str:
 
 
 def _versions(benchmark: Benchmark, given: Inputs) -> str:
-    """Sentences that name the versions of ours and of what is measured beside it."""
+    """Returns sentences with the versions of our packages and of the compared ones."""
     found = [machine.versions(sys.executable, (*OURS, *benchmark.beside))]
     found += [
         machine.versions(given.pythons[name], OTHERS[name])

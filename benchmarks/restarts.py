@@ -1,9 +1,9 @@
-"""Kills a training run at random moments, starts it again each time, and compares it with one left alone.
+"""Kills a training run at random moments, resumes it each time, and compares it with an uninterrupted one.
 
-A task of turning rows of letters round is trained twice with the command itself: once from start to
-end, once killed by SIGKILL --kills times, in the midst of anything: start, steps, evaluation, writing
-and removing of checkpoints. In the end all variables of both must be equal bit for bit, and so must
-be every point of the loss, every evaluation and the best checkpoint. Exits with 1 otherwise.
+The task of reversing rows of letters is trained twice with the command itself: once without interruption,
+and once killed by SIGKILL --kills times, at any moment: during start, steps, evaluation, and writing or
+deleting checkpoints. At the end all variables of both runs must be equal bit for bit, as must every point
+of the loss, every evaluation and the best checkpoint. Otherwise the exit code is 1.
 """
 
 import argparse
@@ -70,7 +70,7 @@ def write_text(directory: Path) -> None:
 
 
 def arguments(directory: Path, args: argparse.Namespace) -> list[str]:
-    """The command, and whatever makes much happen in little time."""
+    """The command, with flags that make many things happen in little time."""
     return [
         *args.command.split(),
         "--problem=text2text_tmpdir",
@@ -93,17 +93,18 @@ def arguments(directory: Path, args: argparse.Namespace) -> list[str]:
 def run_killed(
     command: list[str], output_dir: Path, kills: int, steps: int, seconds: float, seed: int
 ) -> int:
-    """Trains to the end in spite of kills; returns how many there were.
+    """Trains to the end, killing the run on the way; returns the number of kills.
 
-    One kill in four comes before the first step; the others so soon after it that all find time.
+    One kill in four comes before the first step; the others come early enough after it that there is time
+    for all.
 
     Args:
-        command: without the directory of the run.
-        output_dir: that directory.
-        kills: how many there shall be.
-        steps: of the whole run.
-        seconds: that the run takes without a stop.
-        seed: of the moments.
+        command: the command without the directory of the run.
+        output_dir: the directory of the run.
+        kills: the number of kills.
+        steps: the number of steps of the whole run.
+        seconds: the duration of the run without interruption.
+        seed: the seed of the random moments.
     """
     moments = random.Random(seed)
     command = [*command, f"--output_dir={output_dir}"]
@@ -126,7 +127,9 @@ def run_killed(
                 end = time.monotonic() + patience
                 while process.poll() is None and time.monotonic() < end:
                     time.sleep(0.01)
-                    if newest(output_dir) > limit:  # or the end would come before the last kill
+                    if (
+                        newest(output_dir) > limit
+                    ):  # otherwise the run would end before the last kill
                         end = min(end, time.monotonic() + moments.uniform(0, 0.2))
                         limit = steps
                 process.kill()
@@ -146,7 +149,7 @@ def run_killed(
 
 
 def until_training(process: subprocess.Popen) -> list[bytes]:
-    """Waits for the first line of progress; returns the lines up to it."""
+    """Waits for the first progress line; returns the lines up to it."""
     lines = []
     for line in process.stderr:
         lines.append(line)
@@ -162,7 +165,7 @@ def newest(output_dir: Path) -> int:
 
 
 def compare(whole: Path, killed: Path) -> list[str]:
-    """Says in what two runs differ, a line each."""
+    """Returns the differences between two runs, one per line."""
     from t2t_keras import checkpoints
 
     differences = []
@@ -187,7 +190,7 @@ def compare(whole: Path, killed: Path) -> list[str]:
 
 
 def losses(run: Path) -> dict[int, set[float]]:
-    """The points of the curve "loss" by step; those of one step that are equal count once."""
+    """The points of the "loss" curve by step; equal points of a step count once."""
     import tensorflow as tf
     from tensorflow.core.util import event_pb2
 

@@ -1,14 +1,14 @@
-"""Estimates data-parallel efficiency: how much of n devices' speed is left after summing gradients.
+"""Estimates data-parallel efficiency: the share of n devices' speed that is left after summing gradients.
 
     python benchmarks/scaling.py --rate=100 --tokens=4096
 
 A step's arithmetic on one device takes 6 operations for each weight and target token (2 forward, 4
 backward; as many source tokens as target tokens, each seeing half of the weights). A ring of n devices
-sends and receives 4 bytes a weight 2 (n - 1) / n times. Our step sums gradients after the backward
-pass, in float32, and nothing overlaps. So efficiency is compute / (compute + reduce), and the number of
-weights cancels out: it is that of T tokens a replica, a rate and a link's speed.
+sends and receives 4 bytes per weight 2 (n - 1) / n times. Our step sums gradients after the backward
+pass, in float32, without overlap. So efficiency is compute / (compute + reduce), and the number of
+weights cancels out: it depends on the tokens per replica, the compute rate and the link's speed.
 
-With accumulation over k batches the gradients are summed once in k. None of this is measured.
+With accumulation over k batches, gradients are summed once per k batches. None of this is measured.
 """
 
 import argparse
@@ -58,7 +58,7 @@ def main() -> None:
 
 
 def count_weights(name: str, vocab: int) -> int:
-    """Trainable weights of a set of hyperparameters with one vocabulary for both sides."""
+    """Counts the trainable weights of an hparams set with one vocabulary for both sides."""
     import t2t_keras as t2t
 
     model = t2t.Transformer(

@@ -1,12 +1,12 @@
-"""Many requests and hostile ones to an exported model, over gRPC, by TensorFlow Serving's protocol.
+"""Sends many requests, and hostile ones, to an exported model with TensorFlow Serving's gRPC protocol.
 
     python benchmarks/serving.py
     python benchmarks/serving.py --saved_model exported/1 --text newstest2014.en
 
 The server is `prediction_service.py` in this process, with as many threads as there are clients.
-Without --saved_model, a small model of random weights is exported first. Memory is that of the
-process, clients included, after a warm-up. Exit code 1 if a request failed, an answer was not that
-of the first time, memory grew by more than --growth_mb, or hostile input stopped the server.
+Without --saved_model, a small model with random weights is exported first. Memory is that of the
+process, including clients, after a warm-up. The exit code is 1 if a request failed, an answer differed
+from the first one, memory grew by more than --growth_mb, or hostile input stopped the server.
 """
 
 import argparse
@@ -54,7 +54,7 @@ def main() -> int:
 
 
 def export_random(directory: str, lines: list[bytes]) -> str:
-    """Exports a small model of random weights, whose vocabulary is made of the lines."""
+    """Exports a small model with random weights; its vocabulary is built from the lines."""
     from t2t_keras import Transformer, registry
     from t2t_keras.decoding import DecodeSettings
     from t2t_keras.export import export_saved_model
@@ -69,7 +69,7 @@ def export_random(directory: str, lines: list[bytes]) -> str:
 
 
 def measure(path: str, lines: list[bytes], arguments: argparse.Namespace) -> int:
-    """Prints what was measured; returns the exit code."""
+    """Measures and prints the results; returns the exit code."""
     from prediction_service import ServedModel, grpc_server
 
     start = time.perf_counter()
@@ -89,7 +89,7 @@ def measure(path: str, lines: list[bytes], arguments: argparse.Namespace) -> int
 
 
 class Load:
-    """Requests of one line each from several threads, each of a connection of its own."""
+    """Requests of one line each from several threads, each with its own connection."""
 
     def __init__(self, address: str, lines: list[bytes], requests: int, threads: int):
         self.address = address
@@ -105,7 +105,7 @@ class Load:
         self.answers: dict = {}
 
     def run(self, answers: dict) -> "Load":
-        """Sends them all; `answers` are those known by line, with which new ones are compared."""
+        """Sends all requests; compares the results with the known `answers` by line."""
         self.answers = dict(answers)
         self.memory = [memory()]
         start = time.perf_counter()
@@ -158,7 +158,7 @@ class Load:
 
 
 def send_hostile(address: str, line: bytes, wanted: list[str]) -> int:
-    """Sends hostile input, and a usual line after each; returns how often that one failed."""
+    """Sends hostile inputs, each followed by a normal line; returns how often the normal line failed."""
     from t2t_keras.errors import UserError
     from t2t_keras.serving import TextClient, connect
 
@@ -182,7 +182,7 @@ def send_hostile(address: str, line: bytes, wanted: list[str]) -> int:
 
 
 def memory() -> float:
-    """Megabytes that the process holds."""
+    """The memory of this process in megabytes."""
     for line in Path("/proc/self/status").read_text().splitlines():
         if line.startswith("VmRSS:"):
             return int(line.split()[1]) / 1024

@@ -1,11 +1,11 @@
-"""Seconds from nothing to a first result, of the commands and from Python, and where they go.
+"""Seconds from start to first result, for the commands and in Python, by part.
 
     python benchmarks/startup.py --opennmt_python=DIR/bin/python
 
-Each measurement is a process of its own and stands beside `python -c 'import tensorflow'`, the unit of
-the last column, since machines differ. Commands run on the toy of the tests (rows of letters turned
-round, two layers of 64) with the model of a first step, which never ends a sentence: outputs are as
-long as they may be. `base` is the model of the paper on 32 x 64 tokens a side.
+Each measurement is a separate process. The last column is relative to `python -c 'import tensorflow'`,
+since machines differ. Commands run on the tests' toy (reversing rows of letters, two layers of 64) with
+the model after one step, which never ends a sentence, so outputs have the maximal length. `base` is the
+paper's base model on 32 x 64 tokens per side.
 
 --rounds takes the median of several; --only names some of the measurements.
 """
@@ -85,7 +85,7 @@ def model_flags(directory: Path) -> list[str]:
 
 
 def measure(name: str, directory: Path, opennmt_python: str | None) -> dict[str, float]:
-    """Seconds of one measurement by part, "" standing for the whole."""
+    """Seconds of one measurement by part; "" is the whole."""
     if name == "import tensorflow":
         return {"": timed([sys.executable, "-c", "import tensorflow"])}
     return MEASUREMENTS[name](directory, opennmt_python)
@@ -114,7 +114,7 @@ def export(directory: Path, _) -> dict[str, float]:
 
 
 def inside(name: str):
-    """A measurement that a process of this program makes."""
+    """A measurement that runs in a process of this program."""
 
     def run(directory: Path, _) -> dict[str, float]:
         program = [sys.executable, __file__, "--inside", name, str(directory)]
@@ -125,7 +125,7 @@ def inside(name: str):
 
 
 def base(directory: Path, opennmt_python: str | None) -> dict[str, float]:
-    """The first step of the base model, ours and OpenNMT-tf's, from the start of a process on."""
+    """The first step of the base model, ours and OpenNMT-tf's, from the start of a process."""
     pythons = {"t2t_keras": sys.executable, "opennmt": opennmt_python}
     seconds = {}
     for library, python in pythons.items():
@@ -139,7 +139,7 @@ def base(directory: Path, opennmt_python: str | None) -> dict[str, float]:
 
 
 def translate_inside(directory: Path) -> dict[str, float]:
-    """Calls of `Translator.translate`, in the process they are made in."""
+    """Calls of `Translator.translate` within one process."""
     import toy
 
     import t2t_keras as t2t
@@ -160,7 +160,7 @@ def translate_inside(directory: Path) -> dict[str, float]:
 
 
 def load_inside(directory: Path) -> dict[str, float]:
-    """Loading an export with TensorFlow alone, and a first translation of it."""
+    """Loads an export with only TensorFlow, and translates with it."""
     start = time.perf_counter()
     import tensorflow as tf
 

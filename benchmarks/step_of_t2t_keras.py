@@ -1,4 +1,4 @@
-"""A training step of ours, or the machine's rate of matrix products; started by `train_step.py`."""
+"""Our training step, or the machine's rate of matrix products; started by `train_step.py`."""
 
 import os
 
@@ -63,9 +63,9 @@ def make_engine(spec):
 
 
 def epoch(engine, spec, facts):
-    """A step that takes the next batches of shards, a number of them at once.
+    """A step on the next few batches of shards.
 
-    The same batches are taken every time, so that all shapes have been met after the first.
+    It uses the same batches every time, so all shapes have been compiled after the first call.
     """
     batches = t2t.data.Batches(
         t2t.registry.problem(spec["problem"]), "train", spec["data_dir"], engine.model.hp

@@ -1,4 +1,4 @@
-"""Protocol between `train_step.py` and the programs it starts: the job in, the timings out. Needs Python alone."""
+"""Protocol between `train_step.py` and the programs it starts: job in, timings out. Needs only Python."""
 
 import json
 import resource
@@ -13,10 +13,10 @@ LEARNING_RATE = 1e-4
 
 
 def answer(make_step: Callable[[dict[str, Any]], tuple[Callable[[], Any], dict[str, Any]]]) -> None:
-    """Times the step that `make_step` makes of the command line's JSON, and prints JSON.
+    """Times the step for the command line's JSON job, and prints JSON.
 
-    `make_step(spec)` returns a function that takes one step and waits for its end, and facts that
-    are added to the answer.
+    `make_step(spec)` returns a function that runs one step and waits for its end, and facts to add to the
+    answer.
     """
     spec = json.loads(sys.argv[1])
     step, facts = make_step(spec)
@@ -25,7 +25,7 @@ def answer(make_step: Callable[[dict[str, Any]], tuple[Callable[[], Any], dict[s
     step()
     first = time.perf_counter() - start
     since_start = time.time() - spec.get("started", time.time())
-    step()  # some libraries compile or settle once more
+    step()  # in some libraries the second step compiles again or is slower
     seconds, cpu_seconds = [], []
     for _ in range(spec["steps"]):
         start, cpu_start = time.perf_counter(), time.process_time()
@@ -45,5 +45,5 @@ def answer(make_step: Callable[[dict[str, Any]], tuple[Callable[[], Any], dict[s
 
 
 def peak_megabytes() -> float:
-    """The most memory that this process has had."""
+    """The peak memory of this process."""
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024

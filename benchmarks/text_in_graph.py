@@ -1,9 +1,10 @@
-"""Lines and megabytes a second that text takes to ids and back: in Python, and inside a graph.
+"""Lines and megabytes per second from text to ids and back: in Python, and in a graph.
 
     python benchmarks/text_in_graph.py --vocab=data/vocab.translate_ende_wmt32k.32768.subwords train.de train.en
 
-Without `--vocab` a vocabulary is learned from the lines, with `--sentencepiece` one of SentencePiece. Graphs take batches; `map` is a tf.data
-pipeline with as many calls at once as `--parallel` says. All results are compared with Python's.
+Without `--vocab` a vocabulary is learned from the lines, with `--sentencepiece` by SentencePiece. Graphs
+process batches; `map` is a tf.data pipeline with `--parallel` concurrent calls. All results are compared
+with Python's.
 """
 
 import argparse

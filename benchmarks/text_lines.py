@@ -21,7 +21,7 @@ def add_text_arguments(parser: argparse.ArgumentParser, lines: int) -> None:
 
 
 def different_lines(paths: list[str], number: int) -> list[str]:
-    """Takes lines from all files in turn, none twice."""
+    """Takes lines from all files in turn, without duplicates."""
     turns = itertools.zip_longest(*map(iterate_lines, paths))
     lines = dict.fromkeys(line for turn in turns for line in turn if line)
     if len(lines) < number:
@@ -30,7 +30,7 @@ def different_lines(paths: list[str], number: int) -> list[str]:
 
 
 def describe(lines: list[str]) -> str:
-    """Says how much text there is and how busy the machine."""
+    """Prints the size of the text and the load of the machine."""
     size = megabytes(lines)
     load = ", ".join(f"{load:.1f}" for load in os.getloadavg())
     return f"{len(lines)} lines, {size:.1f} MB of UTF-8. Load average: {load}."
@@ -42,6 +42,6 @@ def megabytes(lines: list[str]) -> float:
 
 
 def timed(call: Callable[..., Result], *args) -> tuple[Result, float]:
-    """Returns a result and the CPU seconds it took, which other programs hardly change."""
+    """Returns a result and its CPU seconds, which other programs hardly affect."""
     start = time.process_time()
     return call(*args), time.process_time() - start

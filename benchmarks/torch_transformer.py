@@ -1,4 +1,4 @@
-"""The Transformer in plain PyTorch, with its fused attention: what `device_steps.py` compares with."""
+"""The Transformer in plain PyTorch with its fused attention, for comparison in `device_steps.py`."""
 
 import math
 
@@ -35,7 +35,7 @@ class Attention(nn.Module):
 
 
 class Layer(nn.Module):
-    """A layer of the encoder, or of the decoder where it attends to a memory."""
+    """An encoder layer or, if it attends to a memory, a decoder layer."""
 
     def __init__(self, hidden, inner, heads, dropout, memory):
         super().__init__()
@@ -60,7 +60,7 @@ class Layer(nn.Module):
         return x + self.dropout(self.second(inner))
 
     def step(self, x, cache, memory):
-        """One position of [B, K, D], with K caches [B * K, H, t, C] a sentence, and its memory."""
+        """One position [B, K, D], with caches [B * K, H, t, C] and the memory of each sentence."""
         y = self.norms[0](x)
         rows = y.flatten(0, 1)[:, None]
         new = self.own.keys_and_values(rows)
@@ -70,7 +70,7 @@ class Layer(nn.Module):
 
 
 class Transformer(nn.Module):
-    """Logits [B, T, V] of source and target ids [B, S] and [B, T]."""
+    """Maps source ids [B, S] and target ids [B, T] to logits [B, T, V]."""
 
     def __init__(self, vocab, layers, hidden, inner, heads, dropout):
         super().__init__()
@@ -84,7 +84,7 @@ class Transformer(nn.Module):
         self.norms = nn.ModuleList(nn.LayerNorm(hidden, eps=1e-6) for _ in range(2))
 
     def embed(self, ids, start=0):
-        """Positions run along the last axis of ids, from `start` on."""
+        """Embeds ids; positions count along the last axis, from `start`."""
         channels = self.table.embedding_dim
         half = channels // 2
         scale = -math.log(1e4) / (half - 1)
@@ -116,7 +116,7 @@ class Transformer(nn.Module):
 
         Args:
             last_ids: [B, K].
-            parents: [B * K], the row of the caches that each hypothesis goes on from.
+            parents: [B * K], the cache row that each hypothesis extends.
         """
         x = self.embed(last_ids.reshape(-1, 1), position).view(*last_ids.shape, -1)
         grown = []

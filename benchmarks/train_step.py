@@ -1,23 +1,23 @@
-"""Target tokens a second and memory of a training step, beside other libraries on the same shapes.
+"""Target tokens per second and memory of a training step, compared with other libraries.
 
     python benchmarks/train_step.py --torch_python=DIR/bin/python --opennmt_python=DIR/bin/python \\
         --keras_hub_python=DIR/bin/python --json=steps.json
 
 A step is forward, backward and Adam's update, with dropout and label smoothing of 0.1, on sentences
-without padding, one table for both languages and the softmax. Each way of taking it runs in a process
-of its own: two steps to warm up, then several that are timed. In every round all ways take their
-turn; the table has the median of all steps of all rounds, the fastest, and the CPU seconds of all
-cores together, which other work on the machine changes least. "peak" is the rate of matrix products that
-TensorFlow reaches on this machine at the same precision, and a way's share of it counts 6 operations
-for each position and weight that it is multiplied with (attention's scores left out: see
-`t2t_keras/matrix_peak.py`). Memory is the most that the process had, and what of it was
-there before the first step: libraries, weights, Adam's state where it is made early.
+without padding, with one table for both languages and the softmax. Each implementation runs in a separate
+process: two warm-up steps, then several timed ones. Each round measures all implementations. The table
+shows the median of all steps of all rounds, the fastest step, and the CPU seconds of all cores together,
+which other load on the machine affects least. "peak" is the rate of matrix products that TensorFlow
+reaches on this machine at the same precision; the share of it counts 6 operations for each position and
+weight that it is multiplied with (without attention scores: see `t2t_keras/matrix_peak.py`). Memory is
+the peak of the process, and the part of it that was used before the first step: libraries, weights, and
+Adam's state if it is created early.
 
-Other libraries stand in environments of their own (PyTorch with transformers; OpenNMT-tf 2 with its
-TensorFlow; keras-hub); a way whose Python is not given or that fails is left out with a word.
+Other libraries are in separate environments (PyTorch with transformers; OpenNMT-tf 2 with its
+TensorFlow; keras-hub); an implementation whose Python is not given or that fails is reported and skipped.
 
-With --data_dir and --problem, ours also trains on the first batches of real shards, buckets and
-padding included, where only real target tokens count.
+With --data_dir and --problem, ours also trains on the first batches of real shards, with buckets and
+padding; then only real target tokens count.
 """
 
 import argparse
@@ -112,7 +112,7 @@ def spec_of(args: argparse.Namespace, way: str, shape: str, precision: str) -> d
 
 
 def add(results: Results, python: str, library: str, spec: dict) -> None:
-    """Measures in a process of its own, and adds what it tells, or why it failed."""
+    """Measures in a separate process; adds its result, or the reason why it failed."""
     told = measured(python, f"step_of_{library}.py", spec)
     results.append({**spec, **told})
     if "failure" in told:
@@ -130,7 +130,7 @@ def describe(spec: dict) -> str:
 
 
 def print_table(results: list[dict]) -> None:
-    """The median of each way over all rounds, one row each."""
+    """Prints the median of each implementation over all rounds, one row each."""
     grouped: dict[tuple, list[dict]] = {}
     for result in results:
         if "failure" not in result:

@@ -1,6 +1,6 @@
-"""Time and memory to build a subword vocabulary, beside tensor2tensor's algorithm in plain Python.
+"""Time and memory to build a subword vocabulary, compared with T2T's algorithm in plain Python.
 
-Both must give the same subtokens. Each runs in a process of its own.
+Both must give the same subtokens. Each runs in a separate process.
 """
 
 import argparse
@@ -16,7 +16,7 @@ from t2t_keras.text import subword_builder, tokenizer
 
 
 class Figures(NamedTuple):
-    """Cost of one method in CPU seconds and MiB, and the vocabulary it built."""
+    """The cost of one method in CPU seconds and MiB, and the vocabularies that it built."""
 
     token_count: int
     counting: list[float]

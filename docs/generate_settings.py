@@ -36,7 +36,9 @@ def page() -> str:
     for name, setting in SETTINGS.items():
         if setting.inert:
             reasons.setdefault(setting.inert, []).append(f"`{name}`")
-    parts.append(INERT + "".join(f"| {why} | {', '.join(of)} |\n" for why, of in reasons.items()))
+    parts.append(
+        INERT + "".join(f"| {why} | {', '.join(names)} |\n" for why, names in reasons.items())
+    )
     parts.append("## Decode hparams\n\n" + table(DECODE_SETTINGS))
     return "\n".join(parts)
 
@@ -51,7 +53,7 @@ def table(settings: dict[str, Setting]) -> str:
 
 
 def written(value) -> str:
-    """Returns a value as `--hparams` takes it."""
+    """Returns a value in the grammar of `--hparams`."""
     return str(value).lower() if isinstance(value, bool) else str(value)
 
 

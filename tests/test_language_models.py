@@ -243,7 +243,7 @@ def test_bad_input_in_training_is_one_line(run, kind, flags, told):
 @pytest.mark.parametrize(
     ("command", "flags", "told"),
     [
-        ("decode", ["--output_dir={}/class", "--score_file={}/lines"], "--score_file is for texts"),
+        ("decode", ["--output_dir={}/class", "--score_file={}/lines"], "--score_file is for pairs of texts"),
         ("decode", ["--output_dir={}/self", "--decode_from_file={}/lines", "--decode_prefix_file={}/lines"], "add the prefix to them"),
         ("decode", ["--output_dir={}/class", "--decode_from_file={}/lines", "--decode_prefix_file={}/lines"], "classes have no prefixes"),
         ("decode", ["--output_dir={}/self", "--problem=toy_class", "--decode_from_file={}/lines"], "toy_class classifies texts"),

@@ -1,7 +1,7 @@
-"""Draws BLEU by minutes of training: `python curves.py FILE.svg NAME SECONDS SCORES ...`.
+"""Plots BLEU against minutes of training: `python curves.py FILE.svg NAME SECONDS SCORES ...`.
 
-For each run a name, the seconds of a step, and a file whose lines are a step and its BLEU. It needs
-matplotlib, of `[plot]`.
+For each run give a name, the seconds per step, and a file with a step and its BLEU on each line. Needs
+matplotlib (`[plot]`).
 """
 
 import sys
@@ -11,8 +11,8 @@ import matplotlib.pyplot as plt
 
 def main():
     path, *runs = sys.argv[1:]
-    plt.switch_backend("agg")  # a file, with no screen
-    plt.rcParams["svg.hashsalt"] = "curves"  # the same file each time
+    plt.switch_backend("agg")  # draws to a file, without a display
+    plt.rcParams["svg.hashsalt"] = "curves"  # makes the file reproducible
     figure, axes = plt.subplots(figsize=(7, 4), layout="constrained")
     for name, seconds, scores in zip(runs[::3], runs[1::3], runs[2::3], strict=True):
         with open(scores, encoding="utf-8") as lines:
