@@ -45,7 +45,7 @@ def load(
         hparams: name of the set and overrides, as in `--hparams`.
         model: registered name of the model.
         decode_hparams: how to decode, such as "beam_size=4,alpha=0.6"; an export has its own.
-        precision: one of `precision.PRECISIONS`, such as "int8"; by default that of training.
+        precision: one of `precision.PRECISIONS`, such as "int8"; by default the hparam `activation_dtype`.
 
     Raises:
         UserError: there is nothing to load, or something is neither given nor recorded.
@@ -106,7 +106,7 @@ class TrainedModel:
         hparams: settings, if none are recorded beside the checkpoint.
         model: registered name, if none is recorded.
         settings: how to decode.
-        precision: see `in_precision`; by default that of training.
+        precision: see `in_precision`; by default the hparam `activation_dtype`.
 
     Attributes:
         model: a `Transformer` or an `Ensemble`.

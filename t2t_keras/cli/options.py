@@ -62,7 +62,7 @@ def define_trained_model() -> None:
 
 def define_precision() -> None:
     """--precision."""
-    text = "Precision of weights and computation; default: that of training. int8: weights only, on a CPU."
+    text = "Precision of weights and computation; default: the hparam activation_dtype. int8: weights only, on a CPU."
     flags.DEFINE_enum("precision", None, ["float32", "bfloat16", "float16", "int8"], text)
 
 
