@@ -370,7 +370,7 @@ class Programs(StopRequests):
             print(f"{stopped}: run the same command to resume", file=sys.stderr, flush=True)
             sys.exit(128 + signal.Signals[self.name])
 
-    def _note(self, number: int, frame: Any) -> None:
+    def _record(self, number: int, frame: Any) -> None:
         self.name = self.name or signal.Signals(number).name
         if self._running is not None:
             self._running.send_signal(number)
