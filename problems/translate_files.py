@@ -199,7 +199,7 @@ class TranslateFiles(PairSourceProblem):
 
 @register_problem("text2text_tmpdir")
 class Text2textTmpdir(Text2TextProblem):
-    """Pairs of lines of `inputs.{train,eval}.txt` and `targets.{train,eval}.txt` in `tmp_dir` (T2T's name)."""
+    """Pairs of lines from `{inputs,targets}.{train,eval}.txt` in `tmp_dir` (T2T's name)."""
 
     TRAIN_FILES = ("inputs.train.txt", "targets.train.txt")
     EVAL_FILES = ("inputs.eval.txt", "targets.eval.txt")
