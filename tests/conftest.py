@@ -80,13 +80,15 @@ class _FileProcess:
         self._reports = open(reading, "rb")
 
     def _run(self, items, writing):
-        with open(writing, "wb", buffering=0) as file:
-            for item, following in zip(items, [*items[1:], None], strict=True):
-                reports = runner.runtestprotocol(item, nextitem=following, log=False)
-                to_plain = item.config.hook.pytest_report_to_serializable
-                plain = [to_plain(config=item.config, report=report) for report in reports]
-                file.write(pickle.dumps(plain))
-        os._exit(0)
+        try:
+            with open(writing, "wb", buffering=0) as file:
+                for item, following in zip(items, [*items[1:], None], strict=True):
+                    reports = runner.runtestprotocol(item, nextitem=following, log=False)
+                    to_plain = item.config.hook.pytest_report_to_serializable
+                    plain = [to_plain(config=item.config, report=report) for report in reports]
+                    file.write(pickle.dumps(plain))
+        finally:
+            os._exit(0)  # also when the worker has gone, as with -x: a fork never runs its code
 
     def reports(self, item):
         """Returns the reports of the next test, once it has run."""

@@ -63,9 +63,17 @@ def indented_lines(page: str) -> list[str]:
 
 
 def commands(code: str) -> list[list[str]]:
-    """The simple commands of a shell block, without redirections, each a list of words."""
+    """The simple commands of a shell block, without redirections, each a list of words.
+
+    A line `name="value"` is no command: its value stands for `$name` in the lines below it.
+    """
     found: list[list[str]] = []
+    values: dict[str, str] = {}
     for line in re.sub(r"\\\n", " ", code).splitlines():
+        if variable := re.fullmatch(r"(\w+)=(\S+|\"[^\"]*\")", line):
+            values[variable[1]] = variable[2].strip('"')
+            continue
+        line = re.sub(r"\$(\w+)", lambda use: values.get(use[1], use[0]), line)
         lexer = shlex.shlex(line, posix=True, punctuation_chars=True)
         lexer.whitespace_split = True
         words: list[str] = []

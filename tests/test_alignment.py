@@ -107,7 +107,7 @@ def test_every_head_is_scored_as_it_aligns(model):
     for heads, rate in rates.items():
         found = PairAligner(model, encoders, str(heads)).align(sources, targets)
         assert alignment_error_rate(found, gold) == rate
-    with pytest.raises(UserError, match="there are 2 pairs but 1 alignments"):
+    with pytest.raises(UserError, match="there are 2 pairs but 1 reference alignments"):
         PairAligner(model, encoders).error_rates(lines, gold[:1])
 
 
