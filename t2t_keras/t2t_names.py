@@ -255,16 +255,16 @@ class Absent(NamedTuple):
     """A T2T name that is not supported: the reason, and values that are accepted anyway."""
 
     reason: str  # why it is not supported, or what to do instead
-    done_anyway: tuple[str, ...] = ()  # values of a flag or decode hparam that change nothing here
+    harmless: tuple[str, ...] = ()  # values of a flag or decode hparam that change nothing here
 
     @property
     def is_switch(self) -> bool:
         """True for a flag that is true or false."""
-        return {"true", "false"} & {*self.done_anyway} != set()
+        return {"true", "false"} & {*self.harmless} != set()
 
-    def is_done_anyway(self, written: str) -> bool:
+    def is_harmless(self, written: str) -> bool:
         """Returns True for a value that changes nothing here."""
-        return any(_same(written, value) for value in self.done_anyway)
+        return any(_same(written, value) for value in self.harmless)
 
 
 @functools.cache
@@ -311,10 +311,10 @@ def unknown(kind: str, name: str, ours: Iterable[str], note: str) -> UserError:
     return UserError(f"unknown {kind} {name!r}.{nearest(name, [*ours, *names(kind)])} {note}")
 
 
-def require_done_anyway(name: str, written: str) -> None:
+def require_harmless(name: str, written: str) -> None:
     """Refuses a decode hparam that only T2T has, unless its value changes nothing here."""
     known = absent("decode hparam", name)
-    if known and not known.is_done_anyway(written):
+    if known and not known.is_harmless(written):
         raise UserError(
             f"decode hparam {name} of tensor2tensor has no effect here ({known.reason}): leave it out."
         )

@@ -95,9 +95,9 @@ class _FileProcess:
         try:
             plain = pickle.load(self._reports)
         except EOFError:
-            told = f"the process that runs {self.path.name} has ended"
+            message = f"the process that runs {self.path.name} has ended"
             place = item.nodeid, item.location, {}
-            return [pytest.TestReport(*place, outcome="failed", longrepr=told, when="call")]
+            return [pytest.TestReport(*place, outcome="failed", longrepr=message, when="call")]
         from_plain = item.config.hook.pytest_report_from_serializable
         return [from_plain(config=item.config, data=data) for data in plain]
 

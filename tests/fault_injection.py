@@ -350,9 +350,9 @@ def inject(folder: Path, number: int, names: Sequence[str]) -> None:
             for fault, point in faults:
                 shutil.rmtree(work)
                 shutil.copytree(start, work)
-                told = wrong(case, work, fault, point, old, new)
+                message = wrong(case, work, fault, point, old, new)
                 line = {"case": name, "before": before, "points": points, "fault": fault}
-                print(json.dumps({**line, "point": point, "wrong": told}), flush=True)
+                print(json.dumps({**line, "point": point, "wrong": message}), flush=True)
             shutil.rmtree(work)
 
 
@@ -386,10 +386,12 @@ def start_pairs(folder: Path, number: int, names: Sequence[str]) -> None:
             ends = [(command, *fork.end()) for command, fork in ((one, first), (other, second))]
             left = required(work, look)
             whole = [alone[command] for command, code, _, _ in ends if code == 0]
-            told = "" if left in whole else f"{left}, not one of {whole}"
-            told += "".join(o for _, code, _, o in ends if code not in (0, 2) or "Traceback" in o)
+            message = "" if left in whole else f"{left}, not one of {whole}"
+            message += "".join(
+                o for _, code, _, o in ends if code not in (0, 2) or "Traceback" in o
+            )
             codes = [end[1] for end in ends]
-            line = {"case": name, "equal": one == other, "codes": codes, "wrong": told}
+            line = {"case": name, "equal": one == other, "codes": codes, "wrong": message}
             print(json.dumps(line), flush=True)
             shutil.rmtree(work)
 

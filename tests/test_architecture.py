@@ -124,8 +124,8 @@ def test_the_table_of_settings_says_who_reads_them(reader):
             elif isinstance(node, ast.Constant):
                 words.add(node.value)
     acting = {name for name, setting in SETTINGS.items() if not setting.inert}
-    told = {name for name in acting if reader in SETTINGS[name].readers}
-    assert told - ONE_MEANING == acting & words
+    listed = {name for name in acting if reader in SETTINGS[name].readers}
+    assert listed - ONE_MEANING == acting & words
 
 
 @pytest.mark.parametrize("command", COMMANDS)

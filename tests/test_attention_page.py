@@ -157,8 +157,8 @@ def texts(page, selector):
     return page.evaluate(f"[...document.querySelectorAll('{selector}')].map(e => e.textContent)")
 
 
-def told(page):
-    return page.evaluate("document.querySelector('#told').textContent")
+def summary(page):
+    return page.evaluate("document.querySelector('#summary').textContent")
 
 
 def numbers(page):
@@ -244,7 +244,7 @@ def test_pointing_at_a_word_shows_its_lines_alone(show):
     for query in range(4):
         assert (strongest(before, column, y[query, query]) != paper).any()
         assert (strongest(shot, column, y[query, query]) == paper).all()
-    assert told(page) == "“</s>” looks at the 0.50, </s> 0.50 (layer 1, mean of the heads shown)"
+    assert summary(page) == "“</s>” looks at the 0.50, </s> 0.50 (layer 1, mean of the heads shown)"
     assert numbers(page) == {"the": [0.5, 0, 1], "</s>": [0.5, 1, 0]} | {
         token: [0, 0, 0] for token in SOURCE[1:4]
     }
@@ -258,9 +258,9 @@ def test_pointing_at_a_word_shows_its_lines_alone(show):
 def test_pointing_at_a_word_that_is_looked_at_shows_who_looks(show):
     page = show(sample(), "attention=encoder&text=subwords&layer=1&heads=1")
     page.point_at(*page.middle(word("keys", 0)))
-    assert told(page) == "“the” is looked at by the 1.00, cat 1.00, s 1.00 (layer 1, head 1)"
+    assert summary(page) == "“the” is looked at by the 1.00, cat 1.00, s 1.00 (layer 1, head 1)"
     page.point_at(*page.middle(word("keys", 1)))
-    assert told(page) == "“cat” is looked at by nothing (layer 1, head 1)"
+    assert summary(page) == "“cat” is looked at by nothing (layer 1, head 1)"
 
 
 def test_whole_words_are_the_sum_of_keys_and_the_mean_of_queries(show):
@@ -284,13 +284,15 @@ def test_kinds_and_layers_can_be_chosen(show):
     assert texts(page, "#attention-title") == ["Encoder-decoder attention, layer 1"]
     assert texts(page, "#queries bdi") == TARGET and texts(page, "#keys bdi") == SOURCE
     page.point_at(*page.middle(word("queries", 0)))
-    assert told(page).startswith("“die” looks at </s> 1.00 (layer 1")
+    assert summary(page).startswith("“die” looks at </s> 1.00 (layer 1")
     page.click(choice("layers", 0))
     page.point_at(*page.middle(word("queries", 0)))
-    assert told(page).startswith("“die” looks at the 1.00 (layer 0")
+    assert summary(page).startswith("“die” looks at the 1.00 (layer 0")
     page.click(choice("kinds", "decoder"))
     page.point_at(*page.middle(word("queries", 2)))
-    assert texts(page, "#keys bdi") == TARGET and told(page).startswith("“zen” looks at kat 1.00")
+    assert texts(page, "#keys bdi") == TARGET and summary(page).startswith(
+        "“zen” looks at kat 1.00"
+    )
     assert texts(page, "#attention-title") == ["Decoder attention, layer 0"]
     assert page.evaluate("location.hash") == (
         "#attention=decoder&layer=0&heads=0&text=subwords&view=lines"
@@ -302,7 +304,7 @@ def test_small_pictures_choose_a_head_of_a_layer(show):
     assert page.evaluate("document.querySelectorAll('#overview button').length") == 6
     page.click("document.querySelector('[aria-label=\"layer 1, head 2\"]')")
     page.point_at(*page.middle(word("queries", 0)))
-    assert told(page) == "“the” looks at cat 0.50, s 0.50 (layer 1, head 2)"
+    assert summary(page) == "“the” looks at cat 0.50, s 0.50 (layer 1, head 2)"
 
 
 def test_heat_map_is_dark_where_weights_are(show):
@@ -314,7 +316,7 @@ def test_heat_map_is_dark_where_weights_are(show):
         seen = shot[round(y), round(left + (k + 0.5) / 5 * (right - left))]
         assert (seen == shot[2, 2]).all() == (q != k)
     page.point_at(left + 5, page.middle(word("queries", 3))[1])
-    assert told(page) == "“sleep” looks at sleep 1.00 (layer 1, head 0)"
+    assert summary(page) == "“sleep” looks at sleep 1.00 (layer 1, head 0)"
 
 
 def test_colours_follow_the_system_and_the_switch(show):
@@ -339,21 +341,21 @@ def test_keyboard_reaches_words_and_shows_where_it_is(show):
     page = show(sample(), "attention=encoder&text=subwords&layer=1&heads=0")
     page.evaluate("document.querySelector('#heads button:last-child').focus()")
     page.press(*TAB)
-    assert told(page) == "“the” looks at the 1.00 (layer 1, head 0)"
+    assert summary(page) == "“the” looks at the 1.00 (layer 1, head 0)"
     page.press(*DOWN)
-    assert told(page).startswith("“cat” looks at cat")
+    assert summary(page).startswith("“cat” looks at cat")
     ring = "getComputedStyle(document.activeElement).outline"
     assert "solid 2px" in page.evaluate(ring)
     page.press(*RIGHT)
-    assert told(page).startswith("“cat” is looked at by cat")
+    assert summary(page).startswith("“cat” is looked at by cat")
     page.press(*ENTER)
     page.evaluate("document.activeElement.blur()")
     page.drawn()
-    assert told(page).startswith("“cat” is looked at by cat")
+    assert summary(page).startswith("“cat” is looked at by cat")
     assert page.evaluate(f"{word('keys', 1)}.getAttribute('aria-pressed')") == "true"
     assert page.evaluate("location.hash").endswith("looked-at=1")
     page.press(*ESCAPE)
-    assert told(page) == "Choose a word to see its weights."
+    assert summary(page) == "Choose a word to see its weights."
 
 
 def test_everything_that_can_be_used_has_a_name(show):
@@ -381,8 +383,8 @@ def test_fits_a_phone(show):
     assert 0 < left < right - 80 < right < 360
     page.evaluate(f"{word('queries', 1)}.scrollIntoView({{block: 'center'}})")
     page.click(word("queries", 1))
-    assert told(page).startswith("“katzen” looks at")
-    _, top, _, bottom = page.box("document.querySelector('#told')")
+    assert summary(page).startswith("“katzen” looks at")
+    _, top, _, bottom = page.box("document.querySelector('#summary')")
     assert 0 < top < bottom < 740  # the numbers are in sight
 
 
@@ -485,5 +487,5 @@ def test_long_sentences_and_many_heads_are_quick(show, layers, length):
         page.point_at(x, y)
         hovers.append(time.monotonic() - begun)
         greatest = weights[-1, :, i].mean(0).argmax()
-        assert told(page).startswith(f"“word{i}” looks at word{greatest} ")
+        assert summary(page).startswith(f"“word{i}” looks at word{greatest} ")
     assert np.median(hovers) < 0.75  # two frames, and what was drawn in them

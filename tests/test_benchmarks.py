@@ -131,12 +131,12 @@ def test_a_page_gets_what_was_measured_and_keeps_the_rest(text, tmp_path):
     section, after = rest.split("<!-- end of text_encoding -->")
     assert (before, after) == (PAGE[: len(before)], PAGE[-len(after) :])
     assert "old figures" not in section
-    command, where, *told = section.strip().split("\n\n")
+    command, where, *tables = section.strip().split("\n\n")
     assert command.startswith("`python benchmarks/encode.py lines.txt --lines=50000 ")
     assert command.endswith(" --lines=150 --target_size=200 --repeats=1`")
     assert re.search(r"^\d+ cores of .+ GB of memory, \w+; \d{4}-\d\d-\d\d, load ", where)
     assert f"tensorflow {importlib.metadata.version('tensorflow')}" in where
-    assert "| t2t_keras | " in told[-1]
+    assert "| t2t_keras | " in tables[-1]
     for library, name in {"sentencepiece": "SentencePiece", "tokenizers": "tokenizers"}.items():
         present = importlib.util.find_spec(library)
         assert (f"| {name} | " if present else f"{name} left out: not installed") in section
@@ -164,7 +164,7 @@ def test_the_page_has_a_section_for_each_benchmark():
         ("--only=translation", "needs one <!-- measured: translation -->"),
     ],
 )
-def test_mistakes_are_told_before_anything_is_measured(argument, wanted, tmp_path):
+def test_mistakes_are_reported_before_anything_is_measured(argument, wanted, tmp_path):
     page = tmp_path / "page.md"
     page.write_text(PAGE)
     done = run("report", page, argument, code=2)

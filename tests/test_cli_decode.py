@@ -169,11 +169,11 @@ def test_a_stopped_run_goes_on(base):
         while process.poll() is None and not (unfinished.exists() and unfinished.stat().st_size):
             time.sleep(0.01)
         process.send_signal(signal.SIGTERM)
-        told = process.communicate()[1].strip().split("\n")[-1]
+        message = process.communicate()[1].strip().split("\n")[-1]
     assert process.returncode == 143
     there = unfinished.read_bytes().count(b"\n")
     assert 0 < there < 6000
-    assert told == f"stopped by SIGTERM after line {there:,}; rerun the command to resume"
+    assert message == f"stopped by SIGTERM after line {there:,}; rerun the command to resume"
     assert not target.exists()
 
     done = decode(base, hparams + ",batch_size=500", *flags)
@@ -225,9 +225,9 @@ def test_a_reader_that_leaves_is_no_error(base):
     ) as process:
         process.stdout.close()
         process.stdout = None
-        _, told = process.communicate("a b\n")
+        _, message = process.communicate("a b\n")
     assert process.returncode == 141
-    assert "Error" not in told
+    assert "Error" not in message
 
 
 @pytest.mark.parametrize(

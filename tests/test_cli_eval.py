@@ -125,9 +125,9 @@ def test_one_checkpoint_on_test(toy_dir, tmp_path):
 def test_a_table_by_beam_size_and_alpha(toy_dir, done):
     """Of the newest checkpoint; greedy decoding, as `done` decodes, knows no alpha."""
     sizes = ["--sweep_beam_size=3,1", "--sweep_alpha=1,0", "--eval_steps=0"]
-    told = evaluate(toy_dir, f"--output_dir={toy_dir / 'run'}", *sizes)
-    assert told.returncode == 0, told.stderr
-    title, head, greedy, beam, best = (line.split() for line in told.stdout.splitlines())
+    table = evaluate(toy_dir, f"--output_dir={toy_dir / 'run'}", *sizes)
+    assert table.returncode == 0, table.stderr
+    title, head, greedy, beam, best = (line.split() for line in table.stdout.splitlines())
     assert title == f"dev bleu of {toy_dir}/run/model.ckpt-6".split()
     assert head == ["beam_size", "alpha=0", "alpha=1"]
     assert greedy == ["1", f"{figures(done)[1][5]:.2f}"]

@@ -83,7 +83,7 @@ EARLY = ["--eval_early_stopping_metric=bleu", "--eval_early_stopping_metric_delt
 
 
 @pytest.mark.parametrize(
-    ("command", "arguments", "told"),
+    ("command", "arguments", "message"),
     [
         ("train", ["--tmp_dir=x"], "--tmp_dir: it needs --generate_data or --on_the_fly"),
         ("train", ["--tmp_dir=x", "--on_the_fly"], ""),
@@ -115,8 +115,8 @@ EARLY = ["--eval_early_stopping_metric=bleu", "--eval_early_stopping_metric_delt
     ],
     indirect=["command"],
 )
-def test_a_flag_without_effect_gets_a_line(command, arguments, told, capsys):
+def test_a_flag_without_effect_gets_a_line(command, arguments, message, capsys):
     main = importlib.import_module(f"t2t_keras.cli.{command}").main
     _, said = answer(capsys, command, *arguments, main=main)
     lines = [line for line in said.splitlines() if line.startswith("no effect")]
-    assert lines == [f"no effect of {told}"] * bool(told)
+    assert lines == [f"no effect of {message}"] * bool(message)

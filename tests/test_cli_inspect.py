@@ -46,9 +46,9 @@ def test_tells_what_batches_look_like(data_dir):
     (rows, shortest), _, (last_rows, longest) = shapes
     assert f"3 batch shapes, from {rows} x {shortest} to {last_rows} x {longest};" in done.stdout
     table = lines.index("rows x ids, pairs, padding:")
-    told = [line.split() for line in lines[table + 1 : table + 4]]
-    assert [(int(words[0]), int(words[2])) for words in told] == shapes
-    assert sum(int(words[3].replace(",", "")) for words in told) == 3000
+    cells = [line.split() for line in lines[table + 1 : table + 4]]
+    assert [(int(words[0]), int(words[2])) for words in cells] == shapes
+    assert sum(int(words[3].replace(",", "")) for words in cells) == 3000
     shown = [line.split(": ")[1] for line in lines if line.startswith(("  inputs:", "  targets:"))]
     assert len(shown) == 4
     for inputs, targets in zip(shown[::2], shown[1::2], strict=True):

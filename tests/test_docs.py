@@ -311,7 +311,7 @@ def test_what_is_said_of_flags_of_t2t_is_so():
     """Those that are the same exist here, others do not, and what stands in their place does."""
     ours = our_flags()
     every = set().union(*ours.values())
-    told = set()
+    mentioned = set()
     of_section = {"t2t-trainer": "train", "t2t-datagen": "datagen", "t2t-decoder": "decode"}
     page = (ROOT / "docs/from-tensor2tensor.md").read_text().split("\n## Flags\n")[1]
     for section in page.split("\n## ")[0].split("\n### Of ")[1:]:
@@ -322,18 +322,18 @@ def test_what_is_said_of_flags_of_t2t_is_so():
             named = set(re.findall(r"--([\w-]+)", here)) - {"flag"}
             assert named <= every | {"hp_NAME"}, row
             commands_named = re.findall(r"`t2t-keras-(\w+)`", here)
-            told |= flags
+            mentioned |= flags
             if here.startswith("the same"):
                 for command in commands_named or [default]:
                     assert flags <= ours[command], (command, row)
             elif default:
                 assert not flags & ours[default], row
                 assert flags - {"hp_NAME"} <= {*t2t_names.names("flag")}, row
-    assert {*t2t_names.names("flag")} <= told
+    assert {*t2t_names.names("flag")} <= mentioned
     trained_with = t2t_release.RELEASED / "transformer_test_ckpt/flags.txt"
     if trained_with.exists():
         given = set(re.findall(r"^--(\w+)=", trained_with.read_text(), re.MULTILINE))
-        assert given - told == set()
+        assert given - mentioned == set()
 
 
 def test_hooks_of_problems_that_keep_their_names_are_there():
@@ -367,14 +367,14 @@ def test_the_whole_file_of_the_page_is_answered_edited_and_run(tmp_path):
         problem = ("--t2t_usr_dir=mine", "--problem=translate_weather")
         return toy.command("datagen", *problem, "--data_dir=data", "--tmp_dir=raw", cwd=tmp_path)
 
-    def told(code):
+    def error_lines(code):
         done = datagen(code)
         assert done.returncode == 2, done.stderr
         return done.stderr.replace(f"{tmp_path}/", "").split()
 
-    assert told(theirs) == answer.split()
+    assert error_lines(theirs) == answer.split()
     imports, body = ours.split("\n\n\n")[0], theirs.split("\n\n\n", 1)[1]
-    assert told(f"{imports}\n\n\n{body}") == second_answer.split()
+    assert error_lines(f"{imports}\n\n\n{body}") == second_answer.split()
     done = datagen(ours)
     assert done.returncode == 0, done.stderr
     assert "train: 40 examples in translate_weather-train-00000-of-00100" in done.stdout

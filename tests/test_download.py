@@ -242,7 +242,7 @@ def test_checksums(server, tmp_path):
     assert names(tmp_path) == ["good.tgz"]
 
 
-def test_a_full_disk_is_told_and_not_tried_again(server, tmp_path, monkeypatch):
+def test_a_full_disk_is_reported_and_not_tried_again(server, tmp_path, monkeypatch):
     class Full:
         def __init__(self, file):
             self.file = file

@@ -135,10 +135,10 @@ def test_bfloat16_rounds_once():
     np.testing.assert_array_equal(embedded, tf.cast(rows, tf.bfloat16))
 
 
-def test_the_settings_choose_the_precision_unless_told():
+def test_the_settings_choose_the_precision_unless_one_is_given():
     assert engine("activation_dtype=bfloat16").model.compute_dtype == "bfloat16"
-    told = engine("activation_dtype=bfloat16", precision="float32")
-    assert told.model.compute_dtype == "float32"
+    chosen = engine("activation_dtype=bfloat16", precision="float32")
+    assert chosen.model.compute_dtype == "float32"
     with pytest.raises(UserError, match=r"precision is 'bfloat'.*Did you mean.*bfloat16.*float16"):
         engine(precision="bfloat")
     with pytest.raises(UserError, match="ema must be"):

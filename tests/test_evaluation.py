@@ -55,7 +55,7 @@ def test_history_is_read_up_to_the_step_that_a_run_goes_on_from(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("line", "told"),
+    ("line", "message"),
     [
         (b"step 3", " is not JSON"),
         (b'{"step": 3, "loss": "\xff"}', " is not JSON"),
@@ -67,9 +67,9 @@ def test_history_is_read_up_to_the_step_that_a_run_goes_on_from(tmp_path):
         (b'{"step": 3, "bleu": [1]}', r": bleu must be a number, got \[1\]"),
     ],
 )
-def test_history_that_somebody_has_edited(line, told, tmp_path):
+def test_history_that_somebody_has_edited(line, message, tmp_path):
     (tmp_path / "evaluations.jsonl").write_bytes(b'{"step": 1, "loss": NaN}\n' + line + b"\n")
     with pytest.raises(
-        UserError, match=rf"evaluations\.jsonl, line 2{told}.*: remove it to continue"
+        UserError, match=rf"evaluations\.jsonl, line 2{message}.*: remove it to continue"
     ):
         EvaluationHistory(str(tmp_path), 9)

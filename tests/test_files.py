@@ -125,8 +125,8 @@ def test_a_file_that_cannot_be_written_is_one_line(tmp_path):
 
 
 def test_names_what_has_changed():
-    told = ["a was 1 and is now 4", "old was 3 and is now None"]
-    assert changes({"a": 1, "b": 2, "old": 3}, {"b": 2, "a": 4}) == told
+    expected = ["a was 1 and is now 4", "old was 3 and is now None"]
+    assert changes({"a": 1, "b": 2, "old": 3}, {"b": 2, "a": 4}) == expected
 
 
 # Locks: another open file of this process waits as another process does.
@@ -138,11 +138,11 @@ def waiting(capsys, text):
     def start(target):
         thread = threading.Thread(target=target)
         thread.start()
-        told = ""
-        while "waiting for another process" not in told:
-            told += capsys.readouterr().err
+        shown = ""
+        while "waiting for another process" not in shown:
+            shown += capsys.readouterr().err
             thread.join(0.01)
-        assert told == f"{text}: waiting for another process to write it\n"
+        assert shown == f"{text}: waiting for another process to write it\n"
         return thread
 
     return start
@@ -203,7 +203,7 @@ def test_json_of_the_expected_kinds(text, tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("content", "told"),
+    ("content", "message"),
     [
         ("", " is not JSON: Expecting value"),
         ("[" * 100_000, " is not JSON: maximum recursion depth"),
@@ -222,10 +222,10 @@ def test_json_of_the_expected_kinds(text, tmp_path):
         ('{"steps": 1, "starts": [{"began": "12"}]}', ": starts[0].began must be a time such as"),
     ],
 )
-def test_json_of_another_shape_is_one_line(content, told, tmp_path):
+def test_json_of_another_shape_is_one_line(content, message, tmp_path):
     path = tmp_path / "f"
     path.write_bytes(content if isinstance(content, bytes) else content.encode())
-    with pytest.raises(UserError, match=re.escape(f"{path}{told}")) as error:
+    with pytest.raises(UserError, match=re.escape(f"{path}{message}")) as error:
         read_json(path, KIND, "remove it")
     assert "\n" not in str(error.value)
     assert len(str(error.value)) < len(str(path)) + 200

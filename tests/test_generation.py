@@ -154,7 +154,7 @@ def test_packed_problems(tmp_path):
     assert sorted(found) == list(range(1000))
 
 
-def test_what_is_left_out_is_counted_and_told(tmp_path):
+def test_what_is_left_out_is_counted_and_reported(tmp_path):
     class Gaps(Digits):
         name = "gaps"
 

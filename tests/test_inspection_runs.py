@@ -29,7 +29,7 @@ def two(tmp_path_factory):
     return [read_run(str(small)), read_run(str(large))]
 
 
-def told(runs):
+def summary_rows(runs):
     """The rows of the summary by heading, split at double spaces."""
     found, title = {}, ""
     for line in run_summary(runs, NOW):
@@ -60,7 +60,7 @@ def overview(run):
 
 def test_a_run_that_has_ended(two):
     """Its overview has state, best figures, times and checkpoints; then come settings and command."""
-    cells, rows = overview(two[0]), told(two[:1])
+    cells, rows = overview(two[0]), summary_rows(two[:1])
     assert cells["state"] == "done: step 400"
     assert cells["step"] == "400 of 400"
     assert cells["problem"] == "translate_ende_multi30k"
@@ -127,7 +127,7 @@ def test_a_run_of_two_starts_tells_both_and_adds_up_their_times(tmp_path):
     assert cells["time"] == "3:40: training 73%, saving 5%"  # 160 and 10 of 220 s
 
 
-def test_a_run_that_has_not_come_to_a_step_is_told_too(tmp_path):
+def test_a_run_that_has_not_come_to_a_step_is_reported_too(tmp_path):
     """A run that has just begun has a record and an empty event file."""
     run = write_run(tmp_path, starts=[start(BEGUN, 0, ended="", process=os.getpid())])
     for path in run.iterdir():
@@ -154,7 +154,7 @@ def test_a_checkpoint_of_t2t_with_its_flags(tmp_path):
     assert cells["state"].startswith("a run of tensor2tensor, last written ")
     assert cells["problem"] == "translate_ende_wmt8k"
     assert cells["step"] == "1 of 1"
-    assert ["optimizer_adam_beta2", "0.997", "0.98"] in told([run])[
+    assert ["optimizer_adam_beta2", "0.997", "0.98"] in summary_rows([run])[
         "settings that differ from transformer_test"
     ]
 
@@ -174,7 +174,7 @@ def test_curves_of_t2t(tmp_path):
     assert overview(run)["best dev loss"] == "4.5000 at step 2"
 
 
-def test_figures_of_test_are_told(tmp_path):
+def test_figures_of_test_are_reported(tmp_path):
     """Test metrics are those that `t2t-keras-eval` has left."""
     run = write_run(tmp_path)
     write_events(events_file(run / "eval_test", 1), [(400, 1, {"loss": 1.75, "bleu": 28.5})])
@@ -211,7 +211,7 @@ def test_a_set_that_is_not_known_here_is_said_so(tmp_path):
     facts = json.loads((run / "run.json").read_text())
     (run / "run.json").write_text(json.dumps({**facts, "hparams_set": "my_tiny"}))
     title = "settings that differ from transformer_base_v1 (my_tiny is unknown: give --t2t_usr_dir)"
-    assert title in told([read_run(str(run))])
+    assert title in summary_rows([read_run(str(run))])
 
 
 @pytest.mark.parametrize(
@@ -244,7 +244,7 @@ def test_a_directory_without_a_run_is_said_in_a_line(tmp_path, named, message):
 
 def test_several_stand_side_by_side(two):
     """Facts stand in columns, and the settings that differ."""
-    rows = told(two)
+    rows = summary_rows(two)
     cells = {row[0]: row[1:] for row in rows[""]}
     assert cells["best dev loss"] == ["2.0000 at step 400", "1.0000 at step 400"]
     assert rows["settings that differ"][-2:] == [
@@ -256,7 +256,7 @@ def test_several_stand_side_by_side(two):
 def test_a_run_without_settings_leaves_the_comparison_to_the_others(two, tmp_path):
     """Settings that are unknown are no difference."""
     write_events(events_file(tmp_path, 1), [(1, 1, {"loss": 3.0})])
-    rows = told([*two, read_run(str(tmp_path))])["settings that differ"]
+    rows = summary_rows([*two, read_run(str(tmp_path))])["settings that differ"]
     assert rows[-2:] == [["hidden_size", "64", "32", "-"], ["num_heads", "4", "2", "-"]]
 
 

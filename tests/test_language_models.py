@@ -126,16 +126,16 @@ def test_f1_is_the_mean_over_classes():
 
 
 @pytest.mark.parametrize("kind", ["self", "class"])
-def test_eval_tells_what_training_has_told(run, kind):
+def test_eval_prints_what_training_has_printed(run, kind):
     done = run.command("eval", f"--output_dir={run.folder / kind}", "--min_steps=4", eagerly=True)
     assert done.returncode == 0, done.stderr
     last = figures(run, kind)[-1]
     assert f"step 4: dev loss {last['loss']:.4f}  accuracy {last['accuracy']:.4f}" in done.stdout
-    told = {
+    figure = {
         "self": f"character {last.get('character_perplexity', 0):.4f}",
         "class": f"F1 {last.get('f1', 0):.2f}",
     }
-    assert told[kind] in done.stdout
+    assert figure[kind] in done.stdout
 
 
 def test_continuations_and_scores_of_lines(run):
@@ -225,7 +225,7 @@ def test_a_run_in_two_parts_is_the_same_bit_for_bit(run, kind):
 
 
 @pytest.mark.parametrize(
-    ("kind", "flags", "told"),
+    ("kind", "flags", "message"),
     [
         ("class", {"model": "transformer"}, "toy_class classifies texts: give --model=transformer_encoder"),
         ("self", {"model": "transformer_encoder"}, "classifies texts, but toy_self has no classes"),
@@ -235,13 +235,13 @@ def test_a_run_in_two_parts_is_the_same_bit_for_bit(run, kind):
         ("class", {"best_metric": "bleu"}, "toy_class has no bleu: choose loss, accuracy or f1"),
     ],
 )  # fmt: skip
-def test_bad_input_in_training_is_one_line(run, kind, flags, told):
+def test_bad_input_in_training_is_one_line(run, kind, flags, message):
     done = run.train(kind, 4, to="bad", **flags)
-    assert told in toy.complaint(done)
+    assert message in toy.complaint(done)
 
 
 @pytest.mark.parametrize(
-    ("command", "flags", "told"),
+    ("command", "flags", "message"),
     [
         ("decode", ["--output_dir={}/class", "--score_file={}/lines"], "--score_file is for pairs of texts"),
         ("decode", ["--output_dir={}/self", "--decode_from_file={}/lines", "--decode_prefix_file={}/lines"], "add the prefix to them"),
@@ -252,18 +252,18 @@ def test_bad_input_in_training_is_one_line(run, kind, flags, told):
         ("export", ["--output_dir={}/class", "--default_signature=translate"], "allowed: classify"),
     ],
 )  # fmt: skip
-def test_bad_input_on_a_model_is_one_line(run, command, flags, told):
+def test_bad_input_on_a_model_is_one_line(run, command, flags, message):
     (run.folder / "lines").write_text("odd\n")
     flags = [flag.format(run.folder) for flag in flags]
     more = ["--decode_to_file=-"] if command == "decode" else []
-    assert told in toy.complaint(run.command(command, *flags, *more, eagerly=True))
+    assert message in toy.complaint(run.command(command, *flags, *more, eagerly=True))
 
 
 def test_data_is_described(run):
     flags = [f"--data_dir={run.folder / 'data'}", "--hparams=transformer_tiny"]
-    for kind, told in (("self", "targets: ab ab"), ("class", "targets: even")):
+    for kind, message in (("self", "targets: ab ab"), ("class", "targets: even")):
         done = run.command("inspect", "data", f"--problem=toy_{kind}", "--num_examples=6", *flags)
-        assert told in done.stdout, done.stderr
+        assert message in done.stdout, done.stderr
     folders = [f"--data_dir={run.folder / 'data'}", f"--tmp_dir={run.folder}"]
     done = run.command("datagen", "--problem=toy_packed,toy_class", *folders)
     assert "60 targets (1.0 per pair)" in done.stdout, done.stderr

@@ -78,12 +78,12 @@ def test_sections_of_the_penn_treebank(tmp_path, place, capfd):
     assert capfd.readouterr().err == ""
 
 
-def test_a_section_that_is_absent_is_told(tmp_path, capfd):
+def test_a_section_that_is_absent_is_reported(tmp_path, capfd):
     for number in (2, *range(4, 21)):
         write_section(tmp_path / f"{number:02}", sentences(2, number))
     assert len(samples(registry.problem("parsing_english_ptb16k"), tmp_path, "train")) == 36
-    told = f"warning: {tmp_path} has no section 03, 21: reading without it\n"
-    assert capfd.readouterr().err == told
+    warning = f"warning: {tmp_path} has no section 03, 21: reading without it\n"
+    assert capfd.readouterr().err == warning
 
 
 @pytest.mark.parametrize("name", ["wsj.train.trees", "wsjTrain.trees.gz", "02-21.10way.clean"])
@@ -162,7 +162,7 @@ TREES = "train data of parsing_english_ptb16k needs trees in brackets, such as (
         ("english_gum", ["train.trees", "test.trees"], "absent: dev.trees (one tree per line)."),
     ],
 )  # fmt: skip
-def test_absent_files_are_told_before_anything_is_written(tmp_path, name, there, expected):
+def test_absent_files_are_reported_before_anything_is_written(tmp_path, name, there, expected):
     for file in there:
         write(tmp_path / file, sentences(3, seed=0))
     with pytest.raises(UserError) as error:

@@ -89,7 +89,7 @@ def test_depth_has_no_limit():
         ("(S (NN a b))", 1, "(NN contains a word beside other children"),
     ],
 )
-def test_wrong_brackets_are_told_with_their_line(tmp_path, text, line, words):
+def test_wrong_brackets_are_reported_with_their_line(tmp_path, text, line, words):
     path = tmp_path / "a.trees.gz"
     path.write_bytes(gzip.compress(text.encode()))
     with pytest.raises(UserError) as error:

@@ -94,7 +94,7 @@ def test_an_ensemble_may_hold_one_beside_a_model_with_an_encoder(eagerly):
 
 
 @pytest.mark.parametrize(
-    ("make", "told"),
+    ("make", "message"),
     [
         (lambda: networks.small_model(f"prepend_mode={FULL}", target_vocab=24), "needs one vocabulary for inputs and targets, got sizes 23 and 24"),
         (lambda: networks.small_model(f"prepend_mode={FULL}", source_vocab=None), "needs one vocabulary for inputs and targets, got sizes None and 23"),
@@ -104,8 +104,8 @@ def test_an_ensemble_may_hold_one_beside_a_model_with_an_encoder(eagerly):
         (lambda: model_of(FULL)(dict.fromkeys(("inputs", "targets", *t2t.transformer.PACKING), INPUTS)), "does not support packed pairs"),
     ],
 )  # fmt: skip
-def test_what_cannot_be_prepended_is_told(make, told):
-    with pytest.raises(UserError, match=told):
+def test_what_cannot_be_prepended_is_reported(make, message):
+    with pytest.raises(UserError, match=message):
         make()
 
 
@@ -174,11 +174,11 @@ def test_batches_are_of_whole_sequences(folder):
 
 
 @pytest.mark.parametrize(
-    ("problem", "told"), [("packed", "packs several pairs into a row"), ("self", "no pairs")]
+    ("problem", "message"), [("packed", "packs several pairs into a row"), ("self", "no pairs")]
 )
-def test_other_data_is_refused(folder, problem, told):
+def test_other_data_is_refused(folder, problem, message):
     hp = t2t.registry.hparams("transformer_prepend")
-    with pytest.raises(UserError, match=told):
+    with pytest.raises(UserError, match=message):
         Batches(t2t.registry.problem(f"prepend_{problem}"), "train", folder, hp)
 
 

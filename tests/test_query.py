@@ -323,7 +323,7 @@ def rest_server_that_answers(answers):
 
 
 @pytest.mark.parametrize(
-    ("answer", "told"),
+    ("answer", "message"),
     [
         (lambda file: file.write(b"<html>"), "its answer is not JSON: Expecting value"),
         (lambda file: file.write(b"[" * 100_000), "its answer is not JSON: maximum recursion"),
@@ -335,16 +335,16 @@ def rest_server_that_answers(answers):
         ),
     ],
 )
-def test_metadata_of_another_shape_are_one_line(answer, told):
+def test_metadata_of_another_shape_are_one_line(answer, message):
     answers = {"metadata": answer}
     with rest_server_that_answers(answers) as address, pytest.raises(UserError) as caught:
         TextClient(connect(address, "turner"))
-    assert f"does not answer like TensorFlow Serving: {told}" in str(caught.value)
+    assert f"does not answer like TensorFlow Serving: {message}" in str(caught.value)
     assert "\n" not in str(caught.value)
 
 
 @pytest.mark.parametrize(
-    ("outputs", "told"),
+    ("outputs", "message"),
     [
         (None, "its answer: outputs must be an object, got null"),
         ({"scores": [[1.0]]}, "the answer has no translations"),
@@ -363,23 +363,23 @@ def test_metadata_of_another_shape_are_one_line(answer, told):
         ),
     ],
 )
-def test_an_answer_of_another_shape_is_one_line(outputs, told):
+def test_an_answer_of_another_shape_is_one_line(outputs, message):
     answers = {"metadata": METADATA, ":predict": {"outputs": outputs}}
     with rest_server_that_answers(answers) as address, pytest.raises(UserError) as caught:
         TextClient(connect(address, "turner")).translate(["x"])
-    assert told in str(caught.value)
+    assert message in str(caught.value)
     assert "\n" not in str(caught.value)
 
 
 @pytest.mark.parametrize(
-    ("outputs", "told"),
+    ("outputs", "message"),
     [
         ([[[2**32 + 7]]], "outputs[0][0][0] must be an integer from 0 to 2147483647"),
         ([[[-3]]], "outputs[0][0][0] must be an integer from 0 to 2147483647, got -3"),
         ([[[1.5]]], "outputs[0][0][0] must be an integer from 0 to 2147483647, got 1.5"),
     ],
 )
-def test_ids_that_are_none_are_not_answered(outputs, told):
+def test_ids_that_are_none_are_not_answered(outputs, message):
     metadata = json.loads(json.dumps(METADATA).replace("translations", "outputs"))
     metadata = json.loads(json.dumps(metadata).replace('"text"', '"input"'))
     encoder = SimpleNamespace(encode=lambda text: [5], decode=str, vocab_size=10)
@@ -388,7 +388,7 @@ def test_ids_that_are_none_are_not_answered(outputs, told):
         client = TextClient(
             connect(address, "turner"), encoders={"inputs": encoder, "targets": encoder}
         )
-        with pytest.raises(UserError, match=re.escape(told)):
+        with pytest.raises(UserError, match=re.escape(message)):
             client.translate(["x"])
         answers[":predict"]["outputs"]["outputs"] = [[[5, 12, 1]]]  # 12: of `vocab_divisor`
         assert client.translate(["x"])[0].texts == ["[5]"]
@@ -404,21 +404,21 @@ def definitions(**fields):
 
 
 @pytest.mark.parametrize(
-    ("answer", "told"),
+    ("answer", "message"),
     [
         (get_model_metadata_pb2.GetModelMetadataResponse(), "has no metadata.signature_def"),
         (definitions(dtype=999), "metadata.signature_def: "),
     ],
 )
-def test_metadata_of_another_shape_over_grpc(monkeypatch, answer, told):
+def test_metadata_of_another_shape_over_grpc(monkeypatch, answer, message):
     model = connect("localhost:1", "turner")
     monkeypatch.setattr(model, "_call", lambda method, request: answer)
-    with pytest.raises(UserError, match=rf"not answer like TensorFlow Serving: .*{told}"):
+    with pytest.raises(UserError, match=rf"not answer like TensorFlow Serving: .*{message}"):
         model.types()
 
 
 @pytest.mark.parametrize(
-    ("tensor", "told"),
+    ("tensor", "message"),
     [
         ({"dtype": 7, "string_val": [b"a", b"b"], "shape": [1]}, "outputs.scores: "),
         ({"dtype": 1, "tensor_content": b"abc", "shape": [1]}, "outputs.scores: "),
@@ -427,7 +427,7 @@ def test_metadata_of_another_shape_over_grpc(monkeypatch, answer, told):
         ({"dtype": 999, "shape": [1]}, "outputs.scores: "),
     ],
 )
-def test_an_answer_of_another_shape_over_grpc(monkeypatch, tensor, told):
+def test_an_answer_of_another_shape_over_grpc(monkeypatch, tensor, message):
     answer = predict_pb2.PredictResponse()
     shape = tensor.pop("shape")
     answer.outputs["scores"].MergeFrom(tensor_pb2.TensorProto(**tensor))
@@ -435,7 +435,7 @@ def test_an_answer_of_another_shape_over_grpc(monkeypatch, tensor, told):
         answer.outputs["scores"].tensor_shape.dim.add(size=size)
     model = connect("localhost:1", "turner")
     monkeypatch.setattr(model, "_call", lambda method, request: answer)
-    with pytest.raises(UserError, match=told):
+    with pytest.raises(UserError, match=message):
         model.predict("translate", Signature({"text": True}, ("scores",)), {"text": [b"x"]})
 
 

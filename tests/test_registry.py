@@ -173,7 +173,9 @@ def test_wrong_user_directory(empty, tmp_path, name, files, message):
     assert "\n" not in str(caught.value)
 
 
-def test_a_user_directory_for_tensor2tensor_is_told_what_to_write(empty, tmp_path, monkeypatch):
+def test_a_user_directory_for_tensor2tensor_gets_a_line_on_what_to_write(
+    empty, tmp_path, monkeypatch
+):
     """Nothing is imported of an installed tensor2tensor; tests/test_docs.py shows a whole file."""
     (tmp_path / "tensor2tensor" / "utils").mkdir(parents=True)
     for module in ("__init__", "utils/__init__", "utils/registry"):

@@ -46,8 +46,8 @@ def test_a_run_of_t2t_goes_on_with_its_settings(directory):
 def test_the_settings_that_differ_from_those_of_t2t_are_named(directory):
     with pytest.raises(UserError) as caught:
         checkpoints.write_settings(directory, registry.hparams(OLD + ",num_heads=4"), {})
-    told, _, give = str(caught.value).partition(": give --hparams=")
-    assert told.endswith("other settings (num_heads was 2 and is now 4)")
+    message, _, give = str(caught.value).partition(": give --hparams=")
+    assert message.endswith("other settings (num_heads was 2 and is now 4)")
     assert registry.hparams(give.split(" to resume it")[0]) == registry.hparams(OLD)
 
 
@@ -72,7 +72,7 @@ def change(directory, **settings):
     path.write_text(json.dumps({**json.loads(path.read_text()), **settings}))
 
 
-def test_what_t2t_had_on_and_we_have_not_is_told(directory):
+def test_what_t2t_had_on_and_we_have_not_is_reported(directory):
     hp = registry.hparams(OLD)
     flags = "--problem=translate_ende_wmt8k\n--worker_gpu=1\n--worker_replicas=1\n"
     (Path(directory) / "flags.txt").write_text(flags)
@@ -123,7 +123,7 @@ def test_what_matters_in_training_alone_does_not_keep_a_model_from_decoding(tmp_
 
 
 @pytest.mark.parametrize(
-    ("name", "content", "told"),
+    ("name", "content", "message"),
     [
         ("run.json", "[" * 100_000, "run.json is not JSON: maximum recursion depth"),
         ("run.json", "[1]", r"run.json must be an object, got \[1\]"),
@@ -160,12 +160,12 @@ def test_what_matters_in_training_alone_does_not_keep_a_model_from_decoding(tmp_
         ),
     ],
 )
-def test_a_damaged_file_is_named_with_its_field(name, content, told, tmp_path):
+def test_a_damaged_file_is_named_with_its_field(name, content, message, tmp_path):
     run_files.write_run(tmp_path)
     (tmp_path / name).write_bytes(content if isinstance(content, bytes) else content.encode())
     if name == "flags.txt":
         (tmp_path / "run.json").unlink()
-    with pytest.raises(UserError, match=told) as error:
+    with pytest.raises(UserError, match=message) as error:
         read_all(tmp_path)
     assert "\n" not in str(error.value)
 

@@ -160,7 +160,7 @@ def test_classes_are_stored_and_read_as_single_numbers(tmp_path):
         labels.encode("ID_4")
 
 
-def test_mistakes_in_a_problem_are_told(tmp_path):
+def test_mistakes_in_a_problem_are_reported(tmp_path):
     class Wrong(ToyClasses):
         def generate_samples(self, data_dir, tmp_dir, split):
             yield {"inputs": "ab", "label": 3}

@@ -89,13 +89,13 @@ def test_an_ensemble(eagerly):
 
 def test_there_are_few_shapes(eagerly, monkeypatch):
     """Whatever the sentences, their lengths and the limit: one for each block of the output."""
-    shapes, go_on = set(), StaticSearch.go_on
+    shapes, extend = set(), StaticSearch.extend
 
     def counted(self, source, limits, prefix, state):
         shapes.add((*source["memory_bias"].shape, *state.hypotheses.visible.shape))
-        return go_on(self, source, limits, prefix, state)
+        return extend(self, source, limits, prefix, state)
 
-    monkeypatch.setattr(StaticSearch, "go_on", counted)
+    monkeypatch.setattr(StaticSearch, "extend", counted)
     for rows, length, extra in (([0, 1, 2], 6, 4), ([0, 1, 2, 0], 5, 7), ([2, 1, 0], 6, 9)):
         source = SOURCE[rows, :length]
         t2t.decoding.beam_search(

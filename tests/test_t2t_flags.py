@@ -32,8 +32,8 @@ def test_all_that_are_not_here_are_named_at_once():
 
 def test_a_file_of_flags_is_answered_too(tmp_path):
     (tmp_path / "flags").write_text("--schedule=test\n")
-    told = toy.complaint(toy.command("train", f"--flagfile={tmp_path / 'flags'}"))
-    assert "--schedule=test of tensor2tensor is not here" in told
+    message = toy.complaint(toy.command("train", f"--flagfile={tmp_path / 'flags'}"))
+    assert "--schedule=test of tensor2tensor is not here" in message
 
 
 @pytest.mark.parametrize(

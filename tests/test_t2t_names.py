@@ -144,7 +144,7 @@ T2T = "tensor2tensor.data_generators"
 
 
 @pytest.mark.parametrize(
-    ("source", "told"),
+    ("source", "expected"),
     [
         ("from tensor2tensor.utils import registry", ["from t2t_keras import registry"]),
         ("import tensor2tensor.utils.registry as r", ["from t2t_keras import registry as r"]),
@@ -159,8 +159,8 @@ T2T = "tensor2tensor.data_generators"
         ("import tensor2tensor_of_mine\nfrom . import problem\nproblem.x", []),
     ],
 )  # fmt: skip
-def test_imports_are_answered(source, told):
-    assert [instead for _, _, instead in t2t_names.imports_instead(source)] == told
+def test_imports_are_answered(source, expected):
+    assert [instead for _, _, instead in t2t_names.imports_instead(source)] == expected
 
 
 def test_what_is_named_as_a_counterpart_exists():

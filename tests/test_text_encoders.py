@@ -265,8 +265,8 @@ def test_a_table_of_more_rows_than_tokens_decodes_with_a_word(tmp_path, divisor)
         f"warning: the vocabulary of the inputs in {tmp_path} has 40 tokens and the model's table 48 "
         "rows: make sure that the model was trained on it."
     )
-    told = [line for line in done.stderr.splitlines() if "vocabulary" in line]
-    assert told == [warning] * (divisor == 1)
+    warnings = [line for line in done.stderr.splitlines() if "vocabulary" in line]
+    assert warnings == [warning] * (divisor == 1)
 
 
 def test_more_tokens_than_rows_are_refused(tmp_path):

@@ -18,9 +18,11 @@ def path(tmp_path):
     return tmp_path / "out"
 
 
-def begun(path, *lines, made_from=MADE_FROM, told=None):
-    """A file with some lines more; without `told`, nothing may be told."""
-    output = ResumableFile(str(path), made_from, pytest.fail if told is None else told.append)
+def begun(path, *lines, made_from=MADE_FROM, messages=None):
+    """A file with some lines more; without `messages`, there may be none."""
+    output = ResumableFile(
+        str(path), made_from, pytest.fail if messages is None else messages.append
+    )
     for line in lines:
         output.write(line)
     output.flush()
@@ -45,28 +47,28 @@ def test_resumes_after_the_whole_lines(path):
     begun(path, "a", "b").close()
     with open(f"{path}.unfinished", "ab") as file:
         file.write(b"half a li")
-    told = []
-    output = begun(path, "c", told=told)
-    assert told == [f"resuming after line 2 of {path}.unfinished"]
+    messages = []
+    output = begun(path, "c", messages=messages)
+    assert messages == [f"resuming after line 2 of {path}.unfinished"]
     assert output.lines == 3
     complete(output, path, "a\nb\nc\n")
 
 
 def test_lines_out_of_turn_are_kept(path):
-    output, told = begun(path, "a"), []
+    output, messages = begun(path, "a"), []
     for number, line in ((1, "a"), (4, "d\nd"), (3, "c")):
         output.keep(number, line)
     output.flush()
     output.close()
     with open(f"{path}.unfinished.ahead", "ab") as file:
         file.write(b'[5, "half a li')
-    again = begun(path, told=told)
-    assert told == [f"resuming after line 1 of {path}.unfinished, with 2 later ones"]
+    again = begun(path, messages=messages)
+    assert messages == [f"resuming after line 1 of {path}.unfinished, with 2 later ones"]
     assert again.ahead == {4: "d\nd", 3: "c"}
     again.keep(6, "f")
     again.flush()
     again.close()
-    last = begun(path, told=told)
+    last = begun(path, messages=messages)
     assert last.ahead == {4: "d\nd", 3: "c", 6: "f"}
     for line in ("b", "c", "d\nd", "e", "f"):
         last.write(line)
@@ -80,8 +82,8 @@ def test_only_lines_out_of_turn_are_kept_too(path):
     output.keep(2, "b")
     output.flush()
     output.close()
-    assert begun(path, told=[]).ahead == {2: "b"}
-    assert begun(path, made_from={"source": "other"}, told=[]).ahead == {}
+    assert begun(path, messages=[]).ahead == {2: "b"}
+    assert begun(path, made_from={"source": "other"}, messages=[]).ahead == {}
     assert os.path.getsize(f"{path}.unfinished.ahead") == 0
 
 
@@ -96,9 +98,9 @@ def test_only_lines_out_of_turn_are_kept_too(path):
 )
 def test_starts_over_for_something_else(path, before, now, why):
     begun(path, "a", "b", made_from=before).close()
-    told = []
-    output = begun(path, "c", made_from=now, told=told)
-    assert told == [f"starting {path}.unfinished over: {why}"]
+    messages = []
+    output = begun(path, "c", made_from=now, messages=messages)
+    assert messages == [f"starting {path}.unfinished over: {why}"]
     complete(output, path, "c\n")
 
 
@@ -106,7 +108,7 @@ def test_a_second_process_waits_and_begins_a_new_file(path, capsys):
     first, found = begun(path, "a"), []
 
     def start_again():
-        second = begun(path, "b", told=found)
+        second = begun(path, "b", messages=found)
         found.append(path.read_text())
         second.complete()
 
@@ -128,9 +130,9 @@ def test_starts_over_when_the_record_is_damaged(path, record):
     begun(path, "a").close()
     with open(f"{path}.unfinished.json", "wb") as file:
         file.write(record.encode("utf-8", "surrogateescape"))
-    told = []
-    assert begun(path, told=told).lines == 0
-    assert "no record" in told[0]
+    messages = []
+    assert begun(path, messages=messages).lines == 0
+    assert "no record" in messages[0]
     with open(f"{path}.unfinished.json", encoding="utf-8") as file:
         assert json.load(file) == MADE_FROM
 
@@ -160,12 +162,12 @@ def test_pipes_are_written_at_once():
 # The lines of a source
 
 
-def test_bytes_that_are_not_utf_8_are_left_out_and_told(tmp_path):
+def test_bytes_that_are_not_utf_8_are_left_out_and_reported(tmp_path):
     (tmp_path / "source").write_bytes(b"a\n\nna\xefve\r\n\xff\nlast")
-    told = []
-    source = SourceLines(str(tmp_path / "source"), told.append)
+    messages = []
+    source = SourceLines(str(tmp_path / "source"), messages.append)
     assert list(source) == ["a", "", "nave", "", "last"]
-    assert told == [
+    assert messages == [
         f"line {n} of {tmp_path / 'source'} is not UTF-8: invalid bytes are dropped" for n in (3, 4)
     ]
 

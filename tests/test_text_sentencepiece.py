@@ -204,18 +204,18 @@ assert "tensorflow_text" not in sys.modules
 try:
     tf.saved_model.load({path!r})
 except RuntimeError as error:
-    told = str(error)
+    message = str(error)
 model = SavedModel({path!r})
 out = model.predict("serve", None, {{"text": [t.encode() for t in {texts!r}]}})
-print(json.dumps([told, out["ids"].tolist(), [t.decode() for t in out["texts"]]]))
+print(json.dumps([message, out["ids"].tolist(), [t.decode() for t in out["texts"]]]))
 """
     done = toy.python("-c", code, program=warm_server.BARE)
     assert done.returncode == 0, done.stderr
-    told, ids, back = json.loads(done.stdout)
+    message, ids, back = json.loads(done.stdout)
     want = [encoders["theirs"].encode(text) for text in texts]
     assert ids == [row + [0] * (len(ids[0]) - len(row)) for row in want]
     assert back == [encoders["theirs"].decode(row) for row in want]
-    assert "Op type not registered 'Sentencepiece" in told
+    assert "Op type not registered 'Sentencepiece" in message
 
 
 def test_ctranslate2_translates_as_we_do(encoders, tmp_path, eagerly):

@@ -258,18 +258,18 @@ def test_events_that_cannot_be_written_are_recorded_as_the_end(data_dir, tmp_pat
 
 
 @pytest.mark.parametrize(
-    ("error", "said", "told"),
+    ("error", "said", "message"),
     [
         (tf.errors.UnavailableError, "Socket closed", r"another host of this run has ended.*start all 1 again"),
         (tf.errors.AbortedError, "Socket closed", r"another host of this run has ended.*start all 1 again"),
         (tf.errors.UnknownError, "UserError: Example 7 is damaged.\n\nin a graph", r"^Example 7 is damaged\.$"),
     ],
 )  # fmt: skip
-def test_why_a_run_ended_is_told_and_recorded(data_dir, tmp_path, error, said, told):
+def test_why_a_run_ended_is_reported_and_recorded(data_dir, tmp_path, error, said, message):
     def fail():
         raise error(None, None, said)
 
-    with pytest.raises(UserError, match=told) as raised:
+    with pytest.raises(UserError, match=message) as raised:
         after(trainer(data_dir, tmp_path, 12), 1, fail).run()
     assert ending(tmp_path).rstrip(".") == str(raised.value).rstrip(".")
 
@@ -288,8 +288,8 @@ def test_what_a_killed_start_left_is_put_right(data_dir, tmp_path, whole):
 
 def test_says_what_it_runs_on(data_dir, tmp_path):
     lines = "\n".join(trainer(data_dir, tmp_path, 1).description())
-    told = ["1 batch shape, 64 x 8", "XLA off", "1 replica, CPU; float32", "GFLOP/s", "keras 3"]
-    assert [words for words in told if words not in lines] == []
+    parts = ["1 batch shape, 64 x 8", "XLA off", "1 replica, CPU; float32", "GFLOP/s", "keras 3"]
+    assert [part for part in parts if part not in lines] == []
 
 
 def test_other_settings_are_refused_with_the_difference(data_dir, whole):
@@ -333,10 +333,10 @@ def test_a_run_of_t2t_goes_on_with_a_line_on_what_it_had_besides(data_dir, tmp_p
     hp = json.loads((whole[0] / "hparams.json").read_text())
     (tmp_path / "hparams.json").write_text(json.dumps({**hp, "weight_noise": 0.1}))
     (tmp_path / "flags.txt").write_text("--worker_gpu=2")
-    for told in (1, 0):  # after the first start it is a run of ours
+    for times in (1, 0):  # after the first start it is a run of ours
         trainer(data_dir, tmp_path, 12).run()
         lines = capsys.readouterr().err.splitlines()
-        assert [line for line in lines if "tensor2tensor" in line] == told * [
+        assert [line for line in lines if "tensor2tensor" in line] == times * [
             "warning: the run that tensor2tensor started here is resumed without its weight_noise=0.1 (noise on "
             "gradients and weights is not supported), --worker_gpu=2 --worker_replicas=1 (batches of "
             "a step now: 1)"

@@ -139,7 +139,7 @@ def test_neither_shards_without_a_note_nor_without_a_vocabulary_are_taken(files,
 
 
 @pytest.mark.parametrize(
-    ("note", "told"),
+    ("note", "message"),
     [
         ("[]", " must be an object, got []"),
         ('{"dev": 5}', ": dev must be an object, got 5"),
@@ -148,12 +148,12 @@ def test_neither_shards_without_a_note_nor_without_a_vocabulary_are_taken(files,
         ("[" * 10**5, " is not JSON: maximum recursion depth"),
     ],
 )
-def test_a_note_of_another_shape_is_one_line(files, tmp_path, note, told):
+def test_a_note_of_another_shape_is_one_line(files, tmp_path, note, message):
     (tmp_path / "data").mkdir()
     (tmp_path / "data" / "source.translate_files.json").write_text(note)
     with pytest.raises(UserError) as caught:
         generate(tmp_path / "data", files)
-    assert f"source.translate_files.json{told}" in str(caught.value)
+    assert f"source.translate_files.json{message}" in str(caught.value)
     assert "delete it with the data beside it" in str(caught.value)
 
 

@@ -272,8 +272,8 @@ def test_chinese_corpora_that_are_asked_for_are_used_when_they_are_there(tmp_pat
     pairs = expected("zh", "nc13") + expected("zh", *names, count=1)
     assert samples(problem, tmp_path, "train") == pairs
     samples(problem, tmp_path, "train")
-    told = f"translate_enzh_wmt32k: without UNv1.0.en-zh.tar.gz, which is not in {tmp_path}\n"
-    assert capsys.readouterr().err == told
+    message = f"translate_enzh_wmt32k: without UNv1.0.en-zh.tar.gz, which is not in {tmp_path}\n"
+    assert capsys.readouterr().err == message
 
 
 # Fetching

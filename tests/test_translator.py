@@ -146,21 +146,21 @@ def test_t2t_s_batches():
     ]
 
 
-def test_long_lines_are_cut_or_skipped_and_told():
-    told = []
+def test_long_lines_are_cut_or_skipped_and_reported():
+    messages = []
     settings = {"beam_size": 2, "max_input_size": 6, "write_beam_scores": True}
-    cut = make(settings, report=told.append).translate(LINES)
-    assert told == [
+    cut = make(settings, report=messages.append).translate(LINES)
+    assert messages == [
         "line 2 has 10 tokens, more than max_input_size=6: it is cut",
         "line 6 has 15 tokens, more than max_input_size=6: it is cut",
     ]
     shorter = [" ".join(line.split()[:5]) for line in LINES]
     same(cut, make({"beam_size": 2}).translate(shorter))
 
-    told.clear()
+    messages.clear()
     settings |= {"long_inputs": "skip", "return_beams": True}
-    skipped = make(settings, report=told.append).translate(LINES)
-    assert [line.split(": ")[1] for line in told] == ["it is skipped"] * 2
+    skipped = make(settings, report=messages.append).translate(LINES)
+    assert [line.split(": ")[1] for line in messages] == ["it is skipped"] * 2
     assert skipped[1] == skipped[5] == (["", ""], [0.0, 0.0], [0, 0])
     kept = [i for i in range(7) if i not in (1, 5)]
     same([skipped[i] for i in kept], make(settings).translate([LINES[i] for i in kept]))
@@ -272,11 +272,11 @@ def test_padding_in_a_target_weighs_nothing():
 
 
 def test_a_pair_that_is_too_long_has_no_score():
-    told = []
+    messages = []
     lines = [Line(1, "w3\tw4 w5 w6"), Line(2, "w3\tw4")]
-    first, second = scorer(told.append, max_input_size=3).score_lines(lines)
+    first, second = scorer(messages.append, max_input_size=3).score_lines(lines)
     assert math.isnan(first.loss) and second.loss > 0
-    assert told == ["line 1 has 4 tokens, more than max_input_size=3: it is not scored"]
+    assert messages == ["line 1 has 4 tokens, more than max_input_size=3: it is not scored"]
 
 
 @pytest.mark.parametrize(("text", "tabs"), [("w3 w4", 0), ("w3\tw4\tw5", 2)])
@@ -417,13 +417,13 @@ def test_works_on_what_is_not_known(fixed):
 
 
 def test_a_batch_too_large_for_memory_is_halved():
-    told = []
+    messages = []
     work = Doubled(memory=30)
     lengths = [10] * 9 + [9] * 8
-    made = batcher(work, told.append, items=8).results(make_items(*lengths))
+    made = batcher(work, messages.append, items=8).results(make_items(*lengths))
     assert list(made) == [2 * length for length in lengths]
     # 8 x 10 and 4 x 10 fail; from then on nothing above 20 tokens is tried.
-    assert told == [
+    assert messages == [
         f"a batch of {n} sentences of up to 10 tokens does not fit into memory: batches of this size "
         "are halved from now on"
         for n in (8, 4)
@@ -440,7 +440,7 @@ def test_the_halves_know_the_longest_of_their_batch():
 
 
 def test_an_item_too_large_for_memory_is_skipped():
-    told = []
-    results = batcher(Doubled(memory=5), told.append).results(make_items(4, 50, 3))
+    messages = []
+    results = batcher(Doubled(memory=5), messages.append).results(make_items(4, 50, 3))
     assert list(results) == [8, -1, 6]
-    assert told[-1] == "line 2 does not fit into memory: it is skipped"
+    assert messages[-1] == "line 2 does not fit into memory: it is skipped"

@@ -73,8 +73,8 @@ def test_tokens_of_both_keep_their_rows(old, tmp_path):
     encoders = encoders_of(NEW, ["y", "z", "x", "w"])
     model = model_of(encoders, SEPARATE, seed=2)
     first = arrays_of(model)
-    told = warm_start(model, str(tmp_path), encoders, Words(), str(tmp_path))
-    assert told == (
+    report = warm_start(model, str(tmp_path), encoders, Words(), str(tmp_path))
+    assert report == (
         f"the vocabulary is not that of {tmp_path}: 4 of 7 source tokens and 4 of 6 target tokens "
         "keep their embeddings, the others start with random ones"
     )
@@ -98,8 +98,8 @@ def test_one_table_may_become_two(old, tmp_path):
     before = old(OLD, OLD, SHARED)
     encoders = encoders_of(OLD, NEW)
     model = model_of(encoders, SEPARATE, seed=2)
-    told = warm_start(model, str(tmp_path), encoders, Words(), str(tmp_path))
-    assert "6 of 6 source tokens and 4 of 7 target tokens" in told
+    report = warm_start(model, str(tmp_path), encoders, Words(), str(tmp_path))
+    assert "6 of 6 source tokens and 4 of 7 target tokens" in report
     table = np.array(before.softmax.table)
     np.testing.assert_array_equal(model.embeddings[0].table, table)
     np.testing.assert_array_equal(np.array(model.softmax.table)[[0, 1, 2, 4]], table[[0, 1, 5, 3]])
@@ -109,8 +109,8 @@ def test_the_same_size_and_other_tokens_are_no_mistake_any_more(old, tmp_path):
     before = old(OLD, OLD, SHARED)
     encoders = encoders_of(OLD[::-1], OLD[::-1])
     model = model_of(encoders, SHARED, seed=2)
-    told = warm_start(model, str(tmp_path), encoders, Words(), str(tmp_path))
-    assert "6 of 6 tokens keep their embeddings" in told
+    report = warm_start(model, str(tmp_path), encoders, Words(), str(tmp_path))
+    assert "6 of 6 tokens keep their embeddings" in report
     table = np.array(before.softmax.table)
     np.testing.assert_array_equal(model.softmax.table, table[[0, 1, 5, 4, 3, 2]])
 
@@ -202,8 +202,8 @@ def test_by_flags(tmp_path):
         "--decode_hparams=beam_size=1,extra_length=1",
     )
     assert done.returncode == 0, done.stderr
-    told = re.search(r"the vocabulary is not that of .*: (\d+) of (\d+) tokens keep", done.stderr)
-    assert told and 2 < int(told[1]) < int(told[2])
+    counts = re.search(r"the vocabulary is not that of .*: (\d+) of (\d+) tokens keep", done.stderr)
+    assert counts and 2 < int(counts[1]) < int(counts[2])
     assert json.loads((tmp_path / "new" / "run.json").read_text())["freeze"] == "/ffn/"
     arrays = checkpoints.read(f"{tmp_path}/new/model.ckpt-1")
     name = "transformer/body/encoder/layer_0/ffn/conv1/kernel"

@@ -178,7 +178,7 @@ def _reject_unsupported_flags(ours: set[str]) -> None:
         if value is None or (name == "worker_gpu" and value == str(_devices_used(ours))):
             continue
         written = str(value).lower() if known.is_switch else value
-        if name == "worker_gpu" or not known.is_done_anyway(written):
+        if name == "worker_gpu" or not known.is_harmless(written):
             rejected.append(f"--{name}={written} of tensor2tensor is not here: {known.reason}.")
     if rejected:
         raise UserError(" ".join(rejected))

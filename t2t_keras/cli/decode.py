@@ -98,7 +98,7 @@ def main(arguments: list[str]) -> None:
     ):
         raise UserError("--decode_to_file is missing: the alignments of --align_file go there.")
     if "align_file" not in modes:
-        options.tell_unused("it needs --align_file", "align_heads", "align_reference")
+        options.warn_unused("it needs --align_file", "align_heads", "align_reference")
     for name in ("decode_from_file", "decode_prefix_file", "score_file", "align_file"):
         require_readable(options.directory(name))
 
@@ -157,7 +157,7 @@ def align_file(settings) -> None:
         return
     from t2t_keras.text import read_lines
 
-    options.tell_unused("the error rates of all heads are printed", "decode_to_file", "align_heads")
+    options.warn_unused("the error rates of all heads are printed", "decode_to_file", "align_heads")
     path = options.required("align_reference")
     gold = [from_pharaoh(s, f"{path}, line {n}") for n, s in enumerate(read_lines(path), start=1)]
     rates = aligner.error_rates(job.source, gold)

@@ -86,7 +86,7 @@ def sweep(prefix: str) -> None:
     from t2t_keras.decoding.sweep import sweep as figures_of
 
     settings = DecodeSettings.parse(FLAGS.decode_hparams)
-    options.tell_unused("the searches of a table are not compiled", "xla")
+    options.warn_unused("the searches of a table are not compiled", "xla")
 
     def values(name: str) -> list:
         given = FLAGS[f"sweep_{name}"].value or []

@@ -353,7 +353,7 @@ def file_to_write(name: str) -> str | None:
     return path
 
 
-def tell_unused(reason: str, *names: str) -> None:
+def warn_unused(reason: str, *names: str) -> None:
     """Warns which of the named flags were given although they have no effect."""
     if given := ", ".join(f"--{name}" for name in names if FLAGS[name].present):
         print(f"no effect of {given}: {reason}", file=sys.stderr)

@@ -65,7 +65,7 @@ def main(arguments: list[str]) -> None:
     for name in dict.fromkeys(name for used in _FLAGS.values() for name in used):
         actions = [other for other, used in _FLAGS.items() if name in used]
         if action not in actions:
-            options.tell_unused(f"it is for t2t-keras-paper {' and '.join(actions)}", name)
+            options.warn_unused(f"it is for t2t-keras-paper {' and '.join(actions)}", name)
     _ACTIONS[action](names)
 
 

@@ -49,7 +49,7 @@ def main(arguments: list[str]) -> None:
 
     path = options.directory("saved_model")
     if path:
-        options.tell_unused("a SavedModel is called in this process", "timeout_secs")
+        options.warn_unused("a SavedModel is called in this process", "timeout_secs")
     model = (
         SavedModel(path) if path else connect(FLAGS.server, FLAGS.servable_name, FLAGS.timeout_secs)
     )
@@ -57,7 +57,7 @@ def main(arguments: list[str]) -> None:
         client = TextClient(model, FLAGS.signature_name, encoders)
         if not client.takes_examples:
             reason = f"signature {FLAGS.signature_name!r} takes text"
-            options.tell_unused(reason, "problem", "data_dir", "t2t_usr_dir")
+            options.warn_unused(reason, "problem", "data_dir", "t2t_usr_dir")
         if FLAGS.inputs_once is not None:
             answer(client, FLAGS.inputs_once)
         else:

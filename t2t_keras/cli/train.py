@@ -220,16 +220,16 @@ def _train_settings():
 
 def _warn_unused() -> None:
     if not FLAGS.generate_data:
-        options.tell_unused("it needs --generate_data", "num_concurrent_processes")
+        options.warn_unused("it needs --generate_data", "num_concurrent_processes")
         if not FLAGS.on_the_fly:
-            options.tell_unused("it needs --generate_data or --on_the_fly", "tmp_dir")
+            options.warn_unused("it needs --generate_data or --on_the_fly", "tmp_dir")
     if not FLAGS.warm_start_from:
-        options.tell_unused("it needs --warm_start_from", "warm_start_vocab")
+        options.warn_unused("it needs --warm_start_from", "warm_start_vocab")
     if not FLAGS.eval_early_stopping_steps:
         names = [f"eval_early_stopping_metric{end}" for end in ("", "_delta", "_minimize")]
-        options.tell_unused("early stopping needs --eval_early_stopping_steps", *names)
+        options.warn_unused("early stopping needs --eval_early_stopping_steps", *names)
     if not FLAGS.keep_checkpoint_max:
-        options.tell_unused("all checkpoints are kept", "keep_checkpoint_every_n_hours")
+        options.warn_unused("all checkpoints are kept", "keep_checkpoint_every_n_hours")
 
 
 def _keep_compiled(output_dir: str) -> None:

@@ -158,7 +158,7 @@ class DecodeSettings:
             if name in DECODE_SETTINGS:
                 values[name] = _parsed(name, equals, written)
             elif t2t_names.absent("decode hparam", name):
-                t2t_names.require_done_anyway(name, written)
+                t2t_names.require_harmless(name, written)
             else:
                 known = [*DECODE_SETTINGS, *t2t_names.names("decode hparam")]
                 raise UserError(

@@ -82,7 +82,7 @@ class StaticSearch:
         self.model = model
         self.strategy = strategy
         self._begin = _compiled(model, self.begin)
-        self._go_on = _compiled(model, self.go_on)
+        self._extend = _compiled(model, self.extend)
 
     def run(self, inputs, limits, prefix=None):
         """Decodes a batch of sentences.
@@ -104,7 +104,7 @@ class StaticSearch:
         source, state = self._begin(inputs, limits)
         state = _while(
             lambda state: ~ops.all(state.done),
-            lambda state: self._go_on(source, limits, prefix, state),
+            lambda state: self._extend(source, limits, prefix, state),
             state,
         )
         ids, scores = self.strategy.results(state.hypotheses)
@@ -121,7 +121,7 @@ class StaticSearch:
         )
         return self.model.encode_source(inputs), first
 
-    def go_on(self, source, limits, prefix, state: StaticState) -> StaticState:
+    def extend(self, source, limits, prefix, state: StaticState) -> StaticState:
         """Makes room for `ROOM` more tokens, and chooses up to that many."""
         end, kernels = state.i + ROOM, self.model.step_kernels()
 

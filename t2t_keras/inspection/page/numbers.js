@@ -28,14 +28,14 @@ function showNumbers(scene) {
   const { focus, heads, colours } = scene;
   byId("numbers").classList.toggle("empty", !focus);
   if (!focus || !heads.length) {
-    byId("told").textContent = heads.length
+    byId("summary").textContent = heads.length
       ? "Choose a word to see its weights."
       : "No head is chosen.";
     byId("table").replaceChildren();
     return;
   }
   const rows = numbersOf(scene, focus);
-  byId("told").textContent = sentenceOf(scene, focus, rows);
+  byId("summary").textContent = sentenceOf(scene, focus, rows);
   const title = (text, label) => element("th", { scope: "col", "aria-label": label }, text);
   const header = element("tr", {}, title("word", "word"), title("mean", "mean of the heads"));
   for (const head of heads) {
