@@ -120,7 +120,7 @@ def _pick(rng: Random, entries: Sequence[Any]) -> Any:
 
 
 def _finish(rng: Random, source: str, target: str) -> Pair:
-    """Of pairs that end in a full stop, capitalises half and removes the stop from the others."""
+    """Capitalises half of the pairs that end in a full stop, and removes the stop from the others."""
     if not source.endswith("."):
         return source, target
     if rng.random() < 0.5:

@@ -146,7 +146,7 @@ def choose_place(output: str, prefixes: Sequence[str]) -> AveragePlace:
 
 
 class AveragePlace:
-    """Where an average is written: a directory of averages, or the directory of a run.
+    """The place of an average: a directory of averages, or the directory of a run.
 
     A directory of averages gets the settings and a mark that makes `write_settings` refuse training
     there. A run's directory keeps its own settings.

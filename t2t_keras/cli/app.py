@@ -46,9 +46,8 @@ def start(
         _run(main, list(sys.argv if argv is None else argv), required)
         sys.stdout.flush()
     except BrokenPipeError:
-        os.dup2(
-            os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno()
-        )  # discards the rest of the output
+        # Discards the rest of the output.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         sys.exit(_BROKEN_PIPE)
     sys.exit(0)
 

@@ -42,7 +42,7 @@ class ParsingProblem(Text2TextProblem):
         super().__init__(was_reversed, was_copy)
         self.formatted = self.repaired = 0
         self.repairs = Repairs()
-        """What `format_output` has repaired, beside its counts of formatted and of repaired trees."""
+        """The repairs by `format_output`, beside its counts of formatted and of repaired trees."""
 
     @property
     def dataset_splits(self) -> list[dict]:

@@ -1,4 +1,4 @@
-"""What T2T's optimizers share: slots by variable, dense gradients of tables, weight decay."""
+"""The common parts of T2T's optimizers: slots by variable, dense gradients of tables, weight decay."""
 
 from __future__ import annotations
 

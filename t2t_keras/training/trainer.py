@@ -77,7 +77,7 @@ class TrainSettings:
     best_metric: str = "loss"
     """Dev metric that selects the best checkpoint; see `EarlyStopping`."""
     early_stopping: EarlyStopping = dataclasses.field(default_factory=EarlyStopping)
-    """When evaluations end the run."""
+    """The rule by which evaluations end the run early."""
     warm_start_from: str | None = None
     """A checkpoint, ours or T2T's, with the initial weights of a new run."""
     warm_start_vocab: str | None = None

@@ -56,7 +56,7 @@ _T = TypeVar("_T")
 
 
 class Finishing(NamedTuple):
-    """How a shard's examples are processed before they are written."""
+    """The processing of a shard's examples before they are written."""
 
     seed: int | None  # seed of the shuffle; None: examples are not shuffled
     packed_length: int | None  # T2T's `packed_length`; None: examples are not packed

@@ -73,7 +73,7 @@ class _Facts(NamedTuple):
     url: str
     total: int
     validator: str | None
-    """What identifies this version of the file: its ETag, or else its modification time."""
+    """Identifies this version of the file: its ETag, or else its modification time."""
 
 
 _FACTS = {"url": str, "total": int, "validator": (str, None)}
