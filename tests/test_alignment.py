@@ -15,7 +15,7 @@ from t2t_keras.inspection.alignment import (
     PairAligner,
     alignment_error_rate,
     from_pharaoh,
-    links,
+    strongest,
     to_pharaoh,
     words_of_tokens,
 )
@@ -39,7 +39,7 @@ def test_tokens_belong_to_the_words_between_white_space():
     @given(st.text("ab,.3\u3000 日", max_size=20), st.sampled_from([SUBWORDS, ByteTextEncoder()]))
     def check(text, encoder):
         ids = [*encoder.encode(text), 1]
-        found = words_of_tokens(encoder, ids)
+        found = words_of_tokens(encoder, ids).numpy()
         assert found[-1].tolist() == [1, *[0] * len(text.split())]
         for number, word in enumerate(text.split(), start=1):
             places = np.flatnonzero(found[:, number])
@@ -48,9 +48,9 @@ def test_tokens_belong_to_the_words_between_white_space():
             assert not len(others) or places[-1] <= others[0]
 
     check()
-    ids = SUBWORDS.encode("a lower, a")
+    ids = [*SUBWORDS.encode("a lower, a"), 1]
     words = [np.flatnonzero(row).tolist() for row in words_of_tokens(SUBWORDS, ids)]
-    assert words[0] == [1] and words[-1] == [3]
+    assert words[0] == [1] and words[-2:] == [[3], [0]]
 
 
 def test_a_word_gets_the_sum_of_its_tokens_and_ends_get_none(model):
@@ -65,7 +65,8 @@ def test_a_word_gets_the_sum_of_its_tokens_and_ends_get_none(model):
             [1.0, 0.0, 0.0, 0.0, 0.0],
         ]
     )
-    assert links(*aligner.words(pair), weights) == [(0, 0), (1, 1)]
+    words = words_of_tokens(WORDS, pair.target), words_of_tokens(ByteTextEncoder(), pair.source)
+    assert strongest(*words, weights[None]).numpy().tolist() == [[0, 1, -1]]
 
 
 @pytest.mark.parametrize("heads", ["mean", "1", "1:0", "0:1+1"])

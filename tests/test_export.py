@@ -17,7 +17,8 @@ import t2t_keras as t2t
 from t2t_keras.decoding import DecodeSettings, Translator
 from t2t_keras.errors import UserError
 from t2t_keras.export import SIGNATURES, ServedTransformer, export_saved_model
-from t2t_keras.precision import in_precision
+from t2t_keras.inspection.alignment import PairAligner, to_pharaoh
+from t2t_keras.precision import has_int8, in_precision
 from t2t_keras.text import ByteTextEncoder, SubwordTextEncoder, TokenTextEncoder
 from t2t_keras.text.graph import SPACES
 
@@ -489,6 +490,8 @@ def test_nothing_is_left_of_an_export_that_failed(model, tmp_path, monkeypatch):
             {"encoders": {"inputs": ByteTextEncoder(), "targets": SUBWORDS}},
             "the vocabulary of the inputs has 258 tokens and the model",
         ),
+        ({"align_heads": "1"}, "heads=1: the model has no layer 1; 0 to 0 are allowed"),
+        ({"align_heads": "best"}, "heads must be mean, LAYER or LAYER:HEAD"),
     ],
 )
 def test_refuses(options, message, model, tmp_path):
@@ -528,6 +531,26 @@ def test_warm_up_is_what_the_protocol_says(path):
         assert set(request.inputs) == set(inputs)
         for name, tensor in inputs.items():
             np.testing.assert_array_equal(tf.make_ndarray(request.inputs[name]), tensor.numpy())
+
+
+@pytest.mark.parametrize(("precision", "heads"), [("float32", "0:1+1"), ("int8", "mean")])
+def test_word_alignments(model, precision, heads, tmp_path):
+    if precision == "int8" and not has_int8():
+        pytest.skip("int8 needs oneDNN, which TensorFlow has on x86 processors")
+    path = export_saved_model(
+        model, ENCODERS, tmp_path, precision=precision, align_heads=heads, warm_up=False
+    )
+    align = tf.saved_model.load(path).signatures["align"]
+    sources = [line for line in LINES if "\t" not in line]
+    targets = [*reversed(sources[1:]), "low"]
+    got = align(source=tf.constant(sources), target=tf.constant(targets))
+    aligner = PairAligner(in_precision(model, precision), ENCODERS, heads)
+    wanted = [to_pharaoh(links) for links in aligner.align(sources, targets)]
+    assert [line.decode() for line in got["alignment"].numpy()] == wanted
+    assert sum(map(bool, wanted)) > 3 and "" in wanted
+    assert not got["truncated"].numpy().any()
+    none = tf.constant([], tf.string)
+    assert align(source=none, target=none)["alignment"].shape == (0,)
 
 
 def test_an_ensemble(model, eagerly):

@@ -19,7 +19,15 @@ from t2t_keras.errors import UserError
 FLAGS = flags.FLAGS
 
 _SAVED_MODEL_FLAGS = (
-    *("version", "precision", "default_signature", "warm_up", "decode_hparams", "xla"),
+    *(
+        "version",
+        "precision",
+        "default_signature",
+        "warm_up",
+        "decode_hparams",
+        "xla",
+        "align_heads",
+    ),
 )
 
 
@@ -48,6 +56,12 @@ def define_flags() -> None:
     flags.DEFINE_string(
         "license", "", "License of the weights, such as apache-2.0, for the model card."
     )
+    flags.DEFINE_string(
+        "align_heads",
+        "",
+        "Adds the signature align, word alignments by these heads: LAYER:HEAD, LAYER or mean; +1: at "
+        "the next step.",
+    )
     flags.DEFINE_bool(
         "warm_up", True, "Add warm-up requests, which the server runs when it starts."
     )
@@ -74,7 +88,7 @@ def main(arguments: list[str]) -> None:
 def to_saved_model(loaded, directory: str, settings) -> None:
     """Exports a SavedModel and prints its signatures."""
     from t2t_keras.export import export_saved_model, model_card
-    from t2t_keras.export.served import served_class
+    from t2t_keras.export.served import ALIGN, served_class
 
     loaded.warn_if_slow()
     path = export_saved_model(
@@ -86,8 +100,9 @@ def to_saved_model(loaded, directory: str, settings) -> None:
         default_signature=FLAGS.default_signature,
         warm_up=FLAGS.warm_up,
         card=model_card(loaded.model, settings, loaded, FLAGS.license),
+        align_heads=FLAGS.align_heads,
     )
-    names = served_class(loaded.model).names
+    names = [*served_class(loaded.model).names, *([ALIGN] if FLAGS.align_heads else [])]
     default = FLAGS.default_signature or names[0]
     listed = [f"{default} (serving_default)", *(name for name in names if name != default)]
     print(f"{path} has the {'signatures' if len(names) > 1 else 'signature'} {', '.join(listed)}")

@@ -13,7 +13,7 @@ import tensorflow as tf
 from t2t_keras.decoding import DecodeSettings
 from t2t_keras.errors import UserError, nearest
 from t2t_keras.export.model_card import MODEL_CARD, model_card
-from t2t_keras.export.served import served_class
+from t2t_keras.export.served import ALIGN, served_class
 from t2t_keras.files import atomic_write, locked_directory
 from t2t_keras.ids import EOS_ID
 from t2t_keras.precision import in_precision
@@ -33,6 +33,7 @@ def export_saved_model(
     default_signature: str | None = None,
     warm_up: bool = True,
     card: str = "",
+    align_heads: str = "",
 ) -> str:
     """Writes `directory/<version>`, which loads with TensorFlow only (T2T: `t2t-exporter`).
 
@@ -50,6 +51,7 @@ def export_saved_model(
             "translate", "complete" or "classify".
         warm_up: True: add requests that TensorFlow Serving runs when it starts.
         card: the text of `MODEL_CARD.md`; default: from `model_card`.
+        align_heads: adds the signature `align`; see `ServedTransformer`.
 
     Returns:
         The path of the version.
@@ -60,7 +62,7 @@ def export_saved_model(
     """
     if precision is not None:
         model = in_precision(model, precision)
-    module = served_class(model)(model, encoders, settings)
+    module = served_class(model)(model, encoders, settings, align_heads)
     default_signature = default_signature or module.names[0]
     if default_signature not in module.names:
         raise UserError(
@@ -169,7 +171,7 @@ def _inputs(signature: str, encoders, rows: list[list[int]]) -> dict[str, Any]:
     if signature == "serialized_example":
         return {"input": [serialized_example([*row, EOS_ID]) for row in rows]}
     texts = [next(iter(encoders.values())).decode(row).encode() for row in rows]
-    if signature == "score" and "inputs" in encoders:
+    if signature == ALIGN or (signature == "score" and "inputs" in encoders):
         return {"source": texts, "target": [encoders["targets"].decode([]).encode()] * len(texts)}
     if signature.endswith("_with_options"):
         return {"text": texts, "alpha": np.float32(0.6), "extra_length": np.int32(0)}

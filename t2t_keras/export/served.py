@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import partial
 
 import tensorflow as tf
 
@@ -12,11 +13,15 @@ from t2t_keras.decoding.search import SearchOptions, decode
 from t2t_keras.decoding.translator import probabilities
 from t2t_keras.errors import UserError
 from t2t_keras.ids import EOS_ID, PAD_ID
+from t2t_keras.inspection.alignment import heads_of_model, source_words, to_pharaoh_tensor
 from t2t_keras.text.encoders import ClassLabelEncoder, TokenTextEncoder, require_vocabulary
 from t2t_keras.text.graph import SPACES
 
 SIGNATURES = ("translate", "translate_with_options", "translate_ids", "score", "serialized_example")
 """The signatures of every translation SavedModel; one of them is also `serving_default`."""
+
+ALIGN = "align"
+"""The signature of a translation SavedModel exported with `align_heads`."""
 
 LANGUAGE_MODEL_SIGNATURES = ("complete", "complete_with_options", "score")
 CLASSIFIER_SIGNATURES = ("classify",)
@@ -48,16 +53,19 @@ class _Served(tf.Module):
         encoders: "inputs" and "targets" text encoders, or only "targets".
         settings: the decode settings. N, the number of hypotheses returned, is `beam_size` with
             `return_beams`, else 1.
+        align_heads: adds the signature `align`, word alignments by these heads (see `Heads.parse`).
 
     Raises:
-        UserError: a setting is not supported in an export, or a vocabulary has more tokens than the
-            model.
+        UserError: a setting is not supported in an export, a vocabulary has more tokens than the model,
+            or the model cannot align.
     """
 
     names: tuple[str, ...]
     """The signatures; by default the first is `serving_default`."""
 
-    def __init__(self, model, encoders, settings: DecodeSettings | None = None):
+    def __init__(
+        self, model, encoders, settings: DecodeSettings | None = None, align_heads: str = ""
+    ):
         super().__init__(name="transformer")
         settings = settings or DecodeSettings()
         require_offered(settings)
@@ -66,6 +74,13 @@ class _Served(tf.Module):
         # Keras model, which would be traced with inputs of Keras's choice.
         self._graphs = [e.graph for e in encoders.values() if not isinstance(e, ClassLabelEncoder)]
         self._parts = _Parts(model, encoders, settings)
+        if align_heads:
+            heads = heads_of_model(model, align_heads)
+            # Pairs of texts -> `alignment` [B], `truncated`. Not a method: those are always saved.
+            self.align = tf.function(
+                partial(self._parts.align, heads), input_signature=[_TEXTS, _TEXTS], autograph=False
+            )
+            self.names = (*self.names, ALIGN)
         self._weights = self._parts.weights()
 
     def signatures(self) -> dict:
@@ -313,35 +328,49 @@ class _Parts:
         """Scores pairs of texts; for a language model, `source` is None and only targets are scored."""
         if source is None:
             targets, truncated = self.encode("targets", target)
-            sources, longer = None, targets.row_lengths()
+            sides = [targets]
         else:
-            same = tf.debugging.Assert(
-                tf.equal(tf.size(source), tf.size(target)),
-                ["The numbers of sources and targets differ:", tf.size(source), tf.size(target)],
-            )
-            with tf.control_dependencies([same]):
-                sources, source_cut = self.encode("inputs", source)
-                targets, target_cut = self.encode("targets", target)
-            truncated = source_cut | target_cut
-            longer = tf.maximum(sources.row_lengths(), targets.row_lengths())
+            sides, truncated = self.encode_pairs(source, target)
+        log_p = self.in_batches(
+            lambda ids: score(self.model, *[None, *ids][-2:]), sides, tf.zeros([0])
+        )
+        tokens = tf.reduce_sum(tf.cast(sides[-1] != PAD_ID, tf.int32), 1)
+        return {"log_probability": log_p, "tokens": tokens, "truncated": truncated}
 
-        def run(rows):
-            pair = [
-                None if ids is None else tf.gather(ids, rows).to_tensor()
-                for ids in (sources, targets)
-            ]
-            return [score(self.model, *pair)]
+    def align(self, heads, source, target):
+        """Aligns the words of pairs of texts by heads: lines such as "0-0 1-2", as `to_pharaoh` writes them."""
+        sides, truncated = self.encode_pairs(source, target)
+        found = self.in_batches(
+            lambda ids: to_pharaoh_tensor(
+                source_words(self.model, self.encoders, [heads], *ids)[..., 0]
+            ),
+            sides,
+            tf.zeros([0], tf.string),
+        )
+        return {"alignment": found, "truncated": truncated}
 
-        lengths = tf.cast(longer, tf.int32)
-        (log_p,) = in_batches(
-            run,
-            lengths,
-            [tf.zeros([0])],
+    def encode_pairs(self, source, target):
+        """Texts [B] and [B] -> ids of both [B, None] with end of sentence, and which pairs were cut, [B]."""
+        same = tf.debugging.Assert(
+            tf.equal(tf.size(source), tf.size(target)),
+            ["The numbers of sources and targets differ:", tf.size(source), tf.size(target)],
+        )
+        with tf.control_dependencies([same]):
+            sources, source_cut = self.encode("inputs", source)
+            targets, target_cut = self.encode("targets", target)
+        return [sources, targets], source_cut | target_cut
+
+    def in_batches(self, run, sides, empty):
+        """Calls `run` with batches of the ids of both sides, [b, S] and [b, T]; its results have shape [B]."""
+        longer = tf.reduce_max([ids.row_lengths() for ids in sides], 0)
+        (results,) = in_batches(
+            lambda rows: [run([tf.gather(ids, rows).to_tensor() for ids in sides])],
+            tf.cast(longer, tf.int32),
+            [empty],
             most_rows=self.rows,
             most_tokens=min(self.tokens, SCORED_TOKENS),
         )
-        tokens = tf.reduce_sum(tf.cast(targets != PAD_ID, tf.int32), 1)
-        return {"log_probability": log_p, "tokens": tokens, "truncated": truncated}
+        return results
 
 
 def _require_none(wrong, message: str, values=None):

@@ -1,9 +1,13 @@
-"""Word alignments from attention: the source word of each target word, by one head or the mean of several."""
+"""Word alignments from attention: the source word of each target word, by one head or the mean of several.
+
+Computed by TensorFlow in a graph, so that an export can align too.
+"""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import partial
 from typing import NamedTuple
 
 import numpy as np
@@ -13,8 +17,9 @@ from t2t_keras.decoding.scoring import Pair, PairScorer
 from t2t_keras.decoding.settings import DecodeSettings
 from t2t_keras.decoding.translator import Line, Report, pad
 from t2t_keras.errors import UserError
-from t2t_keras.ids import EOS_ID, until_eos
-from t2t_keras.open_graph import open_graph_of_model
+from t2t_keras.ids import PAD_ID
+from t2t_keras.open_graph import open_graph
+from t2t_keras.text.graph import SPACES
 
 Links = list[tuple[int, int]]
 """(source word, target word) index pairs, from 0."""
@@ -48,18 +53,12 @@ class Heads(NamedTuple):
         numbers = [str(number) for number in (self.layer, self.head) if number is not None]
         return (":".join(numbers) or "mean") + "+1" * self.after
 
-    def of(self, weights: np.ndarray) -> np.ndarray:
-        """Averages the weights of all heads, [L, H, T, S], over these heads: [T, S]."""
-        layers, heads = weights.shape[:2]
-        for name, number, count in (("layer", self.layer, layers), ("head", self.head, heads)):
-            if number is not None and number >= count:
-                raise UserError(
-                    f"heads={self}: the model has no {name} {number}; 0 to {count - 1} are allowed."
-                )
-        layer_slice = slice(None) if self.layer is None else slice(self.layer, self.layer + 1)
-        head_slice = slice(None) if self.head is None else slice(self.head, self.head + 1)
-        mean = weights[layer_slice, head_slice].mean((0, 1))  # [L, H, T, S] -> [T, S]
-        return np.concatenate([mean[1:], mean[:1]]) if self.after else mean
+    def average(self, weights):
+        """Averages the weights of all heads, [B, L, H, T, S], over these heads: [B, T, S]."""
+        layers = slice(None) if self.layer is None else slice(self.layer, self.layer + 1)
+        heads = slice(None) if self.head is None else slice(self.head, self.head + 1)
+        mean = tf.reduce_mean(weights[:, layers, heads], (1, 2))
+        return tf.roll(mean, -1, axis=1) if self.after else mean
 
 
 class PairAligner(PairScorer):
@@ -84,12 +83,12 @@ class PairAligner(PairScorer):
         settings: DecodeSettings | None = None,
         report: Report | None = None,
     ):
-        if hasattr(model, "models"):
-            raise UserError("an ensemble has no attention of its own: name one checkpoint.")
-        if model.encoder is None or model.decoder is None:
-            raise UserError("word alignment needs a model with an encoder and a decoder.")
+        self.heads = heads_of_model(model, heads)
         super().__init__(model, encoders, settings, report)
-        self.heads = Heads.parse(heads)
+        self._source_words = self._graph([self.heads])
+
+    def _graph(self, heads: Sequence[Heads]) -> Callable[..., tf.RaggedTensor]:
+        return open_graph(partial(source_words, self.model, self.encoders, heads))
 
     def align(self, sources: Sequence[str], targets: Sequence[str]) -> list[Links]:
         """Returns the links of each pair of texts, ordered by target word."""
@@ -98,25 +97,7 @@ class PairAligner(PairScorer):
         return list(self.batcher.results(map(self._pair, lines)))
 
     def run(self, pairs: Sequence[Pair], longest: int) -> list[Links]:  # type: ignore[override]
-        return [
-            links(*self.words(pair), self.heads.of(weights))
-            for pair, weights in self.weights(pairs)
-        ]
-
-    def weights(self, pairs: Sequence[Pair]) -> Iterable[tuple[Pair, np.ndarray]]:
-        """Yields each pair with the encoder-decoder attention of all heads, [L, H, T, S]."""
-        sources, targets = (pad(side) for side in zip(*(pair[1:3] for pair in pairs), strict=True))
-        for pair, weights in zip(
-            pairs, _weights(self.model, sources, targets).numpy(), strict=True
-        ):
-            yield pair, weights[:, :, : len(pair.target), : len(pair.source)]
-
-    def words(self, pair: Pair) -> tuple[np.ndarray, np.ndarray]:
-        """Returns `words_of_tokens` of the target and of the source."""
-        return (
-            words_of_tokens(self.encoders["targets"], pair.target),
-            words_of_tokens(self.encoders["inputs"], pair.source),
-        )
+        return [_links(words[:, 0]) for words in self._source_words(*_ids(pairs))]
 
     def error_rates(self, lines: Iterable[str], references: Sequence[Gold]) -> dict[Heads, float]:
         """Returns the alignment error rate of every head and mean, with and without `after`."""
@@ -125,12 +106,13 @@ class PairAligner(PairScorer):
             raise UserError(
                 f"there are {len(pairs)} pairs but {len(references)} reference alignments."
             )
-        found: dict[Heads, list[Links]] = {}
+        every = _all_heads(*_layers_and_heads(self.model))
+        graph = self._graph(every)
+        found: dict[Heads, list[Links]] = {heads: [] for heads in every}
         for start in range(0, len(pairs), _PAIRS):
-            for pair, weights in self.weights(pairs[start : start + _PAIRS]):
-                words = self.words(pair)
-                for heads in _all_heads(*weights.shape[:2]):
-                    found.setdefault(heads, []).append(links(*words, heads.of(weights)))
+            for words in graph(*_ids(pairs[start : start + _PAIRS])):
+                for number, heads in enumerate(every):
+                    found[heads].append(_links(words[:, number]))
         return {heads: alignment_error_rate(each, references) for heads, each in found.items()}
 
     def empty_result(self, pair: Pair) -> Links:  # type: ignore[override]
@@ -145,36 +127,99 @@ def _all_heads(layers: int, heads: int) -> list[Heads]:
     return [each._replace(after=after) for each in [Heads(), *by_layer] for after in (False, True)]
 
 
-@open_graph_of_model
-def _weights(model, inputs, targets):
-    """Returns the encoder-decoder attention of all heads, [B, L, H, T, S]."""
+def _layers_and_heads(model) -> tuple[int, int]:
+    return len(model.decoder.layers), model.hp.num_heads
+
+
+def heads_of_model(model, text: str) -> Heads:
+    """Parses heads; raises UserError if the model does not have them or cannot align."""
+    if hasattr(model, "models"):
+        raise UserError("an ensemble has no attention of its own: name one checkpoint.")
+    if model.encoder is None or model.decoder is None:
+        raise UserError("word alignment needs a model with an encoder and a decoder.")
+    heads = Heads.parse(text)
+    for name, number, count in zip(
+        ("layer", "head"), heads, _layers_and_heads(model), strict=False
+    ):
+        if number is not None and number >= count:
+            raise UserError(
+                f"heads={heads}: the model has no {name} {number}; 0 to {count - 1} are allowed."
+            )
+    return heads
+
+
+def _ids(pairs: Sequence[Pair]) -> Iterator[np.ndarray]:
+    return (pad(side) for side in zip(*(pair[1:3] for pair in pairs), strict=True))
+
+
+def _links(words: tf.Tensor) -> Links:
+    return [(int(source), target) for target, source in enumerate(words.numpy()) if source >= 0]
+
+
+def source_words(model, encoders, heads: Sequence[Heads], inputs, targets) -> tf.RaggedTensor:
+    """Returns the source word of each target word by each of N heads or means of heads.
+
+    Args:
+        model, encoders: see `PairAligner`.
+        heads: what to average.
+        inputs: [B, S] int32 ids with their end of sentence, padded with 0.
+        targets: [B, T], likewise.
+
+    Returns:
+        [B, (words), N] int32: indices from 0; -1: not linked.
+    """
     batch = {"inputs": inputs, "targets": targets}
-    _, weights = model(batch, training=False, return_attention_weights=True)
-    return tf.cast(tf.stack(weights["encdec"], 1), tf.float32)
+    _, by_layer = model(batch, training=False, return_attention_weights=True)
+    weights = tf.cast(tf.stack(by_layer["encdec"], 1), tf.float32)  # [B, L, H, T, S]
+    averages = tf.stack([each.average(weights) for each in heads], 1)  # [B, N, T, S]
+
+    def of_pair(row):
+        source, target = (tf.boolean_mask(ids, ids != PAD_ID) for ids in row[:2])
+        weights = row[2][:, : tf.size(target), : tf.size(source)]
+        sides = (
+            words_of_tokens(encoders["targets"], target),
+            words_of_tokens(encoders["inputs"], source),
+        )
+        return tf.transpose(strongest(*sides, weights))
+
+    of_words = tf.RaggedTensorSpec([None, len(heads)], tf.int32, ragged_rank=0)
+    return tf.map_fn(of_pair, (inputs, targets, averages), fn_output_signature=of_words)
 
 
-def links(targets: np.ndarray, sources: np.ndarray, weights: np.ndarray) -> Links:
-    """Returns the links of a pair from its words (see `words_of_tokens`) and weights [T, S]."""
-    # [1 + words, 1 + words]; the sum over a target word has the same argmax as the mean.
-    by_word = targets.T @ weights @ sources
-    return [(int(s) - 1, t) for t, s in enumerate(by_word.argmax(1)[1:]) if s]
+def strongest(targets, sources, weights):
+    """Returns the source word that gets most of the attention of each target word: [N, words] int32.
+
+    Args:
+        targets: [T, 1 + words], see `words_of_tokens`.
+        sources: [S, 1 + words].
+        weights: [N, T, S].
+    """
+    # [N, 1 + words, 1 + words]; the sum over a target word has the same argmax as the mean.
+    by_word = tf.transpose(targets) @ tf.cast(weights, targets.dtype) @ sources
+    return tf.argmax(by_word, -1, tf.int32)[:, 1:] - 1
 
 
-def words_of_tokens(encoder, ids: Sequence[int]) -> np.ndarray:
-    """Returns the words that each id is a part of: [ids, 1 + words], 0 or 1; column 0: end of sentence."""
-    number = len(encoder.decode(until_eos(ids)).split())
-    found = np.zeros((len(ids), 1 + number))
-    before: list[str] = []
-    for row, i in enumerate(ids):
-        if i == EOS_ID:
-            found[row, 0] = 1
-            continue
-        words = encoder.decode(ids[: row + 1]).split()
-        # With bytes, an incomplete character may look like another word.
-        for n in range(max(0, len(before) - 1), min(len(words), number)):
-            found[row, 1 + n] = n >= len(before) or words[n] != before[n]
-        before = words
-    return found
+def words_of_tokens(encoder, ids):
+    """Returns the words that each id is a part of: [T, 1 + words], 0 or 1; column 0: end of sentence.
+
+    Args:
+        encoder: the text encoder of the ids.
+        ids: [T] int32, the last of them the end of sentence.
+    """
+    ids = tf.convert_to_tensor(ids, tf.int32)
+    number = tf.size(ids) - 1
+    # The texts of the first 0, 1, ..., T - 1 ids, and their words, filled up with "".
+    starts = tf.RaggedTensor.from_tensor(tf.tile(ids[None], [number + 1, 1]), tf.range(number + 1))
+    texts = tf.strings.regex_replace(encoder.decode_tensor(starts), f"[{SPACES}]", " ")
+    words = tf.strings.split(texts).to_tensor()
+    counts = tf.math.count_nonzero(words != "", 1, dtype=tf.int32)
+    # An id is part of the words that it adds, and of the last one before it if that changes. (With bytes,
+    # an incomplete character may look like another word.)
+    is_last_or_new = tf.range(tf.shape(words)[1]) >= counts[:-1, None] - 1
+    is_part = is_last_or_new & (words[1:] != words[:-1]) & (words[1:] != "")
+    is_part = tf.pad(is_part[:, : counts[-1]], [[0, 1], [0, 0]])
+    is_end = tf.range(number + 1)[:, None] == number
+    return tf.cast(tf.concat([is_end, is_part], 1), tf.float64)
 
 
 # Pharaoh format, and the alignment error rate
@@ -183,6 +228,15 @@ def words_of_tokens(encoder, ids: Sequence[int]) -> np.ndarray:
 def to_pharaoh(pairs: Links) -> str:
     """Returns links as "0-0 1-2", ordered by source word."""
     return " ".join(f"{source}-{target}" for source, target in sorted(pairs))
+
+
+def to_pharaoh_tensor(words: tf.RaggedTensor) -> tf.Tensor:
+    """Returns the lines of `to_pharaoh`, [B] string, of source words [B, None], -1: none, in a graph."""
+    dense = words.to_tensor(-1)
+    targets = tf.argsort(dense, stable=True)
+    sources = tf.gather(dense, targets, batch_dims=1)
+    links = tf.strings.join([tf.strings.as_string(side) for side in (sources, targets)], "-")
+    return tf.strings.reduce_join(tf.ragged.boolean_mask(links, sources >= 0), 1, separator=" ")
 
 
 def from_pharaoh(line: str, where: str = "the line") -> Gold:
