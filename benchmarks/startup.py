@@ -185,7 +185,7 @@ def base_parts_inside(_: Path) -> dict[str, float]:
     engines = []
     spec = {**MODELS["base"], **BASE, "way": "ours"}
     parts["model and optimizer"] = elapsed(lambda: engines.append(ours.make_engine(spec)))
-    step = engines[0]._step
+    step = engines[0]._train_step
     ids = tf.ones([BASE["rows"], BASE["length"]], tf.int32)
     batch = {"inputs": ids, "targets": ids}
     parts["forward and backward, first"] = elapsed(lambda: step.forward_backward(batch))

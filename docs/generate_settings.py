@@ -11,7 +11,7 @@ PAGE = Path(__file__).with_name("settings.md")
 HEAD = """# Settings
 
 Every setting of `--hparams` and `--decode_hparams`, written from the package's own tables by `python docs/generate_settings.py`.
-Defaults are those of `transformer_base_v1`, the paper's base model; a set such as `transformer_base` has its own values.
+Defaults are those of `transformer_base_v1`, T2T's set that is closest to the paper's base model (which is `paper_base`); a set such as `transformer_base` has its own values.
 A value outside of what is allowed, an unknown name and a name that is given twice are errors of one line.
 """
 INERT = """## Without effect here

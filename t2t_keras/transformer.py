@@ -164,9 +164,9 @@ class Transformer(TokenFit):
     def _make_stacks(self):
         encoder, decoder = stack_keywords(self.hp)
         own = {"remat": self.remat, "dtype": self.dtype_policy}
-        has_source, has_targets = self._encodes, self.softmax is not None
+        has_encoder, has_targets = self._encodes, self.softmax is not None
         # Keep this order: the seeds of the initial weights depend on it.
-        if has_source:
+        if has_encoder:
             self.encoder = (self.encoder_class or layers.TransformerEncoder)(
                 **encoder, **own, name="encoder"
             )
@@ -174,11 +174,11 @@ class Transformer(TokenFit):
             self.decoder = (self.decoder_class or layers.TransformerDecoder)(
                 **decoder, **own, name="decoder"
             )
-        if has_source:
+        if has_encoder:
             self.source_dropout = self._input_dropout("source_dropout")
         if has_targets:
             self.target_dropout = self._input_dropout("target_dropout")
-        if has_source:
+        if has_encoder:
             self.source_position = self._position("source_position")
         if has_targets:
             self.target_position = self._position("target_position")

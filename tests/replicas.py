@@ -130,7 +130,7 @@ def losses(many):
     """The loss of the same rows on each replica."""
     batch = {side: ids[:1] for side, ids in next(batches(1)).items()}
     with eagerly():
-        sums = many.strategy.run(lambda: many._step.forward_backward(batch)[1])
+        sums = many.strategy.run(lambda: many._train_step.forward_backward(batch)[1])
     return [float(part[0]) for part in many.strategy.experimental_local_results(sums)]
 
 

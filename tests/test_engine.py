@@ -15,7 +15,7 @@ from t2t_keras.data.on_the_fly import TextBatches
 from t2t_keras.decoding import DecodeSettings
 from t2t_keras.errors import UserError
 from t2t_keras.training import Trainer, TrainSettings, TrainStep
-from t2t_keras.training.engine import ON_THE_FLY, fit_to_update
+from t2t_keras.training.engine import _TEXT_TARGET_SHARE, fit_to_update
 
 PROBLEM = registry.problem(toy.PROBLEM)
 DROPOUT = "layer_prepostprocess_dropout=0.2,attention_dropout=0.2,relu_dropout=0.2"
@@ -186,7 +186,7 @@ def test_too_large_a_batch_says_what_to_lower(monkeypatch):
     def update(batch):
         raise tf.errors.ResourceExhaustedError(None, None, "OOM when allocating tensor")
 
-    monkeypatch.setattr(trained._step, "update", update)
+    monkeypatch.setattr(trained._train_step, "update", update)
     with pytest.raises(UserError, match=r"batch of 4 x 7 source.*does not fit.*lower batch_size"):
         train(trained, BATCHES[:1])
 
@@ -250,7 +250,7 @@ def test_tokens_are_estimated_where_lengths_are_not_known(toy_dir):
 
     _, size = fit_to_update(batches_for, hp, 2)
     assert size.batches == 8
-    assert size.tokens == pytest.approx(8 * ON_THE_FLY * 256 * 2, rel=0.1)
+    assert size.tokens == pytest.approx(8 * _TEXT_TARGET_SHARE * 256 * 2, rel=0.1)
 
 
 def test_what_cannot_be(toy_dir):

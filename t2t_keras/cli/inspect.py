@@ -80,7 +80,7 @@ def main(arguments: list[str]) -> None:
     if name == "run" and FLAGS["html"].present:
         raise UserError(
             "--html is for t2t-keras-inspect attention; TensorBoard shows runs as pages: "
-            "pip install t2t-keras[tensorboard], then tensorboard --logdir=DIRECTORY."
+            "pip install 't2t-keras[tensorboard]', then tensorboard --logdir=DIRECTORY."
         )
     for flag in {flag: None for flags_of_action in _FLAGS.values() for flag in flags_of_action}:
         if FLAGS[flag].present and flag not in _FLAGS[name]:

@@ -80,9 +80,9 @@ def define_flags() -> None:
 
 
 def _define_early_stopping() -> None:
-    figures = ["loss", "accuracy", "bleu", "f1"]
+    metrics = ["loss", "accuracy", "bleu", "f1"]
     flags.DEFINE_enum(
-        "best_metric", "loss", figures, "Dev metric that selects the best checkpoint."
+        "best_metric", "loss", metrics, "Dev metric that selects the best checkpoint."
     )
     flags.DEFINE_integer(
         "eval_early_stopping_steps",
@@ -91,7 +91,7 @@ def _define_early_stopping() -> None:
         lower_bound=1,
     )
     flags.DEFINE_enum(
-        "eval_early_stopping_metric", "loss", figures, "Dev metric that must improve."
+        "eval_early_stopping_metric", "loss", metrics, "Dev metric that must improve."
     )
     flags.DEFINE_float(
         "eval_early_stopping_metric_delta", 0.1, "Smallest improvement that counts.", lower_bound=0
@@ -158,9 +158,9 @@ def main(arguments: list[str]) -> None:
     if trainer.engine.is_chief:
         print(f"problem {problem.name}, hparams {hp.set_name}, {parameters:,} parameters")
         print("\n".join(trainer.description()), flush=True)
-    figures = trainer.run()
-    if figures and trainer.engine.is_chief:
-        print("dev " + "  ".join(f"{name} {value:.4f}" for name, value in figures.items()))
+    metrics = trainer.run()
+    if metrics and trainer.engine.is_chief:
+        print("dev " + "  ".join(f"{name} {value:.4f}" for name, value in metrics.items()))
 
 
 def _reject_contradictions(problem, hp) -> None:

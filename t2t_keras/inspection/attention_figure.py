@@ -126,7 +126,7 @@ def empty_figure(width: float, height: float) -> Figure:
         from matplotlib.figure import Figure
     except ImportError as error:
         raise UserError(
-            "figures need matplotlib, which is not installed: pip install t2t-keras[plot]."
+            "figures need matplotlib, which is not installed: pip install 't2t-keras[plot]'."
         ) from error
     return Figure(figsize=(width, height), layout="constrained")
 

@@ -108,10 +108,10 @@ class Engine:
             raise UserError(f"random_seed must be from 0 to 2**32 - 1, got {settings.random_seed}.")
         self.settings = settings
         self.batches_per_step = batches_per_step
-        self._place = distribution(settings.distribute)
-        self.strategy = self._place.strategy
-        self.replicas, self.hosts, self.host = self._place[1:]
-        self.is_chief = self._place.is_chief
+        self._distribution = distribution(settings.distribute)
+        self.strategy = self._distribution.strategy
+        self.replicas, self.hosts, self.host = self._distribution[1:]
+        self.is_chief = self._distribution.is_chief
         has_gpu = bool(tf.config.list_physical_devices("GPU"))
         self.xla = has_gpu if settings.xla is None else settings.xla
         keras.utils.set_random_seed(settings.random_seed)
@@ -128,7 +128,7 @@ class Engine:
                 freeze(self.model, settings.freeze)
             self.optimizer = optimizers.create(hp, train_steps)
             schedule = learning_rate_schedule(hp, train_steps)
-            self._step = TrainStep(
+            self._train_step = TrainStep(
                 self.model,
                 self.optimizer,
                 seed=settings.random_seed,
@@ -150,32 +150,32 @@ class Engine:
     @property
     def step(self) -> int:
         """Number of steps done (T2T's `global_step`)."""
-        return int(self._step.step()) // self.batches_per_step
+        return int(self._train_step.step()) // self.batches_per_step
 
     @step.setter
     def step(self, step: int) -> None:
-        updates, batches = divmod(step * self.batches_per_step, self._step.accumulate)
-        if self._step.loss_scale is not None:
-            updates -= int(np.asarray(self._step.loss_scale.skipped))
+        updates, batches = divmod(step * self.batches_per_step, self._train_step.accumulate)
+        if self._train_step.loss_scale is not None:
+            updates -= int(np.asarray(self._train_step.loss_scale.skipped))
         self.optimizer.iterations.assign(updates)
-        if self._step.accumulator is not None:
-            self._step.accumulator.batches.assign(batches)
+        if self._train_step.accumulator is not None:
+            self._train_step.accumulator.batches.assign(batches)
 
     @property
     def steps_per_update(self) -> int:
         """Steps per update of the weights."""
-        return self._step.accumulate // self.batches_per_step
+        return self._train_step.accumulate // self.batches_per_step
 
     @property
     def between_updates(self) -> bool:
         """True if gradients have been accumulated that no update has used yet."""
-        accumulator = self._step.accumulator
+        accumulator = self._train_step.accumulator
         return accumulator is not None and int(np.asarray(accumulator.batches)) > 0
 
     @property
     def learning_rate(self) -> float:
         """The learning rate of the next step."""
-        return float(self._step.learning_rate())
+        return float(self._train_step.learning_rate())
 
     def train(self, iterator, steps: int) -> Totals:
         """Trains on the next batches.
@@ -205,18 +205,18 @@ class Engine:
             Variables with `shape`, `assign` and conversion to numpy. Their shapes never change.
         """
         parts: dict[str, Any] = {}
-        if self._step.loss_scale is not None:
-            parts |= self._step.loss_scale.state()
-        if self._step.average is not None:
-            parts |= self._step.average.state(self._step.names)
+        if self._train_step.loss_scale is not None:
+            parts |= self._train_step.loss_scale.state()
+        if self._train_step.average is not None:
+            parts |= self._train_step.average.state(self._train_step.names)
         if self.steps_per_update > 1:
-            parts |= self._step.accumulator.state(self._step.names, self.strategy)
+            parts |= self._train_step.accumulator.state(self._train_step.names, self.strategy)
         return parts
 
     @contextlib.contextmanager
     def evaluation_weights(self) -> Iterator[None]:
         """Context in which the model has the moving average of its weights, if there is one."""
-        average = self._step.average
+        average = self._train_step.average
         with contextlib.nullcontext() if average is None else average.in_place():
             yield
 
@@ -258,7 +258,7 @@ class Engine:
 
     def _ahead(self, batch):
         def run(batch):
-            return self._step.forward_backward(self._share(batch))[1]
+            return self._train_step.forward_backward(self._rows_of_replica(batch))[1]
 
         return self.strategy.run(run, args=(batch,))
 
@@ -278,22 +278,22 @@ class Engine:
     @tf.autograph.experimental.do_not_convert
     def _one(self, batch) -> StepSums:
         """Trains on one batch on all replicas of this host."""
-        accumulator = self._step.accumulator
+        accumulator = self._train_step.accumulator
         if accumulator is None:
-            return self._on_replicas(self._step.update, batch)
+            return self._on_replicas(self._train_step.update, batch)
         return tf.cond(
-            accumulator.batches.value == self._step.accumulate - 1,
-            lambda: self._on_replicas(self._step.update, batch),
-            lambda: self._on_replicas(self._step.add, batch),
+            accumulator.batches.value == self._train_step.accumulate - 1,
+            lambda: self._on_replicas(self._train_step.update, batch),
+            lambda: self._on_replicas(self._train_step.add, batch),
         )
 
     def _on_replicas(self, step, batch) -> StepSums:
-        sums = self.strategy.run(lambda batch: step(self._share(batch)), args=(batch,))
+        sums = self.strategy.run(lambda batch: step(self._rows_of_replica(batch)), args=(batch,))
         return StepSums(*(self.strategy.experimental_local_results(x)[0] for x in sums))
 
-    def _share(self, batch):
+    def _rows_of_replica(self, batch):
         """Returns this replica's share of the rows of its host."""
-        count = self._place.local_replicas
+        count = self._distribution.local_replicas
         if count == 1:
             return batch
         replica = tf.distribute.get_replica_context().replica_id_in_sync_group
@@ -303,7 +303,7 @@ class Engine:
 
     def _out_of_memory(self) -> UserError:
         inputs, targets = self._last_shape.numpy()
-        rows = targets[0] // self._place.local_replicas
+        rows = targets[0] // self._distribution.local_replicas
         lower = "batch_size"
         if not self.model.hp.tokens_per_update:
             lower += " (and raise optimizer_multistep_accumulate_steps to compensate)"
@@ -348,7 +348,7 @@ def _precision(hp: HParams, settings: EngineSettings) -> str:
 SLACK = 0.1
 """Tolerance of `tokens_per_update`; beyond it, batches become smaller than `batch_size`."""
 
-ON_THE_FLY = 0.75
+_TEXT_TARGET_SHARE = 0.75
 """Estimated target tokens per batch as a fraction of `batch_size`, for text of unknown lengths."""
 
 
@@ -392,4 +392,4 @@ def fit_to_update(
 def _tokens(batches: Batches | TextBatches, hp: HParams, replicas: int) -> float:
     if isinstance(batches, Batches):
         return batches.target_tokens_per_batch
-    return ON_THE_FLY * hp.batch_size * replicas
+    return _TEXT_TARGET_SHARE * hp.batch_size * replicas

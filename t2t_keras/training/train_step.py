@@ -87,9 +87,9 @@ class TrainStep:
         self._clip_batches = accumulate > 1 and not join and model.hp.clip_grad_norm > 0
         self.average = MovingAverage(self.variables, ema) if ema else None
         self.loss_scale = LossScale() if scale_loss else None
-        self._forward_backward = open_graph(self._sums, jit_compile=xla)
-        self._ready = tf.function(self._prepared, jit_compile=xla, autograph=False)
-        self._update = tf.function(self._apply, jit_compile=xla, autograph=False)
+        self._forward_backward = open_graph(self._gradients_and_sums, jit_compile=xla)
+        self._compiled_prepare = tf.function(self._prepare, jit_compile=xla, autograph=False)
+        self._compiled_apply = tf.function(self._apply, jit_compile=xla, autograph=False)
 
     def __call__(self, batch):
         """Trains on {"inputs": [B, S], "targets": [B, T]}, also with packed rows.
@@ -109,11 +109,11 @@ class TrainStep:
             *gradients, sums = context.all_reduce("SUM", [*gradients, sums])
             divisor = self._divisor(sums)
         else:
-            share, sums = self._share(gradients, sums)
-            total, tokens = self.accumulator.taken(share, sums[1])
+            contribution, sums = self._contribution(gradients, sums)
+            total, tokens = self.accumulator.taken(contribution, sums[1])
             gradients = context.all_reduce("SUM", total)
             divisor = tf.maximum(tokens, 1.0) if self.join else float(self.accumulate)
-        norm = self._update(gradients, tf.convert_to_tensor(divisor), rate)
+        norm = self._compiled_apply(gradients, tf.convert_to_tensor(divisor), rate)
         finite = tf.constant(True)
         if self.loss_scale is not None:
             finite = tf.math.is_finite(norm)
@@ -123,16 +123,16 @@ class TrainStep:
 
     def add(self, batch) -> StepSums:
         """Adds the gradients of a batch to those of the next update."""
-        share, sums = self._share(*self.forward_backward(batch))
-        self.accumulator.add(share, sums[1])
+        contribution, sums = self._contribution(*self.forward_backward(batch))
+        self.accumulator.add(contribution, sums[1])
         return StepSums._make([*tf.unstack(sums), tf.constant(-1.0)])
 
-    def _share(self, gradients, sums):
+    def _contribution(self, gradients, sums):
         """Returns what this replica adds to the accumulated gradients, and the sums of all replicas."""
         context = tf.distribute.get_replica_context()
         if self._clip_batches:
             *gradients, sums = context.all_reduce("SUM", [*gradients, sums])
-            gradients, _ = self._ready(gradients, self._divisor(sums))
+            gradients, _ = self._compiled_prepare(gradients, self._divisor(sums))
             # Each replica has the whole gradient here, and the update will sum over replicas.
             return [g / context.num_replicas_in_sync for g in gradients], sums
         sums = context.all_reduce("SUM", sums)
@@ -149,7 +149,7 @@ class TrainStep:
         return self._forward_backward(dict(batch), seeds, self._scale())
 
     def step(self):
-        """Returns the number of batches trained on, an int64 scalar (T2T's `global_step`)."""
+        """Returns the number of batches trained on, an int64 scalar; several may make one step of `Engine`."""
         # Derived from variables that checkpoints hold anyway, so that no counter can disagree.
         updates = _int64(self.optimizer.iterations)
         if self.loss_scale is not None:
@@ -167,7 +167,7 @@ class TrainStep:
     def _scale(self):
         return tf.constant(1.0) if self.loss_scale is None else self.loss_scale.scale.value
 
-    def _sums(self, batch, seeds, scale):
+    def _gradients_and_sums(self, batch, seeds, scale):
         with tf.GradientTape() as tape, keep_mask_scope(philox_keep_mask(seeds)):
             logits = self.model(batch, training=True)  # [B, T, V]
             labels = self.model.labels(batch, training=True)
@@ -185,7 +185,7 @@ class TrainStep:
             gradient.set_shape(variable.shape)  # a table's gradient has an unknown shape
         return gradients, tf.stack([loss, tokens, *counts])
 
-    def _prepared(self, gradients, divisor):
+    def _prepare(self, gradients, divisor):
         """Adds weight decay and clips; returns the gradients and their global norm before clipping."""
         hp = self.model.hp
         gradients = [gradient / divisor for gradient in gradients]
@@ -201,7 +201,7 @@ class TrainStep:
             gradients = [gradient / divisor for gradient in gradients]
             norm = tf.linalg.global_norm(gradients)
         else:
-            gradients, norm = self._prepared(gradients, divisor)
+            gradients, norm = self._prepare(gradients, divisor)
 
         def assign():
             kinds = (Adam, AdamW, MultistepAdam)

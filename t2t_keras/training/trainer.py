@@ -135,12 +135,12 @@ class Trainer:
             stored_encoders(problem, data_dir, tmp_dir)
         encoders, sizes = problem.get_feature_encoders(data_dir), problem.vocab_sizes(data_dir)
         # First of all: hosts must be connected before TensorFlow's first operation.
-        place = distribution(settings.engine.distribute)
-        options = data.BatchOptions(settings.engine.random_seed, *place[1:])
+        devices = distribution(settings.engine.distribute)
+        options = data.BatchOptions(settings.engine.random_seed, *devices[1:])
         self.batches, self.update_size = fit_to_update(
             lambda hp: _batches(problem, "train", data_dir, tmp_dir, hp, options),
             hp,
-            place.replicas,
+            devices.replicas,
         )
         self.engine = engine = Engine(
             hp,
@@ -462,8 +462,8 @@ class Trainer:
             self._losses.restore(extra[LOSSES])
         elif warm := self.settings.warm_start_from:
             encoders = self.problem.get_feature_encoders(self.data_dir)
-            place = self.settings.warm_start_vocab
-            if message := warm_start(self.model, warm, encoders, self.problem, place):
+            vocab_dir = self.settings.warm_start_vocab
+            if message := warm_start(self.model, warm, encoders, self.problem, vocab_dir):
                 self._progress.say(message)
         step = self.engine.step
         if self._hosts.agree(chief=[step], any_host=[])[0] != step:
