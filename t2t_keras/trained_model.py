@@ -14,6 +14,7 @@ from t2t_keras.checkpoints.run_directory import flags_of_t2t
 from t2t_keras.decoding import Classifier, DecodeSettings, Ensemble, Translator
 from t2t_keras.errors import UserError, warn
 from t2t_keras.matrix_peak import slower_than_float32
+from t2t_keras.network_settings import INFERENCE_SETTINGS
 from t2t_keras.precision import in_precision
 from t2t_keras.serving import CTranslate2Translator, SavedModel, TextClient
 from t2t_keras.settings import HParams
@@ -55,6 +56,8 @@ def load(
         ['Zwei Tassen.']
     """
     paths = [path] if isinstance(path, str | os.PathLike) else list(path)
+    if not paths:
+        raise UserError("there is nothing to load: the list of checkpoints is empty.")
     paths = [os.path.expanduser(os.fspath(each)) for each in paths]
     if len(paths) == 1 and _is_export(paths[0]):
         given = (problem, data_dir, hparams, model, decode_hparams, precision)
@@ -182,6 +185,16 @@ class TrainedModel:
         precision = {"precision": self.precision} if self.precision else {}
         return {"problem": self.problem.name, "checkpoint": ", ".join(names), **precision}
 
+    def made_from(self) -> dict[str, str]:
+        """Returns what outputs depend on besides decode settings; unlike `description`, all of it."""
+        models = getattr(self.model, "models", [self.model])
+        names = getattr(self.problem, "vocab_filenames", (self.problem.vocab_filename,))
+        paths = [os.path.join(self.data_dir, name) for name in names if name]
+        values = {n: [str(getattr(model.hp, n)) for model in models] for n in INFERENCE_SETTINGS}
+        values["model"] = list(map(registry.model_name, models))
+        values["vocabulary"] = [_digest(path) for path in paths if os.path.exists(path)]
+        return {**self.description(), **{name: ", ".join(each) for name, each in values.items()}}
+
     def _data_dir(self, run: Mapping[str, Any], flags: Mapping[str, str]) -> str:
         """Returns the first possible directory that has the vocabulary."""
         tried = list(dict.fromkeys(_data_dirs(os.path.dirname(self.prefixes[0]), run, flags)))
@@ -262,5 +275,5 @@ def _data_dirs(directory: str, run: Mapping[str, Any], flags: Mapping[str, str])
 
 
 def _digest(path: str) -> str:
-    with open(path, "rb") as file:  # a checkpoint's index, which holds checksums of its data
+    with open(path, "rb") as file:  # of a checkpoint, its index, which holds checksums of its data
         return hashlib.sha256(file.read()).hexdigest()[:16]

@@ -7,7 +7,7 @@ import toy
 from hypothesis import given, settings, strategies as st
 
 from t2t_keras import checkpoints, registry
-from t2t_keras.decoding import Ensemble
+from t2t_keras.decoding import DecodeSettings, Ensemble
 from t2t_keras.decoding.translator import Line
 from t2t_keras.errors import UserError
 from t2t_keras.inspection.alignment import (
@@ -20,7 +20,12 @@ from t2t_keras.inspection.alignment import (
     words_of_tokens,
 )
 from t2t_keras.inspection.attention import attention_weights
-from t2t_keras.text import ByteTextEncoder, SubwordTextEncoder, TokenTextEncoder
+from t2t_keras.text import (
+    ByteTextEncoder,
+    SentencePieceEncoder,
+    SubwordTextEncoder,
+    TokenTextEncoder,
+)
 
 TEXT = ["low lower, lowest: (a b)", "  x  y-z 3.14 \u3000 日本", "a"]
 SUBWORDS = SubwordTextEncoder.build_from_generator(TEXT * 5, 90)
@@ -48,6 +53,10 @@ def test_tokens_belong_to_the_words_between_white_space():
             assert not len(others) or places[-1] <= others[0]
 
     check()
+    pieces = SentencePieceEncoder.build_from_generator(["low lower newest"] * 9, 16)
+    ids = [*pieces.encode("日low 日lower lo日w 日 newest"), 1]
+    assert pieces.decode(ids[:-1]).count("\u2047") == 4
+    assert words_of_tokens(pieces, ids).shape == (len(ids), 1 + 5)
     ids = [*SUBWORDS.encode("a lower, a"), 1]
     words = [np.flatnonzero(row).tolist() for row in words_of_tokens(SUBWORDS, ids)]
     assert words[0] == [1] and words[-2:] == [[3], [0]]
@@ -110,6 +119,16 @@ def test_every_head_is_scored_as_it_aligns(model):
         assert alignment_error_rate(found, gold) == rate
     with pytest.raises(UserError, match="there are 2 pairs but 1 reference alignments"):
         PairAligner(model, encoders).error_rates(lines, gold[:1])
+
+
+def test_a_pair_that_is_too_long_has_no_links(model):
+    messages = []
+    short = DecodeSettings(max_input_size=4)
+    aligner = PairAligner(model, {"inputs": WORDS, "targets": WORDS}, "0", short, messages.append)
+    assert aligner.align(["a b", "a b c d e"], ["b a", "b"])[1] == []
+    rates = aligner.error_rates(["a b c d e\tb"], [({(0, 0)}, {(0, 0)})])
+    assert set(rates.values()) == {1.0}
+    assert "it is not scored" in messages[0]
 
 
 def test_mistakes_end_in_one_line(model):

@@ -206,12 +206,14 @@ def test_what_is_typed_goes_on_after_a_mistake(base, monkeypatch, capsys):
             return Translator(model, {"inputs": encoder, "targets": encoder}, settings)
 
     monkeypatch.setattr(options, "trained_model", Typed)
-    monkeypatch.setattr(sys, "stdin", io.StringIO("w3\nother\nw3\nq\n"))
+    typed = io.TextIOWrapper(io.BytesIO(b"w3\nother\nw3\xff\nq\n"), "utf-8")
+    monkeypatch.setattr(sys, "stdin", typed)
     translate_interactively(DecodeSettings(beam_size=1, extra_length=1))
     out, err = capsys.readouterr()
     first, again = out.splitlines()
     assert first == again
     assert err.startswith("line 1: Token 'other' is not in the vocabulary")
+    assert "warning: the line is not UTF-8: invalid bytes are dropped" in err
 
 
 def test_a_reader_that_leaves_is_no_error(base):

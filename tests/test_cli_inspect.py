@@ -145,7 +145,7 @@ def test_compares_runs(tmp_path):
 
 def test_figures_without_matplotlib_say_what_to_install(monkeypatch):
     monkeypatch.setitem(sys.modules, "matplotlib.figure", None)
-    with pytest.raises(UserError, match=r"pip install t2t-keras\[plot\]"):
+    with pytest.raises(UserError, match=r"pip install 't2t-keras\[plot\]'"):
         require_figure("a.png")
 
 

@@ -11,7 +11,7 @@ from test_beam import Sentence
 import t2t_keras as t2t
 from t2t_keras.decoding import DecodeSettings, Ensemble
 from t2t_keras.inspection.search import decode, trace_beam_search
-from t2t_keras.text import TokenTextEncoder
+from t2t_keras.text import ByteTextEncoder, TokenTextEncoder
 
 WORDS = TokenTextEncoder(vocab_list=[f"w{n}" for n in range(2, 23)])
 SENTENCES = [[int(i) for i in row if i] for row in SOURCE[:3]]
@@ -136,6 +136,14 @@ def test_texts():
         words = [f"w{i}" for i in candidate.ids if i != 1]
         assert candidate.text == " ".join(words)
         assert candidate.token == ("</s>" if candidate.ended else words[-1])
+
+
+def test_bytes_with_extra_rows_in_the_table():
+    """Of 320 rows 258 are bytes; the others have no text."""
+    model = small_model("num_hidden_layers=1,vocab_divisor=64", 258, 258, spread=0.1)
+    seen = trace_beam_search(model, ByteTextEncoder(), [5, 6, 1], beam_size=8, max_length=2)
+    tokens = [each.token for step in seen.steps for each in step]
+    assert any(token.startswith("ID_") for token in tokens)
 
 
 def test_json_has_all_but_ids():

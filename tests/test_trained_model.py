@@ -65,6 +65,24 @@ def of_t2t(tmp_path):
     return tmp_path
 
 
+def test_outputs_are_made_from_settings_and_vocabulary(of_t2t):
+    """A decoding is not resumed with others: see `Job` in cli/decode.py."""
+    path = str(of_t2t / "t2t_train")
+    before = TrainedModel([path]).made_from()
+    assert TrainedModel([path]).made_from() == before
+    [vocabulary] = (of_t2t / "t2t_data").glob("vocab.*")
+    swapped = vocabulary.read_bytes().replace(b"'H'\n'e'", b"'e'\n'H'")
+    vocabulary.write_bytes(swapped)
+    after = TrainedModel([path]).made_from()
+    assert {name for name in after if after[name] != before[name]} == {"vocabulary"}
+    assert before["num_heads"] == str(TrainedModel([path]).model.hp.num_heads)
+
+
+def test_nothing_to_load():
+    with pytest.raises(UserError, match="there is nothing to load"):
+        t2t.load([])
+
+
 def test_a_run_of_t2t_is_found_by_its_flags(of_t2t):
     loaded = TrainedModel([str(of_t2t / "t2t_train")])
     assert loaded.problem.name == t2t_release.PROBLEM

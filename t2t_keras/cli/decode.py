@@ -11,6 +11,7 @@ Give --output_dir or --checkpoint_path, and one of --decode_from_file, --decode_
 from __future__ import annotations
 
 import functools
+import io
 import os
 import sys
 from typing import TYPE_CHECKING
@@ -192,14 +193,13 @@ def translate_interactively(settings) -> None:
     """Translates each line of standard input until its end or a line q."""
     translator = options.trained_model().translator(settings)
     prompt = "> " if sys.stdin.isatty() else ""
+    if isinstance(sys.stdin, io.TextIOWrapper):
+        sys.stdin.reconfigure(errors="surrogateescape")  # or a bad line would take others with it
     while True:
         try:
-            line = input(prompt)
+            line = options.valid_text(input(prompt), "the line")
         except EOFError:
             return
-        except UnicodeDecodeError:
-            print("that line is not UTF-8", file=sys.stderr)
-            continue
         if line.strip() == "q":
             return
         if not line.strip():
@@ -286,7 +286,7 @@ class Job:
             contents["raw"] = "true"
         if self.flag == "align_file":
             contents["heads"] = FLAGS.align_heads
-        return {"flag": self.flag, **contents, **loaded.description(), **self.settings.deciding()}
+        return {"flag": self.flag, **contents, **loaded.made_from(), **self.settings.deciding()}
 
 
 def format_translation(translation, settings) -> str:

@@ -186,8 +186,8 @@ def inspect_attention(arguments: list[str]) -> None:
     data = inspection.attention_data(
         loaded.model,
         loaded.encoders,
-        FLAGS.text,
-        FLAGS.target_text,
+        options.valid_text(FLAGS.text, "--text"),
+        FLAGS.target_text and options.valid_text(FLAGS.target_text, "--target_text"),
         problem=loaded.problem,
         settings=settings,
         title=f"{loaded.problem.name}, {os.path.basename(loaded.prefixes[0])}",

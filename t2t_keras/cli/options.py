@@ -12,7 +12,7 @@ import tempfile
 from absl import flags
 
 from t2t_keras import registry
-from t2t_keras.errors import UserError
+from t2t_keras.errors import UserError, warn
 
 FLAGS = flags.FLAGS
 
@@ -418,3 +418,11 @@ def hparams(needed: bool = True):
     if not spec:
         raise UserError("--hparams is missing: give --hparams=SET, such as transformer_base.")
     return registry.hparams(spec)
+
+
+def valid_text(text: str, name: str) -> str:
+    """Returns a text from the terminal without bytes that are not UTF-8, with a warning."""
+    valid = text.encode("utf-8", "surrogateescape").decode("utf-8", "ignore")
+    if valid != text:
+        warn(f"{name} is not UTF-8: invalid bytes are dropped")
+    return valid

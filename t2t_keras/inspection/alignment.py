@@ -17,9 +17,11 @@ from t2t_keras.decoding.scoring import Pair, PairScorer
 from t2t_keras.decoding.settings import DecodeSettings
 from t2t_keras.decoding.translator import Line, Report, pad
 from t2t_keras.errors import UserError
-from t2t_keras.ids import PAD_ID
+from t2t_keras.ids import EOS_ID, PAD_ID
 from t2t_keras.open_graph import open_graph
+from t2t_keras.text import SentencePieceEncoder
 from t2t_keras.text.graph import SPACES
+from t2t_keras.text.sentencepiece import UNKNOWN
 
 Links = list[tuple[int, int]]
 """(source word, target word) index pairs, from 0."""
@@ -149,7 +151,8 @@ def heads_of_model(model, text: str) -> Heads:
 
 
 def _ids(pairs: Sequence[Pair]) -> Iterator[np.ndarray]:
-    return (pad(side) for side in zip(*(pair[1:3] for pair in pairs), strict=True))
+    sides = zip(*(pair[1:3] for pair in pairs), strict=True)
+    return (pad([ids or [EOS_ID] for ids in side]) for side in sides)  # empty: a pair left out
 
 
 def _links(words: tf.Tensor) -> Links:
@@ -210,7 +213,12 @@ def words_of_tokens(encoder, ids):
     number = tf.size(ids) - 1
     # The texts of the first 0, 1, ..., T - 1 ids, and their words, filled up with "".
     starts = tf.RaggedTensor.from_tensor(tf.tile(ids[None], [number + 1, 1]), tf.range(number + 1))
-    texts = tf.strings.regex_replace(encoder.decode_tensor(starts), f"[{SPACES}]", " ")
+    texts = encoder.decode_tensor(starts)
+    if isinstance(
+        encoder, SentencePieceEncoder
+    ):  # spaces around an unknown character are not the text's
+        texts = tf.strings.regex_replace(texts, rf"(?:\A| ){UNKNOWN[1:]}", UNKNOWN.strip())
+    texts = tf.strings.regex_replace(texts, f"[{SPACES}]", " ")
     words = tf.strings.split(texts).to_tensor()
     counts = tf.math.count_nonzero(words != "", 1, dtype=tf.int32)
     # An id is part of the words that it adds, and of the last one before it if that changes. (With bytes,

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from t2t_keras.ids import EOS_ID, until_eos
 from t2t_keras.inspection.tokens import shown_tokens
+from t2t_keras.text.encoders import spelled
 
 if TYPE_CHECKING:
     from t2t_keras.decoding import DecodeSettings
@@ -219,7 +220,7 @@ def _candidates(beams: Beams, after: Beams, best, penalty, encoder) -> list[Cand
                 parent=int(parent),
                 ids=chosen,
                 token=shown_tokens(encoder, chosen[-1:]).tokens[0],
-                text=encoder.decode(until_eos(chosen)),
+                text=encoder.decode(spelled(encoder, until_eos(chosen))),
                 log_p=log_p,
                 score=float(score),
                 kept=ids in (finished if ended else alive),
@@ -237,7 +238,8 @@ def _finished(beams: Beams, encoder) -> list[Finished]:
     for row, score, finished in zip(*(tensor.numpy() for tensor in rows), strict=True):
         if finished and score > -INFINITY / 2:
             ids = _up_to_eos(row[1:])
-            found.append(Finished(ids, encoder.decode(until_eos(ids)), float(score), len(ids)))
+            text = encoder.decode(spelled(encoder, until_eos(ids)))
+            found.append(Finished(ids, text, float(score), len(ids)))
     return found
 
 

@@ -8,6 +8,7 @@ from typing import NamedTuple
 
 from t2t_keras.ids import EOS_ID
 from t2t_keras.text import ByteTextEncoder, SentencePieceEncoder, SubwordTextEncoder
+from t2t_keras.text.encoders import spelled
 from t2t_keras.text.tokenizer import unescape
 
 END = "</s>"
@@ -52,7 +53,7 @@ def shown_tokens(encoder, ids: Sequence[int], split_at_space: bool = False) -> T
     """
     words = list(_words(encoder, ids, split_at_space))
     return Tokens(
-        text=encoder.decode([i for i in ids if i != EOS_ID]),
+        text=encoder.decode(spelled(encoder, [i for i in ids if i != EOS_ID])),
         tokens=[token for word in words for token in word.tokens],
         words=[number for number, word in enumerate(words) for _ in word.tokens],
         word_texts=[word.text for word in words],
@@ -111,10 +112,15 @@ def _join_at_space(words: Iterator[_Word]) -> Iterator[_Word]:
 
 
 def _byte_words(encoder: ByteTextEncoder, ids: Sequence[int]) -> Iterator[_Word]:
-    for _, group in itertools.groupby(ids, key=lambda i: encoder.decode([i]).isspace()):
+    def token(i):
+        return encoder.decode([i]) if spelled(encoder, [i]) else f"ID_{i}"
+
+    for _, group in itertools.groupby(ids, key=lambda i: token(i).isspace()):
         word = list(group)
         # A part of a multi-byte character decodes to U+FFFD.
-        yield _Word(_shown(encoder.decode(word)), [_shown(encoder.decode([i])) for i in word])
+        yield _Word(
+            _shown(encoder.decode(spelled(encoder, word))), [_shown(token(i)) for i in word]
+        )
 
 
 def _piece_words(encoder: SentencePieceEncoder, ids: Sequence[int]) -> Iterator[_Word]:

@@ -23,7 +23,9 @@ MODEL_TYPES = ("unigram", "bpe")
 """Types of models that can be built."""
 
 _SPACE = "\u2581"  # represents a space in a piece
-_UNKNOWN = " \u2047 "  # SentencePiece's text for an unknown character
+UNKNOWN = " \u2047 "
+"""SentencePiece's text for an unknown character."""
+
 _BYTES_FROM = 1024  # vocabulary size; smaller ones cannot afford 256 byte tokens
 _LONGEST_LINE = 2**20  # bytes: longer lines are skipped; SentencePiece's default is 4,192
 _SEEDED = threading.Lock()  # SentencePiece's random generator is global to the process
@@ -148,7 +150,7 @@ class SentencePieceEncoder(TensorEncoder):
         if processor.is_byte(piece):
             return bytes([int(spelled[1:-1], 16)])
         if processor.is_unknown(piece):
-            return _UNKNOWN.encode()
+            return UNKNOWN.encode()
         return b"" if processor.is_control(piece) else spelled.replace(_SPACE, " ").encode()
 
     @property
