@@ -82,12 +82,15 @@ def test_writes_and_tells_what_it_wrote(text, tmp_path):
     ]
 
 
-def test_cleaning_is_asked_for_and_counted(text, tmp_path):
+def test_cleaning_of_training_data_is_asked_for_and_counted(text, tmp_path):
     arguments = ("--problem=text2text_tmpdir", f"--data_dir={tmp_path}", f"--tmp_dir={text}")
     flags = ("--clean_duplicates", "--clean_max_characters=9", "--num_concurrent_processes=1")
+    for side in ("inputs", "targets"):
+        (text / f"{side}.eval.txt").write_text("six\n" * 2)
     done = toy.command("datagen", *arguments, *flags)
     assert done.returncode == 0, done.stderr
     assert "    left out: 298 (198 duplicate, 100 too long), kept: 2" in done.stdout.splitlines()
+    assert "  dev: 2 examples in" in done.stdout
 
 
 def test_order_follows_the_seed(text, tmp_path):

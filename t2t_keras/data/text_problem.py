@@ -38,7 +38,7 @@ class Text2TextProblem(Problem):
     without side effects (a requirement of Python's `multiprocessing`)."""
 
     cleaning: CleaningRules | None = None
-    """Rules by which `generate_data` drops pairs; None: keep all."""
+    """Rules by which `generate_data` drops training pairs; None: keep all."""
 
     vocab_type: str = VocabType.SUBWORD
     """`VocabType.SUBWORD`, `SENTENCEPIECE`, `CHARACTER` (bytes) or `TOKEN` (a list of words)."""
@@ -243,7 +243,8 @@ class Text2TextProblem(Problem):
 
     def _report_unused_settings(self, split: str, data_dir: PathLike) -> None:
         """Prints a line if the user gave settings that have no effect on existing shards."""
-        unused = ["cleaning (--clean_...)"] if self.cleaning else []
+        cleans = self.cleaning and split == DatasetSplit.TRAIN
+        unused = ["cleaning (--clean_...)"] if cleans else []
         if (
             vars(self).get("random_seed", Problem.random_seed) != Problem.random_seed
         ):  # set by a flag

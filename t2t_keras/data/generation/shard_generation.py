@@ -38,7 +38,7 @@ from t2t_keras.data.generation.records import (
     write_piece,
 )
 from t2t_keras.data.generation.report import Counts, write_counts
-from t2t_keras.data.problem import missing_field
+from t2t_keras.data.problem import DatasetSplit, missing_field
 from t2t_keras.data.shards import read_index, remove_index, write_index
 from t2t_keras.errors import UserError
 from t2t_keras.files import atomic_write, open_locked, publish
@@ -150,10 +150,12 @@ class Generation:
                 yield path, first, texts, len(self.paths)
 
     def _numbered_pieces(self, samples: Iterable[Sample]) -> Iterator[tuple[int, list[Sample]]]:
-        """Yields pieces of cleaned samples, with the number (from 0) of the first sample."""
+        """Yields pieces of samples, cleaned if for training, with the number (from 0) of the first sample."""
         problem, counts = self.problem, self._counts
         problem.dropped.clear()
-        cleaner = Cleaner(problem.cleaning) if problem.cleaning else None
+        # Held-out data stays whole, so that its scores can be compared.
+        cleans = problem.cleaning and self.split == DatasetSplit.TRAIN
+        cleaner = Cleaner(problem.cleaning) if cleans else None
         waiting: list[Sample] = []
         samples = iter(samples)
         while block := list(itertools.islice(samples, PIECE_EXAMPLES)):
