@@ -106,10 +106,27 @@ def test_order_follows_the_seed(text, tmp_path):
     shards = {"command": read_shards(tmp_path / "command")}
     for seed in (7, 429459):
         problem = registry.problem("text2text_tmpdir")
-        generate(problem, tmp_path / str(seed), text, seed)
+        problem.random_seed = seed
+        generate(problem, tmp_path / str(seed), text)
         shards[seed] = read_shards(tmp_path / str(seed))
     assert shards["command"] == shards[7]
     assert shards[7] != shards[429459]
+
+
+def test_a_problems_own_seed_and_cleaning_count_without_flags(text, tmp_path):
+    module = tmp_path / "mine" / "__init__.py"
+    module.parent.mkdir()
+    own = "random_seed = 7\n    cleaning = CleaningRules(copies=True)\n    vocab_type ="
+    module.write_text(
+        "from t2t_keras.data.generation.cleaning import CleaningRules\n"
+        + USER_PROBLEM.replace("vocab_type =", own)
+    )
+    flags = ("--problem=count_down", f"--t2t_usr_dir={module.parent}", f"--tmp_dir={text}")
+    for name, more in (("own", []), ("own", []), ("given", ["--random_seed=7"])):
+        done = toy.command("datagen", *flags, f"--data_dir={tmp_path / name}", *more)
+        assert (done.returncode, done.stderr) == (0, "")
+        assert "  train: 39 examples in" in done.stdout
+    assert read_shards(tmp_path / "own") == read_shards(tmp_path / "given")
 
 
 @pytest.mark.parametrize(
