@@ -113,6 +113,21 @@ def test_order_follows_the_seed(text, tmp_path):
     assert shards[7] != shards[429459]
 
 
+def test_an_encoder_of_a_user_directory_works_in_several_processes(text, tmp_path):
+    module = tmp_path / "mine" / "__init__.py"
+    module.parent.mkdir()
+    module.write_text(
+        USER_PROBLEM.replace("range(40)", "range(20000)")
+        + "\n    def get_or_create_encoders(self, data_dir, tmp_dir):\n"
+        "        return {'inputs': Lengths(), 'targets': Lengths()}\n"
+        "\nclass Lengths:\n    def encode(self, text):\n        return [len(text)]\n"
+    )
+    flags = ("--problem=count_down", f"--t2t_usr_dir={module.parent}", f"--tmp_dir={text}")
+    done = toy.command("datagen", *flags, f"--data_dir={tmp_path}", "--num_concurrent_processes=2")
+    assert done.returncode == 0, done.stderr
+    assert "    ids: 40,000 inputs (2.0 per pair), 40,000 targets" in done.stdout
+
+
 def test_a_problems_own_seed_and_cleaning_count_without_flags(text, tmp_path):
     module = tmp_path / "mine" / "__init__.py"
     module.parent.mkdir()

@@ -27,6 +27,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 import numpy as np
 
+from t2t_keras import registry
 from t2t_keras.data.generation.cleaning import Cleaner
 from t2t_keras.data.generation.packing import pack
 from t2t_keras.data.generation.records import (
@@ -347,7 +348,9 @@ def run_ordered(
         return
     # Spawned, because forking a process that has TensorFlow's threads could hang.
     context = multiprocessing.get_context("spawn")
-    pool = ProcessPoolExecutor(processes, context, _begin, (start, start_arguments))
+    # Pickled here, because a process must import the classes of user directories before it unpickles.
+    beginning = (start, pickle.dumps(start_arguments), registry.user_directories())
+    pool = ProcessPoolExecutor(processes, context, _begin, beginning)
     waiting: deque[Future] = deque()
     try:
         for item in items:
@@ -365,8 +368,14 @@ def run_ordered(
         pool.shutdown(cancel_futures=True)
 
 
-def _begin(start: Callable[..., None], start_arguments: tuple[Any, ...]) -> None:
+def _begin(start: Callable[..., None], pickled: bytes, user_directories: list[str]) -> None:
     threading.Thread(target=_end_with_parent, daemon=True).start()
+    try:
+        start_arguments = pickle.loads(pickled)
+    except ModuleNotFoundError:  # only then, because user code may take long to import
+        for directory in user_directories:
+            registry.import_user_directory(directory)
+        start_arguments = pickle.loads(pickled)
     start(*start_arguments)
 
 
