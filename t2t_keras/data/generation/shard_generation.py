@@ -155,8 +155,8 @@ class Generation:
         problem, counts = self.problem, self._counts
         problem.dropped.clear()
         # Held-out data stays whole, so that its scores can be compared.
-        cleans = problem.cleaning and self.split == DatasetSplit.TRAIN
-        cleaner = Cleaner(problem.cleaning) if cleans else None
+        rules = problem.cleaning if self.split == DatasetSplit.TRAIN else None
+        cleaner = Cleaner(rules) if rules else None
         waiting: list[Sample] = []
         samples = iter(samples)
         while block := list(itertools.islice(samples, PIECE_EXAMPLES)):
