@@ -247,10 +247,11 @@ class Text2TextProblem(Problem):
 
     def _report_unused_settings(self, split: str, data_dir: PathLike) -> None:
         """Prints a line if the user gave settings that have no effect on existing shards."""
+        given, own_seed = vars(self), type(self).random_seed  # a flag sets the instance's attribute
         unused = []
-        if split == DatasetSplit.TRAIN and self.cleaning != type(self).cleaning:  # set by flags
+        if split == DatasetSplit.TRAIN and given.get("cleaning"):
             unused.append("cleaning (--clean_...)")
-        if self.random_seed != type(self).random_seed:
+        if given.get("random_seed", own_seed) != own_seed:
             unused.append(f"random_seed={self.random_seed}")
         if unused:
             print(
