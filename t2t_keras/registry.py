@@ -347,6 +347,11 @@ def import_user_directory(path: str) -> None:
         )
 
 
+def user_directories() -> list[str]:
+    """Returns the directories that `import_user_directory` has imported, for other processes."""
+    return list(_user_directories)
+
+
 def error_of_user_code(error: BaseException) -> UserError | None:
     """Returns a `UserError` for an exception from a user directory; None if our code raised it."""
     package = os.path.dirname(os.path.abspath(__file__))

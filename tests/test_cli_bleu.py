@@ -195,6 +195,27 @@ def test_a_directory_of_translations_is_scored_by_step(systems):
         assert line == f"{systems / 'all' / file}: {alone[0]}  {sacre}"
 
 
+@pytest.mark.parametrize(
+    ("flags", "unused"),
+    [
+        (["--translation={}/one", "--metrics=chrf"], "--bleu_variant, --language: neither T2T's"),
+        (["--translation={}/one", "--confidence"], "--bleu_variant, --language: neither T2T's"),
+        (["--translation={}/one", "--translation={}/two"], "--bleu_variant, --language: neither"),
+        (["--translation={}/one", "--reference={}/other"], "--bleu_variant, --language: neither"),
+        (["--translations_dir={}"], "--language: the paper's BLEU is not printed"),
+    ],
+)
+def test_a_flag_without_effect_gets_a_line(systems, flags, unused):
+    (systems / "one-1").write_text((systems / "one").read_text())
+    given = [flag.format(systems) for flag in flags]
+    done = run(
+        f"--reference={systems / 'reference'}", "--bleu_variant=cased", "--language=fr", *given
+    )
+    assert done.returncode == 0, done.stderr
+    assert done.stderr.startswith(f"no effect of {unused}")
+    assert done.stderr.count("\n") == 1
+
+
 def test_help_imports_nothing_heavy():
     script = """
 import sys

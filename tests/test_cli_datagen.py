@@ -82,12 +82,15 @@ def test_writes_and_tells_what_it_wrote(text, tmp_path):
     ]
 
 
-def test_cleaning_is_asked_for_and_counted(text, tmp_path):
+def test_cleaning_of_training_data_is_asked_for_and_counted(text, tmp_path):
     arguments = ("--problem=text2text_tmpdir", f"--data_dir={tmp_path}", f"--tmp_dir={text}")
     flags = ("--clean_duplicates", "--clean_max_characters=9", "--num_concurrent_processes=1")
+    for side in ("inputs", "targets"):
+        (text / f"{side}.eval.txt").write_text("six\n" * 2)
     done = toy.command("datagen", *arguments, *flags)
     assert done.returncode == 0, done.stderr
     assert "    left out: 298 (198 duplicate, 100 too long), kept: 2" in done.stdout.splitlines()
+    assert "  dev: 2 examples in" in done.stdout
 
 
 def test_order_follows_the_seed(text, tmp_path):
@@ -103,10 +106,42 @@ def test_order_follows_the_seed(text, tmp_path):
     shards = {"command": read_shards(tmp_path / "command")}
     for seed in (7, 429459):
         problem = registry.problem("text2text_tmpdir")
-        generate(problem, tmp_path / str(seed), text, seed)
+        problem.random_seed = seed
+        generate(problem, tmp_path / str(seed), text)
         shards[seed] = read_shards(tmp_path / str(seed))
     assert shards["command"] == shards[7]
     assert shards[7] != shards[429459]
+
+
+def test_an_encoder_of_a_user_directory_works_in_several_processes(text, tmp_path):
+    module = tmp_path / "mine" / "__init__.py"
+    module.parent.mkdir()
+    module.write_text(
+        USER_PROBLEM.replace("range(40)", "range(20000)")
+        + "\n    def get_or_create_encoders(self, data_dir, tmp_dir):\n"
+        "        return {'inputs': Lengths(), 'targets': Lengths()}\n"
+        "\nclass Lengths:\n    def encode(self, text):\n        return [len(text)]\n"
+    )
+    flags = ("--problem=count_down", f"--t2t_usr_dir={module.parent}", f"--tmp_dir={text}")
+    done = toy.command("datagen", *flags, f"--data_dir={tmp_path}", "--num_concurrent_processes=2")
+    assert done.returncode == 0, done.stderr
+    assert "    ids: 40,000 inputs (2.0 per pair), 40,000 targets" in done.stdout
+
+
+def test_a_problems_own_seed_and_cleaning_count_without_flags(text, tmp_path):
+    module = tmp_path / "mine" / "__init__.py"
+    module.parent.mkdir()
+    own = "random_seed = 7\n    cleaning = CleaningRules(copies=True)\n    vocab_type ="
+    module.write_text(
+        "from t2t_keras.data.generation.cleaning import CleaningRules\n"
+        + USER_PROBLEM.replace("vocab_type =", own)
+    )
+    flags = ("--problem=count_down", f"--t2t_usr_dir={module.parent}", f"--tmp_dir={text}")
+    for name, more in (("own", []), ("own", []), ("given", ["--random_seed=7"])):
+        done = toy.command("datagen", *flags, f"--data_dir={tmp_path / name}", *more)
+        assert (done.returncode, done.stderr) == (0, "")
+        assert "  train: 39 examples in" in done.stdout
+    assert read_shards(tmp_path / "own") == read_shards(tmp_path / "given")
 
 
 @pytest.mark.parametrize(

@@ -307,6 +307,25 @@ def test_killed_and_run_again(tmp_path, monkeypatch, where, killed_at):
     assert {path.name: path.read_bytes() for path in data_dir.iterdir()} == whole
 
 
+@pytest.mark.parametrize("split", ["train", "dev"])
+def test_a_resumed_generation_draws_the_same_random_numbers(tmp_path, split):
+    """Also if the vocabulary, whose making draws numbers too, is there already."""
+
+    class Drawn(Digits):
+        vocab_type = VocabType.SUBWORD
+        approx_vocab_size = 30
+        dataset_splits = [{"split": split, "shards": 1} for split in ("train", "dev")]
+
+        def generate_samples(self, data_dir, tmp_dir, split):
+            for _ in range(50):
+                yield {"inputs": str(random.random()), "targets": str(np.random.rand())}
+
+    whole = generate(Drawn(), tmp_path)
+    assert whole["drawn-train-00000-of-00001"] != whole["drawn-dev-00000-of-00001"]
+    (tmp_path / f"drawn-{split}-00000-of-00001").unlink()
+    assert generate(Drawn(), tmp_path) == whole
+
+
 def test_pieces_of_another_text_are_not_used(tmp_path, monkeypatch):
     """A generation that was stopped, then another text: nothing of the first is left."""
 

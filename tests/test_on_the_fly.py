@@ -142,16 +142,21 @@ def test_hosts_share_every_batch(tmp_path):
         equal([joined], [batch])
 
 
-def test_prefixes_and_cleaning_are_those_of_the_generation(tmp_path):
-    class Prefixed(Letters):
+@pytest.mark.parametrize(
+    ("base", "split", "cleaned"),
+    [(Letters, "train", True), (TwoStreams, "train", True), (TwoStreams, "dev", False)],
+)
+def test_prefixes_and_cleaning_are_those_of_the_generation(tmp_path, base, split, cleaned):
+    class Prefixed(base):
         inputs_prefix = "> "
         cleaning = CleaningRules(max_characters=9)
 
     Prefixed().generate_data(tmp_path, tmp_path)
-    expected = pairs(dataset(Prefixed(), "train", tmp_path, settings(), repeat=False))
-    found = pairs(read(Prefixed(), "train", tmp_path, repeat=False))
+    expected = pairs(dataset(Prefixed(), split, tmp_path, settings(), repeat=False))
+    found = pairs(read(Prefixed(), split, tmp_path, repeat=False))
     assert found == expected
     assert all(bytes(id - 2 for id in inputs[:2]) == b"> " for inputs, _ in found)
+    assert all(len(inputs) <= len("> ") + 9 + 1 for inputs, _ in found) == cleaned
 
 
 def test_a_vocabulary_is_built_and_real_words_come_back(tmp_path):

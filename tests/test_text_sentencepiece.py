@@ -372,6 +372,14 @@ def test_mistakes_end_in_one_line(tmp_path, monkeypatch):
         SentencePieceEncoder.build_from_generator(LINES, 9)
     with pytest.raises(UserError, match=r"can be built: there is no text"):
         SentencePieceEncoder.build_from_generator([], 300)
+    for lines in ([], LINES):
+
+        def broken(lines=lines):
+            yield from lines
+            raise UserError("a.en, line 7: not UTF-8")
+
+        with pytest.raises(UserError, match=r"^a.en, line 7: not UTF-8$"):
+            SentencePieceEncoder.build_from_generator(broken(), 150)
     with pytest.raises(UserError, match=r"model 'word' cannot be built; allowed: unigram, bpe"):
         SentencePieceEncoder.build_from_generator(LINES, 300, "word")
     sentencepiece.SentencePieceTrainer.train(

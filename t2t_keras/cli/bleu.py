@@ -77,21 +77,26 @@ def main(arguments: list[str]) -> None:
     directory = options.directory("translations_dir")
     translations = [] if directory else _files("translation")
     references = _files("reference")
-    only_sacrebleu = FLAGS["metrics"].present or FLAGS.confidence
-    if directory and (only_sacrebleu or len(references) > 1):
+    several = len(translations) > 1 or len(references) > 1
+    only_sacrebleu = FLAGS["metrics"].present or FLAGS.confidence or several
+    if directory and only_sacrebleu:
         raise UserError(
             "--translations_dir prints T2T's scores: give one --reference, and no --metrics or "
             "--confidence."
         )
     for path, lines in translations:
         _require_as_many(path, lines, references)
+    if only_sacrebleu:
+        reason = "neither T2T's BLEU nor the paper's is printed"
+        options.warn_unused(reason, "bleu_variant", "language")
     if directory:
+        options.warn_unused("the paper's BLEU is not printed", "language")
         score_directory(directory, references)
     elif "rouge" in FLAGS.metrics:
         print_rouge(translations, references)
     elif len(translations) > 1:
         compare(translations, references)
-    elif only_sacrebleu or len(references) > 1:
+    elif only_sacrebleu:
         print_scores(translations[0][1], references)
     else:
         print_bleu(translations[0][1], references[0][1])

@@ -52,18 +52,21 @@ def main(arguments: list[str]) -> None:
     rules, processes = options.cleaning(), options.processes()
     for problem in problems:
         print(f"{problem.name}: {tmp_dir} -> {data_dir}", flush=True)
-        problem.cleaning, problem.processes = rules, processes
-        generate(problem, data_dir, tmp_dir, FLAGS.random_seed)
+        problem.processes = processes
+        if rules is not None:  # otherwise the problem's own
+            problem.cleaning = rules
+        if FLAGS["random_seed"].present:
+            problem.random_seed = FLAGS.random_seed
+        generate(problem, data_dir, tmp_dir)
         print(*describe(problem, data_dir), sep="\n", flush=True)
 
 
-def generate(problem: Problem, data_dir: str, tmp_dir: str, seed: int) -> None:
+def generate(problem: Problem, data_dir: str, tmp_dir: str) -> None:
     """Generates the data of one problem; seeds the random generators that its hooks use, as in T2T."""
     import numpy as np
 
-    random.seed(seed)
-    np.random.seed(seed % 2**32)
-    problem.random_seed = seed
+    random.seed(problem.random_seed)
+    np.random.seed(problem.random_seed % 2**32)
     problem.generate_data(data_dir, tmp_dir)
 
 

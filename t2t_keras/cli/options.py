@@ -157,28 +157,28 @@ def define_processes() -> None:
 
 
 def define_cleaning() -> None:
-    """--clean_...: which pairs to drop when generating data; by default none."""
+    """--clean_...: which training pairs to drop when generating data; by default none."""
     flags.DEFINE_integer(
         "clean_max_characters",
         0,
-        "Drop pairs with a side longer than this; 0: no limit.",
+        "Drop training pairs with a side longer than this; 0: no limit.",
         lower_bound=0,
     )
     flags.DEFINE_float(
         "clean_max_ratio",
         0.0,
-        "Drop pairs whose sides differ in length by more than this factor; 0: no limit.",
+        "Drop training pairs whose sides differ in length by more than this factor; 0: no limit.",
         0,
     )
     flags.DEFINE_float(
         "clean_min_letters",
         0.0,
-        "Drop pairs with a side that has a smaller share of letters, 0 to 1.",
+        "Drop training pairs with a side that has a smaller share of letters, 0 to 1.",
         0,
         1,
     )
-    flags.DEFINE_bool("clean_copies", False, "Drop pairs whose sides are equal.")
-    flags.DEFINE_bool("clean_duplicates", False, "Drop repeated pairs.")
+    flags.DEFINE_bool("clean_copies", False, "Drop training pairs whose sides are equal.")
+    flags.DEFINE_bool("clean_duplicates", False, "Drop repeated training pairs.")
 
 
 def define_translate_files() -> None:

@@ -243,7 +243,7 @@ def _samples(
     """Yields the samples that the shards of a split would contain."""
     if problem.is_generate_per_split:
         samples = whole_samples(problem, split, problem.generate_samples(data_dir, tmp_dir, split))
-        yield from _cleaned(problem, samples)
+        yield from _cleaned(problem, samples) if split == DatasetSplit.TRAIN else samples
         return
     shards = {item["split"]: item["shards"] for item in problem.dataset_splits}
     before = list(itertools.takewhile(lambda other: other != split, shards))

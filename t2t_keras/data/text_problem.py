@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import random
 import shutil
 import sys
 from collections import Counter
@@ -10,6 +11,8 @@ from collections.abc import Iterable, Iterator, Mapping
 from itertools import islice
 from pathlib import Path
 from typing import Any
+
+import numpy as np
 
 from t2t_keras.data.generation.cleaning import CleaningRules
 from t2t_keras.data.generation.shard_generation import (
@@ -38,7 +41,7 @@ class Text2TextProblem(Problem):
     without side effects (a requirement of Python's `multiprocessing`)."""
 
     cleaning: CleaningRules | None = None
-    """Rules by which `generate_data` drops pairs; None: keep all."""
+    """Rules by which `generate_data` drops training pairs; None: keep all."""
 
     vocab_type: str = VocabType.SUBWORD
     """`VocabType.SUBWORD`, `SENTENCEPIECE`, `CHARACTER` (bytes) or `TOKEN` (a list of words)."""
@@ -213,7 +216,8 @@ class Text2TextProblem(Problem):
     def generate_data(self, data_dir: PathLike, tmp_dir: PathLike) -> None:
         """Writes the vocabulary and the shards of all splits; keeps existing shards.
 
-        Resumes an interrupted generation. A second process waits for the first.
+        Resumes an interrupted generation. A second process waits for the first. Before each split, the
+        global random generators of Python and NumPy are seeded.
 
         Raises:
             UserError: a directory cannot be created or written to, the source is malformed, or existing
@@ -243,10 +247,11 @@ class Text2TextProblem(Problem):
 
     def _report_unused_settings(self, split: str, data_dir: PathLike) -> None:
         """Prints a line if the user gave settings that have no effect on existing shards."""
-        unused = ["cleaning (--clean_...)"] if self.cleaning else []
-        if (
-            vars(self).get("random_seed", Problem.random_seed) != Problem.random_seed
-        ):  # set by a flag
+        given, own_seed = vars(self), type(self).random_seed  # a flag sets the instance's attribute
+        unused = []
+        if split == DatasetSplit.TRAIN and given.get("cleaning"):
+            unused.append("cleaning (--clean_...)")
+        if given.get("random_seed", own_seed) != own_seed:
             unused.append(f"random_seed={self.random_seed}")
         if unused:
             print(
@@ -260,12 +265,22 @@ class Text2TextProblem(Problem):
         self, data_dir: PathLike, tmp_dir: PathLike, split: str, shards: dict[str, list[Path]]
     ) -> None:
         if type(self).generate_encoded_samples is not Text2TextProblem.generate_encoded_samples:
+            self._seed_generators(split)
             encoded = self.generate_encoded_samples(data_dir, tmp_dir, split)
             Generation(self, split, shards, None).run(encoded)
         else:
             encoders = self.get_or_create_encoders(data_dir, tmp_dir)
+            self._seed_generators(split)
             samples = self.generate_samples(data_dir, tmp_dir, split)
             Generation(self, split, shards, encoders).run(whole_samples(self, split, samples))
+
+    def _seed_generators(self, split: str) -> None:
+        """Seeds the random generators that hooks use, for each split by itself.
+
+        A resumed generation skips what exists, so a split must not depend on draws made before it.
+        """
+        random.seed(f"{self.random_seed} {split}")
+        np.random.seed(random.getrandbits(32))
 
 
 def whole_samples(

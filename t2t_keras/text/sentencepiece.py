@@ -86,13 +86,21 @@ class SentencePieceEncoder(TensorEncoder):
             )
         with_bytes = target_size >= _BYTES_FROM
         model = io.BytesIO()
+        raised: list[BaseException] = []
+
+        def lines():
+            try:
+                yield from generator
+            except (Exception, KeyboardInterrupt, SystemExit) as error:
+                raised.append(error)  # SentencePiece would take it for the end of the text
+
         with tempfile.NamedTemporaryFile("w", suffix=".tsv") as rules:
             # Without any rule tensorflow-text would print a message to standard error at every start.
             rules.write("FFFE\tFFFD\n")  # U+FFFE is not a character
             rules.flush()
             try:
                 package.SentencePieceTrainer.train(
-                    sentence_iterator=iter(generator),
+                    sentence_iterator=lines(),
                     model_writer=model,
                     vocab_size=target_size,
                     hard_vocab_limit=False,
@@ -112,10 +120,13 @@ class SentencePieceEncoder(TensorEncoder):
                     minloglevel=2,
                 )
             except (RuntimeError, ValueError, OSError) as error:
-                reason = str(error).rpartition("] ")[2] or "there is no text"
-                raise UserError(
-                    f"No SentencePiece model of {target_size} tokens can be built: {reason}"
-                ) from error
+                if not raised:
+                    reason = str(error).rpartition("] ")[2] or "there is no text"
+                    raise UserError(
+                        f"No SentencePiece model of {target_size} tokens can be built: {reason}"
+                    ) from error
+        if raised:
+            raise raised[0]
         encoder = cls.__new__(cls)
         encoder._set_model(model.getvalue(), "the new model")
         return encoder

@@ -27,6 +27,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 import numpy as np
 
+from t2t_keras import registry
 from t2t_keras.data.generation.cleaning import Cleaner
 from t2t_keras.data.generation.packing import pack
 from t2t_keras.data.generation.records import (
@@ -38,7 +39,7 @@ from t2t_keras.data.generation.records import (
     write_piece,
 )
 from t2t_keras.data.generation.report import Counts, write_counts
-from t2t_keras.data.problem import missing_field
+from t2t_keras.data.problem import DatasetSplit, missing_field
 from t2t_keras.data.shards import read_index, remove_index, write_index
 from t2t_keras.errors import UserError
 from t2t_keras.files import atomic_write, open_locked, publish
@@ -150,10 +151,12 @@ class Generation:
                 yield path, first, texts, len(self.paths)
 
     def _numbered_pieces(self, samples: Iterable[Sample]) -> Iterator[tuple[int, list[Sample]]]:
-        """Yields pieces of cleaned samples, with the number (from 0) of the first sample."""
+        """Yields pieces of samples, cleaned if for training, with the number (from 0) of the first sample."""
         problem, counts = self.problem, self._counts
         problem.dropped.clear()
-        cleaner = Cleaner(problem.cleaning) if problem.cleaning else None
+        # Held-out data stays whole, so that its scores can be compared.
+        rules = problem.cleaning if self.split == DatasetSplit.TRAIN else None
+        cleaner = Cleaner(rules) if rules else None
         waiting: list[Sample] = []
         samples = iter(samples)
         while block := list(itertools.islice(samples, PIECE_EXAMPLES)):
@@ -345,7 +348,9 @@ def run_ordered(
         return
     # Spawned, because forking a process that has TensorFlow's threads could hang.
     context = multiprocessing.get_context("spawn")
-    pool = ProcessPoolExecutor(processes, context, _begin, (start, start_arguments))
+    # Pickled here, because a process must import the classes of user directories before it unpickles.
+    beginning = (start, pickle.dumps(start_arguments), registry.user_directories())
+    pool = ProcessPoolExecutor(processes, context, _begin, beginning)
     waiting: deque[Future] = deque()
     try:
         for item in items:
@@ -363,8 +368,14 @@ def run_ordered(
         pool.shutdown(cancel_futures=True)
 
 
-def _begin(start: Callable[..., None], start_arguments: tuple[Any, ...]) -> None:
+def _begin(start: Callable[..., None], pickled: bytes, user_directories: list[str]) -> None:
     threading.Thread(target=_end_with_parent, daemon=True).start()
+    try:
+        start_arguments = pickle.loads(pickled)
+    except ModuleNotFoundError:  # only then, because user code may take long to import
+        for directory in user_directories:
+            registry.import_user_directory(directory)
+        start_arguments = pickle.loads(pickled)
     start(*start_arguments)
 
 
