@@ -135,12 +135,12 @@ class Trainer:
             stored_encoders(problem, data_dir, tmp_dir)
         encoders, sizes = problem.get_feature_encoders(data_dir), problem.vocab_sizes(data_dir)
         # First of all: hosts must be connected before TensorFlow's first operation.
-        devices = distribution(settings.engine.distribute)
-        options = data.BatchOptions(settings.engine.random_seed, *devices[1:])
+        distributed = distribution(settings.engine.distribute)
+        options = data.BatchOptions(settings.engine.random_seed, *distributed[1:])
         self.batches, self.update_size = fit_to_update(
             lambda hp: _batches(problem, "train", data_dir, tmp_dir, hp, options),
             hp,
-            devices.replicas,
+            distributed.replicas,
         )
         self.engine = engine = Engine(
             hp,
