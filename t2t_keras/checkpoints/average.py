@@ -88,7 +88,7 @@ def _require_different(prefixes: Sequence[str]) -> None:
 
 def _model_shapes(prefix: str) -> dict[str, list[int]]:
     shapes = variable_shapes(prefix)
-    ours = {name: list(shape) for name, shape in shapes.items() if is_weight(name)}
+    ours = {name: list(shape) for name, shape in shapes.items() if is_weight(name, shapes)}
     if not ours:
         raise UserError(
             f"checkpoint {prefix} has no variable {SCOPE}/...: it is not of a T2T Transformer."
