@@ -266,6 +266,13 @@ def test_chosen_by_number_steps_and_minutes(directory, wanted, steps):
     assert last_checkpoints(str(directory), **wanted) == prefixes(directory, *steps)
 
 
+def test_the_newest_are_those_of_the_most_steps(directory):
+    """Times may be those of copies; an average in the run's directory is not one of its checkpoints."""
+    average(prefixes(directory, 50, 60), str(directory / "averaged.ckpt-60"))
+    os.utime(prefixes(directory, 50)[0] + ".index")
+    assert last_checkpoints(str(directory), 3) == prefixes(directory, 40, 50, 60)
+
+
 def test_damaged_ones_are_passed_over_with_a_warning(directory, capsys):
     damaged = prefixes(directory, 60, 40)
     cut(damaged[0])

@@ -226,7 +226,8 @@ def last_checkpoints(
     An unreadable checkpoint is skipped for the one before it, with a warning on standard error.
 
     Args:
-        prefix: a directory, or a directory and the beginning of a name (T2T's `--prefix`).
+        prefix: a directory, or a directory and the beginning of a name (T2T's `--prefix`). Of a
+            run's directory, the checkpoints of the run, without averages beside them.
         count: number of checkpoints; 0 means all.
         min_steps: minimum number of steps (T2T's `--min_steps`).
         max_steps: maximum number of steps; 0 means no limit.
@@ -239,6 +240,9 @@ def last_checkpoints(
     directory, start = (prefix, "") if os.path.isdir(prefix) else os.path.split(prefix)
     directory = directory or "."
     found = checkpoints_in(directory, start) if os.path.isdir(directory) else []
+    if not start:
+        own = [path for path in found if _RUN_CHECKPOINT.fullmatch(os.path.basename(path))]
+        found = own or found
     chosen: list[str] = []
     before = float("inf")
     for candidate in reversed(found):
@@ -247,7 +251,7 @@ def last_checkpoints(
             continue
         try:
             written = _written(candidate)
-            if written > before - minutes * 60 * CLOCK_SLACK:
+            if minutes and written > before - minutes * 60 * CLOCK_SLACK:
                 continue
             require_whole(candidate)
         except UserError as error:
