@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import os
-import re
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
@@ -15,8 +14,10 @@ from t2t_keras.checkpoints.run_directory import (
     AVERAGES,
     HPARAMS_FILE,
     INFERENCE_ONLY,
+    RUN_CHECKPOINT,
     RUN_FILE,
     read_settings,
+    refuse_run_checkpoint,
 )
 from t2t_keras.checkpoints.t2t import (
     STATE_FILE,
@@ -110,7 +111,6 @@ def _require_shapes(first: Mapping, other: Mapping, first_prefix: str, prefix: s
 
 
 _IDENTITY = ("problem", "model", "source_vocab_size", "target_vocab_size", "target_space_id")
-_RUN_CHECKPOINT = re.compile(r"model\.ckpt-\d+")
 
 
 def require_alike(prefixes: Sequence[str]) -> None:
@@ -130,11 +130,8 @@ def choose_place(output: str, prefixes: Sequence[str]) -> AveragePlace:
     if os.path.realpath(output) in map(os.path.realpath, prefixes):
         raise UserError(f"{output} is one of the checkpoints to average: give another output.")
     place = AveragePlace(output, prefixes)
-    if not place.own and _RUN_CHECKPOINT.fullmatch(place.name):
-        raise UserError(
-            f"{output} would be taken for a checkpoint of the run in {place.directory}: "
-            "give the average another directory, or another name."
-        )
+    if not place.own:
+        refuse_run_checkpoint(output)
     if not place.own or place.others:
         difference = _difference(os.path.dirname(prefixes[0]), place.directory)
         if difference:
@@ -241,7 +238,7 @@ def last_checkpoints(
     directory = directory or "."
     found = checkpoints_in(directory, start) if os.path.isdir(directory) else []
     if not start:
-        own = [path for path in found if _RUN_CHECKPOINT.fullmatch(os.path.basename(path))]
+        own = [path for path in found if RUN_CHECKPOINT.fullmatch(os.path.basename(path))]
         found = own or found
     chosen: list[str] = []
     before = float("inf")

@@ -31,6 +31,7 @@ _OFF: tuple[Any, ...] = (None, False, 0, "", "none", [], {})  # values that turn
 
 HPARAMS_FILE = "hparams.json"  # T2T's name and content
 RUN_FILE = "run.json"
+RUN_CHECKPOINT = re.compile(r"model\.ckpt-\d+")  # the name that training gives
 
 INFERENCE_ONLY = "inference_only"
 """Key in `run.json` that marks averages, from which training cannot resume."""
@@ -104,6 +105,16 @@ def require_same_settings(directory: str, hp: HParams, run: Mapping[str, Any]) -
                 f"{directory} holds a run with other settings ({shown}): "
                 f"give {same} to resume it, or another --output_dir."
             )
+
+
+def refuse_run_checkpoint(output: str) -> None:
+    """Raises a `UserError` if an output in a run's directory has the name of a checkpoint of the run."""
+    directory, name = os.path.split(output)
+    if RUN_CHECKPOINT.fullmatch(name):
+        raise UserError(
+            f"{output} would be taken for a checkpoint of the run in {directory or '.'}: "
+            "give another directory, or another name."
+        )
 
 
 def _spec(hp: HParams, before: Mapping[str, Any]) -> str:
