@@ -102,7 +102,11 @@ def spec(hp: HParams) -> str:
         base = hparams(hp.set_name)
     except UserError:  # the set of a user directory that is not loaded, or no set
         return ""
-    changed = [f"{name}={ours}".replace(" ", "") for name, (ours, _) in hp.diff(base).items()]
+    changed = []
+    for name, (ours, _) in hp.diff(base).items():
+        # A string with commas needs the brackets that a list has.
+        text = f"[{ours}]" if isinstance(ours, str) and "," in ours else str(ours)
+        changed.append(f"{name}={text}".replace(" ", ""))
     return ",".join([hp.set_name, *changed])
 
 

@@ -244,6 +244,15 @@ def split_items(text: str) -> list[str]:
     return items
 
 
+def recorded_settings(values: Mapping[str, Any], set_name: str = "") -> HParams:
+    """Returns settings recorded by `to_dict`, including those that `add_hparam` added."""
+    declared = {name: value for name, value in values.items() if name in SETTINGS}
+    hp = HParams.from_dict(declared, set_name)
+    for name in sorted(set(values) - set(declared)):
+        hp = hp.add_hparam(name, values[name])
+    return hp
+
+
 def _restored(values: Mapping, set_name: str, added: Mapping[str, Any]) -> HParams:
     """Unpickles settings; `added` has the defaults of those from `add_hparam`."""
     settings = {**SETTINGS, **{name: declare(default) for name, default in added.items()}}

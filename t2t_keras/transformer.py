@@ -18,8 +18,7 @@ from t2t_keras.ids import PAD_ID
 from t2t_keras.layers.masks import distances, prefix_bias
 from t2t_keras.layers.quantization import dtype_config
 from t2t_keras.network_settings import check_settings, kernel_initializer, stack_keywords
-from t2t_keras.setting_table import SETTINGS
-from t2t_keras.settings import HParams
+from t2t_keras.settings import HParams, recorded_settings
 from t2t_keras.shape import shape_of, take
 
 __all__ = ["Transformer"]
@@ -559,7 +558,7 @@ class Transformer(TokenFit):
     def from_config(cls, config):
         config = dict(config)
         config["dtype"] = keras.dtype_policies.deserialize(config["dtype"])
-        hp = _settings(config.pop("hp"), config.pop("hparams_set", ""))
+        hp = recorded_settings(config.pop("hp"), config.pop("hparams_set", ""))
         return cls(hp, **config)
 
 
@@ -579,15 +578,6 @@ def _with_prefix(prefix, bias, distance, position):
     if distance is not None:
         distance = ops.concatenate([ops.arange(length) - length - position, distance])
     return bias, distance
-
-
-def _settings(values: dict[str, Any], set_name: str) -> HParams:
-    """Returns recorded settings as `HParams`, including those that `add_hparam` added."""
-    declared = {name: value for name, value in values.items() if name in SETTINGS}
-    hp = HParams.from_dict(declared, set_name)
-    for name in sorted(set(values) - set(declared)):
-        hp = hp.add_hparam(name, values[name])
-    return hp
 
 
 def is_packed(features) -> bool:

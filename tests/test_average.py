@@ -74,6 +74,14 @@ def test_mean_of_the_model_variables_alone(directory, models, tmp_path):
         np.testing.assert_array_equal(mean, exact.astype(np.float32), err_msg=name)
 
 
+def test_a_weight_of_a_users_own_may_be_named_as_a_slot(directory, models, tmp_path):
+    own = {"transformer/body/v": np.ones(2, "f4"), f"{KERNEL}/Adam": np.ones(2, "f4")}
+    like_a_run(directory, {**model_arrays(models[0]), **own}, 70)
+    average(prefixes(directory, 70), str(tmp_path / "averaged"))
+    mean = golden.stored(str(tmp_path / "averaged"))
+    assert mean.keys() == {*model_arrays(models[0]), "transformer/body/v", "global_step"}
+
+
 def test_sums_are_float64(tmp_path):
     """In float32, 1e8 + 1 is 1e8, and the mean would be 0."""
     values = [1e8, 1.0, -1e8, 3.0]
@@ -256,6 +264,13 @@ def test_a_damaged_checkpoint_that_was_named(directory, tmp_path):
 )
 def test_chosen_by_number_steps_and_minutes(directory, wanted, steps):
     assert last_checkpoints(str(directory), **wanted) == prefixes(directory, *steps)
+
+
+def test_the_newest_are_those_of_the_most_steps(directory):
+    """Times may be those of copies; an average in the run's directory is not one of its checkpoints."""
+    average(prefixes(directory, 50, 60), str(directory / "averaged.ckpt-60"))
+    os.utime(prefixes(directory, 50)[0] + ".index")
+    assert last_checkpoints(str(directory), 3) == prefixes(directory, 40, 50, 60)
 
 
 def test_damaged_ones_are_passed_over_with_a_warning(directory, capsys):

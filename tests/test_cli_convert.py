@@ -14,7 +14,7 @@ from networks import small_model
 from run_files import write_run
 
 from t2t_keras import Transformer, checkpoints
-from t2t_keras.cli.convert import load_keras, save_keras
+from t2t_keras.cli.convert import load_keras, save_checkpoint, save_keras
 from t2t_keras.errors import UserError
 
 
@@ -41,13 +41,16 @@ def test_a_checkpoint_has_what_a_run_s_has(keras_file, tmp_path):
     ours = checkpoints.load_model(str(tmp_path / "run")).get_weights()
     for one, other in zip(ours, load_keras(str(keras_file)).get_weights(), strict=True):
         np.testing.assert_array_equal(one, other)
+    save_checkpoint(load_keras(str(keras_file)), str(tmp_path / "run" / "model.ckpt-5"))  # again
 
 
 def test_another_run_stays_as_it_was(keras_file, tmp_path):
     run = write_run(tmp_path / "run")
     there = {path: path.read_bytes() for path in run.rglob("*") if path.is_file()}
-    done = convert(keras_file, run / "model.ckpt-5")
+    done = convert(keras_file, run / "converted-5")
     assert "holds a run with other settings" in toy.complaint(done)
+    with pytest.raises(UserError, match="-400 would be taken for a checkpoint of the run in "):
+        save_checkpoint(load_keras(str(keras_file)), str(run / "model.ckpt-400"))
     assert {path: path.read_bytes() for path in run.rglob("*") if path.is_file()} == there
 
 

@@ -1,9 +1,15 @@
 """Early stopping and dev metrics; the rule is that of T2T's `has_metric_plateaued`."""
 
+import numpy as np
 import pytest
+import tensorflow as tf
+from networks import small_model
 
+from t2t_keras.data import Problem
+from t2t_keras.decoding import DecodeSettings
 from t2t_keras.errors import UserError
-from t2t_keras.training.evaluation import EarlyStopping, EvaluationHistory
+from t2t_keras.text import ByteTextEncoder
+from t2t_keras.training.evaluation import EarlyStopping, Evaluation, EvaluationHistory
 
 STEPS = [100, 200, 300, 400, 500]
 
@@ -26,12 +32,29 @@ STEPS = [100, 200, 300, 400, 500]
         ({"metric": "bleu"}, [5.0, 9.0, 20.0, 20.2, 20.0], False),
         ({"metric": "bleu", "minimize": True}, [5.0, 9.0, 20.0, 20.2, 21.0], True),
         ({"minimize": False}, [5.0, 4.0, 3.0, 2.0, 1.0], True),
+        ({"delta": 0}, [5.0, 4.0, 3.0, 3.0, 3.1], True),
+        ({"delta": 0}, [5.0, 4.0, 3.0, 2.999, 3.1], False),
     ],
 )
 def test_stops_when_nothing_was_better_for_so_many_steps(settings, values, reached):
     assert (
         EarlyStopping(**{"steps": 200, **settings}).reached(STEPS[: len(values)], values) is reached
     )
+
+
+def test_a_quality_of_numpy_s_is_written(tmp_path, eagerly):
+    class Scored(Problem):
+        def quality(self, inputs, references, outputs):
+            return np.float32(50)
+
+    ids = np.array([[100, 101, 1]], np.int32)
+    batches = tf.data.Dataset.from_tensors({"inputs": ids, "targets": ids})
+    encoders = dict.fromkeys(("inputs", "targets"), ByteTextEncoder())
+    model = small_model("num_hidden_layers=1", 258, 258)
+    settings = DecodeSettings(beam_size=1, extra_length=1)
+    figures = Evaluation(model, batches, encoders, settings, problem=Scored())()
+    EvaluationHistory(str(tmp_path), 0).add(1, figures)
+    assert EvaluationHistory(str(tmp_path), 1).of("bleu") == ([1], [50])
 
 
 def test_settings_that_mean_nothing():

@@ -51,6 +51,7 @@ def test_sets_by_name_and_with_overrides(empty):
     assert (hp.batch_size, hp.relu_dropout_broadcast_dims, hp.num_heads) == (1024, "0,1", 4)
     assert registry.hparams("batch_size=7,small").batch_size == 7
     assert hp.set_name == "small"
+    assert registry.hparams(registry.spec(hp)) == hp
 
 
 @pytest.mark.parametrize(

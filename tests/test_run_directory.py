@@ -7,13 +7,14 @@ from pathlib import Path
 
 import golden
 import mutations
+import networks
 import numpy as np
 import pytest
 import run_files
 
 from t2t_keras import checkpoints, registry
 from t2t_keras.checkpoints.average import choose_place
-from t2t_keras.checkpoints.run_directory import left_out_of_t2t
+from t2t_keras.checkpoints.run_directory import describe, left_out_of_t2t
 from t2t_keras.errors import UserError
 from t2t_keras.inspection.runs import read_run, run_summary
 from t2t_keras.training.evaluation import EvaluationHistory
@@ -65,6 +66,18 @@ def test_settings_of_a_users_own_are_compared_too(tmp_path):
         checkpoints.write_settings(str(tmp_path), hp, {})
     with pytest.raises(UserError, match=r"my_rate was 0\.5 and is now 0\.25"):
         checkpoints.write_settings(str(tmp_path), hp.replace(my_rate=0.25), {})
+    new = r"second was None and is now 3\): give the same ones to resume it"
+    with pytest.raises(UserError, match=new):
+        checkpoints.write_settings(str(tmp_path), hp.add_hparam("second", 3), {})
+
+
+def test_settings_of_a_users_own_are_in_the_model_of_a_run(tmp_path):
+    common = registry.hparams("transformer_base", networks.SMALL)
+    model = Transformer(common.add_hparam("my_rate", 0.5), source_vocab_size=9, target_vocab_size=9)
+    checkpoints.write_settings(str(tmp_path), model.hp, describe(model))
+    checkpoints.save_t2t(model, str(tmp_path / "model.ckpt-1"))
+    assert checkpoints.load_model(str(tmp_path)).hp.my_rate == 0.5
+    checkpoints.write_settings(str(tmp_path), common, {})  # the set may lose what it had
 
 
 def change(directory, **settings):

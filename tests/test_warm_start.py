@@ -22,6 +22,7 @@ from t2t_keras.training.warm_start import warm_start
 OLD, NEW = ["a", "b", "c", "d"], ["d", "e", "b", "f", "g"]
 SEPARATE = "shared_embedding_and_softmax_weights=false,num_hidden_layers=1"
 SHARED = "shared_embedding_and_softmax_weights=true,num_hidden_layers=1"
+TWO_SCOPES = f"{SEPARATE},shared_embedding=true"  # "shared", once or once per side, and "softmax"
 
 
 class Words(Problem):
@@ -68,30 +69,38 @@ def arrays_of(model):
     return {name: np.array(variable) for name, variable in t2t_variables(model).items()}
 
 
-def test_tokens_of_both_keep_their_rows(old, tmp_path):
-    before = old(OLD, ["x", "y"], SEPARATE)
+@pytest.mark.parametrize("overrides", [SEPARATE, TWO_SCOPES])
+def test_tokens_of_both_keep_their_rows(overrides, old, tmp_path):
+    before = old(OLD, ["x", "y"], overrides)
     encoders = encoders_of(NEW, ["y", "z", "x", "w"])
-    model = model_of(encoders, SEPARATE, seed=2)
-    first = arrays_of(model)
+    model = model_of(encoders, overrides, seed=2)
+    first = [np.array(each.table) for each in model.embeddings]
     report = warm_start(model, str(tmp_path), encoders, Words(), str(tmp_path))
     assert report == (
         f"the vocabulary is not that of {tmp_path}: 4 of 7 source tokens and 4 of 6 target tokens "
         "keep their embeddings, the others start with random ones"
     )
-    rows = {  # by the new id: the old one, None: as it was
-        "input_emb": [0, 1, 5, None, 3, None, None],
-        "target_emb": [0, 1, 3, None, 2, None],
-        "softmax": [0, 1, 3, None, 2, None],
-    }
-    theirs = {name.rpartition("/")[2]: array for name, array in arrays_of(before).items()}
+    # by the new id: the old one, None: as it was
+    inputs, targets = [0, 1, 5, None, 3, None, None], [0, 1, 3, None, 2, None]
+    for number, rows in enumerate((inputs, targets, targets)):
+        for place, known in enumerate(rows):
+            wanted = first[number] if known is None else before.embeddings[number].table
+            array = model.embeddings[number].table[place]
+            np.testing.assert_array_equal(array, wanted[place if known is None else known])
     for name, array in arrays_of(model).items():
-        scope = name.rpartition("/")[2]
-        if scope in rows:
-            for place, known in enumerate(rows[scope]):
-                wanted = first[name][place] if known is None else theirs[scope][known]
-                np.testing.assert_array_equal(array[place], wanted)
-        else:
+        if "symbol_modality" not in name:
             np.testing.assert_array_equal(array, arrays_of(before)[name])
+
+
+def test_a_softmax_of_its_own_keeps_its_rows(old, tmp_path):
+    before = old(OLD, OLD, TWO_SCOPES)
+    encoders = encoders_of(NEW, NEW)
+    model = model_of(encoders, TWO_SCOPES, seed=2)
+    report = warm_start(model, str(tmp_path), encoders, Words(), str(tmp_path))
+    assert "4 of 7 tokens keep" in report
+    for ours, theirs in zip(model.embeddings, before.embeddings, strict=True):
+        table = np.array(theirs.table)
+        np.testing.assert_array_equal(np.array(ours.table)[[0, 1, 2, 4]], table[[0, 1, 5, 3]])
 
 
 def test_one_table_may_become_two(old, tmp_path):

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import os
-import re
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
@@ -15,8 +14,10 @@ from t2t_keras.checkpoints.run_directory import (
     AVERAGES,
     HPARAMS_FILE,
     INFERENCE_ONLY,
+    RUN_CHECKPOINT,
     RUN_FILE,
     read_settings,
+    refuse_run_checkpoint,
 )
 from t2t_keras.checkpoints.t2t import (
     STATE_FILE,
@@ -88,7 +89,7 @@ def _require_different(prefixes: Sequence[str]) -> None:
 
 def _model_shapes(prefix: str) -> dict[str, list[int]]:
     shapes = variable_shapes(prefix)
-    ours = {name: list(shape) for name, shape in shapes.items() if is_weight(name)}
+    ours = {name: list(shape) for name, shape in shapes.items() if is_weight(name, shapes)}
     if not ours:
         raise UserError(
             f"checkpoint {prefix} has no variable {SCOPE}/...: it is not of a T2T Transformer."
@@ -110,7 +111,6 @@ def _require_shapes(first: Mapping, other: Mapping, first_prefix: str, prefix: s
 
 
 _IDENTITY = ("problem", "model", "source_vocab_size", "target_vocab_size", "target_space_id")
-_RUN_CHECKPOINT = re.compile(r"model\.ckpt-\d+")
 
 
 def require_alike(prefixes: Sequence[str]) -> None:
@@ -130,11 +130,8 @@ def choose_place(output: str, prefixes: Sequence[str]) -> AveragePlace:
     if os.path.realpath(output) in map(os.path.realpath, prefixes):
         raise UserError(f"{output} is one of the checkpoints to average: give another output.")
     place = AveragePlace(output, prefixes)
-    if not place.own and _RUN_CHECKPOINT.fullmatch(place.name):
-        raise UserError(
-            f"{output} would be taken for a checkpoint of the run in {place.directory}: "
-            "give the average another directory, or another name."
-        )
+    if not place.own:
+        refuse_run_checkpoint(output)
     if not place.own or place.others:
         difference = _difference(os.path.dirname(prefixes[0]), place.directory)
         if difference:
@@ -226,7 +223,8 @@ def last_checkpoints(
     An unreadable checkpoint is skipped for the one before it, with a warning on standard error.
 
     Args:
-        prefix: a directory, or a directory and the beginning of a name (T2T's `--prefix`).
+        prefix: a directory, or a directory and the beginning of a name (T2T's `--prefix`). Of a
+            run's directory, the checkpoints of the run, without averages beside them.
         count: number of checkpoints; 0 means all.
         min_steps: minimum number of steps (T2T's `--min_steps`).
         max_steps: maximum number of steps; 0 means no limit.
@@ -239,6 +237,9 @@ def last_checkpoints(
     directory, start = (prefix, "") if os.path.isdir(prefix) else os.path.split(prefix)
     directory = directory or "."
     found = checkpoints_in(directory, start) if os.path.isdir(directory) else []
+    if not start:
+        own = [path for path in found if RUN_CHECKPOINT.fullmatch(os.path.basename(path))]
+        found = own or found
     chosen: list[str] = []
     before = float("inf")
     for candidate in reversed(found):
@@ -247,7 +248,7 @@ def last_checkpoints(
             continue
         try:
             written = _written(candidate)
-            if written > before - minutes * 60 * CLOCK_SLACK:
+            if minutes and written > before - minutes * 60 * CLOCK_SLACK:
                 continue
             require_whole(candidate)
         except UserError as error:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -32,9 +32,16 @@ def model_of(names: Iterable[str]) -> str:
     return CLASSIFIER_SCOPE if is_classifier else SCOPE
 
 
-def is_weight(name: str) -> bool:
-    """Returns True if this is the name of a weight of a T2T model that is supported here."""
-    return name.startswith((f"{SCOPE}/", f"{CLASSIFIER_SCOPE}/")) and not is_slot(name)
+def is_weight(name: str, names: Container[str]) -> bool:
+    """Returns True if this is a weight of a T2T model that is supported here.
+
+    Args:
+        name: the name of a variable.
+        names: those of its checkpoint. A slot's begins with that of its variable; without one, it is
+            that of a weight that a subclass added, such as `v`.
+    """
+    is_own = name.startswith((f"{SCOPE}/", f"{CLASSIFIER_SCOPE}/"))
+    return is_own and not (is_slot(name) and name.rpartition("/")[0] in names)
 
 
 def t2t_variables(model) -> dict[str, Any]:
@@ -169,7 +176,7 @@ def is_table(name: str) -> bool:
 
 
 def is_slot(name: str) -> bool:
-    """Returns True if this is the name of an optimizer slot, of any T2T optimizer."""
+    """Returns True if a name ends as an optimizer slot of any T2T optimizer does."""
     return _SLOT.search(name) is not None
 
 

@@ -17,7 +17,7 @@ from t2t_keras.errors import UserError
 from t2t_keras.files import changes, finish_publishing, read_json, write_json, writing
 from t2t_keras.network_settings import INFERENCE_SETTINGS, for_inference
 from t2t_keras.setting_table import OTHER_NETWORK, OTHER_TRAINING, SETTINGS
-from t2t_keras.settings import HParams
+from t2t_keras.settings import HParams, recorded_settings
 from t2t_keras.transformer import Transformer
 
 _NO_SETTINGS = (
@@ -31,6 +31,7 @@ _OFF: tuple[Any, ...] = (None, False, 0, "", "none", [], {})  # values that turn
 
 HPARAMS_FILE = "hparams.json"  # T2T's name and content
 RUN_FILE = "run.json"
+RUN_CHECKPOINT = re.compile(r"model\.ckpt-\d+")  # the name that training gives
 
 INFERENCE_ONLY = "inference_only"
 """Key in `run.json` that marks averages, from which training cannot resume."""
@@ -82,8 +83,9 @@ def write_settings(directory: str, hp: HParams, run: Mapping[str, Any]) -> None:
     require_same_settings(directory, hp, run)
     with writing(directory):
         os.makedirs(directory, exist_ok=True)
-    write_json(os.path.join(directory, RUN_FILE), {**read_settings(directory)[1], **run})
+    # In this order: `read_settings` takes the settings beside our `run.json` for ours, not T2T's.
     write_json(os.path.join(directory, HPARAMS_FILE), hp.to_dict())
+    write_json(os.path.join(directory, RUN_FILE), {**read_settings(directory)[1], **run})
 
 
 def require_same_settings(directory: str, hp: HParams, run: Mapping[str, Any]) -> None:
@@ -97,13 +99,30 @@ def require_same_settings(directory: str, hp: HParams, run: Mapping[str, Any]) -
         settings, others = _differences(directory, hp, run)
         if settings or others:
             shown = "; ".join(_changes(settings | others))
-            before = {name: value for name, (value, _) in settings.items()}
-            spec = registry.spec(hp.replace(**before)) if before else ""
+            spec = _spec(hp, {name: value for name, (value, _) in settings.items()})
             same = f"--hparams={spec}" if spec else "the same ones"
             raise UserError(
                 f"{directory} holds a run with other settings ({shown}): "
                 f"give {same} to resume it, or another --output_dir."
             )
+
+
+def refuse_run_checkpoint(output: str) -> None:
+    """Raises a `UserError` if an output in a run's directory has the name of a checkpoint of the run."""
+    directory, name = os.path.split(output)
+    if RUN_CHECKPOINT.fullmatch(name):
+        raise UserError(
+            f"{output} would be taken for a checkpoint of the run in {directory or '.'}: "
+            "give another directory, or another name."
+        )
+
+
+def _spec(hp: HParams, before: Mapping[str, Any]) -> str:
+    """Returns what to give as `--hparams` for the settings as they were before; "" if nothing does."""
+    try:
+        return registry.spec(hp.replace(**before)) if before else ""
+    except SettingError:  # no value can be given, such as None for a name that is new in the set
+        return ""
 
 
 def left_out_of_t2t(directory: str, hp: HParams, problem: str, replicas: int) -> list[str]:
@@ -152,13 +171,16 @@ def read_settings(directory: str) -> tuple[HParams | None, dict[str, Any]]:
     """
     finish_publishing(directory)
     hparams_path, run_path = (os.path.join(directory, n) for n in (HPARAMS_FILE, RUN_FILE))
+    run = read_json(run_path, _RUN) if os.path.exists(run_path) else {}
     hp = None
     if os.path.exists(hparams_path):
         try:
-            hp = HParams.from_t2t_json(read_json(hparams_path))[0]
+            values = read_json(hparams_path)
+            # T2T's file, also its copy beside an average, holds names that are no settings.
+            ours = "hparams_set" in run
+            hp = recorded_settings(values) if ours else HParams.from_t2t_json(values)[0]
         except SettingError as error:
             raise UserError(f"{hparams_path}: {error}.") from error
-    run = read_json(run_path, _RUN) if os.path.exists(run_path) else {}
     return hp.named(run.get("hparams_set", "")) if hp else None, run
 
 
@@ -281,7 +303,7 @@ def _differences(
     pairs = {
         name: (theirs, mine)
         for name, (mine, theirs) in hp.diff(old).items()
-        if name in added or not SETTINGS[name].inert
+        if name in hp and (name in added or not SETTINGS[name].inert)
     }
     others = {
         name: (value, run[name])

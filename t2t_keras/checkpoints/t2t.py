@@ -275,7 +275,7 @@ def assign(model, arrays: Mapping[str, np.ndarray], source: str) -> None:
     """Sets the model's variables from arrays by T2T's names; see `load_t2t`."""
     named = t2t_variables(model)
     missing = sorted(name for name in named if name not in arrays)
-    extra = sorted(name for name in arrays if name not in named and is_weight(name))
+    extra = sorted(name for name in arrays if name not in named and is_weight(name, arrays))
     misshapen = [
         f"{name} is {list(arrays[name].shape)} there and {list(variable.shape)} here"
         for name, variable in sorted(named.items())

@@ -67,10 +67,21 @@ def save_checkpoint(model, prefix: str) -> None:
     import numpy as np
 
     from t2t_keras import checkpoints
-    from t2t_keras.checkpoints.run_directory import describe, require_same_settings
-    from t2t_keras.checkpoints.t2t import step_in_name
+    from t2t_keras.checkpoints.run_directory import (
+        STARTS,
+        describe,
+        read_settings,
+        refuse_run_checkpoint,
+        require_same_settings,
+    )
+    from t2t_keras.checkpoints.t2t import checkpoints_in, step_in_name
 
     directory = os.path.dirname(prefix) or "."
+    if os.path.isdir(directory):
+        run = read_settings(directory)[1]
+        # Another conversion has a `run.json` without starts.
+        if run.get(STARTS) or (not run and checkpoints_in(directory)):
+            refuse_run_checkpoint(prefix)
     step = np.asarray(step_in_name(prefix), np.int64)  # T2T's Estimator restores it
     settings = directory, model.hp, describe(model)
     with writing(directory):

@@ -132,7 +132,8 @@ class _Quality:
             self.references,
             [translation.texts[0] for translation in translations],
         )
-        return {self.problem.quality_metric: quality}
+        # A user's hook may return NumPy's float32, which `json` refuses.
+        return {self.problem.quality_metric: float(quality)}
 
 
 class _Perplexities:
@@ -286,7 +287,7 @@ class EarlyStopping:
         gains = (
             values[start] - value if less else value - values[start] for value in values[start:]
         )
-        return all(gain < self.delta for gain in gains)
+        return all(gain < self.delta or gain <= 0 for gain in gains)  # a delta may be 0
 
 
 QUALITIES = {"bleu": "BLEU", "f1": "F1"}

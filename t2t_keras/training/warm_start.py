@@ -15,7 +15,6 @@ from t2t_keras.errors import UserError
 from t2t_keras.serving.ctranslate2 import tokens
 from t2t_keras.trained_model import recorded_encoders
 
-_TARGET_SCOPES = ("target_emb", "softmax")  # T2T's scopes of target tables
 _LABELS = {"inputs": "source ", "targets": "target "}
 
 
@@ -49,13 +48,13 @@ def warm_start(
     for name, variable in t2t_variables(model).items():
         if not is_table(name):
             continue
-        scope = name.rpartition("/")[2]
-        side = "inputs" if "inputs" in names and scope not in _TARGET_SCOPES else "targets"
-        matching = [table for table in tables if table.endswith((f"/{scope}", "/shared"))]
-        if not matching or tables[matching[0]].shape[1:] != variable.shape[1:]:
-            load_t2t(model, path)  # raises an error with everything that does not fit
-        table, rows = tables[matching[0]], np.array(variable)
+        is_source = model.source_embedding and variable is model.source_embedding.table
+        side = "inputs" if is_source else "targets"
         theirs = old.get(side, old["targets"])
+        table = _matching(tables, name.rpartition("/")[2], len(theirs))
+        if table is None or table.shape[1:] != variable.shape[1:]:
+            load_t2t(model, path)  # raises an error with everything that does not fit
+        rows = np.array(variable)
         if len(theirs) > len(table):
             raise UserError(
                 f"{prefix} has embeddings of {len(table)} tokens, but the vocabulary recorded for it "
@@ -73,6 +72,18 @@ def warm_start(
         f"the vocabulary is not that of {os.fspath(path)}: "
         f"{' and '.join(counts.values())} keep their embeddings, the others start with random ones"
     )
+
+
+def _matching(tables: Mapping[str, Any], scope: str, size: int) -> Any:
+    """Returns the table of a scope, or else one for several scopes; None without either.
+
+    Source and target may have a shared one each: it is the smallest that has rows for `size` tokens.
+    """
+    for known in (scope, "shared"):
+        found = [table for name, table in tables.items() if name.endswith(f"/{known}")]
+        if found:
+            return min(found, key=lambda table: (len(table) < size, len(table)))
+    return None
 
 
 def _names(encoder) -> list[str]:
