@@ -154,3 +154,15 @@ def test_decode_takes_settings_that_agree_in_what_matters(toy_dir, run, tmp_path
     assert "num_heads was 4 and is now 2" in toy.complaint(
         toy.command("decode", *flags, f"--hparams={other}")
     )
+
+
+def test_xla_keeps_its_programs_in_a_run_of_any_name(tmp_path):
+    run = tmp_path / "a \"b' c\\d"
+    code = (
+        "import sys; from t2t_keras.cli import train; train._keep_compiled(sys.argv[1])\n"
+        "import tensorflow as tf; tf.function(tf.negative, jit_compile=True)(tf.ones(3))"
+    )
+    done = toy.python("-c", code, run)
+    assert done.returncode == 0, done.stderr
+    assert list(tmp_path.iterdir()) == [run]
+    assert list((run / "xla_cache").iterdir())

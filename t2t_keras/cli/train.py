@@ -11,6 +11,7 @@ The same command resumes a run that was stopped.
 from __future__ import annotations
 
 import os
+import re
 
 from absl import flags
 
@@ -237,7 +238,9 @@ def _keep_compiled(output_dir: str) -> None:
     given = os.environ.get("TF_XLA_FLAGS", "")
     if "persistent_cache_directory" not in given:
         cache = os.path.join(os.path.abspath(output_dir), "xla_cache")
-        flag = f"--tf_xla_persistent_cache_directory={cache}"
+        # TensorFlow cuts a value at blanks unless it is quoted.
+        quoted = re.sub(r'(["\\])', r"\\\1", cache)
+        flag = f'--tf_xla_persistent_cache_directory="{quoted}"'
         os.environ["TF_XLA_FLAGS"] = f"{given} {flag}".strip()
 
 
