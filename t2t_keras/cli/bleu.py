@@ -176,7 +176,8 @@ def score_directory(directory: str, references: list[Text]) -> None:
     if FLAGS.event_dir:
         from t2t_keras.training.reporting import EventLog
 
-        log = EventLog(options.directory("event_dir"))
+        # TensorFlow also writes to gs://.
+        log = EventLog(os.path.expanduser(FLAGS.event_dir))
     for step, path in found:
         lines = read_lines(path)
         _require_as_many(path, lines, references)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import os
+import re
 import stat
 import sys
 import tempfile
@@ -101,8 +102,8 @@ def tmp_dir() -> str:
 
     T2T's default, /tmp/t2t_datagen, is shared by all users, so anybody could place links there.
     """
-    if FLAGS.tmp_dir:
-        return os.path.expanduser(FLAGS.tmp_dir)
+    if given := directory("tmp_dir"):
+        return given
     path = os.path.join(tempfile.gettempdir(), f"t2t_datagen-{os.getuid()}")
     try:
         with contextlib.suppress(FileExistsError):
@@ -331,15 +332,19 @@ def cleaning():
 
 def required(name: str) -> str:
     """Returns the value of a required path flag, with `~` expanded."""
-    value = getattr(FLAGS, name)
+    value = directory(name)
     if not value:
         raise UserError(f"--{name} is missing: give --{name}=...")
-    return os.path.expanduser(value)
+    return value
 
 
 def directory(name: str) -> str | None:
     """Returns the value of an optional path flag, with `~` expanded."""
     value = getattr(FLAGS, name)
+    if value and re.match("[a-z][a-z0-9+.-]*://", value):  # or it would be a directory "gs:" here
+        raise UserError(
+            f"--{name}={value} is not on this machine: mount or copy it, and give its path."
+        )
     return os.path.expanduser(value) if value else None
 
 
