@@ -156,8 +156,9 @@ def test_in_another_precision(base):
     assert len(done.stdout.splitlines()) == 2, done.stderr
 
 
-def test_a_stopped_run_goes_on(base):
-    """SIGTERM ends with the code of a shell; what comes after is what would have come."""
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
+def test_a_stopped_run_goes_on(base, number):
+    """A signal ends with the code of a shell; what comes after is what would have come."""
     lines = toy.rows(6000, seed=9)
     source, target = base / "long.txt", base / "long.out"
     source.write_text("\n".join(lines) + "\n")
@@ -168,12 +169,12 @@ def test_a_stopped_run_goes_on(base):
     with subprocess.Popen(line, stderr=subprocess.PIPE, text=True) as process:
         while process.poll() is None and not (unfinished.exists() and unfinished.stat().st_size):
             time.sleep(0.01)
-        process.send_signal(signal.SIGTERM)
+        process.send_signal(number)
         message = process.communicate()[1].strip().split("\n")[-1]
-    assert process.returncode == 143
+    assert process.returncode == 128 + number
     there = unfinished.read_bytes().count(b"\n")
     assert 0 < there < 6000
-    assert message == f"stopped by SIGTERM after line {there:,}; rerun the command to resume"
+    assert message == f"stopped by {number.name} after line {there:,}; rerun the command to resume"
     assert not target.exists()
 
     done = decode(base, hparams + ",batch_size=500", *flags)
@@ -182,6 +183,7 @@ def test_a_stopped_run_goes_on(base):
     wanted = translations(base, lines, beam_size=1, extra_length=1)
     assert target.read_text().split("\n") == [*wanted, ""]
     assert not list(base.glob("long.out.*"))
+    target.unlink()
 
 
 def test_scores_of_given_translations(base):

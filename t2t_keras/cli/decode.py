@@ -13,6 +13,7 @@ from __future__ import annotations
 import functools
 import io
 import os
+import signal
 import sys
 from typing import TYPE_CHECKING
 
@@ -27,7 +28,6 @@ if TYPE_CHECKING:
 FLAGS = flags.FLAGS
 
 _STANDARD = "-"  # standard input or output
-_EXIT_CODES = {"SIGINT": 130, "SIGTERM": 143}  # the shell's
 _SEARCH_SETTINGS = (  # decode hparams
     *("beam_size", "alpha", "extra_length", "min_length", "return_beams", "write_beam_scores"),
     *("sampling_method", "sampling_temp", "sampling_keep_top_k", "sampling_keep_top_p"),
@@ -269,7 +269,7 @@ class Job:
         if not complete:
             later = "; rerun the command to resume" if to_file and made_from else ""
             self.progress.say(f"stopped by {stop.name} after line {output.lines:,}{later}")
-            sys.exit(_EXIT_CODES[stop.name])
+            sys.exit(128 + signal.Signals[stop.name])  # the shell's code
         if loaded.problem.format_report():
             self.progress.say(loaded.problem.format_report())
         if to_file:
