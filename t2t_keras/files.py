@@ -139,6 +139,16 @@ def json_text(value: Mapping[str, Any]) -> str:
     return json.dumps(value, indent=1, sort_keys=True) + "\n"
 
 
+def is_special(path: str) -> bool:
+    """Returns True for pipes and devices, which a finished file must not replace.
+
+    /dev/stdout is one even if it leads to a file: it is a link, and the link would be replaced.
+    """
+    if os.path.abspath(path).startswith(("/dev/", "/proc/")):
+        return not os.path.abspath(path).startswith("/dev/shm/")
+    return os.path.exists(path) and not os.path.isfile(path) and not os.path.isdir(path)
+
+
 # One writer at a time
 
 

@@ -250,6 +250,10 @@ def test_a_reader_that_leaves_is_no_error(base):
         (["--decode_from_file=/nowhere"], "Cannot read /nowhere"),
         (["--decode_from_file=/"], "Cannot read /: Is a directory"),
         (["--decode_from_file={}/empty"], "/empty is empty: --decode_from_file needs one sentence"),
+        (
+            ["--decode_from_file={}/empty", "--decode_to_file={}/./empty"],
+            "/./empty would replace --decode_from_file: name another file",
+        ),
     ],
 )
 def test_complains_in_one_line(base, flags, expected):

@@ -166,6 +166,7 @@ def test_figures_without_matplotlib_say_what_to_install(monkeypatch):
         ((*ATTENTION, "--heads=a", "--plot=a.png"), "--heads takes numbers from 0"),
         ((*ATTENTION, "--html=/none/a.html"), "--html=/none/a.html: there is no directory /none"),
         ((*ATTENTION, "--npz=/"), "--npz=/ is a directory"),
+        ((*ATTENTION, "--html=/dev/stdout"), "--html=/dev/stdout is a pipe or device: name a file"),
         ((*ATTENTION, "--target_text=b", "--decode_hparams=alpha=1"), "--target_text is given"),
         (("dta",), "unknown action 'dta'. Did you mean 'data'? Use one of data, "),
         ((), "unknown action ''"),

@@ -159,6 +159,15 @@ def test_pipes_are_written_at_once():
         stream.complete()
 
 
+def test_standard_output_by_its_name_is_no_file_to_replace(path):
+    path.write_text("a\n")
+    with path.open("ab") as file:
+        output = line_output(f"/dev/fd/{file.fileno()}", MADE_FROM, pytest.fail)
+        assert isinstance(output, Stream)
+        output.write("b")
+        complete(output, path, "a\nb\n")
+
+
 # The lines of a source
 
 

@@ -102,6 +102,7 @@ def main(arguments: list[str]) -> None:
         options.warn_unused("it needs --align_file", "align_heads", "align_reference")
     for name in ("decode_from_file", "decode_prefix_file", "score_file", "align_file"):
         require_readable(options.directory(name))
+        _require_other_output(name)
 
     _MODES[modes[0]](options.decode_settings())
 
@@ -112,6 +113,14 @@ def require_readable(path: str | None) -> None:
         from t2t_keras.text import iterate_lines
 
         next(iterate_lines(path), None)
+
+
+def _require_other_output(name: str) -> None:
+    """Rejects an output file that would replace the input file of a flag."""
+    source, target = options.directory(name), options.directory("decode_to_file")
+    files = source and target and os.path.isfile(source) and os.path.isfile(target)
+    if files and os.path.samefile(source, target) and _STANDARD not in (source, target):
+        raise UserError(f"--decode_to_file={target} would replace --{name}: name another file.")
 
 
 def translate_file(settings) -> None:

@@ -14,6 +14,7 @@ from absl import flags
 
 from t2t_keras import registry
 from t2t_keras.errors import UserError, warn
+from t2t_keras.files import is_special
 
 FLAGS = flags.FLAGS
 
@@ -349,12 +350,14 @@ def directory(name: str) -> str | None:
 
 
 def file_to_write(name: str) -> str | None:
-    """Returns the value of a flag that names an output file, after checking its directory."""
+    """Returns the value of a flag that names an output file, after checking that it can be replaced."""
     path = directory(name)
     if path and os.path.isdir(path):
         raise UserError(f"--{name}={path} is a directory: name a file.")
     if path and not os.path.isdir(os.path.dirname(path) or "."):
         raise UserError(f"--{name}={path}: there is no directory {os.path.dirname(path)}.")
+    if path and is_special(path):
+        raise UserError(f"--{name}={path} is a pipe or device: name a file.")
     return path
 
 

@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 
 from t2t_keras.decoding.translator import BatchDone, Line, Report
 from t2t_keras.errors import UserError, printable
-from t2t_keras.files import changes, open_locked, publish, write_json, writing
+from t2t_keras.files import changes, is_special, open_locked, publish, write_json, writing
 from t2t_keras.progress import Progress, duration
 from t2t_keras.text.lines import iterate_raw_lines, without_end
 
@@ -36,8 +36,7 @@ class Content(NamedTuple):
 
 def _may_be_file(path: str) -> bool:
     """Returns False for standard input, pipes and devices."""
-    is_special = os.path.exists(path) and not os.path.isfile(path) and not os.path.isdir(path)
-    return path != STANDARD and not is_special
+    return path != STANDARD and not is_special(path)
 
 
 class SourceLines:
@@ -127,7 +126,8 @@ class Stream:
         self.lines = 0  # number of lines written
         self.ahead: dict[int, str] = {}  # always empty; see `ResumableFile`
         with writing(name):
-            self._file = sys.stdout.buffer if name == STANDARD else open(name, "wb")
+            # /dev/stdout may lead to a file, of which ">>" keeps the beginning.
+            self._file = sys.stdout.buffer if name == STANDARD else open(name, "ab")
             self._is_shown = self._file.isatty()
 
     def write(self, line: str) -> None:
