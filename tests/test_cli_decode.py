@@ -1,6 +1,7 @@
 """t2t-keras-decode as its users run it: files, pipes, stops, scores, ensembles, and mistakes."""
 
 import io
+import shutil
 import signal
 import subprocess
 import sys
@@ -260,6 +261,15 @@ def test_complains_in_one_line(base, flags, expected):
     (base / "empty").touch()
     done = decode(base, "", *(flag.format(base) for flag in flags), input="")
     assert expected in toy.complaint(done)
+
+
+def test_the_name_of_a_run_may_contain_a_comma(base, tmp_path):
+    run = tmp_path / "run,lr=2"
+    shutil.copytree(base / "one", run)
+    rest = ("--decode_from_file=-", "--decode_hparams=beam_size=1,extra_length=1")
+    for flag in (f"--output_dir={run}", f"--checkpoint_path={run}/model.ckpt-7"):
+        done = toy.command("decode", f"--data_dir={base / 'data'}", flag, *rest, input="a\n")
+        assert done.returncode == 0, done.stderr
 
 
 def test_complains_about_one_of_several_checkpoints(base):

@@ -80,15 +80,24 @@ def trained_model(path: str | None = None):
     given = hparams(needed=False)
     from t2t_keras.trained_model import TrainedModel
 
-    names = [path] if path else (FLAGS.checkpoint_path or FLAGS.output_dir).split(",")
     return TrainedModel(
-        [os.path.expanduser(name.strip()) for name in names],
+        [path] if path else _checkpoints(),
         problem=FLAGS.problem,
         data_dir=directory("data_dir"),
         hparams=given,
         model=FLAGS.model,
         precision=FLAGS.precision if "precision" in FLAGS else None,
     )
+
+
+def _checkpoints() -> list[str]:
+    """Returns the checkpoints that the flags name; several in --checkpoint_path form an ensemble."""
+    path = directory("checkpoint_path")
+    if not path:
+        return [required("output_dir")]
+    if os.path.exists(path) or os.path.exists(f"{path}.index"):  # a name with a comma
+        return [path]
+    return [os.path.expanduser(name.strip()) for name in path.split(",")]
 
 
 def define_tmp_dir(subject: str = "") -> None:
