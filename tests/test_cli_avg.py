@@ -107,6 +107,11 @@ def test_those_between_two_steps_without_a_damaged_one(toy_dir, tmp_path):
         (["--num_last_checkpoints=-1"], "num_last_checkpoints"),
         (["--num_last_checkpoint=1"], "Did you mean 'num_last_checkpoints'?"),
         (["--checkpoints=/nowhere/model.ckpt-1"], "no checkpoint at /nowhere/model.ckpt-1"),
+        (
+            ["--checkpoints=a", "--output_path=mean/"],
+            "--output_path=mean/ is a directory: add a name, such as mean/model.ckpt.",
+        ),
+        (["--checkpoints=a", "--output_path=/tmp"], "--output_path=/tmp is a directory"),
     ],
 )
 def test_complains_in_one_line(flags, expected):

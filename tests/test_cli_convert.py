@@ -75,6 +75,13 @@ def test_what_the_file_says_itself_is_refused(keras_file, tmp_path):
     assert "leave out --hparams, --model and --target_space_id" in toy.complaint(done)
 
 
+def test_a_checkpoint_needs_a_name(keras_file, tmp_path):
+    assert "/new/ is a directory: add a name" in toy.complaint(
+        convert(keras_file, f"{tmp_path}/new/")
+    )
+    assert list(tmp_path.iterdir()) == []
+
+
 def test_a_class_that_is_not_registered_is_one_line(tmp_path):
     class Mine(Transformer):
         pass

@@ -49,7 +49,7 @@ def main(arguments: list[str]) -> None:
             "no checkpoints are named: give --checkpoints=A,B,... or --num_last_checkpoints=N, or "
             f"limits by --min_steps and --max_steps{also}."
         )
-    prefix, output = options.directory("prefix") or "", options.required("output_path")
+    prefix, output = options.directory("prefix") or "", options.prefix_to_write("output_path")
     if chosen_by and not prefix:
         raise UserError(f"{chosen_by[0]} needs --prefix=DIRECTORY.")
 

@@ -42,6 +42,8 @@ def main(arguments: list[str]) -> None:
     source, target = options.required("checkpoint_path"), options.required("output_path")
     if source.endswith(".keras") == target.endswith(".keras"):
         raise UserError("convert a checkpoint to a .keras file, or a .keras file to a checkpoint.")
+    if source.endswith(".keras"):
+        options.prefix_to_write("output_path")
     options.load_user_directory()
     given = options.hparams(needed=False)
     space = FLAGS.target_space_id if FLAGS["target_space_id"].present else None

@@ -370,6 +370,15 @@ def file_to_write(name: str) -> str | None:
     return path
 
 
+def prefix_to_write(name: str) -> str:
+    """Returns the value of a required flag that names an output checkpoint, not a directory."""
+    path = required(name)
+    if not os.path.basename(path) or os.path.isdir(path):  # its files would be hidden, or beside it
+        example = os.path.join(path, "model.ckpt")
+        raise UserError(f"--{name}={path} is a directory: add a name, such as {example}.")
+    return path
+
+
 def warn_unused(reason: str, *names: str) -> None:
     """Warns which of the named flags were given although they have no effect."""
     if given := ", ".join(f"--{name}" for name in names if FLAGS[name].present):
