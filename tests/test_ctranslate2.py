@@ -276,7 +276,7 @@ def test_every_setting_that_decides_the_logits_is_expressed_or_refused():
     assert set(INFERENCE_SETTINGS) == expressed | refused | of_what_is_refused
 
 
-def test_refuses_other_vocabularies_types_and_directories(tmp_path):
+def test_refuses_other_vocabularies_types_and_directories(tmp_path, monkeypatch):
     model = search_model()
     with pytest.raises(UserError, match="inputs has 30 tokens and the model 23"):
         export_ctranslate2(model, words(30), str(tmp_path / "model"))
@@ -289,6 +289,11 @@ def test_refuses_other_vocabularies_types_and_directories(tmp_path):
     encoders = {**words(), "targets": Other(vocab_list=[f"w{i}" for i in range(2, 23)])}
     with pytest.raises(UserError, match="encoder of the targets is a Other"):
         export_ctranslate2(model, encoders, str(tmp_path / "model"))
+    monkeypatch.chdir(tmp_path)
+    for directory in (".", str(tmp_path)):
+        with pytest.raises(UserError, match="is the current directory: name another"):
+            export_ctranslate2(model, words(), directory)
+    monkeypatch.undo()
     (tmp_path / "file").write_text("")
     with pytest.raises(UserError, match="is not empty"):
         export_ctranslate2(model, words(), str(tmp_path))

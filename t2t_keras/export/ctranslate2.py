@@ -46,7 +46,7 @@ def export_ctranslate2(
     Args:
         model: a `Transformer`.
         encoders: "inputs" and "targets" text encoders; see `Problem.get_feature_encoders`.
-        directory: the output directory; must be absent or empty.
+        directory: the output directory; must be absent or empty, and not the current one.
         quantization: CTranslate2's name of the type of the weights, such as "int8"; default: float32.
         card: the text of `MODEL_CARD.md`; default: from `model_card`.
 
@@ -74,6 +74,9 @@ def export_ctranslate2(
         raise UserError(f"quantization {quantization!r}: {error}.") from error
     target = Path(directory)
     with writing(directory):
+        # It gets replaced, and a shell in it would be in a directory that is gone.
+        if target.exists() and target.samefile(Path.cwd()):
+            raise UserError(f"{directory} is the current directory: name another for the export.")
         target.parent.mkdir(parents=True, exist_ok=True)
     with writing(directory), locked_name(target), atomic_write(target) as partial:
         if target.is_dir() and any(target.iterdir()):
