@@ -20,6 +20,16 @@ app.quiet_tensorflow()
 import tensorflow
 print("ours", file=sys.stderr)
 """
+ECHO = """\
+import sys
+from t2t_keras.cli import app
+
+def main(rest):
+    with app.held_stderr():
+        print([*sys.stdin])
+
+app.start(main, ["x"])
+"""
 
 
 def import_noisy(directory, after="", **environment):
@@ -58,3 +68,23 @@ def test_version_of_every_command():
     command = [sys.executable, "-m", "t2t_keras.cli.export", "--version"]
     done = subprocess.run(command, capture_output=True, text=True, check=True)
     assert done.stdout.split() == ["export.py", t2t_keras.__version__]
+
+
+@pytest.mark.parametrize(
+    ("redirections", "code", "output", "said"),
+    [
+        (">/dev/full", 2, "", "x: standard output cannot be written: No space left on device.\n"),
+        (">&-", 0, "", ""),
+        ("<&-", 0, "[]\n", ""),
+        (">&- 2>&- <&-", 0, "", ""),
+    ],
+)
+def test_output_that_cannot_be_written_and_streams_that_are_closed(
+    redirections, code, output, said
+):
+    command = ["sh", "-c", f'exec "$0" -c "$1" {redirections}', sys.executable, ECHO]
+    buffered = {**os.environ, "PYTHONUNBUFFERED": ""}
+    done = subprocess.run(
+        command, env=buffered, input="", capture_output=True, text=True, check=False
+    )
+    assert (done.returncode, done.stdout, done.stderr) == (code, output, said)

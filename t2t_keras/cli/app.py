@@ -32,7 +32,8 @@ def start(
 ) -> None:
     """Parses the flags, runs `main(rest)` and exits: with 0, or with 2 after a one-line message.
 
-    If its output is closed (`| head`), it exits silently with the shell's code for that, 141.
+    If its output is closed (`| head`), it exits silently with the shell's code for that, 141. Streams that
+    the shell closed (`>&-`) are empty or drop what is written.
     Flags are parsed before anything heavy is imported, so `main` must import TensorFlow itself. The help
     begins with the docstring of `main`'s module.
 
@@ -41,19 +42,34 @@ def start(
         argv: the command line with the program name first; default: `sys.argv`.
         required: names of the flags to list first in the help.
     """
+    for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
+        if getattr(sys, name) is None:
+            setattr(sys, name, open(os.devnull, mode, errors="replace"))
     sys.stdout, sys.stderr = map(for_terminal, (sys.stdout, sys.stderr))
+    argv = list(sys.argv if argv is None else argv)
+    program = os.path.basename(argv[0])
     try:
-        _run(main, list(sys.argv if argv is None else argv), required)
+        _run(main, program, argv, required)
         sys.stdout.flush()
     except BrokenPipeError:
-        # Discards the rest of the output.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        _flush_or_discard()
         sys.exit(_BROKEN_PIPE)
+    except OSError as error:
+        _fail(program, f"standard output cannot be written: {error.strerror}.")
     sys.exit(0)
 
 
-def _run(main: Callable[[list[str]], None], argv: list[str], required: Sequence[str]) -> None:
-    program = os.path.basename(argv[0])
+def _flush_or_discard() -> None:
+    """Flushes standard output or discards what cannot be written, or Python would fail at its end."""
+    try:
+        sys.stdout.flush()
+    except OSError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+
+
+def _run(
+    main: Callable[[list[str]], None], program: str, argv: list[str], required: Sequence[str]
+) -> None:
     if argv[1:] == ["--version"]:  # alone: with a value it is a flag of t2t-keras-export
         print(f"{program} {__version__}")
         return
@@ -196,6 +212,7 @@ def _devices_used(ours: set[str]) -> int:
 def _fail(program: str, message: str) -> None:
     line = " ".join(message.split())
     print(f"{program}: {line}", file=sys.stderr)
+    _flush_or_discard()
     sys.exit(2)
 
 
@@ -239,9 +256,6 @@ def held_stderr() -> Iterator[None]:
     The text is held by another process, because this one may die: TensorFlow aborts on a CPU that it was
     not built for.
     """
-    if sys.stderr is None:  # closed by the shell
-        yield
-        return
     sys.stderr.flush()
     kept, (read_end, write_end) = os.dup(2), os.pipe()
     if not (holder := os.fork()):
