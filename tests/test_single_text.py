@@ -116,6 +116,8 @@ def test_a_packed_language_model(tmp_path):
     (first, *_) = batches(problem, "train", tmp_path)
     assert first.keys() == {"targets", "targets_segmentation", "targets_position"}
     assert {ids.shape for ids in first.values()} == {(4, 8)}
+    hp = HP.replace(max_length=4, t2t_batches=True)  # T2T: rows as if of 4, however long they are
+    assert batches(problem, "train", tmp_path, hp=hp)[0]["targets"].shape == (8, 8)
     texts = [
         letters(row["targets"][row["targets_segmentation"] == number])
         for batch in batches(problem, "dev", tmp_path)
@@ -138,6 +140,8 @@ def test_chopped_text_is_one_stream_of_examples_as_long_as_the_problem_says(tmp_
     assert (
         max(batch["targets"].shape[1] for batch in batches(problem, "train", tmp_path, hp=hp)) == 5
     )
+    t2t_s = batches(problem, "train", tmp_path, hp=hp.replace(t2t_batches=True))
+    assert {batch["targets"].shape for batch in t2t_s} == {(16, 5)}  # 32 // 2 rows
 
 
 def test_classes_are_stored_and_read_as_single_numbers(tmp_path):

@@ -163,14 +163,13 @@ class Batches:
         **keywords: Any,
     ):
         options = dataclasses.replace(options or BatchOptions(), **keywords).for_split(split)
-        hp = hp.replace(max_length=problem.max_length(hp))
         self.options = options
         self._problem = problem
         self._packed_length = getattr(problem, "packed_length", None)
         self._limits = length_limits(hp, self._packed_length)
         require_pairs(problem, hp)
         drop_long = split == DatasetSplit.TRAIN or hp.eval_drop_long_sequences
-        self.buckets = self._choose_buckets(hp, drop_long)
+        self.buckets = self._choose_buckets(hp, drop_long, problem.max_length(hp))
 
         index = read_index(data_dir, problem.dataset_filename(), split, problem.sides)
         if not len(index.sizes):
@@ -248,12 +247,12 @@ class Batches:
         batches = stored.map(self._parse, num_parallel_calls=tf.data.AUTOTUNE, deterministic=True)
         return batches.prefetch(tf.data.AUTOTUNE)
 
-    def _choose_buckets(self, hp, drop_long: bool) -> Buckets:
+    def _choose_buckets(self, hp, drop_long: bool, longest: int) -> Buckets:
         replicas = self.options.replicas
         if self._packed_length and not hp.t2t_batches:
             return packed_buckets(hp, self._packed_length, drop_long, replicas)
         choose = buckets_for if self.options.pad_to_boundary else tensor2tensor_buckets
-        return choose(hp, drop_long, replicas)
+        return choose(hp, drop_long, replicas, longest)
 
     def _cut(self, side: str, lengths: np.ndarray) -> np.ndarray:
         limit = self._limits[side]
@@ -378,7 +377,7 @@ def none_fits(problem: Problem, split: str, hp, buckets: Buckets) -> UserError:
     """Returns the error for a split with no example within the length limits."""
     return UserError(
         f"Every {split} example of {problem.name} is shorter than min_length={hp.min_length} or "
-        f"longer than {buckets.longest} ids (max_length={hp.max_length}, where 0 stands for "
+        f"longer than {buckets.longest} ids (max_length={problem.max_length(hp)}, where 0 stands for "
         f"batch_size={hp.batch_size}), so none is left: raise max_length or lower min_length."
     )
 
