@@ -50,6 +50,7 @@ class ToyClasses(Text2ClassProblem):
     vocab_type = VocabType.CHARACTER
     dataset_splits = SPLITS
     num_classes = 3
+    inputs_prefix = "not in T2T's examples of classes"
 
     def generate_samples(self, data_dir, tmp_dir, split):
         return ({"inputs": word, "label": len(word) % 3} for word in WORDS * 4)
@@ -148,6 +149,7 @@ def test_classes_are_stored_and_read_as_single_numbers(tmp_path):
     problem = ToyClasses()
     problem.generate_data(tmp_path, tmp_path)
     assert problem.vocab_sizes(tmp_path) == {"inputs": 258, "targets": 3}
+    assert (problem.loss_multiplier, ToyLines().loss_multiplier) == (1, 2)
     found = []
     for split in ("train", "dev"):
         for batch in batches(problem, split, tmp_path, number=10):
