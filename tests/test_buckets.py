@@ -99,6 +99,7 @@ def test_lengths_go_to_the_first_edge_that_holds_them():
 def test_packed_rows_have_one_bucket():
     assert packed_buckets(settings(), 256, drop_long=True, replicas=2)[:2] == ([256], [32])
     assert packed_buckets(settings(batch_size=100), 256, drop_long=True).sizes == [1]
+    assert packed_buckets(settings(min_length=3), 256, drop_long=False).shortest == 3
 
 
 def padding_share(lengths, buckets, to_longest):

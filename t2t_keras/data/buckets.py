@@ -59,8 +59,8 @@ def buckets_for(hp, drop_long: bool, replicas: int = 1, longest: int | None = No
     Args:
         hp: uses `batch_size`, `max_length`, `min_length`, `min_length_bucket`, `length_bucket_step` and
             `t2t_batches` (True: returns `tensor2tensor_buckets`).
-        drop_long: True: drop sentences shorter than `min_length` or longer than `max_length`. False: keep
-            all; longer ones go to extra buckets of 2, 4, 8... times `max_length`.
+        drop_long: True: drop sentences longer than `max_length`. False: keep them, in extra buckets of 2,
+            4, 8... times `max_length`. Those shorter than `min_length` are always dropped.
         replicas: every batch size is multiplied by it.
         longest: the problem's `max_length`, which replaces that of `hp`; 0: `hp.batch_size`; None:
             the problem has no other.
@@ -95,7 +95,8 @@ def tensor2tensor_buckets(
 def packed_buckets(hp, packed_length: int, drop_long: bool, replicas: int = 1) -> Buckets:
     """Returns the single bucket for packed rows; see `buckets_for`."""
     size = max(1, hp.batch_size // packed_length) * replicas
-    return _limited(Buckets([packed_length], [size], 0, packed_length), hp, drop_long, replicas)
+    buckets = Buckets([packed_length], [size], hp.min_length, packed_length)
+    return _limited(buckets, hp, drop_long, replicas)
 
 
 def _scheme(hp, max_length: int, replicas: int) -> dict:
@@ -131,7 +132,7 @@ def _limited(buckets: Buckets, hp, drop_long: bool, replicas: int) -> Buckets:
     while edges[-1] < _LONGEST:
         edges.append(2 * edges[-1])
         sizes.append(max(1, hp.batch_size // edges[-1]) * replicas)
-    return Buckets(edges, sizes, 0, edges[-1])
+    return Buckets(edges, sizes, buckets.shortest, edges[-1])
 
 
 # T2T's bucket boundaries and batch sizes. A batch holds about `batch_size` tokens of the longer side,

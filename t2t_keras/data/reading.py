@@ -120,10 +120,11 @@ class Batches:
 
     Training batches ("train") are endless, shuffled, always full, and hold only sentences of
     `hp.min_length` to `hp.max_length` ids on the longer side. Their shapes are
-    `bucket_shapes(hp, replicas)`. "dev" and "test" are read once, every example in exactly one batch;
-    longer sentences (unless `hp.eval_drop_long_sequences`) go to buckets of 2, 4, 8... times
-    `hp.max_length` with accordingly fewer rows. An incomplete last batch is only filled up with rows of
-    zeros to a multiple of `replicas`.
+    `bucket_shapes(hp, replicas)`. "dev" and "test" are read once, every example of at least
+    `hp.min_length` ids in exactly one batch; longer sentences (unless
+    `hp.eval_drop_long_sequences`) go to buckets of 2, 4, 8... times `hp.max_length` with accordingly
+    fewer rows. An incomplete last batch is only filled up with rows of zeros to a multiple of
+    `replicas`.
 
     The content of a batch depends only on the seed and the batch number: a run resumed after step n
     starts with batch n. In each epoch every example is in one batch; examples that do not fill a batch
