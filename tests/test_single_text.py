@@ -183,12 +183,25 @@ def test_penn_treebank_by_its_archive(tmp_path):
     members = {
         f"./simple-examples/data/ptb.{part}.txt": text.encode() for part, text in lines.items()
     }
+    members["./simple-examples/data/ptb.char.valid.txt"] = b" o f _ t h e \n"
     write_archive(tmp_path / "simple-examples.tgz", members)
     problem = registry.problem("languagemodel_ptb10k")
     problem.generate_data(tmp_path, tmp_path)
     words = (tmp_path / "vocab.lmptb.10000").read_text().split()
     assert words == ["<pad>", "<EOS>", "of", "the", "<unk>"]
     assert [example["targets"] for example in stored(problem, tmp_path, "dev")] == [[2, 3, 1]]
+    characters = registry.problem("languagemodel_ptb_characters")
+    samples = list(characters.generate_samples(tmp_path, tmp_path, "dev"))
+    assert samples == [{"targets": "o f _ t h e <EOS>"}]  # T2T's
+
+
+def test_paragraphs_together_leave_out_the_last_ones_as_in_tensor2tensor(monkeypatch):
+    paragraphs = ["a b", "c d", "e f g h i", "j", "k"]
+    problem = registry.problem("languagemodel_wikitext103_l4k")
+    monkeypatch.setattr(type(problem), "sequence_length", 5)
+    monkeypatch.setattr(type(problem), "lines", lambda *arguments: iter(paragraphs))
+    samples = problem.generate_samples("", "", "dev")
+    assert [sample["targets"] for sample in samples] == ["a b c d", "e f g h i"]
 
 
 def test_the_billion_words_have_the_published_vocabulary(tmp_path):
