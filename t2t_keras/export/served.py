@@ -224,9 +224,8 @@ class _Parts:
 
     def complete(self, text, options=None):
         """Continues texts, reading only the end of long ones; `options` as in `translate`."""
-        text = tf.strings.regex_replace(
-            _valid(text), "([[:punct:]])$", r"\1 "
-        )  # as in `Translator`
+        # A space after final punctuation, as `Translator` adds it.
+        text = tf.strings.regex_replace(_valid(text), "([[:punct:]])$", r"\1 ")
         rows = self.encoders["targets"].encode_tensor(text)
         truncated = rows.row_lengths() > self.limit
         rows = rows[:, -self.limit :]
