@@ -73,18 +73,24 @@ class LanguagemodelPtb10k(LinesProblem):
 
     T2T's vocabulary file gives the ids of padding and end of sentence to the two most frequent words, which
     excludes them from its loss. The file that this problem writes begins with the two reserved tokens
-    instead. An existing file is used unchanged.
+    instead. An existing file is used unchanged. T2T also appends the word <EOS> to each line, which with this
+    file would be a second end of sentence.
     """
 
     vocab_type = VocabType.TOKEN
     vocab_filename: str | None = "vocab.lmptb.10000"
     dataset_splits = with_shards((DatasetSplit.TRAIN, DatasetSplit.EVAL), train=10)
     parts = "ptb.{}.txt"
+    appended = ""
 
     def files(self, tmp_dir: PathLike, split: str) -> list[Path]:
         part = self.parts.format("train" if split == DatasetSplit.TRAIN else "valid")
         url = "http://www.fit.vutbr.cz/~imikolov/rnnlm/simple-examples.tgz"
         return _files(tmp_dir, url, f"simple-examples/data/{part}")
+
+    def lines(self, tmp_dir: PathLike, split: str) -> Iterator[str]:
+        """Yields the lines, with what T2T appends to them."""
+        return (line + self.appended for line in super().lines(tmp_dir, split))
 
 
 LanguagemodelPtbCharacters = _derived(
@@ -93,6 +99,7 @@ LanguagemodelPtbCharacters = _derived(
     vocab_type=VocabType.CHARACTER,
     vocab_filename=None,
     parts="ptb.char.{}.txt",
+    appended=" <EOS>",
 )
 
 
@@ -123,7 +130,10 @@ LanguagemodelWikitext103Characters = _derived(
 
 @register_problem
 class LanguagemodelWikitext103L4k(LanguagemodelWikitext103):
-    """WikiText-103 in examples of several whole paragraphs, with less than 4,096 words in total."""
+    """WikiText-103 in examples of several whole paragraphs, with less than 4,096 words in total.
+
+    As in T2T, paragraphs that remain after the last full example are left out.
+    """
 
     sequence_length = 4096
 
@@ -137,7 +147,6 @@ class LanguagemodelWikitext103L4k(LanguagemodelWikitext103):
                 yield {"targets": " ".join(words)}
                 words = []
             words += line.split()
-        yield {"targets": " ".join(words)}
 
 
 LanguagemodelWikitext103L16k = _derived(

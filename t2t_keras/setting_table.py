@@ -174,7 +174,7 @@ _DATA = {
         512,
         text="batches in the shuffle buffer of `--on_the_fly`; 0 or less: batches are not shuffled",
     ),
-    "min_length": declare(0, text="shortest training example: tokens on the longer side"),
+    "min_length": declare(0, text="shortest example, in evaluation too: tokens on the longer side"),
     "max_length": declare(
         256,
         _COUNT,
@@ -185,7 +185,7 @@ _DATA = {
     "length_bucket_step": declare(
         1.1, above(1), "ratio between the lengths of neighbouring buckets"
     ),
-    "eval_drop_long_sequences": declare(False, text="apply these limits in evaluation too"),
+    "eval_drop_long_sequences": declare(False, text="apply `max_length` in evaluation too"),
     "max_input_seq_length": declare(
         0, text="sources are cut to this many tokens; 0 or less: no limit"
     ),

@@ -74,6 +74,19 @@ def test_batches_and_scheme_are_those_of_tensor2tensor(case):
     assert buckets.edges[-1] == buckets.longest == (hp.max_length or hp.batch_size)
 
 
+@pytest.mark.parametrize(
+    ("longest", "last_bucket"), [(1024, (1024, 15)), (256, (256, 15)), (20, (20, 180))]
+)
+def test_a_problem_s_longest_example_does_not_change_the_scheme(longest, last_bucket):
+    """T2T's `input_fn`: the scheme is of hparam `max_length`, the problem's `max_length` a filter."""
+    hp = settings(t2t_batches=True)
+    buckets, scheme = buckets_for(hp, True, longest=longest), buckets_for(hp, True)
+    last = len(buckets.edges) - 1
+    assert (buckets.edges[-1], buckets.sizes[-1], buckets.longest) == (*last_bucket, longest)
+    assert (buckets.edges[:last], buckets.sizes) == (scheme.edges[:last], scheme.sizes[: last + 1])
+    assert bucket_shapes(hp, longest=longest)[-1] == last_bucket[::-1]
+
+
 def test_lengths_go_to_the_first_edge_that_holds_them():
     lengths = np.array([1, 4, 5, 6, 7, 10, 11, 300], np.uint32)
     assert buckets_for(SMALL, drop_long=True).of(lengths).tolist() == [0, 0, 1, 1, 2, 2, -1, -1]
@@ -86,6 +99,7 @@ def test_lengths_go_to_the_first_edge_that_holds_them():
 def test_packed_rows_have_one_bucket():
     assert packed_buckets(settings(), 256, drop_long=True, replicas=2)[:2] == ([256], [32])
     assert packed_buckets(settings(batch_size=100), 256, drop_long=True).sizes == [1]
+    assert packed_buckets(settings(min_length=3), 256, drop_long=False).shortest == 3
 
 
 def padding_share(lengths, buckets, to_longest):

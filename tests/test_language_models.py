@@ -6,12 +6,14 @@ import shutil
 
 import numpy as np
 import pytest
+import tensorflow as tf
 import toy
 import warm_server
 
 import t2t_keras as t2t
 from t2t_keras.checkpoints import load_model, read
-from t2t_keras.decoding import greedy, score
+from t2t_keras.decoding import DecodeSettings, Translator, beam_search, greedy, score
+from t2t_keras.export.served import ServedLanguageModel
 from t2t_keras.training.evaluation import _ClassF1
 
 PACKAGE = """
@@ -153,6 +155,22 @@ def test_continuations_and_scores_of_lines(run):
         assert -float(score(model, None, np.array([[*row, 1]]))[0]) / (
             len(row) + 1
         ) == pytest.approx(loss, abs=1e-5)
+
+
+def test_prompts_are_those_of_tensor2tensor(run, eagerly):
+    """Its `_get_language_modeling_inputs` strips nothing and adds a space to final punctuation."""
+    model, encoder = load_model(str(run.folder / "self")), t2t.text.ByteTextEncoder()
+    settings = DecodeSettings(beam_size=2, extra_length=4)
+    prompts = {"b,": "b, ", " b ": " b ", "b": "b"}
+    wanted = [
+        float(beam_search(model, [encoder.encode(text)], extra_length=4, beam_size=2)[1][0, 0])
+        for text in prompts.values()
+    ]
+    found = Translator(model, {"targets": encoder}, settings).translate(list(prompts))
+    assert [line.scores[0] for line in found] == pytest.approx(wanted, abs=1e-5)
+    served = ServedLanguageModel(model, {"targets": encoder}, settings)
+    scores = served.complete(tf.constant(list(prompts)))["scores"].numpy()[:, 0]
+    assert scores == pytest.approx(wanted, abs=1e-5)
 
 
 def test_probabilities_of_classes_and_of_their_export(run):

@@ -203,6 +203,8 @@ def test_evaluation_keeps_longer_sentences_in_doubling_buckets_or_drops_them(tmp
     assert found == [(1, 12, 0), (1, 48, 3), (1, 192, 4), (2, 24, 1, 2)]
     hp = settings(eval_drop_long_sequences=True)
     assert numbers(dataset(Toy(), "dev", tmp_path, hp)) == [0]
+    kept = numbers(dataset(Toy(), "dev", tmp_path, settings(min_length=25)))  # as in training
+    assert kept == [3, 4]
 
 
 def test_replicas_share_every_batch_equally(data_dir):

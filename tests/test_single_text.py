@@ -50,6 +50,7 @@ class ToyClasses(Text2ClassProblem):
     vocab_type = VocabType.CHARACTER
     dataset_splits = SPLITS
     num_classes = 3
+    inputs_prefix = "not in T2T's examples of classes"
 
     def generate_samples(self, data_dir, tmp_dir, split):
         return ({"inputs": word, "label": len(word) % 3} for word in WORDS * 4)
@@ -116,6 +117,8 @@ def test_a_packed_language_model(tmp_path):
     (first, *_) = batches(problem, "train", tmp_path)
     assert first.keys() == {"targets", "targets_segmentation", "targets_position"}
     assert {ids.shape for ids in first.values()} == {(4, 8)}
+    hp = HP.replace(max_length=4, t2t_batches=True)  # T2T: rows as if of 4, however long they are
+    assert batches(problem, "train", tmp_path, hp=hp)[0]["targets"].shape == (8, 8)
     texts = [
         letters(row["targets"][row["targets_segmentation"] == number])
         for batch in batches(problem, "dev", tmp_path)
@@ -138,12 +141,15 @@ def test_chopped_text_is_one_stream_of_examples_as_long_as_the_problem_says(tmp_
     assert (
         max(batch["targets"].shape[1] for batch in batches(problem, "train", tmp_path, hp=hp)) == 5
     )
+    t2t_s = batches(problem, "train", tmp_path, hp=hp.replace(t2t_batches=True))
+    assert {batch["targets"].shape for batch in t2t_s} == {(16, 5)}  # 32 // 2 rows
 
 
 def test_classes_are_stored_and_read_as_single_numbers(tmp_path):
     problem = ToyClasses()
     problem.generate_data(tmp_path, tmp_path)
     assert problem.vocab_sizes(tmp_path) == {"inputs": 258, "targets": 3}
+    assert (problem.loss_multiplier, ToyLines().loss_multiplier) == (1, 2)
     found = []
     for split in ("train", "dev"):
         for batch in batches(problem, split, tmp_path, number=10):
@@ -177,12 +183,25 @@ def test_penn_treebank_by_its_archive(tmp_path):
     members = {
         f"./simple-examples/data/ptb.{part}.txt": text.encode() for part, text in lines.items()
     }
+    members["./simple-examples/data/ptb.char.valid.txt"] = b" o f _ t h e \n"
     write_archive(tmp_path / "simple-examples.tgz", members)
     problem = registry.problem("languagemodel_ptb10k")
     problem.generate_data(tmp_path, tmp_path)
     words = (tmp_path / "vocab.lmptb.10000").read_text().split()
     assert words == ["<pad>", "<EOS>", "of", "the", "<unk>"]
     assert [example["targets"] for example in stored(problem, tmp_path, "dev")] == [[2, 3, 1]]
+    characters = registry.problem("languagemodel_ptb_characters")
+    samples = list(characters.generate_samples(tmp_path, tmp_path, "dev"))
+    assert samples == [{"targets": "o f _ t h e <EOS>"}]  # T2T's
+
+
+def test_paragraphs_together_leave_out_the_last_ones_as_in_tensor2tensor(monkeypatch):
+    paragraphs = ["a b", "c d", "e f g h i", "j", "k"]
+    problem = registry.problem("languagemodel_wikitext103_l4k")
+    monkeypatch.setattr(type(problem), "sequence_length", 5)
+    monkeypatch.setattr(type(problem), "lines", lambda *arguments: iter(paragraphs))
+    samples = problem.generate_samples("", "", "dev")
+    assert [sample["targets"] for sample in samples] == ["a b c d", "e f g h i"]
 
 
 def test_the_billion_words_have_the_published_vocabulary(tmp_path):

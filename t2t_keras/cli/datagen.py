@@ -87,8 +87,10 @@ def describe(problem: Problem, data_dir: str) -> list[str]:
 
     name = problem.dataset_filename()
     base, packed = registry.hparams("transformer_base"), getattr(problem, "packed_length", None)
-    base = base.replace(max_length=problem.max_length(base))
-    buckets = packed_buckets(base, packed, True) if packed else buckets_for(base, True)
+    longest = problem.max_length(base)
+    buckets = (
+        packed_buckets(base, packed, True) if packed else buckets_for(base, True, longest=longest)
+    )
     encoders = problem.feature_encoders(data_dir)
     files = getattr(problem, "vocab_filenames", (problem.vocab_filename,))
     lines = [

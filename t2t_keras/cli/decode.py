@@ -118,8 +118,9 @@ def require_readable(path: str | None) -> None:
 def _require_other_output(name: str) -> None:
     """Rejects an output file that would replace the input file of a flag."""
     source, target = options.directory(name), options.directory("decode_to_file")
-    files = source and target and os.path.isfile(source) and os.path.isfile(target)
-    if files and os.path.samefile(source, target) and _STANDARD not in (source, target):
+    if not source or not target or _STANDARD in (source, target):
+        return
+    if os.path.isfile(source) and os.path.isfile(target) and os.path.samefile(source, target):
         raise UserError(f"--decode_to_file={target} would replace --{name}: name another file.")
 
 

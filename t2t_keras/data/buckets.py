@@ -39,61 +39,70 @@ class Buckets(NamedTuple):
         return found
 
 
-def bucket_shapes(hp, replicas: int = 1) -> list[tuple[int, int]]:
+def bucket_shapes(hp, replicas: int = 1, longest: int | None = None) -> list[tuple[int, int]]:
     """Returns every (batch, length) shape that a training run with `hp` can see, shortest first.
 
     There are as many shapes as T2T has buckets with these settings. The first length is
-    `hp.min_length_bucket` (one less with `hp.t2t_batches`), the last is `hp.max_length`. A batch has as
-    many rows as fit into `hp.batch_size` ids per side (with `hp.t2t_batches`: T2T's number of rows),
-    times `replicas`.
+    `hp.min_length_bucket` (one less with `hp.t2t_batches`), the last is `hp.max_length`, or `longest` as
+    in `buckets_for`. A batch has as many rows as fit into `hp.batch_size` ids per side (with
+    `hp.t2t_batches`: T2T's number of rows), times `replicas`.
     """
-    edges, sizes, shortest, _ = buckets_for(hp, drop_long=True, replicas=replicas)
+    edges, sizes, shortest, _ = buckets_for(hp, True, replicas, longest)
     return [
         (size, edge) for size, edge in zip(sizes, edges, strict=True) if edge >= max(1, shortest)
     ]
 
 
-def buckets_for(hp, drop_long: bool, replicas: int = 1) -> Buckets:
+def buckets_for(hp, drop_long: bool, replicas: int = 1, longest: int | None = None) -> Buckets:
     """Returns the buckets with the shapes that `bucket_shapes` lists.
 
     Args:
         hp: uses `batch_size`, `max_length`, `min_length`, `min_length_bucket`, `length_bucket_step` and
             `t2t_batches` (True: returns `tensor2tensor_buckets`).
-        drop_long: True: drop sentences shorter than `min_length` or longer than `max_length`. False: keep
-            all; longer ones go to extra buckets of 2, 4, 8... times `max_length`.
+        drop_long: True: drop sentences longer than `max_length`. False: keep them, in extra buckets of 2,
+            4, 8... times `max_length`. Those shorter than `min_length` are always dropped.
         replicas: every batch size is multiplied by it.
+        longest: the problem's `max_length`, which replaces that of `hp`; 0: `hp.batch_size`; None:
+            the problem has no other.
 
     Raises:
         UserError: a setting is out of range.
     """
     if hp.t2t_batches:
-        return tensor2tensor_buckets(hp, drop_long, replicas)
-    scheme = _scheme(hp, replicas)
-    last = hp.max_length or hp.batch_size
+        return tensor2tensor_buckets(hp, drop_long, replicas, longest)
+    last = (hp.max_length if longest is None else longest) or hp.batch_size
+    scheme = _scheme(hp, last, replicas)
     edges = _edges(hp.min_length_bucket, last, len(scheme["batch_sizes"]))
     sizes = [max(1, hp.batch_size // edge) * replicas for edge in edges]
     return _limited(Buckets(edges, sizes, hp.min_length, last), hp, drop_long, replicas)
 
 
-def tensor2tensor_buckets(hp, drop_long: bool, replicas: int = 1) -> Buckets:
-    """Returns T2T's own buckets: its boundaries and batch sizes; see `buckets_for`."""
-    scheme = _scheme(hp, replicas)
-    last = hp.max_length or hp.batch_size
-    edges = [boundary - 1 for boundary in scheme["boundaries"]] + [last]
-    buckets = Buckets(edges, scheme["batch_sizes"], hp.min_length, last)
+def tensor2tensor_buckets(
+    hp, drop_long: bool, replicas: int = 1, longest: int | None = None
+) -> Buckets:
+    """Returns T2T's own buckets: its boundaries and batch sizes; see `buckets_for`.
+
+    As in T2T, these follow from `hp.max_length`, and `longest` only decides what is dropped: longer
+    examples than `hp.max_length` are in the last bucket.
+    """
+    scheme = _scheme(hp, hp.max_length, replicas)
+    last = (hp.max_length if longest is None else longest) or hp.batch_size
+    edges = [boundary - 1 for boundary in scheme["boundaries"] if boundary <= last] + [last]
+    buckets = Buckets(edges, scheme["batch_sizes"][: len(edges)], hp.min_length, last)
     return _limited(buckets, hp, drop_long, replicas)
 
 
 def packed_buckets(hp, packed_length: int, drop_long: bool, replicas: int = 1) -> Buckets:
     """Returns the single bucket for packed rows; see `buckets_for`."""
     size = max(1, hp.batch_size // packed_length) * replicas
-    return _limited(Buckets([packed_length], [size], 0, packed_length), hp, drop_long, replicas)
+    buckets = Buckets([packed_length], [size], hp.min_length, packed_length)
+    return _limited(buckets, hp, drop_long, replicas)
 
 
-def _scheme(hp, replicas: int) -> dict:
+def _scheme(hp, max_length: int, replicas: int) -> dict:
     return batching_scheme(
         batch_size=hp.batch_size,
-        max_length=hp.max_length,
+        max_length=max_length,
         min_length_bucket=hp.min_length_bucket,
         length_bucket_step=hp.length_bucket_step,
         shard_multiplier=replicas,
@@ -123,7 +132,7 @@ def _limited(buckets: Buckets, hp, drop_long: bool, replicas: int) -> Buckets:
     while edges[-1] < _LONGEST:
         edges.append(2 * edges[-1])
         sizes.append(max(1, hp.batch_size // edges[-1]) * replicas)
-    return Buckets(edges, sizes, 0, edges[-1])
+    return Buckets(edges, sizes, buckets.shortest, edges[-1])
 
 
 # T2T's bucket boundaries and batch sizes. A batch holds about `batch_size` tokens of the longer side,

@@ -78,13 +78,12 @@ class TextBatches:
         require_pairs(problem, hp)
         if not options.pad_to_boundary:
             raise UserError("pad_to_boundary=False needs shards: text is padded to static shapes.")
-        hp = hp.replace(max_length=problem.max_length(hp))
         self.options = options
         self._problem, self._split, self._hp = problem, split, hp
         self._directories = data_dir, tmp_dir
         self._limits = length_limits(hp, None)
         drop_long = split == DatasetSplit.TRAIN or hp.eval_drop_long_sequences
-        self.buckets = buckets_for(hp, drop_long, options.replicas)
+        self.buckets = buckets_for(hp, drop_long, options.replicas, problem.max_length(hp))
         self._encoders = stored_encoders(problem, data_dir, tmp_dir)
         self._sampling = hp.subword_sampling if split == DatasetSplit.TRAIN else 0.0
         if self._sampling and not all(hasattr(e, "sample_tensor") for e in self._encoders.values()):
@@ -97,7 +96,8 @@ class TextBatches:
     @property
     def shapes(self) -> list[tuple[int, int]]:
         """The shapes (rows, length) that full batches can have."""
-        return bucket_shapes(self._hp, self.options.replicas)
+        longest = self._problem.max_length(self._hp)
+        return bucket_shapes(self._hp, self.options.replicas, longest)
 
     def description(self) -> str:
         """Returns one line with the number of shapes."""

@@ -123,7 +123,7 @@ class Problem:
         return ("inputs", "targets") if self.has_inputs else ("targets",)
 
     def max_length(self, model_hparams) -> int:
-        """Hook: returns the length of the longest example in a batch; default: hparam `max_length`."""
+        """Hook: returns the length of the longest training example; default: hparam `max_length`."""
         return model_hparams.max_length
 
     def dataset_filename(self) -> str:

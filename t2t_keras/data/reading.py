@@ -120,10 +120,11 @@ class Batches:
 
     Training batches ("train") are endless, shuffled, always full, and hold only sentences of
     `hp.min_length` to `hp.max_length` ids on the longer side. Their shapes are
-    `bucket_shapes(hp, replicas)`. "dev" and "test" are read once, every example in exactly one batch;
-    longer sentences (unless `hp.eval_drop_long_sequences`) go to buckets of 2, 4, 8... times
-    `hp.max_length` with accordingly fewer rows. An incomplete last batch is only filled up with rows of
-    zeros to a multiple of `replicas`.
+    `bucket_shapes(hp, replicas)`. "dev" and "test" are read once, every example of at least
+    `hp.min_length` ids in exactly one batch; longer sentences (unless
+    `hp.eval_drop_long_sequences`) go to buckets of 2, 4, 8... times `hp.max_length` with accordingly
+    fewer rows. An incomplete last batch is only filled up with rows of zeros to a multiple of
+    `replicas`.
 
     The content of a batch depends only on the seed and the batch number: a run resumed after step n
     starts with batch n. In each epoch every example is in one batch; examples that do not fill a batch
@@ -163,14 +164,13 @@ class Batches:
         **keywords: Any,
     ):
         options = dataclasses.replace(options or BatchOptions(), **keywords).for_split(split)
-        hp = hp.replace(max_length=problem.max_length(hp))
         self.options = options
         self._problem = problem
         self._packed_length = getattr(problem, "packed_length", None)
         self._limits = length_limits(hp, self._packed_length)
         require_pairs(problem, hp)
         drop_long = split == DatasetSplit.TRAIN or hp.eval_drop_long_sequences
-        self.buckets = self._choose_buckets(hp, drop_long)
+        self.buckets = self._choose_buckets(hp, drop_long, problem.max_length(hp))
 
         index = read_index(data_dir, problem.dataset_filename(), split, problem.sides)
         if not len(index.sizes):
@@ -248,12 +248,12 @@ class Batches:
         batches = stored.map(self._parse, num_parallel_calls=tf.data.AUTOTUNE, deterministic=True)
         return batches.prefetch(tf.data.AUTOTUNE)
 
-    def _choose_buckets(self, hp, drop_long: bool) -> Buckets:
+    def _choose_buckets(self, hp, drop_long: bool, longest: int) -> Buckets:
         replicas = self.options.replicas
         if self._packed_length and not hp.t2t_batches:
             return packed_buckets(hp, self._packed_length, drop_long, replicas)
         choose = buckets_for if self.options.pad_to_boundary else tensor2tensor_buckets
-        return choose(hp, drop_long, replicas)
+        return choose(hp, drop_long, replicas, longest)
 
     def _cut(self, side: str, lengths: np.ndarray) -> np.ndarray:
         limit = self._limits[side]
@@ -378,7 +378,7 @@ def none_fits(problem: Problem, split: str, hp, buckets: Buckets) -> UserError:
     """Returns the error for a split with no example within the length limits."""
     return UserError(
         f"Every {split} example of {problem.name} is shorter than min_length={hp.min_length} or "
-        f"longer than {buckets.longest} ids (max_length={hp.max_length}, where 0 stands for "
+        f"longer than {buckets.longest} ids (max_length={problem.max_length(hp)}, where 0 stands for "
         f"batch_size={hp.batch_size}), so none is left: raise max_length or lower min_length."
     )
 

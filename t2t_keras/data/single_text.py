@@ -102,9 +102,11 @@ class Text2ClassProblem(SingleTextProblem):
     """Text classification (T2T's `Text2ClassProblem`), for `--model=transformer_encoder`.
 
     `generate_samples` yields `{"inputs": text, "label": number}`; a subclass must set `num_classes`.
+    `inputs_prefix` is not used, as in T2T.
     """
 
     num_classes: int
+    loss_multiplier = 1.0  # of characters, too: one class is predicted, not every character
 
     def __init__(self, was_reversed: bool = False, was_copy: bool = False):
         super().__init__(was_reversed, was_copy)
@@ -141,7 +143,7 @@ class Text2ClassProblem(SingleTextProblem):
         """Yields `{"inputs": ids, ending in EOS_ID, "targets": [class number]}`."""
         encoder = self.get_or_create_vocab(data_dir, tmp_dir)
         for sample in self.generate_samples(data_dir, tmp_dir, split):
-            ids = encoder.encode(self.inputs_prefix + self._field(sample, "inputs", split))
+            ids = encoder.encode(self._field(sample, "inputs", split))
             label = self._field(sample, "label", split)
             if label not in range(self.num_classes):
                 raise UserError(

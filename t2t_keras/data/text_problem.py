@@ -99,6 +99,10 @@ class Text2TextProblem(Problem):
         """Hook: yields `{"inputs": text, "targets": text}`; more generally a text for each of `sides`."""
         raise missing_hook(self, "generate_samples")
 
+    def max_length(self, model_hparams) -> int:
+        """Returns `packed_length` if examples are packed, else the hparam `max_length`."""
+        return self.packed_length or super().max_length(model_hparams)
+
     @property
     def loss_multiplier(self) -> float:  # type: ignore[override]
         """Factor of the training loss: 2 for characters, as in T2T, else 1."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import string
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from typing import Any, NamedTuple, Protocol
 
@@ -202,8 +203,8 @@ class Translator:
     def _sentence(self, line: Line) -> Sentence:
         if "inputs" in self.encoders:
             ids = [*encoded(self.encoders["inputs"], line.text, line.number), EOS_ID]
-        else:  # a prompt; padding if it has no tokens
-            ids = encoded(self.encoders["targets"], line.text, line.number) or [PAD_ID]
+        else:  # padding if the prompt has no tokens
+            ids = _prompt(self.encoders["targets"], line) or [PAD_ID]
         prefix = line.prefix and encoded(self.encoders["targets"], line.prefix, line.number)
         most = self.settings.max_input_size
         if 0 < most < len(ids):
@@ -257,9 +258,22 @@ def probabilities(model, inputs, classes: int):
 
 
 def encoded(encoder, text: str, number: int) -> list[int]:
-    """Returns the ids of a line of text."""
+    """Returns the ids of a line of text, without white space at its ends."""
+    return _encoded_whole(encoder, text.strip(), number)
+
+
+def _prompt(encoder, line: Line) -> list[int]:
+    """Returns the ids of a prompt, as T2T's: with its white space, and a space after final punctuation.
+
+    T2T's tokenizer joins punctuation with the space after it, so without it a prompt ends within a token.
+    """
+    ends_in_punctuation = line.text.endswith(tuple(string.punctuation))
+    return _encoded_whole(encoder, line.text + " " * ends_in_punctuation, line.number)
+
+
+def _encoded_whole(encoder, text: str, number: int) -> list[int]:
     try:
-        return encoder.encode(text.strip())
+        return encoder.encode(text)
     except UserError as error:
         raise UserError(f"line {number}: {error}") from error
 

@@ -45,8 +45,8 @@ class _Served(tf.Module):
     and `batch_tokens` allow. The result of a row does not depend on the others: its output has at most
     `extra_length` tokens more than its own input, including end of sentence.
 
-    White space at both ends of a text and bytes that are not UTF-8 are removed. Only the first
-    `max_input_size` tokens are read; `truncated`, [B] bool, is True if there were more.
+    White space at both ends of a text (not of a prompt) and bytes that are not UTF-8 are removed. Only
+    the first `max_input_size` tokens are read; `truncated`, [B] bool, is True if there were more.
 
     Args:
         model: the `Transformer`, or an `Ensemble`.
@@ -224,7 +224,9 @@ class _Parts:
 
     def complete(self, text, options=None):
         """Continues texts, reading only the end of long ones; `options` as in `translate`."""
-        rows = self.encode_alone("targets", text)
+        # A space after final punctuation, as `Translator` adds it.
+        text = tf.strings.regex_replace(_valid(text), "([[:punct:]])$", r"\1 ")
+        rows = self.encoders["targets"].encode_tensor(text)
         truncated = rows.row_lengths() > self.limit
         rows = rows[:, -self.limit :]
         return self._written("completion", rows, options) | {"truncated": truncated}
@@ -286,14 +288,10 @@ class _Parts:
 
     def encode(self, side, text):
         """Texts [B] -> ids [B, None] with end of sentence, and which rows were cut, [B]."""
-        ids = self.encode_alone(side, text)
+        text = tf.strings.regex_replace(_valid(text), _EDGES, "")
+        ids = self.encoders[side].encode_tensor(text)
         ends = tf.fill([tf.size(text), 1], EOS_ID)
         return cut(tf.concat([ids, ends], 1), self.limit)
-
-    def encode_alone(self, side, text):
-        """Texts [B] -> ids [B, None] without end of sentence."""
-        text = tf.strings.unicode_transcode(text, "UTF-8", "UTF-8", errors="ignore")
-        return self.encoders[side].encode_tensor(tf.strings.regex_replace(text, _EDGES, ""))
 
     def texts(self, ids):
         """Ids [B, N, L] -> texts [B, N], up to the end of sentence or the trailing padding.
@@ -377,6 +375,11 @@ def _require_none(wrong, message: str, values=None):
     """Returns an assertion that no element is `wrong`; its message has the first one's value or index."""
     first = tf.where(wrong)[:1] if values is None else tf.boolean_mask(values, wrong)[:1]
     return tf.debugging.Assert(tf.equal(tf.size(first), 0), [message, first])
+
+
+def _valid(text):
+    """Texts without bytes that are not UTF-8."""
+    return tf.strings.unicode_transcode(text, "UTF-8", "UTF-8", errors="ignore")
 
 
 def _without_padding(ids):
