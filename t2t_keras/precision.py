@@ -40,6 +40,25 @@ def in_precision(model, precision: str):
     return copy
 
 
+def cache_of(model, name: str) -> dict:
+    """Returns a dict for the graphs of a model, a new one once the model has other variables.
+
+    `enable_lora` and `quantize` give it others, and a graph keeps those it was traced with.
+
+    Args:
+        model: a model, an `Ensemble` or an `Int8Model`.
+        name: the attribute that holds it.
+    """
+    variables = [v for each in getattr(model, "models", [model]) for v in each.variables]
+    attributes = vars(model)  # not `setattr`: Keras would track them
+    # The former variables are kept, so that no new one has the id of one that was freed.
+    former, cache = attributes.get(name, ([], {}))
+    if list(map(id, former)) != list(map(id, variables)):
+        cache = {}
+        attributes[name] = variables, cache
+    return cache
+
+
 # With 8-bit weights a decoding step reads a quarter of the bytes. TensorFlow's only 8-bit matrix product
 # with float results is oneDNN's, on a CPU. It is fast if the weights are constants in the graph of the
 # same loop body that multiplies with them. Activations are quantized on the fly, each row scaled by its

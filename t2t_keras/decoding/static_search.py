@@ -16,6 +16,7 @@ from keras import ops
 
 from t2t_keras.decoding.beam import BeamSearch, OnePath, most_likely
 from t2t_keras.decoding.logits import after_prompts, forced_prompts
+from t2t_keras.precision import cache_of
 from t2t_keras.shape import shape_of
 
 ROOM = 32
@@ -59,7 +60,7 @@ def _decode(model, strategy, inputs, extra_length, max_lengths, prefix):
     limits = max(inputs.shape[1] + extra_length, 0) if max_lengths is None else max_lengths
     limits = np.broadcast_to(np.asarray(limits, np.int32), inputs.shape[:1])
     prefix = None if prefix is None else np.asarray(prefix, np.int32)
-    searches = vars(model).setdefault("_searches", {})  # Keras must not track it
+    searches = cache_of(model, "_searches")
     if strategy not in searches:
         searches[strategy] = StaticSearch(model, strategy)
     ids, scores = searches[strategy].run(inputs, limits, prefix)
