@@ -25,7 +25,8 @@ def in_precision(model, precision: str):
     logits are computed in half precision and compared in float32. For "int8" it is an `Int8Model`.
 
     Raises:
-        UserError: the precision is not one of `PRECISIONS`, or TensorFlow lacks it on this machine.
+        UserError: the precision is not one of `PRECISIONS`, or TensorFlow lacks it on this machine; or
+            a model to be copied is quantized or has LoRA weights.
     """
     if precision not in PRECISIONS:
         raise UserError(f"precision must be one of {', '.join(PRECISIONS)}, got {precision!r}.")
@@ -33,11 +34,26 @@ def in_precision(model, precision: str):
         return type(model)([in_precision(each, precision) for each in model.models])
     if precision == "int8":
         return Int8Model(model)
+    require_float_kernels(model, f"a {precision} copy holds")
     policy = keras.dtype_policies.serialize(keras.DTypePolicy(precision))
     copy = type(model).from_config({**model.get_config(), "dtype": policy})
     for ours, theirs in zip(copy.weights, model.weights, strict=True):
         ours.assign(ops.cast(theirs, precision))
     return copy
+
+
+def require_float_kernels(model, holder: str) -> None:
+    """Raises UserError if a model is quantized or has LoRA weights.
+
+    Args:
+        holder: what cannot hold them, with its verb, for the message.
+    """
+    for variable in model.variables:
+        if variable.dtype == "int8" or variable.name.startswith("lora_"):
+            raise UserError(
+                f"{holder} float kernels only, but the model has {variable.path}: save it before "
+                "quantize(); LoRA weights are merged into the kernels in a .keras file."
+            )
 
 
 def cache_of(model, name: str) -> dict:
