@@ -183,6 +183,31 @@ def test_int8(model_of, tmp_path):
             copy(model)
 
 
+@pytest.mark.parametrize(
+    ("wrapped", "shape"), [(lambda x: x, (5, 8)), (keras.layers.TimeDistributed, (3, 5, 8))]
+)
+def test_int8_in_layers_of_keras(wrapped, shape, tmp_path):
+    """These load the layer at another path than that at which it was saved."""
+    encoder = t2t.layers.TransformerEncoder(num_layers=1, num_heads=2, filter_size=12)
+    model = keras.Sequential([keras.Input(shape), wrapped(encoder)])
+    model.quantize("int8")
+    model.save(tmp_path / "model.keras")
+    again = keras.models.load_model(tmp_path / "model.keras")
+    x = np.random.default_rng(0).normal(size=(2, *shape)).astype("float32")
+    np.testing.assert_array_equal(again(x), model(x))
+
+
+@pytest.mark.parametrize("key", ["layer_0/ffn/conv1", "encoder/layer_0/ffn/conv1"])
+def test_int8_by_keys_of_any_version(key):
+    """They begin at the layer that was saved; in earlier versions they were whole paths."""
+    policies = keras.dtype_policies.DTypePolicyMap("float32", {key: "int8_from_float32"})
+    sizes = {"num_layers": 1, "num_heads": 2, "filter_size": 12}
+    encoder = t2t.layers.TransformerEncoder(**sizes, dtype=policies, name="encoder")
+    encoder.build((None, None, 8))
+    ffn = encoder.layers[0].ffn
+    assert [ffn.conv1.quantization_mode, ffn.conv2.quantization_mode] == ["int8", None]
+
+
 def test_lora(tmp_path):
     """Its weights alone are trained, and become part of the kernels that are saved."""
     model = small_model(f"{SMALLEST},learning_rate_warmup_steps=4")
