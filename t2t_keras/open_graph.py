@@ -35,7 +35,7 @@ def open_graph(function: Callable[..., Any], jit_compile: bool | None = None) ->
 
 
 def open_graph_of_model(function: Callable[..., Any]) -> Callable[..., Any]:
-    """Makes one `open_graph` of `function(model, *arguments)` per model, freed with the model."""
+    """Makes one `open_graph` of `function(model, *arguments)` per model and its variables."""
 
     @functools.wraps(function)
     def call(model, *arguments):
