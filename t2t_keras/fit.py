@@ -26,6 +26,7 @@ class TokenFit(keras.Model):
     as `t2t_keras.data.dataset` gives them. The loss is the sum of the token losses divided by the
     number of target tokens, with `hp.label_smoothing` in `fit` and without it in `evaluate`. Both
     report means over all tokens of an epoch: "loss", "accuracy", and "perplexity", exp of "loss".
+    `compile(metrics=...)` adds others, which Keras computes over all positions, padding too.
     A model that is compiled with a loss behaves like any other Keras model.
 
     Attributes:
@@ -79,7 +80,17 @@ class TokenFit(keras.Model):
 
     @property
     def metrics(self):
-        return super().metrics + (self._token_means.metrics if self._has_own_loss else [])
+        metrics = super().metrics
+        if not self._has_own_loss:
+            return metrics
+        loss, *others = self._token_means.metrics
+        # Ours replaces Keras's "loss", the mean over batches.
+        return [loss, *(metric for metric in metrics if metric.name != loss.name), *others]
+
+    def compute_metrics(self, x, y, y_pred, sample_weight=None):
+        if self._has_own_loss and y is None:
+            y = self.labels(x)
+        return super().compute_metrics(x, y, y_pred, sample_weight)
 
     @property
     def _has_own_loss(self):

@@ -9,6 +9,8 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
+from t2t_keras.precision import cache_of
+
 
 def open_graph(function: Callable[..., Any], jit_compile: bool | None = None) -> Callable[..., Any]:
     """Compiles a function into one graph per structure, rank and dtype of its arguments.
@@ -33,12 +35,11 @@ def open_graph(function: Callable[..., Any], jit_compile: bool | None = None) ->
 
 
 def open_graph_of_model(function: Callable[..., Any]) -> Callable[..., Any]:
-    """Makes one `open_graph` of `function(model, *arguments)` per model, freed with the model."""
+    """Makes one `open_graph` of `function(model, *arguments)` per model and its variables."""
 
     @functools.wraps(function)
     def call(model, *arguments):
-        # Not with `__setattr__`: Keras would track it.
-        graphs = vars(model).setdefault("_open_graphs", {})
+        graphs = cache_of(model, "_open_graphs")
         if function not in graphs:
             graphs[function] = open_graph(functools.partial(function, model))
         return graphs[function](*arguments)

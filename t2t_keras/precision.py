@@ -25,7 +25,8 @@ def in_precision(model, precision: str):
     logits are computed in half precision and compared in float32. For "int8" it is an `Int8Model`.
 
     Raises:
-        UserError: the precision is not one of `PRECISIONS`, or TensorFlow lacks it on this machine.
+        UserError: the precision is not one of `PRECISIONS`, or TensorFlow lacks it on this machine; or
+            a model to be copied is quantized or has LoRA weights.
     """
     if precision not in PRECISIONS:
         raise UserError(f"precision must be one of {', '.join(PRECISIONS)}, got {precision!r}.")
@@ -33,11 +34,45 @@ def in_precision(model, precision: str):
         return type(model)([in_precision(each, precision) for each in model.models])
     if precision == "int8":
         return Int8Model(model)
+    require_float_kernels(model, f"a {precision} copy holds")
     policy = keras.dtype_policies.serialize(keras.DTypePolicy(precision))
     copy = type(model).from_config({**model.get_config(), "dtype": policy})
     for ours, theirs in zip(copy.weights, model.weights, strict=True):
         ours.assign(ops.cast(theirs, precision))
     return copy
+
+
+def require_float_kernels(model, holder: str) -> None:
+    """Raises UserError if a model is quantized or has LoRA weights.
+
+    Args:
+        holder: what cannot hold them, with its verb, for the message.
+    """
+    for variable in model.variables:
+        if variable.dtype == "int8" or variable.name.startswith("lora_"):
+            raise UserError(
+                f"{holder} float kernels only, but the model has {variable.path}: save it before "
+                "quantize(); LoRA weights are merged into the kernels in a .keras file."
+            )
+
+
+def cache_of(model, name: str) -> dict:
+    """Returns a dict for the graphs of a model, a new one once the model has other variables.
+
+    `enable_lora` and `quantize` give it others, and a graph keeps those it was traced with.
+
+    Args:
+        model: a model, an `Ensemble` or an `Int8Model`.
+        name: the attribute that holds it.
+    """
+    variables = [v for each in getattr(model, "models", [model]) for v in each.variables]
+    attributes = vars(model)  # not `setattr`: Keras would track them
+    # The former variables are kept, so that no new one has the id of one that was freed.
+    former, cache = attributes.get(name, ([], {}))
+    if list(map(id, former)) != list(map(id, variables)):
+        cache = {}
+        attributes[name] = variables, cache
+    return cache
 
 
 # With 8-bit weights a decoding step reads a quarter of the bytes. TensorFlow's only 8-bit matrix product

@@ -206,6 +206,21 @@ def test_reports_means_over_tokens_as_our_evaluation_does(batches, make, encoder
     assert history["accuracy"][0] == pytest.approx(right / tokens, rel=1e-5)
 
 
+def test_each_metric_is_reported_once_and_others_see_the_targets(batches, compiled):
+    metric = keras.metrics.SparseCategoricalAccuracy(name="with_padding")
+    model = compiled(NO_DROPOUT, metrics=[metric])
+    batch = next(batches().as_numpy_iterator())
+    history = fit(model, batches(), steps_per_epoch=1)
+    assert history.keys() == {"loss", "with_padding", "accuracy", "perplexity"}
+    loss, with_padding, accuracy, perplexity = model.evaluate(
+        batch, batch_size=len(batch["targets"]), verbose=0
+    )
+    assert perplexity == pytest.approx(np.exp(loss))
+    right = np.argmax(model(batch), -1) == batch["targets"]
+    assert with_padding == pytest.approx(right.mean())
+    assert accuracy == pytest.approx(right[batch["targets"] != 0].mean())
+
+
 def test_fits_packed_rows():
     batch, _ = packed_toy(30)
     model = small_model(f"{BASE},{NO_DROPOUT}")

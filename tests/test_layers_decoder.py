@@ -1,10 +1,12 @@
 """Decoder layer and decoder stack."""
 
+import keras
 import numpy as np
 import pytest
 from layer_checks import assert_same, check_layer, random_tensor
 
 from t2t_keras.layers import (
+    MultiHeadAttention,
     SharedEmbedding,
     TransformerDecoder,
     TransformerDecoderLayer,
@@ -93,24 +95,53 @@ def test_memory_mask_and_bias_say_the_same():
     assert_same(layer(X, MEMORY, memory_bias=mask_bias(MASK)), by_mask, atol=1e-6)
 
 
+class OwnAttention(MultiHeadAttention):
+    """A user's, whose queries have a bias and an activation."""
+
+    def build(self, query_shape, memory_shape=None):
+        super().build(query_shape, memory_shape)
+        self.q = keras.layers.Dense(8, "tanh", bias_initializer="ones", name="q")
+        self.q.build(query_shape)
+
+
+class OwnLayer(TransformerDecoderLayer):
+    """A user's, with that attention and a feed-forward network for [B, T, D] only."""
+
+    def attention(self, name, relative=False):
+        return OwnAttention.from_config(super().attention(name, relative).get_config())
+
+    def feed_forward(self, name):
+        return keras.layers.EinsumDense("btd,df->btf", (None, 8), name=name)
+
+
+class OwnDecoder(TransformerDecoder):
+    """A user's, with those layers."""
+
+    layer_class = OwnLayer
+
+
 @pytest.mark.parametrize(
-    ("settings", "near"),
+    ("decoder_class", "settings", "near"),
     [
-        ({}, True),
-        (POSTNORM, False),
-        ({"max_relative_position": 2}, False),
-        ({"max_relative_position": 2}, True),
-        ({"key_channels": 4}, False),
+        (TransformerDecoder, {}, True),
+        (TransformerDecoder, POSTNORM, False),
+        (TransformerDecoder, {"max_relative_position": 2}, False),
+        (TransformerDecoder, {"max_relative_position": 2}, True),
+        (TransformerDecoder, {"key_channels": 4}, False),
+        (OwnDecoder, {}, False),
     ],
 )
-def test_steps_give_what_the_whole_sentence_gives(settings, near):
-    decoder = TransformerDecoder(num_layers=2, **SMALL, **settings)
+def test_steps_give_what_the_whole_sentence_gives(decoder_class, settings, near):
+    decoder = decoder_class(num_layers=2, **SMALL, **settings)
     whole = decoder(X, MEMORY, memory_mask=MASK, bias=proximity_bias(5) if near else None)
     memory_caches = decoder.memory_caches(MEMORY)
     caches = decoder.empty_caches(2)
     for i in range(5):
         bias = proximity_bias(i + 1)[:, :, -1:] if near else None
-        step, caches = decoder.step(X[:, i : i + 1], caches, memory_caches, mask_bias(MASK), bias)
+        step, caches = decoder.step(
+            *(X[:, i : i + 1], caches, memory_caches, mask_bias(MASK), bias),
+            joint_kernels=decoder.joint_kernels(),
+        )
         np.testing.assert_allclose(step[:, 0], whole[:, i], atol=1e-5)
 
 

@@ -28,9 +28,14 @@ def test_lookup_and_logits(scale, factor):
     np.testing.assert_array_equal(layer(x, reverse=True), layer.logits(x))
 
 
-def test_carries_a_mask():
+@pytest.mark.parametrize(
+    "dtype", ["int32", "float32"]
+)  # Keras makes the ids of a `Sequential` floats
+def test_carries_a_mask(dtype):
     layer = SharedEmbedding(vocab_size=7, hidden_size=4)
-    np.testing.assert_array_equal(layer.compute_mask(IDS), IDS != 0)
+    np.testing.assert_array_equal(layer.compute_mask(IDS.astype(dtype)), IDS != 0)
+    x = random_tensor(2, 3, 4)
+    np.testing.assert_array_equal(layer.compute_mask(x, IDS != 0), IDS != 0)
 
 
 def test_functional_softmax():

@@ -1,5 +1,6 @@
 """Attention masks and the biases of them, written out."""
 
+import keras
 import numpy as np
 import pytest
 from layer_checks import assert_same, random_tensor
@@ -70,6 +71,18 @@ def test_an_empty_mask():
     for mask in (AttentionMask(), AttentionMask(causal=False)):
         assert not mask
         assert mask.dense_bias(THREE, THREE) is None
+
+
+def test_functional_models_save_a_mask_without_tensors(tmp_path):
+    mask, x = AttentionMask(causal=True, neighborhood=(1, 0), proximity=True), keras.Input((5, 8))
+    model = keras.Model(x, MultiHeadAttention(num_heads=2)(x, attention_mask=mask))
+    model.save(tmp_path / "model.keras")
+    again = keras.models.load_model(tmp_path / "model.keras")
+    values = random_tensor(2, 5, 8)
+    assert_same(again(values), model(values), atol=1e-6)
+    assert AttentionMask.from_config({**mask.get_config(), "neighborhood": [1, 0]}) == mask
+    with pytest.raises(ValueError, match=r"AttentionMask with tensors \(keys\) cannot be saved"):
+        AttentionMask(keys=SEGMENTS).get_config()
 
 
 def test_attention_makes_its_bias_of_a_mask_once():

@@ -1,5 +1,7 @@
 """Greedy and sampled decoding, options of all searches, and a step inside TensorFlow's graphs."""
 
+import itertools
+
 import numpy as np
 import pytest
 import tensorflow as tf
@@ -7,6 +9,7 @@ from golden import up_to_eos
 from networks import SOURCE, log_probabilities, padding_model, search_model, small_model
 
 import t2t_keras as t2t
+from t2t_keras.decoding import Ensemble, score
 from t2t_keras.decoding.loop import open_shapes
 from t2t_keras.errors import UserError
 
@@ -332,3 +335,19 @@ def test_a_graph_of_one_layer_equals_eager(grappler, overrides, model_class, dty
         tf.config.run_functions_eagerly(False)
     tolerance = {"float32": 1e-6, "mixed_bfloat16": 2e-2, "mixed_float16": 2e-3}[dtype]
     np.testing.assert_allclose(logits, eager, atol=tolerance * np.abs(eager).max())
+
+
+def test_weights_of_lora_and_quantization_count():
+    """After `enable_lora` and `quantize`, graphs are made anew, also those of an ensemble."""
+    model = small_model("num_hidden_layers=1")
+    targets = np.array([[7, 3, 1], [9, 1, 0], [1, 0, 0], [4, 4, 1]])
+    either = (model, Ensemble([model]))
+    scores = [[score(each, SOURCE, targets) for each in either]]
+    layer = model.decoder.layers[0].ffn.conv1
+    layer.enable_lora(rank=2)
+    layer.lora_kernel_b.assign(np.ones_like(layer.lora_kernel_b))
+    scores.append([score(each, SOURCE, targets) for each in either])
+    model.quantize("int8")
+    scores.append([score(each, SOURCE, targets) for each in either])
+    for before, after in itertools.pairwise(scores):
+        assert np.abs(np.subtract(before, after)).max(-1).min() > 1e-3

@@ -13,8 +13,10 @@ from networks import SMALL, gradients, small_model
 from test_transformer import SOURCE, TARGETS
 
 import t2t_keras as t2t
+from t2t_keras.precision import in_precision
 
 INPUTS = {"inputs": SOURCE, "targets": TARGETS}
+FLOAT_COPIES = t2t.checkpoints.t2t_variables, lambda model: in_precision(model, "bfloat16")
 
 SMALLEST = "num_hidden_layers=1"
 MODELS = {
@@ -174,10 +176,36 @@ def test_int8(model_of, tmp_path):
         model.save(path)
         model = keras.models.load_model(path)
         np.testing.assert_array_equal(model(INPUTS), logits)
-    with pytest.raises(
-        t2t.errors.UserError, match=r"float kernels only, .*q/kernel: save it before"
-    ):
-        t2t.checkpoints.t2t_variables(model)
+    for copy in FLOAT_COPIES:
+        with pytest.raises(
+            t2t.errors.UserError, match=r"float kernels only, .*q/kernel: save it before"
+        ):
+            copy(model)
+
+
+@pytest.mark.parametrize(
+    ("wrapped", "shape"), [(lambda x: x, (5, 8)), (keras.layers.TimeDistributed, (3, 5, 8))]
+)
+def test_int8_in_layers_of_keras(wrapped, shape, tmp_path):
+    """These load the layer at another path than that at which it was saved."""
+    encoder = t2t.layers.TransformerEncoder(num_layers=1, num_heads=2, filter_size=12)
+    model = keras.Sequential([keras.Input(shape), wrapped(encoder)])
+    model.quantize("int8")
+    model.save(tmp_path / "model.keras")
+    again = keras.models.load_model(tmp_path / "model.keras")
+    x = np.random.default_rng(0).normal(size=(2, *shape)).astype("float32")
+    np.testing.assert_array_equal(again(x), model(x))
+
+
+@pytest.mark.parametrize("key", ["layer_0/ffn/conv1", "encoder/layer_0/ffn/conv1"])
+def test_int8_by_keys_of_any_version(key):
+    """They begin at the layer that was saved; in earlier versions they were whole paths."""
+    policies = keras.dtype_policies.DTypePolicyMap("float32", {key: "int8_from_float32"})
+    sizes = {"num_layers": 1, "num_heads": 2, "filter_size": 12}
+    encoder = t2t.layers.TransformerEncoder(**sizes, dtype=policies, name="encoder")
+    encoder.build((None, None, 8))
+    ffn = encoder.layers[0].ffn
+    assert [ffn.conv1.quantization_mode, ffn.conv2.quantization_mode] == ["int8", None]
 
 
 def test_lora(tmp_path):
@@ -198,8 +226,9 @@ def test_lora(tmp_path):
     again = keras.models.load_model(tmp_path / "model.keras", compile=False)
     assert {v.path for v in again.weights} == {path for path in before if "lora" not in path}
     np.testing.assert_allclose(again(INPUTS), model(INPUTS), atol=1e-6)
-    with pytest.raises(t2t.errors.UserError, match="LoRA weights are merged into the kernels"):
-        t2t.checkpoints.t2t_variables(model)
+    for copy in FLOAT_COPIES:
+        with pytest.raises(t2t.errors.UserError, match="LoRA weights are merged into the kernels"):
+            copy(model)
     t2t.checkpoints.t2t_variables(again)
 
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from t2t_keras.errors import UserError
+from t2t_keras.precision import require_float_kernels
 
 SCOPE = "transformer"
 CLASSIFIER_SCOPE = "transformer_encoder"
@@ -55,12 +55,7 @@ def t2t_variables(model) -> dict[str, Any]:
     Raises:
         UserError: the model is quantized or has LoRA weights, which T2T's files cannot hold.
     """
-    for variable in model.variables:
-        if variable.dtype == "int8" or variable.name.startswith("lora_"):
-            raise UserError(
-                f"T2T's checkpoints hold float kernels only, but the model has {variable.path}: save "
-                "it before quantize(); LoRA weights are merged into the kernels in a .keras file."
-            )
+    require_float_kernels(model, "T2T's checkpoints hold")
     named = dict(_embedding_variables(model))
     body = f"{scope(model)}/body"
     if model.has_target_space:

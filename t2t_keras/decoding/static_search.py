@@ -16,6 +16,7 @@ from keras import ops
 
 from t2t_keras.decoding.beam import BeamSearch, OnePath, most_likely
 from t2t_keras.decoding.logits import after_prompts, forced_prompts
+from t2t_keras.precision import cache_of
 from t2t_keras.shape import shape_of
 
 ROOM = 32
@@ -52,18 +53,23 @@ def greedy(
 
 
 def _decode(model, strategy, inputs, extra_length, max_lengths, prefix):
-    inputs = np.asarray(inputs, np.int32)
+    inputs = _ints(inputs)
     is_language_model = model.source_vocab_size is None
     if is_language_model:
         prefix, max_lengths = forced_prompts(inputs, prefix, max_lengths, extra_length)
     limits = max(inputs.shape[1] + extra_length, 0) if max_lengths is None else max_lengths
-    limits = np.broadcast_to(np.asarray(limits, np.int32), inputs.shape[:1])
-    prefix = None if prefix is None else np.asarray(prefix, np.int32)
-    searches = vars(model).setdefault("_searches", {})  # Keras must not track it
+    limits = np.broadcast_to(_ints(limits), inputs.shape[:1])
+    prefix = None if prefix is None else _ints(prefix)
+    searches = cache_of(model, "_searches")
     if strategy not in searches:
         searches[strategy] = StaticSearch(model, strategy)
     ids, scores = searches[strategy].run(inputs, limits, prefix)
     return (after_prompts(ids, inputs) if is_language_model else ids), scores
+
+
+def _ints(x):
+    """Converts anything array-like to NumPy's int32."""
+    return ops.convert_to_numpy(x).astype(np.int32)  # `np.asarray` fails on PyTorch's GPU tensors
 
 
 class StaticState(NamedTuple):

@@ -229,11 +229,11 @@ class MultiHeadAttention(keras.layers.Layer):
         """Returns the kernels of q, k and v side by side, [D, 3 K], for many calls of `projections`.
 
         None if keys and values differ in depth, a subclass overrides `keys_and_values`, or a
-        projection is quantized.
+        projection does more than multiply with a kernel or is quantized.
         """
         overridden = type(self).keys_and_values is not MultiHeadAttention.keys_and_values
-        quantized = any(part.quantization_mode for part in (self.q, self.k, self.v))
-        if overridden or quantized or self.k.units != self.v.units:
+        plain = all(map(_only_multiplies, (self.q, self.k, self.v)))
+        if overridden or not plain or self.k.units != self.v.units:
             return None
 
         def joined():
@@ -365,6 +365,16 @@ def _refuse_keras_keywords(keywords):
             raise TypeError(
                 f"got {name}, a keyword of Keras's MultiHeadAttention: here {KERAS_KEYWORDS[name]}."
             )
+
+
+def _only_multiplies(projection):
+    """Returns True for a plain `Dense` without bias, activation and quantization."""
+    return (
+        type(projection) is keras.layers.Dense
+        and projection.bias is None
+        and projection.activation is keras.activations.linear
+        and not projection.quantization_mode
+    )
 
 
 def _sizes(x):

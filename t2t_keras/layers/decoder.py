@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import keras
-from keras import ops
 
 from t2t_keras.layers.masks import AttentionMask, distances
 from t2t_keras.layers.stack import Stack, StackConfig, TransformerLayer, keywords_of
@@ -144,10 +143,7 @@ class TransformerDecoderLayer(TransformerLayer):
             y = self.encdec_attention(y, cache=memory_cache, bias=memory_bias)
             x = self.encdec_attention_postprocess(y, x)
 
-        rows = ops.reshape(x, (-1, x.shape[-1]))  # [B*K, D]
-        rows = self.ffn_postprocess(self.ffn(self.ffn_preprocess(rows)), rows)
-        sizes = x.shape[1:] if x.shape[1] else shape_of(x)[1:]
-        return ops.reshape(rows, (-1, *sizes)), self_cache
+        return self.ffn_postprocess(self.ffn(self.ffn_preprocess(x)), x), self_cache
 
 
 @keras.saving.register_keras_serializable("t2t_keras")

@@ -95,7 +95,8 @@ class SharedEmbedding(keras.layers.Layer):
         return multiply(x, matrix["kernel"]) + matrix["bias"]
 
     def compute_mask(self, ids, previous_mask=None):
-        is_reverse = "float" in keras.backend.standardize_dtype(ids.dtype)
+        # Not by the dtype: ids are floats in a `Sequential` without an `Input`.
+        is_reverse = len(ids.shape) > 2
         return previous_mask if is_reverse else ids != PAD_ID
 
     def compute_output_shape(self, ids_shape):

@@ -11,6 +11,7 @@ import functools
 import operator
 from typing import Any
 
+import keras
 from keras import ops
 
 from t2t_keras.shape import shape_of
@@ -22,6 +23,7 @@ OUTSIDE = -1e30
 own. (-inf would give NaN in rows that pad a block.)"""
 
 
+@keras.saving.register_keras_serializable("t2t_keras")
 @dataclasses.dataclass(frozen=True)
 class AttentionMask:
     """The keys that each query may attend to; attention turns it into a bias (`logit_bias`).
@@ -55,6 +57,24 @@ class AttentionMask:
 
     def __bool__(self) -> bool:
         return any(value is not None and value is not False for value in vars(self).values())
+
+    def get_config(self) -> dict[str, Any]:
+        """Returns what a saved functional model holds of a mask without tensors."""
+        config = {name: getattr(self, name) for name in ("causal", "neighborhood", "proximity")}
+        rest = {name: value for name, value in vars(self).items() if name not in config}
+        tensors = [name for name, value in rest.items() if value is not None]
+        if tensors:
+            raise ValueError(
+                f"an AttentionMask with tensors ({', '.join(tensors)}) cannot be saved: create it "
+                "inside the call of a layer."
+            )
+        return config
+
+    @classmethod
+    def from_config(cls, config: dict[str, Any]) -> AttentionMask:
+        """Returns the mask of a config; a JSON file has made the neighborhood a list."""
+        neighborhood = config["neighborhood"]
+        return cls(**{**config, "neighborhood": neighborhood and tuple(neighborhood)})
 
     def distances(self, query, keys):
         """Returns `distance`; if None, that between a query [..., T, D] and keys [..., S, D]."""

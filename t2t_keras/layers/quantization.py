@@ -25,14 +25,22 @@ def policy_of_part(layer: keras.layers.Layer, name: str) -> DTypePolicy:
     If a `Dense` got the whole map, it would lose its scales when Keras 3.15 saves it.
     """
     policy = layer.dtype_policy
-    return policy[f"{layer.path}/{name}"] if isinstance(policy, DTypePolicyMap) else policy
+    if not isinstance(policy, DTypePolicyMap):
+        return policy
+    path = f"{layer.path}/{name}"
+    # A key begins below the layer whose config has the map: Keras may load that at another path.
+    # (Files of earlier versions have whole paths.)
+    keys = [key for key in policy if f"/{path}".endswith(f"/{key}")]
+    return policy[max(keys, key=len, default=path)]
 
 
 def _quantized_parts(layer) -> Iterator[tuple[str, DTypePolicy]]:
+    """Yields the path of each quantized part below a layer, such as "layer_0/ffn/conv1", and its policy."""
     # On PyTorch a layer is a module, and `vars` does not hold its parts.
     is_module = keras.backend.backend() == "torch"
     for part in layer.children() if is_module else vars(layer).values():
         if isinstance(part, keras.layers.Layer):
             if part.quantization_mode:
-                yield part.path, part.dtype_policy
-            yield from _quantized_parts(part)
+                yield part.name, part.dtype_policy
+            for path, policy in _quantized_parts(part):
+                yield f"{part.name}/{path}", policy

@@ -71,7 +71,8 @@ class FeedForward(keras.layers.Layer):
         # On [B*T, D] a dense layer adds far fewer operations to a graph of unknown sizes.
         rows = x if self.dropout.broadcast_dims else ops.reshape(x, (-1, x.shape[-1]))
         y = dense(self.conv2, self.dropout(dense(self.conv1, rows), training=training))
-        return ops.reshape(y, shape_of(x))
+        known = all(x.shape[1:])  # in a decoding step: -1 then needs no operation
+        return ops.reshape(y, (-1, *x.shape[1:]) if known else shape_of(x))
 
     def compute_output_shape(self, input_shape):
         return input_shape
