@@ -65,7 +65,9 @@ def cache_of(model, name: str) -> dict:
         model: a model, an `Ensemble` or an `Int8Model`.
         name: the attribute that holds it.
     """
-    variables = [v for each in getattr(model, "models", [model]) for v in each.variables]
+    variables = [
+        v for each in getattr(model, "models", [model]) for v in getattr(each, "variables", ())
+    ]
     attributes = vars(model)  # not `setattr`: Keras would track them
     # The former variables are kept, so that no new one has the id of one that was freed.
     former, cache = attributes.get(name, ([], {}))
