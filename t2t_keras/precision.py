@@ -71,9 +71,9 @@ def cache_of(model, name: str) -> dict:
     attributes = vars(model)  # not `setattr`: Keras would track them
     # The former variables are kept, so that no new one has the id of one that was freed.
     former, cache = attributes.get(name, ([], {}))
-    if list(map(id, former)) != list(map(id, variables)):
+    if former and list(map(id, former)) != list(map(id, variables)):  # not if only built since
         cache = {}
-        attributes[name] = variables, cache
+    attributes[name] = variables, cache
     return cache
 
 

@@ -79,7 +79,7 @@ def test_a_word_gets_the_sum_of_its_tokens_and_ends_get_none(model):
 
 
 @pytest.mark.parametrize("heads", ["mean", "1", "1:0", "0:1+1"])
-def test_links_are_those_of_the_attention(model, heads):
+def test_links_are_those_of_the_attention(model, heads, eagerly):
     """Each word is a token here, so the strongest weight of a row is the link."""
     sources, targets = ["a b c d", "e f", "g h i"], ["c b", "a d h", "i"]
     found = PairAligner(model, {"inputs": WORDS, "targets": WORDS}, heads).align(sources, targets)
@@ -107,7 +107,7 @@ def test_error_rates_by_hand():
         from_pharaoh("0-0 1:2", "line 3")
 
 
-def test_every_head_is_scored_as_it_aligns(model):
+def test_every_head_is_scored_as_it_aligns(model, eagerly):
     sources, targets = ["a b c d", "e f"], ["c b", "a d h"]
     encoders = {"inputs": WORDS, "targets": WORDS}
     gold = [({(0, 0)}, {(0, 0), (1, 1)}), ({(1, 2)}, {(1, 2)})]

@@ -34,6 +34,7 @@ LINES = [
     "😀\x00\x07 a_b\\",
     "lowest 3.14",
 ]
+HEADS = "0:1+1"  # for word alignments
 SETTINGS = DecodeSettings(beam_size=3, extra_length=3, return_beams=True, max_input_size=24)
 
 
@@ -53,7 +54,7 @@ def model():
 @pytest.fixture(scope="module")
 def path(model, tmp_path_factory):
     directory = tmp_path_factory.mktemp("export")
-    return export_saved_model(model, ENCODERS, directory, SETTINGS)
+    return export_saved_model(model, ENCODERS, directory, SETTINGS, align_heads=HEADS)
 
 
 @pytest.fixture(scope="module")
@@ -110,6 +111,10 @@ def test_signatures(loaded):
                 "truncated": ("bool", [None]),
             },
         ),
+        "align": (
+            {"source": text, "target": text},
+            {"alignment": text, "truncated": ("bool", [None])},
+        ),
         "serialized_example": (
             {"input": text},
             {
@@ -119,7 +124,7 @@ def test_signatures(loaded):
             },
         ),
     }
-    assert set(loaded.signatures) == {"serving_default", *SIGNATURES}
+    assert set(loaded.signatures) == {"serving_default", *SIGNATURES, "align"}
     for name, function in loaded.signatures.items():
         inputs = described(function.structured_input_signature[1])
         assert (inputs, described(function.structured_outputs)) == wanted[name]
@@ -305,6 +310,7 @@ def test_requests_of_any_size(serve):
     assert serve("translate_ids", source_ids=np.zeros([0, 4], np.int32))["scores"].shape == (0, 3)
     empty = np.array([], object).astype("S")
     assert serve("score", source=empty, target=empty)["tokens"].shape == (0,)
+    assert serve("align", source=empty, target=empty)["alignment"].shape == (0,)
 
 
 def test_hostile_texts(serve):
@@ -515,7 +521,7 @@ def test_warm_up_requests_can_be_answered(path, loaded):
         function(**inputs)
         sizes = asked.setdefault(signature, [])
         sizes.append(max((t.shape[0] for t in inputs.values() if t.shape.rank), default=0))
-    assert set(asked) == set(SIGNATURES) - {"serialized_example"}
+    assert set(asked) == {*SIGNATURES, "align"} - {"serialized_example"}
     assert set(asked["translate"]) == {1, 4}
 
 
@@ -533,24 +539,29 @@ def test_warm_up_is_what_the_protocol_says(path):
             np.testing.assert_array_equal(tf.make_ndarray(request.inputs[name]), tensor.numpy())
 
 
-@pytest.mark.parametrize(("precision", "heads"), [("float32", "0:1+1"), ("int8", "mean")])
-def test_word_alignments(model, precision, heads, tmp_path):
-    if precision == "int8" and not has_int8():
+SOURCES = ["low lower", "", "Männer low, lower", "slow 3.14"]
+TRANSLATED = ["lower low", "low", "", "3.14; lowest slow"]
+
+
+def alignments(model):
+    found = PairAligner(model, ENCODERS, HEADS).align(SOURCES, TRANSLATED)
+    assert sum(map(bool, found)) > 1 and [] in found
+    return [to_pharaoh(links) for links in found]
+
+
+def test_word_alignments(model, serve):
+    got = serve("align", source=SOURCES, target=TRANSLATED)
+    assert [line.decode() for line in got["alignment"]] == alignments(model)
+    assert not got["truncated"].any()
+
+
+def test_word_alignments_in_8_bits(model, eagerly):
+    if not has_int8():
         pytest.skip("int8 needs oneDNN, which TensorFlow has on x86 processors")
-    path = export_saved_model(
-        model, ENCODERS, tmp_path, precision=precision, align_heads=heads, warm_up=False
-    )
-    align = tf.saved_model.load(path).signatures["align"]
-    sources = [line for line in LINES if "\t" not in line]
-    targets = [*reversed(sources[1:]), "low"]
-    got = align(source=tf.constant(sources), target=tf.constant(targets))
-    aligner = PairAligner(in_precision(model, precision), ENCODERS, heads)
-    wanted = [to_pharaoh(links) for links in aligner.align(sources, targets)]
-    assert [line.decode() for line in got["alignment"].numpy()] == wanted
-    assert sum(map(bool, wanted)) > 3 and "" in wanted
-    assert not got["truncated"].numpy().any()
-    none = tf.constant([], tf.string)
-    assert align(source=none, target=none)["alignment"].shape == (0,)
+    model = in_precision(model, "int8")
+    served = ServedTransformer(model, ENCODERS, SETTINGS, align_heads=HEADS)
+    got = served.align(tf.constant(SOURCES), tf.constant(TRANSLATED))["alignment"].numpy()
+    assert [line.decode() for line in got] == alignments(model)
 
 
 def test_an_ensemble(model, eagerly):
