@@ -81,7 +81,7 @@ def test_a_word_gets_the_sum_of_its_tokens_and_ends_get_none(model):
 @pytest.mark.parametrize("heads", ["mean", "1", "1:0", "0:1+1"])
 def test_links_are_those_of_the_attention(model, heads, eagerly):
     """Each word is a token here, so the strongest weight of a row is the link."""
-    sources, targets = ["a b c d", "e f", "g h i"], ["c b", "a d h", "i"]
+    sources, targets = ["a b c d", "e <pad> f", "g h i"], ["c b", "a d h", "i"]
     found = PairAligner(model, {"inputs": WORDS, "targets": WORDS}, heads).align(sources, targets)
     for source, target, each in zip(sources, targets, found, strict=True):
         ids = [[*WORDS.encode(text), 1] for text in (source, target)]

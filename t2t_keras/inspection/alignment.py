@@ -177,7 +177,8 @@ def source_words(model, encoders, heads: Sequence[Heads], inputs, targets) -> tf
     averages = tf.stack([each.average(weights) for each in heads], 1)  # [B, N, T, S]
 
     def of_pair(row):
-        source, target = (tf.boolean_mask(ids, ids != PAD_ID) for ids in row[:2])
+        # Up to the end of sentence, the last id that is not padding.
+        source, target = (ids[: tf.reduce_max(tf.where(ids != PAD_ID)) + 1] for ids in row[:2])
         weights = row[2][:, : tf.size(target), : tf.size(source)]
         sides = (
             words_of_tokens(encoders["targets"], target),
@@ -214,9 +215,8 @@ def words_of_tokens(encoder, ids):
     # The texts of the first 0, 1, ..., T - 1 ids, and their words, filled up with "".
     starts = tf.RaggedTensor.from_tensor(tf.tile(ids[None], [number + 1, 1]), tf.range(number + 1))
     texts = encoder.decode_tensor(starts)
-    if isinstance(
-        encoder, SentencePieceEncoder
-    ):  # spaces around an unknown character are not the text's
+    if isinstance(encoder, SentencePieceEncoder):
+        # The spaces around an unknown character are not the text's.
         texts = tf.strings.regex_replace(texts, rf"(?:\A| ){UNKNOWN[1:]}", UNKNOWN.strip())
     texts = tf.strings.regex_replace(texts, f"[{SPACES}]", " ")
     words = tf.strings.split(texts).to_tensor()
