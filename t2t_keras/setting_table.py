@@ -1,8 +1,8 @@
 """The table of settings: default, allowed values, readers and description of each.
 
-The names, types and defaults are those of tensor2tensor's `transformer_base_v1`, nearly
-the base model of "Attention Is All You Need"; `OURS` names the few that T2T's sets do not have. Settings without effect
-here keep T2T's name and value, so that a set reads as in T2T, and state why they cannot be changed.
+The names, types and defaults are those of tensor2tensor's `transformer_base_v1`, nearly the base model
+of "Attention Is All You Need"; `OURS` names the few that T2T's sets do not have. Settings without
+effect here keep T2T's name and value, so that a set reads as in T2T, and state why they cannot be changed.
 
 All checks of single values come from this table, and `docs/settings.md` is generated from it
 (`python docs/generate_settings.py`). To allow a new value, add it here and where it is used.
@@ -120,8 +120,8 @@ _NETWORK = {
     "use_target_space_embedding": declare(True, text="add the target space's embedding to sources"),
     "use_pad_remover": declare(
         True,
-        text="the encoder's feed-forward output is 0 at padding; `relu_dropout_broadcast_dims` of the encoder "
-        "are axes of [1, tokens, F]",
+        text="the encoder's feed-forward output is 0 at padding; `relu_dropout_broadcast_dims` of the "
+        "encoder are axes of [1, tokens, F]",
     ),
     "prepend_mode": declare(
         "none",

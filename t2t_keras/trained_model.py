@@ -188,8 +188,8 @@ class TrainedModel:
     def made_from(self) -> dict[str, str]:
         """Returns what outputs depend on besides decode settings; unlike `description`, all of it."""
         models = getattr(self.model, "models", [self.model])
-        names = getattr(self.problem, "vocab_filenames", (self.problem.vocab_filename,))
-        paths = [os.path.join(self.data_dir, name) for name in names if name]
+        names = filter(None, self.problem.vocab_filenames)
+        paths = [os.path.join(self.data_dir, name) for name in names]
         values = {n: [str(getattr(model.hp, n)) for model in models] for n in INFERENCE_SETTINGS}
         values["model"] = list(map(registry.model_name, models))
         values["vocabulary"] = [_digest(path) for path in paths if os.path.exists(path)]

@@ -92,10 +92,9 @@ def describe(problem: Problem, data_dir: str) -> list[str]:
         packed_buckets(base, packed, True) if packed else buckets_for(base, True, longest=longest)
     )
     encoders = problem.feature_encoders(data_dir)
-    files = getattr(problem, "vocab_filenames", (problem.vocab_filename,))
     lines = [
         f"  vocabulary: {encoders[side].vocab_size} tokens in {file or 'no file'}"
-        for side, file in zip(problem.sides, files, strict=False)
+        for side, file in zip(problem.sides, problem.vocab_filenames, strict=False)
     ]
     for item in problem.dataset_splits:
         split = item["split"]

@@ -19,15 +19,8 @@ from t2t_keras.errors import UserError
 FLAGS = flags.FLAGS
 
 _SAVED_MODEL_FLAGS = (
-    *(
-        "version",
-        "precision",
-        "default_signature",
-        "warm_up",
-        "decode_hparams",
-        "xla",
-        "align_heads",
-    ),
+    *("version", "precision", "default_signature", "align_heads"),
+    *("warm_up", "decode_hparams", "xla"),
 )
 
 

@@ -140,6 +140,11 @@ class Problem:
         """The name of the vocabulary file in `data_dir`; None: the problem has none."""
         return None
 
+    @property
+    def vocab_filenames(self) -> tuple[str | None, ...]:
+        """The names of all vocabulary files in `data_dir`: `vocab_filename`, unless each side has its own."""
+        return (self.vocab_filename,)
+
     def filepattern(self, data_dir: str | os.PathLike, split: str) -> str:
         """Returns the glob pattern of the shards of a split."""
         return os.path.join(data_dir, f"{self.dataset_filename()}-{split}-*")

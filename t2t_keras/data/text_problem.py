@@ -309,8 +309,8 @@ def absent_vocabulary(
 
 def require_vocabulary(problem: Text2TextProblem, data_dir: PathLike) -> None:
     """Checks that shards in `data_dir` have their vocabulary: a rebuilt one could have other ids."""
-    names = getattr(problem, "vocab_filenames", (problem.vocab_filename,))
-    absent = [name for name in names if name and not (Path(data_dir) / name).exists()]
+    names = filter(None, problem.vocab_filenames)
+    absent = [name for name in names if not (Path(data_dir) / name).exists()]
     shards = (
         path.name
         for item in problem.dataset_splits

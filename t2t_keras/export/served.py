@@ -326,25 +326,23 @@ class _Parts:
         """Scores pairs of texts; for a language model, `source` is None and only targets are scored."""
         if source is None:
             targets, truncated = self.encode("targets", target)
-            sides = [targets]
+            sides, run = [targets], partial(score, self.model, None)
         else:
             sides, truncated = self.encode_pairs(source, target)
-        log_p = self.in_batches(
-            lambda ids: score(self.model, *[None, *ids][-2:]), sides, tf.zeros([0])
-        )
+            run = partial(score, self.model)
+        log_p = self.batches_of_pairs(run, sides, tf.zeros([0]))
         tokens = tf.reduce_sum(tf.cast(sides[-1] != PAD_ID, tf.int32), 1)
         return {"log_probability": log_p, "tokens": tokens, "truncated": truncated}
 
     def align(self, heads, source, target):
         """Aligns the words of pairs of texts by heads: lines such as "0-0 1-2", as `to_pharaoh` writes them."""
         sides, truncated = self.encode_pairs(source, target)
-        found = self.in_batches(
-            lambda ids: to_pharaoh_tensor(
-                source_words(self.model, self.encoders, [heads], *ids)[..., 0]
-            ),
-            sides,
-            tf.zeros([0], tf.string),
-        )
+
+        def run(*ids):
+            found = source_words(self.model, self.encoders, [heads], *ids)
+            return to_pharaoh_tensor(found[..., 0])
+
+        found = self.batches_of_pairs(run, sides, tf.zeros([0], tf.string))
         return {"alignment": found, "truncated": truncated}
 
     def encode_pairs(self, source, target):
@@ -358,11 +356,11 @@ class _Parts:
             targets, target_cut = self.encode("targets", target)
         return [sources, targets], source_cut | target_cut
 
-    def in_batches(self, run, sides, empty):
-        """Calls `run` with batches of the ids of both sides, [b, S] and [b, T]; its results have shape [B]."""
+    def batches_of_pairs(self, run, sides, empty):
+        """Calls `run` with batches of the ids of all sides, [b, S] and [b, T]; its results have shape [B]."""
         longer = tf.reduce_max([ids.row_lengths() for ids in sides], 0)
         (results,) = in_batches(
-            lambda rows: [run([tf.gather(ids, rows).to_tensor() for ids in sides])],
+            lambda rows: [run(*(tf.gather(ids, rows).to_tensor() for ids in sides))],
             tf.cast(longer, tf.int32),
             [empty],
             most_rows=self.rows,

@@ -190,8 +190,7 @@ class Experiment:
 
         problem, data_dir = self.problem, self.settings.data_dir
         name = problem.dataset_filename()
-        vocabularies = getattr(problem, "vocab_filenames", (problem.vocab_filename,))
-        paths = [Path(data_dir) / file for file in vocabularies if file]
+        paths = [Path(data_dir) / file for file in problem.vocab_filenames if file]
         for item in problem.dataset_splits:
             paths += shard_paths(data_dir, name, item["split"], item["shards"])
         return all(path.exists() for path in paths)
