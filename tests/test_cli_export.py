@@ -57,7 +57,6 @@ def test_says_what_it_has_written(run, exported):
         "translate_ids, score, serialized_example\n"
     )
     assert sorted(p.name for p in path.iterdir()) == [
-        "MODEL_CARD.md",
         "assets",
         "assets.extra",
         "fingerprint.pb",
@@ -88,17 +87,6 @@ def test_load_gives_the_same_text_of_run_and_export(run, exported):
     assert t2t_keras.load(run / "run" / "export").translate(LINES) == wanted
 
 
-def test_the_card_tells_data_settings_and_scores(run, exported):
-    card = (run / "run" / "export" / "1" / "MODEL_CARD.md").read_text()
-    assert card.startswith("---\nlicense: unknown\n")
-    assert f"- problem: {toy.PROBLEM}. Pairs of lines from" in card
-    assert "- hparams: transformer_tiny," in card
-    assert "- step: 2\n" in card
-    figures = json.loads((run / "run" / "evaluations.jsonl").read_text())
-    assert f"- dev bleu: {figures['bleu']:.4g}\n" in card
-    assert "- beam_size: 2\n" in card
-
-
 def test_a_checkpoint_without_a_run(run, exported, tmp_path):
     """As of T2T: no `run.json`, so the problem must be named."""
     for file in (run / "run").glob("model.ckpt-2.*"):
@@ -115,13 +103,9 @@ def test_a_checkpoint_without_a_run(run, exported, tmp_path):
         "--precision=bfloat16",
         "--default_signature=serialized_example",
         "--nowarm_up",
-        "--license=apache-2.0",
     )
     assert done.returncode == 0, done.stderr
     path = tmp_path / "served" / "20"
-    card = (path / "MODEL_CARD.md").read_text()
-    assert card.startswith("---\nlicense: apache-2.0\n")
-    assert "## Scores\n\nNot known.\n" in card
     assert done.stdout.startswith(f"{path} has the signatures serialized_example (serving_default)")
     assert not (path / "assets.extra").exists()
     variables = "variables/variables.data-00000-of-00001"
@@ -136,7 +120,6 @@ def test_ctranslate2(run, tmp_path):
     assert done.returncode == 0, done.stderr
     assert done.stdout == f"{tmp_path / 'model'} is a CTranslate2 model\n"
     assert ctranslate2.contains_model(str(tmp_path / "model"))
-    assert f"# {toy.PROBLEM}\n" in (tmp_path / "model" / "MODEL_CARD.md").read_text()
     assert len(t2t_keras.load(tmp_path / "model").translate(LINES)) == len(LINES)
     two = f"--checkpoint_path={run / 'run'},{run / 'run'}"
     assert "CTranslate2 does not support ensembles" in toy.complaint(export(run, two, *flags))

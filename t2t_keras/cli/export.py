@@ -47,9 +47,6 @@ def define_flags() -> None:
         "Signature for clients that name none; default: translate, complete or classify.",
     )
     flags.DEFINE_string(
-        "license", "", "License of the weights, such as apache-2.0, for the model card."
-    )
-    flags.DEFINE_string(
         "align_heads",
         "",
         "Adds the signature align, word alignments by these heads: LAYER:HEAD, LAYER or mean; +1: at "
@@ -80,7 +77,7 @@ def main(arguments: list[str]) -> None:
 
 def to_saved_model(loaded, directory: str, settings) -> None:
     """Exports a SavedModel and prints its signatures."""
-    from t2t_keras.export import export_saved_model, model_card
+    from t2t_keras.export import export_saved_model
     from t2t_keras.export.served import ALIGN, served_class
 
     loaded.warn_if_slow()
@@ -92,7 +89,6 @@ def to_saved_model(loaded, directory: str, settings) -> None:
         version=FLAGS.version,
         default_signature=FLAGS.default_signature,
         warm_up=FLAGS.warm_up,
-        card=model_card(loaded.model, settings, loaded, FLAGS.license),
         align_heads=FLAGS.align_heads,
     )
     names = [*served_class(loaded.model).names, *([ALIGN] if FLAGS.align_heads else [])]
@@ -103,15 +99,13 @@ def to_saved_model(loaded, directory: str, settings) -> None:
 
 def to_ctranslate2(loaded, directory: str) -> None:
     """Exports a directory that CTranslate2 can load."""
-    from t2t_keras.export import model_card
     from t2t_keras.export.ctranslate2 import export_ctranslate2
 
     if len(loaded.prefixes) > 1:
         raise UserError(
             "CTranslate2 does not support ensembles: give one checkpoint in --checkpoint_path."
         )
-    card = model_card(loaded.model, trained=loaded, licence=FLAGS.license)
-    export_ctranslate2(loaded.model, loaded.encoders, directory, card=card)
+    export_ctranslate2(loaded.model, loaded.encoders, directory)
     print(f"{directory} is a CTranslate2 model")
 
 

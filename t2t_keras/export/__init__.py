@@ -1,6 +1,5 @@
 """Export of a trained model to a SavedModel that takes text."""
 
-from t2t_keras.export.model_card import model_card
 from t2t_keras.export.saved_model import export_saved_model
 from t2t_keras.export.served import (
     SIGNATURES,
@@ -15,5 +14,4 @@ __all__ = [
     "ServedLanguageModel",
     "ServedTransformer",
     "export_saved_model",
-    "model_card",
 ]

@@ -13,7 +13,6 @@ import numpy as np
 
 from t2t_keras import registry
 from t2t_keras.errors import UserError, nearest
-from t2t_keras.export.model_card import MODEL_CARD, model_card
 from t2t_keras.files import atomic_write, locked_name, writing
 from t2t_keras.ids import PAD_ID
 from t2t_keras.serving.ctranslate2 import (
@@ -35,7 +34,6 @@ def export_ctranslate2(
     encoders: Mapping[str, Any],
     directory: str,
     quantization: str | None = None,
-    card: str = "",
 ) -> None:
     """Writes a CTranslate2 model with its text encoders.
 
@@ -48,7 +46,6 @@ def export_ctranslate2(
         encoders: "inputs" and "targets" text encoders; see `Problem.get_feature_encoders`.
         directory: the output directory; must be absent or empty, and not the current one.
         quantization: CTranslate2's name of the type of the weights, such as "int8"; default: float32.
-        card: the text of `MODEL_CARD.md`; default: from `model_card`.
 
     Raises:
         UserError: the package `ctranslate2` is missing; a setting, an encoder or the quantization is not
@@ -83,7 +80,6 @@ def export_ctranslate2(
             raise UserError(f"{directory} is not empty: give a new directory, or empty it.")
         partial.mkdir(parents=True)
         spec.save(str(partial))
-        (partial / MODEL_CARD).write_text(card or model_card(model), "utf-8")
         positions = None if _relative(model.hp) else _rows_of_positions(model.hp)
         write_encoders(partial, encoders, positions)
 

@@ -12,7 +12,6 @@ import tensorflow as tf
 
 from t2t_keras.decoding import DecodeSettings
 from t2t_keras.errors import UserError, nearest
-from t2t_keras.export.model_card import MODEL_CARD, model_card
 from t2t_keras.export.served import ALIGN, served_class
 from t2t_keras.files import atomic_write, locked_directory
 from t2t_keras.ids import EOS_ID
@@ -32,7 +31,6 @@ def export_saved_model(
     precision: str | None = None,
     default_signature: str | None = None,
     warm_up: bool = True,
-    card: str = "",
     align_heads: str = "",
 ) -> str:
     """Writes `directory/<version>`, which loads with TensorFlow only (T2T: `t2t-exporter`).
@@ -50,7 +48,6 @@ def export_saved_model(
         default_signature: the signature for clients that name none; default: the model's first,
             "translate", "complete" or "classify".
         warm_up: True: add requests that TensorFlow Serving runs when it starts.
-        card: the text of `MODEL_CARD.md`; default: from `model_card`.
         align_heads: adds the signature `align`; see `ServedTransformer`.
 
     Returns:
@@ -77,9 +74,6 @@ def export_saved_model(
             with atomic_write(target) as partial:
                 partial.mkdir()
                 _save(module, partial, default_signature)
-                (partial / MODEL_CARD).write_text(
-                    card or model_card(model, settings or DecodeSettings()), "utf-8"
-                )
                 if warm_up:
                     requests = warm_up_requests(encoders, default_signature, module.names)
                     write_warm_up(partial / WARM_UP_FILE, requests)
