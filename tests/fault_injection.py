@@ -112,12 +112,10 @@ def checkpoint():
 
 def trained():
     from t2t_keras import checkpoints
-    from t2t_keras.inspection.runs import read_run, run_summary
     from t2t_keras.training.run_checkpoint import read_best
 
     if not Path("trained/run.json").exists():
         return {}
-    run_summary([read_run("trained")], 0.0)
     read_best("trained")
     there = checkpoints.t2t.checkpoints_in("trained")
     for prefix in there:
@@ -131,13 +129,6 @@ def exported():
     versions = [path for path in Path("exported").glob("*") if path.name.isdigit()]
     values = {path.name: float(tf.saved_model.load(str(path)).value) for path in versions}
     return {**values, **files("exported/[0-9]/assets.extra/*")}
-
-
-def evaluated():
-    from t2t_keras.inspection.runs import read_events
-
-    read_events("run/eval")
-    return {}
 
 
 CASES = {
@@ -172,7 +163,7 @@ CASES = {
         "t2t-keras-eval --output_dir=run --data_dir=data --eval_steps=1 "
         "--decode_hparams=beam_size=1,extra_length=1",
         (),
-        evaluated,
+        dict,
     ),
     "inspect": Case(f"{INSPECT}abc", (f"{INSPECT}cba",), lambda: files("a.*")),
 }

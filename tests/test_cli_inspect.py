@@ -7,7 +7,6 @@ import golden
 import numpy as np
 import pytest
 import toy
-from run_files import write_run
 
 from t2t_keras import checkpoints, data, registry
 from t2t_keras.decoding import beam_search
@@ -133,16 +132,6 @@ def test_attention_of_a_checkpoint_of_t2t(t2t_model, tmp_path):
         assert "encoder self-attention, layer 0" in (tmp_path / "a.svg").read_text()
 
 
-def test_compares_runs(tmp_path):
-    write_run(tmp_path / "small")
-    write_run(tmp_path / "large", "transformer_tiny,hidden_size=32", factor=0.5)
-    done = toy.command("inspect", "run", "small", "large/", cwd=tmp_path)
-    assert done.returncode == 0, done.stderr
-    lines = [line.split() for line in done.stdout.splitlines()]
-    assert lines[0] == ["directory", "small", "large/"]
-    assert ["hidden_size", "64", "32"] in lines
-
-
 def test_figures_without_matplotlib_say_what_to_install(monkeypatch):
     monkeypatch.setitem(sys.modules, "matplotlib.figure", None)
     with pytest.raises(UserError, match=r"pip install 't2t-keras\[plot\]'"):
@@ -170,10 +159,6 @@ def test_figures_without_matplotlib_say_what_to_install(monkeypatch):
         ((*ATTENTION, "--target_text=b", "--decode_hparams=alpha=1"), "--target_text is given"),
         (("dta",), "unknown action 'dta'. Did you mean 'data'? Use one of data, "),
         ((), "unknown action ''"),
-        (("run",), "no run is named: write t2t-keras-inspect run DIR, or several directories."),
-        (("run", "x", "./x"), "./x and x are the same run: name it once."),
-        (("run", "x", "--text=x"), "--text is for t2t-keras-inspect attention"),
-        (("run", "x", "--html=x"), "then tensorboard --logdir=DIRECTORY."),
         (("data", "x"), "unexpected argument 'x'"),
         (("data",), "--data_dir is missing"),
         (("data", "--data_dir=x", "--plot=~/none/a.png"), "there is no directory /"),

@@ -1,12 +1,10 @@
-"""`t2t-keras-inspect data|attention|run`: shows a problem's batches, a model's attention, or training runs.
+"""`t2t-keras-inspect data|attention`: shows a problem's batches or a model's attention.
 
 Actions and examples:
     data: the batches of a problem: shapes, padding, lengths and some examples.
         t2t-keras-inspect data --problem=translate_ende_numbers --hparams=transformer_base --data_dir=data
     attention: an interactive page that shows attention and beam search for one translation.
         t2t-keras-inspect attention --output_dir=run --text="A sentence."
-    run: a summary of one training run, or of several side by side.
-        t2t-keras-inspect run DIRECTORY ...
 
 The help on a flag begins with its action, unless several have the flag.
 """
@@ -14,7 +12,6 @@ The help on a flag begins with its action, unless several have the flag.
 from __future__ import annotations
 
 import os
-import time
 
 from absl import flags
 
@@ -37,7 +34,6 @@ _FLAGS = {
         *("output_dir", "checkpoint_path", "decode_hparams", "model"),
         *("text", "target_text", "html", "npz", *_FIGURE_FLAGS),
     ),
-    "run": ("t2t_usr_dir",),
 }
 """The flags of each action."""
 
@@ -76,11 +72,6 @@ def main(arguments: list[str]) -> None:
         raise UserError(
             f"unknown action {name!r}.{nearest(name, _ACTIONS)} Use one of "
             f"{', '.join(_ACTIONS)}, such as t2t-keras-inspect data --problem=..."
-        )
-    if name == "run" and FLAGS["html"].present:
-        raise UserError(
-            "--html is for t2t-keras-inspect attention; TensorBoard shows runs as pages: "
-            "pip install 't2t-keras[tensorboard]', then tensorboard --logdir=DIRECTORY."
         )
     for flag in {flag: None for flags_of_action in _FLAGS.values() for flag in flags_of_action}:
         if FLAGS[flag].present and flag not in _FLAGS[name]:
@@ -230,25 +221,7 @@ def _print_texts(data) -> None:
         print(data.search.stopped)
 
 
-def inspect_runs(directories: list[str]) -> None:
-    """Prints a summary of one run, or compares several."""
-    if not directories:
-        raise UserError("no run is named: write t2t-keras-inspect run DIR, or several directories.")
-    seen: dict[str, str] = {}
-    for directory in directories:
-        place = os.path.realpath(os.path.expanduser(directory))
-        if place in seen:
-            raise UserError(f"{directory} and {seen[place]} are the same run: name it once.")
-        seen[place] = directory
-    options.load_user_directory()
-
-    from t2t_keras.inspection.runs import read_run, run_summary
-
-    runs = [read_run(directory) for directory in directories]
-    print(*run_summary(runs, time.time()), sep="\n")
-
-
-_ACTIONS = {"data": inspect_data, "attention": inspect_attention, "run": inspect_runs}
+_ACTIONS = {"data": inspect_data, "attention": inspect_attention}
 
 
 def run() -> None:

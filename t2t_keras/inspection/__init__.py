@@ -1,4 +1,4 @@
-"""Inspection of attention weights, beam search steps and training runs."""
+"""Inspection of attention weights and beam search steps."""
 
 from t2t_keras.inspection.attention import AttentionData, attention_data, attention_weights
 from t2t_keras.inspection.attention_figure import attention_figure
