@@ -12,7 +12,7 @@ __version__ = "0.1.0"
 
 _SUBMODULES = (
     *("checkpoints", "data", "decoding", "errors", "export", "hparams", "inspection", "layers"),
-    *("losses", "metrics", "optimizers", "paper", "parsing", "problems", "registry", "schedules"),
+    *("losses", "metrics", "optimizers", "parsing", "problems", "registry", "schedules"),
     *("serving", "settings", "text", "training", "transformer"),
 )
 
@@ -38,7 +38,6 @@ if TYPE_CHECKING:
         losses as losses,
         metrics as metrics,
         optimizers as optimizers,
-        paper as paper,
         parsing as parsing,
         problems as problems,
         registry as registry,

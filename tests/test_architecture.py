@@ -14,7 +14,7 @@ ROOT = Path(__file__).parents[1]
 PACKAGE = ROOT / "t2t_keras"
 PAGES = [ROOT / "README.md", ROOT / "CHANGELOG.md", *sorted((ROOT / "docs").glob("*.md"))]
 COMMANDS = [
-    "avg", "bleu", "convert", "datagen", "decode", "eval", "export", "inspect", "paper", "parseval",
+    "avg", "bleu", "convert", "datagen", "decode", "eval", "export", "inspect", "parseval",
     "query", "train",
 ]  # fmt: skip
 ALONE = ("fit", "transformer", "network_settings", "losses", "schedules")

@@ -9,14 +9,13 @@ from t2t_keras.cli import app
 
 COMMANDS = (
     *("avg", "bleu", "convert", "datagen", "decode", "eval", "export", "inspect"),
-    *("paper", "parseval", "query", "train"),
+    *("parseval", "query", "train"),
 )
 NUMBERS = ("nan", "inf", "-inf", "-1", "0", "1e20", str(10**20), "9" * 5000)
 FROM_1 = {
     *("num_concurrent_processes", "vocab_size", "timeout_secs", "local_eval_frequency"),
     *("log_step_count_steps", "eval_early_stopping_steps"),
 }
-FROM_1_IN_PAPER = {"train_steps"}
 ANY_SIZE = {
     *("clean_max_ratio", "minutes", "eval_timeout_mins", "keep_checkpoint_every_n_hours"),
     "eval_early_stopping_metric_delta",
@@ -63,8 +62,7 @@ def test_every_number_is_taken_or_refused_in_one_line(command, capsys):
                 assert code == 2
                 assert said.startswith(f"t2t-keras-{command}: flag --{name}=")
                 assert said.count("\n") == 1
-        from_1 = FROM_1 | (FROM_1_IN_PAPER if command == "paper" else set())
-        wanted = {"0"} - ({"0"} if name in from_1 else set())
+        wanted = {"0"} - ({"0"} if name in FROM_1 else set())
         wanted |= {"1e20", str(10**20)} if name in ANY_SIZE else set()
         assert (name, taken) == (name, wanted)
 
@@ -104,14 +102,6 @@ EARLY = ["--eval_early_stopping_metric=bleu", "--eval_early_stopping_metric_delt
             ["--keep_checkpoint_max=0", "--keep_checkpoint_every_n_hours=1"],
             "--keep_checkpoint_every_n_hours: all checkpoints are kept",
         ),
-        ("paper", ["list", "--utilization=0.5"], "--utilization: it is for t2t-keras-paper cost"),
-        ("paper", ["list", "--problem=x"], "--problem: it is for t2t-keras-paper run"),
-        (
-            "paper",
-            ["list", "--train_steps=5"],
-            "--train_steps: it is for t2t-keras-paper cost and run",
-        ),
-        ("paper", ["list"], ""),
     ],
     indirect=["command"],
 )

@@ -100,10 +100,10 @@ def _checkpoints() -> list[str]:
     return [os.path.expanduser(name.strip()) for name in path.split(",")]
 
 
-def define_tmp_dir(subject: str = "") -> None:
+def define_tmp_dir() -> None:
     """--tmp_dir."""
     flags.DEFINE_string(
-        "tmp_dir", None, f"{subject}Directory of source files; default: a private one in /tmp."
+        "tmp_dir", None, "Directory of source files; default: a private one in /tmp."
     )
 
 
