@@ -12,6 +12,14 @@ import t2t_keras as t2t
 
 RELEASES = sorted(make_release.DATA.glob("release_*"))
 
+REMOVED = {
+    "t2t_keras.inspection.Candidate",
+    "t2t_keras.inspection.Finished",
+    "t2t_keras.inspection.SearchTrace",
+    "t2t_keras.inspection.trace_beam_search",
+}
+"""Names of 0.1.0, which was never published, that are no more: see CHANGELOG.md."""
+
 every_release = pytest.mark.parametrize("release", RELEASES, ids=lambda path: path.name)
 
 
@@ -47,7 +55,7 @@ def test_its_shards_hold_the_same_examples(release, tmp_path):
 def test_its_names_are_there(release):
     then, now = json.loads((release / "names.json").read_text()), make_release.names()
     for kind in then:
-        assert set(then[kind]) <= set(now[kind]), kind
+        assert set(then[kind]) - REMOVED <= set(now[kind]), kind
     for name, values in then["sets"].items():
         later = set(now["settings"]) - set(then["settings"])
         kept = {key: value for key, value in now["sets"][name].items() if key not in later}
