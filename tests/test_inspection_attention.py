@@ -51,25 +51,6 @@ def test_weights_are_those_of_the_model(overrides):
     assert not np.triu(weights["decoder"], 1).any()
 
 
-@pytest.mark.parametrize("r", [3, 4, 9])
-def test_restricted_attention_is_laid_out_among_all_positions(r):
-    """Restricted attention is, in the first layer, full attention with the neighbours' weights made to sum to 1."""
-    full = networks.search_model()
-    model = networks.small_model(
-        "shared_embedding_and_softmax_weights=false,num_hidden_layers=1,"
-        f"self_attention_type=restricted,restricted_neighborhood={r}"
-    )
-    model.set_weights(full.get_weights())
-    weights = attention_weights(model, SOURCE, TARGET)
-    of_full = attention_weights(full, SOURCE, TARGET)
-    for kind, before, after in (("encoder", r // 2, (r - 1) // 2), ("decoder", r - 1, 0)):
-        position = np.arange(of_full[kind].shape[-1])
-        distance = position[None] - position[:, None]
-        near = of_full[kind] * ((distance >= -before) & (distance <= after))
-        wanted = near / near.sum(-1, keepdims=True)
-        np.testing.assert_allclose(weights[kind], wanted, atol=1e-6)
-
-
 def test_a_translation_that_is_given(model):
     """The weights are those of the ids of both texts and their ends."""
     data = data_of(model)

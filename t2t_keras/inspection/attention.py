@@ -179,29 +179,10 @@ def attention_weights(
         "targets": np.array([target_ids], np.int32),
     }
     _, weights = model(batch, training=False, return_attention_weights=True)
-    stacked = {
+    return {
         kind: np.stack([np.asarray(layer)[0] for layer in layers])
         for kind, layers in weights.items()
     }
-    for kind, stack in (("encoder", model.encoder), ("decoder", model.decoder)):
-        if r := stack.config.neighborhood:
-            stacked[kind] = _full_matrix(stacked[kind], r - 1 if kind == "decoder" else r // 2)
-    return stacked
-
-
-def _full_matrix(near: np.ndarray, before: int) -> np.ndarray:
-    """Expands the weights [L, H, n, r] of restricted attention to [L, H, n, n].
-
-    Args:
-        before: how many of the r keys are before the query's position.
-    """
-    layers, heads, length, r = near.shape
-    weights = np.zeros((layers, heads, length, length), near.dtype)
-    for query in range(length):
-        keys = range(max(0, query - before), min(length, query - before + r))
-        places = [key - query + before for key in keys]
-        weights[:, :, query, list(keys)] = near[:, :, query, places]
-    return weights
 
 
 def _by_words(weights: np.ndarray, queries: Tokens, keys: Tokens) -> np.ndarray:
