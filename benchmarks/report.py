@@ -37,7 +37,6 @@ class Inputs(NamedTuple):
     text: list[str]
     data_dir: str | None
     problem: str | None
-    plot: str | None
     pythons: dict[str, str]
 
     def shown(self) -> "Inputs":
@@ -46,7 +45,6 @@ class Inputs(NamedTuple):
             text=[Path(path).name for path in self.text],
             data_dir=self.data_dir and "data",
             problem=self.problem,
-            plot=self.plot and Path(self.plot).name,
             pythons={name: f"{name}/bin/python" for name in self.pythons},
         )
 
@@ -138,17 +136,6 @@ BENCHMARKS = {
         beside=("jax", "jaxlib"),
         pythons=("torch",),
     ),
-    "layer_types": Benchmark(
-        "layer_types.py",
-        lambda given: [
-            "--lengths=256,1024,4096",
-            "--depths=512,128",
-            "--rounds=2",
-            "--steps=3",
-            *([f"--plot={given.plot}"] if given.plot else []),
-        ],
-        quick="--lengths=40 --depths=8 --neighborhood=4 --steps=2 --rounds=1",
-    ),
 }
 
 
@@ -162,7 +149,6 @@ def main() -> int:
     parser.add_argument("--text", nargs="+", default=[], help="text files, plain or .gz")
     parser.add_argument("--data_dir", help="shards to read and train on")
     parser.add_argument("--problem", help="their problem")
-    parser.add_argument("--plot", help="a file for the curves of the kinds of layers")
     for name, packages in OTHERS.items():
         parser.add_argument(f"--{name}_python", help=f"a Python with {packages[0]}")
     args = parser.parse_args()
@@ -171,7 +157,6 @@ def main() -> int:
         args.text,
         args.data_dir,
         args.problem,
-        args.plot,
         {name: python for name, python in pythons.items() if python},
     )
     names = args.only.split(",") if args.only else list(BENCHMARKS)

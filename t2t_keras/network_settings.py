@@ -15,8 +15,7 @@ INFERENCE_SETTINGS = (
     *("layer_postprocess_sequence", "layer_preprocess_sequence", "max_relative_position"),
     *("multiply_embedding_mode", "norm_epsilon", "num_decoder_layers", "num_encoder_layers"),
     *("num_heads", "num_hidden_layers", "pos", "prepend_mode", "proximity_bias"),
-    *("restricted_neighborhood", "self_attention_type", "shared_embedding"),
-    "shared_embedding_and_softmax_weights",
+    *("self_attention_type", "shared_embedding", "shared_embedding_and_softmax_weights"),
     *("unidirectional_encoder", "use_pad_remover", "use_target_space_embedding", "vocab_divisor"),
 )
 """The settings that affect the logits of a trained network; all others matter in training only."""
@@ -25,17 +24,13 @@ INFERENCE_SETTINGS = (
 def check_settings(hp: HParams) -> None:
     """Raises UserError if the network does not support a value or a combination of values of `hp`."""
     hp.check("network")  # settings from a record have not been checked yet
-    kind = hp.self_attention_type
     needed = {
         "max_length": hp.pos == "emb",  # rows of the position table
-        "max_relative_position": kind == "dot_product_relative",
-        "restricted_neighborhood": kind == "restricted",
+        "max_relative_position": hp.self_attention_type == "dot_product_relative",
     }
     for name, is_needed in needed.items():
         if is_needed and getattr(hp, name) < 1:
             raise UserError(f"hparam {name} must be 1 or more, got {getattr(hp, name)}.")
-    if kind == "restricted":
-        _check_restricted(hp)
     _check_channels(hp)
 
 
@@ -55,23 +50,6 @@ def _check_channels(hp: HParams) -> None:
         )
 
 
-def _check_restricted(hp: HParams) -> None:
-    """Raises UserError if another setting needs attention between all pairs of positions."""
-    for name in ("proximity_bias", "unidirectional_encoder"):
-        if getattr(hp, name):
-            raise UserError(f"self_attention_type=restricted needs {name}=false, got true.")
-    if hp.prepend_mode != "none":
-        raise UserError(
-            f"self_attention_type=restricted needs prepend_mode=none, got {hp.prepend_mode}."
-        )
-    name = "attention_dropout_broadcast_dims"
-    if not set(_axes(getattr(hp, name))) <= {0, 1}:
-        raise UserError(
-            f"self_attention_type=restricted takes {name} of 0 and 1 (batch, heads), got "
-            f"{getattr(hp, name)}."
-        )
-
-
 def for_inference(hp: HParams) -> HParams:
     """Resets training-only settings to their defaults if the network does not support their values."""
     names = ("symbol_dropout", "initializer")
@@ -83,7 +61,7 @@ def for_inference(hp: HParams) -> HParams:
 
 def stack_keywords(hp: HParams) -> tuple[dict[str, Any], dict[str, Any]]:
     """Returns the keyword arguments of `layers.TransformerEncoder` and `layers.TransformerDecoder`."""
-    kind = hp.self_attention_type
+    relative = hp.self_attention_type == "dot_product_relative"
     decoder: dict[str, Any] = {
         "num_layers": hp.num_decoder_layers or hp.num_hidden_layers,
         "num_heads": hp.num_heads,
@@ -100,9 +78,7 @@ def stack_keywords(hp: HParams) -> tuple[dict[str, Any], dict[str, Any]]:
         ),
         "attention_dropout_broadcast_dims": _axes(hp.attention_dropout_broadcast_dims),
         "relu_dropout_broadcast_dims": _axes(hp.relu_dropout_broadcast_dims),
-        "self_attention_type": kind,
-        "max_relative_position": hp.max_relative_position if kind == "dot_product_relative" else 0,
-        "neighborhood": hp.restricted_neighborhood if kind == "restricted" else 0,
+        "max_relative_position": hp.max_relative_position if relative else 0,
         "proximity_bias": hp.proximity_bias,
         "norm_epsilon": hp.norm_epsilon,
         "kernel_initializer": kernel_initializer(hp),

@@ -110,11 +110,10 @@ _NETWORK = {
     ),
     "self_attention_type": declare(
         "dot_product",
-        one_of("dot_product", "dot_product_relative", "restricted"),
-        "plain, with relative positions (Shaw et al. 2018), or local",
+        one_of("dot_product", "dot_product_relative"),
+        "plain, or with relative positions (Shaw et al. 2018)",
     ),
     "max_relative_position": declare(0, _COUNT, "where `dot_product_relative` clips distances"),
-    "restricted_neighborhood": declare(0, _COUNT, "positions that one sees with `restricted`"),
     "proximity_bias": declare(False, text="attention favours nearby positions"),
     "unidirectional_encoder": declare(False, text="the encoder sees no later positions"),
     "use_target_space_embedding": declare(True, text="add the target space's embedding to sources"),
@@ -295,12 +294,14 @@ GROUPS: dict[str, tuple[str, dict[str, Setting]]] = {
 OURS = (
     "learning_rate_boundaries",  # T2T reads these two from sets that add them
     "learning_rate_multiples",
-    "restricted_neighborhood",
     "subword_sampling",
     "t2t_batches",
     "tokens_per_update",
 )
 """Settings that T2T's Transformer sets do not have."""
+
+FORMER = {"restricted_neighborhood": 0}
+"""Settings of 0.1.0 that are no more, with the only value in its files that means nothing."""
 
 # Reason -> the settings and their defaults.
 # fmt: off

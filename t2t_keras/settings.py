@@ -8,7 +8,7 @@ from typing import Any, NoReturn
 
 from t2t_keras.allowed_values import Setting, SettingError, declare
 from t2t_keras.errors import nearest
-from t2t_keras.setting_table import SETTINGS
+from t2t_keras.setting_table import FORMER, SETTINGS
 
 __all__ = ["HParams"]
 
@@ -246,6 +246,13 @@ def split_items(text: str) -> list[str]:
 
 def recorded_settings(values: Mapping[str, Any], set_name: str = "") -> HParams:
     """Returns settings recorded by `to_dict`, including those that `add_hparam` added."""
+    values = dict(values)
+    for name, unused in FORMER.items():
+        value = values.pop(name, unused)
+        if value != unused:
+            raise SettingError(
+                f"hparam {name} must be {unused}, got {value!r}: it is no longer supported"
+            )
     declared = {name: value for name, value in values.items() if name in SETTINGS}
     hp = HParams.from_dict(declared, set_name)
     for name in sorted(set(values) - set(declared)):

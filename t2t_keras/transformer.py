@@ -63,8 +63,7 @@ class Transformer(TokenFit):
             that of a row's first pair (and of decoding) sees a zero vector.
             With `hp.prepend_mode`, inputs, a 0 and targets form one sequence for the decoder.
         return_attention_weights: also return {"encoder", "decoder", "encdec"}, each a list with
-            one [B, H, query, key] float32 tensor per layer; restricted self-attention has [B, H,
-            query, r] (see `layers.RestrictedAttention`).
+            one [B, H, query, key] float32 tensor per layer.
 
     Returns:
         Logits [B, T, V] float32; in training with prepend_inputs_masked_attention those of the whole

@@ -23,7 +23,7 @@ static_search parsing_problems cli_export on_the_fly train_step cli_decode golde
 optimizers reading benchmarks engine cli_eval text_graph transformer_keras search
 translate_files attention_page text_sentencepiece fault_injection generation
 cli_datagen serving ctranslate2 query layers_decoder cli_avg beam packing
-layers_restricted_attention cli_inspect inspection_search ensemble translate_wmt14 packaging
+cli_inspect ensemble translate_wmt14 packaging
 transformer_packed transformer
 """
 

@@ -229,9 +229,8 @@ def release_error(given):
 
 
 def packed_error(pos):
-    """Returns the error of packed rows under restricted attention, beside the network in NumPy."""
-    restricted = "self_attention_type=restricted,restricted_neighborhood=3"
-    model = networks.small_model(f"{restricted},pos={pos}")
+    """Returns the error of packed rows, beside the network in NumPy."""
+    model = networks.small_model(f"pos={pos}")
     logits = keras.ops.convert_to_numpy(compiled(model)(PACKED))
     wanted = numpy_transformer.logits(
         t2t.checkpoints.t2t_variables(model),

@@ -31,9 +31,6 @@ def logits(
     bias = lower_triangle(length) if hp.unidirectional_encoder else visible
     if hp.proximity_bias:
         bias = bias + proximal(length)
-    r = hp.restricted_neighborhood
-    if hp.self_attention_type == "restricted":
-        bias = bias + far(length, r // 2, (r - 1) // 2)
     if hp.use_target_space_embedding:
         x = x + net["body/target_space_embedding/kernel"][target_space]
     x = net.add_positions(x, "inputs", packing)
@@ -52,8 +49,6 @@ def logits(
         bias = bias + other_segment(segments, segments)
     if hp.proximity_bias:
         bias = bias + proximal(length)
-    if hp.self_attention_type == "restricted":
-        bias = bias + far(length, r - 1, 0)
     y = net.decoder(net.embed(target_table, targets), bias, memory, memory_bias, packing)
     return y @ softmax.T
 
@@ -86,12 +81,6 @@ def other_segment(queries, keys):
 def proximal(length):
     position = np.arange(length)
     return -np.log1p(np.abs(position[None, :] - position[:, None]))[None, None]
-
-
-def far(length, before, after):
-    position = np.arange(length)
-    distance = position[None, :] - position[:, None]
-    return ((distance < -before) | (distance > after))[None, None] * -1e30
 
 
 def timing_signal(length, channels):

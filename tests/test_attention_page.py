@@ -1,6 +1,5 @@
 """The page of attention in a real Chromium: what a reader sees, points at and presses."""
 
-import copy
 import re
 import time
 
@@ -39,51 +38,6 @@ def side(tokens, word_texts):
     }
 
 
-def candidate(parent, token, text, score, **fate):
-    return {
-        "parent": parent,
-        "token": token,
-        "text": text,
-        "log_p": 1.5 * score,
-        "score": score,
-        "kept": False,
-        "ended": False,
-    } | fate
-
-
-SEARCH = {
-    "alpha": 0.6,
-    "beam_size": 2,
-    "steps": [
-        {
-            "candidates": [
-                candidate(0, "das", "das", -0.4, kept=True),
-                candidate(0, "die", "die", -0.5, kept=True),
-                candidate(0, "es", "es", -2.5),
-            ]
-        },
-        {
-            "candidates": [
-                candidate(1, "kat", "die kat", -0.6, kept=True),
-                candidate(0, "</s>", "das", -0.7, kept=True, ended=True),
-                candidate(0, "haus", "das haus", -0.8, kept=True),
-            ]
-        },
-        {
-            "candidates": [
-                candidate(0, "</s>", "die kat", -0.65, kept=True, ended=True),
-                candidate(1, "</s>", "das haus", -0.95, ended=True),
-            ]
-        },
-    ],
-    "finished": [
-        {"text": "die kat", "score": -0.65, "step": 3},
-        {"text": "das", "score": -0.7, "step": 2},
-    ],
-    "stopped": "Nothing that goes on can beat the best.",
-}
-
-
 def sharp_heads():
     """[3, 5, 5]: each token at itself, each at the first, each at the second and third by halves."""
     first, halves = np.zeros((5, 5)), np.zeros((5, 5))
@@ -112,7 +66,6 @@ def sample(**changes):
             "encdec": np.stack([sharp_heads(), sharp_heads()[:, ::-1]]).tolist(),
         },
         "tree": None,
-        "search": None,
     } | changes
 
 
@@ -359,7 +312,7 @@ def test_keyboard_reaches_words_and_shows_where_it_is(show):
 
 
 def test_everything_that_can_be_used_has_a_name(show):
-    page = show(sample(tree=TREE, search=SEARCH), "word=0")
+    page = show(sample(tree=TREE), "word=0")
     nodes = page.call("Accessibility.getFullAXTree")["nodes"]
     named = {
         role: [n.get("name", {}).get("value", "") for n in nodes if n["role"]["value"] == role]
@@ -369,11 +322,11 @@ def test_everything_that_can_be_used_has_a_name(show):
         assert named[role] and all(named[role]), role
     assert "katzen" in named["button"] and "layer 0, head 2" in named["button"]
     assert "head 1" in named["checkbox"]
-    assert len(named["table"]) == 4  # numbers, heads, candidates, what was finished
+    assert len(named["table"]) == 2  # numbers, heads
 
 
 def test_fits_a_phone(show):
-    data = sample(tree=TREE, search=SEARCH)
+    data = sample(tree=TREE)
     data["source"] = side([*SOURCE[:3], "long" * 99, "</s>"], ["the", "cats", "long" * 99, "</s>"])
     page = show(data)
     page.size(360, 740, mobile=True)
@@ -391,22 +344,17 @@ def test_fits_a_phone(show):
 def test_text_of_users_stays_text(show):
     data = sample(title=HARMFUL[0], tree=f"(S {HARMFUL[1].replace(' ', '')} {HARMFUL[2]})")
     data["source"] = side(HARMFUL, HARMFUL[:4])
-    data["search"] = copy.deepcopy(SEARCH)
-    data["search"]["stopped"] = HARMFUL[1]
-    data["search"]["finished"][0]["text"] = HARMFUL[0]
-    data["search"]["steps"][0]["candidates"][0] |= {"token": HARMFUL[1], "text": HARMFUL[0]}
     page = show(data, "attention=encoder&text=subwords&word=0")
     assert page.evaluate("typeof harmed") == "undefined"
     assert page.evaluate("document.querySelectorAll('img').length") == 0
     assert page.evaluate("document.scripts.length") == 2
     assert texts(page, "#queries bdi") == texts(page, "#keys bdi") == HARMFUL
     assert texts(page, "h1") == [page.evaluate("document.title")] == [f"Attention: {HARMFUL[0]}"]
-    assert HARMFUL[1] in texts(page, ".steps bdi")
     assert HARMFUL[2] in texts(page, "#tree text")
 
 
 def test_page_names_no_other_file_and_forbids_itself_any():
-    html = attention_page(sample(tree=TREE, search=SEARCH))
+    html = attention_page(sample(tree=TREE))
     assert not re.search(r"""\s(src|href)=|@import|url\(|fetch\(|XMLHttpRequest|WebSocket""", html)
     assert "default-src 'none'" in html
 
@@ -418,7 +366,7 @@ def test_weights_of_other_tokens_are_refused():
         attention_page(data)
 
 
-# Tree and search
+# Tree
 
 
 def test_parse_tree_is_drawn(show):
@@ -432,36 +380,12 @@ def test_parse_tree_is_drawn(show):
     assert y["TOP"] < y["S"] < y["NP"] == y["VP"] < y["DT"] < y["the"] == y["cats"] == y["sleep"]
     assert texts(page, "#tree code") == [TREE]
     assert len(texts(page, "#tree line")) == 9
-
-
-def test_beam_search_is_shown_step_by_step(show):
-    page = show(sample(search=SEARCH))
-    shown = ["the cats sleep", "die katzen schlafen", "-0.650 (log p / length penalty)"]
-    assert texts(page, "#texts dd") == shown
-    section = texts(page, "#search")[0]
-    assert "Stopped after 3 steps. Nothing that goes on can beat the best." in section
-    cells = page.evaluate(
-        "[...document.querySelectorAll('.steps tbody tr')].map(r => [...r.cells].slice(1).map(c => c.textContent))"
-    )
-    assert cells == [
-        ["das-0.40kept", "kat-0.60kept", "</s>-0.65ended"],
-        ["die-0.50kept", "</s>-0.70ended", "</s>-0.95dropped"],
-        ["es-2.50dropped", "haus-0.80kept", ""],
-    ]
-    assert texts(page, ".path bdi") == ["kat", "</s>", "die"]  # by rank: the way to the best
-    page.evaluate("document.querySelector('#search').scrollIntoView()")
-    page.point_at(*page.middle("document.querySelectorAll('.steps .candidate')[8 - 1]"))
-    assert texts(page, ".path bdi") == ["das", "haus"]
-    assert texts(page, "#search [role=status]") == [
-        "Step 2, kept: “das haus”, log p -1.200, score -0.800"
-    ]
-    assert texts(page, ".finished tbody td") == ["-0.650", "3", "die kat", "-0.700", "2", "das"]
-    steps = "document.querySelector('#search .scroll')"
+    scroller = "document.querySelector('#tree .scroll')"
     for left, cue in ((0, "scroll cut-right"), (999, "scroll cut-left")):
-        page.size(240, 740)
-        page.evaluate(f"{steps}.scrollLeft = {left}")
+        page.size(160, 740)
+        page.evaluate(f"{scroller}.scrollLeft = {left}")
         page.drawn()
-        assert page.evaluate(f"{steps}.className") == cue
+        assert page.evaluate(f"{scroller}.className") == cue
 
 
 # Size

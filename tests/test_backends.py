@@ -117,7 +117,7 @@ def test_logits_of_the_released_checkpoint(errors):
     assert errors["release"]["logits"] <= golden.RELATIVE
 
 
-def test_packed_rows_and_restricted_attention(errors):
+def test_packed_rows(errors):
     assert errors["packed"]["logits"] <= golden.RELATIVE
 
 

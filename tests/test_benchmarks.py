@@ -77,22 +77,6 @@ def test_training_steps_are_measured_and_other_libraries_named(tmp_path):
     assert ours["flops_per_position"] == 3 * weights
 
 
-def test_kinds_of_layers_are_measured_counted_and_drawn(tmp_path):
-    pytest.importorskip("matplotlib")
-    table, curves = tmp_path / "layers.json", tmp_path / "layers.svg"
-    kinds = ("--layers=self_attention,restricted", "--neighborhood=4")
-    sizes = ("--lengths=40", "--depths=8", "--steps=2", "--rounds=1")
-    done = run_warm("layer_types", *kinds, *sizes, f"--json={table}", f"--plot={curves}")
-    full, restricted = json.loads(table.read_text())["results"]
-    assert len(full["training"]["seconds"]) == len(restricted["forward"]["cpu_seconds"]) == 2
-    assert restricted["difference"] < 1e-6
-    # 4 matrices of 8 x 8 for 40 positions, and 2 products with the 4 that each one sees.
-    count = (4 * 40 * 8 * 8 + 2 * 40 * 4 * 8) / 1e6
-    assert f"| restricted self-attention | 40 | 8 | {count:.2f} | 1 | 20 | " in done.stdout
-    assert "Full over restricted self-attention, r = 4, n = 40, d = 8: time " in done.stdout
-    assert "restricted self-attention" in curves.read_text()
-
-
 @pytest.mark.parametrize("beam", [1, 3])
 def test_the_parts_of_a_step_of_decoding(beam):
     model = networks.small_model()

@@ -106,9 +106,7 @@ def test_attention_of_a_checkpoint_of_t2t(t2t_model, tmp_path):
     model = checkpoints.load_model(str(checkpoint), target_space_id=0)
     encoders = registry.problem("translate_ende_wmt8k").get_feature_encoders(data_dir)
     source = [*encoders["inputs"].encode("x7 abc x9"), 1]
-    [[ids]], [[score]] = (
-        tensor.numpy() for tensor in beam_search(model, [source], beam_size=2, extra_length=1)
-    )
+    [[ids]] = beam_search(model, [source], beam_size=2, extra_length=1)[0].numpy()
     text = encoders["targets"].decode(until_eos(ids))
     stored = np.load(tmp_path / "a.npz")
     assert str(stored["target_text"]) == text
@@ -122,8 +120,6 @@ def test_attention_of_a_checkpoint_of_t2t(t2t_model, tmp_path):
     lines = done.stdout.splitlines()
     assert lines[0] == "source: x7 abc x9"
     assert lines[1] == f"target: {text}"
-    assert lines[2] == f"log p {score:.3f} after 8 steps of beam search"
-    assert "before any hypothesis ended" in lines[3]
     assert (
         "<title>Attention: translate_ende_wmt8k, model.ckpt-1</title>"
         in (tmp_path / "a.html").read_text()

@@ -244,7 +244,6 @@ RELATIVE = "self_attention_type=dot_product_relative,max_relative_position=4"
 @pytest.mark.parametrize(
     ("overrides", "words_of_message"),
     [
-        ("self_attention_type=restricted,restricted_neighborhood=4", "got restricted"),
         ("proximity_bias=true", "proximity_bias; got True"),
         ("unidirectional_encoder=true", "unidirectional_encoder; got True"),
         ("prepend_mode=prepend_inputs_full_attention", "decoder-only model: export a SavedModel"),
@@ -272,8 +271,7 @@ def test_every_setting_that_decides_the_logits_is_expressed_or_refused():
         "vocab_divisor",
     }  # fmt: skip
     refused = {"proximity_bias", "unidirectional_encoder", "prepend_mode"}
-    of_what_is_refused = {"restricted_neighborhood"}
-    assert set(INFERENCE_SETTINGS) == expressed | refused | of_what_is_refused
+    assert set(INFERENCE_SETTINGS) == expressed | refused
 
 
 def test_refuses_other_vocabularies_types_and_directories(tmp_path, monkeypatch):

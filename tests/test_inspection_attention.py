@@ -7,8 +7,9 @@ import numpy as np
 import pytest
 
 from t2t_keras import registry
-from t2t_keras.decoding import DecodeSettings, Ensemble
+from t2t_keras.decoding import DecodeSettings, Ensemble, beam_search, greedy
 from t2t_keras.errors import UserError
+from t2t_keras.ids import until_eos
 from t2t_keras.inspection.attention import KINDS, MOST_TOKENS, attention_data, attention_weights
 from t2t_keras.inspection.attention_page import attention_page, batch_page
 from t2t_keras.parsing.grammar import TagEncoder
@@ -50,25 +51,6 @@ def test_weights_are_those_of_the_model(overrides):
     assert not np.triu(weights["decoder"], 1).any()
 
 
-@pytest.mark.parametrize("r", [3, 4, 9])
-def test_restricted_attention_is_laid_out_among_all_positions(r):
-    """Restricted attention is, in the first layer, full attention with the neighbours' weights made to sum to 1."""
-    full = networks.search_model()
-    model = networks.small_model(
-        "shared_embedding_and_softmax_weights=false,num_hidden_layers=1,"
-        f"self_attention_type=restricted,restricted_neighborhood={r}"
-    )
-    model.set_weights(full.get_weights())
-    weights = attention_weights(model, SOURCE, TARGET)
-    of_full = attention_weights(full, SOURCE, TARGET)
-    for kind, before, after in (("encoder", r // 2, (r - 1) // 2), ("decoder", r - 1, 0)):
-        position = np.arange(of_full[kind].shape[-1])
-        distance = position[None] - position[:, None]
-        near = of_full[kind] * ((distance >= -before) & (distance <= after))
-        wanted = near / near.sum(-1, keepdims=True)
-        np.testing.assert_allclose(weights[kind], wanted, atol=1e-6)
-
-
 def test_a_translation_that_is_given(model):
     """The weights are those of the ids of both texts and their ends."""
     data = data_of(model)
@@ -78,18 +60,25 @@ def test_a_translation_that_is_given(model):
         np.testing.assert_array_equal(data.weights(kind), weights[kind])
     assert data.source.tokens == ["a", "b", "c", "</s>"]
     assert data.target.text == "c b" and data.target.tokens == ["c", "b", "</s>"]
-    assert data.search is None and data.tree is None
+    assert data.tree is None
     assert [len(side.tokens) for side in data.sides("encdec")] == [3, 4]
 
 
 def test_a_translation_that_is_found(model):
     """Without a target, that of beam search is taken."""
     data = data_of(model, target=None, settings=QUICK)
-    best = data.search.ids
-    weights = attention_weights(model, [*WORDS.encode("a b c"), 1], best)
+    source = [*WORDS.encode("a b c"), 1]
+    [[ids]], _ = beam_search(model, [source], beam_size=2, extra_length=2)
+    best = [int(i) for i in ids if i]
+    weights = attention_weights(model, source, best)
     np.testing.assert_array_equal(data.encdec, weights["encdec"])
     assert data.target.text == WORDS.decode([i for i in best if i != 1])
-    assert data.search.limit == 4 + 2
+
+
+def test_a_beam_of_one_is_greedy(model):
+    data = data_of(model, target=None, settings=DecodeSettings(beam_size=1, extra_length=2))
+    [ids], _ = greedy(model, [[*WORDS.encode("a b c"), 1]], extra_length=2)
+    assert data.target.text == WORDS.decode(until_eos(ids.numpy()))
 
 
 def test_words_get_the_sum_over_keys_and_the_mean_over_queries(tmp_path):
@@ -123,7 +112,6 @@ def test_parsing_has_the_tree(model, target):
     problem = registry.problem("parsing_english_gum")
     data = data_of(model, "I see rain", target, problem=problem, settings=QUICK)
     if target is None:
-        assert data.search is not None
         assert data.tree == problem.format_output("I see rain", data.target.text)
         assert problem.format_report() == "0 of 2 trees were repaired"
     else:
@@ -132,7 +120,7 @@ def test_parsing_has_the_tree(model, target):
 
 
 def test_numpy_reads_it_again(model, tmp_path):
-    """`save` writes weights, tokens, title and search for `numpy.load`."""
+    """`save` writes weights, tokens and title for `numpy.load`."""
     data = data_of(model, target=None, settings=QUICK, title="a title")
     path = tmp_path / "attention.npz"
     data.save(path)
@@ -142,14 +130,13 @@ def test_numpy_reads_it_again(model, tmp_path):
     assert stored["source_tokens"].tolist() == data.source.tokens
     assert stored["target_words"].tolist() == data.target.words
     assert str(stored["title"]) == "a title" and str(stored["tree"]) == ""
-    assert json.loads(str(stored["search"])) == json.loads(json.dumps(data.search.to_json()))
 
 
 def test_json_is_what_the_page_takes(model):
     """`to_json` has texts as they are and weights to four digits."""
     data = data_of(model, title="a title")
     page = json.loads(json.dumps(data.to_json()))
-    assert page["title"] == "a title" and page["search"] is None and page["tree"] is None
+    assert page["title"] == "a title" and page["tree"] is None
     assert page["source"]["tokens"] == ["a", "b", "c", "</s>"]
     assert page["source"]["words"] == [0, 1, 2, 3]
     for kind in KINDS:

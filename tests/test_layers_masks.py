@@ -15,7 +15,6 @@ from t2t_keras.layers import (
 )
 
 NO = -1e9
-OUT = -1e30
 A, B = -np.log(2), -np.log(3)
 SEGMENTS, KEY_SEGMENTS = np.array([[1, 2, 0]]), np.array([[1, 1, 2, 0]])
 THREE = np.zeros((1, 3, 8), "float32")
@@ -46,7 +45,6 @@ def test_biases(bias, wanted):
         (AttentionMask(keys=np.array([[1, 1, 0]])), [[0, 0, NO]]),
         (AttentionMask(causal=True), [[0, NO, NO], [0, 0, NO], [0, 0, 0]]),
         (AttentionMask(proximity=True), [[0, A, B], [A, 0, A], [B, A, 0]]),
-        (AttentionMask(neighborhood=(1, 0)), [[0, OUT, OUT], [0, 0, OUT], [OUT, 0, 0]]),
         (
             AttentionMask(segments=SEGMENTS, keys=np.array([[0, 0, 0]])),
             [[0, NO, NO], [NO, 0, NO], [NO, NO, 0]],
@@ -74,13 +72,13 @@ def test_an_empty_mask():
 
 
 def test_functional_models_save_a_mask_without_tensors(tmp_path):
-    mask, x = AttentionMask(causal=True, neighborhood=(1, 0), proximity=True), keras.Input((5, 8))
+    mask, x = AttentionMask(causal=True, proximity=True), keras.Input((5, 8))
     model = keras.Model(x, MultiHeadAttention(num_heads=2)(x, attention_mask=mask))
     model.save(tmp_path / "model.keras")
     again = keras.models.load_model(tmp_path / "model.keras")
     values = random_tensor(2, 5, 8)
     assert_same(again(values), model(values), atol=1e-6)
-    assert AttentionMask.from_config({**mask.get_config(), "neighborhood": [1, 0]}) == mask
+    assert AttentionMask.from_config(mask.get_config()) == mask
     with pytest.raises(ValueError, match=r"AttentionMask with tensors \(keys\) cannot be saved"):
         AttentionMask(keys=SEGMENTS).get_config()
 

@@ -51,14 +51,11 @@ def test_settings_do_not_change():
     assert layer.get_config()["attention_dropout_broadcast_dims"] == [0, 1]
 
 
-@pytest.mark.parametrize(
-    ("settings", "wanted"),
-    [
-        ({"self_attention_type": "local"}, "one of dot_product, .*restricted, got 'local'"),
-        ({"self_attention_type": "restricted"}, "'restricted' needs a neighborhood of 1 or more"),
-        ({"self_attention_type": "dot_product_relative"}, "needs a max_relative_position of 1"),
-    ],
-)
-def test_wrong_kinds_of_attention(settings, wanted):
-    with pytest.raises(ValueError, match=wanted):
-        TransformerEncoderLayer(**SMALL, **settings)
+def test_neighborhoods_of_0_1_0():
+    """A layer in a file of 0.1.0 has a neighborhood, which must be 0."""
+    layer = TransformerEncoderLayer(**SMALL)
+    config = layer.get_config()
+    again = TransformerEncoderLayer.from_config({**config, "neighborhood": 0})
+    assert again.get_config() == config
+    with pytest.raises(TypeError, match="argument 'neighborhood'"):
+        TransformerEncoderLayer.from_config({**config, "neighborhood": 3})

@@ -11,7 +11,7 @@ import t2t_keras as t2t
 from t2t_keras.decoding import DecodeSettings, Translator
 from t2t_keras.decoding.logits import keep_top_k_top_p
 from t2t_keras.errors import UserError
-from t2t_keras.inspection.search import decode
+from t2t_keras.inspection import attention_data
 from t2t_keras.registry import register_logits_processor
 
 
@@ -97,9 +97,8 @@ def test_a_decode_hparam_names_processors(beam_size):
     without = Translator(search_model(), ENCODERS, plain).translate(LINES)
     assert [t.texts for t in named] != [t.texts for t in without]
 
-    row = [*ENCODERS["inputs"].encode(LINES[0]), 1]
-    ids, _ = decode(search_model(), ENCODERS["targets"], row, settings)
-    assert [given.text(ids)] == named[0].texts
+    shown = attention_data(search_model(), ENCODERS, LINES[0], settings=settings)
+    assert [shown.target.text] == named[0].texts
 
     served = t2t.export.ServedTransformer(search_model(), ENCODERS, settings)
     texts = served.translate(tf.constant(LINES))["translation"].numpy()

@@ -98,7 +98,6 @@ def test_an_ensemble_may_hold_one_beside_a_model_with_an_encoder(eagerly):
     [
         (lambda: networks.small_model(f"prepend_mode={FULL}", target_vocab=24), "needs one vocabulary for inputs and targets, got sizes 23 and 24"),
         (lambda: networks.small_model(f"prepend_mode={FULL}", source_vocab=None), "needs one vocabulary for inputs and targets, got sizes None and 23"),
-        (lambda: model_of(FULL, "self_attention_type=restricted,restricted_neighborhood=3"), "restricted needs prepend_mode=none"),
         (lambda: t2t.TransformerClassifier(t2t.registry.hparams("transformer_prepend"), source_vocab_size=9, num_classes=9), "a classifier has no target sequence"),
         (lambda: model_of("prepend"), "prepend_mode"),
         (lambda: model_of(FULL)(dict.fromkeys(("inputs", "targets", *t2t.transformer.PACKING), INPUTS)), "does not support packed pairs"),

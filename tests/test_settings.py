@@ -14,7 +14,7 @@ from t2t_keras.data.buckets import buckets_for
 from t2t_keras.errors import UserError
 from t2t_keras.optimizers import creation
 from t2t_keras.setting_table import SETTINGS
-from t2t_keras.settings import HParams, split_items
+from t2t_keras.settings import HParams, recorded_settings, split_items
 
 
 @pytest.fixture
@@ -151,7 +151,7 @@ def test_override_changes_several_and_nothing_else(hp):
         ("symbol_dropout=0.1", "hparam symbol_dropout must be 0.0, got 0.1"),
         ("proximity_bias=yes", "hparam proximity_bias must be true or false, got 'yes'"),
         ("pos=timming", "hparam pos must be one of timing, timing_paper, emb, None, got 'timming'. Did you mean 'timing'?"),
-        ("self_attention_type=local", "hparam self_attention_type must be one of dot_product, dot_product_relative, restricted, got 'local'"),
+        ("self_attention_type=local", "hparam self_attention_type must be one of dot_product, dot_product_relative, got 'local'"),
         ("optimizer_adafactor_decay_type=power", "hparam optimizer_adafactor_decay_type must be one of pow, adam, got 'power'. Did you mean 'pow'?"),
         ("optimizer=adamm", "hparam optimizer must be one of adam, true_adam, multistep_adam, adam_w, adafactor, momentum, sgd, got 'adamm'. Did you mean 'adam"),
         ("optimizer=YellowFin", "hparam optimizer must be one of adam, true_adam, multistep_adam, adam_w, adafactor, momentum, sgd, got 'YellowFin' (it finds its own learning rate"),
@@ -232,6 +232,15 @@ def test_dictionary_round_trip_keeps_even_inert_values(hp):
     assert list(new) == sorted(record)
     with pytest.raises(UserError, match="Did you mean 'hidden_size'"):
         HParams.from_dict({"hiden_size": 1})
+
+
+def test_former_settings_are_read_at_the_value_without_effect(hp):
+    record = {**hp.to_dict(), "restricted_neighborhood": 0}
+    assert recorded_settings(record) == hp
+    with pytest.raises(
+        UserError, match="restricted_neighborhood must be 0, got 3: it is no longer"
+    ):
+        recorded_settings({**record, "restricted_neighborhood": 3})
 
 
 def test_diff_with_values_read_from_a_file_and_with_the_defaults(hp):

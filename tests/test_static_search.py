@@ -65,7 +65,6 @@ def test_one_graph_for_all_sizes_by_xla():
     [
         "proximity_bias=true",
         "self_attention_type=dot_product_relative,max_relative_position=4",
-        "self_attention_type=restricted,restricted_neighborhood=3",
     ],
 )
 def test_networks(overrides, eagerly):

@@ -3,7 +3,7 @@
 Actions and examples:
     data: the batches of a problem: shapes, padding, lengths and some examples.
         t2t-keras-inspect data --problem=translate_ende_numbers --hparams=transformer_base --data_dir=data
-    attention: an interactive page that shows attention and beam search for one translation.
+    attention: an interactive page that shows the attention for one translation.
         t2t-keras-inspect attention --output_dir=run --text="A sentence."
 
 The help on a flag begins with its action, unless several have the flag.
@@ -150,7 +150,7 @@ def _plot_lengths(lengths_by_side, title: str, path: str) -> None:
 
 
 def inspect_attention(arguments: list[str]) -> None:
-    """Translates a text; writes its attention and beam search as a page, figure or arrays."""
+    """Translates a text; writes its attention as a page, figure or arrays."""
     options.reject_arguments(arguments)
     options.require_trained_model()
     if not FLAGS.text:
@@ -209,16 +209,11 @@ def _heads() -> list[int] | None:
 
 
 def _print_texts(data) -> None:
-    """Prints source, target, parse tree, and how beam search ended."""
+    """Prints source, target and parse tree."""
     print(f"source: {data.source.text}")
     print(f"target: {data.target.text}")
     if data.tree:
         print(f"tree: {data.tree}")
-    if data.search:
-        figure = "score" if data.search.finished else "log p"
-        steps = len(data.search.steps)
-        print(f"{figure} {data.search.score:.3f} after {steps} steps of beam search")
-        print(data.search.stopped)
 
 
 _ACTIONS = {"data": inspect_data, "attention": inspect_attention}

@@ -191,18 +191,12 @@ class BeamSearch:
     def is_done(self, beams: Beams, limits):
         """Returns [b] bool, True where no alive hypothesis can beat the finished ones.
 
-        It has to beat the best finished one, or the worst if several are returned.
+        It has to beat the best finished one, or the worst if several are returned. Its best possible
+        score is T2T's bound: log p never rises, and with alpha > 0 the penalty favours the longest output.
         """
-        best_alive = self.best_possible(beams, limits)
+        best_alive = beams.alive_log_p[:, 0] / length_penalty(limits, self.alpha)
         to_beat = beams.finished_scores[:, 0 if self.top_beams == 1 else -1]
         return to_beat > best_alive
-
-    def best_possible(self, beams: Beams, limits):
-        """Returns the best score [b] that an alive hypothesis can still reach.
-
-        T2T's bound: log p never rises, and with alpha > 0 the penalty favours the longest output.
-        """
-        return beams.alive_log_p[:, 0] / length_penalty(limits, self.alpha)
 
     def prune(self, beams: Beams, caches, i):
         """Removes keys that no alive hypothesis sees from the caches, every `PRUNED_EVERY` steps."""

@@ -143,16 +143,6 @@ class DecodeLoop:
     def step(self, state: SearchState) -> SearchState:
         """Chooses token number i of every hypothesis."""
         i, live = state.i, state.live
-        hypotheses, logits, caches = self.next_logits(live, i)
-        forced = live.forced[:, i] if tf.is_tensor(live.forced) else None
-        hypotheses = self.strategy.advance(hypotheses, logits, i, live.rows, forced)
-        i = i + 1
-        if not self.model.keys_need_positions:
-            hypotheses, caches = self.strategy.prune(hypotheses, caches, i)
-        return state._replace(i=i, live=live._replace(hypotheses=hypotheses, caches=caches))
-
-    def next_logits(self, live: Live, i):
-        """Returns hypotheses that see their own keys of this step, logits [b, K, V] and new caches."""
         hypotheses, ids, visible = self.strategy.see_own_keys(live.hypotheses)
         logits, caches = self.model.decode_step(
             ids[:, :, -1], i, live.caches, live.source, visible, self.kernels
@@ -163,7 +153,12 @@ class DecodeLoop:
             allowed = self.constraint(logits, step)
             lost = tf.reduce_logsumexp(allowed, -1) - tf.reduce_logsumexp(logits, -1)  # [b, K]
             hypotheses, logits = self.strategy.add_log_p(hypotheses, lost), allowed
-        return hypotheses, logits, caches
+        forced = live.forced[:, i] if tf.is_tensor(live.forced) else None
+        hypotheses = self.strategy.advance(hypotheses, logits, i, live.rows, forced)
+        i = i + 1
+        if not self.model.keys_need_positions:
+            hypotheses, caches = self.strategy.prune(hypotheses, caches, i)
+        return state._replace(i=i, live=live._replace(hypotheses=hypotheses, caches=caches))
 
     def leave(self, state: SearchState) -> SearchState:
         """Removes finished sentences from the batch if there are enough to be worth the copy."""

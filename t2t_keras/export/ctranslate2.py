@@ -107,11 +107,6 @@ def _check_model(model) -> None:
             "n with da, or none with dan",
             f"{hp.layer_preprocess_sequence} with {hp.layer_postprocess_sequence}",
         ),
-        (
-            hp.self_attention_type not in ("dot_product", "dot_product_relative"),
-            "a self_attention_type other than dot_product and dot_product_relative",
-            hp.self_attention_type,
-        ),
         (hp.proximity_bias, "proximity_bias", hp.proximity_bias),
         (hp.unidirectional_encoder, "unidirectional_encoder", hp.unidirectional_encoder),
         (

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import json
 import os
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
@@ -12,13 +11,12 @@ import numpy as np
 
 from t2t_keras.errors import UserError
 from t2t_keras.files import atomic_write, writing
-from t2t_keras.ids import EOS_ID
+from t2t_keras.ids import EOS_ID, until_eos
 from t2t_keras.inspection.tokens import Tokens, shown_tokens
 
 if TYPE_CHECKING:
     from t2t_keras.data.problem import Problem
     from t2t_keras.decoding import DecodeSettings
-    from t2t_keras.inspection.search import SearchTrace
 
 KINDS = ("encoder", "decoder", "encdec")
 """Encoder self-attention, decoder self-attention and encoder-decoder attention."""
@@ -49,8 +47,6 @@ class AttentionData:
     """[L, H, T, S] float32."""
     tree: str | None = None
     """For a parsing problem: the parse tree in brackets, on one line."""
-    search: SearchTrace | None = None
-    """The beam search that found the translation, if any."""
 
     def weights(self, kind: str) -> np.ndarray:
         """Returns the weights of one of `KINDS`."""
@@ -81,15 +77,14 @@ class AttentionData:
             "target": self.target._asdict(),
             "attention": weights,
             "tree": self.tree,
-            "search": self.search.to_json() if self.search else None,
         }
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Writes a `.npz` file for `numpy.load`.
 
         It contains the weights "encoder", "decoder" and "encdec"; "source_tokens", "source_words",
-        "source_word_texts", "source_text" and the same for "target"; and the strings "title", "tree" (""
-        if none) and "search" (JSON, "null" if none).
+        "source_word_texts", "source_text" and the same for "target"; and the strings "title" and "tree"
+        ("" if none).
 
         Raises:
             UserError: the file cannot be written.
@@ -98,7 +93,6 @@ class AttentionData:
         for side, tokens in (("source", self.source), ("target", self.target)):
             arrays |= {f"{side}_{name}": values for name, values in tokens._asdict().items()}
         arrays["title"], arrays["tree"] = self.title, self.tree or ""
-        arrays["search"] = json.dumps(self.search.to_json() if self.search else None)
         with writing(path), atomic_write(path) as partial, partial.open("wb") as file:
             np.savez_compressed(file, **arrays)
 
@@ -131,7 +125,6 @@ def attention_data(
     """
     from t2t_keras.data.parsing_problem import ParsingProblem
     from t2t_keras.decoding import DecodeSettings
-    from t2t_keras.inspection.search import decode
     from t2t_keras.transformer import Transformer
 
     if not isinstance(model, Transformer):
@@ -144,12 +137,9 @@ def attention_data(
     if isinstance(problem, ParsingProblem) and problem.quality_metric == "f1":
         parsing = problem
     source_ids = _encoded(encoders["inputs"], text, "text")
-    search = None
     if target_text is None:
         constraint = problem.constraint(encoders) if problem else None
-        target_ids, search = decode(
-            model, encoders["targets"], source_ids, settings, text, constraint
-        )
+        target_ids = _decoded(model, source_ids, settings, text, constraint)
     else:
         if parsing:
             target_text = _tags(parsing, text, target_text)
@@ -161,7 +151,6 @@ def attention_data(
         target=target,
         **attention_weights(model, source_ids, target_ids),
         tree=parsing.format_output(text, target.text) if parsing else None,
-        search=search,
     )
 
 
@@ -190,29 +179,10 @@ def attention_weights(
         "targets": np.array([target_ids], np.int32),
     }
     _, weights = model(batch, training=False, return_attention_weights=True)
-    stacked = {
+    return {
         kind: np.stack([np.asarray(layer)[0] for layer in layers])
         for kind, layers in weights.items()
     }
-    for kind, stack in (("encoder", model.encoder), ("decoder", model.decoder)):
-        if r := stack.config.neighborhood:
-            stacked[kind] = _full_matrix(stacked[kind], r - 1 if kind == "decoder" else r // 2)
-    return stacked
-
-
-def _full_matrix(near: np.ndarray, before: int) -> np.ndarray:
-    """Expands the weights [L, H, n, r] of restricted attention to [L, H, n, n].
-
-    Args:
-        before: how many of the r keys are before the query's position.
-    """
-    layers, heads, length, r = near.shape
-    weights = np.zeros((layers, heads, length, length), near.dtype)
-    for query in range(length):
-        keys = range(max(0, query - before), min(length, query - before + r))
-        places = [key - query + before for key in keys]
-        weights[:, :, query, list(keys)] = near[:, :, query, places]
-    return weights
 
 
 def _by_words(weights: np.ndarray, queries: Tokens, keys: Tokens) -> np.ndarray:
@@ -221,6 +191,15 @@ def _by_words(weights: np.ndarray, queries: Tokens, keys: Tokens) -> np.ndarray:
         np.eye(len(side.word_texts), dtype=np.float32)[side.words] for side in (queries, keys)
     )  # [token, word]
     return (query_words / query_words.sum(0)).T @ weights @ key_words
+
+
+def _decoded(model, source_ids: list[int], settings: DecodeSettings, text: str, constraint):
+    """Returns the ids that `t2t-keras-decode` finds, with end of sentence if they have one."""
+    from t2t_keras.decoding.search import SearchOptions, decode
+
+    options = SearchOptions.from_settings(settings, constraint=constraint).for_texts([text])
+    ids = decode(model, [source_ids], options)[0][0, 0].numpy()
+    return [*until_eos(ids), *[EOS_ID] * (EOS_ID in ids)]
 
 
 def _require_effective(settings: DecodeSettings) -> None:

@@ -1,4 +1,4 @@
-"""An interactive HTML page of attention, parse tree and beam search, in one file that works offline."""
+"""An interactive HTML page of attention and parse tree, in one file that works offline."""
 
 from __future__ import annotations
 
@@ -17,15 +17,7 @@ from t2t_keras.ids import without_padding
 from t2t_keras.inspection.attention import AttentionData, attention_weights
 from t2t_keras.inspection.tokens import shown_tokens
 
-_SCRIPTS = (
-    "elements.js",
-    "state.js",
-    "pictures.js",
-    "numbers.js",
-    "tree.js",
-    "search.js",
-    "page.js",
-)
+_SCRIPTS = ("elements.js", "state.js", "pictures.js", "numbers.js", "tree.js", "page.js")
 """Scripts of the page, each before those that depend on it."""
 
 _SCALE = 10_000
@@ -58,11 +50,6 @@ def attention_page(data: dict[str, Any]) -> str:
             - "attention": [layers][heads][queries][keys] weights by kind: "encoder", "decoder",
               "encdec", or some of these.
             - "tree": a parse tree in brackets, or None.
-            - "search": None, or a beam search: {"alpha", "beam_size", "steps": [{"candidates":
-              best first, [{"parent": its number among the unfinished candidates that the previous step
-              kept, "token", "text": that of the whole hypothesis, "log_p", "score",
-              "kept": true if it stays in the beam or among the best finished ones, "ended"}]}],
-              "finished": best first, [{"text", "score", "step": from 1}], "stopped": the reason}.
 
     Raises:
         ValueError: the shape of the weights does not match the tokens.

@@ -13,7 +13,6 @@ from t2t_keras.layers.masks import (
     segment_bias,
 )
 from t2t_keras.layers.position import PositionEncoding, timing_signal
-from t2t_keras.layers.restricted_attention import RestrictedAttention
 from t2t_keras.layers.stack import LayerConfig, StackConfig
 from t2t_keras.layers.sublayers import FeedForward, PrePostProcess
 
@@ -26,7 +25,6 @@ __all__ = [
     "MultiHeadAttention",
     "PositionEncoding",
     "PrePostProcess",
-    "RestrictedAttention",
     "SharedEmbedding",
     "StackConfig",
     "TransformerDecoder",

@@ -185,12 +185,7 @@ class MultiHeadAttention(keras.layers.Layer):
             )
         attention_mask = self.prepare(attention_mask, query, keys)
         context, weights = self.attend(
-            queries,
-            cache["k"],
-            cache["v"],
-            attention_mask,
-            training=training,
-            return_attention_weights=return_attention_weights,
+            queries, cache["k"], cache["v"], attention_mask, training=training
         )
         output = self._joined(context, sizes)
         return (output, weights) if return_attention_weights else output
@@ -268,25 +263,22 @@ class MultiHeadAttention(keras.layers.Layer):
             for name, projection in (("k", self.k), ("v", self.v))
         }
 
-    def attend(
-        self, q, k, v, mask: AttentionMask, *, training=False, return_attention_weights=False
-    ):
+    def attend(self, q, k, v, mask: AttentionMask, *, training=False):
         """Returns softmax(q k + bias) v, and the weights before dropout.
 
         Args:
-            q: [..., T, K/H], already scaled.
-            k: [..., S, K/H].
-            v: [..., S, V/H].
+            q: [B, H, T, K/H], already scaled.
+            k: [B, H, S, K/H].
+            v: [B, H, S, V/H].
             mask: from `prepare`.
-            return_attention_weights: False if the caller ignores the weights.
 
         Returns:
-            [..., T, V/H], and [..., T, S] float32.
+            [B, H, T, V/H], and [B, H, T, S] float32.
         """
         distance = mask.distance
-        weights = self._weights(q, k, mask.prepared, distance)  # [..., T, S] float32
+        weights = self._weights(q, k, mask.prepared, distance)  # [B, H, T, S] float32
         dropped = self.dropout(ops.cast(weights, self.compute_dtype), training=training)
-        context = matmul(dropped, v)  # [..., T, V/H]
+        context = matmul(dropped, v)  # [B, H, T, V/H]
         if self.max_relative_position:
             context = context + _distance_matmul(
                 dropped, self._distance_embeddings(self.relative_values, dropped, distance), False
@@ -294,7 +286,7 @@ class MultiHeadAttention(keras.layers.Layer):
         return context, weights
 
     def _weights(self, q, k, bias, distance):
-        logits = matmul(q, k, transpose=True)  # [..., T, S]
+        logits = matmul(q, k, transpose=True)  # [B, H, T, S]
         if self.max_relative_position:
             logits = logits + _distance_matmul(
                 q, self._distance_embeddings(self.relative_keys, logits, distance), True
@@ -351,13 +343,6 @@ class MultiHeadAttention(keras.layers.Layer):
         }
 
 
-SELF_ATTENTION: dict[str, type[MultiHeadAttention]] = {
-    "dot_product": MultiHeadAttention,
-    "dot_product_relative": MultiHeadAttention,
-}
-"""The classes of self-attention, by the values of the setting `self_attention_type`."""
-
-
 def _refuse_keras_keywords(keywords):
     for name, value in keywords.items():
         is_ours = name == "attention_mask" and isinstance(value, AttentionMask | None)
@@ -387,11 +372,9 @@ def _distance_matmul(x, embeddings, transpose):
     """Multiplies each query's row with the embeddings of its distances to all keys.
 
     Args:
-        x: [..., T, C] (transpose) or [..., T, S].
+        x: [B, H, T, C] (transpose) or [B, H, T, S].
         embeddings: [T, S, C].
-        transpose: contract over C, giving [..., T, S]; otherwise over S, giving [..., T, C].
+        transpose: contract over C, giving [B, H, T, S]; otherwise over S, giving [B, H, T, C].
     """
-    # With "..." in the einsum, its gradient would make a tensor of [..., T, S, C].
-    rest = "bhm"[: len(x.shape) - 2]
-    equation = f"{rest}tc,tsc->{rest}ts" if transpose else f"{rest}ts,tsc->{rest}tc"
-    return ops.einsum(equation, x, embeddings)
+    # With "..." in the einsum, its gradient would make a tensor of [B, H, T, S, C].
+    return ops.einsum("bhtc,tsc->bhts" if transpose else "bhts,tsc->bhtc", x, embeddings)

@@ -31,11 +31,8 @@ class TransformerDecoderLayer(TransformerLayer):
         return_attention_weights: also return the weights of both.
 
     Returns:
-        [B, T, D], or a triple of that, [B, H, T, T] ([B, H, T, r] for restricted self-attention)
-        and [B, H, T, S] (None without a memory).
+        [B, T, D], or a triple of that, [B, H, T, T] and [B, H, T, S] (None without a memory).
     """
-
-    causal = True
 
     def build(self, x_shape, memory_shape=None):
         self.self_attention = self.attention("self_attention", relative=True)
@@ -163,12 +160,12 @@ class TransformerDecoder(Stack):
             sequence at each position, 0 at padding. A position sees the positions of its own number.
         memory_segments: [B, S] int, the same for the memory; required with segments, replaces
             memory_mask.
-        causal: True hides later positions; restricted self-attention requires it.
+        causal: True hides later positions.
         return_attention_weights: also return the weights of every layer.
 
     Returns:
-        [B, T, D], or a triple of that, N tensors [B, H, T, T] ([B, H, T, r] for restricted
-        self-attention) and N tensors [B, H, T, S] (none without a memory).
+        [B, T, D], or a triple of that, N tensors [B, H, T, T] and N tensors [B, H, T, S] (none
+        without a memory).
     """
 
     layer_class = TransformerDecoderLayer

@@ -29,7 +29,7 @@ class TransformerEncoderLayer(TransformerLayer):
         return_attention_weights: also return the weights.
 
     Returns:
-        [B, S, D], or a pair of that and [B, H, S, S] ([B, H, S, r] for restricted attention).
+        [B, S, D], or a pair of that and [B, H, S, S].
     """
 
     def build(self, x_shape):
@@ -100,12 +100,11 @@ class TransformerEncoder(Stack):
             of its own number.
         causal: True if a position sees only itself and earlier positions, including padding (T2T's
             `unidirectional_encoder`). As in T2T, only `remove_padding` then uses mask and segments,
-            and packed sequences see earlier ones. Not for restricted attention.
+            and packed sequences see earlier ones.
         return_attention_weights: also return the weights of every layer.
 
     Returns:
-        [B, S, D], or a pair of that and a list of N tensors [B, H, S, S] ([B, H, S, r] for
-        restricted attention).
+        [B, S, D], or a pair of that and a list of N tensors [B, H, S, S].
     """
 
     layer_class = TransformerEncoderLayer

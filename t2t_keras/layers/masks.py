@@ -18,10 +18,6 @@ from t2t_keras.shape import shape_of
 
 MASKED = -1e9
 
-OUTSIDE = -1e30
-"""Added to logits outside a neighbourhood: a query that sees only padding still attends within its
-own. (-inf would give NaN in rows that pad a block.)"""
-
 
 @keras.saving.register_keras_serializable("t2t_keras")
 @dataclasses.dataclass(frozen=True)
@@ -36,8 +32,7 @@ class AttentionMask:
         segments: [B, T] int, for packed rows: the number of each query's sequence, 0 at padding. A
             query sees the keys of its own number; `keys` is ignored.
         key_segments: [B, S] int, the same for the keys of a memory; `segments` if None.
-        causal: True hides later positions; None leaves it to the attention.
-        neighborhood: (before, after), how many positions a query sees on each side of its own.
+        causal: True hides later positions.
         proximity: True adds -log(1 + distance) to the logits (T2T's `proximity_bias`).
         distance: [T, S] int, the position of each key minus that of each query, in a decoding step,
             whose keys come from a cache. None: keys and queries are one sequence.
@@ -48,8 +43,7 @@ class AttentionMask:
     keys: Any = None
     segments: Any = None
     key_segments: Any = None
-    causal: bool | None = None
-    neighborhood: tuple[int, int] | None = None
+    causal: bool = False
     proximity: bool = False
     distance: Any = None
     bias: Any = None
@@ -60,7 +54,7 @@ class AttentionMask:
 
     def get_config(self) -> dict[str, Any]:
         """Returns what a saved functional model holds of a mask without tensors."""
-        config = {name: getattr(self, name) for name in ("causal", "neighborhood", "proximity")}
+        config = {name: getattr(self, name) for name in ("causal", "proximity")}
         rest = {name: value for name, value in vars(self).items() if name not in config}
         tensors = [name for name, value in rest.items() if value is not None]
         if tensors:
@@ -72,9 +66,8 @@ class AttentionMask:
 
     @classmethod
     def from_config(cls, config: dict[str, Any]) -> AttentionMask:
-        """Returns the mask of a config; a JSON file has made the neighborhood a list."""
-        neighborhood = config["neighborhood"]
-        return cls(**{**config, "neighborhood": neighborhood and tuple(neighborhood)})
+        """Returns the mask of a config."""
+        return cls(**config)
 
     def distances(self, query, keys):
         """Returns `distance`; if None, that between a query [..., T, D] and keys [..., S, D]."""
@@ -89,14 +82,12 @@ class AttentionMask:
         Float32, broadcastable to [B, H, T, S]; query and keys as in `distances`.
         """
         biases = []
-        if self.causal or self.proximity or self.neighborhood:
+        if self.causal or self.proximity:
             distance = self.distances(query, keys)
         if self.bias is not None:
             biases.append(self.bias)
         if self.proximity:
             biases.append(-ops.log1p(ops.cast(ops.abs(distance), "float32"))[None, None])
-        if self.neighborhood:
-            biases.append(ops.where(within(distance, *self.neighborhood), 0.0, OUTSIDE))
         if self.causal:
             biases.append(ops.cast(distance > 0, "float32")[None, None] * MASKED)
         if self.segments is not None:
@@ -176,8 +167,3 @@ def distances(queries, keys):
     key = ops.arange(keys)
     query = key if queries is keys else ops.arange(queries) + (keys - queries)
     return ops.expand_dims(key, 0) - ops.expand_dims(query, 1)
-
-
-def within(distance, before, after):
-    """Returns True for the distances of neighbours: -before <= distance <= after."""
-    return ops.logical_and(distance >= -before, distance <= after)

@@ -10,7 +10,7 @@ from typing import Any, Concatenate, ParamSpec
 
 import keras
 
-from t2t_keras.layers.attention import SELF_ATTENTION, MultiHeadAttention
+from t2t_keras.layers.attention import MultiHeadAttention
 from t2t_keras.layers.dropout import rematerialised
 from t2t_keras.layers.masks import AttentionMask
 from t2t_keras.layers.quantization import dtype_config
@@ -47,12 +47,8 @@ class LayerConfig:
     """Axes of [B, H, T, S]; ignored by attention with relative positions, as in T2T."""
     relu_dropout_broadcast_dims: Sequence[int] = ()
     """Axes of [B, T, F]."""
-    self_attention_type: str = "dot_product"
-    """The class of self-attention, by its name in `attention.SELF_ATTENTION`."""
     max_relative_position: int = 0
     """If positive, self-attention has relative positions (see `MultiHeadAttention`)."""
-    neighborhood: int = 0
-    """If positive, self-attention sees only this many positions (see `RestrictedAttention`)."""
     norm_epsilon: float = 1e-6
     """Added to the variance in layer normalisation."""
     kernel_initializer: Any = "glorot_uniform"
@@ -62,15 +58,6 @@ class LayerConfig:
     trainable: bool = True
 
     def __post_init__(self):
-        needs = {"dot_product_relative": "max_relative_position", "restricted": "neighborhood"}
-        if self.self_attention_type not in SELF_ATTENTION:
-            raise ValueError(
-                f"self_attention_type must be one of {', '.join(SELF_ATTENTION)}, got "
-                f"{self.self_attention_type!r}."
-            )
-        for kind, name in needs.items():
-            if self.self_attention_type == kind and getattr(self, name) < 1:
-                raise ValueError(f"self_attention_type {kind!r} needs a {name} of 1 or more.")
         initializer = keras.initializers.get(self.kernel_initializer)
         values = {"kernel_initializer": keras.initializers.serialize(initializer)}
         for field in dataclasses.fields(self):  # lists, as in JSON
@@ -140,9 +127,6 @@ class TransformerLayer(keras.layers.Layer):
     To change a part, subclass and override `attention`, `feed_forward` or `process`.
     """
 
-    causal = False
-    """True if restricted self-attention sees no later positions."""
-
     @keywords_of(LayerConfig)
     def __init__(self, config: LayerConfig):
         self._configure(config)
@@ -160,15 +144,10 @@ class TransformerLayer(keras.layers.Layer):
     def attention(self, name: str, relative: bool = False) -> MultiHeadAttention:
         """Makes the attention of a sub-layer; `relative` is True for self-attention."""
         c = self.config
-        kind: Any = MultiHeadAttention
         own: dict[str, Any] = {"dropout_broadcast_dims": c.attention_dropout_broadcast_dims}
-        if relative:
-            kind = SELF_ATTENTION["restricted" if c.neighborhood else c.self_attention_type]
-            if c.max_relative_position:
-                own = {"max_relative_position": c.max_relative_position}
-            if c.neighborhood:
-                own |= {"neighborhood": c.neighborhood, "causal": self.causal}
-        return kind(
+        if relative and c.max_relative_position:
+            own = {"max_relative_position": c.max_relative_position}
+        return MultiHeadAttention(
             num_heads=c.num_heads,
             key_channels=c.key_channels,
             value_channels=c.value_channels,
@@ -215,6 +194,12 @@ class TransformerLayer(keras.layers.Layer):
     def get_config(self):
         settings = self.config.keywords(type(self.config))
         return {**super().get_config(), **settings, "dtype": dtype_config(self)}
+
+    @classmethod
+    def from_config(cls, config):
+        # In files of 0.1.0, a neighborhood of 0 is attention to all positions.
+        kept = {name: v for name, v in config.items() if (name, v) != ("neighborhood", 0)}
+        return super().from_config(kept)
 
 
 class Stack(TransformerLayer):

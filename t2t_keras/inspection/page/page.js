@@ -291,17 +291,10 @@ function start() {
     if (byId("picture").clientWidth !== drawnWidth) soon(redraw);
   }).observe(byId("figure"));
   matchMedia("(prefers-color-scheme: dark)").addEventListener("change", restart);
-  const headline = [["Source", DATA.source.text], ["Target", DATA.target.text]];
-  if (DATA.search) {
-    const [best] = DATA.search.finished;
-    const score = best ? `${best.score.toFixed(3)} (log p / length penalty)` : "none: no hypothesis finished";
-    headline.push(["Score", score]);
-  }
-  for (const [name, text] of headline) {
+  for (const [name, text] of [["Source", DATA.source.text], ["Target", DATA.target.text]]) {
     byId("texts").append(element("dt", {}, name), element("dd", {}, element("bdi", {}, text)));
   }
   if (DATA.tree) showTree(DATA.tree);
-  if (DATA.search) showSearch(DATA.search);
   document.querySelectorAll(".scroll").forEach(fadeCutEdges);
   restart();
 }
