@@ -46,7 +46,8 @@ checked: $(VENV)/installed-dev
 
 demo: $(VENV)/installed
 	$(BIN)/t2t-keras-datagen --problem=translate_ende_numbers --data_dir=$(DEMO)/data
-	$(BIN)/python -m t2t_keras.problems.numbers test $(DEMO)/test.en $(DEMO)/test.de
+	$(BIN)/python -c 'from t2t_keras.problems import numbers; \
+		numbers.write("test", "$(DEMO)/test.en", "$(DEMO)/test.de")'
 	$(BIN)/t2t-keras-train --problem=translate_ende_numbers --hparams=$(DEMO_HPARAMS) \
 		--data_dir=$(DEMO)/data --output_dir=$(DEMO)/run \
 		--train_steps=$(DEMO_STEPS) --local_eval_frequency=$(DEMO_EVAL_EVERY)

@@ -1,4 +1,7 @@
-"""Language models: the Penn Treebank, WikiText-103, the billion-word benchmark, Wikipedia, your own text."""
+"""Language models and classifiers: problems of single texts.
+
+The Penn Treebank, WikiText-103, the billion-word benchmark, Wikipedia, your own text; film reviews.
+"""
 
 from __future__ import annotations
 
@@ -8,7 +11,13 @@ from collections import Counter
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
-from t2t_keras.data import ChoppedTextProblem, DatasetSplit, Text2SelfProblem, VocabType
+from t2t_keras.data import (
+    ChoppedTextProblem,
+    DatasetSplit,
+    Text2SelfProblem,
+    TfdsClassProblem,
+    VocabType,
+)
 from t2t_keras.data.problem import SPLITS, missing_hook, with_shards
 from t2t_keras.data.sources.data_files import local_sources
 from t2t_keras.data.sources.download import fetch
@@ -330,3 +339,26 @@ class Text2selfTmpdir(LinesProblem):
     def files(self, tmp_dir: PathLike, split: str) -> list[Path]:
         part = "train" if split == DatasetSplit.TRAIN else "eval"
         return [Path(tmp_dir) / f"targets.{part}.txt"]
+
+
+# Sentiment of film reviews
+
+
+@register_problem("sentiment_imdb")
+class SentimentIMDB(TfdsClassProblem):
+    """Film reviews of IMDB, 25,000 each for training and dev: negative or positive (T2T's name)."""
+
+    tfds_name = "imdb_reviews"
+    tfds_splits = {DatasetSplit.TRAIN: "train", DatasetSplit.EVAL: "test"}  # as in T2T
+    num_classes = 2
+    approx_vocab_size = 2**13
+
+    def class_labels(self, data_dir=None) -> list[str]:
+        return ["neg", "pos"]
+
+
+@register_problem("sentiment_imdb_characters")
+class SentimentIMDBCharacters(SentimentIMDB):
+    """The same as bytes (T2T's name)."""
+
+    vocab_type = VocabType.CHARACTER

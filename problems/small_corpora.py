@@ -1,8 +1,10 @@
-"""Translation problems on small corpora: Multi30k, IWSLT, PANL-BPPT, SETimes and RMA."""
+"""Pairs of texts: translation on small corpora (Multi30k, IWSLT, PANL-BPPT, SETimes, RMA), summaries."""
 
 from __future__ import annotations
 
-from t2t_keras.data import TranslateProblem
+from collections.abc import Iterator
+
+from t2t_keras.data import DatasetSplit, TfdsTranslateProblem, TranslateProblem
 from t2t_keras.data.problem import SPLITS, with_shards
 from t2t_keras.problems.wmt import CorpusProblem, characters
 from t2t_keras.registry import register_problem
@@ -112,3 +114,27 @@ class TranslateEntnRma(CorpusProblem):
     @property
     def vocab_filename(self) -> str:
         return f"vocab.entn.{self.approx_vocab_size}"
+
+
+# Summaries of news
+
+
+@register_problem
+class SummarizeCnnDailymail32k(TfdsTranslateProblem):
+    """News stories of CNN and the Daily Mail and their highlights, 287,000 pairs (T2T's name)."""
+
+    tfds_name = "cnn_dailymail"
+    languages = ("article", "highlights")
+
+    @property
+    def dataset_splits(self) -> list[dict]:
+        """100 training shards and 10 for each other split, as in T2T."""
+        train = DatasetSplit.TRAIN
+        return [
+            {"split": split, "shards": 100 if split == train else 10} for split in self.tfds_splits
+        ]
+
+    def generate_samples(self, data_dir, tmp_dir, split: str) -> Iterator[dict[str, str]]:
+        """Yields stories and highlights, each on one line; in the dataset they have several lines."""
+        for sample in super().generate_samples(data_dir, tmp_dir, split):
+            yield {side: " ".join(text.split()) for side, text in sample.items()}

@@ -17,10 +17,9 @@ COMMANDS = [
     "avg", "bleu", "convert", "datagen", "decode", "eval", "export", "inspect", "parseval",
     "query", "train",
 ]  # fmt: skip
-ALONE = ("fit", "transformer", "network_settings", "losses", "schedules")
+ALONE = ("fit", "transformer", "network_settings", "losses", "optimizers", "schedules")
 KERAS_ALONE = [
     *sorted((PACKAGE / "layers").glob("*.py")),
-    *sorted((PACKAGE / "optimizers").glob("*.py")),
     *(PACKAGE / f"{name}.py" for name in ALONE),
 ]
 
@@ -108,7 +107,7 @@ def test_architecture_names_the_modules_that_there_are():
 READERS = {
     "network": "transformer network_settings checkpoints/names checkpoints/t2t",
     "data": "data/buckets data/on_the_fly data/reading",
-    "training": "optimizers/creation schedules training/train_step training/engine",
+    "training": "optimizers schedules training/train_step training/engine",
 }
 ONE_MEANING = {"ffn_layer", "norm_type"}
 """Settings that need not be read, since all of their values mean the same."""

@@ -1,21 +1,12 @@
-"""`translate_ende_numbers`: its sentences, against translations written by hand, and its text files."""
+"""`translate_ende_numbers`: its words and sentences, against translations written by hand."""
 
-from __future__ import annotations
-
-import ast
 import hashlib
 import re
 from collections import defaultdict
-from itertools import islice
-from random import Random
 
 import pytest
 
-from t2t_keras.problems.numbers import TranslateEndeNumbers, words
-from t2t_keras.problems.numbers.__main__ import main
-from t2t_keras.problems.numbers.pairs import KINDS, SIZES, examples, pairs, split_of
-
-KIND = {kind.name: kind for kind in KINDS}
+from t2t_keras.problems import numbers
 
 
 def rows(text):
@@ -23,202 +14,136 @@ def rows(text):
     return re.findall(r"^(.+?): (.+) = (.+)$", text, re.MULTILINE)
 
 
-CARDINALS = rows("""
-0: zero = null
-1: one = eins
-11: eleven = elf
-12: twelve = zwölf
-16: sixteen = sechzehn
-17: seventeen = siebzehn
-20: twenty = zwanzig
-21: twenty-one = einundzwanzig
-30: thirty = dreißig
-40: forty = vierzig
-66: sixty-six = sechsundsechzig
-77: seventy-seven = siebenundsiebzig
-99: ninety-nine = neunundneunzig
-100: one hundred = einhundert
-101: one hundred and one = einhunderteins
-111: one hundred and eleven = einhundertelf
-345: three hundred and forty-five = dreihundertfünfundvierzig
-630: six hundred and thirty = sechshundertdreißig
-1_000: one thousand = eintausend
-1_001: one thousand and one = eintausendeins
-2_005: two thousand and five = zweitausendfünf
-7_716: seven thousand seven hundred and sixteen = siebentausendsiebenhundertsechzehn
-21_000: twenty-one thousand = einundzwanzigtausend
-101_021: one hundred and one thousand and twenty-one = einhunderteintausendeinundzwanzig
-1_000_000: one million = eine Million
-2_300_000: two million three hundred thousand = zwei Millionen dreihunderttausend
-21_000_000: twenty-one million = einundzwanzig Millionen
+SPELLED = rows("""
+german 0: zero = null
+german 1: one = eins
+german 16: sixteen = sechzehn
+german 17: seventeen = siebzehn
+german 21: twenty-one = einundzwanzig
+german 30: thirty = dreißig
+german 66: sixty-six = sechsundsechzig
+german 77: seventy-seven = siebenundsiebzig
+german 100: one hundred = einhundert
+german 101: one hundred and one = einhunderteins
+german 345: three hundred and forty-five = dreihundertfünfundvierzig
+german 1001: one thousand and one = eintausendeins
+german 7716: seven thousand seven hundred and sixteen = siebentausendsiebenhundertsechzehn
+german 21000: twenty-one thousand = einundzwanzigtausend
+german 101021: one hundred and one thousand and twenty-one = einhunderteintausendeinundzwanzig
+ordinal 1: first = erst
+ordinal 2: second = zweit
+ordinal 3: third = dritt
+ordinal 5: fifth = fünft
+ordinal 7: seventh = siebt
+ordinal 8: eighth = acht
+ordinal 9: ninth = neunt
+ordinal 12: twelfth = zwölft
+ordinal 19: nineteenth = neunzehnt
+ordinal 20: twentieth = zwanzigst
+ordinal 21: twenty-first = einundzwanzigst
+ordinal 33: thirty-third = dreiunddreißigst
+year 1100: eleven hundred = elfhundert
+year 1648: sixteen forty-eight = sechzehnhundertachtundvierzig
+year 1901: nineteen oh one = neunzehnhunderteins
+year 2000: two thousand = zweitausend
+year 2001: two thousand and one = zweitausendeins
+year 2010: twenty ten = zweitausendzehn
+year 2024: twenty twenty-four = zweitausendvierundzwanzig
+clock 1, 0: one o'clock = ein Uhr
+clock 12, 30: half past twelve = halb eins
+clock 1, 15: a quarter past one = Viertel nach eins
+clock 12, 45: a quarter to one = Viertel vor eins
+clock 9, 40: twenty to ten = zwanzig vor zehn
+clock 3, 25: twenty-five past three = fünf vor halb vier
+clock 3, 35: twenty-five to four = fünf nach halb vier
 """)
 
-ORDINALS = rows("""
-1: first = erst
-2: second = zweit
-3: third = dritt
-5: fifth = fünft
-7: seventh = siebt
-8: eighth = acht
-9: ninth = neunt
-12: twelfth = zwölft
-19: nineteenth = neunzehnt
-20: twentieth = zwanzigst
-21: twenty-first = einundzwanzigst
-33: thirty-third = dreiunddreißigst
-100: one hundredth = einhundertst
-101: one hundred and first = einhunderterst
-117: one hundred and seventeenth = einhundertsiebzehnt
-1000: one thousandth = eintausendst
+# Every pattern once, in words that occur
+SENTENCES = rows("""
+ordinal: the eleventh letter = der elfte Brief
+ordinal: the forty-ninth book = das neunundvierzigste Buch
+ordinal: on the twenty-seventh day = am siebenundzwanzigsten Tag
+ordinal: in the fifth week = in der fünften Woche
+ordinal: for the seventh time = zum siebten Mal
+ordinal: this is my forty-first letter = das ist mein einundvierzigster Brief
+ordinal: this is her twenty-eighth book = das ist ihr achtundzwanzigstes Buch
+ordinal: My brother won for the thirty-fifth time. = Mein Bruder gewann zum fünfunddreißigsten Mal.
+ordinal: we won for the fiftieth time = wir gewannen zum fünfzigsten Mal
+count: They sold one apple. = Sie verkauften einen Apfel.
+count: she found one book = sie fand ein Buch
+count: The children found one cup. = Die Kinder fanden eine Tasse.
+count: the children bought two hundred and twenty-one books = die Kinder kauften zweihunderteinundzwanzig Bücher
+count: I sold sixty-nine coins. = Ich verkaufte neunundsechzig Münzen.
+count: he saw four hundred and seventy-eight keys = er sah vierhundertachtundsiebzig Schlüssel
+age: I am fifty-one years old = ich bin einundfünfzig Jahre alt
+age: They are sixty-four years old. = Sie sind vierundsechzig Jahre alt.
+age: my brother is forty-six years old = mein Bruder ist sechsundvierzig Jahre alt
+year: in twelve hundred = im Jahr zwölfhundert
+year: since two thousand and eight = seit zweitausendacht
+year: in the summer of seventeen ninety = im Sommer siebzehnhundertneunzig
+year: The house was built in fifteen hundred. = Das Haus wurde im Jahr fünfzehnhundert gebaut.
+year: They were born in eighteen oh two. = Sie wurden im Jahr achtzehnhundertzwei geboren.
+date: on the thirty-first of July = am einunddreißigsten Juli
+date: until the thirteenth of April = bis zum dreizehnten April
+date: since the twenty-first of December = seit dem einundzwanzigsten Dezember
+date: Her birthday is on the thirtieth of September. = Ihr Geburtstag ist am dreißigsten September.
+date: we are leaving on the fourth of September = wir reisen am vierten September ab
+date: we were born on the seventh of July = wir wurden am siebten Juli geboren
+time: at twenty-five past three = um fünf vor halb vier
+time: until five past eight = bis fünf nach acht
+time: It is one o'clock. = Es ist ein Uhr.
+time: the train leaves at half past eleven = der Zug fährt um halb zwölf ab
+time: the film starts at half past twelve = der Film beginnt um halb eins
+time: He got up at twenty past eleven. = Er stand um zwanzig nach elf auf.
+price: for one dollar and twenty-five cents = für einen Dollar und fünfundzwanzig Cent
+price: That comes to one euro. = Das macht einen Euro.
+price: The book costs thirteen euros and ninety-one cents. = Das Buch kostet dreizehn Euro und einundneunzig Cent.
+price: The coat costs eighty-eight euros. = Der Mantel kostet achtundachtzig Euro.
+price: they paid one euro and fifteen cents for the lamp = sie bezahlten einen Euro und fünfzehn Cent für die Lampe
 """)
-
-YEARS = rows("""
-1100: eleven hundred = elfhundert
-1648: sixteen forty-eight = sechzehnhundertachtundvierzig
-1789: seventeen eighty-nine = siebzehnhundertneunundachtzig
-1901: nineteen oh one = neunzehnhunderteins
-1984: nineteen eighty-four = neunzehnhundertvierundachtzig
-2000: two thousand = zweitausend
-2001: two thousand and one = zweitausendeins
-2010: twenty ten = zweitausendzehn
-2024: twenty twenty-four = zweitausendvierundzwanzig
-""")
-
-# Kind and value, a sentence of it, its translation.
-PHRASES = rows("""
-decimal 3, "5": three point five = drei Komma fünf
-decimal 1, "01": minus one point zero one = minus eins Komma null eins
-decimal 21, "14": twenty-one point one four = einundzwanzig Komma eins vier
-label 101: in room one hundred and one = in Zimmer einhunderteins
-label 1: The train leaves from platform one. = Der Zug fährt von Gleis eins ab.
-ordinal 3: the third letter = der dritte Brief
-ordinal 21: on the twenty-first day = am einundzwanzigsten Tag
-ordinal 8: in the eighth week = in der achten Woche
-ordinal 17: for the seventeenth time = zum siebzehnten Mal
-ordinal 1: This is my first letter. = Das ist mein erster Brief.
-ordinal 30: this is her thirtieth book = das ist ihr dreißigstes Buch
-ordinal 7: we won for the seventh time = wir gewannen zum siebten Mal
-count 21: she bought twenty-one books = sie kaufte einundzwanzig Bücher
-count 21: She bought twenty-one books. = Sie kaufte einundzwanzig Bücher.
-count 1: he bought one apple = er kaufte einen Apfel
-count 1: I found one coin = ich fand eine Münze
-count 1: they sold one picture = sie verkauften ein Bild
-count 12: The children saw twelve keys. = Die Kinder sahen zwölf Schlüssel.
-count 200: Anna had two hundred cups = Anna hatte zweihundert Tassen
-count 1: there is one chair in the house = im Haus ist ein Stuhl
-count 36: There are thirty-six eggs in the box. = In der Kiste sind sechsunddreißig Eier.
-age 1: my brother is one year old = mein Bruder ist ein Jahr alt
-age 42: I am forty-two years old = ich bin zweiundvierzig Jahre alt
-age 16: They are sixteen years old. = Sie sind sechzehn Jahre alt.
-population 1000000: about one million people = etwa eine Million Menschen
-population 3700000: Berlin has three million seven hundred thousand inhabitants. = Berlin hat drei Millionen siebenhunderttausend Einwohner.
-year 1984: in nineteen eighty-four = im Jahr neunzehnhundertvierundachtzig
-year 1830: since eighteen thirty = seit achtzehnhundertdreißig
-year 1905: The house was built in nineteen oh five. = Das Haus wurde im Jahr neunzehnhundertfünf gebaut.
-year 2012: we were born in twenty twelve = wir wurden im Jahr zweitausendzwölf geboren
-date 21, 3: on the twenty-first of March = am einundzwanzigsten März
-date 1, 1: the first of January = der erste Januar
-date 31, 12: until the thirty-first of December = bis zum einunddreißigsten Dezember
-date 3, 5: on Monday, the third of May = am Montag, dem dritten Mai
-date 7, 6: Today is the seventh of June. = Heute ist der siebte Juni.
-date 16, 7: we are leaving on the sixteenth of July = wir reisen am sechzehnten Juli ab
-date 3, 10, 1990: she was born on the third of October nineteen ninety = sie wurde am dritten Oktober neunzehnhundertneunzig geboren
-time 3, 0: at three o'clock = um drei Uhr
-time 1, 0: it is one o'clock = es ist ein Uhr
-time 3, 30: at half past three = um halb vier
-time 12, 30: at half past twelve = um halb eins
-time 1, 15: at a quarter past one = um Viertel nach eins
-time 3, 45: until a quarter to four = bis Viertel vor vier
-time 12, 45: at a quarter to one = um Viertel vor eins
-time 7, 10: at ten past seven in the morning = um zehn nach sieben morgens
-time 9, 40: at twenty to ten in the evening = um zwanzig vor zehn abends
-time 3, 25: at twenty-five past three = um fünf vor halb vier
-time 3, 35: at twenty-five to four = um fünf nach halb vier
-time 3, 1: at one minute past three = um eine Minute nach drei
-time 3, 48: at twelve minutes to four = um zwölf Minuten vor vier
-time 17, 42: at seventeen forty-two = um siebzehn Uhr zweiundvierzig
-time 21, 5: The train leaves at twenty-one oh five. = Der Zug fährt um einundzwanzig Uhr fünf ab.
-time 6, 30: she got up at half past six = sie stand um halb sieben auf
-price 12, 90: twelve euros and ninety cents = zwölf Euro und neunzig Cent
-price 1, 0: one euro = ein Euro
-price 1, 0: The book costs one euro. = Das Buch kostet einen Euro.
-price 1, 1: for one dollar and one cent = für einen Dollar und einen Cent
-price 0, 75: that comes to seventy-five cents = das macht fünfundsiebzig Cent
-price 60, 0: we paid sixty dollars for the coat = wir bezahlten sechzig Dollar für den Mantel
-duration 1, "day": one day = ein Tag
-duration 1, "day": in one day = in einem Tag
-duration 1, "day": for one day = einen Tag lang
-duration 1, "hour": after one hour = nach einer Stunde
-duration 3, "day": three days ago = vor drei Tagen
-duration 2, "week": in two weeks = in zwei Wochen
-duration 6, "month": six months ago = vor sechs Monaten
-duration 3, "hour", 20, "minute": The journey takes three hours and twenty minutes. = Die Fahrt dauert drei Stunden und zwanzig Minuten.
-duration 2, "year", 1, "month": after two years and one month = nach zwei Jahren und einem Monat
-duration 8, "hour": the children slept for eight hours = die Kinder schliefen acht Stunden lang
-measure 3, "5", "metre": The tower is three point five metres high. = Der Turm ist drei Komma fünf Meter hoch.
-measure 1, "", "kilometre": the river is one kilometre long = der Fluss ist einen Kilometer lang
-measure 1, "", "percent": prices rose by one percent = die Preise stiegen um ein Prozent
-measure 1, "", "degree": the temperature rose by one degree = die Temperatur stieg um einen Grad
-measure 17, "", "kilogram": the box weighs seventeen kilograms = die Kiste wiegt siebzehn Kilogramm
-""")
-
-
-@pytest.mark.parametrize(
-    ("spell", "n", "english", "german"),
-    [
-        *((words.cardinal, *row) for row in CARDINALS),
-        *((words.ordinal, *row) for row in ORDINALS),
-        *((words.year, *row) for row in YEARS),
-    ],
-)
-def test_spelling(spell, n, english, german):
-    """Numbers, ordinals without their German ending, and years are spelled as by hand."""
-    assert spell(int(n)) == (english, german)
-
-
-@pytest.mark.parametrize(("phrase", "english", "german"), PHRASES)
-def test_phrases(phrase, english, german):
-    """A kind of phrase words a value in this sentence, too, and translates it so."""
-    kind, value = phrase.split(" ", 1)
-    value = ast.literal_eval(f"({value},)")
-    rng = Random(0)
-    phrases = (KIND[kind].phrase(rng, *value) for _ in range(20_000))
-    assert dict(islice((pair for pair in phrases if pair[0] == english), 1)) == {english: german}
 
 
 @pytest.fixture(scope="module")
 def corpus():
-    return {split: list(examples(split)) for split in SIZES}
+    return {split: list(numbers.examples(split)) for split in numbers.SIZES}
 
 
-def test_sizes(corpus):
-    """Splits have their sizes, and all kinds of phrases."""
-    sizes = {split: len(part) for split, part in corpus.items()}
-    assert sizes == {"train": 24_000, "dev": 500, "test": 500}
-    for part in corpus.values():
-        assert {kind.name for kind, *_ in part} == set(KIND)
+@pytest.mark.parametrize(("what", "english", "german"), SPELLED)
+def test_spelling(what, english, german):
+    """Numbers, ordinals without their German ending, years and times are spelled as by hand."""
+    name, values = what.split(" ", 1)
+    spelled = getattr(numbers, name)(*map(int, values.split(", ")))
+    if name == "german":
+        spelled = numbers.english(int(values)), spelled
+    assert spelled == (english, german)
 
 
-def test_values_are_held_out(corpus):
-    """A value of a family is in one split alone; what is learned by heart is for training."""
+def test_sentences(corpus):
+    """English sentences have the translation and the kind that they have by hand."""
+    found = {pair[0]: (kind, *pair) for part in corpus.values() for kind, _, pair in part}
+    assert [found[row[1]] for row in SENTENCES] == SENTENCES
+
+
+def test_splits(corpus):
+    """Splits have their sizes and all kinds of phrases; a value is in one of them alone."""
+    assert {split: len(part) for split, part in corpus.items()} == numbers.SIZES
     splits = defaultdict(set)
     for split, part in corpus.items():
-        for kind, value, _ in part:
-            splits[kind.family, value].add(split)
+        assert {kind for kind, *_ in part} == set(numbers.KINDS)
+        for _, value, _ in part:
+            splits[value].add(split)
     assert max(len(found) for found in splits.values()) == 1
-    by_heart = (*range(20), 20, 90, 100, 7000, 1_000_000)
-    assert {split_of("number", (n,)) for n in by_heart} == {"train"}
-    assert split_of("duration", (1, "month")) == "train"
+    assert {numbers.split_of((n,)) for n in (*range(20), 20, 90, 100, 7000)} == {"train"}
 
 
 def test_every_sentence_has_one_translation_each_way(corpus):
-    """So that BLEU 100 is possible."""
-    there, back = {}, {}
-    for part in corpus.values():
-        for _, _, (english, german) in part:
-            assert there.setdefault(english, german) == german
-            assert back.setdefault(german, english) == english
-    assert len(there) == 25_000
+    """So that BLEU 100 is possible; none has 101 before a German noun, where usage varies."""
+    pairs = [pair for part in corpus.values() for *_, pair in part]
+    assert len({*pairs}) == len(dict(pairs)) == len({german for _, german in pairs}) == 25_000
+    for english, german in pairs:
+        assert re.fullmatch(r"[A-Za-z',. -]+", english)
+        assert re.fullmatch(r"[A-Za-zÄÖÜäöüß,. ]+", german)
+        assert not re.search(r"(hundert|tausend)eins [A-ZÄÖÜ]", german)
 
 
 def test_the_same_every_time(corpus):
@@ -226,54 +151,20 @@ def test_the_same_every_time(corpus):
     digests = {}
     for split, part in corpus.items():
         lines = "".join(f"{english}\t{german}\n" for _, _, (english, german) in part)
-        digests[split] = hashlib.sha256(lines.encode()).hexdigest()
+        digests[split] = hashlib.sha256(lines.encode()).hexdigest()[:16]
     assert digests == {
-        "train": "4d211d572dbfda0b286a3992b26207e017d9218bd8496366444379a553291b23",
-        "dev": "a0a48ed9a3d2623283c7e150d855cffef2b2377fc2ca14a19209f66bba944ce3",
-        "test": "d1260f0471796a72e7fe778a38fc974efcf8868dcaf88549e983cf5088926fc2",
+        "train": "cd484a20d17cc9d1",
+        "dev": "b2a6f6b2f84012b4",
+        "test": "09c9606dc84fde2f",
     }
 
 
-def test_only_words(corpus):
-    """Sentences are letters and punctuation; none has 101 before a German noun, where usage varies."""
-    for part in corpus.values():
-        for _, _, (english, german) in part:
-            assert re.fullmatch(r"[A-Za-z',. -]+", english)
-            assert re.fullmatch(r"[A-Za-zÄÖÜäöüß,. ]+", german)
-            assert 1 <= len(re.findall(r"[\w']+|[-.,]", english)) <= 30
-            assert not re.search(r"(hundert|tausend)eins (?!Komma)[A-ZÄÖÜ]", german)
-
-
-def test_problem():
-    """The problem yields the pairs of each of its splits."""
-    problem = TranslateEndeNumbers()
-    assert problem.is_generate_per_split
-    assert [item["split"] for item in problem.dataset_splits] == list(SIZES)
-    samples = problem.generate_samples("data", "tmp", "test")
-    assert [(sample["inputs"], sample["targets"]) for sample in samples] == list(pairs("test"))
-
-
-# Text files
-
-
-def test_writes_the_sentences_of_a_split_line_by_line(tmp_path):
-    """The module run as a program writes two files that pair up line by line."""
+def test_problem_and_text_files(tmp_path):
+    """The problem's samples are the lines of the files that `write` writes."""
+    problem = numbers.TranslateEndeNumbers()
+    assert [item["split"] for item in problem.dataset_splits] == list(numbers.SIZES)
     files = tmp_path / "test.en", tmp_path / "test.de"
-    main(["test", *map(str, files)])
+    numbers.write("test", *files)
     written = (path.read_text("utf-8").splitlines() for path in files)
-    assert list(zip(*written, strict=True)) == list(pairs("test"))
-
-
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
-        ([], r"usage: .* train\|dev\|test ENGLISH_FILE GERMAN_FILE"),
-        (["test", "a"], "usage: "),
-        (["eval", "a", "b"], "usage: "),
-        (["test", "/absent/a", "b"], "^/absent/a cannot be written: No such file or directory"),
-    ],
-)
-def test_mistakes_end_in_one_line(arguments, message):
-    """The program tells its usage, or which file it cannot write."""
-    with pytest.raises(SystemExit, match=message):
-        main(arguments)
+    samples = [tuple(s.values()) for s in problem.generate_samples("data", "tmp", "test")]
+    assert list(zip(*written, strict=True)) == samples == list(numbers.pairs("test"))

@@ -122,7 +122,7 @@ def test_wheel_imports_away_from_the_repository(wheel_and_sdist, tmp_path):
     with zipfile.ZipFile(wheel) as archive:
         archive.extractall(tmp_path / "site")
     code = (
-        "import t2t_keras as t2t; import t2t_keras.problems.numbers.pairs;"
+        "import t2t_keras as t2t; import t2t_keras.problems.numbers;"
         "print(t2t.__file__, t2t.problems.__file__, t2t.registry.hparams('transformer_big').num_heads)"
     )
     site = f"import sys; sys.path.insert(0, {str(tmp_path / 'site')!r}); "

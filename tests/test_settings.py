@@ -12,7 +12,6 @@ import t2t_keras as t2t
 from t2t_keras import optimizers, schedules
 from t2t_keras.data.buckets import buckets_for
 from t2t_keras.errors import UserError
-from t2t_keras.optimizers import creation
 from t2t_keras.setting_table import SETTINGS
 from t2t_keras.settings import HParams, recorded_settings, split_items
 
@@ -329,6 +328,6 @@ def test_a_record_is_checked_by_its_reader(hp):
 def test_the_table_lists_the_factors_and_optimizers_that_there_are(hp):
     listed = {name: SETTINGS[name].description for name in ("learning_rate_schedule", "optimizer")}
     assert listed["learning_rate_schedule"].endswith(f"of {', '.join(schedules._FACTORS)}")
-    assert listed["optimizer"] == f"one of {', '.join(creation._OPTIMIZERS)}"
+    assert listed["optimizer"] == f"one of {', '.join(optimizers._OPTIMIZERS)}"
     schemes = SETTINGS["learning_rate_decay_scheme"].description
     assert schemes == f"one of {', '.join(schedules._SCHEMES)}, ''"

@@ -15,7 +15,7 @@ from t2t_keras import registry
 from t2t_keras.data.pair_source import Corpus, MixedCorpora, ParallelFiles, evenly_spaced
 from t2t_keras.data.shards import find_shards
 from t2t_keras.errors import UserError
-from t2t_keras.problems.numbers.pairs import pairs
+from t2t_keras.problems.numbers import pairs
 
 VOCABULARY = "vocab.translate_files.subwords"
 

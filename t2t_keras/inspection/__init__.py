@@ -1,4 +1,4 @@
-"""Inspection of attention weights and word alignments."""
+"""Attention weights as data, figure and page."""
 
 from t2t_keras.inspection.attention import AttentionData, attention_data, attention_weights
 from t2t_keras.inspection.attention_figure import attention_figure
