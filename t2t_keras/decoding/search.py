@@ -52,9 +52,6 @@ class SearchOptions(NamedTuple):
         None  # a `Constraint`, which `for_texts` turns into a logits processor; or None
     )
     xla: bool = False
-    alphas: tuple[
-        float, ...
-    ] = ()  # for `sweep.PenaltySweep`, which returns one hypothesis per alpha
 
     @classmethod
     def from_settings(
@@ -327,11 +324,6 @@ def _decode(model, inputs, options: SearchOptions):
     if options.xla:
         search: Any = StaticSearch(model, strategy)
     else:
-        if options.alphas:
-            from t2t_keras.decoding.sweep import PenaltySweep
-
-            plain = BeamSearch(options.beam_size, alpha=0.0, min_length=options.min_length)
-            strategy = PenaltySweep(plain, options.alphas)
         search = DecodeLoop(model, strategy, options.logits_processors, options.constraint)
     ids, scores = search.run(inputs, options.max_lengths, options.prefix)
     if model.source_vocab_size is None:
