@@ -2,9 +2,9 @@
 
 import numpy as np
 import pytest
+from step_of_t2t_keras import flops_per_position
 
 from t2t_keras import Transformer, paper, registry
-from t2t_keras.matrix_peak import flops_per_position
 from t2t_keras.paper.cost import DEVICES, count_parameters, forward_flops
 from t2t_keras.schedules import learning_rate_schedule
 
