@@ -208,7 +208,7 @@ def check(argv):
     if "hparams_set" in FLAGS and not own:
         options.hparams(needed=False)
     if "decode_hparams" in FLAGS:
-        from t2t_keras.decoding import DecodeSettings
+        from t2t_keras.decode_settings import DecodeSettings
         DecodeSettings.parse(FLAGS.decode_hparams)
 
 for place, argv in json.load(sys.stdin):

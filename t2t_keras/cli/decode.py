@@ -141,7 +141,7 @@ def translate_file(settings) -> None:
 
 
 def _warn_search_unused(settings, flag: str) -> None:
-    from t2t_keras.decoding import DecodeSettings
+    from t2t_keras.decode_settings import DecodeSettings
 
     given = [
         name

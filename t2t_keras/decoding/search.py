@@ -8,6 +8,12 @@ from typing import Any, NamedTuple
 import numpy as np
 import tensorflow as tf
 
+from t2t_keras.decode_settings import (
+    DECODE_SETTINGS,
+    DecodeSettings,
+    require_compilable,
+    require_memory,
+)
 from t2t_keras.decoding.beam import BeamSearch, OnePath, most_likely
 from t2t_keras.decoding.logits import (
     Constraint,
@@ -18,12 +24,6 @@ from t2t_keras.decoding.logits import (
     named_processors,
 )
 from t2t_keras.decoding.loop import DecodeLoop, Strategy
-from t2t_keras.decoding.settings import (
-    DECODE_SETTINGS,
-    DecodeSettings,
-    require_compilable,
-    require_memory,
-)
 from t2t_keras.decoding.static_search import StaticSearch
 from t2t_keras.errors import UserError
 from t2t_keras.open_graph import open_graph_of_model

@@ -94,8 +94,8 @@ def decode(
     Returns:
         The ids, with end of sentence if there is one, and the search (None if `beam_size` is 1).
     """
+    from t2t_keras.decode_settings import require_memory
     from t2t_keras.decoding import search as searches
-    from t2t_keras.decoding.settings import require_memory
 
     limit = len(source_ids) + settings.extra_length
     require_memory(model, settings.beam_size, limit, sentences=1)
