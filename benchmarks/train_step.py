@@ -9,7 +9,7 @@ process: two warm-up steps, then several timed ones. Each round measures all imp
 shows the median of all steps of all rounds, the fastest step, and the CPU seconds of all cores together,
 which other load on the machine affects least. "peak" is the rate of matrix products that TensorFlow
 reaches on this machine at the same precision; the share of it counts 6 operations for each position and
-weight that it is multiplied with (without attention scores: see `t2t_keras/matrix_peak.py`). Memory is
+weight that it is multiplied with (without attention scores: see `step_of_t2t_keras.py`). Memory is
 the peak of the process, and the part of it that was used before the first step: libraries, weights, and
 Adam's state if it is created early.
 

@@ -1,6 +1,6 @@
 """Declared values: the type and range of a setting, and the one-line error for any other value.
 
-`setting_table` declares T2T's settings with them, and `decoding.settings` T2T's decode hparams.
+`setting_table` declares T2T's settings with them, and `decode_settings` T2T's decode hparams.
 """
 
 from __future__ import annotations

@@ -13,7 +13,6 @@ from t2t_keras.checkpoints.average import AVERAGES
 from t2t_keras.checkpoints.run_directory import flags_of_t2t
 from t2t_keras.decoding import Classifier, DecodeSettings, Ensemble, Translator
 from t2t_keras.errors import UserError, warn
-from t2t_keras.matrix_peak import slower_than_float32
 from t2t_keras.network_settings import INFERENCE_SETTINGS
 from t2t_keras.precision import in_precision
 from t2t_keras.serving import CTranslate2Translator, SavedModel, TextClient
@@ -162,7 +161,6 @@ class TrainedModel:
 
     def translator(self, settings: DecodeSettings | None = None, report=None) -> Translator:
         """Returns a `Translator`, or a `Classifier`, that writes outputs in the problem's format."""
-        self.warn_if_slow()
         kind = Classifier if self.problem.num_classes else Translator
         return kind(
             self.model,
@@ -172,12 +170,6 @@ class TrainedModel:
             format_output=self.problem.format_output,
             constraint=self.problem.constraint(self.encoders),
         )
-
-    def warn_if_slow(self) -> None:
-        """Warns if float32 is faster here than the model's precision."""
-        for dtype in {model.compute_dtype for model in getattr(self.model, "models", [self.model])}:
-            if slower := slower_than_float32(dtype):
-                warn(slower)
 
     def description(self) -> dict[str, str]:
         """Returns the problem and the checkpoints with their digests, which identify the weights."""

@@ -122,26 +122,6 @@ def test_one_checkpoint_on_test(toy_dir, tmp_path):
     assert not (tmp_path / "averaged" / "eval").exists()
 
 
-def test_a_table_by_beam_size_and_alpha(toy_dir, done):
-    """Of the newest checkpoint; greedy decoding, as `done` decodes, knows no alpha."""
-    sizes = ["--sweep_beam_size=3,1", "--sweep_alpha=1,0", "--eval_steps=0"]
-    table = evaluate(toy_dir, f"--output_dir={toy_dir / 'run'}", *sizes)
-    assert table.returncode == 0, table.stderr
-    title, head, greedy, beam, best = (line.split() for line in table.stdout.splitlines())
-    assert title == f"dev bleu of {toy_dir}/run/model.ckpt-6".split()
-    assert head == ["beam_size", "alpha=0", "alpha=1"]
-    assert greedy == ["1", f"{figures(done)[1][5]:.2f}"]
-    assert beam[0] == "3" and len(beam) == 3
-    most = max(map(float, greedy[1:] + beam[1:]))
-    found = {
-        "beam_size=1": greedy[1],
-        "beam_size=3,alpha=0": beam[1],
-        "beam_size=3,alpha=1": beam[2],
-    }
-    assert best[0] == "best:"
-    assert float(found[best[1]]) == most
-
-
 def test_those_that_come_are_waited_for(tmp_path, monkeypatch):
     def prefix(step):
         return str(tmp_path / "run" / f"model.ckpt-{step}")
@@ -179,7 +159,7 @@ def test_without_bleu_and_beyond_all_numbers():
         (["--output_dir={run}", "--min_steps=7"], "has no checkpoint of 7 or more steps"),
         (["--output_dir={run}", "--eval_use_test_set"], "test"),
         (["--checkpoint_path={damaged}"], "cannot be read: "),
-        (["--output_dir={run}", "--sweep_beam_size=two"], "beam_size"),
+        (["--output_dir={run}", "--decode_hparams=beam_size=two"], "beam_size"),
         (["--eval_step=3"], "Did you mean 'eval_steps'?"),
     ],
 )

@@ -7,9 +7,8 @@ from types import SimpleNamespace
 import pytest
 from networks import small_model
 
-from t2t_keras import decoding
-from t2t_keras.decoding import DecodeSettings, settings
-from t2t_keras.decoding.settings import DECODE_SETTINGS
+from t2t_keras import decode_settings, decoding
+from t2t_keras.decode_settings import DECODE_SETTINGS, DecodeSettings
 from t2t_keras.errors import UserError
 from t2t_keras.settings import HParams
 
@@ -124,7 +123,7 @@ def test_every_decode_hparam_takes_or_refuses_any_number(name, written):
 
 @pytest.mark.parametrize("text", ["extra_length=1000000000", "beam_size=100000"])
 def test_a_search_beyond_the_machines_memory_is_refused(monkeypatch, text):
-    monkeypatch.setattr(settings, "_machine_memory", lambda: 16 * 2**30)
+    monkeypatch.setattr(decode_settings, "_machine_memory", lambda: 16 * 2**30)
     base = SimpleNamespace(target_vocab_size=33708, hp=HParams("base"))
     DecodeSettings(extra_length=1000).require_memory(base)
     words = (
@@ -144,14 +143,14 @@ def test_a_search_beyond_the_machines_memory_is_refused(monkeypatch, text):
     ],
 )
 def test_so_it_is_in_python(monkeypatch, search, options):
-    monkeypatch.setattr(settings, "_machine_memory", lambda: 2**30)
+    monkeypatch.setattr(decode_settings, "_machine_memory", lambda: 2**30)
     with pytest.raises(UserError, match=r"GiB of memory, but the machine has 1: "):
         getattr(decoding, search)(small_model(), [[5, 1], [6, 1]], **options)
 
 
 def test_the_machines_memory_is_that_of_its_control_group(monkeypatch, tmp_path):
     (tmp_path / "memory.max").write_text("1073741824\n")
-    monkeypatch.setattr(settings, "Path", lambda path: tmp_path / "memory.max")
-    assert settings._machine_memory() == 2**30
+    monkeypatch.setattr(decode_settings, "Path", lambda path: tmp_path / "memory.max")
+    assert decode_settings._machine_memory() == 2**30
     (tmp_path / "memory.max").write_text("max\n")
-    assert settings._machine_memory() > 2**30
+    assert decode_settings._machine_memory() > 2**30

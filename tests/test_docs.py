@@ -83,7 +83,11 @@ PAGES = {
     ),
     "docs/command-line.md": Page(
         after="README.md",
-        replace={"--num_last_checkpoints=5 --minutes=10": "--num_last_checkpoints=1"},
+        replace={
+            "--num_last_checkpoints=5 --minutes=10": "--num_last_checkpoints=1",
+            "in 0.4 0.6 0.8 1;": "in 0.6;",
+            "beam_size=4,alpha=$alpha": "beam_size=1,extra_length=0,alpha=$alpha",
+        },
     ),
     "docs/data.md": Page(
         files=(
@@ -204,7 +208,7 @@ def check(argv):
     if "hparams_set" in FLAGS and not own:
         options.hparams(needed=False)
     if "decode_hparams" in FLAGS:
-        from t2t_keras.decoding import DecodeSettings
+        from t2t_keras.decode_settings import DecodeSettings
         DecodeSettings.parse(FLAGS.decode_hparams)
 
 for place, argv in json.load(sys.stdin):

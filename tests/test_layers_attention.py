@@ -63,33 +63,6 @@ def test_relative_positions_by_hand():
     np.testing.assert_allclose(output[0], wanted, rtol=1e-6)
 
 
-@pytest.mark.parametrize(
-    ("inputs", "keywords", "instead"),
-    [
-        (
-            (QUERY, MEMORY, MEMORY),
-            {},
-            "keys and values are computed from memory, the second argument",
-        ),
-        (
-            (QUERY,),
-            {"value": MEMORY},
-            "keys and values are computed from memory, the second argument",
-        ),
-        ((QUERY,), {"attention_mask": MASK}, r"give a boolean \[B, T, S\] as mask"),
-        ((QUERY,), {"use_causal_mask": True}, r"attention_mask=AttentionMask\(causal=True\)"),
-        ((QUERY,), {"return_attention_scores": True}, "give return_attention_weights"),
-    ],
-)
-def test_keywords_of_kerass_layer_are_answered(inputs, keywords, instead):
-    with pytest.raises(TypeError, match=instead):
-        MultiHeadAttention(num_heads=2)(*inputs, **keywords)
-    with pytest.raises(
-        TypeError, match=r"got key_dim, a keyword of .*: here key_channels .* num_heads \* key_dim"
-    ):
-        MultiHeadAttention(num_heads=2, key_dim=4)
-
-
 def test_masks_and_bias_say_the_same():
     layer = MultiHeadAttention(num_heads=2)
     by_mask = layer(QUERY, MEMORY, mask=MASK, return_attention_weights=True)

@@ -1,12 +1,8 @@
 """Settings of encoder and decoder layers as keywords of every class that has them."""
 
-import dataclasses
-import inspect
-
 import pytest
 
 from t2t_keras.layers import (
-    LayerConfig,
     TransformerDecoder,
     TransformerDecoderLayer,
     TransformerEncoder,
@@ -14,40 +10,20 @@ from t2t_keras.layers import (
 )
 
 SMALL = {"num_heads": 2, "filter_size": 12}
-STACK = {"num_layers", "proximity_bias", "remat"}
 
-every_class = pytest.mark.parametrize(
-    ("layer_class", "own"),
-    [
-        (TransformerEncoderLayer, set()),
-        (TransformerDecoderLayer, set()),
-        (TransformerEncoder, STACK | {"remove_padding"}),
-        (TransformerDecoder, STACK),
-    ],
+
+@pytest.mark.parametrize(
+    "layer_class",
+    [TransformerEncoderLayer, TransformerDecoderLayer, TransformerEncoder, TransformerDecoder],
 )
-
-
-@every_class
-def test_keywords_are_written_out(layer_class, own):
-    parameters = inspect.signature(layer_class).parameters
-    assert set(parameters) == {field.name for field in dataclasses.fields(LayerConfig)} | own
-    assert all(p.kind == inspect.Parameter.KEYWORD_ONLY for p in parameters.values())
-    assert parameters["num_heads"].annotation == "int"
-
-
-@every_class
-def test_errors_name_the_class_that_was_called(layer_class, own):
-    settings = {**SMALL, **dict.fromkeys(own & {"num_layers"}, 1)}
-    with pytest.raises(TypeError, match=rf"^{layer_class.__name__}\(\) missing 1 .* 'num_heads'"):
-        layer_class(**{n: v for n, v in settings.items() if n != "num_heads"})
-    with pytest.raises(TypeError, match=rf"^{layer_class.__name__}\(\) .* argument 'nun_heads'"):
+def test_an_unknown_keyword_is_an_error_that_names_the_layer(layer_class):
+    settings = {**SMALL, "num_layers": 1} if "Layer" not in layer_class.__name__ else SMALL
+    with pytest.raises(ValueError, match=rf"{layer_class.__name__}: .*nun_heads"):
         layer_class(**settings, nun_heads=3)
 
 
-def test_settings_do_not_change():
+def test_settings_are_saved_as_json_has_them():
     layer = TransformerEncoderLayer(**SMALL, attention_dropout_broadcast_dims=(0, 1))
-    with pytest.raises(dataclasses.FrozenInstanceError):
-        layer.config.num_heads = 3
     assert layer.get_config()["attention_dropout_broadcast_dims"] == [0, 1]
 
 
@@ -57,5 +33,5 @@ def test_neighborhoods_of_0_1_0():
     config = layer.get_config()
     again = TransformerEncoderLayer.from_config({**config, "neighborhood": 0})
     assert again.get_config() == config
-    with pytest.raises(TypeError, match="argument 'neighborhood'"):
+    with pytest.raises(ValueError, match="neighborhood"):
         TransformerEncoderLayer.from_config({**config, "neighborhood": 3})

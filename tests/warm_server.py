@@ -115,8 +115,6 @@ def quick_graphs():
     """Leaves out what Python and TensorFlow do for graphs that live long; tests run most once or twice."""
     import tensorflow as tf
 
-    from t2t_keras import matrix_peak
-
     # Graphs are many objects, seldom garbage: to look through all of them as often as Python does takes
     # a quarter of the time.
     gc.set_threshold(50_000, 50, 1_000)
@@ -125,8 +123,6 @@ def quick_graphs():
     # Grappler, too, takes a quarter of the time from a graph's making to the end of its first run. It is
     # on in processes of their own, which are not forks of this one.
     tf.config.optimizer.set_experimental_options({"disable_meta_optimizer": True})
-    # Every training measures the machine, for half a second.
-    matrix_peak._SIZES, matrix_peak._SECONDS = (256,), 0.0
 
 
 def answer(connection):

@@ -141,7 +141,7 @@ def translate_file(settings) -> None:
 
 
 def _warn_search_unused(settings, flag: str) -> None:
-    from t2t_keras.decoding import DecodeSettings
+    from t2t_keras.decode_settings import DecodeSettings
 
     given = [
         name
@@ -160,7 +160,6 @@ def align_file(settings) -> None:
     Heads.parse(FLAGS.align_heads)  # reports a mistake before the checkpoint is read
     job = Job("align_file", settings)
     loaded = options.trained_model()
-    loaded.warn_if_slow()
     heads = FLAGS.align_heads
     aligner = PairAligner(loaded.model, loaded.encoders, heads, settings, job.progress.warn)
     if not FLAGS.align_reference:
@@ -183,7 +182,6 @@ def score_file(settings) -> None:
     _warn_search_unused(settings, "score_file")
     job = Job("score_file", settings)
     loaded = options.trained_model()
-    loaded.warn_if_slow()
     if loaded.problem.num_classes:
         raise UserError(
             "--score_file is for pairs of texts: for the probabilities of classes, use --decode_from_file "

@@ -44,10 +44,6 @@ def define_flags() -> None:
         "With --output_dir: minutes to wait for another checkpoint.",
         lower_bound=0.0,
     )
-    flags.DEFINE_list(
-        "sweep_beam_size", [], "Beam sizes to compare: prints a table of one checkpoint's scores."
-    )
-    flags.DEFINE_list("sweep_alpha", [], "Length penalties to compare in the same table.")
 
 
 def main(arguments: list[str]) -> None:
@@ -63,9 +59,6 @@ def main(arguments: list[str]) -> None:
 
     from t2t_keras import checkpoints
 
-    if FLAGS.sweep_beam_size or FLAGS.sweep_alpha:
-        sweep(checkpoints.resolve(given or directory))
-        return
     if given:
         prefixes = iter([checkpoints.resolve(given)])
     else:
@@ -77,42 +70,6 @@ def main(arguments: list[str]) -> None:
     if evaluate is None:
         least = f" of {FLAGS.min_steps} or more steps" if FLAGS.min_steps else ""
         raise UserError(f"{directory} has no checkpoint{least} that can be read.")
-
-
-def sweep(prefix: str) -> None:
-    """Prints the quality of one checkpoint by beam size and alpha, and the best pair."""
-    from t2t_keras import data
-    from t2t_keras.decoding import DecodeSettings
-    from t2t_keras.decoding.sweep import sweep as figures_of
-
-    settings = DecodeSettings.parse(FLAGS.decode_hparams)
-    options.warn_unused("the searches of a table are not compiled", "xla")
-
-    def values(name: str) -> list:
-        given = FLAGS[f"sweep_{name}"].value or []
-        parsed = [DecodeSettings.parse(f"{name}={value.strip()}") for value in given]
-        return sorted({getattr(each, name) for each in parsed or [settings]})
-
-    beam_sizes, alphas = values("beam_size"), values("alpha")
-    loaded = options.trained_model(prefix)
-    if loaded.problem.num_classes or not loaded.problem.has_inputs:
-        raise UserError(
-            f"{loaded.problem.name} has no outputs to search for: leave out --sweep_..."
-        )
-    split = "test" if FLAGS.eval_use_test_set else "dev"
-    hp = options.hparams(needed=False) or loaded.model.hp
-    batches = data.dataset(loaded.problem, split, loaded.data_dir, hp)
-    if FLAGS.eval_steps:
-        batches = batches.take(FLAGS.eval_steps)
-    arguments = (loaded.problem, batches, settings, beam_sizes, alphas)
-    figures = figures_of(loaded.model, loaded.encoders, *arguments)
-    print(f"{split} {loaded.problem.quality_metric} of {prefix}")
-    print("beam_size" + "".join(f"{f'alpha={alpha:g}':>12}" for alpha in alphas))
-    for size in beam_sizes:
-        shown = alphas if size > 1 else alphas[:1]  # alpha has no effect on greedy decoding
-        print(f"{size:9}" + "".join(f"{figures[size, alpha]:12.2f}" for alpha in shown))
-    size, alpha = max(figures, key=lambda each: (figures[each], -each[0]))
-    print(f"best: beam_size={size}" + (f",alpha={alpha:g}" if size > 1 else ""))
 
 
 class CheckpointEvaluation:

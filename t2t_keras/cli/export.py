@@ -80,7 +80,6 @@ def to_saved_model(loaded, directory: str, settings) -> None:
     from t2t_keras.export import export_saved_model
     from t2t_keras.export.served import ALIGN, served_class
 
-    loaded.warn_if_slow()
     path = export_saved_model(
         loaded.model,
         loaded.encoders,

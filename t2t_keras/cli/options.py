@@ -150,7 +150,7 @@ def define_search() -> None:
 
 def decode_settings():
     """Returns the `DecodeSettings` of --decode_hparams and --xla."""
-    from t2t_keras.decoding import DecodeSettings
+    from t2t_keras.decode_settings import DecodeSettings
 
     settings = DecodeSettings.parse(FLAGS.decode_hparams)
     return dataclasses.replace(settings, xla=True) if FLAGS.xla else settings

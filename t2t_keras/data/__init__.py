@@ -3,13 +3,7 @@
 from t2t_keras.data.buckets import batching_scheme, bucket_shapes
 from t2t_keras.data.parsing_problem import ParsingProblem
 from t2t_keras.data.problem import DatasetSplit, Problem, SpaceID, VocabType
-from t2t_keras.data.reading import (
-    Batches,
-    BatchOptions,
-    dataset,
-    trim_padding,
-    without_spare_columns,
-)
+from t2t_keras.data.reading import Batches, BatchOptions, dataset, trim_padding
 from t2t_keras.data.single_text import ChoppedTextProblem, Text2ClassProblem, Text2SelfProblem
 from t2t_keras.data.text_problem import Text2TextProblem
 from t2t_keras.data.tfds import TfdsClassProblem, TfdsSelfProblem, TfdsTranslateProblem
@@ -35,5 +29,4 @@ __all__ = [
     "bucket_shapes",
     "dataset",
     "trim_padding",
-    "without_spare_columns",
 ]

@@ -112,9 +112,6 @@ def trim_padding(batches: tf.data.Dataset) -> tf.data.Dataset:
     return batches.map(finished, num_parallel_calls=1, deterministic=True)
 
 
-without_spare_columns = trim_padding  # its name in 0.1.0; to be removed in the next release
-
-
 class Batches:
     """The batches of a split, as T2T's `input_fn` makes them.
 
@@ -208,9 +205,6 @@ class Batches:
     def target_tokens_per_batch(self) -> float:
         """The mean number of target tokens, without padding, in a batch over all replicas."""
         return self._target_tokens / self.batches_per_epoch
-
-    # Their names in 0.1.0; to be removed in the next release.
-    batches_an_epoch, target_tokens_a_batch = batches_per_epoch, target_tokens_per_batch
 
     @property
     def shapes(self) -> list[tuple[int, int]] | None:

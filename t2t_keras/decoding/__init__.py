@@ -1,20 +1,22 @@
 """Decoding: source ids to target ids, text to text, and scoring of given outputs.
 
-On JAX and PyTorch, `beam_search` and `greedy` come from `static_search`; the rest needs TensorFlow.
+On JAX and PyTorch, `beam_search` and `greedy` come from `static_search`; what else decodes needs TensorFlow.
 """
 
 from __future__ import annotations
 
-import importlib
-from typing import TYPE_CHECKING
+import keras
 
-if TYPE_CHECKING:
+from t2t_keras.decode_settings import DecodeSettings
+from t2t_keras.decoding.logits import SearchStep
+
+if keras.backend.backend() == "tensorflow":
     from t2t_keras.decoding.ensemble import Ensemble
-    from t2t_keras.decoding.logits import SearchStep
     from t2t_keras.decoding.scoring import PairScorer, score
     from t2t_keras.decoding.search import beam_search, greedy, sample
-    from t2t_keras.decoding.settings import DecodeSettings
     from t2t_keras.decoding.translator import Classifier, Translation, Translator
+else:
+    from t2t_keras.decoding.static_search import beam_search, greedy  # type: ignore[assignment]
 
 __all__ = [
     "Classifier",
@@ -29,32 +31,3 @@ __all__ = [
     "sample",
     "score",
 ]
-
-_FROM = {
-    "Classifier": "translator",
-    "DecodeSettings": "settings",
-    "Ensemble": "ensemble",
-    "PairScorer": "scoring",
-    "SearchStep": "logits",
-    "Translation": "translator",
-    "Translator": "translator",
-    "beam_search": "search",
-    "greedy": "search",
-    "sample": "search",
-    "score": "scoring",
-}
-
-
-def __getattr__(name: str):
-    if name not in _FROM:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    module = _FROM[name]
-    if name in ("beam_search", "greedy"):
-        import keras
-
-        module = "search" if keras.backend.backend() == "tensorflow" else "static_search"
-    return getattr(importlib.import_module(f"{__name__}.{module}"), name)
-
-
-def __dir__() -> list[str]:
-    return sorted([*globals(), *_FROM])

@@ -9,8 +9,8 @@ from typing import NamedTuple
 import numpy as np
 import tensorflow as tf
 
+from t2t_keras.decode_settings import DecodeSettings
 from t2t_keras.decoding.search import as_ids
-from t2t_keras.decoding.settings import DecodeSettings
 from t2t_keras.decoding.translator import (
     WINDOW,
     BatchDone,

@@ -8,6 +8,12 @@ from typing import Any, NamedTuple
 import numpy as np
 import tensorflow as tf
 
+from t2t_keras.decode_settings import (
+    DECODE_SETTINGS,
+    DecodeSettings,
+    require_compilable,
+    require_memory,
+)
 from t2t_keras.decoding.beam import BeamSearch, OnePath, most_likely
 from t2t_keras.decoding.logits import (
     Constraint,
@@ -18,12 +24,6 @@ from t2t_keras.decoding.logits import (
     named_processors,
 )
 from t2t_keras.decoding.loop import DecodeLoop, Strategy
-from t2t_keras.decoding.settings import (
-    DECODE_SETTINGS,
-    DecodeSettings,
-    require_compilable,
-    require_memory,
-)
 from t2t_keras.decoding.static_search import StaticSearch
 from t2t_keras.errors import UserError
 from t2t_keras.open_graph import open_graph_of_model
@@ -52,9 +52,6 @@ class SearchOptions(NamedTuple):
         None  # a `Constraint`, which `for_texts` turns into a logits processor; or None
     )
     xla: bool = False
-    alphas: tuple[
-        float, ...
-    ] = ()  # for `sweep.PenaltySweep`, which returns one hypothesis per alpha
 
     @classmethod
     def from_settings(
@@ -327,11 +324,6 @@ def _decode(model, inputs, options: SearchOptions):
     if options.xla:
         search: Any = StaticSearch(model, strategy)
     else:
-        if options.alphas:
-            from t2t_keras.decoding.sweep import PenaltySweep
-
-            plain = BeamSearch(options.beam_size, alpha=0.0, min_length=options.min_length)
-            strategy = PenaltySweep(plain, options.alphas)
         search = DecodeLoop(model, strategy, options.logits_processors, options.constraint)
     ids, scores = search.run(inputs, options.max_lengths, options.prefix)
     if model.source_vocab_size is None:

@@ -10,9 +10,9 @@ from typing import Any, NamedTuple, Protocol
 import numpy as np
 import tensorflow as tf
 
+from t2t_keras.decode_settings import SENTENCES, DecodeSettings
 from t2t_keras.decoding.logits import Constraint, LogitsProcessor
 from t2t_keras.decoding.search import SearchOptions, decode
-from t2t_keras.decoding.settings import SENTENCES, DecodeSettings
 from t2t_keras.errors import UserError, warn
 from t2t_keras.ids import EOS_ID, PAD_ID, until_eos, without_padding
 from t2t_keras.open_graph import open_graph_of_model

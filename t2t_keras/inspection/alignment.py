@@ -13,8 +13,8 @@ from typing import NamedTuple
 import numpy as np
 import tensorflow as tf
 
+from t2t_keras.decode_settings import DecodeSettings
 from t2t_keras.decoding.scoring import Pair, PairScorer
-from t2t_keras.decoding.settings import DecodeSettings
 from t2t_keras.decoding.translator import Line, Report, pad
 from t2t_keras.errors import UserError
 from t2t_keras.ids import EOS_ID, PAD_ID

@@ -4,7 +4,7 @@ from t2t_keras.layers.attention import MultiHeadAttention
 from t2t_keras.layers.decoder import TransformerDecoder, TransformerDecoderLayer
 from t2t_keras.layers.dropout import Dropout, keep_mask_scope
 from t2t_keras.layers.embedding import SharedEmbedding
-from t2t_keras.layers.encoder import EncoderConfig, TransformerEncoder, TransformerEncoderLayer
+from t2t_keras.layers.encoder import TransformerEncoder, TransformerEncoderLayer
 from t2t_keras.layers.masks import (
     AttentionMask,
     causal_bias,
@@ -13,24 +13,23 @@ from t2t_keras.layers.masks import (
     segment_bias,
 )
 from t2t_keras.layers.position import PositionEncoding, timing_signal
-from t2t_keras.layers.stack import LayerConfig, StackConfig
+from t2t_keras.layers.stack import Stack, TransformerLayer
 from t2t_keras.layers.sublayers import FeedForward, PrePostProcess
 
 __all__ = [
     "AttentionMask",
     "Dropout",
-    "EncoderConfig",
     "FeedForward",
-    "LayerConfig",
     "MultiHeadAttention",
     "PositionEncoding",
     "PrePostProcess",
     "SharedEmbedding",
-    "StackConfig",
+    "Stack",
     "TransformerDecoder",
     "TransformerDecoderLayer",
     "TransformerEncoder",
     "TransformerEncoderLayer",
+    "TransformerLayer",
     "causal_bias",
     "keep_mask_scope",
     "mask_bias",

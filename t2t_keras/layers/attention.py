@@ -14,20 +14,6 @@ from t2t_keras.layers.quantization import dtype_config, policy_of_part
 from t2t_keras.precision import dense, fixed, multiply
 from t2t_keras.shape import matmul, shape_of, softmax, transpose
 
-KERAS_KEYWORDS = {
-    "key_dim": "key_channels is the depth of all heads together, num_heads * key_dim",
-    "value_dim": "value_channels is the depth of all heads together, num_heads * value_dim",
-    "use_bias": "the projections have no bias, as in T2T",
-    "value": "keys and values are computed from memory, the second argument",
-    "key": "keys and values are computed from memory, the second argument",
-    "value_mask": "give memory_mask, [B, S]",
-    "key_mask": "give memory_mask, [B, S]",
-    "attention_mask": "give a boolean [B, T, S] as mask; attention_mask takes an AttentionMask",
-    "use_causal_mask": "give attention_mask=AttentionMask(causal=True)",
-    "return_attention_scores": "give return_attention_weights",
-}
-"""Keywords of Keras's own `MultiHeadAttention`, and what to do here instead."""
-
 
 @keras.saving.register_keras_serializable("t2t_keras")
 class MultiHeadAttention(keras.layers.Layer):
@@ -84,7 +70,6 @@ class MultiHeadAttention(keras.layers.Layer):
         kernel_initializer="glorot_uniform",
         **kwargs,
     ):
-        _refuse_keras_keywords(kwargs)
         # Autocast would cast the bias to float16, too: -1e9 becomes -inf, and a row of -inf gives NaN.
         super().__init__(autocast=False, **kwargs)
         if num_heads < 1:
@@ -144,11 +129,6 @@ class MultiHeadAttention(keras.layers.Layer):
         )
         dense.build((None, None, input_size))
         return dense
-
-    def __call__(self, *args, **kwargs):
-        third = {"value": args[2]} if len(args) > 2 else {}
-        _refuse_keras_keywords(third | kwargs)
-        return super().__call__(*args, **kwargs)
 
     def call(
         self,
@@ -341,15 +321,6 @@ class MultiHeadAttention(keras.layers.Layer):
             "max_relative_position": self.max_relative_position,
             "kernel_initializer": keras.initializers.serialize(self.kernel_initializer),
         }
-
-
-def _refuse_keras_keywords(keywords):
-    for name, value in keywords.items():
-        is_ours = name == "attention_mask" and isinstance(value, AttentionMask | None)
-        if name in KERAS_KEYWORDS and not is_ours:
-            raise TypeError(
-                f"got {name}, a keyword of Keras's MultiHeadAttention: here {KERAS_KEYWORDS[name]}."
-            )
 
 
 def _only_multiplies(projection):

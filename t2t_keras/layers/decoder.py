@@ -5,7 +5,7 @@ from __future__ import annotations
 import keras
 
 from t2t_keras.layers.masks import AttentionMask, distances
-from t2t_keras.layers.stack import Stack, StackConfig, TransformerLayer, keywords_of
+from t2t_keras.layers.stack import Stack, TransformerLayer
 from t2t_keras.shape import appended, shape_of
 
 
@@ -15,7 +15,7 @@ class TransformerDecoderLayer(TransformerLayer):
 
     Built without a memory, as in a language model, it has no encoder-decoder attention.
 
-    Args: see `LayerConfig`.
+    Args: see `TransformerLayer`.
 
     Call arguments:
         x: [B, T, D].
@@ -149,7 +149,7 @@ class TransformerDecoder(Stack):
 
     Its input is embedded targets, already shifted right, with positions added.
 
-    Args: see `LayerConfig` and `StackConfig`.
+    Args: see `Stack` and `TransformerLayer`.
 
     Call arguments:
         x: [B, T, D].
@@ -170,10 +170,6 @@ class TransformerDecoder(Stack):
 
     layer_class = TransformerDecoderLayer
 
-    @keywords_of(StackConfig)
-    def __init__(self, config: StackConfig):
-        self._configure(config)
-
     def build(self, x_shape, memory_shape=None):
         self.build_layers(x_shape, memory_shape)
 
@@ -193,7 +189,7 @@ class TransformerDecoder(Stack):
         if memory is not None and (segments is None) != (memory_segments is None):
             raise ValueError("segments and memory_segments must be given together, got one.")
         own_mask = AttentionMask(
-            segments=segments, causal=causal, proximity=self.config.proximity_bias, bias=bias
+            segments=segments, causal=causal, proximity=self.proximity_bias, bias=bias
         )
         own_mask = self.prepared("self_attention", own_mask, x)
         if memory is not None:
@@ -267,7 +263,7 @@ class TransformerDecoder(Stack):
         if distance is None and self.layers and self.needs_positions:
             hypotheses = x.shape[1]
             distance = distances(hypotheses, shape_of(self_caches[0]["k"])[2] + hypotheses)
-        mask = AttentionMask(proximity=self.config.proximity_bias, distance=distance, bias=bias)
+        mask = AttentionMask(proximity=self.proximity_bias, distance=distance, bias=bias)
         mask = self.prepared("self_attention", mask, x)
         grown = []
         none = [None] * len(self.layers)

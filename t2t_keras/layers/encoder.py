@@ -2,20 +2,18 @@
 
 from __future__ import annotations
 
-import dataclasses
-
 import keras
 from keras import ops
 
 from t2t_keras.layers.masks import AttentionMask
-from t2t_keras.layers.stack import Stack, StackConfig, TransformerLayer, keywords_of
+from t2t_keras.layers.stack import Stack, TransformerLayer
 
 
 @keras.saving.register_keras_serializable("t2t_keras")
 class TransformerEncoderLayer(TransformerLayer):
     """One encoder layer: self-attention and feed-forward, each with pre- and post-processing.
 
-    Args: see `LayerConfig`.
+    Args: see `TransformerLayer`.
 
     Call arguments:
         x: [B, S, D].
@@ -75,21 +73,16 @@ class TransformerEncoderLayer(TransformerLayer):
         return x_shape
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class EncoderConfig(StackConfig):
-    """Keywords of `TransformerEncoder`."""
-
-    remove_padding: bool = False
-    """True zeroes the feed-forward output at padding (T2T's `use_pad_remover`); needs a mask."""
-
-
 @keras.saving.register_keras_serializable("t2t_keras")
 class TransformerEncoder(Stack):
     """`num_layers` encoder layers and a final pre-processing: T2T's `transformer_encoder`.
 
     Its input is embedded tokens with positions added.
 
-    Args: see `LayerConfig`, `StackConfig` and `EncoderConfig`.
+    Args:
+        remove_padding: True zeroes the feed-forward output at padding (T2T's `use_pad_remover`);
+            needs a mask.
+        kwargs: those of `Stack` and `TransformerLayer`.
 
     Call arguments:
         x: [B, S, D].
@@ -109,11 +102,9 @@ class TransformerEncoder(Stack):
 
     layer_class = TransformerEncoderLayer
 
-    config: EncoderConfig
-
-    @keywords_of(EncoderConfig)
-    def __init__(self, config: EncoderConfig):
-        self._configure(config)
+    def __init__(self, *, remove_padding: bool = False, **kwargs):
+        super().__init__(**kwargs)
+        self.remove_padding = remove_padding
 
     def build(self, x_shape):
         self.build_layers(x_shape)
@@ -135,12 +126,12 @@ class TransformerEncoder(Stack):
             keys=None if causal else mask,
             segments=None if causal else segments,
             causal=causal,
-            proximity=self.config.proximity_bias,
+            proximity=self.proximity_bias,
             bias=bias,
         )
         attention_mask = self.prepared("self_attention", attention_mask, x)
         nonpadding = None
-        if self.config.remove_padding:
+        if self.remove_padding:
             nonpadding = mask if segments is None else ops.not_equal(segments, 0)
         all_weights = []
         for layer in self.layers:
@@ -160,3 +151,6 @@ class TransformerEncoder(Stack):
 
     def compute_output_shape(self, x_shape):
         return x_shape
+
+    def get_config(self):
+        return {**super().get_config(), "remove_padding": self.remove_padding}

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import dataclasses
-import functools
-import inspect
-from collections.abc import Callable, Sequence
-from typing import Any, Concatenate, ParamSpec
+import types
+from collections.abc import Sequence
+from typing import Any
 
 import keras
 
@@ -16,129 +14,72 @@ from t2t_keras.layers.masks import AttentionMask
 from t2t_keras.layers.quantization import dtype_config
 from t2t_keras.layers.sublayers import FeedForward, PrePostProcess
 
-P = ParamSpec("P")
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class LayerConfig:
-    """Keyword arguments of `TransformerEncoderLayer` and `TransformerDecoderLayer`."""
-
-    num_heads: int
-    """H."""
-    filter_size: int
-    """F, the inner depth of the feed-forward network."""
-    key_channels: int = 0
-    """Depth of queries and keys over all heads; 0 means D."""
-    value_channels: int = 0
-    """Depth of values over all heads; 0 means D."""
-    preprocess_sequence: str = "n"
-    """Letters applied before each sub-layer (see `PrePostProcess`)."""
-    postprocess_sequence: str = "da"
-    """Letters applied after each sub-layer."""
-    prepostprocess_dropout: float = 0.0
-    """Rate of the letter "d"."""
-    attention_dropout: float = 0.0
-    """Rate on the attention weights."""
-    relu_dropout: float = 0.0
-    """Rate inside the feed-forward network."""
-    prepostprocess_dropout_broadcast_dims: Sequence[int] = ()
-    """Axes of [B, T, D] along which the dropout of the letter "d" is shared."""
-    attention_dropout_broadcast_dims: Sequence[int] = ()
-    """Axes of [B, H, T, S]; ignored by attention with relative positions, as in T2T."""
-    relu_dropout_broadcast_dims: Sequence[int] = ()
-    """Axes of [B, T, F]."""
-    max_relative_position: int = 0
-    """If positive, self-attention has relative positions (see `MultiHeadAttention`)."""
-    norm_epsilon: float = 1e-6
-    """Added to the variance in layer normalisation."""
-    kernel_initializer: Any = "glorot_uniform"
-    """Initializer of all matrices."""
-    name: str | None = None  # these three as in every Keras layer
-    dtype: Any = None
-    trainable: bool = True
-
-    def __post_init__(self):
-        initializer = keras.initializers.get(self.kernel_initializer)
-        values = {"kernel_initializer": keras.initializers.serialize(initializer)}
-        for field in dataclasses.fields(self):  # lists, as in JSON
-            if field.name.endswith("_dims"):
-                values[field.name] = list(getattr(self, field.name))
-        for name, value in values.items():
-            object.__setattr__(self, name, value)
-
-    def keywords(self, config_class: type[LayerConfig]) -> dict[str, Any]:
-        """Returns the settings that `config_class` has, without those of every Keras layer."""
-        fields = {field.name for field in dataclasses.fields(config_class)}
-        names = fields - {"name", "dtype", "trainable"}
-        return {name: getattr(self, name) for name in sorted(names)}
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class StackConfig(LayerConfig):
-    """Keyword arguments of `TransformerDecoder`: those of its layers, and its own."""
-
-    num_layers: int
-    """N."""
-    proximity_bias: bool = False
-    """True adds -log(1 + distance) to the logits of self-attention (T2T's `proximity_bias`)."""
-    remat: bool = False
-    """True recomputes the activations inside each layer in the backward pass instead of keeping them
-    (gradient checkpointing). Needs a `keep_mask_scope`; no effect if attention weights are returned."""
-
-    def __post_init__(self):
-        super().__post_init__()
-        if self.num_layers < 0:
-            raise ValueError(f"num_layers must be 0 or more, got {self.num_layers}.")
-
-
-def keywords_of(
-    config_class: Callable[P, LayerConfig],
-) -> Callable[[Callable[[Any, Any], None]], Callable[Concatenate[Any, P], None]]:
-    """Decorator: `__init__(self, config)` takes the fields of `config_class` as keyword arguments.
-
-    Type checkers, completion and errors see them as if they were written out in the class.
-    """
-    make: Any = config_class
-    signature = inspect.signature(config_class)
-
-    def decorate(init):
-        @functools.wraps(init)
-        def with_keywords(self, **keywords):
-            try:
-                config = make(**keywords)
-            except TypeError as error:
-                message = str(error).partition("()")[2] or f": {error}"
-                raise TypeError(f"{type(self).__name__}(){message}") from None
-            init(self, config)
-
-        own = inspect.Parameter("self", inspect.Parameter.POSITIONAL_OR_KEYWORD)
-        parameters = [own, *signature.parameters.values()]
-        with_keywords.__signature__ = signature.replace(  # type: ignore[attr-defined]
-            parameters=parameters, return_annotation=None
-        )
-        return with_keywords
-
-    return decorate
-
 
 class TransformerLayer(keras.layers.Layer):
     """Base of `TransformerEncoderLayer` and `TransformerDecoderLayer`, and of stacks of these.
 
     To change a part, subclass and override `attention`, `feed_forward` or `process`.
+
+    Args:
+        num_heads: H.
+        filter_size: F, the inner depth of the feed-forward network.
+        key_channels: depth of queries and keys over all heads; 0 means D.
+        value_channels: depth of values over all heads; 0 means D.
+        preprocess_sequence: letters applied before each sub-layer (see `PrePostProcess`).
+        postprocess_sequence: letters applied after each sub-layer.
+        prepostprocess_dropout: rate of the letter "d".
+        attention_dropout: rate on the attention weights.
+        relu_dropout: rate inside the feed-forward network.
+        prepostprocess_dropout_broadcast_dims: axes of [B, T, D] along which the dropout of the letter
+            "d" is shared.
+        attention_dropout_broadcast_dims: axes of [B, H, T, S]; ignored by attention with relative
+            positions, as in T2T.
+        relu_dropout_broadcast_dims: axes of [B, T, F].
+        max_relative_position: if positive, self-attention has relative positions (see
+            `MultiHeadAttention`).
+        norm_epsilon: added to the variance in layer normalisation.
+        kernel_initializer: initializer of all matrices.
     """
 
-    @keywords_of(LayerConfig)
-    def __init__(self, config: LayerConfig):
-        self._configure(config)
-
-    def _configure(self, config: LayerConfig) -> None:
-        super().__init__(
-            name=config.name,
-            dtype=config.dtype,
-            trainable=config.trainable,
-            autocast=False,  # for the bias, as in MultiHeadAttention
+    def __init__(
+        self,
+        *,
+        num_heads: int,
+        filter_size: int,
+        key_channels: int = 0,
+        value_channels: int = 0,
+        preprocess_sequence: str = "n",
+        postprocess_sequence: str = "da",
+        prepostprocess_dropout: float = 0.0,
+        attention_dropout: float = 0.0,
+        relu_dropout: float = 0.0,
+        prepostprocess_dropout_broadcast_dims: Sequence[int] = (),
+        attention_dropout_broadcast_dims: Sequence[int] = (),
+        relu_dropout_broadcast_dims: Sequence[int] = (),
+        max_relative_position: int = 0,
+        norm_epsilon: float = 1e-6,
+        kernel_initializer: Any = "glorot_uniform",
+        **kwargs,
+    ):
+        super().__init__(autocast=False, **kwargs)  # for the bias, as in MultiHeadAttention
+        initializer = keras.initializers.get(kernel_initializer)
+        self.config = types.SimpleNamespace(  # as `get_config` returns it
+            num_heads=num_heads,
+            filter_size=filter_size,
+            key_channels=key_channels,
+            value_channels=value_channels,
+            preprocess_sequence=preprocess_sequence,
+            postprocess_sequence=postprocess_sequence,
+            prepostprocess_dropout=prepostprocess_dropout,
+            attention_dropout=attention_dropout,
+            relu_dropout=relu_dropout,
+            prepostprocess_dropout_broadcast_dims=list(prepostprocess_dropout_broadcast_dims),
+            attention_dropout_broadcast_dims=list(attention_dropout_broadcast_dims),
+            relu_dropout_broadcast_dims=list(relu_dropout_broadcast_dims),
+            max_relative_position=max_relative_position,
+            norm_epsilon=norm_epsilon,
+            kernel_initializer=keras.initializers.serialize(initializer),
         )
-        self.config = config
         self.supports_masking = True
 
     def attention(self, name: str, relative: bool = False) -> MultiHeadAttention:
@@ -192,8 +133,7 @@ class TransformerLayer(keras.layers.Layer):
         return keras.Operation.compute_output_spec(self, *args, **kwargs)
 
     def get_config(self):
-        settings = self.config.keywords(type(self.config))
-        return {**super().get_config(), **settings, "dtype": dtype_config(self)}
+        return {**super().get_config(), **vars(self.config), "dtype": dtype_config(self)}
 
     @classmethod
     def from_config(cls, config):
@@ -207,14 +147,32 @@ class Stack(TransformerLayer):
 
     The layers are the attributes `layer_0`, `layer_1`, ... and the list `layers`. They share their
     attention biases, which the first layer computes.
+
+    Args:
+        num_layers: N.
+        proximity_bias: True adds -log(1 + distance) to the logits of self-attention (T2T's
+            `proximity_bias`).
+        remat: True recomputes the activations inside each layer in the backward pass instead of
+            keeping them (gradient checkpointing). Needs a `keep_mask_scope`; no effect if attention
+            weights are returned.
+        kwargs: those of `TransformerLayer`.
     """
 
-    config: StackConfig
     layer_class: type[TransformerLayer]
 
+    def __init__(
+        self, *, num_layers: int, proximity_bias: bool = False, remat: bool = False, **kwargs
+    ):
+        super().__init__(**kwargs)
+        if num_layers < 0:
+            raise ValueError(f"num_layers must be 0 or more, got {num_layers}.")
+        self.num_layers = num_layers
+        self.proximity_bias = proximity_bias
+        self.remat = remat
+
     def build_layers(self, x_shape, *other_shapes):
-        settings = self.config.keywords(LayerConfig)
-        for i in range(self.config.num_layers):
+        settings = vars(self.config)
+        for i in range(self.num_layers):
             layer = self.layer_class(**settings, dtype=self.dtype_policy, name=f"layer_{i}")
             layer.build(x_shape, *other_shapes)
             setattr(self, layer.name, layer)
@@ -231,7 +189,7 @@ class Stack(TransformerLayer):
     @property
     def needs_positions(self) -> bool:
         """True if self-attention depends on the distance between query and key, besides the mask."""
-        return self.config.proximity_bias or any(
+        return self.proximity_bias or any(
             layer.self_attention.needs_positions for layer in self.layers
         )
 
@@ -246,10 +204,18 @@ class Stack(TransformerLayer):
                 **others,
             )
 
-        if self.config.remat and training and not return_attention_weights:
+        if self.remat and training and not return_attention_weights:
             call = rematerialised(call)
         return call(*tensors)
 
     @property
     def layers(self) -> list:
-        return [getattr(self, f"layer_{i}") for i in range(self.config.num_layers)]
+        return [getattr(self, f"layer_{i}") for i in range(self.num_layers)]
+
+    def get_config(self):
+        return {
+            **super().get_config(),
+            "num_layers": self.num_layers,
+            "proximity_bias": self.proximity_bias,
+            "remat": self.remat,
+        }

@@ -28,15 +28,9 @@ from t2t_keras.settings import HParams
 
 
 class Speed:
-    """Tokens and FLOPs per second over all steps except those of the first call, which compiles.
+    """Steps and tokens per second over all steps except those of the first call, which compiles."""
 
-    Args:
-        flops_per_position: see `matrix_peak.flops_per_position`.
-        peak: peak FLOP/s of all devices; 0 if unknown.
-    """
-
-    def __init__(self, flops_per_position: float = 0.0, peak: float = 0.0):
-        self._operations, self._peak = flops_per_position, peak
+    def __init__(self):
         self._compiled = False
         self._seconds = self._steps = self._tokens = self._positions = 0.0
 
@@ -50,21 +44,17 @@ class Speed:
         self._compiled = True
 
     def figures(self) -> dict[str, float]:
-        """Returns steps per second, real and padded tokens of both sides per second, share of the peak.
+        """Returns steps per second, and real and padded tokens of both sides per second.
 
-        The share (0 to 1) counts padding as work. Empty before the second call.
+        Empty before the second call.
         """
         if not self._seconds:
             return {}
-        figures = {
+        return {
             "steps_per_second": self._steps / self._seconds,
             "tokens_per_second": self._tokens / self._seconds,
             "padded_tokens_per_second": self._positions / self._seconds,
         }
-        if self._peak:
-            rate = self._positions / self._seconds * self._operations
-            figures["share_of_matrix_peak"] = rate / self._peak
-        return figures
 
 
 class TrainingProgress(Progress):
@@ -93,8 +83,6 @@ class TrainingProgress(Progress):
         parts.append(f"lr {rate:.2e}")
         if figures:
             parts.append(f"{figures['padded_tokens_per_second']:,.0f} padded tokens/s")
-        if "share_of_matrix_peak" in figures:
-            parts.append(f"{figures['share_of_matrix_peak']:.0%} of the matrix peak")
         line = "  ".join(parts)
         share = step / self.total
         self.show(line, time.monotonic(), share, force=step == self.total or not self._shown)

@@ -26,7 +26,6 @@ from t2t_keras.data.reading import plain_errors
 from t2t_keras.decoding import DecodeSettings
 from t2t_keras.errors import UserError
 from t2t_keras.files import locked_directory, write_text, writing
-from t2t_keras.matrix_peak import flops_per_position, matrix_peak, slower_than_float32
 from t2t_keras.progress import StopRequests
 from t2t_keras.settings import HParams
 from t2t_keras.training.distribution import Hosts, device_names, distribution
@@ -170,10 +169,7 @@ class Trainer:
             settings.log_step_count_steps,
             math.log(engine.model.target_vocab_size) * problem.loss_multiplier,
         )
-        self._peak = matrix_peak(self.model.compute_dtype) if engine.is_chief else 0.0
-        # Logical devices of a CPU share it.
-        devices = engine.replicas if tf.config.list_physical_devices("GPU") else engine.hosts
-        self._speed = Speed(flops_per_position(self.model), self._peak * devices)
+        self._speed = Speed()
         per_epoch = getattr(self.batches, "batches_per_epoch", None)
         self._progress = TrainingProgress(
             settings.train_steps,
@@ -187,11 +183,10 @@ class Trainer:
 
     def description(self) -> list[str]:
         """Returns the first lines that a run prints: batches, programs, devices and versions."""
-        engine, precision = self.engine, self.model.compute_dtype
+        engine = self.engine
         names = ", ".join(f"{name} {version}" for name, version in versions().items())
         hosts = f" on {engine.hosts} hosts" if engine.hosts > 1 else ""
         size = self.update_size
-        slower = slower_than_float32(precision) if engine.is_chief else ""
         number = f"{size.batches} {'batch' if size.batches == 1 else 'batches'}"
         update = [f"{number} per update, about {size.tokens:,.0f} target tokens"]
         return [
@@ -199,9 +194,7 @@ class Trainer:
             *(update if size.tokens else []),
             engine.programs(self.batches.shapes),
             f"{engine.replicas} {'replica' if engine.replicas == 1 else 'replicas'}{hosts}, "
-            f"{', '.join(device_names())}; {precision}, measured matmul peak "
-            f"{self._peak / 1e9:,.0f} GFLOP/s per device",
-            *([f"warning: {slower}"] if slower else []),
+            f"{', '.join(device_names())}; {self.model.compute_dtype}",
             names,
         ]
 
