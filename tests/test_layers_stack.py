@@ -33,5 +33,5 @@ def test_neighborhoods_of_0_1_0():
     config = layer.get_config()
     again = TransformerEncoderLayer.from_config({**config, "neighborhood": 0})
     assert again.get_config() == config
-    with pytest.raises(ValueError, match="neighborhood"):
+    with pytest.raises(TypeError, match="neighborhood"):
         TransformerEncoderLayer.from_config({**config, "neighborhood": 3})
