@@ -16,8 +16,8 @@ from t2t_keras.errors import UserError
 from t2t_keras.fit import TokenFit
 from t2t_keras.ids import PAD_ID
 from t2t_keras.layers.masks import distances, prefix_bias
-from t2t_keras.layers.quantization import dtype_config
 from t2t_keras.network_settings import check_settings, kernel_initializer, stack_keywords
+from t2t_keras.precision import dtype_config
 from t2t_keras.settings import HParams, recorded_settings
 from t2t_keras.shape import shape_of, take
 

@@ -10,8 +10,7 @@ from keras import ops
 
 from t2t_keras.layers.dropout import Dropout
 from t2t_keras.layers.masks import AttentionMask, distances
-from t2t_keras.layers.quantization import dtype_config, policy_of_part
-from t2t_keras.precision import dense, fixed, multiply
+from t2t_keras.precision import dense, dtype_config, fixed, multiply, policy_of_part
 from t2t_keras.shape import matmul, shape_of, softmax, transpose
 
 

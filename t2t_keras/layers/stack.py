@@ -11,8 +11,8 @@ import keras
 from t2t_keras.layers.attention import MultiHeadAttention
 from t2t_keras.layers.dropout import rematerialised
 from t2t_keras.layers.masks import AttentionMask
-from t2t_keras.layers.quantization import dtype_config
 from t2t_keras.layers.sublayers import FeedForward, PrePostProcess
+from t2t_keras.precision import dtype_config
 
 
 class TransformerLayer(keras.layers.Layer):

@@ -9,8 +9,7 @@ import keras
 from keras import ops
 
 from t2t_keras.layers.dropout import Dropout
-from t2t_keras.layers.quantization import dtype_config, policy_of_part
-from t2t_keras.precision import dense
+from t2t_keras.precision import dense, dtype_config, policy_of_part
 from t2t_keras.shape import shape_of
 
 
