@@ -13,6 +13,18 @@ from t2t_keras.data.shards import find_shards, shard_paths
 MODES = {".tgz": "w:gz", ".gz": "w:gz", ".bz2": "w:bz2", ".xz": "w:xz", ".tar": "w"}
 
 
+class FullDisk(io.BytesIO):
+    """A file on a disk without room."""
+
+    def __init__(self, path):
+        super().__init__()
+
+    def write(self, block):
+        raise OSError(28, "No space left on device")
+
+    writelines = write
+
+
 def write_lines(path, lines):
     """Writes each line with its end, compressed if the name says so; returns the path."""
     path.parent.mkdir(parents=True, exist_ok=True)
