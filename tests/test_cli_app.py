@@ -1,10 +1,11 @@
-"""What all commands share: TensorFlow is silent when it is well."""
+"""What all commands share: TensorFlow is silent when it is well, an error of a file is one line."""
 
 import os
 import subprocess
 import sys
 
 import pytest
+import toy
 
 import t2t_keras
 
@@ -91,3 +92,14 @@ def test_output_that_cannot_be_written_and_streams_that_are_closed(
         command, env=environment, input="", capture_output=True, text=True, check=False
     )
     assert (done.returncode, done.stdout, done.stderr) == (code, output, said)
+
+
+def test_an_error_of_a_file_that_nothing_has_foreseen_is_one_line():
+    code = (
+        "from t2t_keras.cli import app, datagen\n"
+        "def main(rest):\n"
+        "    raise OSError(28, 'No space left on device', '/data/vocab')\n"
+        "datagen.define_flags()\n"
+        "app.start(main)"
+    )
+    assert toy.complaint(toy.python("-c", code)).endswith("/data/vocab: No space left on device.")
