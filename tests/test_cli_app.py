@@ -68,6 +68,28 @@ def test_a_log_level_of_the_users_own_is_respected(tmp_path):
     assert done.stderr == "E0000 no GPU\nours\n"
 
 
+@pytest.mark.parametrize(
+    ("line", "heavy", "shown"),
+    [
+        ("bleu --help", ["tensorflow", "keras", "sacrebleu", "numpy"], "--translation: "),
+        ("parseval --gold={0} --predicted={0}", ["tensorflow", "keras", "sacrebleu"], "= 100.00"),
+        ("datagen --help", ["tensorflow"], "--tmp_dir: "),
+        ("datagen --list", ["tensorflow"], "Numbers, dates, times, prices"),
+        ("train --problem=translate_ende_numbers", ["tensorflow"], "--data_dir is missing"),
+        ("decode --output_dir=x", ["tensorflow"], "give one of --decode_from_file=FILE"),
+    ],
+)
+def test_what_is_quick_imports_nothing_heavy(tmp_path, line, heavy, shown):
+    (tmp_path / "trees").write_text("(TOP (NP (NN tea)))\n")
+    name, *flags = line.format(tmp_path / "trees").split(" ")
+    command = [sys.executable, "-X", "importtime", "-m", f"t2t_keras.cli.{name}", *flags]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    imported = {line.split("|")[-1].strip() for line in done.stderr.splitlines()}
+    assert shown in done.stdout + done.stderr
+    assert "t2t_keras.cli.app" in imported
+    assert not imported.intersection(heavy)
+
+
 def test_version_of_every_command():
     command = [sys.executable, "-m", "t2t_keras.cli.export", "--version"]
     done = subprocess.run(command, capture_output=True, text=True, check=True)
