@@ -8,8 +8,10 @@ from t2t_keras.data.generation.records import (
     Lists,
     columns,
     frame,
+    message,
     read_segment,
     serialize,
+    varints,
     write_piece,
 )
 from t2t_keras.errors import UserError
@@ -56,6 +58,14 @@ def random_examples(count, longest, largest):
 )
 def test_bytes_are_those_of_tensorflow(tmp_path, examples):
     assert written(examples) == written_by_tensorflow(tmp_path / "records", examples)
+
+
+def test_the_wire_format_by_the_examples_of_its_specification():
+    """protobuf.dev, "Encoding"."""
+    encoded, sizes = varints(np.array([3, 270, 86942, -2]))
+    assert encoded.tobytes() == bytes.fromhex("03" + "8e02" + "9ea705" + "feffffffffffffffff01")
+    assert sizes.tolist() == [1, 2, 3, 10]
+    assert message(2, b"testing") == bytes.fromhex("120774657374696e67")
 
 
 def test_rows_can_be_taken_in_any_order():
