@@ -9,7 +9,7 @@ from corpus_files import stored_texts as stored, write_archive as write_tar
 from t2t_keras import registry
 from t2t_keras.cli.datagen import describe
 from t2t_keras.data import TranslateProblem
-from t2t_keras.data.shards import count_examples, find_shards
+from t2t_keras.data.shards import read_index
 from t2t_keras.data.sources import data_files, download
 from t2t_keras.data.sources.data_files import local_sources, read_sources
 from t2t_keras.errors import UserError
@@ -117,8 +117,8 @@ def test_german_from_archives_to_shards(tmp_path):
     wmt_archives(tmp_dir, "de")
     problem = registry.problem("translate_ende_wmt8k_rev")
     problem.generate_data(data_dir, tmp_dir)
-    shards = find_shards(data_dir, "translate_ende_wmt8k", "train")
-    assert [len(shards), count_examples(shards)] == [100, 24]
+    counts = read_index(data_dir, "translate_ende_wmt8k", "train").counts
+    assert [len(counts), counts.sum()] == [100, 24]
     assert (data_dir / "vocab.translate_ende_wmt8k.8192.subwords").exists()
     turned = sorted(pair[::-1] for pair in expected("de", "dev", count=3))
     assert stored(problem, "dev", data_dir) == turned
