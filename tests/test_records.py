@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-import tensorflow as tf
+from corpus_files import write_records
 
 from t2t_keras.data.generation.records import (
     Lists,
@@ -15,18 +15,6 @@ from t2t_keras.data.generation.records import (
     write_piece,
 )
 from t2t_keras.errors import UserError
-
-
-def written_by_tensorflow(path, examples):
-    with tf.io.TFRecordWriter(str(path)) as writer:
-        for example in examples:
-            features = {
-                field: tf.train.Feature(int64_list=tf.train.Int64List(value=ids))
-                for field, ids in example.items()
-            }
-            message = tf.train.Example(features=tf.train.Features(feature=features))
-            writer.write(message.SerializeToString(deterministic=True))
-    return path.read_bytes()
 
 
 def written(examples):
@@ -57,7 +45,8 @@ def random_examples(count, longest, largest):
     ids=["one", "extremes", "lengths", "sentences", "long"],
 )
 def test_bytes_are_those_of_tensorflow(tmp_path, examples):
-    assert written(examples) == written_by_tensorflow(tmp_path / "records", examples)
+    write_records(tmp_path / "records", examples)
+    assert written(examples) == (tmp_path / "records").read_bytes()
 
 
 def test_the_wire_format_by_the_examples_of_its_specification():

@@ -8,12 +8,12 @@ import random
 import numpy as np
 import pytest
 import tensorflow as tf
-from corpus_files import write_shards
+from corpus_files import write_records, write_shards
 
 from t2t_keras import progress
 from t2t_keras.data import shards as shard_files
 from t2t_keras.data.generation.records import Lists, frame
-from t2t_keras.data.shards import find_shards, read_index, shard_paths, write_index
+from t2t_keras.data.shards import SIDES, find_shards, read_index, shard_paths, write_index
 from t2t_keras.errors import UserError
 
 
@@ -53,27 +53,18 @@ def test_no_shards_at_all(tmp_path, folder):
 # The index
 
 
-def write_records(path, pairs):
-    """Writes a shard with TensorFlow's own protocol buffers and returns its serialised examples."""
-    records = []
-    with tf.io.TFRecordWriter(str(path)) as writer:
-        for sides in pairs:
-            lists = {
-                side: tf.train.Feature(int64_list=tf.train.Int64List(value=ids))
-                for side, ids in zip(("inputs", "targets"), sides, strict=True)
-            }
-            example = tf.train.Example(features=tf.train.Features(feature=lists))
-            records.append(example.SerializeToString(deterministic=True))
-            writer.write(records[-1])
-    return records
-
-
 @pytest.fixture
 def shards(tmp_path):
     """Three shards of 5, 0 and 300 pairs; returns their directory, records and lengths."""
     generator = random.Random(1)
     lengths = [[generator.randint(1, 300) for _ in range(2)] for _ in range(305)]
-    pairs = [[generator.choices(range(2, 40000), k=length) for length in both] for both in lengths]
+    pairs = [
+        {
+            side: generator.choices(range(2, 40000), k=length)
+            for side, length in zip(SIDES, both, strict=True)
+        }
+        for both in lengths
+    ]
     records = [
         write_records(tmp_path / f"toy-train-{number:05d}-of-00003", piece)
         for number, piece in enumerate((pairs[:5], [], pairs[5:]))
@@ -164,7 +155,7 @@ def test_other_shards_under_the_same_names_are_read_again(shards):
     directory = shards[0]
     read_index(directory, "toy", "train")
     path = directory / "toy-train-00001-of-00003"
-    (record,) = write_records(path, [[[7, 8, 1], [9, 1]]])
+    (record,) = write_records(path, [{"inputs": [7, 8, 1], "targets": [9, 1]}])
     found = read_index(directory, "toy", "train")
     assert found.counts.tolist() == [5, 1, 300]
     assert [int(found.lengths[side][5]) for side in ("inputs", "targets")] == [3, 2]
