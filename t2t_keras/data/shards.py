@@ -10,7 +10,6 @@ first read.
 from __future__ import annotations
 
 import contextlib
-import functools
 import os
 import re
 import threading
@@ -30,8 +29,8 @@ if TYPE_CHECKING:
 
 SIDES = ("inputs", "targets")
 READ_BUFFER = 2**20
-_COUNTED_AT_ONCE = 4096
 _MEASURED_AT_ONCE = 2048
+_AGAIN = "copy it again, or delete the shards of its split and run t2t-keras-datagen again"
 
 
 def shard_paths(data_dir: str | os.PathLike, name: str, split: str, shards: int) -> list[Path]:
@@ -69,21 +68,6 @@ def find_shards(data_dir: str | os.PathLike, name: str, split: str) -> list[Path
     return wanted
 
 
-def count_examples(paths: Sequence[Path]) -> int:
-    """Returns the number of records in shards; reads them completely and verifies checksums."""
-    import tensorflow as tf
-
-    for path in paths:
-        _require_lengths(path)
-    records = tf.data.TFRecordDataset([str(path) for path in paths], buffer_size=READ_BUFFER)
-    try:
-        return sum(int(tf.size(batch)) for batch in records.batch(_COUNTED_AT_ONCE))
-    except tf.errors.OpError as error:
-        if len(paths) == 1:
-            raise _unreadable(paths[0], error) from None
-    return sum(count_examples([path]) for path in paths)
-
-
 def _require_lengths(path: Path) -> None:
     """Raises a `UserError` if a record claims more bytes than its shard has (TensorFlow would crash)."""
     # A file that cannot be opened is reported when it is read.
@@ -93,25 +77,9 @@ def _require_lengths(path: Path) -> None:
             length = int.from_bytes(header[:8], "little")
             left -= HEADER_BYTES + length + FOOTER_BYTES
             if left < 0:
-                raise UserError(
-                    f"The shard {path} is truncated or corrupt (a record of {length:,} bytes): copy it "
-                    "again, or delete the shards of its split and run t2t-keras-datagen again."
-                )
+                what = f"is truncated or corrupt (a record of {length:,} bytes)"
+                raise UserError(f"The shard {path} {what}: {_AGAIN}.")
             file.seek(length + FOOTER_BYTES, os.SEEK_CUR)
-
-
-def _unreadable(path: Path, error: tf.errors.OpError) -> UserError:
-    import tensorflow as tf
-
-    if isinstance(error, tf.errors.DataLossError):
-        what = "is truncated or corrupt"
-    else:
-        what = "cannot be read"
-    reason = str(error.message).split(" [Op:")[0].split("{{node")[-1].splitlines()[0]
-    return UserError(
-        f"The shard {path} {what} ({reason}): "
-        "copy it again, or delete the shards of its split and run t2t-keras-datagen again."
-    )
 
 
 class SplitIndex(NamedTuple):
@@ -265,14 +233,17 @@ def _measure_shard(path: Path, sides: Sequence[str]) -> dict[str, np.ndarray]:
         for records in chunks.prefetch(1):
             sizes = tf.strings.length(records).numpy()
             columns["sizes"].append(sizes.astype(np.uint32))
-            place = functools.partial(_numbered, path, first)
-            examples = _parsed(records.numpy().tolist(), place, sides)
+            examples = _parsed(
+                records.numpy().tolist(), lambda row, first=first: (path, first + row), sides
+            )
             for side, ids in examples.items():
                 columns[side].append(ids.lengths.astype(np.uint32))
             first += len(sizes)
-    except tf.errors.OpError:
-        count_examples([path])  # raises an error that explains what is wrong with the file
-        raise
+    except tf.errors.OpError as error:
+        lost = isinstance(error, tf.errors.DataLossError)
+        what = "is truncated or corrupt" if lost else "cannot be read"
+        reason = re.sub("{{.*?}} ?", "", str(error.message)).split(" [Op:")[0].splitlines()[0]
+        raise UserError(f"The shard {path} {what} ({reason}): {_AGAIN}.") from None
     none = [np.zeros(0, np.uint32)]
     return {field: np.concatenate(column or none) for field, column in columns.items()}
 
@@ -307,10 +278,6 @@ def _parsed(
         if not ids.lengths.all():
             raise _not_an_example(*place(int(np.argmin(ids.lengths))), sides)
     return examples
-
-
-def _numbered(path: Path, first: int, row: int) -> tuple[Path, int]:
-    return path, first + row
 
 
 def _not_an_example(path: Path, number: int, sides: Sequence[str]) -> UserError:
@@ -389,7 +356,8 @@ class StoredExamples:
             starts = expected.starts
             for number, (row, record) in enumerate(zip(rows.tolist(), framed, strict=True)):
                 if expected.values[starts[number] : starts[number + 1]].tobytes() != record:
-                    raise self._damaged(row)
+                    path, place = self.place(row)
+                    raise UserError(f"Example {place} of the shard {path} is damaged: {_AGAIN}.")
         parsed = _parsed(parts, lambda number: self.place(int(rows[number])), [*self._lengths])
         for side, ids in parsed.items():
             if (ids.lengths != self._lengths[side][rows]).any():
@@ -400,23 +368,13 @@ class StoredExamples:
             wrong = np.flatnonzero((ids.values < 0) | (ids.values >= self._vocab_sizes[side]))
             if len(wrong):
                 number = int(np.searchsorted(ids.starts, wrong[0], side="right")) - 1
-                raise self._not_in_vocabulary(int(rows[number]), side, int(ids.values[wrong[0]]))
+                path, place = self.place(int(rows[number]))
+                raise UserError(
+                    f"Example {place} of the shard {path} has the id {ids.values[wrong[0]]} in its "
+                    f"{side}, whose ids are 0 to {self._vocab_sizes[side] - 1}: copy the vocabulary "
+                    "that the shards were made with, or delete them and run t2t-keras-datagen again."
+                )
         self._checked[rows] = True
-
-    def _damaged(self, row: int) -> UserError:
-        path, number = self.place(row)
-        return UserError(
-            f"Example {number} of the shard {path} is damaged: copy the shard again, or delete the "
-            "shards of its split and run t2t-keras-datagen again."
-        )
-
-    def _not_in_vocabulary(self, row: int, side: str, wrong: int) -> UserError:
-        path, number = self.place(row)
-        return UserError(
-            f"Example {number} of the shard {path} has the id {wrong} in its {side}, whose ids are 0 to "
-            f"{self._vocab_sizes[side] - 1}: copy the vocabulary that the shards were made with, or "
-            "delete them and run t2t-keras-datagen again."
-        )
 
 
 def _smallest(column: np.ndarray) -> np.ndarray:

@@ -29,11 +29,11 @@ import numpy as np
 
 from t2t_keras import registry
 from t2t_keras.data.generation.cleaning import Cleaner
-from t2t_keras.data.generation.packing import pack
 from t2t_keras.data.generation.records import (
     Lists,
     columns,
     frame,
+    pack,
     read_segment,
     serialize,
     write_piece,
@@ -53,6 +53,7 @@ PIECE_EXAMPLES = 16384
 _WRITTEN_AT_ONCE = 8192
 
 Sample = Mapping[str, Any]
+_Coding = tuple[Mapping[str, Any] | None, Mapping[str, str]]  # encoders and prefixes, by side
 _T = TypeVar("_T")
 
 
@@ -99,7 +100,7 @@ class Generation:
         self.data_dir = self.paths[0].parent
         self.work = unfinished_directory(self.data_dir, problem.dataset_filename(), split)
         prefixes = {"inputs": problem.inputs_prefix, "targets": problem.targets_prefix}
-        self._coding = (encoders, prefixes)
+        self._coding: _Coding = (encoders, prefixes)
         self._note = self.work / "shards"
         self._pieces: list[Path] = []
         self._counts = Counts()
@@ -128,7 +129,7 @@ class Generation:
     def _write_pieces(self, samples: Iterable[Sample]) -> None:
         progress = CountProgress(f"{self.problem.name} {self.split}", "pairs")
         tasks = self._missing_pieces(samples)
-        for _ in run_ordered(_make_piece, tasks, self.problem.processes, _start, self._coding):
+        for _ in run_ordered(_make_piece, tasks, self.problem.processes, self._coding):
             progress.update(self._counts.kept)
         if not self._counts.kept:
             raise UserError(
@@ -194,7 +195,7 @@ class Generation:
             for number, path in enumerate(self.paths)
             if path not in finished
         ]
-        tables = list(run_ordered(_make_shard, tasks, problem.processes, _start, (None, {})))
+        tables = list(run_ordered(_make_shard, tasks, problem.processes))
         self._write_indices(name, None if finished else iter(tables))
         shutil.rmtree(self.work)
 
@@ -248,21 +249,16 @@ def generating_alone(data_dir: Path, name: str) -> Iterator[None]:
 
 # Worker processes. Each gets the encoders once.
 
-_encoders: Mapping[str, Any] | None = None
-_prefixes: Mapping[str, str] = {}
-
-
-def _start(encoders: Mapping[str, Any] | None, prefixes: Mapping[str, str]) -> None:
-    global _encoders, _prefixes
-    _encoders, _prefixes = encoders, prefixes
+_coding: _Coding = (None, {})
 
 
 def _make_piece(path: Path, first: int, samples: Mapping[str, Sequence], shards: int) -> None:
     """Encodes samples (a list per field) and stores them; `first` is the number of the first sample."""
-    if _encoders is not None:
+    encoders, prefixes = _coding
+    if encoders is not None:
         samples = {
-            side: [[*encoder.encode(_prefixes[side] + text), EOS_ID] for text in samples[side]]
-            for side, encoder in _encoders.items()
+            side: [[*encoder.encode(prefixes[side] + text), EOS_ID] for text in samples[side]]
+            for side, encoder in encoders.items()
         }
     rows = len(next(iter(samples.values())))
     write_piece(path, columns(samples, first + 1), (first + np.arange(rows)) % shards, shards)
@@ -294,38 +290,31 @@ def _blocks(
     fields: Mapping[str, Lists], order: np.ndarray, finishing: Finishing
 ) -> Iterator[dict[str, Lists]]:
     """Yields blocks of examples in the given order, packed if configured."""
-    if finishing.packed_length:
-        pairs = (
-            {field: ids[row] for field, ids in block_lists.items()}
-            for block_lists in map(_as_lists, _taken(fields, order))
-            for row in range(len(block_lists["targets"]))
-        )
-        packed = pack(pairs, finishing.packed_length, finishing.packed_spacing)
-        while examples := list(itertools.islice(packed, _WRITTEN_AT_ONCE)):
-            yield columns({field: [row[field] for row in examples] for field in examples[0]})
-    else:
-        yield from _taken(fields, order)
-
-
-def _taken(fields: Mapping[str, Lists], order: np.ndarray) -> Iterator[dict[str, Lists]]:
-    for start in range(0, len(order), _WRITTEN_AT_ONCE):
-        rows = order[start : start + _WRITTEN_AT_ONCE]
-        yield {field: lists.take(rows) for field, lists in fields.items()}
-
-
-def _as_lists(fields: Mapping[str, Lists]) -> dict[str, list[list[int]]]:
-    return {
-        field: [ids.tolist() for ids in np.split(lists.values, lists.starts[1:-1])]
-        for field, lists in fields.items()
-    }
+    taken = (
+        {
+            field: lists.take(order[start : start + _WRITTEN_AT_ONCE])
+            for field, lists in fields.items()
+        }
+        for start in range(0, len(order), _WRITTEN_AT_ONCE)
+    )
+    if not finishing.packed_length:
+        yield from taken
+        return
+    examples = (
+        {field: ids.tolist() for field, ids in zip(fields, row, strict=True)}
+        for block in taken
+        for row in zip(*(np.split(a.values, a.starts[1:-1]) for a in block.values()), strict=True)
+    )
+    packed = pack(examples, finishing.packed_length, finishing.packed_spacing)
+    while rows := list(itertools.islice(packed, _WRITTEN_AT_ONCE)):
+        yield columns({field: [row[field] for row in rows] for field in rows[0]})
 
 
 def run_ordered(
     function: Callable[..., _T],
     arguments: Iterable[tuple],
     processes: int,
-    start: Callable[..., None],
-    start_arguments: tuple,
+    coding: _Coding = (None, {}),
 ) -> Iterator[_T]:
     """Yields `function(*item)` for each item of `arguments`, in order.
 
@@ -333,23 +322,24 @@ def run_ordered(
     item, or any with `processes` = 1, is processed in this process.
 
     Args:
-        function: a module-level function (as is `start`).
+        function: a function of this module.
         arguments: the arguments of each call.
         processes: the number of processes.
-        start: called with `start_arguments` in each process before its first item.
+        coding: each process gets it once, as `_coding`.
     """
+    global _coding
     items = iter(arguments)
     first = list(itertools.islice(items, 2))
     items = itertools.chain(first, items)
     if processes == 1 or len(first) < 2:
-        start(*start_arguments)
+        _coding = coding
         for item in items:
             yield function(*item)
         return
     # Spawned, because forking a process that has TensorFlow's threads could hang.
     context = multiprocessing.get_context("spawn")
     # Pickled here, because a process must import the classes of user directories before it unpickles.
-    beginning = (start, pickle.dumps(start_arguments), registry.user_directories())
+    beginning = (pickle.dumps(coding), registry.user_directories())
     pool = ProcessPoolExecutor(processes, context, _begin, beginning)
     waiting: deque[Future] = deque()
     try:
@@ -368,15 +358,15 @@ def run_ordered(
         pool.shutdown(cancel_futures=True)
 
 
-def _begin(start: Callable[..., None], pickled: bytes, user_directories: list[str]) -> None:
+def _begin(pickled: bytes, user_directories: list[str]) -> None:
+    global _coding
     threading.Thread(target=_end_with_parent, daemon=True).start()
     try:
-        start_arguments = pickle.loads(pickled)
+        _coding = pickle.loads(pickled)
     except ModuleNotFoundError:  # only then, because user code may take long to import
         for directory in user_directories:
             registry.import_user_directory(directory)
-        start_arguments = pickle.loads(pickled)
-    start(*start_arguments)
+        _coding = pickle.loads(pickled)
 
 
 def _end_with_parent() -> None:
