@@ -49,14 +49,13 @@ def test_writes_and_tells_what_it_wrote(text, tmp_path):
     (tmp_path / "mine").mkdir()
     (tmp_path / "mine" / "__init__.py").write_text(USER_PROBLEM)
     data_dir = tmp_path / "data"
-    done = toy.command(
+    done = toy.ran(
         "datagen",
         "--problem=text2text_tmpdir_rev,count_down",
         f"--data_dir={data_dir}",
         f"--tmp_dir={text}",
         f"--t2t_usr_dir={tmp_path / 'mine'}",
     )
-    assert done.returncode == 0, done.stderr
     lines = done.stdout.splitlines()
     vocabulary = (data_dir / "vocab.text2text_tmpdir.32768.subwords").read_text().splitlines()
     assert lines[:4] == [
@@ -85,14 +84,13 @@ def test_cleaning_of_training_data_is_asked_for_and_counted(text, tmp_path):
     flags = ("--clean_duplicates", "--clean_max_characters=9", "--num_concurrent_processes=1")
     for side in ("inputs", "targets"):
         (text / f"{side}.eval.txt").write_text("six\n" * 2)
-    done = toy.command("datagen", *arguments, *flags)
-    assert done.returncode == 0, done.stderr
+    done = toy.ran("datagen", *arguments, *flags)
     assert "    left out: 298 (198 duplicate, 100 too long), kept: 2" in done.stdout.splitlines()
     assert "  dev: 2 examples in" in done.stdout
 
 
 def test_order_follows_the_seed(text, tmp_path):
-    done = toy.command(
+    toy.ran(
         "datagen",
         "--problem=text2text_tmpdir",
         f"--data_dir={tmp_path / 'command'}",
@@ -100,7 +98,6 @@ def test_order_follows_the_seed(text, tmp_path):
         "--random_seed=7",
         "--num_concurrent_processes=1",
     )
-    assert done.returncode == 0, done.stderr
     shards = {"command": read_shards(tmp_path / "command")}
     for seed in (7, 429459):
         problem = registry.problem("text2text_tmpdir")
@@ -121,8 +118,7 @@ def test_an_encoder_of_a_user_directory_works_in_several_processes(text, tmp_pat
         "\nclass Lengths:\n    def encode(self, text):\n        return [len(text)]\n"
     )
     flags = ("--problem=count_down", f"--t2t_usr_dir={module.parent}", f"--tmp_dir={text}")
-    done = toy.command("datagen", *flags, f"--data_dir={tmp_path}", "--num_concurrent_processes=2")
-    assert done.returncode == 0, done.stderr
+    done = toy.ran("datagen", *flags, f"--data_dir={tmp_path}", "--num_concurrent_processes=2")
     assert "    ids: 40,000 inputs (2.0 per pair), 40,000 targets" in done.stdout
 
 

@@ -53,7 +53,13 @@ def arguments(base, hparams, *flags, run="one"):
 
 
 def decode(base, hparams, *flags, run="one", **options):
-    return toy.command("decode", *arguments(base, hparams, *flags, run=run), **options)
+    return toy.ran("decode", *arguments(base, hparams, *flags, run=run), **options)
+
+
+def refusal(base, hparams, *flags, **options):
+    return toy.complaint(
+        toy.command("decode", *arguments(base, hparams, *flags, **options), input="")
+    )
 
 
 def translations(base, lines, model=None, prefixes=None, **settings):
@@ -65,22 +71,14 @@ def test_a_file_with_all_that_may_be_wrong_in_it(base):
     """The name is T2T's; bytes that are no text, long lines and empty ones keep their place."""
     source = base / "source.txt"
     source.write_bytes(b"a b c\n\n\xffa b\na b c d e f g h a b c d e f\nno newline: a")
-    done = decode(
-        base,
-        "beam_size=2,extra_length=3,max_input_size=12",
-        f"--decode_from_file={source}",
-    )
-    assert done.returncode == 0, done.stderr
+    flag = f"--decode_from_file={source}"
+    done = decode(base, "beam_size=2,extra_length=3,max_input_size=12", flag)
     warnings = [line for line in done.stderr.splitlines() if line.startswith("warning: ")]
     assert warnings[0].startswith(f"warning: line 3 of {source} is not UTF-8")
-    assert [line.split(" has ")[0] for line in warnings[1:]] == [
-        "warning: line 4",
-        "warning: line 5",
-    ]
+    assert [line.split(" has ")[0][-6:] for line in warnings[1:]] == ["line 4", "line 5"]
     [target] = base.glob("source.txt.transformer.*")
-    assert target.name == (
-        f"source.txt.transformer.transformer_base.{toy.PROBLEM}.beam2.alpha0.6.decodes"
-    )
+    name = f"source.txt.transformer.transformer_base.{toy.PROBLEM}.beam2.alpha0.6.decodes"
+    assert target.name == name
     assert done.stdout == f"5 translations in {target}\n"
     lines = ["a b c", "", "a b", "a b c d e f g h a b c d e f", "no newline: a"]
     settings = {"beam_size": 2, "extra_length": 3, "max_input_size": 12}
@@ -122,7 +120,6 @@ def test_pipes_prefixes_ensembles_and_logits_processors(base):
         run=f"one,{base / 'two' / 'model.ckpt-7'}",
         input="".join(f"{line}\n" for line in lines),
     )
-    assert done.returncode == 0, done.stderr
     assert done.stdout.split("\n") == [*wanted, ""]
 
 
@@ -144,17 +141,14 @@ def test_raw_is_what_the_model_wrote(base, tmp_path):
     assert raw.stdout.splitlines() == translations(base, ["a b c"], beam_size=1, extra_length=3)
 
 
-def test_with_xla_the_same_is_found(base):
-    flags = ("--xla", "--decode_from_file=-")
-    done = decode(base, "beam_size=2,extra_length=3", *flags, input="a b c\na\n", eagerly=True)
-    wanted = translations(base, ["a b c", "a"], beam_size=2, extra_length=3)
-    assert done.stdout.splitlines() == wanted, done.stderr
-
-
-def test_in_another_precision(base):
-    flags = ("--precision=bfloat16", "--decode_from_file=-")
-    done = decode(base, "beam_size=1,extra_length=3", *flags, input="a b c\na\n", eagerly=True)
-    assert len(done.stdout.splitlines()) == 2, done.stderr
+def test_with_xla_the_same_is_found_and_in_another_precision_something(base):
+    given = "beam_size=2,extra_length=3", "--decode_from_file=-"
+    compiled, rounded = (
+        decode(base, *given, flag, input="a b c\na\n", eagerly=True).stdout.splitlines()
+        for flag in ("--xla", "--precision=bfloat16")
+    )
+    assert compiled == translations(base, ["a b c", "a"], beam_size=2, extra_length=3)
+    assert len(rounded) == 2
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
@@ -179,7 +173,6 @@ def test_a_stopped_run_goes_on(base, number):
     assert not target.exists()
 
     done = decode(base, hparams + ",batch_size=500", *flags)
-    assert done.returncode == 0, done.stderr
     assert f"resuming after line {there:,} of {unfinished}" in done.stderr
     wanted = translations(base, lines, beam_size=1, extra_length=1)
     assert target.read_text().split("\n") == [*wanted, ""]
@@ -191,7 +184,6 @@ def test_scores_of_given_translations(base):
     pairs = base / "pairs.tsv"
     pairs.write_text("a b\tb a\nc\t\nd e f\tf e d\n")
     done = decode(base, "", f"--score_file={pairs}", f"--decode_to_file={base / 'scores'}")
-    assert done.returncode == 0, done.stderr
     assert done.stdout == f"3 scores in {base / 'scores'}\n"
     scorer = PairScorer(load(base), encoders(base))
     lines = [Line(n, text) for n, text in enumerate(pairs.read_text().splitlines(), start=1)]
@@ -241,26 +233,19 @@ def test_a_reader_that_leaves_is_no_error(base):
         ([], "give one of --decode_from_file=FILE, --decode_interactive, --score_file=FILE and"),
         (["--decode_from_file=x", "--decode_interactive"], "give one of"),
         (["--score_file=x"], "--decode_to_file is missing"),
-        (
-            ["--decode_interactive", "--decode_prefix_file=x"],
-            "--decode_prefix_file needs --decode_from_file",
-        ),
+        (["--decode_interactive", "--decode_prefix_file=x"], "--decode_prefix_file needs --decode_from_file"),
         (["--decode_interactive", "--raw"], "--raw needs --decode_from_file"),
         (["--decode_interactive", "--decode_to_file=x"], "leave out --decode_to_file"),
         (["--decode_from_file=-", "--decode_prefix_file=-"], "cannot both be standard input"),
         (["--decode_from_file=/nowhere"], "Cannot read /nowhere"),
         (["--decode_from_file=/"], "Cannot read /: Is a directory"),
         (["--decode_from_file={}/empty"], "/empty is empty: --decode_from_file needs one sentence"),
-        (
-            ["--decode_from_file={}/empty", "--decode_to_file={}/./empty"],
-            "/./empty would replace --decode_from_file: name another file",
-        ),
+        (["--decode_from_file={}/empty", "--decode_to_file={}/./empty"], "/./empty would replace --decode_from_file: name another file"),
     ],
-)
+)  # fmt: skip
 def test_complains_in_one_line(base, flags, expected):
     (base / "empty").touch()
-    done = decode(base, "", *(flag.format(base) for flag in flags), input="")
-    assert expected in toy.complaint(done)
+    assert expected in refusal(base, "", *(flag.format(base) for flag in flags))
 
 
 def test_the_name_of_a_run_may_contain_a_comma(base, tmp_path):
@@ -268,10 +253,9 @@ def test_the_name_of_a_run_may_contain_a_comma(base, tmp_path):
     shutil.copytree(base / "one", run)
     rest = ("--decode_from_file=-", "--decode_hparams=beam_size=1,extra_length=1")
     for flag in (f"--output_dir={run}", f"--checkpoint_path={run}/model.ckpt-7"):
-        done = toy.command("decode", f"--data_dir={base / 'data'}", flag, *rest, input="a\n")
-        assert done.returncode == 0, done.stderr
+        toy.ran("decode", f"--data_dir={base / 'data'}", flag, *rest, input="a\n")
 
 
 def test_complains_about_one_of_several_checkpoints(base):
-    done = decode(base, "", "--decode_from_file=-", run=f"one,{base}/three", input="")
-    assert f"no checkpoint at {base}/three" in toy.complaint(done)
+    said = refusal(base, "", "--decode_from_file=-", run=f"one,{base}/three")
+    assert f"no checkpoint at {base}/three" in said

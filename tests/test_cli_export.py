@@ -25,13 +25,18 @@ def run(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def exported(run):
-    done = export(run, f"--output_dir={run / 'run'}", DECODE)
-    assert done.returncode == 0, done.stderr
-    return done
+    done = toy.ran("export", f"--data_dir={run / 'data'}", f"--output_dir={run / 'run'}", DECODE)
+    path = run / "run" / "export" / "1"
+    assert done.stdout == (
+        f"{path} has the signatures translate (serving_default), translate_with_options, "
+        "translate_ids, score, serialized_example\n"
+    )
+    return path
 
 
-def export(directory, *arguments):
-    return toy.command("export", f"--data_dir={directory / 'data'}", *arguments)
+def refusal(directory, *arguments):
+    data_dir = f"--data_dir={directory / 'data'}"
+    return toy.complaint(toy.command("export", data_dir, *arguments))
 
 
 @functools.cache
@@ -50,38 +55,24 @@ print(json.dumps([text.decode() for text in out["translation"].numpy()]))
     return json.loads(done.stdout)
 
 
-def test_says_what_it_has_written(run, exported):
-    path = run / "run" / "export" / "1"
-    assert exported.stdout == (
-        f"{path} has the signatures translate (serving_default), translate_with_options, "
-        "translate_ids, score, serialized_example\n"
-    )
-    assert sorted(p.name for p in path.iterdir()) == [
-        "assets",
-        "assets.extra",
-        "fingerprint.pb",
-        "saved_model.pb",
-        "variables",
-    ]
-
-
 def test_text_is_that_of_the_decode_command(run, exported, tmp_path):
     (tmp_path / "source.txt").write_text("".join(line + "\n" for line in LINES))
-    done = toy.command(
+    toy.ran(
         "decode",
         f"--output_dir={run / 'run'}",  # whose data_dir is found in run.json
         f"--decode_from_file={tmp_path / 'source.txt'}",
         f"--decode_to_file={tmp_path / 'target.txt'}",
         DECODE,
     )
-    assert done.returncode == 0, done.stderr
     wanted = (tmp_path / "target.txt").read_text().split("\n")[:-1]
-    assert translations(run / "run" / "export" / "1") == wanted
+    assert translations(exported) == wanted
+    files = "assets assets.extra fingerprint.pb saved_model.pb variables"
+    assert sorted(path.name for path in exported.iterdir()) == files.split()
 
 
 def test_load_gives_the_same_text_of_run_and_export(run, exported):
     """In Python; the vocabulary is found where training had it."""
-    wanted = translations(run / "run" / "export" / "1")
+    wanted = translations(exported)
     settings = DECODE.removeprefix("--decode_hparams=")
     assert t2t_keras.load(run / "run", decode_hparams=settings).translate(LINES) == wanted
     assert t2t_keras.load(run / "run" / "export").translate(LINES) == wanted
@@ -93,9 +84,10 @@ def test_a_checkpoint_without_a_run(run, exported, tmp_path):
         shutil.copy(file, tmp_path)
     shutil.copy(run / "run" / "hparams.json", tmp_path)
     checkpoint = f"--checkpoint_path={tmp_path / 'model.ckpt-2'}"
-    assert "--problem is missing" in toy.complaint(export(run, checkpoint))
-    done = export(
-        run,
+    assert "--problem is missing" in refusal(run, checkpoint)
+    done = toy.ran(
+        "export",
+        f"--data_dir={run / 'data'}",
         checkpoint,
         f"--problem={toy.PROBLEM}",
         f"--export_dir={tmp_path / 'served'}",
@@ -104,41 +96,35 @@ def test_a_checkpoint_without_a_run(run, exported, tmp_path):
         "--default_signature=serialized_example",
         "--nowarm_up",
     )
-    assert done.returncode == 0, done.stderr
     path = tmp_path / "served" / "20"
     assert done.stdout.startswith(f"{path} has the signatures serialized_example (serving_default)")
     assert not (path / "assets.extra").exists()
     variables = "variables/variables.data-00000-of-00001"
-    size, half = ((p / variables).stat().st_size for p in (run / "run" / "export" / "1", path))
+    size, half = ((p / variables).stat().st_size for p in (exported, path))
     assert half < 0.6 * size
 
 
 def test_ctranslate2(run, tmp_path):
     ctranslate2 = pytest.importorskip("ctranslate2")
     flags = ["--format=ctranslate2", f"--export_dir={tmp_path / 'model'}"]
-    done = export(run, f"--output_dir={run / 'run'}", *flags)
-    assert done.returncode == 0, done.stderr
+    done = toy.ran("export", f"--data_dir={run / 'data'}", f"--output_dir={run / 'run'}", *flags)
     assert done.stdout == f"{tmp_path / 'model'} is a CTranslate2 model\n"
     assert ctranslate2.contains_model(str(tmp_path / "model"))
     assert len(t2t_keras.load(tmp_path / "model").translate(LINES)) == len(LINES)
     two = f"--checkpoint_path={run / 'run'},{run / 'run'}"
-    assert "CTranslate2 does not support ensembles" in toy.complaint(export(run, two, *flags))
+    assert "CTranslate2 does not support ensembles" in refusal(run, two, *flags)
 
 
 @pytest.mark.parametrize(
     ("flags", "expected"),
     [
-        (["--output_dir={run}", "--version=1"], "/1 exists: give another version"),
-        (["--output_dir={run}", "--precision=int4"], "--precision=int4: value should be one of"),
-        (["--output_dir={run}", "--format=onnx"], "--format=onnx: value should be one of"),
-        (
-            ["--output_dir={run}", "--format=ctranslate2", "--version=3"],
-            "--version needs --format=saved_model, got --format=ctranslate2",
-        ),
-        (["--output_dir={run}", "--export_directory=x"], "Did you mean 'export_dir'?"),
-        ([], "--output_dir is missing"),
+        ("--output_dir={run} --version=1", "/1 exists: give another version"),
+        ("--output_dir={run} --precision=int4", "--precision=int4: value should be one of"),
+        ("--output_dir={run} --format=onnx", "--format=onnx: value should be one of"),
+        ("--output_dir={run} --format=ctranslate2 --version=3", "--version needs --format=saved_model, got --format=ctranslate2"),
+        ("--output_dir={run} --export_directory=x", "Did you mean 'export_dir'?"),
+        ("", "--output_dir is missing"),
     ],
-)
+)  # fmt: skip
 def test_complains_in_one_line(run, exported, flags, expected):
-    done = export(run, *(flag.format(run=run / "run") for flag in flags))
-    assert expected in toy.complaint(done)
+    assert expected in refusal(run, *flags.format(run=run / "run").split())

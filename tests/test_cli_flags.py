@@ -85,26 +85,13 @@ EARLY = ["--eval_early_stopping_metric=bleu", "--eval_early_stopping_metric_delt
     [
         ("train", ["--tmp_dir=x"], "--tmp_dir: it needs --generate_data or --on_the_fly"),
         ("train", ["--tmp_dir=x", "--on_the_fly"], ""),
-        (
-            "train",
-            ["--num_concurrent_processes=2"],
-            "--num_concurrent_processes: it needs --generate_data",
-        ),
+        ("train", ["--num_concurrent_processes=2"], "--num_concurrent_processes: it needs --generate_data"),
         ("train", [*EARLY, "--eval_early_stopping_steps=5"], ""),
-        (
-            "train",
-            EARLY,
-            "--eval_early_stopping_metric, --eval_early_stopping_metric_delta: early stopping needs "
-            "--eval_early_stopping_steps",
-        ),
-        (
-            "train",
-            ["--keep_checkpoint_max=0", "--keep_checkpoint_every_n_hours=1"],
-            "--keep_checkpoint_every_n_hours: all checkpoints are kept",
-        ),
+        ("train", EARLY, "--eval_early_stopping_metric, --eval_early_stopping_metric_delta: early stopping needs --eval_early_stopping_steps"),
+        ("train", ["--keep_checkpoint_max=0", "--keep_checkpoint_every_n_hours=1"], "--keep_checkpoint_every_n_hours: all checkpoints are kept"),
     ],
     indirect=["command"],
-)
+)  # fmt: skip
 def test_a_flag_without_effect_gets_a_line(command, arguments, message, capsys):
     main = importlib.import_module(f"t2t_keras.cli.{command}").main
     _, said = answer(capsys, command, *arguments, main=main)

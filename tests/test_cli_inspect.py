@@ -25,19 +25,12 @@ def data_dir(tmp_path_factory):
 
 
 def inspect(data_dir, *arguments):
-    return toy.command(
-        "inspect",
-        "data",
-        f"--problem={toy.PROBLEM}",
-        f"--data_dir={data_dir}",
-        f"--hparams={SETTINGS}",
-        *arguments,
-    )
+    given = (f"--problem={toy.PROBLEM}", f"--data_dir={data_dir}", f"--hparams={SETTINGS}")
+    return toy.ran("inspect", "data", *given, *arguments)
 
 
 def test_tells_what_batches_look_like(data_dir):
     done = inspect(data_dir, "--num_examples=2")
-    assert done.returncode == 0, done.stderr
     lines = done.stdout.splitlines()
     assert lines[0] == f"problem {toy.PROBLEM}, hparams transformer_tiny"
     assert lines[1].startswith("  train: 3,000 examples in text2text_tmpdir-train-00000-of-00100")
@@ -70,27 +63,20 @@ def test_the_padding_it_tells_is_that_of_the_batches(data_dir):
 def test_draws_the_lengths(data_dir, tmp_path):
     pytest.importorskip("matplotlib")
     picture = tmp_path / "lengths.svg"
-    done = inspect(data_dir, f"--plot={picture}")
-    assert done.returncode == 0, done.stderr
+    inspect(data_dir, f"--plot={picture}")
     assert "text2text_tmpdir, train" in picture.read_text()
 
 
-@pytest.fixture(scope="module")
-def t2t_model(tmp_path_factory):
-    """T2T's released checkpoint, and a directory with a vocabulary of its size."""
-    data_dir = tmp_path_factory.mktemp("vocabulary")
+def test_attention_of_a_checkpoint_of_t2t(tmp_path):
+    """T2T's released one, with a vocabulary of its size."""
+    checkpoint, data_dir = golden.RELEASE / "model.ckpt-1", tmp_path
     subtokens = ["<pad>", "<EOS>", *"_\\0123456789;u abc"]
     subtokens += [f"x{n}_" for n in range(8190 - len(subtokens))]
     path = data_dir / "vocab.translate_ende_wmt8k.8192.subwords"
     path.write_text("".join(f"'{subtoken}'\n" for subtoken in subtokens))
-    return golden.RELEASE / "model.ckpt-1", data_dir
-
-
-def test_attention_of_a_checkpoint_of_t2t(t2t_model, tmp_path):
-    checkpoint, data_dir = t2t_model
     plot = [f"--plot={tmp_path / 'a.svg'}", "--attention=encoder", "--layer=0", "--heads=1"]
     draws = importlib.util.find_spec("matplotlib") is not None
-    done = toy.command(
+    done = toy.ran(
         "inspect",
         "attention",
         "--problem=translate_ende_wmt8k",
@@ -102,7 +88,6 @@ def test_attention_of_a_checkpoint_of_t2t(t2t_model, tmp_path):
         f"--html={tmp_path / 'a.html'}",
         *([*plot, "--words=abc"] if draws else []),
     )
-    assert done.returncode == 0, done.stderr
     model = checkpoints.load_model(str(checkpoint), target_space_id=0)
     encoders = registry.problem("translate_ende_wmt8k").get_feature_encoders(data_dir)
     source = [*encoders["inputs"].encode("x7 abc x9"), 1]
@@ -117,13 +102,9 @@ def test_attention_of_a_checkpoint_of_t2t(t2t_model, tmp_path):
     for kind in KINDS:
         wanted = np.concatenate([np.asarray(layer) for layer in weights[kind]])
         np.testing.assert_allclose(stored[kind], wanted, atol=1e-6)
-    lines = done.stdout.splitlines()
-    assert lines[0] == "source: x7 abc x9"
-    assert lines[1] == f"target: {text}"
-    assert (
-        "<title>Attention: translate_ende_wmt8k, model.ckpt-1</title>"
-        in (tmp_path / "a.html").read_text()
-    )
+    assert done.stdout.splitlines()[:2] == ["source: x7 abc x9", f"target: {text}"]
+    title = "<title>Attention: translate_ende_wmt8k, model.ckpt-1</title>"
+    assert title in (tmp_path / "a.html").read_text()
     if draws:
         assert "encoder self-attention, layer 0" in (tmp_path / "a.svg").read_text()
 
@@ -138,14 +119,8 @@ def test_figures_without_matplotlib_say_what_to_install(monkeypatch):
     ("arguments", "message"),
     [
         (("attention", "--data_dir=x", "--output_dir=y"), "--text is missing"),
-        (
-            ("attention", "--split=dev"),
-            "--split is for t2t-keras-inspect data: it has no effect on attention",
-        ),
-        (
-            ("data", "--text=a"),
-            "--text is for t2t-keras-inspect attention: it has no effect on data",
-        ),
+        (("attention", "--split=dev"), "--split is for t2t-keras-inspect data: it has no effect on attention"),
+        (("data", "--text=a"), "--text is for t2t-keras-inspect attention: it has no effect on data"),
         (("data", "--html=a"), "--html is for t2t-keras-inspect attention"),
         ((*ATTENTION, "--heads=1"), "--heads is for --plot=FILE, which is missing"),
         ((*ATTENTION, "--heads=a", "--plot=a.png"), "--heads takes numbers from 0"),
@@ -159,6 +134,6 @@ def test_figures_without_matplotlib_say_what_to_install(monkeypatch):
         (("data",), "--data_dir is missing"),
         (("data", "--data_dir=x", "--plot=~/none/a.png"), "there is no directory /"),
     ],
-)
+)  # fmt: skip
 def test_mistakes_end_in_one_line(arguments, message):
     assert message in toy.complaint(toy.command("inspect", *arguments))

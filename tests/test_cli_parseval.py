@@ -11,7 +11,7 @@ TEA = "(TOP (NP (NN tea)))"
 
 
 def run(*arguments):
-    return toy.command("parseval", *arguments)
+    return toy.ran("parseval", *arguments)
 
 
 @pytest.fixture(scope="module")
@@ -31,17 +31,12 @@ def files(tmp_path_factory):
     return folder
 
 
-def test_prints_evalbs_summary(files):
-    done = run(f"--gold={files / 'gold'}", f"--predicted={files / 'predicted.gz'}")
-    assert done.returncode == 0
-    assert done.stdout.splitlines() == SUMMARY.splitlines()
-
-
-def test_prints_evalbs_table(files):
-    done = run(
-        "--per_sentence", f"--gold={files / 'gold'}", f"--predicted={files / 'predicted.gz'}"
-    )
-    assert done.stdout.splitlines() == [*TABLE.splitlines(), "", *SUMMARY.splitlines()]
+@pytest.mark.parametrize(
+    ("flags", "printed"), [([], SUMMARY), (["--per_sentence"], f"{TABLE}\n{SUMMARY}")]
+)
+def test_prints_evalbs_summary_and_table(files, flags, printed):
+    done = run(f"--gold={files / 'gold'}", f"--predicted={files / 'predicted.gz'}", *flags)
+    assert done.stdout.splitlines() == printed.splitlines()
 
 
 def test_prints_json(files):
@@ -65,36 +60,21 @@ def test_names_the_first_errors(files):
     done = run(f"--gold={files / 'twelve'}", f"--predicted={files / 'other'}")
     lines = [f"{number} : Words unmatch (tea|milk)" for number in range(1, 11)]
     assert done.stderr.splitlines() == [*lines, "and 2 more errors"]
-    assert done.returncode == 0
 
 
 @pytest.mark.parametrize(
-    "predicted, message",
+    ("flags", "message"),
     [
-        ("absent", "Cannot read {}: No such file or directory."),
-        ("empty", "{} is empty: --predicted needs one tree for each sentence."),
-        ("two", "{gold} has 1 trees but {} has 2; F1 needs the same sentences in both."),
+        ("--gold={0}/one --predicted={0}/absent", "Cannot read {0}/absent: No such file or directory."),
+        ("--gold={0}/one --predicted={0}/empty", "{0}/empty is empty: --predicted needs one tree for each sentence."),
+        ("--gold={0}/one --predicted={0}/two", "{0}/one has 1 trees but {0}/two has 2; F1 needs the same sentences in both."),
+        ("", "--gold is missing"),
+        ("--gold=x", "Cannot read x"),
+        ("--predicated=x", "Did you mean 'predicted'?"),
+        ("x", "unexpected argument 'x'"),
     ],
-)
-def test_one_line_for_a_bad_file(files, predicted, message):
-    done = run(f"--gold={files / 'one'}", f"--predicted={files / predicted}")
-    assert done.returncode == 2
-    assert message.format(files / predicted, gold=files / "one") in done.stderr
-    assert done.stderr.count("\n") == 1
-    assert done.stdout == ""
-
-
-@pytest.mark.parametrize(
-    "arguments, message",
-    [
-        ([], "--gold is missing"),
-        (["--gold=x"], "Cannot read x"),
-        (["--predicated=x"], "Did you mean 'predicted'?"),
-        (["x"], "unexpected argument 'x'"),
-    ],
-)
-def test_one_line_for_a_bad_command(arguments, message):
-    done = run(*arguments)
-    assert done.returncode == 2
-    assert message in done.stderr
-    assert done.stderr.count("\n") == 1
+)  # fmt: skip
+def test_mistakes_end_in_one_line(files, flags, message):
+    done = toy.command("parseval", *flags.format(files).split())
+    assert message.format(files) in toy.complaint(done)
+    assert (done.stdout, done.stderr.count("\n")) == ("", 1)

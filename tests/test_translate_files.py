@@ -393,8 +393,7 @@ def flags(files):
 
 
 def command(name, data_dir, *arguments, **options):
-    done = toy.command(name, f"--data_dir={data_dir}", *arguments, **options)
-    assert done.returncode == 0, done.stderr
+    done = toy.ran(name, f"--data_dir={data_dir}", *arguments, **options)
     return done.stdout.splitlines()
 
 

@@ -115,6 +115,13 @@ def command(name, *arguments, eagerly=False, **options):
     return python(*arguments, program=f"t2t-keras-{name}", **options)
 
 
+def ran(name, *arguments, **options):
+    """Runs a command that must succeed."""
+    done = command(name, *arguments, **options)
+    assert done.returncode == 0, done.stderr
+    return done
+
+
 def python(*arguments, program="python", **options):
     """Runs `python`, in which TensorFlow, Keras and we have been imported."""
     return subprocess.run(
@@ -128,13 +135,12 @@ def python(*arguments, program="python", **options):
 
 def train(directory, steps, *flags, eagerly=True):
     """Trains on the toy's data below `directory`, evaluated at every second step, into `run` there."""
-    done = command(
+    ran(
         *("train", f"--problem={PROBLEM}", f"--hparams={hparams(num_hidden_layers=1)}"),
         *(f"--data_dir={directory / 'data'}", f"--output_dir={directory / 'run'}"),
         *(f"--train_steps={steps}", "--local_eval_frequency=2", *flags),
         eagerly=eagerly,
     )
-    assert done.returncode == 0, done.stderr
 
 
 def complaint(done):

@@ -12,6 +12,7 @@ import os
 from absl import flags
 
 from t2t_keras.cli import app, options
+from t2t_keras.cli.options import integer, number, string, strings
 from t2t_keras.errors import UserError
 
 FLAGS = flags.FLAGS
@@ -19,20 +20,13 @@ FLAGS = flags.FLAGS
 
 def define_flags() -> None:
     """Defines the flags of T2T's `avg_checkpoints`, and limits by time and steps."""
-    flags.DEFINE_list("checkpoints", [], "The checkpoints to average, separated by commas.")
-    flags.DEFINE_integer(
-        "num_last_checkpoints",
-        0,
-        "Average this many newest checkpoints of --prefix.",
-        lower_bound=0,
-    )
-    flags.DEFINE_integer("min_steps", 0, "Skip checkpoints of fewer steps.", lower_bound=0)
-    flags.DEFINE_integer(
-        "max_steps", 0, "Skip checkpoints of more steps; 0: no limit.", lower_bound=0
-    )
-    flags.DEFINE_float("minutes", 0.0, "Minimal minutes between two checkpoints.", lower_bound=0.0)
-    flags.DEFINE_string("prefix", "", "Directory of checkpoints, common prefix of names, or both.")
-    flags.DEFINE_string("output_path", "/tmp/averaged.ckpt", "Prefix of the averaged checkpoint.")
+    strings("checkpoints", "The checkpoints to average, separated by commas.")
+    integer("num_last_checkpoints", 0, "Average this many newest checkpoints of --prefix.")
+    integer("min_steps", 0, "Skip checkpoints of fewer steps.")
+    integer("max_steps", 0, "Skip checkpoints of more steps; 0: no limit.")
+    number("minutes", 0.0, "Minimal minutes between two checkpoints.")
+    string("prefix", "Directory of checkpoints, common prefix of names, or both.")
+    string("output_path", "Prefix of the averaged checkpoint.", default="/tmp/averaged.ckpt")
 
 
 def main(arguments: list[str]) -> None:

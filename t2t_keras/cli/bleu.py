@@ -21,6 +21,7 @@ from typing import Any
 from absl import flags
 
 from t2t_keras.cli import app, options
+from t2t_keras.cli.options import choice, integer, string, strings, switch
 from t2t_keras.errors import UserError, nearest
 from t2t_keras.metrics.bleu import LANGUAGES
 
@@ -29,9 +30,7 @@ FLAGS = flags.FLAGS
 Text = tuple[str, Sequence[str]]
 """The path of a file and its lines."""
 
-_METRICS = ("bleu", "chrf", "chrf++", "ter")
 _RESAMPLES = 1000
-_DIRECTORY_FLAGS = ("event_dir", "tag_suffix", "min_steps")
 
 
 def define_flags() -> None:
@@ -40,36 +39,21 @@ def define_flags() -> None:
         "translation", None, "File with one translation per line, plain or .gz."
     )
     flags.DEFINE_multi_string("reference", None, "File with one reference per line, plain or .gz.")
-    flags.DEFINE_enum(
-        "bleu_variant", "both", ["both", "cased", "uncased"], "Which of T2T's scores to print."
-    )
-    flags.DEFINE_enum("language", "de", LANGUAGES, "Language for tokenization in the paper's BLEU.")
-    flags.DEFINE_list(
-        "metrics",
-        ["bleu"],
-        f"sacreBLEU metrics: {', '.join(_METRICS)}; or rouge (by itself) for summaries.",
-    )
-    flags.DEFINE_bool(
-        "confidence", False, "95 % confidence intervals from 1000 bootstrap resamples."
-    )
-    flags.DEFINE_string(
-        "translations_dir",
-        None,
-        "Directory of files NAME-STEP: print T2T's scores of each, by step.",
-    )
-    flags.DEFINE_string(
-        "event_dir", None, "With --translations_dir: also write the scores for TensorBoard."
-    )
-    flags.DEFINE_string("tag_suffix", "", "With --event_dir: suffix of the curves' names.")
-    flags.DEFINE_integer(
-        "min_steps", 0, "With --translations_dir: skip files of fewer steps.", lower_bound=0
-    )
+    choice("bleu_variant", "both", ["both", "cased", "uncased"], "Which of T2T's scores to print.")
+    choice("language", "de", LANGUAGES, "Language for tokenization in the paper's BLEU.")
+    metrics = "sacreBLEU metrics: bleu, chrf, chrf++, ter; or rouge (by itself) for summaries."
+    strings("metrics", metrics, default=["bleu"])
+    switch("confidence", "95 % confidence intervals from 1000 bootstrap resamples.")
+    string("translations_dir", "Directory of files NAME-STEP: print T2T's scores of each, by step.")
+    string("event_dir", "With --translations_dir: also write the scores for TensorBoard.")
+    string("tag_suffix", "With --event_dir: suffix of the curves' names.", default="")
+    integer("min_steps", 0, "With --translations_dir: skip files of fewer steps.")
 
 
 def main(arguments: list[str]) -> None:
     """Prints T2T's scores like `t2t-bleu`, then sacreBLEU's and the paper's; or what the flags ask for."""
     options.reject_arguments(arguments)
-    given = [f"--{name}" for name in _DIRECTORY_FLAGS if FLAGS[name].present]
+    given = options.given("event_dir", "tag_suffix", "min_steps")
     if FLAGS.translations_dir and FLAGS.translation:
         raise UserError("--translation and --translations_dir are both given: leave one out.")
     if given and not FLAGS.translations_dir:

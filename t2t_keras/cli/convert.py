@@ -12,6 +12,7 @@ import os
 from absl import flags
 
 from t2t_keras.cli import app, options
+from t2t_keras.cli.options import integer, string
 from t2t_keras.errors import UserError
 from t2t_keras.files import atomic_write, locked_directory, writing
 
@@ -19,21 +20,10 @@ FLAGS = flags.FLAGS
 
 
 def define_flags() -> None:
-    options.define_usr_dir()
     options.define_model()
-    options.define_hparams()
-    flags.DEFINE_string(
-        "checkpoint_path", None, "Checkpoint, its directory, or .keras file to convert."
-    )
-    flags.DEFINE_string(
-        "output_path", None, "Output: a name that ends in .keras, or a checkpoint's prefix."
-    )
-    flags.DEFINE_integer(
-        "target_space_id",
-        0,
-        "Row of the target-space table; 0 in T2T's translation problems.",
-        lower_bound=0,
-    )
+    string("checkpoint_path", "Checkpoint, its directory, or .keras file to convert.")
+    string("output_path", "Output: a name that ends in .keras, or a checkpoint's prefix.")
+    integer("target_space_id", 0, "Row of the target-space table; 0 in T2T's translation problems.")
 
 
 def main(arguments: list[str]) -> None:
@@ -70,26 +60,20 @@ def save_checkpoint(model, prefix: str) -> None:
     import numpy as np
 
     from t2t_keras import checkpoints
-    from t2t_keras.checkpoints.run_directory import (
-        STARTS,
-        describe,
-        read_settings,
-        refuse_run_checkpoint,
-        require_same_settings,
-    )
+    from t2t_keras.checkpoints import run_directory
     from t2t_keras.checkpoints.t2t import checkpoints_in, step_in_name
 
     directory = os.path.dirname(prefix) or "."
     if os.path.isdir(directory):
-        run = read_settings(directory)[1]
+        run = run_directory.read_settings(directory)[1]
         # Another conversion has a `run.json` without starts.
-        if run.get(STARTS) or (not run and checkpoints_in(directory)):
-            refuse_run_checkpoint(prefix)
+        if run.get(run_directory.STARTS) or (not run and checkpoints_in(directory)):
+            run_directory.refuse_run_checkpoint(prefix)
     step = np.asarray(step_in_name(prefix), np.int64)  # T2T's Estimator restores it
-    settings = directory, model.hp, describe(model)
+    settings = directory, model.hp, run_directory.describe(model)
     with writing(directory):
         os.makedirs(directory, exist_ok=True)
-        with locked_directory(directory, lambda: require_same_settings(*settings)):
+        with locked_directory(directory, lambda: run_directory.require_same_settings(*settings)):
             # First, because this rejects the directory of another run.
             checkpoints.write_settings(*settings)
             checkpoints.save_t2t(model, prefix, {"global_step": step})

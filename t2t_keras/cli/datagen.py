@@ -17,6 +17,7 @@ from absl import flags
 
 from t2t_keras import registry
 from t2t_keras.cli import app, options
+from t2t_keras.cli.options import integer, number, string, strings, switch
 from t2t_keras.errors import UserError
 
 if TYPE_CHECKING:
@@ -27,17 +28,21 @@ FLAGS = flags.FLAGS
 
 def define_flags() -> None:
     """Defines the flags of the command: T2T's, as far as they apply, and others."""
-    flags.DEFINE_list("problem", [], "Names of the problems to generate, separated by commas.")
-    flags.DEFINE_string("data_dir", None, "Directory for vocabularies and shards.")
-    options.define_tmp_dir()
-    flags.DEFINE_integer(
-        "random_seed", 429459, "Seed for shuffling the examples.", 0, options.MOST_SEED
-    )
-    options.define_processes()
+    strings("problem", "Names of the problems to generate, separated by commas.")
+    string("data_dir", "Directory for vocabularies and shards.")
+    integer("random_seed", 429459, "Seed for shuffling the examples.", most=options.MOST_SEED)
     options.define_usr_dir()
-    options.define_cleaning()
-    options.define_translate_files()
-    options.define_list()
+    options.define_generation()
+    limit = "Drop training pairs with a side longer than this; 0: no limit."
+    integer("clean_max_characters", 0, limit)
+    ratio = (
+        "Drop training pairs whose sides differ in length by more than this factor; 0: no limit."
+    )
+    number("clean_max_ratio", 0.0, ratio)
+    letters = "Drop training pairs with a side that has a smaller share of letters, 0 to 1."
+    number("clean_min_letters", 0.0, letters, most=1)
+    switch("clean_copies", "Drop training pairs whose sides are equal.")
+    switch("clean_duplicates", "Drop repeated training pairs.")
 
 
 def main(arguments: list[str]) -> None:
@@ -50,7 +55,7 @@ def main(arguments: list[str]) -> None:
     problems = [registry.problem(name) for name in FLAGS.problem]
     options.configure(*problems)
     data_dir, tmp_dir = options.required("data_dir"), options.tmp_dir()
-    rules, processes = options.cleaning(), options.processes()
+    rules, processes = cleaning(), options.processes()
     for problem in problems:
         print(f"{problem.name}: {tmp_dir} -> {data_dir}", flush=True)
         problem.processes = processes
@@ -63,6 +68,20 @@ def main(arguments: list[str]) -> None:
             options.import_tensorflow()
         generate(problem, data_dir, tmp_dir)
         print(*describe(problem, data_dir), sep="\n", flush=True)
+
+
+def cleaning():
+    """Returns the `CleaningRules` of --clean_...; None if none is given."""
+    from t2t_keras.data.generation.cleaning import CleaningRules
+
+    rules = CleaningRules(
+        max_characters=FLAGS.clean_max_characters,
+        max_ratio=FLAGS.clean_max_ratio,
+        min_letters=FLAGS.clean_min_letters,
+        copies=FLAGS.clean_copies,
+        duplicates=FLAGS.clean_duplicates,
+    )
+    return None if rules == CleaningRules() else rules
 
 
 def generate(problem: Problem, data_dir: str, tmp_dir: str) -> None:
@@ -81,12 +100,7 @@ def describe(problem: Problem, data_dir: str) -> list[str]:
     """
     from t2t_keras.data import DatasetSplit
     from t2t_keras.data.buckets import buckets_for, packed_buckets
-    from t2t_keras.data.generation.report import (
-        describe_split,
-        length_histogram,
-        padding_table,
-        read_counts,
-    )
+    from t2t_keras.data.generation import report
     from t2t_keras.data.shards import read_index
 
     name = problem.dataset_filename()
@@ -103,9 +117,10 @@ def describe(problem: Problem, data_dir: str) -> list[str]:
     for item in problem.dataset_splits:
         split = item["split"]
         index = read_index(data_dir, name, split, problem.sides)
-        lines += describe_split(split, index, read_counts(data_dir, name, split))
+        lines += report.describe_split(split, index, report.read_counts(data_dir, name, split))
         if split == DatasetSplit.TRAIN:
-            details = length_histogram(index.lengths) + padding_table(index.lengths, buckets)
+            details = report.length_histogram(index.lengths)
+            details += report.padding_table(index.lengths, buckets)
             lines += [f"    {line}" for line in details]
     return lines
 

@@ -11,7 +11,6 @@ Give --output_dir or --checkpoint_path, and one of --decode_from_file, --decode_
 from __future__ import annotations
 
 import functools
-import io
 import os
 import signal
 import sys
@@ -20,6 +19,7 @@ from typing import TYPE_CHECKING
 from absl import flags
 
 from t2t_keras.cli import app, options
+from t2t_keras.cli.options import string, switch
 from t2t_keras.errors import UserError
 
 if TYPE_CHECKING:
@@ -41,37 +41,20 @@ def define_flags() -> None:
     options.define_trained_model()
     options.define_search()
     options.define_precision()
-    flags.DEFINE_string(
-        "decode_from_file", "", "Text to translate, one sentence per line; -: standard input."
-    )
-    flags.DEFINE_string(
-        "decode_to_file", "", "Output file; default: a name by T2T's rule; -: standard output."
-    )
-    flags.DEFINE_string(
+    string("decode_from_file", "Text to translate, one sentence per line; -: standard input.")
+    string("decode_to_file", "Output file; default: a name by T2T's rule; -: standard output.")
+    string(
         "decode_prefix_file",
-        "",
         "Prefixes that translations must begin with, one per line: whole words.",
     )
-    flags.DEFINE_string(
-        "score_file", "", "Pairs to score, one SOURCE<tab>TARGET per line; -: standard input."
-    )
-    flags.DEFINE_string(
-        "align_file", "", "Pairs to word-align, one SOURCE<tab>TARGET per line; -: standard input."
-    )
-    flags.DEFINE_string(
-        "align_heads",
-        "mean",
-        "With --align_file: heads to use: LAYER:HEAD, LAYER or mean; +1: at the next step.",
-    )
-    flags.DEFINE_string(
-        "align_reference",
-        None,
-        "With --align_file: gold alignments; prints the error rate of each head instead.",
-    )
-    flags.DEFINE_bool(
-        "raw", False, "Write the model's output unchanged: in parsing, tags instead of trees."
-    )
-    flags.DEFINE_bool("decode_interactive", False, "Translate lines as they are typed; q quits.")
+    string("score_file", "Pairs to score, one SOURCE<tab>TARGET per line; -: standard input.")
+    string("align_file", "Pairs to word-align, one SOURCE<tab>TARGET per line; -: standard input.")
+    heads = "With --align_file: heads to use: LAYER:HEAD, LAYER or mean; +1: at the next step."
+    string("align_heads", heads, default="mean")
+    gold = "With --align_file: gold alignments; prints the error rate of each head instead."
+    string("align_reference", gold)
+    switch("raw", "Write the model's output unchanged: in parsing, tags instead of trees.")
+    switch("decode_interactive", "Translate lines as they are typed; q quits.")
 
 
 def main(arguments: list[str]) -> None:
@@ -90,13 +73,12 @@ def main(arguments: list[str]) -> None:
         raise UserError("--decode_prefix_file needs --decode_from_file.")
     if FLAGS.raw and modes != ["decode_from_file"]:
         raise UserError("--raw needs --decode_from_file.")
-    if FLAGS.score_file not in ("", _STANDARD) and not FLAGS.decode_to_file:
+    if FLAGS.score_file and FLAGS.score_file != _STANDARD and not FLAGS.decode_to_file:
         raise UserError("--decode_to_file is missing: the scores of --score_file go there.")
     if FLAGS.decode_from_file == FLAGS.decode_prefix_file == _STANDARD:
         raise UserError("sentences and prefixes cannot both be standard input: name a file.")
-    if FLAGS.align_file not in ("", _STANDARD) and not (
-        FLAGS.decode_to_file or FLAGS.align_reference
-    ):
+    aligned = FLAGS.decode_to_file or FLAGS.align_reference
+    if FLAGS.align_file and FLAGS.align_file != _STANDARD and not aligned:
         raise UserError("--decode_to_file is missing: the alignments of --align_file go there.")
     if "align_file" not in modes:
         options.warn_unused("it needs --align_file", "align_heads", "align_reference")
@@ -202,14 +184,8 @@ def score_file(settings) -> None:
 def translate_interactively(settings) -> None:
     """Translates each line of standard input until its end or a line q."""
     translator = options.trained_model().translator(settings)
-    prompt = "> " if sys.stdin.isatty() else ""
-    if isinstance(sys.stdin, io.TextIOWrapper):
-        sys.stdin.reconfigure(errors="surrogateescape")  # or a bad line would take others with it
-    while True:
-        try:
-            line = options.valid_text(input(prompt), "the line")
-        except EOFError:
-            return
+    for typed in options.typed_lines():
+        line = options.valid_text(typed, "the line")
         if line.strip() == "q":
             return
         if not line.strip():
@@ -312,7 +288,6 @@ def format_translation(translation, settings) -> str:
 
 
 def run() -> None:
-    """The console script."""
     define_flags()
     app.start(main)
 

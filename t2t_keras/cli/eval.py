@@ -16,7 +16,8 @@ from collections.abc import Iterator
 from absl import flags
 
 from t2t_keras.cli import app, options
-from t2t_keras.errors import UserError
+from t2t_keras.cli.options import integer, number, string, switch
+from t2t_keras.errors import UserError, warn
 
 FLAGS = flags.FLAGS
 
@@ -27,23 +28,13 @@ def define_flags() -> None:
     """Defines the flags of the command, T2T's as far as they apply."""
     options.define_problem()
     options.define_model()
-    options.define_hparams()
     options.define_search()
-    flags.DEFINE_string("output_dir", None, "Directory of a run; evaluates all its checkpoints.")
-    flags.DEFINE_string(
-        "checkpoint_path", None, "A single checkpoint to evaluate, such as DIR/model.ckpt-100."
-    )
-    flags.DEFINE_integer("eval_steps", 100, "Batches per evaluation; 0: all.", lower_bound=0)
-    flags.DEFINE_bool("eval_use_test_set", False, "Evaluate on test instead of dev.")
-    flags.DEFINE_integer(
-        "min_steps", 0, "With --output_dir: skip checkpoints of fewer steps.", lower_bound=0
-    )
-    flags.DEFINE_float(
-        "eval_timeout_mins",
-        0.0,
-        "With --output_dir: minutes to wait for another checkpoint.",
-        lower_bound=0.0,
-    )
+    string("output_dir", "Directory of a run; evaluates all its checkpoints.")
+    string("checkpoint_path", "A single checkpoint to evaluate, such as DIR/model.ckpt-100.")
+    integer("eval_steps", 100, "Batches per evaluation; 0: all.")
+    switch("eval_use_test_set", "Evaluate on test instead of dev.")
+    integer("min_steps", 0, "With --output_dir: skip checkpoints of fewer steps.")
+    number("eval_timeout_mins", 0.0, "With --output_dir: minutes to wait for another checkpoint.")
 
 
 def main(arguments: list[str]) -> None:
@@ -121,7 +112,6 @@ def line(figures: dict[str, float]) -> str:
 
 def log_of(directory: str, split: str):
     """Opens the event log: `eval` as in training, `eval_test` for test; None if it cannot be written."""
-    from t2t_keras.decoding.translator import warn
     from t2t_keras.training.reporting import EventLog
 
     folder = os.path.join(directory, "eval" if split == "dev" else f"eval_{split}")
@@ -157,7 +147,6 @@ def checkpoints_of_run(directory: str, min_steps: int, wait_minutes: float) -> I
 def readable(prefixes: Iterator[str]) -> Iterator[str]:
     """Skips, with a warning, checkpoints that are damaged or have been deleted meanwhile."""
     from t2t_keras.checkpoints.t2t import require_whole
-    from t2t_keras.decoding.translator import warn
 
     for prefix in prefixes:
         try:
@@ -169,7 +158,6 @@ def readable(prefixes: Iterator[str]) -> Iterator[str]:
 
 
 def run() -> None:
-    """The console script."""
     define_flags()
     app.start(main)
 

@@ -14,6 +14,7 @@ import os
 from absl import flags
 
 from t2t_keras.cli import app, options
+from t2t_keras.cli.options import choice, integer, string, switch
 from t2t_keras.errors import UserError
 
 FLAGS = flags.FLAGS
@@ -29,39 +30,24 @@ def define_flags() -> None:
     options.define_trained_model()
     options.define_search()
     options.define_precision()
-    flags.DEFINE_string(
-        "export_dir", None, "Output directory; default: export beside the checkpoint."
-    )
-    flags.DEFINE_enum(
-        "format", "saved_model", ["saved_model", "ctranslate2"], "Format of the export."
-    )
-    flags.DEFINE_integer(
-        "version",
-        None,
-        "Version number of the SavedModel; default: the next free one.",
-        lower_bound=0,
-    )
-    flags.DEFINE_string(
-        "default_signature",
-        None,
-        "Signature for clients that name none; default: translate, complete or classify.",
-    )
-    flags.DEFINE_string(
-        "align_heads",
-        "",
+    string("export_dir", "Output directory; default: export beside the checkpoint.")
+    choice("format", "saved_model", ["saved_model", "ctranslate2"], "Format of the export.")
+    integer("version", None, "Version number of the SavedModel; default: the next free one.")
+    signature = "Signature for clients that name none; default: translate, complete or classify."
+    string("default_signature", signature)
+    heads = (
         "Adds the signature align, word alignments by these heads: LAYER:HEAD, LAYER or mean; +1: at "
-        "the next step.",
+        "the next step."
     )
-    flags.DEFINE_bool(
-        "warm_up", True, "Add warm-up requests, which the server runs when it starts."
-    )
+    string("align_heads", heads, default="")
+    switch("warm_up", "Add warm-up requests, which the server runs when it starts.", default=True)
 
 
 def main(arguments: list[str]) -> None:
     """Loads the checkpoint and exports it in the requested format."""
     options.reject_arguments(arguments)
     options.require_trained_model()
-    given = [f"--{name}" for name in _SAVED_MODEL_FLAGS if FLAGS[name].present]
+    given = options.given(*_SAVED_MODEL_FLAGS)
     if FLAGS.format != "saved_model" and given:
         raise UserError(f"{given[0]} needs --format=saved_model, got --format={FLAGS.format}.")
 
@@ -109,7 +95,6 @@ def to_ctranslate2(loaded, directory: str) -> None:
 
 
 def run() -> None:
-    """The console script."""
     define_flags()
     app.start(main)
 

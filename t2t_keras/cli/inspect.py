@@ -16,6 +16,7 @@ import os
 from absl import flags
 
 from t2t_keras.cli import app, options
+from t2t_keras.cli.options import choice, integer, string, strings, switch
 from t2t_keras.errors import UserError, nearest
 from t2t_keras.files import write_text
 from t2t_keras.ids import without_padding
@@ -41,28 +42,24 @@ _FLAGS = {
 def define_flags() -> None:
     options.define_trained_model()
     options.define_decode_hparams()
-    flags.DEFINE_string(
-        "plot", None, "Figure file, such as plot.png: data: lengths; attention: one layer."
+    string("plot", "Figure file, such as plot.png: data: lengths; attention: one layer.")
+
+    string("split", "data: train, dev or test.", default="train")
+    integer("num_examples", 3, "data: number of examples to print.")
+    integer(
+        "random_seed", 0, "data: seed of the data order, as in training.", most=options.MOST_SEED
     )
 
-    flags.DEFINE_string("split", "train", "data: train, dev or test.")
-    flags.DEFINE_integer("num_examples", 3, "data: number of examples to print.", lower_bound=0)
-    flags.DEFINE_integer(
-        "random_seed", 0, "data: seed of the data order, as in training.", 0, options.MOST_SEED
-    )
-
-    flags.DEFINE_string("text", None, "attention: source text.")
-    flags.DEFINE_string("target_text", None, "attention: target text; default: the translation.")
-    flags.DEFINE_string("html", None, "attention: output page; default: attention.html.")
-    flags.DEFINE_string("npz", None, "attention: output file for the weights, in NumPy's format.")
+    string("text", "attention: source text.")
+    string("target_text", "attention: target text; default: the translation.")
+    string("html", "attention: output page; default: attention.html.")
+    string("npz", "attention: output file for the weights, in NumPy's format.")
     kinds = ["encoder", "decoder", "encdec"]
-    flags.DEFINE_enum("attention", "encdec", kinds, "attention: kind of attention in --plot.")
-    flags.DEFINE_integer(
-        "layer", None, "attention: layer in --plot, from 0; default: the last.", lower_bound=0
-    )
-    flags.DEFINE_list("heads", [], "attention: heads in --plot, from 0; default: all.")
-    flags.DEFINE_list("words", [], "attention: query words in --plot; default: all.")
-    flags.DEFINE_bool("subwords", False, "attention: show subwords instead of words in --plot.")
+    choice("attention", "encdec", kinds, "attention: kind of attention in --plot.")
+    integer("layer", None, "attention: layer in --plot, from 0; default: the last.")
+    strings("heads", "attention: heads in --plot, from 0; default: all.")
+    strings("words", "attention: query words in --plot; default: all.")
+    switch("subwords", "attention: show subwords instead of words in --plot.")
 
 
 def main(arguments: list[str]) -> None:
@@ -87,19 +84,11 @@ def inspect_data(arguments: list[str]) -> None:
     options.reject_arguments(arguments)
     data_dir, plot = options.required("data_dir"), options.file_to_write("plot")
     problem, hp = options.problem(), options.hparams()
-    if plot:
-        from t2t_keras.inspection.attention_figure import require_figure
-
-        require_figure(plot)
+    _require_figure(plot)
     options.import_tensorflow()
 
     from t2t_keras import data
-    from t2t_keras.data.generation.report import (
-        describe_split,
-        length_histogram,
-        padding_table,
-        read_counts,
-    )
+    from t2t_keras.data.generation import report
     from t2t_keras.data.shards import read_index
 
     split, name = FLAGS.split, problem.dataset_filename()
@@ -107,10 +96,10 @@ def inspect_data(arguments: list[str]) -> None:
     index = read_index(data_dir, name, split, problem.sides)
     lines = [
         f"problem {problem.name}, hparams {hp.set_name}",
-        *describe_split(split, index, read_counts(data_dir, name, split)),
+        *report.describe_split(split, index, report.read_counts(data_dir, name, split)),
         batches.description(),
-        *length_histogram(index.lengths),
-        *padding_table(index.lengths, batches.buckets),
+        *report.length_histogram(index.lengths),
+        *report.padding_table(index.lengths, batches.buckets),
     ]
     if FLAGS.num_examples:
         lines += _examples(batches, problem.get_feature_encoders(data_dir), FLAGS.num_examples)
@@ -158,17 +147,14 @@ def inspect_attention(arguments: list[str]) -> None:
         raise UserError('--text is missing: give --text="A sentence of the source."')
     if FLAGS.target_text is not None and FLAGS.decode_hparams:
         raise UserError("--decode_hparams has no effect, since --target_text is given.")
-    given = [f"--{name}" for name in _FIGURE_FLAGS if FLAGS[name].present]
+    given = options.given(*_FIGURE_FLAGS)
     if given and not FLAGS.plot:
         raise UserError(f"{given[0]} is for --plot=FILE, which is missing.")
     heads = _heads()
     paths = {name: options.file_to_write(name) for name in _KINDS}
     if not any(paths.values()):
         paths["html"] = _PAGE
-    if paths["plot"]:
-        from t2t_keras.inspection.attention_figure import require_figure
-
-        require_figure(paths["plot"])
+    _require_figure(paths["plot"])
 
     from t2t_keras import inspection
     from t2t_keras.decoding import DecodeSettings
@@ -184,7 +170,10 @@ def inspect_attention(arguments: list[str]) -> None:
         settings=settings,
         title=f"{loaded.problem.name}, {os.path.basename(loaded.prefixes[0])}",
     )
-    _print_texts(data)
+    print(f"source: {data.source.text}")
+    print(f"target: {data.target.text}")
+    if data.tree:
+        print(f"tree: {data.tree}")
     if paths["html"]:
         write_text(paths["html"], inspection.attention_page(data.to_json()))
     if paths["npz"]:
@@ -201,20 +190,20 @@ def inspect_attention(arguments: list[str]) -> None:
             print(f"{_KINDS[name]}: {path}")
 
 
+def _require_figure(path: str | None) -> None:
+    """Rejects a figure that cannot be drawn, before anything heavy is loaded."""
+    if path:
+        from t2t_keras.inspection.attention_figure import require_figure
+
+        require_figure(path)
+
+
 def _heads() -> list[int] | None:
     """Returns the value of --heads; None for all."""
     for value in FLAGS.heads:
         if not value.strip().isdecimal():
             raise UserError(f"--heads takes numbers from 0, separated by commas, got {value!r}.")
     return list(map(int, FLAGS.heads)) or None
-
-
-def _print_texts(data) -> None:
-    """Prints source, target and parse tree."""
-    print(f"source: {data.source.text}")
-    print(f"target: {data.target.text}")
-    if data.tree:
-        print(f"tree: {data.tree}")
 
 
 _ACTIONS = {"data": inspect_data, "attention": inspect_attention}

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import io
 import os
 import re
 import stat
 import sys
 import tempfile
+from collections.abc import Iterator, Sequence
 
 from absl import flags
 
@@ -25,39 +27,67 @@ _FILES = ("train_files", "dev_files", "test_files")
 _TFDS = ("tfds", "languages", "tfds_splits")
 _VOCABULARY = ("vocab_size", "sentencepiece")
 
+flags.disclaim_key_flags()  # flags belong to the command that they are defined for
+
+
+def string(name: str, about: str, default: str | None = None) -> None:
+    """Defines a flag that takes text."""
+    flags.DEFINE_string(name, default, about)
+
+
+def strings(name: str, about: str, default: Sequence[str] = ()) -> None:
+    """Defines a flag that takes a list, separated by commas."""
+    flags.DEFINE_list(name, list(default), about)
+
+
+def switch(name: str, about: str, default: bool | None = False) -> None:
+    """Defines a flag that is on or off."""
+    flags.DEFINE_bool(name, default, about)
+
+
+def integer(
+    name: str, default: int | None, about: str, least: int = 0, most: int | None = None
+) -> None:
+    """Defines a flag that takes an integer, by default one that is not negative."""
+    flags.DEFINE_integer(name, default, about, least, most)
+
+
+def number(name: str, default: float, about: str, most: float | None = None) -> None:
+    """Defines a flag that takes a number that is not negative."""
+    flags.DEFINE_float(name, default, about, 0, most)
+
+
+def choice(name: str, default: str | None, allowed: Sequence[str], about: str) -> None:
+    """Defines a flag that takes one of the allowed values."""
+    flags.DEFINE_enum(name, default, allowed, about)
+
 
 def define_problem() -> None:
-    """--problem, --data_dir and --t2t_usr_dir."""
-    flags.DEFINE_string("problem", None, "Problem, such as translate_ende_numbers.")
-    flags.DEFINE_string("data_dir", None, "Directory of vocabulary and shards.")
-    define_usr_dir()
+    """--problem and --data_dir."""
+    string("problem", "Problem, such as translate_ende_numbers.")
+    string("data_dir", "Directory of vocabulary and shards.")
 
 
 def define_usr_dir() -> None:
     """--t2t_usr_dir."""
-    flags.DEFINE_string(
-        "t2t_usr_dir", None, "Python package that registers problems, hparams sets and models."
-    )
+    string("t2t_usr_dir", "Python package that registers problems, hparams sets and models.")
 
 
 def define_model() -> None:
-    """--model."""
-    flags.DEFINE_string(
-        "model",
-        None,
-        "Registered name of the model; default: that of the run, or else transformer.",
-    )
+    """The flags that describe a model, and --t2t_usr_dir."""
+    define_usr_dir()
+    string("model", "Registered name of the model; default: that of the run, or else transformer.")
+    string("hparams_set", "Name of a set of hyperparameters.")
+    string("hparams", "Name of a set, overrides such as batch_size=1024, or both; comma-separated.")
 
 
 def define_trained_model() -> None:
     """--output_dir and --checkpoint_path, and the flags that describe the model in them."""
     define_problem()
     define_model()
-    define_hparams()
-    flags.DEFINE_string("output_dir", None, "Directory of a run; uses its latest checkpoint.")
-    flags.DEFINE_string(
+    string("output_dir", "Directory of a run; uses its latest checkpoint.")
+    string(
         "checkpoint_path",
-        None,
         "A checkpoint, such as DIR/model.ckpt-100; several, separated by commas, form an ensemble.",
     )
 
@@ -65,7 +95,38 @@ def define_trained_model() -> None:
 def define_precision() -> None:
     """--precision."""
     text = "Precision of weights and computation; default: the hparam activation_dtype. int8: weights only, on a CPU."
-    flags.DEFINE_enum("precision", None, ["float32", "bfloat16", "float16", "int8"], text)
+    choice("precision", None, ["float32", "bfloat16", "float16", "int8"], text)
+
+
+def define_search() -> None:
+    """--decode_hparams and --xla."""
+    define_decode_hparams()
+    switch("xla", "Compile the search with XLA, once for each range of lengths; for GPUs.")
+
+
+def define_decode_hparams() -> None:
+    """--decode_hparams."""
+    string("decode_hparams", "Decode settings, such as beam_size=4,alpha=0.6.", default="")
+
+
+def define_generation() -> None:
+    """The flags of data generation: its places and processes, the source of `translate_files`, and --list."""
+    string("tmp_dir", "Directory of source files; default: a private one in /tmp.")
+    processes = "Number of processes that generate data; default: one per core."
+    integer("num_concurrent_processes", None, processes, least=1, most=1024)
+    strings("train_files", "translate_files: source and target file of train.")
+    strings("dev_files", "translate_files: source and target file of dev.")
+    strings("test_files", "translate_files: source and target file of test, if any.")
+    string("corpora", "translate_files: JSON file that lists several corpora; see docs/data.md.")
+    string("tfds", "translate_files: a TFDS dataset instead of files.")
+    strings("languages", "translate_files: source and target language in --tfds.")
+    splits = "translate_files: the splits of --tfds for train, dev and test."
+    strings("tfds_splits", splits, ["train", "validation", "test"])
+    integer("vocab_size", 2**15, "translate_files: approximate number of subwords.", least=1)
+    string(
+        "sentencepiece", "translate_files: unigram, bpe or a model file, instead of T2T's subwords."
+    )
+    switch("list", "List problems, hparams sets and models, and exit.")
 
 
 def require_trained_model() -> None:
@@ -77,7 +138,7 @@ def require_trained_model() -> None:
 def trained_model(path: str | None = None):
     """Returns the `TrainedModel` of a checkpoint, by default the one that the flags name."""
     load_user_directory()
-    given = hparams(needed=False)
+    settings = hparams(needed=False)
     import_tensorflow()
     from t2t_keras.trained_model import TrainedModel
 
@@ -85,7 +146,7 @@ def trained_model(path: str | None = None):
         [path] if path else _checkpoints(),
         problem=FLAGS.problem,
         data_dir=directory("data_dir"),
-        hparams=given,
+        hparams=settings,
         model=FLAGS.model,
         precision=FLAGS.precision if "precision" in FLAGS else None,
     )
@@ -101,20 +162,13 @@ def _checkpoints() -> list[str]:
     return [os.path.expanduser(name.strip()) for name in path.split(",")]
 
 
-def define_tmp_dir() -> None:
-    """--tmp_dir."""
-    flags.DEFINE_string(
-        "tmp_dir", None, "Directory of source files; default: a private one in /tmp."
-    )
-
-
 def tmp_dir() -> str:
     """Returns the value of --tmp_dir; default: a directory in /tmp that only this user can access.
 
     T2T's default, /tmp/t2t_datagen, is shared by all users, so anybody could place links there.
     """
-    if given := directory("tmp_dir"):
-        return given
+    if path := directory("tmp_dir"):
+        return path
     path = os.path.join(tempfile.gettempdir(), f"t2t_datagen-{os.getuid()}")
     try:
         with contextlib.suppress(FileExistsError):
@@ -128,27 +182,6 @@ def tmp_dir() -> str:
     return path
 
 
-def define_hparams() -> None:
-    """--hparams_set and --hparams."""
-    flags.DEFINE_string("hparams_set", None, "Name of a set of hyperparameters.")
-    flags.DEFINE_string(
-        "hparams", "", "Name of a set, overrides such as batch_size=1024, or both; comma-separated."
-    )
-
-
-def define_decode_hparams() -> None:
-    """--decode_hparams."""
-    flags.DEFINE_string("decode_hparams", "", "Decode settings, such as beam_size=4,alpha=0.6.")
-
-
-def define_search() -> None:
-    """--decode_hparams and --xla."""
-    define_decode_hparams()
-    flags.DEFINE_bool(
-        "xla", False, "Compile the search with XLA, once for each range of lengths; for GPUs."
-    )
-
-
 def decode_settings():
     """Returns the `DecodeSettings` of --decode_hparams and --xla."""
     from t2t_keras.decode_settings import DecodeSettings
@@ -157,91 +190,26 @@ def decode_settings():
     return dataclasses.replace(settings, xla=True) if FLAGS.xla else settings
 
 
-def define_processes() -> None:
-    """--num_concurrent_processes."""
-    flags.DEFINE_integer(
-        "num_concurrent_processes",
-        None,
-        "Number of processes that generate data; default: one per core.",
-        lower_bound=1,
-        upper_bound=1024,
-    )
-
-
-def define_cleaning() -> None:
-    """--clean_...: which training pairs to drop when generating data; by default none."""
-    flags.DEFINE_integer(
-        "clean_max_characters",
-        0,
-        "Drop training pairs with a side longer than this; 0: no limit.",
-        lower_bound=0,
-    )
-    flags.DEFINE_float(
-        "clean_max_ratio",
-        0.0,
-        "Drop training pairs whose sides differ in length by more than this factor; 0: no limit.",
-        0,
-    )
-    flags.DEFINE_float(
-        "clean_min_letters",
-        0.0,
-        "Drop training pairs with a side that has a smaller share of letters, 0 to 1.",
-        0,
-        1,
-    )
-    flags.DEFINE_bool("clean_copies", False, "Drop training pairs whose sides are equal.")
-    flags.DEFINE_bool("clean_duplicates", False, "Drop repeated training pairs.")
-
-
-def define_translate_files() -> None:
-    """--train_files and the other flags of `translate_files`."""
-    flags.DEFINE_list("train_files", [], "translate_files: source and target file of train.")
-    flags.DEFINE_list("dev_files", [], "translate_files: source and target file of dev.")
-    flags.DEFINE_list("test_files", [], "translate_files: source and target file of test, if any.")
-    flags.DEFINE_string(
-        "corpora",
-        None,
-        "translate_files: JSON file that lists several corpora; see docs/data.md.",
-    )
-    flags.DEFINE_string("tfds", None, "translate_files: a TFDS dataset instead of files.")
-    flags.DEFINE_list("languages", [], "translate_files: source and target language in --tfds.")
-    flags.DEFINE_list(
-        "tfds_splits",
-        ["train", "validation", "test"],
-        "translate_files: the splits of --tfds for train, dev and test.",
-    )
-    flags.DEFINE_integer(
-        "vocab_size", 2**15, "translate_files: approximate number of subwords.", lower_bound=1
-    )
-    flags.DEFINE_string(
-        "sentencepiece",
-        None,
-        "translate_files: unigram, bpe or a model file, instead of T2T's subwords.",
-    )
-
-
 def configure(*problems) -> None:
     """Configures `translate_files`, if it is among the problems, from its flags.
 
     Raises:
         UserError: its flags are given without it or without --generate_data, or exclude each other.
     """
-    given = [
-        f"--{name}" for name in (*_FILES, "corpora", *_TFDS, *_VOCABULARY) if FLAGS[name].present
-    ]
-    if not given:
+    found = given(*_FILES, "corpora", *_TFDS, *_VOCABULARY)
+    if not found:
         return
     from t2t_keras.problems.translate_files import TranslateFiles
 
     ours = [problem for problem in problems if isinstance(problem, TranslateFiles)]
     if not ours:
         names = ", ".join(problem.name for problem in problems)
-        raise UserError(f"{given[0]} is for --problem=translate_files, got --problem={names}.")
+        raise UserError(f"{found[0]} is for --problem=translate_files, got --problem={names}.")
     if "generate_data" in FLAGS and not any(
         FLAGS[name].value for name in ("generate_data", "on_the_fly") if name in FLAGS
     ):
         raise UserError(
-            f"{given[0]} is a source for generating data: give --generate_data with it, or leave it out "
+            f"{found[0]} is a source for generating data: give --generate_data with it, or leave it out "
             "to use the data in --data_dir."
         )
     for problem in ours:
@@ -254,9 +222,8 @@ def configure(*problems) -> None:
 
 
 def _use_files(problem) -> None:
-    for name in _TFDS:
-        if FLAGS[name].present:
-            raise UserError(f"--{name} needs --tfds=NAME; it has no effect on files.")
+    for name in given(*_TFDS):
+        raise UserError(f"{name} needs --tfds=NAME; it has no effect on files.")
     for name in ("train_files", "dev_files"):
         if not FLAGS[name].value:
             raise UserError(f"--{name}=SOURCE,TARGET is missing, or give --tfds=NAME.")
@@ -270,9 +237,8 @@ def _use_files(problem) -> None:
 
 
 def _use_tfds(problem) -> None:
-    for name in _FILES:
-        if FLAGS[name].present:
-            raise UserError(f"--{name} and --tfds are both given: leave one out.")
+    for name in given(*_FILES):
+        raise UserError(f"{name} and --tfds are both given: leave one out.")
     problem.use_tfds(
         FLAGS.tfds,
         _some("languages", 2) if FLAGS.languages else None,
@@ -285,15 +251,13 @@ def _use_tfds(problem) -> None:
 def _use_corpora(problem) -> None:
     from t2t_keras.data.pair_source import MixedCorpora
 
-    for name in (*_FILES, *_TFDS):
-        if FLAGS[name].present:
-            raise UserError(f"--{name} and --corpora are both given: leave one out.")
-    for name in FLAGS:
-        if name.startswith("clean_") and FLAGS[name].present:
-            raise UserError(
-                f"--{name} and --corpora are both given: each corpus is cleaned by itself, with "
-                f'"clean": {{"{name.removeprefix("clean_")}": ...}} in {FLAGS.corpora}.'
-            )
+    for name in given(*_FILES, *_TFDS):
+        raise UserError(f"{name} and --corpora are both given: leave one out.")
+    for name in given(*(name for name in FLAGS if name.startswith("clean_"))):
+        raise UserError(
+            f"{name} and --corpora are both given: each corpus is cleaned by itself, with "
+            f'"clean": {{"{name.removeprefix("--clean_")}": ...}} in {FLAGS.corpora}.'
+        )
     corpora = MixedCorpora.read(required("corpora")).corpora
     problem.use_corpora(corpora, FLAGS.vocab_size, _sentencepiece())
 
@@ -325,20 +289,6 @@ def processes() -> int:
         return FLAGS.num_concurrent_processes
     affinity = getattr(os, "sched_getaffinity", None)  # not on every system
     return len(affinity(0)) if affinity else os.cpu_count() or 1
-
-
-def cleaning():
-    """Returns the `CleaningRules` of --clean_...; None if none is given."""
-    from t2t_keras.data.generation.cleaning import CleaningRules
-
-    rules = CleaningRules(
-        max_characters=FLAGS.clean_max_characters,
-        max_ratio=FLAGS.clean_max_ratio,
-        min_letters=FLAGS.clean_min_letters,
-        copies=FLAGS.clean_copies,
-        duplicates=FLAGS.clean_duplicates,
-    )
-    return None if rules == CleaningRules() else rules
 
 
 def required(name: str) -> str:
@@ -380,10 +330,15 @@ def prefix_to_write(name: str) -> str:
     return path
 
 
+def given(*names: str) -> list[str]:
+    """Returns which of the named flags are given, each written as --name."""
+    return [f"--{name}" for name in names if FLAGS[name].present]
+
+
 def warn_unused(reason: str, *names: str) -> None:
     """Warns which of the named flags were given although they have no effect."""
-    if given := ", ".join(f"--{name}" for name in names if FLAGS[name].present):
-        print(f"no effect of {given}: {reason}", file=sys.stderr)
+    if found := ", ".join(given(*names)):
+        print(f"no effect of {found}: {reason}", file=sys.stderr)
 
 
 def reject_arguments(arguments: list[str]) -> None:
@@ -443,11 +398,6 @@ def import_tensorflow() -> None:
             os.close(terminal)
 
 
-def define_list() -> None:
-    """--list."""
-    flags.DEFINE_bool("list", False, "List problems, hparams sets and models, and exit.")
-
-
 def registry_help() -> str:
     """Returns the text of --list (T2T's --registry_help): all models, sets and problems, one per line."""
     if "t2t_usr_dir" in FLAGS:
@@ -473,6 +423,16 @@ def hparams(needed: bool = True):
     if not spec:
         raise UserError("--hparams is missing: give --hparams=SET, such as transformer_base.")
     return registry.hparams(spec)
+
+
+def typed_lines() -> Iterator[str]:
+    """Yields each line of standard input, invalid UTF-8 unchanged; asks for it on a terminal."""
+    if isinstance(sys.stdin, io.TextIOWrapper):
+        sys.stdin.reconfigure(errors="surrogateescape")  # or a bad line would take others with it
+    prompt = "> " if sys.stdin.isatty() else ""
+    with contextlib.suppress(EOFError):
+        while True:
+            yield input(prompt)
 
 
 def valid_text(text: str, name: str) -> str:

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 from absl import flags
 
 from t2t_keras.cli import app, options
+from t2t_keras.cli.options import string, switch
 from t2t_keras.errors import UserError
 
 if TYPE_CHECKING:
@@ -26,12 +27,10 @@ _SHOWN = 10  # errors to print
 
 
 def define_flags() -> None:
-    flags.DEFINE_string("gold", "", "File of gold trees, plain or .gz.")
-    flags.DEFINE_string(
-        "predicted", "", "File of predicted trees, one for each gold tree, plain or .gz."
-    )
-    flags.DEFINE_bool("per_sentence", False, "Also print the scores of each sentence.")
-    flags.DEFINE_bool("json", False, "Print JSON.")
+    string("gold", "File of gold trees, plain or .gz.")
+    string("predicted", "File of predicted trees, one for each gold tree, plain or .gz.")
+    switch("per_sentence", "Also print the scores of each sentence.")
+    switch("json", "Print JSON.")
 
 
 def main(arguments: list[str]) -> None:

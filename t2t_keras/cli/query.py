@@ -9,12 +9,12 @@ Give --server and --servable_name, or --saved_model.
 
 from __future__ import annotations
 
-import io
 import sys
 
 from absl import flags
 
 from t2t_keras.cli import app, options
+from t2t_keras.cli.options import integer, string
 from t2t_keras.errors import UserError
 
 FLAGS = flags.FLAGS
@@ -23,27 +23,23 @@ FLAGS = flags.FLAGS
 def define_flags() -> None:
     """Defines the flags of T2T's query client, and two more."""
     options.define_problem()
-    flags.DEFINE_string(
-        "server",
-        None,
-        "TensorFlow Serving: HOST:PORT of its gRPC API, or http://HOST:PORT of its REST API.",
-    )
-    flags.DEFINE_string("servable_name", None, "Name of the served model.")
-    flags.DEFINE_string(
-        "saved_model", None, "Directory of a SavedModel to use instead of a server."
-    )
-    flags.DEFINE_string("signature_name", "serving_default", "Signature of the model to call.")
-    flags.DEFINE_string(
-        "inputs_once", None, "Text to translate; default: each line of standard input."
-    )
-    flags.DEFINE_integer("timeout_secs", 10, "Seconds before a request times out.", 1, 10**6)
+    options.define_usr_dir()
+    server = "TensorFlow Serving: HOST:PORT of its gRPC API, or http://HOST:PORT of its REST API."
+    string("server", server)
+    string("servable_name", "Name of the served model.")
+    string("saved_model", "Directory of a SavedModel to use instead of a server.")
+    string("signature_name", "Signature of the model to call.", default="serving_default")
+    string("inputs_once", "Text to translate; default: each line of standard input.")
+    integer("timeout_secs", 10, "Seconds before a request times out.", least=1, most=10**6)
 
 
 def main(arguments: list[str]) -> None:
     """Translates the text of --inputs_once, or each line of standard input."""
     options.reject_arguments(arguments)
     check_where()
-    encoders = find_encoders()
+    encoders = None
+    if FLAGS.problem or FLAGS.data_dir:
+        encoders = options.problem().get_feature_encoders(options.required("data_dir"))
 
     from t2t_keras.serving import SavedModel, TextClient, connect
 
@@ -78,28 +74,13 @@ def check_where() -> None:
         options.required("servable_name")
 
 
-def find_encoders():
-    """Returns the encoders of --problem; None if neither it nor --data_dir is given."""
-    if not FLAGS.problem and not FLAGS.data_dir:
-        return None
-    problem = options.problem()
-    return problem.get_feature_encoders(options.required("data_dir"))
-
-
 def answer_lines(client) -> None:
     """Translates each line of standard input; an error ends the command unless input is a terminal."""
-    if isinstance(sys.stdin, io.TextIOWrapper):
-        sys.stdin.reconfigure(errors="surrogateescape")  # invalid UTF-8 reaches the model unchanged
-    typed = sys.stdin.isatty()
-    while True:
-        try:
-            line = input("> " if typed else "")
-        except EOFError:
-            return
+    for line in options.typed_lines():
         try:
             answer(client, line)
         except UserError as error:
-            if not typed:
+            if not sys.stdin.isatty():
                 raise
             print(error, file=sys.stderr)
 

@@ -17,6 +17,7 @@ from absl import flags
 
 from t2t_keras import registry
 from t2t_keras.cli import app, options
+from t2t_keras.cli.options import choice, integer, number, string, switch
 from t2t_keras.errors import UserError
 
 FLAGS = flags.FLAGS
@@ -26,112 +27,49 @@ def define_flags() -> None:
     """Defines the flags of the command, T2T's as far as they apply."""
     options.define_problem()
     options.define_model()
-    options.define_hparams()
     options.define_decode_hparams()
-    options.define_translate_files()
-    options.define_list()
-    flags.DEFINE_string("output_dir", None, "Directory of the run; resumes an existing run.")
-    options.define_tmp_dir()
-    flags.DEFINE_bool("generate_data", False, "Generate the data first, unless it exists.")
-    options.define_processes()
-    flags.DEFINE_bool("on_the_fly", False, "Read the text in --tmp_dir directly, without shards.")
-    flags.DEFINE_integer("train_steps", 250000, "Total number of steps of the run.", lower_bound=0)
-    flags.DEFINE_integer("eval_steps", 100, "Batches per evaluation; 0: all.", lower_bound=0)
-    flags.DEFINE_integer(
-        "local_eval_frequency", 1000, "Steps between evaluations and checkpoints.", lower_bound=1
-    )
-    flags.DEFINE_integer(
-        "log_step_count_steps", 100, "Steps between points in TensorBoard.", lower_bound=1
-    )
-    flags.DEFINE_bool(
-        "attention_images",
-        False,
-        "At each evaluation, write a page that shows the attention for a dev sentence.",
-    )
-    flags.DEFINE_integer(
-        "save_checkpoints_secs", 0, "Also save every this many seconds; 0: never.", lower_bound=0
-    )
-    flags.DEFINE_integer(
-        "keep_checkpoint_max", 20, "How many newest checkpoints to keep; 0: all.", lower_bound=0
-    )
-    flags.DEFINE_float(
-        "keep_checkpoint_every_n_hours",
-        0.0,
-        "Keep one checkpoint per this many hours forever; 0: none.",
-        lower_bound=0,
-    )
-    _define_early_stopping()
-    flags.DEFINE_string(
-        "warm_start_from", None, "Checkpoint that initialises the weights of a new run."
-    )
-    flags.DEFINE_string(
-        "warm_start_vocab",
-        None,
-        "Vocabulary directory of that checkpoint; default: where it was in training.",
-    )
-    flags.DEFINE_string("freeze", "", "Regular expression for names of weights not to train.")
-    flags.DEFINE_integer(
-        "random_seed",
-        0,
-        "Seed for weights, data order and dropout.",
-        lower_bound=0,
-        upper_bound=options.MOST_SEED,
-    )
-    _define_engine()
+    options.define_generation()
+    string("output_dir", "Directory of the run; resumes an existing run.")
+    switch("generate_data", "Generate the data first, unless it exists.")
+    switch("on_the_fly", "Read the text in --tmp_dir directly, without shards.")
+    integer("train_steps", 250000, "Total number of steps of the run.")
+    integer("eval_steps", 100, "Batches per evaluation; 0: all.")
+    integer("local_eval_frequency", 1000, "Steps between evaluations and checkpoints.", least=1)
+    integer("log_step_count_steps", 100, "Steps between points in TensorBoard.", least=1)
+    page = "At each evaluation, write a page that shows the attention for a dev sentence."
+    switch("attention_images", page)
 
-
-def _define_early_stopping() -> None:
+    integer("save_checkpoints_secs", 0, "Also save every this many seconds; 0: never.")
+    integer("keep_checkpoint_max", 20, "How many newest checkpoints to keep; 0: all.")
+    kept = "Keep one checkpoint per this many hours forever; 0: none."
+    number("keep_checkpoint_every_n_hours", 0.0, kept)
     metrics = ["loss", "accuracy", "bleu", "f1"]
-    flags.DEFINE_enum(
-        "best_metric", "loss", metrics, "Dev metric that selects the best checkpoint."
-    )
-    flags.DEFINE_integer(
-        "eval_early_stopping_steps",
-        None,
-        "Stop after this many steps without improvement.",
-        lower_bound=1,
-    )
-    flags.DEFINE_enum(
-        "eval_early_stopping_metric", "loss", metrics, "Dev metric that must improve."
-    )
-    flags.DEFINE_float(
-        "eval_early_stopping_metric_delta", 0.1, "Smallest improvement that counts.", lower_bound=0
-    )
-    flags.DEFINE_bool(
-        "eval_early_stopping_metric_minimize",
-        None,
-        "True if lower is better; default: true for loss, false for other metrics.",
-    )
+    choice("best_metric", "loss", metrics, "Dev metric that selects the best checkpoint.")
+    patience = "Stop after this many steps without improvement."
+    integer("eval_early_stopping_steps", None, patience, least=1)
+    choice("eval_early_stopping_metric", "loss", metrics, "Dev metric that must improve.")
+    number("eval_early_stopping_metric_delta", 0.1, "Smallest improvement that counts.")
+    lower = "True if lower is better; default: true for loss, false for other metrics."
+    switch("eval_early_stopping_metric_minimize", lower, default=None)
 
+    string("warm_start_from", "Checkpoint that initialises the weights of a new run.")
+    vocabulary = "Vocabulary directory of that checkpoint; default: where it was in training."
+    string("warm_start_vocab", vocabulary)
+    string("freeze", "Regular expression for names of weights not to train.", default="")
+    integer("random_seed", 0, "Seed for weights, data order and dropout.", most=options.MOST_SEED)
 
-def _define_engine() -> None:
-    flags.DEFINE_enum(
-        "distribute",
-        "auto",
-        ["auto", "none", "mirrored", "multi_worker"],
+    devices = (
         "none: one device; mirrored: all devices of this host; multi_worker: those of all hosts in "
-        "TF_CONFIG.",
+        "TF_CONFIG."
     )
-    flags.DEFINE_enum(
-        "precision",
-        None,
-        ["float32", "bfloat16", "float16"],
-        "Type of activations; default: the hparam activation_dtype.",
-    )
-    flags.DEFINE_enum(
-        "xla", "auto", ["auto", "on", "off"], "Compile with XLA; auto: if there is a GPU."
-    )
-    flags.DEFINE_bool("compile_ahead", False, "Compile for all batch shapes before the first step.")
-    flags.DEFINE_bool(
-        "remat", False, "Gradient checkpointing: recompute activations to save memory."
-    )
-    flags.DEFINE_float(
-        "ema",
-        0.0,
-        "Decay of a moving average of the weights, used in evaluation; 0: none.",
-        lower_bound=0,
-        upper_bound=1,
-    )
+    choice("distribute", "auto", ["auto", "none", "mirrored", "multi_worker"], devices)
+    precision = "Type of activations; default: the hparam activation_dtype."
+    choice("precision", None, ["float32", "bfloat16", "float16"], precision)
+    choice("xla", "auto", ["auto", "on", "off"], "Compile with XLA; auto: if there is a GPU.")
+    switch("compile_ahead", "Compile for all batch shapes before the first step.")
+    switch("remat", "Gradient checkpointing: recompute activations to save memory.")
+    average = "Decay of a moving average of the weights, used in evaluation; 0: none."
+    number("ema", 0.0, average, most=1)
 
 
 def main(arguments: list[str]) -> None:
