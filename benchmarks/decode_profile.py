@@ -15,6 +15,7 @@ import tensorflow as tf
 from decode_of_t2t_keras import make_model
 
 from t2t_keras.decoding.beam import BeamSearch, OnePath, most_likely
+from t2t_keras.layers import KeyValueCache
 
 POSITIONS = 24  # of the source, and decoded before this step
 REPEATS = 20
@@ -53,14 +54,13 @@ def parts(model, batch, beam):
 
     def self_attention(x):
         for layer, kernel in zip(decoder.layers, kernels["self_attention"], strict=True):
-            new = layer.self_attention.projections(x, kernel)
-            grown = {name: tf.concat([cache[name], new[name]], 2) for name in cache}
-            x = layer.self_attention(x, queries=new["q"], cache=grown, bias=bias)
+            x = layer.self_attention(x, cache=KeyValueCache(cache, joint_kernel=kernel), bias=bias)
         return x
 
     def source_attention(x):
         for layer, memory in zip(decoder.layers, source["memory_caches"], strict=True):
-            x = layer.encdec_attention(x, cache=memory, bias=source["memory_bias"])
+            cached = KeyValueCache(memory, of_memory=True)
+            x = layer.encdec_attention(x, cache=cached, bias=source["memory_bias"])
         return x
 
     def feed_forward(x):

@@ -9,6 +9,7 @@ from layer_checks import assert_same, check_layer, random_tensor
 
 from t2t_keras.layers import (
     AttentionMask,
+    KeyValueCache,
     MultiHeadAttention,
     SharedEmbedding,
     causal_bias,
@@ -119,13 +120,12 @@ def test_weights_are_those_before_dropout():
 def test_a_cache_gives_what_the_whole_sentence_gives(max_relative_position):
     layer = MultiHeadAttention(num_heads=2, max_relative_position=max_relative_position)
     whole = layer(QUERY, bias=causal_bias(5))
-    cache = layer.empty_cache(2)
-    for i in range(5):
-        new = layer.keys_and_values(QUERY[:, i : i + 1])
-        cache = {name: ops.concatenate([cache[name], new[name]], 2) for name in new}
+    for joint_kernel in (None, layer.joint_kernel()):
         for mask in (None, AttentionMask(causal=True)):  # the query stands at the last key
-            step = layer(QUERY[:, i : i + 1], cache=cache, attention_mask=mask)
-            np.testing.assert_allclose(step[:, 0], whole[:, i], atol=1e-6)
+            cache = KeyValueCache(layer.empty_cache(2), joint_kernel=joint_kernel)
+            for i in range(5):
+                step = layer(QUERY[:, i : i + 1], cache=cache, attention_mask=mask)
+                np.testing.assert_allclose(step[:, 0], whole[:, i], atol=1e-6)
 
 
 def test_few_queries_go_past_onednn():
@@ -135,12 +135,13 @@ def test_few_queries_go_past_onednn():
     layer.build(memory.shape)
 
     def onednns(length):
-        graph = tf.function(layer).get_concrete_function(memory[:, :length], cache=cache).graph
+        attend = tf.function(lambda x: layer(x, cache=cache))
+        graph = attend.get_concrete_function(memory[:, :length]).graph
         kinds = ("BatchMatMulV2", "Softmax", "Transpose")
         found = [op for op in graph.get_operations() if op.type in kinds]
         return sorted(op.type for op in found if op.inputs[0].dtype == tf.float32)
 
-    cache = layer.keys_and_values(memory)
+    cache = KeyValueCache(layer.keys_and_values(memory), of_memory=True)
     assert onednns(1) == []
     products = ["BatchMatMulV2"] * 2
     assert onednns(4) == [*products, "Transpose"]  # of keys, which the product absorbs
@@ -154,7 +155,7 @@ def test_few_queries_have_the_same_gradients():
     layer = MultiHeadAttention(num_heads=2)
     x = tf.constant(random_tensor(2, 20, 8))
     layer.build(x.shape)
-    cache = layer.keys_and_values(x)
+    cache = KeyValueCache(layer.keys_and_values(x), of_memory=True)
 
     def gradient(length):
         with tf.GradientTape() as tape:

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import dataclasses
+from typing import Any
+
 import keras
 from keras import ops
 
@@ -22,8 +25,6 @@ class TransformerEncoderLayer(TransformerLayer):
             on a mask that x carries if a bias is given.)
         segments: [B, S] int, for packed rows (see `MultiHeadAttention`).
         attention_mask: an `AttentionMask`; unless it is empty, it replaces mask, bias and segments.
-        nonpadding: [B, S] of 0 and 1; the feed-forward output is zeroed where it is 0 (T2T's
-            pad remover).
         return_attention_weights: also return the weights.
 
     Returns:
@@ -47,7 +48,6 @@ class TransformerEncoderLayer(TransformerLayer):
         bias=None,
         segments=None,
         attention_mask=None,
-        nonpadding=None,
         training=False,
         return_attention_weights=False,
     ):
@@ -64,8 +64,8 @@ class TransformerEncoderLayer(TransformerLayer):
         x = self.self_attention_postprocess(y, x, training=training)
 
         y = self.ffn(self.ffn_preprocess(x, training=training), training=training)
-        if nonpadding is not None:
-            y = y * ops.expand_dims(ops.cast(nonpadding, y.dtype), -1)
+        if attention_mask and attention_mask.nonpadding is not None:
+            y = y * ops.expand_dims(ops.cast(attention_mask.nonpadding, y.dtype), -1)
         x = self.ffn_postprocess(y, x, training=training)
         return (x, weights) if return_attention_weights else x
 
@@ -94,6 +94,8 @@ class TransformerEncoder(Stack):
         causal: True if a position sees only itself and earlier positions, including padding (T2T's
             `unidirectional_encoder`). As in T2T, only `remove_padding` then uses mask and segments,
             and packed sequences see earlier ones.
+        attention_mask: an `AttentionMask`; unless it is empty, it replaces mask, bias, segments and
+            causal.
         return_attention_weights: also return the weights of every layer.
 
     Returns:
@@ -117,29 +119,27 @@ class TransformerEncoder(Stack):
         bias=None,
         segments=None,
         causal=False,
+        attention_mask=None,
         training=False,
         return_attention_weights=False,
     ):
-        # As in T2T, the causal bias replaces the others: earlier padding and earlier packed sequences
-        # are visible.
-        attention_mask = AttentionMask(
-            keys=None if causal else mask,
-            segments=None if causal else segments,
-            causal=causal,
-            proximity=self.proximity_bias,
-            bias=bias,
-        )
-        attention_mask = self.prepared("self_attention", attention_mask, x)
-        nonpadding = None
+        if not attention_mask:
+            attention_mask = AttentionMask(keys=mask, bias=bias, segments=segments, causal=causal)
+        keys, segments = attention_mask.keys, attention_mask.segments
+        changes: dict[str, Any] = {"proximity": self.proximity_bias}
         if self.remove_padding:
-            nonpadding = mask if segments is None else ops.not_equal(segments, 0)
+            changes["nonpadding"] = keys if segments is None else ops.not_equal(segments, 0)
+        if attention_mask.causal:
+            # As in T2T, it replaces the others: earlier padding and packed sequences are visible.
+            changes |= {"keys": None, "segments": None}
+        attention_mask = dataclasses.replace(attention_mask, **changes)
+        attention_mask = self.prepared("self_attention", attention_mask, x)
         all_weights = []
         for layer in self.layers:
             x = self.run_layer(
                 layer,
                 x,
                 attention_mask=attention_mask,
-                nonpadding=nonpadding,
                 training=training,
                 return_attention_weights=return_attention_weights,
             )

@@ -37,6 +37,8 @@ class AttentionMask:
         distance: [T, S] int, the position of each key minus that of each query, in a decoding step,
             whose keys come from a cache. None: keys and queries are one sequence.
         bias: float, added to the logits, broadcastable to [B, H, T, S].
+        nonpadding: [B, S] of 0 and 1, for an encoder layer: the output of its feed-forward network is
+            zeroed where it is 0 (T2T's pad remover).
         prepared: the bias that attention computed from all of this (`MultiHeadAttention.prepare`).
     """
 
@@ -47,6 +49,7 @@ class AttentionMask:
     proximity: bool = False
     distance: Any = None
     bias: Any = None
+    nonpadding: Any = None
     prepared: Any = None
 
     def __bool__(self) -> bool:
