@@ -253,7 +253,7 @@ def test_wrong_settings(settings, words):
 
 @pytest.fixture
 def grappler():
-    """TensorFlow's graph optimiser, which `warm_server.quick_graphs` turns off."""
+    """TensorFlow's graph optimiser, which `toy.quick_graphs` turns off."""
     tf.config.optimizer.set_experimental_options({"disable_meta_optimizer": False})
     yield
     tf.config.optimizer.set_experimental_options({"disable_meta_optimizer": True})
