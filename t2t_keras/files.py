@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-import datetime
 import fcntl
-import itertools
 import json
 import os
 import platform
@@ -226,27 +224,22 @@ def has_name(file: BinaryIO, path: Path) -> bool:
 
 
 Kind = Any
-"""The kind that a JSON value must have.
+"""What a JSON value must be.
 
-A type: `bool`, `str`, `int` (64 bits), `float` (or an integer), `list`, `dict`, or `datetime` for
-"2026-11-22T20:15:00+00:00"; or a `range` of integers.
-`[kind]`: a list of that kind.
+A type: `bool`, `str`, `int` (64 bits), `float` (or an integer), `list`, `dict`, `object` (anything).
+A `range` of integers. `(kind, None)`: that kind or null. `[kind]`: a list of that kind.
 `{"name": kind, "name?": kind, str: kind}`: an object with a required field, an optional field, and
 any others of the last kind; without `str` the others may be anything.
-`(kind, None)`: one of several kinds; None is null.
 """
 
-_WORDS: dict[Any, str] = {
+_WORDS = {
     bool: "true or false",
     str: "a string",
     int: "an integer",
     float: "a number",
     list: "a list",
     dict: "an object",
-    datetime.datetime: "a time such as 2026-01-31T12:00:00+00:00",
-    None: "null",
 }
-_INT64 = range(-(2**63), 2**63)
 _SHOWN = 60  # characters of a wrong value in its error
 _NESTED = 100  # maximum depth of objects and lists
 
@@ -254,110 +247,68 @@ _NESTED = 100  # maximum depth of objects and lists
 def read_json(path: str | os.PathLike, kind: Kind = dict, remedy: str = "") -> Any:
     """Reads a JSON file and checks the kinds of its values.
 
-    Args:
-        path: the file.
-        kind: see `Kind`.
-        remedy: what the user can do about an error, such as "remove it to continue".
-
     Raises:
-        UserError: it cannot be read, is not JSON, or a field is missing or of the wrong kind.
+        UserError: it cannot be read, is not JSON, or a field is missing or of the wrong kind; ends in
+            the remedy, such as "remove it to continue".
     """
-    return parse_json(_content(path), kind, str(path), remedy)
-
-
-def read_json_lines(path: str | os.PathLike, kind: Kind = dict, remedy: str = "") -> list[Any]:
-    """Reads a file with one JSON value per line; see `read_json`."""
-    lines = enumerate(_content(path).splitlines(), 1)
-    return [parse_json(line, kind, f"{path}, line {number}", remedy) for number, line in lines]
-
-
-def _content(path: str | os.PathLike) -> bytes:
     try:
-        return Path(path).read_bytes()
+        content = Path(path).read_bytes()
     except (OSError, ValueError) as error:  # ValueError: a name with a zero byte
         raise UserError(f"{path} cannot be read: {getattr(error, 'strerror', error)}.") from error
+    return parse_json(content, kind, str(path), remedy)
 
 
 def parse_json(text: str | bytes, kind: Kind, name: str, remedy: str = "") -> Any:
     """Parses and checks a JSON text, which errors call `name`; see `read_json`."""
     try:
-        value = json.loads(text.decode("utf-8") if isinstance(text, bytes) else text)
-        _require_plain(value)
+        value = json.loads(text.decode() if isinstance(text, bytes) else text)
+        _require_plain(value, _NESTED)
     except (ValueError, RecursionError) as error:  # UnicodeError is a ValueError
         raise UserError(f"{name} is not JSON: {error}{remedy and ': '}{remedy}.") from error
     require_kind(value, kind, name, remedy)
     return value
 
 
-def require_kind(value: Any, kind: Kind, name: str, remedy: str = "") -> None:
-    """Raises a `UserError` that names the first field of the wrong kind in a JSON value."""
-    if wrong := _wrong(value, kind):
-        raise UserError(f"{name}{wrong}{remedy and ': '}{remedy}.")
-
-
-def _require_plain(value: Any) -> None:
+def _require_plain(value: Any, levels: int) -> None:
     """Raises a `ValueError` for strings that UTF-8 cannot encode and for too deep nesting."""
-    level = [value]
-    for _ in range(_NESTED):
-        level = [
-            part
-            for whole in level
-            if isinstance(whole, dict | list)
-            for part in (itertools.chain(*whole.items()) if isinstance(whole, dict) else whole)
-        ]
-        for text in level:
-            if isinstance(text, str):
-                text.encode("utf-8")  # fails for half of a surrogate pair
-    if level:
-        raise ValueError(f"objects or lists are nested more than {_NESTED} deep")
+    if isinstance(value, str):
+        value.encode()  # fails for half of a surrogate pair
+    elif isinstance(value, list | dict):
+        if not levels:
+            raise ValueError(f"objects or lists are nested more than {_NESTED} deep")
+        for part in value if isinstance(value, list) else [*value, *value.values()]:
+            _require_plain(part, levels - 1)
 
 
-def _wrong(value: Any, kind: Kind, field: str = "") -> str:
-    """Describes the first wrong value, ": starts[0].host must be a string, got 5", or returns ""."""
+def require_kind(value: Any, kind: Kind, name: str, remedy: str = "", field: str = "") -> None:
+    """Raises the `UserError` "NAME: FIELD must be ..., got ...: REMEDY." for the first wrong field."""
     if isinstance(kind, tuple):
-        errors = [_wrong(value, one, field) for one in kind]
-        return "" if "" in errors else errors[0]
-    if isinstance(kind, list) and isinstance(value, list):
-        parts = [(part, kind[0], f"{field}[{place}]") for place, part in enumerate(value)]
-    elif isinstance(kind, dict) and isinstance(value, dict):
-        named = {name.removesuffix("?"): one for name, one in kind.items() if name is not str}
-        for name in named:
-            if name in kind and name not in value:
-                return f"{field and ': '}{field} has no {name}"
-        dot, other = field and ".", kind.get(str, object)
-        parts = [(part, named.get(n, other), f"{field}{dot}{n}") for n, part in value.items()]
-    elif _is_of_kind(value, kind):
-        return ""
+        kind = object if value is None else kind[0]
+    shape = type(kind) if isinstance(kind, list | dict) else kind
+    if isinstance(kind, range):
+        shape = int
+    if type(value) is int and shape in (int, float):
+        fits = value in (kind if isinstance(kind, range) else range(-(2**63), 2**63))
     else:
-        return f"{field and ': '}{field} must be {_words(kind)}, got {_shown(value)}"
-    return next(filter(None, (_wrong(*part) for part in parts)), "")
-
-
-def _is_of_kind(value: Any, kind: Kind) -> bool:
-    if kind is None:
-        return value is None
-    if kind is int:
-        kind = _INT64
-    if isinstance(kind, range):
-        return type(value) is int and value in kind
-    if kind is float:
-        return type(value) is float or _is_of_kind(value, int)
-    if kind is datetime.datetime:
-        with contextlib.suppress(ValueError, TypeError):
-            return kind.fromisoformat(value).tzinfo is not None
-        return False
-    return isinstance(value, type(kind) if isinstance(kind, list | dict) else kind)
-
-
-def _words(kind: Kind) -> str:
-    if isinstance(kind, range):
-        return f"an integer from {kind.start} to {kind.stop - 1}"
-    return _WORDS[type(kind) if isinstance(kind, list | dict) else kind]
-
-
-def _shown(value: Any) -> str:
-    shown = json.dumps(value)
-    return shown if len(shown) <= _SHOWN else shown[:_SHOWN] + "..."
+        fits = shape in (type(value), object)
+    wrong, parts = "", []
+    if not fits:
+        limits = f" from {kind[0]} to {kind[-1]}" if isinstance(kind, range) else ""
+        shown = json.dumps(value)
+        shown = shown if len(shown) <= _SHOWN else shown[:_SHOWN] + "..."
+        wrong = f"must be {_WORDS[shape]}{limits}, got {shown}"
+    elif isinstance(kind, list):
+        parts = [(part, kind[0], f"{field}[{place}]") for place, part in enumerate(value)]
+    elif isinstance(kind, dict):
+        required = (n for n in kind if n is not str and not n.endswith("?"))
+        wrong = next((f"has no {n}" for n in required if n not in value), "")
+        for n, part in value.items():
+            its_kind = kind.get(n, kind.get(f"{n}?", kind.get(str, object)))
+            parts.append((part, its_kind, f"{field}{field and '.'}{n}"))
+    if wrong:
+        raise UserError(f"{name}{field and ': '}{field} {wrong}{remedy and ': '}{remedy}.")
+    for part, its_kind, place in parts:
+        require_kind(part, its_kind, name, remedy, place)
 
 
 # Errors

@@ -4,13 +4,24 @@ import gzip
 import io
 import tarfile
 import zipfile
-from contextlib import ExitStack
 
 import tensorflow as tf
 
 from t2t_keras.data.shards import find_shards, shard_paths
 
 MODES = {".tgz": "w:gz", ".gz": "w:gz", ".bz2": "w:bz2", ".xz": "w:xz", ".tar": "w"}
+
+
+class FullDisk(io.BytesIO):
+    """A file on a disk without room."""
+
+    def __init__(self, path):
+        super().__init__()
+
+    def write(self, block):
+        raise OSError(28, "No space left on device")
+
+    writelines = write
 
 
 def write_lines(path, lines):
@@ -38,27 +49,40 @@ def write_archive(path, members):
 
 def write_shards(directory, name, split, examples, shards=1):
     """Deals examples, {field: ids} each, to shards as TensorFlow writes them; returns their paths."""
-    paths = shard_paths(directory, name, split, shards)
-    with ExitStack() as stack:
-        writers = [stack.enter_context(tf.io.TFRecordWriter(str(path))) for path in paths]
-        for number, example in enumerate(examples):
+    paths, examples = shard_paths(directory, name, split, shards), list(examples)
+    for number, path in enumerate(paths):
+        write_records(path, examples[number::shards])
+    return paths
+
+
+def write_records(path, examples):
+    """Writes a shard as TensorFlow does; returns its serialised examples."""
+    records = []
+    with tf.io.TFRecordWriter(str(path)) as writer:
+        for example in examples:
             features = {
                 field: tf.train.Feature(int64_list=tf.train.Int64List(value=ids))
                 for field, ids in example.items()
             }
             message = tf.train.Example(features=tf.train.Features(feature=features))
-            writers[number % shards].write(message.SerializeToString())
-    return paths
+            records.append(message.SerializeToString(deterministic=True))
+            writer.write(records[-1])
+    return records
+
+
+def stored_examples(*paths):
+    """The examples of shards, {field: ids} each."""
+    for record in tf.data.TFRecordDataset([*map(str, paths)]).as_numpy_iterator():
+        features = tf.train.Example.FromString(record).features.feature
+        yield {field: list(feature.int64_list.value) for field, feature in features.items()}
 
 
 def stored_texts(problem, split, data_dir):
     """The texts of all examples of a split, sorted: (inputs, targets) as the problem turns them."""
     encoders = problem.get_feature_encoders(data_dir)
-    paths = [str(path) for path in find_shards(data_dir, problem.dataset_filename(), split)]
     found = []
-    for record in tf.data.TFRecordDataset(paths).as_numpy_iterator():
-        features = tf.train.Example.FromString(record).features.feature
-        ids = problem.orient({side: list(f.int64_list.value) for side, f in features.items()})
+    for example in stored_examples(*find_shards(data_dir, problem.dataset_filename(), split)):
+        ids = problem.orient(example)
         assert {row[-1] for row in ids.values()} == {1}
         found.append(tuple(encoders[side].decode(row[:-1]) for side, row in ids.items()))
     return sorted(found)

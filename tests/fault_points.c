@@ -1,4 +1,4 @@
-/* Ends the process, or fills its disk, at one of the calls that change files: see fault_injection.py. */
+/* Ends the process, or fills its disk, at one of the calls that change files: see test_fault_injection.py. */
 #define _GNU_SOURCE
 #include <dlfcn.h>
 #include <errno.h>

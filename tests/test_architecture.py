@@ -56,7 +56,7 @@ def test_network_imports_keras_alone(path):
 
 
 HEAVY = ["tensorflow", "keras", "tensorflow_text", "tensorflow_datasets", "sacrebleu", "numpy"]
-PACK = "from t2t_keras.data.generation import packing; list(packing.pack([], 4))"
+PACK = "from t2t_keras.data.generation import records; list(records.pack([], 4))"
 
 
 @pytest.mark.parametrize(

@@ -1,17 +1,20 @@
 """Archives: what is wanted comes out whole, or nothing does."""
 
+import bz2
 import gzip
-import io
+import lzma
 import multiprocessing
 import os
+import platform
+import random
 import tarfile
-from pathlib import Path
 
 import pytest
-from corpus_files import write_archive
+from corpus_files import FullDisk, write_archive
+from mutations import NUMBER, mutated
 
-from t2t_keras.data.sources import data_files
-from t2t_keras.data.sources.data_files import is_archive, unpack
+from t2t_keras.data.sources import download
+from t2t_keras.data.sources.download import unpack
 from t2t_keras.errors import UserError
 
 FILES = {
@@ -19,7 +22,8 @@ FILES = {
     "training/europarl-v7.de-en.en": b"one\ntwo\n" * 5000,
     "training/europarl-v7.fr-en.fr": bytes(range(256)) * 500,
 }
-WANTED = {"training/europarl-v7.de-en.de", "training/europarl-v7.de-en.en"}
+WANTED = {name: FILES[name] for name in FILES if "de-en" in name}
+NAMES = ["a.tar", "a.tgz", "a.tar.bz2", "a.tar.xz", "a.zip"]
 
 
 def everything_in(folder):
@@ -28,41 +32,79 @@ def everything_in(folder):
     }
 
 
+def unpacked(archive, is_wanted=lambda name: True):
+    """The files that come out of an archive, by name."""
+    unpack(archive, archive.parent / "out", is_wanted)
+    return everything_in(archive.parent / "out")
+
+
+def refused(archive, message):
+    """Checks that unpacking is refused in one line that begins with this, and gives nothing."""
+    with pytest.raises(UserError, match=message) as raised:
+        unpack(archive, archive.parent / "out", lambda name: True)
+    assert str(raised.value).startswith(str(archive))
+    assert "\n" not in str(raised.value)
+    assert everything_in(archive.parent / "out") == {}
+
+
+def tar(path, *members):
+    """Writes a tar archive of `(TarInfo, content)`, whatever they claim."""
+    content = b"".join(
+        member.tobuf(tarfile.PAX_FORMAT) + data + bytes(-len(data) % 512)
+        for member, data in members
+    )
+    path.write_bytes(gzip.compress(content + bytes(1024)))
+    return path
+
+
+def member(name, size=0, kind=tarfile.REGTYPE, **attributes):
+    made = tarfile.TarInfo(name)
+    made.size, made.type, made.pax_headers = size, kind, attributes
+    return made
+
+
 @pytest.mark.parametrize("prefix", ["", "./"])
-@pytest.mark.parametrize("name", ["a.tar", "a.tgz", "a.tar.bz2", "a.tar.xz", "a.zip"])
+@pytest.mark.parametrize("name", NAMES)
 def test_only_what_is_wanted_is_unpacked(tmp_path, name, prefix):
     members = {prefix + name: content for name, content in FILES.items()}
-    found = unpack(write_archive(tmp_path / name, members), tmp_path / "out", WANTED.__contains__)
-    assert {path.relative_to(tmp_path / "out").as_posix() for path in found} == WANTED
-    assert everything_in(tmp_path / "out") == {name: FILES[name] for name in WANTED}
+    archive = write_archive(tmp_path / name, members)
+    assert unpacked(archive, WANTED.__contains__) == WANTED
 
 
 def test_what_is_there_stays(tmp_path):
     archive = write_archive(tmp_path / "a.tgz", FILES)
-    mine = tmp_path / "training" / "europarl-v7.de-en.de"
-    mine.parent.mkdir()
+    mine = tmp_path / "out" / "training" / "europarl-v7.de-en.de"
+    mine.parent.mkdir(parents=True)
     mine.write_bytes(b"mine")
-    assert len(unpack(archive, tmp_path, WANTED.__contains__)) == 2
-    assert mine.read_bytes() == b"mine"
-    assert (tmp_path / "training" / "europarl-v7.de-en.en").exists()
+    assert unpacked(archive) == FILES | {"training/europarl-v7.de-en.de": b"mine"}
 
 
 @pytest.mark.parametrize("name", ["a.tgz", "a.zip"])
 def test_nothing_lands_outside(tmp_path, name):
     bad = {"../out.txt": b"1", "/tmp/t2t_keras_out.txt": b"2", "x/../../out.txt": b"3", "in": b"4"}
     archive = write_archive(tmp_path / name, bad)
-    found = unpack(archive, tmp_path / "out", lambda name: True)
-    assert [path.name for path in found] == ["in"]
+    assert unpacked(archive) == {"in": b"4"}
     assert everything_in(tmp_path) == {name: archive.read_bytes(), "out/in": b"4"}
 
 
-def test_links_and_directories_are_no_files(tmp_path):
-    with tarfile.open(tmp_path / "a.tgz", "w:gz") as archive:
-        link, folder = tarfile.TarInfo("secret"), tarfile.TarInfo("training")
-        link.type, link.linkname, folder.type = tarfile.SYMTYPE, "/etc/passwd", tarfile.DIRTYPE
-        archive.addfile(link)
-        archive.addfile(folder)
-    assert unpack(tmp_path / "a.tgz", tmp_path / "out", lambda name: True) == []
+def test_only_plain_files_with_names_are_files(tmp_path):
+    link = member("link", kind=tarfile.SYMTYPE)
+    link.linkname = "/etc/passwd"
+    sparse = {"GNU.sparse.size": str(2**40), "GNU.sparse.map": "0,1", "GNU.sparse.name": "zeros"}
+    others = (
+        (link, b""),
+        (member("training", kind=tarfile.DIRTYPE), b""),
+        (member("pipe", kind=tarfile.FIFOTYPE), b""),
+        (member(""), b""),
+        (member("."), b""),
+        (member("x", path="a\0b"), b""),
+        (member("sparse", 1, **sparse), b"1"),
+        (member("text", 3), b"one"),
+        (member("text", 3), b"two"),
+        (member("not \udcff UTF-8", 1), b"1"),
+    )
+    found = unpacked(tar(tmp_path / "a.tgz", *others))
+    assert found == {"text": b"one", "not \udcff UTF-8": b"1"}
 
 
 @pytest.mark.parametrize(
@@ -70,13 +112,16 @@ def test_links_and_directories_are_no_files(tmp_path):
     [
         ("a.tgz", 0, -1, None),
         ("a.tgz", 0, 300, None),
+        ("a.tgz", 0, 15, None),
         ("a.tgz", 0, None, -6),  # the checksum
         ("a.tgz", 0, None, 300),
         ("a.tar.bz2", 0, -20, None),
+        ("a.tar.xz", 0, -20, None),
+        ("a.tar.xz", 0, None, 300),
         ("a.tar", 0, 90_000, None),
         ("a.zip", 0, -30, None),
         ("a.zip", 0, None, 100),
-        ("a.tgz", 20, None, None),  # no archive
+        ("a.zip", 0, None, -87),  # the method of a member
     ],
 )
 def test_a_damaged_archive_gives_nothing(tmp_path, name, start, end, flipped):
@@ -85,105 +130,95 @@ def test_a_damaged_archive_gives_nothing(tmp_path, name, start, end, flipped):
     if flipped:
         content[flipped] ^= 0x55
     archive.write_bytes(content)
-    with pytest.raises(UserError) as raised:
-        unpack(archive, tmp_path / "out", WANTED.__contains__)
-    assert str(raised.value).startswith(f"{archive} cannot be read to its end (")
-    assert "delete it and run again" in str(raised.value)
-    assert not (tmp_path / "out").exists() or everything_in(tmp_path / "out") == {}
+    refused(archive, r" cannot be read to its end \(.+\): if it .* delete it and run again\.$")
 
 
-def test_no_room(tmp_path, monkeypatch):
-    """The disk fills up in the second file: the first gets no name either."""
+@pytest.mark.parametrize("name", NAMES[1:])
+def test_archives_damaged_by_chance(tmp_path, name):
+    """All of the right files come out, or none; a tar archive that is not compressed may hold any."""
+    files = {"in/a": b"eins\nzwei\n" * 30, "in/b": random.Random(0).randbytes(400)}
+    content = write_archive(tmp_path / name, files).read_bytes()
+    outcomes = set()
+    for number in range(NUMBER):
+        folder = tmp_path / str(number)
+        folder.mkdir()
+        (folder / name).write_bytes(mutated(content, random.Random(number)))
+        try:
+            found = unpacked(folder / name, files.__contains__)
+        except UserError:
+            found = everything_in(folder / "out")
+            assert found == {}
+        assert found.items() <= files.items()
+        outcomes.add(len(found))
+    assert outcomes >= {0, 2}
 
-    class Full(io.FileIO):
-        def write(self, block):
-            if "de-en.en" in self.name:
-                raise OSError(28, "No space left on device")
-            return super().write(block)
 
+@pytest.mark.parametrize("content", [b"", b"<html>Please log in</html>", b"one\tuno\n" * 100])
+@pytest.mark.parametrize("compressed", [bytes, gzip.compress, bz2.compress, lzma.compress])
+def test_text_is_no_archive(tmp_path, compressed, content):
+    (tmp_path / "a.tgz").write_bytes(compressed(content))
+    assert unpacked(tmp_path / "a.tgz") == {}
+
+
+@pytest.mark.parametrize("compress", [bytes, gzip.compress, bz2.compress, lzma.compress, None])
+@pytest.mark.parametrize("size", [2**21, 0], ids=["member", "zeros after the end"])
+def test_a_bomb_is_left_off(tmp_path, monkeypatch, compress, size):
+    """The limit is the same for every kind of archive."""
+    monkeypatch.setattr(download, "most_unpacked", lambda stored_bytes: 2**20)
+    archive = tmp_path / "archive"
+    if compress:
+        archive.write_bytes(compress(member("bomb", size).tobuf() + bytes(2**21)))
+    else:
+        write_archive(tmp_path / "a.zip", {"1": bytes(2**19), "2": bytes(2**20)}).rename(archive)
+    refused(archive, " unpacks to more than 1,048,576 bytes, too much for text")
+
+
+@pytest.mark.parametrize("kind", [tarfile.XHDTYPE, tarfile.GNUTYPE_LONGNAME])
+def test_a_header_that_is_too_large(tmp_path, kind):
+    """Python would read it into memory."""
+    archive = tar(tmp_path / "a.tgz", (member("text", 3), b"one"), (member("x", 10**9, kind), b""))
+    refused(archive, r"\(a header of 1,000,000,000 bytes\)")
+
+
+def test_files_that_cannot_be_written(tmp_path, monkeypatch):
+    archive = write_archive(tmp_path / "a.tgz", {"x" * 300: b"1"})
+    with pytest.raises(UserError, match="x cannot be written: File name too long"):
+        unpacked(archive)
     archive = write_archive(tmp_path / "a.tgz", FILES)
-    original = Path.open
+    (tmp_path / "out").mkdir(exist_ok=True)
+    (tmp_path / "out" / "training").write_text("")  # a file where a directory should be
+    with pytest.raises(UserError, match=r"out/training/europarl-v7\S* cannot be written: "):
+        unpacked(archive)
+    (tmp_path / "out" / "training").unlink()
+    original = download._new_file
     monkeypatch.setattr(
-        Path,
-        "open",
-        lambda path, mode: Full(str(path), mode) if mode == "xb" else original(path, mode),
+        download,
+        "_new_file",
+        lambda part: FullDisk(part) if "de-en.en" in part.name else original(part),
     )
-    with pytest.raises(UserError, match=r"cannot be written \(No space left on device\)"):
-        unpack(archive, tmp_path / "out", WANTED.__contains__)
-    monkeypatch.undo()
+    with pytest.raises(UserError, match="en cannot be written: No space left on device"):
+        unpacked(archive)  # the disk fills up in the second file: the first gets no name either
     assert everything_in(tmp_path / "out") == {}
 
 
-def test_a_link_and_what_a_killed_process_left_in_the_place_of_a_part(tmp_path):
-    """The link is not followed."""
+def test_two_processes_do_not_disturb_each_other_or_follow_links(tmp_path):
+    """One of them finds a link where it would write."""
     archive = write_archive(tmp_path / "a.tgz", FILES)
     (tmp_path / "theirs").write_bytes(b"theirs")
-    stem = tmp_path / "out" / "training/europarl-v7.de-en.de"
-    stem.parent.mkdir(parents=True)
-    stem.with_name(f"{stem.name}.{os.getpid()}.part").symlink_to(tmp_path / "theirs")
-    stem.with_name(f"{stem.name}.4711.part").write_bytes(b"eins\nzw")
-    unpack(archive, tmp_path / "out", WANTED.__contains__)
-    assert (tmp_path / "theirs").read_bytes() == b"theirs"
-    assert everything_in(tmp_path / "out") == {name: FILES[name] for name in WANTED}
-
-
-def test_a_bomb_is_left_off(tmp_path, monkeypatch):
-    """10 GB of zeros in 10 MB; the zip archive is a small one."""
-    zeros = 2**26
-    member = tarfile.TarInfo("bomb")
-    member.size = 160 * zeros
-    content = gzip.compress(member.tobuf()) + gzip.compress(bytes(zeros)) * 160
-    (tmp_path / "a.tgz").write_bytes(content)
-    with pytest.raises(UserError, match=r"a\.tgz unpacks to more than 66[\d,]{9} bytes"):
-        unpack(tmp_path / "a.tgz", tmp_path / "out", lambda name: True)
-    for kind in (tarfile.XHDTYPE, tarfile.GNUTYPE_LONGNAME):  # read into memory, as a name
-        member.type = kind
-        (tmp_path / "b.tgz").write_bytes(gzip.compress(member.tobuf(tarfile.GNU_FORMAT)))
-        assert not is_archive(tmp_path / "b.tgz")
-        with pytest.raises(UserError, match="a header of 10,737,418,240 bytes"):
-            unpack(tmp_path / "b.tgz", tmp_path / "out", lambda name: True)
-    archive = write_archive(tmp_path / "a.zip", {"1": bytes(60_000), "2": bytes(60_000)})
-    monkeypatch.setattr(data_files, "most_unpacked", lambda stored_bytes: 100_000)
-    with pytest.raises(UserError, match=r"a\.zip unpacks to more than 100,000 bytes"):
-        unpack(archive, tmp_path / "out", lambda name: True)
-    assert everything_in(tmp_path / "out") == {}
-
-
-def test_names_that_cannot_be_written(tmp_path):
-    archive = write_archive(tmp_path / "a.tgz", {"x" * 300: b"1"})
-    with pytest.raises(UserError, match=r"cannot be written \(File name too long\)"):
-        unpack(archive, tmp_path / "out", lambda name: True)
-    (tmp_path / "training").write_text("")  # a file where a directory should be
-    with pytest.raises(UserError, match=r"training/europarl-v7.*cannot be written \("):
-        unpack(write_archive(tmp_path / "b.tgz", FILES), tmp_path, WANTED.__contains__)
-
-
-def test_what_is_an_archive(tmp_path):
-    assert is_archive(write_archive(tmp_path / "a.tgz", FILES))
-    assert is_archive(write_archive(tmp_path / "b.zip", FILES))
-    (tmp_path / "c.tgz").write_bytes(b"no archive at all" * 100)
-    assert not is_archive(tmp_path / "c.tgz")
-
-
-def test_two_processes_unpack_one_after_the_other(tmp_path):
-    archive = write_archive(tmp_path / "a.tgz", FILES)
+    (tmp_path / "out" / "training").mkdir(parents=True)
     context = multiprocessing.get_context("fork")
-    started, may_go_on = context.Event(), context.Event()
+    both_write = context.Barrier(2)
 
-    def slow(name):
-        started.set()
-        may_go_on.wait()
-        return name in WANTED
+    def process():
+        part = f"training/europarl-v7.de-en.de.{platform.node()}.{os.getpid()}.incomplete"
+        (tmp_path / "out" / part).symlink_to(tmp_path / "theirs")
+        unpack(archive, tmp_path / "out", lambda name: not both_write.wait(30) or True)
 
-    first = context.Process(target=unpack, args=(archive, tmp_path / "out", slow))
-    second = context.Process(target=unpack, args=(archive, tmp_path / "out", WANTED.__contains__))
-    first.start()
-    started.wait()
-    second.start()
-    second.join(0.3)
-    assert second.is_alive()
-    may_go_on.set()
-    first.join()
-    second.join()
-    assert (first.exitcode, second.exitcode) == (0, 0)
-    assert everything_in(tmp_path / "out") == {name: FILES[name] for name in WANTED}
+    both = [context.Process(target=process) for _ in "12"]
+    for one in both:
+        one.start()
+    for one in both:
+        one.join()
+    assert [one.exitcode for one in both] == [0, 0]
+    assert (tmp_path / "theirs").read_bytes() == b"theirs"
+    assert everything_in(tmp_path / "out") == FILES

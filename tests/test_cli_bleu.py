@@ -214,20 +214,3 @@ def test_a_flag_without_effect_gets_a_line(systems, flags, unused):
     assert done.returncode == 0, done.stderr
     assert done.stderr.startswith(f"no effect of {unused}")
     assert done.stderr.count("\n") == 1
-
-
-def test_help_imports_nothing_heavy():
-    script = """
-import sys
-from t2t_keras.cli import bleu
-sys.argv = ["t2t-keras-bleu", "--help"]
-try:
-    bleu.run()
-finally:
-    heavy = {"tensorflow", "keras", "sacrebleu", "numpy"} & set(sys.modules)
-    print("heavy:", sorted(heavy))
-"""
-    done = subprocess.run(
-        [sys.executable, "-c", script], capture_output=True, text=True, check=False
-    )
-    assert "heavy: []" in done.stdout

@@ -2,8 +2,6 @@
 
 import os
 import stat
-import subprocess
-import sys
 import tempfile
 from pathlib import Path
 from types import SimpleNamespace
@@ -163,25 +161,6 @@ def test_mistakes_end_in_one_line(text, tmp_path, changes, message):
     done = toy.command("datagen", *(f"--{name}={value}" for name, value in flags.items()))
     assert message in toy.complaint(done)
     assert not list((tmp_path / "data").glob("*"))
-
-
-@pytest.mark.parametrize(
-    ("flag", "shown"), [("--help", "--tmp_dir: "), ("--list", "Numbers, dates, times, prices")]
-)
-def test_help_and_list_do_not_load_tensorflow(flag, shown):
-    script = (
-        "import sys, t2t_keras.cli.datagen as command\n"
-        f"sys.argv = ['t2t-keras-datagen', {flag!r}]\n"
-        "try:\n"
-        "    command.run()\n"
-        "finally:\n"
-        "    print('loaded:', 'tensorflow' in sys.modules)\n"
-    )
-    done = subprocess.run(
-        [sys.executable, "-c", script], capture_output=True, text=True, check=False
-    )
-    assert shown in done.stdout
-    assert "loaded: False" in done.stdout
 
 
 def test_settings_without_effect_on_shards_that_exist_get_a_line(text, tmp_path):

@@ -2,8 +2,6 @@
 
 import gzip
 import json
-import subprocess
-import sys
 
 import pytest
 import toy
@@ -100,20 +98,3 @@ def test_one_line_for_a_bad_command(arguments, message):
     assert done.returncode == 2
     assert message in done.stderr
     assert done.stderr.count("\n") == 1
-
-
-def test_scoring_imports_nothing_heavy(files):
-    script = f"""
-import sys
-from t2t_keras.cli import parseval
-sys.argv = ["t2t-keras-parseval", "--gold={files / "one"}", "--predicted={files / "one"}"]
-try:
-    parseval.run()
-finally:
-    heavy = {{"tensorflow", "keras", "sacrebleu"}} & set(sys.modules)
-    print("heavy:", sorted(heavy))
-"""
-    done = subprocess.run(
-        [sys.executable, "-c", script], capture_output=True, text=True, check=False
-    )
-    assert "heavy: []" in done.stdout

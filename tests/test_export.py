@@ -8,7 +8,6 @@ import numpy as np
 import pytest
 import tensorflow as tf
 import toy
-import warm_server
 from networks import padding_model, small_model
 from serving_protocol import read_warm_up
 from test_transformer import SOURCE, TARGETS
@@ -435,7 +434,7 @@ print(json.dumps(logits.tolist()))
 """
     arrays = {name: array.tolist() for name, array in inputs.items()}
     arguments = map(json.dumps, (LINES, arrays))
-    done = toy.python("-c", program, *arguments, program=warm_server.BARE)
+    done = toy.python("-c", program, *arguments)
     assert done.returncode == 0, done.stderr
     texts, logits = map(json.loads, done.stdout.splitlines())
     wanted = [text.decode() for text in serve("translate", text=LINES)["translation"]]

@@ -1,6 +1,5 @@
 """Files that are there whole or not at all, and that one process at a time writes."""
 
-import datetime
 import os
 import platform
 import re
@@ -186,7 +185,7 @@ KIND = {
     "loss?": float,
     "name?": (str, None),
     "ids?": {str: [range(4)]},
-    "starts?": [{"began": datetime.datetime, "host?": str}],
+    "starts?": [{"began": int, "host?": str}],
 }
 
 
@@ -194,7 +193,7 @@ KIND = {
     "text",
     [
         '{"steps": 5, "loss": 1, "name": null, "more": [{}], "ids": {"a": [0, 3], "b": []}}',
-        '{"steps": 0, "loss": NaN, "starts": [{"began": "2026-01-31T12:00:00+00:00"}]}',
+        '{"steps": 0, "loss": NaN, "starts": [{"began": 7}]}',
     ],
 )
 def test_json_of_the_expected_kinds(text, tmp_path):
@@ -219,7 +218,6 @@ def test_json_of_the_expected_kinds(text, tmp_path):
         ('{"steps": 1, "ids": [2]}', ": ids must be an object, got [2]"),
         ('{"steps": 1, "ids": {"a": [1, 4]}}', ": ids.a[1] must be an integer from 0 to 3, got 4"),
         ('{"steps": 1, "starts": [{"host": "a"}]}', ": starts[0] has no began"),
-        ('{"steps": 1, "starts": [{"began": "12"}]}', ": starts[0].began must be a time such as"),
     ],
 )
 def test_json_of_another_shape_is_one_line(content, message, tmp_path):

@@ -3,7 +3,7 @@
 import keras
 import numpy as np
 import pytest
-from layer_checks import assert_same, check_layer, random_tensor
+from layer_checks import assert_same, random_tensor
 
 from t2t_keras.layers import (
     DecoderCache,
@@ -20,42 +20,6 @@ MEMORY = random_tensor(2, 3, 8, seed=1)
 MASK = np.array([[1, 1, 0], [1, 0, 0]], bool)
 SMALL = {"num_heads": 2, "filter_size": 12}
 POSTNORM = {"preprocess_sequence": "none", "postprocess_sequence": "dan"}
-
-
-@pytest.mark.parametrize(
-    ("settings", "weights"),
-    [
-        ({**SMALL, **POSTNORM, "key_channels": 4, "value_channels": 12}, 18),
-        ({**SMALL, "max_relative_position": 2, "attention_dropout": 0.1}, 20),
-    ],
-)
-def test_layer_contract(settings, weights, tmp_path):
-    call = {"return_attention_weights": True}
-    check_layer(
-        TransformerDecoderLayer,
-        settings,
-        (X, MEMORY),
-        weights=weights,
-        tmp_path=tmp_path,
-        call=call,
-    )
-
-
-def test_stack_contract(tmp_path):
-    check_layer(
-        TransformerDecoder,
-        {**SMALL, "num_layers": 2},
-        (X, MEMORY),
-        weights=38,
-        tmp_path=tmp_path,
-        call={"return_attention_weights": True},
-    )
-
-
-def test_a_memory_of_another_depth(tmp_path):
-    settings = {**SMALL, **POSTNORM, "num_layers": 1}
-    memory = random_tensor(2, 3, 6)
-    check_layer(TransformerDecoder, settings, (X, memory), weights=18, tmp_path=tmp_path)
 
 
 def test_attention_weights_of_every_layer():

@@ -4,24 +4,11 @@ import keras
 import numpy as np
 import pytest
 import tensorflow as tf
-from layer_checks import check_layer, random_tensor
 
 from t2t_keras.layers import Dropout, FeedForward, keep_mask_scope
 from t2t_keras.training.train_step import philox_keep_mask
 
 ONES = np.ones((40, 50, 60), "float32")
-
-
-def test_contract(tmp_path):
-    x = random_tensor(2, 5, 8)
-    for broadcast_dims in ((), (0, 1), (-1,)):
-        check_layer(
-            Dropout,
-            {"rate": 0.3, "broadcast_dims": broadcast_dims},
-            (x,),
-            weights=0,
-            tmp_path=tmp_path,
-        )
 
 
 @pytest.mark.parametrize("masks", ["keras", "philox"])
@@ -124,9 +111,3 @@ def test_gradient_flows_where_kept():
         tape.watch(x)
         y = dropped(Dropout(0.5), "philox", x=x)
     np.testing.assert_array_equal(tape.gradient(y, x), y)
-
-
-@pytest.mark.parametrize("rate", [-0.1, 1.0, 1.5])
-def test_wrong_rate(rate):
-    with pytest.raises(ValueError, match=rf"must be in \[0, 1\), got {rate}"):
-        Dropout(rate)

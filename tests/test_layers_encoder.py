@@ -3,7 +3,7 @@
 import keras
 import numpy as np
 import pytest
-from layer_checks import assert_same, check_layer, random_tensor
+from layer_checks import assert_same, random_tensor
 
 from t2t_keras.layers import (
     MultiHeadAttention,
@@ -17,37 +17,6 @@ X = random_tensor(2, 5, 8)
 MASK = np.array([[1, 1, 1, 0, 0], [1, 1, 1, 1, 1]], bool)
 SMALL = {"num_heads": 2, "filter_size": 12}
 POSTNORM = {"preprocess_sequence": "none", "postprocess_sequence": "dan"}
-EVERYTHING = {
-    **SMALL,
-    "key_channels": 4,
-    "value_channels": 4,
-    "prepostprocess_dropout": 0.1,
-    "attention_dropout": 0.2,
-    "relu_dropout": 0.3,
-    "prepostprocess_dropout_broadcast_dims": (1,),
-    "attention_dropout_broadcast_dims": (0, 1),
-    "relu_dropout_broadcast_dims": (1,),
-    "max_relative_position": 3,
-    "norm_epsilon": 1e-5,
-}
-
-
-def test_layer_contract(tmp_path):
-    call = {"return_attention_weights": True}
-    check_layer(TransformerEncoderLayer, EVERYTHING, (X,), weights=14, tmp_path=tmp_path, call=call)
-
-
-@pytest.mark.parametrize(
-    ("settings", "weights"),
-    [
-        ({**SMALL, "num_layers": 2}, 26),
-        ({**SMALL, **POSTNORM, "num_layers": 1, "remove_padding": True}, 12),
-        ({**SMALL, "num_layers": 0}, 2),
-    ],
-)
-def test_stack_contract(settings, weights, tmp_path):
-    call = {"return_attention_weights": True}
-    check_layer(TransformerEncoder, settings, (X,), weights=weights, tmp_path=tmp_path, call=call)
 
 
 def test_attention_weights_of_every_layer():
@@ -143,18 +112,3 @@ def test_a_subclass_brings_its_own_attention():
     _, weights = UniformEncoder(num_layers=2, **SMALL)(X, return_attention_weights=True)
     for layer in weights:
         np.testing.assert_allclose(layer, np.full((2, 2, 5, 5), 1 / 5), rtol=1e-6)
-
-
-@pytest.mark.parametrize(
-    ("settings", "wanted"),
-    [
-        ({**SMALL, "num_heads": 3}, "multiple of num_heads, got 8 and 3"),
-        ({**SMALL, "preprocess_sequence": "q"}, "letters of n, d, a"),
-        ({**SMALL, "relu_dropout": 2}, r"in \[0, 1\), got 2"),
-        ({**SMALL, "filter_size": 0}, "filter_size must be 1 or more, got 0"),
-        ({**SMALL, "num_layers": -1}, "num_layers must be 0 or more, got -1"),
-    ],
-)
-def test_wrong_settings(settings, wanted):
-    with pytest.raises(ValueError, match=wanted):
-        TransformerEncoder(**{"num_layers": 1, **settings})(X)

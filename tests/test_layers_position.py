@@ -4,24 +4,11 @@ import math
 
 import numpy as np
 import pytest
-from layer_checks import check_layer, random_tensor
+from layer_checks import random_tensor
 
 from t2t_keras.layers import PositionEncoding, timing_signal
 
 X = random_tensor(2, 5, 8)
-
-
-@pytest.mark.parametrize(
-    ("settings", "weights"),
-    [
-        ({}, 0),
-        ({"kind": "timing_paper"}, 0),
-        ({"kind": "emb", "max_length": 9}, 1),
-        ({"kind": "emb", "max_length": 3}, 1),
-    ],
-)
-def test_contract(settings, weights, tmp_path):
-    check_layer(PositionEncoding, settings, (X,), weights=weights, tmp_path=tmp_path)
 
 
 def test_timing_signal_by_hand():
@@ -106,23 +93,6 @@ def test_a_mask_passes_through():
     x = PositionEncoding()(embedded)
     _, weights = MultiHeadAttention(num_heads=1)(x, return_attention_weights=True)
     assert (np.asarray(weights)[..., 2] == 0).all()
-
-
-@pytest.mark.parametrize(
-    ("settings", "wanted"),
-    [
-        ({"kind": "sine"}, "one of timing, timing_paper, emb, got 'sine'"),
-        ({"kind": "emb"}, "max_length of 1 or more, got 0"),
-    ],
-)
-def test_wrong_settings(settings, wanted):
-    with pytest.raises(ValueError, match=wanted):
-        PositionEncoding(**settings)
-
-
-def test_learned_positions_are_no_signal():
-    with pytest.raises(ValueError, match="one of timing, timing_paper, got 'emb'"):
-        timing_signal(3, 8, kind="emb")
 
 
 @pytest.mark.parametrize(

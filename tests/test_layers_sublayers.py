@@ -2,20 +2,12 @@
 
 import numpy as np
 import pytest
-from layer_checks import check_layer, random_tensor
+from layer_checks import random_tensor
 
 from t2t_keras.layers import FeedForward, PrePostProcess
 
 X = random_tensor(2, 5, 8)
 RESIDUAL = random_tensor(2, 5, 8, seed=1)
-
-
-@pytest.mark.parametrize(
-    "settings",
-    [{"filter_size": 12}, {"filter_size": 3, "dropout": 0.2, "dropout_broadcast_dims": (1,)}],
-)
-def test_feed_forward_contract(settings, tmp_path):
-    check_layer(FeedForward, settings, (X,), weights=4, tmp_path=tmp_path)
 
 
 def test_feed_forward_by_hand():
@@ -39,23 +31,6 @@ def test_feed_forward_dropout_acts_between_the_matrices_in_training_only():
     survivors = float(layer(x, training=True)[0, 0, 0]) * 0.75
     assert survivors == pytest.approx(round(survivors), abs=1e-3)
     assert 250 < survivors < 350  # 300 expected, standard deviation 8.7
-
-
-@pytest.mark.parametrize(
-    ("settings", "inputs", "weights"),
-    [
-        ({"sequence": "n"}, (X,), 2),
-        ({"sequence": "none"}, (X,), 0),
-        ({"sequence": "dan", "dropout": 0.1, "norm_epsilon": 1e-3}, (X, RESIDUAL), 2),
-        (
-            {"sequence": "da", "dropout": 0.1, "dropout_broadcast_dims": (1,)},
-            (X, RESIDUAL),
-            0,
-        ),
-    ],
-)
-def test_pre_post_process_contract(settings, inputs, weights, tmp_path):
-    check_layer(PrePostProcess, settings, inputs, weights=weights, tmp_path=tmp_path)
 
 
 def normalised(x, epsilon=1e-6):
@@ -93,14 +68,3 @@ def test_dropout_spares_the_residual():
     dropped = np.isclose(output, RESIDUAL)
     np.testing.assert_allclose(output[~dropped], (2 * X + RESIDUAL)[~dropped], rtol=1e-5)
     assert 20 < dropped.sum() < 60  # of 80
-
-
-@pytest.mark.parametrize("sequence", ["x", "nn", "nad n", "None"])
-def test_wrong_sequence(sequence):
-    with pytest.raises(ValueError, match=f"letters of n, d, a .* got '{sequence}'"):
-        PrePostProcess(sequence=sequence)
-
-
-def test_residual_needed():
-    with pytest.raises(ValueError, match="adds a residual, and none was given"):
-        PrePostProcess(sequence="da")(X)

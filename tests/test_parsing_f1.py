@@ -44,7 +44,7 @@ def test_the_summary_is_that_of_evalb():
 def test_damaged_trees_of_gum_score_as_in_evalb(rate, expected):
     trees = list(read_tree_file(GUM))
     generator = random.Random(1)
-    predicted = [damaged(tree, generator, rate) for tree in trees]
+    predicted = [damaged(tree, generator, float(rate)) for tree in trees]
     assert figures_of(str(parsing_f1(trees, predicted))) == expected.split()
 
 

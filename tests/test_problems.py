@@ -8,7 +8,7 @@ from corpus_files import stored_texts as stored, write_lines
 from t2t_keras import registry
 from t2t_keras.data import Problem, SpaceID, Text2TextProblem, TranslateProblem, VocabType
 from t2t_keras.data.on_the_fly import stored_encoders
-from t2t_keras.data.shards import count_examples, find_shards
+from t2t_keras.data.shards import find_shards, read_index
 from t2t_keras.data.translate import TwoVocabularyProblem, source_files
 from t2t_keras.errors import UserError
 from t2t_keras.text import ByteTextEncoder
@@ -276,7 +276,7 @@ def test_a_pair_with_an_empty_side_is_no_translation(folders):
     data_dir, tmp_dir = folders
     write_lines(tmp_dir / "a.en", [*ENGLISH[:3], " ", ENGLISH[4]])
     ToyFiles().generate_data(data_dir, tmp_dir)
-    assert count_examples(find_shards(data_dir, "toy_files", "dev")) == 4
+    assert read_index(data_dir, "toy_files", "dev").counts.sum() == 4
 
 
 def test_text2text_tmpdir(tmp_path):

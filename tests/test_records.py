@@ -2,29 +2,19 @@
 
 import numpy as np
 import pytest
-import tensorflow as tf
+from corpus_files import write_records
 
 from t2t_keras.data.generation.records import (
     Lists,
     columns,
     frame,
+    message,
     read_segment,
     serialize,
+    varints,
     write_piece,
 )
 from t2t_keras.errors import UserError
-
-
-def written_by_tensorflow(path, examples):
-    with tf.io.TFRecordWriter(str(path)) as writer:
-        for example in examples:
-            features = {
-                field: tf.train.Feature(int64_list=tf.train.Int64List(value=ids))
-                for field, ids in example.items()
-            }
-            message = tf.train.Example(features=tf.train.Features(feature=features))
-            writer.write(message.SerializeToString(deterministic=True))
-    return path.read_bytes()
 
 
 def written(examples):
@@ -55,7 +45,16 @@ def random_examples(count, longest, largest):
     ids=["one", "extremes", "lengths", "sentences", "long"],
 )
 def test_bytes_are_those_of_tensorflow(tmp_path, examples):
-    assert written(examples) == written_by_tensorflow(tmp_path / "records", examples)
+    write_records(tmp_path / "records", examples)
+    assert written(examples) == (tmp_path / "records").read_bytes()
+
+
+def test_the_wire_format_by_the_examples_of_its_specification():
+    """protobuf.dev, "Encoding"."""
+    encoded, sizes = varints(np.array([3, 270, 86942, -2]))
+    assert encoded.tobytes() == bytes.fromhex("03" + "8e02" + "9ea705" + "feffffffffffffffff01")
+    assert sizes.tolist() == [1, 2, 3, 10]
+    assert message(2, b"testing") == bytes.fromhex("120774657374696e67")
 
 
 def test_rows_can_be_taken_in_any_order():

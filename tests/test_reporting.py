@@ -9,7 +9,8 @@ import tensorflow as tf
 from google.protobuf import struct_pb2
 from tensorflow.core.util import event_pb2
 
-from t2t_keras import protobuf, registry
+from t2t_keras import registry
+from t2t_keras.data.generation.records import message
 from t2t_keras.errors import UserError
 from t2t_keras.training.engine import Totals
 from t2t_keras.training.reporting import EventLog, LossRecord
@@ -99,9 +100,8 @@ def test_tensorboard_finds_settings_and_facts_of_a_run(tmp_path):
     assert hparams.tag == "_hparams_/session_start_info"
     assert hparams.metadata.plugin_data.plugin_name == "hparams"
     content = hparams.metadata.plugin_data.content
-    assert content[0] == 3 << 3 | 2  # session_start_info
-    [(_, info)] = protobuf.fields(memoryview(content))
-    fields = struct_pb2.Struct.FromString(bytes(info)).fields
+    assert content == message(3, content[3:])  # session_start_info
+    fields = struct_pb2.Struct.FromString(content[3:]).fields
     assert fields["num_heads"].number_value == 4
     assert fields["learning_rate_schedule"].string_value.startswith("constant*")
     assert fields["use_pad_remover"].bool_value is True

@@ -374,7 +374,7 @@ def test_a_call_without_a_cache_is_an_error_in_searches():
 
 @pytest.fixture
 def grappler():
-    """TensorFlow's graph optimiser, which `warm_server.quick_graphs` turns off."""
+    """TensorFlow's graph optimiser, which `toy.quick_graphs` turns off."""
     tf.config.optimizer.set_experimental_options({"disable_meta_optimizer": False})
     yield
     tf.config.optimizer.set_experimental_options({"disable_meta_optimizer": True})

@@ -6,11 +6,11 @@ import itertools
 import numpy as np
 import pytest
 import tensorflow as tf
-from corpus_files import write_archive, write_lines
+from corpus_files import stored_examples, write_archive, write_lines
 
 from t2t_keras import data, registry
 from t2t_keras.data import ChoppedTextProblem, Text2ClassProblem, Text2SelfProblem, VocabType
-from t2t_keras.data.generation.packing import pack
+from t2t_keras.data.generation.records import pack
 from t2t_keras.data.on_the_fly import TextBatches
 from t2t_keras.data.shards import find_shards
 from t2t_keras.errors import UserError
@@ -58,10 +58,7 @@ class ToyClasses(Text2ClassProblem):
 
 def stored(problem, data_dir, split):
     """The examples of a split, {field: ids} each."""
-    paths = [str(path) for path in find_shards(data_dir, problem.dataset_filename(), split)]
-    for record in tf.data.TFRecordDataset(paths).as_numpy_iterator():
-        features = tf.train.Example.FromString(record).features.feature
-        yield {name: list(feature.int64_list.value) for name, feature in features.items()}
+    return stored_examples(*find_shards(data_dir, problem.dataset_filename(), split))
 
 
 def batches(problem, split, data_dir, number=20, hp=HP, **options):

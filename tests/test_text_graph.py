@@ -9,7 +9,6 @@ import numpy as np
 import pytest
 import tensorflow as tf
 import toy
-import warm_server
 from hypothesis import given, settings, strategies as st
 
 from t2t_keras.errors import UserError
@@ -202,7 +201,7 @@ direct = {{n: g.encode(tf.constant(["low lower"])).to_list() for n, g in server.
 print(json.dumps([ids, texts, direct]))
 """
     texts = [*LINES, "\u2028_ \\10; 𑼄"]
-    done = toy.python("-c", code, json.dumps(texts), program=warm_server.BARE)
+    done = toy.python("-c", code, json.dumps(texts))
     assert done.returncode == 0, done.stderr
     *results, direct = json.loads(done.stdout)
     for encoder, ids, back in zip(ENCODERS, *results, strict=True):

@@ -11,7 +11,6 @@ import numpy as np
 import pytest
 import tensorflow as tf
 import toy
-import warm_server
 from hypothesis import given, settings, strategies as st
 from networks import small_model
 
@@ -209,7 +208,7 @@ model = SavedModel({path!r})
 out = model.predict("serve", None, {{"text": [t.encode() for t in {texts!r}]}})
 print(json.dumps([message, out["ids"].tolist(), [t.decode() for t in out["texts"]]]))
 """
-    done = toy.python("-c", code, program=warm_server.BARE)
+    done = toy.python("-c", code)
     assert done.returncode == 0, done.stderr
     message, ids, back = json.loads(done.stdout)
     want = [encoders["theirs"].encode(text) for text in texts]

@@ -69,13 +69,19 @@ def arrays_of(model):
     return {name: np.array(variable) for name, variable in t2t_variables(model).items()}
 
 
+def warmed(directory, source, target, overrides, *vocabulary):
+    """A new model, warmed from the old one in a directory, and the report."""
+    encoders = encoders_of(source, target)
+    model = model_of(encoders, overrides, seed=2)
+    return model, warm_start(model, str(directory), encoders, Words(), *vocabulary)
+
+
 @pytest.mark.parametrize("overrides", [SEPARATE, TWO_SCOPES])
 def test_tokens_of_both_keep_their_rows(overrides, old, tmp_path):
-    before = old(OLD, ["x", "y"], overrides)
-    encoders = encoders_of(NEW, ["y", "z", "x", "w"])
-    model = model_of(encoders, overrides, seed=2)
-    first = [np.array(each.table) for each in model.embeddings]
-    report = warm_start(model, str(tmp_path), encoders, Words(), str(tmp_path))
+    before, new = old(OLD, ["x", "y"], overrides), (NEW, ["y", "z", "x", "w"])
+    as_made = model_of(encoders_of(*new), overrides, seed=2)
+    first = [np.array(each.table) for each in as_made.embeddings]
+    model, report = warmed(tmp_path, *new, overrides, str(tmp_path))
     assert report == (
         f"the vocabulary is not that of {tmp_path}: 4 of 7 source tokens and 4 of 6 target tokens "
         "keep their embeddings, the others start with random ones"
@@ -94,9 +100,7 @@ def test_tokens_of_both_keep_their_rows(overrides, old, tmp_path):
 
 def test_a_softmax_of_its_own_keeps_its_rows(old, tmp_path):
     before = old(OLD, OLD, TWO_SCOPES)
-    encoders = encoders_of(NEW, NEW)
-    model = model_of(encoders, TWO_SCOPES, seed=2)
-    report = warm_start(model, str(tmp_path), encoders, Words(), str(tmp_path))
+    model, report = warmed(tmp_path, NEW, NEW, TWO_SCOPES, str(tmp_path))
     assert "4 of 7 tokens keep" in report
     for ours, theirs in zip(model.embeddings, before.embeddings, strict=True):
         table = np.array(theirs.table)
@@ -105,9 +109,7 @@ def test_a_softmax_of_its_own_keeps_its_rows(old, tmp_path):
 
 def test_one_table_may_become_two(old, tmp_path):
     before = old(OLD, OLD, SHARED)
-    encoders = encoders_of(OLD, NEW)
-    model = model_of(encoders, SEPARATE, seed=2)
-    report = warm_start(model, str(tmp_path), encoders, Words(), str(tmp_path))
+    model, report = warmed(tmp_path, OLD, NEW, SEPARATE, str(tmp_path))
     assert "6 of 6 source tokens and 4 of 7 target tokens" in report
     table = np.array(before.softmax.table)
     np.testing.assert_array_equal(model.embeddings[0].table, table)
@@ -116,9 +118,7 @@ def test_one_table_may_become_two(old, tmp_path):
 
 def test_the_same_size_and_other_tokens_are_no_mistake_any_more(old, tmp_path):
     before = old(OLD, OLD, SHARED)
-    encoders = encoders_of(OLD[::-1], OLD[::-1])
-    model = model_of(encoders, SHARED, seed=2)
-    report = warm_start(model, str(tmp_path), encoders, Words(), str(tmp_path))
+    model, report = warmed(tmp_path, OLD[::-1], OLD[::-1], SHARED, str(tmp_path))
     assert "6 of 6 tokens keep their embeddings" in report
     table = np.array(before.softmax.table)
     np.testing.assert_array_equal(model.softmax.table, table[[0, 1, 5, 4, 3, 2]])
@@ -126,24 +126,19 @@ def test_the_same_size_and_other_tokens_are_no_mistake_any_more(old, tmp_path):
 
 def test_without_the_vocabulary_the_size_must_be_the_same(old, tmp_path):
     before = old(OLD, OLD, SHARED)
-    encoders = encoders_of(OLD[::-1], OLD[::-1])
-    model = model_of(encoders, SHARED, seed=2)
-    assert warm_start(model, str(tmp_path), encoders, Words()) == ""  # nothing is recorded
+    model, report = warmed(tmp_path, OLD[::-1], OLD[::-1], SHARED)
+    assert report == ""  # nothing is recorded
     np.testing.assert_array_equal(model.softmax.table, before.softmax.table)
-    encoders = encoders_of(NEW, NEW)
     with pytest.raises(UserError, match="does not fit the model"):
-        warm_start(model_of(encoders, SHARED, seed=2), str(tmp_path), encoders, Words())
+        warmed(tmp_path, NEW, NEW, SHARED)
     other = "shared_embedding_and_softmax_weights=true,num_hidden_layers=2"
     with pytest.raises(UserError, match=r"does not fit the model \(missing:"):
-        model = model_of(encoders, other, seed=2)
-        warm_start(model, str(tmp_path), encoders, Words(), str(tmp_path))
+        warmed(tmp_path, NEW, NEW, other, str(tmp_path))
     for side in ("inputs", "targets"):
         TokenTextEncoder(vocab_list=list("abcdefg")).store_to_file(tmp_path / side)
-    with pytest.raises(
-        UserError, match=r"embeddings of 6 tokens, but the vocabulary .* has 9: give"
-    ):
-        model = model_of(encoders, SHARED, seed=2)
-        warm_start(model, str(tmp_path), encoders, Words(), str(tmp_path))
+    message = r"embeddings of 6 tokens, but the vocabulary .* has 9: give"
+    with pytest.raises(UserError, match=message):
+        warmed(tmp_path, NEW, NEW, SHARED, str(tmp_path))
 
 
 def test_frozen_weights_stay_and_have_no_slots(eagerly):
@@ -165,10 +160,7 @@ def test_frozen_weights_stay_and_have_no_slots(eagerly):
 @pytest.mark.parametrize(
     ("pattern", "message"),
     [
-        (
-            "encodr",
-            r"freeze='encodr' matches none of the names of weights, such as transformer/",
-        ),
+        ("encodr", r"freeze='encodr' matches none of the names of weights, such as transformer/"),
         ("", None),
         (".", r"matches all of the names"),
         ("(", r"freeze='\(' is not a regular expression"),

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import datetime
 import os
 import re
 from collections.abc import Mapping
@@ -42,20 +41,8 @@ AVERAGES = "averages"
 STARTS = "starts"
 """Key in `run.json`: the starts of the run, see `RunRecord`."""
 
-_COUNT, _SIZE = range(2**63), range(1, 2**31)
-_START = {
-    "started": datetime.datetime,
-    "started_seconds": _COUNT,
-    "noted?": datetime.datetime,
-    "ended?": str,
-    "host": str,
-    "process?": _SIZE,
-    "replicas": _SIZE,
-    "command?": str,
-    "versions?": {str: str},
-    "seconds?": {str: float},
-    **dict.fromkeys(("train_steps?", "from_step?", "step?"), _COUNT),
-}
+_SIZE = range(1, 2**31)
+_START = {"started_seconds": range(2**63), "replicas": _SIZE, "data_dir?": str}
 _RUN = {
     **dict.fromkeys(("problem?", "model?", "hparams_set?", "precision?"), str),
     **dict.fromkeys(("source_vocab_size?", "target_vocab_size?"), _SIZE),

@@ -1,17 +1,13 @@
-"""Runs every command: parses flags, prints help, silences TensorFlow, reports an error in one line."""
+"""Runs every command: parses flags, prints help, reports an error in one line."""
 
 from __future__ import annotations
 
-import contextlib
 import glob
-import importlib.abc
-import importlib.util
 import math
 import os
 import re
 import sys
-from collections.abc import Callable, Iterator, Sequence
-from typing import Any
+from collections.abc import Callable, Sequence
 
 from absl import app, flags
 
@@ -34,7 +30,7 @@ def start(
 
     If its output is closed (`| head`), it exits silently with the shell's code for that, 141. Streams that
     the shell closed (`>&-`) are empty or drop what is written.
-    Flags are parsed before anything heavy is imported, so `main` must import TensorFlow itself. The help
+    Flags are parsed before anything heavy is imported, so `main` must call `options.import_tensorflow`. The help
     begins with the docstring of `main`'s module.
 
     Args:
@@ -73,7 +69,6 @@ def _run(
     if argv[1:] == ["--version"]:  # alone: with a value it is a flag of t2t-keras-export
         print(f"{program} {__version__}")
         return
-    quiet_tensorflow()
     app.define_help_flags()
     for module, defined in list(flags.FLAGS.flags_by_module_dict().items()):
         if module.startswith("t2t_keras."):  # makes --help show them
@@ -214,75 +209,3 @@ def _fail(program: str, message: str) -> None:
     print(f"{program}: {line}", file=sys.stderr)
     _flush_or_discard()
     sys.exit(2)
-
-
-# TensorFlow and CUDA write to standard error when imported without a GPU, even if nothing is wrong.
-
-_LOG_LEVEL = "TF_CPP_MIN_LOG_LEVEL"
-_SILENT = "3"
-_DROP = b"\0drop\0"
-
-
-def quiet_tensorflow() -> None:
-    """Silences TensorFlow, unless the user has set its log level."""
-    if os.environ.setdefault(_LOG_LEVEL, _SILENT) == _SILENT:
-        sys.meta_path.insert(0, _QuietTensorFlow())
-
-
-class _QuietTensorFlow(importlib.abc.MetaPathFinder):
-    """Holds back standard error while TensorFlow is imported, by any module, and looks for devices."""
-
-    def find_spec(self, name, path=None, target=None):
-        if name != "tensorflow":
-            return None
-        sys.meta_path.remove(self)
-        spec: Any = importlib.util.find_spec(name)
-        if spec is not None:
-            load = spec.loader.exec_module
-
-            def load_quietly(module):
-                with held_stderr():
-                    load(module)
-                    module.config.list_physical_devices()  # otherwise the first op does this
-
-            spec.loader.exec_module = load_quietly
-        return spec
-
-
-@contextlib.contextmanager
-def held_stderr() -> Iterator[None]:
-    """Drops what the block writes to descriptor 2, but prints it if the block raises or the process dies.
-
-    The text is held by another process, because this one may die: TensorFlow aborts on a CPU that it was
-    not built for.
-    """
-    sys.stderr.flush()
-    kept, (read_end, write_end) = os.dup(2), os.pipe()
-    if not (holder := os.fork()):
-        os.close(write_end)
-        _hold(read_end)
-    os.dup2(write_end, 2)
-    os.close(read_end)
-    os.close(write_end)
-    try:
-        yield
-        with contextlib.suppress(BrokenPipeError):  # Ctrl-C may have ended the other process
-            sys.stderr.flush()
-            os.write(2, _DROP)
-    finally:
-        os.dup2(kept, 2)
-        os.close(kept)
-        os.waitpid(holder, 0)
-
-
-def _hold(source: int) -> None:
-    """Reads until the writing process sends "drop" or is gone; in the latter case prints what it read."""
-    try:
-        held = b""
-        while part := os.read(source, 1 << 16):
-            held += part
-            if held.endswith(_DROP):
-                return
-        os.write(2, held)
-    finally:
-        os._exit(0)

@@ -52,6 +52,7 @@ def main(arguments: list[str]) -> None:
     prefix, output = options.directory("prefix") or "", options.prefix_to_write("output_path")
     if chosen_by and not prefix:
         raise UserError(f"{chosen_by[0]} needs --prefix=DIRECTORY.")
+    options.import_tensorflow()
 
     from t2t_keras import checkpoints
 

@@ -174,6 +174,7 @@ def score_directory(directory: str, references: list[Text]) -> None:
         raise UserError(f"{directory} has no files NAME-STEP, such as newstest.de-1000.")
     log = None
     if FLAGS.event_dir:
+        options.import_tensorflow()
         from t2t_keras.training.reporting import EventLog
 
         # TensorFlow also writes to gs://.

@@ -47,6 +47,7 @@ def main(arguments: list[str]) -> None:
     options.load_user_directory()
     given = options.hparams(needed=False)
     space = FLAGS.target_space_id if FLAGS["target_space_id"].present else None
+    options.import_tensorflow()
 
     from t2t_keras import checkpoints
 

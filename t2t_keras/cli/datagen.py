@@ -9,6 +9,7 @@ Examples:
 
 from __future__ import annotations
 
+import glob
 import random
 from typing import TYPE_CHECKING
 
@@ -57,6 +58,9 @@ def main(arguments: list[str]) -> None:
             problem.cleaning = rules
         if FLAGS["random_seed"].present:
             problem.random_seed = FLAGS.random_seed
+        there = glob.glob(f"{glob.escape(data_dir)}/{problem.dataset_filename()}-*")
+        if FLAGS.tfds or hasattr(problem, "tfds_name") or there:  # those may have to be measured
+            options.import_tensorflow()
         generate(problem, data_dir, tmp_dir)
         print(*describe(problem, data_dir), sep="\n", flush=True)
 

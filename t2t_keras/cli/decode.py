@@ -104,7 +104,9 @@ def main(arguments: list[str]) -> None:
         require_readable(options.directory(name))
         _require_other_output(name)
 
-    _MODES[modes[0]](options.decode_settings())
+    settings = options.decode_settings()
+    options.import_tensorflow()
+    _MODES[modes[0]](settings)
 
 
 def require_readable(path: str | None) -> None:

@@ -56,6 +56,7 @@ def main(arguments: list[str]) -> None:
             "--checkpoint_path names one checkpoint: leave out --output_dir, --min_steps and "
             "--eval_timeout_mins, which are for a whole run."
         )
+    options.import_tensorflow()
 
     from t2t_keras import checkpoints
 

@@ -91,6 +91,7 @@ def inspect_data(arguments: list[str]) -> None:
         from t2t_keras.inspection.attention_figure import require_figure
 
         require_figure(plot)
+    options.import_tensorflow()
 
     from t2t_keras import data
     from t2t_keras.data.generation.report import (

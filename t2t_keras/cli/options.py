@@ -78,6 +78,7 @@ def trained_model(path: str | None = None):
     """Returns the `TrainedModel` of a checkpoint, by default the one that the flags name."""
     load_user_directory()
     given = hparams(needed=False)
+    import_tensorflow()
     from t2t_keras.trained_model import TrainedModel
 
     return TrainedModel(
@@ -400,7 +401,8 @@ def problem():
 def require_model() -> None:
     """Rejects a --model that is not registered, such as T2T's other models."""
     if "t2t_usr_dir" in FLAGS and FLAGS.model:
-        load_user_directory()
+        if FLAGS.model not in registry.list_models():
+            load_user_directory()
         registry.require_model(FLAGS.model)
 
 
@@ -411,7 +413,34 @@ def load_user_directory() -> None:
         UserError: the package does not exist or cannot be imported.
     """
     if FLAGS.t2t_usr_dir:
+        import_tensorflow()  # as most packages do
         registry.import_user_directory(FLAGS.t2t_usr_dir)
+
+
+def import_tensorflow() -> None:
+    """Imports TensorFlow without what it and CUDA write even if nothing is wrong, unless it fails.
+
+    A command calls this before it first needs TensorFlow. If the user has set TensorFlow's log level,
+    nothing is held back.
+    """
+    silent = os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3") == "3"
+    if not silent or "tensorflow" in sys.modules:
+        return
+    sys.stderr.flush()
+    terminal = os.dup(2)
+    with tempfile.TemporaryFile() as held:
+        os.dup2(held.fileno(), 2)
+        try:
+            import tensorflow as tf
+
+            tf.config.list_physical_devices()  # otherwise the first operation does this
+        except Exception:
+            held.seek(0)
+            os.write(terminal, held.read())
+            raise
+        finally:
+            os.dup2(terminal, 2)
+            os.close(terminal)
 
 
 def define_list() -> None:

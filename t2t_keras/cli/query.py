@@ -48,6 +48,8 @@ def main(arguments: list[str]) -> None:
     from t2t_keras.serving import SavedModel, TextClient, connect
 
     path = options.directory("saved_model")
+    if path or not FLAGS.server.startswith("http"):  # REST needs no TensorFlow
+        options.import_tensorflow()
     if path:
         options.warn_unused("a SavedModel is called in this process", "timeout_secs")
     model = (

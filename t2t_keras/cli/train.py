@@ -139,12 +139,13 @@ def main(arguments: list[str]) -> None:
     options.reject_arguments(arguments)
     _warn_unused()
     data_dir, output_dir = options.required("data_dir"), options.required("output_dir")
+    if FLAGS.xla == "on" or (FLAGS.xla == "auto" and os.path.exists("/dev/nvidia0")):
+        _keep_compiled(output_dir)
     problem = options.problem()
     options.configure(problem)
     hp = options.hparams()
     _reject_contradictions(problem, hp)
-    if FLAGS.xla == "on" or (FLAGS.xla == "auto" and os.path.exists("/dev/nvidia0")):
-        _keep_compiled(output_dir)
+    options.import_tensorflow()
 
     from t2t_keras.training import Trainer
 

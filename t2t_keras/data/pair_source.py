@@ -17,7 +17,7 @@ from typing import Any, NamedTuple, Protocol
 
 from t2t_keras.data.generation.cleaning import Cleaner, CleaningRules
 from t2t_keras.data.problem import SPLITS, DatasetSplit, VocabType, missing_hook
-from t2t_keras.data.sources.pair_readers import read_pairs, require_parallel, text_size
+from t2t_keras.data.sources.data_files import read_pairs, require_parallel, text_size
 from t2t_keras.data.text_problem import PathLike, Samples, Text2TextProblem
 from t2t_keras.errors import UserError, nearest
 from t2t_keras.files import read_json, write_text

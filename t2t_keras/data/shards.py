@@ -10,7 +10,6 @@ first read.
 from __future__ import annotations
 
 import contextlib
-import functools
 import os
 import re
 import threading
@@ -30,8 +29,8 @@ if TYPE_CHECKING:
 
 SIDES = ("inputs", "targets")
 READ_BUFFER = 2**20
-_COUNTED_AT_ONCE = 4096
 _MEASURED_AT_ONCE = 2048
+_AGAIN = "copy it again, or delete the shards of its split and run t2t-keras-datagen again"
 
 
 def shard_paths(data_dir: str | os.PathLike, name: str, split: str, shards: int) -> list[Path]:
@@ -69,21 +68,6 @@ def find_shards(data_dir: str | os.PathLike, name: str, split: str) -> list[Path
     return wanted
 
 
-def count_examples(paths: Sequence[Path]) -> int:
-    """Returns the number of records in shards; reads them completely and verifies checksums."""
-    import tensorflow as tf
-
-    for path in paths:
-        _require_lengths(path)
-    records = tf.data.TFRecordDataset([str(path) for path in paths], buffer_size=READ_BUFFER)
-    try:
-        return sum(int(tf.size(batch)) for batch in records.batch(_COUNTED_AT_ONCE))
-    except tf.errors.OpError as error:
-        if len(paths) == 1:
-            raise _unreadable(paths[0], error) from None
-    return sum(count_examples([path]) for path in paths)
-
-
 def _require_lengths(path: Path) -> None:
     """Raises a `UserError` if a record claims more bytes than its shard has (TensorFlow would crash)."""
     # A file that cannot be opened is reported when it is read.
@@ -93,25 +77,9 @@ def _require_lengths(path: Path) -> None:
             length = int.from_bytes(header[:8], "little")
             left -= HEADER_BYTES + length + FOOTER_BYTES
             if left < 0:
-                raise UserError(
-                    f"The shard {path} is truncated or corrupt (a record of {length:,} bytes): copy it "
-                    "again, or delete the shards of its split and run t2t-keras-datagen again."
-                )
+                what = f"is truncated or corrupt (a record of {length:,} bytes)"
+                raise UserError(f"The shard {path} {what}: {_AGAIN}.")
             file.seek(length + FOOTER_BYTES, os.SEEK_CUR)
-
-
-def _unreadable(path: Path, error: tf.errors.OpError) -> UserError:
-    import tensorflow as tf
-
-    if isinstance(error, tf.errors.DataLossError):
-        what = "is truncated or corrupt"
-    else:
-        what = "cannot be read"
-    reason = str(error.message).split(" [Op:")[0].split("{{node")[-1].splitlines()[0]
-    return UserError(
-        f"The shard {path} {what} ({reason}): "
-        "copy it again, or delete the shards of its split and run t2t-keras-datagen again."
-    )
 
 
 class SplitIndex(NamedTuple):
@@ -149,23 +117,21 @@ def read_index(
     path = _index_path(data_dir, name, split)
     stored = _load(path, sides)
     if stored is None or not _matches(paths, *stored[:2]):
-        measured = _measure(paths, f"{name}-{split}", sides)
-        sizes = [table["sizes"] for table in measured]
-        lengths = [{side: table[side] for side in sides} for table in measured]
+        tables = _measure(paths, f"{name}-{split}", sides)
         with contextlib.suppress(OSError):
-            write_index(data_dir, name, split, sizes, lengths)
-        stored = _joined(sizes, lengths)
-    counts, all_sizes, all_lengths = stored
-    offsets = _offsets(counts, all_sizes)
-    return SplitIndex(path, paths, counts, offsets, all_sizes, all_lengths)
+            write_index(data_dir, name, split, tables)
+        stored = _joined(tables)
+    counts, sizes, lengths = stored
+    return SplitIndex(path, paths, counts, _offsets(counts, sizes), sizes, lengths)
+
+
+Table = Mapping[str, np.ndarray]
+"""A shard's part of the index: "sizes", the bytes of each serialised example, and the numbers of its
+"inputs" and "targets" ids: [n] integers each."""
 
 
 def write_index(
-    data_dir: str | os.PathLike,
-    name: str,
-    split: str,
-    sizes: Sequence[np.ndarray],
-    lengths: Sequence[Mapping[str, np.ndarray]],
+    data_dir: str | os.PathLike, name: str, split: str, tables: Sequence[Table]
 ) -> None:
     """Stores the index of shards that have just been written or read.
 
@@ -173,14 +139,13 @@ def write_index(
         data_dir: the directory of the shards.
         name: the problem's file name.
         split: the split of the shards.
-        sizes: for each shard, the size in bytes of each serialised example: [n] integers.
-        lengths: for each shard, the number of ids of "inputs" and of "targets": [n] integers each.
+        tables: the table of each shard.
 
     Raises:
         OSError: the index cannot be written; a previous one is unchanged.
     """
-    counts, all_sizes, all_lengths = _joined(sizes, lengths)
-    columns = {"counts": counts, "sizes": all_sizes, **all_lengths}
+    counts, sizes, lengths = _joined(tables)
+    columns = {"counts": counts, "sizes": sizes, **lengths}
     path = _index_path(data_dir, name, split)
     with atomic_write(path) as partial, partial.open("wb") as file:
         np.savez(file, **{field: _smallest(column) for field, column in columns.items()})  # type: ignore[arg-type]
@@ -199,16 +164,13 @@ def _index_path(data_dir: str | os.PathLike, name: str, split: str) -> Path:
     return Path(data_dir) / f"index.{name}-{split}.npz"
 
 
-def _joined(sizes: Sequence[np.ndarray], lengths: Sequence[Mapping[str, np.ndarray]]) -> _Stored:
-    return (
-        np.array([len(shard) for shard in sizes], np.int64),
-        np.concatenate(sizes).astype(np.uint32),
-        {
-            side: np.concatenate([shard[side] for shard in lengths]).astype(np.uint32)
-            for side in SIDES
-            if side in lengths[0]
-        },
-    )
+def _joined(tables: Sequence[Table]) -> _Stored:
+    columns = {
+        name: np.concatenate([table[name] for table in tables]).astype(np.uint32)
+        for name in tables[0]
+    }
+    counts = np.array([len(table["sizes"]) for table in tables], np.int64)
+    return counts, columns.pop("sizes"), columns
 
 
 def _load(path: Path, sides: Sequence[str]) -> _Stored | None:
@@ -244,8 +206,8 @@ def _offsets(counts: np.ndarray, sizes: np.ndarray) -> np.ndarray:
     return starts
 
 
-def _measure(paths: Sequence[Path], what: str, sides: Sequence[str]) -> list[dict]:
-    """Reads shards completely; returns "sizes", "inputs" and "targets" of each, [n] uint32."""
+def _measure(paths: Sequence[Path], what: str, sides: Sequence[str]) -> list[Table]:
+    """Reads shards completely; returns the table of each."""
     tables = []
     progress = CountProgress(what, "shards", len(paths))
     for number, path in enumerate(paths):
@@ -254,25 +216,29 @@ def _measure(paths: Sequence[Path], what: str, sides: Sequence[str]) -> list[dic
     return tables
 
 
-def _measure_shard(path: Path, sides: Sequence[str]) -> dict[str, np.ndarray]:
+def _measure_shard(path: Path, sides: Sequence[str]) -> Table:
     import tensorflow as tf
 
     _require_lengths(path)
     chunks = tf.data.TFRecordDataset(str(path), buffer_size=READ_BUFFER).batch(_MEASURED_AT_ONCE)
     columns: dict[str, list] = {"sizes": [], **{side: [] for side in sides}}
     first = 1
+
+    def place(row: int) -> tuple[Path, int]:
+        return path, first + row
+
     try:
         for records in chunks.prefetch(1):
             sizes = tf.strings.length(records).numpy()
             columns["sizes"].append(sizes.astype(np.uint32))
-            place = functools.partial(_numbered, path, first)
-            examples = _parsed(records.numpy().tolist(), place, sides)
-            for side, ids in examples.items():
+            for side, ids in _parsed(records.numpy().tolist(), place, sides).items():
                 columns[side].append(ids.lengths.astype(np.uint32))
             first += len(sizes)
-    except tf.errors.OpError:
-        count_examples([path])  # raises an error that explains what is wrong with the file
-        raise
+    except tf.errors.OpError as error:
+        lost = isinstance(error, tf.errors.DataLossError)
+        what = "is truncated or corrupt" if lost else "cannot be read"
+        reason = re.sub("{{.*?}} ?", "", str(error.message)).split(" [Op:")[0].splitlines()[0]
+        raise UserError(f"The shard {path} {what} ({reason}): {_AGAIN}.") from None
     none = [np.zeros(0, np.uint32)]
     return {field: np.concatenate(column or none) for field, column in columns.items()}
 
@@ -307,10 +273,6 @@ def _parsed(
         if not ids.lengths.all():
             raise _not_an_example(*place(int(np.argmin(ids.lengths))), sides)
     return examples
-
-
-def _numbered(path: Path, first: int, row: int) -> tuple[Path, int]:
-    return path, first + row
 
 
 def _not_an_example(path: Path, number: int, sides: Sequence[str]) -> UserError:
@@ -389,7 +351,8 @@ class StoredExamples:
             starts = expected.starts
             for number, (row, record) in enumerate(zip(rows.tolist(), framed, strict=True)):
                 if expected.values[starts[number] : starts[number + 1]].tobytes() != record:
-                    raise self._damaged(row)
+                    path, place = self.place(row)
+                    raise UserError(f"Example {place} of the shard {path} is damaged: {_AGAIN}.")
         parsed = _parsed(parts, lambda number: self.place(int(rows[number])), [*self._lengths])
         for side, ids in parsed.items():
             if (ids.lengths != self._lengths[side][rows]).any():
@@ -400,23 +363,13 @@ class StoredExamples:
             wrong = np.flatnonzero((ids.values < 0) | (ids.values >= self._vocab_sizes[side]))
             if len(wrong):
                 number = int(np.searchsorted(ids.starts, wrong[0], side="right")) - 1
-                raise self._not_in_vocabulary(int(rows[number]), side, int(ids.values[wrong[0]]))
+                path, place = self.place(int(rows[number]))
+                raise UserError(
+                    f"Example {place} of the shard {path} has the id {ids.values[wrong[0]]} in its "
+                    f"{side}, whose ids are 0 to {self._vocab_sizes[side] - 1}: copy the vocabulary "
+                    "that the shards were made with, or delete them and run t2t-keras-datagen again."
+                )
         self._checked[rows] = True
-
-    def _damaged(self, row: int) -> UserError:
-        path, number = self.place(row)
-        return UserError(
-            f"Example {number} of the shard {path} is damaged: copy the shard again, or delete the "
-            "shards of its split and run t2t-keras-datagen again."
-        )
-
-    def _not_in_vocabulary(self, row: int, side: str, wrong: int) -> UserError:
-        path, number = self.place(row)
-        return UserError(
-            f"Example {number} of the shard {path} has the id {wrong} in its {side}, whose ids are 0 to "
-            f"{self._vocab_sizes[side] - 1}: copy the vocabulary that the shards were made with, or "
-            "delete them and run t2t-keras-datagen again."
-        )
 
 
 def _smallest(column: np.ndarray) -> np.ndarray:

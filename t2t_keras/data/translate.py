@@ -8,8 +8,14 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from t2t_keras.data.problem import DatasetSplit, missing_hook
-from t2t_keras.data.sources.data_files import local_sources, read_sources, source_files
-from t2t_keras.data.sources.pair_readers import read_pairs, require_parallel, text_size
+from t2t_keras.data.sources.data_files import (
+    local_sources,
+    read_pairs,
+    read_sources,
+    require_parallel,
+    source_files,
+    text_size,
+)
 from t2t_keras.data.text_problem import PathLike, Samples, Text2TextProblem
 from t2t_keras.errors import UserError
 from t2t_keras.text.lines import iterate_lines

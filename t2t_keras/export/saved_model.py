@@ -10,13 +10,13 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
+from t2t_keras.data.generation.records import message
 from t2t_keras.decoding import DecodeSettings
 from t2t_keras.errors import UserError, nearest
 from t2t_keras.export.served import ALIGN, served_class
 from t2t_keras.files import atomic_write, locked_directory
 from t2t_keras.ids import EOS_ID
 from t2t_keras.precision import in_precision
-from t2t_keras.protobuf import message
 
 PathLike = str | os.PathLike
 

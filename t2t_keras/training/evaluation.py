@@ -15,9 +15,10 @@ import tensorflow as tf
 from t2t_keras.data import Problem
 from t2t_keras.decoding import Translator
 from t2t_keras.errors import UserError, nearest
-from t2t_keras.files import read_json_lines, write_text
+from t2t_keras.files import parse_json, write_text
 from t2t_keras.ids import EOS_ID, PAD_ID, until_eos, without_padding
 from t2t_keras.open_graph import open_graph_of_model
+from t2t_keras.text.lines import iterate_raw_lines
 from t2t_keras.transformer import is_packed
 
 
@@ -242,8 +243,12 @@ class EvaluationHistory:
         if not self._path.exists():
             return {}
         kind = {"step": range(2**63), str: float}
-        rows = read_json_lines(self._path, kind, "remove it to continue")
-        return {row.pop("step"): row for row in rows}
+        found = {}
+        for number, line in enumerate(iterate_raw_lines(self._path), 1):
+            name = f"{self._path}, line {number}"
+            row = parse_json(line, kind, name, "remove it to continue")
+            found[row.pop("step")] = row
+        return found
 
 
 # Early stopping on dev metrics

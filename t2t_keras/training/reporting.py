@@ -16,12 +16,14 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import tensorflow as tf
+from google.protobuf.struct_pb2 import Struct
+from tensorflow.core.framework.summary_pb2 import SummaryMetadata
 
 from t2t_keras.checkpoints.run_directory import RUN_FILE, STARTS, read_settings
+from t2t_keras.data.generation.records import message
 from t2t_keras.errors import UserError
 from t2t_keras.files import write_json
 from t2t_keras.progress import Progress, duration
-from t2t_keras.protobuf import double, message, number
 from t2t_keras.settings import HParams
 
 # Speed and progress
@@ -123,15 +125,10 @@ class PhaseTimes:
 # Curves and texts for TensorBoard, which does not have to be installed
 
 
-def _metadata(plugin: str, data_class: int, content: bytes = b"") -> bytes:
-    """Returns a serialised `SummaryMetadata`, which names the TensorBoard plugin for a value."""
-    plugin_data = message(1, plugin.encode()) + (message(2, content) if content else b"")
-    return message(1, plugin_data) + number(4, data_class)
-
-
-_TENSOR = 2  # DATA_CLASS_TENSOR
-_SCALAR = _metadata("scalars", 1)
-_TEXT = _metadata("text", _TENSOR)
+def _metadata(plugin: str, data_class: str = "TENSOR", content: bytes = b"") -> SummaryMetadata:
+    """Returns what names the TensorBoard plugin for a value."""
+    plugin_data = SummaryMetadata.PluginData(plugin_name=plugin, content=content)
+    return SummaryMetadata(plugin_data=plugin_data, data_class=f"DATA_CLASS_{data_class}")
 
 
 class EventLog:
@@ -149,15 +146,19 @@ class EventLog:
     def write(self, step: int, values: dict[str, float]) -> None:
         with self._writing(), self._writer.as_default(step):
             for name, value in values.items():
-                tf.summary.write(name, tf.constant(value, tf.float32), metadata=_SCALAR)
+                tf.summary.write(
+                    name, tf.constant(value, tf.float32), metadata=_metadata("scalars", "SCALAR")
+                )
 
     def write_run(self, step: int, hparams: HParams, facts: Mapping[str, Any]) -> None:
         """Writes settings and facts of a run as text, and the settings for the "HParams" page."""
         settings = hparams.to_dict()
         with self._writing(), self._writer.as_default(step):
             for name, values in (("settings", settings), ("run", facts)):
-                tf.summary.write(name, tf.constant(_markdown_table(values)), metadata=_TEXT)
-            metadata = _metadata("hparams", _TENSOR, _session_start(settings))
+                tf.summary.write(
+                    name, tf.constant(_markdown_table(values)), metadata=_metadata("text")
+                )
+            metadata = _metadata("hparams", content=_session_start(settings))
             tf.summary.write("_hparams_/session_start_info", tf.zeros([0]), metadata=metadata)
 
     def flush(self) -> None:
@@ -184,20 +185,9 @@ def _markdown_table(values: Mapping[str, Any]) -> str:
 
 def _session_start(settings: Mapping[str, Any]) -> bytes:
     """Returns a serialised `HParamsPluginData` with TensorBoard's `SessionStartInfo`."""
-    info = b"".join(
-        message(1, message(1, name.encode()) + message(2, _struct_value(value)))
-        for name, value in settings.items()
-    )
-    return message(3, info)
-
-
-def _struct_value(value: Any) -> bytes:
-    """Returns a serialised `google.protobuf.Value` of a number, a bool, or anything else as text."""
-    if isinstance(value, bool):
-        return number(4, value)
-    if isinstance(value, int | float):
-        return double(2, value)
-    return message(3, str(value).encode())
+    info = Struct()  # has the same fields as the beginning of a `SessionStartInfo`
+    info.update({n: v if isinstance(v, int | float) else str(v) for n, v in settings.items()})
+    return message(3, info.SerializeToString())
 
 
 # The loss: its mean over a number of steps, and divergence

@@ -29,18 +29,18 @@ import numpy as np
 
 from t2t_keras import registry
 from t2t_keras.data.generation.cleaning import Cleaner
-from t2t_keras.data.generation.packing import pack
 from t2t_keras.data.generation.records import (
     Lists,
     columns,
     frame,
+    pack,
     read_segment,
     serialize,
     write_piece,
 )
 from t2t_keras.data.generation.report import Counts, write_counts
 from t2t_keras.data.problem import DatasetSplit, missing_field
-from t2t_keras.data.shards import read_index, remove_index, write_index
+from t2t_keras.data.shards import SIDES, Table, read_index, remove_index, write_index
 from t2t_keras.errors import UserError
 from t2t_keras.files import atomic_write, open_locked, publish
 from t2t_keras.ids import EOS_ID
@@ -53,6 +53,7 @@ PIECE_EXAMPLES = 16384
 _WRITTEN_AT_ONCE = 8192
 
 Sample = Mapping[str, Any]
+_Coding = tuple[Mapping[str, Any] | None, Mapping[str, str]]  # encoders and prefixes, by side
 _T = TypeVar("_T")
 
 
@@ -62,13 +63,6 @@ class Finishing(NamedTuple):
     seed: int | None  # seed of the shuffle; None: examples are not shuffled
     packed_length: int | None  # T2T's `packed_length`; None: examples are not packed
     packed_spacing: int
-
-
-class ShardTable(NamedTuple):
-    """The part of a split's index that describes one shard."""
-
-    sizes: np.ndarray  # size of each serialised example in bytes, [N] uint32
-    lengths: dict[str, np.ndarray]  # number of ids in each field, [N] uint32
 
 
 class Generation:
@@ -99,7 +93,7 @@ class Generation:
         self.data_dir = self.paths[0].parent
         self.work = unfinished_directory(self.data_dir, problem.dataset_filename(), split)
         prefixes = {"inputs": problem.inputs_prefix, "targets": problem.targets_prefix}
-        self._coding = (encoders, prefixes)
+        self._coding: _Coding = (encoders, prefixes)
         self._note = self.work / "shards"
         self._pieces: list[Path] = []
         self._counts = Counts()
@@ -128,7 +122,7 @@ class Generation:
     def _write_pieces(self, samples: Iterable[Sample]) -> None:
         progress = CountProgress(f"{self.problem.name} {self.split}", "pairs")
         tasks = self._missing_pieces(samples)
-        for _ in run_ordered(_make_piece, tasks, self.problem.processes, _start, self._coding):
+        for _ in run_ordered(_make_piece, tasks, self.problem.processes, self._coding):
             progress.update(self._counts.kept)
         if not self._counts.kept:
             raise UserError(
@@ -140,8 +134,10 @@ class Generation:
         """Reads all text; yields the arguments of `_make_piece` for pieces not encoded yet."""
         # Everything that a piece depends on, except its text.
         setting = pickle.dumps((self._coding, len(self.paths)), protocol=4)
-        for first, piece in self._numbered_pieces(samples):
-            texts = self._by_field(piece)
+        kept = self._kept(samples)
+        while piece := list(itertools.islice(kept, PIECE_EXAMPLES)):
+            first, texts = self._counts.kept, self._by_field(piece)
+            self._counts.kept += len(piece)
             content = hashlib.blake2b(setting, digest_size=16)
             content.update(repr((first, texts)).encode())
             path = self.work / f"{first:012d}-{content.hexdigest()}"
@@ -150,28 +146,16 @@ class Generation:
                 self.work.mkdir(exist_ok=True)
                 yield path, first, texts, len(self.paths)
 
-    def _numbered_pieces(self, samples: Iterable[Sample]) -> Iterator[tuple[int, list[Sample]]]:
-        """Yields pieces of samples, cleaned if for training, with the number (from 0) of the first sample."""
-        problem, counts = self.problem, self._counts
-        problem.dropped.clear()
+    def _kept(self, samples: Iterable[Sample]) -> Iterator[Sample]:
+        """Yields samples, cleaned if for training; in the end it notes what was dropped."""
+        self.problem.dropped.clear()
         # Held-out data stays whole, so that its scores can be compared.
-        rules = problem.cleaning if self.split == DatasetSplit.TRAIN else None
+        rules = self.problem.cleaning if self.split == DatasetSplit.TRAIN else None
         cleaner = Cleaner(rules) if rules else None
-        waiting: list[Sample] = []
         samples = iter(samples)
         while block := list(itertools.islice(samples, PIECE_EXAMPLES)):
-            waiting += cleaner.keep(block) if cleaner else block
-            while len(waiting) >= PIECE_EXAMPLES:
-                yield self._counted(waiting[:PIECE_EXAMPLES])
-                del waiting[:PIECE_EXAMPLES]
-        counts.dropped = problem.dropped + (cleaner.dropped if cleaner else Counter())
-        if waiting:
-            yield self._counted(waiting)
-
-    def _counted(self, piece: list[Sample]) -> tuple[int, list[Sample]]:
-        first = self._counts.kept
-        self._counts.kept += len(piece)
-        return first, piece
+            yield from cleaner.keep(block) if cleaner else block
+        self._counts.dropped = self.problem.dropped + (cleaner.dropped if cleaner else Counter())
 
     def _by_field(self, piece: list[Sample]) -> dict[str, list]:
         encoders, _ = self._coding
@@ -194,19 +178,19 @@ class Generation:
             for number, path in enumerate(self.paths)
             if path not in finished
         ]
-        tables = list(run_ordered(_make_shard, tasks, problem.processes, _start, (None, {})))
+        tables = list(run_ordered(_make_shard, tasks, problem.processes))
         self._write_indices(name, None if finished else iter(tables))
         shutil.rmtree(self.work)
 
-    def _write_indices(self, name: str, tables: Iterator[ShardTable] | None) -> None:
+    def _write_indices(self, name: str, tables: Iterator[Table] | None) -> None:
         """Stores the index; `tables` is None if shards were kept and must be read for it."""
         for split, paths in self.shards.items():
             if tables is None:
                 read_index(self.data_dir, name, split, self.problem.sides)
                 continue
-            sizes, lengths = zip(*itertools.islice(tables, len(paths)), strict=True)
-            if {*self.problem.sides} <= lengths[0].keys():
-                write_index(self.data_dir, name, split, list(sizes), list(lengths))
+            of_split = list(itertools.islice(tables, len(paths)))
+            if {*self.problem.sides} <= of_split[0].keys():
+                write_index(self.data_dir, name, split, of_split)
 
     def _finished_shards(self, finishing: Finishing) -> set[Path]:
         """Returns the shards that an earlier call made from the same pieces; deletes others."""
@@ -248,21 +232,16 @@ def generating_alone(data_dir: Path, name: str) -> Iterator[None]:
 
 # Worker processes. Each gets the encoders once.
 
-_encoders: Mapping[str, Any] | None = None
-_prefixes: Mapping[str, str] = {}
-
-
-def _start(encoders: Mapping[str, Any] | None, prefixes: Mapping[str, str]) -> None:
-    global _encoders, _prefixes
-    _encoders, _prefixes = encoders, prefixes
+_coding: _Coding = (None, {})
 
 
 def _make_piece(path: Path, first: int, samples: Mapping[str, Sequence], shards: int) -> None:
     """Encodes samples (a list per field) and stores them; `first` is the number of the first sample."""
-    if _encoders is not None:
+    encoders, prefixes = _coding
+    if encoders is not None:
         samples = {
-            side: [[*encoder.encode(_prefixes[side] + text), EOS_ID] for text in samples[side]]
-            for side, encoder in _encoders.items()
+            side: [[*encoder.encode(prefixes[side] + text), EOS_ID] for text in samples[side]]
+            for side, encoder in encoders.items()
         }
     rows = len(next(iter(samples.values())))
     write_piece(path, columns(samples, first + 1), (first + np.arange(rows)) % shards, shards)
@@ -270,62 +249,54 @@ def _make_piece(path: Path, first: int, samples: Mapping[str, Sequence], shards:
 
 def _make_shard(
     pieces: Sequence[Path], number: int, path: Path, work: Path, finishing: Finishing
-) -> ShardTable:
+) -> Table:
     """Writes shard `number` in the directory `work`; moves it to `path` when complete."""
     fields = read_segment(pieces, number)
     order = list(range(len(next(iter(fields.values())).lengths)))
     if finishing.seed is not None:
         random.Random(f"{finishing.seed} {path.name}").shuffle(order)
-    sizes = [np.zeros(0, np.uint32)]
-    lengths = {field: [np.zeros(0, np.uint32)] for field in fields}
+    sides = [side for side in SIDES if side in fields]
+    lengths = {name: [np.zeros(0, np.uint32)] for name in ("sizes", *sides)}
     with (work / path.name).open("wb") as file:
         for block in _blocks(fields, np.array(order, np.int64), finishing):
             records = serialize(block)
             file.write(frame(records).values.data)
-            sizes.append(records.lengths.astype(np.uint32))
-            for field in fields:
-                lengths[field].append(block[field].lengths.astype(np.uint32))
+            lengths["sizes"].append(records.lengths.astype(np.uint32))
+            for side in sides:
+                lengths[side].append(block[side].lengths.astype(np.uint32))
     publish({work / path.name: path})
-    joined = {field: np.concatenate(parts) for field, parts in lengths.items()}
-    return ShardTable(np.concatenate(sizes), joined)
+    return {name: np.concatenate(parts) for name, parts in lengths.items()}
 
 
 def _blocks(
     fields: Mapping[str, Lists], order: np.ndarray, finishing: Finishing
 ) -> Iterator[dict[str, Lists]]:
     """Yields blocks of examples in the given order, packed if configured."""
-    if finishing.packed_length:
-        pairs = (
-            {field: ids[row] for field, ids in block_lists.items()}
-            for block_lists in map(_as_lists, _taken(fields, order))
-            for row in range(len(block_lists["targets"]))
-        )
-        packed = pack(pairs, finishing.packed_length, finishing.packed_spacing)
-        while examples := list(itertools.islice(packed, _WRITTEN_AT_ONCE)):
-            yield columns({field: [row[field] for row in examples] for field in examples[0]})
-    else:
-        yield from _taken(fields, order)
-
-
-def _taken(fields: Mapping[str, Lists], order: np.ndarray) -> Iterator[dict[str, Lists]]:
-    for start in range(0, len(order), _WRITTEN_AT_ONCE):
-        rows = order[start : start + _WRITTEN_AT_ONCE]
-        yield {field: lists.take(rows) for field, lists in fields.items()}
-
-
-def _as_lists(fields: Mapping[str, Lists]) -> dict[str, list[list[int]]]:
-    return {
-        field: [ids.tolist() for ids in np.split(lists.values, lists.starts[1:-1])]
-        for field, lists in fields.items()
-    }
+    taken = (
+        {
+            field: lists.take(order[start : start + _WRITTEN_AT_ONCE])
+            for field, lists in fields.items()
+        }
+        for start in range(0, len(order), _WRITTEN_AT_ONCE)
+    )
+    if not finishing.packed_length:
+        yield from taken
+        return
+    examples = (
+        {field: ids.tolist() for field, ids in zip(fields, row, strict=True)}
+        for block in taken
+        for row in zip(*(np.split(a.values, a.starts[1:-1]) for a in block.values()), strict=True)
+    )
+    packed = pack(examples, finishing.packed_length, finishing.packed_spacing)
+    while rows := list(itertools.islice(packed, _WRITTEN_AT_ONCE)):
+        yield columns({field: [row[field] for row in rows] for field in rows[0]})
 
 
 def run_ordered(
     function: Callable[..., _T],
     arguments: Iterable[tuple],
     processes: int,
-    start: Callable[..., None],
-    start_arguments: tuple,
+    coding: _Coding = (None, {}),
 ) -> Iterator[_T]:
     """Yields `function(*item)` for each item of `arguments`, in order.
 
@@ -333,23 +304,24 @@ def run_ordered(
     item, or any with `processes` = 1, is processed in this process.
 
     Args:
-        function: a module-level function (as is `start`).
+        function: a function of this module.
         arguments: the arguments of each call.
         processes: the number of processes.
-        start: called with `start_arguments` in each process before its first item.
+        coding: each process gets it once, as `_coding`.
     """
+    global _coding
     items = iter(arguments)
     first = list(itertools.islice(items, 2))
     items = itertools.chain(first, items)
     if processes == 1 or len(first) < 2:
-        start(*start_arguments)
+        _coding = coding
         for item in items:
             yield function(*item)
         return
     # Spawned, because forking a process that has TensorFlow's threads could hang.
     context = multiprocessing.get_context("spawn")
     # Pickled here, because a process must import the classes of user directories before it unpickles.
-    beginning = (start, pickle.dumps(start_arguments), registry.user_directories())
+    beginning = (pickle.dumps(coding), registry.user_directories())
     pool = ProcessPoolExecutor(processes, context, _begin, beginning)
     waiting: deque[Future] = deque()
     try:
@@ -368,15 +340,15 @@ def run_ordered(
         pool.shutdown(cancel_futures=True)
 
 
-def _begin(start: Callable[..., None], pickled: bytes, user_directories: list[str]) -> None:
+def _begin(pickled: bytes, user_directories: list[str]) -> None:
+    global _coding
     threading.Thread(target=_end_with_parent, daemon=True).start()
     try:
-        start_arguments = pickle.loads(pickled)
+        _coding = pickle.loads(pickled)
     except ModuleNotFoundError:  # only then, because user code may take long to import
         for directory in user_directories:
             registry.import_user_directory(directory)
-        start_arguments = pickle.loads(pickled)
-    start(*start_arguments)
+        _coding = pickle.loads(pickled)
 
 
 def _end_with_parent() -> None:

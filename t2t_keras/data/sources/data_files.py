@@ -13,34 +13,25 @@ files, or of the only file, or a pair of URLs, one per file. Without "://" it is
 
 from __future__ import annotations
 
-import contextlib
-import errno
+import codecs
+import functools
 import glob
+import io
 import itertools
 import os
-import tarfile
-import zipfile
+import re
 import zlib
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
-from functools import partial
+from collections.abc import Iterator, Sequence
 from pathlib import Path, PurePosixPath
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
-from t2t_keras.data.sources.download import fetch, megabytes
-from t2t_keras.data.sources.pair_readers import (
-    Pair,
-    read_pairs,
-    read_sgm,
-    read_tmx,
-    read_tsv,
-    require_parallel,
-)
+from t2t_keras.data.sources.download import fetch, megabytes, unpack
 from t2t_keras.errors import UserError
-from t2t_keras.files import lock, publish
-from t2t_keras.text.lines import most_unpacked
+from t2t_keras.text.lines import LINE_BYTES, decompressed, iterate_lines, line_too_long
 
 PathLike = str | os.PathLike
+Pair = tuple[str, str]
 
 
 class LocalSource(NamedTuple):
@@ -157,15 +148,15 @@ def _obtain(tmp_dir: Path, url: str | tuple[str, ...], sources: list[_Source]) -
     if isinstance(url, tuple):
         for source in sources:
             for address, name in zip(url, source.names, strict=True):
-                if not _is_present(tmp_dir / name):
-                    _fetch(address, tmp_dir / name)
+                if not _present(tmp_dir / name).is_file():
+                    fetch(address, tmp_dir / name)
         return
     archive = _archive(tmp_dir, url)
     lacking = [source for source in sources if _lacks_files(source, tmp_dir, archive)]
     if not lacking:
         return
     if "://" in url:
-        _fetch(url, archive)
+        fetch(url, archive)
     elif not archive.is_file():
         holder = (
             f", and so is {archive}, which would hold it: place one of them"
@@ -176,20 +167,14 @@ def _obtain(tmp_dir: Path, url: str | tuple[str, ...], sources: list[_Source]) -
             f"The source file {_first_absent(lacking[0], tmp_dir)} is absent{holder} there, "
             "or see --tmp_dir."
         )
-    if is_archive(archive):
-        unpack(archive, tmp_dir, lambda name: any(source.is_wanted(name) for source in lacking))
-        _read_through.update((_state(archive), source.names) for source in lacking)
+    unpack(archive, tmp_dir, lambda name: any(source.is_wanted(name) for source in lacking))
+    _read_through.update((_state(archive), source.names) for source in lacking)
     for source in lacking:
         if absent := _first_absent(source, tmp_dir):
             raise UserError(
                 f"{archive} does not hold {absent.relative_to(tmp_dir)}: place the right archive "
                 f"there (it comes from {url}), or the file itself as {absent}."
             )
-
-
-def _fetch(url: str, path: Path) -> None:
-    size, sha256 = KNOWN_FILES.get(url, (None, None))
-    fetch(url, path, size=size, sha256=sha256)
 
 
 def _archive(tmp_dir: Path, url: str) -> Path:
@@ -212,7 +197,7 @@ def _lacks_files(source: _Source, tmp_dir: Path, archive: Path) -> bool:
     """Returns True if files are, or may be, absent: only the archive shows which files match a pattern."""
     if _first_absent(source, tmp_dir):
         return True
-    if source.kind != "tsv" or not archive.is_file() or not is_archive(archive):
+    if source.kind != "tsv" or not archive.is_file():
         return False
     return (_state(archive), source.names) not in _read_through
 
@@ -220,13 +205,13 @@ def _lacks_files(source: _Source, tmp_dir: Path, archive: Path) -> bool:
 def _first_absent(source: _Source, tmp_dir: Path) -> Path | None:
     if source.kind == "tsv":
         return None if _matches(tmp_dir, *source.names) else tmp_dir / source.names[0]
-    absent = (tmp_dir / name for name in source.names if not _is_present(tmp_dir / name))
+    absent = (tmp_dir / name for name in source.names if not _present(tmp_dir / name).is_file())
     return next(absent, None)
 
 
 def _matches(tmp_dir: Path, pattern: str) -> list[Path]:
     paths = map(Path, glob.glob(os.path.join(glob.escape(os.fspath(tmp_dir)), pattern)))
-    return sorted(path for path in paths if path.is_file() and path.suffix != ".part")
+    return sorted(path for path in paths if path.is_file() and path.suffix != ".incomplete")
 
 
 def _present(path: Path) -> Path:
@@ -235,202 +220,162 @@ def _present(path: Path) -> Path:
     return plain if plain.is_file() and not path.is_file() else path
 
 
-def _is_present(path: Path) -> bool:
-    return _present(path).is_file()
-
-
-# Unpacking tar and zip archives: each file completely or not at all.
+# Reading pairs: parallel text, SGM, TMX and tables
 
 
 _BLOCK = 1 << 20
+_SEGMENT = re.compile("<seg>(.*?)</seg>")
+_ENTITIES = [
+    (re.compile(pattern), character)
+    for pattern, character in (
+        ("&amp;", "&"),
+        ("& ?amp;", "&"),
+        ("& ?apos;", "'"),
+        ("& ?quot;", '"'),
+        ("& ?lt;", "<"),
+        ("& ?gt;", ">"),
+    )
+]
+"""Replaced in this order, so that "&amp;lt;" becomes "<" and "&amp;amp;" becomes "&", as in T2T."""
 
 
-def unpack(archive: Path, directory: Path, is_wanted: Callable[[str], bool]) -> list[Path]:
-    """Unpacks the wanted files of an archive and returns their paths.
+class TextSize(NamedTuple):
+    """The size of a text file, decompressed and without a byte order mark."""
 
-    The archive is read to its end before any file gets its final name, so that no file comes from a damaged
-    or truncated archive. Existing files are left alone. Members outside of `directory`, and those that
-    are not plain files, are skipped. A second process waits for the first.
+    lines: int
+    bytes: int
 
-    Args:
-        archive: a zip archive, or a tar archive, uncompressed or compressed with gzip, bzip2 or xz.
-        directory: where to write the files, under their names in the archive.
-        is_wanted: called with the name of a member, such as "training/europarl-v7.de-en.de".
+
+def text_size(path: str | os.PathLike) -> TextSize:
+    """Returns the size of a text file; reads all of it and checks that it is UTF-8.
+
+    A file that has not changed since the last call is not read again.
     """
+    path = os.path.abspath(path)
     try:
-        with archive.open("rb") as file:
-            is_alone = lock(file, archive.name)
-            return _unpack(archive, directory, is_wanted, is_alone)
-    except (tarfile.TarError, zipfile.BadZipFile, zlib.error, EOFError, OSError) as error:
+        status = os.stat(path)
+        return _text_size(path, status.st_size, status.st_mtime_ns)
+    except (UnicodeDecodeError, OSError, EOFError, zlib.error):
+        for _ in iterate_lines(path):  # raises an error with the line number
+            pass
+        raise
+
+
+def require_parallel(first: Path, second: Path) -> None:
+    """Checks that two text files are not empty and have the same number of lines."""
+    counts = []
+    for path in (first, second):
+        counts.append(text_size(path).lines)
+        if not counts[-1]:
+            raise UserError(
+                f"The source file {path} is empty: place the text there, one sentence per line."
+            )
+    if counts[0] != counts[1]:
         raise UserError(
-            f"{archive} cannot be read to its end ({error}): it is damaged or cut off, so delete it "
-            "and run again."
-        ) from error
-    except (NotImplementedError, RuntimeError) as error:  # zip: unknown method, password
-        raise UserError(f"{archive} cannot be unpacked: {error}.") from error
+            f"{first} has {counts[0]} lines and {second} has {counts[1]}: "
+            "line N of one must translate line N of the other, so both need the same number."
+        )
 
 
-def is_archive(path: Path) -> bool:
-    """Returns True if the content of a file is a tar or zip archive."""
-    if zipfile.is_zipfile(path):
-        return True
-    try:
-        with tarfile.open(path, tarinfo=_Header):
-            return True
-    except tarfile.TarError:
-        return False
+def read_pairs(first: Path, second: Path) -> Iterator[Pair]:
+    """Yields the lines of two parallel files side by side, stripped as T2T strips them.
+
+    Raises:
+        UserError: see `require_parallel`, which is called before the first pair.
+    """
+    require_parallel(first, second)
+    with _open_text(first) as one, _open_text(second) as other:
+        yield from zip(map(str.strip, one), map(str.strip, other), strict=True)
 
 
-class _Header(tarfile.TarInfo):
-    """A tar header with a size limit; Python would read one of any size into memory."""
+def read_sgm(first: Path, second: Path) -> Iterator[Pair]:
+    """Yields the segments of two SGM files side by side: `<seg id="1">text</seg>`, one per line.
 
-    @classmethod
-    def frombuf(cls, buf, encoding, errors):
-        """Returns a header; rejects long-name and attribute headers of more than `_BLOCK` bytes."""
-        header = super().frombuf(buf, encoding, errors)
-        if header.type in _READ_WHOLE and header.size > _BLOCK:
-            raise tarfile.ReadError(f"a header of {header.size:,} bytes")
-        return header
-
-
-_READ_WHOLE = (
-    *(tarfile.XHDTYPE, tarfile.XGLTYPE, tarfile.SOLARIS_XHDTYPE),
-    *(tarfile.GNUTYPE_LONGNAME, tarfile.GNUTYPE_LONGLINK),
-)
+    Entities such as `&amp;` are not decoded, and a segment that does not end on its line is empty, as in
+    T2T.
+    """
+    counts = [sum(1 for _ in _segments(path)) for path in (first, second)]
+    if counts[0] != counts[1] or not counts[0]:
+        raise UserError(
+            f"{first} has {counts[0]} segments and {second} has {counts[1]}: "
+            "segment N of one must translate segment N of the other."
+        )
+    yield from zip(_segments(first), _segments(second), strict=True)
 
 
-def _unpack(
-    archive: Path, directory: Path, is_wanted: Callable[[str], bool], is_alone: bool
-) -> list[Path]:
-    found = []
-    unfinished: dict[Path, Path] = {}
-    unpacked, most = 0, most_unpacked(archive.stat().st_size)
-    try:
-        for name, size, content in _members(archive):
-            unpacked += size
-            if unpacked > most:
-                raise UserError(
-                    f"{archive} unpacks to more than {most:,} bytes, too much for text: unpack it by "
-                    "hand if that is right."
-                )
-            path = directory / name
-            if not is_wanted(name) or path in unfinished:
-                continue
-            found.append(path)
-            part = path.with_name(f"{path.name}.{os.getpid()}.part")
-            with _writing(part, archive):
-                if path.exists():
-                    continue
-                for old in path.parent.glob(f"{glob.escape(path.name)}.*.part"):
-                    if is_alone or old == part:  # left by a process that was killed
-                        old.unlink()
-                part.parent.mkdir(parents=True, exist_ok=True)
-                file = part.open("xb")  # does not follow links
-            unfinished[path] = part
-            with content() as member, file:
-                while block := member.read(_BLOCK):
-                    with _writing(part, archive):
-                        file.write(block)
-        if unfinished:
-            publish({part: path for path, part in unfinished.items()})
-    finally:
-        for part in filter(Path.exists, unfinished.values()):
-            part.unlink()
-    return found
+def read_tmx(path: Path) -> Iterator[Pair | None]:
+    """Yields the two segments of each translation unit of a TMX file, in order.
+
+    Each segment is on one line: `<seg>text</seg>`. The five entities of XML are replaced, with or
+    without a space after "&" (T2T's `paracrawl_v3_pairs`). A unit that does not have two segments
+    yields None.
+
+    Raises:
+        UserError: the file cannot be read.
+    """
+    unit: list[str] = []
+    for line in iterate_lines(path):
+        if "<seg>" in line:
+            unit += map(_unescape, _SEGMENT.findall(line))
+        if "</tu>" in line:
+            yield (unit[0], unit[1]) if len(unit) == 2 else None
+            unit.clear()
 
 
-_Member = tuple[str, int, Callable[[], Any]]
+def read_tsv(path: Path, source_column: int, target_column: int) -> Iterator[Pair | None]:
+    """Yields two columns of a tab-separated table without quotes.
 
+    Yields:
+        A stripped pair; None for a line that lacks one of the columns.
 
-def _members(archive: Path) -> Iterator[_Member]:
-    """Yields name, size and an opening function of each plain file; then checks the rest of the archive."""
-    if zipfile.is_zipfile(archive):
-        yield from _zip_members(archive)
-    else:
-        yield from _tar_members(archive)
-
-
-def _zip_members(archive: Path) -> Iterator[_Member]:
-    with zipfile.ZipFile(archive) as files:
-        for member in files.infolist():
-            name = _safe_name(member.filename)
-            if name and not member.is_dir():
-                yield name, member.file_size, partial(files.open, member)
-
-
-def _tar_members(archive: Path) -> Iterator[_Member]:
-    progress = megabytes(f"unpacking {archive.name}", archive.stat().st_size)
-    with archive.open("rb") as stored, tarfile.open(fileobj=stored, tarinfo=_Header) as files:
-        while (member := files.next()) is not None:
-            progress.update(stored.tell() / 1e6)
-            name = _safe_name(member.name)
-            if name and member.isfile():
-                yield name, member.size, partial(files.extractfile, member)
-        content = files.fileobj
-        while content and content.read(_BLOCK):  # a compressed stream ends with its checksum
-            progress.update(stored.tell() / 1e6)
-
-
-def _safe_name(name: str) -> str | None:
-    """Returns a member's name without "./"; None if it would be outside of the directory."""
-    path = PurePosixPath(name)
-    if path.is_absolute() or ".." in path.parts or "\\" in name:
-        return None
-    return str(path)
-
-
-@contextlib.contextmanager
-def _writing(part: Path, archive: Path) -> Iterator[None]:
-    """Distinguishes errors in writing a file from those of a damaged archive."""
-    try:
-        yield
-    except OSError as error:
-        if error.errno == errno.ENAMETOOLONG:
-            remedy = "the name is too long for this file system"
+    Raises:
+        UserError: the file cannot be read.
+    """
+    needed = max(source_column, target_column)
+    for line in iterate_lines(path):
+        cells = line.split("\t")
+        if needed < len(cells):
+            yield cells[source_column].strip(), cells[target_column].strip()
         else:
-            remedy = "make room or name another --tmp_dir"
-        raise UserError(
-            f"{part} cannot be written ({error.strerror}) while unpacking {archive}: {remedy}."
-        ) from error
+            yield None
 
 
-KNOWN_FILES: dict[str, tuple[int, str]] = {
-    "http://data.statmt.org/wmt18/translation-task/rapid2016.tgz": (
-        161050516,
-        "41557dd5d8f0ed3a6d98bce3b798b1a9d3b68361eb99d902329ddbb943a6b55a",
-    ),
-    "http://data.statmt.org/wmt18/translation-task/training-parallel-ep-v8.tgz": (
-        246201434,
-        "953eaf7f24dcfc87eff6845d13ec6ca8acbee0ccf7edf4063b8b94e943933a96",
-    ),
-    "http://data.statmt.org/wmt18/translation-task/training-parallel-nc-v13.tgz": (
-        113157482,
-        "17992b7e919cfb754c60f4e754148bc23b80706ad0ed7b34150831a554b40c91",
-    ),
-    "http://www.statmt.org/wmt10/training-giga-fren.tar": (
-        2595102720,
-        "3ff8319f6919393520559bfbc7ad6a747ec81b3abc7be9993b338d4b017b4d9a",
-    ),
-    "http://www.statmt.org/wmt13/training-parallel-commoncrawl.tgz": (
-        918311367,
-        "c7a74e2ea01ac6c920123108627e35278d4ccb5701e15428ffa34de86fa3a9e5",
-    ),
-    "http://www.statmt.org/wmt13/training-parallel-europarl-v7.tgz": (
-        657632379,
-        "0224c7c710c8a063dfd893b0cc0830202d61f4c75c17eb8e31836103d27d96e7",
-    ),
-    "http://www.statmt.org/wmt13/training-parallel-un.tgz": (
-        2365634246,
-        "29141b5c1eba149a94f7a59d3b1a834b2e47fe0f8758d68dcd77a3d3f497ee47",
-    ),
-    "http://www.statmt.org/wmt14/training-parallel-nc-v9.tgz": (
-        80418416,
-        "cb8953f292298e6877ae433c98912b927cb0766b303f4540512ddd286c748485",
-    ),
-    "https://s3.amazonaws.com/web-language-models/paracrawl/release1/"
-    "paracrawl-release1.en-et.zipporah0-dedup-clean.tgz": (
-        78283314,
-        "1c3065a8e04a5a6d09d5d5c72ece8aeabcc418eb48cf85038bba6cdef638dc7d",
-    ),
-}
-"""Size in bytes and SHA-256, by URL, of archives that several problems fetch (values from TFDS)."""
+@functools.lru_cache(maxsize=4096)
+def _text_size(path: str, stored_bytes: int, changed: int) -> TextSize:
+    decoder = codecs.getincrementaldecoder("utf-8")()
+    lines = size = unended = 0
+    block = b"\n"
+    progress = megabytes(f"checking {os.path.basename(path)}", stored_bytes)
+    with open(path, "rb") as stored, decompressed(stored, path) as file:
+        while more := file.read(_BLOCK):
+            block = more
+            lines += block.count(b"\n")
+            unended = len(block) - 1 - block.rfind(b"\n") + unended * (b"\n" not in block)
+            if unended > LINE_BYTES:
+                raise line_too_long(path, lines + 1)
+            size -= len(codecs.BOM_UTF8) * (not size and block.startswith(codecs.BOM_UTF8))
+            decoder.decode(block)
+            size += len(block)
+            progress.update(stored.tell() / 1e6)
+    decoder.decode(b"", final=True)
+    return TextSize(lines + (size > 0 and not block.endswith(b"\n")), size)
+
+
+def _open_text(path: Path):
+    content = decompressed(path.open("rb"), str(path))
+    return io.TextIOWrapper(content, encoding="utf-8-sig", newline="\n")
+
+
+def _segments(path: Path) -> Iterator[str]:
+    for line in iterate_lines(path):
+        line = line.strip()
+        if line.startswith("<seg"):
+            text = line[line.find(">") + 1 :]
+            yield text.removesuffix("</seg>").strip() if text.endswith("</seg>") else ""
+
+
+def _unescape(text: str) -> str:
+    if "&" in text:
+        for entity, character in _ENTITIES:
+            text = entity.sub(character, text)
+    return text.strip()

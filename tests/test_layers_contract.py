@@ -1,0 +1,95 @@
+"""What a Keras user expects of every layer (`layer_checks.py`), and the errors for wrong settings."""
+
+import pytest
+from layer_checks import check_layer, random_tensor
+
+from t2t_keras.layers import (
+    Dropout,
+    FeedForward,
+    PositionEncoding,
+    PrePostProcess,
+    TransformerDecoder,
+    TransformerDecoderLayer,
+    TransformerEncoder,
+    TransformerEncoderLayer,
+    timing_signal,
+)
+
+X = random_tensor(2, 5, 8)
+RESIDUAL = random_tensor(2, 5, 8, seed=1)
+MEMORY = random_tensor(2, 3, 8, seed=1)
+SMALL = {"num_heads": 2, "filter_size": 12}
+POSTNORM = {**SMALL, "preprocess_sequence": "none", "postprocess_sequence": "dan"}
+EVERYTHING = {
+    **SMALL,
+    "key_channels": 4,
+    "value_channels": 4,
+    "prepostprocess_dropout": 0.1,
+    "attention_dropout": 0.2,
+    "relu_dropout": 0.3,
+    "prepostprocess_dropout_broadcast_dims": (1,),
+    "attention_dropout_broadcast_dims": (0, 1),
+    "relu_dropout_broadcast_dims": (1,),
+    "max_relative_position": 3,
+    "norm_epsilon": 1e-5,
+}
+WITH_WEIGHTS = {"return_attention_weights": True}
+OTHER_CHANNELS = {**POSTNORM, "key_channels": 4, "value_channels": 12}
+
+
+@pytest.mark.parametrize(
+    ("layer", "settings", "inputs", "weights", "call"),
+    [
+        (TransformerEncoderLayer, EVERYTHING, (X,), 14, WITH_WEIGHTS),
+        (TransformerEncoder, {**SMALL, "num_layers": 2}, (X,), 26, WITH_WEIGHTS),
+        (TransformerEncoder, {**POSTNORM, "num_layers": 1, "remove_padding": True}, (X,), 12, WITH_WEIGHTS),
+        (TransformerEncoder, {**SMALL, "num_layers": 0}, (X,), 2, WITH_WEIGHTS),
+        (TransformerDecoderLayer, OTHER_CHANNELS, (X, MEMORY), 18, WITH_WEIGHTS),
+        (TransformerDecoderLayer, {**SMALL, "max_relative_position": 2, "attention_dropout": 0.1}, (X, MEMORY), 20, WITH_WEIGHTS),
+        (TransformerDecoder, {**SMALL, "num_layers": 2}, (X, MEMORY), 38, WITH_WEIGHTS),
+        (TransformerDecoder, {**POSTNORM, "num_layers": 1}, (X, random_tensor(2, 3, 6)), 18, {}),
+        (FeedForward, {"filter_size": 12}, (X,), 4, {}),
+        (FeedForward, {"filter_size": 3, "dropout": 0.2, "dropout_broadcast_dims": (1,)}, (X,), 4, {}),
+        (PrePostProcess, {"sequence": "n"}, (X,), 2, {}),
+        (PrePostProcess, {"sequence": "none"}, (X,), 0, {}),
+        (PrePostProcess, {"sequence": "dan", "dropout": 0.1, "norm_epsilon": 1e-3}, (X, RESIDUAL), 2, {}),
+        (PrePostProcess, {"sequence": "da", "dropout": 0.1, "dropout_broadcast_dims": (1,)}, (X, RESIDUAL), 0, {}),
+        (PositionEncoding, {}, (X,), 0, {}),
+        (PositionEncoding, {"kind": "timing_paper"}, (X,), 0, {}),
+        (PositionEncoding, {"kind": "emb", "max_length": 9}, (X,), 1, {}),
+        (PositionEncoding, {"kind": "emb", "max_length": 3}, (X,), 1, {}),
+        *((Dropout, {"rate": 0.3, "broadcast_dims": dims}, (X,), 0, {}) for dims in ((), (0, 1), (-1,))),
+    ],
+)  # fmt: skip
+def test_contract(layer, settings, inputs, weights, call, tmp_path):
+    check_layer(layer, settings, inputs, weights=weights, tmp_path=tmp_path, call=call)
+
+
+def encoder(**settings):
+    return lambda: TransformerEncoder(**{**SMALL, "num_layers": 1, **settings})(X)
+
+
+@pytest.mark.parametrize(
+    ("make", "wanted"),
+    [
+        (encoder(num_heads=3), "multiple of num_heads, got 8 and 3"),
+        (encoder(preprocess_sequence="q"), "letters of n, d, a"),
+        (encoder(relu_dropout=2), r"in \[0, 1\), got 2"),
+        (encoder(filter_size=0), "filter_size must be 1 or more, got 0"),
+        (encoder(num_layers=-1), "num_layers must be 0 or more, got -1"),
+        (lambda: PrePostProcess(sequence="x"), "letters of n, d, a .* got 'x'"),
+        (lambda: PrePostProcess(sequence="nn"), "letters of n, d, a .* got 'nn'"),
+        (lambda: PrePostProcess(sequence="nad n"), "letters of n, d, a .* got 'nad n'"),
+        (lambda: PrePostProcess(sequence="None"), "letters of n, d, a .* got 'None'"),
+        (lambda: PrePostProcess(sequence="da")(X), "adds a residual, and none was given"),
+        (lambda: Dropout(-0.1), r"must be in \[0, 1\), got -0.1"),
+        (lambda: Dropout(1.0), r"must be in \[0, 1\), got 1.0"),
+        (lambda: Dropout(1.5), r"must be in \[0, 1\), got 1.5"),
+        (lambda: PositionEncoding(kind="sine"), "of timing, timing_paper, emb, got 'sine'"),
+        (lambda: PositionEncoding(kind="emb"), "max_length of 1 or more, got 0"),
+        (lambda: timing_signal(3, 8, kind="emb"), "one of timing, timing_paper, got 'emb'"),
+    ],
+)
+def test_wrong_settings(make, wanted):
+    with pytest.raises(ValueError, match=wanted):
+        make()
