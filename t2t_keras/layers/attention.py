@@ -78,7 +78,8 @@ class MultiHeadAttention(keras.layers.Layer):
         attention_mask: an `AttentionMask`; unless it is empty, it replaces mask, memory_mask, bias
             and segments.
         cache: a `KeyValueCache` with the keys and values of earlier positions, to which those of the
-            query are added, or of the memory. By default the last query is at the last key.
+            query are added, or of the memory. By default the last query is at the last key. Only
+            `attention_mask` hides earlier positions.
         return_attention_weights: also return the weights before dropout.
 
     Returns:
@@ -183,6 +184,7 @@ class MultiHeadAttention(keras.layers.Layer):
             else:
                 new = self.projections(query, cache.joint_kernel)
                 queries, seen = new.pop("q"), cache.add(new)
+                mask = None  # that of the query, which Keras has filled in, is not that of the keys
             keys = seen["k"]
         if not attention_mask:
             attention_mask = AttentionMask(
