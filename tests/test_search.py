@@ -355,7 +355,9 @@ def test_searches_call_what_a_subclass_overrides(name):
     np.testing.assert_allclose(scores, whole_scores(pair, source, ids.numpy()), rtol=1e-4)
     eight_bits = in_precision(model, "int8")
     ids, scores = t2t.decoding.greedy(eight_bits, source, **options)
-    np.testing.assert_allclose(scores, whole_scores(eight_bits, source, ids.numpy()), rtol=0.05, atol=0.2)
+    np.testing.assert_allclose(
+        scores, whole_scores(eight_bits, source, ids.numpy()), rtol=0.05, atol=0.2
+    )
 
 
 def test_a_call_without_a_cache_is_an_error_in_searches():
