@@ -86,6 +86,11 @@ class DecoderCache:
         """The keys and values of each layer's self-attention, with those of the last call."""
         return [layer.self_attention.kept for layer in self.layers]
 
+    @property
+    def memory(self) -> list[dict]:
+        """The keys and values of the memory in each layer; empty without a memory."""
+        return [layer.encdec_attention.kept for layer in self.layers if layer.encdec_attention]
+
 
 @keras.saving.register_keras_serializable("t2t_keras")
 class TransformerDecoderLayer(TransformerLayer):
@@ -294,7 +299,7 @@ class TransformerDecoder(Stack):
             self.empty_caches(shape_of(memory)[0]), memory=[None] * len(attentions)
         )
         self(memory[:, :0], memory, cache=cache)
-        return [layer.encdec_attention.kept for layer in cache.layers]
+        return cache.memory
 
     def empty_caches(self, batch) -> list[dict]:
         """Returns the self-attention caches of B sentences before the first step: [B, H, 0, C]."""
