@@ -4,6 +4,7 @@ See mutations.py; the mutations are the same ones every time.
 """
 
 import gzip
+import io
 import json
 import random
 from types import SimpleNamespace
@@ -233,8 +234,8 @@ def test_sources(tmp_path):
 
 
 def metadata(output):
-    tensors = {"inputs": {output.get("input", "text"): {"dtype": "DT_STRING"}}}
-    tensors["outputs"] = {name: {"dtype": "x"} for name in output["outputs"]}
+    tensors = {"inputs": {output.get("input", "text"): {}}}
+    tensors["outputs"] = {name: {} for name in output["outputs"]}
     return {"metadata": {"signature_def": {"signature_def": {"serving_default": tensors}}}}
 
 
@@ -245,7 +246,7 @@ ANSWERS = [
 ]
 
 
-def test_answers_of_a_server():
+def test_answers_of_a_server(monkeypatch):
     decoded = []
     encoder = SimpleNamespace(
         encode=lambda text: [5], vocab_size=VOCABULARY, decode=lambda ids: str(decoded.extend(ids))
@@ -253,15 +254,19 @@ def test_answers_of_a_server():
     taken = 0
     for generator in generators():
         answer = generator.choice(ANSWERS)
-        contents = [json.dumps(metadata(answer)), json.dumps({"outputs": answer["outputs"]})]
+        contents = [metadata(answer), {"outputs": answer["outputs"]}]
+        contents = [json.dumps(content).encode() for content in contents]
         which = generator.randint(0, 1)
         if generator.random() < 0.8:
             contents[which] = mutated_json(json.loads(contents[which]), generator)
         else:
-            contents[which] = mutated(contents[which].encode(), generator)
+            contents[which] = mutated(contents[which], generator)
         model = connect("http://localhost:1", "turner")
         answers = iter(contents)
-        model._answer = lambda request, answers=answers: (200, "OK", next(answers))
+        monkeypatch.setattr(
+            "urllib.request.urlopen",
+            lambda *_, answers=answers, **__: io.BytesIO(next(answers)),
+        )
         try:
             client = TextClient(model, encoders=dict.fromkeys(SIDES, encoder))
             (found,) = client.translate(["x"])
