@@ -447,6 +447,25 @@ def spelled(encoder, ids: list[int]) -> list[int]:
     return [i for i in ids if i < encoder.vocab_size]
 
 
+def tokens(encoder, size: int) -> list[str]:
+    """Returns `size` unique strings, one for each id, for what identifies tokens by strings.
+
+    They are the subtokens or words if these are unique, otherwise `<id 7>`.
+    """
+    taken = {name: i for i, name in enumerate(RESERVED_TOKENS)}
+    for i in range(len(taken), size):
+        name = ""
+        if i < encoder.vocab_size:
+            named = hasattr(encoder, "subtoken")
+            name = encoder.subtoken(i) if named else encoder.decode([i])
+        if not name or name in taken or "\ufffd" in name:
+            name = f"<id {i}>"
+        while name in taken:
+            name += ">"
+        taken[name] = i
+    return list(taken)
+
+
 def _other_vocabulary(side: str, tokens: int, rows: int, data_dir: str = "") -> UserError:
     where = f" in {data_dir}" if data_dir else ""
     return UserError(
