@@ -8,10 +8,12 @@ import operator
 import re
 from collections import Counter
 from collections.abc import Iterable, Sequence
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from t2t_keras.errors import UserError
-from t2t_keras.parsing.trees import TRACE, Tree
+
+if TYPE_CHECKING:
+    from t2t_keras.parsing.trees import Tree
 
 _SHORT = 40
 
@@ -221,7 +223,8 @@ def _percent(part: int, whole: int) -> float:
 
 # EVALB's view of a bracketed tree: the words that count and the brackets around them.
 
-_DELETED = frozenset(["TOP", TRACE, ",", ":", "``", "''", "."])
+_TRACE = "-NONE-"
+_DELETED = frozenset(["TOP", _TRACE, ",", ":", "``", "''", "."])
 _EQUAL = {"PRT": "ADVP"}
 
 # A word with its tag, or a label that opens a bracket; a closing bracket; anything else.
@@ -255,7 +258,7 @@ def read_brackets(tree: str) -> Brackets:
         kind = token.lastindex
         if kind == _WORD:
             tag, word = token.group(_LABEL, _WORD)
-            length += tag != TRACE
+            length += tag != _TRACE
             if tag not in _DELETED:
                 words.append(word)
                 tags.append(_EQUAL.get(tag, tag))

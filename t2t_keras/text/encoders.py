@@ -9,14 +9,13 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from t2t_keras.errors import UserError, nearest
-from t2t_keras.ids import RESERVED_TOKENS
+from t2t_keras.ids import BYTES, RESERVED_TOKENS
 from t2t_keras.text import lines, subword_builder, tokenizer
 from t2t_keras.text.tokenizer import ESCAPE_CHARACTERS, escape, unescape
 
 if TYPE_CHECKING:
     import tensorflow as tf
 
-BYTES = [token.encode() for token in RESERVED_TOKENS] + [bytes([byte]) for byte in range(256)]
 """The text of each id of `ByteTextEncoder`."""
 _CACHED = 2**17  # tokens
 _LONGEST_CACHED = 64  # characters

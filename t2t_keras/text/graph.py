@@ -11,8 +11,7 @@ from collections.abc import Sequence
 
 import tensorflow as tf
 
-from t2t_keras.ids import RESERVED_TOKENS
-from t2t_keras.text.encoders import BYTES
+from t2t_keras.ids import BYTES, RESERVED_TOKENS
 from t2t_keras.text.graph_subwords import SubwordCutter, SubwordJoiner, places_of, splits_of
 from t2t_keras.text.tokenizer import ALPHANUMERIC_RANGES, escape, unescape
 
