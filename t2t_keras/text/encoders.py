@@ -16,7 +16,6 @@ from t2t_keras.text.tokenizer import ESCAPE_CHARACTERS, escape, unescape
 if TYPE_CHECKING:
     import tensorflow as tf
 
-"""The text of each id of `ByteTextEncoder`."""
 _CACHED = 2**17  # tokens
 _LONGEST_CACHED = 64  # characters
 _START = 3  # characters
