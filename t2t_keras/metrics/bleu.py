@@ -143,7 +143,6 @@ def paper_style(line: str, language: str = "de") -> list[str]:
     """Tokenizes like T2T's `get_ende_bleu.sh`: Moses for German, then splits compounds at hyphens.
 
     Args:
-        line: untokenised text.
         language: "de", or "fr" for Moses for French with unsplit compounds (T2T has no such script).
             In French an apostrophe between two letters ends a word, an apostrophe of a line's first
             or last word stays with it, and abbreviations are Moses's French ones.

@@ -111,7 +111,6 @@ class ParsingF1(ParsingFigures):
     """The counts of each sentence."""
 
     def __str__(self) -> str:
-        """Returns EVALB's summary in the form that EVALB prints."""
         return f"-- All --\n{super().__str__()}\n\n-- len<={_SHORT} --\n{self.up_to_40}"
 
 

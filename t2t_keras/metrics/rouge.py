@@ -15,7 +15,6 @@ def rouge(references: Sequence[Sequence[str]], hypotheses: Sequence[str]) -> dic
 
     Args:
         references: one or more references for each hypothesis; the best one counts.
-        hypotheses: the summaries.
 
     Raises:
         UserError: there are no summaries, the numbers differ, or `rouge-score` is missing.

@@ -9,13 +9,14 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from t2t_keras.errors import UserError, nearest
-from t2t_keras.ids import BYTES, RESERVED_TOKENS
+from t2t_keras.ids import RESERVED_TOKENS
 from t2t_keras.text import lines, subword_builder, tokenizer
 from t2t_keras.text.tokenizer import ESCAPE_CHARACTERS, escape, unescape
 
 if TYPE_CHECKING:
     import tensorflow as tf
 
+_BYTES = [token.encode() for token in RESERVED_TOKENS] + [bytes([byte]) for byte in range(256)]
 _CACHED = 2**17  # tokens
 _LONGEST_CACHED = 64  # characters
 _START = 3  # characters
@@ -109,7 +110,7 @@ class TensorEncoder(abc.ABC):
 class ByteTextEncoder(TensorEncoder):
     """UTF-8 bytes as ids 2 to 257 (T2T: `ByteTextEncoder`)."""
 
-    vocab_size = len(BYTES)
+    vocab_size = len(_BYTES)
 
     def encode(self, text: str) -> list[int]:
         """Returns one id per byte."""
@@ -127,11 +128,11 @@ class ByteTextEncoder(TensorEncoder):
                 raise UserError(
                     f"Byte id {i} is out of range; 0 to {self.vocab_size - 1} are allowed."
                 )
-            parts.append(BYTES[i])
+            parts.append(_BYTES[i])
         return b"".join(parts).decode("utf-8", "replace")
 
     def _make_graph(self, modules):
-        return modules.ByteGraph()
+        return modules.ByteGraph(_BYTES)
 
 
 class TokenTextEncoder(TensorEncoder):

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 
 import tensorflow as tf
 
-from t2t_keras.ids import BYTES, RESERVED_TOKENS
+from t2t_keras.ids import RESERVED_TOKENS
 from t2t_keras.text.graph_subwords import SubwordCutter, SubwordJoiner, places_of, splits_of
 from t2t_keras.text.tokenizer import ALPHANUMERIC_RANGES, escape, unescape
 
@@ -82,18 +82,22 @@ class SubwordGraph(TextGraph):
 class ByteGraph(TextGraph):
     """`ByteTextEncoder` in a graph; ids out of range are errors."""
 
+    def __init__(self, texts: Sequence[bytes]):
+        super().__init__()
+        self._texts = tf.constant(texts)
+
     def _encode(self, strings: tf.Tensor) -> tf.RaggedTensor:
         every = tf.io.decode_raw(tf.strings.reduce_join(strings)[tf.newaxis], tf.uint8)[0]
         splits = splits_of(tf.strings.length(strings))
         return _ragged(tf.cast(every, tf.int32) + len(RESERVED_TOKENS), splits)
 
     def _decode(self, ids: tf.RaggedTensor) -> tf.Tensor:
-        flat = ids.flat_values
-        wrong = tf.boolean_mask(flat, (flat < 0) | (flat >= len(BYTES)))[:1]
-        message = f"Byte id out of range; 0 to {len(BYTES) - 1} are allowed:"
+        flat, size = ids.flat_values, self._texts.shape[0]
+        wrong = tf.boolean_mask(flat, (flat < 0) | (flat >= size))[:1]
+        message = f"Byte id out of range; 0 to {size - 1} are allowed:"
         check = tf.debugging.Assert(tf.equal(tf.size(wrong), 0), [message, wrong])
         with tf.control_dependencies([check]):
-            joined = _joined(ids, tf.gather(BYTES, flat))
+            joined = _joined(ids, tf.gather(self._texts, flat))
         return _valid(joined, errors="replace")
 
 
