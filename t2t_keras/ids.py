@@ -13,6 +13,9 @@ EOS_ID = 1
 RESERVED_TOKENS = ("<pad>", "<EOS>")
 """The first entries of every vocabulary, at `PAD_ID` and `EOS_ID`."""
 
+BYTES = [token.encode() for token in RESERVED_TOKENS] + [bytes([byte]) for byte in range(256)]
+"""The vocabulary of bytes: T2T's `ByteTextEncoder`."""
+
 
 def until_eos(ids: Iterable[int]) -> list[int]:
     """Returns the ids before the first end of sentence or, without one, before trailing padding.

@@ -74,7 +74,7 @@ def test_a_log_level_of_the_users_own_is_respected(tmp_path):
         ("bleu --help", ["tensorflow", "keras", "sacrebleu", "numpy"], "--translation: "),
         ("parseval --gold={0} --predicted={0}", ["tensorflow", "keras", "sacrebleu"], "= 100.00"),
         ("datagen --help", ["tensorflow"], "--tmp_dir: "),
-        ("datagen --list", ["tensorflow"], "Numbers, dates, times, prices"),
+        ("datagen --list", ["tensorflow"], "Numbers, dates, times and prices"),
         ("train --problem=translate_ende_numbers", ["tensorflow"], "--data_dir is missing"),
         ("decode --output_dir=x", ["tensorflow"], "give one of --decode_from_file=FILE"),
     ],

@@ -205,7 +205,7 @@ try:
 except RuntimeError as error:
     message = str(error)
 model = SavedModel({path!r})
-out = model.predict("serve", None, {{"text": [t.encode() for t in {texts!r}]}})
+out = model.predict("serve", "text", [t.encode() for t in {texts!r}])
 print(json.dumps([message, out["ids"].tolist(), [t.decode() for t in out["texts"]]]))
 """
     done = toy.python("-c", code)
