@@ -67,7 +67,6 @@ def test_the_bias_of_a_mask(mask, wanted):
 
 def test_an_empty_mask():
     for mask in (AttentionMask(), AttentionMask(causal=False)):
-        assert not mask
         assert mask.dense_bias(THREE, THREE) is None
 
 
