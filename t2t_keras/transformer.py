@@ -307,11 +307,16 @@ class Transformer(TokenFit):
         if self.source_position is not None:
             x = self.source_position(x, position=position)
         x = self.source_dropout(x, training=training)
+        real = source != PAD_ID if segments is None else segments != 0
+        if (
+            self.hp.unidirectional_encoder
+        ):  # as in T2T, earlier padding and packed pairs are visible
+            mask = layers.AttentionMask(causal=True, nonpadding=real)
+        else:
+            mask = layers.AttentionMask(keys=real, segments=segments, nonpadding=real)
         return self.encoder(
             x,
-            attention_mask=layers.AttentionMask(
-                keys=source != PAD_ID, segments=segments, causal=self.hp.unidirectional_encoder
-            ),
+            attention_mask=mask,
             training=training,
             return_attention_weights=return_attention_weights,
         )
@@ -346,6 +351,8 @@ class Transformer(TokenFit):
         """
         if cache is not None:
             return self._decode_with(cache, targets)
+        if memory is not None and (segments is None) != (source_segments is None):
+            raise ValueError("segments and source_segments must be given together, got one.")
         x = self._decoder_input(targets, position)
         x = self.target_dropout(x, training=training)
         x = self.decoder(

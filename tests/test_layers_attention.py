@@ -12,7 +12,6 @@ from t2t_keras.layers import (
     KeyValueCache,
     MultiHeadAttention,
     SharedEmbedding,
-    causal_bias,
     mask_bias,
 )
 
@@ -66,17 +65,17 @@ def test_relative_positions_by_hand():
 
 def test_masks_and_bias_say_the_same():
     layer = MultiHeadAttention(num_heads=2)
-    by_mask = layer(QUERY, MEMORY, mask=MASK, return_attention_weights=True)
+    by_mask = layer(QUERY, MEMORY, memory_mask=MASK, return_attention_weights=True)
     weights = np.asarray(by_mask[1])
     assert weights.shape == (2, 2, 5, 3)
     assert (weights.transpose(0, 3, 1, 2)[~MASK] == 0).all()
     np.testing.assert_allclose(weights.sum(-1), 1, rtol=1e-5)
     per_query = np.repeat(MASK[:, None], 5, axis=1)
     for call in (
-        {"mask": per_query},
-        {"memory_mask": MASK},
-        {"bias": mask_bias(MASK)},
-        {"mask": MASK, "bias": np.zeros((2, 1, 1, 3), "float32")},
+        {"attention_mask": per_query},
+        {"attention_mask": AttentionMask(keys=MASK)},
+        {"attention_mask": AttentionMask(bias=mask_bias(MASK))},
+        {"attention_mask": AttentionMask(keys=MASK, bias=np.zeros((2, 1, 1, 3), "float32"))},
     ):
         same = layer(QUERY, MEMORY, return_attention_weights=True, **call)
         assert_same(same, by_mask, atol=1e-7)
@@ -86,7 +85,7 @@ def test_masks_and_bias_say_the_same():
 def test_nothing_to_look_at_looks_evenly(policy):
     layer = MultiHeadAttention(num_heads=2, dtype=policy)
     output, weights = layer(
-        QUERY, MEMORY, mask=np.zeros((2, 3), bool), return_attention_weights=True
+        QUERY, MEMORY, memory_mask=np.zeros((2, 3), bool), return_attention_weights=True
     )
     np.testing.assert_allclose(weights, np.full((2, 2, 5, 3), 1 / 3), rtol=1e-6)
     assert weights.dtype == "float32"
@@ -119,7 +118,7 @@ def test_weights_are_those_before_dropout():
 @pytest.mark.parametrize("max_relative_position", [0, 2])
 def test_a_cache_gives_what_the_whole_sentence_gives(max_relative_position):
     layer = MultiHeadAttention(num_heads=2, max_relative_position=max_relative_position)
-    whole = layer(QUERY, bias=causal_bias(5))
+    whole = layer(QUERY, attention_mask=AttentionMask(causal=True))
     for joint_kernel in (None, layer.joint_kernel()):
         for mask in (None, AttentionMask(causal=True)):  # the query stands at the last key
             cache = KeyValueCache(layer.empty_cache(2), joint_kernel=joint_kernel)

@@ -6,6 +6,7 @@ import pytest
 from layer_checks import assert_same, random_tensor
 
 from t2t_keras.layers import (
+    AttentionMask,
     DecoderCache,
     MultiHeadAttention,
     SharedEmbedding,
@@ -57,7 +58,8 @@ def test_the_mask_that_the_memory_carries():
 def test_memory_mask_and_bias_say_the_same():
     layer = TransformerDecoderLayer(**SMALL)
     by_mask = layer(X, MEMORY, memory_mask=MASK)
-    assert_same(layer(X, MEMORY, memory_bias=mask_bias(MASK)), by_mask, atol=1e-6)
+    by_bias = AttentionMask(bias=mask_bias(MASK))
+    assert_same(layer(X, MEMORY, memory_attention_mask=by_bias), by_mask, atol=1e-6)
 
 
 class OwnAttention(MultiHeadAttention):
@@ -98,7 +100,8 @@ class OwnDecoder(TransformerDecoder):
 )
 def test_steps_give_what_the_whole_sentence_gives(decoder_class, settings, near):
     decoder = decoder_class(num_layers=2, **SMALL, **settings)
-    whole = decoder(X, MEMORY, memory_mask=MASK, bias=proximity_bias(5) if near else None)
+    own = AttentionMask(causal=True, bias=proximity_bias(5) if near else None)
+    whole = decoder(X, MEMORY, attention_mask=own, memory_mask=MASK)
     source = {"memory": decoder.memory_caches(MEMORY), "memory_bias": mask_bias(MASK)}
     kept = decoder.empty_caches(2)
     for i in range(5):

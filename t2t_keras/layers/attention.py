@@ -67,19 +67,15 @@ class MultiHeadAttention(keras.layers.Layer):
     Call arguments:
         query: [B, T, D].
         memory: [B, S, D]; the query itself if absent.
-        mask: boolean, True at keys that may be attended to: [B, S] or [B, T, S].
-        memory_mask: boolean [B, S], used if `mask` is None. Keras fills it in with the mask that the
-            memory carries.
-        bias: float, added to the logits, broadcastable to [B, H, T, S]; it adds to a mask. (Keras
-            does not pass on a mask that the query carries if a bias is given.)
-        segments: [B, T] int, for rows that hold several packed sequences: the number of the
-            sequence at each position, 0 at padding. Replaces the mask; a position sees the positions
-            of its own number.
-        attention_mask: an `AttentionMask`; unless it is empty, it replaces mask, memory_mask, bias
-            and segments.
+        attention_mask: boolean, True where a query may attend to a key, that broadcasts to [T, S],
+            [B, T, S] or [B, H, T, S]; or an `AttentionMask`, which then says all: the masks that the
+            tensors carry hide no more.
         cache: a `KeyValueCache` with the keys and values of earlier positions, to which those of the
             query are added, or of the memory. By default the last query is at the last key. Only
             `attention_mask` hides earlier positions.
+        query_mask: boolean [B, T], True at tokens; the mask of the keys if there is no memory.
+        memory_mask: boolean [B, S]. Keras fills in the masks that query and memory carry.
+        mask: the name by which Keras fills in the mask of a query that comes without a memory.
         return_attention_weights: also return the weights before dropout.
 
     Returns:
@@ -162,16 +158,22 @@ class MultiHeadAttention(keras.layers.Layer):
         self,
         query,
         memory=None,
-        *,
-        mask=None,
-        memory_mask=None,
-        bias=None,
-        segments=None,
         attention_mask=None,
         cache=None,
+        query_mask=None,
+        memory_mask=None,
+        mask=None,
         training=False,
         return_attention_weights=False,
     ):
+        for name, x in (("query", query), ("memory", memory)):
+            if x is not None and len(x.shape) != 3:
+                axes = "[B, T, D]" if name == "query" else "[B, S, D]"
+                raise ValueError(f"{name} must be {axes}, got shape {tuple(x.shape)}.")
+        if memory is not None and mask is not None:
+            raise ValueError("mask is that of a query alone: with a memory, give memory_mask.")
+        has_memory = memory is not None or (cache is not None and cache.of_memory)
+        carried = memory_mask if has_memory else mask if query_mask is None else query_mask
         sizes = _sizes(query)
         if cache is None:
             keys = query if memory is None else memory
@@ -184,12 +186,9 @@ class MultiHeadAttention(keras.layers.Layer):
             else:
                 new = self.projections(query, cache.joint_kernel)
                 queries, seen = new.pop("q"), cache.add(new)
-                mask = None  # that of the query, which Keras has filled in, is not that of the keys
+                carried = None  # it is of the query, not of the keys before it
             keys = seen["k"]
-        if not attention_mask:
-            attention_mask = AttentionMask(
-                keys=memory_mask if mask is None else mask, segments=segments, bias=bias
-            )
+        attention_mask = AttentionMask.of(attention_mask, query, keys, carried)
         attention_mask = self.prepare(attention_mask, query, keys)
         context, weights = self.attend(
             queries, seen["k"], seen["v"], attention_mask, training=training

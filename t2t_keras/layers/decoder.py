@@ -102,26 +102,27 @@ class TransformerDecoderLayer(TransformerLayer):
 
     Call arguments:
         x: [B, T, D].
-        memory: [B, S, D], the encoder's output; None without an encoder.
-        bias: self-attention bias broadcastable to [B, H, T, T].
-        segments: [B, T] int, for packed rows (see `MultiHeadAttention`).
-        attention_mask: an `AttentionMask` for self-attention; unless it is empty, it replaces bias
-            and segments.
-        memory_mask: boolean [B, S], True where the source has a token.
-        memory_bias: bias of the encoder-decoder attention broadcastable to [B, H, T, S].
-        memory_attention_mask: an `AttentionMask` for encoder-decoder attention; unless it is empty,
-            it replaces memory_mask and memory_bias.
+        memory: [B, S, D], the encoder's output; None if the layer was built without one.
+        attention_mask: of self-attention: boolean or an `AttentionMask`, see `MultiHeadAttention`.
+        memory_mask: boolean [B, S], True where the source has a token. Keras fills in the mask that the
+            memory carries.
+        memory_attention_mask: of encoder-decoder attention, as `attention_mask`.
+        causal: True hides later positions, unless an `AttentionMask` or a cache is given.
         cache: a `LayerCache` with the earlier positions, and keys and values of the memory; see
             `DecoderCache`.
         return_attention_weights: also return the weights of both.
 
     Returns:
         [B, T, D], or a triple of that, [B, H, T, T] and [B, H, T, S] (None without a memory).
+
+    Raises:
+        ValueError: the layer was built with a memory and is called without one, or the reverse.
     """
 
     def build(self, x_shape, memory_shape=None):
         self.self_attention = self.attention("self_attention", relative=True)
-        if memory_shape is not None:
+        self.has_memory = memory_shape is not None
+        if self.has_memory:
             self.encdec_attention = self.attention("encdec_attention")
         self.ffn = self.feed_forward("ffn")
         for sublayer in ("self_attention", "encdec_attention", "ffn"):
@@ -137,23 +138,23 @@ class TransformerDecoderLayer(TransformerLayer):
         self,
         x,
         memory=None,
-        *,
-        bias=None,
-        segments=None,
         attention_mask=None,
-        memory_mask=None,
-        memory_bias=None,
-        memory_attention_mask=None,
         cache=None,
+        memory_mask=None,
+        memory_attention_mask=None,
+        causal=True,
         training=False,
         return_attention_weights=False,
     ):
+        if (memory is not None) != self.has_memory:
+            built, called = ("with a", "none") if self.has_memory else ("without", "one")
+            raise ValueError(f"{self.name} was built {built} memory, and is called with {called}.")
         own_cache, memory_cache = cache or (None, None)
+        if cache is None:
+            attention_mask = AttentionMask.of(attention_mask, x, x, causal=causal)
         y = self.self_attention_preprocess(x, training=training)
         y, weights = self.self_attention(
             y,
-            bias=bias,
-            segments=segments,
             attention_mask=attention_mask,
             cache=own_cache,
             training=training,
@@ -167,10 +168,9 @@ class TransformerDecoderLayer(TransformerLayer):
             y, memory_weights = self.encdec_attention(
                 y,
                 memory,
-                mask=memory_mask,
-                bias=memory_bias,
                 attention_mask=memory_attention_mask,
                 cache=memory_cache,
+                memory_mask=memory_mask,
                 training=training,
                 return_attention_weights=True,
             )
@@ -195,17 +195,12 @@ class TransformerDecoder(Stack):
     Call arguments:
         x: [B, T, D].
         memory: [B, S, D], the encoder's output; None if the decoder was built without one.
-        bias: additional self-attention bias broadcastable to [B, H, T, T].
-        memory_mask: boolean [B, S], True where the source has a token.
-        segments: [B, T] int, for rows that hold several packed sequences: the number of the
-            sequence at each position, 0 at padding. A position sees the positions of its own number.
-        memory_segments: [B, S] int, the same for the memory; required with segments, replaces
-            memory_mask.
-        causal: True hides later positions.
-        attention_mask: an `AttentionMask` for self-attention; unless it is empty, it replaces bias,
-            segments and causal.
-        memory_attention_mask: an `AttentionMask` for encoder-decoder attention; unless it is empty, it
-            replaces memory_mask and memory_segments.
+        attention_mask: of self-attention: boolean or an `AttentionMask`, see `MultiHeadAttention`.
+            (`proximity` is the stack's.)
+        memory_mask: boolean [B, S], True where the source has a token. Keras fills in the mask that the
+            memory carries.
+        memory_attention_mask: of encoder-decoder attention, as `attention_mask`.
+        causal: True hides later positions, unless an `AttentionMask` or a cache is given.
         cache: a `DecoderCache` for a step of decoding: x is [B, K, D], and only the cache says what the
             hypotheses see.
         return_attention_weights: also return the weights of every layer.
@@ -224,31 +219,23 @@ class TransformerDecoder(Stack):
         self,
         x,
         memory=None,
-        *,
-        bias=None,
-        memory_mask=None,
-        segments=None,
-        memory_segments=None,
-        causal=True,
         attention_mask=None,
-        memory_attention_mask=None,
         cache=None,
+        memory_mask=None,
+        memory_attention_mask=None,
+        causal=True,
         training=False,
         return_attention_weights=False,
     ):
-        if memory is not None and (segments is None) != (memory_segments is None):
-            raise ValueError("segments and memory_segments must be given together, got one.")
-        own_mask, memory_mask = (
-            attention_mask or AttentionMask(segments=segments, causal=causal, bias=bias),
-            memory_attention_mask
-            or AttentionMask(keys=memory_mask, segments=segments, key_segments=memory_segments),
-        )
         if cache is not None:
             own_mask = AttentionMask(bias=cache.bias, distance=self._distance(x, cache))
-            memory_mask = AttentionMask(bias=cache.memory_bias)
+            memory_attention_mask = AttentionMask(bias=cache.memory_bias)
+        else:
+            own_mask = AttentionMask.of(attention_mask, x, x, causal=causal)
         own_mask = dataclasses.replace(own_mask, proximity=self.proximity_bias)
         own_mask = self.prepared("self_attention", own_mask, x)
         if memory is not None:
+            memory_mask = AttentionMask.of(memory_attention_mask, x, memory, memory_mask)
             memory_mask = self.prepared("encdec_attention", memory_mask, x, memory)
         # Without a cache, a subclass may have a `call` that takes none.
         caches = [{}] * len(self.layers) if cache is None else [{"cache": c} for c in cache.layers]
