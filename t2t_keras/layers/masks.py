@@ -72,9 +72,13 @@ class AttentionMask:
         if given is None:
             return cls(keys=carried, **others)
         given = ops.convert_to_tensor(given)
-        wanted = (query.shape[0], query.shape[1], keys.shape[-2])  # B, T, S
-        sizes = wanted[-2:] if len(given.shape) == 2 else (wanted[0], None, *wanted[1:])
-        sizes = wanted if len(given.shape) == 3 else sizes
+        batch, queries, length = query.shape[0], query.shape[1], keys.shape[-2]
+        by_rank: dict[int, tuple] = {
+            2: (queries, length),
+            3: (batch, queries, length),
+            4: (batch, None, queries, length),
+        }
+        sizes = by_rank.get(len(given.shape), ())
         if keras.backend.standardize_dtype(given.dtype) != "bool":
             raise ValueError(
                 f"attention_mask must be boolean, True at visible keys, got {given.dtype}."
@@ -85,7 +89,7 @@ class AttentionMask:
         ):
             raise ValueError(
                 "attention_mask must broadcast to [T, S], [B, T, S] or [B, H, T, S] with B, T, S = "
-                f"{wanted}, got shape {tuple(given.shape)}."
+                f"{by_rank[3]}, got shape {tuple(given.shape)}."
             )
         if len(given.shape) == 2:
             given = ops.expand_dims(given, 0)
