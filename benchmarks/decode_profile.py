@@ -15,6 +15,7 @@ import tensorflow as tf
 from decode_of_t2t_keras import make_model
 
 from t2t_keras.decoding.beam import BeamSearch, OnePath, most_likely
+from t2t_keras.layers import AttentionMask, KeyValueCache
 
 POSITIONS = 24  # of the source, and decoded before this step
 REPEATS = 20
@@ -47,20 +48,22 @@ def parts(model, batch, beam):
     kernels = model.step_kernels()
     heads = [batch, model.hp.num_heads, POSITIONS * beam, hidden // model.hp.num_heads]
     cache = {"k": tf.random.normal(heads), "v": tf.random.normal(heads)}
-    bias = tf.zeros([1, 1, beam, heads[2] + beam])
+    own_mask = AttentionMask(bias=tf.zeros([1, 1, beam, heads[2] + beam]))
+    memory_mask = AttentionMask(bias=source["memory_bias"])
     strategy = BeamSearch(beam) if beam > 1 else OnePath(0, most_likely)
     hypotheses = strategy.first(batch)
 
     def self_attention(x):
         for layer, kernel in zip(decoder.layers, kernels["self_attention"], strict=True):
-            new = layer.self_attention.projections(x, kernel)
-            grown = {name: tf.concat([cache[name], new[name]], 2) for name in cache}
-            x = layer.self_attention(x, queries=new["q"], cache=grown, bias=bias)
+            x = layer.self_attention(
+                x, cache=KeyValueCache(cache, joint_kernel=kernel), attention_mask=own_mask
+            )
         return x
 
     def source_attention(x):
         for layer, memory in zip(decoder.layers, source["memory_caches"], strict=True):
-            x = layer.encdec_attention(x, cache=memory, bias=source["memory_bias"])
+            cached = KeyValueCache(memory, of_memory=True)
+            x = layer.encdec_attention(x, cache=cached, attention_mask=memory_mask)
         return x
 
     def feed_forward(x):

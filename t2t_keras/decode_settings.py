@@ -157,13 +157,17 @@ class DecodeSettings:
             values[name] = None
             if name in DECODE_SETTINGS:
                 values[name] = _parsed(name, equals, written)
-            elif t2t_names.absent("decode hparam", name):
-                t2t_names.require_harmless(name, written)
+            elif known := t2t_names.absent("decode hparam", name):
+                if not known.is_harmless(written):
+                    raise UserError(
+                        f"decode hparam {name} of tensor2tensor has no effect here ({known.reason}): "
+                        "leave it out."
+                    )
             else:
-                known = [*DECODE_SETTINGS, *t2t_names.names("decode hparam")]
+                names = [*DECODE_SETTINGS, *t2t_names.names("decode hparam")]
                 raise UserError(
                     f"unknown decode hparam {name!r}; allowed: {', '.join(DECODE_SETTINGS)}."
-                    f"{nearest(name, known)}"
+                    f"{nearest(name, names)}"
                 )
         return cls(**{name: value for name, value in values.items() if name in DECODE_SETTINGS})
 

@@ -284,7 +284,9 @@ def require_kind(value: Any, kind: Kind, name: str, remedy: str = "", field: str
     """Raises the `UserError` "NAME: FIELD must be ..., got ...: REMEDY." for the first wrong field."""
     if isinstance(kind, tuple):
         kind = object if value is None else kind[0]
-    shape = {range: int, list: list, dict: dict}.get(type(kind), kind)
+    shape = type(kind) if isinstance(kind, list | dict) else kind
+    if isinstance(kind, range):
+        shape = int
     if type(value) is int and shape in (int, float):
         fits = value in (kind if isinstance(kind, range) else range(-(2**63), 2**63))
     else:

@@ -239,7 +239,7 @@ def _client(directory: str) -> TextClient:
     """Returns a client of the model's signature for texts: translate, complete or classify."""
     model = SavedModel(directory)
     names = ("translate", "complete", "classify")
-    return TextClient(model, next((name for name in names if name in model.types()), names[0]))
+    return TextClient(model, next((name for name in names if name in model.signatures()), names[0]))
 
 
 def _is_export(path: str) -> bool:

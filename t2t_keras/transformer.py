@@ -62,6 +62,9 @@ class Transformer(TokenFit):
             between pairs, the first target of a pair sees the end of sentence before it, whereas
             that of a row's first pair (and of decoding) sees a zero vector.
             With `hp.prepend_mode`, inputs, a 0 and targets form one sequence for the decoder.
+        cache: a `DecoderCache` from `decode_step`, for one step of a search: {"targets": [B, K]} are
+            the tokens chosen last, the logits [B, K, V] those of the next one. A subclass that overrides
+            `call` passes it on to `super().call`.
         return_attention_weights: also return {"encoder", "decoder", "encdec"}, each a list with
             one [B, H, query, key] float32 tensor per layer.
 
@@ -236,7 +239,9 @@ class Transformer(TokenFit):
         """True if a row of the target-space table is added to the encoder's input."""
         return self.hp.use_target_space_embedding and self.encoder is not None
 
-    def call(self, inputs, training=False, return_attention_weights=False):
+    def call(self, inputs, training=False, return_attention_weights=False, cache=None):
+        if cache is not None:
+            return self.decode(inputs["targets"], cache=cache)
         packed = is_packed(inputs)
         source_segments, source_position, target_segments, target_position = (
             inputs.get(name) if packed else None for name in PACKING
@@ -302,11 +307,16 @@ class Transformer(TokenFit):
         if self.source_position is not None:
             x = self.source_position(x, position=position)
         x = self.source_dropout(x, training=training)
+        real = source != PAD_ID if segments is None else segments != 0
+        if (
+            self.hp.unidirectional_encoder
+        ):  # as in T2T, earlier padding and packed pairs are visible
+            mask = layers.AttentionMask(causal=True, nonpadding=real)
+        else:
+            mask = layers.AttentionMask(keys=real, segments=segments, nonpadding=real)
         return self.encoder(
             x,
-            mask=source != PAD_ID,
-            segments=segments,
-            causal=self.hp.unidirectional_encoder,
+            attention_mask=mask,
             training=training,
             return_attention_weights=return_attention_weights,
         )
@@ -323,6 +333,7 @@ class Transformer(TokenFit):
         position=None,
         bias=None,
         skipped=None,
+        cache=None,
     ):
         """Decodes target ids [B, T] with memory [B, S, D]: logits [B, T, V] float32.
 
@@ -336,17 +347,21 @@ class Transformer(TokenFit):
                 position within the pair.
             bias: self-attention bias [B, 1, T, T] that replaces the causal mask.
             skipped: number of leading positions to return no logits for.
+            cache: see `call`.
         """
+        if cache is not None:
+            return self._decode_with(cache, targets)
+        if memory is not None and (segments is None) != (source_segments is None):
+            raise ValueError("segments and source_segments must be given together, got one.")
         x = self._decoder_input(targets, position)
         x = self.target_dropout(x, training=training)
         x = self.decoder(
             x,
             memory,
-            memory_mask=source_mask,
-            bias=bias,
-            segments=segments,
-            memory_segments=source_segments,
-            causal=bias is None,
+            attention_mask=layers.AttentionMask(segments=segments, causal=bias is None, bias=bias),
+            memory_attention_mask=layers.AttentionMask(
+                keys=source_mask, segments=segments, key_segments=source_segments
+            ),
             training=training,
             return_attention_weights=return_attention_weights,
         )
@@ -398,8 +413,8 @@ class Transformer(TokenFit):
         """Encodes source ids [B, S] once, for all steps and hypotheses of `decode_step`.
 
         Returns:
-            "memory_caches": a list with each layer's keys and values {"k", "v"} [B, H, S, C], and
-            "memory_bias": [B, 1, 1, S]. Empty for a language model. With `hp.prepend_mode`:
+            "memory" [B, S, D], "memory_bias" [B, 1, 1, S], and "memory_caches": a list with each layer's
+            keys and values {"k", "v"} [B, H, S, C]. Empty for a language model. With `hp.prepend_mode`:
             "prefix_caches" and "prefix_bias", the same for self-attention with S + 1 positions, and
             "start" [B], the position of the first target.
         """
@@ -409,6 +424,7 @@ class Transformer(TokenFit):
             return {}
         memory = self.encode(source)
         return {
+            "memory": memory,
             "memory_caches": self.decoder.memory_caches(memory),
             "memory_bias": layers.mask_bias(source != PAD_ID),
         }
@@ -418,11 +434,12 @@ class Transformer(TokenFit):
         x = self._decoder_input(ids, how["position"])
         batch, length = shape_of(ids)
         # One step processes all positions, as if each were a hypothesis.
-        _, caches = self.decoder.step(
-            x, self.empty_caches(batch), bias=how["bias"], distance=distances(length, length)
+        cache = layers.DecoderCache(
+            self.empty_caches(batch), bias=how["bias"], distance=distances(length, length)
         )
+        self.decoder(x, None, cache=cache)
         return {
-            "prefix_caches": caches,
+            "prefix_caches": cache.kept,
             "prefix_bias": how["bias"][:, :, -1:],
             "start": how["position"][:, -1] + 1,
         }
@@ -438,8 +455,11 @@ class Transformer(TokenFit):
             "softmax": from `SharedEmbedding.matrix`, and "self_attention": from
             `TransformerDecoder.joint_kernels`.
         """
+        kind = type(self)
+        plain = kind.call is Transformer.call and kind.decode is Transformer.decode
         return {
-            "softmax": self.softmax.matrix(),
+            # A subclass that changes the logits expects V of them.
+            "softmax": self.softmax.matrix(layers.BLOCK if plain else 1),
             "self_attention": self.decoder.joint_kernels(),
         }
 
@@ -465,10 +485,12 @@ class Transformer(TokenFit):
 
         Returns:
             Logits [B, K, V] float32, and the caches including this step. With `kernels`, V is rounded
-            up to a multiple of 64; see `SharedEmbedding.matrix`.
+            up to a multiple of 64 (see `SharedEmbedding.matrix`), unless a subclass changes the logits.
+
+        Raises:
+            UserError: a subclass of model, decoder or layer overrides `call` without the argument `cache`.
         """
         hypotheses = last_ids.shape[1]
-        x = self._step_input(last_ids, position, source)
         if visible is None and (hypotheses > 1 or self.prepends):
             visible = ops.tile(ops.eye(hypotheses, dtype="bool")[None], (1, 1, position + 1))
         bias = None if visible is None else layers.mask_bias(visible)
@@ -481,20 +503,30 @@ class Transformer(TokenFit):
             bias, distance = _with_prefix(source["prefix_bias"], bias, distance, position)
         if distance is not None:
             distance = ops.tile(distance[None], (hypotheses, 1))  # [K, P + S + K]
-        x, caches = self.decoder.step(
-            x,
+        cache = layers.DecoderCache(
             caches,
-            source.get("memory_caches"),
-            source.get("memory_bias"),
-            bias,
-            distance,
-            kernels and kernels["self_attention"],
-            None if grows else position * hypotheses,
-            source.get("prefix_caches"),
+            memory=source.get("memory_caches"),
+            memory_bias=source.get("memory_bias"),
+            bias=bias,
+            distance=distance,
+            joint_kernels=kernels and kernels["self_attention"],
+            place=None if grows else position * hypotheses,
+            prefix=source.get("prefix_caches"),
+            model=(position, source, kernels and kernels["softmax"]),
         )
+        for layer in (self, self.decoder):
+            cache.require(layer)
+        return self({"targets": last_ids}, cache=cache), cache.kept
+
+    def _decode_with(self, cache, last_ids):
+        """Returns the logits [B, K, V] of a step; `last_ids` [B, K] are the tokens chosen last."""
+        position, source, softmax = cache.model
+        x = self._step_input(last_ids, position, source)
+        x = self.decoder(x, source.get("memory"), cache=cache)
         rows = ops.reshape(x, (-1, x.shape[-1]))  # [B*K, D]
-        logits = self.softmax.logits(rows, kernels and kernels["softmax"])
-        return ops.cast(ops.reshape(logits, (-1, hypotheses, logits.shape[-1])), "float32"), caches
+        logits = self.softmax.logits(rows, softmax)
+        logits = ops.reshape(logits, (-1, last_ids.shape[1], logits.shape[-1]))
+        return ops.cast(logits, "float32")
 
     def _step_input(self, last_ids, position, source):
         """Embeds the tokens chosen last [B, K] with their position: [B, K, D]."""

@@ -13,7 +13,6 @@ import decode_profile
 import networks
 import pytest
 import report
-import toy
 
 ROOT = Path(__file__).parents[1]
 
@@ -29,18 +28,6 @@ def run(name, *args, code=0):
     command = [sys.executable, ROOT / "benchmarks" / f"{name}.py", *map(str, args)]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert done.returncode == code, done.stderr
-    return done
-
-
-def run_warm(name, *args):
-    """Its processes are those of the warm server."""
-    code = (
-        f"import sys; sys.executable, sys.argv = {str(toy.programs() / 'python')!r}, sys.argv[1:]\n"
-        f"sys.path.insert(0, {str(ROOT / 'benchmarks')!r})\n"
-        f"import {name}; {name}.main()"
-    )
-    done = toy.python("-c", code, f"{name}.py", *args)
-    assert done.returncode == 0, done.stderr
     return done
 
 
@@ -61,7 +48,7 @@ def test_training_steps_are_measured_and_other_libraries_named(tmp_path):
     table = tmp_path / "steps.json"
     sizes = ("--shapes=tiny:2x8", "--vocab=300", "--steps=2", "--precisions=float32")
     ways = ("--ways=ours,marian,opennmt", "--opennmt_python=false")
-    done = run_warm("train_step", *sizes, *ways, f"--json={table}")
+    done = run("train_step", *sizes, *ways, f"--json={table}")
     assert "Marian, PyTorch left out: no Python given" in done.stderr
     assert "OpenNMT-tf tiny 2x8 float32 left out: exit code 1" in done.stderr
     peak, ours, failed = json.loads(table.read_text())["results"]

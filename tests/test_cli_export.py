@@ -6,7 +6,6 @@ import shutil
 
 import pytest
 import toy
-import warm_server
 
 import t2t_keras
 
@@ -50,7 +49,7 @@ loaded = tf.saved_model.load({str(path)!r})
 out = loaded.signatures["serving_default"](text=tf.constant({LINES!r}))
 print(json.dumps([text.decode() for text in out["translation"].numpy()]))
 """
-    done = toy.python("-c", program, program=warm_server.BARE)
+    done = toy.python("-c", program)
     assert done.returncode == 0, done.stderr
     return json.loads(done.stdout)
 

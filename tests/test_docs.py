@@ -23,7 +23,6 @@ import make_release
 import pytest
 import t2t_release
 import toy
-import warm_server
 from markdown_blocks import LANGUAGES, ROOT, Block, blocks, commands, indented_lines
 
 from t2t_keras import t2t_names
@@ -162,10 +161,6 @@ def run_block(block, page, directory):
     for old, new in page.replace.items():
         code = code.replace(old, new)
     environment = {**os.environ, "PATH": f"{programs}:{os.environ['PATH']}", "HOME": str(directory)}
-    if re.search(
-        r"t2t-keras-train|decoding\.(beam_search|Translator)\(|t2t\.load\(", code
-    ):  # of few steps
-        environment[warm_server.EAGERLY] = "1"
     program = {"python": [programs / "python", "-c"], "sh": ["bash", "-e", "-o", "pipefail", "-c"]}
     options = {"cwd": directory, "env": environment, "capture_output": True, "text": True}
     done = subprocess.run([*program[block.language], code], **options)

@@ -17,12 +17,11 @@ from t2t_keras.training import TrainStep
 
 
 @pytest.fixture(scope="module", params=golden.MODELS)
-def name(request, forget_graphs):
+def name(request):
     """One model after the other, so that memory holds the graphs of one."""
     yield request.param
     model_of.cache_clear()
     step_of.cache_clear()
-    forget_graphs()
 
 
 @functools.cache

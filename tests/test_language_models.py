@@ -8,7 +8,6 @@ import numpy as np
 import pytest
 import tensorflow as tf
 import toy
-import warm_server
 
 import t2t_keras as t2t
 from t2t_keras.checkpoints import load_model, read
@@ -213,7 +212,7 @@ labels = [row[0].decode() for row in classes["labels"].numpy()]
 assert [label.decode() for label in classes["label"].numpy()] == labels
 print(json.dumps([found, loss, labels, classes["probabilities"].numpy().tolist()]))
 """
-    done = toy.python("-c", program, program=warm_server.BARE)
+    done = toy.python("-c", program)
     assert done.returncode == 0, done.stderr
     found, loss, labels, probabilities = json.loads(done.stdout)
     greedily = {"decode_hparams": "beam_size=1,extra_length=4"}

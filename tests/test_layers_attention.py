@@ -9,9 +9,9 @@ from layer_checks import assert_same, check_layer, random_tensor
 
 from t2t_keras.layers import (
     AttentionMask,
+    KeyValueCache,
     MultiHeadAttention,
     SharedEmbedding,
-    causal_bias,
     mask_bias,
 )
 
@@ -65,17 +65,17 @@ def test_relative_positions_by_hand():
 
 def test_masks_and_bias_say_the_same():
     layer = MultiHeadAttention(num_heads=2)
-    by_mask = layer(QUERY, MEMORY, mask=MASK, return_attention_weights=True)
+    by_mask = layer(QUERY, MEMORY, memory_mask=MASK, return_attention_weights=True)
     weights = np.asarray(by_mask[1])
     assert weights.shape == (2, 2, 5, 3)
     assert (weights.transpose(0, 3, 1, 2)[~MASK] == 0).all()
     np.testing.assert_allclose(weights.sum(-1), 1, rtol=1e-5)
     per_query = np.repeat(MASK[:, None], 5, axis=1)
     for call in (
-        {"mask": per_query},
-        {"memory_mask": MASK},
-        {"bias": mask_bias(MASK)},
-        {"mask": MASK, "bias": np.zeros((2, 1, 1, 3), "float32")},
+        {"attention_mask": per_query},
+        {"attention_mask": AttentionMask(keys=MASK)},
+        {"attention_mask": AttentionMask(bias=mask_bias(MASK))},
+        {"attention_mask": AttentionMask(keys=MASK, bias=np.zeros((2, 1, 1, 3), "float32"))},
     ):
         same = layer(QUERY, MEMORY, return_attention_weights=True, **call)
         assert_same(same, by_mask, atol=1e-7)
@@ -85,7 +85,7 @@ def test_masks_and_bias_say_the_same():
 def test_nothing_to_look_at_looks_evenly(policy):
     layer = MultiHeadAttention(num_heads=2, dtype=policy)
     output, weights = layer(
-        QUERY, MEMORY, mask=np.zeros((2, 3), bool), return_attention_weights=True
+        QUERY, MEMORY, memory_mask=np.zeros((2, 3), bool), return_attention_weights=True
     )
     np.testing.assert_allclose(weights, np.full((2, 2, 5, 3), 1 / 3), rtol=1e-6)
     assert weights.dtype == "float32"
@@ -118,14 +118,13 @@ def test_weights_are_those_before_dropout():
 @pytest.mark.parametrize("max_relative_position", [0, 2])
 def test_a_cache_gives_what_the_whole_sentence_gives(max_relative_position):
     layer = MultiHeadAttention(num_heads=2, max_relative_position=max_relative_position)
-    whole = layer(QUERY, bias=causal_bias(5))
-    cache = layer.empty_cache(2)
-    for i in range(5):
-        new = layer.keys_and_values(QUERY[:, i : i + 1])
-        cache = {name: ops.concatenate([cache[name], new[name]], 2) for name in new}
+    whole = layer(QUERY, attention_mask=AttentionMask(causal=True))
+    for joint_kernel in (None, layer.joint_kernel()):
         for mask in (None, AttentionMask(causal=True)):  # the query stands at the last key
-            step = layer(QUERY[:, i : i + 1], cache=cache, attention_mask=mask)
-            np.testing.assert_allclose(step[:, 0], whole[:, i], atol=1e-6)
+            cache = KeyValueCache(layer.empty_cache(2), joint_kernel=joint_kernel)
+            for i in range(5):
+                step = layer(QUERY[:, i : i + 1], cache=cache, attention_mask=mask)
+                np.testing.assert_allclose(step[:, 0], whole[:, i], atol=1e-6)
 
 
 def test_few_queries_go_past_onednn():
@@ -135,12 +134,13 @@ def test_few_queries_go_past_onednn():
     layer.build(memory.shape)
 
     def onednns(length):
-        graph = tf.function(layer).get_concrete_function(memory[:, :length], cache=cache).graph
+        attend = tf.function(lambda x: layer(x, cache=cache))
+        graph = attend.get_concrete_function(memory[:, :length]).graph
         kinds = ("BatchMatMulV2", "Softmax", "Transpose")
         found = [op for op in graph.get_operations() if op.type in kinds]
         return sorted(op.type for op in found if op.inputs[0].dtype == tf.float32)
 
-    cache = layer.keys_and_values(memory)
+    cache = KeyValueCache(layer.keys_and_values(memory), of_memory=True)
     assert onednns(1) == []
     products = ["BatchMatMulV2"] * 2
     assert onednns(4) == [*products, "Transpose"]  # of keys, which the product absorbs
@@ -154,7 +154,7 @@ def test_few_queries_have_the_same_gradients():
     layer = MultiHeadAttention(num_heads=2)
     x = tf.constant(random_tensor(2, 20, 8))
     layer.build(x.shape)
-    cache = layer.keys_and_values(x)
+    cache = KeyValueCache(layer.keys_and_values(x), of_memory=True)
 
     def gradient(length):
         with tf.GradientTape() as tape:

@@ -6,6 +6,8 @@ import pytest
 from layer_checks import assert_same, random_tensor
 
 from t2t_keras.layers import (
+    AttentionMask,
+    DecoderCache,
     MultiHeadAttention,
     SharedEmbedding,
     TransformerDecoder,
@@ -56,7 +58,8 @@ def test_the_mask_that_the_memory_carries():
 def test_memory_mask_and_bias_say_the_same():
     layer = TransformerDecoderLayer(**SMALL)
     by_mask = layer(X, MEMORY, memory_mask=MASK)
-    assert_same(layer(X, MEMORY, memory_bias=mask_bias(MASK)), by_mask, atol=1e-6)
+    by_bias = AttentionMask(bias=mask_bias(MASK))
+    assert_same(layer(X, MEMORY, memory_attention_mask=by_bias), by_mask, atol=1e-6)
 
 
 class OwnAttention(MultiHeadAttention):
@@ -97,15 +100,15 @@ class OwnDecoder(TransformerDecoder):
 )
 def test_steps_give_what_the_whole_sentence_gives(decoder_class, settings, near):
     decoder = decoder_class(num_layers=2, **SMALL, **settings)
-    whole = decoder(X, MEMORY, memory_mask=MASK, bias=proximity_bias(5) if near else None)
-    memory_caches = decoder.memory_caches(MEMORY)
-    caches = decoder.empty_caches(2)
+    own = AttentionMask(causal=True, bias=proximity_bias(5) if near else None)
+    whole = decoder(X, MEMORY, attention_mask=own, memory_mask=MASK)
+    source = {"memory": decoder.memory_caches(MEMORY), "memory_bias": mask_bias(MASK)}
+    kept = decoder.empty_caches(2)
     for i in range(5):
         bias = proximity_bias(i + 1)[:, :, -1:] if near else None
-        step, caches = decoder.step(
-            *(X[:, i : i + 1], caches, memory_caches, mask_bias(MASK), bias),
-            joint_kernels=decoder.joint_kernels(),
-        )
+        cache = DecoderCache(kept, bias=bias, joint_kernels=decoder.joint_kernels(), **source)
+        step = decoder(X[:, i : i + 1], MEMORY, cache=cache)
+        kept = cache.kept
         np.testing.assert_allclose(step[:, 0], whole[:, i], atol=1e-5)
 
 
@@ -117,12 +120,16 @@ def test_hypotheses_see_those_positions_that_the_bias_shows(settings):
     first = random_tensor(2, 3, 8, seed=2)
     second = random_tensor(2, 3, 8, seed=3)
     origin = [2, 0, 2]
-    source = (decoder.memory_caches(MEMORY), mask_bias(MASK))
+    source = {"memory": decoder.memory_caches(MEMORY), "memory_bias": mask_bias(MASK)}
     own = np.eye(3, dtype=bool)[None]  # each sees itself alone
     distances = np.zeros((3, 3), int), np.tile([-1] * 3 + [0] * 3, (3, 1))
-    _, caches = decoder.step(first, decoder.empty_caches(2), *source, mask_bias(own), distances[0])
+    cache = DecoderCache(
+        decoder.empty_caches(2), bias=mask_bias(own), distance=distances[0], **source
+    )
+    decoder(first, MEMORY, cache=cache)
     seen = np.concatenate([own[:, origin], own], 2)  # [1, 3, 6]
-    together, _ = decoder.step(second, caches, *source, mask_bias(seen), distances[1])
+    cache = DecoderCache(cache.kept, bias=mask_bias(seen), distance=distances[1], **source)
+    together = decoder(second, MEMORY, cache=cache)
     for k in range(3):
         alone = np.stack([first[:, origin[k]], second[:, k]], 1)  # [B, T, D]
         whole = decoder(alone, MEMORY, memory_mask=MASK)

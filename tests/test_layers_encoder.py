@@ -6,6 +6,7 @@ import pytest
 from layer_checks import assert_same, random_tensor
 
 from t2t_keras.layers import (
+    AttentionMask,
     MultiHeadAttention,
     SharedEmbedding,
     TransformerEncoder,
@@ -83,7 +84,8 @@ def test_causal_sees_no_later_position():
 
 def test_mask_and_bias_both_count():
     layer = TransformerEncoderLayer(**SMALL)
-    _, weights = layer(X, mask=MASK, bias=proximity_bias(5), return_attention_weights=True)
+    near = AttentionMask(keys=MASK, bias=proximity_bias(5))
+    _, weights = layer(X, attention_mask=near, return_attention_weights=True)
     _, plain = layer(X, mask=MASK, return_attention_weights=True)
     assert (np.asarray(weights).transpose(0, 3, 1, 2)[~MASK] == 0).all()
     # Multiplied by 1 / (1 + distance) before the softmax.

@@ -67,7 +67,6 @@ def test_the_bias_of_a_mask(mask, wanted):
 
 def test_an_empty_mask():
     for mask in (AttentionMask(), AttentionMask(causal=False)):
-        assert not mask
         assert mask.dense_bias(THREE, THREE) is None
 
 
@@ -85,7 +84,11 @@ def test_functional_models_save_a_mask_without_tensors(tmp_path):
 
 def test_attention_makes_its_bias_of_a_mask_once():
     x, layer = random_tensor(2, 5, 8), MultiHeadAttention(num_heads=2)
-    wanted = layer(x, bias=causal_bias(5) + proximity_bias(5), return_attention_weights=True)
+    wanted = layer(
+        x,
+        attention_mask=AttentionMask(bias=causal_bias(5) + proximity_bias(5)),
+        return_attention_weights=True,
+    )
     mask = AttentionMask(causal=True, proximity=True)
     prepared = layer.prepare(mask, x)
     assert layer.prepare(prepared, x) is prepared

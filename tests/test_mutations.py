@@ -1,6 +1,7 @@
 """Damaged files, records and answers end in one line, and no id out of range is used: see mutations.py."""
 
 import gzip
+import io
 import json
 import random
 import re
@@ -49,8 +50,9 @@ def answer(before, after, folder, content):
     encoder = SimpleNamespace(encode=lambda text: [5], vocab_size=20)
     encoder.decode = lambda ids: str(decoded.extend(ids))
     model = connect("http://localhost:1", "turner")
-    model._answer = lambda request: (200, "OK", next(answers))
-    [found] = TextClient(model, encoders=dict.fromkeys(SIDES, encoder)).translate(["x"])
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("urllib.request.urlopen", lambda *_, **__: io.BytesIO(next(answers)))
+        [found] = TextClient(model, encoders=dict.fromkeys(SIDES, encoder)).translate(["x"])
     types = [str] * len(found.texts) + [float] * len(found.texts) + [bool]
     assert [*map(type, [*found.texts, *found.scores, found.truncated])] == types
     assert all(0 <= i < 20 for i in decoded)
@@ -60,7 +62,7 @@ def readers_and_whole_files():
     made = tf.train.Example()
     for side in SIDES:
         made.features.feature[side].int64_list.value.extend([5, 6, 1])
-    yield example, made.SerializeToString()
+    yield example, made.SerializeToString(deterministic=True)
     pieces = ("<pad>", "<EOS>", "low", "er_", "est_", *"_elostw\\u;0123456789")
     yield partial(vocabulary, SubwordTextEncoder), "".join(f"'{p}'\n" for p in pieces).encode()
     yield partial(vocabulary, TokenTextEncoder), b"<pad>\n<EOS>\nlow\nlowest\n7\n"
@@ -72,14 +74,16 @@ def readers_and_whole_files():
         ("text", {"translations": [["a"]], "scores": [[-1.5]], "truncated": [False]}),
         ("input", {"outputs": [[[5, 1], [6, 1]]], "scores": [[-1.5, -2]]}),
     ):
-        tensors = {"inputs": {given: {"dtype": "DT_STRING"}}, "outputs": {o: {} for o in outputs}}
+        tensors = {"inputs": {given: {}}, "outputs": {o: {} for o in outputs}}
         signatures = {"signature_def": {"signature_def": {"serving_default": tensors}}}
-        about, said = (json.dumps(c) for c in ({"metadata": signatures}, {"outputs": outputs}))
-        yield partial(answer, [], [said]), about.encode()
-        yield partial(answer, [about], []), said.encode()
+        about, said = (
+            json.dumps(c).encode() for c in ({"metadata": signatures}, {"outputs": outputs})
+        )
+        yield partial(answer, [], [said]), about
+        yield partial(answer, [about], []), said
 
 
-@pytest.mark.parametrize(("read", "whole"), readers_and_whole_files())
+@pytest.mark.parametrize(("read", "whole"), [*readers_and_whole_files()])
 def test_damaged_by_chance_it_is_read_or_refused(read, whole, tmp_path):
     read(tmp_path, whole)
     refused = 0

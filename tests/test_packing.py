@@ -3,7 +3,6 @@
 import itertools
 import random
 
-import numpy as np
 import pytest
 import toy
 
@@ -130,24 +129,18 @@ def test_every_pair_is_there_once_and_whole(length, spacing):
 
 
 def pairs_of_side(row, side, spacing):
-    """Cuts a side of a row by its segments, checking segments, positions and spacing."""
-    ids, segments, positions = (
-        np.array(row[name]) for name in (side, f"{side}_segmentation", f"{side}_position")
-    )
-    assert ids.shape == segments.shape == positions.shape
-    starts = np.flatnonzero((positions == 0) & (segments > 0))
-    assert list(segments[starts]) == list(range(1, len(starts) + 1))
-    pairs = []
-    end = -spacing
-    for number, start in enumerate(starts, 1):
-        assert start == end + spacing
-        assert not ids[max(end, 0) : start].any()
-        assert not positions[max(end, 0) : start].any()
-        end = start + int(np.sum(segments == number))
-        assert list(positions[start:end]) == list(range(end - start))
-        assert (segments[start:end] == number).all()
-        pairs.append(ids[start:end].tolist())
-    assert end == len(ids)
+    """Cuts a side of a row by its segments, which with positions and spacing make the row again."""
+    ids, segments = row[side], row[f"{side}_segmentation"]
+    numbers = range(1, max(segments) + 1)
+    pairs = [[i for i, s in zip(ids, segments, strict=True) if s == number] for number in numbers]
+
+    def joined(parts):
+        spaced = ([0] * spacing * (n > 0) + [*part] for n, part in enumerate(parts))
+        return [*itertools.chain.from_iterable(spaced)]
+
+    assert ids == joined(pairs)
+    assert segments == joined([n] * len(part) for n, part in zip(numbers, pairs, strict=True))
+    assert row[f"{side}_position"] == joined(range(len(part)) for part in pairs)
     return pairs
 
 

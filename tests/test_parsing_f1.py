@@ -156,15 +156,10 @@ def test_one_line_for_what_is_no_list_of_pairs(gold, predicted, message):
 
 
 def test_reads_what_counts():
-    tree = (
-        "(TOP (S (NP-SBJ-1 (NNP Kim)) (, ,) (VP (VBZ is) (VP (VBN seen) (NP (-NONE- *-1)))) (. .)))"
-    )
-    assert read_brackets(tree) == Brackets(
-        words=["Kim", "is", "seen"],
-        tags=["NNP", "VBZ", "VBN"],
-        spans=[(0, 1, "NP"), (2, 3, "VP"), (1, 3, "VP"), (0, 3, "S")],
-        length=5,
-        fault="",
+    verb = "(VP (VBZ is) (VP (VBN seen) (NP (-NONE- *-1))))"
+    spans = [(0, 1, "NP"), (2, 3, "VP"), (1, 3, "VP"), (0, 3, "S")]
+    assert read_brackets(f"(TOP (S (NP-SBJ-1 (NNP Kim)) (, ,) {verb} (. .)))") == Brackets(
+        ["Kim", "is", "seen"], ["NNP", "VBZ", "VBN"], spans, length=5, fault=""
     )
 
 
@@ -175,17 +170,8 @@ def test_label_of_the_root():
 
 
 def test_lines_that_begin_with_white_space_go_on_with_an_open_tree():
-    lines = [
-        "",
-        "( (S",
-        "    (NP (NN tea))",
-        "",
-        "\t(VP (VBZ cools)) ))",
-        "",
-        "(TOP (NN milk))",
-        "",
-    ]
-    joined = [" ".join(tree.split()) for tree in trees_of_lines(lines)]
+    text = "\n( (S\n    (NP (NN tea))\n\n\t(VP (VBZ cools)) ))\n\n(TOP (NN milk))\n"
+    joined = [" ".join(tree.split()) for tree in trees_of_lines(text.split("\n"))]
     assert joined == ["( (S (NP (NN tea)) (VP (VBZ cools)) ))", "(TOP (NN milk))"]
 
 

@@ -27,12 +27,8 @@ def trees(words, symbols):
     found = {()} if words == 0 else set()
     for inner in range(1, words + 1):  # words of the first node
         nodes = {(tag,) for tag in ("NN", ",")} if inner == 1 else set()
-        if symbols > 2:
-            nodes |= {
-                (label, *node, f"/{label}")
-                for label in ("NP", "S")
-                for node in trees(inner, symbols - 2)
-            }
+        for label in ("NP", "S") if symbols > 2 else ():
+            nodes |= {(label, *node, f"/{label}") for node in trees(inner, symbols - 2)}
         for node in nodes:
             if len(node) <= symbols:
                 found |= {node + rest for rest in trees(words - inner, symbols - len(node))}
@@ -84,10 +80,13 @@ def parser():
     return small_model(overrides, WORDS.vocab_size, TAGS.vocab_size, spread=3.0, ending=1.0)
 
 
-def repairs(lines, translations):
-    outputs = [
-        (line, text) for line, each in zip(lines, translations, strict=True) for text in each
-    ]
+def translator(**settings):
+    return Translator(parser(), ENCODERS, DecodeSettings(**settings), constraint=tree_grammar(TAGS))
+
+
+def repairs(lines, found):
+    pairs = zip(lines, found, strict=True)
+    outputs = [(line, text) for line, each in pairs for text in each.texts]
     assert not any("<UNK>" in text for _, text in outputs)
     return [str(made) for line, text in outputs if (made := repair_tree(line, text)[1])]
 
@@ -103,12 +102,11 @@ def repairs(lines, translations):
 @pytest.mark.parametrize("extra_length", [0, 30])
 def test_a_random_model_writes_trees(search, extra_length):
     """In every search, with sentences that leave it one after the other, and without room to spare."""
-    settings = DecodeSettings(extra_length=extra_length, constrained="always", **search)
-    translator = Translator(parser(), ENCODERS, settings, constraint=tree_grammar(TAGS))
-    found = translator.translate(LINES * 3)
-    assert not repairs(LINES * 3, [each.texts for each in found])
+    restricted = translator(extra_length=extra_length, constrained="always", **search)
+    found = restricted.translate(LINES * 3)
+    assert not repairs(LINES * 3, found)
     assert extra_length == 0 or len({each.lengths[0] for each in found}) > 4
-    by_ids = translator.translate_ids([[*WORDS.encode(line), 1] for line in LINES * 3])
+    by_ids = restricted.translate_ids([[*WORDS.encode(line), 1] for line in LINES * 3])
     assert [each.texts for each in by_ids] == [each.texts for each in found]
     assert min(each.scores[0] for each in found) > -1e6
 
@@ -116,37 +114,31 @@ def test_a_random_model_writes_trees(search, extra_length):
 @pytest.mark.parametrize(("constrained", "beam_size"), [("never", 2), ("beam", 1)])
 def test_it_can_be_left_out(constrained, beam_size):
     assert tree_grammar(WORDS) is None
-    free = DecodeSettings(constrained=constrained, beam_size=beam_size)
-    translator = Translator(parser(), ENCODERS, free, constraint=tree_grammar(TAGS))
-    assert repairs(LINES, [each.texts for each in translator.translate(LINES)])
-    with pytest.raises(
-        UserError, match=r"XLA cannot compile a constrained search: .* add constrained=never"
-    ):
-        Translator(parser(), ENCODERS, DecodeSettings(xla=True), constraint=tree_grammar(TAGS))
+    free = translator(constrained=constrained, beam_size=beam_size)
+    assert repairs(LINES, free.translate(LINES))
+    message = r"XLA cannot compile a constrained search: .* add constrained=never"
+    with pytest.raises(UserError, match=message):
+        translator(xla=True)
 
 
 def test_a_prefix_may_break_the_grammar():
     """It has more tags than there are words: the search ends, and other sentences are as ever."""
     for beam_size in (1, 3):
-        settings = DecodeSettings(beam_size=beam_size, constrained="always")
-        translator = Translator(parser(), ENCODERS, settings, constraint=tree_grammar(TAGS))
+        restricted = translator(beam_size=beam_size, constrained="always")
         prefixes = ["NN NN S NN", "NP NN"]
-        found = [each.texts[0] for each in translator.translate(["a", "b c"], prefixes)]
+        found = [each.texts[0] for each in restricted.translate(["a", "b c"], prefixes)]
         assert found[0].startswith("NN NN S NN") and (beam_size > 1 or found[0].endswith(" /S"))
         assert found[1].startswith("NP NN") and repair_tree("b c", found[1])[1] == Repairs()
 
 
 def test_scores_are_those_of_the_model():
     """What the model would have liked to say instead costs its probability, also with a beam."""
-    settings = {"extra_length": 9, "constrained": "always"}
+    settings = {"extra_length": 9, "constrained": "always", "alpha": 0.0}
     for beam_size in (1, 3):
-        chosen = DecodeSettings(beam_size=beam_size, alpha=0.0, **settings)
-        translator = Translator(parser(), ENCODERS, chosen, constraint=tree_grammar(TAGS))
-        found = translator.translate(["b c d"])[0]
+        found = translator(beam_size=beam_size, **settings).translate(["b c d"])[0]
         source, target = [[*WORDS.encode("b c d"), 1]], [[*TAGS.encode(found.texts[0]), 1]]
-        np.testing.assert_allclose(
-            found.scores, score(parser(), np.array(source), np.array(target)), rtol=1e-4
-        )
+        wanted = score(parser(), np.array(source), np.array(target))
+        np.testing.assert_allclose(found.scores, wanted, rtol=1e-4)
 
 
 def test_what_words_may_be_is_learned():

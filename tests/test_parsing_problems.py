@@ -47,17 +47,11 @@ def pair(tree):
 
 
 @pytest.fixture(scope="module")
-def treebank(tmp_path_factory):
-    """Splits of GUM's form."""
-    folder = tmp_path_factory.mktemp("treebank")
+def data_dir(tmp_path_factory):
+    """The data of splits of GUM's form."""
+    treebank, data_dir = tmp_path_factory.mktemp("treebank"), tmp_path_factory.mktemp("data")
     for seed, (split, count) in enumerate(zip(SPLITS, (2000, 60, 20), strict=True)):
-        write(folder / f"{split}.trees.gz", sentences(count, seed))
-    return folder
-
-
-@pytest.fixture(scope="module")
-def data_dir(treebank, tmp_path_factory):
-    data_dir = tmp_path_factory.mktemp("data")
+        write(treebank / f"{split}.trees.gz", sentences(count, seed))
     registry.problem("parsing_english_gum").generate_data(data_dir, treebank)
     return data_dir
 
@@ -135,13 +129,10 @@ def assert_a_checkpoint_of_t2t_decodes(directory, inputs, targets):
     checkpoints.save_t2t(model, str(directory / "run" / "model.ckpt-1"))
     (directory / "run" / "hparams.json").write_text(json.dumps(hp.to_dict()))
     write(directory / "lines", ["tea"])
-    done = toy.command(
-        "decode",
-        *("--problem=parsing_icelandic16k", f"--data_dir={directory}"),
-        *(f"--checkpoint_path={directory / 'run'}", f"--decode_to_file={directory / 'out'}"),
-        f"--decode_from_file={directory / 'lines'}",
-        "--decode_hparams=beam_size=2,extra_length=2",
-    )
+    model_and_data = (f"--checkpoint_path={directory / 'run'}", f"--data_dir={directory}")
+    files = (f"--decode_from_file={directory / 'lines'}", f"--decode_to_file={directory / 'out'}")
+    flags = ("--problem=parsing_icelandic16k", "--decode_hparams=beam_size=2,extra_length=2")
+    done = toy.command("decode", *flags, *model_and_data, *files)
     assert done.returncode == 0, done.stderr
     assert "warning" not in done.stderr
     assert len((directory / "out").read_text().splitlines()) == 1
@@ -189,21 +180,19 @@ def test_vocabularies_are_of_the_training_trees_alone(tmp_path):
         write(tmp_path / f"{split}.trees", [f"(TOP {tree})"])
     problem = registry.problem("parsing_english_gum")
     problem.generate_data(tmp_path, tmp_path)
-    assert (tmp_path / "vocab.parsing_english_gum.tags.tokens").read_text().split() == [
-        *("<pad>", "<EOS>", "<UNK>", "/NP", "NN", "NP")
-    ]
+    tags = tmp_path / "vocab.parsing_english_gum.tags.tokens"
+    assert tags.read_text().split() == ["<pad>", "<EOS>", "<UNK>", "/NP", "NN", "NP"]
     targets = problem.get_feature_encoders(tmp_path)["targets"]
     assert targets.decode(targets.encode("UCP NN FW /UCP")) == "<UNK> NN <UNK> <UNK>"
     [dev] = dataset(problem, "dev", tmp_path, HParams()).as_numpy_iterator()
     assert dev["targets"][0, :4].tolist() == [2, 4, 2, 1]
     assert "UCP" not in (tmp_path / str(problem.vocab_filename)).read_text()
     problem._encoders = None
-    (tmp_path / "vocab.parsing_english_gum.tags.tokens").unlink()
+    tags.unlink()
     with pytest.raises(UserError, match=r"tags\.tokens is absent: run t2t-keras-datagen"):
         problem.get_feature_encoders(tmp_path)
-    with pytest.raises(
-        UserError, match=r"not its vocabulary .*tags\.tokens: copy the vocabulary there"
-    ):
+    message = r"not its vocabulary .*tags\.tokens: copy the vocabulary there"
+    with pytest.raises(UserError, match=message):
         problem.generate_data(tmp_path, tmp_path)
 
 
@@ -215,14 +204,12 @@ def test_trees_of_the_penn_treebank_as_tokens(tmp_path):
     problem.generate_data(tmp_path, tmp_path)
     assert len(list(tmp_path.glob("parsing_english_ptb16k_tags-train-*"))) == 10
     encoders = problem.get_feature_encoders(tmp_path)
-    assert encoders["targets"].encode("NP /NP") == [
-        encoders["targets"].encode(tag)[0] for tag in ("NP", "/NP")
-    ]
+    tags = encoders["targets"]
+    assert tags.encode("NP /NP") == [tags.encode(tag)[0] for tag in ("NP", "/NP")]
     assert "VBZ" not in (tmp_path / problem.vocab_filename).read_text()
-    assert encoders["targets"].grammar["tags"]["the"] == "DT"
-    assert problem.constraint(encoders) and not registry.problem(
-        "parsing_english_ptb16k_tags_rev"
-    ).constraint(encoders)
+    assert tags.grammar["tags"]["the"] == "DT"
+    turned = registry.problem("parsing_english_ptb16k_tags_rev")
+    assert problem.constraint(encoders) and not turned.constraint(encoders)
     (tmp_path / "grammar.parsing_english_ptb16k_tags.json").unlink()  # as version 0.1.0 leaves it
     problem = registry.problem("parsing_english_ptb16k_tags")
     assert problem.constraint(problem.get_feature_encoders(tmp_path)) is None
@@ -242,12 +229,11 @@ def test_semi_supervised_training_data(tmp_path):
     write(tmp_path / "high_confidence.trees.gz", sure)
     write(tmp_path / "berkeley_parser" / "00.trees", parsed)
     problem = registry.problem("parsing_english_semisup32k")
-    assert samples(problem, tmp_path, "train") == [pair(tree) for tree in gold + sure + parsed]
-    assert samples(problem, tmp_path, "dev") == [pair(tree) for tree in gold]
+    pairs = [pair(tree) for tree in gold + sure + parsed]
+    assert samples(problem, tmp_path, "train") == pairs
+    assert samples(problem, tmp_path, "dev") == pairs[: len(gold)]
     text = list(problem.generate_text_for_vocab(tmp_path, tmp_path))
-    assert text == [
-        pair(tree)[side] for tree in gold + sure + parsed for side in ("inputs", "targets")
-    ]
+    assert text == [each[side] for each in pairs for side in ("inputs", "targets")]
     assert (problem.approx_vocab_size, problem.dataset_splits[0]["shards"]) == (2**15, 100)
 
 
@@ -304,13 +290,9 @@ def test_quality_is_f1_of_the_phrases():
 
 def test_learns_to_parse(data_dir, tmp_path, capsys):
     problem, hp = registry.problem("parsing_english_gum"), registry.hparams(SMALL)
-    settings = TrainSettings(
-        train_steps=300,
-        local_eval_frequency=300,
-        eval_steps=0,
-        best_metric="f1",
-        decode=DecodeSettings(beam_size=1, extra_length=60),
-    )
+    steps = {"train_steps": 300, "local_eval_frequency": 300, "eval_steps": 0}
+    decode = DecodeSettings(beam_size=1, extra_length=60)
+    settings = TrainSettings(**steps, best_metric="f1", decode=decode)
     figures = Trainer(problem, hp, str(data_dir), str(tmp_path), settings).run()
     assert figures.keys() == {"loss", "accuracy", "f1"}
     assert figures["f1"] > 70

@@ -56,13 +56,9 @@ def test_whatever_is_written_becomes_a_tree_of_the_words(words, tags):
         # The comma tells that a word before it lacks its tag, or has one too many.
         (TAGS.replace("JJ NN", "JJ"), SENTENCE.replace("NN", "XX"), Repairs(tags_added=1)),
         (TAGS.replace("JJ", "JJ NN"), SENTENCE, Repairs(tags_dropped=1)),
-        (
-            "",
-            "(TOP (XX the) (XX old) (XX cat) (, ,) (XX sat) (XX up) (. .))",
-            Repairs(tags_added=7),
-        ),
+        ("", "(TOP (XX the) (XX old) (XX cat) (, ,) (XX sat) (XX up) (. .))", Repairs(tags_added=7)),
     ],
-)
+)  # fmt: skip
 def test_repairs_by_hand(tags, tree, repairs):
     assert (to_tree(WORDS, tags), repair_tree(WORDS, tags)[1]) == (tree, repairs)
 

@@ -52,9 +52,8 @@ def test_pretty_printed_and_others_in_one_text():
     first, second = read_trees(PRETTY)
     assert str(second) == "(TOP (FRAG (-LRB- -LRB-) (NN a\\/b) (-RRB- -RRB-)))"
     assert first.label == ""
-    assert str(first).startswith(
-        "( (S (NP-SBJ-1 (DT The) (NN tea)) (VP (VBD was) (VP (VBN drunk) (NP"
-    )
+    beginning = "( (S (NP-SBJ-1 (DT The) (NN tea)) (VP (VBD was) (VP (VBN drunk) (NP"
+    assert str(first).startswith(beginning)
     assert first.tagged_words()[:2] == [("DT", "The"), ("NN", "tea")]
     assert ("-NONE-", "*-1") in first.tagged_words()
 
@@ -92,11 +91,10 @@ def test_depth_has_no_limit():
 def test_wrong_brackets_are_reported_with_their_line(tmp_path, text, line, words):
     path = tmp_path / "a.trees.gz"
     path.write_bytes(gzip.compress(text.encode()))
-    with pytest.raises(UserError) as error:
+    with pytest.raises(UserError) as raised:
         list(read_tree_file(path))
-    assert words in str(error.value)
-    assert str(error.value).startswith(f"{path}, line {line}: ")
-    assert "\n" not in str(error.value)
+    error = str(raised.value)
+    assert error.startswith(f"{path}, line {line}: ") and words in error and "\n" not in error
 
 
 @pytest.mark.parametrize("text, number", [("", 0), ("(A b) (C d)", 2)])

@@ -2,6 +2,7 @@
 
 import itertools
 
+import keras
 import numpy as np
 import pytest
 import tensorflow as tf
@@ -12,6 +13,9 @@ import t2t_keras as t2t
 from t2t_keras.decoding import Ensemble, score
 from t2t_keras.decoding.loop import open_shapes
 from t2t_keras.errors import UserError
+from t2t_keras.precision import in_precision
+
+BOTH = {"inputs": SOURCE, "targets": np.array([[7, 3, 1], [9, 1, 0], [1, 0, 0], [4, 4, 1]])}
 
 eagerly = pytest.mark.usefixtures("eagerly")  # for searches that share no graph
 
@@ -248,12 +252,131 @@ def test_wrong_settings(settings, words):
         t2t.decoding.sample(None, SOURCE, seed=0, **settings)
 
 
+# What trains is what translates: subclasses that override `call` of each part, and `attend`
+
+
+def changed(output):
+    """The output of a call with something else in it; attention weights may stand beside it."""
+    first, *weights = output if isinstance(output, tuple) else (output,)
+    first = first * 1.5 + keras.ops.sin(keras.ops.arange(first.shape[-1], dtype=first.dtype)) / 2
+    return (first, *weights) if weights else first
+
+
+class ChangedAttention(t2t.layers.MultiHeadAttention):
+    def call(self, *args, **kwargs):
+        return changed(super().call(*args, **kwargs))
+
+
+class SharpAttention(t2t.layers.MultiHeadAttention):
+    def attend(self, q, k, v, mask, **kwargs):
+        return super().attend(3 * q, k, v, mask, **kwargs)
+
+
+def layer_with(attention_class):
+    class Layer(t2t.layers.TransformerDecoderLayer):
+        def attention(self, name, relative=False):
+            return attention_class.from_config(super().attention(name, relative).get_config())
+
+    return Layer
+
+
+class ChangedLayer(t2t.layers.TransformerDecoderLayer):
+    def call(self, *args, **kwargs):
+        return changed(super().call(*args, **kwargs))
+
+
+class ChangedMemoryLayer(t2t.layers.TransformerDecoderLayer):
+    def call(self, x, memory=None, **kwargs):
+        return super().call(x, changed(memory), **kwargs)
+
+
+def decoder_with(layer):
+    class Decoder(t2t.layers.TransformerDecoder):
+        layer_class = layer
+
+    return Decoder
+
+
+class ChangedDecoder(t2t.layers.TransformerDecoder):
+    def call(self, *args, **kwargs):
+        return changed(super().call(*args, **kwargs))
+
+
+class ChangedTransformer(t2t.Transformer):
+    def call(self, *args, **kwargs):
+        return changed(super().call(*args, **kwargs))
+
+
+def transformer_with(decoder):
+    class Transformer(t2t.Transformer):
+        decoder_class = decoder
+
+    return Transformer
+
+
+CHANGED = {
+    "attention": transformer_with(decoder_with(layer_with(ChangedAttention))),
+    "attend": transformer_with(decoder_with(layer_with(SharpAttention))),
+    "layer": transformer_with(decoder_with(ChangedLayer)),
+    "memory": transformer_with(decoder_with(ChangedMemoryLayer)),
+    "decoder": transformer_with(ChangedDecoder),
+    "model": ChangedTransformer,
+}
+
+
+def whole_scores(model, inputs, ids):
+    """The sum of log p of each output up to its end, by one call of the network."""
+    log_p = tf.nn.log_softmax(model({"inputs": inputs, "targets": ids}))
+    log_p = np.take_along_axis(log_p.numpy(), ids[:, :, None], 2)[:, :, 0]
+    before_the_end = np.cumsum(ids == 1, 1) - (ids == 1) == 0
+    return (log_p * before_the_end).sum(1)
+
+
+@pytest.mark.parametrize("name", CHANGED)
+def test_searches_call_what_a_subclass_overrides(name):
+    """Every search returns the scores that the whole network gives its outputs."""
+    model = small_model("num_hidden_layers=2", model_class=CHANGED[name])
+    assert np.abs(model(BOTH) - small_model("num_hidden_layers=2")(BOTH)).max() > 0.1
+    options, source = {"extra_length": 4}, SOURCE[:3]
+    ids, scores = t2t.decoding.greedy(model, source, **options)
+    likeliest = np.argmax(model({"inputs": source, "targets": ids}), -1)
+    np.testing.assert_array_equal(np.where(ids.numpy() > 0, likeliest, 0), ids)
+    found = [
+        (ids, scores),
+        t2t.decoding.greedy(model, source, xla=True, **options),
+        t2t.decoding.sample(model, source, seed=1, **options),
+        t2t.decoding.beam_search(model, source, alpha=0.0, **options),
+    ]
+    for ids, scores in found:
+        ids = ids.numpy().reshape(len(source), -1)
+        np.testing.assert_allclose(np.ravel(scores), whole_scores(model, source, ids), rtol=1e-4)
+    pair = Ensemble([model, small_model(seed=1)])
+    ids, scores = t2t.decoding.greedy(pair, source, **options)
+    np.testing.assert_allclose(scores, whole_scores(pair, source, ids.numpy()), rtol=1e-4)
+    eight_bits = in_precision(model, "int8")
+    ids, scores = t2t.decoding.greedy(eight_bits, source, **options)
+    np.testing.assert_allclose(
+        scores, whole_scores(eight_bits, source, ids.numpy()), rtol=0.05, atol=0.2
+    )
+
+
+def test_a_call_without_a_cache_is_an_error_in_searches():
+    class Own(t2t.Transformer):
+        def call(self, inputs, training=False):
+            return super().call(inputs, training=training)
+
+    with pytest.raises(
+        UserError, match=r"Own\.call takes no cache, .* add the argument cache=None"
+    ):
+        t2t.decoding.greedy(small_model("num_hidden_layers=1", model_class=Own), SOURCE)
+
+
 # A step in a graph
 
 
 @pytest.fixture
 def grappler():
-    """TensorFlow's graph optimiser, which `warm_server.quick_graphs` turns off."""
+    """TensorFlow's graph optimiser, which `toy.quick_graphs` turns off."""
     tf.config.optimizer.set_experimental_options({"disable_meta_optimizer": False})
     yield
     tf.config.optimizer.set_experimental_options({"disable_meta_optimizer": True})

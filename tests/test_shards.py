@@ -105,9 +105,11 @@ def test_shards_are_read_once_and_then_not_again(shards, monkeypatch):
 
 def test_what_a_generation_wrote_is_taken(shards, monkeypatch):
     directory, records, lengths = shards
-    sizes = [np.array([len(record) for record in shard], np.int64) for shard in records]
-    sides = [{"inputs": part[:, 0], "targets": part[:, 1]} for part in np.split(lengths, [5, 5])]
-    write_index(directory, "toy", "train", sizes, sides)
+    tables = [
+        {"sizes": np.array([*map(len, shard)], int), "inputs": part[:, 0], "targets": part[:, 1]}
+        for shard, part in zip(records, np.split(lengths, [5, 5]), strict=True)
+    ]
+    write_index(directory, "toy", "train", tables)
     assert sorted(path.suffix for path in directory.iterdir() if "of" not in path.name) == [".npz"]
     forbid_reading(monkeypatch)
     check(read_index(directory, "toy", "train"), shards)

@@ -33,7 +33,7 @@ def test_bytes_follow_the_reserved_ids():
             encoder.decode([byte_id])
 
 
-def test_tokens_of_a_file(tmp_path):
+def test_tokens_of_a_file_and_of_a_list(tmp_path):
     path = tmp_path / "vocab"
     path.write_text("<pad>\n<EOS>\nthe\ncat\n<UNK>\n")
     encoder = TokenTextEncoder(path, replace_oov="<UNK>")
@@ -42,29 +42,30 @@ def test_tokens_of_a_file(tmp_path):
     assert encoder.decode([2, 3, 1, 9]) == "the cat <EOS> ID_9"
     encoder.store_to_file(tmp_path / "again")
     assert (tmp_path / "again").read_bytes() == path.read_bytes()
-
-
-def test_tokens_of_a_list_follow_the_reserved_ones():
     encoder = TokenTextEncoder(vocab_list=["<EOS>", "the", "cat"])
     assert encoder.encode("cat the <EOS>") == [3, 2, 1]
 
 
-def test_unknown_tokens_need_a_replacement():
-    with pytest.raises(UserError, match="Token 'dog' is not in the vocabulary of 3 tokens"):
-        TokenTextEncoder(vocab_list=["cat"]).encode("cat dog")
-    with pytest.raises(UserError, match="replace_oov is '<UNK>', which is not in"):
-        TokenTextEncoder(vocab_list=["cat"], replace_oov="<UNK>")
-    with pytest.raises(UserError, match="got no tokens"):
-        TokenTextEncoder()
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({"vocab_list": ["cat"]}, "Token 'dog' is not in the vocabulary of 3 tokens"),
+        (
+            {"vocab_list": ["cat"], "replace_oov": "<UNK>"},
+            "replace_oov is '<UNK>', which is not in",
+        ),
+        ({}, "got no tokens"),
+    ],
+)
+def test_unknown_tokens_need_a_replacement(arguments, message):
+    with pytest.raises(UserError, match=message):
+        TokenTextEncoder(**arguments).encode("cat dog")
 
 
 # Subwords
 
 
 SHARED = Path(__file__).parents[2] / "shared"
-needs_shared = pytest.mark.skipif(
-    not SHARED.exists(), reason="needs T2T's reference numbers in ../shared"
-)
 
 # Ids of this vocabulary: lo 2, low_ 3, er_ 4, ", _" 5, then single characters from 6 on.
 HAND_MADE = ["<pad>", "<EOS>", "lo", "low_", "er_", ", _", *"low er_\\u;0123456789,"]
@@ -132,17 +133,15 @@ def test_any_text_comes_back():
         assert all(1 < i < encoder.vocab_size for i in ids)
 
 
-@pytest.mark.parametrize("quote", ["'", '"', ""])
-def test_reads_any_quotes(tmp_path, quote):
-    path = write(tmp_path / "vocab", HAND_MADE, quote)
+@pytest.mark.parametrize(("quote", "first"), [("'", ""), ('"', ""), ("", ""), ("", "\ufeff")])
+def test_reads_any_quotes_and_skips_a_byte_order_mark(tmp_path, quote, first):
+    path = write(tmp_path / "vocab", [first + HAND_MADE[0], *HAND_MADE[1:]], quote)
     assert SubwordTextEncoder(path).encode("lower, low") == [2, 8, 4, 5, 3]
 
 
-def test_a_quote_is_a_subtoken_like_others_and_a_byte_order_mark_is_none(tmp_path):
+def test_a_quote_is_a_subtoken_like_others(tmp_path):
     encoder = SubwordTextEncoder(write(tmp_path / "vocab", [*HAND_MADE, "'", '"', "\u2028"]))
     assert spelled(encoder, "'\"\u2028") == ["'", '"', "\u2028", "_"]
-    write(tmp_path / "vocab", ["\ufeff<pad>", *HAND_MADE[1:]], quote="")
-    assert SubwordTextEncoder(tmp_path / "vocab").encode("lower, low") == [2, 8, 4, 5, 3]
 
 
 def test_stores_what_it_loads(encoder, tmp_path):
@@ -204,13 +203,12 @@ def test_a_blank_entry_keeps_its_id_and_a_character_that_is_not_there_is_named(t
         encoder.encode("b")
 
 
-@needs_shared
+@pytest.mark.skipif(not SHARED.exists(), reason="needs T2T's reference numbers in ../shared")
 def test_equals_t2t_on_every_case():
     with gzip.open(SHARED / "golden/text/subword_cases.json.gz", "rt", encoding="utf-8") as file:
         cases = json.load(file)
-    encoder = SubwordTextEncoder(
-        SHARED / "golden/t2t_release/vocab.translate_ende_wmt32k.32768.subwords"
-    )
+    vocabulary = "golden/t2t_release/vocab.translate_ende_wmt32k.32768.subwords"
+    encoder = SubwordTextEncoder(SHARED / vocabulary)
     assert encoder.vocab_size == 33708
     assert len(cases) == 773
     for case in cases:
@@ -231,28 +229,17 @@ def write_run_of_t2t(directory, hparams=TINY):
     model = Transformer(hp, source_vocab_size=ROWS, target_vocab_size=ROWS)
     checkpoints.save_t2t(model, str(directory / "model.ckpt-1"))
     (directory / "hparams.json").write_text(json.dumps(hp.to_dict()))
-    return directory
-
-
-def write_vocabulary(directory, count):
-    lines = (f"'{subword}'\n" for subword in t2t_release.made_up_subwords(count))
-    (directory / t2t_release.VOCABULARY).write_text("".join(lines))
-    return directory
+    return str(directory)
 
 
 def decode(tmp_path, tokens, hparams=TINY):
-    write_vocabulary(write_run_of_t2t(tmp_path, hparams), tokens)
+    write_run_of_t2t(tmp_path, hparams)
+    write(tmp_path / t2t_release.VOCABULARY, t2t_release.made_up_subwords(tokens))
     (tmp_path / "lines").write_text("Hello\n")
-    flags = (
-        "--problem",
-        t2t_release.PROBLEM,
-        "--data_dir",
-        tmp_path,
-        "--checkpoint_path",
-        tmp_path,
-    )
+    flags = (f"--problem={t2t_release.PROBLEM}", f"--data_dir={tmp_path}")
     files = ("--decode_from_file", tmp_path / "lines", "--decode_to_file", tmp_path / "out")
-    return toy.command("decode", *flags, *files, "--decode_hparams=beam_size=2,extra_length=2")
+    search = "--decode_hparams=beam_size=2,extra_length=2"
+    return toy.command("decode", *flags, f"--checkpoint_path={tmp_path}", *files, search)
 
 
 @pytest.mark.parametrize("divisor", [1, 16])
@@ -277,7 +264,7 @@ def test_more_tokens_than_rows_are_refused(tmp_path):
 
 
 def test_a_run_of_ours_says_how_many_tokens_it_had(tmp_path):
-    model = checkpoints.load_model(str(write_run_of_t2t(tmp_path)))
+    model = checkpoints.load_model(write_run_of_t2t(tmp_path))
     sizes = {"inputs": ROWS, "targets": ROWS - 1}
     run = {"source_vocab_size": ROWS, "target_vocab_size": ROWS}
     assert "of the targets" in require_vocabulary_of_run(model, sizes, {}, "data")
@@ -288,10 +275,11 @@ def test_a_run_of_ours_says_how_many_tokens_it_had(tmp_path):
 
 def test_an_export_refuses_more_tokens_than_rows_alone():
     model = SimpleNamespace(source_vocab_size=300, target_vocab_size=258)
-    require_vocabulary(model, {"inputs": ByteTextEncoder(), "targets": ByteTextEncoder()})
+    encoders = dict.fromkeys(("inputs", "targets"), ByteTextEncoder())
+    require_vocabulary(model, encoders)
     model.target_vocab_size = 257
     with pytest.raises(UserError, match="of the targets has 258 tokens and the model 257"):
-        require_vocabulary(model, {"inputs": ByteTextEncoder(), "targets": ByteTextEncoder()})
+        require_vocabulary(model, encoders)
 
 
 SUBWORDS = SubwordTextEncoder.build_from_generator(["aa"], 10)
@@ -308,9 +296,8 @@ SUBWORDS = SubwordTextEncoder.build_from_generator(["aa"], 10)
     ids=["tokens", "subwords", "bytes"],
 )
 def test_ids_beyond_the_vocabulary(encoder, ids, text, tmp_path):
-    model = checkpoints.load_model(str(write_run_of_t2t(tmp_path)))
-    # `ServedTransformer` looks at these alone
-    model.source_vocab_size = model.target_vocab_size = 400
+    model = checkpoints.load_model(write_run_of_t2t(tmp_path))
+    model.source_vocab_size = model.target_vocab_size = 400  # all `ServedTransformer` looks at
     encoders = {"inputs": encoder, "targets": encoder}
     assert Translator(model, encoders).text(ids) == text
     served = ServedTransformer(model, encoders, DecodeSettings(beam_size=1))

@@ -20,13 +20,20 @@ def path(tmp_path):
 
 def begun(path, *lines, made_from=MADE_FROM, messages=None):
     """A file with some lines more; without `messages`, there may be none."""
-    output = ResumableFile(
-        str(path), made_from, pytest.fail if messages is None else messages.append
-    )
+    report = pytest.fail if messages is None else messages.append
+    output = ResumableFile(str(path), made_from, report)
     for line in lines:
         output.write(line)
     output.flush()
     return output
+
+
+def kept(output, *numbered_lines):
+    """The file closed, after lines out of turn."""
+    for number, line in numbered_lines:
+        output.keep(number, line)
+    output.flush()
+    output.close()
 
 
 def complete(output, path, text):
@@ -55,33 +62,22 @@ def test_resumes_after_the_whole_lines(path):
 
 
 def test_lines_out_of_turn_are_kept(path):
-    output, messages = begun(path, "a"), []
-    for number, line in ((1, "a"), (4, "d\nd"), (3, "c")):
-        output.keep(number, line)
-    output.flush()
-    output.close()
+    messages = []
+    kept(begun(path, "a"), (1, "a"), (4, "d\nd"), (3, "c"))
     with open(f"{path}.unfinished.ahead", "ab") as file:
         file.write(b'[5, "half a li')
     again = begun(path, messages=messages)
     assert messages == [f"resuming after line 1 of {path}.unfinished, with 2 later ones"]
     assert again.ahead == {4: "d\nd", 3: "c"}
-    again.keep(6, "f")
-    again.flush()
-    again.close()
-    last = begun(path, messages=messages)
-    assert last.ahead == {4: "d\nd", 3: "c", 6: "f"}
-    for line in ("b", "c", "d\nd", "e", "f"):
-        last.write(line)
-    last.flush()
+    kept(again, (6, "f"))
+    assert begun(path, messages=messages).ahead == {4: "d\nd", 3: "c", 6: "f"}
+    last = begun(path, "b", "c", "d\nd", "e", "f", messages=messages)
     assert os.path.getsize(f"{path}.unfinished.ahead") == 0
     complete(last, path, "a\nb\nc\nd d\ne\nf\n")
 
 
 def test_only_lines_out_of_turn_are_kept_too(path):
-    output = begun(path)
-    output.keep(2, "b")
-    output.flush()
-    output.close()
+    kept(begun(path), (2, "b"))
     assert begun(path, messages=[]).ahead == {2: "b"}
     assert begun(path, made_from={"source": "other"}, messages=[]).ahead == {}
     assert os.path.getsize(f"{path}.unfinished.ahead") == 0
@@ -128,13 +124,11 @@ def test_a_second_process_waits_and_begins_a_new_file(path, capsys):
 @pytest.mark.parametrize("record", ["", "{", "[]", "\udcff"])
 def test_starts_over_when_the_record_is_damaged(path, record):
     begun(path, "a").close()
-    with open(f"{path}.unfinished.json", "wb") as file:
-        file.write(record.encode("utf-8", "surrogateescape"))
-    messages = []
+    stored, messages = path.with_name("out.unfinished.json"), []
+    stored.write_bytes(record.encode("utf-8", "surrogateescape"))
     assert begun(path, messages=messages).lines == 0
     assert "no record" in messages[0]
-    with open(f"{path}.unfinished.json", encoding="utf-8") as file:
-        assert json.load(file) == MADE_FROM
+    assert json.loads(stored.read_text("utf-8")) == MADE_FROM
 
 
 def test_a_file_that_cannot_be_written(tmp_path):

@@ -11,7 +11,6 @@ import numpy as np
 import pytest
 import tensorflow as tf
 import toy
-import warm_server
 from hypothesis import given, settings, strategies as st
 from networks import small_model
 
@@ -38,21 +37,10 @@ KINDS = ("unigram", "bpe")
 by_kind = pytest.mark.parametrize("kind", KINDS)
 
 # A space, its stand-in, odd spaces, control characters, what a normalisation would change.
-PIECES = [
-    *" ▁aZ9_<>\n\r\t\0é日😀\u0301\u2028\u3000\xa0½ﬁ",
-    "  ",
-    "low",
-    "<EOS>",
-    "<unk>",
-    "<0x41>",
-    "日本",
-]
-TEXTS = st.lists(
-    st.lists(
-        st.sampled_from(PIECES) | st.characters(exclude_categories=["Cs"]), max_size=20
-    ).map("".join),
-    max_size=8,
-)  # fmt: skip
+PIECES = [*" ▁aZ9_<>\n\r\t\0é日😀\u0301\u2028\u3000\xa0½ﬁ", "  "]
+PIECES += ["low", "<EOS>", "<unk>", "<0x41>", "日本"]
+CHARACTERS = st.sampled_from(PIECES) | st.characters(exclude_categories=["Cs"])
+TEXTS = st.lists(st.lists(CHARACTERS, max_size=20).map("".join), max_size=8)
 fast = settings(max_examples=40, deadline=None, database=None)
 
 
@@ -62,15 +50,16 @@ def encoders(tmp_path_factory):
     path = tmp_path_factory.mktemp("pieces")
     made = {kind: SentencePieceEncoder.build_from_generator(LINES, 150, kind) for kind in KINDS}
     made["bytes"] = SentencePieceEncoder.build_from_generator(LINES, 1024, "bpe", ["<2de>"])
-    sentencepiece.SentencePieceTrainer.train(
-        sentence_iterator=iter(LINES),
-        model_prefix=str(path / "theirs"),
-        vocab_size=150,
-        hard_vocab_limit=False,
-        minloglevel=2,
-    )
-    made["theirs"] = SentencePieceEncoder(path / "theirs.model")
+    made["theirs"] = SentencePieceEncoder(theirs(path / "theirs"))
     return made
+
+
+def theirs(prefix, **settings):
+    """The file of a model that SentencePiece makes."""
+    made = {"sentence_iterator": iter(LINES), "model_prefix": str(prefix), "minloglevel": 2}
+    settings = {"vocab_size": 150, "hard_vocab_limit": False, **settings}
+    sentencepiece.SentencePieceTrainer.train(**made, **settings)
+    return f"{prefix}.model"
 
 
 def encoded(encoder, texts):
@@ -105,15 +94,15 @@ def test_any_text_and_any_ids_are_those_of_python(encoders, name):
 
 def test_ids_are_those_of_the_package_with_ours_in_front(encoders):
     """SentencePiece's defaults: 0 unknown, 1 begin, 2 end of sentence, no padding."""
-    theirs = sentencepiece.SentencePieceProcessor(model_proto=encoders["theirs"]._model)
     encoder = encoders["theirs"]
+    package = sentencepiece.SentencePieceProcessor(model_proto=encoder._model)
     for text in LINES:
-        pieces = theirs.encode(text)
+        pieces = package.encode(text)
         assert encoder.encode(text) == [i + 1 if i > 2 else 2 for i in pieces]
-        assert encoder.decode(encoder.encode(text)) == theirs.decode(pieces)
-    assert encoder.vocab_size == theirs.vocab_size() + 1
+        assert encoder.decode(encoder.encode(text)) == package.decode(pieces)
+    assert encoder.vocab_size == package.vocab_size() + 1
     shown = [encoder.subtoken(i) for i in (-1, 0, 1, 2, 3, 4, encoder.vocab_size)]
-    assert shown == ["", "<pad>", "<EOS>", "<unk>", "<s>", theirs.id_to_piece(3), ""]
+    assert shown == ["", "<pad>", "<EOS>", "<unk>", "<s>", package.id_to_piece(3), ""]
     assert encoder.decode([1, 0, 2, 3]) == " \u2047 "[1:]
 
 
@@ -206,10 +195,10 @@ try:
 except RuntimeError as error:
     message = str(error)
 model = SavedModel({path!r})
-out = model.predict("serve", None, {{"text": [t.encode() for t in {texts!r}]}})
+out = model.predict("serve", "text", [t.encode() for t in {texts!r}])
 print(json.dumps([message, out["ids"].tolist(), [t.decode() for t in out["texts"]]]))
 """
-    done = toy.python("-c", code, program=warm_server.BARE)
+    done = toy.python("-c", code)
     assert done.returncode == 0, done.stderr
     message, ids, back = json.loads(done.stdout)
     want = [encoders["theirs"].encode(text) for text in texts]
@@ -227,8 +216,8 @@ def test_ctranslate2_translates_as_we_do(encoders, tmp_path, eagerly):
     ours = Translator(model, both, DecodeSettings(beam_size=1, extra_length=3)).translate(lines)
     assert len({found.texts[0] for found in ours}) == 3
     export_ctranslate2(model, both, str(tmp_path / "fast"))
-    theirs = t2t.load(tmp_path / "fast").client.translate(lines, beam_size=1, extra_length=3)
-    assert [best[0][0] for best in theirs] == [found.texts[0] for found in ours]
+    fast = t2t.load(tmp_path / "fast").client.translate(lines, beam_size=1, extra_length=3)
+    assert [best[0][0] for best in fast] == [found.texts[0] for found in ours]
 
 
 # Problems and commands
@@ -314,14 +303,14 @@ def test_sampling_needs_text_and_pieces(tmp_path):
 
 @pytest.fixture
 def files(tmp_path):
-    """Rows of letters and the same backwards, as the flags of a command."""
-    flags = []
+    """Rows of letters and the same backwards: the files for training and for evaluation."""
+    names = []
     for seed, split, count in ((0, "train", 300), (1, "dev", 30)):
         rows = toy.rows(count, seed)
         for side, lines in (("src", rows), ("tgt", [row[::-1] for row in rows])):
             (tmp_path / f"{split}.{side}").write_text("\n".join(lines) + "\n")
-        flags.append(f"--{split}_files={tmp_path}/{split}.src,{tmp_path}/{split}.tgt")
-    return flags
+        names.append([f"{tmp_path}/{split}.src", f"{tmp_path}/{split}.tgt"])
+    return names
 
 
 def test_by_flags_then_training_with_samples_and_decoding_without(files, tmp_path, eagerly):
@@ -329,8 +318,9 @@ def test_by_flags_then_training_with_samples_and_decoding_without(files, tmp_pat
     sampled = toy.hparams(num_hidden_layers=1, subword_sampling=0.1)
     training = ("--problem=translate_files", "--train_steps=2", "--eval_steps=1", "--on_the_fly")
     training += ("--decode_hparams=beam_size=1,extra_length=1",)
+    training += ("--train_files=" + ",".join(files[0]), "--dev_files=" + ",".join(files[1]))
     pieces = ("--sentencepiece=bpe", "--vocab_size=40", f"--hparams={sampled}")
-    done = toy.command("train", data_dir, run, *training, *files, *pieces, eagerly=True)
+    done = toy.command("train", data_dir, run, *training, *pieces, eagerly=True)
     assert done.returncode == 0, done.stderr
     assert "normalizer" not in done.stderr
     note = json.loads((tmp_path / "data" / "source.translate_files.json").read_text())
@@ -339,8 +329,7 @@ def test_by_flags_then_training_with_samples_and_decoding_without(files, tmp_pat
     assert isinstance(loaded.encoders["inputs"], SentencePieceEncoder)
     assert len(loaded.translate(["a b c"])) == 1
     problem = registry.problem("translate_files")
-    train, dev = (flag.split("=")[1].split(",") for flag in files)
-    problem.use_files(train, dev, vocab_size=40, sentencepiece="unigram")
+    problem.use_files(*files, vocab_size=40, sentencepiece="unigram")
     message = r"the vocabulary in .*=40 --sentencepiece=bpe, not from .*=unigram"
     with pytest.raises(UserError, match=message):
         problem.generate_data(tmp_path / "data", tmp_path)
@@ -349,8 +338,7 @@ def test_by_flags_then_training_with_samples_and_decoding_without(files, tmp_pat
 def test_a_model_from_elsewhere_is_taken(encoders, files, tmp_path):
     encoders["theirs"].store_to_file(tmp_path / "my.model")
     problem = registry.problem("translate_files")
-    train, dev = (flag.split("=")[1].split(",") for flag in files)
-    problem.use_files(train, dev, sentencepiece=str(tmp_path / "my.model"))
+    problem.use_files(*files, sentencepiece=str(tmp_path / "my.model"))
     problem.generate_data(tmp_path / "data", tmp_path)
     stored = tmp_path / "data" / "vocab.translate_files.sentencepiece"
     assert stored.read_bytes() == encoders["theirs"]._model
@@ -362,36 +350,39 @@ def test_a_model_from_elsewhere_is_taken(encoders, files, tmp_path):
 # Mistakes
 
 
+def broken(lines):
+    yield from lines
+    raise UserError("a.en, line 7: not UTF-8")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ((LINES, 9), r"of 9 tokens can be built: Vocabulary size is smaller"),
+        (([], 300), r"can be built: there is no text"),
+        ((broken([]), 150), r"^a.en, line 7: not UTF-8$"),
+        ((broken(LINES), 150), r"^a.en, line 7: not UTF-8$"),
+        ((LINES, 300, "word"), r"model 'word' cannot be built; allowed: unigram, bpe"),
+    ],
+    ids=["too small", "no text", "broken", "broken later", "kind"],
+)
+def test_what_cannot_be_built_is_told_in_one_line(arguments, message):
+    with pytest.raises(UserError, match=message):
+        SentencePieceEncoder.build_from_generator(*arguments)
+
+
 def test_mistakes_end_in_one_line(tmp_path, monkeypatch):
     (tmp_path / "no.model").write_text("'low_'\n")
-    with pytest.raises(UserError, match=r"no.model is not a model of SentencePiece"):
-        SentencePieceEncoder(tmp_path / "no.model")
-    with pytest.raises(UserError, match=r"Cannot read .*absent: No such file"):
-        SentencePieceEncoder(tmp_path / "absent")
-    with pytest.raises(UserError, match=r"of 9 tokens can be built: Vocabulary size is smaller"):
-        SentencePieceEncoder.build_from_generator(LINES, 9)
-    with pytest.raises(UserError, match=r"can be built: there is no text"):
-        SentencePieceEncoder.build_from_generator([], 300)
-    for lines in ([], LINES):
-
-        def broken(lines=lines):
-            yield from lines
-            raise UserError("a.en, line 7: not UTF-8")
-
-        with pytest.raises(UserError, match=r"^a.en, line 7: not UTF-8$"):
-            SentencePieceEncoder.build_from_generator(broken(), 150)
-    with pytest.raises(UserError, match=r"model 'word' cannot be built; allowed: unigram, bpe"):
-        SentencePieceEncoder.build_from_generator(LINES, 300, "word")
-    sentencepiece.SentencePieceTrainer.train(
-        sentence_iterator=iter(LINES), model_prefix=str(tmp_path / "suffix"), vocab_size=150,
-        hard_vocab_limit=False, treat_whitespace_as_suffix=True, minloglevel=2,
-    )  # fmt: skip
-    with pytest.raises(UserError, match=r"suffix.model puts spaces at the end of pieces"):
-        SentencePieceEncoder(tmp_path / "suffix.model")
-    done = toy.command(
-        "datagen", "--problem=translate_files", f"--data_dir={tmp_path}/data",
-        "--train_files=a,b", "--dev_files=c,d", "--sentencepiece=bpee",
-    )  # fmt: skip
+    theirs(tmp_path / "suffix", treat_whitespace_as_suffix=True)
+    for name, message in (
+        ("no.model", r"no.model is not a model of SentencePiece"),
+        ("absent", r"Cannot read .*absent: No such file"),
+        ("suffix.model", r"suffix.model puts spaces at the end of pieces"),
+    ):
+        with pytest.raises(UserError, match=message):
+            SentencePieceEncoder(tmp_path / name)
+    flags = ("--problem=translate_files", "--train_files=a,b", "--dev_files=c,d")
+    done = toy.command("datagen", *flags, f"--data_dir={tmp_path}/data", "--sentencepiece=bpee")
     assert "--sentencepiece=bpee is neither unigram nor bpe nor a file" in toy.complaint(done)
     from t2t_keras.text.sentencepiece import import_sentencepiece
 

@@ -86,9 +86,8 @@ def test_shortcuts_change_nothing(monkeypatch, max_subtoken_length, extra):
 
 
 def test_an_extra_reserved_token_has_one_id(tmp_path):
-    encoder = SubwordTextEncoder.build_from_generator(
-        ["low low low\n"], 40, reserved_tokens=["<pad>", "<EOS>", "low"]
-    )
+    reserved = ["<pad>", "<EOS>", "low"]
+    encoder = SubwordTextEncoder.build_from_generator(["low low low\n"], 40, None, reserved)
     assert encoder.encode("low") == [2]
     encoder.store_to_file(tmp_path / "vocab")
     assert SubwordTextEncoder(tmp_path / "vocab").encode("low\n") == encoder.encode("low\n")
@@ -115,9 +114,8 @@ def test_refuses_what_gives_no_vocabulary(lines, arguments, message):
 )
 def test_time_is_linear_in_the_length_of_a_token(token, max_subtoken_length):
     start = time.process_time()
-    encoder = SubwordTextEncoder.build_from_generator(
-        ["the cat sat on the mat"] * 500 + [token], 300, max_subtoken_length
-    )
+    lines = ["the cat sat on the mat"] * 500 + [token]
+    encoder = SubwordTextEncoder.build_from_generator(lines, 300, max_subtoken_length)
     assert encoder.decode(encoder.encode(token)) == token
     assert time.process_time() - start < 12  # 2 s; with the square of the length, a minute
 
@@ -132,9 +130,8 @@ def test_equals_t2t_byte_for_byte(tmp_path, lines_per_language):
     for language in ("en", "de"):
         path = SHARED / f"data/multi30k/train.{language}.gz"
         lines += read_lines(path)[:lines_per_language]
-    encoder = SubwordTextEncoder.build_from_generator(
-        lines, build["target_size"], build["max_subtoken_length"]
-    )
+    sizes = build["target_size"], build["max_subtoken_length"]
+    encoder = SubwordTextEncoder.build_from_generator(lines, *sizes)
     encoder.store_to_file(tmp_path / name)
     assert encoder.vocab_size == build["built_size"]
     assert (tmp_path / name).read_bytes() == (golden / name).read_bytes()
@@ -192,10 +189,8 @@ def test_tree_equals_plain_counting(monkeypatch, few_keys, max_length, min_count
                 at_starts[token[start:end]] += n * (start == 0)
     expected = {s for s, n in everywhere.items() if n >= min_count or len(s) == 1}
 
-    tree = SubstringTree(
-        "".join(tokens), np.repeat(weights, [len(token) for token in tokens]), max_length, min_count
-    )
     lengths = np.array([len(token) for token in tokens])
+    tree = SubstringTree("".join(tokens), np.repeat(weights, lengths), max_length, min_count)
     starts = np.cumsum(lengths) - lengths
     assert counts(tree, range(lengths.sum())) == {s: everywhere[s] for s in expected}
     assert counts(tree, starts) == {s: at_starts[s] for s in expected}

@@ -47,8 +47,7 @@ def by_character(text):
 
 def test_spaces_count_only_between_two_words():
     for length in range(7):
-        for characters in itertools.product(" a,", repeat=length):
-            text = "".join(characters)
+        for text in map("".join, itertools.product(" a,", repeat=length)):
             assert tokenizer.encode(text) == by_character(text)
 
 

@@ -8,7 +8,6 @@ import numpy as np
 import pytest
 import tensorflow as tf
 import toy
-import warm_server
 from networks import SMALL, gradients, small_model
 from test_transformer import SOURCE, TARGETS
 
@@ -116,7 +115,7 @@ for path in glob.glob({str(tmp_path / "*.keras")!r}):
         results[name] = model([given["ids"] if ids else given["x"]] * len(model.inputs))
 np.savez({str(tmp_path / "results.npz")!r}, **{{n: np.asarray(r) for n, r in results.items()}})
 """
-    done = toy.python("-c", program, program=warm_server.BARE)
+    done = toy.python("-c", program)
     assert done.returncode == 0, done.stderr
     results = dict(np.load(tmp_path / "results.npz"))
     assert results.keys() == wanted.keys()

@@ -10,7 +10,7 @@ from networks import numpy_logits, small_model
 
 from t2t_keras.data.generation.records import pack
 from t2t_keras.errors import UserError
-from t2t_keras.layers import TransformerDecoder, TransformerEncoder, segment_bias
+from t2t_keras.layers import AttentionMask, TransformerDecoder, TransformerEncoder, segment_bias
 
 LENGTH = 16
 PAIRS = [
@@ -193,8 +193,10 @@ def test_a_batch_that_is_packed_by_half_is_refused():
     del batch["targets_position"]
     with pytest.raises(UserError, match=r"A packed batch must have .*; got no targets_position"):
         variant("prenorm")(batch)
+    model = variant("prenorm")
+    memory = model.encode(batch["inputs"])
     with pytest.raises(ValueError, match="must be given together"):
-        TransformerDecoder(**SMALL)(X, MEMORY, segments=SEGMENTS)
+        model.decode(batch["targets"], memory, segments=batch["targets_segmentation"])
 
 
 def test_a_saved_model_takes_packed_rows(tmp_path):
@@ -213,7 +215,7 @@ MEMORY_SEGMENTS = np.array([[1, 2, 2, 0], [1, 1, 2, 3]])
 
 def test_an_encoder_of_its_own_keeps_segments_apart():
     encoder = TransformerEncoder(**SMALL)
-    together = np.asarray(encoder(X, segments=SEGMENTS))
+    together = np.asarray(encoder(X, attention_mask=AttentionMask(segments=SEGMENTS)))
     for row, first, last in ((0, 0, 2), (0, 2, 4), (1, 0, 1), (1, 1, 4), (1, 4, 5)):
         part = X[row : row + 1, first:last]
         np.testing.assert_allclose(together[row, first:last], encoder(part)[0], atol=1e-5)
@@ -226,18 +228,23 @@ def test_segments_tell_the_encoder_where_padding_is():
     kept(X), removed(X)
     kept.layer_0.ffn.set_weights([w + 0.1 for w in kept.layer_0.ffn.get_weights()])
     removed.set_weights(kept.get_weights())
-    ours, theirs = (np.asarray(e(X, segments=SEGMENTS)) for e in (removed, kept))
     tokens = SEGMENTS > 0
+    mask = AttentionMask(segments=SEGMENTS, nonpadding=tokens)
+    ours, theirs = (np.asarray(e(X, attention_mask=mask)) for e in (removed, kept))
     np.testing.assert_array_equal(ours[tokens], theirs[tokens])
-    attention = kept.layer_0.self_attention(X, bias=segment_bias(SEGMENTS))
+    attention = kept.layer_0.self_attention(
+        X, attention_mask=AttentionMask(bias=segment_bias(SEGMENTS))
+    )
     np.testing.assert_allclose(ours[~tokens], (X + np.asarray(attention))[~tokens], atol=1e-5)
 
 
 @pytest.mark.parametrize("causal", [True, False])
 def test_a_decoder_of_its_own_keeps_segments_apart(causal):
     decoder = TransformerDecoder(**SMALL)
-    packing = {"segments": SEGMENTS, "memory_segments": MEMORY_SEGMENTS}
-    together = np.asarray(decoder(X, MEMORY, causal=causal, **packing))
+    own = AttentionMask(segments=SEGMENTS, causal=causal)
+    other = AttentionMask(segments=SEGMENTS, key_segments=MEMORY_SEGMENTS)
+    together = decoder(X, MEMORY, attention_mask=own, memory_attention_mask=other)
+    together = np.asarray(together)
     for row in (0, 1):
         for number in (1, 2):
             own, other = SEGMENTS[row] == number, MEMORY_SEGMENTS[row] == number
@@ -248,5 +255,7 @@ def test_a_decoder_of_its_own_keeps_segments_apart(causal):
 def test_segments_come_in_symbolic_models_too():
     x, segments = keras.Input((None, 8)), keras.Input((None,), dtype="int32")
     encoder = TransformerEncoder(**SMALL)
-    model = keras.Model([x, segments], encoder(x, segments=segments))
-    np.testing.assert_allclose(model([X, SEGMENTS]), encoder(X, segments=SEGMENTS), atol=1e-6)
+    same = keras.ops.equal(segments[:, :, None], segments[:, None, :])
+    model = keras.Model([x, segments], encoder(x, attention_mask=same))
+    wanted = encoder(X, attention_mask=AttentionMask(segments=SEGMENTS))
+    np.testing.assert_allclose(model([X, SEGMENTS]), wanted, atol=1e-6)

@@ -1,14 +1,16 @@
 """A task that is learned in seconds: turn a row of letters round."""
 
-import atexit
 import contextlib
 import functools
+import gc
+import multiprocessing.forkserver
 import os
 import random
+import runpy
 import subprocess
+import sys
+import tempfile
 from pathlib import Path
-
-import warm_server
 
 from t2t_keras import registry
 
@@ -97,22 +99,66 @@ def one_engine():
         yield
 
 
-@functools.cache
 def programs():
-    """A directory of our commands and `python`, quick to start, as long as this process lives."""
-    stack = contextlib.ExitStack()
-    atexit.register(stack.close)
-    return stack.enter_context(warm_server.programs("python"))
+    """The directory of our commands and `python`."""
+    return Path(sys.executable).parent
 
 
-def command(name, *arguments, eagerly=False, **options):
+def quick_graphs():
+    """Leaves out what Python and TensorFlow do for graphs that live long; tests run most once or twice."""
+    import tensorflow as tf
+
+    # Graphs are many objects, seldom garbage: to look through all of them as often as Python does takes
+    # a quarter of the time.
+    gc.set_threshold(50_000, 50, 1_000)
+    # XLA's programs run shorter than it compiles them.
+    os.environ.setdefault("XLA_FLAGS", "--xla_backend_optimization_level=0")
+    # Grappler, too, takes a quarter of the time from a graph's making to the end of its first run. It is
+    # on in processes of their own.
+    tf.config.optimizer.set_experimental_options({"disable_meta_optimizer": True})
+
+
+@functools.cache
+def _server():
+    """Processes of it are forks of one that has imported what is slow to import."""
+    context = multiprocessing.get_context("forkserver")
+    ours = ["t2t_keras.training", "t2t_keras.export", "t2t_keras.problems"]
+    context.set_forkserver_preload(["tensorflow", "keras", "tensorflow_text", "sacrebleu", *ours])
+    os.environ["TF_CPP_MIN_LOG_LEVEL"] = "3"  # as every command does
+    multiprocessing.forkserver.ensure_running()
+    del os.environ["TF_CPP_MIN_LOG_LEVEL"]
+    return context
+
+
+def command(name, *arguments, eagerly=False, input="", cwd=None, env=None):
     """Runs `t2t-keras-<name>` as its users do, but that TensorFlow has been imported.
 
     `eagerly` is without graphs: less work for a few steps of a small model.
     """
+    argv = [f"t2t-keras-{name}", *map(str, arguments)]
+    with tempfile.TemporaryDirectory() as folder:
+        standard = [Path(folder, name) for name in ("stdin", "stdout", "stderr")]
+        standard[0].write_text(input)
+        given = argv, cwd or Path.cwd(), dict(os.environ if env is None else env), standard, eagerly
+        process = _server().Process(target=_become, args=given)
+        process.start()
+        process.join()
+        said = [path.read_text() for path in standard[1:]]
+    return subprocess.CompletedProcess(argv, process.exitcode, *said)
+
+
+def _become(argv, directory, environment, standard, eagerly):
+    for number, path in enumerate(standard):
+        os.dup2(os.open(path, os.O_RDWR | os.O_CREAT), number)
+    sys.stdin = open(0, closefd=False)  # multiprocessing has closed it
+    os.chdir(directory)
+    os.environ.clear()
+    os.environ.update(environment)
+    quick_graphs()
     if eagerly:
-        options["env"] = {**options.get("env", os.environ), warm_server.EAGERLY: "1"}
-    return python(*arguments, program=f"t2t-keras-{name}", **options)
+        sys.modules["tensorflow"].config.run_functions_eagerly(True)
+    sys.argv = argv
+    runpy.run_module(f"t2t_keras.cli.{argv[0].removeprefix('t2t-keras-')}", run_name="__main__")
 
 
 def ran(name, *arguments, **options):
@@ -122,10 +168,10 @@ def ran(name, *arguments, **options):
     return done
 
 
-def python(*arguments, program="python", **options):
-    """Runs `python`, in which TensorFlow, Keras and we have been imported."""
+def python(*arguments, **options):
+    """Runs `python`."""
     return subprocess.run(
-        [programs() / program, *map(str, arguments)],
+        [sys.executable, *map(str, arguments)],
         capture_output=True,
         text=True,
         check=False,

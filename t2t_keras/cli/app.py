@@ -77,7 +77,7 @@ def _run(
     if _HELP.intersection(argv[1:]):
         print(help_text(main, argv[0], required))
         return
-    ours = _define_flags_of_t2t()
+    theirs = _define_flags_of_t2t()
     try:
         rest = flags.FLAGS(argv)[1:]
     except flags.UnrecognizedFlagError as error:
@@ -94,7 +94,7 @@ def _run(
         _require_plain_numbers()
         _report_repeated(program)
         options.require_model()
-        _reject_unsupported_flags(ours)
+        _reject_unsupported_flags(theirs)
         if flags.FLAGS.registry_help or ("list" in flags.FLAGS and flags.FLAGS.list):
             print(options.registry_help())
             return
@@ -158,45 +158,44 @@ def _help_on(flag: flags.Flag) -> str:
     return wrapped.replace("\N{NO-BREAK SPACE}", " ")
 
 
-def _flags_of_t2t() -> list[tuple[str, t2t_names.Absent]]:
-    found = [(name, t2t_names.absent("flag", name)) for name in t2t_names.names("flag")]
-    return [(name, known) for name, known in found if known]
+def _define_flags_of_t2t() -> list[t2t_names.Absent]:
+    """Defines the T2T flags that a command does not have, but not in its --help; returns them.
 
-
-def _define_flags_of_t2t() -> set[str]:
-    """Defines the T2T flags that a command does not have; returns the names of its own flags.
-
-    T2T's command lines are then parsed as in T2T. The added flags are not in --help.
+    T2T's command lines are then parsed as in T2T.
     """
-    ours = set(flags.FLAGS)
-    for name, known in _flags_of_t2t():
-        if name not in ours:
-            define = flags.DEFINE_boolean if known.is_switch else flags.DEFINE_string
-            define(name, None, f"T2T's: {known.reason}.", module_name="tensor2tensor")
-    return ours
+    theirs = [known for known in t2t_names.table("flag") if known.name not in flags.FLAGS]
+    for known in theirs:
+        define = flags.DEFINE_boolean if _is_switch(known) else flags.DEFINE_string
+        define(known.name, None, f"T2T's: {known.reason}.", module_name="tensor2tensor")
+    return theirs
 
 
-def _reject_unsupported_flags(ours: set[str]) -> None:
-    """Rejects T2T flags that a command does not have, unless their value is what it does anyway.
+def _is_switch(flag: t2t_names.Absent) -> bool:
+    return not {"true", "false"}.isdisjoint(flag.harmless)
 
-    Args:
-        ours: names of the flags that the command has.
-    """
+
+def _reject_unsupported_flags(theirs: list[t2t_names.Absent]) -> None:
+    """Rejects flags that only T2T has, unless their value is what a command does anyway."""
     rejected = []
-    for name, known in _flags_of_t2t():
-        value = None if name in ours else flags.FLAGS[name].value
-        if value is None or (name == "worker_gpu" and value == str(_devices_used(ours))):
+    for known in theirs:
+        value = flags.FLAGS[known.name].value
+        if value is None:
             continue
-        written = str(value).lower() if known.is_switch else value
-        if name == "worker_gpu" or not known.is_harmless(written):
-            rejected.append(f"--{name}={written} of tensor2tensor is not here: {known.reason}.")
+        written = str(value).lower() if _is_switch(known) else value
+        harmless = known.is_harmless(written)
+        if known.name == "worker_gpu":
+            harmless = value == str(_devices_used())
+        if not harmless:
+            rejected.append(
+                f"--{known.name}={written} of tensor2tensor is not here: {known.reason}."
+            )
     if rejected:
         raise UserError(" ".join(rejected))
 
 
-def _devices_used(ours: set[str]) -> int:
+def _devices_used() -> int:
     """Returns how many devices a command will use: one, or all visible GPUs if it has --distribute."""
-    if "distribute" not in ours or flags.FLAGS.distribute == "none":
+    if "distribute" not in flags.FLAGS or flags.FLAGS.distribute == "none":
         return 1
     gpus = len(glob.glob("/dev/nvidia[0-9]*"))
     if (visible := os.environ.get("CUDA_VISIBLE_DEVICES")) is not None:

@@ -51,17 +51,14 @@ def main(arguments: list[str]) -> None:
     model = (
         SavedModel(path) if path else connect(FLAGS.server, FLAGS.servable_name, FLAGS.timeout_secs)
     )
-    try:
-        client = TextClient(model, FLAGS.signature_name, encoders)
-        if not client.takes_examples:
-            reason = f"signature {FLAGS.signature_name!r} takes text"
-            options.warn_unused(reason, "problem", "data_dir", "t2t_usr_dir")
-        if FLAGS.inputs_once is not None:
-            answer(client, FLAGS.inputs_once)
-        else:
-            answer_lines(client)
-    finally:
-        model.close()
+    client = TextClient(model, FLAGS.signature_name, encoders)
+    if not client.takes_examples:
+        reason = f"signature {FLAGS.signature_name!r} takes text"
+        options.warn_unused(reason, "problem", "data_dir", "t2t_usr_dir")
+    if FLAGS.inputs_once is not None:
+        answer(client, FLAGS.inputs_once)
+    else:
+        answer_lines(client)
 
 
 def check_where() -> None:

@@ -117,23 +117,21 @@ def read_index(
     path = _index_path(data_dir, name, split)
     stored = _load(path, sides)
     if stored is None or not _matches(paths, *stored[:2]):
-        measured = _measure(paths, f"{name}-{split}", sides)
-        sizes = [table["sizes"] for table in measured]
-        lengths = [{side: table[side] for side in sides} for table in measured]
+        tables = _measure(paths, f"{name}-{split}", sides)
         with contextlib.suppress(OSError):
-            write_index(data_dir, name, split, sizes, lengths)
-        stored = _joined(sizes, lengths)
-    counts, all_sizes, all_lengths = stored
-    offsets = _offsets(counts, all_sizes)
-    return SplitIndex(path, paths, counts, offsets, all_sizes, all_lengths)
+            write_index(data_dir, name, split, tables)
+        stored = _joined(tables)
+    counts, sizes, lengths = stored
+    return SplitIndex(path, paths, counts, _offsets(counts, sizes), sizes, lengths)
+
+
+Table = Mapping[str, np.ndarray]
+"""A shard's part of the index: "sizes", the bytes of each serialised example, and the numbers of its
+"inputs" and "targets" ids: [n] integers each."""
 
 
 def write_index(
-    data_dir: str | os.PathLike,
-    name: str,
-    split: str,
-    sizes: Sequence[np.ndarray],
-    lengths: Sequence[Mapping[str, np.ndarray]],
+    data_dir: str | os.PathLike, name: str, split: str, tables: Sequence[Table]
 ) -> None:
     """Stores the index of shards that have just been written or read.
 
@@ -141,14 +139,13 @@ def write_index(
         data_dir: the directory of the shards.
         name: the problem's file name.
         split: the split of the shards.
-        sizes: for each shard, the size in bytes of each serialised example: [n] integers.
-        lengths: for each shard, the number of ids of "inputs" and of "targets": [n] integers each.
+        tables: the table of each shard.
 
     Raises:
         OSError: the index cannot be written; a previous one is unchanged.
     """
-    counts, all_sizes, all_lengths = _joined(sizes, lengths)
-    columns = {"counts": counts, "sizes": all_sizes, **all_lengths}
+    counts, sizes, lengths = _joined(tables)
+    columns = {"counts": counts, "sizes": sizes, **lengths}
     path = _index_path(data_dir, name, split)
     with atomic_write(path) as partial, partial.open("wb") as file:
         np.savez(file, **{field: _smallest(column) for field, column in columns.items()})  # type: ignore[arg-type]
@@ -167,16 +164,13 @@ def _index_path(data_dir: str | os.PathLike, name: str, split: str) -> Path:
     return Path(data_dir) / f"index.{name}-{split}.npz"
 
 
-def _joined(sizes: Sequence[np.ndarray], lengths: Sequence[Mapping[str, np.ndarray]]) -> _Stored:
-    return (
-        np.array([len(shard) for shard in sizes], np.int64),
-        np.concatenate(sizes).astype(np.uint32),
-        {
-            side: np.concatenate([shard[side] for shard in lengths]).astype(np.uint32)
-            for side in SIDES
-            if side in lengths[0]
-        },
-    )
+def _joined(tables: Sequence[Table]) -> _Stored:
+    columns = {
+        name: np.concatenate([table[name] for table in tables]).astype(np.uint32)
+        for name in tables[0]
+    }
+    counts = np.array([len(table["sizes"]) for table in tables], np.int64)
+    return counts, columns.pop("sizes"), columns
 
 
 def _load(path: Path, sides: Sequence[str]) -> _Stored | None:
@@ -212,8 +206,8 @@ def _offsets(counts: np.ndarray, sizes: np.ndarray) -> np.ndarray:
     return starts
 
 
-def _measure(paths: Sequence[Path], what: str, sides: Sequence[str]) -> list[dict]:
-    """Reads shards completely; returns "sizes", "inputs" and "targets" of each, [n] uint32."""
+def _measure(paths: Sequence[Path], what: str, sides: Sequence[str]) -> list[Table]:
+    """Reads shards completely; returns the table of each."""
     tables = []
     progress = CountProgress(what, "shards", len(paths))
     for number, path in enumerate(paths):
@@ -222,21 +216,22 @@ def _measure(paths: Sequence[Path], what: str, sides: Sequence[str]) -> list[dic
     return tables
 
 
-def _measure_shard(path: Path, sides: Sequence[str]) -> dict[str, np.ndarray]:
+def _measure_shard(path: Path, sides: Sequence[str]) -> Table:
     import tensorflow as tf
 
     _require_lengths(path)
     chunks = tf.data.TFRecordDataset(str(path), buffer_size=READ_BUFFER).batch(_MEASURED_AT_ONCE)
     columns: dict[str, list] = {"sizes": [], **{side: [] for side in sides}}
     first = 1
+
+    def place(row: int) -> tuple[Path, int]:
+        return path, first + row
+
     try:
         for records in chunks.prefetch(1):
             sizes = tf.strings.length(records).numpy()
             columns["sizes"].append(sizes.astype(np.uint32))
-            examples = _parsed(
-                records.numpy().tolist(), lambda row, first=first: (path, first + row), sides
-            )
-            for side, ids in examples.items():
+            for side, ids in _parsed(records.numpy().tolist(), place, sides).items():
                 columns[side].append(ids.lengths.astype(np.uint32))
             first += len(sizes)
     except tf.errors.OpError as error:

@@ -80,6 +80,10 @@ class Ensemble:
 
 
 def _mean_log_p(all_logits):
-    """Returns the logarithm of the mean probability: M logits [..., V] -> [..., V]."""
-    log_p = tf.stack([tf.nn.log_softmax(logits) for logits in all_logits])  # [M, ..., V]
+    """Returns the logarithm of the mean probability: M logits [..., V] -> [..., V].
+
+    In a step, the models may round V up differently; what they add has no probability.
+    """
+    number = min(logits.shape[-1] for logits in all_logits)
+    log_p = tf.stack([tf.nn.log_softmax(logits)[..., :number] for logits in all_logits])
     return tf.reduce_logsumexp(log_p, 0) - tf.math.log(float(len(all_logits)))

@@ -5,6 +5,7 @@ Use `t2t_keras.serving.CTranslate2Translator` to translate with such an export.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -14,16 +15,9 @@ import numpy as np
 from t2t_keras import registry
 from t2t_keras.errors import UserError, nearest
 from t2t_keras.files import atomic_write, locked_name, writing
-from t2t_keras.ids import PAD_ID
-from t2t_keras.serving.ctranslate2 import (
-    EOS,
-    PAD,
-    import_ctranslate2,
-    require_storable,
-    tokens,
-    write_encoders,
-)
-from t2t_keras.text.encoders import require_vocabulary
+from t2t_keras.ids import PAD_ID, RESERVED_TOKENS
+from t2t_keras.serving.ctranslate2 import ENCODERS, ENCODERS_FILE, import_ctranslate2
+from t2t_keras.text.encoders import require_vocabulary, tokens
 
 POSITIONS = 2048
 """Rows of the position table that CTranslate2 stores; it rejects longer sequences."""
@@ -62,7 +56,12 @@ def export_ctranslate2(
         )
     _check_model(model)
     require_vocabulary(model, encoders)
-    require_storable(encoders)
+    for side, encoder in encoders.items():
+        if type(encoder) not in ENCODERS.values():
+            raise UserError(
+                f"the encoder of the {side} is a {type(encoder).__name__}, which cannot be stored; "
+                f"allowed: {', '.join(cls.__name__ for cls in ENCODERS.values())}."
+            )
     spec = _spec(model, encoders, transformer_spec)
     spec.validate()
     try:
@@ -81,7 +80,22 @@ def export_ctranslate2(
         partial.mkdir(parents=True)
         spec.save(str(partial))
         positions = None if _relative(model.hp) else _rows_of_positions(model.hp)
-        write_encoders(partial, encoders, positions)
+        _write_encoders(partial, encoders, positions)
+
+
+def _write_encoders(directory: Path, encoders: Mapping[str, Any], positions: int | None) -> None:
+    """Writes the "inputs" and "targets" encoders and the number of positions (None: no limit)."""
+    text: dict[str, Any] = {"positions": positions}
+    for side in ("inputs", "targets"):
+        encoder = encoders[side]
+        kind = next(name for name, cls in ENCODERS.items() if type(encoder) is cls)
+        text[side] = {"kind": kind}
+        if kind != "bytes":
+            text[side]["file"] = f"{side}.{kind}"
+            encoder.store_to_file(directory / text[side]["file"])
+        if kind == "tokens":
+            text[side]["replace_oov"] = encoder.replace_oov
+    (directory / ENCODERS_FILE).write_text(json.dumps(text, indent=2) + "\n", encoding="utf-8")
 
 
 def _check_model(model) -> None:
@@ -186,8 +200,8 @@ def _spec(model, encoders: Mapping[str, Any], specs):
     ):
         register(tokens(encoder, len(table)))
     config = spec.config
-    config.bos_token = config.decoder_start_token = config.unk_token = PAD
-    config.eos_token = EOS
+    pad, config.eos_token = RESERVED_TOKENS
+    config.bos_token = config.decoder_start_token = config.unk_token = pad
     config.add_source_eos = True
     config.layer_norm_epsilon = hp.norm_epsilon
     return spec

@@ -11,7 +11,38 @@ from keras import ops
 from t2t_keras.layers.dropout import Dropout
 from t2t_keras.layers.masks import AttentionMask, distances
 from t2t_keras.precision import dense, dtype_config, fixed, multiply, policy_of_part
-from t2t_keras.shape import matmul, shape_of, softmax, transpose
+from t2t_keras.shape import appended, matmul, shape_of, softmax, transpose
+
+
+class KeyValueCache:
+    """Keys and values that attention keeps from one call to the next.
+
+    A call adds those of its query, unless they are a memory's. It is not a tensor: each step of a
+    decoding loop creates it from the loop's tensors, and reads `kept` after the calls.
+
+    Args:
+        kept: {"k": [B, H, S, K/H], "v": [B, H, S, V/H]}, what calls so far have left.
+        of_memory: True for the keys and values of a memory, to which no call adds; if `kept` is None, the
+            first call computes them.
+        place: scalar int32, where the next call writes if `kept` has a fixed size; None appends.
+        prefix: {"k", "v"} of [B, H, P, C], seen before those that are kept; None without.
+        joint_kernel: from `MultiHeadAttention.joint_kernel`; None multiplies with each kernel.
+    """
+
+    def __init__(self, kept, of_memory=False, place=None, prefix=None, joint_kernel=None):
+        self.kept = kept
+        self.of_memory = of_memory
+        self.place = place
+        self.prefix = prefix
+        self.joint_kernel = joint_kernel
+
+    def add(self, new):
+        """Adds {"k", "v"} of [B, H, T, C]; returns all keys and values that a query may see."""
+        # [B, H, S, C] -> [B, H, S + T, C]
+        self.kept = {name: appended(self.kept[name], new[name], self.place) for name in self.kept}
+        if self.prefix is None:
+            return self.kept
+        return {name: appended(self.prefix[name], self.kept[name]) for name in self.kept}
 
 
 @keras.saving.register_keras_serializable("t2t_keras")
@@ -36,21 +67,15 @@ class MultiHeadAttention(keras.layers.Layer):
     Call arguments:
         query: [B, T, D].
         memory: [B, S, D]; the query itself if absent.
-        mask: boolean, True at keys that may be attended to: [B, S] or [B, T, S].
-        memory_mask: boolean [B, S], used if `mask` is None. Keras fills it in with the mask that the
-            memory carries.
-        bias: float, added to the logits, broadcastable to [B, H, T, S]; it adds to a mask. (Keras
-            does not pass on a mask that the query carries if a bias is given.)
-        segments: [B, T] int, for rows that hold several packed sequences: the number of the
-            sequence at each position, 0 at padding. Replaces the mask; a position sees the positions
-            of its own number.
-        attention_mask: an `AttentionMask`; unless it is empty, it replaces mask, memory_mask, bias,
-            segments and distance.
-        cache: keys and values to attend to, from `keys_and_values`: {"k": [B, H, S, K/H],
-            "v": [B, H, S, V/H]}. Replaces memory.
-        queries: [B, H, T, K/H], "q" from `projections`. Replaces the projection of the query.
-        distance: [T, S] int, the position of each key of the cache minus that of each query; by
-            default the last query is at the last key.
+        attention_mask: boolean, True where a query may attend to a key, that broadcasts to [T, S],
+            [B, T, S] or [B, H, T, S]; or an `AttentionMask`, which then says all: the masks that the
+            tensors carry hide no more.
+        cache: a `KeyValueCache` with the keys and values of earlier positions, to which those of the
+            query are added, or of the memory. By default the last query is at the last key. Only
+            `attention_mask` hides earlier positions.
+        query_mask: boolean [B, T], True at tokens; the mask of the keys if there is no memory.
+        memory_mask: boolean [B, S]. Keras fills in the masks that query and memory carry.
+        mask: the name by which Keras fills in the mask of a query that comes without a memory.
         return_attention_weights: also return the weights before dropout.
 
     Returns:
@@ -133,38 +158,40 @@ class MultiHeadAttention(keras.layers.Layer):
         self,
         query,
         memory=None,
-        *,
-        mask=None,
-        memory_mask=None,
-        bias=None,
-        segments=None,
         attention_mask=None,
         cache=None,
-        queries=None,
-        distance=None,
+        query_mask=None,
+        memory_mask=None,
+        mask=None,
         training=False,
         return_attention_weights=False,
     ):
+        for name, x in (("query", query), ("memory", memory)):
+            if x is not None and len(x.shape) != 3:
+                axes = "[B, T, D]" if name == "query" else "[B, S, D]"
+                raise ValueError(f"{name} must be {axes}, got shape {tuple(x.shape)}.")
+        if memory is not None and mask is not None:
+            raise ValueError("mask is that of a query alone: with a memory, give memory_mask.")
+        has_memory = memory is not None or (cache is not None and cache.of_memory)
+        carried = memory_mask if has_memory else mask if query_mask is None else query_mask
         sizes = _sizes(query)
         if cache is None:
             keys = query if memory is None else memory
-            cache = self.keys_and_values(keys)
-        else:
-            keys = cache["k"]
-            if distance is None and not attention_mask and self.needs_positions:
-                distance = distances(shape_of(query)[1], shape_of(keys)[2])
-        if queries is None:
             queries = self._heads(self.q, query, sizes, self.key_scale)
-        if not attention_mask:
-            attention_mask = AttentionMask(
-                keys=memory_mask if mask is None else mask,
-                segments=segments,
-                distance=distance,
-                bias=bias,
-            )
+            seen = self.keys_and_values(keys)
+        else:
+            if cache.of_memory:
+                queries = self._heads(self.q, query, sizes, self.key_scale)
+                cache.kept = seen = cache.kept or self.keys_and_values(memory)
+            else:
+                new = self.projections(query, cache.joint_kernel)
+                queries, seen = new.pop("q"), cache.add(new)
+                carried = None  # it is of the query, not of the keys before it
+            keys = seen["k"]
+        attention_mask = AttentionMask.of(attention_mask, query, keys, carried)
         attention_mask = self.prepare(attention_mask, query, keys)
         context, weights = self.attend(
-            queries, cache["k"], cache["v"], attention_mask, training=training
+            queries, seen["k"], seen["v"], attention_mask, training=training
         )
         output = self._joined(context, sizes)
         return (output, weights) if return_attention_weights else output

@@ -66,13 +66,13 @@ class SharedEmbedding(keras.layers.Layer):
         x = x * ops.expand_dims(ops.cast(ids != PAD_ID, x.dtype), -1)
         return ops.cast(x, self.compute_dtype)
 
-    def matrix(self):
+    def matrix(self, block: int = BLOCK):
         """Returns {"kernel": [D, V'], "bias": [V']}, computed once for many calls of `logits`.
 
-        V' is V rounded up to a multiple of `BLOCK`; the logits of the added ids are -1e9 (-inf in
+        V' is V rounded up to a multiple of `block`; the logits of the added ids are -1e9 (-inf in
         float16).
         """
-        missing = -self.vocab_size % BLOCK
+        missing = -self.vocab_size % block
 
         def kernel():
             transposed = ops.transpose(ops.cast(self.table, self.compute_dtype))

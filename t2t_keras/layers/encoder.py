@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import dataclasses
+
 import keras
 from keras import ops
 
@@ -17,13 +19,8 @@ class TransformerEncoderLayer(TransformerLayer):
 
     Call arguments:
         x: [B, S, D].
-        mask: boolean [B, S], True where there is a token.
-        bias: attention bias broadcastable to [B, H, S, S]; it adds to a mask. (Keras does not pass
-            on a mask that x carries if a bias is given.)
-        segments: [B, S] int, for packed rows (see `MultiHeadAttention`).
-        attention_mask: an `AttentionMask`; unless it is empty, it replaces mask, bias and segments.
-        nonpadding: [B, S] of 0 and 1; the feed-forward output is zeroed where it is 0 (T2T's
-            pad remover).
+        attention_mask: boolean or an `AttentionMask`, see `MultiHeadAttention`.
+        mask: boolean [B, S], True where there is a token. Keras fills in the mask that x carries.
         return_attention_weights: also return the weights.
 
     Returns:
@@ -42,30 +39,21 @@ class TransformerEncoderLayer(TransformerLayer):
     def call(
         self,
         x,
-        *,
-        mask=None,
-        bias=None,
-        segments=None,
         attention_mask=None,
-        nonpadding=None,
+        mask=None,
         training=False,
         return_attention_weights=False,
     ):
+        attention_mask = AttentionMask.of(attention_mask, x, x, mask)
         y = self.self_attention_preprocess(x, training=training)
         y, weights = self.self_attention(
-            y,
-            mask=mask,
-            bias=bias,
-            segments=segments,
-            attention_mask=attention_mask,
-            training=training,
-            return_attention_weights=True,
+            y, attention_mask=attention_mask, training=training, return_attention_weights=True
         )
         x = self.self_attention_postprocess(y, x, training=training)
 
         y = self.ffn(self.ffn_preprocess(x, training=training), training=training)
-        if nonpadding is not None:
-            y = y * ops.expand_dims(ops.cast(nonpadding, y.dtype), -1)
+        if attention_mask.nonpadding is not None:
+            y = y * ops.expand_dims(ops.cast(attention_mask.nonpadding, y.dtype), -1)
         x = self.ffn_postprocess(y, x, training=training)
         return (x, weights) if return_attention_weights else x
 
@@ -86,14 +74,10 @@ class TransformerEncoder(Stack):
 
     Call arguments:
         x: [B, S, D].
-        mask: boolean [B, S], True where there is a token.
-        bias: additional attention bias broadcastable to [B, H, S, S]; give the mask, too.
-        segments: [B, S] int, for rows that hold several packed sequences: the number of the
-            sequence at each position, 0 at padding. Replaces the mask; a position sees the positions
-            of its own number.
-        causal: True if a position sees only itself and earlier positions, including padding (T2T's
-            `unidirectional_encoder`). As in T2T, only `remove_padding` then uses mask and segments,
-            and packed sequences see earlier ones.
+        attention_mask: boolean or an `AttentionMask`, see `MultiHeadAttention`. (`proximity` is the stack's.)
+        mask: boolean [B, S], True where there is a token. Keras fills in the mask that x carries.
+        causal: True if a position sees only itself and earlier positions; an `AttentionMask` says this
+            itself.
         return_attention_weights: also return the weights of every layer.
 
     Returns:
@@ -112,34 +96,25 @@ class TransformerEncoder(Stack):
     def call(
         self,
         x,
-        *,
+        attention_mask=None,
         mask=None,
-        bias=None,
-        segments=None,
         causal=False,
         training=False,
         return_attention_weights=False,
     ):
-        # As in T2T, the causal bias replaces the others: earlier padding and earlier packed sequences
-        # are visible.
-        attention_mask = AttentionMask(
-            keys=None if causal else mask,
-            segments=None if causal else segments,
-            causal=causal,
+        own_mask = AttentionMask.of(attention_mask, x, x, mask, causal=causal, nonpadding=mask)
+        own_mask = dataclasses.replace(
+            own_mask,
             proximity=self.proximity_bias,
-            bias=bias,
+            nonpadding=own_mask.nonpadding if self.remove_padding else None,
         )
-        attention_mask = self.prepared("self_attention", attention_mask, x)
-        nonpadding = None
-        if self.remove_padding:
-            nonpadding = mask if segments is None else ops.not_equal(segments, 0)
+        own_mask = self.prepared("self_attention", own_mask, x)
         all_weights = []
         for layer in self.layers:
             x = self.run_layer(
                 layer,
                 x,
-                attention_mask=attention_mask,
-                nonpadding=nonpadding,
+                attention_mask=own_mask,
                 training=training,
                 return_attention_weights=return_attention_weights,
             )

@@ -24,11 +24,11 @@ MASKED = -1e9
 class AttentionMask:
     """The keys that each query may attend to; attention turns it into a bias (`logit_bias`).
 
-    Every attribute hides keys from queries or shifts their logits; their effects add up. An empty
-    mask is false. It is not a tensor: create it inside `call` from the tensors there.
+    Every attribute hides keys from queries or shifts their logits; their effects add up. It is not a
+    tensor: create it inside `call` from the tensors there.
 
     Attributes:
-        keys: boolean, True at visible keys: [B, S] for all queries, or [B, T, S].
+        keys: boolean, True at visible keys: [B, S] for all queries, [B, T, S] or [B, H, T, S].
         segments: [B, T] int, for packed rows: the number of each query's sequence, 0 at padding. A
             query sees the keys of its own number; `keys` is ignored.
         key_segments: [B, S] int, the same for the keys of a memory; `segments` if None.
@@ -37,6 +37,8 @@ class AttentionMask:
         distance: [T, S] int, the position of each key minus that of each query, in a decoding step,
             whose keys come from a cache. None: keys and queries are one sequence.
         bias: float, added to the logits, broadcastable to [B, H, T, S].
+        nonpadding: [B, S] of 0 and 1, for an encoder layer: the output of its feed-forward network is
+            zeroed where it is 0 (T2T's pad remover).
         prepared: the bias that attention computed from all of this (`MultiHeadAttention.prepare`).
     """
 
@@ -47,10 +49,54 @@ class AttentionMask:
     proximity: bool = False
     distance: Any = None
     bias: Any = None
+    nonpadding: Any = None
     prepared: Any = None
 
-    def __bool__(self) -> bool:
-        return any(value is not None and value is not False for value in vars(self).values())
+    @classmethod
+    def of(cls, given, query, keys, carried=None, **others) -> AttentionMask:
+        """Returns the `attention_mask` of a call as an `AttentionMask`.
+
+        Args:
+            given: an `AttentionMask`, which is returned as it is; or None, or a boolean, True at visible
+                keys, that broadcasts to [T, S], [B, T, S] or [B, H, T, S].
+            query: [B, T, D]; only the shape is used.
+            keys: [..., S, D]; only the length is used.
+            carried: boolean [B, S], the mask that the keys carry, which hides more; or None.
+            others: other attributes, such as `causal`, unless `given` is an `AttentionMask`.
+
+        Raises:
+            ValueError: the mask is not boolean or has another shape.
+        """
+        if isinstance(given, AttentionMask):
+            return given
+        if given is None:
+            return cls(keys=carried, **others)
+        given = ops.convert_to_tensor(given)
+        batch, queries, length = query.shape[0], query.shape[1], keys.shape[-2]
+        by_rank: dict[int, tuple] = {
+            2: (queries, length),
+            3: (batch, queries, length),
+            4: (batch, None, queries, length),
+        }
+        sizes = by_rank.get(len(given.shape), ())
+        if keras.backend.standardize_dtype(given.dtype) != "bool":
+            raise ValueError(
+                f"attention_mask must be boolean, True at visible keys, got {given.dtype}."
+            )
+        if len(given.shape) != len(sizes) or any(
+            None not in (size, own) and own not in (1, size)
+            for own, size in zip(given.shape, sizes, strict=True)
+        ):
+            raise ValueError(
+                "attention_mask must broadcast to [T, S], [B, T, S] or [B, H, T, S] with B, T, S = "
+                f"{by_rank[3]}, got shape {tuple(given.shape)}."
+            )
+        if len(given.shape) == 2:
+            given = ops.expand_dims(given, 0)
+        if carried is not None:
+            axes = list(range(1, len(given.shape) - 1))  # [B, S] -> [B, 1, S] or [B, 1, 1, S]
+            given = ops.logical_and(given, ops.expand_dims(ops.cast(carried, "bool"), axes))
+        return cls(keys=given, **others)
 
     def get_config(self) -> dict[str, Any]:
         """Returns what a saved functional model holds of a mask without tensors."""
@@ -101,15 +147,13 @@ def mask_bias(mask):
     """Returns the bias of a boolean mask, True at visible keys.
 
     Args:
-        mask: [B, S] for all queries of an example, or [B, T, S] for each query.
+        mask: [B, S] for all queries of an example, [B, T, S] for each query, or [B, H, T, S].
 
     Returns:
-        [B, 1, 1, S] or [B, 1, T, S] float32, 0 where the mask is True and -1e9 elsewhere.
+        [B, 1 or H, 1 or T, S] float32, 0 where the mask is True and -1e9 elsewhere.
     """
     hidden = ops.cast(ops.logical_not(ops.cast(mask, "bool")), "float32") * MASKED
-    if len(hidden.shape) == 2:
-        hidden = ops.expand_dims(hidden, 1)  # [B, 1, S]
-    return ops.expand_dims(hidden, 1)  # [B, 1, 1 or T, S]
+    return ops.expand_dims(hidden, list(range(1, 5 - len(hidden.shape))))
 
 
 def causal_bias(length):

@@ -41,15 +41,13 @@ def bleu(references: Sequence[str], hypotheses: Sequence[str], language: str = "
 
     Args:
         references, hypotheses: one sentence per item.
-        language: the rules of `paper_style`: "de", which T2T's script uses for every language, or
-            "fr".
+        language: the rules of `paper_style`: "de", which T2T's script uses for every language, or "fr".
 
     Raises:
         UserError: the two differ in length or are empty, or there are no rules for the language.
     """
     if language not in LANGUAGES:
-        allowed = ", ".join(LANGUAGES)
-        raise UserError(f"language must be one of {allowed}, got {language!r}.")
+        raise UserError(f"language must be one of {', '.join(LANGUAGES)}, got {language!r}.")
     if len(references) != len(hypotheses):
         raise UserError(
             f"{len(references)} references but {len(hypotheses)} translations; "
@@ -61,16 +59,14 @@ def bleu(references: Sequence[str], hypotheses: Sequence[str], language: str = "
 
     metric = BLEU()
     score = metric.corpus_score(hypotheses, [references]).score
-    lower_references = [line.lower() for line in references]
-    lower_hypotheses = [line.lower() for line in hypotheses]
+    in_style = functools.partial(paper_style, language=language)
+    lower = [[line.lower() for line in lines] for lines in (references, hypotheses)]
     return Bleu(
         sacrebleu=score,
         signature=str(metric.get_signature()),
         t2t_cased=_t2t_score(references, hypotheses),
-        t2t_uncased=_t2t_score(lower_references, lower_hypotheses),
-        paper_style=_unsmoothed(
-            references, hypotheses, functools.partial(paper_style, language=language)
-        ).score,
+        t2t_uncased=_t2t_score(*lower),
+        paper_style=_unsmoothed(references, hypotheses, in_style).score,
     )
 
 
@@ -109,15 +105,11 @@ def _t2t_score(references: Sequence[str], hypotheses: Sequence[str]) -> float:
     return 100 * float(np.float32(math.exp(log_precisions / _MAX_ORDER + brevity)))
 
 
-# Tokenizations
-
-
 def international(line: str) -> list[str]:
     """Tokenizes like mteval-v14 with `--international-tokenization`, in tensor2tensor's version.
 
-    Symbols are separate tokens; so is punctuation, except between digits and after a digit at the end
-    of the line. As in T2T, but unlike sacreBLEU's `intl`, only decimal digits are digits and the
-    backslash is not punctuation.
+    Symbols are separate tokens; so is punctuation, except between digits and after a digit at the end of the
+    line. Unlike in sacreBLEU's `intl`, only decimal digits are digits; the backslash is not punctuation.
     """
     after_nondigit, before_nondigit, symbol = _international_patterns()
     line = after_nondigit.sub(r"\1 \2 ", line)
@@ -151,21 +143,19 @@ def paper_style(line: str, language: str = "de") -> list[str]:
     """Tokenizes like T2T's `get_ende_bleu.sh`: Moses for German, then splits compounds at hyphens.
 
     Args:
-        line: untokenised text.
         language: "de", or "fr" for Moses for French with unsplit compounds (T2T has no such script).
             In French an apostrophe between two letters ends a word, an apostrophe of a line's first
             or last word stays with it, and abbreviations are Moses's French ones.
 
-    As in that script, full-width and typographic punctuation becomes ASCII; punctuation and symbols
-    are separate tokens; commas between digits, periods between characters and runs of periods are
-    not split; the period of a word is split off at the end of the line and, within it, unless the
-    word has an inner period, is a known abbreviation, a single letter, a Roman number up to 20 or
-    an ordinal up to 99, or the next word starts in lower case; `a-b` becomes
-    `a ##AT##-##AT## b`.
+    As in that script, full-width and typographic punctuation becomes ASCII; punctuation and symbols are
+    separate tokens; commas between digits, periods between characters and runs of periods are not split; the
+    period of a word is split off at the end of the line and, within it, unless the word has an inner period,
+    is a known abbreviation, a single letter, a Roman number up to 20 or an ordinal up to 99, or the next word
+    starts in lower case; `a-b` becomes `a ##AT##-##AT## b`.
 
     Not implemented: Moses's escapes of `&`, `<` etc., which change no n-gram match; its other German
-    abbreviations (they would change 2 of the 9,006 German lines of newstest2012 to 2014); its
-    protected patterns; its rules for other languages.
+    abbreviations (they would change 2 of the 9,006 German lines of newstest2012 to 2014); its protected
+    patterns; its rules for other languages.
     """
     line = _FULL_STOPS.sub(". ", line.translate(_TYPOGRAPHIC))
     line = re.sub(r"[\x00-\x1f]", "", " ".join(line.split()))
@@ -176,14 +166,12 @@ def paper_style(line: str, language: str = "de") -> list[str]:
         f"{word[:-1]} ." if _ends_in_full_stop(word, after, keeps_period) else word
         for word, after in itertools.pairwise([*words, ""])
     ]
-    if language == "de":
-        return _COMPOUND.sub(r"\1 ##AT##-##AT## \2", " ".join(cut)).split()
-    return " ".join(cut).split()
+    line = " ".join(cut)
+    return (_COMPOUND.sub(r"\1 ##AT##-##AT## \2", line) if language == "de" else line).split()
 
 
 LANGUAGES = ("de", "fr")
 """The languages of `paper_style`."""
-
 
 _TYPOGRAPHIC = str.maketrans(
     "，、”“《》」「∶：？）！（；～’━〈〉【】％０１２３４５６７８９",

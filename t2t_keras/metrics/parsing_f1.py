@@ -15,7 +15,6 @@ from t2t_keras.errors import UserError
 if TYPE_CHECKING:
     from t2t_keras.parsing.trees import Tree
 
-
 _SHORT = 40
 
 
@@ -86,21 +85,19 @@ class ParsingFigures:
 
     def __str__(self) -> str:
         """The lines of EVALB's summary."""
-        return "\n".join(
-            (
-                f"Number of sentence        = {self.sentences:6}",
-                f"Number of Error sentence  = {self.errors:6}",
-                f"Number of Skip  sentence  = {self.skipped:6}",
-                f"Number of Valid sentence  = {self.valid:6}",
-                f"Bracketing Recall         = {self.recall:6.2f}",
-                f"Bracketing Precision      = {self.precision:6.2f}",
-                f"Bracketing FMeasure       = {self.f1:6.2f}",
-                f"Complete match            = {self.complete_match:6.2f}",
-                f"Average crossing          = {self.average_crossing:6.2f}",
-                f"No crossing               = {self.no_crossing:6.2f}",
-                f"2 or less crossing        = {self.two_or_less_crossing:6.2f}",
-                f"Tagging accuracy          = {self.tagging_accuracy:6.2f}",
-            )
+        return (
+            f"Number of sentence        = {self.sentences:6}\n"
+            f"Number of Error sentence  = {self.errors:6}\n"
+            f"Number of Skip  sentence  = {self.skipped:6}\n"
+            f"Number of Valid sentence  = {self.valid:6}\n"
+            f"Bracketing Recall         = {self.recall:6.2f}\n"
+            f"Bracketing Precision      = {self.precision:6.2f}\n"
+            f"Bracketing FMeasure       = {self.f1:6.2f}\n"
+            f"Complete match            = {self.complete_match:6.2f}\n"
+            f"Average crossing          = {self.average_crossing:6.2f}\n"
+            f"No crossing               = {self.no_crossing:6.2f}\n"
+            f"2 or less crossing        = {self.two_or_less_crossing:6.2f}\n"
+            f"Tagging accuracy          = {self.tagging_accuracy:6.2f}"
         )
 
 
@@ -114,7 +111,6 @@ class ParsingF1(ParsingFigures):
     """The counts of each sentence."""
 
     def __str__(self) -> str:
-        """Returns EVALB's summary in the form that EVALB prints."""
         return f"-- All --\n{super().__str__()}\n\n-- len<={_SHORT} --\n{self.up_to_40}"
 
 
@@ -123,9 +119,9 @@ def parsing_f1(
 ) -> ParsingF1:
     """Scores predicted trees like EVALB with its parameters COLLINS.prm.
 
-    The root TOP, traces, punctuation and functional tags are ignored; ADVP and PRT are equal. A root
-    other than TOP counts. Sentences whose words differ are errors; their number is not limited (EVALB
-    stops at its twelfth message), nor is the size of trees.
+    The root TOP (but no other), traces, punctuation and functional tags are ignored; ADVP and PRT are equal.
+    Sentences whose words differ are errors; their number is not limited (EVALB stops at its twelfth
+    message), nor is the size of trees.
 
     Args:
         gold_trees: the correct trees, each a string such as `(TOP (NP (NN rain)))` or a `Tree`.
@@ -161,12 +157,11 @@ def _compare(gold: Brackets, predicted: Brackets) -> ParsedSentence:
     reason = _mismatch(gold, predicted)
     if reason:
         return ParsedSentence("error", reason, gold.length)
-    gold_counts, predicted_counts = Counter(gold.spans), Counter(predicted.spans)
     return ParsedSentence(
-        "valid",
-        "",
-        gold.length,
-        matched=(gold_counts & predicted_counts).total(),
+        status="valid",
+        reason="",
+        length=gold.length,
+        matched=(Counter(gold.spans) & Counter(predicted.spans)).total(),
         gold=len(gold.spans),
         predicted=len(predicted.spans),
         crossing=_crossing(gold, predicted),
@@ -177,10 +172,9 @@ def _compare(gold: Brackets, predicted: Brackets) -> ParsedSentence:
 
 def _mismatch(gold: Brackets, predicted: Brackets) -> str:
     """Returns why the trees cannot be compared; "" if they can."""
-    if gold.fault:
-        return f"gold tree: {gold.fault}"
-    if predicted.fault:
-        return f"predicted tree: {predicted.fault}"
+    for name, tree in (("gold", gold), ("predicted", predicted)):
+        if tree.fault:
+            return f"{name} tree: {tree.fault}"
     if len(gold.words) != len(predicted.words):
         return f"Length unmatch ({len(gold.words)}|{len(predicted.words)})"
     for word, other in zip(gold.words, predicted.words, strict=True):
@@ -191,23 +185,21 @@ def _mismatch(gold: Brackets, predicted: Brackets) -> str:
 
 def _crossing(gold: Brackets, predicted: Brackets) -> int:
     gold_spans = {(start, end) for start, end, _ in gold.spans}
-    crossing = 0
-    for start, end, _ in predicted.spans:
-        if (start, end) in gold_spans:
-            continue  # gold brackets do not cross each other, so none crosses this one
-        crossing += any(
-            first < start < last < end or start < first < end < last for first, last in gold_spans
-        )
-    return crossing
+    return sum(
+        any(first < start < last < end or start < first < end < last for first, last in gold_spans)
+        for start, end, _ in predicted.spans
+        if (start, end) not in gold_spans  # gold brackets do not cross each other
+    )
 
 
 def _summary(sentences: Sequence[ParsedSentence]) -> dict[str, Any]:
     """Returns the fields of `ParsingFigures`."""
-    valid = [sentence for sentence in sentences if sentence.status == "valid"]
-    matched = sum(sentence.matched for sentence in valid)
-    recall = _percent(matched, sum(sentence.gold for sentence in valid))
-    precision = _percent(matched, sum(sentence.predicted for sentence in valid))
+    valid = [s for s in sentences if s.status == "valid"]
+    matched = sum(s.matched for s in valid)
+    recall = _percent(matched, sum(s.gold for s in valid))
+    precision = _percent(matched, sum(s.predicted for s in valid))
     complete = sum(s.matched == s.gold == s.predicted for s in valid)
+    correct_tags, words = sum(s.correct_tags for s in valid), sum(s.words for s in valid)
     return {
         "recall": recall,
         "precision": precision,
@@ -216,12 +208,10 @@ def _summary(sentences: Sequence[ParsedSentence]) -> dict[str, Any]:
         "average_crossing": sum(s.crossing for s in valid) / max(1, len(valid)),
         "no_crossing": _percent(sum(s.crossing == 0 for s in valid), len(valid)),
         "two_or_less_crossing": _percent(sum(s.crossing <= 2 for s in valid), len(valid)),
-        "tagging_accuracy": _percent(
-            sum(s.correct_tags for s in valid), sum(s.words for s in valid)
-        ),
+        "tagging_accuracy": _percent(correct_tags, words),
         "sentences": len(sentences),
-        "skipped": sum(sentence.status == "skipped" for sentence in sentences),
-        "errors": sum(sentence.status == "error" for sentence in sentences),
+        "skipped": sum(s.status == "skipped" for s in sentences),
+        "errors": sum(s.status == "error" for s in sentences),
         "valid": len(valid),
     }
 
@@ -231,7 +221,6 @@ def _percent(part: int, whole: int) -> float:
 
 
 # EVALB's view of a bracketed tree: the words that count and the brackets around them.
-
 
 _TRACE = "-NONE-"
 _DELETED = frozenset(["TOP", _TRACE, ",", ":", "``", "''", "."])
@@ -245,12 +234,10 @@ _LABEL, _WORD, _CLOSE = 1, 2, 3
 class Brackets(NamedTuple):
     """A tree as EVALB reads it with COLLINS.prm."""
 
-    words: list[str]
-    """The words that count: without traces and without tags of commas, colons, quotes and full stops."""
+    words: list[str]  # without traces, commas, colons, quotes and full stops
     tags: list[str]  # the tag of each of `words`
+    # (first word, word after the last, label) of each bracket except for empty ones and the root TOP
     spans: list[tuple[int, int, str]]
-    """(first word, word after the last, label) of each bracket, including duplicates, without empty
-    brackets and the root TOP."""
     length: int  # the number of words with punctuation, without traces
     fault: str  # why this is not a tree; "" if it is
 
@@ -265,8 +252,7 @@ def read_brackets(tree: str) -> Brackets:
     tags: list[str] = []
     spans: list[tuple[int, int, str]] = []
     pending: list[tuple[int, str]] = []
-    length = 0
-    fault = ""
+    length, fault = 0, ""
     for token in _TOKEN.finditer(tree):
         kind = token.lastindex
         if kind == _WORD:
@@ -320,6 +306,4 @@ def trees_of_lines(lines: Iterable[str]) -> list[str]:
             trees.append([line])
             depth = 0
         depth += line.count("(") - line.count(")")
-    if len(trees) == len(written):
-        return lines
-    return [" ".join(parts) for parts in trees]
+    return lines if len(trees) == len(written) else [" ".join(parts) for parts in trees]

@@ -15,7 +15,6 @@ def rouge(references: Sequence[Sequence[str]], hypotheses: Sequence[str]) -> dic
 
     Args:
         references: one or more references for each hypothesis; the best one counts.
-        hypotheses: the summaries.
 
     Raises:
         UserError: there are no summaries, the numbers differ, or `rouge-score` is missing.
@@ -29,8 +28,6 @@ def rouge(references: Sequence[Sequence[str]], hypotheses: Sequence[str]) -> dic
     except ImportError as error:
         raise UserError(f"ROUGE is missing ({error}): pip install 't2t-keras[rouge]'.") from error
     scorer = RougeScorer(NAMES, use_stemmer=True)
-    scores = [
-        scorer.score_multi(list(several), hypothesis)
-        for several, hypothesis in zip(references, hypotheses, strict=True)
-    ]
+    pairs = zip(references, hypotheses, strict=True)
+    scores = [scorer.score_multi(list(several), hypothesis) for several, hypothesis in pairs]
     return {name: 100 * sum(s[name].fmeasure for s in scores) / len(scores) for name in NAMES}

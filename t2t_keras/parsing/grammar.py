@@ -21,12 +21,9 @@ from t2t_keras.text import TokenTextEncoder
 _NEVER, _TAG, _OPENS, _CLOSES, _ENDS = range(5)
 _NONE = -1  # no id
 _FORBIDDEN = -1e9  # -inf would give NaN for hypotheses that no token can continue
-_FREQUENT = (
-    10  # occurrences in the training trees from which a word is restricted to its tags there
-)
-_FEWEST = (
-    3  # occurrences of a tag with rare words of a form that allow it for other words of the form
-)
+# Occurrences in the training trees: of a word that is restricted to its tags there; and of a tag with rare
+# words of a form, which allow it for other words of the form.
+_FREQUENT, _FEWEST = 10, 3
 
 
 class TagEncoder(TokenTextEncoder):
@@ -82,12 +79,8 @@ def form(word: str) -> str:
 def tree_grammar(encoder):
     """Returns a function that makes a `TreeGrammar` from the input texts [B] of a batch.
 
-    Args:
-        encoder: the encoder of the targets. A symbol X is a phrase if the vocabulary has /X, and else a
-            tag; so a label that is both in a treebank can only be a phrase.
-
-    Returns:
-        The function; None if the encoder has no learned grammar.
+    None if the encoder, that of the targets, has no learned grammar. A symbol X is a phrase if the
+    vocabulary has /X, and else a tag; so a label that is both in a treebank can only be a phrase.
     """
     learned = getattr(encoder, "grammar", None)
     if not learned:
@@ -108,13 +101,8 @@ def tree_grammar(encoder):
         for row, sentence in zip(allowed, words, strict=True):
             for place, word in zip(row, sentence, strict=False):
                 place[tags_of.get(word) or tags_of.get(form(word)) or kinds == _TAG] = True
-        return TreeGrammar(
-            tuple(kinds.tolist()),
-            closing,
-            learned["openings"],
-            np.array(list(map(len, words)), np.int32),
-            allowed,
-        )
+        lengths = np.array(list(map(len, words)), np.int32)
+        return TreeGrammar(tuple(kinds.tolist()), closing, learned["openings"], lengths, allowed)
 
     return grammar_of_texts
 
@@ -122,35 +110,27 @@ def tree_grammar(encoder):
 class TreeGrammar(NamedTuple):
     """A logits processor that allows only prefixes of trees with one tag for each word.
 
-    A closing symbol closes the phrase opened last, no phrase is empty, the output ends when all phrases are
-    closed and every word has its tag, and a phrase is only opened if it can still be closed within the
-    length limit.
+    No phrase is empty, the output ends when all phrases are closed and every word has its tag, and a phrase
+    is only opened if it can still be closed within the length limit.
     """
 
-    kinds: tuple[int, ...]
-    """[V], the kind of each token: `_TAG`, `_OPENS`..."""
-    closing: tuple[int, ...]
-    """[V], for each token that opens a phrase the token that closes it; -1 for others."""
-    openings: int
-    """The maximal number of phrases opened in a row."""
-    words: Any
-    """[B] int32, the number of words of each sentence."""
-    tags: Any
-    """[B, W, V] bool, the tags that each word may have; none after the last word."""
+    kinds: tuple[int, ...]  # [V], the kind of each token: `_TAG`, `_OPENS`...
+    closing: tuple[int, ...]  # [V], for each token that opens a phrase its closing token; else -1
+    openings: int  # the maximal number of phrases opened in a row
+    words: Any  # [B] int32, the number of words of each sentence
+    tags: Any  # [B, W, V] bool, the tags that each word may have; none after the last word
 
     def __call__(self, logits, step):
         """Returns logits [b, K, V], with -1e9 for tokens that are not allowed next."""
         import tensorflow as tf  # imported here so that problems can be listed without it
 
-        def last(mask):
-            """Returns the last position [b, K] where a mask [b, K, 1 + i] is True, or 0."""
+        def last(mask):  # the last position [b, K] where a mask [b, K, 1 + i] is True, or 0
             return tf.reduce_max(tf.where(mask, tf.range(step.i + 1), 0), -1)
 
         more = [0, logits.shape[-1] - len(self.kinds)]
         kinds = tf.pad(tf.constant(self.kinds), [more])  # [V]
-        ids = tf.pad(
-            step.ids, [[0, 0], [0, 0], [1, 0]]
-        )  # [b, K, 1 + i]: begins with a 0 for the root
+        # [b, K, 1 + i]: begins with a 0 for the root
+        ids = tf.pad(step.ids, [[0, 0], [0, 0], [1, 0]])
         opens, closes, is_tag = (tf.gather(kinds, ids) == kind for kind in (_OPENS, _CLOSES, _TAG))
         depths = tf.cumsum(tf.cast(opens, tf.int32) - tf.cast(closes, tf.int32), -1)
         depth = depths[:, :, -1]  # [b, K]

@@ -66,12 +66,11 @@ def repair_tree(
 ) -> tuple[Tree, Repairs]:
     """Returns the tree of words and tags, with the root `TOP`, and the repairs that it needed.
 
-    If every phrase is closed and there are as many tags as words, nothing is repaired. (A label
-    that is both a tag and a phrase in one tree is ambiguous, as in T2T.) Otherwise a symbol is a
-    phrase if it is one in the Penn Treebank or is closed somewhere; open phrases are closed with the
-    phrase around them; closing symbols without a phrase are dropped; if the numbers of words and tags
-    differ, they are aligned by how well tags fit words (`mismatch`); and phrases without a word are
-    dropped. The words of the tree are always the given ones.
+    If every phrase is closed and there are as many tags as words, nothing is repaired. (A label that is both
+    a tag and a phrase in one tree is ambiguous, as in T2T.) Otherwise a symbol is a phrase if it is one in
+    the Penn Treebank or is closed somewhere; open phrases are closed with the phrase around them; closings
+    without a phrase and phrases without a word are dropped; and if the numbers of words and tags differ,
+    they are aligned by how well tags fit words (`mismatch`). The words are always the given ones.
 
     Args:
         words: a string of words separated by spaces, such as "I see", or a sequence.
@@ -79,8 +78,7 @@ def repair_tree(
         realign: True: also align equally many words and tags if they fit badly: a model that skips a
             word and writes an extra tag later shifts all tags in between.
     """
-    given = words_of(words)
-    symbols = words_of(tags)
+    given, symbols = words_of(words), words_of(tags)
     usable = [symbol for symbol in symbols if not _NO_SYMBOL.search(symbol)]
     events = _exact(usable)
     added = dropped = 0
@@ -110,8 +108,7 @@ class _Event(NamedTuple):
 
 def words_of(text: str | Iterable[str]) -> list[str]:
     """Returns the words of a text, or of several texts, separated by ASCII white space."""
-    joined = text if isinstance(text, str) else " ".join(text)
-    return _WORD.findall(joined)
+    return _WORD.findall(text if isinstance(text, str) else " ".join(text))
 
 
 def _exact(symbols: list[str]) -> list[_Event] | None:
@@ -140,10 +137,9 @@ def _balanced(symbols: list[str]) -> tuple[list[_Event], int, int]:
     added = dropped = 0
     for symbol in symbols:
         label = symbol[1:]
-        if symbol.startswith("/"):
-            if label not in open_:
-                dropped += 1
-                continue
+        if symbol.startswith("/") and label not in open_:
+            dropped += 1
+        elif symbol.startswith("/"):
             while open_[-1] != label:
                 events.append(_Event(open_.pop(), closes=True))
                 added += 1
@@ -232,10 +228,8 @@ split reaches it; 3 of 256 outputs of a parser do."""
 
 # How well a tag of the Penn Treebank fits an English word, judged only by the word's form.
 
-
 PERFECT, POOR, OTHER_MARK, WRONG = 0, 1, 1, 3
 
-_NOUNS = frozenset({"NN", "NNS", "NNP", "NNPS"})
 _CLOSED_CLASSES = "CC DT EX IN MD PDT POS PRP PRP$ RP TO WDT WP WP$ WRB"
 _CLOSED_TAGS = frozenset(_CLOSED_CLASSES.split())
 _PUNCTUATION_TAGS = frozenset({"-LRB-", "-RRB-", "HYPH", "NFP", "SYM"})
@@ -289,7 +283,7 @@ _TAGS_OF_ENDING = {
     "s": frozenset({"NNS", "VBZ", "NN"}),
     "": frozenset({"NN", "JJ", "VB", "VBD", "VBN", "VBP"}),
 }
-_TAGS_OF_CAPITALISED = _NOUNS | {"JJ", "UH"}
+_TAGS_OF_CAPITALISED = frozenset({"NN", "NNS", "NNP", "NNPS", "JJ", "UH"})
 _TAGS_OF_DIGITS = frozenset({"CD", "JJ", "LS", "NN", "NNP"})
 
 
@@ -300,7 +294,7 @@ def mismatch(word: str, tag: str) -> int:
     Punctuation tags only fit punctuation. A tag that is not in the Penn Treebank is `POOR` for every word.
     """
     mark = is_mark(word)
-    if mark != _is_mark_tag(tag):
+    if mark != (tag in _PUNCTUATION_TAGS or not any(map(str.isalpha, tag))):
         return WRONG
     if mark:
         return PERFECT if tag == TAG_OF_MARK.get(word, word) else OTHER_MARK
@@ -309,26 +303,19 @@ def mismatch(word: str, tag: str) -> int:
     closed = _TAGS_OF_WORD.get(word.lower())
     if closed is not None:
         return PERFECT if tag in closed else WRONG
-    if tag in _likely_tags(word):
+    if any(map(str.isdigit, word)):
+        likely = _TAGS_OF_DIGITS
+    elif word[0].isupper():
+        likely = _TAGS_OF_CAPITALISED
+    else:
+        endings = _TAGS_OF_ENDING.items()
+        likely = next(tags for ending, tags in endings if word.lower().endswith(ending))
+    if tag in likely:
         return PERFECT
     return WRONG if tag in _CLOSED_TAGS else POOR
 
 
 def is_mark(word: str) -> bool:
     """Returns True if a word is punctuation, possibly written as its tag, such as "-LRB-"."""
-    if word in _PUNCTUATION_TAGS:
-        return True
-    return word not in _SYMBOLIC_WORDS and not any(map(str.isalnum, word))
-
-
-def _is_mark_tag(tag: str) -> bool:
-    return tag in _PUNCTUATION_TAGS or not any(map(str.isalpha, tag))
-
-
-def _likely_tags(word: str) -> frozenset[str]:
-    """Returns the tags that most words of this form have."""
-    if any(map(str.isdigit, word)):
-        return _TAGS_OF_DIGITS
-    if word[0].isupper():
-        return _TAGS_OF_CAPITALISED
-    return next(tags for ending, tags in _TAGS_OF_ENDING.items() if word.lower().endswith(ending))
+    symbolic = word in _SYMBOLIC_WORDS or any(map(str.isalnum, word))
+    return word in _PUNCTUATION_TAGS or not symbolic

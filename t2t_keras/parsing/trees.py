@@ -21,15 +21,13 @@ _TOKEN = re.compile(  # (tag word), ( or (label, ), word
     r"\(\s*([^\s()]+)\s+([^\s()]+)\s*\)|\(\s*([^\s()]*)|(\))|([^\s()]+)", re.ASCII
 )
 _PRETERMINAL, _OPENING, _CLOSING = 2, 3, 4
-_ESCAPES = {"(": "-LRB-", ")": "-RRB-"}
-
 
 Bracket = tuple[str, str | None, bool]
 """A label, a tag's word (None for a phrase), and True if the phrase closes: see `Tree.brackets`."""
 
 
 class Tree(NamedTuple):
-    """A phrase, or a tag with its word. `str(tree)` returns it in brackets, on one line."""
+    """A phrase, or a tag with its word."""
 
     label: str
     """The label of a phrase, such as "NP", or the tag of a word, such as "NN"; "" if there is none."""
@@ -50,13 +48,13 @@ class Tree(NamedTuple):
         stack: list[tuple[Tree, bool]] = [(self, False)]
         while stack:
             node, closes = stack.pop()
-            if not closes and node.is_tag:
+            if closes:
+                yield node.label, None, True
+            elif node.is_tag:
                 yield node.label, str(node.children[0]), False
-                continue
-            yield node.label, None, closes
-            if not closes:
-                stack.append((node, True))
-                stack += [(child, False) for child in reversed(node.subtrees)]
+            else:
+                yield node.label, None, False
+                stack += [(node, True), *((child, False) for child in reversed(node.subtrees))]
 
     @property
     def subtrees(self) -> list[Tree]:
@@ -177,10 +175,7 @@ def iterate_trees(lines: Iterable[str], name: str, first_line: int = 1) -> Itera
 
 
 def _escaped(word: str) -> str:
-    for bracket, escape in _ESCAPES.items():
-        if bracket in word:
-            word = word.replace(bracket, escape)
-    return word
+    return word.replace("(", "-LRB-").replace(")", "-RRB-")
 
 
 # The labels of the Penn Treebank and of treebanks that follow its guidelines.
@@ -214,13 +209,11 @@ TAG_OF_MARK = {
 }
 """The tags of punctuation marks that have only one possible tag."""
 
-_FIRST_PART = re.compile("[^-=]+")
-
 
 @functools.lru_cache(4096)
 def bare_label(label: str) -> str:
     """Returns a label without functional tags and indices: "NP" for "NP-SBJ-1" and "NP=2"; "-LRB-" stays."""
-    match = _FIRST_PART.match(label)
+    match = re.match("[^-=]+", label)
     return match[0] if match else label
 
 
@@ -238,11 +231,8 @@ def linearize(tree: Tree | str) -> tuple[str, str]:
 
     Traces and functional tags are kept; see `strip_for_parsing`.
 
-    Args:
-        tree: a `Tree`, or a string in brackets.
-
     Raises:
-        UserError: the brackets are not those of one tree.
+        UserError: the brackets of a string are not those of one tree.
     """
     words, symbols = [], []
     for label, word, closes in (parse_tree(tree) if isinstance(tree, str) else tree).brackets():
@@ -257,10 +247,7 @@ def strip_for_parsing(tree: Tree) -> Tree | None:
 
     Removes traces (`-NONE-`), phrases that contain nothing else, and functional tags and indices of
     labels. The roots TOP, ROOT, S1 and the empty label become TOP; a tree without such a root gets one.
-    Words are kept as written, including `-LRB-` and `\\/`.
-
-    Returns:
-        The tree; None if it has no words.
+    Words are kept as written, including `-LRB-` and `\\/`. A tree without words becomes None.
     """
     children = build_trees(
         (bare_label(label), word, closes)

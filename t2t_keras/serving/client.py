@@ -1,41 +1,44 @@
-"""A client for exported models: text in, text out, for any of their signatures."""
+"""Text in, text out, by an exported model: in TensorFlow Serving (REST, gRPC) or in this process."""
 
 from __future__ import annotations
 
+import base64
+import http.client
 import itertools
-from collections.abc import Mapping, Sequence
+import json
+import math
+import operator
+import re
+import urllib.error
+import urllib.parse
+import urllib.request
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from t2t_keras.allowed_values import INT32
-from t2t_keras.errors import UserError
-from t2t_keras.files import require_kind
+from t2t_keras.errors import UserError, nearest
 from t2t_keras.ids import EOS_ID, until_eos
-from t2t_keras.serving.models import Model
 from t2t_keras.text.encoders import spelled
 
-DEFAULT_SIGNATURE = "serving_default"
-EXAMPLE_INPUT = "input"
-"""Name of the input of T2T's exports: serialized `tf.train.Example`s."""
+ANSWER_BYTES = 2**24
+"""Maximal size of an answer; parsed JSON takes twenty times as much memory."""
 
+# The possible outputs of a signature: its hypotheses for each text, and a number for each of them.
+_TEXTS = {"translations": "scores", "completions": "scores", "labels": "probabilities"}
+_IDS = {"outputs": "scores"}  # of T2T's exports, which take `tf.train.Example`s as "input"
 
-_OUTPUTS = (
-    *(("translations", "scores"), ("completions", "scores")),
-    *(("labels", "probabilities"), ("outputs", "scores")),
-)
-"""The possible outputs of a signature: its hypotheses for each text, and a number for each of them."""
+# What comes of an answer of another form.
+_UNREADABLE = (LookupError, TypeError, ValueError, AttributeError)
 
 
 class Answer(NamedTuple):
-    """The translation of one text."""
+    """The translation of one text: hypotheses, best first, with their scores."""
 
     texts: list[str]
-    """Hypotheses, best first."""
     scores: list[float]
-    """The score of each hypothesis."""
-    truncated: bool
-    """True if only the first part of the text was translated."""
+    truncated: bool  # True if only the first part of the text was translated
 
 
 class TextClient:
@@ -47,78 +50,71 @@ class TextClient:
         encoders: "inputs" and "targets" text encoders, needed for a signature that takes Examples.
 
     Raises:
-        UserError: the model does not have this signature, the signature does not take text, or encoders
-            are missing.
+        UserError: there is no answer, or the model has no such signature, or not one for text.
     """
 
     def __init__(
         self,
-        model: Model,
-        signature: str = DEFAULT_SIGNATURE,
+        model: Any,
+        signature: str = "serving_default",
         encoders: Mapping[str, Any] | None = None,
     ):
-        self.model = model
-        self.name = signature
-        self.signature = model.signature(signature)
-        self.encoders = encoders
-        self.takes_examples = self.signature.inputs == {EXAMPLE_INPUT: True}
-        found = [names for names in _OUTPUTS if {*names} <= {*self.signature.outputs}]
-        takes_text = list(self.signature.inputs.values()) == [True]
-        if not takes_text or not found or ("outputs" in found[0]) != self.takes_examples:
+        self.model, self.name, self.encoders = model, signature, encoders or {}
+        found = model.signatures()
+        if signature not in found:
+            existing = ", ".join(sorted(name for name in found if not name.startswith("__")))
             raise UserError(
-                f"signature {signature!r} takes {_listed(self.signature.inputs)} and returns "
-                f"{_listed(self.signature.outputs)}: name one that takes only text, such as "
-                "--signature_name=translate, or T2T's Examples."
+                f"{model.place} has no signature {signature!r}; it has: {existing or 'none'}."
+                f"{nearest(signature, found)}"
             )
-        self._outputs = found[0]
-        if self.takes_examples and encoders is None:
+        inputs, outputs = found[signature]
+        self.takes_examples = inputs == ["input"]
+        pairs = (_IDS if self.takes_examples else _TEXTS).items()
+        self._outputs = next(([*pair] for pair in pairs if {*pair} <= {*outputs}), [])
+        if len(inputs) != 1 or not self._outputs or (self.takes_examples and not encoders):
             raise UserError(
-                f"signature {signature!r} takes T2T's Examples, which need a vocabulary: give "
-                "--problem and --data_dir, or --signature_name=translate if the model has it."
+                f"signature {signature!r} takes {', '.join(sorted(inputs))} and returns "
+                f"{', '.join(sorted(outputs))}: name one that takes only text, such as "
+                "--signature_name=translate, or give --problem and --data_dir for T2T's Examples."
             )
+        [self._input] = inputs
 
     def translate(self, texts: Sequence[str | bytes]) -> list[Answer]:
-        """Translates texts with one request.
-
-        Args:
-            texts: strings, or bytes, which need not be UTF-8.
+        """Translates texts, strings or bytes, which need not be UTF-8, with one request.
 
         Raises:
             UserError: there is no answer in time, or it cannot be read.
         """
-        (key,) = self.signature.inputs
-        encoded = self._examples(texts) if self.takes_examples else [_bytes(t) for t in texts]
-        outputs = self.model.predict(self.name, self.signature, {key: encoded})
-        return self._answers(outputs, len(texts))
-
-    def _answers(self, outputs: Mapping[str, Any], count: int) -> list[Answer]:
-        plain = {name: _plain(values) for name, values in outputs.items()}
-        name, values = self._outputs
-        rows = plain.get(values)
-        is_nested = isinstance(rows, list) and rows and isinstance(rows[0], list)
-        is_one = self.takes_examples and not is_nested
-        hypothesis = [range(INT32 + 1)] if self.takes_examples else str
-        kinds: tuple = (hypothesis, float) if is_one else ([hypothesis], [float])
-        kind = {name: [kinds[0]], values: [kinds[1]], "truncated?": [bool]}
-        require_kind(plain, kind, "the answer")
-        found, scores = plain[name], plain[values]
-        if is_one:
-            found, scores = [[ids] for ids in found], [[score] for score in scores]
-        truncated = plain.get("truncated", [False] * count)
-        if not count == len(found) == len(truncated) or [*map(len, found)] != [*map(len, scores)]:
+        if not texts:
+            return []
+        encode = self._examples if self.takes_examples else lambda texts: [*map(_bytes, texts)]
+        outputs = self.model.predict(self.name, self._input, encode(texts))
+        try:
+            hypotheses, values = (outputs[name] for name in self._outputs)
+            # "same_kind" refuses text, complex numbers and fractions of ids.
+            scores = np.asarray(values).astype(float, casting="same_kind").reshape(len(texts), -1)
+            if not scores.size:
+                raise ValueError("it is empty")
+            if self.takes_examples:
+                found = np.asarray(hypotheses).astype(np.int64, casting="same_kind")
+                found = found.reshape(*scores.shape, -1)
+            else:
+                found = np.array(hypotheses, object).reshape(scores.shape)
+            cut = np.asarray(outputs.get("truncated", [False] * len(texts)))
+            return [
+                Answer([*map(self._text, row)], numbers.tolist(), bool(was_cut))
+                for row, numbers, was_cut in zip(found, scores, cut, strict=True)
+            ]
+        except _UNREADABLE as error:
+            wanted = " and ".join(self._outputs)
             raise UserError(
-                f"the answer to {count} texts has {len(found)} {name}, {len(scores)} {values} and "
-                f"{len(truncated)} truncated, or not a score for each hypothesis."
-            )
-        return [
-            Answer([self._text(one) for one in hypotheses], [*map(float, row)], cut)
-            for hypotheses, row, cut in zip(found, scores, truncated, strict=True)
-        ]
+                f"the answer has no {wanted} of {len(texts)} texts: {error}."
+            ) from error
 
     def _examples(self, texts: Sequence[str | bytes]) -> list[bytes]:
         from t2t_keras.data.generation import records
 
-        encode = self.encoders["inputs"].encode  # type: ignore[index]
+        encode = self.encoders["inputs"].encode
         ids = [[*encode(_string(text).strip()), EOS_ID] for text in texts]
         rows = records.serialize(records.columns({"inputs": ids}))
         return [rows.values[a:b].tobytes() for a, b in itertools.pairwise(rows.starts)]
@@ -126,17 +122,10 @@ class TextClient:
     def _text(self, hypothesis) -> str:
         if not self.takes_examples:
             return _string(hypothesis)
-        encoder = self.encoders["targets"]  # type: ignore[index]
-        return encoder.decode(spelled(encoder, until_eos(hypothesis)))
-
-
-def _plain(values: Any) -> Any:
-    """Converts an array to nested lists of numbers or strings."""
-    if isinstance(values, list):
-        return [_plain(part) for part in values]
-    if isinstance(values, np.ndarray):
-        return _plain(values.tolist())
-    return _string(values) if isinstance(values, bytes) else values
+        if (ids := until_eos(hypothesis.tolist())) and min(ids) < 0:
+            raise ValueError(f"an id of {min(ids)}")
+        encoder = self.encoders["targets"]
+        return encoder.decode(spelled(encoder, ids))
 
 
 def _bytes(text: str | bytes) -> bytes:
@@ -147,5 +136,199 @@ def _string(text: str | bytes) -> str:
     return _bytes(text).decode("utf-8", "ignore")
 
 
-def _listed(names) -> str:
-    return ", ".join(sorted(names)) or "nothing"
+def connect(server: str, name: str, timeout: float = 10.0) -> _RestModel | _GrpcModel:
+    """Returns a model that TensorFlow Serving serves; sends no request yet.
+
+    Args:
+        server: "HOST:PORT" for gRPC; "http://HOST:PORT" or https for REST.
+        name: the name of the model.
+        timeout: seconds to wait for an answer.
+
+    Raises:
+        UserError: the address has neither form, or the package for gRPC is missing.
+    """
+    if re.fullmatch(r"https?://[^/\s]+/?", server):
+        return _RestModel(server.rstrip("/"), name, timeout)
+    if re.fullmatch(r"[^/\s]+:\d{1,5}", server):
+        return _GrpcModel(server, name, timeout)
+    raise UserError(
+        f"--server must be HOST:PORT for gRPC or http://HOST:PORT for REST, got {server!r}."
+    )
+
+
+class _ServedModel:
+    """A model on a server, with what both protocols share."""
+
+    port = "gRPC port"
+
+    def __init__(self, server: str, name: str, timeout: float):
+        self.server, self.name, self.timeout = server, name, timeout
+        self.place = f"{name!r} at {server}"
+
+    def refused(self, message: Any) -> UserError:
+        return UserError(f"{self.place}: {' '.join(str(message).split())[:300]}")
+
+    def no_answer(self, reason: Any) -> UserError:
+        return UserError(
+            f"{self.server} has not answered like TensorFlow Serving within {self.timeout:g} seconds "
+            f"(--timeout_secs); is this its {self.port}? {' '.join(str(reason).split())[:300]}"
+        )
+
+
+def _names(answer: Any) -> dict[str, tuple]:
+    """Returns the signatures in TensorFlow Serving's answer, an object of JSON."""
+    return {
+        name: tuple([*signature.get(side, {}).keys()] for side in ("inputs", "outputs"))
+        for name, signature in answer["metadata"]["signature_def"]["signature_def"].items()
+    }
+
+
+class _RestModel(_ServedModel):
+    """A model behind TensorFlow Serving's REST API; needs only the standard library."""
+
+    port = "--rest_api_port"
+
+    def signatures(self) -> dict[str, tuple]:
+        return self._ask("/metadata", _names)
+
+    def predict(self, name: str, key: str, texts: list[bytes]) -> dict[str, Any]:
+        strings = [{"b64": base64.b64encode(text).decode()} for text in texts]
+        body = {"signature_name": name, "inputs": {key: strings}}
+        return self._ask(":predict", operator.itemgetter("outputs"), body)
+
+    def _ask(self, path: str, read: Callable[[Any], Any], body: Any = None) -> Any:
+        """Sends a request, POST if it has a body; returns what is read from its JSON answer."""
+        url = f"{self.server}/v1/models/{urllib.parse.quote(self.name, safe='')}{path}"
+        data = json.dumps(body).encode() if body else None
+        request = urllib.request.Request(url, data, {"Content-Type": "application/json"})
+        try:
+            try:
+                response = urllib.request.urlopen(request, timeout=self.timeout)
+            except urllib.error.HTTPError as error:
+                response = error  # an answer, too
+            with response:
+                content = response.read(ANSWER_BYTES + 1)
+            if len(content) > ANSWER_BYTES:
+                raise ValueError(f"The answer is longer than {ANSWER_BYTES:,} bytes.")
+            if not content.startswith(b"{"):
+                raise ValueError(f"Its answer is {response.status} {response.reason}, no JSON.")
+            answer = json.loads(content)
+            if "error" in answer:
+                raise self.refused(answer["error"])
+            return read(answer)
+        except (OSError, http.client.HTTPException, RecursionError, *_UNREADABLE) as error:
+            raise self.no_answer(getattr(error, "reason", error)) from error
+
+
+class _GrpcModel(_ServedModel):
+    """A model behind TensorFlow Serving's gRPC API; needs the package tensorflow-serving-api."""
+
+    def __init__(self, server: str, name: str, timeout: float):
+        super().__init__(server, name, timeout)
+        try:
+            import grpc
+            from tensorflow_serving.apis import prediction_service_pb2_grpc
+        except ImportError as error:
+            raise UserError(
+                f"gRPC needs tensorflow-serving-api ({error}): pip install 't2t-keras[serving]', "
+                "or give the REST address, --server=http://HOST:8501."
+            ) from error
+        limit = ("grpc.max_receive_message_length", ANSWER_BYTES)
+        channel = grpc.insecure_channel(server, [limit])
+        self._service = prediction_service_pb2_grpc.PredictionServiceStub(channel)
+
+    def signatures(self) -> dict[str, tuple]:
+        from google.protobuf.json_format import MessageToDict
+        from tensorflow_serving.apis.get_model_metadata_pb2 import GetModelMetadataRequest
+
+        request = GetModelMetadataRequest(metadata_field=["signature_def"])
+        request.model_spec.name = self.name
+        return self._call(
+            self._service.GetModelMetadata,
+            request,
+            lambda answer: _names(MessageToDict(answer, preserving_proto_field_name=True)),
+        )
+
+    def predict(self, name: str, key: str, texts: list[bytes]) -> dict[str, Any]:
+        import tensorflow as tf
+        from tensorflow_serving.apis.predict_pb2 import PredictRequest
+
+        request = PredictRequest()
+        request.model_spec.name, request.model_spec.signature_name = self.name, name
+        request.inputs[key].CopyFrom(tf.make_tensor_proto(texts, tf.string, [len(texts)]))
+        return self._call(self._service.Predict, request, _arrays)
+
+    def _call(self, method, request, read):
+        import grpc
+        from google.protobuf.message import DecodeError
+
+        try:
+            return read(method(request, self.timeout))
+        except grpc.RpcError as error:
+            other = ("DEADLINE_EXCEEDED", "UNAVAILABLE", "UNIMPLEMENTED")
+            is_other = error.code().name in other
+            raise (self.no_answer if is_other else self.refused)(error.details()) from error
+        except (DecodeError, *_UNREADABLE) as error:
+            raise self.no_answer(error) from error
+
+
+def _arrays(answer) -> dict[str, np.ndarray]:
+    import tensorflow as tf
+
+    for key, tensor in answer.outputs.items():
+        sizes = [dimension.size for dimension in tensor.tensor_shape.dim]
+        # A tensor may give one value for all its elements, so a short answer can be huge.
+        if min(sizes, default=0) < 0 or math.prod(sizes) > ANSWER_BYTES:
+            raise ValueError(f"{key} has the shape {sizes}")
+    return {key: tf.make_ndarray(tensor) for key, tensor in answer.outputs.items()}
+
+
+class SavedModel:
+    """A SavedModel in this process, with the interface of a served model.
+
+    Args:
+        directory: the directory of the SavedModel or, as in TensorFlow Serving, of its numbered
+            versions; the highest is used.
+
+    Raises:
+        UserError: there is no SavedModel, or it cannot be loaded.
+    """
+
+    def __init__(self, directory: str):
+        import tensorflow as tf
+
+        files = Path(directory).glob("*/saved_model.pb")
+        versions = {int(f.parent.name): f for f in files if f.parent.name.isdecimal()}
+        file = versions[max(versions)] if versions else Path(directory, "saved_model.pb")
+        self.place = str(file.parent)
+        try:
+            if b"SentencepieceTokenizeOp" in file.read_bytes():
+                import tensorflow_text  # noqa: F401 - registers the op
+            # The reference keeps its functions alive.
+            self._loaded = tf.saved_model.load(self.place)
+        except (OSError, ValueError, tf.errors.OpError) as error:
+            reason = str(error).split("\n", 1)[0]
+            raise UserError(
+                f"{self.place} cannot be loaded as an export of t2t-keras-export: {reason}."
+            ) from error
+
+    def signatures(self) -> dict[str, tuple]:
+        """Returns the names of the inputs and of the outputs of each signature."""
+        return {
+            name: ([*call.structured_input_signature[1]], [*call.structured_outputs])
+            for name, call in self._loaded.signatures.items()
+        }
+
+    def predict(self, name: str, key: str, texts: list[bytes]) -> dict[str, Any]:
+        """Calls a signature with strings; returns its outputs as arrays."""
+        import tensorflow as tf
+
+        try:
+            outputs = self._loaded.signatures[name](**{key: tf.constant(texts, tf.string)})
+        except tf.errors.OpError as error:
+            where = ("Graph execution error", "Detected at ", "<stack traces", " ", "\t")
+            lines = [line for line in error.message.split("\n") if not line.startswith(where)]
+            raise UserError(f"{self.place}: {next(filter(None, lines), '')}") from error
+        except UnicodeDecodeError as error:  # TensorFlow's message quotes the request's bytes
+            raise UserError(f"{self.place} rejects the request.") from error
+        return {key: tensor.numpy() for key, tensor in outputs.items()}

@@ -16,9 +16,7 @@ from t2t_keras.text.tokenizer import ESCAPE_CHARACTERS, escape, unescape
 if TYPE_CHECKING:
     import tensorflow as tf
 
-    from t2t_keras.text.graph import ByteGraph, SubwordGraph, TokenGraph
-
-_RESERVED = len(RESERVED_TOKENS)
+_BYTES = [token.encode() for token in RESERVED_TOKENS] + [bytes([byte]) for byte in range(256)]
 _CACHED = 2**17  # tokens
 _LONGEST_CACHED = 64  # characters
 _START = 3  # characters
@@ -27,7 +25,8 @@ _START = 3  # characters
 class TensorEncoder(abc.ABC):
     """Base class of text encoders, which work on strings and, with the same results, on tensors.
 
-    `graph` is built when first used and is not pickled.
+    Tensors may be eager or in a graph. What raises a `UserError` eagerly because of the tensor's values
+    raises `tf.errors.InvalidArgumentError` in a graph. `graph` is built when first used and is not pickled.
     """
 
     @abc.abstractmethod
@@ -39,34 +38,29 @@ class TensorEncoder(abc.ABC):
         """Returns the text of `ids`."""
 
     @abc.abstractmethod
-    def _make_graph(self) -> Any:
-        """Builds the `tf.Module` that `graph` caches."""
+    def _make_graph(self, modules) -> Any:
+        """Makes the `tf.Module` that `graph` caches, one of those in `t2t_keras.text.graph`."""
 
     @functools.cached_property
     def graph(self) -> Any:
         """The encoder as a `tf.Module` with the functions `encode` and `decode`.
 
-        A `tf.Module` that calls `encode_tensor` or `decode_tensor` and is saved with `tf.saved_model.save`
-        must keep `graph` as an attribute, because of its lookup table. Loading needs only TensorFlow
-        (with SentencePiece, also tensorflow-text).
+        A `tf.Module` that calls `encode_tensor` or `decode_tensor` and is saved must keep `graph` as an
+        attribute, because of its lookup table. Loading needs only TensorFlow (and tensorflow-text with
+        SentencePiece).
         """
         import tensorflow as tf
 
+        from t2t_keras.text import graph
+
         with tf.init_scope(), tf.device("CPU:0"):
-            return self._make_graph()
+            return self._make_graph(graph)
 
     def encode_tensor(self, strings: tf.Tensor) -> tf.RaggedTensor:
-        """Encodes `[B]` strings, eagerly or in a graph.
-
-        Args:
-            strings: UTF-8; invalid bytes are dropped, as in T2T.
-
-        Returns:
-            Ids, `[B, None]` int32.
+        """Encodes `[B]` strings as ids, `[B, None]` int32. Drops invalid UTF-8, as in T2T.
 
         Raises:
-            UserError: not a vector of strings, or a string that cannot be encoded. (Within a graph, the
-                latter raises `tf.errors.InvalidArgumentError`.)
+            UserError: not a vector of strings, or a string that cannot be encoded.
         """
         import tensorflow as tf
 
@@ -84,17 +78,12 @@ class TensorEncoder(abc.ABC):
             raise
 
     def decode_tensor(self, ids: tf.RaggedTensor | tf.Tensor) -> tf.Tensor:
-        """Decodes rows of ids, eagerly or in a graph.
+        """Decodes int32 ids, ragged `[B, None]` or dense `[B, L]`, to `[B]` UTF-8 strings.
 
-        Args:
-            ids: int32, ragged `[B, None]` or dense `[B, L]`; 0 and 1 are decoded like other ids.
-
-        Returns:
-            UTF-8, `[B]` strings; surrogates become U+FFFD.
+        0 and 1 are decoded like other ids; surrogates become U+FFFD.
 
         Raises:
-            UserError: other shapes or types, or an id that cannot be decoded. (Within a graph, the latter
-                raises `tf.errors.InvalidArgumentError`.)
+            UserError: other shapes or types, or an id that cannot be decoded.
         """
         import tensorflow as tf
 
@@ -121,11 +110,11 @@ class TensorEncoder(abc.ABC):
 class ByteTextEncoder(TensorEncoder):
     """UTF-8 bytes as ids 2 to 257 (T2T: `ByteTextEncoder`)."""
 
-    vocab_size = _RESERVED + 256
+    vocab_size = len(_BYTES)
 
     def encode(self, text: str) -> list[int]:
         """Returns one id per byte."""
-        return [byte + _RESERVED for byte in text.encode("utf-8")]
+        return [byte + len(RESERVED_TOKENS) for byte in text.encode("utf-8")]
 
     def decode(self, ids: Iterable[int]) -> str:
         """Returns the text; ids 0 and 1 become `<pad>` and `<EOS>`, invalid UTF-8 U+FFFD.
@@ -133,21 +122,17 @@ class ByteTextEncoder(TensorEncoder):
         Raises:
             UserError: an id is not in 0 to 257.
         """
-        return b"".join(map(self._bytes, ids)).decode("utf-8", "replace")
+        parts = []
+        for i in ids:
+            if not 0 <= i < self.vocab_size:
+                raise UserError(
+                    f"Byte id {i} is out of range; 0 to {self.vocab_size - 1} are allowed."
+                )
+            parts.append(_BYTES[i])
+        return b"".join(parts).decode("utf-8", "replace")
 
-    def _make_graph(self) -> ByteGraph:
-        from t2t_keras.text.graph import ByteGraph
-
-        return ByteGraph()
-
-    def _bytes(self, byte_id: int) -> bytes:
-        if not 0 <= byte_id < self.vocab_size:
-            raise UserError(
-                f"Byte id {byte_id} is out of range; 0 to {self.vocab_size - 1} are allowed."
-            )
-        if byte_id < _RESERVED:
-            return RESERVED_TOKENS[byte_id].encode()
-        return bytes([byte_id - _RESERVED])
+    def _make_graph(self, modules):
+        return modules.ByteGraph(_BYTES)
 
 
 class TokenTextEncoder(TensorEncoder):
@@ -178,7 +163,8 @@ class TokenTextEncoder(TensorEncoder):
             raise UserError("TokenTextEncoder got no tokens: give vocab_filename or vocab_list.")
         self._ids = {token: i for i, token in enumerate(self._tokens)}
         self.replace_oov = replace_oov
-        if replace_oov is not None and replace_oov not in self._ids:
+        self._replacement = None if replace_oov is None else self._ids.get(replace_oov)
+        if replace_oov is not None and self._replacement is None:
             raise UserError(
                 f"replace_oov is {replace_oov!r}, which is not in the vocabulary; add it there."
             )
@@ -194,7 +180,16 @@ class TokenTextEncoder(TensorEncoder):
         Raises:
             UserError: a token is not in the vocabulary and there is no `replace_oov`.
         """
-        return [self._id(token) for token in text.split()]
+        ids = []
+        for token in text.split():
+            token_id = self._ids.get(token, self._replacement)
+            if token_id is None:
+                raise UserError(
+                    f"Token {token!r} is not in the vocabulary of {self.vocab_size} tokens; "
+                    "add it, or name a replacement for unknown tokens."
+                )
+            ids.append(token_id)
+        return ids
 
     def decode(self, ids: Iterable[int]) -> str:
         """Returns the tokens, joined by single spaces; an unknown id 7 becomes `ID_7`."""
@@ -205,22 +200,8 @@ class TokenTextEncoder(TensorEncoder):
         """Writes the vocabulary, one token per line."""
         lines.write_lines(filename, self._tokens)
 
-    def _make_graph(self) -> TokenGraph:
-        from t2t_keras.text.graph import TokenGraph
-
-        replacement = None if self.replace_oov is None else self._ids[self.replace_oov]
-        return TokenGraph(self._tokens, self._ids, replacement)
-
-    def _id(self, token: str) -> int:
-        found = self._ids.get(token)
-        if found is not None:
-            return found
-        if self.replace_oov is None:
-            raise UserError(
-                f"Token {token!r} is not in the vocabulary of {self.vocab_size} tokens; "
-                "add it, or name a replacement for unknown tokens."
-            )
-        return self._ids[self.replace_oov]
+    def _make_graph(self, modules):
+        return modules.TokenGraph(self._tokens, self._ids, self._replacement)
 
 
 class SubwordTextEncoder(TensorEncoder):
@@ -228,8 +209,7 @@ class SubwordTextEncoder(TensorEncoder):
 
     Text is split into tokens (`tokenizer.encode`). Each token is escaped (`tokenizer.escape`), so that it
     contains only characters of the vocabulary, and then cut from left to right into the longest matching
-    subtokens. Ids 0 and 1 are padding and end of sentence. Any text round-trips; no end-of-sentence id
-    is appended.
+    subtokens. Ids 0 and 1 are padding and end of sentence; the latter is not appended.
 
     >>> encoder = SubwordTextEncoder("vocab.translate_ende_wmt32k.32768.subwords")
     >>> encoder.encode("Hello, world!")
@@ -268,12 +248,11 @@ class SubwordTextEncoder(TensorEncoder):
         Raises:
             UserError: there is no text, or an argument has an invalid value.
         """
-        encoder = cls.__new__(cls)
-        encoder._set_subtokens(
-            subword_builder.build_to_target_size(
-                tokenizer.count(generator), target_size, max_subtoken_length, reserved_tokens
-            )
+        subtokens = subword_builder.build_to_target_size(
+            tokenizer.count(generator), target_size, max_subtoken_length, reserved_tokens
         )
+        encoder = cls.__new__(cls)
+        encoder._set_subtokens(subtokens)
         return encoder
 
     def _set_subtokens(self, subtokens: list[str]) -> None:
@@ -326,16 +305,14 @@ class SubwordTextEncoder(TensorEncoder):
     def __setstate__(self, state: dict[str, Any]) -> None:
         self._set_subtokens(state["subtokens"])
 
-    def _make_graph(self) -> SubwordGraph:
-        from t2t_keras.text.graph import SubwordGraph
-
-        return SubwordGraph(self._subtokens, self._ids, self._alphabet)
+    def _make_graph(self, modules):
+        return modules.SubwordGraph(self._subtokens, self._ids, self._alphabet)
 
     def _encode_uncached(self, token: str) -> tuple[int, ...]:
-        """Encodes a token that is not in the first cache, `_recent`.
+        """Encodes a token that is not in the cache `_recent`.
 
-        When the first cache is full, it becomes the second, `_earlier`; tokens found there move back to the
-        first. This bounds memory and keeps frequent tokens cached.
+        A full `_recent` becomes `_earlier`; tokens found there move back. This bounds memory and keeps
+        frequent tokens cached.
         """
         ids = self._earlier.get(token) or self._encode_token(token)
         if len(token) <= _LONGEST_CACHED:
@@ -346,8 +323,7 @@ class SubwordTextEncoder(TensorEncoder):
 
     def _encode_token(self, token: str) -> tuple[int, ...]:
         spelled = escape(token, self._alphabet)
-        ids = []
-        start = 0
+        ids, start = [], 0
         while start < len(spelled):
             for length in self._lengths.get(spelled[start : start + _START], (2, 1)):
                 subtoken_id = self._ids.get(spelled[start : start + length])
@@ -386,12 +362,12 @@ class ClassLabelEncoder:
         Raises:
             UserError: there is no class with this name.
         """
-        if text not in self.class_labels:
+        labels = self.class_labels
+        if text not in labels:
             raise UserError(
-                f"unknown class {text!r}; allowed: {', '.join(self.class_labels)}."
-                f"{nearest(text, self.class_labels)}"
+                f"unknown class {text!r}; allowed: {', '.join(labels)}.{nearest(text, labels)}"
             )
-        return [self.class_labels.index(text)]
+        return [labels.index(text)]
 
     def decode(self, ids: Iterable[int]) -> str:
         """Returns the names of classes, joined by single spaces."""
@@ -412,30 +388,27 @@ def require_vocabulary(model, encoders: Mapping[str, Any]) -> None:
 def require_vocabulary_of_run(
     model, sizes: Mapping[str, int], run: Mapping[str, Any], data_dir: str
 ) -> str:
-    """Checks that vocabularies have the sizes that a model was trained with.
+    """Checks that vocabularies have the sizes that a model was trained with; returns a warning or "".
 
     For T2T's checkpoints these sizes are known only from the embedding tables, which may have more rows
-    than there are tokens: `vocab_divisor` adds some. If there are more extra rows, a warning is returned.
+    than there are tokens: `vocab_divisor` adds some. More extra rows are worth a warning.
 
     Args:
         model: a `Transformer`.
         sizes: the vocabulary sizes of "inputs" and "targets": see `Problem.vocab_sizes`.
         run: the contents of `run.json` beside the model.
         data_dir: where the vocabularies are.
-
-    Returns:
-        A warning, or "".
     """
     for side, table in _TABLES.items():
         if side not in sizes:
             continue
-        spare = getattr(model, table) - sizes[side]
-        if spare < 0 or (spare and table in run):
-            raise _other_vocabulary(side, sizes[side], getattr(model, table), data_dir)
-        if spare >= model.hp.vocab_divisor:
+        tokens, rows = sizes[side], getattr(model, table)
+        if tokens > rows or (tokens < rows and table in run):
+            raise _other_vocabulary(side, tokens, rows, data_dir)
+        if rows - tokens >= model.hp.vocab_divisor:
             return (
-                f"the vocabulary of the {side} in {data_dir} has {sizes[side]} tokens and the model's "
-                f"table {sizes[side] + spare} rows: make sure that the model was trained on it."
+                f"the vocabulary of the {side} in {data_dir} has {tokens} tokens and the model's "
+                f"table {rows} rows: make sure that the model was trained on it."
             )
     return ""
 
@@ -445,6 +418,25 @@ def spelled(encoder, ids: list[int]) -> list[int]:
     if isinstance(encoder, TokenTextEncoder):
         return ids
     return [i for i in ids if i < encoder.vocab_size]
+
+
+def tokens(encoder, size: int) -> list[str]:
+    """Returns `size` unique strings, one for each id, for what identifies tokens by strings.
+
+    They are the subtokens or words if these are unique, otherwise `<id 7>`.
+    """
+    taken = {name: i for i, name in enumerate(RESERVED_TOKENS)}
+    for i in range(len(taken), size):
+        name = ""
+        if i < encoder.vocab_size:
+            named = hasattr(encoder, "subtoken")
+            name = encoder.subtoken(i) if named else encoder.decode([i])
+        if not name or name in taken or "\ufffd" in name:
+            name = f"<id {i}>"
+        while name in taken:
+            name += ">"
+        taken[name] = i
+    return list(taken)
 
 
 def _other_vocabulary(side: str, tokens: int, rows: int, data_dir: str = "") -> UserError:

@@ -12,14 +12,11 @@ from collections.abc import Sequence
 import tensorflow as tf
 
 from t2t_keras.ids import RESERVED_TOKENS
-from t2t_keras.text.graph_subwords import SubwordCutter, SubwordJoiner, segments, splits_of
+from t2t_keras.text.graph_subwords import SubwordCutter, SubwordJoiner, places_of, splits_of
 from t2t_keras.text.tokenizer import ALPHANUMERIC_RANGES, escape, unescape
 
 _STRINGS = tf.TensorSpec([None], tf.string)
 _IDS = tf.RaggedTensorSpec([None, None], tf.int32)
-_RESERVED = len(RESERVED_TOKENS)
-_BYTES = [token.encode() for token in RESERVED_TOKENS] + [bytes([byte]) for byte in range(256)]
-_CPU = "CPU:0"  # other devices do not support strings
 
 SPACES = "\t-\r\x1c-\x20\x85\xa0\u1680\u2000-\u200a\u2028\u2029\u202f\u205f\u3000"
 """The white space of `str.split` and `str.strip`, as the inside of a regex character class."""
@@ -29,7 +26,23 @@ _MARK = b"\xff"  # never occurs in UTF-8
 _SURROGATES = re.compile("[\ud800-\udfff]")  # nor do these
 
 
-class SubwordGraph(tf.Module):
+class TextGraph(tf.Module):
+    """Base class of encoders in a graph."""
+
+    @tf.function(input_signature=[_STRINGS], autograph=False)
+    def encode(self, strings: tf.Tensor) -> tf.RaggedTensor:
+        """Returns `[B, None]` int32 ids of `[B]` strings. Invalid UTF-8 is dropped."""
+        with tf.device("CPU:0"):  # other devices do not support strings
+            return self._encode(_valid(strings))
+
+    @tf.function(input_signature=[_IDS], autograph=False)
+    def decode(self, ids: tf.RaggedTensor) -> tf.Tensor:
+        """Returns `[B]` strings, with U+FFFD for invalid UTF-8 and surrogates; ignores ids out of range."""
+        with tf.device("CPU:0"):
+            return self._decode(ids)
+
+
+class SubwordGraph(TextGraph):
     """`SubwordTextEncoder` in a graph."""
 
     def __init__(self, subtokens: Sequence[str], ids: dict[str, int], alphabet: frozenset[str]):
@@ -45,64 +58,51 @@ class SubwordGraph(tf.Module):
                 whole[token] = i
         self._ids = _table(whole)
 
-    @tf.function(input_signature=[_STRINGS], autograph=False)
-    def encode(self, strings: tf.Tensor) -> tf.RaggedTensor:
-        """Returns `[B, None]` int32 ids of `[B]` strings. Invalid UTF-8 is dropped."""
-        with tf.device(_CPU):
-            tokens, splits = _tokens(_valid(strings))
-            ids = self._ids.lookup(tokens)
-            is_whole = ids >= 0
-            cut = tf.where(~is_whole)
-            pieces, piece_splits = self._cutter(tf.gather_nd(tokens, cut))
-            lengths = tf.tensor_scatter_nd_update(
-                tf.ones_like(ids), cut, piece_splits[1:] - piece_splits[:-1]
-            )
-            places = splits_of(lengths)
-            shift = tf.gather_nd(places, cut) - piece_splits[:-1]
-            count = tf.size(pieces)
-            piece_places = tf.range(count) + tf.gather(shift, segments(piece_splits, count))
-            whole_places = tf.boolean_mask(places[:-1], is_whole)
-            at = tf.concat([whole_places, piece_places], 0)
-            values = tf.concat([tf.boolean_mask(ids, is_whole), pieces], 0)
-            flat = tf.scatter_nd(at[:, tf.newaxis], values, places[-1][tf.newaxis])
-            return _ragged(flat, tf.gather(places, splits))
+    def _encode(self, strings: tf.Tensor) -> tf.RaggedTensor:
+        tokens, splits = _tokens(strings)
+        ids = self._ids.lookup(tokens)
+        is_whole = ids >= 0
+        cut = tf.where(~is_whole)
+        pieces, piece_splits = self._cutter(tf.gather_nd(tokens, cut))
+        lengths = tf.tensor_scatter_nd_update(
+            tf.ones_like(ids), cut, piece_splits[1:] - piece_splits[:-1]
+        )
+        places = splits_of(lengths)
+        whole_places = tf.boolean_mask(places[:-1], is_whole)
+        piece_places = places_of(tf.gather_nd(places, cut), piece_splits)
+        at = tf.concat([whole_places, piece_places], 0)
+        values = tf.concat([tf.boolean_mask(ids, is_whole), pieces], 0)
+        flat = tf.scatter_nd(at[:, tf.newaxis], values, places[-1][tf.newaxis])
+        return _ragged(flat, tf.gather(places, splits))
 
-    @tf.function(input_signature=[_IDS], autograph=False)
-    def decode(self, ids: tf.RaggedTensor) -> tf.Tensor:
-        """Returns `[B]` strings. Ids out of range are ignored, surrogates become U+FFFD."""
-        with tf.device(_CPU):
-            return self._joiner(ids.flat_values, tf.cast(ids.row_splits, tf.int32))
+    def _decode(self, ids: tf.RaggedTensor) -> tf.Tensor:
+        return self._joiner(ids.flat_values, tf.cast(ids.row_splits, tf.int32))
 
 
-class ByteGraph(tf.Module):
-    """`ByteTextEncoder` in a graph."""
+class ByteGraph(TextGraph):
+    """`ByteTextEncoder` in a graph; ids out of range are errors."""
 
-    @tf.function(input_signature=[_STRINGS], autograph=False)
-    def encode(self, strings: tf.Tensor) -> tf.RaggedTensor:
-        """Returns `[B, None]` int32 ids of `[B]` strings. Invalid UTF-8 is dropped."""
-        with tf.device(_CPU):
-            strings = _valid(strings)
-            every = tf.io.decode_raw(tf.strings.reduce_join(strings)[tf.newaxis], tf.uint8)[0]
-            splits = splits_of(tf.strings.length(strings))
-            return _ragged(tf.cast(every, tf.int32) + _RESERVED, splits)
+    def __init__(self, texts: Sequence[bytes]):
+        super().__init__()
+        self._texts = tf.constant(texts)
 
-    @tf.function(input_signature=[_IDS], autograph=False)
-    def decode(self, ids: tf.RaggedTensor) -> tf.Tensor:
-        """Returns `[B]` strings, with U+FFFD for invalid UTF-8; ids out of range are errors."""
-        with tf.device(_CPU):
-            flat = ids.flat_values
-            is_known = (flat >= 0) & (flat < len(_BYTES))
-            wrong = tf.boolean_mask(flat, ~is_known)[:1]
-            message = f"Byte id out of range; 0 to {len(_BYTES) - 1} are allowed:"
-            with tf.control_dependencies(
-                [tf.debugging.Assert(tf.equal(tf.size(wrong), 0), [message, wrong])]
-            ):
-                joined = _joined(ids.with_flat_values(tf.gather(_BYTES, flat)), "")
-            return tf.strings.unicode_transcode(joined, "UTF-8", "UTF-8", errors="replace")
+    def _encode(self, strings: tf.Tensor) -> tf.RaggedTensor:
+        every = tf.io.decode_raw(tf.strings.reduce_join(strings)[tf.newaxis], tf.uint8)[0]
+        splits = splits_of(tf.strings.length(strings))
+        return _ragged(tf.cast(every, tf.int32) + len(RESERVED_TOKENS), splits)
+
+    def _decode(self, ids: tf.RaggedTensor) -> tf.Tensor:
+        flat, size = ids.flat_values, self._texts.shape[0]
+        wrong = tf.boolean_mask(flat, (flat < 0) | (flat >= size))[:1]
+        message = f"Byte id out of range; 0 to {size - 1} are allowed:"
+        check = tf.debugging.Assert(tf.equal(tf.size(wrong), 0), [message, wrong])
+        with tf.control_dependencies([check]):
+            joined = _joined(ids, tf.gather(self._texts, flat))
+        return _valid(joined, errors="replace")
 
 
-class TokenGraph(tf.Module):
-    """`TokenTextEncoder` in a graph."""
+class TokenGraph(TextGraph):
+    """`TokenTextEncoder` in a graph; an unknown id 7 becomes `ID_7`."""
 
     def __init__(self, tokens: Sequence[str], ids: dict[str, int], replacement: int | None):
         """Builds the tables from the tokens by id, their ids, and the id for unknown tokens, if any."""
@@ -111,33 +111,23 @@ class TokenGraph(tf.Module):
         self._ids = _table(ids)
         self._replacement = replacement
 
-    @tf.function(input_signature=[_STRINGS], autograph=False)
-    def encode(self, strings: tf.Tensor) -> tf.RaggedTensor:
-        """Returns `[B, None]` int32 ids of `[B]` strings; an unknown token needs a replacement."""
-        with tf.device(_CPU):
-            tokens = tf.strings.split(tf.strings.regex_replace(_valid(strings), f"[{SPACES}]", " "))
-            ids = self._ids.lookup(tokens.flat_values)
-            if self._replacement is None:
-                unknown = tf.boolean_mask(tokens.flat_values, ids < 0)[:1]
-                message = "Token not in the vocabulary, which has no replacement for it:"
-                tf.debugging.Assert(tf.equal(tf.size(unknown), 0), [message, unknown])
-            else:
-                ids = tf.where(ids < 0, self._replacement, ids)
-            return tokens.with_flat_values(ids)
+    def _encode(self, strings: tf.Tensor) -> tf.RaggedTensor:
+        tokens = tf.strings.split(tf.strings.regex_replace(strings, f"[{SPACES}]", " "))
+        ids = self._ids.lookup(tokens.flat_values)
+        if self._replacement is None:
+            unknown = tf.boolean_mask(tokens.flat_values, ids < 0)[:1]
+            message = "Token not in the vocabulary, which has no replacement for it:"
+            tf.debugging.Assert(tf.equal(tf.size(unknown), 0), [message, unknown])
+        else:
+            ids = tf.where(ids < 0, self._replacement, ids)
+        return tokens.with_flat_values(ids)
 
-    @tf.function(input_signature=[_IDS], autograph=False)
-    def decode(self, ids: tf.RaggedTensor) -> tf.Tensor:
-        """Returns `[B]` strings, tokens joined by spaces; an unknown id 7 becomes `ID_7`."""
-        with tf.device(_CPU):
-            flat = ids.flat_values
-            last = tf.size(self._tokens) - 1
-            is_known = (flat >= 0) & (flat <= last)
-            tokens = tf.gather(self._tokens, tf.clip_by_value(flat, 0, last))
-            unknown = tf.strings.join(["ID_", tf.strings.as_string(flat)])
-            return _joined(ids.with_flat_values(tf.where(is_known, tokens, unknown)), " ")
+    def _decode(self, ids: tf.RaggedTensor) -> tf.Tensor:
+        unknown = tf.strings.join(["ID_", tf.strings.as_string(ids.flat_values)])
+        return _joined(ids, _texts(ids, self._tokens, unknown), separator=" ")
 
 
-class SentencePieceGraph(tf.Module):
+class SentencePieceGraph(TextGraph):
     """`SentencePieceEncoder` in a graph; encoding is an operation of tensorflow-text."""
 
     def __init__(
@@ -150,34 +140,24 @@ class SentencePieceGraph(tf.Module):
         self._ids = None if ids is None else tf.constant(ids)
         self._strip_space = strip_space
 
-    @tf.function(input_signature=[_STRINGS], autograph=False)
-    def encode(self, strings: tf.Tensor) -> tf.RaggedTensor:
-        """Returns `[B, None]` int32 ids of `[B]` strings. Invalid UTF-8 is dropped."""
+    def _encode(self, strings: tf.Tensor) -> tf.RaggedTensor:
         import tensorflow_text
 
-        with tf.device(_CPU):
-            # Created in the graph: the op's kernel owns the model, and TensorFlow drops eager kernels
-            # whenever a seed is set.
-            tokenizer = tensorflow_text.SentencepieceTokenizer(self._model)
-            ids = tokenizer.tokenize(_valid(strings))
-            return ids if self._ids is None else tf.gather(self._ids, ids)
+        # Created in the graph: the op's kernel owns the model, and TensorFlow drops eager kernels
+        # whenever a seed is set.
+        tokenizer = tensorflow_text.SentencepieceTokenizer(self._model)
+        ids = tokenizer.tokenize(strings)
+        return ids if self._ids is None else tf.gather(self._ids, ids)
 
-    @tf.function(input_signature=[_IDS], autograph=False)
-    def decode(self, ids: tf.RaggedTensor) -> tf.Tensor:
-        """Returns `[B]` strings, with U+FFFD for invalid UTF-8. Ids out of range are ignored."""
-        with tf.device(_CPU):
-            flat = ids.flat_values
-            last = tf.size(self._texts) - 1
-            texts = tf.gather(self._texts, tf.clip_by_value(flat, 0, last))
-            texts = tf.where((flat >= 0) & (flat <= last), texts, "")
-            joined = _joined(ids.with_flat_values(texts), "")
-            if self._strip_space:
-                joined = tf.strings.regex_replace(joined, r"\A ", "")
-            return tf.strings.unicode_transcode(joined, "UTF-8", "UTF-8", errors="replace")
+    def _decode(self, ids: tf.RaggedTensor) -> tf.Tensor:
+        joined = _joined(ids, _texts(ids, self._texts, unknown=""))
+        if self._strip_space:
+            joined = tf.strings.regex_replace(joined, r"\A ", "")
+        return _valid(joined, errors="replace")
 
 
-def _valid(strings: tf.Tensor) -> tf.Tensor:
-    return tf.strings.unicode_transcode(strings, "UTF-8", "UTF-8", errors="ignore")
+def _valid(strings: tf.Tensor, errors: str = "ignore") -> tf.Tensor:
+    return tf.strings.unicode_transcode(strings, "UTF-8", "UTF-8", errors)
 
 
 def _tokens(strings: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
@@ -204,5 +184,13 @@ def _ragged(flat: tf.Tensor, splits: tf.Tensor) -> tf.RaggedTensor:
     return tf.RaggedTensor.from_row_splits(flat, tf.cast(splits, tf.int64), validate=False)
 
 
-def _joined(strings: tf.RaggedTensor, separator: str) -> tf.Tensor:
-    return tf.strings.reduce_join(strings, axis=1, separator=separator)
+def _texts(ids: tf.RaggedTensor, texts: tf.Tensor, unknown: tf.Tensor | str) -> tf.Tensor:
+    """Returns the text of each id; `unknown` for ids out of range."""
+    flat, last = ids.flat_values, tf.size(texts) - 1
+    found = tf.gather(texts, tf.clip_by_value(flat, 0, last))
+    return tf.where((flat >= 0) & (flat <= last), found, unknown)
+
+
+def _joined(ids: tf.RaggedTensor, texts: tf.Tensor, separator: str = "") -> tf.Tensor:
+    """Joins the texts of each row of ids."""
+    return tf.strings.reduce_join(ids.with_flat_values(texts), axis=1, separator=separator)

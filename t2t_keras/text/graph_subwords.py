@@ -33,6 +33,12 @@ def splits_of(lengths: tf.Tensor) -> tf.Tensor:
     return tf.concat([tf.zeros([1], lengths.dtype), tf.cumsum(lengths)], 0)
 
 
+def places_of(starts: tf.Tensor, splits: tf.Tensor) -> tf.Tensor:
+    """Returns the place of each item of rows with these splits, if row r is put at `starts[r]`."""
+    size = splits[-1]
+    return tf.range(size) + tf.gather(starts - splits[:-1], segments(splits, size))
+
+
 class SubwordCutter:
     """Escapes words with the alphabet of a vocabulary and cuts them into the longest subtokens."""
 
@@ -62,11 +68,8 @@ class SubwordCutter:
     def __call__(self, words: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
         """Cuts `[N]` words, which must be non-empty valid UTF-8.
 
-        Returns:
-            The subtoken ids of all words, int32, and their splits into words, `[N + 1]` int32.
-
-        Raises:
-            tf.errors.InvalidArgumentError: the vocabulary lacks a character.
+        Returns the subtoken ids of all words, int32, and their splits into words, `[N + 1]` int32. Raises
+        `tf.errors.InvalidArgumentError` if the vocabulary lacks a character.
         """
         spelled, word_splits = self._spell(words)
         size = tf.size(spelled)
@@ -87,8 +90,7 @@ class SubwordCutter:
         decoded = tf.strings.unicode_decode(words, "UTF-8")
         characters = decoded.flat_values
         splits = tf.cast(decoded.row_splits, tf.int32)
-        beyond = tf.size(self._numbers) - 1
-        numbers = tf.gather(self._numbers, tf.minimum(characters, beyond))
+        numbers = tf.gather(self._numbers, tf.minimum(characters, tf.size(self._numbers) - 1))
         escaped = tf.where(tf.equal(numbers, 0))
         escapes, escape_lengths = self._escapes(tf.gather_nd(characters, escaped))
 
@@ -98,10 +100,7 @@ class SubwordCutter:
         places = splits_of(lengths)
         word_splits = tf.gather(places, splits)
 
-        escape_splits = splits_of(escape_lengths)
-        within = tf.size(escapes)
-        shift = tf.gather_nd(places, escaped) - escape_splits[:-1]
-        escape_places = tf.range(within) + tf.gather(shift, segments(escape_splits, within))
+        escape_places = places_of(tf.gather_nd(places, escaped), splits_of(escape_lengths))
         at = tf.concat([places[:-1], escape_places, word_splits[1:] - 1], 0)
         underscores = tf.fill(tf.shape(words), self._underscore)
         # An escaped character has number 0; `scatter_nd` adds the number of its backslash.
@@ -112,9 +111,7 @@ class SubwordCutter:
         """Returns the numbers of the characters of all escapes, flat, and the length of each escape."""
         is_backslash = tf.equal(characters, _BACKSLASH)
         is_short = is_backslash | tf.equal(characters, _UNDERSCORE)
-        digits = tf.reduce_sum(
-            tf.cast(characters[:, tf.newaxis] >= [0, *_POWERS_OF_TEN[1:]], tf.int32), 1
-        )
+        digits = tf.searchsorted([0, *_POWERS_OF_TEN[1:]], characters, side="right")
         lengths = tf.where(is_short, 2, digits + 2)
         splits = splits_of(lengths)
         row = segments(splits, splits[-1])
@@ -161,9 +158,8 @@ def _reached(starts: tf.Tensor, following: tf.Tensor) -> tf.Tensor:
     """
 
     def mark(marked: tf.Tensor, places: tf.Tensor) -> tf.Tensor:
-        return tf.tensor_scatter_nd_update(
-            marked, places[:, tf.newaxis], tf.ones_like(places, tf.bool)
-        )
+        marks = tf.ones_like(places, tf.bool)
+        return tf.tensor_scatter_nd_update(marked, places[:, tf.newaxis], marks)
 
     def double(marked: tf.Tensor, following: tf.Tensor, _: tf.Tensor):
         more = mark(marked, tf.boolean_mask(following, marked))
@@ -184,8 +180,7 @@ class SubwordJoiner:
 
     def __init__(self, subtokens: Sequence[str]):
         """Builds the tables from the subtokens in the order of their ids."""
-        rows = [[ord(c) for c in subtoken] for subtoken in subtokens]
-        rows += [[], [_END_OF_ROW]]
+        rows = [*([ord(c) for c in subtoken] for subtoken in subtokens), [], [_END_OF_ROW]]
         self._no_subtoken, self._end_of_row = len(rows) - 2, len(rows) - 1
         self._characters = tf.constant([c for row in rows for c in row], tf.int32)
         self._lengths = tf.constant([len(row) for row in rows], tf.int32)
@@ -215,25 +210,19 @@ class SubwordJoiner:
         """Returns the characters of all subtokens, `_END_OF_ROW` after each row, and the splits."""
         is_known = (ids >= 0) & (ids < self._no_subtoken)
         ids = tf.where(is_known, ids, self._no_subtoken)
-        rows = tf.size(splits) - 1
-        closed_splits = splits + tf.range(rows + 1)
+        closed_splits = splits + tf.range(tf.size(splits))
         at = tf.range(tf.size(ids)) + segments(splits, tf.size(ids))
         closed = tf.tensor_scatter_nd_update(
             tf.fill(closed_splits[-1][tf.newaxis], self._end_of_row), at[:, tf.newaxis], ids
         )
         id_splits = splits_of(tf.gather(self._lengths, closed))
-        size = id_splits[-1]
-        shift = tf.gather(self._begins, closed) - id_splits[:-1]
-        place = tf.range(size) + tf.gather(shift, segments(id_splits, size))
+        place = places_of(tf.gather(self._begins, closed), id_splits)
         return tf.gather(self._characters, place), tf.gather(id_splits, closed_splits)
 
     def _spaced(self, first: tf.Tensor, begins: tf.Tensor, text_splits: tf.Tensor) -> tf.Tensor:
         """Returns the positions, `[N, 1]`, of the underscores to replace by spaces.
 
-        Args:
-            first: the first character of each token.
-            begins: `[tokens, 1]` int64, the positions of these characters.
-            text_splits: the row splits.
+        `first` are the first characters of tokens and `begins`, `[tokens, 1]` int64, their positions.
         """
         is_word = tf.searchsorted(self._word_bounds, first, side="right") % 2 > 0
         row = tf.searchsorted(text_splits, tf.cast(begins[:, 0], tf.int32), side="right")
@@ -273,9 +262,8 @@ def _numeric_escapes(
 ) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
     """Finds the numeric escapes: a backslash, digits and a semicolon.
 
-    Returns:
-        The positions of their backslashes, their code points, and the positions of all their digits and
-        semicolons.
+    Returns the positions of their backslashes, their code points, and the positions of all their digits
+    and semicolons.
     """
     is_digit = (characters >= _ZERO) & (characters <= _NINE)
     others = tf.where(~is_digit)[:, 0]
@@ -306,7 +294,6 @@ def _numeric_escapes(
 # matters has a number: the prefixes of subtokens, and the blocks that they consist of. One table gives the
 # number of a string from the numbers of its two parts: for a block of 2^k characters its halves, for a
 # prefix a shorter prefix and a block.
-
 
 _ROUNDS = 100
 _NONE = -1
@@ -342,14 +329,13 @@ def build_table(ids: Mapping[str, int], alphabet: Iterable[str]) -> SubstringTab
         _add_block(string[-last:], blocks, joins)
     others = sorted(blocks.difference(beginnings))
     numbers = {string: n for n, string in enumerate([*others, *beginnings], start=1)}
-    first, second, both = (
-        np.array([[numbers[u], numbers[v], numbers[u + v]] for u, v in joins], np.int32)
-        .reshape(-1, 3)
-        .T
-    )
-    base, owner, joined = _place(first, second, both, strings=len(numbers) + 1)
-    match_id = np.full(len(numbers) + 1, _NONE, np.int32)
-    match_length = np.zeros(len(numbers) + 1, np.int32)
+    rows = [[numbers[u], numbers[v], numbers[u + v]] for u, v in joins]
+    first, second, both = np.array(rows, np.int32).reshape(-1, 3).T
+    strings = len(numbers) + 1
+    slots = 1 << (2 * max(len(joins), strings)).bit_length()
+    base, owner, joined = _place(first, second, both, strings, slots)
+    match_id = np.full(strings, _NONE, np.int32)
+    match_length = np.zeros(strings, np.int32)
     for string in beginnings:  # shorter ones first
         n = numbers[string]
         if string in ids:
@@ -391,20 +377,10 @@ def _add_block(block: str, blocks: set[str], joins: list[tuple[str, str]]) -> No
 
 
 def _place(
-    u: np.ndarray, v: np.ndarray, joined: np.ndarray, strings: int
+    u: np.ndarray, v: np.ndarray, joined: np.ndarray, strings: int, slots: int
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Finds bases so that no two joins share a slot; returns `base`, `owner`, `joined` by slot."""
-    slots = 1 << (2 * max(len(u), strings)).bit_length()
-    while True:
-        placed = _try_to_place(u, v, joined, strings, slots)
-        if placed is not None:
-            return placed
-        slots *= 2
-
-
-def _try_to_place(
-    u: np.ndarray, v: np.ndarray, joined: np.ndarray, strings: int, slots: int
-) -> tuple[np.ndarray, np.ndarray, np.ndarray] | None:
+    joins = u, v, joined
     random = np.random.default_rng(0)
     base = np.zeros(strings, np.int32)
     owner = np.full(slots, _NONE, np.int32)
@@ -415,10 +391,9 @@ def _try_to_place(
     while len(u):
         # Strings with the most joins first, while there is room; those with similar numbers together.
         size = np.count_nonzero(joins_of[u] > joins_of[u[0]] // 2)
-        waiting = [array[:size] for array in (u, v, joined)]
+        wu, wv, wj = u[:size], v[:size], joined[:size]  # waiting
         u, v, joined = u[size:], v[size:], joined[size:]
         for _ in range(_ROUNDS):
-            wu, wv, wj = waiting
             rows = np.unique(wu)
             base[rows] = random.integers(0, slots, len(rows))
             slot = (base[wu] + wv) & (slots - 1)
@@ -428,9 +403,9 @@ def _try_to_place(
             fits = ~np.isin(wu, wu[clash])
             owner[slot[fits]] = wu[fits]
             value[slot[fits]] = wj[fits]
-            waiting = [array[~fits] for array in waiting]
-            if not len(waiting[0]):
+            wu, wv, wj = wu[~fits], wv[~fits], wj[~fits]
+            if not len(wu):
                 break
         else:
-            return None
+            return _place(*joins, strings, 2 * slots)
     return base, owner, value

@@ -17,8 +17,6 @@ from t2t_keras.ids import RESERVED_TOKENS
 LINE_BYTES = 2**26
 """The maximal length of a line in a text file."""
 
-_BUFFER = 2**16
-
 
 def read_lines(path: str | os.PathLike[str]) -> list[str]:
     """Returns the lines of a text file; see `iterate_lines`."""
@@ -30,18 +28,21 @@ def iterate_lines(path: str | os.PathLike[str]) -> Iterator[str]:
 
     Only "\n" ends a line, as in tensor2tensor; form feeds, U+2028 and the like stay inside it. One
     "\r" before the newline is dropped, as is a byte order mark at the beginning of the file. A newline
-    at the end of the file does not start another line.
-
-    Args:
-        path: the file, decompressed while reading if the name ends in `.gz`.
+    at the end of the file does not start another line. `.gz` files are decompressed while reading.
 
     Raises:
-        UserError: the file cannot be read or decompressed, or a line is too long or not UTF-8 (the message
-            has its number).
+        UserError: the file cannot be read or decompressed, or a line is too long or not UTF-8.
     """
-    name = os.fspath(path)
     for number, line in enumerate(iterate_raw_lines(path), start=1):
-        yield _decode(line, name, number)
+        try:
+            text = line.decode("utf-8")
+        except UnicodeDecodeError as error:
+            byte = line[error.start]
+            raise UserError(
+                f"{os.fspath(path)}, line {number}: not UTF-8 (byte 0x{byte:02x} at column "
+                f"{error.start + 1}); convert the file to UTF-8."
+            ) from error
+        yield text
 
 
 def iterate_raw_lines(path: str | os.PathLike[str]) -> Iterator[bytes]:
@@ -78,7 +79,7 @@ def decompressed(stored: BinaryIO, name: str) -> BinaryIO:
 
     Reading more than `most_unpacked` bytes raises a `UserError`.
     """
-    return io.BufferedReader(_Gunzipped(stored, name), _BUFFER) if name.endswith(".gz") else stored
+    return io.BufferedReader(_Gunzipped(stored, name), 2**16) if name.endswith(".gz") else stored
 
 
 class _Gunzipped(io.RawIOBase):
@@ -111,17 +112,6 @@ def without_end(line: bytes) -> bytes:
     return line.removesuffix(b"\n").removesuffix(b"\r")
 
 
-def _decode(line: bytes, name: str, number: int) -> str:
-    try:
-        return line.decode("utf-8")
-    except UnicodeDecodeError as error:
-        byte = line[error.start]
-        raise UserError(
-            f"{name}, line {number}: not UTF-8 (byte 0x{byte:02x} at column {error.start + 1}); "
-            "convert the file to UTF-8."
-        ) from error
-
-
 # Vocabulary files: one entry per line; the line number, from 0, is the id.
 
 
@@ -131,10 +121,10 @@ def read_subtokens(path: str | os.PathLike[str]) -> list[str]:
     A blank entry takes up its id and is never used, as in T2T.
 
     Raises:
-        UserError: the file is not readable, an entry is duplicated, or ids 0 and 1 are not the reserved
-            tokens.
+        UserError: the file cannot be read, an entry is duplicated, or the first are not `<pad>`, `<EOS>`.
     """
-    subtokens = [_unquote(line.rstrip()) for line in read_lines(path)]
+    entries = [line.rstrip() for line in read_lines(path)]
+    subtokens = [e[1:-1] if e[:1] in ("'", '"') and e.endswith(e[0]) else e for e in entries]
     _check(subtokens, path, reserved_endings=("", "_"))
     return subtokens
 
@@ -153,11 +143,6 @@ def write_lines(path: str | os.PathLike[str], lines: Sequence[str]) -> None:
             file.writelines(f"{line}\n" for line in lines)
     except OSError as error:
         raise UserError(f"Cannot write {os.fspath(path)}: {error.strerror}.") from error
-
-
-def _unquote(entry: str) -> str:
-    quoted = entry[:1] in ("'", '"') and entry.endswith(entry[0])
-    return entry[1:-1] if quoted else entry
 
 
 def _check(

@@ -17,8 +17,6 @@ from t2t_keras.text.encoders import TensorEncoder
 if TYPE_CHECKING:
     import tensorflow as tf
 
-    from t2t_keras.text.graph import SentencePieceGraph
-
 MODEL_TYPES = ("unigram", "bpe")
 """Types of models that can be built."""
 
@@ -34,9 +32,9 @@ _SEEDED = threading.Lock()  # SentencePiece's random generator is global to the 
 class SentencePieceEncoder(TensorEncoder):
     """Text as ids of the pieces of a SentencePiece model (Kudo and Richardson 2018).
 
-    Id 0 is padding and 1 the end of sentence, as in all encoders here. A model with other ids, such as
+    Id 0 is padding and 1 the end of sentence, which is not appended. A model with other ids, such as
     SentencePiece's defaults, is renumbered: its other pieces follow these two in their order. Both ids,
-    and ids out of range, decode to no text; no end-of-sentence id is appended.
+    and ids out of range, decode to no text.
 
     `encode_tensor` calls an op of tensorflow-text, which a program must import before it loads a
     SavedModel with it. `decode` and `decode_tensor` are SentencePiece's, except that at most one space
@@ -148,10 +146,8 @@ class SentencePieceEncoder(TensorEncoder):
         reserved = (processor.pad_id(), processor.eos_id())
         others = [i for i in range(processor.vocab_size()) if i not in reserved]
         self._theirs = [*reserved, *others]  # SentencePiece's id by our id; -1: none
-        self._ours = [0] * processor.vocab_size()
-        for ours, theirs in enumerate(self._theirs):
-            if theirs >= 0:
-                self._ours[theirs] = ours
+        ours = {theirs: i for i, theirs in enumerate(self._theirs)}
+        self._ours = [ours[i] for i in range(processor.vocab_size())]
         self._renumbered = self._theirs != list(range(processor.vocab_size()))
         self._texts = [b"", b"", *map(self._text, others)]
 
@@ -187,14 +183,10 @@ class SentencePieceEncoder(TensorEncoder):
         return text[self._begins_with_space and text[:1] == b" " :].decode("utf-8", "replace")
 
     def sample(self, texts: Sequence[bytes], amount: float, seed: int) -> list[list[int]]:
-        """Returns random segmentations of texts, reproducible by seed.
+        """Returns random segmentations of UTF-8 texts, reproducible by a seed from 0 to 2**32 - 1.
 
-        Args:
-            texts: UTF-8.
-            amount: for a unigram model, the exponent of the probabilities when all segmentations are
-                sampled (Kudo 2018); for byte pairs, the probability of dropping a merge (Provilkov et al.
-                2020).
-            seed: 0 to 2**32 - 1.
+        `amount` is, for a unigram model, the exponent of the probabilities when all segmentations are sampled
+        (Kudo 2018); for byte pairs, the probability of dropping a merge (Provilkov et al. 2020).
         """
         with _SEEDED:
             import_sentencepiece().set_random_generator_seed(seed)
@@ -229,11 +221,9 @@ class SentencePieceEncoder(TensorEncoder):
     def __setstate__(self, state: dict[str, Any]) -> None:
         self._set_model(state["model"], "the model")
 
-    def _make_graph(self) -> SentencePieceGraph:
-        from t2t_keras.text.graph import SentencePieceGraph
-
+    def _make_graph(self, modules):
         ours = self._ours if self._renumbered else None
-        return SentencePieceGraph(self._model, self._texts, ours, self._begins_with_space)
+        return modules.SentencePieceGraph(self._model, self._texts, ours, self._begins_with_space)
 
     def _numbered(self, pieces: list[int]) -> list[int]:
         return [self._ours[i] for i in pieces] if self._renumbered else pieces

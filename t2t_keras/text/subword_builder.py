@@ -21,8 +21,6 @@ from t2t_keras.ids import RESERVED_TOKENS
 from t2t_keras.text.tokenizer import ESCAPE_CHARACTERS, escape
 
 _ROUNDS = 4
-_LOWEST_MIN_COUNT = 1
-_HIGHEST_MIN_COUNT = 1000
 # A tree for one minimum count serves all higher ones, so it is built for a lower count than needed now:
 # that saves rebuilding it for the next bisections.
 _AHEAD = 8
@@ -40,17 +38,10 @@ def build_to_target_size(
     max_subtoken_length: int | None = None,
     reserved_tokens: Sequence[str] | None = None,
 ) -> list[str]:
-    """Returns a vocabulary whose size is near `target_size` (T2T: `build_to_target_size`).
+    """Returns a vocabulary for the tokens that occur so often (T2T: `build_to_target_size`).
 
-    Args:
-        token_counts: how often each token occurs.
-        target_size: the target number of subtokens.
-        max_subtoken_length: subtokens have fewer characters than this; None: at most 1,000.
-        reserved_tokens: the tokens with the first ids, starting with `<pad>` and `<EOS>`.
-
-    Returns:
-        The subtokens in the order of their ids: reserved ones, then by descending count, ties in
-        descending string order.
+    The arguments are those of `SubwordTextEncoder.build_from_generator`. Reserved tokens come first,
+    others by descending count, ties in descending string order.
     """
     reserved = tuple(reserved_tokens or RESERVED_TOKENS)
     if target_size < 1:
@@ -68,7 +59,7 @@ def build_to_target_size(
         return abs(len(reserved) + len(counts) - target_size)
 
     tried = []
-    low, high = _LOWEST_MIN_COUNT, _HIGHEST_MIN_COUNT
+    low, high = 1, 1000  # minimum counts, as in T2T
     while True:
         min_count = (low + high) // 2
         counts = corpus.subtoken_counts(min_count)
@@ -101,7 +92,11 @@ class _Corpus:
         self._weights = np.repeat(counts, lengths)  # [P]
         self._ends = np.cumsum(lengths)  # [tokens]
         self._starts = self._ends - lengths  # [tokens]
-        self._reserved_lengths = self._find_reserved()
+        # [P] the length of the longest reserved token at each position, or 0
+        self._reserved_lengths = np.zeros(len(self._text), np.int32)
+        for token in sorted(self.reserved, key=len):
+            for match in re.finditer(f"(?={re.escape(token)})", self._text):
+                self._reserved_lengths[match.start()] = len(token)
         longest = _LONGEST_SUBTOKEN if max_subtoken_length is None else max_subtoken_length - 1
         self._max_length = min(longest, int(lengths.max()))
         if self._max_length < 1:
@@ -109,11 +104,13 @@ class _Corpus:
         self._tree: SubstringTree | None = None
 
     def subtoken_counts(self, min_count: int) -> dict[str, int]:
-        """Returns the vocabulary for one minimum count (T2T: `build_from_token_counts`).
-
-        Without the reserved tokens. The counts determine the order of the vocabulary.
-        """
-        tree = self._tree_for(min_count)
+        """Returns the unreserved subtokens and their counts (T2T: `build_from_token_counts`)."""
+        tree = self._tree
+        if tree is None or tree.min_count > min_count:
+            tree = self._tree = None  # frees its memory before the next is built
+            tree = self._tree = SubstringTree(
+                self._text, self._weights, self._max_length, max(1, min_count // _AHEAD)
+            )
         counts = tree.count(np.arange(len(self._text)))
         for _ in range(_ROUNDS - 1):
             kept, _ = tree.select(counts, min_count)
@@ -127,14 +124,6 @@ class _Corpus:
         for token in self.reserved:
             subtokens.pop(token, None)
         return subtokens
-
-    def _tree_for(self, min_count: int) -> SubstringTree:
-        if self._tree is None or self._tree.min_count > min_count:
-            self._tree = None  # frees its memory before the next is built
-            self._tree = SubstringTree(
-                self._text, self._weights, self._max_length, max(1, min_count // _AHEAD)
-            )
-        return self._tree
 
     def _cuts(self, lengths: np.ndarray) -> np.ndarray:
         """Returns where subtokens start if a subtoken at position p has length `lengths[p]`; [P]."""
@@ -154,14 +143,6 @@ class _Corpus:
                 place += steps[place]
             cuts.append(start + np.array(places))
         return np.concatenate(cuts)
-
-    def _find_reserved(self) -> np.ndarray:
-        """Returns the length of the longest reserved token at each position, 0 if there is none: [P]."""
-        lengths = np.zeros(len(self._text), np.int32)
-        for token in sorted(self.reserved, key=len):
-            for match in re.finditer(f"(?={re.escape(token)})", self._text):
-                lengths[match.start()] = len(token)
-        return lengths
 
 
 class _Branches(NamedTuple):
@@ -183,13 +164,12 @@ class SubstringTree:
     """
 
     def __init__(self, text: str, weights: np.ndarray, max_length: int, min_count: int):
-        """Finds the substrings.
+        """Finds the substrings of at most `max_length` characters.
 
         Args:
             text: the tokens, concatenated. Each ends in "_", which occurs nowhere else; no substring
                 extends beyond it.
             weights: [P] int64, the weight of a substring that starts at this position.
-            max_length: the maximal length of substrings.
             min_count: at least 1.
         """
         self.min_count = min_count
@@ -255,8 +235,7 @@ class SubstringTree:
     def select(self, counts: np.ndarray, min_count: int) -> tuple[np.ndarray, np.ndarray]:
         """Selects frequent substrings, longest first; each one kept reduces the counts of its prefixes.
 
-        Returns:
-            [N] bool, True for kept nodes, False for single characters; and the remaining counts, [N].
+        Returns [N] bool, False for single characters, and the remaining counts, [N].
         """
         left = counts.copy()
         taken = np.zeros_like(counts)
@@ -277,11 +256,8 @@ class SubstringTree:
         return lengths[self._deepest]
 
     def substrings(self, nodes: np.ndarray) -> list[str]:
-        starts, stops = self._places[nodes], self._places[nodes] + self._lengths[nodes]
-        return [
-            self._text[start:stop]
-            for start, stop in zip(starts.tolist(), stops.tolist(), strict=True)
-        ]
+        places, lengths = self._places[nodes].tolist(), self._lengths[nodes].tolist()
+        return [self._text[p : p + n] for p, n in zip(places, lengths, strict=True)]
 
 
 def _places_of(numbers: np.ndarray, at: np.ndarray, size: int) -> np.ndarray:
@@ -304,8 +280,7 @@ def _number_frequent(
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Numbers the keys that occur at least `min_count` times.
 
-    Returns:
-        The frequent keys [k]; which of the given keys are frequent [n] bool; and the numbers of these.
+    Returns the frequent keys [k], which of the given keys are frequent [n] bool, and the numbers of these.
     """
     if bound <= _FEW_KEYS * len(keys):
         distinct, inverse = np.arange(bound), keys

@@ -90,16 +90,9 @@ FFC2-FFC7 FFCA-FFCF FFD2-FFD7 FFDA-FFDC 10000-1000B 1000D-10026 10028-1003A 1003
 """
 
 
-def _parse(ranges: str) -> tuple[tuple[int, int], ...]:
-    bounds = [item.split("-") for item in ranges.split()]
-    return tuple((int(bound[0], 16), int(bound[-1], 16)) for bound in bounds)
-
-
-ALPHANUMERIC_RANGES = _parse(_RANGES)
+_BOUNDS = [item.split("-") for item in _RANGES.split()]
+ALPHANUMERIC_RANGES = tuple((int(bound[0], 16), int(bound[-1], 16)) for bound in _BOUNDS)
 """First and last code point of each run of alphanumeric characters, in ascending order."""
-
-
-_LAST_OF_BMP = 0xFFFF
 
 
 def _tokens(last: int) -> re.Pattern[str]:
@@ -110,7 +103,7 @@ def _tokens(last: int) -> re.Pattern[str]:
 
 
 # `re` is several times as fast with a character class within the Basic Multilingual Plane.
-_BMP_TOKENS = _tokens(last=_LAST_OF_BMP)
+_BMP_TOKENS = _tokens(last=0xFFFF)
 _TOKENS = _tokens(last=sys.maxunicode)
 _BEYOND_BMP = re.compile("[\U00010000-\U0010ffff]")
 

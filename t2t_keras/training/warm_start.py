@@ -12,7 +12,7 @@ from t2t_keras.checkpoints import load_t2t, read, resolve
 from t2t_keras.checkpoints.names import is_table, t2t_variables
 from t2t_keras.checkpoints.t2t import assign
 from t2t_keras.errors import UserError
-from t2t_keras.serving.ctranslate2 import tokens
+from t2t_keras.text.encoders import tokens
 from t2t_keras.trained_model import recorded_encoders
 
 _LABELS = {"inputs": "source ", "targets": "target "}

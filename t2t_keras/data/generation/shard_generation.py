@@ -40,7 +40,7 @@ from t2t_keras.data.generation.records import (
 )
 from t2t_keras.data.generation.report import Counts, write_counts
 from t2t_keras.data.problem import DatasetSplit, missing_field
-from t2t_keras.data.shards import read_index, remove_index, write_index
+from t2t_keras.data.shards import SIDES, Table, read_index, remove_index, write_index
 from t2t_keras.errors import UserError
 from t2t_keras.files import atomic_write, open_locked, publish
 from t2t_keras.ids import EOS_ID
@@ -63,13 +63,6 @@ class Finishing(NamedTuple):
     seed: int | None  # seed of the shuffle; None: examples are not shuffled
     packed_length: int | None  # T2T's `packed_length`; None: examples are not packed
     packed_spacing: int
-
-
-class ShardTable(NamedTuple):
-    """The part of a split's index that describes one shard."""
-
-    sizes: np.ndarray  # size of each serialised example in bytes, [N] uint32
-    lengths: dict[str, np.ndarray]  # number of ids in each field, [N] uint32
 
 
 class Generation:
@@ -141,8 +134,10 @@ class Generation:
         """Reads all text; yields the arguments of `_make_piece` for pieces not encoded yet."""
         # Everything that a piece depends on, except its text.
         setting = pickle.dumps((self._coding, len(self.paths)), protocol=4)
-        for first, piece in self._numbered_pieces(samples):
-            texts = self._by_field(piece)
+        kept = self._kept(samples)
+        while piece := list(itertools.islice(kept, PIECE_EXAMPLES)):
+            first, texts = self._counts.kept, self._by_field(piece)
+            self._counts.kept += len(piece)
             content = hashlib.blake2b(setting, digest_size=16)
             content.update(repr((first, texts)).encode())
             path = self.work / f"{first:012d}-{content.hexdigest()}"
@@ -151,28 +146,16 @@ class Generation:
                 self.work.mkdir(exist_ok=True)
                 yield path, first, texts, len(self.paths)
 
-    def _numbered_pieces(self, samples: Iterable[Sample]) -> Iterator[tuple[int, list[Sample]]]:
-        """Yields pieces of samples, cleaned if for training, with the number (from 0) of the first sample."""
-        problem, counts = self.problem, self._counts
-        problem.dropped.clear()
+    def _kept(self, samples: Iterable[Sample]) -> Iterator[Sample]:
+        """Yields samples, cleaned if for training; in the end it notes what was dropped."""
+        self.problem.dropped.clear()
         # Held-out data stays whole, so that its scores can be compared.
-        rules = problem.cleaning if self.split == DatasetSplit.TRAIN else None
+        rules = self.problem.cleaning if self.split == DatasetSplit.TRAIN else None
         cleaner = Cleaner(rules) if rules else None
-        waiting: list[Sample] = []
         samples = iter(samples)
         while block := list(itertools.islice(samples, PIECE_EXAMPLES)):
-            waiting += cleaner.keep(block) if cleaner else block
-            while len(waiting) >= PIECE_EXAMPLES:
-                yield self._counted(waiting[:PIECE_EXAMPLES])
-                del waiting[:PIECE_EXAMPLES]
-        counts.dropped = problem.dropped + (cleaner.dropped if cleaner else Counter())
-        if waiting:
-            yield self._counted(waiting)
-
-    def _counted(self, piece: list[Sample]) -> tuple[int, list[Sample]]:
-        first = self._counts.kept
-        self._counts.kept += len(piece)
-        return first, piece
+            yield from cleaner.keep(block) if cleaner else block
+        self._counts.dropped = self.problem.dropped + (cleaner.dropped if cleaner else Counter())
 
     def _by_field(self, piece: list[Sample]) -> dict[str, list]:
         encoders, _ = self._coding
@@ -199,15 +182,15 @@ class Generation:
         self._write_indices(name, None if finished else iter(tables))
         shutil.rmtree(self.work)
 
-    def _write_indices(self, name: str, tables: Iterator[ShardTable] | None) -> None:
+    def _write_indices(self, name: str, tables: Iterator[Table] | None) -> None:
         """Stores the index; `tables` is None if shards were kept and must be read for it."""
         for split, paths in self.shards.items():
             if tables is None:
                 read_index(self.data_dir, name, split, self.problem.sides)
                 continue
-            sizes, lengths = zip(*itertools.islice(tables, len(paths)), strict=True)
-            if {*self.problem.sides} <= lengths[0].keys():
-                write_index(self.data_dir, name, split, list(sizes), list(lengths))
+            of_split = list(itertools.islice(tables, len(paths)))
+            if {*self.problem.sides} <= of_split[0].keys():
+                write_index(self.data_dir, name, split, of_split)
 
     def _finished_shards(self, finishing: Finishing) -> set[Path]:
         """Returns the shards that an earlier call made from the same pieces; deletes others."""
@@ -266,24 +249,23 @@ def _make_piece(path: Path, first: int, samples: Mapping[str, Sequence], shards:
 
 def _make_shard(
     pieces: Sequence[Path], number: int, path: Path, work: Path, finishing: Finishing
-) -> ShardTable:
+) -> Table:
     """Writes shard `number` in the directory `work`; moves it to `path` when complete."""
     fields = read_segment(pieces, number)
     order = list(range(len(next(iter(fields.values())).lengths)))
     if finishing.seed is not None:
         random.Random(f"{finishing.seed} {path.name}").shuffle(order)
-    sizes = [np.zeros(0, np.uint32)]
-    lengths = {field: [np.zeros(0, np.uint32)] for field in fields}
+    sides = [side for side in SIDES if side in fields]
+    lengths = {name: [np.zeros(0, np.uint32)] for name in ("sizes", *sides)}
     with (work / path.name).open("wb") as file:
         for block in _blocks(fields, np.array(order, np.int64), finishing):
             records = serialize(block)
             file.write(frame(records).values.data)
-            sizes.append(records.lengths.astype(np.uint32))
-            for field in fields:
-                lengths[field].append(block[field].lengths.astype(np.uint32))
+            lengths["sizes"].append(records.lengths.astype(np.uint32))
+            for side in sides:
+                lengths[side].append(block[side].lengths.astype(np.uint32))
     publish({work / path.name: path})
-    joined = {field: np.concatenate(parts) for field, parts in lengths.items()}
-    return ShardTable(np.concatenate(sizes), joined)
+    return {name: np.concatenate(parts) for name, parts in lengths.items()}
 
 
 def _blocks(
