@@ -6,6 +6,8 @@ import pytest
 import tensorflow as tf
 import toy
 
+from t2t_keras import registry
+
 toy.quick_graphs()
 os.fsync = lambda descriptor: None  # nothing here cuts the power
 
@@ -36,3 +38,15 @@ def eagerly():
     tf.config.run_functions_eagerly(True)
     yield
     tf.config.run_functions_eagerly(False)
+
+
+@pytest.fixture(autouse=True, scope="module")
+def registered():
+    """Takes back what the tests of a file register."""
+    registry.list_problems(), registry.list_hparams()  # the built-in ones stay
+    tables = (registry._problems, registry._sets, registry._aliases, registry._models)
+    before = [dict(table) for table in tables]
+    yield
+    for table, names in zip(tables, before, strict=True):
+        table.clear()
+        table.update(names)

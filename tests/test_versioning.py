@@ -12,22 +12,6 @@ import t2t_keras as t2t
 
 RELEASES = sorted(make_release.DATA.glob("release_*"))
 
-REMOVED = {
-    "t2t_keras.paper.Cost",
-    "t2t_keras.paper.ROWS",
-    "t2t_keras.paper.Row",
-    "t2t_keras.paper.cost",
-    "t2t_keras.paper.count_parameters",
-    "t2t_keras.paper.row",
-    "t2t_keras.inspection.Candidate",
-    "t2t_keras.inspection.Finished",
-    "t2t_keras.inspection.SearchTrace",
-    "t2t_keras.inspection.trace_beam_search",
-    "t2t_keras.layers.RestrictedAttention",
-    "restricted_neighborhood",
-}
-"""Names of 0.1.0, which was never published, that are no more: see CHANGELOG.md."""
-
 every_release = pytest.mark.parametrize("release", RELEASES, ids=lambda path: path.name)
 
 
