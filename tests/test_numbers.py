@@ -3,86 +3,22 @@
 import hashlib
 import re
 from collections import defaultdict
+from pathlib import Path
 
 import pytest
 
 from t2t_keras.problems import numbers
 
-
-def rows(text):
-    """(before the colon, English, German) of each line."""
-    return re.findall(r"^(.+?): (.+) = (.+)$", text, re.MULTILINE)
-
-
-SPELLED = rows("""
-german 0: zero = null
-german 1: one = eins
-german 16: sixteen = sechzehn
-german 17: seventeen = siebzehn
-german 21: twenty-one = einundzwanzig
-german 30: thirty = dreißig
-german 77: seventy-seven = siebenundsiebzig
-german 101: one hundred and one = einhunderteins
-german 345: three hundred and forty-five = dreihundertfünfundvierzig
-german 1001: one thousand and one = eintausendeins
-german 101021: one hundred and one thousand and twenty-one = einhunderteintausendeinundzwanzig
-ordinal 1: first = erst
-ordinal 3: third = dritt
-ordinal 7: seventh = siebt
-ordinal 8: eighth = acht
-ordinal 12: twelfth = zwölft
-ordinal 19: nineteenth = neunzehnt
-ordinal 33: thirty-third = dreiunddreißigst
-year 1648: sixteen forty-eight = sechzehnhundertachtundvierzig
-year 1901: nineteen oh one = neunzehnhunderteins
-year 2001: two thousand and one = zweitausendeins
-year 2010: twenty ten = zweitausendzehn
-clock 1, 15: a quarter past one = Viertel nach eins
-clock 12, 45: a quarter to one = Viertel vor eins
-clock 9, 40: twenty to ten = zwanzig vor zehn
-clock 3, 35: twenty-five to four = fünf nach halb vier
-""")
-
-# Every pattern once, in words that occur
-SENTENCES = rows("""
-ordinal: the eleventh letter = der elfte Brief
-ordinal: the forty-ninth book = das neunundvierzigste Buch
-ordinal: on the twenty-seventh day = am siebenundzwanzigsten Tag
-ordinal: in the fifth week = in der fünften Woche
-ordinal: for the seventh time = zum siebten Mal
-ordinal: this is my forty-first letter = das ist mein einundvierzigster Brief
-ordinal: this is her twenty-eighth book = das ist ihr achtundzwanzigstes Buch
-ordinal: My brother won for the thirty-fifth time. = Mein Bruder gewann zum fünfunddreißigsten Mal.
-count: They sold one apple. = Sie verkauften einen Apfel.
-count: she found one book = sie fand ein Buch
-count: The children found one cup. = Die Kinder fanden eine Tasse.
-count: the children bought two hundred and twenty-one books = die Kinder kauften zweihunderteinundzwanzig Bücher
-count: he saw four hundred and seventy-eight keys = er sah vierhundertachtundsiebzig Schlüssel
-age: I am fifty-one years old = ich bin einundfünfzig Jahre alt
-age: They are sixty-four years old. = Sie sind vierundsechzig Jahre alt.
-year: in twelve hundred = im Jahr zwölfhundert
-year: since two thousand and eight = seit zweitausendacht
-year: in the summer of seventeen ninety = im Sommer siebzehnhundertneunzig
-year: The house was built in fifteen hundred. = Das Haus wurde im Jahr fünfzehnhundert gebaut.
-year: They were born in eighteen oh two. = Sie wurden im Jahr achtzehnhundertzwei geboren.
-date: on the thirty-first of July = am einunddreißigsten Juli
-date: until the thirteenth of April = bis zum dreizehnten April
-date: since the twenty-first of December = seit dem einundzwanzigsten Dezember
-date: Her birthday is on the thirtieth of September. = Ihr Geburtstag ist am dreißigsten September.
-date: we are leaving on the fourth of September = wir reisen am vierten September ab
-date: we were born on the seventh of July = wir wurden am siebten Juli geboren
-time: at twenty-five past three = um fünf vor halb vier
-time: until five past eight = bis fünf nach acht
-time: It is one o'clock. = Es ist ein Uhr.
-time: the train leaves at half past eleven = der Zug fährt um halb zwölf ab
-time: the film starts at half past twelve = der Film beginnt um halb eins
-time: He got up at twenty past eleven. = Er stand um zwanzig nach elf auf.
-price: for one dollar and twenty-five cents = für einen Dollar und fünfundzwanzig Cent
-price: That comes to one euro. = Das macht einen Euro.
-price: The book costs thirteen euros and ninety-one cents. = Das Buch kostet dreizehn Euro und einundneunzig Cent.
-price: The coat costs eighty-eight euros. = Der Mantel kostet achtundachtzig Euro.
-price: they paid one euro and fifteen cents for the lamp = sie bezahlten einen Euro und fünfzehn Cent für die Lampe
-""")
+# (before the colon, English, German) of each line: what is spelled, then every pattern once.
+ROWS = [
+    re.findall(r"^(.+?): (.+) = (.+)$", part, re.MULTILINE)
+    for part in Path(__file__)
+    .with_name("data")
+    .joinpath("numbers.txt")
+    .read_text("utf-8")
+    .split("\n\n")
+]
+SPELLED, SENTENCES = ROWS
 
 
 @pytest.fixture(scope="module")

@@ -47,33 +47,9 @@ def test_override(hp, text, name, value):
 
 
 # What tensor2tensor 1.15.7's own parser answers (utils/hparam.py, run alone); None: an error.
-ANSWERS_OF_T2T = {
-    "": {},
-    "steps=1_000": {"steps": 1000}, "steps=+5": {"steps": 5}, "steps=-12": {"steps": -12},
-    "steps=007": {"steps": 7}, "steps = 3": {"steps": 3},
-    "steps=3, rate=2,": {"steps": 3, "rate": 2.0},
-    **dict.fromkeys(["steps=1e3", "steps=1.0", "steps=0x10", "steps=", "steps=true", "steps=1 2"]),
-    **dict.fromkeys(["steps[0]=1", "steps=[1]", "steps=1,steps=1", "steps==3", "rate=1,5"]),
-    **dict.fromkeys(["steps", "steps:3", "Steps=3", "steps.x=3", "2steps=3", "_steps=3"]),
-    **dict.fromkeys(["steps=3,,rate=2", ",steps=3", "unknown=1"]),
-    "rate=1e3": {"rate": 1000.0}, "rate=-.54e-8": {"rate": -0.54e-8}, "rate=3": {"rate": 3.0},
-    "rate=1_0.5": {"rate": 10.5},
-    **dict.fromkeys(["rate=0x1", "rate=", "rate=true"]),
-    "flag=true": {"flag": True}, "flag=True": {"flag": True}, "flag=2": {"flag": True},
-    "flag=-1": {"flag": True}, "flag=false": {"flag": False}, "flag=00": {"flag": False},
-    **dict.fromkeys(["flag=TRUE", "flag=1.0", "flag=yes", "flag="]),
-    "text=a=b": {"text": "a=b"}, "text==3": {"text": "=3"}, "text=a b": {"text": "a b"},
-    "text=a]b": {"text": "a]b"}, "text=]": {"text": "]"}, "text='q'": {"text": "'q'"},
-    "text=none": {"text": "none"}, "text=ü;*": {"text": "ü;*"}, "text=": {"text": ""},
-    **dict.fromkeys(["text=a[1]", "text=[a]b", "text=[a"]),
-    "sizes=[3]": {"sizes": [3]}, "sizes=[3, 4 5]": {"sizes": [3, 4, 5]},
-    "sizes=[,3,,4]": {"sizes": [3, 4]}, "sizes=[]": {"sizes": []},
-    **dict.fromkeys(["sizes=3", "sizes[1]=3", "sizes=[1.5]", "sizes=[[1]", "sizes=[1", "sizes=[1]2"]),
-    **dict.fromkeys(["sizes=[1],sizes[0]=2", "sizes=[1\t2]"]),
-    "names=[a,b c]": {"names": ["a", "b", "c"]}, "names=[[a]": {"names": ["[a"]},
-    "names=[a=b]": {"names": ["a=b"]},
-    "flags=[true,2,False,0]": {"flags": [True, True, False, False]}, "flags=[yes]": None,
-}  # fmt: skip
+ANSWERS_OF_T2T = json.loads(
+    Path(__file__).with_name("data").joinpath("hparams_overrides.json").read_text("utf-8")
+)
 
 
 @pytest.mark.parametrize(("text", "answer"), ANSWERS_OF_T2T.items())
