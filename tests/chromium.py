@@ -2,7 +2,6 @@
 
 import base64
 import contextlib
-import importlib.util
 import io
 import itertools
 import json
@@ -18,104 +17,75 @@ import urllib.request
 from pathlib import Path
 
 import numpy as np
+import pytest
 
-NAMES = (
-    "chromium",
-    "chromium-browser",
-    "chromium-headless-shell",
-    "chrome-headless-shell",
-    "google-chrome",
-    "google-chrome-stable",
-    "chrome",
-    "microsoft-edge",
-)
-NO_CHROMIUM = (
-    f"no Chromium: set CHROMIUM, have one of {', '.join(NAMES)} on PATH, "
-    "or pip install pyside6-webengine"
-)
+NAMES = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable")
 FLAGS = (
     "--no-sandbox",  # which does not start for root; the pages are our own
     "--disable-gpu",
-    "--no-first-run",
     "--disable-background-networking",
-    "--disable-component-update",
-    "--disable-sync",
     "--hide-scrollbars",
 )
+QT = """
+from PySide6.QtWebEngineWidgets import QWebEngineView
+from PySide6.QtWidgets import QApplication
+
+application = QApplication([])
+view = QWebEngineView()
+view.setUrl("about:blank")
+view.show()
+application.exec()
+"""
+"""Starts the Chromium of Qt WebEngine, a package of pip's."""
+
 SECONDS = 60
 """The most that anything may take."""
 
 
-class NoChromium(Exception):
-    """There is none, or pip's lacks a library of the system: the message says which."""
-
-
-def command(profile):
-    """The command that starts a Chromium, and its environment; None if there is none."""
-    found = os.environ.get("CHROMIUM") or next(filter(None, map(shutil.which, NAMES)), None)
-    if found:
-        flags = [*FLAGS, "--headless", "--remote-debugging-port=0", f"--user-data-dir={profile}"]
-        return [found, *flags, "about:blank"], os.environ
-    if importlib.util.find_spec("PySide6") and importlib.util.find_spec(
-        "PySide6.QtWebEngineWidgets"
-    ):
-        environment = {
-            "QT_QPA_PLATFORM": "offscreen",
-            "QTWEBENGINE_REMOTE_DEBUGGING": f"127.0.0.1:{_free_port()}",
-            "QTWEBENGINE_CHROMIUM_FLAGS": " ".join(FLAGS),
-            "HOME": str(profile),
-        }
-        started = [sys.executable, str(Path(__file__).with_name("qt_chromium.py")), "about:blank"]
-        return started, {**os.environ, **environment}
-    return None
-
-
-def _free_port():
-    with socket.create_server(("127.0.0.1", 0)) as server:
-        return server.getsockname()[1]
-
-
 @contextlib.contextmanager
 def browser():
-    """The one `Page` of a new Chromium, or `NoChromium`."""
+    """The one `Page` of a new Chromium: the system's if there is one, or else Qt's."""
+    found = os.environ.get("CHROMIUM") or next(filter(None, map(shutil.which, NAMES)), None)
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        port = server.getsockname()[1]
+    flags = [*FLAGS, f"--remote-debugging-port={port}"]
     with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as profile:
-        started = command(profile)
-        if started is None:
-            raise NoChromium(NO_CHROMIUM)
-        arguments, environment = started
+        environment = {**os.environ, "TMPDIR": profile}
+        if found:
+            command = [found, *flags, "--headless", f"--user-data-dir={profile}", "about:blank"]
+        else:
+            command = [sys.executable, "-c", QT]
+            environment |= {
+                "HOME": profile,
+                "QT_QPA_PLATFORM": "offscreen",
+                "QTWEBENGINE_CHROMIUM_FLAGS": " ".join(flags),
+            }
         log = Path(profile) / "log"
         with open(log, "wb") as file:
-            process = subprocess.Popen(
-                arguments,
-                env={**environment, "TMPDIR": profile},
-                stdin=subprocess.DEVNULL,
-                stdout=file,
-                stderr=file,
-            )
+            process = subprocess.Popen(command, env=environment, stdout=file, stderr=file)
         try:
-            with contextlib.closing(Page(_address_of_page(process, log))) as page:
+            with contextlib.closing(Page(_address_of_page(process, port, log))) as page:
                 yield page
         finally:
             process.terminate()
             process.wait(SECONDS)
 
 
-def _address_of_page(process, log):
-    """Reads the page's debugging address from the line that the browser prints when it is ready."""
+def _address_of_page(process, port, log):
+    """Asks a starting browser for its page until it answers."""
+    direct = urllib.request.build_opener(urllib.request.ProxyHandler({}))
     until = time.monotonic() + SECONDS
     while time.monotonic() < until and process.poll() is None:
-        found = re.search(rb"DevTools listening on ws://([\d.:]+)/", log.read_bytes())
-        if found:
-            direct = urllib.request.build_opener(urllib.request.ProxyHandler({}))
-            with direct.open(f"http://{found[1].decode()}/json") as answer:
-                pages = [target for target in json.load(answer) if target["type"] == "page"]
-            if pages:
-                return pages[0]["webSocketDebuggerUrl"]
+        with contextlib.suppress(OSError), direct.open(f"http://127.0.0.1:{port}/json") as answer:
+            for target in json.load(answer):
+                if target["type"] == "page":
+                    return target["webSocketDebuggerUrl"]
         time.sleep(0.05)
-    missing = re.search(r"ImportError: (lib.*)", log.read_text(errors="replace"))
-    if missing:
-        raise NoChromium(f"{NO_CHROMIUM}, which needs {missing[1]}")
-    raise RuntimeError(f"Chromium did not start: {log.read_text(errors='replace')[-2000:]}")
+    said = log.read_text(errors="replace")
+    missing = re.search(r"(Import|ModuleNotFound)Error: .*", said)
+    if missing:  # the package, or a library of the system that it needs
+        pytest.skip(f"set CHROMIUM or pip install pyside6-webengine ({missing[0]})")
+    raise RuntimeError(f"Chromium did not start: {said[-2000:]}")
 
 
 class Page:
@@ -130,13 +100,11 @@ class Page:
         for domain in ("Page", "Runtime", "Log", "Network"):
             self.call(f"{domain}.enable")
         self.call("Emulation.setFocusEmulationEnabled", enabled=True)
-        self.size(1280, 1000)
 
     def call(self, method, **arguments):
         """Calls a method of the protocol and returns its result."""
         number = next(self._numbers)
-        message = {"id": number, "method": method, "params": arguments}
-        self._socket.send(json.dumps(message))
+        self._socket.send(json.dumps({"id": number, "method": method, "params": arguments}))
         while True:
             answer = json.loads(self._socket.recv())
             if answer.get("id") == number:
@@ -156,14 +124,15 @@ class Page:
         """Opens an HTML file, with what stands behind # in its address, as new."""
         self.call("Page.navigate", url="about:blank")
         self._events.clear()
-        self.call("Page.navigate", url=Path(path).as_uri() + (f"#{address}" if address else ""))
-        self.wait("document.readyState === 'complete' && location.protocol === 'file:'")
+        self.call("Page.navigate", url=f"{Path(path).as_uri()}#{address}")
+        until = time.monotonic() + SECONDS
+        while self.evaluate("location.protocol + document.readyState") != "file:complete":
+            assert time.monotonic() < until
+            time.sleep(0.01)
 
-    def size(self, width, height, **metrics):
-        self.call(
-            "Emulation.setDeviceMetricsOverride",
-            **{"width": width, "height": height, "deviceScaleFactor": 1, "mobile": False} | metrics,
-        )
+    def size(self, width, height, mobile=False):
+        metrics = {"width": width, "height": height, "deviceScaleFactor": 1, "mobile": mobile}
+        self.call("Emulation.setDeviceMetricsOverride", **metrics)
 
     def evaluate(self, expression):
         """The value of a JavaScript expression."""
@@ -173,13 +142,6 @@ class Page:
         if "exceptionDetails" in result:
             raise RuntimeError(f"{expression}: {result['exceptionDetails']}")
         return result["result"].get("value")
-
-    def wait(self, expression):
-        """Waits until an expression holds."""
-        until = time.monotonic() + SECONDS
-        while not self.evaluate(expression):
-            assert time.monotonic() < until, f"never: {expression}"
-            time.sleep(0.01)
 
     def drawn(self):
         """Waits until what was asked for has been drawn."""
@@ -212,23 +174,16 @@ class Page:
             self.call("Input.dispatchMouseEvent", type=kind, x=x, y=y, button="left", clickCount=1)
         self.drawn()
 
-    def press(self, key, code):
-        """Presses a key: its name, and its Windows virtual key code."""
-        text = {"Enter": "\r", " ": " "}.get(key, "")
-        for kind in ("keyDown", "keyUp"):
-            self.call(
-                "Input.dispatchKeyEvent",
-                type=kind,
-                key=key,
-                code="Space" if key == " " else key,
-                windowsVirtualKeyCode=code,
-                **({"text": text} if text and kind == "keyDown" else {}),
-            )
+    def press(self, key, code, text=""):
+        """Presses a key: its name, its Windows virtual key code and what it types."""
+        names = {"key": key, "code": key, "windowsVirtualKeyCode": code}
+        self.call("Input.dispatchKeyEvent", type="keyDown", text=text, **names)
+        self.call("Input.dispatchKeyEvent", type="keyUp", **names)
         self.drawn()
 
     def screenshot(self):
-        """Returns the window's picture, [height, width, 3] uint8."""
+        """Returns the window's picture, [height, width, 3]."""
         from PIL import Image
 
         data = self.call("Page.captureScreenshot", format="png")["data"]
-        return np.asarray(Image.open(io.BytesIO(base64.b64decode(data))).convert("RGB"))
+        return np.asarray(Image.open(io.BytesIO(base64.b64decode(data))).convert("RGB"), int)
