@@ -161,7 +161,9 @@ def test_a_stopped_run_goes_on(base, number):
     hparams = "beam_size=1,extra_length=1"
     line = [toy.programs() / "t2t-keras-decode", *arguments(base, hparams, *flags)]
     unfinished = base / "long.out.unfinished"
+    ours = signal.signal(number, signal.SIG_DFL)  # under `nohup`, a child would ignore SIGHUP
     with subprocess.Popen(line, stderr=subprocess.PIPE, text=True) as process:
+        signal.signal(number, ours)
         while process.poll() is None and not (unfinished.exists() and unfinished.stat().st_size):
             time.sleep(0.01)
         process.send_signal(number)

@@ -130,12 +130,16 @@ def _server():
     return context
 
 
-def command(name, *arguments, eagerly=False, input="", cwd=None, env=None):
-    """Runs `t2t-keras-<name>` as its users do, but that TensorFlow has been imported.
+def command(name, *arguments, **options):
+    """Runs `t2t-keras-<name>` as its users do, but that TensorFlow has been imported."""
+    return forked([f"t2t-keras-{name}", *map(str, arguments)], **options)
+
+
+def forked(argv, eagerly=False, input="", cwd=None, env=None):
+    """Runs a command line, or `python -c`, in a process that has imported TensorFlow and us.
 
     `eagerly` is without graphs: less work for a few steps of a small model.
     """
-    argv = [f"t2t-keras-{name}", *map(str, arguments)]
     with tempfile.TemporaryDirectory() as folder:
         standard = [Path(folder, name) for name in ("stdin", "stdout", "stderr")]
         standard[0].write_text(input)
@@ -158,6 +162,8 @@ def _become(argv, directory, environment, standard, eagerly):
     if eagerly:
         sys.modules["tensorflow"].config.run_functions_eagerly(True)
     sys.argv = argv
+    if argv[:2] == ["python", "-c"]:
+        return exec(argv[2], {"__name__": "__main__"})
     runpy.run_module(f"t2t_keras.cli.{argv[0].removeprefix('t2t-keras-')}", run_name="__main__")
 
 
