@@ -214,7 +214,7 @@ def require_memory(model, beam_size: int, longest: int, sentences: int) -> None:
     """
     cached = sum(  # bytes of keys and values per position
         8 * each.hp.hidden_size * (each.hp.num_decoder_layers or each.hp.num_hidden_layers)
-        for each in getattr(model, "models", [model])
+        for each in model.members
     )
     ids = 2 * 4 * sentences * longest
     logits = 3 * 4 * model.target_vocab_size

@@ -31,8 +31,8 @@ def in_precision(model, precision: str):
     """
     if precision not in PRECISIONS:
         raise UserError(f"precision must be one of {', '.join(PRECISIONS)}, got {precision!r}.")
-    if hasattr(model, "models"):
-        return type(model)([in_precision(each, precision) for each in model.models])
+    if len(model.members) > 1:
+        return type(model)([in_precision(each, precision) for each in model.members])
     if precision == "int8":
         return Int8Model(model)
     require_float_kernels(model, f"a {precision} copy holds")
@@ -66,9 +66,7 @@ def cache_of(model, name: str) -> dict:
         model: a model, an `Ensemble` or an `Int8Model`.
         name: the attribute that holds it.
     """
-    variables = [
-        v for each in getattr(model, "models", [model]) for v in getattr(each, "variables", ())
-    ]
+    variables = [v for each in model.members for v in each.variables]
     attributes = vars(model)  # not `setattr`: Keras would track them
     # The former variables are kept, so that no new one has the id of one that was freed.
     former, cache = attributes.get(name, ([], {}))
@@ -108,6 +106,11 @@ class Int8Model:
 
     def __getattr__(self, name):
         return getattr(self.model, name)
+
+    @property
+    def members(self) -> list:
+        """Itself."""
+        return [self]
 
     @property
     def weights(self) -> list:

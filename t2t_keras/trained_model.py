@@ -179,7 +179,7 @@ class TrainedModel:
 
     def made_from(self) -> dict[str, str]:
         """Returns what outputs depend on besides decode settings; unlike `description`, all of it."""
-        models = getattr(self.model, "models", [self.model])
+        models = self.model.members
         names = filter(None, self.problem.vocab_filenames)
         paths = [os.path.join(self.data_dir, name) for name in names]
         values = {n: [str(getattr(model.hp, n)) for model in models] for n in INFERENCE_SETTINGS}

@@ -16,6 +16,7 @@ from t2t_keras.errors import UserError
 from t2t_keras.fit import TokenFit
 from t2t_keras.ids import PAD_ID
 from t2t_keras.layers.masks import distances, prefix_bias
+from t2t_keras.model_kinds import CLASSIFICATION, LANGUAGE_MODEL, TRANSLATION, Kind
 from t2t_keras.network_settings import check_settings, kernel_initializer, stack_keywords
 from t2t_keras.precision import dtype_config
 from t2t_keras.settings import HParams, recorded_settings
@@ -144,9 +145,9 @@ class Transformer(TokenFit):
         share_embeddings = share_all or (hp.shared_embedding and same_size)
         if share_embeddings:
             self.target_embedding = self._embedding(target_size, "shared_embedding")
-            self.source_embedding = self.target_embedding if self._encodes else None
+            self.source_embedding = self.target_embedding if self.has_encoder else None
         else:
-            if self._encodes:
+            if self.has_encoder:
                 self.source_embedding = self._embedding(source_size, "source_embedding")
             self.target_embedding = self._embedding(target_size, "target_embedding")
         self.softmax = (
@@ -165,7 +166,7 @@ class Transformer(TokenFit):
     def _make_stacks(self):
         encoder, decoder = stack_keywords(self.hp)
         own = {"remat": self.remat, "dtype": self.dtype_policy}
-        has_encoder, has_targets = self._encodes, self.softmax is not None
+        has_encoder, has_targets = self.has_encoder, self.kind != CLASSIFICATION
         # Keep this order: the seeds of the initial weights depend on it.
         if has_encoder:
             self.encoder = (self.encoder_class or layers.TransformerEncoder)(
@@ -213,10 +214,10 @@ class Transformer(TokenFit):
         for position in (self.source_position, self.target_position):
             if position is not None:
                 position.build(hidden)
-        if self.encoder is not None:
+        if self.has_encoder:
             self.encoder.build(hidden)
-        if self.decoder is not None:
-            self.decoder.build(hidden, hidden if self.encoder is not None else None)
+        if self.kind != CLASSIFICATION:
+            self.decoder.build(hidden, hidden if self.has_encoder else None)
         self.built = True
 
     @property
@@ -231,13 +232,29 @@ class Transformer(TokenFit):
         return self.hp.prepend_mode != "none"
 
     @property
-    def _encodes(self) -> bool:
-        return self.source_vocab_size is not None and not self.prepends
+    def kind(self) -> Kind:
+        """What the model does; see `model_kinds`."""
+        return TRANSLATION if self.source_vocab_size else LANGUAGE_MODEL
+
+    @property
+    def members(self) -> list[Transformer]:
+        """The model itself; those of an `Ensemble` are several."""
+        return [self]
+
+    @property
+    def has_encoder(self) -> bool:
+        """True if inputs go through an encoder."""
+        return self.kind != LANGUAGE_MODEL and not self.prepends
+
+    @property
+    def has_memory(self) -> bool:
+        """True if the decoder attends to the encoder's output."""
+        return self.has_encoder and self.kind != CLASSIFICATION
 
     @property
     def has_target_space(self) -> bool:
         """True if a row of the target-space table is added to the encoder's input."""
-        return self.hp.use_target_space_embedding and self.encoder is not None
+        return self.hp.use_target_space_embedding and self.has_encoder
 
     def call(self, inputs, training=False, return_attention_weights=False, cache=None):
         if cache is not None:
@@ -255,7 +272,7 @@ class Transformer(TokenFit):
             target_position = prepended.pop("position")
             if self._learns_inputs(training):
                 del prepended["skipped"]
-        if self.encoder is not None:
+        if self.has_encoder:
             source_mask = inputs["inputs"] != PAD_ID
             memory = self.encode(
                 inputs["inputs"],
@@ -420,7 +437,7 @@ class Transformer(TokenFit):
         """
         if self.prepends:
             return self._encode_prefix(source)
-        if self.encoder is None:
+        if self.kind == LANGUAGE_MODEL:
             return {}
         memory = self.encode(source)
         return {
@@ -544,7 +561,7 @@ class Transformer(TokenFit):
     @property
     def features(self) -> tuple[str, ...]:
         """The features that a call needs."""
-        return ("targets",) if self.source_vocab_size is None else ("inputs", "targets")
+        return ("targets",) if self.kind == LANGUAGE_MODEL else ("inputs", "targets")
 
     @property
     def keys_need_positions(self):

@@ -65,7 +65,7 @@ def test_a_model_in_8_bits(dtype, steps, eagerly):
 
 def test_an_ensemble(model, eagerly):
     both = in_precision(Ensemble([model, model]), "int8")
-    assert [type(each) for each in both.models] == [Int8Model, Int8Model]
+    assert [type(each) for each in both.members] == [Int8Model, Int8Model]
     source = np.array([[5, 9, 3, 1]])
     alone = beam_search(in_precision(model, "int8"), source, extra_length=2)
     for got, wanted in zip(beam_search(both, source, extra_length=2), alone, strict=True):

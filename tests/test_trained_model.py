@@ -46,7 +46,7 @@ def test_load_translates_a_run(model, run, eagerly):
 
 def test_load_of_several_is_an_ensemble(run):
     loaded = t2t.load([run, f"{run}/model.ckpt-7"])
-    assert [one.hp.set_name for one in loaded.model.models] == ["transformer_base"] * 2
+    assert [one.hp.set_name for one in loaded.model.members] == ["transformer_base"] * 2
 
 
 def test_load_in_another_precision(run):

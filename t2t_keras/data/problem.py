@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from t2t_keras import t2t_names
 from t2t_keras.errors import UserError
+from t2t_keras.model_kinds import CLASSIFICATION, LANGUAGE_MODEL, TRANSLATION, Kind
 from t2t_keras.registry import ProblemName, default_name
 
 if TYPE_CHECKING:
@@ -101,6 +102,9 @@ class Problem:
     num_classes: int | None = None
     """The number of classes of a classification problem; None: targets are sequences."""
 
+    packed_length: int | None = None
+    """Ids of a row that holds several examples (T2T's `packed_length`); None: one example per row."""
+
     table_sizes: tuple[int | None, int | None] = (None, None)
     """Rows of the embedding tables of inputs and of targets, before any reversal (T2T's `vocab_size`
     of a problem); None: the size of the vocabulary."""
@@ -116,6 +120,13 @@ class Problem:
                 f"The problem {self.name} defines hooks of tensor2tensor that are not called here; remove "
                 f"them: {hooks}."
             )
+
+    @property
+    def kind(self) -> Kind:
+        """What a model of the problem does; see `model_kinds`."""
+        if self.num_classes:
+            return CLASSIFICATION
+        return TRANSLATION if self.has_inputs else LANGUAGE_MODEL
 
     @property
     def sides(self) -> tuple[str, ...]:

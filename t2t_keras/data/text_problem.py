@@ -64,9 +64,6 @@ class Text2TextProblem(Problem):
     targets_prefix: str = ""
     """Prefix of every target text."""
 
-    packed_length: int | None = None
-    """Row length, in ids per side, when several pairs are packed into a row; None: no packing."""
-
     packed_spacing: int = 0
     """The number of zeros between packed pairs."""
 

@@ -7,6 +7,8 @@ from collections.abc import Sequence
 import tensorflow as tf
 
 from t2t_keras.errors import UserError
+from t2t_keras.model_kinds import Kind
+from t2t_keras.transformer import round_up
 
 
 class Ensemble:
@@ -18,7 +20,7 @@ class Ensemble:
         models: `Transformer`s with the same vocabularies; their sizes may differ.
 
     Raises:
-        UserError: there are no models, or they differ in their vocabulary sizes or in how
+        UserError: there are no models, or they differ in kind, in their vocabulary sizes or in how
             `vocab_divisor` rounds the target's.
     """
 
@@ -31,38 +33,63 @@ class Ensemble:
             raise UserError(
                 f"models of an ensemble need vocabularies of the same sizes, got {written}."
             )
-        logits = [
-            model.softmax.vocab_size if model.softmax else model.target_vocab_size
-            for model in models
-        ]
+        kinds = sorted({model.kind for model in models})
+        if len(kinds) > 1:
+            raise UserError(
+                f"models of an ensemble must be of one kind, got {' and '.join(kinds)}."
+            )
+        logits = [round_up(m.target_vocab_size, m.hp.vocab_divisor) for m in models]
         if len(set(logits)) > 1:
             raise UserError(
                 "models of an ensemble need the same number of logits (the target vocabulary rounded "
                 f"up to vocab_divisor), got {', '.join(map(str, logits))}: leave out those that differ."
             )
-        self.models = list(models)
+        self.members = list(models)
         self.source_vocab_size, self.target_vocab_size = sizes[0]
+
+    @property
+    def kind(self) -> Kind:
+        """That of its models."""
+        return self.members[0].kind
+
+    @property
+    def has_memory(self) -> bool:
+        """True if every decoder attends to an encoder's output."""
+        return all(model.has_memory for model in self.members)
+
+    @property
+    def variables(self) -> list:
+        """The variables of all models."""
+        return [variable for model in self.members for variable in model.variables]
 
     def __call__(self, inputs, training=False, **options):
         """Returns log-probabilities [B, T, V] for {"inputs": [B, S], "targets": [B, T]}; or [B, C]."""
-        return _mean_log_p([model(inputs, training=training, **options) for model in self.models])
+        return _mean_log_p([model(inputs, training=training, **options) for model in self.members])
+
+    def loss_sums(self, logits, targets, label_smoothing: float = 0.0):
+        """Returns `Transformer.loss_sums` of the common log-probabilities."""
+        return self.members[0].loss_sums(logits, targets, label_smoothing)
+
+    def right_sums(self, logits, targets):
+        """Returns `Transformer.right_sums` of the common log-probabilities."""
+        return self.members[0].right_sums(logits, targets)
 
     def encode_source(self, source):
         """Returns a list with `Transformer.encode_source` of each model."""
-        return [model.encode_source(source) for model in self.models]
+        return [model.encode_source(source) for model in self.members]
 
     def empty_caches(self, batch):
         """Returns a list with `Transformer.empty_caches` of each model."""
-        return [model.empty_caches(batch) for model in self.models]
+        return [model.empty_caches(batch) for model in self.members]
 
     def step_kernels(self):
         """Returns a list with `Transformer.step_kernels` of each model."""
-        return [model.step_kernels() for model in self.models]
+        return [model.step_kernels() for model in self.members]
 
     @property
     def keys_need_positions(self):
         """True if it is true for one of the models."""
-        return any(model.keys_need_positions for model in self.models)
+        return any(model.keys_need_positions for model in self.members)
 
     def decode_step(
         self, last_ids, position, caches, source, visible=None, kernels=None, grows=True
@@ -73,7 +100,7 @@ class Ensemble:
                 last_ids, position, own_caches, own_source, visible, own_kernels, grows
             )
             for model, own_caches, own_source, own_kernels in zip(
-                self.models, caches, source, kernels or [None] * len(self.models), strict=True
+                self.members, caches, source, kernels or [None] * len(self.members), strict=True
             )
         ]
         return _mean_log_p([logits for logits, _ in steps]), [grown for _, grown in steps]

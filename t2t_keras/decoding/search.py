@@ -26,6 +26,7 @@ from t2t_keras.decoding.logits import (
 from t2t_keras.decoding.loop import DecodeLoop, Strategy
 from t2t_keras.decoding.static_search import StaticSearch
 from t2t_keras.errors import UserError
+from t2t_keras.model_kinds import LANGUAGE_MODEL
 from t2t_keras.open_graph import open_graph_of_model
 from t2t_keras.precision import Int8Model
 
@@ -292,13 +293,13 @@ def decode(model, inputs, options: SearchOptions):
             or a prefix is given for a language model.
     """
     require_compilable(options.xla, options.seed is not None, options.logits_processors)
-    if options.xla and any(isinstance(m, Int8Model) for m in getattr(model, "models", [model])):
+    if options.xla and any(isinstance(m, Int8Model) for m in model.members):
         raise UserError("XLA has no 8-bit products: leave out xla or precision int8.")
     inputs = as_ids(inputs)
     longest = options.extra_length if options.max_lengths is None else options.max_lengths
     longest = 0 if tf.is_tensor(longest) else int(np.max(longest, initial=0))
     require_memory(model, max(1, options.beam_size), longest, inputs.shape[0] or 1)
-    if model.source_vocab_size is None:
+    if model.kind == LANGUAGE_MODEL:
         prefix, limits = forced_prompts(
             inputs, options.prefix, options.max_lengths, options.extra_length
         )
@@ -326,7 +327,7 @@ def _decode(model, inputs, options: SearchOptions):
     else:
         search = DecodeLoop(model, strategy, options.logits_processors, options.constraint)
     ids, scores = search.run(inputs, options.max_lengths, options.prefix)
-    if model.source_vocab_size is None:
+    if model.kind == LANGUAGE_MODEL:
         ids = after_prompts(ids, inputs)
     return ids, scores
 

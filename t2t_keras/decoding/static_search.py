@@ -16,6 +16,7 @@ from keras import ops
 
 from t2t_keras.decoding.beam import BeamSearch, OnePath, most_likely
 from t2t_keras.decoding.logits import after_prompts, forced_prompts
+from t2t_keras.model_kinds import LANGUAGE_MODEL
 from t2t_keras.precision import cache_of
 from t2t_keras.shape import shape_of
 
@@ -54,7 +55,7 @@ def greedy(
 
 def _decode(model, strategy, inputs, extra_length, max_lengths, prefix):
     inputs = _ints(inputs)
-    is_language_model = model.source_vocab_size is None
+    is_language_model = model.kind == LANGUAGE_MODEL
     if is_language_model:
         prefix, max_lengths = forced_prompts(inputs, prefix, max_lengths, extra_length)
     limits = max(inputs.shape[1] + extra_length, 0) if max_lengths is None else max_lengths

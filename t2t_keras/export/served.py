@@ -14,6 +14,7 @@ from t2t_keras.decoding.translator import probabilities
 from t2t_keras.errors import UserError
 from t2t_keras.ids import EOS_ID, PAD_ID
 from t2t_keras.inspection.alignment import heads_of_model, source_words, to_pharaoh_tensor
+from t2t_keras.model_kinds import CLASSIFICATION, LANGUAGE_MODEL, TRANSLATION
 from t2t_keras.text.encoders import ClassLabelEncoder, TokenTextEncoder, require_vocabulary
 from t2t_keras.text.graph import SPACES
 
@@ -190,10 +191,11 @@ class ServedClassifier(_Served):
 
 def served_class(model) -> type[_Served]:
     """Returns the `_Served` subclass for a model."""
-    first = getattr(model, "models", [model])[0]
-    if first.decoder is None:
-        return ServedClassifier
-    return ServedLanguageModel if first.source_vocab_size is None else ServedTransformer
+    return {
+        TRANSLATION: ServedTransformer,
+        LANGUAGE_MODEL: ServedLanguageModel,
+        CLASSIFICATION: ServedClassifier,
+    }[model.kind]
 
 
 class _Parts:
@@ -214,8 +216,7 @@ class _Parts:
 
     def weights(self) -> list:
         """Returns the variables that the functions use."""
-        models = getattr(self.model, "models", [self.model])
-        return [variable.value for each in models for variable in each.weights]
+        return [variable.value for each in self.model.members for variable in each.weights]
 
     def translate(self, text, options=None):
         """Translates texts; `options` are alpha and extra_length; default: those of the export."""
