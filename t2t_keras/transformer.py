@@ -15,9 +15,9 @@ from keras import ops
 
 from t2t_keras import layers
 from t2t_keras.errors import UserError
-from t2t_keras.fit import TokenFit
 from t2t_keras.ids import PAD_ID
 from t2t_keras.layers.masks import distances, prefix_bias
+from t2t_keras.losses import TokenFit
 from t2t_keras.model_kinds import CLASSIFICATION, LANGUAGE_MODEL, TRANSLATION, Kind
 from t2t_keras.network_settings import check_settings, kernel_initializer, stack_keywords
 from t2t_keras.precision import dtype_config
@@ -42,7 +42,7 @@ TARGET_SPACES = 32
 class Transformer(TokenFit):
     """T2T's `transformer` model: source ids and target ids in, next-token logits out.
 
-    If it is compiled without a loss, `fit` trains it on T2T's loss (`fit.py`).
+    If it is compiled without a loss, `fit` trains it on T2T's loss (`losses.TokenFit`).
 
     Args:
         hp: the settings; `setting_table.py` lists those that the network reads.

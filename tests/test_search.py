@@ -11,8 +11,8 @@ from networks import SOURCE, log_probabilities, padding_model, search_model, sma
 
 import t2t_keras as t2t
 from t2t_keras.decoding import Ensemble, score
-from t2t_keras.decoding.loop import open_shapes
 from t2t_keras.errors import UserError
+from t2t_keras.open_graph import open_shapes
 from t2t_keras.precision import in_precision
 
 BOTH = {"inputs": SOURCE, "targets": np.array([[7, 3, 1], [9, 1, 0], [1, 0, 0], [4, 4, 1]])}

@@ -21,7 +21,7 @@ from t2t_keras.decoding.logits import (
     process_logits,
 )
 from t2t_keras.decoding.static_search import StaticSearch
-from t2t_keras.open_graph import open_graph_of_model
+from t2t_keras.open_graph import open_graph_of_model, open_shapes
 from t2t_keras.shape import written
 
 if TYPE_CHECKING:
@@ -239,19 +239,6 @@ class DecodeLoop:
             live=_rows_of(state.live, staying),
             found=tf.nest.map_structure(stored, state.found, found),
         )
-
-
-def open_shapes(state, *axes: int):
-    """Returns the shapes of a nested structure of tensors, with the sizes of some axes left open.
-
-    `tf.while_loop` needs them for a state that grows or loses sentences.
-    """
-
-    def shape(tensor):
-        sizes = list(tensor.shape)
-        return tf.TensorShape([None if n in axes else size for n, size in enumerate(sizes)])
-
-    return tf.nest.map_structure(shape, state)
 
 
 def _invariants(state: SearchState) -> SearchState:

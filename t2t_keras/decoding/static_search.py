@@ -155,7 +155,7 @@ def _while(going_on, body, state):
     if keras.backend.backend() == "tensorflow":
         import tensorflow as tf
 
-        from t2t_keras.decoding.loop import open_shapes
+        from t2t_keras.open_graph import open_shapes
 
         shapes = (open_shapes(state, 0, 2),)
         return tf.while_loop(going_on, lambda s: (body(s),), (state,), shape_invariants=shapes)[0]
