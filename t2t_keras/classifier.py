@@ -69,7 +69,7 @@ class TransformerClassifier(Transformer):
     def _make_stacks(self):
         super()._make_stacks()
         self.class_layer = keras.layers.Dense(
-            round_up(self.target_vocab_size, self.hp.vocab_divisor),  # as T2T's
+            self.num_logits,  # rounded up, as T2T's
             kernel_initializer=kernel_initializer(self.hp),
             dtype=self.dtype_policy,
             name="class_layer",

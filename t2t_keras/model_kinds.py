@@ -28,6 +28,10 @@ class Model(Protocol):
     target_vocab_size: int
 
     @property
+    def num_logits(self) -> int:
+        """The number of logits of a token, which may be more than the target vocabulary."""
+
+    @property
     def kind(self) -> Kind:
         """What the model does."""
 

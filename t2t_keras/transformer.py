@@ -140,7 +140,7 @@ class Transformer(TokenFit):
 
     def _make_embeddings(self):
         hp = self.hp
-        target_size = round_up(self.target_vocab_size, hp.vocab_divisor)
+        target_size = self.num_logits
         source_size = round_up(self.source_vocab_size or target_size, hp.vocab_divisor)
         same_size = source_size == target_size
         share_all = hp.shared_embedding_and_softmax_weights and same_size
@@ -242,6 +242,11 @@ class Transformer(TokenFit):
     def members(self) -> Sequence[Transformer]:
         """The model itself; those of an `Ensemble` are several."""
         return UserList([self])  # Keras's loading walks through lists and would not come back
+
+    @property
+    def num_logits(self) -> int:
+        """The target vocabulary, rounded up to `vocab_divisor`."""
+        return round_up(self.target_vocab_size, self.hp.vocab_divisor)
 
     @property
     def has_encoder(self) -> bool:

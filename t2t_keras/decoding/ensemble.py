@@ -9,7 +9,6 @@ import tensorflow as tf
 from t2t_keras.errors import UserError
 from t2t_keras.model_kinds import Kind
 from t2t_keras.shape import grown
-from t2t_keras.transformer import round_up
 
 
 class Ensemble:
@@ -39,7 +38,7 @@ class Ensemble:
             raise UserError(
                 f"models of an ensemble must be of one kind, got {' and '.join(kinds)}."
             )
-        logits = [round_up(m.target_vocab_size, m.hp.vocab_divisor) for m in models]
+        logits = [model.num_logits for model in models]
         if len(set(logits)) > 1:
             raise UserError(
                 "models of an ensemble need the same number of logits (the target vocabulary rounded "
@@ -47,6 +46,7 @@ class Ensemble:
             )
         self.members = list(models)
         self.source_vocab_size, self.target_vocab_size = sizes[0]
+        self.num_logits = logits[0]
 
     @property
     def kind(self) -> Kind:

@@ -12,6 +12,7 @@ import numpy as np
 import tensorflow as tf
 
 from t2t_keras.decode_settings import SENTENCES, DecodeSettings, require_compilable
+from t2t_keras.decoding.constraints import Phrases
 from t2t_keras.decoding.logits import Constraint, LogitsProcessor
 from t2t_keras.decoding.searches import named_processors, search
 from t2t_keras.errors import UserError, warn
@@ -32,6 +33,7 @@ class Line(NamedTuple):
     number: int  # from 1
     text: str
     prefix: str = ""  # the beginning of its translation
+    phrases: Sequence[str] = ()  # what its translation must contain
 
     @property
     def text_bytes(self) -> int:
@@ -55,6 +57,7 @@ class Sentence(NamedTuple):
     prefix: list[int]
     text: str
     text_bytes: int = 0
+    phrases: Sequence[list[int]] = ()
 
 
 class Translator:
@@ -102,20 +105,24 @@ class Translator:
         self.batcher = LengthBatcher(self, _limits(self.settings), self.report)
 
     def translate(
-        self, lines: Sequence[str], prefixes: Sequence[str] | None = None
+        self,
+        lines: Sequence[str],
+        prefixes: Sequence[str] | None = None,
+        phrases: Sequence[Sequence[str]] | None = None,
     ) -> list[Translation]:
         """Translates every line, in the order of the input.
 
         Args:
             lines: the text to translate.
             prefixes: the beginning of each translation: whole words, or "".
+            phrases: for each line, words or phrases that its translation must contain; for beam search.
 
         Raises:
             UserError: the vocabulary cannot express a line; the message names it.
         """
-        pairs = zip(lines, prefixes or itertools.repeat("", len(lines)), strict=True)
-        numbered = (Line(n, *pair) for n, pair in enumerate(pairs, start=1))
-        return list(self.translate_lines(numbered))
+        given = (lines, prefixes or [""] * len(lines), phrases or [()] * len(lines))
+        rows = enumerate(zip(*given, strict=True), start=1)
+        return list(self.translate_lines(Line(number, *row) for number, row in rows))
 
     def translate_lines(
         self,
@@ -200,7 +207,9 @@ class Translator:
             + len(sentence.prefix)
             for sentence in sentences
         ]
-        constraint = seed = None
+        constraint = strategy = seed = None
+        if any(sentence.phrases for sentence in sentences):
+            strategy = Phrases.of(sentence.phrases for sentence in sentences)
         if s.sampling_method == "random":  # differs between batches, but not if a batch is repeated
             seed = tf.constant((s.sampling_seed << 32 | sentences[0].number) % 2**63, tf.int64)
         if self.constraint:
@@ -214,6 +223,7 @@ class Translator:
             prefix=prefix,
             logits_processors=self.logits_processors,
             constraint=constraint,
+            strategy=strategy,
             seed=seed,
         )
 
@@ -222,7 +232,11 @@ class Translator:
             ids = [*encoded(self.encoders["inputs"], line.text, line.number), EOS_ID]
         else:  # padding if the prompt has no tokens
             ids = _prompt(self.encoders["targets"], line) or [PAD_ID]
-        prefix = line.prefix and encoded(self.encoders["targets"], line.prefix, line.number)
+        target = self.encoders["targets"]
+        prefix = line.prefix and encoded(target, line.prefix, line.number)
+        phrases = [
+            encoded(target, phrase, line.number) for phrase in line.phrases if phrase.strip()
+        ]
         most = self.settings.max_input_size
         if 0 < most < len(ids):
             cut = self.settings.long_inputs == "cut"
@@ -234,7 +248,7 @@ class Translator:
                 ids = [*ids[: most - 1], EOS_ID] if cut else []
             else:
                 ids = ids[-most:] if cut else []
-        return Sentence(line.number, ids, prefix or [], line.text, line.text_bytes)
+        return Sentence(line.number, ids, prefix or [], line.text, line.text_bytes, phrases)
 
 
 class Classifier(Translator):
