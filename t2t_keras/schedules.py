@@ -10,8 +10,7 @@ import keras
 from keras import ops
 
 from t2t_keras.errors import UserError
-from t2t_keras.setting_table import SETTINGS
-from t2t_keras.settings import HParams
+from t2t_keras.settings import SETTINGS, HParams
 
 __all__ = ["learning_rate_schedule"]
 
