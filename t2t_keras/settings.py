@@ -113,7 +113,7 @@ class Setting(NamedTuple):
         if not isinstance(value, type_of_numbers) or isinstance(value, bool):
             return None
         try:
-            typed: Any = self.kind(value)  # type: ignore[arg-type]
+            typed: Any = self.kind(value)  # type: ignore[call-overload]
         except OverflowError:  # an int of 400 digits
             return None
         most = self.allowed.most if self.kind is int else _MOST_FLOAT32
