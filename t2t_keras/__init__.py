@@ -34,6 +34,11 @@ def __getattr__(name: str) -> Any:
     if name not in __all__:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     module = importlib.import_module(f"{__name__}.{_FROM.get(name, name)}")
+    if name in (
+        "Transformer",
+        "TransformerClassifier",
+    ):  # their files may hold an optimizer of ours
+        importlib.import_module(f"{__name__}.optimizers")
     return getattr(module, name) if name in _FROM else module
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import os
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -124,7 +125,14 @@ class DecodeSettings:
                 f"sampling_method=random draws one output, got beam_size={self.beam_size}: give "
                 "beam_size=1, too. (T2T's beam search ignores sampling_method.)"
             )
-        require_compilable(self.xla, self.sampling_method == "random", self.logits_processors)
+        if self.xla:
+            sampled = self.sampling_method == "random"
+            require_compilable({"sampling": sampled, "logits_processors": self.logits_processors})
+
+    @property
+    def constrains(self) -> bool:
+        """True if only valid outputs are allowed."""
+        return self.constrained == "always" or (self.constrained == "beam" and self.beam_size > 1)
 
     def deciding(self) -> dict[str, Any]:
         """Returns the settings that affect outputs: batch sizes only if they do, never `xla`."""
@@ -186,15 +194,18 @@ def _parsed(name: str, equals: str, written: str) -> Any:
         raise setting.refusal(name, equals + written, "decode hparam ") from None
 
 
-def require_compilable(xla: bool, random: bool, logits_processors) -> None:
-    """Refuses to compile a search with XLA that samples or changes logits.
+def require_compilable(asked: Mapping[str, Any]) -> None:
+    """Refuses to compile a search with XLA that has options which only TensorFlow's loop has.
+
+    Args:
+        asked: such options by name; what is empty is not asked for.
 
     Raises:
         UserError: with the option that it cannot compile.
     """
-    for name, asked in (("sampling", random), ("logits_processors", logits_processors)):
-        if xla and asked:
-            raise UserError(f"XLA cannot compile a search with {name}: leave out xla or {name}.")
+    if name := next((name for name, value in asked.items() if value), None):
+        instead = "set constrained=never" if name == "a constraint" else name
+        raise UserError(f"XLA cannot compile a search with {name}: leave out xla or {instead}.")
 
 
 def require_memory(model, beam_size: int, longest: int, sentences: int) -> None:

@@ -53,3 +53,16 @@ def _as_tensor(x):
 
 def _open_spec(x):
     return tf.TensorSpec([None] * len(x.shape), x.dtype) if tf.is_tensor(x) else x
+
+
+def open_shapes(state, *axes: int):
+    """Returns the shapes of a nested structure of tensors, with the sizes of some axes left open.
+
+    `tf.while_loop` needs them for a state that grows or loses sentences.
+    """
+
+    def shape(tensor):
+        sizes = list(tensor.shape)
+        return tf.TensorShape([None if n in axes else size for n, size in enumerate(sizes)])
+
+    return tf.nest.map_structure(shape, state)

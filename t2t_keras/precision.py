@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
-import contextvars
 import functools
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -20,26 +18,29 @@ PRECISIONS = ("float32", "bfloat16", "float16", "int8")
 
 
 def in_precision(model, precision: str):
-    """Returns a `Transformer` or `Ensemble` in another precision, for decoding and export.
+    """Returns a copy of a `Transformer` or `Ensemble` in another precision, for decoding and export.
 
-    In half precision it is a copy whose softmax, normalisation and positions stay in float32;
-    logits are computed in half precision and compared in float32. For "int8" it is an `Int8Model`.
+    In half precision, softmax, normalisation and positions stay in float32; logits are computed in half
+    precision and compared in float32. "int8" is 8 bits for the kernels that layers of this package
+    multiply with; embeddings, biases, normalisation and the logits of whole targets are not quantized.
 
     Raises:
         UserError: the precision is not one of `PRECISIONS`, or TensorFlow lacks it on this machine; or
-            a model to be copied is quantized or has LoRA weights.
+            the model is quantized or has LoRA weights.
     """
     if precision not in PRECISIONS:
         raise UserError(f"precision must be one of {', '.join(PRECISIONS)}, got {precision!r}.")
-    if len(model.members) > 1:
+    if list(model.members) != [model]:
         return type(model)([in_precision(each, precision) for each in model.members])
-    if precision == "int8":
-        return Int8Model(model)
     require_float_kernels(model, f"a {precision} copy holds")
-    policy = keras.dtype_policies.serialize(keras.DTypePolicy(precision))
-    copy = type(model).from_config({**model.get_config(), "dtype": policy})
+    if precision == "int8":
+        policy: DTypePolicy = EightBits(model.dtype_policy.name)
+    else:
+        policy = DTypePolicy(precision)
+    config = {**model.get_config(), "dtype": keras.dtype_policies.serialize(policy)}
+    copy = type(model).from_config(config)
     for ours, theirs in zip(copy.weights, model.weights, strict=True):
-        ours.assign(ops.cast(theirs, precision))
+        ours.assign(ops.cast(theirs, ours.dtype))
     return copy
 
 
@@ -60,20 +61,46 @@ def require_float_kernels(model, holder: str) -> None:
 def cache_of(model, name: str) -> dict:
     """Returns a dict for the graphs of a model, a new one once the model has other variables.
 
-    `enable_lora` and `quantize` give it others, and a graph keeps those it was traced with.
+    `enable_lora` and `quantize` give it others, and a graph keeps those that it was traced with. A graph
+    with 8-bit weights keeps their values, so it is also a new one if these have changed.
 
     Args:
-        model: a model, an `Ensemble` or an `Int8Model`.
+        model: a model or an `Ensemble`.
         name: the attribute that holds it.
     """
-    variables = [v for each in model.members for v in each.variables]
+    read = [
+        _values(each.variables) if in_8_bits(each) else list(each.variables)
+        for each in model.members
+    ]
     attributes = vars(model)  # not `setattr`: Keras would track them
-    # The former variables are kept, so that no new one has the id of one that was freed.
+    # What was read is kept, so that nothing new has the id or the address of what was freed.
     former, cache = attributes.get(name, ([], {}))
-    if former and list(map(id, former)) != list(map(id, variables)):  # not if only built since
+    if any(former) and not all(map(_same, former, read)):  # not if only built since
         cache = {}
-    attributes[name] = variables, cache
+    attributes[name] = read, cache
     return cache
+
+
+def _same(former: list, now: list) -> bool:
+    return list(map(_identity, former)) == list(map(_identity, now))
+
+
+def _identity(value) -> int:
+    """Returns the address of an eager tensor's values; if that is not to be had, its own."""
+    if isinstance(value, keras.Variable) or value.dtype == "bfloat16":
+        return id(value)
+    return np.asarray(memoryview(value)).ctypes.data
+
+
+def _values(variables) -> list:
+    """Returns the tensors that hold the values of variables now, even while a graph is traced.
+
+    As long as these are kept, TensorFlow writes no other values where they are.
+    """
+    import tensorflow as tf
+
+    with tf.init_scope():
+        return [tf.convert_to_tensor(variable.value) for variable in variables]
 
 
 # With 8-bit weights a decoding step reads a quarter of the bytes. TensorFlow's only 8-bit matrix product
@@ -82,97 +109,57 @@ def cache_of(model, name: str) -> dict:
 # largest value.
 
 
-class Int8Model:
-    """A trained model with 8-bit weights, for searching, scoring and export.
-
-    Embeddings, biases, normalisation and the logits of whole targets are not quantized. A graph keeps
-    the weights that the model has when the graph is traced. Other attributes are those of the model.
+@keras.saving.register_keras_serializable("t2t_keras")
+class EightBits(DTypePolicy):
+    """The policy of a model whose layers multiply in 8 bits, with the matrices of all of them.
 
     Args:
-        model: a `Transformer` or a `TransformerClassifier`.
+        name: the policy of everything else.
 
     Raises:
         UserError: TensorFlow has no 8-bit matrix product on this machine.
     """
 
-    def __init__(self, model):
+    def __init__(self, name: str = "float32", **kwargs: Any):
         if not has_int8():
             raise UserError(
                 "precision int8 needs oneDNN, which TensorFlow has on x86 processors and "
                 "TF_ENABLE_ONEDNN_OPTS=0 turns off: choose another precision."
             )
-        self.model = model
-        self._matrices: dict[keras.layers.Layer, Int8Matrix] = {}
+        super().__init__(name, **kwargs)
+        self.matrices: dict[keras.layers.Layer, tuple[list, Int8Matrix]] = {}
 
-    def __getattr__(self, name):
-        return getattr(self.model, name)
+    def matrix(self, layer, make: Callable[[], Any]) -> Int8Matrix:
+        """Returns the matrix [D, N] that `make` computes from a layer's weights, as they are now."""
+        import tensorflow as tf
 
-    @property
-    def members(self) -> list:
-        """Itself."""
-        return [self]
-
-    @property
-    def weights(self) -> list:
-        """The variables that its graphs traced so far read: all but the kernels quantized in them."""
-        dense = (layer for layer in self._matrices if isinstance(layer, keras.layers.Dense))
-        replaced = {id(layer.kernel) for layer in dense}
-        return [weight for weight in self.model.weights if id(weight) not in replaced]
-
-    def __call__(self, *args, **kwargs):
-        """Calls the model."""
-        with _int8_weights(self._matrices):
-            return self.model(*args, **kwargs)
-
-    def encode_source(self, source):
-        """Returns `Transformer.encode_source`."""
-        with _int8_weights(self._matrices):
-            return self.model.encode_source(source)
-
-    def step_kernels(self):
-        """Returns `Transformer.step_kernels`, with `Int8Matrix`es among them."""
-        with _int8_weights(self._matrices):
-            return self.model.step_kernels()
-
-    def decode_step(self, *args, **kwargs):
-        """Returns `Transformer.decode_step`."""
-        with _int8_weights(self._matrices):
-            return self.model.decode_step(*args, **kwargs)
+        values = _values(layer.variables)
+        former, matrix = self.matrices.get(layer, ([], None))
+        if matrix is None or not _same(former, values):
+            with tf.init_scope():
+                matrix = Int8Matrix(ops.convert_to_numpy(make()).astype(np.float32))
+            self.matrices[layer] = values, matrix
+        return matrix
 
 
-LARGEST_WEIGHT = 64
-"""Largest rounded weight. Without AVX-512 VNNI, oneDNN adds pairs of products in 16 bits, which hold
-2 * 255 * 64 but not 2 * 255 * 127."""
-
-_matrices: contextvars.ContextVar[dict | None] = contextvars.ContextVar("matrices", default=None)
+def in_8_bits(model) -> bool:
+    """Returns True if a model, or one of an ensemble's, multiplies in 8 bits."""
+    return any(isinstance(each.dtype_policy, EightBits) for each in model.members)
 
 
-@contextlib.contextmanager
-def _int8_weights(matrices: dict) -> Iterator[None]:
-    """Makes layers that are called in this context multiply in 8 bits.
-
-    Args:
-        matrices: cache of the layers' 8-bit matrices, shared by all graphs of a model.
-    """
-    token = _matrices.set(matrices)
-    try:
-        yield
-    finally:
-        _matrices.reset(token)
+def weights_read(model) -> list:
+    """Returns the weights that a model's graphs traced so far read: all but the kernels in 8 bits."""
+    replaced: set[int] = set()
+    if isinstance(model.dtype_policy, EightBits):
+        layers = model.dtype_policy.matrices
+        replaced = {id(each.kernel) for each in layers if isinstance(each, keras.layers.Dense)}
+    return [weight for weight in model.weights if id(weight) not in replaced]
 
 
 def fixed(layer, make: Callable[[], Any]):
-    """Returns the matrix [D, N] that `make` computes from a layer's weights; 8-bit in an `Int8Model`."""
-    matrices = _matrices.get()
-    if matrices is None:
-        return make()
-    import tensorflow as tf
-
-    if layer not in matrices:
-        with tf.init_scope():  # gives the weights' values even while a graph is traced
-            values = ops.convert_to_numpy(make())
-        matrices[layer] = Int8Matrix(values.astype(np.float32))
-    return matrices[layer]
+    """Returns the matrix [D, N] that `make` computes from a layer's weights; or it in 8 bits."""
+    policy = layer.dtype_policy
+    return policy.matrix(layer, make) if isinstance(policy, EightBits) else make()
 
 
 def multiply(x, matrix):
@@ -181,11 +168,16 @@ def multiply(x, matrix):
 
 
 def dense(layer, x):
-    """Applies a `Dense` layer to [..., D], in 8 bits in an `Int8Model`."""
-    if _matrices.get() is None or layer.quantization_mode:
+    """Applies a `Dense` layer to [..., D], in 8 bits if that is its policy."""
+    if not isinstance(layer.dtype_policy, EightBits):
         return layer(x)
-    y = multiply(x, fixed(layer, lambda: layer.kernel))
+    y = multiply(x, layer.dtype_policy.matrix(layer, lambda: layer.kernel))
     return layer.activation(y if layer.bias is None else y + ops.cast(layer.bias, y.dtype))
+
+
+LARGEST_WEIGHT = 64
+"""Largest rounded weight. Without AVX-512 VNNI, oneDNN adds pairs of products in 16 bits, which hold
+2 * 255 * 64 but not 2 * 255 * 127."""
 
 
 class Int8Matrix:

@@ -92,12 +92,12 @@ def transpose(x, axes, queries):
     return permuted(x)
 
 
-def appended(values, new, place=None):
-    """Appends new values [B, K, n, ...] to [B, K, S, ...] along S, or writes them at `place`.
+def grown(values, new, i=None):
+    """Appends [B, K, n, ...] to [B, K, S, ...] along S, whatever its number i."""
+    return ops.concatenate([values, new], 2)
 
-    Args:
-        place: scalar int32, the first of the n positions of `values` to write to; None appends.
-    """
-    if place is None:
-        return ops.concatenate([values, new], 2)
+
+def written(values, new, i):
+    """Writes [B, K, n, ...] into [B, K, S, ...] as its block number i of n."""
+    place = i * shape_of(new)[2]
     return ops.slice_update(values, [0, 0, place, *[0] * (len(values.shape) - 3)], new)

@@ -6,6 +6,8 @@ decoder-only language model; the encoder alone is `TransformerClassifier` (`clas
 
 from __future__ import annotations
 
+from collections import UserList
+from collections.abc import Sequence
 from typing import Any
 
 import keras
@@ -13,14 +15,14 @@ from keras import ops
 
 from t2t_keras import layers
 from t2t_keras.errors import UserError
-from t2t_keras.fit import TokenFit
 from t2t_keras.ids import PAD_ID
 from t2t_keras.layers.masks import distances, prefix_bias
+from t2t_keras.losses import TokenFit
 from t2t_keras.model_kinds import CLASSIFICATION, LANGUAGE_MODEL, TRANSLATION, Kind
 from t2t_keras.network_settings import check_settings, kernel_initializer, stack_keywords
 from t2t_keras.precision import dtype_config
 from t2t_keras.settings import HParams, recorded_settings
-from t2t_keras.shape import shape_of, take
+from t2t_keras.shape import grown, shape_of, take
 
 __all__ = ["Transformer"]
 
@@ -40,7 +42,7 @@ TARGET_SPACES = 32
 class Transformer(TokenFit):
     """T2T's `transformer` model: source ids and target ids in, next-token logits out.
 
-    If it is compiled without a loss, `fit` trains it on T2T's loss (`fit.py`).
+    If it is compiled without a loss, `fit` trains it on T2T's loss (`losses.TokenFit`).
 
     Args:
         hp: the settings; `settings.py` lists those that the network reads.
@@ -237,9 +239,9 @@ class Transformer(TokenFit):
         return TRANSLATION if self.source_vocab_size else LANGUAGE_MODEL
 
     @property
-    def members(self) -> list[Transformer]:
+    def members(self) -> Sequence[Transformer]:
         """The model itself; those of an `Ensemble` are several."""
-        return [self]
+        return UserList([self])  # Keras's loading walks through lists and would not come back
 
     @property
     def has_encoder(self) -> bool:
@@ -481,7 +483,7 @@ class Transformer(TokenFit):
         }
 
     def decode_step(
-        self, last_ids, position, caches, source, visible=None, kernels=None, grows=True
+        self, last_ids, position, caches, source, visible=None, kernels=None, append=grown
     ):
         """Decodes one position of K hypotheses per sentence, with cached keys and values.
 
@@ -497,8 +499,8 @@ class Transformer(TokenFit):
             visible: [B, K, S + K] bool, the keys that each hypothesis sees, with those of this step at
                 the end. None: hypothesis k has always continued hypothesis k.
             kernels: from `step_kernels`.
-            grows: False for caches of a fixed size, where the step writes its K keys at K * `position`;
-                `visible` is then [B, K, S] and hides later keys.
+            append: `shape.grown`; or `shape.written` for caches of a fixed size, where `visible` is
+                [B, K, S] and hides later keys.
 
         Returns:
             Logits [B, K, V] float32, and the caches including this step. With `kernels`, V is rounded
@@ -514,8 +516,8 @@ class Transformer(TokenFit):
         distance = None
         if self.keys_need_positions:
             # Each position has K keys: -t, ..., -t, 1 - t, ..., -1, 0, ..., 0 for every query.
-            positions = position + 1 if grows else shape_of(visible)[2] // hypotheses
-            distance = ops.repeat(ops.arange(positions) - position, hypotheses)
+            keys = position + 1 if visible is None else shape_of(visible)[2] // hypotheses
+            distance = ops.repeat(ops.arange(keys) - position, hypotheses)
         if self.prepends:
             bias, distance = _with_prefix(source["prefix_bias"], bias, distance, position)
         if distance is not None:
@@ -527,7 +529,7 @@ class Transformer(TokenFit):
             bias=bias,
             distance=distance,
             joint_kernels=kernels and kernels["self_attention"],
-            place=None if grows else position * hypotheses,
+            append=lambda kept, new: append(kept, new, position),
             prefix=source.get("prefix_caches"),
             model=(position, source, kernels and kernels["softmax"]),
         )

@@ -90,7 +90,12 @@ def test_signatures(loaded):
 
     n = SETTINGS.beam_size
     text = ("string", [None])
-    found = {"scores": ("float32", [None, n]), "truncated": ("bool", [None])}
+    found = {
+        "scores": ("float32", [None, n]),
+        "lengths": ("int32", [None, n]),
+        "token_scores": ("float32", [None, n, None]),
+        "truncated": ("bool", [None]),
+    }
     translated = {"translation": text, "translations": ("string", [None, n]), **found}
     options = {"alpha": ("float32", []), "extra_length": ("int32", [])}
     wanted = {
@@ -106,6 +111,7 @@ def test_signatures(loaded):
             {
                 "log_probability": ("float32", [None]),
                 "tokens": ("int32", [None]),
+                "token_scores": ("float32", [None, None]),
                 "truncated": ("bool", [None]),
             },
         ),
@@ -134,6 +140,11 @@ def test_text_is_that_of_the_translator(model, serve):
     assert texts(got["translations"]) == [w.texts for w in wanted]
     assert [t.decode() for t in got["translation"]] == [w.texts[0] for w in wanted]
     np.testing.assert_allclose(got["scores"], [w.scores for w in wanted], rtol=1e-4)
+    assert got["lengths"].tolist() == [w.lengths for w in wanted]
+    for rows, each in zip(got["token_scores"], wanted, strict=True):
+        for row, token_scores in zip(rows, each.token_scores, strict=True):
+            np.testing.assert_allclose(row[: len(token_scores)], token_scores, rtol=1e-4, atol=1e-6)
+            assert not row[len(token_scores) :].any()
     lengths = [len(SUBWORDS.encode(line.strip())) + 1 for line in LINES]
     assert got["truncated"].tolist() == [n > SETTINGS.max_input_size for n in lengths]
     assert 0 < sum(got["truncated"]) < len(LINES)
@@ -303,6 +314,8 @@ def test_requests_of_any_size(serve):
         "translation": (0,),
         "translations": (0, 3),
         "scores": (0, 3),
+        "lengths": (0, 3),
+        "token_scores": (0, 3, 0),
         "truncated": (0,),
     }
     assert serve("translate_ids", source_ids=np.zeros([0, 4], np.int32))["scores"].shape == (0, 3)

@@ -12,7 +12,7 @@ from t2t_keras import precision
 from t2t_keras.decoding import DecodeSettings, Ensemble, beam_search, greedy, score
 from t2t_keras.errors import UserError
 from t2t_keras.export import export_saved_model
-from t2t_keras.precision import Int8Matrix, Int8Model, in_precision
+from t2t_keras.precision import EightBits, Int8Matrix, in_precision
 from t2t_keras.text import ClassLabelEncoder
 
 SETTINGS = DecodeSettings(beam_size=2, extra_length=3)
@@ -65,7 +65,7 @@ def test_a_model_in_8_bits(dtype, steps, eagerly):
 
 def test_an_ensemble(model, eagerly):
     both = in_precision(Ensemble([model, model]), "int8")
-    assert [type(each) for each in both.members] == [Int8Model, Int8Model]
+    assert [type(each.dtype_policy) for each in both.members] == [EightBits, EightBits]
     source = np.array([[5, 9, 3, 1]])
     alone = beam_search(in_precision(model, "int8"), source, extra_length=2)
     for got, wanted in zip(beam_search(both, source, extra_length=2), alone, strict=True):
@@ -83,7 +83,7 @@ def test_an_export_has_each_weight_once(model, tmp_path):
     assert np.isfinite(scored["log_probability"]).all()
 
     graph = tf.compat.as_bytes((tmp_path / "1" / "saved_model.pb").read_bytes())
-    for matrix in small._matrices.values():
+    for _, matrix in small.dtype_policy.matrices.values():
         assert graph.count(matrix.weights.tobytes()) == 1
     stored = tf.train.list_variables(f"{path}/variables/variables")
     kernels = {tuple(v.shape) for v in model.weights if v.name == "kernel"}
@@ -120,16 +120,26 @@ def test_an_export_keeps_the_kernels_of_other_layers(tmp_path):
     np.testing.assert_allclose(found["probabilities"], wanted, rtol=0.1)
 
 
-def test_the_weights_of_the_first_graph_stay():
-    layer = keras.layers.Dense(3)
+def test_changed_weights_are_quantized_again():
+    """By any assignment; and the model that was copied may change without its copy."""
+    layer = keras.layers.Dense(3, dtype=EightBits())
     layer.build((None, 4))
-    matrices = {}
     x = np.ones((2, 4), "float32")
-    with precision._int8_weights(matrices):
-        first = precision.dense(layer, x).numpy()
-        layer.kernel.assign(2 * layer.kernel)
-        np.testing.assert_array_equal(precision.dense(layer, x), first)
-    np.testing.assert_allclose(layer(x), 2 * first, atol=0.1)
+    first = precision.dense(layer, x).numpy()
+    assert precision.dense(layer, x).numpy().tolist() == first.tolist()
+    for change in (layer.kernel.assign, layer.kernel.assign_add):
+        change(layer.kernel)  # the second doubles it
+    np.testing.assert_allclose(precision.dense(layer, x), 2 * first, rtol=1e-5)
+
+    model = small_model("num_hidden_layers=1")
+    small, source = in_precision(model, "int8"), np.array([[5, 9, 3, 1]])
+    before = score(small, source, [[4, 7, 1]])
+    model.set_weights([2 * weight for weight in model.get_weights()])
+    np.testing.assert_array_equal(score(small, source, [[4, 7, 1]]), before)
+    small.set_weights(model.get_weights())
+    again = score(in_precision(model, "int8"), source, [[4, 7, 1]])
+    np.testing.assert_array_equal(score(small, source, [[4, 7, 1]]), again)
+    assert abs(again - before) > 0.1
 
 
 @pytest.mark.parametrize(
@@ -141,7 +151,7 @@ def test_the_weights_of_the_first_graph_stay():
         ),
         (
             lambda model: greedy(in_precision(model, "int8"), [[5, 1]], xla=True),
-            "XLA has no 8-bit products: leave out xla or precision int8",
+            "a search with precision int8: leave out xla or precision int8",
         ),
     ],
 )

@@ -12,7 +12,7 @@ import toy
 import t2t_keras as t2t
 from t2t_keras.data import Batches
 from t2t_keras.data.on_the_fly import TextBatches
-from t2t_keras.decoding import beam_search, greedy, score, static_search
+from t2t_keras.decoding import beam_search, greedy, score
 from t2t_keras.decoding.ensemble import Ensemble
 from t2t_keras.errors import UserError
 
@@ -83,7 +83,7 @@ def test_searches_find_what_the_whole_sequence_says(mode, more, eagerly):
 def test_a_compiled_search_finds_the_same():
     model = model_of(FULL, f"{RELATIVE},num_hidden_layers=1")
     options = {"beam_size": 2, "alpha": 0.0, "extra_length": 3}
-    ids, found = static_search.beam_search(model, INPUTS, **options)
+    ids, found = beam_search(model, INPUTS, **options, xla=True)
     np.testing.assert_allclose(score(model, INPUTS, ids[:, 0]), found[:, 0], atol=1e-5)
 
 

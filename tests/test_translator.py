@@ -161,7 +161,7 @@ def test_long_lines_are_cut_or_skipped_and_reported():
     settings |= {"long_inputs": "skip", "return_beams": True}
     skipped = make(settings, report=messages.append).translate(LINES)
     assert [line.split(": ")[1] for line in messages] == ["it is skipped"] * 2
-    assert skipped[1] == skipped[5] == (["", ""], [0.0, 0.0], [0, 0])
+    assert skipped[1] == skipped[5] == (["", ""], [0.0, 0.0], [0, 0], [[], []])
     kept = [i for i in range(7) if i not in (1, 5)]
     same([skipped[i] for i in kept], make(settings).translate([LINES[i] for i in kept]))
 

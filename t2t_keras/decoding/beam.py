@@ -24,28 +24,68 @@ from typing import Any, NamedTuple
 import keras
 from keras import ops
 
-from t2t_keras.decoding.logits import INFINITY, forbid_early_end, force_prefix
+from t2t_keras.decoding.logits import early_end, forced_candidates
 from t2t_keras.errors import UserError
 from t2t_keras.ids import EOS_ID, PAD_ID
 from t2t_keras.layers.embedding import BLOCK
-from t2t_keras.shape import appended, shape_of, take
+from t2t_keras.shape import grown, shape_of, take
 
 PRUNED_EVERY = 8
 """Number of steps after which keys that no hypothesis sees are removed from the caches."""
 
+NO_SCORE = -1e7
+"""The score of a hypothesis that does not exist, as in T2T."""
 
-class Beams(NamedTuple):
-    """The hypotheses of b sentences after i tokens. The tokens of each follow a 0.
 
-    If tensors do not grow, the axes i + 1 and S have a fixed size with room for more.
+class SearchResult(NamedTuple):
+    """What a search found for B sentences: K' hypotheses each, best first, of up to L tokens.
+
+    If a sentence has fewer hypotheses, the others have no tokens and score -1e7.
     """
 
-    alive_ids: Any  # [b, K, i + 1] int32, best first
+    ids: Any  # [B, K', L] int32, 0 after the end of sentence
+    lengths: Any  # [B, K'] int32, numbers of tokens, the end of sentence included
+    scores: Any  # [B, K'] float32: log p, divided by the length penalty if beam search finished it
+    token_scores: Any  # [B, K', L] float32, log p of each token, 0 after the end of sentence
+
+    def up_to(self, i) -> SearchResult:
+        """Returns the result with L = i."""
+        return self._replace(ids=self.ids[:, :, :i], token_scores=self.token_scores[:, :, :i])
+
+
+class Tokens(NamedTuple):
+    """The tokens of hypotheses after a 0, which stands for the beginning.
+
+    If tensors do not grow, their last axis has a fixed size with room for more.
+    """
+
+    ids: Any  # [b, K, i + 1] int32
+    log_p: Any  # [b, K, i + 1] float32
+
+
+class Beams(NamedTuple):
+    """The hypotheses of b sentences after i tokens.
+
+    `alive` and `finished` say which exist: no score has to be minus infinity.
+    """
+
+    alive_tokens: Tokens  # best first
     alive_log_p: Any  # [b, K] float32, sums of log-probabilities
+    alive: Any  # [b, K] bool
     visible: Any  # [b, K, S] bool, True for the cached keys that an alive hypothesis sees
-    finished_ids: Any  # [b, K, i + 1] int32, best first, 0 after the end of sentence
-    finished_scores: Any  # [b, K] float32, log p / length penalty; -INFINITY: not finished
-    finished: Any  # [b, K] bool, False if no hypothesis has finished yet
+    finished_tokens: Tokens  # best first, 0 after the end of sentence
+    finished_scores: Any  # [b, K] float32, log p / length penalty
+    finished: Any  # [b, K] bool
+
+
+class Candidates(NamedTuple):
+    """Continuations of a sentence's hypotheses by one token, n of them, best first."""
+
+    parent: Any  # [b, n] int32, the number of the alive hypothesis that it continues
+    token: Any  # [b, n] int32
+    log_p: Any  # [b, n] float32, of the token
+    score: Any  # [b, n] float32, of the hypothesis: summed log p / length penalty
+    possible: Any  # [b, n] bool, False if the token may not come or its hypothesis does not exist
 
 
 @dataclasses.dataclass(frozen=True)
@@ -57,7 +97,7 @@ class BeamSearch:
         top_beams: K', the number of hypotheses to return.
         alpha: weight of the length penalty, a float or a scalar tensor.
         min_length: minimum number of tokens before the end of sentence.
-        grows: True if tensors grow with each token; False for tensors of a fixed size (`with_room`).
+        append: adds block number i to tensors, along axis 2: `shape.grown` or `shape.written`.
 
     Raises:
         UserError: `top_beams` or `alpha` is out of range. (The value of a tensor is not checked.)
@@ -67,7 +107,7 @@ class BeamSearch:
     top_beams: int = 1
     alpha: Any = 0.6
     min_length: int = 0
-    grows: bool = True
+    append: Callable[[Any, Any, Any], Any] = grown
 
     def __post_init__(self):
         if not 1 <= self.top_beams <= self.beam_size:
@@ -78,115 +118,127 @@ class BeamSearch:
             raise UserError(f"alpha must be a number, got {self.alpha}.")
 
     def first(self, batch) -> Beams:
-        """Returns the state before the first token: one alive hypothesis, the others impossible.
-
-        K equal hypotheses would stay equal.
-        """
-        no_ids = ops.zeros([batch, self.beam_size, 1], "int32")
-        log_p = ops.convert_to_tensor([[0.0] + [-INFINITY] * (self.beam_size - 1)])  # [1, K]
+        """Returns the state before the first token: one hypothesis, since K equal ones would stay equal."""
+        shape = [batch, self.beam_size]
+        nothing = ops.zeros(shape, "bool")
         return Beams(
-            alive_ids=no_ids,
-            alive_log_p=ops.tile(log_p, [batch, 1]),
-            visible=ops.zeros([batch, self.beam_size, 0], "bool"),
-            finished_ids=no_ids,
-            finished_scores=ops.full([batch, self.beam_size], -INFINITY, "float32"),
-            finished=ops.zeros([batch, self.beam_size], "bool"),
+            alive_tokens=_no_tokens(shape),
+            alive_log_p=ops.zeros(shape),
+            alive=nothing | (ops.arange(self.beam_size) == 0),
+            visible=ops.zeros([*shape, 0], "bool"),
+            finished_tokens=_no_tokens(shape),
+            finished_scores=ops.zeros(shape),
+            finished=nothing,
         )
 
     def with_room(self, beams: Beams, caches, tokens: int):
         """Returns hypotheses and caches with room for more tokens, whose keys are not visible yet."""
         keys = tokens * self.beam_size
         beams = beams._replace(
-            alive_ids=_padded(beams.alive_ids, tokens),
+            alive_tokens=_padded(beams.alive_tokens, tokens),
             visible=_padded(beams.visible, keys),
-            finished_ids=_padded(beams.finished_ids, tokens),
+            finished_tokens=_padded(beams.finished_tokens, tokens),
         )
-        return beams, keras.tree.map_structure(lambda cache: _padded(cache, keys), caches)
+        return beams, _padded(caches, keys)
 
-    def see_own_keys(self, beams: Beams, i=None):
+    def see_own_keys(self, beams: Beams, i):
         """Adds the K keys that the next step will cache; each hypothesis sees its own.
 
         Returns:
             the beams, the ids so far [b, K, i + 1] and the visible keys [b, K, S + K].
         """
-        batch = shape_of(beams.alive_log_p)[0]
+        batch = shape_of(beams.alive)[0]
         own = ops.tile(ops.eye(self.beam_size, dtype="bool")[None], [batch, 1, 1])  # [b, K, K]
-        place = None if self.grows else i * self.beam_size
-        visible = appended(beams.visible, own, place)  # [b, K, S] -> [b, K, S + K]
-        return beams._replace(visible=visible), beams.alive_ids, visible
+        visible = self.append(beams.visible, own, i)  # [b, K, S] -> [b, K, S + K]
+        return beams._replace(visible=visible), beams.alive_tokens.ids, visible
 
-    def add_log_p(self, beams: Beams, log_p) -> Beams:
-        """Adds log p [b, K] to the alive hypotheses."""
-        return beams._replace(alive_log_p=beams.alive_log_p + log_p)
-
-    def advance(self, beams: Beams, logits, i, rows=None, forced=None) -> Beams:
+    def advance(self, beams: Beams, logits, i, rows=None, forced=None, allowed=None) -> Beams:
         """Chooses token number i of every hypothesis.
 
         Args:
             logits: [b, K, V] float32.
             rows: not used: the choice does not depend on the position in the batch.
-            forced: [b] int32, tokens that must come next; see `force_prefix`.
+            forced: [b] int32, tokens that must come next; see `forced_candidates`.
+            allowed: [b, K, V] bool, the tokens that may come next; None: all.
         """
-        parent, token, scores = self.best_candidates(beams, logits, i, forced)
-        place = None if self.grows else i + 1
-        ids = appended(take(beams.alive_ids, parent), token[:, :, None], place)  # [b, 2K, i + 2]
-        finished_ids = _padded(beams.finished_ids, 1) if self.grows else beams.finished_ids
-        ends = token == EOS_ID  # [b, 2K]
+        return self.with_candidates(
+            beams, self.best_candidates(beams, logits, i, forced, allowed), i
+        )
+
+    def with_candidates(self, beams: Beams, found: Candidates, i) -> Beams:
+        """Returns the beams after a step whose best candidates are given."""
+        new = Tokens(found.token, found.log_p)
+        tokens = _map(  # [b, n, i + 2]
+            lambda old, new: self.append(take(old, found.parent), new[:, :, None], i + 1),
+            beams.alive_tokens,
+            new,
+        )
+        ends = found.token == EOS_ID  # [b, n]
 
         # Alive: the K best candidates that do not end. Their score times the penalty is log p.
-        alive_scores = scores + ops.where(ends, -INFINITY, 0.0)
-        _, kept = ops.top_k(alive_scores, self.beam_size)  # [b, 2K] -> [b, K]
+        goes_on, ended = found.possible & ~ends, found.possible & ends
+        kept = best(found.score, goes_on, self.beam_size)  # [b, n] -> [b, K]
 
-        # Finished: the K best of the finished ones and the candidates that end. [b, K + 2K] -> [b, K]
-        ended_scores = scores + ops.where(ends, 0.0, -INFINITY)
-        all_scores = ops.concatenate([beams.finished_scores, ended_scores], 1)
-        all_ids = ops.concatenate([finished_ids, ids], 1)
-        finished_scores, best = ops.top_k(all_scores, self.beam_size)
+        # Finished: the K best of the finished ones and the candidates that end. [b, K + n] -> [b, K]
+        scores = ops.concatenate([beams.finished_scores, found.score], 1)
+        finished = ops.concatenate([beams.finished, ended], 1)
+        first = best(scores, finished, self.beam_size)
+        finished_tokens = _map(
+            lambda old, ended: ops.concatenate(
+                [self.append(old, ops.zeros_like(old[:, :, :1]), i + 1), ended], 1
+            ),
+            beams.finished_tokens,
+            tokens,
+        )
         return Beams(
-            alive_ids=take(ids, kept),  # [b, 2K, i + 2] -> [b, K, i + 2]
-            alive_log_p=take(scores * length_penalty(i + 1, self.alpha), kept),
-            visible=take(beams.visible, take(parent, kept)),  # [b, K, S] -> [b, K, S]
-            finished_ids=take(all_ids, best),  # [b, 3K, i + 2] -> [b, K, i + 2]
-            finished_scores=finished_scores,
-            finished=take(ops.concatenate([beams.finished, ends], 1), best),
+            alive_tokens=_map(lambda tokens: take(tokens, kept), tokens),
+            alive_log_p=take(found.score * length_penalty(i + 1, self.alpha), kept),
+            alive=take(goes_on, kept),
+            visible=take(beams.visible, take(found.parent, kept)),  # [b, K, S] -> [b, K, S]
+            finished_tokens=_map(lambda tokens: take(tokens, first), finished_tokens),
+            finished_scores=take(scores, first),
+            finished=take(finished, first),
         )
 
-    def best_candidates(self, beams: Beams, logits, i, forced=None):
-        """Returns the 2K best continuations of each sentence by token number i, best first.
+    def best_candidates(self, beams: Beams, logits, i, forced=None, allowed=None) -> Candidates:
+        """Returns the 2K best continuations of each sentence by token number i.
 
         K would not be enough: if all of them ended the sentence, no hypothesis would stay alive.
-
-        Returns:
-            [b, 2K] each: number of the alive hypothesis that it continues, token, score.
         """
-        tokens, log_p = self._best_tokens(logits, i, forced)  # [b, K, n]
+        tokens, log_p, possible = self._best_tokens(logits, i, forced, allowed)  # [b, K, n]
         number = log_p.shape[2]
-        summed = log_p + beams.alive_log_p[:, :, None]
+        score = (log_p + beams.alive_log_p[:, :, None]) / length_penalty(i + 1, self.alpha)
         # All candidates of a sentence in one row: [b, K, n] -> [b, K * n]
-        flat = ops.reshape(
-            summed / length_penalty(i + 1, self.alpha), [-1, self.beam_size * number]
+        tokens, log_p, score, possible = (
+            ops.reshape(each, [-1, self.beam_size * number])
+            for each in (tokens, log_p, score, possible & beams.alive[:, :, None])
         )
-        flat_tokens = ops.reshape(tokens, [-1, self.beam_size * number])
-        scores, chosen = ops.top_k(flat, 2 * self.beam_size)  # [b, K * n] -> [b, 2K]
-        return chosen // number, ops.cast(take(flat_tokens, chosen), "int32"), scores
+        chosen = best(score, possible, 2 * self.beam_size)  # [b, K * n] -> [b, 2K]
+        values = (ops.cast(tokens, "int32"), log_p, score, possible)
+        return Candidates(chosen // number, *(take(each, chosen) for each in values))
 
-    def _best_tokens(self, logits, i, forced):
-        """Returns the n = 2K best tokens of each hypothesis (or one more) and their log p, [b, K, n].
+    def _best_tokens(self, logits, i, forced, allowed):
+        """Returns the n = 2K best tokens of each hypothesis (or one more), their log p, and which may come.
 
         No other token can be among the 2K best of the sentence, so only these are normalised and
         compared, not K * V. They are in vocabulary order, which breaks ties as in T2T.
         """
         # One more with `min_length`: the end of sentence may be among them, but not allowed.
-        values, tokens, normaliser = blockwise_top_k(
-            logits, 2 * self.beam_size + bool(self.min_length)
-        )
-        values = forbid_early_end(values, tokens, i, self.min_length)
+        number = 2 * self.beam_size + bool(self.min_length)
+        if allowed is None:
+            values, tokens, normaliser = blockwise_top_k(logits, number)
+        else:  # log p stays the model's: it is not normalised over the allowed tokens
+            values, tokens, _ = blockwise_top_k(ops.where(allowed, logits, IMPOSSIBLE), number)
+            normaliser = log_normaliser(logits, ops.max(logits, -1, keepdims=True))
         order = ops.argsort(tokens)
         tokens = take(tokens, order)
         log_p = take(values, order) - normaliser
+        possible = ~early_end(tokens, i, self.min_length)
+        if allowed is not None:
+            possible &= take(allowed, tokens)
         if forced is not None:
-            tokens, log_p = force_prefix(tokens, log_p, forced[:, None, None])
-        return tokens, log_p
+            return forced_candidates(tokens, log_p, possible, forced[:, None, None])
+        return tokens, log_p, possible
 
     def is_done(self, beams: Beams, limits):
         """Returns [b] bool, True where no alive hypothesis can beat the finished ones.
@@ -195,8 +247,9 @@ class BeamSearch:
         score is T2T's bound: log p never rises, and with alpha > 0 the penalty favours the longest output.
         """
         best_alive = beams.alive_log_p[:, 0] / length_penalty(limits, self.alpha)
-        to_beat = beams.finished_scores[:, 0 if self.top_beams == 1 else -1]
-        return to_beat > best_alive
+        last = 0 if self.top_beams == 1 else -1
+        beaten = beams.finished[:, last] & (beams.finished_scores[:, last] > best_alive)
+        return beaten | ~beams.alive[:, 0]
 
     def prune(self, beams: Beams, caches, i):
         """Removes keys that no alive hypothesis sees from the caches, every `PRUNED_EVERY` steps."""
@@ -206,16 +259,51 @@ class BeamSearch:
             lambda: (beams, caches),
         )
 
-    def results(self, beams: Beams):
-        """Returns ids [b, K', i] and scores [b, K'].
+    def results(self, beams: Beams, i) -> SearchResult:
+        """Returns the best K' hypotheses of i tokens at most.
 
-        They are the finished hypotheses or, as in T2T, the alive ones with their plain log p if none
-        has finished.
+        They are the finished ones or, as in T2T, the alive ones with their plain log p if none has
+        finished.
         """
-        any_finished = ops.any(beams.finished, axis=1)
-        ids = ops.where(any_finished[:, None, None], beams.finished_ids, beams.alive_ids)
-        scores = ops.where(any_finished[:, None], beams.finished_scores, beams.alive_log_p)
-        return ids[:, : self.top_beams, 1:], scores[:, : self.top_beams]
+        use = ops.any(beams.finished, axis=1)[:, None]
+        tokens = _map(
+            lambda finished, alive: ops.where(use[:, :, None], finished, alive),
+            beams.finished_tokens,
+            beams.alive_tokens,
+        )
+        scores = ops.where(use, beams.finished_scores, beams.alive_log_p)
+        exist = ops.where(use, beams.finished, beams.alive)
+        return _result(*_map(lambda x: x[:, : self.top_beams], (tokens, scores, exist)), i)
+
+
+def best(scores, possible, k: int):
+    """Returns the numbers [b, k] of the best of n scores [b, n] that are possible [b, n], best first.
+
+    If they are fewer, the first impossible ones follow.
+    """
+    return ops.top_k(ops.where(possible, scores, IMPOSSIBLE), k)[1]
+
+
+IMPOSSIBLE = -math.inf
+"""What is not possible, only while candidates are ordered: kept in sums it would give NaN."""
+
+
+def _no_tokens(shape) -> Tokens:
+    return Tokens(ops.zeros([*shape, 1], "int32"), ops.zeros([*shape, 1]))
+
+
+def _result(tokens: Tokens, scores, exist, i) -> SearchResult:
+    ids = tokens.ids[:, :, 1:]
+    places = ops.arange(1, shape_of(ids)[2] + 1, dtype="int32")
+    ends = ops.min(ops.where(ids == EOS_ID, places, 2**30), axis=2, initial=2**30)  # [b, K']
+    lengths = ops.where(exist, ops.minimum(ends, i), 0)
+    inside = places <= lengths[:, :, None]
+    return SearchResult(
+        ids=ops.where(inside, ids, PAD_ID),
+        lengths=lengths,
+        scores=ops.where(exist, scores, NO_SCORE),
+        token_scores=ops.where(inside, tokens.log_p[:, :, 1:], 0.0),
+    )
 
 
 def length_penalty(length, alpha):
@@ -241,9 +329,14 @@ def without_unseen_keys(beams: Beams, caches):
     return beams._replace(visible=visible), caches
 
 
-def _padded(values, places):
-    """Pads with 0: [b, K, n, ...] -> [b, K, n + places, ...]."""
-    return ops.pad(values, [[0, 0], [0, 0], [0, places]] + [[0, 0]] * (len(values.shape) - 3))
+_map = keras.tree.map_structure
+
+
+def _padded(tensors, places):
+    """Pads nested tensors with 0: [b, K, n, ...] -> [b, K, n + places, ...]."""
+    return _map(
+        lambda x: ops.pad(x, [[0, 0], [0, 0], [0, places]] + [[0, 0]] * (len(x.shape) - 3)), tensors
+    )
 
 
 def blockwise_top_k(logits, k: int):
@@ -285,7 +378,7 @@ def log_normaliser(logits, largest):
 class Path(NamedTuple):
     """The hypotheses of b sentences, one each, after i tokens of greedy or sampled decoding."""
 
-    ids: Any  # [b, 1, i + 1] int32, 0 before the tokens and after the end of sentence
+    tokens: Tokens  # [b, 1, i + 1], 0 after the end of sentence
     log_p: Any  # [b, 1] float32, sum of log-probabilities up to the end of sentence
     ended: Any  # [b, 1] bool
 
@@ -295,44 +388,39 @@ class OnePath(NamedTuple):
 
     min_length: int
     choose: Callable[[Any, Any, Any], Any]  # (logits [b, 1, V], i, rows [b]) -> tokens [b, 1] int32
+    append: Callable[[Any, Any, Any], Any] = grown  # as in `BeamSearch`
     top_beams: int = 1
-    grows: bool = True
 
     def first(self, batch) -> Path:
         """Returns paths without tokens."""
-        return Path(
-            ids=ops.full([batch, 1, 1], PAD_ID, "int32"),
-            log_p=ops.zeros([batch, 1]),
-            ended=ops.zeros([batch, 1], "bool"),
-        )
+        shape = [batch, 1]
+        return Path(_no_tokens(shape), log_p=ops.zeros(shape), ended=ops.zeros(shape, "bool"))
 
     def with_room(self, path: Path, caches, tokens: int):
         """Returns paths and caches with room for more tokens."""
-        path = path._replace(ids=_padded(path.ids, tokens))
-        return path, keras.tree.map_structure(lambda cache: _padded(cache, tokens), caches)
+        return path._replace(tokens=_padded(path.tokens, tokens)), _padded(caches, tokens)
 
-    def see_own_keys(self, path: Path, i=None):
-        """Returns the path, its ids [b, 1, i + 1] and the visible keys: None (all) or [1, 1, S] bool."""
-        if self.grows:
-            return path, path.ids, None
-        return path, path.ids, (ops.arange(shape_of(path.ids)[2] - 1) <= i)[None, None]
+    def see_own_keys(self, path: Path, i):
+        """Returns the path, its ids [b, 1, i + 1], and None: it sees all keys so far."""
+        return path, path.tokens.ids, None
 
-    def add_log_p(self, path: Path, log_p) -> Path:
-        """Adds log p [b, 1] to the paths that have not ended."""
-        return path._replace(log_p=path.log_p + ops.where(path.ended, 0.0, log_p))
-
-    def advance(self, path: Path, logits, i, rows=None, forced=None) -> Path:
-        """Adds the token that `choose` returns; its log p is that without `min_length`."""
-        allowed = forbid_early_end(logits, ops.arange(logits.shape[2]), i, self.min_length)
-        token = self.choose(allowed, i, rows)  # [b, 1]
+    def advance(self, path: Path, logits, i, rows=None, forced=None, allowed=None) -> Path:
+        """Adds the token that `choose` returns; its log p is that without `min_length` and `allowed`."""
+        possible = logits
+        if self.min_length:
+            too_early = early_end(ops.arange(logits.shape[2]), i, self.min_length)
+            possible = ops.where(too_early, IMPOSSIBLE, possible)
+        if allowed is not None:
+            possible = ops.where(allowed, possible, IMPOSSIBLE)
+        token = self.choose(possible, i, rows)  # [b, 1]
         log_p = take(logits, token[:, :, None])  # [b, 1] -> [b, 1, 1]
         log_p = ops.squeeze(log_p - log_normaliser(logits, ops.max(logits, -1, keepdims=True)), 2)
         if forced is not None:
-            token, log_p = force_prefix(token, log_p, forced[:, None])
-        shown = ops.where(path.ended, PAD_ID, token)[:, :, None]  # [b, 1] -> [b, 1, 1]
+            token, log_p, _ = forced_candidates(token, log_p, True, forced[:, None])
+        new = Tokens(ops.where(path.ended, PAD_ID, token), ops.where(path.ended, 0.0, log_p))
         return Path(
-            ids=appended(path.ids, shown, None if self.grows else i + 1),
-            log_p=path.log_p + ops.where(path.ended, 0.0, log_p),
+            _map(lambda old, new: self.append(old, new[:, :, None], i + 1), path.tokens, new),
+            log_p=path.log_p + new.log_p,
             ended=path.ended | (token == EOS_ID),
         )
 
@@ -344,9 +432,9 @@ class OnePath(NamedTuple):
         """Returns both unchanged: the path sees all its keys."""
         return path, caches
 
-    def results(self, path: Path):
-        """Returns ids [b, 1, i] and log p [b, 1]."""
-        return path.ids[:, :, 1:], path.log_p
+    def results(self, path: Path, i) -> SearchResult:
+        """Returns the paths of i tokens at most, with their log p."""
+        return _result(path.tokens, path.log_p, ops.ones_like(path.ended), i)
 
 
 def most_likely(logits, i, rows):

@@ -8,6 +8,7 @@ import tensorflow as tf
 
 from t2t_keras.errors import UserError
 from t2t_keras.model_kinds import Kind
+from t2t_keras.shape import grown
 from t2t_keras.transformer import round_up
 
 
@@ -92,12 +93,12 @@ class Ensemble:
         return any(model.keys_need_positions for model in self.members)
 
     def decode_step(
-        self, last_ids, position, caches, source, visible=None, kernels=None, grows=True
+        self, last_ids, position, caches, source, visible=None, kernels=None, append=grown
     ):
         """Returns log-probabilities [B, K, V] and the caches, as `Transformer.decode_step` does."""
         steps = [
             model.decode_step(
-                last_ids, position, own_caches, own_source, visible, own_kernels, grows
+                last_ids, position, own_caches, own_source, visible, own_kernels, append
             )
             for model, own_caches, own_source, own_kernels in zip(
                 self.members, caches, source, kernels or [None] * len(self.members), strict=True

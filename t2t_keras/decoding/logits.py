@@ -17,16 +17,9 @@ from typing import Any, NamedTuple
 
 from keras import ops
 
-from t2t_keras import registry
 from t2t_keras.errors import UserError
 from t2t_keras.ids import EOS_ID, PAD_ID
 from t2t_keras.shape import shape_of, take
-
-INFINITY = 1e7
-"""T2T's negated score of impossible choices. (-inf would give NaN where scores are subtracted.)"""
-
-NOT_FORCED = -1e9
-"""T2T's log p of every token except a forced one: below `-INFINITY`, so never kept."""
 
 
 class SearchStep(NamedTuple):
@@ -51,8 +44,9 @@ LogitsProcessor = Callable[[Any, SearchStep], Any]
 64, with logits of -1e9 there. A processor may be a NamedTuple that holds tensors of the batch, [B, ...]."""
 
 
-Constraint = Callable[[Any], LogitsProcessor]
-"""Makes a logits processor for the texts of a batch, a list or a tensor [B]: see `Problem.constraint`."""
+Constraint = Callable[[Any], Callable[[Any, SearchStep], Any]]
+"""Makes a function for the texts of a batch, a list or a tensor [B]; it has the arguments of a logits
+processor and returns which tokens may come next, [b, K, V] bool. See `Problem.constraint`."""
 
 
 def process_logits(logits, processors: Sequence[LogitsProcessor], step: SearchStep):
@@ -64,65 +58,34 @@ def process_logits(logits, processors: Sequence[LogitsProcessor], step: SearchSt
     return logits
 
 
-def named_processors(text: str) -> tuple[LogitsProcessor, ...]:
-    """Creates the processors that the decode hparam `logits_processors` names.
+def early_end(tokens, i, min_length: int):
+    """Returns True where a token [...] would end the sentence before `min_length` tokens.
 
     Args:
-        text: "NAME:VALUE", or several as "[NAME:VALUE,NAME:VALUE]"; ":VALUE" may be left out if the
-            registered function has a default. "" means none.
-
-    Raises:
-        UserError: an unknown name, a value that is not a number, or a missing value.
-    """
-    items = text.strip().removeprefix("[").removesuffix("]").split(",")
-    return tuple(_named_processor(item.strip()) for item in items if item.strip())
-
-
-def _named_processor(item: str) -> LogitsProcessor:
-    name, colon, value = item.partition(":")
-    make = registry.logits_processor(name)
-    try:
-        if colon and not math.isfinite(float(value)):
-            raise ValueError(f"{value} is not finite")
-        return make(float(value)) if colon else make()
-    except (TypeError, ValueError) as error:
-        raise UserError(
-            f"logits processor {item!r} cannot be created ({error}): write {name}:NUMBER."
-        ) from error
-
-
-def forbid_early_end(values, tokens, i, min_length: int):
-    """Makes the end of sentence impossible before `min_length` tokens.
-
-    Args:
-        values: [b, K, n] float32, logits or log-probabilities.
-        tokens: [b, K, n] or [n] int32, the tokens that they belong to.
+        tokens: int32 of any shape.
         i: number of tokens chosen so far.
     """
-    if not min_length:
-        return values
-    # Subtracted, not selected: on [b, 1, V] a sum broadcasts fast, `where` does not.
-    forbidden = (tokens == EOS_ID) & (i < min_length)
-    return values - INFINITY * ops.cast(forbidden, "float32")
+    return (tokens == EOS_ID) & (i < min_length)
 
 
-def force_prefix(tokens, log_p, forced):
+def forced_candidates(tokens, log_p, possible, forced):
     """Replaces candidates by the next token of a prefix, with log p 0 as in T2T.
 
     Args:
         tokens: [b, ..., n] int32, n candidates for the next token.
         log_p: [b, ..., n] float32.
+        possible: [b, ..., n] bool, or True.
         forced: [b, ..., 1] int32, the token that must come next; 0 where any may come.
 
     Returns:
-        tokens and log_p. A forced token is the first candidate, with log p 0.0, and the other n - 1
-        are impossible.
+        tokens, log_p and possible: a forced token is the first candidate, and the only possible one.
     """
-    others = tokens.shape[-1] - 1
-    is_free = forced == PAD_ID
-    forced_tokens = ops.pad(forced, [[0, 0]] * (len(forced.shape) - 1) + [[0, others]])
-    forced_log_p = ops.convert_to_tensor([0.0] + [NOT_FORCED] * others, log_p.dtype)  # [n]
-    return ops.where(is_free, tokens, forced_tokens), ops.where(is_free, log_p, forced_log_p)
+    is_free, is_first = forced == PAD_ID, ops.arange(tokens.shape[-1]) == 0
+    return (
+        ops.where(is_free, tokens, forced),
+        ops.where(is_free, log_p, 0.0),
+        ops.where(is_free, possible, is_first),
+    )
 
 
 # Prompts of a language model: forced like a prefix, but not returned
@@ -148,20 +111,20 @@ def prompt_lengths(prompts):
     return ops.max(ops.where(prompts != PAD_ID, places, 0), axis=1)
 
 
-def after_prompts(ids, prompts):
-    """Returns what follows each prompt [B, P] in ids [B, K', P + L]: [B, K', L]."""
-    (batch, hypotheses, width), lengths = shape_of(ids), prompt_lengths(prompts)
+def after_prompts(tokens, prompts):
+    """Returns what follows each prompt [B, P] in ids or scores [B, K', P + L]: [B, K', L]."""
+    (batch, hypotheses, width), lengths = shape_of(tokens), prompt_lengths(prompts)
     longest = ops.maximum(width - ops.min(lengths, initial=2**30), 0)
     places = ops.minimum(lengths[:, None] + ops.arange(longest, dtype="int32"), width)  # [B, L]
     places = ops.broadcast_to(places[:, None], (batch, hypotheses, longest))
-    return take(ops.pad(ids, [[0, 0], [0, 0], [0, 1]]), places)
+    return take(ops.pad(tokens, [[0, 0], [0, 0], [0, 1]]), places)
 
 
 def keep_top_k_top_p(logits, top_k: int, top_p):
     """Makes all tokens impossible except the nucleus of `top_p` among the `top_k` best.
 
     Args:
-        logits: [..., V]; a low temperature may have spread them beyond any fixed -INFINITY.
+        logits: [..., V].
         top_k: number of tokens to keep; 0 keeps all.
         top_p: total probability that the kept tokens must reach; None keeps all.
     """
@@ -170,11 +133,11 @@ def keep_top_k_top_p(logits, top_k: int, top_p):
     vocab_size = logits.shape[-1]
     if top_k and top_k < vocab_size:
         least = tf.math.top_k(logits, top_k).values[..., -1:]
-        logits = tf.where(logits < least, tf.float32.min, logits)
+        logits = tf.where(logits < least, -math.inf, logits)
     if top_p is not None:
         ordered = tf.math.top_k(logits, vocab_size).values  # [..., V], best first
         p = tf.nn.softmax(ordered)
         before = tf.cumsum(p, axis=-1, exclusive=True)  # 0 for the best token, which always stays
         least = tf.reduce_min(tf.where(before < top_p, ordered, tf.float32.max), -1, keepdims=True)
-        logits = tf.where(logits < least, tf.float32.min, logits)
+        logits = tf.where(logits < least, -math.inf, logits)
     return logits

@@ -1,4 +1,4 @@
-"""The loop of beam search, greedy and sampled decoding.
+"""The loop of beam search, greedy and sampled decoding in TensorFlow.
 
 It computes the model's logits, lets a strategy choose tokens (`BeamSearch` or `OnePath`), and removes
 sentences from the batch when they are done. Shapes: B sentences, b of them unfinished; K hypotheses per
@@ -8,13 +8,24 @@ positions of the source or of a cache; H heads of C channels.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any, NamedTuple, Protocol
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 import tensorflow as tf
 
-from t2t_keras.decoding.logits import LogitsProcessor, SearchStep, process_logits
-from t2t_keras.ids import PAD_ID
+from t2t_keras.decoding.beam import SearchResult
+from t2t_keras.decoding.logits import (
+    LogitsProcessor,
+    SearchStep,
+    keep_top_k_top_p,
+    process_logits,
+)
+from t2t_keras.decoding.static_search import StaticSearch
+from t2t_keras.open_graph import open_graph_of_model, open_shapes
+from t2t_keras.shape import written
+
+if TYPE_CHECKING:
+    from t2t_keras.decoding.searches import SearchRequest
 
 SHARE_TO_LEAVE = 8
 """Finished sentences leave the batch when they are at least 1 in this many of its sentences."""
@@ -36,8 +47,7 @@ class SearchState(NamedTuple):
 
     i: Any  # [] int32, number of tokens chosen
     live: Live
-    ids: Any  # [B, K', longest] int32, outputs of the finished sentences, 0 for the others
-    scores: Any  # [B, K'] float32
+    found: SearchResult  # of the finished sentences, with L = longest; 0 for the others
 
 
 class Strategy(Protocol):
@@ -53,18 +63,16 @@ class Strategy(Protocol):
     def first(self, batch) -> Any:
         """Returns the hypotheses before the first token."""
 
-    def see_own_keys(self, hypotheses) -> tuple[Any, Any, Any]:
+    def see_own_keys(self, hypotheses, i) -> tuple[Any, Any, Any]:
         """Returns the hypotheses, their ids [b, K, i + 1] and the keys that they see (None: all)."""
 
-    def add_log_p(self, hypotheses, log_p) -> Any:
-        """Adds log p [b, K] to the hypotheses."""
-
-    def advance(self, hypotheses, logits, i, rows=None, forced=None) -> Any:
+    def advance(self, hypotheses, logits, i, rows=None, forced=None, allowed=None) -> Any:
         """Returns the hypotheses after choosing token number i by logits [b, K, V].
 
         Args:
             rows: [b] int32, positions of the sentences in the batch.
             forced: [b] int32, tokens that must come next; 0 where any may come. None forces nothing.
+            allowed: [b, K, V] bool, the tokens that may come next; None: all.
         """
 
     def is_done(self, hypotheses, limits) -> Any:
@@ -73,8 +81,54 @@ class Strategy(Protocol):
     def prune(self, hypotheses, caches, i) -> tuple[Any, Any]:
         """Returns hypotheses and caches without the keys that are no longer needed."""
 
-    def results(self, hypotheses) -> tuple[Any, Any]:
-        """Returns ids [b, K', i] and scores [b, K']."""
+    def results(self, hypotheses, i) -> SearchResult:
+        """Returns what was found after i tokens."""
+
+
+def in_a_graph(model, inputs, request: SearchRequest) -> SearchResult:
+    """Searches in TensorFlow, in one graph for all numbers that may change between calls."""
+
+    def number(value, dtype):
+        return value if value is None else tf.cast(value, dtype)
+
+    request = request._replace(
+        alpha=number(request.alpha, tf.float32),
+        seed=number(request.seed, tf.int64),
+        temperature=number(request.temperature, tf.float32),
+        top_p=None if request.top_p == 1 else number(request.top_p, tf.float32),
+    )
+    return _searched(model, inputs, request)
+
+
+@open_graph_of_model
+def _searched(model, inputs, request: SearchRequest) -> SearchResult:
+    if request.xla:
+        loop: Any = StaticSearch(model, request.strategy(append=written))
+    else:
+        strategy = (
+            request.strategy()
+            if request.seed is None
+            else request.strategy(sampler(tf.shape(inputs)[0], request))
+        )
+        loop = DecodeLoop(model, strategy, request.logits_processors, request.constraint)
+    return loop.run(inputs, request.limits, request.prefix)
+
+
+def sampler(batch, request: SearchRequest):
+    """Returns a function that samples tokens from the softmax of logits [b, 1, V].
+
+    The argmax of logits plus Gumbel noise is a sample from their softmax. Each step draws noise for
+    the whole batch, so that finished sentences change nothing for the others.
+    """
+
+    def draw(logits, i, rows):
+        logits = keep_top_k_top_p(logits / request.temperature, request.top_k, request.top_p)
+        seed = tf.stack([request.seed, tf.cast(i, tf.int64)])
+        uniform = tf.random.stateless_uniform([batch, 1, logits.shape[2]], seed, minval=1e-20)
+        noise = -tf.math.log(-tf.math.log(tf.gather(uniform, rows)))  # [B, 1, V] -> [b, 1, V]
+        return tf.argmax(logits + noise, -1, tf.int32)
+
+    return draw
 
 
 class DecodeLoop:
@@ -84,8 +138,8 @@ class DecodeLoop:
         model: a `Transformer` or an `Ensemble`.
         strategy: chooses the tokens.
         logits_processors: change the logits before that, in the given order.
-        constraint: a final processor that forbids tokens. Scores remain the model's: the allowed
-            tokens are not renormalised, so a hypothesis loses the probability of forbidden ones.
+        constraint: returns which tokens may come next; see `logits.Constraint`. Scores remain the
+            model's: they are not normalised over the allowed tokens.
     """
 
     def __init__(
@@ -93,7 +147,7 @@ class DecodeLoop:
         model,
         strategy: Strategy,
         logits_processors: Sequence[LogitsProcessor] = (),
-        constraint: LogitsProcessor | None = None,
+        constraint: Callable[[Any, SearchStep], Any] | None = None,
     ):
         self.model = model
         self.strategy = strategy
@@ -101,16 +155,13 @@ class DecodeLoop:
         self.constraint = constraint
         self.kernels = model.step_kernels()  # once, not at every step
 
-    def run(self, inputs, limits, prefix=None):
+    def run(self, inputs, limits, prefix=None) -> SearchResult:
         """Decodes a batch of sentences.
 
         Args:
             inputs: [B, S] int32, source ids.
             limits: [B] int32, maximum length of each output.
             prefix: [B, P] int32, padded with 0: the first tokens of the outputs.
-
-        Returns:
-            ids [B, K', L] int32 and scores [B, K'] float32.
         """
         start = self.leave(self.first(inputs, limits, prefix))
         (state,) = tf.while_loop(
@@ -119,11 +170,11 @@ class DecodeLoop:
             (start,),
             shape_invariants=(_invariants(start),),
         )
-        return state.ids[:, :, : state.i], state.scores
+        return state.found.up_to(state.i)
 
     def first(self, inputs, limits, prefix) -> SearchState:
         """Returns the state before the first token."""
-        batch, top_beams = tf.shape(inputs)[0], self.strategy.top_beams
+        batch = tf.shape(inputs)[0]
         longest = tf.maximum(tf.reduce_max(limits), 1)  # a scatter needs a width of 1 or more
         live = Live(
             rows=tf.range(batch),
@@ -133,28 +184,27 @@ class DecodeLoop:
             limits=limits,
             forced=_padded_prefix(prefix, longest),
         )
-        return SearchState(
-            i=tf.constant(0),
-            live=live,
-            ids=tf.fill([batch, top_beams, longest], PAD_ID),
-            scores=tf.zeros([batch, top_beams]),
+        rows = [batch, self.strategy.top_beams]
+        nothing = SearchResult(
+            ids=tf.zeros([*rows, longest], tf.int32),
+            lengths=tf.zeros(rows, tf.int32),
+            scores=tf.zeros(rows),
+            token_scores=tf.zeros([*rows, longest]),
         )
+        return SearchState(tf.constant(0), live, nothing)
 
     def step(self, state: SearchState) -> SearchState:
         """Chooses token number i of every hypothesis."""
         i, live = state.i, state.live
-        hypotheses, ids, visible = self.strategy.see_own_keys(live.hypotheses)
+        hypotheses, ids, visible = self.strategy.see_own_keys(live.hypotheses, i)
         logits, caches = self.model.decode_step(
             ids[:, :, -1], i, live.caches, live.source, visible, self.kernels
         )
         step = SearchStep(i, ids[:, :, 1:], live.rows, live.limits)
         logits = process_logits(logits, self.logits_processors, step)
-        if self.constraint:
-            allowed = self.constraint(logits, step)
-            lost = tf.reduce_logsumexp(allowed, -1) - tf.reduce_logsumexp(logits, -1)  # [b, K]
-            hypotheses, logits = self.strategy.add_log_p(hypotheses, lost), allowed
+        allowed = self.constraint(logits, step) if self.constraint else None
         forced = live.forced[:, i] if tf.is_tensor(live.forced) else None
-        hypotheses = self.strategy.advance(hypotheses, logits, i, live.rows, forced)
+        hypotheses = self.strategy.advance(hypotheses, logits, i, live.rows, forced, allowed)
         i = i + 1
         if not self.model.keys_need_positions:
             hypotheses, caches = self.strategy.prune(hypotheses, caches, i)
@@ -176,28 +226,19 @@ class DecodeLoop:
     def take_out(self, state: SearchState, done) -> SearchState:
         """Stores the results of the sentences that are done [b] bool, and removes these."""
         leaving, staying = (tf.cast(tf.where(mask)[:, 0], tf.int32) for mask in (done, ~done))
-        found = (state.live.rows, *self.strategy.results(state.live.hypotheses))
-        rows, ids, scores = _rows_of(found, leaving)
-        # [b', K', i] -> [b', K', longest], as wide as the results
-        ids = tf.pad(ids, [[0, 0], [0, 0], [0, tf.shape(state.ids)[2] - state.i]])
+        found = self.strategy.results(state.live.hypotheses, state.i)
+        rows, found = _rows_of((state.live.rows, found), leaving)
+
+        def stored(all_rows, new):
+            if len(new.shape) == 3:  # [b', K', i] -> [b', K', longest]
+                spare = tf.shape(all_rows)[2] - state.i
+                new = tf.pad(new, [[0, 0], [0, 0], [0, spare]])
+            return tf.tensor_scatter_nd_update(all_rows, rows[:, None], new)
+
         return state._replace(
             live=_rows_of(state.live, staying),
-            ids=tf.tensor_scatter_nd_update(state.ids, rows[:, None], ids),
-            scores=tf.tensor_scatter_nd_update(state.scores, rows[:, None], scores),
+            found=tf.nest.map_structure(stored, state.found, found),
         )
-
-
-def open_shapes(state, *axes: int):
-    """Returns the shapes of a nested structure of tensors, with the sizes of some axes left open.
-
-    `tf.while_loop` needs them for a state that grows or loses sentences.
-    """
-
-    def shape(tensor):
-        sizes = list(tensor.shape)
-        return tf.TensorShape([None if n in axes else size for n, size in enumerate(sizes)])
-
-    return tf.nest.map_structure(shape, state)
 
 
 def _invariants(state: SearchState) -> SearchState:
@@ -206,7 +247,7 @@ def _invariants(state: SearchState) -> SearchState:
         hypotheses=open_shapes(state.live.hypotheses, 0, 2),
         caches=open_shapes(state.live.caches, 0, 2),
     )
-    return SearchState(tf.TensorShape([]), live, state.ids.shape, state.scores.shape)
+    return SearchState(tf.TensorShape([]), live, open_shapes(state.found))
 
 
 def _padded_prefix(prefix, longest):

@@ -14,63 +14,11 @@ import keras
 import numpy as np
 from keras import ops
 
-from t2t_keras.decoding.beam import BeamSearch, OnePath, most_likely
-from t2t_keras.decoding.logits import after_prompts, forced_prompts
-from t2t_keras.model_kinds import LANGUAGE_MODEL
-from t2t_keras.precision import cache_of
-from t2t_keras.shape import shape_of
+from t2t_keras.decoding.beam import SearchResult
+from t2t_keras.shape import shape_of, written
 
 ROOM = 32
 """Number of tokens to make room for at a time; the source is padded to a multiple of it."""
-
-
-def beam_search(
-    model,
-    inputs,
-    *,
-    beam_size: int = 4,
-    alpha: float = 0.6,
-    extra_length: int = 100,
-    top_beams: int = 1,
-    max_lengths=None,
-    min_length: int = 0,
-    prefix=None,
-):
-    """Decodes with beam search on any backend; see `t2t_keras.decoding.search.beam_search`.
-
-    It compiles itself: call it outside `jax.jit`.
-    """
-    strategy = BeamSearch(beam_size, top_beams, alpha, min_length, grows=False)
-    return _decode(model, strategy, inputs, extra_length, max_lengths, prefix)
-
-
-def greedy(
-    model, inputs, *, extra_length: int = 100, max_lengths=None, min_length: int = 0, prefix=None
-):
-    """Decodes greedily on any backend; see `t2t_keras.decoding.search.greedy`."""
-    strategy = OnePath(min_length, most_likely, grows=False)
-    ids, scores = _decode(model, strategy, inputs, extra_length, max_lengths, prefix)
-    return ids[:, 0], scores[:, 0]
-
-
-def _decode(model, strategy, inputs, extra_length, max_lengths, prefix):
-    inputs = _ints(inputs)
-    is_language_model = model.kind == LANGUAGE_MODEL
-    if is_language_model:
-        prefix, max_lengths = forced_prompts(inputs, prefix, max_lengths, extra_length)
-    limits = max(inputs.shape[1] + extra_length, 0) if max_lengths is None else max_lengths
-    limits = np.broadcast_to(_ints(limits), inputs.shape[:1])
-    prefix = None if prefix is None else _ints(prefix)
-    searches = cache_of(model, "_searches")
-    if strategy not in searches:
-        searches[strategy] = StaticSearch(model, strategy)
-    ids, scores = searches[strategy].run(inputs, limits, prefix)
-    return (after_prompts(ids, inputs) if is_language_model else ids), scores
-
-
-def _ints(x):
-    """Converts anything array-like to NumPy's int32."""
-    return ops.convert_to_numpy(x).astype(np.int32)  # `np.asarray` fails on PyTorch's GPU tensors
 
 
 class StaticState(NamedTuple):
@@ -83,7 +31,12 @@ class StaticState(NamedTuple):
 
 
 class StaticSearch:
-    """A search with tensors of fixed sizes."""
+    """A search with tensors of fixed sizes.
+
+    Args:
+        model: a `Transformer` or an `Ensemble`.
+        strategy: chooses the tokens; it appends to tensors by `shape.written`.
+    """
 
     def __init__(self, model, strategy):
         self.model = model
@@ -91,16 +44,13 @@ class StaticSearch:
         self._begin = _compiled(model, self.begin)
         self._extend = _compiled(model, self.extend)
 
-    def run(self, inputs, limits, prefix=None):
+    def run(self, inputs, limits, prefix=None) -> SearchResult:
         """Decodes a batch of sentences.
 
         Args:
             inputs: [B, S] int32, source ids.
             limits: [B] int32, maximum length of each output.
             prefix: [B, P] int32, padded with 0: the first tokens of the outputs.
-
-        Returns:
-            ids [B, K', L] int32 and scores [B, K'] float32.
         """
         batch, length = shape_of(inputs)
         spare = _power_of_two(batch) - batch  # empty sentences, done from the start
@@ -114,8 +64,9 @@ class StaticSearch:
             lambda state: self._extend(source, limits, prefix, state),
             state,
         )
-        ids, scores = self.strategy.results(state.hypotheses)
-        return ids[:batch, :, : state.i], scores[:batch]
+        chosen = ops.minimum(ops.convert_to_tensor(limits, "int32")[:, None], state.i)  # [B, 1]
+        found = self.strategy.results(state.hypotheses, chosen)
+        return keras.tree.map_structure(lambda x: x[:batch], found.up_to(state.i))
 
     def begin(self, inputs, limits):
         """Returns the encoded source and the state before the first token."""
@@ -134,8 +85,10 @@ class StaticSearch:
 
         def step(i, hypotheses, caches, done):
             hypotheses, ids, visible = self.strategy.see_own_keys(hypotheses, i)
+            if visible is None:  # all keys so far, but not the room for later ones
+                visible = (ops.arange(shape_of(ids)[2] - 1) <= i)[None, None]
             logits, caches = self.model.decode_step(
-                ops.take(ids, i, axis=2), i, caches, source, visible, kernels, grows=False
+                ops.take(ids, i, axis=2), i, caches, source, visible, kernels, written
             )
             new = self.strategy.advance(hypotheses, logits, i, forced=_forced(prefix, i))
             hypotheses = keras.tree.map_structure(
@@ -202,7 +155,7 @@ def _while(going_on, body, state):
     if keras.backend.backend() == "tensorflow":
         import tensorflow as tf
 
-        from t2t_keras.decoding.loop import open_shapes
+        from t2t_keras.open_graph import open_shapes
 
         shapes = (open_shapes(state, 0, 2),)
         return tf.while_loop(going_on, lambda s: (body(s),), (state,), shape_invariants=shapes)[0]

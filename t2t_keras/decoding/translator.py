@@ -1,8 +1,9 @@
-"""Translates text with a trained model: sorts lines by length, decodes batches, restores the order."""
+"""Translates and scores text with a trained model: sorts lines by length, runs batches, restores the order."""
 
 from __future__ import annotations
 
 import itertools
+import math
 import string
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from typing import Any, NamedTuple, Protocol
@@ -10,9 +11,9 @@ from typing import Any, NamedTuple, Protocol
 import numpy as np
 import tensorflow as tf
 
-from t2t_keras.decode_settings import SENTENCES, DecodeSettings
+from t2t_keras.decode_settings import SENTENCES, DecodeSettings, require_compilable
 from t2t_keras.decoding.logits import Constraint, LogitsProcessor
-from t2t_keras.decoding.search import SearchOptions, decode
+from t2t_keras.decoding.searches import named_processors, search
 from t2t_keras.errors import UserError, warn
 from t2t_keras.ids import EOS_ID, PAD_ID, until_eos, without_padding
 from t2t_keras.open_graph import open_graph_of_model
@@ -43,6 +44,7 @@ class Translation(NamedTuple):
     texts: list[str]
     scores: list[float]
     lengths: list[int]  # in tokens, including the end of sentence
+    token_scores: Sequence[list[float]] = ()  # log p of each token
 
 
 class Sentence(NamedTuple):
@@ -72,7 +74,8 @@ class Translator:
         constraint: what the problem allows, see `Problem.constraint`.
 
     Raises:
-        UserError: an unknown logits processor, or a search that needs more memory than the machine has.
+        UserError: an unknown logits processor, or a search that cannot be compiled with XLA or needs
+            more memory than the machine has.
     """
 
     def __init__(
@@ -89,7 +92,11 @@ class Translator:
         self.encoders = encoders
         self.settings = settings or DecodeSettings()
         self.settings.require_memory(model)
-        self.options = SearchOptions.from_settings(self.settings, logits_processors, constraint)
+        named_processors(self.settings.logits_processors)  # checks their names
+        self.logits_processors = logits_processors
+        self.constraint = constraint if self.settings.constrains else None
+        if self.settings.xla:
+            require_compilable({"a constraint": self.constraint})
         self.report = report or warn
         self.format_output = format_output
         self.batcher = LengthBatcher(self, _limits(self.settings), self.report)
@@ -158,22 +165,24 @@ class Translator:
 
     def run(self, sentences: Sequence[Sentence], longest: int) -> list[Translation]:
         """Translates a batch."""
-        outputs, scores = self._search(sentences, longest)  # [B, K, L], [B, K]
+        found = self._search(sentences, longest)
+        rows = zip(sentences, *(each.numpy() for each in found), strict=True)
         return [
             Translation(
-                texts=[self.format_output(sentence.text, self.text(ids)) for ids in hypotheses],
-                scores=[float(score) for score in row],
-                lengths=[len(without_padding(ids)) for ids in hypotheses],
+                texts=[self.format_output(sentence.text, self.text(row)) for row in ids],
+                scores=scores.tolist(),
+                lengths=lengths.tolist(),
+                token_scores=[
+                    row[:length].tolist() for row, length in zip(token_scores, lengths, strict=True)
+                ],
             )
-            for sentence, hypotheses, row in zip(
-                sentences, outputs.numpy(), scores.numpy(), strict=True
-            )
+            for sentence, ids, lengths, scores, token_scores in rows
         ]
 
     def empty_result(self, sentence: Sentence) -> Translation:
         """Returns empty hypotheses."""
         number = self.settings.beam_size if self.settings.return_beams else 1
-        return Translation([""] * number, [0.0] * number, [0] * number)
+        return Translation([""] * number, [0.0] * number, [0] * number, [[]] * number)
 
     def tokens(self, translation: Translation) -> int:
         """Returns the length of the best hypothesis."""
@@ -191,14 +200,22 @@ class Translator:
             + len(sentence.prefix)
             for sentence in sentences
         ]
-        options = self.options._replace(max_lengths=np.asarray(limits, np.int32), prefix=prefix)
-        if options.seed is not None:  # differs between batches, but not if a batch is repeated
-            seed = (s.sampling_seed << 32 | sentences[0].number) % 2**63
-            options = options._replace(seed=tf.constant(seed, tf.int64))
-        if options.constraint:
+        constraint = seed = None
+        if s.sampling_method == "random":  # differs between batches, but not if a batch is repeated
+            seed = tf.constant((s.sampling_seed << 32 | sentences[0].number) % 2**63, tf.int64)
+        if self.constraint:
             decoded = self.encoders["inputs"].decode
-            options = options.for_texts([decoded(until_eos(row)) for row in ids])
-        return decode(self.model, ids, options)
+            constraint = self.constraint([decoded(until_eos(row)) for row in ids])
+        return search(
+            self.model,
+            ids,
+            s,
+            max_lengths=np.asarray(limits, np.int32),
+            prefix=prefix,
+            logits_processors=self.logits_processors,
+            constraint=constraint,
+            seed=seed,
+        )
 
     def _sentence(self, line: Line) -> Sentence:
         if "inputs" in self.encoders:
@@ -454,3 +471,148 @@ def plan(sizes: Iterable[tuple[int, int]], limits: BatchLimits) -> list[list[int
             longest = size
         batches[-1].append(item)
     return batches
+
+
+# Scores of given outputs, as ids or as lines of text (T2T's `--score_file`)
+
+
+def score(model, inputs, targets):
+    """Returns the log-probability of each target under a model.
+
+    Args:
+        model: a `Transformer` or an `Ensemble`.
+        inputs: [B, S] source ids with their end of sentence, padded with 0; None for a language model.
+        targets: [B, T] target ids with their end of sentence, padded with 0.
+
+    Returns:
+        [B] float32, sums over the target's tokens including the end of sentence.
+    """
+    return tf.reduce_sum(token_scores(model, inputs, targets), -1)
+
+
+def token_scores(model, inputs, targets):
+    """Returns the log-probability of each token, [B, T] float32, 0 at padding; otherwise like `score`."""
+    sides = {"inputs": inputs, "targets": targets}
+    ids = {name: tf.cast(side, tf.int32) for name, side in sides.items() if side is not None}
+    return _token_scores(model, ids)
+
+
+@open_graph_of_model
+def _token_scores(model, sides):
+    logits, targets = model(sides, training=False), sides["targets"]
+    log_p = tf.gather(logits, targets, batch_dims=2) - tf.reduce_logsumexp(logits, -1)
+    return tf.where(targets == PAD_ID, 0.0, log_p)
+
+
+_LOGITS = 8
+"""A scoring batch has 1/8 of a search's tokens, because it holds the logits of all positions."""
+
+
+class Pair(NamedTuple):
+    """A source and its target as ids; for a language model only the target."""
+
+    number: int
+    source: list[int]  # both with the end of sentence; empty: skipped
+    target: list[int]
+    text_bytes: int
+
+
+class PairScore(NamedTuple):
+    """The loss of a target."""
+
+    loss: float  # nats per token; nan: not scored
+    tokens: int
+    token_scores: Sequence[float] = ()  # log p of each
+
+
+class PairScorer:
+    """Scores lines "source<TAB>target"; for a language model, lines are targets.
+
+    Args:
+        model: a `Transformer` or an `Ensemble`.
+        encoders: "inputs" and "targets" text encoders.
+        settings: only `max_input_size` (here for either side) and the batch sizes are used.
+        report: receives one line for each pair that is too long or does not fit into memory; by
+            default it goes to standard error.
+    """
+
+    def __init__(
+        self, model, encoders, settings: DecodeSettings | None = None, report: Report | None = None
+    ):
+        self.model = model
+        self.encoders = encoders
+        self.settings = settings or DecodeSettings()
+        self.report = report or warn
+        limits = BatchLimits(
+            items=self.settings.batch_size,
+            tokens=-(-self.settings.batch_tokens // _LOGITS),
+            window=WINDOW,
+        )
+        self.batcher = LengthBatcher(self, limits, self.report)
+
+    def score_lines(
+        self,
+        lines: Iterable[Line],
+        skip: int = 0,
+        done: Callable[[BatchDone], None] | None = None,
+        known: Collection[int] = (),
+    ) -> Iterator[PairScore]:
+        """Yields each target's mean loss per token with the end of sentence, without label smoothing.
+
+        `skip`, `done` and `known` are as in `LengthBatcher.results`; known lines yield nan.
+
+        Raises:
+            UserError: a line has no tab or more than one.
+        """
+        return self.batcher.results(map(self._pair, lines), skip, done, known)
+
+    # The methods of a `BatchJob`.
+
+    def size(self, pair: Pair) -> int:
+        """Returns the number of tokens of the longer side."""
+        return max(len(pair.source), len(pair.target))
+
+    def order(self, pair: Pair) -> int:
+        """Sorts the longest first."""
+        return -self.size(pair)
+
+    def run(self, pairs: Sequence[Pair], longest: int) -> list[PairScore]:
+        """Scores a batch."""
+        sources, targets = (pad(side) for side in zip(*(pair[1:3] for pair in pairs), strict=True))
+        rows = token_scores(self.model, sources if sources.size else None, targets).numpy()
+        sums, tokens = rows.sum(1), np.count_nonzero(targets != PAD_ID, axis=1)
+        return [
+            PairScore(-float(total) / number, int(number), row[:number].tolist())
+            for total, number, row in zip(sums, tokens, rows, strict=True)
+        ]
+
+    def empty_result(self, pair: Pair) -> PairScore:
+        """Returns nan."""
+        return PairScore(math.nan, 0)
+
+    def tokens(self, result: PairScore) -> int:
+        """Returns the number of target tokens."""
+        return result.tokens
+
+    def _pair(self, line: Line) -> Pair:
+        names = [side for side in ("inputs", "targets") if side in self.encoders]
+        sides = line.text.split("\t") if len(names) > 1 else [line.text]
+        if len(sides) != len(names):
+            raise UserError(
+                f"line {line.number} has {len(sides) - 1} tabs: a line to score is "
+                "SOURCE<TAB>TARGET."
+            )
+        *sources, target = (
+            [*encoded(self.encoders[name], text, line.number), EOS_ID]
+            for name, text in zip(names, sides, strict=True)
+        )
+        source = sources[0] if sources else []
+        most = self.settings.max_input_size
+        longer = max(len(source), len(target))
+        if 0 < most < longer:
+            self.report(
+                f"line {line.number} has {longer:,} tokens, more than max_input_size={most}: "
+                "it is not scored"
+            )
+            source = target = []
+        return Pair(line.number, source, target, line.text_bytes)

@@ -7,13 +7,14 @@ from functools import partial
 
 import tensorflow as tf
 
-from t2t_keras.decoding import DecodeSettings, score
-from t2t_keras.decoding.search import SearchOptions, decode
-from t2t_keras.decoding.translator import probabilities
+from t2t_keras.decoding import DecodeSettings, SearchResult, search
+from t2t_keras.decoding.searches import named_processors
+from t2t_keras.decoding.translator import probabilities, token_scores
 from t2t_keras.errors import UserError
 from t2t_keras.ids import EOS_ID, PAD_ID
 from t2t_keras.inspection.alignment import heads_of_model, source_words, to_pharaoh_tensor
 from t2t_keras.model_kinds import CLASSIFICATION, LANGUAGE_MODEL, TRANSLATION
+from t2t_keras.precision import weights_read
 from t2t_keras.settings import INT32
 from t2t_keras.text.encoders import ClassLabelEncoder, TokenTextEncoder, require_vocabulary
 from t2t_keras.text.graph import SPACES
@@ -89,7 +90,7 @@ class _Served(tf.Module):
         functions = {name: getattr(self, name) for name in self.names}
         for function in functions.values():
             function.get_concrete_function()
-        self._weights = self._parts.weights()  # an `Int8Model` now knows which it does not need
+        self._weights = self._parts.weights()  # in 8 bits it is now known which are not needed
         return functions
 
 
@@ -100,7 +101,7 @@ class ServedTransformer(_Served):
 
     @tf.function(input_signature=[_TEXTS], autograph=False)
     def translate(self, text):
-        """Texts [B] -> `translation` [B], `translations` [B, N], `scores` [B, N], `truncated`."""
+        """Texts [B] -> `translation` [B], `translations` [B, N], `truncated`, and what `found` returns."""
         return self._parts.translate(text)
 
     @tf.function(input_signature=[_TEXTS, _REAL, _WHOLE], autograph=False)
@@ -110,18 +111,18 @@ class ServedTransformer(_Served):
 
     @tf.function(input_signature=[_IDS], autograph=False)
     def translate_ids(self, source_ids):
-        """Ids [B, S] with end of sentence, then 0 -> `target_ids` [B, N, L], `scores` [B, N].
+        """Ids [B, S] with end of sentence, then 0 -> `target_ids` [B, N, L], and what `found` returns.
 
         Target ids are 0 after their end of sentence.
         """
-        ids, scores, truncated = self._parts.translate_rows(_without_padding(source_ids))
-        return {"target_ids": ids, "scores": scores, "truncated": truncated}
+        result, truncated = self._parts.translate_rows(_without_padding(source_ids))
+        return {"target_ids": result.ids, **found(result), "truncated": truncated}
 
     @tf.function(input_signature=[_TEXTS, _TEXTS], autograph=False)
     def score(self, source, target):
         """Pairs of texts -> `log_probability` [B] of the targets, their `tokens` [B], `truncated`.
 
-        Both count the end of sentence.
+        Both count the end of sentence. `token_scores` [B, T] are the log-probabilities of the tokens.
         """
         return self._parts.score(source, target)
 
@@ -151,7 +152,8 @@ class ServedTransformer(_Served):
         ]
         with tf.control_dependencies(checks):
             rows, key = tf.identity(rows), tf.cast(key, tf.int32)
-        ids, scores, _ = self._parts.translate_rows(rows)
+        result, _ = self._parts.translate_rows(rows)
+        ids, scores = result.ids, result.scores
         if self._parts.hypotheses == 1:
             ids, scores = ids[:, 0], scores[:, 0]
         return {"outputs": ids, "scores": scores, "batch_prediction_key": key}
@@ -164,7 +166,7 @@ class ServedLanguageModel(_Served):
 
     @tf.function(input_signature=[_TEXTS], autograph=False)
     def complete(self, text):
-        """Prompts [B] -> `completion` [B], `completions` [B, N], `scores` [B, N], `truncated`."""
+        """Prompts [B] -> `completion` [B], `completions` [B, N], `truncated`, and what `found` returns."""
         return self._parts.complete(text)
 
     @tf.function(input_signature=[_TEXTS, _REAL, _WHOLE], autograph=False)
@@ -174,7 +176,7 @@ class ServedLanguageModel(_Served):
 
     @tf.function(input_signature=[_TEXTS], autograph=False)
     def score(self, text):
-        """Texts -> `log_probability` [B], `tokens` [B], `truncated`. Both count the end of sentence."""
+        """Texts -> `log_probability` [B], `tokens` [B], `token_scores` [B, T], `truncated`; see above."""
         return self._parts.score(None, text)
 
 
@@ -205,8 +207,8 @@ class _Parts:
         self.model = model
         self.encoders = encoders
         self.settings = settings
-        self.options = SearchOptions.from_settings(settings)
-        self.hypotheses = self.options.top_beams
+        named_processors(settings.logits_processors)  # checks their names
+        self.hypotheses = settings.beam_size if settings.return_beams else 1
         self.limit = settings.max_input_size if settings.max_input_size > 0 else tf.int32.max
         self.rows = settings.batch_size or tf.int32.max
         self.tokens = (settings.batch_tokens or tf.int32.max) // settings.beam_size
@@ -216,7 +218,7 @@ class _Parts:
 
     def weights(self) -> list:
         """Returns the variables that the functions use."""
-        return [variable.value for each in self.model.members for variable in each.weights]
+        return [weight.value for each in self.model.members for weight in weights_read(each)]
 
     def translate(self, text, options=None):
         """Translates texts; `options` are alpha and extra_length; default: those of the export."""
@@ -245,9 +247,9 @@ class _Parts:
         ]
         with tf.control_dependencies(allowed if options else []):
             rows = tf.identity(rows)
-        ids, scores = self.search(rows, alpha, extra_length)
-        texts = self.texts(ids)
-        return {name: texts[:, 0], f"{name}s": texts, "scores": scores}
+        result = SearchResult(*self.search(rows, alpha, extra_length))
+        texts = self.texts(result.ids)
+        return {name: texts[:, 0], f"{name}s": texts, **found(result)}
 
     def classify(self, text):
         rows, truncated = self.encode("inputs", text)
@@ -260,8 +262,8 @@ class _Parts:
             return [probabilities(self.model, ids, len(names))]
 
         empty = [tf.zeros([0, len(names)])]
-        (found,) = in_batches(run, lengths, empty, most_rows=self.rows, most_tokens=self.tokens)
-        values, classes = tf.math.top_k(found, len(names))
+        (rows_p,) = in_batches(run, lengths, empty, most_rows=self.rows, most_tokens=self.tokens)
+        values, classes = tf.math.top_k(rows_p, len(names))
         labels = tf.gather(tf.constant(names), classes)
         return {
             "label": labels[:, 0],
@@ -271,7 +273,7 @@ class _Parts:
         }
 
     def translate_rows(self, rows):
-        """Rows of ids [B, None] -> ids [B, N, L], scores [B, N], truncated [B].
+        """Rows of ids [B, None] -> `SearchResult` of N hypotheses, truncated [B].
 
         A row without ids is an empty sentence. Ids are checked before they are cast to int32.
         """
@@ -284,8 +286,8 @@ class _Parts:
         with tf.control_dependencies([known]):
             rows = tf.concat([tf.cast(rows, tf.int32), ends], 1)
             rows, truncated = cut(rows, self.limit)
-        ids, scores = self.search(rows, self.settings.alpha, self.settings.extra_length)
-        return ids, scores, truncated
+        result = self.search(rows, self.settings.alpha, self.settings.extra_length)
+        return SearchResult(*result), truncated
 
     def encode(self, side, text):
         """Texts [B] -> ids [B, None] with end of sentence, and which rows were cut, [B]."""
@@ -310,41 +312,49 @@ class _Parts:
         return tf.reshape(texts, [batch, self.hypotheses])
 
     def _search(self, sources, alpha, extra_length):
-        """Rows of ids [B, None] -> ids [B, N, L], scores [B, N]."""
+        """Rows of ids [B, None] -> the tensors of a `SearchResult`."""
         lengths = tf.cast(sources.row_lengths(), tf.int32)
 
         def run(rows):
             ids = tf.gather(sources, rows).to_tensor()
             limits = tf.gather(lengths, rows) + extra_length
-            options = self.options._replace(alpha=alpha, max_lengths=limits)
-            return decode(self.model, ids, options)
+            return search(self.model, ids, self.settings, max_lengths=limits, alpha=alpha)
 
         n = self.hypotheses
-        empty = [tf.zeros([0, n, 0], tf.int32), tf.zeros([0, n])]
+        empty = SearchResult(
+            ids=tf.zeros([0, n, 0], tf.int32),
+            lengths=tf.zeros([0, n], tf.int32),
+            scores=tf.zeros([0, n]),
+            token_scores=tf.zeros([0, n, 0]),
+        )
         return in_batches(run, lengths, empty, most_rows=self.rows, most_tokens=self.tokens)
 
     def score(self, source, target):
         """Scores pairs of texts; for a language model, `source` is None and only targets are scored."""
         if source is None:
             targets, truncated = self.encode("targets", target)
-            sides, run = [targets], partial(score, self.model, None)
+            sides, run = [targets], partial(token_scores, self.model, None)
         else:
             sides, truncated = self.encode_pairs(source, target)
-            run = partial(score, self.model)
-        log_p = self.batches_of_pairs(run, sides, tf.zeros([0]))
-        tokens = tf.reduce_sum(tf.cast(sides[-1] != PAD_ID, tf.int32), 1)
-        return {"log_probability": log_p, "tokens": tokens, "truncated": truncated}
+            run = partial(token_scores, self.model)
+        log_p = self.batches_of_pairs(run, sides, tf.zeros([0, 0]))
+        return {
+            "log_probability": tf.reduce_sum(log_p, 1),
+            "tokens": tf.reduce_sum(tf.cast(sides[-1] != PAD_ID, tf.int32), 1),
+            "token_scores": log_p,
+            "truncated": truncated,
+        }
 
     def align(self, heads, source, target):
         """Aligns the words of pairs of texts by heads: lines such as "0-0 1-2", as `to_pharaoh` writes them."""
         sides, truncated = self.encode_pairs(source, target)
 
         def run(*ids):
-            found = source_words(self.model, self.encoders, [heads], *ids)
-            return to_pharaoh_tensor(found[..., 0])
+            words = source_words(self.model, self.encoders, [heads], *ids)
+            return to_pharaoh_tensor(words[..., 0])
 
-        found = self.batches_of_pairs(run, sides, tf.zeros([0], tf.string))
-        return {"alignment": found, "truncated": truncated}
+        aligned = self.batches_of_pairs(run, sides, tf.zeros([0], tf.string))
+        return {"alignment": aligned, "truncated": truncated}
 
     def encode_pairs(self, source, target):
         """Texts [B] and [B] -> ids of both [B, None] with end of sentence, and which pairs were cut, [B]."""
@@ -358,7 +368,7 @@ class _Parts:
         return [sources, targets], source_cut | target_cut
 
     def batches_of_pairs(self, run, sides, empty):
-        """Calls `run` with batches of the ids of all sides, [b, S] and [b, T]; its results have shape [B]."""
+        """Calls `run` with batches of the ids of all sides, [b, S] and [b, T]; its results have shape [b, ...]."""
         longer = tf.reduce_max([ids.row_lengths() for ids in sides], 0)
         (results,) = in_batches(
             lambda rows: [run(*(tf.gather(ids, rows).to_tensor() for ids in sides))],
@@ -368,6 +378,11 @@ class _Parts:
             most_tokens=min(self.tokens, SCORED_TOKENS),
         )
         return results
+
+
+def found(result: SearchResult) -> dict:
+    """Returns `scores` [B, N], `lengths` [B, N] in tokens, and `token_scores` [B, N, L], log p of each."""
+    return {name: getattr(result, name) for name in ("scores", "lengths", "token_scores")}
 
 
 def _require_none(wrong, message: str, values=None):

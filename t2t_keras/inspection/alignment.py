@@ -14,8 +14,7 @@ import numpy as np
 import tensorflow as tf
 
 from t2t_keras.decode_settings import DecodeSettings
-from t2t_keras.decoding.scoring import Pair, PairScorer
-from t2t_keras.decoding.translator import Line, Report, pad
+from t2t_keras.decoding.translator import Line, Pair, PairScorer, Report, pad
 from t2t_keras.errors import UserError
 from t2t_keras.ids import EOS_ID, PAD_ID
 from t2t_keras.open_graph import open_graph

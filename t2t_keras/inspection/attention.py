@@ -195,10 +195,10 @@ def _by_words(weights: np.ndarray, queries: Tokens, keys: Tokens) -> np.ndarray:
 
 def _decoded(model, source_ids: list[int], settings: DecodeSettings, text: str, constraint):
     """Returns the ids that `t2t-keras-decode` finds, with end of sentence if they have one."""
-    from t2t_keras.decoding.search import SearchOptions, decode
+    from t2t_keras.decoding import search
 
-    options = SearchOptions.from_settings(settings, constraint=constraint).for_texts([text])
-    ids = decode(model, [source_ids], options)[0][0, 0].numpy()
+    only = constraint([text]) if constraint and settings.constrains else None
+    ids = search(model, [source_ids], settings, top_beams=1, constraint=only).ids[0, 0].numpy()
     return [*until_eos(ids), *[EOS_ID] * (EOS_ID in ids)]
 
 

@@ -11,7 +11,7 @@ from keras import ops
 from t2t_keras.layers.dropout import Dropout
 from t2t_keras.layers.masks import AttentionMask, distances
 from t2t_keras.precision import dense, dtype_config, fixed, multiply, policy_of_part
-from t2t_keras.shape import appended, matmul, shape_of, softmax, transpose
+from t2t_keras.shape import grown, matmul, shape_of, softmax, transpose
 
 
 class KeyValueCache:
@@ -24,25 +24,26 @@ class KeyValueCache:
         kept: {"k": [B, H, S, K/H], "v": [B, H, S, V/H]}, what calls so far have left.
         of_memory: True for the keys and values of a memory, to which no call adds; if `kept` is None, the
             first call computes them.
-        place: scalar int32, where the next call writes if `kept` has a fixed size; None appends.
+        append: puts new keys [B, H, T, C] after those kept: `shape.grown`, or a function that writes them
+            into tensors of a fixed size.
         prefix: {"k", "v"} of [B, H, P, C], seen before those that are kept; None without.
         joint_kernel: from `MultiHeadAttention.joint_kernel`; None multiplies with each kernel.
     """
 
-    def __init__(self, kept, of_memory=False, place=None, prefix=None, joint_kernel=None):
+    def __init__(self, kept, of_memory=False, append=grown, prefix=None, joint_kernel=None):
         self.kept = kept
         self.of_memory = of_memory
-        self.place = place
+        self.append = append
         self.prefix = prefix
         self.joint_kernel = joint_kernel
 
     def add(self, new):
         """Adds {"k", "v"} of [B, H, T, C]; returns all keys and values that a query may see."""
         # [B, H, S, C] -> [B, H, S + T, C]
-        self.kept = {name: appended(self.kept[name], new[name], self.place) for name in self.kept}
+        self.kept = {name: self.append(self.kept[name], new[name]) for name in self.kept}
         if self.prefix is None:
             return self.kept
-        return {name: appended(self.prefix[name], self.kept[name]) for name in self.kept}
+        return {name: grown(self.prefix[name], self.kept[name]) for name in self.kept}
 
 
 @keras.saving.register_keras_serializable("t2t_keras")

@@ -13,7 +13,7 @@ from t2t_keras.errors import UserError
 from t2t_keras.layers.attention import KeyValueCache, MultiHeadAttention
 from t2t_keras.layers.masks import AttentionMask, distances
 from t2t_keras.layers.stack import Stack, TransformerLayer
-from t2t_keras.shape import shape_of
+from t2t_keras.shape import grown, shape_of
 
 
 class LayerCache(NamedTuple):
@@ -36,9 +36,9 @@ class DecoderCache:
         memory_bias: [B, 1, 1, S], of the memory.
         bias: self-attention bias, broadcastable to [B, H, K, S + K].
         distance: [K, S + K] int, the position of each key minus that of each query; by default the
-            last query is at the last key. With a `place` it is required where positions count.
+            last query is at the last key.
         joint_kernels: from `TransformerDecoder.joint_kernels`.
-        place: scalar int32, where to write in `kept` of a fixed size; None appends.
+        append: puts new keys after those kept; see `KeyValueCache`.
         prefix: {"k", "v"} of [B, H, P, C] per layer, shared by all hypotheses, before `kept`; bias and
             distance then have P more keys.
         model: what the decoder does not look at: for the `Transformer` that made the cache.
@@ -53,14 +53,14 @@ class DecoderCache:
         bias=None,
         distance=None,
         joint_kernels: Sequence | None = None,
-        place=None,
+        append=grown,
         prefix: Sequence[dict] | None = None,
         model: Any = None,
     ):
         none = [None] * len(kept)
         self.layers = [
             LayerCache(
-                KeyValueCache(own, place=place, prefix=before, joint_kernel=kernel),
+                KeyValueCache(own, append=append, prefix=before, joint_kernel=kernel),
                 None if memory is None else KeyValueCache(other, of_memory=True),
             )
             for own, other, before, kernel in zip(

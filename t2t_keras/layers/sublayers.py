@@ -35,7 +35,8 @@ class FeedForward(keras.layers.Layer):
         kernel_initializer="glorot_uniform",
         **kwargs,
     ):
-        super().__init__(**kwargs)
+        # Not within the dense layers' own: 8-bit matrices are made of variables as they are.
+        super().__init__(autocast=False, **kwargs)
         if filter_size < 1:
             raise ValueError(f"filter_size must be 1 or more, got {filter_size}.")
         self.filter_size = filter_size

@@ -20,7 +20,6 @@ from t2t_keras.text import TokenTextEncoder
 
 _NEVER, _TAG, _OPENS, _CLOSES, _ENDS = range(5)
 _NONE = -1  # no id
-_FORBIDDEN = -1e9  # -inf would give NaN for hypotheses that no token can continue
 # Occurrences in the training trees: of a word that is restricted to its tags there; and of a tag with rare
 # words of a form, which allow it for other words of the form.
 _FREQUENT, _FEWEST = 10, 3
@@ -108,7 +107,7 @@ def tree_grammar(encoder):
 
 
 class TreeGrammar(NamedTuple):
-    """A logits processor that allows only prefixes of trees with one tag for each word.
+    """A constraint that allows only prefixes of trees with one tag for each word.
 
     No phrase is empty, the output ends when all phrases are closed and every word has its tag, and a phrase
     is only opened if it can still be closed within the length limit.
@@ -121,7 +120,7 @@ class TreeGrammar(NamedTuple):
     tags: Any  # [B, W, V] bool, the tags that each word may have; none after the last word
 
     def __call__(self, logits, step):
-        """Returns logits [b, K, V], with -1e9 for tokens that are not allowed next."""
+        """Returns [b, K, V] bool, True for the tokens that are allowed next."""
         import tensorflow as tf  # imported here so that problems can be listed without it
 
         def last(mask):  # the last position [b, K] where a mask [b, K, 1 + i] is True, or 0
@@ -150,10 +149,9 @@ class TreeGrammar(NamedTuple):
         def where(kind, allowed):
             return (kinds == kind) & allowed[:, :, None]
 
-        allowed = (
+        return (
             tf.pad(tags, [[0, 0], [0, 0], more])
             | where(_OPENS, (left > 0) & fits)
             | where(_ENDS, (left <= 0) & (depth == 0))
             | (tf.range(logits.shape[-1]) == closer[:, :, None])
         )
-        return tf.where(allowed, logits, _FORBIDDEN)

@@ -1,0 +1,316 @@
+"""Beam search, greedy and sampled decoding: one entry, with all options."""
+
+from __future__ import annotations
+
+import functools
+import math
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import keras
+import numpy as np
+from keras import ops
+
+from t2t_keras import registry
+from t2t_keras.decode_settings import DecodeSettings, require_compilable, require_memory
+from t2t_keras.decoding.beam import BeamSearch, OnePath, SearchResult, most_likely
+from t2t_keras.decoding.logits import LogitsProcessor, after_prompts, prompt_lengths
+from t2t_keras.decoding.static_search import StaticSearch
+from t2t_keras.errors import UserError
+from t2t_keras.model_kinds import CLASSIFICATION, LANGUAGE_MODEL, Model
+from t2t_keras.precision import cache_of, in_8_bits
+from t2t_keras.shape import shape_of, written
+
+
+def search(
+    model: Model,
+    inputs,
+    options: DecodeSettings | None = None,
+    *,
+    beams: bool | None = None,
+    top_beams: int | None = None,
+    max_lengths=None,
+    prefix=None,
+    logits_processors: Sequence[LogitsProcessor] = (),
+    constraint=None,
+    alpha=None,
+    seed=None,
+) -> SearchResult:
+    """Decodes as the options say: with beam search, greedily, or by sampling.
+
+    The result for a sentence does not depend on the others, except through the padded length S.
+
+    A language model continues prompts, which have no end of sentence: each is forced like a `prefix`,
+    and only what follows it is returned. `extra_length` counts from the end of each prompt.
+
+    On JAX and PyTorch, and with `xla`, tensors have fixed sizes (`static_search.py`), and there are neither
+    samples nor logits processors nor constraints. On JAX, call it outside `jax.jit`.
+
+    Args:
+        model: a `Transformer` or an `Ensemble`.
+        inputs: [B, S] source ids with their end of sentence, padded with 0; for a language model,
+            prompts [B, P], padded with 0.
+        options: the decode hparams.
+        beams: True for beam search, also with a `beam_size` of 1; by default that is greedy search.
+        top_beams: K', the number of hypotheses to return, at most `beam_size`; by default all of them
+            with `return_beams`, else 1.
+        max_lengths: [B] int, the maximum length of each output, instead of S + `extra_length`.
+        prefix: [B, P] int, padded with 0: the first tokens of the outputs. Their log p is 0, and they
+            count in the length of the penalty.
+        logits_processors: functions `process(logits, step)` from logits [b, K, V] float32 and a
+            `SearchStep` to logits of the same shape, after those of the options; new functions need a
+            new graph.
+        constraint: says which tokens may come next; see `logits.Constraint`.
+        alpha, seed: numbers or scalar tensors, instead of those of the options: other values need no
+            new graph.
+
+    Raises:
+        UserError: the model has no targets, the search needs more memory than the machine has or
+            cannot be compiled, or a prefix is given for a language model.
+    """
+    options = options or DecodeSettings()
+    beam_size = 0 if not beams and options.beam_size == 1 else options.beam_size
+    if top_beams is None:
+        top_beams = options.beam_size if options.return_beams else 1
+    alpha = options.alpha if alpha is None else alpha
+    if beam_size:
+        BeamSearch(beam_size, top_beams, alpha)  # checks the ranges
+    processors = (*named_processors(options.logits_processors), *logits_processors)
+    is_random = options.sampling_method == "random"
+    on_tensorflow = keras.backend.backend() == "tensorflow"
+    if options.xla or not on_tensorflow:
+        only = {"sampling": is_random, "logits_processors": processors, "a constraint": constraint}
+        require_compilable({**only, "precision int8": in_8_bits(model)})
+    if model.kind == CLASSIFICATION:
+        raise UserError("a classifier has no outputs to search for: call it, or use `Classifier`.")
+    inputs = ops.cast(ops.convert_to_tensor(inputs), "int32")
+    longest = options.extra_length if max_lengths is None else max_lengths
+    longest = 0 if ops.is_tensor(longest) else int(np.max(longest, initial=0))
+    require_memory(model, max(1, beam_size), longest, inputs.shape[0] or 1)
+    is_language_model = model.kind == LANGUAGE_MODEL
+    if is_language_model:
+        if prefix is not None:
+            raise UserError("a language model continues its prompts: add the prefix to them.")
+        prefix = inputs
+    if max_lengths is None:
+        length = prompt_lengths(inputs) if is_language_model else shape_of(inputs)[1]
+        max_lengths = length + options.extra_length
+    request = SearchRequest(
+        beam_size=beam_size,
+        top_beams=top_beams,
+        min_length=options.min_length,
+        alpha=alpha if beam_size else None,
+        limits=ops.broadcast_to(ops.cast(max_lengths, "int32"), shape_of(inputs)[:1]),
+        prefix=None if prefix is None else ops.cast(ops.convert_to_tensor(prefix), "int32"),
+        logits_processors=processors,
+        constraint=constraint,
+        xla=options.xla,
+    )
+    if is_random:
+        request = request._replace(
+            seed=options.sampling_seed if seed is None else seed,
+            temperature=options.sampling_temp,
+            top_k=max(0, options.sampling_keep_top_k),
+            top_p=options.sampling_keep_top_p,
+        )
+    if on_tensorflow:
+        from t2t_keras.decoding.loop import in_a_graph
+
+        found = in_a_graph(model, inputs, request)
+    else:
+        found = _by_backend(model, inputs, request)
+    if is_language_model:
+        lengths = ops.maximum(found.lengths - prompt_lengths(inputs)[:, None], 0)
+        ids, token_scores = (after_prompts(x, inputs) for x in (found.ids, found.token_scores))
+        found = SearchResult(ids, lengths, found.scores, token_scores)
+    return found
+
+
+def beam_search(
+    model,
+    inputs,
+    *,
+    top_beams: int = 1,
+    max_lengths=None,
+    prefix=None,
+    logits_processors: Sequence[LogitsProcessor] = (),
+    **options,
+):
+    """Decodes with beam search (section 6.1 of the paper; T2T's `beam_search`).
+
+    A finished hypothesis of n tokens scores log p / ((5 + n) / 6)^alpha. The search of a sentence
+    ends when no alive hypothesis can beat its best finished one (with top_beams > 1: its worst
+    finished one), or at its maximum length. A sentence without a finished hypothesis returns its
+    alive ones with their plain log p, as in T2T.
+
+    Args:
+        model, inputs, top_beams, max_lengths, prefix, logits_processors: see `search`.
+        options: those of `DecodeSettings`: `beam_size` (K), `alpha`, `extra_length`, `min_length`, `xla`.
+
+    Returns:
+        ids [B, K', L] int32, best first, 0 after the first end of sentence, and scores
+        [B, K'] float32.
+
+    Raises:
+        UserError: `top_beams` or an option is out of range.
+    """
+    found = search(
+        model,
+        inputs,
+        DecodeSettings(**options),
+        beams=True,
+        top_beams=top_beams,
+        max_lengths=max_lengths,
+        prefix=prefix,
+        logits_processors=logits_processors,
+    )
+    return found.ids, found.scores
+
+
+def greedy(
+    model,
+    inputs,
+    *,
+    max_lengths=None,
+    prefix=None,
+    logits_processors: Sequence[LogitsProcessor] = (),
+    **options,
+):
+    """Decodes by choosing the most likely token at every step: T2T's `_greedy_infer`.
+
+    Args:
+        model, inputs, max_lengths, prefix, logits_processors: see `search`.
+        options: those of `DecodeSettings`: `extra_length`, `min_length`, `xla`.
+
+    Returns:
+        ids [B, L] int32, 0 after the first end of sentence, and scores [B] float32: the sum of
+        the log-probabilities up to and including it.
+    """
+    found = search(
+        model,
+        inputs,
+        DecodeSettings(beam_size=1, **options),
+        max_lengths=max_lengths,
+        prefix=prefix,
+        logits_processors=logits_processors,
+    )
+    return found.ids[:, 0], found.scores[:, 0]
+
+
+def sample(
+    model,
+    inputs,
+    *,
+    seed,
+    temperature: float = 1.0,
+    top_k: int = 0,
+    top_p: float = 1.0,
+    max_lengths=None,
+    prefix=None,
+    logits_processors: Sequence[LogitsProcessor] = (),
+    **options,
+):
+    """Draws every token from the model's distribution (T2T's `sampling_method` "random").
+
+    The same seed draws the same output for a sentence at the same position in the batch.
+
+    Args:
+        model, inputs, max_lengths, prefix, logits_processors: see `search`.
+        seed: an int or a scalar int tensor.
+        temperature: divides the logits (`sampling_temp`); below 1, likely tokens become likelier.
+        top_k: sample from the k most likely tokens (`sampling_keep_top_k`); 0 means all.
+        top_p: sample from the most likely tokens that together reach this probability (nucleus
+            sampling); 1 means all.
+        options: those of `DecodeSettings`: `extra_length`, `min_length`.
+
+    Returns:
+        ids [B, L] int32, 0 after the first end of sentence, and scores [B] float32: the
+        log-probability of each without temperature, top_k and top_p.
+
+    Raises:
+        UserError: an option is out of range.
+    """
+    settings = DecodeSettings(
+        beam_size=1,
+        sampling_method="random",
+        sampling_temp=temperature,
+        sampling_keep_top_k=top_k,
+        sampling_keep_top_p=top_p,
+        **options,
+    )
+    found = search(
+        model,
+        inputs,
+        settings,
+        max_lengths=max_lengths,
+        prefix=prefix,
+        logits_processors=logits_processors,
+        seed=seed,
+    )
+    return found.ids[:, 0], found.scores[:, 0]
+
+
+class SearchRequest(NamedTuple):
+    """A search for a graph: what the graph is made for, and what may change between its calls."""
+
+    beam_size: int  # K; 0: one hypothesis per sentence, greedy or sampled
+    top_beams: int
+    min_length: int
+    alpha: Any  # a number or a scalar tensor; None without beams
+    limits: Any  # [B] int32, the maximum lengths of the outputs
+    prefix: Any  # [B, P] int32, or None
+    logits_processors: tuple[LogitsProcessor, ...]
+    constraint: Any  # see `logits.Constraint`; or None
+    xla: bool
+    seed: Any = None  # None: not sampled
+    temperature: Any = None
+    top_k: int = 0
+    top_p: Any = None
+
+    def strategy(self, choose=most_likely, **options):
+        """Returns the strategy; `choose` is that of `OnePath`, and `options` are fields of either."""
+        if self.beam_size:
+            beams = (self.beam_size, self.top_beams, self.alpha, self.min_length)
+            return BeamSearch(*beams, **options)
+        return OnePath(self.min_length, choose, **options)
+
+
+def _by_backend(model, inputs, request: SearchRequest) -> SearchResult:
+    """Searches on JAX or PyTorch; what was compiled for the same options is used again."""
+    searches = cache_of(model, "_searches")
+    strategy = request.strategy(append=written)
+    if strategy not in searches:
+        searches[strategy] = StaticSearch(model, strategy)
+    return searches[strategy].run(inputs, request.limits, request.prefix)
+
+
+def named_processors(text: str) -> tuple[LogitsProcessor, ...]:
+    """Creates the processors that the decode hparam `logits_processors` names.
+
+    Args:
+        text: "NAME:VALUE", or several as "[NAME:VALUE,NAME:VALUE]"; ":VALUE" may be left out if the
+            registered function has a default. "" means none.
+
+    Raises:
+        UserError: an unknown name, a value that is not a number, or a missing value.
+    """
+    items = text.strip().removeprefix("[").removesuffix("]").split(",")
+    return tuple(_named_processor(item.strip()) for item in items if item.strip())
+
+
+def _named_processor(item: str) -> LogitsProcessor:
+    name, colon, value = item.partition(":")
+    make = registry.logits_processor(name)
+    try:
+        if colon and not math.isfinite(float(value)):
+            raise ValueError(f"{value} is not finite")
+        return _made(make, *([float(value)] if colon else []))
+    except (TypeError, ValueError) as error:
+        raise UserError(
+            f"logits processor {item!r} cannot be created ({error}): write {name}:NUMBER."
+        ) from error
+
+
+@functools.cache  # the same function for the same words, since a new one needs a new graph
+def _made(make, *value):
+    return make(*value)
