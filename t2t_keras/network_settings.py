@@ -63,16 +63,15 @@ def stack_keywords(hp: HParams) -> tuple[dict[str, Any], dict[str, Any]]:
         "prepostprocess_dropout": hp.layer_prepostprocess_dropout,
         "attention_dropout": hp.attention_dropout,
         "relu_dropout": hp.relu_dropout,
-        "prepostprocess_dropout_broadcast_dims": _axes(
-            hp.layer_prepostprocess_dropout_broadcast_dims
-        ),
-        "attention_dropout_broadcast_dims": _axes(hp.attention_dropout_broadcast_dims),
-        "relu_dropout_broadcast_dims": _axes(hp.relu_dropout_broadcast_dims),
         "max_relative_position": hp.max_relative_position if relative else 0,
         "proximity_bias": hp.proximity_bias,
         "norm_epsilon": hp.norm_epsilon,
         "kernel_initializer": kernel_initializer(hp),
     }
+    dims = ("layer_prepostprocess_dropout_broadcast_dims", "attention_dropout_broadcast_dims")
+    for name in (*dims, "relu_dropout_broadcast_dims"):  # T2T's "0,1" -> [0, 1]
+        axes = [int(axis) for axis in getattr(hp, name).split(",") if axis]
+        decoder[name.removeprefix("layer_")] = axes
     encoder = decoder | {
         "num_layers": hp.num_encoder_layers or hp.num_hidden_layers,
         "remove_padding": hp.use_pad_remover,
@@ -94,8 +93,3 @@ def kernel_initializer(hp: HParams) -> keras.initializers.Initializer:
         return keras.initializers.RandomUniform(-0.1 * gain, 0.1 * gain)
     distribution = "uniform" if hp.initializer == "uniform_unit_scaling" else "truncated_normal"
     return keras.initializers.VarianceScaling(gain, mode="fan_avg", distribution=distribution)
-
-
-def _axes(broadcast_dims: str) -> list[int]:
-    """T2T's "0,1" -> [0, 1]."""
-    return [int(axis) for axis in broadcast_dims.split(",") if axis]
