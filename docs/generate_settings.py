@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from t2t_keras.decode_settings import DECODE_SETTINGS
-from t2t_keras.setting_table import GROUPS, OURS, SETTINGS, Setting
+from t2t_keras.settings import GROUPS, OURS, SETTINGS, Setting
 
 PAGE = Path(__file__).with_name("settings.md")
 HEAD = """# Settings

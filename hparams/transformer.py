@@ -17,7 +17,7 @@ def transformer_base_v1() -> HParams:
 
     Six layers, d_model 512, d_ff 2048, eight heads, normalisation after each sublayer, residual
     dropout 0.1, label smoothing 0.1, Adam (0.9, 0.98), 4000 steps of warm-up. These are the
-    defaults of `t2t_keras.setting_table`.
+    defaults of `t2t_keras.settings`.
     """
     return HParams()
 

@@ -10,7 +10,8 @@ from pathlib import Path
 from typing import Any
 
 from t2t_keras import t2t_names
-from t2t_keras.allowed_values import (
+from t2t_keras.errors import UserError, nearest
+from t2t_keras.settings import (
     ANY,
     INT64,
     Allowed,
@@ -19,9 +20,8 @@ from t2t_keras.allowed_values import (
     declare,
     from_to,
     one_of,
+    split_items,
 )
-from t2t_keras.errors import UserError, nearest
-from t2t_keras.settings import split_items
 
 SENTENCES = 32
 """T2T's sentences per batch if `batch_size` is 0."""

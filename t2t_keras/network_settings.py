@@ -7,8 +7,7 @@ from typing import Any
 import keras
 
 from t2t_keras.errors import UserError
-from t2t_keras.setting_table import SETTINGS
-from t2t_keras.settings import HParams
+from t2t_keras.settings import SETTINGS, HParams
 
 INFERENCE_SETTINGS = (
     *("attention_key_channels", "attention_value_channels", "filter_size", "hidden_size"),
@@ -24,26 +23,19 @@ INFERENCE_SETTINGS = (
 def check_settings(hp: HParams) -> None:
     """Raises UserError if the network does not support a value or a combination of values of `hp`."""
     hp.check("network")  # settings from a record have not been checked yet
-    needed = {
-        "max_length": hp.pos == "emb",  # rows of the position table
-        "max_relative_position": hp.self_attention_type == "dot_product_relative",
-    }
-    for name, is_needed in needed.items():
-        if is_needed and getattr(hp, name) < 1:
+    relative = hp.self_attention_type == "dot_product_relative"
+    for name, needed in (("max_length", hp.pos == "emb"), ("max_relative_position", relative)):
+        if needed and getattr(hp, name) < 1:
             raise UserError(f"hparam {name} must be 1 or more, got {getattr(hp, name)}.")
-    _check_channels(hp)
-
-
-def _check_channels(hp: HParams) -> None:
-    names = ("attention_key_channels", "attention_value_channels")
-    keys, values = (getattr(hp, name) or hp.hidden_size for name in names)
-    for name, channels in zip(names, (keys, values), strict=True):
-        if channels < 1 or channels % hp.num_heads:
+    channels = (hp.attention_key_channels, hp.attention_value_channels)
+    keys, values = (number or hp.hidden_size for number in channels)
+    for name, number in (("key", keys), ("value", values)):
+        if number < 1 or number % hp.num_heads:
             raise UserError(
-                f"hparam {name} (hidden_size if 0) must be a multiple of "
-                f"num_heads={hp.num_heads}, got {channels}."
+                f"hparam attention_{name}_channels (hidden_size if 0) must be a multiple of "
+                f"num_heads={hp.num_heads}, got {number}."
             )
-    if hp.self_attention_type == "dot_product_relative" and keys != values:
+    if relative and keys != values:
         raise UserError(
             "self_attention_type=dot_product_relative needs attention_key_channels and "
             f"attention_value_channels (hidden_size if 0) to be equal, got {keys} and {values}."
@@ -52,11 +44,9 @@ def _check_channels(hp: HParams) -> None:
 
 def for_inference(hp: HParams) -> HParams:
     """Resets training-only settings to their defaults if the network does not support their values."""
-    names = ("symbol_dropout", "initializer")
-    kept = {name: SETTINGS[name] for name in names}
-    return hp.replace(
-        **{n: s.default for n, s in kept.items() if not s.allowed.takes(getattr(hp, n))}
-    )
+    settings = {name: SETTINGS[name] for name in ("symbol_dropout", "initializer")}
+    wrong = [n for n, setting in settings.items() if not setting.allowed.takes(getattr(hp, n))]
+    return hp.replace(**{name: settings[name].default for name in wrong})
 
 
 def stack_keywords(hp: HParams) -> tuple[dict[str, Any], dict[str, Any]]:
@@ -73,18 +63,16 @@ def stack_keywords(hp: HParams) -> tuple[dict[str, Any], dict[str, Any]]:
         "prepostprocess_dropout": hp.layer_prepostprocess_dropout,
         "attention_dropout": hp.attention_dropout,
         "relu_dropout": hp.relu_dropout,
-        "prepostprocess_dropout_broadcast_dims": _axes(
-            hp.layer_prepostprocess_dropout_broadcast_dims
-        ),
-        "attention_dropout_broadcast_dims": _axes(hp.attention_dropout_broadcast_dims),
-        "relu_dropout_broadcast_dims": _axes(hp.relu_dropout_broadcast_dims),
         "max_relative_position": hp.max_relative_position if relative else 0,
         "proximity_bias": hp.proximity_bias,
         "norm_epsilon": hp.norm_epsilon,
         "kernel_initializer": kernel_initializer(hp),
     }
-    encoder = {
-        **decoder,
+    dims = ("layer_prepostprocess_dropout_broadcast_dims", "attention_dropout_broadcast_dims")
+    for name in (*dims, "relu_dropout_broadcast_dims"):  # T2T's "0,1" -> [0, 1]
+        axes = [int(axis) for axis in getattr(hp, name).split(",") if axis]
+        decoder[name.removeprefix("layer_")] = axes
+    encoder = decoder | {
         "num_layers": hp.num_encoder_layers or hp.num_hidden_layers,
         "remove_padding": hp.use_pad_remover,
     }
@@ -105,8 +93,3 @@ def kernel_initializer(hp: HParams) -> keras.initializers.Initializer:
         return keras.initializers.RandomUniform(-0.1 * gain, 0.1 * gain)
     distribution = "uniform" if hp.initializer == "uniform_unit_scaling" else "truncated_normal"
     return keras.initializers.VarianceScaling(gain, mode="fan_avg", distribution=distribution)
-
-
-def _axes(broadcast_dims: str) -> list[int]:
-    """T2T's "0,1" -> [0, 1]."""
-    return [int(axis) for axis in broadcast_dims.split(",") if axis]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import re
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -34,67 +35,43 @@ _Variable = Any
 # Slots, and gradients of tables and with weight decay
 
 
-class _Slots:
-    """The slots of an optimizer: the variables that it keeps for each variable of the model.
+class _WithSlots(keras.optimizers.Optimizer):
+    """An optimizer with slots: variables that it keeps for each variable of the model."""
 
-    Args:
-        variables: Keras variables.
-        by_variable: the slots of each variable by name, Keras variables, in the order in which T2T
-            creates them.
-    """
+    t2t_name: str
 
-    def __init__(self, variables: Sequence[_Variable], by_variable: Sequence[dict[str, _Variable]]):
-        self.by_variable = list(by_variable)
-        self._known: list[_Variable] = []
-        self._places: dict[int, int] = {}
+    def slot_shapes(self, place: int, variable: _Variable) -> dict[str, Sequence[int]]:
+        """Returns the shape of each slot of a Keras variable, in the order in which T2T creates them."""
+        raise NotImplementedError
+
+    def build(self, variables):
+        """Creates the slots of Keras variables, float32 zeros."""
+        if self.built:
+            return
+        super().build(variables)
+        self.slots: list[dict[str, _Variable]] = []
+        self.places: dict[int, int] = {}  # by the id of what `update_step` may get for a variable
         for place, variable in enumerate(variables):
-            for same in _appearances(variable):
-                self._known.append(same)  # kept alive, so that no other object gets its id
-                self._places[id(same)] = place
+            path, slots = variable.path.replace("/", "_"), {}
+            for name, shape in self.slot_shapes(place, variable).items():
+                slots[name] = self.add_variable(shape, dtype="float32", name=f"{path}_{name}")
+            self.slots.append(slots)
+            self.places[id(variable)] = place
+            if keras.backend.backend() == "tensorflow":  # its variable, or one replica's part of it
+                parts = (variable.value, *getattr(variable.value, "values", ()))
+                self.places |= {id(part): place for part in parts}
 
-    def place(self, variable: _Variable) -> int:
-        """Returns the index of a variable.
-
-        Args:
-            variable: the Keras variable, or what Keras passes to `update_step` instead: the backend's
-                variable, or one replica's part of that.
-        """
-        return self._places[id(variable)]
-
-    def __getitem__(self, variable: _Variable) -> dict[str, _Variable]:
-        """Returns the slots of a variable (see `place`) by name."""
-        return self.by_variable[self.place(variable)]
-
-    def by_t2t_name(self, optimizer: str) -> dict[str, list[_Variable | None]]:
+    def t2t_slots(self) -> dict[str, list[_Variable | None]]:
         """Returns T2T's slot names -> the slot (or None) of each variable, in order.
 
-        Args:
-            optimizer: T2T's name of the optimizer. TensorFlow 1 names a variable's slots `Adam`,
-                `Adam_1`, `Adam_2`, in the order of their creation.
+        TensorFlow 1 names a variable's slots `Adam`, `Adam_1`, `Adam_2`, in the order of their creation.
         """
-        rows = [list(slots.values()) for slots in self.by_variable]
-        return {
-            f"{optimizer}_{i}" if i else optimizer: [
-                row[i] if i < len(row) else None for row in rows
-            ]
-            for i in range(max(len(row) for row in rows))
-        }
+        name, rows = self.t2t_name, itertools.zip_longest(*(s.values() for s in self.slots))
+        return {f"{name}_{i}" if i else name: list(row) for i, row in enumerate(rows)}
 
-
-def _new_slot(
-    optimizer: keras.optimizers.Optimizer, variable: _Variable, name: str, shape: Sequence[int]
-) -> _Variable:
-    """Creates a slot of float32 zeros for `variable`."""
-    path = variable.path.replace("/", "_")
-    return optimizer.add_variable(shape=tuple(shape), dtype="float32", name=f"{path}_{name}")
-
-
-def _appearances(variable: _Variable) -> list[_Variable]:
-    """Returns a Keras variable, its backend variable, and each replica's part of that."""
-    value = variable.value
-    if not hasattr(value, "assign"):  # JAX's array, which every update replaces
-        return [variable]
-    return [variable, value, *getattr(value, "values", ())]
+    def t2t_scalars(self) -> dict[str, _Array]:
+        """Returns nothing: T2T has no other variables."""
+        return {}
 
 
 def _dense_gradient(gradient: _Tensor, variable: _Variable) -> _Tensor:
@@ -269,7 +246,7 @@ class AdamW(Adam):
 
 
 @keras.saving.register_keras_serializable("t2t_keras")
-class Momentum(keras.optimizers.Optimizer):
+class Momentum(_WithSlots):
     """Gradient descent with momentum, a decaying sum of gradients (T2T's "momentum").
 
     As in TensorFlow 1, the learning rate multiplies the sum. In `keras.optimizers.SGD` it multiplies
@@ -282,36 +259,26 @@ class Momentum(keras.optimizers.Optimizer):
         **kwargs: arguments of every Keras optimizer.
     """
 
+    t2t_name = "Momentum"
+
     def __init__(self, learning_rate=0.01, *, momentum: float = 0.9, nesterov=False, **kwargs):
         super().__init__(learning_rate=learning_rate, **kwargs)
         self.momentum = momentum
         self.nesterov = nesterov
 
-    def build(self, variables):
-        """Creates a slot per Keras variable: the sum of its gradients."""
-        if self.built:
-            return
-        super().build(variables)
-        sums = [{"sum": _new_slot(self, variable, "sum", variable.shape)} for variable in variables]
-        self.slots = _Slots(variables, sums)
+    def slot_shapes(self, place, variable):
+        """Returns the shape of the sum of its gradients."""
+        return {"sum": variable.shape}
 
     def update_step(self, gradient, variable, learning_rate):
         """Updates a variable from its gradient."""
-        kept = self.slots[variable]["sum"]
+        kept = self.slots[self.places[id(variable)]]["sum"]
         gradient = ops.cast(_dense_gradient(gradient, variable), "float32")
         rate = ops.cast(learning_rate, "float32")
         total = self.momentum * ops.convert_to_tensor(kept) + gradient
         direction = gradient + self.momentum * total if self.nesterov else total
         self.assign(kept, total)
         self.assign_sub(variable, ops.cast(rate * direction, variable.dtype))
-
-    def t2t_slots(self) -> dict[str, list[_Variable | None]]:
-        """Returns the slot of each variable, in order, by T2T's slot name."""
-        return self.slots.by_t2t_name("Momentum")
-
-    def t2t_scalars(self) -> dict[str, _Array]:
-        """Returns nothing: T2T has no other variables."""
-        return {}
 
     def get_config(self) -> dict[str, Any]:
         return {**super().get_config(), "momentum": self.momentum, "nesterov": self.nesterov}
@@ -343,7 +310,7 @@ _TABLE = re.compile(r"(^|/)(shared_embedding|source_embedding|target_embedding|s
 
 
 @keras.saving.register_keras_serializable("t2t_keras")
-class Adafactor(keras.optimizers.Optimizer):
+class Adafactor(_WithSlots):
     """Adafactor (https://arxiv.org/abs/1804.04235; T2T's "adafactor", utils/adafactor.py).
 
     Everything is float32. The second moment of a variable with two or more dimensions is stored as
@@ -369,6 +336,8 @@ class Adafactor(keras.optimizers.Optimizer):
     Raises:
         UserError: the decay type is unknown.
     """
+
+    t2t_name = "Adafactor"
 
     def __init__(
         self,
@@ -399,37 +368,32 @@ class Adafactor(keras.optimizers.Optimizer):
         self.table_shards = table_shards
 
     def build(self, variables):
-        """Creates the slots of these Keras variables.
-
-        They are `m`, of the variable's shape; `vr` and `vc`, without its last and its second last
-        dimension; or `v` if not factored. The `vc` of a table's shards are concatenated.
-        """
-        if self.built:
-            return
-        super().build(variables)
-        self.shards = [
+        """Creates the slots of Keras variables, float32 zeros."""
+        self.shards = [  # the number of pieces into which T2T splits a variable by rows
             min(self.table_shards, variable.shape[0]) if _TABLE.search(variable.path) else 1
             for variable in variables
         ]
-        slots = []
-        for variable, shards in zip(variables, self.shards, strict=True):
-            shapes = self._slot_shapes(tuple(variable.shape), shards)
-            slots.append({n: _new_slot(self, variable, n, shape) for n, shape in shapes.items()})
-        self.slots = _Slots(variables, slots)
+        super().build(variables)
 
-    def _slot_shapes(self, shape: tuple[int, ...], shards: int) -> dict[str, tuple[int, ...]]:
+    def slot_shapes(self, place, variable):
+        """Returns the shapes of the mean update `m` and of the second moment.
+
+        That is `vr` and `vc`, without the variable's last and its second last dimension, or `v` if not
+        factored. The `vc` of a table's shards are concatenated.
+        """
+        shape = tuple(variable.shape)
         shapes = {"m": shape} if self.beta_1 else {}
         if not self.factored or len(shape) < 2:
             return {**shapes, "v": shape}
         *outer, rows, columns = shape
-        return {**shapes, "vr": (*outer, rows), "vc": (*outer, shards * columns)}
+        return {**shapes, "vr": (*outer, rows), "vc": (*outer, self.shards[place] * columns)}
 
     def update_step(self, gradient, variable, learning_rate):
         """Updates a variable from its gradient."""
-        place = self.slots.place(variable)
+        place = self.places[id(variable)]
         shards = self.shards[place]
         longer = variable.shape[0] % shards if shards > 1 else 0
-        kept = {"value": variable, **self.slots.by_variable[place]}
+        kept = {"value": variable, **self.slots[place]}
         old = {name: _cut(ops.cast(x, "float32"), shards, longer) for name, x in kept.items()}
         gradient = ops.cast(_dense_gradient(gradient, variable), "float32")
         rate = ops.cast(learning_rate, "float32")
@@ -481,14 +445,6 @@ class Adafactor(keras.optimizers.Optimizer):
         new["value"] = old["value"] - step
         return new
 
-    def t2t_slots(self) -> dict[str, list[_Variable | None]]:
-        """T2T's slot names -> the slot (or None) of each variable, in order."""
-        return self.slots.by_t2t_name("Adafactor")
-
-    def t2t_scalars(self) -> dict[str, _Array]:
-        """Returns nothing: T2T has no other variables."""
-        return {}
-
     def get_config(self) -> dict[str, Any]:
         names = (
             *("beta_1", "beta_2", "decay_type", "memory_exponent", "clipping_threshold"),
@@ -503,15 +459,11 @@ def _cut(tensor: _Tensor, pieces: int, longer: int) -> list[_Tensor]:
     The first `longer` pieces have one more row than the others, as in
     `checkpoints.names.split_table`.
     """
-    length, *inner = tuple(tensor.shape) or (1,)
-    size, rest = divmod(length, pieces)
-    if not longer:
-        return [ops.reshape(tensor, (pieces, size, *inner))]
+    tensor = ops.reshape(tensor, (-1, *tensor.shape[1:]))  # a scalar gets an axis
+    size, rest = divmod(tensor.shape[0], pieces)
     middle = longer * size + rest
-    return [
-        ops.reshape(tensor[:middle], (longer, middle // longer, *inner)),
-        ops.reshape(tensor[middle:], (pieces - longer, size, *inner)),
-    ]
+    parts = ((tensor[:middle], longer), (tensor[middle:], pieces - longer))
+    return [ops.reshape(part, (n, -1, *tensor.shape[1:])) for part, n in parts if n]
 
 
 def _joined(blocks: list[_Tensor], shape: Sequence[int]) -> _Tensor:
@@ -529,7 +481,10 @@ def _root_mean_square(tensor: _Tensor) -> _Tensor:
 
 
 def create(
-    hp: HParams, train_steps: int | None = None, **keras_arguments: Any
+    hp: HParams,
+    train_steps: int | None = None,
+    schedule: schedules.FactorSchedule | None = None,
+    **keras_arguments: Any,
 ) -> keras.optimizers.Optimizer:
     """Returns the Keras optimizer of `hp.optimizer` with the schedule of `hp`.
 
@@ -544,6 +499,7 @@ def create(
     Args:
         hp: the settings.
         train_steps: length of the run, for schedules that decay towards its end.
+        schedule: the schedule of `hp`, if there is one already.
         **keras_arguments: arguments of the Keras optimizer, for use without our training step, such
             as `global_clipnorm` and `gradient_accumulation_steps` for plain `model.fit`.
 
@@ -559,7 +515,7 @@ def create(
             f"got {hp.optimizer_multistep_accumulate_steps}"
         )
     return make(
-        learning_rate=schedules.learning_rate_schedule(hp, train_steps),
+        learning_rate=schedule or schedules.learning_rate_schedule(hp, train_steps),
         **{keyword: getattr(hp, setting) for keyword, setting in settings.items()},
         **keras_arguments,
     )

@@ -12,7 +12,9 @@ from typing import Any, NamedTuple, TypeVar
 
 from t2t_keras import t2t_names
 from t2t_keras.errors import UserError, nearest
+from t2t_keras.model_kinds import LANGUAGE_MODEL
 from t2t_keras.settings import HParams, split_items
+from t2t_keras.t2t_names import snake_case as default_name
 
 __all__ = [
     "hparams",
@@ -93,7 +95,14 @@ def hparams(spec: str, overrides: str = "") -> HParams:
             "write a set and, after commas, name=value"
         )
     rest = ",".join([item for item in items if "=" in item] + [overrides] * bool(overrides.strip()))
-    return _set(names[0]).override(rest)
+    name = names[0]
+    if name not in _sets:
+        note = f"{len(_sets)} sets are registered"
+        raise t2t_names.unknown("hparams set", name, _sets, note)
+    hp = _sets[name]()
+    if not isinstance(hp, HParams):
+        raise UserError(f"hparams set {name!r} must return an HParams, got {type(hp).__name__}")
+    return hp.named(name).override(rest)
 
 
 def spec(hp: HParams) -> str:
@@ -108,16 +117,6 @@ def spec(hp: HParams) -> str:
         text = f"[{ours}]" if isinstance(ours, str) and "," in ours else str(ours)
         changed.append(f"{name}={text}".replace(" ", ""))
     return ",".join([hp.set_name, *changed])
-
-
-def _set(name: str) -> HParams:
-    if name not in _sets:
-        note = f"{len(_sets)} sets are registered"
-        raise t2t_names.unknown("hparams set", name, _sets, note)
-    hp = _sets[name]()
-    if not isinstance(hp, HParams):
-        raise UserError(f"hparams set {name!r} must return an HParams, got {type(hp).__name__}")
-    return hp.named(name)
 
 
 # Problems
@@ -161,31 +160,23 @@ def problem(name: str) -> Any:
     Raises:
         UserError: the name is unknown, or a problem of T2T that is not supported.
     """
-    resolved = _resolve(name)
-    return _problems[resolved.base](was_reversed=resolved.was_reversed, was_copy=resolved.was_copy)
-
-
-def resolve_problem_name(name: str) -> str:
-    """Returns the full name of a problem: "translate_ende_rev" -> "translate_ende_wmt14_rev"."""
-    return str(_resolve(name))
+    base, was_reversed, was_copy = resolve_problem_name(name)
+    return _problems[base](was_reversed=was_reversed, was_copy=was_copy)
 
 
 def parse_problem_name(name: str) -> ProblemName:
     """Splits the suffixes "_rev" and "_copy", in either order, off a problem's name."""
-    base, suffixes = name, []
-    while match := re.fullmatch(r"(.+)_(rev|copy)", base):
-        base = match[1]
-        suffixes.append(match[2])
-    for suffix in {*suffixes}:
+    base, suffixes = re.findall(r"(?s)^(.+?|)((?:_rev|_copy)*)\Z", name)[0]
+    for suffix in ("_rev", "_copy"):
         if suffixes.count(suffix) > 1:
-            raise UserError(f"problem {name!r} has the suffix '_{suffix}' twice: write it once")
-    return ProblemName(base, "rev" in suffixes, "copy" in suffixes)
+            raise UserError(f"problem {name!r} has the suffix {suffix!r} twice: write it once")
+    return ProblemName(base, "_rev" in suffixes, "_copy" in suffixes)
 
 
-def _resolve(name: str) -> ProblemName:
+def resolve_problem_name(name: str) -> ProblemName:
+    """Returns the full name of a problem: "translate_ende_rev" -> "translate_ende_wmt14_rev"."""
     _import_built_in("problems")
-    asked = parse_problem_name(name)
-    base, was_reversed, was_copy = asked
+    base, was_reversed, was_copy = parse_problem_name(name)
     if base in _aliases:
         base, reverses, copies = parse_problem_name(_aliases[base])
         was_reversed, was_copy = was_reversed != reverses, was_copy or copies
@@ -261,8 +252,8 @@ def require_fit(problem: Any, model: Any) -> None:
     """Raises a `UserError` unless a model, or its class, suits a problem."""
     from t2t_keras.classifier import TransformerClassifier
 
-    cls = model if isinstance(model, type) else type(model)
-    classifies = issubclass(cls, TransformerClassifier)
+    is_class = isinstance(model, type)
+    classifies = issubclass(model if is_class else type(model), TransformerClassifier)
     if problem.num_classes and not classifies:
         raise UserError(f"{problem.name} classifies texts: give --model=transformer_encoder.")
     if classifies and not problem.num_classes:
@@ -270,9 +261,8 @@ def require_fit(problem: Any, model: Any) -> None:
             f"--model=transformer_encoder classifies texts, but {problem.name} has no classes: "
             "leave out --model, or give another problem."
         )
-    has_inputs = model is cls or model.source_vocab_size is not None
-    if model is not cls and has_inputs != problem.has_inputs:
-        kind = "a model with inputs" if has_inputs else "a language model"
+    if not is_class and model.kind != problem.kind:
+        kind = "a language model" if model.kind == LANGUAGE_MODEL else "a model with inputs"
         raise UserError(
             f"the checkpoint is of {kind}, but {problem.name} has {'' if problem.has_inputs else 'no '}"
             "inputs: give the problem that it was trained on."
@@ -315,20 +305,15 @@ def import_user_directory(path: str) -> None:
             error says what to write instead.
     """
     directory = os.path.abspath(os.path.expanduser(path))
-    if not os.path.isdir(directory):
-        raise UserError(
-            f"user directory {path!r} does not exist: give a directory of Python modules"
-        )
-    start = os.path.join(directory, "__init__.py")
-    if not os.path.isfile(start):
-        raise UserError(
-            f"user directory {path!r} has no __init__.py: add one that imports what it registers"
-        )
     parent, name = os.path.split(directory)
-    if not name.isidentifier():
-        raise UserError(
-            f"user directory {path!r} must have the name of a Python package, got {name!r}"
-        )
+    start = os.path.join(directory, "__init__.py")
+    for right, wrong in (
+        (os.path.isdir(directory), "does not exist: give a directory of Python modules"),
+        (os.path.isfile(start), "has no __init__.py: add one that imports what it registers"),
+        (name.isidentifier(), f"must have the name of a Python package, got {name!r}"),
+    ):
+        if not right:
+            raise UserError(f"user directory {path!r} {wrong}")
     for package in ("hparams", "problems"):  # first, so that a name clash is the user's error
         _import_built_in(package)
     _user_directories.append(directory)
@@ -385,9 +370,6 @@ def _failed_import(path: str, directory: str, error: BaseException) -> UserError
     return UserError(
         f"importing user directory {path!r} failed{place}: {type(error).__name__}: {error}"
     )
-
-
-default_name = t2t_names.snake_case
 
 
 def _register(table: dict[str, Any], kind: str, name_or_object: Any):

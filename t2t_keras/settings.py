@@ -1,16 +1,496 @@
-"""`HParams`, the immutable object of all settings, and T2T's grammar for overriding them."""
+"""Settings: `HParams`, T2T's grammar for overriding them, and the table that declares each of them.
+
+Names, types and defaults are those of tensor2tensor's `transformer_base_v1`, nearly the base model of
+"Attention Is All You Need"; `OURS` names the few that T2T's sets do not have. Settings without effect
+here, listed in `t2t_names.tsv`, keep T2T's name and value, so that a set reads as in T2T. All checks of
+single values come from the table, and `python docs/generate_settings.py` writes `docs/settings.md` from
+it. To allow a new value, add it here and where it is used.
+"""
 
 from __future__ import annotations
 
+import json
+import math
+import numbers
 import re
-from collections.abc import Iterator, Mapping
-from typing import Any, NoReturn
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import Any, NamedTuple, NoReturn
 
-from t2t_keras.allowed_values import Setting, SettingError, declare
-from t2t_keras.errors import nearest
-from t2t_keras.setting_table import FORMER, SETTINGS
+from t2t_keras import t2t_names
+from t2t_keras.errors import UserError, nearest
 
 __all__ = ["HParams"]
+
+Scalar = bool | int | float | str
+
+INT32, INT64 = 2**31 - 1, 2**63 - 1
+_LEAST_FLOAT32, _MOST_FLOAT32 = 2.0**-126, (2 - 2.0**-23) * 2.0**127  # normal numbers
+
+_BOOLEANS = {"true": True, "True": True, "false": False, "False": False}
+_TYPE_WORDS = {
+    bool: ("true or false", "a list of true and false"),
+    int: ("an integer", "a list of integers"),
+    float: ("a number", "a list of numbers"),
+    str: ("a string", "a list of strings"),
+}
+
+
+class SettingError(UserError, AttributeError):
+    """A wrong name, value or use of a setting. (An AttributeError, so that `hasattr` works.)"""
+
+
+# Types, ranges and choices
+
+
+class Allowed(NamedTuple):
+    """The values of its type that a setting may have."""
+
+    takes: Callable[[Any], bool] = lambda value: True
+    words: str = "{}"  # what follows "must be"; {} stands for the type, such as "an integer"
+    hint: Callable[[str], str] = lambda value: ""  # what an error adds about a wrong string
+    most: int = INT64  # the largest integer that the code can hold
+
+
+ANY = Allowed()
+
+
+class Setting(NamedTuple):
+    """One declared setting."""
+
+    default: Any  # its value unless an hparams set gives another; a tuple for a list
+    kind: type[Scalar]  # type of the value, or of a list's elements
+    allowed: Allowed = ANY
+    text: str = ""  # one-line description
+    readers: tuple[str, ...] = ()  # what reads it: network, data, training; in T2T, if it is inert
+    optional: bool = False  # may be None
+    inert: str = ""  # why it has no effect here; empty if it has one
+
+    @property
+    def is_list(self) -> bool:
+        return isinstance(self.default, tuple)
+
+    @property
+    def description(self) -> str:
+        """The allowed values in words, such as "an integer of at least 1"."""
+        return self.allowed.words.format(_TYPE_WORDS[self.kind][self.is_list])
+
+    def parse(self, text: str) -> Any:
+        """Parses a value, or an element of a list, without checking its range.
+
+        Raises:
+            ValueError: `text` is not a value of the setting's type.
+        """
+        if self.optional and text in ("none", "None"):
+            return None
+        if self.kind is bool:
+            return _BOOLEANS[text] if text in _BOOLEANS else bool(int(text))
+        return self.kind(text)
+
+    def checked(self, name: str, value: Any, what: str = "hparam ") -> Any:
+        """Converts a value to the declared type and checks it.
+
+        Raises:
+            SettingError: the value has the wrong type or is not allowed. The message begins with
+                `what` and `name`.
+        """
+        if value is None and self.optional:
+            return None
+        is_list = isinstance(self.default, tuple)
+        if is_list and not isinstance(value, list | tuple):
+            raise self.refusal(name, value, what)
+        elements = []
+        for element in value if is_list else [value]:
+            typed = self._typed(element)
+            if typed is None or not self.allowed.takes(typed):
+                raise self.refusal(name, element, what)
+            elements.append(typed)
+        return tuple(elements) if is_list else elements[0]
+
+    def _typed(self, value: Any) -> Any:
+        """Returns a value as the declared type; None if it is of another or too large."""
+        if self.kind in (bool, str):
+            return value if isinstance(value, self.kind) else None
+        type_of_numbers = numbers.Integral if self.kind is int else numbers.Real
+        if not isinstance(value, type_of_numbers) or isinstance(value, bool):
+            return None
+        try:
+            typed: Any = self.kind(value)  # type: ignore[call-overload]
+        except OverflowError:  # an int of 400 digits
+            return None
+        most = self.allowed.most if self.kind is int else _MOST_FLOAT32
+        return typed if abs(typed) <= most else None
+
+    def recorded(self, name: str, value: Any) -> Any:
+        """Converts a recorded value to the declared type, whether it is allowed or not."""
+        return self._replace(allowed=ANY).checked(name, value)
+
+    def refusal(self, name: str, value: Any, what: str = "hparam ") -> SettingError:
+        """Returns the error for a value that is not allowed."""
+        note = ""
+        if isinstance(value, str) and self.kind is str:
+            note = self.allowed.hint(value)
+        elif self.kind is int and isinstance(value, int) and value > self.allowed.most:
+            note = f": the maximum is {self.allowed.most}"
+        elif self.kind is float and isinstance(value, float) and 0 < abs(value) < math.inf:
+            normal = _LEAST_FLOAT32 <= abs(value) <= _MOST_FLOAT32
+            note = "" if normal else ": float32 cannot hold it"
+        reason = f" ({self.inert})" if self.inert else ""
+        shown = repr(value) if len(repr(value)) <= 100 else repr(value)[:100] + "..."
+        return SettingError(f"{what}{name} must be {self.description}, got {shown}{reason}{note}")
+
+
+def at_least(least: int, most: int = INT32) -> Allowed:
+    """Numbers from `least` up. The default maximum is that of int32, as for shapes and ids."""
+    return Allowed(lambda value: value >= least, f"{{}} of at least {least}", most=most)
+
+
+def above(least: int) -> Allowed:
+    """Numbers above `least` that stay above it in float32."""
+    return Allowed(lambda value: value > least and value >= _LEAST_FLOAT32, f"{{}} above {least}")
+
+
+def from_to(least: float, most: float, above_least: bool = False) -> Allowed:
+    """Numbers from `least` to `most`; `above_least` excludes `least`."""
+    words = f"above {least} and at most {most}" if above_least else f"from {least} to {most}"
+    lowest = _LEAST_FLOAT32 if above_least else least
+    return Allowed(lambda value: lowest <= value <= most, f"{{}} {words}")
+
+
+def _nearest_of(value: str, names: Iterable[str]) -> str:
+    hint = nearest(value, names)
+    return f".{hint}" if hint else ""
+
+
+def one_of(*choices: Any) -> Allowed:
+    """One of a few values; the error for a wrong string suggests the nearest."""
+    names = [str(choice) or "''" for choice in choices]
+    words = ("one of " if len(names) > 1 else "") + ", ".join(names)
+    return Allowed(lambda value: value in choices, words, lambda value: _nearest_of(value, names))
+
+
+def declare(
+    default: Any,
+    allowed: Allowed = ANY,
+    text: str = "",
+    also: str = "",
+    kind: type[Scalar] | None = None,
+    optional: bool = False,
+) -> Setting:
+    """Returns a setting of its default's type: bool, int, float, str or a list of one of them.
+
+    Args:
+        also: a second reader, besides that of its group.
+        kind: the type, if the default is None or an empty list.
+    """
+    if isinstance(default, list | tuple):
+        kind, default = kind or (type(default[0]) if default else str), tuple(default)
+    return Setting(default, kind or type(default), allowed, text, (also,) * bool(also), optional)
+
+
+# The table
+
+
+_FRACTION = Allowed(lambda value: 0 <= value < 1, "{} from 0 to below 1")
+_COUNT = at_least(0)
+_STEPS = at_least(0, INT64)
+
+
+def _letters(letters: str) -> Allowed:
+    """T2T's sequences of operations around a sublayer."""
+
+    pattern = re.compile(f"none|(?!.*n.*n)[{letters}]*")
+    words = f"none, or letters of {', '.join(letters)} with at most one n"
+    return Allowed(lambda value: bool(pattern.fullmatch(value)), words)
+
+
+def _axes(rank: int) -> Allowed:
+    """T2T's `broadcast_dims`: axes of the tensor that is dropped out."""
+
+    def takes(value: str) -> bool:
+        try:
+            return all(-rank <= int(axis) < rank for axis in value.split(",") if axis)
+        except ValueError:  # not a number
+            return False
+
+    return Allowed(takes, f"axes from 0 to {rank - 1}, separated by commas")
+
+
+def _optimizer(*names: str) -> Allowed:
+    def hint(value: str) -> str:
+        reason = t2t_names.why_absent("optimizer", t2t_names.snake_case(value))
+        return f" ({reason})" if reason else _nearest_of(value, names)
+
+    words = f"one of {', '.join(names)}"
+    return Allowed(lambda value: t2t_names.snake_case(value) in names, words, hint)
+
+
+def _factors(*names: str) -> Allowed:
+    """T2T's `learning_rate_schedule`: factors joined by *."""
+
+    def unknown(value: str) -> list[str]:
+        factors = [factor.strip() for factor in value.split("*")]
+        return [factor for factor in factors if factor and factor not in names]
+
+    return Allowed(
+        lambda value: not unknown(value),
+        f"factors joined by *, of {', '.join(names)}",
+        lambda value: "".join(_nearest_of(factor, names) for factor in unknown(value)[:1]),
+    )
+
+
+_NETWORK = {
+    "num_hidden_layers": declare(6, _COUNT, "layers of the encoder and of the decoder"),
+    "num_encoder_layers": declare(0, _COUNT, "layers of the encoder; 0: `num_hidden_layers`"),
+    "num_decoder_layers": declare(0, _COUNT, "layers of the decoder; 0: `num_hidden_layers`"),
+    "hidden_size": declare(512, at_least(1), "width of embeddings and layers", "training"),
+    "filter_size": declare(2048, at_least(1), "width inside the feed-forward layer"),
+    "num_heads": declare(8, at_least(1), "attention heads; the channels must be a multiple"),
+    "attention_key_channels": declare(
+        0, _COUNT, "width of queries and keys, all heads together; 0: `hidden_size`"
+    ),
+    "attention_value_channels": declare(
+        0, _COUNT, "width of values, all heads together; 0: `hidden_size`"
+    ),
+    "ffn_layer": declare(
+        "dense_relu_dense",
+        one_of("dense_relu_dense", "conv_hidden_relu"),
+        "the feed-forward layer; both names mean the same",
+    ),
+    "layer_preprocess_sequence": declare(
+        "none", _letters("nd"), "before each sublayer: n normalises, d drops out"
+    ),
+    "layer_postprocess_sequence": declare(
+        "dan", _letters("nda"), "after each sublayer; a adds the sublayer's input"
+    ),
+    "norm_type": declare("layer", one_of("layer"), "kind of normalisation"),
+    "norm_epsilon": declare(1e-6, at_least(0), "added to the variance in layer normalisation"),
+    "pos": declare(
+        "timing",
+        one_of("timing", "timing_paper", "emb", None),
+        "positions: T2T's sinusoids, the paper's, a learned table, or none",
+        optional=True,
+    ),
+    "self_attention_type": declare(
+        "dot_product",
+        one_of("dot_product", "dot_product_relative"),
+        "plain, or with relative positions (Shaw et al. 2018)",
+    ),
+    "max_relative_position": declare(0, _COUNT, "where `dot_product_relative` clips distances"),
+    "proximity_bias": declare(False, text="attention favours nearby positions"),
+    "unidirectional_encoder": declare(False, text="the encoder sees no later positions"),
+    "use_target_space_embedding": declare(True, text="add the target space's embedding to sources"),
+    "use_pad_remover": declare(
+        True,
+        text="the encoder's feed-forward output is 0 at padding; `relu_dropout_broadcast_dims` of the "
+        "encoder are axes of [1, tokens, F]",
+    ),
+    "prepend_mode": declare(
+        "none",
+        one_of("none", "prepend_inputs_masked_attention", "prepend_inputs_full_attention"),
+        "inputs, a 0 and targets form one sequence for a decoder without encoder; an input sees the "
+        "inputs before it, or all inputs",
+        "data",
+    ),
+    "activation_dtype": declare(
+        "float32", one_of("float32", "bfloat16", "float16"), "precision of activations", "training"
+    ),
+    "initializer": declare(
+        "uniform_unit_scaling",
+        one_of("uniform_unit_scaling", "normal_unit_scaling", "orthogonal", "uniform"),
+        "initial values of all matrices except embeddings",
+    ),
+    "initializer_gain": declare(1.0, above(0), "scale of the initializer"),
+    "shared_embedding": declare(False, text="source and target share an embedding table"),
+    "shared_embedding_and_softmax_weights": declare(
+        True, text="source, target and softmax share an embedding table"
+    ),
+    "symbol_modality_num_shards": declare(
+        16, at_least(1), "variables per embedding table in checkpoints", "training"
+    ),
+    "multiply_embedding_mode": declare(
+        "sqrt_depth", one_of("sqrt_depth", "none"), "multiply embeddings by sqrt(`hidden_size`)"
+    ),
+    "vocab_divisor": declare(1, at_least(1), "tables are padded to a multiple of this many rows"),
+    "attention_dropout": declare(0.0, _FRACTION, "dropout of attention weights"),
+    "attention_dropout_broadcast_dims": declare("", _axes(4), "axes that share its mask"),
+    "relu_dropout": declare(0.0, _FRACTION, "dropout inside the feed-forward layer"),
+    "relu_dropout_broadcast_dims": declare("", _axes(3), "axes that share its mask"),
+    "layer_prepostprocess_dropout": declare(
+        0.1, _FRACTION, "dropout of embeddings, and the d around sublayers"
+    ),
+    "layer_prepostprocess_dropout_broadcast_dims": declare(
+        "", _axes(3), "axes that share its mask"
+    ),
+    "symbol_dropout": declare(0.0, one_of(0.0), "dropout of whole tokens; not supported"),
+}
+
+_DATA = {
+    "batch_size": declare(
+        4096,
+        at_least(1),
+        "tokens per batch and device, with padding, on the longer side",
+        "training",
+    ),
+    "batch_shuffle_size": declare(
+        512,
+        text="batches in the shuffle buffer of `--on_the_fly`; 0 or less: batches are not shuffled",
+    ),
+    "min_length": declare(0, text="shortest example, in evaluation too: tokens on the longer side"),
+    "max_length": declare(
+        256,
+        _COUNT,
+        "longest training example; 0: `batch_size`. Also rows of the position table (`pos=emb`)",
+        "network",
+    ),
+    "min_length_bucket": declare(8, at_least(1), "longest example of the first bucket"),
+    "length_bucket_step": declare(
+        1.1, above(1), "ratio between the lengths of neighbouring buckets"
+    ),
+    "eval_drop_long_sequences": declare(False, text="apply `max_length` in evaluation too"),
+    "max_input_seq_length": declare(
+        0, text="sources are cut to this many tokens; 0 or less: no limit"
+    ),
+    "max_target_seq_length": declare(
+        0, text="targets are cut to this many tokens; 0 or less: no limit"
+    ),
+    "subword_sampling": declare(
+        0.0,
+        _FRACTION,
+        "random SentencePiece pieces with `--on_the_fly`: BPE drops this fraction of its merges, "
+        "unigram samples by probabilities to this power; 0: no sampling",
+    ),
+    "t2t_batches": declare(
+        False, text="use T2T's buckets and its batch sizes, which are rounded down"
+    ),
+}
+
+_TRAINING = {
+    "label_smoothing": declare(0.1, _FRACTION, "probability of the other tokens in training"),
+    "weight_decay": declare(
+        0.0, at_least(0), "weight of the L2 loss; with `adam_w`, decay per update"
+    ),
+    "clip_grad_norm": declare(0.0, at_least(0), "largest norm of the gradients; 0: no limit"),
+    "tokens_per_update": declare(
+        0, _COUNT, "target tokens per update, summed over batches; 0: one batch per update"
+    ),
+}
+
+_OPTIMIZERS = {
+    "optimizer": declare(
+        "adam",
+        _optimizer(
+            *("adam", "true_adam", "multistep_adam", "adam_w", "adafactor", "momentum", "sgd")
+        ),
+        "how weights are updated",
+    ),
+    "optimizer_adam_beta1": declare(0.9, _FRACTION, "decay of the mean gradient"),
+    "optimizer_adam_beta2": declare(0.98, _FRACTION, "decay of the mean squared gradient"),
+    "optimizer_adam_epsilon": declare(1e-9, above(0), "added to the root of that mean square"),
+    "optimizer_adafactor_beta1": declare(0.0, _FRACTION, "decay of the mean update; 0: none"),
+    "optimizer_adafactor_beta2": declare(
+        0.999, _FRACTION, "decay of the mean squared gradient in `adam`"
+    ),
+    "optimizer_adafactor_clipping_threshold": declare(
+        1.0, above(0), "largest root mean square of an update"
+    ),
+    "optimizer_adafactor_decay_type": declare(
+        "pow", one_of("pow", "adam"), "how the decay of the mean squared gradient grows"
+    ),
+    "optimizer_adafactor_factored": declare(True, text="store means of rows and columns only"),
+    "optimizer_adafactor_memory_exponent": declare(
+        0.8, at_least(0), "with `pow` the decay is 1 - step^-exponent"
+    ),
+    "optimizer_adafactor_multiply_by_parameter_scale": declare(
+        True, text="multiply updates by the size of the weights"
+    ),
+    "optimizer_momentum_momentum": declare(0.9, _FRACTION, "decay of the sum of gradients"),
+    "optimizer_momentum_nesterov": declare(False, text="Nesterov momentum"),
+    "optimizer_multistep_accumulate_steps": declare(
+        0, _COUNT, "batches per update of `multistep_adam`"
+    ),
+}
+
+_LEARNING_RATE = {
+    "learning_rate_schedule": declare(
+        "legacy",
+        _factors(
+            *("constant", "linear_warmup", "linear_decay", "rsqrt_decay", "rsqrt_normalized_decay"),
+            *("rsqrt_hidden_size", "exp_decay", "cosdecay", "single_cycle_cos_decay"),
+            *("multi_cycle_cos_decay", "legacy"),
+        ),
+        "factors whose product is the learning rate",
+    ),
+    "learning_rate": declare(0.1, at_least(0), "factor of `legacy`; other factors ignore it"),
+    "learning_rate_constant": declare(1.0, at_least(0), "value of the factor `constant`"),
+    "learning_rate_warmup_steps": declare(4000, _STEPS, "steps of warm-up"),
+    "learning_rate_decay_scheme": declare(
+        "noam",
+        one_of("none", "noam", "exp", "piecewise", "cosine", "cyclelinear10x", "sqrt", ""),
+        "scheme of `legacy`; empty: `none`",
+    ),
+    "learning_rate_decay_steps": declare(5000, _STEPS, "length of a decay in steps"),
+    "learning_rate_decay_rate": declare(
+        1.0, at_least(0), "factor of `exp_decay` and `exp` over `learning_rate_decay_steps`"
+    ),
+    "learning_rate_decay_staircase": declare(
+        False, text="decay once every `learning_rate_decay_steps`, not at each step"
+    ),
+    "learning_rate_cosine_cycle_steps": declare(
+        250000, _STEPS, "steps from the maximum of `cosine` to its minimum"
+    ),
+    "learning_rate_boundaries": declare([], text="steps at which `piecewise` changes", kind=float),
+    "learning_rate_multiples": declare(
+        [], at_least(0), "factor of `piecewise` after each boundary", kind=float
+    ),
+}
+
+GROUPS: dict[str, tuple[str, dict[str, Setting]]] = {
+    "The network": ("network", _NETWORK),
+    "Data and batches": ("data", _DATA),
+    "Loss and updates": ("training", _TRAINING),
+    "Optimizers": ("training", _OPTIMIZERS),
+    "Learning rate": ("training", _LEARNING_RATE),
+}
+"""The settings that have an effect: title -> reader of the group, and its settings."""
+
+OURS = (
+    *(
+        "learning_rate_boundaries",
+        "learning_rate_multiples",
+    ),  # T2T reads them from sets that add them
+    *("subword_sampling", "t2t_batches", "tokens_per_update"),
+)
+"""Settings that T2T's Transformer sets do not have."""
+
+FORMER = {"restricted_neighborhood": 0}
+"""Settings of 0.1.0 that are no more, with the only value in its files that means nothing."""
+
+OTHER_NETWORK = tuple(sorted(known.name for known in t2t_names.table("network setting")))
+"""Inert settings whose other values give a different network in T2T."""
+
+OTHER_TRAINING = tuple(sorted(known.name for known in t2t_names.table("training setting")))
+"""Inert settings whose other values make T2T train the same network differently."""
+
+
+def _table() -> dict[str, Setting]:
+    table = {
+        name: setting._replace(readers=(reader, *setting.readers))
+        for reader, group in GROUPS.values()
+        for name, setting in group.items()
+    }
+    for kind in ("setting", "network setting", "training setting"):
+        for name, reason, values in t2t_names.table(kind):
+            default = json.loads(values[0])
+            number = float if default is None else None
+            reader = "network" if kind == "network setting" else ""
+            setting = declare(default, one_of(default), "", reader, number, default is None)
+            table[name] = setting._replace(inert=reason)
+    return dict(sorted(table.items()))
+
+
+SETTINGS: Mapping[str, Setting] = _table()
+"""The settings by name, in alphabetical order."""
+
 
 # name=[elements], name=value
 _ITEM = re.compile(r"([A-Za-z][\w.]*)\s*=\s*(?:\[([^\]]*)\]|([^\[]*))")
@@ -19,10 +499,10 @@ _ITEM = re.compile(r"([A-Za-z][\w.]*)\s*=\s*(?:\[([^\]]*)\]|([^\[]*))")
 class HParams:
     """The settings of a model and its training: T2T's `HParams`, but immutable.
 
-    Every setting of tensor2tensor's Transformer sets is an attribute (`hp.hidden_size`), declared in
-    `t2t_keras.setting_table`. `replace` and `override` return a changed copy. A `SettingError`, a
-    one-line `UserError`, is raised for a name that does not exist, for a change to a setting that has
-    no effect here, and for a value of the wrong type or out of range. An int is accepted for a float.
+    Each of `SETTINGS` is an attribute, such as `hp.hidden_size`. `replace` and `override` return a
+    changed copy. A `SettingError`, a one-line `UserError`, is raised for a name that does not exist, for
+    a change to a setting that has no effect here, and for a value of the wrong type or out of range. An
+    int is accepted for a float.
 
     Two objects are equal if all their values are; `set_name` does not count.
 
@@ -32,24 +512,24 @@ class HParams:
             (T2T's `transformer_base_v1`).
     """
 
-    __slots__ = ("_settings", "_values", "set_name")
+    __slots__ = ("_added", "_values", "set_name")
 
-    _settings: Mapping[str, Setting]
     _values: Mapping[str, Any]
+    _added: Mapping[str, Any]  # defaults of the settings from `add_hparam`
     set_name: str
 
     def __init__(self, set_name: str = "", **values: Any):
-        defaults = {name: setting.default for name, setting in SETTINGS.items()}
-        self._fill(SETTINGS, defaults, set_name)
+        object.__setattr__(self, "set_name", set_name)
+        object.__setattr__(self, "_added", {})
+        object.__setattr__(self, "_values", {n: s.default for n, s in SETTINGS.items()})
         if values:
-            self._fill(SETTINGS, self.replace(**values)._values, set_name)
+            object.__setattr__(self, "_values", self.replace(**values)._values)
 
     # Reading
 
     def __getattr__(self, name: str) -> Any:
-        if name.startswith("_"):  # copy and pickle ask an object that has no `_settings` yet
-            raise AttributeError(name)
-        self._setting(name)
+        if name not in self._values:
+            self._setting(name)  # raises the error
         return self._values[name]
 
     def __iter__(self) -> Iterator[str]:
@@ -86,7 +566,7 @@ class HParams:
         return hash(tuple(self._values.items()))
 
     def __repr__(self) -> str:
-        changed = {n: v for n, v in self._values.items() if v != self._settings[n].default}
+        changed = {n: v for n, v in self._values.items() if v != self._setting(n).default}
         parts = [repr(self.set_name), *(f"{n}={_plain(v)!r}" for n, v in changed.items())]
         return f"HParams({', '.join(parts)})"
 
@@ -109,7 +589,7 @@ class HParams:
                     f"hparam {name} has no effect here ({setting.inert}): "
                     f"leave it at {_plain(self._values[name])!r}"
                 )
-        return self._like(self._settings, new, self.set_name)
+        return self._of(new, self.set_name, self._added)
 
     def override(self, text: str) -> HParams:
         """Returns a copy with T2T's override string applied: "a=1,b=x,l=[1,2]".
@@ -142,13 +622,13 @@ class HParams:
         Raises:
             SettingError: a value is not allowed, or T2T would build another network with it.
         """
-        for name, setting in self._settings.items():
+        for name, setting in SETTINGS.items():
             if reader in setting.readers:
                 setting.checked(name, self._values[name])
 
     def named(self, set_name: str) -> HParams:
         """Returns a copy with another `set_name`."""
-        return self._like(self._settings, self._values, set_name)
+        return self._of(self._values, set_name, self._added)
 
     def add_hparam(self, name: str, value: Any) -> HParams:
         """Returns a copy with a new setting, for problems in a user directory.
@@ -157,7 +637,7 @@ class HParams:
             name: an unused name.
             value: the default, which also sets the type: a bool, int, float, str or a list of these.
         """
-        if name in self._settings:
+        if name in self._values:
             raise SettingError(f"hparam {name} exists already: use replace({name}=...)")
         elements = value if isinstance(value, list | tuple) else [value]
         if not name.isidentifier() or not all(type(e) in (bool, int, float, str) for e in elements):
@@ -165,11 +645,8 @@ class HParams:
                 f"cannot add hparam {name!r} with the default {value!r}: "
                 "it must be a bool, int, float, str or a list of one of them"
             )
-        setting = declare(value)
-        new = {**self._values, name: setting.checked(name, value)}
-        return self._like(
-            {**self._settings, name: setting}, dict(sorted(new.items())), self.set_name
-        )
+        new = sorted({**self._values, name: declare(value).checked(name, value)}.items())
+        return self._of(dict(new), self.set_name, {**self._added, name: value})
 
     @classmethod
     def from_dict(cls, values: Mapping[str, Any], set_name: str = "") -> HParams:
@@ -179,7 +656,7 @@ class HParams:
         """
         new = HParams()
         recorded = {name: new._setting(name).recorded(name, v) for name, v in values.items()}
-        return cls._like(SETTINGS, {**new._values, **recorded}, set_name)
+        return cls._of({**new._values, **recorded}, set_name, {})
 
     @classmethod
     def from_t2t_json(cls, values: Mapping[str, Any]) -> tuple[HParams, list[str]]:
@@ -202,24 +679,22 @@ class HParams:
         raise SettingError(f"settings cannot be changed in place: {name!r} cannot be deleted")
 
     def __reduce__(self):
-        added = {n: s.default for n, s in self._settings.items() if n not in SETTINGS}
-        return _restored, (self._values, self.set_name, added)
+        return self._of, (self._values, self.set_name, self._added)
 
     @staticmethod
-    def _like(settings: Mapping, values: Mapping, set_name: str) -> HParams:
-        hp = HParams.__new__(HParams)
-        hp._fill(settings, values, set_name)
+    def _of(values: Mapping[str, Any], set_name: str, added: Mapping[str, Any]) -> HParams:
+        """Returns the settings with these values, which have been checked."""
+        hp = HParams(set_name)
+        object.__setattr__(hp, "_values", values)
+        object.__setattr__(hp, "_added", added)
         return hp
 
-    def _fill(self, settings: Mapping, values: Mapping, set_name: str) -> None:
-        object.__setattr__(self, "_settings", settings)
-        object.__setattr__(self, "_values", values)
-        object.__setattr__(self, "set_name", set_name)
-
     def _setting(self, name: str) -> Setting:
-        if name not in self._settings:
-            raise SettingError(f"unknown hparam {name!r}.{nearest(name, self._settings)}")
-        return self._settings[name]
+        if name in self._added:
+            return declare(self._added[name])
+        if name not in SETTINGS:
+            raise SettingError(f"unknown hparam {name!r}.{nearest(name, self._values)}")
+        return SETTINGS[name]
 
 
 def split_items(text: str) -> list[str]:
@@ -246,24 +721,16 @@ def split_items(text: str) -> list[str]:
 
 def recorded_settings(values: Mapping[str, Any], set_name: str = "") -> HParams:
     """Returns settings recorded by `to_dict`, including those that `add_hparam` added."""
-    values = dict(values)
-    for name, unused in FORMER.items():
-        value = values.pop(name, unused)
-        if value != unused:
+    hp, others = HParams.from_t2t_json(values)
+    for name in others:
+        if name not in FORMER:
+            hp = hp.add_hparam(name, values[name])
+        elif values[name] != FORMER[name]:
             raise SettingError(
-                f"hparam {name} must be {unused}, got {value!r}: it is no longer supported"
+                f"hparam {name} must be {FORMER[name]}, got {values[name]!r}: "
+                "it is no longer supported"
             )
-    declared = {name: value for name, value in values.items() if name in SETTINGS}
-    hp = HParams.from_dict(declared, set_name)
-    for name in sorted(set(values) - set(declared)):
-        hp = hp.add_hparam(name, values[name])
-    return hp
-
-
-def _restored(values: Mapping, set_name: str, added: Mapping[str, Any]) -> HParams:
-    """Unpickles settings; `added` has the defaults of those from `add_hparam`."""
-    settings = {**SETTINGS, **{name: declare(default) for name, default in added.items()}}
-    return HParams._like(settings, values, set_name)
+    return hp.named(set_name)
 
 
 def _plain(value: Any) -> Any:

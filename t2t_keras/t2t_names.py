@@ -1,4 +1,4 @@
-"""Answers to names of tensor2tensor that are not supported here, from the table t2t_names.tsv."""
+"""Answers to names of tensor2tensor that are not supported here, from the table `t2t_names.tsv`."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ class Absent(NamedTuple):
 
     name: str  # a regular expression
     reason: str  # why it is not supported, or what to do instead
-    harmless: list[str]  # values of a flag or decode hparam that change nothing here
+    harmless: list[str]  # its values that change nothing here, if there are any; of a setting, JSON
 
     def is_harmless(self, written: str) -> bool:
         """Returns True for a value that changes nothing here."""

@@ -45,7 +45,7 @@ class Transformer(TokenFit):
     If it is compiled without a loss, `fit` trains it on T2T's loss (`losses.TokenFit`).
 
     Args:
-        hp: the settings; `setting_table.py` lists those that the network reads.
+        hp: the settings; `settings.py` lists those that the network reads.
         source_vocab_size: number of source token ids; None makes a language model, which has neither
             encoder nor encoder-decoder attention and takes {"targets"} only.
         target_vocab_size: number of target token ids, V before rounding up to `vocab_divisor`.

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from t2t_keras.setting_table import SETTINGS
+from t2t_keras.settings import SETTINGS
 
 ROOT = Path(__file__).parents[1]
 PACKAGE = ROOT / "t2t_keras"

@@ -11,8 +11,7 @@ import pytest
 
 from t2t_keras import registry
 from t2t_keras.errors import UserError
-from t2t_keras.setting_table import OURS, SETTINGS
-from t2t_keras.settings import HParams
+from t2t_keras.settings import OURS, SETTINGS, HParams
 
 T2T = json.loads((Path(__file__).parent / "data" / "hparams_sets.json").read_text())
 

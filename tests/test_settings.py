@@ -12,8 +12,7 @@ import t2t_keras as t2t
 from t2t_keras import optimizers, schedules
 from t2t_keras.data.buckets import buckets_for
 from t2t_keras.errors import UserError
-from t2t_keras.setting_table import SETTINGS
-from t2t_keras.settings import HParams, recorded_settings, split_items
+from t2t_keras.settings import SETTINGS, HParams, recorded_settings, split_items
 
 
 @pytest.fixture

@@ -9,14 +9,19 @@ from pathlib import Path
 from typing import Any
 
 from t2t_keras import registry
-from t2t_keras.allowed_values import SettingError
 from t2t_keras.checkpoints.names import model_of
 from t2t_keras.checkpoints.t2t import assign, read, resolve
 from t2t_keras.errors import UserError
 from t2t_keras.files import changes, finish_publishing, read_json, write_json, writing
 from t2t_keras.network_settings import INFERENCE_SETTINGS, for_inference
-from t2t_keras.setting_table import OTHER_NETWORK, OTHER_TRAINING, SETTINGS
-from t2t_keras.settings import HParams, recorded_settings
+from t2t_keras.settings import (
+    OTHER_NETWORK,
+    OTHER_TRAINING,
+    SETTINGS,
+    HParams,
+    SettingError,
+    recorded_settings,
+)
 from t2t_keras.transformer import Transformer
 
 _NO_SETTINGS = (

@@ -12,9 +12,9 @@ from collections.abc import Callable, Sequence
 from absl import app, flags
 
 from t2t_keras import __version__, registry, t2t_names
-from t2t_keras.allowed_values import INT32
 from t2t_keras.cli import options
 from t2t_keras.errors import UserError, for_terminal, nearest
+from t2t_keras.settings import INT32
 
 _BROKEN_PIPE = 141  # the shell's exit code for SIGPIPE
 _SHOWN = 100  # characters of a wrong value in a message

@@ -14,7 +14,7 @@ from typing import NamedTuple
 import numpy as np
 
 from t2t_keras.errors import UserError
-from t2t_keras.setting_table import SETTINGS
+from t2t_keras.settings import SETTINGS
 
 _LONGEST = 2**30
 

@@ -7,7 +7,6 @@ from functools import partial
 
 import tensorflow as tf
 
-from t2t_keras.allowed_values import INT32
 from t2t_keras.decoding import DecodeSettings, SearchResult, search
 from t2t_keras.decoding.constraints import Phrases
 from t2t_keras.decoding.searches import named_processors
@@ -17,6 +16,7 @@ from t2t_keras.ids import EOS_ID, PAD_ID
 from t2t_keras.inspection.alignment import heads_of_model, source_words, to_pharaoh_tensor
 from t2t_keras.model_kinds import CLASSIFICATION, LANGUAGE_MODEL, TRANSLATION
 from t2t_keras.precision import weights_read
+from t2t_keras.settings import INT32
 from t2t_keras.text.encoders import ClassLabelEncoder, TokenTextEncoder, require_vocabulary
 from t2t_keras.text.graph import SPACES
 

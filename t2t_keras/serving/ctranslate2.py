@@ -7,9 +7,9 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from t2t_keras.allowed_values import INT32
 from t2t_keras.errors import UserError
 from t2t_keras.ids import EOS_ID, until_eos
+from t2t_keras.settings import INT32
 from t2t_keras.text import (
     ByteTextEncoder,
     SentencePieceEncoder,
