@@ -10,7 +10,7 @@ from random_trees import sentences
 from t2t_keras import checkpoints, load, registry
 from t2t_keras.cli import eval as command
 from t2t_keras.data import dataset
-from t2t_keras.data.generation.report import read_counts
+from t2t_keras.data.generation import read_counts
 from t2t_keras.data.parsing_problem import spaced_trees
 from t2t_keras.decoding import DecodeSettings
 from t2t_keras.errors import UserError

@@ -10,7 +10,7 @@ from google.protobuf import struct_pb2
 from tensorflow.core.util import event_pb2
 
 from t2t_keras import registry
-from t2t_keras.data.generation.records import message
+from t2t_keras.data.records import message
 from t2t_keras.errors import UserError
 from t2t_keras.training.engine import Totals
 from t2t_keras.training.reporting import EventLog, LossRecord

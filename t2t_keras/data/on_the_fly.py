@@ -11,11 +11,13 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
 from t2t_keras import registry
-from t2t_keras.data.buckets import Buckets, bucket_shapes, buckets_for
-from t2t_keras.data.generation.cleaning import Cleaner
+from t2t_keras.data.generation import Cleaner
 from t2t_keras.data.problem import DatasetSplit
 from t2t_keras.data.reading import (
     BatchOptions,
+    Buckets,
+    bucket_shapes,
+    buckets_for,
     describe_shapes,
     example_lengths,
     length_limits,

@@ -11,10 +11,9 @@ from itertools import chain
 from pathlib import Path
 from typing import Any
 
-from t2t_keras.data.pair_source import PairSource, PairSourceProblem, evenly_spaced
 from t2t_keras.data.problem import DatasetSplit, missing_hook, with_shards
-from t2t_keras.data.single_text import Text2ClassProblem, Text2SelfProblem
-from t2t_keras.data.text_problem import PathLike, Samples
+from t2t_keras.data.text_problem import PathLike, Samples, Text2ClassProblem, Text2SelfProblem
+from t2t_keras.data.translate import PairSource, PairSourceProblem, evenly_spaced
 from t2t_keras.errors import UserError, nearest
 
 _READ_AT_ONCE = 1024

@@ -27,7 +27,7 @@ from keras import ops
 from t2t_keras.decoding.logits import early_end, forced_candidates
 from t2t_keras.errors import UserError
 from t2t_keras.ids import EOS_ID, PAD_ID
-from t2t_keras.layers.embedding import BLOCK
+from t2t_keras.layers.sublayers import BLOCK
 from t2t_keras.shape import grown, shape_of, take
 
 PRUNED_EVERY = 8

@@ -229,7 +229,7 @@ def _target_space(model) -> np.ndarray:
 
 def _positions(hp, position) -> np.ndarray:
     """Returns the position encodings [rows, D]; zeros if the model has none."""
-    from t2t_keras.layers.position import SINUSOIDS, timing_signal
+    from t2t_keras.layers.sublayers import SINUSOIDS, timing_signal
 
     rows = _rows_of_positions(hp)
     if hp.pos in SINUSOIDS:

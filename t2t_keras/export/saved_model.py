@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from t2t_keras.data.generation.records import message
+from t2t_keras.data.records import message
 from t2t_keras.decoding import DecodeSettings
 from t2t_keras.errors import UserError, nearest
 from t2t_keras.export.served import ALIGN, WITH_PHRASES, served_class

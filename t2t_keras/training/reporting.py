@@ -20,7 +20,7 @@ from google.protobuf.struct_pb2 import Struct
 from tensorflow.core.framework.summary_pb2 import SummaryMetadata
 
 from t2t_keras.checkpoints.run_directory import RUN_FILE, STARTS, read_settings
-from t2t_keras.data.generation.records import message
+from t2t_keras.data.records import message
 from t2t_keras.errors import UserError
 from t2t_keras.files import write_json
 from t2t_keras.progress import Progress, duration

@@ -28,8 +28,14 @@ from t2t_keras.errors import UserError
 from t2t_keras.files import locked_directory, write_text, writing
 from t2t_keras.progress import StopRequests
 from t2t_keras.settings import HParams
-from t2t_keras.training.distribution import Hosts, device_names, distribution
-from t2t_keras.training.engine import Engine, EngineSettings, fit_to_update
+from t2t_keras.training.engine import (
+    Engine,
+    EngineSettings,
+    Hosts,
+    device_names,
+    distribution,
+    fit_to_update,
+)
 from t2t_keras.training.evaluation import (
     EarlyStopping,
     Evaluation,
