@@ -1,4 +1,4 @@
-"""Corpus cleaning: drops sentence pairs that are unlikely translations, by language-independent rules."""
+"""From samples to shards: cleaning, encoding by many processes in pieces that survive an interruption, a report."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 
@@ -37,15 +37,17 @@ from t2t_keras.data.records import (
 )
 from t2t_keras.data.shards import SIDES, SplitIndex, Table, read_index, remove_index, write_index
 from t2t_keras.errors import UserError
-from t2t_keras.files import atomic_write, open_locked, publish, read_json
+from t2t_keras.files import atomic_write, open_locked, publish, read_json, write_text
 from t2t_keras.ids import EOS_ID
 from t2t_keras.progress import CountProgress
 
 if TYPE_CHECKING:
     from t2t_keras.data.text_problem import Text2TextProblem
 
+Sample = Mapping[str, Any]
 
-Sample = Mapping[str, str]
+
+# Cleaning: drops pairs that are unlikely translations, by rules that hold for every language
 
 
 @dataclasses.dataclass(frozen=True)
@@ -104,41 +106,36 @@ class Cleaner:
     def __init__(self, rules: CleaningRules):
         self.rules = rules
         self.dropped: Counter[str] = Counter()
-        self._seen = _Seen() if rules.duplicates else None
+        self._seen: list[
+            np.ndarray
+        ] = []  # sorted hashes, each array over twice as long as the next
 
     def keep(self, samples: Sequence[Sample]) -> list[Sample]:
         """Returns those of the next samples that are kept, in order."""
         reasons = [self.rules.reason(sample) for sample in samples]
         kept = [sample for sample, why in zip(samples, reasons, strict=True) if why is None]
         self.dropped.update(why for why in reasons if why is not None)
-        if self._seen is not None and kept:
-            new = self._seen.add([f"{sample['inputs']}\0{sample['targets']}" for sample in kept])
+        if self.rules.duplicates and kept:
+            new = self._add([f"{sample['inputs']}\0{sample['targets']}" for sample in kept])
             self.dropped.update({"duplicate": len(new) - int(new.sum())})
             kept = [sample for sample, is_new in zip(kept, new, strict=True) if is_new]
         return kept
 
-
-class _Seen:
-    """A set of texts, as sorted arrays of 64-bit hashes, each more than twice as long as the next."""
-
-    def __init__(self):
-        self._runs: list[np.ndarray] = []
-
-    def add(self, texts: Sequence[str]) -> np.ndarray:
-        """Adds texts; returns [N] bool, True for each that was new."""
+    def _add(self, texts: Sequence[str]) -> np.ndarray:
+        """Adds texts to those seen; returns [N] bool, True for each that was new."""
         digests = (hashlib.blake2b(text.encode(), digest_size=8).digest() for text in texts)
         hashes = np.frombuffer(b"".join(digests), np.uint64)
         run, first = np.unique(hashes, return_index=True)
         new = np.zeros(len(hashes), bool)
         new[first] = True
-        for known in self._runs:
+        for known in self._seen:
             place = np.minimum(np.searchsorted(known, hashes), len(known) - 1)
             new &= known[place] != hashes
         run = run[np.isin(run, hashes[new])]
-        while self._runs and len(self._runs[-1]) <= 2 * len(run):
-            run = np.union1d(run, self._runs.pop())
+        while self._seen and len(self._seen[-1]) <= 2 * len(run):
+            run = np.union1d(run, self._seen.pop())
         if len(run):
-            self._runs.append(run)
+            self._seen.append(run)
         return new
 
 
@@ -165,9 +162,8 @@ class Counts:
 
 def write_counts(data_dir: str | os.PathLike, name: str, split: str, counts: Counts) -> None:
     """Stores the counts of a split beside its shards."""
-    values = {"kept": counts.kept, "dropped": dict(counts.dropped)}
-    with atomic_write(_path(data_dir, name, split)) as path:
-        path.write_text(json.dumps(values, indent=1) + "\n")
+    values = {"kept": counts.kept, "dropped": counts.dropped}
+    write_text(_path(data_dir, name, split), json.dumps(values, indent=1) + "\n")
 
 
 def read_counts(data_dir: str | os.PathLike, name: str, split: str) -> Counts | None:
@@ -247,31 +243,24 @@ def _path(data_dir: str | os.PathLike, name: str, split: str) -> Path:
     return Path(data_dir) / f"counts.{name}-{split}.json"
 
 
-# Generation of shards from text: parallel, in little memory, resumable
+# Generation: example i goes to shard i modulo the number of shards, and each shard is shuffled, as in T2T
 
 
 PIECE_EXAMPLES = 16384
 _WRITTEN_AT_ONCE = 8192
 
-Sample = Mapping[str, Any]
 _Coding = tuple[Mapping[str, Any] | None, Mapping[str, str]]  # encoders and prefixes, by side
 _T = TypeVar("_T")
-
-
-class Finishing(NamedTuple):
-    """The processing of a shard's examples before they are written."""
-
-    seed: int | None  # seed of the shuffle; None: examples are not shuffled
-    packed_length: int | None  # T2T's `packed_length`; None: examples are not packed
-    packed_spacing: int
 
 
 class Generation:
     """Writes a stream of samples to shards, with their index and counts.
 
-    Example i goes to shard i modulo the number of shards, and each shard is shuffled, as in T2T. The result
-    depends only on samples, encoders and the problem's settings, not on the number of processes or on
-    interruptions.
+    One process reads and cleans the text, some thousand examples at a time, and others encode it. The
+    encoded pieces are stored in `unfinished.{name}-{split}` under digests of their text and of all settings
+    that affect them, so after an interruption they are not encoded again. When all are complete, each
+    shard collects its examples from every piece. The result depends only on samples, encoders and the
+    problem's settings, not on the number of processes or on interruptions.
 
     Args:
         problem: the problem, for its settings.
@@ -287,20 +276,24 @@ class Generation:
         shards: Mapping[str, Sequence[Path]],
         encoders: Mapping[str, Any] | None,
     ):
-        self.problem = problem
-        self.split = split
-        self.shards = shards
+        self.problem, self.split, self.shards = problem, split, shards
+        self.name = problem.dataset_filename()
         self.paths = [path for paths in shards.values() for path in paths]
         self.data_dir = self.paths[0].parent
-        self.work = unfinished_directory(self.data_dir, problem.dataset_filename(), split)
+        self.work = unfinished_directory(self.data_dir, self.name, split)
         prefixes = {"inputs": problem.inputs_prefix, "targets": problem.targets_prefix}
         self._coding: _Coding = (encoders, prefixes)
-        self._note = self.work / "shards"
+        self._note = self.work / "shards"  # which pieces and settings the shards are made from
         self._pieces: list[Path] = []
         self._counts = Counts()
 
     def run(self, samples: Iterable[Sample]) -> None:
-        self._require_own_shards()
+        existing = sum(path.exists() for path in self.paths)
+        if existing and not self._note.exists():  # not from an interrupted generation
+            raise UserError(
+                f"{self.data_dir} holds {existing} of {len(self.paths)} shards of {self.problem.name} "
+                f"({', '.join(self.shards)}): copy the missing ones, or delete these to make all again."
+            )
         try:
             self._write_pieces(samples)
             self._write_shards()
@@ -310,15 +303,6 @@ class Generation:
                 f"{self.data_dir} ({error.strerror or error}): make room there or name another "
                 "directory, then run again; finished parts are kept."
             ) from error
-
-    def _require_own_shards(self) -> None:
-        """Checks that existing shards are from an interrupted generation."""
-        existing = sum(path.exists() for path in self.paths)
-        if existing and not self._note.exists():
-            raise UserError(
-                f"{self.data_dir} holds {existing} of {len(self.paths)} shards of {self.problem.name} "
-                f"({', '.join(self.shards)}): copy the missing ones, or delete these to make all again."
-            )
 
     def _write_pieces(self, samples: Iterable[Sample]) -> None:
         progress = CountProgress(f"{self.problem.name} {self.split}", "pairs")
@@ -333,15 +317,22 @@ class Generation:
 
     def _missing_pieces(self, samples: Iterable[Sample]) -> Iterator[tuple]:
         """Reads all text; yields the arguments of `_make_piece` for pieces not encoded yet."""
+        encoders, _ = self._coding
         # Everything that a piece depends on, except its text.
         setting = pickle.dumps((self._coding, len(self.paths)), protocol=4)
         kept = self._kept(samples)
         while piece := list(itertools.islice(kept, PIECE_EXAMPLES)):
-            first, texts = self._counts.kept, self._by_field(piece)
+            fields = list(piece[0] if encoders is None else encoders)
+            try:
+                texts = {field: [sample[field] for sample in piece] for field in fields}
+            except KeyError as error:
+                missing = error.args[0]
+                raise missing_field(self.problem, self.split, missing, fields) from error
+            first = self._counts.kept
             self._counts.kept += len(piece)
             content = hashlib.blake2b(setting, digest_size=16)
             content.update(repr((first, texts)).encode())
-            path = self.work / f"{first:012d}-{content.hexdigest()}"
+            path = self.work / f"{first:012d}-{content.hexdigest()}.npy"
             self._pieces.append(path)
             if not path.exists():
                 self.work.mkdir(exist_ok=True)
@@ -352,48 +343,30 @@ class Generation:
         self.problem.dropped.clear()
         # Held-out data stays whole, so that its scores can be compared.
         rules = self.problem.cleaning if self.split == DatasetSplit.TRAIN else None
-        cleaner = Cleaner(rules) if rules else None
+        cleaner = Cleaner(rules or CleaningRules())
         samples = iter(samples)
         while block := list(itertools.islice(samples, PIECE_EXAMPLES)):
-            yield from cleaner.keep(block) if cleaner else block
-        self._counts.dropped = self.problem.dropped + (cleaner.dropped if cleaner else Counter())
-
-    def _by_field(self, piece: list[Sample]) -> dict[str, list]:
-        encoders, _ = self._coding
-        fields = list(piece[0] if encoders is None else encoders)
-        try:
-            return {field: [sample[field] for sample in piece] for field in fields}
-        except KeyError as error:
-            raise missing_field(self.problem, self.split, error.args[0], fields) from error
+            yield from cleaner.keep(block) if rules else block
+        self._counts.dropped = self.problem.dropped + cleaner.dropped
 
     def _write_shards(self) -> None:
+        """Makes the shards that are not finished, counts and index; then removes the pieces."""
         problem = self.problem
         seed = None if problem.already_shuffled else problem.random_seed
-        finishing = Finishing(seed, problem.packed_length, problem.packed_spacing)
+        finishing = (seed, problem.packed_length, problem.packed_spacing)
         finished = self._finished_shards(finishing)
-        name = problem.dataset_filename()
         # Before the last shard: once all shards exist, a later run generates nothing.
-        write_counts(self.data_dir, name, self.split, self._counts)
-        tasks = [
-            (self._pieces, number, path, self.work, finishing)
+        write_counts(self.data_dir, self.name, self.split, self._counts)
+        tasks = {
+            path: (self._pieces, number, path, self.work, *finishing)
             for number, path in enumerate(self.paths)
             if path not in finished
-        ]
-        tables = list(run_ordered(_make_shard, tasks, problem.processes))
-        self._write_indices(name, None if finished else iter(tables))
+        }
+        made = run_ordered(_make_shard, tasks.values(), problem.processes)
+        self._write_indices(dict(zip(tasks, made, strict=True)))
         shutil.rmtree(self.work)
 
-    def _write_indices(self, name: str, tables: Iterator[Table] | None) -> None:
-        """Stores the index; `tables` is None if shards were kept and must be read for it."""
-        for split, paths in self.shards.items():
-            if tables is None:
-                read_index(self.data_dir, name, split, self.problem.sides)
-                continue
-            of_split = list(itertools.islice(tables, len(paths)))
-            if {*self.problem.sides} <= of_split[0].keys():
-                write_index(self.data_dir, name, split, of_split)
-
-    def _finished_shards(self, finishing: Finishing) -> set[Path]:
+    def _finished_shards(self, finishing: tuple) -> set[Path]:
         """Returns the shards that an earlier call made from the same pieces; deletes others."""
         made_of = repr(([path.name for path in self._pieces], finishing))
         digest = hashlib.blake2b(made_of.encode(), digest_size=16).hexdigest()
@@ -402,10 +375,19 @@ class Generation:
         for path in self.paths:
             path.unlink(missing_ok=True)
         for split in self.shards:
-            remove_index(self.data_dir, self.problem.dataset_filename(), split)
+            remove_index(self.data_dir, self.name, split)
         with atomic_write(self._note) as partial:
             partial.write_text(digest)
         return set()
+
+    def _write_indices(self, tables: Mapping[Path, Table]) -> None:
+        """Stores the index of each split; reads its shards for it if some were kept."""
+        for split, paths in self.shards.items():
+            of_split = [tables[path] for path in paths if path in tables]
+            if len(of_split) < len(paths):
+                read_index(self.data_dir, self.name, split, self.problem.sides)
+            elif {*self.problem.sides} <= of_split[0].keys():
+                write_index(self.data_dir, self.name, split, of_split)
 
 
 def unfinished_directory(data_dir: Path, name: str, split: str) -> Path:
@@ -444,51 +426,55 @@ def _make_piece(path: Path, first: int, samples: Mapping[str, Sequence], shards:
             side: [[*encoder.encode(prefixes[side] + text), EOS_ID] for text in samples[side]]
             for side, encoder in encoders.items()
         }
-    rows = len(next(iter(samples.values())))
-    write_piece(path, columns(samples, first + 1), (first + np.arange(rows)) % shards, shards)
+    write_piece(path, columns(samples, first + 1), first, shards)
 
 
 def _make_shard(
-    pieces: Sequence[Path], number: int, path: Path, work: Path, finishing: Finishing
+    pieces: Sequence[Path],
+    number: int,
+    path: Path,
+    work: Path,
+    seed: int | None,
+    packed_length: int | None,
+    packed_spacing: int,
 ) -> Table:
-    """Writes shard `number` in the directory `work`; moves it to `path` when complete."""
+    """Writes shard `number`, shuffled unless `seed` is None; returns its part of the index."""
     fields = read_segment(pieces, number)
     order = list(range(len(next(iter(fields.values())).lengths)))
-    if finishing.seed is not None:
-        random.Random(f"{finishing.seed} {path.name}").shuffle(order)
-    sides = [side for side in SIDES if side in fields]
-    lengths = {name: [np.zeros(0, np.uint32)] for name in ("sizes", *sides)}
-    with (work / path.name).open("wb") as file:
-        for block in _blocks(fields, np.array(order, np.int64), finishing):
-            records = serialize(block)
-            file.write(frame(records).values.data)
-            lengths["sizes"].append(records.lengths.astype(np.uint32))
-            for side in sides:
-                lengths[side].append(block[side].lengths.astype(np.uint32))
-    publish({work / path.name: path})
-    return {name: np.concatenate(parts) for name, parts in lengths.items()}
-
-
-def _blocks(
-    fields: Mapping[str, Lists], order: np.ndarray, finishing: Finishing
-) -> Iterator[dict[str, Lists]]:
-    """Yields blocks of examples in the given order, packed if configured."""
-    taken = (
+    if seed is not None:
+        random.Random(f"{seed} {path.name}").shuffle(order)
+    blocks: Iterator[dict[str, Lists]] = (
         {
-            field: lists.take(order[start : start + _WRITTEN_AT_ONCE])
-            for field, lists in fields.items()
+            name: lists.take(np.array(order[start : start + _WRITTEN_AT_ONCE], np.int64))
+            for name, lists in fields.items()
         }
         for start in range(0, len(order), _WRITTEN_AT_ONCE)
     )
-    if not finishing.packed_length:
-        yield from taken
-        return
+    if packed_length:
+        blocks = _packed(blocks, packed_length, packed_spacing)
+    measured = ["sizes", *(side for side in SIDES if side in fields)]
+    table = {column: [np.zeros(0, np.uint32)] for column in measured}
+    with (work / path.name).open("wb") as file:
+        for block in blocks:
+            records = serialize(block)
+            file.write(frame(records).values.data)
+            for column, parts in table.items():
+                lists = records if column == "sizes" else block[column]
+                parts.append(lists.lengths.astype(np.uint32))
+    publish({work / path.name: path})
+    return {column: np.concatenate(parts) for column, parts in table.items()}
+
+
+def _packed(
+    blocks: Iterable[Mapping[str, Lists]], length: int, spacing: int
+) -> Iterator[dict[str, Lists]]:
+    """Yields blocks of the rows that examples are packed into."""
     examples = (
-        {field: ids.tolist() for field, ids in zip(fields, row, strict=True)}
-        for block in taken
+        {field: ids.tolist() for field, ids in zip(block, row, strict=True)}
+        for block in blocks
         for row in zip(*(np.split(a.values, a.starts[1:-1]) for a in block.values()), strict=True)
     )
-    packed = pack(examples, finishing.packed_length, finishing.packed_spacing)
+    packed = pack(examples, length, spacing)
     while rows := list(itertools.islice(packed, _WRITTEN_AT_ONCE)):
         yield columns({field: [row[field] for row in rows] for field in rows[0]})
 
@@ -502,13 +488,8 @@ def run_ordered(
     """Yields `function(*item)` for each item of `arguments`, in order.
 
     Items are consumed as processes become free, so memory does not grow with their number. A single
-    item, or any with `processes` = 1, is processed in this process.
-
-    Args:
-        function: a function of this module.
-        arguments: the arguments of each call.
-        processes: the number of processes.
-        coding: each process gets it once, as `_coding`.
+    item, or any with `processes` = 1, is processed in this process. `function` is one of this module;
+    each process gets `coding` once, as `_coding`.
     """
     global _coding
     items = iter(arguments)

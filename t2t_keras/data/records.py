@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import functools
-import itertools
-import json
+import io
+import os
 from array import array
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
@@ -13,7 +13,7 @@ from typing import NamedTuple
 import numpy as np
 
 from t2t_keras.errors import UserError
-from t2t_keras.files import atomic_write, parse_json
+from t2t_keras.files import atomic_write
 
 HEADER_BYTES = 12
 """Bytes before each record in a TFRecord file: its length and a checksum of the length."""
@@ -22,8 +22,7 @@ FOOTER_BYTES = 4
 """Bytes after each record: its checksum."""
 
 _CHECKSUMS_AT_ONCE = 2048
-_LENGTHS = np.dtype("<u4")
-_HEADER = {"types": {str: str}, "rows": [range(2**32)], "bytes": [range(2**48)]}  # of a piece
+_TO_ONES = np.array([0x641F6454], "<u4").view(np.uint8)  # after them the register is all ones
 
 
 # Packing: joins several examples into one row to reduce padding (T2T's packed examples)
@@ -129,29 +128,33 @@ def columns(
     Raises:
         UserError: a list is empty or contains anything but 64-bit integers.
     """
-    return {field: _lists(field, lists, first_number) for field, lists in fields.items()}
-
-
-def _lists(field: str, lists: Sequence[Sequence[int]], first_number: int) -> Lists:
-    lengths = np.fromiter(map(len, lists), np.int64, len(lists))
-    if not lengths.all():
-        number = first_number + int(np.argmin(lengths))
-        raise UserError(
-            f"Example {number} has an empty field {field!r}; every field needs at least one id."
-        )
-    try:
-        values = array("q", itertools.chain.from_iterable(lists))
-    except (TypeError, OverflowError):
-        for number, ids in enumerate(lists, start=first_number):
+    converted = {}
+    for field, lists in fields.items():
+        values = array("q")
+        for number, ids in enumerate(lists, first_number):
+            if not len(ids):
+                raise UserError(
+                    f"Example {number} has an empty field {field!r}; every field needs at least one id."
+                )
             try:
-                array("q", ids)
+                values.extend(iter(ids))  # of an array itself it would take this type alone
             except (TypeError, OverflowError) as error:
                 raise UserError(
                     f"Example {number} contains something other than 64-bit integers "
                     f"in {field!r}: {error}."
                 ) from error
-        raise
-    return Lists(np.frombuffer(values, np.int64) if values else np.zeros(0, np.int64), lengths)
+        lengths = np.fromiter(map(len, lists), np.int64, len(lists))
+        converted[field] = Lists(np.array(values, np.int64), lengths)
+    return converted
+
+
+def smallest(values: np.ndarray) -> np.ndarray:
+    """Casts integers to the narrowest unsigned type; negative and larger ones stay int64.
+
+    Not to uint64, which NumPy would join with int64 to floats.
+    """
+    kind = np.min_scalar_type(int(values.max(initial=0)))
+    return values if kind.itemsize == 8 or values.min(initial=0) < 0 else values.astype(kind)
 
 
 def serialize(fields: Mapping[str, Lists]) -> Lists:
@@ -247,110 +250,71 @@ def _checksums(records: Lists) -> Lists:
 def _crc32c(records: Lists) -> np.ndarray:
     """The CRC-32C of all records, computed in parallel: [N] uint32.
 
-    If the register starts at zero, leading zeros have no effect, so records are right-aligned. The real
-    start, all ones, contributes a term that depends only on the length.
+    If the register starts at zero, leading zeros have no effect, so records are right-aligned. Four
+    bytes before each record bring the register to its real start, all ones.
     """
-    width = -(-int(records.lengths.max(initial=0)) // 4) * 4
-    aligned = np.zeros((len(records.lengths), width), np.uint8)
-    aligned[np.arange(width) >= width - records.lengths[:, None]] = records.values
+    width = -(-int(records.lengths.max(initial=0) + len(_TO_ONES)) // 4) * 4
+    starts = width - records.lengths[:, None]
+    aligned = np.zeros((len(starts), width), np.uint8)
+    aligned[np.arange(width) >= starts] = records.values
+    np.put_along_axis(aligned, starts - np.arange(4, 0, -1), _TO_ONES, axis=1)
     low, high = _crc_tables()
     register = np.zeros(len(aligned), np.uint32)
     for word in np.ascontiguousarray(aligned.view("<u4").T):
         register ^= word
         register = low[register & np.uint32(0xFFFF)] ^ high[register >> np.uint32(16)]
-    return ~(register ^ _crc_starts(1 << width.bit_length())[records.lengths])
+    return ~register
 
 
 @functools.cache
 def _crc_tables() -> tuple[np.ndarray, np.ndarray]:
     """The register after four bytes, by its lower and by its upper half: [65536] uint32 each."""
     halves = np.arange(1 << 16, dtype=np.uint32)
-    return _after_bits(halves, 32), _after_bits(halves << np.uint32(16), 32)
-
-
-@functools.cache
-def _crc_starts(size: int) -> np.ndarray:
-    """Returns the register, initially all ones, after n zero bytes, for n < size: [size] uint32."""
-    table = [int(entry) for entry in _after_bits(np.arange(256, dtype=np.uint32), 8)]
-    registers = [0xFFFFFFFF]
-    while len(registers) < size:
-        registers.append(table[registers[-1] & 0xFF] ^ registers[-1] >> 8)
-    return np.array(registers[:size], np.uint32)
-
-
-def _after_bits(registers: np.ndarray, bits: int) -> np.ndarray:
-    for _ in range(bits):
+    registers = np.stack([halves, halves << np.uint32(16)])
+    for _ in range(32):
         last = np.where(registers & np.uint32(1), np.uint32(0x82F63B78), np.uint32(0))
         registers = registers >> np.uint32(1) ^ last
-    return registers
+    return registers[0], registers[1]
 
 
 # Pieces: encoded examples on their way to shards
 
 
-def write_piece(path: Path, fields: Mapping[str, Lists], shard_of_row: np.ndarray, shards: int):
-    """Writes a piece: encoded examples, grouped by the shard that they will go to.
+def write_piece(path: Path, fields: Mapping[str, Lists], first: int, shards: int) -> None:
+    """Writes examples, of which `first` is the number of the first: example i goes to shard i modulo `shards`.
 
-    A piece is a header (one line of JSON), then the examples of each shard: for each field all lengths,
-    then all values.
+    A piece holds NumPy arrays: the names of the fields, the offset of each shard's arrays after these
+    two, and for each shard the values and the lengths of each field.
     """
-    order = np.argsort(shard_of_row, kind="stable")
-    bounds = np.searchsorted(shard_of_row[order], np.arange(shards + 1)).tolist()
-    types = {name: _smallest_type(lists.values) for name, lists in fields.items()}
-    fields = {name: lists.take(order) for name, lists in fields.items()}
-    segments = []
-    for first, last in itertools.pairwise(bounds):
-        parts = []
-        for name, lists in fields.items():
-            start, end = lists.starts[[first, last]]
-            parts.append(lists.lengths[first:last].astype(_LENGTHS).tobytes())
-            parts.append(lists.values[start:end].astype(types[name]).tobytes())
-        segments.append(b"".join(parts))
-    header = {
-        "types": {name: dtype.str for name, dtype in types.items()},
-        "rows": np.diff(bounds).tolist(),
-        "bytes": [len(segment) for segment in segments],
-    }
+    rows = len(next(iter(fields.values())).lengths)
+    content, offsets = io.BytesIO(), []
+    for shard in range(shards):
+        offsets.append(content.tell())
+        for lists in fields.values():
+            for part in lists.take(np.arange((shard - first) % shards, rows, shards)):
+                np.save(content, smallest(part))
     with atomic_write(path) as partial, partial.open("wb") as file:
-        file.write(json.dumps(header).encode() + b"\n")
-        file.writelines(segments)
+        np.save(file, [*fields])
+        np.save(file, offsets)
+        file.write(content.getbuffer())
 
 
 def read_segment(paths: Sequence[Path], shard: int) -> dict[str, Lists]:
     """Returns the examples of one shard from all pieces, in the order of the pieces."""
-    parts: dict[str, list[Lists]] = {}
+    parts: dict[str, list[tuple[np.ndarray, np.ndarray]]] = {}
     for path in paths:
         try:
-            for name, lists in _segment(path, shard):
-                parts.setdefault(name, []).append(lists)
-        except (ValueError, TypeError, LookupError, MemoryError) as error:
+            with path.open("rb") as file:
+                names, offsets = np.load(file), np.load(file)
+                file.seek(offsets[shard], os.SEEK_CUR)
+                for name in names.tolist():
+                    values, lengths = np.load(file), np.load(file).astype(np.int64)
+                    if lengths.sum() != len(values):
+                        raise ValueError("lengths of other values")
+                    parts.setdefault(name, []).append((values, lengths))
+        except Exception as error:  # NumPy raises a dozen types for files of another kind
             raise UserError(f"{path} is damaged: delete {path.parent} and run again.") from error
     return {
-        name: Lists(
-            np.concatenate([lists.values for lists in pieces]),
-            np.concatenate([lists.lengths for lists in pieces]).astype(np.int64),
-        )
-        for name, pieces in parts.items()
+        name: Lists(*map(np.concatenate, zip(*arrays, strict=True)))
+        for name, arrays in parts.items()
     }
-
-
-def _segment(path: Path, shard: int) -> Iterator[tuple[str, Lists]]:
-    with path.open("rb") as file:
-        header = parse_json(
-            file.readline(), _HEADER, str(path), f"delete {path.parent} and run again"
-        )
-        file.seek(sum(header["bytes"][:shard]), 1)
-        for name, dtype in header["types"].items():
-            lengths = _read(file, _LENGTHS, header["rows"][shard])
-            values = _read(file, np.dtype(dtype), int(lengths.sum()))
-            yield name, Lists(values, lengths)
-
-
-def _read(file, dtype: np.dtype, count: int) -> np.ndarray:
-    return np.frombuffer(file.read(dtype.itemsize * count), dtype, count)
-
-
-def _smallest_type(values: np.ndarray) -> np.dtype:
-    if values.min(initial=0) < 0:
-        return np.dtype("<i8")
-    return np.dtype(np.min_scalar_type(int(values.max(initial=0)))).newbyteorder("<")
