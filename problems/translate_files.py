@@ -44,7 +44,7 @@ class TranslateFiles(PairSourceProblem):
 
     def __init__(self, was_reversed: bool = False, was_copy: bool = False):
         super().__init__(was_reversed, was_copy)
-        self._files: ParallelFiles | MixedCorpora | None = None
+        self._files: PairSource | None = None
         self._tfds: tuple[str, Sequence[str] | None, Sequence[str] | None] | None = None
         self._opened: PairSource | None = None
         self._splits = [DatasetSplit.TRAIN, DatasetSplit.EVAL]
@@ -100,7 +100,7 @@ class TranslateFiles(PairSourceProblem):
         """Sets the dataset to generate data from.
 
         Args:
-            name: see `t2t_keras.data.tfds.TfdsPairs`.
+            name: see `t2t_keras.data.tfds.TfdsSource`.
             languages: source and target; None: those of the dataset.
             splits: train, dev and optionally test in TFDS's grammar; None: "train", "validation" and, if it
                 exists, "test".
@@ -118,7 +118,7 @@ class TranslateFiles(PairSourceProblem):
         self.vocab_type, self.additional_reserved_tokens = VocabType.SUBWORD, []
         if sentencepiece:  # T2T's tokenizer would split tags such as <2de> anyway
             self.vocab_type, self.sentencepiece_model = VocabType.SENTENCEPIECE, sentencepiece
-            self.additional_reserved_tokens = getattr(self._files, "tags", [])
+            self.additional_reserved_tokens = [*self._files.tags] if self._files else []
 
     @property
     def vocab_filename(self) -> str:
@@ -131,7 +131,7 @@ class TranslateFiles(PairSourceProblem):
         return with_shards(self._splits)
 
     def source(self, tmp_dir: PathLike) -> PairSource:
-        """Returns the files or the dataset; see `TfdsPairs` for `tmp_dir`.
+        """Returns the files or the dataset; see `TfdsSource` for `tmp_dir`.
 
         Raises:
             UserError: no source is set, or the dataset is unusable.

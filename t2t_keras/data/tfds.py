@@ -21,8 +21,16 @@ _READ_BUFFER = 2**20
 _INFO_FILE = "dataset_info.json"
 
 
-class TfdsPairs:
-    """The pairs of one translation dataset, in the order in which TFDS stored them.
+USUAL_SPLITS = {
+    DatasetSplit.TRAIN: "train",
+    DatasetSplit.EVAL: "validation",
+    DatasetSplit.TEST: "test",
+}
+"""The names of train, dev and test in most datasets."""
+
+
+class TfdsSource(PairSource):
+    """The pairs of a translation dataset, in the order in which TFDS stored them.
 
     If the dataset is not prepared yet, TFDS downloads, verifies and prepares it in `tmp_dir/tfds`.
     Archives in `tmp_dir` that have their original names are used instead of downloads.
@@ -34,62 +42,95 @@ class TfdsPairs:
         tmp_dir: the directory of archives and of datasets that TFDS prepares.
         languages: the source and target features, which are language codes; None: the dataset's
             supervised keys.
+        splits: the part of the dataset by split, in TFDS's grammar, such as "train[:99%]" or
+            "train+validation"; None: `USUAL_SPLITS`, without test if the dataset has none.
+        escaped: the splits in which to decode entities such as `&amp;`.
 
     Raises:
-        UserError: the dataset, config, version or language is unknown, or it cannot be prepared.
+        UserError: the dataset, config, version, language or a part is unknown, or it cannot be prepared.
     """
 
     def __init__(
-        self, name: str, tmp_dir: str | os.PathLike, languages: Sequence[str] | None = None
+        self,
+        name: str,
+        tmp_dir: PathLike,
+        languages: Sequence[str] | None = None,
+        splits: Mapping[str, str] | None = None,
+        escaped: Collection[str] = (),
     ):
         self._builder = _prepared_builder(name, Path(tmp_dir))
         self.name: str = self._builder.info.full_name
         """The full name, including the version."""
         self.languages: tuple[str, str] = self._checked_languages(languages)
         """The features of source and target."""
+        self._parts = self._usual_parts() if splits is None else dict(splits)
+        for split in self._parts:
+            self.count(split)
+        self._escaped = escaped
 
     @property
     def splits(self) -> list[str]:
-        return [str(split) for split in self._builder.info.splits]
-
-    @property
-    def stored_bytes(self) -> int:
-        return int(self._builder.info.dataset_size)
+        return list(self._parts)
 
     def count(self, split: str) -> int:
-        """Returns the number of pairs in a split.
-
-        Args:
-            split: in TFDS's grammar, such as "train", "train[:99%]" or "train+validation".
-
-        Raises:
-            UserError: the split is unknown or malformed.
-        """
-        return int(self._split(split).num_examples)
+        """Returns the number of pairs in a split."""
+        return int(self._part(self._parts[split]).num_examples)
 
     def pairs(self, split: str) -> Iterator[tuple[str, str]]:
-        """Yields source and target of each pair of a split, stripped; see `count` for `split`."""
-        source, target = self.languages
-        found = 0
-        for columns in self._columns(split, self.languages, 1):
-            found += len(columns[source])
-            yield from zip(self._texts(columns[source]), self._texts(columns[target]), strict=True)
+        """Yields source and target of each pair of a split, stripped."""
+        read = html.unescape if split in self._escaped else str
+        part, found = self._parts[split], 0
+        for columns in self._columns(part, self.languages, 1):
+            source, target = (self._texts(columns[language]) for language in self.languages)
+            found += len(source)
+            yield from zip(map(read, source), map(read, target), strict=True)
         if found != self.count(split):
             raise UserError(
-                f"{split} of {self.name} should have {self.count(split)} pairs, but has {found}: "
+                f"{part} of {self.name} should have {self.count(split)} pairs, but has {found}: "
                 f"delete {self._builder.data_dir} and prepare it again."
             )
 
     def vocabulary_text(self, split: str, characters: int) -> Iterator[str]:
-        """Yields about this many characters of each side of a split, from evenly spaced pairs."""
-        lines = self.count(split)
+        """Yields about this many characters of each language of a split, from evenly spaced pairs."""
         for language in self.languages:
 
             def every(k: int, language: str = language) -> Iterator[str]:
-                columns = self._columns(split, [language], k)
+                columns = self._columns(self._parts[split], [language], k)
                 return chain.from_iterable(self._texts(part[language]) for part in columns)
 
-            yield from evenly_spaced(every, lines, characters)
+            yield from evenly_spaced(every, self.count(split), characters)
+
+    def description(self, split: str) -> dict:
+        """Returns the dataset's name, version, sizes and languages, and the part of it."""
+        part, languages = self._parts[split], "-".join(self.languages)
+        stored_bytes = int(self._builder.info.dataset_size)
+        identity = [self.name, stored_bytes, languages, part, self.count(split)]
+        return {"from": f"{self.name} ({languages}, {part})", "identity": identity}
+
+    def _usual_parts(self) -> dict[str, str]:
+        known = [*map(str, self._builder.info.splits)]
+        parts = {split: part for split, part in USUAL_SPLITS.items() if part in known}
+        for split in (DatasetSplit.TRAIN, DatasetSplit.EVAL):
+            if split not in parts:
+                raise UserError(
+                    f"{self.name} has no split {USUAL_SPLITS[split]!r}, only {', '.join(known)}: name the "
+                    "parts for train and dev, such as --tfds_splits=train[:99%],train[99%:]."
+                )
+        return parts
+
+    def _part(self, part: str) -> Any:
+        """Returns TFDS's information on a part."""
+        splits = self._builder.info.splits
+        try:
+            return splits[part]
+        except Exception as error:  # TFDS's own types for slices, unknown names and bad grammar
+            known, name = [*map(str, splits)], part.split("[")[0]
+            if name in known:
+                raise UserError(f"split {part!r} of {self.name}: {_reason(error)}.") from error
+            raise UserError(
+                f"unknown split {part!r} of {self.name}.{nearest(name, known)} "
+                f"It has {', '.join(known)}, and parts of them such as train[:99%]."
+            ) from error
 
     def _checked_languages(self, asked: Sequence[str] | None) -> tuple[str, str]:
         import tensorflow_datasets as tfds
@@ -111,27 +152,14 @@ class TfdsPairs:
                 )
         return str(named[0]), str(named[1])
 
-    def _split(self, split: str) -> Any:
-        try:
-            return self._builder.info.splits[split]
-        except Exception as error:  # TFDS's own types for slices, unknown names and bad grammar
-            known = self.splits
-            name = split.split("[")[0]
-            if name in known:
-                raise UserError(f"split {split!r} of {self.name}: {_reason(error)}.") from error
-            raise UserError(
-                f"unknown split {split!r} of {self.name}.{nearest(name, known)} "
-                f"It has {', '.join(known)}, and parts of them such as train[:99%]."
-            ) from error
-
-    def _columns(self, split: str, languages: Sequence[str], k: int) -> Iterator[dict[str, list]]:
+    def _columns(self, part: str, languages: Sequence[str], k: int) -> Iterator[dict[str, list]]:
         """Yields the texts, as bytes, of every k-th pair, in batches of `_READ_AT_ONCE`."""
-        info = self._split(split)
+        info = self._part(part)
         with _explained(f"{self.name} cannot be read"):
             if self._builder.info.file_format.value == "tfrecord":
                 yield from _record_columns(info.file_instructions, languages, k)
             else:
-                source = self._builder.as_data_source(split=split)
+                source = self._builder.as_data_source(split=part)
                 for start in range(k - 1, len(source), k * _READ_AT_ONCE):
                     end = min(len(source), start + k * _READ_AT_ONCE)
                     rows = source.__getitems__(range(start, end, k))
@@ -236,86 +264,13 @@ def _reason(error: Exception) -> str:
     return lines[0].rstrip(" :.") if lines else type(error).__name__
 
 
-USUAL_SPLITS = {
-    DatasetSplit.TRAIN: "train",
-    DatasetSplit.EVAL: "validation",
-    DatasetSplit.TEST: "test",
-}
-"""The names of train, dev and test in most datasets."""
-
-
-class TfdsSource:
-    """A dataset as a `PairSource` with the splits train, dev and test.
-
-    Args:
-        name, tmp_dir, languages: see `TfdsPairs`.
-        splits: the part of the dataset, in TFDS's grammar, for each of train, dev and test; None:
-            `USUAL_SPLITS`, without test if the dataset has none.
-        escaped: the splits in which to decode entities such as `&amp;`.
-
-    Raises:
-        UserError: see `TfdsPairs`; or a split is unknown.
-    """
-
-    def __init__(
-        self,
-        name: str,
-        tmp_dir: PathLike,
-        languages: Sequence[str] | None = None,
-        splits: Mapping[str, str] | None = None,
-        escaped: Collection[str] = (),
-    ):
-        self._dataset = TfdsPairs(name, tmp_dir, languages)
-        self._splits = self._usual_splits() if splits is None else dict(splits)
-        for part in self._splits.values():
-            self._dataset.count(part)
-        self._escaped = escaped
-
-    @property
-    def splits(self) -> list[str]:
-        return list(self._splits)
-
-    def pairs(self, split: str) -> Iterator[tuple[str, str]]:
-        """Yields source and target of each pair, stripped, in the order of the stored dataset."""
-        pairs = self._dataset.pairs(self._splits[split])
-        if split not in self._escaped:
-            return pairs
-        return ((html.unescape(source), html.unescape(target)) for source, target in pairs)
-
-    def vocabulary_text(self, split: str, characters: int) -> Iterator[str]:
-        """Yields about this many characters of each language of a split, from evenly spaced pairs."""
-        return self._dataset.vocabulary_text(self._splits[split], characters)
-
-    def description(self, split: str) -> dict:
-        """Returns the dataset's name, version, sizes and languages, and the part of it."""
-        part, dataset = self._splits[split], self._dataset
-        languages = "-".join(dataset.languages)
-        identity = [dataset.name, dataset.stored_bytes, languages, part, dataset.count(part)]
-        return {"from": f"{dataset.name} ({languages}, {part})", "identity": identity}
-
-    def _usual_splits(self) -> dict[str, str]:
-        available = self._dataset.splits
-        splits = {ours: part for ours, part in USUAL_SPLITS.items() if part in available}
-        missing = [
-            USUAL_SPLITS[ours]
-            for ours in (DatasetSplit.TRAIN, DatasetSplit.EVAL)
-            if ours not in splits
-        ]
-        if missing:
-            raise UserError(
-                f"{self._dataset.name} has no split {missing[0]!r}, only {', '.join(available)}: name the parts "
-                "for train and dev, such as --tfds_splits=train[:99%],train[99%:]."
-            )
-        return splits
-
-
 class TfdsTranslateProblem(PairSourceProblem):
     """Translation on a TFDS dataset: a subclass names the dataset and two languages."""
 
-    tfds_name: str
-    """The dataset and its config, such as "wmt14_translate/de-en"; see `TfdsPairs`."""
+    tfds_name: str = ""
+    """The dataset and its config, such as "wmt14_translate/de-en"; see `TfdsSource`."""
 
-    languages: tuple[str, str]
+    languages: Sequence[str] = ()
     """The language codes of source and target in the dataset."""
 
     tfds_splits: Mapping[str, str] = USUAL_SPLITS
@@ -331,8 +286,8 @@ class TfdsTranslateProblem(PairSourceProblem):
 
     def source(self, tmp_dir: PathLike) -> PairSource:
         """Returns the dataset; TFDS prepares it first if necessary."""
-        for hook in ("tfds_name", "languages"):
-            if not hasattr(self, hook):
+        for hook, value in {"tfds_name": self.tfds_name, "languages": self.languages}.items():
+            if not value:
                 raise missing_hook(self, hook)
         return TfdsSource(
             self.tfds_name, tmp_dir, self.languages, self.tfds_splits, self.escaped_splits
@@ -343,7 +298,7 @@ class _TfdsRows:
     """Problem hooks for the rows of a TFDS dataset, which a subclass names."""
 
     tfds_name: str
-    """The dataset, such as "imdb_reviews"; see `TfdsPairs`."""
+    """The dataset, such as "imdb_reviews"; see `TfdsSource`."""
 
     tfds_splits: Mapping[str, str] = USUAL_SPLITS
     """The part of the dataset, in TFDS's grammar, of each split."""
