@@ -19,7 +19,7 @@ static_search parsing_problems cli_export on_the_fly train_step cli_decode golde
 optimizers reading benchmarks engine cli_eval text_graph transformer_keras search
 translate_files attention_page text_sentencepiece fault_injection generation
 cli_datagen serving ctranslate2 query layers_contract cli_avg beam packing
-cli_inspect ensemble translate_wmt14 packaging
+cli_inspect ensemble tfds packaging
 transformer_packed transformer
 """
 

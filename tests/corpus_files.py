@@ -24,11 +24,20 @@ class FullDisk(io.BytesIO):
     writelines = write
 
 
+def as_text(lines):
+    """Lines with their ends, as bytes."""
+    return "".join(line + "\n" for line in lines).encode()
+
+
 def write_lines(path, lines):
     """Writes each line with its end, compressed if the name says so; returns the path."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    text = "".join(line + "\n" for line in lines).encode()
-    path.write_bytes(gzip.compress(text) if path.suffix == ".gz" else text)
+    return write_content(path, as_text(lines))
+
+
+def write_content(path, content):
+    """Writes bytes, compressed if the name says so; returns the path."""
+    path.write_bytes(gzip.compress(content) if path.suffix == ".gz" else content)
     return path
 
 

@@ -351,7 +351,7 @@ def test_bad_source_files(folders, german, message):
 
 
 def test_absent_files_are_fetched(tmp_path):
-    """tests/test_translate_sources.py has those in archives."""
+    """tests/test_translate.py has those in archives."""
     for name in ("a.en", "a.de"):
         write_lines(tmp_path / "remote" / name, [name])
     urls = tuple((tmp_path / "remote" / name).as_uri() for name in ("a.en", "a.de"))
