@@ -18,7 +18,7 @@ docs distribution examples export trainer fit language_models prepend backends c
 static_search parsing_problems cli_export on_the_fly train_step cli_decode golden_runs
 optimizers reading benchmarks engine cli_eval text_graph transformer_keras search
 translate_files attention_page text_sentencepiece fault_injection generation
-cli_datagen serving ctranslate2 query layers_contract cli_avg beam packing
+cli_datagen serving ctranslate2 query layers_contract cli_avg beam records
 cli_inspect ensemble tfds packaging
 transformer_packed transformer
 """

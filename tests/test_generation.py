@@ -1,4 +1,4 @@
-"""Generation of shards: independent of the number of processes and of interruptions.
+"""Cleaning by each rule; generation that depends neither on processes nor on interruptions.
 
 TensorFlow is imported where it is used: the processes that encode import this module.
 """
@@ -17,11 +17,76 @@ import numpy as np
 import pytest
 
 from t2t_keras.data import Text2TextProblem, VocabType, generation
-from t2t_keras.data.generation import CleaningRules, describe_split, length_histogram, read_counts
+from t2t_keras.data.generation import (
+    Cleaner,
+    CleaningRules,
+    describe_split,
+    length_histogram,
+    read_counts,
+)
 from t2t_keras.data.shards import read_index
 from t2t_keras.errors import UserError
 
-SHARDS = [{"split": "train", "shards": 5}]
+# Cleaning
+
+
+def pair(inputs, targets):
+    return {"inputs": inputs, "targets": targets}
+
+
+def test_no_rule_keeps_everything():
+    samples = [pair("a", ""), pair("a" * 9999, "1"), pair("a", ""), pair("same", "same")]
+    cleaner = Cleaner(CleaningRules())
+    assert cleaner.keep(samples) == samples
+    assert cleaner.dropped.total() == 0
+
+
+@pytest.mark.parametrize(
+    ("rule", "kept", "dropped", "reason"),
+    [
+        ({"max_characters": 5}, ("äöüßé", "x"), ("x", "äöüßé!"), "too long"),
+        ({"max_ratio": 2}, ("abcd", "xy"), ("ab", "vwxyz"), "unequal lengths"),
+        ({"max_ratio": 2}, ("ab", "abcd"), ("", "x"), "unequal lengths"),
+        ({"min_letters": 0.5}, ("a b 12", "дом"), ("fine", "a 123"), "few letters"),
+        ({"min_letters": 0.5}, ("家", "house"), ("...", "fine"), "few letters"),
+        ({"copies": True}, ("same", "Same"), ("same", "same"), "copy"),
+    ],
+)
+def test_each_rule(rule, kept, dropped, reason):
+    cleaner = Cleaner(CleaningRules(**rule))
+    assert cleaner.keep([pair(*kept), pair(*dropped)]) == [pair(*kept)]
+    assert cleaner.dropped == {reason: 1}
+
+
+def test_duplicates_are_found_across_calls_and_within_one():
+    generator = random.Random(1)
+    samples = [pair(str(generator.randrange(3000)), "x") for _ in range(10_000)]
+    cleaner = Cleaner(CleaningRules(duplicates=True))
+    kept = [
+        s for start in range(0, 10_000, 700) for s in cleaner.keep(samples[start : start + 700])
+    ]
+    first_of_each = list({sample["inputs"]: sample for sample in samples}.values())
+    assert kept == first_of_each
+    assert cleaner.dropped == {"duplicate": 10_000 - len(first_of_each)}
+    # Those that differ in one side are none.
+    others = [pair("a", "b"), pair("a", "c"), pair("d", "b"), pair("ab", ""), pair("", "ab")]
+    assert cleaner.keep(others) == others
+
+
+@pytest.mark.parametrize(
+    ("rule", "message"),
+    [
+        ({"max_characters": -1}, "max_characters is -1; it must be 0 or more"),
+        ({"max_ratio": 0.5}, "max_ratio is 0.5; it must be 1 or more, or 0"),
+        ({"min_letters": 2.0}, "min_letters is 2.0; it must be from 0 to 1"),
+    ],
+)
+def test_impossible_rules(rule, message):
+    with pytest.raises(UserError, match=message):
+        CleaningRules(**rule)
+
+
+# Shards
 
 
 class Digits(Text2TextProblem):
@@ -29,7 +94,7 @@ class Digits(Text2TextProblem):
 
     is_generate_per_split = True
     vocab_type = VocabType.CHARACTER
-    dataset_splits = SHARDS
+    dataset_splits = [{"split": "train", "shards": 5}]
     numbers = 1000
 
     def generate_samples(self, data_dir, tmp_dir, split):
@@ -72,39 +137,34 @@ def test_shards_hold_what_tensor2tensor_deals_them(tmp_path):
     ]
 
 
-def generated(tmp_path, name, processes=1):
-    problem = Digits()
-    problem.processes = processes
-    (tmp_path / name).mkdir()
-    return generate(problem, tmp_path / name)
-
-
 def test_neither_processes_nor_pieces_change_a_shard(tmp_path, monkeypatch):
-    expected = generated(tmp_path, "plain")
-    assert generated(tmp_path, "processes", 3) == expected
-    for size in (7, 5000):
+    found = []
+    for number, (processes, size) in enumerate(((1, 64), (3, 64), (1, 7), (1, 5000))):
         monkeypatch.setattr(generation, "PIECE_EXAMPLES", size)
-        assert generated(tmp_path, f"pieces of {size}") == expected
+        problem = Digits()
+        problem.processes = processes
+        (tmp_path / str(number)).mkdir()
+        found.append(generate(problem, tmp_path / str(number)))
+    assert found == found[:1] * 4
 
 
 def test_the_index_is_what_the_shards_hold(tmp_path):
-    files = generate(Digits(), tmp_path)
+    generate(Digits(), tmp_path)
     stored = read_index(tmp_path, "digits", "train")
     (tmp_path / "index.digits-train.npz").unlink()
     measured = read_index(tmp_path, "digits", "train")
     assert stored.counts.tolist() == [200] * 5
-    for field in ("counts", "offsets", "sizes"):
-        np.testing.assert_array_equal(getattr(stored, field), getattr(measured, field))
-    for side in ("inputs", "targets"):
-        np.testing.assert_array_equal(stored.lengths[side], measured.lengths[side])
-    assert len(files) == 7
+    for one, other in (
+        *((getattr(stored, f), getattr(measured, f)) for f in ("counts", "offsets", "sizes")),
+        *((stored.lengths[side], measured.lengths[side]) for side in ("inputs", "targets")),
+    ):
+        np.testing.assert_array_equal(one, other)
 
 
 def test_prefixes_and_order(tmp_path):
     class Ordered(Digits):
         already_shuffled = True
         inputs_prefix = "square "
-        name = "ordered"
 
     generate(Ordered(), tmp_path)
     expected = [f"square {n}" for n in range(3, 1000, 5)]
@@ -113,8 +173,6 @@ def test_prefixes_and_order(tmp_path):
 
 def test_a_generator_of_ids_is_stored_as_it_is(tmp_path):
     class Encoded(Digits):
-        name = "encoded"
-
         def generate_encoded_samples(self, data_dir, tmp_dir, split):
             for number in range(200):
                 yield {"inputs": [number + 2, 1], "targets": [1], "label": [number % 2]}
@@ -129,7 +187,6 @@ def test_a_generator_of_ids_is_stored_as_it_is(tmp_path):
 
 def test_packed_problems(tmp_path):
     class Packed(Digits):
-        name = "packed"
         packed_length = 64
         packed_spacing = 1
 
@@ -150,8 +207,6 @@ def test_packed_problems(tmp_path):
 
 def test_what_is_left_out_is_counted_and_reported(tmp_path):
     class Gaps(Digits):
-        name = "gaps"
-
         def generate_samples(self, data_dir, tmp_dir, split):
             for number in range(300):
                 if number % 3:
@@ -190,14 +245,11 @@ def test_damaged_counts_are_none(tmp_path, content):
 @pytest.mark.parametrize("cleaning", [None, CleaningRules(copies=True)])
 def test_a_sample_without_a_side(tmp_path, vocab_type, cleaning):
     class Half(Digits):
-        name = "half"
-
         def generate_samples(self, data_dir, tmp_dir, split):
             yield {"inputs": "1"}
 
     problem = Half()
-    problem.cleaning = cleaning
-    Half.vocab_type = vocab_type
+    problem.vocab_type, problem.cleaning = vocab_type, cleaning
     message = (
         "^A train sample of half has no 'targets'; every sample needs the fields inputs, targets"
     )
@@ -207,14 +259,13 @@ def test_a_sample_without_a_side(tmp_path, vocab_type, cleaning):
 
 def test_encoded_samples_have_the_same_fields(tmp_path):
     class Ragged(Digits):
-        name = "ragged"
-
         def generate_encoded_samples(self, data_dir, tmp_dir, split):
             yield {"inputs": [2, 1], "targets": [1], "label": [0]}
             yield {"inputs": [2, 1], "targets": [1]}
 
-    message = r"no 'label'; every sample needs .* inputs, targets, label"
-    with pytest.raises(UserError, match=message):
+    with pytest.raises(
+        UserError, match=r"no 'label'; every sample needs .* inputs, targets, label"
+    ):
         generate(Ragged(), tmp_path)
 
 
@@ -245,7 +296,6 @@ if __name__ == "__main__":
 
 
 class Slow(Digits):
-    name = "slow"
     numbers = 3000
 
 
@@ -331,7 +381,6 @@ def test_pieces_of_another_text_are_not_used(tmp_path, monkeypatch):
 
 def test_two_at_once_make_the_data_once(tmp_path):
     class Waiting(Digits):
-        name = "waiting"
         begun = []
         goes_on = threading.Event()
 
@@ -400,7 +449,6 @@ def test_no_room(tmp_path):
 class Dying(Digits):
     """Its encoder kills the process it runs in."""
 
-    name = "dying"
     processes = 2
 
     def get_or_create_encoders(self, data_dir, tmp_dir):

@@ -1,20 +1,26 @@
-"""Examples and TFRecord files as bytes: those that TensorFlow writes."""
+"""Examples and TFRecord files as the bytes that TensorFlow writes; packed rows as T2T packs them."""
+
+import itertools
+import random
 
 import numpy as np
 import pytest
+import toy
 from corpus_files import write_records
 
+from t2t_keras import data
 from t2t_keras.data.records import (
-    Lists,
     columns,
     frame,
     message,
+    pack,
     read_segment,
     serialize,
     varints,
     write_piece,
 )
 from t2t_keras.errors import UserError
+from t2t_keras.settings import HParams
 
 
 def written(examples):
@@ -23,10 +29,10 @@ def written(examples):
 
 
 def random_examples(count, longest, largest):
-    random = np.random.RandomState(count)
+    state = np.random.RandomState(count)
     return [
         {
-            field: random.randint(0, largest, size=random.randint(1, longest + 1)).tolist()
+            field: state.randint(0, largest, size=state.randint(1, longest + 1)).tolist()
             for field in ("targets", "inputs", "a_third")
         }
         for _ in range(count)
@@ -62,25 +68,20 @@ def test_rows_can_be_taken_in_any_order():
     taken = lists.take(np.array([2, 0, 2]))
     assert taken.values.tolist() == [4, 5, 6, 1, 4, 5, 6]
     assert taken.lengths.tolist() == [3, 1, 3]
-    assert lists.take(np.zeros(0, np.int64)).values.tolist() == []
+    empty = lists.take(np.zeros(0, np.int64))
+    assert empty.values.tolist() == frame(serialize({"inputs": empty})).values.tolist() == []
 
 
-def test_nothing_at_all():
-    empty = Lists(np.zeros(0, np.int64), np.zeros(0, np.int64))
-    assert frame(serialize({"inputs": empty})).values.tolist() == []
-
-
-def test_an_empty_field_is_refused_with_the_number_of_its_example():
-    with pytest.raises(UserError, match=r"^Example 13 has an empty field 'inputs'"):
-        columns({"inputs": [[1], [2], []], "targets": [[1], [1], [1]]}, first_number=11)
-
-
-@pytest.mark.parametrize("ids", [["word"], [1.5], [2**63]])
-def test_only_integers_are_stored(ids):
-    with pytest.raises(
-        UserError, match=r"^Example 5 contains something other than 64-bit integers"
-    ):
-        columns({"inputs": [[1], ids]}, first_number=4)
+@pytest.mark.parametrize(
+    ("ids", "message"),
+    [
+        ([], "has an empty field 'inputs'; every field needs at least one id"),
+        *((ids, "contains something other than 64-bit") for ids in (["word"], [1.5], [2**63])),
+    ],
+)
+def test_only_integers_are_stored(ids, message):
+    with pytest.raises(UserError, match=f"^Example 5 {message}"):
+        columns({"targets": [[1], [1]], "inputs": [[1], ids]}, first_number=4)
 
 
 @pytest.mark.parametrize(
@@ -102,3 +103,198 @@ def test_a_damaged_piece_is_named(tmp_path, damage):
     path.write_bytes(damage(path.read_bytes()))
     with pytest.raises(UserError, match=f"^{path}.*: delete {tmp_path} and run again"):
         read_segment([path], 0)
+
+
+# Packing: order by hand and by T2T's own packer; no pair is lost or cut
+
+SIDES = ("inputs", "targets")
+
+
+def pair(inputs, targets):
+    return {"inputs": inputs, "targets": targets}
+
+
+def of_lengths(lengths):
+    """Pairs whose every id names the pair: 2 for the first, 3 for the second, ..."""
+    return [pair([i] * a, [i] * b) for i, (a, b) in enumerate(lengths, 2)]
+
+
+def pairs_of_rows(rows):
+    """The pairs, counted from 0, of each row."""
+    return [[i - 2 for i in dict.fromkeys(row["inputs"]) if i] for row in rows]
+
+
+def row(*columns):
+    """A row of inputs, their segments and positions, and the same of targets."""
+    names = (f"{side}{kind}" for side in SIDES for kind in ("", "_segmentation", "_position"))
+    return dict(zip(names, columns, strict=True))
+
+
+def test_two_pairs_in_a_row_by_hand():
+    examples = [pair([8, 7, 1], [4, 1]), pair([2, 3, 4, 1], [5, 6, 1])]
+    inputs = [8, 7, 1, 2, 3, 4, 1], [1, 1, 1, 2, 2, 2, 2], [0, 1, 2, 0, 1, 2, 3]
+    targets = [4, 1, 5, 6, 1], [1, 1, 2, 2, 2], [0, 1, 0, 1, 2]
+    assert list(pack(examples, 7)) == [row(*inputs, *targets)]
+    assert examples == [pair([8, 7, 1], [4, 1]), pair([2, 3, 4, 1], [5, 6, 1])]  # not changed
+    assert pairs_of_rows(pack(of_lengths([(3, 2), (4, 3)]), 6)) == [[0], [1]]
+    assert list(pack([], 10)) == []
+
+
+def test_spacing_by_hand():
+    examples = [pair([5, 1], [6, 7, 1]), pair([8, 1], [1]), pair([9, 1], [3, 1])]
+    expected = row(
+        *([5, 1, 0, 0, 8, 1, 0, 0, 9, 1], [1, 1, 0, 0, 2, 2, 0, 0, 3, 3]),
+        *([0, 1, 0, 0, 0, 1, 0, 0, 0, 1], [6, 7, 1, 0, 0, 1, 0, 0, 3, 1]),
+        *([1, 1, 1, 0, 0, 2, 0, 0, 3, 3], [0, 1, 2, 0, 0, 0, 0, 0, 0, 1]),
+    )
+    assert list(pack(examples, 10, spacing=2)) == [expected]
+    # Inputs of 2 + 2 + 2 + 2 + 2 are one too many for nine.
+    assert [row["inputs"] for row in pack(examples, 9, 2)] == [[5, 1, 0, 0, 8, 1], [9, 1]]
+
+
+def test_ten_rows_are_open_and_the_oldest_is_done_first():
+    eleven = of_lengths([(9, 9)] * 11 + [(1, 1)] * 2)
+    rows = pack(eleven, 10)
+    # The eleventh pair closes the first row; the short ones go to the second and the third.
+    assert pairs_of_rows(rows) == [[0], [1, 11], [2, 12], *([i] for i in range(3, 11))]
+
+
+def test_rows_are_yielded_while_pairs_are_read():
+    endless = pack(({"inputs": [5, 1], "targets": [6, 1]} for _ in itertools.count()), 4)
+    assert len(list(itertools.islice(endless, 1000))) == 1000
+    read = []
+    rows = pack((read.append(i) or pair([i], [i]) for i in range(2, 100)), 1)
+    next(rows)
+    assert len(read) == 11  # ten open rows and the pair that found no place
+
+
+def test_a_pair_that_is_too_long_is_a_row_by_itself():
+    lengths = [(2, 1), (3, 12), (2, 1), (1, 1)]
+    rows = list(pack(of_lengths(lengths), 10))
+    assert pairs_of_rows(rows) == [[0, 2, 3], [1]]
+    inputs, targets = ([3] * 3, [1] * 3, [0, 1, 2]), ([3] * 12, [1] * 12, list(range(12)))
+    assert rows[1] == row(*inputs, *targets)
+
+
+# What tensor2tensor 1.15.7's pack_examples makes of the 60 pairs below, rows of 24.
+T2T_ROWS = {
+    0: [
+        *([0, 1, 8], [2, 4], [3, 7, 23], [5, 9, 12], [6, 11, 13], [10, 15, 16]),
+        *([14, 18, 20, 22, 26], [17, 21], [19, 28, 31], [24, 25, 29], [27, 33, 34, 37]),
+        *([30, 32, 49], [35, 36, 38, 42], [39, 40, 46, 52], [41, 43, 54], [44, 45]),
+        *([47, 48, 50], [51, 55], [53, 56], [57, 58], [59]),
+    ],
+    2: [
+        *([0, 1], [2, 8, 16], [3, 9, 23], [4, 6], [5, 11], [7, 12, 15], [10, 13]),
+        *([14, 18, 20], [17, 22], [19, 26], [21, 28, 31], [24, 25, 34], [27, 29, 37]),
+        *([30, 33], [32, 35, 40], [36, 38, 52], [39, 41], [42, 43, 45], [44, 46]),
+        *([47, 48], [49, 50, 56], [51, 54], [53, 57], [55, 58], [59]),
+    ],
+}
+
+
+@pytest.mark.parametrize("spacing", T2T_ROWS)
+def test_rows_are_those_of_t2t(spacing):
+    generator = random.Random(5)
+    lengths = [(generator.randint(1, 14), generator.randint(1, 14)) for _ in range(60)]
+    assert lengths[:3] == [(10, 5), (12, 6), (13, 12)]
+    assert pairs_of_rows(pack(of_lengths(lengths), 24, spacing)) == T2T_ROWS[spacing]
+
+
+@pytest.mark.parametrize(("length", "spacing"), [(32, 0), (32, 1), (17, 3), (1, 0), (256, 0)])
+def test_every_pair_is_there_once_and_whole(length, spacing):
+    generator = random.Random(length + spacing)
+
+    def ids():
+        return [generator.randint(2, 99) for _ in range(generator.randint(0, length))] + [1]
+
+    examples = [pair(ids(), ids()) for _ in range(400)]
+    found = []
+    for row in pack(examples, length, spacing):
+        pairs = {side: pairs_of_side(row, side, spacing) for side in SIDES}
+        assert len(pairs["inputs"]) == len(pairs["targets"])
+        found += [pair(*both) for both in zip(pairs["inputs"], pairs["targets"], strict=True)]
+        if len(pairs["inputs"]) > 1:
+            assert max(len(row[side]) for side in SIDES) <= length
+    assert sorted(map(repr, found)) == sorted(map(repr, examples))
+
+
+def pairs_of_side(row, side, spacing):
+    """Cuts a side of a row by its segments, which with positions and spacing make the row again."""
+    ids, segments = row[side], row[f"{side}_segmentation"]
+    numbers = range(1, max(segments) + 1)
+    pairs = [[i for i, s in zip(ids, segments, strict=True) if s == number] for number in numbers]
+
+    def joined(parts):
+        spaced = ([0] * spacing * (n > 0) + [*part] for n, part in enumerate(parts))
+        return [*itertools.chain.from_iterable(spaced)]
+
+    assert ids == joined(pairs)
+    assert segments == joined([n] * len(part) for n, part in zip(numbers, pairs, strict=True))
+    assert row[f"{side}_position"] == joined(range(len(part)) for part in pairs)
+    return pairs
+
+
+@pytest.mark.parametrize(("length", "spacing"), [(0, 0), (-3, 0), (10, -1)])
+def test_lengths_that_make_no_sense(length, spacing):
+    with pytest.raises(UserError, match=f"length must be 1 or more .* got {length} and {spacing}"):
+        list(pack([], length, spacing))
+
+
+# A packed problem through the commands
+
+
+MODULE = """
+from t2t_keras.problems.translate_files import Text2textTmpdir
+from t2t_keras.registry import register_problem
+
+
+@register_problem
+class ReversedPacked(Text2textTmpdir):
+    dataset_splits = [{"split": "train", "shards": 2}, {"split": "dev", "shards": 1}]
+    packed_length = 32
+"""
+
+
+@pytest.fixture(scope="module")
+def folders(tmp_path_factory):
+    """Text, data and a directory with the problem."""
+    base = tmp_path_factory.mktemp("packed")
+    text = toy.write_text(base / "text")
+    (base / "mine").mkdir()
+    (base / "mine" / "__init__.py").write_text(MODULE)
+    done = command(base, "datagen", f"--tmp_dir={text}")
+    assert done.returncode == 0, done.stderr
+    return base
+
+
+def command(base, name, *arguments):
+    flags = (f"--data_dir={base / 'data'}", f"--t2t_usr_dir={base / 'mine'}")
+    return toy.command(name, "--problem=reversed_packed", *flags, *arguments)
+
+
+def test_batches_have_one_static_shape(folders):
+    class ReversedPacked(data.Text2TextProblem):
+        packed_length = 32
+
+    hp = HParams(batch_size=128, max_length=16)
+    batches = data.dataset(ReversedPacked(), "train", folders / "data", hp)
+    shapes = {name: tuple(spec.shape) for name, spec in batches.element_spec.items()}
+    assert shapes == row(*[(4, 32)] * 6)
+    (batch,) = batches.take(1).as_numpy_iterator()
+    real = sum(int((batch[side] != 0).sum()) for side in SIDES)
+    assert real / (2 * 4 * 32) > 0.8
+    assert batch["inputs_segmentation"].max() > 3
+
+
+def test_trains_and_translates(folders):
+    settings = f"--hparams={toy.hparams(max_length=32)}"
+    run = f"--output_dir={folders / 'run'}"
+    done = command(folders, "train", settings, run, "--train_steps=2", "--eval_steps=1")
+    assert done.returncode == 0, done.stderr
+    assert "loss" in done.stdout and "bleu" not in done.stdout
+    (folders / "source").write_text("a b c\nd e\n")
+    places = (f"--decode_from_file={folders / 'source'}", f"--decode_to_file={folders / 'out'}")
+    done = command(folders, "decode", run, *places, "--decode_hparams=extra_length=4,beam_size=1")
+    assert done.returncode == 0, done.stderr
+    assert len((folders / "out").read_text().splitlines()) == 2
