@@ -15,19 +15,17 @@ import re
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
-from t2t_keras.data.records import FOOTER_BYTES, HEADER_BYTES, Lists, frame
+from t2t_keras.data.records import FOOTER_BYTES, HEADER_BYTES, Lists, frame, smallest
 from t2t_keras.errors import UserError
 from t2t_keras.files import atomic_write
 from t2t_keras.progress import CountProgress
 
-if TYPE_CHECKING:
-    import tensorflow as tf
-
 SIDES = ("inputs", "targets")
+_FRAME_BYTES = HEADER_BYTES + FOOTER_BYTES
 READ_BUFFER = 2**20
 _MEASURED_AT_ONCE = 2048
 _AGAIN = "copy it again, or delete the shards of its split and run t2t-keras-datagen again"
@@ -117,7 +115,10 @@ def read_index(
     path = _index_path(data_dir, name, split)
     stored = _load(path, sides)
     if stored is None or not _matches(paths, *stored[:2]):
-        tables = _measure(paths, f"{name}-{split}", sides)
+        tables, progress = [], CountProgress(f"{name}-{split}", "shards", len(paths))
+        for number, shard in enumerate(paths):
+            progress.update(number)
+            tables.append(_measure(shard, sides))
         with contextlib.suppress(OSError):
             write_index(data_dir, name, split, tables)
         stored = _joined(tables)
@@ -133,13 +134,7 @@ Table = Mapping[str, np.ndarray]
 def write_index(
     data_dir: str | os.PathLike, name: str, split: str, tables: Sequence[Table]
 ) -> None:
-    """Stores the index of shards that have just been written or read.
-
-    Args:
-        data_dir: the directory of the shards.
-        name: the problem's file name.
-        split: the split of the shards.
-        tables: the table of each shard.
+    """Stores the index of shards that have just been written or read, from the table of each.
 
     Raises:
         OSError: the index cannot be written; a previous one is unchanged.
@@ -148,7 +143,7 @@ def write_index(
     columns = {"counts": counts, "sizes": sizes, **lengths}
     path = _index_path(data_dir, name, split)
     with atomic_write(path) as partial, partial.open("wb") as file:
-        np.savez(file, **{field: _smallest(column) for field, column in columns.items()})  # type: ignore[arg-type]
+        np.savez(file, **{field: smallest(column) for field, column in columns.items()})  # type: ignore[arg-type]
 
 
 def remove_index(data_dir: str | os.PathLike, name: str, split: str) -> None:
@@ -193,30 +188,19 @@ def _matches(paths: Sequence[Path], counts: np.ndarray, sizes: np.ndarray) -> bo
     """Returns True if the size of each shard file is that of its examples."""
     framed = np.concatenate([[0], np.cumsum(sizes, dtype=np.int64)])
     ends = np.cumsum(counts)
-    expected = framed[ends] - framed[ends - counts] + (HEADER_BYTES + FOOTER_BYTES) * counts
+    expected = framed[ends] - framed[ends - counts] + _FRAME_BYTES * counts
     return expected.tolist() == [path.stat().st_size for path in paths]
 
 
 def _offsets(counts: np.ndarray, sizes: np.ndarray) -> np.ndarray:
-    ends = np.cumsum(sizes, dtype=np.int64)
-    ends += (HEADER_BYTES + FOOTER_BYTES) * np.arange(1, len(ends) + 1)
-    shard_ends = np.concatenate([[0], ends])[np.cumsum(counts)[:-1]]
-    starts = ends - sizes - FOOTER_BYTES
-    starts[counts[0] :] -= np.repeat(shard_ends, counts[1:])
-    return starts
+    """Returns the offset of each example in its shard: [N] int64."""
+    starts = np.concatenate([[0], np.cumsum(sizes + np.int64(_FRAME_BYTES))])
+    first = starts[np.cumsum(counts) - counts]  # where each shard begins, if all are one file
+    return starts[:-1] - np.repeat(first - HEADER_BYTES, counts)
 
 
-def _measure(paths: Sequence[Path], what: str, sides: Sequence[str]) -> list[Table]:
-    """Reads shards completely; returns the table of each."""
-    tables = []
-    progress = CountProgress(what, "shards", len(paths))
-    for number, path in enumerate(paths):
-        progress.update(number)
-        tables.append(_measure_shard(path, sides))
-    return tables
-
-
-def _measure_shard(path: Path, sides: Sequence[str]) -> Table:
+def _measure(path: Path, sides: Sequence[str]) -> Table:
+    """Reads a shard completely."""
     import tensorflow as tf
 
     _require_lengths(path)
@@ -246,25 +230,18 @@ def _measure_shard(path: Path, sides: Sequence[str]) -> Table:
 def _parsed(
     records: Sequence[bytes], place: Callable[[int], tuple[Path, int]], sides: Sequence[str]
 ) -> dict[str, Lists]:
-    """Parses serialised examples; returns the ids of each side."""
+    """Parses serialised examples; returns the ids of each side. `place` gives shard and number of a row."""
     import tensorflow as tf
 
-    def parse(batch: Sequence[bytes]) -> dict[str, tf.RaggedTensor]:
-        feature = tf.io.RaggedFeature(tf.int64, row_splits_dtype=tf.int64)
-        with tf.device("CPU:0"):
-            return tf.io.parse_example(batch, dict.fromkeys(sides, feature))
-
-    # TensorFlow's message quotes the record, which fails to decode in Python if it is not UTF-8.
-    refused = (tf.errors.InvalidArgumentError, UnicodeDecodeError)
+    feature = tf.io.RaggedFeature(tf.int64, row_splits_dtype=tf.int64)
     try:
-        parsed = parse(records)
-    except refused:
-        for row, record in enumerate(records):
-            try:
-                parse([record])
-            except refused:
-                raise _not_an_example(*place(row), sides) from None
-        raise
+        with tf.device("CPU:0"):
+            parsed = tf.io.parse_example(records, dict.fromkeys(sides, feature))
+    # TensorFlow's message quotes the record, which fails to decode in Python if it is not UTF-8.
+    except (tf.errors.InvalidArgumentError, UnicodeDecodeError):
+        for row, record in enumerate(records if len(records) > 1 else []):
+            _parsed([record], lambda _, row=row: place(row), sides)  # type: ignore[misc]
+        raise _not_an_example(*place(0), sides) from None
     examples = {
         side: Lists(ids.flat_values.numpy(), np.diff(ids.row_splits.numpy()))
         for side, ids in parsed.items()
@@ -301,9 +278,9 @@ class StoredExamples:
         self._index_path = index.path
         self._vocab_sizes = vocab_sizes
         self._first = np.concatenate([[0], np.cumsum(index.counts)])
-        self._places = _smallest(index.offsets - HEADER_BYTES)
-        self._sizes = _smallest(index.sizes + (HEADER_BYTES + FOOTER_BYTES))
-        self._lengths = {side: _smallest(lengths) for side, lengths in index.lengths.items()}
+        self._places = smallest(index.offsets - HEADER_BYTES)
+        self._sizes = smallest(index.sizes + _FRAME_BYTES)
+        self._lengths = {side: smallest(lengths) for side, lengths in index.lengths.items()}
         self._checked = np.zeros(len(index.sizes), bool)
         self._lock = threading.Lock()
 
@@ -370,8 +347,3 @@ class StoredExamples:
                     "that the shards were made with, or delete them and run t2t-keras-datagen again."
                 )
         self._checked[rows] = True
-
-
-def _smallest(column: np.ndarray) -> np.ndarray:
-    """Casts a column to the narrowest unsigned type."""
-    return column.astype(np.min_scalar_type(int(column.max(initial=0))))
