@@ -14,11 +14,8 @@ from t2t_keras.errors import UserError
 from t2t_keras.text import ByteTextEncoder
 
 ENGLISH = ["A dog runs.", "A cat sleeps.", "Two dogs run.", "The cat and the dog.", "A man."]
-GERMAN = [
-    "Ein Hund läuft.", "Eine Katze schläft.", "Zwei Hunde laufen.", "Katze, Hund.", "Ein Mann."
-]  # fmt: skip
-
-
+GERMAN = ["Ein Hund läuft.", "Eine Katze schläft.", "Zwei Hunde laufen.", "Katze, Hund.", "Mann."]
+PAIRS = sorted(zip(ENGLISH, GERMAN, strict=True))
 SPLITS = [{"split": "train", "shards": 2}, {"split": "dev", "shards": 1}]
 
 
@@ -66,30 +63,37 @@ def test_names(flags, name):
     assert problem.vocab_filename == "vocab.toy_files.64.subwords"
 
 
+def shards_of(problem):
+    return {item["split"]: item["shards"] for item in problem.dataset_splits}
+
+
 def test_defaults_are_those_of_tensor2tensor():
     problem = Text2TextProblem()
     assert problem.vocab_filename == "vocab.text2_text_problem.32768.subwords"
-    shards = {item["split"]: item["shards"] for item in problem.dataset_splits}
-    assert shards == {"train": 100, "dev": 1}
+    assert shards_of(problem) == {"train": 100, "dev": 1}
     assert problem.max_subtoken_length == 200
     assert (problem.input_space_id, problem.target_space_id) == (0, 0)
 
 
-def test_reversal_swaps_encoders_and_spaces():
+@pytest.mark.parametrize(
+    ("flags", "inputs", "targets"),
+    [
+        ((), ("english", 3), ("german", 8)),
+        ((True,), ("german", 8), ("english", 3)),
+        ((False, True), ("english", 3), ("english", 3)),
+    ],
+)
+def test_reversal_and_copy_change_encoders_and_spaces(flags, inputs, targets):
     class TwoVocabularies(Problem):
         space_ids = (SpaceID.EN_TOK, SpaceID.DE_TOK)
 
         def feature_encoders(self, data_dir):
             return {"inputs": "english", "targets": "german"}
 
-    plain, turned = TwoVocabularies(), TwoVocabularies(was_reversed=True)
-    assert plain.get_feature_encoders("") == {"inputs": "english", "targets": "german"}
-    assert turned.get_feature_encoders("") == {"inputs": "german", "targets": "english"}
-    assert (plain.input_space_id, plain.target_space_id) == (3, 8)
-    assert (turned.input_space_id, turned.target_space_id) == (8, 3)
-    copied = TwoVocabularies(was_copy=True)
-    assert copied.get_feature_encoders("") == {"inputs": "english", "targets": "english"}
-    assert (copied.input_space_id, copied.target_space_id) == (3, 3)
+    problem = TwoVocabularies(*flags)
+    encoders = problem.get_feature_encoders("")
+    assert (encoders["inputs"], problem.input_space_id) == inputs
+    assert (encoders["targets"], problem.target_space_id) == targets
 
 
 @pytest.mark.parametrize(
@@ -121,10 +125,9 @@ def test_vocabulary_is_built_once_and_then_read(folders, monkeypatch):
     assert read.decode(read.encode(GERMAN[0])) == GERMAN[0]
 
 
-def test_absent_vocabulary_and_a_directory_that_cannot_be_made(folders, tmp_path):
-    (tmp_path / "file").touch()
+def test_absent_vocabulary_and_a_directory_that_cannot_be_made(folders):
     with pytest.raises(UserError, match="cannot be created"):
-        ToyPairs().generate_data(tmp_path / "file" / "data", folders[1])
+        ToyPairs().generate_data(folders[1] / "a.en" / "data", folders[1])
     with pytest.raises(UserError, match="run t2t-keras-datagen --problem=toy_files --data_dir="):
         ToyFiles(was_reversed=True).get_feature_encoders(folders[0])
 
@@ -183,12 +186,11 @@ def test_samples_for_the_vocabulary_can_be_limited():
 
 
 def test_generated_data_hold_the_text(folders):
-    data_dir, tmp_dir = folders
-    ToyFiles().generate_data(data_dir, tmp_dir)
-    assert stored(ToyFiles(), "train", data_dir) == sorted(zip(ENGLISH, GERMAN, strict=True))
+    ToyFiles().generate_data(*folders)
+    assert stored(ToyFiles(), "train", folders[0]) == PAIRS
     turned = ToyFiles(was_reversed=True)
-    assert stored(turned, "dev", data_dir) == sorted(zip(GERMAN, ENGLISH, strict=True))
-    assert len(find_shards(data_dir, "toy_files", "train")) == 2
+    assert stored(turned, "dev", folders[0]) == sorted(pair[::-1] for pair in PAIRS)
+    assert len(find_shards(folders[0], "toy_files", "train")) == 2
 
 
 def test_each_split_has_its_samples(folders):
@@ -198,29 +200,27 @@ def test_each_split_has_its_samples(folders):
     assert isinstance(ToyPairs().get_feature_encoders(folders[0])["inputs"], ByteTextEncoder)
 
 
-def test_one_set_of_samples_is_dealt_to_all_splits(folders):
-    class Together(ToyPairs):
-        is_generate_per_split = False
-
-    Together().generate_data(*folders)
-    assert stored(Together(), "dev", folders[0]) == [("train 2", "2"), ("train 5", "5")]
-    assert len(stored(Together(), "train", folders[0])) == 4
+def test_one_set_of_samples_is_dealt_to_all_splits(folders, monkeypatch):
+    monkeypatch.setattr(ToyPairs, "is_generate_per_split", False)
+    ToyPairs().generate_data(*folders)
+    assert stored(ToyPairs(), "dev", folders[0]) == [("train 2", "2"), ("train 5", "5")]
+    assert len(stored(ToyPairs(), "train", folders[0])) == 4
 
 
 def test_what_exists_is_left_alone(folders, monkeypatch):
     data_dir, tmp_dir = folders
     ToyPairs().generate_data(data_dir, tmp_dir)
     before = {path: path.stat().st_mtime_ns for path in data_dir.iterdir()}
-    splits, generate_samples = [], ToyPairs.generate_samples
-
-    def noted(self, data_dir, tmp_dir, split):
-        splits.append(split)
-        return generate_samples(self, data_dir, tmp_dir, split)
-
-    monkeypatch.setattr(ToyPairs, "generate_samples", noted)
+    splits, samples = [], ToyPairs.generate_samples
+    monkeypatch.setattr(
+        ToyPairs, "generate_samples", lambda *given: splits.append(given[-1]) or samples(*given)
+    )
     ToyPairs().generate_data(data_dir, tmp_dir)
     assert splits == []
-    first, second = (data_dir / f"toy_pairs-train-0000{number}-of-00002" for number in range(2))
+    first, second, dev = (
+        *find_shards(data_dir, "toy_pairs", "train"),
+        *find_shards(data_dir, "toy_pairs", "dev"),
+    )
     second.unlink()
     message = re.escape("holds 1 of 2 shards of toy_pairs (train): copy the missing")
     with pytest.raises(UserError, match=message):
@@ -231,7 +231,6 @@ def test_what_exists_is_left_alone(folders, monkeypatch):
     splits.clear()
     ToyPairs().generate_data(data_dir, tmp_dir)
     assert splits == ["train"]
-    dev = data_dir / "toy_pairs-dev-00000-of-00001"
     assert dev.stat().st_mtime_ns == before[dev]
     assert {*data_dir.iterdir()} == {*before}
 
@@ -282,14 +281,13 @@ def test_a_pair_with_an_empty_side_is_no_translation(folders):
 def test_text2text_tmpdir(tmp_path):
     for side, lines in (("inputs", ENGLISH), ("targets", GERMAN)):
         write_lines(tmp_path / f"{side}.train.txt", [f"  {line} " for line in lines])
-        write_lines(tmp_path / f"{side}.eval.txt", lines[:2])
+        write_lines(tmp_path / f"{side}.eval.txt", lines[:1])
     problem = registry.problem("text2text_tmpdir")
     problem.generate_data(tmp_path / "data", tmp_path)
-    pairs = list(zip(ENGLISH, GERMAN, strict=True))
-    assert stored(problem, "train", tmp_path / "data") == sorted(pairs)
-    assert stored(problem, "dev", tmp_path / "data") == sorted(pairs[:2])
+    assert stored(problem, "train", tmp_path / "data") == PAIRS
+    assert stored(problem, "dev", tmp_path / "data") == [(ENGLISH[0], GERMAN[0])]
     assert problem.vocab_filename == "vocab.text2text_tmpdir.32768.subwords"
-    assert len(find_shards(tmp_path / "data", "text2text_tmpdir", "train")) == 100
+    assert shards_of(problem) == {"train": 100, "dev": 1}
 
 
 def test_text2text_tmpdir_tokens(tmp_path):
@@ -316,13 +314,10 @@ def test_multi30k_reads_the_files_of_the_corpus(tmp_path, name, target):
             write_lines(tmp_path / f"{part}.{language}.gz", lines)
     problem = registry.problem(f"translate_{name}_multi30k_rev")
     problem.generate_data(tmp_path / "data", tmp_path)
-    expected = sorted(zip(GERMAN, ENGLISH, strict=True))
-    for split, shards in (("train", 10), ("dev", 1), ("test", 1)):
-        assert stored(problem, split, tmp_path / "data") == expected
-        found = find_shards(tmp_path / "data", f"translate_{name}_multi30k", split)
-        assert len(found) == shards
-    size = problem.approx_vocab_size
-    assert problem.vocab_filename == f"vocab.translate_{name}_multi30k.{size}.subwords"
+    assert shards_of(problem) == {"train": 10, "dev": 1, "test": 1}
+    for split in shards_of(problem):
+        assert stored(problem, split, tmp_path / "data") == sorted(p[::-1] for p in PAIRS)
+    assert problem.vocab_filename == f"vocab.translate_{name}_multi30k.4096.subwords"
 
 
 # Bad input
@@ -332,7 +327,6 @@ def test_multi30k_reads_the_files_of_the_corpus(tmp_path, name, target):
     ("german", "message"),
     [
         (b"eins\nzwei\n", r"a\.en has 5 lines and .*a\.de has 2: "),
-        (b"", r"a\.de is empty"),
         (b"eins\nzw\xffei\n3\n4\n5\n", r"a\.de, line 2: not UTF-8"),
         (None, r"a\.de is absent"),
     ],

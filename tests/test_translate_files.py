@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 from collections import Counter
 from itertools import islice
 
@@ -46,6 +47,20 @@ def contents(data_dir):
     return {path.name: path.read_bytes() for path in data_dir.iterdir()}
 
 
+def refused(message, data_dir, files, **options):
+    with pytest.raises(UserError, match=message):
+        generate(data_dir, files, **options)
+
+
+def splits_of(problem):
+    return [item["split"] for item in problem.dataset_splits]
+
+
+def turned(rows):
+    """Pairs of rows and the same backwards, in the order of `stored`."""
+    return sorted((row, row[::-1]) for row in rows)
+
+
 # Files
 
 
@@ -54,10 +69,9 @@ def test_files_become_shards_and_a_vocabulary(files, tmp_path):
     write(files["train"][0], [*rows[:-2], "  ", "left out"])
     write(files["train"][1], [*(row[::-1] for row in rows[:-2]), "left out", ""])
     problem = generate(tmp_path / "data", files, vocab_size=50)
-    assert stored(tmp_path / "data", "train") == sorted((row, row[::-1]) for row in rows[:-2])
+    assert stored(tmp_path / "data", "train") == turned(rows[:-2])
     for seed, split, count in ((1, "dev", 30), (2, "test", 20)):
-        expected = sorted((row, row[::-1]) for row in toy.rows(count, seed))
-        assert stored(tmp_path / "data", split) == expected
+        assert stored(tmp_path / "data", split) == turned(toy.rows(count, seed))
     names = [path.name for path in find_shards(tmp_path / "data", "translate_files", "train")]
     assert (names[0], len(names)) == ("translate_files-train-00000-of-00100", 100)
     assert (tmp_path / "data" / VOCABULARY).exists()
@@ -79,8 +93,7 @@ def test_the_size_of_the_vocabulary_is_as_asked(files, tmp_path):
 
 def test_test_may_be_left_out(files, tmp_path):
     del files["test"]
-    problem = generate(tmp_path / "data", files)
-    assert [item["split"] for item in problem.dataset_splits] == ["train", "dev"]
+    assert splits_of(generate(tmp_path / "data", files)) == ["train", "dev"]
     with pytest.raises(UserError, match="holds no test data of translate_files"):
         stored(tmp_path / "data", "test")
 
@@ -90,7 +103,7 @@ def test_data_that_is_there_needs_no_files(files, tmp_path):
     before = contents(tmp_path / "data")
     problem = registry.problem("translate_files_rev")
     problem.generate_data(tmp_path / "data", tmp_path)
-    assert [item["split"] for item in problem.dataset_splits] == ["train", "dev", "test"]
+    assert splits_of(problem) == ["train", "dev", "test"]
     assert contents(tmp_path / "data") == before
     find_shards(tmp_path / "data", "translate_files", "dev")[0].unlink()
     with pytest.raises(UserError, match="translate_files has no source"):
@@ -123,19 +136,17 @@ def test_other_text_is_not_taken_for_what_is_there(files, tmp_path):
     ):  # fmt: skip
         if not changes:
             write(files["test"][1], toy.rows(20, seed=9))
-        with pytest.raises(UserError, match=message):
-            generate(data_dir, files, **changes)
+        refused(message, data_dir, files, **changes)
     assert contents(data_dir) == before
 
 
 def test_neither_shards_without_a_note_nor_without_a_vocabulary_are_taken(files, tmp_path):
     generate(tmp_path / "data", files)
     (tmp_path / "data" / VOCABULARY).unlink()
-    with pytest.raises(UserError, match=r"the vocabulary in .*=32768, not from .*=100:"):
-        generate(tmp_path / "data", files, vocab_size=100)
+    message = r"the vocabulary in .*=32768, not from .*=100:"
+    refused(message, tmp_path / "data", files, vocab_size=100)
     (tmp_path / "data" / "source.translate_files.json").unlink()
-    with pytest.raises(UserError, match=r"the train in .* was made from an unknown source"):
-        generate(tmp_path / "data", files)
+    refused(r"the train in .* was made from an unknown source", tmp_path / "data", files)
 
 
 @pytest.mark.parametrize(
@@ -151,10 +162,8 @@ def test_neither_shards_without_a_note_nor_without_a_vocabulary_are_taken(files,
 def test_a_note_of_another_shape_is_one_line(files, tmp_path, note, message):
     (tmp_path / "data").mkdir()
     (tmp_path / "data" / "source.translate_files.json").write_text(note)
-    with pytest.raises(UserError) as caught:
-        generate(tmp_path / "data", files)
-    assert f"source.translate_files.json{message}" in str(caught.value)
-    assert "delete it with the data beside it" in str(caught.value)
+    message = re.escape(f"source.translate_files.json{message}")
+    refused(f"{message}.*: delete it with the data beside it", tmp_path / "data", files)
 
 
 def test_a_vocabulary_that_was_put_there_is_used(files, tmp_path):
@@ -170,13 +179,12 @@ def test_a_vocabulary_that_was_put_there_is_used(files, tmp_path):
 def test_a_mistake_can_be_mended(files, tmp_path):
     rows = files["dev"][1].read_text().splitlines()
     write(files["dev"][1], rows[1:])
-    with pytest.raises(UserError, match=r"has 30 lines and .* has 29"):
-        generate(tmp_path / "data", files)
+    refused(r"has 30 lines and .* has 29", tmp_path / "data", files)
     assert contents(tmp_path / "data") == {}
     write(files["dev"][1], rows)
     generate(tmp_path / "data", files)
-    with pytest.raises(UserError, match=r"Cannot read .*nothing.src"):
-        generate(tmp_path / "other", files, train=(tmp_path / "nothing.src", files["train"][1]))
+    files["train"] = (tmp_path / "nothing.src", files["train"][1])
+    refused(r"Cannot read .*nothing.src", tmp_path / "other", files)
 
 
 # Datasets
@@ -187,64 +195,50 @@ def dataset(tmp_path_factory):
     return prepare(tmp_path_factory.mktemp("prepared"))
 
 
-def test_a_dataset_by_its_directory(dataset, tmp_path):
+def generate_tfds(data_dir, dataset, *arguments, **options):
     problem = registry.problem("translate_files")
-    problem.use_tfds(str(dataset), ("en", "de"), vocab_size=200)
-    problem.generate_data(tmp_path / "data", tmp_path)
+    problem.use_tfds(str(dataset), *arguments, **options)
+    problem.generate_data(data_dir, data_dir)
+    return problem
+
+
+def refused_tfds(message, *arguments, **options):
+    with pytest.raises(UserError, match=message):
+        generate_tfds(*arguments, **options)
+
+
+def test_a_dataset_by_its_directory(dataset, tmp_path, monkeypatch):
+    for _ in range(2):
+        generate_tfds(tmp_path / "data", dataset, ("en", "de"), vocab_size=200)
     for split, part in (("train", "train"), ("dev", "validation"), ("test", "test")):
         numbers = range(tfds_datasets.SIZES[part])
         assert stored(tmp_path / "data", split) == [pair(part, number) for number in numbers]
     note = json.loads((tmp_path / "data" / "source.translate_files.json").read_text())
     assert note["dev"]["from"] == "toy_translate/1.2.0 (en-de, validation)"
-    problem.generate_data(tmp_path / "data", tmp_path)
-    problem.use_tfds(str(dataset), ("de", "en"), vocab_size=200)
     message = r"the train in .* from toy_translate/1.2.0 \(en-de, train\)"
-    with pytest.raises(UserError, match=message):
-        problem.generate_data(tmp_path / "data", tmp_path)
+    refused_tfds(message, tmp_path / "data", dataset, ("de", "en"), vocab_size=200)
 
-
-def test_another_dataset_of_the_same_name(dataset, tmp_path, monkeypatch):
-    problem = registry.problem("translate_files")
-    problem.use_tfds(str(dataset))
-    problem.generate_data(tmp_path / "data", tmp_path)
-
-    def generate_examples(self, split, size):
+    def generate_examples(self, split, size):  # another dataset of the same name
         return ((n, {"de": f"anders {n}", "en": f"different {n}"}) for n in range(size))
 
     monkeypatch.setattr(tfds_datasets.ToyTranslate, "_generate_examples", generate_examples)
-    problem.use_tfds(str(prepare(tmp_path / "other")))
+    other = prepare(tmp_path / "other")
     message = r"the train in .* was made from toy_translate.* when its contents were different, not"
-    with pytest.raises(UserError, match=message):
-        problem.generate_data(tmp_path / "data", tmp_path)
-
-
-def test_parts_of_a_dataset(dataset, tmp_path):
-    problem = registry.problem("translate_files")
-    problem.use_tfds(str(dataset), splits=("train[:90%]", "train[90%:]"))
-    problem.generate_data(tmp_path / "data", tmp_path)
-    assert [item["split"] for item in problem.dataset_splits] == ["train", "dev"]
-    train, dev = (stored(tmp_path / "data", split) for split in ("train", "dev"))
-    assert (len(train), len(dev)) == (180, 20)
-    everything = [pair("train", number)[::-1] for number in range(200)]
-    assert sorted(train + dev) == everything  # German first, as the dataset names them
+    refused_tfds(message, tmp_path / "data", other, ("en", "de"), vocab_size=200)
 
 
 def test_a_dataset_without_dev_or_test(tmp_path, monkeypatch):
     monkeypatch.setattr(tfds_datasets, "SIZES", {"train": 50, "validation": 5})
-    problem = registry.problem("translate_files")
-    problem.use_tfds(str(prepare(tmp_path / "no_test")))
-    problem.generate_data(tmp_path / "data", tmp_path)
-    assert [item["split"] for item in problem.dataset_splits] == ["train", "dev"]
+    problem = generate_tfds(tmp_path / "data", prepare(tmp_path / "no_test"))
+    assert splits_of(problem) == ["train", "dev"]
 
     monkeypatch.setattr(tfds_datasets, "SIZES", {"train": 50, "test": 5})
-    problem.use_tfds(str(prepare(tmp_path / "no_dev")))
+    no_dev, data_dir = prepare(tmp_path / "no_dev"), tmp_path / "other"
     message = r"1.2.0 has no split 'validation', only train, test: .*train\[:99%\],train"
-    with pytest.raises(UserError, match=message):
-        problem.generate_data(tmp_path / "other", tmp_path)
-    problem.use_tfds(str(tmp_path / "no_dev/toy_translate/1.2.0"), splits=("train", "test", "tset"))
-    with pytest.raises(UserError, match=r"unknown split 'tset' .* Did you mean 'test'\?"):
-        problem.generate_data(tmp_path / "other", tmp_path)
-    assert not (tmp_path / "other").exists()
+    refused_tfds(message, data_dir, no_dev)
+    message = r"unknown split 'tset' .* Did you mean 'test'\?"
+    refused_tfds(message, data_dir, no_dev, splits=("train", "test", "tset"))
+    assert not data_dir.exists()
 
 
 # Several corpora
@@ -476,16 +470,16 @@ def test_mistakes_end_in_one_line(tmp_path, arguments, message):
 
 
 @pytest.mark.parametrize(
-    ("arguments", "message"),
+    ("problem", "message"),
     [
-        (["--problem=translate_files"], "--train_files is a source for generating data"),
-        (["--problem=translate_ende"], "--train_files is for --problem=translate_files, got"),
+        ("translate_files", "--train_files is a source for generating data"),
+        ("translate_ende", "--train_files is for --problem=translate_files, got"),
     ],
 )
-def test_mistakes_in_training_end_in_one_line(tmp_path, arguments, message):
+def test_mistakes_in_training_end_in_one_line(tmp_path, problem, message):
     places = [f"--data_dir={tmp_path}", f"--output_dir={tmp_path / 'run'}"]
-    files = ["--train_files=a,b", "--dev_files=c,d"]
-    done = toy.command("train", *arguments, *places, *files, "--hparams=transformer_tiny")
+    given = [f"--problem={problem}", "--train_files=a,b", "--dev_files=c,d"]
+    done = toy.command("train", *given, *places, "--hparams=transformer_tiny")
     assert message in toy.complaint(done)
 
 
@@ -496,10 +490,9 @@ def taken(lines, characters):
     return list(evenly_spaced(lambda k: lines[k - 1 :: k], len(lines), characters))
 
 
-def test_a_short_text_is_taken_whole():
-    assert taken(["a", "", "bc"], 3) == ["a", "", "bc"]
-    assert taken([], 3) == []
-    assert taken(["", ""], 3) == ["", ""]
+@pytest.mark.parametrize("lines", [["a", "", "bc"], [], ["", ""]])
+def test_a_short_text_is_taken_whole(lines):
+    assert taken(lines, 3) == lines
 
 
 @pytest.mark.parametrize(
@@ -512,5 +505,4 @@ def test_lines_come_from_the_whole_text(characters, k):
 
 def test_no_more_than_asked_for_when_later_lines_are_longer():
     lines = ["a"] * 1000 + ["b" * 100] * 1000  # expected by the first 1000: 2000 characters
-    found = taken(lines, 1000)
-    assert found == ["a"] * 500 + ["b" * 100] * 5
+    assert taken(lines, 1000) == ["a"] * 500 + ["b" * 100] * 5

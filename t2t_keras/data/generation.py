@@ -37,7 +37,7 @@ from t2t_keras.data.records import (
 )
 from t2t_keras.data.shards import SIDES, SplitIndex, Table, read_index, remove_index, write_index
 from t2t_keras.errors import UserError
-from t2t_keras.files import atomic_write, open_locked, publish, read_json, write_text
+from t2t_keras.files import atomic_write, open_locked, publish, read_json
 from t2t_keras.ids import EOS_ID
 from t2t_keras.progress import CountProgress
 
@@ -162,8 +162,9 @@ class Counts:
 
 def write_counts(data_dir: str | os.PathLike, name: str, split: str, counts: Counts) -> None:
     """Stores the counts of a split beside its shards."""
-    values = {"kept": counts.kept, "dropped": counts.dropped}
-    write_text(_path(data_dir, name, split), json.dumps(values, indent=1) + "\n")
+    values = json.dumps({"kept": counts.kept, "dropped": counts.dropped}, indent=1)
+    with atomic_write(_path(data_dir, name, split)) as path:
+        path.write_text(f"{values}\n")
 
 
 def read_counts(data_dir: str | os.PathLike, name: str, split: str) -> Counts | None:
