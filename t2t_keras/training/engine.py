@@ -21,6 +21,7 @@ from t2t_keras.checkpoints.names import t2t_variables
 from t2t_keras.data import Batches
 from t2t_keras.data.on_the_fly import TextBatches
 from t2t_keras.errors import UserError, nearest
+from t2t_keras.model_kinds import CLASSIFICATION
 from t2t_keras.schedules import learning_rate_schedule
 from t2t_keras.settings import HParams
 from t2t_keras.training.evaluation import METRICS
@@ -382,13 +383,14 @@ class Engine:
         Raises:
             UserError: a batch does not fit into memory.
         """
-        sides = ("targets",) if self.model.source_vocab_size is None else ("inputs", "targets")
+        is_classifier = self.model.kind == CLASSIFICATION
+        sides = ("inputs", "targets") if is_classifier else self.model.features
         packing = [name for name in PACKING if name.partition("_")[0] in sides] if packed else []
         for rows, length in shapes:
             shape = [rows // self.hosts, length]
             ids = tf.ones(shape, tf.int32)
             batch = dict.fromkeys([*sides, *packing], ids)
-            if self.model.decoder is None:
+            if is_classifier:
                 batch["targets"] = ids[:, :1]  # classes
             try:
                 self._run_ahead(batch)
@@ -469,7 +471,6 @@ def freeze(model, pattern: str) -> None:
         )
     for name in frozen:
         named[name].trainable = False
-        named[name].is_frozen = True  # still saved
 
 
 def _precision(hp: HParams, settings: EngineSettings) -> str:
