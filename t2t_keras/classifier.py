@@ -42,6 +42,7 @@ class TransformerClassifier(Transformer):
         Logits [B, C] float32.
     """
 
+    classifies = True
     source_vocab_size: int
 
     def __init__(self, hp: HParams, *, source_vocab_size: int, num_classes: int, **kwargs: Any):

@@ -79,6 +79,9 @@ class Transformer(TokenFit):
         UserError: a setting, a vocabulary size or the target space is not supported.
     """
 
+    classifies = False
+    """True if `kind` is "classification", which the class says before there is a model."""
+
     encoder_class = None
     """The class of the encoder, for a subclass to set; None is `layers.TransformerEncoder`."""
 
