@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from t2t_keras.errors import UserError
 from t2t_keras.model_kinds import CLASSIFICATION
 from t2t_keras.precision import require_float_kernels
 
@@ -54,8 +55,12 @@ def t2t_variables(model) -> dict[str, Any]:
     `transformer/body/encoder/layer_0/self_attention/temperature`.
 
     Raises:
-        UserError: the model is quantized or has LoRA weights, which T2T's files cannot hold.
+        UserError: the model is an ensemble, quantized or has LoRA weights, which T2T's files cannot hold.
     """
+    if len(model.members) > 1:
+        raise UserError(
+            f"a checkpoint holds one model, got {len(model.members)}: name one of them."
+        )
     require_float_kernels(model, "T2T's checkpoints hold")
     named = dict(_embedding_variables(model))
     body = f"{scope(model)}/body"

@@ -17,6 +17,7 @@ from t2t_keras.decoding.logits import Constraint, LogitsProcessor
 from t2t_keras.decoding.searches import named_processors, search
 from t2t_keras.errors import UserError, warn
 from t2t_keras.ids import EOS_ID, PAD_ID, until_eos, without_padding
+from t2t_keras.model_kinds import CLASSIFICATION
 from t2t_keras.open_graph import open_graph_of_model
 from t2t_keras.text.encoders import spelled
 
@@ -506,9 +507,16 @@ def score(model, inputs, targets):
 
 def token_scores(model, inputs, targets):
     """Returns the log-probability of each token, [B, T] float32, 0 at padding; otherwise like `score`."""
+    require_tokens(model)
     sides = {"inputs": inputs, "targets": targets}
     ids = {name: tf.cast(side, tf.int32) for name, side in sides.items() if side is not None}
     return _token_scores(model, ids)
+
+
+def require_tokens(model) -> None:
+    """Raises UserError if a model's targets are classes, not tokens."""
+    if model.kind == CLASSIFICATION:
+        raise UserError("a classifier has no target tokens to score: call it, or use `Classifier`.")
 
 
 @open_graph_of_model
@@ -553,6 +561,7 @@ class PairScorer:
     def __init__(
         self, model, encoders, settings: DecodeSettings | None = None, report: Report | None = None
     ):
+        require_tokens(model)
         self.model = model
         self.encoders = encoders
         self.settings = settings or DecodeSettings()
