@@ -232,7 +232,7 @@ class Translator:
         if "inputs" in self.encoders:
             ids = [*encoded(self.encoders["inputs"], line.text, line.number), EOS_ID]
         else:  # padding if the prompt has no tokens
-            ids = _prompt(self.encoders["targets"], line) or [PAD_ID]
+            ids = encoded(self.encoders["targets"], line.text, line.number, True) or [PAD_ID]
         target = self.encoders["targets"]
         prefix = line.prefix and encoded(target, line.prefix, line.number)
         phrases = [
@@ -289,21 +289,13 @@ def probabilities(model, inputs, classes: int):
     return tf.nn.softmax(logits[:, :classes])  # without those that `vocab_divisor` added
 
 
-def encoded(encoder, text: str, number: int) -> list[int]:
-    """Returns the ids of a line of text, without white space at its ends."""
-    return _encoded_whole(encoder, text.strip(), number)
+def encoded(encoder, text: str, number: int, is_prompt: bool = False) -> list[int]:
+    """Returns the ids of line `number`, without white space at its ends.
 
-
-def _prompt(encoder, line: Line) -> list[int]:
-    """Returns the ids of a prompt, as T2T's: with its white space, and a space after final punctuation.
-
-    T2T's tokenizer joins punctuation with the space after it, so without it a prompt ends within a token.
+    A prompt keeps it, and gets a space after final punctuation, as in T2T, whose tokenizer joins the two:
+    without it, the prompt would end within a token.
     """
-    ends_in_punctuation = line.text.endswith(tuple(string.punctuation))
-    return _encoded_whole(encoder, line.text + " " * ends_in_punctuation, line.number)
-
-
-def _encoded_whole(encoder, text: str, number: int) -> list[int]:
+    text = text + " " * text.endswith(tuple(string.punctuation)) if is_prompt else text.strip()
     try:
         return encoder.encode(text)
     except UserError as error:
