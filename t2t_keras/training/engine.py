@@ -189,16 +189,6 @@ class EngineSettings:
     """Regular expression; weights whose T2T name contains a match are not trained."""
 
 
-class Totals(NamedTuple):
-    """Sums over steps and all replicas."""
-
-    loss: float  # sum of token losses
-    tokens: float  # target tokens, without padding
-    source_tokens: float
-    positions: float  # of both sides, including padding
-    gradient_norm: float  # of the last update, before clipping
-
-
 class Engine:
     """Trains a `Transformer`.
 
@@ -267,8 +257,8 @@ class Engine:
             )
             if settings.freeze:
                 freeze(self.model, settings.freeze)
-            self.optimizer = optimizers.create(hp, train_steps)
             schedule = learning_rate_schedule(hp, train_steps)
+            self.optimizer = optimizers.create(hp, train_steps, schedule)
             self._train_step = TrainStep(
                 self.model,
                 self.optimizer,
@@ -318,8 +308,8 @@ class Engine:
         """The learning rate of the next step."""
         return float(self._train_step.learning_rate())
 
-    def train(self, iterator, steps: int) -> Totals:
-        """Trains on the next batches.
+    def train(self, iterator, steps: int) -> StepSums:
+        """Trains on the next batches; returns the sums of the steps as floats, and the last gradient's norm.
 
         Args:
             iterator: iterator of a `tf.data.Dataset` with this host's rows of all batches.
@@ -334,7 +324,7 @@ class Engine:
             raise self._out_of_memory() from error
         if norm >= 0 or np.isnan(norm):
             self._last_norm = float(norm)
-        return Totals._make([*(float(total) for total in sums), self._last_norm])
+        return StepSums(*map(float, sums), self._last_norm)
 
     def state(self) -> dict[str, Any]:
         """Returns extra training state by name: loss scale, moving average, accumulated gradients.
