@@ -64,7 +64,7 @@ def main(arguments: list[str]) -> None:
         if FLAGS["random_seed"].present:
             problem.random_seed = FLAGS.random_seed
         there = glob.glob(f"{glob.escape(data_dir)}/{problem.dataset_filename()}-*")
-        if FLAGS.tfds or hasattr(problem, "tfds_name") or there:  # those may have to be measured
+        if FLAGS.tfds or problem.tfds_name or there:  # those may have to be measured
             options.import_tensorflow()
         generate(problem, data_dir, tmp_dir)
         print(*describe(problem, data_dir), sep="\n", flush=True)
@@ -103,7 +103,7 @@ def describe(problem: Problem, data_dir: str) -> list[str]:
     from t2t_keras.data.shards import read_index
 
     name = problem.dataset_filename()
-    base, packed = registry.hparams("transformer_base"), getattr(problem, "packed_length", None)
+    base, packed = registry.hparams("transformer_base"), problem.packed_length
     longest = problem.max_length(base)
     buckets = (
         packed_buckets(base, packed, True) if packed else buckets_for(base, True, longest=longest)

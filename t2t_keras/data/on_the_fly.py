@@ -88,7 +88,7 @@ class TextBatches:
         self.buckets = buckets_for(hp, drop_long, options.replicas, problem.max_length(hp))
         self._encoders = stored_encoders(problem, data_dir, tmp_dir)
         self._sampling = hp.subword_sampling if split == DatasetSplit.TRAIN else 0.0
-        if self._sampling and not all(hasattr(e, "sample_tensor") for e in self._encoders.values()):
+        if self._sampling and not all(encoder.samples for encoder in self._encoders.values()):
             raise UserError(
                 f"subword_sampling={self._sampling} needs a SentencePiece vocabulary, and that of "
                 f"{problem.name} is another: set it to 0."

@@ -565,7 +565,7 @@ class Batches:
         options = dataclasses.replace(options or BatchOptions(), **keywords).for_split(split)
         self.options = options
         self._problem = problem
-        self._packed_length = getattr(problem, "packed_length", None)
+        self._packed_length = problem.packed_length
         self._limits = length_limits(hp, self._packed_length)
         require_pairs(problem, hp)
         drop_long = split == DatasetSplit.TRAIN or hp.eval_drop_long_sequences
@@ -796,7 +796,7 @@ def example_lengths(sides: Mapping[str, Any], hp, longer: Callable[[Any, Any], A
 def require_pairs(problem: Problem, hp) -> None:
     """Raises a `UserError` if `prepend_mode` is set but examples are not single pairs of texts."""
     is_pair = problem.has_inputs and not problem.num_classes
-    packed = getattr(problem, "packed_length", None)
+    packed = problem.packed_length
     if hp.prepend_mode != "none" and (packed or not is_pair):
         raise UserError(
             f"prepend_mode={hp.prepend_mode} puts inputs before targets, and {problem.name} "

@@ -12,7 +12,13 @@ from pathlib import Path
 from typing import Any
 
 from t2t_keras.data.problem import DatasetSplit, missing_hook, with_shards
-from t2t_keras.data.text_problem import PathLike, Samples, Text2ClassProblem, Text2SelfProblem
+from t2t_keras.data.text_problem import (
+    PathLike,
+    Samples,
+    Text2ClassProblem,
+    Text2SelfProblem,
+    Text2TextProblem,
+)
 from t2t_keras.data.translate import PairSource, PairSourceProblem, evenly_spaced
 from t2t_keras.errors import UserError, nearest
 
@@ -265,10 +271,7 @@ def _reason(error: Exception) -> str:
 
 
 class TfdsTranslateProblem(PairSourceProblem):
-    """Translation on a TFDS dataset: a subclass names the dataset and two languages."""
-
-    tfds_name: str = ""
-    """The dataset and its config, such as "wmt14_translate/de-en"; see `TfdsSource`."""
+    """Translation on a TFDS dataset: a subclass names the dataset, `tfds_name`, and two languages."""
 
     languages: Sequence[str] = ()
     """The language codes of source and target in the dataset."""
@@ -286,19 +289,15 @@ class TfdsTranslateProblem(PairSourceProblem):
 
     def source(self, tmp_dir: PathLike) -> PairSource:
         """Returns the dataset; TFDS prepares it first if necessary."""
-        for hook, value in {"tfds_name": self.tfds_name, "languages": self.languages}.items():
-            if not value:
-                raise missing_hook(self, hook)
+        if not self.tfds_name or not self.languages:
+            raise missing_hook(self, "languages" if self.tfds_name else "tfds_name")
         return TfdsSource(
             self.tfds_name, tmp_dir, self.languages, self.tfds_splits, self.escaped_splits
         )
 
 
-class _TfdsRows:
+class _TfdsRows(Text2TextProblem):
     """Problem hooks for the rows of a TFDS dataset, which a subclass names."""
-
-    tfds_name: str
-    """The dataset, such as "imdb_reviews"; see `TfdsSource`."""
 
     tfds_splits: Mapping[str, str] = USUAL_SPLITS
     """The part of the dataset, in TFDS's grammar, of each split."""
@@ -312,6 +311,8 @@ class _TfdsRows:
 
     def rows(self, tmp_dir: PathLike, split: str) -> Iterator[Mapping[str, Any]]:
         """Yields the rows of a split; TFDS prepares the dataset first if necessary."""
+        if not self.tfds_name:
+            raise missing_hook(self, "tfds_name")
         builder = _prepared_builder(self.tfds_name, Path(tmp_dir))
         with _explained(f"{self.tfds_name} cannot be read"):
             rows = builder.as_dataset(split=self.tfds_splits[split]).as_numpy_iterator()

@@ -45,18 +45,10 @@ class Ensemble:
                 f"up to vocab_divisor), got {', '.join(map(str, logits))}: leave out those that differ."
             )
         self.members = list(models)
+        self.kind: Kind = models[0].kind
+        self.has_memory = all(model.has_memory for model in models)
         self.source_vocab_size, self.target_vocab_size = sizes[0]
         self.num_logits = logits[0]
-
-    @property
-    def kind(self) -> Kind:
-        """That of its models."""
-        return self.members[0].kind
-
-    @property
-    def has_memory(self) -> bool:
-        """True if every decoder attends to an encoder's output."""
-        return all(model.has_memory for model in self.members)
 
     @property
     def variables(self) -> list:

@@ -17,6 +17,7 @@ from t2t_keras.decoding.logits import Constraint, LogitsProcessor
 from t2t_keras.decoding.searches import named_processors, search
 from t2t_keras.errors import UserError, warn
 from t2t_keras.ids import EOS_ID, PAD_ID, until_eos, without_padding
+from t2t_keras.model_kinds import CLASSIFICATION
 from t2t_keras.open_graph import open_graph_of_model
 from t2t_keras.text.encoders import spelled
 
@@ -231,7 +232,7 @@ class Translator:
         if "inputs" in self.encoders:
             ids = [*encoded(self.encoders["inputs"], line.text, line.number), EOS_ID]
         else:  # padding if the prompt has no tokens
-            ids = _prompt(self.encoders["targets"], line) or [PAD_ID]
+            ids = encoded(self.encoders["targets"], line.text, line.number, True) or [PAD_ID]
         target = self.encoders["targets"]
         prefix = line.prefix and encoded(target, line.prefix, line.number)
         phrases = [
@@ -288,21 +289,13 @@ def probabilities(model, inputs, classes: int):
     return tf.nn.softmax(logits[:, :classes])  # without those that `vocab_divisor` added
 
 
-def encoded(encoder, text: str, number: int) -> list[int]:
-    """Returns the ids of a line of text, without white space at its ends."""
-    return _encoded_whole(encoder, text.strip(), number)
+def encoded(encoder, text: str, number: int, is_prompt: bool = False) -> list[int]:
+    """Returns the ids of line `number`, without white space at its ends.
 
-
-def _prompt(encoder, line: Line) -> list[int]:
-    """Returns the ids of a prompt, as T2T's: with its white space, and a space after final punctuation.
-
-    T2T's tokenizer joins punctuation with the space after it, so without it a prompt ends within a token.
+    A prompt keeps it, and gets a space after final punctuation, as in T2T, whose tokenizer joins the two:
+    without it, the prompt would end within a token.
     """
-    ends_in_punctuation = line.text.endswith(tuple(string.punctuation))
-    return _encoded_whole(encoder, line.text + " " * ends_in_punctuation, line.number)
-
-
-def _encoded_whole(encoder, text: str, number: int) -> list[int]:
+    text = text + " " * text.endswith(tuple(string.punctuation)) if is_prompt else text.strip()
     try:
         return encoder.encode(text)
     except UserError as error:
@@ -506,9 +499,16 @@ def score(model, inputs, targets):
 
 def token_scores(model, inputs, targets):
     """Returns the log-probability of each token, [B, T] float32, 0 at padding; otherwise like `score`."""
+    require_tokens(model)
     sides = {"inputs": inputs, "targets": targets}
     ids = {name: tf.cast(side, tf.int32) for name, side in sides.items() if side is not None}
     return _token_scores(model, ids)
+
+
+def require_tokens(model) -> None:
+    """Raises UserError if a model's targets are classes, not tokens."""
+    if model.kind == CLASSIFICATION:
+        raise UserError("a classifier has no target tokens to score: call it, or use `Classifier`.")
 
 
 @open_graph_of_model
@@ -553,6 +553,7 @@ class PairScorer:
     def __init__(
         self, model, encoders, settings: DecodeSettings | None = None, report: Report | None = None
     ):
+        require_tokens(model)
         self.model = model
         self.encoders = encoders
         self.settings = settings or DecodeSettings()

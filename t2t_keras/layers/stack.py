@@ -86,6 +86,14 @@ class TransformerLayer(keras.layers.Layer):
         )
         self.supports_masking = True
 
+    has_memory = False
+    """True if the layer attends to a memory."""
+
+    @property
+    def sublayers(self) -> tuple[str, ...]:
+        """The names of the sub-layers, in order."""
+        return ("self_attention", *["encdec_attention"] * self.has_memory, "ffn")
+
     def attention(self, name: str, relative: bool = False) -> MultiHeadAttention:
         """Makes the attention of a sub-layer; `relative` is True for self-attention."""
         c = self.config
@@ -460,9 +468,8 @@ class TransformerDecoderLayer(TransformerLayer):
         if self.has_memory:
             self.encdec_attention = self.attention("encdec_attention")
         self.ffn = self.feed_forward("ffn")
-        for sublayer in ("self_attention", "encdec_attention", "ffn"):
-            if hasattr(self, sublayer):
-                self.add_processes(sublayer, x_shape)
+        for sublayer in self.sublayers:
+            self.add_processes(sublayer, x_shape)
         self.self_attention.build(x_shape)
         if memory_shape is not None:
             self.encdec_attention.build(x_shape, memory_shape)

@@ -23,7 +23,14 @@ KeepMask = Callable[[Any, float], Any]
 An object that counts its calls must count in its attributes, so that `rematerialised` can copy it.
 """
 
-_scope = threading.local()
+
+class _Scope(threading.local):
+    """The masks of this thread."""
+
+    keep_mask: KeepMask | None = None
+
+
+_scope = _Scope()
 
 
 @contextlib.contextmanager
@@ -33,7 +40,7 @@ def keep_mask_scope(keep_mask: KeepMask) -> Iterator[None]:
     Training steps use it for repeatable masks: the same after a restart and with or without XLA,
     different on every replica. Outside such a scope `Dropout` uses Keras's random state.
     """
-    outer = getattr(_scope, "keep_mask", None)
+    outer = _scope.keep_mask
     _scope.keep_mask = keep_mask
     try:
         yield
@@ -47,7 +54,7 @@ def rematerialised(function: Callable[..., Any]) -> Callable[..., Any]:
     Both passes use the same dropout masks, which requires a `keep_mask_scope`: outside of one the
     function is returned unchanged.
     """
-    keep_mask = getattr(_scope, "keep_mask", None)
+    keep_mask = _scope.keep_mask
     if keep_mask is None:
         return function
     # The copy keeps the number of masks drawn so far, where the backward pass has to start.
@@ -89,7 +96,7 @@ class Dropout(keras.layers.Layer):
         shape = shape_of(x)
         for axis in self.broadcast_dims:
             shape[axis] = 1
-        keep_mask = getattr(_scope, "keep_mask", None)
+        keep_mask = _scope.keep_mask
         if keep_mask is None:
             return keras.random.dropout(x, self.rate, noise_shape=shape, seed=self._seed)
         return _kept(keep_mask(shape, self.rate), 1.0 / (1.0 - self.rate))(x)

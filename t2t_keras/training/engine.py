@@ -21,6 +21,7 @@ from t2t_keras.checkpoints.names import t2t_variables
 from t2t_keras.data import Batches
 from t2t_keras.data.on_the_fly import TextBatches
 from t2t_keras.errors import UserError, nearest
+from t2t_keras.model_kinds import CLASSIFICATION
 from t2t_keras.schedules import learning_rate_schedule
 from t2t_keras.settings import HParams
 from t2t_keras.training.evaluation import METRICS
@@ -188,16 +189,6 @@ class EngineSettings:
     """Regular expression; weights whose T2T name contains a match are not trained."""
 
 
-class Totals(NamedTuple):
-    """Sums over steps and all replicas."""
-
-    loss: float  # sum of token losses
-    tokens: float  # target tokens, without padding
-    source_tokens: float
-    positions: float  # of both sides, including padding
-    gradient_norm: float  # of the last update, before clipping
-
-
 class Engine:
     """Trains a `Transformer`.
 
@@ -266,8 +257,8 @@ class Engine:
             )
             if settings.freeze:
                 freeze(self.model, settings.freeze)
-            self.optimizer = optimizers.create(hp, train_steps)
             schedule = learning_rate_schedule(hp, train_steps)
+            self.optimizer = optimizers.create(hp, train_steps, schedule)
             self._train_step = TrainStep(
                 self.model,
                 self.optimizer,
@@ -317,8 +308,8 @@ class Engine:
         """The learning rate of the next step."""
         return float(self._train_step.learning_rate())
 
-    def train(self, iterator, steps: int) -> Totals:
-        """Trains on the next batches.
+    def train(self, iterator, steps: int) -> StepSums:
+        """Trains on the next batches; returns the sums of the steps as floats, and the last gradient's norm.
 
         Args:
             iterator: iterator of a `tf.data.Dataset` with this host's rows of all batches.
@@ -333,7 +324,7 @@ class Engine:
             raise self._out_of_memory() from error
         if norm >= 0 or np.isnan(norm):
             self._last_norm = float(norm)
-        return Totals._make([*(float(total) for total in sums), self._last_norm])
+        return StepSums(*map(float, sums), self._last_norm)
 
     def state(self) -> dict[str, Any]:
         """Returns extra training state by name: loss scale, moving average, accumulated gradients.
@@ -382,13 +373,14 @@ class Engine:
         Raises:
             UserError: a batch does not fit into memory.
         """
-        sides = ("targets",) if self.model.source_vocab_size is None else ("inputs", "targets")
+        is_classifier = self.model.kind == CLASSIFICATION
+        sides = ("inputs", "targets") if is_classifier else self.model.features
         packing = [name for name in PACKING if name.partition("_")[0] in sides] if packed else []
         for rows, length in shapes:
             shape = [rows // self.hosts, length]
             ids = tf.ones(shape, tf.int32)
             batch = dict.fromkeys([*sides, *packing], ids)
-            if self.model.decoder is None:
+            if is_classifier:
                 batch["targets"] = ids[:, :1]  # classes
             try:
                 self._run_ahead(batch)
@@ -469,7 +461,6 @@ def freeze(model, pattern: str) -> None:
         )
     for name in frozen:
         named[name].trainable = False
-        named[name].is_frozen = True  # still saved
 
 
 def _precision(hp: HParams, settings: EngineSettings) -> str:
