@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 
 from t2t_keras.data import DatasetSplit, Text2TextProblem, VocabType
@@ -44,9 +45,8 @@ class TranslateFiles(PairSourceProblem):
 
     def __init__(self, was_reversed: bool = False, was_copy: bool = False):
         super().__init__(was_reversed, was_copy)
-        self._files: PairSource | None = None
-        self._tfds: tuple[str, Sequence[str] | None, Sequence[str] | None] | None = None
-        self._opened: PairSource | None = None
+        self._source: PairSource | None = None
+        self._open: Callable[..., PairSource] | None = None  # called with tmp_dir
         self._splits = [DatasetSplit.TRAIN, DatasetSplit.EVAL]
 
     def use_files(
@@ -67,7 +67,7 @@ class TranslateFiles(PairSourceProblem):
         """
         files = {DatasetSplit.TRAIN: train, DatasetSplit.EVAL: dev, DatasetSplit.TEST: test}
         source = ParallelFiles({split: pair for split, pair in files.items() if pair})
-        self._use(source, None, vocab_size, sentencepiece)
+        self._use(vocab_size, sentencepiece, source=source)
 
     def use_corpora(
         self, corpora: Sequence[Corpus], vocab_size: int = 2**15, sentencepiece: str | None = None
@@ -87,7 +87,7 @@ class TranslateFiles(PairSourceProblem):
                 f"{self.name} would have the tags in its targets: use the problem without _rev or _copy, "
                 "and name the files in the other order."
             )
-        self._use(source, None, vocab_size, sentencepiece)
+        self._use(vocab_size, sentencepiece, source=source)
 
     def use_tfds(
         self,
@@ -106,10 +106,12 @@ class TranslateFiles(PairSourceProblem):
                 exists, "test".
             vocab_size, sentencepiece: as in `use_files`.
         """
-        self._use(None, (name, languages, splits), vocab_size, sentencepiece)
+        parts = dict(zip(USUAL_SPLITS, splits, strict=False)) if splits else None
+        dataset = partial(TfdsSource, name, languages=languages, splits=parts)
+        self._use(vocab_size, sentencepiece, opens=dataset)
 
-    def _use(self, files, tfds, vocab_size: int, sentencepiece: str | None) -> None:
-        self._files, self._tfds, self._opened = files, tfds, None
+    def _use(self, vocab_size: int, sentencepiece: str | None, source=None, opens=None) -> None:
+        self._source, self._open = source, opens
         self.approx_vocab_size = vocab_size
         self._set_vocabulary(sentencepiece)
 
@@ -118,7 +120,7 @@ class TranslateFiles(PairSourceProblem):
         self.vocab_type, self.additional_reserved_tokens = VocabType.SUBWORD, []
         if sentencepiece:  # T2T's tokenizer would split tags such as <2de> anyway
             self.vocab_type, self.sentencepiece_model = VocabType.SENTENCEPIECE, sentencepiece
-            self.additional_reserved_tokens = [*self._files.tags] if self._files else []
+            self.additional_reserved_tokens = [*self._source.tags] if self._source else []
 
     @property
     def vocab_filename(self) -> str:
@@ -136,21 +138,16 @@ class TranslateFiles(PairSourceProblem):
         Raises:
             UserError: no source is set, or the dataset is unusable.
         """
-        if self._opened is None:
-            if self._files is not None:
-                self._opened = self._files
-            elif self._tfds is not None:
-                name, languages, splits = self._tfds
-                parts = dict(zip(USUAL_SPLITS, splits, strict=False)) if splits else None
-                self._opened = TfdsSource(name, tmp_dir, languages, parts)
-            else:
+        if self._source is None:
+            if self._open is None:
                 raise UserError(
                     f"{self.name} has no source: give "
                     "--train_files=SOURCE,TARGET and --dev_files=SOURCE,TARGET, --corpora=FILE or "
                     "--tfds=NAME."
                 )
-            self._splits = self._opened.splits
-        return self._opened
+            self._source = self._open(tmp_dir=tmp_dir)
+        self._splits = self._source.splits
+        return self._source
 
     def generate_data(self, data_dir: PathLike, tmp_dir: PathLike) -> None:
         """Writes vocabulary and shards; existing ones must come from the same source.
@@ -177,7 +174,7 @@ class TranslateFiles(PairSourceProblem):
         return super().get_or_create_vocab(data_dir, tmp_dir, force_get)
 
     def _has_source(self) -> bool:
-        return self._files is not None or self._tfds is not None
+        return self._source is not None or self._open is not None
 
     def _find_vocabulary(self, data_dir: PathLike) -> None:
         """Sets the type of the vocabulary to that of the existing file."""

@@ -59,7 +59,7 @@ class Transformer(TokenFit):
     Call arguments:
         inputs: {"inputs": [B, S] int32, "targets": [B, T] int32}; 0 is padding. The logits at
             position t depend on the targets before t. Packed rows, which hold several pairs
-            (`data.generation.records.pack`), come with {"inputs_segmentation", "inputs_position"
+            (`data.records.pack`), come with {"inputs_segmentation", "inputs_position"
             [B, S], "targets_segmentation", "targets_position" [B, T]} int32; a pair attends only to
             itself. But as in T2T, the targets of a row are shifted as a whole: without spacing
             between pairs, the first target of a pair sees the end of sentence before it, whereas

@@ -19,7 +19,7 @@ from t2t_keras.data.text_problem import (
     Text2SelfProblem,
     Text2TextProblem,
 )
-from t2t_keras.data.translate import PairSource, PairSourceProblem, evenly_spaced
+from t2t_keras.data.translate import PairSource, PairSourceProblem
 from t2t_keras.errors import UserError, nearest
 
 _READ_AT_ONCE = 1024
@@ -96,15 +96,10 @@ class TfdsSource(PairSource):
                 f"delete {self._builder.data_dir} and prepare it again."
             )
 
-    def vocabulary_text(self, split: str, characters: int) -> Iterator[str]:
-        """Yields about this many characters of each language of a split, from evenly spaced pairs."""
-        for language in self.languages:
-
-            def every(k: int, language: str = language) -> Iterator[str]:
-                columns = self._columns(self._parts[split], [language], k)
-                return chain.from_iterable(self._texts(part[language]) for part in columns)
-
-            yield from evenly_spaced(every, self.count(split), characters)
+    def every(self, k: int, split: str, side: int) -> Iterator[str]:
+        language = self.languages[side]
+        columns = self._columns(self._parts[split], [language], k)
+        return chain.from_iterable(self._texts(part[language]) for part in columns)
 
     def description(self, split: str) -> dict:
         """Returns the dataset's name, version, sizes and languages, and the part of it."""

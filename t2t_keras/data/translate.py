@@ -10,7 +10,7 @@ import os
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from fractions import Fraction
-from functools import cached_property, lru_cache
+from functools import cached_property, lru_cache, partial
 from itertools import chain, islice, repeat
 from pathlib import Path
 from typing import Any, NamedTuple, Protocol
@@ -195,8 +195,18 @@ class PairSource(Protocol):
     def pairs(self, split: str) -> Iterator[tuple[str, str]]:
         """Yields source and target of each pair, stripped, in the same order every time."""
 
+    def count(self, split: str) -> int:
+        """Returns the number of pairs."""
+
+    def every(self, k: int, split: str, side: int) -> Iterator[str]:
+        """Yields the source (side 0) or target (side 1) of pairs k, 2k, 3k, ..., counted from 1."""
+        return (pair[side] for pair in islice(self.pairs(split), k - 1, None, k))
+
     def vocabulary_text(self, split: str, characters: int) -> Iterator[str]:
-        """Yields about this many characters of each side, sampled evenly from the split."""
+        """Yields about this many characters of each side, from evenly spaced pairs."""
+        for side in (0, 1):
+            every = partial(self.every, split=split, side=side)
+            yield from evenly_spaced(every, self.count(split), characters)
 
     def description(self, split: str) -> dict:
         """Returns JSON values: "from" names the source; "identity" changes if the pairs change."""
@@ -255,15 +265,14 @@ class ParallelFiles(PairSource):
         """
         return read_pairs(*self.files[split])
 
-    def vocabulary_text(self, split: str, characters: int) -> Iterator[str]:
-        """Yields this many characters of each file of a split, from evenly spaced lines."""
+    def count(self, split: str) -> int:
+        """Returns the number of lines; raises the errors of `pairs`."""
         require_parallel(*self.files[split])
-        for path in self.files[split]:
+        return text_size(self.files[split][0]).lines
 
-            def every(k: int, path: Path = path) -> Iterator[str]:
-                return (line.strip() for line in islice(iterate_lines(path), k - 1, None, k))
-
-            yield from evenly_spaced(every, text_size(path).lines, characters)
+    def every(self, k: int, split: str, side: int) -> Iterator[str]:
+        lines = iterate_lines(self.files[split][side])
+        return map(str.strip, islice(lines, k - 1, None, k))
 
     def description(self, split: str) -> dict:
         """Returns the paths of the files and digests of their contents; raises the errors of `pairs`."""
@@ -370,15 +379,12 @@ class MixedCorpora(PairSource):
             behind[chosen] -= sum(weights)
             yield next(streams[chosen])
 
-    def vocabulary_text(self, split: str, characters: int) -> Iterator[str]:
-        """Yields about this many characters of each side of the mix, with tags, from evenly spaced pairs."""
+    def count(self, split: str) -> int:
+        """Returns the number of pairs in a pass, those that come again included."""
+        if split != DatasetSplit.TRAIN:
+            return sum(corpus.source.count(split) for corpus in self._corpora_with(split))
         weights, rounds = self._plan
-        for side in (0, 1):
-
-            def every(k: int, side: int = side) -> Iterator[str]:
-                return (pair[side] for pair in islice(self.pairs(split), k - 1, None, k))
-
-            yield from evenly_spaced(every, rounds * sum(weights), characters)
+        return rounds * sum(weights)
 
     def description(self, split: str) -> dict:
         """Returns where the pairs are from, with weights, tags and cleaning rules."""
@@ -492,7 +498,14 @@ def check_and_note(problem: Text2TextProblem, source: PairSource, data_dir: Path
         pattern = f"{name}-*-of-*" if part == _VOCABULARY else f"{name}-{part}-*-of-*"
         has_shards = next(Path(data_dir).glob(pattern), None) is not None
         if has_shards or (part == _VOCABULARY and vocabulary.exists()):
-            _require_same(part, noted.get(part), description, f"{data_dir} of {name}")
+            old = noted.get(part, {"from": "an unknown source", "identity": None})
+            if old["identity"] != description["identity"]:
+                changed = " when its contents were different" * (old["from"] == description["from"])
+                raise UserError(
+                    f"the {part} in {data_dir} of {name} was made from {old['from']}{changed}, not from "
+                    f"{description['from']}: delete the vocabulary and shards there, or give another "
+                    "--data_dir."
+                )
     if noted != (new := {**noted, **wanted}):
         write_text(path, json.dumps(new, indent=1, ensure_ascii=False) + "\n")
 
@@ -507,18 +520,6 @@ def _vocabulary(problem: Text2TextProblem, train: Mapping) -> dict[str, Any]:
             return {"from": model, "identity": [_digest(Path(model))]}
         origin, settings = f"{origin} --sentencepiece={model}", [size, model]
     return {"from": origin, "identity": [*train["identity"], *settings]}
-
-
-def _require_same(part: str, noted: Mapping | None, wanted: Mapping, where: str) -> None:
-    if noted and noted["identity"] == wanted["identity"]:
-        return
-    made_from = noted["from"] if noted else "an unknown source"
-    if made_from == wanted["from"]:
-        made_from += " when its contents were different"
-    raise UserError(
-        f"the {part} in {where} was made from {made_from}, not from {wanted['from']}: "
-        "delete the vocabulary and shards there, or give another --data_dir."
-    )
 
 
 # Text for a vocabulary: an evenly spaced sample of a corpus.
