@@ -31,7 +31,7 @@ from t2t_keras.training.evaluation import Evaluation
 WORDS = TokenTextEncoder(vocab_list=[f"w{n}" for n in range(2, 23)])
 LINES = ["w3 w9", "w5"]
 PAIRS = ["w3 w9\tw4", "w5\tw6 w7"]
-OPTIONS = DecodeSettings(beam_size=2, extra_length=3)
+OPTIONS = DecodeSettings(beam_size=2, extra_length=1)
 TARGETS = np.array([[7, 3, 1], [9, 1, 0], [1, 0, 0], [4, 4, 1]])
 ONE_LAYER = "num_hidden_layers=1,shared_embedding_and_softmax_weights=false"
 
@@ -59,7 +59,6 @@ KINDS = {
     "ensemble of classifiers": lambda: Ensemble([classifier(), classifier()]),
     "8 bits": lambda: in_precision(translation(), "int8"),
     "8-bit classifier": lambda: in_precision(classifier(), "int8"),
-    "half precision": lambda: in_precision(translation(), "bfloat16"),
 }
 
 

@@ -6,7 +6,7 @@ import itertools
 import math
 import string
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple
 
 import numpy as np
 import tensorflow as tf
@@ -103,7 +103,17 @@ class Translator:
             require_compilable({"a constraint": self.constraint})
         self.report = report or warn
         self.format_output = format_output
-        self.batcher = LengthBatcher(self, _limits(self.settings), self.report)
+        s = self.settings
+        self.hypotheses = s.beam_size if s.return_beams else 1
+        limits = BatchLimits(items=s.batch_size or SENTENCES, fixed=True)
+        if not s.t2t_batches:
+            limits = BatchLimits(
+                items=s.batch_size,
+                tokens=s.batch_tokens and max(1, s.batch_tokens // s.beam_size),
+                window=WINDOW,
+                fixed=s.sampling_method == "random",
+            )
+        self.batcher = LengthBatcher(self, limits, self.report)
 
     def translate(
         self,
@@ -161,7 +171,7 @@ class Translator:
         encoder = self.encoders["targets"]
         return encoder.decode(spelled(encoder, until_eos(ids)))
 
-    # The methods of a `BatchJob`.
+    # The methods of a job of `LengthBatcher`.
 
     def size(self, sentence: Sentence) -> int:
         """Returns the number of source tokens."""
@@ -189,7 +199,7 @@ class Translator:
 
     def empty_result(self, sentence: Sentence) -> Translation:
         """Returns empty hypotheses."""
-        number = self.settings.beam_size if self.settings.return_beams else 1
+        number = self.hypotheses
         return Translation([""] * number, [0.0] * number, [0] * number, [[]] * number)
 
     def tokens(self, translation: Translation) -> int:
@@ -259,27 +269,25 @@ class Classifier(Translator):
     results do not depend on the other lines of a batch (see `TransformerClassifier`).
     """
 
+    def __init__(self, model, encoders, settings: DecodeSettings | None = None, *args, **kwargs):
+        super().__init__(model, encoders, settings, *args, **kwargs)
+        self.hypotheses = encoders["targets"].vocab_size if self.settings.return_beams else 1
+
     def run(self, sentences: Sequence[Sentence], longest: int) -> list[Translation]:
         if any(sentence.prefix for sentence in sentences):
             raise UserError("classes have no prefixes: leave out --decode_prefix_file.")
         classes = self.encoders["targets"].vocab_size
         ids = pad([sentence.ids for sentence in sentences])
         rows = probabilities(self.model, ids, classes).numpy()
-        number = classes if self.settings.return_beams else 1
         return [
             Translation(
                 texts=[self.encoders["targets"].decode([i]) for i in best],
                 scores=[float(row[i]) for i in best],
-                lengths=[len(sentence.ids)] * number,
+                lengths=[len(sentence.ids)] * self.hypotheses,
             )
             for sentence, row in zip(sentences, rows, strict=True)
-            for best in [np.argsort(-row, kind="stable")[:number]]
+            for best in [np.argsort(-row, kind="stable")[: self.hypotheses]]
         ]
-
-    def empty_result(self, sentence: Sentence) -> Translation:
-        """Returns empty names."""
-        number = self.encoders["targets"].vocab_size if self.settings.return_beams else 1
-        return Translation([""] * number, [0.0] * number, [0] * number)
 
 
 @open_graph_of_model
@@ -310,17 +318,6 @@ def pad(sequences: Sequence[Sequence[int]]) -> np.ndarray:
     return batch
 
 
-def _limits(settings: DecodeSettings) -> BatchLimits:
-    if settings.t2t_batches:
-        return BatchLimits(items=settings.batch_size or SENTENCES, fixed=True)
-    return BatchLimits(
-        items=settings.batch_size,
-        tokens=settings.batch_tokens and max(1, settings.batch_tokens // settings.beam_size),
-        window=WINDOW,
-        fixed=settings.sampling_method == "random",
-    )
-
-
 # Batches of items of similar length, for translating and scoring
 
 
@@ -331,25 +328,6 @@ class BatchDone(NamedTuple):
     text_bytes: int  # of the lines
     tokens: int  # decoded or scored
     results: list[tuple[int, Any]]  # numbers of items and their results
-
-
-class BatchJob(Protocol):
-    """Work on items, one per line, with attributes `number` (from 1) and `text_bytes`."""
-
-    def size(self, item: Any) -> int:
-        """Returns the number of tokens of an item; 0 if it is to be skipped."""
-
-    def order(self, item: Any) -> Any:
-        """Returns the key by which items are sorted, smallest first."""
-
-    def run(self, items: Sequence[Any], longest: int) -> Sequence[Any]:
-        """Returns a result for each item; `longest` is the largest size in the (unsplit) batch."""
-
-    def empty_result(self, item: Any) -> Any:
-        """Returns the result of an item that is skipped."""
-
-    def tokens(self, result: Any) -> int:
-        """Returns the number of tokens decoded or scored."""
 
 
 class BatchLimits(NamedTuple):
@@ -368,12 +346,16 @@ class LengthBatcher:
     item that does not fit alone gets an empty result.
 
     Args:
-        job: the work on a batch.
+        job: the work on items, one per line, with attributes `number` (from 1) and `text_bytes`. Its
+            methods: `size(item)`, the number of tokens, 0 for one to skip; `order(item)`, the key by which
+            items are sorted; `run(items, longest)`, a result for each, where `longest` is the largest size in
+            the (unsplit) batch; `empty_result(item)` of one that is skipped; `tokens(result)`, how many were
+            decoded or scored.
         limits: the sizes of batches.
         report: receives a line about each batch or item that does not fit into memory.
     """
 
-    def __init__(self, job: BatchJob, limits: BatchLimits, report: Report):
+    def __init__(self, job: Any, limits: BatchLimits, report: Report):
         self.job = job
         self.limits = limits
         self.report = report
@@ -581,7 +563,7 @@ class PairScorer:
         """
         return self.batcher.results(map(self._pair, lines), skip, done, known)
 
-    # The methods of a `BatchJob`.
+    # The methods of a job of `LengthBatcher`.
 
     def size(self, pair: Pair) -> int:
         """Returns the number of tokens of the longer side."""
