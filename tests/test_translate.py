@@ -56,8 +56,8 @@ def test_a_problem_is_that_of_t2t(name):
     else:
         assert str(problem.approx_vocab_size) in facts["vocabulary"]
     assert problem.packed_length == facts["packed_length"]
-    shards = [item["shards"] for item in problem.dataset_splits]
-    assert shards == [facts["train_shards"], 1]
+    shards = {item["split"]: item["shards"] for item in problem.dataset_splits}
+    assert shards == {"train": facts["train_shards"], "dev": 1}
     assert (problem.input_space_id, problem.target_space_id) == (SpaceID.GENERIC, SpaceID.GENERIC)
     assert problem.is_generate_per_split
     turned = registry.problem(f"translate_{name}_rev")
