@@ -19,8 +19,7 @@ from t2t_keras.data import (
     VocabType,
 )
 from t2t_keras.data.problem import SPLITS, missing_hook, with_shards
-from t2t_keras.data.sources.data_files import local_sources
-from t2t_keras.data.sources.download import fetch
+from t2t_keras.data.sources import fetch, local_sources
 from t2t_keras.data.text_problem import PathLike, Samples, absent_vocabulary
 from t2t_keras.files import atomic_write
 from t2t_keras.registry import derive_problem, register_problem

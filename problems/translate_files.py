@@ -6,14 +6,6 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from t2t_keras.data import DatasetSplit, Text2TextProblem, VocabType
-from t2t_keras.data.pair_source import (
-    Corpus,
-    MixedCorpora,
-    PairSource,
-    PairSourceProblem,
-    ParallelFiles,
-    check_and_note,
-)
 from t2t_keras.data.problem import with_shards
 from t2t_keras.data.shards import shard_paths
 from t2t_keras.data.text_problem import (
@@ -24,7 +16,15 @@ from t2t_keras.data.text_problem import (
     require_vocabulary,
 )
 from t2t_keras.data.tfds import USUAL_SPLITS, TfdsSource
-from t2t_keras.data.translate import read_pairs
+from t2t_keras.data.translate import (
+    Corpus,
+    MixedCorpora,
+    PairSource,
+    PairSourceProblem,
+    ParallelFiles,
+    check_and_note,
+    read_pairs,
+)
 from t2t_keras.errors import UserError
 from t2t_keras.files import atomic_write
 from t2t_keras.registry import register_problem
@@ -75,7 +75,7 @@ class TranslateFiles(PairSourceProblem):
         """Sets several corpora to generate data from, with weights and tags.
 
         Args:
-            corpora: see `t2t_keras.data.pair_source.MixedCorpora`; its `read` reads them from a file.
+            corpora: see `t2t_keras.data.translate.MixedCorpora`; its `read` reads them from a file.
             vocab_size, sentencepiece: as in `use_files`; each tag is a single piece.
 
         Raises:

@@ -10,7 +10,6 @@ from keras import ops
 from t2t_keras import losses
 from t2t_keras.errors import UserError
 from t2t_keras.ids import PAD_ID
-from t2t_keras.model_kinds import CLASSIFICATION, Kind
 from t2t_keras.network_settings import kernel_initializer
 from t2t_keras.precision import dense
 from t2t_keras.settings import HParams
@@ -42,6 +41,7 @@ class TransformerClassifier(Transformer):
         Logits [B, C] float32.
     """
 
+    classifies = True
     source_vocab_size: int
 
     def __init__(self, hp: HParams, *, source_vocab_size: int, num_classes: int, **kwargs: Any):
@@ -69,7 +69,7 @@ class TransformerClassifier(Transformer):
     def _make_stacks(self):
         super()._make_stacks()
         self.class_layer = keras.layers.Dense(
-            round_up(self.target_vocab_size, self.hp.vocab_divisor),  # as T2T's
+            self.num_logits,  # rounded up, as T2T's
             kernel_initializer=kernel_initializer(self.hp),
             dtype=self.dtype_policy,
             name="class_layer",
@@ -78,11 +78,6 @@ class TransformerClassifier(Transformer):
     def build(self, input_shape=None):
         super().build(input_shape)
         self.class_layer.build((None, self.hp.hidden_size))
-
-    @property
-    def kind(self) -> Kind:
-        """What the model does."""
-        return CLASSIFICATION
 
     @property
     def features(self) -> tuple[str, ...]:

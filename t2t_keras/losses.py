@@ -12,7 +12,7 @@ from keras import ops
 
 from t2t_keras.errors import UserError
 from t2t_keras.ids import PAD_ID
-from t2t_keras.layers.dropout import KeepMask, keep_mask_scope
+from t2t_keras.layers.sublayers import KeepMask, keep_mask_scope
 from t2t_keras.settings import HParams
 
 __all__ = [

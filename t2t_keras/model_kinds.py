@@ -24,20 +24,15 @@ class Model(Protocol):
     these. A classifier has no steps of decoding.
     """
 
+    kind: Kind
     source_vocab_size: int | None
     target_vocab_size: int
-
-    @property
-    def kind(self) -> Kind:
-        """What the model does."""
+    num_logits: int  # of a token, which may be more than the target vocabulary
+    has_memory: bool  # a decoder attends to an encoder's output
 
     @property
     def members(self) -> Sequence[Any]:
         """The models of an ensemble; of one model, itself. Each has settings, `hp`, and weights."""
-
-    @property
-    def has_memory(self) -> bool:
-        """True if a decoder attends to an encoder's output."""
 
     @property
     def variables(self) -> list:

@@ -537,6 +537,9 @@ _ADAFACTOR = {
     "table_shards": "symbol_modality_num_shards",
 }
 _MOMENTUM = {"momentum": "optimizer_momentum_momentum", "nesterov": "optimizer_momentum_nesterov"}
+WITH_SLOTS = (Adam, SGD, _WithSlots)
+"""The classes whose `t2t_slots` checkpoints hold."""
+
 _OPTIMIZERS: dict[str, tuple[Callable[..., keras.optimizers.Optimizer], dict[str, str]]] = {
     "adam": (Adam, _ADAM),
     "true_adam": (Adam, _ADAM),

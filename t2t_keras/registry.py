@@ -250,18 +250,14 @@ def model(name: str) -> Any:
 
 def require_fit(problem: Any, model: Any) -> None:
     """Raises a `UserError` unless a model, or its class, suits a problem."""
-    from t2t_keras.classifier import TransformerClassifier
-
-    is_class = isinstance(model, type)
-    classifies = issubclass(model if is_class else type(model), TransformerClassifier)
-    if problem.num_classes and not classifies:
+    if problem.num_classes and not model.classifies:
         raise UserError(f"{problem.name} classifies texts: give --model=transformer_encoder.")
-    if classifies and not problem.num_classes:
+    if model.classifies and not problem.num_classes:
         raise UserError(
             f"--model=transformer_encoder classifies texts, but {problem.name} has no classes: "
             "leave out --model, or give another problem."
         )
-    if not is_class and model.kind != problem.kind:
+    if not isinstance(model, type) and model.kind != problem.kind:
         kind = "a language model" if model.kind == LANGUAGE_MODEL else "a model with inputs"
         raise UserError(
             f"the checkpoint is of {kind}, but {problem.name} has {'' if problem.has_inputs else 'no '}"

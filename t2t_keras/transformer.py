@@ -18,7 +18,7 @@ from t2t_keras.errors import UserError
 from t2t_keras.ids import PAD_ID
 from t2t_keras.layers.masks import distances, prefix_bias
 from t2t_keras.losses import TokenFit
-from t2t_keras.model_kinds import CLASSIFICATION, LANGUAGE_MODEL, TRANSLATION, Kind
+from t2t_keras.model_kinds import CLASSIFICATION, LANGUAGE_MODEL, TRANSLATION
 from t2t_keras.network_settings import check_settings, kernel_initializer, stack_keywords
 from t2t_keras.precision import dtype_config
 from t2t_keras.settings import HParams, recorded_settings
@@ -75,9 +75,19 @@ class Transformer(TokenFit):
         Logits [B, T, V] float32; in training with prepend_inputs_masked_attention those of the whole
         sequence, [B, S + 1 + T, V], all of which enter the loss. `labels` returns their ids.
 
+    Attributes:
+        kind: what the model does; see `model_kinds`.
+        num_logits: the target vocabulary, rounded up to `vocab_divisor`.
+        prepends: True if inputs and targets are one sequence (T2T's `prepend_mode`).
+        has_encoder, has_memory: True if inputs go through an encoder, and the decoder attends to it.
+        has_target_space: True if a row of the target-space table is added to the encoder's input.
+
     Raises:
         UserError: a setting, a vocabulary size or the target space is not supported.
     """
+
+    classifies = False
+    """True if `kind` is "classification", which the class says before there is a model."""
 
     encoder_class = None
     """The class of the encoder, for a subclass to set; None is `layers.TransformerEncoder`."""
@@ -124,8 +134,17 @@ class Transformer(TokenFit):
         self.hp = hp
         self.source_vocab_size = source_vocab_size
         self.target_vocab_size = target_vocab_size
+        self.num_logits = round_up(target_vocab_size, hp.vocab_divisor)
         self.target_space_id = target_space_id
         self.remat = remat
+        has_source = source_vocab_size is not None
+        self.kind = (
+            CLASSIFICATION if self.classifies else TRANSLATION if has_source else LANGUAGE_MODEL
+        )
+        self.prepends = hp.prepend_mode != "none"
+        self.has_encoder = has_source and not self.prepends
+        self.has_memory = self.has_encoder and not self.classifies
+        self.has_target_space = hp.use_target_space_embedding and self.has_encoder
         self.source_embedding = self.target_embedding = self.softmax = None
         self.source_position = self.target_position = None
         self.encoder = self.decoder = None
@@ -140,7 +159,7 @@ class Transformer(TokenFit):
 
     def _make_embeddings(self):
         hp = self.hp
-        target_size = round_up(self.target_vocab_size, hp.vocab_divisor)
+        target_size = self.num_logits
         source_size = round_up(self.source_vocab_size or target_size, hp.vocab_divisor)
         same_size = source_size == target_size
         share_all = hp.shared_embedding_and_softmax_weights and same_size
@@ -178,30 +197,19 @@ class Transformer(TokenFit):
             self.decoder = (self.decoder_class or layers.TransformerDecoder)(
                 **decoder, **own, name="decoder"
             )
-        if has_encoder:
-            self.source_dropout = self._input_dropout("source_dropout")
-        if has_targets:
-            self.target_dropout = self._input_dropout("target_dropout")
-        if has_encoder:
-            self.source_position = self._position("source_position")
-        if has_targets:
-            self.target_position = self._position("target_position")
-
-    def _input_dropout(self, name):
-        return layers.Dropout(
-            self.hp.layer_prepostprocess_dropout, dtype=self.dtype_policy, name=name
-        )
-
-    def _position(self, name):
-        if self.hp.pos is None:
-            return None
-        return layers.PositionEncoding(
-            kind=self.hp.pos,
-            max_length=self.hp.max_length,
-            initializer=kernel_initializer(self.hp),
-            dtype=self.dtype_policy,
-            name=name,
-        )
+        sides = ["source"] * has_encoder + ["target"] * has_targets
+        for side in sides:
+            name, rate = f"{side}_dropout", self.hp.layer_prepostprocess_dropout
+            setattr(self, name, layers.Dropout(rate, dtype=self.dtype_policy, name=name))
+        for side in sides if self.hp.pos else ():
+            position = layers.PositionEncoding(
+                kind=self.hp.pos,
+                max_length=self.hp.max_length,
+                initializer=kernel_initializer(self.hp),
+                dtype=self.dtype_policy,
+                name=f"{side}_position",
+            )
+            setattr(self, position.name, position)
 
     def build(self, input_shape=None):
         hidden = (None, None, self.hp.hidden_size)
@@ -229,34 +237,9 @@ class Transformer(TokenFit):
         return tuple(embedding for embedding in three if embedding is not None)
 
     @property
-    def prepends(self) -> bool:
-        """True if inputs and targets are one sequence (T2T's `prepend_mode`)."""
-        return self.hp.prepend_mode != "none"
-
-    @property
-    def kind(self) -> Kind:
-        """What the model does; see `model_kinds`."""
-        return TRANSLATION if self.source_vocab_size else LANGUAGE_MODEL
-
-    @property
     def members(self) -> Sequence[Transformer]:
         """The model itself; those of an `Ensemble` are several."""
         return UserList([self])  # Keras's loading walks through lists and would not come back
-
-    @property
-    def has_encoder(self) -> bool:
-        """True if inputs go through an encoder."""
-        return self.kind != LANGUAGE_MODEL and not self.prepends
-
-    @property
-    def has_memory(self) -> bool:
-        """True if the decoder attends to the encoder's output."""
-        return self.has_encoder and self.kind != CLASSIFICATION
-
-    @property
-    def has_target_space(self) -> bool:
-        """True if a row of the target-space table is added to the encoder's input."""
-        return self.hp.use_target_space_embedding and self.has_encoder
 
     def call(self, inputs, training=False, return_attention_weights=False, cache=None):
         if cache is not None:
@@ -540,25 +523,19 @@ class Transformer(TokenFit):
     def _decode_with(self, cache, last_ids):
         """Returns the logits [B, K, V] of a step; `last_ids` [B, K] are the tokens chosen last."""
         position, source, softmax = cache.model
-        x = self._step_input(last_ids, position, source)
-        x = self.decoder(x, source.get("memory"), cache=cache)
-        rows = ops.reshape(x, (-1, x.shape[-1]))  # [B*K, D]
-        logits = self.softmax.logits(rows, softmax)
-        logits = ops.reshape(logits, (-1, last_ids.shape[1], logits.shape[-1]))
-        return ops.cast(logits, "float32")
-
-    def _step_input(self, last_ids, position, source):
-        """Embeds the tokens chosen last [B, K] with their position: [B, K, D]."""
-        x = self.target_embedding(last_ids)
-        if self.target_position is None:
-            return x
-        # All hypotheses are at the same position, so K is folded into the batch.
+        x = self.target_embedding(last_ids)  # [B, K, D]
         hypotheses, hidden = last_ids.shape[1], x.shape[-1]
-        place = {"start": position}
-        if self.prepends:
-            place = {"position": ops.repeat(source["start"] + position, hypotheses)[:, None]}
-        x = self.target_position(ops.reshape(x, (-1, 1, hidden)), **place)  # [B*K, 1, D]
-        return ops.reshape(x, (-1, hypotheses, hidden))
+        if self.target_position is not None:
+            place = {"start": position}
+            if self.prepends:
+                place = {"position": ops.repeat(source["start"] + position, hypotheses)[:, None]}
+            # All hypotheses are at the same position, so K is folded into the batch: [B*K, 1, D]
+            x = self.target_position(ops.reshape(x, (-1, 1, hidden)), **place)
+            x = ops.reshape(x, (-1, hypotheses, hidden))
+        x = self.decoder(x, source.get("memory"), cache=cache)
+        logits = self.softmax.logits(ops.reshape(x, (-1, hidden)), softmax)  # [B*K, V]
+        logits = ops.reshape(logits, (-1, hypotheses, logits.shape[-1]))
+        return ops.cast(logits, "float32")
 
     @property
     def features(self) -> tuple[str, ...]:

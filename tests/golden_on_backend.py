@@ -16,6 +16,7 @@ import keras
 import networks
 import numpy as np
 import numpy_transformer
+import subclasses
 
 import t2t_keras as t2t
 from t2t_keras.checkpoints.names import trainable_names
@@ -62,6 +63,9 @@ def main() -> None:
     errors["release"] = {"logits": release_error(part(given, "release"))}
     errors |= {name: other_errors(name, part(given, name)) for name in golden.OTHERS}
     errors["packed"] = {"logits": max(packed_error(pos) for pos in ("timing", "timing_paper"))}
+    errors["subclasses"] = {
+        name: subclasses.search_error(name, networks.SOURCE[:3]) for name in subclasses.CHANGED
+    }
     errors["losses"] = what_keras_users_do(Path(sys.argv[2]))
     print(json.dumps(errors))
 

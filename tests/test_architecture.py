@@ -17,7 +17,7 @@ COMMANDS = [
     "avg", "bleu", "convert", "datagen", "decode", "eval", "export", "inspect", "parseval",
     "query", "train",
 ]  # fmt: skip
-ALONE = ("fit", "transformer", "network_settings", "losses", "optimizers", "schedules")
+ALONE = ("transformer", "network_settings", "losses", "optimizers", "schedules")
 KERAS_ALONE = [
     *sorted((PACKAGE / "layers").glob("*.py")),
     *(PACKAGE / f"{name}.py" for name in ALONE),
@@ -56,7 +56,7 @@ def test_network_imports_keras_alone(path):
 
 
 HEAVY = ["tensorflow", "keras", "tensorflow_text", "tensorflow_datasets", "sacrebleu", "numpy"]
-PACK = "from t2t_keras.data.generation import records; list(records.pack([], 4))"
+PACK = "from t2t_keras.data import records; list(records.pack([], 4))"
 
 
 @pytest.mark.parametrize(
@@ -106,7 +106,7 @@ def test_architecture_names_the_modules_that_there_are():
 
 READERS = {
     "network": "transformer network_settings checkpoints/names checkpoints/t2t",
-    "data": "data/buckets data/on_the_fly data/reading",
+    "data": "data/on_the_fly data/reading",
     "training": "optimizers schedules training/train_step training/engine",
 }
 ONE_MEANING = {"ffn_layer", "norm_type"}

@@ -13,8 +13,8 @@ import pytest
 from corpus_files import FullDisk, write_archive
 from mutations import NUMBER, mutated
 
-from t2t_keras.data.sources import download
-from t2t_keras.data.sources.download import unpack
+from t2t_keras.data import sources
+from t2t_keras.data.sources import unpack
 from t2t_keras.errors import UserError
 
 FILES = {
@@ -164,7 +164,7 @@ def test_text_is_no_archive(tmp_path, compressed, content):
 @pytest.mark.parametrize("size", [2**21, 0], ids=["member", "zeros after the end"])
 def test_a_bomb_is_left_off(tmp_path, monkeypatch, compress, size):
     """The limit is the same for every kind of archive."""
-    monkeypatch.setattr(download, "most_unpacked", lambda stored_bytes: 2**20)
+    monkeypatch.setattr(sources, "most_unpacked", lambda stored_bytes: 2**20)
     archive = tmp_path / "archive"
     if compress:
         archive.write_bytes(compress(member("bomb", size).tobuf() + bytes(2**21)))
@@ -190,9 +190,9 @@ def test_files_that_cannot_be_written(tmp_path, monkeypatch):
     with pytest.raises(UserError, match=r"out/training/europarl-v7\S* cannot be written: "):
         unpacked(archive)
     (tmp_path / "out" / "training").unlink()
-    original = download._new_file
+    original = sources._new_file
     monkeypatch.setattr(
-        download,
+        sources,
         "_new_file",
         lambda part: FullDisk(part) if "de-en.en" in part.name else original(part),
     )

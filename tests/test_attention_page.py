@@ -3,11 +3,11 @@
 import re
 import time
 
+import chromium
 import numpy as np
 import pytest
 
 from t2t_keras.inspection.attention_page import attention_page
-from tests import chromium
 
 SOURCE = ["the", "cat", "s", "sleep", "</s>"]
 TARGET = ["die", "kat", "zen", "schlafen", "</s>"]

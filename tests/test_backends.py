@@ -113,6 +113,10 @@ def test_beam_search(name, errors):
     assert errors[name]["search"] <= golden.RELATIVE
 
 
+def test_searches_call_what_a_subclass_overrides(errors):
+    assert max(errors["subclasses"].values()) <= 1e-4 and len(errors["subclasses"]) == 6
+
+
 def test_logits_of_the_released_checkpoint(errors):
     assert errors["release"]["logits"] <= golden.RELATIVE
 

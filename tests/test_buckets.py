@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from t2t_keras.data import batching_scheme, bucket_shapes
-from t2t_keras.data.buckets import buckets_for, packed_buckets, tensor2tensor_buckets
+from t2t_keras.data.reading import buckets_for, packed_buckets, tensor2tensor_buckets
 from t2t_keras.errors import UserError
 
 SCHEMES = json.loads((Path(__file__).parent / "data" / "batching_schemes.json").read_text())

@@ -4,7 +4,7 @@ import random
 
 import pytest
 
-from t2t_keras.data.generation.cleaning import Cleaner, CleaningRules
+from t2t_keras.data.generation import Cleaner, CleaningRules
 from t2t_keras.errors import UserError
 
 

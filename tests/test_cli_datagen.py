@@ -127,7 +127,7 @@ def test_a_problems_own_seed_and_cleaning_count_without_flags(text, tmp_path):
     module.parent.mkdir()
     own = "random_seed = 7\n    cleaning = CleaningRules(copies=True)\n    vocab_type ="
     module.write_text(
-        "from t2t_keras.data.generation.cleaning import CleaningRules\n"
+        "from t2t_keras.data.generation import CleaningRules\n"
         + USER_PROBLEM.replace("vocab_type =", own)
     )
     flags = ("--problem=count_down", f"--t2t_usr_dir={module.parent}", f"--tmp_dir={text}")

@@ -13,7 +13,7 @@ import toy
 from t2t_keras import checkpoints
 from t2t_keras.checkpoints.t2t import step_in_name
 from t2t_keras.errors import UserError
-from t2t_keras.training.distribution import distribution
+from t2t_keras.training.engine import distribution
 
 SCRIPT = Path(__file__).with_name("replicas.py")
 

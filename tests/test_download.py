@@ -12,8 +12,8 @@ from types import SimpleNamespace
 import pytest
 from corpus_files import FullDisk
 
-from t2t_keras.data.sources import download
-from t2t_keras.data.sources.download import fetch
+from t2t_keras.data import sources
+from t2t_keras.data.sources import fetch
 from t2t_keras.errors import UserError
 
 CONTENT = bytes(range(256)) * 4096  # 1 MiB
@@ -74,7 +74,7 @@ class Handler(http.server.BaseHTTPRequestHandler):
 
 @pytest.fixture
 def server(monkeypatch):
-    monkeypatch.setattr(download, "_WAITS", (0, 0, 0, 0))
+    monkeypatch.setattr(sources, "_WAITS", (0, 0, 0, 0))
     monkeypatch.setenv("no_proxy", "*")
     with Server() as running:
         thread = threading.Thread(target=running.serve_forever, args=(0.01,), daemon=True)
@@ -129,7 +129,7 @@ def test_a_file_that_changes_is_fetched_anew(server, path, monkeypatch, content)
     def change(seconds):
         server.content, server.etag = content, '"second"'
 
-    monkeypatch.setattr(download, "time", SimpleNamespace(sleep=change))
+    monkeypatch.setattr(sources, "time", SimpleNamespace(sleep=change))
     server.cuts = [300_000]
     fetch(server.url, path)
     assert_fetched(path, content)
@@ -182,7 +182,7 @@ DIGEST = hashlib.sha256(CONTENT).hexdigest()
 @pytest.mark.parametrize("announces", [True, False])
 @pytest.mark.parametrize("known", [(7, DIGEST), (len(CONTENT), "0" * 64), (len(CONTENT), DIGEST)])
 def test_size_and_checksum_are_verified(server, path, monkeypatch, known, announces):
-    monkeypatch.setitem(download.KNOWN_FILES, server.url, known)
+    monkeypatch.setitem(sources.KNOWN_FILES, server.url, known)
     server.announces, server.cuts = announces, [300_000] * announces
     if known == (len(CONTENT), DIGEST):
         fetch(server.url, path)
@@ -195,7 +195,7 @@ def test_size_and_checksum_are_verified(server, path, monkeypatch, known, announ
 
 
 def test_a_full_disk_is_reported_and_not_tried_again(server, path, monkeypatch):
-    monkeypatch.setattr(download, "_new_file", FullDisk)
+    monkeypatch.setattr(sources, "_new_file", FullDisk)
     with pytest.raises(UserError, match=r"corpus\.tgz cannot be written: No space left on device"):
         fetch(server.url, path)
     assert len(server.requests) == 1

@@ -330,6 +330,6 @@ def test_a_run_of_an_earlier_version_goes_on(toy_dir, tmp_path):
     del recorded["tokens_per_update"]
     path.write_text(json.dumps(recorded))
     places = (str(toy_dir / "data"), str(tmp_path), TrainSettings(train_steps=0))
-    Trainer(PROBLEM, hparams(), *places)
+    Trainer(PROBLEM, hparams(), *places).prepare()
     with pytest.raises(UserError, match="tokens_per_update was 0 and is now 500"):
-        Trainer(PROBLEM, hparams(tokens_per_update=500), *places)
+        Trainer(PROBLEM, hparams(tokens_per_update=500), *places).prepare()

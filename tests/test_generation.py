@@ -16,10 +16,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from t2t_keras.data import Text2TextProblem, VocabType
-from t2t_keras.data.generation import shard_generation
-from t2t_keras.data.generation.cleaning import CleaningRules
-from t2t_keras.data.generation.report import describe_split, length_histogram, read_counts
+from t2t_keras.data import Text2TextProblem, VocabType, generation
+from t2t_keras.data.generation import CleaningRules, describe_split, length_histogram, read_counts
 from t2t_keras.data.shards import read_index
 from t2t_keras.errors import UserError
 
@@ -41,7 +39,7 @@ class Digits(Text2TextProblem):
 
 @pytest.fixture(autouse=True)
 def small_pieces(monkeypatch):
-    monkeypatch.setattr(shard_generation, "PIECE_EXAMPLES", 64)
+    monkeypatch.setattr(generation, "PIECE_EXAMPLES", 64)
 
 
 def generate(problem, directory):
@@ -85,7 +83,7 @@ def test_neither_processes_nor_pieces_change_a_shard(tmp_path, monkeypatch):
     expected = generated(tmp_path, "plain")
     assert generated(tmp_path, "processes", 3) == expected
     for size in (7, 5000):
-        monkeypatch.setattr(shard_generation, "PIECE_EXAMPLES", size)
+        monkeypatch.setattr(generation, "PIECE_EXAMPLES", size)
         assert generated(tmp_path, f"pieces of {size}") == expected
 
 
@@ -232,16 +230,16 @@ def test_nothing_to_write(tmp_path):
 
 COMMAND = """
 import sys, time
-from t2t_keras.data.generation import shard_generation
+from t2t_keras.data import generation
 from tests.test_generation import Slow
 
 if __name__ == "__main__":
-    shard_generation.PIECE_EXAMPLES = 64
-    wrapped = getattr(shard_generation, sys.argv[2])
+    generation.PIECE_EXAMPLES = 64
+    wrapped = getattr(generation, sys.argv[2])
     def slowly(*arguments):
         time.sleep(0.1)
         return wrapped(*arguments)
-    setattr(shard_generation, sys.argv[2], slowly)
+    setattr(generation, sys.argv[2], slowly)
     Slow().generate_data(sys.argv[1], sys.argv[1])
 """
 
@@ -278,9 +276,9 @@ def test_killed_and_run_again(tmp_path, monkeypatch, where, killed_at):
 
     made = {"_make_piece": [], "_make_shard": []}
     for name, calls in made.items():
-        make = getattr(shard_generation, name)
+        make = getattr(generation, name)
         monkeypatch.setattr(
-            shard_generation, name, lambda *a, make=make, calls=calls: calls.append(a) or make(*a)
+            generation, name, lambda *a, make=make, calls=calls: calls.append(a) or make(*a)
         )
     encoded, finished = made.values()
     Slow().generate_data(data_dir, data_dir)
@@ -376,7 +374,7 @@ def test_an_index_of_earlier_shards_is_not_taken_for_that_of_new_ones(tmp_path, 
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
-        patch.setattr(shard_generation.Generation, "_write_indices", stop)
+        patch.setattr(generation.Generation, "_write_indices", stop)
         generate(Roots(), tmp_path)
     generate(Roots(), tmp_path)
     roots = read_index(tmp_path, "digits", "train").lengths

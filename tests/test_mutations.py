@@ -14,7 +14,7 @@ import tensorflow as tf
 from mutations import mutations
 
 from t2t_keras.data.shards import SIDES, StoredExamples, read_index
-from t2t_keras.data.sources.data_files import LocalSource
+from t2t_keras.data.sources import LocalSource
 from t2t_keras.errors import UserError
 from t2t_keras.serving import TextClient, connect
 from t2t_keras.text import SubwordTextEncoder, TokenTextEncoder

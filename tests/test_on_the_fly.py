@@ -9,7 +9,7 @@ import toy
 
 from t2t_keras import registry
 from t2t_keras.data import Text2TextProblem, VocabType, bucket_shapes, on_the_fly
-from t2t_keras.data.generation.cleaning import CleaningRules
+from t2t_keras.data.generation import CleaningRules
 from t2t_keras.data.on_the_fly import TextBatches
 from t2t_keras.data.reading import dataset, plain_errors
 from t2t_keras.errors import UserError

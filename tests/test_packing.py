@@ -7,7 +7,7 @@ import pytest
 import toy
 
 from t2t_keras import data
-from t2t_keras.data.generation.records import pack
+from t2t_keras.data.records import pack
 from t2t_keras.errors import UserError
 from t2t_keras.settings import HParams
 

@@ -6,8 +6,8 @@ from collections import Counter
 
 import pytest
 
-from t2t_keras.data.sources import data_files
-from t2t_keras.data.sources.data_files import LocalSource, read_pairs, read_sources, text_size
+from t2t_keras.data import sources
+from t2t_keras.data.sources import LocalSource, read_pairs, read_sources, text_size
 from t2t_keras.errors import UserError
 
 
@@ -40,8 +40,8 @@ def suffix(request):
     ],
 )
 def test_sizes(tmp_path, suffix, monkeypatch, content, lines, block):
-    monkeypatch.setattr(data_files, "_BLOCK", block)
-    monkeypatch.setattr(data_files, "LINE_BYTES", 1000)
+    monkeypatch.setattr(sources, "_BLOCK", block)
+    monkeypatch.setattr(sources, "LINE_BYTES", 1000)
     assert text_size(write(tmp_path / f"a{suffix}", content)) == (lines, len(content.encode()))
 
 
@@ -55,14 +55,14 @@ def test_sizes(tmp_path, suffix, monkeypatch, content, lines, block):
     ],
 )
 def test_files_that_are_no_text(tmp_path, suffix, monkeypatch, content, message):
-    monkeypatch.setattr(data_files, "LINE_BYTES", 1000)
+    monkeypatch.setattr(sources, "LINE_BYTES", 1000)
     path = tmp_path / f"a{suffix}"
     if content is not None:
         write(path, content)
     elif suffix:
         path.write_bytes(gzip.compress(b"text" * 100)[:-9])
     for block in (1, 3, 7, 1 << 20):
-        monkeypatch.setattr(data_files, "_BLOCK", block)
+        monkeypatch.setattr(sources, "_BLOCK", block)
         with pytest.raises(UserError, match=message):
             text_size(path)
 
@@ -77,9 +77,9 @@ def test_a_byte_order_mark_is_no_text(tmp_path, suffix):
 
 def test_a_file_is_read_again_only_when_it_has_changed(tmp_path):
     path = write(tmp_path / "a", "one\n")
-    before = data_files._text_size.cache_info().misses
+    before = sources._text_size.cache_info().misses
     assert [text_size(path).lines for _ in "123"] == [1, 1, 1]
-    assert data_files._text_size.cache_info().misses == before + 1
+    assert sources._text_size.cache_info().misses == before + 1
     write(path, "one\ntwo\n")
     assert text_size(path).lines == 2
 

@@ -10,7 +10,7 @@ from random_trees import sentences
 from t2t_keras import checkpoints, load, registry
 from t2t_keras.cli import eval as command
 from t2t_keras.data import dataset
-from t2t_keras.data.generation.report import read_counts
+from t2t_keras.data.generation import read_counts
 from t2t_keras.data.parsing_problem import spaced_trees
 from t2t_keras.decoding import DecodeSettings
 from t2t_keras.errors import UserError
@@ -137,7 +137,7 @@ def assert_a_checkpoint_of_t2t_decodes(directory, inputs, targets):
     assert "warning" not in done.stderr
     assert len((directory / "out").read_text().splitlines()) == 1
     problem, output_dir = registry.problem("parsing_icelandic16k"), str(directory / "ours")
-    begun = Trainer(problem, hp, str(directory), output_dir, TrainSettings(train_steps=0))
+    begun = Trainer(problem, hp, str(directory), output_dir, TrainSettings(train_steps=0)).prepare()
     assert (begun.model.source_vocab_size, begun.model.target_vocab_size) == (inputs, targets)
 
 
@@ -310,4 +310,4 @@ NO_BLEU = ({"best_metric": "bleu"}, {"early_stopping": EarlyStopping(steps=1, me
 def test_there_is_no_bleu_of_trees(data_dir, tmp_path, settings):
     problem, hp = registry.problem("parsing_english_gum"), registry.hparams(SMALL)
     with pytest.raises(UserError, match="_gum has no bleu: choose loss, accuracy or f1"):
-        Trainer(problem, hp, str(data_dir), str(tmp_path), TrainSettings(**settings))
+        Trainer(problem, hp, str(data_dir), str(tmp_path), TrainSettings(**settings)).prepare()

@@ -5,8 +5,7 @@ from collections import Counter
 import numpy as np
 import pytest
 
-from t2t_keras.data.buckets import Buckets
-from t2t_keras.data.plan import EndlessPlan, OncePlan
+from t2t_keras.data.reading import Buckets, EndlessPlan, OncePlan
 
 BUCKETS = Buckets(edges=[4, 7, 12], sizes=[9, 5, 3], shortest=0, longest=12)
 

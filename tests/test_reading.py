@@ -9,8 +9,8 @@ import tensorflow as tf
 from corpus_files import stored_examples, write_shards
 
 from t2t_keras.data import Batches, Problem, bucket_shapes, dataset, trim_padding
-from t2t_keras.data.generation.records import Lists, frame, pack
 from t2t_keras.data.reading import plain_errors
+from t2t_keras.data.records import Lists, frame, pack
 from t2t_keras.data.shards import read_index
 from t2t_keras.errors import UserError
 from t2t_keras.settings import HParams

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from corpus_files import write_records
 
-from t2t_keras.data.generation.records import (
+from t2t_keras.data.records import (
     Lists,
     columns,
     frame,

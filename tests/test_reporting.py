@@ -10,23 +10,21 @@ from google.protobuf import struct_pb2
 from tensorflow.core.util import event_pb2
 
 from t2t_keras import registry
-from t2t_keras.data.generation.records import message
+from t2t_keras.data.records import message
 from t2t_keras.errors import UserError
-from t2t_keras.training.engine import Totals
 from t2t_keras.training.reporting import EventLog, LossRecord
+from t2t_keras.training.train_step import StepSums
 
 
 def totals(loss, tokens=10.0):
-    return Totals(loss * tokens, tokens, 9.0, 30.0, 1.0)
+    return StepSums(loss * tokens, tokens, 9.0, 30.0, 1.0)
 
 
 def test_gives_the_mean_over_tokens_at_multiples():
     record = LossRecord(4)
     assert record.add(2, totals(3.0, tokens=30)) is None
-    mean = record.add(4, totals(1.0, tokens=10))
-    assert mean.loss == pytest.approx((90 + 10) / 40)
-    assert (mean.target_tokens, mean.positions) == (40, 60)
-    assert record.add(8, totals(7.0)).loss == pytest.approx(7.0)
+    assert record.add(4, totals(1.0, tokens=10)) == pytest.approx((90 + 10) / 40)
+    assert record.add(8, totals(7.0)) == pytest.approx(7.0)
 
 
 def test_goes_on_in_between():

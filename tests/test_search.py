@@ -2,15 +2,16 @@
 
 import itertools
 
-import keras
 import numpy as np
 import pytest
 import tensorflow as tf
 from golden import up_to_eos
 from networks import SOURCE, log_probabilities, padding_model, search_model, small_model
+from subclasses import CHANGED, whole_scores
+from test_translator import ENCODERS
 
 import t2t_keras as t2t
-from t2t_keras.decoding import Ensemble, score
+from t2t_keras.decoding import DecodeSettings, Ensemble, score
 from t2t_keras.errors import UserError
 from t2t_keras.open_graph import open_shapes
 from t2t_keras.precision import in_precision
@@ -251,83 +252,6 @@ def test_wrong_settings(settings, words):
 # What trains is what translates: subclasses that override `call` of each part, and `attend`
 
 
-def changed(output):
-    """The output of a call with something else in it; attention weights may stand beside it."""
-    first, *weights = output if isinstance(output, tuple) else (output,)
-    first = first * 1.5 + keras.ops.sin(keras.ops.arange(first.shape[-1], dtype=first.dtype)) / 2
-    return (first, *weights) if weights else first
-
-
-class ChangedAttention(t2t.layers.MultiHeadAttention):
-    def call(self, *args, **kwargs):
-        return changed(super().call(*args, **kwargs))
-
-
-class SharpAttention(t2t.layers.MultiHeadAttention):
-    def attend(self, q, k, v, mask, **kwargs):
-        return super().attend(3 * q, k, v, mask, **kwargs)
-
-
-def layer_with(attention_class):
-    class Layer(t2t.layers.TransformerDecoderLayer):
-        def attention(self, name, relative=False):
-            return attention_class.from_config(super().attention(name, relative).get_config())
-
-    return Layer
-
-
-class ChangedLayer(t2t.layers.TransformerDecoderLayer):
-    def call(self, *args, **kwargs):
-        return changed(super().call(*args, **kwargs))
-
-
-class ChangedMemoryLayer(t2t.layers.TransformerDecoderLayer):
-    def call(self, x, memory=None, **kwargs):
-        return super().call(x, changed(memory), **kwargs)
-
-
-def decoder_with(layer):
-    class Decoder(t2t.layers.TransformerDecoder):
-        layer_class = layer
-
-    return Decoder
-
-
-class ChangedDecoder(t2t.layers.TransformerDecoder):
-    def call(self, *args, **kwargs):
-        return changed(super().call(*args, **kwargs))
-
-
-class ChangedTransformer(t2t.Transformer):
-    def call(self, *args, **kwargs):
-        return changed(super().call(*args, **kwargs))
-
-
-def transformer_with(decoder):
-    class Transformer(t2t.Transformer):
-        decoder_class = decoder
-
-    return Transformer
-
-
-CHANGED = {
-    "attention": transformer_with(decoder_with(layer_with(ChangedAttention))),
-    "attend": transformer_with(decoder_with(layer_with(SharpAttention))),
-    "layer": transformer_with(decoder_with(ChangedLayer)),
-    "memory": transformer_with(decoder_with(ChangedMemoryLayer)),
-    "decoder": transformer_with(ChangedDecoder),
-    "model": ChangedTransformer,
-}
-
-
-def whole_scores(model, inputs, ids):
-    """The sum of log p of each output up to its end, by one call of the network."""
-    log_p = tf.nn.log_softmax(model({"inputs": inputs, "targets": ids}))
-    log_p = np.take_along_axis(log_p.numpy(), ids[:, :, None], 2)[:, :, 0]
-    before_the_end = np.cumsum(ids == 1, 1) - (ids == 1) == 0
-    return (log_p * before_the_end).sum(1)
-
-
 @pytest.mark.parametrize("name", CHANGED)
 def test_searches_call_what_a_subclass_overrides(name):
     """Every search returns the scores that the whole network gives its outputs."""
@@ -347,6 +271,15 @@ def test_searches_call_what_a_subclass_overrides(name):
     for ids, scores in found:
         ids = ids.numpy().reshape(len(source), -1)
         np.testing.assert_allclose(np.ravel(scores), whole_scores(model, source, ids), rtol=1e-4)
+    served = t2t.export.ServedTransformer(
+        model, ENCODERS, DecodeSettings(beam_size=1, extra_length=4)
+    )
+    exported = served.translate_ids(source[:1])
+    np.testing.assert_allclose(exported["scores"][0], found[0][1][:1], rtol=1e-4)
+    whole = {"inputs": np.array([[5, 9, 3, 1]]), "targets": np.array([[7, 9, 1]])}
+    logits = tf.nn.log_softmax(model(whole))[0].numpy()
+    pair = served.score([ENCODERS["inputs"].decode([5, 9, 3])], ["w7 w9"])
+    np.testing.assert_allclose(pair["token_scores"][0], logits[range(3), [7, 9, 1]], rtol=1e-4)
     pair = Ensemble([model, plain])
     ids, scores = t2t.decoding.greedy(pair, source, **options)
     np.testing.assert_allclose(scores, whole_scores(pair, source, ids.numpy()), rtol=1e-4)

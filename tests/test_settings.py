@@ -10,7 +10,7 @@ import pytest
 
 import t2t_keras as t2t
 from t2t_keras import optimizers, schedules
-from t2t_keras.data.buckets import buckets_for
+from t2t_keras.data.reading import buckets_for
 from t2t_keras.errors import UserError
 from t2t_keras.settings import SETTINGS, HParams, recorded_settings
 

@@ -12,7 +12,7 @@ from corpus_files import write_records, write_shards
 
 from t2t_keras import progress
 from t2t_keras.data import shards as shard_files
-from t2t_keras.data.generation.records import Lists, frame
+from t2t_keras.data.records import Lists, frame
 from t2t_keras.data.shards import SIDES, find_shards, read_index, shard_paths, write_index
 from t2t_keras.errors import UserError
 

@@ -10,8 +10,8 @@ from corpus_files import stored_examples, write_archive, write_lines
 
 from t2t_keras import data, registry
 from t2t_keras.data import ChoppedTextProblem, Text2ClassProblem, Text2SelfProblem, VocabType
-from t2t_keras.data.generation.records import pack
 from t2t_keras.data.on_the_fly import TextBatches
+from t2t_keras.data.records import pack
 from t2t_keras.data.shards import find_shards
 from t2t_keras.errors import UserError
 from t2t_keras.problems import language_models

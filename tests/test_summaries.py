@@ -7,7 +7,7 @@ import tensorflow_datasets as tfds
 
 from t2t_keras import data, registry
 from t2t_keras.errors import UserError
-from t2t_keras.metrics import rouge
+from t2t_keras.metrics.bleu import rouge
 
 REFERENCE = "The cat sat on the mat."
 

@@ -13,7 +13,7 @@ from hypothesis import given, settings, strategies as st
 
 from t2t_keras.errors import UserError
 from t2t_keras.text import ByteTextEncoder, SubwordTextEncoder, TokenTextEncoder
-from t2t_keras.text.graph_subwords import build_table
+from t2t_keras.text.graph import build_table
 
 LINES = [
     "Zwei junge Männer, low lower lowest.",

@@ -292,7 +292,7 @@ def test_sampling_needs_text_and_pieces(tmp_path):
     Pieces().generate_data(tmp_path / "data", tmp_path)
     run = str(tmp_path / "run")
     with pytest.raises(UserError, match=r"subword_sampling=0.1 needs --on_the_fly"):
-        Trainer(Pieces(), hp, str(tmp_path / "data"), run, TrainSettings())
+        Trainer(Pieces(), hp, str(tmp_path / "data"), run, TrainSettings()).prepare()
 
     class Bytes(Pieces):
         name, vocab_type = "as_bytes", data.VocabType.CHARACTER

@@ -11,7 +11,7 @@ from networks import gradients, small_model
 from test_transformer import SOURCE, TARGETS
 
 import t2t_keras as t2t
-from t2t_keras.data.generation.records import pack
+from t2t_keras.data.records import pack
 from t2t_keras.decoding import DecodeSettings
 from t2t_keras.training import Evaluation, TrainStep
 

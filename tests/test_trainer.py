@@ -47,7 +47,7 @@ def trainer(data_dir, output_dir, steps, hparams=SMALL, tmp_dir=None, engine=Non
         str(output_dir),
         TrainSettings(train_steps=steps, engine=EngineSettings(**(engine or {})), **settings),
         tmp_dir,
-    )
+    ).prepare()
 
 
 def after(going, steps, act):

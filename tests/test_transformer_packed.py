@@ -8,7 +8,7 @@ import pytest
 from layer_checks import random_tensor
 from networks import numpy_logits, small_model
 
-from t2t_keras.data.generation.records import pack
+from t2t_keras.data.records import pack
 from t2t_keras.errors import UserError
 from t2t_keras.layers import AttentionMask, TransformerDecoder, TransformerEncoder, segment_bias
 

@@ -7,7 +7,7 @@ import pytest
 
 from t2t_keras import registry
 from t2t_keras.data import SpaceID, VocabType
-from t2t_keras.data.sources.download import KNOWN_FILES
+from t2t_keras.data.sources import KNOWN_FILES
 from t2t_keras.errors import UserError
 from t2t_keras.text import ByteTextEncoder
 

@@ -12,8 +12,8 @@ from corpus_files import stored_texts, write_lines as write
 from tfds_datasets import pair, prepare
 
 from t2t_keras import registry
-from t2t_keras.data.pair_source import Corpus, MixedCorpora, ParallelFiles, evenly_spaced
 from t2t_keras.data.shards import find_shards
+from t2t_keras.data.translate import Corpus, MixedCorpora, ParallelFiles, evenly_spaced
 from t2t_keras.errors import UserError
 from t2t_keras.problems.numbers import pairs
 

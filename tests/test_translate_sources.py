@@ -8,9 +8,8 @@ from corpus_files import stored_texts as stored, write_archive as write_tar
 
 from t2t_keras import registry
 from t2t_keras.cli.datagen import describe
-from t2t_keras.data import TranslateProblem
-from t2t_keras.data.sources import data_files, download
-from t2t_keras.data.sources.data_files import local_sources, read_sources
+from t2t_keras.data import TranslateProblem, sources
+from t2t_keras.data.sources import local_sources, read_sources
 from t2t_keras.errors import UserError
 
 CODES = {
@@ -27,8 +26,8 @@ def no_network(monkeypatch):
         assert url.startswith("file:"), f"{url} was asked for"
         return urlopen(request, **kwargs)
 
-    urlopen = download.urllib.request.urlopen
-    monkeypatch.setattr(download.urllib.request, "urlopen", refuse)
+    urlopen = sources.urllib.request.urlopen
+    monkeypatch.setattr(sources.urllib.request, "urlopen", refuse)
 
 
 def lines(name, language, count=8):
@@ -139,7 +138,7 @@ def test_czech_has_tables(tmp_path, monkeypatch):
     assert not (tmp_path / "data.plaintext-format" / "99etest.gz").exists()
     # A table that is absent is taken from the archive again.
     (tmp_path / "data.plaintext-format" / "00train.gz").unlink()  # as if stopped between the two
-    monkeypatch.setattr(data_files, "_read_through", set())  # a new process
+    monkeypatch.setattr(sources, "_read_through", set())  # a new process
     assert samples(problem, tmp_path, "train") == expected("cs", *names)
 
 
@@ -276,13 +275,13 @@ class Toy(TranslateProblem):
 def test_an_archive_is_fetched_once_and_only_if_its_files_are_absent(tmp_path, monkeypatch):
     tmp_dir, toy = tmp_path / "tmp", write_tar(tmp_path / "toy.tgz", both("in/a", "de", "toy"))
     monkeypatch.setattr(Toy, "url", toy.as_uri())
-    fetched = []
+    fetched, original = [], sources.fetch
 
     def fetch(url, path):
         fetched.append(url)
-        return download.fetch(url, path)
+        return original(url, path)
 
-    monkeypatch.setattr(data_files, "fetch", fetch)
+    monkeypatch.setattr(sources, "fetch", fetch)
     assert samples(Toy(), tmp_dir, "train") == expected("de", "toy")
     (tmp_dir / "toy.tgz").unlink()
     assert samples(Toy(), tmp_dir, "train") == expected("de", "toy")

@@ -8,6 +8,8 @@ from typing import Any
 
 import numpy as np
 
+from t2t_keras.errors import UserError
+from t2t_keras.model_kinds import CLASSIFICATION
 from t2t_keras.precision import require_float_kernels
 
 SCOPE = "transformer"
@@ -23,7 +25,7 @@ _SLOT = re.compile(
 
 def scope(model) -> str:
     """Returns the first part of T2T's names of a model's variables."""
-    return CLASSIFIER_SCOPE if model.decoder is None else SCOPE
+    return CLASSIFIER_SCOPE if model.kind == CLASSIFICATION else SCOPE
 
 
 def model_of(names: Iterable[str]) -> str:
@@ -53,8 +55,12 @@ def t2t_variables(model) -> dict[str, Any]:
     `transformer/body/encoder/layer_0/self_attention/temperature`.
 
     Raises:
-        UserError: the model is quantized or has LoRA weights, which T2T's files cannot hold.
+        UserError: the model is an ensemble, quantized or has LoRA weights, which T2T's files cannot hold.
     """
+    if len(model.members) > 1:
+        raise UserError(
+            f"a checkpoint holds one model, got {len(model.members)}: name one of them."
+        )
     require_float_kernels(model, "T2T's checkpoints hold")
     named = dict(_embedding_variables(model))
     body = f"{scope(model)}/body"
@@ -67,7 +73,7 @@ def t2t_variables(model) -> dict[str, Any]:
         ):
             if position is not None:
                 named[f"{body}/{side}_positional_embedding"] = position.table
-    if model.decoder is None:
+    if model.kind == CLASSIFICATION:
         modality = f"class_label_modality_{model.class_layer.units}_{model.hp.hidden_size}"
         dense = f"{CLASSIFIER_SCOPE}/{modality}/{modality}/dense"
         named[f"{dense}/kernel"] = model.class_layer.kernel
@@ -79,9 +85,8 @@ def t2t_variables(model) -> dict[str, Any]:
             named.update(_layer_variables(f"{body}/{stack_name}/layer_{i}", layer))
         named.update(_norm_variables(f"{body}/{stack_name}/{PREPROCESS}", stack.last_preprocess))
     known = {id(variable) for variable in named.values()}
-    for variable in model.variables:
-        is_own = variable.trainable or getattr(variable, "is_frozen", False)
-        if is_own and id(variable) not in known:
+    for variable in model.weights:
+        if id(variable) not in known:
             named[f"{body}/{variable.path.partition('/')[2]}"] = variable
     return named
 
@@ -108,7 +113,7 @@ def slot_variables(model, slots: Mapping[str, Sequence[Any]]) -> dict[str, Any]:
 
 
 def _embedding_variables(model) -> Iterator[tuple[str, Any]]:
-    softmax_shared = model.decoder is not None and model.softmax is model.target_embedding
+    softmax_shared = model.kind != CLASSIFICATION and model.softmax is model.target_embedding
     embeddings_shared = softmax_shared or model.hp.shared_embedding
     for embedding, name in (
         (model.source_embedding, "shared" if embeddings_shared else "input_emb"),
@@ -122,9 +127,7 @@ def _embedding_variables(model) -> Iterator[tuple[str, Any]]:
 
 def _layer_variables(prefix: str, layer) -> dict[str, Any]:
     named: dict[str, Any] = {}
-    for sublayer in ("self_attention", "encdec_attention", "ffn"):
-        if not hasattr(layer, sublayer):
-            continue
+    for sublayer in layer.sublayers:
         scope = f"{prefix}/{sublayer}"
         for process_scope, side in (
             (PREPROCESS, "preprocess"),

@@ -64,7 +64,7 @@ def main(arguments: list[str]) -> None:
         if FLAGS["random_seed"].present:
             problem.random_seed = FLAGS.random_seed
         there = glob.glob(f"{glob.escape(data_dir)}/{problem.dataset_filename()}-*")
-        if FLAGS.tfds or hasattr(problem, "tfds_name") or there:  # those may have to be measured
+        if FLAGS.tfds or problem.tfds_name or there:  # those may have to be measured
             options.import_tensorflow()
         generate(problem, data_dir, tmp_dir)
         print(*describe(problem, data_dir), sep="\n", flush=True)
@@ -72,7 +72,7 @@ def main(arguments: list[str]) -> None:
 
 def cleaning():
     """Returns the `CleaningRules` of --clean_...; None if none is given."""
-    from t2t_keras.data.generation.cleaning import CleaningRules
+    from t2t_keras.data.generation import CleaningRules
 
     rules = CleaningRules(
         max_characters=FLAGS.clean_max_characters,
@@ -98,13 +98,12 @@ def describe(problem: Problem, data_dir: str) -> list[str]:
 
     For the training data they include lengths, and the padding in batches of `transformer_base`.
     """
-    from t2t_keras.data import DatasetSplit
-    from t2t_keras.data.buckets import buckets_for, packed_buckets
-    from t2t_keras.data.generation import report
+    from t2t_keras.data import DatasetSplit, generation
+    from t2t_keras.data.reading import buckets_for, packed_buckets
     from t2t_keras.data.shards import read_index
 
     name = problem.dataset_filename()
-    base, packed = registry.hparams("transformer_base"), getattr(problem, "packed_length", None)
+    base, packed = registry.hparams("transformer_base"), problem.packed_length
     longest = problem.max_length(base)
     buckets = (
         packed_buckets(base, packed, True) if packed else buckets_for(base, True, longest=longest)
@@ -117,10 +116,12 @@ def describe(problem: Problem, data_dir: str) -> list[str]:
     for item in problem.dataset_splits:
         split = item["split"]
         index = read_index(data_dir, name, split, problem.sides)
-        lines += report.describe_split(split, index, report.read_counts(data_dir, name, split))
+        lines += generation.describe_split(
+            split, index, generation.read_counts(data_dir, name, split)
+        )
         if split == DatasetSplit.TRAIN:
-            details = report.length_histogram(index.lengths)
-            details += report.padding_table(index.lengths, buckets)
+            details = generation.length_histogram(index.lengths)
+            details += generation.padding_table(index.lengths, buckets)
             lines += [f"    {line}" for line in details]
     return lines
 

@@ -47,6 +47,12 @@ def define_flags() -> None:
         "decode_prefix_file",
         "Prefixes that translations must begin with, one per line: whole words.",
     )
+    string(
+        "constraints_file",
+        "Words or phrases that must appear in each translation, separated by tabs; one line per "
+        "sentence, empty for none.",
+    )
+    switch("token_scores", "Write a tab and the scores of its tokens after each output.")
     string("score_file", "Pairs to score, one SOURCE<tab>TARGET per line; -: standard input.")
     string("align_file", "Pairs to word-align, one SOURCE<tab>TARGET per line; -: standard input.")
     heads = "With --align_file: heads to use: LAYER:HEAD, LAYER or mean; +1: at the next step."
@@ -69,10 +75,11 @@ def main(arguments: list[str]) -> None:
         )
     if FLAGS.decode_interactive and FLAGS.decode_to_file:
         raise UserError("--decode_interactive prints translations: leave out --decode_to_file.")
-    if FLAGS.decode_prefix_file and modes != ["decode_from_file"]:
-        raise UserError("--decode_prefix_file needs --decode_from_file.")
-    if FLAGS.raw and modes != ["decode_from_file"]:
-        raise UserError("--raw needs --decode_from_file.")
+    for name in ("decode_prefix_file", "constraints_file", "raw"):
+        if FLAGS[name].value and modes != ["decode_from_file"]:
+            raise UserError(f"--{name} needs --decode_from_file.")
+    if FLAGS.token_scores and modes == ["align_file"]:
+        raise UserError("--align_file has no token scores: leave out --token_scores.")
     if FLAGS.score_file and FLAGS.score_file != _STANDARD and not FLAGS.decode_to_file:
         raise UserError("--decode_to_file is missing: the scores of --score_file go there.")
     if FLAGS.decode_from_file == FLAGS.decode_prefix_file == _STANDARD:
@@ -82,7 +89,7 @@ def main(arguments: list[str]) -> None:
         raise UserError("--decode_to_file is missing: the alignments of --align_file go there.")
     if "align_file" not in modes:
         options.warn_unused("it needs --align_file", "align_heads", "align_reference")
-    for name in ("decode_from_file", "decode_prefix_file", "score_file", "align_file"):
+    for name in (*modes, "decode_prefix_file", "constraints_file"):
         require_readable(options.directory(name))
         _require_other_output(name)
 
@@ -121,7 +128,11 @@ def translate_file(settings) -> None:
         f".beam{settings.beam_size}.alpha{settings.alpha}.decodes"
     )
     as_text = functools.partial(format_translation, settings=settings)
-    job.run(translator.translate_lines, as_text, translator.batcher, loaded, default)
+
+    def results(lines, *options):
+        return translator.translate_lines(job.with_phrases(lines), *options)
+
+    job.run(results, as_text, translator.batcher, loaded, default)
 
 
 def _warn_search_unused(settings, flag: str) -> None:
@@ -174,7 +185,7 @@ def score_file(settings) -> None:
     scorer = PairScorer(loaded.model, loaded.encoders, settings, job.progress.warn)
     job.run(
         scorer.score_lines,
-        lambda score: f"{score.loss:.6f}",
+        lambda score: "\t".join([f"{score.loss:.6f}", *format_token_scores([score.token_scores])]),
         scorer.batcher,
         loaded,
         default=_STANDARD,
@@ -223,6 +234,8 @@ class Job:
         self.source = SourceLines(options.required(flag), self.progress.warn)
         prefixes = options.directory("decode_prefix_file")
         self.prefixes = SourceLines(prefixes, self.progress.warn) if prefixes else None
+        phrases = options.directory("constraints_file")
+        self.phrases = SourceLines(phrases, self.progress.warn) if phrases else None
         if self.source.is_file:
             content = self.source.content
             if not content.lines:
@@ -230,6 +243,20 @@ class Job:
                     f"{self.source.path} is empty: --{flag} needs one sentence per line."
                 )
             self.progress.expect(content.lines, content.text_bytes)
+
+    def with_phrases(self, lines):
+        """Yields lines with the phrases that must appear in their translations."""
+        if not self.phrases:
+            yield from lines
+            return
+        phrases = [line.split("\t") for line in self.phrases]
+        for line in lines:
+            if line.number > len(phrases):
+                raise UserError(
+                    f"{self.phrases.path} ends after {len(phrases):,} lines, but {self.source.path} does "
+                    "not: each sentence needs a line, empty if it has no phrases."
+                )
+            yield line._replace(phrases=phrases[line.number - 1])
 
     def run(self, results, as_text, batcher, loaded: TrainedModel, default: str) -> None:
         """Writes the results that are not in the output yet, until the end or a signal."""
@@ -263,13 +290,14 @@ class Job:
 
     def _made_from(self, loaded: TrainedModel):
         """Returns everything that the output depends on; None if the input cannot be read again."""
-        texts = {"source": self.source, "prefixes": self.prefixes}
+        texts = {"source": self.source, "prefixes": self.prefixes, "phrases": self.phrases}
         given = {name: text for name, text in texts.items() if text}
         if not all(text.is_file for text in given.values()):
             return None
         contents = {name: str(text.content) for name, text in given.items()}
-        if FLAGS.raw:
-            contents["raw"] = "true"
+        for name in ("raw", "token_scores"):
+            if FLAGS[name].value:
+                contents[name] = "true"
         if self.flag == "align_file":
             contents["heads"] = FLAGS.align_heads
         return {"flag": self.flag, **contents, **loaded.made_from(), **self.settings.deciding()}
@@ -278,13 +306,16 @@ class Job:
 def format_translation(translation, settings) -> str:
     """Returns a line of output in T2T's format: the text, or all beams, with scores if requested."""
     texts = [text.replace("\n", " ") for text in translation.texts]
-    if settings.return_beams or settings.write_beam_scores:  # tabs separate fields
-        texts = [text.replace("\t", " ") for text in texts]
-    if settings.write_beam_scores:
-        texts = [
-            f"{text}\t{score:.2f}" for text, score in zip(texts, translation.scores, strict=True)
-        ]
-    return "\t".join(texts)
+    if settings.return_beams or settings.write_beam_scores or FLAGS.token_scores:
+        texts = [text.replace("\t", " ") for text in texts]  # tabs separate fields
+    scores = [f"{score:.2f}" for score in translation.scores if settings.write_beam_scores]
+    fields = (texts, scores, format_token_scores(translation.token_scores))
+    return "\t".join(map("\t".join, zip(*filter(None, fields), strict=True)))
+
+
+def format_token_scores(rows) -> list[str]:
+    """Returns the scores of each output's tokens in a line; nothing without --token_scores."""
+    return [" ".join(f"{x:.4f}" for x in row) for row in rows if FLAGS.token_scores]
 
 
 def run() -> None:

@@ -21,7 +21,7 @@ FLAGS = flags.FLAGS
 
 _SAVED_MODEL_FLAGS = (
     *("version", "precision", "default_signature", "align_heads"),
-    *("warm_up", "decode_hparams", "xla"),
+    *("warm_up", "decode_hparams", "xla", "constraints"),
 )
 
 
@@ -40,6 +40,7 @@ def define_flags() -> None:
         "the next step."
     )
     string("align_heads", heads, default="")
+    switch("constraints", "Adds the signature translate_with_phrases, for words that must appear.")
     switch("warm_up", "Add warm-up requests, which the server runs when it starts.", default=True)
 
 
@@ -64,7 +65,7 @@ def main(arguments: list[str]) -> None:
 def to_saved_model(loaded, directory: str, settings) -> None:
     """Exports a SavedModel and prints its signatures."""
     from t2t_keras.export import export_saved_model
-    from t2t_keras.export.served import ALIGN, served_class
+    from t2t_keras.export.served import ALIGN, WITH_PHRASES, served_class
 
     path = export_saved_model(
         loaded.model,
@@ -75,8 +76,10 @@ def to_saved_model(loaded, directory: str, settings) -> None:
         default_signature=FLAGS.default_signature,
         warm_up=FLAGS.warm_up,
         align_heads=FLAGS.align_heads,
+        phrases=FLAGS.constraints,
     )
     names = [*served_class(loaded.model).names, *([ALIGN] if FLAGS.align_heads else [])]
+    names += [WITH_PHRASES] if FLAGS.constraints else []
     default = FLAGS.default_signature or names[0]
     listed = [f"{default} (serving_default)", *(name for name in names if name != default)]
     print(f"{path} has the {'signatures' if len(names) > 1 else 'signature'} {', '.join(listed)}")

@@ -88,7 +88,7 @@ def inspect_data(arguments: list[str]) -> None:
     options.import_tensorflow()
 
     from t2t_keras import data
-    from t2t_keras.data.generation import report
+    from t2t_keras.data import generation
     from t2t_keras.data.shards import read_index
 
     split, name = FLAGS.split, problem.dataset_filename()
@@ -96,10 +96,10 @@ def inspect_data(arguments: list[str]) -> None:
     index = read_index(data_dir, name, split, problem.sides)
     lines = [
         f"problem {problem.name}, hparams {hp.set_name}",
-        *report.describe_split(split, index, report.read_counts(data_dir, name, split)),
+        *generation.describe_split(split, index, generation.read_counts(data_dir, name, split)),
         batches.description(),
-        *report.length_histogram(index.lengths),
-        *report.padding_table(index.lengths, batches.buckets),
+        *generation.length_histogram(index.lengths),
+        *generation.padding_table(index.lengths, batches.buckets),
     ]
     if FLAGS.num_examples:
         lines += _examples(batches, problem.get_feature_encoders(data_dir), FLAGS.num_examples)

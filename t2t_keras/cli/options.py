@@ -249,7 +249,7 @@ def _use_tfds(problem) -> None:
 
 
 def _use_corpora(problem) -> None:
-    from t2t_keras.data.pair_source import MixedCorpora
+    from t2t_keras.data.translate import MixedCorpora
 
     for name in given(*_FILES, *_TFDS):
         raise UserError(f"{name} and --corpora are both given: leave one out.")

@@ -84,16 +84,17 @@ def main(arguments: list[str]) -> None:
     hp = options.hparams()
     _reject_contradictions(problem, hp)
     options.import_tensorflow()
-
     from t2t_keras.training import Trainer
+    from t2t_keras.training.engine import distribution
 
+    distribution(FLAGS.distribute)  # connects the hosts, before TensorFlow's first operation
     settings = _train_settings()
     registry.require_fit(problem, registry.model(settings.model))  # before data is generated
     if FLAGS.generate_data:
         problem.processes = options.processes()
         problem.generate_data(data_dir, options.tmp_dir())
     source = options.tmp_dir() if FLAGS.on_the_fly else None
-    trainer = Trainer(problem, hp, data_dir, output_dir, settings, source)
+    trainer = Trainer(problem, hp, data_dir, output_dir, settings, source).prepare()
     parameters = trainer.model.count_params()
     if trainer.engine.is_chief:
         print(f"problem {problem.name}, hparams {hp.set_name}, {parameters:,} parameters")

@@ -11,11 +11,13 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
 from t2t_keras import registry
-from t2t_keras.data.buckets import Buckets, bucket_shapes, buckets_for
-from t2t_keras.data.generation.cleaning import Cleaner
+from t2t_keras.data.generation import Cleaner
 from t2t_keras.data.problem import DatasetSplit
 from t2t_keras.data.reading import (
     BatchOptions,
+    Buckets,
+    bucket_shapes,
+    buckets_for,
     describe_shapes,
     example_lengths,
     length_limits,
@@ -86,7 +88,7 @@ class TextBatches:
         self.buckets = buckets_for(hp, drop_long, options.replicas, problem.max_length(hp))
         self._encoders = stored_encoders(problem, data_dir, tmp_dir)
         self._sampling = hp.subword_sampling if split == DatasetSplit.TRAIN else 0.0
-        if self._sampling and not all(hasattr(e, "sample_tensor") for e in self._encoders.values()):
+        if self._sampling and not all(encoder.samples for encoder in self._encoders.values()):
             raise UserError(
                 f"subword_sampling={self._sampling} needs a SentencePiece vocabulary, and that of "
                 f"{problem.name} is another: set it to 0."

@@ -105,6 +105,9 @@ class Problem:
     packed_length: int | None = None
     """Ids of a row that holds several examples (T2T's `packed_length`); None: one example per row."""
 
+    tfds_name: str | None = None
+    """The TFDS dataset of the examples, such as "wmt14_translate/de-en"; None: they are from elsewhere."""
+
     table_sizes: tuple[int | None, int | None] = (None, None)
     """Rows of the embedding tables of inputs and of targets, before any reversal (T2T's `vocab_size`
     of a problem); None: the size of the vocabulary."""

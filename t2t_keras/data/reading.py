@@ -5,21 +5,423 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import functools
+import math
 import os
 import re
+import threading
 from collections.abc import Callable, Iterator, Mapping
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from t2t_keras.data.buckets import Buckets, buckets_for, packed_buckets, tensor2tensor_buckets
-from t2t_keras.data.plan import EndlessPlan, OncePlan
 from t2t_keras.data.problem import DatasetSplit, Problem
 from t2t_keras.data.shards import SIDES, StoredExamples, read_index
 from t2t_keras.errors import UserError
+from t2t_keras.settings import SETTINGS
 
 if TYPE_CHECKING:
     import tensorflow as tf
+
+
+_LONGEST = 2**30
+
+# How fast the edges approach the longest length: 1 is T2T's geometric growth; smaller values put more edges
+# among short sentences. On news and captions, 0.7 to 0.85 pads less than T2T; on byte-level text, anything
+# below 1 pads more.
+_GROWTH_EXPONENT = 0.8
+
+
+class Buckets(NamedTuple):
+    """K buckets: bucket k holds lengths above edges[k-1], up to edges[k]."""
+
+    edges: list[int]  # the longest length of each bucket, [K]
+    sizes: list[int]  # rows of a full batch, [K]
+    shortest: int  # the shortest length that is kept
+    longest: int  # the longest length that is kept
+
+    def of(self, lengths: np.ndarray) -> np.ndarray:
+        """Returns the bucket of each length, -1 if it is not kept: [N] int16."""
+        found = np.searchsorted(self.edges, lengths).astype(np.int16)
+        found[(lengths < self.shortest) | (lengths > self.longest)] = -1
+        return found
+
+
+def bucket_shapes(hp, replicas: int = 1, longest: int | None = None) -> list[tuple[int, int]]:
+    """Returns every (batch, length) shape that a training run with `hp` can see, shortest first.
+
+    There are as many shapes as T2T has buckets with these settings. The first length is
+    `hp.min_length_bucket` (one less with `hp.t2t_batches`), the last is `hp.max_length`, or `longest` as
+    in `buckets_for`. A batch has as many rows as fit into `hp.batch_size` ids per side (with
+    `hp.t2t_batches`: T2T's number of rows), times `replicas`.
+    """
+    edges, sizes, shortest, _ = buckets_for(hp, True, replicas, longest)
+    return [
+        (size, edge) for size, edge in zip(sizes, edges, strict=True) if edge >= max(1, shortest)
+    ]
+
+
+def buckets_for(hp, drop_long: bool, replicas: int = 1, longest: int | None = None) -> Buckets:
+    """Returns the buckets with the shapes that `bucket_shapes` lists.
+
+    Args:
+        hp: uses `batch_size`, `max_length`, `min_length`, `min_length_bucket`, `length_bucket_step` and
+            `t2t_batches` (True: returns `tensor2tensor_buckets`).
+        drop_long: True: drop sentences longer than `max_length`. False: keep them, in extra buckets of 2,
+            4, 8... times `max_length`. Those shorter than `min_length` are always dropped.
+        replicas: every batch size is multiplied by it.
+        longest: the problem's `max_length`, which replaces that of `hp`; 0: `hp.batch_size`; None:
+            the problem has no other.
+
+    Raises:
+        UserError: a setting is out of range.
+    """
+    if hp.t2t_batches:
+        return tensor2tensor_buckets(hp, drop_long, replicas, longest)
+    last = (hp.max_length if longest is None else longest) or hp.batch_size
+    scheme = _scheme(hp, last, replicas)
+    edges = _edges(hp.min_length_bucket, last, len(scheme["batch_sizes"]))
+    sizes = [max(1, hp.batch_size // edge) * replicas for edge in edges]
+    return _limited(Buckets(edges, sizes, hp.min_length, last), hp, drop_long, replicas)
+
+
+def tensor2tensor_buckets(
+    hp, drop_long: bool, replicas: int = 1, longest: int | None = None
+) -> Buckets:
+    """Returns T2T's own buckets: its boundaries and batch sizes; see `buckets_for`.
+
+    As in T2T, these follow from `hp.max_length`, and `longest` only decides what is dropped: longer
+    examples than `hp.max_length` are in the last bucket.
+    """
+    scheme = _scheme(hp, hp.max_length, replicas)
+    last = (hp.max_length if longest is None else longest) or hp.batch_size
+    edges = [boundary - 1 for boundary in scheme["boundaries"] if boundary <= last] + [last]
+    buckets = Buckets(edges, scheme["batch_sizes"][: len(edges)], hp.min_length, last)
+    return _limited(buckets, hp, drop_long, replicas)
+
+
+def packed_buckets(hp, packed_length: int, drop_long: bool, replicas: int = 1) -> Buckets:
+    """Returns the single bucket for packed rows; see `buckets_for`."""
+    size = max(1, hp.batch_size // packed_length) * replicas
+    buckets = Buckets([packed_length], [size], hp.min_length, packed_length)
+    return _limited(buckets, hp, drop_long, replicas)
+
+
+def _scheme(hp, max_length: int, replicas: int) -> dict:
+    return batching_scheme(
+        batch_size=hp.batch_size,
+        max_length=max_length,
+        min_length_bucket=hp.min_length_bucket,
+        length_bucket_step=hp.length_bucket_step,
+        shard_multiplier=replicas,
+    )
+
+
+def _edges(first: int, last: int, number: int) -> list[int]:
+    """Returns `number` increasing lengths from `first` to `last` (only `last` if `number` is 1).
+
+    log(last / edge) falls as a power of the number of edges left.
+    """
+    if number == 1:
+        return [last]
+    edges = [first]
+    for left in range(number - 1, 0, -1):
+        distance = math.log(last / edges[-1]) * ((left - 1) / left) ** _GROWTH_EXPONENT
+        edge = math.floor(last / math.exp(distance) + 0.5)
+        edges.append(min(max(edge, edges[-1] + 1), last - left + 1))
+    return edges
+
+
+def _limited(buckets: Buckets, hp, drop_long: bool, replicas: int) -> Buckets:
+    """With `drop_long`, returns the buckets unchanged; else adds doubling ones for longer sentences."""
+    if drop_long:
+        return buckets
+    edges, sizes = list(buckets.edges), list(buckets.sizes)
+    while edges[-1] < _LONGEST:
+        edges.append(2 * edges[-1])
+        sizes.append(max(1, hp.batch_size // edges[-1]) * replicas)
+    return Buckets(edges, sizes, buckets.shortest, edges[-1])
+
+
+# T2T's bucket boundaries and batch sizes. A batch holds about `batch_size` tokens of the longer side,
+# including padding, so batches of short sentences have many rows and batches of long ones few.
+
+
+_NO_LIMIT = 10**9
+
+# https://oeis.org/A002182: each has more divisors than any smaller number.
+_HIGHLY_COMPOSITE = (
+    1, 2, 4, 6, 12, 24, 36, 48, 60, 120, 180, 240, 360, 720, 840, 1260, 1680, 2520, 5040, 7560,
+    10080, 15120, 20160, 25200, 27720, 45360, 50400, 55440, 83160, 110880, 166320, 221760, 277200,
+    332640, 498960, 554400, 665280, 720720, 1081080, 1441440, 2162160, 2882880, 3603600, 4324320,
+    6486480, 7207200, 8648640, 10810800, 14414400, 17297280, 21621600, 32432400, 36756720,
+    43243200, 61261200, 73513440, 110270160,
+)  # fmt: skip
+
+
+def batching_scheme(
+    batch_size: int = 4096,
+    max_length: int = 256,
+    min_length_bucket: int = 8,
+    length_bucket_step: float = 1.1,
+    drop_long_sequences: bool = False,
+    shard_multiplier: int = 1,
+    min_length: int = 0,
+) -> dict:
+    """Returns T2T's batching scheme (`data_reader.batching_scheme`), number for number.
+
+    Args:
+        batch_size: tokens per batch on one replica: examples times the length of the longer side, padded.
+        max_length: the longest sentence in training, including the end of sentence; 0: `batch_size`.
+        min_length_bucket: the first boundary.
+        length_bucket_step: ratio of consecutive boundaries, above 1.
+        drop_long_sequences: True: drop sentences longer than `max_length`.
+        shard_multiplier: number of replicas; every batch size is multiplied by it.
+        min_length: the shortest sentence to keep.
+
+    Returns:
+        `boundaries` [N]: bucket i holds lengths in [boundaries[i-1], boundaries[i]), the last one
+        holds the rest; `batch_sizes` [N+1]; `min_length` and `max_length` of the sentences to keep (10**9:
+        no limit); `shuffle_queue_size`: minimum size of the shuffle buffer, in batches.
+
+    Raises:
+        UserError: a setting is out of range.
+    """
+    settings = {
+        "batch_size": batch_size,
+        "max_length": max_length,
+        "min_length_bucket": min_length_bucket,
+        "length_bucket_step": length_bucket_step,
+    }
+    for name, value in settings.items():
+        SETTINGS[name].checked(name, value, what="")
+    if shard_multiplier < 1:
+        raise UserError(
+            f"shard_multiplier must be an integer of at least 1, got {shard_multiplier}"
+        )
+    max_length = max_length or batch_size
+    boundaries = _boundaries(max_length, min_length_bucket, length_bucket_step)
+    wanted = [max(1, batch_size // length) for length in [*boundaries, max_length]]
+    window = max(number for number in _HIGHLY_COMPOSITE if number <= 3 * max(wanted))
+    sizes = [
+        next(number for number in range(min(size, window), 0, -1) if window % number == 0)
+        for size in wanted
+    ]
+    return {
+        "boundaries": boundaries,
+        "batch_sizes": [size * shard_multiplier for size in sizes],
+        "min_length": min_length,
+        "max_length": max_length if drop_long_sequences else _NO_LIMIT,
+        "shuffle_queue_size": 3 * (window // min(sizes)),
+    }
+
+
+def _boundaries(max_length: int, first: int, step: float) -> list[int]:
+    boundaries = []
+    length = first
+    while length < max_length:
+        boundaries.append(length)
+        length = max(length + 1, int(length * step))
+    return boundaries
+
+
+# The order of the data: the examples of batch number `step` depend only on the seed and the step
+
+
+_ORDER_OF_BATCHES = 0  # part of the seed of a permutation; bucket k uses 1 + k
+
+
+class Batch(NamedTuple):
+    """The bucket and the example numbers of a batch, before its examples are read."""
+
+    bucket: int
+    rows: np.ndarray  # example numbers: [B] uint32
+
+
+class Plan:
+    """Base class of plans: assigns examples to buckets and permutes them.
+
+    Args:
+        lengths: the length of each example: [N] integers.
+        buckets: K buckets; examples whose length is not kept are in no batch.
+        seed: the seed of all permutations.
+        shuffle: True: permute the examples in each epoch; False: keep their order.
+        mix: True: permute the batches of each epoch; False: order them by when they are full.
+    """
+
+    def __init__(self, lengths: np.ndarray, buckets: Buckets, seed: int, shuffle: bool, mix: bool):
+        self.members = _members(buckets.of(lengths), len(buckets.edges))
+        """The examples of each bucket, in ascending order: K arrays [n_k] uint32."""
+        self.examples = sum(len(rows) for rows in self.members)
+        self.sizes = np.array(buckets.sizes, np.int64)
+        self.seed = seed
+        self.shuffle = shuffle
+        self.mix = mix
+        self._counts = np.array([len(rows) for rows in self.members], np.int64)
+
+    def _random(self, epoch: int, purpose: int) -> np.random.RandomState:
+        low, high = self.seed % 2**32, self.seed // 2**32 % 2**32
+        return np.random.RandomState([low, high, epoch, purpose])
+
+    def _permuted(self, bucket: int, epoch: int) -> np.ndarray:
+        rows = self.members[bucket]
+        if self.shuffle:
+            rows = rows.copy()
+            self._random(epoch, 1 + bucket).shuffle(rows)
+        return rows
+
+
+class EndlessPlan(Plan):
+    """Endless batches for training, all full.
+
+    Each bucket is an endless sequence of examples, one permutation of its members after another, cut
+    into batches. The last batch of an epoch is filled up from the next epoch, so that no example is lost
+    and none is repeated before all others have occurred. A batch belongs to the epoch that completes it. A
+    bucket of n examples has completed (e + 1) n // size batches at the end of epoch e, so the epoch of a
+    step can be computed without going through earlier ones.
+
+    Memory: 4 bytes per example, and 4 more for the permutations of the current epoch.
+    """
+
+    def __init__(self, lengths: np.ndarray, buckets: Buckets, seed: int, shuffle: bool, mix: bool):
+        super().__init__(lengths, buckets, seed, shuffle, mix)
+        self.batches_per_epoch = float(np.sum(self._counts / self.sizes))
+        """The mean number of batches in an epoch."""
+        self._lock = threading.Lock()
+        self._epoch = _Epoch(0, 0, 0, np.zeros(0, np.int64), np.zeros(0, np.int64))
+        self._whole: dict[int, _Permutation] = {}
+        self._tails: dict[int, _Permutation] = {}
+
+    def batches_before(self, epoch: int) -> int:
+        """Returns the number of batches in the epochs before this one."""
+        return int(np.sum(epoch * self._counts // self.sizes))
+
+    def epoch_of(self, step: int) -> int:
+        """Returns the epoch, from 0, that completes batch number `step`, from 0."""
+        # Each bucket is less than one batch behind the average.
+        low = max(0, int(step / self.batches_per_epoch) - 1)
+        high = int((step + len(self.members) + 1) / self.batches_per_epoch) + 1
+        while high - low > 1:
+            middle = (low + high) // 2
+            if self.batches_before(middle) > step:
+                high = middle
+            else:
+                low = middle
+        return low
+
+    def batch(self, step: int) -> Batch:
+        """Returns batch number `step`, from 0."""
+        with self._lock:
+            if not self._epoch.first <= step < self._epoch.end:
+                self._epoch = self._order(self.epoch_of(step))
+            place = step - self._epoch.first
+            bucket, number = int(self._epoch.buckets[place]), int(self._epoch.numbers[place])
+            return Batch(bucket, self._slice(bucket, number))
+
+    def _order(self, epoch: int) -> _Epoch:
+        """Returns the batches of an epoch in order."""
+        filled = epoch * self._counts // self.sizes
+        new = (epoch + 1) * self._counts // self.sizes - filled
+        buckets = np.repeat(np.arange(len(new)), new)
+        numbers = np.arange(new.sum()) + np.repeat(filled - (np.cumsum(new) - new), new)
+        if self.mix:
+            order = self._random(epoch, _ORDER_OF_BATCHES).permutation(len(buckets))
+        else:
+            last = (numbers + 1) * self.sizes[buckets] - 1 - epoch * self._counts[buckets]
+            order = np.argsort(self._when(buckets, last), kind="stable")
+        first = self.batches_before(epoch)
+        return _Epoch(epoch, first, first + len(order), buckets[order], numbers[order])
+
+    def _when(self, buckets: np.ndarray, places: np.ndarray) -> np.ndarray:
+        """Returns when, within an epoch, each bucket reaches the given place in its permutation."""
+        if self.shuffle:
+            return (places + 1) / self._counts[buckets]
+        starts = np.cumsum(self._counts) - self._counts
+        return np.concatenate(self.members)[starts[buckets] + places]
+
+    def _slice(self, bucket: int, number: int) -> np.ndarray:
+        """Returns batch `number` of a bucket: a slice of its sequence of permutations."""
+        size, count = int(self.sizes[bucket]), int(self._counts[bucket])
+        place, end, pieces = number * size, (number + 1) * size, []
+        while place < end:
+            epoch, start = divmod(place, count)
+            stop = min(count, start + end - place)
+            pieces.append(self._piece(bucket, epoch, start, stop))
+            place += stop - start
+        return np.concatenate(pieces)
+
+    def _piece(self, bucket: int, epoch: int, start: int, stop: int) -> np.ndarray:
+        """Returns a slice of one permutation; only the tail of the previous epoch's stays in memory."""
+        count, size = int(self._counts[bucket]), int(self.sizes[bucket])
+        whole, tail = self._whole.get(bucket), self._tails.get(bucket)
+        if whole and whole.epoch == epoch:
+            return whole.rows[start:stop]
+        in_tail = start >= count - size
+        if in_tail and tail and tail.epoch == epoch:
+            return tail.rows[start - count : stop - count or None]
+        new = _Permutation(epoch, self._permuted(bucket, epoch))
+        if in_tail and epoch < self._epoch.number:
+            self._tails[bucket] = new.end(size)
+        else:
+            if whole and whole.epoch == epoch - 1:
+                self._tails[bucket] = whole.end(size)
+            self._whole[bucket] = new
+        return new.rows[start:stop]
+
+
+class _Permutation(NamedTuple):
+    epoch: int
+    rows: np.ndarray
+
+    def end(self, rows: int) -> _Permutation:
+        return _Permutation(self.epoch, self.rows[-rows:].copy())
+
+
+class _Epoch(NamedTuple):
+    number: int
+    first: int  # the step of its first batch
+    end: int  # the step after its last batch
+    buckets: np.ndarray  # the bucket of each batch
+    numbers: np.ndarray  # the number of each batch within its bucket
+
+
+class OncePlan(Plan):
+    """Batches for evaluation: every example is in exactly one batch; incomplete batches are kept.
+
+    Incomplete batches come last, in order of length, unless `mix` permutes the batches.
+    """
+
+    def __init__(self, lengths: np.ndarray, buckets: Buckets, seed: int, shuffle: bool, mix: bool):
+        super().__init__(lengths, buckets, seed, shuffle, mix)
+        full, partial = [], []
+        for bucket, size in enumerate(buckets.sizes):
+            rows = self._permuted(bucket, 0)
+            pieces = [Batch(bucket, rows[i : i + size]) for i in range(0, len(rows), size)]
+            if pieces and len(pieces[-1].rows) < size:
+                partial.append(pieces.pop())
+            full += pieces
+        if not self.shuffle:
+            full.sort(key=lambda batch: int(batch.rows[-1]))
+        self._batches = full + partial
+        if self.mix:
+            order = self._random(0, _ORDER_OF_BATCHES).permutation(len(self._batches))
+            self._batches = [self._batches[i] for i in order]
+
+    def __len__(self) -> int:
+        return len(self._batches)
+
+    def batch(self, step: int) -> Batch:
+        """Returns batch number `step`, 0 <= step < len(self)."""
+        return self._batches[step]
+
+
+def _members(buckets: np.ndarray, number: int) -> list[np.ndarray]:
+    """Returns the examples of buckets 0 to `number` - 1: arrays [n] uint32."""
+    order = np.argsort(buckets, kind="stable").astype(np.uint32)
+    ends = np.cumsum(np.bincount(buckets + 1, minlength=number + 1))
+    return [order[ends[k] : ends[k + 1]] for k in range(number)]
+
+
+# Batches of token ids from shards: random access by batch number, padded to a few static shapes
 
 
 _PACKED = ("", "_segmentation", "_position")
@@ -163,7 +565,7 @@ class Batches:
         options = dataclasses.replace(options or BatchOptions(), **keywords).for_split(split)
         self.options = options
         self._problem = problem
-        self._packed_length = getattr(problem, "packed_length", None)
+        self._packed_length = problem.packed_length
         self._limits = length_limits(hp, self._packed_length)
         require_pairs(problem, hp)
         drop_long = split == DatasetSplit.TRAIN or hp.eval_drop_long_sequences
@@ -394,7 +796,7 @@ def example_lengths(sides: Mapping[str, Any], hp, longer: Callable[[Any, Any], A
 def require_pairs(problem: Problem, hp) -> None:
     """Raises a `UserError` if `prepend_mode` is set but examples are not single pairs of texts."""
     is_pair = problem.has_inputs and not problem.num_classes
-    packed = getattr(problem, "packed_length", None)
+    packed = problem.packed_length
     if hp.prepend_mode != "none" and (packed or not is_pair):
         raise UserError(
             f"prepend_mode={hp.prepend_mode} puts inputs before targets, and {problem.name} "

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from t2t_keras.data.generation.records import FOOTER_BYTES, HEADER_BYTES, Lists, frame
+from t2t_keras.data.records import FOOTER_BYTES, HEADER_BYTES, Lists, frame
 from t2t_keras.errors import UserError
 from t2t_keras.files import atomic_write
 from t2t_keras.progress import CountProgress

@@ -11,10 +11,9 @@ from itertools import chain
 from pathlib import Path
 from typing import Any
 
-from t2t_keras.data.pair_source import PairSource, PairSourceProblem, evenly_spaced
 from t2t_keras.data.problem import DatasetSplit, missing_hook, with_shards
-from t2t_keras.data.single_text import Text2ClassProblem, Text2SelfProblem
-from t2t_keras.data.text_problem import PathLike, Samples
+from t2t_keras.data.text_problem import PathLike, Samples, Text2ClassProblem, Text2SelfProblem
+from t2t_keras.data.translate import PairSource, PairSourceProblem, evenly_spaced
 from t2t_keras.errors import UserError, nearest
 
 _READ_AT_ONCE = 1024
@@ -311,10 +310,7 @@ class TfdsSource:
 
 
 class TfdsTranslateProblem(PairSourceProblem):
-    """Translation on a TFDS dataset: a subclass names the dataset and two languages."""
-
-    tfds_name: str
-    """The dataset and its config, such as "wmt14_translate/de-en"; see `TfdsPairs`."""
+    """Translation on a TFDS dataset: a subclass names the dataset, `tfds_name`, and two languages."""
 
     languages: tuple[str, str]
     """The language codes of source and target in the dataset."""
@@ -333,7 +329,7 @@ class TfdsTranslateProblem(PairSourceProblem):
     def source(self, tmp_dir: PathLike) -> PairSource:
         """Returns the dataset; TFDS prepares it first if necessary."""
         for hook in ("tfds_name", "languages"):
-            if not hasattr(self, hook):
+            if not getattr(self, hook):
                 raise missing_hook(self, hook)
         return TfdsSource(
             self.tfds_name, tmp_dir, self.languages, self.tfds_splits, self.escaped_splits
@@ -342,9 +338,6 @@ class TfdsTranslateProblem(PairSourceProblem):
 
 class _TfdsRows:
     """Problem hooks for the rows of a TFDS dataset, which a subclass names."""
-
-    tfds_name: str
-    """The dataset, such as "imdb_reviews"; see `TfdsPairs`."""
 
     tfds_splits: Mapping[str, str] = USUAL_SPLITS
     """The part of the dataset, in TFDS's grammar, of each split."""

@@ -2,13 +2,23 @@
 
 from __future__ import annotations
 
+import dataclasses
+import hashlib
 import itertools
+import json
+import math
+import os
 from collections import Counter
-from collections.abc import Iterator, Sequence
-from typing import Any
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from fractions import Fraction
+from functools import cached_property, lru_cache
+from itertools import islice
+from pathlib import Path
+from typing import Any, NamedTuple, Protocol
 
-from t2t_keras.data.problem import DatasetSplit, missing_hook
-from t2t_keras.data.sources.data_files import (
+from t2t_keras.data.generation import Cleaner, CleaningRules
+from t2t_keras.data.problem import SPLITS, DatasetSplit, VocabType, missing_hook
+from t2t_keras.data.sources import (
     local_sources,
     read_pairs,
     read_sources,
@@ -17,8 +27,395 @@ from t2t_keras.data.sources.data_files import (
     text_size,
 )
 from t2t_keras.data.text_problem import PathLike, Samples, Text2TextProblem
-from t2t_keras.errors import UserError
+from t2t_keras.errors import UserError, nearest
+from t2t_keras.files import read_json, write_text
 from t2t_keras.text.lines import iterate_lines
+from t2t_keras.text.sentencepiece import MODEL_TYPES
+
+VOCAB_CHARACTERS = 10_000_000
+"""How many characters of each side a vocabulary is built from."""
+
+
+class PairSource(Protocol):
+    """Sentence pairs by split."""
+
+    @property
+    def splits(self) -> list[str]:
+        """The names of the splits."""
+
+    def pairs(self, split: str) -> Iterator[tuple[str, str]]:
+        """Yields source and target of each pair, stripped, in the same order every time."""
+
+    def vocabulary_text(self, split: str, characters: int) -> Iterator[str]:
+        """Yields about this many characters of each side, sampled evenly from the split."""
+
+    def description(self, split: str) -> dict:
+        """Returns JSON values: "from" names the source; "identity" changes if the pairs change."""
+
+
+class PairSourceProblem(Text2TextProblem):
+    """Translation with data from a `PairSource`."""
+
+    is_generate_per_split = True
+
+    def source(self, tmp_dir: PathLike) -> PairSource:
+        """Hook: returns the source; downloads go to `tmp_dir`."""
+        raise missing_hook(self, "source")
+
+    def generate_samples(self, data_dir: PathLike, tmp_dir: PathLike, split: str) -> Samples:
+        """Yields the pairs of a split; drops and counts pairs with an empty side."""
+        source = self.source(tmp_dir)
+        for inputs, targets in source.pairs(split):
+            if inputs and targets:
+                yield {"inputs": inputs, "targets": targets}
+            else:
+                self.dropped["empty"] += 1
+        if split == DatasetSplit.TRAIN:
+            self.dropped.update(getattr(source, "left_out", {}))
+
+    def generate_text_for_vocab(self, data_dir: PathLike, tmp_dir: PathLike) -> Iterator[str]:
+        """Yields evenly spaced training sentences, up to `VOCAB_CHARACTERS` of each side."""
+        return self.source(tmp_dir).vocabulary_text(DatasetSplit.TRAIN, VOCAB_CHARACTERS)
+
+
+# Parallel files: line N of one translates line N of the other.
+
+
+_READ_AT_ONCE = 2**20
+
+
+class ParallelFiles:
+    """A `PairSource` of text files, plain or `.gz`.
+
+    Args:
+        files: the paths of source and target, by split.
+    """
+
+    def __init__(self, files: Mapping[str, Sequence[str | os.PathLike]]):
+        self.files = {
+            split: (Path(source).expanduser(), Path(target).expanduser())
+            for split, (source, target) in files.items()
+        }
+
+    @property
+    def splits(self) -> list[str]:
+        return list(self.files)
+
+    def pairs(self, split: str) -> Iterator[tuple[str, str]]:
+        """Yields source and target of each line, stripped.
+
+        Raises:
+            UserError: a file cannot be read or is empty, or their numbers of lines differ.
+        """
+        return read_pairs(*self.files[split])
+
+    def vocabulary_text(self, split: str, characters: int) -> Iterator[str]:
+        """Yields this many characters of each file of a split, from evenly spaced lines."""
+        require_parallel(*self.files[split])
+        for path in self.files[split]:
+
+            def every(k: int, path: Path = path) -> Iterator[str]:
+                return (line.strip() for line in islice(iterate_lines(path), k - 1, None, k))
+
+            yield from evenly_spaced(every, text_size(path).lines, characters)
+
+    def description(self, split: str) -> dict:
+        """Returns the paths of the files and digests of their contents; raises the errors of `pairs`."""
+        paths = self.files[split]
+        require_parallel(*paths)
+        identity = [_digest(path, _state(path)) for path in paths]
+        return {"from": " and ".join(map(str, paths)), "identity": identity}
+
+
+# A mix of several corpora.
+
+
+_RULES = {f"{rule.name}?": type(rule.default) for rule in dataclasses.fields(CleaningRules)}
+_CORPUS = {
+    **{f"{split}?": [str] for split in SPLITS},
+    "weight?": float,
+    "tag?": str,
+    "clean?": _RULES,
+}
+_CLEANED_AT_ONCE = 1024
+
+
+class Corpus(NamedTuple):
+    """A source in a mix."""
+
+    source: PairSource
+    weight: float | None = None
+    """Relative share of its pairs in training; None: proportional to its size."""
+    tag: str = ""  # word before each source sentence, such as "<2de>"
+    clean: CleaningRules = CleaningRules()
+    """Training pairs to drop, before tags are added and corpora are mixed."""
+
+
+class MixedCorpora:
+    """A `PairSource` that interleaves the training data of several corpora.
+
+    With weights of 3 and 1, every four consecutive pairs have three from the first corpus and one from the
+    second. A pass ends when every corpus has been read to its end; shorter ones restart meanwhile, so every
+    pair is read and the ratio is exact. Training pairs with an empty side are dropped. Other splits
+    are concatenated.
+
+    Args:
+        corpora: at least one with train, and at least one with dev.
+
+    Raises:
+        UserError: no corpus has train or dev, only some have a weight, or a weight is not from 0.001 to
+            1000.
+    """
+
+    def __init__(self, corpora: Sequence[Corpus]):
+        self.corpora = list(corpora)
+        self.left_out: Counter[str] = Counter()
+        """Dropped training pairs, each counted once, by reason; empty before `pairs` is called."""
+        for split in (DatasetSplit.TRAIN, DatasetSplit.EVAL):
+            if split not in self.splits:
+                raise UserError(f"no corpus has {split}: name files for it in at least one.")
+        weights = [corpus.weight for corpus in self._corpora_with(DatasetSplit.TRAIN)]
+        if any(weight is not None and not 0.001 <= weight <= 1000 for weight in weights):
+            raise UserError(f"weights of corpora must be from 0.001 to 1000, got {weights}.")
+        if None in weights and any(weights):
+            raise UserError(f"give all corpora a weight or none, got {weights}.")
+
+    @classmethod
+    def read(cls, path: PathLike) -> MixedCorpora:
+        """Reads a JSON list of corpora, each with any of "train", "dev", "test", "weight", "tag", "clean".
+
+        Raises:
+            UserError: the file is malformed, or see `__init__`.
+        """
+        corpora = []
+        for number, item in enumerate(read_json(path, [_CORPUS])):
+            clean = item.get("clean", {})
+            _require_known(f"{path}: [{number}]", item, _CORPUS)
+            _require_known(f"{path}: [{number}].clean", clean, _RULES)
+            files = {split: item[split] for split in SPLITS if split in item}
+            for split, pair in files.items():
+                if len(pair) != 2:
+                    raise UserError(
+                        f"{path}: [{number}].{split} takes a source and a target file, got {len(pair)}."
+                    )
+            source = ParallelFiles(files)
+            rules = CleaningRules(**clean)
+            corpora.append(Corpus(source, item.get("weight"), item.get("tag", ""), rules))
+        return cls(corpora)
+
+    @property
+    def splits(self) -> list[str]:
+        there = {split for corpus in self.corpora for split in corpus.source.splits}
+        return [split for split in SPLITS if split in there]
+
+    @property
+    def tags(self) -> list[str]:
+        """The tags, each once."""
+        return list(dict.fromkeys(corpus.tag for corpus in self.corpora if corpus.tag))
+
+    def pairs(self, split: str) -> Iterator[tuple[str, str]]:
+        if split != DatasetSplit.TRAIN:
+            for corpus in self._corpora_with(split):
+                yield from _tagged(corpus, corpus.source.pairs(split))
+            return
+        weights, rounds = self._plan
+        streams = [_endless_pairs(corpus) for corpus in self._corpora_with(split)]
+        # The corpus that is furthest behind its share is next, so every round has the exact ratio.
+        behind = [0] * len(weights)
+        for _ in range(rounds * sum(weights)):
+            behind = [due + weight for due, weight in zip(behind, weights, strict=True)]
+            chosen = behind.index(max(behind))
+            behind[chosen] -= sum(weights)
+            yield next(streams[chosen])
+
+    def vocabulary_text(self, split: str, characters: int) -> Iterator[str]:
+        """Yields about this many characters of each side of the mix, with tags, from evenly spaced pairs."""
+        weights, rounds = self._plan
+        for side in (0, 1):
+
+            def every(k: int, side: int = side) -> Iterator[str]:
+                return (pair[side] for pair in islice(self.pairs(split), k - 1, None, k))
+
+            yield from evenly_spaced(every, rounds * sum(weights), characters)
+
+    def description(self, split: str) -> dict:
+        """Returns where the pairs are from, with weights, tags and cleaning rules."""
+        origins, identity = [], []
+        for corpus in self._corpora_with(split):
+            description = corpus.source.description(split)
+            weight, rules = None, {}
+            if split == DatasetSplit.TRAIN:
+                weight, rules = corpus.weight, corpus.clean.given()
+            words = [corpus.tag] * bool(corpus.tag)
+            if weight is not None:
+                words.insert(0, f"weight {weight:g}")
+            words += [f"{name} {value}" for name, value in rules.items()]
+            origins.append(description["from"] + (f" ({', '.join(words)})" if words else ""))
+            identity += [*description["identity"], weight, corpus.tag, *([rules] if rules else [])]
+        return {"from": "; ".join(origins), "identity": identity}
+
+    def _corpora_with(self, split: str) -> list[Corpus]:
+        return [corpus for corpus in self.corpora if split in corpus.source.splits]
+
+    @cached_property
+    def _plan(self) -> tuple[list[int], int]:
+        """The number of pairs of each corpus in a round, and the number of rounds in a pass."""
+        sizes, shares = [], []
+        for corpus in self._corpora_with(DatasetSplit.TRAIN):
+            cleaner = Cleaner(corpus.clean)
+            sizes.append(sum(1 for _ in _kept_pairs(corpus, cleaner)))
+            self.left_out += cleaner.dropped
+            if not sizes[-1]:
+                origin = corpus.source.description(DatasetSplit.TRAIN)["from"]
+                raise UserError(
+                    f"the corpus {origin} has no pairs, or cleaning leaves none: leave it out."
+                )
+            weight = sizes[-1] if corpus.weight is None else corpus.weight
+            shares.append(Fraction(weight).limit_denominator(1000))
+        unit = math.lcm(*(share.denominator for share in shares))
+        weights = [int(share * unit) for share in shares]
+        weights = [weight // math.gcd(*weights) for weight in weights]
+        pairs = zip(sizes, weights, strict=True)
+        return weights, max(-(-size // weight) for size, weight in pairs)
+
+
+def _require_known(where: str, item: Mapping[str, Any], kinds: Mapping[str, Any]) -> None:
+    allowed = [name.rstrip("?") for name in kinds]
+    for name in item:
+        if name not in allowed:
+            raise UserError(
+                f"{where} has an unknown {name!r}; allowed: {', '.join(allowed)}.{nearest(name, allowed)}"
+            )
+
+
+def _kept_pairs(corpus: Corpus, cleaner: Cleaner) -> Iterator[tuple[str, str]]:
+    """Yields the training pairs that have two sides and that the cleaner keeps, tagged."""
+    pairs = iter(corpus.source.pairs(DatasetSplit.TRAIN))
+    while block := list(islice(pairs, _CLEANED_AT_ONCE)):
+        whole = [{"inputs": pair[0], "targets": pair[1]} for pair in block if all(pair)]
+        cleaner.dropped["empty"] += len(block) - len(whole)
+        kept = ((sample["inputs"], sample["targets"]) for sample in cleaner.keep(whole))
+        yield from _tagged(corpus, kept)
+
+
+def _endless_pairs(corpus: Corpus) -> Iterator[tuple[str, str]]:
+    while True:
+        yield from _kept_pairs(corpus, Cleaner(corpus.clean))
+
+
+def _tagged(corpus: Corpus, pairs: Iterable[tuple[str, str]]) -> Iterator[tuple[str, str]]:
+    """Yields the pairs with the corpus tag before each source sentence that is not empty."""
+    for inputs, targets in pairs:
+        yield f"{corpus.tag} {inputs}" if corpus.tag and inputs else inputs, targets
+
+
+def _state(path: Path) -> tuple[int, int]:
+    status = path.stat()
+    return status.st_size, status.st_mtime_ns
+
+
+@lru_cache
+def _digest(path: Path, state: tuple[int, int]) -> str:
+    """Returns a digest of the contents; `state` only serves as part of the cache key."""
+    digest = hashlib.sha256()
+    with path.open("rb") as file:
+        while block := file.read(_READ_AT_ONCE):
+            digest.update(block)
+    return digest.hexdigest()
+
+
+# A JSON note beside generated data that records its source, so that data from another source is not reused.
+
+
+_VOCABULARY = "vocabulary"
+
+
+def check_and_note(problem: Text2TextProblem, source: PairSource, data_dir: PathLike) -> None:
+    """Checks that the data in `data_dir` was made from `source`; records the source of new data.
+
+    A vocabulary that the note does not mention was put there by the user and is kept.
+
+    Raises:
+        UserError: the vocabulary or the shards of a split were made from another source.
+    """
+    name = problem.dataset_filename()
+    path = Path(data_dir) / f"source.{name}.json"
+    noted: dict[str, dict] = {}
+    if path.exists():
+        kind = {str: {"from": str, "identity": list}}
+        remedy = "delete it with the data beside it, which is then made again"
+        noted = read_json(path, kind, remedy)
+    wanted = {split: source.description(split) for split in source.splits}
+    wanted[_VOCABULARY] = _vocabulary(problem, wanted[DatasetSplit.TRAIN])
+    vocabulary = Path(data_dir) / str(problem.vocab_filename)
+    if vocabulary.exists() and _VOCABULARY not in noted:
+        del wanted[_VOCABULARY]
+    for part, description in wanted.items():
+        # If the vocabulary file is gone, any shard stands for it: it contains the vocabulary's ids.
+        pattern = f"{name}-*-of-*" if part == _VOCABULARY else f"{name}-{part}-*-of-*"
+        has_shards = next(Path(data_dir).glob(pattern), None) is not None
+        if has_shards or (part == _VOCABULARY and vocabulary.exists()):
+            _require_same(part, noted.get(part), description, f"{data_dir} of {name}")
+    if noted != (new := {**noted, **wanted}):
+        write_text(path, json.dumps(new, indent=1, ensure_ascii=False) + "\n")
+
+
+def _vocabulary(problem: Text2TextProblem, train: Mapping) -> dict[str, Any]:
+    """Returns the description of a vocabulary's source: the training text or a given model."""
+    model, size = problem.sentencepiece_model, problem.approx_vocab_size
+    origin = f"{train['from']} with --vocab_size={size}"
+    settings: list[Any] = [size]
+    if problem.vocab_type == VocabType.SENTENCEPIECE:
+        if model not in MODEL_TYPES:
+            path = Path(model)
+            return {"from": model, "identity": [_digest(path, _state(path))]}
+        origin, settings = f"{origin} --sentencepiece={model}", [size, model]
+    return {"from": origin, "identity": [*train["identity"], *settings]}
+
+
+def _require_same(part: str, noted: Mapping | None, wanted: Mapping, where: str) -> None:
+    if noted and noted["identity"] == wanted["identity"]:
+        return
+    made_from = noted["from"] if noted else "an unknown source"
+    if made_from == wanted["from"]:
+        made_from += " when its contents were different"
+    raise UserError(
+        f"the {part} in {where} was made from {made_from}, not from {wanted['from']}: "
+        "delete the vocabulary and shards there, or give another --data_dir."
+    )
+
+
+# Text for a vocabulary: an evenly spaced sample of a corpus.
+
+
+_MEASURED = 1000
+
+
+def evenly_spaced(
+    every: Callable[[int], Iterable[str]], lines: int, characters: int
+) -> Iterator[str]:
+    """Yields every k-th line of a text, about `characters` in total.
+
+    k is chosen from the mean length of the first lines; the sample ends once `characters` are reached. A
+    shorter text is yielded completely.
+
+    Args:
+        every: called with k, returns lines k, 2k, 3k, ... of the text, counted from 1.
+        lines: the number of lines in the text.
+        characters: the size of the sample.
+    """
+    first = [len(line) for line in islice(every(1), _MEASURED)]
+    expected = lines * sum(first) / max(len(first), 1)
+    left = characters
+    for line in every(max(1, math.ceil(expected / characters))):
+        if left <= 0:
+            return
+        yield line
+        left -= len(line)
+
+
+# Translation problems on parallel files, such as those of the WMT workshops
+
 
 __all__ = [
     "TranslateProblem",
@@ -46,7 +443,7 @@ class TranslateProblem(Text2TextProblem):
         """Hook: returns the sources of a split; most are `[url, (source file, target file)]`.
 
         Files are named relative to `tmp_dir`, and `url` is the archive that contains them: see
-        `t2t_keras.data.sources.data_files` for all kinds of sources.
+        `t2t_keras.data.sources` for all kinds of sources.
         """
         raise missing_hook(self, "source_data_files")
 

@@ -27,7 +27,7 @@ from keras import ops
 from t2t_keras.decoding.logits import early_end, forced_candidates
 from t2t_keras.errors import UserError
 from t2t_keras.ids import EOS_ID, PAD_ID
-from t2t_keras.layers.embedding import BLOCK
+from t2t_keras.layers.sublayers import BLOCK
 from t2t_keras.shape import grown, shape_of, take
 
 PRUNED_EVERY = 8
@@ -97,6 +97,7 @@ class BeamSearch:
         top_beams: K', the number of hypotheses to return.
         alpha: weight of the length penalty, a float or a scalar tensor.
         min_length: minimum number of tokens before the end of sentence.
+        vocab_size: V; logits beyond it only fill up a block (see `SharedEmbedding.matrix`). None: there are none.
         append: adds block number i to tensors, along axis 2: `shape.grown` or `shape.written`.
 
     Raises:
@@ -107,6 +108,7 @@ class BeamSearch:
     top_beams: int = 1
     alpha: Any = 0.6
     min_length: int = 0
+    vocab_size: int | None = None
     append: Callable[[Any, Any, Any], Any] = grown
 
     def __post_init__(self):
@@ -167,7 +169,8 @@ class BeamSearch:
 
     def with_candidates(self, beams: Beams, found: Candidates, i) -> Beams:
         """Returns the beams after a step whose best candidates are given."""
-        new = Tokens(found.token, found.log_p)
+        # What is not possible may be a token without an embedding.
+        new = Tokens(ops.where(found.possible, found.token, PAD_ID), found.log_p)
         tokens = _map(  # [b, n, i + 2]
             lambda old, new: self.append(take(old, found.parent), new[:, :, None], i + 1),
             beams.alive_tokens,
@@ -205,9 +208,9 @@ class BeamSearch:
 
         K would not be enough: if all of them ended the sentence, no hypothesis would stay alive.
         """
-        tokens, log_p, possible = self._best_tokens(logits, i, forced, allowed)  # [b, K, n]
+        tokens, log_p, possible = self.best_tokens(logits, i, forced, allowed)  # [b, K, n]
         number = log_p.shape[2]
-        score = (log_p + beams.alive_log_p[:, :, None]) / length_penalty(i + 1, self.alpha)
+        score = self.scores(beams, log_p, i)
         # All candidates of a sentence in one row: [b, K, n] -> [b, K * n]
         tokens, log_p, score, possible = (
             ops.reshape(each, [-1, self.beam_size * number])
@@ -217,7 +220,11 @@ class BeamSearch:
         values = (ops.cast(tokens, "int32"), log_p, score, possible)
         return Candidates(chosen // number, *(take(each, chosen) for each in values))
 
-    def _best_tokens(self, logits, i, forced, allowed):
+    def scores(self, beams: Beams, log_p, i):
+        """Returns the scores [b, K, n] of hypotheses that go on with tokens of log p [b, K, n]."""
+        return (log_p + beams.alive_log_p[:, :, None]) / length_penalty(i + 1, self.alpha)
+
+    def best_tokens(self, logits, i, forced, allowed):
         """Returns the n = 2K best tokens of each hypothesis (or one more), their log p, and which may come.
 
         No other token can be among the 2K best of the sentence, so only these are normalised and
@@ -234,6 +241,8 @@ class BeamSearch:
         tokens = take(tokens, order)
         log_p = take(values, order) - normaliser
         possible = ~early_end(tokens, i, self.min_length)
+        if self.vocab_size:
+            possible &= tokens < self.vocab_size
         if allowed is not None:
             possible &= take(allowed, tokens)
         if forced is not None:

@@ -9,7 +9,6 @@ import tensorflow as tf
 from t2t_keras.errors import UserError
 from t2t_keras.model_kinds import Kind
 from t2t_keras.shape import grown
-from t2t_keras.transformer import round_up
 
 
 class Ensemble:
@@ -39,24 +38,17 @@ class Ensemble:
             raise UserError(
                 f"models of an ensemble must be of one kind, got {' and '.join(kinds)}."
             )
-        logits = [round_up(m.target_vocab_size, m.hp.vocab_divisor) for m in models]
+        logits = [model.num_logits for model in models]
         if len(set(logits)) > 1:
             raise UserError(
                 "models of an ensemble need the same number of logits (the target vocabulary rounded "
                 f"up to vocab_divisor), got {', '.join(map(str, logits))}: leave out those that differ."
             )
         self.members = list(models)
+        self.kind: Kind = models[0].kind
+        self.has_memory = all(model.has_memory for model in models)
         self.source_vocab_size, self.target_vocab_size = sizes[0]
-
-    @property
-    def kind(self) -> Kind:
-        """That of its models."""
-        return self.members[0].kind
-
-    @property
-    def has_memory(self) -> bool:
-        """True if every decoder attends to an encoder's output."""
-        return all(model.has_memory for model in self.members)
+        self.num_logits = logits[0]
 
     @property
     def variables(self) -> list:

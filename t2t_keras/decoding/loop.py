@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 import tensorflow as tf
 
-from t2t_keras.decoding.beam import SearchResult
+from t2t_keras.decoding.beam import SearchResult, most_likely
 from t2t_keras.decoding.logits import (
     LogitsProcessor,
     SearchStep,
@@ -103,13 +103,11 @@ def in_a_graph(model, inputs, request: SearchRequest) -> SearchResult:
 @open_graph_of_model
 def _searched(model, inputs, request: SearchRequest) -> SearchResult:
     if request.xla:
-        loop: Any = StaticSearch(model, request.strategy(append=written))
+        loop: Any = StaticSearch(model, request.made_strategy(append=written))
     else:
-        strategy = (
-            request.strategy()
-            if request.seed is None
-            else request.strategy(sampler(tf.shape(inputs)[0], request))
-        )
+        sampled = request.seed is not None
+        choose = sampler(tf.shape(inputs)[0], request) if sampled else most_likely
+        strategy = request.made_strategy(choose)
         loop = DecodeLoop(model, strategy, request.logits_processors, request.constraint)
     return loop.run(inputs, request.limits, request.prefix)
 

@@ -19,7 +19,7 @@ from t2t_keras.decoding.static_search import StaticSearch
 from t2t_keras.errors import UserError
 from t2t_keras.model_kinds import CLASSIFICATION, LANGUAGE_MODEL, Model
 from t2t_keras.precision import cache_of, in_8_bits
-from t2t_keras.shape import shape_of, written
+from t2t_keras.shape import grown, shape_of, written
 
 
 def search(
@@ -33,6 +33,7 @@ def search(
     prefix=None,
     logits_processors: Sequence[LogitsProcessor] = (),
     constraint=None,
+    strategy=None,
     alpha=None,
     seed=None,
 ) -> SearchResult:
@@ -61,6 +62,8 @@ def search(
             `SearchStep` to logits of the same shape, after those of the options; new functions need a
             new graph.
         constraint: says which tokens may come next; see `logits.Constraint`.
+        strategy: a NamedTuple that makes another strategy for a `SearchRequest`, such as
+            `constraints.Phrases`.
         alpha, seed: numbers or scalar tensors, instead of those of the options: other values need no
             new graph.
 
@@ -99,11 +102,13 @@ def search(
         beam_size=beam_size,
         top_beams=top_beams,
         min_length=options.min_length,
+        vocab_size=model.num_logits,
         alpha=alpha if beam_size else None,
         limits=ops.broadcast_to(ops.cast(max_lengths, "int32"), shape_of(inputs)[:1]),
         prefix=None if prefix is None else ops.cast(ops.convert_to_tensor(prefix), "int32"),
         logits_processors=processors,
         constraint=constraint,
+        strategy=strategy,
         xla=options.xla,
     )
     if is_random:
@@ -256,29 +261,36 @@ class SearchRequest(NamedTuple):
     beam_size: int  # K; 0: one hypothesis per sentence, greedy or sampled
     top_beams: int
     min_length: int
+    vocab_size: int
     alpha: Any  # a number or a scalar tensor; None without beams
     limits: Any  # [B] int32, the maximum lengths of the outputs
     prefix: Any  # [B, P] int32, or None
     logits_processors: tuple[LogitsProcessor, ...]
     constraint: Any  # see `logits.Constraint`; or None
+    strategy: Any  # see `search`; or None
     xla: bool
     seed: Any = None  # None: not sampled
     temperature: Any = None
     top_k: int = 0
     top_p: Any = None
 
-    def strategy(self, choose=most_likely, **options):
-        """Returns the strategy; `choose` is that of `OnePath`, and `options` are fields of either."""
-        if self.beam_size:
-            beams = (self.beam_size, self.top_beams, self.alpha, self.min_length)
-            return BeamSearch(*beams, **options)
-        return OnePath(self.min_length, choose, **options)
+    def beams(self, append=grown) -> BeamSearch:
+        """Returns the strategy of beam search, which appends to tensors by `append`."""
+        return BeamSearch(
+            self.beam_size, self.top_beams, self.alpha, self.min_length, self.vocab_size, append
+        )
+
+    def made_strategy(self, choose=most_likely, append=grown):
+        """Returns the strategy; `choose` is that of `OnePath`."""
+        if self.strategy:
+            return self.strategy(self)
+        return self.beams(append) if self.beam_size else OnePath(self.min_length, choose, append)
 
 
 def _by_backend(model, inputs, request: SearchRequest) -> SearchResult:
     """Searches on JAX or PyTorch; what was compiled for the same options is used again."""
     searches = cache_of(model, "_searches")
-    strategy = request.strategy(append=written)
+    strategy = request.made_strategy(append=written)
     if strategy not in searches:
         searches[strategy] = StaticSearch(model, strategy)
     return searches[strategy].run(inputs, request.limits, request.prefix)

@@ -6,16 +6,18 @@ import itertools
 import math
 import string
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple
 
 import numpy as np
 import tensorflow as tf
 
 from t2t_keras.decode_settings import SENTENCES, DecodeSettings, require_compilable
+from t2t_keras.decoding.constraints import Phrases
 from t2t_keras.decoding.logits import Constraint, LogitsProcessor
 from t2t_keras.decoding.searches import named_processors, search
 from t2t_keras.errors import UserError, warn
 from t2t_keras.ids import EOS_ID, PAD_ID, until_eos, without_padding
+from t2t_keras.model_kinds import CLASSIFICATION
 from t2t_keras.open_graph import open_graph_of_model
 from t2t_keras.text.encoders import spelled
 
@@ -32,6 +34,7 @@ class Line(NamedTuple):
     number: int  # from 1
     text: str
     prefix: str = ""  # the beginning of its translation
+    phrases: Sequence[str] = ()  # what its translation must contain
 
     @property
     def text_bytes(self) -> int:
@@ -55,6 +58,7 @@ class Sentence(NamedTuple):
     prefix: list[int]
     text: str
     text_bytes: int = 0
+    phrases: Sequence[list[int]] = ()
 
 
 class Translator:
@@ -99,23 +103,37 @@ class Translator:
             require_compilable({"a constraint": self.constraint})
         self.report = report or warn
         self.format_output = format_output
-        self.batcher = LengthBatcher(self, _limits(self.settings), self.report)
+        s = self.settings
+        self.hypotheses = s.beam_size if s.return_beams else 1
+        limits = BatchLimits(items=s.batch_size or SENTENCES, fixed=True)
+        if not s.t2t_batches:
+            limits = BatchLimits(
+                items=s.batch_size,
+                tokens=s.batch_tokens and max(1, s.batch_tokens // s.beam_size),
+                window=WINDOW,
+                fixed=s.sampling_method == "random",
+            )
+        self.batcher = LengthBatcher(self, limits, self.report)
 
     def translate(
-        self, lines: Sequence[str], prefixes: Sequence[str] | None = None
+        self,
+        lines: Sequence[str],
+        prefixes: Sequence[str] | None = None,
+        phrases: Sequence[Sequence[str]] | None = None,
     ) -> list[Translation]:
         """Translates every line, in the order of the input.
 
         Args:
             lines: the text to translate.
             prefixes: the beginning of each translation: whole words, or "".
+            phrases: for each line, words or phrases that its translation must contain; for beam search.
 
         Raises:
             UserError: the vocabulary cannot express a line; the message names it.
         """
-        pairs = zip(lines, prefixes or itertools.repeat("", len(lines)), strict=True)
-        numbered = (Line(n, *pair) for n, pair in enumerate(pairs, start=1))
-        return list(self.translate_lines(numbered))
+        given = (lines, prefixes or [""] * len(lines), phrases or [()] * len(lines))
+        rows = enumerate(zip(*given, strict=True), start=1)
+        return list(self.translate_lines(Line(number, *row) for number, row in rows))
 
     def translate_lines(
         self,
@@ -153,7 +171,7 @@ class Translator:
         encoder = self.encoders["targets"]
         return encoder.decode(spelled(encoder, until_eos(ids)))
 
-    # The methods of a `BatchJob`.
+    # The methods of a job of `LengthBatcher`.
 
     def size(self, sentence: Sentence) -> int:
         """Returns the number of source tokens."""
@@ -181,7 +199,7 @@ class Translator:
 
     def empty_result(self, sentence: Sentence) -> Translation:
         """Returns empty hypotheses."""
-        number = self.settings.beam_size if self.settings.return_beams else 1
+        number = self.hypotheses
         return Translation([""] * number, [0.0] * number, [0] * number, [[]] * number)
 
     def tokens(self, translation: Translation) -> int:
@@ -200,7 +218,9 @@ class Translator:
             + len(sentence.prefix)
             for sentence in sentences
         ]
-        constraint = seed = None
+        constraint = strategy = seed = None
+        if any(sentence.phrases for sentence in sentences):
+            strategy = Phrases.of(sentence.phrases for sentence in sentences)
         if s.sampling_method == "random":  # differs between batches, but not if a batch is repeated
             seed = tf.constant((s.sampling_seed << 32 | sentences[0].number) % 2**63, tf.int64)
         if self.constraint:
@@ -214,6 +234,7 @@ class Translator:
             prefix=prefix,
             logits_processors=self.logits_processors,
             constraint=constraint,
+            strategy=strategy,
             seed=seed,
         )
 
@@ -221,8 +242,12 @@ class Translator:
         if "inputs" in self.encoders:
             ids = [*encoded(self.encoders["inputs"], line.text, line.number), EOS_ID]
         else:  # padding if the prompt has no tokens
-            ids = _prompt(self.encoders["targets"], line) or [PAD_ID]
-        prefix = line.prefix and encoded(self.encoders["targets"], line.prefix, line.number)
+            ids = encoded(self.encoders["targets"], line.text, line.number, True) or [PAD_ID]
+        target = self.encoders["targets"]
+        prefix = line.prefix and encoded(target, line.prefix, line.number)
+        phrases = [
+            encoded(target, phrase, line.number) for phrase in line.phrases if phrase.strip()
+        ]
         most = self.settings.max_input_size
         if 0 < most < len(ids):
             cut = self.settings.long_inputs == "cut"
@@ -234,7 +259,7 @@ class Translator:
                 ids = [*ids[: most - 1], EOS_ID] if cut else []
             else:
                 ids = ids[-most:] if cut else []
-        return Sentence(line.number, ids, prefix or [], line.text, line.text_bytes)
+        return Sentence(line.number, ids, prefix or [], line.text, line.text_bytes, phrases)
 
 
 class Classifier(Translator):
@@ -244,27 +269,25 @@ class Classifier(Translator):
     results do not depend on the other lines of a batch (see `TransformerClassifier`).
     """
 
+    def __init__(self, model, encoders, settings: DecodeSettings | None = None, *args, **kwargs):
+        super().__init__(model, encoders, settings, *args, **kwargs)
+        self.hypotheses = encoders["targets"].vocab_size if self.settings.return_beams else 1
+
     def run(self, sentences: Sequence[Sentence], longest: int) -> list[Translation]:
         if any(sentence.prefix for sentence in sentences):
             raise UserError("classes have no prefixes: leave out --decode_prefix_file.")
         classes = self.encoders["targets"].vocab_size
         ids = pad([sentence.ids for sentence in sentences])
         rows = probabilities(self.model, ids, classes).numpy()
-        number = classes if self.settings.return_beams else 1
         return [
             Translation(
                 texts=[self.encoders["targets"].decode([i]) for i in best],
                 scores=[float(row[i]) for i in best],
-                lengths=[len(sentence.ids)] * number,
+                lengths=[len(sentence.ids)] * self.hypotheses,
             )
             for sentence, row in zip(sentences, rows, strict=True)
-            for best in [np.argsort(-row, kind="stable")[:number]]
+            for best in [np.argsort(-row, kind="stable")[: self.hypotheses]]
         ]
-
-    def empty_result(self, sentence: Sentence) -> Translation:
-        """Returns empty names."""
-        number = self.encoders["targets"].vocab_size if self.settings.return_beams else 1
-        return Translation([""] * number, [0.0] * number, [0] * number)
 
 
 @open_graph_of_model
@@ -274,21 +297,13 @@ def probabilities(model, inputs, classes: int):
     return tf.nn.softmax(logits[:, :classes])  # without those that `vocab_divisor` added
 
 
-def encoded(encoder, text: str, number: int) -> list[int]:
-    """Returns the ids of a line of text, without white space at its ends."""
-    return _encoded_whole(encoder, text.strip(), number)
+def encoded(encoder, text: str, number: int, is_prompt: bool = False) -> list[int]:
+    """Returns the ids of line `number`, without white space at its ends.
 
-
-def _prompt(encoder, line: Line) -> list[int]:
-    """Returns the ids of a prompt, as T2T's: with its white space, and a space after final punctuation.
-
-    T2T's tokenizer joins punctuation with the space after it, so without it a prompt ends within a token.
+    A prompt keeps it, and gets a space after final punctuation, as in T2T, whose tokenizer joins the two:
+    without it, the prompt would end within a token.
     """
-    ends_in_punctuation = line.text.endswith(tuple(string.punctuation))
-    return _encoded_whole(encoder, line.text + " " * ends_in_punctuation, line.number)
-
-
-def _encoded_whole(encoder, text: str, number: int) -> list[int]:
+    text = text + " " * text.endswith(tuple(string.punctuation)) if is_prompt else text.strip()
     try:
         return encoder.encode(text)
     except UserError as error:
@@ -303,17 +318,6 @@ def pad(sequences: Sequence[Sequence[int]]) -> np.ndarray:
     return batch
 
 
-def _limits(settings: DecodeSettings) -> BatchLimits:
-    if settings.t2t_batches:
-        return BatchLimits(items=settings.batch_size or SENTENCES, fixed=True)
-    return BatchLimits(
-        items=settings.batch_size,
-        tokens=settings.batch_tokens and max(1, settings.batch_tokens // settings.beam_size),
-        window=WINDOW,
-        fixed=settings.sampling_method == "random",
-    )
-
-
 # Batches of items of similar length, for translating and scoring
 
 
@@ -324,25 +328,6 @@ class BatchDone(NamedTuple):
     text_bytes: int  # of the lines
     tokens: int  # decoded or scored
     results: list[tuple[int, Any]]  # numbers of items and their results
-
-
-class BatchJob(Protocol):
-    """Work on items, one per line, with attributes `number` (from 1) and `text_bytes`."""
-
-    def size(self, item: Any) -> int:
-        """Returns the number of tokens of an item; 0 if it is to be skipped."""
-
-    def order(self, item: Any) -> Any:
-        """Returns the key by which items are sorted, smallest first."""
-
-    def run(self, items: Sequence[Any], longest: int) -> Sequence[Any]:
-        """Returns a result for each item; `longest` is the largest size in the (unsplit) batch."""
-
-    def empty_result(self, item: Any) -> Any:
-        """Returns the result of an item that is skipped."""
-
-    def tokens(self, result: Any) -> int:
-        """Returns the number of tokens decoded or scored."""
 
 
 class BatchLimits(NamedTuple):
@@ -361,12 +346,16 @@ class LengthBatcher:
     item that does not fit alone gets an empty result.
 
     Args:
-        job: the work on a batch.
+        job: the work on items, one per line, with attributes `number` (from 1) and `text_bytes`. Its
+            methods: `size(item)`, the number of tokens, 0 for one to skip; `order(item)`, the key by which
+            items are sorted; `run(items, longest)`, a result for each, where `longest` is the largest size in
+            the (unsplit) batch; `empty_result(item)` of one that is skipped; `tokens(result)`, how many were
+            decoded or scored.
         limits: the sizes of batches.
         report: receives a line about each batch or item that does not fit into memory.
     """
 
-    def __init__(self, job: BatchJob, limits: BatchLimits, report: Report):
+    def __init__(self, job: Any, limits: BatchLimits, report: Report):
         self.job = job
         self.limits = limits
         self.report = report
@@ -492,9 +481,16 @@ def score(model, inputs, targets):
 
 def token_scores(model, inputs, targets):
     """Returns the log-probability of each token, [B, T] float32, 0 at padding; otherwise like `score`."""
+    require_tokens(model)
     sides = {"inputs": inputs, "targets": targets}
     ids = {name: tf.cast(side, tf.int32) for name, side in sides.items() if side is not None}
     return _token_scores(model, ids)
+
+
+def require_tokens(model) -> None:
+    """Raises UserError if a model's targets are classes, not tokens."""
+    if model.kind == CLASSIFICATION:
+        raise UserError("a classifier has no target tokens to score: call it, or use `Classifier`.")
 
 
 @open_graph_of_model
@@ -539,6 +535,7 @@ class PairScorer:
     def __init__(
         self, model, encoders, settings: DecodeSettings | None = None, report: Report | None = None
     ):
+        require_tokens(model)
         self.model = model
         self.encoders = encoders
         self.settings = settings or DecodeSettings()
@@ -566,7 +563,7 @@ class PairScorer:
         """
         return self.batcher.results(map(self._pair, lines), skip, done, known)
 
-    # The methods of a `BatchJob`.
+    # The methods of a job of `LengthBatcher`.
 
     def size(self, pair: Pair) -> int:
         """Returns the number of tokens of the longer side."""

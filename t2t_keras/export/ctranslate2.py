@@ -16,6 +16,7 @@ from t2t_keras import registry
 from t2t_keras.errors import UserError, nearest
 from t2t_keras.files import atomic_write, locked_name, writing
 from t2t_keras.ids import PAD_ID, RESERVED_TOKENS
+from t2t_keras.model_kinds import CLASSIFICATION
 from t2t_keras.serving.ctranslate2 import ENCODERS, ENCODERS_FILE, import_ctranslate2
 from t2t_keras.text.encoders import require_vocabulary, tokens
 
@@ -100,13 +101,15 @@ def _write_encoders(directory: Path, encoders: Mapping[str, Any], positions: int
 
 def _check_model(model) -> None:
     """Raises UserError for settings that CTranslate2 does not support."""
-    hp = model.hp
-    if model.encoder is None or model.decoder is None:
-        kind = "classifier" if model.decoder is None else "language model"
+    if len(model.members) > 1:
+        raise UserError("CTranslate2 does not support ensembles: export one model.")
+    if not model.has_memory:
+        kind = "classifier" if model.kind == CLASSIFICATION else "language model"
         raise UserError(
             "the CTranslate2 export needs a model with an encoder and a decoder, and this is a "
             f"{'decoder-only model' if model.prepends else kind}: export a SavedModel instead."
         )
+    hp = model.hp
     hidden = hp.hidden_size
     before, after = _norms(hp)
     refused = [
@@ -229,7 +232,7 @@ def _target_space(model) -> np.ndarray:
 
 def _positions(hp, position) -> np.ndarray:
     """Returns the position encodings [rows, D]; zeros if the model has none."""
-    from t2t_keras.layers.position import SINUSOIDS, timing_signal
+    from t2t_keras.layers.sublayers import SINUSOIDS, timing_signal
 
     rows = _rows_of_positions(hp)
     if hp.pos in SINUSOIDS:
@@ -244,7 +247,7 @@ def _fill_stack(spec, stack, hp) -> None:
     for layer_spec, layer in zip(spec.layer, stack.layers, strict=True):
         _fill_attention(layer_spec.self_attention, layer.self_attention, own=True)
         _fill_norm(layer_spec.self_attention, layer, "self_attention", hp)
-        if hasattr(layer, "encdec_attention"):
+        if layer.has_memory:
             _fill_attention(layer_spec.attention, layer.encdec_attention, own=False)
             _fill_norm(layer_spec.attention, layer, "encdec_attention", hp)
         for linear, dense in (("linear_0", layer.ffn.conv1), ("linear_1", layer.ffn.conv2)):

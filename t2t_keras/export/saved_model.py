@@ -10,10 +10,10 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from t2t_keras.data.generation.records import message
+from t2t_keras.data.records import message
 from t2t_keras.decoding import DecodeSettings
 from t2t_keras.errors import UserError, nearest
-from t2t_keras.export.served import ALIGN, served_class
+from t2t_keras.export.served import ALIGN, WITH_PHRASES, served_class
 from t2t_keras.files import atomic_write, locked_directory
 from t2t_keras.ids import EOS_ID
 from t2t_keras.precision import in_precision
@@ -32,6 +32,7 @@ def export_saved_model(
     default_signature: str | None = None,
     warm_up: bool = True,
     align_heads: str = "",
+    phrases: bool = False,
 ) -> str:
     """Writes `directory/<version>`, which loads with TensorFlow only (T2T: `t2t-exporter`).
 
@@ -49,6 +50,7 @@ def export_saved_model(
             "translate", "complete" or "classify".
         warm_up: True: add requests that TensorFlow Serving runs when it starts.
         align_heads: adds the signature `align`; see `ServedTransformer`.
+        phrases: adds `translate_with_phrases`, for words that must appear.
 
     Returns:
         The path of the version.
@@ -59,7 +61,7 @@ def export_saved_model(
     """
     if precision is not None:
         model = in_precision(model, precision)
-    module = served_class(model)(model, encoders, settings, align_heads)
+    module = served_class(model)(model, encoders, settings, align_heads, phrases)
     default_signature = default_signature or module.names[0]
     if default_signature not in module.names:
         raise UserError(
@@ -167,6 +169,8 @@ def _inputs(signature: str, encoders, rows: list[list[int]]) -> dict[str, Any]:
     texts = [next(iter(encoders.values())).decode(row).encode() for row in rows]
     if signature == ALIGN or (signature == "score" and "inputs" in encoders):
         return {"source": texts, "target": [encoders["targets"].decode([]).encode()] * len(texts)}
+    if signature == WITH_PHRASES:
+        return {"text": texts, "phrases": [""] * len(texts)}
     if signature.endswith("_with_options"):
         return {"text": texts, "alpha": np.float32(0.6), "extra_length": np.int32(0)}
     return {"text": texts}

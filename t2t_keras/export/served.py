@@ -8,6 +8,7 @@ from functools import partial
 import tensorflow as tf
 
 from t2t_keras.decoding import DecodeSettings, SearchResult, search
+from t2t_keras.decoding.constraints import Phrases
 from t2t_keras.decoding.searches import named_processors
 from t2t_keras.decoding.translator import probabilities, token_scores
 from t2t_keras.errors import UserError
@@ -24,6 +25,9 @@ SIGNATURES = ("translate", "translate_with_options", "translate_ids", "score", "
 
 ALIGN = "align"
 """The signature of a translation SavedModel exported with `align_heads`."""
+
+WITH_PHRASES = "translate_with_phrases"
+"""The signature of a translation SavedModel exported with `phrases`."""
 
 LANGUAGE_MODEL_SIGNATURES = ("complete", "complete_with_options", "score")
 CLASSIFIER_SIGNATURES = ("classify",)
@@ -56,6 +60,7 @@ class _Served(tf.Module):
         settings: the decode settings. N, the number of hypotheses returned, is `beam_size` with
             `return_beams`, else 1.
         align_heads: adds the signature `align`, word alignments by these heads (see `Heads.parse`).
+        phrases: adds the signature `translate_with_phrases`.
 
     Raises:
         UserError: a setting is not supported in an export, a vocabulary has more tokens than the model,
@@ -66,7 +71,12 @@ class _Served(tf.Module):
     """The signatures; by default the first is `serving_default`."""
 
     def __init__(
-        self, model, encoders, settings: DecodeSettings | None = None, align_heads: str = ""
+        self,
+        model,
+        encoders,
+        settings: DecodeSettings | None = None,
+        align_heads: str = "",
+        phrases: bool = False,
     ):
         super().__init__(name="transformer")
         settings = settings or DecodeSettings()
@@ -83,6 +93,14 @@ class _Served(tf.Module):
                 partial(self._parts.align, heads), input_signature=[_TEXTS, _TEXTS], autograph=False
             )
             self.names = (*self.names, ALIGN)
+        if phrases:
+            # Texts, and for each the phrases that must appear, separated by tabs -> as `translate`.
+            self.translate_with_phrases = tf.function(
+                self._parts.translate_with_phrases,
+                input_signature=[_TEXTS, _TEXTS],
+                autograph=False,
+            )
+            self.names = (*self.names, WITH_PHRASES)
         self._weights = self._parts.weights()
 
     def signatures(self) -> dict:
@@ -235,7 +253,7 @@ class _Parts:
         return self._written("completion", rows, options) | {"truncated": truncated}
 
     def _written(self, name: str, rows, options) -> dict:
-        """Decodes rows of ids; returns the best text of each, all of its texts, and their scores."""
+        """Decodes rows of ids; see `written`."""
         alpha, extra_length = options or (self.settings.alpha, self.settings.extra_length)
         most = max(self.limit, self.settings.extra_length)
         allowed = [
@@ -247,9 +265,22 @@ class _Parts:
         ]
         with tf.control_dependencies(allowed if options else []):
             rows = tf.identity(rows)
-        result = SearchResult(*self.search(rows, alpha, extra_length))
-        texts = self.texts(result.ids)
-        return {name: texts[:, 0], f"{name}s": texts, **found(result)}
+        return self.written(name, self.search(rows, alpha, extra_length))
+
+    def written(self, name: str, result) -> dict:
+        """Returns the best text of each row, all of its texts, and what `found` returns."""
+        texts = self.texts(result[0])
+        return {name: texts[:, 0], f"{name}s": texts, **found(SearchResult(*result))}
+
+    def translate_with_phrases(self, text, phrases):
+        """Translates texts so that the phrases of each, separated by tabs, appear in its translation."""
+        rows, truncated = self.encode("inputs", text)
+        split = tf.strings.split(_valid(phrases), "\t")
+        split = tf.ragged.boolean_mask(split, tf.strings.length(split) > 0)
+        ids = split.with_flat_values(self.encoders["targets"].encode_tensor(split.flat_values))
+        ids = tf.pad(ids.to_tensor(), [[0, 0], [0, 1], [0, 1]])  # one phrase of one place at least
+        found = self._search(rows, self.settings.alpha, self.settings.extra_length, ids)
+        return self.written("translation", found) | {"truncated": truncated}
 
     def classify(self, text):
         rows, truncated = self.encode("inputs", text)
@@ -311,14 +342,17 @@ class _Parts:
         texts = encoder.decode_tensor(rows)
         return tf.reshape(texts, [batch, self.hypotheses])
 
-    def _search(self, sources, alpha, extra_length):
+    def _search(self, sources, alpha, extra_length, phrases=None):
         """Rows of ids [B, None] -> the tensors of a `SearchResult`."""
         lengths = tf.cast(sources.row_lengths(), tf.int32)
 
         def run(rows):
             ids = tf.gather(sources, rows).to_tensor()
             limits = tf.gather(lengths, rows) + extra_length
-            return search(self.model, ids, self.settings, max_lengths=limits, alpha=alpha)
+            strategy = None if phrases is None else Phrases(tf.gather(phrases, rows))
+            return search(
+                self.model, ids, self.settings, max_lengths=limits, alpha=alpha, strategy=strategy
+            )
 
         n = self.hypotheses
         empty = SearchResult(

@@ -134,9 +134,9 @@ def _layers_and_heads(model) -> tuple[int, int]:
 
 def heads_of_model(model, text: str) -> Heads:
     """Parses heads; raises UserError if the model does not have them or cannot align."""
-    if hasattr(model, "models"):
+    if len(model.members) > 1:
         raise UserError("an ensemble has no attention of its own: name one checkpoint.")
-    if model.encoder is None or model.decoder is None:
+    if not model.has_memory:
         raise UserError("word alignment needs a model with an encoder and a decoder.")
     heads = Heads.parse(text)
     for name, number, count in zip(

@@ -156,7 +156,9 @@ def attention_data(
 
 def require_both_sides(model) -> None:
     """Raises a `UserError` unless a model has an encoder and a decoder."""
-    if model.encoder is None or model.decoder is None:
+    if len(model.members) > 1:
+        raise UserError("an ensemble has no attention of its own: name one checkpoint.")
+    if not model.has_memory:
         raise UserError(
             "attention can be shown for models with an encoder and a decoder only: for others, call the "
             "model with return_attention_weights=True."

@@ -8,8 +8,8 @@ from collections.abc import Sequence
 import keras
 from keras import ops
 
-from t2t_keras.layers.dropout import Dropout
 from t2t_keras.layers.masks import AttentionMask, distances
+from t2t_keras.layers.sublayers import Dropout
 from t2t_keras.precision import dense, dtype_config, fixed, multiply, policy_of_part
 from t2t_keras.shape import grown, matmul, shape_of, softmax, transpose
 

@@ -2,15 +2,134 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import contextlib
+import copy
+import math
+import threading
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import keras
 from keras import ops
 
-from t2t_keras.layers.dropout import Dropout
-from t2t_keras.precision import dense, dtype_config, policy_of_part
+from t2t_keras.ids import PAD_ID
+from t2t_keras.layers.masks import MASKED
+from t2t_keras.precision import dense, dtype_config, fixed, multiply, policy_of_part
 from t2t_keras.shape import shape_of
+
+KeepMask = Callable[[Any, float], Any]
+"""`keep_mask(shape, rate)` -> boolean tensor of `shape`, False with probability `rate`.
+
+An object that counts its calls must count in its attributes, so that `rematerialised` can copy it.
+"""
+
+
+class _Scope(threading.local):
+    """The masks of this thread."""
+
+    keep_mask: KeepMask | None = None
+
+
+_scope = _Scope()
+
+
+@contextlib.contextmanager
+def keep_mask_scope(keep_mask: KeepMask) -> Iterator[None]:
+    """Makes every `Dropout` called in this context take its mask from `keep_mask`.
+
+    Training steps use it for repeatable masks: the same after a restart and with or without XLA,
+    different on every replica. Outside such a scope `Dropout` uses Keras's random state.
+    """
+    outer = _scope.keep_mask
+    _scope.keep_mask = keep_mask
+    try:
+        yield
+    finally:
+        _scope.keep_mask = outer
+
+
+def rematerialised(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Gradient checkpointing: makes a function recompute its activations in the backward pass.
+
+    Both passes use the same dropout masks, which requires a `keep_mask_scope`: outside of one the
+    function is returned unchanged.
+    """
+    keep_mask = _scope.keep_mask
+    if keep_mask is None:
+        return function
+    # The copy keeps the number of masks drawn so far, where the backward pass has to start.
+    masks = [keep_mask, copy.copy(keep_mask)]
+
+    def run(*tensors):
+        first = len(masks) == 2
+        with keep_mask_scope(masks.pop(0) if first else copy.copy(masks[0])):
+            return function(*tensors)
+
+    return keras.remat(run)
+
+
+@keras.saving.register_keras_serializable("t2t_keras")
+class Dropout(keras.layers.Layer):
+    """Zeroes elements with probability `rate` in training and scales the rest by 1/(1-rate).
+
+    Args:
+        rate: probability of zeroing, in [0, 1).
+        broadcast_dims: axes along which the mask is shared (T2T's `*_dropout_broadcast_dims`);
+            saves random numbers and memory.
+
+    Shapes: any in, the same out, in the same dtype.
+    """
+
+    def __init__(self, rate: float, *, broadcast_dims: Sequence[int] = (), **kwargs):
+        super().__init__(**kwargs)
+        if not 0 <= rate < 1:
+            raise ValueError(f"Dropout rate must be in [0, 1), got {rate}.")
+        self.rate = rate
+        self.broadcast_dims = tuple(broadcast_dims)
+        self.supports_masking = True
+        self._seed = keras.random.SeedGenerator() if rate else None
+        self.built = True
+
+    def call(self, x, training=False):
+        if not training or not self.rate:
+            return x
+        shape = shape_of(x)
+        for axis in self.broadcast_dims:
+            shape[axis] = 1
+        keep_mask = _scope.keep_mask
+        if keep_mask is None:
+            return keras.random.dropout(x, self.rate, noise_shape=shape, seed=self._seed)
+        return _kept(keep_mask(shape, self.rate), 1.0 / (1.0 - self.rate))(x)
+
+    def compute_output_shape(self, input_shape):
+        return input_shape
+
+    def get_config(self):
+        return {
+            **super().get_config(),
+            "rate": self.rate,
+            "broadcast_dims": list(self.broadcast_dims),
+        }
+
+
+def _kept(keep, scale: float):
+    """Returns a function that scales elements of x where `keep` is True and zeroes the others.
+
+    The backward pass does the same to the gradient, so that only `keep` is stored for it.
+    """
+
+    @ops.custom_gradient
+    def kept(x):
+        def backward(*args, upstream=None):  # on PyTorch, Keras passes the gradient by name
+            dy = args[-1] if upstream is None else upstream
+            return ops.where(keep, dy * scale, 0)
+
+        return ops.where(keep, x * scale, 0), backward
+
+    return kept
+
+
+# The parts around and after attention: feed-forward, layer normalisation, dropout and residual
 
 
 @keras.saving.register_keras_serializable("t2t_keras")
@@ -209,4 +328,232 @@ class PrePostProcess(keras.layers.Layer):
             "dropout": self.dropout.rate,
             "dropout_broadcast_dims": list(self.dropout.broadcast_dims),
             "norm_epsilon": self.norm_epsilon,
+        }
+
+
+# Token embedding and softmax with a shared table (section 3.4 of the paper)
+
+
+BLOCK = 64
+"""Decoding pads the vocabulary to a multiple of this, and finds the top k block by block."""
+
+
+@keras.saving.register_keras_serializable("t2t_keras")
+class SharedEmbedding(keras.layers.Layer):
+    """Token embedding whose table is also the softmax matrix: T2T's symbol modality.
+
+    Rows are drawn from N(0, D^-0.5) and multiplied by sqrt(D) when looked up; padding embeds
+    to zeros. `logits` multiplies with the transposed table, without bias.
+
+    Args:
+        vocab_size: V.
+        hidden_size: D.
+        scale_by_sqrt_depth: True multiplies lookups by sqrt(D) (T2T's
+            `multiply_embedding_mode` "sqrt_depth").
+
+    Call arguments:
+        ids: [B, T] int.
+        reverse: True returns the logits [B, T, V] of `ids` [B, T, D] instead, as Keras's
+            `ReversibleEmbedding` does, so that a functional model can predict with the table.
+
+    Returns:
+        [B, T, D], scaled in float32 in any compute dtype.
+    """
+
+    def __init__(
+        self,
+        *,
+        vocab_size: int,
+        hidden_size: int,
+        scale_by_sqrt_depth: bool = True,
+        **kwargs,
+    ):
+        super().__init__(autocast=False, **kwargs)  # rows are cast, not the table
+        self.vocab_size = vocab_size
+        self.hidden_size = hidden_size
+        self.scale_by_sqrt_depth = scale_by_sqrt_depth
+
+    def build(self, ids_shape=None):
+        self.table = self.add_weight(
+            shape=(self.vocab_size, self.hidden_size),
+            initializer=keras.initializers.RandomNormal(stddev=self.hidden_size**-0.5),
+            name="table",
+        )
+        self.built = True
+
+    def call(self, ids, reverse=False):
+        if reverse:
+            return self.logits(ops.cast(ids, self.compute_dtype))
+        ids = ops.cast(ids, "int32")  # Keras builds a loaded model with float inputs
+        x = ops.take(self.table, ids, axis=0)  # [B, T, D]
+        if self.scale_by_sqrt_depth:
+            x = x * self.hidden_size**0.5
+        x = x * ops.expand_dims(ops.cast(ids != PAD_ID, x.dtype), -1)
+        return ops.cast(x, self.compute_dtype)
+
+    def matrix(self, block: int = BLOCK):
+        """Returns {"kernel": [D, V'], "bias": [V']}, computed once for many calls of `logits`.
+
+        V' is V rounded up to a multiple of `block`; the logits of the added ids are -1e9 (-inf in
+        float16).
+        """
+        missing = -self.vocab_size % block
+
+        def kernel():
+            transposed = ops.transpose(ops.cast(self.table, self.compute_dtype))
+            return ops.pad(transposed, [[0, 0], [0, missing]])
+
+        is_token = ops.arange(self.vocab_size + missing) < self.vocab_size
+        return {
+            "kernel": fixed(self, kernel),
+            "bias": ops.cast(ops.where(is_token, 0.0, MASKED), self.compute_dtype),
+        }
+
+    def logits(self, x, matrix=None):
+        """Returns the logits of the next token: [B, T, D] -> [B, T, V], in the compute dtype.
+
+        Args:
+            matrix: from the method `matrix`; faster for many calls. The result is then [B, T, V'].
+        """
+        if matrix is None:
+            return ops.matmul(x, ops.transpose(ops.cast(self.table, self.compute_dtype)))
+        return multiply(x, matrix["kernel"]) + matrix["bias"]
+
+    def compute_mask(self, ids, previous_mask=None):
+        # Not by the dtype: ids are floats in a `Sequential` without an `Input`.
+        is_reverse = len(ids.shape) > 2
+        return previous_mask if is_reverse else ids != PAD_ID
+
+    def compute_output_shape(self, ids_shape):
+        return (*ids_shape, self.hidden_size)
+
+    def compute_output_spec(self, *args, **kwargs):
+        # By tracing: the shape depends on `reverse`.
+        return keras.Operation.compute_output_spec(self, *args, **kwargs)
+
+    def get_config(self):
+        return {
+            **super().get_config(),
+            "vocab_size": self.vocab_size,
+            "hidden_size": self.hidden_size,
+            "scale_by_sqrt_depth": self.scale_by_sqrt_depth,
+        }
+
+
+# Position encodings: sinusoids (section 3.5 of the paper) or learned vectors
+
+
+def timing_signal(length, channels: int, start=0, kind: str = "timing"):
+    """Returns the sinusoids of positions start .. start+length-1: [length, channels] float32.
+
+    Args:
+        length: the number of positions.
+        channels: D.
+        start: the first position.
+        kind: "timing" is T2T's: the sines of all wavelengths, then the cosines; wavelengths form a
+            geometric progression from 2 pi to exactly 20000 pi; an odd last channel is zero.
+            "timing_paper" is section 3.5: sine and cosine alternate, and the wavelengths are
+            2 pi 10000^(2i/D), the last of which is below 20000 pi.
+    """
+    if kind not in SINUSOIDS:
+        raise ValueError(f"kind must be one of {', '.join(SINUSOIDS)}, got {kind!r}.")
+    return SINUSOIDS[kind](ops.arange(length) + start, channels)
+
+
+def t2t_sinusoids(position, channels: int):
+    """Returns T2T's `timing_signal` of positions of any shape [...]: [..., channels] float32."""
+    half = channels // 2
+    increment = math.log(1e4) / max(half - 1, 1)
+    inverse_timescale = ops.exp(ops.cast(ops.arange(half), "float32") * -increment)
+    angle = ops.expand_dims(ops.cast(position, "float32"), -1) * inverse_timescale
+    signal = ops.concatenate([ops.sin(angle), ops.cos(angle)], axis=-1)
+    if channels % 2:
+        signal = ops.pad(signal, [[0, 0]] * len(position.shape) + [[0, 1]])
+    return signal
+
+
+def paper_sinusoids(position, channels: int):
+    """Returns the paper's sinusoids of positions of any shape [...]: [..., channels] float32."""
+    channel = ops.arange(channels)
+    is_cosine = channel % 2
+    exponent = ops.cast(channel - is_cosine, "float32") / channels
+    inverse_timescale = ops.exp(exponent * -math.log(1e4))
+    angle = ops.expand_dims(ops.cast(position, "float32"), -1) * inverse_timescale
+    return ops.where(ops.cast(is_cosine, "bool"), ops.cos(angle), ops.sin(angle))
+
+
+SINUSOIDS = {"timing": t2t_sinusoids, "timing_paper": paper_sinusoids}
+"""The kinds of sinusoids, by the values of the setting `pos`."""
+
+
+@keras.saving.register_keras_serializable("t2t_keras")
+class PositionEncoding(keras.layers.Layer):
+    """Adds position encodings to [B, T, D]: T2T's "timing" or "emb", or the paper's "timing_paper".
+
+    Args:
+        kind: "timing" or "timing_paper" for sinusoids (see `timing_signal`), "emb" for a learned table.
+        max_length: rows of the learned table; later positions get nothing added, as in T2T.
+        initializer: initializer of the learned table.
+
+    Call arguments:
+        x: [B, T, D].
+        start: position of the first column.
+        position: [B, T] int, the position of every token, instead of `start` (T2T's
+            `add_timing_signal_1d_given_position`): in packed rows each sequence begins at 0.
+
+    Returns:
+        [B, T, D], added in float32 in any compute dtype.
+    """
+
+    def __init__(
+        self,
+        *,
+        kind: str = "timing",
+        max_length: int = 0,
+        initializer="glorot_uniform",
+        **kwargs,
+    ):
+        super().__init__(autocast=False, **kwargs)
+        if kind not in (*SINUSOIDS, "emb"):
+            kinds = ", ".join([*SINUSOIDS, "emb"])
+            raise ValueError(f"kind must be one of {kinds}, got {kind!r}.")
+        if kind == "emb" and max_length < 1:
+            raise ValueError(f"kind 'emb' needs a max_length of 1 or more, got {max_length}.")
+        self.kind = kind
+        self.max_length = max_length
+        self.initializer = keras.initializers.get(initializer)
+        self.supports_masking = True
+
+    def build(self, input_shape):
+        if self.kind == "emb":
+            self.table = self.add_weight(
+                shape=(self.max_length, input_shape[-1]),
+                initializer=self.initializer,
+                name="table",
+            )
+        self.built = True
+
+    def call(self, x, start=0, position=None):
+        if position is None:
+            position = ops.arange(ops.shape(x)[1]) + start
+        if self.kind in SINUSOIDS:
+            signal = SINUSOIDS[self.kind](position, x.shape[-1])
+        else:
+            row = ops.cast(position, "int32")
+            inside = ops.cast(row < self.max_length, "float32")
+            signal = ops.take(self.table, ops.minimum(row, self.max_length - 1), axis=0)
+            signal = ops.cast(signal, "float32")
+            signal = signal * ops.expand_dims(inside, -1)
+        x = ops.cast(x, "float32") + ops.cast(signal, "float32")
+        return ops.cast(x, self.compute_dtype)
+
+    def compute_output_shape(self, input_shape):
+        return input_shape
+
+    def get_config(self):
+        return {
+            **super().get_config(),
+            "kind": self.kind,
+            "max_length": self.max_length,
+            "initializer": keras.initializers.serialize(self.initializer),
         }

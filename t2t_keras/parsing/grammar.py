@@ -81,7 +81,7 @@ def tree_grammar(encoder):
     None if the encoder, that of the targets, has no learned grammar. A symbol X is a phrase if the
     vocabulary has /X, and else a tag; so a label that is both in a treebank can only be a phrase.
     """
-    learned = getattr(encoder, "grammar", None)
+    learned = encoder.grammar if isinstance(encoder, TagEncoder) else None
     if not learned:
         return None
     ids = {encoder.decode([i]): i for i in range(encoder.vocab_size)}

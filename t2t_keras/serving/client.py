@@ -112,7 +112,7 @@ class TextClient:
             ) from error
 
     def _examples(self, texts: Sequence[str | bytes]) -> list[bytes]:
-        from t2t_keras.data.generation import records
+        from t2t_keras.data import records
 
         encode = self.encoders["inputs"].encode
         ids = [[*encode(_string(text).strip()), EOS_ID] for text in texts]

@@ -29,6 +29,9 @@ class TensorEncoder(abc.ABC):
     raises `tf.errors.InvalidArgumentError` in a graph. `graph` is built when first used and is not pickled.
     """
 
+    samples = False
+    """True if `sample_tensor` draws one of several ways to split a text."""
+
     @abc.abstractmethod
     def encode(self, text: str) -> list[int]:
         """Returns the ids of `text`."""
@@ -429,8 +432,8 @@ def tokens(encoder, size: int) -> list[str]:
     for i in range(len(taken), size):
         name = ""
         if i < encoder.vocab_size:
-            named = hasattr(encoder, "subtoken")
-            name = encoder.subtoken(i) if named else encoder.decode([i])
+            by_name = isinstance(encoder, SubwordTextEncoder)
+            name = encoder.subtoken(i) if by_name else encoder.decode([i])
         if not name or name in taken or "\ufffd" in name:
             name = f"<id {i}>"
         while name in taken:

@@ -195,6 +195,8 @@ class SentencePieceEncoder(TensorEncoder):
             )
         return list(map(self._numbered, rows))
 
+    samples = True
+
     def sample_tensor(self, strings: tf.Tensor, amount: float, seed: tf.Tensor) -> tf.RaggedTensor:
         """`sample` for `[B]` strings in a tf.data pipeline; returns `[B, None]` int32."""
         import numpy as np

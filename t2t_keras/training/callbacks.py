@@ -8,6 +8,7 @@ import keras
 import numpy as np
 import tensorflow as tf
 
+from t2t_keras import optimizers
 from t2t_keras.checkpoints import write_settings
 from t2t_keras.checkpoints.run_directory import describe
 from t2t_keras.errors import UserError
@@ -95,8 +96,8 @@ class _Run:
     """A compiled model as the engine of `RunCheckpoints`."""
 
     def __init__(self, model):
-        optimizer: Any = getattr(model, "optimizer", None)
-        if not hasattr(optimizer, "t2t_slots"):
+        optimizer: Any = model.optimizer if model.compiled else None
+        if not isinstance(optimizer, optimizers.WITH_SLOTS):
             raise UserError(
                 "only a model compiled with an optimizer of t2t_keras.optimizers can be saved as a "
                 f"run, got {type(optimizer).__name__}."

@@ -17,6 +17,7 @@ from t2t_keras.decoding import Translator
 from t2t_keras.errors import UserError, nearest
 from t2t_keras.files import parse_json, write_text
 from t2t_keras.ids import EOS_ID, PAD_ID, until_eos, without_padding
+from t2t_keras.model_kinds import CLASSIFICATION, LANGUAGE_MODEL
 from t2t_keras.open_graph import open_graph_of_model
 from t2t_keras.text.lines import iterate_raw_lines
 from t2t_keras.transformer import is_packed
@@ -48,7 +49,7 @@ class Evaluation:
         self.batches = dataset.take(steps) if steps else dataset
         self.translator: Any = (
             None
-            if self.problem.num_classes
+            if self.problem.kind == CLASSIFICATION
             else Translator(
                 model, encoders, decode_settings, constraint=self.problem.constraint(encoders)
             )
@@ -92,7 +93,7 @@ class Evaluation:
     def _other_metrics(self) -> _Quality | _Perplexities | _ClassF1:
         if self.translator is None:
             return _ClassF1()
-        kind = _Quality if self.problem.has_inputs else _Perplexities
+        kind = _Perplexities if self.problem.kind == LANGUAGE_MODEL else _Quality
         return kind(self.translator, self.problem)
 
 
@@ -102,7 +103,7 @@ def _sums(model, batch):
     logits = model(batch)
     loss, tokens = model.loss_sums(logits, batch["targets"])
     right, _ = model.right_sums(logits, batch["targets"])
-    return loss, right, tokens, tf.argmax(logits, -1) if model.decoder is None else ()
+    return loss, right, tokens, tf.argmax(logits, -1) if model.kind == CLASSIFICATION else ()
 
 
 # Metrics besides loss and accuracy, by kind of problem
@@ -317,7 +318,7 @@ def require_metrics(problem, best_metric: str, early_stopping: EarlyStopping) ->
     if early_stopping.steps is not None:
         wanted.add(early_stopping.metric)
     for name in sorted(wanted & {*QUALITIES}):
-        if getattr(problem, "packed_length", None):
+        if problem.packed_length:
             raise UserError(
                 f"{problem.name} is packed, so there is no {name}: choose loss or accuracy."
             )

@@ -12,7 +12,7 @@ import sys
 import time
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import tensorflow as tf
@@ -20,11 +20,12 @@ from google.protobuf.struct_pb2 import Struct
 from tensorflow.core.framework.summary_pb2 import SummaryMetadata
 
 from t2t_keras.checkpoints.run_directory import RUN_FILE, STARTS, read_settings
-from t2t_keras.data.generation.records import message
+from t2t_keras.data.records import message
 from t2t_keras.errors import UserError
 from t2t_keras.files import write_json
 from t2t_keras.progress import Progress, duration
 from t2t_keras.settings import HParams
+from t2t_keras.training.train_step import StepSums
 
 # Speed and progress
 
@@ -36,12 +37,12 @@ class Speed:
         self._compiled = False
         self._seconds = self._steps = self._tokens = self._positions = 0.0
 
-    def add(self, steps: int, totals: Any, seconds: float) -> None:
-        """Adds `steps` steps with their `Totals`, which took `seconds`."""
+    def add(self, steps: int, sums: StepSums, seconds: float) -> None:
+        """Adds `steps` steps with their sums, which took `seconds`."""
         if self._compiled:
             self._steps += steps
-            self._tokens += totals.tokens + totals.source_tokens
-            self._positions += totals.positions
+            self._tokens += sums.tokens + sums.source_tokens
+            self._positions += sums.positions
             self._seconds += seconds
         self._compiled = True
 
@@ -200,14 +201,6 @@ DIVERGED_AFTER = 1000
 """Steps above that before a run counts as diverged; it may recover from a high learning rate."""
 
 
-class Mean(NamedTuple):
-    """Mean loss of the steps since the last multiple of `every`, and the size of their batches."""
-
-    loss: float  # nats per target token, as trained (smoothed)
-    target_tokens: float
-    positions: float  # positions of both sides, including padding
-
-
 class LossRecord:
     """Averages the loss over every `every` steps.
 
@@ -226,17 +219,16 @@ class LossRecord:
         self._first = math.nan
         self._last_good = 0
 
-    def add(self, step: int, totals: Any) -> Mean | None:
-        """Adds the `Totals` of the steps before `step`; returns the mean at a multiple of `every`."""
-        self._sums += [totals.loss, totals.tokens, totals.positions]
+    def add(self, step: int, sums: StepSums) -> float | None:
+        """Adds the sums of the steps before `step`; at a multiple of `every` returns the mean loss."""
+        self._sums += [sums.loss, sums.tokens, sums.positions]
         if step % self.every:
             return None
-        loss, tokens, positions = (float(x) for x in self._sums)
+        mean = float(self._sums[0]) / max(float(self._sums[1]), 1.0)
         self._sums[:] = 0
-        mean = Mean(loss / max(tokens, 1.0), tokens, positions)
         if math.isnan(self._first):
-            self._first = mean.loss
-        if mean.loss <= DIVERGED_AT * self._reference:
+            self._first = mean
+        if mean <= DIVERGED_AT * self._reference:
             self._last_good = step
         return mean
 

@@ -27,13 +27,13 @@ _PHILOX = 1  # `alg` of TensorFlow's random operations
 
 
 class StepSums(NamedTuple):
-    """Sums of a step over all replicas, float32 scalars."""
+    """Sums over all replicas: float32 scalars of a step, or floats of several steps."""
 
-    loss: tf.Tensor  # sum of token losses
-    tokens: tf.Tensor  # target tokens
-    source_tokens: tf.Tensor
-    positions: tf.Tensor  # of both sides, including padding
-    gradient_norm: tf.Tensor  # before clipping; -1 for a batch without an update
+    loss: Any  # sum of token losses
+    tokens: Any  # target tokens
+    source_tokens: Any
+    positions: Any  # of both sides, including padding
+    gradient_norm: Any  # before clipping; -1 for a batch without an update; of several, the last
 
 
 class TrainStep:

@@ -28,8 +28,14 @@ from t2t_keras.errors import UserError
 from t2t_keras.files import locked_directory, write_text, writing
 from t2t_keras.progress import StopRequests
 from t2t_keras.settings import HParams
-from t2t_keras.training.distribution import Hosts, device_names, distribution
-from t2t_keras.training.engine import Engine, EngineSettings, fit_to_update
+from t2t_keras.training.engine import (
+    Engine,
+    EngineSettings,
+    Hosts,
+    device_names,
+    distribution,
+    fit_to_update,
+)
 from t2t_keras.training.evaluation import (
     EarlyStopping,
     Evaluation,
@@ -107,8 +113,8 @@ class Trainer:
         tmp_dir: directory of source files; if given, they are read on the fly instead of shards.
 
     Raises:
-        UserError: the data is missing or damaged, the directory holds another run, or a setting is
-            not supported.
+        UserError: by `prepare` and `run`: the data is missing or damaged, the directory holds another
+            run, or a setting is not supported.
     """
 
     def __init__(
@@ -124,6 +130,16 @@ class Trainer:
         self.hp = hp
         self.settings = settings
         self.data_dir, self.output_dir = os.path.abspath(data_dir), output_dir
+        self.tmp_dir = tmp_dir
+        self._speed = Speed()
+        self._stop = StopRequests()
+        self._times = PhaseTimes()
+        self._prepared = self._trained = False
+
+    def prepare(self) -> Trainer:
+        """Opens the data, makes the model and compares the settings of the run; `run` does it otherwise."""
+        problem, hp, settings = self.problem, self.hp, self.settings
+        data_dir, tmp_dir, output_dir = self.data_dir, self.tmp_dir, self.output_dir
         require_metrics(problem, settings.best_metric, settings.early_stopping)
         model_class = registry.model(settings.model)
         registry.require_fit(problem, model_class)
@@ -133,7 +149,6 @@ class Trainer:
         if tmp_dir is not None:
             stored_encoders(problem, data_dir, tmp_dir)
         encoders, sizes = problem.get_feature_encoders(data_dir), problem.vocab_sizes(data_dir)
-        # First of all: hosts must be connected before TensorFlow's first operation.
         distributed = distribution(settings.engine.distribute)
         options = data.BatchOptions(settings.engine.random_seed, *distributed[1:])
         self.batches, self.update_size = fit_to_update(
@@ -169,7 +184,6 @@ class Trainer:
             settings.log_step_count_steps,
             math.log(engine.model.target_vocab_size) * problem.loss_multiplier,
         )
-        self._speed = Speed()
         per_epoch = getattr(self.batches, "batches_per_epoch", None)
         self._progress = TrainingProgress(
             settings.train_steps,
@@ -177,9 +191,8 @@ class Trainer:
             per_epoch and per_epoch / self.update_size.batches,
             quiet=not engine.is_chief,
         )
-        self._stop = StopRequests()
-        self._times = PhaseTimes()
-        self._trained = False
+        self._prepared = True
+        return self
 
     def description(self) -> list[str]:
         """Returns the first lines that a run prints: batches, programs, devices and versions."""
@@ -211,6 +224,8 @@ class Trainer:
             UserError: another process has meanwhile started a different run here, the loss is not a
                 number or diverges, data is damaged, or a file cannot be written.
         """
+        if not self._prepared:
+            self.prepare()
         with self._locked(), plain_errors(), self._stop:
             self._begin_record()
             with self._times.of("restoring"):
@@ -241,7 +256,7 @@ class Trainer:
         """Trains; returns why it ended."""
         s = self.settings
         if s.compile_ahead:
-            packed = bool(getattr(self.problem, "packed_length", None))
+            packed = bool(self.problem.packed_length)
             with self._times.of("compilation"):
                 self.engine.compile_ahead(self.batches.shapes or [], packed)
         batches = self.batches.dataset(start_step=step * self.update_size.batches)
@@ -284,15 +299,15 @@ class Trainer:
     def _train(self, iterator, step: int, steps: int) -> float:
         """Trains some steps and reports on them; returns the seconds they took."""
         start = time.perf_counter()
-        totals = self.engine.train(iterator, steps)
+        sums = self.engine.train(iterator, steps)
         seconds = time.perf_counter() - start
         # The first call compiles.
         self._times.add("training" if self._trained else "compilation", seconds)
         self._trained = True
         step += steps
-        loss = totals.loss / max(totals.tokens, 1.0)
-        mean = self._losses.add(step, totals)
-        norm = totals.gradient_norm
+        loss = sums.loss / max(sums.tokens, 1.0)
+        mean = self._losses.add(step, sums)
+        norm = sums.gradient_norm
         if self.model.compute_dtype == "float16":
             norm = 0.0  # infinite in the steps that loss scaling skips
         trouble = self._losses.trouble(step, loss, norm)
@@ -304,15 +319,15 @@ class Trainer:
                 + "."
             )
         rate = self.engine.learning_rate
-        self._speed.add(steps, totals, seconds)
+        self._speed.add(steps, sums, seconds)
         self._progress.update(step, loss, rate)
-        if mean:
+        if mean is not None:
             self.train_log.write(
                 step,
                 {
-                    "loss": mean.loss,
+                    "loss": mean,
                     "learning_rate": rate,
-                    "gradient_norm": totals.gradient_norm,
+                    "gradient_norm": sums.gradient_norm,
                     **self._speed.figures(),
                 },
             )

@@ -1,16 +1,12 @@
-"""Generation of shards from text: parallel, in little memory, resumable.
-
-One process reads and cleans the text, some thousand examples at a time, and others encode it. Encoded
-pieces are stored in `unfinished.{name}-{split}`; their names are digests of their text and of all settings
-that affect them, so existing pieces are not encoded again after an interruption. When all pieces are
-complete, each shard collects its examples from every piece, shuffles them, and gets its final name.
-"""
+"""Corpus cleaning: drops sentence pairs that are unlikely translations, by language-independent rules."""
 
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import hashlib
 import itertools
+import json
 import multiprocessing
 import multiprocessing.connection
 import os
@@ -28,8 +24,9 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 import numpy as np
 
 from t2t_keras import registry
-from t2t_keras.data.generation.cleaning import Cleaner
-from t2t_keras.data.generation.records import (
+from t2t_keras.data.problem import DatasetSplit, missing_field
+from t2t_keras.data.reading import Buckets
+from t2t_keras.data.records import (
     Lists,
     columns,
     frame,
@@ -38,16 +35,220 @@ from t2t_keras.data.generation.records import (
     serialize,
     write_piece,
 )
-from t2t_keras.data.generation.report import Counts, write_counts
-from t2t_keras.data.problem import DatasetSplit, missing_field
-from t2t_keras.data.shards import SIDES, Table, read_index, remove_index, write_index
+from t2t_keras.data.shards import SIDES, SplitIndex, Table, read_index, remove_index, write_index
 from t2t_keras.errors import UserError
-from t2t_keras.files import atomic_write, open_locked, publish
+from t2t_keras.files import atomic_write, open_locked, publish, read_json
 from t2t_keras.ids import EOS_ID
 from t2t_keras.progress import CountProgress
 
 if TYPE_CHECKING:
     from t2t_keras.data.text_problem import Text2TextProblem
+
+
+Sample = Mapping[str, str]
+
+
+@dataclasses.dataclass(frozen=True)
+class CleaningRules:
+    """Which pairs to drop; by default none.
+
+    Raises:
+        UserError: a limit is out of range.
+    """
+
+    max_characters: int = 0
+    """Drop pairs in which either side is longer than this; 0: no limit."""
+    max_ratio: float = 0.0
+    """Drop pairs in which one side has more than this many times the characters of the other; 0: no limit."""
+    min_letters: float = 0.0
+    """Drop pairs in which less than this share (0 to 1) of a side's non-space characters are letters."""
+    copies: bool = False
+    """Drop pairs with equal sides."""
+    duplicates: bool = False
+    """Drop pairs that occurred before. Needs eight bytes of memory per pair."""
+
+    def __post_init__(self):
+        if self.max_characters < 0:
+            raise UserError(f"max_characters is {self.max_characters}; it must be 0 or more.")
+        if self.max_ratio and self.max_ratio < 1:
+            raise UserError(f"max_ratio is {self.max_ratio}; it must be 1 or more, or 0 for none.")
+        if not 0 <= self.min_letters <= 1:
+            raise UserError(f"min_letters is {self.min_letters}; it must be from 0 to 1.")
+
+    def given(self) -> dict[str, Any]:
+        """Returns the active rules by name."""
+        return {name: value for name, value in dataclasses.asdict(self).items() if value}
+
+    def reason(self, sample: Sample) -> str | None:
+        """Returns the reason to drop a pair, duplicates aside; None: it is kept."""
+        if "inputs" not in sample or not isinstance(sample.get("targets"), str):
+            raise UserError(
+                "cleaning compares the two texts of a pair: leave out --clean_... here."
+            )
+        inputs, targets = sample["inputs"], sample["targets"]
+        shorter, longer = sorted((len(inputs), len(targets)))
+        if 0 < self.max_characters < longer:
+            return "too long"
+        if self.max_ratio and longer > self.max_ratio * shorter:
+            return "unequal lengths"
+        if self.min_letters and min(map(_letters, (inputs, targets))) < self.min_letters:
+            return "few letters"
+        if self.copies and inputs == targets:
+            return "copy"
+        return None
+
+
+class Cleaner:
+    """Applies rules to a stream of pairs and counts the dropped ones."""
+
+    def __init__(self, rules: CleaningRules):
+        self.rules = rules
+        self.dropped: Counter[str] = Counter()
+        self._seen = _Seen() if rules.duplicates else None
+
+    def keep(self, samples: Sequence[Sample]) -> list[Sample]:
+        """Returns those of the next samples that are kept, in order."""
+        reasons = [self.rules.reason(sample) for sample in samples]
+        kept = [sample for sample, why in zip(samples, reasons, strict=True) if why is None]
+        self.dropped.update(why for why in reasons if why is not None)
+        if self._seen is not None and kept:
+            new = self._seen.add([f"{sample['inputs']}\0{sample['targets']}" for sample in kept])
+            self.dropped.update({"duplicate": len(new) - int(new.sum())})
+            kept = [sample for sample, is_new in zip(kept, new, strict=True) if is_new]
+        return kept
+
+
+class _Seen:
+    """A set of texts, as sorted arrays of 64-bit hashes, each more than twice as long as the next."""
+
+    def __init__(self):
+        self._runs: list[np.ndarray] = []
+
+    def add(self, texts: Sequence[str]) -> np.ndarray:
+        """Adds texts; returns [N] bool, True for each that was new."""
+        digests = (hashlib.blake2b(text.encode(), digest_size=8).digest() for text in texts)
+        hashes = np.frombuffer(b"".join(digests), np.uint64)
+        run, first = np.unique(hashes, return_index=True)
+        new = np.zeros(len(hashes), bool)
+        new[first] = True
+        for known in self._runs:
+            place = np.minimum(np.searchsorted(known, hashes), len(known) - 1)
+            new &= known[place] != hashes
+        run = run[np.isin(run, hashes[new])]
+        while self._runs and len(self._runs[-1]) <= 2 * len(run):
+            run = np.union1d(run, self._runs.pop())
+        if len(run):
+            self._runs.append(run)
+        return new
+
+
+def _letters(text: str) -> float:
+    """Returns the share of letters among the non-space characters; 0 for an empty text."""
+    characters = "".join(text.split())
+    return sum(map(str.isalpha, characters)) / max(1, len(characters))
+
+
+# Reports on the shards of a split: pairs kept and dropped, ids, lengths, padding
+
+
+_WIDEST_BAR = 40
+_MOST_BARS = 16
+
+
+@dataclasses.dataclass
+class Counts:
+    """The number of source pairs that were kept, and of those dropped, by reason."""
+
+    kept: int = 0
+    dropped: Counter[str] = dataclasses.field(default_factory=Counter)
+
+
+def write_counts(data_dir: str | os.PathLike, name: str, split: str, counts: Counts) -> None:
+    """Stores the counts of a split beside its shards."""
+    values = {"kept": counts.kept, "dropped": dict(counts.dropped)}
+    with atomic_write(_path(data_dir, name, split)) as path:
+        path.write_text(json.dumps(values, indent=1) + "\n")
+
+
+def read_counts(data_dir: str | os.PathLike, name: str, split: str) -> Counts | None:
+    """Returns the stored counts; None if the file is absent (as with T2T's shards) or damaged."""
+    try:
+        values = read_json(_path(data_dir, name, split), {"kept": int, "dropped": {str: int}})
+    except UserError:
+        return None
+    return Counts(values["kept"], Counter(values["dropped"]))
+
+
+def describe_split(split: str, index: SplitIndex, counts: Counts | None) -> list[str]:
+    """Returns lines that describe a split: its files, the pairs kept and left out, its ids."""
+    first, last = index.paths[0].name, index.paths[-1].name
+    more = f" to {last[-14:]}" if len(index.paths) > 1 else ""
+    lines = [f"  {split}: {len(index.sizes):,} examples in {first}{more}"]
+    if counts is not None and counts.dropped.total():
+        reasons = ", ".join(f"{n:,} {reason}" for reason, n in counts.dropped.most_common())
+        lines.append(f"    left out: {counts.dropped.total():,} ({reasons}), kept: {counts.kept:,}")
+    sides = [
+        f"{int(lengths.sum(dtype=np.int64)):,} {side} ({lengths.mean():.1f} per pair)"
+        for side, lengths in index.lengths.items()
+        if len(lengths)
+    ]
+    return lines + ([f"    ids: {', '.join(sides)}"] if sides else [])
+
+
+def length_histogram(lengths: Mapping[str, np.ndarray]) -> list[str]:
+    """Returns a histogram of lengths, one line per range: ids of the longer side, pairs, a bar."""
+    longer = np.maximum.reduce([*lengths.values()]).astype(np.int64)
+    if not len(longer):
+        return []
+    width = max(1, -(-int(np.quantile(longer, 0.99)) // (_MOST_BARS - 1)))
+    pairs = np.bincount(np.minimum(longer // width, _MOST_BARS - 1), minlength=_MOST_BARS)
+    lines = ["length of the longer side, pairs:"]
+    for number in range(np.flatnonzero(pairs)[0], np.flatnonzero(pairs)[-1] + 1):
+        low, count = number * width, int(pairs[number])
+        high = int(longer.max()) if number == _MOST_BARS - 1 else low + width - 1
+        bar = "#" * round(_WIDEST_BAR * count / int(pairs.max()))
+        lines.append(f"{low:5d} -{high:5d} {count:11,d} {bar}".rstrip())
+    return lines
+
+
+def padding_table(lengths: Mapping[str, np.ndarray], buckets: Buckets) -> list[str]:
+    """Returns one line per bucket that has pairs: its shape, pairs and share of padding.
+
+    The last lines are totals: the share of padding over both sides, the mean number of ids and of target
+    ids in a full batch, and the number of pairs that are in no bucket.
+    """
+    sides = {side: column.astype(np.int64) for side, column in lengths.items()}
+    bucket = buckets.of(np.maximum.reduce([*sides.values()]))
+    kept = bucket >= 0
+    number = len(buckets.edges)
+    pairs = np.bincount(bucket[kept], minlength=number)
+    real = np.bincount(bucket[kept], np.sum([*sides.values()], axis=0)[kept], minlength=number)
+    edges = np.array(buckets.edges, np.int64)
+    widths = [edges if column.max(initial=0) > 1 else edges**0 for column in sides.values()]
+    positions = pairs * sum(widths)  # a class label is a side of width 1
+    lines = ["rows x ids, pairs, padding:"]
+    lines += [
+        f"{buckets.sizes[k]:5d} x {buckets.edges[k]:<5d} {pairs[k]:11,d} "
+        f"{1 - real[k] / positions[k]:6.1%}"
+        for k in np.flatnonzero(pairs)
+    ]
+    batches = float(np.sum(pairs / np.array(buckets.sizes)))
+    if batches:
+        lines.append(
+            f"all: {1 - real.sum() / positions.sum():.1%} padding; a batch has "
+            f"{real.sum() / batches:,.0f} ids, {sides['targets'][kept].sum() / batches:,.0f} of them targets"
+        )
+    if not kept.all():
+        lines.append(f"too long or too short for training: {int(np.sum(~kept)):,} pairs")
+    return lines
+
+
+def _path(data_dir: str | os.PathLike, name: str, split: str) -> Path:
+    return Path(data_dir) / f"counts.{name}-{split}.json"
+
+
+# Generation of shards from text: parallel, in little memory, resumable
+
 
 PIECE_EXAMPLES = 16384
 _WRITTEN_AT_ONCE = 8192

@@ -1,1 +1,0 @@
-"""Generation of shards: cleaning, encoding in several processes, packing, counts."""

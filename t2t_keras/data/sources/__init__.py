@@ -1,1 +1,0 @@
-"""Sources of sentence pairs: downloads, archives, files in several formats."""

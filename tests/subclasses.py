@@ -1,0 +1,95 @@
+"""Models of users whose subclasses override `call` of each part, or `attend`, on any backend."""
+
+import keras
+import numpy as np
+from networks import small_model
+
+import t2t_keras as t2t
+
+
+def changed(output):
+    """The output of a call with something else in it; attention weights may stand beside it."""
+    first, *weights = output if isinstance(output, tuple) else (output,)
+    first = first * 1.5 + keras.ops.sin(keras.ops.arange(first.shape[-1], dtype=first.dtype)) / 2
+    return (first, *weights) if weights else first
+
+
+class ChangedAttention(t2t.layers.MultiHeadAttention):
+    def call(self, *args, **kwargs):
+        return changed(super().call(*args, **kwargs))
+
+
+class SharpAttention(t2t.layers.MultiHeadAttention):
+    def attend(self, q, k, v, mask, **kwargs):
+        return super().attend(3 * q, k, v, mask, **kwargs)
+
+
+def layer_with(attention_class):
+    class Layer(t2t.layers.TransformerDecoderLayer):
+        def attention(self, name, relative=False):
+            return attention_class.from_config(super().attention(name, relative).get_config())
+
+    return Layer
+
+
+class ChangedLayer(t2t.layers.TransformerDecoderLayer):
+    def call(self, *args, **kwargs):
+        return changed(super().call(*args, **kwargs))
+
+
+class ChangedMemoryLayer(t2t.layers.TransformerDecoderLayer):
+    def call(self, x, memory=None, **kwargs):
+        return super().call(x, changed(memory), **kwargs)
+
+
+def decoder_with(layer):
+    class Decoder(t2t.layers.TransformerDecoder):
+        layer_class = layer
+
+    return Decoder
+
+
+class ChangedDecoder(t2t.layers.TransformerDecoder):
+    def call(self, *args, **kwargs):
+        return changed(super().call(*args, **kwargs))
+
+
+class ChangedTransformer(t2t.Transformer):
+    def call(self, *args, **kwargs):
+        return changed(super().call(*args, **kwargs))
+
+
+def transformer_with(decoder):
+    class Transformer(t2t.Transformer):
+        decoder_class = decoder
+
+    return Transformer
+
+
+CHANGED = {
+    "attention": transformer_with(decoder_with(layer_with(ChangedAttention))),
+    "attend": transformer_with(decoder_with(layer_with(SharpAttention))),
+    "layer": transformer_with(decoder_with(ChangedLayer)),
+    "memory": transformer_with(decoder_with(ChangedMemoryLayer)),
+    "decoder": transformer_with(ChangedDecoder),
+    "model": ChangedTransformer,
+}
+
+
+def whole_scores(model, inputs, ids):
+    """The sum of log p of each output up to its end, by one call of the network."""
+    logits = keras.ops.convert_to_numpy(model({"inputs": inputs, "targets": ids}))
+    log_p = logits - np.log(np.exp(logits).sum(-1, keepdims=True))
+    log_p = np.take_along_axis(log_p, ids[:, :, None], 2)[:, :, 0]
+    before_the_end = np.cumsum(ids == 1, 1) - (ids == 1) == 0
+    return (log_p * before_the_end).sum(1)
+
+
+def search_error(name, source):
+    """The largest difference between a search's scores and those of the whole network."""
+    model = small_model("num_hidden_layers=1", model_class=CHANGED[name])
+    ids, scores = map(
+        keras.ops.convert_to_numpy,
+        t2t.decoding.beam_search(model, source, beam_size=2, alpha=0.0, extra_length=3),
+    )
+    return float(np.abs(scores[:, 0] - whole_scores(model, source, ids[:, 0])).max())

@@ -1,0 +1,229 @@
+"""Every kind of model with everything that uses models: what it gives, or what it says instead."""
+
+import numpy as np
+import pytest
+import tensorflow as tf
+from networks import SOURCE, small_model
+
+import t2t_keras as t2t
+from t2t_keras import checkpoints, model_kinds
+from t2t_keras.data import Problem
+from t2t_keras.decoding import (
+    Classifier,
+    DecodeSettings,
+    Ensemble,
+    PairScorer,
+    Translator,
+    sample,
+    score,
+    search,
+)
+from t2t_keras.decoding.constraints import Phrases
+from t2t_keras.errors import UserError
+from t2t_keras.export.ctranslate2 import export_ctranslate2
+from t2t_keras.export.served import served_class
+from t2t_keras.inspection import attention_data
+from t2t_keras.inspection.alignment import PairAligner
+from t2t_keras.precision import has_int8, in_precision
+from t2t_keras.text import ClassLabelEncoder, TokenTextEncoder
+from t2t_keras.training.evaluation import Evaluation
+
+WORDS = TokenTextEncoder(vocab_list=[f"w{n}" for n in range(2, 23)])
+LINES = ["w3 w9", "w5"]
+PAIRS = ["w3 w9\tw4", "w5\tw6 w7"]
+OPTIONS = DecodeSettings(beam_size=2, extra_length=1)
+TARGETS = np.array([[7, 3, 1], [9, 1, 0], [1, 0, 0], [4, 4, 1]])
+ONE_LAYER = "num_hidden_layers=1,shared_embedding_and_softmax_weights=false"
+
+
+def translation(overrides="", seed=0):
+    return small_model(f"{ONE_LAYER},{overrides}", seed=seed)
+
+
+def language_model():
+    return small_model(ONE_LAYER, source_vocab=None)
+
+
+def classifier():
+    hp = translation().hp
+    return t2t.TransformerClassifier(hp, source_vocab_size=23, num_classes=3)
+
+
+KINDS = {
+    "translation": translation,
+    "prepended": lambda: translation("prepend_mode=prepend_inputs_masked_attention"),
+    "language model": language_model,
+    "classifier": classifier,
+    "ensemble": lambda: Ensemble([translation(), translation(seed=1)]),
+    "ensemble of language models": lambda: Ensemble([language_model(), language_model()]),
+    "ensemble of classifiers": lambda: Ensemble([classifier(), classifier()]),
+    "8 bits": lambda: in_precision(translation(), "int8"),
+    "8-bit classifier": lambda: in_precision(classifier(), "int8"),
+}
+
+
+def encoders(model):
+    labels = ClassLabelEncoder(["a", "b", "c"])
+    both = {"inputs": WORDS, "targets": labels if model.kind == "classification" else WORDS}
+    return {"targets": WORDS} if model.kind == "language_model" else both
+
+
+def searched(model, tmp_path):
+    found = search(model, SOURCE, OPTIONS)
+    batch = {"targets": found.ids[:, 0]} | ({"inputs": SOURCE} if model.source_vocab_size else {})
+    assert found.ids.shape[:2] == found.lengths.shape == found.scores.shape == (4, 1)
+    assert found.token_scores.shape == found.ids.shape
+    assert (
+        model.kind == "language_model" or np.isfinite(score(model, SOURCE, batch["targets"])).all()
+    )
+
+
+def sampled(model, tmp_path):
+    ids, _ = sample(model, SOURCE, seed=1, extra_length=2)
+    assert ids.shape[0] == 4
+
+
+def with_phrases(model, tmp_path):
+    source = SOURCE if model.kind == "translation" else np.full([4, 2], 5)
+    found = search(model, source, OPTIONS, strategy=Phrases.of([[[7]]] * 4))
+    assert np.any(found.ids[:, 0] == 7, -1).all()
+
+
+def scored(model, tmp_path):
+    inputs = SOURCE if model.kind == "translation" else None
+    assert np.all(score(model, inputs, TARGETS) < 0)
+
+
+def texts(model, tmp_path):
+    kind = Classifier if model.kind == "classification" else Translator
+    assert len(kind(model, encoders(model), OPTIONS).translate(LINES)) == 2
+
+
+def lines_scored(model, tmp_path):
+    from t2t_keras.decoding.translator import Line
+
+    lines = LINES if model.kind == "language_model" else PAIRS
+    found = PairScorer(model, encoders(model)).score_lines(Line(*x) for x in enumerate(lines, 1))
+    assert all(each.loss > 0 for each in found)
+
+
+def evaluated(model, tmp_path):
+    problem = Problem()
+    problem.has_inputs = model.kind != "language_model"
+    problem.num_classes = 3 if model.kind == "classification" else None
+    assert problem.kind == model.kind
+    targets = np.array([[0], [1], [2], [1]]) if problem.num_classes else TARGETS
+    batch = {"inputs": SOURCE, "targets": targets}
+    if not problem.has_inputs:
+        del batch["inputs"]
+    batches = tf.data.Dataset.from_tensors({k: np.int32(v) for k, v in batch.items()})
+    figures = Evaluation(model, batches, encoders(model), OPTIONS, problem=problem)()
+    wanted = {"translation": "bleu", "language_model": "perplexity", "classification": "f1"}
+    assert {"loss", "accuracy", wanted[model.kind]} <= {*figures}
+
+
+def served(model, tmp_path):
+    module = served_class(model)(model, encoders(model), OPTIONS)
+    found = getattr(module, module.names[0])(tf.constant(LINES))
+    assert all(len(value) == 2 for value in found.values())
+
+
+def to_ctranslate2(model, tmp_path):
+    export_ctranslate2(model, encoders(model), tmp_path / "out")
+
+
+def attended(model, tmp_path):
+    data = attention_data(model, encoders(model), "w3 w9", "w4")
+    assert data.encdec.shape[-1] == 3
+
+
+def aligned(model, tmp_path):
+    assert PairAligner(model, encoders(model), "mean").align(["w3 w9"], ["w4"])
+
+
+def saved(model, tmp_path):
+    checkpoints.save_t2t(model, str(tmp_path / "model.ckpt-1"))
+    again = type(model).from_config(model.get_config())
+    checkpoints.load_t2t(again, str(tmp_path / "model.ckpt-1"))
+    for one, other in zip(again.weights, model.weights, strict=True):
+        np.testing.assert_array_equal(one, other)
+
+
+def rounded(model, tmp_path):
+    copy = in_precision(model, "bfloat16")
+    assert {weight.dtype for each in copy.members for weight in each.weights} == {"bfloat16"}
+
+
+CONSUMERS = {
+    "search": (searched, {"classifier": "no outputs to search"}),
+    "sample": (sampled, {"classifier": "no outputs to search"}),
+    "phrases": (with_phrases, {"classifier": "no outputs to search"}),
+    "score": (scored, {"classifier": "a classifier has no target tokens"}),
+    "texts": (texts, {}),
+    "scored lines": (lines_scored, {"classifier": "a classifier has no target tokens"}),
+    "evaluation": (evaluated, {}),
+    "SavedModel": (served, {}),
+    "CTranslate2": (
+        to_ctranslate2,
+        {
+            "ensemble": "does not support ensembles",
+            "prepended": "needs a model with an encoder and a decoder",
+            "language model": "needs a model with an encoder and a decoder",
+            "classifier": "needs a model with an encoder and a decoder",
+        },
+    ),
+    "attention": (
+        attended,
+        {
+            "ensemble": "an ensemble has no attention of its own",
+            "prepended": "for models with an encoder and a decoder only",
+            "language model": "for models with an encoder and a decoder only",
+            "classifier": "for models with an encoder and a decoder only",
+        },
+    ),
+    "alignment": (
+        aligned,
+        {
+            "ensemble": "an ensemble has no attention of its own",
+            "prepended": "needs a model with an encoder and a decoder",
+            "language model": "needs a model with an encoder and a decoder",
+            "classifier": "needs a model with an encoder and a decoder",
+        },
+    ),
+    "checkpoint": (saved, {"ensemble": "a checkpoint holds one model"}),
+    "half precision": (rounded, {}),
+}
+
+
+def refusal(refusals, name):
+    """The message for a kind; an ensemble's comes first, and else what its members say."""
+    names = [
+        key for key in refusals if key in name or (key == "classifier" and "classifiers" in name)
+    ]
+    return refusals[names[0]] if names else None
+
+
+@pytest.mark.parametrize("consumer", CONSUMERS)
+@pytest.mark.parametrize("name", KINDS)
+def test_every_kind_with_every_consumer(name, consumer, tmp_path, eagerly):
+    if "8" in name and not has_int8():
+        pytest.skip("TensorFlow has no product in 8 bits here: it needs oneDNN")
+    model, (use, refusals) = KINDS[name](), CONSUMERS[consumer]
+    if message := refusal(refusals, name):
+        with pytest.raises(UserError, match=message):
+            use(model, tmp_path)
+    else:
+        use(model, tmp_path)
+
+
+@pytest.mark.parametrize("name", KINDS)
+def test_a_model_has_what_the_protocol_lists(name):
+    if "8" in name and not has_int8():
+        pytest.skip("TensorFlow has no product in 8 bits here: it needs oneDNN")
+    model = KINDS[name]()
+    listed = [each for each in vars(model_kinds.Model) if not each.startswith("_")]
+    names = [*listed, *model_kinds.Model.__annotations__]
+    steps = {"encode_source", "empty_caches", "step_kernels", "decode_step", "keys_need_positions"}
+    for each in set(names) - (steps if model.kind == "classification" else set()):
+        getattr(model, each)
+    assert list(model.members) == [model] or isinstance(model, Ensemble)
