@@ -92,8 +92,6 @@ for _name, _change in _TABLE_3.items():
 
 
 # The table's last row, the big model, with the batch size of base
-
-
 transformer_big_dr1 = derive_hparams("transformer_big_dr1", transformer_base, **_BIG)
 transformer_big_dr2 = derive_hparams(
     "transformer_big_dr2", transformer_big_dr1, layer_prepostprocess_dropout=0.2
@@ -222,23 +220,23 @@ transformer_prepend = derive_hparams("transformer_prepend", transformer_prepend_
 # T2T's sets for TPUs, which run anywhere and save memory
 
 
+_SHARED_DROPOUT_MASKS: dict[str, Any] = {
+    "attention_dropout_broadcast_dims": "0,1",
+    "relu_dropout_broadcast_dims": "1",
+    "layer_prepostprocess_dropout_broadcast_dims": "1",
+}
+
+
 def for_tpu(hp: HParams) -> HParams:
     """Returns `hp` with Adafactor, short sentences, unsharded tables and shared dropout masks."""
-    return _shared_dropout_masks(hp).replace(
+    return hp.replace(
+        **_SHARED_DROPOUT_MASKS,
+        symbol_modality_num_shards=1,
         optimizer="Adafactor",
         learning_rate_schedule="rsqrt_decay",
         learning_rate_warmup_steps=10000,
         batch_size=min(hp.batch_size, 2048),
         max_length=64,
-    )
-
-
-def _shared_dropout_masks(hp: HParams) -> HParams:
-    return hp.replace(
-        symbol_modality_num_shards=1,
-        attention_dropout_broadcast_dims="0,1",
-        relu_dropout_broadcast_dims="1",
-        layer_prepostprocess_dropout_broadcast_dims="1",
     )
 
 
@@ -271,7 +269,8 @@ def transformer_big_enfr_tpu() -> HParams:
 @register_hparams
 def transformer_mlperf_tpu() -> HParams:
     """T2T's entry for MLPerf 0.5; `mlperf_mode` has no effect here."""
-    hp = _shared_dropout_masks(transformer_base()).replace(batch_size=2048, **_BIG)
+    changes = {"batch_size": 2048, "symbol_modality_num_shards": 1, **_SHARED_DROPOUT_MASKS, **_BIG}
+    hp = transformer_base().replace(**changes)
     return HParams.from_dict({**hp.to_dict(), "mlperf_mode": True})
 
 

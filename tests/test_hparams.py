@@ -38,8 +38,3 @@ def test_other_sets_are_known_and_say_why(name):
         registry.hparams(name)
     start = f"hparams set {name!r} of tensor2tensor is not supported: it"
     assert str(caught.value).startswith(start)
-
-
-def test_ranges_are_known():
-    with pytest.raises(UserError, match="range"):
-        registry.hparams("transformer_base_range")

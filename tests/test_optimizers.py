@@ -47,14 +47,8 @@ CASES = {
     ),
 }  # fmt: skip
 
-SHAPES = {
-    "number": (),
-    "scale": (6,),
-    "kernel": (4, 6),
-    "row": (1, 7),
-    "column": (5, 1),
-    "cube": (2, 3, 4),
-}
+SHAPES = {"number": (), "scale": (6,), "kernel": (4, 6), "row": (1, 7), "column": (5, 1)}
+SHAPES["cube"] = (2, 3, 4)
 TABLE = "shared_embedding"
 TABLE_SHAPE, TABLE_SHARDS = (11, 3), 4
 """Four shards of 3, 3, 3 and 2 rows."""

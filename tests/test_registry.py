@@ -121,31 +121,38 @@ def test_names_are_taken_once(empty, register, message):
         register()
 
 
-# Classes of T2T's problems and their registered names
-DEFAULT_NAMES = {
-    "TranslateEnfrWmtSmall8k": "translate_enfr_wmt_small8k",
-    "Text2textTmpdir": "text2text_tmpdir",
-    "TranslateEndeWmtMulti64kPacked1k": "translate_ende_wmt_multi64k_packed1k",
-    "LanguagemodelLm1b32k": "languagemodel_lm1b32k",
-}
-
-
 def test_default_names():
-    assert {name: registry.default_name(name) for name in DEFAULT_NAMES} == DEFAULT_NAMES
+    names = {  # of classes of T2T's problems, as they are registered
+        "TranslateEnfrWmtSmall8k": "translate_enfr_wmt_small8k",
+        "Text2textTmpdir": "text2text_tmpdir",
+        "TranslateEndeWmtMulti64kPacked1k": "translate_ende_wmt_multi64k_packed1k",
+        "LanguagemodelLm1b32k": "languagemodel_lm1b32k",
+    }
+    assert {name: registry.default_name(name) for name in names} == names
+
+
+def package(directory, files):
+    """Writes a Python package."""
+    for file, text in files.items():
+        (directory / file).parent.mkdir(parents=True, exist_ok=True)
+        (directory / file).write_text(text)
+    return directory
 
 
 def test_user_directory(empty, tmp_path):
-    package = tmp_path / "my_translations"
-    package.mkdir()
-    (package / "__init__.py").write_text("from . import sets\n")
-    (package / "sets.py").write_text(
+    sets = (
         "from t2t_keras import registry\nfrom .numbers_of_mine import SIZE\n"
         "@registry.register_hparams\ndef my_own_set():\n"
         "    return registry.hparams('small').replace(hidden_size=SIZE)\n"
     )
-    (package / "numbers_of_mine.py").write_text("SIZE = 24\n")
-    registry.import_user_directory(f"{package}/")
-    registry.import_user_directory(str(package))  # a second time registers nothing twice
+    files = {
+        "__init__.py": "from . import sets",
+        "sets.py": sets,
+        "numbers_of_mine.py": "SIZE = 24",
+    }
+    mine = package(tmp_path / "my_translations", files)
+    registry.import_user_directory(f"{mine}/")
+    registry.import_user_directory(str(mine))  # a second time registers nothing twice
     assert registry.hparams("my_own_set").hidden_size == 24
     assert str(tmp_path) not in sys.path
 
@@ -153,7 +160,7 @@ def test_user_directory(empty, tmp_path):
 @pytest.mark.parametrize(
     ("name", "files", "message"),
     [
-        ("absent", None, "does not exist"),
+        ("absent", {}, "does not exist"),
         ("without_init", {"a.py": ""}, "has no __init__.py"),
         ("has-hyphen", {"__init__.py": ""}, "must have the name of a Python package"),
         ("json", {"__init__.py": ""}, "has the name of a module that is already imported"),
@@ -164,10 +171,7 @@ def test_user_directory(empty, tmp_path):
     ],
 )
 def test_wrong_user_directory(empty, tmp_path, name, files, message):
-    if files is not None:
-        (tmp_path / name).mkdir()
-        for file, text in files.items():
-            (tmp_path / name / file).write_text(text)
+    package(tmp_path / name, files)
     with pytest.raises(UserError) as caught:
         registry.import_user_directory(str(tmp_path / name))
     assert message in str(caught.value)
@@ -178,26 +182,24 @@ def test_a_user_directory_for_tensor2tensor_gets_a_line_on_what_to_write(
     empty, tmp_path, monkeypatch
 ):
     """Nothing is imported of an installed tensor2tensor; tests/test_docs.py shows a whole file."""
-    (tmp_path / "tensor2tensor" / "utils").mkdir(parents=True)
-    for module in ("__init__", "utils/__init__", "utils/registry"):
-        (tmp_path / "tensor2tensor" / f"{module}.py").write_text("")
+    t2t = dict.fromkeys(("__init__.py", "utils/__init__.py", "utils/registry.py"), "")
+    package(tmp_path / "tensor2tensor", t2t)
     monkeypatch.syspath_prepend(tmp_path)
-    package = tmp_path / "for_t2t"
-    package.mkdir()
-    (package / "__init__.py").write_text("from . import sets\n")
-    (package / "sets.py").write_text("import os\nfrom tensor2tensor.utils import registry\n")
+    sets = "import os\nfrom tensor2tensor.utils import registry\n"
+    files = {"__init__.py": "from . import sets\n", "sets.py": sets}
+    for_t2t = package(tmp_path / "for_t2t", files)
     with pytest.raises(UserError) as caught:
-        registry.import_user_directory(str(package))
+        registry.import_user_directory(str(for_t2t))
     assert str(caught.value) == (
-        f"{package}/sets.py is written for tensor2tensor. Write instead: "
+        f"{for_t2t}/sets.py is written for tensor2tensor. Write instead: "
         "line 2, tensor2tensor.utils.registry: from t2t_keras import registry."
     )
     assert "tensor2tensor" not in sys.modules
-    (package / "sets.py").write_text(
+    (for_t2t / "sets.py").write_text(
         "try:\n    from tensor2tensor.utils import registry\n"
         "except ImportError:\n    from t2t_keras import registry\n"
         "registry.register_hparams('for_both')(registry.hparams)\n"
     )
     importlib.invalidate_caches()
-    registry.import_user_directory(str(package))
+    registry.import_user_directory(str(for_t2t))
     assert "for_both" in registry.list_hparams()
