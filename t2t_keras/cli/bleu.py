@@ -116,7 +116,7 @@ def print_scores(hypotheses: Sequence[str], references: list[Text]) -> None:
 
 def print_rouge(translations: list[Text], references: list[Text]) -> None:
     """Prints ROUGE of each translation; with several references, the best of each line counts."""
-    from t2t_keras.metrics import bleu
+    from t2t_keras.metrics import rouge
 
     if len(FLAGS.metrics) > 1 or FLAGS.confidence:
         raise UserError(
@@ -126,7 +126,7 @@ def print_rouge(translations: list[Text], references: list[Text]) -> None:
     for path, lines in translations:
         if len(translations) > 1:
             print(path)
-        for name, figure in bleu.rouge(several, lines).items():
+        for name, figure in rouge(several, lines).items():
             print(f"{name} = {figure:6.2f}")
 
 

@@ -282,7 +282,8 @@ class BeamSearch:
         )
         scores = ops.where(use, beams.finished_scores, beams.alive_log_p)
         exist = ops.where(use, beams.finished, beams.alive)
-        return _result(*_map(lambda x: x[:, : self.top_beams], (tokens, scores, exist)), i)
+        tokens, scores, exist = _map(lambda x: x[:, : self.top_beams], (tokens, scores, exist))
+        return _result(tokens, scores, exist, i)
 
 
 def best(scores, possible, k: int):

@@ -324,7 +324,7 @@ class Engine:
             raise self._out_of_memory() from error
         if norm >= 0 or np.isnan(norm):
             self._last_norm = float(norm)
-        return StepSums(*map(float, sums), self._last_norm)
+        return StepSums._make([*map(float, sums), self._last_norm])
 
     def state(self) -> dict[str, Any]:
         """Returns extra training state by name: loss scale, moving average, accumulated gradients.
