@@ -84,7 +84,10 @@ def parts(model, batch, beam):
 
     def choice(logits):
         chosen = strategy.advance(hypotheses, logits, tf.constant(0))
-        return logits + sum(tf.reduce_max(tf.cast(t, tf.float32)) for t in chosen) * 1e-9
+        return (
+            logits
+            + sum(tf.reduce_max(tf.cast(t, tf.float32)) for t in tf.nest.flatten(chosen)) * 1e-9
+        )
 
     x = tf.random.normal([batch, beam, hidden])
     some_logits = tf.random.normal([batch, beam, kernels["softmax"]["kernel"].shape[1]])

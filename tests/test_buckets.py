@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from t2t_keras.data import batching_scheme, bucket_shapes
-from t2t_keras.data.reading import buckets_for, packed_buckets, tensor2tensor_buckets
+from t2t_keras.data.reading import buckets_for
 from t2t_keras.errors import UserError
 
 SCHEMES = json.loads((Path(__file__).parent / "data" / "batching_schemes.json").read_text())
@@ -48,7 +48,7 @@ def test_as_many_buckets_as_tensor2tensor_and_more_of_the_budget(case):
     replicas = args.pop("shard_multiplier")
     hp = settings(**args)
     ours = buckets_for(hp, drop_long=True, replicas=replicas)
-    theirs = tensor2tensor_buckets(hp, drop_long=True, replicas=replicas)
+    theirs = buckets_for(hp, drop_long=True, replicas=replicas, t2t_batches=True)
     assert len(ours.edges) == len(theirs.edges)
     assert ours.edges == sorted(set(ours.edges))
     assert ours.edges[-1] == ours.longest == (hp.max_length or hp.batch_size)
@@ -97,9 +97,12 @@ def test_lengths_go_to_the_first_edge_that_holds_them():
 
 
 def test_packed_rows_have_one_bucket():
-    assert packed_buckets(settings(), 256, drop_long=True, replicas=2)[:2] == ([256], [32])
-    assert packed_buckets(settings(batch_size=100), 256, drop_long=True).sizes == [1]
-    assert packed_buckets(settings(min_length=3), 256, drop_long=False).shortest == 3
+    assert buckets_for(settings(), packed_length=256, drop_long=True, replicas=2)[:2] == (
+        [256],
+        [32],
+    )
+    assert buckets_for(settings(batch_size=100), packed_length=256, drop_long=True).sizes == [1]
+    assert buckets_for(settings(min_length=3), packed_length=256, drop_long=False).shortest == 3
 
 
 def padding_share(lengths, buckets, to_longest):
@@ -131,7 +134,9 @@ def test_padding_is_not_more_than_that_of_tensor2tensor(mean, spread, ratio_spre
     sides = np.exp(middle[:, None] + np.stack([half, -half], axis=1))
     lengths = np.maximum(2, np.round(sides)).astype(np.int64)
     ours = padding_share(lengths, buckets_for(settings(), True), to_longest=False)
-    theirs = padding_share(lengths, tensor2tensor_buckets(settings(), True), to_longest=True)
+    theirs = padding_share(
+        lengths, buckets_for(settings(), True, t2t_batches=True), to_longest=True
+    )
     assert 0.05 < ours < theirs
 
 

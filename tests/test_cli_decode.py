@@ -6,12 +6,13 @@ import signal
 import subprocess
 import sys
 import time
+from types import SimpleNamespace
 
 import networks
 import pytest
 import toy
 
-from t2t_keras import checkpoints, registry
+from t2t_keras import checkpoints, cli, registry
 from t2t_keras.cli import options
 from t2t_keras.cli.decode import translate_interactively
 from t2t_keras.decoding import DecodeSettings, Ensemble, PairScorer, Translator
@@ -193,6 +194,29 @@ def test_scores_of_given_translations(base):
     assert (base / "scores").read_text() == "".join(wanted)
 
 
+def test_words_that_must_appear_and_scores_of_tokens(base):
+    """A line has its text and the scores of its tokens, which sum to the log p of `score_file`."""
+    target, lines = encoders(base)["targets"], toy.rows(3, seed=5)
+    (base / "must.en").write_text("".join(f"{line}\n" for line in lines))
+    words = target.decode([30]).strip(), target.decode([31]).strip()
+    (base / "must.txt").write_text(f"{words[0]}\n\n{words[1]}\t{words[0]}\n")
+    flags = (f"--constraints_file={base / 'must.txt'}", "--token_scores", "--decode_to_file=-")
+    hparams = "beam_size=4,extra_length=8,alpha=0"
+    out = decode(base, hparams, f"--decode_from_file={base / 'must.en'}", *flags).stdout
+    fields = [line.split("\t") for line in out.splitlines()]
+    assert words[0] in fields[0][0] and all(word in fields[2][0] for word in words)
+    (base / "pairs").write_text(
+        "".join(f"{s}\t{f[0]}\n" for s, f in zip(lines, fields, strict=True))
+    )
+    scored = decode(base, "", f"--score_file={base / 'pairs'}", "--token_scores", flags[2]).stdout
+    for (_, found), line in zip(fields, scored.splitlines(), strict=True):
+        loss, scores = line.split("\t")
+        scores = [float(score) for score in scores.split()]
+        assert sum(scores) == pytest.approx(-float(loss) * len(scores), abs=1e-3)
+        found = [float(score) for score in found.split()]
+        assert found[:-1] == pytest.approx(scores[: len(found) - 1], abs=1e-3)  # may lack its end
+
+
 def test_what_is_typed_goes_on_after_a_mistake(base, monkeypatch, capsys):
     class Typed:
         """The model of the flags, with a vocabulary that lacks words."""
@@ -203,6 +227,7 @@ def test_what_is_typed_goes_on_after_a_mistake(base, monkeypatch, capsys):
             return Translator(model, {"inputs": encoder, "targets": encoder}, settings)
 
     monkeypatch.setattr(options, "trained_model", Typed)
+    monkeypatch.setattr(cli.decode, "FLAGS", SimpleNamespace(token_scores=False))
     typed = io.TextIOWrapper(io.BytesIO(b"w3\nother\nw3\xff\nq\n"), "utf-8")
     monkeypatch.setattr(sys, "stdin", typed)
     translate_interactively(DecodeSettings(beam_size=1, extra_length=1))

@@ -195,4 +195,4 @@ def test_as_many_prefixes_as_lines(tmp_path, lines, fewer):
     with pytest.raises(UserError, match=f"{fewer} ends after {len(lines) // 4:,} lines"):
         list(numbered(*both))
     (tmp_path / "source").write_text("a\n")
-    assert [tuple(line) for line in numbered(*both)] == [(1, "a", "c")]
+    assert [line[:3] for line in numbered(*both)] == [(1, "a", "c")]

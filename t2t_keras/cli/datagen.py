@@ -99,15 +99,13 @@ def describe(problem: Problem, data_dir: str) -> list[str]:
     For the training data they include lengths, and the padding in batches of `transformer_base`.
     """
     from t2t_keras.data import DatasetSplit, generation
-    from t2t_keras.data.reading import buckets_for, packed_buckets
+    from t2t_keras.data.reading import buckets_for
     from t2t_keras.data.shards import read_index
 
     name = problem.dataset_filename()
-    base, packed = registry.hparams("transformer_base"), problem.packed_length
+    base = registry.hparams("transformer_base")
     longest = problem.max_length(base)
-    buckets = (
-        packed_buckets(base, packed, True) if packed else buckets_for(base, True, longest=longest)
-    )
+    buckets = buckets_for(base, True, longest=longest, packed_length=problem.packed_length)
     encoders = problem.feature_encoders(data_dir)
     lines = [
         f"  vocabulary: {encoders[side].vocab_size} tokens in {file or 'no file'}"

@@ -89,7 +89,8 @@ def main(arguments: list[str]) -> None:
         raise UserError("--decode_to_file is missing: the alignments of --align_file go there.")
     if "align_file" not in modes:
         options.warn_unused("it needs --align_file", "align_heads", "align_reference")
-    for name in (*modes, "decode_prefix_file", "constraints_file"):
+    inputs = ("decode_from_file", "score_file", "align_file")
+    for name in (*inputs, "decode_prefix_file", "constraints_file"):
         require_readable(options.directory(name))
         _require_other_output(name)
 

@@ -60,60 +60,54 @@ def bucket_shapes(hp, replicas: int = 1, longest: int | None = None) -> list[tup
     ]
 
 
-def buckets_for(hp, drop_long: bool, replicas: int = 1, longest: int | None = None) -> Buckets:
+def buckets_for(
+    hp,
+    drop_long: bool,
+    replicas: int = 1,
+    longest: int | None = None,
+    packed_length: int | None = None,
+    t2t_batches: bool | None = None,
+) -> Buckets:
     """Returns the buckets with the shapes that `bucket_shapes` lists.
 
     Args:
         hp: uses `batch_size`, `max_length`, `min_length`, `min_length_bucket`, `length_bucket_step` and
-            `t2t_batches` (True: returns `tensor2tensor_buckets`).
+            `t2t_batches`.
         drop_long: True: drop sentences longer than `max_length`. False: keep them, in extra buckets of 2,
             4, 8... times `max_length`. Those shorter than `min_length` are always dropped.
         replicas: every batch size is multiplied by it.
         longest: the problem's `max_length`, which replaces that of `hp`; 0: `hp.batch_size`; None:
             the problem has no other.
+        packed_length: the problem's `packed_length`: without T2T's batches, there is a single bucket.
+        t2t_batches: True: T2T's own boundaries and batch sizes. As in T2T, these follow from
+            `hp.max_length`, and `longest` only decides what is dropped: longer examples than
+            `hp.max_length` are in the last bucket. None: as `hp` says.
 
     Raises:
         UserError: a setting is out of range.
     """
-    if hp.t2t_batches:
-        return tensor2tensor_buckets(hp, drop_long, replicas, longest)
     last = (hp.max_length if longest is None else longest) or hp.batch_size
-    scheme = _scheme(hp, last, replicas)
-    edges = _edges(hp.min_length_bucket, last, len(scheme["batch_sizes"]))
-    sizes = [max(1, hp.batch_size // edge) * replicas for edge in edges]
-    return _limited(Buckets(edges, sizes, hp.min_length, last), hp, drop_long, replicas)
-
-
-def tensor2tensor_buckets(
-    hp, drop_long: bool, replicas: int = 1, longest: int | None = None
-) -> Buckets:
-    """Returns T2T's own buckets: its boundaries and batch sizes; see `buckets_for`.
-
-    As in T2T, these follow from `hp.max_length`, and `longest` only decides what is dropped: longer
-    examples than `hp.max_length` are in the last bucket.
-    """
-    scheme = _scheme(hp, hp.max_length, replicas)
-    last = (hp.max_length if longest is None else longest) or hp.batch_size
-    edges = [boundary - 1 for boundary in scheme["boundaries"] if boundary <= last] + [last]
-    buckets = Buckets(edges, scheme["batch_sizes"][: len(edges)], hp.min_length, last)
-    return _limited(buckets, hp, drop_long, replicas)
-
-
-def packed_buckets(hp, packed_length: int, drop_long: bool, replicas: int = 1) -> Buckets:
-    """Returns the single bucket for packed rows; see `buckets_for`."""
-    size = max(1, hp.batch_size // packed_length) * replicas
-    buckets = Buckets([packed_length], [size], hp.min_length, packed_length)
-    return _limited(buckets, hp, drop_long, replicas)
-
-
-def _scheme(hp, max_length: int, replicas: int) -> dict:
-    return batching_scheme(
+    t2t = hp.t2t_batches if t2t_batches is None else t2t_batches
+    scheme = batching_scheme(
         batch_size=hp.batch_size,
-        max_length=max_length,
+        max_length=hp.max_length if t2t else last,
         min_length_bucket=hp.min_length_bucket,
         length_bucket_step=hp.length_bucket_step,
         shard_multiplier=replicas,
     )
+    if packed_length and not hp.t2t_batches:
+        edges, last, t2t = [packed_length], packed_length, False
+    elif t2t:
+        edges = [boundary - 1 for boundary in scheme["boundaries"] if boundary <= last] + [last]
+    else:
+        edges = _edges(hp.min_length_bucket, last, len(scheme["batch_sizes"]))
+    sizes = [max(1, hp.batch_size // edge) * replicas for edge in edges]
+    if t2t:
+        sizes = scheme["batch_sizes"][: len(edges)]
+    while not drop_long and edges[-1] < _LONGEST:
+        edges.append(2 * edges[-1])
+        sizes.append(max(1, hp.batch_size // edges[-1]) * replicas)
+    return Buckets(edges, sizes, hp.min_length, last if drop_long else edges[-1])
 
 
 def _edges(first: int, last: int, number: int) -> list[int]:
@@ -129,17 +123,6 @@ def _edges(first: int, last: int, number: int) -> list[int]:
         edge = math.floor(last / math.exp(distance) + 0.5)
         edges.append(min(max(edge, edges[-1] + 1), last - left + 1))
     return edges
-
-
-def _limited(buckets: Buckets, hp, drop_long: bool, replicas: int) -> Buckets:
-    """With `drop_long`, returns the buckets unchanged; else adds doubling ones for longer sentences."""
-    if drop_long:
-        return buckets
-    edges, sizes = list(buckets.edges), list(buckets.sizes)
-    while edges[-1] < _LONGEST:
-        edges.append(2 * edges[-1])
-        sizes.append(max(1, hp.batch_size // edges[-1]) * replicas)
-    return Buckets(edges, sizes, buckets.shortest, edges[-1])
 
 
 # T2T's bucket boundaries and batch sizes. A batch holds about `batch_size` tokens of the longer side,
@@ -569,14 +552,19 @@ class Batches:
         self._limits = length_limits(hp, self._packed_length)
         require_pairs(problem, hp)
         drop_long = split == DatasetSplit.TRAIN or hp.eval_drop_long_sequences
-        self.buckets = self._choose_buckets(hp, drop_long, problem.max_length(hp))
+        t2t = None if options.pad_to_boundary else True
+        self.buckets = buckets_for(
+            hp, drop_long, options.replicas, problem.max_length(hp), problem.packed_length, t2t
+        )
 
         index = read_index(data_dir, problem.dataset_filename(), split, problem.sides)
         if not len(index.sizes):
             raise UserError(f"The {split} shards of {problem.name} in {data_dir} hold no example.")
-        sides = problem.orient(
-            {side: self._cut(side, index.lengths[side]) for side in problem.sides}
-        )
+        cut = {  # 0 means no limit
+            side: np.minimum(index.lengths[side], self._limits[side] or _LONGEST)
+            for side in problem.sides
+        }
+        sides = problem.orient(cut)
         make = EndlessPlan if options.repeat else OncePlan
         mix = bool(options.shuffle) and hp.batch_shuffle_size > 0
         lengths = example_lengths(sides, hp, np.maximum)
@@ -644,17 +632,6 @@ class Batches:
         batches = stored.map(self._parse, num_parallel_calls=tf.data.AUTOTUNE, deterministic=True)
         return batches.prefetch(tf.data.AUTOTUNE)
 
-    def _choose_buckets(self, hp, drop_long: bool, longest: int) -> Buckets:
-        replicas = self.options.replicas
-        if self._packed_length and not hp.t2t_batches:
-            return packed_buckets(hp, self._packed_length, drop_long, replicas)
-        choose = buckets_for if self.options.pad_to_boundary else tensor2tensor_buckets
-        return choose(hp, drop_long, replicas, longest)
-
-    def _cut(self, side: str, lengths: np.ndarray) -> np.ndarray:
-        limit = self._limits[side]
-        return np.minimum(lengths, limit) if limit else lengths
-
     def _planned(self, step: np.int64) -> tuple[np.ndarray, np.ndarray]:
         """Returns this host's rows of a batch (-1 for rows of zeros) and the lengths [2] to pad to."""
         bucket, rows = self._plan.batch(int(step))
@@ -700,17 +677,12 @@ class Batches:
                     ids[side] = ids[side][:, :limit]
             for number, (side, oriented) in enumerate(self._problem.orient(ids).items()):
                 shape = tf.stack([-1, lengths[number]])
-                padded[side + kind] = self._shaped(oriented.to_tensor(shape=shape))  # [B, S]
+                padded[side + kind] = oriented.to_tensor(shape=shape)  # [B, S]
+                if self._packed_length and len(self.buckets.edges) == 1:  # the only static shape
+                    rows = self.buckets.sizes[0] // self.options.hosts
+                    static = [rows if self.options.repeat else None, self._packed_length]
+                    padded[side + kind] = tf.ensure_shape(padded[side + kind], static)
         return padded
-
-    def _shaped(self, ids: tf.Tensor) -> tf.Tensor:
-        """Sets the static shape of packed ids; other shapes are not static."""
-        import tensorflow as tf
-
-        if self._packed_length and len(self.buckets.edges) == 1:
-            rows = self.buckets.sizes[0] // self.options.hosts if self.options.repeat else None
-            return tf.ensure_shape(ids, [rows, self._packed_length])
-        return ids
 
     def _require_packed(self) -> None:
         """Checks that the first example has all fields of packed examples."""
