@@ -24,7 +24,7 @@ from typing import Any, NamedTuple
 import keras
 from keras import ops
 
-from t2t_keras.decoding.logits import early_end, forced_candidates
+from t2t_keras.decoding.logits import forced_candidates
 from t2t_keras.errors import UserError
 from t2t_keras.ids import EOS_ID, PAD_ID
 from t2t_keras.layers.sublayers import BLOCK
@@ -240,7 +240,7 @@ class BeamSearch:
         order = ops.argsort(tokens)
         tokens = take(tokens, order)
         log_p = take(values, order) - normaliser
-        possible = ~early_end(tokens, i, self.min_length)
+        possible = (tokens != EOS_ID) | (i >= self.min_length)
         if self.vocab_size:
             possible &= tokens < self.vocab_size
         if allowed is not None:
@@ -418,8 +418,8 @@ class OnePath(NamedTuple):
         """Adds the token that `choose` returns; its log p is that without `min_length` and `allowed`."""
         possible = logits
         if self.min_length:
-            too_early = early_end(ops.arange(logits.shape[2]), i, self.min_length)
-            possible = ops.where(too_early, IMPOSSIBLE, possible)
+            ends = ops.arange(logits.shape[2]) == EOS_ID
+            possible = ops.where(ends & (i < self.min_length), IMPOSSIBLE, possible)
         if allowed is not None:
             possible = ops.where(allowed, possible, IMPOSSIBLE)
         token = self.choose(possible, i, rows)  # [b, 1]

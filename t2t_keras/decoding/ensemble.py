@@ -28,27 +28,25 @@ class Ensemble:
         if not models:
             raise UserError("an ensemble needs one model or more, got none.")
         sizes = [(model.source_vocab_size, model.target_vocab_size) for model in models]
-        if len(set(sizes)) > 1:
-            written = ", ".join(f"{source} and {target}" for source, target in sizes)
-            raise UserError(
-                f"models of an ensemble need vocabularies of the same sizes, got {written}."
-            )
-        kinds = sorted({model.kind for model in models})
-        if len(kinds) > 1:
-            raise UserError(
-                f"models of an ensemble must be of one kind, got {' and '.join(kinds)}."
-            )
-        logits = [model.num_logits for model in models]
-        if len(set(logits)) > 1:
-            raise UserError(
-                "models of an ensemble need the same number of logits (the target vocabulary rounded "
-                f"up to vocab_divisor), got {', '.join(map(str, logits))}: leave out those that differ."
-            )
+        for needed, values in {
+            "vocabularies of the same sizes": [
+                f"{source} and {target}" for source, target in sizes
+            ],
+            "the same kind": [model.kind for model in models],
+            "the same number of logits (the target vocabulary rounded up to vocab_divisor)": [
+                str(model.num_logits) for model in models
+            ],
+        }.items():
+            if len(set(values)) > 1:
+                raise UserError(
+                    f"models of an ensemble need {needed}, got {', '.join(values)}: leave out those "
+                    "that differ."
+                )
         self.members = list(models)
         self.kind: Kind = models[0].kind
         self.has_memory = all(model.has_memory for model in models)
         self.source_vocab_size, self.target_vocab_size = sizes[0]
-        self.num_logits = logits[0]
+        self.num_logits = models[0].num_logits
 
     @property
     def variables(self) -> list:
@@ -59,44 +57,37 @@ class Ensemble:
         """Returns log-probabilities [B, T, V] for {"inputs": [B, S], "targets": [B, T]}; or [B, C]."""
         return _mean_log_p([model(inputs, training=training, **options) for model in self.members])
 
+    # The methods of `Transformer`: sums of the common log-probabilities, and a list of what each returns.
+
     def loss_sums(self, logits, targets, label_smoothing: float = 0.0):
-        """Returns `Transformer.loss_sums` of the common log-probabilities."""
         return self.members[0].loss_sums(logits, targets, label_smoothing)
 
     def right_sums(self, logits, targets):
-        """Returns `Transformer.right_sums` of the common log-probabilities."""
         return self.members[0].right_sums(logits, targets)
 
     def encode_source(self, source):
-        """Returns a list with `Transformer.encode_source` of each model."""
         return [model.encode_source(source) for model in self.members]
 
     def empty_caches(self, batch):
-        """Returns a list with `Transformer.empty_caches` of each model."""
         return [model.empty_caches(batch) for model in self.members]
 
     def step_kernels(self):
-        """Returns a list with `Transformer.step_kernels` of each model."""
         return [model.step_kernels() for model in self.members]
 
     @property
     def keys_need_positions(self):
-        """True if it is true for one of the models."""
         return any(model.keys_need_positions for model in self.members)
 
     def decode_step(
         self, last_ids, position, caches, source, visible=None, kernels=None, append=grown
     ):
-        """Returns log-probabilities [B, K, V] and the caches, as `Transformer.decode_step` does."""
         steps = [
-            model.decode_step(
-                last_ids, position, own_caches, own_source, visible, own_kernels, append
-            )
-            for model, own_caches, own_source, own_kernels in zip(
+            model.decode_step(last_ids, position, own, own_source, visible, own_kernels, append)
+            for model, own, own_source, own_kernels in zip(
                 self.members, caches, source, kernels or [None] * len(self.members), strict=True
             )
         ]
-        return _mean_log_p([logits for logits, _ in steps]), [grown for _, grown in steps]
+        return _mean_log_p([logits for logits, _ in steps]), [caches for _, caches in steps]
 
 
 def _mean_log_p(all_logits):

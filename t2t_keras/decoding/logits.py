@@ -12,13 +12,12 @@ model's scores, and in beam search they work on the few best tokens instead of t
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 from keras import ops
 
-from t2t_keras.errors import UserError
-from t2t_keras.ids import EOS_ID, PAD_ID
+from t2t_keras.ids import PAD_ID
 from t2t_keras.shape import shape_of, take
 
 
@@ -49,25 +48,6 @@ Constraint = Callable[[Any], Callable[[Any, SearchStep], Any]]
 processor and returns which tokens may come next, [b, K, V] bool. See `Problem.constraint`."""
 
 
-def process_logits(logits, processors: Sequence[LogitsProcessor], step: SearchStep):
-    """Applies logits processors to logits [b, K, V], in the given order."""
-    import tensorflow as tf  # here and in `keep_top_k_top_p`, which a search on JAX does not call
-
-    for process in processors:
-        logits = tf.ensure_shape(process(logits, step), logits.shape)
-    return logits
-
-
-def early_end(tokens, i, min_length: int):
-    """Returns True where a token [...] would end the sentence before `min_length` tokens.
-
-    Args:
-        tokens: int32 of any shape.
-        i: number of tokens chosen so far.
-    """
-    return (tokens == EOS_ID) & (i < min_length)
-
-
 def forced_candidates(tokens, log_p, possible, forced):
     """Replaces candidates by the next token of a prefix, with log p 0 as in T2T.
 
@@ -89,19 +69,6 @@ def forced_candidates(tokens, log_p, possible, forced):
 
 
 # Prompts of a language model: forced like a prefix, but not returned
-
-
-def forced_prompts(prompts, prefix, max_lengths, extra_length):
-    """Returns prompts [B, P] as the prefix of a search, and maximum lengths [B] including the prompts.
-
-    Raises:
-        UserError: a prefix is given, too.
-    """
-    if prefix is not None:
-        raise UserError("a language model continues its prompts: add the prefix to them.")
-    if max_lengths is None:
-        max_lengths = prompt_lengths(prompts) + extra_length
-    return prompts, max_lengths
 
 
 def prompt_lengths(prompts):

@@ -8,18 +8,12 @@ positions of the source or of a cache; H heads of C channels.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import tensorflow as tf
 
 from t2t_keras.decoding.beam import SearchResult, most_likely
-from t2t_keras.decoding.logits import (
-    LogitsProcessor,
-    SearchStep,
-    keep_top_k_top_p,
-    process_logits,
-)
+from t2t_keras.decoding.logits import SearchStep, keep_top_k_top_p
 from t2t_keras.decoding.static_search import StaticSearch
 from t2t_keras.open_graph import open_graph_of_model, open_shapes
 from t2t_keras.shape import written
@@ -50,65 +44,15 @@ class SearchState(NamedTuple):
     found: SearchResult  # of the finished sentences, with L = longest; 0 for the others
 
 
-class Strategy(Protocol):
-    """The part of a search that chooses tokens. Its hypotheses are a NamedTuple of tensors [b, K, ...].
-
-    Axis 2 of these tensors may grow from step to step.
-    """
-
-    @property
-    def top_beams(self) -> int:
-        """K', the number of hypotheses that are returned."""
-
-    def first(self, batch) -> Any:
-        """Returns the hypotheses before the first token."""
-
-    def see_own_keys(self, hypotheses, i) -> tuple[Any, Any, Any]:
-        """Returns the hypotheses, their ids [b, K, i + 1] and the keys that they see (None: all)."""
-
-    def advance(self, hypotheses, logits, i, rows=None, forced=None, allowed=None) -> Any:
-        """Returns the hypotheses after choosing token number i by logits [b, K, V].
-
-        Args:
-            rows: [b] int32, positions of the sentences in the batch.
-            forced: [b] int32, tokens that must come next; 0 where any may come. None forces nothing.
-            allowed: [b, K, V] bool, the tokens that may come next; None: all.
-        """
-
-    def is_done(self, hypotheses, limits) -> Any:
-        """Returns [b] bool: True where further steps would change nothing."""
-
-    def prune(self, hypotheses, caches, i) -> tuple[Any, Any]:
-        """Returns hypotheses and caches without the keys that are no longer needed."""
-
-    def results(self, hypotheses, i) -> SearchResult:
-        """Returns what was found after i tokens."""
-
-
+@open_graph_of_model
 def in_a_graph(model, inputs, request: SearchRequest) -> SearchResult:
     """Searches in TensorFlow, in one graph for all numbers that may change between calls."""
-
-    def number(value, dtype):
-        return value if value is None else tf.cast(value, dtype)
-
-    request = request._replace(
-        alpha=number(request.alpha, tf.float32),
-        seed=number(request.seed, tf.int64),
-        temperature=number(request.temperature, tf.float32),
-        top_p=None if request.top_p == 1 else number(request.top_p, tf.float32),
-    )
-    return _searched(model, inputs, request)
-
-
-@open_graph_of_model
-def _searched(model, inputs, request: SearchRequest) -> SearchResult:
     if request.xla:
         loop: Any = StaticSearch(model, request.made_strategy(append=written))
     else:
         sampled = request.seed is not None
         choose = sampler(tf.shape(inputs)[0], request) if sampled else most_likely
-        strategy = request.made_strategy(choose)
-        loop = DecodeLoop(model, strategy, request.logits_processors, request.constraint)
+        loop = DecodeLoop(model, request, request.made_strategy(choose))
     return loop.run(inputs, request.limits, request.prefix)
 
 
@@ -134,23 +78,17 @@ class DecodeLoop:
 
     Args:
         model: a `Transformer` or an `Ensemble`.
-        strategy: chooses the tokens.
-        logits_processors: change the logits before that, in the given order.
-        constraint: returns which tokens may come next; see `logits.Constraint`. Scores remain the
-            model's: they are not normalised over the allowed tokens.
+        request: its logits processors change the logits, in the given order, before the strategy sees
+            them, and its constraint says which tokens may come next; see `logits.Constraint`. Scores
+            remain the model's: they are not normalised over the allowed tokens.
+        strategy: chooses the tokens: `BeamSearch`, `OnePath` or another class with their methods. Its
+            hypotheses are a NamedTuple of tensors [b, K, ...], of which axis 2 may grow.
     """
 
-    def __init__(
-        self,
-        model,
-        strategy: Strategy,
-        logits_processors: Sequence[LogitsProcessor] = (),
-        constraint: Callable[[Any, SearchStep], Any] | None = None,
-    ):
+    def __init__(self, model, request: SearchRequest, strategy):
         self.model = model
+        self.request = request
         self.strategy = strategy
-        self.logits_processors = logits_processors
-        self.constraint = constraint
         self.kernels = model.step_kernels()  # once, not at every step
 
     def run(self, inputs, limits, prefix=None) -> SearchResult:
@@ -162,11 +100,17 @@ class DecodeLoop:
             prefix: [B, P] int32, padded with 0: the first tokens of the outputs.
         """
         start = self.leave(self.first(inputs, limits, prefix))
+        # Axis 0 shrinks (sentences leave); axis 2 of ids, visible keys and caches grows.
+        live = open_shapes(start.live, 0)._replace(
+            hypotheses=open_shapes(start.live.hypotheses, 0, 2),
+            caches=open_shapes(start.live.caches, 0, 2),
+        )
+        shapes = SearchState(tf.TensorShape([]), live, open_shapes(start.found))
         (state,) = tf.while_loop(
             lambda state: tf.size(state.live.rows) > 0,
             lambda state: (self.leave(self.step(state)),),
             (start,),
-            shape_invariants=(_invariants(start),),
+            shape_invariants=(shapes,),
         )
         return state.found.up_to(state.i)
 
@@ -174,13 +118,17 @@ class DecodeLoop:
         """Returns the state before the first token."""
         batch = tf.shape(inputs)[0]
         longest = tf.maximum(tf.reduce_max(limits), 1)  # a scatter needs a width of 1 or more
+        forced: Any = ()
+        if prefix is not None:
+            prefix = prefix[:, :longest]
+            forced = tf.pad(prefix, [[0, 0], [0, longest - tf.shape(prefix)[1]]])
         live = Live(
             rows=tf.range(batch),
             hypotheses=self.strategy.first(batch),
             caches=self.model.empty_caches(batch),
             source=self.model.encode_source(inputs),
             limits=limits,
-            forced=_padded_prefix(prefix, longest),
+            forced=forced,
         )
         rows = [batch, self.strategy.top_beams]
         nothing = SearchResult(
@@ -198,9 +146,10 @@ class DecodeLoop:
         logits, caches = self.model.decode_step(
             ids[:, :, -1], i, live.caches, live.source, visible, self.kernels
         )
-        step = SearchStep(i, ids[:, :, 1:], live.rows, live.limits)
-        logits = process_logits(logits, self.logits_processors, step)
-        allowed = self.constraint(logits, step) if self.constraint else None
+        step, request = SearchStep(i, ids[:, :, 1:], live.rows, live.limits), self.request
+        for process in request.logits_processors:
+            logits = tf.ensure_shape(process(logits, step), logits.shape)
+        allowed = request.constraint(logits, step) if request.constraint else None
         forced = live.forced[:, i] if tf.is_tensor(live.forced) else None
         hypotheses = self.strategy.advance(hypotheses, logits, i, live.rows, forced, allowed)
         i = i + 1
@@ -237,23 +186,6 @@ class DecodeLoop:
             live=_rows_of(state.live, staying),
             found=tf.nest.map_structure(stored, state.found, found),
         )
-
-
-def _invariants(state: SearchState) -> SearchState:
-    """Axis 0 shrinks (sentences leave); axis 2 of ids, visible keys and caches grows."""
-    live = open_shapes(state.live, 0)._replace(
-        hypotheses=open_shapes(state.live.hypotheses, 0, 2),
-        caches=open_shapes(state.live.caches, 0, 2),
-    )
-    return SearchState(tf.TensorShape([]), live, open_shapes(state.found))
-
-
-def _padded_prefix(prefix, longest):
-    """Pads [B, P] to [B, longest] int32, 0 where any token may come; () without a prefix."""
-    if prefix is None:
-        return ()
-    prefix = prefix[:, :longest]
-    return tf.pad(prefix, [[0, 0], [0, longest - tf.shape(prefix)[1]]])
 
 
 def _rows_of(state, rows):

@@ -21,6 +21,10 @@ from t2t_keras.model_kinds import CLASSIFICATION, LANGUAGE_MODEL, Model
 from t2t_keras.precision import cache_of, in_8_bits
 from t2t_keras.shape import grown, shape_of, written
 
+ON_TENSORFLOW = keras.backend.backend() == "tensorflow"
+if ON_TENSORFLOW:
+    from t2t_keras.decoding.loop import in_a_graph
+
 
 def search(
     model: Model,
@@ -80,8 +84,7 @@ def search(
         BeamSearch(beam_size, top_beams, alpha)  # checks the ranges
     processors = (*named_processors(options.logits_processors), *logits_processors)
     is_random = options.sampling_method == "random"
-    on_tensorflow = keras.backend.backend() == "tensorflow"
-    if options.xla or not on_tensorflow:
+    if options.xla or not ON_TENSORFLOW:
         only = {"sampling": is_random, "logits_processors": processors, "a constraint": constraint}
         require_compilable({**only, "precision int8": in_8_bits(model)})
     if model.kind == CLASSIFICATION:
@@ -98,32 +101,30 @@ def search(
     if max_lengths is None:
         length = prompt_lengths(inputs) if is_language_model else shape_of(inputs)[1]
         max_lengths = length + options.extra_length
+    numbers: dict[str, Any] = {"alpha": alpha} if beam_size else {}
+    if is_random:
+        numbers["seed"] = options.sampling_seed if seed is None else seed
+        numbers["temperature"] = options.sampling_temp
+        if options.sampling_keep_top_p != 1:
+            numbers["top_p"] = options.sampling_keep_top_p
+    if ON_TENSORFLOW:  # one graph for all values
+        dtypes = {"seed": "int64"}
+        numbers = {k: ops.cast(v, dtypes.get(k, "float32")) for k, v in numbers.items()}
     request = SearchRequest(
         beam_size=beam_size,
         top_beams=top_beams,
         min_length=options.min_length,
         vocab_size=model.num_logits,
-        alpha=alpha if beam_size else None,
         limits=ops.broadcast_to(ops.cast(max_lengths, "int32"), shape_of(inputs)[:1]),
         prefix=None if prefix is None else ops.cast(ops.convert_to_tensor(prefix), "int32"),
         logits_processors=processors,
         constraint=constraint,
         strategy=strategy,
         xla=options.xla,
+        top_k=max(0, options.sampling_keep_top_k) if is_random else 0,
+        **numbers,
     )
-    if is_random:
-        request = request._replace(
-            seed=options.sampling_seed if seed is None else seed,
-            temperature=options.sampling_temp,
-            top_k=max(0, options.sampling_keep_top_k),
-            top_p=options.sampling_keep_top_p,
-        )
-    if on_tensorflow:
-        from t2t_keras.decoding.loop import in_a_graph
-
-        found = in_a_graph(model, inputs, request)
-    else:
-        found = _by_backend(model, inputs, request)
+    found = (in_a_graph if ON_TENSORFLOW else _by_backend)(model, inputs, request)
     if is_language_model:
         lengths = ops.maximum(found.lengths - prompt_lengths(inputs)[:, None], 0)
         ids, token_scores = (after_prompts(x, inputs) for x in (found.ids, found.token_scores))
@@ -131,16 +132,7 @@ def search(
     return found
 
 
-def beam_search(
-    model,
-    inputs,
-    *,
-    top_beams: int = 1,
-    max_lengths=None,
-    prefix=None,
-    logits_processors: Sequence[LogitsProcessor] = (),
-    **options,
-):
+def beam_search(model, inputs, *, top_beams: int = 1, **options):
     """Decodes with beam search (section 6.1 of the paper; T2T's `beam_search`).
 
     A finished hypothesis of n tokens scores log p / ((5 + n) / 6)^alpha. The search of a sentence
@@ -149,8 +141,9 @@ def beam_search(
     alive ones with their plain log p, as in T2T.
 
     Args:
-        model, inputs, top_beams, max_lengths, prefix, logits_processors: see `search`.
-        options: those of `DecodeSettings`: `beam_size` (K), `alpha`, `extra_length`, `min_length`, `xla`.
+        model, inputs, top_beams: see `search`.
+        options: `max_lengths`, `prefix` and `logits_processors`, see `search`; and those of
+            `DecodeSettings`: `beam_size` (K), `alpha`, `extra_length`, `min_length`, `xla`.
 
     Returns:
         ids [B, K', L] int32, best first, 0 after the first end of sentence, and scores
@@ -159,100 +152,57 @@ def beam_search(
     Raises:
         UserError: `top_beams` or an option is out of range.
     """
-    found = search(
-        model,
-        inputs,
-        DecodeSettings(**options),
-        beams=True,
-        top_beams=top_beams,
-        max_lengths=max_lengths,
-        prefix=prefix,
-        logits_processors=logits_processors,
-    )
+    found = _search_with(options, {}, model, inputs, beams=True, top_beams=top_beams)
     return found.ids, found.scores
 
 
-def greedy(
-    model,
-    inputs,
-    *,
-    max_lengths=None,
-    prefix=None,
-    logits_processors: Sequence[LogitsProcessor] = (),
-    **options,
-):
+def greedy(model, inputs, **options):
     """Decodes by choosing the most likely token at every step: T2T's `_greedy_infer`.
 
     Args:
-        model, inputs, max_lengths, prefix, logits_processors: see `search`.
-        options: those of `DecodeSettings`: `extra_length`, `min_length`, `xla`.
+        model, inputs: see `search`.
+        options: those of `beam_search`, without beams.
 
     Returns:
         ids [B, L] int32, 0 after the first end of sentence, and scores [B] float32: the sum of
         the log-probabilities up to and including it.
     """
-    found = search(
-        model,
-        inputs,
-        DecodeSettings(beam_size=1, **options),
-        max_lengths=max_lengths,
-        prefix=prefix,
-        logits_processors=logits_processors,
-    )
+    found = _search_with(options, {"beam_size": 1}, model, inputs)
     return found.ids[:, 0], found.scores[:, 0]
 
 
-def sample(
-    model,
-    inputs,
-    *,
-    seed,
-    temperature: float = 1.0,
-    top_k: int = 0,
-    top_p: float = 1.0,
-    max_lengths=None,
-    prefix=None,
-    logits_processors: Sequence[LogitsProcessor] = (),
-    **options,
-):
+def sample(model, inputs, *, seed, temperature=1.0, top_k: int = 0, top_p=1.0, **options):
     """Draws every token from the model's distribution (T2T's `sampling_method` "random").
 
     The same seed draws the same output for a sentence at the same position in the batch.
 
     Args:
-        model, inputs, max_lengths, prefix, logits_processors: see `search`.
+        model, inputs: see `search`.
         seed: an int or a scalar int tensor.
         temperature: divides the logits (`sampling_temp`); below 1, likely tokens become likelier.
         top_k: sample from the k most likely tokens (`sampling_keep_top_k`); 0 means all.
         top_p: sample from the most likely tokens that together reach this probability (nucleus
             sampling); 1 means all.
-        options: those of `DecodeSettings`: `extra_length`, `min_length`.
+        options: those of `greedy`, but not `xla`.
 
     Returns:
-        ids [B, L] int32, 0 after the first end of sentence, and scores [B] float32: the
-        log-probability of each without temperature, top_k and top_p.
+        As `greedy`; the scores are log-probabilities without temperature, top_k and top_p.
 
     Raises:
         UserError: an option is out of range.
     """
-    settings = DecodeSettings(
-        beam_size=1,
-        sampling_method="random",
-        sampling_temp=temperature,
-        sampling_keep_top_k=top_k,
-        sampling_keep_top_p=top_p,
-        **options,
-    )
-    found = search(
-        model,
-        inputs,
-        settings,
-        max_lengths=max_lengths,
-        prefix=prefix,
-        logits_processors=logits_processors,
-        seed=seed,
-    )
+    own = {"beam_size": 1, "sampling_method": "random", "sampling_temp": temperature}
+    own |= {"sampling_keep_top_k": top_k, "sampling_keep_top_p": top_p}
+    found = _search_with(options, own, model, inputs, seed=seed)
     return found.ids[:, 0], found.scores[:, 0]
+
+
+def _search_with(options: dict[str, Any], own: dict[str, Any], model, inputs, **given):
+    """Searches with a caller's options, of `search` or of `DecodeSettings`, and a function's own of these."""
+    for name in ("max_lengths", "prefix", "logits_processors"):
+        if name in options:
+            given[name] = options.pop(name)
+    return search(model, inputs, DecodeSettings(**own, **options), **given)
 
 
 class SearchRequest(NamedTuple):
@@ -262,13 +212,13 @@ class SearchRequest(NamedTuple):
     top_beams: int
     min_length: int
     vocab_size: int
-    alpha: Any  # a number or a scalar tensor; None without beams
     limits: Any  # [B] int32, the maximum lengths of the outputs
     prefix: Any  # [B, P] int32, or None
     logits_processors: tuple[LogitsProcessor, ...]
     constraint: Any  # see `logits.Constraint`; or None
     strategy: Any  # see `search`; or None
     xla: bool
+    alpha: Any = None  # this and the next are numbers or scalar tensors; None without beams
     seed: Any = None  # None: not sampled
     temperature: Any = None
     top_k: int = 0
