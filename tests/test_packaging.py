@@ -40,9 +40,9 @@ def installed_modules():
 
 def installed_data():
     """Paths in site-packages of what is no module."""
-    pages = (ROOT / "t2t_keras/inspection/page").iterdir()
-    names = ("py.typed", "t2t_names.tsv", "text/word_characters.txt")
-    return {f"t2t_keras/{name}" for name in names} | {*(path.relative_to(ROOT).as_posix() for path in pages)}
+    pages = (path.name for path in (ROOT / "t2t_keras/inspection/page").iterdir())
+    names = ["py.typed", "t2t_names.tsv", "text/word_characters.txt"]
+    return {f"t2t_keras/{name}" for name in [*names, *(f"inspection/page/{p}" for p in pages)]}
 
 
 def run(code, *arguments, cwd):
