@@ -17,7 +17,7 @@ from t2t_keras.network_settings import INFERENCE_SETTINGS
 from t2t_keras.precision import in_precision
 from t2t_keras.serving import CTranslate2Translator, SavedModel, TextClient
 from t2t_keras.settings import HParams
-from t2t_keras.text.encoders import require_vocabulary_of_run
+from t2t_keras.text.encoders import require_vocabulary
 
 _EXPORTS = ("saved_model.pb", "[0-9]*/saved_model.pb", "model.bin")
 
@@ -148,7 +148,7 @@ class TrainedModel:
             space = run.get("target_space_id", self.problem.target_space_id)
             models.append(checkpoints.load_model(prefix, hparams, space, model))
             registry.require_fit(self.problem, models[-1])
-            if spare := require_vocabulary_of_run(models[-1], sizes, run, self.data_dir):
+            if spare := require_vocabulary(models[-1], sizes, run, self.data_dir):
                 warn(spare)
         self.model: Any = Ensemble(models) if len(models) > 1 else models[0]
         if precision:

@@ -1,25 +1,84 @@
-"""Text encoders: bytes, listed tokens, and subwords against tensor2tensor's ids."""
+"""Tokens, escapes and ids, against tensor2tensor's own; bytes, listed tokens and subwords."""
 
 import gzip
+import itertools
 import json
 import pickle
 import random
+import unicodedata
 from pathlib import Path
 from types import SimpleNamespace
 
 import numpy as np
 import pytest
 import t2t_release
-import toy
+from networks import small_model
 
+import t2t_keras as t2t
 from t2t_keras import checkpoints, registry
 from t2t_keras.decoding import DecodeSettings, Translator
 from t2t_keras.errors import UserError
 from t2t_keras.export.served import ServedTransformer
-from t2t_keras.text import ByteTextEncoder, SubwordTextEncoder, TokenTextEncoder, encoders
-from t2t_keras.text.encoders import require_vocabulary, require_vocabulary_of_run
-from t2t_keras.text.tokenizer import escape, unescape
+from t2t_keras.text import (
+    ByteTextEncoder,
+    SubwordTextEncoder,
+    TokenTextEncoder,
+    encoders,
+    tokenizer,
+)
+from t2t_keras.text.encoders import require_vocabulary
+from t2t_keras.text.tokenizer import ALPHANUMERIC_RANGES, escape, unescape
 from t2t_keras.transformer import Transformer
+
+SHARED = Path(__file__).parents[2] / "shared"
+
+
+@pytest.mark.parametrize(
+    ("text", "tokens"),
+    [
+        ("", []),
+        (" ", [" "]),
+        ("a", ["a"]),
+        ("a b", ["a", "b"]),
+        (" a b ", [" ", "a", "b", " "]),
+        ("a  b", ["a", "  ", "b"]),
+        ("a, b.", ["a", ", ", "b", "."]),
+        ("a\nb", ["a", "\n", "b"]),
+        ("x_1\t2", ["x", "_", "1", "\t", "2"]),
+        ("½²Ⅷ٣日", ["½²Ⅷ٣日"]),  # No, No, Nl, Nd, Lo
+        ("e\u0301t", ["e", "\u0301", "t"]),  # a combining accent is no letter
+        ("a 𝒜 😀b", ["a", "𝒜", " 😀", "b"]),
+        ("a\U00011f04", ["a", "\U00011f04"]),  # a letter since Unicode 15 only
+    ],
+)
+def test_splits_where_words_end(text, tokens):
+    assert tokenizer.encode(text) == tokens
+    assert tokenizer.decode(tokens) == text
+
+
+def by_character(text):
+    """T2T's rule, one character after the other."""
+    words = [any(first <= ord(c) <= last for first, last in ALPHANUMERIC_RANGES) for c in text]
+    cuts = [i for i in range(1, len(text)) if words[i] != words[i - 1]]
+    runs = [text[a:b] for a, b in zip([0, *cuts], [*cuts, len(text)], strict=True)]
+    return [run for i, run in enumerate(runs) if run and (run != " " or i in (0, len(runs) - 1))]
+
+
+@pytest.mark.parametrize("characters", [" aé,—", " aé,—𝒜😀\U0001f3ff"])
+def test_any_text_is_cut_by_character(characters):
+    rng = random.Random(2)
+    texts = ["".join(rng.choices(characters, k=20)) for _ in range(2000)]
+    short = itertools.chain(*(itertools.product(" a,", repeat=length) for length in range(7)))
+    for text in (*map("".join, short), *texts):
+        assert tokenizer.encode(text) == by_character(text)
+        assert tokenizer.decode(tokenizer.encode(text)) == text
+
+
+def test_the_table_is_that_of_unicode_14():
+    words = {c for first, last in ALPHANUMERIC_RANGES for c in range(first, last + 1)}
+    assert len(words) == 133_547  # the count of categories L* and N* in Unicode 14.0
+    if unicodedata.unidata_version == "14.0.0":  # that of Python 3.11
+        assert words == {c for c in range(0x110000) if unicodedata.category(chr(c))[0] in "LN"}
 
 
 def test_bytes_follow_the_reserved_ids():
@@ -50,10 +109,7 @@ def test_tokens_of_a_file_and_of_a_list(tmp_path):
     ("arguments", "message"),
     [
         ({"vocab_list": ["cat"]}, "Token 'dog' is not in the vocabulary of 3 tokens"),
-        (
-            {"vocab_list": ["cat"], "replace_oov": "<UNK>"},
-            "replace_oov is '<UNK>', which is not in",
-        ),
+        ({"vocab_list": ["cat"], "replace_oov": "<UNK>"}, "replace_oov is '<UNK>', which is not"),
         ({}, "got no tokens"),
     ],
 )
@@ -64,8 +120,6 @@ def test_unknown_tokens_need_a_replacement(arguments, message):
 
 # Subwords
 
-
-SHARED = Path(__file__).parents[2] / "shared"
 
 # Ids of this vocabulary: lo 2, low_ 3, er_ 4, ", _" 5, then single characters from 6 on.
 HAND_MADE = ["<pad>", "<EOS>", "lo", "low_", "er_", ", _", *"low er_\\u;0123456789,"]
@@ -139,9 +193,14 @@ def test_reads_any_quotes_and_skips_a_byte_order_mark(tmp_path, quote, first):
     assert SubwordTextEncoder(path).encode("lower, low") == [2, 8, 4, 5, 3]
 
 
-def test_a_quote_is_a_subtoken_like_others(tmp_path):
+def test_odd_entries(tmp_path):
+    """Quotes are subtokens like others, and blank entries take up an id."""
     encoder = SubwordTextEncoder(write(tmp_path / "vocab", [*HAND_MADE, "'", '"', "\u2028"]))
     assert spelled(encoder, "'\"\u2028") == ["'", '"', "\u2028", "_"]
+    encoder = SubwordTextEncoder(write(tmp_path / "vocab", ["<pad>", "<EOS>", "", "", "ab_"]))
+    assert encoder.encode("ab") == [4]
+    with pytest.raises(UserError, match="single character 'b'"):
+        encoder.encode("b")
 
 
 def test_stores_what_it_loads(encoder, tmp_path):
@@ -158,7 +217,7 @@ def test_a_pickle_holds_the_vocabulary_alone(encoder):
     assert len(pickle.dumps(encoder)) == len(pickled)
 
 
-def test_caches_a_bounded_number_of_tokens(encoder, monkeypatch):
+def test_caches_a_bounded_number_of_tokens_the_frequent_ones(encoder, monkeypatch):
     monkeypatch.setattr(encoders, "_CACHED", 10)
     texts = [f"low, {i} lower {i + 1}" for i in range(100)]
     expected = [pickle.loads(pickle.dumps(encoder)).encode(text) for text in texts]
@@ -167,16 +226,12 @@ def test_caches_a_bounded_number_of_tokens(encoder, monkeypatch):
 
     encoder.encode("l" * 10_000)  # no long ones
     assert all(len(token) < 10_000 for token in (*encoder._recent, *encoder._earlier))
-
-
-def test_keeps_frequent_tokens_cached(encoder, monkeypatch):
-    monkeypatch.setattr(encoders, "_CACHED", 10)
-    encoder.encode("lower")
+    encoder.encode("lower")  # stays, as it is frequent
     cut = []
     monkeypatch.setattr(encoder, "_encode_token", lambda token: cut.append(token) or (2,))
-    for i in range(100):
+    for i in range(200, 300):
         assert len(encoder.encode(f"lower {i}")) == 4
-    assert cut == [str(i) for i in range(100)]
+    assert cut == [str(i) for i in range(200, 300)]
 
 
 @pytest.mark.parametrize(
@@ -196,13 +251,6 @@ def test_refuses_what_is_no_vocabulary(tmp_path, subtokens, message):
             encoder(path)
 
 
-def test_a_blank_entry_keeps_its_id_and_a_character_that_is_not_there_is_named(tmp_path):
-    encoder = SubwordTextEncoder(write(tmp_path / "vocab", ["<pad>", "<EOS>", "", "", "ab_"]))
-    assert encoder.encode("ab") == [4]
-    with pytest.raises(UserError, match="single character 'b'"):
-        encoder.encode("b")
-
-
 @pytest.mark.skipif(not SHARED.exists(), reason="needs T2T's reference numbers in ../shared")
 def test_equals_t2t_on_every_case():
     with gzip.open(SHARED / "golden/text/subword_cases.json.gz", "rt", encoding="utf-8") as file:
@@ -212,6 +260,7 @@ def test_equals_t2t_on_every_case():
     assert encoder.vocab_size == 33708
     assert len(cases) == 773
     for case in cases:
+        assert tokenizer.encode(case["text"]) == case["tokens"]
         assert encoder.encode(case["text"]) == case["ids"]
         assert encoder.decode(case["ids"]) == case["decoded"]
 
@@ -219,67 +268,53 @@ def test_equals_t2t_on_every_case():
 # Vocabularies beside tables of other sizes: T2T's tables may have more rows than there are tokens
 
 
-TINY = "transformer_test,num_hidden_layers=1,hidden_size=8,filter_size=8"
 ROWS = 48
 
 
-def write_run_of_t2t(directory, hparams=TINY):
-    """Writes a checkpoint of `ROWS` rows and the settings, as T2T leaves them: nothing says how many tokens."""
-    hp = registry.hparams(hparams)
+@pytest.mark.parametrize(
+    ("tokens", "divisor", "message"),
+    [
+        (
+            40,
+            1,
+            "40 tokens and the model's table 48 rows: make sure that the model was trained on it.",
+        ),
+        (40, 16, ""),  # `vocab_divisor` has added rows
+        (49, 1, "49 tokens and the model 48: give the data the model was trained on."),
+    ],
+)
+def test_a_run_of_t2t_does_not_say_how_many_tokens_it_had(
+    tmp_path, tokens, divisor, message, capsys
+):
+    tiny = "num_hidden_layers=1,hidden_size=8,filter_size=8"
+    hp = registry.hparams("transformer_test", f"{tiny},vocab_divisor={divisor}")
     model = Transformer(hp, source_vocab_size=ROWS, target_vocab_size=ROWS)
-    checkpoints.save_t2t(model, str(directory / "model.ckpt-1"))
-    (directory / "hparams.json").write_text(json.dumps(hp.to_dict()))
-    return str(directory)
-
-
-def decode(tmp_path, tokens, hparams=TINY):
-    write_run_of_t2t(tmp_path, hparams)
+    checkpoints.save_t2t(model, str(tmp_path / "model.ckpt-1"))
+    (tmp_path / "hparams.json").write_text(json.dumps(hp.to_dict()))
     write(tmp_path / t2t_release.VOCABULARY, t2t_release.made_up_subwords(tokens))
-    (tmp_path / "lines").write_text("Hello\n")
-    flags = (f"--problem={t2t_release.PROBLEM}", f"--data_dir={tmp_path}")
-    files = ("--decode_from_file", tmp_path / "lines", "--decode_to_file", tmp_path / "out")
-    search = "--decode_hparams=beam_size=2,extra_length=2"
-    return toy.command("decode", *flags, f"--checkpoint_path={tmp_path}", *files, search)
+    message = message and f"the vocabulary of the inputs in {tmp_path} has {message}"
+    settings = {"data_dir": tmp_path, "decode_hparams": "beam_size=2,extra_length=2"}
+    try:
+        loaded = t2t.load(tmp_path, problem=t2t_release.PROBLEM, **settings)
+    except UserError as error:
+        assert (tokens, str(error)) == (49, message)
+    else:
+        assert len(loaded.translate(["Hello"])) == 1
+        assert capsys.readouterr().err == (message and f"warning: {message}\n")
 
 
-@pytest.mark.parametrize("divisor", [1, 16])
-def test_a_table_of_more_rows_than_tokens_decodes_with_a_word(tmp_path, divisor):
-    """Rows that `vocab_divisor` added need none."""
-    done = decode(tmp_path, ROWS - 8, f"{TINY},vocab_divisor={divisor}")
-    assert done.returncode == 0, done.stderr
-    assert len((tmp_path / "out").read_text().splitlines()) == 1
-    warning = (
-        f"warning: the vocabulary of the inputs in {tmp_path} has 40 tokens and the model's table 48 "
-        "rows: make sure that the model was trained on it."
-    )
-    warnings = [line for line in done.stderr.splitlines() if "vocabulary" in line]
-    assert warnings == [warning] * (divisor == 1)
-
-
-def test_more_tokens_than_rows_are_refused(tmp_path):
-    assert toy.complaint(decode(tmp_path, ROWS + 1)) == (
-        f"t2t-keras-decode: the vocabulary of the inputs in {tmp_path} has 49 tokens and the model 48: "
-        "give the data the model was trained on."
-    )
-
-
-def test_a_run_of_ours_says_how_many_tokens_it_had(tmp_path):
-    model = checkpoints.load_model(write_run_of_t2t(tmp_path))
-    sizes = {"inputs": ROWS, "targets": ROWS - 1}
+def test_a_run_of_ours_says_it_and_an_export_need_not():
+    hp = SimpleNamespace(vocab_divisor=1)
+    model = SimpleNamespace(source_vocab_size=ROWS, target_vocab_size=ROWS, hp=hp)
     run = {"source_vocab_size": ROWS, "target_vocab_size": ROWS}
-    assert "of the targets" in require_vocabulary_of_run(model, sizes, {}, "data")
+    fewer, more = ({"inputs": ROWS, "targets": tokens} for tokens in (ROWS - 1, ROWS + 1))
+    assert "of the targets" in require_vocabulary(model, fewer, {}, "data")
     with pytest.raises(UserError, match=r"targets in data has 47 tokens and the model 48: give"):
-        require_vocabulary_of_run(model, sizes, run, "data")
-    assert require_vocabulary_of_run(model, {**sizes, "targets": ROWS}, run, "data") == ""
-
-
-def test_an_export_refuses_more_tokens_than_rows_alone():
-    model = SimpleNamespace(source_vocab_size=300, target_vocab_size=258)
-    encoders = dict.fromkeys(("inputs", "targets"), ByteTextEncoder())
-    require_vocabulary(model, encoders)
-    model.target_vocab_size = 257
-    with pytest.raises(UserError, match="of the targets has 258 tokens and the model 257"):
-        require_vocabulary(model, encoders)
+        require_vocabulary(model, fewer, run, "data")
+    assert require_vocabulary(model, {"inputs": ROWS}, run, "data") == ""
+    assert require_vocabulary(model, fewer) == ""
+    with pytest.raises(UserError, match="of the targets has 49 tokens and the model 48"):
+        require_vocabulary(model, more)
 
 
 SUBWORDS = SubwordTextEncoder.build_from_generator(["aa"], 10)
@@ -295,8 +330,8 @@ SUBWORDS = SubwordTextEncoder.build_from_generator(["aa"], 10)
     ],
     ids=["tokens", "subwords", "bytes"],
 )
-def test_ids_beyond_the_vocabulary(encoder, ids, text, tmp_path):
-    model = checkpoints.load_model(write_run_of_t2t(tmp_path))
+def test_ids_beyond_the_vocabulary(encoder, ids, text):
+    model = small_model("num_hidden_layers=1")
     model.source_vocab_size = model.target_vocab_size = 400  # all `ServedTransformer` looks at
     encoders = {"inputs": encoder, "targets": encoder}
     assert Translator(model, encoders).text(ids) == text

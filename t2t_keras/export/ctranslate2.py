@@ -56,7 +56,7 @@ def export_ctranslate2(
             f"{nearest(quantization, types)}"
         )
     _check_model(model)
-    require_vocabulary(model, encoders)
+    require_vocabulary(model, {side: e.vocab_size for side, e in encoders.items()})
     for side, encoder in encoders.items():
         if type(encoder) not in ENCODERS.values():
             raise UserError(

@@ -81,7 +81,7 @@ class _Served(tf.Module):
         super().__init__(name="transformer")
         settings = settings or DecodeSettings()
         require_offered(settings)
-        require_vocabulary(model, encoders)
+        require_vocabulary(model, {side: e.vocab_size for side, e in encoders.items()})
         # Attributes are saved. They reference the tables and variables that the functions use, but not the
         # Keras model, which would be traced with inputs of Keras's choice.
         self._graphs = [e.graph for e in encoders.values() if not isinstance(e, ClassLabelEncoder)]

@@ -6,6 +6,7 @@ import abc
 import functools
 import os
 from collections.abc import Iterable, Mapping, Sequence
+from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 from t2t_keras.errors import UserError, nearest
@@ -32,6 +33,13 @@ class TensorEncoder(abc.ABC):
     samples = False
     """True if `sample_tensor` draws one of several ways to split a text."""
 
+    _entries: Sequence[Any]  # the vocabulary, in the order of the ids
+
+    @property
+    def vocab_size(self) -> int:
+        """The number of ids, including those of padding and end of sentence."""
+        return len(self._entries)
+
     @abc.abstractmethod
     def encode(self, text: str) -> list[int]:
         """Returns the ids of `text`."""
@@ -41,16 +49,15 @@ class TensorEncoder(abc.ABC):
         """Returns the text of `ids`."""
 
     @abc.abstractmethod
-    def _make_graph(self, modules) -> Any:
-        """Makes the `tf.Module` that `graph` caches, one of those in `t2t_keras.text.graph`."""
+    def _make_graph(self, modules: ModuleType) -> Any:
+        """Returns the `tf.Module` that `graph` caches, one of `t2t_keras.text.graph`."""
 
     @functools.cached_property
     def graph(self) -> Any:
         """The encoder as a `tf.Module` with the functions `encode` and `decode`.
 
-        A `tf.Module` that calls `encode_tensor` or `decode_tensor` and is saved must keep `graph` as an
-        attribute, because of its lookup table. Loading needs only TensorFlow (and tensorflow-text with
-        SentencePiece).
+        A `tf.Module` that calls `encode_tensor` or `decode_tensor` must keep `graph` as an attribute to be
+        saved, because of its tables. Loading needs TensorFlow alone (with SentencePiece, tensorflow-text).
         """
         import tensorflow as tf
 
@@ -90,19 +97,18 @@ class TensorEncoder(abc.ABC):
         """
         import tensorflow as tf
 
-        if not isinstance(ids, tf.RaggedTensor):
+        if not (is_ragged := isinstance(ids, tf.RaggedTensor)):
             ids = tf.convert_to_tensor(ids)
         if ids.dtype != tf.int32 or ids.shape.rank != 2:
             raise UserError(
                 f"decode_tensor got {ids.dtype.name} of shape {ids.shape}; "
                 "it takes rows of int32, ragged [B, None] or dense [B, L]."
             )
-        if not isinstance(ids, tf.RaggedTensor):
-            ids = tf.RaggedTensor.from_tensor(ids)
+        rows = ids if is_ragged else tf.RaggedTensor.from_tensor(ids)
         try:
-            return self.graph.decode(ids.with_row_splits_dtype(tf.int64))
+            return self.graph.decode(rows.with_row_splits_dtype(tf.int64))
         except tf.errors.InvalidArgumentError:
-            for row in ids.to_list():
+            for row in rows.to_list():
                 self.decode(row)  # raises a UserError
             raise
 
@@ -113,7 +119,7 @@ class TensorEncoder(abc.ABC):
 class ByteTextEncoder(TensorEncoder):
     """UTF-8 bytes as ids 2 to 257 (T2T: `ByteTextEncoder`)."""
 
-    vocab_size = len(_BYTES)
+    _entries = _BYTES
 
     def encode(self, text: str) -> list[int]:
         """Returns one id per byte."""
@@ -125,14 +131,11 @@ class ByteTextEncoder(TensorEncoder):
         Raises:
             UserError: an id is not in 0 to 257.
         """
-        parts = []
+        ids = list(ids)
         for i in ids:
-            if not 0 <= i < self.vocab_size:
-                raise UserError(
-                    f"Byte id {i} is out of range; 0 to {self.vocab_size - 1} are allowed."
-                )
-            parts.append(_BYTES[i])
-        return b"".join(parts).decode("utf-8", "replace")
+            if not 0 <= i < len(_BYTES):
+                raise UserError(f"Byte id {i} is out of range; 0 to {len(_BYTES) - 1} are allowed.")
+        return b"".join(_BYTES[i] for i in ids).decode("utf-8", "replace")
 
     def _make_graph(self, modules):
         return modules.ByteGraph(_BYTES)
@@ -158,24 +161,19 @@ class TokenTextEncoder(TensorEncoder):
             UserError: the file is not a vocabulary, or `replace_oov` is not in it.
         """
         if vocab_filename is not None:
-            self._tokens = lines.read_tokens(vocab_filename)
+            self._entries = lines.read_tokens(vocab_filename)
         elif vocab_list is not None:
             listed = [token for token in vocab_list if token not in RESERVED_TOKENS]
-            self._tokens = [*RESERVED_TOKENS, *listed]
+            self._entries = [*RESERVED_TOKENS, *listed]
         else:
             raise UserError("TokenTextEncoder got no tokens: give vocab_filename or vocab_list.")
-        self._ids = {token: i for i, token in enumerate(self._tokens)}
+        self._ids = {token: i for i, token in enumerate(self._entries)}
         self.replace_oov = replace_oov
         self._replacement = None if replace_oov is None else self._ids.get(replace_oov)
         if replace_oov is not None and self._replacement is None:
             raise UserError(
                 f"replace_oov is {replace_oov!r}, which is not in the vocabulary; add it there."
             )
-
-    @property
-    def vocab_size(self) -> int:
-        """The number of tokens, including the reserved ones."""
-        return len(self._tokens)
 
     def encode(self, text: str) -> list[int]:
         """Returns one id per token.
@@ -196,15 +194,15 @@ class TokenTextEncoder(TensorEncoder):
 
     def decode(self, ids: Iterable[int]) -> str:
         """Returns the tokens, joined by single spaces; an unknown id 7 becomes `ID_7`."""
-        known = range(len(self._tokens))
-        return " ".join(self._tokens[i] if i in known else f"ID_{i}" for i in ids)
+        known = range(self.vocab_size)
+        return " ".join(self._entries[i] if i in known else f"ID_{i}" for i in ids)
 
     def store_to_file(self, filename: str | os.PathLike[str]) -> None:
         """Writes the vocabulary, one token per line."""
-        lines.write_lines(filename, self._tokens)
+        lines.write_lines(filename, self._entries)
 
     def _make_graph(self, modules):
-        return modules.TokenGraph(self._tokens, self._ids, self._replacement)
+        return modules.TokenGraph(self._entries, self._ids, self._replacement)
 
 
 class SubwordTextEncoder(TensorEncoder):
@@ -259,7 +257,7 @@ class SubwordTextEncoder(TensorEncoder):
         return encoder
 
     def _set_subtokens(self, subtokens: list[str]) -> None:
-        self._subtokens = subtokens
+        self._entries = subtokens
         self._ids = {subtoken: i for i, subtoken in enumerate(subtokens) if subtoken}
         self._alphabet = ESCAPE_CHARACTERS.union(*subtokens)
         lengths: dict[str, set[int]] = {}
@@ -271,18 +269,13 @@ class SubwordTextEncoder(TensorEncoder):
         self._earlier: dict[str, tuple[int, ...]] = {}
 
     @property
-    def vocab_size(self) -> int:
-        """The number of subtokens, including the reserved ones."""
-        return len(self._subtokens)
-
-    @property
     def all_subtoken_strings(self) -> tuple[str, ...]:
         """All subtokens in the order of their ids."""
-        return tuple(self._subtokens)
+        return tuple(self._entries)
 
     def subtoken(self, subtoken_id: int) -> str:
         """Returns the subtoken with this id; "" for an id out of range."""
-        return self._subtokens[subtoken_id] if 0 <= subtoken_id < len(self._subtokens) else ""
+        return self._entries[subtoken_id] if 0 <= subtoken_id < self.vocab_size else ""
 
     def encode(self, text: str) -> list[int]:
         """Returns the subtoken ids of `text`."""
@@ -300,22 +293,21 @@ class SubwordTextEncoder(TensorEncoder):
 
     def store_to_file(self, filename: str | os.PathLike[str]) -> None:
         """Writes the vocabulary as T2T does, one subtoken per line in single quotes."""
-        lines.write_lines(filename, [f"'{subtoken}'" for subtoken in self._subtokens])
+        lines.write_lines(filename, [f"'{subtoken}'" for subtoken in self._entries])
 
     def __getstate__(self) -> dict[str, Any]:
-        return {"subtokens": self._subtokens}
+        return {"subtokens": self._entries}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         self._set_subtokens(state["subtokens"])
 
     def _make_graph(self, modules):
-        return modules.SubwordGraph(self._subtokens, self._ids, self._alphabet)
+        return modules.SubwordGraph(self._entries, self._ids, self._alphabet)
 
     def _encode_uncached(self, token: str) -> tuple[int, ...]:
-        """Encodes a token that is not in the cache `_recent`.
+        """Encodes a token that is not in the cache `_recent`, which becomes `_earlier` when it is full.
 
-        A full `_recent` becomes `_earlier`; tokens found there move back. This bounds memory and keeps
-        frequent tokens cached.
+        Tokens found there move back: this bounds memory and keeps frequent tokens cached.
         """
         ids = self._earlier.get(token) or self._encode_token(token)
         if len(token) <= _LONGEST_CACHED:
@@ -380,47 +372,30 @@ class ClassLabelEncoder:
 _TABLES = {"inputs": "source_vocab_size", "targets": "target_vocab_size"}
 
 
-def require_vocabulary(model, encoders: Mapping[str, Any]) -> None:
-    """Checks that the embedding tables of a model have a row for every token of the encoders."""
-    for side, encoder in encoders.items():
-        tokens, rows = encoder.vocab_size, getattr(model, _TABLES[side])
-        if tokens > rows:
-            raise _other_vocabulary(side, tokens, rows)
-
-
-def require_vocabulary_of_run(
-    model, sizes: Mapping[str, int], run: Mapping[str, Any], data_dir: str
+def require_vocabulary(
+    model, sizes: Mapping[str, int], run: Mapping[str, Any] | None = None, data_dir: str = ""
 ) -> str:
-    """Checks that vocabularies have the sizes that a model was trained with; returns a warning or "".
+    """Checks the sizes of the vocabularies, by side, beside a model's; returns a warning or "".
 
-    For T2T's checkpoints these sizes are known only from the embedding tables, which may have more rows
-    than there are tokens: `vocab_divisor` adds some. More extra rows are worth a warning.
-
-    Args:
-        model: a `Transformer`.
-        sizes: the vocabulary sizes of "inputs" and "targets": see `Problem.vocab_sizes`.
-        run: the contents of `run.json` beside the model.
-        data_dir: where the vocabularies are.
+    For T2T's checkpoints, without sizes in `run` (see `run.json`), the model's are known only from the
+    embedding tables, to which `vocab_divisor` may add rows; more extra rows are worth a warning.
     """
-    for side, table in _TABLES.items():
-        if side not in sizes:
-            continue
-        tokens, rows = sizes[side], getattr(model, table)
-        if tokens > rows or (tokens < rows and table in run):
-            raise _other_vocabulary(side, tokens, rows, data_dir)
-        if rows - tokens >= model.hp.vocab_divisor:
-            return (
-                f"the vocabulary of the {side} in {data_dir} has {tokens} tokens and the model's "
-                f"table {rows} rows: make sure that the model was trained on it."
-            )
+    for side, tokens in sizes.items():
+        rows = getattr(model, _TABLES[side])
+        where = f" in {data_dir}" if data_dir else ""
+        vocabulary = f"the vocabulary of the {side}{where} has {tokens} tokens and the model"
+        if tokens > rows or (run and tokens < rows and _TABLES[side] in run):
+            raise UserError(f"{vocabulary} {rows}: give the data the model was trained on.")
+        if run is not None and rows - tokens >= model.hp.vocab_divisor:
+            remedy = "make sure that the model was trained on it."
+            return f"{vocabulary}'s table {rows} rows: {remedy}"
     return ""
 
 
 def spelled(encoder, ids: list[int]) -> list[int]:
     """Returns the ids that have a text; all for a `TokenTextEncoder`, which shows an unknown id as `ID_7`."""
-    if isinstance(encoder, TokenTextEncoder):
-        return ids
-    return [i for i in ids if i < encoder.vocab_size]
+    by_name = isinstance(encoder, TokenTextEncoder)
+    return ids if by_name else [i for i in ids if i < encoder.vocab_size]
 
 
 def tokens(encoder, size: int) -> list[str]:
@@ -440,11 +415,3 @@ def tokens(encoder, size: int) -> list[str]:
             name += ">"
         taken[name] = i
     return list(taken)
-
-
-def _other_vocabulary(side: str, tokens: int, rows: int, data_dir: str = "") -> UserError:
-    where = f" in {data_dir}" if data_dir else ""
-    return UserError(
-        f"the vocabulary of the {side}{where} has {tokens} tokens and the model {rows}: "
-        "give the data the model was trained on."
-    )

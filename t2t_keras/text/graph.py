@@ -49,22 +49,15 @@ class SubwordCutter:
         # An escaped word has exactly one underscore, at its end.
         usable = {subtoken: i for subtoken, i in ids.items() if "_" not in subtoken[:-1]}
         table = build_table(usable, alphabet)
+        arrays = {n: a for n, a in table._asdict().items() if isinstance(a, np.ndarray)}
+        self._table = table._replace(**{name: tf.constant(array) for name, array in arrays.items()})
         numbers = table.numbers
         plain = {ord(c): numbers[c] for c in alphabet - set("\\_\n")}
         by_code_point = np.zeros(max(plain) + 2, np.int32)  # the last entry is for all larger ones
         by_code_point[list(plain)] = list(plain.values())
         self._numbers = tf.constant(by_code_point)
         self._digits = tf.constant([numbers[c] for c in "0123456789"])
-        self._backslash, self._underscore = numbers["\\"], numbers["_"]
-        self._u, self._semicolon = numbers["u"], numbers[";"]
-        self._base = tf.constant(table.base)
-        self._owner = tf.constant(table.owner)
-        self._joined = tf.constant(table.joined)
-        self._last_slot = len(table.owner) - 1
-        self._first_beginning = table.first_beginning
-        self._match_id = tf.constant(table.match_id)
-        self._match_length = tf.constant(table.match_length)
-        self._levels = table.levels
+        self._backslash, self._underscore, self._u, self._semicolon = map(numbers.get, "\\_u;")
         self._may_fail = not alphabet - {"\n"} <= ids.keys()
 
     def __call__(self, words: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
@@ -79,11 +72,9 @@ class SubwordCutter:
         is_cut = _reached(word_splits, tf.range(size) + lengths)
         if self._may_fail:
             failed = tf.where(is_cut & (ids < 0))[:1, 0]
-            word = tf.searchsorted(word_splits, tf.cast(failed, tf.int32), side="right") - 1
-            message = (
-                "Cannot encode a word; the vocabulary lacks a subtoken for one of its characters:"
-            )
-            tf.debugging.Assert(tf.equal(tf.size(failed), 0), [message, tf.gather(words, word)])
+            at = tf.searchsorted(word_splits, tf.cast(failed, tf.int32), side="right") - 1
+            message = "Cannot encode a word; the vocabulary lacks a subtoken for a character of it:"
+            tf.debugging.Assert(tf.equal(tf.size(failed), 0), [message, tf.gather(words, at)])
         id_splits = tf.gather(splits_of(tf.cast(is_cut, tf.int32)), word_splits)
         return tf.boolean_mask(ids, is_cut), id_splits
 
@@ -128,29 +119,31 @@ class SubwordCutter:
 
     def _longest_matches(self, spelled: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
         """Returns id and length of the longest subtoken at each position; -1 and 0 if there is none."""
-        size = tf.size(spelled)
-        blocks = [tf.concat([spelled, tf.zeros([2**self._levels], tf.int32)], 0)]
-        for level in range(self._levels - 1):
+        table, size = self._table, tf.size(spelled)
+        blocks = [tf.concat([spelled, tf.zeros([2**table.levels], tf.int32)], 0)]
+        for level in range(table.levels - 1):
             half = 2**level
             blocks.append(self._join(blocks[-1][:-half], blocks[-1][half:]))
         start = end = tf.range(size)
         beginning = tf.zeros_like(start)
-        for level in reversed(range(self._levels)):
-            if level == self._levels - 1:
+        for level in reversed(range(table.levels)):
+            if level == table.levels - 1:
                 joined = blocks[level][:size]
             else:
                 block = tf.gather(blocks[level], end)
                 joined = tf.where(tf.equal(end, start), block, self._join(beginning, block))
-            is_longer = joined >= self._first_beginning
+            is_longer = joined >= table.first_beginning
             beginning = tf.where(is_longer, joined, beginning)
             end = tf.where(is_longer, end + 2**level, end)
-        return tf.gather(self._match_id, beginning), tf.gather(self._match_length, beginning)
+        return tf.gather(table.match_id, beginning), tf.gather(table.match_length, beginning)
 
     def _join(self, first: tf.Tensor, second: tf.Tensor) -> tf.Tensor:
         """Returns the numbers of concatenated strings; see `SubstringTable`."""
-        slot = tf.bitwise.bitwise_and(tf.gather(self._base, first) + second, self._last_slot)
-        is_known = tf.equal(tf.gather(self._owner, slot), first)
-        return tf.where(is_known, tf.gather(self._joined, slot), 0)
+        table = self._table
+        last = table.owner.shape[0] - 1
+        slot = tf.bitwise.bitwise_and(tf.gather(table.base, first) + second, last)
+        is_known = tf.equal(tf.gather(table.owner, slot), first)
+        return tf.where(is_known, tf.gather(table.joined, slot), 0)
 
 
 def _reached(starts: tf.Tensor, following: tf.Tensor) -> tf.Tensor:
@@ -200,9 +193,8 @@ class SubwordJoiner:
         before_word = self._spaced(tf.gather_nd(characters, begins), begins, text_splits)
         spaces = tf.fill(tf.shape(before_word)[:1], _SPACE)
         characters = tf.tensor_scatter_nd_update(characters, before_word, spaces)
-        is_dropped |= tf.tensor_scatter_nd_update(
-            is_break, before_word, tf.zeros_like(spaces, tf.bool)
-        )
+        kept_breaks = tf.zeros_like(spaces, tf.bool)
+        is_dropped |= tf.tensor_scatter_nd_update(is_break, before_word, kept_breaks)
         kept = tf.boolean_mask(characters, ~is_dropped)
         kept_splits = tf.gather(splits_of(tf.cast(~is_dropped, tf.int32)), text_splits)
         text = tf.RaggedTensor.from_row_splits(kept, kept_splits, validate=False)
@@ -214,9 +206,8 @@ class SubwordJoiner:
         ids = tf.where(is_known, ids, self._no_subtoken)
         closed_splits = splits + tf.range(tf.size(splits))
         at = tf.range(tf.size(ids)) + segments(splits, tf.size(ids))
-        closed = tf.tensor_scatter_nd_update(
-            tf.fill(closed_splits[-1][tf.newaxis], self._end_of_row), at[:, tf.newaxis], ids
-        )
+        ends = tf.fill(closed_splits[-1][tf.newaxis], self._end_of_row)
+        closed = tf.tensor_scatter_nd_update(ends, at[:, tf.newaxis], ids)
         id_splits = splits_of(tf.gather(self._lengths, closed))
         place = places_of(tf.gather(self._begins, closed), id_splits)
         return tf.gather(self._characters, place), tf.gather(id_splits, closed_splits)
@@ -262,11 +253,7 @@ def _unescape(characters: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
 def _numeric_escapes(
     characters: tf.Tensor, opening: tf.Tensor
 ) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
-    """Finds the numeric escapes: a backslash, digits and a semicolon.
-
-    Returns the positions of their backslashes, their code points, and the positions of all their digits
-    and semicolons.
-    """
+    r"""Returns where escapes such as `\10;` begin, their code points, and the places of all `10;`."""
     is_digit = (characters >= _ZERO) & (characters <= _NINE)
     others = tf.where(~is_digit)[:, 0]
     # The first non-digit after each backslash (a backslash is a non-digit, too).
@@ -274,10 +261,9 @@ def _numeric_escapes(
     ends_number = tf.equal(tf.gather(characters, ends), _SEMICOLON) & (ends > opening + 1)
     places = tf.boolean_mask(opening, ends_number)
     lengths = tf.boolean_mask(ends, ends_number) - places
-    splits = tf.cast(splits_of(lengths), tf.int32)
-    size = splits[-1]
-    row = segments(splits, size)
-    at = tf.cast(tf.range(size) - tf.gather(splits, row), tf.int64) + tf.gather(places + 1, row)
+    splits = splits_of(lengths)
+    row = segments(splits, splits[-1])
+    at = places_of(places + 1, splits)
     power = tf.gather(places + lengths, row) - at - 1  # -1 for the semicolon
     digit = tf.where(power < 0, 0, tf.gather(characters, at) - _ZERO)
     value = digit * tf.gather(_POWERS_OF_TEN, tf.clip_by_value(power, 0, _DIGITS - 1))
@@ -321,7 +307,8 @@ class SubstringTable(NamedTuple):
 
 def build_table(ids: Mapping[str, int], alphabet: Iterable[str]) -> SubstringTable:
     """Returns the table of non-empty strings with ids; each character of `alphabet` gets a number."""
-    beginnings = _beginnings(ids)
+    found = {string[:end] for string in ids for end in range(1, len(string) + 1)}
+    beginnings = sorted(found, key=lambda string: (len(string), string))
     blocks = set(alphabet)
     joins: list[tuple[str, str]] = []
     for string in beginnings:
@@ -357,25 +344,13 @@ def build_table(ids: Mapping[str, int], alphabet: Iterable[str]) -> SubstringTab
     )
 
 
-def _beginnings(strings: Mapping[str, int]) -> list[str]:
-    found: set[str] = set()
-    for string in strings:
-        for end in range(len(string), 0, -1):
-            if string[:end] in found:
-                break
-            found.add(string[:end])
-    return sorted(found, key=lambda string: (len(string), string))
-
-
 def _add_block(block: str, blocks: set[str], joins: list[tuple[str, str]]) -> None:
-    if block in blocks:
-        return
-    blocks.add(block)
-    if len(block) > 1:
-        half = len(block) // 2
-        joins.append((block[:half], block[half:]))
-        _add_block(block[:half], blocks, joins)
-        _add_block(block[half:], blocks, joins)
+    if block not in blocks:
+        blocks.add(block)
+        if half := len(block) // 2:
+            joins.append((block[:half], block[half:]))
+            _add_block(block[:half], blocks, joins)
+            _add_block(block[half:], blocks, joins)
 
 
 def _place(
@@ -465,9 +440,8 @@ class SubwordGraph(TextGraph):
         is_whole = ids >= 0
         cut = tf.where(~is_whole)
         pieces, piece_splits = self._cutter(tf.gather_nd(tokens, cut))
-        lengths = tf.tensor_scatter_nd_update(
-            tf.ones_like(ids), cut, piece_splits[1:] - piece_splits[:-1]
-        )
+        piece_lengths = piece_splits[1:] - piece_splits[:-1]
+        lengths = tf.tensor_scatter_nd_update(tf.ones_like(ids), cut, piece_lengths)
         places = splits_of(lengths)
         whole_places = tf.boolean_mask(places[:-1], is_whole)
         piece_places = places_of(tf.gather_nd(places, cut), piece_splits)
@@ -496,10 +470,8 @@ class ByteGraph(TextGraph):
         flat, size = ids.flat_values, self._texts.shape[0]
         wrong = tf.boolean_mask(flat, (flat < 0) | (flat >= size))[:1]
         message = f"Byte id out of range; 0 to {size - 1} are allowed:"
-        check = tf.debugging.Assert(tf.equal(tf.size(wrong), 0), [message, wrong])
-        with tf.control_dependencies([check]):
-            joined = _joined(ids, tf.gather(self._texts, flat))
-        return _valid(joined, errors="replace")
+        with tf.control_dependencies([tf.debugging.Assert(tf.size(wrong) < 1, [message, wrong])]):
+            return _valid(_joined(ids, self._texts), errors="replace")
 
 
 class TokenGraph(TextGraph):
@@ -525,7 +497,7 @@ class TokenGraph(TextGraph):
 
     def _decode(self, ids: tf.RaggedTensor) -> tf.Tensor:
         unknown = tf.strings.join(["ID_", tf.strings.as_string(ids.flat_values)])
-        return _joined(ids, _texts(ids, self._tokens, unknown), separator=" ")
+        return _joined(ids, self._tokens, unknown, separator=" ")
 
 
 class SentencePieceGraph(TextGraph):
@@ -536,10 +508,8 @@ class SentencePieceGraph(TextGraph):
     ):
         """Takes the model, the text of each id, our id of each SentencePiece id, and how to decode."""
         super().__init__()
-        self._model = model
-        self._texts = tf.constant(texts)
+        self._model, self._texts, self._strip_space = model, tf.constant(texts), strip_space
         self._ids = None if ids is None else tf.constant(ids)
-        self._strip_space = strip_space
 
     def _encode(self, strings: tf.Tensor) -> tf.RaggedTensor:
         import tensorflow_text
@@ -551,7 +521,7 @@ class SentencePieceGraph(TextGraph):
         return ids if self._ids is None else tf.gather(self._ids, ids)
 
     def _decode(self, ids: tf.RaggedTensor) -> tf.Tensor:
-        joined = _joined(ids, _texts(ids, self._texts, unknown=""))
+        joined = _joined(ids, self._texts)
         if self._strip_space:
             joined = tf.strings.regex_replace(joined, r"\A ", "")
         return _valid(joined, errors="replace")
@@ -585,13 +555,11 @@ def _ragged(flat: tf.Tensor, splits: tf.Tensor) -> tf.RaggedTensor:
     return tf.RaggedTensor.from_row_splits(flat, tf.cast(splits, tf.int64), validate=False)
 
 
-def _texts(ids: tf.RaggedTensor, texts: tf.Tensor, unknown: tf.Tensor | str) -> tf.Tensor:
-    """Returns the text of each id; `unknown` for ids out of range."""
+def _joined(
+    ids: tf.RaggedTensor, texts: tf.Tensor, unknown: tf.Tensor | str = "", separator: str = ""
+) -> tf.Tensor:
+    """Joins the texts of each row of ids; `unknown` stands for ids out of range."""
     flat, last = ids.flat_values, tf.size(texts) - 1
     found = tf.gather(texts, tf.clip_by_value(flat, 0, last))
-    return tf.where((flat >= 0) & (flat <= last), found, unknown)
-
-
-def _joined(ids: tf.RaggedTensor, texts: tf.Tensor, separator: str = "") -> tf.Tensor:
-    """Joins the texts of each row of ids."""
-    return tf.strings.reduce_join(ids.with_flat_values(texts), axis=1, separator=separator)
+    found = tf.where((flat >= 0) & (flat <= last), found, unknown)
+    return tf.strings.reduce_join(ids.with_flat_values(found), axis=1, separator=separator)

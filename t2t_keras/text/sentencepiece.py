@@ -17,13 +17,10 @@ from t2t_keras.text.encoders import TensorEncoder
 if TYPE_CHECKING:
     import tensorflow as tf
 
-MODEL_TYPES = ("unigram", "bpe")
-"""Types of models that can be built."""
+MODEL_TYPES = ("unigram", "bpe")  # that can be built
+UNKNOWN = " \u2047 "  # SentencePiece's text for an unknown character
 
 _SPACE = "\u2581"  # represents a space in a piece
-UNKNOWN = " \u2047 "
-"""SentencePiece's text for an unknown character."""
-
 _BYTES_FROM = 1024  # vocabulary size; smaller ones cannot afford 256 byte tokens
 _LONGEST_LINE = 2**20  # bytes: longer lines are skipped; SentencePiece's default is 4,192
 _SEEDED = threading.Lock()  # SentencePiece's random generator is global to the process
@@ -62,10 +59,10 @@ class SentencePieceEncoder(TensorEncoder):
         model_type: str = "unigram",
         reserved_tokens: Sequence[str] = (),
     ) -> SentencePieceEncoder:
-        """Builds a model from lines of text.
+        """Builds a model from lines of text, which is not normalised.
 
-        Text is not normalised. In a vocabulary of 1,024 tokens or more, 256 of them are bytes, so any text
-        without U+2581 round-trips; in a smaller one unknown characters are lost.
+        In a vocabulary of 1,024 tokens or more, 256 of them are bytes, so any text without U+2581
+        round-trips; in a smaller one unknown characters are lost.
 
         Args:
             generator: lines of text.
@@ -76,7 +73,7 @@ class SentencePieceEncoder(TensorEncoder):
         Raises:
             UserError: there is no text, its characters do not fit into the size, or the package is missing.
         """
-        package = import_sentencepiece()
+        train = import_sentencepiece().SentencePieceTrainer.train
         if model_type not in MODEL_TYPES:
             raise UserError(
                 f"SentencePiece model {model_type!r} cannot be built; "
@@ -97,7 +94,7 @@ class SentencePieceEncoder(TensorEncoder):
             rules.write("FFFE\tFFFD\n")  # U+FFFE is not a character
             rules.flush()
             try:
-                package.SentencePieceTrainer.train(
+                train(
                     sentence_iterator=lines(),
                     model_writer=model,
                     vocab_size=target_size,
@@ -147,9 +144,9 @@ class SentencePieceEncoder(TensorEncoder):
         others = [i for i in range(processor.vocab_size()) if i not in reserved]
         self._theirs = [*reserved, *others]  # SentencePiece's id by our id; -1: none
         ours = {theirs: i for i, theirs in enumerate(self._theirs)}
-        self._ours = [ours[i] for i in range(processor.vocab_size())]
-        self._renumbered = self._theirs != list(range(processor.vocab_size()))
-        self._texts = [b"", b"", *map(self._text, others)]
+        renumbered = self._theirs != list(range(processor.vocab_size()))
+        self._ours = [ours[i] for i in range(processor.vocab_size())] if renumbered else None
+        self._entries = [b"", b"", *map(self._text, others)]
 
     def _text(self, piece: int) -> bytes:
         processor = self._processor
@@ -160,16 +157,11 @@ class SentencePieceEncoder(TensorEncoder):
             return UNKNOWN.encode()
         return b"" if processor.is_control(piece) else spelled.replace(_SPACE, " ").encode()
 
-    @property
-    def vocab_size(self) -> int:
-        """The number of tokens, including padding and end of sentence."""
-        return len(self._theirs)
-
     def subtoken(self, subtoken_id: int) -> str:
         """Returns the piece with this id, with U+2581 for spaces; "" for an id out of range."""
         if subtoken_id in (PAD_ID, EOS_ID):
             return RESERVED_TOKENS[subtoken_id]
-        known = 0 <= subtoken_id < len(self._theirs)
+        known = 0 <= subtoken_id < self.vocab_size
         return self._processor.id_to_piece(self._theirs[subtoken_id]) if known else ""
 
     def encode(self, text: str) -> list[int]:
@@ -178,8 +170,8 @@ class SentencePieceEncoder(TensorEncoder):
 
     def decode(self, ids: Iterable[int]) -> str:
         """Returns the text of ids, with U+FFFD for bytes that are not UTF-8."""
-        known = range(len(self._texts))
-        text = b"".join(self._texts[i] for i in ids if i in known)
+        known = range(self.vocab_size)
+        text = b"".join(self._entries[i] for i in ids if i in known)
         return text[self._begins_with_space and text[:1] == b" " :].decode("utf-8", "replace")
 
     def sample(self, texts: Sequence[bytes], amount: float, seed: int) -> list[list[int]]:
@@ -190,9 +182,8 @@ class SentencePieceEncoder(TensorEncoder):
         """
         with _SEEDED:
             import_sentencepiece().set_random_generator_seed(seed)
-            rows = self._processor.encode(
-                list(texts), enable_sampling=True, alpha=amount, nbest_size=-1, num_threads=1
-            )
+            options = {"alpha": amount, "nbest_size": -1, "num_threads": 1}
+            rows = self._processor.encode(list(texts), enable_sampling=True, **options)
         return list(map(self._numbered, rows))
 
     samples = True
@@ -204,13 +195,12 @@ class SentencePieceEncoder(TensorEncoder):
 
         def sampled(strings, seed):
             rows = self.sample(strings.tolist(), amount, int(seed))
-            flat = np.array([i for row in rows for i in row], np.int32)
-            return flat, np.array([len(row) for row in rows], np.int64)
+            flat = [i for row in rows for i in row]
+            return np.array(flat, np.int32), np.array([len(row) for row in rows], np.int64)
 
-        flat, lengths = tf.numpy_function(sampled, [strings, seed], [tf.int32, tf.int64])
-        return tf.RaggedTensor.from_row_lengths(
-            tf.ensure_shape(flat, [None]), tf.ensure_shape(lengths, [None]), validate=False
-        )
+        parts = tf.numpy_function(sampled, [strings, seed], [tf.int32, tf.int64])
+        flat, lengths = (tf.ensure_shape(part, [None]) for part in parts)
+        return tf.RaggedTensor.from_row_lengths(flat, lengths, validate=False)
 
     def store_to_file(self, filename: str | os.PathLike[str]) -> None:
         """Writes the model unchanged."""
@@ -224,11 +214,11 @@ class SentencePieceEncoder(TensorEncoder):
         self._set_model(state["model"], "the model")
 
     def _make_graph(self, modules):
-        ours = self._ours if self._renumbered else None
-        return modules.SentencePieceGraph(self._model, self._texts, ours, self._begins_with_space)
+        parts = self._model, self._entries, self._ours, self._begins_with_space
+        return modules.SentencePieceGraph(*parts)
 
     def _numbered(self, pieces: list[int]) -> list[int]:
-        return [self._ours[i] for i in pieces] if self._renumbered else pieces
+        return [self._ours[i] for i in pieces] if self._ours else pieces
 
 
 @functools.cache
