@@ -290,11 +290,11 @@ def test_a_line_to_score_has_one_tab(text, tabs):
 
 class Item(NamedTuple):
     number: int
-    length: int
+    size: int
 
     @property
     def text_bytes(self):
-        return 10 * self.length
+        return 10 * self.size
 
 
 class Doubled:
@@ -304,17 +304,11 @@ class Doubled:
         self.memory = memory
         self.batches = []
 
-    def size(self, item):
-        return item.length
-
-    def order(self, item):
-        return -item.length
-
     def run(self, items, longest):
-        if len(items) * max(item.length for item in items) > self.memory:
+        if len(items) * max(item.size for item in items) > self.memory:
             raise tf.errors.ResourceExhaustedError(None, None, "OOM when allocating tensor")
-        self.batches.append(([item.length for item in items], longest))
-        return [2 * item.length for item in items]
+        self.batches.append(([item.size for item in items], longest))
+        return [2 * item.size for item in items]
 
     def empty_result(self, item):
         return -1
@@ -381,13 +375,8 @@ def test_says_what_each_batch_has_done_when_its_results_are_there():
 
 
 def test_items_of_no_size_keep_their_place():
-    assert list(batcher(Doubled(), window=2).results(make_items(0, 0, 4, 0, 1))) == [
-        -1,
-        -1,
-        8,
-        -1,
-        2,
-    ]
+    results = batcher(Doubled(), window=2).results(make_items(0, 0, 4, 0, 1))
+    assert list(results) == [-1, -1, 8, -1, 2]
 
 
 @pytest.mark.parametrize("fixed", [False, True])

@@ -109,7 +109,9 @@ def search(
             numbers["top_p"] = options.sampling_keep_top_p
     if ON_TENSORFLOW:  # one graph for all values
         dtypes = {"seed": "int64"}
-        numbers = {k: ops.cast(v, dtypes.get(k, "float32")) for k, v in numbers.items()}
+        numbers = {
+            k: ops.convert_to_tensor(v, dtypes.get(k, "float32")) for k, v in numbers.items()
+        }
     request = SearchRequest(
         beam_size=beam_size,
         top_beams=top_beams,

@@ -55,10 +55,14 @@ class Sentence(NamedTuple):
 
     number: int
     ids: list[int]  # with the end of sentence; empty: skipped
-    prefix: list[int]
-    text: str
-    text_bytes: int = 0
+    text: str = ""
+    prefix: Sequence[int] = ()
     phrases: Sequence[list[int]] = ()
+    text_bytes: int = 0
+
+    @property
+    def size(self) -> int:
+        return len(self.ids)
 
 
 class Translator:
@@ -105,8 +109,9 @@ class Translator:
         self.format_output = format_output
         s = self.settings
         self.hypotheses = s.beam_size if s.return_beams else 1
-        limits = BatchLimits(items=s.batch_size or SENTENCES, fixed=True)
-        if not s.t2t_batches:
+        if s.t2t_batches:
+            limits = BatchLimits(s.batch_size or SENTENCES, fixed=True, order=_by_words)
+        else:
             limits = BatchLimits(
                 items=s.batch_size,
                 tokens=s.batch_tokens and max(1, s.batch_tokens // s.beam_size),
@@ -160,7 +165,7 @@ class Translator:
             done: called after every batch.
         """
         rows = map(without_padding, ids)
-        sentences = (Sentence(n, row, [], "") for n, row in enumerate(rows, start=1))
+        sentences = itertools.starmap(Sentence, enumerate(rows, start=1))
         return list(self.batcher.results(sentences, done=done))
 
     def text(self, ids) -> str:
@@ -173,17 +178,28 @@ class Translator:
 
     # The methods of a job of `LengthBatcher`.
 
-    def size(self, sentence: Sentence) -> int:
-        """Returns the number of source tokens."""
-        return len(sentence.ids)
-
-    def order(self, sentence: Sentence):
-        """Sorts the longest first; in T2T's batches by words."""
-        return -len(sentence.text.split() if self.settings.t2t_batches else sentence.ids)
-
     def run(self, sentences: Sequence[Sentence], longest: int) -> list[Translation]:
         """Translates a batch."""
-        found = self._search(sentences, longest)
+        s = self.settings
+        ids = pad([sentence.ids for sentence in sentences])
+        given: dict[str, Any] = {}
+        if any(sentence.prefix for sentence in sentences):
+            given["prefix"] = pad([sentence.prefix for sentence in sentences])
+        limits = [
+            (longest if s.t2t_batches else len(without_padding(sentence.ids)))
+            + s.extra_length
+            + len(sentence.prefix)
+            for sentence in sentences
+        ]
+        if any(sentence.phrases for sentence in sentences):
+            given["strategy"] = Phrases.of(sentence.phrases for sentence in sentences)
+        if s.sampling_method == "random":  # differs between batches, but not if a batch is repeated
+            given["seed"] = (s.sampling_seed << 32 | sentences[0].number) % 2**63
+        if self.constraint:
+            decoded = self.encoders["inputs"].decode
+            given["constraint"] = self.constraint([decoded(until_eos(row)) for row in ids])
+        given["logits_processors"] = self.logits_processors
+        found = search(self.model, ids, s, max_lengths=np.asarray(limits, np.int32), **given)
         rows = zip(sentences, *(each.numpy() for each in found), strict=True)
         return [
             Translation(
@@ -206,48 +222,14 @@ class Translator:
         """Returns the length of the best hypothesis."""
         return translation.lengths[0]
 
-    def _search(self, sentences, longest):
-        s = self.settings
-        ids = pad([sentence.ids for sentence in sentences])
-        prefix = None
-        if any(sentence.prefix for sentence in sentences):
-            prefix = pad([sentence.prefix for sentence in sentences])
-        limits = [
-            (longest if s.t2t_batches else len(without_padding(sentence.ids)))
-            + s.extra_length
-            + len(sentence.prefix)
-            for sentence in sentences
-        ]
-        constraint = strategy = seed = None
-        if any(sentence.phrases for sentence in sentences):
-            strategy = Phrases.of(sentence.phrases for sentence in sentences)
-        if s.sampling_method == "random":  # differs between batches, but not if a batch is repeated
-            seed = tf.constant((s.sampling_seed << 32 | sentences[0].number) % 2**63, tf.int64)
-        if self.constraint:
-            decoded = self.encoders["inputs"].decode
-            constraint = self.constraint([decoded(until_eos(row)) for row in ids])
-        return search(
-            self.model,
-            ids,
-            s,
-            max_lengths=np.asarray(limits, np.int32),
-            prefix=prefix,
-            logits_processors=self.logits_processors,
-            constraint=constraint,
-            strategy=strategy,
-            seed=seed,
-        )
-
     def _sentence(self, line: Line) -> Sentence:
         if "inputs" in self.encoders:
             ids = [*encoded(self.encoders["inputs"], line.text, line.number), EOS_ID]
         else:  # padding if the prompt has no tokens
             ids = encoded(self.encoders["targets"], line.text, line.number, True) or [PAD_ID]
         target = self.encoders["targets"]
-        prefix = line.prefix and encoded(target, line.prefix, line.number)
-        phrases = [
-            encoded(target, phrase, line.number) for phrase in line.phrases if phrase.strip()
-        ]
+        prefix = encoded(target, line.prefix, line.number)
+        phrases = [encoded(target, each, line.number) for each in line.phrases if each.strip()]
         most = self.settings.max_input_size
         if 0 < most < len(ids):
             cut = self.settings.long_inputs == "cut"
@@ -259,7 +241,11 @@ class Translator:
                 ids = [*ids[: most - 1], EOS_ID] if cut else []
             else:
                 ids = ids[-most:] if cut else []
-        return Sentence(line.number, ids, prefix or [], line.text, line.text_bytes, phrases)
+        return Sentence(line.number, ids, line.text, prefix, phrases, line.text_bytes)
+
+
+def _by_words(sentence: Sentence) -> int:
+    return -len(sentence.text.split())
 
 
 class Classifier(Translator):
@@ -337,6 +323,7 @@ class BatchLimits(NamedTuple):
     tokens: int = 0  # per batch: items times their largest size
     window: int = 0  # items that are sorted together
     fixed: bool = False  # results depend on the batches, so a resumed run must repeat them
+    order: Callable[[Any], int] = lambda item: -item.size  # sorts the items of a window
 
 
 class LengthBatcher:
@@ -346,11 +333,10 @@ class LengthBatcher:
     item that does not fit alone gets an empty result.
 
     Args:
-        job: the work on items, one per line, with attributes `number` (from 1) and `text_bytes`. Its
-            methods: `size(item)`, the number of tokens, 0 for one to skip; `order(item)`, the key by which
-            items are sorted; `run(items, longest)`, a result for each, where `longest` is the largest size in
-            the (unsplit) batch; `empty_result(item)` of one that is skipped; `tokens(result)`, how many were
-            decoded or scored.
+        job: the work on items, one per line, with attributes `number` (from 1), `size`, the number of
+            tokens, 0 for one to skip, and `text_bytes`. Its methods: `run(items, longest)`, a result for
+            each, where `longest` is the largest size in the (unsplit) batch; `empty_result(item)` of one
+            that is skipped; `tokens(result)`, how many were decoded or scored.
         limits: the sizes of batches.
         report: receives a line about each batch or item that does not fit into memory.
     """
@@ -380,48 +366,41 @@ class LengthBatcher:
             done: called after every batch, once the results that are ready have been yielded.
             known: numbers of items that need no result; they yield empty ones.
         """
-        for window in windows(items, self.limits.window):
+        items = iter(items)
+        while window := list(itertools.islice(items, self.limits.window or None)):
             yield from self._results_of_window(window, min(skip, len(window)), done, known)
             skip -= min(skip, len(window))
 
     def _results_of_window(self, items, skip, done, known):
-        coming = iter(range(skip, len(items)))
-        needed = {
-            i
-            for i in range(skip, len(items))
-            if self.job.size(items[i]) and items[i].number not in known
-        }
-        results = {
-            i: self.job.empty_result(items[i]) for i in range(skip, len(items)) if i not in needed
-        }
-        awaited = next(coming, None)
-        for batch in [[], *self._batches(items, needed)]:
-            rows = [items[i] for i in batch]
-            made = self._run(rows, max(map(self.job.size, rows))) if batch else []
+        coming = range(skip, len(items))
+        needed = {i for i in coming if items[i].size and items[i].number not in known}
+        results = {i: self.job.empty_result(items[i]) for i in coming if i not in needed}
+        # Batches of fixed members are run whole, if at all.
+        rows = [
+            i for i, item in enumerate(items) if i in needed or (item.size and self.limits.fixed)
+        ]
+        rows.sort(key=lambda i: self.limits.order(items[i]))
+        batches = plan([(i, items[i].size) for i in rows], self.limits)
+        for batch in [[], *(batch for batch in batches if not needed.isdisjoint(batch))]:
+            run = [items[i] for i in batch]
+            made = self._run(run, max(item.size for item in run)) if run else []
             results.update((i, r) for i, r in zip(batch, made, strict=True) if i in needed)
-            while awaited in results:
-                yield results.pop(awaited)
-                awaited = next(coming, None)
-            if batch and done:
+            while skip in results:
+                yield results.pop(skip)
+                skip += 1
+            if run and done:
                 done(
                     BatchDone(
-                        lines=len(rows),
-                        text_bytes=sum(item.text_bytes for item in rows),
+                        lines=len(run),
+                        text_bytes=sum(item.text_bytes for item in run),
                         tokens=sum(map(self.job.tokens, made)),
-                        results=[(item.number, r) for item, r in zip(rows, made, strict=True)],
+                        results=[(item.number, r) for item, r in zip(run, made, strict=True)],
                     )
                 )
 
-    def _batches(self, items, needed) -> list[list[int]]:
-        sizes = {i: self.job.size(item) for i, item in enumerate(items)}
-        rows = [i for i, size in sizes.items() if i in needed or (size and self.limits.fixed)]
-        rows.sort(key=lambda i: self.job.order(items[i]))
-        batches = plan([(i, sizes[i]) for i in rows], self.limits)
-        return [batch for batch in batches if not needed.isdisjoint(batch)]
-
     def _run(self, items, longest):
         """Runs a batch, or its two halves if it does not fit into memory."""
-        size = max(map(self.job.size, items))
+        size = max(item.size for item in items)
         if len(items) == 1 or len(items) * size <= self._fits:
             try:
                 return list(self.job.run(items, longest))
@@ -437,13 +416,6 @@ class LengthBatcher:
             )
         middle = (len(items) + 1) // 2
         return [*self._run(items[:middle], longest), *self._run(items[middle:], longest)]
-
-
-def windows(items: Iterable[Any], size: int) -> Iterator[list[Any]]:
-    """Yields lists of `size` items, the last one maybe shorter; 0 yields one list of all."""
-    items = iter(items)
-    while window := list(itertools.islice(items, size or None)):
-        yield window
 
 
 def plan(sizes: Iterable[tuple[int, int]], limits: BatchLimits) -> list[list[int]]:
@@ -512,6 +484,10 @@ class Pair(NamedTuple):
     target: list[int]
     text_bytes: int
 
+    @property
+    def size(self) -> int:
+        return max(len(self.source), len(self.target))
+
 
 class PairScore(NamedTuple):
     """The loss of a target."""
@@ -564,14 +540,6 @@ class PairScorer:
         return self.batcher.results(map(self._pair, lines), skip, done, known)
 
     # The methods of a job of `LengthBatcher`.
-
-    def size(self, pair: Pair) -> int:
-        """Returns the number of tokens of the longer side."""
-        return max(len(pair.source), len(pair.target))
-
-    def order(self, pair: Pair) -> int:
-        """Sorts the longest first."""
-        return -self.size(pair)
 
     def run(self, pairs: Sequence[Pair], longest: int) -> list[PairScore]:
         """Scores a batch."""
