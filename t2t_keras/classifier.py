@@ -13,7 +13,7 @@ from t2t_keras.ids import PAD_ID
 from t2t_keras.network_settings import kernel_initializer
 from t2t_keras.precision import dense
 from t2t_keras.settings import HParams
-from t2t_keras.transformer import Transformer, round_up
+from t2t_keras.transformer import Transformer
 
 __all__ = ["TransformerClassifier"]
 
@@ -62,12 +62,8 @@ class TransformerClassifier(Transformer):
         size: Any = source_size
         return cls(hp, source_vocab_size=size, num_classes=target_size, **kwargs)
 
-    def _make_embeddings(self):
-        size = round_up(self.source_vocab_size, self.hp.vocab_divisor)
-        self.source_embedding = self._embedding(size, "source_embedding")
-
-    def _make_stacks(self):
-        super()._make_stacks()
+    def _make_parts(self):
+        super()._make_parts()
         self.class_layer = keras.layers.Dense(
             self.num_logits,  # rounded up, as T2T's
             kernel_initializer=kernel_initializer(self.hp),

@@ -6,6 +6,7 @@ decoder-only language model; the encoder alone is `TransformerClassifier` (`clas
 
 from __future__ import annotations
 
+import functools
 from collections import UserList
 from collections.abc import Sequence
 from typing import Any
@@ -134,7 +135,7 @@ class Transformer(TokenFit):
         self.hp = hp
         self.source_vocab_size = source_vocab_size
         self.target_vocab_size = target_vocab_size
-        self.num_logits = round_up(target_vocab_size, hp.vocab_divisor)
+        self.num_logits = target_vocab_size + -target_vocab_size % hp.vocab_divisor  # rounded up
         self.target_space_id = target_space_id
         self.remat = remat
         has_source = source_vocab_size is not None
@@ -142,14 +143,14 @@ class Transformer(TokenFit):
             CLASSIFICATION if self.classifies else TRANSLATION if has_source else LANGUAGE_MODEL
         )
         self.prepends = hp.prepend_mode != "none"
+        self._learns_inputs = hp.prepend_mode == "prepend_inputs_masked_attention"
         self.has_encoder = has_source and not self.prepends
         self.has_memory = self.has_encoder and not self.classifies
         self.has_target_space = hp.use_target_space_embedding and self.has_encoder
         self.source_embedding = self.target_embedding = self.softmax = None
         self.source_position = self.target_position = None
         self.encoder = self.decoder = None
-        self._make_embeddings()
-        self._make_stacks()
+        self._make_parts()
         self.build()
 
     @classmethod
@@ -157,56 +158,52 @@ class Transformer(TokenFit):
         """Returns the model for vocabulary sizes of inputs (None: no inputs) and targets."""
         return cls(hp, source_vocab_size=source_size, target_vocab_size=target_size, **kwargs)
 
-    def _make_embeddings(self):
-        hp = self.hp
+    def _make_parts(self):
+        hp, has_targets, common = self.hp, self.kind != CLASSIFICATION, {"dtype": self.dtype_policy}
+        embedding = functools.partial(
+            layers.SharedEmbedding,
+            hidden_size=hp.hidden_size,
+            scale_by_sqrt_depth=hp.multiply_embedding_mode == "sqrt_depth",
+            **common,
+        )
         target_size = self.num_logits
-        source_size = round_up(self.source_vocab_size or target_size, hp.vocab_divisor)
-        same_size = source_size == target_size
+        source_size = self.source_vocab_size or target_size
+        source_size += -source_size % hp.vocab_divisor
+        same_size = has_targets and source_size == target_size
         share_all = hp.shared_embedding_and_softmax_weights and same_size
-        share_embeddings = share_all or (hp.shared_embedding and same_size)
-        if share_embeddings:
-            self.target_embedding = self._embedding(target_size, "shared_embedding")
-            self.source_embedding = self.target_embedding if self.has_encoder else None
+        # Keep the order of all parts: the seeds of the initial weights depend on it.
+        if share_all or (hp.shared_embedding and same_size):
+            shared = self.target_embedding = embedding(
+                vocab_size=target_size, name="shared_embedding"
+            )
+            self.source_embedding = shared if self.has_encoder else None
         else:
             if self.has_encoder:
-                self.source_embedding = self._embedding(source_size, "source_embedding")
-            self.target_embedding = self._embedding(target_size, "target_embedding")
-        self.softmax = (
-            self.target_embedding if share_all else self._embedding(target_size, "softmax")
-        )
-
-    def _embedding(self, vocab_size, name):
-        return layers.SharedEmbedding(
-            vocab_size=vocab_size,
-            hidden_size=self.hp.hidden_size,
-            scale_by_sqrt_depth=self.hp.multiply_embedding_mode == "sqrt_depth",
-            dtype=self.dtype_policy,
-            name=name,
-        )
-
-    def _make_stacks(self):
-        encoder, decoder = stack_keywords(self.hp)
-        own = {"remat": self.remat, "dtype": self.dtype_policy}
-        has_encoder, has_targets = self.has_encoder, self.kind != CLASSIFICATION
-        # Keep this order: the seeds of the initial weights depend on it.
-        if has_encoder:
-            self.encoder = (self.encoder_class or layers.TransformerEncoder)(
-                **encoder, **own, name="encoder"
-            )
+                self.source_embedding = embedding(vocab_size=source_size, name="source_embedding")
+            if has_targets:
+                self.target_embedding = embedding(vocab_size=target_size, name="target_embedding")
+        if share_all:
+            self.softmax = self.target_embedding
+        elif has_targets:
+            self.softmax = embedding(vocab_size=target_size, name="softmax")
+        encoder, decoder = stack_keywords(hp)
+        own = {**common, "remat": self.remat}
+        if self.has_encoder:
+            make = self.encoder_class or layers.TransformerEncoder
+            self.encoder = make(**encoder, **own, name="encoder")
         if has_targets:
-            self.decoder = (self.decoder_class or layers.TransformerDecoder)(
-                **decoder, **own, name="decoder"
-            )
-        sides = ["source"] * has_encoder + ["target"] * has_targets
+            make = self.decoder_class or layers.TransformerDecoder
+            self.decoder = make(**decoder, **own, name="decoder")
+        sides = ["source"] * self.has_encoder + ["target"] * has_targets
         for side in sides:
-            name, rate = f"{side}_dropout", self.hp.layer_prepostprocess_dropout
-            setattr(self, name, layers.Dropout(rate, dtype=self.dtype_policy, name=name))
-        for side in sides if self.hp.pos else ():
+            name, rate = f"{side}_dropout", hp.layer_prepostprocess_dropout
+            setattr(self, name, layers.Dropout(rate, **common, name=name))
+        for side in sides if hp.pos else ():
             position = layers.PositionEncoding(
-                kind=self.hp.pos,
-                max_length=self.hp.max_length,
-                initializer=kernel_initializer(self.hp),
-                dtype=self.dtype_policy,
+                kind=hp.pos,
+                max_length=hp.max_length,
+                initializer=kernel_initializer(hp),
+                **common,
                 name=f"{side}_position",
             )
             setattr(self, position.name, position)
@@ -255,7 +252,7 @@ class Transformer(TokenFit):
                 raise UserError("prepend_mode does not support packed pairs: set it to none.")
             targets, prepended = self._prepended(inputs["inputs"], targets)
             target_position = prepended.pop("position")
-            if self._learns_inputs(training):
+            if training and self._learns_inputs:
                 del prepended["skipped"]
         if self.has_encoder:
             source_mask = inputs["inputs"] != PAD_ID
@@ -352,7 +349,19 @@ class Transformer(TokenFit):
             cache: see `call`.
         """
         if cache is not None:
-            return self._decode_with(cache, targets)
+            step, source, softmax = cache.model
+            x = self.target_embedding(targets)  # [B, K, D]
+            hypotheses, hidden = targets.shape[1], x.shape[-1]
+            if self.target_position is not None:
+                place = {"start": step}
+                if self.prepends:
+                    place = {"position": ops.repeat(source["start"] + step, hypotheses)[:, None]}
+                # All hypotheses are at the same position, so K is folded into the batch: [B*K, 1, D]
+                x = self.target_position(ops.reshape(x, (-1, 1, hidden)), **place)
+                x = ops.reshape(x, (-1, hypotheses, hidden))
+            x = self.decoder(x, source.get("memory"), cache=cache)
+            logits = self.softmax.logits(ops.reshape(x, (-1, hidden)), softmax)  # [B*K, V]
+            return ops.cast(ops.reshape(logits, (-1, hypotheses, logits.shape[-1])), "float32")
         if memory is not None and (segments is None) != (source_segments is None):
             raise ValueError("segments and source_segments must be given together, got one.")
         x = self._decoder_input(targets, position)
@@ -402,12 +411,9 @@ class Transformer(TokenFit):
             "skipped": length + 1,
         }
 
-    def _learns_inputs(self, training) -> bool:
-        return bool(training) and self.hp.prepend_mode == "prepend_inputs_masked_attention"
-
     def labels(self, batch, training=False):
         """Returns the label of each logit of a call, 0 where the loss ignores it: [B, T]."""
-        if self._learns_inputs(training):
+        if training and self._learns_inputs:
             return self._prepended(batch["inputs"], batch["targets"])[0]
         return batch["targets"]
 
@@ -520,23 +526,6 @@ class Transformer(TokenFit):
             cache.require(layer)
         return self({"targets": last_ids}, cache=cache), cache.kept
 
-    def _decode_with(self, cache, last_ids):
-        """Returns the logits [B, K, V] of a step; `last_ids` [B, K] are the tokens chosen last."""
-        position, source, softmax = cache.model
-        x = self.target_embedding(last_ids)  # [B, K, D]
-        hypotheses, hidden = last_ids.shape[1], x.shape[-1]
-        if self.target_position is not None:
-            place = {"start": position}
-            if self.prepends:
-                place = {"position": ops.repeat(source["start"] + position, hypotheses)[:, None]}
-            # All hypotheses are at the same position, so K is folded into the batch: [B*K, 1, D]
-            x = self.target_position(ops.reshape(x, (-1, 1, hidden)), **place)
-            x = ops.reshape(x, (-1, hypotheses, hidden))
-        x = self.decoder(x, source.get("memory"), cache=cache)
-        logits = self.softmax.logits(ops.reshape(x, (-1, hidden)), softmax)  # [B*K, V]
-        logits = ops.reshape(logits, (-1, hypotheses, logits.shape[-1]))
-        return ops.cast(logits, "float32")
-
     @property
     def features(self) -> tuple[str, ...]:
         """The features that a call needs."""
@@ -618,8 +607,3 @@ def is_packed(features) -> bool:
     if absent and len(absent) < len(needed):
         raise UserError(f"A packed batch must have {', '.join(needed)}; got no {absent[0]}.")
     return not absent
-
-
-def round_up(size: int, divisor: int) -> int:
-    """Rounds a size up to a multiple of the divisor."""
-    return size + -size % divisor

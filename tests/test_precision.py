@@ -93,8 +93,8 @@ def test_an_export_has_each_weight_once(model, tmp_path):
 class Rescaled(t2t.TransformerClassifier):
     """A user's model, with a layer of Keras's that is called as it is."""
 
-    def _make_stacks(self):
-        super()._make_stacks()
+    def _make_parts(self):
+        super()._make_parts()
         self.scale = keras.layers.Dense(2)
         self.scale.build((None, 2))
 

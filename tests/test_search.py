@@ -334,8 +334,8 @@ class HalfSharpDecoder(t2t.layers.TransformerDecoder):
 
 
 class HalfSharpTransformer(t2t.Transformer):
-    def _make_stacks(self):
-        super()._make_stacks()
+    def _make_parts(self):
+        super()._make_parts()
         self.decoder = HalfSharpDecoder.from_config(self.decoder.get_config())
 
 

@@ -228,7 +228,7 @@ class Translator:
         else:  # padding if the prompt has no tokens
             ids = encoded(self.encoders["targets"], line.text, line.number, True) or [PAD_ID]
         target = self.encoders["targets"]
-        prefix = encoded(target, line.prefix, line.number)
+        prefix = encoded(target, line.prefix, line.number) if line.prefix else []
         phrases = [encoded(target, each, line.number) for each in line.phrases if each.strip()]
         most = self.settings.max_input_size
         if 0 < most < len(ids):
