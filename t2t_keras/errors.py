@@ -38,7 +38,6 @@ def warn(message: str) -> None:
 
 # Terminal output: escapes in text from files, servers and models could hide or type text.
 
-
 _CONTROLS = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")  # all but tab and newline
 
 
@@ -48,11 +47,7 @@ def printable(text: str) -> str:
 
 
 class Terminal:
-    """Wraps a terminal's stream and makes all text `printable`.
-
-    Args:
-        stream: the terminal's stream.
-    """
+    """Wraps a terminal's stream and makes all text `printable`."""
 
     def __init__(self, stream: TextIO):
         self.stream = stream

@@ -22,11 +22,8 @@ from t2t_keras.errors import UserError
 def atomic_write(path: str | os.PathLike, suffix: str = "") -> Iterator[Path]:
     """Yields a temporary path; on exit, the file or directory written there is renamed to `path`.
 
-    After a kill, a full disk or a power cut, `path` is either unchanged or completely new.
-
-    Args:
-        path: the final path. A directory can only replace an empty one.
-        suffix: suffix of the temporary name.
+    After a kill, a full disk or a power cut, `path` is either unchanged or completely new. A directory can
+    only replace an empty one. `suffix` is that of the temporary name.
     """
     path = Path(path)
     partial = path.with_name(f"{path.name}.{platform.node()}.{os.getpid()}.incomplete{suffix}")
@@ -41,11 +38,10 @@ def atomic_write(path: str | os.PathLike, suffix: str = "") -> Iterator[Path]:
 
 
 def publish(names: Mapping[Path, Path]) -> None:
-    """Flushes finished files or directories to disk, then renames them.
+    """Flushes finished files or directories to disk, then renames them, temporary -> final name, in order.
 
-    Args:
-        names: temporary -> final name, in the order of renaming. The last file of a set must be the
-            one that readers look for; the others must not replace files that its old version names.
+    The last file of a set must be the one that readers look for; the others must not replace files that
+    its old version names.
     """
     for partial in names:
         for folder, _, files in os.walk(partial):
@@ -67,12 +63,9 @@ _TOGETHER = ".together.json"
 def publish_together(directory: Path, names: Mapping[str, str]) -> None:
     """Renames finished files of a directory; readers find all of the old files or all of the new.
 
-    The list of names is written before the first file is renamed. If the process is killed in
-    between, a reader finishes its work: see `finish_publishing`.
-
-    Args:
-        directory: the directory of all the files.
-        names: final -> temporary name, which no other process may use; "" removes the file.
+    The list of names is written before the first file is renamed. If the process is killed in between, a
+    reader finishes its work: see `finish_publishing`. `names`: final -> temporary name, which no other
+    process may use; "" removes the file.
     """
     for partial in filter(None, names.values()):
         _sync(directory / partial)
@@ -118,11 +111,7 @@ def _sync(path: Path) -> None:
 
 
 def write_text(path: str | os.PathLike, text: str) -> None:
-    """Writes a UTF-8 file atomically.
-
-    Raises:
-        UserError: it cannot be written; an old file is unchanged.
-    """
+    """Writes a UTF-8 file atomically; if it cannot be written, raises UserError and keeps the old one."""
     with writing(path), atomic_write(path) as partial:
         partial.write_text(text, "utf-8")
 
@@ -155,13 +144,8 @@ def lock(
 ) -> bool:
     """Locks an open file (or its descriptor) against other processes until it is closed.
 
-    Args:
-        file: the file or directory.
-        name: what is written, for the message that another process is writing it.
-        before_waiting: called if it has to wait; it may raise instead.
-
-    Returns:
-        False if the file system has no locks.
+    If it has to wait, it calls `before_waiting`, which may raise instead, and says that another process
+    writes `name`. Returns False if the file system has no locks.
     """
     try:
         fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -188,7 +172,7 @@ def locked_directory(
 
 
 def open_locked(path: str | os.PathLike, name: str) -> BinaryIO:
-    """Opens a file for appending and locks it; creates it if absent.
+    """Opens a file for appending, creates it if absent, and locks it.
 
     The process that held the lock may have renamed or removed the file: then it opens a new one.
     """
@@ -222,7 +206,6 @@ def has_name(file: BinaryIO, path: Path) -> bool:
 
 # Reading JSON
 
-
 Kind = Any
 """What a JSON value must be.
 
@@ -232,14 +215,8 @@ A `range` of integers. `(kind, None)`: that kind or null. `[kind]`: a list of th
 any others of the last kind; without `str` the others may be anything.
 """
 
-_WORDS = {
-    bool: "true or false",
-    str: "a string",
-    int: "an integer",
-    float: "a number",
-    list: "a list",
-    dict: "an object",
-}
+_WORDS = {bool: "true or false", str: "a string", int: "an integer", float: "a number"}
+_WORDS |= {list: "a list", dict: "an object"}
 _SHOWN = 60  # characters of a wrong value in its error
 _NESTED = 100  # maximum depth of objects and lists
 
@@ -248,8 +225,8 @@ def read_json(path: str | os.PathLike, kind: Kind = dict, remedy: str = "") -> A
     """Reads a JSON file and checks the kinds of its values.
 
     Raises:
-        UserError: it cannot be read, is not JSON, or a field is missing or of the wrong kind; ends in
-            the remedy, such as "remove it to continue".
+        UserError: it cannot be read, or (and then ends in the remedy, such as "remove it to continue") is
+            not JSON, or a field is missing or of the wrong kind.
     """
     try:
         content = Path(path).read_bytes()
@@ -285,8 +262,7 @@ def require_kind(value: Any, kind: Kind, name: str, remedy: str = "", field: str
     if isinstance(kind, tuple):
         kind = object if value is None else kind[0]
     shape = type(kind) if isinstance(kind, list | dict) else kind
-    if isinstance(kind, range):
-        shape = int
+    shape = int if isinstance(kind, range) else shape
     if type(value) is int and shape in (int, float):
         fits = value in (kind if isinstance(kind, range) else range(-(2**63), 2**63))
     else:

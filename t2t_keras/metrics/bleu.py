@@ -16,7 +16,6 @@ from t2t_keras.errors import UserError
 if TYPE_CHECKING:
     from sacrebleu.metrics.bleu import BLEUScore
 
-
 _MAX_ORDER = 4
 
 
@@ -77,11 +76,11 @@ def _unsmoothed(
     """Returns unsmoothed BLEU, as in multi-bleu, with its n-gram counts."""
     from sacrebleu.metrics import BLEU
 
-    def join(lines: Sequence[str]) -> list[str]:
-        return [" ".join(tokenize(line)) for line in lines]
-
+    ours, theirs = (
+        [" ".join(tokenize(line)) for line in each] for each in (hypotheses, references)
+    )
     metric = BLEU(tokenize="none", smooth_method="none", max_ngram_order=_MAX_ORDER, force=True)
-    return metric.corpus_score(join(hypotheses), [join(references)])
+    return metric.corpus_score(ours, [theirs])
 
 
 def _t2t_score(references: Sequence[str], hypotheses: Sequence[str]) -> float:
@@ -95,12 +94,10 @@ def _t2t_score(references: Sequence[str], hypotheses: Sequence[str]) -> float:
     counted = _unsmoothed(references, hypotheses, international)
     if not counted.sys_len:
         return 0.0
-    share = 1.0
-    log_precisions = 0.0
+    share, log_precisions = 1.0, 0.0
     for matches, ngrams in zip(counted.counts, counted.totals, strict=True):
-        if ngrams and not matches:
-            share /= 2
         if ngrams:
+            share /= 1 if matches else 2
             log_precisions += math.log((matches or share) / ngrams)
     brevity = min(0.0, 1 - counted.ref_len / counted.sys_len)
     return 100 * float(np.float32(math.exp(log_precisions / _MAX_ORDER + brevity)))
@@ -113,8 +110,7 @@ def international(line: str) -> list[str]:
     line. Unlike in sacreBLEU's `intl`, only decimal digits are digits; the backslash is not punctuation.
     """
     after_nondigit, before_nondigit, symbol = _international_patterns()
-    line = after_nondigit.sub(r"\1 \2 ", line)
-    line = before_nondigit.sub(r" \1 \2", line)
+    line = before_nondigit.sub(r" \1 \2", after_nondigit.sub(r"\1 \2 ", line))
     return symbol.sub(r" \1 ", line).split()
 
 
@@ -122,12 +118,15 @@ def international(line: str) -> list[str]:
 def _international_patterns() -> tuple[re.Pattern[str], re.Pattern[str], re.Pattern[str]]:
     # As ranges: `re` would compare with thousands of single characters in turn. The million code points
     # from plane 2 on (ideographs, tags, private characters) have neither punctuation nor symbols.
-    ranges: dict[str, list[str]] = {"P": [], "S": []}
-    for kind, run in itertools.groupby(range(0x20000), _kind):
-        if kind in ranges:
-            code_points = list(run)
-            ranges[kind].append(f"\\U{code_points[0]:08x}-\\U{code_points[-1]:08x}")
-    punctuation, symbols = ("".join(ranges[kind]) for kind in "PS")
+    def kind(character: str) -> str:
+        return "" if character == "\\" else unicodedata.category(character)[0]
+
+    ranges = {"P": "", "S": ""}
+    for its_kind, run in itertools.groupby(map(chr, range(0x20000)), kind):
+        if its_kind in ranges:
+            characters = list(run)
+            ranges[its_kind] += f"\\U{ord(characters[0]):08x}-\\U{ord(characters[-1]):08x}"
+    punctuation, symbols = ranges.values()
     return (
         re.compile(rf"([^\d])([{punctuation}])"),
         re.compile(rf"([{punctuation}])([^\d])"),
@@ -135,18 +134,12 @@ def _international_patterns() -> tuple[re.Pattern[str], re.Pattern[str], re.Patt
     )
 
 
-def _kind(code_point: int) -> str:
-    """Returns the first letter of the Unicode category of a character; "" for the backslash."""
-    return "" if code_point == ord("\\") else unicodedata.category(chr(code_point))[0]
-
-
 def paper_style(line: str, language: str = "de") -> list[str]:
     """Tokenizes like T2T's `get_ende_bleu.sh`: Moses for German, then splits compounds at hyphens.
 
-    Args:
-        language: "de", or "fr" for Moses for French with unsplit compounds (T2T has no such script).
-            In French an apostrophe between two letters ends a word, an apostrophe of a line's first
-            or last word stays with it, and abbreviations are Moses's French ones.
+    `language` may also be "fr": Moses for French with unsplit compounds (T2T has no such script). There an
+    apostrophe between two letters ends a word, an apostrophe of a line's first or last word stays with it,
+    and abbreviations are Moses's French ones.
 
     As in that script, full-width and typographic punctuation becomes ASCII; punctuation and symbols are
     separate tokens; commas between digits, periods between characters and runs of periods are not split; the
@@ -163,10 +156,10 @@ def paper_style(line: str, language: str = "de") -> list[str]:
     line = _SEPARATE[language].sub(r" \g<0> ", line)
     words = _ELISION.sub("' ", line).split()
     keeps_period = _KEEPS_PERIOD[language]
-    cut = [
+    cut = (
         f"{word[:-1]} ." if _ends_in_full_stop(word, after, keeps_period) else word
         for word, after in itertools.pairwise([*words, ""])
-    ]
+    )
     line = " ".join(cut)
     return (_COMPOUND.sub(r"\1 ##AT##-##AT## \2", line) if language == "de" else line).split()
 
@@ -221,20 +214,13 @@ def _ends_in_full_stop(word: str, after: str, keeps_period: re.Pattern[str]) -> 
     stem = word[:-1]
     if not word.endswith(".") or not stem.strip("."):
         return False
-    if not after:
-        return True
-    return not (
-        ("." in stem and any(map(str.isalpha, stem)))
-        or keeps_period.fullmatch(stem)
-        or after[0].islower()
-    )
+    inner_period = "." in stem and any(map(str.isalpha, stem))
+    return not (after and (inner_period or keeps_period.fullmatch(stem) or after[0].islower()))
 
 
 # ROUGE of summaries, with the package `rouge-score` (`pip install 't2t-keras[rouge]'`)
 
-
-NAMES = ("rouge1", "rouge2", "rougeL")
-"""Single words, pairs of them, and the longest common subsequence."""
+NAMES = ("rouge1", "rouge2", "rougeL")  # single words, pairs, the longest common subsequence
 
 
 def rouge(references: Sequence[Sequence[str]], hypotheses: Sequence[str]) -> dict[str, float]:

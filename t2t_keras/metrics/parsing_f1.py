@@ -125,8 +125,8 @@ def parsing_f1(
 
     Args:
         gold_trees: the correct trees, each a string such as `(TOP (NP (NN rain)))` or a `Tree`.
-        predicted_trees: the same number, in the same order. A tree without words is skipped; one that
-            is not a tree counts as an error, never an exception.
+        predicted_trees: as many, in the same order. One without words is skipped; what is not a tree
+            counts as an error, never an exception.
 
     Raises:
         UserError: the numbers of trees differ or are 0.
@@ -248,11 +248,8 @@ def read_brackets(tree: str) -> Brackets:
     A label ends before its first "-" or "=", a tag does not; PRT becomes ADVP. Roots other than TOP count
     as brackets; the root of "( (S ...))" has no label.
     """
-    words: list[str] = []
-    tags: list[str] = []
-    spans: list[tuple[int, int, str]] = []
+    words, tags, spans, length, fault = Brackets([], [], [], length=0, fault="")
     pending: list[tuple[int, str]] = []
-    length, fault = 0, ""
     for token in _TOKEN.finditer(tree):
         kind = token.lastindex
         if kind == _WORD:
@@ -262,14 +259,13 @@ def read_brackets(tree: str) -> Brackets:
                 words.append(word)
                 tags.append(_EQUAL.get(tag, tag))
         elif kind == _LABEL:
-            pending.append((len(words), token.group(_LABEL)))
+            pending.append((len(words), _without_function(token.group(_LABEL))))
         elif kind != _CLOSE:
             fault = fault or f"{token.group()!r} stands where a bracket should"
         elif not pending:
             fault = fault or "a bracket closes that never opened"
         else:
             start, label = pending.pop()
-            label = _without_function(label)
             if start < len(words) and label not in _DELETED:
                 spans.append((start, len(words), label))
     if pending:

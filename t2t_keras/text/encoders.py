@@ -161,7 +161,7 @@ class TokenTextEncoder(TensorEncoder):
             UserError: the file is not a vocabulary, or `replace_oov` is not in it.
         """
         if vocab_filename is not None:
-            self._entries = lines.read_tokens(vocab_filename)
+            self._entries = lines.read_vocabulary(vocab_filename, of_subwords=False)
         elif vocab_list is not None:
             listed = [token for token in vocab_list if token not in RESERVED_TOKENS]
             self._entries = [*RESERVED_TOKENS, *listed]
@@ -223,7 +223,7 @@ class SubwordTextEncoder(TensorEncoder):
         Raises:
             UserError: the file cannot be read or is not a vocabulary.
         """
-        self._set_subtokens(lines.read_subtokens(filename))
+        self._set_subtokens(lines.read_vocabulary(filename, of_subwords=True))
 
     @classmethod
     def build_from_generator(

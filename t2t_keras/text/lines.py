@@ -11,6 +11,7 @@ from collections.abc import Iterator, Sequence
 from functools import partial
 from typing import BinaryIO
 
+from t2t_keras import files
 from t2t_keras.errors import UserError
 from t2t_keras.ids import RESERVED_TOKENS
 
@@ -75,10 +76,7 @@ def most_unpacked(stored_bytes: int) -> int:
 
 
 def decompressed(stored: BinaryIO, name: str) -> BinaryIO:
-    """Returns the content of an open file, decompressed if its name ends in `.gz`.
-
-    Reading more than `most_unpacked` bytes raises a `UserError`.
-    """
+    """Returns an open file, decompressed if its name ends in `.gz`, up to `most_unpacked` bytes."""
     return io.BufferedReader(_Gunzipped(stored, name), 2**16) if name.endswith(".gz") else stored
 
 
@@ -115,45 +113,23 @@ def without_end(line: bytes) -> bytes:
 # Vocabulary files: one entry per line; the line number, from 0, is the id.
 
 
-def read_subtokens(path: str | os.PathLike[str]) -> list[str]:
-    """Reads a subword vocabulary; removes the quotes around its entries.
+def read_vocabulary(path: str | os.PathLike[str], of_subwords: bool) -> list[str]:
+    """Reads a vocabulary of subwords, without the quotes around them, or of whole tokens.
 
     A blank entry takes up its id and is never used, as in T2T.
 
     Raises:
         UserError: the file cannot be read, an entry is duplicated, or the first are not `<pad>`, `<EOS>`.
     """
-    entries = [line.rstrip() for line in read_lines(path)]
-    subtokens = [e[1:-1] if e[:1] in ("'", '"') and e.endswith(e[0]) else e for e in entries]
-    _check(subtokens, path, reserved_endings=("", "_"))
-    return subtokens
-
-
-def read_tokens(path: str | os.PathLike[str]) -> list[str]:
-    """Reads a vocabulary of whole tokens; raises the errors of `read_subtokens`."""
-    tokens = [line.strip() for line in read_lines(path)]
-    _check(tokens, path, reserved_endings=("",))
-    return tokens
-
-
-def write_lines(path: str | os.PathLike[str], lines: Sequence[str]) -> None:
-    """Writes a vocabulary file; raises UserError if that fails."""
-    try:
-        with open(path, "w", encoding="utf-8", newline="\n") as file:
-            file.writelines(f"{line}\n" for line in lines)
-    except OSError as error:
-        raise UserError(f"Cannot write {os.fspath(path)}: {error.strerror}.") from error
-
-
-def _check(
-    entries: Sequence[str], path: str | os.PathLike[str], reserved_endings: Sequence[str]
-) -> None:
+    entries = [line.rstrip() if of_subwords else line.strip() for line in read_lines(path)]
+    if of_subwords:
+        entries = [e[1:-1] if e[:1] in ("'", '"') and e.endswith(e[0]) else e for e in entries]
     name = os.fspath(path)
     if not any(entries):
         raise UserError(f"{name} is empty: a vocabulary has one entry per line.")
     for i, reserved in enumerate(RESERVED_TOKENS):
         got = entries[i] if i < len(entries) else ""
-        if got not in [reserved + ending for ending in reserved_endings]:
+        if got != reserved and not (of_subwords and got == f"{reserved}_"):
             raise UserError(
                 f"{name}, line {i + 1}: got {got!r} where a vocabulary has {reserved}; "
                 f"the first two lines must be {' and '.join(RESERVED_TOKENS)}."
@@ -165,3 +141,10 @@ def _check(
                 f"{name}, line {number}: {entry!r} is already on line {first_lines[entry]}; "
                 "each entry must have one id."
             )
+    return entries
+
+
+def write_lines(path: str | os.PathLike[str], lines: Sequence[str]) -> None:
+    """Writes a vocabulary file; raises UserError if that fails."""
+    with files.writing(path), open(path, "w", encoding="utf-8", newline="\n") as file:
+        file.writelines(f"{line}\n" for line in lines)
