@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import math
 from collections.abc import Callable
 from typing import Any
@@ -12,7 +11,6 @@ from keras import ops
 
 from t2t_keras.errors import UserError
 from t2t_keras.ids import PAD_ID
-from t2t_keras.layers.sublayers import KeepMask, keep_mask_scope
 from t2t_keras.settings import HParams
 
 __all__ = [
@@ -45,15 +43,9 @@ def padded_cross_entropy(logits, labels, label_smoothing: float = 0.0):
 
 
 def class_cross_entropy(logits, labels, label_smoothing: float = 0.0):
-    """Sums the same loss over one label per row; 0 is a label too: T2T's `weights_all`.
+    """Returns the sum of the same loss for logits [B, C] and labels [B, 1], and B, float32 scalars.
 
-    Args:
-        logits: [B, C].
-        labels: [B, 1] int.
-        label_smoothing: see `padded_cross_entropy`.
-
-    Returns:
-        numerator, denominator: the sum and B, float32 scalars.
+    0 is a label too: T2T's `weights_all`.
     """
     labels = ops.convert_to_tensor(labels)
     rows = ops.cast(ops.expand_dims(logits, 1), "float32")  # [B, 1, C]
@@ -104,9 +96,7 @@ def _token_losses(label_smoothing: float):
 def token_accuracy(logits, labels):
     """Returns the number of correctly predicted tokens and of all tokens: T2T's `accuracy`.
 
-    Args:
-        logits: [B, T, V].
-        labels: [B, T] int; padding does not count.
+    Logits are [B, T, V], labels [B, T] int; padding does not count.
     """
     weights = ops.cast(labels != PAD_ID, "float32")
     right = ops.cast(ops.cast(ops.argmax(logits, axis=-1), labels.dtype) == labels, "float32")
@@ -135,23 +125,16 @@ class TokenFit(keras.Model):
     A model that is compiled with a loss behaves like any other Keras model.
 
     Attributes:
-        dropout_masks: makes the `KeepMask` of one step; None leaves dropout to Keras.
         sum_over_replicas: sums a scalar over all replicas; None if there is only one.
-            `training.prepare_fit` sets both.
+            `training.prepare_fit` sets it.
     """
 
     hp: HParams
-    dropout_masks: Callable[[], KeepMask] | None = None
     sum_over_replicas: Callable[[Any], Any] | None = None
 
     def __init__(self, **kwargs: Any):
         super().__init__(**kwargs)
         self._token_means = _TokenMeans()
-
-    def __call__(self, *args, **kwargs):
-        masks = self.dropout_masks
-        with keep_mask_scope(masks()) if masks else contextlib.nullcontext():
-            return super().__call__(*args, **kwargs)
 
     def compute_loss(self, x=None, y=None, y_pred=None, sample_weight=None, training=True):
         if not self._has_own_loss:

@@ -16,15 +16,8 @@ from t2t_keras.settings import HParams
 from t2t_keras.t2t_names import snake_case
 
 __all__ = [
-    "SGD",
-    "Adafactor",
-    "Adam",
-    "AdamW",
-    "Momentum",
-    "MultistepAdam",
-    "create",
-    "is_decayed",
-    "with_weight_decay",
+    *("SGD", "Adafactor", "Adam", "AdamW", "Momentum", "MultistepAdam"),
+    *("create", "is_decayed", "with_weight_decay"),
 ]
 
 _Array = Any
@@ -75,12 +68,9 @@ class _WithSlots(keras.optimizers.Optimizer):
 
 
 def _dense_gradient(gradient: _Tensor, variable: _Variable) -> _Tensor:
-    """Returns a gradient as one tensor of the variable's shape, as T2T does.
+    """Returns a gradient, which may be TensorFlow's `IndexedSlices`, as one tensor, as T2T does.
 
-    Args:
-        gradient: a tensor, or TensorFlow's `IndexedSlices` of looked-up rows, which may repeat.
-            (Keras's Adam would sum the squares of repeated rows instead of squaring their sum.)
-        variable: its variable.
+    (Keras's Adam would sum the squares of repeated rows instead of squaring their sum.)
     """
     if not hasattr(gradient, "indices"):
         return gradient
@@ -88,13 +78,9 @@ def _dense_gradient(gradient: _Tensor, variable: _Variable) -> _Tensor:
 
 
 def is_decayed(name: str, variable: _Variable) -> bool:
-    """Returns True if T2T decays a variable: all except vectors whose name ends in "bias".
+    """Returns True if T2T decays a variable: all except vectors whose T2T name ends in "bias".
 
     Not decayed are biases of feed-forward layers and of layer normalisation; its scales are.
-
-    Args:
-        name: T2T's name of the variable, as in `checkpoints.t2t_variables`.
-        variable: the variable, or anything with its shape.
     """
     return not (len(variable.shape) == 1 and name.endswith("bias"))
 
@@ -109,9 +95,8 @@ def with_weight_decay(
     its own.
 
     Args:
-        gradients: gradient of the mean loss per token for each variable.
-        variables: the variables.
-        names: T2T's name of each variable.
+        gradients, variables: gradient of the mean loss per token for each variable.
+        names: T2T's name of each variable, as in `checkpoints.t2t_variables`.
         rate: T2T's `weight_decay`.
     """
     if not rate:
@@ -134,22 +119,18 @@ class Adam(keras.optimizers.Adam):
     The arguments are those of `keras.optimizers.Adam`.
     """
 
-    slot_prefix = "Adam"
+    slot_endings = {"Adam": "_momentum", "Adam_1": "_velocity"}
+    """T2T's names of slots -> how Keras's names of them end."""
 
     def update_step(self, gradient, variable, learning_rate):
         """Updates a variable from its gradient."""
         super().update_step(_dense_gradient(gradient, variable), variable, learning_rate)
 
     def t2t_slots(self) -> dict[str, list[_Variable | None]]:
-        """Returns both moments of each variable, in order, by T2T's slot name."""
-        return {
-            self.slot_prefix: self.kept_for_variables("_momentum"),
-            f"{self.slot_prefix}_1": self.kept_for_variables("_velocity"),
-        }
-
-    def kept_for_variables(self, ending: str) -> list[_Variable]:
-        """Returns the optimizer's variables with this ending, in the order of the model's."""
-        return [variable for variable in self.variables if variable.name.endswith(ending)]
+        """Returns T2T's slot names -> the slot of each variable, in order."""
+        endings = self.slot_endings.items()
+        found = {name: [v for v in self.variables if v.name.endswith(end)] for name, end in endings}
+        return {name: slots for name, slots in found.items() if slots}
 
     def t2t_scalars(self) -> dict[str, _Array]:
         """Returns T2T's other variables: both betas to the power of the next update's number, float32."""
@@ -176,6 +157,8 @@ class MultistepAdam(Adam):
         **kwargs: arguments of `keras.optimizers.Adam`.
     """
 
+    slot_endings = {**Adam.slot_endings, "Adam_2": "_gradient_accumulator"}
+
     def __init__(self, *, accumulate_steps: int, **kwargs):
         super().__init__(**kwargs)
         self.accumulate_steps = accumulate_steps
@@ -195,18 +178,11 @@ class MultistepAdam(Adam):
             )
         super().apply(grads, trainable_variables)
 
-    def t2t_slots(self) -> dict[str, list[_Variable | None]]:
-        """Returns Adam's slots, and the sum of gradients if Keras accumulates them."""
-        slots = super().t2t_slots()
-        if self.gradient_accumulation_steps:
-            slots["Adam_2"] = self.kept_for_variables("_gradient_accumulator")
-        return slots
-
     def t2t_scalars(self) -> dict[str, _Array]:
         """Returns Adam's scalars, and `iter` if Keras counts batches: 0 before an updating batch."""
         scalars = super().t2t_scalars()
         if self.gradient_accumulation_steps:
-            (batches,) = self.kept_for_variables("iteration")
+            (batches,) = (v for v in self.variables if v.name == "iteration")
             phase = (int(batches) + 1) % self.gradient_accumulation_steps
             scalars["training/iter"] = ops.convert_to_numpy(ops.cast(phase, "int32"))
         return scalars
@@ -227,7 +203,7 @@ class AdamW(Adam):
         **kwargs: arguments of `keras.optimizers.Adam`.
     """
 
-    slot_prefix = "AdamW"
+    slot_endings = {"AdamW": "_momentum", "AdamW_1": "_velocity"}
 
     def __init__(self, *, decay: float, **kwargs):
         super().__init__(**kwargs)
@@ -358,12 +334,9 @@ class Adafactor(_WithSlots):
             raise UserError(
                 f"optimizer_adafactor_decay_type must be pow or adam, got {decay_type!r}"
             )
-        self.beta_1 = beta_1
-        self.beta_2 = beta_2
-        self.decay_type = decay_type
-        self.memory_exponent = memory_exponent
-        self.clipping_threshold = clipping_threshold
-        self.factored = factored
+        self.beta_1, self.beta_2 = beta_1, beta_2
+        self.decay_type, self.memory_exponent = decay_type, memory_exponent
+        self.clipping_threshold, self.factored = clipping_threshold, factored
         self.multiply_by_parameter_scale = multiply_by_parameter_scale
         self.table_shards = table_shards
 
@@ -376,10 +349,10 @@ class Adafactor(_WithSlots):
         super().build(variables)
 
     def slot_shapes(self, place, variable):
-        """Returns the shapes of the mean update `m` and of the second moment.
+        """Returns the shapes of the mean update `m` and of the second moment `v`.
 
-        That is `vr` and `vc`, without the variable's last and its second last dimension, or `v` if not
-        factored. The `vc` of a table's shards are concatenated.
+        If factored, that is `vr` and `vc`, without the variable's last and its second last dimension;
+        the `vc` of a table's shards are concatenated.
         """
         shape = tuple(variable.shape)
         shapes = {"m": shape} if self.beta_1 else {}
@@ -397,33 +370,25 @@ class Adafactor(_WithSlots):
         old = {name: _cut(ops.cast(x, "float32"), shards, longer) for name, x in kept.items()}
         gradient = ops.cast(_dense_gradient(gradient, variable), "float32")
         rate = ops.cast(learning_rate, "float32")
-        decay = self._decay(ops.cast(self.iterations, "float32") + 1.0)
+        update = ops.cast(self.iterations, "float32") + 1.0
+        if self.decay_type == "pow":
+            decay = 1.0 - ops.power(update, -self.memory_exponent)
+        else:
+            beta = ops.cast(self.beta_2, "float32")
+            decay = beta * (1.0 - ops.power(beta, update - 1.0)) / (1.0 - ops.power(beta, update))
         new = [
             self._updated(block, {name: old[name][i] for name in old}, rate, decay)
             for i, block in enumerate(_cut(gradient, shards, longer))
         ]
         for name, holder in kept.items():
-            joined = _joined([block[name] for block in new], holder.shape)
-            self.assign(holder, ops.cast(joined, holder.dtype))
-
-    def _decay(self, update: _Tensor) -> _Tensor:
-        """Returns the decay of the second moment at update 1, 2, ..."""
-        if self.decay_type == "pow":
-            return 1.0 - ops.power(update, -self.memory_exponent)
-        beta = ops.cast(self.beta_2, "float32")
-        return beta * (1.0 - ops.power(beta, update - 1.0)) / (1.0 - ops.power(beta, update))
+            flat = [ops.reshape(block[name], (-1, *block[name].shape[2:])) for block in new]
+            joined = flat[0] if len(flat) == 1 else ops.concatenate(flat)
+            self.assign(holder, ops.cast(ops.reshape(joined, tuple(holder.shape)), holder.dtype))
 
     def _updated(
         self, gradient: _Tensor, old: dict[str, _Tensor], rate: _Tensor, decay: _Tensor
     ) -> dict[str, _Tensor]:
-        """Returns the new values and slots of N T2T variables of the same shape.
-
-        Args:
-            gradient: [N, ...].
-            old: their values and slots, [N, ...] each.
-            rate: the learning rate.
-            decay: decay of the second moment.
-        """
+        """Returns the new values and slots of N T2T variables of the same shape, [N, ...] each."""
         squared = ops.square(gradient) + _EPSILON_1
         new = {}
         if "v" in old:
@@ -446,29 +411,19 @@ class Adafactor(_WithSlots):
         return new
 
     def get_config(self) -> dict[str, Any]:
-        names = (
-            *("beta_1", "beta_2", "decay_type", "memory_exponent", "clipping_threshold"),
-            *("factored", "multiply_by_parameter_scale", "table_shards"),
-        )
-        return {**super().get_config(), **{name: getattr(self, name) for name in names}}
+        return {**super().get_config(), **{name: getattr(self, name) for name in _ADAFACTOR}}
 
 
 def _cut(tensor: _Tensor, pieces: int, longer: int) -> list[_Tensor]:
     """Splits along the first axis, and stacks pieces of the same length: a list of [N, ...].
 
-    The first `longer` pieces have one more row than the others, as in
-    `checkpoints.names.split_table`.
+    The first `longer` pieces have one more row, as in `checkpoints.names.split_table`.
     """
     tensor = ops.reshape(tensor, (-1, *tensor.shape[1:]))  # a scalar gets an axis
     size, rest = divmod(tensor.shape[0], pieces)
     middle = longer * size + rest
     parts = ((tensor[:middle], longer), (tensor[middle:], pieces - longer))
     return [ops.reshape(part, (n, -1, *tensor.shape[1:])) for part, n in parts if n]
-
-
-def _joined(blocks: list[_Tensor], shape: Sequence[int]) -> _Tensor:
-    flat = [ops.reshape(block, (-1, *block.shape[2:])) for block in blocks]
-    return ops.reshape(flat[0] if len(flat) == 1 else ops.concatenate(flat), tuple(shape))
 
 
 def _root_mean_square(tensor: _Tensor) -> _Tensor:
@@ -500,8 +455,8 @@ def create(
         hp: the settings.
         train_steps: length of the run, for schedules that decay towards its end.
         schedule: the schedule of `hp`, if there is one already.
-        **keras_arguments: arguments of the Keras optimizer, for use without our training step, such
-            as `global_clipnorm` and `gradient_accumulation_steps` for plain `model.fit`.
+        **keras_arguments: for use without our training step, such as `global_clipnorm` and
+            `gradient_accumulation_steps` for plain `model.fit`.
 
     Raises:
         UserError: a setting is not allowed, or the optimizer or schedule lacks one that it needs.
@@ -540,13 +495,11 @@ _MOMENTUM = {"momentum": "optimizer_momentum_momentum", "nesterov": "optimizer_m
 WITH_SLOTS = (Adam, SGD, _WithSlots)
 """The classes whose `t2t_slots` checkpoints hold."""
 
+_MULTISTEP_ADAM = {**_ADAM, "accumulate_steps": "optimizer_multistep_accumulate_steps"}
 _OPTIMIZERS: dict[str, tuple[Callable[..., keras.optimizers.Optimizer], dict[str, str]]] = {
     "adam": (Adam, _ADAM),
     "true_adam": (Adam, _ADAM),
-    "multistep_adam": (
-        MultistepAdam,
-        {**_ADAM, "accumulate_steps": "optimizer_multistep_accumulate_steps"},
-    ),
+    "multistep_adam": (MultistepAdam, _MULTISTEP_ADAM),
     "adam_w": (AdamW, {**_ADAM, "decay": "weight_decay"}),
     "adafactor": (Adafactor, _ADAFACTOR),
     "momentum": (Momentum, _MOMENTUM),

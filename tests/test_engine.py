@@ -183,7 +183,7 @@ def test_too_large_a_batch_says_what_to_lower(monkeypatch):
     """TensorFlow itself raises this after ten seconds, in which it tries again to get the memory."""
     trained = engine()
 
-    def update(batch):
+    def update(batch, last):
         raise tf.errors.ResourceExhaustedError(None, None, "OOM when allocating tensor")
 
     monkeypatch.setattr(trained._train_step, "update", update)

@@ -6,7 +6,7 @@ import pytest
 import tensorflow as tf
 
 from t2t_keras.layers import Dropout, FeedForward, keep_mask_scope
-from t2t_keras.training.train_step import philox_keep_mask
+from t2t_keras.training.train_step import PhiloxKeepMask
 
 ONES = np.ones((40, 50, 60), "float32")
 
@@ -23,7 +23,7 @@ def test_rate(rate, masks):
 def dropped(layer, masks, x=ONES, seeds=(1, 2)):
     if masks == "keras":
         return layer(x, training=True)
-    with keep_mask_scope(philox_keep_mask(tf.constant(seeds, tf.int64))):
+    with keep_mask_scope(PhiloxKeepMask(tf.constant(seeds, tf.int64))):
         return layer(x, training=True)
 
 
@@ -57,7 +57,7 @@ def test_every_call_site_differs(masks):
     if masks == "keras":
         first, second = layer(ONES, training=True), layer(ONES, training=True)
     else:
-        with keep_mask_scope(philox_keep_mask(tf.constant([1, 2], tf.int64))):
+        with keep_mask_scope(PhiloxKeepMask(tf.constant([1, 2], tf.int64))):
             first, second = layer(ONES, training=True), layer(ONES, training=True)
     agreement = np.mean(np.asarray(first) == np.asarray(second))
     assert agreement == pytest.approx(0.5, abs=0.01)
@@ -75,7 +75,7 @@ def test_the_same_seeds_give_the_same_masks_with_and_without_xla():
     layer = Dropout(0.3, broadcast_dims=(1,))
 
     def twice(seeds, x):
-        with keep_mask_scope(philox_keep_mask(seeds)):
+        with keep_mask_scope(PhiloxKeepMask(seeds)):
             return layer(layer(x, training=True), training=True)
 
     seeds = tf.constant([5, 7], tf.int64)
@@ -90,7 +90,7 @@ def test_keeps_the_dtype(dtype):
     x = keras.ops.ones((3, 4), dtype)
     layer = Dropout(0.5, dtype=dtype)
     assert layer(x, training=True).dtype == dtype
-    with keep_mask_scope(philox_keep_mask(tf.constant([1, 2], tf.int64))):
+    with keep_mask_scope(PhiloxKeepMask(tf.constant([1, 2], tf.int64))):
         assert layer(x, training=True).dtype == dtype
 
 

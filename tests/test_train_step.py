@@ -27,14 +27,14 @@ def plain_step(model, seed=0, xla=False):
 
 def moves(model, step, batch=BATCH):
     before = model.get_weights()
-    result = step(batch)
-    return [old - new for old, new in zip(before, model.get_weights(), strict=True)], result
+    sums = step.update(batch)
+    return [old - new for old, new in zip(before, model.get_weights(), strict=True)], sums
 
 
 def test_moves_by_the_gradient_of_the_mean_over_tokens():
     model = small_model(f"{SMALLEST},{NO_DROPOUT}")
     wanted = gradients(model, BATCH)
-    moved, (loss, tokens) = moves(model, plain_step(model))
+    moved, (loss, tokens, *_) = moves(model, plain_step(model))
     assert float(tokens) == np.sum(TARGETS != 0)
     assert float(loss) > 0
     for ours, theirs in zip(moved, wanted, strict=True):
@@ -56,7 +56,7 @@ def test_clips_by_the_norm_of_all_gradients_together():
 def test_a_batch_of_padding_moves_nothing():
     model = small_model(f"{SMALLEST},{NO_DROPOUT}")
     nothing = {"inputs": BATCH["inputs"], "targets": tf.zeros_like(BATCH["targets"])}
-    moved, (loss, tokens) = moves(model, plain_step(model), nothing)
+    moved, (loss, tokens, *_) = moves(model, plain_step(model), nothing)
     assert (float(loss), float(tokens)) == (0, 0)
     assert all((move == 0).all() for move in moved)
 
@@ -73,7 +73,7 @@ def losses(steps, start=0, seed=0, xla=False):
     step = step_with_dropout(xla)
     step.seed = seed  # which the graph is given
     step.optimizer.iterations.assign(start)
-    return [float(step(BATCH)[0]) for _ in range(steps)]
+    return [float(step.update(BATCH).loss) for _ in range(steps)]
 
 
 def test_dropout_is_repeated_by_seed_and_step():
@@ -121,7 +121,7 @@ def test_moves_by_packed_pairs_as_by_the_same_pairs_alone():
         for side in ("inputs", "targets")
     }
     wanted = gradients(model, alone)
-    moved, (_, tokens) = moves(model, plain_step(model), batch_of(rows, 16))
+    moved, (_, tokens, *_) = moves(model, plain_step(model), batch_of(rows, 16))
     assert float(tokens) == 10
     for ours, theirs in zip(moved, wanted, strict=True):
         np.testing.assert_allclose(ours, theirs, atol=2e-6)
@@ -134,14 +134,13 @@ def test_a_graph_for_plain_and_one_for_packed_batches(monkeypatch):
     monkeypatch.setattr(model, "call", lambda *args, **kw: traces.append(1) or call(*args, **kw))
     step = plain_step(model)
     for rows, length in ((4, 5), (2, 3), (1, 1)):
-        _, tokens = step(
-            {"inputs": BATCH["inputs"][:rows], "targets": BATCH["targets"][:rows, :length]}
-        )
-        assert float(tokens) == np.sum(TARGETS[:rows, :length] != 0)
+        targets = BATCH["targets"][:rows, :length]
+        sums = step.update({"inputs": BATCH["inputs"][:rows], "targets": targets})
+        assert float(sums.tokens) == np.sum(TARGETS[:rows, :length] != 0)
     assert len(traces) == 1
     for length in (32, 40):
-        step(packed_toy(9, length)[0])
-    step(BATCH)
+        step.update(packed_toy(9, length)[0])
+    step.update(BATCH)
     assert len(traces) == 2
 
 
@@ -151,11 +150,11 @@ def test_learns_from_packed_rows():
     step = TrainStep(model, keras.optimizers.Adam(0.02), seed=0, xla=True)
     batch, pairs = packed_toy(100)
     assert batch["inputs"].shape[0] < 25
-    first = [float(x) for x in step(batch)]
-    assert first[1] == sum(len(pair["targets"]) for pair in pairs)
+    first = step.update(batch)
+    assert first.tokens == sum(len(pair["targets"]) for pair in pairs)
     for _ in range(100):
-        loss, tokens = step(batch)
-    assert float(loss / tokens) < 0.5 * first[0] / first[1]
+        last = step.update(batch)
+    assert last.loss < 0.5 * first.loss
     dataset = tf.data.Dataset.from_tensor_slices(batch).batch(8)
     encoder = t2t.text.ByteTextEncoder()
     evaluation = Evaluation(model, dataset, {"targets": encoder}, DecodeSettings())

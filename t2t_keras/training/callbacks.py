@@ -12,8 +12,9 @@ from t2t_keras import optimizers
 from t2t_keras.checkpoints import write_settings
 from t2t_keras.checkpoints.run_directory import describe
 from t2t_keras.errors import UserError
+from t2t_keras.layers import keep_mask_scope
 from t2t_keras.training.run_checkpoint import RunCheckpoints
-from t2t_keras.training.train_step import mask_seeds, philox_keep_mask
+from t2t_keras.training.train_step import PhiloxKeepMask, mask_seeds
 
 
 class SaveCheckpoints(keras.callbacks.Callback):
@@ -131,8 +132,10 @@ def prepare_fit(model, seed: int = 0) -> None:
         seed: seed of the masks, which also depend on the step, the replica and the call site.
     """
 
-    def masks():
-        return philox_keep_mask(mask_seeds(seed, model.optimizer.iterations))
+    def train_step(data):
+        masks = PhiloxKeepMask(mask_seeds(seed, model.optimizer.iterations))
+        with keep_mask_scope(masks):
+            return type(model).train_step(model, data)
 
-    model.dropout_masks = masks
+    model.train_step = train_step
     model.sum_over_replicas = lambda x: tf.distribute.get_replica_context().all_reduce("SUM", x)

@@ -40,10 +40,6 @@ class Distribution(NamedTuple):
     host: int  # which of them this one is, from 0
 
     @property
-    def local_replicas(self) -> int:
-        return self.replicas // self.hosts
-
-    @property
     def is_chief(self) -> bool:
         """True on the host that writes the files of the run."""
         return self.host == 0
@@ -57,21 +53,22 @@ def distribution(kind: str = "auto") -> Distribution:
     variable TF_CONFIG lists; TensorFlow must not have been used before. "auto" is "multi_worker" if
     TF_CONFIG is set, else "mirrored" if there are several devices, else "none".
     """
-    if kind not in KINDS:
-        raise UserError(
-            f"distribute is {kind!r}.{nearest(kind, KINDS)} Allowed: {', '.join(KINDS)}."
-        )
+    _require_one_of("distribute", kind, KINDS)
     if kind == "auto" and os.environ.get("TF_CONFIG"):
         kind = "multi_worker"
     if kind == "multi_worker":
         return _multi_worker()
-    if kind == "none":
-        return Distribution(tf.distribute.get_strategy(), 1, 1, 0)
     devices = tf.config.list_logical_devices("GPU") or tf.config.list_logical_devices("CPU")
-    if kind == "auto" and len(devices) == 1:
+    if kind == "none" or (kind == "auto" and len(devices) == 1):
         return Distribution(tf.distribute.get_strategy(), 1, 1, 0)
     strategy = _mirrored(tuple(device.name for device in devices))
     return Distribution(strategy, len(devices), 1, 0)
+
+
+def _require_one_of(name: str, value: str, allowed: Sequence[str]) -> None:
+    if value not in allowed:
+        known = ", ".join(allowed)
+        raise UserError(f"{name} is {value!r}.{nearest(value, allowed)} Allowed: {known}.")
 
 
 @functools.cache  # two strategies in one process would use the same message numbers
@@ -81,23 +78,14 @@ def _mirrored(devices: tuple[str, ...]) -> tf.distribute.Strategy:
 
 @functools.cache
 def _multi_worker() -> Distribution:
-    hosts, host = _hosts(os.environ.get("TF_CONFIG", ""))
-    try:
-        strategy = tf.distribute.MultiWorkerMirroredStrategy()
-    except RuntimeError as error:
-        raise UserError(f"the hosts of TF_CONFIG cannot train together: {error}") from error
-    return Distribution(strategy, strategy.num_replicas_in_sync, hosts, host)
-
-
-def _hosts(config: str) -> tuple[int, int]:
-    """Returns how many hosts TF_CONFIG lists, and which one this is; a chief is the first."""
+    config = os.environ.get("TF_CONFIG", "")
     try:
         read = json.loads(config)
-        cluster, task = read["cluster"], read["task"]
-        place = [
+        cluster, task = read["cluster"], read["task"]  # a chief is the first host
+        hosts = [
             (kind, i) for kind in ("chief", "worker") for i in range(len(cluster.get(kind, ())))
         ]
-        return len(place), place.index((task["type"], int(task["index"])))
+        host = hosts.index((task["type"], int(task["index"])))
     except (ValueError, KeyError, TypeError, AttributeError):
         raise UserError(
             "distribute=multi_worker needs the environment variable TF_CONFIG on every host, like "
@@ -105,6 +93,11 @@ def _hosts(config: str) -> tuple[int, int]:
             '"task": {"type": "worker", "index": 0}}; '
             f"got {config or 'nothing'}."
         ) from None
+    try:
+        strategy = tf.distribute.MultiWorkerMirroredStrategy()
+    except RuntimeError as error:
+        raise UserError(f"the hosts of TF_CONFIG cannot train together: {error}") from error
+    return Distribution(strategy, strategy.num_replicas_in_sync, len(hosts), host)
 
 
 def device_names() -> list[str]:
@@ -114,9 +107,6 @@ def device_names() -> list[str]:
         tf.config.experimental.get_device_details(device).get("device_name", device.device_type)
         for device in devices
     ]
-
-
-# Agreement of several hosts
 
 
 class Hosts:
@@ -129,40 +119,34 @@ class Hosts:
     def agree(self, chief: Sequence[float], any_host: Sequence[float]) -> list[int]:
         """Returns `chief` of the first host, then for each of `any_host` 1 if it is set on any host."""
         ours = [*(chief if self._engine.is_chief else [0.0] * len(chief)), *any_host]
-        sums = self._sum([float(value) for value in ours])
+        sums = self._sum(ours)
         return [int(x) for x in sums[: len(chief)]] + [int(x > 0) for x in sums[len(chief) :]]
 
     def figures(self, figures: Mapping[str, float]) -> dict[str, float]:
         """Returns the first host's evaluation metrics on every host."""
-        if self._engine.hosts == 1:
+        # Only the chief evaluates; the other hosts have none, and it alone has the problem's own.
+        there = self._sum([name in figures for name in METRICS])
+        values = self._sum([figures.get(name, 0.0) for name in METRICS])
+        if self._engine.is_chief:
             return dict(figures)
-        present = self._sum([float(name in figures) for name in METRICS])
-        values = self._sum([float(figures.get(name, 0.0)) for name in METRICS])
-        if self._engine.is_chief:  # only the chief has metrics of the problem itself
-            return dict(figures)
-        return {
-            name: value for name, value, has in zip(METRICS, values, present, strict=True) if has
-        }
+        return {name: value for name, value, has in zip(METRICS, values, there, strict=True) if has}
 
-    def _sum(self, values: list[float]) -> list[float]:
+    def _sum(self, values: Sequence[float]) -> list[float]:
+        ours = [float(value) for value in values]
         if self._engine.hosts == 1:
-            return values
-        return [float(x) for x in self._sum_of_hosts(tf.constant(values, tf.float64))]
+            return ours
+        return [float(x) for x in self._sum_of_hosts(tf.constant(ours, tf.float64))]
 
     def _exchange(self, values: tf.Tensor) -> tf.Tensor:
         strategy = self._engine.strategy
-        local = self._engine.replicas // self._engine.hosts
 
         def first_replica_of_each_host(values):
             context = tf.distribute.get_replica_context()
-            first = context.replica_id_in_sync_group % local == 0
+            first = context.replica_id_in_sync_group % self._engine.local_replicas == 0
             return context.all_reduce("SUM", tf.where(first, values, tf.zeros_like(values)))
 
         summed = strategy.run(first_replica_of_each_host, args=(values,))
         return strategy.experimental_local_results(summed)[0]
-
-
-# Model, optimizer and compiled step on one or more devices, and the number of batches per step
 
 
 PRECISIONS = ("float32", "bfloat16", "float16")
@@ -232,17 +216,18 @@ class Engine:
         batches_per_step: int = 1,
         loss_multiplier: float = 1.0,
     ):
-        precision = _precision(hp, settings)
+        precision = settings.precision or hp.activation_dtype
+        _require_one_of("precision", precision, PRECISIONS)
         if not 0 <= settings.ema < 1:
             raise UserError(f"ema must be 0 (none) or more and less than 1, got {settings.ema}.")
         if not 0 <= settings.random_seed < 2**32:
             raise UserError(f"random_seed must be from 0 to 2**32 - 1, got {settings.random_seed}.")
         self.settings = settings
         self.batches_per_step = batches_per_step
-        self._distribution = distribution(settings.distribute)
-        self.strategy = self._distribution.strategy
-        self.replicas, self.hosts, self.host = self._distribution[1:]
-        self.is_chief = self._distribution.is_chief
+        distributed = distribution(settings.distribute)
+        self.strategy, self.replicas, self.hosts, self.host = distributed
+        self.is_chief = distributed.is_chief
+        self.local_replicas = self.replicas // self.hosts
         has_gpu = bool(tf.config.list_physical_devices("GPU"))
         self.xla = has_gpu if settings.xla is None else settings.xla
         keras.utils.set_random_seed(settings.random_seed)
@@ -389,10 +374,8 @@ class Engine:
                 raise self._out_of_memory() from error
 
     def _ahead(self, batch):
-        def run(batch):
-            return self._train_step.forward_backward(self._rows_of_replica(batch))[1]
-
-        return self.strategy.run(run, args=(batch,))
+        step = self._train_step.forward_backward
+        return self.strategy.run(lambda b: step(self._rows_of_replica(b))[1], args=(batch,))
 
     def _steps(self, iterator, batches):
         totals, norm = tf.zeros([4], tf.float64), tf.constant(-1.0)
@@ -402,30 +385,31 @@ class Engine:
             noted = self._last_shape.assign([tf.shape(source), tf.shape(targets)])
             with tf.control_dependencies([noted]):  # before a step that runs out of memory
                 batch = tf.nest.map_structure(tf.identity, batch)
-            *sums, new_norm = self._one(batch)
+            accumulator = self._train_step.accumulator
+            if accumulator is None:
+                *sums, new_norm = self._on_replicas(batch, True)
+            else:
+                *sums, new_norm = tf.cond(
+                    accumulator.batches.value == self._train_step.accumulate - 1,
+                    functools.partial(self._on_replicas, batch, True),
+                    functools.partial(self._on_replicas, batch, False),
+                )
             totals += tf.cast(tf.stack(sums), tf.float64)
             norm = tf.where(new_norm < 0, norm, new_norm)
         return (*tf.unstack(totals), norm)
 
     @tf.autograph.experimental.do_not_convert
-    def _one(self, batch) -> StepSums:
-        """Trains on one batch on all replicas of this host."""
-        accumulator = self._train_step.accumulator
-        if accumulator is None:
-            return self._on_replicas(self._train_step.update, batch)
-        return tf.cond(
-            accumulator.batches.value == self._train_step.accumulate - 1,
-            lambda: self._on_replicas(self._train_step.update, batch),
-            lambda: self._on_replicas(self._train_step.add, batch),
+    def _on_replicas(self, batch, last: bool) -> StepSums:
+        """Trains on one batch, the last one of an update or not, on all replicas of this host."""
+        step = self._train_step
+        sums = self.strategy.run(
+            lambda rows: step.update(self._rows_of_replica(rows), last), args=(batch,)
         )
-
-    def _on_replicas(self, step, batch) -> StepSums:
-        sums = self.strategy.run(lambda batch: step(self._rows_of_replica(batch)), args=(batch,))
         return StepSums(*(self.strategy.experimental_local_results(x)[0] for x in sums))
 
     def _rows_of_replica(self, batch):
         """Returns this replica's share of the rows of its host."""
-        count = self._distribution.local_replicas
+        count = self.local_replicas
         if count == 1:
             return batch
         replica = tf.distribute.get_replica_context().replica_id_in_sync_group
@@ -435,7 +419,7 @@ class Engine:
 
     def _out_of_memory(self) -> UserError:
         inputs, targets = self._last_shape.numpy()
-        rows = targets[0] // self._distribution.local_replicas
+        rows = targets[0] // self.local_replicas
         lower = "batch_size"
         if not self.model.hp.tokens_per_update:
             lower += " (and raise optimizer_multistep_accumulate_steps to compensate)"
@@ -461,16 +445,6 @@ def freeze(model, pattern: str) -> None:
         )
     for name in frozen:
         named[name].trainable = False
-
-
-def _precision(hp: HParams, settings: EngineSettings) -> str:
-    precision = settings.precision or hp.activation_dtype
-    if precision not in PRECISIONS:
-        raise UserError(
-            f"precision is {precision!r}.{nearest(precision, PRECISIONS)} "
-            f"Allowed: {', '.join(PRECISIONS)}."
-        )
-    return precision
 
 
 # Updates with a given number of tokens

@@ -7,6 +7,8 @@ gradients, the loss scale of float16, a moving average of the weights.
 from __future__ import annotations
 
 import contextlib
+import dataclasses
+import functools
 from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 
@@ -43,8 +45,8 @@ class TrainStep:
     that all tokens have the same weight. `weight_decay` is added to it, then it is clipped. If several
     batches make an update, T2T clips the gradient of each batch before adding them.
 
-    Create the step and its optimizer in the strategy's scope. Call it directly or, on each replica,
-    with `strategy.run`.
+    Create the step and its optimizer in the strategy's scope. Call `update` directly or, on each
+    replica, with `strategy.run`.
 
     Args:
         model: the `Transformer`.
@@ -73,12 +75,8 @@ class TrainStep:
         scale_loss: bool = False,
         loss_multiplier: float = 1.0,
     ):
-        self.model = model
-        self.optimizer = optimizer
-        self.seed = seed
-        self.accumulate = accumulate
-        self.join = join
-        self.loss_multiplier = loss_multiplier
+        self.model, self.optimizer, self.seed = model, optimizer, seed
+        self.accumulate, self.join, self.loss_multiplier = accumulate, join, loss_multiplier
         self._learning_rate = learning_rate
         self.variables = list(model.trainable_variables)
         self.names = trainable_names(model)
@@ -91,29 +89,37 @@ class TrainStep:
         self._compiled_prepare = tf.function(self._prepare, jit_compile=xla, autograph=False)
         self._compiled_apply = tf.function(self._apply, jit_compile=xla, autograph=False)
 
-    def __call__(self, batch):
-        """Trains on {"inputs": [B, S], "targets": [B, T]}, also with packed rows.
+    def update(self, batch, last: bool = True) -> StepSums:
+        """Updates the weights with the gradients of a batch and those accumulated before.
 
-        Returns:
-            Sum of token losses and number of target tokens, float32 scalars.
+        Args:
+            batch: {"inputs": [B, S], "targets": [B, T]}, also with packed rows.
+            last: False accumulates the gradients of the batch for a later update instead.
         """
-        sums = self.update(batch)
-        return sums.loss, sums.tokens
-
-    def update(self, batch) -> StepSums:
-        """Updates the weights with the gradients of a batch and those accumulated before."""
         context = tf.distribute.get_replica_context()
-        rate = self.learning_rate()  # as in T2T, that of the last batch of an update
         gradients, sums = self.forward_backward(batch)
-        if self.accumulator is None:
+        if self.accumulator is None or self._clip_batches:
             *gradients, sums = context.all_reduce("SUM", [*gradients, sums])
-            divisor = self._divisor(sums)
-        else:
-            contribution, sums = self._contribution(gradients, sums)
-            total, tokens = self.accumulator.taken(contribution, sums[1])
+        else:  # the update sums the gradients
+            sums = context.all_reduce("SUM", sums)
+        divisor = tf.constant(1.0) if self.join else tf.maximum(sums[1], 1.0)
+        if self.loss_scale is not None:
+            divisor = divisor * self.loss_scale.scale.value
+        if self.accumulator is not None:
+            if self._clip_batches:
+                gradients, _ = self._compiled_prepare(gradients, divisor)
+                # Each replica has the whole gradient here, and the update will sum over replicas.
+                divisor = context.num_replicas_in_sync
+            gradients = [gradient / divisor for gradient in gradients]
+            if not last:
+                self.accumulator.add(gradients, sums[1])
+                return StepSums._make([*tf.unstack(sums), tf.constant(-1.0)])
+        rate = self.learning_rate()  # as in T2T, that of the last batch of an update
+        if self.accumulator is not None:
+            total, tokens = self.accumulator.taken(gradients, sums[1])
             gradients = context.all_reduce("SUM", total)
-            divisor = tf.maximum(tokens, 1.0) if self.join else float(self.accumulate)
-        norm = self._compiled_apply(gradients, tf.convert_to_tensor(divisor), rate)
+            divisor = tf.maximum(tokens, 1.0) if self.join else tf.constant(float(self.accumulate))
+        norm = self._compiled_apply(gradients, divisor, rate)
         finite = tf.constant(True)
         if self.loss_scale is not None:
             finite = tf.math.is_finite(norm)
@@ -121,42 +127,19 @@ class TrainStep:
         self.optimizer.iterations.assign_add(tf.cast(finite, self.optimizer.iterations.dtype))
         return StepSums._make([*tf.unstack(sums), norm])
 
-    def add(self, batch) -> StepSums:
-        """Adds the gradients of a batch to those of the next update."""
-        contribution, sums = self._contribution(*self.forward_backward(batch))
-        self.accumulator.add(contribution, sums[1])
-        return StepSums._make([*tf.unstack(sums), tf.constant(-1.0)])
-
-    def _contribution(self, gradients, sums):
-        """Returns what this replica adds to the accumulated gradients, and the sums of all replicas."""
-        context = tf.distribute.get_replica_context()
-        if self._clip_batches:
-            *gradients, sums = context.all_reduce("SUM", [*gradients, sums])
-            gradients, _ = self._compiled_prepare(gradients, self._divisor(sums))
-            # Each replica has the whole gradient here, and the update will sum over replicas.
-            return [g / context.num_replicas_in_sync for g in gradients], sums
-        sums = context.all_reduce("SUM", sums)
-        divisor = self._scale() if self.join else self._divisor(sums)
-        return [gradient / divisor for gradient in gradients], sums
-
-    def _divisor(self, sums):
-        """Returns what to divide the gradient of the scaled sum by to get that of the mean loss."""
-        return tf.maximum(sums[1], 1.0) * self._scale()
-
     def forward_backward(self, batch):
         """Returns the gradients of the (scaled) sum of token losses, and this replica's sums [4]."""
-        seeds = mask_seeds(self.seed, self.step())
-        return self._forward_backward(dict(batch), seeds, self._scale())
+        return self._forward_backward(dict(batch), mask_seeds(self.seed, self.step()))
 
     def step(self):
         """Returns the number of batches trained on, an int64 scalar; several may make one step of `Engine`."""
         # Derived from variables that checkpoints hold anyway, so that no counter can disagree.
-        updates = _int64(self.optimizer.iterations)
+        step = tf.cast(self.optimizer.iterations, tf.int64)
         if self.loss_scale is not None:
-            updates = updates + _int64(self.loss_scale.skipped)
-        if self.accumulator is None:
-            return updates
-        return updates * self.accumulate + _int64(self.accumulator.batches)
+            step += tf.cast(self.loss_scale.skipped, tf.int64)
+        if self.accumulator is not None:
+            step = step * self.accumulate + tf.cast(self.accumulator.batches, tf.int64)
+        return step
 
     def learning_rate(self):
         """Returns the learning rate of the next update, a float32 scalar."""
@@ -164,16 +147,14 @@ class TrainStep:
             return tf.convert_to_tensor(self.optimizer.learning_rate)
         return tf.convert_to_tensor(self._learning_rate(self.step()))
 
-    def _scale(self):
-        return tf.constant(1.0) if self.loss_scale is None else self.loss_scale.scale.value
-
-    def _gradients_and_sums(self, batch, seeds, scale):
-        with tf.GradientTape() as tape, keep_mask_scope(philox_keep_mask(seeds)):
+    def _gradients_and_sums(self, batch, seeds):
+        with tf.GradientTape() as tape, keep_mask_scope(PhiloxKeepMask(seeds)):
             logits = self.model(batch, training=True)  # [B, T, V]
             labels = self.model.labels(batch, training=True)
             loss, tokens = self.model.loss_sums(logits, labels, self.model.hp.label_smoothing)
-            loss = loss * self.loss_multiplier
-            scaled = loss if self.loss_scale is None else loss * scale
+            scaled = loss = loss * self.loss_multiplier
+            if self.loss_scale is not None:
+                scaled = loss * self.loss_scale.scale.value
         gradients = tape.gradient(scaled, [variable.value for variable in self.variables])
         source = batch.get("inputs", tf.zeros([0, 0], tf.int32))
         source_tokens = tf.math.count_nonzero(source != PAD_ID, dtype=tf.int32)
@@ -202,69 +183,54 @@ class TrainStep:
             norm = tf.linalg.global_norm(gradients)
         else:
             gradients, norm = self._prepare(gradients, divisor)
-
-        def assign():
-            kinds = (Adam, AdamW, MultistepAdam)
-            if type(self.optimizer) in kinds and not self.optimizer.amsgrad:
-                self._update_by_adam(gradients, learning_rate)
-            else:
-                for gradient, variable in zip(gradients, self.variables, strict=True):
-                    self.optimizer.update_step(gradient, variable, learning_rate)
-            if self.average is not None:
-                self.average.update()
-
         if self.loss_scale is None:
-            assign()
+            self._assign(gradients, learning_rate)
         else:  # after a float16 overflow the update is skipped and the loss scale halved
+            assign = functools.partial(self._assign, gradients, learning_rate)
             tf.cond(tf.math.is_finite(norm), assign, lambda: None)
         return norm
 
-    def _update_by_adam(self, gradients, learning_rate):
-        """Updates the weights in place with TensorFlow's fused Adam (as T2T): one operation each."""
-        adam = self.optimizer
-        if isinstance(adam, AdamW):
-            for variable in self.variables:
-                variable.assign_sub(variable * adam.decay)
-        update = tf.cast(adam.iterations.value + 1, tf.float32)
-        settings = {
-            "beta1_power": adam.beta_1**update,
-            "beta2_power": adam.beta_2**update,
-            "lr": learning_rate,
-            "beta1": tf.constant(adam.beta_1),
-            "beta2": tf.constant(adam.beta_2),
-            "epsilon": tf.constant(adam.epsilon),
-        }
-        slots = adam.t2t_slots().values()
-        for gradient, *variables in zip(gradients, self.variables, *slots, strict=True):
-            places = dict(zip(("var", "m", "v"), (v.value.handle for v in variables), strict=True))
-            tf.raw_ops.ResourceApplyAdam(grad=gradient, **places, **settings)
-
-
-def _int64(variable):
-    return tf.cast(tf.convert_to_tensor(variable.value), tf.int64)
+    def _assign(self, gradients, learning_rate):
+        adam: Any = self.optimizer
+        if type(adam) in (Adam, AdamW, MultistepAdam) and not adam.amsgrad:
+            # TensorFlow's fused Adam (as T2T): one operation for each variable
+            if isinstance(adam, AdamW):
+                for variable in self.variables:
+                    variable.assign_sub(variable * adam.decay)
+            update = tf.cast(adam.iterations.value + 1, tf.float32)
+            settings = {
+                "beta1_power": adam.beta_1**update,
+                "beta2_power": adam.beta_2**update,
+                "lr": learning_rate,
+                "beta1": tf.constant(adam.beta_1),
+                "beta2": tf.constant(adam.beta_2),
+                "epsilon": tf.constant(adam.epsilon),
+            }
+            slots = adam.t2t_slots().values()
+            for gradient, *places in zip(gradients, self.variables, *slots, strict=True):
+                var, m, v = (variable.value.handle for variable in places)
+                tf.raw_ops.ResourceApplyAdam(var=var, m=m, v=v, grad=gradient, **settings)
+        else:
+            for gradient, variable in zip(gradients, self.variables, strict=True):
+                self.optimizer.update_step(gradient, variable, learning_rate)
+        if self.average is not None:
+            self.average.update()
 
 
 def mask_seeds(seed: int, step):
     """Returns the seeds [2] int64 for the dropout masks of a step on this replica."""
     replica = tf.convert_to_tensor(tf.distribute.get_replica_context().replica_id_in_sync_group)
-    return tf.stack(
-        [
-            tf.constant(seed, tf.int64) + tf.cast(replica, tf.int64) * (1 << 32),
-            tf.cast(step, tf.int64) * CALL_SITES,
-        ]
-    )
+    of_replica = tf.constant(seed, tf.int64) + tf.cast(replica, tf.int64) * (1 << 32)
+    return tf.stack([of_replica, tf.cast(step, tf.int64) * CALL_SITES])
 
 
-def philox_keep_mask(seeds):
-    """Returns a `KeepMask` that uses raw Philox bits, which are the same with and without XLA.
+class PhiloxKeepMask:
+    """A `KeepMask` that uses raw Philox bits, which are the same with and without XLA.
 
     Args:
         seeds: [2] int64; the n-th mask uses [seeds[0], seeds[1] + n].
     """
-    return _PhiloxKeepMask(seeds)
 
-
-class _PhiloxKeepMask:
     def __init__(self, seeds):
         seeds = tf.cast(seeds, tf.uint64)
         self.key = seeds[:1]
@@ -289,25 +255,23 @@ class _PhiloxKeepMask:
         return bits >= tf.constant(round(rate * 2**16), tf.uint16)
 
 
-# Accumulated gradients: T2T's MultistepAdam, separately on each replica
+# Training state that some settings add; create it in the strategy's scope
+
+
+def _kept(name: str, value: Any = 0.0, dtype: str = "float32") -> keras.Variable:
+    return keras.Variable(value, dtype=dtype, trainable=False, name=name)
 
 
 class Accumulator:
-    """Sums of the gradients of several batches.
+    """Sums of the gradients of several batches (T2T's MultistepAdam).
 
-    Each replica sums its own, so that replicas exchange gradients only once per update. Create it in
-    the strategy's scope.
+    Each replica sums its own, so that replicas exchange gradients only once per update.
     """
 
     def __init__(self, variables):
-        self.tokens = keras.Variable(0.0, dtype="float32", trainable=False, name="tokens")
-        self.batches = keras.Variable(0, dtype="int32", trainable=False, name="batches")
-        self.sums = [
-            keras.Variable(
-                tf.zeros(variable.shape), dtype="float32", trainable=False, name="gradients"
-            )
-            for variable in variables
-        ]
+        self.tokens = _kept("tokens")
+        self.batches = _kept("batches", 0, "int32")
+        self.sums = [_kept("gradients", tf.zeros(variable.shape)) for variable in variables]
 
     def add(self, gradients, tokens) -> None:
         """Adds this replica's gradients of a batch, and the batch's tokens on all replicas."""
@@ -329,12 +293,11 @@ class Accumulator:
 
     def state(self, names, strategy: tf.distribute.Strategy) -> dict[str, SumOfReplicas]:
         """Returns the sums over the replicas of this host, by name."""
-        return {
-            f"{name}/gradients": SumOfReplicas(total, strategy)
-            for name, total in zip(names, self.sums, strict=True)
-        }
+        named = zip(names, self.sums, strict=True)
+        return {f"{name}/gradients": SumOfReplicas(total, strategy) for name, total in named}
 
 
+@dataclasses.dataclass
 class SumOfReplicas:
     """The sum of a variable's values on the replicas of this host, for checkpoints.
 
@@ -342,16 +305,15 @@ class SumOfReplicas:
     replicas, terms are therefore added in a different order after a restart.
     """
 
-    def __init__(self, variable: keras.Variable, strategy: tf.distribute.Strategy):
-        self._variable = variable
-        self._strategy = strategy
+    variable: keras.Variable
+    strategy: tf.distribute.Strategy
 
     @property
     def shape(self) -> tuple[int, ...]:
-        return tuple(self._variable.shape)
+        return tuple(self.variable.shape)
 
     def __array__(self, dtype=None, copy=None) -> np.ndarray:
-        parts = self._strategy.experimental_local_results(self._variable.value)
+        parts = self.strategy.experimental_local_results(self.variable.value)
         total = np.asarray(parts[0]).copy()
         for part in parts[1:]:
             total += np.asarray(part)
@@ -364,12 +326,9 @@ class SumOfReplicas:
         def put():
             replica = tf.distribute.get_replica_context().replica_id_in_sync_group
             is_first = tf.equal(tf.convert_to_tensor(replica), 0)
-            self._variable.assign(tf.where(is_first, value, tf.zeros_like(value)))
+            self.variable.assign(tf.where(is_first, value, tf.zeros_like(value)))
 
-        self._strategy.run(put)
-
-
-# Loss scaling: prevents float16 gradients from underflowing
+        self.strategy.run(put)
 
 
 FIRST_LOSS_SCALE = 32768.0
@@ -380,18 +339,16 @@ LOSS_SCALE_DOUBLED_AFTER = 2000
 
 
 class LossScale:
-    """Factor on the loss, halved after an overflow and doubled after many updates without one.
+    """Factor on the loss, which prevents float16 gradients from underflowing.
 
-    Create it in the strategy's scope. All replicas have the same scale, since they see the same
-    gradients.
+    It is halved after an overflow and doubled after many updates without one. All replicas have the
+    same scale, since they see the same gradients.
     """
 
     def __init__(self):
-        self.scale = keras.Variable(
-            FIRST_LOSS_SCALE, dtype="float32", trainable=False, name="loss_scale"
-        )
-        self.good = _counter("loss_scale_good_updates")
-        self.skipped = _counter("loss_scale_skipped_updates")
+        self.scale = _kept("loss_scale", FIRST_LOSS_SCALE)
+        self.good = _kept("loss_scale_good_updates", 0, "int32")
+        self.skipped = _kept("loss_scale_skipped_updates", 0, "int32")
 
     def update(self, finite) -> None:
         """Adapts the scale: `finite` is True if all gradients of an update were finite."""
@@ -406,30 +363,17 @@ class LossScale:
         return {variable.name: variable for variable in (self.scale, self.good, self.skipped)}
 
 
-def _counter(name: str) -> keras.Variable:
-    return keras.Variable(0, dtype="int32", trainable=False, name=name)
-
-
-# Moving average of the weights
-
-
 class MovingAverage:
     """Exponential moving average of the weights; after the first update it is a copy of them.
 
-    average = decay * average + (1 - decay) * weight, after every update. Create it in the strategy's
-    scope.
+    average = decay * average + (1 - decay) * weight, after every update.
     """
 
     def __init__(self, variables, decay: float):
         self.variables = list(variables)
         self.decay = decay
-        self.updates = keras.Variable(0, dtype="int64", trainable=False, name="ema_updates")
-        self.averages = [
-            keras.Variable(
-                tf.zeros(variable.shape), dtype="float32", trainable=False, name="average"
-            )
-            for variable in self.variables
-        ]
+        self.updates = _kept("ema_updates", 0, "int64")
+        self.averages = [_kept("average", tf.zeros(each.shape)) for each in self.variables]
 
     def update(self) -> None:
         decay = tf.where(self.updates > 0, self.decay, 0.0)
@@ -438,10 +382,8 @@ class MovingAverage:
         self.updates.assign(self.updates + 1)
 
     def state(self, names) -> dict[str, keras.Variable]:
-        averages = {
-            f"{name}/ema": average for name, average in zip(names, self.averages, strict=True)
-        }
-        return {"ema_updates": self.updates, **averages}
+        named = zip(names, self.averages, strict=True)
+        return {"ema_updates": self.updates, **{f"{name}/ema": each for name, each in named}}
 
     @contextlib.contextmanager
     def in_place(self) -> Iterator[None]:
@@ -450,13 +392,10 @@ class MovingAverage:
             yield
             return
         weights = [tf.identity(variable.value) for variable in self.variables]
-        _assign(self.variables, [average.value for average in self.averages])
+        for variable, average in zip(self.variables, self.averages, strict=True):
+            variable.assign(tf.identity(average.value))
         try:
             yield
         finally:
-            _assign(self.variables, weights)
-
-
-def _assign(variables, values) -> None:
-    for variable, value in zip(variables, values, strict=True):
-        variable.assign(tf.identity(value))
+            for variable, weight in zip(self.variables, weights, strict=True):
+                variable.assign(weight)
