@@ -64,9 +64,7 @@ def cache_of(model, name: str) -> dict:
     `enable_lora` and `quantize` give it others, and a graph keeps those that it was traced with. A graph
     with 8-bit weights keeps their values, so it is also a new one if these have changed.
 
-    Args:
-        model: a model or an `Ensemble`.
-        name: the attribute that holds it.
+    The attribute `name` of the model or `Ensemble` holds it.
     """
     read = [
         _values(each.variables) if in_8_bits(each) else list(each.variables)

@@ -508,7 +508,14 @@ class Transformer(TokenFit):
             keys = position + 1 if visible is None else shape_of(visible)[2] // hypotheses
             distance = ops.repeat(ops.arange(keys) - position, hypotheses)
         if self.prepends:
-            bias, distance = _with_prefix(source["prefix_bias"], bias, distance, position)
+            # The prefix's keys come before the others: [B, 1, K, P + S + K]
+            batch, *_, length = shape_of(source["prefix_bias"])
+            keys = shape_of(bias)[3]
+            prefix = ops.broadcast_to(source["prefix_bias"], (batch, 1, hypotheses, length))
+            bias = ops.broadcast_to(bias, (batch, 1, hypotheses, keys))
+            bias = ops.concatenate([prefix, bias], -1)
+            if distance is not None:
+                distance = ops.concatenate([ops.arange(length) - length - position, distance])
         if distance is not None:
             distance = ops.tile(distance[None], (hypotheses, 1))  # [K, P + S + K]
         cache = layers.DecoderCache(
@@ -576,24 +583,6 @@ class Transformer(TokenFit):
         config["dtype"] = keras.dtype_policies.deserialize(config["dtype"])
         hp = recorded_settings(config.pop("hp"), config.pop("hparams_set", ""))
         return cls(hp, **config)
-
-
-def _with_prefix(prefix, bias, distance, position):
-    """Puts a prefix's keys before a step's: bias [B, 1, K, P + S + K] and distance [P + S + K].
-
-    Args:
-        prefix: [B, 1, 1, P], the bias of the prefix.
-        bias: [B, 1, K, S + K], the bias of the other keys.
-        distance: [S + K], distances of the other keys to the step's queries; None if not used.
-        position: scalar int32, the step's position.
-    """
-    batch, *_, length = shape_of(prefix)
-    _, _, hypotheses, keys = shape_of(bias)
-    prefix = ops.broadcast_to(prefix, (batch, 1, hypotheses, length))
-    bias = ops.concatenate([prefix, ops.broadcast_to(bias, (batch, 1, hypotheses, keys))], -1)
-    if distance is not None:
-        distance = ops.concatenate([ops.arange(length) - length - position, distance])
-    return bias, distance
 
 
 def is_packed(features) -> bool:

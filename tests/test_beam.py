@@ -108,8 +108,10 @@ def test_what_is_pruned():
     seen = np.zeros((2, 2, 6), bool)
     seen[0, 0, [1, 4]] = seen[0, 1, [1, 3]] = seen[1, 0, [0]] = seen[1, 1, [5]] = True
     caches = [{"k": tf.reshape(tf.range(2 * 3 * 6 * 2.0), [2, 3, 6, 2])}]
-    beams = beam.BeamSearch(2).first(2)._replace(visible=tf.constant(seen))
-    pruned, [cache] = beam.without_unseen_keys(beams, caches)
+    search = beam.BeamSearch(2)
+    beams = search.first(2)._replace(visible=tf.constant(seen))
+    assert search.prune(beams, caches, tf.constant(7)) == (beams, caches)
+    pruned, [cache] = search.prune(beams, caches, tf.constant(8))
     assert pruned.visible.numpy().astype(int).tolist() == [
         [[1, 0, 1], [1, 1, 0]],
         [[1, 0, 0], [0, 1, 0]],

@@ -144,10 +144,9 @@ class BeamSearch:
         return beams, _padded(caches, keys)
 
     def see_own_keys(self, beams: Beams, i):
-        """Adds the K keys that the next step will cache; each hypothesis sees its own.
+        """Adds the K keys that the next step will cache, of which each hypothesis sees its own.
 
-        Returns:
-            the beams, the ids so far [b, K, i + 1] and the visible keys [b, K, S + K].
+        Returns the beams, the ids so far [b, K, i + 1] and the visible keys [b, K, S + K].
         """
         batch = shape_of(beams.alive)[0]
         own = ops.tile(ops.eye(self.beam_size, dtype="bool")[None], [batch, 1, 1])  # [b, K, K]
@@ -155,17 +154,15 @@ class BeamSearch:
         return beams._replace(visible=visible), beams.alive_tokens.ids, visible
 
     def advance(self, beams: Beams, logits, i, rows=None, forced=None, allowed=None) -> Beams:
-        """Chooses token number i of every hypothesis.
+        """Chooses token number i of every hypothesis by logits [b, K, V] float32.
 
         Args:
-            logits: [b, K, V] float32.
-            rows: not used: the choice does not depend on the position in the batch.
+            rows: [b] int32, positions of the sentences in the batch; the choice does not depend on them.
             forced: [b] int32, tokens that must come next; see `forced_candidates`.
             allowed: [b, K, V] bool, the tokens that may come next; None: all.
         """
-        return self.with_candidates(
-            beams, self.best_candidates(beams, logits, i, forced, allowed), i
-        )
+        found = self.best_candidates(beams, logits, i, forced, allowed)
+        return self.with_candidates(beams, found, i)
 
     def with_candidates(self, beams: Beams, found: Candidates, i) -> Beams:
         """Returns the beams after a step whose best candidates are given."""
@@ -221,7 +218,7 @@ class BeamSearch:
         return Candidates(chosen // number, *(take(each, chosen) for each in values))
 
     def scores(self, beams: Beams, log_p, i):
-        """Returns the scores [b, K, n] of hypotheses that go on with tokens of log p [b, K, n]."""
+        """Returns the scores of hypotheses that go on with tokens of log p [b, K, n]."""
         return (log_p + beams.alive_log_p[:, :, None]) / length_penalty(i + 1, self.alpha)
 
     def best_tokens(self, logits, i, forced, allowed):
@@ -261,19 +258,28 @@ class BeamSearch:
         return beaten | ~beams.alive[:, 0]
 
     def prune(self, beams: Beams, caches, i):
-        """Removes keys that no alive hypothesis sees from the caches, every `PRUNED_EVERY` steps."""
-        return ops.cond(
-            i % PRUNED_EVERY == 0,
-            lambda: without_unseen_keys(beams, caches),
-            lambda: (beams, caches),
-        )
+        """Removes the cached keys that no alive hypothesis of a sentence sees, every `PRUNED_EVERY` steps.
+
+        Hypotheses soon share most of their past, so few keys remain. All sentences keep as many as the
+        one that needs most: [b, H, S, C] -> [b, H, S', C].
+        """
+        import tensorflow as tf  # only its loop has caches that grow
+
+        def pruned():
+            seen = ops.any(beams.visible, axis=1)  # [b, K, S] -> [b, S]
+            number = ops.max(ops.sum(ops.cast(seen, "int32"), axis=1))
+            # Seen keys first, in the order of their positions: [b, S']
+            kept = ops.argsort(ops.cast(~seen, "int32"))[:, :number]
+            visible, kept_caches = tf.nest.map_structure(
+                lambda tensor: tf.gather(tensor, kept, axis=2, batch_dims=1),
+                (beams.visible, caches),
+            )
+            return beams._replace(visible=visible), kept_caches
+
+        return ops.cond(i % PRUNED_EVERY == 0, pruned, lambda: (beams, caches))
 
     def results(self, beams: Beams, i) -> SearchResult:
-        """Returns the best K' hypotheses of i tokens at most.
-
-        They are the finished ones or, as in T2T, the alive ones with their plain log p if none has
-        finished.
-        """
+        """Returns the best K' hypotheses: as in T2T, the alive ones with plain log p if none has finished."""
         use = ops.any(beams.finished, axis=1)[:, None]
         tokens = _map(
             lambda finished, alive: ops.where(use[:, :, None], finished, alive),
@@ -321,24 +327,6 @@ def length_penalty(length, alpha):
     return ops.power((5.0 + ops.cast(length, "float32")) / 6.0, alpha)
 
 
-def without_unseen_keys(beams: Beams, caches):
-    """Removes the cached keys and values that no alive hypothesis of a sentence sees.
-
-    Hypotheses soon share most of their past, so few keys remain. All sentences keep as many as the
-    one that needs most: [b, H, S, C] -> [b, H, S', C].
-    """
-    import tensorflow as tf  # only its loop has caches that grow
-
-    seen = ops.any(beams.visible, axis=1)  # [b, K, S] -> [b, S]
-    number = ops.max(ops.sum(ops.cast(seen, "int32"), axis=1))
-    # Seen keys first, in the order of their positions: [b, S']
-    kept = ops.argsort(ops.cast(~seen, "int32"))[:, :number]
-    visible, caches = tf.nest.map_structure(
-        lambda tensor: tf.gather(tensor, kept, axis=2, batch_dims=1), (beams.visible, caches)
-    )
-    return beams._replace(visible=visible), caches
-
-
 _map = keras.tree.map_structure
 
 
@@ -352,13 +340,11 @@ def _padded(tensors, places):
 def blockwise_top_k(logits, k: int):
     """Returns the k best tokens of logits [b, K, V], and the log normaliser of the logits.
 
-    A top-k of a large vocabulary costs more than a few passes over it. Maxima of blocks of 64 tokens
-    replace both the top-k and the maximum of a stable softmax: the k best tokens are in the k blocks
-    with the largest maxima.
+    Maxima of blocks of 64 tokens replace both the top-k of a large vocabulary, which is slow, and the
+    maximum of a stable softmax: the k best tokens are in the k blocks with the largest maxima.
 
-    Returns:
-        values and tokens [b, K, min(k, V)], best first, equal ones in vocabulary order, and
-        log sum exp [b, K, 1].
+    Returns values and tokens [b, K, min(k, V)], best first, equal ones in vocabulary order, and
+    log sum exp [b, K, 1].
     """
     hypotheses, vocab_size = logits.shape[1:]
     if vocab_size % BLOCK or vocab_size // BLOCK <= k:

@@ -24,18 +24,13 @@ from t2t_keras.shape import shape_of, take
 class SearchStep(NamedTuple):
     """The state of the search when it calls a logits processor.
 
-    Args:
-        i: number of tokens chosen so far, a scalar int32 tensor.
-        ids: these tokens, [b, K, i] int32. K is 1 in greedy and sampled decoding; b is the number of
-            unfinished sentences.
-        rows: [b] int32, the positions of these sentences in the batch.
-        limits: [b] int32, the maximum length of their outputs in tokens.
+    K is 1 in greedy and sampled decoding; b is the number of unfinished sentences.
     """
 
-    i: Any
-    ids: Any
-    rows: Any
-    limits: Any
+    i: Any  # [] int32, number of tokens chosen so far
+    ids: Any  # [b, K, i] int32, these tokens
+    rows: Any  # [b] int32, the positions of the sentences in the batch
+    limits: Any  # [b] int32, the maximum length of their outputs in tokens
 
 
 LogitsProcessor = Callable[[Any, SearchStep], Any]

@@ -45,15 +45,14 @@ class StaticSearch:
         self._extend = _compiled(model, self.extend)
 
     def run(self, inputs, limits, prefix=None) -> SearchResult:
-        """Decodes a batch of sentences.
-
-        Args:
-            inputs: [B, S] int32, source ids.
-            limits: [B] int32, maximum length of each output.
-            prefix: [B, P] int32, padded with 0: the first tokens of the outputs.
-        """
+        """Decodes a batch of sentences; the arguments are those of `loop.DecodeLoop.run`."""
         batch, length = shape_of(inputs)
-        spare = _power_of_two(batch) - batch  # empty sentences, done from the start
+        if isinstance(batch, int):  # rounded up to a power of two
+            power: Any = 1 << max(batch - 1, 0).bit_length()
+        else:
+            powers = 2 ** np.arange(31, dtype=np.int32)
+            power = ops.min(ops.where(powers < batch, powers[-1], powers))
+        spare = power - batch  # empty sentences, done from the start
         inputs = ops.pad(inputs, [[0, spare], [0, -length % ROOM]])
         limits = ops.pad(limits, [[0, spare]])
         if prefix is not None:
@@ -90,9 +89,13 @@ class StaticSearch:
             logits, caches = self.model.decode_step(
                 ops.take(ids, i, axis=2), i, caches, source, visible, kernels, written
             )
-            new = self.strategy.advance(hypotheses, logits, i, forced=_forced(prefix, i))
+            forced = None
+            if prefix is not None:
+                last = shape_of(prefix)[1] - 1  # always padding
+                forced = ops.take(prefix, ops.minimum(i, last), axis=1)
+            new = self.strategy.advance(hypotheses, logits, i, forced=forced)
             hypotheses = keras.tree.map_structure(
-                lambda old, new: _where(done, old, new), hypotheses, new
+                lambda old, new: ops.where(_as_wide(done, old), old, new), hypotheses, new
             )
             i = i + 1
             done = done | (i >= limits) | self.strategy.is_done(hypotheses, limits)
@@ -108,25 +111,9 @@ class StaticSearch:
         )
 
 
-def _forced(prefix, i):
-    """Returns the tokens [B] that must come next, 0 where any may come; None without a prefix."""
-    if prefix is None:
-        return None
-    last = shape_of(prefix)[1] - 1  # always padding
-    return ops.take(prefix, ops.minimum(i, last), axis=1)
-
-
-def _where(mask, x, y):
-    """Selects rows: mask [B], x and y [B, ...]."""
-    return ops.where(ops.reshape(mask, [-1] + [1] * (len(x.shape) - 1)), x, y)
-
-
-def _power_of_two(n):
-    """Rounds n up to a power of two."""
-    if isinstance(n, int):
-        return 1 << max(n - 1, 0).bit_length()
-    powers = 2 ** np.arange(31, dtype=np.int32)
-    return ops.min(ops.where(powers < n, powers[-1], powers))
+def _as_wide(mask, x):
+    """Returns a mask [B] with as many axes as x [B, ...]."""
+    return ops.reshape(mask, [-1] + [1] * (len(x.shape) - 1))
 
 
 def _compiled(model, function):

@@ -9,7 +9,7 @@ import json
 import os
 import sys
 import time
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -272,14 +272,8 @@ def _read_kept(path: Path, lines: int) -> dict[int, str]:
 LineOutput = Stream | ResumableFile
 
 
-Results = Callable[
-    [Iterable[Line], int, Callable[[BatchDone], None], Collection[int]], Iterator[Any]
-]
-"""`results(lines, skip, done, known)`: see `LengthBatcher.results`."""
-
-
 def write_results(
-    results: Results,
+    results: Callable[..., Iterator[Any]],
     as_text: Callable[[Any], str],
     first_of_window: Callable[[int], int],
     source: SourceLines,
@@ -291,7 +285,7 @@ def write_results(
     """Writes the results of the lines that the output lacks.
 
     Args:
-        results: computes results from lines.
+        results: computes results from lines; its arguments are those of `LengthBatcher.results`.
         as_text: formats a result as a line of text.
         first_of_window: `LengthBatcher.first_of_window`: only whole windows are processed.
         source: the lines.
