@@ -22,8 +22,8 @@ from t2t_keras.errors import UserError
 def atomic_write(path: str | os.PathLike, suffix: str = "") -> Iterator[Path]:
     """Yields a temporary path; on exit, the file or directory written there is renamed to `path`.
 
-    After a kill, a full disk or a power cut, `path` is either unchanged or completely new. A directory can
-    only replace an empty one. `suffix` is that of the temporary name.
+    After a kill, a full disk or a power cut, `path` is either unchanged or completely new. A
+    directory can only replace an empty one. `suffix` is that of the temporary name.
     """
     path = Path(path)
     partial = path.with_name(f"{path.name}.{platform.node()}.{os.getpid()}.incomplete{suffix}")
@@ -38,10 +38,10 @@ def atomic_write(path: str | os.PathLike, suffix: str = "") -> Iterator[Path]:
 
 
 def publish(names: Mapping[Path, Path]) -> None:
-    """Flushes finished files or directories to disk, then renames them, temporary -> final name, in order.
+    """Flushes finished files or directories to disk, then renames each, temporary -> final name.
 
-    The last file of a set must be the one that readers look for; the others must not replace files that
-    its old version names.
+    The last file of a set must be the one that readers look for; the others must not replace files
+    that its old version names.
     """
     for partial in names:
         for folder, _, files in os.walk(partial):
@@ -49,11 +49,11 @@ def publish(names: Mapping[Path, Path]) -> None:
                 _sync(Path(folder, name))
         if not partial.is_dir():
             _sync(partial)
-    *others, last = names
+    *others, last = names.items()
     for step in (others, [last]):
-        for partial in step:
-            os.replace(partial, names[partial])
-        for directory in {names[partial].parent for partial in step}:
+        for partial, path in step:
+            os.replace(partial, path)
+        for directory in {path.parent for _, path in step}:
             _sync(directory)
 
 
@@ -63,9 +63,9 @@ _TOGETHER = ".together.json"
 def publish_together(directory: Path, names: Mapping[str, str]) -> None:
     """Renames finished files of a directory; readers find all of the old files or all of the new.
 
-    The list of names is written before the first file is renamed. If the process is killed in between, a
-    reader finishes its work: see `finish_publishing`. `names`: final -> temporary name, which no other
-    process may use; "" removes the file.
+    The list of names is written before the first file is renamed. If the process is killed in
+    between, a reader finishes its work: see `finish_publishing`. `names`: final -> temporary name,
+    which no other process may use; "" removes the file.
     """
     for partial in filter(None, names.values()):
         _sync(directory / partial)
@@ -75,20 +75,21 @@ def publish_together(directory: Path, names: Mapping[str, str]) -> None:
 
 def finish_publishing(directory: str | os.PathLike) -> None:
     """Finishes an interrupted `publish_together`; call it before reading the directory's files."""
-    record = Path(directory, _TOGETHER)
-    if not record.exists():
+    if not is_publishing(directory):
         return
+    record = Path(directory, _TOGETHER)
     names = read_json(record, {str: str})
     for name in (*names, *filter(None, names.values())):
         if not name or "/" in name or "\0" in name:
             raise UserError(f"{record} names {name!r}, which is not a file of its directory.")
     with writing(directory):
         for final, partial in names.items():
+            path = record.with_name(final)
             with contextlib.suppress(FileNotFoundError):  # already done, perhaps by another reader
                 if partial:
-                    os.replace(record.with_name(partial), record.with_name(final))
+                    os.replace(path.with_name(partial), path)
                 else:
-                    os.remove(record.with_name(final))
+                    os.remove(path)
         _sync(record.parent)
         record.unlink(missing_ok=True)
 
@@ -111,19 +112,19 @@ def _sync(path: Path) -> None:
 
 
 def write_text(path: str | os.PathLike, text: str) -> None:
-    """Writes a UTF-8 file atomically; if it cannot be written, raises UserError and keeps the old one."""
+    """Writes a UTF-8 file atomically; raises UserError, and keeps an old file, if it cannot."""
     with writing(path), atomic_write(path) as partial:
         partial.write_text(text, "utf-8")
-
-
-def write_json(path: str | os.PathLike, value: Mapping[str, Any]) -> None:
-    """Writes an object as JSON with sorted keys; see `write_text`."""
-    write_text(path, json_text(value))
 
 
 def json_text(value: Mapping[str, Any]) -> str:
     """Returns an object as JSON text with sorted keys."""
     return json.dumps(value, indent=1, sort_keys=True) + "\n"
+
+
+def write_json(path: str | os.PathLike, value: Mapping[str, Any]) -> None:
+    """Writes an object as `json_text`; see `write_text`."""
+    write_text(path, json_text(value))
 
 
 def is_special(path: str) -> bool:
@@ -133,7 +134,7 @@ def is_special(path: str) -> bool:
     """
     if os.path.abspath(path).startswith(("/dev/", "/proc/")):
         return not os.path.abspath(path).startswith("/dev/shm/")
-    return os.path.exists(path) and not os.path.isfile(path) and not os.path.isdir(path)
+    return os.path.exists(path) and not (os.path.isfile(path) or os.path.isdir(path))
 
 
 # One writer at a time
@@ -144,8 +145,8 @@ def lock(
 ) -> bool:
     """Locks an open file (or its descriptor) against other processes until it is closed.
 
-    If it has to wait, it calls `before_waiting`, which may raise instead, and says that another process
-    writes `name`. Returns False if the file system has no locks.
+    If it has to wait, it calls `before_waiting`, which may raise instead, and says that another
+    process writes `name`. Returns False if the file system has no locks.
     """
     try:
         fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -180,8 +181,9 @@ def open_locked(path: str | os.PathLike, name: str) -> BinaryIO:
         file = open(path, "ab")
         try:
             lock(file, name)
-            if has_name(file, Path(path)):
-                return file
+            with contextlib.suppress(FileNotFoundError):
+                if os.path.samestat(os.fstat(file.fileno()), os.stat(path)):
+                    return file
         except BaseException:
             file.close()
             raise
@@ -194,14 +196,6 @@ def locked_name(path: str | os.PathLike) -> Iterator[None]:
     with open_locked(f"{path}.lock", str(path)) as file:
         yield
         os.remove(file.name)
-
-
-def has_name(file: BinaryIO, path: Path) -> bool:
-    """Returns False if an open file has been removed from `path` or replaced there."""
-    try:
-        return os.path.samestat(os.fstat(file.fileno()), path.stat())
-    except FileNotFoundError:
-        return False
 
 
 # Reading JSON
@@ -225,8 +219,8 @@ def read_json(path: str | os.PathLike, kind: Kind = dict, remedy: str = "") -> A
     """Reads a JSON file and checks the kinds of its values.
 
     Raises:
-        UserError: it cannot be read, or (and then ends in the remedy, such as "remove it to continue") is
-            not JSON, or a field is missing or of the wrong kind.
+        UserError: it cannot be read, is not JSON, or a field is missing or of the wrong kind; the
+            latter two end in the remedy, such as "remove it to continue".
     """
     try:
         content = Path(path).read_bytes()
@@ -305,6 +299,6 @@ def changes(before: Mapping[str, Any], now: Mapping[str, Any]) -> list[str]:
     """Describes each difference between two records: "num_heads was 4 and is now 2"."""
     return [
         f"{name} was {before.get(name)} and is now {now.get(name)}"
-        for name in [*now, *(name for name in before if name not in now)]
+        for name in {**now, **before}
         if before.get(name) != now.get(name)
     ]

@@ -137,9 +137,9 @@ def _international_patterns() -> tuple[re.Pattern[str], re.Pattern[str], re.Patt
 def paper_style(line: str, language: str = "de") -> list[str]:
     """Tokenizes like T2T's `get_ende_bleu.sh`: Moses for German, then splits compounds at hyphens.
 
-    `language` may also be "fr": Moses for French with unsplit compounds (T2T has no such script). There an
-    apostrophe between two letters ends a word, an apostrophe of a line's first or last word stays with it,
-    and abbreviations are Moses's French ones.
+    `language` may also be "fr": Moses for French with unsplit compounds (T2T has no such script).
+    There an apostrophe between two letters ends a word, one of a line's first or last word stays
+    with it, and abbreviations are Moses's French ones.
 
     As in that script, full-width and typographic punctuation becomes ASCII; punctuation and symbols are
     separate tokens; commas between digits, periods between characters and runs of periods are not split; the

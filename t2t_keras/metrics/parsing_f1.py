@@ -125,8 +125,8 @@ def parsing_f1(
 
     Args:
         gold_trees: the correct trees, each a string such as `(TOP (NP (NN rain)))` or a `Tree`.
-        predicted_trees: as many, in the same order. One without words is skipped; what is not a tree
-            counts as an error, never an exception.
+        predicted_trees: as many, in the same order. A tree without words is skipped; what is no
+            tree counts as an error, never an exception.
 
     Raises:
         UserError: the numbers of trees differ or are 0.
@@ -154,8 +154,7 @@ def parsing_f1(
 def _compare(gold: Brackets, predicted: Brackets) -> ParsedSentence:
     if not predicted.words:
         return ParsedSentence("skipped", "no words are predicted", gold.length)
-    reason = _mismatch(gold, predicted)
-    if reason:
+    if reason := _mismatch(gold, predicted):
         return ParsedSentence("error", reason, gold.length)
     return ParsedSentence(
         status="valid",
@@ -293,13 +292,13 @@ def trees_of_lines(lines: Iterable[str]) -> list[str]:
     """
     lines = list(lines)
     written = [line for line in lines if line.strip()]
-    trees: list[list[str]] = []
+    trees: list[str] = []
     depth = 0
     for line in written:
         if depth > 0 and line[0].isspace():
-            trees[-1].append(line)
+            trees[-1] += f" {line}"
         else:
-            trees.append([line])
+            trees.append(line)
             depth = 0
         depth += line.count("(") - line.count(")")
-    return lines if len(trees) == len(written) else [" ".join(parts) for parts in trees]
+    return lines if len(trees) == len(written) else trees

@@ -56,8 +56,8 @@ class TensorEncoder(abc.ABC):
     def graph(self) -> Any:
         """The encoder as a `tf.Module` with the functions `encode` and `decode`.
 
-        A `tf.Module` that calls `encode_tensor` or `decode_tensor` must keep `graph` as an attribute to be
-        saved, because of its tables. Loading needs TensorFlow alone (with SentencePiece, tensorflow-text).
+        To be saved, a `tf.Module` that calls `encode_tensor` or `decode_tensor` must keep it as an
+        attribute, for its tables. Loading needs only TensorFlow (SentencePiece: tensorflow-text).
         """
         import tensorflow as tf
 
@@ -150,15 +150,10 @@ class TokenTextEncoder(TensorEncoder):
         vocab_list: Sequence[str] | None = None,
         replace_oov: str | None = None,
     ):
-        """Takes the tokens from a file or from a list.
+        """Takes the tokens from a file, one per line, or a list, to which it adds `<pad>`, `<EOS>`.
 
-        Args:
-            vocab_filename: a file with one token per line, `<pad>` and `<EOS>` first.
-            vocab_list: tokens to put after `<pad>` and `<EOS>`.
-            replace_oov: the token that stands for unknown tokens.
-
-        Raises:
-            UserError: the file is not a vocabulary, or `replace_oov` is not in it.
+        `replace_oov` is the token that stands for unknown ones. A file that is not a vocabulary, or
+        a vocabulary without that token, is a UserError.
         """
         if vocab_filename is not None:
             self._entries = lines.read_vocabulary(vocab_filename, of_subwords=False)
@@ -176,11 +171,7 @@ class TokenTextEncoder(TensorEncoder):
             )
 
     def encode(self, text: str) -> list[int]:
-        """Returns one id per token.
-
-        Raises:
-            UserError: a token is not in the vocabulary and there is no `replace_oov`.
-        """
+        """Returns one id per token; raises UserError for an unknown one without `replace_oov`."""
         ids = []
         for token in text.split():
             token_id = self._ids.get(token, self._replacement)
@@ -208,9 +199,9 @@ class TokenTextEncoder(TensorEncoder):
 class SubwordTextEncoder(TensorEncoder):
     """Lossless encoding of text as subword ids (T2T: `SubwordTextEncoder`).
 
-    Text is split into tokens (`tokenizer.encode`). Each token is escaped (`tokenizer.escape`), so that it
-    contains only characters of the vocabulary, and then cut from left to right into the longest matching
-    subtokens. Ids 0 and 1 are padding and end of sentence; the latter is not appended.
+    Each token of the text (`tokenizer.encode`) is escaped (`tokenizer.escape`), so that it contains
+    only characters of the vocabulary, and cut from left to right into the longest subtokens.
+    Ids 0 and 1 are padding and end of sentence; the latter is not appended.
 
     >>> encoder = SubwordTextEncoder("vocab.translate_ende_wmt32k.32768.subwords")
     >>> encoder.encode("Hello, world!")
@@ -305,9 +296,10 @@ class SubwordTextEncoder(TensorEncoder):
         return modules.SubwordGraph(self._entries, self._ids, self._alphabet)
 
     def _encode_uncached(self, token: str) -> tuple[int, ...]:
-        """Encodes a token that is not in the cache `_recent`, which becomes `_earlier` when it is full.
+        """Encodes a token that is not in the cache `_recent`.
 
-        Tokens found there move back: this bounds memory and keeps frequent tokens cached.
+        A full `_recent` becomes `_earlier`; tokens found there move back. So memory is bounded, and
+        frequent tokens stay cached.
         """
         ids = self._earlier.get(token) or self._encode_token(token)
         if len(token) <= _LONGEST_CACHED:
@@ -335,11 +327,7 @@ class SubwordTextEncoder(TensorEncoder):
 
 
 class ClassLabelEncoder:
-    """Class names as numbers (T2T: `ClassLabelEncoder`).
-
-    Args:
-        class_labels: the names of the classes, in the order of their numbers.
-    """
+    """Class names as numbers, in the given order (T2T: `ClassLabelEncoder`)."""
 
     def __init__(self, class_labels: Sequence[str]):
         self.class_labels = list(class_labels)
@@ -352,11 +340,7 @@ class ClassLabelEncoder:
         return len(self.class_labels)
 
     def encode(self, text: str) -> list[int]:
-        """Returns `[number]` of the class with this name.
-
-        Raises:
-            UserError: there is no class with this name.
-        """
+        """Returns `[number]` of the class with this name; raises UserError if there is none."""
         labels = self.class_labels
         if text not in labels:
             raise UserError(
@@ -377,7 +361,7 @@ def require_vocabulary(
 ) -> str:
     """Checks the sizes of the vocabularies, by side, beside a model's; returns a warning or "".
 
-    For T2T's checkpoints, without sizes in `run` (see `run.json`), the model's are known only from the
+    For T2T's checkpoints, without sizes in `run` (`run.json`), the model's are known only from the
     embedding tables, to which `vocab_divisor` may add rows; more extra rows are worth a warning.
     """
     for side, tokens in sizes.items():
@@ -399,10 +383,7 @@ def spelled(encoder, ids: list[int]) -> list[int]:
 
 
 def tokens(encoder, size: int) -> list[str]:
-    """Returns `size` unique strings, one for each id, for what identifies tokens by strings.
-
-    They are the subtokens or words if these are unique, otherwise `<id 7>`.
-    """
+    """Returns `size` unique strings by id: subtokens or words; `<id 7>` if these are not unique."""
     taken = {name: i for i, name in enumerate(RESERVED_TOKENS)}
     for i in range(len(taken), size):
         name = ""

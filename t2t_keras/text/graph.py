@@ -61,10 +61,9 @@ class SubwordCutter:
         self._may_fail = not alphabet - {"\n"} <= ids.keys()
 
     def __call__(self, words: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
-        """Cuts `[N]` words, which must be non-empty valid UTF-8.
+        """Returns the ids of `[N]` non-empty words of valid UTF-8, and their splits, `[N + 1]` int32.
 
-        Returns the subtoken ids of all words, int32, and their splits into words, `[N + 1]` int32. Raises
-        `tf.errors.InvalidArgumentError` if the vocabulary lacks a character.
+        Raises `tf.errors.InvalidArgumentError` if the vocabulary lacks a character.
         """
         spelled, word_splits = self._spell(words)
         size = tf.size(spelled)
@@ -147,10 +146,7 @@ class SubwordCutter:
 
 
 def _reached(starts: tf.Tensor, following: tf.Tensor) -> tf.Tensor:
-    """Marks the positions reachable from `starts` by repeated steps from i to `following[i]`.
-
-    Pointer doubling: round n takes 2^n steps at once.
-    """
+    """Marks what is reached from `starts` by steps from i to `following[i]`; round n takes 2^n."""
 
     def mark(marked: tf.Tensor, places: tf.Tensor) -> tf.Tensor:
         marks = tf.ones_like(places, tf.bool)
@@ -213,10 +209,7 @@ class SubwordJoiner:
         return tf.gather(self._characters, place), tf.gather(id_splits, closed_splits)
 
     def _spaced(self, first: tf.Tensor, begins: tf.Tensor, text_splits: tf.Tensor) -> tf.Tensor:
-        """Returns the positions, `[N, 1]`, of the underscores to replace by spaces.
-
-        `first` are the first characters of tokens and `begins`, `[tokens, 1]` int64, their positions.
-        """
+        """Returns where underscores become spaces, [N, 1]; tokens with `first` begin at `begins`."""
         is_word = tf.searchsorted(self._word_bounds, first, side="right") % 2 > 0
         row = tf.searchsorted(text_splits, tf.cast(begins[:, 0], tf.int32), side="right")
         follows = is_word[1:] & is_word[:-1] & tf.equal(row[1:], row[:-1])
@@ -253,7 +246,7 @@ def _unescape(characters: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
 def _numeric_escapes(
     characters: tf.Tensor, opening: tf.Tensor
 ) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
-    r"""Returns where escapes such as `\10;` begin, their code points, and the places of all `10;`."""
+    r"""Returns where escapes such as `\10;` begin, their code points, and where all `10;` are."""
     is_digit = (characters >= _ZERO) & (characters <= _NINE)
     others = tf.where(~is_digit)[:, 0]
     # The first non-digit after each backslash (a backslash is a non-digit, too).
@@ -290,8 +283,7 @@ _NONE = -1
 class SubstringTable(NamedTuple):
     """The arrays of the table. Strings that do not matter have number 0.
 
-    The number of u + v is `joined[slot]` with `slot = (base[u] + v) % slots` if `owner[slot] == u`, and 0
-    otherwise.
+    With `slot = (base[u] + v) % slots`, u + v is `joined[slot]` if `owner[slot] == u`, else 0.
     """
 
     numbers: dict[str, int]  # the numbers of single characters

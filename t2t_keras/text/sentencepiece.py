@@ -39,11 +39,7 @@ class SentencePieceEncoder(TensorEncoder):
     """
 
     def __init__(self, filename: str | os.PathLike[str]):
-        """Reads a model file.
-
-        Raises:
-            UserError: the file cannot be read or is not a model, or the package is missing.
-        """
+        """Reads a model file; raises UserError if it is none, or if the package is missing."""
         try:
             with open(filename, "rb") as file:
                 model = file.read()
@@ -75,9 +71,9 @@ class SentencePieceEncoder(TensorEncoder):
         """
         train = import_sentencepiece().SentencePieceTrainer.train
         if model_type not in MODEL_TYPES:
+            allowed = ", ".join(MODEL_TYPES)
             raise UserError(
-                f"SentencePiece model {model_type!r} cannot be built; "
-                f"allowed: {', '.join(MODEL_TYPES)}."
+                f"SentencePiece model {model_type!r} cannot be built; allowed: {allowed}."
             )
         with_bytes = target_size >= _BYTES_FROM
         model = io.BytesIO()
@@ -117,9 +113,8 @@ class SentencePieceEncoder(TensorEncoder):
             except (RuntimeError, ValueError, OSError) as error:
                 if not raised:
                     reason = str(error).rpartition("] ")[2] or "there is no text"
-                    raise UserError(
-                        f"No SentencePiece model of {target_size} tokens can be built: {reason}"
-                    ) from error
+                    what = f"No SentencePiece model of {target_size} tokens can be built"
+                    raise UserError(f"{what}: {reason}") from error
         if raised:
             raise raised[0]
         encoder = cls.__new__(cls)

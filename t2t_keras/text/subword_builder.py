@@ -66,10 +66,8 @@ def build_to_target_size(
         tried.append(counts)
         if distance(counts) * 100 < target_size or low >= high or min_count < 2:
             break
-        if len(reserved) + len(counts) > target_size:
-            low = min_count + 1
-        else:
-            high = min_count - 1
+        is_larger = len(reserved) + len(counts) > target_size
+        low, high = (min_count + 1, high) if is_larger else (low, min_count - 1)
     best = min(tried, key=distance)
     return corpus.reserved + sorted(best, key=lambda subtoken: (best[subtoken], subtoken))[::-1]
 
@@ -78,10 +76,7 @@ class _Corpus:
     """The escaped tokens of a text, concatenated; P characters in total."""
 
     def __init__(
-        self,
-        token_counts: Mapping[str, int],
-        reserved: Sequence[str],
-        max_subtoken_length: int | None,
+        self, token_counts: Mapping[str, int], reserved: Sequence[str], max_length: int | None
     ):
         self._alphabet = ESCAPE_CHARACTERS.union(*token_counts, *reserved) - {"\n"}
         self.reserved = [escape(token, self._alphabet) for token in reserved]
@@ -97,7 +92,7 @@ class _Corpus:
         for token in sorted(self.reserved, key=len):
             for match in re.finditer(f"(?={re.escape(token)})", self._text):
                 self._reserved_lengths[match.start()] = len(token)
-        longest = _LONGEST_SUBTOKEN if max_subtoken_length is None else max_subtoken_length - 1
+        longest = _LONGEST_SUBTOKEN if max_length is None else max_length - 1
         self._max_length = min(longest, int(lengths.max()))
         if self._max_length < 1:
             self._weights[:] = 0  # nothing is counted, not even single characters
@@ -117,10 +112,8 @@ class _Corpus:
             counts = tree.count(self._cuts(tree.longest(kept)))
         kept, left = tree.select(counts, min_count)
         kept[tree.characters] = True
-        found = tree.substrings(np.flatnonzero(kept))
-        subtokens = dict.fromkeys(self._alphabet, 0) | dict(
-            zip(found, left[kept].tolist(), strict=True)
-        )
+        found = zip(tree.substrings(np.flatnonzero(kept)), left[kept].tolist(), strict=True)
+        subtokens = dict.fromkeys(self._alphabet, 0) | dict(found)
         for token in self.reserved:
             subtokens.pop(token, None)
         return subtokens
@@ -164,19 +157,17 @@ class SubstringTree:
     """
 
     def __init__(self, text: str, weights: np.ndarray, max_length: int, min_count: int):
-        """Finds the substrings of at most `max_length` characters.
+        """Finds the substrings of at most `max_length` characters; `min_count` is at least 1.
 
-        Args:
-            text: the tokens, concatenated. Each ends in "_", which occurs nowhere else; no substring
-                extends beyond it.
-            weights: [P] int64, the weight of a substring that starts at this position.
-            min_count: at least 1.
+        `text`: the tokens, concatenated. Each ends in "_", which occurs nowhere else; no substring
+        extends beyond it. `weights` [P] int64: that of a substring that starts at this position.
         """
         self.min_count = min_count
         self._text = text
         self._weights = weights
-        characters = _numbered(text)
-        alphabet_size = int(characters.max()) + 1
+        code_points = np.frombuffer(text.encode("utf-32-le", "surrogatepass"), np.uint32)
+        numbered = np.cumsum(np.bincount(code_points) > 0, dtype=np.int32) - 1  # in their order
+        characters, alphabet_size = numbered[code_points], int(numbered[-1]) + 1
         ends = np.flatnonzero(characters == characters[-1]) + 1  # the ends of tokens
 
         self.characters = np.arange(alphabet_size)  # the nodes of single characters
@@ -267,21 +258,10 @@ def _places_of(numbers: np.ndarray, at: np.ndarray, size: int) -> np.ndarray:
     return places
 
 
-def _numbered(text: str) -> np.ndarray:
-    """Returns the characters as numbers from 0, in the order of their code points: [P] int32."""
-    code_points = np.frombuffer(text.encode("utf-32-le", "surrogatepass"), np.uint32)
-    occurs = np.zeros(int(code_points.max()) + 1, bool)
-    occurs[code_points] = True
-    return (np.cumsum(occurs, dtype=np.int32) - 1)[code_points]
-
-
 def _number_frequent(
     keys: np.ndarray, bound: int, weights: np.ndarray, min_count: int
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Numbers the keys that occur at least `min_count` times.
-
-    Returns the frequent keys [k], which of the given keys are frequent [n] bool, and the numbers of these.
-    """
+    """Returns the frequent keys [k], where they are among the keys [n] bool, and their numbers."""
     if bound <= _FEW_KEYS * len(keys):
         distinct, inverse = np.arange(bound), keys
     else:
