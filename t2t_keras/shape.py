@@ -7,6 +7,8 @@ from typing import Any
 import keras
 from keras import ops
 
+ON_TENSORFLOW = keras.backend.backend() == "tensorflow"
+
 
 def shape_of(x) -> list[Any]:
     """Returns the sizes of a tensor as `ops.shape` does: ints, or scalar tensors where unknown.
@@ -15,7 +17,7 @@ def shape_of(x) -> list[Any]:
     of the operations in the training step of a small model.
     """
     is_known = None not in x.shape or isinstance(x, keras.KerasTensor)
-    if is_known or keras.backend.backend() != "tensorflow":
+    if is_known or not ON_TENSORFLOW:
         return list(ops.shape(x))
     import tensorflow as tf  # only here: Keras has no such operation, and JAX needs no TensorFlow
 
@@ -34,7 +36,7 @@ def take(values, index):
         [B, ..., M, ...].
     """
     axis = len(index.shape) - 1
-    if keras.backend.backend() == "tensorflow":
+    if ON_TENSORFLOW:
         import tensorflow as tf  # one operation; Keras's takes a dozen
 
         return tf.gather(values, index, batch_dims=axis)
@@ -48,11 +50,6 @@ def take(values, index):
 FEW_QUERIES = 16
 
 
-def _bypasses_onednn(queries) -> bool:
-    known = isinstance(queries, int) and keras.backend.backend() == "tensorflow"
-    return known and queries <= FEW_QUERIES
-
-
 def matmul(x, y, transpose=False):
     """Multiplies [..., T, C] with [..., C, S]; with `transpose`, with [..., S, C].
 
@@ -60,7 +57,7 @@ def matmul(x, y, transpose=False):
     lacks. (The product of several queries is much slower without oneDNN.)
     """
     has_kernel = keras.backend.standardize_dtype(x.dtype) != "float16"
-    if x.shape[-2] == 1 and has_kernel and keras.backend.backend() == "tensorflow":
+    if x.shape[-2] == 1 and has_kernel and ON_TENSORFLOW:
         import tensorflow as tf
 
         return tf.raw_ops.BatchMatMulV3(x=x, y=y, Tout=x.dtype, adj_y=transpose)
@@ -69,7 +66,8 @@ def matmul(x, y, transpose=False):
 
 def softmax(logits):
     """Returns the softmax over the last axis of [..., T, S]; few queries bypass oneDNN."""
-    if _bypasses_onednn(logits.shape[-2]):
+    queries = logits.shape[-2]
+    if ON_TENSORFLOW and queries is not None and queries <= FEW_QUERIES:
         import tensorflow as tf
 
         powers = tf.exp(logits - tf.reduce_max(logits, -1, keepdims=True))
@@ -79,7 +77,7 @@ def softmax(logits):
 
 def transpose(x, axes, queries):
     """Permutes the axes of a tensor; if its `queries` (T) are few, as integers, which bypass oneDNN."""
-    if not _bypasses_onednn(queries):
+    if not (ON_TENSORFLOW and isinstance(queries, int) and queries <= FEW_QUERIES):
         return ops.transpose(x, axes)
     import tensorflow as tf
 

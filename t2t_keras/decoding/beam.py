@@ -123,12 +123,13 @@ class BeamSearch:
         """Returns the state before the first token: one hypothesis, since K equal ones would stay equal."""
         shape = [batch, self.beam_size]
         nothing = ops.zeros(shape, "bool")
+        tokens = Tokens(ops.zeros([*shape, 1], "int32"), ops.zeros([*shape, 1]))
         return Beams(
-            alive_tokens=_no_tokens(shape),
+            alive_tokens=tokens,
             alive_log_p=ops.zeros(shape),
             alive=nothing | (ops.arange(self.beam_size) == 0),
             visible=ops.zeros([*shape, 0], "bool"),
-            finished_tokens=_no_tokens(shape),
+            finished_tokens=tokens,
             finished_scores=ops.zeros(shape),
             finished=nothing,
         )
@@ -161,7 +162,18 @@ class BeamSearch:
             forced: [b] int32, tokens that must come next; see `forced_candidates`.
             allowed: [b, K, V] bool, the tokens that may come next; None: all.
         """
-        found = self.best_candidates(beams, logits, i, forced, allowed)
+        tokens, log_p, possible = self.best_tokens(logits, i, forced, allowed)  # [b, K, n]
+        number = log_p.shape[2]
+        score = (log_p + beams.alive_log_p[:, :, None]) / length_penalty(i + 1, self.alpha)
+        # All candidates of a sentence in one row: [b, K, n] -> [b, K * n]
+        tokens, log_p, score, possible = (
+            ops.reshape(each, [-1, self.beam_size * number])
+            for each in (tokens, log_p, score, possible & beams.alive[:, :, None])
+        )
+        # K would not be enough: if all of them ended the sentence, no hypothesis would stay alive.
+        chosen = best(score, possible, 2 * self.beam_size)  # [b, K * n] -> [b, 2K]
+        values = (ops.cast(tokens, "int32"), log_p, score, possible)
+        found = Candidates(chosen // number, *(take(each, chosen) for each in values))
         return self.with_candidates(beams, found, i)
 
     def with_candidates(self, beams: Beams, found: Candidates, i) -> Beams:
@@ -199,27 +211,6 @@ class BeamSearch:
             finished_scores=take(scores, first),
             finished=take(finished, first),
         )
-
-    def best_candidates(self, beams: Beams, logits, i, forced=None, allowed=None) -> Candidates:
-        """Returns the 2K best continuations of each sentence by token number i.
-
-        K would not be enough: if all of them ended the sentence, no hypothesis would stay alive.
-        """
-        tokens, log_p, possible = self.best_tokens(logits, i, forced, allowed)  # [b, K, n]
-        number = log_p.shape[2]
-        score = self.scores(beams, log_p, i)
-        # All candidates of a sentence in one row: [b, K, n] -> [b, K * n]
-        tokens, log_p, score, possible = (
-            ops.reshape(each, [-1, self.beam_size * number])
-            for each in (tokens, log_p, score, possible & beams.alive[:, :, None])
-        )
-        chosen = best(score, possible, 2 * self.beam_size)  # [b, K * n] -> [b, 2K]
-        values = (ops.cast(tokens, "int32"), log_p, score, possible)
-        return Candidates(chosen // number, *(take(each, chosen) for each in values))
-
-    def scores(self, beams: Beams, log_p, i):
-        """Returns the scores of hypotheses that go on with tokens of log p [b, K, n]."""
-        return (log_p + beams.alive_log_p[:, :, None]) / length_penalty(i + 1, self.alpha)
 
     def best_tokens(self, logits, i, forced, allowed):
         """Returns the n = 2K best tokens of each hypothesis (or one more), their log p, and which may come.
@@ -304,10 +295,6 @@ IMPOSSIBLE = -math.inf
 """What is not possible, only while candidates are ordered: kept in sums it would give NaN."""
 
 
-def _no_tokens(shape) -> Tokens:
-    return Tokens(ops.zeros([*shape, 1], "int32"), ops.zeros([*shape, 1]))
-
-
 def _result(tokens: Tokens, scores, exist, i) -> SearchResult:
     ids = tokens.ids[:, :, 1:]
     places = ops.arange(1, shape_of(ids)[2] + 1, dtype="int32")
@@ -390,7 +377,8 @@ class OnePath(NamedTuple):
     def first(self, batch) -> Path:
         """Returns paths without tokens."""
         shape = [batch, 1]
-        return Path(_no_tokens(shape), log_p=ops.zeros(shape), ended=ops.zeros(shape, "bool"))
+        tokens = Tokens(ops.zeros([*shape, 1], "int32"), ops.zeros([*shape, 1]))
+        return Path(tokens, log_p=ops.zeros(shape), ended=ops.zeros(shape, "bool"))
 
     def with_room(self, path: Path, caches, tokens: int):
         """Returns paths and caches with room for more tokens."""

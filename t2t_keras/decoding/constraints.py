@@ -20,6 +20,7 @@ from t2t_keras.decoding.beam import (
     SearchResult,
     Tokens,
     best,
+    length_penalty,
     log_normaliser,
 )
 from t2t_keras.errors import UserError
@@ -163,7 +164,8 @@ class PhraseSearch(NamedTuple):
         possible &= (tokens != EOS_ID) | ops.all(met, -1)[:, :, None]
 
         parent = ops.zeros_like(tokens) + ops.arange(self.search.beam_size)[:, None]
-        score = self.search.scores(beams, log_p, i)
+        penalty = length_penalty(i + 1, self.search.alpha)
+        score = (log_p + beams.alive_log_p[:, :, None]) / penalty
         batch = shape_of(tokens)[0]
         values = (parent, tokens, log_p, score, possible)
         found = Candidates(

@@ -8,6 +8,7 @@ positions of the source or of a cache; H heads of C channels.
 
 from __future__ import annotations
 
+import dataclasses
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import tensorflow as tf
@@ -73,6 +74,7 @@ def sampler(batch, request: SearchRequest):
     return draw
 
 
+@dataclasses.dataclass(frozen=True)
 class DecodeLoop:
     """The loop of all searches: asks the model, applies the strategy, removes finished sentences.
 
@@ -85,11 +87,9 @@ class DecodeLoop:
             hypotheses are a NamedTuple of tensors [b, K, ...], of which axis 2 may grow.
     """
 
-    def __init__(self, model, request: SearchRequest, strategy):
-        self.model = model
-        self.request = request
-        self.strategy = strategy
-        self.kernels = model.step_kernels()  # once, not at every step
+    model: Any
+    request: SearchRequest
+    strategy: Any
 
     def run(self, inputs, limits, prefix=None) -> SearchResult:
         """Decodes a batch of sentences.
@@ -99,23 +99,6 @@ class DecodeLoop:
             limits: [B] int32, maximum length of each output.
             prefix: [B, P] int32, padded with 0: the first tokens of the outputs.
         """
-        start = self.leave(self.first(inputs, limits, prefix))
-        # Axis 0 shrinks (sentences leave); axis 2 of ids, visible keys and caches grows.
-        live = open_shapes(start.live, 0)._replace(
-            hypotheses=open_shapes(start.live.hypotheses, 0, 2),
-            caches=open_shapes(start.live.caches, 0, 2),
-        )
-        shapes = SearchState(tf.TensorShape([]), live, open_shapes(start.found))
-        (state,) = tf.while_loop(
-            lambda state: tf.size(state.live.rows) > 0,
-            lambda state: (self.leave(self.step(state)),),
-            (start,),
-            shape_invariants=(shapes,),
-        )
-        return state.found.up_to(state.i)
-
-    def first(self, inputs, limits, prefix) -> SearchState:
-        """Returns the state before the first token."""
         batch = tf.shape(inputs)[0]
         longest = tf.maximum(tf.reduce_max(limits), 1)  # a scatter needs a width of 1 or more
         forced: Any = ()
@@ -137,14 +120,27 @@ class DecodeLoop:
             scores=tf.zeros(rows),
             token_scores=tf.zeros([*rows, longest]),
         )
-        return SearchState(tf.constant(0), live, nothing)
+        start = self.leave(SearchState(tf.constant(0), live, nothing))
+        # Axis 0 shrinks (sentences leave); axis 2 of ids, visible keys and caches grows.
+        shapes = open_shapes(start.live, 0)._replace(
+            hypotheses=open_shapes(start.live.hypotheses, 0, 2),
+            caches=open_shapes(start.live.caches, 0, 2),
+        )
+        kernels = self.model.step_kernels()  # once, not at every step
+        (state,) = tf.while_loop(
+            lambda state: tf.size(state.live.rows) > 0,
+            lambda state: (self.leave(self.step(state, kernels)),),
+            (start,),
+            shape_invariants=(SearchState(tf.TensorShape([]), shapes, open_shapes(start.found)),),
+        )
+        return state.found.up_to(state.i)
 
-    def step(self, state: SearchState) -> SearchState:
+    def step(self, state: SearchState, kernels) -> SearchState:
         """Chooses token number i of every hypothesis."""
         i, live = state.i, state.live
         hypotheses, ids, visible = self.strategy.see_own_keys(live.hypotheses, i)
         logits, caches = self.model.decode_step(
-            ids[:, :, -1], i, live.caches, live.source, visible, self.kernels
+            ids[:, :, -1], i, live.caches, live.source, visible, kernels
         )
         step, request = SearchStep(i, ids[:, :, 1:], live.rows, live.limits), self.request
         for process in request.logits_processors:

@@ -7,7 +7,6 @@ import math
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
-import keras
 import numpy as np
 from keras import ops
 
@@ -19,9 +18,8 @@ from t2t_keras.decoding.static_search import StaticSearch
 from t2t_keras.errors import UserError
 from t2t_keras.model_kinds import CLASSIFICATION, LANGUAGE_MODEL, Model
 from t2t_keras.precision import cache_of, in_8_bits
-from t2t_keras.shape import grown, shape_of, written
+from t2t_keras.shape import ON_TENSORFLOW, grown, shape_of, written
 
-ON_TENSORFLOW = keras.backend.backend() == "tensorflow"
 if ON_TENSORFLOW:
     from t2t_keras.decoding.loop import in_a_graph
 

@@ -368,35 +368,35 @@ class LengthBatcher:
         """
         items = iter(items)
         while window := list(itertools.islice(items, self.limits.window or None)):
-            yield from self._results_of_window(window, min(skip, len(window)), done, known)
-            skip -= min(skip, len(window))
-
-    def _results_of_window(self, items, skip, done, known):
-        coming = range(skip, len(items))
-        needed = {i for i in coming if items[i].size and items[i].number not in known}
-        results = {i: self.job.empty_result(items[i]) for i in coming if i not in needed}
-        # Batches of fixed members are run whole, if at all.
-        rows = [
-            i for i, item in enumerate(items) if i in needed or (item.size and self.limits.fixed)
-        ]
-        rows.sort(key=lambda i: self.limits.order(items[i]))
-        batches = plan([(i, items[i].size) for i in rows], self.limits)
-        for batch in [[], *(batch for batch in batches if not needed.isdisjoint(batch))]:
-            run = [items[i] for i in batch]
-            made = self._run(run, max(item.size for item in run)) if run else []
-            results.update((i, r) for i, r in zip(batch, made, strict=True) if i in needed)
-            while skip in results:
-                yield results.pop(skip)
-                skip += 1
-            if run and done:
-                done(
-                    BatchDone(
-                        lines=len(run),
-                        text_bytes=sum(item.text_bytes for item in run),
-                        tokens=sum(map(self.job.tokens, made)),
-                        results=[(item.number, r) for item, r in zip(run, made, strict=True)],
+            coming = range(min(skip, len(window)), len(window))
+            skip -= coming.start
+            awaited = coming.start
+            needed = {i for i in coming if window[i].size and window[i].number not in known}
+            results = {i: self.job.empty_result(window[i]) for i in coming if i not in needed}
+            # Batches of fixed members are run whole, if at all.
+            rows = [
+                i
+                for i, item in enumerate(window)
+                if i in needed or (item.size and self.limits.fixed)
+            ]
+            rows.sort(key=lambda i: self.limits.order(window[i]))
+            batches = plan([(i, window[i].size) for i in rows], self.limits)
+            for batch in [[], *(batch for batch in batches if not needed.isdisjoint(batch))]:
+                run = [window[i] for i in batch]
+                made = self._run(run, max(item.size for item in run)) if run else []
+                results.update((i, r) for i, r in zip(batch, made, strict=True) if i in needed)
+                while awaited in results:
+                    yield results.pop(awaited)
+                    awaited += 1
+                if run and done:
+                    done(
+                        BatchDone(
+                            lines=len(run),
+                            text_bytes=sum(item.text_bytes for item in run),
+                            tokens=sum(map(self.job.tokens, made)),
+                            results=[(item.number, r) for item, r in zip(run, made, strict=True)],
+                        )
                     )
-                )
 
     def _run(self, items, longest):
         """Runs a batch, or its two halves if it does not fit into memory."""
