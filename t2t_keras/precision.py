@@ -45,11 +45,7 @@ def in_precision(model, precision: str):
 
 
 def require_float_kernels(model, holder: str) -> None:
-    """Raises UserError if a model is quantized or has LoRA weights.
-
-    Args:
-        holder: what cannot hold them, with its verb, for the message.
-    """
+    """Raises UserError if a model is quantized or has LoRA weights, which `holder` (with a verb) lacks."""
     for variable in model.variables:
         if variable.dtype == "int8" or variable.name.startswith("lora_"):
             raise UserError(
@@ -80,21 +76,17 @@ def cache_of(model, name: str) -> dict:
 
 
 def _same(former: list, now: list) -> bool:
-    return list(map(_identity, former)) == list(map(_identity, now))
+    def identity(value) -> int:
+        """Returns the address of an eager tensor's values; if that is not to be had, its own."""
+        if isinstance(value, keras.Variable) or value.dtype == "bfloat16":
+            return id(value)
+        return np.asarray(memoryview(value)).ctypes.data
 
-
-def _identity(value) -> int:
-    """Returns the address of an eager tensor's values; if that is not to be had, its own."""
-    if isinstance(value, keras.Variable) or value.dtype == "bfloat16":
-        return id(value)
-    return np.asarray(memoryview(value)).ctypes.data
+    return list(map(identity, former)) == list(map(identity, now))
 
 
 def _values(variables) -> list:
-    """Returns the tensors that hold the values of variables now, even while a graph is traced.
-
-    As long as these are kept, TensorFlow writes no other values where they are.
-    """
+    """Returns the tensors with the values of variables now: while kept, nothing is written over them."""
     import tensorflow as tf
 
     with tf.init_scope():

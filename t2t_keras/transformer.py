@@ -27,12 +27,7 @@ from t2t_keras.shape import grown, shape_of, take
 
 __all__ = ["Transformer"]
 
-PACKING = (
-    "inputs_segmentation",
-    "inputs_position",
-    "targets_segmentation",
-    "targets_position",
-)
+PACKING = ("inputs_segmentation", "inputs_position", "targets_segmentation", "targets_position")
 """The features of packed rows besides "inputs" and "targets", by T2T's names."""
 
 TARGET_SPACES = 32
@@ -60,8 +55,7 @@ class Transformer(TokenFit):
     Call arguments:
         inputs: {"inputs": [B, S] int32, "targets": [B, T] int32}; 0 is padding. The logits at
             position t depend on the targets before t. Packed rows, which hold several pairs
-            (`data.records.pack`), come with {"inputs_segmentation", "inputs_position"
-            [B, S], "targets_segmentation", "targets_position" [B, T]} int32; a pair attends only to
+            (`data.records.pack`), come with the features `PACKING`, int32; a pair attends only to
             itself. But as in T2T, the targets of a row are shifted as a whole: without spacing
             between pairs, the first target of a pair sees the end of sentence before it, whereas
             that of a row's first pair (and of decoding) sees a zero vector.
@@ -278,21 +272,11 @@ class Transformer(TokenFit):
         )
         if not return_attention_weights:
             return logits
-        logits, decoder_weights, encdec_weights = logits
-        weights = {
-            "encoder": encoder_weights,
-            "decoder": decoder_weights,
-            "encdec": encdec_weights,
-        }
-        return logits, weights
+        logits, decoder, encdec = logits
+        return logits, {"encoder": encoder_weights, "decoder": decoder, "encdec": encdec}
 
     def encode(
-        self,
-        source,
-        training=False,
-        return_attention_weights=False,
-        segments=None,
-        position=None,
+        self, source, training=False, return_attention_weights=False, segments=None, position=None
     ):
         """Encodes source ids [B, S]: memory [B, S, D] (and the encoder's attention weights).
 
@@ -307,9 +291,7 @@ class Transformer(TokenFit):
             x = self.source_position(x, position=position)
         x = self.source_dropout(x, training=training)
         real = source != PAD_ID if segments is None else segments != 0
-        if (
-            self.hp.unidirectional_encoder
-        ):  # as in T2T, earlier padding and packed pairs are visible
+        if self.hp.unidirectional_encoder:  # earlier padding and pairs are visible, as in T2T
             mask = layers.AttentionMask(causal=True, nonpadding=real)
         else:
             mask = layers.AttentionMask(keys=real, segments=segments, nonpadding=real)
@@ -389,13 +371,10 @@ class Transformer(TokenFit):
         return x if self.target_position is None else self.target_position(x, position=position)
 
     def _prepended(self, source, targets):
-        """Joins source ids [B, S], a 0 and target ids [B, T] into one sequence for `decode`.
+        """Joins source ids [B, S], a 0 and target ids into [B, S + 1 + T]; adds arguments of `decode`.
 
         The source's padding moves to the front, so that distances between tokens are T2T's. The last
         padding zero, or the shift of the targets, is the zero vector that T2T's sequence begins with.
-
-        Returns:
-            ids [B, S + 1 + T], and the arguments position, bias and skipped of `decode`.
         """
         batch, length = shape_of(source)
         padding = ops.sum(ops.cast(source == PAD_ID, "int32"), axis=1)  # [B]
@@ -457,12 +436,7 @@ class Transformer(TokenFit):
         return self.decoder.empty_caches(batch)
 
     def step_kernels(self):
-        """Returns the matrices that every `decode_step` multiplies with, cast and joined once.
-
-        Returns:
-            "softmax": from `SharedEmbedding.matrix`, and "self_attention": from
-            `TransformerDecoder.joint_kernels`.
-        """
+        """Returns the matrices that every `decode_step` multiplies with, cast and joined once."""
         kind = type(self)
         plain = kind.call is Transformer.call and kind.decode is Transformer.decode
         return {

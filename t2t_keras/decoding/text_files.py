@@ -24,7 +24,7 @@ STANDARD = "-"
 
 
 class Content(NamedTuple):
-    """Identifies the content of a text file, to detect changes."""
+    """Identifies the content of a text file."""
 
     lines: int
     text_bytes: int  # without line endings
@@ -282,20 +282,16 @@ def write_results(
     progress: LineProgress,
     leave: Callable[[], bool],
 ) -> bool:
-    """Writes the results of the lines that the output lacks.
+    """Writes the results of the lines that the output lacks; returns True if it is complete.
 
     Args:
         results: computes results from lines; its arguments are those of `LengthBatcher.results`.
         as_text: formats a result as a line of text.
         first_of_window: `LengthBatcher.first_of_window`: only whole windows are processed.
-        source: the lines.
-        prefixes: their prefixes.
+        source, prefixes: the lines and their prefixes.
         output: receives the results in the order of the lines, flushed after every batch.
         progress: counts the lines.
         leave: called after every batch; stops if it returns True.
-
-    Returns:
-        True if the output is complete.
     """
     written, known = output.lines, output.ahead
 
@@ -365,14 +361,11 @@ class LineProgress(Progress):
         else:
             self._tokens += done.tokens
             self._bytes += done.text_bytes
-        self.show(self._line(now), now, self._done / self.lines if self.lines else None)
-
-    def _line(self, now: float) -> str:
         total = f"/{self.lines:,}" if self.lines else ""
         line = f"{self._done:,}{total} sentences"
-        seconds = now - (self._start or now)
+        seconds = now - self._start
         if seconds and self._tokens:
             line += f"  {self._tokens / seconds:,.0f} tokens/s"
         if seconds and self._bytes and self.lines:
             line = f"{duration(max(0, self._bytes_left) * seconds / self._bytes)} left  {line}"
-        return line
+        self.show(line, now, self._done / self.lines if self.lines else None)

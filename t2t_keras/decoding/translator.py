@@ -438,15 +438,12 @@ def plan(sizes: Iterable[tuple[int, int]], limits: BatchLimits) -> list[list[int
 
 
 def score(model, inputs, targets):
-    """Returns the log-probability of each target under a model.
+    """Returns the log-probability [B] float32 of each target with its end of sentence.
 
     Args:
         model: a `Transformer` or an `Ensemble`.
         inputs: [B, S] source ids with their end of sentence, padded with 0; None for a language model.
         targets: [B, T] target ids with their end of sentence, padded with 0.
-
-    Returns:
-        [B] float32, sums over the target's tokens including the end of sentence.
     """
     return tf.reduce_sum(token_scores(model, inputs, targets), -1)
 
