@@ -17,7 +17,8 @@ from t2t_keras.decoding.text_files import LineProgress
 from t2t_keras.decoding.translator import BatchDone
 from t2t_keras.errors import for_terminal
 from t2t_keras.progress import CountProgress, StopRequests
-from t2t_keras.training.reporting import Speed, TrainingProgress
+from t2t_keras.training.reporting import TrainingProgress
+from t2t_keras.training.train_step import StepSums
 
 
 class Terminal(io.StringIO):
@@ -111,21 +112,27 @@ def test_a_count_says_its_rate_now_and_then(monkeypatch, capsys):
     )
 
 
+SUMS = StepSums(8.0, 8.0, 16.0, 40.0, 1.0)
+
+
 def test_training_says_its_first_and_last_step(clock):
-    shown = TrainingProgress(9, Speed(), steps_per_epoch=6, stream=io.StringIO())
+    shown = TrainingProgress(9, steps_per_epoch=6, stream=io.StringIO())
     for step in (1, 5, 9):
-        shown.update(step, 1.0, 1e-3)
+        shown.update(step, SUMS, 2.0, 1e-3)
     shown.warn("odd")
     assert shown.stream.getvalue() == (
         "step 1/9  loss 1.000  epoch 0.17  lr 1.00e-03\n"
-        "step 9/9  loss 1.000  epoch 1.50  lr 1.00e-03\nwarning: odd\n"
+        "0:00 left  step 9/9  loss 1.000  12 tokens/s  epoch 1.50  lr 1.00e-03  20 padded tokens/s\n"
+        "warning: odd\n"
     )
+    rates = {"steps_per_second": 2, "tokens_per_second": 12, "padded_tokens_per_second": 20}
+    assert shown.speed == rates
 
 
 def test_a_terminal_that_is_gone_ends_no_run():
     with open(os.devnull) as unwritable:
-        shown = TrainingProgress(9, Speed(), stream=unwritable)
-        shown.update(9, 1.0, 1e-3)
+        shown = TrainingProgress(9, stream=unwritable)
+        shown.update(9, SUMS, 2.0, 1e-3)
         shown.say("done")
 
 

@@ -1,4 +1,4 @@
-"""Reports of a run: progress line, times of phases, TensorBoard events, loss, and `run.json`."""
+"""Reports of a run: progress line, TensorBoard events, loss, and its starts in `run.json`."""
 
 from __future__ import annotations
 
@@ -14,11 +14,13 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
+import keras
 import numpy as np
 import tensorflow as tf
 from google.protobuf.struct_pb2 import Struct
 from tensorflow.core.framework.summary_pb2 import SummaryMetadata
 
+import t2t_keras
 from t2t_keras.checkpoints.run_directory import RUN_FILE, STARTS, read_settings
 from t2t_keras.data.records import message
 from t2t_keras.errors import UserError
@@ -27,100 +29,50 @@ from t2t_keras.progress import Progress, duration
 from t2t_keras.settings import HParams
 from t2t_keras.training.train_step import StepSums
 
-# Speed and progress
 
+class TrainingProgress(Progress):
+    """Shows step, epoch, loss, learning rate, speed and time left.
 
-class Speed:
-    """Steps and tokens per second over all steps except those of the first call, which compiles."""
+    Attributes:
+        speed: steps, and real and padded tokens of both sides, per second of all steps except those of
+            the first update, which compiles; empty until the second.
+    """
 
-    def __init__(self):
-        self._compiled = False
-        self._seconds = self._steps = self._tokens = self._positions = 0.0
+    def __init__(self, total: int, steps_per_epoch: float | None = None, **settings: Any):
+        super().__init__(**settings)
+        self.total = total
+        self.steps_per_epoch = steps_per_epoch
+        self.speed: dict[str, float] = {}
+        self._step: int | None = None
+        self._steps = self._tokens = self._positions = self._seconds = 0.0
 
-    def add(self, steps: int, sums: StepSums, seconds: float) -> None:
-        """Adds `steps` steps with their sums, which took `seconds`."""
-        if self._compiled:
-            self._steps += steps
+    def update(self, step: int, sums: StepSums, seconds: float, rate: float) -> None:
+        """Shows that `step` is done, after `seconds` for steps with these sums."""
+        first = self._step is None
+        if self._step is not None:
+            self._steps += step - self._step
             self._tokens += sums.tokens + sums.source_tokens
             self._positions += sums.positions
             self._seconds += seconds
-        self._compiled = True
-
-    def figures(self) -> dict[str, float]:
-        """Returns steps per second, and real and padded tokens of both sides per second.
-
-        Empty before the second call.
-        """
-        if not self._seconds:
-            return {}
-        return {
-            "steps_per_second": self._steps / self._seconds,
-            "tokens_per_second": self._tokens / self._seconds,
-            "padded_tokens_per_second": self._positions / self._seconds,
-        }
-
-
-class TrainingProgress(Progress):
-    """Shows step, epoch, loss, learning rate, speed and time left."""
-
-    def __init__(
-        self, total: int, speed: Speed, steps_per_epoch: float | None = None, **settings: Any
-    ):
-        super().__init__(**settings)
-        self.total = total
-        self.speed = speed
-        self.steps_per_epoch = steps_per_epoch
-        self._shown = False
-
-    def update(self, step: int, loss: float, rate: float) -> None:
-        """Shows that `step` is done, with the latest loss and learning rate."""
-        figures = self.speed.figures()
+            self.speed = {
+                "steps_per_second": self._steps / self._seconds,
+                "tokens_per_second": self._tokens / self._seconds,
+                "padded_tokens_per_second": self._positions / self._seconds,
+            }
+        self._step = step
         # A narrow terminal shows only the first ones.
-        parts = [f"step {step}/{self.total}", f"loss {loss:.3f}"]
-        if figures:
-            left = (self.total - step) / figures["steps_per_second"]
+        parts = [f"step {step}/{self.total}", f"loss {sums.loss / max(sums.tokens, 1.0):.3f}"]
+        if self.speed:
+            left = (self.total - step) / self.speed["steps_per_second"]
             parts.insert(0, f"{duration(left)} left")
-            parts.append(f"{figures['tokens_per_second']:,.0f} tokens/s")
+            parts.append(f"{self.speed['tokens_per_second']:,.0f} tokens/s")
         if self.steps_per_epoch:
             parts.append(f"epoch {step / self.steps_per_epoch:.2f}")
         parts.append(f"lr {rate:.2e}")
-        if figures:
-            parts.append(f"{figures['padded_tokens_per_second']:,.0f} padded tokens/s")
-        line = "  ".join(parts)
+        if self.speed:
+            parts.append(f"{self.speed['padded_tokens_per_second']:,.0f} padded tokens/s")
         share = step / self.total
-        self.show(line, time.monotonic(), share, force=step == self.total or not self._shown)
-        self._shown = True
-
-
-# Times of phases
-
-
-class PhaseTimes:
-    """Sums seconds by the name of a phase.
-
-    Attributes:
-        seconds: total by phase, in the order in which phases first ended.
-    """
-
-    def __init__(self):
-        self.seconds: dict[str, float] = {}
-
-    def add(self, phase: str, seconds: float) -> None:
-        """Adds `seconds` to a phase."""
-        self.seconds[phase] = self.seconds.get(phase, 0.0) + seconds
-
-    @contextlib.contextmanager
-    def of(self, phase: str) -> Iterator[None]:
-        """Adds the time inside the context, also after an exception."""
-        start = time.perf_counter()
-        try:
-            yield
-        finally:
-            self.add(phase, time.perf_counter() - start)
-
-    def rounded(self) -> dict[str, float]:
-        """Returns the seconds rounded to milliseconds, for files."""
-        return {phase: round(seconds, 3) for phase, seconds in self.seconds.items()}
+        self.show("  ".join(parts), time.monotonic(), share, force=first or step == self.total)
 
 
 # Curves and texts for TensorBoard, which does not have to be installed
@@ -137,29 +89,27 @@ class EventLog:
 
     def __init__(self, directory: str | None):
         self._directory = directory
+        no_writer = tf.summary.create_noop_writer
         with self._writing():
-            self._writer = (
-                tf.summary.create_file_writer(directory)
-                if directory is not None
-                else tf.summary.create_noop_writer()
-            )
+            self._writer = tf.summary.create_file_writer(directory) if directory else no_writer()
 
     def write(self, step: int, values: dict[str, float]) -> None:
         with self._writing(), self._writer.as_default(step):
             for name, value in values.items():
-                tf.summary.write(
-                    name, tf.constant(value, tf.float32), metadata=_metadata("scalars", "SCALAR")
-                )
+                metadata = _metadata("scalars", "SCALAR")
+                tf.summary.write(name, tf.constant(value, tf.float32), metadata=metadata)
 
     def write_run(self, step: int, hparams: HParams, facts: Mapping[str, Any]) -> None:
         """Writes settings and facts of a run as text, and the settings for the "HParams" page."""
         settings = hparams.to_dict()
         with self._writing(), self._writer.as_default(step):
             for name, values in (("settings", settings), ("run", facts)):
-                tf.summary.write(
-                    name, tf.constant(_markdown_table(values)), metadata=_metadata("text")
-                )
-            metadata = _metadata("hparams", content=_session_start(settings))
+                table = tf.constant(_markdown_table(values))
+                tf.summary.write(name, table, metadata=_metadata("text"))
+            start = Struct()  # has the same fields as the beginning of a `SessionStartInfo`
+            for name, value in settings.items():
+                start[name] = value if isinstance(value, int | float) else str(value)
+            metadata = _metadata("hparams", content=message(3, start.SerializeToString()))
             tf.summary.write("_hparams_/session_start_info", tf.zeros([0]), metadata=metadata)
 
     def flush(self) -> None:
@@ -184,13 +134,6 @@ def _markdown_table(values: Mapping[str, Any]) -> str:
     return "\n".join(["| | |", "|---|---|", *lines])
 
 
-def _session_start(settings: Mapping[str, Any]) -> bytes:
-    """Returns a serialised `HParamsPluginData` with TensorBoard's `SessionStartInfo`."""
-    info = Struct()  # has the same fields as the beginning of a `SessionStartInfo`
-    info.update({n: v if isinstance(v, int | float) else str(v) for n, v in settings.items()})
-    return message(3, info.SerializeToString())
-
-
 # The loss: its mean over a number of steps, and divergence
 
 
@@ -202,14 +145,10 @@ DIVERGED_AFTER = 1000
 
 
 class LossRecord:
-    """Averages the loss over every `every` steps.
+    """Averages the loss over every `every` steps, up to each multiple.
 
     Sums are float64 and part of a checkpoint, so that a resumed run has the same means at the same
-    steps.
-
-    Args:
-        every: number of steps; means are taken at its multiples.
-        uniform: the loss of a uniform prediction (log V), in nats per token.
+    steps. `uniform` is the loss of a uniform prediction (log V), in nats per token.
     """
 
     def __init__(self, every: int, uniform: float = 0.0):
@@ -228,13 +167,9 @@ class LossRecord:
         self._sums[:] = 0
         if math.isnan(self._first):
             self._first = mean
-        if mean <= DIVERGED_AT * self._reference:
+        if mean <= DIVERGED_AT * max(self._first, self._uniform):
             self._last_good = step
         return mean
-
-    @property
-    def _reference(self) -> float:
-        return max(self._first, self._uniform)
 
     def trouble(self, step: int, loss: float, gradient_norm: float) -> str:
         """Describes what is wrong with the loss and norm after `step`, or returns ""."""
@@ -242,14 +177,13 @@ class LossRecord:
             return f"the loss became {loss} before step {step}"
         if not math.isfinite(gradient_norm):
             return f"the norm of the gradient became {gradient_norm} before step {step}"
-        if (
-            step - self._last_good > DIVERGED_AFTER
-            and step // self.every * self.every > self._last_good
-        ):
+        good = self._last_good
+        if step - good > DIVERGED_AFTER and step // self.every * self.every > good:
             what = "the first steps" if self._first >= self._uniform else "a uniform prediction"
+            reference = max(self._first, self._uniform)
             return (
-                f"the loss has been above {DIVERGED_AT} times that of {what} ({self._reference:.2f}) "
-                f"since step {self._last_good}: it diverges"
+                f"the loss has been above {DIVERGED_AT} times that of {what} ({reference:.2f}) "
+                f"since step {good}: it diverges"
             )
         return ""
 
@@ -269,8 +203,7 @@ class RunRecord:
     """The starts of a run in `run.json`: time, command, machine and result of each.
 
     Args:
-        directory: directory of the run. It must be locked, or a start that another process writes
-            would be lost.
+        directory: directory of the run; locked, or a start that another process writes would be lost.
         write: False leaves the file unchanged.
         **facts: facts of this start, such as the number of replicas.
     """
@@ -278,20 +211,18 @@ class RunRecord:
     def __init__(self, directory: str, write: bool = True, **facts: Any):
         self._path = Path(directory) / RUN_FILE
         self._write = write
-        self._starts = read_settings(directory)[1].get(STARTS, [])
-        self.earlier: list[dict[str, Any]] = list(self._starts)
+        self.earlier: list[dict[str, Any]] = read_settings(directory)[1].get(STARTS, [])
         """The starts before this one, oldest first."""
-        self._starts.append(
-            {
-                "started": _now(),
-                "started_seconds": int(time.time()),
-                "command": shlex.join(sys.argv),
-                "versions": versions(),
-                "host": platform.node(),
-                "process": os.getpid(),
-                **facts,
-            }
-        )
+        start = {
+            "started": _now(),
+            "started_seconds": int(time.time()),
+            "command": shlex.join(sys.argv),
+            "versions": versions(),
+            "host": platform.node(),
+            "process": os.getpid(),
+            **facts,
+        }
+        self._starts = [*self.earlier, start]
 
     @property
     def first_started(self) -> float:
@@ -301,18 +232,13 @@ class RunRecord:
     def note(self, **facts: Any) -> None:
         """Adds facts and the time to this start, and writes `run.json`."""
         self._starts[-1].update(facts, noted=_now())
-        if not self._write:
-            return
-        write_json(self._path, {**read_settings(str(self._path.parent))[1], STARTS: self._starts})
+        if self._write:
+            run = read_settings(str(self._path.parent))[1]
+            write_json(self._path, {**run, STARTS: self._starts})
 
 
 def versions() -> dict[str, str]:
     """Returns the versions of the packages that a run depends on."""
-    import keras
-    import tensorflow as tf
-
-    import t2t_keras
-
     return {
         "t2t_keras": t2t_keras.__version__,
         "tensorflow": tf.__version__,

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
+import collections
 import contextlib
 import dataclasses
 import math
 import os
 import time
 from collections.abc import Callable, Iterator
-from typing import Any
 
 import tensorflow as tf
 
@@ -46,13 +46,12 @@ from t2t_keras.training.evaluation import (
 from t2t_keras.training.reporting import (
     EventLog,
     LossRecord,
-    PhaseTimes,
     RunRecord,
-    Speed,
     TrainingProgress,
     versions,
 )
 from t2t_keras.training.run_checkpoint import PREFIX, RunCheckpoints
+from t2t_keras.training.train_step import StepSums
 from t2t_keras.training.warm_start import warm_start
 
 LOSSES = "run/losses"
@@ -126,35 +125,29 @@ class Trainer:
         settings: TrainSettings = TrainSettings(),
         tmp_dir: str | None = None,
     ):
-        self.problem = problem
-        self.hp = hp
-        self.settings = settings
+        self.problem, self.hp, self.settings = problem, hp, settings
         self.data_dir, self.output_dir = os.path.abspath(data_dir), output_dir
         self.tmp_dir = tmp_dir
-        self._speed = Speed()
         self._stop = StopRequests()
-        self._times = PhaseTimes()
-        self._prepared = self._trained = False
+        self._seconds: dict[str, float] = collections.defaultdict(float)  # by phase
+        self._prepared = False
 
     def prepare(self) -> Trainer:
         """Opens the data, makes the model and compares the settings of the run; `run` does it otherwise."""
-        problem, hp, settings = self.problem, self.hp, self.settings
-        data_dir, tmp_dir, output_dir = self.data_dir, self.tmp_dir, self.output_dir
+        problem, hp, settings, data_dir = self.problem, self.hp, self.settings, self.data_dir
         require_metrics(problem, settings.best_metric, settings.early_stopping)
         model_class = registry.model(settings.model)
         registry.require_fit(problem, model_class)
-        begun = os.path.isdir(output_dir) and checkpoints_in(output_dir, PREFIX)
+        begun = os.path.isdir(self.output_dir) and checkpoints_in(self.output_dir, PREFIX)
         if settings.warm_start_from and not begun:
             resolve(settings.warm_start_from)
-        if tmp_dir is not None:
-            stored_encoders(problem, data_dir, tmp_dir)
+        if self.tmp_dir is not None:
+            stored_encoders(problem, data_dir, self.tmp_dir)
         encoders, sizes = problem.get_feature_encoders(data_dir), problem.vocab_sizes(data_dir)
         distributed = distribution(settings.engine.distribute)
         options = data.BatchOptions(settings.engine.random_seed, *distributed[1:])
         self.batches, self.update_size = fit_to_update(
-            lambda hp: _batches(problem, "train", data_dir, tmp_dir, hp, options),
-            hp,
-            distributed.replicas,
+            lambda hp: self._batches("train", hp, options), hp, distributed.replicas
         )
         self.engine = engine = Engine(
             hp,
@@ -167,32 +160,57 @@ class Trainer:
             batches_per_step=self.update_size.batches,
             loss_multiplier=problem.loss_multiplier,
         )
-        self.model = engine.model
-        if engine.hosts > 1:
-            _require_updates(engine.steps_per_update, settings)
-        self._run_settings = self._settings_of_run(on_the_fly=tmp_dir is not None)
+        self.model = model = engine.model
+        for name in ("local_eval_frequency", "train_steps") if engine.hosts > 1 else ():
+            value, batches = getattr(settings, name), engine.steps_per_update
+            if value % batches:  # several hosts must write each checkpoint after an update
+                raise UserError(
+                    f"{name} must be a multiple of optimizer_multistep_accumulate_steps={batches} "
+                    f"with several hosts, got {value}."
+                )
+        self._run_settings = {  # those besides the hyperparameters that affect the result
+            **describe(model),
+            "problem": problem.name,
+            "random_seed": settings.engine.random_seed,
+            "on_the_fly": self.tmp_dir is not None,
+            "precision": model.compute_dtype,
+            "ema": settings.engine.ema,
+            "freeze": settings.engine.freeze,
+        }
         self._require_same_settings()
-        dev = _batches(problem, "dev", data_dir, tmp_dir, hp, data.BatchOptions(options.seed))
+        dev = self._batches("dev", hp, data.BatchOptions(options.seed)).dataset()
         self.evaluation = Evaluation(
-            self.model, dev.dataset(), encoders, settings.decode, settings.eval_steps, problem
+            model, dev, encoders, settings.decode, settings.eval_steps, problem
         )
         self.checkpoints = RunCheckpoints(
-            output_dir, engine, settings.keep_checkpoint_max, settings.keep_checkpoint_every_n_hours
+            self.output_dir,
+            engine,
+            settings.keep_checkpoint_max,
+            settings.keep_checkpoint_every_n_hours,
         )
         self._hosts = Hosts(engine)
-        self._losses = LossRecord(
-            settings.log_step_count_steps,
-            math.log(engine.model.target_vocab_size) * problem.loss_multiplier,
-        )
+        uniform = math.log(model.target_vocab_size) * problem.loss_multiplier
+        self._losses = LossRecord(settings.log_step_count_steps, uniform)
         per_epoch = getattr(self.batches, "batches_per_epoch", None)
         self._progress = TrainingProgress(
             settings.train_steps,
-            self._speed,
             per_epoch and per_epoch / self.update_size.batches,
             quiet=not engine.is_chief,
         )
         self._prepared = True
         return self
+
+    def _batches(
+        self, split: str, hp: HParams, options: data.BatchOptions
+    ) -> data.Batches | TextBatches:
+        if self.tmp_dir is not None:
+            return TextBatches(self.problem, split, self.data_dir, self.tmp_dir, hp, options)
+        if hp.subword_sampling and split == "train":
+            raise UserError(
+                f"subword_sampling={hp.subword_sampling} needs --on_the_fly: shards hold one "
+                "segmentation of each text."
+            )
+        return data.Batches(self.problem, split, self.data_dir, hp, options)
 
     def description(self) -> list[str]:
         """Returns the first lines that a run prints: batches, programs, devices and versions."""
@@ -228,15 +246,15 @@ class Trainer:
             self.prepare()
         with self._locked(), plain_errors(), self._stop:
             self._begin_record()
-            with self._times.of("restoring"):
+            with self._timed("restoring"):
                 step = self._restore()
-            self._progress.say(self._beginning(step))
-            self.history = EvaluationHistory(self.output_dir, step, self.engine.is_chief)
-            if self.engine.is_chief:
-                self._tidy_checkpoints()
             self.record.note(from_step=step, ended="")
             try:
-                self._log_to_tensorboard(step)
+                chief = self.engine.is_chief
+                self.train_log = EventLog(self.output_dir if chief else None)
+                self.eval_log = EventLog(f"{self.output_dir}/eval" if chief else None)
+                if chief:
+                    self.train_log.write_run(step, self.hp, read_settings(self.output_dir)[1])
                 with plain_errors():
                     ended = self._run(step)
             except _StopRequested:
@@ -246,7 +264,13 @@ class Trainer:
                     self._note(ended=str(error))
                 raise
             except (tf.errors.UnavailableError, tf.errors.AbortedError) as error:
-                raise self._host_lost() from error
+                ended = (
+                    "another host of this run has ended or cannot be reached: start all "
+                    f"{self.engine.hosts} again to resume from the newest checkpoint in "
+                    f"{self.output_dir}"
+                )
+                self._note(ended=ended)
+                raise UserError(ended + ".") from error
             self._note(step=self.engine.step, ended=ended)
             self._progress.say(ended)
         steps = sorted(self.history.figures)
@@ -257,27 +281,38 @@ class Trainer:
         s = self.settings
         if s.compile_ahead:
             packed = bool(self.problem.packed_length)
-            with self._times.of("compilation"):
+            with self._timed("compilation"):
                 self.engine.compile_ahead(self.batches.shapes or [], packed)
         batches = self.batches.dataset(start_step=step * self.update_size.batches)
         iterator = iter(batches if self.engine.xla else data.trim_padding(batches))
-        chunk, saved = 1, time.monotonic()
+        chunk, saved, phase = 1, time.monotonic(), "compilation"  # the first call compiles
         while True:
             if step >= s.train_steps or (step and step % s.local_eval_frequency == 0):
                 self._save()
                 saved = time.monotonic()
-                with self._times.of("evaluation"):
+                with self._timed("evaluation"):
                     self._evaluate(step)
                 self._note(step=step)
-                if s.early_stopping.reached(*self.history.of(s.early_stopping.metric)):
-                    return self._stopped_early(step)
+                rule = s.early_stopping
+                if rule.reached(*self.history.of(rule.metric)):
+                    best = self.history.best(s.best_metric) or step
+                    return (
+                        f"stopped after step {step}: {rule.metric} of dev has not improved by "
+                        f"{rule.delta} for {rule.steps} steps; the best checkpoint by {s.best_metric} "
+                        f"is {self.checkpoints.prefix(best)}"
+                    )
             if step >= s.train_steps:
                 return f"done: step {step}"
             every = (s.local_eval_frequency, s.log_step_count_steps)
             stop = min(s.train_steps, *((step // n + 1) * n for n in every))
             steps = min(chunk, stop - step)
-            seconds = self._train(iterator, step, steps)
+            start = time.perf_counter()
+            sums = self.engine.train(iterator, steps)
+            seconds = time.perf_counter() - start
+            self._seconds[phase] += seconds
+            phase = "training"
             step += steps
+            self._report(step, sums, seconds)
             # A chunk takes about a second: long enough that Python and the exchange with other hosts
             # cost nothing, and short enough to react to a signal.
             chunk, save, leave = self._hosts.agree(
@@ -296,50 +331,23 @@ class Trainer:
                     return self._stopped()
                 self._note(step=step)
 
-    def _train(self, iterator, step: int, steps: int) -> float:
-        """Trains some steps and reports on them; returns the seconds they took."""
-        start = time.perf_counter()
-        sums = self.engine.train(iterator, steps)
-        seconds = time.perf_counter() - start
-        # The first call compiles.
-        self._times.add("training" if self._trained else "compilation", seconds)
-        self._trained = True
-        step += steps
-        loss = sums.loss / max(sums.tokens, 1.0)
+    def _report(self, step: int, sums: StepSums, seconds: float) -> None:
+        """Reports on the steps before `step`; raises a `UserError` if the loss is not a number or diverges."""
         mean = self._losses.add(step, sums)
-        norm = sums.gradient_norm
-        if self.model.compute_dtype == "float16":
-            norm = 0.0  # infinite in the steps that loss scaling skips
-        trouble = self._losses.trouble(step, loss, norm)
-        if trouble:
+        # With float16, the norm is infinite in the steps that loss scaling skips.
+        norm = 0.0 if self.model.compute_dtype == "float16" else sums.gradient_norm
+        if trouble := self._losses.trouble(step, sums.loss / max(sums.tokens, 1.0), norm):
+            newest = self.checkpoints.newest
             raise UserError(
                 f"{trouble}. Lower the learning rate, raise learning_rate_warmup_steps or set "
                 "clip_grad_norm, and start again in another --output_dir"
-                + (f" (--warm_start_from={newest})" if (newest := self.checkpoints.newest) else "")
-                + "."
+                + (f" (--warm_start_from={newest})." if newest else ".")
             )
         rate = self.engine.learning_rate
-        self._speed.add(steps, sums, seconds)
-        self._progress.update(step, loss, rate)
+        self._progress.update(step, sums, seconds, rate)
         if mean is not None:
-            self.train_log.write(
-                step,
-                {
-                    "loss": mean,
-                    "learning_rate": rate,
-                    "gradient_norm": sums.gradient_norm,
-                    **self._speed.figures(),
-                },
-            )
-        return seconds
-
-    def _write_attention(self, page: Callable[..., str], step: int) -> None:
-        """Writes the page with the attention in the first dev sentence."""
-        encoders = self.evaluation.translator.encoders  # the command has checked for pairs of texts
-        batch = next(iter(self.evaluation.batches))
-        html = page(self.model, encoders, batch, f"{self.problem.name}, step {step}")
-        os.makedirs(f"{self.output_dir}/eval", exist_ok=True)
-        write_text(f"{self.output_dir}/eval/attention-{step}.html", html)
+            values = {"loss": mean, "learning_rate": rate, "gradient_norm": sums.gradient_norm}
+            self.train_log.write(step, values | self._progress.speed)
 
     def _evaluate(self, step: int) -> None:
         """Evaluates, unless this step was evaluated before the run was interrupted."""
@@ -350,24 +358,28 @@ class Trainer:
             with self.engine.evaluation_weights():
                 figures = self.evaluation(self._leave_if_asked)
                 if self.settings.attention_page:
-                    self._write_attention(self.settings.attention_page, step)
+                    # of the first dev sentence; the command has checked for pairs of texts
+                    batch, title = (
+                        next(iter(self.evaluation.batches)),
+                        f"{self.problem.name}, step {step}",
+                    )
+                    encoders = self.evaluation.translator.encoders
+                    page = self.settings.attention_page(self.model, encoders, batch, title)
+                    os.makedirs(f"{self.output_dir}/eval", exist_ok=True)
+                    write_text(f"{self.output_dir}/eval/attention-{step}.html", page)
         figures = self._hosts.figures(figures)
         self.history.add(step, figures)
-        best = self.history.best(self.settings.best_metric)
+        best = self.history.best(self.settings.best_metric) == step
         words = f"dev loss {figures['loss']:.4f}  accuracy {figures['accuracy']:.4f}"
-        words += in_words(figures)
-        self._progress.say(
-            f"step {step}: {words}" + ("  (the best so far)" if best == step else "")
-        )
+        words += in_words(figures) + ("  (the best so far)" if best else "")
+        self._progress.say(f"step {step}: {words}")
         if self.engine.is_chief:
-            if best == step:
+            if best:
                 self.checkpoints.name_best(step)
                 self.checkpoints.remove_old()
             self.eval_log.write(step, figures)
             self.train_log.flush()
             self.eval_log.flush()
-
-    # Why a run ends
 
     def _leave_if_asked(self) -> None:
         if self._stop.name and self.engine.hosts == 1:
@@ -376,23 +388,6 @@ class Trainer:
     def _stopped(self) -> str:
         step = self.engine.step
         return f"stopped by {self._stop.name or 'another host'} after step {step}, which is saved"
-
-    def _host_lost(self) -> UserError:
-        message = (
-            f"another host of this run has ended or cannot be reached: start all {self.engine.hosts} "
-            f"again to resume from the newest checkpoint in {self.output_dir}"
-        )
-        self._note(ended=message)
-        return UserError(message + ".")
-
-    def _stopped_early(self, step: int) -> str:
-        s = self.settings.early_stopping
-        best = self.history.best(self.settings.best_metric) or step
-        return (
-            f"stopped after step {step}: {s.metric} of dev has not improved by {s.delta} for "
-            f"{s.steps} steps; the best checkpoint by {self.settings.best_metric} is "
-            f"{self.checkpoints.prefix(best)}"
-        )
 
     # The directory of the run
 
@@ -408,19 +403,6 @@ class Trainer:
         with locked_directory(self.output_dir, self._require_same_settings):
             yield
 
-    def _settings_of_run(self, on_the_fly: bool) -> dict[str, Any]:
-        """Returns the settings besides the hyperparameters that affect the result."""
-        s = self.settings.engine
-        return {
-            **describe(self.model),
-            "problem": self.problem.name,
-            "random_seed": s.random_seed,
-            "on_the_fly": on_the_fly,
-            "precision": self.model.compute_dtype,
-            "ema": s.ema,
-            "freeze": s.freeze,
-        }
-
     def _require_same_settings(self) -> None:
         if self.engine.is_chief:
             require_same_settings(self.output_dir, self.hp, self._run_settings)
@@ -432,10 +414,8 @@ class Trainer:
             left_out = left_out_of_t2t(self.output_dir, self.hp, self.problem.name, engine.replicas)
             write_settings(self.output_dir, self.hp, self._run_settings)
             if left_out:
-                self._progress.warn(
-                    "the run that tensor2tensor started here is resumed without its "
-                    + ", ".join(left_out)
-                )
+                what = "the run that tensor2tensor started here is resumed without its"
+                self._progress.warn(f"{what} {', '.join(left_out)}")
         self._hosts.agree(chief=[], any_host=[False])  # from here on the directory exists
         self.record = RunRecord(
             self.output_dir,
@@ -458,17 +438,31 @@ class Trainer:
 
     def _note(self, **facts) -> None:
         """Adds facts and the times of phases to this start in `run.json`."""
-        self.record.note(seconds=self._times.rounded(), **facts)
+        seconds = {phase: round(value, 3) for phase, value in self._seconds.items()}
+        self.record.note(seconds=seconds, **facts)
+
+    @contextlib.contextmanager
+    def _timed(self, phase: str) -> Iterator[None]:
+        """Adds the time inside the context to a phase, also after an exception."""
+        start = time.perf_counter()
+        try:
+            yield
+        finally:
+            self._seconds[phase] += time.perf_counter() - start
 
     def _restore(self) -> int:
-        """Restores the newest checkpoint, or loads the `warm_start_from` weights; returns the step."""
+        """Restores the newest checkpoint, or loads the `warm_start_from` weights; returns the step.
+
+        It also finishes the work of a start that was killed; `best_metric` may have changed since.
+        """
         if self.engine.is_chief:
             self.checkpoints.clear_unfinished()
+        warm = self.settings.warm_start_from
         extra = self.checkpoints.restore_latest({LOSSES: self._losses.state(), "global_step": 0})
         if extra is not None:
             self.engine.step = int(extra["global_step"])
             self._losses.restore(extra[LOSSES])
-        elif warm := self.settings.warm_start_from:
+        elif warm:
             encoders = self.problem.get_feature_encoders(self.data_dir)
             vocab_dir = self.settings.warm_start_vocab
             if message := warm_start(self.model, warm, encoders, self.problem, vocab_dir):
@@ -479,60 +473,23 @@ class Trainer:
                 f"host {self.engine.host} is at step {step} of {self.output_dir}, but the first host "
                 "is not: all hosts must see the same --output_dir."
             )
+        new = f"starting a new run with the weights of {warm}" if warm else "starting a new run"
+        resumed = f"resuming from step {step} of {self.output_dir}"
+        self._progress.say(resumed if self.checkpoints.newest else new)
+        self.history = EvaluationHistory(self.output_dir, step, self.engine.is_chief)
+        if self.engine.is_chief:
+            best = self.history.best(self.settings.best_metric)
+            if best is not None and os.path.exists(self.checkpoints.prefix(best) + ".index"):
+                self.checkpoints.name_best(best)
+            self.checkpoints.remove_old()
         return step
-
-    def _beginning(self, step: int) -> str:
-        if self.checkpoints.newest:
-            return f"resuming from step {step} of {self.output_dir}"
-        warm = self.settings.warm_start_from
-        return "starting a new run" + (f" with the weights of {warm}" if warm else "")
-
-    def _tidy_checkpoints(self) -> None:
-        """Finishes the work of a start that was killed; `best_metric` may have changed since."""
-        best = self.history.best(self.settings.best_metric)
-        if best is not None and os.path.exists(self.checkpoints.prefix(best) + ".index"):
-            self.checkpoints.name_best(best)
-        self.checkpoints.remove_old()
 
     def _save(self) -> None:
         if self.engine.is_chief:
-            with self._times.of("saving"):
+            with self._timed("saving"):
                 self.train_log.flush()  # steps before the checkpoint are not repeated
                 self.checkpoints.save({LOSSES: self._losses.state()})
-
-    def _log_to_tensorboard(self, step: int) -> None:
-        """Creates the event files of this start, with its settings."""
-        chief = self.engine.is_chief
-        self.train_log = EventLog(self.output_dir if chief else None)
-        self.eval_log = EventLog(f"{self.output_dir}/eval" if chief else None)
-        if chief:
-            facts = read_settings(self.output_dir)[1]
-            self.train_log.write_run(step, self.model.hp, facts)
 
 
 class _StopRequested(Exception):
     """Leaves an evaluation."""
-
-
-def _require_updates(batches: int, settings: TrainSettings) -> None:
-    """Requires an update before each checkpoint that several hosts must write."""
-    for name in ("local_eval_frequency", "train_steps"):
-        value = getattr(settings, name)
-        if value % batches:
-            raise UserError(
-                f"{name} must be a multiple of optimizer_multistep_accumulate_steps={batches} "
-                f"with several hosts, got {value}."
-            )
-
-
-def _batches(
-    problem, split: str, data_dir: str, tmp_dir: str | None, hp: HParams, options: data.BatchOptions
-) -> data.Batches | TextBatches:
-    if tmp_dir is None:
-        if hp.subword_sampling and split == "train":
-            raise UserError(
-                f"subword_sampling={hp.subword_sampling} needs --on_the_fly: shards hold one "
-                "segmentation of each text."
-            )
-        return data.Batches(problem, split, data_dir, hp, options)
-    return TextBatches(problem, split, data_dir, tmp_dir, hp, options)
