@@ -47,7 +47,16 @@ class Progress:
         """
         line = printable(line)
         if self.live:
-            self._write(f"\r{fitted(line, share, self._columns() - 1)}\033[K")
+            try:
+                columns = os.get_terminal_size(self.stream.fileno()).columns or _COLUMNS
+            except (OSError, ValueError):  # the terminal is gone, or there is none: $COLUMNS
+                columns = shutil.get_terminal_size((_COLUMNS, 0)).columns
+            bar = "" if share is None else f"[{'#' * int(20 * share):<20}] "
+            if len(bar + line) < columns:
+                line = bar + line
+            while len(line) >= columns and "  " in line:
+                line = line.rpartition("  ")[0]
+            self._write(f"\r{line[: columns - 1]}\033[K")
             self._open = True
         elif force or now - self._last >= self.every:
             self._last = now
@@ -66,12 +75,6 @@ class Progress:
             self._write("\n")
             self._open = False
 
-    def _columns(self) -> int:
-        try:
-            return os.get_terminal_size(self.stream.fileno()).columns or _COLUMNS
-        except (OSError, ValueError):  # the terminal is gone, or there is none: $COLUMNS
-            return shutil.get_terminal_size((_COLUMNS, 0)).columns
-
     def _write(self, text: str) -> None:
         if not self.quiet:
             with contextlib.suppress(OSError):  # the job continues without its terminal or `tee`
@@ -79,24 +82,11 @@ class Progress:
                 self.stream.flush()
 
 
-def fitted(line: str, share: float | None, columns: int) -> str:
-    """Fits a line into `columns`: with the bar if there is room, else without its last parts."""
-    bar = "" if share is None else f"[{'#' * int(20 * share):<20}] "
-    if len(bar + line) <= columns:
-        return bar + line
-    while len(line) > columns and "  " in line:
-        line = line.rpartition("  ")[0]
-    return line[:columns]
-
-
 class CountProgress(Progress):
     """Shows a count and its rate every few seconds.
 
-    Args:
-        name: the beginning of each line.
-        unit: of the count, such as "MB".
-        total: the final count; None if unknown.
-        done: the count at the start, which the rate leaves out.
+    A line begins with `name`; the count has a `unit`, such as "MB", and if known a final `total`. The
+    rate leaves out what was `done` at the start.
     """
 
     def __init__(

@@ -43,8 +43,7 @@ class FactorSchedule(keras.optimizers.schedules.LearningRateSchedule):
     Step 0 is the first update. With an optimizer that accumulates n gradients for each update, a
     step counts as 1/n.
 
-    Args:
-        settings: T2T's settings by name, as `learning_rate_schedule` collects them.
+    Its `settings` are T2T's by name, as `learning_rate_schedule` collects them.
     """
 
     def __init__(self, settings: dict[str, Any]):
@@ -53,12 +52,10 @@ class FactorSchedule(keras.optimizers.schedules.LearningRateSchedule):
         for name, value in settings.items():
             if name in SETTINGS:
                 SETTINGS[name].checked(name, value)
-        names = map(str.strip, settings["learning_rate_schedule"].split("*"))
-        self._factors = [
-            _FACTORS[name](_Settings(who=f"factor {name!r} of learning_rate_schedule", **settings))
-            for name in names
-            if name
-        ]
+        self._factors = []
+        for name in filter(None, map(str.strip, settings["learning_rate_schedule"].split("*"))):
+            who = f"factor {name!r} of learning_rate_schedule"
+            self._factors.append(_FACTORS[name](_Settings(who=who, **settings)))
         self._batches = settings["optimizer_multistep_accumulate_steps"] or 1
 
     def __call__(self, step: _Tensor) -> _Tensor:
@@ -135,31 +132,30 @@ def _multi_cycle_cos_decay(hp: _Settings) -> _Factor:
 
 
 def _legacy(hp: _Settings) -> _Factor:
-    """T2T's older schedules; "noam", with Adam and learning rate 0.1, is the paper's section 5.3."""
+    """T2T's older schedules; "noam", with Adam and learning rate 0.1, is the paper's section 5.3.
+
+    All others grow exponentially from 0.01 to 1 in the steps of the warm-up first.
+    """
     scale = hp.learning_rate * (0.002 if "adam" in hp.optimizer else 1.0)
     scheme = hp.learning_rate_decay_scheme or "none"
     hp = _Settings(**{**vars(hp), "who": f"learning_rate_decay_scheme {scheme!r}"})
     multiplier = _SCHEMES[scheme](hp)
-    if scheme != "noam" and hp.learning_rate_warmup_steps:
-        multiplier = _warmed_up(multiplier, hp.learning_rate_warmup_steps)
-    return lambda step: scale * multiplier(step)
+    warmup = hp.learning_rate_warmup_steps
+    if scheme == "noam" or not warmup:
+        return lambda step: scale * multiplier(step)
+
+    def warmed_up(step: _Tensor) -> _Tensor:
+        # The root and its power as in T2T: in float32 they do not cancel exactly.
+        root = ops.exp(ops.log(ops.cast(0.01, "float32")) / warmup)
+        return scale * ops.where(step < warmup, ops.power(root, warmup - step), multiplier(step))
+
+    return warmed_up
 
 
 def _noam(hp: _Settings) -> _Factor:
     warmup = hp.positive("learning_rate_warmup_steps")
     scale = 5000.0 * hp.hidden_size**-0.5
     return lambda step: scale * ops.minimum((step + 1) * warmup**-1.5, ops.rsqrt(step + 1))
-
-
-def _warmed_up(decayed: _Factor, warmup: int) -> _Factor:
-    """Grows exponentially from 0.01 to 1 in `warmup` steps, then follows `decayed`."""
-
-    def factor(step: _Tensor) -> _Tensor:
-        # The root and its power as in T2T: in float32 they do not cancel exactly.
-        root = ops.exp(ops.log(ops.cast(0.01, "float32")) / warmup)
-        return ops.where(step < warmup, ops.power(root, warmup - step), decayed(step))
-
-    return factor
 
 
 def _exponential(hp: _Settings) -> _Factor:

@@ -279,7 +279,6 @@ class Engine:
 
     @property
     def steps_per_update(self) -> int:
-        """Steps per update of the weights."""
         return self._train_step.accumulate // self.batches_per_step
 
     @property
@@ -337,11 +336,7 @@ class Engine:
             yield
 
     def programs(self, shapes: Sequence[tuple[int, int]] | None = None) -> str:
-        """Describes what is compiled: "42 programs (one per batch shape), XLA on".
-
-        Args:
-            shapes: (rows, length) of all batches, if known.
-        """
+        """Describes what is compiled for batches of these (rows, length): "42 programs ..., XLA on"."""
         if not self.xla:
             return "1 graph for all batch shapes, XLA off"
         if shapes is None:
@@ -351,9 +346,7 @@ class Engine:
     def compile_ahead(self, shapes: Sequence[tuple[int, int]], packed: bool = False) -> None:
         """Compiles for every shape by a forward and backward pass, without changing anything.
 
-        Args:
-            shapes: (rows, length) of the batches of all replicas.
-            packed: True if batches hold packed rows.
+        Shapes are (rows, length) of the batches of all replicas, which may hold packed rows.
 
         Raises:
             UserError: a batch does not fit into memory.
@@ -362,8 +355,7 @@ class Engine:
         sides = ("inputs", "targets") if is_classifier else self.model.features
         packing = [name for name in PACKING if name.partition("_")[0] in sides] if packed else []
         for rows, length in shapes:
-            shape = [rows // self.hosts, length]
-            ids = tf.ones(shape, tf.int32)
+            ids = tf.ones(shape := [rows // self.hosts, length], tf.int32)
             batch = dict.fromkeys([*sides, *packing], ids)
             if is_classifier:
                 batch["targets"] = ids[:, :1]  # classes
@@ -495,6 +487,5 @@ def fit_to_update(
 
 
 def _tokens(batches: Batches | TextBatches, hp: HParams, replicas: int) -> float:
-    if isinstance(batches, Batches):
-        return batches.target_tokens_per_batch
-    return _TEXT_TARGET_SHARE * hp.batch_size * replicas
+    estimate = _TEXT_TARGET_SHARE * hp.batch_size * replicas
+    return batches.target_tokens_per_batch if isinstance(batches, Batches) else estimate

@@ -36,24 +36,15 @@ class Evaluation:
     """
 
     def __init__(
-        self,
-        model,
-        dataset,
-        encoders,
-        decode_settings,
-        steps: int = 0,
-        problem: Problem | None = None,
+        self, model, dataset, encoders, decode_settings, steps=0, problem: Problem | None = None
     ):
         self.model = model
-        self.problem = problem or Problem()
+        self.problem = problem = problem or Problem()
         self.batches = dataset.take(steps) if steps else dataset
-        self.translator: Any = (
-            None
-            if self.problem.kind == CLASSIFICATION
-            else Translator(
-                model, encoders, decode_settings, constraint=self.problem.constraint(encoders)
-            )
-        )
+        self.translator: Any = None
+        if problem.kind != CLASSIFICATION:
+            constraint = problem.constraint(encoders)
+            self.translator = Translator(model, encoders, decode_settings, constraint=constraint)
 
     def __call__(self, done: Callable[[], None] | None = None) -> dict[str, float]:
         """Returns "loss" (nats per token, not smoothed), "accuracy" (0 to 1), "bleu" or "f1".
@@ -67,8 +58,11 @@ class Evaluation:
         Args:
             done: called after every batch, and again after every decoded batch.
         """
-        loss = right = tokens = 0.0
-        more = self._other_metrics()
+        totals = np.zeros(3)  # loss, correct tokens, tokens
+        more: Any = _ClassF1()
+        if self.problem.kind != CLASSIFICATION:
+            kind = _Perplexities if self.problem.kind == LANGUAGE_MODEL else _Quality
+            more = kind(self.translator, self.problem)
         for batch in self.batches:
             try:
                 sums = _sums(self.model, batch)
@@ -78,23 +72,15 @@ class Evaluation:
                     f"{rows} x {length} target ids of the evaluation data do not fit into memory: "
                     "lower batch_size, or set eval_drop_long_sequences=true."
                 ) from error
-            batch_loss, batch_right, batch_tokens = (float(x) for x in sums[:3])
-            loss += batch_loss
-            right += batch_right
-            tokens += batch_tokens
+            totals += [float(x) for x in sums[:3]]
             more.add(batch, sums[3])
             if done:
                 done()
+        loss, right, tokens = map(float, totals)
         if not tokens:
             raise UserError("the evaluation data holds no tokens: generate it again.")
         figures = {"loss": loss / tokens, "accuracy": right / tokens}
         return figures | more.figures(loss, done)
-
-    def _other_metrics(self) -> _Quality | _Perplexities | _ClassF1:
-        if self.translator is None:
-            return _ClassF1()
-        kind = _Perplexities if self.problem.kind == LANGUAGE_MODEL else _Quality
-        return kind(self.translator, self.problem)
 
 
 @open_graph_of_model
@@ -110,7 +96,7 @@ def _sums(model, batch):
 
 
 class _Quality:
-    """BLEU of translations, or the problem's own metric."""
+    """BLEU of translations, or the problem's own metric; nothing for packed batches."""
 
     def __init__(self, translator: Translator, problem: Problem):
         self.translator, self.problem = translator, problem
@@ -118,13 +104,12 @@ class _Quality:
         self.references: list[str] = []
 
     def add(self, batch, classes) -> None:
-        """Collects a batch; `figures` decodes all of them together, in fuller batches."""
+        # `figures` decodes all batches together, in fuller ones
         if not is_packed(batch):
             self.inputs += map(without_padding, batch["inputs"].numpy())
             self.references += [self.translator.text(ids) for ids in batch["targets"].numpy()]
 
     def figures(self, loss: float, done: Callable[[], None] | None) -> dict[str, float]:
-        """Returns the quality of the translations of all batches; nothing for packed batches."""
         if not self.inputs:
             return {}
         translations = self.translator.translate_ids(self.inputs, done and (lambda batch: done()))
@@ -139,14 +124,13 @@ class _Quality:
 
 
 class _Perplexities:
-    """Perplexity of a language model per token, word and character."""
+    """Perplexity of a language model per token, word and character; an end of line counts as either."""
 
     def __init__(self, translator: Translator, problem: Problem):
         self.translator = translator
         self.tokens = self.words = self.characters = 0
 
     def add(self, batch, classes) -> None:
-        """Counts the words and characters of a batch; each end of line counts as one of either."""
         ids = batch["targets"].numpy()
         for row in ids:
             row = row[row != PAD_ID]
@@ -157,7 +141,6 @@ class _Perplexities:
                 self.characters += len(text) + ends
 
     def figures(self, loss: float, done: Callable[[], None] | None) -> dict[str, float]:
-        """Returns e to the total loss divided by the number of each unit."""
         units = {
             "perplexity": self.tokens,
             "word_perplexity": self.words,
@@ -167,24 +150,20 @@ class _Perplexities:
 
 
 class _ClassF1:
-    """Macro-averaged F1 of classes."""
+    """Macro-averaged F1, 0 to 100, of the classes that occur as label or prediction."""
 
     def __init__(self):
         self.pairs: list[np.ndarray] = []
 
     def add(self, batch, classes) -> None:
-        """Collects the labels of a batch and the predicted classes."""
         self.pairs.append(np.stack([batch["targets"].numpy()[:, 0], classes.numpy()]))
 
     def figures(self, loss: float, done: Callable[[], None] | None) -> dict[str, float]:
-        """Returns the mean F1, 0 to 100, of the classes that occur as label or prediction."""
         labels, predicted = np.concatenate(self.pairs, axis=1)
-        scores = [
-            2
-            * np.sum((labels == each) & (predicted == each))
-            / (np.sum(labels == each) + np.sum(predicted == each))
-            for each in np.union1d(labels, predicted)
-        ]
+        scores = []
+        for each in np.union1d(labels, predicted):
+            ours, theirs = predicted == each, labels == each
+            scores.append(2 * np.sum(ours & theirs) / (np.sum(theirs) + np.sum(ours)))
         return {"f1": 100 * float(np.mean(scores))}
 
 
@@ -194,9 +173,6 @@ def perplexity(loss: float) -> float:
         return math.exp(loss)
     except OverflowError:
         return math.inf
-
-
-# Evaluations on disk
 
 
 EVALUATIONS_FILE = "evaluations.jsonl"
@@ -215,23 +191,28 @@ class EvaluationHistory:
     def __init__(self, directory: str, until: int, write: bool = True):
         self._path = Path(directory) / EVALUATIONS_FILE
         self._write = write
-        self.figures: dict[int, dict[str, float]] = {
-            step: figures for step, figures in self._read().items() if step <= until
-        }
+        self.figures: dict[int, dict[str, float]] = {}
+        lines = iterate_raw_lines(self._path) if self._path.exists() else ()
+        for number, line in enumerate(lines, 1):
+            name = f"{self._path}, line {number}"
+            kind = {"step": range(2**63), str: float}
+            row = parse_json(line, kind, name, "remove it to continue")
+            if (step := row.pop("step")) <= until:
+                self.figures[step] = row
 
     def add(self, step: int, figures: dict[str, float]) -> None:
         """Records an evaluation; it is on disk when this returns."""
         self.figures[step] = figures
-        if not self._write:
-            return
-        lines = [json.dumps({"step": step, **self.figures[step]}) for step in sorted(self.figures)]
-        write_text(self._path, "\n".join(lines) + "\n")
+        if self._write:
+            rows = [
+                json.dumps({"step": each, **self.figures[each]}) for each in sorted(self.figures)
+            ]
+            write_text(self._path, "\n".join(rows) + "\n")
 
     def of(self, metric: str) -> tuple[list[int], list[float]]:
         """Returns the steps that have a metric, in ascending order, and its values."""
-        found = [(step, self.figures[step]) for step in sorted(self.figures)]
-        pairs = [(step, figures[metric]) for step, figures in found if metric in figures]
-        return [step for step, _ in pairs], [value for _, value in pairs]
+        steps = [step for step in sorted(self.figures) if metric in self.figures[step]]
+        return steps, [self.figures[step][metric] for step in steps]
 
     def best(self, metric: str) -> int | None:
         """Returns the first step with the best `metric`; None if no step has it."""
@@ -239,20 +220,6 @@ class EvaluationHistory:
         sign = 1 if METRICS[metric] else -1
         signed = [sign * value for value in values]
         return min(zip(signed, steps, strict=True))[1] if steps else None
-
-    def _read(self) -> dict[int, dict[str, float]]:
-        if not self._path.exists():
-            return {}
-        kind = {"step": range(2**63), str: float}
-        found = {}
-        for number, line in enumerate(iterate_raw_lines(self._path), 1):
-            name = f"{self._path}, line {number}"
-            row = parse_json(line, kind, name, "remove it to continue")
-            found[row.pop("step")] = row
-        return found
-
-
-# Early stopping on dev metrics
 
 
 METRICS = {"loss": True, "accuracy": False, "bleu": False, "f1": False}
@@ -283,16 +250,14 @@ class EarlyStopping:
 
     def reached(self, steps: Sequence[int], values: Sequence[float]) -> bool:
         """Returns True if the run should stop after `values` at `steps` (ascending)."""
-        if self.steps is None or not steps:
+        if self.steps is None:
             return False
         long_ago = [i for i, step in enumerate(steps) if step <= steps[-1] - self.steps]
         if not long_ago:
             return False
-        start = long_ago[-1]
         less = METRICS[self.metric] if self.minimize is None else self.minimize
-        gains = (
-            values[start] - value if less else value - values[start] for value in values[start:]
-        )
+        first, *later = values[long_ago[-1] :]
+        gains = (first - value if less else value - first for value in later)
         return all(gain < self.delta or gain <= 0 for gain in gains)  # a delta may be 0
 
 
@@ -302,9 +267,8 @@ QUALITIES = {"bleu": "BLEU", "f1": "F1"}
 
 def in_words(figures: Mapping[str, float]) -> str:
     """Returns the metrics besides loss and accuracy, such as "  BLEU 27.30", or ""."""
-    words = "".join(
-        f"  {title} {figures[name]:.2f}" for name, title in QUALITIES.items() if name in figures
-    )
+    found = [name for name in QUALITIES if name in figures]
+    words = "".join(f"  {QUALITIES[name]} {figures[name]:.2f}" for name in found)
     if "perplexity" in figures:
         words += "  perplexity {perplexity:.4f} (word {word_perplexity:.3f}, ".format(**figures)
         words += f"character {figures['character_perplexity']:.4f})"

@@ -6,6 +6,7 @@ Training state that T2T has no name for has our own names.
 
 from __future__ import annotations
 
+import dataclasses
 import glob
 import os
 import shutil
@@ -15,20 +16,14 @@ from typing import Any
 
 import numpy as np
 
+from t2t_keras.checkpoints import t2t
 from t2t_keras.checkpoints.names import is_table, slot_variables, split_table
-from t2t_keras.checkpoints.t2t import (
-    assign,
-    checkpoints_in,
-    model_arrays,
-    read,
-    step_in_name,
-    write,
-    write_state,
-)
+from t2t_keras.checkpoints.t2t import checkpoints_in
 from t2t_keras.errors import UserError, warn
 from t2t_keras.files import write_text, writing
 
 PREFIX = "model.ckpt-"
+_ENGINE = "engine/"  # begins our names of the engine's state
 BEST_FILE = "best"
 
 
@@ -49,59 +44,51 @@ def read_best(directory: str) -> str:
     return name
 
 
+@dataclasses.dataclass
 class RunCheckpoints:
-    """Saves and restores everything needed to resume a run.
+    """Saves and restores everything needed to resume a run."""
 
-    Args:
-        directory: directory of the run.
-        engine: the `Engine` with model, optimizer and extra training state.
-        keep: number of newest checkpoints to keep (T2T's `--keep_checkpoint_max`); 0 keeps all.
-        keep_every_hours: keep one checkpoint per this many hours permanently (T2T's
-            `--keep_checkpoint_every_n_hours`); 0 keeps none.
-        run_started: the time from which these hours count, in seconds since 1970.
-    """
+    directory: str
+    engine: Any
+    """The `Engine` with model, optimizer and extra training state."""
+    keep: int = 20
+    """Number of newest checkpoints to keep (T2T's `--keep_checkpoint_max`); 0 keeps all."""
+    keep_every_hours: float = 0
+    """One checkpoint per this many hours is kept permanently (T2T's
+    `--keep_checkpoint_every_n_hours`); 0: none."""
+    run_started: float = 0
+    """The time from which these hours count, in seconds since 1970."""
 
-    def __init__(
-        self,
-        directory: str,
-        engine,
-        keep: int = 20,
-        keep_every_hours: float = 0,
-        run_started: float = 0,
-    ):
-        self.directory = directory
-        self.engine = engine
-        self.keep = keep
-        self.keep_every_hours = keep_every_hours
-        self.run_started = run_started
+    def __post_init__(self):
         self.newest = ""
         """Prefix of the checkpoint saved or restored last; empty if there is none."""
         self._damaged: set[str] = set()
 
     def save(self, extra: Mapping[str, Any]) -> None:
-        """Writes a checkpoint of the current step, unless it exists, and removes old ones.
-
-        Args:
-            extra: further arrays by name.
-        """
+        """Writes a checkpoint of this step and further arrays, unless it exists; removes old ones."""
         step = self.engine.step
         prefix = self.prefix(step)
         if prefix == self.newest:
             return
-        arrays = model_arrays(self.engine.model)
-        for name, slot in self._slots().items():
-            arrays.update(self._pieces(name, np.asarray(slot)))
+        arrays = t2t.model_arrays(self.engine.model)
+        shards = self.engine.model.hp.symbol_modality_num_shards
+        for name, variable in self._state().items():
+            scope, _, kind = name.rpartition("/")
+            value = np.asarray(variable)
+            if is_table(name) and not name.startswith(_ENGINE):
+                # T2T splits the slots of an embedding table like the table.
+                pieces = split_table(scope, value, shards)
+                arrays.update({f"{piece}/{kind}": part for piece, part in pieces.items()})
+            else:
+                arrays[name] = value
         arrays.update(self.engine.optimizer.t2t_scalars())
-        arrays.update({name: np.asarray(v) for name, v in self._engine_state().items()})
-        write(prefix, {**arrays, **extra, "global_step": np.asarray(step, np.int64)})
+        t2t.write(prefix, {**arrays, **extra, "global_step": np.asarray(step, np.int64)})
         self.newest = prefix
         self._damaged.discard(prefix)
         self.remove_old()
 
     def restore_latest(self, extra: Mapping[str, Any]) -> dict[str, Any] | None:
-        """Restores the newest checkpoint that is readable.
-
-        A warning on standard error names those that are not.
+        """Restores the newest checkpoint that is readable; warnings name those that are not.
 
         Args:
             extra: names as in `save`, with default values for those that the checkpoint lacks.
@@ -112,11 +99,11 @@ class RunCheckpoints:
         Raises:
             UserError: there are checkpoints but none is readable, or one is of another model.
         """
-        found = self._on_disk()
+        found = checkpoints_in(self.directory, PREFIX)
         errors = []
         for prefix in reversed(found):
             try:
-                arrays = read(prefix)
+                arrays = t2t.read(prefix)
             except UserError as error:
                 errors.append(str(error))
                 warn(f"{error}; it is left out")
@@ -140,33 +127,38 @@ class RunCheckpoints:
         """Marks the checkpoint of `step` as the best in the file `best`, so that it stays on disk."""
         write_text(Path(self.directory) / BEST_FILE, f"{PREFIX}{step}\n")
 
-    def best(self) -> str:
-        """Returns the prefix of the best checkpoint; "" if none is marked or it does not exist."""
-        name = read_best(self.directory)
-        prefix = os.path.join(self.directory, name)
-        return prefix if name and os.path.exists(prefix + ".index") else ""
-
     def remove_old(self) -> None:
-        """Removes old checkpoints, and writes the file `checkpoint`."""
+        """Removes checkpoints that are not kept, and writes the file `checkpoint`."""
         with writing(self.directory):
-            kept = [prefix for prefix in self._on_disk() if prefix not in self._damaged]
+            found = checkpoints_in(self.directory, PREFIX)
+            kept = [prefix for prefix in found if prefix not in self._damaged]
             if self.keep:
-                for prefix in self._old(kept[: -self.keep]):
-                    _remove(prefix)
-                    kept.remove(prefix)
+                best = os.path.join(self.directory, read_best(self.directory))
+                last_kept = self.run_started
+                for prefix in kept[: -self.keep]:
+                    written = os.path.getmtime(prefix + ".index")
+                    if (
+                        self.keep_every_hours
+                        and written - last_kept >= 3600 * self.keep_every_hours
+                    ):
+                        last_kept = written
+                    elif prefix != best:
+                        os.remove(prefix + ".index")  # first: without it the rest is no checkpoint
+                        for path in glob.glob(glob.escape(prefix) + ".*"):
+                            os.remove(path)
+                        kept.remove(prefix)
             names = [os.path.basename(prefix) for prefix in kept]
             if names:
-                write_state(self.directory, names)
+                t2t.write_state(self.directory, names)
 
     def clear_unfinished(self) -> None:
         """Removes the files of a process that was killed while it wrote or removed a checkpoint."""
         whole = set(checkpoints_in(self.directory, PREFIX))
-        escaped = glob.escape(self.directory)
-        leftovers = glob.glob(f"{escaped}/.{PREFIX}*.unfinished*")
-        leftovers += glob.glob(f"{escaped}/*.incomplete")
-        for path in glob.glob(f"{escaped}/{PREFIX}*.data-*-of-*"):
+        start = f"{glob.escape(self.directory)}/"
+        leftovers = glob.glob(f"{start}.{PREFIX}*.unfinished*") + glob.glob(f"{start}*.incomplete")
+        for path in glob.glob(f"{start}{PREFIX}*.data-*-of-*"):
             prefix = path.rpartition(".data-")[0]
-            if prefix not in whole and prefix == self.prefix(step_in_name(prefix)):
+            if prefix not in whole and prefix == self.prefix(t2t.step_in_name(prefix)):
                 leftovers.append(path)
         with writing(self.directory):
             for path in leftovers:
@@ -175,38 +167,14 @@ class RunCheckpoints:
                 else:
                     os.remove(path)
 
-    def _old(self, candidates: list[str]) -> list[str]:
-        """Returns the candidates, ordered by step, that are not kept permanently."""
-        old = []
-        best = self.best()
-        last_kept = self.run_started
-        for prefix in candidates:
-            written = os.path.getmtime(prefix + ".index")
-            if self.keep_every_hours and written - last_kept >= 3600 * self.keep_every_hours:
-                last_kept = written
-            elif prefix != best:
-                old.append(prefix)
-        return old
-
-    def _engine_state(self) -> dict[str, Any]:
-        return {f"engine/{name}": variable for name, variable in self.engine.state().items()}
-
-    def _slots(self) -> dict[str, Any]:
-        """T2T's names of the optimizer's slots -> Keras variables."""
-        return slot_variables(self.engine.model, self.engine.optimizer.t2t_slots())
-
-    def _pieces(self, name: str, value: np.ndarray) -> dict[str, np.ndarray]:
-        """Splits the slot of an embedding table like T2T's table; other slots are one piece."""
-        if not is_table(name):
-            return {name: value}
-        table, kind = name.rsplit("/", 1)
-        shards = self.engine.model.hp.symbol_modality_num_shards
-        pieces = split_table(table, value, shards)
-        return {f"{piece}/{kind}": part for piece, part in pieces.items()}
+    def _state(self) -> dict[str, Any]:
+        """T2T's names of the optimizer's slots, and ours of the engine's state -> variables."""
+        state = slot_variables(self.engine.model, self.engine.optimizer.t2t_slots())
+        return state | {f"{_ENGINE}{name}": each for name, each in self.engine.state().items()}
 
     def _assign(self, prefix: str, arrays: Mapping[str, np.ndarray]) -> None:
-        assign(self.engine.model, arrays, prefix)
-        for name, variable in {**self._slots(), **self._engine_state()}.items():
+        t2t.assign(self.engine.model, arrays, prefix)
+        for name, variable in self._state().items():
             if name not in arrays:
                 raise UserError(
                     f"checkpoint {prefix} has no {name}: training cannot resume from it."
@@ -218,12 +186,3 @@ class RunCheckpoints:
                     f"{list(variable.shape)} here."
                 )
             variable.assign(value)
-
-    def _on_disk(self) -> list[str]:
-        return checkpoints_in(self.directory, PREFIX)
-
-
-def _remove(prefix: str) -> None:
-    os.remove(prefix + ".index")  # first: without it the other files are not a checkpoint
-    for path in glob.glob(glob.escape(prefix) + ".*"):
-        os.remove(path)

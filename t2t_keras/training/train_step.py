@@ -155,15 +155,15 @@ class TrainStep:
             scaled = loss = loss * self.loss_multiplier
             if self.loss_scale is not None:
                 scaled = loss * self.loss_scale.scale.value
+        # The gradient of an embedding table is IndexedSlices of unknown shape.
         gradients = tape.gradient(scaled, [variable.value for variable in self.variables])
+        gradients = [tf.convert_to_tensor(gradient) for gradient in gradients]
+        for gradient, variable in zip(gradients, self.variables, strict=True):
+            gradient.set_shape(variable.shape)
         source = batch.get("inputs", tf.zeros([0, 0], tf.int32))
         source_tokens = tf.math.count_nonzero(source != PAD_ID, dtype=tf.int32)
         positions = tf.size(source) + tf.size(batch["targets"])
         counts = [tf.cast(count, tf.float32) for count in (source_tokens, positions)]
-        # The gradient of an embedding table is IndexedSlices; the code below needs it dense.
-        gradients = [tf.convert_to_tensor(gradient) for gradient in gradients]
-        for gradient, variable in zip(gradients, self.variables, strict=True):
-            gradient.set_shape(variable.shape)  # a table's gradient has an unknown shape
         return gradients, tf.stack([loss, tokens, *counts])
 
     def _prepare(self, gradients, divisor):

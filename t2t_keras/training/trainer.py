@@ -217,12 +217,11 @@ class Trainer:
         engine = self.engine
         names = ", ".join(f"{name} {version}" for name, version in versions().items())
         hosts = f" on {engine.hosts} hosts" if engine.hosts > 1 else ""
-        size = self.update_size
-        number = f"{size.batches} {'batch' if size.batches == 1 else 'batches'}"
-        update = [f"{number} per update, about {size.tokens:,.0f} target tokens"]
+        number, tokens = self.update_size
+        update = f"{number} {'batch' if number == 1 else 'batches'} per update, "
         return [
             self.batches.description(),
-            *(update if size.tokens else []),
+            *([f"{update}about {tokens:,.0f} target tokens"] if tokens else []),
             engine.programs(self.batches.shapes),
             f"{engine.replicas} {'replica' if engine.replicas == 1 else 'replicas'}{hosts}, "
             f"{', '.join(device_names())}; {self.model.compute_dtype}",

@@ -38,8 +38,9 @@ def warm_start(
     """
     prefix = resolve(path)
     before = recorded_encoders(prefix, problem, data_dir)
-    names = {side: _names(encoder) for side, encoder in encoders.items()}
-    if before is None or names == (old := {side: _names(e) for side, e in before.items()}):
+    names = {side: tokens(each, each.vocab_size) for side, each in encoders.items()}
+    old = {side: tokens(each, each.vocab_size) for side, each in (before or {}).items()}
+    if before is None or names == old:
         load_t2t(model, path)
         return ""
     arrays = read(path)
@@ -80,11 +81,6 @@ def _matching(tables: Mapping[str, Any], scope: str, size: int) -> Any:
     Source and target may have a shared one each: it is the smallest that has rows for `size` tokens.
     """
     for known in (scope, "shared"):
-        found = [table for name, table in tables.items() if name.endswith(f"/{known}")]
-        if found:
+        if found := [table for name, table in tables.items() if name.endswith(f"/{known}")]:
             return min(found, key=lambda table: (len(table) < size, len(table)))
     return None
-
-
-def _names(encoder) -> list[str]:
-    return tokens(encoder, encoder.vocab_size)
