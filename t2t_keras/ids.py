@@ -4,14 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-PAD_ID = 0
-"""Padding: has no weight in the loss, embeds to zeros, and is masked in a source."""
-
-EOS_ID = 1
-"""End of sentence: the last id of every source and every target."""
-
-RESERVED_TOKENS = ("<pad>", "<EOS>")
-"""The first entries of every vocabulary, at `PAD_ID` and `EOS_ID`."""
+PAD_ID = 0  # padding: has no weight in the loss, embeds to zeros, and is masked in a source
+EOS_ID = 1  # end of sentence: the last id of every source and every target
+RESERVED_TOKENS = ("<pad>", "<EOS>")  # the first entries of every vocabulary, at these ids
 
 
 def until_eos(ids: Iterable[int]) -> list[int]:

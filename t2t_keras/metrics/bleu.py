@@ -164,8 +164,7 @@ def paper_style(line: str, language: str = "de") -> list[str]:
     return (_COMPOUND.sub(r"\1 ##AT##-##AT## \2", line) if language == "de" else line).split()
 
 
-LANGUAGES = ("de", "fr")
-"""The languages of `paper_style`."""
+LANGUAGES = ("de", "fr")  # of `paper_style`
 
 _TYPOGRAPHIC = str.maketrans(
     "，、”“《》」「∶：？）！（；～’━〈〉【】％０１２３４５６７８９",

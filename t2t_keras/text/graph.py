@@ -61,7 +61,7 @@ class SubwordCutter:
         self._may_fail = not alphabet - {"\n"} <= ids.keys()
 
     def __call__(self, words: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
-        """Returns the ids of `[N]` non-empty words of valid UTF-8, and their splits, `[N + 1]` int32.
+        """Returns the ids of `[N]` non-empty words of valid UTF-8, and `[N + 1]` int32 splits.
 
         Raises `tf.errors.InvalidArgumentError` if the vocabulary lacks a character.
         """
@@ -209,7 +209,7 @@ class SubwordJoiner:
         return tf.gather(self._characters, place), tf.gather(id_splits, closed_splits)
 
     def _spaced(self, first: tf.Tensor, begins: tf.Tensor, text_splits: tf.Tensor) -> tf.Tensor:
-        """Returns where underscores become spaces, [N, 1]; tokens with `first` begin at `begins`."""
+        """Returns where underscores become spaces, [N, 1]; `first` of each token is at `begins`."""
         is_word = tf.searchsorted(self._word_bounds, first, side="right") % 2 > 0
         row = tf.searchsorted(text_splits, tf.cast(begins[:, 0], tf.int32), side="right")
         follows = is_word[1:] & is_word[:-1] & tf.equal(row[1:], row[:-1])

@@ -15,8 +15,7 @@ from t2t_keras import files
 from t2t_keras.errors import UserError
 from t2t_keras.ids import RESERVED_TOKENS
 
-LINE_BYTES = 2**26
-"""The maximal length of a line in a text file."""
+LINE_BYTES = 2**26  # the maximal length of a line in a text file
 
 
 def read_lines(path: str | os.PathLike[str]) -> list[str]:

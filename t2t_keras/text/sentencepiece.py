@@ -222,7 +222,6 @@ def import_sentencepiece():
     try:
         import sentencepiece
     except ImportError as error:
-        raise UserError(
-            f"SentencePiece is missing ({error}): pip install 't2t-keras[sentencepiece]'."
-        ) from error
+        remedy = "pip install 't2t-keras[sentencepiece]'"
+        raise UserError(f"SentencePiece is missing ({error}): {remedy}.") from error
     return sentencepiece

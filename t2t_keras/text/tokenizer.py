@@ -70,8 +70,7 @@ def decode(tokens: Sequence[str]) -> str:
 ESCAPE_CHARACTERS = frozenset("\\_u;0123456789")
 """Characters in the alphabet of every vocabulary, so that any text can be escaped."""
 
-UNDEFINED = "〓"
-"""U+3013, the result of unescaping a code point that does not exist."""
+UNDEFINED = "〓"  # U+3013, the result of unescaping a code point that does not exist
 
 _ESCAPE = re.compile(r"\\u|\\\\|\\([0-9]+);")
 
