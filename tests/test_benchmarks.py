@@ -32,7 +32,8 @@ def run(name, *args, code=0):
 
 
 @pytest.mark.parametrize(
-    ("name", "printed"), [("vocabulary", "Same subtokens"), ("encode", "T2T in plain Python")]
+    ("name", "printed"),
+    [("vocabulary", "Same subtokens"), ("encode", "T2T in plain Python"), ("text_in_graph", "map")],
 )
 def test_vocabularies_and_ids_equal_those_of_plain_python(text, name, printed):
     done = run(name, text, "--lines=150", "--target_size=200", "--repeats=1")

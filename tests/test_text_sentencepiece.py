@@ -11,8 +11,9 @@ import numpy as np
 import pytest
 import tensorflow as tf
 import toy
-from hypothesis import given, settings, strategies as st
+from hypothesis import given, strategies as st
 from networks import small_model
+from test_text_graph import PIECES as ODD, Server, decoded, encoded, fast, padded
 
 import t2t_keras as t2t
 from t2t_keras import data, registry
@@ -36,12 +37,10 @@ LINES = [
 KINDS = ("unigram", "bpe")
 by_kind = pytest.mark.parametrize("kind", KINDS)
 
-# A space, its stand-in, odd spaces, control characters, what a normalisation would change.
-PIECES = [*" ▁aZ9_<>\n\r\t\0é日😀\u0301\u2028\u3000\xa0½ﬁ", "  "]
-PIECES += ["low", "<EOS>", "<unk>", "<0x41>", "日本"]
+# A space, its stand-in, what a normalisation would change, and what looks like a special piece.
+PIECES = [*ODD, *"▁½ﬁ", "<EOS>", "<unk>", "<0x41>"]
 CHARACTERS = st.sampled_from(PIECES) | st.characters(exclude_categories=["Cs"])
 TEXTS = st.lists(st.lists(CHARACTERS, max_size=20).map("".join), max_size=8)
-fast = settings(max_examples=40, deadline=None, database=None)
 
 
 @pytest.fixture(scope="module")
@@ -60,16 +59,6 @@ def theirs(prefix, **settings):
     settings = {"vocab_size": 150, "hard_vocab_limit": False, **settings}
     sentencepiece.SentencePieceTrainer.train(**made, **settings)
     return f"{prefix}.model"
-
-
-def encoded(encoder, texts):
-    return encoder.encode_tensor(tf.constant(texts, tf.string)).to_list()
-
-
-def decoded(encoder, rows):
-    flat = tf.constant([i for row in rows for i in row], tf.int32)
-    ragged = tf.RaggedTensor.from_row_lengths(flat, [len(row) for row in rows])
-    return [text.decode() for text in encoder.decode_tensor(ragged).numpy()]
 
 
 @pytest.mark.parametrize("name", [*KINDS, "bytes", "theirs"])
@@ -152,12 +141,9 @@ def test_multi30k(kind):
         with gzip.open(MULTI30K / f"train.{language}.gz", "rt", encoding="utf-8") as file:
             lines += file.read().splitlines()[::3]
     encoder = SentencePieceEncoder.build_from_generator(lines[::3], 4000, kind)
-    ids = encoder.encode_tensor(tf.constant(lines))
-    want = [encoder.encode(line) for line in lines]
-    np.testing.assert_array_equal(ids.flat_values, np.concatenate(want))
-    np.testing.assert_array_equal(ids.row_lengths(), [len(row) for row in want])
-    assert [text.decode() for text in encoder.decode_tensor(ids).numpy()] == lines
-    assert list(map(encoder.decode, want)) == lines
+    ids = [encoder.encode(line) for line in lines]
+    assert encoded(encoder, lines) == ids
+    assert decoded(encoder, ids) == [encoder.decode(row) for row in ids] == lines
 
 
 def test_words_begin_with_a_space(encoders):
@@ -172,18 +158,10 @@ def test_words_begin_with_a_space(encoders):
 
 
 def test_a_saved_model_needs_tensorflow_text_which_we_import(encoders, tmp_path):
-    class Server(tf.Module):
-        def __init__(self, encoder):
-            super().__init__()
-            self.encoder, self.graph = encoder, encoder.graph
-
-        @tf.function(input_signature=[tf.TensorSpec([None], tf.string, name="text")])
-        def serve(self, text):
-            ids = self.encoder.encode_tensor(text)
-            return {"ids": ids.to_tensor(), "texts": self.encoder.decode_tensor(ids)}
-
-    server, path = Server(encoders["theirs"]), str(tmp_path / "1")
-    tf.saved_model.save(server, path, {"serve": server.serve})
+    server, path = Server([encoders["theirs"]]), str(tmp_path / "1")
+    served = tf.function(lambda text: {k: v[0] for k, v in server.serve(text).items()})
+    text = tf.TensorSpec([None], tf.string, name="text")
+    tf.saved_model.save(server, path, {"serve": served.get_concrete_function(text)})
     texts = [*LINES[:5], "½ ⁂  x"]
     code = f"""
 import json, sys
@@ -202,7 +180,7 @@ print(json.dumps([message, out["ids"].tolist(), [t.decode() for t in out["texts"
     assert done.returncode == 0, done.stderr
     message, ids, back = json.loads(done.stdout)
     want = [encoders["theirs"].encode(text) for text in texts]
-    assert ids == [row + [0] * (len(ids[0]) - len(row)) for row in want]
+    assert ids == padded(want)
     assert back == [encoders["theirs"].decode(row) for row in want]
     assert "Op type not registered 'Sentencepiece" in message
 
@@ -238,6 +216,9 @@ HP = HParams(batch_size=60, max_length=30, length_bucket_step=1.5, batch_shuffle
 
 
 def test_a_problem_says_that_it_wants_pieces(tmp_path):
+    paper = registry.problem("translate_ende_wmt14_bpe37k")
+    assert paper.vocab_filename == "vocab.translate_ende_wmt14_bpe37k.37000.sentencepiece"
+    assert paper.sentencepiece_model == "bpe"
     problem = Pieces()
     assert problem.vocab_filename == "vocab.pieces.60.sentencepiece"
     with pytest.raises(UserError, match=r"vocab.pieces.60.sentencepiece is absent: run"):
@@ -246,20 +227,13 @@ def test_a_problem_says_that_it_wants_pieces(tmp_path):
     encoder = problem.get_feature_encoders(tmp_path)["targets"]
     assert isinstance(encoder, SentencePieceEncoder)
     assert problem.vocab_sizes(tmp_path)["inputs"] == encoder.vocab_size <= 60
-    rows = [
-        tuple(encoder.decode(ids) for ids in pair)
+    pairs = [
+        (encoder.decode(source), encoder.decode(target))
         for batch in data.dataset(problem, "dev", tmp_path, HP).as_numpy_iterator()
-        for pair in zip(batch["inputs"], batch["targets"], strict=True)
+        for source, target in zip(batch["inputs"], batch["targets"], strict=True)
     ]
-    assert sorted(pair for pair in rows if pair[0]) == sorted(
-        (row, row[::-1]) for row in toy.rows(200, seed=3)
-    )
-
-
-def test_the_papers_vocabulary():
-    problem = registry.problem("translate_ende_wmt14_bpe37k")
-    assert problem.vocab_filename == "vocab.translate_ende_wmt14_bpe37k.37000.sentencepiece"
-    assert problem.sentencepiece_model == "bpe"
+    wanted = sorted((row, row[::-1]) for row in toy.rows(200, seed=3))
+    assert sorted(pair for pair in pairs if pair[0]) == wanted
 
 
 def test_sampled_batches_are_the_same_again_from_any_step(tmp_path):
@@ -269,22 +243,22 @@ def test_sampled_batches_are_the_same_again_from_any_step(tmp_path):
         found = TextBatches(problem, split, tmp_path, tmp_path, hp, seed=5)
         return list(found.dataset(start).take(30 - start).as_numpy_iterator())
 
-    def whole(rows):
+    def whole(batches):
         """Whether each text has its best segmentation."""
-        encoder = problem.get_feature_encoders(tmp_path)["inputs"]
-        texts = [ids[: ids.tolist().index(1)].tolist() for ids in rows if ids.any()]
+        rows = (ids for batch in batches for ids in batch["inputs"] if ids.any())
+        texts = [ids[: ids.tolist().index(1)].tolist() for ids in rows]
         return [encoder.encode(encoder.decode(ids)) == ids for ids in texts]
 
     first, later = batches(), batches(start=7)
-    for one, other in zip(first[7:], later, strict=True):
-        np.testing.assert_array_equal(one["inputs"], other["inputs"])
-        np.testing.assert_array_equal(one["targets"], other["targets"])
     encoder = problem.get_feature_encoders(tmp_path)["inputs"]
+    for one, other in zip(first[7:], later, strict=True):
+        for side in ("inputs", "targets"):
+            np.testing.assert_array_equal(one[side], other[side])
     for batch in first:
         pairs = zip(batch["inputs"], batch["targets"], strict=True)
         assert all(encoder.decode(a) == encoder.decode(b)[::-1] for a, b in pairs)
-    assert np.mean([each for batch in first for each in whole(batch["inputs"])]) < 0.5
-    assert all(each for batch in batches("dev") for each in whole(batch["inputs"]))
+    assert np.mean(whole(first)) < 0.5
+    assert all(whole(batches("dev")))
 
 
 def test_sampling_needs_text_and_pieces(tmp_path):
@@ -303,14 +277,9 @@ def test_sampling_needs_text_and_pieces(tmp_path):
 
 @pytest.fixture
 def files(tmp_path):
-    """Rows of letters and the same backwards: the files for training and for evaluation."""
-    names = []
-    for seed, split, count in ((0, "train", 300), (1, "dev", 30)):
-        rows = toy.rows(count, seed)
-        for side, lines in (("src", rows), ("tgt", [row[::-1] for row in rows])):
-            (tmp_path / f"{split}.{side}").write_text("\n".join(lines) + "\n")
-        names.append([f"{tmp_path}/{split}.src", f"{tmp_path}/{split}.tgt"])
-    return names
+    """The files for training and for evaluation."""
+    text, sides = toy.write_text(tmp_path / "text"), ("inputs", "targets")
+    return [[f"{text}/{side}.{split}.txt" for side in sides] for split in ("train", "eval")]
 
 
 def test_by_flags_then_training_with_samples_and_decoding_without(files, tmp_path, eagerly):
@@ -364,7 +333,6 @@ def broken(lines):
         ((broken(LINES), 150), r"^a.en, line 7: not UTF-8$"),
         ((LINES, 300, "word"), r"model 'word' cannot be built; allowed: unigram, bpe"),
     ],
-    ids=["too small", "no text", "broken", "broken later", "kind"],
 )
 def test_what_cannot_be_built_is_told_in_one_line(arguments, message):
     with pytest.raises(UserError, match=message):
