@@ -1,4 +1,4 @@
-"""Lines in and out: files resumed or started over, streams, and sources."""
+"""Lines of text in and out: where they end, what is no text, files resumed or started over, streams."""
 
 import gzip
 import json
@@ -9,6 +9,7 @@ import pytest
 
 from t2t_keras.decoding.text_files import ResumableFile, SourceLines, Stream, line_output, numbered
 from t2t_keras.errors import UserError
+from t2t_keras.text import iterate_lines, lines as text_lines, read_lines
 
 MADE_FROM = {"source": "3 lines abc", "beam_size": 4}
 
@@ -28,9 +29,9 @@ def begun(path, *lines, made_from=MADE_FROM, messages=None):
     return output
 
 
-def kept(output, *numbered_lines):
+def kept(output, numbered_lines):
     """The file closed, after lines out of turn."""
-    for number, line in numbered_lines:
+    for number, line in numbered_lines.items():
         output.keep(number, line)
     output.flush()
     output.close()
@@ -62,25 +63,22 @@ def test_resumes_after_the_whole_lines(path):
 
 
 def test_lines_out_of_turn_are_kept(path):
-    messages = []
-    kept(begun(path, "a"), (1, "a"), (4, "d\nd"), (3, "c"))
-    with open(f"{path}.unfinished.ahead", "ab") as file:
+    ahead, messages = path.with_name("out.unfinished.ahead"), []
+    kept(begun(path, "a"), {1: "a", 4: "d\nd", 3: "c"})
+    with ahead.open("ab") as file:
         file.write(b'[5, "half a li')
     again = begun(path, messages=messages)
     assert messages == [f"resuming after line 1 of {path}.unfinished, with 2 later ones"]
     assert again.ahead == {4: "d\nd", 3: "c"}
-    kept(again, (6, "f"))
+    kept(again, {6: "f"})
     assert begun(path, messages=messages).ahead == {4: "d\nd", 3: "c", 6: "f"}
     last = begun(path, "b", "c", "d\nd", "e", "f", messages=messages)
-    assert os.path.getsize(f"{path}.unfinished.ahead") == 0
+    assert ahead.read_bytes() == b""
     complete(last, path, "a\nb\nc\nd d\ne\nf\n")
-
-
-def test_only_lines_out_of_turn_are_kept_too(path):
-    kept(begun(path), (2, "b"))
-    assert begun(path, messages=[]).ahead == {2: "b"}
-    assert begun(path, made_from={"source": "other"}, messages=[]).ahead == {}
-    assert os.path.getsize(f"{path}.unfinished.ahead") == 0
+    kept(begun(path), {2: "b"})  # nothing but such lines
+    assert begun(path, messages=messages).ahead == {2: "b"}
+    assert begun(path, made_from={"source": "other"}, messages=messages).ahead == {}
+    assert ahead.read_bytes() == b""
 
 
 @pytest.mark.parametrize(
@@ -147,10 +145,9 @@ def test_pipes_are_written_at_once():
     assert os.read(reading, 99) == b"a b\n"
     os.close(reading)
     stream.write("c")
-    with pytest.raises(BrokenPipeError):
-        stream.flush()
-    with pytest.raises(BrokenPipeError):
-        stream.complete()
+    for finish in (stream.flush, stream.complete):
+        with pytest.raises(BrokenPipeError):
+            finish()
 
 
 def test_standard_output_by_its_name_is_no_file_to_replace(path):
@@ -163,6 +160,68 @@ def test_standard_output_by_its_name_is_no_file_to_replace(path):
 
 
 # The lines of a source
+
+
+@pytest.mark.parametrize(
+    ("content", "lines"),
+    [
+        (b"", []),
+        (b"\n", [""]),
+        (b"a\nb", ["a", "b"]),
+        (b"a\n\nb\n", ["a", "", "b"]),
+        (b"a\r\nb\r\r\n", ["a", "b\r"]),
+        ("a\u2028b\x0c\x85\rc\n".encode(), ["a\u2028b\x0c\x85\rc"]),
+        (b" a \t\n", [" a \t"]),
+        ("\ufeffa\n\ufeffb\n".encode(), ["a", "\ufeffb"]),  # a byte order mark, and a character
+        ("\ufeff".encode(), [""]),
+    ],
+)
+def test_only_newlines_end_lines(tmp_path, content, lines):
+    (tmp_path / "text").write_bytes(content)
+    (tmp_path / "text.gz").write_bytes(gzip.compress(content))
+    assert read_lines(tmp_path / "text") == lines
+    assert read_lines(str(tmp_path / "text.gz")) == lines
+
+
+def test_names_the_line_that_is_not_utf_8(tmp_path):
+    (tmp_path / "text").write_bytes(b"fine\nna\xefve\n")
+    lines = iterate_lines(tmp_path / "text")
+    assert next(lines) == "fine"
+    with pytest.raises(UserError, match=r"text, line 2: not UTF-8 \(byte 0xef at column 3\)"):
+        next(lines)
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "message"),
+    [
+        ("absent", None, "Cannot read .*absent: No such file"),
+        ("", None, "Cannot read .*: Is a directory"),
+        ("cut.gz", gzip.compress(b"a\n" * 999)[:-9], r"cut\.gz is not a whole gzip file"),
+        ("none.gz", b"no gzip at all", r"none\.gz is not a whole gzip file"),
+    ],
+)
+def test_names_the_file_that_cannot_be_read(tmp_path, name, content, message):
+    if content:
+        (tmp_path / name).write_bytes(content)
+    with pytest.raises(UserError, match=message):
+        read_lines(tmp_path / name)
+
+
+def test_a_bomb_is_left_off(tmp_path, monkeypatch):
+    path = tmp_path / "text.gz"
+    path.write_bytes(gzip.compress(bytes(2**27)) * 80)  # 10 GB of zeros in 10 MB
+    with pytest.raises(UserError, match=r"text\.gz, line 1: longer than 67,108,864 bytes"):
+        read_lines(path)
+    monkeypatch.setattr(text_lines, "most_unpacked", lambda stored_bytes: 100_000)
+    path.write_bytes(gzip.compress(b"a\n" * 50_000))
+    assert len(read_lines(path)) == 50_000
+    path.write_bytes(gzip.compress(b"a\n" * 80_000))
+    with pytest.raises(UserError, match=r"text\.gz decompresses to more than 100,000 bytes"):
+        read_lines(path)
+
+
+def test_text_may_be_64_times_as_large_as_its_file():
+    assert [text_lines.most_unpacked(size) for size in (10, 10**9)] == [2**28, 64 * 10**9]
 
 
 def test_bytes_that_are_not_utf_8_are_left_out_and_reported(tmp_path):
