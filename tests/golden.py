@@ -6,6 +6,7 @@ TensorFlow is imported where it is used: `golden_on_backend.py` has none.
 import functools
 import json
 import re
+from collections.abc import Callable
 from pathlib import Path
 from typing import NamedTuple
 
@@ -23,9 +24,6 @@ RELATIVE = 1e-5
 FIRST_STEP = 4000
 """Global step at which T2T's three optimizer steps begin."""
 
-RELEASE = FOLDER / "t2t_release"
-"""T2T's released test checkpoint: `transformer_test`, `translate_ende_wmt8k`."""
-
 MODELS = (
     "base_prenorm",
     "base_v1_postnorm",
@@ -36,9 +34,13 @@ MODELS = (
 )
 """Tiny models that T2T trained for 300 steps to reverse their input, without dropout."""
 
-
 OTHERS = ("language_model", "language_model_relative", "classifier")
 """Tiny models of T2T's without inputs, or with a class as target."""
+
+RELEASE = FOLDER / "t2t_release"
+"""T2T's released test checkpoint: `transformer_test`, `translate_ende_wmt8k`."""
+
+ALL = (*MODELS, *OTHERS, RELEASE.name)
 
 NO_DROPOUT = "layer_prepostprocess_dropout=0,attention_dropout=0,relu_dropout=0"
 
@@ -51,35 +53,60 @@ def relative_error(ours, theirs) -> float:
 
 
 class Golden(NamedTuple):
-    """One of `MODELS`: how T2T was called, and what came out."""
+    """One of `ALL`: how T2T was called, and what came out."""
 
+    new_model: Callable  # with weights of its own
     hp: HParams
-    vocab_size: dict[str, int]
     extra_length: int
     arrays: dict[str, np.ndarray]
     checkpoint: str
 
-    def model(self, **kwargs):
-        """A new `Transformer` with T2T's weights."""
-        model = self.new_model(**kwargs)
-        t2t.checkpoints.load_t2t(model, self.checkpoint)
+    def model(self, weights=None):
+        """A new model with T2T's weights, as arrays where there is no TensorFlow to read them."""
+        model = self.new_model()
+        if weights is None:
+            t2t.checkpoints.load_t2t(model, self.checkpoint)
+        else:
+            t2t.checkpoints.t2t.assign(model, weights, self.checkpoint)
         return model
-
-    def new_model(self, **kwargs):
-        """A new `Transformer` with weights of its own."""
-        return t2t.Transformer(
-            self.hp,
-            source_vocab_size=self.vocab_size["inputs"],
-            target_vocab_size=self.vocab_size["targets"],
-            **kwargs,
-        )
 
     @property
     def batch(self) -> dict:
-        """The ids of both sides, tensors of TensorFlow."""
-        import tensorflow as tf
+        return {side: self.arrays[side] for side in ("inputs", "targets") if side in self.arrays}
 
-        return {name: tf.constant(self.arrays[name]) for name in ("inputs", "targets")}
+    @property
+    def source(self) -> np.ndarray:
+        """What searches go on from."""
+        return self.arrays["prompts" if "prompts" in self.arrays else "inputs"]
+
+    def optimizer(self):
+        """With new moments, but the learning rates from `FIRST_STEP` on."""
+        optimizer = t2t.optimizers.create(self.hp)
+        schedule = t2t.schedules.learning_rate_schedule(self.hp)
+        optimizer.learning_rate = lambda: schedule(optimizer.iterations + FIRST_STEP)
+        return optimizer
+
+    def search_error(self, model, top_beams=4, **settings) -> float:
+        """The error of a beam search's scores, infinity if the ids are not T2T's."""
+        kind = "beam_top1" if top_beams == 1 else "beam_all"
+        settings |= {"beam_size": 4, "alpha": 0.6, "extra_length": self.extra_length}
+        found = t2t.decoding.beam_search(model, self.source, top_beams=top_beams, **settings)
+        ids, scores = map(keras.ops.convert_to_numpy, found)
+        if up_to_eos(ids) != up_to_eos(self.arrays[f"{kind}/outputs"]):
+            return float("inf")
+        return relative_error(scores.ravel(), self.arrays[f"{kind}/scores"].ravel())
+
+    def update_errors(self, model) -> tuple[float, float]:
+        """The errors of three steps: how many elements are off, and the furthest in learning rates."""
+        wanted = self.variables("after3")
+        away = np.concatenate(
+            [
+                np.abs(keras.ops.convert_to_numpy(variable) - wanted[name]).ravel()
+                for name, variable in t2t.checkpoints.t2t_variables(model).items()
+            ]
+        )
+        rates = 3 * self.arrays["learning_rates"].max()
+        return float(np.mean(away > RELATIVE)), float(away.max() / rates)
 
     def variables(self, kind: str) -> dict[str, np.ndarray]:
         """T2T's arrays `<kind>/<variable>` by variable, embedding tables joined."""
@@ -92,43 +119,32 @@ class Golden(NamedTuple):
 @functools.cache
 def load(name: str) -> Golden:
     folder = FOLDER / name
+    if folder == RELEASE:
+        hp, _ = HParams.from_t2t_json(json.loads((folder / "hparams.json").read_text()))
+        arrays = read_arrays(folder / "expected.npz")
+        space, size = int(arrays["target_space_id"]), arrays["logits"].shape[-1]
+        new = functools.partial(t2t.Transformer.of_sizes, hp, size, size, target_space_id=space)
+        return Golden(new, hp, 10, arrays, str(folder / "model.ckpt-1"))
     config = json.loads((folder / "config.json").read_text())
-    return Golden(
-        hp=HParams.from_dict(config["hparams"]),
-        vocab_size=config["vocab_size"],
-        extra_length=config["decode_length_extra"],
-        arrays=dict(np.load(folder / "golden.npz")),
-        checkpoint=str(folder / "model.ckpt-0"),
-    )
-
-
-@functools.cache
-def other(name):
-    """One of `OTHERS`: a new model, T2T's arrays, how many tokens follow a prompt, and the checkpoint."""
-    folder = FOLDER / name
-    config = json.loads((folder / "config.json").read_text())
-    hp = t2t.registry.hparams(config["hparams_set"], f"{config['overrides']},{NO_DROPOUT}")
-    kind, source = "transformer", None
+    arrays = read_arrays(folder / "golden.npz")
+    source, target = None, arrays["logits"].shape[-1]
+    if name in MODELS:
+        hp, source = HParams.from_dict(config["hparams"]), config["vocab_size"]["inputs"]
+    else:
+        hp = t2t.registry.hparams(config["hparams_set"], f"{config['overrides']},{NO_DROPOUT}")
+    kind = t2t.Transformer
     if name == "classifier":
-        kind, source = "transformer_encoder", config["vocab_size"]
-    target = config["classes"] or config["vocab_size"]
-    model = t2t.registry.model(kind).of_sizes(hp, source, target)
-    arrays = dict(np.load(folder / "golden.npz"))
-    return model, arrays, config["decode_length_extra"], str(folder / "model.ckpt-0")
+        kind, source = t2t.TransformerClassifier, config["vocab_size"]
+    new = functools.partial(kind.of_sizes, hp, source, target)
+    return Golden(new, hp, config["decode_length_extra"], arrays, str(folder / "model.ckpt-0"))
 
 
-def new_release_model():
-    """A new `Transformer` of the settings of `RELEASE`, and what T2T makes with its weights."""
-    hp, _ = HParams.from_t2t_json(json.loads((RELEASE / "hparams.json").read_text()))
-    expected = dict(np.load(RELEASE / "expected.npz"))
-    vocab_size = expected["logits"].shape[-1]
-    model = t2t.Transformer(
-        hp,
-        source_vocab_size=vocab_size,
-        target_vocab_size=vocab_size,
-        target_space_id=int(expected["target_space_id"]),
-    )
-    return model, expected
+def read_arrays(path: Path) -> dict[str, np.ndarray]:
+    """The arrays of a file by one name each, which differ between files."""
+    names = {"training_loss": "loss"}
+    for field in ("outputs", "scores"):
+        names |= {f"beam/{field}": f"beam_all/{field}", f"beam_{field}": f"beam_top1/{field}"}
+    return {names.get(name, name): array for name, array in np.load(path).items()}
 
 
 def join_tables(arrays: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
