@@ -187,30 +187,23 @@ def test_any_text_comes_back():
         assert all(1 < i < encoder.vocab_size for i in ids)
 
 
-@pytest.mark.parametrize(("quote", "first"), [("'", ""), ('"', ""), ("", ""), ("", "\ufeff")])
-def test_reads_any_quotes_and_skips_a_byte_order_mark(tmp_path, quote, first):
-    path = write(tmp_path / "vocab", [first + HAND_MADE[0], *HAND_MADE[1:]], quote)
-    assert SubwordTextEncoder(path).encode("lower, low") == [2, 8, 4, 5, 3]
-
-
-def test_odd_entries(tmp_path):
-    """Quotes are subtokens like others, and blank entries take up an id."""
+def test_reads_any_quotes_blank_entries_and_a_byte_order_mark(tmp_path):
+    for quote, first in (("'", ""), ('"', ""), ("", ""), ("", "\ufeff")):
+        path = write(tmp_path / "vocab", [first + HAND_MADE[0], *HAND_MADE[1:]], quote)
+        assert SubwordTextEncoder(path).encode("lower, low") == [2, 8, 4, 5, 3]
     encoder = SubwordTextEncoder(write(tmp_path / "vocab", [*HAND_MADE, "'", '"', "\u2028"]))
     assert spelled(encoder, "'\"\u2028") == ["'", '"', "\u2028", "_"]
     encoder = SubwordTextEncoder(write(tmp_path / "vocab", ["<pad>", "<EOS>", "", "", "ab_"]))
-    assert encoder.encode("ab") == [4]
+    assert encoder.encode("ab") == [4]  # a blank entry takes up an id
     with pytest.raises(UserError, match="single character 'b'"):
         encoder.encode("b")
 
 
-def test_stores_what_it_loads(encoder, tmp_path):
+def test_stores_what_it_loads_and_pickles_the_vocabulary_alone(encoder, tmp_path):
     encoder.store_to_file(tmp_path / "again")
     assert (tmp_path / "again").read_bytes() == (tmp_path / "vocab").read_bytes()
     with pytest.raises(UserError, match=r"absent/vocab cannot be written: No such file"):
         encoder.store_to_file(tmp_path / "absent" / "vocab")
-
-
-def test_a_pickle_holds_the_vocabulary_alone(encoder):
     pickled = pickle.dumps(encoder)
     assert pickle.loads(pickled).encode("lower") == encoder.encode("lower")
     encoder.encode(" ".join(f"low{i}" for i in range(1000)))

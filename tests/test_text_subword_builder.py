@@ -61,15 +61,18 @@ def plainly(lines, min_count, max_subtoken_length, reserved):
     return ranked
 
 
+@pytest.mark.parametrize("few_keys", [0, 10**9], ids=["sorted", "counted"])
 @pytest.mark.parametrize("max_subtoken_length", [2, 4, 1000])
 @pytest.mark.parametrize("extra", [[], ["abc", "[x]", "b"]])
-def test_shortcuts_change_nothing(monkeypatch, max_subtoken_length, extra):
+def test_shortcuts_change_nothing(monkeypatch, max_subtoken_length, extra, few_keys):
     monkeypatch.setattr(subword_builder, "_CUTS_SIDE_BY_SIDE", 3)
+    monkeypatch.setattr(subword_builder, "_FEW_KEYS", few_keys)
     rng = random.Random(3)
     reserved = ["<pad>", "<EOS>", *extra]
     for target in (20, 40, 60):
-        weights = (9, 6, 4, 5, 1, 1, 1, 1)
-        lines = ["".join(rng.choices("abc _\n,é", weights, k=40)) for _ in range(8)]
+        weights = (9, 6, 4, 5, 1, 1, 1, 1, 1, 1)
+        lines = ["".join(rng.choices("abc _\n,é𝒜\ud800", weights, k=40)) for _ in range(8)]
+        lines += ["abb" * 9 + " " + "a" * 20, "defghij " * 20]  # repeat themselves
         # T2T bisects the minimum count between 1 and 1000.
         low, high, tried = 1, 1000, []
         while True:
@@ -137,60 +140,18 @@ def test_equals_t2t_byte_for_byte(tmp_path, lines_per_language):
     assert (tmp_path / name).read_bytes() == (golden / name).read_bytes()
 
 
-# The tree of frequent substrings
-
-
-def nodes(tree):
-    return np.arange(len(tree._parents))
-
-
-def counts(tree, places):
-    """The counts of nodes, and of the shorter substrings that occur at the same places."""
-    found = tree.count(np.array(places)).tolist()
-    strings = tree.substrings(nodes(tree))
-    above = [len(strings[parent]) if parent >= 0 else 0 for parent in tree._parents]
-    return {
-        string[:end]: n
-        for string, n, shortest in zip(strings, found, above, strict=True)
-        for end in range(shortest + 1, len(string) + 1)
-    }
-
-
 def test_tree_by_hand():
     # "ab_" three times, "b_" twice; a place is a character of "ab_b_".
     tree = SubstringTree("ab_b_", np.array([3, 3, 3, 2, 2]), max_length=9, min_count=3)
-    everywhere = {"a": 3, "b": 5, "_": 5, "ab": 3, "b_": 5, "ab_": 3}
-    assert counts(tree, range(5)) == everywhere
-    assert counts(tree, [0, 3]) == {"a": 3, "b": 2, "_": 0, "ab": 3, "b_": 2, "ab_": 3}
+    everywhere, starts = tree.count(np.arange(5)), tree.count(np.array([0, 3]))
+    nodes = tree.substrings(np.arange(len(everywhere)))
+    # ab, which occurs where ab_ does, is no node.
+    assert dict(zip(nodes, everywhere, strict=True)) == {"a": 3, "b": 5, "_": 5, "b_": 5, "ab_": 3}
+    assert dict(zip(nodes, starts, strict=True)) == {"a": 3, "b": 2, "_": 0, "b_": 2, "ab_": 3}
 
-    kept, left = tree.select(tree.count(np.arange(5)), min_count=3)
+    kept, left = tree.select(everywhere, min_count=3)
     assert tree.substrings(np.flatnonzero(kept)) == ["ab_", "b_"]
-    # ab_ leaves nothing of a, b_ nothing of b; ab, which occurs where ab_ does, is no node.
-    remaining = dict(zip(tree.substrings(nodes(tree)), left.tolist(), strict=True))
-    assert remaining == {"a": 0, "b": 0, "_": 5, "b_": 5, "ab_": 3}
+    # ab_ leaves nothing of a, b_ nothing of b.
+    assert dict(zip(nodes, left, strict=True)) == {"a": 0, "b": 0, "_": 5, "b_": 5, "ab_": 3}
     assert tree.longest(kept).tolist() == [3, 2, 1, 2, 1]
     assert tree.substrings(tree.characters) == ["_", "a", "b"]
-
-
-@pytest.mark.parametrize("few_keys", [0, 10**9], ids=["sorted", "counted"])
-@pytest.mark.parametrize("max_length", [1, 3, 99])
-@pytest.mark.parametrize("min_count", [1, 4, 30])
-def test_tree_equals_plain_counting(monkeypatch, few_keys, max_length, min_count):
-    monkeypatch.setattr(subword_builder, "_FEW_KEYS", few_keys)
-    rng = random.Random(5)
-    tokens = ["".join(rng.choices("ab𝒜\ud800", k=rng.randrange(9))) + "_" for _ in range(60)]
-    tokens += ["abb" * 9 + "_", "a" * 20 + "_", "𝒜bba" * 4 + "abba_"]
-    weights = [rng.randrange(1, 5) for _ in tokens]
-    everywhere, at_starts = Counter(), Counter()
-    for token, n in zip(tokens, weights, strict=True):
-        for start in range(len(token)):
-            for end in range(start + 1, min(len(token), start + max_length) + 1):
-                everywhere[token[start:end]] += n
-                at_starts[token[start:end]] += n * (start == 0)
-    expected = {s for s, n in everywhere.items() if n >= min_count or len(s) == 1}
-
-    lengths = np.array([len(token) for token in tokens])
-    tree = SubstringTree("".join(tokens), np.repeat(weights, lengths), max_length, min_count)
-    starts = np.cumsum(lengths) - lengths
-    assert counts(tree, range(lengths.sum())) == {s: everywhere[s] for s in expected}
-    assert counts(tree, starts) == {s: at_starts[s] for s in expected}
