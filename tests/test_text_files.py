@@ -19,9 +19,8 @@ def path(tmp_path):
     return tmp_path / "out"
 
 
-def begun(path, *lines, made_from=MADE_FROM, messages=None):
-    """A file with some lines more; without `messages`, there may be none."""
-    report = pytest.fail if messages is None else messages.append
+def begun(path, *lines, made_from=MADE_FROM, report=pytest.fail):
+    """A file with some lines more."""
     output = ResumableFile(str(path), made_from, report)
     for line in lines:
         output.write(line)
@@ -44,22 +43,16 @@ def complete(output, path, text):
     assert os.listdir(path.parent) == ["out"]
 
 
-def test_a_file_is_there_when_it_is_complete(path):
-    output = begun(path, "ä\nb", "")
+def test_is_there_when_complete_and_resumes_after_the_whole_lines(path):
+    begun(path, "ä\nb", "").close()
     assert not path.exists()
-    complete(output, path, "ä b\n\n")
-    assert output.lines == 2
-
-
-def test_resumes_after_the_whole_lines(path):
-    begun(path, "a", "b").close()
     with open(f"{path}.unfinished", "ab") as file:
         file.write(b"half a li")
     messages = []
-    output = begun(path, "c", messages=messages)
+    output = begun(path, "c", report=messages.append)
     assert messages == [f"resuming after line 2 of {path}.unfinished"]
     assert output.lines == 3
-    complete(output, path, "a\nb\nc\n")
+    complete(output, path, "ä b\n\nc\n")
 
 
 def test_lines_out_of_turn_are_kept(path):
@@ -67,17 +60,17 @@ def test_lines_out_of_turn_are_kept(path):
     kept(begun(path, "a"), {1: "a", 4: "d\nd", 3: "c"})
     with ahead.open("ab") as file:
         file.write(b'[5, "half a li')
-    again = begun(path, messages=messages)
+    again = begun(path, report=messages.append)
     assert messages == [f"resuming after line 1 of {path}.unfinished, with 2 later ones"]
     assert again.ahead == {4: "d\nd", 3: "c"}
     kept(again, {6: "f"})
-    assert begun(path, messages=messages).ahead == {4: "d\nd", 3: "c", 6: "f"}
-    last = begun(path, "b", "c", "d\nd", "e", "f", messages=messages)
+    assert begun(path, report=messages.append).ahead == {4: "d\nd", 3: "c", 6: "f"}
+    last = begun(path, "b", "c", "d\nd", "e", "f", report=messages.append)
     assert ahead.read_bytes() == b""
     complete(last, path, "a\nb\nc\nd d\ne\nf\n")
     kept(begun(path), {2: "b"})  # nothing but such lines
-    assert begun(path, messages=messages).ahead == {2: "b"}
-    assert begun(path, made_from={"source": "other"}, messages=messages).ahead == {}
+    assert begun(path, report=messages.append).ahead == {2: "b"}
+    assert begun(path, made_from={"source": "other"}, report=messages.append).ahead == {}
     assert ahead.read_bytes() == b""
 
 
@@ -93,7 +86,7 @@ def test_lines_out_of_turn_are_kept(path):
 def test_starts_over_for_something_else(path, before, now, why):
     begun(path, "a", "b", made_from=before).close()
     messages = []
-    output = begun(path, "c", made_from=now, messages=messages)
+    output = begun(path, "c", made_from=now, report=messages.append)
     assert messages == [f"starting {path}.unfinished over: {why}"]
     complete(output, path, "c\n")
 
@@ -102,7 +95,7 @@ def test_a_second_process_waits_and_begins_a_new_file(path, capsys):
     first, found = begun(path, "a"), []
 
     def start_again():
-        second = begun(path, "b", messages=found)
+        second = begun(path, "b", report=found.append)
         found.append(path.read_text())
         second.complete()
 
@@ -119,12 +112,12 @@ def test_a_second_process_waits_and_begins_a_new_file(path, capsys):
     assert os.listdir(path.parent) == ["out"]
 
 
-@pytest.mark.parametrize("record", ["", "{", "[]", "\udcff"])
+@pytest.mark.parametrize("record", [b"", b"{", b"[]", b"\xff"])
 def test_starts_over_when_the_record_is_damaged(path, record):
     begun(path, "a").close()
     stored, messages = path.with_name("out.unfinished.json"), []
-    stored.write_bytes(record.encode("utf-8", "surrogateescape"))
-    assert begun(path, messages=messages).lines == 0
+    stored.write_bytes(record)
+    assert begun(path, report=messages.append).lines == 0
     assert "no record" in messages[0]
     assert json.loads(stored.read_text("utf-8")) == MADE_FROM
 
@@ -235,15 +228,13 @@ def test_bytes_that_are_not_utf_8_are_left_out_and_reported(tmp_path):
 
 
 def test_content_is_the_same_in_gzip(tmp_path):
-    def content(name, raw):
-        (tmp_path / name).write_bytes(raw)
-        return SourceLines(str(tmp_path / name), pytest.fail).content
-
-    plain = content("source", b"a\nbc\n")
-    assert plain == content("source.gz", gzip.compress(b"a\nbc"))
+    raw = {"a": b"a\nbc\n", "b.gz": gzip.compress(b"a\nbc"), "c": b"ab\nc\n"}
+    for name, content in raw.items():
+        (tmp_path / name).write_bytes(content)
+    plain, same, other = (SourceLines(str(tmp_path / n), pytest.fail).content for n in raw)
+    assert plain == same != other
     assert plain[:2] == (2, 3)
     assert str(plain).startswith("2 lines ")
-    assert content("other", b"ab\nc\n") != plain
 
 
 @pytest.mark.parametrize(("lines", "fewer"), [("a\nb\n", "prefixes"), ("", "source")])

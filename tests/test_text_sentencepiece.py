@@ -1,6 +1,5 @@
 """SentencePiece: ids equal in Python, in a graph and in exports; sampling; problems and commands with it."""
 
-import gzip
 import json
 import pickle
 import sys
@@ -13,7 +12,7 @@ import tensorflow as tf
 import toy
 from hypothesis import given, strategies as st
 from networks import small_model
-from test_text_graph import PIECES as ODD, Server, decoded, encoded, fast, padded
+from test_text_graph import TEXTS, Server, decoded, encoded, fast, padded
 
 import t2t_keras as t2t
 from t2t_keras import data, registry
@@ -23,7 +22,7 @@ from t2t_keras.errors import UserError
 from t2t_keras.export.ctranslate2 import export_ctranslate2
 from t2t_keras.inspection.tokens import shown_tokens
 from t2t_keras.settings import HParams
-from t2t_keras.text import SentencePieceEncoder
+from t2t_keras.text import SentencePieceEncoder, read_lines, sentencepiece as ours
 from t2t_keras.training import Trainer, TrainSettings
 
 sentencepiece = pytest.importorskip("sentencepiece", reason="the package is not installed")
@@ -36,11 +35,6 @@ LINES = [
 ]
 KINDS = ("unigram", "bpe")
 by_kind = pytest.mark.parametrize("kind", KINDS)
-
-# A space, its stand-in, what a normalisation would change, and what looks like a special piece.
-PIECES = [*ODD, *"▁½ﬁ", "<EOS>", "<unk>", "<0x41>"]
-CHARACTERS = st.sampled_from(PIECES) | st.characters(exclude_categories=["Cs"])
-TEXTS = st.lists(st.lists(CHARACTERS, max_size=20).map("".join), max_size=8)
 
 
 @pytest.fixture(scope="module")
@@ -63,8 +57,7 @@ def theirs(prefix, **settings):
 
 @pytest.mark.parametrize("name", [*KINDS, "bytes", "theirs"])
 def test_any_text_and_any_ids_are_those_of_python(encoders, name):
-    encoder = encoders[name]
-    size = encoder.vocab_size
+    encoder, size = encoders[name], encoders[name].vocab_size
     ids = st.integers(-(2**31), 2**31 - 1) | st.integers(-1, size)
 
     @fast
@@ -73,8 +66,7 @@ def test_any_text_and_any_ids_are_those_of_python(encoders, name):
         found = [encoder.encode(text) for text in texts]
         assert encoded(encoder, texts) == found
         assert all(2 <= i < size for row in found for i in row)
-        rows += found
-        assert decoded(encoder, rows) == [encoder.decode(row) for row in rows]
+        assert decoded(encoder, rows + found) == [encoder.decode(row) for row in rows + found]
         if name == "bytes":  # the stand-in of a space is the one that is lost
             assert [encoder.decode(row) for row in found] == [t.replace("▁", " ") for t in texts]
 
@@ -136,10 +128,8 @@ def test_samples_are_the_same_text_by_the_seed(encoders, kind):
 @by_kind
 def test_multi30k(kind):
     """A third of it; `benchmarks/text_in_graph.py` compares any text."""
-    lines = []
-    for language in ("en", "de"):
-        with gzip.open(MULTI30K / f"train.{language}.gz", "rt", encoding="utf-8") as file:
-            lines += file.read().splitlines()[::3]
+    files = [MULTI30K / f"train.{language}.gz" for language in ("en", "de")]
+    lines = [line for file in files for line in read_lines(file)[::3]]
     encoder = SentencePieceEncoder.build_from_generator(lines[::3], 4000, kind)
     ids = [encoder.encode(line) for line in lines]
     assert encoded(encoder, lines) == ids
@@ -289,8 +279,7 @@ def test_by_flags_then_training_with_samples_and_decoding_without(files, tmp_pat
     training += ("--decode_hparams=beam_size=1,extra_length=1",)
     training += ("--train_files=" + ",".join(files[0]), "--dev_files=" + ",".join(files[1]))
     pieces = ("--sentencepiece=bpe", "--vocab_size=40", f"--hparams={sampled}")
-    done = toy.command("train", data_dir, run, *training, *pieces, eagerly=True)
-    assert done.returncode == 0, done.stderr
+    done = toy.ran("train", data_dir, run, *training, *pieces, eagerly=True)
     assert "normalizer" not in done.stderr
     note = json.loads((tmp_path / "data" / "source.translate_files.json").read_text())
     assert note["vocabulary"]["from"].endswith("--vocab_size=40 --sentencepiece=bpe")
@@ -352,9 +341,7 @@ def test_mistakes_end_in_one_line(tmp_path, monkeypatch):
     flags = ("--problem=translate_files", "--train_files=a,b", "--dev_files=c,d")
     done = toy.command("datagen", *flags, f"--data_dir={tmp_path}/data", "--sentencepiece=bpee")
     assert "--sentencepiece=bpee is neither unigram nor bpe nor a file" in toy.complaint(done)
-    from t2t_keras.text.sentencepiece import import_sentencepiece
-
-    import_sentencepiece.cache_clear()
+    ours.import_sentencepiece.cache_clear()
     monkeypatch.setitem(sys.modules, "sentencepiece", None)
     with pytest.raises(UserError, match=r"pip install 't2t-keras\[sentencepiece\]'"):
-        import_sentencepiece()
+        ours.import_sentencepiece()
