@@ -1,11 +1,14 @@
-"""Tokens, escapes and ids, against tensor2tensor's own; bytes, listed tokens and subwords."""
+"""Tokens, escapes and ids, against tensor2tensor's own; bytes, listed tokens and subwords; building these."""
 
 import gzip
 import itertools
 import json
 import pickle
 import random
+import string
+import time
 import unicodedata
+from collections import Counter
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -19,18 +22,14 @@ from t2t_keras import checkpoints, registry
 from t2t_keras.decoding import DecodeSettings, Translator
 from t2t_keras.errors import UserError
 from t2t_keras.export.served import ServedTransformer
-from t2t_keras.text import (
-    ByteTextEncoder,
-    SubwordTextEncoder,
-    TokenTextEncoder,
-    encoders,
-    tokenizer,
-)
-from t2t_keras.text.encoders import require_vocabulary
-from t2t_keras.text.tokenizer import ALPHANUMERIC_RANGES, escape, unescape
+from t2t_keras.text import encoders, read_lines, subword_builder, tokenizer
+from t2t_keras.text.encoders import ByteTextEncoder, SubwordTextEncoder, TokenTextEncoder
+from t2t_keras.text.tokenizer import ALPHANUMERIC_RANGES, ESCAPE_CHARACTERS, escape, unescape
 from t2t_keras.transformer import Transformer
 
 SHARED = Path(__file__).parents[2] / "shared"
+needs_t2t = pytest.mark.skipif(not SHARED.exists(), reason="needs T2T's numbers in ../shared")
+build = SubwordTextEncoder.build_from_generator
 
 
 @pytest.mark.parametrize(
@@ -232,7 +231,7 @@ def test_refuses_what_is_no_vocabulary(tmp_path, subtokens, message):
             encoder(path)
 
 
-@pytest.mark.skipif(not SHARED.exists(), reason="needs T2T's reference numbers in ../shared")
+@needs_t2t
 def test_equals_t2t_on_every_case():
     with gzip.open(SHARED / "golden/text/subword_cases.json.gz", "rt", encoding="utf-8") as file:
         cases = json.load(file)
@@ -244,6 +243,145 @@ def test_equals_t2t_on_every_case():
         assert tokenizer.encode(case["text"]) == case["tokens"]
         assert encoder.encode(case["text"]) == case["ids"]
         assert encoder.decode(case["ids"]) == case["decoded"]
+
+
+# Building a vocabulary of subwords
+
+
+def test_one_word_by_hand():
+    # "ab_" three times. Round 1 keeps ab_ and, since b starts a cut too, b_; from round 2 on the
+    # only cut is in front of ab_, which takes all from its prefixes. Then the alphabet, 23
+    # characters that count nothing, in falling order.
+    encoder = build(["ab ab", "ab"], target_size=26)
+    characters = "updba_\\SOE><;9876543210"
+    assert encoder.all_subtoken_strings == ("<pad>_", "<EOS>_", "ab_", *characters)
+    # Subtokens are shorter than `max_subtoken_length`.
+    encoder = build(["ab"] * 3, 26, max_subtoken_length=3)
+    assert encoder.all_subtoken_strings[2:5] == ("ab", "_", "u")
+
+
+def plainly(lines, min_count, max_subtoken_length, reserved):
+    """T2T's four rounds without any shortcut; a reserved token is listed once."""
+    tokens = Counter(token for line in lines for token in tokenizer.encode(line))
+    alphabet = ESCAPE_CHARACTERS.union(*tokens, *reserved) - {"\n"}
+    reserved = [escape(token, alphabet) for token in reserved]
+    subtokens = set(alphabet)
+    for _ in range(4):
+        counts = Counter()
+        for token, n in tokens.items():
+            text = escape(token, alphabet)
+            start = 0
+            while start < len(text):
+                for end in range(start + 1, min(len(text), start + max_subtoken_length - 1) + 1):
+                    counts[text[start:end]] += n
+                ends = range(start + 1, len(text) + 1)
+                start = max(end for end in ends if text[start:end] in subtokens)
+        kept = []
+        for candidate in sorted([s for s, n in counts.items() if n >= min_count], key=len)[::-1]:
+            n = counts[candidate]
+            if n >= min_count:
+                kept += [(n, candidate)] * (candidate not in alphabet)
+                for end in range(1, len(candidate)):
+                    counts[candidate[:end]] -= n
+        ranked = sorted(kept + [(counts[c], c) for c in alphabet], reverse=True)
+        ranked = reserved + [s for _, s in ranked if s not in reserved]
+        subtokens = set(ranked)
+    return ranked
+
+
+@pytest.mark.parametrize("few_keys", [0, 10**9], ids=["sorted", "counted"])
+@pytest.mark.parametrize("max_subtoken_length", [2, 4, 1000])
+@pytest.mark.parametrize("extra", [[], ["abc", "[x]", "b"]])
+def test_shortcuts_change_nothing(monkeypatch, max_subtoken_length, extra, few_keys):
+    monkeypatch.setattr(subword_builder, "_CUTS_SIDE_BY_SIDE", 3)
+    monkeypatch.setattr(subword_builder, "_FEW_KEYS", few_keys)
+    rng = random.Random(3)
+    reserved = ["<pad>", "<EOS>", *extra]
+    for target in (20, 40, 60):
+        weights = (9, 6, 4, 5, 1, 1, 1, 1, 1, 1)
+        lines = ["".join(rng.choices("abc _\n,é𝒜\ud800", weights, k=40)) for _ in range(8)]
+        lines += ["abb" * 9 + " " + "a" * 20, "defghij " * 20]  # repeat themselves
+        # T2T bisects the minimum count between 1 and 1000.
+        low, high, tried = 1, 1000, []
+        while True:
+            min_count = (low + high) // 2
+            tried.append(plainly(lines, min_count, max_subtoken_length, reserved))
+            size = len(tried[-1])
+            if abs(size - target) * 100 < target or low >= high or min_count < 2:
+                break
+            low, high = (min_count + 1, high) if size > target else (low, min_count - 1)
+        expected = min(tried, key=lambda subtokens: abs(len(subtokens) - target))
+        encoder = build(lines, target, max_subtoken_length, reserved)
+        assert list(encoder.all_subtoken_strings) == expected
+
+
+def test_an_extra_reserved_token_has_one_id(tmp_path):
+    reserved = ["<pad>", "<EOS>", "low"]
+    encoder = build(["low low low\n"], 40, None, reserved)
+    assert encoder.encode("low") == [2]
+    encoder.store_to_file(tmp_path / "vocab")
+    assert SubwordTextEncoder(tmp_path / "vocab").encode("low\n") == encoder.encode("low\n")
+
+
+@pytest.mark.parametrize(
+    ("lines", "arguments", "message"),
+    [
+        ([], {}, "There is no text"),
+        ([""], {}, "There is no text"),
+        (["a"], {"target_size": 0}, "size is 0; it must be at least 1"),
+        (["a"], {"reserved_tokens": ["<EOS>", "<pad>"]}, "must begin with <pad>, <EOS>"),
+    ],
+)
+def test_refuses_what_gives_no_vocabulary(lines, arguments, message):
+    with pytest.raises(UserError, match=message):
+        build(lines, **{"target_size": 30, **arguments})
+
+
+@pytest.mark.parametrize(
+    ("token", "max_subtoken_length"),
+    [("a" * 20_000, None), ("".join(random.Random(0).choices(string.hexdigits, k=200_000)), 200)],
+    ids=["one letter", "random letters"],
+)
+def test_time_is_linear_in_the_length_of_a_token(token, max_subtoken_length):
+    start = time.process_time()
+    lines = ["the cat sat on the mat"] * 500 + [token]
+    encoder = build(lines, 300, max_subtoken_length)
+    assert encoder.decode(encoder.encode(token)) == token
+    assert time.process_time() - start < 12  # 2 s; with the square of the length, a minute
+
+
+@needs_t2t
+@pytest.mark.parametrize("lines_per_language", [2000, 10000])
+def test_vocabulary_equals_t2t_byte_for_byte(tmp_path, lines_per_language):
+    golden = SHARED / "golden/text"
+    builds = json.loads((golden / "vocab_builds.json").read_text()).items()
+    [(name, made)] = [b for b in builds if b[1]["lines_per_language"] == lines_per_language]
+    lines = []
+    for language in ("en", "de"):
+        path = SHARED / f"data/multi30k/train.{language}.gz"
+        lines += read_lines(path)[:lines_per_language]
+    encoder = build(lines, made["target_size"], made["max_subtoken_length"])
+    encoder.store_to_file(tmp_path / name)
+    assert encoder.vocab_size == made["built_size"]
+    assert (tmp_path / name).read_bytes() == (golden / name).read_bytes()
+
+
+def test_tree_by_hand():
+    # "ab_" three times, "b_" twice; a place is a character of "ab_b_".
+    weights = np.array([3, 3, 3, 2, 2])
+    tree = subword_builder.SubstringTree("ab_b_", weights, max_length=9, min_count=3)
+    everywhere, starts = tree.count(np.arange(5)), tree.count(np.array([0, 3]))
+    nodes = tree.substrings(np.arange(len(everywhere)))
+    # ab, which occurs where ab_ does, is no node.
+    assert dict(zip(nodes, everywhere, strict=True)) == {"a": 3, "b": 5, "_": 5, "b_": 5, "ab_": 3}
+    assert dict(zip(nodes, starts, strict=True)) == {"a": 3, "b": 2, "_": 0, "b_": 2, "ab_": 3}
+
+    kept, left = tree.select(everywhere, min_count=3)
+    assert tree.substrings(np.flatnonzero(kept)) == ["ab_", "b_"]
+    # ab_ leaves nothing of a, b_ nothing of b.
+    assert dict(zip(nodes, left, strict=True)) == {"a": 0, "b": 0, "_": 5, "b_": 5, "ab_": 3}
+    assert tree.longest(kept).tolist() == [3, 2, 1, 2, 1]
+    assert tree.substrings(tree.characters) == ["_", "a", "b"]
 
 
 # Vocabularies beside tables of other sizes: T2T's tables may have more rows than there are tokens
@@ -289,16 +427,16 @@ def test_a_run_of_ours_says_it_and_an_export_need_not():
     model = SimpleNamespace(source_vocab_size=ROWS, target_vocab_size=ROWS, hp=hp)
     run = {"source_vocab_size": ROWS, "target_vocab_size": ROWS}
     fewer, more = ({"inputs": ROWS, "targets": tokens} for tokens in (ROWS - 1, ROWS + 1))
-    assert "of the targets" in require_vocabulary(model, fewer, {}, "data")
+    assert "of the targets" in encoders.require_vocabulary(model, fewer, {}, "data")
     with pytest.raises(UserError, match=r"targets in data has 47 tokens and the model 48: give"):
-        require_vocabulary(model, fewer, run, "data")
-    assert require_vocabulary(model, {"inputs": ROWS}, run, "data") == ""
-    assert require_vocabulary(model, fewer) == ""
+        encoders.require_vocabulary(model, fewer, run, "data")
+    assert encoders.require_vocabulary(model, {"inputs": ROWS}, run, "data") == ""
+    assert encoders.require_vocabulary(model, fewer) == ""
     with pytest.raises(UserError, match="of the targets has 49 tokens and the model 48"):
-        require_vocabulary(model, more)
+        encoders.require_vocabulary(model, more)
 
 
-SUBWORDS = SubwordTextEncoder.build_from_generator(["aa"], 10)
+SUBWORDS = build(["aa"], 10)
 
 
 @pytest.mark.parametrize(
