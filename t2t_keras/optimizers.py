@@ -149,8 +149,8 @@ class MultistepAdam(Adam):
     of beta count updates as steps; the learning rate counts batches, which `FactorSchedule` divides
     by `accumulate_steps`.
 
-    The caller computes the mean: a training step that calls `update_step` with it, or Keras with the
-    same number of `gradient_accumulation_steps`.
+    The caller computes the mean: a training step that calls `update_step` with it, or Keras with as
+    many `gradient_accumulation_steps`.
 
     Args:
         accumulate_steps: batches per update (T2T's `optimizer_multistep_accumulate_steps`).

@@ -74,11 +74,8 @@ class SaveCheckpoints(keras.callbacks.Callback):
 class EvaluateOnDev(keras.callbacks.Callback):
     """Adds "val_loss", "val_accuracy" and "val_bleu" (or "val_f1") to the logs of an epoch.
 
-    Later callbacks in the list, such as `keras.callbacks.EarlyStopping`, can monitor them.
-
-    Args:
-        evaluation: a `training.Evaluation` of the model.
-        every: epochs between evaluations.
+    They are those of a `training.Evaluation` of the model, at the end of each `every`-th epoch. Later
+    callbacks in the list, such as `keras.callbacks.EarlyStopping`, can monitor them.
     """
 
     def __init__(self, evaluation, every: int = 1):

@@ -9,7 +9,7 @@ import json
 import math
 import os
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import keras
@@ -328,12 +328,10 @@ class Engine:
             parts |= self._train_step.accumulator.state(self._train_step.names, self.strategy)
         return parts
 
-    @contextlib.contextmanager
-    def evaluation_weights(self) -> Iterator[None]:
+    def evaluation_weights(self) -> contextlib.AbstractContextManager[None]:
         """Context in which the model has the moving average of its weights, if there is one."""
         average = self._train_step.average
-        with contextlib.nullcontext() if average is None else average.in_place():
-            yield
+        return contextlib.nullcontext() if average is None else average.in_place()
 
     def programs(self, shapes: Sequence[tuple[int, int]] | None = None) -> str:
         """Describes what is compiled for batches of these (rows, length): "42 programs ..., XLA on"."""
@@ -478,14 +476,14 @@ def fit_to_update(
             "hparams tokens_per_update and optimizer_multistep_accumulate_steps both set the number "
             "of batches per update: leave one of them at 0."
         )
-    needed = wanted / _tokens(batches, hp, replicas)
+
+    def tokens(batches: Batches | TextBatches, hp: HParams) -> float:
+        estimate = _TEXT_TARGET_SHARE * hp.batch_size * replicas
+        return batches.target_tokens_per_batch if isinstance(batches, Batches) else estimate
+
+    needed = wanted / tokens(batches, hp)
     number = max(1, math.ceil(needed / (1 + SLACK)))
     if needed / number < 1 - SLACK:
         hp = hp.replace(batch_size=max(1, round(hp.batch_size * needed / number)))
         batches = batches_for(hp)
-    return batches, UpdateSize(number, number * _tokens(batches, hp, replicas))
-
-
-def _tokens(batches: Batches | TextBatches, hp: HParams, replicas: int) -> float:
-    estimate = _TEXT_TARGET_SHARE * hp.batch_size * replicas
-    return batches.target_tokens_per_batch if isinstance(batches, Batches) else estimate
+    return batches, UpdateSize(number, number * tokens(batches, hp))

@@ -55,8 +55,7 @@ class Evaluation:
         token, "word_perplexity" and "character_perplexity": e to the total loss divided by the number
         of words or characters, where each end of line counts as one.
 
-        Args:
-            done: called after every batch, and again after every decoded batch.
+        `done` is called after every batch, and again after every decoded batch.
         """
         totals = np.zeros(3)  # loss, correct tokens, tokens
         more: Any = _ClassF1()
@@ -181,11 +180,8 @@ EVALUATIONS_FILE = "evaluations.jsonl"
 class EvaluationHistory:
     """Dev metrics by step: `evaluations.jsonl` of a run, one JSON object per line.
 
-    Args:
-        directory: directory of the run.
-        until: the step that the run resumes from; evaluations of later steps are dropped, since
-            these steps will be repeated.
-        write: False if `add` is not to write the file.
+    Evaluations after `until`, the step that the run resumes from, are dropped, since these steps will
+    be repeated. With `write=False`, `add` does not write the file.
     """
 
     def __init__(self, directory: str, until: int, write: bool = True):

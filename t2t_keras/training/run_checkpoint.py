@@ -109,7 +109,18 @@ class RunCheckpoints:
                 warn(f"{error}; it is left out")
                 self._damaged.add(prefix)
                 continue
-            self._assign(prefix, arrays)
+            t2t.assign(self.engine.model, arrays, prefix)
+            for name, variable in self._state().items():
+                if name not in arrays:
+                    raise UserError(
+                        f"checkpoint {prefix} has no {name}: training cannot resume from it."
+                    )
+                theirs, ours = list(arrays[name].shape), list(variable.shape)
+                if theirs != ours:
+                    raise UserError(
+                        f"checkpoint {prefix} does not fit: {name} is {theirs} there and {ours} here."
+                    )
+                variable.assign(arrays[name])
             self.newest = prefix
             return {name: arrays.get(name, default) for name, default in extra.items()}
         if errors:
@@ -171,18 +182,3 @@ class RunCheckpoints:
         """T2T's names of the optimizer's slots, and ours of the engine's state -> variables."""
         state = slot_variables(self.engine.model, self.engine.optimizer.t2t_slots())
         return state | {f"{_ENGINE}{name}": each for name, each in self.engine.state().items()}
-
-    def _assign(self, prefix: str, arrays: Mapping[str, np.ndarray]) -> None:
-        t2t.assign(self.engine.model, arrays, prefix)
-        for name, variable in self._state().items():
-            if name not in arrays:
-                raise UserError(
-                    f"checkpoint {prefix} has no {name}: training cannot resume from it."
-                )
-            value = arrays[name]
-            if tuple(value.shape) != tuple(variable.shape):
-                raise UserError(
-                    f"checkpoint {prefix} does not fit: {name} is {list(value.shape)} there and "
-                    f"{list(variable.shape)} here."
-                )
-            variable.assign(value)

@@ -9,6 +9,7 @@ import math
 import os
 import time
 from collections.abc import Callable, Iterator
+from typing import Any
 
 import tensorflow as tf
 
@@ -97,6 +98,7 @@ class TrainSettings:
     """Decode settings for evaluation."""
 
 
+@dataclasses.dataclass(eq=False)
 class Trainer:
     """Trains a model for a problem, with files in a directory of its own.
 
@@ -116,36 +118,33 @@ class Trainer:
             run, or a setting is not supported.
     """
 
-    def __init__(
-        self,
-        problem,
-        hp: HParams,
-        data_dir: str,
-        output_dir: str,
-        settings: TrainSettings = TrainSettings(),
-        tmp_dir: str | None = None,
-    ):
-        self.problem, self.hp, self.settings = problem, hp, settings
-        self.data_dir, self.output_dir = os.path.abspath(data_dir), output_dir
-        self.tmp_dir = tmp_dir
+    problem: Any
+    hp: HParams
+    data_dir: str
+    output_dir: str
+    settings: TrainSettings = TrainSettings()
+    tmp_dir: str | None = None
+
+    def __post_init__(self):
+        self.data_dir = os.path.abspath(self.data_dir)
         self._stop = StopRequests()
         self._seconds: dict[str, float] = collections.defaultdict(float)  # by phase
         self._prepared = False
 
     def prepare(self) -> Trainer:
         """Opens the data, makes the model and compares the settings of the run; `run` does it otherwise."""
-        problem, hp, settings, data_dir = self.problem, self.hp, self.settings, self.data_dir
-        require_metrics(problem, settings.best_metric, settings.early_stopping)
-        model_class = registry.model(settings.model)
+        problem, hp, s, data_dir = self.problem, self.hp, self.settings, self.data_dir
+        require_metrics(problem, s.best_metric, s.early_stopping)
+        model_class = registry.model(s.model)
         registry.require_fit(problem, model_class)
         begun = os.path.isdir(self.output_dir) and checkpoints_in(self.output_dir, PREFIX)
-        if settings.warm_start_from and not begun:
-            resolve(settings.warm_start_from)
+        if s.warm_start_from and not begun:
+            resolve(s.warm_start_from)
         if self.tmp_dir is not None:
             stored_encoders(problem, data_dir, self.tmp_dir)
         encoders, sizes = problem.get_feature_encoders(data_dir), problem.vocab_sizes(data_dir)
-        distributed = distribution(settings.engine.distribute)
-        options = data.BatchOptions(settings.engine.random_seed, *distributed[1:])
+        distributed = distribution(s.engine.distribute)
+        options = data.BatchOptions(s.engine.random_seed, *distributed[1:])
         self.batches, self.update_size = fit_to_update(
             lambda hp: self._batches("train", hp, options), hp, distributed.replicas
         )
@@ -155,14 +154,14 @@ class Trainer:
             target_vocab_size=sizes["targets"],
             target_space_id=problem.target_space_id,
             model_class=model_class,
-            settings=settings.engine,
-            train_steps=settings.train_steps,
+            settings=s.engine,
+            train_steps=s.train_steps,
             batches_per_step=self.update_size.batches,
             loss_multiplier=problem.loss_multiplier,
         )
         self.model = model = engine.model
         for name in ("local_eval_frequency", "train_steps") if engine.hosts > 1 else ():
-            value, batches = getattr(settings, name), engine.steps_per_update
+            value, batches = getattr(s, name), engine.steps_per_update
             if value % batches:  # several hosts must write each checkpoint after an update
                 raise UserError(
                     f"{name} must be a multiple of optimizer_multistep_accumulate_steps={batches} "
@@ -171,29 +170,24 @@ class Trainer:
         self._run_settings = {  # those besides the hyperparameters that affect the result
             **describe(model),
             "problem": problem.name,
-            "random_seed": settings.engine.random_seed,
+            "random_seed": s.engine.random_seed,
             "on_the_fly": self.tmp_dir is not None,
             "precision": model.compute_dtype,
-            "ema": settings.engine.ema,
-            "freeze": settings.engine.freeze,
+            "ema": s.engine.ema,
+            "freeze": s.engine.freeze,
         }
         self._require_same_settings()
         dev = self._batches("dev", hp, data.BatchOptions(options.seed)).dataset()
-        self.evaluation = Evaluation(
-            model, dev, encoders, settings.decode, settings.eval_steps, problem
-        )
+        self.evaluation = Evaluation(model, dev, encoders, s.decode, s.eval_steps, problem)
         self.checkpoints = RunCheckpoints(
-            self.output_dir,
-            engine,
-            settings.keep_checkpoint_max,
-            settings.keep_checkpoint_every_n_hours,
+            self.output_dir, engine, s.keep_checkpoint_max, s.keep_checkpoint_every_n_hours
         )
         self._hosts = Hosts(engine)
         uniform = math.log(model.target_vocab_size) * problem.loss_multiplier
-        self._losses = LossRecord(settings.log_step_count_steps, uniform)
+        self._losses = LossRecord(s.log_step_count_steps, uniform)
         per_epoch = getattr(self.batches, "batches_per_epoch", None)
         self._progress = TrainingProgress(
-            settings.train_steps,
+            s.train_steps,
             per_epoch and per_epoch / self.update_size.batches,
             quiet=not engine.is_chief,
         )
@@ -217,14 +211,14 @@ class Trainer:
         engine = self.engine
         names = ", ".join(f"{name} {version}" for name, version in versions().items())
         hosts = f" on {engine.hosts} hosts" if engine.hosts > 1 else ""
+        replicas = f"{engine.replicas} {'replica' if engine.replicas == 1 else 'replicas'}{hosts}"
         number, tokens = self.update_size
         update = f"{number} {'batch' if number == 1 else 'batches'} per update, "
         return [
             self.batches.description(),
             *([f"{update}about {tokens:,.0f} target tokens"] if tokens else []),
             engine.programs(self.batches.shapes),
-            f"{engine.replicas} {'replica' if engine.replicas == 1 else 'replicas'}{hosts}, "
-            f"{', '.join(device_names())}; {self.model.compute_dtype}",
+            f"{replicas}, {', '.join(device_names())}; {self.model.compute_dtype}",
             names,
         ]
 
