@@ -2,30 +2,18 @@
 
 from __future__ import annotations
 
-import dataclasses
 import functools
 import itertools
-import os
 import random
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
 from t2t_keras import registry
 from t2t_keras.data.generation import Cleaner
 from t2t_keras.data.problem import DatasetSplit
-from t2t_keras.data.reading import (
-    BatchOptions,
-    Buckets,
-    bucket_shapes,
-    buckets_for,
-    describe_shapes,
-    example_lengths,
-    length_limits,
-    none_fits,
-    plain_errors,
-    require_pairs,
-)
+from t2t_keras.data.reading import BatchOptions, SplitBatches, plain_errors
 from t2t_keras.data.text_problem import (
+    PathLike,
     Text2TextProblem,
     make_directory,
     require_vocabulary,
@@ -43,7 +31,7 @@ SHUFFLED_AT_ONCE = 2**16
 _ENCODED_AT_ONCE = 256  # several times as fast as encoding and measuring pairs one by one
 
 
-class TextBatches:
+class TextBatches(SplitBatches):
     """The batches of a split, made from the text that the problem generates.
 
     Shapes and contents are those of `Batches`; the order differs. Every epoch reads the text from the
@@ -65,27 +53,33 @@ class TextBatches:
             the length limits, or the hosts cannot share the replicas.
     """
 
+    _problem: Text2TextProblem
+
     def __init__(
         self,
         problem: Text2TextProblem,
         split: str,
-        data_dir: str | os.PathLike,
-        tmp_dir: str | os.PathLike,
+        data_dir: PathLike,
+        tmp_dir: PathLike,
         hp,
         options: BatchOptions | None = None,
         **keywords: Any,
     ):
-        options = dataclasses.replace(options or BatchOptions(), **keywords).for_split(split)
-        _require_text(problem)
-        require_pairs(problem, hp)
-        if not options.pad_to_boundary:
+        import tensorflow as tf
+
+        encodes = getattr(type(problem), "generate_encoded_samples", None)
+        why = "packs several pairs into a row" if problem.packed_length else ""
+        if encodes is not Text2TextProblem.generate_encoded_samples:
+            why = "overrides generate_encoded_samples"
+        if why:
+            raise UserError(
+                f"{problem.name} {why}, so it cannot be read on the fly: generate its data with "
+                "t2t-keras-datagen and leave --on_the_fly out."
+            )
+        super().__init__(problem, split, hp, options, keywords)
+        if not self.options.pad_to_boundary:
             raise UserError("pad_to_boundary=False needs shards: text is padded to static shapes.")
-        self.options = options
-        self._problem, self._split, self._hp = problem, split, hp
         self._directories = data_dir, tmp_dir
-        self._limits = length_limits(hp, None)
-        drop_long = split == DatasetSplit.TRAIN or hp.eval_drop_long_sequences
-        self.buckets = buckets_for(hp, drop_long, options.replicas, problem.max_length(hp))
         self._encoders = stored_encoders(problem, data_dir, tmp_dir)
         self._sampling = hp.subword_sampling if split == DatasetSplit.TRAIN else 0.0
         if self._sampling and not all(encoder.samples for encoder in self._encoders.values()):
@@ -93,17 +87,18 @@ class TextBatches:
                 f"subword_sampling={self._sampling} needs a SentencePiece vocabulary, and that of "
                 f"{problem.name} is another: set it to 0."
             )
-        self._require_examples()
-
-    @property
-    def shapes(self) -> list[tuple[int, int]]:
-        """The shapes (rows, length) that full batches can have."""
-        longest = self._problem.max_length(self._hp)
-        return bucket_shapes(self._hp, self.options.replicas, longest)
+        # Traced once for both the check of the text and training.
+        self._encode = tf.function(self._encoded, autograph=False)
+        if next(_samples(problem, data_dir, tmp_dir, split), None) is None:
+            raise UserError(f"The {split} text of {problem.name} is empty: see --tmp_dir.")
+        with plain_errors():
+            found = any(True for _ in self._examples(endless=False, shuffle=False).take(1))
+        if not found:
+            raise self._none_fits()
 
     def description(self) -> str:
         """Returns one line with the number of shapes."""
-        return f"{describe_shapes(self.shapes)}; text is encoded as it is read"
+        return f"{super().description()}; text is encoded as it is read"
 
     def dataset(self, start_step: int = 0) -> tf.data.Dataset:
         """Returns the batches from number `start_step` on; earlier ones are made and discarded.
@@ -114,7 +109,14 @@ class TextBatches:
         import tensorflow as tf
 
         endless, shuffle = bool(self.options.repeat), bool(self.options.shuffle)
-        batches = _batches(self._examples(endless, shuffle), self.buckets, full=endless)
+        sizes = tf.constant(self.buckets.sizes, tf.int64)
+        batches = self._examples(endless, shuffle).group_by_window(
+            key_func=lambda example: example["bucket"],
+            reduce_func=lambda bucket, rows: rows.padded_batch(
+                sizes[bucket], drop_remainder=endless
+            ),
+            window_size_func=lambda bucket: sizes[bucket],
+        )
         if shuffle and self._hp.batch_shuffle_size > 0:
             batches = batches.shuffle(
                 self._hp.batch_shuffle_size, seed=self.options.seed, reshuffle_each_iteration=False
@@ -153,19 +155,22 @@ class TextBatches:
         prefixes = {"inputs": self._problem.inputs_prefix, "targets": self._problem.targets_prefix}
         samples = iter(samples)
         seeds = random.Random(f"subwords {self.options.seed} {epoch}")
-        while chunk := _next_samples(samples):
+        while True:
+            try:
+                chunk = list(itertools.islice(samples, _ENCODED_AT_ONCE))
+            except (Exception, SystemExit) as error:
+                if explained := registry.error_of_user_code(
+                    error
+                ):  # TensorFlow drops the traceback
+                    raise explained from error
+                raise
+            if not chunk:
+                return
             texts = [
                 [(prefixes[side] + sample[side]).encode("utf-8", "ignore") for sample in chunk]
                 for side in self._problem.sides
             ]
             yield *texts, seeds.getrandbits(31)
-
-    @functools.cached_property
-    def _encode(self) -> Callable:
-        """`_encoded` as a graph, traced once for both the check of the text and training."""
-        import tensorflow as tf
-
-        return tf.function(self._encoded, autograph=False)
 
     def _encoded(self, *texts_and_seed: tf.Tensor) -> dict[str, tf.Tensor]:
         import tensorflow as tf
@@ -184,7 +189,7 @@ class TextBatches:
             sides[side] = ids[:, :limit] if limit else ids
         sides = self._problem.orient(sides)
         lengths = {side: ids.row_lengths() for side, ids in sides.items()}
-        lengths = example_lengths(lengths, self._hp, tf.maximum)
+        lengths = self._example_lengths(lengths, tf.maximum)
         kept = (lengths >= self.buckets.shortest) & (lengths <= self.buckets.longest)
         edges = tf.constant(self.buckets.edges, tf.int64)
         bucket = tf.searchsorted(edges, tf.boolean_mask(lengths, kept), out_type=tf.int64)
@@ -205,19 +210,8 @@ class TextBatches:
             batch[side] = ids[self.options.share(number + fill)]
         return batch
 
-    def _require_examples(self) -> None:
-        problem, split = self._problem, self._split
-        if next(_samples(problem, *self._directories, split), None) is None:
-            raise UserError(f"The {split} text of {problem.name} is empty: see --tmp_dir.")
-        with plain_errors():
-            found = any(True for _ in self._examples(endless=False, shuffle=False).take(1))
-        if not found:
-            raise none_fits(problem, split, self._hp, self.buckets)
 
-
-def stored_encoders(
-    problem: Text2TextProblem, data_dir: str | os.PathLike, tmp_dir: str | os.PathLike
-) -> dict:
+def stored_encoders(problem: Text2TextProblem, data_dir: PathLike, tmp_dir: PathLike) -> dict:
     """Returns the problem's encoders; builds the vocabulary if absent."""
     make_directory(data_dir, writable=False)
     require_vocabulary(problem, data_dir)
@@ -230,43 +224,25 @@ def stored_encoders(
         ) from error
 
 
-def _next_samples(samples: Iterator[Mapping[str, str]]) -> list[Mapping[str, str]]:
-    try:
-        return list(itertools.islice(samples, _ENCODED_AT_ONCE))
-    except (Exception, SystemExit) as error:
-        if explained := registry.error_of_user_code(error):  # TensorFlow drops the traceback
-            raise explained from error
-        raise
-
-
 def _samples(
-    problem: Text2TextProblem, data_dir: str | os.PathLike, tmp_dir: str | os.PathLike, split: str
+    problem: Text2TextProblem, data_dir: PathLike, tmp_dir: PathLike, split: str
 ) -> Iterator[Mapping[str, str]]:
     """Yields the samples that the shards of a split would contain."""
+    source = split if problem.is_generate_per_split else DatasetSplit.TRAIN
+    samples = whole_samples(problem, source, problem.generate_samples(data_dir, tmp_dir, source))
+    if problem.cleaning and source == DatasetSplit.TRAIN:
+        raw, keep = iter(samples), Cleaner(problem.cleaning).keep
+        blocks = iter(lambda: list(itertools.islice(raw, _ENCODED_AT_ONCE)), [])
+        samples = itertools.chain.from_iterable(map(keep, blocks))
     if problem.is_generate_per_split:
-        samples = whole_samples(problem, split, problem.generate_samples(data_dir, tmp_dir, split))
-        yield from _cleaned(problem, samples) if split == DatasetSplit.TRAIN else samples
-        return
-    shards = {item["split"]: item["shards"] for item in problem.dataset_splits}
-    before = list(itertools.takewhile(lambda other: other != split, shards))
-    first, total = sum(shards[other] for other in before), sum(shards.values())
-    train = problem.generate_samples(data_dir, tmp_dir, DatasetSplit.TRAIN)
-    samples = whole_samples(problem, DatasetSplit.TRAIN, train)
-    for number, sample in enumerate(_cleaned(problem, samples)):
-        if first <= number % total < first + shards[split]:
-            yield sample
-
-
-def _cleaned(
-    problem: Text2TextProblem, samples: Iterable[Mapping[str, str]]
-) -> Iterator[Mapping[str, str]]:
-    if not problem.cleaning:
         yield from samples
         return
-    cleaner = Cleaner(problem.cleaning)
-    samples = iter(samples)
-    while block := list(itertools.islice(samples, _ENCODED_AT_ONCE)):
-        yield from cleaner.keep(block)
+    shards = {item["split"]: item["shards"] for item in problem.dataset_splits}
+    before = itertools.takewhile(lambda other: other != split, shards)
+    first, total = sum(shards[other] for other in before), sum(shards.values())
+    for number, sample in enumerate(samples):
+        if first <= number % total < first + shards[split]:
+            yield sample
 
 
 def _shuffled(
@@ -283,31 +259,3 @@ def _shuffled(
         yield sample
     generator.shuffle(waiting)
     yield from waiting
-
-
-def _batches(examples: tf.data.Dataset, buckets: Buckets, full: bool) -> tf.data.Dataset:
-    """Returns batches, each from one bucket; `full` drops incomplete ones."""
-    import tensorflow as tf
-
-    def size(bucket):
-        return tf.constant(buckets.sizes, tf.int64)[bucket]
-
-    return examples.group_by_window(
-        key_func=lambda example: example["bucket"],
-        reduce_func=lambda bucket, rows: rows.padded_batch(size(bucket), drop_remainder=full),
-        window_size_func=size,
-    )
-
-
-def _require_text(problem: Text2TextProblem) -> None:
-    encodes = getattr(type(problem), "generate_encoded_samples", None)
-    if encodes is not Text2TextProblem.generate_encoded_samples:
-        raise UserError(
-            f"{problem.name} overrides generate_encoded_samples, so it cannot be read on the fly: "
-            "generate its data with t2t-keras-datagen and leave --on_the_fly out."
-        )
-    if problem.packed_length:
-        raise UserError(
-            f"{problem.name} packs several pairs into a row, which is not possible on the fly: generate "
-            "its data with t2t-keras-datagen and leave --on_the_fly out."
-        )

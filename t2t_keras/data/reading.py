@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import functools
+import itertools
 import math
 import os
 import re
@@ -24,11 +25,21 @@ if TYPE_CHECKING:
 
 
 _LONGEST = 2**30
+_NO_LIMIT = 10**9
 
 # How fast the edges approach the longest length: 1 is T2T's geometric growth; smaller values put more edges
 # among short sentences. On news and captions, 0.7 to 0.85 pads less than T2T; on byte-level text, anything
 # below 1 pads more.
 _GROWTH_EXPONENT = 0.8
+
+# https://oeis.org/A002182: each has more divisors than any smaller number.
+_HIGHLY_COMPOSITE = (
+    1, 2, 4, 6, 12, 24, 36, 48, 60, 120, 180, 240, 360, 720, 840, 1260, 1680, 2520, 5040, 7560,
+    10080, 15120, 20160, 25200, 27720, 45360, 50400, 55440, 83160, 110880, 166320, 221760, 277200,
+    332640, 498960, 554400, 665280, 720720, 1081080, 1441440, 2162160, 2882880, 3603600, 4324320,
+    6486480, 7207200, 8648640, 10810800, 14414400, 17297280, 21621600, 32432400, 36756720,
+    43243200, 61261200, 73513440, 110270160,
+)  # fmt: skip
 
 
 class Buckets(NamedTuple):
@@ -55,9 +66,8 @@ def bucket_shapes(hp, replicas: int = 1, longest: int | None = None) -> list[tup
     `hp.t2t_batches`: T2T's number of rows), times `replicas`.
     """
     edges, sizes, shortest, _ = buckets_for(hp, True, replicas, longest)
-    return [
-        (size, edge) for size, edge in zip(sizes, edges, strict=True) if edge >= max(1, shortest)
-    ]
+    shapes = zip(sizes, edges, strict=True)
+    return [(size, edge) for size, edge in shapes if edge >= max(1, shortest)]
 
 
 def buckets_for(
@@ -66,7 +76,7 @@ def buckets_for(
     replicas: int = 1,
     longest: int | None = None,
     packed_length: int | None = None,
-    t2t_batches: bool | None = None,
+    t2t_batches: bool = False,
 ) -> Buckets:
     """Returns the buckets with the shapes that `bucket_shapes` lists.
 
@@ -78,16 +88,16 @@ def buckets_for(
         replicas: every batch size is multiplied by it.
         longest: the problem's `max_length`, which replaces that of `hp`; 0: `hp.batch_size`; None:
             the problem has no other.
-        packed_length: the problem's `packed_length`: without T2T's batches, there is a single bucket.
-        t2t_batches: True: T2T's own boundaries and batch sizes. As in T2T, these follow from
-            `hp.max_length`, and `longest` only decides what is dropped: longer examples than
-            `hp.max_length` are in the last bucket. None: as `hp` says.
+        packed_length: the problem's `packed_length`: without `hp.t2t_batches`, there is a single bucket.
+        t2t_batches: T2T's own boundaries and batch sizes, as with `hp.t2t_batches`. As in T2T, these
+            follow from `hp.max_length`, and `longest` only decides what is dropped: longer examples than
+            `hp.max_length` are in the last bucket.
 
     Raises:
         UserError: a setting is out of range.
     """
     last = (hp.max_length if longest is None else longest) or hp.batch_size
-    t2t = hp.t2t_batches if t2t_batches is None else t2t_batches
+    t2t = hp.t2t_batches or t2t_batches
     scheme = batching_scheme(
         batch_size=hp.batch_size,
         max_length=hp.max_length if t2t else last,
@@ -99,8 +109,12 @@ def buckets_for(
         edges, last, t2t = [packed_length], packed_length, False
     elif t2t:
         edges = [boundary - 1 for boundary in scheme["boundaries"] if boundary <= last] + [last]
-    else:
-        edges = _edges(hp.min_length_bucket, last, len(scheme["batch_sizes"]))
+    else:  # log(last / edge) falls as a power of the number of edges left
+        edges = [min(hp.min_length_bucket, last)]
+        for left in range(len(scheme["batch_sizes"]) - 1, 0, -1):
+            distance = math.log(last / edges[-1]) * ((left - 1) / left) ** _GROWTH_EXPONENT
+            edge = math.floor(last / math.exp(distance) + 0.5)
+            edges.append(min(max(edge, edges[-1] + 1), last - left + 1))
     sizes = [max(1, hp.batch_size // edge) * replicas for edge in edges]
     if t2t:
         sizes = scheme["batch_sizes"][: len(edges)]
@@ -108,37 +122,6 @@ def buckets_for(
         edges.append(2 * edges[-1])
         sizes.append(max(1, hp.batch_size // edges[-1]) * replicas)
     return Buckets(edges, sizes, hp.min_length, last if drop_long else edges[-1])
-
-
-def _edges(first: int, last: int, number: int) -> list[int]:
-    """Returns `number` increasing lengths from `first` to `last` (only `last` if `number` is 1).
-
-    log(last / edge) falls as a power of the number of edges left.
-    """
-    if number == 1:
-        return [last]
-    edges = [first]
-    for left in range(number - 1, 0, -1):
-        distance = math.log(last / edges[-1]) * ((left - 1) / left) ** _GROWTH_EXPONENT
-        edge = math.floor(last / math.exp(distance) + 0.5)
-        edges.append(min(max(edge, edges[-1] + 1), last - left + 1))
-    return edges
-
-
-# T2T's bucket boundaries and batch sizes. A batch holds about `batch_size` tokens of the longer side,
-# including padding, so batches of short sentences have many rows and batches of long ones few.
-
-
-_NO_LIMIT = 10**9
-
-# https://oeis.org/A002182: each has more divisors than any smaller number.
-_HIGHLY_COMPOSITE = (
-    1, 2, 4, 6, 12, 24, 36, 48, 60, 120, 180, 240, 360, 720, 840, 1260, 1680, 2520, 5040, 7560,
-    10080, 15120, 20160, 25200, 27720, 45360, 50400, 55440, 83160, 110880, 166320, 221760, 277200,
-    332640, 498960, 554400, 665280, 720720, 1081080, 1441440, 2162160, 2882880, 3603600, 4324320,
-    6486480, 7207200, 8648640, 10810800, 14414400, 17297280, 21621600, 32432400, 36756720,
-    43243200, 61261200, 73513440, 110270160,
-)  # fmt: skip
 
 
 def batching_scheme(
@@ -151,6 +134,9 @@ def batching_scheme(
     min_length: int = 0,
 ) -> dict:
     """Returns T2T's batching scheme (`data_reader.batching_scheme`), number for number.
+
+    A batch holds about `batch_size` tokens of the longer side, including padding, so batches of short
+    sentences have many rows and batches of long ones few.
 
     Args:
         batch_size: tokens per batch on one replica: examples times the length of the longer side, padded.
@@ -169,20 +155,22 @@ def batching_scheme(
     Raises:
         UserError: a setting is out of range.
     """
-    settings = {
-        "batch_size": batch_size,
-        "max_length": max_length,
-        "min_length_bucket": min_length_bucket,
-        "length_bucket_step": length_bucket_step,
-    }
-    for name, value in settings.items():
+    for name, value in (
+        ("batch_size", batch_size),
+        ("max_length", max_length),
+        ("min_length_bucket", min_length_bucket),
+        ("length_bucket_step", length_bucket_step),
+    ):
         SETTINGS[name].checked(name, value, what="")
     if shard_multiplier < 1:
         raise UserError(
             f"shard_multiplier must be an integer of at least 1, got {shard_multiplier}"
         )
     max_length = max_length or batch_size
-    boundaries = _boundaries(max_length, min_length_bucket, length_bucket_step)
+    boundaries, length = [], min_length_bucket
+    while length < max_length:
+        boundaries.append(length)
+        length = max(length + 1, int(length * length_bucket_step))
     wanted = [max(1, batch_size // length) for length in [*boundaries, max_length]]
     window = max(number for number in _HIGHLY_COMPOSITE if number <= 3 * max(wanted))
     sizes = [
@@ -196,15 +184,6 @@ def batching_scheme(
         "max_length": max_length if drop_long_sequences else _NO_LIMIT,
         "shuffle_queue_size": 3 * (window // min(sizes)),
     }
-
-
-def _boundaries(max_length: int, first: int, step: float) -> list[int]:
-    boundaries = []
-    length = first
-    while length < max_length:
-        boundaries.append(length)
-        length = max(length + 1, int(length * step))
-    return boundaries
 
 
 # The order of the data: the examples of batch number `step` depend only on the seed and the step
@@ -232,14 +211,17 @@ class Plan:
     """
 
     def __init__(self, lengths: np.ndarray, buckets: Buckets, seed: int, shuffle: bool, mix: bool):
-        self.members = _members(buckets.of(lengths), len(buckets.edges))
+        found = buckets.of(lengths)
+        order = np.argsort(found, kind="stable").astype(np.uint32)
+        ends = np.cumsum(np.bincount(found + 1, minlength=len(buckets.edges) + 1))
+        self.members = [order[start:end] for start, end in itertools.pairwise(ends)]
         """The examples of each bucket, in ascending order: K arrays [n_k] uint32."""
-        self.examples = sum(len(rows) for rows in self.members)
+        self.examples = int(ends[-1] - ends[0])
         self.sizes = np.array(buckets.sizes, np.int64)
         self.seed = seed
         self.shuffle = shuffle
         self.mix = mix
-        self._counts = np.array([len(rows) for rows in self.members], np.int64)
+        self._counts = np.diff(ends)
 
     def _random(self, epoch: int, purpose: int) -> np.random.RandomState:
         low, high = self.seed % 2**32, self.seed // 2**32 % 2**32
@@ -270,9 +252,8 @@ class EndlessPlan(Plan):
         self.batches_per_epoch = float(np.sum(self._counts / self.sizes))
         """The mean number of batches in an epoch."""
         self._lock = threading.Lock()
-        self._epoch = _Epoch(0, 0, 0, np.zeros(0, np.int64), np.zeros(0, np.int64))
-        self._whole: dict[int, _Permutation] = {}
-        self._tails: dict[int, _Permutation] = {}
+        self._epoch = _Epoch(0, 0, *np.zeros((2, 0), np.int64))
+        self._permutations: dict[int, tuple[int, np.ndarray]] = {}  # epoch and rows, by bucket
 
     def batches_before(self, epoch: int) -> int:
         """Returns the number of batches in the epochs before this one."""
@@ -294,7 +275,7 @@ class EndlessPlan(Plan):
     def batch(self, step: int) -> Batch:
         """Returns batch number `step`, from 0."""
         with self._lock:
-            if not self._epoch.first <= step < self._epoch.end:
+            if not self._epoch.first <= step < self._epoch.first + len(self._epoch.buckets):
                 self._epoch = self._order(self.epoch_of(step))
             place = step - self._epoch.first
             bucket, number = int(self._epoch.buckets[place]), int(self._epoch.numbers[place])
@@ -309,17 +290,15 @@ class EndlessPlan(Plan):
         if self.mix:
             order = self._random(epoch, _ORDER_OF_BATCHES).permutation(len(buckets))
         else:
+            # The place of a batch's last row in the bucket's permutation, and when it comes in the epoch.
             last = (numbers + 1) * self.sizes[buckets] - 1 - epoch * self._counts[buckets]
-            order = np.argsort(self._when(buckets, last), kind="stable")
-        first = self.batches_before(epoch)
-        return _Epoch(epoch, first, first + len(order), buckets[order], numbers[order])
-
-    def _when(self, buckets: np.ndarray, places: np.ndarray) -> np.ndarray:
-        """Returns when, within an epoch, each bucket reaches the given place in its permutation."""
-        if self.shuffle:
-            return (places + 1) / self._counts[buckets]
-        starts = np.cumsum(self._counts) - self._counts
-        return np.concatenate(self.members)[starts[buckets] + places]
+            if self.shuffle:
+                when = (last + 1) / self._counts[buckets]
+            else:
+                starts = np.cumsum(self._counts) - self._counts
+                when = np.concatenate(self.members)[starts[buckets] + last]
+            order = np.argsort(when, kind="stable")
+        return _Epoch(epoch, self.batches_before(epoch), buckets[order], numbers[order])
 
     def _slice(self, bucket: int, number: int) -> np.ndarray:
         """Returns batch `number` of a bucket: a slice of its sequence of permutations."""
@@ -328,41 +307,19 @@ class EndlessPlan(Plan):
         while place < end:
             epoch, start = divmod(place, count)
             stop = min(count, start + end - place)
-            pieces.append(self._piece(bucket, epoch, start, stop))
+            kept, rows = self._permutations.get(bucket, (-1, self.members[bucket]))
+            if kept != epoch:
+                rows = self._permuted(bucket, epoch)
+                if epoch == self._epoch.number:  # of earlier epochs, a batch or two take the end
+                    self._permutations[bucket] = epoch, rows
+            pieces.append(rows[start:stop])
             place += stop - start
         return np.concatenate(pieces)
-
-    def _piece(self, bucket: int, epoch: int, start: int, stop: int) -> np.ndarray:
-        """Returns a slice of one permutation; only the tail of the previous epoch's stays in memory."""
-        count, size = int(self._counts[bucket]), int(self.sizes[bucket])
-        whole, tail = self._whole.get(bucket), self._tails.get(bucket)
-        if whole and whole.epoch == epoch:
-            return whole.rows[start:stop]
-        in_tail = start >= count - size
-        if in_tail and tail and tail.epoch == epoch:
-            return tail.rows[start - count : stop - count or None]
-        new = _Permutation(epoch, self._permuted(bucket, epoch))
-        if in_tail and epoch < self._epoch.number:
-            self._tails[bucket] = new.end(size)
-        else:
-            if whole and whole.epoch == epoch - 1:
-                self._tails[bucket] = whole.end(size)
-            self._whole[bucket] = new
-        return new.rows[start:stop]
-
-
-class _Permutation(NamedTuple):
-    epoch: int
-    rows: np.ndarray
-
-    def end(self, rows: int) -> _Permutation:
-        return _Permutation(self.epoch, self.rows[-rows:].copy())
 
 
 class _Epoch(NamedTuple):
     number: int
     first: int  # the step of its first batch
-    end: int  # the step after its last batch
     buckets: np.ndarray  # the bucket of each batch
     numbers: np.ndarray  # the number of each batch within its bucket
 
@@ -395,13 +352,6 @@ class OncePlan(Plan):
     def batch(self, step: int) -> Batch:
         """Returns batch number `step`, 0 <= step < len(self)."""
         return self._batches[step]
-
-
-def _members(buckets: np.ndarray, number: int) -> list[np.ndarray]:
-    """Returns the examples of buckets 0 to `number` - 1: arrays [n] uint32."""
-    order = np.argsort(buckets, kind="stable").astype(np.uint32)
-    ends = np.cumsum(np.bincount(buckets + 1, minlength=number + 1))
-    return [order[ends[k] : ends[k + 1]] for k in range(number)]
 
 
 # Batches of token ids from shards: random access by batch number, padded to a few static shapes
@@ -445,15 +395,6 @@ class BatchOptions:
                 f"host is {self.host}; it must be from 0 to {self.hosts - 1}, one for each host."
             )
 
-    def for_split(self, split: str) -> BatchOptions:
-        """Returns the options with the defaults of a split filled in."""
-        training = split == DatasetSplit.TRAIN
-        return dataclasses.replace(
-            self,
-            repeat=training if self.repeat is None else self.repeat,
-            shuffle=training if self.shuffle is None else self.shuffle,
-        )
-
     def share(self, rows) -> slice:
         """Returns this host's slice of a batch of `rows` rows, an integer or a tensor."""
         size = rows // self.hosts
@@ -461,13 +402,7 @@ class BatchOptions:
 
 
 def dataset(
-    problem: Problem,
-    split: str,
-    data_dir: str | os.PathLike,
-    hp,
-    *,
-    start_step: int = 0,
-    **options: Any,
+    problem: Problem, split: str, data_dir: str | os.PathLike, hp, *, start_step: int = 0, **options
 ) -> tf.data.Dataset:
     """Returns the batches of a split: `Batches(..., **options).dataset(start_step)`."""
     return Batches(problem, split, data_dir, hp, **options).dataset(start_step)
@@ -497,7 +432,78 @@ def trim_padding(batches: tf.data.Dataset) -> tf.data.Dataset:
     return batches.map(finished, num_parallel_calls=1, deterministic=True)
 
 
-class Batches:
+class SplitBatches:
+    """Base class of the batches of a split: their options, buckets and limits, and the checks of these.
+
+    The arguments and errors are those of `Batches`.
+    """
+
+    def __init__(
+        self, problem: Problem, split: str, hp, options: BatchOptions | None, keywords: Mapping
+    ):
+        options = dataclasses.replace(options or BatchOptions(), **keywords)
+        training = split == DatasetSplit.TRAIN
+        self.options = dataclasses.replace(
+            options,
+            repeat=training if options.repeat is None else options.repeat,
+            shuffle=training if options.shuffle is None else options.shuffle,
+        )
+        self._problem, self._split, self._hp = problem, split, hp
+        packed = problem.packed_length
+        is_pair = problem.has_inputs and not problem.num_classes
+        if hp.prepend_mode != "none" and (packed or not is_pair):
+            raise UserError(
+                f"prepend_mode={hp.prepend_mode} puts inputs before targets, and {problem.name} "
+                + ("packs several pairs into a row" if is_pair else "has no pairs of texts")
+                + ": set it to none."
+            )
+        settings = {"inputs": hp.max_input_seq_length, "targets": hp.max_target_seq_length}
+        # How many ids of each stored side to keep; 0 means all, also for negative settings.
+        self._limits = {side: max(0, limit) for side, limit in settings.items()}
+        if packed and any(self._limits.values()):
+            raise UserError(
+                "max_input_seq_length={inputs} and max_target_seq_length={targets} would cut rows of "
+                "several pairs: leave them at 0 for a packed problem.".format(**self._limits)
+            )
+        drop_long = training or hp.eval_drop_long_sequences
+        longest, t2t = problem.max_length(hp), not options.pad_to_boundary
+        self.buckets = buckets_for(hp, drop_long, options.replicas, longest, packed, t2t)
+
+    @property
+    def shapes(self) -> list[tuple[int, int]] | None:
+        """The shapes (rows, length) of full batches; None if shapes are not static."""
+        longest = self._problem.max_length(self._hp)
+        return bucket_shapes(self._hp, self.options.replicas, longest)
+
+    def description(self) -> str:
+        """Returns a line such as "42 batch shapes, from 512 x 8 to 16 x 256"."""
+        if self.shapes is None:
+            return "batch shapes vary"
+        first, last = ("{} x {}".format(*shape) for shape in (self.shapes[0], self.shapes[-1]))
+        if len(self.shapes) == 1:
+            return f"1 batch shape, {first}"
+        return f"{len(self.shapes)} batch shapes, from {first} to {last}"
+
+    def _example_lengths(self, sides: Mapping[str, Any], longer: Callable[[Any, Any], Any]) -> Any:
+        """Returns the lengths of examples as in T2T: of the longer side, with end of sentence.
+
+        With `prepend_mode`: of inputs and targets joined by a 0. `longer` is the elementwise maximum.
+        """
+        if self._hp.prepend_mode != "none":
+            return sides["inputs"] + 1 + sides["targets"]
+        return functools.reduce(longer, sides.values())
+
+    def _none_fits(self) -> UserError:
+        hp, problem = self._hp, self._problem
+        return UserError(
+            f"Every {self._split} example of {problem.name} is shorter than min_length={hp.min_length} "
+            f"or longer than {self.buckets.longest} ids (max_length={problem.max_length(hp)}, where 0 "
+            f"stands for batch_size={hp.batch_size}), so none is left: raise max_length or lower "
+            "min_length."
+        )
+
+
+class Batches(SplitBatches):
     """The batches of a split, as T2T's `input_fn` makes them.
 
     Training batches ("train") are endless, shuffled, always full, and hold only sentences of
@@ -545,18 +551,7 @@ class Batches:
         options: BatchOptions | None = None,
         **keywords: Any,
     ):
-        options = dataclasses.replace(options or BatchOptions(), **keywords).for_split(split)
-        self.options = options
-        self._problem = problem
-        self._packed_length = problem.packed_length
-        self._limits = length_limits(hp, self._packed_length)
-        require_pairs(problem, hp)
-        drop_long = split == DatasetSplit.TRAIN or hp.eval_drop_long_sequences
-        t2t = None if options.pad_to_boundary else True
-        self.buckets = buckets_for(
-            hp, drop_long, options.replicas, problem.max_length(hp), problem.packed_length, t2t
-        )
-
+        super().__init__(problem, split, hp, options, keywords)
         index = read_index(data_dir, problem.dataset_filename(), split, problem.sides)
         if not len(index.sizes):
             raise UserError(f"The {split} shards of {problem.name} in {data_dir} hold no example.")
@@ -565,19 +560,20 @@ class Batches:
             for side in problem.sides
         }
         sides = problem.orient(cut)
-        make = EndlessPlan if options.repeat else OncePlan
-        mix = bool(options.shuffle) and hp.batch_shuffle_size > 0
-        lengths = example_lengths(sides, hp, np.maximum)
-        self._plan = make(lengths, self.buckets, options.seed, bool(options.shuffle), mix)
+        plan = EndlessPlan if self.options.repeat else OncePlan
+        shuffle, seed = bool(self.options.shuffle), self.options.seed
+        lengths = self._example_lengths(sides, np.maximum)
+        self._plan = plan(
+            lengths, self.buckets, seed, shuffle, shuffle and hp.batch_shuffle_size > 0
+        )
         if not self._plan.examples:
-            raise none_fits(problem, split, hp, self.buckets)
+            raise self._none_fits()
         kept = self.buckets.of(lengths) >= 0
         self._target_tokens = int(np.sum(sides["targets"], where=kept, dtype=np.int64))
-        self._lengths = (
-            None if options.pad_to_boundary or self._packed_length else [*sides.values()]
-        )
+        static = self.options.pad_to_boundary or problem.packed_length
+        self._lengths = None if static else [*sides.values()]
         self._stored = StoredExamples(index, _vocab_sizes(problem, data_dir))
-        if self._packed_length:
+        if problem.packed_length:
             self._require_packed()
 
     @property
@@ -598,17 +594,15 @@ class Batches:
 
     @property
     def shapes(self) -> list[tuple[int, int]] | None:
-        """The shapes (rows, length) of full batches; None if shapes are not static."""
         if self._lengths is not None:
             return None
-        members = self._plan.members
-        columns = zip(self.buckets.sizes, self.buckets.edges, members, strict=True)
+        columns = zip(self.buckets.sizes, self.buckets.edges, self._plan.members, strict=True)
         return [(size, edge) for size, edge, rows in columns if len(rows)]
 
     def description(self) -> str:
         """Returns one line with the number of shapes, examples and batches."""
         return (
-            f"{describe_shapes(self.shapes)}; {self.examples:,} examples, "
+            f"{super().description()}; {self.examples:,} examples, "
             f"{self.batches_per_epoch:,.0f} batches per epoch"
         )
 
@@ -628,8 +622,7 @@ class Batches:
         plans = steps.map(
             lambda step: tf.numpy_function(self._planned, [step], [tf.int64, tf.int32])
         )
-        stored = plans.map(self._read, num_parallel_calls=tf.data.AUTOTUNE, deterministic=True)
-        batches = stored.map(self._parse, num_parallel_calls=tf.data.AUTOTUNE, deterministic=True)
+        batches = plans.map(self._read, num_parallel_calls=tf.data.AUTOTUNE, deterministic=True)
         return batches.prefetch(tf.data.AUTOTUNE)
 
     def _planned(self, step: np.int64) -> tuple[np.ndarray, np.ndarray]:
@@ -646,7 +639,8 @@ class Batches:
         filled[: len(rows)] = rows
         return filled[self.options.share(len(filled))], np.array(lengths, np.int32)
 
-    def _read(self, rows: tf.Tensor, lengths: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
+    def _read(self, rows: tf.Tensor, lengths: tf.Tensor) -> dict[str, tf.Tensor]:
+        """Returns padded ids; rows of -1 become rows of zeros."""
         import tensorflow as tf
 
         def read(rows):
@@ -655,16 +649,12 @@ class Batches:
             records[real] = self._stored.read(rows[real])
             return records
 
-        return tf.numpy_function(read, [rows], tf.string), lengths
-
-    def _parse(self, records: tf.Tensor, lengths: tf.Tensor) -> dict[str, tf.Tensor]:
-        """Serialised examples -> padded ids; an empty record becomes a row of zeros."""
-        import tensorflow as tf
-
+        records = tf.numpy_function(read, [rows], tf.string)
         records.set_shape([None])
         lengths.set_shape([len(self._problem.sides)])
         feature = tf.io.RaggedFeature(tf.int64, row_splits_dtype=tf.int64)
-        kinds = _PACKED if self._packed_length else _PACKED[:1]
+        packed_length = self._problem.packed_length
+        kinds = _PACKED if packed_length else _PACKED[:1]
         names = [side + kind for side in self._problem.sides for kind in kinds]
         parsed = tf.io.parse_example(records, dict.fromkeys(names, feature))
         padded = {}
@@ -678,9 +668,9 @@ class Batches:
             for number, (side, oriented) in enumerate(self._problem.orient(ids).items()):
                 shape = tf.stack([-1, lengths[number]])
                 padded[side + kind] = oriented.to_tensor(shape=shape)  # [B, S]
-                if self._packed_length and len(self.buckets.edges) == 1:  # the only static shape
+                if packed_length and len(self.buckets.edges) == 1:  # the only static shape
                     rows = self.buckets.sizes[0] // self.options.hosts
-                    static = [rows if self.options.repeat else None, self._packed_length]
+                    static = [rows if self.options.repeat else None, packed_length]
                     padded[side + kind] = tf.ensure_shape(padded[side + kind], static)
         return padded
 
@@ -703,23 +693,11 @@ class Batches:
 def _vocab_sizes(problem: Problem, data_dir: str | os.PathLike) -> dict[str, int]:
     """Returns the exclusive upper limit of the ids of each stored side; 2**31 without a vocabulary."""
     limits = dict.fromkeys(problem.sides, 2**31)
-    try:
+    with contextlib.suppress(UserError):  # code that needs the vocabulary reports that it is absent
         sizes = problem.vocab_sizes(data_dir)
-    except UserError:  # code that needs the vocabulary reports that it is absent
-        return limits
-    for side, stored in problem.orient({side: side for side in problem.sides}).items():
-        limits[stored] = min(limits[stored], sizes[side])
+        for side, stored in problem.orient({side: side for side in problem.sides}).items():
+            limits[stored] = min(limits[stored], sizes[side])
     return limits
-
-
-def describe_shapes(shapes: list[tuple[int, int]] | None) -> str:
-    """Returns "42 batch shapes, from 512 x 8 to 16 x 256"; `shapes` is None if they are not static."""
-    if shapes is None:
-        return "batch shapes vary"
-    first, last = ("{} x {}".format(*shape) for shape in (shapes[0], shapes[-1]))
-    if len(shapes) == 1:
-        return f"1 batch shape, {first}"
-    return f"{len(shapes)} batch shapes, from {first} to {last}"
 
 
 @contextlib.contextmanager
@@ -740,50 +718,3 @@ def plain_errors() -> Iterator[None]:
         if failed:
             raise UserError(f"{failed[1]} {failed[2]}") from error
         raise
-
-
-def none_fits(problem: Problem, split: str, hp, buckets: Buckets) -> UserError:
-    """Returns the error for a split with no example within the length limits."""
-    return UserError(
-        f"Every {split} example of {problem.name} is shorter than min_length={hp.min_length} or "
-        f"longer than {buckets.longest} ids (max_length={problem.max_length(hp)}, where 0 stands for "
-        f"batch_size={hp.batch_size}), so none is left: raise max_length or lower min_length."
-    )
-
-
-def example_lengths(sides: Mapping[str, Any], hp, longer: Callable[[Any, Any], Any]) -> Any:
-    """Returns the lengths of examples as T2T defines them: of the longer side, with end of sentence.
-
-    With `prepend_mode`: of inputs and targets joined by a 0.
-
-    Args:
-        sides: the lengths of each side.
-        longer: elementwise maximum of two arrays of lengths.
-    """
-    if hp.prepend_mode != "none":
-        return sides["inputs"] + 1 + sides["targets"]
-    return functools.reduce(longer, sides.values())
-
-
-def require_pairs(problem: Problem, hp) -> None:
-    """Raises a `UserError` if `prepend_mode` is set but examples are not single pairs of texts."""
-    is_pair = problem.has_inputs and not problem.num_classes
-    packed = problem.packed_length
-    if hp.prepend_mode != "none" and (packed or not is_pair):
-        raise UserError(
-            f"prepend_mode={hp.prepend_mode} puts inputs before targets, and {problem.name} "
-            + ("packs several pairs into a row" if is_pair else "has no pairs of texts")
-            + ": set it to none."
-        )
-
-
-def length_limits(hp, packed_length: int | None) -> Mapping[str, int]:
-    """Returns how many ids of each stored side to keep; 0 means all (also for negative settings)."""
-    settings = {"inputs": hp.max_input_seq_length, "targets": hp.max_target_seq_length}
-    limits = {side: max(0, limit) for side, limit in settings.items()}
-    if packed_length and any(limits.values()):
-        raise UserError(
-            f"max_input_seq_length={limits['inputs']} and max_target_seq_length="
-            f"{limits['targets']} would cut rows of several pairs: leave them at 0 for a packed problem."
-        )
-    return limits
