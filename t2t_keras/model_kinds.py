@@ -8,7 +8,7 @@ from typing import Any, Literal, Protocol
 Kind = Literal["translation", "language_model", "classification"]
 
 TRANSLATION: Kind = "translation"
-"""A text becomes another: inputs and targets, which one sequence may hold (`prepend_mode`)."""
+"""A text becomes another: inputs and targets."""
 
 LANGUAGE_MODEL: Kind = "language_model"
 """Texts are continued: targets only."""

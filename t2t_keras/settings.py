@@ -287,8 +287,8 @@ _NETWORK = {
     "prepend_mode": declare(
         "none",
         one_of("none", "prepend_inputs_masked_attention", "prepend_inputs_full_attention"),
-        "inputs, a 0 and targets form one sequence for a decoder without encoder; an input sees the "
-        "inputs before it, or all inputs",
+        "the decoder reads inputs, a 0 and targets as one sequence; an input sees the inputs before "
+        "it, or all inputs",
         "data",
     ),
     "activation_dtype": declare(

@@ -1,7 +1,7 @@
 """The Transformer: embeddings, encoder, decoder and softmax, built from one settings object.
 
-Without a source, or with source and target in one sequence (T2T's `prepend_mode`), it is a
-decoder-only language model; the encoder alone is `TransformerClassifier` (`classifier.py`).
+Without a source it is a decoder-only language model; the encoder alone is `TransformerClassifier`
+(`classifier.py`).
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ class Transformer(TokenFit):
             itself. But as in T2T, the targets of a row are shifted as a whole: without spacing
             between pairs, the first target of a pair sees the end of sentence before it, whereas
             that of a row's first pair (and of decoding) sees a zero vector.
-            With `hp.prepend_mode`, inputs, a 0 and targets form one sequence for the decoder.
+            With `hp.prepend_mode`, the decoder reads inputs, a 0 and targets as one sequence.
         cache: a `DecoderCache` from `decode_step`, for one step of a search: {"targets": [B, K]} are
             the tokens chosen last, the logits [B, K, V] those of the next one. A subclass that overrides
             `call` passes it on to `super().call`.
@@ -73,7 +73,7 @@ class Transformer(TokenFit):
     Attributes:
         kind: what the model does; see `model_kinds`.
         num_logits: the target vocabulary, rounded up to `vocab_divisor`.
-        prepends: True if inputs and targets are one sequence (T2T's `prepend_mode`).
+        prepends: True if the decoder reads the inputs before the targets (T2T's `prepend_mode`).
         has_encoder, has_memory: True if inputs go through an encoder, and the decoder attends to it.
         has_target_space: True if a row of the target-space table is added to the encoder's input.
 
@@ -132,13 +132,16 @@ class Transformer(TokenFit):
         self.num_logits = target_vocab_size + -target_vocab_size % hp.vocab_divisor  # rounded up
         self.target_space_id = target_space_id
         self.remat = remat
-        has_source = source_vocab_size is not None
+        self.has_encoder = source_vocab_size is not None
         self.kind = (
-            CLASSIFICATION if self.classifies else TRANSLATION if has_source else LANGUAGE_MODEL
+            CLASSIFICATION
+            if self.classifies
+            else TRANSLATION
+            if self.has_encoder
+            else LANGUAGE_MODEL
         )
         self.prepends = hp.prepend_mode != "none"
         self._learns_inputs = hp.prepend_mode == "prepend_inputs_masked_attention"
-        self.has_encoder = has_source and not self.prepends
         self.has_memory = self.has_encoder and not self.classifies
         self.has_target_space = hp.use_target_space_embedding and self.has_encoder
         self.source_embedding = self.target_embedding = self.softmax = None
@@ -401,35 +404,34 @@ class Transformer(TokenFit):
 
         Returns:
             "memory" [B, S, D], "memory_bias" [B, 1, 1, S], and "memory_caches": a list with each layer's
-            keys and values {"k", "v"} [B, H, S, C]. Empty for a language model. With `hp.prepend_mode`:
-            "prefix_caches" and "prefix_bias", the same for self-attention with S + 1 positions, and
+            keys and values {"k", "v"} [B, H, S, C]. Empty for a language model. With `hp.prepend_mode`
+            also "prefix_caches" and "prefix_bias", the same for self-attention with S + 1 positions, and
             "start" [B], the position of the first target.
         """
-        if self.prepends:
-            return self._encode_prefix(source)
         if self.kind == LANGUAGE_MODEL:
             return {}
         memory = self.encode(source)
-        return {
+        encoded = {
             "memory": memory,
             "memory_caches": self.decoder.memory_caches(memory),
             "memory_bias": layers.mask_bias(source != PAD_ID),
         }
-
-    def _encode_prefix(self, source):
-        ids, how = self._prepended(source, source[:, :0])
-        x = self._decoder_input(ids, how["position"])
-        batch, length = shape_of(ids)
-        # One step processes all positions, as if each were a hypothesis.
-        cache = layers.DecoderCache(
-            self.empty_caches(batch), bias=how["bias"], distance=distances(length, length)
-        )
-        self.decoder(x, None, cache=cache)
-        return {
-            "prefix_caches": cache.kept,
-            "prefix_bias": how["bias"][:, :, -1:],
-            "start": how["position"][:, -1] + 1,
-        }
+        if self.prepends:
+            ids, how = self._prepended(source, source[:, :0])
+            batch, length = shape_of(ids)
+            # One step processes all positions, as if each were a hypothesis.
+            cache = layers.DecoderCache(
+                self.empty_caches(batch),
+                memory=encoded["memory_caches"],
+                memory_bias=encoded["memory_bias"],
+                bias=how["bias"],
+                distance=distances(length, length),
+            )
+            self.decoder(self._decoder_input(ids, how["position"]), memory, cache=cache)
+            encoded["prefix_caches"] = cache.kept
+            encoded["prefix_bias"] = how["bias"][:, :, -1:]
+            encoded["start"] = how["position"][:, -1] + 1
+        return encoded
 
     def empty_caches(self, batch):
         """Returns the caches for the first `decode_step` of B sentences."""

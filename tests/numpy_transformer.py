@@ -14,6 +14,7 @@ def logits(
     """[B, S] and [B, T] ids -> [B, T, V]; raises KeyError where a name is not T2T's.
 
     Args:
+        targets: with `prepend_mode`, the rows that the decoder reads.
         packing: of packed rows, T2T's four features: segmentation and position of both sides.
     """
     net = _Network(variables, hp)
@@ -43,7 +44,7 @@ def logits(
     memory = net.process(x, hp.layer_preprocess_sequence, "body/encoder/layer_prepostprocess")
 
     length = targets.shape[1]
-    bias = lower_triangle(length)
+    bias = lower_triangle(length) if hp.prepend_mode == "none" else prepended(hp, targets)
     if packing:
         segments = packing["targets_segmentation"]
         bias = bias + other_segment(segments, segments)
@@ -53,10 +54,8 @@ def logits(
     return y @ softmax.T
 
 
-def prepended_logits(variables, hp, rows, vocab):
-    """Logits [B, L, V] of T2T's rows of `prepend_mode`: inputs, a 0, targets, then padding."""
-    net = _Network(variables, hp)
-    _, table, softmax = net.tables(vocab, vocab)
+def prepended(hp, rows):
+    """The bias of T2T's rows of `prepend_mode`: inputs, a 0, targets, then padding."""
     bias = np.zeros((*rows.shape, rows.shape[1]))
     for row, hidden in zip(rows, bias, strict=True):
         separator = list(row).index(0)
@@ -64,10 +63,7 @@ def prepended_logits(variables, hp, rows, vocab):
             for key in range(len(row)):
                 both = max(query, key) <= separator and "full" in hp.prepend_mode
                 hidden[query, key] = MASKED * (key > query and not both)
-    bias = bias[:, None]
-    if hp.proximity_bias:
-        bias = bias + proximal(rows.shape[1])
-    return net.decoder(net.embed(table, rows), bias) @ softmax.T
+    return bias[:, None]
 
 
 def lower_triangle(length):

@@ -247,7 +247,10 @@ RELATIVE = "self_attention_type=dot_product_relative,max_relative_position=4"
     [
         ("proximity_bias=true", "proximity_bias; got True"),
         ("unidirectional_encoder=true", "unidirectional_encoder; got True"),
-        ("prepend_mode=prepend_inputs_full_attention", "decoder-only model: export a SavedModel"),
+        (
+            "prepend_mode=prepend_inputs_full_attention",
+            "does not support prepend_mode; got prepend_inputs_full_attention",
+        ),
         (RELATIVE, "relative and absolute positions together"),
         ("layer_postprocess_sequence=dan", "got n with dan"),
         ("attention_key_channels=32", "attention_key_channels greater than hidden_size=16; got 32"),

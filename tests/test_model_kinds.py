@@ -167,7 +167,7 @@ CONSUMERS = {
         to_ctranslate2,
         {
             "ensemble": "does not support ensembles",
-            "prepended": "needs a model with an encoder and a decoder",
+            "prepended": "does not support prepend_mode",
             "language model": "needs a model with an encoder and a decoder",
             "classifier": "needs a model with an encoder and a decoder",
         },
@@ -176,7 +176,7 @@ CONSUMERS = {
         attended,
         {
             "ensemble": "an ensemble has no attention of its own",
-            "prepended": "for models with an encoder and a decoder only",
+            "prepended": "without prepend_mode",
             "language model": "for models with an encoder and a decoder only",
             "classifier": "for models with an encoder and a decoder only",
         },
@@ -185,7 +185,7 @@ CONSUMERS = {
         aligned,
         {
             "ensemble": "an ensemble has no attention of its own",
-            "prepended": "needs a model with an encoder and a decoder",
+            "prepended": "without prepend_mode",
             "language model": "needs a model with an encoder and a decoder",
             "classifier": "needs a model with an encoder and a decoder",
         },

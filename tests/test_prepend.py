@@ -2,6 +2,7 @@
 
 import json
 
+import golden
 import keras
 import networks
 import numpy as np
@@ -18,7 +19,7 @@ from t2t_keras.errors import UserError
 
 MASKED, FULL = "prepend_inputs_masked_attention", "prepend_inputs_full_attention"
 RELATIVE = "self_attention_type=dot_product_relative,max_relative_position=2,pos=None"
-NO_DROPOUT = "label_smoothing=0,layer_prepostprocess_dropout=0,attention_dropout=0,relu_dropout=0"
+NO_DROPOUT = "layer_prepostprocess_dropout=0,attention_dropout=0,relu_dropout=0"
 INPUTS = np.array([[5, 6, 7, 8, 1], [9, 10, 1, 0, 0]], np.int32)
 TARGETS = np.array([[4, 1, 0, 0], [7, 8, 9, 1]], np.int32)
 ROWS = np.array([[5, 6, 7, 8, 1, 0, 4, 1, 0, 0], [9, 10, 1, 0, 7, 8, 9, 1, 0, 0]])
@@ -34,22 +35,35 @@ def model_of(mode, more=""):
 def test_logits_are_those_of_one_row_as_tensor2tensor_makes_it(mode, more):
     """The numpy Transformer knows T2T's rows and its rule of who sees whom, and no padding between."""
     model = model_of(mode, more)
-    variables = t2t.checkpoints.t2t_variables(model)
-    assert not any("encoder" in name or "encdec" in name for name in variables)
-    wanted = numpy_transformer.prepended_logits(variables, model.hp, ROWS, 23)
+    wanted = networks.numpy_logits(model, INPUTS, ROWS)
     found = model({"inputs": INPUTS, "targets": TARGETS})
     np.testing.assert_allclose(found[0, :2], wanted[0, 6:8], atol=1e-4)
     np.testing.assert_allclose(found[1], wanted[1, 4:8], atol=1e-4)
 
 
+def test_equals_tensor2tensor():
+    """Every variable and logit of the row, and both losses, which are of its checkpoint."""
+    folder = golden.FOLDER / "prepend"
+    arrays = dict(np.load(folder / "golden.npz"))
+    config = json.loads((folder / "config.json").read_text())
+    hp = t2t.registry.hparams(config["hparams_set"], f"{config['overrides']},{NO_DROPOUT}")
+    model = t2t.Transformer(hp, source_vocab_size=14, target_vocab_size=14)
+    model.compile(optimizer=keras.optimizers.SGD(0.0), run_eagerly=True)
+    t2t.checkpoints.load_t2t(model, str(folder / "model.ckpt-0"))
+    batch = {"inputs": arrays["inputs"], "targets": arrays["targets_of_example"]}
+    np.testing.assert_allclose(model(batch, training=True), arrays["logits"], atol=1e-5)
+    trained = model.train_on_batch(batch, return_dict=True)["loss"]
+    assert trained == pytest.approx(float(arrays["training_loss"]), rel=1e-5)
+    model.reset_metrics()
+    evaluated = model.test_on_batch(batch, return_dict=True)["loss"]
+    assert evaluated == pytest.approx(float(arrays["eval_loss"]), rel=1e-5)
+
+
 @pytest.mark.parametrize("mode", [MASKED, FULL])
 def test_the_loss_counts_targets_and_in_masked_training_inputs(mode):
     """T2T: `weights_prepend_inputs_to_targets`, but `weights_nonzero` of the row in masked training."""
-    model = model_of(mode, NO_DROPOUT)
-    logits = numpy_transformer.prepended_logits(
-        t2t.checkpoints.t2t_variables(model), model.hp, ROWS, 23
-    )
-    p = numpy_transformer.softmax(logits)
+    model = model_of(mode, f"{NO_DROPOUT},label_smoothing=0")
+    p = numpy_transformer.softmax(networks.numpy_logits(model, INPUTS, ROWS))
     losses = -np.log(np.take_along_axis(p, ROWS[..., None], -1)[..., 0])
     past_first_zero = np.cumsum(ROWS == 0, axis=1) > 0
     of_targets = losses[(ROWS != 0) & past_first_zero].mean()

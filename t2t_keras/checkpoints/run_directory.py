@@ -223,8 +223,6 @@ def load_model(
     arrays = read(prefix)
     make = registry.model(model or recorded_model or model_of(arrays))
     source_size, target_size = vocab_sizes(arrays, prefix)
-    if (recorded or hp).prepend_mode != "none":  # type: ignore[union-attr]
-        source_size = target_size
     space = run.get("target_space_id", 0) if target_space_id is None else target_space_id
     loaded = make.of_sizes(
         for_inference(recorded or hp),  # type: ignore[arg-type]

@@ -115,8 +115,8 @@ def _reject_contradictions(problem, hp) -> None:
         )
     if FLAGS.attention_images and hp.prepend_mode != "none":
         raise UserError(
-            f"--attention_images shows an encoder, and prepend_mode={hp.prepend_mode} has none: leave "
-            "out one of them."
+            f"--attention_images needs targets alone, and with prepend_mode={hp.prepend_mode} inputs come "
+            "before them: leave out one of them."
         )
 
 

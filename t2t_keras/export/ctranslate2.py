@@ -107,7 +107,7 @@ def _check_model(model) -> None:
         kind = "classifier" if model.kind == CLASSIFICATION else "language model"
         raise UserError(
             "the CTranslate2 export needs a model with an encoder and a decoder, and this is a "
-            f"{'decoder-only model' if model.prepends else kind}: export a SavedModel instead."
+            f"{kind}: export a SavedModel instead."
         )
     hp = model.hp
     hidden = hp.hidden_size
@@ -124,6 +124,7 @@ def _check_model(model) -> None:
             "n with da, or none with dan",
             f"{hp.layer_preprocess_sequence} with {hp.layer_postprocess_sequence}",
         ),
+        (model.prepends, "prepend_mode", hp.prepend_mode),
         (hp.proximity_bias, "proximity_bias", hp.proximity_bias),
         (hp.unidirectional_encoder, "unidirectional_encoder", hp.unidirectional_encoder),
         (

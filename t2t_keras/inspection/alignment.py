@@ -136,8 +136,10 @@ def heads_of_model(model, text: str) -> Heads:
     """Parses heads; raises UserError if the model does not have them or cannot align."""
     if len(model.members) > 1:
         raise UserError("an ensemble has no attention of its own: name one checkpoint.")
-    if not model.has_memory:
-        raise UserError("word alignment needs a model with an encoder and a decoder.")
+    if not model.has_memory or model.prepends:
+        raise UserError(
+            "word alignment needs a model with an encoder and a decoder, without prepend_mode."
+        )
     heads = Heads.parse(text)
     for name, number, count in zip(
         ("layer", "head"), heads, _layers_and_heads(model), strict=False

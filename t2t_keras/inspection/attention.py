@@ -158,10 +158,10 @@ def require_both_sides(model) -> None:
     """Raises a `UserError` unless a model has an encoder and a decoder."""
     if len(model.members) > 1:
         raise UserError("an ensemble has no attention of its own: name one checkpoint.")
-    if not model.has_memory:
+    if not model.has_memory or model.prepends:
         raise UserError(
-            "attention can be shown for models with an encoder and a decoder only: for others, call the "
-            "model with return_attention_weights=True."
+            "attention can be shown for models with an encoder and a decoder only, without prepend_mode: "
+            "for others, call the model with return_attention_weights=True."
         )
 
 
