@@ -2,26 +2,21 @@
 
 import ast
 import re
-import subprocess
 import sys
 from pathlib import Path
 
 import pytest
+import toy
 
 from t2t_keras.settings import SETTINGS
 
 ROOT = Path(__file__).parents[1]
 PACKAGE = ROOT / "t2t_keras"
 PAGES = [ROOT / "README.md", ROOT / "CHANGELOG.md", *sorted((ROOT / "docs").glob("*.md"))]
-COMMANDS = [
-    "avg", "bleu", "convert", "datagen", "decode", "eval", "export", "inspect", "parseval",
-    "query", "train",
-]  # fmt: skip
+NO_COMMANDS = {"__init__", "app", "options"}
+COMMANDS = sorted({path.stem for path in (PACKAGE / "cli").glob("*.py")} - NO_COMMANDS)
 ALONE = ("transformer", "network_settings", "losses", "optimizers", "schedules")
-KERAS_ALONE = [
-    *sorted((PACKAGE / "layers").glob("*.py")),
-    *(PACKAGE / f"{name}.py" for name in ALONE),
-]
+KERAS_ALONE = [PACKAGE / f"{name}.py" for name in ALONE] + sorted((PACKAGE / "layers").glob("*.py"))
 
 
 def imports(path):
@@ -69,9 +64,8 @@ PACK = "from t2t_keras.data import records; list(records.pack([], 4))"
     ],
 )
 def test_importing_loads_nothing_heavy(code, absent):
-    code = f"import sys; {code}; print([n for n in {absent} if n in sys.modules])"
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert done.stdout.strip() == "[]"
+    done = toy.python("-c", f"import sys; {code}; print([n for n in {absent} if n in sys.modules])")
+    assert done.stdout.strip() == "[]", done.stderr
 
 
 # Pages
@@ -89,9 +83,8 @@ def test_pages_name_files_that_exist(path):
 
 
 def test_architecture_names_every_folder_and_every_file_beside_them():
-    heads = {
-        name for row in tables(page("architecture.md")) for name in re.findall("`(.*?)`", row[0])
-    }
+    rows = tables(page("architecture.md"))
+    heads = {name for row in rows for name in re.findall("`(.*?)`", row[0])}
     folders = {f"{path.parent.relative_to(PACKAGE)}/" for path in PACKAGE.rglob("*.py")} - {"./"}
     files = {path.name for path in PACKAGE.glob("*.py")} - {"__init__.py"}
     assert {f"t2t_keras/{name}" for name in folders | files} <= heads
@@ -129,8 +122,7 @@ def test_the_table_of_settings_says_who_reads_them(reader):
 
 @pytest.mark.parametrize("command", COMMANDS)
 def test_page_of_commands_lists_their_flags_and_defaults(command):
-    arguments = [sys.executable, "-m", f"t2t_keras.cli.{command}", "--help"]
-    done = subprocess.run(arguments, capture_output=True, text=True, check=False)
+    done = toy.python("-m", f"t2t_keras.cli.{command}", "--help")
     helped = {}
     for entry in re.split(r"^  --", done.stdout, flags=re.MULTILINE)[1:]:
         default = re.search(r"\(default: '(.*)'\)", entry)

@@ -76,9 +76,8 @@ def readers_and_whole_files():
     ):
         tensors = {"inputs": {given: {}}, "outputs": {o: {} for o in outputs}}
         signatures = {"signature_def": {"signature_def": {"serving_default": tensors}}}
-        about, said = (
-            json.dumps(c).encode() for c in ({"metadata": signatures}, {"outputs": outputs})
-        )
+        about = json.dumps({"metadata": signatures}).encode()
+        said = json.dumps({"outputs": outputs}).encode()
         yield partial(answer, [], [said]), about
         yield partial(answer, [about], []), said
 

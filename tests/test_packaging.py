@@ -3,13 +3,12 @@
 import configparser
 import re
 import shutil
-import subprocess
-import sys
 import tarfile
 import zipfile
 from pathlib import Path
 
 import pytest
+import toy
 
 import t2t_keras
 
@@ -17,25 +16,14 @@ ROOT = Path(__file__).parents[1]
 NOT_COPIED = shutil.ignore_patterns(
     ".*", "*.egg-info", "__pycache__", "build", "dist", "demo", "bench"
 )
-INSTALLED = {
-    "t2t_keras": "t2t_keras",
-    "hparams": "t2t_keras/hparams",
-    "problems": "t2t_keras/problems",
-}
-"""Folder of the repository -> where it is installed."""
-
-
-def setup_cfg():
-    parser = configparser.ConfigParser()
-    parser.read(ROOT / "setup.cfg", encoding="utf-8")
-    return parser
 
 
 def installed_modules():
     """Paths in site-packages of all modules of the repository."""
-    for folder, installed in INSTALLED.items():
+    for folder in ("t2t_keras", "hparams", "problems"):
         for path in (ROOT / folder).rglob("*.py"):
-            yield Path(installed) / path.relative_to(ROOT / folder)
+            inside = path.relative_to(ROOT)
+            yield inside if folder == "t2t_keras" else "t2t_keras" / inside
 
 
 def installed_data():
@@ -46,8 +34,7 @@ def installed_data():
 
 
 def run(code, *arguments, cwd):
-    command = [sys.executable, "-c", code, *arguments]
-    done = subprocess.run(command, cwd=cwd, capture_output=True, text=True, check=False)
+    done = toy.python("-c", code, *arguments, cwd=cwd)
     assert done.returncode == 0, done.stderr
     return done.stdout
 
@@ -56,7 +43,7 @@ def build(source, kind, directory):
     """Builds a "wheel" or "sdist" of a source tree with setuptools alone, and returns its path."""
     code = "import sys; from setuptools import build_meta as b; print(getattr(b, sys.argv[1])(sys.argv[2]))"
     directory.mkdir()
-    return directory / run(code, f"build_{kind}", str(directory), cwd=source).splitlines()[-1]
+    return directory / run(code, f"build_{kind}", directory, cwd=source).splitlines()[-1]
 
 
 @pytest.fixture(scope="module")
@@ -67,23 +54,19 @@ def wheel_and_sdist(tmp_path_factory):
 
 
 def names_in(wheel):
-    with zipfile.ZipFile(wheel) as archive:
-        return set(archive.namelist())
+    return set(zipfile.ZipFile(wheel).namelist())
 
 
 def test_pypi_would_show_the_readme(wheel_and_sdist):
     pytest.importorskip("twine")
-    done = subprocess.run(
-        [sys.executable, "-m", "twine", "check", "--strict", *map(str, wheel_and_sdist)],
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+    done = toy.python("-m", "twine", "check", "--strict", *wheel_and_sdist)
     assert done.returncode == 0, done.stdout
 
 
 def test_every_package_is_listed():
-    listed = setup_cfg()["options"]["packages"].split()
+    parser = configparser.ConfigParser()
+    parser.read(ROOT / "setup.cfg", encoding="utf-8")
+    listed = parser["options"]["packages"].split()
     packages = {path.parent.as_posix().replace("/", ".") for path in installed_modules()}
     assert listed == sorted(packages)
 
@@ -99,9 +82,8 @@ def test_wheel_holds_the_package_and_nothing_else(wheel_and_sdist):
 
 def test_wheel_declares_a_script_for_every_command(wheel_and_sdist):
     wheel, _ = wheel_and_sdist
-    with zipfile.ZipFile(wheel) as archive:
-        (path,) = (n for n in archive.namelist() if n.endswith("/entry_points.txt"))
-        text = archive.read(path).decode()
+    (path,) = (name for name in names_in(wheel) if name.endswith("/entry_points.txt"))
+    text = zipfile.ZipFile(wheel).read(path).decode()
     scripts = dict(re.findall(r"^(t2t-keras-\w+) = ([\w.:]+)$", text, re.MULTILINE))
     none = {"__init__", "app", "options"}
     commands = {path.stem for path in (ROOT / "t2t_keras/cli").glob("*.py")} - none
@@ -120,8 +102,7 @@ def test_wheel_of_the_sdist_is_the_same(wheel_and_sdist, tmp_path):
 
 def test_wheel_imports_away_from_the_repository(wheel_and_sdist, tmp_path):
     wheel, _ = wheel_and_sdist
-    with zipfile.ZipFile(wheel) as archive:
-        archive.extractall(tmp_path / "site")
+    zipfile.ZipFile(wheel).extractall(tmp_path / "site")
     code = (
         "import t2t_keras as t2t; import t2t_keras.problems.numbers;"
         "print(t2t.__file__, t2t.problems.__file__, t2t.registry.hparams('transformer_big').num_heads)"

@@ -92,8 +92,7 @@ def test_bytes_follow_the_reserved_ids():
 
 
 def test_tokens_of_a_file_and_of_a_list(tmp_path):
-    path = tmp_path / "vocab"
-    path.write_text("<pad>\n<EOS>\nthe\ncat\n<UNK>\n")
+    path = write(tmp_path / "vocab", ["<pad>", "<EOS>", "the", "cat", "<UNK>"], quote="")
     encoder = TokenTextEncoder(path, replace_oov="<UNK>")
     assert encoder.vocab_size == 5
     assert encoder.encode(" the\tdog\ncat ") == [2, 4, 3]
@@ -104,17 +103,14 @@ def test_tokens_of_a_file_and_of_a_list(tmp_path):
     assert encoder.encode("cat the <EOS>") == [3, 2, 1]
 
 
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
-        ({"vocab_list": ["cat"]}, "Token 'dog' is not in the vocabulary of 3 tokens"),
-        ({"vocab_list": ["cat"], "replace_oov": "<UNK>"}, "replace_oov is '<UNK>', which is not"),
-        ({}, "got no tokens"),
-    ],
-)
-def test_unknown_tokens_need_a_replacement(arguments, message):
-    with pytest.raises(UserError, match=message):
-        TokenTextEncoder(**arguments).encode("cat dog")
+def test_unknown_tokens_need_a_replacement():
+    for message, *arguments in (
+        ("Token 'dog' is not in the vocabulary of 3 tokens", None, ["cat"]),
+        ("replace_oov is '<UNK>', which is not in", None, ["cat"], "<UNK>"),
+        ("got no tokens",),
+    ):
+        with pytest.raises(UserError, match=message):
+            TokenTextEncoder(*arguments).encode("cat dog")
 
 
 # Subwords
@@ -248,16 +244,16 @@ def test_equals_t2t_on_every_case():
 # Building a vocabulary of subwords
 
 
-def test_one_word_by_hand():
+def test_words_by_hand():
     # "ab_" three times. Round 1 keeps ab_ and, since b starts a cut too, b_; from round 2 on the
     # only cut is in front of ab_, which takes all from its prefixes. Then the alphabet, 23
     # characters that count nothing, in falling order.
     encoder = build(["ab ab", "ab"], target_size=26)
-    characters = "updba_\\SOE><;9876543210"
-    assert encoder.all_subtoken_strings == ("<pad>_", "<EOS>_", "ab_", *characters)
+    whole = "<pad>_", "<EOS>_", "ab_"
+    assert encoder.all_subtoken_strings == (*whole, *"updba_\\SOE><;9876543210")
     # Subtokens are shorter than `max_subtoken_length`.
-    encoder = build(["ab"] * 3, 26, max_subtoken_length=3)
-    assert encoder.all_subtoken_strings[2:5] == ("ab", "_", "u")
+    shorter = build(["ab"] * 3, 26, max_subtoken_length=3)
+    assert shorter.all_subtoken_strings[2:5] == ("ab", "_", "u")
 
 
 def plainly(lines, min_count, max_subtoken_length, reserved):

@@ -161,8 +161,8 @@ def test_shapes_and_types():
     assert encoded(SUBWORDS, []) == decoded(SUBWORDS, []) == []
     dense = SUBWORDS.decode_tensor(tf.constant([[*SUBWORDS.encode("low"), 1, 0]]))
     assert dense.numpy().tolist() == [b"low<EOS><pad>"]
-    short_splits = ids.with_row_splits_dtype(tf.int32)
-    assert SUBWORDS.decode_tensor(short_splits).numpy().tolist() == [b"low", b""]
+    texts = SUBWORDS.decode_tensor(ids.with_row_splits_dtype(tf.int32))
+    assert texts.numpy().tolist() == [b"low", b""]
 
 
 @each_encoder
@@ -176,8 +176,8 @@ def test_works_in_a_pipeline_and_is_made_when_first_needed(encoder):
         return encoder.decode_tensor(encoder.encode_tensor(strings))
 
     texts = ["low lower", "日本 <UNK>", "", "x"] * 3
-    data = tf.data.Dataset.from_tensor_slices(texts).batch(5)
-    got = [text.decode() for batch in data.map(there_and_back) for text in batch.numpy()]
+    data = tf.data.Dataset.from_tensor_slices(texts).batch(5).map(there_and_back)
+    got = [text.decode() for batch in data for text in batch.numpy()]
     assert got == [encoder.decode(encoder.encode(text)) for text in texts]
     assert "graph" in vars(encoder)
 
