@@ -9,11 +9,4 @@ from t2t_keras.problems import (
     wmt,
 )
 
-__all__ = [
-    "language_models",
-    "numbers",
-    "parsing",
-    "small_corpora",
-    "translate_files",
-    "wmt",
-]
+__all__ = ["language_models", "numbers", "parsing", "small_corpora", "translate_files", "wmt"]

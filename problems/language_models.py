@@ -20,14 +20,13 @@ from t2t_keras.data import (
 )
 from t2t_keras.data.problem import SPLITS, missing_hook, with_shards
 from t2t_keras.data.sources import fetch, local_sources
-from t2t_keras.data.text_problem import PathLike, Samples, absent_vocabulary
-from t2t_keras.files import atomic_write
+from t2t_keras.data.text_problem import PathLike, Samples
+from t2t_keras.problems.translate_files import WordListProblem
 from t2t_keras.registry import derive_problem, register_problem
-from t2t_keras.text import TokenTextEncoder
 from t2t_keras.text.lines import iterate_lines
 
 
-class LinesProblem(Text2SelfProblem):
+class LinesProblem(WordListProblem, Text2SelfProblem):
     """Text files in an archive; each line is an example."""
 
     is_generate_per_split = True
@@ -46,21 +45,11 @@ class LinesProblem(Text2SelfProblem):
     def generate_samples(self, data_dir: PathLike, tmp_dir: PathLike, split: str) -> Samples:
         return ({"targets": line} for line in self.lines(tmp_dir, split))
 
-    def get_or_create_vocab(
-        self, data_dir: PathLike, tmp_dir: PathLike | None, force_get: bool = False
-    ):
-        """Returns the encoder; builds an absent word list from the training text."""
-        path = Path(data_dir) / str(self.vocab_filename)
-        if self.vocab_type == VocabType.TOKEN and not path.exists():
-            if force_get or tmp_dir is None:
-                raise absent_vocabulary(self, data_dir)
-            words = Counter(
-                word for line in self.lines(tmp_dir, DatasetSplit.TRAIN) for word in line.split()
-            )
-            by_count = sorted(words, key=lambda word: (-words[word], word))
-            with atomic_write(path) as partial:
-                TokenTextEncoder(vocab_list=by_count).store_to_file(partial)
-        return super().get_or_create_vocab(data_dir, tmp_dir, force_get)
+    def words(self, tmp_dir: PathLike) -> list[str]:
+        """Returns the words of the training text, frequent ones first."""
+        lines = self.lines(tmp_dir, DatasetSplit.TRAIN)
+        words = Counter(word for line in lines for word in line.split())
+        return sorted(words, key=lambda word: (-words[word], word))
 
 
 def _files(tmp_dir: PathLike, archive: str, pattern: str) -> list[Path]:
@@ -68,8 +57,20 @@ def _files(tmp_dir: PathLike, archive: str, pattern: str) -> list[Path]:
     return local_sources(tmp_dir, [[archive, ("tsv", 0, 1, pattern)]])[0].paths
 
 
+def _fetched(url: str, path: Path) -> Path:
+    if not path.exists():
+        fetch(url, path)
+    return path
+
+
 def _derived(base: type[Text2SelfProblem], name: str, **attributes) -> type[Text2SelfProblem]:
     return derive_problem(base, f"Languagemodel{name}", **attributes)
+
+
+def _packed(base: type[Text2SelfProblem], length: int) -> type[Text2SelfProblem]:
+    vocabulary = base().vocab_filename
+    name = f"{base.__name__}Packed"
+    return derive_problem(base, name, packed_length=length, vocab_filename=vocabulary)
 
 
 # The Penn Treebank, prepared by Mikolov: 930,000 words, rare ones replaced by <unk>
@@ -164,7 +165,6 @@ LanguagemodelWikitext103L16k = _derived(
 
 # The billion-word benchmark (Chelba et al. 2013)
 
-
 _LM1B = "1-billion-word-language-modeling-benchmark-r13output"
 
 
@@ -180,42 +180,27 @@ class LanguagemodelLm1b32k(LinesProblem):
     WORDS = "http://download.tensorflow.org/models/LM_LSTM_CNN/vocab-2016-09-10.txt"
 
     def files(self, tmp_dir: PathLike, split: str) -> list[Path]:
-        part = (
-            "training-monolingual.tokenized.shuffled/news.en-*-of-00100"
-            if split == DatasetSplit.TRAIN
-            else "heldout-monolingual.tokenized.shuffled/news.en.heldout-00000-of-00050"
+        training = split == DatasetSplit.TRAIN
+        kind, part = (
+            ("training", "-*-of-00100") if training else ("heldout", ".heldout-00000-of-00050")
         )
         url = f"http://www.statmt.org/lm-benchmark/{_LM1B}.tar.gz"
-        return _files(tmp_dir, url, f"{_LM1B}/{part}")
+        return _files(tmp_dir, url, f"{_LM1B}/{kind}-monolingual.tokenized.shuffled/news.en{part}")
 
     def lines(self, tmp_dir: PathLike, split: str) -> Iterator[str]:
-        path = Path(tmp_dir) / "vocab-2016-09-10.txt.en"
-        if not path.exists():
-            fetch(self.WORDS, path)
+        path = _fetched(self.WORDS, Path(tmp_dir) / "vocab-2016-09-10.txt.en")
         known = {line.strip() for line in iterate_lines(path)}
         for line in super().lines(tmp_dir, split):
             yield " ".join(word if word in known else "UNK" for word in line.split())
 
 
 LanguagemodelLm1b8k = _derived(LanguagemodelLm1b32k, "Lm1b8k", approx_vocab_size=2**13)
-LanguagemodelLm1b32kPacked = _derived(
-    LanguagemodelLm1b32k,
-    "Lm1b32kPacked",
-    packed_length=256,
-    vocab_filename=LanguagemodelLm1b32k().vocab_filename,
-)
-LanguagemodelLm1b8kPacked = _derived(
-    LanguagemodelLm1b8k,
-    "Lm1b8kPacked",
-    packed_length=256,
-    vocab_filename=LanguagemodelLm1b8k().vocab_filename,
-)
 LanguagemodelLm1bCharacters = _derived(
     LanguagemodelLm1b32k, "Lm1bCharacters", vocab_type=VocabType.CHARACTER
 )
-LanguagemodelLm1bCharactersPacked = _derived(
-    LanguagemodelLm1bCharacters, "Lm1bCharactersPacked", packed_length=1024
-)
+LanguagemodelLm1b32kPacked = _packed(LanguagemodelLm1b32k, 256)
+LanguagemodelLm1b8kPacked = _packed(LanguagemodelLm1b8k, 256)
+LanguagemodelLm1bCharactersPacked = _packed(LanguagemodelLm1bCharacters, 1024)
 
 
 # English Wikipedia, cut into examples of equal length
@@ -240,9 +225,7 @@ class LanguagemodelWikiXmlV8kL1k(ChoppedTextProblem):
 
     def documents(self, tmp_dir: PathLike, split: str) -> Iterator[str]:
         """Yields the text of each part of the dump that belongs to a split."""
-        path = Path(tmp_dir) / Path(_WIKIPEDIA).name
-        if not path.exists():
-            fetch(_WIKIPEDIA, path)
+        path = _fetched(_WIKIPEDIA, Path(tmp_dir) / Path(_WIKIPEDIA).name)
         for number, part in enumerate(_parts(path)):
             if (number % self.dev_fraction == 0) == (split != DatasetSplit.TRAIN):
                 yield self.text(part.decode("utf-8", "ignore"))

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from functools import partial
 from pathlib import Path
 
 from t2t_keras.data import DatasetSplit, Text2TextProblem, VocabType
-from t2t_keras.data.problem import with_shards
+from t2t_keras.data.problem import missing_hook, with_shards
 from t2t_keras.data.shards import shard_paths
 from t2t_keras.data.text_problem import (
     PathLike,
@@ -45,8 +45,8 @@ class TranslateFiles(PairSourceProblem):
 
     def __init__(self, was_reversed: bool = False, was_copy: bool = False):
         super().__init__(was_reversed, was_copy)
+        self._open: Callable[[PathLike], PairSource] | None = None  # called with tmp_dir
         self._source: PairSource | None = None
-        self._open: Callable[..., PairSource] | None = None  # called with tmp_dir
         self._splits = [DatasetSplit.TRAIN, DatasetSplit.EVAL]
 
     def use_files(
@@ -67,7 +67,7 @@ class TranslateFiles(PairSourceProblem):
         """
         files = {DatasetSplit.TRAIN: train, DatasetSplit.EVAL: dev, DatasetSplit.TEST: test}
         source = ParallelFiles({split: pair for split, pair in files.items() if pair})
-        self._use(vocab_size, sentencepiece, source=source)
+        self._use(lambda tmp_dir: source, vocab_size, sentencepiece)
 
     def use_corpora(
         self, corpora: Sequence[Corpus], vocab_size: int = 2**15, sentencepiece: str | None = None
@@ -87,7 +87,7 @@ class TranslateFiles(PairSourceProblem):
                 f"{self.name} would have the tags in its targets: use the problem without _rev or _copy, "
                 "and name the files in the other order."
             )
-        self._use(vocab_size, sentencepiece, source=source)
+        self._use(lambda tmp_dir: source, vocab_size, sentencepiece, source.tags)
 
     def use_tfds(
         self,
@@ -108,19 +108,19 @@ class TranslateFiles(PairSourceProblem):
         """
         parts = dict(zip(USUAL_SPLITS, splits, strict=False)) if splits else None
         dataset = partial(TfdsSource, name, languages=languages, splits=parts)
-        self._use(vocab_size, sentencepiece, opens=dataset)
+        self._use(dataset, vocab_size, sentencepiece)
 
-    def _use(self, vocab_size: int, sentencepiece: str | None, source=None, opens=None) -> None:
-        self._source, self._open = source, opens
+    def _use(self, opens, vocab_size: int, sentencepiece: str | None, tags=()) -> None:
+        self._open, self._source = opens, None
         self.approx_vocab_size = vocab_size
-        self._set_vocabulary(sentencepiece)
+        self._set_vocabulary(sentencepiece, tags)
 
-    def _set_vocabulary(self, sentencepiece: str | None) -> None:
+    def _set_vocabulary(self, sentencepiece: str | None, tags: Collection[str] = ()) -> None:
         """Sets the type of the vocabulary: T2T's subwords or a SentencePiece model."""
         self.vocab_type, self.additional_reserved_tokens = VocabType.SUBWORD, []
         if sentencepiece:  # T2T's tokenizer would split tags such as <2de> anyway
             self.vocab_type, self.sentencepiece_model = VocabType.SENTENCEPIECE, sentencepiece
-            self.additional_reserved_tokens = [*self._source.tags] if self._source else []
+            self.additional_reserved_tokens = [*tags]
 
     @property
     def vocab_filename(self) -> str:
@@ -138,14 +138,13 @@ class TranslateFiles(PairSourceProblem):
         Raises:
             UserError: no source is set, or the dataset is unusable.
         """
+        if self._open is None:
+            raise UserError(
+                f"{self.name} has no source: give --train_files=SOURCE,TARGET and "
+                "--dev_files=SOURCE,TARGET, --corpora=FILE or --tfds=NAME."
+            )
         if self._source is None:
-            if self._open is None:
-                raise UserError(
-                    f"{self.name} has no source: give "
-                    "--train_files=SOURCE,TARGET and --dev_files=SOURCE,TARGET, --corpora=FILE or "
-                    "--tfds=NAME."
-                )
-            self._source = self._open(tmp_dir=tmp_dir)
+            self._source = self._open(tmp_dir)
         self._splits = self._source.splits
         return self._source
 
@@ -155,10 +154,17 @@ class TranslateFiles(PairSourceProblem):
         Raises:
             UserError: the source is not set or unusable, or existing data comes from another one.
         """
-        if not self._has_source() and self._is_generated(data_dir):
-            self._find_vocabulary(data_dir)
-            require_vocabulary(self, data_dir)
-            return
+        if self._open is None:
+            existing = [
+                item["split"]
+                for item in with_shards(USUAL_SPLITS)
+                if all(map(Path.exists, shard_paths(data_dir, self.dataset_filename(), **item)))
+            ]
+            if {*self._splits} <= {*existing}:
+                self._splits = existing
+                self._find_vocabulary(data_dir)
+                require_vocabulary(self, data_dir)
+                return
         source = self.source(tmp_dir)
         make_directory(data_dir)
         check_and_note(self, source, data_dir)
@@ -167,31 +173,36 @@ class TranslateFiles(PairSourceProblem):
     def get_or_create_vocab(
         self, data_dir: PathLike, tmp_dir: PathLike | None, force_get: bool = False
     ):
-        if not self._has_source():
+        if self._open is None:
             self._find_vocabulary(data_dir)
         elif tmp_dir is not None and not force_get:
             check_and_note(self, self.source(tmp_dir), data_dir)
         return super().get_or_create_vocab(data_dir, tmp_dir, force_get)
-
-    def _has_source(self) -> bool:
-        return self._source is not None or self._open is not None
 
     def _find_vocabulary(self, data_dir: PathLike) -> None:
         """Sets the type of the vocabulary to that of the existing file."""
         stored = Path(data_dir) / f"vocab.{self.dataset_filename()}.{VocabType.SENTENCEPIECE}"
         self._set_vocabulary(self.sentencepiece_model if stored.exists() else None)
 
-    def _is_generated(self, data_dir: PathLike) -> bool:
-        """Returns True if all shards exist; then sets the splits to the existing ones."""
-        existing = [
-            item["split"]
-            for item in with_shards(USUAL_SPLITS)
-            if all(path.exists() for path in shard_paths(data_dir, self.dataset_filename(), **item))
-        ]
-        if not {*self._splits} <= {*existing}:
-            return False
-        self._splits = existing
-        return True
+
+class WordListProblem(Text2TextProblem):
+    """A base class that builds the word list of a `VocabType.TOKEN` problem."""
+
+    def words(self, tmp_dir: PathLike) -> list[str]:
+        """Hook: returns the words of an absent list."""
+        raise missing_hook(self, "words")
+
+    def get_or_create_vocab(
+        self, data_dir: PathLike, tmp_dir: PathLike | None, force_get: bool = False
+    ):
+        path = Path(data_dir) / str(self.vocab_filename)
+        if self.vocab_type == VocabType.TOKEN and not path.exists():
+            if force_get or tmp_dir is None:
+                raise absent_vocabulary(self, data_dir)
+            words = self.words(tmp_dir)
+            with atomic_write(path) as partial:
+                TokenTextEncoder(vocab_list=words).store_to_file(partial)
+        return super().get_or_create_vocab(data_dir, tmp_dir, force_get)
 
 
 @register_problem("text2text_tmpdir")
@@ -210,7 +221,7 @@ class Text2textTmpdir(Text2TextProblem):
 
 
 @register_problem("text2text_tmpdir_tokens")
-class Text2textTmpdirTokens(Text2textTmpdir):
+class Text2textTmpdirTokens(WordListProblem, Text2textTmpdir):
     """`text2text_tmpdir` with the vocabulary `vocab.txt`, one word per line (T2T's name).
 
     `<pad>`, `<EOS>` and `<UNK>` (for all other words) are added if absent.
@@ -219,19 +230,7 @@ class Text2textTmpdirTokens(Text2textTmpdir):
     vocab_type = VocabType.TOKEN
     oov_token = "<UNK>"
 
-    def get_or_create_vocab(
-        self, data_dir: PathLike, tmp_dir: PathLike | None, force_get: bool = False
-    ):
-        """Returns the encoder; copies the words from `tmp_dir` if `data_dir` has no vocabulary.
-
-        Raises:
-            UserError: there is no vocabulary in `data_dir` and (unless `force_get`) in `tmp_dir`.
-        """
-        path = Path(data_dir) / str(self.vocab_filename)
-        if not path.exists():
-            if force_get or tmp_dir is None:
-                raise absent_vocabulary(self, data_dir)
-            words = (line.strip() for line in iterate_lines(Path(tmp_dir) / "vocab.txt"))
-            with atomic_write(path) as partial:
-                TokenTextEncoder(vocab_list=[self.oov_token, *words]).store_to_file(partial)
-        return super().get_or_create_vocab(data_dir, tmp_dir, force_get)
+    def words(self, tmp_dir: PathLike) -> list[str]:
+        """Returns the words of the file."""
+        words = (line.strip() for line in iterate_lines(Path(tmp_dir) / "vocab.txt"))
+        return [self.oov_token, *words]

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import functools
 import sys
 from collections.abc import Iterator, Sequence
+from functools import cache, partial
 from pathlib import Path
 
 from t2t_keras.data import DatasetSplit, TfdsTranslateProblem, TranslateProblem, VocabType
@@ -17,6 +17,7 @@ _STATMT = "http://www.statmt.org"
 _WMT13 = f"{_STATMT}/wmt13/training-parallel"
 _WMT17 = "http://data.statmt.org/wmt17/translation-task"
 _WMT18 = "http://data.statmt.org/wmt18/translation-task"
+_OPUS = "http://opus.nlpl.eu/download.php?f="
 _S3 = "https://s3.amazonaws.com"
 
 
@@ -59,54 +60,39 @@ def characters(base: type[CorpusProblem]) -> type[CorpusProblem]:
     return derive_problem(base, name, vocab_type=VocabType.CHARACTER)
 
 
-# Sources that several language pairs share; `language` is the one that is not English, such as "de".
-
-
-def common_crawl(language: str) -> list:
-    """Returns Common Crawl (WMT 2013)."""
-    names = (f"commoncrawl.{language}-en.en", f"commoncrawl.{language}-en.{language}")
-    return [f"{_WMT13}-commoncrawl.tgz", names]
-
-
-def europarl_v7(language: str) -> list:
-    """Returns Europarl v7 (WMT 2013)."""
-    return _to_english(f"{_WMT13}-europarl-v7.tgz", "training/europarl-v7", language)
-
-
-def news_commentary_v9(language: str) -> list:
-    """Returns News Commentary v9 (WMT 2014)."""
-    url = f"{_STATMT}/wmt14/training-parallel-nc-v9.tgz"
-    return _to_english(url, "training/news-commentary-v9", language)
-
-
-def news_commentary_v13(language: str) -> list:
-    """Returns News Commentary v13 (WMT 2018)."""
-    stem = "training-parallel-nc-v13/news-commentary-v13"
-    return _to_english(f"{_WMT18}/training-parallel-nc-v13.tgz", stem, language)
-
-
-def un_2000(language: str) -> list:
-    """Returns the United Nations documents (WMT 2013)."""
-    return _to_english(f"{_WMT13}-un.tgz", "un/undoc.2000", language)
-
-
-def newstest2013(language: str) -> list:
-    """Returns newstest2013: 3,000 sentences."""
-    return _pair(f"{_WMT17}/dev.tgz", "dev/newstest2013", language)
-
-
-def _paracrawl1(language: str) -> list:
-    stem = f"paracrawl-release1.en-{language}.zipporah0-dedup-clean"
-    return _pair(f"{_S3}/web-language-models/paracrawl/release1/{stem}.tgz", stem, language)
-
-
-def _to_english(url: str, stem: str, language: str) -> list:
-    return _pair(url, f"{stem}.{language}-en", language)
+# Sources that several language pairs share: functions of the language that is not English, such as "de"
 
 
 def _pair(url: str, stem: str, language: str) -> list:
     """Returns the source of two files in an archive; their names end in their language."""
-    return [url, (f"{stem}.en", f"{stem}.{language}")]
+    stem = stem.format(language)
+    return [url.format(language), (f"{stem}.en", f"{stem}.{language}")]
+
+
+common_crawl = partial(_pair, f"{_WMT13}-commoncrawl.tgz", "commoncrawl.{}-en")
+"""Common Crawl (WMT 2013)."""
+
+europarl_v7 = partial(_pair, f"{_WMT13}-europarl-v7.tgz", "training/europarl-v7.{}-en")
+"""Europarl v7 (WMT 2013)."""
+
+_NC9 = f"{_STATMT}/wmt14/training-parallel-nc-v9.tgz"
+news_commentary_v9 = partial(_pair, _NC9, "training/news-commentary-v9.{}-en")
+"""News Commentary v9 (WMT 2014)."""
+
+_NC13 = "training-parallel-nc-v13"
+news_commentary_v13 = partial(_pair, f"{_WMT18}/{_NC13}.tgz", _NC13 + "/news-commentary-v13.{}-en")
+"""News Commentary v13 (WMT 2018)."""
+
+un_2000 = partial(_pair, f"{_WMT13}-un.tgz", "un/undoc.2000.{}-en")
+"""United Nations documents (WMT 2013)."""
+
+newstest2013 = partial(_pair, f"{_WMT17}/dev.tgz", "dev/newstest2013")
+"""newstest2013: 3,000 sentences."""
+
+_PARACRAWL = "paracrawl-release1.en-{}.zipporah0-dedup-clean"
+_paracrawl1 = partial(
+    _pair, f"{_S3}/web-language-models/paracrawl/release1/{_PARACRAWL}.tgz", _PARACRAWL
+)
 
 
 # English to German
@@ -304,11 +290,7 @@ class TranslateEnroWmt32k(CorpusProblem):
 
     train = [
         _pair(f"{_STATMT}/europarl/v7/ro-en.tgz", "europarl-v7.ro-en", "ro"),
-        _pair(
-            "http://opus.nlpl.eu/download.php?f=SETIMES/v2/moses/en-ro.txt.zip",
-            "SETIMES.en-ro",
-            "ro",
-        ),
+        _pair(f"{_OPUS}SETIMES/v2/moses/en-ro.txt.zip", "SETIMES.en-ro", "ro"),
     ]
     dev = [
         [
@@ -383,6 +365,6 @@ class TranslateEnzhWmt32k(TranslateEnzhWmt8k):
         return [source for source in sources if source[0] not in absent]
 
 
-@functools.cache
+@cache
 def _print_once(line: str) -> None:
     print(line, file=sys.stderr, flush=True)

@@ -25,7 +25,6 @@ if TYPE_CHECKING:
 
 _TREE_FILE = re.compile(r"\.(trees|mrg)(\.gz)?$", re.IGNORECASE)
 _PLACES_OF_SECTIONS = ("", "wsj", "mrg/wsj", "parsed/mrg/wsj", "treebank_3/parsed/mrg/wsj")
-_EXAMPLE = "(TOP (NP (NN tea)))"
 
 
 class ParsingProblem(Text2TextProblem):
@@ -59,7 +58,16 @@ class ParsingProblem(Text2TextProblem):
         Raises:
             UserError: a corpus has no files; the message names the expected ones.
         """
-        return require_corpora(tmp_dir, self.corpora(split), f"The {split} data of {self.name}")
+        corpora = self.corpora(split)
+        found = [corpus.find(tmp_dir) for corpus in corpora]
+        absent = [c.describe() for c, files in zip(corpora, found, strict=True) if not files]
+        if absent:
+            raise UserError(
+                f"The {split} data of {self.name} needs trees in brackets, such as (TOP (NP (NN tea))), "
+                f"in {tmp_dir}; absent: {'; '.join(absent)}. Place them there, plain or .gz, or give "
+                "another --tmp_dir."
+            )
+        return found
 
     def prepare(self, tree: Tree) -> Tree | None:
         """Hook: returns the tree to train on; None: it is dropped."""
@@ -113,7 +121,7 @@ class ParsingProblem(Text2TextProblem):
         for words, reference, output in zip(inputs, references, outputs, strict=True):
             gold.append(repair_tree(words, reference)[0])
             tags = [tag for tag, _ in gold[-1].tagged_words()]
-            predicted.append(with_tags(self._tree(words, output)[0], tags))
+            predicted.append(with_tags(repair_tree(words, output, realign=True)[0], tags))
         return parsing_f1(gold, predicted).f1
 
     def constraint(self, encoders: Mapping[str, Any]) -> Constraint | None:
@@ -124,7 +132,7 @@ class ParsingProblem(Text2TextProblem):
         """Returns the tree of words (`inputs`) and tags (`outputs`), repaired if necessary."""
         if self._writes_words:
             return outputs
-        tree, repairs = self._tree(inputs, outputs)
+        tree, repairs = repair_tree(inputs, outputs, realign=True)
         self.formatted += 1
         self.repaired += bool(repairs)
         self.repairs += repairs
@@ -136,9 +144,6 @@ class ParsingProblem(Text2TextProblem):
             return ""
         line = f"{self.repaired} of {self.formatted} trees were repaired"
         return f"{line} ({self.repairs})" if self.repaired else line
-
-    def _tree(self, words: str, output: str) -> tuple[Tree, Repairs]:
-        return repair_tree(words, output, realign=True)
 
     @property
     def _writes_words(self) -> bool:
@@ -159,13 +164,21 @@ class TreeCorpus:
         """Returns the files in order; an empty list if there are none."""
         directory = Path(directory)
         for name in self.names:
-            folder = directory / name.removesuffix(".trees")
             for file in (directory / name, directory / f"{name}.gz"):
                 if file.is_file():
                     return [file]
-            if folder.is_dir() and (files := _tree_files(folder)):
+            if files := _tree_files(directory / name.removesuffix(".trees")):
                 return files
-        return self._files_of_sections(directory)
+        for place in (p for name in _PLACES_OF_SECTIONS for p in (name, name.upper())):
+            sections = {n: _tree_files(directory / place / f"{n:02}") for n in self.sections}
+            absent = [f"{number:02}" for number, files in sections.items() if not files]
+            if len(absent) < len(sections):
+                if absent:
+                    warn(
+                        f"{directory / place} has no section {', '.join(absent)}: reading without it"
+                    )
+                return [*itertools.chain.from_iterable(sections.values())]
+        return []
 
     def describe(self) -> str:
         """Describes the files that `find` looks for."""
@@ -176,36 +189,12 @@ class TreeCorpus:
             words += f" or sections {numbers} ({self.sections[0]:02}/*.mrg, also below {below})"
         return words
 
-    def _files_of_sections(self, directory: Path) -> list[Path]:
-        for place in (p for name in _PLACES_OF_SECTIONS for p in (name, name.upper())):
-            files = {n: _tree_files(directory / place / f"{n:02}") for n in self.sections}
-            absent = [f"{number:02}" for number, found in files.items() if not found]
-            if len(absent) < len(files):
-                if absent:
-                    warn(
-                        f"{directory / place} has no section {', '.join(absent)}: reading without it"
-                    )
-                return [file for found in files.values() for file in found]
-        return []
-
-
-def require_corpora(
-    directory: str | os.PathLike, corpora: Sequence[TreeCorpus], wanted_by: str
-) -> list[list[Path]]:
-    found = [corpus.find(directory) for corpus in corpora]
-    absent = [c.describe() for c, files in zip(corpora, found, strict=True) if not files]
-    if absent:
-        raise UserError(
-            f"{wanted_by} needs trees in brackets, such as {_EXAMPLE}, in {directory}; absent: "
-            f"{'; '.join(absent)}. Place them there, plain or .gz, or give another --tmp_dir."
-        )
-    return found
-
 
 def spaced_trees(files: Sequence[Path], characters: int) -> Iterator[Tree]:
     """Yields evenly spaced trees of the files, about `characters` of bracketed text in total."""
     blocks = ((file, *block) for file in files for block in _blocks(file))
-    step = max(1, math.ceil(sum(map(_characters, files)) / characters))
+    total = sum(len(line) for file in files for line in iterate_lines(file))
+    step = max(1, math.ceil(total / characters))
     for number, (file, first_line, lines) in enumerate(blocks):
         if number % step == 0:
             yield from iterate_trees(lines, os.fspath(file), first_line)
@@ -224,10 +213,6 @@ def _blocks(file: Path) -> Iterator[tuple[int, list[str]]]:
             block, depth = [], 0
     if block:
         yield number - len(block) + 1, block
-
-
-def _characters(file: Path) -> int:
-    return sum(map(len, iterate_lines(file)))
 
 
 def _tree_files(directory: Path) -> list[Path]:

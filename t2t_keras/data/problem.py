@@ -43,37 +43,12 @@ class VocabType:
 class SpaceID:
     """Ids of languages in T2T's target-space embedding; translation uses GENERIC for both sides."""
 
-    GENERIC = 0
-    IMAGE_LABEL = 1
-    EN_CHR = 2
-    EN_TOK = 3
-    EN_BPE_TOK = 4
-    FR_CHR = 5
-    FR_TOK = 6
-    DE_CHR = 7
-    DE_TOK = 8
-    DE_BPE_TOK = 9
-    DIGIT_0 = 10
-    DIGIT_1 = 11
-    AUDIO_WAV = 12
-    AUDIO_SPECTRAL = 13
-    PARSE_CHR = 14
-    PARSE_TOK = 15
-    ZH_TOK = 16
-    ICE_CHAR = 17
-    ICE_TOK = 18
-    ICE_PARSE_TOK = 19
-    MK_TOK = 20
-    CS_TOK = 21
-    CS_CHR = 22
-    DNA = 23
-    REAL = 24
-    IMAGE = 25
-    PEPTIDE = 26
-    PY_TOK = 27
-    CPP_TOK = 28
-    STROKES = 29
-    PICKLED_PYTHON = 30
+    GENERIC, IMAGE_LABEL = range(2)
+    EN_CHR, EN_TOK, EN_BPE_TOK, FR_CHR, FR_TOK, DE_CHR, DE_TOK, DE_BPE_TOK = range(2, 10)
+    DIGIT_0, DIGIT_1, AUDIO_WAV, AUDIO_SPECTRAL = range(10, 14)
+    PARSE_CHR, PARSE_TOK, ZH_TOK, ICE_CHAR, ICE_TOK, ICE_PARSE_TOK = range(14, 20)
+    MK_TOK, CS_TOK, CS_CHR = range(20, 23)
+    DNA, REAL, IMAGE, PEPTIDE, PY_TOK, CPP_TOK, STROKES, PICKLED_PYTHON = range(23, 31)
 
 
 class Problem:
@@ -184,8 +159,7 @@ class Problem:
         Raises:
             UserError: a vocabulary has more tokens than `table_sizes` allows.
         """
-        inputs, targets = self.table_sizes
-        sizes = self.orient({"inputs": inputs, "targets": targets})
+        sizes = self._oriented(self.table_sizes)
         for side, encoder in self.get_feature_encoders(data_dir).items():
             sizes[side] = sizes[side] or encoder.vocab_size
             if encoder.vocab_size > sizes[side]:
@@ -231,12 +205,12 @@ class Problem:
     @property
     def input_space_id(self) -> int:
         """The `SpaceID` of the model's inputs."""
-        return self._oriented_space_ids()["inputs"]
+        return self._oriented(self.space_ids)["inputs"]
 
     @property
     def target_space_id(self) -> int:
         """The `SpaceID` of the model's targets: the row of the target-space embedding to use."""
-        return self._oriented_space_ids()["targets"]
+        return self._oriented(self.space_ids)["targets"]
 
     def orient(self, features: Mapping) -> dict:
         """Applies the swap of `_rev` and the copy of `_copy` to "inputs" and "targets"."""
@@ -249,9 +223,8 @@ class Problem:
             targets = inputs
         return {"inputs": inputs, "targets": targets}
 
-    def _oriented_space_ids(self) -> dict[str, int]:
-        inputs, targets = self.space_ids
-        return self.orient({"inputs": inputs, "targets": targets})
+    def _oriented(self, inputs_and_targets: tuple) -> dict:
+        return self.orient(dict(zip(("inputs", "targets"), inputs_and_targets, strict=True)))
 
 
 def missing_field(problem: Problem, split: str, field: str, fields: Sequence[str]) -> UserError:

@@ -69,7 +69,15 @@ class TfdsSource(PairSource):
         """The full name, including the version."""
         self.languages: tuple[str, str] = self._checked_languages(languages)
         """The features of source and target."""
-        self._parts = self._usual_parts() if splits is None else dict(splits)
+        known = [*map(str, self._builder.info.splits)]
+        usual = {split: part for split, part in USUAL_SPLITS.items() if part in known}
+        for split in (DatasetSplit.TRAIN, DatasetSplit.EVAL) if splits is None else ():
+            if split not in usual:
+                raise UserError(
+                    f"{self.name} has no split {USUAL_SPLITS[split]!r}, only {', '.join(known)}: name the "
+                    "parts for train and dev, such as --tfds_splits=train[:99%],train[99%:]."
+                )
+        self._parts = usual if splits is None else dict(splits)
         for split in self._parts:
             self.count(split)
         self._escaped = escaped
@@ -86,8 +94,7 @@ class TfdsSource(PairSource):
         """Yields source and target of each pair of a split, stripped."""
         read = html.unescape if split in self._escaped else str
         part, found = self._parts[split], 0
-        for columns in self._columns(part, self.languages, 1):
-            source, target = (self._texts(columns[language]) for language in self.languages)
+        for source, target in self._columns(part, self.languages, 1):
             found += len(source)
             yield from zip(map(read, source), map(read, target), strict=True)
         if found != self.count(split):
@@ -97,9 +104,8 @@ class TfdsSource(PairSource):
             )
 
     def every(self, k: int, split: str, side: int) -> Iterator[str]:
-        language = self.languages[side]
-        columns = self._columns(self._parts[split], [language], k)
-        return chain.from_iterable(self._texts(part[language]) for part in columns)
+        columns = self._columns(self._parts[split], [self.languages[side]], k)
+        return chain.from_iterable(texts for (texts,) in columns)
 
     def description(self, split: str) -> dict:
         """Returns the dataset's name, version, sizes and languages, and the part of it."""
@@ -107,17 +113,6 @@ class TfdsSource(PairSource):
         stored_bytes = int(self._builder.info.dataset_size)
         identity = [self.name, stored_bytes, languages, part, self.count(split)]
         return {"from": f"{self.name} ({languages}, {part})", "identity": identity}
-
-    def _usual_parts(self) -> dict[str, str]:
-        known = [*map(str, self._builder.info.splits)]
-        parts = {split: part for split, part in USUAL_SPLITS.items() if part in known}
-        for split in (DatasetSplit.TRAIN, DatasetSplit.EVAL):
-            if split not in parts:
-                raise UserError(
-                    f"{self.name} has no split {USUAL_SPLITS[split]!r}, only {', '.join(known)}: name the "
-                    "parts for train and dev, such as --tfds_splits=train[:99%],train[99%:]."
-                )
-        return parts
 
     def _part(self, part: str) -> Any:
         """Returns TFDS's information on a part."""
@@ -153,46 +148,41 @@ class TfdsSource(PairSource):
                 )
         return str(named[0]), str(named[1])
 
-    def _columns(self, part: str, languages: Sequence[str], k: int) -> Iterator[dict[str, list]]:
-        """Yields the texts, as bytes, of every k-th pair, in batches of `_READ_AT_ONCE`."""
+    def _columns(self, part: str, languages: Sequence[str], k: int) -> Iterator[list[list[str]]]:
+        """Yields the texts by language of every k-th pair, in batches of `_READ_AT_ONCE`."""
         info = self._part(part)
         with _explained(f"{self.name} cannot be read"):
             if self._builder.info.file_format.value == "tfrecord":
-                yield from _record_columns(info.file_instructions, languages, k)
+                columns = _record_columns(info.file_instructions, languages, k)
             else:
                 source = self._builder.as_data_source(split=part)
-                for start in range(k - 1, len(source), k * _READ_AT_ONCE):
-                    end = min(len(source), start + k * _READ_AT_ONCE)
-                    rows = source.__getitems__(range(start, end, k))
-                    yield {language: [row[language] for row in rows] for language in languages}
-
-    def _texts(self, column: Sequence[bytes]) -> list[str]:
-        try:
-            return [text.decode("utf-8").strip() for text in column]
-        except UnicodeDecodeError as error:
-            raise UserError(f"{self.name} holds text that is not UTF-8: {error}.") from error
+                places = range(k - 1, len(source), k)
+                starts = range(0, len(places), _READ_AT_ONCE)
+                rows = (source.__getitems__(places[at : at + _READ_AT_ONCE]) for at in starts)
+                columns = (
+                    {name: [row[name] for row in some] for name in languages} for some in rows
+                )
+            for each in columns:
+                yield [[text.decode("utf-8").strip() for text in each[name]] for name in languages]
 
 
 def _record_columns(
     instructions: Sequence[Any], languages: Sequence[str], k: int
-) -> Iterator[dict[str, list]]:
+) -> Iterator[Mapping[str, Any]]:
     """Reads the TFRecord files directly: TFDS parses one example at a time, ten times slower."""
     import tensorflow as tf
 
+    names = tf.constant([os.fspath(part.filename) for part in instructions], tf.string)
+    ranges = tf.constant([(part.skip, part.take) for part in instructions], tf.int64)
+    records = tf.data.Dataset.from_tensor_slices((names, tf.reshape(ranges, [-1, 2]))).flat_map(
+        lambda name, at: (
+            tf.data.TFRecordDataset(name, buffer_size=_READ_BUFFER).skip(at[0]).take(at[1])
+        )
+    )
     spec = {language: tf.io.FixedLenFeature([], tf.string) for language in languages}
-    wanted = k - 1  # how many pairs to skip before the next one to take
-    for part in instructions:
-        records = tf.data.TFRecordDataset(os.fspath(part.filename), buffer_size=_READ_BUFFER)
-        records = records.skip(part.skip)
-        available = part.examples_in_shard - part.skip
-        if part.take >= 0:
-            available = min(available, part.take)
-            records = records.take(part.take)
-        records = records.skip(wanted).shard(k, 0).batch(_READ_AT_ONCE)
-        parsed = records.map(lambda batch: tf.io.parse_example(batch, spec)).prefetch(2)
-        for columns in parsed.as_numpy_iterator():
-            yield {language: columns[language].tolist() for language in languages}
-        wanted = (wanted - available) % k
+    batches = records.shard(k, k - 1).batch(_READ_AT_ONCE)
+    parsed = batches.map(lambda batch: tf.io.parse_example(batch, spec)).prefetch(2)
+    return parsed.as_numpy_iterator()
 
 
 def _prepared_builder(name: str, tmp_dir: Path) -> Any:
