@@ -167,7 +167,7 @@ def test_slots_of_a_table_are_cut_with_it_and_come_back(tmp_path):
     saved(first, tmp_path, [3])
     shapes = {
         tuple(name.split("/")[-2:]): value.shape
-        for name, value in checkpoints.t2t.read_variables(str(tmp_path)).items()
+        for name, value in checkpoints.t2t.each_variable(str(tmp_path))
         if name.startswith("training/transformer/symbol_modality_23_16/shared/")
     }
     assert {name[1] for name in shapes} == {"Adafactor", "Adafactor_1"}

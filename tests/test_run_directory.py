@@ -13,7 +13,7 @@ import pytest
 import run_files
 
 from t2t_keras import checkpoints, registry
-from t2t_keras.checkpoints.average import choose_place
+from t2t_keras.checkpoints.average import files_beside
 from t2t_keras.checkpoints.run_directory import describe, left_out_of_t2t
 from t2t_keras.errors import UserError
 from t2t_keras.training.evaluation import EvaluationHistory
@@ -192,7 +192,7 @@ def read_all(directory):
     replicas = (run.get("starts") or [{}])[-1].get("replicas")
     record = RunRecord(str(directory), write=False, replicas=replicas)
     record.note(step=record.first_started)
-    choose_place(str(directory / "averaged.ckpt"), [str(directory / "model.ckpt-200")])
+    files_beside(str(directory / "averaged.ckpt"), [str(directory / "model.ckpt-200")])
 
 
 FILES = ("run.json", "hparams.json", "evaluations.jsonl", "checkpoint", "best", "flags.txt")

@@ -2,34 +2,15 @@
 
 from __future__ import annotations
 
-import contextlib
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
 
+from t2t_keras.checkpoints import run_directory, t2t
 from t2t_keras.checkpoints.names import SCOPE, is_weight
-from t2t_keras.checkpoints.run_directory import (
-    AVERAGES,
-    HPARAMS_FILE,
-    INFERENCE_ONLY,
-    RUN_CHECKPOINT,
-    RUN_FILE,
-    read_settings,
-    refuse_run_checkpoint,
-)
-from t2t_keras.checkpoints.t2t import (
-    STATE_FILE,
-    checkpoints_in,
-    each_variable,
-    require_whole,
-    resolve,
-    state_text,
-    step_in_name,
-    variable_shapes,
-    write,
-)
+from t2t_keras.checkpoints.run_directory import AVERAGES, INFERENCE_ONLY, read_settings
 from t2t_keras.errors import UserError, warn
 from t2t_keras.files import json_text, locked_directory, locked_name, writing
 from t2t_keras.network_settings import INFERENCE_SETTINGS
@@ -56,142 +37,105 @@ def average(prefixes: Sequence[str], output: str) -> int:
             settings that affect the logits; or `output` cannot be written, or its directory has
             checkpoints of another model or run.
     """
-    prefixes = [resolve(prefix) for prefix in prefixes]
-    _require_different(prefixes)
-    shapes = {prefix: _model_shapes(prefix) for prefix in prefixes}
-    for prefix in prefixes[1:]:
-        _require_shapes(shapes[prefixes[0]], shapes[prefix], prefixes[0], prefix)
-    require_alike(prefixes)
-    place = choose_place(output, prefixes)
-
-    sums = {name: np.zeros(shape, np.float64) for name, shape in shapes[prefixes[0]].items()}
-    step = 0
-    for prefix in prefixes:
-        for name, array in each_variable(prefix, lambda name: name in sums or name == STEP):
-            if name == STEP:
-                step = max(step, int(array))
-            else:
-                sums[name] += array
-    mean = {name: (sums.pop(name) / len(prefixes)).astype(np.float32) for name in list(sums)}
-    with place.locked():
-        place = choose_place(output, prefixes)  # another average may have been written meanwhile
-        write(output, {**mean, STEP: np.asarray(step, np.int64)}, place.beside())
-    return step
-
-
-def _require_different(prefixes: Sequence[str]) -> None:
+    prefixes = [t2t.resolve(prefix) for prefix in prefixes]
     if not prefixes:
         raise UserError("there is no checkpoint to average: name one or more.")
     for number, prefix in enumerate(prefixes):
         if prefix in prefixes[:number]:
             raise UserError(f"checkpoint {prefix} is named twice: name each one once.")
+    shapes = _require_alike(prefixes)
+    beside = files_beside(output, prefixes)
+    sums = {name: np.zeros(shape, np.float64) for name, shape in shapes.items()}
+    step = 0
+    for prefix in prefixes:
+        for name, array in t2t.each_variable(prefix, lambda name: name in sums or name == STEP):
+            if name == STEP:
+                step = max(step, int(array))
+            else:
+                sums[name] += array
+    mean = {name: (sums.pop(name) / len(prefixes)).astype(np.float32) for name in list(sums)}
+    directory = os.path.dirname(output) or "."
+    with writing(directory):
+        os.makedirs(directory, exist_ok=True)
+        # Training itself locks the directory of a run.
+        with locked_directory(directory) if beside else locked_name(output):
+            beside = files_beside(
+                output, prefixes
+            )  # other averages may have been written meanwhile
+            t2t.write(output, {**mean, STEP: np.asarray(step, np.int64)}, beside)
+    return step
 
 
-def _model_shapes(prefix: str) -> dict[str, list[int]]:
-    shapes = variable_shapes(prefix)
-    ours = {name: list(shape) for name, shape in shapes.items() if is_weight(name, shapes)}
-    if not ours:
-        raise UserError(
-            f"checkpoint {prefix} has no variable {SCOPE}/...: it is not of a T2T Transformer."
-        )
-    return ours
-
-
-def _require_shapes(first: Mapping, other: Mapping, first_prefix: str, prefix: str) -> None:
-    for name in sorted({*first, *other}):
-        here, there = (shapes.get(name, "absent") for shapes in (other, first))
-        if here != there:
+def _require_alike(prefixes: Sequence[str]) -> dict[str, list[int]]:
+    """Checks that checkpoints are of one network and task; returns the shapes of its weights."""
+    first: dict[str, list[int]] = {}
+    for prefix in prefixes:
+        with t2t.reading(prefix) as reader:
+            found = reader.get_variable_to_shape_map()
+        shapes = {name: list(shape) for name, shape in found.items() if is_weight(name, found)}
+        if not shapes:
             raise UserError(
-                f"checkpoint {prefix} is of another model than {first_prefix}: {name} is {here}, "
-                f"not {there}."
+                f"checkpoint {prefix} has no variable {SCOPE}/...: it is not of a T2T Transformer."
             )
-
-
-# Settings beside an average
-
-
-_IDENTITY = ("problem", "model", "source_vocab_size", "target_vocab_size", "target_space_id")
-
-
-def require_alike(prefixes: Sequence[str]) -> None:
-    """Checks that the settings beside all checkpoints describe the same network and task."""
-    first, *others = dict.fromkeys(map(os.path.dirname, prefixes))
-    for directory in others:
-        difference = _difference(first, directory)
+        first = first or shapes
+        difference = next(
+            (
+                f"{name} is {shapes.get(name, 'absent')}, not {first.get(name, 'absent')}"
+                for name in sorted({*first, *shapes})
+                if shapes.get(name) != first.get(name)
+            ),
+            "",
+        ) or _difference(os.path.dirname(prefixes[0]), os.path.dirname(prefix))
         if difference:
-            prefix = next(p for p in prefixes if os.path.dirname(p) == directory)
             raise UserError(
                 f"checkpoint {prefix} is of another model than {prefixes[0]}: {difference}."
             )
+    return first
 
 
-def choose_place(output: str, prefixes: Sequence[str]) -> AveragePlace:
-    """Checks that an average of `prefixes` can be written to `output`; see `AveragePlace`."""
+def files_beside(output: str, prefixes: Sequence[str]) -> dict[str, str]:
+    """Checks that an average can be written to `output`; returns the files to write with it.
+
+    A directory of averages gets their settings, a mark that makes `write_settings` refuse training
+    there, and TensorFlow's file that makes the new one the latest checkpoint: name -> text. If there are
+    no settings, the text is "", which removes those of an average that this one replaces. A run's
+    directory keeps its own settings, and the result is empty.
+    """
     if os.path.realpath(output) in map(os.path.realpath, prefixes):
         raise UserError(f"{output} is one of the checkpoints to average: give another output.")
-    place = AveragePlace(output, prefixes)
-    if not place.own:
-        refuse_run_checkpoint(output)
-    if not place.own or place.others:
-        difference = _difference(os.path.dirname(prefixes[0]), place.directory)
+    directory, name = os.path.split(output)
+    directory = directory or "."
+    recorded, run = read_settings(directory)
+    there = t2t.checkpoints_in(directory) if os.path.isdir(directory) else []
+    foreign = run or recorded or any(os.path.basename(path) != name for path in there)
+    own = run.get(INFERENCE_ONLY, False) or not foreign
+    others = {
+        other: sources
+        for other, sources in run.get(AVERAGES, {}).items()
+        if other != name and os.path.exists(os.path.join(directory, other + ".index"))
+    }
+    if not own:
+        run_directory.refuse_run_checkpoint(output)
+    if not own or others:
+        difference = _difference(os.path.dirname(prefixes[0]), directory)
         if difference:
             raise UserError(
-                f"{place.directory} holds another model than {prefixes[0]}: {difference}; "
+                f"{directory} holds another model than {prefixes[0]}: {difference}; "
                 "give the average another directory."
             )
-    return place
+    if not own:
+        return {}
+    source = Path(prefixes[-1]).parent
+    run = {**read_settings(str(source))[1], INFERENCE_ONLY: True}
+    settings = source / run_directory.HPARAMS_FILE
+    return {
+        run_directory.RUN_FILE: json_text({**run, AVERAGES: {**others, name: list(prefixes)}}),
+        run_directory.HPARAMS_FILE: settings.read_text("utf-8") if settings.exists() else "",
+        t2t.STATE_FILE: t2t.state_text([*others, name]),
+    }
 
 
-class AveragePlace:
-    """The place of an average: a directory of averages, or the directory of a run.
-
-    A directory of averages gets the settings and a mark that makes `write_settings` refuse training
-    there. A run's directory keeps its own settings.
-    """
-
-    def __init__(self, output: str, prefixes: Sequence[str]):
-        self.directory, self.name = os.path.split(output)
-        self.directory = self.directory or "."
-        self._prefixes = list(prefixes)
-        recorded, run = read_settings(self.directory)
-        there = checkpoints_in(self.directory) if os.path.isdir(self.directory) else []
-        foreign = run or recorded or any(os.path.basename(path) != self.name for path in there)
-        self.own = run.get(INFERENCE_ONLY, False) or not foreign
-        self.others = {
-            name: sources
-            for name, sources in run.get(AVERAGES, {}).items()
-            if name != self.name and os.path.exists(os.path.join(self.directory, name + ".index"))
-        }
-
-    @contextlib.contextmanager
-    def locked(self) -> Iterator[None]:
-        """Keeps other processes from writing here. (Training itself locks the directory of a run.)"""
-        with writing(self.directory):
-            os.makedirs(self.directory, exist_ok=True)
-            if self.own:
-                with locked_directory(self.directory):
-                    yield
-            else:
-                with locked_name(os.path.join(self.directory, self.name)):
-                    yield
-
-    def beside(self) -> dict[str, str]:
-        """Returns the files of a directory of averages to write with the average: name -> text.
-
-        They are its settings and TensorFlow's file that makes it the latest checkpoint. If there are no
-        settings, the text is "", which removes those of an average that this one replaces.
-        """
-        if not self.own:
-            return {}
-        source = Path(self._prefixes[-1]).parent
-        _, run = read_settings(str(source))
-        run = {**run, INFERENCE_ONLY: True, AVERAGES: {**self.others, self.name: self._prefixes}}
-        settings = source / HPARAMS_FILE
-        return {
-            RUN_FILE: json_text(run),
-            HPARAMS_FILE: settings.read_text("utf-8") if settings.exists() else "",
-            STATE_FILE: state_text([*self.others, self.name]),
-        }
+_IDENTITY = ("problem", "model", "source_vocab_size", "target_vocab_size", "target_space_id")
 
 
 def _difference(first: str, other: str) -> str:
@@ -228,29 +172,33 @@ def last_checkpoints(
         count: number of checkpoints; 0 means all.
         min_steps: minimum number of steps (T2T's `--min_steps`).
         max_steps: maximum number of steps; 0 means no limit.
-        minutes: minimum time between two checkpoints, by the times of their files; 5 % less is
-            enough.
+        minutes: minimum time between two checkpoints by their files' times; 5 % less is enough.
 
     Raises:
         UserError: there are fewer than `count`, or none.
     """
     directory, start = (prefix, "") if os.path.isdir(prefix) else os.path.split(prefix)
     directory = directory or "."
-    found = checkpoints_in(directory, start) if os.path.isdir(directory) else []
+    found = t2t.checkpoints_in(directory, start) if os.path.isdir(directory) else []
     if not start:
-        own = [path for path in found if RUN_CHECKPOINT.fullmatch(os.path.basename(path))]
+        own = [
+            path for path in found if run_directory.RUN_CHECKPOINT.fullmatch(os.path.basename(path))
+        ]
         found = own or found
     chosen: list[str] = []
     before = float("inf")
     for candidate in reversed(found):
-        step = step_in_name(candidate)
+        step = t2t.step_in_name(candidate)
         if step < min_steps or (max_steps and step > max_steps):
             continue
         try:
-            written = _written(candidate)
+            written = os.path.getmtime(candidate + ".index")
             if minutes and written > before - minutes * 60 * CLOCK_SLACK:
                 continue
-            require_whole(candidate)
+            t2t.require_whole(candidate)
+        except OSError as error:  # a run may still be removing old checkpoints
+            warn(f"checkpoint {candidate} cannot be read: {error.strerror}; it is left out")
+            continue
         except UserError as error:
             warn(f"{error}; it is left out")
             continue
@@ -267,10 +215,3 @@ def last_checkpoints(
             f"{count or 'one or more'} were asked for."
         )
     return chosen[::-1]
-
-
-def _written(prefix: str) -> float:
-    try:
-        return os.path.getmtime(prefix + ".index")
-    except OSError as error:  # a run may still be removing old checkpoints
-        raise UserError(f"checkpoint {prefix} cannot be read: {error.strerror}") from error

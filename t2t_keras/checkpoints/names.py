@@ -14,8 +14,6 @@ from t2t_keras.precision import require_float_kernels
 
 SCOPE = "transformer"
 CLASSIFIER_SCOPE = "transformer_encoder"
-PREPROCESS = "layer_prepostprocess"
-"""T2T's scope of the pre-processing of a sub-layer; that of post-processing is `layer_postprocess`."""
 
 _SLOT = re.compile(
     r"/((Adam|AdamW|Adafactor|Momentum|YellowFin|Adagrad|Ftrl|RMSProp)(_\d+)?"
@@ -23,9 +21,14 @@ _SLOT = re.compile(
 )
 
 
-def scope(model) -> str:
-    """Returns the first part of T2T's names of a model's variables."""
-    return CLASSIFIER_SCOPE if model.kind == CLASSIFICATION else SCOPE
+_DENSE = {"kernel": "kernel", "bias": "bias"}
+_KERNEL = {"kernel": "kernel"}
+_NORM = {"layer_norm/layer_norm_scale": "gamma", "layer_norm/layer_norm_bias": "beta"}
+_PROCESSES = ("preprocess", "postprocess")
+_RELATIVE = {
+    "relative_positions_keys/embeddings": "relative_keys",
+    "relative_positions_values/embeddings": "relative_values",
+}
 
 
 def model_of(names: Iterable[str]) -> str:
@@ -35,12 +38,10 @@ def model_of(names: Iterable[str]) -> str:
 
 
 def is_weight(name: str, names: Container[str]) -> bool:
-    """Returns True if this is a weight of a T2T model that is supported here.
+    """Returns True if the variable `name` is a weight of a T2T model that is supported here.
 
-    Args:
-        name: the name of a variable.
-        names: those of its checkpoint. A slot's begins with that of its variable; without one, it is
-            that of a weight that a subclass added, such as `v`.
+    `names` are those of its checkpoint. A slot's begins with that of its variable; without one, it is
+    that of a weight that a subclass added, such as `v`.
     """
     is_own = name.startswith((f"{SCOPE}/", f"{CLASSIFIER_SCOPE}/"))
     return is_own and not (is_slot(name) and name.rpartition("/")[0] in names)
@@ -62,33 +63,67 @@ def t2t_variables(model) -> dict[str, Any]:
             f"a checkpoint holds one model, got {len(model.members)}: name one of them."
         )
     require_float_kernels(model, "T2T's checkpoints hold")
-    named = dict(_embedding_variables(model))
-    body = f"{scope(model)}/body"
-    if model.has_target_space:
-        named[f"{body}/target_space_embedding/kernel"] = model.target_space_table
-    if model.hp.pos == "emb":
-        for side, position in (
-            ("inputs", model.source_position),
-            ("targets", model.target_position),
-        ):
-            if position is not None:
-                named[f"{body}/{side}_positional_embedding"] = position.table
-    if model.kind == CLASSIFICATION:
-        modality = f"class_label_modality_{model.class_layer.units}_{model.hp.hidden_size}"
-        dense = f"{CLASSIFIER_SCOPE}/{modality}/{modality}/dense"
-        named[f"{dense}/kernel"] = model.class_layer.kernel
-        named[f"{dense}/bias"] = model.class_layer.bias
-    for stack_name, stack in (("encoder", model.encoder), ("decoder", model.decoder)):
-        if stack is None:
-            continue
-        for i, layer in enumerate(stack.layers):
-            named.update(_layer_variables(f"{body}/{stack_name}/layer_{i}", layer))
-        named.update(_norm_variables(f"{body}/{stack_name}/{PREPROCESS}", stack.last_preprocess))
+    named = {
+        f"{scope}/{name}": getattr(layer, attribute)
+        for scope, layer, attributes in _layers(model)
+        for name, attribute in attributes.items()
+    }
+    body = f"{CLASSIFIER_SCOPE if model.kind == CLASSIFICATION else SCOPE}/body"
     known = {id(variable) for variable in named.values()}
     for variable in model.weights:
         if id(variable) not in known:
             named[f"{body}/{variable.path.partition('/')[2]}"] = variable
     return named
+
+
+def _layers(model) -> Iterator[tuple[str, Any, dict[str, str]]]:
+    """Yields T2T's scopes, the layers that have their variables, and name -> attribute of each."""
+    is_classifier = model.kind == CLASSIFICATION
+    scope = CLASSIFIER_SCOPE if is_classifier else SCOPE
+    body = f"{scope}/body"
+    softmax_shared = not is_classifier and model.softmax is model.target_embedding
+    embeddings_shared = softmax_shared or model.hp.shared_embedding
+    for embedding, name in (
+        (model.source_embedding, "shared" if embeddings_shared else "input_emb"),
+        (model.target_embedding, "shared" if embeddings_shared else "target_emb"),
+        (model.softmax, "shared" if softmax_shared else "softmax"),
+    ):
+        if embedding is not None:
+            modality = f"symbol_modality_{embedding.vocab_size}_{embedding.hidden_size}"
+            yield f"{scope}/{modality}", embedding, {name: "table"}
+    if is_classifier:
+        modality = f"class_label_modality_{model.class_layer.units}_{model.hp.hidden_size}"
+        yield f"{scope}/{modality}/{modality}/dense", model.class_layer, _DENSE
+    if model.has_target_space:
+        yield f"{body}/target_space_embedding", model, {"kernel": "target_space_table"}
+    if model.hp.pos == "emb":
+        sides = (("inputs", model.source_position), ("targets", model.target_position))
+        for side, position in sides:
+            if position is not None:
+                yield body, position, {f"{side}_positional_embedding": "table"}
+    norms = []
+    for side, stack in (("encoder", model.encoder), ("decoder", model.decoder)):
+        if stack is None:
+            continue
+        norms.append((f"{body}/{side}/layer_prepostprocess", stack.last_preprocess))
+        for number, layer in enumerate(stack.layers):
+            for name in layer.sublayers:
+                sublayer, place = getattr(layer, name), f"{body}/{side}/layer_{number}/{name}"
+                before, after = (getattr(layer, f"{name}_{way}") for way in _PROCESSES)
+                norms.append((f"{place}/layer_prepostprocess", before))
+                norms.append((f"{place}/layer_postprocess", after))
+                if name == "ffn":
+                    denses, variables = (sublayer.conv1, sublayer.conv2), _DENSE
+                else:
+                    place, variables = f"{place}/multihead_attention", _KERNEL
+                    denses = (sublayer.q, sublayer.k, sublayer.v, sublayer.output_transform)
+                    if sublayer.max_relative_position:
+                        yield f"{place}/dot_product_attention_relative", sublayer, _RELATIVE
+                for dense in denses:
+                    yield f"{place}/{dense.name}", dense, variables
+    for place, process in norms:
+        if process.layer_norm is not None:
+            yield place, process.layer_norm, _NORM
 
 
 def trainable_names(model) -> list[str]:
@@ -109,62 +144,6 @@ def slot_variables(model, slots: Mapping[str, Sequence[Any]]) -> dict[str, Any]:
         for kind, kind_slots in slots.items()
         for name, slot in zip(names, kind_slots, strict=True)
         if slot is not None
-    }
-
-
-def _embedding_variables(model) -> Iterator[tuple[str, Any]]:
-    softmax_shared = model.kind != CLASSIFICATION and model.softmax is model.target_embedding
-    embeddings_shared = softmax_shared or model.hp.shared_embedding
-    for embedding, name in (
-        (model.source_embedding, "shared" if embeddings_shared else "input_emb"),
-        (model.target_embedding, "shared" if embeddings_shared else "target_emb"),
-        (model.softmax, "shared" if softmax_shared else "softmax"),
-    ):
-        if embedding is not None:
-            modality = f"symbol_modality_{embedding.vocab_size}_{embedding.hidden_size}"
-            yield f"{scope(model)}/{modality}/{name}", embedding.table
-
-
-def _layer_variables(prefix: str, layer) -> dict[str, Any]:
-    named: dict[str, Any] = {}
-    for sublayer in layer.sublayers:
-        scope = f"{prefix}/{sublayer}"
-        for process_scope, side in (
-            (PREPROCESS, "preprocess"),
-            ("layer_postprocess", "postprocess"),
-        ):
-            process = getattr(layer, f"{sublayer}_{side}")
-            named.update(_norm_variables(f"{scope}/{process_scope}", process))
-        if sublayer == "ffn":
-            for conv in (layer.ffn.conv1, layer.ffn.conv2):
-                named[f"{scope}/{conv.name}/kernel"] = conv.kernel
-                named[f"{scope}/{conv.name}/bias"] = conv.bias
-        else:
-            named.update(
-                _attention_variables(f"{scope}/multihead_attention", getattr(layer, sublayer))
-            )
-    return named
-
-
-def _attention_variables(scope: str, attention) -> dict[str, Any]:
-    named = {
-        f"{scope}/{projection.name}/kernel": projection.kernel
-        for projection in (attention.q, attention.k, attention.v, attention.output_transform)
-    }
-    if attention.max_relative_position:
-        relative = f"{scope}/dot_product_attention_relative"
-        named[f"{relative}/relative_positions_keys/embeddings"] = attention.relative_keys
-        named[f"{relative}/relative_positions_values/embeddings"] = attention.relative_values
-    return named
-
-
-def _norm_variables(scope: str, process) -> dict[str, Any]:
-    norm = process.layer_norm
-    if norm is None:
-        return {}
-    return {
-        f"{scope}/layer_norm/layer_norm_scale": norm.gamma,
-        f"{scope}/layer_norm/layer_norm_bias": norm.beta,
     }
 
 

@@ -26,51 +26,67 @@ from t2t_keras.files import finish_publishing, is_publishing, publish, publish_t
 _TABLE_SHARD = re.compile(r"^(.*/symbol_modality_[^/]+/[^/]+)/weights_(\d+)(/[^/]+)?$")
 
 _INDEX = re.compile(r"(?P<name>(?!\.).*-(?P<step>\d+))\.index$")  # hidden ones are unfinished
+_OF = "-of-{:05d}"  # how the name of a data file ends, by the number of them
+STATE_FILE = "checkpoint"  # TensorFlow's
 
 
 def read(path: str) -> dict[str, np.ndarray]:
-    """Reads all variables of a checkpoint, with joined embedding tables; see `read_variables`."""
-    return _join_tables(read_variables(path))
-
-
-def read_variables(path: str) -> dict[str, np.ndarray]:
-    """Reads all variables of a checkpoint by name.
+    """Reads all variables of a checkpoint by name, with joined embedding tables.
 
     Raises:
         UserError: there is no readable checkpoint.
     """
-    return dict(each_variable(path))
+    joined = dict(each_variable(path))
+    shards: dict[str, dict[int, str]] = {}
+    for name in joined:
+        if match := _TABLE_SHARD.match(name):
+            table = match[1] + (match[3] or "")  # a table or one of its optimizer slots
+            shards.setdefault(table, {})[int(match[2])] = name
+    for table, names in shards.items():
+        pieces = [joined[names[i]] for i in sorted(names)]
+        # Pieces that do not form a table stay, so that `assign` lists them in its error.
+        if len(pieces) == max(names) + 1 and len({piece.shape[1:] for piece in pieces}) == 1:
+            joined[table] = np.concatenate(pieces)
+            for name in names.values():
+                del joined[name]
+    return joined
 
 
 def each_variable(
     path: str, wanted: Callable[[str], bool] = lambda name: True
 ) -> Iterator[tuple[str, np.ndarray]]:
-    """Yields names and values with one variable in memory at a time; see `read_variables`."""
-    import tensorflow as tf
-
-    prefix = resolve(path)
-    with _reading(prefix) as plain:
-        reader = tf.train.load_checkpoint(plain)
+    """Yields names and values with one variable in memory at a time; errors as of `read`."""
+    with reading(path) as reader:
         for name in sorted(reader.get_variable_to_shape_map()):
             if wanted(name):
                 yield name, reader.get_tensor(name)
 
 
-def variable_shapes(path: str) -> dict[str, list[int]]:
-    """Returns the shapes of all variables of a checkpoint by name, without reading values."""
+@contextlib.contextmanager
+def reading(path: str) -> Iterator[Any]:
+    """Yields TensorFlow's reader of a checkpoint, whose errors become a `UserError`."""
     import tensorflow as tf
 
     prefix = resolve(path)
-    with _reading(prefix) as plain:
-        return tf.train.load_checkpoint(plain).get_variable_to_shape_map()
+    try:
+        with contextlib.ExitStack() as stack:
+            plain = prefix
+            if glob.has_magic(prefix) or "\\" in prefix:  # the reader would take it for a pattern
+                plain = f"{stack.enter_context(tempfile.TemporaryDirectory())}/checkpoint"
+                for file in glob.glob(glob.escape(prefix) + ".*"):
+                    os.symlink(os.path.abspath(file), plain + file[len(prefix) :])
+            yield tf.train.load_checkpoint(plain)
+    except (tf.errors.OpError, ValueError, RuntimeError, IndexError) as error:
+        # (A truncated data file raises IndexError.)
+        reason = str(error).split("\n", 1)[0]
+        raise UserError(f"checkpoint {prefix} cannot be read: {reason}") from error
 
 
 def is_whole(prefix: str) -> bool:
     """Returns True if every variable of a checkpoint can be read.
 
-    It reads all bytes and compares the checksum of each variable, which detects files that are
-    truncated, missing or changed in a single bit. It takes about half a second per gigabyte, and
-    memory for one variable.
+    The checksums of all variables are compared, which detects truncated and missing files and every
+    changed bit. It takes half a second per gigabyte, and memory for one variable.
     """
     try:
         require_whole(prefix)
@@ -85,64 +101,37 @@ def require_whole(prefix: str) -> None:
         pass
 
 
-@contextlib.contextmanager
-def _reading(prefix: str) -> Iterator[str]:
-    """Yields a path for TensorFlow's reader, which treats `[`, `*`, `?` and `\\` as a pattern."""
-    import tensorflow as tf
-
-    try:
-        with contextlib.ExitStack() as stack:
-            if glob.has_magic(prefix) or "\\" in prefix:
-                links = stack.enter_context(tempfile.TemporaryDirectory())
-                for path in glob.glob(glob.escape(prefix) + ".*"):
-                    os.symlink(os.path.abspath(path), f"{links}/checkpoint{path[len(prefix) :]}")
-                yield f"{links}/checkpoint"
-            else:
-                yield prefix
-    except (tf.errors.OpError, ValueError, RuntimeError, IndexError) as error:
-        # (A truncated data file raises IndexError.)
-        reason = str(error).split("\n", 1)[0]
-        raise UserError(f"checkpoint {prefix} cannot be read: {reason}") from error
-
-
 def resolve(path: str) -> str:
     """Returns the checkpoint prefix that `path` names.
 
-    Args:
-        path: a prefix, an index file, or a directory, which stands for the checkpoint that its
-            `checkpoint` file names, or else the one with the highest step.
+    It is a prefix, an index file, or a directory, which stands for the checkpoint that its `checkpoint`
+    file names, or else the one with the highest step.
     """
     path = path.removesuffix(".index")
     finish_publishing(path if os.path.isdir(path) else os.path.dirname(path))
     if os.path.exists(path + ".index"):
         return path
-    if os.path.isdir(path):
-        latest = _latest(path)
-        if os.path.exists(latest + ".index"):
-            return latest
-        if found := checkpoints_in(path):
-            return found[-1]
-        raise UserError(f"no checkpoint in directory {path}: train first, or name another.")
-    raise UserError(f"no checkpoint at {path}: expected {path}.index, or a directory of them.")
+    if not os.path.isdir(path):
+        raise UserError(f"no checkpoint at {path}: expected {path}.index, or a directory of them.")
+    state_file = os.path.join(path, STATE_FILE)
+    if os.path.exists(state_file):
+        import tensorflow as tf
 
-
-def _latest(directory: str) -> str:
-    """Returns the prefix that the file `checkpoint` names; "" without such a file."""
-    import tensorflow as tf
-
-    path = os.path.join(directory, STATE_FILE)
-    if not os.path.exists(path):
-        return ""
-    try:
-        # Not `latest_checkpoint`, which treats the directory as a pattern.
-        state = tf.train.get_checkpoint_state(directory)
-    except ValueError:  # it is empty, or not UTF-8
-        state = None
-    if state is None:
-        raise UserError(
-            f"{path} names no checkpoint: remove it to use the checkpoint with the highest step."
-        )
-    return state.model_checkpoint_path
+        try:
+            # Not `latest_checkpoint`, which treats the directory as a pattern.
+            state = tf.train.get_checkpoint_state(path)
+        except ValueError:  # it is empty, or not UTF-8
+            state = None
+        if state is None:
+            raise UserError(
+                f"{state_file} names no checkpoint: remove it to use the checkpoint with the "
+                "highest step."
+            )
+        if os.path.exists(state.model_checkpoint_path + ".index"):
+            return state.model_checkpoint_path
+    if found := checkpoints_in(path):
+        return found[-1]
+    raise UserError(f"no checkpoint in directory {path}: train first, or name another.")
 
 
 def checkpoints_in(directory: str, start: str = "") -> list[str]:
@@ -163,46 +152,46 @@ def write(path: str, arrays: Mapping[str, Any], beside: Mapping[str, str] = {}) 
 
     The files are `path.index` and `path.data-00000-of-00001`, as in tensor2tensor. Only if a checkpoint
     is replaced, there are two or three data files: they need new names, because the old index refers to
-    the old ones until the new index replaces it.
-
-    Args:
-        path: prefix of the checkpoint.
-        arrays: the variables.
-        beside: name -> text of files in the same directory that are replaced together with the
-            checkpoint; an empty text removes the file.
+    the old ones until the new index replaces it. `beside` are the files, name -> text, of the directory
+    that are replaced together with the checkpoint; an empty text removes the file.
     """
     import tensorflow as tf
 
-    directory = os.path.dirname(path) or "."
-    name = os.path.basename(path)
+    directory, name = os.path.split(path)
+    directory = directory or "."
     leftovers = os.path.join(directory, f".{name}.unfinished")
     unfinished = f"{leftovers}.{platform.node()}.{os.getpid()}"
     try:
         os.makedirs(directory, exist_ok=True)
         old = _data_files(path)
         count = 1
-        while os.path.exists(path + ".index") and any(_is_of(count, file) for file in old):
+        while os.path.exists(path + ".index") and any(f.endswith(_OF.format(count)) for f in old):
             count += 1
         parts = [f"{unfinished}-{number}" for number in range(min(count, len(arrays)))]
         for number, part in enumerate(parts):
-            names = sorted(arrays)[number :: len(parts)]
+            own = sorted(arrays)[number :: len(parts)]
+            tensors = [tf.convert_to_tensor(arrays[each]) for each in own]
             tf.raw_ops.SaveV2(
-                prefix=part,
-                tensor_names=names,
-                shape_and_slices=[""] * len(names),
-                tensors=[tf.convert_to_tensor(arrays[name]) for name in names],
+                prefix=part, tensor_names=own, shape_and_slices=[""] * len(own), tensors=tensors
             )
         tf.raw_ops.MergeV2Checkpoints(
             checkpoint_prefixes=parts, destination_prefix=unfinished, delete_old_dirs=False
         )
-        data = [file for file in _data_files(unfinished) if _is_of(len(parts), file)]
+        ending = _OF.format(len(parts))
+        data = [file for file in _data_files(unfinished) if file.endswith(ending)]
         index = unfinished + ".index"  # comes last: it makes the data files a checkpoint
         written = data if beside else [*data, index]
         publish({Path(file): Path(path + file.removeprefix(unfinished)) for file in written})
         if beside:
-            _publish_with(index, f"{name}.index", beside)
+            partial = os.path.basename(index)
+            names = {f"{name}.index": partial}
+            for other, text in beside.items():
+                names[other] = f"{partial}.{other}" if text else ""
+                if text:
+                    Path(f"{index}.{other}").write_text(text, "utf-8")
+            publish_together(Path(directory), names)
         for file in old:
-            if not _is_of(len(parts), file):
+            if not file.endswith(ending):
                 os.remove(file)
     except (OSError, tf.errors.OpError) as error:
         reason = str(error).split("\n", 1)[0]
@@ -213,27 +202,8 @@ def write(path: str, arrays: Mapping[str, Any], beside: Mapping[str, str] = {}) 
                 os.remove(file)
 
 
-def _publish_with(index: str, name: str, beside: Mapping[str, str]) -> None:
-    """Publishes a finished index together with the files beside it."""
-    names = {name: os.path.basename(index)}
-    for other, text in beside.items():
-        partial = Path(f"{index}.{other}")
-        names[other] = partial.name if text else ""
-        if text:
-            partial.write_text(text, "utf-8")
-    publish_together(Path(index).parent, names)
-
-
 def _data_files(prefix: str) -> list[str]:
     return sorted(glob.glob(glob.escape(prefix) + ".data-*-of-*"))
-
-
-def _is_of(parts: int, data_file: str) -> bool:
-    """Returns True if a data file belongs to a checkpoint of this many parts."""
-    return data_file.endswith(f"-of-{parts:05d}")
-
-
-STATE_FILE = "checkpoint"  # TensorFlow's
 
 
 def write_state(directory: str, names: Sequence[str]) -> None:
@@ -242,11 +212,7 @@ def write_state(directory: str, names: Sequence[str]) -> None:
 
 
 def state_text(names: Sequence[str]) -> str:
-    """Returns the text of TensorFlow's file `checkpoint`.
-
-    Args:
-        names: names of the checkpoints in the directory, oldest first.
-    """
+    """Returns the text of TensorFlow's file `checkpoint` for these checkpoints, oldest first."""
     lines = [f"model_checkpoint_path: {json.dumps(names[-1])}"]
     lines += [f"all_model_checkpoint_paths: {json.dumps(name)}" for name in names]
     return "\n".join(lines) + "\n"
@@ -274,22 +240,18 @@ def load_t2t(model, path: str) -> int:
 def assign(model, arrays: Mapping[str, np.ndarray], source: str) -> None:
     """Sets the model's variables from arrays by T2T's names; see `load_t2t`."""
     named = t2t_variables(model)
-    missing = sorted(name for name in named if name not in arrays)
-    extra = sorted(name for name in arrays if name not in named and is_weight(name, arrays))
-    misshapen = [
-        f"{name} is {list(arrays[name].shape)} there and {list(variable.shape)} here"
-        for name, variable in sorted(named.items())
-        if name in arrays and tuple(arrays[name].shape) != tuple(variable.shape)
-    ]
-    problems = [
-        f"{label}: {', '.join(names)}"
-        for label, names in (
-            ("missing", missing),
-            ("not in this model", extra),
-            ("of another shape", misshapen),
-        )
-        if names
-    ]
+    found = {
+        "missing": sorted(named.keys() - arrays.keys()),
+        "not in this model": sorted(
+            name for name in arrays if name not in named and is_weight(name, arrays)
+        ),
+        "of another shape": [
+            f"{name} is {list(arrays[name].shape)} there and {list(named[name].shape)} here"
+            for name in sorted(named.keys() & arrays.keys())
+            if tuple(arrays[name].shape) != tuple(named[name].shape)
+        ],
+    }
+    problems = [f"{label}: {', '.join(names)}" for label, names in found.items() if names]
     if problems:
         raise UserError(
             f"checkpoint {source} does not fit the model ({'; '.join(problems)}). "
@@ -321,21 +283,3 @@ def model_arrays(model) -> dict[str, np.ndarray]:
         else:
             arrays[name] = value
     return arrays
-
-
-def _join_tables(arrays: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
-    joined = dict(arrays)
-    shards: dict[str, dict[int, str]] = {}
-    for name in arrays:
-        match = _TABLE_SHARD.match(name)
-        if match:
-            table = match[1] + (match[3] or "")  # a table or one of its optimizer slots
-            shards.setdefault(table, {})[int(match[2])] = name
-    for table, names in shards.items():
-        pieces = [arrays[names[i]] for i in sorted(names)]
-        # Pieces that do not form a table stay, so that `assign` lists them in its error.
-        if len(pieces) == max(names) + 1 and len({piece.shape[1:] for piece in pieces}) == 1:
-            joined[table] = np.concatenate(pieces)
-            for name in names.values():
-                del joined[name]
-    return joined
