@@ -5,14 +5,13 @@ import importlib.util
 import json
 import re
 import statistics
-import subprocess
-import sys
 from pathlib import Path
 
 import decode_profile
 import networks
 import pytest
 import report
+import toy
 
 ROOT = Path(__file__).parents[1]
 
@@ -25,8 +24,7 @@ def text(tmp_path_factory):
 
 
 def run(name, *args, code=0):
-    command = [sys.executable, ROOT / "benchmarks" / f"{name}.py", *map(str, args)]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    done = toy.python(ROOT / "benchmarks" / f"{name}.py", *args)
     assert done.returncode == code, done.stderr
     return done
 
@@ -115,9 +113,8 @@ def test_a_page_gets_what_was_measured_and_keeps_the_rest(text, tmp_path):
 
 
 def test_a_section_is_where_both_its_marks_are():
-    assert report.replaced(PAGE, "reading", "new\n").endswith(
-        "<!-- measured: reading -->\n\nnew\n\n<!-- end of reading -->\n"
-    )
+    section = "<!-- measured: reading -->\n\nnew\n\n<!-- end of reading -->\n"
+    assert report.replaced(PAGE, "reading", "new\n").endswith(section)
     for wrong in (PAGE.replace("end of reading", "end"), PAGE + PAGE):
         with pytest.raises(ValueError, match="needs one <!-- measured: reading --> and below"):
             report.replaced(wrong, "reading", "new")
@@ -129,19 +126,16 @@ def test_the_page_has_a_section_for_each_benchmark():
         report.replaced(page, name, "")
 
 
-@pytest.mark.parametrize(
-    ("argument", "wanted"),
-    [
-        ("--only=readin", "no benchmark 'readin'"),
-        ("--only=translation", "needs one <!-- measured: translation -->"),
-    ],
-)
-def test_mistakes_are_reported_before_anything_is_measured(argument, wanted, tmp_path):
+def test_mistakes_are_reported_before_anything_is_measured(tmp_path):
     page = tmp_path / "page.md"
     page.write_text(PAGE)
-    done = run("report", page, argument, code=2)
-    assert wanted in done.stderr.splitlines()[-1]
-    assert page.read_text() == PAGE
+    for argument, wanted in (
+        ("--only=readin", "no benchmark 'readin'"),
+        ("--only=translation", "needs one <!-- measured: translation -->"),
+    ):
+        done = run("report", page, argument, code=2)
+        assert wanted in done.stderr.splitlines()[-1]
+        assert page.read_text() == PAGE
 
 
 # One device

@@ -23,39 +23,27 @@ import make_release
 import pytest
 import t2t_release
 import toy
-from markdown_blocks import LANGUAGES, ROOT, Block, blocks, commands, indented_lines
+from markdown_blocks import LANGUAGES, ROOT, blocks, commands, indented_lines
 
 from t2t_keras import t2t_names
 from t2t_keras.data import TranslateProblem
 from t2t_keras.text import SubwordTextEncoder
 
-ALL = [
-    "README.md",
-    *sorted(f"docs/{path.name}" for path in (ROOT / "docs").glob("*.md")),
-    "examples/translate.ipynb",
-]
-ONE_STEP = (
-    "--train_steps=1 --local_eval_frequency=1 --eval_steps=1 "
-    "--decode_hparams=beam_size=1,extra_length=0"
-)
+DOCS = sorted(f"docs/{path.name}" for path in (ROOT / "docs").glob("*.md"))
+ALL = ["README.md", *DOCS, "examples/translate.ipynb"]
 TINY = "num_hidden_layers=1,hidden_size=16,filter_size=16,num_heads=2,batch_size=512"
 QUICK_DECODING = "beam_size=1,extra_length=0"
+DECODE = f"--decode_hparams={QUICK_DECODING}"
+ONE_STEP = f"--train_steps=1 --local_eval_frequency=1 --eval_steps=1 {DECODE}"
 
 
 class Page(NamedTuple):
     """Settings for running the blocks of a page."""
 
-    replace: dict[str, str] = {}
-    """Replacements, everywhere on the page, that make work smaller."""
-
-    after: str = ""
-    """The page whose files are there at the beginning."""
-
-    files: tuple[str, ...] = ()
-    """Files that the reader has: see `write_file`."""
-
-    prepare: Callable[[Path], None] = lambda directory: None
-    """Puts what else the reader has into the directory."""
+    replace: dict[str, str] = {}  # everywhere on the page, to make work smaller
+    after: str = ""  # the page whose files are there at the beginning
+    files: tuple[str, ...] = ()  # that the reader has: see `write_file`
+    prepare: Callable[[Path], None] = lambda directory: None  # puts there what else the reader has
 
 
 def write_file(path):
@@ -74,7 +62,7 @@ PAGES = {
             "--hparams=transformer_numbers": f"--hparams=transformer_numbers,{TINY}",
             "--train_steps=1000 --local_eval_frequency=200": ONE_STEP,
             "--num_last_checkpoints=3": "--num_last_checkpoints=1",
-            "--decode_to_file": f"--decode_hparams={QUICK_DECODING},batch_size=500 --decode_to_file",
+            "--decode_to_file": f"{DECODE},batch_size=500 --decode_to_file",
             'hparams("transformer_numbers")': f'hparams("transformer_numbers,{TINY}")',
             "beam_size=4, alpha=0.6, extra_length=50": "beam_size=4, alpha=0.6, extra_length=1",
             't2t.load("run")': f't2t.load("run", decode_hparams="{QUICK_DECODING}")',
@@ -99,18 +87,16 @@ PAGES = {
         replace={
             "--hparams=transformer_sorting": f"--hparams=transformer_sorting,{TINY}",
             "--train_steps=1000 --local_eval_frequency=250": ONE_STEP,
-            "--decode_from_file": f"--decode_hparams={QUICK_DECODING} --decode_from_file",
+            "--decode_from_file": f"{DECODE} --decode_from_file",
         }
     ),
-    "examples/translate.ipynb": Page(
-        after="README.md", replace={"beam_size=4,alpha=0.6": QUICK_DECODING}
-    ),
+    "examples/translate.ipynb": Page({"beam_size=4,alpha=0.6": QUICK_DECODING}, after="README.md"),
     "docs/from-tensor2tensor.md": Page(
         files=("test.en",),
         prepare=t2t_release.write,
         replace={
-            "--decode_to_file": f"--decode_hparams={QUICK_DECODING} --decode_to_file",
-            "--export_dir": f"--nowarm_up --decode_hparams={QUICK_DECODING} --export_dir",
+            "--decode_to_file": f"{DECODE} --decode_to_file",
+            "--export_dir": f"--nowarm_up {DECODE} --export_dir",
         },
     ),
     "docs/inspect.md": Page(after="README.md"),
@@ -118,15 +104,11 @@ PAGES = {
         after="README.md",
         files=("source.en",),
         replace={
-            "--decode_hparams=beam_size=4,alpha=0.6,extra_length=50": "--nowarm_up "
-            f"--decode_hparams={QUICK_DECODING}",
+            "--decode_hparams=beam_size=4,alpha=0.6,extra_length=50": f"--nowarm_up {DECODE}",
             "beam_size=4, alpha=0.6, return_beams=True": "beam_size=1, extra_length=0",
         },
     ),
 }
-
-
-# Running
 
 
 @pytest.fixture(scope="module")
@@ -264,9 +246,10 @@ def check_other_command(words):
 
 
 @pytest.mark.parametrize("name", ALL)
-def test_every_block_names_its_language(name):
+def test_every_block_names_its_language_and_shows_files_as_they_are(name):
     for block in blocks(name):
         assert block.language in LANGUAGES, f"{block.place}: ```{block.language}"
+        assert not block.file or block.code in (ROOT / block.file).read_text(), block.place
     programs = "t2t-keras-|python|pip|make|docker|curl|git"
     for lines in indented_lines(name):
         assert not re.match(rf"\s+({programs})\b", lines), f"{name}: fence as sh: {lines}"
@@ -276,13 +259,6 @@ def test_every_block_names_its_language(name):
 def test_what_a_page_replaces_is_there(name):
     run = "".join(block.code for block in blocks(name) if not is_left_out(block))
     assert [old for old in PAGES[name].replace if old not in run] == []
-
-
-@pytest.mark.parametrize("name", ALL)
-def test_files_are_shown_as_they_are(name):
-    for block in blocks(name):
-        if block.file:
-            assert block.code in (ROOT / block.file).read_text(), block.place
 
 
 # From tensor2tensor
@@ -298,13 +274,12 @@ def test_the_model_that_t2t_released_translates_as_t2t_did(run_page):
     case = t2t_release.expected()
     sentences = [encoder.decode(row[:-1]) for row in map(t2t_release.ids, case["inputs"])]
     (directory / "released.en").write_text("\n".join(sentences) + "\n")
-    code = (
-        "t2t-keras-decode --problem=translate_ende_wmt8k --data_dir=t2t_data "
-        "--checkpoint_path=german/model.ckpt-1 --decode_from_file=released.en "
-        "--decode_to_file=released.de "
+    flags = (
+        "--problem=translate_ende_wmt8k --data_dir=t2t_data --checkpoint_path=german/model.ckpt-1 "
+        "--decode_from_file=released.en --decode_to_file=released.de "
         "--decode_hparams=beam_size=4,alpha=0.6,extra_length=10,t2t_batches=true"
     )
-    run_block(Block("the test", "sh", code, "", ""), Page(), directory)
+    toy.ran("decode", *flags.split(), cwd=directory)
     theirs = [encoder.decode(row) for row in golden.up_to_eos(case["beam_outputs"])]
     assert (directory / "released.de").read_text().splitlines() == theirs
 
@@ -346,17 +321,13 @@ def test_what_is_said_of_flags_of_t2t_is_so():
         assert given - mentioned == set()
 
 
-def test_hooks_of_problems_that_keep_their_names_are_there():
+def test_hooks_of_problems_that_keep_their_names_are_there_and_others_on_the_page():
     page = (ROOT / "docs/from-tensor2tensor.md").read_text()
     row_of_hooks = r"^\| `generate_samples`.*the same names and meanings \|$"
     (row,) = re.findall(row_of_hooks, page, re.MULTILINE)
     hooks = re.findall(r"`(\w+)`", row)
     assert len(hooks) > 10
     assert [hook for hook in hooks if not hasattr(TranslateProblem, hook)] == []
-
-
-def test_the_hooks_that_are_not_called_are_on_the_page():
-    page = (ROOT / "docs/from-tensor2tensor.md").read_text()
     table = page.split("that are not called here:\n")[1].split("\n###")[0]
     rows = [re.findall(r"`(\w+)`", row.split(" | ")[0]) for row in table.strip().splitlines()[2:]]
     hooks = t2t_names.names("hook")
@@ -388,11 +359,8 @@ def test_the_whole_file_of_the_page_is_answered_edited_and_run(tmp_path):
     done = datagen(ours)
     assert done.returncode == 0, done.stderr
     assert "train: 40 examples in translate_weather-train-00000-of-00100" in done.stdout
-    code = (
-        "t2t-keras-inspect data --t2t_usr_dir=mine --problem=translate_weather --data_dir=data "
-        "--hparams=transformer_weather"
-    )
-    run_block(Block("the test", "sh", code, "", ""), Page(), tmp_path)
+    flags = "--t2t_usr_dir=mine --problem=translate_weather --hparams=transformer_weather"
+    toy.ran("inspect", "data", *flags.split(), "--data_dir=data", cwd=tmp_path)
 
 
 def our_flags():

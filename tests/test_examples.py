@@ -52,9 +52,8 @@ def test_layers_in_keras(tmp_path, monkeypatch):
     turned_rows, turned = example.rows(256, step=-1)
 
     def freeze(model, rank):
-        assert (
-            np.mean((model(rows).numpy().argmax(-1) == following)[:, 4:]) > 0.8
-        )  # by chance: 1/11
+        correct = model(rows).numpy().argmax(-1) == following
+        assert np.mean(correct[:, 4:]) > 0.8  # by chance: 1/11
         losses.append(model.evaluate(turned_rows, turned, verbose=0)[0])
         freeze_all_but_lora(model, rank)
         before.update({v.path: np.array(v) for v in model.weights})
@@ -92,14 +91,13 @@ def of_run(directory):
 
 @pytest.fixture(scope="module")
 def own_run(tmp_path_factory):
-    """A run of `--model=temperature_transformer`; what its training said."""
+    """A run of `--model=temperature_transformer`."""
     directory = tmp_path_factory.mktemp("own")
     toy.generate(directory)
     given = (OWN, "--model=temperature_transformer", f"--problem={toy.PROBLEM}", *of_run(directory))
     steps = ("--train_steps=4", "--local_eval_frequency=2", "--eval_steps=1", DECODE)
     hparams = f"--hparams={toy.hparams(num_hidden_layers=1)}"
-    done = toy.command("train", *given, hparams, *steps, eagerly=True)
-    assert done.returncode == 0, done.stderr
+    toy.ran("train", *given, hparams, *steps, eagerly=True)
     return directory
 
 
@@ -118,10 +116,8 @@ def test_a_model_of_ones_own_is_trained_by_its_name(own_run, own_model):
     assert type(own_model).__name__ == "TemperatureTransformer"
     for layer in own_model.encoder.layers:  # a gradient reached every head's
         assert np.all(np.abs(layer.self_attention.temperature - 1) > 0)
-    sizes = {
-        f"{side}_vocab_size": getattr(own_model, f"{side}_vocab_size")
-        for side in ("source", "target")
-    }
+    names = ("source_vocab_size", "target_vocab_size")
+    sizes = {name: getattr(own_model, name) for name in names}
     again = type(own_model)(own_model.hp, **sizes)
     assert t2t.checkpoints.load_t2t(again, str(own_run / "run")) == 4
     np.testing.assert_array_equal(again(BATCH), own_model(BATCH))
@@ -153,8 +149,7 @@ def test_a_model_of_ones_own_is_found_by_every_command(own_run, own_model):
         ("inspect", "attention", OWN, data, checkpoint, *page),
         ("avg", f"--checkpoints={prefix}", f"--output_path={own_run / 'mean' / 'm'}"),
     ):  # fmt: skip
-        done = toy.command(command, *given)
-        assert done.returncode == 0, done.stderr
+        toy.ran(command, *given)
 
     encoders = registry.problem(toy.PROBLEM).get_feature_encoders(str(own_run / "data"))
     loaded = [keras.models.load_model(own_run / "model.keras")]
