@@ -75,6 +75,7 @@ class Transformer(TokenFit):
         num_logits: the target vocabulary, rounded up to `vocab_divisor`.
         prepends: True if the decoder reads the inputs before the targets (T2T's `prepend_mode`).
         has_encoder, has_memory: True if inputs go through an encoder, and the decoder attends to it.
+        keys_need_positions: True if attention counts positions, so that no earlier key may be removed.
         has_target_space: True if a row of the target-space table is added to the encoder's input.
 
     Raises:
@@ -186,7 +187,7 @@ class Transformer(TokenFit):
         encoder, decoder = stack_keywords(hp)
         own = {**common, "remat": self.remat}
         if self.has_encoder:
-            make = self.encoder_class or layers.TransformerEncoder
+            make: Any = self.encoder_class or layers.TransformerEncoder
             self.encoder = make(**encoder, **own, name="encoder")
         if has_targets:
             make = self.decoder_class or layers.TransformerDecoder
@@ -207,8 +208,9 @@ class Transformer(TokenFit):
 
     def build(self, input_shape=None):
         hidden = (None, None, self.hp.hidden_size)
-        for embedding in {id(e): e for e in self.embeddings}.values():
-            embedding.build()
+        for embedding in (self.source_embedding, self.target_embedding, self.softmax):
+            if embedding is not None and not embedding.built:
+                embedding.build()
         if self.has_target_space:
             self.target_space_table = self.add_weight(
                 shape=(TARGET_SPACES, self.hp.hidden_size),
@@ -222,6 +224,7 @@ class Transformer(TokenFit):
             self.encoder.build(hidden)
         if self.kind != CLASSIFICATION:
             self.decoder.build(hidden, hidden if self.has_encoder else None)
+            self.keys_need_positions = self.decoder.needs_positions
         self.built = True
 
     @property
@@ -513,11 +516,6 @@ class Transformer(TokenFit):
     def features(self) -> tuple[str, ...]:
         """The features that a call needs."""
         return ("targets",) if self.kind == LANGUAGE_MODEL else ("inputs", "targets")
-
-    @property
-    def keys_need_positions(self):
-        """True if attention counts positions, so that no earlier key may be removed."""
-        return self.decoder.needs_positions
 
     def description(self) -> dict[str, Any]:
         """Returns the name of the set and the vocabulary sizes, as `run.json` records them."""

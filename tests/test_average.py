@@ -123,12 +123,8 @@ def test_result_is_marked_and_the_model_made_from_it(directory, models, tmp_path
     assert (
         t2t.checkpoints.load_model(str(averaged)).count_params() == models[0].count_params()
     )  # the directory alone names it
-
-
-def test_nothing_is_trained_where_averages_are(directory, models, tmp_path):
-    average(prefixes(directory, 10, 20), str(tmp_path / "averaged" / "model.ckpt"))
     with pytest.raises(UserError, match=r"averaged holds averages .* cannot be trained on"):
-        t2t.checkpoints.write_settings(str(tmp_path / "averaged"), models[0].hp, {"problem": "p"})
+        t2t.checkpoints.write_settings(str(averaged), models[0].hp, {"problem": "p"})
 
 
 def test_several_averages_in_a_directory(directory, tmp_path):
@@ -227,22 +223,19 @@ def test_other_settings(directory, models, tmp_path, overrides, run, expected):
         average(paths, output)
 
 
-def test_what_is_no_model(tmp_path):
-    write(str(tmp_path / "model.ckpt-1"), {"lstm/kernel": np.zeros(3, "f4")})
+def test_checkpoints_that_cannot_be_averaged(directory, tmp_path):
+    output, no_model = str(tmp_path / "averaged"), str(tmp_path / "model.ckpt-1")
+    write(no_model, {"lstm/kernel": np.zeros(3, "f4")})
     with pytest.raises(UserError, match="is not of a T2T Transformer"):
-        average([str(tmp_path / "model.ckpt-1")], str(tmp_path / "averaged"))
-
-
-def test_a_checkpoint_named_twice(directory, tmp_path):
+        average([no_model], output)
     with pytest.raises(UserError, match=r"model\.ckpt-10 is named twice"):
-        average(prefixes(directory, 10, 20, 10), str(tmp_path / "averaged"))
-
-
-def test_a_damaged_checkpoint_that_was_named(directory, tmp_path):
+        average(prefixes(directory, 10, 20, 10), output)
     [damaged] = prefixes(directory, 20)
     cut(damaged)
     with pytest.raises(UserError, match=f"checkpoint {damaged} cannot be read: "):
-        average(prefixes(directory, 10, 20), str(tmp_path / "averaged"))
+        average(prefixes(directory, 10, 20), output)
+    with pytest.raises(UserError, match="has 0 whole checkpoints"):
+        last_checkpoints(str(tmp_path / "nowhere" / "model"), 1)
 
 
 # What is chosen
@@ -311,11 +304,6 @@ def test_too_few(directory, wanted, expected):
         last_checkpoints(str(directory), **wanted)
 
 
-def test_a_directory_that_is_not_there(tmp_path):
-    with pytest.raises(UserError, match="has 0 whole checkpoints"):
-        last_checkpoints(str(tmp_path / "nowhere" / "model"), 1)
-
-
 # Whole or not
 
 
@@ -328,21 +316,11 @@ def _prefix(tmp_path):
     return path
 
 
-def test_a_checkpoint_is_whole(prefix):
-    assert is_whole(prefix)
-
-
 @pytest.mark.parametrize("suffix", [DATA, ".index"])
 def test_cut_anywhere_it_is_not_whole(prefix, suffix):
     for length in reversed(range(os.path.getsize(prefix + suffix))):
         os.truncate(prefix + suffix, length)
         assert not is_whole(prefix), length
-
-
-@pytest.mark.parametrize("suffix", [DATA, ".index"])
-def test_a_file_is_missing(prefix, suffix):
-    os.remove(prefix + suffix)
-    assert not is_whole(prefix)
 
 
 def test_no_changed_bit_goes_unnoticed(prefix):

@@ -77,18 +77,6 @@ def test_log_probabilities_are_those_of_t2t(name, directory_of):
 
 
 @every_model
-def test_greedy_search_gives_the_tokens_of_t2t(name, directory_of):
-    case = golden.load(name)
-    inputs, outputs = case.arrays["inputs"], case.arrays["greedy/outputs"]
-    engine = ctranslate2.Translator(directory_of(name), intra_threads=1)
-    lengths = {"max_decoding_length": inputs.shape[1] + case.extra_length, "min_decoding_length": 0}
-    found = engine.translate_batch(rows(inputs), beam_size=1, **lengths)
-    wanted = rows(outputs.reshape(len(inputs), -1))
-    for source, result, tokens_of_t2t in zip(rows(inputs), found, wanted, strict=True):
-        assert result.hypotheses[0] == (tokens_of_t2t if source else [])
-
-
-@every_model
 def test_beam_search_gives_the_translations_and_scores_of_t2t(name, directory_of):
     case = golden.load(name)
     lines = [" ".join(row) for row in rows(case.arrays["inputs"])]

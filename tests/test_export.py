@@ -1,9 +1,9 @@
 """A SavedModel: its texts are those of `Translator`, and no text of a client harms it."""
 
+import dataclasses
 import json
 import re
 
-import keras
 import numpy as np
 import pytest
 import tensorflow as tf
@@ -151,11 +151,6 @@ def test_text_is_that_of_the_translator(model, serve):
     assert len({w.texts[0] for w in wanted}) > 4
 
 
-def test_all_lines_at_once_by_the_translator(model, serve):
-    wanted = list(Translator(model, ENCODERS, SETTINGS).translate(LINES))
-    assert texts(serve("translate", text=LINES)["translations"]) == [w.texts for w in wanted]
-
-
 def test_ids(model, serve):
     rows = [[*SUBWORDS.encode(line.strip()), 1] for line in LINES]
     ids = tf.ragged.constant(rows, tf.int32).to_tensor()
@@ -178,12 +173,6 @@ def test_a_row_of_no_ids_is_an_empty_sentence(serve):
     assert got["target_ids"].shape[:2] == (1, 3)
 
 
-@pytest.mark.parametrize("wrong", [SUBWORDS.vocab_size, -1])
-def test_ids_out_of_range(serve, wrong):
-    with pytest.raises(tf.errors.InvalidArgumentError, match="Source id out of range; 0 to "):
-        serve("translate_ids", source_ids=np.array([[5, wrong, 1]], np.int32))
-
-
 def test_score(model, serve):
     targets = ["low", "Männer", *CORPUS, "", "a", "", "日本"]
     got = serve("score", source=LINES, target=targets)
@@ -199,28 +188,11 @@ def test_score(model, serve):
     assert (got["tokens"] <= SETTINGS.max_input_size).all()
 
 
-def test_score_wants_as_many_targets(serve):
-    with pytest.raises(
-        tf.errors.InvalidArgumentError, match="numbers of sources and targets differ"
-    ):
-        serve("score", source=["low", "low"], target=["low"])
-
-
 def test_options(model, serve):
     for alpha, extra_length in ((0.0, 0), (1.5, 9), (-0.5, 4)):
-        settings = DecodeSettings(
-            beam_size=3,
-            alpha=alpha,
-            extra_length=extra_length,
-            return_beams=True,
-            max_input_size=24,
-        )
-        got = serve(
-            "translate_with_options",
-            text=LINES,
-            alpha=np.float32(alpha),
-            extra_length=np.int32(extra_length),
-        )
+        settings = dataclasses.replace(SETTINGS, alpha=alpha, extra_length=extra_length)
+        options = {"alpha": np.float32(alpha), "extra_length": np.int32(extra_length)}
+        got = serve("translate_with_options", text=LINES, **options)
         wanted = python_translations(model, LINES, settings)
         assert texts(got["translations"]) == [w.texts for w in wanted]
 
@@ -237,25 +209,6 @@ def test_padding_among_the_tokens_is_text_and_no_token_of_a_target():
     assert any("<pad> w" in w.texts[0] for w in wanted)
     scored = served.score(tf.constant(["w4"]), tf.constant(["w6 <pad> w8"]))
     assert scored["tokens"].numpy().tolist() == [3]
-
-
-@pytest.mark.parametrize(
-    ("alpha", "extra_length", "message"),
-    [
-        (float("nan"), 0, "alpha must be a number"),
-        (float("inf"), 0, "alpha must be a number"),
-        (0.6, 25, "extra_length must be from 0 to 24"),
-        (0.6, -1, "extra_length must be from 0 to 24"),
-    ],
-)
-def test_options_out_of_range(serve, alpha, extra_length, message):
-    with pytest.raises(tf.errors.InvalidArgumentError, match=message):
-        serve(
-            "translate_with_options",
-            text=["low"],
-            alpha=np.float32(alpha),
-            extra_length=np.int32(extra_length),
-        )
 
 
 def example(ids, **others):
@@ -282,22 +235,40 @@ def test_serialized_examples(serve):
     assert got["batch_prediction_key"].tolist() == [[0], [7], [8]]
 
 
-@pytest.mark.parametrize(
-    ("wrong", "message"),
-    [
-        (b"no example", "Could not parse"),
-        (b"", "has no int64 list inputs; its number:\\] \\[\\[1\\]\\]"),
-        (b"\x12\x03abc", "has no int64 list inputs"),  # a field of another message
-        (example([]), "has no int64 list inputs"),
-        (example([2**32 + 7, 1]), r"Source id out of range; 0 to .*\[4294967303\]"),
-        (example([-3, 1]), r"Source id out of range; 0 to .*\[-3\]"),
-        (example([5, 1], batch_prediction_key=[2**32 + 7]), "needs more than 32 bits"),
-    ],
-    ids=range(7),
-)
-def test_bytes_that_are_no_example_of_known_ids_are_refused(serve, wrong, message):
+def with_options(alpha, extra_length):
+    return {"text": ["low"], "alpha": np.float32(alpha), "extra_length": np.int32(extra_length)}
+
+
+NO_EXAMPLES = {
+    b"no example": "Could not parse",
+    b"": "has no int64 list inputs; its number:\\] \\[\\[1\\]\\]",
+    b"\x12\x03abc": "has no int64 list inputs",  # a field of another message
+    example([]): "has no int64 list inputs",
+    example([2**32 + 7, 1]): r"Source id out of range; 0 to .*\[4294967303\]",
+    example([-3, 1]): r"Source id out of range; 0 to .*\[-3\]",
+    example([5, 1], batch_prediction_key=[2**32 + 7]): "needs more than 32 bits",
+}
+REFUSED = [
+    ("translate_with_options", with_options(float("nan"), 0), "alpha must be a number"),
+    ("translate_with_options", with_options(float("inf"), 0), "alpha must be a number"),
+    ("translate_with_options", with_options(0.6, 25), "extra_length must be from 0 to 24"),
+    ("translate_with_options", with_options(0.6, -1), "extra_length must be from 0 to 24"),
+    ("score", {"source": ["a", "b"], "target": ["a"]}, "numbers of sources and targets differ"),
+    *(
+        ("translate_ids", {"source_ids": np.array([[5, wrong, 1]], np.int32)}, "Source id out of")
+        for wrong in (SUBWORDS.vocab_size, -1)
+    ),
+    *(
+        ("serialized_example", {"input": [example([5, 1]), wrong]}, message)
+        for wrong, message in NO_EXAMPLES.items()
+    ),
+]
+
+
+@pytest.mark.parametrize(("signature", "inputs", "message"), REFUSED, ids=range(len(REFUSED)))
+def test_requests_that_are_refused(serve, signature, inputs, message):
     with pytest.raises(tf.errors.InvalidArgumentError, match=message):
-        serve("serialized_example", input=[example([5, 1]), wrong])
+        serve(signature, **inputs)
 
 
 # What clients may send
@@ -358,18 +329,6 @@ def test_white_space_is_what_python_strips():
 # Encoders, greedy search, precision
 
 
-def test_words_and_greedy_search(eagerly):
-    encoder = TokenTextEncoder(vocab_list=["low", "日本", "<UNK>"], replace_oov="<UNK>")
-    model = make_model(encoder)
-    encoders = {"inputs": encoder, "targets": encoder}
-    settings = DecodeSettings(beam_size=1, extra_length=4, min_length=2)
-    lines = ["low", "日本 low x", ""]
-    module = ServedTransformer(model, encoders, settings)
-    got = module.translate(tf.constant(lines))
-    wanted = python_translations(model, lines, settings, encoders)
-    assert texts(got["translations"].numpy()) == [w.texts for w in wanted]
-
-
 def test_ids_that_fill_a_vocabulary_up_are_no_text():
     encoder = ByteTextEncoder()
     encoders = {"inputs": encoder, "targets": encoder}
@@ -418,17 +377,6 @@ def stored_types(path):
     """Returns the dtypes of the weights in the files of a SavedModel."""
     types = tf.train.load_checkpoint(f"{path}/variables/variables").get_variable_to_dtype_map()
     return [types[name] for name in types if name.startswith("_weights/")]
-
-
-@pytest.mark.parametrize("precision", ["bfloat16", "float16"])
-def test_half_precision_scores(model, serve, precision, eagerly):
-    half = ServedTransformer(in_precision(model, precision), ENCODERS, SETTINGS)
-    targets = tf.constant(["low"] * len(LINES))
-    got = half.score(tf.constant(LINES), targets)["log_probability"]
-    wanted = serve("score", source=LINES, target=targets)["log_probability"]
-    assert not np.array_equal(got, wanted)
-    np.testing.assert_allclose(got, wanted, rtol={"bfloat16": 0.05, "float16": 0.005}[precision])
-    assert {v.dtype for v in model.weights} == {"float32"}
 
 
 # Directories and their files
@@ -586,26 +534,3 @@ def test_an_ensemble(model, eagerly):
 
 
 # The functions without a SavedModel, and Keras's own way
-
-
-def test_functions_without_a_saved_model(model, serve, eagerly):
-    module = ServedTransformer(model, ENCODERS, SETTINGS)
-    got = module.translate(tf.constant(LINES))
-    wanted = serve("translate", text=LINES)
-    assert got["translations"].numpy().tolist() == wanted["translations"].tolist()
-
-
-def test_keras_export_with_a_signature_of_ones_own(tmp_path):
-    model = small_model("num_hidden_layers=1")
-    ids = keras.InputSpec(shape=(None, 4), dtype="int32")
-    model.export(
-        str(tmp_path / "model"),
-        verbose=False,
-        input_signature=[{"inputs": ids, "targets": ids}],
-    )
-    loaded = tf.saved_model.load(str(tmp_path / "model"))
-    given = tf.ones([2, 4], tf.int32)
-    assert loaded.serve({"inputs": given, "targets": given}).shape == (2, 4, 23)
-    with pytest.raises(TypeError, match="Can not cast"):
-        given = tf.ones([2, 5], tf.int32)
-        loaded.serve({"inputs": given, "targets": given})

@@ -25,7 +25,6 @@ import keras
 from keras import ops
 
 from t2t_keras.decoding.logits import forced_candidates
-from t2t_keras.errors import UserError
 from t2t_keras.ids import EOS_ID, PAD_ID
 from t2t_keras.layers.sublayers import BLOCK
 from t2t_keras.shape import grown, shape_of, take
@@ -99,9 +98,6 @@ class BeamSearch:
         min_length: minimum number of tokens before the end of sentence.
         vocab_size: V; logits beyond it only fill up a block (see `SharedEmbedding.matrix`). None: there are none.
         append: adds block number i to tensors, along axis 2: `shape.grown` or `shape.written`.
-
-    Raises:
-        UserError: `top_beams` or `alpha` is out of range. (The value of a tensor is not checked.)
     """
 
     beam_size: int
@@ -110,14 +106,6 @@ class BeamSearch:
     min_length: int = 0
     vocab_size: int | None = None
     append: Callable[[Any, Any, Any], Any] = grown
-
-    def __post_init__(self):
-        if not 1 <= self.top_beams <= self.beam_size:
-            raise UserError(
-                f"top_beams must be from 1 to beam_size={self.beam_size}, got {self.top_beams}."
-            )
-        if not ops.is_tensor(self.alpha) and not math.isfinite(self.alpha):
-            raise UserError(f"alpha must be a number, got {self.alpha}.")
 
     def first(self, batch) -> Beams:
         """Returns the state before the first token: one hypothesis, since K equal ones would stay equal."""

@@ -56,7 +56,7 @@ class Phrases(NamedTuple):
             raise UserError(
                 f"words that must appear need beam search without XLA, got {wrong}: give beam_size=4."
             )
-        return PhraseSearch(request.beams(), self.ids)
+        return PhraseSearch(request._replace(strategy=None).made_strategy(), self.ids)
 
 
 class Progress(NamedTuple):

@@ -170,20 +170,15 @@ class DecodeLoop:
         """Stores the results of the sentences that are done [b] bool, and removes these."""
         leaving, staying = (tf.cast(tf.where(mask)[:, 0], tf.int32) for mask in (done, ~done))
         found = self.strategy.results(state.live.hypotheses, state.i)
-        rows, found = _rows_of((state.live.rows, found), leaving)
-
-        def stored(all_rows, new):
-            if len(new.shape) == 3:  # [b', K', i] -> [b', K', longest]
-                spare = tf.shape(all_rows)[2] - state.i
-                new = tf.pad(new, [[0, 0], [0, 0], [0, spare]])
-            return tf.tensor_scatter_nd_update(all_rows, rows[:, None], new)
-
-        return state._replace(
-            live=_rows_of(state.live, staying),
-            found=tf.nest.map_structure(stored, state.found, found),
+        rows, found = tf.nest.map_structure(
+            lambda x: tf.gather(x, leaving), (state.live.rows, found)
         )
-
-
-def _rows_of(state, rows):
-    """Takes the rows [n] of every tensor [b, ...] of a nested structure."""
-    return tf.nest.map_structure(lambda tensor: tf.gather(tensor, rows), state)
+        spare = [[0, 0], [0, 0], [0, tf.shape(state.found.ids)[2] - state.i]]
+        stored = [  # [b', K', i] -> [b', K', longest]
+            tf.tensor_scatter_nd_update(
+                all_rows, rows[:, None], tf.pad(new, spare) if len(new.shape) == 3 else new
+            )
+            for all_rows, new in zip(state.found, found, strict=True)
+        ]
+        live = tf.nest.map_structure(lambda x: tf.gather(x, staying), state.live)
+        return state._replace(live=live, found=SearchResult(*stored))

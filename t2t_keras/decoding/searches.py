@@ -78,8 +78,10 @@ def search(
     if top_beams is None:
         top_beams = options.beam_size if options.return_beams else 1
     alpha = options.alpha if alpha is None else alpha
-    if beam_size:
-        BeamSearch(beam_size, top_beams, alpha)  # checks the ranges
+    if beam_size and not 1 <= top_beams <= beam_size:
+        raise UserError(f"top_beams must be from 1 to beam_size={beam_size}, got {top_beams}.")
+    if beam_size and not ops.is_tensor(alpha) and not math.isfinite(alpha):
+        raise UserError(f"alpha must be a number, got {alpha}.")
     processors = (*named_processors(options.logits_processors), *logits_processors)
     is_random = options.sampling_method == "random"
     if options.xla or not ON_TENSORFLOW:
@@ -224,17 +226,15 @@ class SearchRequest(NamedTuple):
     top_k: int = 0
     top_p: Any = None
 
-    def beams(self, append=grown) -> BeamSearch:
-        """Returns the strategy of beam search, which appends to tensors by `append`."""
+    def made_strategy(self, choose=most_likely, append=grown):
+        """Returns the strategy, which appends to tensors by `append`; `choose` is that of `OnePath`."""
+        if self.strategy:
+            return self.strategy(self)
+        if not self.beam_size:
+            return OnePath(self.min_length, choose, append)
         return BeamSearch(
             self.beam_size, self.top_beams, self.alpha, self.min_length, self.vocab_size, append
         )
-
-    def made_strategy(self, choose=most_likely, append=grown):
-        """Returns the strategy; `choose` is that of `OnePath`."""
-        if self.strategy:
-            return self.strategy(self)
-        return self.beams(append) if self.beam_size else OnePath(self.min_length, choose, append)
 
 
 def _by_backend(model, inputs, request: SearchRequest) -> SearchResult:

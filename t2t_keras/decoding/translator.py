@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import itertools
 import math
 import string
@@ -59,10 +60,7 @@ class Sentence(NamedTuple):
     prefix: Sequence[int] = ()
     phrases: Sequence[list[int]] = ()
     text_bytes: int = 0
-
-    @property
-    def size(self) -> int:
-        return len(self.ids)
+    size: int = 0  # of `ids`
 
 
 class Translator:
@@ -165,7 +163,7 @@ class Translator:
             done: called after every batch.
         """
         rows = map(without_padding, ids)
-        sentences = itertools.starmap(Sentence, enumerate(rows, start=1))
+        sentences = (Sentence(n, row, size=len(row)) for n, row in enumerate(rows, start=1))
         return list(self.batcher.results(sentences, done=done))
 
     def text(self, ids) -> str:
@@ -241,7 +239,8 @@ class Translator:
                 ids = [*ids[: most - 1], EOS_ID] if cut else []
             else:
                 ids = ids[-most:] if cut else []
-        return Sentence(line.number, ids, line.text, prefix, phrases, line.text_bytes)
+        size = line.text_bytes
+        return Sentence(line.number, ids, line.text, prefix, phrases, size, len(ids))
 
 
 def _by_words(sentence: Sentence) -> int:
@@ -326,6 +325,7 @@ class BatchLimits(NamedTuple):
     order: Callable[[Any], int] = lambda item: -item.size  # sorts the items of a window
 
 
+@dataclasses.dataclass
 class LengthBatcher:
     """Sorts items by length within windows, runs them in batches, and yields results in order.
 
@@ -341,11 +341,10 @@ class LengthBatcher:
         report: receives a line about each batch or item that does not fit into memory.
     """
 
-    def __init__(self, job: Any, limits: BatchLimits, report: Report):
-        self.job = job
-        self.limits = limits
-        self.report = report
-        self._fits = float("inf")  # tokens of a batch
+    job: Any
+    limits: BatchLimits
+    report: Report
+    _fits: float = math.inf  # tokens of a batch
 
     def first_of_window(self, number: int) -> int:
         """Returns the first item of the window that contains item `number` (from 0)."""
