@@ -41,7 +41,7 @@ def vocabulary(kind, folder, content):
 def source(kind, files, folder, content):
     for name in files:
         (folder / name).write_bytes(content)
-    for pair in LocalSource(kind, [folder / name for name in files]).pairs():
+    for pair in LocalSource(kind, folder, files).pairs():
         assert pair is None or [*map(type, pair)] == [str, str]
 
 

@@ -203,8 +203,8 @@ TMX = """<?xml version="1.0" encoding="UTF-8"?>
     ],
 )
 def test_pairs(tmp_path, suffix, kind, contents, pairs):
-    paths = [write(tmp_path / f"{n}{suffix}", content) for n, content in enumerate(contents)]
-    assert list(LocalSource(kind, paths, (3, 2)).pairs()) == pairs
+    names = [write(tmp_path / f"{n}{suffix}", part).name for n, part in enumerate(contents)]
+    assert list(LocalSource(kind, tmp_path, names, (3, 2)).pairs()) == pairs
 
 
 @pytest.mark.parametrize(
@@ -217,9 +217,9 @@ def test_pairs(tmp_path, suffix, kind, contents, pairs):
     ],
 )
 def test_files_that_are_not_parallel(tmp_path, kind, contents, message):
-    paths = [write(tmp_path / str(n), content) for n, content in enumerate(contents)]
+    names = [write(tmp_path / str(n), content).name for n, content in enumerate(contents)]
     with pytest.raises(UserError, match=message):
-        next(LocalSource(kind, paths).pairs())
+        next(LocalSource(kind, tmp_path, names).pairs())
     if kind == "text":  # found before the first pair of an earlier source
         write(tmp_path / "first", "1\n")
         two = [["", ("first", "first")], ["", ("0", "1")]]

@@ -114,9 +114,7 @@ def describe(problem: Problem, data_dir: str) -> list[str]:
     for item in problem.dataset_splits:
         split = item["split"]
         index = read_index(data_dir, name, split, problem.sides)
-        lines += generation.describe_split(
-            split, index, generation.read_counts(data_dir, name, split)
-        )
+        lines += generation.describe_split(data_dir, name, split, index)
         if split == DatasetSplit.TRAIN:
             details = generation.length_histogram(index.lengths)
             details += generation.padding_table(index.lengths, buckets)

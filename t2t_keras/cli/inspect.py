@@ -96,7 +96,7 @@ def inspect_data(arguments: list[str]) -> None:
     index = read_index(data_dir, name, split, problem.sides)
     lines = [
         f"problem {problem.name}, hparams {hp.set_name}",
-        *generation.describe_split(split, index, generation.read_counts(data_dir, name, split)),
+        *generation.describe_split(data_dir, name, split, index),
         batches.description(),
         *generation.length_histogram(index.lengths),
         *generation.padding_table(index.lengths, batches.buckets),

@@ -1,4 +1,4 @@
-"""From samples to shards: cleaning, encoding by many processes in pieces that survive an interruption, a report."""
+"""From samples to shards: cleaning, encoding by many processes in resumable pieces, a report."""
 
 from __future__ import annotations
 
@@ -24,18 +24,19 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import numpy as np
 
 from t2t_keras import registry
-from t2t_keras.data.problem import DatasetSplit, missing_field
+from t2t_keras.data import records
+from t2t_keras.data.problem import DatasetSplit
 from t2t_keras.data.reading import Buckets
-from t2t_keras.data.records import (
-    Lists,
-    columns,
-    frame,
-    pack,
-    read_segment,
-    serialize,
-    write_piece,
+from t2t_keras.data.records import Lists, read_segment, write_piece
+from t2t_keras.data.shards import (
+    SIDES,
+    PathLike,
+    SplitIndex,
+    Table,
+    index_path,
+    read_index,
+    write_index,
 )
-from t2t_keras.data.shards import SIDES, SplitIndex, Table, read_index, remove_index, write_index
 from t2t_keras.errors import UserError
 from t2t_keras.files import atomic_write, open_locked, publish, read_json
 from t2t_keras.ids import EOS_ID
@@ -52,16 +53,12 @@ Sample = Mapping[str, Any]
 
 @dataclasses.dataclass(frozen=True)
 class CleaningRules:
-    """Which pairs to drop; by default none.
-
-    Raises:
-        UserError: a limit is out of range.
-    """
+    """Which pairs to drop; by default none. A limit that is out of range is a `UserError`."""
 
     max_characters: int = 0
     """Drop pairs in which either side is longer than this; 0: no limit."""
     max_ratio: float = 0.0
-    """Drop pairs in which one side has more than this many times the characters of the other; 0: no limit."""
+    """Drop pairs with a side of more than this many times the other's characters; 0: no limit."""
     min_letters: float = 0.0
     """Drop pairs in which less than this share (0 to 1) of a side's non-space characters are letters."""
     copies: bool = False
@@ -76,10 +73,6 @@ class CleaningRules:
             raise UserError(f"max_ratio is {self.max_ratio}; it must be 1 or more, or 0 for none.")
         if not 0 <= self.min_letters <= 1:
             raise UserError(f"min_letters is {self.min_letters}; it must be from 0 to 1.")
-
-    def given(self) -> dict[str, Any]:
-        """Returns the active rules by name."""
-        return {name: value for name, value in dataclasses.asdict(self).items() if value}
 
     def reason(self, sample: Sample) -> str | None:
         """Returns the reason to drop a pair, duplicates aside; None: it is kept."""
@@ -106,9 +99,8 @@ class Cleaner:
     def __init__(self, rules: CleaningRules):
         self.rules = rules
         self.dropped: Counter[str] = Counter()
-        self._seen: list[
-            np.ndarray
-        ] = []  # sorted hashes, each array over twice as long as the next
+        # Sorted hashes, each array over twice as long as the next.
+        self._seen: list[np.ndarray] = []
 
     def keep(self, samples: Sequence[Sample]) -> list[Sample]:
         """Returns those of the next samples that are kept, in order."""
@@ -140,13 +132,12 @@ class Cleaner:
 
 
 def _letters(text: str) -> float:
-    """Returns the share of letters among the non-space characters; 0 for an empty text."""
+    """The share of letters among the non-space characters; 0 for an empty text."""
     characters = "".join(text.split())
     return sum(map(str.isalpha, characters)) / max(1, len(characters))
 
 
 # Reports on the shards of a split: pairs kept and dropped, ids, lengths, padding
-
 
 _WIDEST_BAR = 40
 _MOST_BARS = 16
@@ -160,24 +151,24 @@ class Counts:
     dropped: Counter[str] = dataclasses.field(default_factory=Counter)
 
 
-def write_counts(data_dir: str | os.PathLike, name: str, split: str, counts: Counts) -> None:
-    """Stores the counts of a split beside its shards."""
-    values = json.dumps({"kept": counts.kept, "dropped": counts.dropped}, indent=1)
-    with atomic_write(_path(data_dir, name, split)) as path:
-        path.write_text(f"{values}\n")
-
-
-def read_counts(data_dir: str | os.PathLike, name: str, split: str) -> Counts | None:
+def read_counts(data_dir: PathLike, name: str, split: str) -> Counts | None:
     """Returns the stored counts; None if the file is absent (as with T2T's shards) or damaged."""
     try:
-        values = read_json(_path(data_dir, name, split), {"kept": int, "dropped": {str: int}})
+        values = read_json(
+            _counts_path(data_dir, name, split), {"kept": int, "dropped": {str: int}}
+        )
     except UserError:
         return None
     return Counts(values["kept"], Counter(values["dropped"]))
 
 
-def describe_split(split: str, index: SplitIndex, counts: Counts | None) -> list[str]:
+def _counts_path(data_dir: PathLike, name: str, split: str) -> Path:
+    return Path(data_dir) / f"counts.{name}-{split}.json"
+
+
+def describe_split(data_dir: PathLike, name: str, split: str, index: SplitIndex) -> list[str]:
     """Returns lines that describe a split: its files, the pairs kept and left out, its ids."""
+    counts = read_counts(data_dir, name, split)
     first, last = index.paths[0].name, index.paths[-1].name
     more = f" to {last[-14:]}" if len(index.paths) > 1 else ""
     lines = [f"  {split}: {len(index.sizes):,} examples in {first}{more}"]
@@ -209,11 +200,7 @@ def length_histogram(lengths: Mapping[str, np.ndarray]) -> list[str]:
 
 
 def padding_table(lengths: Mapping[str, np.ndarray], buckets: Buckets) -> list[str]:
-    """Returns one line per bucket that has pairs: its shape, pairs and share of padding.
-
-    The last lines are totals: the share of padding over both sides, the mean number of ids and of target
-    ids in a full batch, and the number of pairs that are in no bucket.
-    """
+    """Returns one line per bucket that has pairs, its shape and share of padding, then totals."""
     sides = {side: column.astype(np.int64) for side, column in lengths.items()}
     bucket = buckets.of(np.maximum.reduce([*sides.values()]))
     kept = bucket >= 0
@@ -240,17 +227,13 @@ def padding_table(lengths: Mapping[str, np.ndarray], buckets: Buckets) -> list[s
     return lines
 
 
-def _path(data_dir: str | os.PathLike, name: str, split: str) -> Path:
-    return Path(data_dir) / f"counts.{name}-{split}.json"
-
-
 # Generation: example i goes to shard i modulo the number of shards, and each shard is shuffled, as in T2T
-
 
 PIECE_EXAMPLES = 16384
 _WRITTEN_AT_ONCE = 8192
 
-_Coding = tuple[Mapping[str, Any] | None, Mapping[str, str]]  # encoders and prefixes, by side
+_Coding = tuple[Mapping[str, Any], Mapping[str, str]]  # encoders and prefixes, by side
+_Finishing = tuple[int | None, int | None, int]  # seed of the shuffle, length and spacing of rows
 _T = TypeVar("_T")
 
 
@@ -258,16 +241,16 @@ class Generation:
     """Writes a stream of samples to shards, with their index and counts.
 
     One process reads and cleans the text, some thousand examples at a time, and others encode it. The
-    encoded pieces are stored in `unfinished.{name}-{split}` under digests of their text and of all settings
-    that affect them, so after an interruption they are not encoded again. When all are complete, each
-    shard collects its examples from every piece. The result depends only on samples, encoders and the
-    problem's settings, not on the number of processes or on interruptions.
+    encoded pieces are stored in `unfinished.{name}-{split}` under digests of their text and of all
+    settings that affect them, so after an interruption they are not encoded again. When all are
+    complete, each shard collects its examples from every piece. The result depends neither on the
+    number of processes nor on interruptions.
 
     Args:
         problem: the problem, for its settings.
         split: the split of the samples.
         shards: the final paths of the shards by split: one split, or all that share the samples.
-        encoders: the encoders of "inputs" and "targets"; None: samples are already ids by field.
+        encoders: the encoders of "inputs" and "targets"; empty: samples are already ids by field.
     """
 
     def __init__(
@@ -275,7 +258,7 @@ class Generation:
         problem: Text2TextProblem,
         split: str,
         shards: Mapping[str, Sequence[Path]],
-        encoders: Mapping[str, Any] | None,
+        encoders: Mapping[str, Any],
     ):
         self.problem, self.split, self.shards = problem, split, shards
         self.name = problem.dataset_filename()
@@ -284,19 +267,30 @@ class Generation:
         self.work = unfinished_directory(self.data_dir, self.name, split)
         prefixes = {"inputs": problem.inputs_prefix, "targets": problem.targets_prefix}
         self._coding: _Coding = (encoders, prefixes)
+        # Everything that a piece depends on, except its text.
+        self._setting = pickle.dumps((self._coding, len(self.paths)), protocol=4)
         self._note = self.work / "shards"  # which pieces and settings the shards are made from
         self._pieces: list[Path] = []
         self._counts = Counts()
 
     def run(self, samples: Iterable[Sample]) -> None:
+        """Writes all shards of samples, {field: text or ids} each."""
         existing = sum(path.exists() for path in self.paths)
         if existing and not self._note.exists():  # not from an interrupted generation
             raise UserError(
                 f"{self.data_dir} holds {existing} of {len(self.paths)} shards of {self.problem.name} "
                 f"({', '.join(self.shards)}): copy the missing ones, or delete these to make all again."
             )
+        progress = CountProgress(f"{self.problem.name} {self.split}", "pairs")
         try:
-            self._write_pieces(samples)
+            tasks = self._missing_pieces(samples)
+            for _ in run_ordered(_make_piece, tasks, self.problem.processes, self._coding):
+                progress.update(self._counts.kept)
+            if not self._counts.kept:
+                raise UserError(
+                    f"There is no example to write to {self.data_dir}: the source of the "
+                    f"{self.split} data of {self.problem.name} is empty, or cleaning leaves nothing of it."
+                )
             self._write_shards()
         except OSError as error:
             raise UserError(
@@ -305,33 +299,15 @@ class Generation:
                 "directory, then run again; finished parts are kept."
             ) from error
 
-    def _write_pieces(self, samples: Iterable[Sample]) -> None:
-        progress = CountProgress(f"{self.problem.name} {self.split}", "pairs")
-        tasks = self._missing_pieces(samples)
-        for _ in run_ordered(_make_piece, tasks, self.problem.processes, self._coding):
-            progress.update(self._counts.kept)
-        if not self._counts.kept:
-            raise UserError(
-                f"There is no example to write to {self.data_dir}: the source of the {self.split} "
-                f"data of {self.problem.name} is empty, or cleaning leaves nothing of it."
-            )
-
     def _missing_pieces(self, samples: Iterable[Sample]) -> Iterator[tuple]:
         """Reads all text; yields the arguments of `_make_piece` for pieces not encoded yet."""
-        encoders, _ = self._coding
-        # Everything that a piece depends on, except its text.
-        setting = pickle.dumps((self._coding, len(self.paths)), protocol=4)
         kept = self._kept(samples)
         while piece := list(itertools.islice(kept, PIECE_EXAMPLES)):
-            fields = list(piece[0] if encoders is None else encoders)
-            try:
-                texts = {field: [sample[field] for sample in piece] for field in fields}
-            except KeyError as error:
-                missing = error.args[0]
-                raise missing_field(self.problem, self.split, missing, fields) from error
+            fields = self._coding[0] or piece[0]
+            texts = {field: [sample[field] for sample in piece] for field in fields}
             first = self._counts.kept
             self._counts.kept += len(piece)
-            content = hashlib.blake2b(setting, digest_size=16)
+            content = hashlib.blake2b(self._setting, digest_size=16)
             content.update(repr((first, texts)).encode())
             path = self.work / f"{first:012d}-{content.hexdigest()}.npy"
             self._pieces.append(path)
@@ -357,17 +333,24 @@ class Generation:
         finishing = (seed, problem.packed_length, problem.packed_spacing)
         finished = self._finished_shards(finishing)
         # Before the last shard: once all shards exist, a later run generates nothing.
-        write_counts(self.data_dir, self.name, self.split, self._counts)
+        with atomic_write(_counts_path(self.data_dir, self.name, self.split)) as partial:
+            partial.write_text(json.dumps(vars(self._counts), indent=1) + "\n")
         tasks = {
-            path: (self._pieces, number, path, self.work, *finishing)
+            path: (self._pieces, number, path, finishing)
             for number, path in enumerate(self.paths)
             if path not in finished
         }
         made = run_ordered(_make_shard, tasks.values(), problem.processes)
-        self._write_indices(dict(zip(tasks, made, strict=True)))
+        tables = dict(zip(tasks, made, strict=True))
+        for split, paths in self.shards.items():
+            of_split = [tables[path] for path in paths if path in tables]
+            if len(of_split) < len(paths):  # some were kept: it reads them
+                read_index(self.data_dir, self.name, split, problem.sides)
+            elif {*problem.sides} <= of_split[0].keys():
+                write_index(self.data_dir, self.name, split, of_split)
         shutil.rmtree(self.work)
 
-    def _finished_shards(self, finishing: tuple) -> set[Path]:
+    def _finished_shards(self, finishing: _Finishing) -> set[Path]:
         """Returns the shards that an earlier call made from the same pieces; deletes others."""
         made_of = repr(([path.name for path in self._pieces], finishing))
         digest = hashlib.blake2b(made_of.encode(), digest_size=16).hexdigest()
@@ -376,19 +359,10 @@ class Generation:
         for path in self.paths:
             path.unlink(missing_ok=True)
         for split in self.shards:
-            remove_index(self.data_dir, self.name, split)
+            index_path(self.data_dir, self.name, split).unlink(missing_ok=True)
         with atomic_write(self._note) as partial:
             partial.write_text(digest)
         return set()
-
-    def _write_indices(self, tables: Mapping[Path, Table]) -> None:
-        """Stores the index of each split; reads its shards for it if some were kept."""
-        for split, paths in self.shards.items():
-            of_split = [tables[path] for path in paths if path in tables]
-            if len(of_split) < len(paths):
-                read_index(self.data_dir, self.name, split, self.problem.sides)
-            elif {*self.problem.sides} <= of_split[0].keys():
-                write_index(self.data_dir, self.name, split, of_split)
 
 
 def unfinished_directory(data_dir: Path, name: str, split: str) -> Path:
@@ -416,54 +390,45 @@ def generating_alone(data_dir: Path, name: str) -> Iterator[None]:
 
 # Worker processes. Each gets the encoders once.
 
-_coding: _Coding = (None, {})
+_coding: _Coding = ({}, {})
 
 
 def _make_piece(path: Path, first: int, samples: Mapping[str, Sequence], shards: int) -> None:
     """Encodes samples (a list per field) and stores them; `first` is the number of the first sample."""
     encoders, prefixes = _coding
-    if encoders is not None:
+    if encoders:
         samples = {
             side: [[*encoder.encode(prefixes[side] + text), EOS_ID] for text in samples[side]]
             for side, encoder in encoders.items()
         }
-    write_piece(path, columns(samples, first + 1), first, shards)
+    write_piece(path, records.columns(samples, first + 1), first, shards)
 
 
-def _make_shard(
-    pieces: Sequence[Path],
-    number: int,
-    path: Path,
-    work: Path,
-    seed: int | None,
-    packed_length: int | None,
-    packed_spacing: int,
-) -> Table:
-    """Writes shard `number`, shuffled unless `seed` is None; returns its part of the index."""
+def _make_shard(pieces: Sequence[Path], number: int, path: Path, finishing: _Finishing) -> Table:
+    """Writes shard `number`, shuffled unless the seed is None; returns its part of the index."""
+    seed, packed_length, packed_spacing = finishing
     fields = read_segment(pieces, number)
     order = list(range(len(next(iter(fields.values())).lengths)))
     if seed is not None:
         random.Random(f"{seed} {path.name}").shuffle(order)
-    blocks: Iterator[dict[str, Lists]] = (
-        {
-            name: lists.take(np.array(order[start : start + _WRITTEN_AT_ONCE], np.int64))
-            for name, lists in fields.items()
-        }
-        for start in range(0, len(order), _WRITTEN_AT_ONCE)
+    parts = np.split(
+        np.array(order, np.int64), range(_WRITTEN_AT_ONCE, len(order), _WRITTEN_AT_ONCE)
     )
+    blocks = ({name: lists.take(part) for name, lists in fields.items()} for part in parts)
     if packed_length:
         blocks = _packed(blocks, packed_length, packed_spacing)
     measured = ["sizes", *(side for side in SIDES if side in fields)]
     table = {column: [np.zeros(0, np.uint32)] for column in measured}
-    with (work / path.name).open("wb") as file:
+    unpublished = pieces[0].with_name(path.name)
+    with unpublished.open("wb") as file:
         for block in blocks:
-            records = serialize(block)
-            file.write(frame(records).values.data)
-            for column, parts in table.items():
-                lists = records if column == "sizes" else block[column]
-                parts.append(lists.lengths.astype(np.uint32))
-    publish({work / path.name: path})
-    return {column: np.concatenate(parts) for column, parts in table.items()}
+            serialized = records.serialize(block)
+            file.write(records.frame(serialized).values.data)
+            for column, lengths in table.items():
+                lists = serialized if column == "sizes" else block[column]
+                lengths.append(lists.lengths.astype(np.uint32))
+    publish({unpublished: path})
+    return {column: np.concatenate(lengths) for column, lengths in table.items()}
 
 
 def _packed(
@@ -475,22 +440,21 @@ def _packed(
         for block in blocks
         for row in zip(*(np.split(a.values, a.starts[1:-1]) for a in block.values()), strict=True)
     )
-    packed = pack(examples, length, spacing)
+    packed = records.pack(examples, length, spacing)
     while rows := list(itertools.islice(packed, _WRITTEN_AT_ONCE)):
-        yield columns({field: [row[field] for row in rows] for field in rows[0]})
+        yield records.columns({field: [row[field] for row in rows] for field in rows[0]})
 
 
 def run_ordered(
     function: Callable[..., _T],
     arguments: Iterable[tuple],
     processes: int,
-    coding: _Coding = (None, {}),
+    coding: _Coding = ({}, {}),
 ) -> Iterator[_T]:
-    """Yields `function(*item)` for each item of `arguments`, in order.
+    """Yields `function(*item)` for each item of `arguments`, in order, taken as processes become free.
 
-    Items are consumed as processes become free, so memory does not grow with their number. A single
-    item, or any with `processes` = 1, is processed in this process. `function` is one of this module;
-    each process gets `coding` once, as `_coding`.
+    A single item, or any with `processes` = 1, is processed in this process. `function` is one of this
+    module; each process gets `coding` once, as `_coding`.
     """
     global _coding
     items = iter(arguments)

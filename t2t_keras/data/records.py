@@ -15,12 +15,8 @@ import numpy as np
 from t2t_keras.errors import UserError
 from t2t_keras.files import atomic_write
 
-HEADER_BYTES = 12
-"""Bytes before each record in a TFRecord file: its length and a checksum of the length."""
-
-FOOTER_BYTES = 4
-"""Bytes after each record: its checksum."""
-
+HEADER_BYTES = 12  # before each record in a TFRecord file: its length and a checksum of the length
+FOOTER_BYTES = 4  # after each record: its checksum
 _CHECKSUMS_AT_ONCE = 2048
 _TO_ONES = np.array([0x641F6454], "<u4").view(np.uint8)  # after them the register is all ones
 
@@ -28,9 +24,7 @@ _TO_ONES = np.array([0x641F6454], "<u4").view(np.uint8)  # after them the regist
 # Packing: joins several examples into one row to reduce padding (T2T's packed examples)
 
 Example = Mapping[str, Sequence[int]]
-
-OPEN_ROWS = 10
-"""How many rows are open for more pairs; if none has room, the oldest is closed."""
+_OPEN_ROWS = 10  # for more pairs; if none has room, the oldest is closed
 
 
 def pack(
@@ -38,13 +32,10 @@ def pack(
 ) -> Iterator[dict[str, list[int]]]:
     """Joins pairs into rows of at most `packed_length` ids per side: T2T's `pack_examples`.
 
-    A pair goes to the oldest open row that has room for both of its sides. If there is none, it opens a
-    new row; if 10 are open already, the oldest is yielded first. At the end the open rows are yielded,
-    oldest first. A pair longer than `packed_length` makes an overlong row by itself, which training drops.
-    Memory does not grow with the number of examples.
-
-    Examples with only targets (language models) are cut: each full `packed_length` ids make a row, and
-    the rest is packed.
+    A pair goes to the oldest open row that has room for both of its sides, else to a new one; if 10 are
+    open already, the oldest is yielded first. A longer pair makes an overlong row by itself, which
+    training drops. Examples with only targets (language models) are cut: each full `packed_length` ids
+    make a row, and the rest is packed.
 
     Args:
         examples: {"inputs": ids, "targets": ids}, or targets only; no side may be empty.
@@ -52,9 +43,9 @@ def pack(
         spacing: the number of 0s between two pairs of a row.
 
     Yields:
-        "inputs", "targets": the concatenated ids of a row's pairs. For each side also
+        "inputs", "targets": the concatenated ids of a row's pairs, not padded. For each side also
         "<side>_segmentation", the pair's number within the row, from 1, and "<side>_position",
-        the position within the pair, from 0. Both are 0 in the spacing. Rows are not padded.
+        the position within the pair, from 0; both are 0 in the spacing.
     """
     if packed_length < 1 or spacing < 0:
         raise UserError(
@@ -77,7 +68,7 @@ def pack(
                 row.append(example)
                 break
         else:
-            if len(rows) == OPEN_ROWS:
+            if len(rows) == _OPEN_ROWS:
                 yield _joined_row(rows.pop(0), spacing)
             rows.append([example])
     for row in rows:
@@ -87,14 +78,13 @@ def pack(
 def _joined_row(examples: Sequence[Example], spacing: int) -> dict[str, list[int]]:
     features: dict[str, list[int]] = {}
     for side in examples[0]:
-        names = (side, f"{side}_segmentation", f"{side}_position")
-        rows = [features.setdefault(name, []) for name in names]
+        rows: list[list[int]] = [[], [], []]
         for number, example in enumerate(examples, 1):
             ids = example[side]
-            added = (ids, [number] * len(ids), range(len(ids)))
-            for row, values in zip(rows, added, strict=True):
-                row += [0] * spacing * (number > 1)
-                row += values
+            for row, values in zip(rows, (ids, [number] * len(ids), range(len(ids))), strict=True):
+                row += [*[0] * spacing * (number > 1), *values]
+        names = (side, f"{side}_segmentation", f"{side}_position")
+        features.update(zip(names, rows, strict=True))
     return features
 
 
@@ -123,11 +113,8 @@ class Lists(NamedTuple):
 def columns(
     fields: Mapping[str, Sequence[Sequence[int]]], first_number: int = 1
 ) -> dict[str, Lists]:
-    """Converts the lists of each field; `first_number` numbers the first example in messages.
-
-    Raises:
-        UserError: a list is empty or contains anything but 64-bit integers.
-    """
+    """Converts the lists of each field; a `UserError` names the example, counted from `first_number`,
+    that has an empty list or anything but 64-bit integers."""
     converted = {}
     for field, lists in fields.items():
         values = array("q")
@@ -149,10 +136,8 @@ def columns(
 
 
 def smallest(values: np.ndarray) -> np.ndarray:
-    """Casts integers to the narrowest unsigned type; negative and larger ones stay int64.
-
-    Not to uint64, which NumPy would join with int64 to floats.
-    """
+    """Casts integers to the narrowest unsigned type; negative and larger ones stay int64."""
+    # Not uint64, which NumPy would join with int64 to floats.
     kind = np.min_scalar_type(int(values.max(initial=0)))
     return values if kind.itemsize == 8 or values.min(initial=0) < 0 else values.astype(kind)
 
@@ -175,13 +160,9 @@ def frame(records: Lists) -> Lists:
 
 
 def varints(values: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Encodes integers in base 128, the lowest seven bits first.
+    """Encodes [N] integers of 64 bits in base 128, the lowest seven bits first.
 
-    Args:
-        values: [N] of 64 bits; negative ones take ten bytes.
-
-    Returns:
-        All varints concatenated, as uint8, and the size of each in bytes: [N] int64.
+    Returns all varints concatenated, as uint8, and the size of each in bytes: [N] int64.
     """
     unsigned = values.astype(np.int64, copy=False).view(np.uint64)
     sizes = np.ones(len(unsigned), np.int64)
@@ -248,11 +229,9 @@ def _checksums(records: Lists) -> Lists:
 
 
 def _crc32c(records: Lists) -> np.ndarray:
-    """The CRC-32C of all records, computed in parallel: [N] uint32.
-
-    If the register starts at zero, leading zeros have no effect, so records are right-aligned. Four
-    bytes before each record bring the register to its real start, all ones.
-    """
+    """The CRC-32C of all records, computed in parallel: [N] uint32."""
+    # If the register starts at zero, leading zeros have no effect, so records are right-aligned. Four
+    # bytes before each record bring the register to its real start, all ones.
     width = -(-int(records.lengths.max(initial=0) + len(_TO_ONES)) // 4) * 4
     starts = width - records.lengths[:, None]
     aligned = np.zeros((len(starts), width), np.uint8)
@@ -281,11 +260,9 @@ def _crc_tables() -> tuple[np.ndarray, np.ndarray]:
 
 
 def write_piece(path: Path, fields: Mapping[str, Lists], first: int, shards: int) -> None:
-    """Writes examples, of which `first` is the number of the first: example i goes to shard i modulo `shards`.
-
-    A piece holds NumPy arrays: the names of the fields, the offset of each shard's arrays after these
-    two, and for each shard the values and the lengths of each field.
-    """
+    """Writes examples, the first of number `first`: example i goes to shard i modulo `shards`."""
+    # NumPy arrays: the names of the fields, the offset of each shard's arrays after these two, and for
+    # each shard the values and the lengths of each field.
     rows = len(next(iter(fields.values())).lengths)
     content, offsets = io.BytesIO(), []
     for shard in range(shards):

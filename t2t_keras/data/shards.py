@@ -1,10 +1,9 @@
 """The shards of a split: TFRecord files with T2T's names, their index, and random access to examples.
 
-`{name}-{split}-00000-of-00100` contains serialised `tf.Example`s of int64 lists, one per sentence pair. T2T
-can read these shards, and this package can read T2T's. The index gives the offset of each example and the
-lengths of its sides, so that batches can be planned in advance and examples read in any order. It is stored
-beside the shards as `index.{name}-{split}.npz` when they are generated or, for T2T's shards, when they are
-first read.
+`{name}-{split}-00000-of-00100` contains serialised `tf.Example`s of int64 lists, one per sentence pair,
+as T2T's shards do. The index gives the offset of each example and the lengths of its sides, so that
+batches can be planned in advance and examples read in any order. It is stored beside the shards as
+`index.{name}-{split}.npz` when they are generated or, for T2T's shards, when they are first read.
 """
 
 from __future__ import annotations
@@ -24,21 +23,22 @@ from t2t_keras.errors import UserError
 from t2t_keras.files import atomic_write
 from t2t_keras.progress import CountProgress
 
+PathLike = str | os.PathLike
 SIDES = ("inputs", "targets")
 _FRAME_BYTES = HEADER_BYTES + FOOTER_BYTES
-READ_BUFFER = 2**20
+_READ_BUFFER = 2**20
 _MEASURED_AT_ONCE = 2048
 _AGAIN = "copy it again, or delete the shards of its split and run t2t-keras-datagen again"
 
 
-def shard_paths(data_dir: str | os.PathLike, name: str, split: str, shards: int) -> list[Path]:
+def shard_paths(data_dir: PathLike, name: str, split: str, shards: int) -> list[Path]:
     """Returns the final paths of all shards of a split."""
     return [
         Path(data_dir) / f"{name}-{split}-{number:05d}-of-{shards:05d}" for number in range(shards)
     ]
 
 
-def find_shards(data_dir: str | os.PathLike, name: str, split: str) -> list[Path]:
+def find_shards(data_dir: PathLike, name: str, split: str) -> list[Path]:
     """Returns the shards of a split in `data_dir`, in order."""
     pattern = re.compile(rf"{re.escape(name)}-{re.escape(split)}-(\d{{5}})-of-(\d{{5}})")
     directory = Path(data_dir)
@@ -69,7 +69,7 @@ def find_shards(data_dir: str | os.PathLike, name: str, split: str) -> list[Path
 def _require_lengths(path: Path) -> None:
     """Raises a `UserError` if a record claims more bytes than its shard has (TensorFlow would crash)."""
     # A file that cannot be opened is reported when it is read.
-    with contextlib.suppress(OSError), path.open("rb", READ_BUFFER) as file:
+    with contextlib.suppress(OSError), path.open("rb", _READ_BUFFER) as file:
         left = os.fstat(file.fileno()).st_size
         while len(header := file.read(HEADER_BYTES)) == HEADER_BYTES:
             length = int.from_bytes(header[:8], "little")
@@ -88,31 +88,23 @@ class SplitIndex(NamedTuple):
     counts: np.ndarray  # number of examples in each shard: [shards] int64
     offsets: np.ndarray  # byte offset of each serialised example in its shard: [N] int64
     sizes: np.ndarray  # bytes of each serialised example: [N] uint32
-    lengths: dict[str, np.ndarray]
-    """Number of stored ids of "inputs" and of "targets", including end of sentence: [N] uint32 each."""
+    lengths: dict[str, np.ndarray]  # number of ids by side, with end of sentence: [N] uint32 each
 
 
 def read_index(
-    data_dir: str | os.PathLike, name: str, split: str, sides: Sequence[str] = SIDES
+    data_dir: PathLike, name: str, split: str, sides: Sequence[str] = SIDES
 ) -> SplitIndex:
-    """Returns the index of the shards of a split.
+    """Returns the index of the shards of a split, whose examples have these sides.
 
-    A stored index that matches the file sizes is used without reading the shards. Otherwise the
-    shards are read completely, their checksums are verified, and the index is stored if the directory is
-    writable.
-
-    Args:
-        data_dir: the directory of the shards.
-        name: the problem's file name.
-        split: the split of the shards.
-        sides: which of "inputs" and "targets" the examples have.
+    A stored index that matches the file sizes is used without reading the shards. Otherwise the shards
+    are read completely, their checksums are verified, and the index is stored if possible.
 
     Raises:
         UserError: all or some shards are missing, or a shard that had to be read is damaged or lacks
             an int64 list of one of the sides.
     """
     paths = find_shards(data_dir, name, split)
-    path = _index_path(data_dir, name, split)
+    path = index_path(data_dir, name, split)
     stored = _load(path, sides)
     if stored is None or not _matches(paths, *stored[:2]):
         tables, progress = [], CountProgress(f"{name}-{split}", "shards", len(paths))
@@ -123,40 +115,32 @@ def read_index(
             write_index(data_dir, name, split, tables)
         stored = _joined(tables)
     counts, sizes, lengths = stored
-    return SplitIndex(path, paths, counts, _offsets(counts, sizes), sizes, lengths)
+    starts = np.concatenate([[0], np.cumsum(sizes + np.int64(_FRAME_BYTES))])
+    first = starts[np.cumsum(counts) - counts]  # where each shard begins, if all are one file
+    offsets = starts[:-1] - np.repeat(first - HEADER_BYTES, counts)
+    return SplitIndex(path, paths, counts, offsets, sizes, lengths)
 
 
 Table = Mapping[str, np.ndarray]
-"""A shard's part of the index: "sizes", the bytes of each serialised example, and the numbers of its
-"inputs" and "targets" ids: [n] integers each."""
+"""A shard's part of the index: "sizes", the bytes of each example, and its ids by side: [n] each."""
 
 
-def write_index(
-    data_dir: str | os.PathLike, name: str, split: str, tables: Sequence[Table]
-) -> None:
-    """Stores the index of shards that have just been written or read, from the table of each.
-
-    Raises:
-        OSError: the index cannot be written; a previous one is unchanged.
-    """
+def write_index(data_dir: PathLike, name: str, split: str, tables: Sequence[Table]) -> None:
+    """Stores the index of shards that have just been written or read, from the table of each."""
     counts, sizes, lengths = _joined(tables)
     columns = {"counts": counts, "sizes": sizes, **lengths}
-    path = _index_path(data_dir, name, split)
+    path = index_path(data_dir, name, split)
     with atomic_write(path) as partial, partial.open("wb") as file:
         np.savez(file, **{field: smallest(column) for field, column in columns.items()})  # type: ignore[arg-type]
 
 
-def remove_index(data_dir: str | os.PathLike, name: str, split: str) -> None:
-    """Deletes the stored index of a split, if any, before its shards are rewritten."""
-    _index_path(data_dir, name, split).unlink(missing_ok=True)
+def index_path(data_dir: PathLike, name: str, split: str) -> Path:
+    """Returns the path of the stored index of a split."""
+    # Not `{name}-{split}...`: tensor2tensor takes every file with that prefix for a shard.
+    return Path(data_dir) / f"index.{name}-{split}.npz"
 
 
 _Stored = tuple[np.ndarray, np.ndarray, dict[str, np.ndarray]]  # counts, sizes, lengths
-
-
-def _index_path(data_dir: str | os.PathLike, name: str, split: str) -> Path:
-    # Not `{name}-{split}...`: tensor2tensor takes every file with that prefix for a shard.
-    return Path(data_dir) / f"index.{name}-{split}.npz"
 
 
 def _joined(tables: Sequence[Table]) -> _Stored:
@@ -186,17 +170,9 @@ def _load(path: Path, sides: Sequence[str]) -> _Stored | None:
 
 def _matches(paths: Sequence[Path], counts: np.ndarray, sizes: np.ndarray) -> bool:
     """Returns True if the size of each shard file is that of its examples."""
-    framed = np.concatenate([[0], np.cumsum(sizes, dtype=np.int64)])
-    ends = np.cumsum(counts)
-    expected = framed[ends] - framed[ends - counts] + _FRAME_BYTES * counts
+    ends = np.concatenate([[0], np.cumsum(sizes + np.int64(_FRAME_BYTES))])[np.cumsum(counts)]
+    expected = np.diff(ends, prepend=0)
     return expected.tolist() == [path.stat().st_size for path in paths]
-
-
-def _offsets(counts: np.ndarray, sizes: np.ndarray) -> np.ndarray:
-    """Returns the offset of each example in its shard: [N] int64."""
-    starts = np.concatenate([[0], np.cumsum(sizes + np.int64(_FRAME_BYTES))])
-    first = starts[np.cumsum(counts) - counts]  # where each shard begins, if all are one file
-    return starts[:-1] - np.repeat(first - HEADER_BYTES, counts)
 
 
 def _measure(path: Path, sides: Sequence[str]) -> Table:
@@ -204,7 +180,7 @@ def _measure(path: Path, sides: Sequence[str]) -> Table:
     import tensorflow as tf
 
     _require_lengths(path)
-    chunks = tf.data.TFRecordDataset(str(path), buffer_size=READ_BUFFER).batch(_MEASURED_AT_ONCE)
+    chunks = tf.data.TFRecordDataset(str(path), buffer_size=_READ_BUFFER).batch(_MEASURED_AT_ONCE)
     columns: dict[str, list] = {"sizes": [], **{side: [] for side in sides}}
     first = 1
 
@@ -219,8 +195,8 @@ def _measure(path: Path, sides: Sequence[str]) -> Table:
                 columns[side].append(ids.lengths.astype(np.uint32))
             first += len(sizes)
     except tf.errors.OpError as error:
-        lost = isinstance(error, tf.errors.DataLossError)
-        what = "is truncated or corrupt" if lost else "cannot be read"
+        is_damaged = isinstance(error, tf.errors.DataLossError)
+        what = "is truncated or corrupt" if is_damaged else "cannot be read"
         reason = re.sub("{{.*?}} ?", "", str(error.message)).split(" [Op:")[0].splitlines()[0]
         raise UserError(f"The shard {path} {what} ({reason}): {_AGAIN}.") from None
     none = [np.zeros(0, np.uint32)]
@@ -263,13 +239,10 @@ def _not_an_example(path: Path, number: int, sides: Sequence[str]) -> UserError:
 class StoredExamples:
     """Random access to the serialised examples of a split.
 
-    The first time an example is read, its checksum is verified, its lengths are compared with the index and
-    its ids with the vocabulary sizes. Shards are opened when needed and stay open. Threads can read
-    concurrently: file reads release the GIL. About 11 bytes per example are kept in memory.
-
-    Args:
-        index: the index of the split.
-        vocab_sizes: exclusive upper limits of the ids of the stored "inputs" and "targets".
+    The first time an example is read, its checksum is verified, its lengths are compared with the index
+    and its ids with `vocab_sizes`, their exclusive upper limits by side. Shards are opened when needed
+    and stay open. Threads can read concurrently: file reads release the GIL. About 11 bytes per example
+    are kept in memory.
     """
 
     def __init__(self, index: SplitIndex, vocab_sizes: Mapping[str, int]):
@@ -307,7 +280,7 @@ class StoredExamples:
     def place(self, row: int) -> tuple[Path, int]:
         """Returns the shard of an example and the example's number in it, from 1."""
         shard = int(np.searchsorted(self._first, row, side="right")) - 1
-        return self.paths[shard], row - int(self._first[shard]) + 1
+        return self.paths[shard], int(row - self._first[shard]) + 1
 
     def __del__(self):
         for file in self._files.values():
@@ -325,12 +298,11 @@ class StoredExamples:
         lengths = np.array([len(part) for part in parts], np.int64)
         expected = frame(Lists(np.frombuffer(b"".join(parts), np.uint8), lengths))
         if expected.values.tobytes() != b"".join(framed):
-            starts = expected.starts
-            for number, (row, record) in enumerate(zip(rows.tolist(), framed, strict=True)):
-                if expected.values[starts[number] : starts[number + 1]].tobytes() != record:
-                    path, place = self.place(row)
-                    raise UserError(f"Example {place} of the shard {path} is damaged: {_AGAIN}.")
-        parsed = _parsed(parts, lambda number: self.place(int(rows[number])), [*self._lengths])
+            whole = [part.tobytes() for part in np.split(expected.values, expected.starts[1:-1])]
+            damaged = next(n for n, record in enumerate(framed) if record != whole[n])
+            path, place = self.place(rows[damaged])
+            raise UserError(f"Example {place} of the shard {path} is damaged: {_AGAIN}.")
+        parsed = _parsed(parts, lambda number: self.place(rows[number]), [*self._lengths])
         for side, ids in parsed.items():
             if (ids.lengths != self._lengths[side][rows]).any():
                 raise UserError(
@@ -339,8 +311,8 @@ class StoredExamples:
                 )
             wrong = np.flatnonzero((ids.values < 0) | (ids.values >= self._vocab_sizes[side]))
             if len(wrong):
-                number = int(np.searchsorted(ids.starts, wrong[0], side="right")) - 1
-                path, place = self.place(int(rows[number]))
+                row = int(np.searchsorted(ids.starts, wrong[0], side="right")) - 1
+                path, place = self.place(rows[row])
                 raise UserError(
                     f"Example {place} of the shard {path} has the id {ids.values[wrong[0]]} in its "
                     f"{side}, whose ids are 0 to {self._vocab_sizes[side] - 1}: copy the vocabulary "

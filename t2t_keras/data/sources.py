@@ -57,25 +57,48 @@ _BLOCK = 1 << 18
 
 
 class LocalSource(NamedTuple):
-    """A source whose files are present."""
+    """A source, whose files are in `tmp_dir` or will be."""
 
     kind: str  # "text", "sgm", "tsv" or "tmx"
-    paths: list[Path]  # two for "text" and "sgm", one for "tmx", any number for "tsv"
+    tmp_dir: Path
+    names: tuple[
+        str, ...
+    ]  # of its files: two for "text" and "sgm", one for "tmx"; for "tsv" a pattern
     columns: tuple[int, int] = (0, 1)  # for "tsv": the columns of inputs and targets
+    url: str | tuple[str, ...] = ""
+
+    @property
+    def paths(self) -> list[Path]:
+        """The paths of its files, absent or not; for "tsv" of those that match."""
+        if self.kind != "tsv":
+            return [_present(self.tmp_dir / name) for name in self.names]
+        pattern = os.path.join(glob.escape(os.fspath(self.tmp_dir)), *self.names)
+        found = sorted(map(Path, glob.glob(pattern)))
+        return [path for path in found if path.is_file() and path.suffix != ".incomplete"]
+
+    def absent(self) -> Path | None:
+        """Returns the first of its files that is absent; a pattern stands for its matches."""
+        paths = self.paths or [self.tmp_dir / self.names[0]]
+        return next((path for path in paths if not path.is_file()), None)
+
+    def is_wanted(self, name: str) -> bool:
+        """Returns True if an archive member is one of the source's files."""
+        if self.kind != "tsv":
+            return name in self.names
+        path, pattern = PurePosixPath(name), PurePosixPath(*self.names)
+        return len(path.parts) == len(pattern.parts) and path.match(str(pattern))
 
     def pairs(self) -> Iterator[Pair | None]:
         """Yields stripped pairs; None for a malformed one.
 
         Raises:
-            UserError: a file cannot be read, or the two do not have the same number of lines or segments.
+            UserError: a file cannot be read, or the two differ in their number of lines or segments.
         """
-        if self.kind == "text":
-            return read_pairs(*self.paths)
-        if self.kind == "sgm":
-            return _read_sgm(*self.paths)
-        if self.kind == "tmx":
-            return _read_tmx(*self.paths)
-        return itertools.chain.from_iterable(_read_tsv(path, *self.columns) for path in self.paths)
+        if self.kind == "tsv":
+            tables = (_read_tsv(path, *self.columns) for path in self.paths)
+            return itertools.chain.from_iterable(tables)
+        read = {"text": read_pairs, "sgm": _read_sgm, "tmx": _read_tmx}[self.kind]
+        return read(*self.paths)
 
 
 def local_sources(tmp_dir: PathLike, sources: Sequence) -> list[LocalSource]:
@@ -86,11 +109,10 @@ def local_sources(tmp_dir: PathLike, sources: Sequence) -> list[LocalSource]:
     Raises:
         UserError: a source is malformed, or a file is absent and cannot be fetched.
     """
-    tmp_dir = Path(tmp_dir)
-    parsed = [_parse(source) for source in sources]
+    parsed = [_parse(Path(tmp_dir), source) for source in sources]
     for url in dict.fromkeys(source.url for source in parsed):
-        _obtain(tmp_dir, url, [source for source in parsed if source.url == url])
-    return [LocalSource(source.kind, source.paths(tmp_dir), source.columns) for source in parsed]
+        _obtain(Path(tmp_dir), url, [source for source in parsed if source.url == url])
+    return parsed
 
 
 def source_files(tmp_dir: PathLike, source: Sequence) -> tuple[Path, Path]:
@@ -100,13 +122,8 @@ def source_files(tmp_dir: PathLike, source: Sequence) -> tuple[Path, Path]:
 
 
 def read_sources(tmp_dir: PathLike, sources: Sequence, dropped: Counter[str]) -> Iterator[Pair]:
-    """Yields the pairs of all sources in order.
-
-    Args:
-        tmp_dir: the directory of the files.
-        sources: sources in the form that this module's docstring describes.
-        dropped: counts the pairs that are dropped while reading: "empty" (a side is empty) and
-            "malformed" (table rows and translation units that are not pairs).
+    """Yields the pairs of all sources in order, but counts in `dropped` those with an "empty" side and
+    "malformed" ones: table rows and translation units that are not pairs.
 
     Raises:
         UserError: see `local_sources` and `LocalSource.pairs`. That text files are parallel is checked
@@ -128,45 +145,17 @@ def read_sources(tmp_dir: PathLike, sources: Sequence, dropped: Counter[str]) ->
 # Finding files
 
 
-class _Source(NamedTuple):
-    """A parsed source."""
-
-    kind: str
-    url: str | tuple[str, ...]
-    names: tuple[str, ...]  # of its files; for "tsv" a pattern
-    columns: tuple[int, int] = (0, 1)
-
-    def paths(self, tmp_dir: Path) -> list[Path]:
-        """Returns the paths of its files, absent or not; for "tsv" of those that match."""
-        if self.kind != "tsv":
-            return [_present(tmp_dir / name) for name in self.names]
-        found = map(Path, glob.glob(os.path.join(glob.escape(os.fspath(tmp_dir)), *self.names)))
-        return sorted(path for path in found if path.is_file() and path.suffix != ".incomplete")
-
-    def absent(self, tmp_dir: Path) -> Path | None:
-        """Returns the first of its files that is absent; a pattern stands for its matches."""
-        paths = self.paths(tmp_dir) or [tmp_dir / self.names[0]]
-        return next((path for path in paths if not path.is_file()), None)
-
-    def is_wanted(self, name: str) -> bool:
-        """Returns True if an archive member is one of the source's files."""
-        if self.kind != "tsv":
-            return name in self.names
-        path, pattern = PurePosixPath(name), PurePosixPath(*self.names)
-        return len(path.parts) == len(pattern.parts) and path.match(str(pattern))
-
-
-def _parse(source: Sequence) -> _Source:
+def _parse(tmp_dir: Path, source: Sequence) -> LocalSource:
     match source:
         case [url, ["tsv", int() as first, int() as second, str() as pattern]]:
-            return _Source("tsv", url, (pattern,), (first, second))
+            return LocalSource("tsv", tmp_dir, (pattern,), (first, second), url)
         case [url, ["tmx", str() as name]]:
-            return _Source("tmx", url, (name,))
-        case [[*urls], [str() as first, str() as second]]:
-            return _Source("text", tuple(urls), (first, second))
-        case [url, [str() as first, str() as second]]:
-            is_sgm = all(name.removesuffix(".gz").endswith("sgm") for name in (first, second))
-            return _Source("sgm" if is_sgm else "text", url, (first, second))
+            return LocalSource("tmx", tmp_dir, (name,), url=url)
+        case [[*urls], [str(), str()] as names]:
+            return LocalSource("text", tmp_dir, tuple(names), url=tuple(urls))
+        case [url, [str(), str()] as names]:
+            is_sgm = all(name.removesuffix(".gz").endswith("sgm") for name in names)
+            return LocalSource("sgm" if is_sgm else "text", tmp_dir, tuple(names), url=url)
     raise UserError(
         f"{source!r} is not a source: give [url, (source file, target file)], [url, ('tsv', source "
         "column, target column, pattern)] or [url, ('tmx', file)]."
@@ -183,7 +172,7 @@ _read_through: set[tuple] = set()
 """Archives (path, size, time of change) and patterns whose matches have been unpacked."""
 
 
-def _obtain(tmp_dir: Path, url: str | tuple[str, ...], sources: list[_Source]) -> None:
+def _obtain(tmp_dir: Path, url: str | tuple[str, ...], sources: list[LocalSource]) -> None:
     """Fetches and unpacks the absent files of sources, all from `url`."""
     if isinstance(url, tuple):
         for source in sources:
@@ -195,11 +184,11 @@ def _obtain(tmp_dir: Path, url: str | tuple[str, ...], sources: list[_Source]) -
     if not archive.is_file():  # only T2T has the query in the name
         archive = tmp_dir / archive.name.split("?")[0]
 
-    def unpacked(source: _Source) -> tuple:
+    def unpacked(source: LocalSource) -> tuple:
         status = archive.stat()
         return str(archive), status.st_size, status.st_mtime_ns, source.names
 
-    lacking = [source for source in sources if source.absent(tmp_dir)]
+    lacking = [source for source in sources if source.absent()]
     if archive.is_file():  # which alone shows how many files match a pattern
         tables = [source for source in sources if source.kind == "tsv"]
         lacking += [t for t in tables if t not in lacking and unpacked(t) not in _read_through]
@@ -210,13 +199,13 @@ def _obtain(tmp_dir: Path, url: str | tuple[str, ...], sources: list[_Source]) -
     elif not archive.is_file():
         either = f", and so is {archive}, which would hold it: place one of them"
         raise UserError(
-            f"The source file {lacking[0].absent(tmp_dir)} is absent{either if url else ': place it'} "
+            f"The source file {lacking[0].absent()} is absent{either if url else ': place it'} "
             "there, or see --tmp_dir."
         )
     unpack(archive, tmp_dir, lambda name: any(source.is_wanted(name) for source in lacking))
     _read_through.update(map(unpacked, lacking))
     for source in lacking:
-        if absent := source.absent(tmp_dir):
+        if absent := source.absent():
             raise UserError(
                 f"{archive} does not hold {absent.relative_to(tmp_dir)}: place the right archive "
                 f"there (it comes from {url}), or the file itself as {absent}."
@@ -233,11 +222,8 @@ class TextSize(NamedTuple):
     bytes: int
 
 
-def text_size(path: str | os.PathLike) -> TextSize:
-    """Returns the size of a text file; reads all of it and checks that it is UTF-8.
-
-    A file that has not changed since the last call is not read again.
-    """
+def text_size(path: PathLike) -> TextSize:
+    """Returns the size of a UTF-8 file, which is checked; reads it again only if it has changed."""
     path = os.path.abspath(path)
     try:
         status = os.stat(path)
@@ -265,11 +251,7 @@ def require_parallel(first: Path, second: Path) -> None:
 
 
 def read_pairs(first: Path, second: Path) -> Iterator[Pair]:
-    """Yields the lines of two parallel files side by side, stripped as T2T strips them.
-
-    Raises:
-        UserError: see `require_parallel`, which is called before the first pair.
-    """
+    """Yields the lines of two parallel files side by side, stripped, after `require_parallel`."""
     require_parallel(first, second)
     with _open_text(first) as one, _open_text(second) as other:
         yield from zip(map(str.strip, one), map(str.strip, other), strict=True)
@@ -296,7 +278,7 @@ def _text_size(path: str, stored_bytes: int, changed: int) -> TextSize:
     return TextSize(lines + (size > 0 and not block.endswith(b"\n")), size)
 
 
-def _open_text(path: Path):
+def _open_text(path: Path) -> io.TextIOWrapper:
     content = decompressed(path.open("rb"), str(path))
     return io.TextIOWrapper(content, encoding="utf-8-sig", newline="\n")
 
@@ -321,10 +303,7 @@ def _segments(path: Path) -> Iterator[str]:
 
 
 def _read_tmx(path: Path) -> Iterator[Pair | None]:
-    """Yields the two segments of each translation unit of a TMX file, each on one line.
-
-    A unit that does not have two segments yields None.
-    """
+    """Yields the segments of each translation unit of a TMX file; None if there are not two."""
     unit: list[str] = []
     for line in iterate_lines(path):
         if "<seg>" in line:
@@ -334,14 +313,11 @@ def _read_tmx(path: Path) -> Iterator[Pair | None]:
             unit.clear()
 
 
-_ENTITIES = {"amp": "&", "apos": "'", "quot": '"', "lt": "<", "gt": ">"}
-
-
 def _unescape(text: str) -> str:
     """Replaces XML's entities in T2T's order (`paracrawl_v3_pairs`): "&amp;lt;" becomes "<"."""
     if "&" in text:
         text = text.replace("&amp;", "&")
-        for name, character in _ENTITIES.items():
+        for name, character in zip(("amp", "apos", "quot", "lt", "gt"), "&'\"<>", strict=True):
             text = re.sub(f"& ?{name};", character, text)
     return text.strip()
 
@@ -359,20 +335,22 @@ def _read_tsv(path: Path, source_column: int, target_column: int) -> Iterator[Pa
 
 # Downloading: a file is complete under its name, or absent
 
+KNOWN_FILES = {
+    url: (int(size), sha256)
+    for line in Path(__file__).with_name("known_files.tsv").read_text("utf-8").splitlines()
+    for url, size, sha256 in [line.split("\t")]
+}
+"""Size in bytes and SHA-256, by URL, of archives that several problems fetch (values from TFDS)."""
 _TIMEOUT_SECONDS = 60
-_WAITS = (1, 2, 4, 8)
-"""Seconds before each further attempt; starts over whenever more data has arrived."""
-_BUSY = (408, 425, 429, 500, 502, 503, 504)
-"""Errors of a server that another attempt may not meet."""
+_WAITS = (1, 2, 4, 8)  # seconds before each further attempt; starts over when more data has arrived
+_BUSY = (408, 425, 429, 500, 502, 503, 504)  # errors that another attempt may not meet
 
 
-def fetch(url: str, path: str | os.PathLike) -> Path:
+def fetch(url: str, path: PathLike) -> Path:
     """Downloads `url` to `path` unless that exists; returns `path`.
 
-    Verifies the size that the server announces, and what `KNOWN_FILES` says.
-
-    Raises:
-        UserError: the file cannot be downloaded or written.
+    Verifies the size that the server announces, and what `KNOWN_FILES` says. What cannot be downloaded
+    or written is a `UserError`.
     """
     path = Path(path)
     if path.exists():
@@ -464,24 +442,23 @@ def unpack(archive: Path, directory: Path, is_wanted: Callable[[str], bool]) -> 
     taken = set()
     with contextlib.ExitStack() as parts:
         for written, content in _members(archive):
-            name = _safe_name(written)
-            if name is None or name in taken or not is_wanted(name):
+            member = PurePosixPath(written)  # without "./"
+            name, path = str(member), directory / member
+            is_outside = member.is_absolute() or ".." in member.parts
+            if (
+                is_outside
+                or not member.name
+                or "\0" in name
+                or name in taken
+                or not is_wanted(name)
+            ):
                 continue
             taken.add(name)
-            path = directory / name
             parts.enter_context(writing(path))
             if not path.exists():
                 path.parent.mkdir(parents=True, exist_ok=True)
                 with _new_file(parts.enter_context(atomic_write(path))) as file:
                     file.writelines(content)
-
-
-def _safe_name(name: str) -> str | None:
-    """Returns a member's name without "./"; None if it does not name a file in the directory."""
-    path = PurePosixPath(name)
-    if path.is_absolute() or ".." in path.parts or not path.name or "\0" in name:
-        return None
-    return str(path)
 
 
 def _members(archive: Path) -> Iterator[tuple[str, Iterator[bytes]]]:
@@ -516,11 +493,16 @@ def _content(archive: Path, opened: Callable[[], Any]) -> Iterator[bytes]:
             yield block
 
 
+_DECOMPRESSORS = {b"\x1f\x8b": gzip.open, b"BZh": bz2.open, b"\xfd7zXZ": lzma.open}
+
+
 class _Tape:
     """Decompresses a tar archive, up to a number of bytes; shows progress."""
 
     def __init__(self, archive: Path, stored: BinaryIO, start: bytes, most: int):
-        kinds = (kind for magic, kind in _DECOMPRESSORS.items() if start.startswith(magic))
+        kinds: Iterator[Callable] = (
+            kind for magic, kind in _DECOMPRESSORS.items() if start.startswith(magic)
+        )
         self._archive, self._stored, self._most, self._count = archive, stored, most, 0
         self._file = next(kinds, lambda plain: plain)(stored)
         self._progress = megabytes(f"unpacking {archive.name}", archive.stat().st_size)
@@ -532,13 +514,6 @@ class _Tape:
             raise _too_large(self._archive, self._most)
         self._progress.update(self._stored.tell() / 1e6)
         return block
-
-
-_DECOMPRESSORS: dict[bytes, Callable] = {
-    b"\x1f\x8b": gzip.open,
-    b"BZh": bz2.open,
-    b"\xfd7zXZ": lzma.open,
-}
 
 
 class _Header(tarfile.TarInfo):
@@ -571,30 +546,3 @@ def _explained(archive: Path) -> Iterator[None]:
             f"{archive} cannot be read to its end ({str(error) or type(error).__name__}): if it is "
             "damaged or cut off, delete it and run again."
         ) from error
-
-
-_KNOWN = """
-http://data.statmt.org/wmt18/translation-task/rapid2016.tgz
-    161050516 41557dd5d8f0ed3a6d98bce3b798b1a9d3b68361eb99d902329ddbb943a6b55a
-http://data.statmt.org/wmt18/translation-task/training-parallel-ep-v8.tgz
-    246201434 953eaf7f24dcfc87eff6845d13ec6ca8acbee0ccf7edf4063b8b94e943933a96
-http://data.statmt.org/wmt18/translation-task/training-parallel-nc-v13.tgz
-    113157482 17992b7e919cfb754c60f4e754148bc23b80706ad0ed7b34150831a554b40c91
-http://www.statmt.org/wmt10/training-giga-fren.tar
-    2595102720 3ff8319f6919393520559bfbc7ad6a747ec81b3abc7be9993b338d4b017b4d9a
-http://www.statmt.org/wmt13/training-parallel-commoncrawl.tgz
-    918311367 c7a74e2ea01ac6c920123108627e35278d4ccb5701e15428ffa34de86fa3a9e5
-http://www.statmt.org/wmt13/training-parallel-europarl-v7.tgz
-    657632379 0224c7c710c8a063dfd893b0cc0830202d61f4c75c17eb8e31836103d27d96e7
-http://www.statmt.org/wmt13/training-parallel-un.tgz
-    2365634246 29141b5c1eba149a94f7a59d3b1a834b2e47fe0f8758d68dcd77a3d3f497ee47
-http://www.statmt.org/wmt14/training-parallel-nc-v9.tgz
-    80418416 cb8953f292298e6877ae433c98912b927cb0766b303f4540512ddd286c748485
-https://s3.amazonaws.com/web-language-models/paracrawl/release1/paracrawl-release1.en-et.zipporah0-dedup-clean.tgz
-    78283314 1c3065a8e04a5a6d09d5d5c72ece8aeabcc418eb48cf85038bba6cdef638dc7d
-"""
-
-KNOWN_FILES = {
-    url: (int(size), sha256) for url, size, sha256 in re.findall(r"(\S+)\s+(\d+) (\w+)", _KNOWN)
-}
-"""Size in bytes and SHA-256, by URL, of archives that several problems fetch (values from TFDS)."""

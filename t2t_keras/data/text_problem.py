@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
+import functools
 import itertools
 import os
 import random
 import shutil
 import sys
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from itertools import islice
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from t2t_keras import text
 from t2t_keras.data.generation import (
     CleaningRules,
     Generation,
@@ -22,14 +23,14 @@ from t2t_keras.data.generation import (
     unfinished_directory,
 )
 from t2t_keras.data.problem import DatasetSplit, Problem, VocabType, missing_field, missing_hook
-from t2t_keras.data.shards import shard_paths
+from t2t_keras.data.shards import PathLike, shard_paths
 from t2t_keras.errors import UserError
 from t2t_keras.files import atomic_write
 from t2t_keras.ids import EOS_ID, RESERVED_TOKENS
-from t2t_keras.text import ClassLabelEncoder
+from t2t_keras.text.sentencepiece import MODEL_TYPES
 
-PathLike = str | os.PathLike
 Samples = Iterator[dict[str, Any]]
+Encoded = Iterator[dict[str, list[int]]]
 
 
 class Text2TextProblem(Problem):
@@ -41,43 +42,30 @@ class Text2TextProblem(Problem):
     processes = 1
     """Number of processes that `generate_data` uses. With more than one, the main module must be importable
     without side effects (a requirement of Python's `multiprocessing`)."""
-
     cleaning: CleaningRules | None = None
     """Rules by which `generate_data` drops training pairs; None: keep all."""
-
     vocab_type: str = VocabType.SUBWORD
     """`VocabType.SUBWORD`, `SENTENCEPIECE`, `CHARACTER` (bytes) or `TOKEN` (a list of words)."""
-
     sentencepiece_model: str = "unigram"
     """For `SENTENCEPIECE`: "unigram" or "bpe" to train a model, or the path of an existing model."""
-
     approx_vocab_size: int = 2**15
     """The approximate size of the subword or SentencePiece vocabulary."""
-
     additional_reserved_tokens: list[str] = []
     """Tokens with reserved ids, after padding and end of sentence."""
-
     oov_token: str | None = None
     """The token that stands for unknown words in a `TOKEN` vocabulary."""
-
     inputs_prefix: str = ""
     """Prefix of every input text."""
-
     targets_prefix: str = ""
     """Prefix of every target text."""
-
     packed_spacing: int = 0
     """The number of zeros between packed pairs."""
-
     already_shuffled: bool = False
     """True: examples keep their order within a shard."""
-
     max_samples_for_vocab: int | None = None
     """How many samples `generate_text_for_vocab` reads; None: all."""
-
     max_subtoken_length: int | None = 200
     """Subwords have fewer characters than this; None: at most 1,000."""
-
     batch_size_means_tokens: bool = True
     """True: the hparam `batch_size` counts tokens, for every problem."""
 
@@ -127,7 +115,7 @@ class Text2TextProblem(Problem):
         """Yields the text to build the vocabulary from: all sides of the training samples."""
         samples = self.generate_samples(data_dir, tmp_dir, DatasetSplit.TRAIN)
         whole = whole_samples(self, DatasetSplit.TRAIN, samples)
-        for sample in islice(whole, self.max_samples_for_vocab):
+        for sample in itertools.islice(whole, self.max_samples_for_vocab):
             yield from (sample[side] for side in self.sides)
 
     def get_or_create_vocab(
@@ -135,23 +123,28 @@ class Text2TextProblem(Problem):
     ):
         """Returns the encoder; builds and stores the subword or SentencePiece vocabulary if absent.
 
-        Args:
-            data_dir: the directory of the vocabulary file.
-            tmp_dir: the directory of the source files; unused if the vocabulary exists.
-            force_get: True: never build; an absent file is an error.
-
-        Raises:
-            UserError: the file is absent and cannot or must not be built.
+        An absent file is a `UserError` if `force_get`, or without a `tmp_dir` with the source files.
         """
-        from t2t_keras import text
-
+        lines = None
+        if tmp_dir is not None and not force_get:
+            lines = functools.partial(self.generate_text_for_vocab, data_dir, tmp_dir)
         if self.use_vocab_from_other_problem is not None:
             return self.use_vocab_from_other_problem.get_or_create_vocab(
                 data_dir, tmp_dir, force_get
             )
         if self.vocab_filename is None:
             return text.ByteTextEncoder()
-        path = Path(data_dir) / self.vocab_filename
+        return self.stored_encoder(data_dir, self.vocab_filename, self.approx_vocab_size, lines)
+
+    def stored_encoder(
+        self,
+        data_dir: PathLike,
+        filename: str,
+        size: int,
+        lines: Callable[[], Iterator[str]] | None,
+    ):
+        """Returns the encoder of a vocabulary file; builds it from lines, if there are any, if absent."""
+        path = Path(data_dir) / filename
         if self.vocab_type == VocabType.TOKEN:
             if not path.exists():
                 raise UserError(
@@ -162,35 +155,20 @@ class Text2TextProblem(Problem):
         kind = text.SentencePieceEncoder if is_pieces else text.SubwordTextEncoder
         if path.exists():
             return kind(path)
-        if force_get or tmp_dir is None:
-            raise absent_vocabulary(self, data_dir)
-        encoder = (
-            self._pieces(data_dir, tmp_dir) if is_pieces else self._subwords(data_dir, tmp_dir)
-        )
+        if lines is None:
+            raise absent_vocabulary(self, data_dir, filename)
+        reserved, model = self.additional_reserved_tokens, self.sentencepiece_model
+        if not is_pieces:
+            encoder = text.SubwordTextEncoder.build_from_generator(
+                lines(), size, self.max_subtoken_length, [*RESERVED_TOKENS, *reserved]
+            )
+        elif model in MODEL_TYPES:
+            encoder = text.SentencePieceEncoder.build_from_generator(lines(), size, model, reserved)
+        else:
+            encoder = text.SentencePieceEncoder(model)
         with atomic_write(path) as partial:
             encoder.store_to_file(partial)
         return encoder
-
-    def _subwords(self, data_dir: PathLike, tmp_dir: PathLike):
-        from t2t_keras.text import SubwordTextEncoder
-
-        return SubwordTextEncoder.build_from_generator(
-            self.generate_text_for_vocab(data_dir, tmp_dir),
-            self.approx_vocab_size,
-            max_subtoken_length=self.max_subtoken_length,
-            reserved_tokens=[*RESERVED_TOKENS, *self.additional_reserved_tokens],
-        )
-
-    def _pieces(self, data_dir: PathLike, tmp_dir: PathLike):
-        from t2t_keras.text.sentencepiece import MODEL_TYPES, SentencePieceEncoder
-
-        model = self.sentencepiece_model
-        if model not in MODEL_TYPES:
-            return SentencePieceEncoder(model)
-        text = self.generate_text_for_vocab(data_dir, tmp_dir)
-        return SentencePieceEncoder.build_from_generator(
-            text, self.approx_vocab_size, model, self.additional_reserved_tokens
-        )
 
     def feature_encoders(self, data_dir: PathLike) -> dict:
         """Returns the encoder that "inputs" and "targets" share; its vocabulary must exist."""
@@ -202,15 +180,15 @@ class Text2TextProblem(Problem):
 
     def generate_encoded_samples(
         self, data_dir: PathLike, tmp_dir: PathLike, split: str
-    ) -> Iterator[dict[str, list[int]]]:
+    ) -> Encoded:
         """Yields `{"inputs": ids, "targets": ids}`, each ending in `EOS_ID`.
 
-        If a subclass overrides this, `generate_data` uses a single process.
+        If a subclass overrides this, `generate_data` encodes in a single process.
         """
         encoders = self.get_or_create_encoders(data_dir, tmp_dir)
         prefixes = {"inputs": self.inputs_prefix, "targets": self.targets_prefix}
         samples = self.generate_samples(data_dir, tmp_dir, split)
-        for sample in whole_samples(self, split, samples):
+        for sample in whole_samples(self, split, samples, encoders):
             yield {
                 side: [*encoder.encode(prefixes[side] + sample[side]), EOS_ID]
                 for side, encoder in encoders.items()
@@ -220,7 +198,7 @@ class Text2TextProblem(Problem):
         """Writes the vocabulary and the shards of all splits; keeps existing shards.
 
         Resumes an interrupted generation. A second process waits for the first. Before each split, the
-        global random generators of Python and NumPy are seeded.
+        global random generators of Python and NumPy are seeded by `random_seed` and its name.
 
         Raises:
             UserError: a directory cannot be created or written to, the source is malformed, or existing
@@ -267,33 +245,32 @@ class Text2TextProblem(Problem):
     def _generate(
         self, data_dir: PathLike, tmp_dir: PathLike, split: str, shards: dict[str, list[Path]]
     ) -> None:
-        if type(self).generate_encoded_samples is not Text2TextProblem.generate_encoded_samples:
-            self._seed_generators(split)
-            encoded = self.generate_encoded_samples(data_dir, tmp_dir, split)
-            Generation(self, split, shards, None).run(encoded)
-        else:
-            encoders = self.get_or_create_encoders(data_dir, tmp_dir)
-            self._seed_generators(split)
-            samples = self.generate_samples(data_dir, tmp_dir, split)
-            Generation(self, split, shards, encoders).run(whole_samples(self, split, samples))
-
-    def _seed_generators(self, split: str) -> None:
-        """Seeds the random generators that hooks use, for each split by itself.
-
-        A resumed generation skips what exists, so a split must not depend on draws made before it.
-        """
+        generate, encoders = self.generate_encoded_samples, {}
+        if type(self).generate_encoded_samples is Text2TextProblem.generate_encoded_samples:
+            generate, encoders = (
+                self.generate_samples,
+                self.get_or_create_encoders(data_dir, tmp_dir),
+            )
+        # A resumed generation skips what exists, so a split must not depend on draws made before it.
         random.seed(f"{self.random_seed} {split}")
         np.random.seed(random.getrandbits(32))
+        whole = whole_samples(self, split, generate(data_dir, tmp_dir, split), encoders)
+        Generation(self, split, shards, encoders).run(whole)
 
 
 def whole_samples(
-    problem: Problem, split: str, samples: Iterable[Mapping[str, str]]
-) -> Iterator[Mapping[str, str]]:
-    """Yields text samples after checking that each has all fields."""
+    problem: Problem,
+    split: str,
+    samples: Iterable[Mapping[str, Any]],
+    fields: Collection[str] | None = None,
+) -> Iterator[Mapping[str, Any]]:
+    """Yields samples that have all `fields`: None: the problem's sides; empty: those of the first."""
+    fields = problem.sides if fields is None else fields
     for sample in samples:
-        for side in problem.sides:
-            if side not in sample:
-                raise missing_field(problem, split, side, problem.sides)
+        fields = fields or [*sample]
+        for field in fields:
+            if field not in sample:
+                raise missing_field(problem, split, field, [*fields])
         yield sample
 
 
@@ -310,22 +287,17 @@ def require_vocabulary(problem: Text2TextProblem, data_dir: PathLike) -> None:
     """Checks that shards in `data_dir` have their vocabulary: a rebuilt one could have other ids."""
     names = filter(None, problem.vocab_filenames)
     absent = [name for name in names if not (Path(data_dir) / name).exists()]
-    shards = (
-        path.name
-        for item in problem.dataset_splits
-        for path in shard_paths(data_dir, problem.dataset_filename(), **item)
-        if path.exists()
-    )
-    shard = next(shards, None) if absent else None
-    if shard is None:
-        return
-    try:
-        problem.feature_encoders(data_dir)  # a subclass may not need the file
-    except UserError as error:
-        raise UserError(
-            f"{data_dir} holds {shard} but not its vocabulary {absent[0]}: copy the vocabulary there, or "
-            f"delete the shards of {problem.name} to make both again."
-        ) from error
+    file = problem.dataset_filename()
+    shards = (shard_paths(data_dir, file, **item) for item in problem.dataset_splits)
+    there = (path.name for path in itertools.chain.from_iterable(shards) if path.exists())
+    if absent and (shard := next(there, None)):
+        try:
+            problem.feature_encoders(data_dir)  # a subclass may not need the file
+        except UserError as error:
+            raise UserError(
+                f"{data_dir} holds {shard} but not its vocabulary {absent[0]}: copy the vocabulary there, "
+                f"or delete the shards of {problem.name} to make both again."
+            ) from error
 
 
 def make_directory(directory: PathLike, writable: bool = True) -> None:
@@ -358,10 +330,7 @@ class SingleTextProblem(Text2TextProblem):
 
 
 class Text2SelfProblem(SingleTextProblem):
-    """Language modelling (T2T's `Text2SelfProblem`).
-
-    `generate_samples` yields `{"targets": text}`.
-    """
+    """Language modelling (T2T's `Text2SelfProblem`): `generate_samples` yields `{"targets": text}`."""
 
     has_inputs = False
 
@@ -378,7 +347,6 @@ class ChoppedTextProblem(Text2SelfProblem):
 
     max_dev_chars = 10**7
     """Limit on the characters of the dev and test texts (T2T's name)."""
-
     max_chars_for_vocab = 10**7
     """Limit on the characters of the text that the vocabulary is built from (T2T's name)."""
 
@@ -397,14 +365,12 @@ class ChoppedTextProblem(Text2SelfProblem):
         """Hook: yields the text of a split in pieces of any length."""
         raise missing_hook(self, "documents")
 
-    def generate_samples(
-        self, data_dir: PathLike, tmp_dir: PathLike, split: str
-    ) -> Iterator[dict[str, str]]:
+    def generate_samples(self, data_dir: PathLike, tmp_dir: PathLike, split: str) -> Samples:
         """Yields the pieces of text; outside training at most `max_dev_chars` in total."""
         documents = self.documents(tmp_dir, split)
         if split != DatasetSplit.TRAIN:
             documents = _first_characters(documents, self.max_dev_chars)
-        return ({"targets": text} for text in documents)
+        return ({"targets": document} for document in documents)
 
     def generate_text_for_vocab(self, data_dir: PathLike, tmp_dir: PathLike) -> Iterator[str]:
         """Yields the first `max_chars_for_vocab` characters of the training text."""
@@ -413,7 +379,7 @@ class ChoppedTextProblem(Text2SelfProblem):
 
     def generate_encoded_samples(
         self, data_dir: PathLike, tmp_dir: PathLike, split: str
-    ) -> Iterator[dict[str, list[int]]]:
+    ) -> Encoded:
         """Yields `{"targets": ids}` with `sequence_length` ids, fewer in the last example."""
         encoder = self.get_or_create_vocab(data_dir, tmp_dir)
         samples = self.generate_samples(data_dir, tmp_dir, split)
@@ -423,9 +389,9 @@ class ChoppedTextProblem(Text2SelfProblem):
 
 
 def _first_characters(documents: Iterator[str], characters: int) -> Iterator[str]:
-    for text in documents:
-        yield text[:characters]
-        characters -= len(text)
+    for document in documents:
+        yield document[:characters]
+        characters -= len(document)
         if characters <= 0:
             return
 
@@ -462,7 +428,7 @@ class Text2ClassProblem(SingleTextProblem):
     def feature_encoders(self, data_dir: PathLike) -> dict:
         """Returns the encoder of the texts and the encoder of the class labels."""
         encoder = self.get_or_create_vocab(data_dir, None, force_get=True)
-        return {"inputs": encoder, "targets": ClassLabelEncoder(self.class_labels(data_dir))}
+        return {"inputs": encoder, "targets": text.ClassLabelEncoder(self.class_labels(data_dir))}
 
     def get_or_create_encoders(self, data_dir: PathLike, tmp_dir: PathLike) -> dict[str, Any]:
         """Like `feature_encoders`, but builds the vocabulary if absent."""
@@ -471,20 +437,15 @@ class Text2ClassProblem(SingleTextProblem):
 
     def generate_encoded_samples(
         self, data_dir: PathLike, tmp_dir: PathLike, split: str
-    ) -> Iterator[dict[str, list[int]]]:
+    ) -> Encoded:
         """Yields `{"inputs": ids, ending in EOS_ID, "targets": [class number]}`."""
         encoder = self.get_or_create_vocab(data_dir, tmp_dir)
-        for sample in self.generate_samples(data_dir, tmp_dir, split):
-            ids = encoder.encode(self._field(sample, "inputs", split))
-            label = self._field(sample, "label", split)
+        samples = self.generate_samples(data_dir, tmp_dir, split)
+        for sample in whole_samples(self, split, samples, ("inputs", "label")):
+            ids, label = encoder.encode(sample["inputs"]), sample["label"]
             if label not in range(self.num_classes):
                 raise UserError(
                     f"a {split} sample of {self.name} has the label {label!r}; it must be from 0 to "
                     f"{self.num_classes - 1}."
                 )
             yield {"inputs": [*ids, EOS_ID], "targets": [int(label)]}
-
-    def _field(self, sample: Mapping[str, Any], name: str, split: str) -> Any:
-        if name not in sample:
-            raise missing_field(self, split, name, ("inputs", "label"))
-        return sample[name]

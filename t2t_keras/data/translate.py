@@ -1,4 +1,4 @@
-"""Translation problems: on parallel files, as of the WMT workshops, and on any source of sentence pairs."""
+"""Translation problems: on parallel files, as of the WMT workshops, and on any sentence pairs."""
 
 from __future__ import annotations
 
@@ -45,7 +45,6 @@ class TranslateProblem(Text2TextProblem):
 
     vocab_file_budget = 1e6
     """How many characters of each file to use for the vocabulary (T2T's `file_byte_budget`)."""
-
     datatypes_to_clean: Sequence[str] = ()
     """T2T's cleaning by rules for English, which is not supported: must be empty."""
 
@@ -54,8 +53,7 @@ class TranslateProblem(Text2TextProblem):
     def source_data_files(self, split: str) -> list:
         """Hook: returns the sources of a split; most are `[url, (source file, target file)]`.
 
-        Files are named relative to `tmp_dir`, and `url` is the archive that contains them: see
-        `t2t_keras.data.sources` for all kinds of sources.
+        Files are named relative to `tmp_dir`: see `t2t_keras.data.sources` for all kinds of sources.
         """
         raise missing_hook(self, "source_data_files")
 
@@ -101,16 +99,12 @@ class TranslateProblem(Text2TextProblem):
         self, tmp_dir: PathLike, sources: Sequence, sides: Sequence[int]
     ) -> Iterator[str]:
         """Yields the text that T2T uses for the vocabulary after writing all pairs to two files."""
-
-        def pairs() -> Iterator[tuple[str, str]]:
-            return read_sources(tmp_dir, sources, Counter())
-
         sizes = [0, 0]
-        for pair in pairs():
+        for pair in read_sources(tmp_dir, sources, Counter()):
             for side in sides:
                 sizes[side] += len(pair[side].encode()) + 1
         for side in sides:
-            lines = (pair[side] for pair in pairs())
+            lines = (pair[side] for pair in read_sources(tmp_dir, sources, Counter()))
             yield from _spread(lines, sizes[side], self.vocab_file_budget)
 
 
@@ -127,38 +121,17 @@ class TwoVocabularyProblem(TranslateProblem):
         """The approximate sizes of the vocabularies of inputs and of targets."""
         return self.approx_vocab_size, self.approx_vocab_size
 
-    def get_or_create_encoders(self, data_dir: PathLike, tmp_dir: PathLike) -> dict[str, Any]:
-        return self._encoders_of_sides(data_dir, tmp_dir)
+    def get_or_create_encoders(
+        self, data_dir: PathLike, tmp_dir: PathLike | None
+    ) -> dict[str, Any]:
+        encoders, sizes = {}, self.approx_vocab_sizes
+        for n, (side, filename) in enumerate(zip(self.sides, self.vocab_filenames, strict=True)):
+            text = None if tmp_dir is None else partial(self.generate_text_of_sides, tmp_dir, (n,))
+            encoders[side] = self.stored_encoder(data_dir, filename, sizes[n], text)
+        return encoders
 
     def feature_encoders(self, data_dir: PathLike) -> dict:
-        return self._encoders_of_sides(data_dir, None)
-
-    def _encoders_of_sides(self, data_dir: PathLike, tmp_dir: PathLike | None) -> dict[str, Any]:
-        inputs, targets = (_Side(self, n).get_or_create_vocab(data_dir, tmp_dir) for n in (0, 1))
-        return {"inputs": inputs, "targets": targets}
-
-
-class _Side(Text2TextProblem):
-    """One side of a `TwoVocabularyProblem`, as a problem with one vocabulary."""
-
-    def __init__(self, problem: TwoVocabularyProblem, side: int):
-        super().__init__()
-        self._problem, self._side = problem, side
-        self.name = problem.name
-        self.vocab_type, self.sentencepiece_model = problem.vocab_type, problem.sentencepiece_model
-        self.approx_vocab_size = problem.approx_vocab_sizes[side]
-        self.additional_reserved_tokens = problem.additional_reserved_tokens
-        self.max_subtoken_length = problem.max_subtoken_length
-
-    def dataset_filename(self) -> str:
-        return self._problem.dataset_filename()
-
-    @property
-    def vocab_filename(self) -> str:
-        return self._problem.vocab_filenames[self._side]
-
-    def generate_text_for_vocab(self, data_dir: PathLike, tmp_dir: PathLike) -> Iterator[str]:
-        return self._problem.generate_text_of_sides(tmp_dir, (self._side,))
+        return self.get_or_create_encoders(data_dir, None)
 
 
 def _spread(lines: Iterator[str], size: int, budget: float) -> Iterator[str]:
@@ -184,7 +157,6 @@ class PairSource(Protocol):
 
     left_out: Mapping[str, int] = {}
     """Training pairs that the source itself drops, by reason, once they have been read."""
-
     tags: Sequence[str] = ()
     """Words before source sentences that shall be single tokens."""
 
@@ -237,15 +209,11 @@ class PairSourceProblem(Text2TextProblem):
         return self.source(tmp_dir).vocabulary_text(DatasetSplit.TRAIN, VOCAB_CHARACTERS)
 
 
-# Parallel files: line N of one translates line N of the other.
+# Parallel files: line N of one translates line N of the other
 
 
 class ParallelFiles(PairSource):
-    """Text files, plain or `.gz`.
-
-    Args:
-        files: the paths of source and target, by split.
-    """
+    """Text files, plain or `.gz`: the paths of source and target, by split."""
 
     def __init__(self, files: Mapping[str, Sequence[str | os.PathLike]]):
         self.files = {
@@ -258,15 +226,11 @@ class ParallelFiles(PairSource):
         return list(self.files)
 
     def pairs(self, split: str) -> Iterator[tuple[str, str]]:
-        """Yields source and target of each line, stripped.
-
-        Raises:
-            UserError: a file cannot be read or is empty, or their numbers of lines differ.
-        """
+        """Yields source and target of each line, stripped; see `read_pairs`."""
         return read_pairs(*self.files[split])
 
     def count(self, split: str) -> int:
-        """Returns the number of lines; raises the errors of `pairs`."""
+        """Returns the number of lines."""
         require_parallel(*self.files[split])
         return text_size(self.files[split][0]).lines
 
@@ -275,15 +239,13 @@ class ParallelFiles(PairSource):
         return map(str.strip, islice(lines, k - 1, None, k))
 
     def description(self, split: str) -> dict:
-        """Returns the paths of the files and digests of their contents; raises the errors of `pairs`."""
+        """Returns the paths of the files and digests of their contents."""
         paths = self.files[split]
         require_parallel(*paths)
-        identity = [*map(_digest, paths)]
-        return {"from": " and ".join(map(str, paths)), "identity": identity}
+        return {"from": " and ".join(map(str, paths)), "identity": [*map(_digest, paths)]}
 
 
-# A mix of several corpora.
-
+# A mix of several corpora
 
 _RULES = {f"{rule.name}?": type(rule.default) for rule in dataclasses.fields(CleaningRules)}
 _CORPUS = {
@@ -309,17 +271,13 @@ class Corpus(NamedTuple):
 class MixedCorpora(PairSource):
     """Interleaves the training data of several corpora.
 
-    With weights of 3 and 1, every four consecutive pairs have three from the first corpus and one from the
-    second. A pass ends when every corpus has been read to its end; shorter ones restart meanwhile, so every
-    pair is read and the ratio is exact. Training pairs with an empty side are dropped. Other splits
-    are concatenated.
-
-    Args:
-        corpora: at least one with train, and at least one with dev.
+    With weights of 3 and 1, every four consecutive pairs have three from the first corpus and one from
+    the second. A pass ends when every corpus has been read to its end; shorter ones restart meanwhile,
+    so every pair is read and the ratio is exact. Training pairs with an empty side are dropped. Other
+    splits are concatenated.
 
     Raises:
-        UserError: no corpus has train or dev, only some have a weight, or a weight is not from 0.001 to
-            1000.
+        UserError: no corpus has train or dev, only some have a weight, or one is not from 0.001 to 1000.
     """
 
     def __init__(self, corpora: Sequence[Corpus]):
@@ -337,11 +295,7 @@ class MixedCorpora(PairSource):
 
     @classmethod
     def read(cls, path: PathLike) -> MixedCorpora:
-        """Reads a JSON list of corpora, each with any of "train", "dev", "test", "weight", "tag", "clean".
-
-        Raises:
-            UserError: the file is malformed, or see `__init__`.
-        """
+        """Reads a JSON list of corpora with any of "train", "dev", "test", "weight", "tag", "clean"."""
         corpora = []
         for number, item in enumerate(read_json(path, [_CORPUS])):
             clean = item.get("clean", {})
@@ -353,8 +307,7 @@ class MixedCorpora(PairSource):
                     raise UserError(
                         f"{path}: [{number}].{split} takes a source and a target file, got {len(pair)}."
                     )
-            source = ParallelFiles(files)
-            rules = CleaningRules(**clean)
+            source, rules = ParallelFiles(files), CleaningRules(**clean)
             corpora.append(Corpus(source, item.get("weight"), item.get("tag", ""), rules))
         return cls(corpora)
 
@@ -393,11 +346,11 @@ class MixedCorpora(PairSource):
             description = corpus.source.description(split)
             weight, rules = None, {}
             if split == DatasetSplit.TRAIN:
-                weight, rules = corpus.weight, corpus.clean.given()
-            words = [corpus.tag] * bool(corpus.tag)
-            if weight is not None:
-                words.insert(0, f"weight {weight:g}")
-            words += [f"{name} {value}" for name, value in rules.items()]
+                weight = corpus.weight
+                rules = {rule: value for rule, value in vars(corpus.clean).items() if value}
+            words = [] if weight is None else [f"weight {weight:g}"]
+            words += [corpus.tag] * bool(corpus.tag)
+            words += [f"{rule} {value}" for rule, value in rules.items()]
             origins.append(description["from"] + (f" ({', '.join(words)})" if words else ""))
             identity += [*description["identity"], weight, corpus.tag, *([rules] if rules else [])]
         return {"from": "; ".join(origins), "identity": identity}
@@ -467,8 +420,7 @@ def _digest_of_state(path: Path, size: int, changed: int) -> str:
     return digest.hexdigest()
 
 
-# A JSON note beside generated data that records its source, so that data from another source is not reused.
-
+# A JSON note beside generated data that records its source: data from another one is not reused
 
 _VOCABULARY = "vocabulary"
 
@@ -522,8 +474,7 @@ def _vocabulary(problem: Text2TextProblem, train: Mapping) -> dict[str, Any]:
     return {"from": origin, "identity": [*train["identity"], *settings]}
 
 
-# Text for a vocabulary: an evenly spaced sample of a corpus.
-
+# Text for a vocabulary: an evenly spaced sample of a corpus
 
 _MEASURED = 1000
 
@@ -533,13 +484,8 @@ def evenly_spaced(
 ) -> Iterator[str]:
     """Yields every k-th line of a text, about `characters` in total.
 
-    k is chosen from the mean length of the first lines; the sample ends once `characters` are reached. A
-    shorter text is yielded completely.
-
-    Args:
-        every: called with k, returns lines k, 2k, 3k, ... of the text, counted from 1.
-        lines: the number of lines in the text.
-        characters: the size of the sample.
+    k is chosen from the mean length of the first lines; a shorter text is yielded completely.
+    `every(k)` returns lines k, 2k, 3k, ... of the text, counted from 1, which has `lines` lines.
     """
     first = [len(line) for line in islice(every(1), _MEASURED)]
     expected = lines * sum(first) / max(len(first), 1)
