@@ -15,6 +15,8 @@ from t2t_keras.cli import options
 from t2t_keras.cli.datagen import generate
 from t2t_keras.errors import UserError
 
+ONE = "--num_concurrent_processes=1"
+
 
 def read_shards(data_dir):
     return [path.read_bytes() for path in sorted(data_dir.glob("*-of-*"))]
@@ -45,18 +47,17 @@ class CountDown(data.Text2TextProblem):
 """
 
 
-def test_writes_and_tells_what_it_wrote(text, tmp_path):
+def usr_dir(tmp_path, code=USER_PROBLEM):
+    """Writes a user's module; returns the flag for it."""
     (tmp_path / "mine").mkdir()
-    (tmp_path / "mine" / "__init__.py").write_text(USER_PROBLEM)
-    data_dir = tmp_path / "data"
-    done = toy.ran(
-        "datagen",
-        "--problem=text2text_tmpdir_rev,count_down",
-        f"--data_dir={data_dir}",
-        f"--tmp_dir={text}",
-        f"--t2t_usr_dir={tmp_path / 'mine'}",
-    )
-    lines = done.stdout.splitlines()
+    (tmp_path / "mine" / "__init__.py").write_text(code)
+    return f"--t2t_usr_dir={tmp_path / 'mine'}"
+
+
+def test_writes_and_tells_what_it_wrote(text, tmp_path):
+    data_dir, problems = tmp_path / "data", "--problem=text2text_tmpdir_rev,count_down"
+    flags = (f"--data_dir={data_dir}", f"--tmp_dir={text}", usr_dir(tmp_path))
+    lines = toy.ran("datagen", problems, *flags).stdout.splitlines()
     vocabulary = (data_dir / "vocab.text2text_tmpdir.32768.subwords").read_text().splitlines()
     assert lines[:4] == [
         f"text2text_tmpdir_rev: {text} -> {data_dir}",
@@ -80,8 +81,8 @@ def test_writes_and_tells_what_it_wrote(text, tmp_path):
 
 
 def test_cleaning_of_training_data_is_asked_for_and_counted(text, tmp_path):
-    arguments = ("--problem=text2text_tmpdir", f"--data_dir={tmp_path}", f"--tmp_dir={text}")
-    flags = ("--clean_duplicates", "--clean_max_characters=9", "--num_concurrent_processes=1")
+    arguments = ("--problem=text2text_tmpdir", f"--data_dir={tmp_path}", f"--tmp_dir={text}", ONE)
+    flags = ("--clean_duplicates", "--clean_max_characters=9")
     for side in ("inputs", "targets"):
         (text / f"{side}.eval.txt").write_text("six\n" * 2)
     done = toy.ran("datagen", *arguments, *flags)
@@ -90,14 +91,8 @@ def test_cleaning_of_training_data_is_asked_for_and_counted(text, tmp_path):
 
 
 def test_order_follows_the_seed(text, tmp_path):
-    toy.ran(
-        "datagen",
-        "--problem=text2text_tmpdir",
-        f"--data_dir={tmp_path / 'command'}",
-        f"--tmp_dir={text}",
-        "--random_seed=7",
-        "--num_concurrent_processes=1",
-    )
+    flags = ("--problem=text2text_tmpdir", "--random_seed=7", f"--tmp_dir={text}", ONE)
+    toy.ran("datagen", *flags, f"--data_dir={tmp_path / 'command'}")
     shards = {"command": read_shards(tmp_path / "command")}
     for seed in (7, 429459):
         problem = registry.problem("text2text_tmpdir")
@@ -109,28 +104,27 @@ def test_order_follows_the_seed(text, tmp_path):
 
 
 def test_an_encoder_of_a_user_directory_works_in_several_processes(text, tmp_path):
-    module = tmp_path / "mine" / "__init__.py"
-    module.parent.mkdir()
-    module.write_text(
+    code = (
         USER_PROBLEM.replace("range(40)", "range(20000)")
-        + "\n    def get_or_create_encoders(self, data_dir, tmp_dir):\n"
-        "        return {'inputs': Lengths(), 'targets': Lengths()}\n"
-        "\nclass Lengths:\n    def encode(self, text):\n        return [len(text)]\n"
+        + """
+    def get_or_create_encoders(self, data_dir, tmp_dir):
+        return {"inputs": Lengths(), "targets": Lengths()}
+
+class Lengths:
+    def encode(self, text):
+        return [len(text)]
+"""
     )
-    flags = ("--problem=count_down", f"--t2t_usr_dir={module.parent}", f"--tmp_dir={text}")
+    flags = ("--problem=count_down", usr_dir(tmp_path, code), f"--tmp_dir={text}")
     done = toy.ran("datagen", *flags, f"--data_dir={tmp_path}", "--num_concurrent_processes=2")
     assert "    ids: 40,000 inputs (2.0 per pair), 40,000 targets" in done.stdout
 
 
 def test_a_problems_own_seed_and_cleaning_count_without_flags(text, tmp_path):
-    module = tmp_path / "mine" / "__init__.py"
-    module.parent.mkdir()
     own = "random_seed = 7\n    cleaning = CleaningRules(copies=True)\n    vocab_type ="
-    module.write_text(
-        "from t2t_keras.data.generation import CleaningRules\n"
-        + USER_PROBLEM.replace("vocab_type =", own)
-    )
-    flags = ("--problem=count_down", f"--t2t_usr_dir={module.parent}", f"--tmp_dir={text}")
+    code = USER_PROBLEM.replace("vocab_type =", own)
+    code = f"from t2t_keras.data.generation import CleaningRules\n{code}"
+    flags = ("--problem=count_down", usr_dir(tmp_path, code), f"--tmp_dir={text}")
     for name, more in (("own", []), ("own", []), ("given", ["--random_seed=7"])):
         done = toy.command("datagen", *flags, f"--data_dir={tmp_path / name}", *more)
         assert (done.returncode, done.stderr) == (0, "")
@@ -160,8 +154,7 @@ def test_mistakes_end_in_one_line(text, tmp_path, changes, message):
 
 
 def test_settings_without_effect_on_shards_that_exist_get_a_line(text, tmp_path):
-    arguments = ("--problem=text2text_tmpdir", f"--data_dir={tmp_path}", f"--tmp_dir={text}")
-    arguments += ("--num_concurrent_processes=1",)
+    arguments = ("--problem=text2text_tmpdir", f"--data_dir={tmp_path}", f"--tmp_dir={text}", ONE)
     settings = ("--clean_max_characters=50", "--random_seed=7")
     first = toy.command("datagen", *arguments, *settings)
     assert (first.returncode, first.stderr) == (0, "")
@@ -184,23 +177,27 @@ def test_settings_without_effect_on_shards_that_exist_get_a_line(text, tmp_path)
         ("yield None + 1", 10, "generate_samples, raised TypeError: unsupported operand"),
         ("raise SystemExit(0)", 10, "generate_samples, raised SystemExit: 0"),
         (
-            "yield {}\n\n    approx_vocab_size = property(lambda self: {}[0])",
-            12,
+            "yield {}\n    approx_vocab_size = property(lambda self: {}[0])",
+            11,
             "raised KeyError: 0",
         ),
     ],
 )
 def test_an_error_of_a_users_problem_is_one_line(text, tmp_path, code, line, message):
-    module = tmp_path / "mine" / "__init__.py"
-    module.parent.mkdir()
-    module.write_text(
-        "from t2t_keras import data, registry\n\n\n@registry.register_problem\n"
-        "class Mine(data.Text2TextProblem):\n    is_generate_per_split = True\n\n"
-        f"    def generate_samples(self, data_dir, tmp_dir, split):\n        pass\n        {code}\n"
-    )
-    flags = (f"--data_dir={tmp_path / 'data'}", f"--t2t_usr_dir={tmp_path / 'mine'}")
-    said = toy.complaint(toy.command("datagen", "--problem=mine", *flags, f"--tmp_dir={text}"))
-    assert said.startswith(f"t2t-keras-datagen: {module}:{line}, in ")
+    module = f"""from t2t_keras import data, registry
+
+
+@registry.register_problem
+class Mine(data.Text2TextProblem):
+    is_generate_per_split = True
+
+    def generate_samples(self, data_dir, tmp_dir, split):
+        pass
+        {code}
+"""
+    flags = (f"--data_dir={tmp_path / 'data'}", usr_dir(tmp_path, module), f"--tmp_dir={text}")
+    said = toy.complaint(toy.command("datagen", "--problem=mine", *flags))
+    assert said.startswith(f"t2t-keras-datagen: {tmp_path / 'mine/__init__.py'}:{line}, in ")
     assert message in said
 
 
@@ -222,35 +219,24 @@ def test_the_directory_of_sources_is_by_default_private(tmp_path, monkeypatch):
 
 
 def test_an_error_of_a_users_problem_read_on_the_fly_is_one_line(text, tmp_path):
-    module = tmp_path / "mine" / "__init__.py"
-    module.parent.mkdir()
     late = "int('x') if number == 39 else number"
-    module.write_text(USER_PROBLEM.replace('"inputs": str(number)', f'"inputs": str({late})'))
-    done = toy.command(
-        "train",
-        "--problem=count_down",
-        f"--t2t_usr_dir={module.parent}",
-        f"--data_dir={tmp_path}",
-        f"--tmp_dir={text}",
-        f"--output_dir={tmp_path / 'run'}",
-        f"--hparams={toy.hparams(max_length=16)}",
-        "--on_the_fly",
-    )
+    code = USER_PROBLEM.replace('"inputs": str(number)', f'"inputs": str({late})')
+    flags = ("--problem=count_down", usr_dir(tmp_path, code), f"--tmp_dir={text}", "--on_the_fly")
+    places = (f"--data_dir={tmp_path}", f"--output_dir={tmp_path / 'run'}")
+    done = toy.command("train", *flags, *places, f"--hparams={toy.hparams(max_length=16)}")
     assert done.returncode == 2
-    line = f"t2t-keras-train: {module}:12, in generate_samples, raised ValueError: invalid literal"
-    assert line in done.stderr
+    line = f"{tmp_path / 'mine/__init__.py'}:12, in generate_samples, raised ValueError: invalid"
+    assert f"t2t-keras-train: {line}" in done.stderr
 
 
 def test_an_id_beyond_the_vocabulary_is_one_line_of_inspect(tmp_path):
-    (tmp_path / "mine").mkdir()
-    (tmp_path / "mine" / "__init__.py").write_text(USER_PROBLEM)
-    write_shards(tmp_path, "count_down", "train", [{"inputs": [300, 1], "targets": [3, 1]}])
-    flags = (f"--data_dir={tmp_path}", f"--t2t_usr_dir={tmp_path / 'mine'}", "--problem=count_down")
+    (path,) = write_shards(tmp_path, "count_down", "train", [{"inputs": [300, 1], "targets": [1]}])
+    flags = (f"--data_dir={tmp_path}", usr_dir(tmp_path), "--problem=count_down")
     done = toy.command("inspect", "data", *flags, f"--hparams={toy.hparams(batch_size=16)}")
     assert done.returncode == 2
     line = (
-        f"t2t-keras-inspect: Example 1 of the shard {tmp_path / 'count_down-train-00000-of-00001'} has "
-        "the id 300 in its inputs, whose ids are 0 to 257: copy the vocabulary that the shards were "
-        "made with, or delete them and run t2t-keras-datagen again."
+        f"t2t-keras-inspect: Example 1 of the shard {path} has the id 300 in its inputs, whose ids are "
+        "0 to 257: copy the vocabulary that the shards were made with, or delete them and run "
+        "t2t-keras-datagen again."
     )
     assert line in done.stderr

@@ -3,7 +3,6 @@
 TensorFlow is imported where it is used: the processes that encode import this module.
 """
 
-import itertools
 import os
 import random
 import resource
@@ -165,32 +164,6 @@ def test_a_generator_of_ids_is_stored_as_it_is(tmp_path):
     stored = examples(tmp_path / "*-of-*")
     assert sorted(e["inputs"][0] for e in stored) == list(range(2, 202))
     assert all(e["label"] == [e["inputs"][0] % 2] for e in stored)
-
-
-def test_packed_problems(tmp_path):
-    class Packed(Digits):
-        packed_length = 64
-        packed_spacing = 1
-
-    generate(Packed(), tmp_path)
-    found = []
-    for e in examples(tmp_path / "*-of-*"):
-        assert len(e["inputs"]) <= 64 and len(e["targets"]) <= 64
-        assert len(e["inputs_segmentation"]) == len(e["inputs_position"]) == len(e["inputs"])
-        for segment in range(1, max(e["inputs_segmentation"]) + 1):
-            number, square = (
-                int(
-                    text(
-                        itertools.compress(
-                            e[side], (s == segment for s in e[f"{side}_segmentation"])
-                        )
-                    )
-                )
-                for side in ("inputs", "targets")
-            )
-            assert square == number**2
-            found.append(number)
-    assert sorted(found) == list(range(1000))
 
 
 def test_what_is_left_out_is_counted_and_reported(tmp_path):

@@ -29,7 +29,7 @@ def installed_modules():
 def installed_data():
     """Paths in site-packages of what is no module."""
     pages = (path.name for path in (ROOT / "t2t_keras/inspection/page").iterdir())
-    names = ["py.typed", "t2t_names.tsv", "text/word_characters.txt"]
+    names = ["py.typed", "t2t_names.tsv", "data/known_files.tsv", "text/word_characters.txt"]
     return {f"t2t_keras/{name}" for name in [*names, *(f"inspection/page/{p}" for p in pages)]}
 
 

@@ -1,6 +1,5 @@
 """Examples and TFRecord files as the bytes that TensorFlow writes; packed rows as T2T packs them."""
 
-import itertools
 import random
 
 import numpy as np
@@ -8,11 +7,9 @@ import pytest
 import toy
 from corpus_files import write_records
 
-from t2t_keras import data
 from t2t_keras.data import records
 from t2t_keras.data.records import columns, frame, pack, serialize
 from t2t_keras.errors import UserError
-from t2t_keras.settings import HParams
 
 
 def written(examples):
@@ -23,10 +20,10 @@ def written(examples):
 def random_examples(count, longest, largest):
     state = np.random.RandomState(count)
 
-    def ids(field):
+    def ids():
         return state.randint(0, largest, size=state.randint(1, longest + 1)).tolist()
 
-    return [{field: ids(field) for field in ("targets", "inputs", "third")} for _ in range(count)]
+    return [{field: ids() for field in ("targets", "inputs", "third")} for _ in range(count)]
 
 
 @pytest.mark.parametrize(
@@ -142,13 +139,6 @@ def test_spacing_by_hand():
     assert [row["inputs"] for row in pack(examples, 9, 2)] == [[5, 1, 0, 0, 8, 1], [9, 1]]
 
 
-def test_ten_rows_are_open_and_the_oldest_is_done_first():
-    eleven = of_lengths([(9, 9)] * 11 + [(1, 1)] * 2)
-    rows = pack(eleven, 10)
-    # The eleventh pair closes the first row; the short ones go to the second and the third.
-    assert pairs_of_rows(rows) == [[0], [1, 11], [2, 12], *([i] for i in range(3, 11))]
-
-
 def test_rows_are_yielded_while_pairs_are_read():
     read = []
     rows = pack((read.append(i) or pair([i], [i]) for i in range(2, 100)), 1)
@@ -199,28 +189,15 @@ def test_every_pair_is_there_once_and_whole(length, spacing):
     examples = [pair(ids(), ids()) for _ in range(400)]
     found = []
     for row in pack(examples, length, spacing):
-        inputs, targets = (pairs_of_side(row, side, spacing) for side in SIDES)
-        found += map(pair, inputs, targets)
-        assert len(inputs) == len(targets)
-        if len(inputs) > 1:
-            assert max(len(row[side]) for side in SIDES) <= length
+        pairs = [pair([], []) for _ in range(max(row["inputs_segmentation"]))]
+        for side in SIDES:
+            for i, number in zip(row[side], row[f"{side}_segmentation"], strict=True):
+                if number:
+                    pairs[number - 1][side].append(i)
+        assert list(pack(pairs, 10**6, spacing)) == [row]
+        assert len(pairs) == 1 or max(len(row[side]) for side in SIDES) <= length
+        found += pairs
     assert sorted(map(repr, found)) == sorted(map(repr, examples))
-
-
-def pairs_of_side(row, side, spacing):
-    """Cuts a side of a row by its segments, which with positions and spacing make the row again."""
-    ids, segments = row[side], row[f"{side}_segmentation"]
-    numbers = range(1, max(segments) + 1)
-    pairs = [[i for i, s in zip(ids, segments, strict=True) if s == number] for number in numbers]
-
-    def joined(parts):
-        spaced = ([0] * spacing * (n > 0) + [*part] for n, part in enumerate(parts))
-        return [*itertools.chain.from_iterable(spaced)]
-
-    assert ids == joined(pairs)
-    assert segments == joined([n] * len(part) for n, part in zip(numbers, pairs, strict=True))
-    assert row[f"{side}_position"] == joined(range(len(part)) for part in pairs)
-    return pairs
 
 
 @pytest.mark.parametrize(("length", "spacing"), [(0, 0), (-3, 0), (10, -1)])
@@ -230,7 +207,6 @@ def test_lengths_that_make_no_sense(length, spacing):
 
 
 # A packed problem through the commands
-
 
 MODULE = """
 from t2t_keras.problems.translate_files import Text2textTmpdir
@@ -244,45 +220,16 @@ class ReversedPacked(Text2textTmpdir):
 """
 
 
-@pytest.fixture(scope="module")
-def folders(tmp_path_factory):
-    """Text, data and a directory with the problem."""
-    base = tmp_path_factory.mktemp("packed")
-    text = toy.write_text(base / "text")
-    (base / "mine").mkdir()
-    (base / "mine" / "__init__.py").write_text(MODULE)
-    done = command(base, "datagen", f"--tmp_dir={text}")
-    assert done.returncode == 0, done.stderr
-    return base
-
-
-def command(base, name, *arguments):
-    flags = (f"--data_dir={base / 'data'}", f"--t2t_usr_dir={base / 'mine'}")
-    return toy.command(name, "--problem=reversed_packed", *flags, *arguments)
-
-
-def test_batches_have_one_static_shape(folders):
-    class ReversedPacked(data.Text2TextProblem):
-        packed_length = 32
-
-    hp = HParams(batch_size=128, max_length=16)
-    batches = data.dataset(ReversedPacked(), "train", folders / "data", hp)
-    shapes = {name: tuple(spec.shape) for name, spec in batches.element_spec.items()}
-    assert shapes == row(*[(4, 32)] * 6)
-    (batch,) = batches.take(1).as_numpy_iterator()
-    real = sum(int((batch[side] != 0).sum()) for side in SIDES)
-    assert real / (2 * 4 * 32) > 0.8
-    assert batch["inputs_segmentation"].max() > 3
-
-
-def test_trains_and_translates(folders):
-    settings = f"--hparams={toy.hparams(max_length=32)}"
-    run = f"--output_dir={folders / 'run'}"
-    done = command(folders, "train", settings, run, "--train_steps=2", "--eval_steps=1")
-    assert done.returncode == 0, done.stderr
+def test_a_packed_problem_trains_and_translates(tmp_path):
+    (tmp_path / "mine").mkdir()
+    (tmp_path / "mine" / "__init__.py").write_text(MODULE)
+    flags = ("--problem=reversed_packed", f"--t2t_usr_dir={tmp_path / 'mine'}")
+    flags += (f"--data_dir={tmp_path / 'data'}",)
+    toy.ran("datagen", *flags, f"--tmp_dir={toy.write_text(tmp_path / 'text')}")
+    run, settings = f"--output_dir={tmp_path / 'run'}", f"--hparams={toy.hparams(max_length=32)}"
+    done = toy.ran("train", *flags, settings, run, "--train_steps=2", "--eval_steps=1")
     assert "loss" in done.stdout and "bleu" not in done.stdout
-    (folders / "source").write_text("a b c\nd e\n")
-    places = (f"--decode_from_file={folders / 'source'}", f"--decode_to_file={folders / 'out'}")
-    done = command(folders, "decode", run, *places, "--decode_hparams=extra_length=4,beam_size=1")
-    assert done.returncode == 0, done.stderr
-    assert len((folders / "out").read_text().splitlines()) == 2
+    (tmp_path / "source").write_text("a b c\nd e\n")
+    places = (f"--decode_from_file={tmp_path / 'source'}", f"--decode_to_file={tmp_path / 'out'}")
+    toy.ran("decode", *flags, run, *places, "--decode_hparams=extra_length=4,beam_size=1")
+    assert len((tmp_path / "out").read_text().splitlines()) == 2

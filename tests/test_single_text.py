@@ -33,6 +33,7 @@ class ToyLines(Text2SelfProblem):
 
 class ToyRows(ToyLines):
     packed_length = 8
+    packed_spacing = 1
 
 
 class ToyChopped(ChoppedTextProblem):
@@ -58,19 +59,15 @@ class ToyClasses(Text2ClassProblem):
 
 def stored(problem, data_dir, split):
     """The examples of a split, {field: ids} each."""
-    return stored_examples(*find_shards(data_dir, problem.dataset_filename(), split))
+    return list(stored_examples(*find_shards(data_dir, problem.dataset_filename(), split)))
 
 
-def batches(problem, split, data_dir, number=20, hp=HP, **options):
-    dataset = data.dataset(problem, split, data_dir, hp, **options)
-    return [
-        {name: ids.numpy() for name, ids in batch.items()}
-        for batch in itertools.islice(dataset, number)
-    ]
+def batches(problem, split, data_dir, hp=HP):
+    return [*data.dataset(problem, split, data_dir, hp).take(20).as_numpy_iterator()]
 
 
-def letters(ids):
-    return "".join(chr(i - 2) for i in ids if i > 1)
+def letters(rows):
+    return sorted("".join(chr(i - 2) for i in row if i > 1) for row in rows)
 
 
 def test_a_language_model_stores_and_reads_targets_alone(tmp_path):
@@ -80,16 +77,12 @@ def test_a_language_model_stores_and_reads_targets_alone(tmp_path):
         assert example.keys() == {"targets"}
         assert example["targets"][-1] == 1
     assert problem.vocab_sizes(tmp_path) == {"targets": 258}
-    read = batches(problem, "dev", tmp_path)
-    assert all(batch.keys() == {"targets"} for batch in read)
-    texts = [letters(row) for batch in read for row in batch["targets"]]
-    assert sorted(texts) == sorted(WORDS * 4)
     on_the_fly = TextBatches(problem, "dev", tmp_path, tmp_path, HP).dataset()
-    texts = [letters(row) for batch in on_the_fly for row in batch["targets"].numpy()]
-    assert sorted(texts) == sorted(WORDS * 4)
-    assert {batch["targets"].shape for batch in batches(problem, "train", tmp_path)} <= {
-        (batch, length) for batch, length in data.bucket_shapes(HP)
-    }
+    for read in (batches(problem, "dev", tmp_path), [*on_the_fly.as_numpy_iterator()]):
+        assert all(batch.keys() == {"targets"} for batch in read)
+        assert letters(row for batch in read for row in batch["targets"]) == sorted(WORDS * 4)
+    shapes = {batch["targets"].shape for batch in batches(problem, "train", tmp_path)}
+    assert shapes <= {*data.bucket_shapes(HP)}
 
 
 def test_targets_alone_are_packed_and_cut_as_by_tensor2tensor():
@@ -102,10 +95,9 @@ def test_targets_alone_are_packed_and_cut_as_by_tensor2tensor():
         "targets_segmentation": [1, 1, 2, 2],
         "targets_position": [0, 1, 0, 1],
     }
-    assert next(pack([{"targets": [2, 3, 4, 1]}], 4))["targets"] == [2, 3, 4, 1]
-    assert [row["targets"] for row in pack([{"targets": [2, 3, 4, 5] * 2}], 4)] == [
-        [2, 3, 4, 5]
-    ] * 2
+    whole = [[2, 3, 4, 1], [2, 3, 4, 5] * 2]
+    rows = [row["targets"] for ids in whole for row in pack([{"targets": ids}], 4)]
+    assert rows == [[2, 3, 4, 1], [2, 3, 4, 5], [2, 3, 4, 5]]
 
 
 def test_a_packed_language_model(tmp_path):
@@ -117,28 +109,23 @@ def test_a_packed_language_model(tmp_path):
     hp = HP.replace(max_length=4, t2t_batches=True)  # T2T: rows as if of 4, however long they are
     assert batches(problem, "train", tmp_path, hp=hp)[0]["targets"].shape == (8, 8)
     texts = [
-        letters(row["targets"][row["targets_segmentation"] == number])
+        ids[segments == number]
         for batch in batches(problem, "dev", tmp_path)
-        for row in (
-            dict(zip(batch, rows, strict=True)) for rows in zip(*batch.values(), strict=True)
-        )
-        for number in range(1, row["targets_segmentation"].max() + 1)
+        for ids, segments in zip(batch["targets"], batch["targets_segmentation"], strict=True)
+        for number in range(1, segments.max() + 1)
     ]
-    assert sorted(texts) == sorted(WORDS * 4)
+    assert letters(texts) == sorted(WORDS * 4)
 
 
 def test_chopped_text_is_one_stream_of_examples_as_long_as_the_problem_says(tmp_path):
     problem = ToyChopped()
     problem.generate_data(tmp_path, tmp_path)
-    train = [letters(example["targets"]) for example in stored(problem, tmp_path, "train")]
-    assert sorted(train) == ["abcde", "fghij", "kl"]
-    dev = [letters(example["targets"]) for example in stored(problem, tmp_path, "dev")]
-    assert sorted(dev) == ["abcde", "fg"]  # 7 characters
+    pieces = {"train": ["abcde", "fghij", "kl"], "dev": ["abcde", "fg"]}  # dev: 7 characters
+    for split, texts in pieces.items():
+        assert letters(example["targets"] for example in stored(problem, tmp_path, split)) == texts
     hp = HP.replace(max_length=2)
-    assert (
-        max(batch["targets"].shape[1] for batch in batches(problem, "train", tmp_path, hp=hp)) == 5
-    )
-    t2t_s = batches(problem, "train", tmp_path, hp=hp.replace(t2t_batches=True))
+    assert max(batch["targets"].shape[1] for batch in batches(problem, "train", tmp_path, hp)) == 5
+    t2t_s = batches(problem, "train", tmp_path, hp.replace(t2t_batches=True))
     assert {batch["targets"].shape for batch in t2t_s} == {(16, 5)}  # 32 // 2 rows
 
 
@@ -147,15 +134,13 @@ def test_classes_are_stored_and_read_as_single_numbers(tmp_path):
     problem.generate_data(tmp_path, tmp_path)
     assert problem.vocab_sizes(tmp_path) == {"inputs": 258, "targets": 3}
     assert (problem.loss_multiplier, ToyLines().loss_multiplier) == (1, 2)
-    found = []
+    found = set()
     for split in ("train", "dev"):
-        for batch in batches(problem, split, tmp_path, number=10):
+        for batch in batches(problem, split, tmp_path):
             assert batch["targets"].shape == (len(batch["inputs"]), 1)
-            found += [
-                (letters(row), int(label[0])) for row, label in zip(*batch.values(), strict=True)
-            ]
-    assert {label for _, label in found} == {0, 1, 2}
-    assert all(label == len(word) % 3 for word, label in found)
+            for row, (label,) in zip(*batch.values(), strict=True):
+                found.add((*letters([row]), int(label)))
+    assert found == {(word, len(word) % 3) for word in WORDS}
     labels = problem.get_feature_encoders(tmp_path)["targets"]
     assert labels.decode([2]) == "ID_2"
     assert labels.encode("ID_1") == [1]
@@ -176,11 +161,12 @@ def test_mistakes_in_a_problem_are_reported(tmp_path):
 
 
 def test_penn_treebank_by_its_archive(tmp_path):
-    lines = {"train": " the <unk> of the\n of \n", "valid": " of the\n"}
-    members = {
-        f"./simple-examples/data/ptb.{part}.txt": text.encode() for part, text in lines.items()
+    parts = {
+        "train": b" the <unk> of the\n of \n",
+        "valid": b" of the\n",
+        "char.valid": b" o f _ t h e \n",
     }
-    members["./simple-examples/data/ptb.char.valid.txt"] = b" o f _ t h e \n"
+    members = {f"./simple-examples/data/ptb.{part}.txt": text for part, text in parts.items()}
     write_archive(tmp_path / "simple-examples.tgz", members)
     problem = registry.problem("languagemodel_ptb10k")
     problem.generate_data(tmp_path, tmp_path)
@@ -204,10 +190,9 @@ def test_paragraphs_together_leave_out_the_last_ones_as_in_tensor2tensor(monkeyp
 def test_the_billion_words_have_the_published_vocabulary(tmp_path):
     folder = tmp_path / language_models._LM1B
     write_lines(tmp_path / "vocab-2016-09-10.txt.en", ["a", "dog"])
-    write_lines(
-        folder / "training-monolingual.tokenized.shuffled/news.en-00001-of-00100", ["a cat"]
-    )
+    train = "training-monolingual.tokenized.shuffled/news.en-00001-of-00100"
     held_out = "heldout-monolingual.tokenized.shuffled/news.en.heldout-00000-of-00050"
+    write_lines(folder / train, ["a cat"])
     write_lines(folder / held_out, ["a dog , barking"])
     (tmp_path / f"{language_models._LM1B}.tar.gz").touch()
     names = [
@@ -219,23 +204,18 @@ def test_the_billion_words_have_the_published_vocabulary(tmp_path):
         assert list(problem.generate_samples(tmp_path, tmp_path, split)) == [{"targets": text}]
 
 
-WIKI_TEXT = (
-    "'''Tea''' is a [[drink|hot drink]].&lt;ref name=a&gt;Book&lt;/ref&gt; [[File:a.png]]"
-    + "x" * 140
-)
-
-
 def test_wikipedia_is_cut_into_parts_and_cleaned(tmp_path, monkeypatch):
     """The rules of T2T's `wiki.py`, by hand."""
-    pages = [
-        ("Tea", WIKI_TEXT),
-        ("Talk:Tea", "y" * 200),
-        ("Short", "#REDIRECT"),
-        ("Open", "z" * 150 + "[[not closed"),
-    ]
+    tea = "'''Tea''' is a [[drink|hot drink]].&lt;ref name=a&gt;Book&lt;/ref&gt; [[File:a.png]]"
+    pages = {
+        "Tea": tea + "x" * 140,
+        "Talk:Tea": "y" * 200,
+        "Short": "#REDIRECT",
+        "Open": "z" * 150 + "[[not closed",
+    }
     xml = "".join(
         f"  <page>\n    <title>{title}</title>\n    <text bytes=1>{text}</text>\n  </page>\n"
-        for title, text in pages
+        for title, text in pages.items()
     )
     (tmp_path / "enwiki-20171201-pages-articles.xml.bz2").write_bytes(bz2.compress(xml.encode()))
     problem = registry.problem("languagemodel_wiki_noref_v32k_l1k")
@@ -263,9 +243,12 @@ def test_film_reviews_of_tensorflow_datasets(tmp_path, monkeypatch):
     monkeypatch.setattr(data.tfds, "_prepared_builder", lambda name, tmp_dir: Builder())
     problem = registry.problem("sentiment_imdb_characters")
     problem.generate_data(tmp_path, tmp_path)
-    examples = [(letters(e["inputs"]), e["targets"]) for e in stored(problem, tmp_path, "dev")]
-    assert examples == [("dull", [0])]
-    assert sorted(letters(e["inputs"]) for e in stored(problem, tmp_path, "train"))[-1] == "good"
+    found = {
+        split: [(*letters([e["inputs"]]), *e["targets"]) for e in stored(problem, tmp_path, split)]
+        for split in ("train", "dev")
+    }
+    assert found["dev"] == [("dull", 0)]
+    assert sorted(found["train"]) == [("bad", 0)] * 3 + [("good", 1)] * 3
     assert problem.get_feature_encoders(tmp_path)["targets"].decode([1]) == "pos"
     reviews = type("Reviews", (data.TfdsSelfProblem,), {"tfds_name": "imdb_reviews"})()
     samples = list(reviews.generate_samples(tmp_path, tmp_path, "train"))
