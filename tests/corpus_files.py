@@ -69,11 +69,9 @@ def write_records(path, examples):
     records = []
     with tf.io.TFRecordWriter(str(path)) as writer:
         for example in examples:
-            features = {
-                field: tf.train.Feature(int64_list=tf.train.Int64List(value=ids))
-                for field, ids in example.items()
-            }
-            message = tf.train.Example(features=tf.train.Features(feature=features))
+            message = tf.train.Example()
+            for field, ids in example.items():
+                message.features.feature[field].int64_list.value.extend(ids)
             records.append(message.SerializeToString(deterministic=True))
             writer.write(records[-1])
     return records

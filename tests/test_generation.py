@@ -29,13 +29,6 @@ def pair(inputs, targets):
     return {"inputs": inputs, "targets": targets}
 
 
-def test_no_rule_keeps_everything():
-    samples = [pair("a", ""), pair("a" * 9999, "1"), pair("a", ""), pair("same", "same")]
-    cleaner = Cleaner(CleaningRules())
-    assert cleaner.keep(samples) == samples
-    assert cleaner.dropped.total() == 0
-
-
 @pytest.mark.parametrize(
     ("rule", "kept", "dropped", "reason"),
     [
@@ -100,6 +93,7 @@ def small_pieces(monkeypatch):
 
 
 def generate(problem, directory):
+    """Generates data; returns the content of each file by name."""
     problem.generate_data(directory, directory)
     return {path.name: path.read_bytes() for path in directory.iterdir()}
 
@@ -138,7 +132,6 @@ def test_neither_processes_nor_pieces_change_a_shard(tmp_path, monkeypatch):
         monkeypatch.setattr(generation, "PIECE_EXAMPLES", size)
         problem = Digits()
         problem.processes = processes
-        (tmp_path / str(number)).mkdir()
         found.append(generate(problem, tmp_path / str(number)))
     assert found == found[:1] * 4
 
@@ -152,15 +145,16 @@ def test_the_index_is_what_the_shards_hold(tmp_path):
     np.testing.assert_equal(stored._asdict(), measured._asdict())
 
 
-def test_a_generator_of_ids_is_stored_as_it_is(tmp_path):
-    class Encoded(Digits):
-        def generate_encoded_samples(self, data_dir, tmp_dir, split):
-            for number in range(200):
-                yield {"inputs": [number + 2, 1], "targets": [1], "label": [number % 2]}
+class Encoded(Digits):
+    processes = 2
 
-    problem = Encoded()
-    problem.processes = 2
-    generate(problem, tmp_path)
+    def generate_encoded_samples(self, data_dir, tmp_dir, split):
+        for number in range(200):
+            yield {"inputs": [number + 2, 1], "targets": [1], "label": [number % 2]}
+
+
+def test_a_generator_of_ids_is_stored_as_it_is(tmp_path):
+    generate(Encoded(), tmp_path)
     stored = examples(tmp_path / "*-of-*")
     assert sorted(e["inputs"][0] for e in stored) == list(range(2, 202))
     assert all(e["label"] == [e["inputs"][0] % 2] for e in stored)
@@ -217,9 +211,9 @@ def test_a_sample_without_a_side(tmp_path, vocab_type, cleaning):
 
 
 def test_encoded_samples_have_the_same_fields(tmp_path):
-    class Ragged(Digits):
-        def generate_encoded_samples(self, data_dir, tmp_dir, split):
-            yield {"inputs": [2, 1], "targets": [1], "label": [0]}
+    class Ragged(Encoded):
+        def generate_encoded_samples(self, *arguments):
+            yield from super().generate_encoded_samples(*arguments)
             yield {"inputs": [2, 1], "targets": [1]}
 
     with pytest.raises(UserError, match="no 'label'; every sample needs the fields inputs, "):
@@ -262,10 +256,7 @@ class Slow(Digits):
 )
 def test_killed_and_run_again(tmp_path, where, killed_at):
     """SIGKILL among the pieces, then among the shards: what is there stays, the rest is the same."""
-    (tmp_path / "expected").mkdir()
-    whole = generate(Slow(), tmp_path / "expected")
-    data_dir = tmp_path / "data"
-    data_dir.mkdir()
+    whole, data_dir = generate(Slow(), tmp_path / "expected"), tmp_path / "data"
     environment = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[1])}
     command = [sys.executable, "-c", COMMAND, str(data_dir), where]
     process = subprocess.Popen(command, env=environment)
@@ -327,9 +318,7 @@ def test_pieces_of_another_text_are_not_used(tmp_path):
     with pytest.raises(KeyboardInterrupt):
         generate(Interrupted(), tmp_path)
     assert len(list(tmp_path.glob("unfinished.*/*"))) == 14
-    result = generate(Digits(), tmp_path)
-    (tmp_path / "again").mkdir()
-    assert result == generate(Digits(), tmp_path / "again")
+    assert generate(Digits(), tmp_path) == generate(Digits(), tmp_path / "again")
 
 
 def test_two_at_once_make_the_data_once(tmp_path):
@@ -369,8 +358,8 @@ def test_an_index_of_earlier_shards_is_not_taken_for_that_of_new_ones(tmp_path):
     lengths = read_index(tmp_path, "digits", "train").lengths
     for path in tmp_path.glob("*-of-*"):
         path.unlink()
-    stopped = mock.patch.object(generation, "write_index", side_effect=KeyboardInterrupt)
-    with stopped, pytest.raises(KeyboardInterrupt):
+    write_index = mock.patch("t2t_keras.data.shards.write_index", side_effect=KeyboardInterrupt)
+    with write_index, pytest.raises(KeyboardInterrupt):
         generate(Roots(), tmp_path)
     generate(Roots(), tmp_path)
     roots = read_index(tmp_path, "digits", "train").lengths
@@ -383,23 +372,13 @@ def test_no_room(tmp_path):
     limits = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (4096, limits[1]))
     try:
-        with pytest.raises(UserError, match=r"cannot be written to .*make room there") as raised:
+        with pytest.raises(UserError, match=r"^.* cannot be written to .*make room there.*$"):
             generate(Digits(), tmp_path)
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, limits)
-    assert "\n" not in str(raised.value)
     assert list(tmp_path.glob("*-of-*")) == []
     generate(Digits(), tmp_path)
     assert len(list(tmp_path.glob("digits-train-*-of-00005"))) == 5
-
-
-class Dying(Digits):
-    """Its encoder kills the process it runs in."""
-
-    processes = 2
-
-    def get_or_create_encoders(self, data_dir, tmp_dir):
-        return {"inputs": Deadly(), "targets": Deadly()}
 
 
 class Deadly:
@@ -408,6 +387,8 @@ class Deadly:
 
 
 def test_a_process_that_is_killed(tmp_path):
+    problem, encoders = Digits(), {"inputs": Deadly(), "targets": Deadly()}
+    problem.processes, problem.get_or_create_encoders = 2, lambda *directories: encoders
     message = "One of 2 processes was killed, perhaps for lack of memory"
     with pytest.raises(UserError, match=message):
-        generate(Dying(), tmp_path)
+        generate(problem, tmp_path)

@@ -9,6 +9,7 @@ import multiprocessing
 import os
 import platform
 import random
+import re
 import tarfile
 import threading
 import time
@@ -21,15 +22,7 @@ from corpus_files import FullDisk, write_archive, write_content
 from mutations import NUMBER, mutated
 
 from t2t_keras.data import sources
-from t2t_keras.data.sources import (
-    LocalSource,
-    fetch,
-    local_sources,
-    read_pairs,
-    read_sources,
-    text_size,
-    unpack,
-)
+from t2t_keras.data.sources import LocalSource, fetch, read_sources, text_size, unpack
 from t2t_keras.errors import UserError
 
 
@@ -38,9 +31,8 @@ def write(path, content):
 
 
 def everything_in(folder):
-    return {
-        p.relative_to(folder).as_posix(): p.read_bytes() for p in folder.rglob("*") if p.is_file()
-    }
+    files = (path for path in folder.rglob("*") if path.is_file())
+    return {path.relative_to(folder).as_posix(): path.read_bytes() for path in files}
 
 
 def both_at_once(folder, name, act):
@@ -72,21 +64,12 @@ def suffix(request):
     return request.param
 
 
-# Sizes
-
-
 @pytest.mark.parametrize("block", [1, 3, 7, 1 << 20])
 @pytest.mark.parametrize(
     ("content", "lines"),
     [
-        ("", 0),
-        ("\n", 1),
-        ("a", 1),
-        ("a\nb\n", 2),
-        ("a\n\nb", 3),
-        ("a\u2028b\x0cc\rd\n", 1),
-        ("größe 😀\nẞ\n", 2),
-        (("x" * 999 + "\n") * 3, 3),
+        *(("", 0), ("\n", 1), ("a", 1), ("a\nb\n", 2), ("a\n\nb", 3)),
+        *(("a\u2028b\x0cc\rd\n", 1), ("größe 😀\nẞ\n", 2), (("x" * 999 + "\n") * 3, 3)),
     ],
 )
 def test_sizes(tmp_path, suffix, monkeypatch, content, lines, block):
@@ -121,7 +104,7 @@ def test_a_byte_order_mark_is_no_text(tmp_path, suffix):
     first = write(tmp_path / f"a{suffix}", "\ufeffeins\nzwei\n")
     second = write(tmp_path / f"b{suffix}", "\ufeffone\ntwo\n")
     assert text_size(first) == (2, 10)
-    assert list(read_pairs(first, second)) == [("eins", "one"), ("zwei", "two")]
+    assert list(sources.read_pairs(first, second)) == [("eins", "one"), ("zwei", "two")]
     assert text_size(write(tmp_path / f"c{suffix}", "\ufeff")) == (0, 0)
 
 
@@ -136,8 +119,7 @@ def test_a_file_is_read_again_only_when_it_has_changed(tmp_path):
 
 # Pairs
 
-SOURCE_SGM = """<srcset setid="newstest" srclang="any">
-<doc sysid="ref" docid="a" genre="news" origlang="en"><hl>
+SOURCE_SGM = """<srcset setid="newstest" srclang="any"><doc sysid="ref" genre="news"><hl>
 <seg id="1"> Profit &amp; loss </seg>
 </hl><p>
 <seg id="2">A cat.</seg>
@@ -149,10 +131,8 @@ TARGET_SGM = """<refset setid="newstest" srclang="any" trglang="de">
 <seg id="1">Gewinn &lt; Verlust</seg>
   <seg id="2"></seg>
 <seg id="3">Drei.</seg>
-</refset>
 """
-TMX = """<?xml version="1.0" encoding="UTF-8"?>
-<tmx version="1.4"><body>
+TMX = """<tmx version="1.4"><body>
   <tu tuid="1" datatype="Text">
    <prop type="score">0.9</prop>
    <tuv xml:lang="en">
@@ -163,15 +143,14 @@ TMX = """<?xml version="1.0" encoding="UTF-8"?>
    </tuv>
   </tu>
   <tu><tuv xml:lang="en"><seg>one</seg></tuv><tuv xml:lang="de"><seg>eins</seg></tuv></tu>
-  <tu>
-   <tuv xml:lang="en"><seg>alone</seg></tuv>
-  </tu>
-  <tu>
-   <tuv xml:lang="en"><seg>two</seg></tuv>
-   <tuv xml:lang="de"><seg></seg></tuv>
-  </tu>
+  <tu><tuv xml:lang="en"><seg>alone</seg></tuv></tu>
+  <tu><tuv xml:lang="en"><seg>two</seg></tuv><tuv xml:lang="de"><seg></seg></tuv></tu>
 </body></tmx>
 """
+
+
+TEXT = [" one \r\n\ntwo\u2028lines\rhere\n\u00a0four", "\teins\nzwei\ndrei\nvier\n"]
+TABLE = 'x\ty\teins\t one \nno tab\nx\ty\tz\nx\ty\t\tquo"te\n'
 
 
 @pytest.mark.parametrize(
@@ -179,7 +158,7 @@ TMX = """<?xml version="1.0" encoding="UTF-8"?>
     [
         (
             "text",
-            [" one \r\n\ntwo\u2028lines\rhere\n\u00a0four", "\teins\nzwei\ndrei\nvier\n"],
+            TEXT,
             [("one", "eins"), ("", "zwei"), ("two\u2028lines\rhere", "drei"), ("four", "vier")],
         ),
         (  # T2T's `_preprocess_sgm` leaves entities alone, and a segment that goes on is nothing
@@ -195,11 +174,7 @@ TMX = """<?xml version="1.0" encoding="UTF-8"?>
                 *(("one", "eins"), None, ("two", "")),
             ],
         ),
-        (
-            "tsv",
-            ['x\ty\teins\t one \nno tab\nx\ty\tz\nx\ty\t\tquo"te\n'],
-            [("one", "eins"), None, None, ('quo"te', "")],
-        ),
+        ("tsv", [TABLE], [("one", "eins"), None, None, ('quo"te', "")]),
     ],
 )
 def test_pairs(tmp_path, suffix, kind, contents, pairs):
@@ -232,9 +207,9 @@ def test_what_is_left_out_is_counted(tmp_path):
     write(tmp_path / "b", "eins\nzwei\n \n")
     write(tmp_path / "c.tsv", "vier\tfour\nfünf\n\tsix\n")
     write(tmp_path / "d.tmx", "<tu><seg>x</seg></tu>\n<tu><seg>y</seg><seg>z</seg></tu>\n")
-    dropped = Counter()
-    sources = [["", ("a", "b")], ["", ("tsv", 1, 0, "*.tsv")], ["", ("tmx", "d.tmx")]]
-    found = list(read_sources(tmp_path, sources, dropped))
+    dropped, tables = Counter(), ("tsv", 1, 0, "*.tsv")
+    given = [["", ("a", "b")], ["", tables], ["", ("tmx", "d.tmx")]]
+    found = list(read_sources(tmp_path, given, dropped))
     assert found == [("one", "eins"), ("four", "vier"), ("y", "z")]
     assert dropped == {"empty": 3, "malformed": 2}
 
@@ -243,7 +218,7 @@ def test_sources_that_are_none(tmp_path):
     names = [("a.en",), ("tsv", 1, "*"), ("tsv", "1", "2", "*"), ("a.en", "a.de", "a.fr")]
     for source in ("a.en", *(["", part] for part in names)):
         with pytest.raises(UserError, match=r"is not a source: give \[url, \(source file, "):
-            local_sources(tmp_path, [source])
+            sources.local_sources(tmp_path, [source])
 
 
 def test_memory_does_not_grow_with_the_corpus(tmp_path):
@@ -277,11 +252,9 @@ def unpacked(archive, is_wanted=lambda name: True):
 
 
 def refused(archive, message):
-    """Checks that unpacking is refused in one line that begins with this, and gives nothing."""
-    with pytest.raises(UserError, match=message) as raised:
+    """Checks that unpacking is refused in one line and gives nothing."""
+    with pytest.raises(UserError, match=f"^{re.escape(str(archive))}.*{message}.*$"):
         unpack(archive, archive.parent / "out", lambda name: True)
-    assert str(raised.value).startswith(str(archive))
-    assert "\n" not in str(raised.value)
     assert everything_in(archive.parent / "out") == {}
 
 
@@ -324,13 +297,10 @@ def test_only_plain_files_with_names_are_files(tmp_path):
     link = member("link", kind=tarfile.SYMTYPE)
     link.linkname = "/etc/passwd"
     sparse = {"GNU.sparse.size": str(2**40), "GNU.sparse.map": "0,1", "GNU.sparse.name": "zeros"}
+    folder, pipe = member("training", kind=tarfile.DIRTYPE), member("pipe", kind=tarfile.FIFOTYPE)
+    empty = (link, folder, pipe, member(""), member("."), member("x", path="a\0b"))
     others = (
-        (link, b""),
-        (member("training", kind=tarfile.DIRTYPE), b""),
-        (member("pipe", kind=tarfile.FIFOTYPE), b""),
-        (member(""), b""),
-        (member("."), b""),
-        (member("x", path="a\0b"), b""),
+        *((made, b"") for made in empty),
         (member("sparse", 1, **sparse), b"1"),
         (member("text", 3), b"one"),
         (member("text", 3), b"two"),
@@ -341,29 +311,22 @@ def test_only_plain_files_with_names_are_files(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("name", "start", "end", "flipped"),
+    ("name", "end", "flipped"),
     [
-        ("a.tgz", 0, -1, None),
-        ("a.tgz", 0, 300, None),
-        ("a.tgz", 0, 15, None),
-        ("a.tgz", 0, None, -6),  # the checksum
-        ("a.tgz", 0, None, 300),
-        ("a.tar.bz2", 0, -20, None),
-        ("a.tar.xz", 0, -20, None),
-        ("a.tar.xz", 0, None, 300),
-        ("a.tar", 0, 90_000, None),
-        ("a.zip", 0, -30, None),
-        ("a.zip", 0, None, 100),
-        ("a.zip", 0, None, -87),  # the method of a member
+        *(("a.tgz", -1, None), ("a.tgz", 300, None), ("a.tgz", 15, None)),
+        *(("a.tgz", None, -6), ("a.tgz", None, 300)),  # the checksum; the content
+        *(("a.tar.bz2", -20, None), ("a.tar.xz", -20, None), ("a.tar.xz", None, 300)),
+        *(("a.tar", 90_000, None), ("a.zip", -30, None)),
+        *(("a.zip", None, 100), ("a.zip", None, -87)),  # the content; the method of a member
     ],
 )
-def test_a_damaged_archive_gives_nothing(tmp_path, name, start, end, flipped):
+def test_a_damaged_archive_gives_nothing(tmp_path, name, end, flipped):
     archive = write_archive(tmp_path / name, FILES)
-    content = bytearray(archive.read_bytes()[start:end])
+    content = bytearray(archive.read_bytes()[:end])
     if flipped:
         content[flipped] ^= 0x55
     archive.write_bytes(content)
-    refused(archive, r" cannot be read to its end \(.+\): if it .* delete it and run again\.$")
+    refused(archive, r" cannot be read to its end \(.+\): if it .* delete it and run again\.")
 
 
 @pytest.mark.parametrize("name", NAMES[1:])
@@ -373,13 +336,13 @@ def test_archives_damaged_by_chance(tmp_path, name):
     content = write_archive(tmp_path / name, files).read_bytes()
     outcomes = set()
     for number in range(NUMBER):
-        folder = tmp_path / str(number)
-        folder.mkdir()
-        (folder / name).write_bytes(mutated(content, random.Random(number)))
+        archive = tmp_path / str(number) / name
+        archive.parent.mkdir()
+        archive.write_bytes(mutated(content, random.Random(number)))
         try:
-            found = unpacked(folder / name, files.__contains__)
+            found = unpacked(archive, files.__contains__)
         except UserError:
-            found = everything_in(folder / "out")
+            found = everything_in(archive.parent / "out")
             assert found == {}
         assert found.items() <= files.items()
         outcomes.add(len(found))
@@ -423,12 +386,9 @@ def test_files_that_cannot_be_written(tmp_path, monkeypatch):
     with pytest.raises(UserError, match=r"out/training/europarl-v7\S* cannot be written: "):
         unpacked(archive)
     (tmp_path / "out" / "training").unlink()
-    original = sources._new_file
-    monkeypatch.setattr(
-        sources,
-        "_new_file",
-        lambda part: FullDisk(part) if "de-en.en" in part.name else original(part),
-    )
+    new_file = sources._new_file
+    full = lambda part: (FullDisk if "de-en.en" in part.name else new_file)(part)  # noqa: E731
+    monkeypatch.setattr(sources, "_new_file", full)
     with pytest.raises(UserError, match="en cannot be written: No space left on device"):
         unpacked(archive)  # the disk fills up in the second file: the first gets no name either
     assert everything_in(tmp_path / "out") == {}
@@ -454,13 +414,10 @@ class Server(http.server.ThreadingHTTPServer):
 
     def __init__(self):
         super().__init__(("127.0.0.1", 0), Handler)
-        self.content = CONTENT
-        self.etag = '"first"'
-        self.parts = True  # whether it honours Range
+        self.content, self.etag, self.delay = CONTENT, '"first"', 0.0
+        self.parts, self.announces = True, True  # whether it honours Range; has a Content-Length
         self.cuts = []  # after how many bytes each of the next answers breaks off
         self.statuses = []  # the next answers
-        self.announces = True  # Content-Length
-        self.delay = 0.0
         self.requests = []  # the Range of each request, or None
 
     @property
@@ -478,11 +435,10 @@ class Handler(http.server.BaseHTTPRequestHandler):
         if server.statuses:
             self.send_error(server.statuses.pop(0))
             return
-        start = 0
+        start, size = 0, len(server.content)
         same = self.headers.get("If-Range") in (None, server.etag)
         if server.parts and same and self.headers.get("Range"):
             start = int(self.headers["Range"].removeprefix("bytes=").rstrip("-"))
-        size = len(server.content)
         self.send_response(206 if start else 200)
         if start:
             self.send_header("Content-Range", f"bytes {start}-{size - 1}/{size}")
@@ -507,11 +463,9 @@ def server(monkeypatch):
     monkeypatch.setattr(sources, "_WAITS", (0, 0, 0, 0))
     monkeypatch.setenv("no_proxy", "*")
     with Server() as running:
-        thread = threading.Thread(target=running.serve_forever, args=(0.01,), daemon=True)
-        thread.start()
+        threading.Thread(target=running.serve_forever, args=(0.01,), daemon=True).start()
         yield running
         running.shutdown()
-        thread.join()
 
 
 @pytest.fixture
@@ -594,14 +548,15 @@ def test_what_is_not_there_is_asked_for_once(server, path, url, message):
 
 
 DIGEST = hashlib.sha256(CONTENT).hexdigest()
+SIZE = len(CONTENT)
 
 
 @pytest.mark.parametrize("announces", [True, False])
-@pytest.mark.parametrize("known", [(7, DIGEST), (len(CONTENT), "0" * 64), (len(CONTENT), DIGEST)])
+@pytest.mark.parametrize("known", [(7, DIGEST), (SIZE, "0" * 64), (SIZE, DIGEST)])
 def test_size_and_checksum_are_verified(server, path, monkeypatch, known, announces):
     monkeypatch.setitem(sources.KNOWN_FILES, server.url, known)
     server.announces, server.cuts = announces, [300_000] * announces
-    if known == (len(CONTENT), DIGEST):
+    if known == (SIZE, DIGEST):
         fetch(server.url, path)
         assert_fetched(path)
     else:
@@ -611,18 +566,15 @@ def test_size_and_checksum_are_verified(server, path, monkeypatch, known, announ
         assert everything_in(path.parent) == {}
 
 
-def test_a_full_disk_is_reported_and_not_tried_again(server, path, monkeypatch):
-    monkeypatch.setattr(sources, "_new_file", FullDisk)
-    with pytest.raises(UserError, match=r"corpus\.tgz cannot be written: No space left on device"):
-        fetch(server.url, path)
-    assert len(server.requests) == 1
-
-
-def test_no_directory_can_be_made(server, tmp_path):
+def test_a_file_that_cannot_be_written_is_not_tried_again(server, path, tmp_path, monkeypatch):
     (tmp_path / "file").write_text("")
     with pytest.raises(UserError, match="could not be downloaded"):
         fetch(server.url, tmp_path / "file" / "corpus.tgz")
     assert everything_in(tmp_path) == {"file": b""}
+    monkeypatch.setattr(sources, "_new_file", FullDisk)
+    with pytest.raises(UserError, match=r"corpus\.tgz cannot be written: No space left on device"):
+        fetch(server.url, path)
+    assert len(server.requests) == 1
 
 
 def test_two_processes_may_fetch_the_same(server, path):

@@ -3,12 +3,14 @@
 import gzip
 import json
 from pathlib import Path
+from unittest import mock
 
 import pytest
 from corpus_files import (
     as_text,
     stored_texts as stored,
     write_archive as write_tar,
+    write_content,
     write_lines,
 )
 
@@ -22,7 +24,7 @@ from t2t_keras.text import ByteTextEncoder
 # Of each problem: the sources of train and dev (URL and files), the vocabulary's file (null: bytes), the
 # length of packed rows, and the number of shards.
 FACTS = json.loads(
-    Path(__file__).with_name("data").joinpath("translate_families.json").read_text("utf-8")
+    Path(__file__).with_name("data").joinpath("translate_families.json").read_bytes()
 )
 
 UNSUPPORTED = {
@@ -119,43 +121,32 @@ def both(stem, language, name, count=8):
 def wmt_archives(tmp_dir, language):
     """A small version of WMT's archives for a language pair, with another pair beside it."""
     tmp_dir.mkdir(exist_ok=True)
-    pair, other = f"{language}-en", "it-en"
-    nc13, nc9 = "training-parallel-nc-v13/news-commentary-v13.", "training/news-commentary-v9."
-    europarl, giga = "training/europarl-v7.", "giga-fren.release2.fixed."
-    archives = {
-        "training-parallel-nc-v13.tgz": both(nc13 + pair, language, "nc13")
-        | both(nc13 + other, "it", "other"),
-        "training-parallel-nc-v9.tgz": both(nc9 + other, "it", "other")
-        | both(nc9 + pair, language, "nc9"),
-        "training-parallel-commoncrawl.tgz": both(f"commoncrawl.{pair}", language, "crawl")
-        | {f"commoncrawl.{pair}.annotation": b"line 0 http://example.com\n"},
-        "training-parallel-europarl-v7.tgz": both(europarl + other, "it", "other")
-        | both(europarl + pair, language, "europarl"),
-        "training-giga-fren.tar": {
-            f"{giga}{code}.gz": gzip.compress(as_text(lines("giga", code)))
-            for code in ("en", language)
-        },
-        "training-parallel-un.tgz": both(f"un/undoc.2000.{pair}", language, "un"),
-        "dev.tgz": both("dev/newstest2013", language, "dev", 3)
-        | {"dev/newstest2012.en": as_text(lines("other", "en"))},
+    stems = {
+        "training-parallel-nc-v13": ("training-parallel-nc-v13/news-commentary-v13.", "nc13"),
+        "training-parallel-nc-v9": ("training/news-commentary-v9.", "nc9"),
+        "training-parallel-commoncrawl": ("commoncrawl.", "crawl"),
+        "training-parallel-europarl-v7": ("training/europarl-v7.", "europarl"),
+        "training-parallel-un": ("un/undoc.2000.", "un"),
     }
-    for name, members in archives.items():
-        write_tar(tmp_dir / name, members)
+    for archive, (stem, name) in stems.items():
+        members = both(f"{stem}{language}-en", language, name) | both(f"{stem}it-en", "it", "other")
+        members[f"{stem}{language}-en.annotation"] = b"line 0 http://example.com\n"
+        write_tar(tmp_dir / f"{archive}.tgz", members)
+    giga = {code: gzip.compress(as_text(lines("giga", code))) for code in ("en", language)}
+    members = {f"giga-fren.release2.fixed.{code}.gz": content for code, content in giga.items()}
+    write_tar(tmp_dir / "training-giga-fren.tar", members)
+    other = {"dev/newstest2012.en": as_text(lines("other", "en"))}
+    write_tar(tmp_dir / "dev.tgz", both("dev/newstest2013", language, "dev", 3) | other)
 
 
 def samples(problem, tmp_dir, split):
-    return [
-        (sample["inputs"], sample["targets"])
-        for sample in problem.generate_samples("", tmp_dir, split)
-    ]
+    return [tuple(sample.values()) for sample in problem.generate_samples("", tmp_dir, split)]
 
 
 def expected(language, *names, count=8):
-    return [
-        pair
-        for name in names
-        for pair in zip(lines(name, "en", count), lines(name, language, count), strict=True)
-    ]
+    codes = ("en", language)
+    sides = ([line for name in names for line in lines(name, code, count)] for code in codes)
+    return [*zip(*sides, strict=True)]
 
 
 # English to German and French
@@ -244,37 +235,11 @@ def sgm(rows, kind):
     return as_text([f'<{kind} setid="newsdev">', "<p>", *segments, "</p>", f"</{kind}>"])
 
 
-def test_romanian_has_a_zip_archive_and_sgm_files(tmp_path):
-    write_tar(tmp_path / "ro-en.tgz", both("europarl-v7.ro-en", "ro", "europarl"))
-    setimes = both("SETIMES.en-ro", "ro", "setimes") | {"README": b"not wanted"}
-    write_tar(tmp_path / "en-ro.txt.zip", setimes)
-    dev = {
-        "dev/newsdev2016-roen-ref.en.sgm": sgm(lines("dev", "en"), "refset"),
-        "dev/newsdev2016-roen-src.ro.sgm": sgm(lines("dev", "ro"), "srcset"),
-    }
-    write_tar(tmp_path / "dev-romanian-updated.tgz", dev)
-    problem = registry.problem("translate_enro_wmt8k")
-    assert samples(problem, tmp_path, "train") == expected("ro", "europarl", "setimes")
-    assert samples(problem, tmp_path, "dev") == expected("ro", "dev")
-    assert not (tmp_path / "README").exists()
-
-
 @pytest.mark.parametrize("query", ["", "?raw=true"])
 def test_an_archive_may_have_the_query_in_its_name_as_in_t2t(tmp_path, query):
     write_tar(tmp_path / "eng_tswane.dev.tar.gz", both("entn_parallel.dev", "tn", "dev"))
     (tmp_path / "eng_tswane.dev.tar.gz").rename(tmp_path / f"eng_tswane.dev.tar.gz{query}")
     assert len(samples(registry.problem("translate_entn_rma"), tmp_path, "dev")) == 8
-
-
-def test_paracrawl_is_one_file(tmp_path):
-    units = "".join(
-        f"  <tu>\n   <tuv xml:lang='en'>\n    <seg>{a}</seg>\n   </tuv>\n"
-        f"   <tuv xml:lang='de'>\n    <seg>{b}</seg>\n   </tuv>\n  </tu>\n"
-        for a, b in expected("de", "paracrawl")
-    )
-    (tmp_path / "en-de.bicleaner07.tmx.gz").write_bytes(gzip.compress(units.encode()))
-    problem = registry.problem("translate_ende_pc32k")
-    assert samples(problem, tmp_path, "train") == expected("de", "paracrawl")
 
 
 def chinese_archives(tmp_dir, cwmt=False):
@@ -287,11 +252,12 @@ def chinese_archives(tmp_dir, cwmt=False):
     write_tar(tmp_dir / "dev.tgz", dev)
     if cwmt:
         sources = registry.problem("translate_enzh_wmt32k").source_data_files("train")
-        names = [name for url, names in sources if url == "cwmt.tgz" for name in names]
-        members = {}
-        for number, name in enumerate(names):
-            code = "en" if name.endswith("_en.txt") else "zh"
-            members[name] = as_text(lines(f"cwmt{number // 2}", code, 1))
+        pairs = [names for url, names in sources if url == "cwmt.tgz"]
+        members = {
+            name: as_text(lines(f"cwmt{number}", "en" if name.endswith("_en.txt") else "zh", 1))
+            for number, names in enumerate(pairs)
+            for name in names
+        }
         write_tar(tmp_dir / "cwmt.tgz", members)
 
 
@@ -344,17 +310,12 @@ class Toy(TranslateProblem):
 def test_an_archive_is_fetched_once_and_only_if_its_files_are_absent(tmp_path, monkeypatch):
     tmp_dir, toy = tmp_path / "tmp", write_tar(tmp_path / "toy.tgz", both("in/a", "de", "toy"))
     monkeypatch.setattr(Toy, "url", toy.as_uri())
-    fetched, original = [], sources.fetch
-
-    def fetch(url, path):
-        fetched.append(url)
-        return original(url, path)
-
+    fetch = mock.Mock(wraps=sources.fetch)
     monkeypatch.setattr(sources, "fetch", fetch)
     assert samples(Toy(), tmp_dir, "train") == expected("de", "toy")
     (tmp_dir / "toy.tgz").unlink()
     assert samples(Toy(), tmp_dir, "train") == expected("de", "toy")
-    assert fetched == [Toy.url]
+    fetch.assert_called_once_with(Toy.url, tmp_dir / "toy.tgz")
 
 
 @pytest.mark.parametrize(
@@ -395,11 +356,18 @@ def test_cleaning_as_in_t2t_is_refused(tmp_path, monkeypatch):
         samples(Toy(), tmp_path, "train")
 
 
-def test_a_table_can_be_the_file_that_is_fetched(tmp_path):
+@pytest.mark.parametrize(
+    ("form", "content"),
+    [
+        (("tsv", 0, 1), b"cat\tKatze\ndog\tHund\n"),
+        (("tmx",), b"<tu><seg>cat</seg><seg>Katze</seg></tu>\n<seg>dog</seg><seg>Hund</seg></tu>"),
+    ],
+)
+def test_a_single_file_can_be_what_is_fetched(tmp_path, form, content):
+    """As of ParaCrawl."""
     (tmp_path / "remote").mkdir()
-    table = tmp_path / "remote" / "titles.tsv.gz"
-    table.write_bytes(gzip.compress(b"cat\tKatze\ndog\tHund\n"))
-    source = [table.as_uri(), ("tsv", 0, 1, "titles.tsv.gz")]
+    file = write_content(tmp_path / "remote" / "titles.gz", content)
+    source = [file.as_uri(), (*form, "titles.gz")]
     found = list(sources.read_sources(tmp_path / "tmp", [source], {}))
     assert found == [("cat", "Katze"), ("dog", "Hund")]
 
@@ -409,9 +377,8 @@ def test_a_table_can_be_the_file_that_is_fetched(tmp_path):
 
 def test_the_new_language_pair_of_the_page_works(tmp_path, monkeypatch):
     """Its very code, as a user's directory."""
-    page = (Path(__file__).parents[1] / "docs" / "data.md").read_text(encoding="utf-8")
-    section = page.split("## A new language pair\n")[1]
-    code = section.split("```python\n")[1].split("```")[0]
+    page = Path(__file__).parents[1].joinpath("docs/data.md").read_text("utf-8")
+    code = page.split("## A new language pair\n")[1].split("```python\n")[1].split("```")[0]
     folder, tmp_dir = tmp_path / "usr_dir_of_the_page", tmp_path / "tmp"
     folder.mkdir()
     (folder / "__init__.py").write_text(code)

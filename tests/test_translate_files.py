@@ -18,7 +18,10 @@ from t2t_keras.data.translate import Corpus, MixedCorpora, ParallelFiles, evenly
 from t2t_keras.errors import UserError
 from t2t_keras.problems.numbers import pairs
 
-VOCABULARY = "vocab.translate_files.subwords"
+VOCABULARY, NOTE = "vocab.translate_files.subwords", "source.translate_files.json"
+
+
+GENERATING = ("--problem=translate_files", "--num_concurrent_processes=1")
 
 
 @pytest.fixture
@@ -36,9 +39,13 @@ def stored(data_dir, split):
     return stored_texts(registry.problem("translate_files"), split, data_dir)
 
 
-def generate(data_dir, files, **options):
+def generate(data_dir, source, **options):
+    """Generates data of files by split or of a prepared dataset."""
     problem = registry.problem("translate_files")
-    problem.use_files(**{**files, **options})
+    if isinstance(source, dict):
+        problem.use_files(**{**source, **options})
+    else:
+        problem.use_tfds(str(source), **options)
     problem.generate_data(data_dir, data_dir)
     return problem
 
@@ -47,9 +54,9 @@ def contents(data_dir):
     return {path.name: path.read_bytes() for path in data_dir.iterdir()}
 
 
-def refused(message, data_dir, files, **options):
+def refused(message, data_dir, source, **options):
     with pytest.raises(UserError, match=message):
-        generate(data_dir, files, **options)
+        generate(data_dir, source, **options)
 
 
 def splits_of(problem):
@@ -81,21 +88,14 @@ def test_files_become_shards_and_a_vocabulary(files, tmp_path):
     assert problem.dropped == {"empty": 2}
 
 
-def test_the_size_of_the_vocabulary_is_as_asked(files, tmp_path):
-    texts = zip(*islice(pairs("train"), 2000), strict=True)
-    for path, lines in zip(files["train"], texts, strict=True):
+@pytest.mark.parametrize("size", [200, 400])
+def test_the_size_of_the_vocabulary_is_as_asked(files, tmp_path, size):
+    for path, lines in zip(
+        files["train"], zip(*islice(pairs("train"), 2000), strict=True), strict=True
+    ):
         write(path, lines)
-    for size in (200, 400):
-        problem = generate(tmp_path / str(size), files, vocab_size=size)
-        encoder = problem.get_feature_encoders(tmp_path / str(size))["inputs"]
-        assert encoder.vocab_size == pytest.approx(size, rel=0.1)
-
-
-def test_test_may_be_left_out(files, tmp_path):
-    del files["test"]
-    assert splits_of(generate(tmp_path / "data", files)) == ["train", "dev"]
-    with pytest.raises(UserError, match="holds no test data of translate_files"):
-        stored(tmp_path / "data", "test")
+    encoders = generate(tmp_path, files, vocab_size=size).get_feature_encoders(tmp_path)
+    assert encoders["inputs"].vocab_size == pytest.approx(size, rel=0.1)
 
 
 def test_data_that_is_there_needs_no_files(files, tmp_path):
@@ -112,16 +112,14 @@ def test_data_that_is_there_needs_no_files(files, tmp_path):
 
 def test_the_same_files_again_change_nothing(files, tmp_path):
     generate(tmp_path / "data", files)
-    before = contents(tmp_path / "data")
-    moved = tmp_path / "moved"
+    before, moved = contents(tmp_path / "data"), tmp_path / "moved"
     files["train"][0].parent.rename(moved)
     files = {split: [moved / path.name for path in pair] for split, pair in files.items()}
     generate(tmp_path / "data", files)
     after = contents(tmp_path / "data")
-    note = json.loads(after.pop("source.translate_files.json"))
-    assert note["dev"]["from"] == f"{moved / 'dev.src.gz'} and {moved / 'dev.tgt'}"
-    del before["source.translate_files.json"]
-    assert after == before
+    assert {name for name in after if after[name] != before[name]} == {NOTE}
+    origin = json.loads(after[NOTE])["dev"]["from"]
+    assert origin == f"{moved / 'dev.src.gz'} and {moved / 'dev.tgt'}"
 
 
 def test_other_text_is_not_taken_for_what_is_there(files, tmp_path):
@@ -145,7 +143,7 @@ def test_neither_shards_without_a_note_nor_without_a_vocabulary_are_taken(files,
     (tmp_path / "data" / VOCABULARY).unlink()
     message = r"the vocabulary in .*=32768, not from .*=100:"
     refused(message, tmp_path / "data", files, vocab_size=100)
-    (tmp_path / "data" / "source.translate_files.json").unlink()
+    (tmp_path / "data" / NOTE).unlink()
     refused(r"the train in .* was made from an unknown source", tmp_path / "data", files)
 
 
@@ -161,8 +159,8 @@ def test_neither_shards_without_a_note_nor_without_a_vocabulary_are_taken(files,
 )
 def test_a_note_of_another_shape_is_one_line(files, tmp_path, note, message):
     (tmp_path / "data").mkdir()
-    (tmp_path / "data" / "source.translate_files.json").write_text(note)
-    message = re.escape(f"source.translate_files.json{message}")
+    (tmp_path / "data" / NOTE).write_text(note)
+    message = re.escape(f"{NOTE}{message}")
     refused(f"{message}.*: delete it with the data beside it", tmp_path / "data", files)
 
 
@@ -172,7 +170,7 @@ def test_a_vocabulary_that_was_put_there_is_used(files, tmp_path):
     (tmp_path / "two").mkdir()
     (tmp_path / "two" / VOCABULARY).write_bytes(given)
     for _ in range(2):
-        generate(tmp_path / "two", files, train=files["dev"])
+        generate(tmp_path / "two", files, train=files["dev"], test=None)  # which may be left out
         assert (tmp_path / "two" / VOCABULARY).read_bytes() == given
 
 
@@ -195,28 +193,17 @@ def dataset(tmp_path_factory):
     return prepare(tmp_path_factory.mktemp("prepared"))
 
 
-def generate_tfds(data_dir, dataset, *arguments, **options):
-    problem = registry.problem("translate_files")
-    problem.use_tfds(str(dataset), *arguments, **options)
-    problem.generate_data(data_dir, data_dir)
-    return problem
-
-
-def refused_tfds(message, *arguments, **options):
-    with pytest.raises(UserError, match=message):
-        generate_tfds(*arguments, **options)
-
-
 def test_a_dataset_by_its_directory(dataset, tmp_path, monkeypatch):
+    options = {"languages": ("en", "de"), "vocab_size": 200}
     for _ in range(2):
-        generate_tfds(tmp_path / "data", dataset, ("en", "de"), vocab_size=200)
+        generate(tmp_path / "data", dataset, **options)
     for split, part in (("train", "train"), ("dev", "validation"), ("test", "test")):
         numbers = range(tfds_datasets.SIZES[part])
         assert stored(tmp_path / "data", split) == [pair(part, number) for number in numbers]
-    note = json.loads((tmp_path / "data" / "source.translate_files.json").read_text())
+    note = json.loads((tmp_path / "data" / NOTE).read_text())
     assert note["dev"]["from"] == "toy_translate/1.2.0 (en-de, validation)"
     message = r"the train in .* from toy_translate/1.2.0 \(en-de, train\)"
-    refused_tfds(message, tmp_path / "data", dataset, ("de", "en"), vocab_size=200)
+    refused(message, tmp_path / "data", dataset, languages=("de", "en"), vocab_size=200)
 
     def generate_examples(self, split, size):  # another dataset of the same name
         return ((n, {"de": f"anders {n}", "en": f"different {n}"}) for n in range(size))
@@ -224,20 +211,20 @@ def test_a_dataset_by_its_directory(dataset, tmp_path, monkeypatch):
     monkeypatch.setattr(tfds_datasets.ToyTranslate, "_generate_examples", generate_examples)
     other = prepare(tmp_path / "other")
     message = r"the train in .* was made from toy_translate.* when its contents were different, not"
-    refused_tfds(message, tmp_path / "data", other, ("en", "de"), vocab_size=200)
+    refused(message, tmp_path / "data", other, **options)
 
 
 def test_a_dataset_without_dev_or_test(tmp_path, monkeypatch):
     monkeypatch.setattr(tfds_datasets, "SIZES", {"train": 50, "validation": 5})
-    problem = generate_tfds(tmp_path / "data", prepare(tmp_path / "no_test"))
+    problem = generate(tmp_path / "data", prepare(tmp_path / "no_test"))
     assert splits_of(problem) == ["train", "dev"]
 
     monkeypatch.setattr(tfds_datasets, "SIZES", {"train": 50, "test": 5})
     no_dev, data_dir = prepare(tmp_path / "no_dev"), tmp_path / "other"
     message = r"1.2.0 has no split 'validation', only train, test: .*train\[:99%\],train"
-    refused_tfds(message, data_dir, no_dev)
+    refused(message, data_dir, no_dev)
     message = r"unknown split 'tset' .* Did you mean 'test'\?"
-    refused_tfds(message, data_dir, no_dev, splits=("train", "test", "tset"))
+    refused(message, data_dir, no_dev, splits=("train", "test", "tset"))
     assert not data_dir.exists()
 
 
@@ -248,24 +235,18 @@ def corpus(tmp_path, name, train, dev=2):
     """Files of numbered pairs."""
     by_split = {}
     for split, count in (("train", train), ("dev", dev)):
-        sides = [
-            [f"{name}{split}{n} {side}" for n in range(count)] for side in ("source", "target")
-        ]
-        if count:
-            by_split[split] = [
-                str(write(tmp_path / f"{name}.{split}.{side}", lines))
-                for side, lines in zip(("s", "t"), sides, strict=True)
-            ]
+        for side in ("source", "target") if count else ():
+            lines = [f"{name}{split}{n} {side}" for n in range(count)]
+            path = write(tmp_path / f"{name}.{split}.{side[0]}", lines)
+            by_split.setdefault(split, []).append(str(path))
     return by_split
 
 
 def mix(tmp_path, **corpora):
     """A mix of corpora given as (pairs of training, weight, tag)."""
     return MixedCorpora(
-        [
-            Corpus(ParallelFiles(corpus(tmp_path, name, train)), weight, tag)
-            for name, (train, weight, tag) in corpora.items()
-        ]
+        Corpus(ParallelFiles(corpus(tmp_path, name, train)), weight, tag)
+        for name, (train, weight, tag) in corpora.items()
     )
 
 
@@ -291,9 +272,8 @@ def test_without_weights_each_pair_comes_once_and_all_over(tmp_path):
     for start in range(0, 45, 9):  # 6 : 2 : 1
         heads = [source.removeprefix("<b> ")[0] for source, _ in pairs[start : start + 9]]
         assert Counter(heads) == {"a": 6, "b": 2, "c": 1}
-    assert [source for source, _ in found.pairs("dev")][2:4] == [
-        f"<b> bdev{n} source" for n in (0, 1)
-    ]
+    dev = [source for source, _ in found.pairs("dev")]
+    assert dev[2:4] == ["<b> bdev0 source", "<b> bdev1 source"]
     assert found.tags == ["<b>"]
     text = list(found.vocabulary_text("train", 10**6))
     assert sorted(text) == sorted(side for pair in pairs for side in pair)
@@ -314,9 +294,8 @@ def test_a_corpus_is_cleaned_before_it_is_tagged_and_mixed(tmp_path):
         problem.dropped.clear()
         train = [sample["inputs"] for sample in problem.generate_samples("", tmp_path, "train")]
         assert train[1::2] == [f"<b> {inputs}" for inputs, _ in kept]
-        assert problem.dropped == dict.fromkeys(
-            ("copy", "unequal lengths", "empty", "duplicate"), 1
-        )
+        reasons = ("copy", "unequal lengths", "empty", "duplicate")
+        assert problem.dropped == dict.fromkeys(reasons, 1)
     problem.dropped.clear()
     assert len(list(problem.generate_samples("", tmp_path, "dev"))) == 2 + 7
     assert problem.dropped == {"empty": 1}
@@ -328,16 +307,15 @@ def test_corpora_by_a_flag_with_tags_that_are_pieces(tmp_path):
         {**corpus(tmp_path, "b", 4, dev=0), "weight": 1, "tag": "<2fr>"},
     ]
     (tmp_path / "corpora.json").write_text(json.dumps(listed))
-    given = ("--problem=translate_files", f"--corpora={tmp_path / 'corpora.json'}")
-    given += ("--vocab_size=100", "--sentencepiece=bpe", "--num_concurrent_processes=1")
-    command("datagen", tmp_path / "data", *given)
+    given = (f"--corpora={tmp_path / 'corpora.json'}", "--vocab_size=100", "--sentencepiece=bpe")
+    command("datagen", tmp_path / "data", *GENERATING, *given)
     found = Counter(stored(tmp_path / "data", "train"))
     assert sum(found.values()) == 24
     assert {count for pair, count in found.items() if "atrain" in pair[0]} == {1}
     assert {count for pair, count in found.items() if "btrain" in pair[0]} == {3}
     encoder = registry.problem("translate_files").get_feature_encoders(tmp_path / "data")["inputs"]
     assert {"<2de>", "<2fr>"} <= {encoder.subtoken(i) for i in encoder.encode("<2de> a <2fr>")}
-    note = json.loads((tmp_path / "data" / "source.translate_files.json").read_text())
+    note = json.loads((tmp_path / "data" / NOTE).read_text())
     assert note["train"]["from"].endswith("b.train.t (weight 1, <2fr>)")
     problem = registry.problem("translate_files")
     listed[1]["weight"] = 2
@@ -371,19 +349,14 @@ def test_mistakes_in_corpora_end_in_one_line(tmp_path, change, message):
 def test_a_corpus_that_cannot_be_mixed(tmp_path):
     empty = mix(tmp_path, a=(3, 1, ""), b=(3, 1, "<b>"))
     write(tmp_path / "b.train.s", ["", " ", ""])
-    with pytest.raises(
-        UserError, match=r"the corpus .*b.train.s and .* has no pairs, or cleaning leaves none"
-    ):
+    message = r"the corpus .*b.train.s and .* has no pairs, or cleaning leaves none"
+    with pytest.raises(UserError, match=message):
         list(empty.pairs("train"))
     with pytest.raises(UserError, match="translate_files_rev would have the tags in its targets"):
         registry.problem("translate_files_rev").use_corpora(empty.corpora)
 
 
 # Commands
-
-
-def flags(files):
-    return [f"--{split}_files={source},{target}" for split, (source, target) in files.items()]
 
 
 def command(name, data_dir, *arguments, **options):
@@ -394,16 +367,16 @@ def command(name, data_dir, *arguments, **options):
 def test_a_model_of_files_makes_pairs_for_others(files, tmp_path):
     """docs/back-translation.md: what a model writes is mixed, cleaned and tagged, with what it learned from."""
     data_dir, run = tmp_path / "data", f"--output_dir={tmp_path / 'run'}"
-    generating = ("--problem=translate_files", "--vocab_size=60", "--num_concurrent_processes=1")
-    lines = command("datagen", data_dir, *generating, *flags(files))
+    generating = (*GENERATING, "--vocab_size=60")
+    given = [f"--{split}_files={source},{target}" for split, (source, target) in files.items()]
+    lines = command("datagen", data_dir, *generating, *given)
     assert lines[0] == f"translate_files: /tmp/t2t_datagen-{os.getuid()} -> {data_dir}"
     assert "  test: 20 examples in translate_files-test-00000-of-00001" in lines
     decoding = "--decode_hparams=beam_size=1,extra_length=1"
     hparams = f"--hparams={toy.hparams(num_hidden_layers=1)}"
     training = ("--problem=translate_files_rev", hparams, "--train_steps=2", "--eval_steps=1")
     command("train", data_dir, run, *training, decoding)
-    recorded = json.loads((tmp_path / "run" / "run.json").read_text())
-    assert recorded["problem"] == "translate_files_rev"
+    assert json.loads((tmp_path / "run/run.json").read_text())["problem"] == "translate_files_rev"
 
     rows = toy.rows(30, seed=7)
     target, drawn = write(tmp_path / "mono.tgt.gz", [*rows, ""]), tmp_path / "mono.src"
@@ -415,10 +388,9 @@ def test_a_model_of_files_makes_pairs_for_others(files, tmp_path):
     command("decode", data_dir, run, f"--score_file={paired}", losses)
     assert len({*map(float, (tmp_path / "mono.loss").read_text().split())}) > 15
 
-    real = {split: [*map(str, pair)] for split, pair in files.items()}
-    translated = {"train": [str(drawn), str(target)], "tag": "<bt>"}
+    real = {split: [*map(str, pair)] for split, pair in files.items()} | {"weight": 1}
+    translated = {"train": [str(drawn), str(target)], "tag": "<bt>", "weight": 1}
     listed = [real, {**translated, "clean": {"max_ratio": 1.5}}]
-    listed = [{**corpus, "weight": 1} for corpus in listed]
     (tmp_path / "corpora.json").write_text(json.dumps(listed))
     mixing = (*generating, f"--corpora={tmp_path / 'corpora.json'}")
     lines = command("datagen", tmp_path / "mixed", *mixing)
@@ -434,11 +406,10 @@ def test_a_model_of_files_makes_pairs_for_others(files, tmp_path):
 
 
 def test_a_dataset_by_name_and_flags(dataset, tmp_path):
-    generating = ("--problem=translate_files", f"--tmp_dir={tmp_path}")
-    named = ("--tfds=toy_translate:1.2.0", "--languages=en,de", "--num_concurrent_processes=1")
+    named = ("--tfds=toy_translate:1.2.0", "--languages=en,de", f"--tmp_dir={tmp_path}")
     splits, environment = "train[:99%],train[99%:]", {"TFDS_DATA_DIR": str(dataset.parents[1])}
     data_dir = tmp_path / "data"
-    command("datagen", data_dir, *generating, *named, f"--tfds_splits={splits}", env=environment)
+    command("datagen", data_dir, *GENERATING, *named, f"--tfds_splits={splits}", env=environment)
     train, dev = (stored(data_dir, split) for split in ("train", "dev"))
     assert sorted(train + dev) == [pair("train", number) for number in range(200)]
     assert len(dev) == 2
@@ -462,10 +433,8 @@ def test_a_dataset_by_name_and_flags(dataset, tmp_path):
     ],
 )  # fmt: skip
 def test_mistakes_end_in_one_line(tmp_path, arguments, message):
-    done = toy.command(
-        "datagen", "--problem=translate_files", f"--data_dir={tmp_path / 'data'}", *arguments
-    )
-    assert message in toy.complaint(done)
+    given = ("--problem=translate_files", f"--data_dir={tmp_path / 'data'}", *arguments)
+    assert message in toy.complaint(toy.command("datagen", *given))
     assert not (tmp_path / "data").exists()
 
 
@@ -486,23 +455,20 @@ def test_mistakes_in_training_end_in_one_line(tmp_path, problem, message):
 # Evenly spaced text for a vocabulary
 
 
-def taken(lines, characters):
-    return list(evenly_spaced(lambda k: lines[k - 1 :: k], len(lines), characters))
-
-
-@pytest.mark.parametrize("lines", [["a", "", "bc"], [], ["", ""]])
-def test_a_short_text_is_taken_whole(lines):
-    assert taken(lines, 3) == lines
+NUMBERS = [f"{number:04d}" for number in range(10_000)]  # 40,000 characters
 
 
 @pytest.mark.parametrize(
-    ("characters", "k"), [(40_000, 1), (39_999, 2), (20_000, 2), (4_000, 10), (3_999, 11)]
+    ("lines", "characters", "taken"),
+    [
+        *((lines, 3, lines) for lines in (["a", "", "bc"], [], ["", ""])),  # short: whole
+        *((NUMBERS, 40_000, NUMBERS), (NUMBERS, 39_999, NUMBERS[1::2])),
+        *((NUMBERS, 20_000, NUMBERS[1::2]), (NUMBERS, 4_000, NUMBERS[9::10])),
+        (NUMBERS, 3_999, NUMBERS[10::11]),
+        # By the first 1000 lines there are 2000 characters; later lines are longer.
+        (["a"] * 1000 + ["b" * 100] * 1000, 1000, ["a"] * 500 + ["b" * 100] * 5),
+    ],
 )
-def test_lines_come_from_the_whole_text(characters, k):
-    lines = [f"{number:04d}" for number in range(10_000)]  # 40,000 characters
-    assert taken(lines, characters) == lines[k - 1 :: k]
-
-
-def test_no_more_than_asked_for_when_later_lines_are_longer():
-    lines = ["a"] * 1000 + ["b" * 100] * 1000  # expected by the first 1000: 2000 characters
-    assert taken(lines, 1000) == ["a"] * 500 + ["b" * 100] * 5
+def test_text_for_a_vocabulary_is_evenly_spaced(lines, characters, taken):
+    found = evenly_spaced(lambda k: lines[k - 1 :: k], len(lines), characters)
+    assert list(found) == taken

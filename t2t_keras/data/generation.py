@@ -24,19 +24,11 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import numpy as np
 
 from t2t_keras import registry
-from t2t_keras.data import records
+from t2t_keras.data import records, shards as shard_files
 from t2t_keras.data.problem import DatasetSplit
 from t2t_keras.data.reading import Buckets
 from t2t_keras.data.records import Lists, read_segment, write_piece
-from t2t_keras.data.shards import (
-    SIDES,
-    PathLike,
-    SplitIndex,
-    Table,
-    index_path,
-    read_index,
-    write_index,
-)
+from t2t_keras.data.shards import PathLike, SplitIndex, Table
 from t2t_keras.errors import UserError
 from t2t_keras.files import atomic_write, open_locked, publish, read_json
 from t2t_keras.ids import EOS_ID
@@ -218,16 +210,17 @@ def padding_table(lengths: Mapping[str, np.ndarray], buckets: Buckets) -> list[s
     ]
     batches = float(np.sum(pairs / np.array(buckets.sizes)))
     if batches:
+        targets = sides["targets"][kept].sum()
         lines.append(
             f"all: {1 - real.sum() / positions.sum():.1%} padding; a batch has "
-            f"{real.sum() / batches:,.0f} ids, {sides['targets'][kept].sum() / batches:,.0f} of them targets"
+            f"{real.sum() / batches:,.0f} ids, {targets / batches:,.0f} of them targets"
         )
     if not kept.all():
         lines.append(f"too long or too short for training: {int(np.sum(~kept)):,} pairs")
     return lines
 
 
-# Generation: example i goes to shard i modulo the number of shards, and each shard is shuffled, as in T2T
+# Generation, as in T2T: example i goes to shard i modulo their number, and each shard is shuffled
 
 PIECE_EXAMPLES = 16384
 _WRITTEN_AT_ONCE = 8192
@@ -240,74 +233,71 @@ _T = TypeVar("_T")
 class Generation:
     """Writes a stream of samples to shards, with their index and counts.
 
-    One process reads and cleans the text, some thousand examples at a time, and others encode it. The
-    encoded pieces are stored in `unfinished.{name}-{split}` under digests of their text and of all
-    settings that affect them, so after an interruption they are not encoded again. When all are
+    One process reads and cleans the text, some thousand examples at a time, and others encode it.
+    The encoded pieces are stored in `unfinished.{name}-{split}` under digests of their text and of
+    all settings that affect them, so after an interruption they are not encoded again. When all are
     complete, each shard collects its examples from every piece. The result depends neither on the
-    number of processes nor on interruptions.
-
-    Args:
-        problem: the problem, for its settings.
-        split: the split of the samples.
-        shards: the final paths of the shards by split: one split, or all that share the samples.
-        encoders: the encoders of "inputs" and "targets"; empty: samples are already ids by field.
+    number of processes nor on interruptions. `shards` are final paths by split: of one split, or of
+    all that share the samples.
     """
 
-    def __init__(
-        self,
-        problem: Text2TextProblem,
-        split: str,
-        shards: Mapping[str, Sequence[Path]],
-        encoders: Mapping[str, Any],
-    ):
+    def __init__(self, problem: Text2TextProblem, split: str, shards: Mapping[str, Sequence[Path]]):
         self.problem, self.split, self.shards = problem, split, shards
         self.name = problem.dataset_filename()
         self.paths = [path for paths in shards.values() for path in paths]
         self.data_dir = self.paths[0].parent
-        self.work = unfinished_directory(self.data_dir, self.name, split)
-        prefixes = {"inputs": problem.inputs_prefix, "targets": problem.targets_prefix}
-        self._coding: _Coding = (encoders, prefixes)
-        # Everything that a piece depends on, except its text.
-        self._setting = pickle.dumps((self._coding, len(self.paths)), protocol=4)
+        self.work = self.data_dir / f"unfinished.{self.name}-{split}"
         self._note = self.work / "shards"  # which pieces and settings the shards are made from
         self._pieces: list[Path] = []
         self._counts = Counts()
 
-    def run(self, samples: Iterable[Sample]) -> None:
-        """Writes all shards of samples, {field: text or ids} each."""
+    def is_complete(self) -> bool:
+        """Returns True if all shards exist; then nothing of their generation is left."""
+        complete = all(path.exists() for path in self.paths)
+        if complete:
+            shutil.rmtree(self.work, ignore_errors=True)
+        return complete
+
+    def run(self, samples: Iterable[Sample], encoders: Mapping[str, Any]) -> None:
+        """Writes the shards of samples: a text for each encoder or, without any, ids by field."""
         existing = sum(path.exists() for path in self.paths)
         if existing and not self._note.exists():  # not from an interrupted generation
             raise UserError(
-                f"{self.data_dir} holds {existing} of {len(self.paths)} shards of {self.problem.name} "
-                f"({', '.join(self.shards)}): copy the missing ones, or delete these to make all again."
+                f"{self.data_dir} holds {existing} of {len(self.paths)} shards of "
+                f"{self.problem.name} ({', '.join(self.shards)}): copy the missing ones, or delete "
+                "these to make all again."
             )
-        progress = CountProgress(f"{self.problem.name} {self.split}", "pairs")
+        problem, split = self.problem, self.split
+        progress = CountProgress(f"{problem.name} {split}", "pairs")
         try:
-            tasks = self._missing_pieces(samples)
-            for _ in run_ordered(_make_piece, tasks, self.problem.processes, self._coding):
+            prefixes = {"inputs": problem.inputs_prefix, "targets": problem.targets_prefix}
+            tasks = self._missing_pieces(samples, (encoders, prefixes))
+            for _ in run_ordered(_make_piece, tasks, problem.processes, (encoders, prefixes)):
                 progress.update(self._counts.kept)
             if not self._counts.kept:
                 raise UserError(
                     f"There is no example to write to {self.data_dir}: the source of the "
-                    f"{self.split} data of {self.problem.name} is empty, or cleaning leaves nothing of it."
+                    f"{split} data of {problem.name} is empty, or cleaning leaves nothing of it."
                 )
             self._write_shards()
         except OSError as error:
             raise UserError(
-                f"The {self.split} data of {self.problem.name} cannot be written to "
-                f"{self.data_dir} ({error.strerror or error}): make room there or name another "
-                "directory, then run again; finished parts are kept."
+                f"The {split} data of {problem.name} cannot be written to {self.data_dir} "
+                f"({error.strerror or error}): make room there or name another directory, then run "
+                "again; finished parts are kept."
             ) from error
 
-    def _missing_pieces(self, samples: Iterable[Sample]) -> Iterator[tuple]:
+    def _missing_pieces(self, samples: Iterable[Sample], coding: _Coding) -> Iterator[tuple]:
         """Reads all text; yields the arguments of `_make_piece` for pieces not encoded yet."""
+        # Everything that a piece depends on, except its text.
+        setting = pickle.dumps((coding, len(self.paths)), protocol=4)
         kept = self._kept(samples)
         while piece := list(itertools.islice(kept, PIECE_EXAMPLES)):
-            fields = self._coding[0] or piece[0]
+            fields = coding[0] or piece[0]
             texts = {field: [sample[field] for sample in piece] for field in fields}
             first = self._counts.kept
             self._counts.kept += len(piece)
-            content = hashlib.blake2b(self._setting, digest_size=16)
+            content = hashlib.blake2b(setting, digest_size=16)
             content.update(repr((first, texts)).encode())
             path = self.work / f"{first:012d}-{content.hexdigest()}.npy"
             self._pieces.append(path)
@@ -345,9 +335,9 @@ class Generation:
         for split, paths in self.shards.items():
             of_split = [tables[path] for path in paths if path in tables]
             if len(of_split) < len(paths):  # some were kept: it reads them
-                read_index(self.data_dir, self.name, split, problem.sides)
+                shard_files.read_index(self.data_dir, self.name, split, problem.sides)
             elif {*problem.sides} <= of_split[0].keys():
-                write_index(self.data_dir, self.name, split, of_split)
+                shard_files.write_index(self.data_dir, self.name, split, of_split)
         shutil.rmtree(self.work)
 
     def _finished_shards(self, finishing: _Finishing) -> set[Path]:
@@ -359,15 +349,10 @@ class Generation:
         for path in self.paths:
             path.unlink(missing_ok=True)
         for split in self.shards:
-            index_path(self.data_dir, self.name, split).unlink(missing_ok=True)
+            shard_files.index_path(self.data_dir, self.name, split).unlink(missing_ok=True)
         with atomic_write(self._note) as partial:
             partial.write_text(digest)
         return set()
-
-
-def unfinished_directory(data_dir: Path, name: str, split: str) -> Path:
-    """Returns the directory that keeps the pieces of a split until its shards are complete."""
-    return data_dir / f"unfinished.{name}-{split}"
 
 
 @contextlib.contextmanager
@@ -394,7 +379,7 @@ _coding: _Coding = ({}, {})
 
 
 def _make_piece(path: Path, first: int, samples: Mapping[str, Sequence], shards: int) -> None:
-    """Encodes samples (a list per field) and stores them; `first` is the number of the first sample."""
+    """Encodes samples (a list per field) and stores them; `first` is the number of the first."""
     encoders, prefixes = _coding
     if encoders:
         samples = {
@@ -411,17 +396,15 @@ def _make_shard(pieces: Sequence[Path], number: int, path: Path, finishing: _Fin
     order = list(range(len(next(iter(fields.values())).lengths)))
     if seed is not None:
         random.Random(f"{seed} {path.name}").shuffle(order)
-    parts = np.split(
-        np.array(order, np.int64), range(_WRITTEN_AT_ONCE, len(order), _WRITTEN_AT_ONCE)
-    )
+    ends = range(_WRITTEN_AT_ONCE, len(order), _WRITTEN_AT_ONCE)
+    parts = np.split(np.array(order, np.int64), ends)
     blocks = ({name: lists.take(part) for name, lists in fields.items()} for part in parts)
-    if packed_length:
-        blocks = _packed(blocks, packed_length, packed_spacing)
-    measured = ["sizes", *(side for side in SIDES if side in fields)]
+    rows = _packed(blocks, packed_length, packed_spacing) if packed_length else blocks
+    measured = ["sizes", *(side for side in shard_files.SIDES if side in fields)]
     table = {column: [np.zeros(0, np.uint32)] for column in measured}
     unpublished = pieces[0].with_name(path.name)
     with unpublished.open("wb") as file:
-        for block in blocks:
+        for block in rows:
             serialized = records.serialize(block)
             file.write(records.frame(serialized).values.data)
             for column, lengths in table.items():
@@ -451,10 +434,10 @@ def run_ordered(
     processes: int,
     coding: _Coding = ({}, {}),
 ) -> Iterator[_T]:
-    """Yields `function(*item)` for each item of `arguments`, in order, taken as processes become free.
+    """Yields `function(*item)` for each item of `arguments`, read as processes become free.
 
-    A single item, or any with `processes` = 1, is processed in this process. `function` is one of this
-    module; each process gets `coding` once, as `_coding`.
+    A single item, or any with `processes` = 1, is processed in this process. `function` is one of
+    this module; each process gets `coding` once, as `_coding`.
     """
     global _coding
     items = iter(arguments)
@@ -480,8 +463,8 @@ def run_ordered(
             yield waiting.popleft().result()
     except BrokenProcessPool as error:
         raise UserError(
-            f"One of {processes} processes was killed, perhaps for lack of memory: run again with fewer, "
-            "see --num_concurrent_processes; finished parts are kept."
+            f"One of {processes} processes was killed, perhaps for lack of memory: run again with "
+            "fewer, see --num_concurrent_processes; finished parts are kept."
         ) from error
     finally:
         pool.shutdown(cancel_futures=True)

@@ -32,20 +32,14 @@ def pack(
 ) -> Iterator[dict[str, list[int]]]:
     """Joins pairs into rows of at most `packed_length` ids per side: T2T's `pack_examples`.
 
-    A pair goes to the oldest open row that has room for both of its sides, else to a new one; if 10 are
-    open already, the oldest is yielded first. A longer pair makes an overlong row by itself, which
-    training drops. Examples with only targets (language models) are cut: each full `packed_length` ids
-    make a row, and the rest is packed.
+    A pair goes to the oldest open row that has room for both of its sides, else to a new one; if 10
+    are open already, the oldest is yielded first. A longer pair makes an overlong row by itself,
+    which training drops. Examples with only targets (language models) are cut: each full
+    `packed_length` ids make a row, and the rest is packed.
 
-    Args:
-        examples: {"inputs": ids, "targets": ids}, or targets only; no side may be empty.
-        packed_length: ids of a row's longer side, spacing included.
-        spacing: the number of 0s between two pairs of a row.
-
-    Yields:
-        "inputs", "targets": the concatenated ids of a row's pairs, not padded. For each side also
-        "<side>_segmentation", the pair's number within the row, from 1, and "<side>_position",
-        the position within the pair, from 0; both are 0 in the spacing.
+    Yields "inputs", "targets", the concatenated ids of a row's pairs with `spacing` 0s between two,
+    not padded, and for each side "<side>_segmentation", the pair's number within the row, from 1,
+    and "<side>_position", the position within the pair, from 0; both are 0 in the spacing.
     """
     if packed_length < 1 or spacing < 0:
         raise UserError(
@@ -113,8 +107,8 @@ class Lists(NamedTuple):
 def columns(
     fields: Mapping[str, Sequence[Sequence[int]]], first_number: int = 1
 ) -> dict[str, Lists]:
-    """Converts the lists of each field; a `UserError` names the example, counted from `first_number`,
-    that has an empty list or anything but 64-bit integers."""
+    """Converts the lists of each field. The `UserError` of an empty list, or of anything but 64-bit
+    integers, counts examples from `first_number`."""
     converted = {}
     for field, lists in fields.items():
         values = array("q")
@@ -230,8 +224,8 @@ def _checksums(records: Lists) -> Lists:
 
 def _crc32c(records: Lists) -> np.ndarray:
     """The CRC-32C of all records, computed in parallel: [N] uint32."""
-    # If the register starts at zero, leading zeros have no effect, so records are right-aligned. Four
-    # bytes before each record bring the register to its real start, all ones.
+    # If the register starts at zero, leading zeros have no effect, so records are right-aligned.
+    # Four bytes before each record bring the register to its real start, all ones.
     width = -(-int(records.lengths.max(initial=0) + len(_TO_ONES)) // 4) * 4
     starts = width - records.lengths[:, None]
     aligned = np.zeros((len(starts), width), np.uint8)
@@ -261,8 +255,8 @@ def _crc_tables() -> tuple[np.ndarray, np.ndarray]:
 
 def write_piece(path: Path, fields: Mapping[str, Lists], first: int, shards: int) -> None:
     """Writes examples, the first of number `first`: example i goes to shard i modulo `shards`."""
-    # NumPy arrays: the names of the fields, the offset of each shard's arrays after these two, and for
-    # each shard the values and the lengths of each field.
+    # NumPy arrays: the names of the fields, the offset of each shard's arrays after these two, and
+    # for each shard the values and the lengths of each field.
     rows = len(next(iter(fields.values())).lengths)
     content, offsets = io.BytesIO(), []
     for shard in range(shards):

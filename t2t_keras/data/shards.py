@@ -1,8 +1,8 @@
 """The shards of a split: TFRecord files with T2T's names, their index, and random access to examples.
 
-`{name}-{split}-00000-of-00100` contains serialised `tf.Example`s of int64 lists, one per sentence pair,
-as T2T's shards do. The index gives the offset of each example and the lengths of its sides, so that
-batches can be planned in advance and examples read in any order. It is stored beside the shards as
+`{name}-{split}-00000-of-00100` contains serialised `tf.Example`s of int64 lists, as T2T's do.
+The index gives the offset of each example and the lengths of its sides, so that batches can be
+planned in advance and examples read in any order. It is stored beside the shards as
 `index.{name}-{split}.npz` when they are generated or, for T2T's shards, when they are first read.
 """
 
@@ -66,20 +66,6 @@ def find_shards(data_dir: PathLike, name: str, split: str) -> list[Path]:
     return wanted
 
 
-def _require_lengths(path: Path) -> None:
-    """Raises a `UserError` if a record claims more bytes than its shard has (TensorFlow would crash)."""
-    # A file that cannot be opened is reported when it is read.
-    with contextlib.suppress(OSError), path.open("rb", _READ_BUFFER) as file:
-        left = os.fstat(file.fileno()).st_size
-        while len(header := file.read(HEADER_BYTES)) == HEADER_BYTES:
-            length = int.from_bytes(header[:8], "little")
-            left -= HEADER_BYTES + length + FOOTER_BYTES
-            if left < 0:
-                what = f"is truncated or corrupt (a record of {length:,} bytes)"
-                raise UserError(f"The shard {path} {what}: {_AGAIN}.")
-            file.seek(length + FOOTER_BYTES, os.SEEK_CUR)
-
-
 class SplitIndex(NamedTuple):
     """The N examples of a split, in the order of its shards."""
 
@@ -96,12 +82,9 @@ def read_index(
 ) -> SplitIndex:
     """Returns the index of the shards of a split, whose examples have these sides.
 
-    A stored index that matches the file sizes is used without reading the shards. Otherwise the shards
-    are read completely, their checksums are verified, and the index is stored if possible.
-
-    Raises:
-        UserError: all or some shards are missing, or a shard that had to be read is damaged or lacks
-            an int64 list of one of the sides.
+    A stored index that matches the file sizes is used without reading the shards. Otherwise the
+    shards are read completely, their checksums are verified, and the index is stored if possible. A
+    shard that is missing, damaged or lacks the int64 list of a side is a `UserError`.
     """
     paths = find_shards(data_dir, name, split)
     path = index_path(data_dir, name, split)
@@ -122,7 +105,7 @@ def read_index(
 
 
 Table = Mapping[str, np.ndarray]
-"""A shard's part of the index: "sizes", the bytes of each example, and its ids by side: [n] each."""
+"""A shard's part of the index: bytes of each example ("sizes") and its ids by side, [n] each."""
 
 
 def write_index(data_dir: PathLike, name: str, split: str, tables: Sequence[Table]) -> None:
@@ -179,7 +162,17 @@ def _measure(path: Path, sides: Sequence[str]) -> Table:
     """Reads a shard completely."""
     import tensorflow as tf
 
-    _require_lengths(path)
+    # TensorFlow would crash of a record that claims more bytes than its shard has. A file that
+    # cannot be opened is reported below.
+    with contextlib.suppress(OSError), path.open("rb", _READ_BUFFER) as file:
+        left = os.fstat(file.fileno()).st_size
+        while len(header := file.read(HEADER_BYTES)) == HEADER_BYTES:
+            length = int.from_bytes(header[:8], "little")
+            left -= length + _FRAME_BYTES
+            if left < 0:
+                what = f"is truncated or corrupt (a record of {length:,} bytes)"
+                raise UserError(f"The shard {path} {what}: {_AGAIN}.")
+            file.seek(length + FOOTER_BYTES, os.SEEK_CUR)
     chunks = tf.data.TFRecordDataset(str(path), buffer_size=_READ_BUFFER).batch(_MEASURED_AT_ONCE)
     columns: dict[str, list] = {"sizes": [], **{side: [] for side in sides}}
     first = 1
@@ -239,10 +232,9 @@ def _not_an_example(path: Path, number: int, sides: Sequence[str]) -> UserError:
 class StoredExamples:
     """Random access to the serialised examples of a split.
 
-    The first time an example is read, its checksum is verified, its lengths are compared with the index
-    and its ids with `vocab_sizes`, their exclusive upper limits by side. Shards are opened when needed
-    and stay open. Threads can read concurrently: file reads release the GIL. About 11 bytes per example
-    are kept in memory.
+    The first time an example is read, its checksum is verified, its lengths are compared with the
+    index and its ids with `vocab_sizes`, their exclusive limits by side. Shards stay open. Threads
+    can read concurrently: file reads release the GIL. It keeps about 11 bytes per example.
     """
 
     def __init__(self, index: SplitIndex, vocab_sizes: Mapping[str, int]):

@@ -61,9 +61,7 @@ class LocalSource(NamedTuple):
 
     kind: str  # "text", "sgm", "tsv" or "tmx"
     tmp_dir: Path
-    names: tuple[
-        str, ...
-    ]  # of its files: two for "text" and "sgm", one for "tmx"; for "tsv" a pattern
+    names: tuple[str, ...]  # two for "text" and "sgm", one for "tmx"; for "tsv" a pattern
     columns: tuple[int, int] = (0, 1)  # for "tsv": the columns of inputs and targets
     url: str | tuple[str, ...] = ""
 
@@ -89,25 +87,19 @@ class LocalSource(NamedTuple):
         return len(path.parts) == len(pattern.parts) and path.match(str(pattern))
 
     def pairs(self) -> Iterator[Pair | None]:
-        """Yields stripped pairs; None for a malformed one.
-
-        Raises:
-            UserError: a file cannot be read, or the two differ in their number of lines or segments.
-        """
+        """Yields stripped pairs, None for a malformed one. Two files that differ in their number of
+        lines or segments are a `UserError`."""
         if self.kind == "tsv":
             tables = (_read_tsv(path, *self.columns) for path in self.paths)
             return itertools.chain.from_iterable(tables)
-        read = {"text": read_pairs, "sgm": _read_sgm, "tmx": _read_tmx}[self.kind]
-        return read(*self.paths)
+        readers: dict[str, Callable] = {"text": read_pairs, "sgm": _read_sgm, "tmx": _read_tmx}
+        return readers[self.kind](*self.paths)
 
 
 def local_sources(tmp_dir: PathLike, sources: Sequence) -> list[LocalSource]:
-    """Returns all sources with their files; fetches and unpacks absent files.
+    """Returns all sources after fetching and unpacking absent files, each archive at most once.
 
-    Each archive is fetched and read at most once; an archive already in `tmp_dir` is used.
-
-    Raises:
-        UserError: a source is malformed, or a file is absent and cannot be fetched.
+    A source that is malformed, or whose files cannot be fetched, is a `UserError`.
     """
     parsed = [_parse(Path(tmp_dir), source) for source in sources]
     for url in dict.fromkeys(source.url for source in parsed):
@@ -122,12 +114,10 @@ def source_files(tmp_dir: PathLike, source: Sequence) -> tuple[Path, Path]:
 
 
 def read_sources(tmp_dir: PathLike, sources: Sequence, dropped: Counter[str]) -> Iterator[Pair]:
-    """Yields the pairs of all sources in order, but counts in `dropped` those with an "empty" side and
-    "malformed" ones: table rows and translation units that are not pairs.
+    """Yields the pairs of all sources in order, after checking that all text files are parallel.
 
-    Raises:
-        UserError: see `local_sources` and `LocalSource.pairs`. That text files are parallel is checked
-            before the first pair is yielded.
+    Those with an "empty" side and "malformed" ones (table rows and translation units that are not
+    pairs) are left out and counted in `dropped`.
     """
     found = local_sources(tmp_dir, sources)
     for source in found:
@@ -349,8 +339,8 @@ _BUSY = (408, 425, 429, 500, 502, 503, 504)  # errors that another attempt may n
 def fetch(url: str, path: PathLike) -> Path:
     """Downloads `url` to `path` unless that exists; returns `path`.
 
-    Verifies the size that the server announces, and what `KNOWN_FILES` says. What cannot be downloaded
-    or written is a `UserError`.
+    Verifies the size that the server announces, and what `KNOWN_FILES` says. What cannot be
+    downloaded or written is a `UserError`.
     """
     path = Path(path)
     if path.exists():
@@ -493,18 +483,16 @@ def _content(archive: Path, opened: Callable[[], Any]) -> Iterator[bytes]:
             yield block
 
 
-_DECOMPRESSORS = {b"\x1f\x8b": gzip.open, b"BZh": bz2.open, b"\xfd7zXZ": lzma.open}
+_OPENERS: dict[bytes, Callable] = {b"\x1f\x8b": gzip.open, b"BZh": bz2.open, b"\xfd7zXZ": lzma.open}
 
 
 class _Tape:
     """Decompresses a tar archive, up to a number of bytes; shows progress."""
 
     def __init__(self, archive: Path, stored: BinaryIO, start: bytes, most: int):
-        kinds: Iterator[Callable] = (
-            kind for magic, kind in _DECOMPRESSORS.items() if start.startswith(magic)
-        )
+        openers = (opener for magic, opener in _OPENERS.items() if start.startswith(magic))
         self._archive, self._stored, self._most, self._count = archive, stored, most, 0
-        self._file = next(kinds, lambda plain: plain)(stored)
+        self._file = next(openers, lambda plain: plain)(stored)
         self._progress = megabytes(f"unpacking {archive.name}", archive.stat().st_size)
 
     def read(self, size: int) -> bytes:
@@ -521,7 +509,6 @@ class _Header(tarfile.TarInfo):
 
     @classmethod
     def frombuf(cls, buf, encoding, errors):
-        """Returns a header that is not too large."""
         header = super().frombuf(buf, encoding, errors)
         if not header.isreg() and header.size > _BLOCK:
             raise ValueError(f"a header of {header.size:,} bytes")

@@ -2,26 +2,19 @@
 
 from __future__ import annotations
 
-import functools
 import itertools
 import os
 import random
-import shutil
 import sys
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from t2t_keras import text
-from t2t_keras.data.generation import (
-    CleaningRules,
-    Generation,
-    generating_alone,
-    unfinished_directory,
-)
+from t2t_keras.data.generation import CleaningRules, Generation, Sample, generating_alone
 from t2t_keras.data.problem import DatasetSplit, Problem, VocabType, missing_field, missing_hook
 from t2t_keras.data.shards import PathLike, shard_paths
 from t2t_keras.errors import UserError
@@ -36,12 +29,12 @@ Encoded = Iterator[dict[str, list[int]]]
 class Text2TextProblem(Problem):
     """Pairs of texts with one vocabulary for both sides (T2T's `Text2TextProblem`).
 
-    A subclass defines `is_generate_per_split` and `generate_samples`, and overrides other hooks as needed.
+    A subclass defines `is_generate_per_split` and `generate_samples`, and other hooks as needed.
     """
 
     processes = 1
-    """Number of processes that `generate_data` uses. With more than one, the main module must be importable
-    without side effects (a requirement of Python's `multiprocessing`)."""
+    """Number of processes that `generate_data` uses. With more than one, the main module must be
+    importable without side effects (a requirement of Python's `multiprocessing`)."""
     cleaning: CleaningRules | None = None
     """Rules by which `generate_data` drops training pairs; None: keep all."""
     vocab_type: str = VocabType.SUBWORD
@@ -76,14 +69,12 @@ class Text2TextProblem(Problem):
 
     @property
     def is_generate_per_split(self) -> bool:
-        """Hook: True if `generate_samples` is called once for each split.
-
-        False: it is called only for "train", and its samples are distributed over the shards of all splits.
-        """
+        """Hook: True if `generate_samples` is called once for each split; False: it is called only
+        for "train", and its samples are distributed over the shards of all splits."""
         raise missing_hook(self, "is_generate_per_split")
 
     def generate_samples(self, data_dir: PathLike, tmp_dir: PathLike, split: str) -> Samples:
-        """Hook: yields `{"inputs": text, "targets": text}`; more generally a text for each of `sides`."""
+        """Hook: yields `{"inputs": text, "targets": text}`, a text for each of `sides`."""
         raise missing_hook(self, "generate_samples")
 
     def max_length(self, model_hparams) -> int:
@@ -123,27 +114,19 @@ class Text2TextProblem(Problem):
     ):
         """Returns the encoder; builds and stores the subword or SentencePiece vocabulary if absent.
 
-        An absent file is a `UserError` if `force_get`, or without a `tmp_dir` with the source files.
+        An absent file is a `UserError` if `force_get`, or without a `tmp_dir` of source files.
         """
-        lines = None
-        if tmp_dir is not None and not force_get:
-            lines = functools.partial(self.generate_text_for_vocab, data_dir, tmp_dir)
-        if self.use_vocab_from_other_problem is not None:
-            return self.use_vocab_from_other_problem.get_or_create_vocab(
-                data_dir, tmp_dir, force_get
-            )
+        if (other := self.use_vocab_from_other_problem) is not None:
+            return other.get_or_create_vocab(data_dir, tmp_dir, force_get)
         if self.vocab_filename is None:
             return text.ByteTextEncoder()
+        lines = None
+        if tmp_dir is not None and not force_get:
+            lines = lambda: self.generate_text_for_vocab(data_dir, tmp_dir)  # noqa: E731
         return self.stored_encoder(data_dir, self.vocab_filename, self.approx_vocab_size, lines)
 
-    def stored_encoder(
-        self,
-        data_dir: PathLike,
-        filename: str,
-        size: int,
-        lines: Callable[[], Iterator[str]] | None,
-    ):
-        """Returns the encoder of a vocabulary file; builds it from lines, if there are any, if absent."""
+    def stored_encoder(self, data_dir: PathLike, filename: str, size: int, lines: Callable | None):
+        """Returns the encoder of a vocabulary file; an absent one is built of lines, if any."""
         path = Path(data_dir) / filename
         if self.vocab_type == VocabType.TOKEN:
             if not path.exists():
@@ -159,7 +142,7 @@ class Text2TextProblem(Problem):
             raise absent_vocabulary(self, data_dir, filename)
         reserved, model = self.additional_reserved_tokens, self.sentencepiece_model
         if not is_pieces:
-            encoder = text.SubwordTextEncoder.build_from_generator(
+            encoder: Any = text.SubwordTextEncoder.build_from_generator(
                 lines(), size, self.max_subtoken_length, [*RESERVED_TOKENS, *reserved]
             )
         elif model in MODEL_TYPES:
@@ -175,8 +158,9 @@ class Text2TextProblem(Problem):
         return dict.fromkeys(self.sides, self.get_or_create_vocab(data_dir, None, force_get=True))
 
     def get_or_create_encoders(self, data_dir: PathLike, tmp_dir: PathLike) -> dict[str, Any]:
-        """Hook: returns the encoders of "inputs" and "targets"; builds the vocabulary if absent."""
-        return dict.fromkeys(self.sides, self.get_or_create_vocab(data_dir, tmp_dir))
+        """Hook: like `feature_encoders`, but builds the vocabulary if absent."""
+        self.get_or_create_vocab(data_dir, tmp_dir)
+        return self.feature_encoders(data_dir)
 
     def generate_encoded_samples(
         self, data_dir: PathLike, tmp_dir: PathLike, split: str
@@ -197,34 +181,31 @@ class Text2TextProblem(Problem):
     def generate_data(self, data_dir: PathLike, tmp_dir: PathLike) -> None:
         """Writes the vocabulary and the shards of all splits; keeps existing shards.
 
-        Resumes an interrupted generation. A second process waits for the first. Before each split, the
-        global random generators of Python and NumPy are seeded by `random_seed` and its name.
+        Resumes an interrupted generation. A second process waits for the first. Before each split,
+        the global random generators of Python and NumPy are seeded.
 
         Raises:
-            UserError: a directory cannot be created or written to, the source is malformed, or existing
-                data cannot be completed: there are shards without their vocabulary, or some shards of a
-                split that are not from an interrupted generation.
+            UserError: a directory cannot be created or written to, the source is malformed, or
+                existing data cannot be completed: shards lack their vocabulary, or some shards of a
+                split are there that are not from an interrupted generation.
         """
         make_directory(data_dir)
         make_directory(tmp_dir, writable=False)
         name = self.dataset_filename()
         splits = {
-            item["split"]: shard_paths(data_dir, name, item["split"], item["shards"])
-            for item in self.dataset_splits
+            item["split"]: shard_paths(data_dir, name, **item) for item in self.dataset_splits
         }
+        jobs = {DatasetSplit.TRAIN: splits}
         if self.is_generate_per_split:
             jobs = {split: {split: paths} for split, paths in splits.items()}
-        else:
-            jobs = {DatasetSplit.TRAIN: splits}
         with generating_alone(Path(data_dir), name):
             require_vocabulary(self, data_dir)
             for split, shards in jobs.items():
-                if all(path.exists() for paths in shards.values() for path in paths):
+                generation = Generation(self, split, shards)
+                if generation.is_complete():
                     self._report_unused_settings(split, data_dir)
-                    unfinished = unfinished_directory(Path(data_dir), name, split)
-                    shutil.rmtree(unfinished, ignore_errors=True)
                 else:
-                    self._generate(data_dir, tmp_dir, split, shards)
+                    self._generate(data_dir, tmp_dir, generation)
 
     def _report_unused_settings(self, split: str, data_dir: PathLike) -> None:
         """Prints a line if the user gave settings that have no effect on existing shards."""
@@ -242,29 +223,22 @@ class Text2TextProblem(Problem):
                 flush=True,
             )
 
-    def _generate(
-        self, data_dir: PathLike, tmp_dir: PathLike, split: str, shards: dict[str, list[Path]]
-    ) -> None:
-        generate, encoders = self.generate_encoded_samples, {}
+    def _generate(self, data_dir: PathLike, tmp_dir: PathLike, generation: Generation) -> None:
+        generate, encoders, split = self.generate_encoded_samples, {}, generation.split
         if type(self).generate_encoded_samples is Text2TextProblem.generate_encoded_samples:
-            generate, encoders = (
-                self.generate_samples,
-                self.get_or_create_encoders(data_dir, tmp_dir),
-            )
-        # A resumed generation skips what exists, so a split must not depend on draws made before it.
+            generate = self.generate_samples
+            encoders = self.get_or_create_encoders(data_dir, tmp_dir)
+        # A resumed generation skips what exists: a split must not depend on draws made before it.
         random.seed(f"{self.random_seed} {split}")
         np.random.seed(random.getrandbits(32))
-        whole = whole_samples(self, split, generate(data_dir, tmp_dir, split), encoders)
-        Generation(self, split, shards, encoders).run(whole)
+        samples = whole_samples(self, split, generate(data_dir, tmp_dir, split), encoders)
+        generation.run(samples, encoders)
 
 
 def whole_samples(
-    problem: Problem,
-    split: str,
-    samples: Iterable[Mapping[str, Any]],
-    fields: Collection[str] | None = None,
-) -> Iterator[Mapping[str, Any]]:
-    """Yields samples that have all `fields`: None: the problem's sides; empty: those of the first."""
+    problem: Problem, split: str, samples: Iterable[Sample], fields: Collection[str] | None = None
+) -> Iterator[Sample]:
+    """Yields samples that have all fields; None: the problem's sides; empty: those of the first."""
     fields = problem.sides if fields is None else fields
     for sample in samples:
         fields = fields or [*sample]
@@ -295,8 +269,8 @@ def require_vocabulary(problem: Text2TextProblem, data_dir: PathLike) -> None:
             problem.feature_encoders(data_dir)  # a subclass may not need the file
         except UserError as error:
             raise UserError(
-                f"{data_dir} holds {shard} but not its vocabulary {absent[0]}: copy the vocabulary there, "
-                f"or delete the shards of {problem.name} to make both again."
+                f"{data_dir} holds {shard} but not its vocabulary {absent[0]}: copy the vocabulary "
+                f"there, or delete the shards of {problem.name} to make both again."
             ) from error
 
 
@@ -330,13 +304,10 @@ class SingleTextProblem(Text2TextProblem):
 
 
 class Text2SelfProblem(SingleTextProblem):
-    """Language modelling (T2T's `Text2SelfProblem`): `generate_samples` yields `{"targets": text}`."""
+    """Language models (T2T's `Text2SelfProblem`): `generate_samples` yields `{"targets": text}`."""
 
     has_inputs = False
-
-    @property
-    def quality_metric(self) -> str:
-        return "loss"
+    quality_metric = "loss"
 
 
 class ChoppedTextProblem(Text2SelfProblem):
@@ -345,10 +316,8 @@ class ChoppedTextProblem(Text2SelfProblem):
     The last example may be shorter. Examples have no end-of-sentence id.
     """
 
-    max_dev_chars = 10**7
-    """Limit on the characters of the dev and test texts (T2T's name)."""
-    max_chars_for_vocab = 10**7
-    """Limit on the characters of the text that the vocabulary is built from (T2T's name)."""
+    max_dev_chars = 10**7  # limit on the characters of the dev and test texts (T2T's name)
+    max_chars_for_vocab = 10**7  # and of the text that the vocabulary is built from (T2T's name)
 
     is_generate_per_split = True
 
@@ -405,6 +374,7 @@ class Text2ClassProblem(SingleTextProblem):
 
     num_classes: int
     loss_multiplier = 1.0  # of characters, too: one class is predicted, not every character
+    quality_metric = "f1"
 
     def __init__(self, was_reversed: bool = False, was_copy: bool = False):
         super().__init__(was_reversed, was_copy)
@@ -414,10 +384,6 @@ class Text2ClassProblem(SingleTextProblem):
     def class_labels(self, data_dir: PathLike | None = None) -> Sequence[str]:
         """Hook: returns the name of each class."""
         return [f"ID_{number}" for number in range(self.num_classes)]
-
-    @property
-    def quality_metric(self) -> str:
-        return "f1"
 
     def generate_text_for_vocab(self, data_dir: PathLike, tmp_dir: PathLike) -> Iterator[str]:
         """Yields the texts of the training samples."""
@@ -429,11 +395,6 @@ class Text2ClassProblem(SingleTextProblem):
         """Returns the encoder of the texts and the encoder of the class labels."""
         encoder = self.get_or_create_vocab(data_dir, None, force_get=True)
         return {"inputs": encoder, "targets": text.ClassLabelEncoder(self.class_labels(data_dir))}
-
-    def get_or_create_encoders(self, data_dir: PathLike, tmp_dir: PathLike) -> dict[str, Any]:
-        """Like `feature_encoders`, but builds the vocabulary if absent."""
-        self.get_or_create_vocab(data_dir, tmp_dir)
-        return self.feature_encoders(data_dir)
 
     def generate_encoded_samples(
         self, data_dir: PathLike, tmp_dir: PathLike, split: str

@@ -53,7 +53,7 @@ class TranslateProblem(Text2TextProblem):
     def source_data_files(self, split: str) -> list:
         """Hook: returns the sources of a split; most are `[url, (source file, target file)]`.
 
-        Files are named relative to `tmp_dir`: see `t2t_keras.data.sources` for all kinds of sources.
+        Files are relative to `tmp_dir`: see `t2t_keras.data.sources` for all kinds of sources.
         """
         raise missing_hook(self, "source_data_files")
 
@@ -121,9 +121,7 @@ class TwoVocabularyProblem(TranslateProblem):
         """The approximate sizes of the vocabularies of inputs and of targets."""
         return self.approx_vocab_size, self.approx_vocab_size
 
-    def get_or_create_encoders(
-        self, data_dir: PathLike, tmp_dir: PathLike | None
-    ) -> dict[str, Any]:
+    def get_or_create_encoders(self, data_dir: PathLike, tmp_dir: PathLike | None) -> dict:
         encoders, sizes = {}, self.approx_vocab_sizes
         for n, (side, filename) in enumerate(zip(self.sides, self.vocab_filenames, strict=True)):
             text = None if tmp_dir is None else partial(self.generate_text_of_sides, tmp_dir, (n,))
@@ -148,8 +146,7 @@ def _spread(lines: Iterator[str], size: int, budget: float) -> Iterator[str]:
 
 # Sources of sentence pairs by split, and problems on them
 
-VOCAB_CHARACTERS = 10_000_000
-"""How many characters of each side a vocabulary is built from."""
+VOCAB_CHARACTERS = 10_000_000  # of each side, from which a vocabulary is built
 
 
 class PairSource(Protocol):
@@ -216,10 +213,7 @@ class ParallelFiles(PairSource):
     """Text files, plain or `.gz`: the paths of source and target, by split."""
 
     def __init__(self, files: Mapping[str, Sequence[str | os.PathLike]]):
-        self.files = {
-            split: (Path(source).expanduser(), Path(target).expanduser())
-            for split, (source, target) in files.items()
-        }
+        self.files = {split: [Path(p).expanduser() for p in pair] for split, pair in files.items()}
 
     @property
     def splits(self) -> list[str]:
@@ -248,12 +242,8 @@ class ParallelFiles(PairSource):
 # A mix of several corpora
 
 _RULES = {f"{rule.name}?": type(rule.default) for rule in dataclasses.fields(CleaningRules)}
-_CORPUS = {
-    **{f"{split}?": [str] for split in SPLITS},
-    "weight?": float,
-    "tag?": str,
-    "clean?": _RULES,
-}
+_CORPUS: dict[str, Any] = {"weight?": float, "tag?": str, "clean?": _RULES}
+_CORPUS |= {f"{split}?": [str] for split in SPLITS}
 _CLEANED_AT_ONCE = 1024
 
 
@@ -271,13 +261,10 @@ class Corpus(NamedTuple):
 class MixedCorpora(PairSource):
     """Interleaves the training data of several corpora.
 
-    With weights of 3 and 1, every four consecutive pairs have three from the first corpus and one from
-    the second. A pass ends when every corpus has been read to its end; shorter ones restart meanwhile,
-    so every pair is read and the ratio is exact. Training pairs with an empty side are dropped. Other
-    splits are concatenated.
-
-    Raises:
-        UserError: no corpus has train or dev, only some have a weight, or one is not from 0.001 to 1000.
+    With weights of 3 and 1, every four consecutive pairs have three from the first corpus and one
+    from the second. A pass ends when every corpus has been read to its end; shorter ones restart
+    meanwhile, so every pair is read and the ratio is exact. Training pairs with an empty side are
+    dropped. Other splits are concatenated.
     """
 
     def __init__(self, corpora: Sequence[Corpus]):
@@ -295,7 +282,7 @@ class MixedCorpora(PairSource):
 
     @classmethod
     def read(cls, path: PathLike) -> MixedCorpora:
-        """Reads a JSON list of corpora with any of "train", "dev", "test", "weight", "tag", "clean"."""
+        """Reads a JSON list of corpora: any of train, dev, test, weight, tag and clean of each."""
         corpora = []
         for number, item in enumerate(read_json(path, [_CORPUS])):
             clean = item.get("clean", {})
@@ -304,9 +291,8 @@ class MixedCorpora(PairSource):
             files = {split: item[split] for split in SPLITS if split in item}
             for split, pair in files.items():
                 if len(pair) != 2:
-                    raise UserError(
-                        f"{path}: [{number}].{split} takes a source and a target file, got {len(pair)}."
-                    )
+                    what = "takes a source and a target file"
+                    raise UserError(f"{path}: [{number}].{split} {what}, got {len(pair)}.")
             source, rules = ParallelFiles(files), CleaningRules(**clean)
             corpora.append(Corpus(source, item.get("weight"), item.get("tag", ""), rules))
         return cls(corpora)
@@ -366,9 +352,8 @@ class MixedCorpora(PairSource):
             sizes.append(sum(1 for _ in _kept_pairs(corpus, self.left_out)))
             if not sizes[-1]:
                 origin = corpus.source.description(DatasetSplit.TRAIN)["from"]
-                raise UserError(
-                    f"the corpus {origin} has no pairs, or cleaning leaves none: leave it out."
-                )
+                what = "has no pairs, or cleaning leaves none"
+                raise UserError(f"the corpus {origin} {what}: leave it out.")
             weight = sizes[-1] if corpus.weight is None else corpus.weight
             shares.append(Fraction(weight).limit_denominator(1000))
         unit = math.lcm(*(share.denominator for share in shares))
@@ -426,20 +411,16 @@ _VOCABULARY = "vocabulary"
 
 
 def check_and_note(problem: Text2TextProblem, source: PairSource, data_dir: PathLike) -> None:
-    """Checks that the data in `data_dir` was made from `source`; records the source of new data.
+    """Records the source of new data in `data_dir`; data made from another one is a `UserError`.
 
     A vocabulary that the note does not mention was put there by the user and is kept.
-
-    Raises:
-        UserError: the vocabulary or the shards of a split were made from another source.
     """
     name = problem.dataset_filename()
     path = Path(data_dir) / f"source.{name}.json"
     noted: dict[str, dict] = {}
     if path.exists():
-        kind = {str: {"from": str, "identity": list}}
         remedy = "delete it with the data beside it, which is then made again"
-        noted = read_json(path, kind, remedy)
+        noted = read_json(path, {str: {"from": str, "identity": list}}, remedy)
     wanted = {split: source.description(split) for split in source.splits}
     wanted[_VOCABULARY] = _vocabulary(problem, wanted[DatasetSplit.TRAIN])
     vocabulary = Path(data_dir) / str(problem.vocab_filename)
@@ -479,9 +460,7 @@ def _vocabulary(problem: Text2TextProblem, train: Mapping) -> dict[str, Any]:
 _MEASURED = 1000
 
 
-def evenly_spaced(
-    every: Callable[[int], Iterable[str]], lines: int, characters: int
-) -> Iterator[str]:
+def evenly_spaced(every: Callable, lines: int, characters: int) -> Iterator[str]:
     """Yields every k-th line of a text, about `characters` in total.
 
     k is chosen from the mean length of the first lines; a shorter text is yielded completely.
