@@ -13,8 +13,6 @@ MODES = {".tgz": "w:gz", ".gz": "w:gz", ".bz2": "w:bz2", ".xz": "w:xz", ".tar": 
 
 
 class FullDisk(io.BytesIO):
-    """A file on a disk without room."""
-
     def __init__(self, path):
         super().__init__()
 
@@ -25,7 +23,6 @@ class FullDisk(io.BytesIO):
 
 
 def as_text(lines):
-    """Lines with their ends, as bytes."""
     return "".join(line + "\n" for line in lines).encode()
 
 

@@ -8,14 +8,10 @@ from types import SimpleNamespace
 
 import pytest
 import toy
-from corpus_files import write_shards
+from corpus_files import write_lines, write_shards
 
-from t2t_keras import registry
 from t2t_keras.cli import options
-from t2t_keras.cli.datagen import generate
 from t2t_keras.errors import UserError
-
-ONE = "--num_concurrent_processes=1"
 
 
 def read_shards(data_dir):
@@ -24,12 +20,10 @@ def read_shards(data_dir):
 
 @pytest.fixture
 def text(tmp_path):
-    folder = tmp_path / "text"
-    folder.mkdir()
     for side in ("inputs", "targets"):
-        (folder / f"{side}.train.txt").write_text("one two\nthree four\nfive\n" * 100)
-        (folder / f"{side}.eval.txt").write_text("six\n")
-    return folder
+        write_lines(tmp_path / f"text/{side}.train.txt", ["one two", "three four", "five"] * 100)
+        write_lines(tmp_path / f"text/{side}.eval.txt", ["six", "six"])
+    return tmp_path / "text"
 
 
 USER_PROBLEM = """
@@ -48,10 +42,7 @@ class CountDown(data.Text2TextProblem):
 
 
 def usr_dir(tmp_path, code=USER_PROBLEM):
-    """Writes a user's module; returns the flag for it."""
-    (tmp_path / "mine").mkdir()
-    (tmp_path / "mine" / "__init__.py").write_text(code)
-    return f"--t2t_usr_dir={tmp_path / 'mine'}"
+    return f"--t2t_usr_dir={write_lines(tmp_path / 'mine/__init__.py', code.splitlines()).parent}"
 
 
 def test_writes_and_tells_what_it_wrote(text, tmp_path):
@@ -65,9 +56,9 @@ def test_writes_and_tells_what_it_wrote(text, tmp_path):
         "  train: 300 examples in text2text_tmpdir-train-00000-of-00100 to 00099-of-00100",
         "    ids: 800 inputs (2.7 per pair), 800 targets (2.7 per pair)",
     ]
-    after = lines.index("  dev: 1 examples in text2text_tmpdir-dev-00000-of-00001")
+    after = lines.index("  dev: 2 examples in text2text_tmpdir-dev-00000-of-00001")
     assert lines[after + 1 :] == [
-        "    ids: 13 inputs (13.0 per pair), 13 targets (13.0 per pair)",
+        "    ids: 26 inputs (13.0 per pair), 26 targets (13.0 per pair)",
         f"count_down: {text} -> {data_dir}",
         "  vocabulary: 258 tokens in no file",
         "  train: 40 examples in count_down-train-00000-of-00001",
@@ -80,33 +71,8 @@ def test_writes_and_tells_what_it_wrote(text, tmp_path):
     ]
 
 
-def test_cleaning_of_training_data_is_asked_for_and_counted(text, tmp_path):
-    arguments = ("--problem=text2text_tmpdir", f"--data_dir={tmp_path}", f"--tmp_dir={text}", ONE)
-    flags = ("--clean_duplicates", "--clean_max_characters=9")
-    for side in ("inputs", "targets"):
-        (text / f"{side}.eval.txt").write_text("six\n" * 2)
-    done = toy.ran("datagen", *arguments, *flags)
-    assert "    left out: 298 (198 duplicate, 100 too long), kept: 2" in done.stdout.splitlines()
-    assert "  dev: 2 examples in" in done.stdout
-
-
-def test_order_follows_the_seed(text, tmp_path):
-    flags = ("--problem=text2text_tmpdir", "--random_seed=7", f"--tmp_dir={text}", ONE)
-    toy.ran("datagen", *flags, f"--data_dir={tmp_path / 'command'}")
-    shards = {"command": read_shards(tmp_path / "command")}
-    for seed in (7, 429459):
-        problem = registry.problem("text2text_tmpdir")
-        problem.random_seed = seed
-        generate(problem, tmp_path / str(seed), text)
-        shards[seed] = read_shards(tmp_path / str(seed))
-    assert shards["command"] == shards[7]
-    assert shards[7] != shards[429459]
-
-
 def test_an_encoder_of_a_user_directory_works_in_several_processes(text, tmp_path):
-    code = (
-        USER_PROBLEM.replace("range(40)", "range(20000)")
-        + """
+    more = """
     def get_or_create_encoders(self, data_dir, tmp_dir):
         return {"inputs": Lengths(), "targets": Lengths()}
 
@@ -114,7 +80,7 @@ class Lengths:
     def encode(self, text):
         return [len(text)]
 """
-    )
+    code = USER_PROBLEM.replace("range(40)", "range(20000)") + more
     flags = ("--problem=count_down", usr_dir(tmp_path, code), f"--tmp_dir={text}")
     done = toy.ran("datagen", *flags, f"--data_dir={tmp_path}", "--num_concurrent_processes=2")
     assert "    ids: 40,000 inputs (2.0 per pair), 40,000 targets" in done.stdout
@@ -125,11 +91,14 @@ def test_a_problems_own_seed_and_cleaning_count_without_flags(text, tmp_path):
     code = USER_PROBLEM.replace("vocab_type =", own)
     code = f"from t2t_keras.data.generation import CleaningRules\n{code}"
     flags = ("--problem=count_down", usr_dir(tmp_path, code), f"--tmp_dir={text}")
-    for name, more in (("own", []), ("own", []), ("given", ["--random_seed=7"])):
-        done = toy.command("datagen", *flags, f"--data_dir={tmp_path / name}", *more)
+    shards, seeds = {}, {"own": [], "own again": [], "7": ["--random_seed=7"]}
+    for name, more in {**seeds, "8": ["--random_seed=8"]}.items():
+        data_dir = tmp_path / name.split()[0]
+        done = toy.command("datagen", *flags, f"--data_dir={data_dir}", *more)
         assert (done.returncode, done.stderr) == (0, "")
         assert "  train: 39 examples in" in done.stdout
-    assert read_shards(tmp_path / "own") == read_shards(tmp_path / "given")
+        shards[name] = read_shards(data_dir)
+    assert shards["own"] == shards["own again"] == shards["7"] != shards["8"]
 
 
 @pytest.mark.parametrize(
@@ -153,11 +122,15 @@ def test_mistakes_end_in_one_line(text, tmp_path, changes, message):
     assert not list((tmp_path / "data").glob("*"))
 
 
-def test_settings_without_effect_on_shards_that_exist_get_a_line(text, tmp_path):
-    arguments = ("--problem=text2text_tmpdir", f"--data_dir={tmp_path}", f"--tmp_dir={text}", ONE)
-    settings = ("--clean_max_characters=50", "--random_seed=7")
+def test_training_data_is_cleaned_once(text, tmp_path):
+    """Settings without effect on shards that exist get a line."""
+    arguments = ("--problem=text2text_tmpdir", f"--data_dir={tmp_path}", f"--tmp_dir={text}")
+    arguments += ("--num_concurrent_processes=1",)
+    settings = ("--clean_duplicates", "--clean_max_characters=9", "--random_seed=7")
     first = toy.command("datagen", *arguments, *settings)
     assert (first.returncode, first.stderr) == (0, "")
+    assert "    left out: 298 (198 duplicate, 100 too long), kept: 2" in first.stdout.splitlines()
+    assert "  dev: 2 examples in" in first.stdout
     made = read_shards(tmp_path)
     (tmp_path / "text2text_tmpdir-dev-00000-of-00001").unlink()
     again = toy.command("datagen", *arguments, *settings)

@@ -30,7 +30,6 @@ def test_spelling(what, english, german):
 
 
 def test_sentences(corpus):
-    """English sentences have the translation and the kind that they have by hand."""
     found = {pair[0]: (kind, *pair) for part in corpus.values() for kind, _, pair in part}
     assert [found[row[1]] for row in SENTENCES] == SENTENCES
 
@@ -67,7 +66,6 @@ def test_the_same_every_time(corpus):
 
 
 def test_problem_and_text_files(tmp_path):
-    """The problem's samples are the lines of the files that `write` writes."""
     problem = numbers.TranslateEndeNumbers()
     assert [item["split"] for item in problem.dataset_splits] == list(numbers.SIZES)
     files = tmp_path / "test.en", tmp_path / "test.de"

@@ -4,7 +4,6 @@ import random
 
 import numpy as np
 import pytest
-import toy
 from corpus_files import write_records
 
 from t2t_keras.data import records
@@ -204,32 +203,3 @@ def test_every_pair_is_there_once_and_whole(length, spacing):
 def test_lengths_that_make_no_sense(length, spacing):
     with pytest.raises(UserError, match=f"length must be 1 or more .* got {length} and {spacing}"):
         list(pack([], length, spacing))
-
-
-# A packed problem through the commands
-
-MODULE = """
-from t2t_keras.problems.translate_files import Text2textTmpdir
-from t2t_keras.registry import register_problem
-
-
-@register_problem
-class ReversedPacked(Text2textTmpdir):
-    dataset_splits = [{"split": "train", "shards": 2}, {"split": "dev", "shards": 1}]
-    packed_length = 32
-"""
-
-
-def test_a_packed_problem_trains_and_translates(tmp_path):
-    (tmp_path / "mine").mkdir()
-    (tmp_path / "mine" / "__init__.py").write_text(MODULE)
-    flags = ("--problem=reversed_packed", f"--t2t_usr_dir={tmp_path / 'mine'}")
-    flags += (f"--data_dir={tmp_path / 'data'}",)
-    toy.ran("datagen", *flags, f"--tmp_dir={toy.write_text(tmp_path / 'text')}")
-    run, settings = f"--output_dir={tmp_path / 'run'}", f"--hparams={toy.hparams(max_length=32)}"
-    done = toy.ran("train", *flags, settings, run, "--train_steps=2", "--eval_steps=1")
-    assert "loss" in done.stdout and "bleu" not in done.stdout
-    (tmp_path / "source").write_text("a b c\nd e\n")
-    places = (f"--decode_from_file={tmp_path / 'source'}", f"--decode_to_file={tmp_path / 'out'}")
-    toy.ran("decode", *flags, run, *places, "--decode_hparams=extra_length=4,beam_size=1")
-    assert len((tmp_path / "out").read_text().splitlines()) == 2

@@ -31,11 +31,6 @@ class ToyLines(Text2SelfProblem):
         return ({"targets": word} for word in WORDS * 4)
 
 
-class ToyRows(ToyLines):
-    packed_length = 8
-    packed_spacing = 1
-
-
 class ToyChopped(ChoppedTextProblem):
     vocab_type = VocabType.CHARACTER
     dataset_splits = SPLITS
@@ -58,7 +53,6 @@ class ToyClasses(Text2ClassProblem):
 
 
 def stored(problem, data_dir, split):
-    """The examples of a split, {field: ids} each."""
     return list(stored_examples(*find_shards(data_dir, problem.dataset_filename(), split)))
 
 
@@ -98,23 +92,6 @@ def test_targets_alone_are_packed_and_cut_as_by_tensor2tensor():
     whole = [[2, 3, 4, 1], [2, 3, 4, 5] * 2]
     rows = [row["targets"] for ids in whole for row in pack([{"targets": ids}], 4)]
     assert rows == [[2, 3, 4, 1], [2, 3, 4, 5], [2, 3, 4, 5]]
-
-
-def test_a_packed_language_model(tmp_path):
-    problem = ToyRows()
-    problem.generate_data(tmp_path, tmp_path)
-    (first, *_) = batches(problem, "train", tmp_path)
-    assert first.keys() == {"targets", "targets_segmentation", "targets_position"}
-    assert {ids.shape for ids in first.values()} == {(4, 8)}
-    hp = HP.replace(max_length=4, t2t_batches=True)  # T2T: rows as if of 4, however long they are
-    assert batches(problem, "train", tmp_path, hp=hp)[0]["targets"].shape == (8, 8)
-    texts = [
-        ids[segments == number]
-        for batch in batches(problem, "dev", tmp_path)
-        for ids, segments in zip(batch["targets"], batch["targets_segmentation"], strict=True)
-        for number in range(1, segments.max() + 1)
-    ]
-    assert letters(texts) == sorted(WORDS * 4)
 
 
 def test_chopped_text_is_one_stream_of_examples_as_long_as_the_problem_says(tmp_path):

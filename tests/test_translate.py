@@ -21,11 +21,9 @@ from t2t_keras.data.sources import KNOWN_FILES
 from t2t_keras.errors import UserError
 from t2t_keras.text import ByteTextEncoder
 
-# Of each problem: the sources of train and dev (URL and files), the vocabulary's file (null: bytes), the
-# length of packed rows, and the number of shards.
-FACTS = json.loads(
-    Path(__file__).with_name("data").joinpath("translate_families.json").read_bytes()
-)
+# Of each problem: the sources of train and dev (URL and files), the vocabulary's file (null:
+# bytes), the length of packed rows, and the number of shards.
+FACTS = json.loads(Path(__file__).with_name("data").joinpath("translate_families.json").read_text())
 
 UNSUPPORTED = {
     "cleans text by rules for English": """ende_pc_clean32k ende_wmt_clean32k ende_wmt_clean_pc32k
@@ -62,10 +60,7 @@ def test_a_problem_is_that_of_t2t(name):
     assert shards == {"train": facts["train_shards"], "dev": 1}
     assert (problem.input_space_id, problem.target_space_id) == (SpaceID.GENERIC, SpaceID.GENERIC)
     assert problem.is_generate_per_split
-    turned = registry.problem(f"translate_{name}_rev")
-    assert turned.name == f"translate_{name}_rev"
-    assert turned.dataset_filename() == f"translate_{name}"
-    assert turned.vocab_filename == facts["vocabulary"]
+    assert registry.problem(f"translate_{name}_rev").vocab_filename == facts["vocabulary"]
 
 
 @pytest.mark.parametrize("reason", UNSUPPORTED)
@@ -89,9 +84,7 @@ def test_checksums_are_of_files_that_problems_fetch():
 
 # From archives laid out as they are shipped
 
-CODES = {
-    "de": "Zeile", "fr": "ligne", "cs": "řádek", "zh": "行", "ro": "rând", "es": "línea", "ru": "строка"
-}  # fmt: skip
+CODES = {"de": "Zeile", "fr": "ligne", "cs": "řádek", "zh": "行", "ru": "строка"}
 
 
 @pytest.fixture(autouse=True)
@@ -149,9 +142,6 @@ def expected(language, *names, count=8):
     return [*zip(*sides, strict=True)]
 
 
-# English to German and French
-
-
 @pytest.mark.parametrize(
     ("language", "name", "corpora"),
     [
@@ -173,9 +163,6 @@ def test_german_and_french(tmp_path, language, name, corpora):
             write_lines(tmp_path / f"giga-fren.release2.fixed.{code}", lines("mine", code))
         (tmp_path / "training-giga-fren.tar").unlink()
         assert set(expected("fr", "mine")) < set(samples(problem, tmp_path, "train"))
-
-
-# The other forms
 
 
 def czeng(tmp_dir):
@@ -242,34 +229,25 @@ def test_an_archive_may_have_the_query_in_its_name_as_in_t2t(tmp_path, query):
     assert len(samples(registry.problem("translate_entn_rma"), tmp_path, "dev")) == 8
 
 
-def chinese_archives(tmp_dir, cwmt=False):
+@pytest.fixture
+def chinese(tmp_path):
     stem = "training-parallel-nc-v13/news-commentary-v13.zh-en"
-    write_tar(tmp_dir / "training-parallel-nc-v13.tgz", both(stem, "zh", "nc13"))
+    write_tar(tmp_path / "training-parallel-nc-v13.tgz", both(stem, "zh", "nc13"))
     dev = {
         "dev/newsdev2017-enzh-src.en.sgm": sgm(lines("dev", "en", 3), "srcset"),
         "dev/newsdev2017-enzh-ref.zh.sgm": sgm(lines("dev", "zh", 3), "refset"),
     }
-    write_tar(tmp_dir / "dev.tgz", dev)
-    if cwmt:
-        sources = registry.problem("translate_enzh_wmt32k").source_data_files("train")
-        pairs = [names for url, names in sources if url == "cwmt.tgz"]
-        members = {
-            name: as_text(lines(f"cwmt{number}", "en" if name.endswith("_en.txt") else "zh", 1))
-            for number, names in enumerate(pairs)
-            for name in names
-        }
-        write_tar(tmp_dir / "cwmt.tgz", members)
+    write_tar(tmp_path / "dev.tgz", dev)
+    return tmp_path
 
 
-def test_chinese_has_two_vocabularies(tmp_path):
-    tmp_dir, data_dir = tmp_path / "tmp", tmp_path / "data"
-    tmp_dir.mkdir()
-    chinese_archives(tmp_dir)
+def test_chinese_has_two_vocabularies(chinese):
+    data_dir = chinese / "data"
     problem = registry.problem("translate_enzh_wmt8k")
     assert problem.vocab_file_budget == 1e8
     with pytest.raises(UserError, match=r"8192\.subwords\.en is absent: run t2t-keras-datagen"):
         problem.feature_encoders(data_dir)
-    problem.generate_data(data_dir, tmp_dir)
+    problem.generate_data(data_dir, chinese)
     name = "vocab.translate_enzh_wmt8k.8192.subwords"
     assert sorted(path.name for path in data_dir.glob("vocab*")) == [f"{name}.en", f"{name}.zh"]
     described = [line.split()[-1] for line in describe(problem, data_dir)[:2]]
@@ -283,23 +261,34 @@ def test_chinese_has_two_vocabularies(tmp_path):
     assert stored(turned, "dev", data_dir) == sorted(pair[::-1] for pair in pairs)
 
 
-def test_chinese_corpora_that_are_asked_for_are_used_when_they_are_there(tmp_path, capsys):
-    chinese_archives(tmp_path, cwmt=True)
-    problem = registry.problem("translate_enzh_wmt32k")
+def test_chinese_corpora_that_are_asked_for_are_used_when_they_are_there(chinese, capsys):
+    problem, members = registry.problem("translate_enzh_wmt32k"), {}
+    cwmt = [names for url, names in problem.source_data_files("train") if url == "cwmt.tgz"]
+    for number, (english, chinese_name) in enumerate(cwmt):
+        members[english] = as_text(lines(f"cwmt{number}", "en", 1))
+        members[chinese_name] = as_text(lines(f"cwmt{number}", "zh", 1))
+    write_tar(chinese / "cwmt.tgz", members)
     names = [f"cwmt{number}" for number in range(24)]
-    pairs = expected("zh", "nc13") + expected("zh", *names, count=1)
-    assert samples(problem, tmp_path, "train") == pairs
-    samples(problem, tmp_path, "train")
-    message = f"translate_enzh_wmt32k: without UNv1.0.en-zh.tar.gz, which is not in {tmp_path}\n"
+    for _ in range(2):
+        pairs = expected("zh", "nc13") + expected("zh", *names, count=1)
+        assert samples(problem, chinese, "train") == pairs
+    message = f"translate_enzh_wmt32k: without UNv1.0.en-zh.tar.gz, which is not in {chinese}\n"
     assert capsys.readouterr().err == message
 
 
 # Fetching
 
+ABSENT = (
+    "The source file {0}/in/a.en is absent, and so is {0}/toy.tgz, which would hold it: place one "
+    "of them there, or see --tmp_dir."
+)
+NOT_HELD = (
+    "{0}/toy.tgz does not hold in/a.de: place the right archive there (it comes from toy.tgz), or "
+    "the file itself as {0}/in/a.de."
+)
+
 
 class Toy(TranslateProblem):
-    """One archive of two files."""
-
     url = ""
     names = ("in/a.en", "in/a.de")
 
@@ -322,18 +311,8 @@ def test_an_archive_is_fetched_once_and_only_if_its_files_are_absent(tmp_path, m
     ("url", "content", "message"),
     [
         ("", None, "The source file {}/in/a.en is absent: place it there, or see --tmp_dir."),
-        (
-            "toy.tgz",
-            None,
-            "The source file {0}/in/a.en is absent, and so is {0}/toy.tgz, which would hold it: "
-            "place one of them there, or see --tmp_dir.",
-        ),
-        (
-            "toy.tgz",
-            {"in/a.en": b"one\n"},
-            "{0}/toy.tgz does not hold in/a.de: place the right archive there (it comes from "
-            "toy.tgz), or the file itself as {0}/in/a.de.",
-        ),
+        ("toy.tgz", None, ABSENT),
+        ("toy.tgz", {"in/a.en": b"one\n"}, NOT_HELD),
         ("toy.tgz", b"<html>Please log in</html>", "{}/toy.tgz does not hold in/a.en: place "),
         ("toy.tgz", gzip.compress(b"text")[:15], "{}/toy.tgz cannot be read to its end ("),
     ],
@@ -372,17 +351,11 @@ def test_a_single_file_can_be_what_is_fetched(tmp_path, form, content):
     assert found == [("cat", "Katze"), ("dog", "Hund")]
 
 
-# The page
-
-
-def test_the_new_language_pair_of_the_page_works(tmp_path, monkeypatch):
-    """Its very code, as a user's directory."""
+def test_the_new_language_pair_of_the_page_works(tmp_path):
     page = Path(__file__).parents[1].joinpath("docs/data.md").read_text("utf-8")
     code = page.split("## A new language pair\n")[1].split("```python\n")[1].split("```")[0]
     folder, tmp_dir = tmp_path / "usr_dir_of_the_page", tmp_path / "tmp"
-    folder.mkdir()
-    (folder / "__init__.py").write_text(code)
-    monkeypatch.setattr(registry, "_problems", dict(registry._problems))
+    write_lines(folder / "__init__.py", code.splitlines())
     registry.import_user_directory(str(folder))
     wmt_archives(tmp_dir, "ru")
     problem = registry.problem("translate_enru_wmt32k")
