@@ -207,9 +207,5 @@ def test_an_id_beyond_the_vocabulary_is_one_line_of_inspect(tmp_path):
     flags = (f"--data_dir={tmp_path}", usr_dir(tmp_path), "--problem=count_down")
     done = toy.command("inspect", "data", *flags, f"--hparams={toy.hparams(batch_size=16)}")
     assert done.returncode == 2
-    line = (
-        f"t2t-keras-inspect: Example 1 of the shard {path} has the id 300 in its inputs, whose ids "
-        "are 0 to 257: copy the vocabulary that the shards were made with, or delete them and run "
-        "t2t-keras-datagen again."
-    )
-    assert line in done.stderr
+    line = f"Example 1 of the shard {path} has the id 300 in its inputs, whose ids are 0 to 257: "
+    assert f"t2t-keras-inspect: {line}" in done.stderr

@@ -109,10 +109,8 @@ def test_shards_hold_what_tensor2tensor_deals_them(tmp_path, ordered, prefix):
     """Example i in shard i modulo 5, in an order that depends on the seed and the shard's name."""
     problem = Digits()
     problem.already_shuffled, problem.inputs_prefix = ordered, prefix
-    assert [name for name in sorted(generate(problem, tmp_path)) if "-of-" not in name] == [
-        "counts.digits-train.json",
-        "index.digits-train.npz",
-    ]
+    others = {name for name in generate(problem, tmp_path) if "-of-" not in name}
+    assert others == {"counts.digits-train.json", "index.digits-train.npz"}
     for number in range(5):
         path = tmp_path / f"digits-train-{number:05d}-of-00005"
         expected = [f"{prefix}{n}" for n in range(number, 1000, 5)]
@@ -122,13 +120,11 @@ def test_shards_hold_what_tensor2tensor_deals_them(tmp_path, ordered, prefix):
 
 
 def test_neither_processes_nor_pieces_change_a_shard(tmp_path, monkeypatch):
-    found = []
-    for number, (processes, size) in enumerate(((1, 64), (3, 64), (1, 7), (1, 5000))):
-        monkeypatch.setattr(generation, "PIECE_EXAMPLES", size)
-        problem = Digits()
+    problem, expected = Digits(), generate(Digits(), tmp_path)
+    for processes, size in ((3, 64), (1, 7), (1, 5000)):
         problem.processes = processes
-        found.append(generate(problem, tmp_path / str(number)))
-    assert found == found[:1] * 4
+        monkeypatch.setattr(generation, "PIECE_EXAMPLES", size)
+        assert generate(problem, tmp_path / str(size)) == expected
 
 
 def test_the_index_is_what_the_shards_hold(tmp_path):
@@ -313,7 +309,6 @@ def test_a_resumed_generation_draws_the_same_random_numbers(tmp_path, split):
 
 
 def test_pieces_of_another_text_are_not_used(tmp_path):
-
     class Interrupted(Digits):
         name = "digits"
 
@@ -347,9 +342,7 @@ def test_two_at_once_make_the_data_once(tmp_path):
     for thread in threads:
         thread.join()
     assert len(Waiting.begun) == 1
-    names = {"counts.waiting-train.json", "index.waiting-train.npz"}
-    names |= {f"waiting-train-{number:05d}-of-00005" for number in range(5)}
-    assert {path.name for path in tmp_path.iterdir()} == names
+    assert {path.name[:5] for path in tmp_path.iterdir()} == {"count", "index", "waiti"}
 
 
 def test_an_index_of_earlier_shards_is_not_taken_for_that_of_new_ones(tmp_path):
@@ -371,8 +364,7 @@ def test_an_index_of_earlier_shards_is_not_taken_for_that_of_new_ones(tmp_path):
         generate(Roots(), tmp_path)
     generate(Roots(), tmp_path)
     roots = read_index(tmp_path, "digits", "train").lengths
-    np.testing.assert_array_equal(roots["inputs"], lengths["targets"])
-    np.testing.assert_array_equal(roots["targets"], lengths["inputs"])
+    np.testing.assert_equal(pair(roots["targets"], roots["inputs"]), lengths)
 
 
 def test_no_room(tmp_path):

@@ -50,9 +50,6 @@ def test_no_shards_at_all(tmp_path, folder):
         find_shards(tmp_path / folder, "toy", "dev")
 
 
-# The index
-
-
 @pytest.fixture
 def shards(tmp_path):
     """Three shards of 5, 0 and 300 pairs; returns their directory, records and lengths."""
@@ -149,9 +146,8 @@ def test_a_damaged_shard_is_found_while_there_is_no_index(shards, place):
     if place:
         content[int(place * len(content))] ^= 4
     path.write_bytes(content if place else content[:-3])
-    with pytest.raises(UserError, match=f"{path} is truncated or corrupt") as raised:
+    with pytest.raises(UserError, match=f"^The shard {path} is truncated or corrupt.*again.$"):
         read_index(shards[0], "toy", "train")
-    assert "\n" not in str(raised.value)
 
 
 @pytest.mark.parametrize("record", [b"not an example", b"", b"\xff\xfe is quoted by TensorFlow"])

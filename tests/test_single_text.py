@@ -82,13 +82,9 @@ def test_a_language_model_stores_and_reads_targets_alone(tmp_path):
 def test_targets_alone_are_packed_and_cut_as_by_tensor2tensor():
     """By hand, after T2T's `pack_examples` with `chop_long_sequences`: ten ids in rows of four."""
     examples = [{"targets": [*range(2, 12)]}, {"targets": [12, 1]}]
-    rows = list(pack(examples, 4))
-    assert [row["targets"] for row in rows] == [[2, 3, 4, 5], [6, 7, 8, 9], [10, 11, 12, 1]]
-    assert rows[-1] == {
-        "targets": [10, 11, 12, 1],
-        "targets_segmentation": [1, 1, 2, 2],
-        "targets_position": [0, 1, 0, 1],
-    }
+    rows = [[*row.values()] for row in pack(examples, 4)]
+    assert [row[0] for row in rows] == [[2, 3, 4, 5], [6, 7, 8, 9], [10, 11, 12, 1]]
+    assert rows[-1] == [[10, 11, 12, 1], [1, 1, 2, 2], [0, 1, 0, 1]]
     whole = [[2, 3, 4, 1], [2, 3, 4, 5] * 2]
     rows = [row["targets"] for ids in whole for row in pack([{"targets": ids}], 4)]
     assert rows == [[2, 3, 4, 1], [2, 3, 4, 5], [2, 3, 4, 5]]
@@ -220,12 +216,9 @@ def test_film_reviews_of_tensorflow_datasets(tmp_path, monkeypatch):
     monkeypatch.setattr(data.tfds, "_prepared_builder", lambda name, tmp_dir: Builder())
     problem = registry.problem("sentiment_imdb_characters")
     problem.generate_data(tmp_path, tmp_path)
-    found = {
-        split: [(*letters([e["inputs"]]), *e["targets"]) for e in stored(problem, tmp_path, split)]
-        for split in ("train", "dev")
-    }
-    assert found["dev"] == [("dull", 0)]
-    assert sorted(found["train"]) == [("bad", 0)] * 3 + [("good", 1)] * 3
+    for split, pairs in (("train", [("bad", 0)] * 3 + [("good", 1)] * 3), ("dev", [("dull", 0)])):
+        examples = stored(problem, tmp_path, split)
+        assert sorted((*letters([e["inputs"]]), *e["targets"]) for e in examples) == pairs
     assert problem.get_feature_encoders(tmp_path)["targets"].decode([1]) == "pos"
     reviews = type("Reviews", (data.TfdsSelfProblem,), {"tfds_name": "imdb_reviews"})()
     samples = list(reviews.generate_samples(tmp_path, tmp_path, "train"))

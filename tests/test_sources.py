@@ -54,9 +54,6 @@ def both_at_once(path, act):
     theirs.unlink()
 
 
-# Text files: sizes
-
-
 @pytest.fixture(params=["", ".gz"])
 def suffix(request):
     return request.param

@@ -217,9 +217,8 @@ def test_czech_vocabulary_reads_all_text_and_each_file(tmp_path, monkeypatch):
     assert not problem.dropped
 
 
-def sgm(rows, kind):
-    segments = [f'<seg id="{number}">{row}</seg>' for number, row in enumerate(rows, 1)]
-    return as_text([f'<{kind} setid="newsdev">', "<p>", *segments, "</p>", f"</{kind}>"])
+def sgm(rows):
+    return as_text(["<refset>", *(f'<seg id="{n}">{row}</seg>' for n, row in enumerate(rows, 1))])
 
 
 @pytest.mark.parametrize("query", ["", "?raw=true"])
@@ -234,8 +233,8 @@ def chinese(tmp_path):
     stem = "training-parallel-nc-v13/news-commentary-v13.zh-en"
     write_tar(tmp_path / "training-parallel-nc-v13.tgz", both(stem, "zh", "nc13"))
     dev = {
-        "dev/newsdev2017-enzh-src.en.sgm": sgm(lines("dev", "en", 3), "srcset"),
-        "dev/newsdev2017-enzh-ref.zh.sgm": sgm(lines("dev", "zh", 3), "refset"),
+        "dev/newsdev2017-enzh-src.en.sgm": sgm(lines("dev", "en", 3)),
+        "dev/newsdev2017-enzh-ref.zh.sgm": sgm(lines("dev", "zh", 3)),
     }
     write_tar(tmp_path / "dev.tgz", dev)
     return tmp_path
