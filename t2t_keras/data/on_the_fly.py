@@ -131,39 +131,30 @@ class TextBatches(SplitBatches):
         """
         import tensorflow as tf
 
-        strings, seed = tf.TensorSpec([None], tf.string), tf.TensorSpec([], tf.int64)
-
-        def texts(epoch):
-            return tf.data.Dataset.from_generator(
-                functools.partial(self._texts, shuffle),
-                args=[epoch],
-                output_signature=(*[strings] * len(self._problem.sides), seed),
-            )
-
+        texts, strings = functools.partial(self._texts, shuffle), tf.TensorSpec([None], tf.string)
+        spec = (*[strings] * len(self._problem.sides), tf.TensorSpec([], tf.int64))
         epochs = tf.data.Dataset.range(2**62 if endless else 1)
-        chunks = epochs.flat_map(texts)
+        chunks = epochs.flat_map(
+            lambda epoch: tf.data.Dataset.from_generator(texts, args=[epoch], output_signature=spec)
+        )
         encoded = chunks.map(self._encode, num_parallel_calls=tf.data.AUTOTUNE, deterministic=True)
         return encoded.unbatch()
 
     def _texts(self, shuffle: bool, epoch: int) -> Iterator[tuple[Any, ...]]:
         """Yields chunks of `_ENCODED_AT_ONCE` examples: the texts of each side, and a seed."""
-        samples: Iterable[Mapping[str, str]] = _samples(
-            self._problem, *self._directories, self._split
-        )
+        samples = _samples(self._problem, *self._directories, self._split)
         if shuffle:
             samples = _shuffled(samples, random.Random(f"{self.options.seed} {epoch}"))
         prefixes = {"inputs": self._problem.inputs_prefix, "targets": self._problem.targets_prefix}
-        samples = iter(samples)
         seeds = random.Random(f"subwords {self.options.seed} {epoch}")
         while True:
             try:
                 chunk = list(itertools.islice(samples, _ENCODED_AT_ONCE))
             except (Exception, SystemExit) as error:
-                if explained := registry.error_of_user_code(
-                    error
-                ):  # TensorFlow drops the traceback
-                    raise explained from error
-                raise
+                explained = registry.error_of_user_code(error)  # TensorFlow drops the traceback
+                if explained is None:
+                    raise
+                raise explained from error
             if not chunk:
                 return
             texts = [

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import bisect
 import contextlib
 import dataclasses
 import functools
@@ -262,15 +263,11 @@ class EndlessPlan(Plan):
     def epoch_of(self, step: int) -> int:
         """Returns the epoch, from 0, that completes batch number `step`, from 0."""
         # Each bucket is less than one batch behind the average.
-        low = max(0, int(step / self.batches_per_epoch) - 1)
-        high = int((step + len(self.members) + 1) / self.batches_per_epoch) + 1
-        while high - low > 1:
-            middle = (low + high) // 2
-            if self.batches_before(middle) > step:
-                high = middle
-            else:
-                low = middle
-        return low
+        epochs = range(
+            max(0, int(step / self.batches_per_epoch) - 1),
+            int((step + len(self.members) + 1) / self.batches_per_epoch) + 1,
+        )
+        return epochs[bisect.bisect_right(epochs, step, key=self.batches_before) - 1]
 
     def batch(self, step: int) -> Batch:
         """Returns batch number `step`, from 0."""
@@ -279,7 +276,20 @@ class EndlessPlan(Plan):
                 self._epoch = self._order(self.epoch_of(step))
             place = step - self._epoch.first
             bucket, number = int(self._epoch.buckets[place]), int(self._epoch.numbers[place])
-            return Batch(bucket, self._slice(bucket, number))
+            # A slice of the bucket's sequence of permutations.
+            size, count = int(self.sizes[bucket]), int(self._counts[bucket])
+            place, end, pieces = number * size, (number + 1) * size, []
+            while place < end:
+                epoch, start = divmod(place, count)
+                stop = min(count, start + end - place)
+                kept, rows = self._permutations.get(bucket, (-1, self.members[bucket]))
+                if kept != epoch:
+                    rows = self._permuted(bucket, epoch)
+                    if epoch == self._epoch.number:  # of earlier ones, a batch or two take the end
+                        self._permutations[bucket] = epoch, rows
+                pieces.append(rows[start:stop])
+                place += stop - start
+            return Batch(bucket, np.concatenate(pieces))
 
     def _order(self, epoch: int) -> _Epoch:
         """Returns the batches of an epoch in order."""
@@ -299,22 +309,6 @@ class EndlessPlan(Plan):
                 when = np.concatenate(self.members)[starts[buckets] + last]
             order = np.argsort(when, kind="stable")
         return _Epoch(epoch, self.batches_before(epoch), buckets[order], numbers[order])
-
-    def _slice(self, bucket: int, number: int) -> np.ndarray:
-        """Returns batch `number` of a bucket: a slice of its sequence of permutations."""
-        size, count = int(self.sizes[bucket]), int(self._counts[bucket])
-        place, end, pieces = number * size, (number + 1) * size, []
-        while place < end:
-            epoch, start = divmod(place, count)
-            stop = min(count, start + end - place)
-            kept, rows = self._permutations.get(bucket, (-1, self.members[bucket]))
-            if kept != epoch:
-                rows = self._permuted(bucket, epoch)
-                if epoch == self._epoch.number:  # of earlier epochs, a batch or two take the end
-                    self._permutations[bucket] = epoch, rows
-            pieces.append(rows[start:stop])
-            place += stop - start
-        return np.concatenate(pieces)
 
 
 class _Epoch(NamedTuple):
@@ -342,6 +336,7 @@ class OncePlan(Plan):
         if not self.shuffle:
             full.sort(key=lambda batch: int(batch.rows[-1]))
         self._batches = full + partial
+        self.batches_per_epoch = len(self._batches)
         if self.mix:
             order = self._random(0, _ORDER_OF_BATCHES).permutation(len(self._batches))
             self._batches = [self._batches[i] for i in order]
@@ -509,10 +504,9 @@ class Batches(SplitBatches):
     Training batches ("train") are endless, shuffled, always full, and hold only sentences of
     `hp.min_length` to `hp.max_length` ids on the longer side. Their shapes are
     `bucket_shapes(hp, replicas)`. "dev" and "test" are read once, every example of at least
-    `hp.min_length` ids in exactly one batch; longer sentences (unless
-    `hp.eval_drop_long_sequences`) go to buckets of 2, 4, 8... times `hp.max_length` with accordingly
-    fewer rows. An incomplete last batch is only filled up with rows of zeros to a multiple of
-    `replicas`.
+    `hp.min_length` ids in exactly one batch; longer sentences (unless `hp.eval_drop_long_sequences`) go
+    to buckets of 2, 4, 8... times `hp.max_length` with accordingly fewer rows. An incomplete last batch
+    is only filled up with rows of zeros to a multiple of `replicas`.
 
     The content of a batch depends only on the seed and the batch number: a run resumed after step n
     starts with batch n. In each epoch every example is in one batch; examples that do not fill a batch
@@ -584,8 +578,7 @@ class Batches(SplitBatches):
     @property
     def batches_per_epoch(self) -> float:
         """The number of batches in an epoch; the mean if batches are endless."""
-        plan = self._plan
-        return len(plan) if isinstance(plan, OncePlan) else plan.batches_per_epoch
+        return self._plan.batches_per_epoch
 
     @property
     def target_tokens_per_batch(self) -> float:

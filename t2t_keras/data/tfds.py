@@ -5,7 +5,7 @@ from __future__ import annotations
 import html
 import os
 import re
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from itertools import chain
 from pathlib import Path
@@ -155,20 +155,14 @@ class TfdsSource(PairSource):
             if self._builder.info.file_format.value == "tfrecord":
                 columns = _record_columns(info.file_instructions, languages, k)
             else:
-                source = self._builder.as_data_source(split=part)
-                places = range(k - 1, len(source), k)
-                starts = range(0, len(places), _READ_AT_ONCE)
-                rows = (source.__getitems__(places[at : at + _READ_AT_ONCE]) for at in starts)
-                columns = (
-                    {name: [row[name] for row in some] for name in languages} for some in rows
-                )
+                columns = _array_columns(self._builder.as_data_source(split=part), languages, k)
             for each in columns:
-                yield [[text.decode("utf-8").strip() for text in each[name]] for name in languages]
+                yield [[text.decode("utf-8").strip() for text in texts] for texts in each]
 
 
 def _record_columns(
     instructions: Sequence[Any], languages: Sequence[str], k: int
-) -> Iterator[Mapping[str, Any]]:
+) -> Iterator[Iterable]:
     """Reads the TFRecord files directly: TFDS parses one example at a time, ten times slower."""
     import tensorflow as tf
 
@@ -182,7 +176,15 @@ def _record_columns(
     spec = {language: tf.io.FixedLenFeature([], tf.string) for language in languages}
     batches = records.shard(k, k - 1).batch(_READ_AT_ONCE)
     parsed = batches.map(lambda batch: tf.io.parse_example(batch, spec)).prefetch(2)
-    return parsed.as_numpy_iterator()
+    for columns in parsed.as_numpy_iterator():
+        yield [columns[language] for language in languages]
+
+
+def _array_columns(source: Any, languages: Sequence[str], k: int) -> Iterator[Iterable]:
+    places = range(k - 1, len(source), k)
+    for start in range(0, len(places), _READ_AT_ONCE):
+        rows = source.__getitems__(places[start : start + _READ_AT_ONCE])
+        yield [[row[language] for row in rows] for language in languages]
 
 
 def _prepared_builder(name: str, tmp_dir: Path) -> Any:
@@ -201,18 +203,11 @@ def _prepared_builder(name: str, tmp_dir: Path) -> Any:
     if default.is_prepared():
         return default
     builder = _builder(name, tmp_dir / "tfds")
-    if builder.is_prepared():
-        return builder
-    manual_dir = str(tmp_dir)
-    with _explained(
-        f"TensorFlow Datasets cannot prepare {name}",
-        f"Archives fetched by hand go to {manual_dir}, whole and under their own names",
-    ):
-        builder.download_and_prepare(
-            download_config=tfds.download.DownloadConfig(
-                manual_dir=manual_dir, try_download_gcs=False
-            )
-        )
+    if not builder.is_prepared():
+        remedy = f"Archives fetched by hand go to {tmp_dir}, whole and under their own names"
+        with _explained(f"TensorFlow Datasets cannot prepare {name}", remedy):
+            config = tfds.download.DownloadConfig(manual_dir=str(tmp_dir), try_download_gcs=False)
+            builder.download_and_prepare(download_config=config)
     return builder
 
 

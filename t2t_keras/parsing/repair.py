@@ -8,17 +8,7 @@ import re
 from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
-from t2t_keras.parsing.trees import (
-    PHRASES,
-    ROOT,
-    TAG_OF_MARK,
-    TAGS,
-    UNKNOWN_TAG,
-    Bracket,
-    Tree,
-    bare_label,
-    build_trees,
-)
+from t2t_keras.parsing.trees import ROOT, Bracket, Tree, bare_label, build_trees
 
 _WORD = re.compile(r"\S+", re.ASCII)  # words may contain non-ASCII spaces
 _NO_SYMBOL = re.compile(r"[()]|^/?$|^<(pad|EOS)>$")
@@ -28,18 +18,12 @@ _NO_SYMBOL = re.compile(r"[()]|^/?$|^<(pad|EOS)>$")
 class Repairs:
     """Counts of the repairs that turned words and tags into a tree; true if there were any."""
 
-    closings_added: int = 0
-    """Phrases whose closing symbol was missing."""
-    closings_dropped: int = 0
-    """Closing symbols of phrases that were not open."""
-    phrases_dropped: int = 0
-    """Phrases without a word."""
-    tags_added: int = 0
-    """Words without a tag; they got XX or, if punctuation, their own tag."""
-    tags_dropped: int = 0
-    """Tags without a word."""
-    symbols_dropped: int = 0
-    """Symbols that are neither tags nor phrases."""
+    closings_added: int = 0  # phrases whose closing symbol was missing
+    closings_dropped: int = 0  # closing symbols of phrases that were not open
+    phrases_dropped: int = 0  # phrases without a word
+    tags_added: int = 0  # words without a tag; they got XX or, if punctuation, their own tag
+    tags_dropped: int = 0  # tags without a word
+    symbols_dropped: int = 0  # symbols that are neither tags nor phrases
 
     def __add__(self, other: Repairs) -> Repairs:
         return Repairs(**{name: n + getattr(other, name) for name, n in vars(self).items()})
@@ -226,53 +210,58 @@ _DOUBT = 6
 split reaches it; 3 of 256 outputs of a parser do."""
 
 
+# The labels of the Penn Treebank and of treebanks that follow its guidelines.
+
+_PHRASES = """
+ADJP ADVP CONJP FRAG INTJ LST NAC NP NX PP PRN PRT QP ROOT RRC S S1 SBAR SBARQ SINV SQ TOP UCP VP
+WHADJP WHADVP WHNP WHPP X
+"""
+_TAGS = """
+CC CD DT EX FW IN JJ JJR JJS LS MD NN NNP NNPS NNS PDT POS PRP PRP$ RB RBR RBS RP SYM TO UH VB VBD
+VBG VBN VBP VBZ WDT WP WP$ WRB # $ . , : '' `` -LRB- -RRB- ADD AFX GW HYPH NFP XX
+"""  # with those of the English Web Treebank
+PHRASES, TAGS = frozenset(_PHRASES.split()), frozenset(_TAGS.split())
+
+UNKNOWN_TAG = "XX"  # of words that have none
+
+# The tags of punctuation marks that have only one possible tag.
+TAG_OF_MARK = {
+    **{mark: mark for mark in [",", ".", ":", "``", "''", "-LRB-", "-RRB-"]},
+    **dict.fromkeys("?!", "."),
+    **dict.fromkeys([";", "--", "..."], ":"),
+}
+
+
 # How well a tag of the Penn Treebank fits an English word, judged only by the word's form.
 
 PERFECT, POOR, OTHER_MARK, WRONG = 0, 1, 1, 3
 
-_CLOSED_CLASSES = "CC DT EX IN MD PDT POS PRP PRP$ RP TO WDT WP WP$ WRB"
-_CLOSED_TAGS = frozenset(_CLOSED_CLASSES.split())
+_CLOSED = "CC DT EX IN MD PDT POS PRP PRP$ RP TO WDT WP WP$ WRB"
+_CLOSED_TAGS = frozenset(_CLOSED.split())
 _PUNCTUATION_TAGS = frozenset({"-LRB-", "-RRB-", "HYPH", "NFP", "SYM"})
 _SYMBOLIC_WORDS = frozenset({"%", "&"})  # tagged as words
 
 # Closed-class words, by their possible tags.
-_WORDS_OF_TAGS = {
-    "DT PDT": "the a an these those every each another any some no all both either neither half such",
-    "DT": "this",
-    "DT IN WDT RB": "that",
-    "IN RP RB": (
-        "of in on at by for with from as than into about after before between through during over "
-        "under against without within since until till among like if because while although though "
-        "whether upon per via out up off down across around along behind beside besides beyond above "
-        "below near toward towards onto despite throughout once except outside inside unless"
-    ),
-    "TO IN": "to",
-    "CC": "and or but nor & yet plus",
-    "PRP": (
-        "i you he she it we they me him us them myself yourself himself herself itself ourselves "
-        "themselves"
-    ),
-    "PRP PRP$": "her his mine yours",
-    "PRP$": "my your its our their",
-    "MD VBD": "can could will would shall should may might must ca wo 'll ’ll 'd ’d",
-    "VB VBD VBG VBN VBP VBZ": (
-        "is are was were be been being am have has had having do does did done doing 're ’re 'm ’m "
-        "'ve ’ve"
-    ),
-    "POS PRP VBZ": "'s ’s",
-    "EX RB": "there",
-    "IN WDT WP WP$": "who what which whom whose",
-    "WRB": "when where why how",
-    "RB": "not n't n’t never very also then too just now here only even still again ever always often so",
-    "JJR JJS RBR RBS": "more most less least",
-    "RB UH": "oh yeah uh um yes okay ok",
-    "CD NN PRP": (
-        "one two three four five six seven eight nine ten hundred thousand million billion"
-    ),
-}
+_CLOSED_CLASSES = """
+DT PDT: the a an these those every each another any some no all both either neither half such;
+DT: this; DT IN WDT RB: that; TO IN: to; CC: and or but nor & yet plus;
+IN RP RB: of in on at by for with from as than into about after before between through during over
+under against without within since until till among like if because while although though whether
+upon per via out up off down across around along behind beside besides beyond above below near
+toward towards onto despite throughout once except outside inside unless;
+PRP: i you he she it we they me him us them myself yourself himself herself itself ourselves
+themselves; PRP PRP$: her his mine yours; PRP$: my your its our their;
+MD VBD: can could will would shall should may might must ca wo 'll ’ll 'd ’d;
+VB VBD VBG VBN VBP VBZ: is are was were be been being am have has had having do does did done doing
+'re ’re 'm ’m 've ’ve; POS PRP VBZ: 's ’s; EX RB: there;
+IN WDT WP WP$: who what which whom whose; WRB: when where why how;
+RB: not n't n’t never very also then too just now here only even still again ever always often so;
+JJR JJS RBR RBS: more most less least; RB UH: oh yeah uh um yes okay ok;
+CD NN PRP: one two three four five six seven eight nine ten hundred thousand million billion
+"""
 _TAGS_OF_WORD = {
     word: frozenset(tags.split())
-    for tags, words in _WORDS_OF_TAGS.items()
+    for tags, words in (row.split(":") for row in _CLOSED_CLASSES.split(";"))
     for word in words.split()
 }
 

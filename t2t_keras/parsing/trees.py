@@ -17,6 +17,9 @@ ROOT = "TOP"
 ROOT_LABELS = frozenset({"", "TOP", "ROOT", "S1"})
 """Root labels: those of an outermost bracket that only marks the beginning of a tree."""
 
+TRACE = "-NONE-"
+"""The tag of traces, which are not words of the sentence."""
+
 _TOKEN = re.compile(  # (tag word), ( or (label, ), word
     r"\(\s*([^\s()]+)\s+([^\s()]+)\s*\)|\(\s*([^\s()]*)|(\))|([^\s()]+)", re.ASCII
 )
@@ -69,12 +72,10 @@ class Tree(NamedTuple):
         """Returns the tree on one line; brackets in words and labels are written as -LRB- and -RRB-."""
         pieces = []
         for label, word, closes in self.brackets():
-            if closes:
-                pieces.append(")")
-            elif word is None:
-                pieces.append(f" ({_escaped(label)}")
-            else:
-                pieces.append(f" ({_escaped(label)} {_escaped(word)})")
+            inside = label if word is None else f"{label} {word}"
+            inside = inside.replace("(", "-LRB-").replace(")", "-RRB-")
+            end = "" if word is None else ")"
+            pieces.append(")" if closes else f" ({inside}{end}")
         return "".join(pieces)[1:]
 
 
@@ -172,42 +173,6 @@ def iterate_trees(lines: Iterable[str], name: str, first_line: int = 1) -> Itera
             f"{name}, line {first}: the tree that begins here is not closed by the end, line "
             f"{number}: {len(open_)} closing bracket(s) are missing."
         )
-
-
-def _escaped(word: str) -> str:
-    return word.replace("(", "-LRB-").replace(")", "-RRB-")
-
-
-# The labels of the Penn Treebank and of treebanks that follow its guidelines.
-
-_PHRASES = """
-ADJP ADVP CONJP FRAG INTJ LST NAC NP NX PP PRN PRT QP ROOT RRC S S1 SBAR SBARQ SINV SQ TOP UCP VP
-WHADJP WHADVP WHNP WHPP X
-"""
-
-_TAGS = """
-CC CD DT EX FW IN JJ JJR JJS LS MD NN NNP NNPS NNS PDT POS PRP PRP$ RB RBR RBS RP SYM TO UH VB VBD
-VBG VBN VBP VBZ WDT WP WP$ WRB # $ . , : '' `` -LRB- -RRB- ADD AFX GW HYPH NFP XX
-"""
-
-PHRASES = frozenset(_PHRASES.split())
-"""The labels of phrases."""
-
-TAGS = frozenset(_TAGS.split())
-"""The tags of words, including those of the English Web Treebank."""
-
-TRACE = "-NONE-"
-"""The tag of traces, which are not words of the sentence."""
-
-UNKNOWN_TAG = "XX"
-"""The tag for words that have none."""
-
-TAG_OF_MARK = {
-    **{mark: mark for mark in [",", ".", ":", "``", "''", "-LRB-", "-RRB-"]},
-    **dict.fromkeys("?!", "."),
-    **dict.fromkeys([";", "--", "..."], ":"),
-}
-"""The tags of punctuation marks that have only one possible tag."""
 
 
 @functools.lru_cache(4096)
