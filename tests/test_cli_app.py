@@ -1,13 +1,20 @@
-"""What all commands share: TensorFlow is silent when it is well, an error of a file is one line."""
+"""What all commands share: quiet imports, streams, the ranges of numbers, T2T's flags, errors in one line.
 
+`tests/test_docs.py` holds the page of T2T's flags to it.
+"""
+
+import importlib
 import os
 import subprocess
 import sys
 
 import pytest
 import toy
+from absl import flags
 
 import t2t_keras
+from t2t_keras import registry
+from t2t_keras.cli import app
 
 NOISE = """\
 import os, types
@@ -41,56 +48,43 @@ def with_noisy(directory, after=""):
     return {**inherited, "PYTHONPATH": paths, "PYTHONUNBUFFERED": ""}
 
 
-def import_noisy(directory, after="", **environment):
-    return subprocess.run(
-        [sys.executable, "-c", USE],
-        env={**with_noisy(directory, after), **environment},
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-
-
-def test_what_tensorflow_writes_while_imported_is_dropped(tmp_path):
-    done = import_noisy(tmp_path)
-    assert (done.returncode, done.stderr) == (0, "ours\n")
-    done = import_noisy(tmp_path, TF_CPP_MIN_LOG_LEVEL="0")  # of the user's own
-    assert done.stderr == "E0000 no GPU\nours\n"
-
-
-def test_it_is_shown_if_the_import_fails(tmp_path):
-    done = import_noisy(tmp_path, "raise ImportError('no such library')")
-    assert done.returncode != 0
-    assert done.stderr.startswith("E0000 no GPU\n")
-    assert "no such library" in done.stderr
+@pytest.mark.parametrize(
+    ("of_the_user", "after", "code", "first", "last"),
+    [
+        ({}, "", 0, "ours", "ours"),
+        ({"TF_CPP_MIN_LOG_LEVEL": "0"}, "", 0, "E0000 no GPU", "ours"),
+        ({}, "raise ImportError('no such library')", 1, "E0000 no GPU", "ImportError: no such library"),
+    ],
+)  # fmt: skip
+def test_what_tensorflow_writes_while_imported_is_dropped_unless_it_fails(
+    tmp_path, of_the_user, after, code, first, last
+):
+    done = toy.python("-c", USE, env=with_noisy(tmp_path, after) | of_the_user)
+    lines = done.stderr.splitlines()
+    assert (done.returncode, lines[0], lines[-1]) == (code, first, last)
+    assert code or len(lines) == len({first, last})
 
 
 @pytest.mark.parametrize(
     ("line", "heavy", "shown"),
     [
         ("bleu --help", ["tensorflow", "keras", "sacrebleu", "numpy"], "--translation: "),
-        ("parseval --gold={0} --predicted={0}", ["tensorflow", "keras", "sacrebleu"], "= 100.00"),
+        ("bleu --metrics=parsing_f1 --reference={0} --translation={0}", ["tensorflow", "keras", "sacrebleu"], "= 100.00"),
         ("datagen --help", ["tensorflow"], "--tmp_dir: "),
         ("datagen --list", ["tensorflow"], "Numbers, dates, times and prices"),
         ("train --problem=translate_ende_numbers", ["tensorflow"], "--data_dir is missing"),
         ("decode --output_dir=x", ["tensorflow"], "give one of --decode_from_file=FILE"),
+        ("export --version", ["tensorflow"], f"export.py {t2t_keras.__version__}\n"),
     ],
-)
+)  # fmt: skip
 def test_what_is_quick_imports_nothing_heavy(tmp_path, line, heavy, shown):
     (tmp_path / "trees").write_text("(TOP (NP (NN tea)))\n")
-    name, *flags = line.format(tmp_path / "trees").split(" ")
-    command = [sys.executable, "-X", "importtime", "-m", f"t2t_keras.cli.{name}", *flags]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    name, *given = line.format(tmp_path / "trees").split(" ")
+    done = toy.python("-X", "importtime", "-m", f"t2t_keras.cli.{name}", *given)
     imported = {line.split("|")[-1].strip() for line in done.stderr.splitlines()}
     assert shown in done.stdout + done.stderr
     assert "t2t_keras.cli.app" in imported
     assert not imported.intersection(heavy)
-
-
-def test_version_of_every_command():
-    command = [sys.executable, "-m", "t2t_keras.cli.export", "--version"]
-    done = subprocess.run(command, capture_output=True, text=True, check=True)
-    assert done.stdout.split() == ["export.py", t2t_keras.__version__]
 
 
 @pytest.mark.parametrize(
@@ -106,10 +100,8 @@ def test_output_that_cannot_be_written_and_streams_that_are_closed(
     tmp_path, redirections, code, output, said
 ):
     command = ["sh", "-c", f'exec "$0" -c "$1" {redirections}', sys.executable, ECHO]
-    environment = with_noisy(tmp_path)
-    done = subprocess.run(
-        command, env=environment, input="", capture_output=True, text=True, check=False
-    )
+    given = {"env": with_noisy(tmp_path), "input": "", "capture_output": True, "text": True}
+    done = subprocess.run(command, check=False, **given)
     assert (done.returncode, done.stdout, done.stderr) == (code, output, said)
 
 
@@ -118,7 +110,156 @@ def test_an_error_of_a_file_that_nothing_has_foreseen_is_one_line():
         "from t2t_keras.cli import app, datagen\n"
         "def main(rest):\n"
         "    raise OSError(28, 'No space left on device', '/data/vocab')\n"
-        "datagen.define_flags()\n"
-        "app.start(main)"
+        "app.command(datagen.define_flags, main)()"
     )
     assert toy.complaint(toy.python("-c", code)).endswith("/data/vocab: No space left on device.")
+
+
+# Numbers, repeated flags, flags without effect
+
+NUMBERS = ("nan", "inf", "-inf", "-1", "0", "1e20", str(10**20), "9" * 5000)
+FROM_1 = {
+    *("num_concurrent_processes", "vocab_size", "timeout_secs", "local_eval_frequency"),
+    *("log_step_count_steps", "eval_early_stopping_steps"),
+}
+ANY_SIZE = {
+    *("clean_max_ratio", "minutes", "eval_timeout_mins", "keep_checkpoint_every_n_hours"),
+    "eval_early_stopping_metric_delta",
+}
+
+
+@pytest.fixture
+def command(request):
+    """The name of a command, whose flags alone are defined in this process."""
+    before = set(flags.FLAGS)
+    importlib.import_module(f"t2t_keras.cli.{request.param}").define_flags()
+    yield request.param
+    flags.FLAGS.remove_flag_values([name for name in flags.FLAGS if name not in before])
+
+
+def answer(capsys, command, *arguments, main=lambda rest: None):
+    """The exit code of a command, which by default does nothing, and what it says."""
+    for name in flags.FLAGS:
+        flags.FLAGS[name].unparse()
+    with pytest.raises(SystemExit) as ended:
+        app.start(main, [f"t2t-keras-{command}", *arguments])
+    return ended.value.code, capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    "command",
+    ["avg", "bleu", "convert", "datagen", "decode", "eval", "export", "inspect", "query", "train"],
+    indirect=True,
+)
+def test_every_number_is_taken_or_refused_in_one_line(command, capsys):
+    numeric = [
+        flag.name
+        for module, defined in flags.FLAGS.flags_by_module_dict().items()
+        for flag in defined
+        if module.startswith("t2t_keras.")
+        and isinstance(flag.parser, flags.FloatParser | flags.IntegerParser)
+    ]
+    for name in numeric:
+        taken = set()
+        for number in NUMBERS:
+            code, said = answer(capsys, command, f"--{name}={number}")
+            if code == 0:
+                taken.add(number)
+                assert said == ""
+            else:
+                assert code == 2
+                assert said.startswith(f"t2t-keras-{command}: flag --{name}=")
+                assert said.count("\n") == 1
+        wanted = {"0"} - ({"0"} if name in FROM_1 else set())
+        wanted |= {"1e20", str(10**20)} if name in ANY_SIZE else set()
+        assert (name, taken) == (name, wanted)
+        code, said = answer(capsys, command, f"--{name}=1", f"--{name}=1")
+        twice = f"--{name} is given 2 times; the last counts: {flags.FLAGS[name].value}"
+        assert (code, said) == (0, f"t2t-keras-{command}: {twice}\n")
+
+
+EARLY = ["--eval_early_stopping_metric=bleu", "--eval_early_stopping_metric_delta=1"]
+
+
+@pytest.mark.parametrize(
+    ("command", "arguments", "message"),
+    [
+        ("train", ["--tmp_dir=x"], "--tmp_dir: it needs --generate_data or --on_the_fly"),
+        ("train", ["--tmp_dir=x", "--on_the_fly"], ""),
+        ("train", ["--num_concurrent_processes=2"], "--num_concurrent_processes: it needs --generate_data"),
+        ("train", [*EARLY, "--eval_early_stopping_steps=5"], ""),
+        ("train", EARLY, "--eval_early_stopping_metric, --eval_early_stopping_metric_delta: early stopping needs --eval_early_stopping_steps"),
+        ("train", ["--keep_checkpoint_max=0", "--keep_checkpoint_every_n_hours=1"], "--keep_checkpoint_every_n_hours: all checkpoints are kept"),
+    ],
+    indirect=["command"],
+)  # fmt: skip
+def test_a_flag_without_effect_gets_a_line(command, arguments, message, capsys):
+    main = importlib.import_module(f"t2t_keras.cli.{command}").main
+    _, said = answer(capsys, command, *arguments, main=main)
+    lines = [line for line in said.splitlines() if line.startswith("no effect")]
+    assert lines == [f"no effect of {message}"] * bool(message)
+
+
+# Command lines of tensor2tensor are taken, or answered with what to do
+
+T2T = (
+    "--model=transformer --schedule=continuous_train_and_eval --worker_gpu=1 --worker_replicas=1 "
+    "--ps_replicas=0 --nosync --worker_gpu_memory_fraction=0.95 --notfdbg --xla_compile=False"
+)
+"""Values that T2T's users write, or its defaults."""
+
+
+@pytest.mark.parametrize("command", ["train", "decode", "eval", "export"])
+def test_flags_of_t2t_that_say_what_is_done_anyway_are_taken(command):
+    # Without a GPU, or on one device: `train` would use all in sight.
+    done = toy.command(command, *T2T.split(), env={"CUDA_VISIBLE_DEVICES": ""})
+    missing = "data_dir" if command == "train" else "output_dir"
+    assert toy.complaint(done).endswith(f": --{missing} is missing: give --{missing}=...")
+
+
+def test_all_flags_of_t2t_that_are_not_here_are_named_at_once():
+    given = "--model=transformer --schedule evaluate --tfdbg --worker_replicas=2 --problem=x"
+    assert toy.complaint(toy.command("train", *given.split())) == (
+        "t2t-keras-train: --schedule=evaluate of tensor2tensor is not here: training and evaluation "
+        "alternate: leave it out, or call t2t-keras-eval or t2t-keras-decode. --worker_replicas=2 of "
+        "tensor2tensor is not here: hosts are named in TF_CONFIG, see --distribute of "
+        "t2t-keras-train. --tfdbg=true of tensor2tensor is not here: leave it out."
+    )
+
+
+@pytest.mark.parametrize(
+    ("command", "flag", "message"),
+    [
+        ("decode", "--decode_from_file=a", "--output_dir is missing"),
+        ("train", "--decode_from_file=a", "--decode_from_file=a of tensor2tensor is not here: call t2t-keras-decode"),
+        ("train", "--hp_hidden_size=3", "give --hparams=hidden_size=VALUE"),
+        ("train", "-schedule=test", "--schedule=test of tensor2tensor is not here"),
+        ("train", "--flagfile={}", "--schedule=test of tensor2tensor is not here"),
+        ("train", "--model=transfromer", "unknown model 'transfromer'. Did you mean 'transformer'?"),
+        *((command, "--model=lstm_seq2seq", f"t2t-keras-{command}: model 'lstm_seq2seq' of tensor2tensor is not supported: it is a network other than the Transformer") for command in ("train", "decode")),
+    ],
+)  # fmt: skip
+def test_a_flag_of_t2t_is_answered(tmp_path, command, flag, message):
+    (tmp_path / "flags").write_text("--schedule=test\n")
+    assert message in toy.complaint(toy.command(command, flag.format(tmp_path / "flags")))
+
+
+def test_gpus_in_sight_are_what_worker_gpu_may_say(monkeypatch):
+    monkeypatch.setattr(app.glob, "glob", lambda pattern: ["/dev/nvidia0", "/dev/nvidia1"])
+    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
+    monkeypatch.setattr(flags, "FLAGS", flags.FlagValues())
+    flags.FLAGS(["program"])
+    assert app._devices_used() == 1  # as in decoding
+    flags.DEFINE_string("distribute", "auto", "", flag_values=flags.FLAGS)
+    assert app._devices_used() == 2
+    flags.FLAGS.distribute = "none"
+    assert app._devices_used() == 1
+    flags.FLAGS.distribute = "auto"
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "1")
+    assert app._devices_used() == 1
+
+
+def test_registry_help_names_what_there_is():
+    lines = toy.ran("train", "--registry_help").stdout.split("\n")
+    named = [line.split()[0] for line in lines if line.startswith("  ")]
+    assert named == [*registry.list_models(), *registry.list_hparams(), *registry.list_problems()]

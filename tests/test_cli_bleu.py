@@ -1,5 +1,6 @@
 """The command t2t-keras-bleu, run as users run it."""
 
+import gzip
 import json
 import re
 import subprocess
@@ -8,6 +9,9 @@ import sys
 import numpy as np
 import pytest
 import toy
+from evalb_figures import SENTENCES, SUMMARY, TABLE
+
+TEA, MILK = "(TOP (NP (NN tea)))\n", "(TOP (NP (NN milk)))\n"
 
 
 def run(*arguments):
@@ -16,12 +20,19 @@ def run(*arguments):
 
 @pytest.fixture
 def files(tmp_path):
+    gold, predicted = ("\n".join(each).encode() for each in zip(*SENTENCES.values(), strict=True))
     contents = {
         "reference": b"A b c d\n",
         "translation": b"a b c d\n",
         "two": b"a\nb\n",
         "empty": b"",
         "latin1": b"fine\nna\xefve\n",
+        "gold": gold,
+        "parsed.gz": gzip.compress(predicted),
+        "tea": TEA.encode(),
+        "treebank": b"\n( (NP\n    (NN tea)))\n\n",
+        "teas": 12 * TEA.encode(),
+        "milks": 12 * MILK.encode(),
     }
     for name, content in contents.items():
         (tmp_path / name).write_bytes(content)
@@ -38,24 +49,29 @@ def test_says_nothing_when_nobody_reads_on():
 
 def test_prints_every_figure(files, monkeypatch):
     monkeypatch.setenv("HOME", str(files))
-    done = run("--translation=~/translation", "--reference=~/reference")
+    lines = run("--translation=~/translation", "--reference=~/reference").stdout.splitlines()
     # By hand: precisions 3/4, 2/3, 1/2 and half a match of 1, so (1/8)^(1/4); unsmoothed 0.
-    assert done.stdout.splitlines()[:2] == ["BLEU_uncased = 100.00", "BLEU_cased =  59.46"]
-    assert done.stdout.splitlines()[2].startswith("sacreBLEU =  59.46 (nrefs:1|case:mixed|")
-    assert done.stdout.splitlines()[3].startswith("BLEU_paper_style =   0.00")
+    assert lines[:2] == ["BLEU_uncased = 100.00", "BLEU_cased =  59.46"]
+    assert lines[2].startswith("sacreBLEU =  59.46 (nrefs:1|case:mixed|")
+    assert lines[3].startswith("BLEU_paper_style =   0.00")
 
 
-def test_french(files):
+@pytest.mark.parametrize(
+    ("language", "variant", "figure", "how"),
+    [
+        # 5 of 6 tokens (l' eau est bien vue ici), and by German rules 6 of 7
+        ("fr", "cased", 75.98, "tokenised as French"),
+        ("de", "uncased", 80.91, "tokenised, compounds split"),
+    ],
+)
+def test_languages_and_variants(files, language, variant, figure, how):
     for name, last in (("reference", "ici"), ("translation", "là")):
         (files / name).write_text(f"l'eau est bien vue {last}\n")
-    arguments = ("--translation", files / "translation", "--reference", files / "reference")
-    # 5 of 6 tokens (l' eau est bien vue ici), and by German rules 6 of 7
-    for language, figure, how in (
-        ("fr", 75.98, "tokenised as French"),
-        ("de", 80.91, "tokenised, compounds split"),
-    ):
-        done = run(*arguments, f"--language={language}")
-        assert done.stdout.splitlines()[3] == f"BLEU_paper_style =  {figure} ({how})"
+    given = [f"--{name}={files / name}" for name in ("translation", "reference")]
+    done = run(*given, f"--language={language}", f"--bleu_variant={variant}")
+    t2t, _, paper = done.stdout.splitlines()
+    assert t2t.startswith(f"BLEU_{variant} = ")
+    assert paper == f"BLEU_paper_style =  {figure} ({how})"
 
 
 def test_rouge_of_each_translation(files):
@@ -67,12 +83,31 @@ def test_rouge_of_each_translation(files):
     assert done.stdout.splitlines() == [paths[0], *figures, paths[1], *figures]
 
 
-@pytest.mark.parametrize("variant", ["cased", "uncased"])
-def test_prints_the_wanted_variant(files, variant):
-    places = [f"--{name}={files / name}" for name in ("translation", "reference")]
-    lines = run(*places, f"--bleu_variant={variant}").stdout.splitlines()
-    t2t_lines = [line for line in lines if line.startswith("BLEU_") and "cased" in line]
-    assert [line.split()[0] for line in t2t_lines] == [f"BLEU_{variant}"]
+def parsing_f1(files, gold, predicted, *flags):
+    given = (f"--reference={files / gold}", f"--translation={files / predicted}")
+    return run("--metrics=parsing_f1", *given, *flags)
+
+
+def test_parse_trees_get_evalbs_summary_and_table_or_json(files):
+    assert parsing_f1(files, "gold", "parsed.gz").stdout.splitlines() == SUMMARY.splitlines()
+    table = parsing_f1(files, "gold", "parsed.gz", "--per_sentence").stdout
+    assert table.splitlines() == f"{TABLE}\n{SUMMARY}".splitlines()
+    printed = json.loads(parsing_f1(files, "tea", "tea", "--json").stdout)
+    assert (printed["f1"], printed["up_to_40"]["sentences"]) == (100.0, 1)
+    assert "by_sentence" not in printed
+    listed = json.loads(parsing_f1(files, "tea", "tea", "--json", "--per_sentence").stdout)
+    [sentence] = listed["by_sentence"]
+    assert (sentence["status"], sentence["matched"]) == ("valid", 1)
+
+
+def test_errors_and_other_roots_of_parse_trees_are_noted(files):
+    done = parsing_f1(files, "treebank", "tea")
+    assert "Bracketing Recall         =  50.00" in done.stdout
+    root = "the root '', which counts as a bracket; only TOP does not"
+    assert done.stderr == f"note: 1 trees of --reference have {root}\n"
+    lines = [f"{number} : Words unmatch (tea|milk)" for number in range(1, 11)]
+    done = parsing_f1(files, "teas", "milks")
+    assert done.stderr.splitlines() == [*lines, "and 2 more errors"]
 
 
 @pytest.mark.parametrize(
@@ -83,6 +118,12 @@ def test_prints_the_wanted_variant(files, variant):
         ("--translation={0}/latin1", "{0}/latin1, line 2: not UTF-8 (byte 0xef at column 3); convert the file to UTF-8."),
         ("--translation={0}/two", "{0}/two has 2 lines but {0}/reference has 1; BLEU needs the same"),
         ("--translation={0}/translation --metrics=rouge,bleu", "--metrics=rouge cannot be combined"),
+        ("--translation={0}/translation --metrics=chr", "unknown metric 'chr' in --metrics; allowed: bleu, chrf, chrf++, ter, rouge, parsing_f1. Did you mean 'chrf'?"),
+        ("--metrics=parsing_f1 --translation={0}/empty", "{0}/empty is empty: --translation needs one tree for each sentence."),
+        ("--metrics=parsing_f1 --translation={0}/teas", "{0}/reference has 1 trees but {0}/teas has 12; F1 needs the same sentences in both."),
+        ("--metrics=parsing_f1 --translation=x --reference={0}/tea", "--metrics=parsing_f1 takes one --reference"),
+        ("--metrics=parsing_f1", "--translation is missing"),
+        ("--translation=x --json", "--json is for --metrics=parsing_f1, which is missing"),
         ("", "--translation is missing"),
         ("--translaton=x", "Did you mean 'translation'?"),
         ("x", "unexpected argument 'x'"),

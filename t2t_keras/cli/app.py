@@ -21,20 +21,30 @@ _SHOWN = 100  # characters of a wrong value in a message
 _HELP = {"--help", "-help", "-h", "-?", "--helpshort"}
 
 
-def start(
-    main: Callable[[list[str]], None],
-    argv: Sequence[str] | None = None,
-    required: Sequence[str] = (),
-) -> None:
+Main = Callable[[list[str]], None]
+
+
+def command(
+    define_flags: Callable[[], None], main: Main, required: Sequence[str] = ()
+) -> Callable[[], None]:
+    """Returns a command's `run`, which defines its flags and starts it; see `start`."""
+
+    def run() -> None:
+        define_flags()
+        start(main, required=required)
+
+    return run
+
+
+def start(main: Main, argv: Sequence[str] | None = None, required: Sequence[str] = ()) -> None:
     """Parses the flags, runs `main(rest)` and exits: with 0, or with 2 after a one-line message.
 
     If its output is closed (`| head`), it exits silently with the shell's code for that, 141. Streams that
-    the shell closed (`>&-`) are empty or drop what is written.
-    Flags are parsed before anything heavy is imported, so `main` must call `options.import_tensorflow`. The help
-    begins with the docstring of `main`'s module.
+    the shell closed (`>&-`) are empty or drop what is written. Flags are parsed before anything heavy is
+    imported, so `main` must call `options.import_tensorflow`.
 
     Args:
-        main: called with the arguments that are not flags (without the program name).
+        main: called with the arguments that are not flags; its module's docstring begins the help.
         argv: the command line with the program name first; default: `sys.argv`.
         required: names of the flags to list first in the help.
     """
@@ -63,9 +73,7 @@ def _flush_or_discard() -> None:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
-def _run(
-    main: Callable[[list[str]], None], program: str, argv: list[str], required: Sequence[str]
-) -> None:
+def _run(main: Main, program: str, argv: list[str], required: Sequence[str]) -> None:
     if argv[1:] == ["--version"]:  # alone: with a value it is a flag of t2t-keras-export
         print(f"{program} {__version__}")
         return
@@ -135,7 +143,7 @@ def _report_repeated(program: str) -> None:
             print(f"{program}: {warning}", file=sys.stderr)
 
 
-def help_text(main: Callable[[list[str]], None], program: str, required: Sequence[str]) -> str:
+def help_text(main: Main, program: str, required: Sequence[str]) -> str:
     """Returns the help: what the command does, examples, and its flags, the required ones first."""
     about = (sys.modules[main.__module__].__doc__ or "").replace("`", "").strip()
     found = {flag.name: flag for flag in flags.FLAGS.get_key_flags_for_module(program)}
@@ -159,10 +167,7 @@ def _help_on(flag: flags.Flag) -> str:
 
 
 def _define_flags_of_t2t() -> list[t2t_names.Absent]:
-    """Defines the T2T flags that a command does not have, but not in its --help; returns them.
-
-    T2T's command lines are then parsed as in T2T.
-    """
+    """Defines, but not for --help, the T2T flags that a command lacks: its command lines then parse."""
     theirs = [known for known in t2t_names.table("flag") if known.name not in flags.FLAGS]
     for known in theirs:
         define = flags.DEFINE_boolean if _is_switch(known) else flags.DEFINE_string
@@ -179,12 +184,10 @@ def _reject_unsupported_flags(theirs: list[t2t_names.Absent]) -> None:
     rejected = []
     for known in theirs:
         value = flags.FLAGS[known.name].value
-        if value is None:
-            continue
         written = str(value).lower() if _is_switch(known) else value
-        harmless = known.is_harmless(written)
+        harmless = known.is_harmless(written) if value is not None else True
         if known.name == "worker_gpu":
-            harmless = value == str(_devices_used())
+            harmless = value in (None, str(_devices_used()))
         if not harmless:
             rejected.append(
                 f"--{known.name}={written} of tensor2tensor is not here: {known.reason}."

@@ -9,17 +9,12 @@ from __future__ import annotations
 
 import os
 
-from absl import flags
-
 from t2t_keras.cli import app, options
-from t2t_keras.cli.options import integer, number, string, strings
+from t2t_keras.cli.options import FLAGS, integer, number, string, strings
 from t2t_keras.errors import UserError
-
-FLAGS = flags.FLAGS
 
 
 def define_flags() -> None:
-    """Defines the flags of T2T's `avg_checkpoints`, and limits by time and steps."""
     strings("checkpoints", "The checkpoints to average, separated by commas.")
     integer("num_last_checkpoints", 0, "Average this many newest checkpoints of --prefix.")
     integer("min_steps", 0, "Skip checkpoints of fewer steps.")
@@ -68,10 +63,7 @@ def main(arguments: list[str]) -> None:
     print(f"the mean of {', '.join(paths)} is in {output}, at step {step}")
 
 
-def run() -> None:
-    define_flags()
-    app.start(main)
-
+run = app.command(define_flags, main)
 
 if __name__ == "__main__":
     run()

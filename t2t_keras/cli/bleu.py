@@ -1,4 +1,4 @@
-"""`t2t-keras-bleu`: prints BLEU as T2T, sacreBLEU and the paper compute it, or chrF, TER and ROUGE.
+"""`t2t-keras-bleu`: prints BLEU as T2T, sacreBLEU and the paper do, or chrF, TER, ROUGE, F1 of trees.
 
 Examples:
     t2t-keras-bleu --translation=test.translated.de --reference=test.de
@@ -6,43 +6,51 @@ Examples:
         --metrics=bleu,chrf,ter
     t2t-keras-bleu --translations_dir=translations --reference=test.de
     t2t-keras-bleu --translation=test.summaries --reference=test.highlights --metrics=rouge
+    t2t-keras-bleu --translation=parsed.trees --reference=test.trees --metrics=parsing_f1
 
-With several translations or references, --metrics or --confidence, it prints only sacreBLEU's scores.
+With several translations or references, --metrics or --confidence, it prints only the metrics' scores.
 Several translations are compared with the first one.
 """
 
 from __future__ import annotations
 
+import dataclasses
+import json
 import os
 import re
+import sys
 from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from typing import Any
 
-from absl import flags
-
 from t2t_keras.cli import app, options
-from t2t_keras.cli.options import choice, integer, string, strings, switch
+from t2t_keras.cli.options import FLAGS, choice, files, integer, string, strings, switch
 from t2t_keras.errors import UserError, nearest
 from t2t_keras.metrics.bleu import LANGUAGES
-
-FLAGS = flags.FLAGS
 
 Text = tuple[str, Sequence[str]]
 """The path of a file and its lines."""
 
 _RESAMPLES = 1000
+_SHOWN = 10  # trees with errors to print
+_ALONE = ("rouge", "parsing_f1")  # metrics that are not sacreBLEU's
+_STATUS = ("valid", "error", "skipped")  # as EVALB numbers it
+_TABLE_HEAD = """\
+  Sent.                        Matched  Bracket   Cross        Correct Tag
+ ID  Len.  Stat. Recal  Prec.  Bracket gold test Bracket Words  Tags Accracy"""
 
 
 def define_flags() -> None:
-    """Defines the flags of the command: T2T's, as far as they apply, and others."""
-    flags.DEFINE_multi_string(
-        "translation", None, "File with one translation per line, plain or .gz."
-    )
-    flags.DEFINE_multi_string("reference", None, "File with one reference per line, plain or .gz.")
+    files("translation", None, "File with one translation per line, plain or .gz.")
+    files("reference", None, "File with one reference per line, plain or .gz.")
     choice("bleu_variant", "both", ["both", "cased", "uncased"], "Which of T2T's scores to print.")
     choice("language", "de", LANGUAGES, "Language for tokenization in the paper's BLEU.")
-    metrics = "sacreBLEU metrics: bleu, chrf, chrf++, ter; or rouge (by itself) for summaries."
+    metrics = (
+        "sacreBLEU's bleu, chrf, chrf++, ter; or by itself rouge (summaries) or parsing_f1 (trees)."
+    )
     strings("metrics", metrics, default=["bleu"])
+    switch("per_sentence", "With --metrics=parsing_f1: also print the scores of each sentence.")
+    switch("json", "With --metrics=parsing_f1: print JSON.")
     switch("confidence", "95 % confidence intervals from 1000 bootstrap resamples.")
     string("translations_dir", "Directory of files NAME-STEP: print T2T's scores of each, by step.")
     string("event_dir", "With --translations_dir: also write the scores for TensorBoard.")
@@ -53,34 +61,42 @@ def define_flags() -> None:
 def main(arguments: list[str]) -> None:
     """Prints T2T's scores like `t2t-bleu`, then sacreBLEU's and the paper's; or what the flags ask for."""
     options.reject_arguments(arguments)
-    given = options.given("event_dir", "tag_suffix", "min_steps")
-    if FLAGS.translations_dir and FLAGS.translation:
-        raise UserError("--translation and --translations_dir are both given: leave one out.")
-    if given and not FLAGS.translations_dir:
-        raise UserError(f"{given[0]} is for --translations_dir=DIRECTORY, which is missing.")
+    alone = next((name for name in FLAGS.metrics if name in _ALONE), None)
     directory = options.directory("translations_dir")
-    translations = [] if directory else _files("translation")
-    references = _files("reference")
-    several = len(translations) > 1 or len(references) > 1
-    only_sacrebleu = FLAGS["metrics"].present or FLAGS.confidence or several
-    if directory and only_sacrebleu:
+    if directory and FLAGS.translation:
+        raise UserError("--translation and --translations_dir are both given: leave one out.")
+    names = ("event_dir", "tag_suffix", "min_steps")
+    options.require_for("--translations_dir=DIRECTORY", directory, *names)
+    options.require_for("--metrics=parsing_f1", alone == "parsing_f1", "per_sentence", "json")
+    if alone and (len(FLAGS.metrics) > 1 or FLAGS.confidence):
         raise UserError(
-            "--translations_dir prints T2T's scores: give one --reference, and no --metrics or "
-            "--confidence."
+            f"--metrics={alone} cannot be combined: give no other metric and no --confidence."
         )
-    for path, lines in translations:
-        _require_as_many(path, lines, references)
-    if only_sacrebleu:
+    several = max(len(FLAGS.translation or ()), len(FLAGS.reference or ())) > 1
+    only_metrics = FLAGS["metrics"].present or FLAGS.confidence or several
+    if directory:
+        if only_metrics:
+            raise UserError(
+                "--translations_dir prints T2T's scores: give one --reference, and no --metrics or "
+                "--confidence."
+            )
+        options.warn_unused("the paper's BLEU is not printed", "language")
+        score_directory(directory, _files("reference"))
+        return
+    if only_metrics:
         reason = "neither T2T's BLEU nor the paper's is printed"
         options.warn_unused(reason, "bleu_variant", "language")
-    if directory:
-        options.warn_unused("the paper's BLEU is not printed", "language")
-        score_directory(directory, references)
-    elif "rouge" in FLAGS.metrics:
+    if alone == "parsing_f1":
+        print_parsing_f1()
+        return
+    translations, references = _files("translation"), _files("reference")
+    for path, lines in translations:
+        _require_as_many(path, lines, references)
+    if alone == "rouge":
         print_rouge(translations, references)
     elif len(translations) > 1:
         compare(translations, references)
-    elif only_sacrebleu:
+    elif only_metrics:
         print_scores(translations[0][1], references)
     else:
         print_bleu(translations[0][1], references[0][1])
@@ -98,12 +114,9 @@ def print_bleu(hypotheses: Sequence[str], references: Sequence[str]) -> None:
 
 
 def _t2t_scores(figures) -> dict[str, float]:
-    both = {"BLEU_uncased": figures.t2t_uncased, "BLEU_cased": figures.t2t_cased}
-    return {
-        name: value
-        for name, value in both.items()
-        if FLAGS.bleu_variant in ("both", name.removeprefix("BLEU_"))
-    }
+    both = {"uncased": figures.t2t_uncased, "cased": figures.t2t_cased}
+    printed = both if FLAGS.bleu_variant == "both" else [FLAGS.bleu_variant]
+    return {f"BLEU_{name}": both[name] for name in printed}
 
 
 def print_scores(hypotheses: Sequence[str], references: list[Text]) -> None:
@@ -118,10 +131,6 @@ def print_rouge(translations: list[Text], references: list[Text]) -> None:
     """Prints ROUGE of each translation; with several references, the best of each line counts."""
     from t2t_keras.metrics import rouge
 
-    if len(FLAGS.metrics) > 1 or FLAGS.confidence:
-        raise UserError(
-            "--metrics=rouge cannot be combined: give no other metric and no --confidence."
-        )
     several = list(zip(*(lines for _, lines in references), strict=True))
     for path, lines in translations:
         if len(translations) > 1:
@@ -148,12 +157,72 @@ def compare(translations: list[Text], references: list[Text]) -> None:
         print(f"{name}: {signature}")
 
 
+def print_parsing_f1() -> None:
+    """Prints EVALB's scores of trees; notes errors in them and unusual roots on standard error."""
+    from t2t_keras.metrics import parsing_f1
+    from t2t_keras.metrics.parsing_f1 import root_label
+
+    gold_path, gold = _trees("reference")
+    path, predicted = _trees("translation")
+    if len(gold) != len(predicted):
+        raise UserError(
+            f"{gold_path} has {len(gold)} trees but {path} has {len(predicted)}; F1 needs the same "
+            "sentences in both. In a file of one tree per line an empty line is a tree too."
+        )
+    figures = parsing_f1(gold, predicted)
+    say = partial(print, file=sys.stderr)
+    # COLLINS.prm deletes no root but TOP, so others raise the scores.
+    for flag, trees in (("reference", gold), ("translation", predicted)):
+        others = [label for label in map(root_label, trees) if label in ("", "ROOT", "S1")]
+        if others:
+            root = f"the root {others[0]!r}, which counts as a bracket; only TOP does not"
+            say(f"note: {len(others)} trees of --{flag} have {root}")
+    sentences = list(enumerate(figures.by_sentence, start=1))
+    errors = [f"{number} : {each.reason}" for number, each in sentences if each.status == "error"]
+    if errors:
+        say(*errors[:_SHOWN], sep="\n")
+    if len(errors) > _SHOWN:
+        say(f"and {len(errors) - _SHOWN} more errors")
+    if FLAGS.json:
+        printed = dataclasses.asdict(figures)
+        if not FLAGS.per_sentence:
+            del printed["by_sentence"]
+        print(json.dumps(printed, indent=2, ensure_ascii=False))
+        return
+    if FLAGS.per_sentence:
+        rule = "=" * 76
+        print(_TABLE_HEAD, rule, sep="\n")
+        for number, s in sentences:
+            print(
+                f"{number:4}  {s.length:3}    {_STATUS.index(s.status)}  {s.recall:6.2f} "
+                f"{s.precision:6.2f}   {s.matched:3}    {s.gold:3}  {s.predicted:3}    {s.crossing:3}"
+                f"   {s.words:4}  {s.correct_tags:4}   {s.tagging_accuracy:6.2f}"
+            )
+        print(rule, end="\n\n")
+    print(figures)
+
+
+def _trees(flag: str) -> tuple[str, list[str]]:
+    from t2t_keras.metrics.parsing_f1 import trees_of_lines
+
+    [(path, lines), *more] = _files(flag, "one tree for each sentence")
+    if more:
+        raise UserError(f"--metrics=parsing_f1 takes one --{flag}.")
+    return path, trees_of_lines(lines)
+
+
 def score_directory(directory: str, references: list[Text]) -> None:
-    """Prints BLEU of each file in a directory, and writes it for TensorBoard if requested."""
+    """Prints BLEU of each file NAME-STEP or NAME-STEP.SUFFIX, by step, and writes it for TensorBoard."""
     from t2t_keras.metrics import bleu
     from t2t_keras.text import read_lines
 
-    found = [each for each in steps_in(directory) if each[0] >= FLAGS.min_steps]
+    try:
+        names = os.listdir(directory)
+    except OSError as error:
+        raise UserError(f"{directory} cannot be read: {error.strerror}.") from error
+    matches = [re.fullmatch(r".*-(\d+)(\.[a-z]+)?", name) for name in names]
+    found = sorted((int(m[1]), os.path.join(directory, m[0])) for m in matches if m)
+    found = [(step, path) for step, path in found if step >= FLAGS.min_steps]
     if not found:
         raise UserError(f"{directory} has no files NAME-STEP, such as newstest.de-1000.")
     log = None
@@ -175,47 +244,33 @@ def score_directory(directory: str, references: list[Text]) -> None:
             log.flush()
 
 
-def steps_in(directory: str) -> list[tuple[int, str]]:
-    """Returns step and path of each file NAME-STEP or NAME-STEP.SUFFIX, sorted by step."""
-    try:
-        names = os.listdir(directory)
-    except OSError as error:
-        raise UserError(f"{directory} cannot be read: {error.strerror}.") from error
-    matches = [re.fullmatch(r".*-(\d+)(\.[a-z]+)?", name) for name in names]
-    return sorted((int(m[1]), os.path.join(directory, m[0])) for m in matches if m)
-
-
 def _metrics() -> Iterator:
     from sacrebleu.metrics import BLEU, CHRF, TER
 
-    make: dict[str, Callable] = {
-        "bleu": BLEU,
-        "chrf": CHRF,
-        "chrf++": lambda: CHRF(word_order=2),
-        "ter": TER,
-    }
+    word_pairs = partial(CHRF, word_order=2)
+    make: dict[str, Callable] = {"bleu": BLEU, "chrf": CHRF, "chrf++": word_pairs, "ter": TER}
+    known = [*make, *_ALONE]
     for name in FLAGS.metrics:
         if name not in make:
             raise UserError(
-                f"unknown metric {name!r} in --metrics; allowed: {', '.join(make)}, rouge."
-                f"{nearest(name, [*make, 'rouge'])}"
+                f"unknown metric {name!r} in --metrics; allowed: {', '.join(known)}."
+                f"{nearest(name, known)}"
             )
         yield make[name]()
 
 
-def _files(flag: str) -> list[Text]:
+def _files(flag: str, needed: str = "one sentence per line") -> list[Text]:
     """Returns path and lines of each file that a flag names."""
     from t2t_keras.text import read_lines
 
     if not FLAGS[flag].value:
         options.required(flag)
-    files: list[Text] = [
-        (path, read_lines(path)) for path in map(os.path.expanduser, FLAGS[flag].value or [])
-    ]
-    for path, lines in files:
+    paths = map(os.path.expanduser, FLAGS[flag].value)
+    found: list[Text] = [(path, read_lines(path)) for path in paths]
+    for path, lines in found:
         if not lines:
-            raise UserError(f"{path} is empty: --{flag} needs one sentence per line.")
-    return files
+            raise UserError(f"{path} is empty: --{flag} needs {needed}.")
+    return found
 
 
 def _require_as_many(path: str, lines: Sequence[str], references: list[Text]) -> None:
@@ -227,10 +282,7 @@ def _require_as_many(path: str, lines: Sequence[str], references: list[Text]) ->
             )
 
 
-def run() -> None:
-    define_flags()
-    app.start(main, required=["translation", "reference"])
-
+run = app.command(define_flags, main, required=["translation", "reference"])
 
 if __name__ == "__main__":
     run()

@@ -9,14 +9,10 @@ from __future__ import annotations
 
 import os
 
-from absl import flags
-
 from t2t_keras.cli import app, options
-from t2t_keras.cli.options import integer, string
+from t2t_keras.cli.options import FLAGS, integer, string
 from t2t_keras.errors import UserError
 from t2t_keras.files import atomic_write, locked_directory, writing
-
-FLAGS = flags.FLAGS
 
 
 def define_flags() -> None:
@@ -100,10 +96,7 @@ def load_keras(path: str):
     return model
 
 
-def run() -> None:
-    define_flags()
-    app.start(main, required=["checkpoint_path", "output_path"])
-
+run = app.command(define_flags, main, required=["checkpoint_path", "output_path"])
 
 if __name__ == "__main__":
     run()

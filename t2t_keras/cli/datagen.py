@@ -13,40 +13,35 @@ import glob
 import random
 from typing import TYPE_CHECKING
 
-from absl import flags
-
 from t2t_keras import registry
 from t2t_keras.cli import app, options
-from t2t_keras.cli.options import integer, number, string, strings, switch
+from t2t_keras.cli.options import FLAGS, integer, number, string, strings, switch
 from t2t_keras.errors import UserError
 
 if TYPE_CHECKING:
     from t2t_keras.data import Problem
 
-FLAGS = flags.FLAGS
-
 
 def define_flags() -> None:
-    """Defines the flags of the command: T2T's, as far as they apply, and others."""
     strings("problem", "Names of the problems to generate, separated by commas.")
     string("data_dir", "Directory for vocabularies and shards.")
-    integer("random_seed", 429459, "Seed for shuffling the examples.", most=options.MOST_SEED)
+    options.seed(429459, "Seed for shuffling the examples.")
     options.define_usr_dir()
     options.define_generation()
     limit = "Drop training pairs with a side longer than this; 0: no limit."
     integer("clean_max_characters", 0, limit)
-    ratio = (
-        "Drop training pairs whose sides differ in length by more than this factor; 0: no limit."
-    )
+    ratio = "Drop training pairs whose lengths differ by more than this factor; 0: no limit."
     number("clean_max_ratio", 0.0, ratio)
     letters = "Drop training pairs with a side that has a smaller share of letters, 0 to 1."
-    number("clean_min_letters", 0.0, letters, most=1)
+    number("clean_min_letters", 0.0, letters, upper_bound=1)
     switch("clean_copies", "Drop training pairs whose sides are equal.")
     switch("clean_duplicates", "Drop repeated training pairs.")
 
 
 def main(arguments: list[str]) -> None:
     """Generates the data of each problem and prints a summary of its data directory."""
+    from t2t_keras.data.generation import CleaningRules
+
     options.reject_arguments(arguments)
     options.load_user_directory()
     if not FLAGS.problem:
@@ -55,11 +50,11 @@ def main(arguments: list[str]) -> None:
     problems = [registry.problem(name) for name in FLAGS.problem]
     options.configure(*problems)
     data_dir, tmp_dir = options.required("data_dir"), options.tmp_dir()
-    rules, processes = cleaning(), options.processes()
+    rules, processes = options.from_flags(CleaningRules, "clean_"), options.processes()
     for problem in problems:
         print(f"{problem.name}: {tmp_dir} -> {data_dir}", flush=True)
         problem.processes = processes
-        if rules is not None:  # otherwise the problem's own
+        if rules != CleaningRules():  # otherwise the problem's own
             problem.cleaning = rules
         if FLAGS["random_seed"].present:
             problem.random_seed = FLAGS.random_seed
@@ -68,20 +63,6 @@ def main(arguments: list[str]) -> None:
             options.import_tensorflow()
         generate(problem, data_dir, tmp_dir)
         print(*describe(problem, data_dir), sep="\n", flush=True)
-
-
-def cleaning():
-    """Returns the `CleaningRules` of --clean_...; None if none is given."""
-    from t2t_keras.data.generation import CleaningRules
-
-    rules = CleaningRules(
-        max_characters=FLAGS.clean_max_characters,
-        max_ratio=FLAGS.clean_max_ratio,
-        min_letters=FLAGS.clean_min_letters,
-        copies=FLAGS.clean_copies,
-        duplicates=FLAGS.clean_duplicates,
-    )
-    return None if rules == CleaningRules() else rules
 
 
 def generate(problem: Problem, data_dir: str, tmp_dir: str) -> None:
@@ -122,10 +103,7 @@ def describe(problem: Problem, data_dir: str) -> list[str]:
     return lines
 
 
-def run() -> None:
-    define_flags()
-    app.start(main, required=["problem", "data_dir"])
-
+run = app.command(define_flags, main, required=["problem", "data_dir"])
 
 if __name__ == "__main__":
     run()

@@ -14,18 +14,10 @@ import functools
 import os
 import signal
 import sys
-from typing import TYPE_CHECKING
-
-from absl import flags
 
 from t2t_keras.cli import app, options
-from t2t_keras.cli.options import string, switch
+from t2t_keras.cli.options import FLAGS, string, switch
 from t2t_keras.errors import UserError
-
-if TYPE_CHECKING:
-    from t2t_keras.trained_model import TrainedModel
-
-FLAGS = flags.FLAGS
 
 _STANDARD = "-"  # standard input or output
 _SEARCH_SETTINGS = (  # decode hparams
@@ -37,7 +29,6 @@ _RESULTS = {"decode_from_file": "translations", "score_file": "scores", "align_f
 
 
 def define_flags() -> None:
-    """Defines the flags of the command: T2T's, as far as they apply."""
     options.define_trained_model()
     options.define_search()
     options.define_precision()
@@ -47,11 +38,10 @@ def define_flags() -> None:
         "decode_prefix_file",
         "Prefixes that translations must begin with, one per line: whole words.",
     )
-    string(
-        "constraints_file",
-        "Words or phrases that must appear in each translation, separated by tabs; one line per "
-        "sentence, empty for none.",
+    phrases = (
+        "Words or phrases that must appear in the translation of each line, separated by tabs."
     )
+    string("constraints_file", phrases)
     switch("token_scores", "Write a tab and the scores of its tokens after each output.")
     string("score_file", "Pairs to score, one SOURCE<tab>TARGET per line; -: standard input.")
     string("align_file", "Pairs to word-align, one SOURCE<tab>TARGET per line; -: standard input.")
@@ -73,46 +63,44 @@ def main(arguments: list[str]) -> None:
             "give one of --decode_from_file=FILE, --decode_interactive, --score_file=FILE and "
             "--align_file=FILE."
         )
+    [mode] = modes
+    searches = mode in ("decode_from_file", "decode_interactive")
     if FLAGS.decode_interactive and FLAGS.decode_to_file:
         raise UserError("--decode_interactive prints translations: leave out --decode_to_file.")
     for name in ("decode_prefix_file", "constraints_file", "raw"):
-        if FLAGS[name].value and modes != ["decode_from_file"]:
+        if FLAGS[name].value and mode != "decode_from_file":
             raise UserError(f"--{name} needs --decode_from_file.")
-    if FLAGS.token_scores and modes == ["align_file"]:
+    if FLAGS.token_scores and mode == "align_file":
         raise UserError("--align_file has no token scores: leave out --token_scores.")
-    if FLAGS.score_file and FLAGS.score_file != _STANDARD and not FLAGS.decode_to_file:
-        raise UserError("--decode_to_file is missing: the scores of --score_file go there.")
     if FLAGS.decode_from_file == FLAGS.decode_prefix_file == _STANDARD:
         raise UserError("sentences and prefixes cannot both be standard input: name a file.")
-    aligned = FLAGS.decode_to_file or FLAGS.align_reference
-    if FLAGS.align_file and FLAGS.align_file != _STANDARD and not aligned:
-        raise UserError("--decode_to_file is missing: the alignments of --align_file go there.")
-    if "align_file" not in modes:
+    has_output = FLAGS.decode_to_file or (mode == "align_file" and FLAGS.align_reference)
+    if not searches and FLAGS[mode].value != _STANDARD and not has_output:
+        raise UserError(f"--decode_to_file is missing: the {_RESULTS[mode]} of --{mode} go there.")
+    if mode != "align_file":
         options.warn_unused("it needs --align_file", "align_heads", "align_reference")
-    inputs = ("decode_from_file", "score_file", "align_file")
-    for name in (*inputs, "decode_prefix_file", "constraints_file"):
-        require_readable(options.directory(name))
-        _require_other_output(name)
+    for name in (*_RESULTS, "decode_prefix_file", "constraints_file"):
+        _require_input(name)
 
     settings = options.decode_settings()
+    changed = [n for n in _SEARCH_SETTINGS if getattr(settings, n) != getattr(type(settings), n)]
+    if changed and not searches:
+        print(f"no effect of {', '.join(changed)}: --{mode} does not search", file=sys.stderr)
     options.import_tensorflow()
-    _MODES[modes[0]](settings)
+    _MODES[mode](settings)
 
 
-def require_readable(path: str | None) -> None:
-    """Rejects a path that is not a file, before anything heavy is loaded."""
-    if path and path != _STANDARD and (os.path.isdir(path) or not os.path.exists(path)):
+def _require_input(name: str) -> None:
+    """Rejects an input that is not a file or is the output, before anything heavy is loaded."""
+    source, target = options.directory(name), options.directory("decode_to_file")
+    if not source or source == _STANDARD:
+        return
+    if os.path.isdir(source) or not os.path.exists(source):
         from t2t_keras.text import iterate_lines
 
-        next(iterate_lines(path), None)
-
-
-def _require_other_output(name: str) -> None:
-    """Rejects an output file that would replace the input file of a flag."""
-    source, target = options.directory(name), options.directory("decode_to_file")
-    if not source or not target or _STANDARD in (source, target):
-        return
-    if os.path.isfile(source) and os.path.isfile(target) and os.path.samefile(source, target):
+        next(iterate_lines(source), None)
+    is_file = target and target != _STANDARD and os.path.isfile(target)
+    if is_file and os.path.isfile(source) and os.path.samefile(source, target):
         raise UserError(f"--decode_to_file={target} would replace --{name}: name another file.")
 
 
@@ -136,23 +124,10 @@ def translate_file(settings) -> None:
     job.run(results, as_text, translator.batcher, loaded, default)
 
 
-def _warn_search_unused(settings, flag: str) -> None:
-    from t2t_keras.decode_settings import DecodeSettings
-
-    given = [
-        name
-        for name in _SEARCH_SETTINGS
-        if getattr(settings, name) != getattr(DecodeSettings, name)
-    ]
-    if given:
-        print(f"no effect of {', '.join(given)}: --{flag} does not search", file=sys.stderr)
-
-
 def align_file(settings) -> None:
     """Aligns the words of the pairs in --align_file, or prints each head's error rate."""
     from t2t_keras.inspection.alignment import Heads, PairAligner, from_pharaoh, to_pharaoh
 
-    _warn_search_unused(settings, "align_file")
     Heads.parse(FLAGS.align_heads)  # reports a mistake before the checkpoint is read
     job = Job("align_file", settings)
     loaded = options.trained_model()
@@ -175,7 +150,6 @@ def score_file(settings) -> None:
     """Scores the pairs in --score_file."""
     from t2t_keras.decoding import PairScorer
 
-    _warn_search_unused(settings, "score_file")
     job = Job("score_file", settings)
     loaded = options.trained_model()
     if loaded.problem.num_classes:
@@ -219,12 +193,7 @@ _MODES = {
 
 
 class Job:
-    """A job that writes one line of output for each line of a source.
-
-    Args:
-        flag: the flag that names the source.
-        settings: the decode settings.
-    """
+    """Writes one line of output for each line of the source that a flag names."""
 
     def __init__(self, flag: str, settings):
         from t2t_keras.decoding.text_files import LineProgress, SourceLines
@@ -232,11 +201,13 @@ class Job:
         self.flag = flag
         self.settings = settings
         self.progress = LineProgress()
-        self.source = SourceLines(options.required(flag), self.progress.warn)
-        prefixes = options.directory("decode_prefix_file")
-        self.prefixes = SourceLines(prefixes, self.progress.warn) if prefixes else None
-        phrases = options.directory("constraints_file")
-        self.phrases = SourceLines(phrases, self.progress.warn) if phrases else None
+
+        def lines(path: str | None) -> SourceLines | None:
+            return SourceLines(path, self.progress.warn) if path else None
+
+        self.source = lines(options.required(flag))
+        self.prefixes = lines(options.directory("decode_prefix_file"))
+        self.phrases = lines(options.directory("constraints_file"))
         if self.source.is_file:
             content = self.source.content
             if not content.lines:
@@ -259,7 +230,7 @@ class Job:
                 )
             yield line._replace(phrases=phrases[line.number - 1])
 
-    def run(self, results, as_text, batcher, loaded: TrainedModel, default: str) -> None:
+    def run(self, results, as_text, batcher, loaded, default: str) -> None:
         """Writes the results that are not in the output yet, until the end or a signal."""
         from t2t_keras.decoding.text_files import ResumableFile, line_output, write_results
         from t2t_keras.progress import StopRequests
@@ -289,7 +260,7 @@ class Job:
         if to_file:
             print(f"{output.lines} {_RESULTS[self.flag]} in {path}")
 
-    def _made_from(self, loaded: TrainedModel):
+    def _made_from(self, loaded):
         """Returns everything that the output depends on; None if the input cannot be read again."""
         texts = {"source": self.source, "prefixes": self.prefixes, "phrases": self.phrases}
         given = {name: text for name, text in texts.items() if text}
@@ -319,10 +290,7 @@ def format_token_scores(rows) -> list[str]:
     return [" ".join(f"{x:.4f}" for x in row) for row in rows if FLAGS.token_scores]
 
 
-def run() -> None:
-    define_flags()
-    app.start(main)
-
+run = app.command(define_flags, main)
 
 if __name__ == "__main__":
     run()

@@ -11,21 +11,16 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Iterator
-
-from absl import flags
+from collections.abc import Callable, Iterator
 
 from t2t_keras.cli import app, options
-from t2t_keras.cli.options import integer, number, string, switch
+from t2t_keras.cli.options import FLAGS, integer, number, string, switch
 from t2t_keras.errors import UserError, warn
-
-FLAGS = flags.FLAGS
 
 _SECONDS_TO_SLEEP = 2.0
 
 
 def define_flags() -> None:
-    """Defines the flags of the command, T2T's as far as they apply."""
     options.define_problem()
     options.define_model()
     options.define_search()
@@ -57,47 +52,38 @@ def main(arguments: list[str]) -> None:
         prefixes = readable(checkpoints_of_run(directory, FLAGS.min_steps, FLAGS.eval_timeout_mins))
     evaluate = None
     for prefix in prefixes:
-        evaluate = evaluate or CheckpointEvaluation(prefix)
+        evaluate = evaluate or evaluation(prefix)
         evaluate(prefix)
     if evaluate is None:
         least = f" of {FLAGS.min_steps} or more steps" if FLAGS.min_steps else ""
         raise UserError(f"{directory} has no checkpoint{least} that can be read.")
 
 
-class CheckpointEvaluation:
-    """Evaluates checkpoints of one model on the same batches.
+def evaluation(first: str) -> Callable[[str], None]:
+    """Returns what evaluates checkpoints of the model of the first, on the same batches."""
+    from t2t_keras import checkpoints, data
+    from t2t_keras.data.reading import plain_errors
+    from t2t_keras.training import Evaluation
 
-    Args:
-        prefix: the prefix of the first checkpoint; its directory records the problem and settings.
-    """
+    settings = options.decode_settings()
+    loaded = options.trained_model(first)
+    model, problem = loaded.model, loaded.problem
+    split = "test" if FLAGS.eval_use_test_set else "dev"
+    hp = options.hparams(needed=False) or model.hp
+    batches = data.dataset(problem, split, loaded.data_dir, hp)
+    metrics = Evaluation(model, batches, loaded.encoders, settings, FLAGS.eval_steps, problem)
+    log = log_of(os.path.dirname(first), split)
 
-    def __init__(self, prefix: str):
-        from t2t_keras import data
-        from t2t_keras.training import Evaluation
-
-        settings = options.decode_settings()
-        loaded = options.trained_model(prefix)
-        self.model, problem = loaded.model, loaded.problem
-        self.split = "test" if FLAGS.eval_use_test_set else "dev"
-        hp = options.hparams(needed=False) or self.model.hp
-        batches = data.dataset(problem, self.split, loaded.data_dir, hp)
-        self.evaluation = Evaluation(
-            self.model, batches, loaded.encoders, settings, FLAGS.eval_steps, problem
-        )
-        self.log = log_of(os.path.dirname(prefix), self.split)
-
-    def __call__(self, prefix: str) -> None:
-        """Evaluates a checkpoint, prints its line and writes its scalars."""
-        from t2t_keras import checkpoints
-        from t2t_keras.data.reading import plain_errors
-
-        step = checkpoints.load_t2t(self.model, prefix)
+    def evaluate(prefix: str) -> None:
+        step = checkpoints.load_t2t(model, prefix)
         with plain_errors():
-            figures = self.evaluation()
-        print(f"step {step}: {self.split} {line(figures)}", flush=True)
-        if self.log:
-            self.log.write(step, figures)
-            self.log.flush()
+            figures = metrics()
+        print(f"step {step}: {split} {line(figures)}", flush=True)
+        if log:
+            log.write(step, figures)
+            log.flush()
+
+    return evaluate
 
 
 def line(figures: dict[str, float]) -> str:
@@ -157,10 +143,7 @@ def readable(prefixes: Iterator[str]) -> Iterator[str]:
             yield prefix
 
 
-def run() -> None:
-    define_flags()
-    app.start(main)
-
+run = app.command(define_flags, main)
 
 if __name__ == "__main__":
     run()

@@ -11,13 +11,9 @@ from __future__ import annotations
 
 import os
 
-from absl import flags
-
 from t2t_keras.cli import app, options
-from t2t_keras.cli.options import choice, integer, string, switch
+from t2t_keras.cli.options import FLAGS, choice, integer, string, switch
 from t2t_keras.errors import UserError
-
-FLAGS = flags.FLAGS
 
 _SAVED_MODEL_FLAGS = (
     *("version", "precision", "default_signature", "align_heads"),
@@ -26,7 +22,6 @@ _SAVED_MODEL_FLAGS = (
 
 
 def define_flags() -> None:
-    """Defines the flags of the command: T2T's, as far as they apply, and others."""
     options.define_trained_model()
     options.define_search()
     options.define_precision()
@@ -36,8 +31,7 @@ def define_flags() -> None:
     signature = "Signature for clients that name none; default: translate, complete or classify."
     string("default_signature", signature)
     heads = (
-        "Adds the signature align, word alignments by these heads: LAYER:HEAD, LAYER or mean; +1: at "
-        "the next step."
+        "Adds the signature align, by these heads: LAYER:HEAD, LAYER or mean; +1: at the next step."
     )
     string("align_heads", heads, default="")
     switch("constraints", "Adds the signature translate_with_phrases, for words that must appear.")
@@ -57,13 +51,15 @@ def main(arguments: list[str]) -> None:
     beside = os.path.join(os.path.dirname(loaded.prefixes[0]), "export")
     directory = options.directory("export_dir") or beside
     if FLAGS.format == "ctranslate2":
-        to_ctranslate2(loaded, directory)
-    else:
-        to_saved_model(loaded, directory, settings)
+        from t2t_keras.export.ctranslate2 import export_ctranslate2
 
-
-def to_saved_model(loaded, directory: str, settings) -> None:
-    """Exports a SavedModel and prints its signatures."""
+        if len(loaded.prefixes) > 1:
+            raise UserError(
+                "CTranslate2 does not support ensembles: give one checkpoint in --checkpoint_path."
+            )
+        export_ctranslate2(loaded.model, loaded.encoders, directory)
+        print(f"{directory} is a CTranslate2 model")
+        return
     from t2t_keras.export import export_saved_model
     from t2t_keras.export.served import ALIGN, WITH_PHRASES, served_class
 
@@ -85,22 +81,7 @@ def to_saved_model(loaded, directory: str, settings) -> None:
     print(f"{path} has the {'signatures' if len(names) > 1 else 'signature'} {', '.join(listed)}")
 
 
-def to_ctranslate2(loaded, directory: str) -> None:
-    """Exports a directory that CTranslate2 can load."""
-    from t2t_keras.export.ctranslate2 import export_ctranslate2
-
-    if len(loaded.prefixes) > 1:
-        raise UserError(
-            "CTranslate2 does not support ensembles: give one checkpoint in --checkpoint_path."
-        )
-    export_ctranslate2(loaded.model, loaded.encoders, directory)
-    print(f"{directory} is a CTranslate2 model")
-
-
-def run() -> None:
-    define_flags()
-    app.start(main)
-
+run = app.command(define_flags, main)
 
 if __name__ == "__main__":
     run()

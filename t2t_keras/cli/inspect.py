@@ -13,30 +13,24 @@ from __future__ import annotations
 
 import os
 
-from absl import flags
-
 from t2t_keras.cli import app, options
-from t2t_keras.cli.options import choice, integer, string, strings, switch
+from t2t_keras.cli.options import FLAGS, choice, integer, string, strings, switch
 from t2t_keras.errors import UserError, nearest
 from t2t_keras.files import write_text
 from t2t_keras.ids import without_padding
-
-FLAGS = flags.FLAGS
 
 _PAGE = "attention.html"
 _KINDS = {"html": "page", "npz": "weights", "plot": "figure"}
 _FIGURE_FLAGS = ("attention", "layer", "heads", "words", "subwords")
 
-_MODEL_FLAGS = ("problem", "data_dir", "hparams_set", "hparams", "t2t_usr_dir", "plot")
-_FLAGS = {
-    "data": (*_MODEL_FLAGS, "split", "num_examples", "random_seed"),
+_OWN_FLAGS = {
+    "data": ("split", "num_examples", "random_seed"),
     "attention": (
-        *_MODEL_FLAGS,
         *("output_dir", "checkpoint_path", "decode_hparams", "model"),
         *("text", "target_text", "html", "npz", *_FIGURE_FLAGS),
     ),
 }
-"""The flags of each action."""
+"""The flags that only one action has."""
 
 
 def define_flags() -> None:
@@ -46,9 +40,7 @@ def define_flags() -> None:
 
     string("split", "data: train, dev or test.", default="train")
     integer("num_examples", 3, "data: number of examples to print.")
-    integer(
-        "random_seed", 0, "data: seed of the data order, as in training.", most=options.MOST_SEED
-    )
+    options.seed(0, "data: seed of the data order, as in training.")
 
     string("text", "attention: source text.")
     string("target_text", "attention: target text; default: the translation.")
@@ -70,12 +62,11 @@ def main(arguments: list[str]) -> None:
             f"unknown action {name!r}.{nearest(name, _ACTIONS)} Use one of "
             f"{', '.join(_ACTIONS)}, such as t2t-keras-inspect data --problem=..."
         )
-    for flag in {flag: None for flags_of_action in _FLAGS.values() for flag in flags_of_action}:
-        if FLAGS[flag].present and flag not in _FLAGS[name]:
-            actions = " and ".join(action for action in _FLAGS if flag in _FLAGS[action])
-            raise UserError(
-                f"--{flag} is for t2t-keras-inspect {actions}: it has no effect on {name}, leave it out."
-            )
+    [other] = _ACTIONS.keys() - {name}
+    for flag in options.given(*_OWN_FLAGS[other]):
+        raise UserError(
+            f"{flag} is for t2t-keras-inspect {other}: it has no effect on {name}, leave it out."
+        )
     _ACTIONS[name](rest)
 
 
@@ -147,10 +138,10 @@ def inspect_attention(arguments: list[str]) -> None:
         raise UserError('--text is missing: give --text="A sentence of the source."')
     if FLAGS.target_text is not None and FLAGS.decode_hparams:
         raise UserError("--decode_hparams has no effect, since --target_text is given.")
-    given = options.given(*_FIGURE_FLAGS)
-    if given and not FLAGS.plot:
-        raise UserError(f"{given[0]} is for --plot=FILE, which is missing.")
-    heads = _heads()
+    options.require_for("--plot=FILE", FLAGS.plot, *_FIGURE_FLAGS)
+    for value in FLAGS.heads:
+        if not value.strip().isdecimal():
+            raise UserError(f"--heads takes numbers from 0, separated by commas, got {value!r}.")
     paths = {name: options.file_to_write(name) for name in _KINDS}
     if not any(paths.values()):
         paths["html"] = _PAGE
@@ -183,6 +174,7 @@ def inspect_attention(arguments: list[str]) -> None:
 
         shown = data if FLAGS.subwords else data.by_words()
         words = FLAGS.words or None
+        heads = list(map(int, FLAGS.heads)) or None
         figure = inspection.attention_figure(shown, FLAGS.attention, FLAGS.layer, heads, words)
         save_figure(figure, paths["plot"])
     for name, path in paths.items():
@@ -198,21 +190,10 @@ def _require_figure(path: str | None) -> None:
         require_figure(path)
 
 
-def _heads() -> list[int] | None:
-    """Returns the value of --heads; None for all."""
-    for value in FLAGS.heads:
-        if not value.strip().isdecimal():
-            raise UserError(f"--heads takes numbers from 0, separated by commas, got {value!r}.")
-    return list(map(int, FLAGS.heads)) or None
-
-
 _ACTIONS = {"data": inspect_data, "attention": inspect_attention}
 
 
-def run() -> None:
-    define_flags()
-    app.start(main)
-
+run = app.command(define_flags, main)
 
 if __name__ == "__main__":
     run()

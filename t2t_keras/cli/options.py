@@ -11,6 +11,7 @@ import stat
 import sys
 import tempfile
 from collections.abc import Iterator, Sequence
+from functools import partial
 
 from absl import flags
 
@@ -19,9 +20,6 @@ from t2t_keras.errors import UserError, warn
 from t2t_keras.files import is_special
 
 FLAGS = flags.FLAGS
-
-MOST_SEED = 2**32 - 1
-"""The largest seed that NumPy accepts."""
 
 _FILES = ("train_files", "dev_files", "test_files")
 _TFDS = ("tfds", "languages", "tfds_splits")
@@ -45,21 +43,12 @@ def switch(name: str, about: str, default: bool | None = False) -> None:
     flags.DEFINE_bool(name, default, about)
 
 
-def integer(
-    name: str, default: int | None, about: str, least: int = 0, most: int | None = None
-) -> None:
-    """Defines a flag that takes an integer, by default one that is not negative."""
-    flags.DEFINE_integer(name, default, about, least, most)
-
-
-def number(name: str, default: float, about: str, most: float | None = None) -> None:
-    """Defines a flag that takes a number that is not negative."""
-    flags.DEFINE_float(name, default, about, 0, most)
-
-
-def choice(name: str, default: str | None, allowed: Sequence[str], about: str) -> None:
-    """Defines a flag that takes one of the allowed values."""
-    flags.DEFINE_enum(name, default, allowed, about)
+choice = flags.DEFINE_enum
+files = flags.DEFINE_multi_string
+integer = partial(flags.DEFINE_integer, lower_bound=0)
+positive = partial(flags.DEFINE_integer, lower_bound=1)
+number = partial(flags.DEFINE_float, lower_bound=0)
+seed = partial(integer, "random_seed", upper_bound=2**32 - 1)  # the largest that NumPy accepts
 
 
 def define_problem() -> None:
@@ -86,10 +75,10 @@ def define_trained_model() -> None:
     define_problem()
     define_model()
     string("output_dir", "Directory of a run; uses its latest checkpoint.")
-    string(
-        "checkpoint_path",
-        "A checkpoint, such as DIR/model.ckpt-100; several, separated by commas, form an ensemble.",
+    path = (
+        "A checkpoint, such as DIR/model.ckpt-100; several, separated by commas, form an ensemble."
     )
+    string("checkpoint_path", path)
 
 
 def define_precision() -> None:
@@ -113,19 +102,17 @@ def define_generation() -> None:
     """The flags of data generation: its places and processes, the source of `translate_files`, and --list."""
     string("tmp_dir", "Directory of source files; default: a private one in /tmp.")
     processes = "Number of processes that generate data; default: one per core."
-    integer("num_concurrent_processes", None, processes, least=1, most=1024)
-    strings("train_files", "translate_files: source and target file of train.")
-    strings("dev_files", "translate_files: source and target file of dev.")
-    strings("test_files", "translate_files: source and target file of test, if any.")
+    positive("num_concurrent_processes", None, processes, upper_bound=1024)
+    for split, end in (("train", "."), ("dev", "."), ("test", ", if any.")):
+        strings(f"{split}_files", f"translate_files: source and target file of {split}{end}")
     string("corpora", "translate_files: JSON file that lists several corpora; see docs/data.md.")
     string("tfds", "translate_files: a TFDS dataset instead of files.")
     strings("languages", "translate_files: source and target language in --tfds.")
     splits = "translate_files: the splits of --tfds for train, dev and test."
     strings("tfds_splits", splits, ["train", "validation", "test"])
-    integer("vocab_size", 2**15, "translate_files: approximate number of subwords.", least=1)
-    string(
-        "sentencepiece", "translate_files: unigram, bpe or a model file, instead of T2T's subwords."
-    )
+    positive("vocab_size", 2**15, "translate_files: approximate number of subwords.")
+    pieces = "translate_files: unigram, bpe or a model file, instead of T2T's subwords."
+    string("sentencepiece", pieces)
     switch("list", "List problems, hparams sets and models, and exit.")
 
 
@@ -136,14 +123,22 @@ def require_trained_model() -> None:
 
 
 def trained_model(path: str | None = None):
-    """Returns the `TrainedModel` of a checkpoint, by default the one that the flags name."""
+    """Returns the `TrainedModel` of a checkpoint, by default what the flags name: one or an ensemble."""
     load_user_directory()
     settings = hparams(needed=False)
     import_tensorflow()
     from t2t_keras.trained_model import TrainedModel
 
+    given = directory("checkpoint_path")
+    paths = [path or given or required("output_dir")]
+    if (
+        given
+        and paths == [given]
+        and not (os.path.exists(given) or os.path.exists(f"{given}.index"))
+    ):
+        paths = [os.path.expanduser(name.strip()) for name in given.split(",")]  # an ensemble
     return TrainedModel(
-        [path] if path else _checkpoints(),
+        paths,
         problem=FLAGS.problem,
         data_dir=directory("data_dir"),
         hparams=settings,
@@ -152,20 +147,10 @@ def trained_model(path: str | None = None):
     )
 
 
-def _checkpoints() -> list[str]:
-    """Returns the checkpoints that the flags name; several in --checkpoint_path form an ensemble."""
-    path = directory("checkpoint_path")
-    if not path:
-        return [required("output_dir")]
-    if os.path.exists(path) or os.path.exists(f"{path}.index"):  # a name with a comma
-        return [path]
-    return [os.path.expanduser(name.strip()) for name in path.split(",")]
-
-
 def tmp_dir() -> str:
     """Returns the value of --tmp_dir; default: a directory in /tmp that only this user can access.
 
-    T2T's default, /tmp/t2t_datagen, is shared by all users, so anybody could place links there.
+    In T2T's default, /tmp/t2t_datagen, any user could place links.
     """
     if path := directory("tmp_dir"):
         return path
@@ -205,50 +190,36 @@ def configure(*problems) -> None:
     if not ours:
         names = ", ".join(problem.name for problem in problems)
         raise UserError(f"{found[0]} is for --problem=translate_files, got --problem={names}.")
-    if "generate_data" in FLAGS and not any(
-        FLAGS[name].value for name in ("generate_data", "on_the_fly") if name in FLAGS
-    ):
+    if "generate_data" in FLAGS and not (FLAGS.generate_data or FLAGS.on_the_fly):
         raise UserError(
             f"{found[0]} is a source for generating data: give --generate_data with it, or leave it out "
             "to use the data in --data_dir."
         )
+    use = _use_corpora if FLAGS.corpora else _use_tfds if FLAGS.tfds else _use_files
     for problem in ours:
-        if FLAGS.corpora:
-            _use_corpora(problem)
-        elif FLAGS.tfds:
-            _use_tfds(problem)
-        else:
-            _use_files(problem)
+        use(problem, vocab_size=FLAGS.vocab_size, sentencepiece=_sentencepiece())
 
 
-def _use_files(problem) -> None:
+def _use_files(problem, **vocabulary) -> None:
     for name in given(*_TFDS):
         raise UserError(f"{name} needs --tfds=NAME; it has no effect on files.")
     for name in ("train_files", "dev_files"):
         if not FLAGS[name].value:
             raise UserError(f"--{name}=SOURCE,TARGET is missing, or give --tfds=NAME.")
-    problem.use_files(
-        train=_some("train_files", 2),
-        dev=_some("dev_files", 2),
-        test=_some("test_files", 2) if FLAGS.test_files else None,
-        vocab_size=FLAGS.vocab_size,
-        sentencepiece=_sentencepiece(),
-    )
+    test = _some("test_files", 2) if FLAGS.test_files else None
+    train, dev = _some("train_files", 2), _some("dev_files", 2)
+    problem.use_files(train=train, dev=dev, test=test, **vocabulary)
 
 
-def _use_tfds(problem) -> None:
+def _use_tfds(problem, **vocabulary) -> None:
     for name in given(*_FILES):
         raise UserError(f"{name} and --tfds are both given: leave one out.")
-    problem.use_tfds(
-        FLAGS.tfds,
-        _some("languages", 2) if FLAGS.languages else None,
-        _some("tfds_splits", 2, 3) if FLAGS["tfds_splits"].present else None,
-        vocab_size=FLAGS.vocab_size,
-        sentencepiece=_sentencepiece(),
-    )
+    languages = _some("languages", 2) if FLAGS.languages else None
+    splits = _some("tfds_splits", 2, 3) if FLAGS["tfds_splits"].present else None
+    problem.use_tfds(FLAGS.tfds, languages, splits, **vocabulary)
 
 
-def _use_corpora(problem) -> None:
+def _use_corpora(problem, **vocabulary) -> None:
     from t2t_keras.data.translate import MixedCorpora
 
     for name in given(*_FILES, *_TFDS):
@@ -258,8 +229,7 @@ def _use_corpora(problem) -> None:
             f"{name} and --corpora are both given: each corpus is cleaned by itself, with "
             f'"clean": {{"{name.removeprefix("--clean_")}": ...}} in {FLAGS.corpora}.'
         )
-    corpora = MixedCorpora.read(required("corpora")).corpora
-    problem.use_corpora(corpora, FLAGS.vocab_size, _sentencepiece())
+    problem.use_corpora(MixedCorpora.read(required("corpora")).corpora, **vocabulary)
 
 
 def _sentencepiece() -> str | None:
@@ -289,6 +259,13 @@ def processes() -> int:
         return FLAGS.num_concurrent_processes
     affinity = getattr(os, "sched_getaffinity", None)  # not on every system
     return len(affinity(0)) if affinity else os.cpu_count() or 1
+
+
+def from_flags(settings, prefix: str = "", **others):
+    """Returns a dataclass of settings: the flags that are named like its fields, and others."""
+    names = [field.name for field in dataclasses.fields(settings)]
+    found = {name: FLAGS[prefix + name].value for name in names if prefix + name in FLAGS}
+    return settings(**found | others)
 
 
 def required(name: str) -> str:
@@ -333,6 +310,12 @@ def prefix_to_write(name: str) -> str:
 def given(*names: str) -> list[str]:
     """Returns which of the named flags are given, each written as --name."""
     return [f"--{name}" for name in names if FLAGS[name].present]
+
+
+def require_for(needed: str, there: object, *names: str) -> None:
+    """Rejects the named flags if they are given without what they are for."""
+    if not there and (found := given(*names)):
+        raise UserError(f"{found[0]} is for {needed}, which is missing.")
 
 
 def warn_unused(reason: str, *names: str) -> None:

@@ -11,17 +11,12 @@ from __future__ import annotations
 
 import sys
 
-from absl import flags
-
 from t2t_keras.cli import app, options
-from t2t_keras.cli.options import integer, string
+from t2t_keras.cli.options import FLAGS, positive, string
 from t2t_keras.errors import UserError
-
-FLAGS = flags.FLAGS
 
 
 def define_flags() -> None:
-    """Defines the flags of T2T's query client, and two more."""
     options.define_problem()
     options.define_usr_dir()
     server = "TensorFlow Serving: HOST:PORT of its gRPC API, or http://HOST:PORT of its REST API."
@@ -30,13 +25,18 @@ def define_flags() -> None:
     string("saved_model", "Directory of a SavedModel to use instead of a server.")
     string("signature_name", "Signature of the model to call.", default="serving_default")
     string("inputs_once", "Text to translate; default: each line of standard input.")
-    integer("timeout_secs", 10, "Seconds before a request times out.", least=1, most=10**6)
+    positive("timeout_secs", 10, "Seconds before a request times out.", upper_bound=10**6)
 
 
 def main(arguments: list[str]) -> None:
     """Translates the text of --inputs_once, or each line of standard input."""
     options.reject_arguments(arguments)
-    check_where()
+    if FLAGS.saved_model and (FLAGS.server or FLAGS.servable_name):
+        raise UserError("--saved_model replaces --server and --servable_name: give one.")
+    if not FLAGS.saved_model and not FLAGS.server:
+        raise UserError("give --server=HOST:PORT and --servable_name=NAME, or --saved_model=DIR.")
+    if not FLAGS.saved_model:
+        options.required("servable_name")
     encoders = None
     if FLAGS.problem or FLAGS.data_dir:
         encoders = options.problem().get_feature_encoders(options.required("data_dir"))
@@ -61,16 +61,6 @@ def main(arguments: list[str]) -> None:
         answer_lines(client)
 
 
-def check_where() -> None:
-    """Checks that either --server with --servable_name or --saved_model is given."""
-    if FLAGS.saved_model and (FLAGS.server or FLAGS.servable_name):
-        raise UserError("--saved_model replaces --server and --servable_name: give one.")
-    if not FLAGS.saved_model and not FLAGS.server:
-        raise UserError("give --server=HOST:PORT and --servable_name=NAME, or --saved_model=DIR.")
-    if not FLAGS.saved_model:
-        options.required("servable_name")
-
-
 def answer_lines(client) -> None:
     """Translates each line of standard input; an error ends the command unless input is a terminal."""
     for line in options.typed_lines():
@@ -93,10 +83,7 @@ def answer(client, text: str) -> None:
     print("\t".join(fields), flush=True)
 
 
-def run() -> None:
-    define_flags()
-    app.start(main)
-
+run = app.command(define_flags, main)
 
 if __name__ == "__main__":
     run()

@@ -13,18 +13,13 @@ from __future__ import annotations
 import os
 import re
 
-from absl import flags
-
 from t2t_keras import registry
 from t2t_keras.cli import app, options
-from t2t_keras.cli.options import choice, integer, number, string, switch
+from t2t_keras.cli.options import FLAGS, choice, integer, number, positive, string, switch
 from t2t_keras.errors import UserError
-
-FLAGS = flags.FLAGS
 
 
 def define_flags() -> None:
-    """Defines the flags of the command, T2T's as far as they apply."""
     options.define_problem()
     options.define_model()
     options.define_decode_hparams()
@@ -34,33 +29,28 @@ def define_flags() -> None:
     switch("on_the_fly", "Read the text in --tmp_dir directly, without shards.")
     integer("train_steps", 250000, "Total number of steps of the run.")
     integer("eval_steps", 100, "Batches per evaluation; 0: all.")
-    integer("local_eval_frequency", 1000, "Steps between evaluations and checkpoints.", least=1)
-    integer("log_step_count_steps", 100, "Steps between points in TensorBoard.", least=1)
-    page = "At each evaluation, write a page that shows the attention for a dev sentence."
-    switch("attention_images", page)
+    positive("local_eval_frequency", 1000, "Steps between evaluations and checkpoints.")
+    positive("log_step_count_steps", 100, "Steps between points in TensorBoard.")
+    switch("attention_images", "At each evaluation, write a page of attention for a dev sentence.")
 
     integer("save_checkpoints_secs", 0, "Also save every this many seconds; 0: never.")
     integer("keep_checkpoint_max", 20, "How many newest checkpoints to keep; 0: all.")
-    kept = "Keep one checkpoint per this many hours forever; 0: none."
-    number("keep_checkpoint_every_n_hours", 0.0, kept)
+    number("keep_checkpoint_every_n_hours", 0.0, "Hours per checkpoint to keep forever; 0: none.")
     metrics = ["loss", "accuracy", "bleu", "f1"]
     choice("best_metric", "loss", metrics, "Dev metric that selects the best checkpoint.")
-    patience = "Stop after this many steps without improvement."
-    integer("eval_early_stopping_steps", None, patience, least=1)
+    positive("eval_early_stopping_steps", None, "Stop after this many steps without improvement.")
     choice("eval_early_stopping_metric", "loss", metrics, "Dev metric that must improve.")
     number("eval_early_stopping_metric_delta", 0.1, "Smallest improvement that counts.")
     lower = "True if lower is better; default: true for loss, false for other metrics."
     switch("eval_early_stopping_metric_minimize", lower, default=None)
 
     string("warm_start_from", "Checkpoint that initialises the weights of a new run.")
-    vocabulary = "Vocabulary directory of that checkpoint; default: where it was in training."
-    string("warm_start_vocab", vocabulary)
+    string("warm_start_vocab", "Directory of its vocabulary; default: where it was in training.")
     string("freeze", "Regular expression for names of weights not to train.", default="")
-    integer("random_seed", 0, "Seed for weights, data order and dropout.", most=options.MOST_SEED)
+    options.seed(0, "Seed for weights, data order and dropout.")
 
     devices = (
-        "none: one device; mirrored: all devices of this host; multi_worker: those of all hosts in "
-        "TF_CONFIG."
+        "Devices; none: one; mirrored: all of this host; multi_worker: of all hosts in TF_CONFIG."
     )
     choice("distribute", "auto", ["auto", "none", "mirrored", "multi_worker"], devices)
     precision = "Type of activations; default: the hparam activation_dtype."
@@ -69,7 +59,7 @@ def define_flags() -> None:
     switch("compile_ahead", "Compile for all batch shapes before the first step.")
     switch("remat", "Gradient checkpointing: recompute activations to save memory.")
     average = "Decay of a moving average of the weights, used in evaluation; 0: none."
-    number("ema", 0.0, average, most=1)
+    number("ema", 0.0, average, upper_bound=1)
 
 
 def main(arguments: list[str]) -> None:
@@ -126,16 +116,10 @@ def _train_settings():
     from t2t_keras.inspection import batch_page
     from t2t_keras.training import EarlyStopping, EngineSettings, TrainSettings
 
-    return TrainSettings(
+    xla = {"auto": None, "on": True, "off": False}[FLAGS.xla]
+    return options.from_flags(
+        TrainSettings,
         model=FLAGS.model or "transformer",
-        train_steps=FLAGS.train_steps,
-        local_eval_frequency=FLAGS.local_eval_frequency,
-        eval_steps=FLAGS.eval_steps,
-        log_step_count_steps=FLAGS.log_step_count_steps,
-        save_checkpoints_secs=FLAGS.save_checkpoints_secs,
-        keep_checkpoint_max=FLAGS.keep_checkpoint_max,
-        keep_checkpoint_every_n_hours=FLAGS.keep_checkpoint_every_n_hours,
-        best_metric=FLAGS.best_metric,
         early_stopping=EarlyStopping(
             steps=FLAGS.eval_early_stopping_steps,
             metric=FLAGS.eval_early_stopping_metric,
@@ -144,17 +128,8 @@ def _train_settings():
         ),
         warm_start_from=options.directory("warm_start_from"),
         warm_start_vocab=options.directory("warm_start_vocab"),
-        compile_ahead=FLAGS.compile_ahead,
         attention_page=batch_page if FLAGS.attention_images else None,
-        engine=EngineSettings(
-            random_seed=FLAGS.random_seed,
-            xla={"auto": None, "on": True, "off": False}[FLAGS.xla],
-            precision=FLAGS.precision,
-            distribute=FLAGS.distribute,
-            remat=FLAGS.remat,
-            ema=FLAGS.ema,
-            freeze=FLAGS.freeze,
-        ),
+        engine=options.from_flags(EngineSettings, xla=xla),
         decode=DecodeSettings.parse(FLAGS.decode_hparams),
     )
 
@@ -184,10 +159,7 @@ def _keep_compiled(output_dir: str) -> None:
         os.environ["TF_XLA_FLAGS"] = f"{given} {flag}".strip()
 
 
-def run() -> None:
-    define_flags()
-    app.start(main, required=["problem", "hparams", "data_dir", "output_dir"])
-
+run = app.command(define_flags, main, required=["problem", "hparams", "data_dir", "output_dir"])
 
 if __name__ == "__main__":
     run()

@@ -66,8 +66,7 @@ class PairAligner(PairScorer):
     """Aligns the white-space-separated words of lines of the form "source<TAB>target".
 
     A target word is linked to the source word that gets most of its attention, summed over the tokens of
-    the source word and averaged over those of the target word. If the end of sentence gets most of its
-    attention, it is not linked.
+    the source word and averaged over those of the target word; to none if the end of sentence gets most.
 
     Args:
         model: a `Transformer`.
@@ -107,7 +106,11 @@ class PairAligner(PairScorer):
             raise UserError(
                 f"there are {len(pairs)} pairs but {len(references)} reference alignments."
             )
-        every = _all_heads(*_layers_and_heads(self.model))
+        layers, number = _layers_and_heads(self.model)
+        numbers = [(layer, head) for layer in range(layers) for head in (None, *range(number))]
+        every = [
+            Heads(*each, after) for each in [(None, None), *numbers] for after in (False, True)
+        ]
         graph = self._graph(every)
         found: dict[Heads, list[Links]] = {heads: [] for heads in every}
         for start in range(0, len(pairs), _PAIRS):
@@ -123,11 +126,6 @@ class PairAligner(PairScorer):
         return len(result)
 
 
-def _all_heads(layers: int, heads: int) -> list[Heads]:
-    by_layer = [Heads(layer, head) for layer in range(layers) for head in (None, *range(heads))]
-    return [each._replace(after=after) for each in [Heads(), *by_layer] for after in (False, True)]
-
-
 def _layers_and_heads(model) -> tuple[int, int]:
     return len(model.decoder.layers), model.hp.num_heads
 
@@ -141,9 +139,8 @@ def heads_of_model(model, text: str) -> Heads:
             "word alignment needs a model with an encoder and a decoder, without prepend_mode."
         )
     heads = Heads.parse(text)
-    for name, number, count in zip(
-        ("layer", "head"), heads, _layers_and_heads(model), strict=False
-    ):
+    counts = _layers_and_heads(model)
+    for name, number, count in zip(("layer", "head"), heads, counts, strict=False):
         if number is not None and number >= count:
             raise UserError(
                 f"heads={heads}: the model has no {name} {number}; 0 to {count - 1} are allowed."
@@ -166,8 +163,7 @@ def source_words(model, encoders, heads: Sequence[Heads], inputs, targets) -> tf
     Args:
         model, encoders: see `PairAligner`.
         heads: what to average.
-        inputs: [B, S] int32 ids with their end of sentence, padded with 0.
-        targets: [B, T], likewise.
+        inputs, targets: [B, S] and [B, T] int32 ids with their end of sentence, padded with 0.
 
     Returns:
         [B, (words), N] int32: indices from 0; -1: not linked.
@@ -181,11 +177,10 @@ def source_words(model, encoders, heads: Sequence[Heads], inputs, targets) -> tf
         # Up to the end of sentence, the last id that is not padding.
         source, target = (ids[: tf.reduce_max(tf.where(ids != PAD_ID)) + 1] for ids in row[:2])
         weights = row[2][:, : tf.size(target), : tf.size(source)]
-        sides = (
-            words_of_tokens(encoders["targets"], target),
-            words_of_tokens(encoders["inputs"], source),
+        targets = words_of_tokens(encoders["targets"], target)
+        return tf.transpose(
+            strongest(targets, words_of_tokens(encoders["inputs"], source), weights)
         )
-        return tf.transpose(strongest(*sides, weights))
 
     of_words = tf.RaggedTensorSpec([None, len(heads)], tf.int32, ragged_rank=0)
     return tf.map_fn(of_pair, (inputs, targets, averages), fn_output_signature=of_words)
@@ -195,8 +190,7 @@ def strongest(targets, sources, weights):
     """Returns the source word that gets most of the attention of each target word: [N, words] int32.
 
     Args:
-        targets: [T, 1 + words], see `words_of_tokens`.
-        sources: [S, 1 + words].
+        targets, sources: [T or S, 1 + words], see `words_of_tokens`.
         weights: [N, T, S].
     """
     # [N, 1 + words, 1 + words]; the sum over a target word has the same argmax as the mean.
@@ -207,9 +201,7 @@ def strongest(targets, sources, weights):
 def words_of_tokens(encoder, ids):
     """Returns the words that each id is a part of: [T, 1 + words], 0 or 1; column 0: end of sentence.
 
-    Args:
-        encoder: the text encoder of the ids.
-        ids: [T] int32, the last of them the end of sentence.
+    Its arguments are the text encoder and [T] int32 ids, the last of them the end of sentence.
     """
     ids = tf.convert_to_tensor(ids, tf.int32)
     number = tf.size(ids) - 1

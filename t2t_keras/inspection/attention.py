@@ -18,8 +18,12 @@ if TYPE_CHECKING:
     from t2t_keras.data.problem import Problem
     from t2t_keras.decoding import DecodeSettings
 
-KINDS = ("encoder", "decoder", "encdec")
-"""Encoder self-attention, decoder self-attention and encoder-decoder attention."""
+KINDS = {
+    "encoder": ("source", "source"),
+    "decoder": ("target", "target"),
+    "encdec": ("target", "source"),
+}
+"""The sides of queries and keys of self-attention in encoder and decoder, and of the attention between them."""
 
 MOST_TOKENS = 256
 """Maximal tokens per side; 6 layers of 8 heads then have 3 million weights per kind."""
@@ -54,17 +58,18 @@ class AttentionData:
 
     def sides(self, kind: str) -> tuple[Tokens, Tokens]:
         """Returns the query tokens and the key tokens of one of `KINDS`."""
-        return {
-            "encoder": (self.source, self.source),
-            "decoder": (self.target, self.target),
-            "encdec": (self.target, self.source),
-        }[kind]
+        queries, keys = KINDS[kind]
+        return getattr(self, queries), getattr(self, keys)
 
     def by_words(self) -> AttentionData:
         """Returns weights between words: summed over a key word's tokens, averaged over a query word's."""
-        weights: dict[str, Any] = {
-            kind: _by_words(self.weights(kind), *self.sides(kind)) for kind in KINDS
-        }
+        weights: dict[str, Any] = {}
+        for kind in KINDS:
+            queries, keys = (
+                np.eye(len(side.word_texts), dtype=np.float32)[side.words]
+                for side in self.sides(kind)
+            )  # [token, word]
+            weights[kind] = (queries / queries.sum(0)).T @ self.weights(kind) @ keys
         source, target = self.source.by_words(), self.target.by_words()
         return dataclasses.replace(self, source=source, target=target, **weights)
 
@@ -80,14 +85,11 @@ class AttentionData:
         }
 
     def save(self, path: str | os.PathLike[str]) -> None:
-        """Writes a `.npz` file for `numpy.load`.
+        """Writes a `.npz` file for `numpy.load`; raises UserError if it cannot be written.
 
         It contains the weights "encoder", "decoder" and "encdec"; "source_tokens", "source_words",
         "source_word_texts", "source_text" and the same for "target"; and the strings "title" and "tree"
         ("" if none).
-
-        Raises:
-            UserError: the file cannot be written.
         """
         arrays: dict[str, Any] = {kind: self.weights(kind) for kind in KINDS}
         for side, tokens in (("source", self.source), ("target", self.target)):
@@ -111,7 +113,7 @@ def attention_data(
 
     Args:
         model: a `Transformer`.
-        encoders: "inputs" and "targets" text encoders, see `Problem.get_feature_encoders`.
+        encoders: "inputs" and "targets" text encoders.
         text: the source text.
         target_text: the translation; for parsing, a tree in brackets or the tags in the form of
             `linearize`. None: decoded by the model, with beam search unless `beam_size` is 1.
@@ -124,24 +126,27 @@ def attention_data(
             encoded, or a setting without effect is changed.
     """
     from t2t_keras.data.parsing_problem import ParsingProblem
-    from t2t_keras.decoding import DecodeSettings
-    from t2t_keras.transformer import Transformer
+    from t2t_keras.decoding import DecodeSettings, search
 
-    if not isinstance(model, Transformer):
-        raise UserError("an ensemble has no attention of its own: name one checkpoint.")
-    require_both_sides(model)
+    _require_both_sides(model)
     settings = settings or DecodeSettings()
-    _require_effective(settings)
-    # A reversed parsing problem outputs words.
-    parsing = None
-    if isinstance(problem, ParsingProblem) and problem.quality_metric == "f1":
-        parsing = problem
+    for field in dataclasses.fields(settings):
+        if field.name not in SETTINGS and getattr(settings, field.name) != field.default:
+            raise UserError(
+                f"decode hparam {field.name} has no effect on attention: leave it out. "
+                f"Those with an effect are {', '.join(SETTINGS)}."
+            )
+    parsing = problem if isinstance(problem, ParsingProblem) else None
+    if parsing and parsing.quality_metric != "f1":  # reversed, it outputs words
+        parsing = None
     source_ids = _encoded(encoders["inputs"], text, "text")
     if target_text is None:
-        constraint = problem.constraint(encoders) if problem else None
-        target_ids = _decoded(model, source_ids, settings, text, constraint)
+        allowed = problem.constraint(encoders) if problem and settings.constrains else None
+        only = allowed([text]) if allowed else None
+        ids = search(model, [source_ids], settings, top_beams=1, constraint=only).ids[0, 0].numpy()
+        target_ids = [*until_eos(ids), *[EOS_ID] * (EOS_ID in ids)]
     else:
-        if parsing:
+        if parsing and target_text.lstrip().startswith("("):
             target_text = _tags(parsing, text, target_text)
         target_ids = _encoded(encoders["targets"], target_text, "target text")
     target = shown_tokens(encoders["targets"], target_ids, split_at_space=bool(parsing))
@@ -154,8 +159,7 @@ def attention_data(
     )
 
 
-def require_both_sides(model) -> None:
-    """Raises a `UserError` unless a model has an encoder and a decoder."""
+def _require_both_sides(model) -> None:
     if len(model.members) > 1:
         raise UserError("an ensemble has no attention of its own: name one checkpoint.")
     if not model.has_memory or model.prepends:
@@ -172,10 +176,9 @@ def attention_weights(
 
     Args:
         model: a `Transformer`.
-        source_ids: S ids, including end of sentence.
-        target_ids: T ids, including end of sentence.
+        source_ids, target_ids: S and T ids, including end of sentence.
     """
-    require_both_sides(model)
+    _require_both_sides(model)
     batch = {
         "inputs": np.array([source_ids], np.int32),
         "targets": np.array([target_ids], np.int32),
@@ -185,32 +188,6 @@ def attention_weights(
         kind: np.stack([np.asarray(layer)[0] for layer in layers])
         for kind, layers in weights.items()
     }
-
-
-def _by_words(weights: np.ndarray, queries: Tokens, keys: Tokens) -> np.ndarray:
-    """Turns weights [L, H, query, key] between tokens into weights between words."""
-    query_words, key_words = (
-        np.eye(len(side.word_texts), dtype=np.float32)[side.words] for side in (queries, keys)
-    )  # [token, word]
-    return (query_words / query_words.sum(0)).T @ weights @ key_words
-
-
-def _decoded(model, source_ids: list[int], settings: DecodeSettings, text: str, constraint):
-    """Returns the ids that `t2t-keras-decode` finds, with end of sentence if they have one."""
-    from t2t_keras.decoding import search
-
-    only = constraint([text]) if constraint and settings.constrains else None
-    ids = search(model, [source_ids], settings, top_beams=1, constraint=only).ids[0, 0].numpy()
-    return [*until_eos(ids), *[EOS_ID] * (EOS_ID in ids)]
-
-
-def _require_effective(settings: DecodeSettings) -> None:
-    for field in dataclasses.fields(settings):
-        if field.name not in SETTINGS and getattr(settings, field.name) != field.default:
-            raise UserError(
-                f"decode hparam {field.name} has no effect on attention: leave it out. "
-                f"Those with an effect are {', '.join(SETTINGS)}."
-            )
 
 
 def _encoded(encoder, text: str, name: str) -> list[int]:
@@ -228,12 +205,10 @@ def _encoded(encoder, text: str, name: str) -> list[int]:
 
 
 def _tags(problem, words: str, target: str) -> str:
-    """Returns the tags of a tree in brackets; returns tags unchanged."""
+    """Returns the tags of a tree in brackets."""
     from t2t_keras.parsing import linearize
     from t2t_keras.parsing.trees import parse_tree
 
-    if not target.lstrip().startswith("("):
-        return target
     tree = problem.prepare(parse_tree(target))
     tree_words, tags = linearize(tree) if tree else ("", "")
     if tree_words.split() != words.split():

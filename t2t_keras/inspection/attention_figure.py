@@ -62,7 +62,14 @@ def attention_figure(
         if not 0 <= head < heads_of_layer:
             raise UserError(f"no head {head}: a layer has heads 0 to {heads_of_layer - 1}.")
     queries, keys = (side.tokens for side in data.sides(kind))
-    drawn = weights[layer] * _chosen(queries, words)[:, None]
+    for word in words or ():
+        if word not in queries:
+            raise UserError(
+                f"{word!r} is not a query; queries are {', '.join(dict.fromkeys(queries))}."
+                f"{nearest(word, queries)}"
+            )
+    chosen = np.array([words is None or query in words for query in queries])  # [T]
+    drawn = weights[layer] * chosen[:, None]
     pictures = [list(heads)] if words is not None else [[head] for head in heads]
 
     columns = min(_COLUMNS, len(pictures))
@@ -83,17 +90,6 @@ def attention_figure(
         else:
             figure.legend(loc="outside lower center", ncols=_COLUMNS, fontsize=8)
     return figure
-
-
-def _chosen(queries: Sequence[str], words: Sequence[str] | None) -> np.ndarray:
-    """Returns which of the queries are among the words: [T] bool."""
-    for word in words or ():
-        if word not in queries:
-            raise UserError(
-                f"{word!r} is not a query; queries are {', '.join(dict.fromkeys(queries))}."
-                f"{nearest(word, queries)}"
-            )
-    return np.array([words is None or query in words for query in queries])
 
 
 def _write_words(axes: Axes, queries: Sequence[str], keys: Sequence[str], longest: int) -> None:

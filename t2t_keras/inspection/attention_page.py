@@ -14,21 +14,14 @@ from typing import Any
 import numpy as np
 
 from t2t_keras.ids import without_padding
-from t2t_keras.inspection.attention import AttentionData, attention_weights
+from t2t_keras.inspection.attention import KINDS, AttentionData, attention_weights
 from t2t_keras.inspection.tokens import shown_tokens
 
 _SCRIPTS = ("elements.js", "state.js", "pictures.js", "numbers.js", "tree.js", "page.js")
 """Scripts of the page, each before those that depend on it."""
 
 _SCALE = 10_000
-"""Weights are stored as integers, multiplied by this, which takes half the space of decimals."""
-
-_SIDES = {
-    "encoder": ("source", "source"),
-    "decoder": ("target", "target"),
-    "encdec": ("target", "source"),
-}
-"""Kind of attention -> sides of its queries and keys."""
+"""Weights are stored as integers, multiplied by this, in half the space of decimals."""
 
 
 def attention_page(data: dict[str, Any]) -> str:
@@ -69,13 +62,12 @@ def attention_page(data: dict[str, Any]) -> str:
 
 
 def batch_page(model, encoders, batch: Mapping[str, Any], title: str) -> str:
-    """Returns the attention page of the first sentence pair in a batch.
+    """Returns the attention page, with a title, of the first sentence pair in a batch.
 
     Args:
         model: a `Transformer`.
         encoders: "inputs" and "targets" text encoders.
         batch: {"inputs": [B, S], "targets": [B, T]}, or packed rows.
-        title: the title of the page.
     """
     pair = {}
     for side in ("inputs", "targets"):
@@ -90,7 +82,7 @@ def batch_page(model, encoders, batch: Mapping[str, Any], title: str) -> str:
 
 def _integers(kind: str, layers, data) -> list:
     """Returns the weights of one kind as integers in units of 1 / `_SCALE`."""
-    queries, keys = (len(data[side]["tokens"]) for side in _SIDES[kind])
+    queries, keys = (len(data[side]["tokens"]) for side in KINDS[kind])
     for heads in layers:
         for rows in heads:
             if len(rows) != queries or any(len(row) != keys for row in rows):

@@ -11,14 +11,9 @@ from t2t_keras.text import ByteTextEncoder, SentencePieceEncoder, SubwordTextEnc
 from t2t_keras.text.encoders import spelled
 from t2t_keras.text.tokenizer import unescape
 
-END = "</s>"
-"""How the end of sentence is shown."""
-
-SPACE = "\u2423"
-"""How each space is shown in a token of spaces only."""
-
-NOTHING = "\u00b7"
-"""How a subtoken is shown that only ends a word."""
+END = "</s>"  # the end of sentence as it is shown
+SPACE = "\u2423"  # each space of a token of spaces only
+NOTHING = "\u00b7"  # a subtoken that only ends a word
 
 
 class Tokens(NamedTuple):
@@ -42,14 +37,9 @@ class Tokens(NamedTuple):
 def shown_tokens(encoder, ids: Sequence[int], split_at_space: bool = False) -> Tokens:
     """Returns the tokens of ids for display.
 
-    With subwords, a word is a token of T2T's tokenizer, which separates letters and digits from
-    other characters; with bytes and SentencePiece, words are separated by white space; with a vocabulary
-    of words, each token is a word.
-
-    Args:
-        encoder: the text encoder.
-        ids: ids with or without an end of sentence.
-        split_at_space: split subwords into words only at white space, so that "/NP" is one word.
+    With subwords, a word is a token of T2T's tokenizer, which separates letters and digits from other
+    characters, or with `split_at_space` what is between white space, so that "/NP" is one word; with
+    bytes and SentencePiece it is what is between white space; with a vocabulary of words, a token.
     """
     words = list(_words(encoder, ids, split_at_space))
     return Tokens(
@@ -64,6 +54,9 @@ class _Word(NamedTuple):
     text: str
     tokens: list[str]
 
+    def stripped(self) -> _Word:
+        return self._replace(text=_shown(self.text))
+
 
 def _words(encoder, ids: Sequence[int], split_at_space: bool) -> Iterator[_Word]:
     for ends, group in itertools.groupby(ids, key=lambda i: i == EOS_ID):
@@ -71,7 +64,7 @@ def _words(encoder, ids: Sequence[int], split_at_space: bool) -> Iterator[_Word]
             yield from (_Word(END, [END]) for _ in group)
         elif isinstance(encoder, SubwordTextEncoder):
             tokens = _subword_tokens(encoder, list(group))
-            yield from _join_at_space(tokens) if split_at_space else map(_stripped, tokens)
+            yield from _join_at_space(tokens) if split_at_space else map(_Word.stripped, tokens)
         elif isinstance(encoder, ByteTextEncoder):
             yield from _byte_words(encoder, list(group))
         elif isinstance(encoder, SentencePieceEncoder):
@@ -103,12 +96,11 @@ def _join_at_space(words: Iterator[_Word]) -> Iterator[_Word]:
         # T2T's tokenizer drops a single space between letters or digits.
         letters = joined.text[-1:].isalnum() and word.text[:1].isalnum()
         if joined.tokens and (letters or joined.text[-1:].isspace() or word.text[:1].isspace()):
-            yield _stripped(joined)
-            joined = word
-        else:
-            joined = _Word(joined.text + word.text, joined.tokens + word.tokens)
+            yield joined.stripped()
+            joined = _Word("", [])
+        joined = _Word(joined.text + word.text, joined.tokens + word.tokens)
     if joined.tokens:
-        yield _stripped(joined)
+        yield joined.stripped()
 
 
 def _byte_words(encoder: ByteTextEncoder, ids: Sequence[int]) -> Iterator[_Word]:
@@ -117,10 +109,8 @@ def _byte_words(encoder: ByteTextEncoder, ids: Sequence[int]) -> Iterator[_Word]
 
     for _, group in itertools.groupby(ids, key=lambda i: token(i).isspace()):
         word = list(group)
-        # A part of a multi-byte character decodes to U+FFFD.
-        yield _Word(
-            _shown(encoder.decode(spelled(encoder, word))), [_shown(token(i)) for i in word]
-        )
+        text = encoder.decode(spelled(encoder, word))  # U+FFFD for a part of a character
+        yield _Word(_shown(text), [_shown(token(i)) for i in word])
 
 
 def _piece_words(encoder: SentencePieceEncoder, ids: Sequence[int]) -> Iterator[_Word]:
@@ -130,10 +120,6 @@ def _piece_words(encoder: SentencePieceEncoder, ids: Sequence[int]) -> Iterator[
     for start, stop in zip(starts, [*starts[1:], len(ids)], strict=True):
         text = encoder.decode(ids[start:stop])  # several byte pieces may form one character
         yield _Word(_shown(text), [_shown(piece) for piece in pieces[start:stop]])
-
-
-def _stripped(word: _Word) -> _Word:
-    return word._replace(text=_shown(word.text))
 
 
 def _shown(text: str) -> str:
