@@ -1,17 +1,14 @@
-"""Word alignments by attention: hand-made weights, words of every encoder, error rates, the command."""
+"""Word alignments by attention: hand-made weights, words of every encoder, error rates."""
 
 import networks
 import numpy as np
 import pytest
-import toy
 from hypothesis import given, settings, strategies as st
 
-from t2t_keras import checkpoints, registry
 from t2t_keras.decoding import DecodeSettings, Ensemble
 from t2t_keras.decoding.translator import Line
 from t2t_keras.errors import UserError
 from t2t_keras.inspection.alignment import (
-    Heads,
     PairAligner,
     alignment_error_rate,
     from_pharaoh,
@@ -30,6 +27,7 @@ from t2t_keras.text import (
 TEXT = ["low lower, lowest: (a b)", "  x  y-z 3.14 \u3000 日本", "a"]
 SUBWORDS = SubwordTextEncoder.build_from_generator(TEXT * 5, 90)
 WORDS = TokenTextEncoder(vocab_list=[*"abcdefghijklmnopqrstu"])
+ENCODERS = {"inputs": WORDS, "targets": WORDS}
 
 
 @pytest.fixture(scope="module")
@@ -82,7 +80,7 @@ def test_a_word_gets_the_sum_of_its_tokens_and_ends_get_none(model):
 def test_links_are_those_of_the_attention(model, heads, eagerly):
     """Each word is a token here, so the strongest weight of a row is the link."""
     sources, targets = ["a b c d", "e <pad> f", "g h i"], ["c b", "a d h", "i"]
-    found = PairAligner(model, {"inputs": WORDS, "targets": WORDS}, heads).align(sources, targets)
+    found = PairAligner(model, ENCODERS, heads).align(sources, targets)
     for source, target, each in zip(sources, targets, found, strict=True):
         ids = [[*WORDS.encode(text), 1] for text in (source, target)]
         weights = attention_weights(model, *ids)["encdec"]
@@ -109,22 +107,21 @@ def test_error_rates_by_hand():
 
 def test_every_head_is_scored_as_it_aligns(model, eagerly):
     sources, targets = ["a b c d", "e f"], ["c b", "a d h"]
-    encoders = {"inputs": WORDS, "targets": WORDS}
     gold = [({(0, 0)}, {(0, 0), (1, 1)}), ({(1, 2)}, {(1, 2)})]
     lines = ["\t".join(pair) for pair in zip(sources, targets, strict=True)]
-    rates = PairAligner(model, encoders).error_rates(lines, gold)
+    rates = PairAligner(model, ENCODERS).error_rates(lines, gold)
     assert len(rates) == 2 * (1 + 2 * (1 + 2))  # layers of the decoder with their heads
     for heads, rate in rates.items():
-        found = PairAligner(model, encoders, str(heads)).align(sources, targets)
+        found = PairAligner(model, ENCODERS, str(heads)).align(sources, targets)
         assert alignment_error_rate(found, gold) == rate
     with pytest.raises(UserError, match="there are 2 pairs but 1 reference alignments"):
-        PairAligner(model, encoders).error_rates(lines, gold[:1])
+        PairAligner(model, ENCODERS).error_rates(lines, gold[:1])
 
 
 def test_a_pair_that_is_too_long_has_no_links(model):
     messages = []
     short = DecodeSettings(max_input_size=4)
-    aligner = PairAligner(model, {"inputs": WORDS, "targets": WORDS}, "0", short, messages.append)
+    aligner = PairAligner(model, ENCODERS, "0", short, messages.append)
     assert aligner.align(["a b", "a b c d e"], ["b a", "b"])[1] == []
     rates = aligner.error_rates(["a b c d e\tb"], [({(0, 0)}, {(0, 0)})])
     assert set(rates.values()) == {1.0}
@@ -132,38 +129,11 @@ def test_a_pair_that_is_too_long_has_no_links(model):
 
 
 def test_mistakes_end_in_one_line(model):
-    encoders = {"inputs": WORDS, "targets": WORDS}
-    with pytest.raises(UserError, match=r"heads must be mean, LAYER or LAYER:HEAD.* got 'all'"):
-        PairAligner(model, encoders, "all")
-    with pytest.raises(UserError, match=r"heads=0:7: the model has no head 7; 0 to 1 are allowed"):
-        PairAligner(model, encoders, "0:7").align(["a"], ["b"])
+    for heads, message in {
+        "all": "heads must be mean, LAYER or LAYER:HEAD.* got 'all'",
+        "0:7": "heads=0:7: the model has no head 7; 0 to 1 are allowed",
+    }.items():
+        with pytest.raises(UserError, match=message):
+            PairAligner(model, ENCODERS, heads)
     with pytest.raises(UserError, match="an ensemble has no attention of its own"):
-        PairAligner(Ensemble([model, model]), encoders)
-    assert str(Heads.parse("3:1+1")) == "3:1+1"
-
-
-def test_the_command(tmp_path):
-    toy.generate(tmp_path)
-    (tmp_path / "pairs").write_text("a b c\tc b a\nd e\te d\n")
-    (tmp_path / "gold").write_text("0-2 1-1 2-0\n0-1 1?0\n")
-    model_dir = tmp_path / "run"
-    encoders = registry.problem(toy.PROBLEM).get_feature_encoders(tmp_path / "data")
-    size = encoders["inputs"].vocab_size
-    model = networks.small_model("num_hidden_layers=1", size, size)
-    run = {**model.description(), "problem": toy.PROBLEM}
-    checkpoints.write_settings(str(model_dir), model.hp, run)
-    checkpoints.save_t2t(model, str(model_dir / "model.ckpt-7"))
-    given = [f"--data_dir={tmp_path}/data", f"--output_dir={model_dir}"]
-    given += [f"--align_file={tmp_path}/pairs"]
-    done = toy.command(
-        "decode", *given, "--align_heads=0:1", f"--decode_to_file={tmp_path}/out", eagerly=True
-    )
-    assert done.returncode == 0, done.stderr
-    wanted = PairAligner(model, encoders, "0:1").align(["a b c", "d e"], ["c b a", "e d"])
-    assert (tmp_path / "out").read_text().splitlines() == [to_pharaoh(each) for each in wanted]
-    done = toy.command("decode", *given, f"--align_reference={tmp_path}/gold", eagerly=True)
-    assert done.returncode == 0, done.stderr
-    table = [line.split() for line in done.stdout.splitlines()]
-    assert {row[0] for row in table} >= {"mean", "mean+1", "0", "0:0", "0:1+1"}
-    assert [float(row[1]) for row in table] == sorted(float(row[1]) for row in table)
-    assert "--decode_to_file is missing" in toy.complaint(toy.command("decode", *given))
+        PairAligner(Ensemble([model, model]), ENCODERS)

@@ -1,13 +1,177 @@
 """The page of attention in a real Chromium: what a reader sees, points at and presses."""
 
+import base64
+import contextlib
+import io
+import itertools
+import json
+import os
 import re
+import shutil
+import socket
+import subprocess
+import sys
+import tempfile
 import time
+import urllib.request
+from pathlib import Path
 
-import chromium
 import numpy as np
 import pytest
 
 from t2t_keras.inspection.attention_page import attention_page
+
+NAMES = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable")
+# It does not start for root otherwise; the pages are our own.
+FLAGS = ["--no-sandbox", "--disable-gpu", "--disable-background-networking", "--hide-scrollbars"]
+QT = """
+from PySide6.QtWebEngineWidgets import QWebEngineView
+from PySide6.QtWidgets import QApplication
+
+application = QApplication([])
+view = QWebEngineView()
+view.setUrl("about:blank")
+view.show()
+application.exec()
+"""  # Starts the Chromium of Qt WebEngine, a package of pip's.
+SECONDS = 60  # the most that anything may take
+
+
+@pytest.fixture(scope="module")
+def page():
+    """The `Page` of a Chromium without a window: the system's if there is one, or else Qt's."""
+    found = os.environ.get("CHROMIUM") or next(filter(None, map(shutil.which, NAMES)), None)
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        port = server.getsockname()[1]
+    flags = [*FLAGS, f"--remote-debugging-port={port}"]
+    with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as profile:
+        environment = {**os.environ, "TMPDIR": profile}
+        command = [found, *flags, "--headless", f"--user-data-dir={profile}", "about:blank"]
+        if not found:
+            command = [sys.executable, "-c", QT]
+            environment |= {"HOME": profile, "QT_QPA_PLATFORM": "offscreen"}
+            environment["QTWEBENGINE_CHROMIUM_FLAGS"] = " ".join(flags)
+        log = Path(profile) / "log"
+        with open(log, "wb") as file:
+            process = subprocess.Popen(command, env=environment, stdout=file, stderr=file)
+        try:
+            with contextlib.closing(Page(address_of_page(process, port, log))) as opened:
+                yield opened
+        finally:
+            process.terminate()
+            process.wait(SECONDS)
+
+
+def address_of_page(process, port, log):
+    """Asks a starting browser for its page until it answers."""
+    direct = urllib.request.build_opener(urllib.request.ProxyHandler({}))
+    until = time.monotonic() + SECONDS
+    while time.monotonic() < until and process.poll() is None:
+        with contextlib.suppress(OSError), direct.open(f"http://127.0.0.1:{port}/json") as answer:
+            for target in json.load(answer):
+                if target["type"] == "page":
+                    return target["webSocketDebuggerUrl"]
+        time.sleep(0.05)
+    said = log.read_text(errors="replace")
+    missing = re.search(r"(Import|ModuleNotFound)Error: .*", said)
+    if missing:  # the package, or a library of the system that it needs
+        pytest.skip(f"set CHROMIUM or pip install pyside6-webengine ({missing[0]})")
+    raise RuntimeError(f"Chromium did not start: {said[-2000:]}")
+
+
+class Page:
+    """A page in Chromium, driven by its DevTools protocol; what it asked for and what went wrong in it."""
+
+    def __init__(self, address):
+        import websocket
+
+        self._socket = websocket.create_connection(address, timeout=SECONDS, suppress_origin=True)
+        self.close = self._socket.close
+        self._numbers = itertools.count(1)
+        self._events = []
+        for domain in ("Page", "Runtime", "Log", "Network"):
+            self.call(f"{domain}.enable")
+        self.call("Emulation.setFocusEmulationEnabled", enabled=True)
+
+    def call(self, method, **arguments):
+        """Calls a method of the protocol and returns its result."""
+        number = next(self._numbers)
+        self._socket.send(json.dumps({"id": number, "method": method, "params": arguments}))
+        while True:
+            answer = json.loads(self._socket.recv())
+            if answer.get("id") == number:
+                if "error" in answer:
+                    raise RuntimeError(f"{method}: {answer['error']['message']}")
+                return answer["result"]
+            self._events.append(answer)
+
+    def events(self, method):
+        """The parameters of all events of a kind since the page was opened."""
+        return [event["params"] for event in self._events if event.get("method") == method]
+
+    def open(self, path, address=""):
+        """Opens an HTML file, with what stands behind # in its address, as new."""
+        self.call("Page.navigate", url="about:blank")
+        self._events.clear()
+        self.call("Page.navigate", url=f"{Path(path).as_uri()}#{address}")
+        until = time.monotonic() + SECONDS
+        while self.evaluate("location.protocol + document.readyState") != "file:complete":
+            assert time.monotonic() < until
+            time.sleep(0.01)
+
+    def size(self, width, height, mobile=False):
+        metrics = {"width": width, "height": height, "deviceScaleFactor": 1, "mobile": mobile}
+        self.call("Emulation.setDeviceMetricsOverride", **metrics)
+
+    def evaluate(self, expression):
+        """The value of a JavaScript expression."""
+        how = {"returnByValue": True, "awaitPromise": True}
+        result = self.call("Runtime.evaluate", expression=expression, **how)
+        if "exceptionDetails" in result:
+            raise RuntimeError(f"{expression}: {result['exceptionDetails']}")
+        return result["result"].get("value")
+
+    def drawn(self):
+        """Waits until what was asked for has been drawn."""
+        frame = "requestAnimationFrame"
+        self.evaluate(f"new Promise(done => {frame}(() => {frame}(done)))")
+
+    def box(self, expression):
+        """left, top, right, bottom of an element in the window, in pixels."""
+        return self.evaluate(
+            f"(() => {{ const b = ({expression}).getBoundingClientRect();"
+            " return [b.left, b.top, b.right, b.bottom]; })()"
+        )
+
+    def middle(self, expression):
+        left, top, right, bottom = self.box(expression)
+        return (left + right) / 2, (top + bottom) / 2
+
+    def point_at(self, x, y):
+        self.call("Input.dispatchMouseEvent", type="mouseMoved", x=x, y=y)
+        self.drawn()
+
+    def click(self, expression):
+        x, y = self.middle(expression)
+        self.point_at(x, y)
+        for kind in ("mousePressed", "mouseReleased"):
+            self.call("Input.dispatchMouseEvent", type=kind, x=x, y=y, button="left", clickCount=1)
+        self.drawn()
+
+    def press(self, key, code, text=""):
+        """Presses a key: its name, its Windows virtual key code and what it types."""
+        names = {"key": key, "code": key, "windowsVirtualKeyCode": code}
+        for kind, typed in (("keyDown", text), ("keyUp", "")):
+            self.call("Input.dispatchKeyEvent", type=kind, text=typed, **names)
+        self.drawn()
+
+    def screenshot(self):
+        """Returns the window's picture, [height, width, 3]."""
+        from PIL import Image
+
+        data = self.call("Page.captureScreenshot", format="png")["data"]
+        return np.asarray(Image.open(io.BytesIO(base64.b64decode(data))).convert("RGB"), int)
+
 
 SOURCE = ["the", "cat", "s", "sleep", "</s>"]
 TARGET = ["die", "kat", "zen", "schlafen", "</s>"]
@@ -23,27 +187,20 @@ TREE = "(TOP (S (NP (DT the) (NNS cats)) (VP (VBP sleep))))"
 
 
 def side(tokens, word_texts):
-    return {
-        "text": " ".join(word_texts[:-1]),
-        "tokens": tokens,
-        "words": WORDS,
-        "word_texts": word_texts,
-    }
+    texts = {"text": " ".join(word_texts[:-1]), "word_texts": word_texts}
+    return {"tokens": tokens, "words": WORDS, **texts}
 
 
 def sharp_heads():
     """[3, 5, 5]: each token at itself, each at the first, each at the second and third by halves."""
-    first, halves = np.zeros((5, 5)), np.zeros((5, 5))
-    first[:, 0] = 1
-    halves[:, 1:3] = 0.5
+    first, halves = np.eye(5)[[0] * 5], np.tile([0, 0.5, 0.5, 0, 0], (5, 1))
     return np.stack([np.eye(5), first, halves])
 
 
 def blurred_heads():
     """[3, 5, 5]: whole words have other weights than their tokens."""
     heads = np.full((3, 5, 5), 0.2)
-    heads[0, 1] = [0.6, 0.1, 0.1, 0.2, 0]
-    heads[0, 2] = [0.2, 0.3, 0.4, 0.1, 0]
+    heads[0, 1:3] = [[0.6, 0.1, 0.1, 0.2, 0], [0.2, 0.3, 0.4, 0.1, 0]]
     return heads
 
 
@@ -60,12 +217,6 @@ def sample(**changes):
         },
         "tree": None,
     } | changes
-
-
-@pytest.fixture(scope="module")
-def page():
-    with chromium.browser() as opened:
-        yield opened
 
 
 @pytest.fixture
@@ -216,17 +367,18 @@ def test_heat_map_is_dark_where_weights_are(show):
 
 
 def test_colours_follow_the_system_and_the_switch(show):
+    def shade():
+        page.drawn()
+        return page.screenshot()[2, 2].mean()
+
     page = show(sample())
-    shades = [page.screenshot()[2, 2].mean()]
+    assert shade() > 240
     dark = [{"name": "prefers-color-scheme", "value": "dark"}]
     page.call("Emulation.setEmulatedMedia", features=dark)
-    page.drawn()
-    shades.append(page.screenshot()[2, 2].mean())
+    assert shade() < 60
     switch = "document.querySelector('#theme')"
     page.evaluate(f"{switch}.value = 'light', {switch}.dispatchEvent(new Event('change'))")
-    page.drawn()
-    shades.append(page.screenshot()[2, 2].mean())
-    assert shades[0] == shades[2] > 240 and shades[1] < 60
+    assert shade() > 240
 
 
 def test_keyboard_reaches_words_and_shows_where_it_is(show):

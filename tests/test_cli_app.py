@@ -32,11 +32,11 @@ ECHO = """\
 import sys
 from t2t_keras.cli import app, options
 
-def main(rest):
+def main():
     options.import_tensorflow()
     print([*sys.stdin])
 
-app.start(main, ["x"])
+app.command(lambda: None, main)(["x"])
 """
 
 
@@ -105,10 +105,18 @@ def test_output_that_cannot_be_written_and_streams_that_are_closed(
     assert (done.returncode, done.stdout, done.stderr) == (code, output, said)
 
 
+def test_it_says_nothing_when_nobody_reads_on():
+    command = [sys.executable, "-m", "t2t_keras.cli.bleu", "--help"]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
+        process.stdout.close()
+        assert process.stderr.read() == b""
+    assert process.returncode == 141
+
+
 def test_an_error_of_a_file_that_nothing_has_foreseen_is_one_line():
     code = (
         "from t2t_keras.cli import app, datagen\n"
-        "def main(rest):\n"
+        "def main():\n"
         "    raise OSError(28, 'No space left on device', '/data/vocab')\n"
         "app.command(datagen.define_flags, main)()"
     )
@@ -137,12 +145,12 @@ def command(request):
     flags.FLAGS.remove_flag_values([name for name in flags.FLAGS if name not in before])
 
 
-def answer(capsys, command, *arguments, main=lambda rest: None):
+def answer(capsys, command, *arguments, main=lambda: None):
     """The exit code of a command, which by default does nothing, and what it says."""
     for name in flags.FLAGS:
         flags.FLAGS[name].unparse()
     with pytest.raises(SystemExit) as ended:
-        app.start(main, [f"t2t-keras-{command}", *arguments])
+        app.command(lambda: None, main)([f"t2t-keras-{command}", *arguments])
     return ended.value.code, capsys.readouterr().err
 
 

@@ -1,10 +1,9 @@
 """The command t2t-keras-bleu, run as users run it."""
 
+import functools
 import gzip
 import json
 import re
-import subprocess
-import sys
 
 import numpy as np
 import pytest
@@ -14,8 +13,7 @@ from evalb_figures import SENTENCES, SUMMARY, TABLE
 TEA, MILK = "(TOP (NP (NN tea)))\n", "(TOP (NP (NN milk)))\n"
 
 
-def run(*arguments):
-    return toy.ran("bleu", *arguments)
+run = functools.partial(toy.ran, "bleu")
 
 
 @pytest.fixture
@@ -37,14 +35,6 @@ def files(tmp_path):
     for name, content in contents.items():
         (tmp_path / name).write_bytes(content)
     return tmp_path
-
-
-def test_says_nothing_when_nobody_reads_on():
-    command = [sys.executable, "-m", "t2t_keras.cli.bleu", "--help"]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
-        process.stdout.close()
-        assert process.stderr.read() == b""
-    assert process.returncode == 141
 
 
 def test_prints_every_figure(files, monkeypatch):
@@ -92,11 +82,13 @@ def test_parse_trees_get_evalbs_summary_and_table_or_json(files):
     assert parsing_f1(files, "gold", "parsed.gz").stdout.splitlines() == SUMMARY.splitlines()
     table = parsing_f1(files, "gold", "parsed.gz", "--per_sentence").stdout
     assert table.splitlines() == f"{TABLE}\n{SUMMARY}".splitlines()
-    printed = json.loads(parsing_f1(files, "tea", "tea", "--json").stdout)
-    assert (printed["f1"], printed["up_to_40"]["sentences"]) == (100.0, 1)
-    assert "by_sentence" not in printed
-    listed = json.loads(parsing_f1(files, "tea", "tea", "--json", "--per_sentence").stdout)
-    [sentence] = listed["by_sentence"]
+    brief, full = (
+        json.loads(parsing_f1(files, "tea", "tea", "--json", *flags).stdout)
+        for flags in ([], ["--per_sentence"])
+    )
+    [sentence] = full.pop("by_sentence")
+    assert full == brief
+    assert (brief["f1"], brief["up_to_40"]["sentences"]) == (100.0, 1)
     assert (sentence["status"], sentence["matched"]) == ("valid", 1)
 
 
@@ -154,17 +146,15 @@ def systems(tmp_path):
 def sacrebleu(*arguments):
     """What the command of sacreBLEU itself prints."""
     flags = ("-w", "2", "-m", "bleu", "chrf", "ter")
-    command = [sys.executable, "-m", "sacrebleu", *map(str, arguments), *flags]
-    return subprocess.run(command, capture_output=True, text=True, check=True).stdout
+    return toy.python("-m", "sacrebleu", *arguments, *flags).stdout
 
 
 def test_scores_and_intervals_are_those_of_sacrebleu(systems):
     references = [systems / name for name in ("reference", "other")]
     given = [f"--reference={path}" for path in references]
-    flags = ("--metrics=bleu,chrf,ter", "--confidence")
-    done = run(f"--translation={systems / 'one'}", *given, *flags)
+    given += [f"--translation={systems / 'one'}", "--metrics=bleu,chrf,ter", "--confidence"]
     theirs = json.loads(sacrebleu(*references, "-i", systems / "one", "--confidence"))
-    for line, score in zip(done.stdout.splitlines(), theirs, strict=True):
+    for line, score in zip(run(*given).stdout.splitlines(), theirs, strict=True):
         assert line.startswith(f"{score['name']}|nrefs:2|bs:1000|seed:12345|")
         assert f" = {score['score']:.2f} ({score['confidence']})" in line
 
@@ -215,8 +205,7 @@ def test_a_directory_of_translations_is_scored_by_step(systems):
 def test_a_flag_without_effect_gets_a_line(systems, flags, unused):
     (systems / "one-1").write_text((systems / "one").read_text())
     given = [flag.format(systems) for flag in flags]
-    done = run(
-        f"--reference={systems / 'reference'}", "--bleu_variant=cased", "--language=fr", *given
-    )
+    given += [f"--reference={systems / 'reference'}", "--bleu_variant=cased", "--language=fr"]
+    done = run(*given)
     assert done.stderr.startswith(f"no effect of {unused}")
     assert done.stderr.count("\n") == 1

@@ -26,9 +26,8 @@ def keras_file(tmp_path_factory):
 
 
 def convert(keras_file, output, *others):
-    return toy.command(
-        "convert", f"--checkpoint_path={keras_file}", f"--output_path={output}", *others
-    )
+    given = (f"--checkpoint_path={keras_file}", f"--output_path={output}")
+    return toy.command("convert", *given, *others)
 
 
 def test_a_checkpoint_has_what_a_run_s_has(keras_file, tmp_path):
@@ -70,15 +69,15 @@ def test_a_full_disk_leaves_what_was_there(tmp_path, monkeypatch, there):
     assert [file.read_bytes() for file in tmp_path.iterdir()] == [there] * bool(there)
 
 
-def test_what_the_file_says_itself_is_refused(keras_file, tmp_path):
-    done = convert(keras_file, tmp_path / "model.ckpt-5", "--target_space_id=8")
-    assert "leave out --hparams, --model and --target_space_id" in toy.complaint(done)
-
-
-def test_a_checkpoint_needs_a_name(keras_file, tmp_path):
-    assert "/new/ is a directory: add a name" in toy.complaint(
-        convert(keras_file, f"{tmp_path}/new/")
-    )
+@pytest.mark.parametrize(
+    ("name", "flags", "message"),
+    [
+        ("model.ckpt-5", ["--target_space_id=8"], "leave out --hparams, --model and --target_space_id"),
+        ("new/", [], "/new/ is a directory: add a name"),
+    ],
+)  # fmt: skip
+def test_what_is_refused_writes_nothing(keras_file, tmp_path, name, flags, message):
+    assert message in toy.complaint(convert(keras_file, f"{tmp_path}/{name}", *flags))
     assert list(tmp_path.iterdir()) == []
 
 
@@ -128,36 +127,33 @@ def with_config(members, **changes):
         lambda members: with_config(members, source_vocab_size="many"),
         lambda members: with_config(members, source_vocab_size=24),
         lambda members: with_config(members, hparams={"num_heads": []}),
+        *(0, 10, 1000, -1, -100),  # the place where it is cut off
     ],
 )
-def test_a_damaged_file_is_one_line(members, tmp_path, damage):
+def test_a_damaged_file_is_one_line(keras_file, members, tmp_path, damage):
     path = tmp_path / "model.keras"
-    write_members(path, damage(members))
+    if isinstance(damage, int):
+        path.write_bytes(keras_file.read_bytes()[:damage])
+    else:
+        write_members(path, damage(members))
     with pytest.raises(UserError, match=r"model\.keras cannot be read: \S") as error:
         load_keras(str(path))
     assert "\n" not in str(error.value)
 
 
-@pytest.mark.parametrize("size", [0, 10, 1000, -1, -100])
-def test_a_file_that_is_cut_off_is_one_line(keras_file, tmp_path, size):
-    path = tmp_path / "model.keras"
-    path.write_bytes(keras_file.read_bytes()[:size])
-    with pytest.raises(UserError, match=r"model\.keras cannot be read: \S"):
-        load_keras(str(path))
-
-
 def test_damaged_by_chance_it_is_read_or_refused(keras_file, members, tmp_path):
     path, chance, refused = tmp_path / "model.keras", random.Random(0), 0
-    places = ["config.json", "config.json", "metadata.json", "model.weights.h5", ""]
     for number in range(mutations.NUMBER // 5):
-        name = places[number % len(places)]
+        name = ("config.json", "config.json", "metadata.json", "model.weights.h5", "")[number % 5]
         if not name:
             path.write_bytes(mutations.mutated(keras_file.read_bytes(), chance))
-        elif name.endswith(".json"):
-            value = json.loads(members[name])
-            write_members(path, {**members, name: mutations.mutated_json(value, chance)})
         else:
-            write_members(path, {**members, name: mutations.mutated(members[name], chance)})
+            damaged = (
+                mutations.mutated_json(json.loads(members[name]), chance)
+                if name.endswith(".json")
+                else mutations.mutated(members[name], chance)
+            )
+            write_members(path, {**members, name: damaged})
         try:
             load_keras(str(path))
         except UserError as error:

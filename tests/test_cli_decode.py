@@ -1,5 +1,6 @@
 """t2t-keras-decode as its users run it: files, pipes, stops, scores, ensembles, and mistakes."""
 
+import functools
 import io
 import shutil
 import signal
@@ -17,6 +18,7 @@ from t2t_keras.cli import options
 from t2t_keras.cli.decode import translate_interactively
 from t2t_keras.decoding import DecodeSettings, Ensemble, PairScorer, Translator
 from t2t_keras.decoding.translator import Line
+from t2t_keras.inspection.alignment import PairAligner, to_pharaoh
 from t2t_keras.text import TokenTextEncoder
 
 
@@ -27,9 +29,8 @@ def base(tmp_path_factory):
     toy.generate(directory)
     size = encoders(directory)["inputs"].vocab_size
     for seed, name in enumerate(("one", "two")):
-        model = networks.small_model(
-            "num_hidden_layers=1", size, size, seed=seed, spread=2.0, ending=1.0
-        )
+        random = {"seed": seed, "spread": 2.0, "ending": 1.0}
+        model = networks.small_model("num_hidden_layers=1", size, size, **random)
         run = {**model.description(), "problem": toy.PROBLEM}
         checkpoints.write_settings(str(directory / name), model.hp, run)
         checkpoints.save_t2t(model, str(directory / name / "model.ckpt-7"))
@@ -45,22 +46,16 @@ def load(base, name="one"):
 
 
 def arguments(base, hparams, *flags, run="one"):
-    return [
-        f"--data_dir={base / 'data'}",
-        f"--checkpoint_path={base / run}",
-        f"--decode_hparams={hparams}",
-        *map(str, flags),
-    ]
+    places = (f"--data_dir={base / 'data'}", f"--checkpoint_path={base / run}")
+    return [*places, f"--decode_hparams={hparams}", *map(str, flags)]
 
 
 def decode(base, hparams, *flags, run="one", **options):
     return toy.ran("decode", *arguments(base, hparams, *flags, run=run), **options)
 
 
-def refusal(base, hparams, *flags, **options):
-    return toy.complaint(
-        toy.command("decode", *arguments(base, hparams, *flags, **options), input="")
-    )
+def refusal(base, *flags, **options):
+    return toy.complaint(toy.command("decode", *arguments(base, "", *flags, **options)))
 
 
 def translations(base, lines, model=None, prefixes=None, **settings):
@@ -115,24 +110,27 @@ def test_pipes_prefixes_ensembles_and_logits_processors(base):
     done = decode(
         base,
         f"beam_size=2,extra_length=3,logits_processors={processor}",
-        f"--t2t_usr_dir={base / 'own'}",
+        *(f"--t2t_usr_dir={base / 'own'}", f"--decode_prefix_file={base / 'prefixes'}"),
         "--decode_from_file=-",
-        f"--decode_prefix_file={base / 'prefixes'}",
         run=f"one,{base / 'two' / 'model.ckpt-7'}",
-        input="".join(f"{line}\n" for line in lines),
+        input="\n".join(lines),
     )
     assert done.stdout.split("\n") == [*wanted, ""]
 
 
+AS_BRACKETS = f"""
+from t2t_keras.problems.translate_files import Text2textTmpdir
+from t2t_keras.registry import register_problem
+
+@register_problem("as_brackets")
+class AsBrackets(Text2textTmpdir):
+    def dataset_filename(self): return {toy.PROBLEM!r}
+    def format_output(self, inputs, outputs): return "(TOP)"
+"""
+
+
 def test_raw_is_what_the_model_wrote(base, tmp_path):
-    (tmp_path / "__init__.py").write_text(
-        "from t2t_keras.problems.translate_files import Text2textTmpdir\n"
-        "from t2t_keras.registry import register_problem\n"
-        "@register_problem('as_brackets')\n"
-        "class AsBrackets(Text2textTmpdir):\n"
-        f"    def dataset_filename(self): return {toy.PROBLEM!r}\n"
-        "    def format_output(self, inputs, outputs): return '(TOP)'\n"
-    )
+    (tmp_path / "__init__.py").write_text(AS_BRACKETS)
     given = ["--problem=as_brackets", f"--t2t_usr_dir={tmp_path}", "--decode_from_file=-"]
     settings = "beam_size=1,extra_length=3"
     formed, raw = (
@@ -142,7 +140,7 @@ def test_raw_is_what_the_model_wrote(base, tmp_path):
     assert raw.stdout.splitlines() == translations(base, ["a b c"], beam_size=1, extra_length=3)
 
 
-def test_with_xla_the_same_is_found_and_in_another_precision_something(base):
+def test_xla_finds_the_same_and_another_precision_something(base):
     given = "beam_size=2,extra_length=3", "--decode_from_file=-"
     compiled, rounded = (
         decode(base, *given, flag, input="a b c\na\n", eagerly=True).stdout.splitlines()
@@ -205,9 +203,8 @@ def test_words_that_must_appear_and_scores_of_tokens(base):
     out = decode(base, hparams, f"--decode_from_file={base / 'must.en'}", *flags).stdout
     fields = [line.split("\t") for line in out.splitlines()]
     assert words[0] in fields[0][0] and all(word in fields[2][0] for word in words)
-    (base / "pairs").write_text(
-        "".join(f"{s}\t{f[0]}\n" for s, f in zip(lines, fields, strict=True))
-    )
+    pairs = (f"{source}\t{text}\n" for source, (text, _) in zip(lines, fields, strict=True))
+    (base / "pairs").write_text("".join(pairs))
     scored = decode(base, "", f"--score_file={base / 'pairs'}", "--token_scores", flags[2]).stdout
     for (_, found), line in zip(fields, scored.splitlines(), strict=True):
         loss, scores = line.split("\t")
@@ -217,19 +214,28 @@ def test_words_that_must_appear_and_scores_of_tokens(base):
         assert found[:-1] == pytest.approx(scores[: len(found) - 1], abs=1e-3)  # may lack its end
 
 
-def test_what_is_typed_goes_on_after_a_mistake(base, monkeypatch, capsys):
-    class Typed:
-        """The model of the flags, with a vocabulary that lacks words."""
+def test_alignments_and_the_error_rates_of_all_heads(base):
+    (base / "aligned").write_text("a b c\tc b a\nd e\te d\n")
+    (base / "gold").write_text("0-2 1-1 2-0\n0-1 1?0\n")
+    flags = ("", f"--align_file={base}/aligned")
+    done = decode(base, *flags, "--align_heads=0:1", "--decode_to_file=-", eagerly=True)
+    aligner = PairAligner(load(base), encoders(base), "0:1")
+    wanted = aligner.align(["a b c", "d e"], ["c b a", "e d"])
+    assert done.stdout.splitlines() == [to_pharaoh(each) for each in wanted]
+    done = decode(base, *flags, f"--align_reference={base}/gold", eagerly=True)
+    table = [line.split() for line in done.stdout.splitlines()]
+    assert {row[0] for row in table} >= {"mean", "mean+1", "0", "0:0", "0:1+1"}
+    assert [float(row[1]) for row in table] == sorted(float(row[1]) for row in table)
 
-        def translator(self, settings):
-            encoder = TokenTextEncoder(vocab_list=[f"w{n}" for n in range(2, 23)])
-            model = networks.search_model()
-            return Translator(model, {"inputs": encoder, "targets": encoder}, settings)
 
-    monkeypatch.setattr(options, "trained_model", Typed)
+def test_what_is_typed_goes_on_after_a_mistake(monkeypatch, capsys):
+    encoder = TokenTextEncoder(vocab_list=[f"w{n}" for n in range(2, 23)])
+    encoders = {"inputs": encoder, "targets": encoder}
+    translator = functools.partial(Translator, networks.search_model(), encoders)
+    monkeypatch.setattr(options, "trained_model", lambda: SimpleNamespace(translator=translator))
     monkeypatch.setattr(cli.decode, "FLAGS", SimpleNamespace(token_scores=False))
-    typed = io.TextIOWrapper(io.BytesIO(b"w3\nother\nw3\xff\nq\n"), "utf-8")
-    monkeypatch.setattr(sys, "stdin", typed)
+    typed = io.BytesIO(b"w3\nother\nw3\xff\nq\n")
+    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(typed, "utf-8"))
     translate_interactively(DecodeSettings(beam_size=1, extra_length=1))
     out, err = capsys.readouterr()
     first, again = out.splitlines()
@@ -238,28 +244,13 @@ def test_what_is_typed_goes_on_after_a_mistake(base, monkeypatch, capsys):
     assert "warning: the line is not UTF-8: invalid bytes are dropped" in err
 
 
-def test_a_reader_that_leaves_is_no_error(base):
-    line = arguments(base, "beam_size=1,extra_length=1", "--decode_from_file=-")
-    with subprocess.Popen(
-        [toy.programs() / "t2t-keras-decode", *line],
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-    ) as process:
-        process.stdout.close()
-        process.stdout = None
-        _, message = process.communicate("a b\n")
-    assert process.returncode == 141
-    assert "Error" not in message
-
-
 @pytest.mark.parametrize(
     ("flags", "expected"),
     [
         ([], "give one of --decode_from_file=FILE, --decode_interactive, --score_file=FILE and"),
         (["--decode_from_file=x", "--decode_interactive"], "give one of"),
-        (["--score_file=x"], "--decode_to_file is missing"),
+        (["--score_file=x"], "--decode_to_file is missing: the scores of --score_file go there"),
+        (["--align_file=x"], "--decode_to_file is missing: the alignments of --align_file go there"),
         (["--decode_interactive", "--decode_prefix_file=x"], "--decode_prefix_file needs --decode_from_file"),
         (["--decode_interactive", "--raw"], "--raw needs --decode_from_file"),
         (["--decode_interactive", "--decode_to_file=x"], "leave out --decode_to_file"),
@@ -272,17 +263,16 @@ def test_a_reader_that_leaves_is_no_error(base):
 )  # fmt: skip
 def test_complains_in_one_line(base, flags, expected):
     (base / "empty").touch()
-    assert expected in refusal(base, "", *(flag.format(base) for flag in flags))
+    assert expected in refusal(base, *(flag.format(base) for flag in flags))
 
 
 def test_the_name_of_a_run_may_contain_a_comma(base, tmp_path):
-    run = tmp_path / "run,lr=2"
-    shutil.copytree(base / "one", run)
-    rest = ("--decode_from_file=-", "--decode_hparams=beam_size=1,extra_length=1")
+    run = shutil.copytree(base / "one", tmp_path / "run,lr=2")
+    flags = (f"--data_dir={base}/data", "--decode_hparams=beam_size=1,extra_length=1")
     for flag in (f"--output_dir={run}", f"--checkpoint_path={run}/model.ckpt-7"):
-        toy.ran("decode", f"--data_dir={base / 'data'}", flag, *rest, input="a\n")
+        toy.ran("decode", *flags, flag, "--decode_from_file=-", input="a\n")
 
 
 def test_complains_about_one_of_several_checkpoints(base):
-    said = refusal(base, "", "--decode_from_file=-", run=f"one,{base}/three")
+    said = refusal(base, "--decode_from_file=-", run=f"one,{base}/three")
     assert f"no checkpoint at {base}/three" in said

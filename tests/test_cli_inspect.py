@@ -94,7 +94,8 @@ def test_attention_of_a_checkpoint_of_t2t(tmp_path):
     [[ids]] = beam_search(model, [source], beam_size=2, extra_length=1)[0].numpy()
     text = encoders["targets"].decode(until_eos(ids))
     stored = np.load(tmp_path / "a.npz")
-    assert str(stored["target_text"]) == text
+    assert (str(stored["target_text"]), str(stored["tree"])) == (text, "")
+    assert str(stored["title"]) == "translate_ende_wmt8k, model.ckpt-1"
     assert stored["source_tokens"].tolist() == ["x7", "a", "b", "c", "·", "x9", "</s>"]
     assert stored["source_words"].tolist() == [0, 1, 1, 1, 1, 2, 3]
     batch = {"inputs": np.array([source]), "targets": ids[None, ids != 0]}

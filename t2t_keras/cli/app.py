@@ -20,49 +20,47 @@ _BROKEN_PIPE = 141  # the shell's exit code for SIGPIPE
 _SHOWN = 100  # characters of a wrong value in a message
 _HELP = {"--help", "-help", "-h", "-?", "--helpshort"}
 
-
-Main = Callable[[list[str]], None]
+Main = Callable[..., None]
 
 
 def command(
-    define_flags: Callable[[], None], main: Main, required: Sequence[str] = ()
-) -> Callable[[], None]:
-    """Returns a command's `run`, which defines its flags and starts it; see `start`."""
+    define_flags: Callable[[], None],
+    main: Main,
+    required: Sequence[str] = (),
+    most_arguments: int = 0,
+) -> Callable[..., None]:
+    """Returns a command's `run`, which parses the flags, runs `main(*arguments)` and exits.
 
-    def run() -> None:
-        define_flags()
-        start(main, required=required)
-
-    return run
-
-
-def start(main: Main, argv: Sequence[str] | None = None, required: Sequence[str] = ()) -> None:
-    """Parses the flags, runs `main(rest)` and exits: with 0, or with 2 after a one-line message.
-
-    If its output is closed (`| head`), it exits silently with the shell's code for that, 141. Streams that
-    the shell closed (`>&-`) are empty or drop what is written. Flags are parsed before anything heavy is
-    imported, so `main` must call `options.import_tensorflow`.
+    It exits with 0, or with 2 after a one-line message; silently with the shell's code, 141, if its output
+    is closed (`| head`). Streams that the shell closed (`>&-`) are empty or drop what is written. Flags are
+    parsed before anything heavy is imported, so `main` must call `options.import_tensorflow`.
 
     Args:
+        define_flags: defines the command's flags.
         main: called with the arguments that are not flags; its module's docstring begins the help.
-        argv: the command line with the program name first; default: `sys.argv`.
         required: names of the flags to list first in the help.
+        most_arguments: how many arguments that are not flags are accepted.
     """
-    for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
-        if getattr(sys, name) is None:
-            setattr(sys, name, open(os.devnull, mode, errors="replace"))
-    sys.stdout, sys.stderr = map(for_terminal, (sys.stdout, sys.stderr))
-    argv = list(sys.argv if argv is None else argv)
-    program = os.path.basename(argv[0])
-    try:
-        _run(main, program, argv, required)
-        sys.stdout.flush()
-    except BrokenPipeError:
-        _flush_or_discard()
-        sys.exit(_BROKEN_PIPE)
-    except OSError as error:
-        _fail(program, f"standard output cannot be written: {error.strerror}.")
-    sys.exit(0)
+
+    def run(argv: Sequence[str] | None = None) -> None:
+        define_flags()
+        for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
+            if getattr(sys, name) is None:
+                setattr(sys, name, open(os.devnull, mode, errors="replace"))
+        sys.stdout, sys.stderr = map(for_terminal, (sys.stdout, sys.stderr))
+        words = list(sys.argv if argv is None else argv)
+        program = os.path.basename(words[0])
+        try:
+            _run(main, program, words, required, most_arguments)
+            sys.stdout.flush()
+        except BrokenPipeError:
+            _flush_or_discard()
+            sys.exit(_BROKEN_PIPE)
+        except OSError as error:
+            _fail(program, f"standard output cannot be written: {error.strerror}.")
+        sys.exit(0)
+
+    return run
 
 
 def _flush_or_discard() -> None:
@@ -73,7 +71,7 @@ def _flush_or_discard() -> None:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
-def _run(main: Main, program: str, argv: list[str], required: Sequence[str]) -> None:
+def _run(main: Main, program: str, argv: list[str], required: Sequence[str], most: int) -> None:
     if argv[1:] == ["--version"]:  # alone: with a value it is a flag of t2t-keras-export
         print(f"{program} {__version__}")
         return
@@ -99,14 +97,15 @@ def _run(main: Main, program: str, argv: list[str], required: Sequence[str]) -> 
     except SystemExit:
         return  # --helpfull or --helpxml has printed the help; absl would exit with 1
     try:
-        _require_plain_numbers()
-        _report_repeated(program)
+        _check_values(program)
         options.require_model()
         _reject_unsupported_flags(theirs)
         if flags.FLAGS.registry_help or ("list" in flags.FLAGS and flags.FLAGS.list):
             print(options.registry_help())
             return
-        main(list(rest))
+        if len(rest) > most:
+            raise UserError(f"unexpected argument {rest[most]!r}: flags are written --name=value.")
+        main(*rest)
     except UserError as error:
         _fail(program, str(error))
     except KeyboardInterrupt:
@@ -123,23 +122,18 @@ def _run(main: Main, program: str, argv: list[str], required: Sequence[str]) -> 
         raise
 
 
-def _require_plain_numbers() -> None:
-    """Rejects values that are valid for no flag: NaN, infinity and integers of more than 32 bits."""
+def _check_values(program: str) -> None:
+    """Rejects NaN, infinity and integers of more than 32 bits; warns of a flag that is given twice."""
     for name in flags.FLAGS:
-        value, parser = flags.FLAGS[name].value, flags.FLAGS[name].parser
+        flag = flags.FLAGS[name]
+        value, parser = flag.value, flag.parser
         if isinstance(value, float) and not math.isfinite(value):
             raise UserError(f"flag --{name}={value}: {value} is not {parser.syntactic_help}.")
         most = max(INT32, getattr(parser, "upper_bound", None) or 0)
         if isinstance(value, int) and abs(value) > most:
             raise UserError(f"flag --{name}={str(value)[:_SHOWN]}: the maximum is {most}.")
-
-
-def _report_repeated(program: str) -> None:
-    """Warns if a flag is given several times, with the value that is used."""
-    for name in flags.FLAGS:
-        flag = flags.FLAGS[name]
         if flag.present > 1 and not isinstance(flag, flags.MultiFlag):
-            warning = f"--{name} is given {flag.present} times; the last counts: {flag.value}"
+            warning = f"--{name} is given {flag.present} times; the last counts: {value}"
             print(f"{program}: {warning}", file=sys.stderr)
 
 
@@ -158,12 +152,10 @@ def help_text(main: Main, program: str, required: Sequence[str]) -> str:
 
 
 def _help_on(flag: flags.Flag) -> str:
-    switch = "[no]" * flag.boolean
-    text = f"--{switch}{flag.name}: {' '.join((flag.help or '').split())}"
+    text = f"--{'[no]' * flag.boolean}{flag.name}: {' '.join((flag.help or '').split())}"
     if flag.default_as_str not in (None, "''"):
         text += f" (default:\N{NO-BREAK SPACE}{flag.default_as_str})"
-    wrapped = flags.text_wrap(text, None, "    ", "  ")
-    return wrapped.replace("\N{NO-BREAK SPACE}", " ")
+    return flags.text_wrap(text, None, "    ", "  ").replace("\N{NO-BREAK SPACE}", " ")
 
 
 def _define_flags_of_t2t() -> list[t2t_names.Absent]:

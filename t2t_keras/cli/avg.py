@@ -24,9 +24,7 @@ def define_flags() -> None:
     string("output_path", "Prefix of the averaged checkpoint.", default="/tmp/averaged.ckpt")
 
 
-def main(arguments: list[str]) -> None:
-    """Averages the checkpoints and prints their names."""
-    options.reject_arguments(arguments)
+def main() -> None:
     chosen_by = [
         f"--{name}"
         for name in ("num_last_checkpoints", "min_steps", "max_steps", "minutes")

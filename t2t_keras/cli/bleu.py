@@ -58,9 +58,8 @@ def define_flags() -> None:
     integer("min_steps", 0, "With --translations_dir: skip files of fewer steps.")
 
 
-def main(arguments: list[str]) -> None:
+def main() -> None:
     """Prints T2T's scores like `t2t-bleu`, then sacreBLEU's and the paper's; or what the flags ask for."""
-    options.reject_arguments(arguments)
     alone = next((name for name in FLAGS.metrics if name in _ALONE), None)
     directory = options.directory("translations_dir")
     if directory and FLAGS.translation:

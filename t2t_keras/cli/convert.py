@@ -16,15 +16,14 @@ from t2t_keras.files import atomic_write, locked_directory, writing
 
 
 def define_flags() -> None:
-    options.define_model()
+    options.define(*options.MODEL)
     string("checkpoint_path", "Checkpoint, its directory, or .keras file to convert.")
     string("output_path", "Output: a name that ends in .keras, or a checkpoint's prefix.")
     integer("target_space_id", 0, "Row of the target-space table; 0 in T2T's translation problems.")
 
 
-def main(arguments: list[str]) -> None:
+def main() -> None:
     """Reads one format, checks that every variable matches, and writes the other."""
-    options.reject_arguments(arguments)
     source, target = options.required("checkpoint_path"), options.required("output_path")
     if source.endswith(".keras") == target.endswith(".keras"):
         raise UserError("convert a checkpoint to a .keras file, or a .keras file to a checkpoint.")

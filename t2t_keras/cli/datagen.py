@@ -11,38 +11,30 @@ from __future__ import annotations
 
 import glob
 import random
-from typing import TYPE_CHECKING
 
 from t2t_keras import registry
 from t2t_keras.cli import app, options
 from t2t_keras.cli.options import FLAGS, integer, number, string, strings, switch
 from t2t_keras.errors import UserError
 
-if TYPE_CHECKING:
-    from t2t_keras.data import Problem
-
 
 def define_flags() -> None:
     strings("problem", "Names of the problems to generate, separated by commas.")
     string("data_dir", "Directory for vocabularies and shards.")
     options.seed(429459, "Seed for shuffling the examples.")
-    options.define_usr_dir()
+    options.define("t2t_usr_dir")
     options.define_generation()
-    limit = "Drop training pairs with a side longer than this; 0: no limit."
-    integer("clean_max_characters", 0, limit)
-    ratio = "Drop training pairs whose lengths differ by more than this factor; 0: no limit."
-    number("clean_max_ratio", 0.0, ratio)
+    integer("clean_max_characters", 0, "Drop training pairs with a longer side; 0: no limit.")
+    number("clean_max_ratio", 0.0, "Drop training pairs of a larger ratio of lengths; 0: no limit.")
     letters = "Drop training pairs with a side that has a smaller share of letters, 0 to 1."
     number("clean_min_letters", 0.0, letters, upper_bound=1)
     switch("clean_copies", "Drop training pairs whose sides are equal.")
     switch("clean_duplicates", "Drop repeated training pairs.")
 
 
-def main(arguments: list[str]) -> None:
-    """Generates the data of each problem and prints a summary of its data directory."""
+def main() -> None:
     from t2t_keras.data.generation import CleaningRules
 
-    options.reject_arguments(arguments)
     options.load_user_directory()
     if not FLAGS.problem:
         known = ", ".join(registry.list_problems())
@@ -65,7 +57,7 @@ def main(arguments: list[str]) -> None:
         print(*describe(problem, data_dir), sep="\n", flush=True)
 
 
-def generate(problem: Problem, data_dir: str, tmp_dir: str) -> None:
+def generate(problem, data_dir: str, tmp_dir: str) -> None:
     """Generates the data of one problem; seeds the random generators that its hooks use, as in T2T."""
     import numpy as np
 
@@ -74,7 +66,7 @@ def generate(problem: Problem, data_dir: str, tmp_dir: str) -> None:
     problem.generate_data(data_dir, tmp_dir)
 
 
-def describe(problem: Problem, data_dir: str) -> list[str]:
+def describe(problem, data_dir: str) -> list[str]:
     """Returns lines that describe the vocabulary and each split in `data_dir`.
 
     For the training data they include lengths, and the padding in batches of `transformer_base`.

@@ -20,7 +20,7 @@ from t2t_keras.cli.options import FLAGS, string, switch
 from t2t_keras.errors import UserError
 
 _STANDARD = "-"  # standard input or output
-_SEARCH_SETTINGS = (  # decode hparams
+_SEARCH_SETTINGS = (
     *("beam_size", "alpha", "extra_length", "min_length", "return_beams", "write_beam_scores"),
     *("sampling_method", "sampling_temp", "sampling_keep_top_k", "sampling_keep_top_p"),
     *("sampling_seed", "logits_processors", "xla"),
@@ -29,33 +29,27 @@ _RESULTS = {"decode_from_file": "translations", "score_file": "scores", "align_f
 
 
 def define_flags() -> None:
-    options.define_trained_model()
+    options.define(*options.TRAINED_MODEL)
     options.define_search()
     options.define_precision()
     string("decode_from_file", "Text to translate, one sentence per line; -: standard input.")
     string("decode_to_file", "Output file; default: a name by T2T's rule; -: standard output.")
     string(
-        "decode_prefix_file",
-        "Prefixes that translations must begin with, one per line: whole words.",
+        "decode_prefix_file", "Whole words that translations must begin with, one line for each."
     )
-    phrases = (
-        "Words or phrases that must appear in the translation of each line, separated by tabs."
-    )
-    string("constraints_file", phrases)
+    string("constraints_file", "Phrases that must appear in translations, tab-separated, likewise.")
     switch("token_scores", "Write a tab and the scores of its tokens after each output.")
     string("score_file", "Pairs to score, one SOURCE<tab>TARGET per line; -: standard input.")
     string("align_file", "Pairs to word-align, one SOURCE<tab>TARGET per line; -: standard input.")
-    heads = "With --align_file: heads to use: LAYER:HEAD, LAYER or mean; +1: at the next step."
-    string("align_heads", heads, default="mean")
-    gold = "With --align_file: gold alignments; prints the error rate of each head instead."
-    string("align_reference", gold)
+    string(
+        "align_heads", "Heads to align by: LAYER:HEAD, LAYER or mean; +1: at the next step.", "mean"
+    )
+    string("align_reference", "With --align_file: gold alignments; prints each head's error rate.")
     switch("raw", "Write the model's output unchanged: in parsing, tags instead of trees.")
     switch("decode_interactive", "Translate lines as they are typed; q quits.")
 
 
-def main(arguments: list[str]) -> None:
-    """Checks the flags and runs the mode that they select."""
-    options.reject_arguments(arguments)
+def main() -> None:
     options.require_trained_model()
     modes = [name for name in _MODES if FLAGS[name].value]
     if len(modes) != 1:
@@ -107,7 +101,7 @@ def _require_input(name: str) -> None:
 def translate_file(settings) -> None:
     """Translates the lines of --decode_from_file."""
     job = Job("decode_from_file", settings)
-    loaded = options.trained_model()
+    loaded = job.loaded
     translator = loaded.translator(settings, job.progress.warn)
     if FLAGS.raw:
         translator.format_output = lambda inputs, output: output
@@ -121,20 +115,20 @@ def translate_file(settings) -> None:
     def results(lines, *options):
         return translator.translate_lines(job.with_phrases(lines), *options)
 
-    job.run(results, as_text, translator.batcher, loaded, default)
+    job.run(results, as_text, translator.batcher, default)
 
 
 def align_file(settings) -> None:
     """Aligns the words of the pairs in --align_file, or prints each head's error rate."""
     from t2t_keras.inspection.alignment import Heads, PairAligner, from_pharaoh, to_pharaoh
 
-    Heads.parse(FLAGS.align_heads)  # reports a mistake before the checkpoint is read
-    job = Job("align_file", settings)
-    loaded = options.trained_model()
     heads = FLAGS.align_heads
-    aligner = PairAligner(loaded.model, loaded.encoders, heads, settings, job.progress.warn)
+    Heads.parse(heads)  # reports a mistake before the checkpoint is read
+    job = Job("align_file", settings)
+    model, encoders = job.loaded.model, job.loaded.encoders
+    aligner = PairAligner(model, encoders, heads, settings, job.progress.warn)
     if not FLAGS.align_reference:
-        job.run(aligner.score_lines, to_pharaoh, aligner.batcher, loaded, default=_STANDARD)
+        job.run(aligner.score_lines, to_pharaoh, aligner.batcher)
         return
     from t2t_keras.text import read_lines
 
@@ -150,21 +144,18 @@ def score_file(settings) -> None:
     """Scores the pairs in --score_file."""
     from t2t_keras.decoding import PairScorer
 
+    def as_text(score) -> str:
+        return "\t".join([f"{score.loss:.6f}", *format_token_scores([score.token_scores])])
+
     job = Job("score_file", settings)
-    loaded = options.trained_model()
-    if loaded.problem.num_classes:
+    if job.loaded.problem.num_classes:
         raise UserError(
             "--score_file is for pairs of texts: for the probabilities of classes, use --decode_from_file "
             "with --decode_hparams=write_beam_scores=true,return_beams=true."
         )
-    scorer = PairScorer(loaded.model, loaded.encoders, settings, job.progress.warn)
-    job.run(
-        scorer.score_lines,
-        lambda score: "\t".join([f"{score.loss:.6f}", *format_token_scores([score.token_scores])]),
-        scorer.batcher,
-        loaded,
-        default=_STANDARD,
-    )
+    model, encoders = job.loaded.model, job.loaded.encoders
+    scorer = PairScorer(model, encoders, settings, job.progress.warn)
+    job.run(scorer.score_lines, as_text, scorer.batcher)
 
 
 def translate_interactively(settings) -> None:
@@ -193,7 +184,7 @@ _MODES = {
 
 
 class Job:
-    """Writes one line of output for each line of the source that a flag names."""
+    """Writes one line of output, by the model of the flags, for each line of the source that a flag names."""
 
     def __init__(self, flag: str, settings):
         from t2t_keras.decoding.text_files import LineProgress, SourceLines
@@ -201,13 +192,10 @@ class Job:
         self.flag = flag
         self.settings = settings
         self.progress = LineProgress()
-
-        def lines(path: str | None) -> SourceLines | None:
-            return SourceLines(path, self.progress.warn) if path else None
-
-        self.source = lines(options.required(flag))
-        self.prefixes = lines(options.directory("decode_prefix_file"))
-        self.phrases = lines(options.directory("constraints_file"))
+        self.source, self.prefixes, self.phrases = (
+            SourceLines(path, self.progress.warn) if path else None
+            for path in map(options.directory, (flag, "decode_prefix_file", "constraints_file"))
+        )
         if self.source.is_file:
             content = self.source.content
             if not content.lines:
@@ -215,6 +203,7 @@ class Job:
                     f"{self.source.path} is empty: --{flag} needs one sentence per line."
                 )
             self.progress.expect(content.lines, content.text_bytes)
+        self.loaded = options.trained_model()
 
     def with_phrases(self, lines):
         """Yields lines with the phrases that must appear in their translations."""
@@ -230,49 +219,46 @@ class Job:
                 )
             yield line._replace(phrases=phrases[line.number - 1])
 
-    def run(self, results, as_text, batcher, loaded, default: str) -> None:
+    def run(self, results, as_text, batcher, default: str = _STANDARD) -> None:
         """Writes the results that are not in the output yet, until the end or a signal."""
         from t2t_keras.decoding.text_files import ResumableFile, line_output, write_results
         from t2t_keras.progress import StopRequests
 
         path = options.directory("decode_to_file")
         path = path or (default if self.source.is_file else _STANDARD)
-        made_from = self._made_from(loaded)
+        made_from = self._made_from()
         output = line_output(path, made_from, self.progress.say)
         to_file = isinstance(output, ResumableFile)
         with StopRequests() as stop:
             complete = write_results(
-                results,
-                as_text,
-                batcher.first_of_window,
-                self.source,
-                self.prefixes,
-                output,
-                self.progress,
-                leave=lambda: bool(stop.name),
+                *(results, as_text, batcher.first_of_window, self.source, self.prefixes),
+                *(output, self.progress, lambda: bool(stop.name)),
             )
         if not complete:
             later = "; rerun the command to resume" if to_file and made_from else ""
             self.progress.say(f"stopped by {stop.name} after line {output.lines:,}{later}")
             sys.exit(128 + signal.Signals[stop.name])  # the shell's code
-        if loaded.problem.format_report():
-            self.progress.say(loaded.problem.format_report())
+        if report := self.loaded.problem.format_report():
+            self.progress.say(report)
         if to_file:
             print(f"{output.lines} {_RESULTS[self.flag]} in {path}")
 
-    def _made_from(self, loaded):
+    def _made_from(self):
         """Returns everything that the output depends on; None if the input cannot be read again."""
         texts = {"source": self.source, "prefixes": self.prefixes, "phrases": self.phrases}
         given = {name: text for name, text in texts.items() if text}
         if not all(text.is_file for text in given.values()):
             return None
         contents = {name: str(text.content) for name, text in given.items()}
-        for name in ("raw", "token_scores"):
-            if FLAGS[name].value:
-                contents[name] = "true"
+        contents |= {name: "true" for name in ("raw", "token_scores") if FLAGS[name].value}
         if self.flag == "align_file":
             contents["heads"] = FLAGS.align_heads
-        return {"flag": self.flag, **contents, **loaded.made_from(), **self.settings.deciding()}
+        return {
+            "flag": self.flag,
+            **contents,
+            **self.loaded.made_from(),
+            **self.settings.deciding(),
+        }
 
 
 def format_translation(translation, settings) -> str:

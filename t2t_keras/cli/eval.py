@@ -21,8 +21,7 @@ _SECONDS_TO_SLEEP = 2.0
 
 
 def define_flags() -> None:
-    options.define_problem()
-    options.define_model()
+    options.define("problem", "data_dir", *options.MODEL)
     options.define_search()
     string("output_dir", "Directory of a run; evaluates all its checkpoints.")
     string("checkpoint_path", "A single checkpoint to evaluate, such as DIR/model.ckpt-100.")
@@ -32,9 +31,8 @@ def define_flags() -> None:
     number("eval_timeout_mins", 0.0, "With --output_dir: minutes to wait for another checkpoint.")
 
 
-def main(arguments: list[str]) -> None:
+def main() -> None:
     """Evaluates each checkpoint; prints one line each and writes scalars for TensorBoard."""
-    options.reject_arguments(arguments)
     given = options.directory("checkpoint_path")
     directory = "" if given else options.required("output_dir")
     if given and (FLAGS.min_steps or FLAGS.eval_timeout_mins or FLAGS.output_dir):
@@ -46,12 +44,9 @@ def main(arguments: list[str]) -> None:
 
     from t2t_keras import checkpoints
 
-    if given:
-        prefixes = iter([checkpoints.resolve(given)])
-    else:
-        prefixes = readable(checkpoints_of_run(directory, FLAGS.min_steps, FLAGS.eval_timeout_mins))
+    prefixes = checkpoints_of_run(directory, FLAGS.min_steps, FLAGS.eval_timeout_mins)
     evaluate = None
-    for prefix in prefixes:
+    for prefix in [checkpoints.resolve(given)] if given else prefixes:
         evaluate = evaluate or evaluation(prefix)
         evaluate(prefix)
     if evaluate is None:
@@ -64,6 +59,7 @@ def evaluation(first: str) -> Callable[[str], None]:
     from t2t_keras import checkpoints, data
     from t2t_keras.data.reading import plain_errors
     from t2t_keras.training import Evaluation
+    from t2t_keras.training.reporting import EventLog
 
     settings = options.decode_settings()
     loaded = options.trained_model(first)
@@ -72,7 +68,12 @@ def evaluation(first: str) -> Callable[[str], None]:
     hp = options.hparams(needed=False) or model.hp
     batches = data.dataset(problem, split, loaded.data_dir, hp)
     metrics = Evaluation(model, batches, loaded.encoders, settings, FLAGS.eval_steps, problem)
-    log = log_of(os.path.dirname(first), split)
+    log = None
+    try:  # under the name that training writes to
+        folder = "eval" if split == "dev" else f"eval_{split}"
+        log = EventLog(os.path.join(os.path.dirname(first), folder))
+    except UserError as error:
+        warn(f"{error}: no scalars for TensorBoard")
 
     def evaluate(prefix: str) -> None:
         step = checkpoints.load_t2t(model, prefix)
@@ -96,22 +97,13 @@ def line(figures: dict[str, float]) -> str:
     return words + in_words(figures)
 
 
-def log_of(directory: str, split: str):
-    """Opens the event log: `eval` as in training, `eval_test` for test; None if it cannot be written."""
-    from t2t_keras.training.reporting import EventLog
-
-    folder = os.path.join(directory, "eval" if split == "dev" else f"eval_{split}")
-    try:
-        return EventLog(folder)
-    except UserError as error:
-        warn(f"{error}: no scalars for TensorBoard")
-        return None
-
-
 def checkpoints_of_run(directory: str, min_steps: int, wait_minutes: float) -> Iterator[str]:
-    """Yields each checkpoint of a run by step, then new ones until none appears for `wait_minutes`."""
+    """Yields each checkpoint of a run by step, then new ones until none appears for `wait_minutes`.
+
+    Checkpoints that are damaged or have been deleted meanwhile are skipped with a warning.
+    """
     from t2t_keras import checkpoints
-    from t2t_keras.checkpoints.t2t import checkpoints_in, step_in_name
+    from t2t_keras.checkpoints.t2t import checkpoints_in, require_whole, step_in_name
 
     seen: set[str] = set()
     last = time.monotonic()
@@ -122,25 +114,17 @@ def checkpoints_of_run(directory: str, min_steps: int, wait_minutes: float) -> I
         new = [p for p in found if p not in seen and step_in_name(p) >= min_steps]
         if new:
             seen.add(new[0])
-            yield new[0]
+            try:
+                require_whole(new[0])
+            except UserError as error:
+                warn(f"{error}; skipping it")
+            else:
+                yield new[0]
             last = time.monotonic()
         elif time.monotonic() - last < wait_minutes * 60:
             time.sleep(_SECONDS_TO_SLEEP)
         else:
             return
-
-
-def readable(prefixes: Iterator[str]) -> Iterator[str]:
-    """Skips, with a warning, checkpoints that are damaged or have been deleted meanwhile."""
-    from t2t_keras.checkpoints.t2t import require_whole
-
-    for prefix in prefixes:
-        try:
-            require_whole(prefix)
-        except UserError as error:
-            warn(f"{error}; skipping it")
-        else:
-            yield prefix
 
 
 run = app.command(define_flags, main)

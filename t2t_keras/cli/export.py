@@ -22,7 +22,7 @@ _SAVED_MODEL_FLAGS = (
 
 
 def define_flags() -> None:
-    options.define_trained_model()
+    options.define(*options.TRAINED_MODEL)
     options.define_search()
     options.define_precision()
     string("export_dir", "Output directory; default: export beside the checkpoint.")
@@ -38,9 +38,7 @@ def define_flags() -> None:
     switch("warm_up", "Add warm-up requests, which the server runs when it starts.", default=True)
 
 
-def main(arguments: list[str]) -> None:
-    """Loads the checkpoint and exports it in the requested format."""
-    options.reject_arguments(arguments)
+def main() -> None:
     options.require_trained_model()
     given = options.given(*_SAVED_MODEL_FLAGS)
     if FLAGS.format != "saved_model" and given:

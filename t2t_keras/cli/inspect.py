@@ -34,7 +34,7 @@ _OWN_FLAGS = {
 
 
 def define_flags() -> None:
-    options.define_trained_model()
+    options.define(*options.TRAINED_MODEL)
     options.define_decode_hparams()
     string("plot", "Figure file, such as plot.png: data: lengths; attention: one layer.")
 
@@ -54,9 +54,8 @@ def define_flags() -> None:
     switch("subwords", "attention: show subwords instead of words in --plot.")
 
 
-def main(arguments: list[str]) -> None:
-    """Runs the action that the first argument names."""
-    name, *rest = arguments or [""]
+def main(name: str = "") -> None:
+    """Runs an action."""
     if name not in _ACTIONS:
         raise UserError(
             f"unknown action {name!r}.{nearest(name, _ACTIONS)} Use one of "
@@ -67,15 +66,13 @@ def main(arguments: list[str]) -> None:
         raise UserError(
             f"{flag} is for t2t-keras-inspect {other}: it has no effect on {name}, leave it out."
         )
-    _ACTIONS[name](rest)
+    _ACTIONS[name]()
 
 
-def inspect_data(arguments: list[str]) -> None:
+def inspect_data() -> None:
     """Prints batch shapes, padding, lengths and examples of a problem."""
-    options.reject_arguments(arguments)
-    data_dir, plot = options.required("data_dir"), options.file_to_write("plot")
+    data_dir, plot = options.required("data_dir"), _figure_to_write()
     problem, hp = options.problem(), options.hparams()
-    _require_figure(plot)
     options.import_tensorflow()
 
     from t2t_keras import data
@@ -130,9 +127,8 @@ def _plot_lengths(lengths_by_side, title: str, path: str) -> None:
     save_figure(figure, path)
 
 
-def inspect_attention(arguments: list[str]) -> None:
+def inspect_attention() -> None:
     """Translates a text; writes its attention as a page, figure or arrays."""
-    options.reject_arguments(arguments)
     options.require_trained_model()
     if not FLAGS.text:
         raise UserError('--text is missing: give --text="A sentence of the source."')
@@ -142,10 +138,10 @@ def inspect_attention(arguments: list[str]) -> None:
     for value in FLAGS.heads:
         if not value.strip().isdecimal():
             raise UserError(f"--heads takes numbers from 0, separated by commas, got {value!r}.")
-    paths = {name: options.file_to_write(name) for name in _KINDS}
+    paths = {name: options.file_to_write(name) for name in ("html", "npz")}
+    paths["plot"] = _figure_to_write()
     if not any(paths.values()):
         paths["html"] = _PAGE
-    _require_figure(paths["plot"])
 
     from t2t_keras import inspection
     from t2t_keras.decoding import DecodeSettings
@@ -161,8 +157,7 @@ def inspect_attention(arguments: list[str]) -> None:
         settings=settings,
         title=f"{loaded.problem.name}, {os.path.basename(loaded.prefixes[0])}",
     )
-    print(f"source: {data.source.text}")
-    print(f"target: {data.target.text}")
+    print(f"source: {data.source.text}\ntarget: {data.target.text}")
     if data.tree:
         print(f"tree: {data.tree}")
     if paths["html"]:
@@ -182,18 +177,17 @@ def inspect_attention(arguments: list[str]) -> None:
             print(f"{_KINDS[name]}: {path}")
 
 
-def _require_figure(path: str | None) -> None:
-    """Rejects a figure that cannot be drawn, before anything heavy is loaded."""
-    if path:
+def _figure_to_write() -> str | None:
+    """Returns --plot, after checking that the figure can be drawn, before anything heavy is loaded."""
+    if path := options.file_to_write("plot"):
         from t2t_keras.inspection.attention_figure import require_figure
 
         require_figure(path)
+    return path
 
 
 _ACTIONS = {"data": inspect_data, "attention": inspect_attention}
-
-
-run = app.command(define_flags, main)
+run = app.command(define_flags, main, most_arguments=1)
 
 if __name__ == "__main__":
     run()

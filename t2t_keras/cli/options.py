@@ -12,6 +12,7 @@ import sys
 import tempfile
 from collections.abc import Iterator, Sequence
 from functools import partial
+from typing import Any
 
 from absl import flags
 
@@ -51,50 +52,37 @@ number = partial(flags.DEFINE_float, lower_bound=0)
 seed = partial(integer, "random_seed", upper_bound=2**32 - 1)  # the largest that NumPy accepts
 
 
-def define_problem() -> None:
-    """--problem and --data_dir."""
-    string("problem", "Problem, such as translate_ende_numbers.")
-    string("data_dir", "Directory of vocabulary and shards.")
+_SHARED = {
+    "problem": "Problem, such as translate_ende_numbers.",
+    "data_dir": "Directory of vocabulary and shards.",
+    "t2t_usr_dir": "Python package that registers problems, hparams sets and models.",
+    "model": "Registered name of the model; default: that of the run, or else transformer.",
+    "hparams_set": "Name of a set of hyperparameters.",
+    "hparams": "Name of a set, overrides such as batch_size=1024, or both; comma-separated.",
+    "output_dir": "Directory of a run; uses its latest checkpoint.",
+    "checkpoint_path": "A checkpoint, such as DIR/model.ckpt-100; several, separated by commas, form an ensemble.",
+}
+MODEL = ("t2t_usr_dir", "model", "hparams_set", "hparams")
+TRAINED_MODEL = tuple(_SHARED)
 
 
-def define_usr_dir() -> None:
-    """--t2t_usr_dir."""
-    string("t2t_usr_dir", "Python package that registers problems, hparams sets and models.")
-
-
-def define_model() -> None:
-    """The flags that describe a model, and --t2t_usr_dir."""
-    define_usr_dir()
-    string("model", "Registered name of the model; default: that of the run, or else transformer.")
-    string("hparams_set", "Name of a set of hyperparameters.")
-    string("hparams", "Name of a set, overrides such as batch_size=1024, or both; comma-separated.")
-
-
-def define_trained_model() -> None:
-    """--output_dir and --checkpoint_path, and the flags that describe the model in them."""
-    define_problem()
-    define_model()
-    string("output_dir", "Directory of a run; uses its latest checkpoint.")
-    path = (
-        "A checkpoint, such as DIR/model.ckpt-100; several, separated by commas, form an ensemble."
-    )
-    string("checkpoint_path", path)
+def define(*names: str) -> None:
+    """Defines flags that several commands have and that take text."""
+    for name in names:
+        string(name, _SHARED[name])
 
 
 def define_precision() -> None:
-    """--precision."""
     text = "Precision of weights and computation; default: the hparam activation_dtype. int8: weights only, on a CPU."
     choice("precision", None, ["float32", "bfloat16", "float16", "int8"], text)
 
 
 def define_search() -> None:
-    """--decode_hparams and --xla."""
     define_decode_hparams()
     switch("xla", "Compile the search with XLA, once for each range of lengths; for GPUs.")
 
 
 def define_decode_hparams() -> None:
-    """--decode_hparams."""
     string("decode_hparams", "Decode settings, such as beam_size=4,alpha=0.6.", default="")
 
 
@@ -178,8 +166,7 @@ def decode_settings():
 def configure(*problems) -> None:
     """Configures `translate_files`, if it is among the problems, from its flags.
 
-    Raises:
-        UserError: its flags are given without it or without --generate_data, or exclude each other.
+    Raises UserError if they are given without it or without --generate_data, or exclude each other.
     """
     found = given(*_FILES, "corpora", *_TFDS, *_VOCABULARY)
     if not found:
@@ -195,41 +182,39 @@ def configure(*problems) -> None:
             f"{found[0]} is a source for generating data: give --generate_data with it, or leave it out "
             "to use the data in --data_dir."
         )
-    use = _use_corpora if FLAGS.corpora else _use_tfds if FLAGS.tfds else _use_files
+    method, source = _source()
     for problem in ours:
-        use(problem, vocab_size=FLAGS.vocab_size, sentencepiece=_sentencepiece())
+        getattr(problem, method)(
+            **source, vocab_size=FLAGS.vocab_size, sentencepiece=_sentencepiece()
+        )
 
 
-def _use_files(problem, **vocabulary) -> None:
+def _source() -> tuple[str, dict[str, Any]]:
+    """Returns the method of `TranslateFiles` that sets the source of the flags, and its arguments."""
+    kind = "corpora" if FLAGS.corpora else "tfds" if FLAGS.tfds else "files"
+    rivals = {"corpora": (*_FILES, *_TFDS), "tfds": _FILES, "files": ()}[kind]
+    for name in given(*rivals):
+        raise UserError(f"{name} and --{kind} are both given: leave one out.")
+    if kind == "corpora":
+        from t2t_keras.data.translate import MixedCorpora
+
+        for name in given(*(name for name in FLAGS if name.startswith("clean_"))):
+            raise UserError(
+                f"{name} and --corpora are both given: each corpus is cleaned by itself, with "
+                f'"clean": {{"{name.removeprefix("--clean_")}": ...}} in {FLAGS.corpora}.'
+            )
+        return "use_corpora", {"corpora": MixedCorpora.read(required("corpora")).corpora}
+    if kind == "tfds":
+        languages = _some("languages", 2) if FLAGS.languages else None
+        splits = _some("tfds_splits", 2, 3) if FLAGS["tfds_splits"].present else None
+        return "use_tfds", {"name": FLAGS.tfds, "languages": languages, "splits": splits}
     for name in given(*_TFDS):
         raise UserError(f"{name} needs --tfds=NAME; it has no effect on files.")
     for name in ("train_files", "dev_files"):
         if not FLAGS[name].value:
             raise UserError(f"--{name}=SOURCE,TARGET is missing, or give --tfds=NAME.")
-    test = _some("test_files", 2) if FLAGS.test_files else None
-    train, dev = _some("train_files", 2), _some("dev_files", 2)
-    problem.use_files(train=train, dev=dev, test=test, **vocabulary)
-
-
-def _use_tfds(problem, **vocabulary) -> None:
-    for name in given(*_FILES):
-        raise UserError(f"{name} and --tfds are both given: leave one out.")
-    languages = _some("languages", 2) if FLAGS.languages else None
-    splits = _some("tfds_splits", 2, 3) if FLAGS["tfds_splits"].present else None
-    problem.use_tfds(FLAGS.tfds, languages, splits, **vocabulary)
-
-
-def _use_corpora(problem, **vocabulary) -> None:
-    from t2t_keras.data.translate import MixedCorpora
-
-    for name in given(*_FILES, *_TFDS):
-        raise UserError(f"{name} and --corpora are both given: leave one out.")
-    for name in given(*(name for name in FLAGS if name.startswith("clean_"))):
-        raise UserError(
-            f"{name} and --corpora are both given: each corpus is cleaned by itself, with "
-            f'"clean": {{"{name.removeprefix("--clean_")}": ...}} in {FLAGS.corpora}.'
-        )
-    problem.use_corpora(MixedCorpora.read(required("corpora")).corpora, **vocabulary)
+    named = {"train": "train_files", "dev": "dev_files", "test": "test_files"}
+    return "use_files", {side: _some(flag, 2) for side, flag in named.items() if FLAGS[flag].value}
 
 
 def _sentencepiece() -> str | None:
@@ -324,12 +309,6 @@ def warn_unused(reason: str, *names: str) -> None:
         print(f"no effect of {found}: {reason}", file=sys.stderr)
 
 
-def reject_arguments(arguments: list[str]) -> None:
-    """Rejects arguments that are not flags, such as a flag without its "--"."""
-    if arguments:
-        raise UserError(f"unexpected argument {arguments[0]!r}: flags are written --name=value.")
-
-
 def problem():
     """Returns the problem that --problem names; imports --t2t_usr_dir first."""
     load_user_directory()
@@ -345,11 +324,7 @@ def require_model() -> None:
 
 
 def load_user_directory() -> None:
-    """Imports the user's package in --t2t_usr_dir, if given.
-
-    Raises:
-        UserError: the package does not exist or cannot be imported.
-    """
+    """Imports the user's package in --t2t_usr_dir, if given; raises UserError if it cannot be imported."""
     if FLAGS.t2t_usr_dir:
         import_tensorflow()  # as most packages do
         registry.import_user_directory(FLAGS.t2t_usr_dir)
@@ -385,13 +360,9 @@ def registry_help() -> str:
     """Returns the text of --list (T2T's --registry_help): all models, sets and problems, one per line."""
     if "t2t_usr_dir" in FLAGS:
         load_user_directory()
-    kinds = {
-        "Models": registry.list_models(),
-        "HParams": registry.list_hparams(),
-        "Problems": registry.list_problems(),
-    }
     lines = []
-    for kind, names in kinds.items():
+    for kind in ("Models", "HParams", "Problems"):
+        names = getattr(registry, f"list_{kind.lower()}")()
         width = max(map(len, names))
         lines.append(f"{kind} ({len(names)}):")
         lines += [f"  {name:{width}}  {registry.summary(name)}".rstrip() for name in names] + [""]
@@ -401,11 +372,9 @@ def registry_help() -> str:
 def hparams(needed: bool = True):
     """Returns the settings of --hparams_set and --hparams; None if absent and not needed."""
     spec = ",".join(part for part in (FLAGS.hparams_set, FLAGS.hparams) if part)
-    if not spec and not needed:
-        return None
-    if not spec:
+    if not spec and needed:
         raise UserError("--hparams is missing: give --hparams=SET, such as transformer_base.")
-    return registry.hparams(spec)
+    return registry.hparams(spec) if spec else None
 
 
 def typed_lines() -> Iterator[str]:

@@ -17,8 +17,7 @@ from t2t_keras.errors import UserError
 
 
 def define_flags() -> None:
-    options.define_problem()
-    options.define_usr_dir()
+    options.define("problem", "data_dir", "t2t_usr_dir")
     server = "TensorFlow Serving: HOST:PORT of its gRPC API, or http://HOST:PORT of its REST API."
     string("server", server)
     string("servable_name", "Name of the served model.")
@@ -28,9 +27,7 @@ def define_flags() -> None:
     positive("timeout_secs", 10, "Seconds before a request times out.", upper_bound=10**6)
 
 
-def main(arguments: list[str]) -> None:
-    """Translates the text of --inputs_once, or each line of standard input."""
-    options.reject_arguments(arguments)
+def main() -> None:
     if FLAGS.saved_model and (FLAGS.server or FLAGS.servable_name):
         raise UserError("--saved_model replaces --server and --servable_name: give one.")
     if not FLAGS.saved_model and not FLAGS.server:

@@ -20,8 +20,7 @@ from t2t_keras.errors import UserError
 
 
 def define_flags() -> None:
-    options.define_problem()
-    options.define_model()
+    options.define("problem", "data_dir", *options.MODEL)
     options.define_decode_hparams()
     options.define_generation()
     string("output_dir", "Directory of the run; resumes an existing run.")
@@ -62,9 +61,8 @@ def define_flags() -> None:
     number("ema", 0.0, average, upper_bound=1)
 
 
-def main(arguments: list[str]) -> None:
+def main() -> None:
     """Trains, from the newest checkpoint in the directory if there is one."""
-    options.reject_arguments(arguments)
     _warn_unused()
     data_dir, output_dir = options.required("data_dir"), options.required("output_dir")
     if FLAGS.xla == "on" or (FLAGS.xla == "auto" and os.path.exists("/dev/nvidia0")):
@@ -74,11 +72,28 @@ def main(arguments: list[str]) -> None:
     hp = options.hparams()
     _reject_contradictions(problem, hp)
     options.import_tensorflow()
-    from t2t_keras.training import Trainer
+    from t2t_keras.decoding import DecodeSettings
+    from t2t_keras.inspection import batch_page
+    from t2t_keras.training import EarlyStopping, EngineSettings, Trainer, TrainSettings
     from t2t_keras.training.engine import distribution
 
     distribution(FLAGS.distribute)  # connects the hosts, before TensorFlow's first operation
-    settings = _train_settings()
+    xla = {"auto": None, "on": True, "off": False}[FLAGS.xla]
+    settings = options.from_flags(
+        TrainSettings,
+        model=FLAGS.model or "transformer",
+        early_stopping=EarlyStopping(
+            steps=FLAGS.eval_early_stopping_steps,
+            metric=FLAGS.eval_early_stopping_metric,
+            delta=FLAGS.eval_early_stopping_metric_delta,
+            minimize=FLAGS.eval_early_stopping_metric_minimize,
+        ),
+        warm_start_from=options.directory("warm_start_from"),
+        warm_start_vocab=options.directory("warm_start_vocab"),
+        attention_page=batch_page if FLAGS.attention_images else None,
+        engine=options.from_flags(EngineSettings, xla=xla),
+        decode=DecodeSettings.parse(FLAGS.decode_hparams),
+    )
     registry.require_fit(problem, registry.model(settings.model))  # before data is generated
     if FLAGS.generate_data:
         problem.processes = options.processes()
@@ -108,30 +123,6 @@ def _reject_contradictions(problem, hp) -> None:
             f"--attention_images needs targets alone, and with prepend_mode={hp.prepend_mode} inputs come "
             "before them: leave out one of them."
         )
-
-
-def _train_settings():
-    """Returns the flags as `TrainSettings`."""
-    from t2t_keras.decoding import DecodeSettings
-    from t2t_keras.inspection import batch_page
-    from t2t_keras.training import EarlyStopping, EngineSettings, TrainSettings
-
-    xla = {"auto": None, "on": True, "off": False}[FLAGS.xla]
-    return options.from_flags(
-        TrainSettings,
-        model=FLAGS.model or "transformer",
-        early_stopping=EarlyStopping(
-            steps=FLAGS.eval_early_stopping_steps,
-            metric=FLAGS.eval_early_stopping_metric,
-            delta=FLAGS.eval_early_stopping_metric_delta,
-            minimize=FLAGS.eval_early_stopping_metric_minimize,
-        ),
-        warm_start_from=options.directory("warm_start_from"),
-        warm_start_vocab=options.directory("warm_start_vocab"),
-        attention_page=batch_page if FLAGS.attention_images else None,
-        engine=options.from_flags(EngineSettings, xla=xla),
-        decode=DecodeSettings.parse(FLAGS.decode_hparams),
-    )
 
 
 def _warn_unused() -> None:

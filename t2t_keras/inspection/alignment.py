@@ -6,15 +6,14 @@ Computed by TensorFlow in a graph, so that an export can align too.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from functools import partial
 from typing import NamedTuple
 
 import numpy as np
 import tensorflow as tf
 
-from t2t_keras.decode_settings import DecodeSettings
-from t2t_keras.decoding.translator import Line, Pair, PairScorer, Report, pad
+from t2t_keras.decoding.translator import Line, Pair, PairScorer, pad
 from t2t_keras.errors import UserError
 from t2t_keras.ids import EOS_ID, PAD_ID
 from t2t_keras.open_graph import open_graph
@@ -75,20 +74,10 @@ class PairAligner(PairScorer):
         settings, report: see `PairScorer`.
     """
 
-    def __init__(
-        self,
-        model,
-        encoders,
-        heads: str = "mean",
-        settings: DecodeSettings | None = None,
-        report: Report | None = None,
-    ):
-        self.heads = heads_of_model(model, heads)
+    def __init__(self, model, encoders, heads: str = "mean", settings=None, report=None):
+        only = [heads_of_model(model, heads)]
         super().__init__(model, encoders, settings, report)
-        self._source_words = self._graph([self.heads])
-
-    def _graph(self, heads: Sequence[Heads]) -> Callable[..., tf.RaggedTensor]:
-        return open_graph(partial(source_words, self.model, self.encoders, heads))
+        self._source_words = open_graph(partial(source_words, model, encoders, only))
 
     def align(self, sources: Sequence[str], targets: Sequence[str]) -> list[Links]:
         """Returns the links of each pair of texts, ordered by target word."""
@@ -107,11 +96,13 @@ class PairAligner(PairScorer):
                 f"there are {len(pairs)} pairs but {len(references)} reference alignments."
             )
         layers, number = _layers_and_heads(self.model)
-        numbers = [(layer, head) for layer in range(layers) for head in (None, *range(number))]
-        every = [
-            Heads(*each, after) for each in [(None, None), *numbers] for after in (False, True)
+        each_layer = [
+            Heads(layer, head) for layer in range(layers) for head in (None, *range(number))
         ]
-        graph = self._graph(every)
+        every = [
+            of._replace(after=after) for of in (Heads(), *each_layer) for after in (False, True)
+        ]
+        graph = open_graph(partial(source_words, self.model, self.encoders, every))
         found: dict[Heads, list[Links]] = {heads: [] for heads in every}
         for start in range(0, len(pairs), _PAIRS):
             for words in graph(*_ids(pairs[start : start + _PAIRS])):

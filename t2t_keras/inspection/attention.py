@@ -171,18 +171,14 @@ def _require_both_sides(model) -> None:
 
 def attention_weights(
     model, source_ids: Sequence[int], target_ids: Sequence[int]
-) -> dict[str, np.ndarray]:
+) -> dict[str, Any]:
     """Returns the weights of one sentence pair for each of `KINDS`; see `AttentionData`.
 
-    Args:
-        model: a `Transformer`.
-        source_ids, target_ids: S and T ids, including end of sentence.
+    Its arguments are a `Transformer`, and S and T ids including end of sentence.
     """
     _require_both_sides(model)
-    batch = {
-        "inputs": np.array([source_ids], np.int32),
-        "targets": np.array([target_ids], np.int32),
-    }
+    pair = {"inputs": source_ids, "targets": target_ids}
+    batch = {side: np.array([ids], np.int32) for side, ids in pair.items()}
     _, weights = model(batch, training=False, return_attention_weights=True)
     return {
         kind: np.stack([np.asarray(layer)[0] for layer in layers])

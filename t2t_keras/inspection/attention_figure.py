@@ -49,9 +49,8 @@ def attention_figure(
         UserError: unknown kind, layer, head or word, or matplotlib is not installed.
     """
     if kind not in KINDS:
-        raise UserError(
-            f"no attention {kind!r}; allowed: {', '.join(KINDS)}.{nearest(kind, KINDS)}"
-        )
+        allowed = f"{', '.join(KINDS)}.{nearest(kind, KINDS)}"
+        raise UserError(f"no attention {kind!r}; allowed: {allowed}")
     weights = data.weights(kind)  # [L, H, query, key]
     layers, heads_of_layer = weights.shape[:2]
     layer = layers - 1 if layer is None else layer
@@ -64,10 +63,8 @@ def attention_figure(
     queries, keys = (side.tokens for side in data.sides(kind))
     for word in words or ():
         if word not in queries:
-            raise UserError(
-                f"{word!r} is not a query; queries are {', '.join(dict.fromkeys(queries))}."
-                f"{nearest(word, queries)}"
-            )
+            known = f"{', '.join(dict.fromkeys(queries))}.{nearest(word, queries)}"
+            raise UserError(f"{word!r} is not a query; queries are {known}")
     chosen = np.array([words is None or query in words for query in queries])  # [T]
     drawn = weights[layer] * chosen[:, None]
     pictures = [list(heads)] if words is not None else [[head] for head in heads]
@@ -93,11 +90,10 @@ def attention_figure(
 
 
 def _write_words(axes: Axes, queries: Sequence[str], keys: Sequence[str], longest: int) -> None:
-    for x, align, texts in ((0, "right", queries), (1, "left", keys)):
+    for x, align, texts in ((-0.02, "right", queries), (1.02, "left", keys)):
         for y, text in enumerate(texts):
-            shift = 0.02 if x else -0.02
             # Escaped, because a dollar sign would start a formula.
-            axes.text(x + shift, y, text.replace("$", r"\$"), ha=align, va="center", fontsize=8)
+            axes.text(x, y, text.replace("$", r"\$"), ha=align, va="center", fontsize=8)
     axes.set(xlim=(0, 1), ylim=(longest - 0.5, -0.5))
     axes.axis("off")
 
@@ -107,9 +103,8 @@ def _draw_lines(axes: Axes, weights: np.ndarray, head: int, beside: float) -> No
     from matplotlib.collections import LineCollection
 
     queries, keys = np.nonzero(weights >= _FAINTEST)
-    lines = [
-        ((0, query + beside), (1, key + beside)) for query, key in zip(queries, keys, strict=True)
-    ]
+    ends = zip(queries + beside, keys + beside, strict=True)
+    lines = [((0, query), (1, key)) for query, key in ends]
     opaque = np.minimum(1, weights[queries, keys])
     colour = f"C{head % 10}"
     axes.add_collection(LineCollection(lines, colors=colour, alpha=opaque, linewidths=1.5))

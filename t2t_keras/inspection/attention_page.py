@@ -87,10 +87,7 @@ def _integers(kind: str, layers, data) -> list:
         for rows in heads:
             if len(rows) != queries or any(len(row) != keys for row in rows):
                 raise ValueError(f"The attention {kind!r} is not of {queries} x {keys} tokens.")
-    return [
-        [[[round(_SCALE * weight) for weight in row] for row in rows] for rows in heads]
-        for heads in layers
-    ]
+    return np.rint(_SCALE * np.array(layers)).astype(int).tolist()
 
 
 def _hash(text: str) -> str:
