@@ -176,10 +176,12 @@ def _reject_unsupported_flags(theirs: list[t2t_names.Absent]) -> None:
     rejected = []
     for known in theirs:
         value = flags.FLAGS[known.name].value
-        written = str(value).lower() if _is_switch(known) else value
-        harmless = known.is_harmless(written) if value is not None else True
+        if value is None:
+            continue
+        written = str(value).lower() if _is_switch(known) else str(value)
+        harmless = known.is_harmless(written)
         if known.name == "worker_gpu":
-            harmless = value in (None, str(_devices_used()))
+            harmless = written == str(_devices_used())
         if not harmless:
             rejected.append(
                 f"--{known.name}={written} of tensor2tensor is not here: {known.reason}."

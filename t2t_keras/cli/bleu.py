@@ -264,7 +264,7 @@ def _files(flag: str, needed: str = "one sentence per line") -> list[Text]:
 
     if not FLAGS[flag].value:
         options.required(flag)
-    paths = map(os.path.expanduser, FLAGS[flag].value)
+    paths = map(os.path.expanduser, FLAGS[flag].value or [])
     found: list[Text] = [(path, read_lines(path)) for path in paths]
     for path, lines in found:
         if not lines:

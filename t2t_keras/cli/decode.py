@@ -34,16 +34,12 @@ def define_flags() -> None:
     options.define_precision()
     string("decode_from_file", "Text to translate, one sentence per line; -: standard input.")
     string("decode_to_file", "Output file; default: a name by T2T's rule; -: standard output.")
-    string(
-        "decode_prefix_file", "Whole words that translations must begin with, one line for each."
-    )
-    string("constraints_file", "Phrases that must appear in translations, tab-separated, likewise.")
+    string("decode_prefix_file", "Prefixes that translations must have, one per line: whole words.")
+    string("constraints_file", "Phrases that the translation of a line must have, tab-separated.")
     switch("token_scores", "Write a tab and the scores of its tokens after each output.")
     string("score_file", "Pairs to score, one SOURCE<tab>TARGET per line; -: standard input.")
     string("align_file", "Pairs to word-align, one SOURCE<tab>TARGET per line; -: standard input.")
-    string(
-        "align_heads", "Heads to align by: LAYER:HEAD, LAYER or mean; +1: at the next step.", "mean"
-    )
+    string("align_heads", "With --align_file: LAYER:HEAD, LAYER or mean; +1: a step later.", "mean")
     string("align_reference", "With --align_file: gold alignments; prints each head's error rate.")
     switch("raw", "Write the model's output unchanged: in parsing, tags instead of trees.")
     switch("decode_interactive", "Translate lines as they are typed; q quits.")
@@ -93,8 +89,9 @@ def _require_input(name: str) -> None:
         from t2t_keras.text import iterate_lines
 
         next(iterate_lines(source), None)
-    is_file = target and target != _STANDARD and os.path.isfile(target)
-    if is_file and os.path.isfile(source) and os.path.samefile(source, target):
+    if not target or target == _STANDARD or not os.path.isfile(target):
+        return
+    if os.path.isfile(source) and os.path.samefile(source, target):
         raise UserError(f"--decode_to_file={target} would replace --{name}: name another file.")
 
 
@@ -192,9 +189,10 @@ class Job:
         self.flag = flag
         self.settings = settings
         self.progress = LineProgress()
-        self.source, self.prefixes, self.phrases = (
+        self.source = SourceLines(options.required(flag), self.progress.warn)
+        self.prefixes, self.phrases = (
             SourceLines(path, self.progress.warn) if path else None
-            for path in map(options.directory, (flag, "decode_prefix_file", "constraints_file"))
+            for path in map(options.directory, ("decode_prefix_file", "constraints_file"))
         )
         if self.source.is_file:
             content = self.source.content
