@@ -69,7 +69,10 @@ def readers_and_whole_files():
     yield partial(source, "tmx", ["text"]), b"<tu><seg>a</seg>\n<seg>&amp;</seg></tu>\n<tu>"
     yield partial(source, "sgm", ["text", "text"]), b'<seg id="1">one</seg>\n<seg>two\n'
     yield partial(source, "tsv", ["text"]), b"one\teins\ntwo\n\tdrei\t3\n"
-    yield partial(source, "text", ["a.gz", "a.gz"]), gzip.compress(b"one\ntwo \xc3\xbc\n\nfour\n")
+    yield (
+        partial(source, "text", ["a.gz", "a.gz"]),
+        gzip.compress(b"one\ntwo \xc3\xbc\n\nfour\n", mtime=0),
+    )
     for given, outputs in (
         ("text", {"translations": [["a"]], "scores": [[-1.5]], "truncated": [False]}),
         ("input", {"outputs": [[[5, 1], [6, 1]]], "scores": [[-1.5, -2]]}),
