@@ -6,12 +6,13 @@ from t2t_keras.hparams.transformer import transformer_base, transformer_tiny
 from t2t_keras.registry import register_hparams
 from t2t_keras.settings import HParams
 
-# Multi30k: 29,000 short sentences, hence a small network with much dropout
-
 
 @register_hparams
 def transformer_multi30k() -> HParams:
-    """4 layers of width 128, dropout 0.3: trains in an hour on two cores (see `docs/results.md`)."""
+    """4 layers of width 128, dropout 0.3: trains in an hour on two cores (see `docs/results.md`).
+
+    Multi30k has 29,000 short sentences, hence a small network with much dropout.
+    """
     return transformer_base().replace(
         num_hidden_layers=4,
         hidden_size=128,
@@ -29,12 +30,9 @@ def transformer_multi30k() -> HParams:
     )
 
 
-# `translate_ende_numbers`: exact rules and clean data, learned in minutes
-
-
 @register_hparams
 def transformer_numbers() -> HParams:
-    """The tiny network with little dropout, for `make demo`."""
+    """The tiny network with little dropout, for `make demo`: exact rules, learned in minutes."""
     return transformer_tiny().replace(
         attention_dropout=0.0,
         relu_dropout=0.0,

@@ -15,9 +15,7 @@ from t2t_keras.settings import HParams
 def transformer_base_v1() -> HParams:
     """The base model of "Attention Is All You Need" (sections 3 and 5).
 
-    Six layers, d_model 512, d_ff 2048, eight heads, normalisation after each sublayer, residual
-    dropout 0.1, label smoothing 0.1, Adam (0.9, 0.98), 4000 steps of warm-up. These are the
-    defaults of `t2t_keras.settings`.
+    Its settings are the defaults of `t2t_keras.settings`.
     """
     return HParams()
 
@@ -61,8 +59,6 @@ def transformer_big() -> HParams:
 
 
 # The rows of the paper's table 3 on T2T's base, which differs from the paper's: so do the results
-
-
 _TABLE_3: dict[str, dict[str, Any]] = {
     # (A) heads
     "h1": {"num_heads": 1},
@@ -125,10 +121,7 @@ transformer_small = derive_hparams(
     "transformer_small", transformer_base, hidden_size=256, filter_size=1024, **_LAYERS
 )
 
-
 # Relative positions up to 20 apart instead of absolute ones (Shaw et al. 2018)
-
-
 _RELATIVE: dict[str, Any] = {
     "pos": None,
     "self_attention_type": "dot_product_relative",
@@ -207,19 +200,13 @@ transformer_clean_big = derive_hparams(
     "transformer_clean_big", transformer_clean, hidden_size=1024, filter_size=4096
 )
 
-
 # Inputs and targets in one sequence, for a decoder without encoder
-
-
 _PREPEND = {"prepend_mode": "prepend_inputs_masked_attention", "max_length": 0}
 transformer_prepend_v1 = derive_hparams("transformer_prepend_v1", transformer_base_v1, **_PREPEND)
 transformer_prepend_v2 = derive_hparams("transformer_prepend_v2", transformer_base_v2, **_PREPEND)
 transformer_prepend = derive_hparams("transformer_prepend", transformer_prepend_v2)
 
-
 # T2T's sets for TPUs, which run anywhere and save memory
-
-
 _SHARED_DROPOUT_MASKS: dict[str, Any] = {
     "attention_dropout_broadcast_dims": "0,1",
     "relu_dropout_broadcast_dims": "1",

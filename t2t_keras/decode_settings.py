@@ -9,19 +9,9 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from t2t_keras import t2t_names
+from t2t_keras import settings, t2t_names
 from t2t_keras.errors import UserError, nearest
-from t2t_keras.settings import (
-    ANY,
-    INT64,
-    Allowed,
-    Setting,
-    at_least,
-    declare,
-    from_to,
-    one_of,
-    split_items,
-)
+from t2t_keras.settings import ANY, INT64, Allowed, Setting, at_least, declare, from_to, one_of
 
 SENTENCES = 32
 """T2T's sentences per batch if `batch_size` is 0."""
@@ -38,25 +28,17 @@ def _option(default: Any, text: str, allowed: Allowed = ANY) -> Any:
 class DecodeSettings:
     """Settings of decoding: T2T's `decode_hparams` under their names, and our own.
 
-    `docs/settings.md` has the meaning and allowed values of each.
-
-    Raises:
-        UserError: a value is not allowed, or sampling is combined with a beam.
+    `docs/settings.md` has the meaning and allowed values of each; others, and sampling with a beam,
+    are a `UserError`.
     """
 
     beam_size: int = _option(4, "hypotheses; 1 is greedy search, or sampling", at_least(1))
     alpha: float = _option(0.6, "weight of the length penalty")
     extra_length: int = _option(
-        100,
-        "number of tokens by which an output may be longer than its input (the paper: 50)",
-        at_least(0, 2**30),
+        100, "tokens by which an output may exceed its input (the paper: 50)", at_least(0, 2**30)
     )
-    min_length: int = _option(
-        0, "minimum number of tokens of an output before its end", at_least(0)
-    )
-    batch_size: int = _option(
-        64, "maximum sentences per batch; 0: as many as `batch_tokens` allows", at_least(0)
-    )
+    min_length: int = _option(0, "fewest tokens of an output before its end", at_least(0))
+    batch_size: int = _option(64, "sentences per batch; 0: as `batch_tokens` allows", at_least(0))
     batch_tokens: int = _option(
         16384,
         "maximum tokens per batch: sentences times longest source times `beam_size`; 0: no limit",
@@ -68,8 +50,7 @@ class DecodeSettings:
         "the longest source of a batch, so outputs depend on neighbours",
     )
     max_input_size: int = _option(
-        2048,
-        "maximum tokens of an input including its end; 0 or less: no limit (T2T has none)",
+        2048, "most tokens of an input with its end; 0 or less: no limit (T2T has none)"
     )
     long_inputs: str = _option(
         "cut", "longer inputs are cut, or skipped with an empty output", one_of("cut", "skip")
@@ -84,17 +65,11 @@ class DecodeSettings:
     )
     # Outside this range, a float32 logit is infinite, or padding of the vocabulary is sampled.
     sampling_temp: float = _option(
-        1.0,
-        "sampling divides logits by it; below 1, likely tokens are likelier",
-        from_to(1e-30, 1e5),
+        1.0, "divisor of logits; below 1, likely tokens are likelier", from_to(1e-30, 1e5)
     )
-    sampling_keep_top_k: int = _option(
-        -1, "sample from this many most likely tokens; 0 or less: from all"
-    )
+    sampling_keep_top_k: int = _option(-1, "sample from so many most likely tokens; 0 or less: all")
     sampling_keep_top_p: float = _option(
-        1.0,
-        "sample from the most likely tokens that together have this probability",
-        from_to(0, 1, above_least=True),
+        1.0, "probability of the likeliest tokens to sample from", from_to(0, 1, above_least=True)
     )
     sampling_seed: int = _option(0, "seed of the random numbers for sampling", at_least(0, INT64))
     logits_processors: str = _option(
@@ -105,9 +80,8 @@ class DecodeSettings:
 
     constrained: str = _option(
         "beam",
-        "when to allow only valid outputs (for a parser with tags and brackets as tokens: trees with a "
-        "tag for each word): in beam search, which has alternatives to continue, in every search, or "
-        "never, as in T2T",
+        "when only valid outputs are allowed (a parser's trees with a tag for each word): in beam "
+        "search, which has alternatives to continue, in every search, or never, as in T2T",
         one_of("beam", "always", "never"),
     )
     xla: bool = _option(
@@ -120,13 +94,13 @@ class DecodeSettings:
         for name, setting in DECODE_SETTINGS.items():
             value = setting.checked(name, getattr(self, name), "decode hparam ")
             object.__setattr__(self, name, value)
-        if self.sampling_method == "random" and self.beam_size > 1:
+        sampled = self.sampling_method == "random"
+        if sampled and self.beam_size > 1:
             raise UserError(
                 f"sampling_method=random draws one output, got beam_size={self.beam_size}: give "
                 "beam_size=1, too. (T2T's beam search ignores sampling_method.)"
             )
         if self.xla:
-            sampled = self.sampling_method == "random"
             require_compilable({"sampling": sampled, "logits_processors": self.logits_processors})
 
     @property
@@ -151,20 +125,19 @@ class DecodeSettings:
 
     @classmethod
     def parse(cls, text: str) -> DecodeSettings:
-        """Reads "beam_size=4,alpha=0.6".
-
-        Raises:
-            UserError: a name is unknown or given twice, or a value is not allowed or supported only
-                by T2T.
-        """
+        """Reads "beam_size=4,alpha=0.6"; a wrong name or value is a `UserError`."""
         values: dict[str, Any] = {}
-        for item in split_items(text):
+        for item in settings.split_items(text):
             name, equals, written = (part.strip() for part in item.partition("="))
             if name in values:
                 raise UserError(f"decode hparam {name} is set twice in {text!r}: set it once.")
             values[name] = None
-            if name in DECODE_SETTINGS:
-                values[name] = _parsed(name, equals, written)
+            if setting := DECODE_SETTINGS.get(name):
+                try:
+                    parsed = setting.parse(written.lower() if setting.kind is bool else written)
+                except ValueError:
+                    raise setting.refusal(name, equals + written, "decode hparam ") from None
+                values[name] = parsed
             elif known := t2t_names.absent("decode hparam", name):
                 if not known.is_harmless(written):
                     raise UserError(
@@ -172,11 +145,9 @@ class DecodeSettings:
                         "leave it out."
                     )
             else:
-                names = [*DECODE_SETTINGS, *t2t_names.names("decode hparam")]
-                raise UserError(
-                    f"unknown decode hparam {name!r}; allowed: {', '.join(DECODE_SETTINGS)}."
-                    f"{nearest(name, names)}"
-                )
+                hint = nearest(name, [*DECODE_SETTINGS, *t2t_names.names("decode hparam")])
+                allowed = ", ".join(DECODE_SETTINGS)
+                raise UserError(f"unknown decode hparam {name!r}; allowed: {allowed}.{hint}")
         return cls(**{name: value for name, value in values.items() if name in DECODE_SETTINGS})
 
 
@@ -186,22 +157,10 @@ DECODE_SETTINGS: dict[str, Setting] = {
 """The decode hparams by name."""
 
 
-def _parsed(name: str, equals: str, written: str) -> Any:
-    setting = DECODE_SETTINGS[name]
-    try:
-        return setting.parse(written.lower() if setting.kind is bool else written)
-    except ValueError:
-        raise setting.refusal(name, equals + written, "decode hparam ") from None
-
-
 def require_compilable(asked: Mapping[str, Any]) -> None:
     """Refuses to compile a search with XLA that has options which only TensorFlow's loop has.
 
-    Args:
-        asked: such options by name; what is empty is not asked for.
-
-    Raises:
-        UserError: with the option that it cannot compile.
+    Such options come by name; what is empty is not asked for.
     """
     if name := next((name for name, value in asked.items() if value), None):
         instead = "set constrained=never" if name == "a constraint" else name
@@ -209,24 +168,14 @@ def require_compilable(asked: Mapping[str, Any]) -> None:
 
 
 def require_memory(model, beam_size: int, longest: int, sentences: int) -> None:
-    """Refuses a search that needs more than the machine's memory.
+    """Refuses a search for K hypotheses of B sentences that needs more than the machine's memory.
 
     The estimate is low: logits and caches of up to a hundred positions for one sentence, and the ids
     of the longest outputs for all sentences.
-
-    Args:
-        model: a `Transformer` or an `Ensemble`.
-        beam_size: K.
-        longest: number of tokens of the longest output.
-        sentences: B.
-
-    Raises:
-        UserError: with the memory that it needs and that of the machine.
     """
-    cached = sum(  # bytes of keys and values per position
-        8 * each.hp.hidden_size * (each.hp.num_decoder_layers or each.hp.num_hidden_layers)
-        for each in model.members
-    )
+    cached = 0  # bytes of keys and values per position
+    for hp in (each.hp for each in model.members):
+        cached += 8 * hp.hidden_size * (hp.num_decoder_layers or hp.num_hidden_layers)
     ids = 2 * 4 * sentences * longest
     logits = 3 * 4 * model.target_vocab_size
     caches = 2 * cached * min(longest, _CACHED)

@@ -27,8 +27,8 @@ def check_settings(hp: HParams) -> None:
     for name, needed in (("max_length", hp.pos == "emb"), ("max_relative_position", relative)):
         if needed and getattr(hp, name) < 1:
             raise UserError(f"hparam {name} must be 1 or more, got {getattr(hp, name)}.")
-    channels = (hp.attention_key_channels, hp.attention_value_channels)
-    keys, values = (number or hp.hidden_size for number in channels)
+    keys = hp.attention_key_channels or hp.hidden_size
+    values = hp.attention_value_channels or hp.hidden_size
     for name, number in (("key", keys), ("value", values)):
         if number < 1 or number % hp.num_heads:
             raise UserError(
@@ -70,12 +70,10 @@ def stack_keywords(hp: HParams) -> tuple[dict[str, Any], dict[str, Any]]:
     }
     dims = ("layer_prepostprocess_dropout_broadcast_dims", "attention_dropout_broadcast_dims")
     for name in (*dims, "relu_dropout_broadcast_dims"):  # T2T's "0,1" -> [0, 1]
-        axes = [int(axis) for axis in getattr(hp, name).split(",") if axis]
+        axes = [int(axis) for axis in getattr(hp, name).split(",") if axis.strip()]
         decoder[name.removeprefix("layer_")] = axes
-    encoder = decoder | {
-        "num_layers": hp.num_encoder_layers or hp.num_hidden_layers,
-        "remove_padding": hp.use_pad_remover,
-    }
+    layers = hp.num_encoder_layers or hp.num_hidden_layers
+    encoder = decoder | {"num_layers": layers, "remove_padding": hp.use_pad_remover}
     if hp.use_pad_remover:
         # T2T drops out [1, tokens, F] here: its pad remover has reshaped [B, S, F].
         same = {0: (), 1: (0, 1), 2: (2,)}

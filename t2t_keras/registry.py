@@ -8,7 +8,7 @@ import re
 import sys
 import traceback
 from collections.abc import Callable
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, TypeVar
 
 from t2t_keras import t2t_names
 from t2t_keras.errors import UserError, nearest
@@ -27,7 +27,6 @@ __all__ = [
     "register_problem",
 ]
 
-_T = TypeVar("_T", bound=Callable)
 _C = TypeVar("_C", bound=type)
 
 _sets: dict[str, Callable[[], HParams]] = {}
@@ -40,25 +39,13 @@ _models: dict[str, type | None] = dict.fromkeys(_OURS)
 _user_directories: list[str] = []
 
 
-class ProblemName(NamedTuple):
-    """The parts of a problem's name: `translate_ende_wmt32k_rev` is a reversed `..._wmt32k`."""
-
-    base: str
-    was_reversed: bool = False
-    was_copy: bool = False
-
-    def __str__(self) -> str:
-        return self.base + "_copy" * self.was_copy + "_rev" * self.was_reversed
-
-
 # Hparams sets
 
 
 def register_hparams(name_or_function: str | Callable[[], HParams]):
-    """Registers a function that returns an `HParams`, as `@register_hparams` or with a name.
+    """Registers and returns a function that returns an `HParams`, under its own name or another.
 
-    Returns the function, so that one set can be derived from another. The default name is the
-    function's. Raises `UserError` if the name is taken.
+    As `@register_hparams`, or with a name. A name that is taken is a `UserError`, here and below.
     """
     return _register(_sets, "hparams set", name_or_function)
 
@@ -79,11 +66,8 @@ def hparams(spec: str, overrides: str = "") -> HParams:
 
     Args:
         spec: as in `--hparams`: the name of one set and optional overrides `name=value`, such as
-            "transformer_big" or "transformer_big,batch_size=1024".
+            "transformer_big" or "transformer_big,batch_size=1024"; anything else is a `UserError`.
         overrides: further overrides in T2T's grammar; see `HParams.override`.
-
-    Raises:
-        UserError: no set, two sets, an unknown or unsupported set, or a wrong override.
     """
     _import_built_in("hparams")
     items = split_items(spec)
@@ -94,15 +78,14 @@ def hparams(spec: str, overrides: str = "") -> HParams:
             f"expected the name of one hparams set in {spec!r}, got {got}: "
             "write a set and, after commas, name=value"
         )
-    rest = ",".join([item for item in items if "=" in item] + [overrides] * bool(overrides.strip()))
-    name = names[0]
+    name, changes = names[0], [item for item in items if "=" in item]
     if name not in _sets:
         note = f"{len(_sets)} sets are registered"
         raise t2t_names.unknown("hparams set", name, _sets, note)
     hp = _sets[name]()
     if not isinstance(hp, HParams):
         raise UserError(f"hparams set {name!r} must return an HParams, got {type(hp).__name__}")
-    return hp.named(name).override(rest)
+    return hp.named(name).override(",".join([*changes, *[overrides] * bool(overrides.strip())]))
 
 
 def spec(hp: HParams) -> str:
@@ -127,7 +110,7 @@ def register_problem(name_or_class: str | type):
 
     The class is called as `cls(was_reversed=..., was_copy=...)`; its attribute `name` is set. The
     default name is the class name in snake case, as in T2T: `TranslateEndeWmt32k` is
-    `translate_ende_wmt32k`. Raises `UserError` if the name is taken or ends in "_rev" or "_copy".
+    `translate_ende_wmt32k`. It must not end in "_rev" or "_copy".
     """
     return _register(_problems, "problem", name_or_class)
 
@@ -157,70 +140,53 @@ def list_problems() -> list[str]:
 def problem(name: str) -> Any:
     """Returns the problem of a name or alias, which may end in "_rev", "_copy" or both.
 
-    Raises:
-        UserError: the name is unknown, or a problem of T2T that is not supported.
+    Raises a `UserError` if the name is unknown, or a problem of T2T that is not supported.
     """
-    base, was_reversed, was_copy = resolve_problem_name(name)
+    _import_built_in("problems")
+    base, was_reversed, was_copy = _without_suffixes(name)
+    if base in _aliases:
+        base, reverses, copies = _without_suffixes(_aliases[base])
+        was_reversed, was_copy = was_reversed != reverses, was_copy or copies
+    if base not in _problems:
+        note = f"{len(_problems)} problems are registered"
+        raise t2t_names.unknown("problem", base, [*_problems, *_aliases], note)
     return _problems[base](was_reversed=was_reversed, was_copy=was_copy)
 
 
-def parse_problem_name(name: str) -> ProblemName:
+def _without_suffixes(name: str) -> tuple[str, bool, bool]:
     """Splits the suffixes "_rev" and "_copy", in either order, off a problem's name."""
     base, suffixes = re.findall(r"(?s)^(.+?|)((?:_rev|_copy)*)\Z", name)[0]
     for suffix in ("_rev", "_copy"):
         if suffixes.count(suffix) > 1:
             raise UserError(f"problem {name!r} has the suffix {suffix!r} twice: write it once")
-    return ProblemName(base, "_rev" in suffixes, "_copy" in suffixes)
+    return base, "_rev" in suffixes, "_copy" in suffixes
 
 
-def resolve_problem_name(name: str) -> ProblemName:
-    """Returns the full name of a problem: "translate_ende_rev" -> "translate_ende_wmt14_rev"."""
-    _import_built_in("problems")
-    base, was_reversed, was_copy = parse_problem_name(name)
-    if base in _aliases:
-        base, reverses, copies = parse_problem_name(_aliases[base])
-        was_reversed, was_copy = was_reversed != reverses, was_copy or copies
-    if base not in _problems:
-        note = f"{len(_problems)} problems are registered"
-        raise t2t_names.unknown("problem", base, [*_problems, *_aliases], note)
-    return ProblemName(base, was_reversed, was_copy)
-
-
-# Logits processors
+# Logits processors and models
 
 
 def register_logits_processor(name_or_function: str | Callable[..., Callable]):
     """Registers a function from a number to a logits processor, for the decoding commands.
 
     `--decode_hparams=logits_processors=NAME:1.5` calls it with 1.5; `decoding.beam_search` describes
-    processors. The default name is the function's. Raises `UserError` if the name is taken.
+    processors. The default name is the function's.
     """
     return _register(_logits_processors, "logits processor", name_or_function)
 
 
 def logits_processor(name: str) -> Callable[..., Callable]:
-    """Returns the function registered under a name.
-
-    Raises:
-        UserError: the name is unknown.
-    """
+    """Returns the function registered under a name; a `UserError` for an unknown one."""
     if name not in _logits_processors:
         known = ", ".join(sorted(_logits_processors)) or "none"
-        raise UserError(
-            f"unknown logits processor {name!r}; registered: {known}."
-            f"{nearest(name, _logits_processors)}"
-        )
+        hint = nearest(name, _logits_processors)
+        raise UserError(f"unknown logits processor {name!r}; registered: {known}.{hint}")
     return _logits_processors[name]
-
-
-# Models
 
 
 def register_model(name_or_class: str | type):
     """Registers a subclass of `Transformer` for `--model`, as `@register_model` or with a name.
 
-    The class is called with the arguments of `Transformer`. The default name is the class name in
-    snake case. Raises `UserError` if the name is taken.
+    The class is called with the arguments of `Transformer`; the default name is its own in snake case.
     """
     return _register(_models, "model", name_or_class)
 
@@ -233,9 +199,8 @@ def list_models() -> list[str]:
 def model(name: str) -> Any:
     """Returns the class of a model: `Transformer` or a registered subclass.
 
-    Raises:
-        UserError: the name is unknown, a model of T2T that is not supported, or not the name of a
-            subclass of `Transformer`.
+    Raises a `UserError` if the name is unknown, a model of T2T that is not supported, or not the name
+    of a subclass of `Transformer`.
     """
     import t2t_keras
 
@@ -259,9 +224,10 @@ def require_fit(problem: Any, model: Any) -> None:
         )
     if not isinstance(model, type) and model.kind != problem.kind:
         kind = "a language model" if model.kind == LANGUAGE_MODEL else "a model with inputs"
+        inputs = "inputs" if problem.has_inputs else "no inputs"
         raise UserError(
-            f"the checkpoint is of {kind}, but {problem.name} has {'' if problem.has_inputs else 'no '}"
-            "inputs: give the problem that it was trained on."
+            f"the checkpoint is of {kind}, but {problem.name} has {inputs}: give the problem that it "
+            "was trained on."
         )
 
 
@@ -292,13 +258,9 @@ def model_name(model: Any) -> str:
 def import_user_directory(path: str) -> None:
     """Imports a user's package of problems, hparams sets and models (`--t2t_usr_dir`).
 
-    Args:
-        path: a directory with an `__init__.py`, which may import its own modules relatively.
-
-    Raises:
-        UserError: there is no such directory or no `__init__.py`, its name cannot be imported or
-            belongs to another module, or its import fails; for code that imports tensor2tensor, the
-            error says what to write instead.
+    The directory has an `__init__.py`, which may import its own modules relatively. Raises a `UserError`
+    if it has none, its name cannot be imported or belongs to another module, or its import fails; for
+    code that imports tensor2tensor, the error says what to write instead.
     """
     directory = os.path.abspath(os.path.expanduser(path))
     parent, name = os.path.split(directory)
@@ -342,9 +304,8 @@ def error_of_user_code(error: BaseException) -> UserError | None:
     package = os.path.dirname(os.path.abspath(__file__))
     for frame in reversed(traceback.extract_tb(error.__traceback__)):
         if any(frame.filename.startswith(directory + os.sep) for directory in _user_directories):
-            return UserError(
-                f"{frame.filename}:{frame.lineno}, in {frame.name}, raised {type(error).__name__}: {error}"
-            )
+            place = f"{frame.filename}:{frame.lineno}, in {frame.name}"
+            return UserError(f"{place}, raised {type(error).__name__}: {error}")
         if frame.filename.startswith(package + os.sep):
             break
     return None
@@ -368,24 +329,21 @@ def _failed_import(path: str, directory: str, error: BaseException) -> UserError
     )
 
 
-def _register(table: dict[str, Any], kind: str, name_or_object: Any):
-    def register(registered: _T, name: str | None = None) -> _T:
-        name = name or default_name(registered.__name__)
-        _check_free(table, kind, name)
-        table[name] = registered
-        if table is _problems:
-            registered.name = name  # type: ignore[attr-defined]
-        return registered
-
+def _register(table: dict[str, Any], kind: str, name_or_object: Any, name: str = "") -> Any:
     if isinstance(name_or_object, str):
-        return lambda registered: register(registered, name_or_object)
-    return register(name_or_object)
+        return lambda registered: _register(table, kind, registered, name_or_object)
+    name = name or default_name(name_or_object.__name__)
+    _check_free(table, kind, name)
+    table[name] = name_or_object
+    if table is _problems:
+        name_or_object.name = name
+    return name_or_object
 
 
 def _check_free(table: dict[str, Any], kind: str, name: str) -> None:
     if name in table or (table is _problems and name in _aliases):
         raise UserError(f"{kind} {name!r} is registered already: choose another name")
-    if table is _problems and parse_problem_name(name).base != name:
+    if table is _problems and _without_suffixes(name)[0] != name:
         raise UserError(f"the name of problem {name!r} must not end in '_rev' or '_copy'")
 
 

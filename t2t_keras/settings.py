@@ -75,11 +75,7 @@ class Setting(NamedTuple):
         return self.allowed.words.format(_TYPE_WORDS[self.kind][self.is_list])
 
     def parse(self, text: str) -> Any:
-        """Parses a value, or an element of a list, without checking its range.
-
-        Raises:
-            ValueError: `text` is not a value of the setting's type.
-        """
+        """Parses a value, or an element of a list; a ValueError if it is not of the type."""
         if self.optional and text in ("none", "None"):
             return None
         if self.kind is bool:
@@ -89,9 +85,7 @@ class Setting(NamedTuple):
     def checked(self, name: str, value: Any, what: str = "hparam ") -> Any:
         """Converts a value to the declared type and checks it.
 
-        Raises:
-            SettingError: the value has the wrong type or is not allowed. The message begins with
-                `what` and `name`.
+        The message of the `SettingError` for one that is not allowed begins with `what` and `name`.
         """
         if value is None and self.optional:
             return None
@@ -108,21 +102,17 @@ class Setting(NamedTuple):
 
     def _typed(self, value: Any) -> Any:
         """Returns a value as the declared type; None if it is of another or too large."""
-        if self.kind in (bool, str):
-            return value if isinstance(value, self.kind) else None
-        type_of_numbers = numbers.Integral if self.kind is int else numbers.Real
-        if not isinstance(value, type_of_numbers) or isinstance(value, bool):
+        accepted = {int: numbers.Integral, float: numbers.Real}.get(self.kind, self.kind)
+        if not isinstance(value, accepted) or (isinstance(value, bool) and self.kind is not bool):
             return None
+        if self.kind in (bool, str):
+            return value
         try:
             typed: Any = self.kind(value)  # type: ignore[call-overload]
         except OverflowError:  # an int of 400 digits
             return None
         most = self.allowed.most if self.kind is int else _MOST_FLOAT32
         return typed if abs(typed) <= most else None
-
-    def recorded(self, name: str, value: Any) -> Any:
-        """Converts a recorded value to the declared type, whether it is allowed or not."""
-        return self._replace(allowed=ANY).checked(name, value)
 
     def refusal(self, name: str, value: Any, what: str = "hparam ") -> SettingError:
         """Returns the error for a value that is not allowed."""
@@ -178,9 +168,7 @@ def declare(
 ) -> Setting:
     """Returns a setting of its default's type: bool, int, float, str or a list of one of them.
 
-    Args:
-        also: a second reader, besides that of its group.
-        kind: the type, if the default is None or an empty list.
+    `also` is a second reader, besides that of its group; `kind` the type of None or an empty list.
     """
     if isinstance(default, list | tuple):
         kind, default = kind or (type(default[0]) if default else str), tuple(default)
@@ -197,7 +185,6 @@ _STEPS = at_least(0, INT64)
 
 def _letters(letters: str) -> Allowed:
     """T2T's sequences of operations around a sublayer."""
-
     pattern = re.compile(f"none|(?!.*n.*n)[{letters}]*")
     words = f"none, or letters of {', '.join(letters)} with at most one n"
     return Allowed(lambda value: bool(pattern.fullmatch(value)), words)
@@ -205,17 +192,14 @@ def _letters(letters: str) -> Allowed:
 
 def _axes(rank: int) -> Allowed:
     """T2T's `broadcast_dims`: axes of the tensor that is dropped out."""
-
-    def takes(value: str) -> bool:
-        try:
-            return all(-rank <= int(axis) < rank for axis in value.split(",") if axis)
-        except ValueError:  # not a number
-            return False
-
-    return Allowed(takes, f"axes from 0 to {rank - 1}, separated by commas")
+    axes = {"", *(str(axis) for axis in range(-rank, rank))}
+    words = f"axes from 0 to {rank - 1}, separated by commas"
+    return Allowed(lambda value: axes.issuperset(map(str.strip, value.split(","))), words)
 
 
-def _optimizer(*names: str) -> Allowed:
+def _optimizer(listed: str) -> Allowed:
+    names = listed.split()
+
     def hint(value: str) -> str:
         reason = t2t_names.why_absent("optimizer", t2t_names.snake_case(value))
         return f" ({reason})" if reason else _nearest_of(value, names)
@@ -224,8 +208,9 @@ def _optimizer(*names: str) -> Allowed:
     return Allowed(lambda value: t2t_names.snake_case(value) in names, words, hint)
 
 
-def _factors(*names: str) -> Allowed:
+def _factors(listed: str) -> Allowed:
     """T2T's `learning_rate_schedule`: factors joined by *."""
+    names = listed.split()
 
     def unknown(value: str) -> list[str]:
         factors = [factor.strip() for factor in value.split("*")]
@@ -245,16 +230,10 @@ _NETWORK = {
     "hidden_size": declare(512, at_least(1), "width of embeddings and layers", "training"),
     "filter_size": declare(2048, at_least(1), "width inside the feed-forward layer"),
     "num_heads": declare(8, at_least(1), "attention heads; the channels must be a multiple"),
-    "attention_key_channels": declare(
-        0, _COUNT, "width of queries and keys, all heads together; 0: `hidden_size`"
-    ),
-    "attention_value_channels": declare(
-        0, _COUNT, "width of values, all heads together; 0: `hidden_size`"
-    ),
+    "attention_key_channels": declare(0, _COUNT, "width of all heads' keys; 0: `hidden_size`"),
+    "attention_value_channels": declare(0, _COUNT, "width of all heads' values; 0: `hidden_size`"),
     "ffn_layer": declare(
-        "dense_relu_dense",
-        one_of("dense_relu_dense", "conv_hidden_relu"),
-        "the feed-forward layer; both names mean the same",
+        "dense_relu_dense", one_of("dense_relu_dense", "conv_hidden_relu"), "both mean the same"
     ),
     "layer_preprocess_sequence": declare(
         "none", _letters("nd"), "before each sublayer: n normalises, d drops out"
@@ -287,8 +266,7 @@ _NETWORK = {
     "prepend_mode": declare(
         "none",
         one_of("none", "prepend_inputs_masked_attention", "prepend_inputs_full_attention"),
-        "the decoder reads inputs, a 0 and targets as one sequence; an input sees the inputs before "
-        "it, or all inputs",
+        "the decoder reads inputs, a 0 and targets in one sequence; inputs see earlier ones, or all",
         "data",
     ),
     "activation_dtype": declare(
@@ -312,87 +290,58 @@ _NETWORK = {
     ),
     "vocab_divisor": declare(1, at_least(1), "tables are padded to a multiple of this many rows"),
     "attention_dropout": declare(0.0, _FRACTION, "dropout of attention weights"),
-    "attention_dropout_broadcast_dims": declare("", _axes(4), "axes that share its mask"),
+    "attention_dropout_broadcast_dims": declare("", _axes(4), "axes sharing its mask"),
     "relu_dropout": declare(0.0, _FRACTION, "dropout inside the feed-forward layer"),
-    "relu_dropout_broadcast_dims": declare("", _axes(3), "axes that share its mask"),
-    "layer_prepostprocess_dropout": declare(
-        0.1, _FRACTION, "dropout of embeddings, and the d around sublayers"
-    ),
-    "layer_prepostprocess_dropout_broadcast_dims": declare(
-        "", _axes(3), "axes that share its mask"
-    ),
+    "relu_dropout_broadcast_dims": declare("", _axes(3), "axes sharing its mask"),
+    "layer_prepostprocess_dropout": declare(0.1, _FRACTION, "dropout of embeddings, and letter d"),
+    "layer_prepostprocess_dropout_broadcast_dims": declare("", _axes(3), "axes sharing its mask"),
     "symbol_dropout": declare(0.0, one_of(0.0), "dropout of whole tokens; not supported"),
 }
 
 _DATA = {
     "batch_size": declare(
-        4096,
-        at_least(1),
-        "tokens per batch and device, with padding, on the longer side",
-        "training",
+        4096, at_least(1), "padded tokens per batch and device, on the longer side", "training"
     ),
     "batch_shuffle_size": declare(
-        512,
-        text="batches in the shuffle buffer of `--on_the_fly`; 0 or less: batches are not shuffled",
+        512, text="batches in the shuffle buffer of `--on_the_fly`; 0 or less: no shuffling"
     ),
     "min_length": declare(0, text="shortest example, in evaluation too: tokens on the longer side"),
     "max_length": declare(
-        256,
-        _COUNT,
-        "longest training example; 0: `batch_size`. Also rows of the position table (`pos=emb`)",
-        "network",
+        256, _COUNT, "longest training example; 0: `batch_size`. Positions of `pos=emb`", "network"
     ),
     "min_length_bucket": declare(8, at_least(1), "longest example of the first bucket"),
-    "length_bucket_step": declare(
-        1.1, above(1), "ratio between the lengths of neighbouring buckets"
-    ),
+    "length_bucket_step": declare(1.1, above(1), "ratio of the lengths of neighbouring buckets"),
     "eval_drop_long_sequences": declare(False, text="apply `max_length` in evaluation too"),
-    "max_input_seq_length": declare(
-        0, text="sources are cut to this many tokens; 0 or less: no limit"
-    ),
-    "max_target_seq_length": declare(
-        0, text="targets are cut to this many tokens; 0 or less: no limit"
-    ),
+    "max_input_seq_length": declare(0, text="tokens kept of a source; 0 or less: no limit"),
+    "max_target_seq_length": declare(0, text="tokens kept of a target; 0 or less: no limit"),
     "subword_sampling": declare(
         0.0,
         _FRACTION,
         "random SentencePiece pieces with `--on_the_fly`: BPE drops this fraction of its merges, "
         "unigram samples by probabilities to this power; 0: no sampling",
     ),
-    "t2t_batches": declare(
-        False, text="use T2T's buckets and its batch sizes, which are rounded down"
-    ),
+    "t2t_batches": declare(False, text="T2T's buckets and its batch sizes, which are rounded down"),
 }
 
 _TRAINING = {
     "label_smoothing": declare(0.1, _FRACTION, "probability of the other tokens in training"),
-    "weight_decay": declare(
-        0.0, at_least(0), "weight of the L2 loss; with `adam_w`, decay per update"
-    ),
+    "weight_decay": declare(0.0, at_least(0), "weight of L2 loss; with `adam_w`, decay per update"),
     "clip_grad_norm": declare(0.0, at_least(0), "largest norm of the gradients; 0: no limit"),
-    "tokens_per_update": declare(
-        0, _COUNT, "target tokens per update, summed over batches; 0: one batch per update"
-    ),
+    "tokens_per_update": declare(0, _COUNT, "target tokens summed per update; 0: one batch"),
 }
 
 _OPTIMIZERS = {
     "optimizer": declare(
         "adam",
-        _optimizer(
-            *("adam", "true_adam", "multistep_adam", "adam_w", "adafactor", "momentum", "sgd")
-        ),
+        _optimizer("adam true_adam multistep_adam adam_w adafactor momentum sgd"),
         "how weights are updated",
     ),
     "optimizer_adam_beta1": declare(0.9, _FRACTION, "decay of the mean gradient"),
     "optimizer_adam_beta2": declare(0.98, _FRACTION, "decay of the mean squared gradient"),
     "optimizer_adam_epsilon": declare(1e-9, above(0), "added to the root of that mean square"),
     "optimizer_adafactor_beta1": declare(0.0, _FRACTION, "decay of the mean update; 0: none"),
-    "optimizer_adafactor_beta2": declare(
-        0.999, _FRACTION, "decay of the mean squared gradient in `adam`"
-    ),
-    "optimizer_adafactor_clipping_threshold": declare(
-        1.0, above(0), "largest root mean square of an update"
-    ),
+    "optimizer_adafactor_beta2": declare(0.999, _FRACTION, "decay of the mean square in `adam`"),
+    "optimizer_adafactor_clipping_threshold": declare(1.0, above(0), "largest RMS of an update"),
     "optimizer_adafactor_decay_type": declare(
         "pow", one_of("pow", "adam"), "how the decay of the mean squared gradient grows"
     ),
@@ -405,18 +354,15 @@ _OPTIMIZERS = {
     ),
     "optimizer_momentum_momentum": declare(0.9, _FRACTION, "decay of the sum of gradients"),
     "optimizer_momentum_nesterov": declare(False, text="Nesterov momentum"),
-    "optimizer_multistep_accumulate_steps": declare(
-        0, _COUNT, "batches per update of `multistep_adam`"
-    ),
+    "optimizer_multistep_accumulate_steps": declare(0, _COUNT, "batches per update"),
 }
 
 _LEARNING_RATE = {
     "learning_rate_schedule": declare(
         "legacy",
         _factors(
-            *("constant", "linear_warmup", "linear_decay", "rsqrt_decay", "rsqrt_normalized_decay"),
-            *("rsqrt_hidden_size", "exp_decay", "cosdecay", "single_cycle_cos_decay"),
-            *("multi_cycle_cos_decay", "legacy"),
+            "constant linear_warmup linear_decay rsqrt_decay rsqrt_normalized_decay rsqrt_hidden_size "
+            "exp_decay cosdecay single_cycle_cos_decay multi_cycle_cos_decay legacy"
         ),
         "factors whose product is the learning rate",
     ),
@@ -435,13 +381,9 @@ _LEARNING_RATE = {
     "learning_rate_decay_staircase": declare(
         False, text="decay once every `learning_rate_decay_steps`, not at each step"
     ),
-    "learning_rate_cosine_cycle_steps": declare(
-        250000, _STEPS, "steps from the maximum of `cosine` to its minimum"
-    ),
+    "learning_rate_cosine_cycle_steps": declare(250000, _STEPS, "half a period of `cosine`"),
     "learning_rate_boundaries": declare([], text="steps at which `piecewise` changes", kind=float),
-    "learning_rate_multiples": declare(
-        [], at_least(0), "factor of `piecewise` after each boundary", kind=float
-    ),
+    "learning_rate_multiples": declare([], at_least(0), "factor after each boundary", kind=float),
 }
 
 GROUPS: dict[str, tuple[str, dict[str, Setting]]] = {
@@ -454,10 +396,7 @@ GROUPS: dict[str, tuple[str, dict[str, Setting]]] = {
 """The settings that have an effect: title -> reader of the group, and its settings."""
 
 OURS = (
-    *(
-        "learning_rate_boundaries",
-        "learning_rate_multiples",
-    ),  # T2T reads them from sets that add them
+    *("learning_rate_boundaries", "learning_rate_multiples"),  # in T2T, of the sets that add them
     *("subword_sampling", "t2t_batches", "tokens_per_update"),
 )
 """Settings that T2T's Transformer sets do not have."""
@@ -480,11 +419,9 @@ def _table() -> dict[str, Setting]:
     }
     for kind in ("setting", "network setting", "training setting"):
         for name, reason, values in t2t_names.table(kind):
-            default = json.loads(values[0])
-            number = float if default is None else None
-            reader = "network" if kind == "network setting" else ""
-            setting = declare(default, one_of(default), "", reader, number, default is None)
-            table[name] = setting._replace(inert=reason)
+            default, reader = json.loads(values[0]), ("network",) * (kind == "network setting")
+            number, unset = (float, True) if default is None else (type(default), False)
+            table[name] = Setting(default, number, one_of(default), "", reader, unset, reason)
     return dict(sorted(table.items()))
 
 
@@ -501,15 +438,14 @@ class HParams:
 
     Each of `SETTINGS` is an attribute, such as `hp.hidden_size`. `replace` and `override` return a
     changed copy. A `SettingError`, a one-line `UserError`, is raised for a name that does not exist, for
-    a change to a setting that has no effect here, and for a value of the wrong type or out of range. An
-    int is accepted for a float.
+    a change to a setting that has no effect here, for a value of the wrong type or out of range, and
+    for text that cannot be read. An int is accepted for a float.
 
     Two objects are equal if all their values are; `set_name` does not count.
 
     Args:
         set_name: the name of the set that these settings come from.
-        **values: settings that differ from the defaults, which are the paper's base model
-            (T2T's `transformer_base_v1`).
+        **values: settings that differ from the defaults, those of `transformer_base_v1`.
     """
 
     __slots__ = ("_added", "_values", "set_name")
@@ -525,8 +461,6 @@ class HParams:
         if values:
             object.__setattr__(self, "_values", self.replace(**values)._values)
 
-    # Reading
-
     def __getattr__(self, name: str) -> Any:
         if name not in self._values:
             self._setting(name)  # raises the error
@@ -535,9 +469,6 @@ class HParams:
     def __iter__(self) -> Iterator[str]:
         """Iterates over the names of the settings, in alphabetical order."""
         return iter(self._values)
-
-    def __len__(self) -> int:
-        return len(self._values)
 
     def __contains__(self, name: object) -> bool:
         return name in self._values
@@ -570,24 +501,17 @@ class HParams:
         parts = [repr(self.set_name), *(f"{n}={_plain(v)!r}" for n, v in changed.items())]
         return f"HParams({', '.join(parts)})"
 
-    # Changed copies
-
     def replace(self, **values: Any) -> HParams:
-        """Returns a copy with some values changed.
-
-        Raises:
-            SettingError: a name is unknown, a value has the wrong type or is not allowed, or the
-                change is to a setting that has no effect here.
-        """
+        """Returns a copy with some values changed."""
         new = dict(self._values)
         for name, value in values.items():
             setting = self._setting(name)
             if not setting.inert:
                 new[name] = setting.checked(name, value)
-            elif setting.recorded(name, value) != self._values[name]:
+            elif setting._replace(allowed=ANY).checked(name, value) != self._values[name]:
+                reason, kept = setting.inert, _plain(self._values[name])
                 raise SettingError(
-                    f"hparam {name} has no effect here ({setting.inert}): "
-                    f"leave it at {_plain(self._values[name])!r}"
+                    f"hparam {name} has no effect here ({reason}): leave it at {kept!r}"
                 )
         return self._of(new, self.set_name, self._added)
 
@@ -597,30 +521,37 @@ class HParams:
         A bool is true, false or an int (0 is false); "none" sets an optional setting to None. A string
         with commas needs brackets, too: "attention_dropout_broadcast_dims=[0,1]". Spaces around names
         and values are ignored.
-
-        Raises:
-            SettingError: as for `replace`, or the text cannot be read.
         """
         values: dict[str, Any] = {}
         for item in split_items(text):
             match = _ITEM.fullmatch(item)
             if not match:
-                raise SettingError(
-                    f"cannot read {item!r} in the hparams {text!r}: write name=value"
-                )
+                problem = f"cannot read {item!r} in the hparams {text!r}: write name=value"
+                raise SettingError(problem)
             name, elements, written = match.groups()
             if name in values:
                 raise SettingError(f"hparam {name} is set twice in {text!r}: set it once")
-            values[name] = _parsed(name, self._setting(name), elements, written)
+            setting = self._setting(name)
+            try:
+                if elements is None:
+                    values[name] = setting.parse(written)
+                elif setting.is_list:
+                    each = (element for element in re.split("[ ,]", elements) if element)
+                    values[name] = [setting.parse(element) for element in each]
+                elif setting.kind is str:
+                    values[name] = elements
+                else:
+                    raise ValueError
+            except ValueError:
+                written = written if elements is None else f"[{elements}]"
+                raise setting.refusal(name, written) from None
         return self.replace(**values)
 
     def check(self, reader: str) -> None:
         """Checks the values that "network", "data" or "training" reads.
 
-        `replace` has already checked its values; `from_dict` has not.
-
-        Raises:
-            SettingError: a value is not allowed, or T2T would build another network with it.
+        `replace` has already checked its values; `from_dict` has not. With a wrong value of an inert
+        setting, T2T would build another network.
         """
         for name, setting in SETTINGS.items():
             if reader in setting.readers:
@@ -633,17 +564,15 @@ class HParams:
     def add_hparam(self, name: str, value: Any) -> HParams:
         """Returns a copy with a new setting, for problems in a user directory.
 
-        Args:
-            name: an unused name.
-            value: the default, which also sets the type: a bool, int, float, str or a list of these.
+        The default also sets the type: a bool, int, float, str or a list of these.
         """
         if name in self._values:
             raise SettingError(f"hparam {name} exists already: use replace({name}=...)")
         elements = value if isinstance(value, list | tuple) else [value]
         if not name.isidentifier() or not all(type(e) in (bool, int, float, str) for e in elements):
+            wrong = f"cannot add hparam {name!r} with the default {value!r}"
             raise SettingError(
-                f"cannot add hparam {name!r} with the default {value!r}: "
-                "it must be a bool, int, float, str or a list of one of them"
+                f"{wrong}: it must be a bool, int, float, str or a list of one of them"
             )
         new = sorted({**self._values, name: declare(value).checked(name, value)}.items())
         return self._of(dict(new), self.set_name, {**self._added, name: value})
@@ -655,21 +584,20 @@ class HParams:
         Types are checked, allowed values are not; see `check`.
         """
         new = HParams()
-        recorded = {name: new._setting(name).recorded(name, v) for name, v in values.items()}
-        return cls._of({**new._values, **recorded}, set_name, {})
+        recorded = dict(new._values)
+        for name, value in values.items():
+            recorded[name] = new._setting(name)._replace(allowed=ANY).checked(name, value)
+        return cls._of(recorded, set_name, {})
 
     @classmethod
     def from_t2t_json(cls, values: Mapping[str, Any]) -> tuple[HParams, list[str]]:
         """Reads the settings in a `hparams.json` that tensor2tensor wrote beside a run.
 
-        Returns:
-            The settings, and the sorted names in `values` that do not exist here (T2T's files also
-            hold directories, step counts, and settings of older and other models).
+        Also returns the sorted names that do not exist here (T2T's files also hold directories, step
+        counts, and settings of older and other models).
         """
         known = {name: value for name, value in values.items() if name in SETTINGS}
         return cls.from_dict(known), sorted(set(values) - set(known))
-
-    # Immutability
 
     def __setattr__(self, name: str, value: Any) -> NoReturn:
         self._setting(name)
@@ -722,31 +650,14 @@ def split_items(text: str) -> list[str]:
 def recorded_settings(values: Mapping[str, Any], set_name: str = "") -> HParams:
     """Returns settings recorded by `to_dict`, including those that `add_hparam` added."""
     hp, others = HParams.from_t2t_json(values)
-    for name in others:
+    for name, value in ((name, values[name]) for name in others):
         if name not in FORMER:
-            hp = hp.add_hparam(name, values[name])
-        elif values[name] != FORMER[name]:
-            raise SettingError(
-                f"hparam {name} must be {FORMER[name]}, got {values[name]!r}: "
-                "it is no longer supported"
-            )
+            hp = hp.add_hparam(name, value)
+        elif value != FORMER[name]:
+            wrong = f"hparam {name} must be {FORMER[name]}, got {value!r}"
+            raise SettingError(f"{wrong}: it is no longer supported")
     return hp.named(set_name)
 
 
 def _plain(value: Any) -> Any:
     return list(value) if isinstance(value, tuple) else value
-
-
-def _parsed(name: str, setting: Setting, elements: str | None, written: str) -> Any:
-    """Returns the value of "[elements]" or, without brackets, of `written`; not yet checked."""
-    text = written if elements is None else f"[{elements}]"
-    try:
-        if elements is None:
-            return setting.parse(written)
-        if setting.is_list:
-            return [setting.parse(element) for element in re.split("[ ,]", elements) if element]
-        if setting.kind is str:
-            return elements
-    except ValueError:
-        pass
-    raise setting.refusal(name, text)

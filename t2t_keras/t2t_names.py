@@ -30,13 +30,13 @@ class Absent(NamedTuple):
 @functools.cache
 def table(kind: str) -> list[Absent]:
     """Returns the names of a kind: "problem", "flag", "hook" (of a `Problem`), and others."""
-    found = []
-    for line in Path(__file__).with_name("t2t_names.tsv").read_text("utf-8").splitlines():
-        if line.startswith(f"{kind}\t"):
-            _, listed, reason = line.split("\t")
-            for name, equals, values in (item.partition("=") for item in listed.split(", ")):
-                found.append(Absent(name, reason, values.split("|") if equals else []))
-    return found
+    text = Path(__file__).with_name("t2t_names.tsv").read_text("utf-8")
+    lines = (line.split("\t") for line in text.splitlines() if line.startswith(f"{kind}\t"))
+    return [
+        Absent(name, reason, values.split("|") if equals else [])
+        for _, listed, reason in lines
+        for name, equals, values in (item.partition("=") for item in listed.split(", "))
+    ]
 
 
 def absent(kind: str, name: str) -> Absent | None:
@@ -46,8 +46,7 @@ def absent(kind: str, name: str) -> Absent | None:
 
 def why_absent(kind: str, name: str) -> str:
     """Returns the reason why a T2T name is not supported; "" for any other name."""
-    known = absent(kind, name)
-    return known.reason if known else ""
+    return known.reason if (known := absent(kind, name)) else ""
 
 
 def names(kind: str) -> list[str]:

@@ -192,7 +192,7 @@ def check(argv):
     if "problem" in FLAGS and FLAGS.problem and not own:
         names = FLAGS.problem if isinstance(FLAGS.problem, list) else [FLAGS.problem]
         for name in names:
-            registry.resolve_problem_name(name)
+            registry.problem(name)
     if "hparams_set" in FLAGS and not own:
         options.hparams(needed=False)
     if "decode_hparams" in FLAGS:

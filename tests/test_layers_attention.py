@@ -1,40 +1,26 @@
-"""Multi-head attention: Keras's contract, masks, weights, cache, and hand-made cases."""
+"""Multi-head attention: hand-made cases, masks and their biases, caches, few queries."""
 
 import keras
 import numpy as np
 import pytest
 import tensorflow as tf
 from keras import ops
-from layer_checks import assert_same, check_layer, random_tensor
+from layer_checks import assert_same, random_tensor
 
 from t2t_keras.layers import (
     AttentionMask,
     KeyValueCache,
     MultiHeadAttention,
-    SharedEmbedding,
+    causal_bias,
     mask_bias,
+    proximity_bias,
+    segment_bias,
 )
 
 QUERY = random_tensor(2, 5, 8)
 MEMORY = random_tensor(2, 3, 12, seed=1)
 MASK = np.array([[1, 1, 0], [0, 1, 1]], bool)
-
-
-@pytest.mark.parametrize(
-    ("settings", "inputs", "weights"),
-    [
-        ({"num_heads": 4, "key_channels": 4, "value_channels": 12}, (QUERY, MEMORY), 4),
-        ({"num_heads": 2, "max_relative_position": 2}, (QUERY,), 6),
-        ({"num_heads": 2, "dropout": 0.1, "dropout_broadcast_dims": (0, 1)}, (QUERY,), 4),
-    ],
-)
-def test_contract(settings, inputs, weights, tmp_path):
-    call = {"return_attention_weights": True}
-    check_layer(MultiHeadAttention, settings, inputs, weights=weights, tmp_path=tmp_path, call=call)
-
-
-def test_contract_without_weights(tmp_path):
-    check_layer(MultiHeadAttention, {"num_heads": 2}, (QUERY,), weights=4, tmp_path=tmp_path)
+WITH_WEIGHTS = {"return_attention_weights": True}
 
 
 def test_one_head_by_hand():
@@ -45,7 +31,7 @@ def test_one_head_by_hand():
     for dense, factor in ((layer.q, 1), (layer.k, 2), (layer.v, 1), (layer.output_transform, -1)):
         dense.kernel.assign(factor * np.eye(2))
     high = np.exp(2**0.5) / (np.exp(2**0.5) + 1)
-    output, weights = layer(x, return_attention_weights=True)
+    output, weights = layer(x, **WITH_WEIGHTS)
     np.testing.assert_allclose(weights[0, 0], [[high, 1 - high], [1 - high, high]], rtol=1e-6)
     np.testing.assert_allclose(output[0], [[-high, high - 1], [high - 1, -high]], rtol=1e-6)
 
@@ -65,53 +51,35 @@ def test_relative_positions_by_hand():
 
 def test_masks_and_bias_say_the_same():
     layer = MultiHeadAttention(num_heads=2)
-    by_mask = layer(QUERY, MEMORY, memory_mask=MASK, return_attention_weights=True)
+    by_mask = layer(QUERY, MEMORY, memory_mask=MASK, **WITH_WEIGHTS)
     weights = np.asarray(by_mask[1])
     assert weights.shape == (2, 2, 5, 3)
     assert (weights.transpose(0, 3, 1, 2)[~MASK] == 0).all()
     np.testing.assert_allclose(weights.sum(-1), 1, rtol=1e-5)
-    per_query = np.repeat(MASK[:, None], 5, axis=1)
-    for call in (
-        {"attention_mask": per_query},
-        {"attention_mask": AttentionMask(keys=MASK)},
-        {"attention_mask": AttentionMask(bias=mask_bias(MASK))},
-        {"attention_mask": AttentionMask(keys=MASK, bias=np.zeros((2, 1, 1, 3), "float32"))},
+    for mask in (
+        np.repeat(MASK[:, None], 5, axis=1),
+        AttentionMask(keys=MASK),
+        AttentionMask(bias=mask_bias(MASK)),
+        AttentionMask(keys=MASK, bias=np.zeros((2, 1, 1, 3), "float32")),
     ):
-        same = layer(QUERY, MEMORY, return_attention_weights=True, **call)
+        same = layer(QUERY, MEMORY, attention_mask=mask, **WITH_WEIGHTS)
         assert_same(same, by_mask, atol=1e-7)
 
 
 @pytest.mark.parametrize("policy", ["float32", "mixed_bfloat16", "mixed_float16"])
 def test_nothing_to_look_at_looks_evenly(policy):
     layer = MultiHeadAttention(num_heads=2, dtype=policy)
-    output, weights = layer(
-        QUERY, MEMORY, memory_mask=np.zeros((2, 3), bool), return_attention_weights=True
-    )
+    nothing = np.zeros((2, 3), bool)
+    output, weights = layer(QUERY, MEMORY, memory_mask=nothing, **WITH_WEIGHTS)
     np.testing.assert_allclose(weights, np.full((2, 2, 5, 3), 1 / 3), rtol=1e-6)
     assert weights.dtype == "float32"
     assert np.isfinite(np.asarray(ops.cast(output, "float32"))).all()
 
 
-@pytest.mark.parametrize(
-    "embedding",
-    [
-        keras.layers.Embedding(9, 8, mask_zero=True),
-        SharedEmbedding(vocab_size=9, hidden_size=8),
-    ],
-)
-def test_the_mask_that_a_tensor_carries(embedding):
-    carried = embedding(np.array([[3, 4, 0], [5, 0, 0]]))
-    real = np.array([[1, 1, 0], [1, 0, 0]], bool)
-    _, weights = MultiHeadAttention(num_heads=2)(carried, return_attention_weights=True)
-    assert (np.asarray(weights).transpose(0, 3, 1, 2)[~real] == 0).all()
-    _, weights = MultiHeadAttention(num_heads=2)(QUERY, carried, return_attention_weights=True)
-    assert (np.asarray(weights).transpose(0, 3, 1, 2)[~real] == 0).all()
-
-
 def test_weights_are_those_before_dropout():
     keras.utils.set_random_seed(0)
     layer = MultiHeadAttention(num_heads=2, dropout=0.5)
-    _, weights = layer(QUERY, training=True, return_attention_weights=True)
+    _, weights = layer(QUERY, training=True, **WITH_WEIGHTS)
     np.testing.assert_allclose(np.sum(weights, -1), 1, rtol=1e-5)
 
 
@@ -167,39 +135,67 @@ def test_few_queries_have_the_same_gradients():
         assert_same(few, many, atol=1e-5)
 
 
-def test_a_subclass_changes_the_keys():
-    class Blind(MultiHeadAttention):
-        """Sees all keys alike."""
+# Biases, written out
 
-        def keys_and_values(self, memory):
-            projected = super().keys_and_values(memory)
-            return {"k": 0 * projected["k"], "v": projected["v"]}
-
-    _, weights = Blind(num_heads=2)(QUERY, return_attention_weights=True)
-    np.testing.assert_allclose(weights, np.full((2, 2, 5, 5), 1 / 5), rtol=1e-6)
+NO = -1e9
+A, B = -np.log(2), -np.log(3)
+SEGMENTS, KEY_SEGMENTS = np.array([[1, 2, 0]]), np.array([[1, 1, 2, 0]])
 
 
 @pytest.mark.parametrize(
-    ("settings", "wanted"),
+    ("bias", "wanted"),
     [
-        ({"num_heads": 3}, "key_channels must be a multiple of num_heads, got 8 and 3"),
-        (
-            {"num_heads": 2, "value_channels": 5},
-            "value_channels must be a multiple of num_heads, got 5 and 2",
-        ),
-        (
-            {"num_heads": 2, "value_channels": 4, "max_relative_position": 2},
-            "equal key_channels and value_channels, got 8 and 4",
-        ),
-        ({"num_heads": 2, "dropout": 1.0}, r"must be in \[0, 1\), got 1.0"),
-        ({"num_heads": 0}, "num_heads must be 1 or more, got 0"),
+        (lambda: mask_bias(np.array([[True, False], [True, True]])), [[[[0, NO]]], [[[0, 0]]]]),
+        (lambda: mask_bias(np.array([[[1, 0, 1], [0, 0, 1]]])), [[[[0, NO, 0], [NO, NO, 0]]]]),
+        (lambda: causal_bias(3), [[[[0, NO, NO], [0, 0, NO], [0, 0, 0]]]]),
+        (lambda: proximity_bias(3), [[[[0, A, B], [A, 0, A], [B, A, 0]]]]),
+        (lambda: segment_bias(SEGMENTS), [[[[0, NO, NO], [NO, 0, NO], [NO, NO, 0]]]]),
+        (lambda: segment_bias(SEGMENTS, KEY_SEGMENTS), [[[[0, 0, NO, NO], [NO, NO, 0, NO], [NO, NO, NO, 0]]]]),
     ],
-)
-def test_wrong_settings(settings, wanted):
-    with pytest.raises(ValueError, match=wanted):
-        MultiHeadAttention(**settings)(QUERY)
+)  # fmt: skip
+def test_biases(bias, wanted):
+    np.testing.assert_allclose(bias(), wanted, rtol=1e-6)
+    assert bias().dtype == "float32"
 
 
-def test_relative_positions_need_self_attention():
-    with pytest.raises(ValueError, match="relative positions"):
-        MultiHeadAttention(num_heads=2, max_relative_position=2)(QUERY, MEMORY)
+@pytest.mark.parametrize(
+    ("mask", "wanted"),
+    [
+        ({"keys": np.array([[1, 1, 0]])}, [[0, 0, NO]]),
+        ({"causal": True}, [[0, NO, NO], [0, 0, NO], [0, 0, 0]]),
+        ({"proximity": True}, [[0, A, B], [A, 0, A], [B, A, 0]]),
+        ({"segments": SEGMENTS, "keys": np.array([[0, 0, 0]])}, [[0, NO, NO], [NO, 0, NO], [NO, NO, 0]]),
+        ({"proximity": True, "causal": True, "distance": np.array([[-2, 0, 1]])}, [[B, 0, A + NO]]),
+        (
+            {"causal": True, "keys": np.array([[0, 1, 1]]), "bias": np.ones((1, 1, 1, 3))},
+            [[1 + NO, 1 + NO, 1 + NO], [1 + NO, 1, 1 + NO], [1 + NO, 1, 1]],
+        ),
+    ],
+)  # fmt: skip
+def test_the_bias_of_a_mask(mask, wanted):
+    x = np.zeros((1, 3, 8), "float32")
+    bias = np.asarray(AttentionMask(**mask).dense_bias(x, x))
+    np.testing.assert_allclose(bias.reshape(bias.shape[-2:]), wanted, rtol=1e-6)
+    assert AttentionMask().dense_bias(x, x) is None
+
+
+def test_functional_models_save_a_mask_without_tensors(tmp_path):
+    mask, x = AttentionMask(causal=True, proximity=True), keras.Input((5, 8))
+    model = keras.Model(x, MultiHeadAttention(num_heads=2)(x, attention_mask=mask))
+    model.save(tmp_path / "model.keras")
+    again = keras.models.load_model(tmp_path / "model.keras")
+    assert_same(again(QUERY), model(QUERY), atol=1e-6)
+    assert AttentionMask.from_config(mask.get_config()) == mask
+    with pytest.raises(ValueError, match=r"AttentionMask with tensors \(keys\) cannot be saved"):
+        AttentionMask(keys=SEGMENTS).get_config()
+
+
+def test_attention_makes_its_bias_of_a_mask_once():
+    layer = MultiHeadAttention(num_heads=2)
+    both = AttentionMask(bias=causal_bias(5) + proximity_bias(5))
+    wanted = layer(QUERY, attention_mask=both, **WITH_WEIGHTS)
+    mask = AttentionMask(causal=True, proximity=True)
+    prepared = layer.prepare(mask, QUERY)
+    assert layer.prepare(prepared, QUERY) is prepared
+    for each in (mask, prepared):
+        assert_same(layer(QUERY, attention_mask=each, **WITH_WEIGHTS), wanted, atol=1e-7)

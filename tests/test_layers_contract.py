@@ -1,13 +1,16 @@
 """What a Keras user expects of every layer (`layer_checks.py`), and the errors for wrong settings."""
 
+import numpy as np
 import pytest
 from layer_checks import check_layer, random_tensor
 
 from t2t_keras.layers import (
     Dropout,
     FeedForward,
+    MultiHeadAttention,
     PositionEncoding,
     PrePostProcess,
+    SharedEmbedding,
     TransformerDecoder,
     TransformerDecoderLayer,
     TransformerEncoder,
@@ -18,6 +21,8 @@ from t2t_keras.layers import (
 X = random_tensor(2, 5, 8)
 RESIDUAL = random_tensor(2, 5, 8, seed=1)
 MEMORY = random_tensor(2, 3, 8, seed=1)
+IDS = np.array([[3, 1, 0], [0, 6, 2]], "int32")
+EMBEDDING = {"vocab_size": 7, "hidden_size": 4}
 SMALL = {"num_heads": 2, "filter_size": 12}
 POSTNORM = {**SMALL, "preprocess_sequence": "none", "postprocess_sequence": "dan"}
 EVERYTHING = {
@@ -40,6 +45,10 @@ OTHER_CHANNELS = {**POSTNORM, "key_channels": 4, "value_channels": 12}
 @pytest.mark.parametrize(
     ("layer", "settings", "inputs", "weights", "call"),
     [
+        (MultiHeadAttention, {"num_heads": 4, "key_channels": 4, "value_channels": 12}, (X, random_tensor(2, 3, 12)), 4, WITH_WEIGHTS),
+        (MultiHeadAttention, {"num_heads": 2, "max_relative_position": 2}, (X,), 6, WITH_WEIGHTS),
+        (MultiHeadAttention, {"num_heads": 2, "dropout": 0.1, "dropout_broadcast_dims": (0, 1)}, (X,), 4, WITH_WEIGHTS),
+        (MultiHeadAttention, {"num_heads": 2}, (X,), 4, {}),
         (TransformerEncoderLayer, EVERYTHING, (X,), 14, WITH_WEIGHTS),
         (TransformerEncoder, {**SMALL, "num_layers": 2}, (X,), 26, WITH_WEIGHTS),
         (TransformerEncoder, {**POSTNORM, "num_layers": 1, "remove_padding": True}, (X,), 12, WITH_WEIGHTS),
@@ -54,6 +63,8 @@ OTHER_CHANNELS = {**POSTNORM, "key_channels": 4, "value_channels": 12}
         (PrePostProcess, {"sequence": "none"}, (X,), 0, {}),
         (PrePostProcess, {"sequence": "dan", "dropout": 0.1, "norm_epsilon": 1e-3}, (X, RESIDUAL), 2, {}),
         (PrePostProcess, {"sequence": "da", "dropout": 0.1, "dropout_broadcast_dims": (1,)}, (X, RESIDUAL), 0, {}),
+        (SharedEmbedding, EMBEDDING, (IDS,), 1, {}),
+        (SharedEmbedding, {**EMBEDDING, "scale_by_sqrt_depth": False}, (IDS,), 1, {}),
         (PositionEncoding, {}, (X,), 0, {}),
         (PositionEncoding, {"kind": "timing_paper"}, (X,), 0, {}),
         (PositionEncoding, {"kind": "emb", "max_length": 9}, (X,), 1, {}),
@@ -65,6 +76,10 @@ def test_contract(layer, settings, inputs, weights, call, tmp_path):
     check_layer(layer, settings, inputs, weights=weights, tmp_path=tmp_path, call=call)
 
 
+def attention(*inputs, **settings):
+    return lambda: MultiHeadAttention(**settings)(*inputs)
+
+
 def encoder(**settings):
     return lambda: TransformerEncoder(**{**SMALL, "num_layers": 1, **settings})(X)
 
@@ -72,7 +87,11 @@ def encoder(**settings):
 @pytest.mark.parametrize(
     ("make", "wanted"),
     [
-        (encoder(num_heads=3), "multiple of num_heads, got 8 and 3"),
+        (attention(X, num_heads=3), "key_channels must be a multiple of num_heads, got 8 and 3"),
+        (attention(X, num_heads=2, value_channels=5), "value_channels must be a .*, got 5 and 2"),
+        (attention(X, num_heads=2, value_channels=4, max_relative_position=2), "equal key_channels and value_channels, got 8 and 4"),
+        (attention(X, MEMORY, num_heads=2, max_relative_position=2), "relative positions need self-attention"),
+        (attention(X, num_heads=0), "num_heads must be 1 or more, got 0"),
         (encoder(preprocess_sequence="q"), "letters of n, d, a"),
         (encoder(relu_dropout=2), r"in \[0, 1\), got 2"),
         (encoder(filter_size=0), "filter_size must be 1 or more, got 0"),
@@ -89,7 +108,16 @@ def encoder(**settings):
         (lambda: PositionEncoding(kind="emb"), "max_length of 1 or more, got 0"),
         (lambda: timing_signal(3, 8, kind="emb"), "one of timing, timing_paper, got 'emb'"),
     ],
-)
+)  # fmt: skip
 def test_wrong_settings(make, wanted):
     with pytest.raises(ValueError, match=wanted):
         make()
+
+
+def test_neighborhoods_of_0_1_0():
+    """A layer in a file of 0.1.0 has a neighborhood, which must be 0."""
+    config = TransformerEncoderLayer(**SMALL).get_config()
+    again = TransformerEncoderLayer.from_config({**config, "neighborhood": 0})
+    assert again.get_config() == config
+    with pytest.raises(TypeError, match="neighborhood"):
+        TransformerEncoderLayer.from_config({**config, "neighborhood": 3})

@@ -77,10 +77,6 @@ def test_masks_that_tensors_carry_are_kerass():
     np.testing.assert_allclose(array(alone)[real], array(wanted)[real], atol=1e-5)
 
 
-def output_of(layer_class, settings, *tensors, **call):
-    return layer_class(**settings)(*tensors, **call)
-
-
 ALL = [
     (MultiHeadAttention, {"num_heads": 2}, False),
     (MultiHeadAttention, {"num_heads": 2}, True),
@@ -96,10 +92,10 @@ ALL = [
 def test_the_mask_of_an_output_is_the_querys(layer_class, settings, has_memory):
     """Also with a mask of pairs, which no pooling could use; functional, sequential and called."""
     given = (embedded(IDS), embedded(SOURCE))[: 1 + has_memory]
-    output = output_of(layer_class, settings, *given)
+    output = layer_class(**settings)(*given)
     np.testing.assert_array_equal(mask_of(output), IDS > 0)
     pairs = np.ones((2, 5, 3 if has_memory and layer_class is MultiHeadAttention else 5), bool)
-    output = output_of(layer_class, settings, *given, attention_mask=pairs)
+    output = layer_class(**settings)(*given, attention_mask=pairs)
     assert keras.layers.GlobalAveragePooling1D()(output).shape == (2, 8)
     symbols = [keras.Input((None,), dtype="int32") for _ in given]
     embedding, layer = keras.layers.Embedding(10, 8, mask_zero=True), layer_class(**settings)

@@ -1,37 +1,205 @@
-"""Settings of encoder and decoder layers as keywords of every class that has them."""
+"""Encoder and decoder: masks, weights, caches, and parts of a user's own."""
 
+import dataclasses
+
+import keras
+import numpy as np
 import pytest
+from layer_checks import assert_same, random_tensor
 
 from t2t_keras.layers import (
+    AttentionMask,
+    DecoderCache,
+    MultiHeadAttention,
+    SharedEmbedding,
     TransformerDecoder,
     TransformerDecoderLayer,
     TransformerEncoder,
     TransformerEncoderLayer,
+    mask_bias,
+    proximity_bias,
 )
 
+X = random_tensor(2, 5, 8)
+MEMORY = random_tensor(2, 3, 8, seed=1)
+MASK = np.array([[1, 1, 1, 0, 0], [1, 1, 1, 1, 1]], bool)
+MEMORY_MASK = np.array([[1, 1, 0], [1, 0, 0]], bool)
 SMALL = {"num_heads": 2, "filter_size": 12}
+POSTNORM = {"preprocess_sequence": "none", "postprocess_sequence": "dan"}
+WITH_WEIGHTS = {"return_attention_weights": True}
+
+
+def test_attention_weights_of_every_layer():
+    encoder, decoder = (c(num_layers=3, **SMALL) for c in (TransformerEncoder, TransformerDecoder))
+    _, weights = encoder(X, mask=MASK, **WITH_WEIGHTS)
+    _, own, other = decoder(X, MEMORY, memory_mask=MEMORY_MASK, **WITH_WEIGHTS)
+    for layers, length in ((weights, 5), (own, 5), (other, 3)):
+        assert [w.shape for w in layers] == [(2, 2, 5, length)] * 3
+        np.testing.assert_allclose(np.sum(layers, -1), 1, rtol=1e-5)
+    assert (np.asarray(own)[..., ~np.tri(5, dtype=bool)] == 0).all()
+    for layers, mask in ((weights, MASK), (other, MEMORY_MASK)):
+        assert (np.asarray(layers).transpose(1, 4, 0, 2, 3)[~mask] == 0).all()
 
 
 @pytest.mark.parametrize(
-    "layer_class",
-    [TransformerEncoderLayer, TransformerDecoderLayer, TransformerEncoder, TransformerDecoder],
+    "embedding",
+    [
+        keras.layers.Embedding(9, 8, mask_zero=True),
+        SharedEmbedding(vocab_size=9, hidden_size=8),
+    ],
 )
-def test_an_unknown_keyword_is_an_error_that_names_the_layer(layer_class):
-    settings = {**SMALL, "num_layers": 1} if "Layer" not in layer_class.__name__ else SMALL
-    with pytest.raises(ValueError, match=rf"{layer_class.__name__}: .*nun_heads"):
-        layer_class(**settings, nun_heads=3)
+def test_an_implicit_mask_equals_an_explicit_one(embedding):
+    ids, source = np.array([[3, 4, 5, 0, 0], [1, 2, 6, 7, 8]]), np.array([[3, 4, 0], [5, 0, 0]])
+    carried, memory = embedding(ids), embedding(source)
+    bare, bare_memory = np.asarray(carried), np.asarray(memory)
+    whole = {**SMALL, "num_layers": 2}
+    for layer in (
+        TransformerEncoder(remove_padding=True, **whole),
+        TransformerEncoderLayer(**SMALL),
+    ):
+        assert_same(layer(carried), layer(bare, mask=ids != 0), atol=1e-6)
+        assert np.abs(np.asarray(layer(bare)) - np.asarray(layer(carried))).max() > 1e-4
+    for layer in (TransformerDecoder(**whole), TransformerDecoderLayer(**SMALL)):
+        explicit = layer(X, bare_memory, memory_mask=source != 0, **WITH_WEIGHTS)
+        assert_same(layer(X, memory, **WITH_WEIGHTS), explicit, atol=1e-6)
+        by_bias = AttentionMask(bias=mask_bias(source != 0))
+        by_bias = layer(X, bare_memory, memory_attention_mask=by_bias, **WITH_WEIGHTS)
+        assert_same(by_bias, explicit, atol=1e-6)
 
 
-def test_settings_are_saved_as_json_has_them():
-    layer = TransformerEncoderLayer(**SMALL, attention_dropout_broadcast_dims=(0, 1))
-    assert layer.get_config()["attention_dropout_broadcast_dims"] == [0, 1]
+def test_padding_does_not_reach_tokens():
+    encoder = TransformerEncoder(num_layers=2, **SMALL)
+    other = np.where(MASK[..., None], X, 100).astype("float32")
+    ours, theirs = (np.asarray(encoder(x, mask=MASK)) for x in (X, other))
+    np.testing.assert_allclose(ours[MASK], theirs[MASK], atol=1e-5)
 
 
-def test_neighborhoods_of_0_1_0():
-    """A layer in a file of 0.1.0 has a neighborhood, which must be 0."""
+def test_remove_padding_zeroes_the_feed_forward_output_there():
+    settings = {**SMALL, "num_layers": 1, **POSTNORM, "postprocess_sequence": "a"}
+    kept = TransformerEncoder(**settings)
+    removed = TransformerEncoder(**settings, remove_padding=True)
+    kept(X), removed(X)
+    for variable in kept.trainable_variables:
+        variable.assign(variable + 0.1)  # biases too
+    removed.set_weights(kept.get_weights())
+    ours, theirs = (np.asarray(encoder(X, mask=MASK)) for encoder in (removed, kept))
+    np.testing.assert_allclose(ours[MASK], theirs[MASK], atol=1e-5)
+    attention = np.asarray(kept.layer_0.self_attention(X, mask=MASK))
+    np.testing.assert_allclose(ours[~MASK], (X + attention)[~MASK], atol=1e-5)
+
+
+def test_a_causal_encoder_sees_no_later_position():
+    encoder = TransformerEncoder(num_layers=2, **SMALL)
+    changed = X.copy()
+    changed[:, 3:] *= -1
+    ours, theirs = (np.asarray(encoder(x, causal=True)) for x in (X, changed))
+    np.testing.assert_allclose(ours[:, :3], theirs[:, :3], atol=1e-6)
+    assert np.abs(ours[:, 3] - theirs[:, 3]).max() > 1e-3
+
+
+def test_mask_and_bias_both_count():
     layer = TransformerEncoderLayer(**SMALL)
-    config = layer.get_config()
-    again = TransformerEncoderLayer.from_config({**config, "neighborhood": 0})
-    assert again.get_config() == config
-    with pytest.raises(TypeError, match="neighborhood"):
-        TransformerEncoderLayer.from_config({**config, "neighborhood": 3})
+    near = AttentionMask(keys=MASK, bias=proximity_bias(5))
+    _, weights = layer(X, attention_mask=near, **WITH_WEIGHTS)
+    _, plain = layer(X, mask=MASK, **WITH_WEIGHTS)
+    assert (np.asarray(weights).transpose(0, 3, 1, 2)[~MASK] == 0).all()
+    # Multiplied by 1 / (1 + distance) before the softmax.
+    position = np.arange(5)
+    wanted = np.asarray(plain) / (1 + np.abs(position[:, None] - position))
+    np.testing.assert_allclose(weights, wanted / wanted.sum(-1, keepdims=True), atol=1e-6)
+
+
+# Parts of a user's own
+
+
+class Uniform(MultiHeadAttention):
+    def keys_and_values(self, memory):
+        projected = super().keys_and_values(memory)
+        return {"k": 0 * projected["k"], "v": projected["v"]}
+
+
+class UniformLayer(TransformerEncoderLayer):
+    def attention(self, name, relative=False):
+        return Uniform.from_config(super().attention(name, relative).get_config())
+
+
+class UniformEncoder(TransformerEncoder):
+    layer_class = UniformLayer
+
+
+def test_a_subclass_brings_its_own_attention():
+    _, weights = UniformEncoder(num_layers=2, **SMALL)(X, **WITH_WEIGHTS)
+    np.testing.assert_allclose(weights, np.full((2, 2, 2, 5, 5), 1 / 5), rtol=1e-6)
+
+
+class OwnAttention(MultiHeadAttention):
+    """Its queries have a bias and an activation."""
+
+    def build(self, query_shape, memory_shape=None):
+        super().build(query_shape, memory_shape)
+        self.q = keras.layers.Dense(8, "tanh", bias_initializer="ones", name="q")
+        self.q.build(query_shape)
+
+
+class OwnLayer(TransformerDecoderLayer):
+    """With that attention and a feed-forward network for [B, T, D] only."""
+
+    def attention(self, name, relative=False):
+        return OwnAttention.from_config(super().attention(name, relative).get_config())
+
+    def feed_forward(self, name):
+        return keras.layers.EinsumDense("btd,df->btf", (None, 8), name=name)
+
+
+class OwnDecoder(TransformerDecoder):
+    layer_class = OwnLayer
+
+
+# Steps of decoding
+
+
+@pytest.mark.parametrize(
+    ("decoder_class", "settings", "near"),
+    [
+        (TransformerDecoder, {}, True),
+        (TransformerDecoder, POSTNORM, False),
+        (TransformerDecoder, {"max_relative_position": 2}, False),
+        (TransformerDecoder, {"max_relative_position": 2}, True),
+        (TransformerDecoder, {"key_channels": 4}, False),
+        (OwnDecoder, {}, False),
+    ],
+)
+def test_steps_give_what_the_whole_sentence_gives(decoder_class, settings, near):
+    decoder = decoder_class(num_layers=2, **SMALL, **settings)
+    own = AttentionMask(causal=True, bias=proximity_bias(5) if near else None)
+    whole = decoder(X, MEMORY, attention_mask=own, memory_mask=MEMORY_MASK)
+    source = {"memory": decoder.memory_caches(MEMORY), "memory_bias": mask_bias(MEMORY_MASK)}
+    kept = decoder.empty_caches(2)
+    for i in range(5):
+        bias = proximity_bias(i + 1)[:, :, -1:] if near else None
+        cache = DecoderCache(kept, bias=bias, joint_kernels=decoder.joint_kernels(), **source)
+        step = decoder(X[:, i : i + 1], MEMORY, cache=cache)
+        kept = cache.kept
+        np.testing.assert_allclose(step[:, 0], whole[:, i], atol=1e-5)
+
+
+@pytest.mark.parametrize("settings", [{}, {"max_relative_position": 2}])
+def test_hypotheses_see_those_positions_that_the_bias_shows(settings):
+    """Three hypotheses of two positions; at the second, all go on from one of the first."""
+    decoder = TransformerDecoder(num_layers=2, **SMALL, **settings)
+    decoder.build(X.shape, MEMORY.shape)
+    first, second = (random_tensor(2, 3, 8, seed=seed) for seed in (2, 3))
+    origin = [2, 0, 2]
+    own = np.eye(3, dtype=bool)[None]  # each sees itself alone
+    distances = np.zeros((3, 3), int), np.tile([-1] * 3 + [0] * 3, (3, 1))
+    source = {"memory": decoder.memory_caches(MEMORY), "memory_bias": mask_bias(MEMORY_MASK)}
+    empty = decoder.empty_caches(2)
+    cache = DecoderCache(empty, bias=mask_bias(own), distance=distances[0], **source)
+    decoder(first, MEMORY, cache=cache)
+    seen = np.concatenate([own[:, origin], own], 2)  # [1, 3, 6]
+    cache = dataclasses.replace(cache, bias=mask_bias(seen), distance=distances[1])
+    together = decoder(second, MEMORY, cache=cache)
+    for k in range(3):
+        alone = np.stack([first[:, origin[k]], second[:, k]], 1)  # [B, T, D]
+        whole = decoder(alone, MEMORY, memory_mask=MEMORY_MASK)
+        np.testing.assert_allclose(together[:, k], whole[:, 1], atol=1e-5)

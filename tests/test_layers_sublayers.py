@@ -1,10 +1,24 @@
-"""The feed-forward network, and the letters n, d, a before and after a sub-layer."""
+"""Feed-forward, the letters around sub-layers, dropout, the table of embeddings, and positions."""
 
+import math
+
+import keras
 import numpy as np
 import pytest
+import tensorflow as tf
 from layer_checks import random_tensor
 
-from t2t_keras.layers import FeedForward, PrePostProcess
+from t2t_keras.layers import (
+    Dropout,
+    FeedForward,
+    MultiHeadAttention,
+    PositionEncoding,
+    PrePostProcess,
+    SharedEmbedding,
+    keep_mask_scope,
+    timing_signal,
+)
+from t2t_keras.training.train_step import PhiloxKeepMask
 
 X = random_tensor(2, 5, 8)
 RESIDUAL = random_tensor(2, 5, 8, seed=1)
@@ -47,7 +61,6 @@ def normalised(x, epsilon=1e-6):
         ("n", normalised(X)),
         ("a", X + RESIDUAL),
         ("dan", normalised(X + RESIDUAL)),
-        ("na", normalised(X) + RESIDUAL),
         ("nda", normalised(X) + RESIDUAL),
         ("aa", X + 2 * RESIDUAL),
     ],
@@ -68,3 +81,214 @@ def test_dropout_spares_the_residual():
     dropped = np.isclose(output, RESIDUAL)
     np.testing.assert_allclose(output[~dropped], (2 * X + RESIDUAL)[~dropped], rtol=1e-5)
     assert 20 < dropped.sum() < 60  # of 80
+
+
+# Dropout: rates, shared decisions, and masks that a trainer supplies
+
+ONES = np.ones((40, 50, 60), "float32")
+
+
+def dropped(layer, masks="philox", x=ONES, seeds=(1, 2)):
+    if masks == "keras":
+        return layer(x, training=True)
+    with keep_mask_scope(PhiloxKeepMask(tf.constant(seeds, tf.int64))):
+        return layer(x, training=True)
+
+
+@pytest.mark.parametrize("masks", ["keras", "philox"])
+@pytest.mark.parametrize("rate", [0.1, 0.5, 0.9])
+def test_rate(rate, masks):
+    """Of 120000 decisions the share dropped has a standard deviation of 0.0015 at most."""
+    output = np.asarray(dropped(Dropout(rate), masks))
+    assert np.mean(output == 0) == pytest.approx(rate, abs=0.006)
+    np.testing.assert_allclose(output[output != 0], 1 / (1 - rate), rtol=1e-6)
+
+
+@pytest.mark.parametrize("masks", ["keras", "philox"])
+@pytest.mark.parametrize("broadcast_dims", [(0,), (1,), (0, 2), (-1,)])
+def test_one_decision_along_broadcast_dims(broadcast_dims, masks):
+    output = np.asarray(dropped(Dropout(0.5, broadcast_dims=broadcast_dims), masks))
+    for axis in range(3):
+        same = (output == output.take([0], axis=axis)).all()
+        assert same == (axis in broadcast_dims or axis - 3 in broadcast_dims)
+
+
+def test_nothing_is_drawn_outside_training_or_at_rate_zero():
+    def refuse(shape, rate):
+        raise AssertionError
+
+    with keep_mask_scope(refuse):
+        np.testing.assert_array_equal(Dropout(0.5)(ONES), ONES)
+        np.testing.assert_array_equal(Dropout(0.0)(ONES, training=True), ONES)
+        FeedForward(filter_size=4, dropout=0.5)(ONES)
+    np.testing.assert_array_equal(Dropout(0.5)(ONES, training=False), ONES)
+
+
+@pytest.mark.parametrize("masks", ["keras", "philox"])
+def test_every_call_site_differs(masks):
+    """Twice 0.5 keeps a quarter only if the decisions are independent."""
+    layer = Dropout(0.5)
+    twice = lambda x, training: layer(layer(x, training=training), training=training)  # noqa: E731
+    output = dropped(twice, masks)
+    assert np.mean(np.asarray(output) != 0) == pytest.approx(0.25, abs=0.01)
+
+
+@pytest.mark.parametrize("seeds", [(1, 3), (2, 2), (1 + (1 << 32), 2), (1, 2 + (1 << 16))])
+def test_other_seeds_differ(seeds):
+    """The seed, the replica (added at 2^32), the call site and the step (at 2^16)."""
+    layer = Dropout(0.5)
+    first, second = (np.asarray(dropped(layer, seeds=s)) for s in ((1, 2), seeds))
+    assert np.mean(first == second) == pytest.approx(0.5, abs=0.01)
+
+
+def test_the_same_seeds_give_the_same_masks_with_and_without_xla():
+    layer = Dropout(0.3, broadcast_dims=(1,))
+
+    def twice(seeds, x):
+        with keep_mask_scope(PhiloxKeepMask(seeds)):
+            return layer(layer(x, training=True), training=True)
+
+    seeds = tf.constant([5, 7], tf.int64)
+    eager = twice(seeds, ONES)
+    for xla in (False, True):
+        compiled = tf.function(twice, jit_compile=xla)(seeds, ONES)
+        np.testing.assert_array_equal(compiled, eager)
+
+
+@pytest.mark.parametrize("masks", ["keras", "philox"])
+@pytest.mark.parametrize("dtype", ["bfloat16", "float16"])
+def test_keeps_the_dtype(dtype, masks):
+    x = keras.ops.ones((3, 4), dtype)
+    assert dropped(Dropout(0.5, dtype=dtype), masks, x).dtype == dtype
+
+
+def test_scopes_nest_and_end():
+    keep_all = lambda shape, rate: tf.ones(shape, tf.bool)  # noqa: E731
+    keep_none = lambda shape, rate: tf.zeros(shape, tf.bool)  # noqa: E731
+    layer = Dropout(0.5)
+    with keep_mask_scope(keep_all):
+        with keep_mask_scope(keep_none):
+            assert np.all(np.asarray(layer(ONES, training=True)) == 0)
+        assert np.all(np.asarray(layer(ONES, training=True)) == 2)
+    assert len(np.unique(layer(ONES, training=True))) == 2
+
+
+def test_gradient_flows_where_kept():
+    x = tf.constant(ONES[0])
+    with tf.GradientTape() as tape:
+        tape.watch(x)
+        y = dropped(Dropout(0.5), x=x)
+    np.testing.assert_array_equal(tape.gradient(y, x), y)
+
+
+# The table that embeds tokens and predicts them
+
+IDS = np.array([[3, 1, 0], [0, 6, 2]], "int32")
+EMBEDDING = {"vocab_size": 7, "hidden_size": 4}
+
+
+@pytest.mark.parametrize(("scale", "factor"), [(True, 2.0), (False, 1.0)])
+def test_lookup_and_logits(scale, factor):
+    layer = SharedEmbedding(**EMBEDDING, scale_by_sqrt_depth=scale)
+    embedded = np.asarray(layer(IDS))
+    table = np.asarray(layer.table)
+    np.testing.assert_allclose(embedded[0, 0], factor * table[3], rtol=1e-6)
+    assert (embedded[IDS == 0] == 0).all()
+    x = random_tensor(2, 3, 4)
+    np.testing.assert_allclose(layer.logits(x), x @ table.T, rtol=1e-5)
+    np.testing.assert_array_equal(layer(x, reverse=True), layer.logits(x))
+
+
+@pytest.mark.parametrize("dtype", ["int32", "float32"])
+def test_carries_a_mask(dtype):
+    """Keras makes the ids of a `Sequential` floats."""
+    layer = SharedEmbedding(**EMBEDDING)
+    np.testing.assert_array_equal(layer.compute_mask(IDS.astype(dtype)), IDS != 0)
+    x = random_tensor(2, 3, 4)
+    np.testing.assert_array_equal(layer.compute_mask(x, IDS != 0), IDS != 0)
+
+
+def test_functional_softmax():
+    layer = SharedEmbedding(**EMBEDDING)
+    ids = keras.Input((None,), dtype="int32")
+    model = keras.Model(ids, layer(layer(ids), reverse=True))
+    assert model.output_shape == (None, None, 7)
+    np.testing.assert_array_equal(model(IDS), layer.logits(layer(IDS)))
+
+
+def test_padding_gets_no_gradient():
+    layer = SharedEmbedding(**EMBEDDING)
+    layer.build()
+    with tf.GradientTape() as tape:
+        loss = tf.reduce_sum(layer(IDS))
+    gradient = tf.convert_to_tensor(tape.gradient(loss, layer.table.value))
+    np.testing.assert_allclose(gradient[:, 0], [0, 2, 2, 2, 0, 0, 2])
+
+
+def test_initial_embeddings():
+    keras.utils.set_random_seed(0)
+    layer = SharedEmbedding(vocab_size=1000, hidden_size=64)
+    layer.build()
+    assert np.std(layer.table) == pytest.approx(1 / 8, rel=0.02)
+    assert np.mean(layer.table) == pytest.approx(0, abs=0.005)
+
+
+# Sinusoids in T2T's form and in the paper's, and learned positions
+
+
+def formula_of_t2t(position, channels):
+    """Sines, then cosines, of timescales from 1 to 1e4; an odd last channel is zero."""
+    scales = 1e4 ** (np.arange(channels // 2) / max(channels // 2 - 1, 1))
+    return [*np.sin(position / scales), *np.cos(position / scales), *[0] * (channels % 2)]
+
+
+def formula_of_the_paper(position, channels):
+    """The sinusoids of section 3.5, channel by channel."""
+    row = []
+    for channel in range(channels):
+        i = channel // 2
+        angle = position / 10000 ** (2 * i / channels)
+        row.append(math.sin(angle) if channel == 2 * i else math.cos(angle))
+    return row
+
+
+@pytest.mark.parametrize("channels", [1, 2, 3, 5, 8, 15, 512])
+@pytest.mark.parametrize(
+    ("kind", "formula"), [("timing", formula_of_t2t), ("timing_paper", formula_of_the_paper)]
+)
+def test_sinusoids(kind, formula, channels):
+    signal = timing_signal(6, channels, start=3, kind=kind)
+    assert signal.dtype == "float32"
+    wanted = [formula(position, channels) for position in range(3, 9)]
+    np.testing.assert_allclose(signal, wanted, rtol=1e-5, atol=1e-6)
+    far = timing_signal(1, channels, start=2000, kind=kind)  # float32 holds such an angle to 1e-4
+    np.testing.assert_allclose(far[0], formula(2000, channels), atol=5e-4)
+
+
+POSITIONS = [{}, {"kind": "timing_paper"}, {"kind": "emb", "max_length": 3}]
+
+
+@pytest.mark.parametrize("settings", POSITIONS)
+def test_start_and_given_positions(settings):
+    x = random_tensor(2, 5, 7)
+    layer = PositionEncoding(**settings)
+    whole = np.asarray(layer(x))
+    for i in range(5):
+        np.testing.assert_allclose(layer(x[:, i : i + 1], start=i)[:, 0], whole[:, i], atol=1e-6)
+    position = np.array([[0, 1, 2, 0, 1], [4, 3, 0, 0, 0]])
+    straight = (whole - x)[0]
+    np.testing.assert_allclose(layer(x, position=position), x + straight[position], atol=1e-6)
+
+
+def test_past_the_table_nothing_is_added():
+    layer = PositionEncoding(kind="emb", max_length=3)
+    output = np.asarray(layer(X))
+    np.testing.assert_allclose(output[:, :3], X[:, :3] + np.asarray(layer.table), rtol=1e-6)
+    np.testing.assert_array_equal(output[:, 3:], X[:, 3:])
+
+
+def test_positions_pass_a_mask_through():
+    embedded = SharedEmbedding(vocab_size=7, hidden_size=8)(np.array([[3, 1, 0]]))
+    x = PositionEncoding()(embedded)
+    _, weights = MultiHeadAttention(num_heads=1)(x, return_attention_weights=True)
+    assert (np.asarray(weights)[..., 2] == 0).all()

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from t2t_keras import t2t_names
 from t2t_keras.errors import UserError
 from t2t_keras.model_kinds import CLASSIFICATION, LANGUAGE_MODEL, TRANSLATION, Kind
-from t2t_keras.registry import ProblemName, default_name
+from t2t_keras.registry import default_name
 
 if TYPE_CHECKING:
     from t2t_keras.decoding.logits import Constraint
@@ -91,7 +91,7 @@ class Problem:
         self.was_reversed = was_reversed
         self.was_copy = was_copy
         self._base_name = type(self).__dict__.get("name") or default_name(type(self).__name__)
-        self.name = str(ProblemName(self._base_name, was_reversed, was_copy))
+        self.name = self._base_name + "_copy" * was_copy + "_rev" * was_reversed
         self._encoders: tuple[str, dict] | None = None
         if hooks := t2t_names.uncalled_hooks(type(self)):
             raise UserError(

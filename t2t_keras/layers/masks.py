@@ -58,27 +58,20 @@ class AttentionMask:
 
         Args:
             given: an `AttentionMask`, which is returned as it is; or None, or a boolean, True at visible
-                keys, that broadcasts to [T, S], [B, T, S] or [B, H, T, S].
-            query: [B, T, D]; only the shape is used.
-            keys: [..., S, D]; only the length is used.
+                keys, that broadcasts to [T, S], [B, T, S] or [B, H, T, S]; else a ValueError is raised.
+            query, keys: [B, T, D] and [..., S, D]; only their shapes are used.
             carried: boolean [B, S], the mask that the keys carry, which hides more; or None.
             others: other attributes, such as `causal`, unless `given` is an `AttentionMask`.
-
-        Raises:
-            ValueError: the mask is not boolean or has another shape.
         """
         if isinstance(given, AttentionMask):
             return given
         if given is None:
             return cls(keys=carried, **others)
         given = ops.convert_to_tensor(given)
-        batch, queries, length = query.shape[0], query.shape[1], keys.shape[-2]
-        by_rank: dict[int, tuple] = {
-            2: (queries, length),
-            3: (batch, queries, length),
-            4: (batch, None, queries, length),
-        }
-        sizes = by_rank.get(len(given.shape), ())
+        batch, queries, length = all_sizes = (*query.shape[:2], keys.shape[-2])
+        sizes: tuple = {2: (queries, length), 3: all_sizes, 4: (batch, None, queries, length)}.get(
+            len(given.shape), ()
+        )
         if keras.backend.standardize_dtype(given.dtype) != "bool":
             raise ValueError(
                 f"attention_mask must be boolean, True at visible keys, got {given.dtype}."
@@ -89,7 +82,7 @@ class AttentionMask:
         ):
             raise ValueError(
                 "attention_mask must broadcast to [T, S], [B, T, S] or [B, H, T, S] with B, T, S = "
-                f"{by_rank[3]}, got shape {tuple(given.shape)}."
+                f"{all_sizes}, got shape {tuple(given.shape)}."
             )
         if len(given.shape) == 2:
             given = ops.expand_dims(given, 0)
@@ -115,21 +108,16 @@ class AttentionMask:
         """Returns the mask of a config."""
         return cls(**config)
 
-    def distances(self, query, keys):
-        """Returns `distance`; if None, that between a query [..., T, D] and keys [..., S, D]."""
-        if self.distance is not None:
-            return self.distance
-        length = shape_of(query)[-2]
-        return distances(length, length if keys is query else shape_of(keys)[-2])
-
     def dense_bias(self, query=None, keys=None):
         """Returns the bias of all pairs of positions; None if nothing is hidden or shifted.
 
-        Float32, broadcastable to [B, H, T, S]; query and keys as in `distances`.
+        Float32, broadcastable to [B, H, T, S]; only the lengths of query [..., T, D] and keys
+        [..., S, D] are used, and only without a `distance`.
         """
-        biases = []
-        if self.causal or self.proximity:
-            distance = self.distances(query, keys)
+        biases, distance = [], self.distance
+        if distance is None and (self.causal or self.proximity):
+            length = shape_of(query)[-2]
+            distance = distances(length, length if keys is query else shape_of(keys)[-2])
         if self.bias is not None:
             biases.append(self.bias)
         if self.proximity:
@@ -144,13 +132,10 @@ class AttentionMask:
 
 
 def mask_bias(mask):
-    """Returns the bias of a boolean mask, True at visible keys.
+    """Returns the bias of a boolean mask: 0 where it is True, -1e9 elsewhere.
 
-    Args:
-        mask: [B, S] for all queries of an example, [B, T, S] for each query, or [B, H, T, S].
-
-    Returns:
-        [B, 1 or H, 1 or T, S] float32, 0 where the mask is True and -1e9 elsewhere.
+    From [B, S] for all queries of an example, [B, T, S] for each query, or [B, H, T, S], to
+    [B, 1 or H, 1 or T, S] float32.
     """
     hidden = ops.cast(ops.logical_not(ops.cast(mask, "bool")), "float32") * MASKED
     return ops.expand_dims(hidden, list(range(1, 5 - len(hidden.shape))))
@@ -164,14 +149,8 @@ def causal_bias(length):
 def segment_bias(segments, memory_segments=None):
     """Returns the bias that keeps packed sequences apart (T2T's `attention_bias_same_segment`).
 
-    Padding (segment 0) sees padding.
-
-    Args:
-        segments: [B, T] int, the number of each query's sequence.
-        memory_segments: [B, S] int, the number of each key's sequence; `segments` if None.
-
-    Returns:
-        [B, 1, T, S] float32, 0 where both numbers are equal and -1e9 elsewhere.
+    From the number of each query's sequence, [B, T] int, and of each key's, [B, S] or the same:
+    [B, 1, T, S] float32, 0 where both are equal and -1e9 elsewhere. Padding (0) sees padding.
     """
     keys = segments if memory_segments is None else memory_segments
     return mask_bias(ops.equal(ops.expand_dims(segments, 2), ops.expand_dims(keys, 1)))
@@ -180,14 +159,8 @@ def segment_bias(segments, memory_segments=None):
 def prefix_bias(padding, prefix, length, full: bool):
     """Returns the bias of sequences of padding, a prefix and the rest (T2T's `prepend_mode`).
 
-    Args:
-        padding: [B] int, number of hidden positions at the beginning.
-        prefix: P, number of positions up to the end of the prefix, including padding.
-        length: T, number of all positions.
-        full: True if the positions of the prefix all see each other; others see no later ones.
-
-    Returns:
-        [B, 1, T, T] float32.
+    Of `length` positions, [B] are hidden at the beginning; `prefix` counts those up to the end of the
+    prefix, which all see each other if `full`. Others see no later ones. [B, 1, T, T] float32.
     """
     key = ops.arange(length)
     last_seen = ops.maximum(key, prefix - 1) if full else key
@@ -202,12 +175,7 @@ def proximity_bias(length):
 
 
 def distances(queries, keys):
-    """Returns key position minus query position, [T, S] int; the last key is at the last query.
-
-    Args:
-        queries: T, an int or a scalar tensor.
-        keys: S, an int or a scalar tensor.
-    """
+    """Returns key position minus query position, [T, S] int; the last key is at the last query."""
     key = ops.arange(keys)
     query = key if queries is keys else ops.arange(queries) + (keys - queries)
     return ops.expand_dims(key, 0) - ops.expand_dims(query, 1)

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 import inspect
-import types
-from collections.abc import Sequence
-from typing import Any, NamedTuple
+from collections.abc import Callable, Sequence
+from typing import Any
 
 import keras
 from keras import ops
@@ -14,12 +14,11 @@ from keras import ops
 from t2t_keras.errors import UserError
 from t2t_keras.layers.attention import KeyValueCache, MultiHeadAttention
 from t2t_keras.layers.masks import AttentionMask, distances
-from t2t_keras.layers.sublayers import FeedForward, PrePostProcess, rematerialised
-from t2t_keras.precision import dtype_config
+from t2t_keras.layers.sublayers import FeedForward, PrePostProcess, SettingsLayer, rematerialised
 from t2t_keras.shape import grown, shape_of
 
 
-class TransformerLayer(keras.layers.Layer):
+class TransformerLayer(SettingsLayer):
     """Base of `TransformerEncoderLayer` and `TransformerDecoderLayer`, and of stacks of these.
 
     To change a part, subclass and override `attention`, `feed_forward` or `process`.
@@ -65,47 +64,26 @@ class TransformerLayer(keras.layers.Layer):
         kernel_initializer: Any = "glorot_uniform",
         **kwargs,
     ):
-        super().__init__(autocast=False, **kwargs)  # for the bias, as in MultiHeadAttention
-        initializer = keras.initializers.get(kernel_initializer)
-        self.config = types.SimpleNamespace(  # as `get_config` returns it
-            num_heads=num_heads,
-            filter_size=filter_size,
-            key_channels=key_channels,
-            value_channels=value_channels,
-            preprocess_sequence=preprocess_sequence,
-            postprocess_sequence=postprocess_sequence,
-            prepostprocess_dropout=prepostprocess_dropout,
-            attention_dropout=attention_dropout,
-            relu_dropout=relu_dropout,
-            prepostprocess_dropout_broadcast_dims=list(prepostprocess_dropout_broadcast_dims),
-            attention_dropout_broadcast_dims=list(attention_dropout_broadcast_dims),
-            relu_dropout_broadcast_dims=list(relu_dropout_broadcast_dims),
-            max_relative_position=max_relative_position,
-            norm_epsilon=norm_epsilon,
-            kernel_initializer=keras.initializers.serialize(initializer),
-        )
-        self.supports_masking = True
+        # Without autocast because of the bias, as in MultiHeadAttention.
+        super().__init__(locals(), autocast=False, **kwargs)
 
     has_memory = False
     """True if the layer attends to a memory."""
 
-    @property
-    def sublayers(self) -> tuple[str, ...]:
-        """The names of the sub-layers, in order."""
-        return ("self_attention", *["encdec_attention"] * self.has_memory, "ffn")
+    sublayers: tuple[str, ...]
+    """The names of the sub-layers, in order."""
 
     def attention(self, name: str, relative: bool = False) -> MultiHeadAttention:
         """Makes the attention of a sub-layer; `relative` is True for self-attention."""
-        c = self.config
-        own: dict[str, Any] = {"dropout_broadcast_dims": c.attention_dropout_broadcast_dims}
-        if relative and c.max_relative_position:
-            own = {"max_relative_position": c.max_relative_position}
+        own: dict[str, Any] = {"dropout_broadcast_dims": self.attention_dropout_broadcast_dims}
+        if relative and self.max_relative_position:
+            own = {"max_relative_position": self.max_relative_position}
         return MultiHeadAttention(
-            num_heads=c.num_heads,
-            key_channels=c.key_channels,
-            value_channels=c.value_channels,
-            dropout=c.attention_dropout,
-            kernel_initializer=c.kernel_initializer,
+            num_heads=self.num_heads,
+            key_channels=self.key_channels,
+            value_channels=self.value_channels,
+            dropout=self.attention_dropout,
+            kernel_initializer=self.kernel_initializer,
             dtype=self.dtype_policy,
             name=name,
             **own,
@@ -114,10 +92,10 @@ class TransformerLayer(keras.layers.Layer):
     def feed_forward(self, name: str) -> FeedForward:
         """Makes the feed-forward network."""
         return FeedForward(
-            filter_size=self.config.filter_size,
-            dropout=self.config.relu_dropout,
-            dropout_broadcast_dims=self.config.relu_dropout_broadcast_dims,
-            kernel_initializer=self.config.kernel_initializer,
+            filter_size=self.filter_size,
+            dropout=self.relu_dropout,
+            dropout_broadcast_dims=self.relu_dropout_broadcast_dims,
+            kernel_initializer=self.kernel_initializer,
             dtype=self.dtype_policy,
             name=name,
         )
@@ -126,26 +104,31 @@ class TransformerLayer(keras.layers.Layer):
         """Makes the pre- or post-processing of a sub-layer."""
         return PrePostProcess(
             sequence=sequence,
-            dropout=self.config.prepostprocess_dropout,
-            dropout_broadcast_dims=self.config.prepostprocess_dropout_broadcast_dims,
-            norm_epsilon=self.config.norm_epsilon,
+            dropout=self.prepostprocess_dropout,
+            dropout_broadcast_dims=self.prepostprocess_dropout_broadcast_dims,
+            norm_epsilon=self.norm_epsilon,
             dtype=self.dtype_policy,
             name=name,
         )
 
-    def add_processes(self, sublayer: str, x_shape):
-        """Builds and sets `<sublayer>_preprocess` and `<sublayer>_postprocess`."""
-        for side in ("preprocess", "postprocess"):
-            process = self.process(f"{sublayer}_{side}", getattr(self.config, f"{side}_sequence"))
-            process.build(x_shape)
-            setattr(self, process.name, process)
-
-    def compute_output_spec(self, *args, **kwargs):
-        # By tracing: the number of outputs depends on `return_attention_weights`.
-        return keras.Operation.compute_output_spec(self, *args, **kwargs)
-
-    def get_config(self):
-        return {**super().get_config(), **vars(self.config), "dtype": dtype_config(self)}
+    def build(self, x_shape, *memory_shape):
+        self.has_memory = any(memory_shape)
+        self.sublayers = ("self_attention", *["encdec_attention"] * self.has_memory, "ffn")
+        self.self_attention = self.attention("self_attention", relative=True)
+        if self.has_memory:
+            self.encdec_attention = self.attention("encdec_attention")
+        self.ffn = self.feed_forward("ffn")
+        sides = {"preprocess": self.preprocess_sequence, "postprocess": self.postprocess_sequence}
+        for sublayer in self.sublayers:
+            for side, sequence in sides.items():
+                process = self.process(f"{sublayer}_{side}", sequence)
+                process.build(x_shape)
+                setattr(self, process.name, process)
+        self.self_attention.build(x_shape)
+        if self.has_memory:
+            self.encdec_attention.build(x_shape, *memory_shape)
+        self.ffn.build(x_shape)
+        self.built = True
 
     @classmethod
     def from_config(cls, config):
@@ -182,43 +165,53 @@ class Stack(TransformerLayer):
         self.proximity_bias = proximity_bias
         self.remat = remat
 
-    def build_layers(self, x_shape, *other_shapes):
-        settings = vars(self.config)
+    def build(self, x_shape, *memory_shape):
         for i in range(self.num_layers):
+            settings = vars(self.settings)
             layer = self.layer_class(**settings, dtype=self.dtype_policy, name=f"layer_{i}")
-            layer.build(x_shape, *other_shapes)
+            layer.build(x_shape, *memory_shape)
             setattr(self, layer.name, layer)
-        self.last_preprocess = self.process("last_preprocess", self.config.preprocess_sequence)
+        self.last_preprocess = self.process("last_preprocess", self.preprocess_sequence)
         self.last_preprocess.build(x_shape)
         self.built = True
-
-    def prepared(self, sublayer: str, mask: AttentionMask, query, keys=None) -> AttentionMask:
-        """Returns the mask prepared by the attention `sublayer` of the first layer, if there is one."""
-        if not self.layers:
-            return mask
-        return getattr(self.layers[0], sublayer).prepare(mask, query, keys)
 
     @property
     def needs_positions(self) -> bool:
         """True if self-attention depends on the distance between query and key, besides the mask."""
+        attentions = [layer.self_attention for layer in self.layers]
         return self.proximity_bias or any(
-            layer.self_attention.needs_positions for layer in self.layers
+            each.needs_positions or each.max_relative_position > 0 for each in attentions
         )
 
-    def run_layer(self, layer, *tensors, training, return_attention_weights, **others):
-        """Calls a layer; `tensors` are its inputs that have a gradient."""
+    def run_layers(
+        self, x, memory=None, *, training, return_attention_weights, caches=None, **masks
+    ):
+        """Calls every layer and the final pre-processing: [B, T, D], and the weights of each layer.
 
-        def call(*tensors):
-            return layer(
-                *tensors,
+        Without `caches`, one for each layer, the layers are called without: subclasses may take none.
+        """
+        all_weights = []
+        for i in range(self.num_layers):
+            layer, mask = getattr(self, f"layer_{i}"), masks["attention_mask"]
+            # The masks that the first layer prepares serve all.
+            masks["attention_mask"] = layer.self_attention.prepare(mask, x)
+            if memory is not None:
+                mask = layer.encdec_attention.prepare(masks["memory_attention_mask"], x, memory)
+                masks["memory_attention_mask"] = mask
+            call = functools.partial(
+                layer,
                 training=training,
                 return_attention_weights=return_attention_weights,
-                **others,
+                **({} if caches is None else {"cache": caches[i]}),
+                **masks,
             )
-
-        if self.remat and training and not return_attention_weights:
-            call = rematerialised(call)
-        return call(*tensors)
+            if self.remat and training and not return_attention_weights:
+                call = rematerialised(call)
+            x = call(x) if memory is None else call(x, memory)
+            if return_attention_weights:
+                x, *weights = x
+                all_weights.append(weights)
+        return self.last_preprocess(x, training=training), all_weights
 
     @property
     def layers(self) -> list:
@@ -252,22 +245,8 @@ class TransformerEncoderLayer(TransformerLayer):
         [B, S, D], or a pair of that and [B, H, S, S].
     """
 
-    def build(self, x_shape):
-        self.self_attention = self.attention("self_attention", relative=True)
-        self.ffn = self.feed_forward("ffn")
-        for sublayer in ("self_attention", "ffn"):
-            self.add_processes(sublayer, x_shape)
-        self.self_attention.build(x_shape)
-        self.ffn.build(x_shape)
-        self.built = True
-
     def call(
-        self,
-        x,
-        attention_mask=None,
-        mask=None,
-        training=False,
-        return_attention_weights=False,
+        self, x, attention_mask=None, mask=None, training=False, return_attention_weights=False
     ):
         attention_mask = AttentionMask.of(attention_mask, x, x, mask)
         y = self.self_attention_preprocess(x, training=training)
@@ -281,9 +260,6 @@ class TransformerEncoderLayer(TransformerLayer):
             y = y * ops.expand_dims(ops.cast(attention_mask.nonpadding, y.dtype), -1)
         x = self.ffn_postprocess(y, x, training=training)
         return (x, weights) if return_attention_weights else x
-
-    def compute_output_shape(self, x_shape):
-        return x_shape
 
 
 @keras.saving.register_keras_serializable("t2t_keras")
@@ -315,9 +291,6 @@ class TransformerEncoder(Stack):
         super().__init__(**kwargs)
         self.remove_padding = remove_padding
 
-    def build(self, x_shape):
-        self.build_layers(x_shape)
-
     def call(
         self,
         x,
@@ -333,24 +306,13 @@ class TransformerEncoder(Stack):
             proximity=self.proximity_bias,
             nonpadding=own_mask.nonpadding if self.remove_padding else None,
         )
-        own_mask = self.prepared("self_attention", own_mask, x)
-        all_weights = []
-        for layer in self.layers:
-            x = self.run_layer(
-                layer,
-                x,
-                attention_mask=own_mask,
-                training=training,
-                return_attention_weights=return_attention_weights,
-            )
-            if return_attention_weights:
-                x, weights = x
-                all_weights.append(weights)
-        x = self.last_preprocess(x, training=training)
-        return (x, all_weights) if return_attention_weights else x
-
-    def compute_output_shape(self, x_shape):
-        return x_shape
+        x, weights = self.run_layers(
+            x,
+            attention_mask=own_mask,
+            training=training,
+            return_attention_weights=return_attention_weights,
+        )
+        return (x, [own for (own,) in weights]) if return_attention_weights else x
 
     def get_config(self):
         return {**super().get_config(), "remove_padding": self.remove_padding}
@@ -359,21 +321,16 @@ class TransformerEncoder(Stack):
 # The decoder: self-attention, encoder-decoder attention, feed-forward (section 3.1)
 
 
-class LayerCache(NamedTuple):
-    """The caches of one decoder layer."""
-
-    self_attention: KeyValueCache
-    encdec_attention: KeyValueCache | None  # None without a memory
-
-
+@dataclasses.dataclass(eq=False)
 class DecoderCache:
     """What a step of decoding needs besides the tokens chosen last, and what it leaves to the next one.
 
     The axis T of a call with a cache holds K hypotheses of the same position: queries to the memory of
     their sentence and to the earlier positions of all of them. `bias` says which belong to whom.
 
-    Args:
-        kept: {"k", "v"} of [B, H, S, C] per layer, the earlier positions: S = t * K.
+    Attributes:
+        kept: {"k", "v"} of [B, H, S, C] per layer, the earlier positions: S = t * K. A call of the
+            decoder adds its own.
         memory: from `TransformerDecoder.memory_caches`; None without a memory; a list of None for the call
             that computes them.
         memory_bias: [B, 1, 1, S], of the memory.
@@ -387,33 +344,16 @@ class DecoderCache:
         model: what the decoder does not look at: for the `Transformer` that made the cache.
     """
 
-    def __init__(
-        self,
-        kept: Sequence[dict],
-        *,
-        memory: Sequence[dict | None] | None = None,
-        memory_bias=None,
-        bias=None,
-        distance=None,
-        joint_kernels: Sequence | None = None,
-        append=grown,
-        prefix: Sequence[dict] | None = None,
-        model: Any = None,
-    ):
-        none = [None] * len(kept)
-        self.layers = [
-            LayerCache(
-                KeyValueCache(own, append=append, prefix=before, joint_kernel=kernel),
-                None if memory is None else KeyValueCache(other, of_memory=True),
-            )
-            for own, other, before, kernel in zip(
-                kept, memory or none, prefix or none, joint_kernels or none, strict=True
-            )
-        ]
-        self.memory_bias = memory_bias
-        self.bias = bias
-        self.distance = distance
-        self.model = model
+    kept: Sequence[dict]
+    _: dataclasses.KW_ONLY
+    memory: Sequence[dict | None] | None = None
+    memory_bias: Any = None
+    bias: Any = None
+    distance: Any = None
+    joint_kernels: Sequence | None = None
+    append: Callable = grown
+    prefix: Sequence[dict] | None = None
+    model: Any = None
 
     def require(self, layer: keras.layers.Layer) -> None:
         """Raises UserError if the `call` of a layer, which a subclass may override, takes no cache."""
@@ -423,16 +363,6 @@ class DecoderCache:
                 f"{type(layer).__name__}.call takes no cache, so searches cannot call it: add the "
                 "argument cache=None and pass it on to super().call."
             )
-
-    @property
-    def kept(self) -> list[dict]:
-        """The keys and values of each layer's self-attention, with those of the last call."""
-        return [layer.self_attention.kept for layer in self.layers]
-
-    @property
-    def memory(self) -> list[dict]:
-        """The keys and values of the memory in each layer; empty without a memory."""
-        return [layer.encdec_attention.kept for layer in self.layers if layer.encdec_attention]
 
 
 @keras.saving.register_keras_serializable("t2t_keras")
@@ -451,8 +381,7 @@ class TransformerDecoderLayer(TransformerLayer):
             memory carries.
         memory_attention_mask: of encoder-decoder attention, as `attention_mask`.
         causal: True hides later positions, unless an `AttentionMask` or a cache is given.
-        cache: a `LayerCache` with the earlier positions, and keys and values of the memory; see
-            `DecoderCache`.
+        cache: a pair of `KeyValueCache`s, the earlier positions and the memory (None without one).
         return_attention_weights: also return the weights of both.
 
     Returns:
@@ -463,18 +392,7 @@ class TransformerDecoderLayer(TransformerLayer):
     """
 
     def build(self, x_shape, memory_shape=None):
-        self.self_attention = self.attention("self_attention", relative=True)
-        self.has_memory = memory_shape is not None
-        if self.has_memory:
-            self.encdec_attention = self.attention("encdec_attention")
-        self.ffn = self.feed_forward("ffn")
-        for sublayer in self.sublayers:
-            self.add_processes(sublayer, x_shape)
-        self.self_attention.build(x_shape)
-        if memory_shape is not None:
-            self.encdec_attention.build(x_shape, memory_shape)
-        self.ffn.build(x_shape)
-        self.built = True
+        super().build(x_shape, memory_shape)
 
     def call(
         self,
@@ -522,9 +440,6 @@ class TransformerDecoderLayer(TransformerLayer):
         x = self.ffn_postprocess(y, x, training=training)
         return (x, weights, memory_weights) if return_attention_weights else x
 
-    def compute_output_shape(self, x_shape, memory_shape=None):
-        return x_shape
-
 
 @keras.saving.register_keras_serializable("t2t_keras")
 class TransformerDecoder(Stack):
@@ -555,7 +470,7 @@ class TransformerDecoder(Stack):
     layer_class = TransformerDecoderLayer
 
     def build(self, x_shape, memory_shape=None):
-        self.build_layers(x_shape, memory_shape)
+        super().build(x_shape, memory_shape)
 
     def call(
         self,
@@ -569,47 +484,43 @@ class TransformerDecoder(Stack):
         training=False,
         return_attention_weights=False,
     ):
-        if cache is not None:
-            own_mask = AttentionMask(bias=cache.bias, distance=self._distance(x, cache))
-            memory_attention_mask = AttentionMask(bias=cache.memory_bias)
-        else:
+        caches = None
+        if cache is None:
             own_mask = AttentionMask.of(attention_mask, x, x, causal=causal)
-        own_mask = dataclasses.replace(own_mask, proximity=self.proximity_bias)
-        own_mask = self.prepared("self_attention", own_mask, x)
-        if memory is not None:
-            memory_mask = AttentionMask.of(memory_attention_mask, x, memory, memory_mask)
-            memory_mask = self.prepared("encdec_attention", memory_mask, x, memory)
-        # Without a cache, a subclass may have a `call` that takes none.
-        caches = [{}] * len(self.layers) if cache is None else [{"cache": c} for c in cache.layers]
-        self_weights, memory_weights = [], []
-        for layer, own_cache in zip(self.layers, caches, strict=True):
-            if cache is not None:
+        else:
+            distance = cache.distance
+            if distance is None and self.num_layers and self.needs_positions:
+                distance = distances(x.shape[1], shape_of(cache.kept[0]["k"])[2] + x.shape[1])
+            own_mask = AttentionMask(bias=cache.bias, distance=distance)
+            memory_attention_mask = AttentionMask(bias=cache.memory_bias)
+            for layer in self.layers:
                 cache.require(layer)
-            x = self.run_layer(
-                layer,
-                *([x] if memory is None else [x, memory]),
-                attention_mask=own_mask,
-                memory_attention_mask=memory_mask,
-                training=training,
-                return_attention_weights=return_attention_weights,
-                **own_cache,
-            )
-            if return_attention_weights:
-                x, own, other = x
-                self_weights.append(own)
-                memory_weights += [] if memory is None else [other]
-        x = self.last_preprocess(x, training=training)
-        return (x, self_weights, memory_weights) if return_attention_weights else x
-
-    def _distance(self, x, cache: DecoderCache):
-        """Returns the distances of a step for all layers, or None if no layer counts positions."""
-        if cache.distance is not None or not self.layers or not self.needs_positions:
-            return cache.distance
-        hypotheses = x.shape[1]
-        return distances(hypotheses, shape_of(cache.kept[0]["k"])[2] + hypotheses)
-
-    def compute_output_shape(self, x_shape, memory_shape=None):
-        return x_shape
+            none = [None] * self.num_layers
+            parts = (cache.kept, cache.prefix or none, cache.joint_kernels or none)
+            own = [
+                KeyValueCache(kept, append=cache.append, prefix=prefix, joint_kernel=kernel)
+                for kept, prefix, kernel in zip(*parts, strict=True)
+            ]
+            other = [KeyValueCache(kept, of_memory=True) for kept in cache.memory or ()] or none
+            caches = list(zip(own, other, strict=True))
+        if memory is not None:
+            memory_attention_mask = AttentionMask.of(memory_attention_mask, x, memory, memory_mask)
+        x, weights = self.run_layers(
+            x,
+            memory,
+            caches=caches,
+            attention_mask=dataclasses.replace(own_mask, proximity=self.proximity_bias),
+            memory_attention_mask=memory_attention_mask,
+            training=training,
+            return_attention_weights=return_attention_weights,
+        )
+        if caches is not None:
+            cache.kept = [own.kept for own, _ in caches]
+            if cache.memory is not None:
+                cache.memory = [other.kept for _, other in caches]
+        if not return_attention_weights:
+            return x
+        return x, [own for own, _ in weights], [other for _, other in weights if memory is not None]
 
     def memory_caches(self, memory) -> list[dict]:
         """Returns every layer's keys and values of [B, S, D], computed once for all steps.

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import contextlib
 import copy
+import functools
 import math
 import threading
+import types
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
@@ -68,8 +70,51 @@ def rematerialised(function: Callable[..., Any]) -> Callable[..., Any]:
     return keras.remat(run)
 
 
+class SettingsLayer(keras.layers.Layer):
+    """A layer whose settings are attributes and its config; outputs have the first input's shape.
+
+    Args:
+        given: the `locals()` of the `__init__` that takes the settings; an initializer becomes its
+            config, a tuple a list.
+        kwargs: those of `keras.layers.Layer`.
+    """
+
+    def __init__(self, given: dict[str, Any], **kwargs):
+        super().__init__(**kwargs)
+        self.settings = types.SimpleNamespace()
+        for name, value in given.items():
+            if name.endswith("initializer"):
+                value = keras.initializers.serialize(keras.initializers.get(value))
+            if name not in ("self", "kwargs", "__class__"):
+                vars(self.settings)[name] = list(value) if isinstance(value, tuple) else value
+        vars(self).update(vars(self.settings))  # not `setattr`: Keras would track lists
+        self.supports_masking = True
+
+    def dense_part(self, name: str, input_size: int, units: int, **settings):
+        """Makes and builds a `Dense` layer with this layer's `kernel_initializer`."""
+        part = keras.layers.Dense(
+            units,
+            kernel_initializer=keras.initializers.get(self.kernel_initializer),
+            dtype=policy_of_part(self, name),
+            name=name,
+            **settings,
+        )
+        part.build((None, None, input_size))
+        return part
+
+    def compute_output_shape(self, x_shape, *other_shapes):
+        return x_shape
+
+    def compute_output_spec(self, *args, **kwargs):
+        # By tracing: the number of outputs, or their shape, may depend on an argument of the call.
+        return keras.Operation.compute_output_spec(self, *args, **kwargs)
+
+    def get_config(self):
+        return {**super().get_config(), **vars(self.settings), "dtype": dtype_config(self)}
+
+
 @keras.saving.register_keras_serializable("t2t_keras")
-class Dropout(keras.layers.Layer):
+class Dropout(SettingsLayer):
     """Zeroes elements with probability `rate` in training and scales the rest by 1/(1-rate).
 
     Args:
@@ -81,12 +126,9 @@ class Dropout(keras.layers.Layer):
     """
 
     def __init__(self, rate: float, *, broadcast_dims: Sequence[int] = (), **kwargs):
-        super().__init__(**kwargs)
+        super().__init__(locals(), **kwargs)
         if not 0 <= rate < 1:
             raise ValueError(f"Dropout rate must be in [0, 1), got {rate}.")
-        self.rate = rate
-        self.broadcast_dims = tuple(broadcast_dims)
-        self.supports_masking = True
         self._seed = keras.random.SeedGenerator() if rate else None
         self.built = True
 
@@ -96,44 +138,26 @@ class Dropout(keras.layers.Layer):
         shape = shape_of(x)
         for axis in self.broadcast_dims:
             shape[axis] = 1
-        keep_mask = _scope.keep_mask
-        if keep_mask is None:
+        if _scope.keep_mask is None:
             return keras.random.dropout(x, self.rate, noise_shape=shape, seed=self._seed)
-        return _kept(keep_mask(shape, self.rate), 1.0 / (1.0 - self.rate))(x)
+        keep, scale = _scope.keep_mask(shape, self.rate), 1.0 / (1.0 - self.rate)
 
-    def compute_output_shape(self, input_shape):
-        return input_shape
+        @ops.custom_gradient  # only `keep` is stored for the backward pass
+        def kept(x):
+            def backward(*args, upstream=None):  # on PyTorch, Keras passes the gradient by name
+                dy = args[-1] if upstream is None else upstream
+                return ops.where(keep, dy * scale, 0)
 
-    def get_config(self):
-        return {
-            **super().get_config(),
-            "rate": self.rate,
-            "broadcast_dims": list(self.broadcast_dims),
-        }
+            return ops.where(keep, x * scale, 0), backward
 
-
-def _kept(keep, scale: float):
-    """Returns a function that scales elements of x where `keep` is True and zeroes the others.
-
-    The backward pass does the same to the gradient, so that only `keep` is stored for it.
-    """
-
-    @ops.custom_gradient
-    def kept(x):
-        def backward(*args, upstream=None):  # on PyTorch, Keras passes the gradient by name
-            dy = args[-1] if upstream is None else upstream
-            return ops.where(keep, dy * scale, 0)
-
-        return ops.where(keep, x * scale, 0), backward
-
-    return kept
+        return kept(x)
 
 
 # The parts around and after attention: feed-forward, layer normalisation, dropout and residual
 
 
 @keras.saving.register_keras_serializable("t2t_keras")
-class FeedForward(keras.layers.Layer):
+class FeedForward(SettingsLayer):
     """The position-wise feed-forward network (section 3.3), relu(x W1 + b1) W2 + b2: T2T's `dense_relu_dense`.
 
     Args:
@@ -155,36 +179,17 @@ class FeedForward(keras.layers.Layer):
         **kwargs,
     ):
         # Not within the dense layers' own: 8-bit matrices are made of variables as they are.
-        super().__init__(autocast=False, **kwargs)
+        super().__init__(locals(), autocast=False, **kwargs)
         if filter_size < 1:
             raise ValueError(f"filter_size must be 1 or more, got {filter_size}.")
-        self.filter_size = filter_size
-        self.dropout = Dropout(
-            dropout,
-            broadcast_dims=dropout_broadcast_dims,
-            dtype=self.dtype_policy,
-            name="dropout",
-        )
-        self.kernel_initializer = keras.initializers.get(kernel_initializer)
-        self.supports_masking = True
+        part: dict[str, Any] = {"dtype": self.dtype_policy, "name": "dropout"}
+        self.dropout = Dropout(dropout, broadcast_dims=dropout_broadcast_dims, **part)
 
-    def build(self, input_shape):
-        hidden = input_shape[-1]
-        self.conv1 = self._dense("conv1", self.filter_size, "relu")
-        self.conv1.build((None, None, hidden))
-        self.conv2 = self._dense("conv2", hidden, None)
-        self.conv2.build((None, None, self.filter_size))
+    def build(self, x_shape):
+        hidden = x_shape[-1]
+        self.conv1 = self.dense_part("conv1", hidden, self.filter_size, activation="relu")
+        self.conv2 = self.dense_part("conv2", self.filter_size, hidden)
         self.built = True
-
-    def _dense(self, name, units, activation):
-        initializer = self.kernel_initializer
-        return keras.layers.Dense(
-            units,
-            activation=activation,
-            kernel_initializer=initializer.clone(),
-            dtype=policy_of_part(self, name),
-            name=name,
-        )
 
     def call(self, x, training=False):
         # On [B*T, D] a dense layer adds far fewer operations to a graph of unknown sizes.
@@ -193,63 +198,41 @@ class FeedForward(keras.layers.Layer):
         known = all(x.shape[1:])  # in a decoding step: -1 then needs no operation
         return ops.reshape(y, (-1, *x.shape[1:]) if known else shape_of(x))
 
-    def compute_output_shape(self, input_shape):
-        return input_shape
-
-    def get_config(self):
-        return {
-            **super().get_config(),
-            "dtype": dtype_config(self),
-            "filter_size": self.filter_size,
-            "dropout": self.dropout.rate,
-            "dropout_broadcast_dims": list(self.dropout.broadcast_dims),
-            "kernel_initializer": keras.initializers.serialize(self.kernel_initializer),
-        }
-
 
 @keras.saving.register_keras_serializable("t2t_keras")
 class LayerNorm(keras.layers.LayerNormalization):
     """Layer normalisation over the last axis with a faster gradient than Keras's: T2T's `layer_norm`.
 
     Shapes: [..., D] in, the same out; computed in float32 in any compute dtype.
-    """
 
-    def call(self, inputs):
-        x, gamma, beta = (ops.cast(t, "float32") for t in (inputs, self.gamma, self.beta))
-        return ops.cast(_normalised(self.epsilon)(x, gamma, beta), self.compute_dtype)
-
-
-def _normalised(epsilon: float):
-    """Returns a function that normalises x [..., D] with gamma [D] and beta [D].
-
-    With h = (x - mean) / deviation and g = gamma dy, its gradient is
+    With h = (x - mean) / deviation and g = gamma dy, the gradient is
     dx = (g - mean(g) - h mean(g h)) / deviation: few passes over x, and only h is kept for it.
     """
 
-    @ops.custom_gradient
-    def normalised(x, gamma, beta):
-        centred = x - _mean(x)
-        inverse = ops.rsqrt(_mean(ops.square(centred)) + epsilon)
-        h = centred * inverse
+    def call(self, inputs):
+        mean = functools.partial(ops.mean, axis=-1, keepdims=True)
 
-        def backward(*args, upstream=None):  # on PyTorch, Keras passes the gradient by name
-            dy = args[-1] if upstream is None else upstream
-            g = dy * gamma
-            dx = (g - _mean(g) - h * _mean(g * h)) * inverse
-            rows = list(range(len(x.shape) - 1))
-            return dx, ops.sum(dy * h, rows), ops.sum(dy, rows)
+        @ops.custom_gradient
+        def normalised(x, gamma, beta):
+            centred = x - mean(x)
+            inverse = ops.rsqrt(mean(ops.square(centred)) + self.epsilon)
+            h = centred * inverse
 
-        return h * gamma + beta, backward
+            def backward(*args, upstream=None):  # on PyTorch, Keras passes the gradient by name
+                dy = args[-1] if upstream is None else upstream
+                g = dy * gamma
+                dx = (g - mean(g) - h * mean(g * h)) * inverse
+                rows = list(range(len(x.shape) - 1))
+                return dx, ops.sum(dy * h, rows), ops.sum(dy, rows)
 
-    return normalised
+            return h * gamma + beta, backward
 
-
-def _mean(x):
-    return ops.mean(x, -1, keepdims=True)
+        tensors = (ops.cast(t, "float32") for t in (inputs, self.gamma, self.beta))
+        return ops.cast(normalised(*tensors), self.compute_dtype)
 
 
 @keras.saving.register_keras_serializable("t2t_keras")
-class PrePostProcess(keras.layers.Layer):
+class PrePostProcess(SettingsLayer):
     """Pre- or post-processing of a sub-layer, given by letters: T2T's `layer_prepostprocess`.
 
     "n" is layer normalisation, "d" is dropout, "a" adds the residual; "none" does nothing. The
@@ -279,27 +262,19 @@ class PrePostProcess(keras.layers.Layer):
         norm_epsilon: float = 1e-6,
         **kwargs,
     ):
-        super().__init__(**kwargs)
-        letters = "" if sequence == "none" else sequence
-        if set(letters) - set("nda") or letters.count("n") > 1:
+        super().__init__(locals(), **kwargs)
+        self.letters = "" if sequence == "none" else sequence
+        if set(self.letters) - set("nda") or self.letters.count("n") > 1:
             raise ValueError(
                 f"sequence must be 'none' or letters of n, d, a with at most one n, got {sequence!r}."
             )
-        self.sequence = sequence
-        self.letters = letters
-        self.norm_epsilon = norm_epsilon
+        part: dict[str, Any] = {"dtype": self.dtype_policy}
         self.dropout = Dropout(
-            dropout,
-            broadcast_dims=dropout_broadcast_dims,
-            dtype=self.dtype_policy,
-            name="dropout",
+            dropout, broadcast_dims=dropout_broadcast_dims, name="dropout", **part
         )
-        self.layer_norm: Any = (
-            LayerNorm(epsilon=norm_epsilon, dtype=self.dtype_policy, name="layer_norm")
-            if "n" in letters
-            else None
-        )
-        self.supports_masking = True
+        self.layer_norm: Any = None
+        if "n" in self.letters:
+            self.layer_norm = LayerNorm(epsilon=norm_epsilon, name="layer_norm", **part)
 
     def build(self, x_shape, residual_shape=None):
         if self.layer_norm is not None:
@@ -318,18 +293,6 @@ class PrePostProcess(keras.layers.Layer):
                 x = x + residual
         return x
 
-    def compute_output_shape(self, x_shape, residual_shape=None):
-        return x_shape
-
-    def get_config(self):
-        return {
-            **super().get_config(),
-            "sequence": self.sequence,
-            "dropout": self.dropout.rate,
-            "dropout_broadcast_dims": list(self.dropout.broadcast_dims),
-            "norm_epsilon": self.norm_epsilon,
-        }
-
 
 # Token embedding and softmax with a shared table (section 3.4 of the paper)
 
@@ -339,7 +302,7 @@ BLOCK = 64
 
 
 @keras.saving.register_keras_serializable("t2t_keras")
-class SharedEmbedding(keras.layers.Layer):
+class SharedEmbedding(SettingsLayer):
     """Token embedding whose table is also the softmax matrix: T2T's symbol modality.
 
     Rows are drawn from N(0, D^-0.5) and multiplied by sqrt(D) when looked up; padding embeds
@@ -348,8 +311,7 @@ class SharedEmbedding(keras.layers.Layer):
     Args:
         vocab_size: V.
         hidden_size: D.
-        scale_by_sqrt_depth: True multiplies lookups by sqrt(D) (T2T's
-            `multiply_embedding_mode` "sqrt_depth").
+        scale_by_sqrt_depth: True multiplies lookups by sqrt(D) (T2T's "sqrt_depth").
 
     Call arguments:
         ids: [B, T] int.
@@ -361,17 +323,9 @@ class SharedEmbedding(keras.layers.Layer):
     """
 
     def __init__(
-        self,
-        *,
-        vocab_size: int,
-        hidden_size: int,
-        scale_by_sqrt_depth: bool = True,
-        **kwargs,
+        self, *, vocab_size: int, hidden_size: int, scale_by_sqrt_depth: bool = True, **kwargs
     ):
-        super().__init__(autocast=False, **kwargs)  # rows are cast, not the table
-        self.vocab_size = vocab_size
-        self.hidden_size = hidden_size
-        self.scale_by_sqrt_depth = scale_by_sqrt_depth
+        super().__init__(locals(), autocast=False, **kwargs)  # rows are cast, not the table
 
     def build(self, ids_shape=None):
         self.table = self.add_weight(
@@ -398,22 +352,19 @@ class SharedEmbedding(keras.layers.Layer):
         float16).
         """
         missing = -self.vocab_size % block
-
-        def kernel():
-            transposed = ops.transpose(ops.cast(self.table, self.compute_dtype))
-            return ops.pad(transposed, [[0, 0], [0, missing]])
-
         is_token = ops.arange(self.vocab_size + missing) < self.vocab_size
+        dtype, padding = self.compute_dtype, [[0, 0], [0, missing]]
         return {
-            "kernel": fixed(self, kernel),
-            "bias": ops.cast(ops.where(is_token, 0.0, MASKED), self.compute_dtype),
+            "kernel": fixed(
+                self, lambda: ops.pad(ops.transpose(ops.cast(self.table, dtype)), padding)
+            ),
+            "bias": ops.cast(ops.where(is_token, 0.0, MASKED), dtype),
         }
 
     def logits(self, x, matrix=None):
         """Returns the logits of the next token: [B, T, D] -> [B, T, V], in the compute dtype.
 
-        Args:
-            matrix: from the method `matrix`; faster for many calls. The result is then [B, T, V'].
+        With `matrix`, from the method of that name, faster for many calls: [B, T, V'].
         """
         if matrix is None:
             return ops.matmul(x, ops.transpose(ops.cast(self.table, self.compute_dtype)))
@@ -421,23 +372,10 @@ class SharedEmbedding(keras.layers.Layer):
 
     def compute_mask(self, ids, previous_mask=None):
         # Not by the dtype: ids are floats in a `Sequential` without an `Input`.
-        is_reverse = len(ids.shape) > 2
-        return previous_mask if is_reverse else ids != PAD_ID
+        return previous_mask if len(ids.shape) > 2 else ids != PAD_ID
 
     def compute_output_shape(self, ids_shape):
         return (*ids_shape, self.hidden_size)
-
-    def compute_output_spec(self, *args, **kwargs):
-        # By tracing: the shape depends on `reverse`.
-        return keras.Operation.compute_output_spec(self, *args, **kwargs)
-
-    def get_config(self):
-        return {
-            **super().get_config(),
-            "vocab_size": self.vocab_size,
-            "hidden_size": self.hidden_size,
-            "scale_by_sqrt_depth": self.scale_by_sqrt_depth,
-        }
 
 
 # Position encodings: sinusoids (section 3.5 of the paper) or learned vectors
@@ -446,14 +384,10 @@ class SharedEmbedding(keras.layers.Layer):
 def timing_signal(length, channels: int, start=0, kind: str = "timing"):
     """Returns the sinusoids of positions start .. start+length-1: [length, channels] float32.
 
-    Args:
-        length: the number of positions.
-        channels: D.
-        start: the first position.
-        kind: "timing" is T2T's: the sines of all wavelengths, then the cosines; wavelengths form a
-            geometric progression from 2 pi to exactly 20000 pi; an odd last channel is zero.
-            "timing_paper" is section 3.5: sine and cosine alternate, and the wavelengths are
-            2 pi 10000^(2i/D), the last of which is below 20000 pi.
+    The kind "timing" is T2T's: the sines of all wavelengths, then the cosines; wavelengths form a
+    geometric progression from 2 pi to exactly 20000 pi; an odd last channel is zero. "timing_paper"
+    is section 3.5: sine and cosine alternate, and the wavelengths are 2 pi 10000^(2i/D), the last of
+    which is below 20000 pi.
     """
     if kind not in SINUSOIDS:
         raise ValueError(f"kind must be one of {', '.join(SINUSOIDS)}, got {kind!r}.")
@@ -487,7 +421,7 @@ SINUSOIDS = {"timing": t2t_sinusoids, "timing_paper": paper_sinusoids}
 
 
 @keras.saving.register_keras_serializable("t2t_keras")
-class PositionEncoding(keras.layers.Layer):
+class PositionEncoding(SettingsLayer):
     """Adds position encodings to [B, T, D]: T2T's "timing" or "emb", or the paper's "timing_paper".
 
     Args:
@@ -506,31 +440,20 @@ class PositionEncoding(keras.layers.Layer):
     """
 
     def __init__(
-        self,
-        *,
-        kind: str = "timing",
-        max_length: int = 0,
-        initializer="glorot_uniform",
-        **kwargs,
+        self, *, kind: str = "timing", max_length: int = 0, initializer="glorot_uniform", **kwargs
     ):
-        super().__init__(autocast=False, **kwargs)
-        if kind not in (*SINUSOIDS, "emb"):
-            kinds = ", ".join([*SINUSOIDS, "emb"])
-            raise ValueError(f"kind must be one of {kinds}, got {kind!r}.")
+        initializer = keras.initializers.get(initializer)
+        super().__init__(locals(), autocast=False, **kwargs)
+        if kind not in (kinds := (*SINUSOIDS, "emb")):
+            raise ValueError(f"kind must be one of {', '.join(kinds)}, got {kind!r}.")
         if kind == "emb" and max_length < 1:
             raise ValueError(f"kind 'emb' needs a max_length of 1 or more, got {max_length}.")
-        self.kind = kind
-        self.max_length = max_length
-        self.initializer = keras.initializers.get(initializer)
-        self.supports_masking = True
+        self.initializer = initializer
 
     def build(self, input_shape):
         if self.kind == "emb":
-            self.table = self.add_weight(
-                shape=(self.max_length, input_shape[-1]),
-                initializer=self.initializer,
-                name="table",
-            )
+            shape = (self.max_length, input_shape[-1])
+            self.table = self.add_weight(shape=shape, initializer=self.initializer, name="table")
         self.built = True
 
     def call(self, x, start=0, position=None):
@@ -542,18 +465,6 @@ class PositionEncoding(keras.layers.Layer):
             row = ops.cast(position, "int32")
             inside = ops.cast(row < self.max_length, "float32")
             signal = ops.take(self.table, ops.minimum(row, self.max_length - 1), axis=0)
-            signal = ops.cast(signal, "float32")
-            signal = signal * ops.expand_dims(inside, -1)
+            signal = ops.cast(signal, "float32") * ops.expand_dims(inside, -1)
         x = ops.cast(x, "float32") + ops.cast(signal, "float32")
         return ops.cast(x, self.compute_dtype)
-
-    def compute_output_shape(self, input_shape):
-        return input_shape
-
-    def get_config(self):
-        return {
-            **super().get_config(),
-            "kind": self.kind,
-            "max_length": self.max_length,
-            "initializer": keras.initializers.serialize(self.initializer),
-        }
