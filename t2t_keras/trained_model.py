@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import glob
 import hashlib
 import os
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from t2t_keras import checkpoints, registry
@@ -58,14 +59,15 @@ def load(
     if not paths:
         raise UserError("there is nothing to load: the list of checkpoints is empty.")
     paths = [os.path.expanduser(os.fspath(each)) for each in paths]
-    if len(paths) == 1 and _is_export(paths[0]):
+    own, *others = paths
+    if not others and any(glob.glob(f"{glob.escape(own)}/{name}") for name in _EXPORTS):
         given = (problem, data_dir, hparams, model, decode_hparams, precision)
         if any(given):
             raise UserError(
-                f"{paths[0]} is an export, which has its own vocabulary and settings: "
+                f"{own} is an export, which has its own vocabulary and settings: "
                 f"leave out {next(value for value in given if value)!r}."
             )
-        return ExportedModel(paths[0])
+        return ExportedModel(own)
     return TrainedModel(
         paths,
         problem=problem,
@@ -85,11 +87,14 @@ class ExportedModel:
     """
 
     def __init__(self, directory: str):
-        self.client: CTranslate2Translator | TextClient = (
-            CTranslate2Translator(directory)
-            if os.path.exists(os.path.join(directory, "model.bin"))
-            else _client(directory)
-        )
+        self.client: CTranslate2Translator | TextClient
+        if os.path.exists(os.path.join(directory, "model.bin")):
+            self.client = CTranslate2Translator(directory)
+        else:
+            model = SavedModel(directory)
+            names = ("translate", "complete", "classify")  # the signatures for texts
+            found = next((name for name in names if name in model.signatures()), names[0])
+            self.client = TextClient(model, found)
 
     def translate(self, texts: Sequence[str]) -> list[str]:
         """Returns the best translation of each text."""
@@ -137,9 +142,23 @@ class TrainedModel:
         recorded, run = beside[0]
         self.runs = [run for _, run in beside]
         flags = _flags(self.prefixes[0], run)
-        self.problem = _problem(problem or run.get("problem") or flags.get("problem"))
-        self.data_dir = os.fspath(data_dir or self._data_dir(run, flags))
-        self.encoders = self.problem.get_feature_encoders(self.data_dir)
+        problem = problem or run.get("problem") or flags.get("problem")
+        if not problem:
+            raise UserError(
+                "--problem is missing: give --problem=..., since no run.json records it."
+            )
+        self.problem = registry.problem(problem) if isinstance(problem, str) else problem
+        if data_dir:
+            self.data_dir = os.fspath(data_dir)
+            self.encoders = self.problem.get_feature_encoders(self.data_dir)
+        else:
+            tried = _data_dirs(self.prefixes[0], run, flags)
+            self.data_dir, self.encoders = _first_encoders(self.problem, tried)
+            if not self.data_dir:
+                raise UserError(
+                    f"there is no vocabulary of {self.problem.name} in {' or '.join(tried)}: "
+                    "give its directory, --data_dir=DIRECTORY."
+                )
         sizes = self.problem.vocab_sizes(self.data_dir)
         if hparams is None and recorded is None and "hparams_set" in flags:
             hparams = registry.hparams(flags["hparams_set"], flags.get("hparams", ""))
@@ -187,30 +206,14 @@ class TrainedModel:
         values["vocabulary"] = [_digest(path) for path in paths if os.path.exists(path)]
         return {**self.description(), **{name: ", ".join(each) for name, each in values.items()}}
 
-    def _data_dir(self, run: Mapping[str, Any], flags: Mapping[str, str]) -> str:
-        """Returns the first possible directory that has the vocabulary."""
-        tried = list(dict.fromkeys(_data_dirs(os.path.dirname(self.prefixes[0]), run, flags)))
-        if found := _with_vocabulary(self.problem, tried):
-            return found
-        raise UserError(
-            f"there is no vocabulary of {self.problem.name} in {' or '.join(tried)}: "
-            "give its directory, --data_dir=DIRECTORY."
-        )
-
 
 def recorded_encoders(prefix: str, problem, data_dir: str | None = None) -> dict[str, Any] | None:
     """Returns the text encoders that a checkpoint was trained with; None if they are not found.
 
-    Args:
-        prefix: path of the checkpoint.
-        problem: the problem to assume if none is recorded.
-        data_dir: directory of the vocabulary; None looks in the recorded ones and the checkpoint's.
-
-    Raises:
-        UserError: there is no vocabulary in `data_dir`.
+    `problem` is assumed if none is recorded. If `data_dir` is None, the recorded directories and the
+    checkpoint's are searched; else a vocabulary that is not there is a `UserError`.
     """
-    directory = os.path.dirname(prefix)
-    run = checkpoints.read_settings(directory)[1]
+    run = checkpoints.read_settings(os.path.dirname(prefix))[1]
     flags = _flags(prefix, run)
     name = run.get("problem") or flags.get("problem")
     if not name and data_dir is None:
@@ -221,35 +224,15 @@ def recorded_encoders(prefix: str, problem, data_dir: str | None = None) -> dict
         return None
     if data_dir is not None:
         return trained_on.get_feature_encoders(data_dir)
-    found = _with_vocabulary(trained_on, _data_dirs(directory, run, flags))
-    return trained_on.get_feature_encoders(found) if found else None
+    return _first_encoders(trained_on, _data_dirs(prefix, run, flags))[1]
 
 
-def _with_vocabulary(problem, directories: Iterable[str]) -> str | None:
+def _first_encoders(problem, directories: Sequence[str]) -> tuple[str, Any]:
+    """Returns the first directory that has the vocabulary, and its encoders; or "" and None."""
     for directory in directories:
-        try:
-            problem.get_feature_encoders(directory)
-        except UserError:
-            continue
-        return directory
-    return None
-
-
-def _client(directory: str) -> TextClient:
-    """Returns a client of the model's signature for texts: translate, complete or classify."""
-    model = SavedModel(directory)
-    names = ("translate", "complete", "classify")
-    return TextClient(model, next((name for name in names if name in model.signatures()), names[0]))
-
-
-def _is_export(path: str) -> bool:
-    return any(glob.glob(os.path.join(glob.escape(path), name)) for name in _EXPORTS)
-
-
-def _problem(given: Any) -> Any:
-    if not given:
-        raise UserError("--problem is missing: give --problem=..., since no run.json records it.")
-    return registry.problem(given) if isinstance(given, str) else given
+        with contextlib.suppress(UserError):
+            return directory, problem.get_feature_encoders(directory)
+    return "", None
 
 
 def _flags(prefix: str, run: Mapping[str, Any]) -> dict[str, str]:
@@ -259,11 +242,11 @@ def _flags(prefix: str, run: Mapping[str, Any]) -> dict[str, str]:
     return next(filter(None, map(flags_of_t2t, places)), {})
 
 
-def _data_dirs(directory: str, run: Mapping[str, Any], flags: Mapping[str, str]) -> Iterator[str]:
-    """Yields possible vocabulary directories: the recorded ones, newest first, then the checkpoint's."""
+def _data_dirs(prefix: str, run: Mapping[str, Any], flags: Mapping[str, str]) -> list[str]:
+    """Returns possible vocabulary directories: the recorded ones, newest first, then the checkpoint's."""
     recorded = [start.get("data_dir") for start in reversed(run.get("starts", []))]
-    yield from filter(None, [*recorded, os.path.expanduser(flags.get("data_dir", ""))])
-    yield directory or "."
+    t2ts = os.path.expanduser(flags.get("data_dir", ""))
+    return list(dict.fromkeys(filter(None, [*recorded, t2ts, os.path.dirname(prefix) or "."])))
 
 
 def _digest(path: str) -> str:

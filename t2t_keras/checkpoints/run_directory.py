@@ -82,21 +82,39 @@ def write_settings(directory: str, hp: HParams, run: Mapping[str, Any]) -> None:
 
 def require_same_settings(directory: str, hp: HParams, run: Mapping[str, Any]) -> None:
     """Checks that a run can start or resume in a directory; see `write_settings`."""
-    if read_settings(directory)[1].get(INFERENCE_ONLY):
+    recorded, old_run = read_settings(directory)  # with defaults for what T2T and old versions lack
+    if old_run.get(INFERENCE_ONLY):
         raise UserError(
             f"{directory} holds averages of checkpoints, which are for inference only and cannot "
             "be trained on: name the directory of the run itself, or a new one."
         )
-    if os.path.exists(os.path.join(directory, HPARAMS_FILE)):
-        settings, others = _differences(directory, hp, run)
-        if settings or others:
-            shown = "; ".join(_changes(settings | others))
-            spec = _spec(hp, {name: value for name, (value, _) in settings.items()})
-            same = f"--hparams={spec}" if spec else "the same ones"
-            raise UserError(
-                f"{directory} holds a run with other settings ({shown}): "
-                f"give {same} to resume it, or another --output_dir."
-            )
+    if recorded is None:
+        return
+    _require_network(recorded, directory)
+    old = recorded.to_dict()
+    added = [name for name in hp if name not in SETTINGS]
+    if added:
+        written = read_json(os.path.join(directory, HPARAMS_FILE))
+        old |= {name: written[name] for name in added if name in written}
+    pairs = {
+        name: pair
+        for name, pair in hp.diff(old).items()
+        if name in hp and (name in added or not SETTINGS[name].inert)
+    }
+    before = {name: theirs for name, (_, theirs) in pairs.items()}
+    others = [name for name in old_run if name in run and run[name] != old_run[name]]
+    if not before and not others:
+        return
+    try:
+        spec = registry.spec(hp.replace(**before)) if before else ""
+    except SettingError:  # no value can be given, such as None for a name that is new in the set
+        spec = ""
+    now = {name: mine for name, (mine, _) in pairs.items()} | {name: run[name] for name in others}
+    shown = "; ".join(changes(before | {name: old_run[name] for name in others}, now))
+    raise UserError(
+        f"{directory} holds a run with other settings ({shown}): give "
+        f"{f'--hparams={spec}' if spec else 'the same ones'} to resume it, or another --output_dir."
+    )
 
 
 def refuse_run_checkpoint(output: str) -> None:
@@ -109,25 +127,11 @@ def refuse_run_checkpoint(output: str) -> None:
         )
 
 
-def _spec(hp: HParams, before: Mapping[str, Any]) -> str:
-    """Returns what to give as `--hparams` for the settings as they were before; "" if nothing does."""
-    try:
-        return registry.spec(hp.replace(**before)) if before else ""
-    except SettingError:  # no value can be given, such as None for a name that is new in the set
-        return ""
-
-
 def left_out_of_t2t(directory: str, hp: HParams, problem: str, replicas: int) -> list[str]:
-    """Lists the settings of a tensor2tensor run that have no effect when it is resumed here.
+    """Lists what of a tensor2tensor run has no effect when it is resumed here, a phrase for each.
 
-    Args:
-        directory: directory of the run.
-        hp: the settings to resume with; `write_settings` overwrites the ones that are read here.
-        problem: name of the problem to resume with.
-        replicas: number of batches per step.
-
-    Returns:
-        A phrase for each setting; none if the run is not T2T's.
+    `hp`, the problem's name and the batches per step are those to resume with; `write_settings`
+    overwrites the settings that are read here.
     """
     path = os.path.join(directory, HPARAMS_FILE)
     if not os.path.exists(path) or os.path.exists(os.path.join(directory, RUN_FILE)):
@@ -203,14 +207,16 @@ def load_model(
     prefix = resolve(path)
     directory = os.path.dirname(prefix)
     recorded, run = read_settings(directory)
-    if recorded is None and hp is None:
+    settings = recorded or hp
+    if settings is None:
         raise UserError(f"{directory} has no {HPARAMS_FILE}: give --hparams_set.")
     if recorded is not None:
         _require_network(recorded, directory)
-    if recorded is not None and hp is not None:
-        pairs = recorded.diff(hp)
-        differences = _changes({n: pairs[n] for n in INFERENCE_SETTINGS if n in pairs})
-        if differences:
+        recorded_values, given_values = (
+            {name: getattr(each, name) for name in INFERENCE_SETTINGS}
+            for each in (recorded, hp or recorded)
+        )
+        if differences := changes(recorded_values, given_values):
             raise UserError(
                 f"--hparams and {directory}/{HPARAMS_FILE} disagree ({'; '.join(differences)}): "
                 "leave out --hparams, or give the same settings."
@@ -221,14 +227,16 @@ def load_model(
             f"{directory} was trained with --model={recorded_model}, got --model={model}: leave it out."
         )
     arrays = read(prefix)
-    make = registry.model(model or recorded_model or model_of(arrays))
     source_size, target_size = vocab_sizes(arrays, prefix)
-    space = run.get("target_space_id", 0) if target_space_id is None else target_space_id
-    loaded = make.of_sizes(
-        for_inference(recorded or hp),  # type: ignore[arg-type]
-        run.get("source_vocab_size", source_size),
+    loaded = registry.model(model or recorded_model or model_of(arrays)).of_sizes(
+        for_inference(settings),
+        run.get(
+            "source_vocab_size", source_size if settings.prepend_mode == "none" else target_size
+        ),
         run.get("target_vocab_size", target_size),
-        target_space_id=space,
+        target_space_id=run.get("target_space_id", 0)
+        if target_space_id is None
+        else target_space_id,
     )
     assign(loaded, arrays, prefix)
     return loaded
@@ -276,33 +284,3 @@ def flags_of_t2t(directory: str) -> dict[str, str]:
         if not re.fullmatch("[0-9]{1,18}", flags.get(name, "1")):
             raise UserError(f"{path}: --{name} must be an integer, got {flags[name]!r}.")
     return flags
-
-
-def _differences(
-    directory: str, hp: HParams, run: Mapping[str, Any]
-) -> tuple[dict[str, tuple[Any, Any]], dict[str, tuple[Any, Any]]]:
-    """Returns changed settings, and other changed facts that affect the result: name -> (old, new)."""
-    old_hp, old_run = read_settings(directory)  # with defaults for what T2T and old versions lack
-    if old_hp:
-        _require_network(old_hp, directory)
-    old = old_hp.to_dict() if old_hp else {}
-    added = [name for name in hp if name not in SETTINGS]
-    if added:
-        written = read_json(os.path.join(directory, HPARAMS_FILE))
-        old |= {name: written[name] for name in added if name in written}
-    pairs = {
-        name: (theirs, mine)
-        for name, (mine, theirs) in hp.diff(old).items()
-        if name in hp and (name in added or not SETTINGS[name].inert)
-    }
-    others = {
-        name: (value, run[name])
-        for name, value in old_run.items()
-        if name in run and run[name] != value
-    }
-    return pairs, others
-
-
-def _changes(pairs: Mapping[str, tuple[Any, Any]]) -> list[str]:
-    before, now = ({name: pair[i] for name, pair in pairs.items()} for i in (0, 1))
-    return changes(before, now)

@@ -29,19 +29,30 @@ ALIGN = "align"
 WITH_PHRASES = "translate_with_phrases"
 """The signature of a translation SavedModel exported with `phrases`."""
 
-LANGUAGE_MODEL_SIGNATURES = ("complete", "complete_with_options", "score")
-CLASSIFIER_SIGNATURES = ("classify",)
-
 SCORED_TOKENS = 2048
 """Maximum number of tokens scored together; each has V logits."""
 
 _EDGES = f"^[{SPACES}]+|[{SPACES}]+$"  # what `str.strip` removes
 
 _TEXTS = tf.TensorSpec([None], tf.string)
-_IDS = tf.TensorSpec([None, None], tf.int32)
 _ROWS = tf.RaggedTensorSpec([None, None], tf.int32, row_splits_dtype=tf.int64)
 _REAL = tf.TensorSpec([], tf.float32)
 _WHOLE = tf.TensorSpec([], tf.int32)
+
+_INPUTS = {
+    "translate": [_TEXTS],
+    "translate_with_options": [_TEXTS, _REAL, _WHOLE],
+    "translate_ids": [tf.TensorSpec([None, None], tf.int32)],
+    "score": [_TEXTS, _TEXTS],
+    "serialized_example": [tf.TensorSpec([None], tf.string, name="input")],
+    ALIGN: [_TEXTS, _TEXTS],
+    WITH_PHRASES: [_TEXTS, _TEXTS],
+    "complete": [_TEXTS],
+    "complete_with_options": [_TEXTS, _REAL, _WHOLE],
+    "score_texts": [_TEXTS],
+    "classify": [_TEXTS],
+}
+"""What the methods of `_Parts` take that are signatures."""
 
 
 class _Served(tf.Module):
@@ -80,27 +91,30 @@ class _Served(tf.Module):
     ):
         super().__init__(name="transformer")
         settings = settings or DecodeSettings()
-        require_offered(settings)
+        for name, only in (
+            ("sampling_method", "argmax"),
+            ("long_inputs", "cut"),
+            ("t2t_batches", False),
+        ):
+            value = getattr(settings, name)
+            if value != only:
+                raise UserError(
+                    f"decode hparam {name} must be {only} in an export, got {value}: only "
+                    "t2t-keras-decode supports other values."
+                )
         require_vocabulary(model, {side: e.vocab_size for side, e in encoders.items()})
         # Attributes are saved. They reference the tables and variables that the functions use, but not the
         # Keras model, which would be traced with inputs of Keras's choice.
         self._graphs = [e.graph for e in encoders.values() if not isinstance(e, ClassLabelEncoder)]
-        self._parts = _Parts(model, encoders, settings)
-        if align_heads:
-            heads = heads_of_model(model, align_heads)
-            # Pairs of texts -> `alignment` [B], `truncated`. Not a method: those are always saved.
-            self.align = tf.function(
-                partial(self._parts.align, heads), input_signature=[_TEXTS, _TEXTS], autograph=False
-            )
-            self.names = (*self.names, ALIGN)
-        if phrases:
-            # Texts, and for each the phrases that must appear, separated by tabs -> as `translate`.
-            self.translate_with_phrases = tf.function(
-                self._parts.translate_with_phrases,
-                input_signature=[_TEXTS, _TEXTS],
-                autograph=False,
-            )
-            self.names = (*self.names, WITH_PHRASES)
+        heads = heads_of_model(model, align_heads) if align_heads else None
+        self._parts = _Parts(model, encoders, settings, heads)
+        self.names = (*self.names, *[ALIGN] * bool(heads), *[WITH_PHRASES] * phrases)
+        for name in self.names:
+            is_of_texts = name == "score" and "inputs" not in encoders
+            method = "score_texts" if is_of_texts else name
+            function = getattr(self._parts, method)
+            graph = tf.function(function, input_signature=_INPUTS[method], autograph=False)
+            setattr(self, name, graph)
         self._weights = self._parts.weights()
 
     def signatures(self) -> dict:
@@ -113,100 +127,42 @@ class _Served(tf.Module):
 
 
 class ServedTransformer(_Served):
-    """A translation model; the arguments are those of `_Served`."""
+    """A translation model, with functions of tensors; the arguments are those of `_Served`.
+
+    - `translate`: texts [B] -> `translation` [B], `translations` [B, N], `scores` [B, N], `lengths` [B, N]
+      in tokens, `token_scores` [B, N, L], log p of each, `truncated` [B].
+    - `translate_with_options`: the same, with scalars `alpha` and `extra_length` of the request.
+    - `translate_with_phrases`: the same, with phrases that must appear in each, separated by tabs.
+    - `translate_ids`: ids [B, S] with end of sentence, then 0 -> `target_ids` [B, N, L], 0 after their end
+      of sentence, and `scores`, `lengths`, `token_scores`, `truncated`.
+    - `score`: pairs of texts -> `log_probability` [B] of the targets, their `tokens` [B] and
+      `token_scores` [B, T], all with the end of sentence, `truncated`.
+    - `align`: pairs of texts -> `alignment` [B], lines such as "0-0 1-2", `truncated`.
+    - `serialized_example`, T2T's: `tf.train.Example`s with `inputs` ids [B] -> `outputs` [B, L] int32 and
+      `scores` [B], or [B, N, L] and [B, N]; `batch_prediction_key` [B, 1] int32 is copied, 0 if it has none.
+    """
 
     names = SIGNATURES
 
-    @tf.function(input_signature=[_TEXTS], autograph=False)
-    def translate(self, text):
-        """Texts [B] -> `translation` [B], `translations` [B, N], `truncated`, and what `found` returns."""
-        return self._parts.translate(text)
-
-    @tf.function(input_signature=[_TEXTS, _REAL, _WHOLE], autograph=False)
-    def translate_with_options(self, text, alpha, extra_length):
-        """Like `translate`, with the scalars `alpha` and `extra_length` of the request."""
-        return self._parts.translate(text, (alpha, extra_length))
-
-    @tf.function(input_signature=[_IDS], autograph=False)
-    def translate_ids(self, source_ids):
-        """Ids [B, S] with end of sentence, then 0 -> `target_ids` [B, N, L], and what `found` returns.
-
-        Target ids are 0 after their end of sentence.
-        """
-        result, truncated = self._parts.translate_rows(_without_padding(source_ids))
-        return {"target_ids": result.ids, **found(result), "truncated": truncated}
-
-    @tf.function(input_signature=[_TEXTS, _TEXTS], autograph=False)
-    def score(self, source, target):
-        """Pairs of texts -> `log_probability` [B] of the targets, their `tokens` [B], `truncated`.
-
-        Both count the end of sentence. `token_scores` [B, T] are the log-probabilities of the tokens.
-        """
-        return self._parts.score(source, target)
-
-    @tf.function(input_signature=[tf.TensorSpec([None], tf.string, name="input")], autograph=False)
-    def serialized_example(self, examples):
-        """T2T's signature: `tf.train.Example`s with `inputs` ids [B] -> `outputs`, `scores`.
-
-        `outputs` is [B, L] int32 and `scores` [B] float32; if N > 1, [B, N, L] and [B, N].
-        `batch_prediction_key` [B, 1] int32 is copied from the example, 0 if it has none. An example
-        without ids is an error, because the parser reads bytes of other messages as one.
-        """
-        features = tf.io.parse_example(
-            examples,
-            {
-                "inputs": tf.io.RaggedFeature(tf.int64, row_splits_dtype=tf.int64),
-                "batch_prediction_key": tf.io.FixedLenFeature([1], tf.int64, [0]),
-            },
-        )
-        rows, key = features["inputs"], features["batch_prediction_key"]
-        checks = [
-            _require_none(
-                rows.row_lengths() == 0, "An Example has no int64 list inputs; its number:"
-            ),
-            _require_none(
-                (key > INT32) | (key < -INT32), "batch_prediction_key needs more than 32 bits:", key
-            ),
-        ]
-        with tf.control_dependencies(checks):
-            rows, key = tf.identity(rows), tf.cast(key, tf.int32)
-        result, _ = self._parts.translate_rows(rows)
-        ids, scores = result.ids, result.scores
-        if self._parts.hypotheses == 1:
-            ids, scores = ids[:, 0], scores[:, 0]
-        return {"outputs": ids, "scores": scores, "batch_prediction_key": key}
-
 
 class ServedLanguageModel(_Served):
-    """A language model; the arguments are those of `_Served`. Only the end of a long prompt is read."""
+    """A language model; the arguments are those of `_Served`. Only the end of a long prompt is read.
 
-    names = LANGUAGE_MODEL_SIGNATURES
+    - `complete`: prompts [B] -> `completion` [B], `completions` [B, N], the rest as of `translate`.
+    - `complete_with_options`: the same, with scalars `alpha` and `extra_length` of the request.
+    - `score`: texts [B] -> as of a `ServedTransformer`.
+    """
 
-    @tf.function(input_signature=[_TEXTS], autograph=False)
-    def complete(self, text):
-        """Prompts [B] -> `completion` [B], `completions` [B, N], `truncated`, and what `found` returns."""
-        return self._parts.complete(text)
-
-    @tf.function(input_signature=[_TEXTS, _REAL, _WHOLE], autograph=False)
-    def complete_with_options(self, text, alpha, extra_length):
-        """Like `complete`, with the scalars `alpha` and `extra_length` of the request."""
-        return self._parts.complete(text, (alpha, extra_length))
-
-    @tf.function(input_signature=[_TEXTS], autograph=False)
-    def score(self, text):
-        """Texts -> `log_probability` [B], `tokens` [B], `token_scores` [B, T], `truncated`; see above."""
-        return self._parts.score(None, text)
+    names = ("complete", "complete_with_options", "score")
 
 
 class ServedClassifier(_Served):
-    """A text classifier; the arguments are those of `_Served`."""
+    """A text classifier; the arguments are those of `_Served`.
 
-    names = CLASSIFIER_SIGNATURES
+    - `classify`: texts [B] -> `label` [B]; `labels` and `probabilities` [B, C], best first; `truncated`.
+    """
 
-    @tf.function(input_signature=[_TEXTS], autograph=False)
-    def classify(self, text):
-        """Texts [B] -> `label` [B]; `labels`, `probabilities` [B, C] of all classes, best first; `truncated`."""
-        return self._parts.classify(text)
+    names = ("classify",)
 
 
 def served_class(model) -> type[_Served]:
@@ -221,7 +177,8 @@ def served_class(model) -> type[_Served]:
 class _Parts:
     """The code that the signatures share; not a `tf.Module`, so that its attributes are not saved."""
 
-    def __init__(self, model, encoders, settings: DecodeSettings):
+    def __init__(self, model, encoders, settings: DecodeSettings, heads):
+        self.heads = heads
         self.model = model
         self.encoders = encoders
         self.settings = settings
@@ -238,54 +195,54 @@ class _Parts:
         """Returns the variables that the functions use."""
         return [weight.value for each in self.model.members for weight in weights_read(each)]
 
-    def translate(self, text, options=None):
-        """Translates texts; `options` are alpha and extra_length; default: those of the export."""
-        rows, truncated = self.encode("inputs", text)
-        return self._written("translation", rows, options) | {"truncated": truncated}
+    def translate(self, text):
+        return self.translate_with_options(text, self.settings.alpha, self.settings.extra_length)
 
-    def complete(self, text, options=None):
-        """Continues texts, reading only the end of long ones; `options` as in `translate`."""
+    def translate_with_options(self, text, alpha, extra_length):
+        rows, truncated = self.encode("inputs", text)
+        return self.decode("translation", rows, truncated, alpha, extra_length)
+
+    def complete(self, text):
+        return self.complete_with_options(text, self.settings.alpha, self.settings.extra_length)
+
+    def complete_with_options(self, text, alpha, extra_length):
         # A space after final punctuation, as `Translator` adds it.
         text = tf.strings.regex_replace(_valid(text), "([[:punct:]])$", r"\1 ")
         rows = self.encoders["targets"].encode_tensor(text)
         truncated = rows.row_lengths() > self.limit
-        rows = rows[:, -self.limit :]
-        return self._written("completion", rows, options) | {"truncated": truncated}
+        return self.decode("completion", rows[:, -self.limit :], truncated, alpha, extra_length)
 
-    def _written(self, name: str, rows, options) -> dict:
+    def decode(self, name, rows, truncated, alpha, extra_length) -> dict:
         """Decodes rows of ids; see `written`."""
-        alpha, extra_length = options or (self.settings.alpha, self.settings.extra_length)
         most = max(self.limit, self.settings.extra_length)
-        allowed = [
+        checks = [
             tf.debugging.Assert(tf.math.is_finite(alpha), ["alpha must be a number, got", alpha]),
             tf.debugging.Assert(
                 (extra_length >= 0) & (extra_length <= most),
                 [f"extra_length must be from 0 to {most}, got", extra_length],
             ),
         ]
-        with tf.control_dependencies(allowed if options else []):
+        with tf.control_dependencies(checks):
             rows = tf.identity(rows)
-        return self.written(name, self.search(rows, alpha, extra_length))
+        return self.written(name, self.search(rows, alpha, extra_length), truncated)
 
-    def written(self, name: str, result) -> dict:
+    def written(self, name: str, result, truncated) -> dict:
         """Returns the best text of each row, all of its texts, and what `found` returns."""
         texts = self.texts(result[0])
-        return {name: texts[:, 0], f"{name}s": texts, **found(SearchResult(*result))}
+        return {name: texts[:, 0], f"{name}s": texts, **found(SearchResult(*result), truncated)}
 
     def translate_with_phrases(self, text, phrases):
-        """Translates texts so that the phrases of each, separated by tabs, appear in its translation."""
         rows, truncated = self.encode("inputs", text)
         split = tf.strings.split(_valid(phrases), "\t")
         split = tf.ragged.boolean_mask(split, tf.strings.length(split) > 0)
         ids = split.with_flat_values(self.encoders["targets"].encode_tensor(split.flat_values))
         ids = tf.pad(ids.to_tensor(), [[0, 0], [0, 1], [0, 1]])  # one phrase of one place at least
-        found = self._search(rows, self.settings.alpha, self.settings.extra_length, ids)
-        return self.written("translation", found) | {"truncated": truncated}
+        result = self._search(rows, self.settings.alpha, self.settings.extra_length, ids)
+        return self.written("translation", result, truncated)
 
     def classify(self, text):
         rows, truncated = self.encode("inputs", text)
         lengths = tf.cast(rows.row_lengths(), tf.int32)
-
         names = self.encoders["targets"].class_labels
 
         def run(numbers):
@@ -302,6 +259,34 @@ class _Parts:
             "probabilities": values,
             "truncated": truncated,
         }
+
+    def translate_ids(self, source_ids):
+        result, truncated = self.translate_rows(_without_padding(source_ids))
+        return {"target_ids": result.ids, **found(result, truncated)}
+
+    def serialized_example(self, examples):
+        """An example without ids is an error: the parser reads bytes of other messages as one."""
+        features = tf.io.parse_example(
+            examples,
+            {
+                "inputs": tf.io.RaggedFeature(tf.int64, row_splits_dtype=tf.int64),
+                "batch_prediction_key": tf.io.FixedLenFeature([1], tf.int64, [0]),
+            },
+        )
+        rows, key = features["inputs"], features["batch_prediction_key"]
+        absent = "An Example has no int64 list inputs; its number:"
+        wide = "batch_prediction_key needs more than 32 bits:"
+        checks = [
+            _require_none(rows.row_lengths() == 0, absent),
+            _require_none((key > INT32) | (key < -INT32), wide, key),
+        ]
+        with tf.control_dependencies(checks):
+            rows, key = tf.identity(rows), tf.cast(key, tf.int32)
+        result, _ = self.translate_rows(rows)
+        ids, scores = result.ids, result.scores
+        if self.hypotheses == 1:
+            ids, scores = ids[:, 0], scores[:, 0]
+        return {"outputs": ids, "scores": scores, "batch_prediction_key": key}
 
     def translate_rows(self, rows):
         """Rows of ids [B, None] -> `SearchResult` of N hypotheses, truncated [B].
@@ -364,13 +349,14 @@ class _Parts:
         return in_batches(run, lengths, empty, most_rows=self.rows, most_tokens=self.tokens)
 
     def score(self, source, target):
-        """Scores pairs of texts; for a language model, `source` is None and only targets are scored."""
-        if source is None:
-            targets, truncated = self.encode("targets", target)
-            sides, run = [targets], partial(token_scores, self.model, None)
-        else:
-            sides, truncated = self.encode_pairs(source, target)
-            run = partial(token_scores, self.model)
+        sides, truncated = self.encode_pairs(source, target)
+        return self.scores(partial(token_scores, self.model), sides, truncated)
+
+    def score_texts(self, text):
+        targets, truncated = self.encode("targets", text)
+        return self.scores(partial(token_scores, self.model, None), [targets], truncated)
+
+    def scores(self, run, sides, truncated) -> dict:
         log_p = self.batches_of_pairs(run, sides, tf.zeros([0, 0]))
         return {
             "log_probability": tf.reduce_sum(log_p, 1),
@@ -379,12 +365,12 @@ class _Parts:
             "truncated": truncated,
         }
 
-    def align(self, heads, source, target):
-        """Aligns the words of pairs of texts by heads: lines such as "0-0 1-2", as `to_pharaoh` writes them."""
+    def align(self, source, target):
+        """Lines as `to_pharaoh` writes them."""
         sides, truncated = self.encode_pairs(source, target)
 
         def run(*ids):
-            words = source_words(self.model, self.encoders, [heads], *ids)
+            words = source_words(self.model, self.encoders, [self.heads], *ids)
             return to_pharaoh_tensor(words[..., 0])
 
         aligned = self.batches_of_pairs(run, sides, tf.zeros([0], tf.string))
@@ -414,9 +400,10 @@ class _Parts:
         return results
 
 
-def found(result: SearchResult) -> dict:
-    """Returns `scores` [B, N], `lengths` [B, N] in tokens, and `token_scores` [B, N, L], log p of each."""
-    return {name: getattr(result, name) for name in ("scores", "lengths", "token_scores")}
+def found(result: SearchResult, truncated) -> dict:
+    """Returns `scores` [B, N], `lengths` [B, N], `token_scores` [B, N, L] and `truncated` [B]."""
+    names = ("scores", "lengths", "token_scores")
+    return {name: getattr(result, name) for name in names} | {"truncated": truncated}
 
 
 def _require_none(wrong, message: str, values=None):
@@ -458,21 +445,6 @@ def cut(rows, limit: int):
     return rows.with_flat_values(flat), truncated
 
 
-def require_offered(settings: DecodeSettings) -> None:
-    """Raises UserError for settings that an export does not support."""
-    for name, only in (
-        ("sampling_method", "argmax"),
-        ("long_inputs", "cut"),
-        ("t2t_batches", False),
-    ):
-        value = getattr(settings, name)
-        if value != only:
-            raise UserError(
-                f"decode hparam {name} must be {only} in an export, got {value}: only "
-                "t2t-keras-decode supports other values."
-            )
-
-
 def in_batches(
     run: Callable[[tf.Tensor], Sequence[tf.Tensor]],
     lengths: tf.Tensor,
@@ -495,14 +467,19 @@ def in_batches(
     """
     order = tf.argsort(lengths, direction="DESCENDING", stable=True)
     descending = tf.gather(lengths, order)
-
     shapes = [tf.TensorShape([size or None for size in tensor.shape]) for tensor in empty]
 
     def step(begin, done):
         rows = tf.clip_by_value(most_tokens // tf.maximum(descending[begin], 1), 1, most_rows)
         rows = tf.minimum(rows, tf.size(order) - begin)
-        new = run(order[begin : begin + rows])
-        stacked = [_stacked(*both) for both in zip(done, new, strict=True)]
+        stacked = []
+        for pair in zip(done, run(order[begin : begin + rows]), strict=True):
+            size = tf.maximum(*(tf.shape(tensor)[1:] for tensor in pair))
+            missing = [(size - tf.shape(tensor)[1:])[:, None] for tensor in pair]
+            padding = [
+                tf.pad(one, [[1, 0], [1, 0]]) for one in missing
+            ]  # none of rows, and at the end
+            stacked.append(tf.concat(list(map(tf.pad, pair, padding)), 0))
         return begin + rows, list(map(tf.ensure_shape, stacked, shapes))
 
     _, done = tf.while_loop(
@@ -514,14 +491,3 @@ def in_batches(
     )
     place = tf.math.invert_permutation(order)
     return [tf.gather(tensor, place) for tensor in done]
-
-
-def _stacked(first, second):
-    """[a, ...] and [b, ...] -> [a + b, ...], with the other axes padded to the larger size."""
-    size = tf.maximum(tf.shape(first)[1:], tf.shape(second)[1:])
-    return tf.concat([_filled(first, size), _filled(second, size)], 0)
-
-
-def _filled(tensor, size):
-    missing = size - tf.shape(tensor)[1:]
-    return tf.pad(tensor, tf.pad(missing[:, None], [[1, 0], [1, 0]]))
